@@ -1,0 +1,32 @@
+# rf_room(<name> [SHARED] SOURCES ... LINKS ... [PRIVATE_LINKS ...])
+# A room is a library rf_<name>, alias rf::<name>, whose public headers live in <name>/include. Only what it links is on
+# its include path, so a header of a room it may not use does not compile.
+add_library(rf_warnings INTERFACE)
+target_compile_options(rf_warnings INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror)
+if(ROFORMER_SANITIZE)
+  add_compile_options(-fsanitize=${ROFORMER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${ROFORMER_SANITIZE})
+endif()
+
+function(rf_room name)
+  cmake_parse_arguments(ROOM "SHARED" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  set(kind STATIC)
+  if(ROOM_SHARED)
+    set(kind SHARED)
+  endif()
+  add_library(rf_${name} ${kind} ${ROOM_SOURCES})
+  add_library(rf::${name} ALIAS rf_${name})
+  set_target_properties(rf_${name} PROPERTIES OUTPUT_NAME roformer_${name})
+  target_include_directories(rf_${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
+  target_link_libraries(rf_${name} PUBLIC ${ROOM_LINKS} PRIVATE rf_warnings ${ROOM_PRIVATE_LINKS})
+endfunction()
+
+# rf_test(<room> SOURCES ... LINKS ...): one GoogleTest binary a room, build/<preset>/tests/<room>_test.
+function(rf_test room)
+  cmake_parse_arguments(T "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(rf_${room}_test ${T_SOURCES})
+  set_target_properties(rf_${room}_test PROPERTIES OUTPUT_NAME ${room}_test RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_include_directories(rf_${room}_test PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(rf_${room}_test PRIVATE rf_warnings ${T_LINKS} GTest::gtest GTest::gtest_main)
+  add_test(NAME ${room} COMMAND rf_${room}_test)
+endfunction()

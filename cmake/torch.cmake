@@ -1,0 +1,27 @@
+# The one place that looks for torch. The wheel's own TorchConfig.cmake sets global flags and wants a CUDA toolkit when
+# the wheel is a CUDA one; the CPU product needs four libraries and two include directories, taken here directly.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+set(ROFORMER_PYTHON "${Python3_EXECUTABLE}" CACHE FILEPATH "A Python with torch 2.11 to 2.13")
+execute_process(
+  COMMAND "${ROFORMER_PYTHON}" -c
+    "import importlib.util as u, pathlib as p; r = p.Path(u.find_spec('torch').origin).parent; print(r); print(open(r / 'version.py').read().split(\"__version__ = '\")[1].split(\"'\")[0], end='')"
+  OUTPUT_VARIABLE torch_probe ERROR_VARIABLE torch_error RESULT_VARIABLE torch_rc)
+if(NOT torch_rc EQUAL 0)
+  message(FATAL_ERROR "No torch in ${ROFORMER_PYTHON}; set ROFORMER_PYTHON to a Python that has torch 2.11 to 2.13\n${torch_error}")
+endif()
+string(REGEX MATCH "^([^\n]*)\n(([0-9]+\\.[0-9]+)[^\n]*)" unused "${torch_probe}")
+set(torch_root "${CMAKE_MATCH_1}")
+set(ROFORMER_TORCH_VERSION "${CMAKE_MATCH_2}")
+if(CMAKE_MATCH_3 VERSION_LESS 2.11 OR CMAKE_MATCH_3 VERSION_GREATER 2.13)
+  message(FATAL_ERROR "torch ${ROFORMER_TORCH_VERSION} in ${ROFORMER_PYTHON}: 2.11 to 2.13 are supported")
+endif()
+message(STATUS "torch ${ROFORMER_TORCH_VERSION} in ${torch_root}")
+
+add_library(rf_torch INTERFACE)
+add_library(rf::torch ALIAS rf_torch)
+target_include_directories(rf_torch SYSTEM INTERFACE ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
+target_link_directories(rf_torch INTERFACE ${torch_root}/lib)
+target_link_libraries(rf_torch INTERFACE torch torch_cpu c10)
+# Operators register themselves when the library loads; the linker must not drop it for want of a symbol.
+target_link_options(rf_torch INTERFACE -Wl,--no-as-needed)
+list(APPEND CMAKE_BUILD_RPATH ${torch_root}/lib)

@@ -1,0 +1,41 @@
+/* Status codes, element types and the error text of the C interface.
+ *
+ * Every function of this interface returns an rf_status and never throws or aborts. After a status other than RF_OK the
+ * calling thread's rf_last_error() reads "[where] rule, got value". Argument structs start with struct_size =
+ * sizeof(the struct), so that fields can be added at the end. Extents and strides are int64_t, strides in elements.
+ */
+#ifndef RF_STATUS_H_
+#define RF_STATUS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define RF_API __attribute__((visibility("default")))
+#else
+#define RF_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum rf_status { RF_OK = 0, RF_INVALID_ARGUMENT = 1, RF_OUT_OF_MEMORY = 2, RF_INTERNAL = 3 } rf_status;
+
+typedef enum rf_dtype { RF_F32 = 1, RF_F64 = 2, RF_BF16 = 3, RF_F16 = 4 } rf_dtype;
+
+/* Text of the last error on this thread; "" when there was none. Valid until the next call on this thread. */
+RF_API const char* rf_last_error(void);
+
+/* Name of the instruction set the kernels use on this machine, for example "AVX3_ZEN4", "AVX2", "NEON", or "ref" when
+ * RF_KERNEL=ref selects the float64 reference loops. */
+RF_API const char* rf_target(void);
+
+/* Restricts run-time dispatch to the named Highway target ("AVX2", "SSE4", "AVX3", ...), for tests; "" or NULL: all that
+ * the machine has; "ref": the float64 reference loops. Not for use while kernels run on other threads. */
+RF_API rf_status rf_set_target(const char* name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

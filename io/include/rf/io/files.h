@@ -1,0 +1,53 @@
+// Files: memory maps, atomic replacement, small reads. Every error names the path and the system's reason.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace rf::io {
+
+// A file mapped read-only.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A file that appears under its name only when commit() has written, synced and renamed it. Without commit() (an
+// exception on the way) the temporary file is removed and what was there before stays.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  void write_at(size_t offset, std::span<const std::byte> bytes);  // patches what is already written
+  size_t size() const { return size_; }
+  void commit();
+
+ private:
+  std::string path_, temporary_;
+  int fd_ = -1;
+  size_t size_ = 0;
+};
+
+void write_file(const std::string& path, std::string_view text);  // atomic
+std::string read_file(const std::string& path);
+nlohmann::json read_json(const std::string& path);                                // duplicate keys are an error
+nlohmann::json parse_json(std::string_view text, std::string_view where);         // likewise
+void sync_directory(const std::string& path);                                     // makes renames in it durable
+
+}  // namespace rf::io

@@ -1,0 +1,55 @@
+// The BERT tokenizer (spec §8.4, R-TOK-04, table set B of R-TOK-05): clean, space CJK, lower-case and strip accents,
+// split punctuation, greedy longest-match WordPiece. Invalid UTF-8 is replaced by U+FFFD and counted, never fatal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rf/text/vocabulary.h"
+
+namespace rf::text {
+
+struct Encoding {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> byte_begin, byte_end;  // into the original text, half-open; [0, 0) for special tokens added
+  std::vector<int32_t> char_begin, char_end;  // the same in code points, as `tokenizers` counts them
+  std::vector<uint8_t> starts_word;           // 1 where a token begins a word (no "##" continuation)
+  int64_t replaced_bytes = 0;                 // invalid UTF-8 sequences replaced
+
+  size_t size() const { return ids.size(); }
+  void clear();
+};
+
+enum class Case { kLower, kKeep };
+
+struct WordpieceOptions {
+  Case letter_case = Case::kLower;  // kLower also strips accents
+  int max_word_chars = 100;         // longer words become [UNK]
+};
+
+class WordpieceTokenizer {
+ public:
+  WordpieceTokenizer(Vocabulary vocabulary, WordpieceOptions options);
+  // Reads vocab.txt and, when present, tokenizer_config.json (do_lower_case). Throws Error for settings it cannot honour.
+  static WordpieceTokenizer load(const std::string& model_dir);
+  void save(const std::string& model_dir) const;  // vocab.txt and tokenizer_config.json, as transformers reads them
+
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  const WordpieceOptions& options() const { return options_; }
+
+  // Appends to `out`. Literal [MASK], [SEP], ... in the text are matched first and kept whole. Adds no special tokens.
+  // Thread-safe.
+  void encode(std::string_view text, Encoding& out) const;
+  // [CLS] text [SEP]
+  Encoding encode_with_specials(std::string_view text) const;
+  // Joins with spaces, glues "##" pieces, skips [PAD], [CLS], [SEP].
+  std::string decode(const std::vector<int32_t>& ids) const;
+
+ private:
+  Vocabulary vocabulary_;
+  WordpieceOptions options_;
+};
+
+}  // namespace rf::text
