@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Makes this checkout ready to use: Debian packages, a Python environment in .venv, a build in build/release.
+# Every step looks first whether its work is done, so a second run takes seconds.
+#
+#   scripts/setup.sh            what the program needs
+#   scripts/setup.sh --tests    also what the tests and benchmarks need, and their binaries
+#
+#   ROFORMER_PYTHON=/path/to/python    uses an environment that has torch 2.11 to 2.13 (and, with --tests, what
+#                                      requirements-dev.txt lists) instead of making .venv; nothing is installed in it
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tests=0
+case "${1:-}" in
+  "") ;;
+  --tests) tests=1 ;;
+  *) sed -n '2,9p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+esac
+say() { printf '[setup] %s\n' "$*" >&2; }
+
+# --- Debian packages --------------------------------------------------------------------------------------------------
+packages=(g++ cmake ninja-build ccache libhwy-dev libfmt-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libxxhash-dev unzip)
+[ -n "${ROFORMER_PYTHON:-}" ] || packages+=(python3 python3-venv)
+[ "$tests" = 0 ] || packages+=(libgtest-dev python3-dev)
+
+install_packages() {
+  command -v dpkg-query >/dev/null || {
+    say "not a Debian system; needed: a C++20 compiler, CMake 3.25, Ninja, ccache, Highway, fmt, spdlog, CLI11,"
+    say "nlohmann-json, xxHash, unzip, Python 3.10 with venv$([ "$tests" = 0 ] || printf ', GoogleTest'); going on with what is there"
+    return
+  }
+  local missing=() package
+  for package in "${packages[@]}"; do
+    dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    if command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
+      as_root=(sudo)
+    else
+      say "Debian packages are missing and this user may not install them. As root:"
+      say "  apt-get update && apt-get install -y ${missing[*]}"
+      exit 1
+    fi
+  fi
+  say "installing ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+install_packages
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+if [ -n "${ROFORMER_PYTHON:-}" ]; then
+  python=$ROFORMER_PYTHON
+  command -v "$python" >/dev/null || { say "ROFORMER_PYTHON=$python: no such program"; exit 1; }
+else
+  python=$PWD/.venv/bin/python
+  [ -x "$python" ] || { say "making .venv"; python3 -m venv .venv; }
+  files=(requirements.txt)
+  [ "$tests" = 0 ] || files+=(requirements-dev.txt)
+  for file in "${files[@]}"; do
+    stamp=.venv/.installed-$file
+    if ! cmp -s "$file" "$stamp"; then
+      say "installing $file into .venv"
+      "$python" -m pip install --quiet --disable-pip-version-check -r "$file"
+      cp "$file" "$stamp"
+    fi
+  done
+  # `import roformer_cpp` in the environment means the package of this checkout.
+  site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  echo "$PWD/python" >"$site/roformer_cpp.pth"
+fi
+
+# --- build ------------------------------------------------------------------------------------------------------------
+# The preset is configured anew only when it would come out differently.
+build=build/release
+configured=$(sed -n 's/^ROFORMER_PYTHON:[A-Z]*=//p' "$build/CMakeCache.txt" 2>/dev/null || true)
+if [ "$configured" != "$python" ] || [ ! -e "$build/build.ninja" ]; then
+  say "configuring $build"
+  ROFORMER_PYTHON=$python cmake --preset release >"$PWD/.setup.log" 2>&1 || { cat .setup.log >&2; exit 1; }
+  rm -f .setup.log
+fi
+say "building $build"
+if [ "$tests" = 0 ]; then
+  ROFORMER_PYTHON=$python cmake --build --preset release --target roformer
+else
+  ROFORMER_PYTHON=$python cmake --build --preset release
+fi >&2
+say "ready: $build/roformer"

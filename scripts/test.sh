@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Builds and runs every test: C++ and Python, the rooms without torch again under sanitizers, and the format checks.
+# The last line of output is the total. Exit code 0 when nothing failed.
+#
+#   scripts/test.sh              everything
+#   scripts/test.sh --quick      without the sanitizer build
+set -euo pipefail
+cd "$(dirname "$0")/.."
+case "${1:-}" in "" | --quick) ;; *) sed -n '2,6p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
+
+scripts/setup.sh --tests
+python=${ROFORMER_PYTHON:-$PWD/.venv/bin/python}
+
+if [ "${1:-}" != --quick ]; then
+  echo "[test] building the rooms without torch under sanitizers" >&2
+  cmake --preset sanitize >/dev/null
+  cmake --build --preset sanitize >&2
+fi
+exec "$python" scripts/run_tests.py ${1:+"$1"}
