@@ -1,0 +1,63 @@
+"""Draws the loss curve of a run directory: `python -m roformer_cpp.plot RUN_DIR [--output loss.png]`.
+
+Reads metrics.jsonl as `roformer pretrain` writes it: one JSON object a line, with "event" either "train" or
+"evaluation". Losses are in nats a masked token.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+
+def read_metrics(run_dir):
+    """The objects of RUN_DIR/metrics.jsonl, in order. Raises OSError or ValueError naming the file and line."""
+    path = Path(run_dir) / "metrics.jsonl"
+    metrics = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            metrics.append(json.loads(line))
+        except ValueError as error:
+            raise ValueError(f"[plot] {path}:{number} must be a JSON object, got {line[:60]!r}") from error
+    return metrics
+
+
+def plot_loss(metrics, output):
+    """Writes a picture of training loss, held-out loss and the unigram baseline against the step."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    train = [entry for entry in metrics if entry["event"] == "train"]
+    held_out = [entry for entry in metrics if entry["event"] == "evaluation"]
+    if not train and not held_out:
+        raise ValueError("[plot] metrics.jsonl must hold at least one train or evaluation line, got none")
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    axes.plot([e["step"] for e in train], [e["loss"] for e in train], linewidth=1, label="training")
+    if held_out:
+        axes.plot([e["step"] for e in held_out], [e["loss"] for e in held_out], "o-", label="held out")
+        axes.axhline(held_out[-1]["unigram_loss"], color="gray", linestyle="--", label="unigram, held out")
+    axes.set_xlabel("optimizer step")
+    axes.set_ylabel("loss, nats a masked token")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(output, dpi=120)
+    pyplot.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m roformer_cpp.plot", description=__doc__)
+    parser.add_argument("run_dir", help="a run directory of `roformer pretrain`")
+    parser.add_argument("--output", help="picture to write (default: RUN_DIR/loss.png)")
+    arguments = parser.parse_args()
+    try:
+        plot_loss(read_metrics(arguments.run_dir), arguments.output or Path(arguments.run_dir) / "loss.png")
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
