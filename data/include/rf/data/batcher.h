@@ -1,10 +1,16 @@
 // Rows of token ids out of a split, and masked-LM targets (spec R-TRN-01), each a function of (seed, epoch, row) alone,
 // so that a resumed run sees what an uninterrupted one would, whatever the number of threads.
 //
-// A document is cut into chunks of at most max_length - 2 tokens, each [CLS] chunk [SEP]. kPadded: a row is one chunk.
-// kPacked: a row holds several chunks, each its own segment (attention stays inside a segment, positions restart at 0).
-// Rows come in the order of a pseudo-random permutation keyed by (seed, epoch); the last batch of an epoch that is not
-// full is completed with the first rows of the next.
+// Chunks. A document is cut into chunks of max_length - 2 tokens, the last one shorter; each becomes [CLS] chunk [SEP].
+// An epoch has every chunk once, in the order of a pseudo-random permutation keyed by (seed, epoch) (random.h).
+// Rows. kPadded: a row is one chunk. kPacked: a row holds several chunks, each its own segment (attention stays inside
+// a segment, positions restart at 0). The permuted chunks are taken in blocks that fill about 256 rows; each block is
+// packed by first-fit decreasing, and its rows are permuted. So a row is found by packing one block, nothing is kept
+// from one call to the next, and little is wasted: full chunks fill rows, the tails of documents share theirs. Rows are
+// numbered (first chunk of the block) + (row in the block): rising, with gaps, below the number of chunks.
+// Masks. The decisions for a token are one Philox draw keyed by (seed, epoch, chunk, token in the chunk), hence the
+// same however the chunks are packed and batched. The last batch of an epoch that is not full is completed with the
+// first rows of the next.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +18,20 @@
 #include <string>
 #include <vector>
 
-#include "rf/data/shard.h"
+#include "rf/data/split.h"
 #include "rf/text/vocabulary.h"
 
 namespace rf::data {
 
 enum class Packing { kPadded, kPacked };
-enum class MaskUnit { kToken, kWholeWord };
+enum class MaskUnit { kToken, kWholeWord };  // kWholeWord: one decision for a word (of the chunk), fates by token
 
+// As in transformers' collator, special tokens ([CLS], [SEP], [PAD], and [UNK] and [MASK] of the text) are never
+// chosen.
 struct MaskOptions {
-  double probability = 0.15;       // of the tokens, never [CLS], [SEP], [PAD]
-  double mask_fraction = 0.8;      // of the chosen ones: [MASK]
-  double random_fraction = 0.1;    // uniform over the vocabulary without special tokens; the rest stays
+  double probability = 0.15;     // of the other tokens (or words), each on its own; above 0
+  double mask_fraction = 0.8;    // of the chosen ones: [MASK]
+  double random_fraction = 0.1;  // uniform over the vocabulary without special tokens; the rest stays
   MaskUnit unit = MaskUnit::kToken;
 };
 
@@ -41,12 +49,14 @@ struct Batch {
   std::vector<int64_t> ids;        // [B*T], [PAD] past the end
   std::vector<int32_t> segments;   // [B*T], 0, 1, ... within a row; -1 at padding
   std::vector<int64_t> positions;  // [B*T], restarting at 0 in each segment; 0 at padding
-  std::vector<int64_t> masked;     // flat indices b*T + t of the chosen tokens, rising
-  std::vector<int64_t> labels;     // their original ids
-  int64_t real_tokens = 0;         // tokens that are not padding
+  // Flat indices b*T + t of the chosen tokens, rising. When chance chooses none in the whole batch, the token (or word)
+  // that came closest is taken; so this is empty only for a batch of special tokens alone.
+  std::vector<int64_t> masked;
+  std::vector<int64_t> labels;  // their original ids
+  int64_t real_tokens = 0;      // tokens that are not padding
 };
 
-// Where the next batch starts; part of a checkpoint.
+// Where the next batch starts; part of a checkpoint. Start at {0, 0}; otherwise what next() left.
 struct BatchCursor {
   int64_t epoch = 0;
   int64_t row = 0;
@@ -57,10 +67,13 @@ class Batcher {
   // Throws Error when the split has no token or an option is out of range (max_length < 3, batch_size < 1, ...).
   Batcher(std::shared_ptr<const Split> split, const text::SpecialIds& special, BatchOptions options);
   ~Batcher();
+  // For epoch numbers and progress. kPadded: exact. kPacked: as many as perfect packing would need, a few percent fewer
+  // than there are.
   int64_t rows_per_epoch() const;
-  // The batch at the cursor, which moves on past it.
+  // The batch at the cursor, which moves on past it. Thread-safe (on different cursors).
   Batch next(BatchCursor& cursor) const;
-  // For evaluation: the rows in order, the last batch shorter; masks keyed by (seed, 0, row). False when done.
+  // For evaluation: every chunk once in the order of the documents, the last batch shorter; masks those of epoch 0, so
+  // the same tokens are chosen for every packing and batch size. `row` starts at 0 and moves on. False when done.
   bool next_in_order(int64_t& row, Batch& batch) const;
 
  private:
