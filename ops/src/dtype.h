@@ -1,0 +1,28 @@
+// Element types of PyTorch as core's.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+
+#include "rf/status.h"
+
+namespace rf::ops {
+
+// Nothing for the types that the kernels do not take.
+inline std::optional<rf_dtype> core_dtype(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::Float:
+      return RF_F32;
+    case c10::ScalarType::Double:
+      return RF_F64;
+    case c10::ScalarType::BFloat16:
+      return RF_BF16;
+    case c10::ScalarType::Half:
+      return RF_F16;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace rf::ops

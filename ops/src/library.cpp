@@ -1,0 +1,28 @@
+// The library `roformer` of PyTorch operators: schemas, and the functions without tensors. Autocast needs no kernel:
+// the operators compute in the dtype they are given, which is what its fallthrough does.
+#include <torch/library.h>
+
+#include "dispatch.h"
+#include "status.h"
+
+namespace rf::ops {
+namespace {
+
+std::string target() {
+  return rf_target();
+}
+void set_target(std::string_view name) {
+  check_status(rf_set_target(std::string(name).c_str()));
+}
+
+}  // namespace
+
+TORCH_LIBRARY(roformer, library) {
+  library.def(kRopeSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kRopeInplaceSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kDropoutSchema, {at::Tag::pt2_compliant_tag});
+  library.def("target() -> str", target);
+  library.def("set_target(str name) -> ()", set_target);
+}
+
+}  // namespace rf::ops

@@ -1,0 +1,205 @@
+// roformer::rope and roformer::rope_ on CPU and Meta tensors: checks the arguments, presents [.., T, H, D] or
+// [.., H, T, D] data to rf_rope_apply as one [B, T, H, D] view, and returns. The rotation itself is core/src's; the
+// gradients are in autograd.cpp.
+//
+// The checks read symbolic sizes, because Meta kernels run under torch.compile with dynamic shapes.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include <cmath>
+
+#include "dispatch.h"
+#include "dtype.h"
+#include "rf/ops/ops.h"
+#include "rf/rope.h"
+#include "rope_registry.h"
+#include "status.h"
+
+namespace rf::ops {
+namespace {
+
+rf_rope_layout parse_layout(std::string_view layout) {
+  if (layout == "pairs") return RF_ROPE_PAIRS;
+  if (layout == "halves") return RF_ROPE_HALVES;
+  TORCH_CHECK_VALUE(false, "[rope] layout must be \"pairs\" (RoFormer, GPT-J) or \"halves\" (GPT-NeoX, Llama), got \"",
+                    layout, "\"");
+}
+
+rf_rope_direction parse_direction(std::string_view direction) {
+  if (direction == "forward") return RF_ROPE_FORWARD;
+  if (direction == "transpose") return RF_ROPE_TRANSPOSE;
+  if (direction == "inverse") return RF_ROPE_INVERSE;
+  TORCH_CHECK_VALUE(false, "[rope] direction must be \"forward\", \"transpose\" or \"inverse\", got \"", direction,
+                    "\"");
+}
+
+void check_data(const at::Tensor& x, const RopeOptions& o) {
+  TORCH_CHECK_VALUE(core_dtype(x.scalar_type()), "[rope] x must be float32, float64, bfloat16 or float16, got ",
+                    x.scalar_type());
+  TORCH_CHECK_VALUE(x.dim() >= 3, "[rope] x must be ",
+                    o.heads_first ? "[.., heads, tokens, head_dim] (heads_first)" : "[.., tokens, heads, head_dim]",
+                    ", got a tensor of ", x.dim(), " dimensions");
+}
+
+void check_frequencies(const at::Tensor& x, const RopeOptions& o) {
+  TORCH_CHECK_VALUE(std::isfinite(o.scale) && o.scale != 0, "[rope] scale must be finite and not 0, got ", o.scale);
+  const c10::SymInt head_dim = x.sym_size(-1);
+  if (o.freqs) {
+    TORCH_CHECK_VALUE(o.base == RopeOptions{}.base,
+                      "[rope] base and freqs are two descriptions of the same thing, give one of them, got base ",
+                      o.base, " and freqs");
+    TORCH_CHECK_VALUE(o.freqs->scalar_type() == at::kDouble && o.freqs->dim() == 1 && o.freqs->sym_size(0) > 0,
+                      "[rope] freqs must be float64 of shape [rotary_dim/2], got ", o.freqs->scalar_type(),
+                      " of shape ", o.freqs->sym_sizes());
+    const c10::SymInt rotated = 2 * o.freqs->sym_size(0);
+    TORCH_CHECK_VALUE(!o.rotary_dim || rotated == *o.rotary_dim,
+                      "[rope] rotary_dim must be twice the number of freqs, ", rotated, ", or not given, got ",
+                      o.rotary_dim.value_or(0));
+    TORCH_CHECK_VALUE(rotated <= head_dim, "[rope] freqs must be at most head_dim/2 = ", head_dim / 2, " numbers, got ",
+                      o.freqs->sym_size(0));
+    return;
+  }
+  TORCH_CHECK_VALUE(std::isfinite(o.base) && o.base > 0, "[rope] base must be finite and > 0, got ", o.base);
+  const c10::SymInt rotated = o.rotary_dim ? c10::SymInt(*o.rotary_dim) : head_dim;
+  TORCH_CHECK_VALUE(rotated >= 2 && rotated <= head_dim && rotated % 2 == 0,
+                    "[rope] rotary_dim must be even, >= 2 and <= ", head_dim, " (the size of a head), got ", rotated);
+}
+
+void check_positions(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
+  const at::ScalarType type = positions.scalar_type();
+  TORCH_CHECK_VALUE(type == at::kLong || type == at::kInt || type == at::kDouble,
+                    "[rope] positions must be int64, int32 or float64, got ", type);
+  const c10::SymInt tokens = x.sym_size(o.heads_first ? -2 : -3);
+  if (positions.dim() == 2) {
+    c10::SymInt batch = 1;
+    for (int64_t i = 0; i < x.dim() - 3; ++i) batch *= x.sym_size(i);
+    TORCH_CHECK_VALUE(positions.sym_size(0) == batch && positions.sym_size(1) == tokens,
+                      "[rope] positions must be [tokens] or [batch, tokens], here [", tokens, "] or [", batch, ", ",
+                      tokens, "], got ", positions.sym_sizes());
+  } else {
+    TORCH_CHECK_VALUE(positions.dim() == 1 && positions.sym_size(0) == tokens,
+                      "[rope] positions must be [tokens] or [batch, tokens] with ", tokens, " tokens, got ",
+                      positions.sym_sizes());
+  }
+}
+
+void check_arguments(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
+  parse_layout(options.layout);
+  parse_direction(options.direction);
+  check_data(x, options);
+  check_frequencies(x, options);
+  check_positions(x, positions, options);
+}
+
+void check_cpu(const at::Tensor& tensor, const char* name) {
+  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "[rope] ", name, " must be on the CPU, where x is, got ",
+                    tensor.device());
+}
+
+// [.., T, H, D] or [.., H, T, D] as [B, T, H, D], its last dimension contiguous: a view where the strides allow one.
+at::Tensor as_BTHD(const at::Tensor& x, bool heads_first) {
+  const at::Tensor rows = x.stride(-1) == 1 ? x : x.contiguous();
+  int64_t batch = 1;
+  for (int64_t i = 0; i < x.dim() - 3; ++i) batch *= x.size(i);
+  const at::Tensor flat = rows.reshape({batch, x.size(-3), x.size(-2), x.size(-1)});
+  return heads_first ? flat.transpose(1, 2) : flat;
+}
+
+std::shared_ptr<rf_rope> find_rope(const at::Tensor& x, const RopeOptions& o) {
+  if (!o.freqs) return rope_registry().get({o.base, {}, o.rotary_dim.value_or(x.size(-1)), o.scale});
+  check_cpu(*o.freqs, "freqs");
+  const at::Tensor freqs = o.freqs->contiguous();
+  const double* first = freqs.const_data_ptr<double>();
+  return rope_registry().get({0.0, {first, first + freqs.numel()}, 2 * freqs.numel(), o.scale});
+}
+
+void rotate(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor& positions, const RopeOptions& o) {
+  check_cpu(positions, "positions");
+  const at::Tensor ids = (positions.scalar_type() == at::kInt ? positions.to(at::kLong) : positions).contiguous();
+  rf_rope_args args{};
+  args.struct_size = sizeof args;
+  args.dtype = *core_dtype(x_BTHD.scalar_type());
+  args.layout = parse_layout(o.layout);
+  args.direction = parse_direction(o.direction);
+  args.batch = x_BTHD.size(0);
+  args.tokens = x_BTHD.size(1);
+  args.heads = x_BTHD.size(2);
+  args.head_dim = x_BTHD.size(3);
+  args.x = x_BTHD.const_data_ptr();
+  args.x_stride_b = x_BTHD.stride(0);
+  args.x_stride_t = x_BTHD.stride(1);
+  args.x_stride_h = x_BTHD.stride(2);
+  args.y = y_BTHD.mutable_data_ptr();
+  args.y_stride_b = y_BTHD.stride(0);
+  args.y_stride_t = y_BTHD.stride(1);
+  args.y_stride_h = y_BTHD.stride(2);
+  if (ids.scalar_type() == at::kDouble) {
+    args.positions_f64 = ids.const_data_ptr<double>();
+  } else {
+    args.positions_i64 = ids.const_data_ptr<int64_t>();
+  }
+  args.position_stride_b = ids.dim() == 2 ? ids.size(1) : 0;
+  check_status(rf_rope_apply(find_rope(x_BTHD, o).get(), &args));
+}
+
+at::Tensor rope_cpu(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
+  check_arguments(x, positions, options);
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  if (y.numel() > 0) rotate(as_BTHD(x, options.heads_first), as_BTHD(y, options.heads_first), positions, options);
+  return y;
+}
+
+void rope_cpu_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
+  check_arguments(x, positions, options);
+  at::assert_no_internal_overlap(x);
+  if (x.numel() == 0) return;
+  const at::Tensor x_BTHD = as_BTHD(x, options.heads_first);
+  rotate(x_BTHD, x_BTHD, positions, options);
+  if (!x_BTHD.is_alias_of(x)) x.copy_((options.heads_first ? x_BTHD.transpose(1, 2) : x_BTHD).reshape(x.sizes()));
+}
+
+at::Tensor rope_meta(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
+  check_arguments(x, positions, options);
+  return at::empty_symint(x.sym_sizes(), x.options());
+}
+
+void rope_meta_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
+  check_arguments(x, positions, options);
+}
+
+}  // namespace
+
+at::Tensor dispatch_rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::rope", "").typed<RopeSignature<at::Tensor>>();
+  return op.call(x, positions, o.layout, o.base, o.freqs, o.scale, o.rotary_dim, o.heads_first, o.direction);
+}
+
+void dispatch_rope_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::rope_", "").typed<RopeSignature<void>>();
+  op.call(x, positions, o.layout, o.base, o.freqs, o.scale, o.rotary_dim, o.heads_first, o.direction);
+}
+
+at::Tensor rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
+  return dispatch_rope(x, positions, options);
+}
+
+at::Tensor& rope_(at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
+  dispatch_rope_inplace(x, positions, options);
+  return x;
+}
+
+TORCH_LIBRARY_IMPL(roformer, CPU, library) {
+  library.impl("rope", rope_kernel<at::Tensor, rope_cpu>);
+  library.impl("rope_", rope_kernel<void, rope_cpu_inplace>);
+}
+
+TORCH_LIBRARY_IMPL(roformer, Meta, library) {
+  library.impl("rope", rope_kernel<at::Tensor, rope_meta>);
+  library.impl("rope_", rope_kernel<void, rope_meta_inplace>);
+}
+
+}  // namespace rf::ops
