@@ -1,0 +1,67 @@
+// Rotary embedding in float64 loops (see the header).
+#include "rope.h"
+
+#include <cmath>
+
+#include "convert.h"
+
+namespace rf::ref {
+namespace {
+
+double position_of(const rf_rope_args& args, int64_t b, int64_t t) {
+  if (args.positions_i64 != nullptr) return static_cast<double>(args.positions_i64[b * args.position_stride_b + t]);
+  if (args.positions_f64 != nullptr) return args.positions_f64[b * args.position_stride_b + t];
+  return static_cast<double>(args.position_offset + t);
+}
+
+// The 2 x 2 matrix of one pair: [[cos, -sin], [sin, cos]] times scale, its transpose or its inverse.
+Rotation directed(Rotation r, double scale, rf_rope_direction direction) {
+  switch (direction) {
+    case RF_ROPE_FORWARD:
+      return {r.cos * scale, r.sin * scale};
+    case RF_ROPE_TRANSPOSE:
+      return {r.cos * scale, -r.sin * scale};
+    case RF_ROPE_INVERSE:
+      return {r.cos / scale, -r.sin / scale};
+  }
+  return r;
+}
+
+}  // namespace
+
+Rotation rotation(double position, double hi, double lo) {
+  const double a = position * hi;
+  const double b = std::fma(position, hi, -a) + position * lo;
+  return {std::cos(a) * std::cos(b) - std::sin(a) * std::sin(b), std::sin(a) * std::cos(b) + std::cos(a) * std::sin(b)};
+}
+
+void rope(const double* hi, const double* lo, int64_t num_freqs, double scale, const rf_rope_args& args) {
+  for (int64_t b = 0; b < args.batch; ++b) {
+    for (int64_t t = 0; t < args.tokens; ++t) {
+      const double position = position_of(args, b, t);
+      for (int64_t i = 0; i < num_freqs; ++i) {
+        const Rotation r = directed(rotation(position, hi[i], lo[i]), scale, args.direction);
+        const int64_t first = args.layout == RF_ROPE_PAIRS ? 2 * i : i;
+        const int64_t second = args.layout == RF_ROPE_PAIRS ? 2 * i + 1 : i + num_freqs;
+        for (int64_t h = 0; h < args.heads; ++h) {
+          const int64_t x_row = b * args.x_stride_b + t * args.x_stride_t + h * args.x_stride_h;
+          const int64_t y_row = b * args.y_stride_b + t * args.y_stride_t + h * args.y_stride_h;
+          const double x_a = load(args.dtype, args.x, x_row + first);
+          const double x_b = load(args.dtype, args.x, x_row + second);
+          store(args.dtype, args.y, y_row + first, x_a * r.cos - x_b * r.sin);
+          store(args.dtype, args.y, y_row + second, x_a * r.sin + x_b * r.cos);
+        }
+      }
+      if (args.x == args.y) continue;
+      for (int64_t h = 0; h < args.heads; ++h) {
+        const int64_t x_row = b * args.x_stride_b + t * args.x_stride_t + h * args.x_stride_h;
+        const int64_t y_row = b * args.y_stride_b + t * args.y_stride_t + h * args.y_stride_h;
+        for (int64_t d = 2 * num_freqs; d < args.head_dim; ++d) {
+          store(args.dtype, args.y, y_row + d, load(args.dtype, args.x, x_row + d));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace rf::ref

@@ -1,0 +1,23 @@
+// Rotary embedding in float64 loops, written from the formula (RoFormer Eq. 34, spec C-5..C-7, R-ROPE-06): the twin
+// that the kernels are held to, and what RF_KERNEL=ref runs. It keeps no tables and takes no shortcuts; an angle is
+// formed for every element pair.
+#ifndef RF_CORE_REF_ROPE_H_
+#define RF_CORE_REF_ROPE_H_
+
+#include "rf/rope.h"
+
+namespace rf::ref {
+
+// theta: hi[i] + lo[i], [num_freqs]. The arguments must have passed the operator's checks.
+void rope(const double* hi, const double* lo, int64_t num_freqs, double scale, const rf_rope_args& args);
+
+// cos and sin of position * (hi + lo): with a = the rounded product and b = what the rounding left,
+// cos(a + b) = cos a cos b - sin a sin b and sin(a + b) = sin a cos b + cos a sin b, all by libm.
+struct Rotation {
+  double cos;
+  double sin;
+};
+Rotation rotation(double position, double hi, double lo);
+
+}  // namespace rf::ref
+#endif

@@ -1,0 +1,59 @@
+// Errors inside core: plain exceptions, turned into a status and a text where the C interface begins. Nothing else of
+// the house is used here, so that the kernels build on their own.
+#ifndef RF_CORE_ERROR_H_
+#define RF_CORE_ERROR_H_
+
+#include <new>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+#include "rf/status.h"
+
+namespace rf::core {
+
+// A rule that the caller broke.
+struct InvalidArgument : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+void set_last_error(const std::string& text) noexcept;
+
+// Throws InvalidArgument "[where] rule, got value" (the parts are written one after the other).
+template <class... Parts>
+[[noreturn]] void refuse(const char* where, const Parts&... parts) {
+  std::ostringstream text;
+  text.precision(17);
+  text << '[' << where << "] ";
+  (text << ... << parts);
+  throw InvalidArgument(text.str());
+}
+
+template <class... Parts>
+void require(bool rule_holds, const char* where, const Parts&... parts) {
+  if (!rule_holds) refuse(where, parts...);
+}
+
+// Runs the body of a C function; no exception leaves it.
+template <class Body>
+rf_status guarded(const char* where, const Body& body) noexcept {
+  try {
+    body();
+    return RF_OK;
+  } catch (const InvalidArgument& error) {
+    set_last_error(error.what());
+    return RF_INVALID_ARGUMENT;
+  } catch (const std::bad_alloc&) {
+    set_last_error(std::string("[") + where + "] out of memory");
+    return RF_OUT_OF_MEMORY;
+  } catch (const std::exception& error) {
+    set_last_error(std::string("[") + where + "] " + error.what());
+    return RF_INTERNAL;
+  } catch (...) {
+    set_last_error(std::string("[") + where + "] unknown failure");
+    return RF_INTERNAL;
+  }
+}
+
+}  // namespace rf::core
+#endif

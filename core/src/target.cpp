@@ -1,0 +1,69 @@
+// Run-time choice of kernels: Highway's dispatch, which the environment or a test may override.
+#include "target.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "error.h"
+#include "simd_targets.h"
+// Highway after the list of targets, which its macros read.
+#include "hwy/highway.h"
+
+namespace rf::core {
+namespace {
+
+bool environment_asks_for_reference() {
+  const char* kernel = std::getenv("RF_KERNEL");
+  return kernel != nullptr && std::strcmp(kernel, "ref") == 0;
+}
+
+std::atomic<bool>& reference_switch() {
+  static std::atomic<bool> value{environment_asks_for_reference()};
+  return value;
+}
+
+// The instruction sets compiled here that this machine has, best first (a lower bit is a better one).
+int64_t usable_targets() {
+  return hwy::SupportedTargets() & HWY_TARGETS;
+}
+
+int64_t best_target() {
+  const int64_t targets = usable_targets();
+  return targets == 0 ? HWY_STATIC_TARGET : targets & -targets;
+}
+
+void restrict_targets(int64_t targets) {
+  hwy::SetSupportedTargetsForTest(targets);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+void set_target(const std::string& name) {
+  reference_switch() = name == "ref";
+  restrict_targets(0);
+  if (name.empty() || name == "ref") return;
+  std::string known;
+  for (int64_t rest = usable_targets(); rest != 0; rest &= rest - 1) {
+    const int64_t target = rest & -rest;
+    if (name == hwy::TargetName(target)) return restrict_targets(target);
+    known += std::string(" ") + hwy::TargetName(target);
+  }
+  refuse("target", "name must be one that this machine has (", known.substr(known.empty() ? 0 : 1), ") or ref, got ",
+         name);
+}
+
+}  // namespace
+
+bool use_reference() {
+  return reference_switch();
+}
+
+}  // namespace rf::core
+
+extern "C" const char* rf_target(void) {
+  return rf::core::use_reference() ? "ref" : hwy::TargetName(rf::core::best_target());
+}
+
+extern "C" rf_status rf_set_target(const char* name) {
+  return rf::core::guarded("target", [&] { rf::core::set_target(name == nullptr ? "" : name); });
+}

@@ -1,0 +1,11 @@
+// Which kernels a call runs: those of the best instruction set, or the float64 reference loops.
+#ifndef RF_CORE_TARGET_H_
+#define RF_CORE_TARGET_H_
+
+namespace rf::core {
+
+// True after rf_set_target("ref") or with RF_KERNEL=ref in the environment.
+bool use_reference();
+
+}  // namespace rf::core
+#endif
