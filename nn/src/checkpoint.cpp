@@ -1,0 +1,207 @@
+// Model directories in and out (spec 7.1, 7.3 and its loader rules): config.json and safetensors, one file or shards.
+// Names and shapes are matched by model/weights.h; this file moves the numbers and checks them.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
+#include <c10/core/GradMode.h>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/safetensors.h"
+#include "rf/nn/roformer.h"
+
+namespace rf::nn {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kTableTolerance = 1e-6;  // loader rule (a)
+constexpr std::string_view kPrefix = "roformer.";
+constexpr std::string_view kTableName = "embed_positions.weight";
+
+// The tensors of a directory, whatever the number of files.
+struct Checkpoint {
+  std::vector<io::SafetensorsFile> files;
+  std::map<std::string, const io::TensorView*> tensors;
+
+  void add(const std::string& path) {
+    files.emplace_back(path);
+    for (const io::TensorView& view : files.back().tensors()) {
+      if (!tensors.emplace(view.name, &view).second)
+        fail(path, "a tensor must be in one shard only, got {} again", view.name);
+    }
+  }
+};
+
+// Shards named by model.safetensors.index.json, each a plain file name in the same directory.
+std::set<std::string> shard_names(const fs::path& index) {
+  const nlohmann::json json = io::read_json(index);
+  std::set<std::string> names;
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+    fail(index.string(), "a shard index must have an object weight_map, got none");
+  }
+  for (const auto& [tensor, file] : json["weight_map"].items()) {
+    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
+      fail(index.string(), "a shard must be the name of a file beside the index, got {} for {}", file.dump(), tensor);
+    }
+    names.insert(file.get<std::string>());
+  }
+  return names;
+}
+
+Checkpoint open_checkpoint(const fs::path& dir) {
+  Checkpoint checkpoint;
+  if (fs::exists(dir / "model.safetensors")) {
+    checkpoint.add(dir / "model.safetensors");
+  } else if (const fs::path index = dir / "model.safetensors.index.json"; fs::exists(index)) {
+    const std::set<std::string> names = shard_names(index);
+    checkpoint.files.reserve(names.size());  // views point into the files
+    for (const std::string& name : names) checkpoint.add(dir / name);
+  } else if (fs::exists(dir / "pytorch_model.bin")) {
+    fail("load_model",
+         "weights must be model.safetensors, got only pytorch_model.bin in {}; convert it where transformers is "
+         "installed: "
+         "python -c \"import transformers as t; d = '{}'; c = t.AutoConfig.from_pretrained(d).architectures[0]; "
+         "getattr(t, c).from_pretrained(d).save_pretrained(d)\"",
+         dir.string(), dir.string());
+  } else {
+    fail("load_model", "a model directory must hold model.safetensors, got none in {}", dir.string());
+  }
+  return checkpoint;
+}
+
+at::ScalarType scalar_type(const io::TensorView& view) {
+  switch (view.dtype) {
+    case io::DType::kF16:
+      return at::kHalf;
+    case io::DType::kBF16:
+      return at::kBFloat16;
+    case io::DType::kF32:
+      return at::kFloat;
+    case io::DType::kF64:
+      return at::kDouble;
+    default:
+      fail("load_model", "weights must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(view.dtype),
+           view.name);
+  }
+}
+
+// A copy in memory: file data need not be aligned.
+at::Tensor read_tensor(const io::TensorView& view) {
+  at::Tensor tensor = at::empty(view.shape, scalar_type(view));
+  if (!view.data.empty()) std::memcpy(tensor.data_ptr(), view.data.data(), view.data.size());
+  return tensor;
+}
+
+// A finite sum proves that there is neither NaN nor infinity; only otherwise is each element looked at.
+void check_finite(const at::Tensor& tensor, const std::string& name) {
+  if (std::isfinite(tensor.sum(at::kDouble).item<double>())) return;
+  const at::Tensor bad = at::isfinite(tensor).logical_not_().nonzero();
+  if (bad.size(0) == 0) return;
+  std::string index;
+  for (int64_t d = 0; d < bad.size(1); ++d) index += fmt::format("{}{}", d ? ", " : "", bad[0][d].item<int64_t>());
+  at::Tensor value = tensor;
+  for (int64_t d = 0; d < bad.size(1); ++d) value = value[bad[0][d].item<int64_t>()];
+  fail("load_model", "weights must be finite, got {} in {}[{}] ({} such values)", value.item<double>(), name, index,
+       bad.size(0));
+}
+
+at::Tensor computed_table(int64_t rows, int64_t dim) {
+  const std::vector<float> values = position_table(rows, dim);
+  at::Tensor table_MD = at::empty({rows, dim}, at::kFloat);
+  if (!values.empty()) std::memcpy(table_MD.data_ptr(), values.data(), values.size() * sizeof(float));
+  return table_MD;
+}
+
+void load_position_table(RoFormer& model, const at::Tensor& stored_MD, const std::string& dir) {
+  if (stored_MD.numel() == 0) return;
+  const at::Tensor computed_MD = computed_table(stored_MD.size(0), stored_MD.size(1));
+  const double difference = (stored_MD.to(at::kDouble) - computed_MD).abs().max().item<double>();
+  if (difference <= kTableTolerance) return;
+  std::fprintf(
+      stderr,
+      "warning: encoder.embed_positions.weight in %s differs from the computed table by %.3g (more than %.0e); the "
+      "stored one is used, and limits sequences to its %ld rows\n",
+      dir.c_str(), difference, kTableTolerance, static_cast<long>(stored_MD.size(0)));
+  model.set_position_table(stored_MD);
+}
+
+// The name that a tensor of the model has in the file: its own, or with "roformer." taken off or put on, where one of
+// the two is a bare RoFormerModel.
+const io::TensorView& find_tensor(const Checkpoint& checkpoint, const std::string& name) {
+  const std::string bare = name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+  for (const std::string& candidate : {name, bare, std::string(kPrefix) + name}) {
+    if (const auto found = checkpoint.tensors.find(candidate); found != checkpoint.tensors.end()) return *found->second;
+  }
+  fail("load_model", "the checkpoint must hold {}, got no such tensor", name);
+}
+
+// Loader rule (b): decoder tensors of a tied model are copies.
+void check_tied_copy(const Checkpoint& checkpoint, const std::string& name) {
+  const bool bias = name.ends_with(".bias");
+  const io::TensorView& source =
+      find_tensor(checkpoint, bias ? "cls.predictions.bias" : "roformer.embeddings.word_embeddings.weight");
+  const io::TensorView& copy = *checkpoint.tensors.at(name);
+  if (copy.shape != source.shape || !read_tensor(copy).equal(read_tensor(source))) {
+    fail("load_model", "{} must equal {} when tie_word_embeddings is true, got other values", name, source.name);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<RoFormer> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
+                                     FreshHead fresh_head) {
+  const c10::NoGradGuard no_grad;
+  const RoFormerConfig config = load_config(model_dir);
+  const Checkpoint checkpoint = open_checkpoint(model_dir);
+  const Head used_head = head.value_or(config.head());
+  std::vector<NamedShape> shapes;
+  for (const auto& [name, view] : checkpoint.tensors) shapes.push_back({name, view->shape});
+  const WeightMatch match = match_weights(config, used_head, shapes, fresh_head);
+  for (const std::string& name : match.tied_copies) check_tied_copy(checkpoint, name);
+
+  auto model = std::make_shared<RoFormer>(config, used_head);
+  model->to(dtype);
+  auto parameters = model->named_parameters();
+  for (const std::string& name : match.load) {
+    const io::TensorView& view = find_tensor(checkpoint, name);
+    const at::Tensor values = read_tensor(view);
+    check_finite(values, view.name);
+    if (name.ends_with(kTableName)) {
+      load_position_table(*model, values, model_dir);
+    } else {
+      parameters[name].copy_(values);
+    }
+  }
+  return model;
+}
+
+void save_model(const RoFormer& model, const std::string& model_dir) {
+  RoFormerConfig config = model.config();
+  config.architectures = {architecture_of_head(model.head())};
+  const auto parameters = model.named_parameters();
+  std::vector<at::Tensor> values;  // keeps the bytes alive
+  std::vector<io::TensorView> views;
+  for (const WeightSpec& spec : weight_specs(config, model.head())) {
+    const at::Tensor source = spec.role != WeightRole::kTable    ? parameters[spec.name]
+                              : model.position_table().defined() ? model.position_table()
+                                                                 : computed_table(spec.shape[0], spec.shape[1]);
+    values.push_back(source.detach().to(at::kCPU, at::kFloat).contiguous());
+    const auto* bytes = static_cast<const std::byte*>(values.back().const_data_ptr());
+    views.push_back({spec.name, io::DType::kF32, spec.shape, {bytes, values.back().nbytes()}});
+  }
+  std::error_code error;
+  fs::create_directories(model_dir, error);
+  if (error) fail("save_model", "the model directory must be writable, got {} for {}", error.message(), model_dir);
+  io::write_safetensors(fs::path(model_dir) / "model.safetensors", views, {{"format", "pt"}});
+  save_config(config, model_dir);
+}
+
+}  // namespace rf::nn

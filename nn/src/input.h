@@ -1,0 +1,13 @@
+// Checks of what a caller gives to a model.
+#pragma once
+
+#include "rf/model/config.h"
+#include "rf/nn/roformer.h"
+
+namespace rf::nn {
+
+// Throws Error: shapes, dtypes, ids and types out of range (with the value and its place), no token, negative
+// positions, segments together with a mask.
+void check_input(const Input& input, const RoFormerConfig& config);
+
+}  // namespace rf::nn
