@@ -1,6 +1,6 @@
-// Trains a WordPiece vocabulary (spec R-TOK-07): words are counted, then pairs of pieces are merged by frequency (byte-pair
-// merges over characters with "##" continuations), which is what `tokenizers`' trainer for BERT does. Deterministic: ties
-// go to the lexicographically smaller pair.
+// Trains a WordPiece vocabulary (spec R-TOK-07): words are counted, then pairs of pieces are merged by frequency
+// (byte-pair merges over characters with "##" continuations), which is what `tokenizers`' trainer for BERT does.
+// Deterministic: ties go to the lexicographically smaller pair.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 namespace rf::text {
 
 struct VocabularyTrainerOptions {
-  int64_t size = 8000;             // total, special tokens included
-  int64_t min_frequency = 2;       // pairs seen less often are not merged
-  int64_t max_alphabet = 6000;     // the most frequent characters are kept
+  int64_t size = 8000;          // total, special tokens included
+  int64_t min_frequency = 2;    // pairs seen less often are not merged
+  int64_t max_alphabet = 6000;  // the most frequent characters are kept
   Case letter_case = Case::kLower;
 };
 
@@ -24,8 +24,8 @@ class VocabularyTrainer {
  public:
   explicit VocabularyTrainer(VocabularyTrainerOptions options);
   void add(std::string_view text);  // counts the words of a text
-  // [PAD] [UNK] [CLS] [SEP] [MASK], then the alphabet, then merged pieces. Throws Error when no word was added or size is
-  // smaller than the specials and the alphabet need. Fewer than `size` tokens when the text has no more pairs.
+  // [PAD] [UNK] [CLS] [SEP] [MASK], then the alphabet, then merged pieces. Throws Error when no word was added or size
+  // is smaller than the specials and the alphabet need. Fewer than `size` tokens when the text has no more pairs.
   Vocabulary train() const;
 
  private:

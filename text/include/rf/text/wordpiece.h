@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "rf/text/vocabulary.h"
 
 namespace rf::text {
+
+class PieceTrie;
 
 struct Encoding {
   std::vector<int32_t> ids;
@@ -32,7 +35,8 @@ struct WordpieceOptions {
 class WordpieceTokenizer {
  public:
   WordpieceTokenizer(Vocabulary vocabulary, WordpieceOptions options);
-  // Reads vocab.txt and, when present, tokenizer_config.json (do_lower_case). Throws Error for settings it cannot honour.
+  // Reads vocab.txt and, when present, tokenizer_config.json (do_lower_case). Throws Error for settings it cannot
+  // honour.
   static WordpieceTokenizer load(const std::string& model_dir);
   void save(const std::string& model_dir) const;  // vocab.txt and tokenizer_config.json, as transformers reads them
 
@@ -50,6 +54,7 @@ class WordpieceTokenizer {
  private:
   Vocabulary vocabulary_;
   WordpieceOptions options_;
+  std::shared_ptr<const PieceTrie> trie_;  // immutable, shared by copies
 };
 
 }  // namespace rf::text

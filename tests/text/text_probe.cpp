@@ -1,0 +1,79 @@
+// For the Python tests: reads JSON lines {"text": "..."} or {"hex": "..."} (raw bytes) on stdin and writes one JSON
+// line each.
+//   text_probe words lower|keep          the normalised words: {"words", "begin", "end", "replaced"}, offsets in
+//   characters text_probe encode lower|keep VOCAB   {"ids", "begin", "end", "byte_begin", "byte_end", "starts_word",
+//   "replaced"}
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "rf/text/wordpiece.h"
+#include "word_splitter.h"
+
+namespace {
+
+using nlohmann::json;
+
+std::string read_text(const json& line) {
+  if (line.contains("text")) return line["text"].get<std::string>();
+  const auto hex = line["hex"].get<std::string>();
+  std::string bytes;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2)
+    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
+class WordList : public rf::text::WordSink {
+ public:
+  void take(const rf::text::Word& word) override {
+    const rf::text::SourceSpan source = word.source(0, word.text.size());
+    words.emplace_back(word.text);
+    begin.push_back(source.char_begin);
+    end.push_back(source.char_end);
+  }
+  std::vector<std::string> words;
+  std::vector<int32_t> begin, end;
+};
+
+json split_words(const std::string& text, rf::text::Case letter_case) {
+  WordList list;
+  const int64_t replaced = rf::text::WordSplitter(letter_case).split(text, list);
+  return {{"words", list.words}, {"begin", list.begin}, {"end", list.end}, {"replaced", replaced}};
+}
+
+json encode(const rf::text::WordpieceTokenizer& tokenizer, const std::string& text) {
+  rf::text::Encoding out;
+  tokenizer.encode(text, out);
+  return {{"ids", out.ids},
+          {"begin", out.char_begin},
+          {"end", out.char_end},
+          {"byte_begin", out.byte_begin},
+          {"byte_end", out.byte_end},
+          {"starts_word", out.starts_word},
+          {"replaced", out.replaced_bytes}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::ios::sync_with_stdio(false);
+  const std::string mode = argc > 1 ? argv[1] : "";
+  const std::string letter_case = argc > 2 ? argv[2] : "";
+  if ((mode != "words" && mode != "encode") || (letter_case != "lower" && letter_case != "keep") ||
+      (mode == "encode" && argc != 4)) {
+    std::cerr << "usage: text_probe words lower|keep | encode lower|keep VOCAB\n";
+    return 2;
+  }
+  rf::text::WordpieceOptions options;
+  options.letter_case = letter_case == "lower" ? rf::text::Case::kLower : rf::text::Case::kKeep;
+  std::string line;
+  if (mode == "words") {
+    while (std::getline(std::cin, line)) {
+      std::cout << split_words(read_text(json::parse(line)), options.letter_case).dump() << '\n';
+    }
+  } else {
+    const rf::text::WordpieceTokenizer tokenizer(rf::text::Vocabulary::load(argv[3]), options);
+    while (std::getline(std::cin, line)) std::cout << encode(tokenizer, read_text(json::parse(line))).dump() << '\n';
+  }
+  return 0;
+}

@@ -1,0 +1,210 @@
+// Text to words: one scan cuts the text at white space, CJK characters and special tokens into chunks; a chunk of
+// printable ASCII is split as it stands, any other is decoded, normalised and then split.
+#include "word_splitter.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "rf/io/error.h"
+#include "utf8.h"
+
+namespace rf::text {
+namespace {
+
+enum class Ascii : uint8_t { kWord, kPunctuation, kBracket, kSpace, kControl, kNot };
+
+constexpr std::array<Ascii, 256> make_ascii_classes() {
+  std::array<Ascii, 256> classes{};
+  for (int c = 0; c < 256; ++c) {
+    const bool alphanumeric = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    const bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    classes[static_cast<size_t>(c)] = c >= 0x80              ? Ascii::kNot
+                                      : c == '['             ? Ascii::kBracket
+                                      : alphanumeric         ? Ascii::kWord
+                                      : space                ? Ascii::kSpace
+                                      : c < ' ' || c == 0x7F ? Ascii::kControl
+                                                             : Ascii::kPunctuation;
+  }
+  return classes;
+}
+constexpr std::array<Ascii, 256> kAsciiClasses = make_ascii_classes();
+
+Ascii ascii_class(char c) {
+  return kAsciiClasses[static_cast<uint8_t>(c)];
+}
+
+Special special_at(std::string_view text) {
+  for (size_t i = 0; i < kSpecialTokens.size(); ++i) {
+    if (text.starts_with(kSpecialTokens[i])) return static_cast<Special>(i);
+  }
+  return Special::kNone;
+}
+
+// A special token that shows only now that the control characters inside it are dropped is one all the same.
+Special special_in(const std::vector<MappedChar>& chars) {
+  if (chars.empty() || chars.front().code != U'[') return Special::kNone;
+  for (size_t i = 0; i < kSpecialTokens.size(); ++i) {
+    const bool same =
+        std::equal(chars.begin(), chars.end(), kSpecialTokens[i].begin(), kSpecialTokens[i].end(),
+                   [](const MappedChar& c, char letter) { return c.code == static_cast<char32_t>(letter); });
+    if (same) return static_cast<Special>(i);
+  }
+  return Special::kNone;
+}
+
+}  // namespace
+
+WordSplitter::WordSplitter(Case letter_case) : case_(letter_case) {
+  for (size_t c = 0; c < fold_.size(); ++c) {
+    const bool upper = c >= 'A' && c <= 'Z' && letter_case == Case::kLower;
+    fold_[c] = static_cast<char>(upper ? c + ('a' - 'A') : c);
+  }
+}
+
+int64_t WordSplitter::split(std::string_view text, WordSink& sink) {
+  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
+  }
+  const auto size = static_cast<int32_t>(text.size());
+  int64_t replaced = 0;
+  int32_t more_bytes = 0;  // bytes before `at` less characters before it
+  Chunk chunk{0, 0, true};
+  int32_t at = 0;
+  const auto restart = [&](int32_t next) {
+    at = next;
+    chunk = {next, next - more_bytes, true};
+  };
+  while (at < size) {
+    switch (ascii_class(text[static_cast<size_t>(at)])) {
+      case Ascii::kWord:
+      case Ascii::kPunctuation:
+        ++at;
+        break;
+      case Ascii::kControl:
+        chunk.plain = false;
+        ++at;
+        break;
+      case Ascii::kSpace:
+        flush(text, chunk, at, sink);
+        restart(at + 1);
+        break;
+      case Ascii::kBracket: {
+        const Special special = special_at(text.substr(static_cast<size_t>(at)));
+        if (special == Special::kNone) {
+          ++at;
+          break;
+        }
+        const std::string_view token = kSpecialTokens[static_cast<size_t>(special)];
+        flush(text, chunk, at, sink);
+        sink.take(
+            {token, static_cast<int64_t>(token.size()), nullptr, {at, at, at - more_bytes, at - more_bytes}, special});
+        restart(at + static_cast<int32_t>(token.size()));
+        break;
+      }
+      case Ascii::kNot: {
+        const Decoded decoded = decode_utf8(text.substr(static_cast<size_t>(at)));
+        const uint32_t record = unicode_record(decoded.code);
+        const int32_t next = at + decoded.length;
+        replaced += decoded.valid ? 0 : 1;
+        if ((record & (kSpace | kCjk)) != 0 && (record & kDrop) == 0) {
+          flush(text, chunk, at, sink);
+          if ((record & kCjk) != 0) flush(text, {at, at - more_bytes, false}, next, sink);
+          more_bytes += decoded.length - 1;
+          restart(next);
+        } else {
+          more_bytes += decoded.length - 1;
+          chunk.plain = false;
+          at = next;
+        }
+        break;
+      }
+    }
+  }
+  flush(text, chunk, size, sink);
+  return replaced;
+}
+
+void WordSplitter::flush(std::string_view text, const Chunk& chunk, int32_t byte_end, WordSink& sink) {
+  if (chunk.byte_begin == byte_end) return;
+  const std::string_view part =
+      text.substr(static_cast<size_t>(chunk.byte_begin), static_cast<size_t>(byte_end - chunk.byte_begin));
+  const SourceSpan begin = {chunk.byte_begin, chunk.byte_begin, chunk.char_begin, chunk.char_begin};
+  if (chunk.plain) {
+    split_plain(part, begin, sink);
+  } else {
+    split_unicode(part, begin, sink);
+  }
+}
+
+void WordSplitter::split_plain(std::string_view chunk, const SourceSpan& begin, WordSink& sink) {
+  folded_.resize(chunk.size());
+  for (size_t i = 0; i < chunk.size(); ++i) folded_[i] = fold_[static_cast<uint8_t>(chunk[i])];
+  const std::string_view folded = folded_;
+  for (size_t first = 0; first < folded.size();) {
+    size_t last = first + 1;
+    if (ascii_class(folded[first]) == Ascii::kWord) {
+      while (last < folded.size() && ascii_class(folded[last]) == Ascii::kWord) ++last;
+    }
+    const auto shift = static_cast<int32_t>(first);
+    const int32_t byte = begin.byte_begin + shift, character = begin.char_begin + shift;
+    const std::string_view word = folded.substr(first, last - first);
+    sink.take({word, static_cast<int64_t>(word.size()), nullptr, {byte, byte, character, character}, Special::kNone});
+    first = last;
+  }
+}
+
+// Decodes a chunk into chars_, without what is dropped.
+void WordSplitter::read_chars(std::string_view chunk, const SourceSpan& begin) {
+  chars_.clear();
+  SourceSpan at = begin;
+  while (!chunk.empty()) {
+    const Decoded decoded = decode_utf8(chunk);
+    at.byte_end = at.byte_begin + decoded.length;
+    at.char_end = at.char_begin + 1;
+    if ((unicode_record(decoded.code) & kDrop) == 0) chars_.push_back({decoded.code, 0, 0, at});
+    at.byte_begin = at.byte_end;
+    at.char_begin = at.char_end;
+    chunk.remove_prefix(static_cast<size_t>(decoded.length));
+  }
+}
+
+bool WordSplitter::any(uint32_t flags) const {
+  return std::any_of(chars_.begin(), chars_.end(),
+                     [flags](const MappedChar& c) { return (unicode_record(c.code) & flags) != 0; });
+}
+
+// Each step runs only when a character in the chunk asks for it.
+void WordSplitter::split_unicode(std::string_view chunk, const SourceSpan& begin, WordSink& sink) {
+  read_chars(chunk, begin);
+  normalizer_.forget_parts();
+  if (any(kNfcUnstable)) normalizer_.nfc(chars_);
+  if (const Special special = special_in(chars_); special != Special::kNone) {
+    take_chars(0, chars_.size(), special, sink);
+    return;
+  }
+  if (case_ == Case::kLower) {
+    if (any(kHasLower)) normalizer_.lower(chars_);
+    if (any(kDecomposes | kNfcUnstable | kMark)) normalizer_.strip_accents(chars_);
+  }
+  const auto is_punctuation = [this](size_t i) { return (unicode_record(chars_[i].code) & kPunctuation) != 0; };
+  for (size_t first = 0; first < chars_.size();) {
+    size_t last = first + 1;
+    if (!is_punctuation(first)) {
+      while (last < chars_.size() && !is_punctuation(last)) ++last;
+    }
+    take_chars(first, last, Special::kNone, sink);
+    first = last;
+  }
+}
+
+void WordSplitter::take_chars(size_t first, size_t last, Special special, WordSink& sink) {
+  folded_.clear();
+  spans_.clear();
+  for (size_t i = first; i < last; ++i) {
+    append_utf8(chars_[i].code, folded_);
+    spans_.resize(folded_.size(), chars_[i].span);
+  }
+  sink.take({folded_, static_cast<int64_t>(last - first), spans_.data(), {}, special});
+}
+
+}  // namespace rf::text
