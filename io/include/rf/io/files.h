@@ -10,7 +10,8 @@
 
 namespace rf::io {
 
-// A file mapped read-only.
+// A file mapped read-only. Writers that replace files by name (AtomicFile) leave a mapping as it was; a program that
+// shortens the file in place does not.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -25,7 +26,7 @@ class MappedFile {
 };
 
 // A file that appears under its name only when commit() has written, synced and renamed it. Without commit() (an
-// exception on the way) the temporary file is removed and what was there before stays.
+// exception on the way) the temporary file is removed and what was there before stays. Writes are not buffered.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -46,8 +47,10 @@ class AtomicFile {
 
 void write_file(const std::string& path, std::string_view text);  // atomic
 std::string read_file(const std::string& path);
-nlohmann::json read_json(const std::string& path);                                // duplicate keys are an error
-nlohmann::json parse_json(std::string_view text, std::string_view where);         // likewise
-void sync_directory(const std::string& path);                                     // makes renames in it durable
+// Strict JSON: duplicate keys, NaN, bytes that are not UTF-8 and nesting deeper than 64 are errors with line and
+// column.
+nlohmann::json read_json(const std::string& path);
+nlohmann::json parse_json(std::string_view text, std::string_view where);  // where: names the text in messages
+void sync_directory(const std::string& path);                              // makes renames in it durable
 
 }  // namespace rf::io

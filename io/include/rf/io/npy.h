@@ -21,6 +21,7 @@ struct NpyArray {
 };
 
 NpyArray read_npy(const std::string& path);
-void write_npy(const std::string& path, DType dtype, const std::vector<int64_t>& shape, std::span<const std::byte> data);
+void write_npy(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
+               std::span<const std::byte> data);
 
 }  // namespace rf::io

@@ -27,7 +27,7 @@ struct TensorView {
 
 class SafetensorsFile {
  public:
-  // Throws Error with the path, the rule and the offending value.
+  // Throws Error with the path, the rule and the offending value. A shape has at most 64 dimensions.
   explicit SafetensorsFile(const std::string& path);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
@@ -45,7 +45,8 @@ class SafetensorsFile {
 };
 
 // Writes to a temporary name, syncs and renames: after a failure (a full disk) the old file is untouched.
-// The header is padded with spaces so that the data start at a multiple of 8.
+// The header is padded with spaces so that the data start at a multiple of 8. Tensors lie in the order given, those
+// with wider elements first (each is aligned to its element).
 void write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
                        const std::map<std::string, std::string>& metadata);
 

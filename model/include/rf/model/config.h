@@ -1,5 +1,6 @@
 // config.json of a RoFormer as transformers writes it (spec R-HF-02), read strictly: a key that could change the result
 // and that this program does not honour is an error; keys that cannot change it are listed and kept for writing back.
+// Does not read RoFormer-V2 (no biases, RMS norm) or quantized models: they are refused by name.
 #pragma once
 
 #include <cstdint>
@@ -49,24 +50,29 @@ struct RoFormerConfig {
   bool add_cross_attention = false;
   bool tie_word_embeddings = true;
   int64_t num_labels = 2;
-  std::map<int64_t, std::string> id2label;   // empty: LABEL_0, LABEL_1, ...
-  std::string problem_type;                  // "", regression, single_label_classification, multi_label_classification
-  std::string summary_type = "last";         // multiple choice: last or first (INC-23)
-  std::string classifier_activation;         // "" (hidden_act)
+  std::map<int64_t, std::string> id2label;  // empty: LABEL_0, LABEL_1, ...
+  std::string problem_type;                 // "", regression, single_label_classification, multi_label_classification
+  std::string summary_type = "last";        // multiple choice: last or first (INC-23)
+  std::string classifier_activation;        // "" (hidden_act), or hidden_act's name: transformers has no other (INC-22)
   std::optional<double> classifier_dropout;  // absent: hidden_dropout_prob
   std::vector<std::string> architectures;
+  std::map<std::string, std::string> kept;  // harmless keys as read (key -> JSON text), written back by to_json
 
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
   // Head named by `architectures`; kNone when the list is empty.
   Head head() const;
+  bool operator==(const RoFormerConfig&) const = default;
 };
 
-// Throws Error naming the key and its value: unknown key, wrong type, hidden_size not divisible by heads, odd head size,
-// sizes out of range, model_type other than "roformer".
+// Throws Error naming the key and its value: unknown key, wrong type, hidden_size not divisible by heads, odd head
+// size, sizes out of range, model_type other than "roformer". Missing keys take the default; a missing embedding_size
+// is hidden_size. id2label that only says LABEL_0, LABEL_1, ... is read as empty. The dtype keys are dropped:
+// parameters are read by their file's dtypes, and written as float32.
 RoFormerConfig parse_config(const nlohmann::json& json);
 RoFormerConfig load_config(const std::string& model_dir);
 
-// Keys as transformers writes them; parse_config(to_json(c)) == c.
+// Keys as transformers writes them; parse_config(to_json(c)) == c. Throws Error where parse_config would refuse the
+// result.
 nlohmann::json to_json(const RoFormerConfig& config);
 void save_config(const RoFormerConfig& config, const std::string& model_dir);
 

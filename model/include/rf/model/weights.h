@@ -1,4 +1,5 @@
-// Names, shapes and roles of a RoFormer checkpoint's tensors (spec R-HF-03), described once for every reader and writer.
+// Names, shapes and roles of a RoFormer checkpoint's tensors (spec R-HF-03), described once for every reader and
+// writer.
 #pragma once
 
 #include <cstdint>
@@ -24,27 +25,40 @@ struct WeightSpec {
   WeightRole role;
 };
 
-// All tensors that transformers 5 writes for this head, in file order of the model's definition. The tied decoder
-// tensors (cls.predictions.decoder.*) are not among them when tie_word_embeddings is true.
+// All tensors that transformers 5 writes for this head, in order of the model's definition; bare names (without
+// "roformer.") for Head::kNone. The tied decoder tensors (cls.predictions.decoder.*) are not among them when
+// tie_word_embeddings is true. When it is false, cls.predictions.bias is stored beside cls.predictions.decoder.bias and
+// transformers computes with the latter only.
 std::vector<WeightSpec> weight_specs(const RoFormerConfig& config, Head head);
 
-// The half-layout sinusoid [max_position_embeddings, head_dim] that encoder.embed_positions.weight holds (R-ABS-04).
+// The tensor that a tied decoder tensor copies: cls.predictions.decoder.weight ->
+// roformer.embeddings.word_embeddings.weight, cls.predictions.decoder.bias -> cls.predictions.bias. Empty for every
+// other name.
+std::string tied_source(const std::string& name);
+
+// The half-layout sinusoid that encoder.embed_positions.weight [rows, dim] holds (R-ABS-04): row m is sin(m t_0), ...,
+// sin(m t_{dim/2-1}), cos(m t_0), ..., with t_i = 10000^(-2i/dim); computed in double, rounded once. dim must be even.
 std::vector<float> position_table(int64_t rows, int64_t dim);
 
-// A checkpoint's tensor names sorted out against the model's: which spec each file tensor fills, which specs may be left
-// out (the position table), which file tensors are ignored and why (tied copies, unused projections). Throws Error on a
-// missing or unexpected tensor, and on a wrong shape, with both shapes.
+// A checkpoint's tensor names sorted out against the model's: which spec each file tensor fills, which specs may be
+// left out (the position table), which file tensors are ignored (tied copies, a projection where E == D, a pooler,
+// which no head uses, the head of another task when the bare encoder is asked for or a fresh head is allowed). Throws
+// Error on a missing or unexpected tensor, and on a wrong shape, with both shapes.
 struct NamedShape {
   std::string name;
   std::vector<int64_t> shape;
 };
 struct WeightMatch {
-  std::vector<std::string> load;         // tensors to copy, by name
-  std::vector<std::string> computed;     // specs absent from the file that are computed instead
-  std::vector<std::string> tied_copies;  // present although tied: must equal their source
-  std::vector<std::string> ignored;      // present, harmless, not used
-  std::vector<std::string> fresh;        // head tensors absent from the file (only when allow_fresh_head): initialised
-  std::string strip_or_add_prefix;       // "" or "roformer.": what maps a bare RoFormerModel's names to a task model's
+  std::vector<std::string> load;         // tensors to copy: names of weight_specs
+  std::vector<std::string> computed;     // names of weight_specs absent from the file that are computed instead
+  std::vector<std::string> tied_copies;  // names in the file: present although tied, must equal their tied_source
+  std::vector<std::string> ignored;      // names in the file: present, harmless, not used
+  std::vector<std::string> fresh;        // names of weight_specs: the head when it is absent from the file and may be
+  std::string strip_or_add_prefix;       // "roformer." when the file is a bare model's and the specs a task model's, or
+                                         // the other way round; else ""
+
+  // The name in the file of a tensor of weight_specs.
+  std::string file_name(const std::string& spec_name) const;
 };
 enum class FreshHead { kForbidden, kAllowed };
 WeightMatch match_weights(const RoFormerConfig& config, Head head, const std::vector<NamedShape>& file,

@@ -1,0 +1,193 @@
+// The vocabulary of config.json: what transformers 4 and 5 write into the config of a RoFormer, sorted by what it does.
+#include <algorithm>
+#include <numeric>
+
+#include "names.h"
+#include "rf/io/error.h"
+
+namespace rf {
+namespace {
+
+constexpr std::string_view kConfigKeys[] = {"vocab_size",
+                                            "embedding_size",
+                                            "hidden_size",
+                                            "num_hidden_layers",
+                                            "num_attention_heads",
+                                            "intermediate_size",
+                                            "hidden_act",
+                                            "hidden_dropout_prob",
+                                            "attention_probs_dropout_prob",
+                                            "max_position_embeddings",
+                                            "type_vocab_size",
+                                            "initializer_range",
+                                            "layer_norm_eps",
+                                            "pad_token_id",
+                                            "rotary_value",
+                                            "is_decoder",
+                                            "add_cross_attention",
+                                            "tie_word_embeddings",
+                                            "num_labels",
+                                            "id2label",
+                                            "label2id",
+                                            "problem_type",
+                                            "summary_type",
+                                            "classifier_activation",
+                                            "classifier_dropout",
+                                            "architectures",
+                                            "model_type"};
+
+// About the file: where it came from and in which dtype its parameters were.
+constexpr std::string_view kDropped[] = {"_name_or_path", "name_or_path", "_commit_hash", "dtype", "torch_dtype"};
+
+constexpr std::string_view kKept[] = {
+    // Which outputs a Python call returns, how it computes the same numbers, and bookkeeping.
+    "transformers_version", "return_dict", "output_hidden_states", "output_attentions", "use_cache", "torchscript",
+    "tf_legacy_loss", "gradient_checkpointing", "chunk_size_feed_forward", "attn_implementation",
+    "_attn_implementation", "_attn_implementation_autoset",
+    // Of the tokenizer and of task descriptions.
+    "bos_token_id", "eos_token_id", "sep_token_id", "tokenizer_class", "prefix", "finetuning_task",
+    "task_specific_params",
+    // Of text generation, which transformers 4 wrote into model configs.
+    "decoder_start_token_id", "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
+    "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty",
+    "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores",
+    "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
+    "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
+    // Of a pooler, which converted Chinese BERT configs carry and a RoFormer does not have.
+    "directionality", "pooler_activation", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+    "pooler_size_per_head", "pooler_type", "summary_proj_to_labels"};
+
+const std::vector<FixedKey>& fixed_keys() {
+  static const std::vector<FixedKey> keys = {
+      {"is_encoder_decoder", {"false"}, "a RoFormer is an encoder or a decoder"},
+      {"tie_encoder_decoder", {"false"}, "a RoFormer is an encoder or a decoder"},
+      {"cross_attention_hidden_size", {"null"}, "encoder states have hidden_size"},
+      {"pruned_heads", {"{}", "null"}, "pruned heads are not supported"},
+      {"per_layer_config", {"{}", "null"}, "all layers are alike"},
+      {"quantization_config", {"null"}, "quantized checkpoints are not supported"},
+      {"auto_map", {"null"}, "the model's own Python code is not run"},
+      {"use_bfloat16", {"false"}, "it is no longer in transformers"},
+      {"use_bias", {"true"}, "RoFormer-V2 is not supported"},
+      {"norm_type", {"\"layer_norm\""}, "RoFormer-V2 is not supported"},
+      {"rope_scaling", {"null"}, "the rotation of a RoFormer is not scaled"},
+      {"rope_parameters", {"null"}, "the rotation of a RoFormer is not scaled"},
+      {"summary_use_proj", {"false", "null"}, "the summary of multiple choice has no parameters"},
+      {"summary_activation", {"null"}, "the summary of multiple choice has no activation"},
+      {"summary_first_dropout", {"0", "0.0", "null"}, "the summary of multiple choice has no dropout"},
+      {"summary_last_dropout", {"0", "0.0", "null"}, "the summary of multiple choice has no dropout"},
+  };
+  return keys;
+}
+
+// Levenshtein distance, one row at a time.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substituted}));
+    }
+  }
+  return row[b.size()];
+}
+
+struct ActivationName {
+  std::string_view name;
+  Activation activation;
+};
+// The first name of each is the one that is written.
+constexpr ActivationName kActivations[] = {
+    {"gelu", Activation::kGelu}, {"gelu_new", Activation::kGeluTanh}, {"gelu_pytorch_tanh", Activation::kGeluTanh},
+    {"relu", Activation::kRelu}, {"silu", Activation::kSilu},         {"swish", Activation::kSilu},
+    {"tanh", Activation::kTanh},
+};
+
+struct ArchitectureName {
+  std::string_view name;
+  Head head;
+};
+constexpr ArchitectureName kArchitectures[] = {
+    {"RoFormerModel", Head::kNone},
+    {"RoFormerForMaskedLM", Head::kMaskedLm},
+    {"RoFormerForCausalLM", Head::kCausalLm},
+    {"RoFormerForSequenceClassification", Head::kSequenceClassification},
+    {"RoFormerForMultipleChoice", Head::kMultipleChoice},
+    {"RoFormerForTokenClassification", Head::kTokenClassification},
+    {"RoFormerForQuestionAnswering", Head::kQuestionAnswering},
+};
+
+}  // namespace
+
+std::optional<Activation> activation_of_name(std::string_view name) {
+  for (const ActivationName& entry : kActivations) {
+    if (entry.name == name) return entry.activation;
+  }
+  return std::nullopt;
+}
+
+std::string_view name_of_activation(Activation activation) {
+  return std::find_if(std::begin(kActivations), std::end(kActivations),
+                      [activation](const ActivationName& entry) { return entry.activation == activation; })
+      ->name;
+}
+
+Head head_of_architecture(const std::string& architecture) {
+  std::string known;
+  for (const ArchitectureName& entry : kArchitectures) {
+    if (entry.name == architecture) return entry.head;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
+  }
+  fail("config", "architecture must be one of {}, got \"{}\"", known, architecture.substr(0, 120));
+}
+
+std::string architecture_of_head(Head head) {
+  return std::string(kArchitectures[static_cast<size_t>(head)].name);
+}
+
+Head RoFormerConfig::head() const {
+  if (architectures.empty()) return Head::kNone;
+  if (architectures.size() > 1) {
+    fail("config", "architectures must name one class, got {}", fmt::join(architectures, ", "));
+  }
+  return head_of_architecture(architectures[0]);
+}
+
+std::optional<Harmless> harmless_key(std::string_view key) {
+  if (std::find(std::begin(kDropped), std::end(kDropped), key) != std::end(kDropped)) return Harmless::kDropped;
+  if (std::find(std::begin(kKept), std::end(kKept), key) != std::end(kKept)) return Harmless::kKept;
+  return std::nullopt;
+}
+
+const FixedKey* fixed_key(std::string_view key) {
+  for (const FixedKey& entry : fixed_keys()) {
+    if (entry.key == key) return &entry;
+  }
+  return nullptr;
+}
+
+const std::vector<std::string_view>& config_keys() {
+  static const std::vector<std::string_view> keys(std::begin(kConfigKeys), std::end(kConfigKeys));
+  return keys;
+}
+
+std::string nearest_key(std::string_view key) {
+  constexpr size_t kMaxKeyBytes = 64;  // longer ones are no misspelling
+  if (key.size() > kMaxKeyBytes) return "";
+  std::string_view best;
+  size_t best_distance = std::max<size_t>(2, key.size() / 4) + 1;
+  const auto consider = [&](std::string_view candidate) {
+    const size_t distance = edit_distance(key, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  };
+  for (const std::string_view candidate : kConfigKeys) consider(candidate);
+  for (const std::string_view candidate : kKept) consider(candidate);
+  for (const FixedKey& entry : fixed_keys()) consider(entry.key);
+  return std::string(best);
+}
+
+}  // namespace rf

@@ -1,0 +1,289 @@
+// config.json to a RoFormerConfig: every key is read, known to be harmless, or an error.
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "names.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/model/config.h"
+
+namespace rf {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxSize = int64_t{1} << 31;
+constexpr int64_t kMaxLayers = 1 << 16;  // the names of the weights are made before any is read
+constexpr int64_t kMaxLabels = 1 << 24;  // likewise those of the labels
+
+// A value for a message: one line, cut.
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  constexpr size_t kMaxBytes = 120;
+  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
+  return text;
+}
+
+// Typed access by key. An absent key leaves the target as it is.
+class Reader {
+ public:
+  Reader(const json& object, std::string_view where) : object_(object), where_(where) {}
+
+  void read(std::string_view key, int64_t& target) const {
+    const json* value = find(key);
+    if (value == nullptr) return;
+    if (!value->is_number_integer()) reject(key, "an integer", *value);
+    if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
+      reject(key, "an integer below 2^63", *value);
+    }
+    target = value->get<int64_t>();
+  }
+  void read(std::string_view key, double& target) const {
+    const json* value = find(key);
+    if (value == nullptr) return;
+    if (!value->is_number()) reject(key, "a number", *value);
+    target = value->get<double>();
+  }
+  void read(std::string_view key, bool& target) const {
+    const json* value = find(key);
+    if (value == nullptr) return;
+    if (!value->is_boolean()) reject(key, "true or false", *value);
+    target = value->get<bool>();
+  }
+  // null reads as absent.
+  void read_or_null(std::string_view key, std::string& target) const {
+    const json* value = find(key);
+    if (value == nullptr || value->is_null()) return;
+    if (!value->is_string()) reject(key, "a string or null", *value);
+    target = value->get<std::string>();
+  }
+
+  const json* find(std::string_view key) const {
+    const auto found = object_.find(key);
+    return found == object_.end() ? nullptr : &*found;
+  }
+  [[noreturn]] void reject(std::string_view key, std::string_view expected, const json& value) const {
+    fail(where_, "{} must be {}, got {}", key, expected, shown(value));
+  }
+
+ private:
+  const json& object_;
+  std::string_view where_;
+};
+
+void check_keys(const json& object, std::string_view where, RoFormerConfig& config) {
+  const std::set<std::string_view> known(config_keys().begin(), config_keys().end());
+  for (const auto& [key, value] : object.items()) {
+    if (known.contains(key)) continue;
+    if (const std::optional<Harmless> harmless = harmless_key(key)) {
+      if (*harmless == Harmless::kKept) config.kept.emplace(key, value.dump());
+    } else if (const FixedKey* fixed = fixed_key(key)) {
+      const std::string text = value.dump();
+      if (std::find(fixed->allowed.begin(), fixed->allowed.end(), text) == fixed->allowed.end()) {
+        fail(where, "{} must be {} ({}), got {}", key, fixed->allowed[0], fixed->reason, shown(value));
+      }
+    } else {
+      const std::string near = nearest_key(key);
+      fail(where, "keys must be known, since one could change the result, got {}: {}{}", shown(json(key)), shown(value),
+           near.empty() ? "" : fmt::format("; did you mean {}?", near));
+    }
+  }
+}
+
+void read_sizes(const json& object, const Reader& reader, RoFormerConfig& config) {
+  reader.read("vocab_size", config.vocab_size);
+  reader.read("hidden_size", config.hidden_size);
+  config.embedding_size = config.hidden_size;
+  if (object.contains("embedding_size") && !object["embedding_size"].is_null()) {
+    reader.read("embedding_size", config.embedding_size);
+  }
+  reader.read("num_hidden_layers", config.num_hidden_layers);
+  reader.read("num_attention_heads", config.num_attention_heads);
+  reader.read("intermediate_size", config.intermediate_size);
+  reader.read("max_position_embeddings", config.max_position_embeddings);
+  reader.read("type_vocab_size", config.type_vocab_size);
+  reader.read("pad_token_id", config.pad_token_id);
+}
+
+void read_numbers(const Reader& reader, RoFormerConfig& config) {
+  reader.read("hidden_dropout_prob", config.hidden_dropout_prob);
+  reader.read("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
+  reader.read("initializer_range", config.initializer_range);
+  reader.read("layer_norm_eps", config.layer_norm_eps);
+  reader.read("rotary_value", config.rotary_value);
+  reader.read("is_decoder", config.is_decoder);
+  reader.read("add_cross_attention", config.add_cross_attention);
+  reader.read("tie_word_embeddings", config.tie_word_embeddings);
+  if (const json* value = reader.find("classifier_dropout"); value != nullptr && !value->is_null()) {
+    reader.read("classifier_dropout", config.classifier_dropout.emplace());
+  }
+}
+
+void read_words(const Reader& reader, std::string_view where, RoFormerConfig& config) {
+  std::string model_type = "roformer";
+  reader.read_or_null("model_type", model_type);
+  if (model_type != "roformer") fail(where, "model_type must be \"roformer\", got {}", shown(json(model_type)));
+  if (const json* value = reader.find("hidden_act")) {
+    const auto activation = value->is_string() ? activation_of_name(value->get<std::string>()) : std::nullopt;
+    if (!activation) {
+      reader.reject("hidden_act", "one of gelu, gelu_new, gelu_pytorch_tanh, relu, silu, swish, tanh", *value);
+    }
+    config.hidden_act = *activation;
+  }
+  reader.read_or_null("problem_type", config.problem_type);
+  reader.read_or_null("summary_type", config.summary_type);
+  reader.read_or_null("classifier_activation", config.classifier_activation);
+  if (const json* value = reader.find("architectures"); value != nullptr && !value->is_null()) {
+    if (!value->is_array()) reader.reject("architectures", "a list of class names", *value);
+    for (const json& name : *value) {
+      if (!name.is_string()) reader.reject("architectures", "a list of class names", *value);
+      config.architectures.push_back(name.get<std::string>());
+    }
+  }
+}
+
+std::string default_label(int64_t id) {
+  return fmt::format("LABEL_{}", id);
+}
+
+void read_id2label(const json& map, const Reader& reader, RoFormerConfig& config) {
+  const char* const expected = "an object that names the labels \"0\" to \"n-1\"";
+  if (!map.is_object() || map.empty()) reader.reject("id2label", expected, map);
+  bool all_default = true;
+  for (int64_t id = 0; id < static_cast<int64_t>(map.size()); ++id) {
+    const auto label = map.find(std::to_string(id));
+    if (label == map.end() || !label->is_string()) reader.reject("id2label", expected, map);
+    all_default = all_default && *label == default_label(id);
+    config.id2label[id] = label->get<std::string>();
+  }
+  config.num_labels = static_cast<int64_t>(map.size());
+  if (all_default) config.id2label.clear();
+}
+
+void read_labels(const Reader& reader, std::string_view where, RoFormerConfig& config) {
+  reader.read("num_labels", config.num_labels);
+  const int64_t declared = config.num_labels;
+  const json* const id2label = reader.find("id2label");
+  if (id2label != nullptr && !id2label->is_null()) {
+    read_id2label(*id2label, reader, config);
+    if (reader.find("num_labels") != nullptr && declared != config.num_labels) {
+      fail(where, "num_labels must be the size of id2label, {}, got {}", config.num_labels, declared);
+    }
+  }
+  const json* const label2id = reader.find("label2id");
+  if (label2id == nullptr || label2id->is_null()) return;
+  if (!label2id->is_object()) reader.reject("label2id", "an object from labels to ids", *label2id);
+  std::set<std::string> labels;
+  for (const auto& [label, id] : label2id->items()) {
+    const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
+    const auto named = config.id2label.find(value);
+    const bool matches = config.id2label.empty()
+                             ? value >= 0 && value < config.num_labels && label == default_label(value)
+                             : named != config.id2label.end() && named->second == label;
+    if (!matches) fail(where, "label2id must invert id2label, got {}: {}", shown(json(label)), shown(id));
+    labels.insert(label);
+  }
+  std::set<std::string> expected;
+  for (const auto& [id, label] : config.id2label) expected.insert(label);
+  const size_t count = expected.empty() ? static_cast<size_t>(config.num_labels) : expected.size();
+  if (labels.size() != count) fail(where, "label2id must name all {} labels, got {}", count, labels.size());
+}
+
+RoFormerConfig parse(const json& object, std::string_view where) {
+  if (!object.is_object()) fail(where, "must be a JSON object, got {}", shown(object));
+  RoFormerConfig config;
+  check_keys(object, where, config);
+  const Reader reader(object, where);
+  read_sizes(object, reader, config);
+  read_numbers(reader, config);
+  read_words(reader, where, config);
+  read_labels(reader, where, config);
+  check_config(config, where);
+  return config;
+}
+
+void check_range(std::string_view where, std::string_view key, int64_t value, int64_t low, int64_t high) {
+  if (value < low || value > high) fail(where, "{} must be in [{}, {}], got {}", key, low, high, value);
+}
+
+void check_probability(std::string_view where, std::string_view key, double value) {
+  if (!(value >= 0.0 && value < 1.0)) fail(where, "{} must be in [0, 1), got {}", key, value);
+}
+
+void check_heads(const RoFormerConfig& config, std::string_view where) {
+  const auto& [hidden, heads] = std::pair(config.hidden_size, config.num_attention_heads);
+  if (hidden % heads != 0)
+    fail(where, "hidden_size must be a multiple of num_attention_heads, got {} and {}", hidden, heads);
+  if (config.head_dim() % 2 != 0) {
+    fail(where, "head size (hidden_size / num_attention_heads) must be even, got {} / {} = {}", hidden, heads,
+         config.head_dim());
+  }
+}
+
+void check_task(const RoFormerConfig& config, std::string_view where) {
+  if (config.add_cross_attention && !config.is_decoder) {
+    fail(where, "add_cross_attention needs is_decoder to be true, got false");
+  }
+  const std::set<std::string> problems = {"", "regression", "single_label_classification",
+                                          "multi_label_classification"};
+  if (!problems.contains(config.problem_type)) {
+    fail(where,
+         "problem_type must be null, regression, single_label_classification or multi_label_classification, got {}",
+         shown(json(config.problem_type)));
+  }
+  if (config.problem_type == "single_label_classification" && config.num_labels == 1) {
+    fail(where, "single_label_classification needs at least 2 labels, got num_labels 1");
+  }
+  if (config.summary_type != "last" && config.summary_type != "first") {
+    fail(where, "summary_type must be last or first, got {}", shown(json(config.summary_type)));
+  }
+  if (!config.classifier_activation.empty() && activation_of_name(config.classifier_activation) != config.hidden_act) {
+    fail(where, "classifier_activation must be null or hidden_act, the one that transformers uses, got {}",
+         shown(json(config.classifier_activation)));
+  }
+  if (!config.id2label.empty() &&
+      (static_cast<int64_t>(config.id2label.size()) != config.num_labels || config.id2label.begin()->first != 0 ||
+       config.id2label.rbegin()->first != config.num_labels - 1)) {
+    fail(where, "id2label must name the labels 0 to num_labels - 1, got {} names for {} labels", config.id2label.size(),
+         config.num_labels);
+  }
+}
+
+}  // namespace
+
+void check_config(const RoFormerConfig& config, std::string_view where) {
+  check_range(where, "vocab_size", config.vocab_size, 1, kMaxSize);
+  check_range(where, "hidden_size", config.hidden_size, 1, kMaxSize);
+  check_range(where, "embedding_size", config.embedding_size, 1, kMaxSize);
+  check_range(where, "num_hidden_layers", config.num_hidden_layers, 1, kMaxLayers);
+  check_range(where, "num_attention_heads", config.num_attention_heads, 1, kMaxSize);
+  check_range(where, "intermediate_size", config.intermediate_size, 1, kMaxSize);
+  check_range(where, "max_position_embeddings", config.max_position_embeddings, 1, kMaxSize);
+  check_range(where, "type_vocab_size", config.type_vocab_size, 1, kMaxSize);
+  check_range(where, "pad_token_id", config.pad_token_id, 0, config.vocab_size - 1);
+  check_range(where, "num_labels", config.num_labels, 1, kMaxLabels);
+  check_probability(where, "hidden_dropout_prob", config.hidden_dropout_prob);
+  check_probability(where, "attention_probs_dropout_prob", config.attention_probs_dropout_prob);
+  if (config.classifier_dropout) check_probability(where, "classifier_dropout", *config.classifier_dropout);
+  if (!(config.layer_norm_eps > 0.0 && std::isfinite(config.layer_norm_eps))) {
+    fail(where, "layer_norm_eps must be above 0, got {}", config.layer_norm_eps);
+  }
+  if (!(config.initializer_range >= 0.0 && std::isfinite(config.initializer_range))) {
+    fail(where, "initializer_range must be at least 0, got {}", config.initializer_range);
+  }
+  check_heads(config, where);
+  check_task(config, where);
+}
+
+RoFormerConfig parse_config(const json& object) {
+  return parse(object, "config");
+}
+
+RoFormerConfig load_config(const std::string& model_dir) {
+  const std::string path = model_dir + "/config.json";
+  return parse(io::read_json(path), path);
+}
+
+}  // namespace rf

@@ -1,0 +1,98 @@
+// Names, shapes and roles of the tensors that transformers' RoFormer classes save (spec R-HF-03), in the order of their
+// modules. Letters: V vocabulary, E embedding_size, C hidden_size, F intermediate_size, D head size.
+#include "rf/model/weights.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace rf {
+namespace {
+
+class Builder {
+ public:
+  void add(std::string name, std::vector<int64_t> shape, WeightRole role) {
+    specs_.push_back({std::move(name), std::move(shape), role});
+  }
+  void linear(const std::string& name, int64_t out, int64_t in) {
+    add(name + ".weight", {out, in}, WeightRole::kMatrix);
+    add(name + ".bias", {out}, WeightRole::kBias);
+  }
+  void norm(const std::string& name, int64_t size) {
+    add(name + ".weight", {size}, WeightRole::kNormGain);
+    add(name + ".bias", {size}, WeightRole::kNormBias);
+  }
+  std::vector<WeightSpec> take() { return std::move(specs_); }
+
+ private:
+  std::vector<WeightSpec> specs_;
+};
+
+void add_attention(Builder& to, const std::string& name, int64_t hidden) {
+  for (const char* projection : {"query", "key", "value"}) {
+    to.linear(fmt::format("{}.self.{}", name, projection), hidden, hidden);
+  }
+  to.linear(name + ".output.dense", hidden, hidden);
+  to.norm(name + ".output.LayerNorm", hidden);
+}
+
+void add_encoder(Builder& to, const RoFormerConfig& c, const std::string& prefix) {
+  const std::string embeddings = prefix + "embeddings.";
+  to.add(embeddings + "word_embeddings.weight", {c.vocab_size, c.embedding_size}, WeightRole::kEmbedding);
+  to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
+  to.norm(embeddings + "LayerNorm", c.embedding_size);
+  if (c.embedding_size != c.hidden_size) to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size);
+  to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
+    const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l);
+    add_attention(to, layer + "attention", c.hidden_size);
+    if (c.add_cross_attention) add_attention(to, layer + "crossattention", c.hidden_size);
+    to.linear(layer + "intermediate.dense", c.intermediate_size, c.hidden_size);
+    to.linear(layer + "output.dense", c.hidden_size, c.intermediate_size);
+    to.norm(layer + "output.LayerNorm", c.hidden_size);
+  }
+}
+
+void add_language_model_head(Builder& to, const RoFormerConfig& c) {
+  to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
+  to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size);
+  to.norm("cls.predictions.transform.LayerNorm", c.embedding_size);
+  if (!c.tie_word_embeddings) to.linear("cls.predictions.decoder", c.vocab_size, c.embedding_size);
+}
+
+}  // namespace
+
+std::vector<WeightSpec> weight_specs(const RoFormerConfig& config, Head head) {
+  Builder to;
+  add_encoder(to, config, head == Head::kNone ? "" : "roformer.");
+  switch (head) {
+    case Head::kNone:
+      break;
+    case Head::kMaskedLm:
+    case Head::kCausalLm:
+      add_language_model_head(to, config);
+      break;
+    case Head::kSequenceClassification:
+      to.linear("classifier.dense", config.hidden_size, config.hidden_size);
+      to.linear("classifier.out_proj", config.num_labels, config.hidden_size);
+      break;
+    case Head::kMultipleChoice:
+      to.linear("classifier", 1, config.hidden_size);
+      break;
+    case Head::kTokenClassification:
+      to.linear("classifier", config.num_labels, config.hidden_size);
+      break;
+    case Head::kQuestionAnswering:
+      to.linear("qa_outputs", 2, config.hidden_size);  // start and end, whatever num_labels is
+      break;
+  }
+  return to.take();
+}
+
+std::string tied_source(const std::string& name) {
+  if (name == "cls.predictions.decoder.weight") return "roformer.embeddings.word_embeddings.weight";
+  if (name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
+  return "";
+}
+
+}  // namespace rf
