@@ -1,0 +1,177 @@
+#include "rf/data/batcher.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "chunks.h"
+#include "masking.h"
+#include "rf/data/random.h"
+#include "rf/io/error.h"
+
+namespace rf::data {
+namespace {
+
+constexpr int64_t kBlockRows = 256;         // a block holds about this many packed rows,
+constexpr int64_t kMaxBlockChunks = 65536;  // however short the documents are
+constexpr int64_t kMaxBatchTokens = int64_t{1} << 31;
+
+struct Piece {
+  int64_t chunk, length;  // length with [CLS] and [SEP]
+};
+using Row = std::vector<Piece>;
+
+int64_t checked_max_length(const BatchOptions& options) {
+  if (options.max_length < kChunkSpecials + 1 || options.max_length > kMaxBatchTokens) {
+    fail("batch", "max_length must be in [{}, 2^31], got {}", kChunkSpecials + 1, options.max_length);
+  }
+  if (options.batch_size < 1 || options.batch_size > kMaxBatchTokens / options.max_length) {
+    fail("batch", "batch_size must be at least 1 and batch_size times max_length at most 2^31, got {} of {}",
+         options.batch_size, options.max_length);
+  }
+  return options.max_length;
+}
+
+// Puts each piece, longest first, into the first row with room for it.
+std::vector<Row> first_fit_decreasing(Row pieces, int64_t max_length) {
+  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.length > b.length; });
+  std::vector<Row> rows;
+  std::vector<int64_t> room;
+  size_t first_open = 0;  // rows before it cannot take even the shortest piece
+  for (const Piece& piece : pieces) {
+    while (first_open < rows.size() && room[first_open] < pieces.back().length) ++first_open;
+    size_t row = first_open;
+    while (row < rows.size() && room[row] < piece.length) ++row;
+    if (row == rows.size()) {
+      rows.emplace_back();
+      room.push_back(max_length);
+    }
+    rows[row].push_back(piece);
+    room[row] -= piece.length;
+  }
+  return rows;
+}
+
+}  // namespace
+
+struct Batcher::Impl {
+  Impl(std::shared_ptr<const Split> data, const text::SpecialIds& ids, const BatchOptions& batch_options)
+      : options(batch_options),
+        special(ids),
+        chunks(std::move(data), checked_max_length(batch_options)),
+        masking(batch_options.mask, ids, chunks.split().vocab_size(), batch_options.seed) {
+    if (options.packing == Packing::kPacked) {
+      const double chunks_a_row = double(options.max_length) * double(chunks.count()) / double(chunks.total_length());
+      block_chunks = std::clamp(int64_t(double(kBlockRows) * chunks_a_row), kBlockRows, kMaxBlockChunks);
+    }
+  }
+
+  // The rows of a block from a row number on. Without an epoch: in the order of the documents.
+  std::vector<Row> rows_from(std::optional<int64_t> epoch, int64_t row) const {
+    const int64_t block = row / block_chunks, begin = block * block_chunks;
+    const int64_t end = std::min(begin + block_chunks, chunks.count());
+    Row pieces;
+    const Permutation order(chunks.count(), options.seed, Stream::kChunkOrder, epoch.value_or(0));
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t chunk = epoch ? order(i) : i;
+      pieces.push_back({chunk, chunks.length(chunk)});
+    }
+    const std::vector<Row> packed = first_fit_decreasing(std::move(pieces), options.max_length);
+    const Permutation shuffle(std::ssize(packed), options.seed, Stream::kRowOrder, epoch.value_or(0), block);
+    std::vector<Row> rows;
+    for (int64_t i = row - begin; i < std::ssize(packed); ++i) rows.push_back(packed[epoch ? shuffle(i) : i]);
+    return rows;
+  }
+
+  // Appends rows to `rows` until there are batch_size or the epoch ends; moves `row` on, to chunks.count() at the end.
+  void take(std::optional<int64_t> epoch, int64_t& row, std::vector<Row>& rows) const {
+    while (std::ssize(rows) < options.batch_size && row < chunks.count()) {
+      std::vector<Row> rest = rows_from(epoch, row);
+      const int64_t taken = std::min<int64_t>(std::ssize(rest), options.batch_size - std::ssize(rows));
+      std::move(rest.begin(), rest.begin() + taken, std::back_inserter(rows));
+      row = taken == std::ssize(rest) ? (row / block_chunks + 1) * block_chunks : row + taken;
+    }
+    row = std::min(row, chunks.count());
+  }
+
+  // The batch of `rows`, each of its epoch.
+  Batch make(const std::vector<Row>& rows, const std::vector<int64_t>& epochs) const {
+    Batch batch;
+    batch.batch_size = std::ssize(rows);
+    for (const Row& row : rows) batch.length = std::max(batch.length, row.front().length);  // kPadded: one piece
+    if (options.packing == Packing::kPacked) batch.length = options.max_length;
+    const auto slots = static_cast<size_t>(batch.batch_size * batch.length);
+    batch.ids.assign(slots, special.pad);
+    batch.segments.assign(slots, -1);
+    batch.positions.assign(slots, 0);
+    MaskDraft draft(masking, batch);
+    for (int64_t b = 0; b < batch.batch_size; ++b) {
+      int64_t at = b * batch.length;
+      int32_t segment = 0;
+      for (const Piece& piece : rows[b]) {
+        place(piece, segment++, at, epochs[b], batch, draft);
+        at += piece.length;
+      }
+    }
+    draft.finish();
+    return batch;
+  }
+
+  // Writes [CLS] chunk [SEP] from flat index `at` on.
+  void place(const Piece& piece, int32_t segment, int64_t at, int64_t epoch, Batch& batch, MaskDraft& draft) const {
+    std::vector<int32_t> ids(static_cast<size_t>(piece.length - kChunkSpecials));
+    std::vector<uint8_t> starts_word(ids.size());
+    chunks.copy(piece.chunk, ids.data(), starts_word.data());
+    batch.ids[at] = special.cls;
+    std::copy(ids.begin(), ids.end(), batch.ids.begin() + at + 1);
+    batch.ids[at + piece.length - 1] = special.sep;
+    std::fill_n(batch.segments.begin() + at, piece.length, segment);
+    std::iota(batch.positions.begin() + at, batch.positions.begin() + at + piece.length, 0);
+    batch.real_tokens += piece.length;
+    draft.add(epoch, piece.chunk, at + 1, starts_word);
+  }
+
+  BatchOptions options;
+  text::SpecialIds special;
+  Chunks chunks;
+  Masking masking;
+  int64_t block_chunks = 1;  // kPadded: a block is one chunk, which packs into one row
+};
+
+Batcher::Batcher(std::shared_ptr<const Split> split, const text::SpecialIds& special, BatchOptions options)
+    : impl_(std::make_unique<Impl>(std::move(split), special, options)) {}
+Batcher::~Batcher() = default;
+
+int64_t Batcher::rows_per_epoch() const {
+  const Chunks& chunks = impl_->chunks;
+  if (impl_->options.packing == Packing::kPadded) return chunks.count();
+  return (chunks.total_length() + impl_->options.max_length - 1) / impl_->options.max_length;
+}
+
+Batch Batcher::next(BatchCursor& cursor) const {
+  if (cursor.epoch < 0 || cursor.epoch > std::numeric_limits<uint32_t>::max() || cursor.row < 0) {
+    fail("batch", "a cursor must have an epoch in [0, 2^32) and a row from 0, got {} and {}", cursor.epoch, cursor.row);
+  }
+  std::vector<Row> rows;
+  std::vector<int64_t> epochs;
+  while (true) {
+    impl_->take(cursor.epoch, cursor.row, rows);
+    epochs.resize(rows.size(), cursor.epoch);
+    if (cursor.row == impl_->chunks.count()) cursor = {cursor.epoch + 1, 0};
+    if (std::ssize(rows) == impl_->options.batch_size) break;
+  }
+  return impl_->make(rows, epochs);
+}
+
+bool Batcher::next_in_order(int64_t& row, Batch& batch) const {
+  if (row < 0) fail("batch", "a row must be at least 0, got {}", row);
+  std::vector<Row> rows;
+  impl_->take(std::nullopt, row, rows);
+  if (rows.empty()) return false;
+  batch = impl_->make(rows, std::vector<int64_t>(rows.size(), 0));
+  return true;
+}
+
+}  // namespace rf::data

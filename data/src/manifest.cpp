@@ -1,0 +1,131 @@
+#include "manifest.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+
+namespace rf::data {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormat = "roformer-data";
+constexpr int kVersion = 1;
+
+// Reads the keys of one JSON object; each must be there with the right type, and no other.
+class Object {
+ public:
+  Object(const json& value, std::string path) : value_(value), path_(std::move(path)) {
+    if (!value.is_object()) fail("data", "{} must be a JSON object, got {}", path_, value.type_name());
+  }
+
+  const json& at(const char* key) {
+    const auto it = value_.find(key);
+    if (it == value_.end()) fail("data", "{} must have the key \"{}\", got none", path_, key);
+    ++used_;
+    return *it;
+  }
+  std::string text(const char* key) {
+    const json& value = at(key);
+    if (!value.is_string()) fail("data", "{}: {} must be a text, got {}", path_, key, value.dump());
+    return value.get<std::string>();
+  }
+  int64_t count(const char* key) {
+    const json& value = at(key);
+    const bool whole = value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t(INT64_MAX);
+    if (!whole) fail("data", "{}: {} must be a whole number from 0, got {}", path_, key, value.dump());
+    return value.get<int64_t>();
+  }
+  uint64_t unsigned_number(const char* key) {
+    const json& value = at(key);
+    if (!value.is_number_unsigned()) {
+      fail("data", "{}: {} must be a whole number from 0, got {}", path_, key, value.dump());
+    }
+    return value.get<uint64_t>();
+  }
+  double number(const char* key) {
+    const json& value = at(key);
+    if (!value.is_number()) fail("data", "{}: {} must be a number, got {}", path_, key, value.dump());
+    return value.get<double>();
+  }
+  void finish() const {  // each key is read once, so an unknown one shows in the count
+    if (used_ != value_.size()) fail("data", "{} must have {} keys, got {}", path_, used_, value_.size());
+  }
+
+ private:
+  const json& value_;
+  std::string path_;
+  size_t used_ = 0;
+};
+
+ManifestSplit read_split(const json& value, const std::string& path) {
+  Object object(value, path);
+  ManifestSplit split;
+  split.documents = object.count("documents");
+  split.tokens = object.count("tokens");
+  const json& shards = object.at("shards");
+  if (!shards.is_array()) fail("data", "{}: shards must be a list, got {}", path, shards.type_name());
+  for (const json& shard : shards) {
+    const bool name = shard.is_string() && std::filesystem::path(shard.get<std::string>()).extension() == ".rfs" &&
+                      shard.get<std::string>().find('/') == std::string::npos;
+    if (!name) fail("data", "{}: a shard must be a file name that ends in .rfs, got {}", path, shard.dump());
+    split.shards.push_back(shard.get<std::string>());
+  }
+  object.finish();
+  return split;
+}
+
+}  // namespace
+
+Manifest read_manifest(const std::string& data_dir) {
+  const std::string path = data_dir + "/" + kManifestName;
+  if (!std::filesystem::exists(path)) {
+    fail("data", "{} must be a directory made by prepare, got no {} in it", data_dir, kManifestName);
+  }
+  const json root = io::read_json(path);
+  Object object(root, path);
+  if (object.text("format") != kFormat || object.count("version") != kVersion) {
+    fail("data", "{}: format must be {} version {}, got {} version {}", path, kFormat, kVersion, root["format"].dump(),
+         root["version"].dump());
+  }
+  Manifest manifest;
+  manifest.vocab_hash = object.text("vocab_hash");
+  manifest.vocab_size = object.count("vocab_size");
+  manifest.document_rule = object.text("document_rule");
+  manifest.valid_fraction = object.number("valid_fraction");
+  manifest.seed = object.unsigned_number("seed");
+  manifest.input_files = object.count("input_files");
+  manifest.input_bytes = object.count("input_bytes");
+  manifest.unknown_tokens = object.count("unknown_tokens");
+  manifest.replaced_bytes = object.count("replaced_bytes");
+  const json& splits = object.at("splits");
+  if (!splits.is_object()) fail("data", "{}: splits must be a JSON object, got {}", path, splits.type_name());
+  for (const auto& [name, split] : splits.items()) manifest.splits[name] = read_split(split, path + ": " + name);
+  object.finish();
+  return manifest;
+}
+
+void write_manifest(const std::string& data_dir, const Manifest& manifest) {
+  nlohmann::ordered_json root = {
+      {"format", kFormat},
+      {"version", kVersion},
+      {"vocab_hash", manifest.vocab_hash},
+      {"vocab_size", manifest.vocab_size},
+      {"document_rule", manifest.document_rule},
+      {"valid_fraction", manifest.valid_fraction},
+      {"seed", manifest.seed},
+      {"input_files", manifest.input_files},
+      {"input_bytes", manifest.input_bytes},
+      {"unknown_tokens", manifest.unknown_tokens},
+      {"replaced_bytes", manifest.replaced_bytes},
+      {"splits", nlohmann::ordered_json::object()},
+  };
+  for (const auto& [name, split] : manifest.splits) {
+    root["splits"][name] = {{"documents", split.documents}, {"tokens", split.tokens}, {"shards", split.shards}};
+  }
+  io::write_file(data_dir + "/" + kManifestName, root.dump(2) + "\n");
+}
+
+}  // namespace rf::data

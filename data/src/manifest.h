@@ -1,0 +1,33 @@
+// data.json, the table of contents of a prepared directory: what Split reads and prepare writes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace rf::data {
+
+inline constexpr const char* kManifestName = "data.json";
+
+struct ManifestSplit {
+  int64_t documents = 0, tokens = 0;
+  std::vector<std::string> shards;  // file names inside the directory
+};
+
+struct Manifest {
+  std::string vocab_hash;
+  int64_t vocab_size = 0;
+  std::map<std::string, ManifestSplit> splits;
+  // How it was made; for people, and checked only to be there.
+  std::string document_rule;
+  double valid_fraction = 0;
+  uint64_t seed = 0;
+  int64_t input_files = 0, input_bytes = 0, unknown_tokens = 0, replaced_bytes = 0;
+};
+
+// Throws Error for a missing or malformed file, an unknown key, or a shard name that is a path.
+Manifest read_manifest(const std::string& data_dir);
+void write_manifest(const std::string& data_dir, const Manifest& manifest);
+
+}  // namespace rf::data

@@ -1,0 +1,59 @@
+// Masked-LM decisions (spec R-TRN-01): which tokens are chosen and what the model sees in their place.
+//
+// For the token at index t of a chunk, draw(seed, kMask, t, epoch, chunk) gives four uniform words:
+//   word 0  chosen when below probability (kWholeWord: the draw of the word's first token decides for all its tokens)
+//   word 1  fate: [MASK] below mask_fraction, a random id below mask_fraction + random_fraction, otherwise unchanged
+//   word 2  the random id, uniform over the ids that are not special
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "rf/data/batcher.h"
+#include "rf/text/vocabulary.h"
+
+namespace rf::data {
+
+class Masking {
+ public:
+  // Throws Error for options out of range and special ids outside the vocabulary.
+  Masking(const MaskOptions& options, const text::SpecialIds& special, int64_t vocab_size, uint64_t seed);
+  MaskUnit unit() const { return unit_; }
+  bool is_special(int64_t id) const;
+  uint32_t selection(int64_t epoch, int64_t chunk, int64_t t) const;  // word 0
+  bool selects(uint32_t word) const { return word < probability_; }
+  int64_t replacement(int64_t id, int64_t epoch, int64_t chunk, int64_t t) const;  // what the model sees
+
+ private:
+  MaskUnit unit_;
+  uint64_t probability_, mask_, mask_or_random_;  // thresholds
+  std::vector<int64_t> special_;                  // sorted
+  int64_t mask_id_, vocab_size_;
+  uint64_t seed_;
+};
+
+// Masks one batch, chunk by chunk in rising flat index.
+class MaskDraft {
+ public:
+  MaskDraft(const Masking& masking, Batch& batch) : masking_(masking), batch_(batch) {}
+  // The chunk whose first token after [CLS] is at flat index `at`.
+  void add(int64_t epoch, int64_t chunk, int64_t at, std::span<const uint8_t> starts_word);
+  void finish();  // when nothing was chosen: takes the candidate with the smallest draw
+
+ private:
+  struct Unit {  // a token or a word that may be chosen
+    int64_t epoch = 0, chunk = 0, at = 0;
+    int64_t t = 0, count = 0;  // tokens [t, t + count) of the chunk
+  };
+  void consider(const Unit& unit);
+  void choose(const Unit& unit);
+
+  const Masking& masking_;
+  Batch& batch_;
+  Unit closest_;
+  uint64_t closest_draw_ = std::numeric_limits<uint64_t>::max();
+};
+
+}  // namespace rf::data
