@@ -18,6 +18,6 @@ __all__ = ["rope", "set_target", "target"]
 __version__ = "0.1.0"
 
 if _has_models:
-    from .model import load_model  # noqa: F401
+    from .model import load_model
 
     __all__ += ["load_model"]

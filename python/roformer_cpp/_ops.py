@@ -25,27 +25,27 @@ def rope(
     """Rotary position embedding (RoFormer, arXiv 2104.09864, Eq. 34).
 
     Pair i of a head vector at position p turns counter-clockwise by the angle p * theta_i, theta_i = base^(-2i/R), and
-    is multiplied by ``scale``. Angles are formed in more than double precision, so positions to 2^31 keep full accuracy.
+    is multiplied by ``scale``. Angles are formed in more than double precision: accuracy does not fall with p.
 
     Args:
         x: ``[.., T, H, D]``, or ``[.., H, T, D]`` with ``heads_first``; float32, float64, bfloat16 or float16, on the
             CPU. Views with a contiguous last dimension, such as slices of a fused qkv, are read without a copy.
         positions: ``[T]``, or ``[B, T]`` where B is the product of the leading dimensions of ``x``; int64, int32 or
             float64. Packed sequences restart at 0.
-        layout: which elements form pair i: ``"pairs"`` (2i, 2i+1), as in RoFormer and GPT-J; ``"halves"`` (i, i+R/2), as
-            in GPT-NeoX and Llama. There is no default, because the wrong one goes unnoticed.
+        layout: which elements form pair i: ``"pairs"`` (2i, 2i+1), as in RoFormer and GPT-J; ``"halves"`` (i, i+R/2),
+            as in GPT-NeoX and Llama. There is no default, because the wrong one goes unnoticed.
         base: of the frequencies.
         freqs: float64 ``[R/2]``, the frequencies themselves, in place of ``base``.
         scale: multiplies cos and sin; finite, not 0.
         rotary_dim: R, even; the elements from R on are passed on. Default: D, or twice the number of ``freqs``.
         heads_first: whether ``x`` is ``[.., H, T, D]``.
-        direction: ``"forward"`` applies R, ``"transpose"`` R^T (the backward), ``"inverse"`` R^-1. The last two coincide
-            for scale 1.
+        direction: ``"forward"`` applies R, ``"transpose"`` R^T (the backward), ``"inverse"`` R^-1. The last two
+            coincide for scale 1.
         inplace: overwrite ``x`` and return it.
 
     Returns:
-        A new contiguous tensor of the shape and dtype of ``x``, or ``x`` itself when ``inplace``. Gradients of any order
-        flow to ``x``.
+        A new contiguous tensor of the shape and dtype of ``x``, or ``x`` itself when ``inplace``. Gradients of any
+        order flow to ``x``.
 
     Raises:
         ValueError: an argument outside the rules above; the message names the rule and the value.
@@ -79,7 +79,7 @@ def rope(
 
 
 def target() -> str:
-    """Name of the instruction set that the kernels use, for example ``"AVX3_ZEN4"``; ``"ref"`` for the float64 loops."""
+    """The instruction set that the kernels use, for example ``"AVX3_ZEN4"``; ``"ref"`` for the float64 loops."""
     return torch.ops.roformer.target()
 
 

@@ -1,0 +1,28 @@
+"""Every tolerance of the Python tests, with its reason. C++ has tests/tolerances.h."""
+
+import numpy as np
+
+# Rotary embedding: |error| <= FACTOR * eps(dtype) * |scale| * (|x_a| + |x_b|). Table entries are rounded once (half an
+# eps each), two products and a sum follow (one eps together); the rest is for the reference's own rounding in float64.
+ROPE_EPS_FACTOR = 2.0
+
+# Low precision: our error against float64 is at most this many times that of the plain torch formula in the same dtype.
+LOW_PRECISION_RATIO = 2.0
+
+# Golden numbers are printed with 12 or 13 significant digits.
+GOLDEN_RTOL = 1e-11
+
+# Spec T1, float64: |a - b| <= ATOL + RTOL |b|. Spec T2, float32 primitives on values O(1).
+T1_ATOL, T1_RTOL = 1e-12, 1e-12
+T2_ATOL, T2_RTOL = 2e-6, 1e-5
+
+# Other people's tables are float32 angles m theta: off by up to half an ulp of m in radians. Relative to eps(float32).
+FLOAT32_ANGLE_EPS_FACTOR = 1.0
+
+# A sample mean of n Bernoulli(p) draws: five standard deviations, one run in a million fails by chance.
+SIGMAS = 5.0
+
+
+def eps(dtype: str) -> float:
+    """Distance from 1 to the next number of a NumPy dtype."""
+    return float(np.finfo(dtype).eps)
