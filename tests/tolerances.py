@@ -19,6 +19,12 @@ T2_ATOL, T2_RTOL = 2e-6, 1e-5
 # Other people's tables are float32 angles m theta: off by up to half an ulp of m in radians. Relative to eps(float32).
 FLOAT32_ANGLE_EPS_FACTOR = 1.0
 
+# Compiled float64 code may order sums and contract products differently.
+COMPILED_RTOL = 1e-10
+
+# Dropout multiplies by a reciprocal rounded once, and rounds the product.
+DROPOUT_EPS_FACTOR = 1.0
+
 # A sample mean of n Bernoulli(p) draws: five standard deviations, one run in a million fails by chance.
 SIGMAS = 5.0
 
@@ -26,3 +32,16 @@ SIGMAS = 5.0
 def eps(dtype: str) -> float:
     """Distance from 1 to the next number of a NumPy dtype."""
     return float(np.finfo(dtype).eps)
+
+# Spec T4, a whole float32 model against transformers: the largest and the mean difference, relative to the largest
+# reference value. In float64 the two differ by the order of summation only.
+T4_MAX, T4_MEAN = 2e-5, 2e-6
+MODEL_F64 = 1e-10
+
+# Gradients against transformers (spec T5), relative to the largest gradient of the tensor; for tensors whose gradients
+# nearly vanish, to this share of the largest gradient of the model.
+GRADIENT_F32, GRADIENT_F64 = 1e-4, 1e-9
+GRADIENT_FLOOR = 1e-3
+
+# With rotated values, moving a sequence changes its hidden states at least by this much (4e-3 in the spec's example).
+ROTARY_VALUE_SHIFT = 1e-4

@@ -35,6 +35,11 @@ rf_rope_direction parse_direction(std::string_view direction) {
                     "\"");
 }
 
+void check_device(const at::Tensor& x, const at::Tensor& other, const char* name) {
+  TORCH_CHECK_VALUE(other.device() == x.device(), "[rope] ", name, " must be on the device of x, ", x.device(),
+                    ", got ", other.device());
+}
+
 void check_data(const at::Tensor& x, const RopeOptions& o) {
   TORCH_CHECK_VALUE(core_dtype(x.scalar_type()), "[rope] x must be float32, float64, bfloat16 or float16, got ",
                     x.scalar_type());
@@ -47,6 +52,7 @@ void check_frequencies(const at::Tensor& x, const RopeOptions& o) {
   TORCH_CHECK_VALUE(std::isfinite(o.scale) && o.scale != 0, "[rope] scale must be finite and not 0, got ", o.scale);
   const c10::SymInt head_dim = x.sym_size(-1);
   if (o.freqs) {
+    check_device(x, *o.freqs, "freqs");
     TORCH_CHECK_VALUE(o.base == RopeOptions{}.base,
                       "[rope] base and freqs are two descriptions of the same thing, give one of them, got base ",
                       o.base, " and freqs");
@@ -68,6 +74,7 @@ void check_frequencies(const at::Tensor& x, const RopeOptions& o) {
 }
 
 void check_positions(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
+  check_device(x, positions, "positions");
   const at::ScalarType type = positions.scalar_type();
   TORCH_CHECK_VALUE(type == at::kLong || type == at::kInt || type == at::kDouble,
                     "[rope] positions must be int64, int32 or float64, got ", type);
@@ -93,11 +100,6 @@ void check_arguments(const at::Tensor& x, const at::Tensor& positions, const Rop
   check_positions(x, positions, options);
 }
 
-void check_cpu(const at::Tensor& tensor, const char* name) {
-  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "[rope] ", name, " must be on the CPU, where x is, got ",
-                    tensor.device());
-}
-
 // [.., T, H, D] or [.., H, T, D] as [B, T, H, D], its last dimension contiguous: a view where the strides allow one.
 at::Tensor as_BTHD(const at::Tensor& x, bool heads_first) {
   const at::Tensor rows = x.stride(-1) == 1 ? x : x.contiguous();
@@ -109,14 +111,12 @@ at::Tensor as_BTHD(const at::Tensor& x, bool heads_first) {
 
 std::shared_ptr<rf_rope> find_rope(const at::Tensor& x, const RopeOptions& o) {
   if (!o.freqs) return rope_registry().get({o.base, {}, o.rotary_dim.value_or(x.size(-1)), o.scale});
-  check_cpu(*o.freqs, "freqs");
   const at::Tensor freqs = o.freqs->contiguous();
   const double* first = freqs.const_data_ptr<double>();
   return rope_registry().get({0.0, {first, first + freqs.numel()}, 2 * freqs.numel(), o.scale});
 }
 
 void rotate(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor& positions, const RopeOptions& o) {
-  check_cpu(positions, "positions");
   const at::Tensor ids = (positions.scalar_type() == at::kInt ? positions.to(at::kLong) : positions).contiguous();
   rf_rope_args args{};
   args.struct_size = sizeof args;
