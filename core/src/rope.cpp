@@ -1,58 +1,212 @@
-// C interface of the rotary operator (rf/rope.h).
+// The rotary operator (rf/rope.h): rules, positions, table rows, and the division of a call into tiles for the threads.
+// The arithmetic is rope_kernel.cpp's.
 #include "rf/rope.h"
 
-#include <cmath>
+#include <algorithm>
+#include <atomic>
 #include <memory>
+#include <mutex>
+#include <type_traits>
 #include <vector>
 
+#include "cpu_cache.h"
+#include "element.h"
 #include "error.h"
 #include "ref/rope.h"
-#include "rope_angle.h"
+#include "rope_cache.h"
 #include "rope_checks.h"
+#include "rope_kernel.h"
+#include "scratch.h"
+#include "target.h"
 
 struct rf_rope {
   std::vector<rf::core::DoubleDouble> frequencies;
   double scale;
+  int64_t max_cached_rows;
   double max_theta;
+  // Made when first needed: tables for scale and, where the inverse differs from the transpose, for 1 / scale.
+  struct Caches {
+    std::atomic<rf::core::RopeCache<float>*> f32{nullptr};
+    std::atomic<rf::core::RopeCache<double>*> f64{nullptr};
+  };
+  Caches forward, inverse;
+  std::mutex creation;
+
+  ~rf_rope() {
+    for (Caches* caches : {&forward, &inverse}) {
+      delete caches->f32.load();
+      delete caches->f64.load();
+    }
+  }
 };
 
 namespace rf::core {
 namespace {
 
-constexpr int64_t kMaxExactPosition = int64_t{1} << 53;
+// Tables of a tile's tokens stay in the first-level cache.
+constexpr int64_t kTileTableBytes = 64 * 1024;
+// Below this many bytes a call is over before a second thread has begun.
+constexpr int64_t kParallelBytes = 256 * 1024;
 
-void check_positions(const rf_rope& rope, const rf_rope_args& args) {
-  if (args.positions_i64 == nullptr && args.positions_f64 == nullptr) {
-    check_position(static_cast<double>(args.position_offset), rope.max_theta);
-    check_position(static_cast<double>(args.position_offset + args.tokens), rope.max_theta);
-    return;
+class Positions {
+ public:
+  explicit Positions(const rf_rope_args& args) : args_(args) {}
+
+  double at(int64_t b, int64_t t) const {
+    if (args_.positions_i64 != nullptr) return static_cast<double>(args_.positions_i64[b * args_.position_stride_b + t]);
+    if (args_.positions_f64 != nullptr) return args_.positions_f64[b * args_.position_stride_b + t];
+    return static_cast<double>(args_.position_offset + t);
   }
-  const int64_t rows = args.position_stride_b == 0 ? std::min<int64_t>(args.batch, 1) : args.batch;
-  for (int64_t b = 0; b < rows; ++b) {
+
+  // Whether they are an array; otherwise they count up from the offset.
+  bool are_given() const { return args_.positions_i64 != nullptr || args_.positions_f64 != nullptr; }
+
+  // Sequences that differ in their positions.
+  int64_t distinct_batch() const { return are_given() && args_.position_stride_b != 0 ? args_.batch : 1; }
+
+ private:
+  const rf_rope_args& args_;
+};
+
+template <class T>
+RopeCache<T>& cache_of(rf_rope& rope, rf_rope_direction direction) {
+  const bool inverted = direction == RF_ROPE_INVERSE && rope.scale != 1;
+  rf_rope::Caches& caches = inverted ? rope.inverse : rope.forward;
+  auto& slot = [&caches]() -> auto& {
+    if constexpr (std::is_same_v<T, float>) {
+      return caches.f32;
+    } else {
+      return caches.f64;
+    }
+  }();
+  if (RopeCache<T>* cache = slot.load(std::memory_order_acquire)) return *cache;
+  const std::lock_guard lock(rope.creation);
+  if (slot.load() == nullptr) {
+    slot = new RopeCache<T>(rope.frequencies, inverted ? 1 / rope.scale : rope.scale, rope.max_cached_rows);
+  }
+  return *slot.load();
+}
+
+// Pages that the positions need and the cache has not; every position is checked on the way.
+template <class T>
+std::vector<int64_t> missing_pages(const rf_rope& rope, const rf_rope_args& args, const RopeCache<T>& cache) {
+  std::vector<int64_t> missing;
+  int64_t last_page = -1;
+  const auto visit = [&](double position) {
+    const int64_t page = cache.page_of(position);
+    if (page < 0 || page == last_page) return;
+    last_page = page;
+    if (!cache.has_page(page)) missing.push_back(page);
+  };
+  const Positions positions(args);
+  if (!positions.are_given()) {
+    check_position(positions.at(0, 0), rope.max_theta);
+    check_position(positions.at(0, args.tokens - 1), rope.max_theta);
+    for (int64_t t = 0; t < args.tokens; t += cache.page_rows()) visit(positions.at(0, t));
+    visit(positions.at(0, args.tokens - 1));
+    return missing;
+  }
+  for (int64_t b = 0; b < positions.distinct_batch(); ++b) {
     for (int64_t t = 0; t < args.tokens; ++t) {
-      const int64_t at = b * args.position_stride_b + t;
-      if (args.positions_i64 != nullptr) {
-        const int64_t position = args.positions_i64[at];
-        require(position >= -kMaxExactPosition && position <= kMaxExactPosition, "rope",
-                "positions must be within 2^53, got ", position);
-      }
-      check_position(args.positions_i64 ? static_cast<double>(args.positions_i64[at]) : args.positions_f64[at],
-                     rope.max_theta);
+      check_given_position(args, b, t, rope.max_theta);
+      visit(positions.at(b, t));
     }
   }
+  return missing;
+}
+
+bool results_stream(const rf_rope_args& args) {
+  const int64_t bytes = args.batch * args.tokens * args.heads * args.head_dim * element_bytes(args.dtype);
+  // Whole lines can only be formed where the heads of a token, or the tokens of a head, follow each other.
+  const bool whole_lines = std::min(args.y_stride_t, args.y_stride_h) == args.head_dim;
+  return args.x != args.y && whole_lines && 2 * bytes > last_level_cache_bytes();
+}
+
+int64_t tile_tokens(int64_t num_freqs) {
+  const int64_t token_bytes = 4 * num_freqs * static_cast<int64_t>(sizeof(double));
+  return std::clamp<int64_t>(kTileTableBytes / token_bytes, 1, kMaxTileTokens);
+}
+
+// A tile of the call without its rows: sequence b, from token t on.
+RopeTile tile_at(const rf_rope_args& args, int64_t num_freqs, int64_t b, int64_t t) {
+  const int64_t bytes = element_bytes(args.dtype);
+  RopeTile tile;
+  tile.x = static_cast<const char*>(args.x) + (b * args.x_stride_b + t * args.x_stride_t) * bytes;
+  tile.y = static_cast<char*>(args.y) + (b * args.y_stride_b + t * args.y_stride_t) * bytes;
+  tile.tokens = std::min(tile_tokens(num_freqs), args.tokens - t);
+  tile.heads = args.heads;
+  tile.head_dim = args.head_dim;
+  tile.num_freqs = num_freqs;
+  tile.x_stride_t = args.x_stride_t;
+  tile.x_stride_h = args.x_stride_h;
+  tile.y_stride_t = args.y_stride_t;
+  tile.y_stride_h = args.y_stride_h;
+  tile.turn = args.direction == RF_ROPE_FORWARD ? Turn::kCounterClockwise : Turn::kClockwise;
+  return tile;
+}
+
+template <class T>
+void rotate_all(const rf_rope_args& args, int64_t num_freqs, const RopeCache<T>& cache) {
+  const Positions positions(args);
+  const int64_t step = tile_tokens(num_freqs);
+  const int64_t tiles_per_sequence = (args.tokens + step - 1) / step;
+  const int64_t tiles = args.batch * tiles_per_sequence;
+  const int64_t bytes = 2 * args.batch * args.tokens * args.heads * args.head_dim * element_bytes(args.dtype);
+  const Stores stores = results_stream(args) ? Stores::kStreaming : Stores::kPlain;
+  const int64_t scratch_bytes = rope_scratch_bytes(step, num_freqs, args.head_dim);
+  const int64_t row_bytes = 2 * num_freqs * static_cast<int64_t>(sizeof(T));
+  std::atomic<bool> out_of_memory = false;
+#pragma omp parallel if (tiles > 1 && bytes > kParallelBytes)
+  {
+    // The kernel's work space, then the rows that are not kept.
+    auto* scratch = static_cast<char*>(thread_scratch(scratch_bytes + step * row_bytes));
+    if (scratch == nullptr) out_of_memory = true;
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < tiles; ++i) {
+      if (scratch == nullptr) continue;
+      const int64_t b = i / tiles_per_sequence;
+      const int64_t first = i % tiles_per_sequence * step;
+      RopeTile tile = tile_at(args, num_freqs, b, first);
+      tile.stores = stores;
+      tile.scratch = scratch;
+      for (int64_t t = 0; t < tile.tokens; ++t) {
+        const double position = positions.at(b, first + t);
+        T* computed = reinterpret_cast<T*>(scratch + scratch_bytes) + t * 2 * num_freqs;
+        if (cache.page_of(position) < 0) cache.compute(position, computed);
+        tile.rows[t] = cache.page_of(position) < 0 ? computed : cache.row(position);
+      }
+      rotate_tile(args.dtype, args.layout, tile);
+    }
+    if (stores == Stores::kStreaming) finish_streaming();
+  }
+  if (out_of_memory) throw std::bad_alloc();
+}
+
+template <class T>
+void apply_with(rf_rope& rope, const rf_rope_args& args) {
+  RopeCache<T>& cache = cache_of<T>(rope, args.direction);
+  std::vector<int64_t> missing = missing_pages(rope, args, cache);
+  if (!missing.empty()) cache.add_pages(std::move(missing));
+  rotate_all(args, static_cast<int64_t>(rope.frequencies.size()), cache);
+}
+
+void apply_reference(rf_rope& rope, const rf_rope_args& args) {
+  missing_pages(rope, args, cache_of<double>(rope, RF_ROPE_FORWARD));  // for its checks
+  std::vector<double> hi, lo;
+  for (const DoubleDouble& theta : rope.frequencies) {
+    hi.push_back(theta.hi);
+    lo.push_back(theta.lo);
+  }
+  ref::rope(hi.data(), lo.data(), static_cast<int64_t>(hi.size()), rope.scale, args);
 }
 
 void apply(rf_rope* rope, const rf_rope_args* args) {
   require(rope != nullptr, "rope", "rope must not be NULL, got NULL");
-  const auto num_freqs = static_cast<int64_t>(rope->frequencies.size());
-  check_args(args, num_freqs);
-  check_positions(*rope, *args);
-  std::vector<double> hi, lo;
-  for (const DoubleDouble& theta : rope->frequencies) {
-    hi.push_back(theta.hi);
-    lo.push_back(theta.lo);
-  }
-  ref::rope(hi.data(), lo.data(), num_freqs, rope->scale, *args);
+  check_args(args, static_cast<int64_t>(rope->frequencies.size()));
+  if (args->batch == 0 || args->tokens == 0 || args->heads == 0) return;
+  if (use_reference()) return apply_reference(*rope, *args);
+  if (args->dtype == RF_F64) return apply_with<double>(*rope, *args);
+  apply_with<float>(*rope, *args);
 }
 
 }  // namespace
@@ -64,17 +218,19 @@ extern "C" rf_status rf_rope_create(const double* hi, const double* lo, int64_t 
   return guarded("rope", [&] {
     require(out != nullptr, "rope", "out must not be NULL, got NULL");
     *out = nullptr;
-    require(max_cached_rows >= 0, "rope", "max_cached_rows must be >= 0, got ", max_cached_rows);
-    std::vector<DoubleDouble> frequencies = checked_frequencies(hi, lo, num_freqs);
+    require(max_cached_rows >= 0 && max_cached_rows <= kMaxCachedRows, "rope", "max_cached_rows must be in 0..",
+            kMaxCachedRows, ", got ", max_cached_rows);
     check_scale(scale);
-    const double max_theta = max_magnitude(frequencies);
-    *out = new rf_rope{std::move(frequencies), scale, max_theta};
+    auto rope = std::make_unique<rf_rope>();
+    rope->frequencies = checked_frequencies(hi, lo, num_freqs);
+    rope->scale = scale;
+    rope->max_cached_rows = max_cached_rows;
+    rope->max_theta = max_magnitude(rope->frequencies);
+    *out = rope.release();
   });
 }
 
-extern "C" void rf_rope_destroy(rf_rope* rope) {
-  delete rope;
-}
+extern "C" void rf_rope_destroy(rf_rope* rope) { delete rope; }
 
 extern "C" rf_status rf_rope_apply(rf_rope* rope, const rf_rope_args* args) {
   return rf::core::guarded("rope", [&] { rf::core::apply(rope, args); });

@@ -98,6 +98,15 @@ void check_position(double position, double max_theta) {
           "position times the largest frequency must be within 2^60, got ", position, " * ", max_theta);
 }
 
+void check_given_position(const rf_rope_args& args, int64_t b, int64_t t, double max_theta) {
+  const int64_t at = b * args.position_stride_b + t;
+  if (args.positions_i64 == nullptr) return check_position(args.positions_f64[at], max_theta);
+  const int64_t position = args.positions_i64[at];
+  require(position >= -kMaxExactPosition && position <= kMaxExactPosition, "rope", "positions must be within 2^53, got ",
+          position);
+  check_position(static_cast<double>(position), max_theta);
+}
+
 int64_t checked_product(std::initializer_list<int64_t> extents, const char* name) {
   int64_t product = 1;
   for (const int64_t extent : extents) {

@@ -22,6 +22,9 @@ void check_scale(double scale);
 // Finite, and the angle within kMaxAngle.
 void check_position(double position, double max_theta);
 
+// The same of one element of the position array of a call; integers also within 2^53.
+void check_given_position(const rf_rope_args& args, int64_t b, int64_t t, double max_theta);
+
 // Product of extents >= 0; an overflow is refused under the given name.
 int64_t checked_product(std::initializer_list<int64_t> extents, const char* name);
 

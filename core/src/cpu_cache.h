@@ -1,0 +1,13 @@
+// Size of the last-level cache that one core sees.
+#ifndef RF_CORE_CPU_CACHE_H_
+#define RF_CORE_CPU_CACHE_H_
+
+#include <cstdint>
+
+namespace rf::core {
+
+// Bytes; asked of the processor once. 32 MiB where it does not say.
+int64_t last_level_cache_bytes();
+
+}  // namespace rf::core
+#endif

@@ -1,0 +1,127 @@
+// Element types inside the kernels, once for every instruction set: how a vector, or a single element, of each type is
+// read into arithmetic and rounded back, to nearest even. A NaN stays a NaN (quieted).
+//
+// bfloat16 has no type of its own here: a 32-bit lane holds two neighbours, and the float of the odd one is the lane with
+// its lower half cleared, that of the even one the lane shifted up:
+//
+//   bits    [ x1 | x0 ]      upper(bits) = [ x1 | 0 ]      lower(bits) = [ x0 | 0 ]
+#if defined(RF_CORE_ELEMENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RF_CORE_ELEMENT_INL_H_
+#undef RF_CORE_ELEMENT_INL_H_
+#else
+#define RF_CORE_ELEMENT_INL_H_
+#endif
+
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "scalar_element.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+// Instruction sets whose float16 conversions round to nearest even in hardware.
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+#define RF_HAVE_F16 0
+#else
+#define RF_HAVE_F16 1
+#endif
+
+// Vectors of float32 and float64 are what memory holds.
+template <class T>
+struct VectorElement {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const T* from) {
+    return hn::LoadU(d, from);
+  }
+  template <class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> value, T* to) {
+    hn::StoreU(value, d, to);
+  }
+};
+
+#if RF_HAVE_F16
+template <>
+struct VectorElement<Float16> {
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const Float16* from) {
+    const hn::Rebind<hwy::float16_t, D> d16;
+    return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
+  }
+  template <class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> value, Float16* to) {
+    const hn::Rebind<hwy::float16_t, D> d16;
+    hn::StoreU(hn::DemoteTo(d16, value), d16, reinterpret_cast<hwy::float16_t*>(to));
+  }
+};
+#endif
+
+template <class DF, class VU>
+HWY_INLINE hn::Vec<DF> bf16_lower(DF df, VU bits) {
+  return hn::BitCast(df, hn::ShiftLeft<16>(bits));
+}
+
+template <class DF, class VU>
+HWY_INLINE hn::Vec<DF> bf16_upper(DF df, VU bits) {
+  const hn::RebindToUnsigned<DF> du;
+  return hn::BitCast(df, hn::And(bits, hn::Set(du, 0xFFFF0000u)));
+}
+
+// The upper 16 bits of each lane are the bfloat16 nearest to the float; the lower 16 bits are rubbish.
+template <class DF>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> bf16_rounded(DF df, hn::Vec<DF> value) {
+  const hn::RebindToUnsigned<DF> du;
+  const auto bits = hn::BitCast(du, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  const auto nearest = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
+  const auto quiet = hn::Or(bits, hn::Set(du, 0x00400000));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(value)), quiet, nearest);
+}
+
+// Two vectors of floats as one vector of bfloat16 pairs [ upper | lower ].
+template <class DF>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> bf16_pairs(DF df, hn::Vec<DF> lower, hn::Vec<DF> upper) {
+  const hn::RebindToUnsigned<DF> du;
+  return hn::Or(hn::ShiftRight<16>(bf16_rounded(df, lower)),
+                hn::And(bf16_rounded(df, upper), hn::Set(du, 0xFFFF0000u)));
+}
+
+template <class DU>
+HWY_INLINE hn::Vec<DU> load_bf16_pairs(DU du, const BFloat16* from) {
+  const hn::Repartition<uint16_t, DU> d16;
+  return hn::BitCast(du, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from)));
+}
+
+template <class DU>
+HWY_INLINE void store_bf16_pairs(DU du, hn::Vec<DU> bits, BFloat16* to) {
+  (void)du;
+  const hn::Repartition<uint16_t, DU> d16;
+  hn::StoreU(hn::BitCast(d16, bits), d16, reinterpret_cast<uint16_t*>(to));
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+// Copies with streaming stores; the bytes before the first and after the last whole vector of the target go normally.
+HWY_INLINE void stream_bytes(const uint8_t* from, uint8_t* to, size_t bytes) {
+#if HWY_TARGET == HWY_SCALAR
+  std::memcpy(to, from, bytes);
+#else
+  const hn::ScalableTag<uint8_t> d;
+  const size_t lanes = hn::Lanes(d);
+  const size_t misaligned = reinterpret_cast<uintptr_t>(to) % lanes;
+  size_t done = misaligned == 0 ? 0 : HWY_MIN(bytes, lanes - misaligned);
+  std::memcpy(to, from, done);
+  for (; done + lanes <= bytes; done += lanes) hn::Stream(hn::LoadU(d, from + done), d, to + done);
+  std::memcpy(to + done, from + done, bytes - done);
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#endif

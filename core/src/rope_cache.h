@@ -1,0 +1,73 @@
+// Table rows of one operator, kept by position. Rows come in pages of consecutive positions, made when a call first needs
+// one and kept until the operator goes: a page never moves, so calls on other threads read on while pages are added,
+// and a call that finds its pages locks and allocates nothing.
+//
+// Memory: at most max_rows rows of 2 num_freqs elements.
+#ifndef RF_CORE_ROPE_CACHE_H_
+#define RF_CORE_ROPE_CACHE_H_
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "double_double.h"
+
+namespace rf::core {
+
+inline constexpr int64_t kDefaultCachedRows = int64_t{1} << 17;
+inline constexpr int64_t kMaxCachedRows = int64_t{1} << 24;
+// The default bound also keeps one table below this size.
+inline constexpr int64_t kDefaultCacheBytes = int64_t{256} << 20;
+
+// T: float or double.
+template <class T>
+class RopeCache {
+ public:
+  // frequencies must outlive the cache. max_rows 0 takes the defaults above.
+  RopeCache(const std::vector<DoubleDouble>& frequencies, double scale, int64_t max_rows);
+
+  // Page of a position, or -1 for one whose row is not kept: negative, not an integer, beyond the bound.
+  int64_t page_of(double position) const {
+    if (!(position >= 0 && position < static_cast<double>(max_rows_)) || position != std::floor(position)) return -1;
+    return static_cast<int64_t>(position) >> page_bits_;
+  }
+
+  bool has_page(int64_t page) const { return pages_[static_cast<size_t>(page)].load(std::memory_order_acquire) != nullptr; }
+
+  int64_t page_rows() const { return int64_t{1} << page_bits_; }
+
+  // Makes those of the pages that are not there; duplicates are allowed.
+  void add_pages(std::vector<int64_t> pages);
+
+  // Row of a position whose page exists: num_freqs cosines, then num_freqs sines, times scale.
+  const T* row(double position) const {
+    const auto index = static_cast<int64_t>(position);
+    const T* page = pages_[static_cast<size_t>(index >> page_bits_)].load(std::memory_order_acquire);
+    return page + (index & ((int64_t{1} << page_bits_) - 1)) * row_size_;
+  }
+
+  // Computes the row of any position into out, [2 num_freqs].
+  void compute(double position, T* out) const;
+
+  // Rows held now.
+  int64_t rows_held() const;
+
+ private:
+  const std::vector<DoubleDouble>& frequencies_;
+  double scale_;
+  int64_t row_size_;
+  int64_t max_rows_;
+  int page_bits_;
+  std::vector<std::atomic<T*>> pages_;
+  std::mutex growth_;                       // guards owned_
+  std::vector<std::unique_ptr<T[]>> owned_;
+};
+
+extern template class RopeCache<float>;
+extern template class RopeCache<double>;
+
+}  // namespace rf::core
+#endif

@@ -1,0 +1,44 @@
+// The rotary kernel's interface inside core: one tile of tokens and heads, rotated by the best instruction set.
+#ifndef RF_CORE_ROPE_KERNEL_H_
+#define RF_CORE_ROPE_KERNEL_H_
+
+#include <cstdint>
+
+#include "rf/rope.h"
+
+namespace rf::core {
+
+// Sign of the sine: R or its transpose.
+enum class Turn { kCounterClockwise, kClockwise };
+
+// Streaming stores go past the caches; for results larger than the last-level cache.
+enum class Stores { kPlain, kStreaming };
+
+inline constexpr int64_t kMaxTileTokens = 16;
+
+struct RopeTile {
+  const void* x = nullptr;  // first head of the first token
+  void* y = nullptr;
+  int64_t tokens = 0;  // <= kMaxTileTokens
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t num_freqs = 0;
+  int64_t x_stride_t = 0, x_stride_h = 0, y_stride_t = 0, y_stride_h = 0;  // in elements
+  Turn turn = Turn::kCounterClockwise;
+  Stores stores = Stores::kPlain;  // streaming needs y_stride_h or y_stride_t = head_dim
+  // Per token: num_freqs cosines followed by num_freqs sines; double for RF_F64, float for the others.
+  const void* rows[kMaxTileTokens] = {};
+  // Work space of one thread, rope_scratch_bytes() large and aligned to 64 bytes.
+  void* scratch = nullptr;
+};
+
+// Bytes of work space that a tile of `tokens` tokens needs.
+int64_t rope_scratch_bytes(int64_t tokens, int64_t num_freqs, int64_t head_dim);
+
+void rotate_tile(rf_dtype dtype, rf_rope_layout layout, const RopeTile& tile);
+
+// Orders a thread's streaming stores before whatever it publishes next.
+void finish_streaming();
+
+}  // namespace rf::core
+#endif

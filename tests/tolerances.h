@@ -1,0 +1,25 @@
+// Every tolerance of the C++ tests and benches, with its reason. Tests name them; none writes a literal.
+#ifndef RF_TESTS_TOLERANCES_H_
+#define RF_TESTS_TOLERANCES_H_
+
+#include <limits>
+
+namespace rf::tests {
+
+// ---- core: rotary embedding ----
+// A rotated element is c x_a - s x_b: two table roundings, two products and a sum, each half an ulp of terms that are
+// summed in magnitude; 4 eps of |c x_a| + |s x_b| covers it. An element stored in 16 bits adds half its own ulp.
+inline constexpr double kRotationEps = 4;
+inline constexpr double kEpsF32 = 1.1920928955078125e-7;
+inline constexpr double kEpsF64 = 2.220446049250313e-16;
+inline constexpr double kEpsBf16 = 0.0078125;
+inline constexpr double kEpsF16 = 0.0009765625;
+// Table entries: half an ulp of 1 in float32; an ulp of 1 in float64 (C-12).
+inline constexpr double kTableErrorF32 = 6e-8;
+inline constexpr double kTableErrorF64 = 2.3e-16;
+// The golden numbers of the specification carry 12 decimals.
+inline constexpr double kGoldenDecimals = 6e-12;
+
+}  // namespace rf::tests
+
+#endif
