@@ -41,7 +41,7 @@ MODEL_F64 = 1e-10
 # Gradients against transformers (spec T5), relative to the largest gradient of the tensor; for tensors whose gradients
 # nearly vanish, to this share of the largest gradient of the model.
 GRADIENT_F32, GRADIENT_F64 = 1e-4, 1e-9
-GRADIENT_FLOOR = 1e-3
+GRADIENT_FLOOR = 1e-2
 
 # With rotated values, moving a sequence changes its hidden states at least by this much (4e-3 in the spec's example).
 ROTARY_VALUE_SHIFT = 1e-4

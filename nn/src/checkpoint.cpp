@@ -23,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kTableTolerance = 1e-6;  // loader rule (a)
-constexpr std::string_view kPrefix = "roformer.";
 constexpr std::string_view kTableName = "embed_positions.weight";
 
 // The tensors of a directory, whatever the number of files.
@@ -133,24 +132,11 @@ void load_position_table(RoFormer& model, const at::Tensor& stored_MD, const std
   model.set_position_table(stored_MD);
 }
 
-// The name that a tensor of the model has in the file: its own, or with "roformer." taken off or put on, where one of
-// the two is a bare RoFormerModel.
-const io::TensorView& find_tensor(const Checkpoint& checkpoint, const std::string& name) {
-  const std::string bare = name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
-  for (const std::string& candidate : {name, bare, std::string(kPrefix) + name}) {
-    if (const auto found = checkpoint.tensors.find(candidate); found != checkpoint.tensors.end()) return *found->second;
-  }
-  fail("load_model", "the checkpoint must hold {}, got no such tensor", name);
-}
-
 // Loader rule (b): decoder tensors of a tied model are copies.
-void check_tied_copy(const Checkpoint& checkpoint, const std::string& name) {
-  const bool bias = name.ends_with(".bias");
-  const io::TensorView& source =
-      find_tensor(checkpoint, bias ? "cls.predictions.bias" : "roformer.embeddings.word_embeddings.weight");
-  const io::TensorView& copy = *checkpoint.tensors.at(name);
-  if (copy.shape != source.shape || !read_tensor(copy).equal(read_tensor(source))) {
-    fail("load_model", "{} must equal {} when tie_word_embeddings is true, got other values", name, source.name);
+void check_tied_copy(const Checkpoint& checkpoint, const WeightMatch& match, const std::string& name) {
+  const std::string source = match.file_name(tied_source(name));
+  if (!read_tensor(*checkpoint.tensors.at(name)).equal(read_tensor(*checkpoint.tensors.at(source)))) {
+    fail("load_model", "{} must equal {} when tie_word_embeddings is true, got other values", name, source);
   }
 }
 
@@ -165,13 +151,13 @@ std::shared_ptr<RoFormer> load_model(const std::string& model_dir, std::optional
   std::vector<NamedShape> shapes;
   for (const auto& [name, view] : checkpoint.tensors) shapes.push_back({name, view->shape});
   const WeightMatch match = match_weights(config, used_head, shapes, fresh_head);
-  for (const std::string& name : match.tied_copies) check_tied_copy(checkpoint, name);
+  for (const std::string& name : match.tied_copies) check_tied_copy(checkpoint, match, name);
 
   auto model = std::make_shared<RoFormer>(config, used_head);
   model->to(dtype);
   auto parameters = model->named_parameters();
   for (const std::string& name : match.load) {
-    const io::TensorView& view = find_tensor(checkpoint, name);
+    const io::TensorView& view = *checkpoint.tensors.at(match.file_name(name));
     const at::Tensor values = read_tensor(view);
     check_finite(values, view.name);
     if (name.ends_with(kTableName)) {
