@@ -20,6 +20,13 @@ inline constexpr double kTableErrorF64 = 2.3e-16;
 // The golden numbers of the specification carry 12 decimals.
 inline constexpr double kGoldenDecimals = 6e-12;
 
+// ---- data ----
+// A sample mean against its expectation, in standard deviations (R-TRN-01). Seeds are fixed: a test that passes does so
+// always.
+inline constexpr double kSigmas = 4;
+// Real tokens over slots of packed rows: less than 10 % is padding on documents of every kind.
+inline constexpr double kLeastPacked = 0.9;
+
 }  // namespace rf::tests
 
 #endif

@@ -1,0 +1,288 @@
+// Rows, packing, order and resumption. The documents hold each (document, token) as a unique number, written in three
+// ids, so that a batch shows where its tokens come from.
+#include "rf/data/batcher.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "fixtures.h"
+#include "rf/data/random.h"
+#include "tolerances.h"
+
+namespace rf::data {
+namespace {
+
+constexpr int64_t kVocab = 5 + 60000;
+
+// Documents whose tokens are numbered through: 5, 6, 7, ... (fewer than 60000 tokens in all).
+std::vector<TestDocument> numbered(const std::vector<int64_t>& sizes) {
+  std::vector<TestDocument> documents;
+  int32_t next = 5;
+  for (const int64_t size : sizes) {
+    TestDocument& made = documents.emplace_back();
+    for (int64_t i = 0; i < size; ++i) made.ids.push_back(next++);
+    made.starts_word.assign(made.ids.size(), 1);
+  }
+  return documents;
+}
+
+// Sizes between 1 and 400 from the generator (the truth does not depend on how they are drawn).
+std::vector<int64_t> sizes(int64_t count, int64_t most = 400) {
+  std::vector<int64_t> made;
+  for (int64_t i = 0; i < count; ++i) made.push_back(1 + scale_to(philox4x32(99, {uint32_t(i), 0, 0, 0})[0], most));
+  return made;
+}
+
+// [begin, end) of every chunk by the rule of batcher.h.
+std::vector<std::vector<int64_t>> expected_chunks(const std::vector<int64_t>& document_sizes, int64_t max_length) {
+  std::vector<std::vector<int64_t>> chunks;
+  int64_t next = 5;
+  for (const int64_t size : document_sizes) {
+    for (int64_t begin = 0; begin < size; begin += max_length - 2) {
+      auto& chunk = chunks.emplace_back();
+      for (int64_t i = begin; i < std::min(size, begin + max_length - 2); ++i) chunk.push_back(next++);
+    }
+  }
+  return chunks;
+}
+
+// The batch as it was before masking.
+std::vector<int64_t> unmasked(const Batch& batch) {
+  std::vector<int64_t> ids = batch.ids;
+  for (size_t i = 0; i < batch.masked.size(); ++i) ids[batch.masked[i]] = batch.labels[i];
+  return ids;
+}
+
+// The chunks of row b; fails when its segments, positions, special tokens or padding are wrong.
+std::vector<std::vector<int64_t>> chunks_of(const Batch& batch, int64_t b) {
+  const std::vector<int64_t> ids = unmasked(batch);
+  std::vector<std::vector<int64_t>> chunks;
+  int64_t t = 0;
+  const auto at = [&](int64_t i) { return b * batch.length + i; };
+  for (int32_t segment = 0; t < batch.length && batch.segments[at(t)] >= 0; ++segment) {
+    const int64_t begin = t;
+    EXPECT_EQ(ids[at(t)], kSpecial.cls);
+    chunks.emplace_back();
+    for (; t < batch.length && batch.segments[at(t)] == segment; ++t) {
+      EXPECT_EQ(batch.positions[at(t)], t - begin);
+      if (ids[at(t)] >= 5) chunks.back().push_back(ids[at(t)]);
+    }
+    EXPECT_EQ(ids[at(t - 1)], kSpecial.sep);
+    EXPECT_EQ(std::ssize(chunks.back()), t - begin - 2);
+    EXPECT_GT(t, begin + 2);
+    if (t == begin) return chunks;
+  }
+  for (; t < batch.length; ++t) {
+    EXPECT_EQ(ids[at(t)], kSpecial.pad);
+    EXPECT_EQ(batch.segments[at(t)], -1);
+    EXPECT_EQ(batch.positions[at(t)], 0);
+  }
+  return chunks;
+}
+
+bool same(const Batch& a, const Batch& b) {
+  return a.batch_size == b.batch_size && a.length == b.length && a.ids == b.ids && a.segments == b.segments &&
+         a.positions == b.positions && a.masked == b.masked && a.labels == b.labels && a.real_tokens == b.real_tokens;
+}
+
+class Packings : public testing::TestWithParam<Packing> {
+ protected:
+  BatchOptions options(int64_t max_length, int64_t batch_size) const {
+    return {.max_length = max_length, .batch_size = batch_size, .packing = GetParam(), .seed = 5};
+  }
+  const Directory directory_;
+};
+
+TEST_P(Packings, EveryChunkOnceAnEpochInAnotherOrder) {
+  const std::vector<int64_t> document_sizes = sizes(200);
+  auto expected = expected_chunks(document_sizes, 66);
+  // One row a batch, so that epochs end where batches end.
+  const Batcher batcher(make_split(directory_, numbered(document_sizes), kVocab, 37), kSpecial, options(66, 1));
+  std::vector<std::vector<std::vector<int64_t>>> epochs(3);
+  BatchCursor cursor;
+  while (cursor.epoch < 3) {
+    auto& epoch = epochs[cursor.epoch];
+    const Batch batch = batcher.next(cursor);
+    for (auto& chunk : chunks_of(batch, 0)) epoch.push_back(chunk);
+  }
+  EXPECT_NE(epochs[0], expected);
+  EXPECT_NE(epochs[0], epochs[1]);
+  EXPECT_NE(epochs[1], epochs[2]);
+  std::sort(expected.begin(), expected.end());
+  for (auto& epoch : epochs) {
+    std::sort(epoch.begin(), epoch.end());
+    EXPECT_EQ(epoch, expected);
+  }
+}
+
+TEST_P(Packings, InOrderEveryChunkOnce) {
+  const std::vector<int64_t> document_sizes = sizes(200);
+  auto expected = expected_chunks(document_sizes, 66);
+  const Batcher batcher(make_split(directory_, numbered(document_sizes), kVocab, 37), kSpecial, options(66, 7));
+  std::vector<std::vector<int64_t>> found;
+  Batch batch;
+  int64_t row = 0, partial = 0;
+  while (batcher.next_in_order(row, batch)) {
+    EXPECT_EQ(partial, 0) << "only the last batch is shorter";
+    partial += batch.batch_size < 7 ? 1 : 0;
+    for (int64_t b = 0; b < batch.batch_size; ++b) {
+      for (auto& chunk : chunks_of(batch, b)) found.push_back(chunk);
+    }
+  }
+  EXPECT_FALSE(batcher.next_in_order(row, batch));
+  if (GetParam() == Packing::kPadded) EXPECT_EQ(found, expected);
+  std::sort(found.begin(), found.end());
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(found, expected);
+}
+
+TEST_P(Packings, ShapesAndCounts) {
+  const Batcher batcher(make_split(directory_, numbered({3, 10, 1, 30}), kVocab), kSpecial, options(14, 3));
+  Batch batch;
+  int64_t row = 0;
+  ASSERT_TRUE(batcher.next_in_order(row, batch));
+  EXPECT_EQ(batch.batch_size, 3);
+  EXPECT_EQ(std::ssize(batch.ids), 3 * batch.length);
+  if (GetParam() == Packing::kPadded) {
+    EXPECT_EQ(batch.length, 12);  // the longest of 3 + 2, 10 + 2, 1 + 2
+    EXPECT_EQ(batch.real_tokens, 20);
+    EXPECT_EQ(batcher.rows_per_epoch(), 6);  // 30 = 12 + 12 + 6
+  } else {
+    EXPECT_EQ(batch.length, 14);
+    EXPECT_EQ(batcher.rows_per_epoch(), 4);  // 44 + 6 * 2 tokens
+  }
+}
+
+TEST_P(Packings, ResumesFromAnyCursor) {
+  const auto split = make_split(directory_, numbered(sizes(100)), kVocab);
+  const Batcher batcher(split, kSpecial, options(34, 11));
+  std::vector<BatchCursor> cursors;
+  std::vector<Batch> batches;
+  BatchCursor cursor;
+  for (int i = 0; i < 300; ++i) {
+    cursors.push_back(cursor);
+    batches.push_back(batcher.next(cursor));
+  }
+  EXPECT_GT(cursor.epoch, 2);
+  for (int i = 299; i >= 0; i -= 13) {
+    const Batcher again(split, kSpecial, options(34, 11));
+    BatchCursor resumed = cursors[i];
+    EXPECT_TRUE(same(again.next(resumed), batches[i])) << i;
+    if (i < 299) {
+      EXPECT_EQ(resumed.epoch, cursors[i + 1].epoch);
+      EXPECT_EQ(resumed.row, cursors[i + 1].row);
+    }
+  }
+}
+
+TEST_P(Packings, ThreadsShareABatcher) {
+  const Batcher batcher(make_split(directory_, numbered(sizes(100)), kVocab), kSpecial, options(34, 11));
+  std::vector<std::vector<Batch>> made(2);
+  std::vector<std::thread> threads;
+  for (auto& batches : made) {
+    threads.emplace_back([&batcher, &batches] {
+      BatchCursor cursor;
+      for (int i = 0; i < 50; ++i) batches.push_back(batcher.next(cursor));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < 50; ++i) EXPECT_TRUE(same(made[0][i], made[1][i]));
+}
+
+TEST_P(Packings, BatchesLargerThanAnEpoch) {
+  const Batcher batcher(make_split(directory_, numbered({3, 2}), kVocab), kSpecial, options(8, 50));
+  BatchCursor cursor;
+  const Batch batch = batcher.next(cursor);
+  EXPECT_EQ(batch.batch_size, 50);
+  EXPECT_GT(cursor.epoch, 10);
+  std::map<int64_t, int> first_ids;
+  for (int64_t b = 0; b < 50; ++b) {
+    for (const auto& chunk : chunks_of(batch, b)) first_ids[chunk.front()] += 1;
+  }
+  EXPECT_EQ(first_ids.size(), 2u);
+}
+
+TEST_P(Packings, SeedsDiffer) {
+  const auto split = make_split(directory_, numbered(sizes(100)), kVocab);
+  BatchOptions other = options(34, 11);
+  other.seed = 6;
+  BatchCursor a, b;
+  EXPECT_FALSE(same(Batcher(split, kSpecial, options(34, 11)).next(a), Batcher(split, kSpecial, other).next(b)));
+}
+
+TEST_P(Packings, OptionsOutOfRange) {
+  const auto split = make_split(directory_, numbered({5}), kVocab);
+  const auto message = [&](int64_t max_length, int64_t batch_size) {
+    return error_of([&] { Batcher(split, kSpecial, options(max_length, batch_size)); });
+  };
+  EXPECT_NE(message(2, 1).find("got 2"), std::string::npos);
+  EXPECT_NE(message(-1, 1).find("got -1"), std::string::npos);
+  EXPECT_NE(message(8, 0).find("got 0"), std::string::npos);
+  EXPECT_NE(message(1 << 20, 1 << 20).find("1048576"), std::string::npos);
+  EXPECT_NE(message(int64_t{1} << 62, 1).find("max_length"), std::string::npos);
+  const Batcher batcher(split, kSpecial, options(8, 1));
+  BatchCursor negative{.epoch = 0, .row = -1}, early{.epoch = -3, .row = 0}, beyond{.epoch = 0, .row = 1000};
+  EXPECT_NE(error_of([&] { batcher.next(negative); }).find("-1"), std::string::npos);
+  EXPECT_NE(error_of([&] { batcher.next(early); }).find("-3"), std::string::npos);
+  EXPECT_EQ(batcher.next(beyond).batch_size, 1);  // past the end of an epoch: the next one
+  int64_t row = -2;
+  Batch batch;
+  EXPECT_NE(error_of([&] { batcher.next_in_order(row, batch); }).find("-2"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(Batcher, Packings, testing::Values(Packing::kPadded, Packing::kPacked),
+                         [](const auto& info) { return info.param == Packing::kPadded ? "padded" : "packed"; });
+
+// The same chunks with the same tokens masked, however they are packed and batched.
+TEST(Batcher, PaddedAndPackedMaskTheSameTokens) {
+  const Directory directory;
+  const auto split = make_split(directory, numbered(sizes(200)), kVocab);
+  const auto labels = [&](Packing packing, int64_t batch_size) {
+    const Batcher batcher(split, kSpecial, {.max_length = 66, .batch_size = batch_size, .packing = packing});
+    std::set<int64_t> found;  // ids are unique
+    Batch batch;
+    for (int64_t row = 0; batcher.next_in_order(row, batch);) found.insert(batch.labels.begin(), batch.labels.end());
+    return found;
+  };
+  const auto padded = labels(Packing::kPadded, 50);
+  EXPECT_GT(padded.size(), 1000u);
+  EXPECT_EQ(padded, labels(Packing::kPacked, 33));
+}
+
+TEST(Batcher, MasksChangeFromEpochToEpoch) {
+  const Directory directory;
+  const auto split = make_split(directory, numbered({5000}), kVocab);
+  const Batcher batcher(split, kSpecial, {.max_length = 5002, .batch_size = 1});
+  BatchCursor cursor;
+  EXPECT_NE(batcher.next(cursor).masked, batcher.next(cursor).masked);
+}
+
+TEST(Batcher, PackingWastesLittle) {
+  for (const int64_t most : {40, 400, 3000}) {
+    const Directory directory;
+    const auto split = make_split(directory, numbered(sizes(50000 / most, most)), kVocab);
+    const Batcher batcher(split, kSpecial, {.max_length = 128, .batch_size = 1});
+    double real = 0, slots = 0, rows = 0;
+    for (BatchCursor cursor; cursor.epoch == 0;) {
+      const Batch batch = batcher.next(cursor);
+      real += double(batch.real_tokens);
+      slots += double(batch.batch_size * batch.length);
+      rows += 1;
+    }
+    EXPECT_GT(real / slots, tests::kLeastPacked) << most;
+    EXPECT_LE(double(batcher.rows_per_epoch()), rows) << most;
+    EXPECT_GT(double(batcher.rows_per_epoch()), tests::kLeastPacked * rows) << most;
+  }
+}
+
+TEST(Batcher, ASplitWithoutTokens) {
+  const Directory directory;
+  const auto split = make_split(directory, {}, kVocab);
+  EXPECT_EQ(split->documents(), 0);
+  EXPECT_NE(error_of([&] { Batcher(split, kSpecial, {}); }).find("at least one token"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rf::data

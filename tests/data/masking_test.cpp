@@ -1,0 +1,194 @@
+// Masked-LM decisions (R-TRN-01): proportions, words, special tokens, padding, and what the decisions depend on.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "fixtures.h"
+#include "rf/data/batcher.h"
+#include "tolerances.h"
+
+namespace rf::data {
+namespace {
+
+constexpr int64_t kVocab = 1005;
+
+// One document of `tokens` tokens; a word every `word` tokens. The ids change from one token to the next.
+TestDocument document(int64_t tokens, int64_t word = 1) {
+  TestDocument made;
+  for (int64_t i = 0; i < tokens; ++i) {
+    made.ids.push_back(static_cast<int32_t>(5 + i % (kVocab - 5)));
+    made.starts_word.push_back(i % word == 0);
+  }
+  return made;
+}
+
+void expect_proportion(double hits, double n, double p, const char* what) {
+  EXPECT_NEAR(hits / n, p, tests::kSigmas * std::sqrt(p * (1 - p) / n)) << what;
+}
+
+TEST(Masking, ProportionsOverAMillionTokens) {
+  const Directory directory;
+  const int64_t tokens = 1000000;
+  const Batcher batcher(make_split(directory, {document(tokens)}, kVocab), kSpecial, {.max_length = 512});
+  Batch batch;
+  double chosen = 0, masked = 0, same = 0, random = 0, random_sum = 0;
+  std::array<double, 10> tenths{};
+  for (int64_t row = 0; batcher.next_in_order(row, batch);) {
+    ASSERT_EQ(batch.masked.size(), batch.labels.size());
+    ASSERT_TRUE(std::is_sorted(batch.masked.begin(), batch.masked.end()));
+    for (size_t i = 0; i < batch.masked.size(); ++i) {
+      const int64_t seen = batch.ids[batch.masked[i]], label = batch.labels[i];
+      chosen += 1;
+      if (seen == kSpecial.mask) {
+        masked += 1;
+      } else if (seen == label) {
+        same += 1;
+      } else {
+        ASSERT_TRUE(seen >= 5 && seen < kVocab) << seen;
+        random += 1;
+        random_sum += double(seen);
+        tenths[(seen - 5) * 10 / (kVocab - 5)] += 1;
+      }
+    }
+  }
+  const double chance_same = 0.1 / double(kVocab - 5);  // a random id that is the token's own
+  expect_proportion(chosen, tokens, 0.15, "chosen");
+  expect_proportion(masked, chosen, 0.8, "masked");
+  expect_proportion(same, chosen, 0.1 + chance_same, "unchanged");
+  expect_proportion(random, chosen, 0.1 - chance_same, "random");
+  for (const double hits : tenths) expect_proportion(hits, random, 0.1, "random ids");
+}
+
+TEST(Masking, OtherFractions) {
+  const Directory directory;
+  const BatchOptions options{.max_length = 102, .mask = {.probability = 1, .mask_fraction = 0, .random_fraction = 1}};
+  const Batcher batcher(make_split(directory, {document(5000)}, kVocab), kSpecial, options);
+  Batch batch;
+  std::set<int64_t> seen;
+  for (int64_t row = 0; batcher.next_in_order(row, batch);) {
+    EXPECT_EQ(std::ssize(batch.masked), batch.real_tokens * 100 / 102);
+    for (const int64_t at : batch.masked) seen.insert(batch.ids[at]);
+  }
+  EXPECT_GE(*seen.begin(), 5);
+  EXPECT_EQ(*seen.rbegin(), kVocab - 1);
+}
+
+TEST(Masking, RandomIdsSkipSpecialTokensAnywhere) {
+  const Directory directory;
+  const text::SpecialIds special{.pad = 9, .unk = 2, .cls = 4, .sep = 5, .mask = 0};
+  TestDocument made;
+  for (int i = 0; i < 4000; ++i) made.ids.push_back(1);
+  made.starts_word.assign(made.ids.size(), 1);
+  const BatchOptions options{.mask = {.probability = 1, .mask_fraction = 0, .random_fraction = 1}};
+  const Batcher batcher(make_split(directory, {made}, 10), special, options);
+  Batch batch;
+  std::set<int64_t> seen;
+  for (int64_t row = 0; batcher.next_in_order(row, batch);) {
+    for (const int64_t at : batch.masked) seen.insert(batch.ids[at]);
+  }
+  EXPECT_EQ(seen, (std::set<int64_t>{1, 3, 6, 7, 8}));
+}
+
+TEST(Masking, SpecialTokensAreNeverChosen) {
+  const Directory directory;
+  const TestDocument made{{0, 7, 1, 7, 2, 7, 3, 7, 4, 7}, std::vector<uint8_t>(10, 1)};
+  for (const MaskUnit unit : {MaskUnit::kToken, MaskUnit::kWholeWord}) {
+    const BatchOptions options{.max_length = 16, .batch_size = 1, .mask = {.probability = 1, .unit = unit}};
+    const Batcher batcher(make_split(directory, {made}, 10), kSpecial, options);
+    BatchCursor cursor;
+    const Batch batch = batcher.next(cursor);
+    EXPECT_EQ(batch.masked, (std::vector<int64_t>{2, 4, 6, 8, 10}));
+    EXPECT_EQ(batch.labels, std::vector<int64_t>(5, 7));
+  }
+}
+
+TEST(Masking, WholeWords) {
+  const Directory directory;
+  const int64_t word = 3;
+  const TestDocument made = document(60000, word);
+  const BatchOptions options{.max_length = 101, .mask = {.unit = MaskUnit::kWholeWord}};
+  const Batcher batcher(make_split(directory, {made}, kVocab), kSpecial, options);
+  Batch batch;
+  int64_t in_order = 0, words = 0, chosen_words = 0;
+  for (int64_t row = 0; batcher.next_in_order(row, batch);) {
+    const std::set<int64_t> masked(batch.masked.begin(), batch.masked.end());
+    for (int64_t b = 0; b < batch.batch_size; ++b) {
+      // 99 tokens a chunk: 33 whole words; the last chunk is shorter.
+      for (int64_t t = 1; t < batch.length - 1 && batch.segments[b * batch.length + t + 1] >= 0; t += word, ++words) {
+        const int64_t at = b * batch.length + t;
+        const bool first = masked.contains(at);
+        EXPECT_EQ(masked.contains(at + 1), first);
+        EXPECT_EQ(masked.contains(at + 2), first);
+        chosen_words += first ? 1 : 0;
+      }
+    }
+    in_order += std::ssize(batch.masked);
+  }
+  EXPECT_EQ(words, 20000);
+  EXPECT_EQ(in_order, word * chosen_words);
+  expect_proportion(double(chosen_words), double(words), 0.15, "words");
+}
+
+// The fates inside one word differ: 80/10/10 holds by token.
+TEST(Masking, FatesAreByToken) {
+  const Directory directory;
+  const BatchOptions options{.max_length = 102, .mask = {.probability = 1, .unit = MaskUnit::kWholeWord}};
+  const Batcher batcher(make_split(directory, {document(20000, 100)}, kVocab), kSpecial, options);
+  Batch batch;
+  double masked = 0, all = 0;
+  for (int64_t row = 0; batcher.next_in_order(row, batch);) {
+    all += double(batch.masked.size());
+    for (const int64_t at : batch.masked) masked += batch.ids[at] == kSpecial.mask ? 1 : 0;
+  }
+  EXPECT_EQ(all, 20000);
+  expect_proportion(masked, all, 0.8, "masked");
+}
+
+TEST(Masking, AtLeastOneTokenABatch) {
+  const Directory directory;
+  for (const MaskUnit unit : {MaskUnit::kToken, MaskUnit::kWholeWord}) {
+    const BatchOptions options{.max_length = 8, .batch_size = 1, .mask = {.probability = 1e-9, .unit = unit}};
+    const Batcher batcher(make_split(directory, {document(600, 3)}, kVocab), kSpecial, options);
+    std::set<int64_t> places;
+    BatchCursor cursor;
+    while (cursor.epoch == 0) {
+      const Batch batch = batcher.next(cursor);
+      ASSERT_EQ(batch.masked.size(), unit == MaskUnit::kToken ? 1u : 3u);
+      places.insert(batch.masked.front());
+    }
+    EXPECT_EQ(places.size(), unit == MaskUnit::kToken ? 6u : 2u);  // not always the same place
+  }
+}
+
+TEST(Masking, ABatchOfSpecialTokensHasNone) {
+  const Directory directory;
+  const Batcher batcher(make_split(directory, {{{1, 1}, {1, 1}}}, 10), kSpecial, {.max_length = 8, .batch_size = 2});
+  BatchCursor cursor;
+  EXPECT_TRUE(batcher.next(cursor).masked.empty());
+}
+
+TEST(Masking, OptionsOutOfRange) {
+  const Directory directory;
+  const auto split = make_split(directory, {document(10)}, kVocab);
+  const auto message = [&](MaskOptions mask, text::SpecialIds special = kSpecial) {
+    return error_of([&] { Batcher(split, special, {.mask = mask}); });
+  };
+  EXPECT_NE(message({.probability = 0}).find("got 0"), std::string::npos);
+  EXPECT_NE(message({.probability = 1.5}).find("got 1.5"), std::string::npos);
+  EXPECT_NE(message({.probability = std::nan("")}).find("nan"), std::string::npos);
+  EXPECT_NE(message({.mask_fraction = -0.5}).find("got -0.5"), std::string::npos);
+  EXPECT_NE(message({.random_fraction = 2}).find("got 2"), std::string::npos);
+  EXPECT_NE(message({.mask_fraction = 0.75, .random_fraction = 0.5}).find("got 1.25"), std::string::npos);
+  text::SpecialIds outside = kSpecial;
+  outside.mask = kVocab;
+  EXPECT_NE(message({}, outside).find("got 1005"), std::string::npos);
+  const Directory small;
+  EXPECT_NE(error_of([&] {
+              Batcher(make_split(small, {{{1}, {1}}}, 5), kSpecial, {});
+            }).find("got 5"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace rf::data

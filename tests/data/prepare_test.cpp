@@ -1,0 +1,239 @@
+#include "rf/data/prepare.h"
+
+#include <nlohmann/json.hpp>
+
+#include "fixtures.h"
+
+namespace rf::data {
+namespace {
+
+class Prepare : public testing::Test {
+ protected:
+  PrepareReport run(PrepareOptions options) {
+    io::Progress progress(false);
+    if (options.inputs.empty()) options.inputs = {directory_ / "text"};
+    if (options.model_dir.empty()) options.model_dir = make_model(directory_);
+    if (options.output_dir.empty()) options.output_dir = directory_ / "out";
+    return prepare(options, progress);
+  }
+  std::string run_error(const PrepareOptions& options) {
+    return error_of([&] { run(options); });
+  }
+  // `lines` documents of a few words each.
+  void write_lines(int64_t lines) {
+    std::string text;
+    for (int64_t i = 0; i < lines; ++i) {
+      for (int64_t j = 0; j <= i % 17; ++j) {
+        text += "W" + std::to_string((i * 31 + j) % 300) + (j % 3 == 0 ? "x" + std::to_string(j) : "") + " ";
+      }
+      text += "zzz\n";
+    }
+    write(directory_ / "text/a.txt", text);
+  }
+  std::vector<int32_t> tokens(const std::string& split_name) {
+    const Split split(directory_ / "out", split_name, "");
+    std::vector<int32_t> ids;
+    for (int64_t d = 0; d < split.documents(); ++d) {
+      const auto count = static_cast<size_t>(split.document_tokens(d));
+      std::vector<int32_t> document(count);
+      std::vector<uint8_t> starts(count);
+      split.copy(d, 0, std::ssize(document), document.data(), starts.data());
+      ids.insert(ids.end(), document.begin(), document.end());
+    }
+    return ids;
+  }
+  const Directory directory_;
+};
+
+TEST_F(Prepare, TokensAndWordsOfASmallText) {
+  write(directory_ / "text/a.txt", "W0x0 zzz [MASK]\r\n\r\nw1 w1x1\n");
+  const PrepareReport report = run({.document_rule = DocumentRule::kLine, .valid_fraction = 0});
+  EXPECT_EQ(report.documents, 2);
+  EXPECT_EQ(report.train_tokens, 7);
+  EXPECT_EQ(report.valid_tokens, 0);
+  EXPECT_EQ(report.unknown_tokens, 1);
+  EXPECT_EQ(report.input_bytes, 28);
+  // w0 is 5 and ##x0 is 6, w1 7 and ##x1 8, by the order of the vocabulary.
+  EXPECT_EQ(tokens("train"), (std::vector<int32_t>{5, 6, 1, 4, 7, 7, 8}));
+  const Split split(directory_ / "out", "train", "");
+  std::vector<int32_t> ids(4);
+  std::vector<uint8_t> starts(4);
+  split.copy(0, 0, 4, ids.data(), starts.data());
+  EXPECT_EQ(starts, (std::vector<uint8_t>{1, 0, 1, 1}));
+  split.copy(1, 1, 2, ids.data(), starts.data());
+  EXPECT_EQ(ids[1], 8);
+  EXPECT_NE(error_of([&] { split.copy(1, 2, 2, ids.data(), starts.data()); }).find("got 2 from 2"), std::string::npos);
+  EXPECT_NE(error_of([&] { split.document_tokens(2); }).find("got 2"), std::string::npos);
+  EXPECT_EQ(Split(directory_ / "out", "valid", "").documents(), 0);
+}
+
+TEST_F(Prepare, InvalidUtf8IsCounted) {
+  write(directory_ / "text/a.txt", "w0 \xFF w1\n");
+  EXPECT_EQ(run({}).replaced_bytes, 1);
+}
+
+TEST_F(Prepare, ThreadsDoNotShow) {
+  write_lines(20000);
+  write(directory_ / "text/b.txt", std::string(100000, 'w') + "\n\nw0 w1");
+  PrepareOptions options{.document_rule = DocumentRule::kLine, .shard_tokens = 30000};
+  std::vector<std::map<std::string, std::string>> made;
+  for (const int threads : {1, 2, 5}) {
+    options.threads = threads;
+    options.output_dir = directory_ / "out" + std::to_string(threads);
+    run(options);
+    made.push_back(contents(options.output_dir));
+  }
+  EXPECT_GT(made[0].size(), 8u);  // several shards
+  EXPECT_EQ(made[0], made[1]);
+  EXPECT_EQ(made[0], made[2]);
+}
+
+TEST_F(Prepare, ValidFractionAndSeed) {
+  write_lines(4000);
+  run({.document_rule = DocumentRule::kLine, .valid_fraction = 0.25, .seed = 3});
+  const auto train = tokens("train"), valid = tokens("valid");
+  const int64_t held_out = Split(directory_ / "out", "valid", "").documents();
+  EXPECT_EQ(held_out + Split(directory_ / "out", "train", "").documents(), 4000);
+  EXPECT_GT(held_out, 850);
+  EXPECT_LT(held_out, 1150);
+  run({.document_rule = DocumentRule::kLine, .valid_fraction = 0.25, .seed = 4});
+  EXPECT_NE(valid, tokens("valid"));
+  EXPECT_EQ(train.size() + valid.size(), tokens("train").size() + tokens("valid").size());
+}
+
+TEST_F(Prepare, EachSplitGetsADocument) {
+  for (const double fraction : {1e-9, 0.05, 1 - 1e-9}) {
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      write(directory_ / "text/a.txt", " \n\x01\nw0\n\x01\nw1 w1\n");  // \x01 is a document without a token
+      const PrepareReport report =
+          run({.document_rule = DocumentRule::kLine, .valid_fraction = fraction, .seed = seed});
+      EXPECT_EQ(report.documents, 2);
+      EXPECT_EQ(report.train_tokens + report.valid_tokens, 3);
+      EXPECT_TRUE(report.train_tokens > 0 && report.valid_tokens > 0);
+    }
+  }
+}
+
+TEST_F(Prepare, ASingleDocumentIsForTraining) {
+  write(directory_ / "text/a.txt", "w0 w1\n");
+  for (const double fraction : {0.0, 0.05, 1 - 1e-9}) {
+    const PrepareReport report = run({.valid_fraction = fraction});
+    EXPECT_EQ(report.train_tokens, 2);
+    EXPECT_EQ(report.valid_tokens, 0);
+  }
+}
+
+TEST_F(Prepare, ALongDocument) {
+  std::string text;  // 5 MB in one line
+  while (text.size() < 5000000) text += "w1 w2x3 zzzzzz \xE4\xB8\xAD  ";
+  write(directory_ / "text/a.txt", text);
+  run({});
+  text::Encoding whole;
+  text::WordpieceTokenizer(make_vocabulary(1000), {}).encode(text, whole);
+  EXPECT_GT(whole.size(), 1000000u);
+  EXPECT_EQ(tokens("train"), whole.ids);
+}
+
+TEST_F(Prepare, DirectoryIsAModelDirectoryToo) {
+  write_lines(10);
+  run({.document_rule = DocumentRule::kLine});
+  const auto tokenizer = text::WordpieceTokenizer::load(directory_ / "out");
+  EXPECT_EQ(tokenizer.vocabulary().hash(), make_vocabulary(1000).hash());
+  EXPECT_EQ(Split(directory_ / "out", "train", make_vocabulary(1000).hash()).vocab_size(), 1000);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));
+}
+
+TEST_F(Prepare, AnotherVocabularyIsNamed) {
+  write_lines(10);
+  run({.document_rule = DocumentRule::kLine});
+  const std::string ours = make_vocabulary(1000).hash(), theirs = make_vocabulary(900).hash();
+  const std::string message = error_of([&] { Split(directory_ / "out", "train", theirs); });
+  EXPECT_NE(message.find(ours), std::string::npos) << message;
+  EXPECT_NE(message.find(theirs), std::string::npos) << message;
+  // A shard of another vocabulary under a name of ours.
+  ShardWriter writer(directory_ / "out/train-00000.rfs", 900, theirs);
+  writer.add({1}, {1});
+  writer.finish();
+  const std::string mixed = error_of([&] { Split(directory_ / "out", "train", ""); });
+  EXPECT_NE(mixed.find(ours), std::string::npos) << mixed;
+  EXPECT_NE(mixed.find(theirs), std::string::npos) << mixed;
+}
+
+TEST_F(Prepare, DamagedDirectories) {
+  write_lines(10);
+  const std::string out = directory_ / "out";
+  const auto split_error = [&] { return error_of([&] { Split(out, "train", ""); }); };
+  EXPECT_NE(split_error().find(out), std::string::npos);  // nothing there
+  run({.document_rule = DocumentRule::kLine});
+  EXPECT_NE(error_of([&] { Split(out, "test", ""); }).find("\"test\""), std::string::npos);
+
+  const nlohmann::json good = nlohmann::json::parse(read(out + "/data.json"));
+  const auto with = [&](const std::string& pointer, const nlohmann::json& value) {
+    nlohmann::json bad = good;
+    bad[nlohmann::json::json_pointer(pointer)] = value;
+    write(out + "/data.json", bad.dump());
+    const std::string message = split_error();
+    EXPECT_NE(message.find(out), std::string::npos) << message;
+    return message;
+  };
+  EXPECT_NE(with("/version", 2).find("got \"roformer-data\" version 2"), std::string::npos);
+  EXPECT_NE(with("/format", "x").find("got \"x\""), std::string::npos);
+  EXPECT_NE(with("/vocab_size", -1).find("got -1"), std::string::npos);
+  EXPECT_NE(with("/extra", 1).find("keys"), std::string::npos);
+  EXPECT_NE(with("/splits", 3).find("got number"), std::string::npos);
+  EXPECT_NE(with("/splits/train/shards", "a").find("got string"), std::string::npos);
+  EXPECT_NE(with("/splits/train/shards/0", "../a.rfs").find("../a.rfs"), std::string::npos);
+  EXPECT_NE(with("/splits/train/shards/0", "missing.rfs").find("missing.rfs"), std::string::npos);
+  EXPECT_NE(with("/splits/train/tokens", 7).find("must hold 7 tokens"), std::string::npos);
+  EXPECT_NE(with("/vocab_hash", 7).find("vocab_hash must be a text, got 7"), std::string::npos);
+  EXPECT_NE(with("/seed", "7").find("seed"), std::string::npos);
+  EXPECT_NE(with("/valid_fraction", "7").find("valid_fraction"), std::string::npos);
+  write(out + "/data.json", "{");
+  EXPECT_NE(split_error().find("data.json"), std::string::npos);
+  write(out + "/data.json", good.dump());
+  EXPECT_EQ(Split(out, "train", "").tokens(), good["splits"]["train"]["tokens"]);
+
+  const std::string shard = out + "/train-00000.rfs";
+  write(shard, read(shard).substr(0, 200));
+  EXPECT_NE(split_error().find("train-00000.rfs"), std::string::npos);
+}
+
+TEST_F(Prepare, BadInputs) {
+  write_lines(10);
+  EXPECT_NE(run_error({.inputs = {directory_ / "missing"}}).find("missing"), std::string::npos);
+  EXPECT_NE(run_error({.model_dir = directory_ / "nomodel"}).find("nomodel"), std::string::npos);
+  EXPECT_NE(run_error({.valid_fraction = 1}).find("got 1"), std::string::npos);
+  EXPECT_NE(run_error({.shard_tokens = 0}).find("got 0"), std::string::npos);
+  EXPECT_NE(run_error({.threads = -1}).find("got -1"), std::string::npos);
+  EXPECT_NE(run_error({.output_dir = directory_ / "text/a.txt"}).find("a.txt"), std::string::npos);
+  EXPECT_NE(run_error({.output_dir = "/dev/null/out"}).find("/dev/null/out"), std::string::npos);
+  write(directory_ / "blank/a.txt", " \n");
+  write(directory_ / "blank/b.txt", "");
+  EXPECT_NE(run_error({.inputs = {directory_ / "blank"}}).find("none in 2 files"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "out"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));
+}
+
+TEST_F(Prepare, ReplacesOnlyItsOwn) {
+  write_lines(10);
+  write(directory_ / "out/precious.txt", "text");
+  EXPECT_NE(run_error({}).find(directory_ / "out"), std::string::npos);
+  write(directory_ / "out/data.json", "{}");
+  EXPECT_NE(run_error({}).find("data.json"), std::string::npos);
+  EXPECT_EQ(read(directory_ / "out/precious.txt"), "text");
+
+  std::filesystem::remove_all(directory_ / "out");
+  std::filesystem::create_directories(directory_ / "out");  // empty
+  run({.document_rule = DocumentRule::kLine, .shard_tokens = 20});
+  const auto first = contents(directory_ / "out");
+  write(directory_ / "out.preparing/left", "over");
+  EXPECT_NE(run_error({.model_dir = directory_ / "nomodel"}), "");
+  EXPECT_EQ(contents(directory_ / "out"), first);  // a failed run leaves what was there
+  run({.output_dir = directory_ / "out/"});
+  EXPECT_EQ(std::filesystem::exists(directory_ / "out/train-00001.rfs"), false);
+  EXPECT_EQ(Split(directory_ / "out", "train", "").documents(), 1);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 3);  // text, model, out
+}
+
+}  // namespace
+}  // namespace rf::data

@@ -1,0 +1,219 @@
+// Shards against bytes put together by hand from the layout in shard.h, and damaged in every way.
+#define XXH_INLINE_ALL
+#include "rf/data/shard.h"
+
+#include <xxhash.h>
+
+#include <cstring>
+
+#include "fixtures.h"
+
+namespace rf::data {
+namespace {
+
+const std::string kHash = "0123456789abcdef0123456789abcdef";
+
+template <typename T>
+void append(std::string& bytes, T value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Sets the checksum of a file's bytes right.
+std::string signed_bytes(std::string bytes) {
+  const std::string covered = bytes.substr(128) + bytes.substr(0, 120);
+  const uint64_t sum = XXH3_64bits(covered.data(), covered.size());
+  std::memcpy(bytes.data() + 120, &sum, sizeof(sum));
+  return bytes;
+}
+
+// Two documents, {1, 2, 999} and {7}; words start at tokens 0, 2 and 3.
+std::string small_shard() {
+  std::string bytes = "RFSHARD1";
+  append(bytes, uint32_t{1});
+  append(bytes, uint32_t{2});
+  append(bytes, uint64_t{4});
+  append(bytes, uint64_t{2});
+  append(bytes, uint64_t{1000});
+  bytes += kHash;
+  bytes.resize(128);
+  for (const int id : {1, 2, 999, 7}) append(bytes, static_cast<uint16_t>(id));
+  bytes.resize(192);
+  bytes += char(0b1101);
+  bytes.resize(256);
+  for (const uint64_t offset : {0, 3, 4}) append(bytes, offset);
+  return signed_bytes(bytes);
+}
+
+void write_small(const std::string& path) {
+  ShardWriter writer(path, 1000, kHash);
+  writer.add({1, 2, 999}, {1, 0, 1});
+  writer.add({}, {});
+  writer.add({7}, {1});
+  EXPECT_EQ(writer.tokens(), 4);
+  EXPECT_EQ(writer.documents(), 2);
+  writer.finish();
+}
+
+// Opens and reads everything; the message of the error, if any.
+std::string read_all(const std::string& path) {
+  try {
+    const ShardReader reader(path);
+    int64_t sum = 0;
+    for (int64_t d = 0; d <= reader.documents(); ++d) sum += reader.document_begin(d);
+    for (int64_t i = 0; i < reader.tokens(); ++i) {
+      const int32_t id = reader.token(i);
+      if (id < 0 || id >= reader.vocab_size()) ADD_FAILURE() << "token id " << id;
+      sum += reader.starts_word(i) ? 1 : 0;
+    }
+    return sum < 0 ? "negative" : "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(Shard, BytesOfTheFormat) {
+  const Directory directory;
+  write_small(directory / "a.rfs");
+  EXPECT_EQ(read(directory / "a.rfs"), small_shard());
+}
+
+TEST(Shard, ReadsTheFormat) {
+  const Directory directory;
+  write(directory / "a.rfs", small_shard());
+  ShardReader first(directory / "a.rfs");
+  const ShardReader reader(std::move(first));
+  EXPECT_EQ(reader.tokens(), 4);
+  EXPECT_EQ(reader.documents(), 2);
+  EXPECT_EQ(reader.vocab_size(), 1000);
+  EXPECT_EQ(reader.vocab_hash(), kHash);
+  EXPECT_EQ(reader.document_begin(1), 3);
+  EXPECT_EQ(reader.document_begin(2), 4);
+  EXPECT_EQ(reader.token(2), 999);
+  EXPECT_FALSE(reader.starts_word(1));
+  EXPECT_TRUE(reader.starts_word(3));
+}
+
+TEST(Shard, FourByteTokensAndManyDocuments) {
+  const Directory directory;
+  const int64_t vocab_size = 70000;
+  ShardWriter writer(directory / "a.rfs", vocab_size, kHash);
+  std::vector<int32_t> all;
+  for (int d = 0; d < 500; ++d) {
+    std::vector<int32_t> ids(static_cast<size_t>(d * 7 % 3001 + 1));
+    std::vector<uint8_t> starts(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = static_cast<int32_t>((all.size() + i) * 2654435761u % vocab_size);
+      starts[i] = ids[i] % 3 == 0;
+    }
+    writer.add(ids, starts);
+    all.insert(all.end(), ids.begin(), ids.end());
+  }
+  writer.finish();
+  const ShardReader reader(directory / "a.rfs");
+  ASSERT_EQ(reader.tokens(), std::ssize(all));
+  EXPECT_EQ(reader.documents(), 500);
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_EQ(reader.token(i), all[i]);
+    ASSERT_EQ(reader.starts_word(i), all[i] % 3 == 0);
+  }
+}
+
+TEST(Shard, EmptyShard) {
+  const Directory directory;
+  ShardWriter(directory / "a.rfs", 10, kHash).finish();
+  const ShardReader reader(directory / "a.rfs");
+  EXPECT_EQ(reader.tokens(), 0);
+  EXPECT_EQ(reader.documents(), 0);
+}
+
+TEST(Shard, NothingStaysWithoutFinish) {
+  const Directory directory;
+  { ShardWriter(directory / "a.rfs", 10, kHash).add({1}, {1}); }
+  EXPECT_TRUE(contents(directory.path()).empty());
+}
+
+TEST(Shard, WriterRefusesBadInput) {
+  const Directory directory;
+  ShardWriter writer(directory / "a.rfs", 10, kHash);
+  EXPECT_NE(error_of([&] { writer.add({1, 10}, {1, 1}); }).find("got 10"), std::string::npos);
+  EXPECT_NE(error_of([&] { writer.add({-1}, {1}); }).find("got -1"), std::string::npos);
+  EXPECT_NE(error_of([&] { writer.add({1, 2}, {1}); }).find("2 and 1"), std::string::npos);
+  EXPECT_NE(error_of([&] { ShardWriter(directory / "b.rfs", 0, kHash); }).find("got 0"), std::string::npos);
+  EXPECT_NE(error_of([&] { ShardWriter(directory / "b.rfs", 10, "abc"); }).find("abc"), std::string::npos);
+  EXPECT_NE(error_of([&] { ShardWriter(directory / "no/b.rfs", 10, kHash); }).find("no/b.rfs"), std::string::npos);
+}
+
+TEST(Shard, TruncatedAtEveryLength) {
+  const Directory directory;
+  const std::string good = small_shard(), path = directory / "a.rfs";
+  for (size_t size = 0; size < good.size(); ++size) {
+    write(path, good.substr(0, size));
+    const std::string message = read_all(path);
+    ASSERT_NE(message.find(path), std::string::npos) << size << message;
+    if (size > 0) ASSERT_NE(message.find("got " + std::to_string(size)), std::string::npos) << message;
+  }
+  write(path, good + "x");
+  EXPECT_NE(read_all(path), "");
+  EXPECT_NE(read_all(directory / "missing.rfs").find("missing.rfs"), std::string::npos);
+}
+
+TEST(Shard, EveryChangedByteIsFound) {
+  const Directory directory;
+  const std::string good = small_shard(), path = directory / "a.rfs";
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 1 << i % 8);
+    write(path, bad);
+    ASSERT_NE(read_all(path).find(path), std::string::npos) << i;
+  }
+}
+
+// Someone who can compute checksums changes any byte to any of a few values: an error or a file that reads well.
+TEST(Shard, HostileBytes) {
+  const Directory directory;
+  const std::string good = small_shard(), path = directory / "a.rfs";
+  int refused = 0;
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (const int value : {0x00, 0x01, 0x7f, 0x80, 0xff}) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(value);
+      write(path, signed_bytes(bad));
+      refused += read_all(path).empty() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(refused, 300);
+}
+
+TEST(Shard, OffendingValuesAreNamed) {
+  const Directory directory;
+  const std::string path = directory / "a.rfs";
+  struct Case {
+    size_t offset;
+    uint64_t value;
+    size_t bytes;
+    const char* expected;
+  };
+  const Case cases[] = {
+      {0, 'X', 1, "RFSHARD1"},
+      {8, 7, 4, "got 7"},
+      {12, 4, 4, "got 4"},
+      {16, uint64_t{1} << 63, 8, "9223372036854775808 tokens"},
+      {24, ~uint64_t{0} / 8, 8, "2305843009213693951 documents"},
+      {32, 0, 8, "got 0"},
+      {128 + 2 * 3, 1000, 2, "got 1000 at token 3"},
+      {256, 1, 8, "got 1"},
+      {264, 0, 8, "got 0"},
+      {272, 5, 8, "got 5"},
+  };
+  for (const Case& c : cases) {
+    std::string bad = small_shard();
+    std::memcpy(bad.data() + c.offset, &c.value, c.bytes);
+    write(path, signed_bytes(bad));
+    const std::string message = read_all(path);
+    EXPECT_NE(message.find(c.expected), std::string::npos) << c.offset << ": " << message;
+    EXPECT_NE(message.find(path), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace rf::data
