@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "rf/text/vocabulary_trainer.h"
 #include "rf/text/wordpiece.h"
 #include "word_splitter.h"
 
@@ -53,27 +54,42 @@ json encode(const rf::text::WordpieceTokenizer& tokenizer, const std::string& te
           {"replaced", out.replaced_bytes}};
 }
 
+json train(int64_t size, rf::text::Case letter_case) {
+  rf::text::VocabularyTrainerOptions options;
+  options.size = size;
+  options.letter_case = letter_case;
+  rf::text::VocabularyTrainer trainer(options);
+  for (std::string line; std::getline(std::cin, line);) trainer.add(read_text(json::parse(line)));
+  const rf::text::Vocabulary vocabulary = trainer.train();
+  std::vector<std::string> tokens;
+  for (int64_t id = 0; id < vocabulary.size(); ++id) tokens.push_back(vocabulary.token(id));
+  return {{"tokens", tokens}};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   const std::string mode = argc > 1 ? argv[1] : "";
   const std::string letter_case = argc > 2 ? argv[2] : "";
-  if ((mode != "words" && mode != "encode") || (letter_case != "lower" && letter_case != "keep") ||
-      (mode == "encode" && argc != 4)) {
-    std::cerr << "usage: text_probe words lower|keep | encode lower|keep VOCAB\n";
+  const bool known = (mode == "words" && argc == 3) || ((mode == "encode" || mode == "train") && argc == 4);
+  if (!known || (letter_case != "lower" && letter_case != "keep")) {
+    std::cerr << "usage: text_probe words lower|keep | encode lower|keep VOCAB | train lower|keep SIZE\n";
     return 2;
   }
   rf::text::WordpieceOptions options;
   options.letter_case = letter_case == "lower" ? rf::text::Case::kLower : rf::text::Case::kKeep;
-  std::string line;
-  if (mode == "words") {
-    while (std::getline(std::cin, line)) {
+  if (mode == "train") {
+    std::cout << train(std::stoll(argv[3]), options.letter_case).dump() << '\n';
+  } else if (mode == "words") {
+    for (std::string line; std::getline(std::cin, line);) {
       std::cout << split_words(read_text(json::parse(line)), options.letter_case).dump() << '\n';
     }
   } else {
     const rf::text::WordpieceTokenizer tokenizer(rf::text::Vocabulary::load(argv[3]), options);
-    while (std::getline(std::cin, line)) std::cout << encode(tokenizer, read_text(json::parse(line))).dump() << '\n';
+    for (std::string line; std::getline(std::cin, line);) {
+      std::cout << encode(tokenizer, read_text(json::parse(line))).dump() << '\n';
+    }
   }
   return 0;
 }

@@ -1,4 +1,5 @@
-// vocab.txt: one token a line, id = line number from 0.
+// vocab.txt: one token a line, id = line number from 0. As in `transformers`, a line ends with \n, \r\n or \r and nothing
+// else, and an empty line is an empty token that keeps its number (no text ever gives it).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ struct SpecialIds {
 
 class Vocabulary {
  public:
-  explicit Vocabulary(std::vector<std::string> tokens);  // throws Error on a duplicate or missing special token
+  explicit Vocabulary(std::vector<std::string> tokens);  // throws Error: duplicate, special missing, no UTF-8
   static Vocabulary load(const std::string& path);
   void save(const std::string& path) const;  // atomic
 

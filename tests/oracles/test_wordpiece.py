@@ -1,0 +1,325 @@
+"""The BERT tokenizer against other people's programs (spec R-TOK-04, R-TOK-05 table set B, R-TOK-07).
+
+The words and ids are those of `transformers`' bert.tokenization_bert_legacy, the offsets those of
+`tokenizers.BertWordPieceTokenizer` wherever that library gives the same ids. The C++ side is the text_probe program of
+the build in ROFORMER_BUILD_DIR (build/release unless set).
+"""
+
+import itertools
+import json
+import os
+import random
+import re
+import subprocess
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+legacy = pytest.importorskip("transformers.models.bert.tokenization_bert_legacy")
+tokenizers = pytest.importorskip("tokenizers")
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "text_probe"
+DATA = ROOT.parent / "shared" / "data"
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TABLE_VERSION = "14.0.0"  # of Unicode, in text/src/unicode_tables.inc
+
+same_unicode = pytest.mark.skipif(
+    unicodedata.unidata_version != TABLE_VERSION,
+    reason=f"SKIPPED LOUDLY: the tables follow Unicode {TABLE_VERSION}, this Python has {unicodedata.unidata_version}",
+)
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"SKIPPED LOUDLY: no test data at {DATA}")
+
+
+def probe(lines, *arguments):
+    """Runs text_probe on JSON objects (or texts) and returns its JSON answers."""
+    items = [line if isinstance(line, dict) else {"text": line} for line in lines]
+    done = subprocess.run(
+        [PROBE, *map(str, arguments)],
+        input="".join(json.dumps(item) + "\n" for item in items).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.decode().split("\n") if line]
+
+
+def legacy_words(texts, case):
+    basic = legacy.BasicTokenizer(do_lower_case=case == "lower")
+    return [basic.tokenize(text, never_split=SPECIALS) for text in texts]
+
+
+def check_words(texts, case):
+    ours = probe(texts, "words", case)
+    for text, got, want in zip(texts, ours, legacy_words(texts, case), strict=True):
+        assert got["words"] == want, ascii(text)
+
+
+def code_points():
+    return (code for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+
+
+@same_unicode
+@pytest.mark.parametrize("case", ["lower", "keep"])
+def test_every_code_point(case):
+    """Alone, and inside a word that has letters of both cases around it."""
+    pieces = [f"{chr(code)} X{chr(code)}y" for code in code_points()]
+    if case == "keep":  # letter case changes nothing for what is dropped; leave most of that out
+        pieces = [piece for piece in pieces if unicodedata.category(piece[0]) not in ("Cn", "Co")]
+    check_words([" ".join(pieces[i : i + 256]) for i in range(0, len(pieces), 256)], case)
+
+
+def interesting_characters():
+    """What canonical normalisation, letter case and punctuation act on, and neighbours."""
+    picked = []
+    for code in code_points():
+        char = chr(code)
+        if 0xAC00 <= code < 0xD7A4:
+            if code % 997 == 0:
+                picked.append(char)
+        elif (
+            unicodedata.combining(char) or unicodedata.decomposition(char)[:1] not in ("", "<") or char.lower() != char
+        ):
+            picked.append(char)
+    jamo = [chr(code) for code in (*range(0x1100, 0x1113), *range(0x1161, 0x1176), *range(0x11A7, 0x11C3))]
+    return picked, jamo + list("aeiouAEIOUyN<>=\u03a3\u03c3\u0130.':\u00ad\u200d\u09c7\u09be\u0dd9\u1025\u102e")
+
+
+@same_unicode
+def test_pairs_and_runs_of_combining_characters():
+    """NFC and NFD: composition, blocking and reordering (10^5 random strings of two to five)."""
+    draw = random.Random(5)
+    picked, common = interesting_characters()
+    marks = [char for char in picked if unicodedata.combining(char)]
+    words = []
+    for _ in range(100_000):
+        pools = (picked, common, marks)
+        words.append("".join(draw.choice(draw.choice(pools)) for _ in range(draw.choice((2, 2, 2, 3, 4, 5)))))
+    texts = [" ".join(words[i : i + 100]) for i in range(0, len(words), 100)]
+    for case in ("lower", "keep"):
+        check_words(texts, case)
+
+
+def random_strings(count, seed):
+    draw = random.Random(seed)
+    picked, common = interesting_characters()
+    ranges = [(0x20, 0x7F), (0x20, 0x7F), (0, 0x250), (0x370, 0x530), (0x590, 0x700), (0x900, 0xA00), (0xE00, 0xE80)]
+    ranges += [
+        (0x2000, 0x2070),
+        (0x3000, 0x3100),
+        (0x4E00, 0x9FFF),
+        (0xAC00, 0xD7A4),
+        (0xF900, 0xFB00),
+        (0xFE00, 0xFFFF),
+    ]
+    ranges += [(0x1F300, 0x1FAFF), (0x20000, 0x2CEB0), (0x2F800, 0x2FA20), (0xE0000, 0xE0200)]
+    words = [
+        "hello",
+        "World",
+        "naïve",
+        "Ünïcödé",
+        "ΟΔΟΣ",
+        "ΑΣ.Β",
+        "İstanbul",
+        "中文",
+        "東京タワー",
+        "한국어",
+        "don't",
+        "U.S.A.",
+        "x" * 99,
+    ]
+    words += [
+        "x" * 101,
+        "é" * 101,
+        "👩‍👩‍👧",
+        "\u200bzero",
+        "a\u0301\u0323",
+        "\u212bngström",
+        "[mask]",
+        "[CL\u0000S]",
+        "##ing",
+        "\r\n",
+    ]
+    for _ in range(count):
+        parts = []
+        for _ in range(draw.randrange(1, 12)):
+            kind = draw.randrange(8)
+            if kind < 3:
+                parts.append("".join(chr(draw.randrange(*draw.choice(ranges))) for _ in range(draw.randrange(1, 6))))
+            elif kind < 5:
+                parts.append(draw.choice(words))
+            elif kind == 5:
+                parts.append(draw.choice(picked) + draw.choice(common) + draw.choice(picked))
+            elif kind == 6:
+                parts.append(draw.choice(SPECIALS))
+            parts.append(draw.choice(["", " ", " ", "\t", "\u2028", "\u00a0", "\u3000", "-"]))
+        yield "".join(parts)
+
+
+def small_vocabulary():
+    """Specials, a few hundred characters in both forms, and pieces that overlap."""
+    chars = [
+        chr(code) for code in (*range(0x21, 0x7F), *range(0xC0, 0x180), *range(0x3B1, 0x3CA), *range(0x430, 0x450))
+    ]
+    chars += list("中文東京한국어한タワー。、！？") + [chr(code) for code in range(0x1100, 0x1200)]
+    pieces = [
+        "hell",
+        "hello",
+        "##lo",
+        "##ell",
+        "wor",
+        "##ld",
+        "world",
+        "na",
+        "naive",
+        "unicode",
+        "##code",
+        "istan",
+        "##bul",
+    ]
+    tokens = SPECIALS + chars + ["##" + char for char in chars] + pieces
+    return list(dict.fromkeys(tokens))
+
+
+def legacy_ids(vocab_path, texts, case):
+    tokenizer = legacy.BertTokenizerLegacy(str(vocab_path), do_lower_case=case == "lower")
+    return [tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) for text in texts]
+
+
+def fast_tokenizer(vocab_path, case):
+    vocab = {token: i for i, token in enumerate(Path(vocab_path).read_text(encoding="utf-8").split("\n")[:-1])}
+    tokenizer = tokenizers.BertWordPieceTokenizer(vocab, lowercase=case == "lower")
+    tokenizer.add_special_tokens(SPECIALS)
+    return tokenizer
+
+
+def fast_words(fast, text):
+    words = []
+    for part in re.split("(" + "|".join(map(re.escape, SPECIALS)) + ")", text):
+        if part in SPECIALS:
+            words.append(part)
+        else:
+            words += [word for word, _ in fast.pre_tokenizer.pre_tokenize_str(fast.normalizer.normalize_str(part))]
+    return words
+
+
+def reorders_what_stays(text):
+    """`tokenizers` loses track of a reordered mark, which shows when it is one that stripping accents keeps."""
+    return any(unicodedata.combining(char) and unicodedata.category(char) != "Mn" for char in text)
+
+
+def check_encodings(vocab_path, texts, case, least_agreement):
+    """Ids against the legacy classes; offsets against `tokenizers` where it sees the same words. Returns ours."""
+    ours = probe(texts, "encode", case, vocab_path)
+    fast = fast_tokenizer(vocab_path, case)
+    words = probe(texts, "words", case)
+    agreeing = 0
+    for text, got, probed, want in zip(texts, ours, words, legacy_ids(vocab_path, texts, case), strict=True):
+        assert got["ids"] == want, ascii(text)
+        starts = [text[:begin].encode() for begin in got["begin"]]
+        assert got["byte_begin"] == [len(start) for start in starts], ascii(text)
+        assert got["byte_end"] == [len(text[:end].encode()) for end in got["end"]], ascii(text)
+        if fast_words(fast, text) == probed["words"] and not reorders_what_stays(text):
+            agreeing += 1
+            theirs = fast.encode(text, add_special_tokens=False)
+            assert theirs.ids == want, ascii(text)
+            assert list(zip(got["begin"], got["end"], strict=True)) == theirs.offsets, ascii(text)
+            of_word = theirs.word_ids
+            first = [int(i == 0 or word is None or word != of_word[i - 1]) for i, word in enumerate(of_word)]
+            assert got["starts_word"] == first, ascii(text)
+    assert agreeing >= least_agreement * len(texts), f"{agreeing} of {len(texts)}"
+    return ours
+
+
+@same_unicode
+@pytest.mark.parametrize("case", ["lower", "keep"])
+def test_random_strings(tmp_path, case):
+    vocab_path = tmp_path / "vocab.txt"
+    vocab_path.write_text("".join(token + "\n" for token in small_vocabulary()), encoding="utf-8")
+    texts = list(random_strings(10_000, seed={"lower": 1, "keep": 2}[case]))
+    check_encodings(vocab_path, texts, case, least_agreement=0.2)
+
+
+def test_invalid_utf8_is_replaced_as_python_does():
+    draw = random.Random(3)
+    raw = [
+        bytes(draw.choice((0x41, 0x20, 0x80, 0xBF, 0xC1, 0xC3, 0xE0, 0xED, 0xF0, 0xF4, 0xF5)) for _ in range(9))
+        for _ in range(3000)
+    ]
+    ours = probe([{"hex": text.hex()} for text in raw], "words", "lower")
+    decoded = [text.decode("utf-8", errors="replace") for text in raw]
+    for text, got, want in zip(decoded, ours, legacy_words(decoded, "lower"), strict=True):
+        assert got["words"] == want, ascii(text)
+        assert got["replaced"] == text.count("\ufffd"), ascii(text)
+        firsts = [unicodedata.normalize("NFD", text[begin])[0].lower() for begin in got["begin"]]
+        assert firsts == [word[0] for word in want], ascii(text)
+
+
+def real_texts(limit=120, length=1500):
+    """Pieces of every kind of text in the test data."""
+    texts = []
+    for path in sorted(DATA.rglob("*")):
+        if path.suffix in (".jsonl", ".tsv", ".txt", ".en", ".de", ".tokens", ".raw") and "vocabs" not in path.parts:
+            with path.open("rb") as file:
+                head = file.read(8 * length).decode("utf-8", errors="ignore")
+            texts += [head[:length], head[length : 2 * length]]
+    return [text for text in texts if text][:limit]
+
+
+@needs_data
+@pytest.mark.parametrize("name", ["bert_base_uncased_vocab.txt", "bert_base_chinese_vocab.txt"])
+def test_real_text(name):
+    check_encodings(DATA / "vocabs" / name, real_texts(), "lower", least_agreement=0.9)
+
+
+def naive_merges(words, size):
+    """The trainer's algorithm by its definition: count all pairs anew before each merge."""
+    pieces = {word: [char if i == 0 else "##" + char for i, char in enumerate(word)] for word in words}
+    alphabet = sorted({char for word in words for char in word})
+    tokens = SPECIALS + alphabet + sorted({piece for parts in pieces.values() for piece in parts[1:]})
+    while len(tokens) < size:
+        counts = {}
+        for word, parts in pieces.items():
+            for pair in itertools.pairwise(parts):
+                counts[pair] = counts.get(pair, 0) + words[word]
+        if not counts:
+            break
+        best = min(counts, key=lambda pair: (-counts[pair], [part.encode() for part in pair]))
+        if counts[best] < 2:
+            break
+        merged = best[0] + best[1][2:]
+        if merged not in tokens:
+            tokens.append(merged)
+        for word, parts in pieces.items():
+            out = []
+            while parts:
+                take = 2 if tuple(parts[:2]) == best else 1
+                out.append(merged if take == 2 else parts[0])
+                parts = parts[take:]
+            pieces[word] = out
+    return tokens
+
+
+def test_trainer_is_the_naive_algorithm():
+    draw = random.Random(7)
+    stems = ["".join(draw.choice("abcdeé") for _ in range(draw.randrange(1, 6))) for _ in range(60)]
+    texts = [" ".join(draw.choice(stems) + draw.choice(["", "s", "ing", "aaa"]) for _ in range(200)) for _ in range(5)]
+    words = {}
+    for text in texts:
+        for word in text.split():
+            words[word] = words.get(word, 0) + 1
+    for size in (40, 120, 400):
+        (ours,) = probe(texts, "train", "keep", size)
+        assert ours["tokens"] == naive_merges(words, size)
+
+
+def test_trained_vocabulary_loses_nothing(tmp_path):
+    """R-TOK-07: encoding and decoding give the normalised text back, and transformers reads the same ids."""
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    (trained,) = probe([text], "train", "lower", 600)
+    assert len(trained["tokens"]) == 600
+    vocab_path = tmp_path / "vocab.txt"
+    vocab_path.write_text("".join(token + "\n" for token in trained["tokens"]), encoding="utf-8")
+    (ours,) = check_encodings(vocab_path, [text], "lower", least_agreement=1)
+    decoded = " ".join(trained["tokens"][i] for i in ours["ids"]).replace(" ##", "")
+    assert decoded == " ".join(legacy_words([text], "lower")[0])
