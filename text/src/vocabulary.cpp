@@ -16,10 +16,13 @@
 namespace rf::text {
 namespace {
 
-void check_utf8(std::string_view token, int64_t id) {
+void check_token(std::string_view token, int64_t id, std::string_view where) {
+  if (token.find_first_of("\r\n") != std::string_view::npos) {
+    fail(where, "a token must not contain a line break, got one in token {}", id);
+  }
   while (!token.empty()) {
     const Decoded decoded = decode_utf8(token);
-    if (!decoded.valid) fail("vocabulary", "tokens must be UTF-8, got ill-formed bytes in line {}", id + 1);
+    if (!decoded.valid) fail(where, "tokens must be UTF-8, got ill-formed bytes in line {}", id + 1);
     token.remove_prefix(static_cast<size_t>(decoded.length));
   }
 }
@@ -37,39 +40,33 @@ std::vector<std::string> split_lines(std::string_view text) {
 
 }  // namespace
 
-Vocabulary::Vocabulary(std::vector<std::string> tokens) : tokens_(std::move(tokens)) {
+Vocabulary::Vocabulary(std::vector<std::string> tokens) : Vocabulary(std::move(tokens), "vocabulary") {}
+
+Vocabulary::Vocabulary(std::vector<std::string> tokens, std::string_view where) : tokens_(std::move(tokens)) {
   if (tokens_.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    fail("vocabulary", "a vocabulary must have fewer than 2^31 tokens, got {}", tokens_.size());
+    fail(where, "a vocabulary must have fewer than 2^31 tokens, got {}", tokens_.size());
   }
   ids_.reserve(tokens_.size());
   for (int64_t id = 0; id < size(); ++id) {
     const std::string& token = tokens_[static_cast<size_t>(id)];
-    check_utf8(token, id);
-    if (token.find_first_of("\r\n") != std::string::npos) {
-      fail("vocabulary", "a token must not contain a line break, got one in token {}", id);
-    }
+    check_token(token, id, where);
     const auto [found, added] = ids_.try_emplace(token, static_cast<int32_t>(id));
     if (!added) {
-      fail("vocabulary", "every token must occur once, got \"{}\" in lines {} and {}", token, found->second + 1,
-           id + 1);
+      fail(where, "every token must occur once, got \"{}\" in lines {} and {}", token, found->second + 1, id + 1);
     }
   }
   int32_t* const special[] = {&special_.pad, &special_.unk, &special_.cls, &special_.sep, &special_.mask};
   for (size_t i = 0; i < kSpecialTokens.size(); ++i) {
     *special[i] = find(kSpecialTokens[i]);
     if (*special[i] < 0) {
-      fail("vocabulary", "[PAD], [UNK], [CLS], [SEP] and [MASK] must be among the tokens, got {} tokens without {}",
-           size(), kSpecialTokens[i]);
+      fail(where, "[PAD], [UNK], [CLS], [SEP] and [MASK] must be among the tokens, got {} tokens without {}", size(),
+           kSpecialTokens[i]);
     }
   }
 }
 
 Vocabulary Vocabulary::load(const std::string& path) {
-  try {
-    return Vocabulary(split_lines(io::read_file(path)));
-  } catch (const Error& error) {
-    fail("vocabulary", "{}: {}", path, error.what());
-  }
+  return {split_lines(io::read_file(path)), path};
 }
 
 void Vocabulary::save(const std::string& path) const {

@@ -1,5 +1,5 @@
-// vocab.txt: one token a line, id = line number from 0. As in `transformers`, a line ends with \n, \r\n or \r and nothing
-// else, and an empty line is an empty token that keeps its number (no text ever gives it).
+// vocab.txt: one token a line, id = line number from 0. As in `transformers`, a line ends with \n, \r\n or \r and
+// nothing else, and an empty line is an empty token that keeps its number (no text ever gives it).
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,8 @@ class Vocabulary {
   std::string hash() const;
 
  private:
+  Vocabulary(std::vector<std::string> tokens, std::string_view where);  // `where` begins the error messages
+
   struct Hash {
     using is_transparent = void;
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }

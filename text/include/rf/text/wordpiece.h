@@ -1,12 +1,13 @@
-// The BERT tokenizer (spec §8.4, R-TOK-04, table set B of R-TOK-05): clean, space CJK, NFC, lower-case and strip accents,
-// split punctuation, greedy longest-match WordPiece. Invalid UTF-8 is replaced by U+FFFD and counted, never fatal.
+// The BERT tokenizer (spec §8.4, R-TOK-04, table set B of R-TOK-05): clean, space CJK, NFC, lower-case and strip
+// accents, split punctuation, greedy longest-match WordPiece. Invalid UTF-8 is replaced by U+FFFD and counted, never
+// fatal.
 //
-// The result is that of `transformers`' bert.tokenization_bert_legacy under Unicode 14.0 (Python 3.11). The newer library
-// `tokenizers` (BertWordPieceTokenizer, AutoTokenizer) differs from it, and so from this, in five rare points: it keeps
-// unassigned code points, which are dropped here; it does not apply NFC, which shows with Case::kKeep; it lower-cases
-// without the final-sigma rule; its lists of marks and format characters are of another Unicode version; and it does not
-// put spaces around U+2B820..U+2B91F. Offsets are those of `tokenizers` wherever both see the same words, save that they
-// follow a combining mark that normalisation moves.
+// The result is that of `transformers`' bert.tokenization_bert_legacy under Unicode 14.0 (Python 3.11). The newer
+// library `tokenizers` (BertWordPieceTokenizer, AutoTokenizer) differs from it, and so from this, in five rare points:
+// it keeps unassigned code points, which are dropped here; it does not apply NFC, which shows with Case::kKeep; it
+// lower-cases without the final-sigma rule; its lists of marks and format characters are of another Unicode version;
+// and it does not put spaces around U+2B820..U+2B91F. Offsets are those of `tokenizers` wherever both see the same
+// words, save that they follow a combining mark that normalisation moves.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,176 @@
+// Pieces, offsets, options and the files of a tokenizer. Ids against transformers: tests/oracles/test_wordpiece.py.
+#include "rf/text/wordpiece.h"
+
+#include <gtest/gtest.h>
+
+#include "expect_error.h"
+#include "temp_dir.h"
+
+namespace rf::text {
+namespace {
+
+// [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4
+const std::vector<std::string> kTokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un",    "##aff", "##able",
+                                          "##a",   "a",     ",",     "Un",    "na",     "##ive", "\u4E2D"};
+
+WordpieceTokenizer tokenizer(WordpieceOptions options = {}) {
+  return {Vocabulary(kTokens), options};
+}
+
+Encoding encode(const WordpieceTokenizer& tokenizer, std::string_view text) {
+  Encoding out;
+  tokenizer.encode(text, out);
+  return out;
+}
+
+using Ids = std::vector<int32_t>;
+
+TEST(Wordpiece, LongestPiecesFirst) {
+  const Encoding out = encode(tokenizer(), "unaffable, a");
+  EXPECT_EQ(out.ids, (Ids{5, 6, 7, 10, 9}));
+  EXPECT_EQ(out.byte_begin, (Ids{0, 2, 5, 9, 11}));
+  EXPECT_EQ(out.byte_end, (Ids{2, 5, 9, 10, 12}));
+  EXPECT_EQ(out.char_begin, out.byte_begin);
+  EXPECT_EQ(out.char_end, out.byte_end);
+  EXPECT_EQ(out.starts_word, (std::vector<uint8_t>{1, 0, 0, 1, 1}));
+}
+
+TEST(Wordpiece, OffsetsAreOfTheOriginalText) {
+  const Encoding out = encode(tokenizer(), "Na\u00EFve \u4E2D[MASK]a");
+  EXPECT_EQ(out.ids, (Ids{12, 13, 14, 4, 9}));
+  EXPECT_EQ(out.byte_begin, (Ids{0, 2, 7, 10, 16}));
+  EXPECT_EQ(out.byte_end, (Ids{2, 6, 10, 16, 17}));
+  EXPECT_EQ(out.char_begin, (Ids{0, 2, 6, 7, 13}));
+  EXPECT_EQ(out.char_end, (Ids{2, 5, 7, 13, 14}));
+}
+
+TEST(Wordpiece, WordThatCannotBeCutIsUnknownWhole) {
+  const Encoding out = encode(tokenizer(), "unaffx a");
+  EXPECT_EQ(out.ids, (Ids{1, 9}));
+  EXPECT_EQ(out.byte_end, (Ids{6, 8}));
+}
+
+TEST(Wordpiece, LongWordsAreUnknown) {
+  EXPECT_EQ(encode(tokenizer(), std::string(100, 'a')).ids.size(), 100U);
+  EXPECT_EQ(encode(tokenizer(), std::string(101, 'a')).ids, (Ids{1}));
+  WordpieceOptions options;
+  options.max_word_chars = 3;
+  EXPECT_EQ(encode(tokenizer(options), "aaa aaaa").ids, (Ids{9, 8, 8, 1}));
+}
+
+TEST(Wordpiece, KeepsLetterCaseWhenAsked) {
+  WordpieceOptions options;
+  options.letter_case = Case::kKeep;
+  EXPECT_EQ(encode(tokenizer(options), "Un un").ids, (Ids{11, 5}));
+  EXPECT_EQ(encode(tokenizer(), "Un un").ids, (Ids{5, 5}));
+}
+
+TEST(Wordpiece, EncodeAppends) {
+  Encoding out;
+  tokenizer().encode("a\xFF", out);
+  tokenizer().encode("un\xFF", out);
+  EXPECT_EQ(out.ids, (Ids{9, 5}));
+  EXPECT_EQ(out.byte_begin, (Ids{0, 0}));
+  EXPECT_EQ(out.replaced_bytes, 2);
+  out.clear();
+  EXPECT_EQ(out.size(), 0U);
+  EXPECT_EQ(out.replaced_bytes, 0);
+}
+
+TEST(Wordpiece, SpecialTokensAround) {
+  const Encoding out = tokenizer().encode_with_specials("a");
+  EXPECT_EQ(out.ids, (Ids{2, 9, 3}));
+  EXPECT_EQ(out.byte_begin, (Ids{0, 0, 0}));
+  EXPECT_EQ(out.byte_end, (Ids{0, 1, 0}));
+  EXPECT_EQ(tokenizer().encode_with_specials("").ids, (Ids{2, 3}));
+}
+
+TEST(Wordpiece, DecodeGluesPiecesAndSkipsTheFrame) {
+  EXPECT_EQ(tokenizer().decode({2, 5, 6, 7, 10, 4, 1, 3, 0}), "unaffable , [MASK] [UNK]");
+  EXPECT_EQ(tokenizer().decode({}), "");
+  expect_contains(message_of([] { tokenizer().decode({15}); }), "[0, 15), got 15");
+}
+
+TEST(Wordpiece, CopiesOutliveTheOriginal) {
+  auto original = std::make_unique<WordpieceTokenizer>(Vocabulary(kTokens), WordpieceOptions{});
+  const WordpieceTokenizer copy = *original;
+  original.reset();
+  EXPECT_EQ(encode(copy, "unaffable").ids, (Ids{5, 6, 7}));
+}
+
+TEST(Wordpiece, SavesAndLoads) {
+  for (const Case letter_case : {Case::kLower, Case::kKeep}) {
+    const TempDir dir;
+    WordpieceOptions options;
+    options.letter_case = letter_case;
+    tokenizer(options).save(dir.path());
+    const auto loaded = WordpieceTokenizer::load(dir.path());
+    EXPECT_EQ(loaded.options().letter_case, letter_case);
+    EXPECT_EQ(loaded.vocabulary().hash(), Vocabulary(kTokens).hash());
+  }
+}
+
+TEST(WordpieceErrors, MaxWordChars) {
+  WordpieceOptions options;
+  options.max_word_chars = 0;
+  expect_contains(message_of([&options] { tokenizer(options); }), "max_word_chars must be at least 1, got 0");
+}
+
+class TokenizerConfig : public testing::Test {
+ protected:
+  TokenizerConfig() { Vocabulary(kTokens).save(dir_.path() + "/vocab.txt"); }
+  WordpieceTokenizer load(const std::string& config) {
+    dir_.write("tokenizer_config.json", config);
+    return WordpieceTokenizer::load(dir_.path());
+  }
+  std::string refusal(const std::string& config) {
+    return message_of([this, &config] { load(config); });
+  }
+  TempDir dir_;
+};
+
+TEST_F(TokenizerConfig, MayBeMissing) {
+  EXPECT_EQ(WordpieceTokenizer::load(dir_.path()).options().letter_case, Case::kLower);
+}
+
+TEST_F(TokenizerConfig, WhatTransformersWritesIsRead) {
+  const auto loaded = load(R"({
+    "added_tokens_decoder": {"0": {"content": "[PAD]", "lstrip": false, "normalized": false, "rstrip": false,
+                                   "single_word": false, "special": true}},
+    "clean_up_tokenization_spaces": true, "cls_token": "[CLS]", "do_basic_tokenize": true, "do_lower_case": false,
+    "mask_token": {"content": "[MASK]", "lstrip": false}, "model_max_length": 512, "never_split": null,
+    "strip_accents": null, "tokenize_chinese_chars": true, "tokenizer_class": "BertTokenizer", "unk_token": "[UNK]"})");
+  EXPECT_EQ(loaded.options().letter_case, Case::kKeep);
+  EXPECT_EQ(load("{}").options().letter_case, Case::kLower);
+}
+
+TEST_F(TokenizerConfig, WhatCannotBeHonouredIsRefusedByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"strip_accents": false})", "strip_accents"},
+      {R"({"do_lower_case": false, "strip_accents": true})", "strip_accents"},
+      {R"({"do_lower_case": "yes"})", "do_lower_case"},
+      {R"({"tokenize_chinese_chars": false})", "tokenize_chinese_chars"},
+      {R"({"do_basic_tokenize": false})", "do_basic_tokenize"},
+      {R"({"split_special_tokens": true})", "split_special_tokens"},
+      {R"({"never_split": ["x"]})", "never_split"},
+      {R"({"additional_special_tokens": ["<x>"]})", "additional_special_tokens"},
+      {R"({"added_tokens_decoder": {"9": {"content": "<x>"}}})", "added_tokens_decoder"},
+      {R"({"mask_token": "<mask>"})", "mask_token"},
+      {R"({"mask_token": {"content": "[MASK]", "lstrip": true}})", "mask_token"},
+      {R"({"pad_token": null})", "pad_token"},
+      {R"({"tokenizer_class": "RoFormerTokenizer"})", "RoFormerTokenizer"},
+      {R"({"tokenizer_class": 3})", "tokenizer_class"},
+      {R"({"wordpieces_prefix": "@@"})", "wordpieces_prefix"},
+      {R"([1])", "array"},
+      {R"({"do_lower_case": )", "tokenizer_config.json"},
+  };
+  for (const auto& [config, named] : cases) expect_contains(refusal(config), named);
+}
+
+TEST(WordpieceErrors, MissingVocabulary) {
+  const TempDir dir;
+  expect_contains(message_of([&dir] { WordpieceTokenizer::load(dir.path()); }), "vocab.txt");
+}
+
+}  // namespace
+}  // namespace rf::text
