@@ -44,8 +44,9 @@ std::string replaceable_target(std::string path) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (fs::is_symlink(fs::symlink_status(path, error))) {
-    path = fs::canonical(path, error).string();
+    const fs::path target = fs::canonical(path, error);
     if (error) fail(path, "cannot resolve the symbolic link: {}", error.message());
+    path = target.string();
   }
   const fs::file_status status = fs::status(path, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {

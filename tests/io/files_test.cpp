@@ -1,0 +1,167 @@
+// Memory maps and atomic replacement: what is under a name is the old file or the new one, whole, whatever fails.
+#include "rf/io/files.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <thread>
+#include <vector>
+
+#include "io/support.h"
+
+namespace rf::io {
+namespace {
+
+using rf::testing::expect_error;
+using rf::testing::TempDir;
+
+// A disk that is full after `bytes`, for this process: writes beyond fail with EFBIG while the object lives.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    old_handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &old_);
+    const rlimit small{bytes, old_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+  }
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &old_);
+    std::signal(SIGXFSZ, old_handler_);
+  }
+
+ private:
+  rlimit old_{};
+  void (*old_handler_)(int) = nullptr;
+};
+
+TEST(Files, WriteAndRead) {
+  const TempDir dir;
+  const std::string text("line\n\0rest", 10);
+  write_file(dir.file("a"), text);
+  EXPECT_EQ(read_file(dir.file("a")), text);
+  write_file(dir.file("a"), "");
+  EXPECT_EQ(read_file(dir.file("a")), "");
+  EXPECT_EQ(dir.entries(), 1u);
+}
+
+TEST(Files, ReadsFilesLargerThanOneBlock) {
+  const TempDir dir;
+  std::string text(1'000'001, 'x');
+  text[700'000] = 'y';
+  write_file(dir.file("a"), text);
+  EXPECT_EQ(read_file(dir.file("a")), text);
+}
+
+TEST(Files, MissingFileNamesPathAndReason) {
+  const TempDir dir;
+  const std::string path = dir.file("absent");
+  expect_error([&] { read_file(path); }, {path, "No such file or directory"});
+  expect_error([&] { MappedFile{path}; }, {path, "No such file or directory"});
+  expect_error([&] { read_file(dir.path()); }, {dir.path(), "Is a directory"});
+  expect_error([&] { MappedFile{dir.path()}; }, {dir.path(), "regular file"});
+  expect_error([&] { write_file(dir.file("no/such/dir"), "x"); }, {"no/such/dir", "No such file or directory"});
+  expect_error([&] { sync_directory(path); }, {path, "No such file or directory"});
+}
+
+TEST(Files, MapsEmptyAndFullFiles) {
+  const TempDir dir;
+  write_file(dir.file("empty"), "");
+  EXPECT_TRUE(MappedFile(dir.file("empty")).bytes().empty());
+  write_file(dir.file("full"), "abc");
+  const MappedFile full(dir.file("full"));
+  ASSERT_EQ(full.bytes().size(), 3u);
+  EXPECT_EQ(full.bytes()[2], std::byte{'c'});
+}
+
+TEST(Files, MappingOutlivesAReplacement) {
+  const TempDir dir;
+  write_file(dir.file("a"), "old");
+  const MappedFile old(dir.file("a"));
+  write_file(dir.file("a"), "");
+  EXPECT_EQ(old.bytes()[0], std::byte{'o'});
+}
+
+TEST(AtomicFile, IsNotThereBeforeCommit) {
+  const TempDir dir;
+  write_file(dir.file("a"), "old");
+  {
+    AtomicFile file(dir.file("a"));
+    file.write("new and longer");
+    EXPECT_EQ(read_file(dir.file("a")), "old");
+    EXPECT_EQ(dir.entries(), 2u);
+  }
+  EXPECT_EQ(read_file(dir.file("a")), "old");
+  EXPECT_EQ(dir.entries(), 1u) << "the temporary file must go";
+}
+
+TEST(AtomicFile, PatchesWhatIsWritten) {
+  const TempDir dir;
+  AtomicFile file(dir.file("a"));
+  file.write("0123456789");
+  const std::string patch = "ab";
+  file.write_at(3, std::as_bytes(std::span(patch)));
+  file.write("end");
+  EXPECT_EQ(file.size(), 13u);
+  expect_error([&] { file.write_at(12, std::as_bytes(std::span(patch))); }, {"within the 13 bytes", "2 bytes at 12"});
+  expect_error([&] { file.write_at(SIZE_MAX, std::as_bytes(std::span(patch))); }, {"within the 13 bytes"});
+  file.commit();
+  EXPECT_EQ(read_file(dir.file("a")), "012ab56789end");
+}
+
+TEST(AtomicFile, FullDiskLeavesTheOldFile) {
+  const TempDir dir;
+  const std::string path = dir.file("a");
+  write_file(path, "old");
+  const std::string large(10'000, 'n');
+  {
+    const FullDisk disk(4096);
+    expect_error([&] { write_file(path, large); }, {path, "cannot write", "File too large"});
+  }
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_EQ(dir.entries(), 1u) << "the temporary file must go";
+  write_file(path, large);
+  EXPECT_EQ(read_file(path), large);
+}
+
+TEST(AtomicFile, RefusesToReplaceDevicesAndDirectories) {
+  const TempDir dir;
+  expect_error([] { AtomicFile("/dev/full"); }, {"/dev/full", "regular file"});
+  expect_error([&] { AtomicFile file(dir.path()); }, {dir.path(), "regular file"});
+}
+
+TEST(AtomicFile, KeepsASymbolicLink) {
+  const TempDir dir;
+  write_file(dir.file("target"), "old");
+  std::filesystem::create_symlink(dir.file("target"), dir.file("link"));
+  write_file(dir.file("link"), "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(dir.file("link")));
+  EXPECT_EQ(read_file(dir.file("target")), "new");
+  std::filesystem::create_symlink(dir.file("absent"), dir.file("dangling"));
+  expect_error([&] { write_file(dir.file("dangling"), "x"); }, {"dangling", "symbolic link"});
+}
+
+TEST(AtomicFile, StaleTemporaryFilesAreNoObstacle) {
+  const TempDir dir;
+  // The names a process with this id could have left behind.
+  for (int i = 0; i < 64; ++i) write_file(fmt::format("{}.tmp.{}.{}", dir.file("a"), ::getpid(), i), "stale");
+  write_file(dir.file("a"), "new");
+  EXPECT_EQ(read_file(dir.file("a")), "new");
+}
+
+TEST(AtomicFile, ManyThreadsWriteOneName) {
+  const TempDir dir;
+  std::vector<std::thread> threads;
+  for (char c = 'a'; c < 'e'; ++c) {
+    threads.emplace_back([&dir, c] {
+      for (int i = 0; i < 5; ++i) write_file(dir.file("shared"), std::string(1000, c));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string text = read_file(dir.file("shared"));
+  EXPECT_EQ(text, std::string(1000, text.at(0)));
+  EXPECT_EQ(dir.entries(), 1u);
+}
+
+}  // namespace
+}  // namespace rf::io

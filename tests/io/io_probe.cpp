@@ -1,0 +1,129 @@
+// Shows to the Python tests what io and model make of a file. One command a run; JSON on stdout, an Error's message on
+// stderr with exit code 1.
+//   io_probe tensors FILE             names, dtypes, shapes and hexadecimal data of a safetensors file
+//   io_probe copy-tensors IN OUT      reads a safetensors file and writes it again
+//   io_probe npy IN OUT               reads a .npy file and writes it again; prints dtype, shape, integers
+//   io_probe config DIR [OUT_DIR]     config.json as it is written back
+//   io_probe specs DIR                the weights of the head that config.json names
+//   io_probe match DIR CLASS allow|forbid    the checkpoint's tensors sorted out against that class
+//   io_probe table ROWS DIM OUT       the position table as a .npy file
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "rf/io/error.h"
+#include "rf/io/npy.h"
+#include "rf/io/safetensors.h"
+#include "rf/model/config.h"
+#include "rf/model/weights.h"
+
+namespace rf {
+namespace {
+
+using nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+std::string hex(std::span<const std::byte> data) {
+  std::string text;
+  for (const std::byte b : data) text += fmt::format("{:02x}", std::to_integer<unsigned>(b));
+  return text;
+}
+
+json tensors(const Arguments& args) {
+  const io::SafetensorsFile file(args.at(0));
+  json list = json::array();
+  for (const io::TensorView& tensor : file.tensors()) {
+    list.push_back({{"name", tensor.name},
+                    {"dtype", io::safetensors_name(tensor.dtype)},
+                    {"shape", tensor.shape},
+                    {"hex", hex(tensor.data)}});
+  }
+  return {{"metadata", file.metadata()}, {"tensors", list}};
+}
+
+json copy_tensors(const Arguments& args) {
+  const io::SafetensorsFile file(args.at(0));
+  io::write_safetensors(args.at(1), file.tensors(), file.metadata());
+  return file.tensors().size();
+}
+
+json npy(const Arguments& args) {
+  const io::NpyArray array = io::read_npy(args.at(0));
+  io::write_npy(args.at(1), array.dtype, array.shape, array.data);
+  json result = {{"dtype", io::safetensors_name(array.dtype)}, {"shape", array.shape}};
+  const bool is_float =
+      array.dtype == io::DType::kF16 || array.dtype == io::DType::kF32 || array.dtype == io::DType::kF64;
+  if (!is_float) result["integers"] = array.to_int64(args.at(0));
+  return result;
+}
+
+json config(const Arguments& args) {
+  const RoFormerConfig config = load_config(args.at(0));
+  if (args.size() > 1) save_config(config, args[1]);
+  return to_json(config);
+}
+
+json specs(const Arguments& args) {
+  const RoFormerConfig config = load_config(args.at(0));
+  json list = json::array();
+  for (const WeightSpec& spec : weight_specs(config, config.head())) {
+    list.push_back({{"name", spec.name}, {"shape", spec.shape}, {"role", static_cast<int>(spec.role)}});
+  }
+  return list;
+}
+
+json match(const Arguments& args) {
+  const io::SafetensorsFile file(args.at(0) + "/model.safetensors");
+  std::vector<NamedShape> names;
+  for (const io::TensorView& tensor : file.tensors()) names.push_back({tensor.name, tensor.shape});
+  const FreshHead fresh = args.at(2) == "allow" ? FreshHead::kAllowed : FreshHead::kForbidden;
+  const WeightMatch match = match_weights(load_config(args[0]), head_of_architecture(args.at(1)), names, fresh);
+  std::vector<std::string> sources;
+  for (const std::string& name : match.load) sources.push_back(match.file_name(name));
+  return {{"load", match.load},        {"sources", sources},       {"computed", match.computed},
+          {"tied", match.tied_copies}, {"ignored", match.ignored}, {"fresh", match.fresh}};
+}
+
+json table(const Arguments& args) {
+  const int64_t rows = std::stoll(args.at(0)), dim = std::stoll(args.at(1));
+  const std::vector<float> values = position_table(rows, dim);
+  io::write_npy(args.at(2), io::DType::kF32, {rows, dim}, std::as_bytes(std::span(values)));
+  return nullptr;
+}
+
+int run(const std::string& command, const Arguments& args) {
+  struct Command {
+    std::string_view name;
+    json (*function)(const Arguments&);
+  };
+  constexpr Command kCommands[] = {{"tensors", tensors}, {"copy-tensors", copy_tensors},
+                                   {"npy", npy},         {"config", config},
+                                   {"specs", specs},     {"match", match},
+                                   {"table", table}};
+  for (const Command& entry : kCommands) {
+    if (entry.name != command) continue;
+    std::puts(entry.function(args).dump().c_str());
+    return 0;
+  }
+  std::fputs("unknown command\n", stderr);
+  return 2;
+}
+
+}  // namespace
+}  // namespace rf
+
+int main(int argc, char** argv) {
+  try {
+    return rf::run(argc > 1 ? argv[1] : "", rf::Arguments(argv + std::min(argc, 2), argv + argc));
+  } catch (const rf::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "internal: %s\n", error.what());
+    return 3;
+  }
+}

@@ -1,0 +1,136 @@
+// .npy files: NumPy's own bytes are read, everything that could be misread is refused by name.
+#include "rf/io/npy.h"
+
+#include <cstring>
+
+#include "io/support.h"
+#include "rf/io/files.h"
+
+namespace rf::io {
+namespace {
+
+using rf::testing::expect_error;
+using rf::testing::MemoryFile;
+using rf::testing::TempDir;
+
+// A file of the given version with this header text and data.
+std::string npy(std::string_view header, std::string_view data, int version = 1) {
+  std::string text("\x93NUMPY");
+  text += static_cast<char>(version);
+  text += '\0';
+  const uint32_t length = static_cast<uint32_t>(header.size());
+  text.append(reinterpret_cast<const char*>(&length), version == 1 ? 2 : 4);
+  return text.append(header).append(data);
+}
+
+std::string with(std::string_view descr, std::string_view shape, std::string_view order = "False") {
+  return fmt::format("{{'descr': '{}', 'fortran_order': {}, 'shape': {}, }}\n", descr, order, shape);
+}
+
+NpyArray read(const std::string& bytes) {
+  return read_npy(MemoryFile(bytes).path());
+}
+
+template <typename T>
+std::string bytes_of(std::initializer_list<T> values) {
+  return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T)};
+}
+
+TEST(Npy, ReadsEveryVersion) {
+  for (const int version : {1, 2, 3}) {
+    const NpyArray array = read(npy(with("<i4", "(2, 3)"), bytes_of<int32_t>({1, 2, 3, 4, 5, -6}), version));
+    EXPECT_EQ(array.dtype, DType::kI32);
+    EXPECT_EQ(array.shape, (std::vector<int64_t>{2, 3}));
+    EXPECT_EQ(array.to_int64("a"), (std::vector<int64_t>{1, 2, 3, 4, 5, -6}));
+  }
+}
+
+TEST(Npy, ReadsScalarsEmptyAndOneDimensionalArrays) {
+  EXPECT_EQ(read(npy(with("<f8", "()"), bytes_of<double>({2.5}))).shape, std::vector<int64_t>{});
+  EXPECT_EQ(read(npy(with("<f8", "(0, 7)"), "")).shape, (std::vector<int64_t>{0, 7}));
+  EXPECT_EQ(read(npy(with("|u1", "(3,)"), "abc")).to_int64("a"), (std::vector<int64_t>{97, 98, 99}));
+  EXPECT_EQ(read(npy(with("<f4", "(1,)", "True"), "abcd")).shape, (std::vector<int64_t>{1}));
+}
+
+TEST(Npy, WidensIntegers) {
+  EXPECT_EQ(read(npy(with("|b1", "(2,)"), std::string("\1\0", 2))).to_int64("a"), (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(read(npy(with("|i1", "(1,)"), "\xff")).to_int64("a"), (std::vector<int64_t>{-1}));
+  EXPECT_EQ(read(npy(with("<u2", "(1,)"), "\xff\xff")).to_int64("a"), (std::vector<int64_t>{65535}));
+  EXPECT_EQ(read(npy(with("<i8", "(1,)"), bytes_of<int64_t>({INT64_MIN}))).to_int64("a")[0], INT64_MIN);
+  expect_error([] { read(npy(with("<u8", "(1,)"), bytes_of<uint64_t>({UINT64_MAX}))).to_int64("ids.npy"); },
+               {"[ids.npy]", "below 2^63", "18446744073709551615"});
+  expect_error([] { read(npy(with("<f4", "(1,)"), "abcd")).to_int64("ids.npy"); }, {"[ids.npy]", "integer", "F32"});
+}
+
+TEST(Npy, WritesAndReadsBack) {
+  const TempDir dir;
+  const std::string path = dir.file("a.npy");
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  write_npy(path, DType::kF32, {3, 2}, std::as_bytes(std::span(values)));
+  const NpyArray array = read_npy(path);
+  EXPECT_EQ(array.dtype, DType::kF32);
+  EXPECT_EQ(array.shape, (std::vector<int64_t>{3, 2}));
+  EXPECT_EQ(std::memcmp(array.data.data(), values.data(), sizeof(float) * values.size()), 0);
+  EXPECT_EQ((read_file(path).size() - sizeof(float) * values.size()) % 64, 0u);
+  expect_error([&] { write_npy(path, DType::kBF16, {1}, std::as_bytes(std::span("a", 2))); }, {path, "BF16"});
+  expect_error([&] { write_npy(path, DType::kF32, {2}, std::as_bytes(std::span(values))); }, {path, "(2)", "24"});
+}
+
+TEST(Npy, RefusesWhatItCannotRepresent) {
+  expect_error([] { read(npy(with("<f4", "(2, 2)", "True"), std::string(16, 'x'))); }, {"[/proc/", "Fortran order"});
+  expect_error([] { read(npy(with(">f4", "(1,)"), "abcd")); }, {"little-endian", ">f4"});
+  expect_error([] { read(npy(with("|O", "(1,)"), "abcd")); }, {"pickles", "|O"});
+  for (const char* descr : {"<c8", "<U3", "|S4", "<M8[s]", "|V2", "<f16", "f4", ""}) {
+    expect_error([&] { read(npy(with(descr, "(1,)"), "abcd")); }, {"descr", fmt::format("\"{}\"", descr)});
+  }
+  expect_error([] { read(npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }\n", "abcd")); },
+               {"structured"});
+  expect_error([] { read(npy(with("|b1", "(1,)"), "\2")); }, {"0 and 1"});
+}
+
+TEST(Npy, RefusesWrongSizes) {
+  expect_error([] { read(npy(with("<f4", "(2,)"), "abcd")); }, {"shape (2)", "got 4"});
+  expect_error([] { read(npy(with("<f4", "(1,)"), "abcde")); }, {"shape (1)", "got 5"});
+  expect_error([] { read(npy(with("<f8", "(4611686018427387904, 4611686018427387904)"), "")); }, {"shape"});
+  expect_error([] { read(npy(with("<f8", "(9223372036854775808,)"), "")); }, {"dimension"});
+  expect_error([] { read(npy(with("<f8", "(-1,)"), "")); }, {"dimension"});
+}
+
+TEST(Npy, RefusesMalformedHeaders) {
+  expect_error([] { read("PK\3\4"); }, {"\\x93NUMPY"});
+  expect_error([] { read(npy(with("<f4", "(1,)"), "abcd", 4)); }, {"version", "got 4"});
+  expect_error([] { read(npy("{'descr': '<f4', 'fortran_order': False}", "")); }, {"keys"});
+  expect_error([] { read(npy("{'descr': '<f4', 'descr': '<f4'}", "")); }, {"once", "descr"});
+  expect_error([] { read(npy("{'evil': 1}", "")); }, {"evil"});
+  expect_error([] { read(npy("{'descr': '<f4', 'fortran_order': 0, 'shape': ()}", "")); }, {"True or False"});
+  expect_error([] { read(npy(with("<f4", "()") + "x", "abcd")); }, {"end of the header"});
+  expect_error([] { read(npy("{'descr': '<f4", "")); }, {"closed string"});
+  std::string huge = npy("", "", 2);
+  std::memset(huge.data() + 8, 0xff, 4);
+  expect_error([&] { read(huge); }, {"header", "4294967295"});
+}
+
+// Every truncation and every changed byte of the header: an array or an Error, nothing else.
+TEST(Npy, DamagedFilesNeverCrash) {
+  const std::string good = npy(with("<i2", "(2, 2)"), "abcdefgh");
+  const auto outcome = [](const std::string& bytes) {
+    try {
+      read(bytes);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  ASSERT_TRUE(outcome(good));
+  for (size_t length = 0; length < good.size(); ++length) EXPECT_FALSE(outcome(good.substr(0, length))) << length;
+  for (size_t i = 0; i < good.size() - 8; ++i) {
+    for (const char c : {'\0', '\xff', '\'', '(', ')', '9', ',', '{'}) {
+      std::string bad = good;
+      bad[i] = c;
+      outcome(bad);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rf::io

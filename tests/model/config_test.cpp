@@ -1,0 +1,224 @@
+// config.json: defaults, strictness, and every error a user can trigger (spec R-HF-02).
+#include "rf/model/config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "io/support.h"
+#include "rf/io/files.h"
+
+namespace rf {
+namespace {
+
+using nlohmann::json;
+using rf::testing::expect_error;
+using rf::testing::TempDir;
+
+void expect_refused(const json& config, std::initializer_list<std::string_view> words) {
+  expect_error([&] { parse_config(config); }, words);
+}
+
+TEST(Config, MissingKeysTakeTheDefaultsOfTransformers) {
+  const RoFormerConfig c = parse_config(json::object());
+  EXPECT_EQ(c, RoFormerConfig{});
+  EXPECT_EQ(c.vocab_size, 50000);
+  EXPECT_EQ(c.embedding_size, 768);
+  EXPECT_EQ(c.hidden_size, 768);
+  EXPECT_EQ(c.num_hidden_layers, 12);
+  EXPECT_EQ(c.num_attention_heads, 12);
+  EXPECT_EQ(c.intermediate_size, 3072);
+  EXPECT_EQ(c.hidden_act, Activation::kGelu);
+  EXPECT_EQ(c.hidden_dropout_prob, 0.1);
+  EXPECT_EQ(c.attention_probs_dropout_prob, 0.1);
+  EXPECT_EQ(c.max_position_embeddings, 1536);
+  EXPECT_EQ(c.type_vocab_size, 2);
+  EXPECT_EQ(c.initializer_range, 0.02);
+  EXPECT_EQ(c.layer_norm_eps, 1e-12);
+  EXPECT_EQ(c.pad_token_id, 0);
+  EXPECT_FALSE(c.rotary_value);
+  EXPECT_FALSE(c.is_decoder);
+  EXPECT_FALSE(c.add_cross_attention);
+  EXPECT_TRUE(c.tie_word_embeddings);
+  EXPECT_EQ(c.num_labels, 2);
+  EXPECT_EQ(c.head(), Head::kNone);
+}
+
+TEST(Config, EmbeddingSizeFollowsHiddenSize) {
+  EXPECT_EQ(parse_config({{"hidden_size", 384}}).embedding_size, 384);
+  EXPECT_EQ(parse_config({{"hidden_size", 384}, {"embedding_size", nullptr}}).embedding_size, 384);
+  EXPECT_EQ(parse_config({{"hidden_size", 384}, {"embedding_size", 128}}).embedding_size, 128);
+}
+
+TEST(Config, WritesWhatItReads) {
+  RoFormerConfig c;
+  c.vocab_size = 100;
+  c.embedding_size = 10;
+  c.hidden_size = 24;
+  c.num_attention_heads = 3;
+  c.hidden_act = Activation::kGeluTanh;
+  c.layer_norm_eps = 1e-7;
+  c.pad_token_id = 7;
+  c.is_decoder = c.add_cross_attention = c.rotary_value = true;
+  c.tie_word_embeddings = false;
+  c.num_labels = 3;
+  c.id2label = {{0, "no"}, {1, "yes"}, {2, "\"é\""}};
+  c.problem_type = "multi_label_classification";
+  c.summary_type = "first";
+  c.classifier_activation = "gelu_new";
+  c.classifier_dropout = 0.25;
+  c.architectures = {"RoFormerForCausalLM"};
+  c.kept = {{"transformers_version", "\"4.30.0\""}, {"task_specific_params", "{\"a\":[1,null]}"}};
+  EXPECT_EQ(parse_config(to_json(c)), c);
+  EXPECT_EQ(c.head(), Head::kCausalLm);
+
+  for (const int64_t labels : {1, 2, 12}) {
+    RoFormerConfig plain;
+    plain.num_labels = labels;
+    EXPECT_EQ(parse_config(to_json(plain)), plain) << labels;
+  }
+  for (const Activation act :
+       {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu, Activation::kSilu, Activation::kTanh}) {
+    RoFormerConfig plain;
+    plain.hidden_act = act;
+    EXPECT_EQ(parse_config(to_json(plain)), plain);
+  }
+}
+
+TEST(Config, SavesAndLoadsADirectory) {
+  const TempDir dir;
+  RoFormerConfig c;
+  c.num_hidden_layers = 3;
+  save_config(c, dir.path());
+  EXPECT_EQ(load_config(dir.path()), c);
+  io::write_file(dir.file("config.json"), R"({"hidden_size": "x"})");
+  expect_error([&] { load_config(dir.path()); }, {dir.file("config.json"), "hidden_size", "\"x\""});
+  expect_error([&] { load_config(dir.file("absent")); }, {"absent/config.json", "No such file"});
+  c.hidden_size = 7;
+  expect_error([&] { save_config(c, dir.path()); }, {"hidden_size"});
+}
+
+TEST(Config, HarmlessKeysAreKeptAndDtypesDropped) {
+  const RoFormerConfig c = parse_config({{"transformers_version", "4.8.1"},
+                                         {"use_cache", false},
+                                         {"top_k", 50},
+                                         {"torch_dtype", "float16"},
+                                         {"_name_or_path", "x"}});
+  const json out = to_json(c);
+  EXPECT_EQ(out["transformers_version"], "4.8.1");
+  EXPECT_EQ(out["use_cache"], false);
+  EXPECT_EQ(out["top_k"], 50);
+  EXPECT_FALSE(out.contains("_name_or_path"));
+  EXPECT_FALSE(out.contains("torch_dtype"));
+  EXPECT_EQ(out["dtype"], "float32");
+  EXPECT_FALSE(to_json(RoFormerConfig{}).contains("transformers_version")) << "not ours to invent";
+}
+
+TEST(Config, UnknownKeysAreErrorsWithAHint) {
+  expect_refused({{"window_size", 4}}, {"\"window_size\"", "4"});
+  expect_refused({{"hiden_size", 4}}, {"\"hiden_size\"", "did you mean hidden_size?"});
+  expect_refused({{"rotary_values", true}}, {"did you mean rotary_value?"});
+  expect_refused({{"rope_theta", 500000.0}}, {"\"rope_theta\"", "500000"});
+}
+
+TEST(Config, KeysWithOneSupportedValue) {
+  EXPECT_NO_THROW(parse_config({{"use_bias", true},
+                                {"norm_type", "layer_norm"},
+                                {"is_encoder_decoder", false},
+                                {"pruned_heads", json::object()},
+                                {"quantization_config", nullptr}}));
+  expect_refused({{"use_bias", false}}, {"use_bias", "RoFormer-V2", "false"});
+  expect_refused({{"norm_type", "rms_norm"}}, {"norm_type", "RoFormer-V2", "rms_norm"});
+  expect_refused({{"is_encoder_decoder", true}}, {"is_encoder_decoder", "true"});
+  expect_refused({{"pruned_heads", {{"0", {1, 2}}}}}, {"pruned_heads", "[1,2]"});
+  expect_refused({{"quantization_config", {{"bits", 4}}}}, {"quantization_config", "bits"});
+  expect_refused({{"summary_use_proj", true}}, {"summary_use_proj", "true"});
+  expect_refused({{"auto_map", {{"AutoModel", "x.Y"}}}}, {"auto_map"});
+  expect_refused({{"model_type", "bert"}}, {"model_type", "\"bert\""});
+}
+
+TEST(Config, WrongTypes) {
+  expect_refused(json::array(), {"JSON object"});
+  expect_refused({{"vocab_size", "many"}}, {"vocab_size", "an integer", "\"many\""});
+  expect_refused({{"vocab_size", 10.0}}, {"vocab_size", "an integer", "10.0"});
+  expect_refused({{"vocab_size", nullptr}}, {"vocab_size", "an integer", "null"});
+  expect_refused({{"pad_token_id", nullptr}}, {"pad_token_id", "an integer", "null"});
+  expect_refused({{"vocab_size", 18446744073709551615u}}, {"vocab_size", "2^63", "18446744073709551615"});
+  expect_refused({{"embedding_size", "x"}}, {"embedding_size", "an integer"});
+  expect_refused({{"layer_norm_eps", "1e-12"}}, {"layer_norm_eps", "a number"});
+  expect_refused({{"rotary_value", 1}}, {"rotary_value", "true or false", "1"});
+  expect_refused({{"hidden_act", "gelu_10"}}, {"hidden_act", "silu", "gelu_10"});
+  expect_refused({{"hidden_act", 3}}, {"hidden_act", "3"});
+  expect_refused({{"architectures", "RoFormerModel"}}, {"architectures", "a list"});
+  expect_refused({{"architectures", {1}}}, {"architectures", "a list", "[1]"});
+  expect_refused({{"problem_type", 1}}, {"problem_type", "a string or null"});
+}
+
+TEST(Config, Ranges) {
+  const int64_t too_large = (int64_t{1} << 31) + 1;
+  for (const char* key : {"vocab_size", "hidden_size", "embedding_size", "num_hidden_layers", "num_attention_heads",
+                          "intermediate_size", "max_position_embeddings", "type_vocab_size", "num_labels"}) {
+    for (const int64_t value : {int64_t{0}, int64_t{-1}, too_large}) {
+      expect_refused({{key, value}}, {key, "must be in [1, ", std::to_string(value)});
+    }
+  }
+  for (const char* key : {"hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"}) {
+    for (const double value : {-0.1, 1.0, 1.5})
+      expect_refused({{key, value}}, {key, "[0, 1)", fmt::format("{}", value)});
+    EXPECT_NO_THROW(parse_config({{key, 0}}));
+  }
+  expect_refused({{"layer_norm_eps", 0}}, {"layer_norm_eps", "above 0"});
+  expect_refused({{"layer_norm_eps", -1e-5}}, {"layer_norm_eps", "above 0", "-1e-05"});
+  expect_refused({{"initializer_range", -1}}, {"initializer_range", "-1"});
+  expect_refused({{"pad_token_id", 50000}}, {"pad_token_id", "[0, 49999]", "50000"});
+  expect_refused({{"pad_token_id", -1}}, {"pad_token_id", "-1"});
+}
+
+TEST(Config, HeadSizes) {
+  expect_refused({{"hidden_size", 10}, {"num_attention_heads", 4}}, {"multiple", "10 and 4"});
+  expect_refused({{"hidden_size", 9}, {"num_attention_heads", 3}}, {"head size", "even", "9 / 3 = 3"});
+}
+
+TEST(Config, Tasks) {
+  expect_refused({{"add_cross_attention", true}}, {"add_cross_attention", "is_decoder"});
+  expect_refused({{"problem_type", "ranking"}}, {"problem_type", "ranking"});
+  expect_refused({{"problem_type", "single_label_classification"}, {"num_labels", 1}}, {"at least 2 labels"});
+  expect_refused({{"summary_type", "mean"}}, {"summary_type", "mean"});
+  expect_refused({{"classifier_activation", "tanh"}}, {"classifier_activation", "tanh"});
+  EXPECT_NO_THROW(parse_config({{"classifier_activation", "gelu"}, {"classifier_dropout", nullptr}}));
+}
+
+TEST(Config, LabelsMustAgree) {
+  const json id2label = {{"0", "a"}, {"1", "b"}, {"2", "c"}}, label2id = {{"a", 0}, {"b", 1}, {"c", 2}};
+  const RoFormerConfig c = parse_config({{"id2label", id2label}, {"label2id", label2id}, {"num_labels", 3}});
+  EXPECT_EQ(c.num_labels, 3);
+  EXPECT_EQ(c.id2label.at(2), "c");
+  EXPECT_EQ(parse_config({{"num_labels", 5}}).num_labels, 5);
+  EXPECT_TRUE(parse_config({{"id2label", {{"0", "LABEL_0"}, {"1", "LABEL_1"}}}}).id2label.empty());
+  EXPECT_NO_THROW(parse_config({{"id2label", {{"0", "a"}, {"1", "a"}}}, {"label2id", {{"a", 1}}}}));
+
+  expect_refused({{"id2label", id2label}, {"num_labels", 2}}, {"num_labels", "3, got 2"});
+  expect_refused({{"id2label", {{"0", "a"}, {"2", "b"}}}}, {"id2label", "\"0\" to \"n-1\""});
+  expect_refused({{"id2label", {{"0", 1}}}}, {"id2label"});
+  expect_refused({{"id2label", json::object()}}, {"id2label"});
+  expect_refused({{"id2label", id2label}, {"label2id", {{"a", 0}, {"b", 2}, {"c", 1}}}}, {"label2id", "\"b\": 2"});
+  expect_refused({{"id2label", id2label}, {"label2id", {{"a", 0}}}}, {"label2id", "all 3 labels, got 1"});
+  expect_refused({{"label2id", {{"yes", 1}}}}, {"label2id", "\"yes\": 1"});
+  expect_refused({{"label2id", 3}}, {"label2id", "an object"});
+}
+
+TEST(Config, Architectures) {
+  for (const char* name :
+       {"RoFormerModel", "RoFormerForMaskedLM", "RoFormerForCausalLM", "RoFormerForSequenceClassification",
+        "RoFormerForMultipleChoice", "RoFormerForTokenClassification", "RoFormerForQuestionAnswering"}) {
+    EXPECT_EQ(architecture_of_head(head_of_architecture(name)), name);
+    EXPECT_EQ(parse_config({{"architectures", {name}}}).head(), head_of_architecture(name));
+  }
+  expect_error([] { head_of_architecture("BertModel"); }, {"RoFormerForMaskedLM", "\"BertModel\""});
+  expect_error(
+      [] {
+        parse_config({{"architectures", {"RoFormerModel", "RoFormerForMaskedLM"}}}).head();
+      },
+      {"one class", "RoFormerModel, RoFormerForMaskedLM"});
+}
+
+}  // namespace
+}  // namespace rf

@@ -1,0 +1,179 @@
+// The loader rules of spec §7.3: which differences between a file and a model are fine, and which are errors.
+#include <algorithm>
+
+#include "io/support.h"
+#include "rf/model/weights.h"
+
+namespace rf {
+namespace {
+
+using rf::testing::expect_error;
+using Names = std::vector<std::string>;
+
+RoFormerConfig small() {
+  RoFormerConfig c;
+  c.vocab_size = 20;
+  c.embedding_size = c.hidden_size = 8;
+  c.num_hidden_layers = 1;
+  c.num_attention_heads = 2;
+  c.intermediate_size = 10;
+  c.max_position_embeddings = 5;
+  c.num_labels = 3;
+  return c;
+}
+
+std::vector<NamedShape> file_of(const RoFormerConfig& config, Head head) {
+  std::vector<NamedShape> file;
+  for (const WeightSpec& spec : weight_specs(config, head)) file.push_back({spec.name, spec.shape});
+  return file;
+}
+
+void remove_tensor(std::vector<NamedShape>& file, const std::string& name) {
+  ASSERT_EQ(std::erase_if(file, [&](const NamedShape& tensor) { return tensor.name == name; }), 1u) << name;
+}
+
+Names spec_names(const RoFormerConfig& config, Head head) {
+  Names names;
+  for (const WeightSpec& spec : weight_specs(config, head)) names.push_back(spec.name);
+  return names;
+}
+
+WeightMatch strict(const RoFormerConfig& config, Head head, const std::vector<NamedShape>& file) {
+  return match_weights(config, head, file, FreshHead::kForbidden);
+}
+
+constexpr Head kHeads[] = {Head::kNone,
+                           Head::kMaskedLm,
+                           Head::kCausalLm,
+                           Head::kSequenceClassification,
+                           Head::kMultipleChoice,
+                           Head::kTokenClassification,
+                           Head::kQuestionAnswering};
+
+TEST(WeightMatch, OwnFilesMatchWhole) {
+  const RoFormerConfig c = small();
+  for (const Head head : kHeads) {
+    auto file = file_of(c, head);
+    std::reverse(file.begin(), file.end());
+    const WeightMatch match = strict(c, head, file);
+    EXPECT_EQ(match.load, spec_names(c, head)) << "in the model's order";
+    EXPECT_TRUE(match.computed.empty() && match.tied_copies.empty() && match.ignored.empty() && match.fresh.empty());
+    EXPECT_EQ(match.strip_or_add_prefix, "");
+    EXPECT_EQ(match.file_name(match.load[0]), match.load[0]);
+  }
+}
+
+TEST(WeightMatch, RuleAPositionTableMayBeAbsent) {
+  const RoFormerConfig c = small();
+  auto file = file_of(c, Head::kMaskedLm);
+  remove_tensor(file, "roformer.encoder.embed_positions.weight");
+  EXPECT_EQ(strict(c, Head::kMaskedLm, file).computed, Names{"roformer.encoder.embed_positions.weight"});
+}
+
+TEST(WeightMatch, RuleBTiedCopiesAreNamed) {
+  RoFormerConfig c = small();
+  auto file = file_of(c, Head::kMaskedLm);
+  file.push_back({"cls.predictions.decoder.weight", {20, 8}});
+  file.push_back({"cls.predictions.decoder.bias", {20}});
+  EXPECT_EQ(strict(c, Head::kMaskedLm, file).tied_copies,
+            (Names{"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}));
+  c.tie_word_embeddings = false;
+  const WeightMatch untied = strict(c, Head::kMaskedLm, file);
+  EXPECT_TRUE(untied.tied_copies.empty());
+  EXPECT_NE(std::find(untied.load.begin(), untied.load.end(), "cls.predictions.decoder.bias"), untied.load.end());
+  file[file.size() - 1].shape = {21};
+  c.tie_word_embeddings = true;
+  expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"cls.predictions.decoder.bias", "[20]", "[21]"});
+}
+
+TEST(WeightMatch, RuleCUnusedProjectionAndPoolerAreIgnored) {
+  const RoFormerConfig c = small();
+  auto file = file_of(c, Head::kMaskedLm);
+  const Names extra = {"roformer.embeddings_project.weight", "roformer.embeddings_project.bias",
+                       "roformer.pooler.dense.weight", "roformer.pooler.dense.bias"};
+  for (const std::string& name : extra) file.push_back({name, {8, 8}});
+  EXPECT_EQ(strict(c, Head::kMaskedLm, file).ignored, extra);
+}
+
+TEST(WeightMatch, RuleDShapesAreStrict) {
+  const RoFormerConfig c = small();
+  auto file = file_of(c, Head::kMaskedLm);
+  file[0].shape = {21, 8};
+  expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"word_embeddings.weight", "[20, 8]", "[21, 8]"});
+  file[0].shape = {160};
+  expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"word_embeddings.weight", "[160]"});
+}
+
+TEST(WeightMatch, MissingAndUnexpectedTensorsAreErrors) {
+  const RoFormerConfig c = small();
+  auto file = file_of(c, Head::kMaskedLm);
+  file.push_back({"roformer.encoder.layer.1.output.dense.bias", {8}});
+  expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"RoFormerForMaskedLM", "layer.1.output.dense.bias", "[8]"});
+  file.pop_back();
+  remove_tensor(file, "cls.predictions.bias");
+  remove_tensor(file, "roformer.encoder.layer.0.output.dense.bias");
+  expect_error([&] { strict(c, Head::kMaskedLm, file); },
+               {"2 missing", "roformer.encoder.layer.0.output.dense.bias", "[8]"});
+  expect_error([&] { strict(c, Head::kMaskedLm, {}); }, {"missing", "word_embeddings"});
+  file = file_of(c, Head::kNone);
+  file.push_back(file[0]);
+  expect_error([&] { strict(c, Head::kNone, file); }, {"unique", "word_embeddings"});
+}
+
+TEST(WeightMatch, OldNamesOfLayerNormHaveAHint) {
+  const RoFormerConfig c = small();
+  auto file = file_of(c, Head::kNone);
+  for (NamedShape& tensor : file) {
+    if (tensor.name == "embeddings.LayerNorm.weight") tensor.name = "embeddings.LayerNorm.gamma";
+  }
+  expect_error([&] { strict(c, Head::kNone, file); }, {"embeddings.LayerNorm.gamma", "rename"});
+}
+
+TEST(WeightMatch, BareFileIntoTaskModel) {
+  const RoFormerConfig c = small();
+  const auto file = file_of(c, Head::kNone);
+  expect_error([&] { strict(c, Head::kTokenClassification, file); }, {"2 missing", "classifier.weight"});
+  const WeightMatch match = match_weights(c, Head::kTokenClassification, file, FreshHead::kAllowed);
+  EXPECT_EQ(match.fresh, (Names{"classifier.weight", "classifier.bias"}));
+  EXPECT_EQ(match.strip_or_add_prefix, "roformer.");
+  ASSERT_EQ(match.load.size(), file.size());
+  for (size_t i = 0; i < file.size(); ++i) {
+    EXPECT_EQ(match.load[i], "roformer." + file[i].name);
+    EXPECT_EQ(match.file_name(match.load[i]), file[i].name);
+  }
+}
+
+TEST(WeightMatch, TaskFileIntoBareModel) {
+  const RoFormerConfig c = small();
+  const WeightMatch match = strict(c, Head::kNone, file_of(c, Head::kMaskedLm));
+  EXPECT_EQ(match.load, spec_names(c, Head::kNone));
+  EXPECT_EQ(match.file_name("encoder.embed_positions.weight"), "roformer.encoder.embed_positions.weight");
+  EXPECT_EQ(match.ignored.size(), 5u) << "the head";
+}
+
+TEST(WeightMatch, FineTuningReplacesTheHead) {
+  const RoFormerConfig c = small();
+  const auto file = file_of(c, Head::kMaskedLm);
+  expect_error([&] { strict(c, Head::kSequenceClassification, file); }, {"cls.predictions.bias", "another head"});
+  const WeightMatch match = match_weights(c, Head::kSequenceClassification, file, FreshHead::kAllowed);
+  EXPECT_EQ(match.fresh.size(), 4u);
+  EXPECT_EQ(match.ignored.size(), 5u);
+}
+
+TEST(WeightMatch, HalfAHeadIsDamage) {
+  const RoFormerConfig c = small();
+  auto file = file_of(c, Head::kSequenceClassification);
+  remove_tensor(file, "classifier.out_proj.bias");
+  expect_error([&] { match_weights(c, Head::kSequenceClassification, file, FreshHead::kAllowed); },
+               {"1 missing", "classifier.out_proj.bias"});
+}
+
+TEST(WeightMatch, MixedPrefixesAreAnError) {
+  const RoFormerConfig c = small();
+  auto file = file_of(c, Head::kMaskedLm);
+  file.push_back({"embeddings.word_embeddings.weight", {20, 8}});
+  expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"\"embeddings.word_embeddings.weight\""});
+}
+
+}  // namespace
+}  // namespace rf
