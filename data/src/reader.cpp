@@ -45,7 +45,7 @@ class DocumentSplitter {
   }
 
   void finish() {
-    end_line();
+    if (text_.size() > line_begin_) end_line();
     cut_long();
     emit(text_);
   }
@@ -57,6 +57,7 @@ class DocumentSplitter {
     first_line_ = false;
     const bool blank = is_blank(std::string_view(text_).substr(line_begin_));
     if (rule_ == DocumentRule::kLine || (rule_ == DocumentRule::kBlankLine && blank)) {
+      if (blank) text_.resize(line_begin_);
       cut_long();
       emit(text_);
       text_.clear();

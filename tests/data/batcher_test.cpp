@@ -132,7 +132,9 @@ TEST_P(Packings, InOrderEveryChunkOnce) {
     }
   }
   EXPECT_FALSE(batcher.next_in_order(row, batch));
-  if (GetParam() == Packing::kPadded) EXPECT_EQ(found, expected);
+  if (GetParam() == Packing::kPadded) {
+    EXPECT_EQ(found, expected);
+  }
   std::sort(found.begin(), found.end());
   std::sort(expected.begin(), expected.end());
   EXPECT_EQ(found, expected);

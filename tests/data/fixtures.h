@@ -29,7 +29,7 @@ class Directory {
   ~Directory() { std::filesystem::remove_all(path_); }
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  std::string operator/(const std::string& name) const { return fmt::format("{}/{}", path_, name); }
   const std::string& path() const { return path_; }
 
  private:
@@ -75,8 +75,8 @@ inline constexpr text::SpecialIds kSpecial{.pad = 0, .unk = 1, .cls = 2, .sep = 
 inline text::Vocabulary make_vocabulary(int size) {
   std::vector<std::string> tokens{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   for (int i = 0; std::ssize(tokens) < size; ++i) {
-    tokens.push_back("w" + std::to_string(i));
-    if (std::ssize(tokens) < size) tokens.push_back("##x" + std::to_string(i));
+    tokens.push_back(fmt::format("w{}", i));
+    if (std::ssize(tokens) < size) tokens.push_back(fmt::format("##x{}", i));
   }
   return text::Vocabulary(tokens);
 }

@@ -39,7 +39,7 @@ struct BatchOptions {
   int64_t max_length = 128;
   int64_t batch_size = 32;
   Packing packing = Packing::kPacked;
-  MaskOptions mask;
+  MaskOptions mask{};
   uint64_t seed = 1;
 };
 

@@ -18,8 +18,8 @@ namespace rf::data {
 struct PrepareOptions {
   std::vector<std::string> inputs{};
   std::string model_dir{};  // vocab.txt and tokenizer_config.json
-  std::string
-      output_dir{};  // missing, empty, or made by prepare() before: then it is replaced once the new one is complete
+  // Missing, empty, or made by prepare() before: then it is replaced once the new one is complete.
+  std::string output_dir{};
   DocumentRule document_rule = DocumentRule::kFile;
   double valid_fraction = 0.05;  // of the documents, by a hash of (seed, document number); 0: no held-out split
   uint64_t seed = 1;
