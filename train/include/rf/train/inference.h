@@ -9,10 +9,10 @@ namespace rf::train {
 
 struct ForwardOptions {
   std::string model_dir;
-  std::string ids_path;    // .npy, integers [B,T]
-  std::string mask_path;   // optional .npy [B,T]
-  std::string types_path;  // optional .npy [B,T]
-  std::string output_path; // .npy: logits, or the hidden states of a model without a head; QA: [2,B,T]
+  std::string ids_path;           // .npy, integers [B,T]
+  std::string mask_path;          // optional .npy [B,T]
+  std::string types_path;         // optional .npy [B,T]
+  std::string output_path;        // .npy: logits, or the hidden states of a model without a head; QA: [2,B,T]
   std::string dtype = "float32";  // or "float64"
 };
 struct ForwardReport {
@@ -22,12 +22,13 @@ struct ForwardReport {
 ForwardReport forward(const ForwardOptions& options);
 
 struct MaskPrediction {
-  int64_t token_index;       // in the encoded text
+  int64_t token_index;  // in the encoded text
   std::string token;
   int64_t id;
   double probability;
 };
 // Predictions for each [MASK] of a text, best first: [mask][k].
-std::vector<std::vector<MaskPrediction>> fill_mask(const std::string& model_dir, const std::string& text, int64_t top_k);
+std::vector<std::vector<MaskPrediction>> fill_mask(const std::string& model_dir, const std::string& text,
+                                                   int64_t top_k);
 
 }  // namespace rf::train

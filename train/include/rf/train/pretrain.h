@@ -1,7 +1,14 @@
 // Masked-LM pretraining and evaluation. Headers of this room are free of torch.
+//
+// A run directory holds run.json (the run file with every default written out), metrics.jsonl (one JSON object a log or
+// evaluation, see src/metrics.h), checkpoint-<step>/ directories, and at the end the model itself: config.json,
+// model.safetensors, vocab.txt and tokenizer_config.json, as transformers reads them. A checkpoint directory is such a
+// model directory too, with optimizer.safetensors and state.json beside it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "rf/io/progress.h"
@@ -12,34 +19,43 @@ namespace rf::train {
 struct PretrainOptions {
   std::string config_path;  // the run file; with resume it may be empty: the run directory's copy
   std::string data_dir;
-  std::string output_dir;   // the run directory: run.json, metrics.jsonl, checkpoint-*/, and at the end the model itself
-  bool resume = false;
+  std::string output_dir;                        // without resume: must be absent or empty
+  bool resume = false;                           // continue at the newest checkpoint, or at step 0 when there is none
+  std::optional<uint64_t> seed;                  // in place of the run file's
+  std::function<void(const std::string&)> note;  // receives remarks for a person ("resuming at step 500"); may be empty
 };
 
 struct EvaluationReport {
-  double loss = 0;             // nats a masked token
-  double accuracy = 0;         // argmax at masked positions
-  double unigram_loss = 0;     // cross-entropy of the same tokens under the training split's unigram distribution
+  double loss = 0;          // nats a masked token
+  double accuracy = 0;      // argmax at masked positions
+  double unigram_loss = 0;  // cross-entropy of the same tokens under the training split's unigram distribution, with
+                            // one added to every count
   int64_t masked_tokens = 0;
 };
 
 struct PretrainReport {
-  int64_t steps = 0;
-  double train_loss = 0;       // mean over the last log interval
-  double tokens_per_second = 0;
-  EvaluationReport evaluation;
+  int64_t steps = 0;             // optimizer steps done, those before a resume included
+  double train_loss = 0;         // nats a masked token, mean over the last log interval
+  double tokens_per_second = 0;  // tokens that are not padding, of this process, evaluations and checkpoints excluded
+  int64_t peak_rss_bytes = 0;
+  EvaluationReport evaluation;  // the last one; zeros when none was made
+  int signal = 0;               // SIGINT or SIGTERM when one ended the run early, after a checkpoint; else 0
 };
 
+// Throws Error for bad input, a full disk, and a loss or gradient that is not finite (the step is named). Checkpoints
+// already written stay valid whatever happens.
 PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress);
 
 struct EvaluateOptions {
   std::string model_dir, data_dir;
   std::string split = "valid";
   int64_t max_length = 128, batch_size = 32;
+  data::Packing packing = data::Packing::kPacked;
   data::MaskOptions mask;
   uint64_t seed = 1;
   Precision precision = Precision::kFloat32;
 };
+// Throws Error when the model's vocabulary is not the data's.
 EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress);
 
 }  // namespace rf::train

@@ -26,28 +26,28 @@ struct ScheduleConfig {
   Schedule kind = Schedule::kLinear;
   double learning_rate = 1e-3;  // the peak
   int64_t warmup_steps = 100;
-  double initial_rate = 0.0;    // at step 0 of the warm-up (fairseq: 1e-7)
-  double final_rate = 0.0;      // linear and cosine: at the last step
+  double initial_rate = 0.0;                       // at step 0 of the warm-up (fairseq: 1e-7)
+  double final_rate = 0.0;                         // linear and cosine: at the last step
   std::vector<std::pair<int64_t, double>> points;  // piecewise: (step, multiplier), spec R-TRN-05 (b)
 };
 
 enum class Precision { kFloat32, kBfloat16 };  // kBfloat16: autocast with float32 master weights
 
 struct RunConfig {
-  RoFormerConfig model;          // "model": keys of config.json; vocab_size comes from the data
-  std::string init_from;         // "" or a model directory to start from
+  RoFormerConfig model;   // "model": keys of config.json; vocab_size comes from the data
+  std::string init_from;  // "" or a model directory to start from
   std::vector<Stage> stages;
   ScheduleConfig schedule;
-  double weight_decay = 0.01;    // not on biases and norms
+  double weight_decay = 0.01;  // not on biases and norms
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double clip_norm = 1.0;        // 0: none
+  double clip_norm = 1.0;  // 0: none
   data::MaskOptions mask;
   data::Packing packing = data::Packing::kPacked;
   Precision precision = Precision::kBfloat16;
   uint64_t seed = 1;
   int64_t log_every_steps = 10;
-  int64_t evaluate_every_steps = 0;     // 0: at the end only
-  int64_t evaluate_batches = 0;         // 0: all held-out rows
+  int64_t evaluate_every_steps = 0;  // 0: at the end only
+  int64_t evaluate_batches = 0;      // 0: all held-out rows
   int64_t checkpoint_every_steps = 500;
   int64_t keep_checkpoints = 2;
 };

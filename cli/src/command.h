@@ -1,0 +1,58 @@
+// What a command is, and what all of them share. Results go to stdout as JSON lines, text for people to stderr.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "rf/io/progress.h"
+
+namespace rf::cli {
+
+// Given to every command, so that a script may pass them without knowing which one uses them; --help says whether the
+// command at hand draws random numbers.
+struct Common {
+  std::optional<uint64_t> seed;
+  int threads = 0;  // 0: as many as the machine has, or OMP_NUM_THREADS
+};
+
+// Adds the command's options to `app`. The function it gives back runs the command and returns the exit code; values
+// that the options bind to live in its captures.
+using Configure = std::function<int()> (*)(CLI::App& app, const Common& common);
+
+struct Command {
+  const char* name;
+  const char* summary;
+  const char* example;
+  enum class Seed { kUsed, kNotUsed } seed;
+  Configure configure;
+};
+
+std::function<int()> configure_info(CLI::App& app, const Common& common);
+std::function<int()> configure_tokenize(CLI::App& app, const Common& common);
+std::function<int()> configure_vocab(CLI::App& app, const Common& common);
+std::function<int()> configure_prepare(CLI::App& app, const Common& common);
+std::function<int()> configure_pretrain(CLI::App& app, const Common& common);
+std::function<int()> configure_evaluate(CLI::App& app, const Common& common);
+std::function<int()> configure_fill_mask(CLI::App& app, const Common& common);
+std::function<int()> configure_forward(CLI::App& app, const Common& common);
+std::function<int()> configure_bench(CLI::App& app, const Common& common);
+
+// Exit codes of the contract.
+constexpr int kOk = 0, kBadInput = 1, kUsage = 2, kInternal = 3;
+
+// Thrown by emit() when nobody reads stdout any more; the program then ends quietly with kOk, as after `| head`.
+struct BrokenPipe {};
+
+// One JSON line on stdout. Throws Error when it cannot be written (a full disk).
+void emit(const nlohmann::json& result);
+void emit_line(const std::string& line);
+// One line for people on stderr.
+void say(const std::string& text);
+// A progress line where stderr is a terminal.
+io::Progress terminal_progress();
+
+}  // namespace rf::cli

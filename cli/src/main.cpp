@@ -1,0 +1,137 @@
+// The program `roformer`: a table of commands, the options they share, and errors turned into exit codes:
+// 0 done (also when the reader of stdout went away), 1 bad input, 2 usage, 3 an error of the program itself,
+// 128 + the signal's number when SIGINT or SIGTERM ended a training run after it wrote a checkpoint.
+#include <fmt/format.h>
+#include <rf/io/error.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "command.h"
+#include "rf/train/runtime.h"
+
+namespace rf::cli {
+
+namespace {
+
+const std::array kCommands = {
+    Command{"info", "Encodings, instruction sets in use, build and versions", "roformer info", Command::Seed::kNotUsed,
+            configure_info},
+    Command{"tokenize", "Token ids, tokens and offsets, one JSON line for each line of stdin",
+            "echo 'We the people' | roformer tokenize --model runs/sotu/model", Command::Seed::kNotUsed,
+            configure_tokenize},
+    Command{"vocab", "Train a WordPiece vocabulary", "roformer vocab --input corpus/ --size 8000 --output v/vocab.txt",
+            Command::Seed::kNotUsed, configure_vocab},
+    Command{"prepare", "Text to token shards", "roformer prepare --input corpus/ --model v --output data",
+            Command::Seed::kUsed, configure_prepare},
+    Command{"pretrain", "Masked-LM pretraining from a run file",
+            "roformer pretrain --config run.json --data data --output run [--resume]", Command::Seed::kUsed,
+            configure_pretrain},
+    Command{"evaluate", "Loss, perplexity and accuracy on held-out documents",
+            "roformer evaluate --model run --data data", Command::Seed::kUsed, configure_evaluate},
+    Command{"fill-mask", "The most probable tokens for each [MASK] of a text",
+            "roformer fill-mask --model run --text 'The people of the United [MASK].' --top-k 5",
+            Command::Seed::kNotUsed, configure_fill_mask},
+    Command{"forward", "Raw logits or hidden states of token ids, for checks",
+            "roformer forward --model run --ids ids.npy --output logits.npy", Command::Seed::kNotUsed,
+            configure_forward},
+    Command{"bench", "Time kernels and training steps, verified before they are timed", "roformer bench --filter rope",
+            Command::Seed::kUsed, configure_bench},
+};
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substitute}));
+    }
+  }
+  return row.back();
+}
+
+// The first argument when it is meant as a command and is none.
+bool unknown_command(int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return false;
+  const std::string_view given = argv[1];
+  const auto same = [&](const Command& command) { return command.name == given; };
+  if (std::any_of(kCommands.begin(), kCommands.end(), same)) return false;
+  const auto nearest = std::min_element(kCommands.begin(), kCommands.end(), [&](const Command& a, const Command& b) {
+    return edit_distance(given, a.name) < edit_distance(given, b.name);
+  });
+  say(fmt::format("[usage] the command must be a known one, got {}; did you mean {}? (roformer --help lists them)",
+                  given, nearest->name));
+  return true;
+}
+
+void add_common(CLI::App& app, const Command& command, Common& common) {
+  const bool used = command.seed == Command::Seed::kUsed;
+  app.add_option("--seed", common.seed,
+                 used ? "Seed of the random numbers" : "Accepted by every command; this one draws no random numbers");
+  app.add_option("--threads", common.threads, "Threads to use; default: all")->check(CLI::Range(1, 4096));
+  app.footer(fmt::format("Example:\n  {}", command.example));
+}
+
+int run_guarded(const std::function<int()>& action) {
+  try {
+    return action();
+  } catch (const BrokenPipe&) {
+    return kOk;
+  } catch (const Error& error) {
+    say(fmt::format("error: {}", error.what()));
+    return kBadInput;
+  } catch (const std::filesystem::filesystem_error& error) {
+    say(fmt::format("error: [files] {}", error.what()));
+    return kBadInput;
+  } catch (const std::bad_alloc&) {
+    say("error: [memory] the work must fit into memory, got an allocation that failed");
+    return kBadInput;
+  } catch (const std::exception& error) {
+    say(fmt::format("internal error: {}", error.what()));
+    return kInternal;
+  }
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("RoFormer and rotary position embedding: pretraining and inference", "roformer");
+  app.set_version_flag("--version", "roformer " ROFORMER_VERSION);
+  app.require_subcommand(1);
+  Common common;
+  std::function<int()> action;
+  for (const Command& command : kCommands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    add_common(*sub, command, common);
+    std::function<int()> run_command = command.configure(*sub, common);
+    sub->final_callback([&action, run_command] { action = run_command; });
+  }
+  if (unknown_command(argc, argv)) return kUsage;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
+  return run_guarded([&] {
+    if (common.threads > 0) train::set_threads(common.threads);
+    return action();
+  });
+}
+
+}  // namespace
+
+}  // namespace rf::cli
+
+int main(int argc, char** argv) {
+  // A reader that goes away and a file that may not grow become errors of write().
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  return rf::cli::run(argc, argv);
+}

@@ -1,0 +1,35 @@
+// stdout and stderr of every command (command.h).
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "rf/io/error.h"
+
+namespace rf::cli {
+
+void emit_line(const std::string& line) {
+  const bool written = std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
+                       std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
+  if (written) return;
+  if (errno == EPIPE) throw BrokenPipe{};
+  fail("stdout", "results must be writable, got: {}", std::strerror(errno));
+}
+
+void emit(const nlohmann::json& result) {
+  emit_line(result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void say(const std::string& text) {
+  fmt::print(stderr, "{}\n", text);
+}
+
+io::Progress terminal_progress() {
+  return io::Progress(isatty(STDERR_FILENO) != 0);
+}
+
+}  // namespace rf::cli

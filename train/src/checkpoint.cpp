@@ -1,0 +1,205 @@
+// Writing, finding and reading checkpoints (checkpoint.h).
+#include "checkpoint.h"
+
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/safetensors.h"
+
+namespace rf::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kTemporaryPrefix = ".checkpoint-";
+constexpr int kStateVersion = 1;
+
+std::string temporary_name(const std::string& run_dir, int64_t step) {
+  return fmt::format("{}/{}{}.tmp", run_dir, kTemporaryPrefix, step);
+}
+
+// Steps of the checkpoints, rising.
+std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {
+  std::vector<int64_t> steps;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run_dir)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kPrefix)) continue;
+    int64_t step = 0;
+    const char* end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
+    if (error == std::errc() && stop == end) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::string checkpoint_path(const std::string& run_dir, int64_t step) {
+  return fmt::format("{}/{}{}", run_dir, kPrefix, step);
+}
+
+std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+void write_moments(const std::string& path, const AdamW& optimizer) {
+  std::vector<io::TensorView> views;
+  for (const auto& [name, tensor] : optimizer.moments()) {
+    views.push_back({name, io::DType::kF32, tensor.sizes().vec(), bytes_of(tensor)});
+  }
+  io::write_safetensors(path, views, {});
+}
+
+nlohmann::json to_json(const TrainState& state) {
+  return {{"version", kStateVersion},
+          {"step", state.step},
+          {"stage", state.stage},
+          {"micro_batches", state.micro_batches},
+          {"updates", state.updates},
+          {"cursor", {{"epoch", state.cursor.epoch}, {"row", state.cursor.row}}},
+          {"interval",
+           {{"loss_sum", state.interval.loss_sum},
+            {"masked_tokens", state.interval.masked_tokens},
+            {"real_tokens", state.interval.real_tokens}}},
+          {"train_loss", state.train_loss},
+          {"evaluation", to_json(state.evaluation)},
+          {"run", state.run},
+          {"data", state.data},
+          {"platform", state.platform}};
+}
+
+TrainState state_from_json(const nlohmann::json& json) {
+  TrainState state;
+  state.step = json.at("step").get<int64_t>();
+  state.stage = json.at("stage").get<int64_t>();
+  state.micro_batches = json.at("micro_batches").get<int64_t>();
+  state.updates = json.at("updates").get<int64_t>();
+  state.cursor = {json.at("cursor").at("epoch").get<int64_t>(), json.at("cursor").at("row").get<int64_t>()};
+  const nlohmann::json& interval = json.at("interval");
+  state.interval = {interval.at("loss_sum").get<double>(), interval.at("masked_tokens").get<int64_t>(),
+                    interval.at("real_tokens").get<int64_t>()};
+  state.train_loss = json.at("train_loss").get<double>();
+  const nlohmann::json& evaluation = json.at("evaluation");
+  state.evaluation = {evaluation.at("loss").get<double>(), evaluation.at("accuracy").get<double>(),
+                      evaluation.at("unigram_loss").get<double>(), evaluation.at("masked_tokens").get<int64_t>()};
+  state.run = json.at("run");
+  state.data = json.at("data");
+  state.platform = json.at("platform");
+  return state;
+}
+
+// Removes a directory so that a kill on the way leaves a temporary, never half a checkpoint.
+void drop_checkpoint(const std::string& run_dir, int64_t step) {
+  const std::string temporary = temporary_name(run_dir, step);
+  fs::rename(checkpoint_path(run_dir, step), temporary);
+  fs::remove_all(temporary);
+}
+
+class TemporaryDirectory {
+ public:
+  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {
+    fs::remove_all(path_);
+    std::error_code error;
+    if (!fs::create_directory(path_, error)) fail("checkpoint", "{} must be writable, got: {}", path_, error.message());
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+  void rename_to(const std::string& path) {
+    io::sync_directory(path_);
+    fs::rename(path_, path);
+    io::sync_directory(fs::path(path).parent_path());
+    path_.clear();
+  }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+nlohmann::json to_json(const EvaluationReport& report) {
+  return {{"loss", report.loss},
+          {"accuracy", report.accuracy},
+          {"unigram_loss", report.unigram_loss},
+          {"masked_tokens", report.masked_tokens}};
+}
+
+std::optional<std::string> newest_checkpoint(const std::string& run_dir) {
+  const std::vector<int64_t> steps = checkpoint_steps(run_dir);
+  if (steps.empty()) return std::nullopt;
+  return checkpoint_path(run_dir, steps.back());
+}
+
+void remove_temporaries(const std::string& run_dir) {
+  std::vector<fs::path> stale;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run_dir)) {
+    const std::string name = entry.path().filename();
+    const bool directory = name.starts_with(kTemporaryPrefix) && name.ends_with(".tmp");
+    const bool file = name.find(".tmp.") != std::string::npos && entry.is_regular_file();  // io::AtomicFile's names
+    if (directory || file) stale.push_back(entry.path());
+  }
+  for (const fs::path& path : stale) fs::remove_all(path);
+}
+
+void save_checkpoint(const std::string& run_dir, const nn::RoFormer& model, const AdamW& optimizer,
+                     const TrainState& state, const std::string& data_dir, int64_t keep) {
+  const std::string path = checkpoint_path(run_dir, state.step);
+  if (fs::exists(path)) return;  // the same step of the same run has the same bits
+  TemporaryDirectory temporary(temporary_name(run_dir, state.step));
+  nn::save_model(model, temporary.path());
+  copy_tokenizer(data_dir, temporary.path());
+  write_moments(temporary.path() + "/optimizer.safetensors", optimizer);
+  io::write_file(temporary.path() + "/state.json", to_json(state).dump(2) + "\n");
+  temporary.rename_to(path);
+
+  const std::vector<int64_t> steps = checkpoint_steps(run_dir);
+  for (size_t i = 0; i + static_cast<size_t>(keep) < steps.size(); ++i) drop_checkpoint(run_dir, steps[i]);
+}
+
+TrainState load_state(const std::string& checkpoint) {
+  const std::string path = checkpoint + "/state.json";
+  const nlohmann::json json = io::read_json(path);
+  try {
+    const int version = json.at("version").get<int>();
+    if (version != kStateVersion) fail("resume", "{} must be of version {}, got {}", path, kStateVersion, version);
+    return state_from_json(json);
+  } catch (const nlohmann::json::exception& error) {
+    fail("resume", "{} must be whole, got: {}; remove {} to go on from the checkpoint before", path, error.what(),
+         checkpoint);
+  }
+}
+
+void load_moments(const std::string& checkpoint, AdamW& optimizer) {
+  const std::string path = checkpoint + "/optimizer.safetensors";
+  const io::SafetensorsFile file(path);
+  const auto moments = optimizer.moments();
+  if (file.tensors().size() != moments.size()) {
+    fail("resume", "{} must hold {} tensors, got {}", path, moments.size(), file.tensors().size());
+  }
+  for (const auto& [name, tensor] : moments) {
+    const io::TensorView* view = file.find(name);
+    if (view == nullptr || view->dtype != io::DType::kF32 || tensor.sizes().vec() != view->shape) {
+      fail("resume", "{} must hold {} as F32 of the weight's shape, got {}", path, name,
+           view == nullptr ? "nothing" : "another type or shape");
+    }
+    if (!view->data.empty()) std::memcpy(tensor.data_ptr(), view->data.data(), view->data.size());
+  }
+}
+
+void copy_tokenizer(const std::string& from_dir, const std::string& to_dir) {
+  for (const char* name : {"vocab.txt", "tokenizer_config.json"}) {
+    io::write_file(fmt::format("{}/{}", to_dir, name), io::read_file(fmt::format("{}/{}", from_dir, name)));
+  }
+}
+
+}  // namespace rf::train

@@ -1,0 +1,57 @@
+// Checkpoints of a run: checkpoint-<step>/ in the run directory, complete or not there.
+//
+// A checkpoint is written as .checkpoint-<step>.tmp/, every file synced, then the directory is renamed and its parent
+// synced; one that is dropped is renamed to such a name first. So a kill at any moment leaves only whole checkpoints
+// and temporaries, and a full disk leaves the older ones. It is a model directory (config.json, model.safetensors,
+// vocab.txt, tokenizer_config.json) with optimizer.safetensors (moments, float32) and state.json (TrainState).
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "optimizer.h"
+#include "rf/data/batcher.h"
+#include "rf/nn/roformer.h"
+#include "rf/train/pretrain.h"
+
+namespace rf::train {
+
+// Sums since the last line of the metrics.
+struct Interval {
+  double loss_sum = 0;  // nats
+  int64_t masked_tokens = 0, real_tokens = 0;
+};
+
+// All that decides how a run goes on, beside weights and moments.
+struct TrainState {
+  int64_t step = 0;           // optimizer steps done
+  int64_t stage = 0;          // of the last step done
+  int64_t micro_batches = 0;  // forward passes done, which key the dropout draws
+  int64_t updates = 0;        // of the optimizer: steps with at least one masked token
+  data::BatchCursor cursor;
+  Interval interval;
+  double train_loss = 0;  // of the last line of the metrics
+  EvaluationReport evaluation;
+  nlohmann::json run;       // the run file
+  nlohmann::json data;      // identity of the data directory
+  nlohmann::json platform;  // threads, versions, instruction sets: what bit-identity depends on
+};
+
+nlohmann::json to_json(const EvaluationReport& report);
+
+// The newest checkpoint's path in a run directory.
+std::optional<std::string> newest_checkpoint(const std::string& run_dir);
+// Deletes what a killed process left half-written or half-deleted.
+void remove_temporaries(const std::string& run_dir);
+// data_dir: where vocab.txt and tokenizer_config.json are copied from. Keeps the `keep` newest.
+void save_checkpoint(const std::string& run_dir, const nn::RoFormer& model, const AdamW& optimizer,
+                     const TrainState& state, const std::string& data_dir, int64_t keep);
+// Errors name the checkpoint; remove its directory to go on from the one before.
+TrainState load_state(const std::string& checkpoint);
+void load_moments(const std::string& checkpoint, AdamW& optimizer);
+// vocab.txt and tokenizer_config.json.
+void copy_tokenizer(const std::string& from_dir, const std::string& to_dir);
+
+}  // namespace rf::train

@@ -1,0 +1,125 @@
+// Masked language modelling on one micro-batch, and evaluation (masked_lm.h).
+#include "masked_lm.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "rf/io/error.h"
+
+namespace rf::train {
+
+namespace {
+
+template <typename T>
+at::Tensor to_tensor(const std::vector<T>& values, at::IntArrayRef shape, at::ScalarType dtype) {
+  at::Tensor tensor = at::empty(shape, dtype);
+  if (!values.empty()) std::memcpy(tensor.data_ptr(), values.data(), values.size() * sizeof(T));
+  return tensor;
+}
+
+bool one_full_segment_a_row(const data::Batch& batch) {
+  const bool one_segment = std::all_of(batch.segments.begin(), batch.segments.end(), [](int32_t s) { return s == 0; });
+  if (!one_segment) return false;
+  for (int64_t i = 0; i < batch.batch_size * batch.length; ++i) {
+    if (batch.positions[static_cast<size_t>(i)] != i % batch.length) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+MaskedBatch to_tensors(const data::Batch& batch) {
+  const std::vector<int64_t> shape = {batch.batch_size, batch.length};
+  const int64_t masked = static_cast<int64_t>(batch.masked.size());
+  MaskedBatch result;
+  result.input.ids_BT = to_tensor(batch.ids, shape, at::kLong);
+  if (!one_full_segment_a_row(batch)) {
+    result.input.segments_BT = to_tensor(batch.segments, shape, at::kInt);
+    result.input.positions_BT = to_tensor(batch.positions, shape, at::kLong);
+  }
+  result.masked_N = to_tensor(batch.masked, {masked}, at::kLong);
+  result.labels_N = to_tensor(batch.labels, {masked}, at::kLong);
+  result.real_tokens = batch.real_tokens;
+  return result;
+}
+
+AutocastScope::AutocastScope(Precision precision) : active_(precision == Precision::kBfloat16) {
+  if (!active_) return;
+  at::autocast::increment_nesting();
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+}
+
+AutocastScope::~AutocastScope() {
+  if (!active_) return;
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::decrement_nesting();
+  at::autocast::clear_cache();
+}
+
+at::Tensor masked_logits(nn::RoFormer& model, const MaskedBatch& batch) {
+  const at::Tensor hidden_BTC = model.encode(batch.input);
+  const at::Tensor hidden_NC = hidden_BTC.flatten(0, 1).index_select(0, batch.masked_N);
+  return model.masked_lm_logits(hidden_NC);
+}
+
+at::Tensor masked_loss_sum(nn::RoFormer& model, const MaskedBatch& batch) {
+  const at::Tensor logits_NV = masked_logits(model, batch);
+  return at::cross_entropy_loss(logits_NV.to(at::kFloat), batch.labels_N, {}, at::Reduction::Sum);
+}
+
+UnigramModel::UnigramModel(const data::Split& split) : cost_(static_cast<size_t>(split.vocab_size())) {
+  constexpr int64_t kPiece = int64_t{1} << 16;
+  std::vector<int64_t> counts(cost_.size(), 1);
+  std::vector<int32_t> ids(kPiece);
+  std::vector<uint8_t> starts_word(kPiece);
+  for (int64_t document = 0; document < split.documents(); ++document) {
+    const int64_t tokens = split.document_tokens(document);
+    for (int64_t begin = 0; begin < tokens; begin += kPiece) {
+      const int64_t count = std::min(kPiece, tokens - begin);
+      split.copy(document, begin, count, ids.data(), starts_word.data());
+      for (int64_t i = 0; i < count; ++i) ++counts[static_cast<size_t>(ids[static_cast<size_t>(i)])];
+    }
+  }
+  const double total = static_cast<double>(split.tokens()) + static_cast<double>(counts.size());
+  for (size_t id = 0; id < counts.size(); ++id) cost_[id] = std::log(total / static_cast<double>(counts[id]));
+}
+
+EvaluationReport evaluate_rows(nn::RoFormer& model, const data::Batcher& batcher, const UnigramModel& unigram,
+                               Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick) {
+  const bool was_training = model.is_training();
+  model.eval();
+  const at::NoGradGuard no_grad;
+  const AutocastScope autocast(precision);
+  EvaluationReport report;
+  int64_t correct = 0, row = 0, done = 0;
+  data::Batch batch;
+  while ((max_batches == 0 || done < max_batches) && batcher.next_in_order(row, batch)) {
+    ++done;
+    if (batch.masked.empty()) continue;
+    const MaskedBatch tensors = to_tensors(batch);
+    const at::Tensor logits_NV = masked_logits(model, tensors).to(at::kFloat);
+    report.loss += at::cross_entropy_loss(logits_NV, tensors.labels_N, {}, at::Reduction::Sum).item<float>();
+    correct += logits_NV.argmax(-1).eq(tensors.labels_N).sum().item<int64_t>();
+    for (const int64_t id : batch.labels) report.unigram_loss += unigram.cost(id);
+    report.masked_tokens += static_cast<int64_t>(batch.labels.size());
+    tick(done);
+  }
+  model.train(was_training);
+  if (report.masked_tokens == 0) {
+    fail("evaluate", "the held-out rows must have at least one masked token, got none in {} batches", done);
+  }
+  const double count = static_cast<double>(report.masked_tokens);
+  report.loss /= count;
+  report.unigram_loss /= count;
+  report.accuracy = static_cast<double>(correct) / count;
+  return report;
+}
+
+}  // namespace rf::train

@@ -1,0 +1,35 @@
+// metrics.jsonl of a run: one JSON object a line, in step order, each with "type" and "step".
+//
+//   {"type":"train","step":..,"stage":..,"loss":..,"learning_rate":..,"gradient_norm":..,"tokens":..,"masked_tokens":..,
+//    "seconds":..,"tokens_per_second":..}
+//   {"type":"evaluation","step":..,"stage":..,"loss":..,"perplexity":..,"accuracy":..,"unigram_loss":..,
+//    "masked_tokens":..,"seconds":..}
+//
+// loss: nats a masked token, of the interval since the last line; learning_rate and gradient_norm (before clipping): of
+// the step itself; tokens: of the interval, padding excluded; perplexity: e^loss. Only seconds and tokens_per_second
+// differ between a run that was interrupted and one that was not.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace rf::train {
+
+class MetricsLog {
+ public:
+  // Opens the file for appending after cutting off every line of a step past last_step and a line that is not complete.
+  MetricsLog(std::string path, int64_t last_step);
+  ~MetricsLog();
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+
+  void append(const nlohmann::json& line);
+  void sync();  // to the disk
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
+}  // namespace rf::train

@@ -1,0 +1,91 @@
+// AdamW through torch's fused kernel (optimizer.h). Clipping rides on the kernel's gradient scale, so that it costs no
+// pass over the gradients of its own.
+#include "optimizer.h"
+
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/_foreach_zero.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+
+#include "rf/io/error.h"
+
+namespace rf::train {
+
+AdamW::AdamW(std::vector<Parameter> parameters, AdamWOptions options) : options_(options) {
+  groups_ = {{options.weight_decay, {}, {}, {}, {}}, {0.0, {}, {}, {}, {}}};
+  for (Parameter& parameter : parameters) {
+    Group& group = groups_[parameter.decay == Decay::kApplied ? 0 : 1];
+    group.names.push_back(parameter.name);
+    group.exp_avg.push_back(at::zeros_like(parameter.weight));
+    group.exp_avg_sq.push_back(at::zeros_like(parameter.weight));
+    group.weights.push_back(parameter.weight);
+    parameter.weight.mutable_grad() = at::zeros_like(parameter.weight);
+  }
+}
+
+void AdamW::zero_gradients() {
+  for (const Group& group : groups_) {
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& weight : group.weights) gradients.push_back(weight.grad());
+    if (!gradients.empty()) at::_foreach_zero_(gradients);
+  }
+}
+
+double AdamW::gradient_norm(int64_t step) const {
+  double sum_of_squares = 0;
+  for (const Group& group : groups_) {
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& weight : group.weights) gradients.push_back(weight.grad());
+    if (gradients.empty()) continue;
+    const std::vector<at::Tensor> norms = at::_foreach_norm(gradients);
+    for (size_t i = 0; i < norms.size(); ++i) {
+      const double norm = norms[i].item<float>();
+      if (!std::isfinite(norm)) {
+        fail("pretrain",
+             "the gradient must be finite, got {} in {} at step {}; try a lower learning_rate or a longer "
+             "warm-up",
+             norm, group.names[i], step);
+      }
+      sum_of_squares += norm * norm;
+    }
+  }
+  return std::sqrt(sum_of_squares);
+}
+
+double AdamW::step(double learning_rate, int64_t step) {
+  const double norm = gradient_norm(step);
+  std::optional<at::Tensor> gradient_divisor;
+  if (options_.clip_norm > 0 && norm + 1e-6 > options_.clip_norm) {
+    gradient_divisor = at::full({}, (norm + 1e-6) / options_.clip_norm, at::kFloat);
+  }
+  const c10::NoGradGuard no_grad;
+  ++updates_;
+  const at::Tensor updates = at::full({}, static_cast<double>(updates_), at::kFloat);
+  for (const Group& group : groups_) {
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& weight : group.weights) gradients.push_back(weight.grad());
+    if (gradients.empty()) continue;
+    const std::vector<at::Tensor> counts(gradients.size(), updates);
+    at::_fused_adamw_(group.weights, gradients, group.exp_avg, group.exp_avg_sq, {}, counts, learning_rate,
+                      options_.beta1, options_.beta2, group.weight_decay, options_.epsilon, /*amsgrad=*/false,
+                      /*maximize=*/false, gradient_divisor);
+  }
+  return norm;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> AdamW::moments() const {
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  for (const Group& group : groups_) {
+    for (size_t i = 0; i < group.names.size(); ++i) {
+      named.emplace_back("exp_avg." + group.names[i], group.exp_avg[i]);
+      named.emplace_back("exp_avg_sq." + group.names[i], group.exp_avg_sq[i]);
+    }
+  }
+  return named;
+}
+
+}  // namespace rf::train

@@ -1,0 +1,359 @@
+// A pretraining run from its options to the finished model: opens or resumes the run directory, steps through the
+// stages, and writes metrics, evaluations and checkpoints. The arithmetic of a step is train_step.h's.
+//
+// Order within a step: update, metrics line, evaluation, checkpoint; so the metrics file holds every line up to its
+// newest checkpoint, and what came later is cut off on resume.
+#include "rf/train/pretrain.h"
+
+#include <sys/resource.h>
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint.h"
+#include "interrupt.h"
+#include "masked_lm.h"
+#include "metrics_log.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/status.h"
+#include "rf/text/vocabulary.h"
+#include "rf/train/runtime.h"
+#include "run_directory.h"
+#include "train_step.h"
+
+namespace rf::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+double now_seconds() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+int64_t peak_rss_bytes() {
+  struct rusage usage {};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+nlohmann::json platform_facts() {
+  const RuntimeFacts facts = runtime_facts();
+  return {{"threads", threads()},
+          {"torch", facts.torch_version},
+          {"torch_instructions", facts.cpu_capability},
+          {"kernel_instructions", rf_target()},
+          {"compiler", __VERSION__}};
+}
+
+std::string duration_text(double seconds) {
+  const int64_t s = std::llround(seconds);
+  if (s >= 3600) return fmt::format("{}h{:02d}m", s / 3600, s / 60 % 60);
+  return fmt::format("{}m{:02d}s", s / 60, s % 60);
+}
+
+// Run files that may continue each other: only what decides when checkpoints are written and kept may differ.
+void check_same_run(nlohmann::json before, nlohmann::json now) {
+  for (const char* key : {"checkpoint_every_steps", "keep_checkpoints"}) {
+    before.erase(key);
+    now.erase(key);
+  }
+  const nlohmann::json difference = nlohmann::json::diff(before, now);
+  if (difference.empty()) return;
+  const std::string path = difference[0].at("path");
+  const nlohmann::json::json_pointer place(path);
+  fail("resume", "the run file must be the run's own, got {} at {} where the run has {}",
+       now.contains(place) ? now.at(place).dump() : "nothing", path,
+       before.contains(place) ? before.at(place).dump() : "nothing");
+}
+
+class PretrainRun {
+ public:
+  PretrainRun(const PretrainOptions& options, io::Progress& progress);
+  PretrainReport go();
+
+ private:
+  void read_run_file();
+  void open_data();
+  void open_model();
+  void resume_from(const std::string& checkpoint);
+  data::BatchOptions batch_options(int64_t stage, uint64_t seed) const;
+  void enter_stage(int64_t stage);
+  void one_step();
+  void log_interval();
+  void evaluate_now();
+  void checkpoint_now();
+  void show_progress();
+  void finish();
+  void note(const std::string& text) const {
+    if (options_.note) options_.note(text);
+  }
+
+  const PretrainOptions& options_;
+  io::Progress& progress_;
+  RunDirectory directory_;
+  RunConfig config_;
+  int64_t total_steps_ = 0;
+  std::vector<int64_t> stage_ends_;  // last step of each stage
+  std::shared_ptr<const data::Split> train_, valid_;
+  std::optional<text::Vocabulary> vocabulary_;
+  std::shared_ptr<nn::RoFormer> model_;
+  std::optional<AdamW> optimizer_;
+  TrainState state_;
+  std::optional<MetricsLog> metrics_;
+  std::unique_ptr<data::Batcher> batcher_;
+  int64_t batcher_stage_ = -1;
+  std::optional<UnigramModel> unigram_;
+  StepResult last_step_;
+  double last_rate_ = 0;
+  double interval_seconds_ = 0, run_seconds_ = 0;  // of steps alone
+  int64_t timed_tokens_ = 0, run_tokens_ = 0;      // of the interval and of the run, by this process
+};
+
+PretrainRun::PretrainRun(const PretrainOptions& options, io::Progress& progress)
+    : options_(options),
+      progress_(progress),
+      directory_(options.output_dir, options.resume ? RunDirectory::Use::kResume : RunDirectory::Use::kFresh) {
+  read_run_file();
+  open_data();
+  state_.run = to_json(config_);
+  state_.data = data_identity(options_.data_dir);
+  state_.platform = platform_facts();
+  const std::optional<std::string> checkpoint = newest_checkpoint(directory_.path());
+  if (checkpoint) {
+    resume_from(*checkpoint);
+  } else {
+    if (options_.resume) note("no checkpoint to resume from: starting at step 0");
+    open_model();
+    io::write_file(directory_.file("run.json"), state_.run.dump(2) + "\n");
+  }
+  model_->train();
+  metrics_.emplace(directory_.file("metrics.jsonl"), state_.step);
+}
+
+void PretrainRun::read_run_file() {
+  std::string path = options_.config_path;
+  if (path.empty() && options_.resume && directory_.has_run()) path = directory_.file("run.json");
+  if (path.empty()) fail("pretrain", "a run file must be given (--config), got none");
+  const nlohmann::json json = io::read_json(path);
+  config_ = parse_run_config(json);
+  if (options_.seed) config_.seed = *options_.seed;
+  vocabulary_.emplace(text::Vocabulary::load(options_.data_dir + "/vocab.txt"));
+  if (config_.init_from.empty()) {
+    const bool named = json.contains("model") && json["model"].contains("vocab_size");
+    if (named && config_.model.vocab_size != vocabulary_->size()) {
+      fail("run file", "model.vocab_size must be the data's {} (or absent), got {}", vocabulary_->size(),
+           config_.model.vocab_size);
+    }
+    config_.model.vocab_size = vocabulary_->size();
+    config_.model.pad_token_id = vocabulary_->special().pad;
+  }
+  for (const Stage& stage : config_.stages) {
+    total_steps_ += stage.steps;
+    stage_ends_.push_back(total_steps_);
+  }
+}
+
+void PretrainRun::open_data() {
+  const std::string hash = vocabulary_->hash();
+  train_ = std::make_shared<data::Split>(options_.data_dir, "train", hash);
+  valid_ = std::make_shared<data::Split>(options_.data_dir, "valid", hash);
+  if (valid_->tokens() == 0) note("no held-out documents: nothing is evaluated");
+}
+
+void PretrainRun::open_model() {
+  at::manual_seed(config_.seed);
+  if (config_.init_from.empty()) {
+    model_ = std::make_shared<nn::RoFormer>(config_.model, Head::kMaskedLm);
+  } else {
+    const std::string hash = text::Vocabulary::load(config_.init_from + "/vocab.txt").hash();
+    if (hash != vocabulary_->hash()) {
+      fail("pretrain", "the vocabulary of init_from must be the data's {}, got {} in {}", vocabulary_->hash(), hash,
+           config_.init_from);
+    }
+    model_ = nn::load_model(config_.init_from, Head::kMaskedLm, at::kFloat, FreshHead::kAllowed);
+  }
+  optimizer_.emplace(trained_parameters(*model_), AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2,
+                                                               config_.epsilon, config_.clip_norm});
+}
+
+void PretrainRun::resume_from(const std::string& checkpoint) {
+  TrainState saved = load_state(checkpoint);
+  check_same_run(saved.run, state_.run);
+  if (saved.data != state_.data) {
+    fail("resume", "the data must be those of the run, {}, got {} in {}", saved.data.dump(), state_.data.dump(),
+         options_.data_dir);
+  }
+  for (const auto& fact : state_.platform.items()) {
+    const nlohmann::json before = saved.platform.value(fact.key(), nlohmann::json());
+    if (before == fact.value()) continue;
+    note(fmt::format("warning: {} was {} and is {}: the run goes on, but not bit for bit as it would have", fact.key(),
+                     before.dump(), fact.value().dump()));
+  }
+  saved.run = state_.run;
+  saved.platform = state_.platform;
+  state_ = std::move(saved);
+  model_ = nn::load_model(checkpoint, Head::kMaskedLm, at::kFloat);
+  optimizer_.emplace(trained_parameters(*model_), AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2,
+                                                               config_.epsilon, config_.clip_norm});
+  load_moments(checkpoint, *optimizer_);
+  optimizer_->set_updates(state_.updates);
+  note(fmt::format("resuming at step {} of {}", state_.step, total_steps_));
+}
+
+data::BatchOptions PretrainRun::batch_options(int64_t stage, uint64_t seed) const {
+  const Stage& s = config_.stages[static_cast<size_t>(stage)];
+  return {s.max_length, s.batch / s.accumulate, config_.packing, config_.mask, seed};
+}
+
+// Another length cuts the documents into other rows, so a stage starts with an epoch of its own.
+void PretrainRun::enter_stage(int64_t stage) {
+  if (state_.step > 0 && stage != state_.stage) state_.cursor = {state_.cursor.epoch + 1, 0};
+  state_.stage = stage;
+  if (batcher_stage_ == stage) return;
+  batcher_ = std::make_unique<data::Batcher>(train_, vocabulary_->special(), batch_options(stage, config_.seed));
+  batcher_stage_ = stage;
+}
+
+void PretrainRun::one_step() {
+  const double start = now_seconds();
+  const int64_t step = state_.step + 1;
+  const auto stage = std::lower_bound(stage_ends_.begin(), stage_ends_.end(), step) - stage_ends_.begin();
+  enter_stage(stage);
+  std::vector<MaskedBatch> batches;
+  for (int64_t i = 0; i < config_.stages[static_cast<size_t>(stage)].accumulate; ++i) {
+    batches.push_back(to_tensors(batcher_->next(state_.cursor)));
+  }
+  last_rate_ = learning_rate(config_.schedule, step, total_steps_);
+  last_step_ = train_step(*model_, *optimizer_, batches,
+                          {config_.precision, last_rate_, step, config_.seed, state_.micro_batches});
+  state_.step = step;
+  state_.micro_batches += static_cast<int64_t>(batches.size());
+  state_.updates = optimizer_->updates();
+  state_.interval.loss_sum += last_step_.loss_sum;
+  state_.interval.masked_tokens += last_step_.masked_tokens;
+  state_.interval.real_tokens += last_step_.real_tokens;
+  const double seconds = now_seconds() - start;
+  interval_seconds_ += seconds;
+  run_seconds_ += seconds;
+  timed_tokens_ += last_step_.real_tokens;
+  run_tokens_ += last_step_.real_tokens;
+}
+
+void PretrainRun::log_interval() {
+  const double masked = static_cast<double>(std::max<int64_t>(state_.interval.masked_tokens, 1));
+  state_.train_loss = state_.interval.loss_sum / masked;
+  metrics_->append({{"type", "train"},
+                    {"step", state_.step},
+                    {"stage", state_.stage},
+                    {"loss", state_.train_loss},
+                    {"learning_rate", last_rate_},
+                    {"gradient_norm", last_step_.gradient_norm},
+                    {"tokens", state_.interval.real_tokens},
+                    {"masked_tokens", state_.interval.masked_tokens},
+                    {"seconds", interval_seconds_},
+                    {"tokens_per_second", static_cast<double>(timed_tokens_) / interval_seconds_}});
+  state_.interval = {};
+  interval_seconds_ = 0;
+  timed_tokens_ = 0;
+}
+
+void PretrainRun::evaluate_now() {
+  if (valid_->tokens() == 0) return;
+  const double start = now_seconds();
+  if (!unigram_) unigram_.emplace(*train_);
+  const data::Batcher rows(valid_, vocabulary_->special(), batch_options(state_.stage, config_.seed));
+  state_.evaluation = evaluate_rows(*model_, rows, *unigram_, config_.precision, config_.evaluate_batches,
+                                    [&](int64_t done) { progress_.update(fmt::format("evaluating: batch {}", done)); });
+  nlohmann::json line = to_json(state_.evaluation);
+  line.update({{"type", "evaluation"},
+               {"step", state_.step},
+               {"stage", state_.stage},
+               {"perplexity", std::exp(state_.evaluation.loss)},
+               {"seconds", now_seconds() - start}});
+  metrics_->append(line);
+}
+
+void PretrainRun::checkpoint_now() {
+  metrics_->sync();
+  save_checkpoint(directory_.path(), *model_, *optimizer_, state_, options_.data_dir, config_.keep_checkpoints);
+}
+
+void PretrainRun::show_progress() {
+  double steps_left_cost = 0;  // in units of the tokens that a step of its stage can hold
+  int64_t begin = state_.step;
+  for (size_t i = 0; i < config_.stages.size(); ++i) {
+    const Stage& stage = config_.stages[i];
+    if (stage_ends_[i] <= begin) continue;
+    steps_left_cost += static_cast<double>((stage_ends_[i] - begin) * stage.batch * stage.max_length);
+    begin = stage_ends_[i];
+  }
+  const double rate = static_cast<double>(run_tokens_) / run_seconds_;
+  progress_.update(
+      fmt::format("step {}/{}  loss {:.3f}  lr {:.2e}  {:.0f} tokens/s  {} left", state_.step, total_steps_,
+                  last_step_.loss_sum / static_cast<double>(std::max<int64_t>(last_step_.masked_tokens, 1)), last_rate_,
+                  rate, duration_text(steps_left_cost / rate)));
+}
+
+void PretrainRun::finish() {
+  nn::save_model(*model_, directory_.path());
+  copy_tokenizer(options_.data_dir, directory_.path());
+}
+
+PretrainReport PretrainRun::go() {
+  const InterruptScope interrupt;
+  while (state_.step < total_steps_ && interrupt.received() == 0) {
+    one_step();
+    const int64_t step = state_.step;
+    const bool stage_end = step == stage_ends_[static_cast<size_t>(state_.stage)];
+    if (stage_end || step % config_.log_every_steps == 0) log_interval();
+    const int64_t every = config_.evaluate_every_steps;
+    if (stage_end || (every > 0 && step % every == 0)) evaluate_now();
+    if (step == total_steps_ || step % config_.checkpoint_every_steps == 0) checkpoint_now();
+    show_progress();
+  }
+  if (state_.step < total_steps_) {
+    checkpoint_now();
+  } else {
+    finish();
+  }
+  progress_.finish();
+  PretrainReport report;
+  report.steps = state_.step;
+  report.train_loss = state_.train_loss;
+  report.tokens_per_second = run_seconds_ > 0 ? static_cast<double>(run_tokens_) / run_seconds_ : 0;
+  report.peak_rss_bytes = peak_rss_bytes();
+  report.evaluation = state_.evaluation;
+  report.signal = state_.step < total_steps_ ? interrupt.received() : 0;
+  return report;
+}
+
+}  // namespace
+
+PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress) {
+  return PretrainRun(options, progress).go();
+}
+
+EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress) {
+  const text::Vocabulary vocabulary = text::Vocabulary::load(options.model_dir + "/vocab.txt");
+  const auto split = std::make_shared<data::Split>(options.data_dir, options.split, vocabulary.hash());
+  const data::Split train(options.data_dir, "train", vocabulary.hash());
+  const auto model = nn::load_model(options.model_dir, Head::kMaskedLm, at::kFloat);
+  if (model->config().vocab_size != vocabulary.size()) {
+    fail("evaluate", "vocab_size of {} must be its vocabulary's {}, got {}", options.model_dir, vocabulary.size(),
+         model->config().vocab_size);
+  }
+  const data::Batcher rows(split, vocabulary.special(),
+                           {options.max_length, options.batch_size, options.packing, options.mask, options.seed});
+  return evaluate_rows(*model, rows, UnigramModel(train), options.precision, 0,
+                       [&](int64_t done) { progress.update(fmt::format("evaluating: batch {}", done)); });
+}
+
+}  // namespace rf::train

@@ -1,0 +1,236 @@
+// The run file of `pretrain`: reading, writing, and the learning-rate schedules (spec R-TRN-05).
+#include "rf/train/run_config.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "rf/io/error.h"
+#include "strict_object.h"
+
+namespace rf::train {
+
+namespace {
+
+constexpr const char* kWhere = "run file";
+constexpr int64_t kMaxSteps = int64_t{1} << 40;
+constexpr int64_t kMaxRows = int64_t{1} << 20;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr NumberRange kPositive{0, kInfinity, NumberRange::Ends::kOpenLow};
+constexpr NumberRange kNotNegative{0, kInfinity};
+constexpr NumberRange kFraction{0, 1};
+
+const std::initializer_list<std::pair<const char*, Schedule>> kSchedules = {
+    {"constant", Schedule::kConstant},        {"linear", Schedule::kLinear},       {"cosine", Schedule::kCosine},
+    {"inverse_sqrt", Schedule::kInverseSqrt}, {"piecewise", Schedule::kPiecewise},
+};
+const std::initializer_list<std::pair<const char*, data::MaskUnit>> kMaskUnits = {
+    {"token", data::MaskUnit::kToken}, {"whole-word", data::MaskUnit::kWholeWord}};
+const std::initializer_list<std::pair<const char*, data::Packing>> kPackings = {{"packed", data::Packing::kPacked},
+                                                                                {"padded", data::Packing::kPadded}};
+const std::initializer_list<std::pair<const char*, Precision>> kPrecisions = {{"float32", Precision::kFloat32},
+                                                                              {"bfloat16", Precision::kBfloat16}};
+
+template <typename T>
+const char* name_of(std::initializer_list<std::pair<const char*, T>> names, T value) {
+  for (const auto& [name, each] : names) {
+    if (each == value) return name;
+  }
+  throw std::logic_error("an enumerator without a name");
+}
+
+Stage parse_stage(const nlohmann::json& json, const std::string& path) {
+  StrictObject object(json, kWhere, path);
+  Stage stage;
+  stage.max_length = object.integer("max_length", stage.max_length, 3, int64_t{1} << 24);
+  stage.batch = object.integer("batch", stage.batch, 1, kMaxRows);
+  stage.steps = object.integer("steps", stage.steps, 1, kMaxSteps);
+  stage.accumulate = object.integer("accumulate", stage.accumulate, 1, kMaxRows);
+  object.finish();
+  if (stage.batch % stage.accumulate != 0) {
+    fail(kWhere, "{}.batch must be a multiple of accumulate, got batch {} and accumulate {}", path, stage.batch,
+         stage.accumulate);
+  }
+  return stage;
+}
+
+std::vector<Stage> parse_stages(const nlohmann::json& json) {
+  if (!json.is_array() || json.empty()) {
+    fail(kWhere, "stages must be a list of at least one stage, got {}", json.dump());
+  }
+  std::vector<Stage> stages;
+  for (size_t i = 0; i < json.size(); ++i) stages.push_back(parse_stage(json[i], fmt::format("stages[{}]", i)));
+  return stages;
+}
+
+std::vector<std::pair<int64_t, double>> parse_points(const nlohmann::json* json) {
+  if (json == nullptr || !json->is_array() || json->empty()) {
+    fail(kWhere, "schedule.points must be a list of [step, multiplier], got {}", json ? json->dump() : "nothing");
+  }
+  std::vector<std::pair<int64_t, double>> points;
+  for (const nlohmann::json& point : *json) {
+    const bool good = point.is_array() && point.size() == 2 && point[0].is_number_integer() && point[1].is_number() &&
+                      point[0].get<int64_t>() >= 0 && point[1].get<double>() >= 0;
+    if (!good) fail(kWhere, "each of schedule.points must be [step >= 0, multiplier >= 0], got {}", point.dump());
+    points.emplace_back(point[0].get<int64_t>(), point[1].get<double>());
+    if (points.size() > 1 && points.back().first <= points[points.size() - 2].first) {
+      fail(kWhere, "steps of schedule.points must rise, got {} after {}", points.back().first,
+           points[points.size() - 2].first);
+    }
+  }
+  return points;
+}
+
+// Only the keys that a kind of schedule reads are known to it.
+ScheduleConfig parse_schedule(const nlohmann::json& json) {
+  StrictObject object(json, kWhere, "schedule");
+  ScheduleConfig schedule;
+  schedule.kind = object.choice("kind", schedule.kind, kSchedules);
+  schedule.learning_rate = object.number("learning_rate", schedule.learning_rate, kPositive);
+  if (schedule.kind == Schedule::kPiecewise) {
+    schedule.points = parse_points(object.find("points"));
+    schedule.warmup_steps = 0;
+  } else {
+    schedule.warmup_steps = object.integer("warmup_steps", schedule.warmup_steps, 0, kMaxSteps);
+    schedule.initial_rate = object.number("initial_rate", schedule.initial_rate, kNotNegative);
+  }
+  if (schedule.kind == Schedule::kLinear || schedule.kind == Schedule::kCosine) {
+    schedule.final_rate = object.number("final_rate", schedule.final_rate, kNotNegative);
+  }
+  object.finish();
+  return schedule;
+}
+
+data::MaskOptions parse_mask(const nlohmann::json& json) {
+  StrictObject object(json, kWhere, "mask");
+  data::MaskOptions mask;
+  mask.probability = object.number("probability", mask.probability, {0, 1, NumberRange::Ends::kOpenLow});
+  mask.mask_fraction = object.number("mask_fraction", mask.mask_fraction, kFraction);
+  mask.random_fraction = object.number("random_fraction", mask.random_fraction, kFraction);
+  mask.unit = object.choice("unit", mask.unit, kMaskUnits);
+  object.finish();
+  if (mask.mask_fraction + mask.random_fraction > 1) {
+    fail(kWhere, "mask.mask_fraction + mask.random_fraction must be at most 1, got {} + {}", mask.mask_fraction,
+         mask.random_fraction);
+  }
+  return mask;
+}
+
+nlohmann::json to_json(const ScheduleConfig& schedule) {
+  nlohmann::json json = {{"kind", name_of(kSchedules, schedule.kind)}, {"learning_rate", schedule.learning_rate}};
+  if (schedule.kind == Schedule::kPiecewise) {
+    json["points"] = schedule.points;
+  } else {
+    json["warmup_steps"] = schedule.warmup_steps;
+    json["initial_rate"] = schedule.initial_rate;
+  }
+  if (schedule.kind == Schedule::kLinear || schedule.kind == Schedule::kCosine) {
+    json["final_rate"] = schedule.final_rate;
+  }
+  return json;
+}
+
+double piecewise(const ScheduleConfig& schedule, int64_t step) {
+  std::pair<int64_t, double> from{0, 0.0};  // bert4keras starts at (0, 0) unless step 0 is given
+  for (const auto& to : schedule.points) {
+    if (step < to.first) {
+      const double part = static_cast<double>(step - from.first) / static_cast<double>(to.first - from.first);
+      return from.second + (to.second - from.second) * part;
+    }
+    from = to;
+  }
+  return from.second;
+}
+
+}  // namespace
+
+RunConfig parse_run_config(const nlohmann::json& json) {
+  StrictObject object(json, kWhere, "");
+  RunConfig run;
+  run.init_from = object.text("init_from", run.init_from);
+  if (const nlohmann::json* model = object.find("model")) {
+    if (!run.init_from.empty()) {
+      fail(kWhere, "model must be absent with init_from, whose config.json says it, got {}", model->dump());
+    }
+    run.model = parse_config(*model);
+  }
+  const nlohmann::json* stages = object.find("stages");
+  run.stages = parse_stages(stages == nullptr ? nlohmann::json::array() : *stages);
+  if (const nlohmann::json* schedule = object.find("schedule")) run.schedule = parse_schedule(*schedule);
+  run.weight_decay = object.number("weight_decay", run.weight_decay, kNotNegative);
+  run.beta1 = object.number("beta1", run.beta1, {0, 1, NumberRange::Ends::kOpenHigh});
+  run.beta2 = object.number("beta2", run.beta2, {0, 1, NumberRange::Ends::kOpenHigh});
+  run.epsilon = object.number("epsilon", run.epsilon, kPositive);
+  run.clip_norm = object.number("clip_norm", run.clip_norm, kNotNegative);
+  if (const nlohmann::json* mask = object.find("mask")) run.mask = parse_mask(*mask);
+  run.packing = object.choice("packing", run.packing, kPackings);
+  run.precision = object.choice("precision", run.precision, kPrecisions);
+  run.seed = static_cast<uint64_t>(object.integer("seed", static_cast<int64_t>(run.seed), 0, INT64_MAX));
+  run.log_every_steps = object.integer("log_every_steps", run.log_every_steps, 1, kMaxSteps);
+  run.evaluate_every_steps = object.integer("evaluate_every_steps", run.evaluate_every_steps, 0, kMaxSteps);
+  run.evaluate_batches = object.integer("evaluate_batches", run.evaluate_batches, 0, kMaxSteps);
+  run.checkpoint_every_steps = object.integer("checkpoint_every_steps", run.checkpoint_every_steps, 1, kMaxSteps);
+  run.keep_checkpoints = object.integer("keep_checkpoints", run.keep_checkpoints, 1, kMaxSteps);
+  object.finish();
+  return run;
+}
+
+nlohmann::json to_json(const RunConfig& run) {
+  nlohmann::json stages = nlohmann::json::array();
+  for (const Stage& stage : run.stages) {
+    stages.push_back({{"max_length", stage.max_length},
+                      {"batch", stage.batch},
+                      {"steps", stage.steps},
+                      {"accumulate", stage.accumulate}});
+  }
+  nlohmann::json json = {{"stages", stages},
+                         {"schedule", to_json(run.schedule)},
+                         {"weight_decay", run.weight_decay},
+                         {"beta1", run.beta1},
+                         {"beta2", run.beta2},
+                         {"epsilon", run.epsilon},
+                         {"clip_norm", run.clip_norm},
+                         {"mask",
+                          {{"probability", run.mask.probability},
+                           {"mask_fraction", run.mask.mask_fraction},
+                           {"random_fraction", run.mask.random_fraction},
+                           {"unit", name_of(kMaskUnits, run.mask.unit)}}},
+                         {"packing", name_of(kPackings, run.packing)},
+                         {"precision", name_of(kPrecisions, run.precision)},
+                         {"seed", run.seed},
+                         {"log_every_steps", run.log_every_steps},
+                         {"evaluate_every_steps", run.evaluate_every_steps},
+                         {"evaluate_batches", run.evaluate_batches},
+                         {"checkpoint_every_steps", run.checkpoint_every_steps},
+                         {"keep_checkpoints", run.keep_checkpoints}};
+  if (run.init_from.empty()) {
+    json["model"] = rf::to_json(run.model);
+  } else {
+    json["init_from"] = run.init_from;
+  }
+  return json;
+}
+
+double learning_rate(const ScheduleConfig& schedule, int64_t step, int64_t total_steps) {
+  if (schedule.kind == Schedule::kPiecewise) return schedule.learning_rate * piecewise(schedule, step);
+  const double peak = schedule.learning_rate;
+  const int64_t warmup = schedule.warmup_steps;
+  if (step <= warmup) {
+    const double part = static_cast<double>(step) / static_cast<double>(warmup);
+    return schedule.initial_rate + (peak - schedule.initial_rate) * part;
+  }
+  const double done = static_cast<double>(step - warmup) / static_cast<double>(total_steps - warmup);
+  switch (schedule.kind) {
+    case Schedule::kLinear:
+      return peak + (schedule.final_rate - peak) * done;
+    case Schedule::kCosine:
+      return schedule.final_rate + (peak - schedule.final_rate) * 0.5 * (1 + std::cos(std::numbers::pi * done));
+    case Schedule::kInverseSqrt:
+      return peak * std::sqrt(static_cast<double>(std::max<int64_t>(warmup, 1)) / static_cast<double>(step));
+    default:
+      return peak;
+  }
+}
+
+}  // namespace rf::train

@@ -1,0 +1,78 @@
+// Strict reading of a JSON object (strict_object.h).
+#include "strict_object.h"
+
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "rf/io/error.h"
+
+namespace rf::train {
+
+StrictObject::StrictObject(const nlohmann::json& json, std::string where, std::string path)
+    : json_(json), where_(std::move(where)), path_(std::move(path)) {
+  if (!json.is_object()) {
+    fail(where_, "{} must be an object, got {}", path_.empty() ? "the file" : path_, json.dump());
+  }
+}
+
+std::string StrictObject::path_of(std::string_view key) const {
+  return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+}
+
+const nlohmann::json* StrictObject::find(const std::string& key) {
+  asked_.insert(key);
+  const auto it = json_.find(key);
+  return it == json_.end() ? nullptr : &*it;
+}
+
+int64_t StrictObject::integer(const std::string& key, int64_t fallback, int64_t low, int64_t high) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  const bool fits = value->is_number_integer() &&
+                    (!value->is_number_unsigned() || value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
+  if (!fits || value->get<int64_t>() < low || value->get<int64_t>() > high) {
+    fail(where_, "{} must be an integer from {} to {}, got {}", path_of(key), low, high, value->dump());
+  }
+  return value->get<int64_t>();
+}
+
+double StrictObject::number(const std::string& key, double fallback, NumberRange range) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  const double x = value->is_number() ? value->get<double>() : NAN;
+  const bool above = range.ends == NumberRange::Ends::kOpenLow ? x > range.low : x >= range.low;
+  const bool below = range.ends == NumberRange::Ends::kOpenHigh ? x < range.high : x <= range.high;
+  if (!above || !below || !std::isfinite(x)) {
+    const char* low_end = range.ends == NumberRange::Ends::kOpenLow ? ">" : ">=";
+    const char* high_end = range.ends == NumberRange::Ends::kOpenHigh ? "<" : "<=";
+    if (std::isinf(range.high)) {
+      fail(where_, "{} must be a number {} {}, got {}", path_of(key), low_end, range.low, value->dump());
+    }
+    fail(where_, "{} must be a number {} {} and {} {}, got {}", path_of(key), low_end, range.low, high_end, range.high,
+         value->dump());
+  }
+  return x;
+}
+
+std::string StrictObject::text(const std::string& key, const std::string& fallback) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_string()) fail(where_, "{} must be a string, got {}", path_of(key), value->dump());
+  return value->get<std::string>();
+}
+
+void StrictObject::fail_choice(const std::string& key, const std::string& names, const nlohmann::json& got) const {
+  fail(where_, "{} must be one of {}, got {}", path_of(key), names, got.dump());
+}
+
+void StrictObject::finish() const {
+  for (const auto& item : json_.items()) {
+    if (asked_.count(item.key()) == 0) {
+      fail(where_, "every key must be known, got \"{}\" (known here: {})", path_of(item.key()),
+           fmt::join(asked_, ", "));
+    }
+  }
+}
+
+}  // namespace rf::train

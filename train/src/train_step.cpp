@@ -1,0 +1,52 @@
+// Forward, backward and update (train_step.h).
+#include "train_step.h"
+
+#include <cmath>
+#include <map>
+
+#include "rf/io/error.h"
+#include "rf/model/weights.h"
+
+namespace rf::train {
+
+std::vector<Parameter> trained_parameters(const nn::RoFormer& model) {
+  std::map<std::string, at::Tensor> by_name;
+  for (const auto& item : model.named_parameters()) by_name.emplace(item.key(), item.value());
+  std::vector<Parameter> parameters;
+  for (const WeightSpec& spec : weight_specs(model.config(), model.head())) {
+    if (spec.role == WeightRole::kTable) continue;
+    const bool decays = spec.role == WeightRole::kMatrix || spec.role == WeightRole::kEmbedding;
+    parameters.push_back({spec.name, by_name.at(spec.name), decays ? Decay::kApplied : Decay::kNone});
+  }
+  return parameters;
+}
+
+StepResult train_step(nn::RoFormer& model, AdamW& optimizer, std::span<const MaskedBatch> micro_batches,
+                      const StepPlan& plan) {
+  StepResult result;
+  for (const MaskedBatch& batch : micro_batches) {
+    result.masked_tokens += batch.masked_N.numel();
+    result.real_tokens += batch.real_tokens;
+  }
+  if (result.masked_tokens == 0) return result;
+  {
+    const AutocastScope autocast(plan.precision);
+    uint64_t forward = static_cast<uint64_t>(plan.first_forward);
+    for (const MaskedBatch& batch : micro_batches) {
+      model.set_dropout_key({plan.dropout_seed, forward++, 0});
+      if (batch.masked_N.numel() == 0) continue;
+      const at::Tensor loss_sum = masked_loss_sum(model, batch);
+      result.loss_sum += loss_sum.item<float>();
+      loss_sum.div(static_cast<double>(result.masked_tokens)).backward();
+    }
+  }
+  if (!std::isfinite(result.loss_sum)) {
+    fail("pretrain", "the loss must be finite, got {} at step {}; try a lower learning_rate or a longer warm-up",
+         result.loss_sum / static_cast<double>(result.masked_tokens), plan.step);
+  }
+  result.gradient_norm = optimizer.step(plan.learning_rate, plan.step);
+  optimizer.zero_gradients();
+  return result;
+}
+
+}  // namespace rf::train

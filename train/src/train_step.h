@@ -1,0 +1,39 @@
+// One optimizer step of masked language modelling from one or more micro-batches (spec R-TRN-06): the loss is divided
+// by the masked tokens of all of them, so that k micro-batches of b rows are one batch of k b rows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "masked_lm.h"
+#include "optimizer.h"
+#include "rf/nn/roformer.h"
+
+namespace rf::train {
+
+// Every trained tensor with its decay: none for biases and norms (roles of model/weights.h).
+std::vector<Parameter> trained_parameters(const nn::RoFormer& model);
+
+struct StepPlan {
+  Precision precision = Precision::kBfloat16;
+  double learning_rate = 0;
+  int64_t step = 0;  // 1, 2, ...; for messages
+  uint64_t dropout_seed = 0;
+  int64_t first_forward = 0;  // forward passes done before this step; keys the dropout draws
+};
+
+struct StepResult {
+  double loss_sum = 0;  // nats
+  int64_t masked_tokens = 0, real_tokens = 0;
+  double gradient_norm = 0;
+};
+
+// The model must be in training mode and the gradients zero; they are zero again afterwards. Without a masked token
+// nothing changes. Throws Error, naming the step, when the loss or a gradient is not finite; the weights are those from
+// before the step then.
+StepResult train_step(nn::RoFormer& model, AdamW& optimizer, std::span<const MaskedBatch> micro_batches,
+                      const StepPlan& plan);
+
+}  // namespace rf::train
