@@ -1,0 +1,380 @@
+"""Rotary position embedding beside other people's: one table, every side verified against float64 before it is timed.
+
+    python bench/rope_peers.py [--quick] [--json FILE] [--markdown]
+
+12 heads of 64, at 4096 and 32768 positions, float32 and bfloat16. All sides run in one process, in interleaved windows
+with a pause between them, on the same threads. Times are the median and the best of the windows; a ratio is the median
+of the ratios within a round, and beside it the ratio of the best windows, which is the one to read on a busy machine.
+GB/s (of the median) counts the tensor once read and once written. No side builds its tables inside the
+timing: peers are given exact ones. Memory is [T, H, D] except where a name says [H, T, D].
+
+The copy and ONNX Runtime write into memory that exists; everything else makes its result. So that this costs the
+peers and us a pointer and not page faults, malloc is told to keep freed memory (--system-malloc: as it comes).
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "python"))
+
+import roformer_cpp  # noqa: E402
+
+HEADS, HEAD_DIM, BASE = 12, 64, 10000.0
+PAUSE_S = 0.05  # lets the other side's worker threads go to sleep
+ERROR_EPS = 4.0  # in eps(dtype) (|x_a| + |x_b|): tables, products and sum each rounded to the dtype
+COPY, OURS, OURS_HALVES = "copy into a given tensor", "ours, pairs", "ours, halves"
+
+
+@dataclass
+class Side:
+    name: str
+    call: Callable[[], object]
+    result: Callable[[], Tensor] | None = None  # a fresh [T, H, D] result, for the check
+    layout: str = "pairs"
+    tensors: int = 1  # rotated by one call
+    ours: str | None = None  # the side of ours that does the same
+    calls: int = 1  # in one window
+    windows_s: list[float] = field(default_factory=list)  # seconds per tensor
+
+
+@dataclass
+class Case:
+    """Input [1, T, H, D], and cos and sin [T, D/2] in float64 and in the dtype."""
+
+    tokens: int
+    dtype: torch.dtype
+
+    def __post_init__(self):
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(1, self.tokens, HEADS, HEAD_DIM, generator=generator).to(self.dtype)
+        self.other = self.x.flip(1).contiguous()
+        self.positions = torch.arange(self.tokens)
+        theta = BASE ** (-torch.arange(0, HEAD_DIM, 2, dtype=torch.float64) / HEAD_DIM)
+        angles = self.positions.double()[:, None] * theta
+        self.cos64, self.sin64 = angles.cos(), angles.sin()
+        self.cos, self.sin = self.cos64.to(self.dtype), self.sin64.to(self.dtype)
+
+    @property
+    def bytes(self) -> int:
+        return 2 * self.x.numel() * self.x.element_size()
+
+    def worst_error(self, y: Tensor, layout: str) -> float:
+        """Largest error in units of eps(dtype) (|x_a| + |x_b|)."""
+        half = HEAD_DIM // 2
+        a, b = (slice(0, None, 2), slice(1, None, 2)) if layout == "pairs" else (slice(0, half), slice(half, None))
+        x, y = self.x[0].double(), y.reshape(self.x[0].shape).double()
+        cos, sin = self.cos64[:, None], self.sin64[:, None]
+        size = (x[..., a].abs() + x[..., b].abs()) * torch.finfo(self.dtype).eps
+        errors = [
+            ((y[..., a] - (x[..., a] * cos - x[..., b] * sin)).abs() / size).max(),
+            ((y[..., b] - (x[..., a] * sin + x[..., b] * cos)).abs() / size).max(),
+        ]
+        return max(float(e) for e in errors)
+
+
+def our_sides(case: Case) -> list[Side]:
+    x_THD, x_HTD = case.x[0], case.x[0].transpose(0, 1).contiguous()
+    scratch = x_THD.clone()
+    positions = case.positions
+
+    def rope(x, **options):
+        return lambda: roformer_cpp.rope(x, positions, **options)
+
+    sides = []
+    for name, layout in ((OURS, "pairs"), (OURS_HALVES, "halves")):
+        call = rope(x_THD, layout=layout)
+        sides.append(Side(name, call, call, layout))
+    for name, layout in (("ours, pairs, in place", "pairs"), ("ours, halves, in place", "halves")):
+        check = lambda layout=layout: roformer_cpp.rope(x_THD.clone(), positions, layout=layout, inplace=True)  # noqa: E731
+        sides.append(Side(name, rope(scratch, layout=layout, inplace=True), check, layout))
+    for name, layout in (("ours, pairs, [H, T, D]", "pairs"), ("ours, halves, [H, T, D]", "halves")):
+        call = rope(x_HTD, layout=layout, heads_first=True)
+        sides.append(Side(name, call, lambda call=call: call().transpose(0, 1), layout))
+    return sides
+
+
+def plain_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The formula as one writes it down: x [1, T, H, D], cos and sin [T, 1, D/2]."""
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+
+
+def complex_pairs(x: Tensor, factor: Tensor) -> Tensor:
+    """The same as a complex product, as in Meta's Llama: factor [T, 1, D/2] complex64."""
+    z = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(z * factor).flatten(-2)
+
+
+def torch_sides(case: Case, compiled: bool) -> list[Side]:
+    def side(name, function, arguments, pick=lambda y: y, **options):
+        call = lambda: function(*arguments)  # noqa: E731
+        return Side(name, call, lambda: pick(call()), **options)
+
+    cos, sin = case.cos[:, None], case.sin[:, None]
+    functions = [("torch formula", plain_pairs, (case.x, cos, sin), lambda y: y, {"ours": OURS})]
+    if case.dtype == torch.float32:
+        factor = torch.polar(torch.ones_like(case.cos64), torch.atan2(case.sin64, case.cos64)).to(torch.complex64)
+        functions.append(
+            ("torch complex product", complex_pairs, (case.x, factor[:, None]), lambda y: y, {"ours": OURS})
+        )
+    try:
+        from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+        from transformers.models.roformer.modeling_roformer import RoFormerSelfAttention
+    except ImportError as error:
+        print(f"transformers left out: {error}", file=sys.stderr)
+    else:
+        # As their models call them: heads-first views of [B, T, H, D] memory, query and key together.
+        q, k = case.x.transpose(1, 2), case.other.transpose(1, 2)
+        first = lambda pair: pair[0].transpose(1, 2)  # noqa: E731
+        sinusoidal = torch.cat([case.sin, case.cos], -1)[None, None]
+        roformer = RoFormerSelfAttention.apply_rotary_position_embeddings
+        options = {"tensors": 2, "ours": OURS}
+        functions.append(("transformers, RoFormer", roformer, (sinusoidal, q, k), first, options))
+        cos2, sin2 = (torch.cat([part, part], -1)[None] for part in (case.cos, case.sin))
+        options = {"tensors": 2, "ours": OURS_HALVES, "layout": "halves"}
+        functions.append(("transformers, Llama", apply_rotary_pos_emb, (q, k, cos2, sin2), first, options))
+    sides = [side(name, function, arguments, pick, **options) for name, function, arguments, pick, options in functions]
+    if compiled:
+        torch._dynamo.reset()
+        sides += [
+            side(f"{name}, torch.compile", torch.compile(function, dynamic=False), arguments, pick, **options)
+            for name, function, arguments, pick, options in functions
+        ]
+    return sides
+
+
+def onnx_model(domain: str, interleaved: bool, element: int, tokens: int) -> bytes:
+    """One RotaryEmbedding node on X [1, T, H*D]; the tables are inputs."""
+    from onnx import TensorProto, helper
+
+    half = HEAD_DIM // 2
+    flat = [1, tokens, HEADS * HEAD_DIM]
+    tables = [("cos", element, [tokens, half]), ("sin", element, [tokens, half])]
+    ids = [("ids", TensorProto.INT64, [1, tokens])]
+    inputs = [("x", element, flat)] + (ids + tables if domain else tables + ids)
+    node = helper.make_node(
+        "RotaryEmbedding",
+        [name for name, _, _ in inputs],
+        ["y"],
+        domain=domain,
+        interleaved=int(interleaved),
+        num_heads=HEADS,
+        **({"rotary_embedding_dim": 0} if domain else {}),
+    )
+    infos = [helper.make_tensor_value_info(*info) for info in inputs]
+    graph = helper.make_graph([node], "rope", infos, [helper.make_tensor_value_info("y", element, flat)])
+    opsets = [helper.make_opsetid("", 23)] + ([helper.make_opsetid(domain, 1)] if domain else [])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def onnxruntime_sides(case: Case) -> list[Side]:
+    try:
+        import onnxruntime
+        from onnx import TensorProto
+    except ImportError as error:
+        print(f"ONNX Runtime left out: {error}", file=sys.stderr)
+        return []
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 4
+    element = {torch.float32: TensorProto.FLOAT, torch.bfloat16: TensorProto.BFLOAT16}[case.dtype]
+
+    sides = []
+    for domain, title in (("com.microsoft", "com.microsoft"), ("", "ai.onnx 23")):
+        for layout in ("pairs", "halves"):
+            name = f"ONNX Runtime, {title}, {layout}"
+            try:
+                model = onnx_model(domain, layout == "pairs", element, case.tokens)
+                session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            except Exception as error:  # its error types are not public
+                print(f"{name} left out at {case.dtype}: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+                continue
+            sides.append(onnxruntime_side(name, session, case, element, layout))
+    return sides
+
+
+def onnxruntime_side(name: str, session, case: Case, element: int, layout: str) -> Side:
+    y = torch.empty_like(case.x)
+    binding = session.io_binding()
+    tensors = {"x": case.x, "cos": case.cos, "sin": case.sin}
+
+    def shape(tensor):
+        return [1, case.tokens, HEADS * HEAD_DIM] if tensor.dim() == 4 else list(tensor.shape)
+
+    for input_name, tensor in tensors.items():
+        binding.bind_input(input_name, "cpu", 0, element, shape(tensor), tensor.data_ptr())
+    ids = case.positions[None].contiguous()
+    binding.bind_input("ids", "cpu", 0, 7, [1, case.tokens], ids.data_ptr())  # 7: TensorProto.INT64
+    binding.bind_output("y", "cpu", 0, element, shape(y), y.data_ptr())
+
+    def call(keep=(ids, tensors)):
+        session.run_with_iobinding(binding)
+
+    def result():
+        call()
+        return y
+
+    return Side(name, call, result, layout, ours=OURS if layout == "pairs" else OURS_HALVES)
+
+
+def all_sides(case: Case, compiled: bool) -> list[Side]:
+    y = torch.empty_like(case.x)
+    return [
+        Side(COPY, lambda: y.copy_(case.x)),
+        Side("copy into a new tensor", case.x.clone),
+        *our_sides(case),
+        *torch_sides(case, compiled),
+        *onnxruntime_sides(case),
+    ]
+
+
+def measure(case: Case, sides: list[Side], rounds: int, window_s: float) -> None:
+    for side in sides:
+        if side.result:
+            error = case.worst_error(side.result(), side.layout)
+            if not error <= ERROR_EPS:
+                raise SystemExit(f"[rope_peers] {side.name} must be within {ERROR_EPS} eps of float64, got {error:.3g}")
+        side.call()
+        start = time.perf_counter()
+        side.call()
+        side.calls = max(1, round(window_s / (time.perf_counter() - start)))
+    for _ in range(rounds):
+        for side in sides:
+            time.sleep(PAUSE_S)
+            side.call()
+            start = time.perf_counter()
+            for _ in range(side.calls):
+                side.call()
+            side.windows_s.append((time.perf_counter() - start) / side.calls / side.tensors)
+
+
+def median_ratio(numerator: Side, denominator: Side) -> float:
+    """How many times as fast the second is: the median over rounds of time / time."""
+    return statistics.median(a / b for a, b in zip(numerator.windows_s, denominator.windows_s, strict=True))
+
+
+def best_ratio(numerator: Side, denominator: Side) -> float:
+    return min(numerator.windows_s) / min(denominator.windows_s)
+
+
+def rows(case: Case, sides: list[Side]) -> list[dict]:
+    by_name = {side.name: side for side in sides}
+    return [
+        {
+            "tokens": case.tokens,
+            "dtype": str(case.dtype).removeprefix("torch."),
+            "name": side.name,
+            "ms": 1e3 * statistics.median(side.windows_s),
+            "ms_best": 1e3 * min(side.windows_s),
+            "gb_per_s": case.bytes / statistics.median(side.windows_s) / 1e9,
+            "of_copy": median_ratio(by_name[COPY], side),
+            "of_copy_best": best_ratio(by_name[COPY], side),
+            "ours_times_as_fast": median_ratio(side, by_name[side.ours]) if side.ours else None,
+            "ours_times_as_fast_best": best_ratio(side, by_name[side.ours]) if side.ours else None,
+        }
+        for side in sides
+    ]
+
+
+def print_table(results: list[dict], markdown: bool) -> None:
+    titles = ["tokens", "dtype", "side", "ms", "best", "GB/s", "of copy", "best", "ours faster by", "best"]
+    lines = [titles]
+    for r in results:
+        ratios = [r["ours_times_as_fast"], r["ours_times_as_fast_best"]]
+        lines.append(
+            [str(r["tokens"]), r["dtype"], r["name"], f"{r['ms']:.3f}", f"{r['ms_best']:.3f}", f"{r['gb_per_s']:.1f}"]
+            + [f"{r['of_copy']:.2f}", f"{r['of_copy_best']:.2f}"]
+            + [f"{ratio:.2f}" if ratio else "" for ratio in ratios]
+        )
+    if markdown:
+        lines.insert(1, ["---"] * len(titles))
+        print("\n".join("| " + " | ".join(line) + " |" for line in lines))
+    else:
+        print("\n".join("{:>6} {:8} {:38} {:>8} {:>8} {:>6} {:>7} {:>5} {:>14} {:>6}".format(*line) for line in lines))
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def keep_freed_memory() -> None:
+    """Tells glibc's malloc to serve every block from its heap and not to give freed ones back to the system."""
+    trim_threshold, mmap_max = -1, -4  # malloc.h
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if not (mallopt and mallopt(mmap_max, 0) and mallopt(trim_threshold, 2**31 - 1)):
+        print("malloc stays as it comes: no mallopt in this C library", file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="4096 positions, few short windows, no torch.compile")
+    parser.add_argument("--rounds", type=int, help="windows of each side (default 15, quick 5)")
+    parser.add_argument("--tokens", type=int, nargs="+", help="positions (default 4096 32768)")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--system-malloc", action="store_true", help="leave malloc as it comes")
+    parser.add_argument("--threads", type=int, help="threads of every side (default: PyTorch's)")
+    parser.add_argument("--json", metavar="FILE", help="write machine, commit and results as JSON, - for stdout")
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    arguments = parser.parse_args()
+
+    if not arguments.system_malloc:
+        keep_freed_memory()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    rounds = arguments.rounds or (5 if arguments.quick else 15)
+    compiled = not (arguments.no_compile or arguments.quick)
+    machine = {
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "target": roformer_cpp.target(),
+        "torch": torch.__version__,
+        "malloc": "system" if arguments.system_malloc else "keeps freed memory",
+        "commit": commit(),
+    }
+    text = arguments.json != "-"
+    if text:
+        print(", ".join(f"{key} {value}" for key, value in machine.items()), flush=True)
+    results = []
+    with torch.inference_mode():
+        for tokens in arguments.tokens or ([4096] if arguments.quick else [4096, 32768]):
+            for dtype in (torch.float32, torch.bfloat16):
+                case = Case(tokens, dtype)
+                sides = all_sides(case, compiled)
+                measure(case, sides, rounds, window_s=0.02 if arguments.quick else 0.05)
+                results += rows(case, sides)
+                if text and not arguments.markdown:
+                    print_table(results[-len(sides) :], markdown=False)
+    if text and arguments.markdown:
+        print_table(results, markdown=True)
+    if arguments.json:
+        document = json.dumps({"machine": machine, "rounds": rounds, "results": results}, indent=1) + "\n"
+        sys.stdout.write(document) if arguments.json == "-" else Path(arguments.json).write_text(document, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
