@@ -2,6 +2,8 @@
 // The arithmetic is rope_kernel.cpp's.
 #include "rf/rope.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -53,9 +55,18 @@ class Positions {
   explicit Positions(const rf_rope_args& args) : args_(args) {}
 
   double at(int64_t b, int64_t t) const {
-    if (args_.positions_i64 != nullptr) return static_cast<double>(args_.positions_i64[b * args_.position_stride_b + t]);
-    if (args_.positions_f64 != nullptr) return args_.positions_f64[b * args_.position_stride_b + t];
-    return static_cast<double>(args_.position_offset + t);
+    if (args_.positions_i64 == nullptr && args_.positions_f64 != nullptr) return args_.positions_f64[row(b) + t];
+    return static_cast<double>(integer_at(b, t));
+  }
+
+  // The same as an integer; -1, which no cache keeps, for one that is none or is negative.
+  int64_t integer_at(int64_t b, int64_t t) const {
+    if (args_.positions_i64 != nullptr) return args_.positions_i64[row(b) + t];
+    if (args_.positions_f64 == nullptr) return args_.position_offset + t;
+    const double position = args_.positions_f64[row(b) + t];
+    if (!(position >= 0 && position < static_cast<double>(kMaxCachedRows))) return -1;
+    const auto integer = static_cast<int64_t>(position);
+    return static_cast<double>(integer) == position ? integer : -1;
   }
 
   // Whether they are an array; otherwise they count up from the offset.
@@ -65,6 +76,8 @@ class Positions {
   int64_t distinct_batch() const { return are_given() && args_.position_stride_b != 0 ? args_.batch : 1; }
 
  private:
+  int64_t row(int64_t b) const { return b * args_.position_stride_b; }
+
   const rf_rope_args& args_;
 };
 
@@ -92,9 +105,9 @@ template <class T>
 std::vector<int64_t> missing_pages(const rf_rope& rope, const rf_rope_args& args, const RopeCache<T>& cache) {
   std::vector<int64_t> missing;
   int64_t last_page = -1;
-  const auto visit = [&](double position) {
+  const auto visit = [&](int64_t position) {
     const int64_t page = cache.page_of(position);
-    if (page < 0 || page == last_page) return;
+    if (!cache.keeps(position) || page == last_page) return;
     last_page = page;
     if (!cache.has_page(page)) missing.push_back(page);
   };
@@ -102,14 +115,14 @@ std::vector<int64_t> missing_pages(const rf_rope& rope, const rf_rope_args& args
   if (!positions.are_given()) {
     check_position(positions.at(0, 0), rope.max_theta);
     check_position(positions.at(0, args.tokens - 1), rope.max_theta);
-    for (int64_t t = 0; t < args.tokens; t += cache.page_rows()) visit(positions.at(0, t));
-    visit(positions.at(0, args.tokens - 1));
+    for (int64_t t = 0; t < args.tokens; t += cache.page_rows()) visit(positions.integer_at(0, t));
+    visit(positions.integer_at(0, args.tokens - 1));
     return missing;
   }
   for (int64_t b = 0; b < positions.distinct_batch(); ++b) {
     for (int64_t t = 0; t < args.tokens; ++t) {
       check_given_position(args, b, t, rope.max_theta);
-      visit(positions.at(b, t));
+      visit(positions.integer_at(b, t));
     }
   }
   return missing;
@@ -117,8 +130,8 @@ std::vector<int64_t> missing_pages(const rf_rope& rope, const rf_rope_args& args
 
 bool results_stream(const rf_rope_args& args) {
   const int64_t bytes = args.batch * args.tokens * args.heads * args.head_dim * element_bytes(args.dtype);
-  // Whole lines can only be formed where the heads of a token, or the tokens of a head, follow each other.
-  const bool whole_lines = std::min(args.y_stride_t, args.y_stride_h) == args.head_dim;
+  // Whole lines can be formed where the heads of a token follow each other.
+  const bool whole_lines = args.y_stride_h == args.head_dim && args.y_stride_t >= args.y_stride_h;
   return args.x != args.y && whole_lines && 2 * bytes > last_level_cache_bytes();
 }
 
@@ -145,41 +158,79 @@ RopeTile tile_at(const rf_rope_args& args, int64_t num_freqs, int64_t b, int64_t
   return tile;
 }
 
+// What all threads of a call share.
 template <class T>
-void rotate_all(const rf_rope_args& args, int64_t num_freqs, const RopeCache<T>& cache) {
-  const Positions positions(args);
-  const int64_t step = tile_tokens(num_freqs);
-  const int64_t tiles_per_sequence = (args.tokens + step - 1) / step;
-  const int64_t tiles = args.batch * tiles_per_sequence;
-  const int64_t bytes = 2 * args.batch * args.tokens * args.heads * args.head_dim * element_bytes(args.dtype);
-  const Stores stores = results_stream(args) ? Stores::kStreaming : Stores::kPlain;
-  const int64_t scratch_bytes = rope_scratch_bytes(step, num_freqs, args.head_dim);
-  const int64_t row_bytes = 2 * num_freqs * static_cast<int64_t>(sizeof(T));
-  std::atomic<bool> out_of_memory = false;
-#pragma omp parallel if (tiles > 1 && bytes > kParallelBytes)
-  {
-    // The kernel's work space, then the rows that are not kept.
-    auto* scratch = static_cast<char*>(thread_scratch(scratch_bytes + step * row_bytes));
-    if (scratch == nullptr) out_of_memory = true;
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < tiles; ++i) {
-      if (scratch == nullptr) continue;
-      const int64_t b = i / tiles_per_sequence;
-      const int64_t first = i % tiles_per_sequence * step;
-      RopeTile tile = tile_at(args, num_freqs, b, first);
-      tile.stores = stores;
+class Call {
+ public:
+  Call(const rf_rope_args& args, int64_t num_freqs, const RopeCache<T>& cache)
+      : args_(args),
+        positions_(args),
+        cache_(cache),
+        num_freqs_(num_freqs),
+        step_(tile_tokens(num_freqs)),
+        tiles_per_sequence_((args.tokens + step_ - 1) / step_),
+        stores_(results_stream(args) ? Stores::kStreaming : Stores::kPlain) {}
+
+  int64_t tiles() const { return args_.batch * tiles_per_sequence_; }
+
+  // Tiles first .. last - 1 on this thread. False when there is no memory to work in.
+  bool run(int64_t first, int64_t last) const {
+    const int64_t kernel_bytes = rope_scratch_bytes(step_, num_freqs_, args_.head_dim);
+    const int64_t rows_bytes = step_ * 2 * num_freqs_ * static_cast<int64_t>(sizeof(T));
+    auto* scratch = static_cast<char*>(thread_scratch(kernel_bytes + rows_bytes));
+    if (scratch == nullptr) return false;
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t b = i / tiles_per_sequence_;
+      const int64_t t = i % tiles_per_sequence_ * step_;
+      RopeTile tile = tile_at(args_, num_freqs_, b, t);
+      tile.stores = stores_;
       tile.scratch = scratch;
-      for (int64_t t = 0; t < tile.tokens; ++t) {
-        const double position = positions.at(b, first + t);
-        T* computed = reinterpret_cast<T*>(scratch + scratch_bytes) + t * 2 * num_freqs;
-        if (cache.page_of(position) < 0) cache.compute(position, computed);
-        tile.rows[t] = cache.page_of(position) < 0 ? computed : cache.row(position);
-      }
-      rotate_tile(args.dtype, args.layout, tile);
+      find_rows(b, t, tile, reinterpret_cast<T*>(scratch + kernel_bytes));
+      rotate_tile(args_.dtype, args_.layout, tile);
     }
-    if (stores == Stores::kStreaming) finish_streaming();
+    if (stores_ == Stores::kStreaming) finish_streaming();
+    return true;
   }
-  if (out_of_memory) throw std::bad_alloc();
+
+ private:
+  // Rows of a tile's tokens; those that are not kept are computed into `space`.
+  void find_rows(int64_t b, int64_t first, RopeTile& tile, T* space) const {
+    for (int64_t t = 0; t < tile.tokens; ++t) {
+      const int64_t position = positions_.integer_at(b, first + t);
+      if (cache_.keeps(position)) {
+        tile.rows[t] = cache_.row(position);
+      } else {
+        T* row = space + t * 2 * num_freqs_;
+        cache_.compute(positions_.at(b, first + t), row);
+        tile.rows[t] = row;
+      }
+    }
+  }
+
+  const rf_rope_args& args_;
+  const Positions positions_;
+  const RopeCache<T>& cache_;
+  const int64_t num_freqs_;
+  const int64_t step_;
+  const int64_t tiles_per_sequence_;
+  const Stores stores_;
+};
+
+template <class T>
+void rotate_all(const rf_rope_args& args, const Call<T>& call) {
+  const int64_t tiles = call.tiles();
+  const int64_t bytes = 2 * args.batch * args.tokens * args.heads * args.head_dim * element_bytes(args.dtype);
+  std::atomic<bool> worked = true;
+  if (tiles == 1 || bytes < kParallelBytes || omp_get_max_threads() == 1) {
+    worked = call.run(0, tiles);
+  } else {
+#pragma omp parallel
+    {
+      const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
+      if (!call.run(tiles * thread / threads, tiles * (thread + 1) / threads)) worked = false;
+    }
+  }
+  if (!worked) throw std::bad_alloc();
 }
 
 template <class T>
@@ -187,7 +238,7 @@ void apply_with(rf_rope& rope, const rf_rope_args& args) {
   RopeCache<T>& cache = cache_of<T>(rope, args.direction);
   std::vector<int64_t> missing = missing_pages(rope, args, cache);
   if (!missing.empty()) cache.add_pages(std::move(missing));
-  rotate_all(args, static_cast<int64_t>(rope.frequencies.size()), cache);
+  rotate_all(args, Call<T>(args, static_cast<int64_t>(rope.frequencies.size()), cache));
 }
 
 void apply_reference(rf_rope& rope, const rf_rope_args& args) {

@@ -7,7 +7,6 @@
 #define RF_CORE_ROPE_CACHE_H_
 
 #include <atomic>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -29,11 +28,10 @@ class RopeCache {
   // frequencies must outlive the cache. max_rows 0 takes the defaults above.
   RopeCache(const std::vector<DoubleDouble>& frequencies, double scale, int64_t max_rows);
 
-  // Page of a position, or -1 for one whose row is not kept: negative, not an integer, beyond the bound.
-  int64_t page_of(double position) const {
-    if (!(position >= 0 && position < static_cast<double>(max_rows_)) || position != std::floor(position)) return -1;
-    return static_cast<int64_t>(position) >> page_bits_;
-  }
+  // Whether the row of a position is kept at all.
+  bool keeps(int64_t position) const { return position >= 0 && position < max_rows_; }
+
+  int64_t page_of(int64_t position) const { return position >> page_bits_; }
 
   bool has_page(int64_t page) const { return pages_[static_cast<size_t>(page)].load(std::memory_order_acquire) != nullptr; }
 
@@ -42,11 +40,10 @@ class RopeCache {
   // Makes those of the pages that are not there; duplicates are allowed.
   void add_pages(std::vector<int64_t> pages);
 
-  // Row of a position whose page exists: num_freqs cosines, then num_freqs sines, times scale.
-  const T* row(double position) const {
-    const auto index = static_cast<int64_t>(position);
-    const T* page = pages_[static_cast<size_t>(index >> page_bits_)].load(std::memory_order_acquire);
-    return page + (index & ((int64_t{1} << page_bits_) - 1)) * row_size_;
+  // Row of a kept position whose page exists: num_freqs cosines, then num_freqs sines, times scale.
+  const T* row(int64_t position) const {
+    const T* page = pages_[static_cast<size_t>(page_of(position))].load(std::memory_order_acquire);
+    return page + (position & (page_rows() - 1)) * row_size_;
   }
 
   // Computes the row of any position into out, [2 num_freqs].

@@ -17,6 +17,7 @@
 #include "rope_kernel.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "simd_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -41,47 +42,77 @@ struct Row {
   A sign;  // of the sine
 };
 
+// The heads of one token, or one head of several calls: rows of x and y that share a table row.
 template <class T>
-HWY_INLINE void rotate_one(const Row<Arithmetic<T>>& row, const T* x, T* y, int64_t i, int64_t a, int64_t b) {
+struct Heads {
+  const T* x;
+  T* y;
+  int64_t count, x_stride, y_stride;
+};
+
+// Indices of the elements of pair i.
+struct PairIndex {
+  static HWY_INLINE int64_t first(int64_t i, int64_t) { return 2 * i; }
+  static HWY_INLINE int64_t second(int64_t i, int64_t) { return 2 * i + 1; }
+};
+struct HalfIndex {
+  static HWY_INLINE int64_t first(int64_t i, int64_t) { return i; }
+  static HWY_INLINE int64_t second(int64_t i, int64_t n) { return i + n; }
+};
+
+// Pairs i .. n - 1, one at a time: what is left of a row after its last whole vector.
+template <class Index, class T>
+HWY_INLINE void rotate_rest(const Row<Arithmetic<T>>& row, const Heads<T>& heads, int64_t n, int64_t i) {
   using A = Arithmetic<T>;
-  const A c = row.cos[i];
-  const A s = row.sign * row.sin[i];
-  const A x_a = to_arithmetic(x[a]);
-  const A x_b = to_arithmetic(x[b]);
-  y[a] = from_arithmetic<T>(c * x_a - s * x_b);
-  y[b] = from_arithmetic<T>(s * x_a + c * x_b);
+  for (; i < n; ++i) {
+    const A c = row.cos[i];
+    const A s = row.sign * row.sin[i];
+    const int64_t first = Index::first(i, n), second = Index::second(i, n);
+    for (int64_t h = 0; h < heads.count; ++h) {
+      const T* x = heads.x + h * heads.x_stride;
+      T* y = heads.y + h * heads.y_stride;
+      const A a = to_arithmetic(x[first]);
+      const A b = to_arithmetic(x[second]);
+      y[first] = from_arithmetic<T>(c * a - s * b);
+      y[second] = from_arithmetic<T>(s * a + c * b);
+    }
+  }
 }
 
-// One pair at a time; also the end of a row after its last whole vector.
-template <class T>
-struct ScalarPairs {
+template <class LayoutIndex, class T>
+struct Scalar {
+  using Index = LayoutIndex;
+  using Element = T;
   static HWY_INLINE void arrange(const Row<Arithmetic<T>>&, int64_t) {}
-  static HWY_INLINE void rotate(const Row<Arithmetic<T>>& row, const T* x, T* y, int64_t n, int64_t i = 0) {
-    for (; i < n; ++i) rotate_one(row, x, y, i, 2 * i, 2 * i + 1);
-  }
 };
-
-template <class T>
-struct ScalarHalves {
-  static HWY_INLINE void arrange(const Row<Arithmetic<T>>&, int64_t) {}
-  static HWY_INLINE void rotate(const Row<Arithmetic<T>>& row, const T* x, T* y, int64_t n, int64_t i = 0) {
-    for (; i < n; ++i) rotate_one(row, x, y, i, i, i + n);
-  }
-};
-
-template <class T>
-struct Pairs : ScalarPairs<T> {};
-template <class T>
-struct Halves : ScalarHalves<T> {};
 
 #if HWY_TARGET != HWY_SCALAR
+
+// A kernel below says how many pairs one vector step rotates, which coefficients the step needs (two or four vectors,
+// kept in registers over the heads) and what it does with a head.
 
 template <class T>
 struct VectorPairs {
   using A = Arithmetic<T>;
+  using Index = PairIndex;
+  using Element = T;
+  template <class D>
+  static HWY_INLINE int64_t step(D d) {
+    return static_cast<int64_t>(hn::Lanes(d)) / 2;
+  }
 
   static HWY_INLINE void arrange(const Row<A>& row, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
+    const hn::ScalableTag<A> d;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    const auto sign = hn::Set(d, row.sign);
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+      const auto c = hn::LoadU(d, row.cos + i);
+      const auto s = hn::Mul(sign, hn::LoadU(d, row.sin + i));
+      hn::StoreInterleaved2(c, c, d, row.arranged_cos + 2 * i);
+      hn::StoreInterleaved2(hn::Neg(s), s, d, row.arranged_sin + 2 * i);
+    }
+    for (; i < n; ++i) {
       const A s = row.sign * row.sin[i];
       row.arranged_cos[2 * i] = row.arranged_cos[2 * i + 1] = row.cos[i];
       row.arranged_sin[2 * i] = -s;
@@ -89,169 +120,182 @@ struct VectorPairs {
     }
   }
 
-  // Elements from j on, whole vectors of d only; returns where it stopped.
   template <class D>
-  static HWY_INLINE int64_t run(D d, const Row<A>& row, const T* x, T* y, int64_t end, int64_t j) {
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    for (; j + lanes <= end; j += lanes) {
-      const auto value = VectorElement<T>::load(d, x + j);
-      const auto along = hn::Mul(hn::LoadU(d, row.arranged_cos + j), value);
-      VectorElement<T>::store(d, hn::MulAdd(hn::LoadU(d, row.arranged_sin + j), hn::Reverse2(d, value), along), y + j);
+  struct Coefficients {
+    HWY_INLINE void load(D d, const Row<A>& row, int64_t i, int64_t) {
+      c = hn::LoadU(d, row.arranged_cos + 2 * i);
+      s = hn::LoadU(d, row.arranged_sin + 2 * i);
     }
-    return j;
-  }
-
-  static HWY_INLINE void rotate(const Row<A>& row, const T* x, T* y, int64_t n) {
-    int64_t j = run(hn::ScalableTag<A>(), row, x, y, 2 * n, 0);
-    j = run(hn::Full128<A>(), row, x, y, 2 * n, j);
-    ScalarPairs<T>::rotate(row, x, y, n, j / 2);
-  }
+    HWY_INLINE void rotate(D d, const T* x, T* y, int64_t i, int64_t) const {
+      const auto value = VectorElement<T>::load(d, x + 2 * i);
+      VectorElement<T>::store(d, hn::MulAdd(s, hn::Reverse2(d, value), hn::Mul(c, value)), y + 2 * i);
+    }
+    hn::Vec<D> c, s;
+  };
 };
 
 template <class T>
 struct VectorHalves {
   using A = Arithmetic<T>;
+  using Index = HalfIndex;
+  using Element = T;
+  template <class D>
+  static HWY_INLINE int64_t step(D d) {
+    return static_cast<int64_t>(hn::Lanes(d));
+  }
 
   static HWY_INLINE void arrange(const Row<A>&, int64_t) {}
 
   template <class D>
-  static HWY_INLINE int64_t run(D d, const Row<A>& row, const T* x, T* y, int64_t n, int64_t i) {
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    const auto sign = hn::Set(d, row.sign);
-    for (; i + lanes <= n; i += lanes) {
-      const auto c = hn::LoadU(d, row.cos + i);
-      const auto s = hn::Mul(sign, hn::LoadU(d, row.sin + i));
+  struct Coefficients {
+    HWY_INLINE void load(D d, const Row<A>& row, int64_t i, int64_t) {
+      c = hn::LoadU(d, row.cos + i);
+      s = hn::Mul(hn::Set(d, row.sign), hn::LoadU(d, row.sin + i));
+    }
+    HWY_INLINE void rotate(D d, const T* x, T* y, int64_t i, int64_t n) const {
       const auto a = VectorElement<T>::load(d, x + i);
       const auto b = VectorElement<T>::load(d, x + n + i);
       VectorElement<T>::store(d, hn::NegMulAdd(s, b, hn::Mul(c, a)), y + i);
       VectorElement<T>::store(d, hn::MulAdd(s, a, hn::Mul(c, b)), y + n + i);
     }
-    return i;
-  }
-
-  static HWY_INLINE void rotate(const Row<A>& row, const T* x, T* y, int64_t n) {
-    int64_t i = run(hn::ScalableTag<A>(), row, x, y, n, 0);
-    i = run(hn::Full128<A>(), row, x, y, n, i);
-    ScalarHalves<T>::rotate(row, x, y, n, i);
-  }
+    hn::Vec<D> c, s;
+  };
 };
 
-template <>
-struct VectorPairs<BFloat16> {
+template <class Rounding>
+struct Bf16Pairs {
+  using Index = PairIndex;
+  using Element = BFloat16;
+  template <class D>
+  static HWY_INLINE int64_t step(D d) {
+    return static_cast<int64_t>(hn::Lanes(d));
+  }
+
   static HWY_INLINE void arrange(const Row<float>&, int64_t) {}
 
   template <class D>
-  static HWY_INLINE int64_t run(D d, const Row<float>& row, const BFloat16* x, BFloat16* y, int64_t n, int64_t i) {
-    const hn::RebindToUnsigned<D> du;
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    const auto sign = hn::Set(d, row.sign);
-    for (; i + lanes <= n; i += lanes) {
-      const auto c = hn::LoadU(d, row.cos + i);
-      const auto s = hn::Mul(sign, hn::LoadU(d, row.sin + i));
+  struct Coefficients {
+    HWY_INLINE void load(D d, const Row<float>& row, int64_t i, int64_t) {
+      c = hn::LoadU(d, row.cos + i);
+      s = hn::Mul(hn::Set(d, row.sign), hn::LoadU(d, row.sin + i));
+    }
+    HWY_INLINE void rotate(D d, const BFloat16* x, BFloat16* y, int64_t i, int64_t) const {
+      const hn::RebindToUnsigned<D> du;
       const auto bits = load_bf16_pairs(du, x + 2 * i);
       const auto a = bf16_lower(d, bits);
       const auto b = bf16_upper(d, bits);
       const auto y_a = hn::NegMulAdd(s, b, hn::Mul(c, a));
       const auto y_b = hn::MulAdd(s, a, hn::Mul(c, b));
-      store_bf16_pairs(du, bf16_pairs(d, y_a, y_b), y + 2 * i);
+      store_bf16_pairs(du, Rounding::pairs(d, y_a, y_b), y + 2 * i);
     }
-    return i;
-  }
-
-  static HWY_INLINE void rotate(const Row<float>& row, const BFloat16* x, BFloat16* y, int64_t n) {
-    int64_t i = run(hn::ScalableTag<float>(), row, x, y, n, 0);
-    i = run(hn::Full128<float>(), row, x, y, n, i);
-    ScalarPairs<BFloat16>::rotate(row, x, y, n, i);
-  }
+    hn::Vec<D> c, s;
+  };
 };
 
-template <>
-struct VectorHalves<BFloat16> {
+template <class Rounding>
+struct Bf16Halves {
+  using Index = HalfIndex;
+  using Element = BFloat16;
+  template <class D>
+  static HWY_INLINE int64_t step(D d) {
+    return 2 * static_cast<int64_t>(hn::Lanes(d));
+  }
+
   // Even i in the first half of the arranged row, odd i from n / 2 on.
   static HWY_INLINE void arrange(const Row<float>& row, int64_t n) {
-    for (int64_t i = 0; i + 2 <= n; i += 2) {
+    const hn::ScalableTag<float> d;
+    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+    const auto sign = hn::Set(d, row.sign);
+    float* odd_cos = row.arranged_cos + n / 2;
+    float* odd_sin = row.arranged_sin + n / 2;
+    int64_t i = 0;
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      hn::Vec<decltype(d)> even, odd;
+      hn::LoadInterleaved2(d, row.cos + i, even, odd);
+      hn::StoreU(even, d, row.arranged_cos + i / 2);
+      hn::StoreU(odd, d, odd_cos + i / 2);
+      hn::LoadInterleaved2(d, row.sin + i, even, odd);
+      hn::StoreU(hn::Mul(sign, even), d, row.arranged_sin + i / 2);
+      hn::StoreU(hn::Mul(sign, odd), d, odd_sin + i / 2);
+    }
+    for (; i + 2 <= n; i += 2) {
       row.arranged_cos[i / 2] = row.cos[i];
-      row.arranged_cos[n / 2 + i / 2] = row.cos[i + 1];
+      odd_cos[i / 2] = row.cos[i + 1];
       row.arranged_sin[i / 2] = row.sign * row.sin[i];
-      row.arranged_sin[n / 2 + i / 2] = row.sign * row.sin[i + 1];
+      odd_sin[i / 2] = row.sign * row.sin[i + 1];
     }
   }
 
   template <class D>
-  static HWY_INLINE int64_t run(D d, const Row<float>& row, const BFloat16* x, BFloat16* y, int64_t n, int64_t i) {
-    const hn::RebindToUnsigned<D> du;
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    const int64_t odd = n / 2;
-    for (; i + 2 * lanes <= n; i += 2 * lanes) {
-      const float* cos = row.arranged_cos + i / 2;
-      const float* sin = row.arranged_sin + i / 2;
-      const auto c_even = hn::LoadU(d, cos), c_odd = hn::LoadU(d, cos + odd);
-      const auto s_even = hn::LoadU(d, sin), s_odd = hn::LoadU(d, sin + odd);
+  struct Coefficients {
+    HWY_INLINE void load(D d, const Row<float>& row, int64_t i, int64_t n) {
+      c_even = hn::LoadU(d, row.arranged_cos + i / 2);
+      c_odd = hn::LoadU(d, row.arranged_cos + i / 2 + n / 2);
+      s_even = hn::LoadU(d, row.arranged_sin + i / 2);
+      s_odd = hn::LoadU(d, row.arranged_sin + i / 2 + n / 2);
+    }
+    HWY_INLINE void rotate(D d, const BFloat16* x, BFloat16* y, int64_t i, int64_t n) const {
+      const hn::RebindToUnsigned<D> du;
       const auto a = load_bf16_pairs(du, x + i);
       const auto b = load_bf16_pairs(du, x + n + i);
       const auto a_even = bf16_lower(d, a), a_odd = bf16_upper(d, a);
       const auto b_even = bf16_lower(d, b), b_odd = bf16_upper(d, b);
-      const auto y_a = bf16_pairs(d, hn::NegMulAdd(s_even, b_even, hn::Mul(c_even, a_even)),
-                                  hn::NegMulAdd(s_odd, b_odd, hn::Mul(c_odd, a_odd)));
-      const auto y_b = bf16_pairs(d, hn::MulAdd(s_even, a_even, hn::Mul(c_even, b_even)),
-                                  hn::MulAdd(s_odd, a_odd, hn::Mul(c_odd, b_odd)));
+      const auto y_a = Rounding::pairs(d, hn::NegMulAdd(s_even, b_even, hn::Mul(c_even, a_even)),
+                                       hn::NegMulAdd(s_odd, b_odd, hn::Mul(c_odd, a_odd)));
+      const auto y_b = Rounding::pairs(d, hn::MulAdd(s_even, a_even, hn::Mul(c_even, b_even)),
+                                       hn::MulAdd(s_odd, a_odd, hn::Mul(c_odd, b_odd)));
       store_bf16_pairs(du, y_a, y + i);
       store_bf16_pairs(du, y_b, y + n + i);
     }
-    return i;
-  }
-
-  static HWY_INLINE void rotate(const Row<float>& row, const BFloat16* x, BFloat16* y, int64_t n) {
-    int64_t i = run(hn::ScalableTag<float>(), row, x, y, n, 0);
-    i = run(hn::Full128<float>(), row, x, y, n, i);
-    ScalarHalves<BFloat16>::rotate(row, x, y, n, i);
-  }
+    hn::Vec<D> c_even, c_odd, s_even, s_odd;
+  };
 };
 
-template <>
-struct Pairs<float> : VectorPairs<float> {};
-template <>
-struct Halves<float> : VectorHalves<float> {};
-template <>
-struct Pairs<double> : VectorPairs<double> {};
-template <>
-struct Halves<double> : VectorHalves<double> {};
-template <>
-struct Pairs<BFloat16> : VectorPairs<BFloat16> {};
-template <>
-struct Halves<BFloat16> : VectorHalves<BFloat16> {};
-#if RF_HAVE_F16
-template <>
-struct Pairs<Float16> : VectorPairs<Float16> {};
-template <>
-struct Halves<Float16> : VectorHalves<Float16> {};
-#endif
-
-#endif  // HWY_TARGET != HWY_SCALAR
-
-// A head: its rotated part, then what is passed on.
-template <class Kernel, class T>
-HWY_INLINE void rotate_head(const RopeTile& tile, const Row<Arithmetic<T>>& row, const T* x, T* y) {
-  Kernel::rotate(row, x, y, tile.num_freqs);
-  const int64_t rotary_dim = 2 * tile.num_freqs;
-  if (rotary_dim < tile.head_dim && x != y) {
-    std::memcpy(y + rotary_dim, x + rotary_dim, sizeof(T) * static_cast<size_t>(tile.head_dim - rotary_dim));
+// kSteps vector steps from pair i on, for all heads.
+template <class Kernel, int kSteps, class D, class T>
+HWY_INLINE void rotate_steps(D d, const Row<Arithmetic<T>>& row, const Heads<T>& heads, int64_t n, int64_t i) {
+  const int64_t step = Kernel::step(d);
+  typename Kernel::template Coefficients<D> coefficients[kSteps];
+  HWY_UNROLL(4)
+  for (int k = 0; k < kSteps; ++k) coefficients[k].load(d, row, i + k * step, n);
+  const T* x = heads.x;
+  T* y = heads.y;
+  for (int64_t h = 0; h < heads.count; ++h, x += heads.x_stride, y += heads.y_stride) {
+    HWY_UNROLL(4)
+    for (int k = 0; k < kSteps; ++k) coefficients[k].rotate(d, x, y, i + k * step, n);
   }
 }
 
-// The two loops of a tile, the one with the smaller stride inside.
-struct Loop {
-  int64_t count, x_stride, y_stride;
-};
+// As many steps of kSteps vectors as fit from pair i on; returns the next pair.
+template <class Kernel, int kSteps, class D, class T>
+HWY_INLINE int64_t rotate_many(D d, const Row<Arithmetic<T>>& row, const Heads<T>& heads, int64_t n, int64_t i) {
+  const int64_t pairs = kSteps * Kernel::step(d);
+  for (; i + pairs <= n; i += pairs) rotate_steps<Kernel, kSteps>(d, row, heads, n, i);
+  return i;
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
 
 template <class Kernel, class T>
-void rotate_plain(const RopeTile& tile, const Row<Arithmetic<T>>* rows, Loop outer, Loop inner, bool token_is_outer) {
-  for (int64_t i = 0; i < outer.count; ++i) {
-    const T* x = static_cast<const T*>(tile.x) + i * outer.x_stride;
-    T* y = static_cast<T*>(tile.y) + i * outer.y_stride;
-    for (int64_t j = 0; j < inner.count; ++j) {
-      rotate_head<Kernel>(tile, rows[token_is_outer ? i : j], x + j * inner.x_stride, y + j * inner.y_stride);
-    }
+HWY_INLINE void rotate_heads(const RopeTile& tile, const Row<Arithmetic<T>>& row, const Heads<T>& heads) {
+  const int64_t n = tile.num_freqs;
+  int64_t i = 0;
+  if constexpr (!std::is_base_of_v<Scalar<typename Kernel::Index, T>, Kernel>) {
+#if HWY_TARGET != HWY_SCALAR
+    const hn::ScalableTag<Arithmetic<T>> widest;
+    const hn::Full128<Arithmetic<T>> narrow;
+    i = rotate_many<Kernel, 4>(widest, row, heads, n, i);
+    i = rotate_many<Kernel, 2>(widest, row, heads, n, i);
+    i = rotate_many<Kernel, 1>(widest, row, heads, n, i);
+    i = rotate_many<Kernel, 1>(narrow, row, heads, n, i);
+#endif
+  }
+  rotate_rest<typename Kernel::Index>(row, heads, n, i);
+  const int64_t rotary_dim = 2 * n;
+  if (rotary_dim == tile.head_dim || heads.x == heads.y) return;
+  for (int64_t h = 0; h < heads.count; ++h) {
+    std::memcpy(heads.y + h * heads.y_stride + rotary_dim, heads.x + h * heads.x_stride + rotary_dim,
+                sizeof(T) * static_cast<size_t>(tile.head_dim - rotary_dim));
   }
 }
 
@@ -259,68 +303,124 @@ inline constexpr int64_t kStageBytes = 16 * 1024;
 
 // Results are collected in a stage that stays in the first-level cache and leave it in whole lines.
 template <class Kernel, class T>
-void rotate_streaming(const RopeTile& tile, const Row<Arithmetic<T>>* rows, Loop outer, Loop inner, bool token_is_outer,
-                      T* stage) {
+HWY_INLINE void stream_heads(const RopeTile& tile, const Row<Arithmetic<T>>& row, const Heads<T>& heads, T* stage) {
   const int64_t head_bytes = tile.head_dim * static_cast<int64_t>(sizeof(T));
   const int64_t group = std::max<int64_t>(1, kStageBytes / head_bytes);
-  for (int64_t i = 0; i < outer.count; ++i) {
-    const T* x = static_cast<const T*>(tile.x) + i * outer.x_stride;
-    T* y = static_cast<T*>(tile.y) + i * outer.y_stride;
-    for (int64_t first = 0; first < inner.count; first += group) {
-      const int64_t count = std::min(group, inner.count - first);
-      for (int64_t j = 0; j < count; ++j) {
-        rotate_head<Kernel>(tile, rows[token_is_outer ? i : first + j], x + (first + j) * inner.x_stride,
-                            stage + j * tile.head_dim);
-      }
-      stream_bytes(reinterpret_cast<const uint8_t*>(stage), reinterpret_cast<uint8_t*>(y + first * inner.y_stride),
-                   static_cast<size_t>(count * head_bytes));
+  for (int64_t h = 0; h < heads.count; h += group) {
+    const int64_t count = std::min(group, heads.count - h);
+    rotate_heads<Kernel, T>(tile, row, {heads.x + h * heads.x_stride, stage, count, heads.x_stride, tile.head_dim});
+    stream_bytes(reinterpret_cast<const uint8_t*>(stage), reinterpret_cast<uint8_t*>(heads.y + h * heads.y_stride),
+                 static_cast<size_t>(count * head_bytes));
+  }
+}
+
+template <class Kernel, class A>
+HWY_INLINE Row<A> arranged_row(const RopeTile& tile, int64_t t, A* space) {
+  const int64_t n = tile.num_freqs;
+  const auto* row = static_cast<const A*>(tile.rows[t]);
+  const Row<A> result{row, row + n, space, space + 2 * n, tile.turn == Turn::kCounterClockwise ? A{1} : A{-1}};
+  Kernel::arrange(result, n);
+  return result;
+}
+
+// Heads of a token follow each other in memory.
+template <class Kernel>
+void rotate_token_major(const RopeTile& tile) {
+  using T = typename Kernel::Element;
+  using A = Arithmetic<T>;
+  auto* space = static_cast<A*>(tile.scratch);
+  auto* stage = reinterpret_cast<T*>(space + 4 * tile.num_freqs);
+  const T* x = static_cast<const T*>(tile.x);
+  T* y = static_cast<T*>(tile.y);
+  for (int64_t t = 0; t < tile.tokens; ++t, x += tile.x_stride_t, y += tile.y_stride_t) {
+    const Row<A> row = arranged_row<Kernel>(tile, t, space);
+    const Heads<T> heads{x, y, tile.heads, tile.x_stride_h, tile.y_stride_h};
+    if (tile.stores == Stores::kPlain) {
+      rotate_heads<Kernel, T>(tile, row, heads);
+    } else {
+      stream_heads<Kernel, T>(tile, row, heads, stage);
     }
   }
 }
 
-template <class Kernel, class T>
-void rotate(const RopeTile& tile) {
+// Tokens of a head follow each other in memory.
+template <class Kernel>
+void rotate_head_major(const RopeTile& tile) {
+  using T = typename Kernel::Element;
   using A = Arithmetic<T>;
-  const int64_t n = tile.num_freqs;
-  auto* arranged = static_cast<A*>(tile.scratch);
+  auto* space = static_cast<A*>(tile.scratch);
   Row<A> rows[kMaxTileTokens];
-  for (int64_t t = 0; t < tile.tokens; ++t, arranged += 4 * n) {
-    const auto* row = static_cast<const A*>(tile.rows[t]);
-    const A sign = tile.turn == Turn::kCounterClockwise ? A{1} : A{-1};
-    rows[t] = {row, row + n, arranged, arranged + 2 * n, sign};
-    Kernel::arrange(rows[t], n);
-  }
-  const Loop tokens{tile.tokens, tile.x_stride_t, tile.y_stride_t};
-  const Loop heads{tile.heads, tile.x_stride_h, tile.y_stride_h};
-  const bool token_is_outer = tile.y_stride_t >= tile.y_stride_h;
-  const Loop outer = token_is_outer ? tokens : heads;
-  const Loop inner = token_is_outer ? heads : tokens;
-  if (tile.stores == Stores::kPlain) {
-    rotate_plain<Kernel, T>(tile, rows, outer, inner, token_is_outer);
-  } else {
-    rotate_streaming<Kernel, T>(tile, rows, outer, inner, token_is_outer, reinterpret_cast<T*>(arranged));
+  for (int64_t t = 0; t < tile.tokens; ++t) rows[t] = arranged_row<Kernel>(tile, t, space + t * 4 * tile.num_freqs);
+  for (int64_t h = 0; h < tile.heads; ++h) {
+    const T* x = static_cast<const T*>(tile.x) + h * tile.x_stride_h;
+    T* y = static_cast<T*>(tile.y) + h * tile.y_stride_h;
+    for (int64_t t = 0; t < tile.tokens; ++t, x += tile.x_stride_t, y += tile.y_stride_t) {
+      rotate_heads<Kernel, T>(tile, rows[t], {x, y, 1, 0, 0});
+    }
   }
 }
 
-template <class T>
-void rotate_elements(rf_rope_layout layout, const RopeTile& tile) {
-  if (layout == RF_ROPE_PAIRS) {
-    rotate<Pairs<T>, T>(tile);
+template <class Kernel>
+void rotate(const RopeTile& tile) {
+  if (tile.y_stride_t < tile.y_stride_h) {
+    rotate_head_major<Kernel>(tile);
   } else {
-    rotate<Halves<T>, T>(tile);
+    rotate_token_major<Kernel>(tile);
   }
+}
+
+#if HWY_TARGET == HWY_SCALAR
+template <class T>
+using Pairs = Scalar<PairIndex, T>;
+template <class T>
+using Halves = Scalar<HalfIndex, T>;
+#else
+template <class T>
+using Pairs = VectorPairs<T>;
+template <class T>
+using Halves = VectorHalves<T>;
+#endif
+
+template <class PairsKernel, class HalvesKernel>
+void rotate_layout(rf_rope_layout layout, const RopeTile& tile) {
+  if (layout == RF_ROPE_PAIRS) {
+    rotate<PairsKernel>(tile);
+  } else {
+    rotate<HalvesKernel>(tile);
+  }
+}
+
+void rotate_bf16(rf_rope_layout layout, const RopeTile& tile) {
+#if HWY_TARGET == HWY_SCALAR
+  rotate_layout<Pairs<BFloat16>, Halves<BFloat16>>(layout, tile);
+#else
+#if RF_HAVE_BF16_INSTRUCTION
+  if (has_bf16_instruction()) {
+    return rotate_layout<Bf16Pairs<InstructionRounding>, Bf16Halves<InstructionRounding>>(layout, tile);
+  }
+#endif
+  rotate_layout<Bf16Pairs<IntegerRounding>, Bf16Halves<IntegerRounding>>(layout, tile);
+#endif
+}
+
+void rotate_f16(rf_rope_layout layout, const RopeTile& tile) {
+#if HWY_TARGET != HWY_SCALAR && !RF_HAVE_F16
+  rotate_layout<Scalar<PairIndex, Float16>, Scalar<HalfIndex, Float16>>(layout, tile);
+#else
+  rotate_layout<Pairs<Float16>, Halves<Float16>>(layout, tile);
+#endif
 }
 
 void rotate_any(rf_dtype dtype, rf_rope_layout layout, const RopeTile& tile) {
   switch (dtype) {
     case RF_F32:
-      return rotate_elements<float>(layout, tile);
+      return rotate_layout<Pairs<float>, Halves<float>>(layout, tile);
     case RF_F64:
-      return rotate_elements<double>(layout, tile);
+      return rotate_layout<Pairs<double>, Halves<double>>(layout, tile);
     case RF_BF16:
-      return rotate_elements<BFloat16>(layout, tile);
+      return rotate_bf16(layout, tile);
     case RF_F16:
-      return rotate_elements<Float16>(layout, tile);
+      return rotate_f16(layout, tile);
   }
 }
 
