@@ -28,6 +28,9 @@ DROPOUT_EPS_FACTOR = 1.0
 # A sample mean of n Bernoulli(p) draws: five standard deviations, one run in a million fails by chance.
 SIGMAS = 5.0
 
+# The stored sin|cos table: both sides compute in float64 and round once; two libraries' sin may straddle a tie.
+POSITION_TABLE_ULPS = 1
+
 
 def eps(dtype: str) -> float:
     """Distance from 1 to the next number of a NumPy dtype."""

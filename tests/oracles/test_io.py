@@ -1,0 +1,181 @@
+"""io against safetensors and NumPy: the same bytes both ways (R-HF-01), and damage that neither side accepts."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+import safetensors
+import torch
+from safetensors.numpy import save_file as save_numpy
+from safetensors.torch import load_file, save_file
+
+from io_probe import ProbeError, io_probe
+
+TORCH_DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "U16": torch.uint16,
+    "I16": torch.int16,
+    "U32": torch.uint32,
+    "I32": torch.int32,
+    "U64": torch.uint64,
+    "I64": torch.int64,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+}
+SHAPES = ((), (1,), (3,), (2, 3), (0,), (4, 0, 2), (2, 1, 3, 1))
+NUMPY_DTYPES = ("?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8")
+
+
+def raw_bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def random_tensors() -> dict[str, torch.Tensor]:
+    """Every dtype in every shape, with random bits (NaN payloads included)."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = {}
+    for name, dtype in TORCH_DTYPES.items():
+        for shape in SHAPES:
+            count = int(np.prod(shape, dtype=np.int64))
+            size = torch.empty((), dtype=dtype).element_size()
+            high = 2 if dtype == torch.bool else 256
+            bits = torch.randint(0, high, (max(count, 1) * size,), generator=generator, dtype=torch.uint8)
+            tensors[f"{name}.{'x'.join(map(str, shape))}"] = bits.view(dtype)[:count].reshape(shape)
+    return tensors
+
+
+def test_reads_what_safetensors_writes(tmp_path):
+    tensors = random_tensors()
+    save_file(tensors, tmp_path / "m.safetensors", metadata={"format": "pt", "说明": "é\n"})
+    seen = io_probe("tensors", tmp_path / "m.safetensors")
+    assert seen["metadata"] == {"format": "pt", "说明": "é\n"}
+    assert {t["name"] for t in seen["tensors"]} == set(tensors)
+    for entry in seen["tensors"]:
+        expected = tensors[entry["name"]]
+        assert entry["dtype"] == entry["name"].split(".")[0]
+        assert entry["shape"] == list(expected.shape)
+        assert bytes.fromhex(entry["hex"]) == raw_bytes(expected), entry["name"]
+
+
+def test_safetensors_reads_what_we_write(tmp_path):
+    tensors = random_tensors()
+    save_file(tensors, tmp_path / "in.safetensors", metadata={"format": "pt"})
+    io_probe("copy-tensors", tmp_path / "in.safetensors", tmp_path / "out.safetensors")
+    loaded = load_file(tmp_path / "out.safetensors")
+    assert set(loaded) == set(tensors)
+    for name, tensor in tensors.items():
+        assert loaded[name].dtype == tensor.dtype
+        assert loaded[name].shape == tensor.shape
+        assert raw_bytes(loaded[name]) == raw_bytes(tensor), name
+    with safetensors.safe_open(tmp_path / "out.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+def write_container(path, header: bytes, data: bytes):
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+
+
+def entry(dtype="U8", shape=(4,), offsets=(0, 4)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+DAMAGED = {
+    "overlap": {"a": entry(), "b": entry(offsets=(2, 6))},
+    "hole": {"a": entry(offsets=(1, 5))},
+    "beyond the data": {"a": entry(shape=(400,), offsets=(0, 400))},
+    "data left over": {"a": entry(shape=(2,), offsets=(0, 2))},
+    "wrong size": {"a": entry(dtype="F32", shape=(2,))},
+    "unknown dtype": {"a": entry(dtype="Q4")},
+    "overflow": {"a": entry(shape=(2**62, 2**62))},
+    "reversed": {"a": entry(offsets=(4, 0))},
+    "negative": {"a": entry(shape=(-4,))},
+    "no offsets": {"a": {"dtype": "U8", "shape": [4]}},
+    "numbers as metadata": {"__metadata__": {"n": 1}, "a": entry()},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_refuses_what_safetensors_refuses(tmp_path, name):
+    path = tmp_path / "bad.safetensors"
+    write_container(path, json.dumps(DAMAGED[name]).encode(), b"\0" * 4)
+    with pytest.raises(safetensors.SafetensorError):
+        safetensors.safe_open(path, "np").__enter__()
+    with pytest.raises(ProbeError, match=r"bad\.safetensors"):
+        io_probe("tensors", path)
+
+
+def test_reads_header_that_is_not_aligned(tmp_path):
+    path = tmp_path / "odd.safetensors"
+    write_container(path, json.dumps({"a": entry("F32", (1,))}).encode() + b" " * 3, struct.pack("<f", 1.5))
+    (tensor,) = io_probe("tensors", path)["tensors"]
+    assert bytes.fromhex(tensor["hex"]) == struct.pack("<f", 1.5)
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_npy_round_trip(tmp_path, dtype, shape):
+    rng = np.random.default_rng(0)
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        array = rng.standard_normal(shape).astype(kind)
+    elif kind.kind == "b":
+        array = rng.random(shape) < 0.5
+    else:
+        low = 0 if kind.kind == "u" else np.iinfo(kind).min
+        array = rng.integers(low, min(np.iinfo(kind).max, 2**63 - 1), shape, dtype=kind, endpoint=True)
+    array = np.asarray(array)
+    np.save(tmp_path / "in.npy", array)
+    seen = io_probe("npy", tmp_path / "in.npy", tmp_path / "out.npy")
+    assert seen["shape"] == list(shape)
+    if kind.kind != "f":
+        assert seen["integers"] == array.astype(np.int64).flatten().tolist()
+    again = np.load(tmp_path / "out.npy", allow_pickle=False)
+    assert again.dtype == array.dtype
+    assert again.shape == array.shape
+    assert again.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_npy_versions(tmp_path, version):
+    with (tmp_path / "in.npy").open("wb") as file:
+        np.lib.format.write_array(file, np.arange(6).reshape(2, 3), version=version)
+    assert io_probe("npy", tmp_path / "in.npy", tmp_path / "out.npy")["integers"] == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("array", "word"),
+    [
+        (np.asfortranarray(np.ones((2, 3))), "Fortran"),
+        (np.ones(3, dtype=">f4"), "little-endian"),
+        (np.array([{}], dtype=object), "pickles"),
+        (np.ones(2, dtype="c8"), "<c8"),
+        (np.array(["ab"]), "<U2"),
+        (np.array(["2020-01-01"], dtype="M8[D]"), "M8"),
+        (np.ones(2, dtype=[("x", "f4")]), "structured"),
+        (np.ones(2, dtype=np.longdouble), "f16"),
+    ],
+)
+def test_npy_refusals(tmp_path, array, word):
+    np.save(tmp_path / "in.npy", array, allow_pickle=True)
+    with pytest.raises(ProbeError, match=word):
+        io_probe("npy", tmp_path / "in.npy", tmp_path / "out.npy")
+    assert not (tmp_path / "out.npy").exists()
+
+
+def test_npy_truncated(tmp_path):
+    np.save(tmp_path / "in.npy", np.arange(4))
+    whole = (tmp_path / "in.npy").read_bytes()
+    (tmp_path / "in.npy").write_bytes(whole[:-1])
+    with pytest.raises(ProbeError, match=r"shape \(4\).*got 31"):
+        io_probe("npy", tmp_path / "in.npy", tmp_path / "out.npy")
+
+
+def test_numpy_files_of_safetensors(tmp_path):
+    save_numpy({"a": np.arange(3, dtype=np.int64)}, tmp_path / "m.safetensors")
+    (tensor,) = io_probe("tensors", tmp_path / "m.safetensors")["tensors"]
+    assert np.frombuffer(bytes.fromhex(tensor["hex"]), np.int64).tolist() == [0, 1, 2]
