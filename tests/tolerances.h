@@ -27,6 +27,13 @@ inline constexpr double kSigmas = 4;
 // Real tokens over slots of packed rows: less than 10 % is padding on documents of every kind.
 inline constexpr double kLeastPacked = 0.9;
 
+// ---- nn ----
+// A whole model against itself by another path, relative to the largest value (spec T4; float64: order of summation).
+inline constexpr double kFloat32Model = 2e-5;
+inline constexpr double kFloat64Model = 1e-10;
+// With rotated values, moving a sequence changes its hidden states at least by this share (4e-3 in the spec's example).
+inline constexpr double kRotaryValueShift = 1e-4;
+
 }  // namespace rf::tests
 
 #endif

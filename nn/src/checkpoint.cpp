@@ -166,6 +166,7 @@ std::shared_ptr<RoFormer> load_model(const std::string& model_dir, std::optional
       parameters[name].copy_(values);
     }
   }
+  model->eval();
   return model;
 }
 

@@ -18,24 +18,32 @@ at::ScalarType dtype_of_name(const std::string& name) {
   fail("load_model", "dtype must be float32 or float64, got {}", name);
 }
 
+using MaybeTensor = std::optional<at::Tensor>;
+
+Input input_of(const at::Tensor& ids, const MaybeTensor& mask, const MaybeTensor& types, const MaybeTensor& segments,
+               const MaybeTensor& positions) {
+  return {.ids_BT = ids,
+          .mask_BT = mask.value_or(at::Tensor()),
+          .types_BT = types.value_or(at::Tensor()),
+          .segments_BT = segments.value_or(at::Tensor()),
+          .positions_BT = positions.value_or(at::Tensor())};
+}
+
 struct ScriptModel : torch::CustomClassHolder {
   // head: a class name of transformers, or "" for the one that config.json names.
   ScriptModel(const std::string& model_dir, const std::string& head, const std::string& dtype, bool fresh_head)
       : model(load_model(model_dir, head.empty() ? std::nullopt : std::optional<Head>(head_of_architecture(head)),
-                         dtype_of_name(dtype), fresh_head ? FreshHead::kAllowed : FreshHead::kForbidden)) {
-    model->eval();
+                         dtype_of_name(dtype), fresh_head ? FreshHead::kAllowed : FreshHead::kForbidden)) {}
+
+  at::Tensor encode(const at::Tensor& ids, const MaybeTensor& mask, const MaybeTensor& types,
+                    const MaybeTensor& segments, const MaybeTensor& positions) {
+    return model->encode(input_of(ids, mask, types, segments, positions));
   }
 
-  c10::Dict<std::string, at::Tensor> forward(const at::Tensor& ids, const std::optional<at::Tensor>& mask,
-                                             const std::optional<at::Tensor>& types,
-                                             const std::optional<at::Tensor>& segments,
-                                             const std::optional<at::Tensor>& positions, int64_t num_choices) {
-    const Output out = model->forward({.ids_BT = ids,
-                                       .mask_BT = mask.value_or(at::Tensor()),
-                                       .types_BT = types.value_or(at::Tensor()),
-                                       .segments_BT = segments.value_or(at::Tensor()),
-                                       .positions_BT = positions.value_or(at::Tensor())},
-                                      num_choices);
+  c10::Dict<std::string, at::Tensor> forward(const at::Tensor& ids, const MaybeTensor& mask, const MaybeTensor& types,
+                                             const MaybeTensor& segments, const MaybeTensor& positions,
+                                             int64_t num_choices) {
+    const Output out = model->forward(input_of(ids, mask, types, segments, positions), num_choices);
     c10::Dict<std::string, at::Tensor> named;
     named.insert("hidden", out.hidden_BTC);
     if (out.logits.defined()) named.insert("logits", out.logits);
@@ -58,6 +66,7 @@ struct ScriptModel : torch::CustomClassHolder {
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.class_<ScriptModel>("Model")
       .def(torch::init<std::string, std::string, std::string, bool>())
+      .def("encode", &ScriptModel::encode)
       .def("forward", &ScriptModel::forward)
       .def("named_parameters", &ScriptModel::named_parameters)
       .def("masked_lm_logits", [](const c10::intrusive_ptr<ScriptModel>& self,

@@ -54,6 +54,17 @@ class Model:
         """
         return self._model.forward(ids, mask, types, segments, positions, num_choices)
 
+    def encode(
+        self,
+        ids: Tensor,
+        mask: Tensor | None = None,
+        types: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The last hidden state [B, T, C] alone; arguments as above."""
+        return self._model.encode(ids, mask, types, segments, positions)
+
     def masked_lm_logits(self, hidden: Tensor) -> Tensor:
         """Logits ``[N, V]`` of a language model's head at chosen hidden states ``[N, C]``."""
         return self._model.masked_lm_logits(hidden)

@@ -75,9 +75,9 @@ class RoFormer : public torch::nn::Module {
 // Model directories: config.json and model.safetensors, or its shards with model.safetensors.index.json. `head` absent:
 // the one that config.json names. `dtype` of the parameters in memory: kFloat or kDouble, from F16, BF16, F32 or F64
 // files. The stored position table is compared with the computed one; beyond 1e-6 a warning goes to stderr and the
-// stored one is used. FreshHead::kAllowed: a head that the file lacks keeps its random initialisation. Errors: a
-// missing file, a missing or unexpected tensor, a shape (both are told), NaN or infinity (with its index), a tied copy
-// that differs from its source.
+// stored one is used. The model is in evaluation mode. FreshHead::kAllowed: a head that the file lacks keeps its random
+// initialisation. Errors: a missing file, a missing or unexpected tensor, a shape (both are told), NaN or infinity
+// (with its index), a tied copy that differs from its source.
 std::shared_ptr<RoFormer> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
                                      FreshHead fresh_head = FreshHead::kForbidden);
 // model.safetensors (float32, metadata format=pt) and config.json with `architectures`, as transformers reads them.

@@ -1,0 +1,255 @@
+// RoFormer by itself: initialisation, masks, packing, dropout, errors. Comparisons with transformers are in
+// tests/oracles/test_roformer_parity.py.
+#include "rf/nn/roformer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "rf/io/error.h"
+#include "small_model.h"
+#include "tolerances.h"
+
+namespace rf::nn {
+namespace {
+
+using namespace rf::tests;
+
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_ERROR(call, text) \
+  EXPECT_NE(error_of([&] { (void)(call); }).find(text), std::string::npos) << error_of([&] { (void)(call); })
+
+double largest(const at::Tensor& x) {
+  return x.abs().max().item<double>();
+}
+
+// R-HF-14.
+TEST(RoFormerInit, HasTheStatisticsOfTheRoles) {
+  at::manual_seed(1);
+  const RoFormerConfig config = small_config();
+  const RoFormer model(config, Head::kMaskedLm);
+  const auto parameters = model.named_parameters();
+  int normal = 0;
+  for (const WeightSpec& spec : weight_specs(config, Head::kMaskedLm)) {
+    if (spec.role == WeightRole::kTable) continue;
+    ASSERT_TRUE(parameters.contains(spec.name)) << spec.name;
+    at::Tensor value = parameters[spec.name].detach().to(at::kDouble);
+    EXPECT_EQ(value.sizes(), at::IntArrayRef(spec.shape));
+    if (value.dim() == 1) {
+      EXPECT_TRUE(value.eq(spec.role == WeightRole::kNormGain ? 1 : 0).all().item<bool>()) << spec.name;
+      continue;
+    }
+    if (spec.name == "roformer.embeddings.word_embeddings.weight") {
+      EXPECT_EQ(largest(value[config.pad_token_id]), 0);
+      value = value.narrow(0, 1, value.size(0) - 1);
+    }
+    const double n = static_cast<double>(value.numel()), s = config.initializer_range;
+    EXPECT_LE(std::abs(value.mean().item<double>()), kSigmas * s / std::sqrt(n)) << spec.name;
+    EXPECT_LE(std::abs(value.std().item<double>() - s), kSigmas * s / std::sqrt(2 * n)) << spec.name;
+    ++normal;
+  }
+  EXPECT_EQ(normal, 2 + 1 + 2 * 6 + 1);
+}
+
+// C-11: a query without a key gives attention output 0, so nothing of the values reaches it, and gradient 0.
+TEST(RoFormerMasks, AFullyMaskedSequenceAttendsToNothing) {
+  for (const double attention_dropout :
+       {0.0, 1e-6}) {  // the fused and the explicit path; 1e-6 rounds to nothing dropped
+    RoFormerConfig config = small_config();
+    config.attention_probs_dropout_prob = attention_dropout;
+    config.hidden_dropout_prob = 0;
+    const auto model = small_model(config), valueless = small_model(config);
+    model->train();
+    Input input = input_of(small_ids(3, 7));
+    const at::Tensor alone = model->encode(input);
+    input.mask_BT = at::ones({3, 7}, at::kLong);
+    input.mask_BT[1].zero_();
+    const at::Tensor hidden = model->encode(input);
+    EXPECT_TRUE(at::isfinite(hidden).all().item<bool>());
+    for (const int64_t row : {0, 2}) EXPECT_LE(largest(hidden[row] - alone[row]), kFloat32Model * largest(alone));
+    {
+      const at::NoGradGuard no_grad;
+      for (auto& item : valueless->named_parameters()) {
+        if (item.key().find("self.value") != std::string::npos) item.value().zero_();
+      }
+      EXPECT_TRUE(hidden[1].equal(valueless->encode(input)[1]));
+    }
+    hidden[1].square().sum().backward();
+    for (auto& item : model->named_parameters()) {
+      const at::Tensor gradient = item.value().grad();
+      if (item.key().find(".self.") != std::string::npos) {
+        EXPECT_EQ(largest(gradient), 0) << item.key();
+      }
+      if (gradient.defined()) {
+        EXPECT_TRUE(at::isfinite(gradient).all().item<bool>()) << item.key();
+      }
+    }
+  }
+}
+
+TEST(RoFormerMasks, CausalWithLeftPaddingIsFiniteAndLooksBackOnly) {
+  RoFormerConfig config = small_config();
+  config.is_decoder = true;
+  const auto model = small_model(config, Head::kCausalLm);
+  Input input = input_of(small_ids(1, 6));
+  input.mask_BT = at::tensor({0, 0, 1, 1, 1, 1}, at::kInt).unsqueeze(0);
+  const at::Tensor hidden = model->encode(input);
+  EXPECT_TRUE(at::isfinite(hidden).all().item<bool>());
+  input.ids_BT = input.ids_BT.clone();
+  input.ids_BT[0][5] = 1;
+  EXPECT_TRUE(hidden.narrow(1, 0, 5).equal(model->encode(input).narrow(1, 0, 5)));
+}
+
+TEST(RoFormerMasks, APackedRowEqualsItsSequencesAlone) {
+  RoFormerConfig config = small_config();
+  config.rotary_value = true;
+  for (const bool is_decoder : {false, true}) {
+    config.is_decoder = is_decoder;
+    const auto model = small_model(config);
+    model->to(at::kDouble);
+    const at::Tensor ids = small_ids(1, 12);  // 5 tokens, 4 tokens, 3 of padding
+    Input input = input_of(ids);
+    input.segments_BT = at::tensor({0, 0, 0, 0, 0, 1, 1, 1, 1, -1, -1, -1}, at::kInt).unsqueeze(0);
+    input.positions_BT = at::tensor({0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 0, 0}, at::kLong).unsqueeze(0);
+    const at::Tensor packed = model->encode(input);
+    EXPECT_TRUE(at::isfinite(packed).all().item<bool>());
+    const at::Tensor first = model->encode(input_of(ids.narrow(1, 0, 5)));
+    const at::Tensor second = model->encode(input_of(ids.narrow(1, 5, 4)));
+    EXPECT_LE(largest(packed.narrow(1, 0, 5) - first), kFloat64Model * largest(first));
+    EXPECT_LE(largest(packed.narrow(1, 5, 4) - second), kFloat64Model * largest(second));
+  }
+}
+
+TEST(RoFormerInput, PositionsShiftNothingButRotatedValues) {
+  RoFormerConfig config = small_config();
+  for (const bool rotary_value : {false, true}) {
+    config.rotary_value = rotary_value;
+    const auto model = small_model(config);
+    model->to(at::kDouble);
+    Input input = input_of(small_ids(2, 9));
+    const at::Tensor here = model->encode(input);
+    input.positions_BT = at::arange(9, at::kLong) + 100000;
+    const double shift = largest(model->encode(input) - here) / largest(here);
+    EXPECT_EQ(shift > kRotaryValueShift, rotary_value) << shift;
+    EXPECT_EQ(shift <= kFloat64Model, !rotary_value) << shift;
+  }
+}
+
+TEST(RoFormerInput, AnEmptyBatchGivesEmptyOutputs) {
+  for (const Head head :
+       {Head::kMaskedLm, Head::kSequenceClassification, Head::kMultipleChoice, Head::kQuestionAnswering}) {
+    const Output out = small_model(small_config(), head)->forward(input_of(small_ids(0, 5)));
+    EXPECT_EQ(out.hidden_BTC.sizes(), at::IntArrayRef({0, 5, 24}));
+    EXPECT_EQ((out.logits.defined() ? out.logits : out.start_logits_BT).numel(), 0);
+  }
+}
+
+TEST(RoFormerInput, ErrorsNameTheValueAndItsPlace) {
+  const auto model = small_model(small_config());
+  Input input = input_of(small_ids(2, 5).clone());
+  input.ids_BT[1][3] = 37;
+  EXPECT_ERROR(model->forward(input), "[input] token ids must be in 0..36, got 37 at row 1, column 3");
+  input.ids_BT[0][2] = -1;
+  EXPECT_ERROR(model->forward(input), "got -1 at row 0, column 2");
+  EXPECT_ERROR(model->forward(input_of(small_ids(2, 0))), "at least one token, got shape [2, 0]");
+  EXPECT_ERROR(model->forward(input_of(small_ids(2, 5)[0])), "must be [batch, tokens], got 1 dimensions");
+  EXPECT_ERROR(model->forward(Input{}), "must be [batch, tokens]");
+  EXPECT_ERROR(model->forward(input_of(small_ids(2, 5).to(at::kInt))), "token ids must be Long, got Int");
+  input = input_of(small_ids(2, 5));
+  input.types_BT = at::full({2, 5}, 3, at::kLong);
+  EXPECT_ERROR(model->forward(input), "token types must be in 0..2, got 3 at row 0, column 0");
+  input = input_of(small_ids(2, 5));
+  input.mask_BT = at::ones({2, 4}, at::kLong);
+  EXPECT_ERROR(model->forward(input), "the mask must have the shape [2, 5] of the token ids, got [2, 4]");
+  input.mask_BT = at::ones({2, 5}, at::kLong);
+  input.segments_BT = at::zeros({2, 5}, at::kInt);
+  EXPECT_ERROR(model->forward(input), "segments and a mask exclude each other");
+  input.mask_BT = at::Tensor();
+  input.segments_BT = at::full({2, 5}, -2, at::kInt);
+  EXPECT_ERROR(model->forward(input), "segments must be in -1..2147483647, got -2");
+  input = input_of(small_ids(2, 5));
+  input.positions_BT = at::tensor({0, 1, 2, 3, -4}, at::kLong);
+  EXPECT_ERROR(model->forward(input), "got -4 at row 0, column 4");
+  input.positions_BT = at::arange(5).to(at::kFloat);
+  EXPECT_ERROR(model->forward(input), "positions must be Long, got Float");
+}
+
+TEST(RoFormerInput, ErrorsOfHeads) {
+  EXPECT_ERROR(small_model(small_config())->forward(input_of(small_ids(2, 5)), 2), "num_choices must be 1");
+  const auto choice = small_model(small_config(), Head::kMultipleChoice);
+  EXPECT_ERROR(choice->forward(input_of(small_ids(3, 5)), 2), "a multiple of the 2 choices, got 3");
+  EXPECT_ERROR(choice->masked_lm_logits(at::zeros({1, 24})), "need a language model, got RoFormerForMultipleChoice");
+  EXPECT_ERROR(choice->set_position_table(at::zeros({4, 10})), "must be [rows, 12], got [4, 10]");
+}
+
+TEST(RoFormerHeads, MultipleChoiceReadsTheLastTokenOrTheFirst) {
+  RoFormerConfig config = small_config();
+  for (const char* summary : {"last", "first"}) {
+    config.summary_type = summary;
+    const auto model = small_model(config, Head::kMultipleChoice);
+    const Output out = model->forward(input_of(small_ids(6, 5)), 3);
+    const auto parameters = model->named_parameters();
+    const at::Tensor token = out.hidden_BTC.select(1, summary == std::string("last") ? 4 : 0);
+    const at::Tensor expected =
+        at::matmul(token, parameters["classifier.weight"].t()) + parameters["classifier.bias"];  // INC-23
+    EXPECT_LE(largest(out.logits - expected.view({2, 3})), kFloat32Model * largest(expected));
+  }
+}
+
+TEST(RoFormerDropout, IsAFunctionOfSeedStepAndSite) {
+  RoFormerConfig config = small_config();
+  const auto model = small_model(config, Head::kSequenceClassification);
+  const Input input = input_of(small_ids(3, 8));
+  const at::Tensor without = model->forward(input).logits;
+  EXPECT_TRUE(model->forward(input).logits.equal(without));
+  model->train();
+  const auto draw = [&](uint64_t seed, uint64_t step) {
+    model->set_dropout_key({.seed = seed, .step = step, .calls = 0});
+    return model->forward(input).logits.detach();
+  };
+  const at::Tensor first = draw(1, 2);
+  EXPECT_TRUE(draw(1, 2).equal(first));
+  EXPECT_FALSE(draw(1, 3).equal(first));
+  EXPECT_FALSE(draw(2, 2).equal(first));
+  EXPECT_FALSE(first.equal(without));
+  config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
+  const auto undropped = small_model(config, Head::kSequenceClassification);
+  undropped->train();
+  EXPECT_TRUE(undropped->forward(input).logits.equal(without));
+}
+
+// The mean over many draws of a linear quantity is what evaluation gives: the scale of what is kept is right.
+TEST(RoFormerDropout, KeepsTheMeanOfTheClassifiersInput) {
+  RoFormerConfig config = small_config();
+  config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
+  config.classifier_dropout = 0.5;
+  config.num_hidden_layers = 0;
+  const auto model = small_model(config, Head::kTokenClassification);
+  const at::NoGradGuard no_grad;
+  const Input input = input_of(small_ids(1, 2));
+  const at::Tensor expected = model->forward(input).logits.to(at::kDouble);
+  model->train();
+  constexpr int kDraws = 300;
+  at::Tensor sum = at::zeros_like(expected), squares = at::zeros_like(expected);
+  for (uint64_t step = 0; step < kDraws; ++step) {
+    model->set_dropout_key({.seed = 3, .step = step, .calls = 0});
+    const at::Tensor logits = model->forward(input).logits.to(at::kDouble);
+    sum += logits;
+    squares += logits.square();
+  }
+  const at::Tensor mean = sum / kDraws;
+  const at::Tensor error = (squares / kDraws - mean.square()).div(kDraws).sqrt();
+  EXPECT_TRUE((mean - expected).abs().le(kSigmas * error).all().item<bool>());
+}
+
+}  // namespace
+}  // namespace rf::nn
