@@ -1,6 +1,7 @@
 // Words and their sources on the cases where Unicode bites; every code point and 10^5 random strings are compared with
 // Python in tests/oracles/test_wordpiece.py (spec R-TOK-05). The expected words are those of Python 3.11's unicodedata.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "expect_error.h"
 #include "utf8.h"
@@ -135,6 +136,15 @@ TEST(WordSplitter, IllFormedUtf8IsReplacedDroppedAndCounted) {
             5);
   const std::vector<Seen> want = {{"a", 0, 1, 0, 1}, {"b", 3, 4, 3, 4}, {"cd", 7, 12, 6, 11}};
   EXPECT_EQ(collector.seen, want);
+}
+
+TEST(WordSplitterErrors, TextOf2GiB) {
+  const size_t size = size_t{1} << 31;
+  void* const pages = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  const std::string message = message_of([pages, size] { words({static_cast<const char*>(pages), size}); });
+  expect_contains(message, "smaller than 2^31 bytes, got 2147483648");
+  munmap(pages, size);
 }
 
 TEST(Utf8, EveryCodePointRoundTrips) {

@@ -66,73 +66,73 @@ int64_t WordSplitter::split(std::string_view text, WordSink& sink) {
     fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
   }
   const auto size = static_cast<int32_t>(text.size());
-  int64_t replaced = 0;
-  int32_t more_bytes = 0;  // bytes before `at` less characters before it
-  Chunk chunk{0, 0, true};
-  int32_t at = 0;
-  const auto restart = [&](int32_t next) {
-    at = next;
-    chunk = {next, next - more_bytes, true};
-  };
-  while (at < size) {
-    switch (ascii_class(text[static_cast<size_t>(at)])) {
+  Scan scan{text, sink};
+  while (scan.at < size) {
+    switch (ascii_class(text[static_cast<size_t>(scan.at)])) {
       case Ascii::kWord:
       case Ascii::kPunctuation:
-        ++at;
+        ++scan.at;
         break;
       case Ascii::kControl:
-        chunk.plain = false;
-        ++at;
+        scan.chunk.plain = false;
+        ++scan.at;
         break;
       case Ascii::kSpace:
-        flush(text, chunk, at, sink);
-        restart(at + 1);
+        flush(scan, scan.chunk, scan.at);
+        scan.restart(scan.at + 1);
         break;
-      case Ascii::kBracket: {
-        const Special special = special_at(text.substr(static_cast<size_t>(at)));
-        if (special == Special::kNone) {
-          ++at;
-          break;
-        }
-        const std::string_view token = kSpecialTokens[static_cast<size_t>(special)];
-        flush(text, chunk, at, sink);
-        sink.take(
-            {token, static_cast<int64_t>(token.size()), nullptr, {at, at, at - more_bytes, at - more_bytes}, special});
-        restart(at + static_cast<int32_t>(token.size()));
+      case Ascii::kBracket:
+        scan_bracket(scan);
         break;
-      }
-      case Ascii::kNot: {
-        const Decoded decoded = decode_utf8(text.substr(static_cast<size_t>(at)));
-        const uint32_t record = unicode_record(decoded.code);
-        const int32_t next = at + decoded.length;
-        replaced += decoded.valid ? 0 : 1;
-        if ((record & (kSpace | kCjk)) != 0 && (record & kDrop) == 0) {
-          flush(text, chunk, at, sink);
-          if ((record & kCjk) != 0) flush(text, {at, at - more_bytes, false}, next, sink);
-          more_bytes += decoded.length - 1;
-          restart(next);
-        } else {
-          more_bytes += decoded.length - 1;
-          chunk.plain = false;
-          at = next;
-        }
+      case Ascii::kNot:
+        scan_unicode(scan);
         break;
-      }
     }
   }
-  flush(text, chunk, size, sink);
-  return replaced;
+  flush(scan, scan.chunk, size);
+  return scan.replaced;
 }
 
-void WordSplitter::flush(std::string_view text, const Chunk& chunk, int32_t byte_end, WordSink& sink) {
+void WordSplitter::scan_bracket(Scan& scan) {
+  const Special special = special_at(scan.text.substr(static_cast<size_t>(scan.at)));
+  if (special == Special::kNone) {
+    ++scan.at;
+    return;
+  }
+  flush(scan, scan.chunk, scan.at);
+  const std::string_view token = kSpecialTokens[static_cast<size_t>(special)];
+  const int32_t character = scan.at - scan.more_bytes;
+  scan.sink.take(
+      {token, static_cast<int64_t>(token.size()), nullptr, {scan.at, scan.at, character, character}, special});
+  scan.restart(scan.at + static_cast<int32_t>(token.size()));
+}
+
+void WordSplitter::scan_unicode(Scan& scan) {
+  const Decoded decoded = decode_utf8(scan.text.substr(static_cast<size_t>(scan.at)));
+  const uint32_t record = unicode_record(decoded.code);
+  const int32_t begin = scan.at, end = begin + decoded.length, character = begin - scan.more_bytes;
+  scan.more_bytes += decoded.length - 1;
+  if (!decoded.valid) ++scan.replaced;
+  const bool dropped = (record & kDrop) != 0, cjk = (record & kCjk) != 0, space = (record & kSpace) != 0;
+  if (dropped || (!cjk && !space)) {
+    scan.chunk.plain = false;
+    scan.at = end;
+    return;
+  }
+  flush(scan, scan.chunk, begin);
+  if (cjk) flush(scan, {begin, character, false}, end);
+  scan.restart(end);
+}
+
+void WordSplitter::flush(const Scan& scan, const Chunk& chunk, int32_t byte_end) {
   if (chunk.byte_begin == byte_end) return;
   const std::string_view part =
-      text.substr(static_cast<size_t>(chunk.byte_begin), static_cast<size_t>(byte_end - chunk.byte_begin));
+      scan.text.substr(static_cast<size_t>(chunk.byte_begin), static_cast<size_t>(byte_end - chunk.byte_begin));
   const SourceSpan begin = {chunk.byte_begin, chunk.byte_begin, chunk.char_begin, chunk.char_begin};
   if (chunk.plain) {
-    split_plain(part, begin, sink);
+    split_plain(part, begin, scan.sink);
   } else {
-    split_unicode(part, begin, sink);
+    split_unicode(part, begin, scan.sink);
   }
 }
 

@@ -60,7 +60,22 @@ class WordSplitter {
     int32_t byte_begin, char_begin;
     bool plain;
   };
-  void flush(std::string_view text, const Chunk& chunk, int32_t byte_end, WordSink& sink);
+  struct Scan {
+    std::string_view text;
+    WordSink& sink;
+    int32_t at = 0;          // byte
+    int32_t more_bytes = 0;  // bytes before `at` less characters before it
+    Chunk chunk{0, 0, true};
+    int64_t replaced = 0;
+
+    void restart(int32_t next) {  // a new chunk begins at byte `next`
+      at = next;
+      chunk = {next, next - more_bytes, true};
+    }
+  };
+  void scan_bracket(Scan& scan);
+  void scan_unicode(Scan& scan);
+  void flush(const Scan& scan, const Chunk& chunk, int32_t byte_end);
   void split_plain(std::string_view chunk, const SourceSpan& begin, WordSink& sink);
   void split_unicode(std::string_view chunk, const SourceSpan& begin, WordSink& sink);
   void read_chars(std::string_view chunk, const SourceSpan& begin);
