@@ -87,13 +87,13 @@ int run_guarded(const std::function<int()>& action) {
   } catch (const BrokenPipe&) {
     return kOk;
   } catch (const Error& error) {
-    say(fmt::format("error: {}", error.what()));
+    say(error.what());
     return kBadInput;
   } catch (const std::filesystem::filesystem_error& error) {
-    say(fmt::format("error: [files] {}", error.what()));
+    say(fmt::format("[files] {}", error.what()));
     return kBadInput;
   } catch (const std::bad_alloc&) {
-    say("error: [memory] the work must fit into memory, got an allocation that failed");
+    say("[memory] the work must fit into memory, got an allocation that failed");
     return kBadInput;
   } catch (const std::exception& error) {
     say(fmt::format("internal error: {}", error.what()));
