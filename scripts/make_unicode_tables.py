@@ -147,7 +147,7 @@ def main():
         "// clang-format off\n"
         f'constexpr char kUnicodeVersion[] = "{unicodedata.unidata_version}";\n'
         f"constexpr int kBlockBits = {BLOCK_BITS};\n"
-        "// Flags and combining class: kRecords[kBlocks[kIndex[code >> kBlockBits] << kBlockBits | low bits of code]].\n"
+        "// Flags and combining class: kRecords[kBlocks[kIndex[code >> kBlockBits] << kBlockBits | low bits]].\n"
         + format_array("uint32_t kRecords", distinct)
         + format_array("uint8_t kIndex" if max(index) < 256 else "uint16_t kIndex", index)
         + format_array("uint8_t kBlocks", blocks)
