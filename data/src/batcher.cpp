@@ -14,8 +14,8 @@
 namespace rf::data {
 namespace {
 
-constexpr int64_t kBlockRows = 256;         // a block holds about this many packed rows,
-constexpr int64_t kMaxBlockChunks = 65536;  // however short the documents are
+constexpr int64_t kBlockRows = 64;          // a block holds about this many packed rows,
+constexpr int64_t kMaxBlockChunks = 16384;  // however short the documents are
 constexpr int64_t kMaxBatchTokens = int64_t{1} << 31;
 
 struct Piece {

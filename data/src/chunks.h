@@ -18,7 +18,10 @@ class Chunks {
  public:
   Chunks(std::shared_ptr<const Split> split, int64_t max_length)
       : split_(std::move(split)), tokens_a_chunk_(max_length - kChunkSpecials) {
-    if (split_->tokens() == 0) fail("batch", "the split must have at least one token, got none");
+    if (split_->tokens() == 0) {
+      fail("batch", "{} must have at least one token, got none (a single document is not divided between the splits)",
+           split_->label());
+    }
     first_.reserve(static_cast<size_t>(split_->documents()) + 1);
     first_.push_back(0);
     for (int64_t document = 0; document < split_->documents(); ++document) {

@@ -7,7 +7,8 @@
 
 namespace rf::data {
 
-Split::Split(const std::string& data_dir, const std::string& name, const std::string& expected_hash) {
+Split::Split(const std::string& data_dir, const std::string& name, const std::string& expected_hash)
+    : label_(data_dir + ": " + name) {
   const Manifest manifest = read_manifest(data_dir);
   if (!expected_hash.empty() && manifest.vocab_hash != expected_hash) {
     fail("data", "{} must be prepared with the model's vocabulary {}, got vocabulary {} (run prepare again)", data_dir,
@@ -29,8 +30,8 @@ Split::Split(const std::string& data_dir, const std::string& name, const std::st
     first_document_.push_back(first_document_.back() + shard.documents());
   }
   if (tokens_ != found->second.tokens || documents() != found->second.documents) {
-    fail("data", "{}: the shards of {} must hold {} tokens in {} documents, got {} in {}", data_dir, name,
-         found->second.tokens, found->second.documents, tokens_, documents());
+    fail("data", "{}: the shards must hold {} tokens in {} documents, got {} in {}", label_, found->second.tokens,
+         found->second.documents, tokens_, documents());
   }
 }
 

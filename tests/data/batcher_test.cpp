@@ -283,7 +283,9 @@ TEST(Batcher, ASplitWithoutTokens) {
   const Directory directory;
   const auto split = make_split(directory, {}, kVocab);
   EXPECT_EQ(split->documents(), 0);
-  EXPECT_NE(error_of([&] { Batcher(split, kSpecial, {}); }).find("at least one token"), std::string::npos);
+  EXPECT_NE(
+      error_of([&] { Batcher(split, kSpecial, {}); }).find(directory.path() + ": train must have at least one token"),
+      std::string::npos);
 }
 
 }  // namespace

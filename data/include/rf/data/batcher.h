@@ -4,7 +4,7 @@
 // Chunks. A document is cut into chunks of max_length - 2 tokens, the last one shorter; each becomes [CLS] chunk [SEP].
 // An epoch has every chunk once, in the order of a pseudo-random permutation keyed by (seed, epoch) (random.h).
 // Rows. kPadded: a row is one chunk. kPacked: a row holds several chunks, each its own segment (attention stays inside
-// a segment, positions restart at 0). The permuted chunks are taken in blocks that fill about 256 rows; each block is
+// a segment, positions restart at 0). The permuted chunks are taken in blocks that fill about 64 rows; each block is
 // packed by first-fit decreasing, and its rows are permuted. So a row is found by packing one block, nothing is kept
 // from one call to the next, and little is wasted: full chunks fill rows, the tails of documents share theirs. Rows are
 // numbered (first chunk of the block) + (row in the block): rising, with gaps, below the number of chunks.

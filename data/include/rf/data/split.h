@@ -18,6 +18,7 @@ class Split {
   int64_t tokens() const { return tokens_; }
   int64_t vocab_size() const { return vocab_size_; }
   const std::string& vocab_hash() const { return vocab_hash_; }
+  const std::string& label() const { return label_; }  // "<directory>: <name>", for messages
   int64_t document_tokens(int64_t document) const;
   // Tokens [begin, begin + count) of a document into ids and starts_word, `count` elements each. Throws Error when they
   // are not inside the document.
@@ -33,7 +34,7 @@ class Split {
   std::vector<ShardReader> shards_;
   std::vector<int64_t> first_document_;  // of each shard, then the number of documents
   int64_t tokens_ = 0, vocab_size_ = 0;
-  std::string vocab_hash_;
+  std::string vocab_hash_, label_;
 };
 
 }  // namespace rf::data
