@@ -44,7 +44,7 @@ struct RoFormerConfig {
   int64_t type_vocab_size = 2;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
-  int64_t pad_token_id = 0;
+  int64_t pad_token_id = 0;  // null is refused: padding needs a token
   bool rotary_value = false;
   bool is_decoder = false;
   bool add_cross_attention = false;
