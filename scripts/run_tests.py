@@ -57,7 +57,9 @@ def run_pytest(totals):
             suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
         except (OSError, ElementTree.ParseError):
             return totals.add("pytest", 0, 1, 0)
-        count = {key: sum(int(suite.get(key)) for suite in suites) for key in ("tests", "failures", "errors", "skipped")}
+        count = {
+            key: sum(int(suite.get(key)) for suite in suites) for key in ("tests", "failures", "errors", "skipped")
+        }
         failed = count["failures"] + count["errors"]
         passed = count["tests"] - failed - count["skipped"]
         totals.add("pytest", passed, max(failed, int(code != 0)), count["skipped"])

@@ -1,6 +1,6 @@
 """Draws the loss curve of a run directory: `python -m roformer_cpp.plot RUN_DIR [--output loss.png]`.
 
-Reads metrics.jsonl as `roformer pretrain` writes it: one JSON object a line, with "event" either "train" or
+Reads metrics.jsonl as `roformer pretrain` writes it: one JSON object a line, with "type" either "train" or
 "evaluation". Losses are in nats a masked token.
 """
 
@@ -29,8 +29,8 @@ def plot_loss(metrics, output):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    train = [entry for entry in metrics if entry["event"] == "train"]
-    held_out = [entry for entry in metrics if entry["event"] == "evaluation"]
+    train = [entry for entry in metrics if entry["type"] == "train"]
+    held_out = [entry for entry in metrics if entry["type"] == "evaluation"]
     if not train and not held_out:
         raise ValueError("[plot] metrics.jsonl must hold at least one train or evaluation line, got none")
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")

@@ -15,9 +15,9 @@ def test_draws_a_picture(tmp_path):
     write_metrics(
         tmp_path,
         [
-            {"event": "train", "step": 10, "loss": 8.0},
-            {"event": "train", "step": 20, "loss": 7.0},
-            {"event": "evaluation", "step": 20, "loss": 7.1, "unigram_loss": 6.3},
+            {"type": "train", "step": 10, "loss": 8.0},
+            {"type": "train", "step": 20, "loss": 7.0},
+            {"type": "evaluation", "step": 20, "loss": 7.1, "unigram_loss": 6.3},
         ],
     )
     plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
@@ -25,7 +25,7 @@ def test_draws_a_picture(tmp_path):
 
 
 def test_a_damaged_line_is_named(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"event": "train", "step": 1, "loss": 2}\n{"eve', encoding="utf-8")
+    (tmp_path / "metrics.jsonl").write_text('{"type": "train", "step": 1, "loss": 2}\n{"eve', encoding="utf-8")
     with pytest.raises(ValueError, match=r"metrics\.jsonl:2 must be a JSON object, got '\{\"eve'"):
         plot.read_metrics(tmp_path)
 
