@@ -40,7 +40,7 @@ std::string body_name(std::string_view name) {
 class Matcher {
  public:
   Matcher(const RoFormerConfig& config, Head head, const std::vector<NamedShape>& file, FreshHead fresh_head)
-      : config_(config), head_(head), file_(file), fresh_head_(fresh_head), specs_(weight_specs(config, head)) {
+      : head_(head), file_(file), fresh_head_(fresh_head), specs_(weight_specs(config, head)) {
     for (const WeightSpec& spec : specs_) by_name_.emplace(spec.name, &spec);
   }
 
@@ -96,9 +96,9 @@ class Matcher {
     }
   }
 
+  // Untied decoder tensors are among the specs and do not come here.
   bool is_tied_copy(const std::string& name) const {
-    return config_.tie_word_embeddings && (head_ == Head::kMaskedLm || head_ == Head::kCausalLm) &&
-           !tied_source(name).empty();
+    return (head_ == Head::kMaskedLm || head_ == Head::kCausalLm) && !tied_source(name).empty();
   }
 
   bool is_ignored(const std::string& name) const {
@@ -139,7 +139,6 @@ class Matcher {
          architecture_of_head(head_), missing.size(), quoted(missing[0]), shown(by_name_.at(missing[0])->shape));
   }
 
-  const RoFormerConfig& config_;
   const Head head_;
   const std::vector<NamedShape>& file_;
   const FreshHead fresh_head_;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -141,12 +142,20 @@ TEST(AtomicFile, KeepsASymbolicLink) {
   expect_error([&] { write_file(dir.file("dangling"), "x"); }, {"dangling", "symbolic link"});
 }
 
+// A killed process with this process's id may have left the very names that come next.
 TEST(AtomicFile, StaleTemporaryFilesAreNoObstacle) {
   const TempDir dir;
-  // The names a process with this id could have left behind.
-  for (int i = 0; i < 64; ++i) write_file(fmt::format("{}.tmp.{}.{}", dir.file("a"), ::getpid(), i), "stale");
+  std::string name;
+  {
+    const AtomicFile file(dir.file("a"));
+    name = std::filesystem::directory_iterator(dir.path())->path().string();
+  }
+  const size_t dot = name.rfind('.');
+  const int last = std::stoi(name.substr(dot + 1));
+  for (int i = 1; i <= 3; ++i) std::ofstream(fmt::format("{}.{}", name.substr(0, dot), last + i)) << "stale";
   write_file(dir.file("a"), "new");
   EXPECT_EQ(read_file(dir.file("a")), "new");
+  EXPECT_EQ(dir.entries(), 4u);
 }
 
 TEST(AtomicFile, ManyThreadsWriteOneName) {
