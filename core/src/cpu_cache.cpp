@@ -1,6 +1,6 @@
 // Size of the last-level cache (see the header). On x86 the processor's own description of each cache (CPUID leaf 4,
-// 0x8000001D on AMD) comes first: the C library reports the sum over all of an AMD socket's cache slices, of which a core
-// fills only one.
+// 0x8000001D on AMD) comes first: the C library reports the sum over all of an AMD socket's cache slices, of which a
+// core fills only one.
 #include "cpu_cache.h"
 
 #include <unistd.h>
@@ -28,11 +28,15 @@ int64_t largest_cache(unsigned leaf) {
   return largest;
 }
 
-int64_t described_by_processor() { return std::max(largest_cache(4), largest_cache(0x8000001D)); }
+int64_t described_by_processor() {
+  return std::max(largest_cache(4), largest_cache(0x8000001D));
+}
 
 #else
 
-int64_t described_by_processor() { return 0; }
+int64_t described_by_processor() {
+  return 0;
+}
 
 #endif
 

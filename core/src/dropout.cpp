@@ -1,14 +1,22 @@
 // C interface of dropout (rf/dropout.h): rules, then the kernel or the reference loops.
 #include "rf/dropout.h"
 
+#include <omp.h>
+
+#include <algorithm>
 #include <cmath>
 
+#include "dropout_kernel.h"
 #include "element.h"
 #include "error.h"
 #include "ref/dropout.h"
+#include "target.h"
 
 namespace rf::core {
 namespace {
+
+// Below this many elements a call is over before a second thread has begun.
+constexpr int64_t kParallelElements = 32 * 1024;
 
 void dropout(rf_dtype dtype, const void* x, void* y, int64_t count, double p, uint64_t seed, uint64_t stream) {
   const int64_t bytes = element_bytes(dtype);
@@ -21,7 +29,18 @@ void dropout(rf_dtype dtype, const void* x, void* y, int64_t count, double p, ui
   require(is_aligned(x, bytes) && is_aligned(y, bytes), "dropout", "x and y must be aligned to their element of ",
           bytes, " bytes, got ", x, " and ", y);
   const auto threshold = static_cast<uint32_t>(std::lround(65536 * p));
-  ref::dropout(dtype, x, y, count, threshold, seed, stream);
+  if (use_reference()) return ref::dropout(dtype, x, y, count, threshold, seed, stream);
+  const int64_t chunks = (count + kDropoutChunk - 1) / kDropoutChunk;
+  const auto run = [&](int64_t first, int64_t last) {
+    const int64_t begin = first * kDropoutChunk, end = std::min(count, last * kDropoutChunk);
+    drop_elements(dtype, x, y, begin, end - begin, threshold, seed, stream);
+  };
+  if (count < kParallelElements || omp_get_max_threads() == 1) return run(0, chunks);
+#pragma omp parallel
+  {
+    const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
+    run(chunks * thread / threads, chunks * (thread + 1) / threads);
+  }
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Element types inside the kernels, once for every instruction set: how a vector, or a single element, of each type is
 // read into arithmetic and rounded back, to nearest even. A NaN stays a NaN (quieted).
 //
-// bfloat16 has no type of its own here: a 32-bit lane holds two neighbours, and the float of the odd one is the lane with
-// its lower half cleared, that of the even one the lane shifted up:
+// bfloat16 has no type of its own here: a 32-bit lane holds two neighbours, and the float of the odd one is the lane
+// with its lower half cleared, that of the even one the lane shifted up:
 //
 //   bits    [ x1 | x0 ]      upper(bits) = [ x1 | 0 ]      lower(bits) = [ x0 | 0 ]
 #if defined(RF_CORE_ELEMENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -14,8 +14,8 @@
 
 #include <cstring>
 
-#include "hwy/highway.h"
 #include "cpu_features.h"
+#include "hwy/highway.h"
 #include "scalar_element.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -104,8 +104,9 @@ struct InstructionRounding {
     if constexpr (hn::MaxLanes(df) == 16) {
       __m512i packed;  // lower in the lower half of the vector, upper in the upper half
       asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(packed) : "v"(upper.raw), "v"(lower.raw));
-      alignas(64) static constexpr uint16_t kInterleave[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                               8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+      alignas(64) static constexpr uint16_t kInterleave[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                               21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                               11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
       return hn::Vec<decltype(du)>{_mm512_permutexvar_epi16(_mm512_load_si512(kInterleave), packed)};
     } else {
       return IntegerRounding::pairs(df, lower, upper);

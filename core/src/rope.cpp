@@ -45,7 +45,7 @@ struct rf_rope {
 namespace rf::core {
 namespace {
 
-// Tables of a tile's tokens stay in the first-level cache.
+// Table rows of a tile's tokens stay in the second-level cache.
 constexpr int64_t kTileTableBytes = 64 * 1024;
 // Below this many bytes a call is over before a second thread has begun.
 constexpr int64_t kParallelBytes = 256 * 1024;
@@ -91,7 +91,8 @@ RopeCache<T>& cache_of(rf_rope& rope, rf_rope_direction direction) {
     } else {
       return caches.f64;
     }
-  }();
+  }
+  ();
   if (RopeCache<T>* cache = slot.load(std::memory_order_acquire)) return *cache;
   const std::lock_guard lock(rope.creation);
   if (slot.load() == nullptr) {
@@ -136,7 +137,7 @@ bool results_stream(const rf_rope_args& args) {
 }
 
 int64_t tile_tokens(int64_t num_freqs) {
-  const int64_t token_bytes = 4 * num_freqs * static_cast<int64_t>(sizeof(double));
+  const int64_t token_bytes = 2 * num_freqs * static_cast<int64_t>(sizeof(double));
   return std::clamp<int64_t>(kTileTableBytes / token_bytes, 1, kMaxTileTokens);
 }
 
@@ -175,17 +176,17 @@ class Call {
 
   // Tiles first .. last - 1 on this thread. False when there is no memory to work in.
   bool run(int64_t first, int64_t last) const {
-    const int64_t kernel_bytes = rope_scratch_bytes(step_, num_freqs_, args_.head_dim);
     const int64_t rows_bytes = step_ * 2 * num_freqs_ * static_cast<int64_t>(sizeof(T));
-    auto* scratch = static_cast<char*>(thread_scratch(kernel_bytes + rows_bytes));
+    const int64_t stage_bytes = rope_stage_bytes(args_.head_dim * element_bytes(args_.dtype));
+    auto* scratch = static_cast<char*>(thread_scratch(rows_bytes + stage_bytes));
     if (scratch == nullptr) return false;
     for (int64_t i = first; i < last; ++i) {
       const int64_t b = i / tiles_per_sequence_;
       const int64_t t = i % tiles_per_sequence_ * step_;
       RopeTile tile = tile_at(args_, num_freqs_, b, t);
       tile.stores = stores_;
-      tile.scratch = scratch;
-      find_rows(b, t, tile, reinterpret_cast<T*>(scratch + kernel_bytes));
+      tile.stage = scratch + rows_bytes;
+      find_rows(b, t, tile, reinterpret_cast<T*>(scratch));
       rotate_tile(args_.dtype, args_.layout, tile);
     }
     if (stores_ == Stores::kStreaming) finish_streaming();
@@ -281,7 +282,9 @@ extern "C" rf_status rf_rope_create(const double* hi, const double* lo, int64_t 
   });
 }
 
-extern "C" void rf_rope_destroy(rf_rope* rope) { delete rope; }
+extern "C" void rf_rope_destroy(rf_rope* rope) {
+  delete rope;
+}
 
 extern "C" rf_status rf_rope_apply(rf_rope* rope, const rf_rope_args* args) {
   return rf::core::guarded("rope", [&] { rf::core::apply(rope, args); });

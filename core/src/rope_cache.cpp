@@ -60,7 +60,8 @@ void RopeCache<T>::compute(double position, T* out) const {
 
 template <class T>
 int64_t RopeCache<T>::rows_held() const {
-  const auto held = std::count_if(pages_.begin(), pages_.end(), [](const auto& page) { return page.load() != nullptr; });
+  const auto held =
+      std::count_if(pages_.begin(), pages_.end(), [](const auto& page) { return page.load() != nullptr; });
   return static_cast<int64_t>(held) << page_bits_;
 }
 

@@ -1,6 +1,6 @@
-// Table rows of one operator, kept by position. Rows come in pages of consecutive positions, made when a call first needs
-// one and kept until the operator goes: a page never moves, so calls on other threads read on while pages are added,
-// and a call that finds its pages locks and allocates nothing.
+// Table rows of one operator, kept by position. Rows come in pages of consecutive positions, made when a call first
+// needs one and kept until the operator goes: a page never moves, so calls on other threads read on while pages are
+// added, and a call that finds its pages locks and allocates nothing.
 //
 // Memory: at most max_rows rows of 2 num_freqs elements.
 #ifndef RF_CORE_ROPE_CACHE_H_
@@ -33,7 +33,9 @@ class RopeCache {
 
   int64_t page_of(int64_t position) const { return position >> page_bits_; }
 
-  bool has_page(int64_t page) const { return pages_[static_cast<size_t>(page)].load(std::memory_order_acquire) != nullptr; }
+  bool has_page(int64_t page) const {
+    return pages_[static_cast<size_t>(page)].load(std::memory_order_acquire) != nullptr;
+  }
 
   int64_t page_rows() const { return int64_t{1} << page_bits_; }
 
@@ -59,7 +61,7 @@ class RopeCache {
   int64_t max_rows_;
   int page_bits_;
   std::vector<std::atomic<T*>> pages_;
-  std::mutex growth_;                       // guards owned_
+  std::mutex growth_;  // guards owned_
   std::vector<std::unique_ptr<T[]>> owned_;
 };
 

@@ -102,8 +102,8 @@ void check_given_position(const rf_rope_args& args, int64_t b, int64_t t, double
   const int64_t at = b * args.position_stride_b + t;
   if (args.positions_i64 == nullptr) return check_position(args.positions_f64[at], max_theta);
   const int64_t position = args.positions_i64[at];
-  require(position >= -kMaxExactPosition && position <= kMaxExactPosition, "rope", "positions must be within 2^53, got ",
-          position);
+  require(position >= -kMaxExactPosition && position <= kMaxExactPosition, "rope",
+          "positions must be within 2^53, got ", position);
   check_position(static_cast<double>(position), max_theta);
 }
 

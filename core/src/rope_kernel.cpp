@@ -3,17 +3,18 @@
 //   y_a = c x_a - s x_b        (a, b) = (2i, 2i+1) in pairs, (i, i + R/2) in halves
 //   y_b = s x_a + c x_b
 //
-// Every table row serves all heads of its token, so what a layout wants of the row is arranged once a token:
+// Every table row serves all heads of its token: its vectors are brought into the order of the data once, and stay in
+// registers over the heads.
 //
 //   pairs,  f32 f64 f16   x      x0    x1    x2    x3  ...       y = C x + S swap(x)
 //                         C      c0    c0    c1    c1
 //                         S     -s0    s0   -s1    s1
-//   halves, f32 f64 f16   rows as they are; a and b are two runs of the same head
-//   pairs,  bf16          rows as they are; a 32-bit lane is one pair (element-inl.h)
-//   halves, bf16          rows split into even and odd i, as the lanes of a and b are
+//   halves, f32 f64 f16   a and b are two runs of the head, c and s the row as it is
+//   pairs,  bf16          a 32-bit lane is one pair, its halves a and b (element-inl.h)
+//   halves, bf16          a 32-bit lane holds two neighbours of a, or of b; c and s are split into even and odd i
 //
-// Bits depend on the instruction set, not on the number of threads or the place of the token in a tile. It does not form
-// angles, choose positions or start threads.
+// Bits depend on the instruction set, not on the number of threads or the place of the token in a tile. It does not
+// form angles, choose positions or start threads.
 #include "rope_kernel.h"
 
 #include <algorithm>
@@ -32,13 +33,10 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// A table row as it came (cos, sin) and as the layout wants it.
 template <class A>
 struct Row {
   const A* cos;
   const A* sin;
-  A* arranged_cos;
-  A* arranged_sin;
   A sign;  // of the sine
 };
 
@@ -83,10 +81,18 @@ template <class LayoutIndex, class T>
 struct Scalar {
   using Index = LayoutIndex;
   using Element = T;
-  static HWY_INLINE void arrange(const Row<Arithmetic<T>>&, int64_t) {}
 };
 
 #if HWY_TARGET != HWY_SCALAR
+
+// v0 v0 v1 v1 ...: half a vector from memory, every element twice.
+template <class D, class A>
+HWY_INLINE hn::Vec<D> load_twice(D d, const A* from) {
+  const hn::Half<D> half;
+  const hn::RebindToUnsigned<D> du;
+  const auto indices = hn::IndicesFromVec(d, hn::ShiftRight<1>(hn::Iota(du, 0)));
+  return hn::TableLookupLanes(hn::ZeroExtendVector(d, hn::LoadU(half, from)), indices);
+}
 
 // A kernel below says how many pairs one vector step rotates, which coefficients the step needs (two or four vectors,
 // kept in registers over the heads) and what it does with a head.
@@ -101,30 +107,12 @@ struct VectorPairs {
     return static_cast<int64_t>(hn::Lanes(d)) / 2;
   }
 
-  static HWY_INLINE void arrange(const Row<A>& row, int64_t n) {
-    const hn::ScalableTag<A> d;
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    const auto sign = hn::Set(d, row.sign);
-    int64_t i = 0;
-    for (; i + lanes <= n; i += lanes) {
-      const auto c = hn::LoadU(d, row.cos + i);
-      const auto s = hn::Mul(sign, hn::LoadU(d, row.sin + i));
-      hn::StoreInterleaved2(c, c, d, row.arranged_cos + 2 * i);
-      hn::StoreInterleaved2(hn::Neg(s), s, d, row.arranged_sin + 2 * i);
-    }
-    for (; i < n; ++i) {
-      const A s = row.sign * row.sin[i];
-      row.arranged_cos[2 * i] = row.arranged_cos[2 * i + 1] = row.cos[i];
-      row.arranged_sin[2 * i] = -s;
-      row.arranged_sin[2 * i + 1] = s;
-    }
-  }
-
   template <class D>
   struct Coefficients {
-    HWY_INLINE void load(D d, const Row<A>& row, int64_t i, int64_t) {
-      c = hn::LoadU(d, row.arranged_cos + 2 * i);
-      s = hn::LoadU(d, row.arranged_sin + 2 * i);
+    HWY_INLINE void load(D d, const Row<A>& row, int64_t i) {
+      const auto sine = hn::Mul(hn::Set(d, row.sign), load_twice(d, row.sin + i));
+      c = load_twice(d, row.cos + i);
+      s = hn::OddEven(sine, hn::Neg(sine));
     }
     HWY_INLINE void rotate(D d, const T* x, T* y, int64_t i, int64_t) const {
       const auto value = VectorElement<T>::load(d, x + 2 * i);
@@ -144,11 +132,9 @@ struct VectorHalves {
     return static_cast<int64_t>(hn::Lanes(d));
   }
 
-  static HWY_INLINE void arrange(const Row<A>&, int64_t) {}
-
   template <class D>
   struct Coefficients {
-    HWY_INLINE void load(D d, const Row<A>& row, int64_t i, int64_t) {
+    HWY_INLINE void load(D d, const Row<A>& row, int64_t i) {
       c = hn::LoadU(d, row.cos + i);
       s = hn::Mul(hn::Set(d, row.sign), hn::LoadU(d, row.sin + i));
     }
@@ -171,11 +157,9 @@ struct Bf16Pairs {
     return static_cast<int64_t>(hn::Lanes(d));
   }
 
-  static HWY_INLINE void arrange(const Row<float>&, int64_t) {}
-
   template <class D>
   struct Coefficients {
-    HWY_INLINE void load(D d, const Row<float>& row, int64_t i, int64_t) {
+    HWY_INLINE void load(D d, const Row<float>& row, int64_t i) {
       c = hn::LoadU(d, row.cos + i);
       s = hn::Mul(hn::Set(d, row.sign), hn::LoadU(d, row.sin + i));
     }
@@ -201,38 +185,14 @@ struct Bf16Halves {
     return 2 * static_cast<int64_t>(hn::Lanes(d));
   }
 
-  // Even i in the first half of the arranged row, odd i from n / 2 on.
-  static HWY_INLINE void arrange(const Row<float>& row, int64_t n) {
-    const hn::ScalableTag<float> d;
-    const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-    const auto sign = hn::Set(d, row.sign);
-    float* odd_cos = row.arranged_cos + n / 2;
-    float* odd_sin = row.arranged_sin + n / 2;
-    int64_t i = 0;
-    for (; i + 2 * lanes <= n; i += 2 * lanes) {
-      hn::Vec<decltype(d)> even, odd;
-      hn::LoadInterleaved2(d, row.cos + i, even, odd);
-      hn::StoreU(even, d, row.arranged_cos + i / 2);
-      hn::StoreU(odd, d, odd_cos + i / 2);
-      hn::LoadInterleaved2(d, row.sin + i, even, odd);
-      hn::StoreU(hn::Mul(sign, even), d, row.arranged_sin + i / 2);
-      hn::StoreU(hn::Mul(sign, odd), d, odd_sin + i / 2);
-    }
-    for (; i + 2 <= n; i += 2) {
-      row.arranged_cos[i / 2] = row.cos[i];
-      odd_cos[i / 2] = row.cos[i + 1];
-      row.arranged_sin[i / 2] = row.sign * row.sin[i];
-      odd_sin[i / 2] = row.sign * row.sin[i + 1];
-    }
-  }
-
   template <class D>
   struct Coefficients {
-    HWY_INLINE void load(D d, const Row<float>& row, int64_t i, int64_t n) {
-      c_even = hn::LoadU(d, row.arranged_cos + i / 2);
-      c_odd = hn::LoadU(d, row.arranged_cos + i / 2 + n / 2);
-      s_even = hn::LoadU(d, row.arranged_sin + i / 2);
-      s_odd = hn::LoadU(d, row.arranged_sin + i / 2 + n / 2);
+    HWY_INLINE void load(D d, const Row<float>& row, int64_t i) {
+      const auto sign = hn::Set(d, row.sign);
+      hn::LoadInterleaved2(d, row.cos + i, c_even, c_odd);
+      hn::LoadInterleaved2(d, row.sin + i, s_even, s_odd);
+      s_even = hn::Mul(sign, s_even);
+      s_odd = hn::Mul(sign, s_odd);
     }
     HWY_INLINE void rotate(D d, const BFloat16* x, BFloat16* y, int64_t i, int64_t n) const {
       const hn::RebindToUnsigned<D> du;
@@ -251,16 +211,28 @@ struct Bf16Halves {
   };
 };
 
+// Asks for the lines that a later token will need. The hardware follows one stream too, but not far enough for a kernel
+// that is about as fast as the third-level cache; with a second stream, of results elsewhere, asking does not help.
+template <class Kernel, int kSteps, class D, class T>
+HWY_INLINE void prefetch_ahead(D d, const T* x) {
+  constexpr int64_t kAheadBytes = 6 * 1024, kLineBytes = 64;
+  const auto* ahead = reinterpret_cast<const char*>(x) + kAheadBytes;
+  const int64_t bytes = 2 * kSteps * Kernel::step(d) * static_cast<int64_t>(sizeof(T));
+  for (int64_t line = 0; line < bytes; line += kLineBytes) hwy::Prefetch(ahead + line);
+}
+
 // kSteps vector steps from pair i on, for all heads.
 template <class Kernel, int kSteps, class D, class T>
 HWY_INLINE void rotate_steps(D d, const Row<Arithmetic<T>>& row, const Heads<T>& heads, int64_t n, int64_t i) {
   const int64_t step = Kernel::step(d);
   typename Kernel::template Coefficients<D> coefficients[kSteps];
   HWY_UNROLL(4)
-  for (int k = 0; k < kSteps; ++k) coefficients[k].load(d, row, i + k * step, n);
+  for (int k = 0; k < kSteps; ++k) coefficients[k].load(d, row, i + k * step);
   const T* x = heads.x;
   T* y = heads.y;
+  const bool in_place = x == y;
   for (int64_t h = 0; h < heads.count; ++h, x += heads.x_stride, y += heads.y_stride) {
+    if (in_place) prefetch_ahead<Kernel, kSteps>(d, x + 2 * i);
     HWY_UNROLL(4)
     for (int k = 0; k < kSteps; ++k) coefficients[k].rotate(d, x, y, i + k * step, n);
   }
@@ -314,31 +286,25 @@ HWY_INLINE void stream_heads(const RopeTile& tile, const Row<Arithmetic<T>>& row
   }
 }
 
-template <class Kernel, class A>
-HWY_INLINE Row<A> arranged_row(const RopeTile& tile, int64_t t, A* space) {
-  const int64_t n = tile.num_freqs;
+template <class A>
+HWY_INLINE Row<A> row_of(const RopeTile& tile, int64_t t) {
   const auto* row = static_cast<const A*>(tile.rows[t]);
-  const Row<A> result{row, row + n, space, space + 2 * n, tile.turn == Turn::kCounterClockwise ? A{1} : A{-1}};
-  Kernel::arrange(result, n);
-  return result;
+  return {row, row + tile.num_freqs, tile.turn == Turn::kCounterClockwise ? A{1} : A{-1}};
 }
 
 // Heads of a token follow each other in memory.
 template <class Kernel>
 void rotate_token_major(const RopeTile& tile) {
   using T = typename Kernel::Element;
-  using A = Arithmetic<T>;
-  auto* space = static_cast<A*>(tile.scratch);
-  auto* stage = reinterpret_cast<T*>(space + 4 * tile.num_freqs);
   const T* x = static_cast<const T*>(tile.x);
   T* y = static_cast<T*>(tile.y);
   for (int64_t t = 0; t < tile.tokens; ++t, x += tile.x_stride_t, y += tile.y_stride_t) {
-    const Row<A> row = arranged_row<Kernel>(tile, t, space);
+    const auto row = row_of<Arithmetic<T>>(tile, t);
     const Heads<T> heads{x, y, tile.heads, tile.x_stride_h, tile.y_stride_h};
     if (tile.stores == Stores::kPlain) {
       rotate_heads<Kernel, T>(tile, row, heads);
     } else {
-      stream_heads<Kernel, T>(tile, row, heads, stage);
+      stream_heads<Kernel, T>(tile, row, heads, static_cast<T*>(tile.stage));
     }
   }
 }
@@ -347,15 +313,11 @@ void rotate_token_major(const RopeTile& tile) {
 template <class Kernel>
 void rotate_head_major(const RopeTile& tile) {
   using T = typename Kernel::Element;
-  using A = Arithmetic<T>;
-  auto* space = static_cast<A*>(tile.scratch);
-  Row<A> rows[kMaxTileTokens];
-  for (int64_t t = 0; t < tile.tokens; ++t) rows[t] = arranged_row<Kernel>(tile, t, space + t * 4 * tile.num_freqs);
   for (int64_t h = 0; h < tile.heads; ++h) {
     const T* x = static_cast<const T*>(tile.x) + h * tile.x_stride_h;
     T* y = static_cast<T*>(tile.y) + h * tile.y_stride_h;
     for (int64_t t = 0; t < tile.tokens; ++t, x += tile.x_stride_t, y += tile.y_stride_t) {
-      rotate_heads<Kernel, T>(tile, rows[t], {x, y, 1, 0, 0});
+      rotate_heads<Kernel, T>(tile, row_of<Arithmetic<T>>(tile, t), {x, y, 1, 0, 0});
     }
   }
 }
@@ -437,13 +399,13 @@ void rotate_tile(rf_dtype dtype, rf_rope_layout layout, const RopeTile& tile) {
   HWY_DYNAMIC_DISPATCH(rotate_any)(dtype, layout, tile);
 }
 
-int64_t rope_scratch_bytes(int64_t tokens, int64_t num_freqs, int64_t head_dim) {
-  constexpr int64_t kWidest = sizeof(double);
-  const int64_t stage = std::max(HWY_STATIC_DISPATCH(kStageBytes), head_dim * kWidest);
-  return tokens * 4 * num_freqs * kWidest + stage;
+int64_t rope_stage_bytes(int64_t head_bytes) {
+  return std::max(HWY_STATIC_DISPATCH(kStageBytes), head_bytes);
 }
 
-void finish_streaming() { hwy::FlushStream(); }
+void finish_streaming() {
+  hwy::FlushStream();
+}
 
 }  // namespace rf::core
 #endif

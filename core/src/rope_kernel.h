@@ -14,7 +14,7 @@ enum class Turn { kCounterClockwise, kClockwise };
 // Streaming stores go past the caches; for results larger than the last-level cache.
 enum class Stores { kPlain, kStreaming };
 
-inline constexpr int64_t kMaxTileTokens = 16;
+inline constexpr int64_t kMaxTileTokens = 32;
 
 struct RopeTile {
   const void* x = nullptr;  // first head of the first token
@@ -25,15 +25,14 @@ struct RopeTile {
   int64_t num_freqs = 0;
   int64_t x_stride_t = 0, x_stride_h = 0, y_stride_t = 0, y_stride_h = 0;  // in elements
   Turn turn = Turn::kCounterClockwise;
-  Stores stores = Stores::kPlain;  // streaming needs y_stride_h or y_stride_t = head_dim
+  Stores stores = Stores::kPlain;  // streaming needs y_stride_h = head_dim <= y_stride_t
   // Per token: num_freqs cosines followed by num_freqs sines; double for RF_F64, float for the others.
   const void* rows[kMaxTileTokens] = {};
-  // Work space of one thread, rope_scratch_bytes() large and aligned to 64 bytes.
-  void* scratch = nullptr;
+  // For streaming: work space of one thread, rope_stage_bytes() large.
+  void* stage = nullptr;
 };
 
-// Bytes of work space that a tile of `tokens` tokens needs.
-int64_t rope_scratch_bytes(int64_t tokens, int64_t num_freqs, int64_t head_dim);
+int64_t rope_stage_bytes(int64_t head_bytes);
 
 void rotate_tile(rf_dtype dtype, rf_rope_layout layout, const RopeTile& tile);
 

@@ -29,9 +29,15 @@ struct ArithmeticOf<double> {
 template <class T>
 using Arithmetic = typename ArithmeticOf<T>::type;
 
-inline float to_arithmetic(float value) { return value; }
-inline double to_arithmetic(double value) { return value; }
-inline float to_arithmetic(BFloat16 value) { return std::bit_cast<float>(uint32_t{value.bits} << 16); }
+inline float to_arithmetic(float value) {
+  return value;
+}
+inline double to_arithmetic(double value) {
+  return value;
+}
+inline float to_arithmetic(BFloat16 value) {
+  return std::bit_cast<float>(uint32_t{value.bits} << 16);
+}
 
 inline float to_arithmetic(Float16 value) {
   const uint32_t sign = uint32_t{value.bits & 0x8000u} << 16;
@@ -64,7 +70,7 @@ inline Float16 from_arithmetic<Float16>(float value) {
   const uint32_t magnitude = bits & 0x7FFFFFFFu;
   const auto with_sign = [sign](uint32_t half) { return Float16{static_cast<uint16_t>(sign | half)}; };
   if (magnitude > 0x7F800000u) return with_sign(0x7E00u | ((magnitude >> 13) & 0x3FFu));  // NaN
-  if (magnitude >= 0x477FF000u) return with_sign(0x7C00u);                               // rounds to 2^16 or more
+  if (magnitude >= 0x477FF000u) return with_sign(0x7C00u);                                // rounds to 2^16 or more
   if (magnitude < 0x38800000u) {
     // Below 2^-14 the unit is 2^-24, which is the unit of a float next to 1/2: the addition rounds.
     return with_sign(std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u);
