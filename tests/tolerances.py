@@ -36,6 +36,7 @@ def eps(dtype: str) -> float:
     """Distance from 1 to the next number of a NumPy dtype."""
     return float(np.finfo(dtype).eps)
 
+
 # Spec T4, a whole float32 model against transformers: the largest and the mean difference, relative to the largest
 # reference value. In float64 the two differ by the order of summation only.
 T4_MAX, T4_MEAN = 2e-5, 2e-6

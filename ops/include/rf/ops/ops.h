@@ -1,4 +1,6 @@
 // The operators of the library `roformer` as C++ functions with autograd; each is also torch.ops.roformer.<name>.
+// A bad argument throws c10::ValueError, "[rope] rule, got value"; frequencies or positions that require grad throw
+// c10::NotImplementedError.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,18 +13,18 @@ namespace rf::ops {
 
 // Rotary position embedding (core/include/rf/rope.h has the equation).
 struct RopeOptions {
-  std::string_view layout;               // "pairs" or "halves"; no default
+  std::string_view layout;  // "pairs" or "halves"; no default
   double base = 10000.0;
-  std::optional<at::Tensor> freqs;       // float64 [R/2], in place of base
-  double scale = 1.0;                    // multiplies cos and sin
-  std::optional<int64_t> rotary_dim;     // default: the whole head, or 2 * freqs
-  bool heads_first = false;              // x is [..,H,T,D] instead of [..,T,H,D]
+  std::optional<at::Tensor> freqs;         // float64 [R/2], in place of base
+  double scale = 1.0;                      // multiplies cos and sin
+  std::optional<int64_t> rotary_dim;       // default: the whole head, or 2 * freqs
+  bool heads_first = false;                // x is [..,H,T,D] instead of [..,T,H,D]
   std::string_view direction = "forward";  // "forward", "transpose" or "inverse"
 };
 // x: float32, float64, bfloat16 or float16, any strides with a contiguous last dimension (others are copied).
 // positions: [T] or [B,T], int64, int32 or float64. Result: a new contiguous tensor of x's shape and dtype.
 at::Tensor rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
-// The same in place. Returns x.
+// The same in place. Returns x. With autograd as for PyTorch's own: a leaf that requires grad is refused.
 at::Tensor& rope_(at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
 
 // Dropout of core/include/rf/dropout.h: a function of (seed, stream, element index) alone; nothing is saved for the
