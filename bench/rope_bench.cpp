@@ -235,7 +235,8 @@ int main(int argc, char** argv) {
   std::fprintf(stderr, "instruction set %s, %d threads, %lld heads of %lld\n", rf_target(), omp_get_max_threads(),
                static_cast<long long>(options.heads), static_cast<long long>(options.head_dim));
   for (const int64_t tokens : options.positions) {
-    for (const Type& type : {Type{RF_F32, "f32", 4, rf::tests::kEpsF32}, Type{RF_BF16, "bf16", 2, rf::tests::kEpsBf16}}) {
+    for (const Type& type :
+         {Type{RF_F32, "f32", 4, rf::tests::kEpsF32}, Type{RF_BF16, "bf16", 2, rf::tests::kEpsBf16}}) {
       bench_case(options, type, tokens);
     }
   }

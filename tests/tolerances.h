@@ -34,6 +34,23 @@ inline constexpr double kFloat64Model = 1e-10;
 // With rotated values, moving a sequence changes its hidden states at least by this share (4e-3 in the spec's example).
 inline constexpr double kRotaryValueShift = 1e-4;
 
+// ---- train ----
+// A schedule in double: a handful of roundings (spec T1), or the six digits of a golden number.
+inline constexpr double kScheduleRelative = 1e-12;
+// A float32 primitive on values of order 1 (spec T2).
+inline constexpr double kFloat32Primitive = 2e-6;
+// T1 of the specification at scores up to 70.
+inline constexpr double kGoldenScore = 7.1e-11;
+// R^-1 R and R^T R on values below 2: some eps of their magnitude; scale 0.3 and its inverse add two roundings.
+inline constexpr double kRoundTripF64 = 16 * 2.220446049250313e-16;
+// R-ROPE-08.
+inline constexpr double kNormF32 = 1e-6;
+inline constexpr double kNormF64 = 1e-14;
+
+// ---- core: dropout ----
+// Share of dropped elements: standard deviations of a binomial count allowed in a seeded draw.
+inline constexpr double kBinomialSigmas = 5;
+
 }  // namespace rf::tests
 
 #endif

@@ -116,8 +116,10 @@ std::vector<int64_t> missing_pages(const rf_rope& rope, const rf_rope_args& args
   if (!positions.are_given()) {
     check_position(positions.at(0, 0), rope.max_theta);
     check_position(positions.at(0, args.tokens - 1), rope.max_theta);
-    for (int64_t t = 0; t < args.tokens; t += cache.page_rows()) visit(positions.integer_at(0, t));
-    visit(positions.integer_at(0, args.tokens - 1));
+    const int64_t first = std::max<int64_t>(args.position_offset, 0);
+    const int64_t end = std::min(args.position_offset + args.tokens, cache.max_rows());
+    for (int64_t position = first; position < end; position += cache.page_rows()) visit(position);
+    if (first < end) visit(end - 1);
     return missing;
   }
   for (int64_t b = 0; b < positions.distinct_batch(); ++b) {

@@ -58,13 +58,6 @@ void RopeCache<T>::compute(double position, T* out) const {
   fill_row(frequencies_, scale_, position, out, out + row_size_ / 2);
 }
 
-template <class T>
-int64_t RopeCache<T>::rows_held() const {
-  const auto held =
-      std::count_if(pages_.begin(), pages_.end(), [](const auto& page) { return page.load() != nullptr; });
-  return static_cast<int64_t>(held) << page_bits_;
-}
-
 template class RopeCache<float>;
 template class RopeCache<double>;
 

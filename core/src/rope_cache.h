@@ -31,6 +31,8 @@ class RopeCache {
   // Whether the row of a position is kept at all.
   bool keeps(int64_t position) const { return position >= 0 && position < max_rows_; }
 
+  int64_t max_rows() const { return max_rows_; }
+
   int64_t page_of(int64_t position) const { return position >> page_bits_; }
 
   bool has_page(int64_t page) const {
@@ -50,9 +52,6 @@ class RopeCache {
 
   // Computes the row of any position into out, [2 num_freqs].
   void compute(double position, T* out) const;
-
-  // Rows held now.
-  int64_t rows_held() const;
 
  private:
   const std::vector<DoubleDouble>& frequencies_;

@@ -1,0 +1,110 @@
+// One rotary call as a test writes it: shapes, strides and contents with defaults, run by the kernels or the float64
+// loops.
+#ifndef RF_TESTS_CORE_ROPE_CASE_H_
+#define RF_TESTS_CORE_ROPE_CASE_H_
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ref/convert.h"
+#include "ref/rope.h"
+#include "rf/rope.h"
+#include "tolerances.h"
+
+namespace rf::tests {
+
+struct RopeDeleter {
+  void operator()(rf_rope* rope) const { rf_rope_destroy(rope); }
+};
+using Rope = std::unique_ptr<rf_rope, RopeDeleter>;
+
+struct Frequencies {
+  std::vector<double> hi, lo;
+  explicit Frequencies(int64_t rotary_dim, double base = 10000)
+      : hi(static_cast<size_t>(rotary_dim / 2)), lo(hi.size()) {
+    EXPECT_EQ(rf_rope_frequencies(base, rotary_dim, hi.data(), lo.data()), RF_OK) << rf_last_error();
+  }
+  int64_t count() const { return static_cast<int64_t>(hi.size()); }
+};
+
+inline Rope make_rope(const Frequencies& frequencies, double scale = 1, int64_t max_cached_rows = 0) {
+  rf_rope* rope = nullptr;
+  EXPECT_EQ(
+      rf_rope_create(frequencies.hi.data(), frequencies.lo.data(), frequencies.count(), scale, max_cached_rows, &rope),
+      RF_OK)
+      << rf_last_error();
+  return Rope(rope);
+}
+
+inline int64_t bytes_of(rf_dtype dtype) {
+  return dtype == RF_F64 ? 8 : dtype == RF_F32 ? 4 : 2;
+}
+
+inline double eps_of(rf_dtype dtype) {
+  return dtype == RF_F64 ? kEpsF64 : dtype == RF_F32 ? kEpsF32 : dtype == RF_BF16 ? kEpsBf16 : kEpsF16;
+}
+
+// Elements of one type, held as bytes.
+struct Elements {
+  rf_dtype dtype;
+  std::vector<char> bytes;
+  Elements(rf_dtype type, int64_t count) : dtype(type), bytes(static_cast<size_t>(count * bytes_of(type))) {}
+  double at(int64_t i) const { return ref::load(dtype, bytes.data(), i); }
+  void set(int64_t i, double value) { ref::store(dtype, bytes.data(), i, value); }
+  int64_t count() const { return static_cast<int64_t>(bytes.size()) / bytes_of(dtype); }
+  // Values about 1 in magnitude, different everywhere.
+  void fill() {
+    for (int64_t i = 0; i < count(); ++i) set(i, 2 * std::sin(1.0 + 0.7 * static_cast<double>(i % 100003)));
+  }
+};
+
+// Contiguous [B, T, H, D] unless a test says otherwise.
+inline rf_rope_args contiguous_args(const Elements& x, Elements& y, int64_t batch, int64_t tokens, int64_t heads,
+                                    int64_t head_dim, rf_rope_layout layout) {
+  rf_rope_args args = {};
+  args.struct_size = sizeof(args);
+  args.dtype = x.dtype;
+  args.layout = layout;
+  args.direction = RF_ROPE_FORWARD;
+  args.batch = batch;
+  args.tokens = tokens;
+  args.heads = heads;
+  args.head_dim = head_dim;
+  args.x = x.bytes.data();
+  args.y = y.bytes.data();
+  args.x_stride_h = args.y_stride_h = head_dim;
+  args.x_stride_t = args.y_stride_t = heads * head_dim;
+  args.x_stride_b = args.y_stride_b = tokens * heads * head_dim;
+  return args;
+}
+
+inline std::vector<std::string> instruction_sets() {
+  std::vector<std::string> names;
+  for (const char* name :
+       {"AVX3_ZEN4", "AVX3_DL", "AVX3", "AVX2", "SSE4", "SSSE3", "SSE2", "NEON", "EMU128", "SCALAR"}) {
+    if (rf_set_target(name) == RF_OK) names.push_back(name);
+  }
+  EXPECT_EQ(rf_set_target(""), RF_OK);
+  return names;
+}
+
+// got against want, elementwise: kRotationEps of the arithmetic times the magnitude of the terms, plus half an ulp of a
+// 16-bit result. `magnitude` bounds |c x_a| + |s x_b|.
+inline void expect_near(const Elements& got, const Elements& want, double magnitude, const std::string& what) {
+  const double arithmetic = got.dtype == RF_F64 ? kEpsF64 : kEpsF32;
+  const bool narrow = bytes_of(got.dtype) == 2;
+  for (int64_t i = 0; i < got.count(); ++i) {
+    // Both sides are rounded to 16 bits: they may fall on neighbours.
+    const double stored = narrow ? eps_of(got.dtype) * std::abs(want.at(i)) : 0;
+    ASSERT_NEAR(got.at(i), want.at(i), kRotationEps * arithmetic * magnitude + stored) << what << " element " << i;
+  }
+}
+
+}  // namespace rf::tests
+
+#endif
