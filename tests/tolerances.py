@@ -49,3 +49,10 @@ GRADIENT_FLOOR = 1e-2
 
 # With rotated values, moving a sequence changes its hidden states at least by this much (4e-3 in the spec's example).
 ROTARY_VALUE_SHIFT = 1e-4
+
+# ---- core: rotary tables (C-12) ----
+# Frequencies carry about 106 bits; exponents to 700 cost a few of them.
+FREQUENCY_RELATIVE = 1e-28
+# Half an ulp of 1 in float32; an ulp of 1 in float64.
+TABLE_F32 = 6e-8
+TABLE_F64 = 2.3e-16
