@@ -37,8 +37,8 @@ class AdamW {
   // One update from the weights' gradients; a weight without a gradient counts as gradient 0. Returns the norm of all
   // gradients before clipping. Throws Error, and changes nothing, when that is not finite; `step` is for its message.
   double step(double learning_rate, int64_t step);
-  // Sets gradients to zero and keeps their memory.
-  void zero_gradients();
+  // Frees the gradients, so that the next backward hands over its own tensors and nothing is filled or added.
+  void drop_gradients();
 
   // Moments as named tensors "exp_avg.<name>" and "exp_avg_sq.<name>", and the number of updates made.
   std::vector<std::pair<std::string, at::Tensor>> moments() const;
@@ -52,7 +52,9 @@ class AdamW {
     std::vector<std::string> names;
     std::vector<at::Tensor> weights, exp_avg, exp_avg_sq;
   };
-  double gradient_norm(int64_t step) const;
+  using Gradients = std::vector<std::vector<at::Tensor>>;  // by group
+  Gradients gradients() const;
+  double norm_of(const Gradients& gradients, int64_t step) const;
 
   AdamWOptions options_;
   std::vector<Group> groups_;

@@ -18,6 +18,7 @@
 #include "checkpoint.h"
 #include "interrupt.h"
 #include "masked_lm.h"
+#include "memory.h"
 #include "metrics_log.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -338,6 +339,7 @@ PretrainReport PretrainRun::go() {
 }  // namespace
 
 PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress) {
+  keep_freed_memory();
   return PretrainRun(options, progress).go();
 }
 

@@ -6,6 +6,14 @@
 #include <omp.h>
 #include <torch/version.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include <limits>
+
+#include "memory.h"
+
 namespace rf::train {
 
 void set_threads(int threads) {
@@ -15,6 +23,13 @@ void set_threads(int threads) {
 
 int threads() {
   return at::get_num_threads();
+}
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_MAX, 0);  // M_MMAP_THRESHOLD may not exceed 32 MB
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
 }
 
 RuntimeFacts runtime_facts() {

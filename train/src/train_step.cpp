@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "masked_loss.h"
 #include "rf/io/error.h"
 #include "rf/model/weights.h"
 
@@ -35,9 +36,10 @@ StepResult train_step(nn::RoFormer& model, AdamW& optimizer, std::span<const Mas
     for (const MaskedBatch& batch : micro_batches) {
       model.set_dropout_key({plan.dropout_seed, forward++, 0});
       if (batch.masked_N.numel() == 0) continue;
-      const at::Tensor loss_sum = masked_loss_sum(model, batch);
-      result.loss_sum += loss_sum.item<float>();
-      loss_sum.div(static_cast<double>(result.masked_tokens)).backward();
+      const double tokens = static_cast<double>(result.masked_tokens);
+      const at::Tensor loss = masked_cross_entropy(masked_logits(model, batch), batch.labels_N, 1.0 / tokens);
+      result.loss_sum += loss.item<float>() * tokens;
+      loss.backward();
     }
   }
   if (!std::isfinite(result.loss_sum)) {
@@ -45,7 +47,7 @@ StepResult train_step(nn::RoFormer& model, AdamW& optimizer, std::span<const Mas
          result.loss_sum / static_cast<double>(result.masked_tokens), plan.step);
   }
   result.gradient_norm = optimizer.step(plan.learning_rate, plan.step);
-  optimizer.zero_gradients();
+  optimizer.drop_gradients();
   return result;
 }
 

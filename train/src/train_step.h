@@ -30,7 +30,7 @@ struct StepResult {
   double gradient_norm = 0;
 };
 
-// The model must be in training mode and the gradients zero; they are zero again afterwards. Without a masked token
+// The model must be in training mode and without gradients, as it is afterwards. Without a masked token
 // nothing changes. Throws Error, naming the step, when the loss or a gradient is not finite; the weights are those from
 // before the step then.
 StepResult train_step(nn::RoFormer& model, AdamW& optimizer, std::span<const MaskedBatch> micro_batches,

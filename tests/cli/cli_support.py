@@ -1,0 +1,58 @@
+"""What the tests of the command line share: the program, a tiny corpus and run file, and how to call it."""
+
+import json
+import os
+import random
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "roformer"
+
+MODEL = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, max_position_embeddings=32)
+
+
+def run(*arguments, stdin=None, threads=1, **options):
+    environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
+    return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=120,
+                          env=environment, **options)
+
+
+def results(*arguments, **options):
+    """Runs a command that must succeed; its JSON lines."""
+    done = run(*arguments, **options)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def refused(*arguments, code=1, **options):
+    """Runs a command that must fail with `code`, without results; its message."""
+    done = run(*arguments, **options)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert done.stdout == ""
+    return done.stderr
+
+
+def make_corpus(folder, documents=16, seed=1):
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("abcdefgh", k=rng.randint(2, 6))) for _ in range(120)]
+    folder.mkdir(parents=True)
+    for number in range(documents):
+        lines = [" ".join(rng.choices(words, k=10)) for _ in range(rng.randint(2, 12))]
+        (folder / f"{number:02}.txt").write_text("\n".join(lines))
+
+
+def make_data(folder):
+    """corpus/, vocabulary/ and data/ in a folder."""
+    make_corpus(folder / "corpus")
+    results("vocab", "--input", folder / "corpus", "--size", 150, "--output", folder / "vocabulary" / "vocab.txt")
+    results("prepare", "--input", folder / "corpus", "--model", folder / "vocabulary", "--output", folder / "data",
+            "--valid-fraction", 0.2)
+
+
+def run_file(path, **keys):
+    base = dict(model=MODEL, stages=[dict(max_length=16, batch=4, steps=6)],
+                schedule=dict(kind="linear", learning_rate=1e-3, warmup_steps=2), log_every_steps=2,
+                checkpoint_every_steps=2)
+    path.write_text(json.dumps({**base, **keys}))
+    return path

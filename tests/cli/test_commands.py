@@ -1,0 +1,195 @@
+"""Every command on tiny data: results as JSON lines on stdout, the contract's exit codes, the same seed the same bytes."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from cli_support import PROGRAM, make_corpus, refused, results, run, run_file
+
+import tolerances
+
+COMMANDS = ["info", "tokenize", "vocab", "prepare", "pretrain", "evaluate", "fill-mask", "forward", "bench"]
+
+
+def test_info():
+    (info,) = results("info")
+    assert info["encodings"] == ["rope"]
+    assert info["libraries"]["torch"].startswith(torch.__version__.split("+")[0])
+    assert info["instructions"]["kernels"] and info["version"]
+
+
+def test_version_and_help():
+    assert run("--version").stdout.startswith("roformer 0.")
+    listing = run("--help").stdout
+    for command in COMMANDS:
+        assert command in listing
+        text = run(command, "--help").stdout
+        assert "Example:\n" in text and f"roformer {command}" in text
+        assert "--seed" in text and "--threads" in text
+
+
+def test_usage_errors():
+    assert "did you mean pretrain?" in refused("pretran", code=2)
+    assert "did you mean fill-mask?" in refused("fillmask", "--model", "x", code=2)
+    assert refused(code=2)
+    assert "--input" in refused("vocab", "--output", "v", code=2)
+    assert "--frobnicate" in refused("info", "--frobnicate", code=2)
+    assert "--threads" in refused("info", "--threads", "0", code=2)
+
+
+def test_vocab(tmp_path):
+    make_corpus(tmp_path / "corpus")
+    (report,) = results("vocab", "--input", tmp_path / "corpus", "--size", 100, "--output", tmp_path / "v" / "vocab.txt")
+    tokens = (tmp_path / "v" / "vocab.txt").read_text().splitlines()
+    assert report["size"] == len(tokens) == 100
+    assert tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert json.loads((tmp_path / "v" / "tokenizer_config.json").read_text())["do_lower_case"] is True
+
+
+def test_vocab_cased(tmp_path):
+    (tmp_path / "text.txt").write_text("Abc Abc abc Abd Abd")
+    results("vocab", "--input", tmp_path / "text.txt", "--size", 20, "--output", tmp_path / "vocab.txt", "--cased")
+    assert "A" in (tmp_path / "vocab.txt").read_text().splitlines()
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["do_lower_case"] is False
+    assert "named vocab.txt" in refused("vocab", "--input", tmp_path / "text.txt", "--size", 20, "--cased",
+                                        "--output", tmp_path / "v.txt")
+
+
+def test_prepare_is_a_function_of_its_seed(prepared, tmp_path):
+    def shards(seed, name):
+        (report,) = results("prepare", "--input", prepared / "corpus", "--model", prepared / "vocabulary",
+                            "--output", tmp_path / name, "--seed", seed, "--valid-fraction", 0.5)
+        assert report["documents"] == 16 and report["train_tokens"] > 0 and report["valid_tokens"] > 0
+        return {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.rfs")}
+
+    assert shards(1, "a") == shards(1, "b") != shards(2, "c")
+
+
+def test_tokenize_with_offsets(trained):
+    lines = results("tokenize", "--model", trained, stdin="abc [MASK] éa\n\n")
+    assert len(lines) == 2
+    assert lines[0]["tokens"][0] == "[CLS]" and lines[0]["tokens"][-1] == "[SEP]"
+    place = lines[0]["tokens"].index("[MASK]")
+    assert lines[0]["offsets"][place] == [4, 10]
+    assert lines[0]["offsets"][-2][1] == 13  # code points
+    assert lines[1]["tokens"] == ["[CLS]", "[SEP]"]
+    same = results("tokenize", "--vocab", trained / "vocab.txt", "--kind", "bert", stdin="abc [MASK] éa\n\n")
+    assert same == lines
+
+
+def test_pretrain_leaves_a_run_and_a_model(prepared, trained):
+    metrics = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert [(m["type"], m["step"]) for m in metrics] == [
+        ("train", 2), ("train", 4), ("evaluation", 4), ("train", 6), ("evaluation", 6)]
+    assert metrics[0]["learning_rate"] == pytest.approx(1e-3)
+    assert all(np.isfinite(m["loss"]) for m in metrics)
+    assert sorted(p.name for p in trained.glob("checkpoint-*")) == ["checkpoint-4", "checkpoint-6"]
+    written = json.loads((trained / "run.json").read_text())
+    assert written["mask"]["probability"] == 0.15 and written["model"]["vocab_size"] == 150
+    for folder in (trained, trained / "checkpoint-4"):
+        model, report = transformers.RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
+        assert not report["missing_keys"] and not report["unexpected_keys"]
+        assert model.config.vocab_size == 150
+
+
+def test_the_seed_decides(prepared, trained, tmp_path):
+    for seed in (1, 2):
+        results("pretrain", "--config", prepared / "run.json", "--data", prepared / "data",
+                "--output", tmp_path / str(seed), "--seed", seed)
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (trained, tmp_path / "1", tmp_path / "2")]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_unigram_loss_is_that_of_the_counts(prepared, trained):
+    """Packed or not, the same held-out tokens; their unigram loss lies between 0 and log V, and is far from 0."""
+    (packed,) = results("evaluate", "--model", trained, "--data", prepared / "data", "--max-length", 16)
+    (padded,) = results("evaluate", "--model", trained, "--data", prepared / "data", "--max-length", 16, "--padded")
+    assert packed["masked_tokens"] == padded["masked_tokens"] > 10
+    assert packed["unigram_loss"] == pytest.approx(padded["unigram_loss"], rel=tolerances.T1_RTOL)
+    assert packed["loss"] == pytest.approx(padded["loss"], rel=tolerances.T4_MAX)
+    assert packed["perplexity"] == pytest.approx(np.exp(packed["loss"]), rel=tolerances.T1_RTOL)
+    assert 1 < packed["unigram_loss"] < np.log(150)
+
+
+def test_training_from_a_model(prepared, trained, tmp_path):
+    config = run_file(tmp_path / "run.json", init_from=str(trained), precision="float32", packing="padded")
+    keys = json.loads(config.read_text())
+    del keys["model"]
+    config.write_text(json.dumps(keys))
+    (report,) = results("pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run")
+    assert report["steps"] == 6 and report["evaluation"]["masked_tokens"] > 0
+
+
+def test_fill_mask(trained):
+    lines = results("fill-mask", "--model", trained, "--text", "abc [MASK] bad [MASK]", "--top-k", 3)
+    assert len(lines) == 2
+    for line in lines:
+        probabilities = [p["probability"] for p in line["predictions"]]
+        assert len(probabilities) == 3 and probabilities == sorted(probabilities, reverse=True)
+    model = transformers.RoFormerForMaskedLM.from_pretrained(trained).eval()
+    (tokens,) = results("tokenize", "--model", trained, stdin="abc [MASK] bad [MASK]\n")
+    with torch.no_grad():
+        expected = model(torch.tensor([tokens["ids"]])).logits[0].softmax(-1)
+    for line in lines:
+        best = line["predictions"][0]
+        assert best["probability"] == pytest.approx(expected[line["token_index"]].max().item(), rel=tolerances.T2_RTOL * 10)
+
+
+def test_a_reader_that_goes_away_is_no_error(trained):
+    child = subprocess.Popen([PROGRAM, "tokenize", "--model", trained], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True)
+    child.stdout.close()
+    with pytest.raises(BrokenPipeError):
+        for _ in range(100000):
+            child.stdin.write("abc\n")
+    assert child.stderr.read() == ""
+    assert child.wait() == 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_results_that_cannot_be_written():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([PROGRAM, "info"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "No space left" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_writes_a_checkpoint(prepared, tmp_path, number):
+    config = run_file(tmp_path / "run.json", stages=[dict(max_length=16, batch=4, steps=100000)],
+                      checkpoint_every_steps=100000)
+    command = [PROGRAM, "pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env=dict(os.environ, OMP_NUM_THREADS="1"))
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run" / "metrics.jsonl").exists() or not (tmp_path / "run" / "metrics.jsonl").read_text():
+        assert time.monotonic() < deadline and child.poll() is None
+        time.sleep(0.02)
+    child.send_signal(number)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 128 + number
+    assert json.loads(out)["interrupted_by_signal"] == number
+    (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
+    assert f"after step {checkpoint.name.removeprefix('checkpoint-')};" in err
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_bench_verifies_and_answers(trained, tmp_path):
+    ids = np.full((2, 3, 8), 7)
+    labels = np.where(np.arange(8) % 4 == 0, 9, -100) * np.ones_like(ids)
+    np.save(tmp_path / "ids.npy", ids)
+    np.save(tmp_path / "labels.npy", labels)
+    lines = results("bench", "--filter", "pretrain-step", "--model", trained, "--ids", tmp_path / "ids.npy",
+                    "--labels", tmp_path / "labels.npy", "--float32", stdin="loss\nsteps 3\n")
+    model = transformers.RoFormerForMaskedLM.from_pretrained(trained).eval()
+    with torch.no_grad():
+        expected = model(torch.tensor(ids[0]), labels=torch.tensor(labels[0])).loss.item()
+    assert lines[0]["loss"] == pytest.approx(expected, rel=tolerances.T4_MAX)
+    assert lines[1]["steps"] == 3 and lines[1]["tokens"] == 3 * 24
+    assert "a case (rope, pretrain-step)" in refused("bench", "--filter", "nothing")
+    assert "--model" in refused("bench", "--filter", "pretrain-step")

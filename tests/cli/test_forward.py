@@ -1,0 +1,61 @@
+"""`roformer forward` against transformers on saved random models (spec T4, Appendix B.2)."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from cli_support import results
+
+import tolerances
+
+CONFIG = dict(vocab_size=61, hidden_size=24, embedding_size=16, num_hidden_layers=2, num_attention_heads=2,
+              intermediate_size=40, max_position_embeddings=32, type_vocab_size=3, num_labels=4)
+HEADS = ["RoFormerModel", "RoFormerForMaskedLM", "RoFormerForSequenceClassification", "RoFormerForTokenClassification",
+         "RoFormerForQuestionAnswering", "RoFormerForMultipleChoice"]
+
+
+def saved_model(name, folder, **changes):
+    torch.manual_seed(5)
+    config = transformers.RoFormerConfig(**{**CONFIG, **changes})
+    model = getattr(transformers, name)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    model.save_pretrained(folder)
+    return model
+
+
+def expected_output(model, ids, mask, types):
+    with torch.no_grad():
+        output = model(torch.tensor(ids), attention_mask=torch.tensor(mask), token_type_ids=torch.tensor(types))
+    if hasattr(output, "start_logits"):
+        return torch.stack([output.start_logits, output.end_logits]).numpy()
+    return (output.logits if hasattr(output, "logits") else output.last_hidden_state).numpy()
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_equal_to_transformers(tmp_path, name, dtype):
+    model = saved_model(name, tmp_path / "model")
+    if dtype == "float64":
+        model = model.double()
+    rng = np.random.default_rng(2)
+    shape = (3, 2, 11) if name == "RoFormerForMultipleChoice" else (3, 11)
+    ids, types = rng.integers(0, 61, shape), rng.integers(0, 3, shape)
+    mask = np.ones(shape, int)
+    mask[0, ..., 7:] = 0
+    for key, array in dict(ids=ids, mask=mask, types=types).items():
+        np.save(tmp_path / f"{key}.npy", array)
+    (report,) = results("forward", "--model", tmp_path / "model", "--ids", tmp_path / "ids.npy", "--mask",
+                        tmp_path / "mask.npy", "--types", tmp_path / "types.npy", "--output", tmp_path / "out.npy",
+                        "--dtype", dtype)
+    got, expected = np.load(tmp_path / "out.npy"), expected_output(model, ids, mask, types)
+    assert report["architecture"] == name and report["shape"] == list(expected.shape)
+    assert got.dtype == dtype and got.shape == expected.shape
+    difference = np.abs(got - expected) / np.abs(expected).max()
+    if dtype == "float32":
+        assert difference.max() <= tolerances.T4_MAX and difference.mean() <= tolerances.T4_MEAN
+    else:
+        # transformers makes its table of sines in float32 also for a float64 model.
+        assert difference.max() <= tolerances.T4_MAX

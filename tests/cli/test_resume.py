@@ -1,0 +1,116 @@
+"""Kill -9 at random moments, resume, and compare with a run that was never interrupted: the same bytes (R-TRN-10).
+
+The run crosses a change of stage, accumulates gradients, drops out, evaluates, and writes a checkpoint every other step,
+so that many of the kills fall into the writing of one.
+"""
+
+import json
+import os
+import random
+import subprocess
+import time
+
+import pytest
+from cli_support import MODEL, PROGRAM, results, run, run_file
+
+TIMING = ("seconds", "tokens_per_second")
+KEYS = dict(
+    model={**MODEL, "num_hidden_layers": 2},
+    stages=[dict(max_length=16, batch=8, steps=21, accumulate=2), dict(max_length=24, batch=4, steps=16)],
+    log_every_steps=3, evaluate_every_steps=7, checkpoint_every_steps=2)
+
+
+def command(prepared, output):
+    return ["pretrain", "--data", prepared / "data", "--config", prepared / "resume.json", "--output", output]
+
+
+def metrics(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in TIMING} for line in lines]
+
+
+def kill_after(arguments, seconds, threads):
+    """Starts the program and kills it after a while; True when it was still running."""
+    child = subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                             env=dict(os.environ, OMP_NUM_THREADS=str(threads)))
+    time.sleep(seconds)
+    running = child.poll() is None
+    child.kill()
+    child.wait()
+    return running
+
+
+def assert_same_run(resumed, whole):
+    for name in ("model.safetensors", "config.json", "checkpoint-37/model.safetensors",
+                 "checkpoint-37/optimizer.safetensors", "checkpoint-37/state.json"):
+        assert (resumed / name).read_bytes() == (whole / name).read_bytes(), name
+    assert metrics(resumed) == metrics(whole)
+    assert sorted(path.name for path in resumed.iterdir()) == sorted(path.name for path in whole.iterdir())
+
+
+@pytest.fixture(scope="module")
+def whole(request, prepared, tmp_path_factory):
+    """An uninterrupted run, its number of threads, and how long it took."""
+    threads = request.param
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run_file(prepared / "resume.json", **KEYS)
+    start = time.monotonic()
+    results(*command(prepared, folder), threads=threads)
+    return folder, threads, time.monotonic() - start
+
+
+@pytest.mark.parametrize("whole", [1, 2], indirect=True)
+def test_killed_runs_go_on_bit_for_bit(prepared, whole, tmp_path):
+    expected, threads, seconds = whole
+    rng = random.Random(threads)
+    output = tmp_path / "run"
+    kills = 0
+    for attempt in range(6):
+        resume = ["--resume"] if output.exists() else []
+        # From before the first step to well into the run; each attempt starts where the last one's checkpoint is.
+        running = kill_after([*command(prepared, output), *resume], rng.uniform(0.1, 0.7) * seconds, threads)
+        kills += running
+        if not running:
+            break
+        for checkpoint in output.glob("checkpoint-*"):  # whatever is there is whole
+            assert {path.name for path in checkpoint.iterdir()} == {
+                "config.json", "model.safetensors", "optimizer.safetensors", "state.json", "tokenizer_config.json",
+                "vocab.txt"}
+    assert kills > 0
+    (report,) = results(*command(prepared, output), "--resume", threads=threads)
+    assert report["steps"] == 37
+    assert_same_run(output, expected)
+
+
+@pytest.mark.parametrize("whole", [1], indirect=True)
+@pytest.mark.parametrize("step", [2, 20, 22, 36])
+def test_every_kind_of_checkpoint_can_be_resumed(prepared, whole, tmp_path, step):
+    """Before, just before and just after the change of stage (step 21), and at the end; killed at the first chance."""
+    expected, threads, _ = whole
+    output = tmp_path / "run"
+    run_file(tmp_path / "resume.json", **{**KEYS, "keep_checkpoints": 100})
+    results("pretrain", "--data", prepared / "data", "--config", tmp_path / "resume.json", "--output", output,
+            threads=threads)
+    for checkpoint in output.glob("checkpoint-*"):
+        if int(checkpoint.name.split("-")[1]) > step:
+            for path in checkpoint.iterdir():
+                path.unlink()
+            checkpoint.rmdir()
+    (output / "model.safetensors").unlink()
+    done = run(*command(prepared, output), "--resume", threads=threads)
+    assert done.returncode == 0 and f"resuming at step {step} of 37" in done.stderr
+    assert_same_run(output, expected)
+
+
+@pytest.mark.parametrize("whole", [1], indirect=True)
+def test_another_number_of_threads_warns(prepared, whole, tmp_path):
+    folder, threads, _ = whole
+    done = run("pretrain", "--data", prepared / "data", "--output", folder, "--resume", threads=3 - threads)
+    assert done.returncode == 0
+    assert f"threads was {threads} and is {3 - threads}" in done.stderr
+
+
+def test_resume_without_a_checkpoint_starts_and_says_so(prepared, tmp_path):
+    config = run_file(tmp_path / "run.json")
+    done = run("pretrain", "--data", prepared / "data", "--config", config, "--output", tmp_path / "run", "--resume")
+    assert done.returncode == 0 and "starting at step 0" in done.stderr

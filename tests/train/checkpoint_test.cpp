@@ -1,0 +1,107 @@
+// Checkpoints: there and back, the number kept, leftovers of a killed process, and one that cannot be written.
+#include "checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "rf/io/files.h"
+#include "support.h"
+#include "train_step.h"
+
+namespace rf::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest() {
+    RoFormerConfig config;
+    config.vocab_size = 7;
+    config.hidden_size = config.embedding_size = config.intermediate_size = 4;
+    config.num_hidden_layers = config.num_attention_heads = 1;
+    model_ = std::make_shared<nn::RoFormer>(config, Head::kMaskedLm);
+    optimizer_ = std::make_unique<AdamW>(trained_parameters(*model_), AdamWOptions{});
+    run_ = directory_ / "run";
+    data_ = directory_ / "data";
+    fs::create_directory(run_);
+    fs::create_directory(data_);
+    std::ofstream(data_ + "/vocab.txt") << "[PAD]\n";
+    std::ofstream(data_ + "/tokenizer_config.json") << "{}\n";
+  }
+  void save(int64_t step, int64_t keep = 2) {
+    TrainState state;
+    state.step = step;
+    state.cursor = {3, 17};
+    state.interval = {0.1, 2, 3};
+    state.evaluation = {1.5, 0.25, 2.5, 40};
+    state.train_loss = 1.0 / 3;
+    save_checkpoint(run_, *model_, *optimizer_, state, data_, keep);
+  }
+  std::vector<std::string> entries() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(run_)) names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  TemporaryPath directory_;
+  std::string run_, data_;
+  std::shared_ptr<nn::RoFormer> model_;
+  std::unique_ptr<AdamW> optimizer_;
+};
+
+TEST_F(CheckpointTest, ThereAndBack) {
+  for (const auto& [name, tensor] : optimizer_->moments()) tensor.fill_(0.1);
+  save(40);
+  const TrainState state = load_state(run_ + "/checkpoint-40");
+  EXPECT_EQ(state.step, 40);
+  EXPECT_EQ(state.cursor.epoch, 3);
+  EXPECT_EQ(state.cursor.row, 17);
+  EXPECT_EQ(state.interval.loss_sum, 0.1);
+  EXPECT_EQ(state.train_loss, 1.0 / 3);
+  EXPECT_EQ(state.evaluation.unigram_loss, 2.5);
+  AdamW other(trained_parameters(*model_), {});
+  load_moments(run_ + "/checkpoint-40", other);
+  for (size_t i = 0; i < other.moments().size(); ++i) {
+    EXPECT_TRUE(other.moments()[i].second.equal(optimizer_->moments()[i].second));
+  }
+}
+
+TEST_F(CheckpointTest, KeepsTheNewest) {
+  for (const int64_t step : {5, 10, 100, 20}) save(step, 2);
+  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-100", "checkpoint-20"}));
+  EXPECT_EQ(newest_checkpoint(run_), run_ + "/checkpoint-100");
+}
+
+TEST_F(CheckpointTest, LeftoversAreNoCheckpointsAndGo) {
+  fs::create_directory(run_ + "/.checkpoint-9.tmp");
+  fs::create_directory(run_ + "/checkpoint-x");
+  std::ofstream(run_ + "/run.json.tmp.12.0") << "{";
+  EXPECT_EQ(newest_checkpoint(run_), std::nullopt);
+  remove_temporaries(run_);
+  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-x"}));
+}
+
+TEST_F(CheckpointTest, OneThatCannotBeWrittenLeavesTheOldOne) {
+  save(1);
+  fs::remove(data_ + "/vocab.txt");
+  EXPECT_NE(message_of([&] { save(2); }).find("vocab.txt"), std::string::npos);
+  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-1"}));
+}
+
+TEST_F(CheckpointTest, ADamagedOneIsNamed) {
+  save(1);
+  std::ofstream(run_ + "/checkpoint-1/state.json") << "{\"version\":1}";
+  EXPECT_NE(message_of([&] { load_state(run_ + "/checkpoint-1"); }).find("remove " + run_ + "/checkpoint-1 to go on"),
+            std::string::npos);
+  io::write_file(run_ + "/checkpoint-1/optimizer.safetensors",
+                 io::read_file(run_ + "/checkpoint-1/optimizer.safetensors").substr(0, 100));
+  EXPECT_NE(message_of([&] { load_moments(run_ + "/checkpoint-1", *optimizer_); }).find("optimizer.safetensors"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace rf::train

@@ -1,0 +1,95 @@
+// The run file: values, defaults, the way back, and every error a user can make.
+#include "rf/train/run_config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "support.h"
+
+namespace rf::train {
+namespace {
+
+using nlohmann::json;
+
+json minimal() {
+  return {{"stages", {{{"max_length", 64}, {"batch", 8}, {"steps", 10}}}}};
+}
+
+json with(const json& patch) {
+  json run = minimal();
+  run.merge_patch(patch);
+  return run;
+}
+
+void expect_error(const json& run, const std::string& part) {
+  const std::string message = message_of([&] { parse_run_config(run); });
+  EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+TEST(RunConfig, ReadsEveryKey) {
+  const RunConfig run = parse_run_config(with(json::parse(R"({
+    "model": {"hidden_size": 64, "num_attention_heads": 4},
+    "stages": [{"max_length": 32, "batch": 12, "steps": 5, "accumulate": 3}, {"max_length": 64, "batch": 4, "steps": 7}],
+    "schedule": {"kind": "cosine", "learning_rate": 0.002, "warmup_steps": 3, "initial_rate": 1e-6, "final_rate": 1e-5},
+    "weight_decay": 0.1, "beta1": 0.8, "beta2": 0.98, "epsilon": 1e-6, "clip_norm": 0,
+    "mask": {"probability": 0.2, "mask_fraction": 0.7, "random_fraction": 0.2, "unit": "whole-word"},
+    "packing": "padded", "precision": "float32", "seed": 9, "log_every_steps": 2, "evaluate_every_steps": 4,
+    "evaluate_batches": 6, "checkpoint_every_steps": 8, "keep_checkpoints": 1})")));
+  EXPECT_EQ(run.model.hidden_size, 64);
+  ASSERT_EQ(run.stages.size(), 2u);
+  EXPECT_EQ(run.stages[0].accumulate, 3);
+  EXPECT_EQ(run.stages[1].steps, 7);
+  EXPECT_EQ(run.schedule.kind, Schedule::kCosine);
+  EXPECT_EQ(run.schedule.final_rate, 1e-5);
+  EXPECT_EQ(run.beta2, 0.98);
+  EXPECT_EQ(run.mask.unit, data::MaskUnit::kWholeWord);
+  EXPECT_EQ(run.packing, data::Packing::kPadded);
+  EXPECT_EQ(run.precision, Precision::kFloat32);
+  EXPECT_EQ(run.seed, 9u);
+  EXPECT_EQ(run.keep_checkpoints, 1);
+  EXPECT_EQ(to_json(parse_run_config(to_json(run))), to_json(run));
+}
+
+TEST(RunConfig, PiecewiseGoesThereAndBack) {
+  const RunConfig run =
+      parse_run_config(with({{"schedule", {{"kind", "piecewise"}, {"points", {{100, 1.0}, {200, 0.0}}}}}}));
+  EXPECT_EQ(run.schedule.points, (std::vector<std::pair<int64_t, double>>{{100, 1.0}, {200, 0.0}}));
+  EXPECT_EQ(to_json(parse_run_config(to_json(run))), to_json(run));
+}
+
+TEST(RunConfig, UnknownKeysAreNamedWithTheirPath) {
+  expect_error(with({{"learning_rate", 1}}), "got \"learning_rate\"");
+  expect_error(with({{"mask", {{"probabilty", 0.1}}}}), "got \"mask.probabilty\"");
+  expect_error(with({{"stages", {{{"max_lenght", 8}}}}}), "got \"stages[0].max_lenght\"");
+  // Keys that another kind of schedule reads.
+  expect_error(with({{"schedule", {{"kind", "constant"}, {"final_rate", 0.1}}}}), "got \"schedule.final_rate\"");
+  expect_error(with({{"schedule", {{"kind", "linear"}, {"points", json::array()}}}}), "got \"schedule.points\"");
+  expect_error(with({{"model", {{"hiden_size", 8}}}}), "hiden_size");
+}
+
+TEST(RunConfig, TypesAndRanges) {
+  expect_error(json::array(), "the file must be an object");
+  expect_error(json::object(), "stages must be a list of at least one stage");
+  expect_error(with({{"stages", {{{"max_length", 2}}}}}), "stages[0].max_length must be an integer from 3");
+  expect_error(with({{"stages", {{{"steps", 1.5}}}}}), "stages[0].steps must be an integer from 1 to");
+  expect_error(with({{"stages", {{{"batch", 10}, {"accumulate", 4}}}}}), "got batch 10 and accumulate 4");
+  expect_error(with({{"seed", -1}}), "seed must be an integer from 0");
+  expect_error(with({{"seed", 18446744073709551615ull}}), "got 18446744073709551615");
+  expect_error(with({{"beta1", 1.0}}), "beta1 must be a number >= 0 and < 1, got 1.0");
+  expect_error(with({{"epsilon", 0}}), "epsilon must be a number > 0, got 0");
+  expect_error(with({{"clip_norm", "no"}}), "clip_norm must be a number >= 0, got \"no\"");
+  expect_error(with({{"packing", "loose"}}), "packing must be one of packed, padded, got \"loose\"");
+  expect_error(with({{"precision", "float16"}}), "got \"float16\"");
+  expect_error(with({{"schedule", {{"kind", "step"}}}}),
+               "one of constant, linear, cosine, inverse_sqrt, piecewise, got \"step\"");
+  expect_error(with({{"mask", {{"probability", 0}}}}), "mask.probability must be a number > 0 and <= 1");
+  expect_error(with({{"mask", {{"mask_fraction", 0.9}, {"random_fraction", 0.2}}}}), "got 0.9 + 0.2");
+  expect_error(with({{"schedule", {{"kind", "piecewise"}}}}), "schedule.points must be a list");
+  expect_error(with({{"schedule", {{"kind", "piecewise"}, {"points", {{5, 1}, {5, 2}}}}}}), "must rise, got 5 after 5");
+  expect_error(with({{"init_from", "dir"}, {"model", json::object()}}), "model must be absent with init_from");
+  expect_error(with({{"model", {{"hidden_size", 36}, {"num_attention_heads", 4}}}}), "9");  // an odd head
+}
+
+}  // namespace
+}  // namespace rf::train

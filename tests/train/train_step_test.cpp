@@ -1,0 +1,150 @@
+// A step from k micro-batches is a step from one batch (R-TRN-06); what decays; the loss over masked positions.
+#include "train_step.h"
+
+#include <ATen/ops/arange.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "masked_loss.h"
+#include "support.h"
+#include "tolerances.h"
+
+namespace rf::train {
+namespace {
+
+RoFormerConfig config() {
+  RoFormerConfig config;
+  config.vocab_size = 29;
+  config.hidden_size = config.embedding_size = 16;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 24;
+  config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
+  return config;
+}
+
+std::shared_ptr<nn::RoFormer> model() {
+  at::manual_seed(3);
+  auto model = std::make_shared<nn::RoFormer>(config(), Head::kMaskedLm);
+  model->train();
+  return model;
+}
+
+constexpr int64_t kLength = 6;
+
+// Rows [first, first + rows) of one fixed stream of ids; row r has r % 3 + 1 masked tokens.
+MaskedBatch rows(int64_t first, int64_t count) {
+  data::Batch batch;
+  batch.batch_size = count;
+  batch.length = kLength;
+  batch.real_tokens = count * kLength;
+  for (int64_t r = 0; r < count; ++r) {
+    for (int64_t t = 0; t < kLength; ++t) {
+      batch.ids.push_back(5 + ((first + r) * 7 + t * 3) % 24);
+      batch.segments.push_back(0);
+      batch.positions.push_back(t);
+      if (t > (first + r) % 3) continue;
+      batch.masked.push_back(r * kLength + t);
+      batch.labels.push_back(5 + ((first + r) * 5 + t) % 24);
+    }
+  }
+  return to_tensors(batch);
+}
+
+// epsilon 1 makes the first update a smooth function of the gradient; with a small one it is nearly its sign, and
+// rounding decides where the gradient is nearly 0.
+StepResult one_step(nn::RoFormer& model, const std::vector<MaskedBatch>& batches) {
+  AdamW optimizer(trained_parameters(model), {.epsilon = 1.0});
+  return train_step(model, optimizer, batches, {Precision::kFloat32, 1.0, 1, 1, 0});
+}
+
+TEST(TrainStep, MicroBatchesMakeOneBatch) {
+  const auto whole = model(), parts = model();
+  const StepResult a = one_step(*whole, {rows(0, 6)});
+  const StepResult b = one_step(*parts, {rows(0, 2), rows(2, 2), rows(4, 2)});
+  EXPECT_EQ(a.masked_tokens, 12);
+  EXPECT_EQ(b.masked_tokens, 12);
+  EXPECT_NEAR(a.loss_sum, b.loss_sum, rf::tests::kFloat32Primitive * a.loss_sum);
+  EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
+  for (const auto& item : whole->named_parameters()) {
+    const at::Tensor other = parts->named_parameters()[item.key()];
+    EXPECT_LE((item.value() - other).abs().max().item<float>(), rf::tests::kFloat32Primitive) << item.key();
+  }
+}
+
+TEST(TrainStep, LossIsTheCrossEntropyOfTheMaskedTokens) {
+  const auto m = model();
+  m->eval();
+  const MaskedBatch batch = rows(0, 3);
+  const at::Tensor logits_NV =
+      m->forward(batch.input).logits.flatten(0, 1).index_select(0, batch.masked_N).to(at::kDouble);
+  double expected = 0;
+  for (int64_t n = 0; n < logits_NV.size(0); ++n) {
+    double sum = 0;
+    for (int64_t v = 0; v < logits_NV.size(1); ++v) sum += std::exp(logits_NV[n][v].item<double>());
+    expected += std::log(sum) - logits_NV[n][batch.labels_N[n].item<int64_t>()].item<double>();
+  }
+  EXPECT_NEAR(masked_loss_sum(*m, batch).item<double>(), expected, rf::tests::kFloat32Model * expected);
+}
+
+// Against the formula in double: 21 rows cross two chunks and end inside a third.
+TEST(TrainStep, CrossEntropyAndItsGradient) {
+  constexpr int64_t kCount = 21, kVocabulary = 13;
+  constexpr double kScale = 0.25;
+  const at::Tensor z_NV = at::arange(kCount * kVocabulary, at::kFloat).mul_(0.7).sin_().mul_(3).view({kCount, -1});
+  const at::Tensor labels_N = at::arange(kCount, at::kLong).mul_(5).remainder_(kVocabulary);
+  const at::Tensor leaf_NV = z_NV.clone().requires_grad_(true);
+  const at::Tensor loss = masked_cross_entropy(leaf_NV.mul(1), labels_N, kScale);
+  loss.mul(2).backward();
+  double expected = 0;
+  for (int64_t n = 0; n < kCount; ++n) {
+    const int64_t label = labels_N[n].item<int64_t>();
+    double sum = 0;
+    for (int64_t v = 0; v < kVocabulary; ++v) sum += std::exp(z_NV[n][v].item<double>());
+    expected += kScale * (std::log(sum) - z_NV[n][label].item<double>());
+    for (int64_t v = 0; v < kVocabulary; ++v) {
+      const double slope = 2 * kScale * (std::exp(z_NV[n][v].item<double>()) / sum - (v == label ? 1 : 0));
+      EXPECT_NEAR(leaf_NV.grad()[n][v].item<double>(), slope, rf::tests::kFloat32Primitive);
+    }
+  }
+  EXPECT_NEAR(loss.item<double>(), expected, rf::tests::kFloat32Primitive * expected);
+}
+
+TEST(TrainStep, BiasesAndNormsDoNotDecay) {
+  const auto m = model();
+  int64_t decayed = 0;
+  for (const Parameter& p : trained_parameters(*m)) {
+    const bool plain = p.name.find("bias") != std::string::npos || p.name.find("LayerNorm") != std::string::npos;
+    EXPECT_EQ(p.decay == Decay::kNone, plain) << p.name;
+    EXPECT_EQ(p.name.find("embed_positions"), std::string::npos);
+    decayed += p.decay == Decay::kApplied;
+  }
+  EXPECT_EQ(decayed, 2 + 2 * 6 + 1);  // two embeddings, six matrices a layer, the head's transform
+}
+
+TEST(TrainStep, StopsAtALossThatIsNotFinite) {
+  const auto m = model();
+  {
+    const at::NoGradGuard no_grad;
+    m->named_parameters()["cls.predictions.bias"].fill_(std::numeric_limits<float>::infinity());
+  }
+  AdamW optimizer(trained_parameters(*m), {});
+  const std::vector<MaskedBatch> batches = {rows(0, 2)};
+  const std::string message = message_of([&] {
+    train_step(*m, optimizer, batches, {Precision::kFloat32, 1e-2, 12, 1, 0});
+  });
+  EXPECT_NE(message.find("the loss must be finite, got nan at step 12"), std::string::npos) << message;
+}
+
+TEST(TrainStep, AutocastIsOffAfterwards) {
+  const auto m = model();
+  const MaskedBatch batch = rows(0, 2);
+  AdamW optimizer(trained_parameters(*m), {});
+  train_step(*m, optimizer, {&batch, 1}, {Precision::kBfloat16, 1e-2, 1, 1, 0});
+  EXPECT_EQ(m->forward(batch.input).logits.scalar_type(), at::kFloat);
+}
+
+}  // namespace
+}  // namespace rf::train
