@@ -84,14 +84,20 @@ at::Tensor Rotation::operator()(const at::Tensor& x_BTHD) const {
   return ops::rope(x_BTHD, positions_, options);
 }
 
-at::Tensor attend(const at::Tensor& q_BTHD, const at::Tensor& k_BTHD, const at::Tensor& v_BTHD,
-                  const Rotation& rotation, AttentionMask& mask, const AttentionOptions& options) {
-  const at::Tensor q_BHTD = rotation(q_BTHD).transpose(1, 2);
-  const at::Tensor k_BHTD = rotation(k_BTHD).transpose(1, 2);
-  const at::Tensor v_BHTD = (options.rotary_value ? rotation(v_BTHD) : v_BTHD).transpose(1, 2);
+at::Tensor attend(const at::Tensor& qkv_BTC, const Rotation& rotation, AttentionMask& mask,
+                  const AttentionOptions& options) {
+  const int64_t heads = options.heads, batch = qkv_BTC.size(0), tokens = qkv_BTC.size(1), width = qkv_BTC.size(2) / 3;
+  // What turns together is split off together: one pass over its memory.
+  const int64_t turned = options.rotary_value ? 3 : 2;
+  const auto parts = qkv_BTC.split_with_sizes({turned * width, (3 - turned) * width}, -1);
+  const at::Tensor rotated_BTHD = rotation(parts[0].view({batch, tokens, turned * heads, width / heads}));
+  const auto rotated = rotated_BTHD.transpose(1, 2).split(heads, 1);
+  const at::Tensor q_BHTD = rotated[0], k_BHTD = rotated[1];
+  const at::Tensor v_BHTD =
+      options.rotary_value ? rotated[2] : parts[1].view({batch, tokens, heads, width / heads}).transpose(1, 2);
   at::Tensor out_BHTD;
   if (options.dropout > 0) {
-    const double scale = 1.0 / std::sqrt(static_cast<double>(q_BTHD.size(3)));
+    const double scale = 1.0 / std::sqrt(static_cast<double>(width / heads));
     at::Tensor scores_BHTS = at::matmul(q_BHTD * scale, k_BHTD.transpose(2, 3));
     if (mask.attend.defined()) {
       if (!mask.bias.defined()) mask.bias = additive(mask.attend, scores_BHTS.scalar_type());
@@ -107,7 +113,7 @@ at::Tensor attend(const at::Tensor& q_BTHD, const at::Tensor& k_BTHD, const at::
   }
   at::Tensor out_BTHD = out_BHTD.transpose(1, 2);
   if (mask.alive_BT11.defined()) out_BTHD = out_BTHD * mask.alive_BT11;
-  return out_BTHD.reshape({q_BTHD.size(0), q_BTHD.size(1), q_BTHD.size(2) * q_BTHD.size(3)});
+  return out_BTHD.reshape({batch, tokens, width});
 }
 
 }  // namespace rf::nn

@@ -35,13 +35,14 @@ class Rotation {
 };
 
 struct AttentionOptions {
+  int64_t heads = 1;
   bool rotary_value = false;
   double dropout = 0;  // of the probabilities; 0 outside training
   DropoutKey* key = nullptr;
 };
 
-// q, k, v: [B,T,H,D] views. Result: [B,T,H*D].
-at::Tensor attend(const at::Tensor& q_BTHD, const at::Tensor& k_BTHD, const at::Tensor& v_BTHD,
-                  const Rotation& rotation, AttentionMask& mask, const AttentionOptions& options);
+// qkv_BTC: [B,T,3*H*D], queries, keys and values of all heads one after the other. Result: [B,T,H*D].
+at::Tensor attend(const at::Tensor& qkv_BTC, const Rotation& rotation, AttentionMask& mask,
+                  const AttentionOptions& options);
 
 }  // namespace rf::nn

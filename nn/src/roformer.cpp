@@ -3,6 +3,7 @@
 // embeddings: order enters through the rotation of queries and keys alone.
 #include "rf/nn/roformer.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
@@ -41,6 +42,15 @@ struct Layer {
   Linear query, key, value, attention_output, intermediate, output;
   Norm attention_norm, output_norm;
 };
+
+// Queries, keys and values in one tensor [B,T,3C]. Joined is what is smaller: the weights, for one large product, or
+// the results of three.
+at::Tensor project(const Layer& layer, const at::Tensor& hidden_BTC) {
+  const Linear &q = layer.query, &k = layer.key, &v = layer.value;
+  const int64_t rows = hidden_BTC.size(0) * hidden_BTC.size(1);
+  if (rows < q.weight.size(0)) return at::cat({q(hidden_BTC), k(hidden_BTC), v(hidden_BTC)}, -1);
+  return at::linear(hidden_BTC, at::cat({q.weight, k.weight, v.weight}), at::cat({q.bias, k.bias, v.bias}));
+}
 
 at::Tensor activate(Activation activation, const at::Tensor& x) {
   switch (activation) {
@@ -200,14 +210,11 @@ at::Tensor RoFormer::Impl::embed(const Input& input, bool training) {
 
 at::Tensor RoFormer::Impl::layer_forward(const Layer& layer, const at::Tensor& hidden_BTC, const Rotation& rotation,
                                          AttentionMask& mask, bool training) {
-  const auto heads = [&](const at::Tensor& x_BTC) {
-    return x_BTC.unflatten(-1, {config.num_attention_heads, config.head_dim()});
-  };
-  const AttentionOptions options{.rotary_value = config.rotary_value,
+  const AttentionOptions options{.heads = config.num_attention_heads,
+                                 .rotary_value = config.rotary_value,
                                  .dropout = training ? config.attention_probs_dropout_prob : 0,
                                  .key = &dropout_key};
-  const at::Tensor context_BTC = attend(heads(layer.query(hidden_BTC)), heads(layer.key(hidden_BTC)),
-                                        heads(layer.value(hidden_BTC)), rotation, mask, options);
+  const at::Tensor context_BTC = attend(project(layer, hidden_BTC), rotation, mask, options);
   const double p = config.hidden_dropout_prob;
   const at::Tensor attended_BTC =
       layer.attention_norm(drop(layer.attention_output(context_BTC), p, training) + hidden_BTC);
