@@ -93,7 +93,7 @@ HWY_INLINE int64_t drop_vectors(const T* x, T* y, const uint16_t* numbers, int64
   for (; i + lanes <= count; i += lanes) {
     const auto kept = hn::Gt(hn::PromoteTo(di, hn::LoadU(d16, numbers + i)), last_dropped);
     const auto value = hn::Mul(VectorElement<T>::load(d, x + i), factor);
-    VectorElement<T>::store(d, hn::IfThenElseZero(hn::RebindMask(d, kept), value), y + i);
+    VectorElement<T>::template store<Stores::kPlain>(d, hn::IfThenElseZero(hn::RebindMask(d, kept), value), y + i);
   }
   return i;
 }
@@ -118,7 +118,7 @@ HWY_INLINE int64_t drop_bf16(const BFloat16* x, BFloat16* y, const uint16_t* num
     const auto number = hn::Xor(hn::LoadU(d16, reinterpret_cast<const int16_t*>(numbers) + i), shift);
     const auto dropped = hn::Lt(number, lowest_kept);
     const auto scaled = hn::BitCast(d16, Rounding::pairs(d, even, odd));
-    store_bf16_pairs(du, hn::BitCast(du, hn::IfThenZeroElse(dropped, scaled)), y + i);
+    store_bf16_pairs<Stores::kPlain>(du, hn::BitCast(du, hn::IfThenZeroElse(dropped, scaled)), y + i);
   }
   return i;
 }

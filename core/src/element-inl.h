@@ -17,6 +17,7 @@
 #include "cpu_features.h"
 #include "hwy/highway.h"
 #include "scalar_element.h"
+#include "stores.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rf::core {
@@ -32,6 +33,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 #define RF_HAVE_F16 1
 #endif
 
+// Streaming stores need an aligned target.
+template <Stores kStores, class D, class T>
+HWY_INLINE void put(D d, hn::Vec<D> value, T* to) {
+  if constexpr (kStores == Stores::kStreaming) {
+    hn::Stream(value, d, to);
+  } else {
+    hn::StoreU(value, d, to);
+  }
+}
+
 // Vectors of float32 and float64 are what memory holds.
 template <class T>
 struct VectorElement {
@@ -39,9 +50,9 @@ struct VectorElement {
   static HWY_INLINE hn::Vec<D> load(D d, const T* from) {
     return hn::LoadU(d, from);
   }
-  template <class D>
+  template <Stores kStores, class D>
   static HWY_INLINE void store(D d, hn::Vec<D> value, T* to) {
-    hn::StoreU(value, d, to);
+    put<kStores>(d, value, to);
   }
 };
 
@@ -53,10 +64,11 @@ struct VectorElement<Float16> {
     const hn::Rebind<hwy::float16_t, D> d16;
     return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
   }
-  template <class D>
+  template <Stores kStores, class D>
   static HWY_INLINE void store(D d, hn::Vec<D> value, Float16* to) {
     const hn::Rebind<hwy::float16_t, D> d16;
-    hn::StoreU(hn::DemoteTo(d16, value), d16, reinterpret_cast<hwy::float16_t*>(to));
+    const hn::RebindToUnsigned<decltype(d16)> du16;
+    put<kStores>(du16, hn::BitCast(du16, hn::DemoteTo(d16, value)), reinterpret_cast<uint16_t*>(to));
   }
 };
 #endif
@@ -123,11 +135,11 @@ HWY_INLINE hn::Vec<DU> load_bf16_pairs(DU du, const BFloat16* from) {
   return hn::BitCast(du, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from)));
 }
 
-template <class DU>
+template <Stores kStores, class DU>
 HWY_INLINE void store_bf16_pairs(DU du, hn::Vec<DU> bits, BFloat16* to) {
   (void)du;
   const hn::Repartition<uint16_t, DU> d16;
-  hn::StoreU(hn::BitCast(d16, bits), d16, reinterpret_cast<uint16_t*>(to));
+  put<kStores>(d16, hn::BitCast(d16, bits), reinterpret_cast<uint16_t*>(to));
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

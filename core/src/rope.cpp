@@ -133,8 +133,12 @@ std::vector<int64_t> missing_pages(const rf_rope& rope, const rf_rope_args& args
 
 bool results_stream(const rf_rope_args& args) {
   const int64_t bytes = args.batch * args.tokens * args.heads * args.head_dim * element_bytes(args.dtype);
-  // Whole lines can be formed where the heads of a token follow each other.
-  const bool whole_lines = args.y_stride_h == args.head_dim && args.y_stride_t >= args.y_stride_h;
+  // Whole lines can be formed where heads follow each other, or are whole lines themselves.
+  constexpr int64_t kLineBytes = 64;
+  const bool whole_lines =
+      std::min(args.y_stride_t, args.y_stride_h) == args.head_dim &&
+      (args.y_stride_h == args.head_dim ||
+       (args.head_dim * element_bytes(args.dtype) % kLineBytes == 0 && is_aligned(args.y, kLineBytes)));
   return args.x != args.y && whole_lines && 2 * bytes > last_level_cache_bytes();
 }
 

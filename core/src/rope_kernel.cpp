@@ -83,6 +83,9 @@ struct Scalar {
   using Element = T;
 };
 
+template <class Kernel, class T>
+inline constexpr bool is_vector = !std::is_same_v<Kernel, Scalar<typename Kernel::Index, T>>;
+
 #if HWY_TARGET != HWY_SCALAR
 
 // v0 v0 v1 v1 ...: half a vector from memory, every element twice.
@@ -114,9 +117,10 @@ struct VectorPairs {
       c = load_twice(d, row.cos + i);
       s = hn::OddEven(sine, hn::Neg(sine));
     }
+    template <Stores kStores>
     HWY_INLINE void rotate(D d, const T* x, T* y, int64_t i, int64_t) const {
       const auto value = VectorElement<T>::load(d, x + 2 * i);
-      VectorElement<T>::store(d, hn::MulAdd(s, hn::Reverse2(d, value), hn::Mul(c, value)), y + 2 * i);
+      VectorElement<T>::template store<kStores>(d, hn::MulAdd(s, hn::Reverse2(d, value), hn::Mul(c, value)), y + 2 * i);
     }
     hn::Vec<D> c, s;
   };
@@ -138,11 +142,12 @@ struct VectorHalves {
       c = hn::LoadU(d, row.cos + i);
       s = hn::Mul(hn::Set(d, row.sign), hn::LoadU(d, row.sin + i));
     }
+    template <Stores kStores>
     HWY_INLINE void rotate(D d, const T* x, T* y, int64_t i, int64_t n) const {
       const auto a = VectorElement<T>::load(d, x + i);
       const auto b = VectorElement<T>::load(d, x + n + i);
-      VectorElement<T>::store(d, hn::NegMulAdd(s, b, hn::Mul(c, a)), y + i);
-      VectorElement<T>::store(d, hn::MulAdd(s, a, hn::Mul(c, b)), y + n + i);
+      VectorElement<T>::template store<kStores>(d, hn::NegMulAdd(s, b, hn::Mul(c, a)), y + i);
+      VectorElement<T>::template store<kStores>(d, hn::MulAdd(s, a, hn::Mul(c, b)), y + n + i);
     }
     hn::Vec<D> c, s;
   };
@@ -163,6 +168,7 @@ struct Bf16Pairs {
       c = hn::LoadU(d, row.cos + i);
       s = hn::Mul(hn::Set(d, row.sign), hn::LoadU(d, row.sin + i));
     }
+    template <Stores kStores>
     HWY_INLINE void rotate(D d, const BFloat16* x, BFloat16* y, int64_t i, int64_t) const {
       const hn::RebindToUnsigned<D> du;
       const auto bits = load_bf16_pairs(du, x + 2 * i);
@@ -170,7 +176,7 @@ struct Bf16Pairs {
       const auto b = bf16_upper(d, bits);
       const auto y_a = hn::NegMulAdd(s, b, hn::Mul(c, a));
       const auto y_b = hn::MulAdd(s, a, hn::Mul(c, b));
-      store_bf16_pairs(du, Rounding::pairs(d, y_a, y_b), y + 2 * i);
+      store_bf16_pairs<kStores>(du, Rounding::pairs(d, y_a, y_b), y + 2 * i);
     }
     hn::Vec<D> c, s;
   };
@@ -194,6 +200,7 @@ struct Bf16Halves {
       s_even = hn::Mul(sign, s_even);
       s_odd = hn::Mul(sign, s_odd);
     }
+    template <Stores kStores>
     HWY_INLINE void rotate(D d, const BFloat16* x, BFloat16* y, int64_t i, int64_t n) const {
       const hn::RebindToUnsigned<D> du;
       const auto a = load_bf16_pairs(du, x + i);
@@ -204,8 +211,8 @@ struct Bf16Halves {
                                        hn::NegMulAdd(s_odd, b_odd, hn::Mul(c_odd, a_odd)));
       const auto y_b = Rounding::pairs(d, hn::MulAdd(s_even, a_even, hn::Mul(c_even, b_even)),
                                        hn::MulAdd(s_odd, a_odd, hn::Mul(c_odd, b_odd)));
-      store_bf16_pairs(du, y_a, y + i);
-      store_bf16_pairs(du, y_b, y + n + i);
+      store_bf16_pairs<kStores>(du, y_a, y + i);
+      store_bf16_pairs<kStores>(du, y_b, y + n + i);
     }
     hn::Vec<D> c_even, c_odd, s_even, s_odd;
   };
@@ -222,7 +229,7 @@ HWY_INLINE void prefetch_ahead(D d, const T* x) {
 }
 
 // kSteps vector steps from pair i on, for all heads.
-template <class Kernel, int kSteps, class D, class T>
+template <class Kernel, Stores kStores, int kSteps, class D, class T>
 HWY_INLINE void rotate_steps(D d, const Row<Arithmetic<T>>& row, const Heads<T>& heads, int64_t n, int64_t i) {
   const int64_t step = Kernel::step(d);
   typename Kernel::template Coefficients<D> coefficients[kSteps];
@@ -230,37 +237,35 @@ HWY_INLINE void rotate_steps(D d, const Row<Arithmetic<T>>& row, const Heads<T>&
   for (int k = 0; k < kSteps; ++k) coefficients[k].load(d, row, i + k * step);
   const T* x = heads.x;
   T* y = heads.y;
-  const bool in_place = x == y;
+  const bool ahead = x == y || kStores == Stores::kStreaming;
   for (int64_t h = 0; h < heads.count; ++h, x += heads.x_stride, y += heads.y_stride) {
-    if (in_place) prefetch_ahead<Kernel, kSteps>(d, x + 2 * i);
+    if (ahead) prefetch_ahead<Kernel, kSteps>(d, x + 2 * i);
     HWY_UNROLL(4)
-    for (int k = 0; k < kSteps; ++k) coefficients[k].rotate(d, x, y, i + k * step, n);
+    for (int k = 0; k < kSteps; ++k) coefficients[k].template rotate<kStores>(d, x, y, i + k * step, n);
   }
 }
 
 // As many steps of kSteps vectors as fit from pair i on; returns the next pair.
-template <class Kernel, int kSteps, class D, class T>
+template <class Kernel, Stores kStores, int kSteps, class D, class T>
 HWY_INLINE int64_t rotate_many(D d, const Row<Arithmetic<T>>& row, const Heads<T>& heads, int64_t n, int64_t i) {
   const int64_t pairs = kSteps * Kernel::step(d);
-  for (; i + pairs <= n; i += pairs) rotate_steps<Kernel, kSteps>(d, row, heads, n, i);
+  for (; i + pairs <= n; i += pairs) rotate_steps<Kernel, kStores, kSteps>(d, row, heads, n, i);
   return i;
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
-template <class Kernel, class T>
+template <class Kernel, Stores kStores, class T>
 HWY_INLINE void rotate_heads(const RopeTile& tile, const Row<Arithmetic<T>>& row, const Heads<T>& heads) {
   const int64_t n = tile.num_freqs;
   int64_t i = 0;
-  if constexpr (!std::is_base_of_v<Scalar<typename Kernel::Index, T>, Kernel>) {
-#if HWY_TARGET != HWY_SCALAR
+  if constexpr (is_vector<Kernel, T>) {
     const hn::ScalableTag<Arithmetic<T>> widest;
     const hn::Full128<Arithmetic<T>> narrow;
-    i = rotate_many<Kernel, 4>(widest, row, heads, n, i);
-    i = rotate_many<Kernel, 2>(widest, row, heads, n, i);
-    i = rotate_many<Kernel, 1>(widest, row, heads, n, i);
-    i = rotate_many<Kernel, 1>(narrow, row, heads, n, i);
-#endif
+    i = rotate_many<Kernel, kStores, 4>(widest, row, heads, n, i);
+    i = rotate_many<Kernel, kStores, 2>(widest, row, heads, n, i);
+    i = rotate_many<Kernel, kStores, 1>(widest, row, heads, n, i);
+    i = rotate_many<Kernel, Stores::kPlain, 1>(narrow, row, heads, n, i);
   }
   rotate_rest<typename Kernel::Index>(row, heads, n, i);
   const int64_t rotary_dim = 2 * n;
@@ -280,7 +285,8 @@ HWY_INLINE void stream_heads(const RopeTile& tile, const Row<Arithmetic<T>>& row
   const int64_t group = std::max<int64_t>(1, kStageBytes / head_bytes);
   for (int64_t h = 0; h < heads.count; h += group) {
     const int64_t count = std::min(group, heads.count - h);
-    rotate_heads<Kernel, T>(tile, row, {heads.x + h * heads.x_stride, stage, count, heads.x_stride, tile.head_dim});
+    rotate_heads<Kernel, Stores::kPlain, T>(
+        tile, row, {heads.x + h * heads.x_stride, stage, count, heads.x_stride, tile.head_dim});
     stream_bytes(reinterpret_cast<const uint8_t*>(stage), reinterpret_cast<uint8_t*>(heads.y + h * heads.y_stride),
                  static_cast<size_t>(count * head_bytes));
   }
@@ -292,17 +298,33 @@ HWY_INLINE Row<A> row_of(const RopeTile& tile, int64_t t) {
   return {row, row + tile.num_freqs, tile.turn == Turn::kCounterClockwise ? A{1} : A{-1}};
 }
 
+// Whether every row of y consists of whole, aligned vectors.
+template <class Kernel, class T>
+bool whole_vectors(const RopeTile& tile) {
+  if constexpr (!is_vector<Kernel, T>) {
+    return false;
+  } else {
+    const hn::ScalableTag<Arithmetic<T>> d;
+    const auto strides = static_cast<uint64_t>(tile.y_stride_t | tile.y_stride_h) * sizeof(T);
+    const uint64_t places = strides | reinterpret_cast<uintptr_t>(tile.y);
+    return tile.num_freqs % Kernel::step(d) == 0 && tile.head_dim == 2 * tile.num_freqs &&
+           places % (hn::Lanes(d) * sizeof(Arithmetic<T>)) == 0;
+  }
+}
+
 // Heads of a token follow each other in memory.
 template <class Kernel>
-void rotate_token_major(const RopeTile& tile) {
+void rotate_token_major(const RopeTile& tile, bool direct) {
   using T = typename Kernel::Element;
   const T* x = static_cast<const T*>(tile.x);
   T* y = static_cast<T*>(tile.y);
   for (int64_t t = 0; t < tile.tokens; ++t, x += tile.x_stride_t, y += tile.y_stride_t) {
     const auto row = row_of<Arithmetic<T>>(tile, t);
     const Heads<T> heads{x, y, tile.heads, tile.x_stride_h, tile.y_stride_h};
-    if (tile.stores == Stores::kPlain) {
-      rotate_heads<Kernel, T>(tile, row, heads);
+    if (direct) {
+      rotate_heads<Kernel, Stores::kStreaming, T>(tile, row, heads);
+    } else if (tile.stores == Stores::kPlain) {
+      rotate_heads<Kernel, Stores::kPlain, T>(tile, row, heads);
     } else {
       stream_heads<Kernel, T>(tile, row, heads, static_cast<T*>(tile.stage));
     }
@@ -310,24 +332,28 @@ void rotate_token_major(const RopeTile& tile) {
 }
 
 // Tokens of a head follow each other in memory.
-template <class Kernel>
+template <class Kernel, Stores kStores>
 void rotate_head_major(const RopeTile& tile) {
   using T = typename Kernel::Element;
   for (int64_t h = 0; h < tile.heads; ++h) {
     const T* x = static_cast<const T*>(tile.x) + h * tile.x_stride_h;
     T* y = static_cast<T*>(tile.y) + h * tile.y_stride_h;
     for (int64_t t = 0; t < tile.tokens; ++t, x += tile.x_stride_t, y += tile.y_stride_t) {
-      rotate_heads<Kernel, T>(tile, row_of<Arithmetic<T>>(tile, t), {x, y, 1, 0, 0});
+      rotate_heads<Kernel, kStores, T>(tile, row_of<Arithmetic<T>>(tile, t), {x, y, 1, 0, 0});
     }
   }
 }
 
 template <class Kernel>
 void rotate(const RopeTile& tile) {
-  if (tile.y_stride_t < tile.y_stride_h) {
-    rotate_head_major<Kernel>(tile);
+  // Results go straight past the caches where their vectors are whole, through a stage where they are not.
+  const bool direct = tile.stores == Stores::kStreaming && whole_vectors<Kernel, typename Kernel::Element>(tile);
+  if (tile.y_stride_t >= tile.y_stride_h) {
+    rotate_token_major<Kernel>(tile, direct);
+  } else if (direct) {
+    rotate_head_major<Kernel, Stores::kStreaming>(tile);
   } else {
-    rotate_token_major<Kernel>(tile);
+    rotate_head_major<Kernel, Stores::kPlain>(tile);
   }
 }
 

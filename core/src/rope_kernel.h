@@ -5,14 +5,12 @@
 #include <cstdint>
 
 #include "rf/rope.h"
+#include "stores.h"
 
 namespace rf::core {
 
 // Sign of the sine: R or its transpose.
 enum class Turn { kCounterClockwise, kClockwise };
-
-// Streaming stores go past the caches; for results larger than the last-level cache.
-enum class Stores { kPlain, kStreaming };
 
 inline constexpr int64_t kMaxTileTokens = 32;
 
@@ -25,7 +23,7 @@ struct RopeTile {
   int64_t num_freqs = 0;
   int64_t x_stride_t = 0, x_stride_h = 0, y_stride_t = 0, y_stride_h = 0;  // in elements
   Turn turn = Turn::kCounterClockwise;
-  Stores stores = Stores::kPlain;  // streaming needs y_stride_h = head_dim <= y_stride_t
+  Stores stores = Stores::kPlain;  // streaming needs y != x and no gaps between a token's heads, or whole lines
   // Per token: num_freqs cosines followed by num_freqs sines; double for RF_F64, float for the others.
   const void* rows[kMaxTileTokens] = {};
   // For streaming: work space of one thread, rope_stage_bytes() large.
