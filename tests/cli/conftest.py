@@ -1,7 +1,8 @@
 """Fixtures of the command line's tests: prepared data and a trained model, made once."""
 
-import cli_support
 import pytest
+
+import cli_support
 
 
 @pytest.fixture(scope="session")

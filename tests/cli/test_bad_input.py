@@ -2,13 +2,13 @@
 
 import fcntl
 import json
-import os
 import resource
 import shutil
 import struct
 
 import numpy as np
 import pytest
+
 from cli_support import MODEL, refused, results, run, run_file
 
 
@@ -67,7 +67,7 @@ def change_config(model, **keys):
 def test_wrong_weight_shape(model, tmp_path):
     change_config(model, intermediate_size=20)
     message = refused_forward(model, tmp_path, IDS)
-    assert "intermediate.dense.weight" in message and "20" in message and "24" in message
+    assert "intermediate.dense" in message and "[20" in message and "[24" in message
 
 
 def test_odd_rotary_size(model, tmp_path):
@@ -144,12 +144,12 @@ def test_unreadable_corpus(tmp_path, prepared):
     assert "nowhere" in refused("vocab", "--input", tmp_path / "nowhere", "--output", tmp_path / "vocab.txt")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_corpus_without_permission(tmp_path, prepared):
-    (tmp_path / "secret.txt").write_text("abc")
-    (tmp_path / "secret.txt").chmod(0)
-    assert "secret.txt" in refused("prepare", "--input", tmp_path / "secret.txt", "--model", prepared / "vocabulary",
-                                   "--output", tmp_path / "data")
+def test_corpus_that_fails_to_read(tmp_path, prepared):
+    """/proc/self/mem opens, also for root, and its first byte cannot be read."""
+    message = refused("prepare", "--input", "/proc/self/mem", "--model", prepared / "vocabulary", "--output",
+                      tmp_path / "data")
+    assert "/proc/self/mem" in message and "Input/output error" in message
+    assert not (tmp_path / "data").exists()
 
 
 def test_run_file_errors(prepared, tmp_path):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from cli_support import PROGRAM, make_corpus, refused, results, run, run_file
 
 import tolerances
+from cli_support import PROGRAM, make_corpus, refused, results, run, run_file
 
 COMMANDS = ["info", "tokenize", "vocab", "prepare", "pretrain", "evaluate", "fill-mask", "forward", "bench"]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from cli_support import results
 
 import tolerances
+from cli_support import results
 
 CONFIG = dict(vocab_size=61, hidden_size=24, embedding_size=16, num_hidden_layers=2, num_attention_heads=2,
               intermediate_size=40, max_position_embeddings=32, type_vocab_size=3, num_labels=4)

@@ -11,6 +11,7 @@ import subprocess
 import time
 
 import pytest
+
 from cli_support import MODEL, PROGRAM, results, run, run_file
 
 TIMING = ("seconds", "tokens_per_second")
@@ -38,6 +39,21 @@ def kill_after(arguments, seconds, threads):
     child.kill()
     child.wait()
     return running
+
+
+def kill_while_writing(arguments, output, threads):
+    """Starts the program and kills it as soon as a checkpoint's temporary directory is seen; True when one was left."""
+    child = subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                             env=dict(os.environ, OMP_NUM_THREADS=str(threads)))
+    while child.poll() is None and not temporaries(output):
+        pass
+    child.kill()
+    child.wait()
+    return bool(temporaries(output))
+
+
+def temporaries(output):
+    return list(output.glob(".checkpoint-*")) if output.exists() else []
 
 
 def assert_same_run(resumed, whole):
@@ -79,6 +95,21 @@ def test_killed_runs_go_on_bit_for_bit(prepared, whole, tmp_path):
     assert kills > 0
     (report,) = results(*command(prepared, output), "--resume", threads=threads)
     assert report["steps"] == 37
+    assert_same_run(output, expected)
+
+
+@pytest.mark.parametrize("whole", [1], indirect=True)
+def test_killed_while_a_checkpoint_is_written(prepared, whole, tmp_path):
+    expected, threads, _ = whole
+    output = tmp_path / "run"
+    caught = 0
+    for attempt in range(12):
+        if kill_while_writing([*command(prepared, output), *(["--resume"] if attempt else [])], output, threads):
+            caught += 1
+        if caught == 2:
+            break
+    assert caught > 0
+    results(*command(prepared, output), "--resume", threads=threads)
     assert_same_run(output, expected)
 
 
