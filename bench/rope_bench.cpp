@@ -4,7 +4,10 @@
 // windows; a side's figure is the median over rounds of (copy's time / its own time) within a round, so that what else
 // the machine does at that moment falls on both. Steady state: the tables are there.
 //
-//   rope_bench [--heads 12] [--head-dim 64] [--rounds 41] [--window-ms 4] [--positions 4096,32768]
+// Calls take pairs of buffers in turn: by default as many as make the results alone 128 MiB, so that the data come from
+// memory as activations do. --sets 1 uses one pair, which for small cases stays in the last-level cache.
+//
+//   rope_bench [--sets N] [--heads 12] [--head-dim 64] [--rounds 41] [--window-ms 4] [--positions 4096,32768]
 #include <omp.h>
 
 #include <algorithm>
@@ -24,9 +27,12 @@
 
 namespace {
 
+constexpr int64_t kSetsBytes = int64_t{128} << 20;
+
 struct Options {
   int64_t heads = 12;
   int64_t head_dim = 64;
+  int64_t sets = 0;  // 0: as many as kSetsBytes asks for
   int rounds = 41;
   double window_ms = 4;
   std::vector<int64_t> positions = {4096, 32768};
@@ -152,7 +158,7 @@ void measure(const Options& options, std::vector<Side>& sides) {
   }
 }
 
-void report(const Options& options, const Type& type, int64_t tokens, const std::vector<Side>& sides) {
+void report(const Options& options, const Type& type, int64_t tokens, int64_t sets, const std::vector<Side>& sides) {
   const double bytes = 2.0 * static_cast<double>(tokens * options.heads * options.head_dim * type.bytes);
   for (const Side& side : sides) {
     std::vector<double> ratios;
@@ -160,11 +166,13 @@ void report(const Options& options, const Type& type, int64_t tokens, const std:
     const double seconds = median(side.seconds);
     const double ratio = median(ratios);
     std::printf(
-        "{\"bench\": \"rope\", \"positions\": %lld, \"dtype\": \"%s\", \"side\": \"%s\", \"heads\": %lld, "
+        "{\"bench\": \"rope\", \"positions\": %lld, \"dtype\": \"%s\", \"side\": \"%s\", \"sets\": %lld, \"heads\": "
+        "%lld, "
         "\"head_dim\": %lld, \"threads\": %d, \"median_us\": %.1f, \"gigabytes_per_second\": %.2f, "
         "\"ratio_to_copy\": %.3f}\n",
-        static_cast<long long>(tokens), type.name, side.name.c_str(), static_cast<long long>(options.heads),
-        static_cast<long long>(options.head_dim), omp_get_max_threads(), seconds * 1e6, bytes / seconds / 1e9, ratio);
+        static_cast<long long>(tokens), type.name, side.name.c_str(), static_cast<long long>(sets),
+        static_cast<long long>(options.heads), static_cast<long long>(options.head_dim), omp_get_max_threads(),
+        seconds * 1e6, bytes / seconds / 1e9, ratio);
     std::fprintf(stderr, "%8lld  %-5s %-26s %9.1f us %8.2f GB/s   %.3f of copy\n", static_cast<long long>(tokens),
                  type.name, side.name.c_str(), seconds * 1e6, bytes / seconds / 1e9, ratio);
   }
@@ -173,28 +181,48 @@ void report(const Options& options, const Type& type, int64_t tokens, const std:
 
 void bench_case(const Options& options, const Type& type, int64_t tokens) {
   const int64_t elements = tokens * options.heads * options.head_dim;
-  const Buffer x = make_buffer(elements * type.bytes);
-  const Buffer y = make_buffer(elements * type.bytes);
-  for (int64_t i = 0; i < elements; ++i) rf::ref::store(type.dtype, x.get(), i, std::sin(static_cast<double>(i)));
+  const int64_t bytes = elements * type.bytes;
+  const int64_t sets = options.sets != 0 ? options.sets : (kSetsBytes + bytes - 1) / bytes;
+  std::vector<Buffer> x, y;
+  for (int64_t set = 0; set < sets; ++set) {
+    x.push_back(make_buffer(bytes));
+    y.push_back(make_buffer(bytes));
+    for (int64_t i = 0; set == 0 && i < elements; ++i) {
+      rf::ref::store(type.dtype, x[0].get(), i, std::sin(static_cast<double>(i)));
+    }
+    if (set != 0) std::memcpy(x.back().get(), x[0].get(), static_cast<size_t>(bytes));
+    std::memcpy(y.back().get(), x[0].get(), static_cast<size_t>(bytes));
+  }
   rf_rope* rope = make_rope(options.head_dim);
+  size_t turn = 0;
+  const auto next = [&] { return turn++ % x.size(); };
 
   std::vector<Side> sides;
-  sides.push_back({"copy", [&] { copy(x.get(), y.get(), elements * type.bytes); }, {}});
+  sides.push_back({"copy",
+                   [&] {
+                     const size_t set = next();
+                     copy(x[set].get(), y[set].get(), bytes);
+                   },
+                   {}});
   for (const Order order : {Order::kTokenMajor, Order::kHeadMajor}) {
     for (const rf_rope_layout layout : {RF_ROPE_PAIRS, RF_ROPE_HALVES}) {
-      verify(rope, type, make_args(options, type, order, layout, tokens, x.get(), y.get()), elements);
+      verify(rope, type, make_args(options, type, order, layout, tokens, x[0].get(), y[0].get()), elements);
       for (const Place place : {Place::kOut, Place::kIn}) {
-        const void* from = place == Place::kOut ? x.get() : y.get();
-        const rf_rope_args args = make_args(options, type, order, layout, tokens, from, y.get());
         const std::string name = std::string(order == Order::kTokenMajor ? "[T,H,D] " : "[H,T,D] ") +
                                  (layout == RF_ROPE_PAIRS ? "pairs " : "halves ") +
                                  (place == Place::kOut ? "out of place" : "in place");
-        sides.push_back({name, [rope, args] { must(rf_rope_apply(rope, &args)); }, {}});
+        const auto run = [&, order, layout, place] {
+          const size_t set = next();
+          const void* from = place == Place::kOut ? x[set].get() : y[set].get();
+          const rf_rope_args args = make_args(options, type, order, layout, tokens, from, y[set].get());
+          must(rf_rope_apply(rope, &args));
+        };
+        sides.push_back({name, run, {}});
       }
     }
   }
   measure(options, sides);
-  report(options, type, tokens, sides);
+  report(options, type, tokens, sets, sides);
   rf_rope_destroy(rope);
 }
 
@@ -203,7 +231,9 @@ Options parse(int argc, char** argv) {
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
     const char* value = i + 1 < argc ? argv[i + 1] : "";
-    if (name == "--heads") {
+    if (name == "--sets") {
+      options.sets = std::max(1, std::atoi(value));
+    } else if (name == "--heads") {
       options.heads = std::atoll(value);
     } else if (name == "--head-dim") {
       options.head_dim = std::atoll(value);
@@ -220,7 +250,7 @@ Options parse(int argc, char** argv) {
       }
     } else {
       std::fprintf(stderr,
-                   "usage: rope_bench [--heads 12] [--head-dim 64] [--rounds 41] [--window-ms 4] "
+                   "usage: rope_bench [--sets N] [--heads 12] [--head-dim 64] [--rounds 41] [--window-ms 4] "
                    "[--positions 4096,32768]\n");
       std::exit(2);
     }

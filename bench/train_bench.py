@@ -135,7 +135,7 @@ def main():
     for window in range(arguments.windows):
         for side in sides if window % 2 == 0 else reversed(sides):
             speeds[side].append(side.tokens_per_second(steps))
-    ratios = [a / b for a, b in zip(speeds[ours], speeds[theirs])]
+    ratios = [a / b for a, b in zip(speeds[ours], speeds[theirs], strict=True)]
     print(json.dumps({
         "bench": "pretrain", "model": name, "batch": SHAPES[name], "threads": arguments.threads,
         "ours_tokens_per_second": round(statistics.median(speeds[ours]), 1),

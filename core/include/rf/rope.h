@@ -11,7 +11,8 @@
  * Accuracy: the angle is formed from a frequency in double-double and a position that is exact, by an exact product,
  * reduced modulo 2 pi with a three-part constant, and cos and sin are rounded once: error at most 6e-8 in float32 tables
  * (half an ulp of 1) to position 2^31. float64 data uses float64 tables; bfloat16 and float16 data use float32 tables and
- * float32 arithmetic, rounded once to nearest even.
+ * float32 arithmetic, rounded once to nearest even. (bfloat16 results below 2^-126 in magnitude may become 0: the
+ * processors' own conversion does that.) Positions times frequencies are limited to 2^60 in magnitude.
  */
 #ifndef RF_ROPE_H_
 #define RF_ROPE_H_
@@ -43,7 +44,9 @@ RF_API rf_status rf_rope_table_f64(const double* hi, const double* lo, int64_t n
  * and not kept. */
 typedef struct rf_rope rf_rope;
 
-/* hi, lo: [num_freqs], copied; lo may be NULL. scale: finite, not 0. max_cached_rows: 0 takes the default (2^17). */
+/* hi, lo: [num_freqs], copied; lo may be NULL; |lo| <= |hi|. scale: finite, not 0, within 2^-100..2^100 in magnitude.
+ * max_cached_rows: at most 2^24; 0 takes the default, 2^17 and no more than 256 MiB a table. A row takes 2 num_freqs
+ * elements of float, for float64 data of double; a scale other than 1 doubles that once the inverse is used. */
 RF_API rf_status rf_rope_create(const double* hi, const double* lo, int64_t num_freqs, double scale,
                                 int64_t max_cached_rows, rf_rope** out);
 RF_API void rf_rope_destroy(rf_rope* rope);
