@@ -26,10 +26,24 @@ import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = {
-    "small": dict(vocab_size=8000, hidden_size=256, embedding_size=256, num_hidden_layers=4, num_attention_heads=4,
-                  intermediate_size=1024, max_position_embeddings=512),
-    "base": dict(vocab_size=50000, hidden_size=768, embedding_size=768, num_hidden_layers=12, num_attention_heads=12,
-                 intermediate_size=3072, max_position_embeddings=512),
+    "small": dict(
+        vocab_size=8000,
+        hidden_size=256,
+        embedding_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        max_position_embeddings=512,
+    ),
+    "base": dict(
+        vocab_size=50000,
+        hidden_size=768,
+        embedding_size=768,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        max_position_embeddings=512,
+    ),
 }
 SHAPES = {"small": (32, 128), "base": (8, 128)}
 STEPS = {"small": 6, "base": 2}
@@ -53,9 +67,24 @@ def make_batches(vocab_size, shape, rng):
 class Ours:
     def __init__(self, binary, directory, threads):
         self.process = subprocess.Popen(
-            [binary, "bench", "--filter", "pretrain-step", "--model", directory, "--ids", f"{directory}/ids.npy",
-             "--labels", f"{directory}/labels.npy", "--threads", str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            [
+                binary,
+                "bench",
+                "--filter",
+                "pretrain-step",
+                "--model",
+                directory,
+                "--ids",
+                f"{directory}/ids.npy",
+                "--labels",
+                f"{directory}/labels.npy",
+                "--threads",
+                str(threads),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def ask(self, command):
         self.process.stdin.write(command + "\n")
@@ -136,13 +165,24 @@ def main():
         for side in sides if window % 2 == 0 else reversed(sides):
             speeds[side].append(side.tokens_per_second(steps))
     ratios = [a / b for a, b in zip(speeds[ours], speeds[theirs], strict=True)]
-    print(json.dumps({
-        "bench": "pretrain", "model": name, "batch": SHAPES[name], "threads": arguments.threads,
-        "ours_tokens_per_second": round(statistics.median(speeds[ours]), 1),
-        "transformers_tokens_per_second": round(statistics.median(speeds[theirs]), 1),
-        "ratio": round(statistics.median(ratios), 3), "ratio_min": round(min(ratios), 3),
-        "ratio_max": round(max(ratios), 3), "target": TARGETS[name], "windows": arguments.windows,
-        "loss": [our_loss, their_loss]}))
+    print(
+        json.dumps(
+            {
+                "bench": "pretrain",
+                "model": name,
+                "batch": SHAPES[name],
+                "threads": arguments.threads,
+                "ours_tokens_per_second": round(statistics.median(speeds[ours]), 1),
+                "transformers_tokens_per_second": round(statistics.median(speeds[theirs]), 1),
+                "ratio": round(statistics.median(ratios), 3),
+                "ratio_min": round(min(ratios), 3),
+                "ratio_max": round(max(ratios), 3),
+                "target": TARGETS[name],
+                "windows": arguments.windows,
+                "loss": [our_loss, their_loss],
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -9,13 +9,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "roformer"
 
-MODEL = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, max_position_embeddings=32)
+MODEL = dict(
+    hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, max_position_embeddings=32
+)
 
 
 def run(*arguments, stdin=None, threads=1, **options):
     environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
-    return subprocess.run([PROGRAM, *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=120,
-                          env=environment, **options)
+    return subprocess.run(
+        [PROGRAM, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+        **options,
+    )
 
 
 def results(*arguments, **options):
@@ -46,13 +55,26 @@ def make_data(folder):
     """corpus/, vocabulary/ and data/ in a folder."""
     make_corpus(folder / "corpus")
     results("vocab", "--input", folder / "corpus", "--size", 150, "--output", folder / "vocabulary" / "vocab.txt")
-    results("prepare", "--input", folder / "corpus", "--model", folder / "vocabulary", "--output", folder / "data",
-            "--valid-fraction", 0.2)
+    results(
+        "prepare",
+        "--input",
+        folder / "corpus",
+        "--model",
+        folder / "vocabulary",
+        "--output",
+        folder / "data",
+        "--valid-fraction",
+        0.2,
+    )
 
 
 def run_file(path, **keys):
-    base = dict(model=MODEL, stages=[dict(max_length=16, batch=4, steps=6)],
-                schedule=dict(kind="linear", learning_rate=1e-3, warmup_steps=2), log_every_steps=2,
-                checkpoint_every_steps=2)
+    base = dict(
+        model=MODEL,
+        stages=[dict(max_length=16, batch=4, steps=6)],
+        schedule=dict(kind="linear", learning_rate=1e-3, warmup_steps=2),
+        log_every_steps=2,
+        checkpoint_every_steps=2,
+    )
     path.write_text(json.dumps({**base, **keys}))
     return path

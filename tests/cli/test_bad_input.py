@@ -146,8 +146,9 @@ def test_unreadable_corpus(tmp_path, prepared):
 
 def test_corpus_that_fails_to_read(tmp_path, prepared):
     """/proc/self/mem opens, also for root, and its first byte cannot be read."""
-    message = refused("prepare", "--input", "/proc/self/mem", "--model", prepared / "vocabulary", "--output",
-                      tmp_path / "data")
+    message = refused(
+        "prepare", "--input", "/proc/self/mem", "--model", prepared / "vocabulary", "--output", tmp_path / "data"
+    )
     assert "/proc/self/mem" in message and "Input/output error" in message
     assert not (tmp_path / "data").exists()
 
@@ -162,8 +163,9 @@ def test_run_file_errors(prepared, tmp_path):
     assert "model.vocab_size must be the data's 150" in message(model={**MODEL, "vocab_size": 99})
     assert "hidden_size" in message(model={**MODEL, "hidden_size": 17})
     (tmp_path / "run.json").write_text("{")
-    assert "run.json" in refused("pretrain", "--config", tmp_path / "run.json", "--data", prepared / "data",
-                                 "--output", tmp_path / "run")
+    assert "run.json" in refused(
+        "pretrain", "--config", tmp_path / "run.json", "--data", prepared / "data", "--output", tmp_path / "run"
+    )
     assert "--config" in refused("pretrain", "--data", prepared / "data", "--output", tmp_path / "run")
 
 
@@ -193,15 +195,28 @@ def test_a_run_is_not_overwritten(prepared, trained, tmp_path):
 
 
 def test_resume_with_other_data(prepared, trained, tmp_path):
-    results("prepare", "--input", prepared / "corpus", "--model", prepared / "vocabulary", "--output",
-            tmp_path / "data", "--valid-fraction", 0.5)
+    results(
+        "prepare",
+        "--input",
+        prepared / "corpus",
+        "--model",
+        prepared / "vocabulary",
+        "--output",
+        tmp_path / "data",
+        "--valid-fraction",
+        0.5,
+    )
     message = refused("pretrain", "--data", tmp_path / "data", "--output", trained, "--resume")
     assert message.startswith("[resume]") and str(tmp_path / "data") in message
 
 
 def test_a_loss_that_is_not_finite(prepared, tmp_path):
-    config = run_file(tmp_path / "run.json", schedule=dict(kind="constant", learning_rate=1e30, warmup_steps=0),
-                      checkpoint_every_steps=1, weight_decay=0)
+    config = run_file(
+        tmp_path / "run.json",
+        schedule=dict(kind="constant", learning_rate=1e30, warmup_steps=0),
+        checkpoint_every_steps=1,
+        weight_decay=0,
+    )
     message = refused("pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run")
     assert "must be finite" in message and "at step" in message
     assert list((tmp_path / "run").glob("checkpoint-*"))
@@ -232,15 +247,15 @@ def test_full_disk_during_a_checkpoint(prepared, tmp_path):
     (resumed,) = results(*arguments, "--resume")
     assert resumed["steps"] == whole[0]["steps"]
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == (
-        tmp_path / "whole" / "model.safetensors").read_bytes()
+        tmp_path / "whole" / "model.safetensors"
+    ).read_bytes()
 
 
 def test_one_process_a_run(prepared, tmp_path):
 
-
     (tmp_path / "run").mkdir()
     config = run_file(tmp_path / "run.json")
-    with open(tmp_path / "run" / ".lock", "w") as lock:
+    with (tmp_path / "run" / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         message = refused("pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run")
     assert "another one holds" in message

@@ -1,10 +1,11 @@
-"""Every command on tiny data: results as JSON lines on stdout, the contract's exit codes, the same seed the same bytes."""
+"""Every command on tiny data: results as JSON lines on stdout, exit codes, the same seed the same bytes."""
 
 import json
 import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,8 +46,9 @@ def test_usage_errors():
 
 def test_vocab(tmp_path):
     make_corpus(tmp_path / "corpus")
-    (report,) = results("vocab", "--input", tmp_path / "corpus", "--size", 100, "--output", tmp_path / "v" / "vocab.txt")
-    tokens = (tmp_path / "v" / "vocab.txt").read_text().splitlines()
+    output = tmp_path / "v" / "vocab.txt"
+    (report,) = results("vocab", "--input", tmp_path / "corpus", "--size", 100, "--output", output)
+    tokens = output.read_text().splitlines()
     assert report["size"] == len(tokens) == 100
     assert tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert json.loads((tmp_path / "v" / "tokenizer_config.json").read_text())["do_lower_case"] is True
@@ -57,14 +59,26 @@ def test_vocab_cased(tmp_path):
     results("vocab", "--input", tmp_path / "text.txt", "--size", 20, "--output", tmp_path / "vocab.txt", "--cased")
     assert "A" in (tmp_path / "vocab.txt").read_text().splitlines()
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["do_lower_case"] is False
-    assert "named vocab.txt" in refused("vocab", "--input", tmp_path / "text.txt", "--size", 20, "--cased",
-                                        "--output", tmp_path / "v.txt")
+    assert "named vocab.txt" in refused(
+        "vocab", "--input", tmp_path / "text.txt", "--size", 20, "--cased", "--output", tmp_path / "v.txt"
+    )
 
 
 def test_prepare_is_a_function_of_its_seed(prepared, tmp_path):
     def shards(seed, name):
-        (report,) = results("prepare", "--input", prepared / "corpus", "--model", prepared / "vocabulary",
-                            "--output", tmp_path / name, "--seed", seed, "--valid-fraction", 0.5)
+        (report,) = results(
+            "prepare",
+            "--input",
+            prepared / "corpus",
+            "--model",
+            prepared / "vocabulary",
+            "--output",
+            tmp_path / name,
+            "--seed",
+            seed,
+            "--valid-fraction",
+            0.5,
+        )
         assert report["documents"] == 16 and report["train_tokens"] > 0 and report["valid_tokens"] > 0
         return {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.rfs")}
 
@@ -86,7 +100,12 @@ def test_tokenize_with_offsets(trained):
 def test_pretrain_leaves_a_run_and_a_model(prepared, trained):
     metrics = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     assert [(m["type"], m["step"]) for m in metrics] == [
-        ("train", 2), ("train", 4), ("evaluation", 4), ("train", 6), ("evaluation", 6)]
+        ("train", 2),
+        ("train", 4),
+        ("evaluation", 4),
+        ("train", 6),
+        ("evaluation", 6),
+    ]
     assert metrics[0]["learning_rate"] == pytest.approx(1e-3)
     assert all(np.isfinite(m["loss"]) for m in metrics)
     assert sorted(p.name for p in trained.glob("checkpoint-*")) == ["checkpoint-4", "checkpoint-6"]
@@ -100,8 +119,17 @@ def test_pretrain_leaves_a_run_and_a_model(prepared, trained):
 
 def test_the_seed_decides(prepared, trained, tmp_path):
     for seed in (1, 2):
-        results("pretrain", "--config", prepared / "run.json", "--data", prepared / "data",
-                "--output", tmp_path / str(seed), "--seed", seed)
+        results(
+            "pretrain",
+            "--config",
+            prepared / "run.json",
+            "--data",
+            prepared / "data",
+            "--output",
+            tmp_path / str(seed),
+            "--seed",
+            seed,
+        )
     weights = [(folder / "model.safetensors").read_bytes() for folder in (trained, tmp_path / "1", tmp_path / "2")]
     assert weights[0] == weights[1] != weights[2]
 
@@ -137,13 +165,18 @@ def test_fill_mask(trained):
     with torch.no_grad():
         expected = model(torch.tensor([tokens["ids"]])).logits[0].softmax(-1)
     for line in lines:
-        best = line["predictions"][0]
-        assert best["probability"] == pytest.approx(expected[line["token_index"]].max().item(), rel=tolerances.T2_RTOL * 10)
+        best = expected[line["token_index"]].max().item()
+        assert line["predictions"][0]["probability"] == pytest.approx(best, rel=tolerances.T4_MAX)
 
 
 def test_a_reader_that_goes_away_is_no_error(trained):
-    child = subprocess.Popen([PROGRAM, "tokenize", "--model", trained], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [PROGRAM, "tokenize", "--model", trained],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     child.stdout.close()
     with pytest.raises(BrokenPipeError):
         for _ in range(100000):
@@ -152,20 +185,21 @@ def test_a_reader_that_goes_away_is_no_error(trained):
     assert child.wait() == 0
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_results_that_cannot_be_written():
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         done = subprocess.run([PROGRAM, "info"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "No space left" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_writes_a_checkpoint(prepared, tmp_path, number):
-    config = run_file(tmp_path / "run.json", stages=[dict(max_length=16, batch=4, steps=100000)],
-                      checkpoint_every_steps=100000)
+    config = run_file(
+        tmp_path / "run.json", stages=[dict(max_length=16, batch=4, steps=100000)], checkpoint_every_steps=100000
+    )
     command = [PROGRAM, "pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             env=dict(os.environ, OMP_NUM_THREADS="1"))
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, OMP_NUM_THREADS="1")
+    )
     deadline = time.monotonic() + 60
     while not (tmp_path / "run" / "metrics.jsonl").exists() or not (tmp_path / "run" / "metrics.jsonl").read_text():
         assert time.monotonic() < deadline and child.poll() is None
@@ -184,8 +218,19 @@ def test_bench_verifies_and_answers(trained, tmp_path):
     labels = np.where(np.arange(8) % 4 == 0, 9, -100) * np.ones_like(ids)
     np.save(tmp_path / "ids.npy", ids)
     np.save(tmp_path / "labels.npy", labels)
-    lines = results("bench", "--filter", "pretrain-step", "--model", trained, "--ids", tmp_path / "ids.npy",
-                    "--labels", tmp_path / "labels.npy", "--float32", stdin="loss\nsteps 3\n")
+    lines = results(
+        "bench",
+        "--filter",
+        "pretrain-step",
+        "--model",
+        trained,
+        "--ids",
+        tmp_path / "ids.npy",
+        "--labels",
+        tmp_path / "labels.npy",
+        "--float32",
+        stdin="loss\nsteps 3\n",
+    )
     model = transformers.RoFormerForMaskedLM.from_pretrained(trained).eval()
     with torch.no_grad():
         expected = model(torch.tensor(ids[0]), labels=torch.tensor(labels[0])).loss.item()

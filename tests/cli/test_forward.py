@@ -8,10 +8,25 @@ import transformers
 import tolerances
 from cli_support import results
 
-CONFIG = dict(vocab_size=61, hidden_size=24, embedding_size=16, num_hidden_layers=2, num_attention_heads=2,
-              intermediate_size=40, max_position_embeddings=32, type_vocab_size=3, num_labels=4)
-HEADS = ["RoFormerModel", "RoFormerForMaskedLM", "RoFormerForSequenceClassification", "RoFormerForTokenClassification",
-         "RoFormerForQuestionAnswering", "RoFormerForMultipleChoice"]
+CONFIG = dict(
+    vocab_size=61,
+    hidden_size=24,
+    embedding_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=40,
+    max_position_embeddings=32,
+    type_vocab_size=3,
+    num_labels=4,
+)
+HEADS = [
+    "RoFormerModel",
+    "RoFormerForMaskedLM",
+    "RoFormerForSequenceClassification",
+    "RoFormerForTokenClassification",
+    "RoFormerForQuestionAnswering",
+    "RoFormerForMultipleChoice",
+]
 
 
 def saved_model(name, folder, **changes):
@@ -47,9 +62,21 @@ def test_equal_to_transformers(tmp_path, name, dtype):
     mask[0, ..., 7:] = 0
     for key, array in dict(ids=ids, mask=mask, types=types).items():
         np.save(tmp_path / f"{key}.npy", array)
-    (report,) = results("forward", "--model", tmp_path / "model", "--ids", tmp_path / "ids.npy", "--mask",
-                        tmp_path / "mask.npy", "--types", tmp_path / "types.npy", "--output", tmp_path / "out.npy",
-                        "--dtype", dtype)
+    (report,) = results(
+        "forward",
+        "--model",
+        tmp_path / "model",
+        "--ids",
+        tmp_path / "ids.npy",
+        "--mask",
+        tmp_path / "mask.npy",
+        "--types",
+        tmp_path / "types.npy",
+        "--output",
+        tmp_path / "out.npy",
+        "--dtype",
+        dtype,
+    )
     got, expected = np.load(tmp_path / "out.npy"), expected_output(model, ids, mask, types)
     assert report["architecture"] == name and report["shape"] == list(expected.shape)
     assert got.dtype == dtype and got.shape == expected.shape

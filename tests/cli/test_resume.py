@@ -1,7 +1,7 @@
 """Kill -9 at random moments, resume, and compare with a run that was never interrupted: the same bytes (R-TRN-10).
 
-The run crosses a change of stage, accumulates gradients, drops out, evaluates, and writes a checkpoint every other step,
-so that many of the kills fall into the writing of one.
+The run crosses a change of stage, accumulates gradients, drops out, evaluates, and writes a checkpoint every other
+step.
 """
 
 import json
@@ -18,7 +18,10 @@ TIMING = ("seconds", "tokens_per_second")
 KEYS = dict(
     model={**MODEL, "num_hidden_layers": 2},
     stages=[dict(max_length=16, batch=8, steps=21, accumulate=2), dict(max_length=24, batch=4, steps=16)],
-    log_every_steps=3, evaluate_every_steps=7, checkpoint_every_steps=2)
+    log_every_steps=3,
+    evaluate_every_steps=7,
+    checkpoint_every_steps=2,
+)
 
 
 def command(prepared, output):
@@ -32,8 +35,12 @@ def metrics(folder):
 
 def kill_after(arguments, seconds, threads):
     """Starts the program and kills it after a while; True when it was still running."""
-    child = subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                             env=dict(os.environ, OMP_NUM_THREADS=str(threads)))
+    child = subprocess.Popen(
+        [PROGRAM, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=dict(os.environ, OMP_NUM_THREADS=str(threads)),
+    )
     time.sleep(seconds)
     running = child.poll() is None
     child.kill()
@@ -43,8 +50,12 @@ def kill_after(arguments, seconds, threads):
 
 def kill_while_writing(arguments, output, threads):
     """Starts the program and kills it as soon as a checkpoint's temporary directory is seen; True when one was left."""
-    child = subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                             env=dict(os.environ, OMP_NUM_THREADS=str(threads)))
+    child = subprocess.Popen(
+        [PROGRAM, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=dict(os.environ, OMP_NUM_THREADS=str(threads)),
+    )
     while child.poll() is None and not temporaries(output):
         pass
     child.kill()
@@ -57,8 +68,13 @@ def temporaries(output):
 
 
 def assert_same_run(resumed, whole):
-    for name in ("model.safetensors", "config.json", "checkpoint-37/model.safetensors",
-                 "checkpoint-37/optimizer.safetensors", "checkpoint-37/state.json"):
+    for name in (
+        "model.safetensors",
+        "config.json",
+        "checkpoint-37/model.safetensors",
+        "checkpoint-37/optimizer.safetensors",
+        "checkpoint-37/state.json",
+    ):
         assert (resumed / name).read_bytes() == (whole / name).read_bytes(), name
     assert metrics(resumed) == metrics(whole)
     assert sorted(path.name for path in resumed.iterdir()) == sorted(path.name for path in whole.iterdir())
@@ -81,7 +97,7 @@ def test_killed_runs_go_on_bit_for_bit(prepared, whole, tmp_path):
     rng = random.Random(threads)
     output = tmp_path / "run"
     kills = 0
-    for attempt in range(6):
+    for _ in range(6):
         resume = ["--resume"] if output.exists() else []
         # From before the first step to well into the run; each attempt starts where the last one's checkpoint is.
         running = kill_after([*command(prepared, output), *resume], rng.uniform(0.1, 0.7) * seconds, threads)
@@ -90,8 +106,13 @@ def test_killed_runs_go_on_bit_for_bit(prepared, whole, tmp_path):
             break
         for checkpoint in output.glob("checkpoint-*"):  # whatever is there is whole
             assert {path.name for path in checkpoint.iterdir()} == {
-                "config.json", "model.safetensors", "optimizer.safetensors", "state.json", "tokenizer_config.json",
-                "vocab.txt"}
+                "config.json",
+                "model.safetensors",
+                "optimizer.safetensors",
+                "state.json",
+                "tokenizer_config.json",
+                "vocab.txt",
+            }
     assert kills > 0
     (report,) = results(*command(prepared, output), "--resume", threads=threads)
     assert report["steps"] == 37
@@ -120,8 +141,16 @@ def test_every_kind_of_checkpoint_can_be_resumed(prepared, whole, tmp_path, step
     expected, threads, _ = whole
     output = tmp_path / "run"
     run_file(tmp_path / "resume.json", **{**KEYS, "keep_checkpoints": 100})
-    results("pretrain", "--data", prepared / "data", "--config", tmp_path / "resume.json", "--output", output,
-            threads=threads)
+    results(
+        "pretrain",
+        "--data",
+        prepared / "data",
+        "--config",
+        tmp_path / "resume.json",
+        "--output",
+        output,
+        threads=threads,
+    )
     for checkpoint in output.glob("checkpoint-*"):
         if int(checkpoint.name.split("-")[1]) > step:
             for path in checkpoint.iterdir():
