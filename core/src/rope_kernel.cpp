@@ -142,12 +142,11 @@ struct VectorHalves {
       c = hn::LoadU(d, row.cos + i);
       s = hn::Mul(hn::Set(d, row.sign), hn::LoadU(d, row.sin + i));
     }
-    template <Stores kStores>
-    HWY_INLINE void rotate(D d, const T* x, T* y, int64_t i, int64_t n) const {
+    HWY_INLINE void turn(D d, const T* x, int64_t i, int64_t n, hn::Vec<D>& y_a, hn::Vec<D>& y_b) const {
       const auto a = VectorElement<T>::load(d, x + i);
       const auto b = VectorElement<T>::load(d, x + n + i);
-      VectorElement<T>::template store<kStores>(d, hn::NegMulAdd(s, b, hn::Mul(c, a)), y + i);
-      VectorElement<T>::template store<kStores>(d, hn::MulAdd(s, a, hn::Mul(c, b)), y + n + i);
+      y_a = hn::NegMulAdd(s, b, hn::Mul(c, a));
+      y_b = hn::MulAdd(s, a, hn::Mul(c, b));
     }
     hn::Vec<D> c, s;
   };
@@ -240,8 +239,19 @@ HWY_INLINE void rotate_steps(D d, const Row<Arithmetic<T>>& row, const Heads<T>&
   const bool ahead = x == y || kStores == Stores::kStreaming;
   for (int64_t h = 0; h < heads.count; ++h, x += heads.x_stride, y += heads.y_stride) {
     if (ahead) prefetch_ahead<Kernel, kSteps>(d, x + 2 * i);
-    HWY_UNROLL(4)
-    for (int k = 0; k < kSteps; ++k) coefficients[k].template rotate<kStores>(d, x, y, i + k * step, n);
+    if constexpr (std::is_same_v<Kernel, VectorHalves<T>>) {
+      // All of a, then all of b: the lines of a head are written in their order.
+      hn::Vec<D> y_a[kSteps], y_b[kSteps];
+      HWY_UNROLL(4)
+      for (int k = 0; k < kSteps; ++k) coefficients[k].turn(d, x, i + k * step, n, y_a[k], y_b[k]);
+      HWY_UNROLL(4)
+      for (int k = 0; k < kSteps; ++k) VectorElement<T>::template store<kStores>(d, y_a[k], y + i + k * step);
+      HWY_UNROLL(4)
+      for (int k = 0; k < kSteps; ++k) VectorElement<T>::template store<kStores>(d, y_b[k], y + n + i + k * step);
+    } else {
+      HWY_UNROLL(4)
+      for (int k = 0; k < kSteps; ++k) coefficients[k].template rotate<kStores>(d, x, y, i + k * step, n);
+    }
   }
 }
 
