@@ -6,15 +6,14 @@
 namespace rf::tests {
 namespace {
 
-// At position 0 the rotation is a multiplication by scale: 1 + 2^-9 times 8 bits, or 1 + 2^-12 times 11 bits, is exact
-// in 24 bits and often falls half way.
+// At position 0 the rotation is a multiplication by scale. Times 1.5 or 1.25 the products are exact in float32, and
+// many of them fall half way between two 16-bit numbers.
 class RopeRounding : public testing::TestWithParam<std::string> {};
 
 TEST_P(RopeRounding, NearestEvenOverAllPatterns) {
   ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK);
   constexpr int64_t kPatterns = 65536;
-  for (const rf_dtype dtype : {RF_BF16, RF_F16}) {
-    const double scale = dtype == RF_BF16 ? 1 + 0x1p-9 : 1 + 0x1p-12;
+  for (const auto& [dtype, scale] : {std::pair{RF_BF16, 1.5}, {RF_BF16, 1.25}, {RF_F16, 1.5}, {RF_F16, 1.25}}) {
     const Frequencies frequencies(64);
     const Rope rope = make_rope(frequencies, scale);
     Elements x(dtype, kPatterns), y(dtype, kPatterns), want(dtype, kPatterns);
