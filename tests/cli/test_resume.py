@@ -24,6 +24,16 @@ KEYS = dict(
 )
 
 
+CHECKPOINT_FILES = {
+    "config.json",
+    "model.safetensors",
+    "optimizer.safetensors",
+    "state.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+}
+
+
 def command(prepared, output):
     return ["pretrain", "--data", prepared / "data", "--config", prepared / "resume.json", "--output", output]
 
@@ -33,14 +43,25 @@ def metrics(folder):
     return [{key: value for key, value in line.items() if key not in TIMING} for line in lines]
 
 
-def kill_after(arguments, seconds, threads):
-    """Starts the program and kills it after a while; True when it was still running."""
-    child = subprocess.Popen(
-        [PROGRAM, *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=dict(os.environ, OMP_NUM_THREADS=str(threads)),
+def start(arguments, threads):
+    environment = dict(os.environ, OMP_NUM_THREADS=str(threads))
+    return subprocess.Popen(
+        [PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
     )
+
+
+def lines_written(output):
+    path = output / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def kill_after(arguments, output, lines, seconds, threads):
+    """Starts the program and kills it some seconds after it has written some lines more than there are; True when it
+    was still running."""
+    child = start(arguments, threads)
+    target = lines_written(output) + lines
+    while child.poll() is None and lines_written(output) < target:
+        time.sleep(0.001)
     time.sleep(seconds)
     running = child.poll() is None
     child.kill()
@@ -50,12 +71,7 @@ def kill_after(arguments, seconds, threads):
 
 def kill_while_writing(arguments, output, threads):
     """Starts the program and kills it as soon as a checkpoint's temporary directory is seen; True when one was left."""
-    child = subprocess.Popen(
-        [PROGRAM, *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=dict(os.environ, OMP_NUM_THREADS=str(threads)),
-    )
+    child = start(arguments, threads)
     while child.poll() is None and not temporaries(output):
         pass
     child.kill()
@@ -82,37 +98,27 @@ def assert_same_run(resumed, whole):
 
 @pytest.fixture(scope="module")
 def whole(request, prepared, tmp_path_factory):
-    """An uninterrupted run, its number of threads, and how long it took."""
+    """An uninterrupted run, and its number of threads."""
     threads = request.param
     folder = tmp_path_factory.mktemp("whole") / "run"
     run_file(prepared / "resume.json", **KEYS)
-    start = time.monotonic()
     results(*command(prepared, folder), threads=threads)
-    return folder, threads, time.monotonic() - start
+    return folder, threads
 
 
 @pytest.mark.parametrize("whole", [1, 2], indirect=True)
 def test_killed_runs_go_on_bit_for_bit(prepared, whole, tmp_path):
-    expected, threads, seconds = whole
+    expected, threads = whole
     rng = random.Random(threads)
     output = tmp_path / "run"
     kills = 0
     for _ in range(6):
         resume = ["--resume"] if output.exists() else []
-        # From before the first step to well into the run; each attempt starts where the last one's checkpoint is.
-        running = kill_after([*command(prepared, output), *resume], rng.uniform(0.1, 0.7) * seconds, threads)
-        kills += running
-        if not running:
-            break
+        # From the start of the program to a few steps on; each attempt goes on where the last checkpoint is.
+        arguments = [*command(prepared, output), *resume]
+        kills += kill_after(arguments, output, rng.randint(0, 3), rng.uniform(0, 0.05), threads)
         for checkpoint in output.glob("checkpoint-*"):  # whatever is there is whole
-            assert {path.name for path in checkpoint.iterdir()} == {
-                "config.json",
-                "model.safetensors",
-                "optimizer.safetensors",
-                "state.json",
-                "tokenizer_config.json",
-                "vocab.txt",
-            }
+            assert {path.name for path in checkpoint.iterdir()} == CHECKPOINT_FILES
     assert kills > 0
     (report,) = results(*command(prepared, output), "--resume", threads=threads)
     assert report["steps"] == 37
@@ -121,7 +127,7 @@ def test_killed_runs_go_on_bit_for_bit(prepared, whole, tmp_path):
 
 @pytest.mark.parametrize("whole", [1], indirect=True)
 def test_killed_while_a_checkpoint_is_written(prepared, whole, tmp_path):
-    expected, threads, _ = whole
+    expected, threads = whole
     output = tmp_path / "run"
     caught = 0
     for attempt in range(12):
@@ -138,7 +144,7 @@ def test_killed_while_a_checkpoint_is_written(prepared, whole, tmp_path):
 @pytest.mark.parametrize("step", [2, 20, 22, 36])
 def test_every_kind_of_checkpoint_can_be_resumed(prepared, whole, tmp_path, step):
     """Before, just before and just after the change of stage (step 21), and at the end; killed at the first chance."""
-    expected, threads, _ = whole
+    expected, threads = whole
     output = tmp_path / "run"
     run_file(tmp_path / "resume.json", **{**KEYS, "keep_checkpoints": 100})
     results(
@@ -164,7 +170,7 @@ def test_every_kind_of_checkpoint_can_be_resumed(prepared, whole, tmp_path, step
 
 @pytest.mark.parametrize("whole", [1], indirect=True)
 def test_another_number_of_threads_warns(prepared, whole, tmp_path):
-    folder, threads, _ = whole
+    folder, threads = whole
     done = run("pretrain", "--data", prepared / "data", "--output", folder, "--resume", threads=3 - threads)
     assert done.returncode == 0
     assert f"threads was {threads} and is {3 - threads}" in done.stderr
