@@ -22,6 +22,8 @@ add_library(rf::torch ALIAS rf_torch)
 target_include_directories(rf_torch SYSTEM INTERFACE ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
 target_link_directories(rf_torch INTERFACE ${torch_root}/lib)
 target_link_libraries(rf_torch INTERFACE torch torch_cpu c10)
+# torch carries headers of its own fmt, which come before the system's here, and nowhere its compiled half.
+target_compile_definitions(rf_torch INTERFACE FMT_HEADER_ONLY)
 # Operators register themselves when the library loads; the linker must not drop it for want of a symbol.
 target_link_options(rf_torch INTERFACE -Wl,--no-as-needed)
 list(APPEND CMAKE_BUILD_RPATH ${torch_root}/lib)

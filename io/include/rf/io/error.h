@@ -13,7 +13,8 @@ namespace rf {
 
 class Error : public std::runtime_error {
  public:
-  Error(std::string_view where, std::string_view what) : std::runtime_error(fmt::format("[{}] {}", where, what)) {}
+  Error(std::string_view where, std::string_view what)
+      : std::runtime_error(std::string("[").append(where).append("] ").append(what)) {}
 };
 
 // Throws Error(where, formatted message).
