@@ -1,19 +1,25 @@
 # The one place that looks for torch. The wheel's own TorchConfig.cmake sets global flags and wants a CUDA toolkit when
 # the wheel is a CUDA one; the CPU product needs four libraries and two include directories, taken here directly.
-find_package(Python3 REQUIRED COMPONENTS Interpreter)
-set(ROFORMER_PYTHON "${Python3_EXECUTABLE}" CACHE FILEPATH "A Python with torch 2.11 to 2.13")
+set(ROFORMER_PYTHON "" CACHE FILEPATH "A Python with torch 2.11 to 2.13; empty: .venv, or the one on the path")
+set(python "${ROFORMER_PYTHON}")
+if(NOT python AND EXISTS ${CMAKE_SOURCE_DIR}/.venv/bin/python)
+  set(python ${CMAKE_SOURCE_DIR}/.venv/bin/python)
+elseif(NOT python)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  set(python ${Python3_EXECUTABLE})
+endif()
 execute_process(
-  COMMAND "${ROFORMER_PYTHON}" -c
+  COMMAND "${python}" -c
     "import importlib.util as u, pathlib as p; r = p.Path(u.find_spec('torch').origin).parent; print(r); print(open(r / 'version.py').read().split(\"__version__ = '\")[1].split(\"'\")[0], end='')"
   OUTPUT_VARIABLE torch_probe ERROR_VARIABLE torch_error RESULT_VARIABLE torch_rc)
 if(NOT torch_rc EQUAL 0)
-  message(FATAL_ERROR "No torch in ${ROFORMER_PYTHON}; set ROFORMER_PYTHON to a Python that has torch 2.11 to 2.13\n${torch_error}")
+  message(FATAL_ERROR "No torch in ${python}; run scripts/setup.sh, or set ROFORMER_PYTHON to a Python that has torch 2.11 to 2.13\n${torch_error}")
 endif()
 string(REGEX MATCH "^([^\n]*)\n(([0-9]+\\.[0-9]+)[^\n]*)" unused "${torch_probe}")
 set(torch_root "${CMAKE_MATCH_1}")
 set(ROFORMER_TORCH_VERSION "${CMAKE_MATCH_2}")
 if(CMAKE_MATCH_3 VERSION_LESS 2.11 OR CMAKE_MATCH_3 VERSION_GREATER 2.13)
-  message(FATAL_ERROR "torch ${ROFORMER_TORCH_VERSION} in ${ROFORMER_PYTHON}: 2.11 to 2.13 are supported")
+  message(FATAL_ERROR "torch ${ROFORMER_TORCH_VERSION} in ${python}: 2.11 to 2.13 are supported")
 endif()
 message(STATUS "torch ${ROFORMER_TORCH_VERSION} in ${torch_root}")
 

@@ -73,18 +73,20 @@ else
 fi
 
 # --- build ------------------------------------------------------------------------------------------------------------
-# The preset is configured anew only when it would come out differently.
+# Configured anew only for another Python; Ninja sees to changes of the build files by itself.
 build=build/release
+export ROFORMER_PYTHON=$python
 configured=$(sed -n 's/^ROFORMER_PYTHON:[A-Z]*=//p' "$build/CMakeCache.txt" 2>/dev/null || true)
 if [ "$configured" != "$python" ] || [ ! -e "$build/build.ninja" ]; then
   say "configuring $build"
-  ROFORMER_PYTHON=$python cmake --preset release >"$PWD/.setup.log" 2>&1 || { cat .setup.log >&2; exit 1; }
-  rm -f .setup.log
+  log=$(mktemp)
+  cmake --preset release >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; exit 1; }
+  rm -f "$log"
 fi
 say "building $build"
 if [ "$tests" = 0 ]; then
-  ROFORMER_PYTHON=$python cmake --build --preset release --target roformer
+  cmake --build --preset release --target roformer >&2
 else
-  ROFORMER_PYTHON=$python cmake --build --preset release
-fi >&2
+  cmake --build --preset release >&2
+fi
 say "ready: $build/roformer"

@@ -1,4 +1,5 @@
-// Names and shapes by the list of spec R-HF-03; tests/oracles/test_model_config.py compares with transformers' own files.
+// Names and shapes by the list of spec R-HF-03; tests/oracles/test_model_config.py compares with transformers' own
+// files.
 #include "rf/model/weights.h"
 
 #include <map>

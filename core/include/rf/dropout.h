@@ -1,6 +1,7 @@
 /* Dropout with a counter-based generator (Philox4x32-10, Salmon et al. 2011): nothing is stored for the backward, which
- * calls the same function on the gradient; the mask depends on (seed, stream, element index) alone, so it does not change
- * with the number of threads, the instruction set or the element type, and a resumed run draws what the first would have.
+ * calls the same function on the gradient; the mask depends on (seed, stream, element index) alone, so it does not
+ * change with the number of threads, the instruction set or the element type, and a resumed run draws what the first
+ * would have.
  *
  *   y[i] = keep(i) ? x[i] / (1 - p') : 0         p' = round(65536 p) / 65536
  *

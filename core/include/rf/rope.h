@@ -9,10 +9,10 @@
  * Llama). The first R = rotary_dim elements of each head rotate, the rest are passed on. There is no default layout.
  *
  * Accuracy: the angle is formed from a frequency in double-double and a position that is exact, by an exact product,
- * reduced modulo 2 pi with a three-part constant, and cos and sin are rounded once: error at most 6e-8 in float32 tables
- * (half an ulp of 1) to position 2^31. float64 data uses float64 tables; bfloat16 and float16 data use float32 tables and
- * float32 arithmetic, rounded once to nearest even. (bfloat16 results below 2^-126 in magnitude may become 0: the
- * processors' own conversion does that.) Positions times frequencies are limited to 2^60 in magnitude.
+ * reduced modulo 2 pi with a three-part constant, and cos and sin are rounded once: error at most 6e-8 in float32
+ * tables (half an ulp of 1) to position 2^31. float64 data uses float64 tables; bfloat16 and float16 data use float32
+ * tables and float32 arithmetic, rounded once to nearest even. (bfloat16 results below 2^-126 in magnitude may become
+ * 0: the processors' own conversion does that.) Positions times frequencies are limited to 2^60 in magnitude.
  */
 #ifndef RF_ROPE_H_
 #define RF_ROPE_H_
@@ -40,8 +40,8 @@ RF_API rf_status rf_rope_table_f64(const double* hi, const double* lo, int64_t n
                                    const double* positions, int64_t tokens, double* cos_rows, double* sin_rows);
 
 /* Frequencies, scale and a bounded cache of table rows by position, grown on demand, so that a steady-state call builds
- * nothing. Thread-safe. Rows of positions that are negative, not integers, or beyond the bound are computed for the call
- * and not kept. */
+ * nothing. Thread-safe. Rows of positions that are negative, not integers, or beyond the bound are computed for the
+ * call and not kept. */
 typedef struct rf_rope rf_rope;
 
 /* hi, lo: [num_freqs], copied; lo may be NULL; |lo| <= |hi|. scale: finite, not 0, within 2^-100..2^100 in magnitude.

@@ -31,8 +31,8 @@ RF_API const char* rf_last_error(void);
  * RF_KERNEL=ref selects the float64 reference loops. */
 RF_API const char* rf_target(void);
 
-/* Restricts run-time dispatch to the named Highway target ("AVX2", "SSE4", "AVX3", ...), for tests; "" or NULL: all that
- * the machine has; "ref": the float64 reference loops. Not for use while kernels run on other threads. */
+/* Restricts run-time dispatch to the named Highway target ("AVX2", "SSE4", "AVX3", ...), for tests; "" or NULL: all
+ * that the machine has; "ref": the float64 reference loops. Not for use while kernels run on other threads. */
 RF_API rf_status rf_set_target(const char* name);
 
 #ifdef __cplusplus
