@@ -70,9 +70,11 @@ def kill_after(arguments, output, lines, seconds, threads):
 
 
 def kill_while_writing(arguments, output, threads):
-    """Starts the program and kills it as soon as a checkpoint's temporary directory is seen; True when one was left."""
+    """Starts the program, lets it write a line of metrics more than there are, and kills it as soon as a checkpoint's
+    temporary directory is seen; True when one was left."""
     child = start(arguments, threads)
-    while child.poll() is None and not temporaries(output):
+    target = lines_written(output) + 1
+    while child.poll() is None and not (lines_written(output) >= target and temporaries(output)):
         pass
     child.kill()
     child.wait()
