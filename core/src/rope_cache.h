@@ -2,7 +2,7 @@
 // needs one and kept until the operator goes: a page never moves, so calls on other threads read on while pages are
 // added, and a call that finds its pages locks and allocates nothing.
 //
-// Memory: at most max_rows rows of 2 num_freqs elements.
+// Memory: at most max_rows rows of 2 num_freqs elements, rounded up to a whole page.
 #ifndef RF_CORE_ROPE_CACHE_H_
 #define RF_CORE_ROPE_CACHE_H_
 

@@ -5,8 +5,10 @@
 
 #include <cstring>
 #include <functional>
+#include <memory>
 
 #include "core/rope_case.h"
+#include "src/rope_kernel.h"
 
 namespace rf::tests {
 namespace {
@@ -103,18 +105,48 @@ TEST_P(RopeKernel, SliceOfFusedProjection) {
   }
 }
 
+// Rotary sizes with and without elements left over after the last whole vector.
+constexpr int64_t kBitDims[] = {2, 6, 22, 48, 70};
+
 TEST_P(RopeKernel, InPlaceGivesTheSameBits) {
+  constexpr int64_t kHeads = 9;
   for (const rf_dtype dtype : kTypes) {
     for (const rf_rope_layout layout : kLayouts) {
-      const Frequencies frequencies(48);
-      const Rope rope = make_rope(frequencies);
-      Elements x(dtype, 3 * 7 * 2 * 50), y = x;
-      x.fill();
-      rf_rope_args args = contiguous_args(x, y, 3, 7, 2, 50, layout);
-      ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK);
-      args.y = x.bytes.data();
-      ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK);
-      EXPECT_EQ(x.bytes, y.bytes);
+      for (const int64_t dim : kBitDims) {
+        const Rope rope = make_rope(Frequencies(dim));
+        Elements x(dtype, 3 * 7 * kHeads * (dim + 2)), y = x;
+        x.fill();
+        rf_rope_args args = contiguous_args(x, y, 3, 7, kHeads, dim + 2, layout);
+        ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK);
+        args.y = x.bytes.data();
+        ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK);
+        EXPECT_EQ(x.bytes, y.bytes) << "dtype " << dtype << " layout " << layout << " dim " << dim;
+      }
+    }
+  }
+}
+
+TEST_P(RopeKernel, EveryHeadGetsTheSameBits) {
+  constexpr int64_t kHeads = 19;
+  for (const rf_dtype dtype : kTypes) {
+    for (const rf_rope_layout layout : kLayouts) {
+      for (const int64_t dim : kBitDims) {
+        const Rope rope = make_rope(Frequencies(dim));
+        Elements x(dtype, kTokens * dim), y(dtype, kTokens * kHeads * dim);
+        x.fill();
+        rf_rope_args args = contiguous_args(x, y, 1, kTokens, kHeads, dim, layout);
+        args.x_stride_t = dim;
+        args.x_stride_h = 0;
+        args.positions_i64 = kPositions;
+        ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK);
+        const int64_t head_bytes = dim * bytes_of(dtype);
+        for (int64_t i = 0; i < kTokens * kHeads; ++i) {
+          const char* head = y.bytes.data() + i * head_bytes;
+          const char* first = y.bytes.data() + i / kHeads * kHeads * head_bytes;
+          ASSERT_EQ(std::memcmp(head, first, static_cast<size_t>(head_bytes)), 0)
+              << "dtype " << dtype << " layout " << layout << " dim " << dim << " head " << i % kHeads;
+        }
+      }
     }
   }
 }
@@ -170,6 +202,53 @@ TEST_P(RopeKernel, ThreadsChangeNoBit) {
     }
   }
   omp_set_num_threads(threads);
+}
+
+// One tile with streaming stores against the same with plain ones, whatever the size of this machine's caches: straight
+// to memory where vectors are whole and aligned, through the stage where they are not.
+TEST_P(RopeKernel, StreamingTilesGiveTheSameBits) {
+  constexpr int64_t kHeads = 5;
+  constexpr size_t kLine = 64;
+  for (const rf_dtype dtype : kTypes) {
+    for (const rf_rope_layout layout : kLayouts) {
+      for (const auto& [rotary_dim, dim] : {std::pair<int64_t, int64_t>{64, 64}, {48, 64}, {70, 70}}) {
+        const int64_t count = kTokens * kHeads * dim;
+        Elements x(dtype, count), plain = x, rows(dtype == RF_F64 ? RF_F64 : RF_F32, kTokens * rotary_dim);
+        x.fill();
+        rows.fill();
+        std::vector<char> stage(static_cast<size_t>(core::rope_stage_bytes(dim * bytes_of(dtype))));
+        std::vector<char> room(plain.bytes.size() + 2 * kLine);
+        for (const bool token_major : {true, false}) {
+          core::RopeTile tile;
+          tile.x = x.bytes.data();
+          tile.tokens = kTokens;
+          tile.heads = kHeads;
+          tile.head_dim = dim;
+          tile.num_freqs = rotary_dim / 2;
+          tile.x_stride_t = tile.y_stride_t = token_major ? kHeads * dim : dim;
+          tile.x_stride_h = tile.y_stride_h = token_major ? dim : kTokens * dim;
+          for (int64_t t = 0; t < kTokens; ++t) {
+            tile.rows[t] = rows.bytes.data() + t * rotary_dim * bytes_of(rows.dtype);
+          }
+          tile.y = plain.bytes.data();
+          core::rotate_tile(dtype, layout, tile);
+          tile.stores = core::Stores::kStreaming;
+          tile.stage = stage.data();
+          for (const int64_t past_a_line : {0, 1}) {
+            void* start = room.data();
+            size_t space = room.size();
+            ASSERT_NE(std::align(kLine, plain.bytes.size() + kLine, start, space), nullptr);
+            tile.y = static_cast<char*>(start) + past_a_line * bytes_of(dtype);
+            core::rotate_tile(dtype, layout, tile);
+            core::finish_streaming();
+            EXPECT_EQ(std::memcmp(tile.y, plain.bytes.data(), plain.bytes.size()), 0)
+                << "dtype " << dtype << " layout " << layout << " " << rotary_dim << " of " << dim << " token-major "
+                << token_major << " past a line " << past_a_line;
+          }
+        }
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(InstructionSets, RopeKernel, testing::ValuesIn(instruction_sets()),
