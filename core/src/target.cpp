@@ -38,18 +38,23 @@ void restrict_targets(int64_t targets) {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-void set_target(const std::string& name) {
-  reference_switch() = name == "ref";
-  restrict_targets(0);
-  if (name.empty() || name == "ref") return;
+// The target of that name; 0, which lifts every restriction, for "" and "ref".
+int64_t target_named(const std::string& name) {
+  static const int64_t unrestricted = usable_targets();
+  if (name.empty() || name == "ref") return 0;
   std::string known;
-  for (int64_t rest = usable_targets(); rest != 0; rest &= rest - 1) {
+  for (int64_t rest = unrestricted; rest != 0; rest &= rest - 1) {
     const int64_t target = rest & -rest;
-    if (name == hwy::TargetName(target)) return restrict_targets(target);
-    known += std::string(" ") + hwy::TargetName(target);
+    if (name == hwy::TargetName(target)) return target;
+    known += std::string(known.empty() ? "" : " ") + hwy::TargetName(target);
   }
-  refuse("target", "name must be one that this machine has (", known.substr(known.empty() ? 0 : 1), ") or ref, got ",
-         name);
+  refuse("target", "name must be one that this machine has (", known, ") or ref, got ", name);
+}
+
+void set_target(const std::string& name) {
+  const int64_t target = target_named(name);
+  reference_switch() = name == "ref";
+  restrict_targets(target);
 }
 
 }  // namespace

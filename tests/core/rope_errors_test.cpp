@@ -107,6 +107,15 @@ TEST_F(RopeCallErrors, Positions) {
 TEST(RopeErrors, UnknownTarget) {
   expect_refused(rf_set_target("ABACUS"), "[target] name must be one that this machine has", "ABACUS");
   EXPECT_STRNE(rf_target(), "ref");
+  // What was chosen before stays.
+  ASSERT_EQ(rf_set_target("ref"), RF_OK);
+  expect_refused(rf_set_target("ABACUS"), "or ref", "ABACUS");
+  EXPECT_STREQ(rf_target(), "ref");
+  const std::string restricted = instruction_sets().back();
+  ASSERT_EQ(rf_set_target(restricted.c_str()), RF_OK);
+  expect_refused(rf_set_target("ABACUS"), "or ref", "ABACUS");
+  EXPECT_EQ(rf_target(), restricted);
+  ASSERT_EQ(rf_set_target(""), RF_OK);
 }
 
 TEST(DropoutErrors, Arguments) {

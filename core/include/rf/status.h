@@ -32,7 +32,8 @@ RF_API const char* rf_last_error(void);
 RF_API const char* rf_target(void);
 
 /* Restricts run-time dispatch to the named Highway target ("AVX2", "SSE4", "AVX3", ...), for tests; "" or NULL: all
- * that the machine has; "ref": the float64 reference loops. Not for use while kernels run on other threads. */
+ * that the machine has; "ref": the float64 reference loops. An unknown name is refused and changes nothing. Not for use
+ * while kernels run on other threads. */
 RF_API rf_status rf_set_target(const char* name);
 
 #ifdef __cplusplus
