@@ -6,10 +6,11 @@
 //   (R^-1)^T = Q / s: direction "forward" with scale 1/s
 //
 // Each is the same operator, called through the dispatcher, so gradients of any order follow. Dropout is its own
-// transpose. Positions and frequencies have no gradient.
+// transpose. Positions and frequencies have no gradient, and there is no forward-mode differentiation.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/library.h>
 
 #include "dispatch.h"
@@ -25,7 +26,17 @@ bool needs_gradient(const at::Tensor& tensor) {
   return at::GradMode::is_enabled() && tensor.requires_grad();
 }
 
-void check_constants(const at::Tensor& positions, const RopeOptions& options) {
+// A tangent that went through the operators unseen would be lost without a word.
+void check_no_tangent(const char* where, const char* name, const std::optional<at::Tensor>& tensor) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!torch::autograd::isFwGradDefined(tensor), "[", where, "] ", name,
+                              " must not carry a tangent: forward-mode differentiation is not implemented; got a "
+                              "tensor that does. Hint: reverse mode, for example torch.autograd.grad");
+}
+
+void check_differentiable(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
+  check_no_tangent("rope", "x", x);
+  check_no_tangent("rope", "positions", positions);
+  check_no_tangent("rope", "freqs", options.freqs);
   TORCH_CHECK_NOT_IMPLEMENTED(
       !(options.freqs && needs_gradient(*options.freqs)),
       "[rope] freqs must not require grad: frequencies have no gradient here; got a tensor that "
@@ -113,14 +124,14 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
 };
 
 at::Tensor rope_autograd(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_constants(positions, options);
+  check_differentiable(x, positions, options);
   if (needs_gradient(x)) return RopeFunction::apply(x, positions, options);
   const at::AutoDispatchBelowADInplaceOrView guard;
   return dispatch_rope(x, positions, options);
 }
 
 void rope_autograd_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_constants(positions, options);
+  check_differentiable(x, positions, options);
   torch::autograd::check_inplace(x, needs_gradient(x));
   if (needs_gradient(x)) {
     RopeInplaceFunction::apply(x, positions, options);
@@ -140,6 +151,7 @@ void rope_version_inplace(const at::Tensor& x, const at::Tensor& positions, cons
 }
 
 at::Tensor dropout_autograd(const at::Tensor& x, double p, c10::SymInt seed, c10::SymInt stream) {
+  check_no_tangent("dropout", "x", x);
   if (needs_gradient(x)) return DropoutFunction::apply(x, p, seed, stream);
   const at::AutoDispatchBelowADInplaceOrView guard;
   return dispatch_dropout(x, p, seed, stream);

@@ -156,7 +156,8 @@ void rope_cpu_inplace(const at::Tensor& x, const at::Tensor& positions, const Ro
   at::assert_no_internal_overlap(x);
   if (x.numel() == 0) return;
   const at::Tensor x_BTHD = as_BTHD(x, options.heads_first);
-  rotate(x_BTHD, x_BTHD, positions, options);
+  // Positions that lie in the memory of x are those of before the call.
+  rotate(x_BTHD, x_BTHD, positions.is_alias_of(x) ? positions.clone() : positions, options);
   if (!x_BTHD.is_alias_of(x)) x.copy_((options.heads_first ? x_BTHD.transpose(1, 2) : x_BTHD).reshape(x.sizes()));
 }
 

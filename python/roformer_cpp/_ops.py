@@ -49,23 +49,11 @@ def rope(
 
     Raises:
         ValueError: an argument outside the rules above; the message names the rule and the value.
-        NotImplementedError: ``freqs`` or ``positions`` require grad.
+        NotImplementedError: ``freqs`` or ``positions`` require grad, or forward-mode differentiation.
         RuntimeError: ``inplace`` on a leaf that requires grad, or on overlapping memory.
     """
-    if inplace:
-        _rope_inplace(
-            x,
-            positions,
-            layout=layout,
-            base=base,
-            freqs=freqs,
-            scale=scale,
-            rotary_dim=rotary_dim,
-            heads_first=heads_first,
-            direction=direction,
-        )
-        return x
-    return _rope(
+    operator = _rope_inplace if inplace else _rope
+    y = operator(
         x,
         positions,
         layout=layout,
@@ -76,6 +64,7 @@ def rope(
         heads_first=heads_first,
         direction=direction,
     )
+    return x if inplace else y
 
 
 def target() -> str:

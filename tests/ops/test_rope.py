@@ -202,6 +202,14 @@ def test_in_place_on_views_leaves_the_rest():
         assert torch.equal(qkv, expected)
 
 
+def test_in_place_on_the_memory_of_the_positions():
+    x = torch.arange(256.0, dtype=torch.float64)[:, None, None].repeat(1, 1, 2) * 500
+    positions = x.flatten()[:256]
+    assert positions.data_ptr() == x.data_ptr()
+    expected = roformer_cpp.rope(x.clone(), positions.clone(), layout="pairs")
+    assert torch.equal(roformer_cpp.rope(x, positions, layout="pairs", inplace=True), expected)
+
+
 @pytest.mark.parametrize("shape", [(0, 4, 2, 8), (3, 0, 2, 8), (3, 4, 0, 8), (0, 2, 8)])
 @pytest.mark.parametrize("inplace", [False, True])
 def test_empty(shape, inplace):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import roformer_cpp
 
@@ -83,6 +84,30 @@ def test_frequencies_and_positions_have_no_gradient(inplace):
         roformer_cpp.rope(X, T.double().requires_grad_(), layout="pairs", inplace=inplace)
     with torch.no_grad():
         roformer_cpp.rope(X, T, layout="pairs", freqs=FREQS.clone().requires_grad_(), inplace=inplace)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_forward_mode_is_refused(requires_grad):
+    rope, dropout = roformer_cpp.rope, torch.ops.roformer.dropout
+    x, positions, freqs = X.double().requires_grad_(requires_grad), T.double(), FREQS
+    with forward_ad.dual_level():
+        dual_x, dual_positions, dual_freqs = (
+            forward_ad.make_dual(t, torch.ones_like(t)) for t in (x, positions, freqs)
+        )
+        for argument, call in [
+            ("[rope] x", lambda: rope(dual_x, positions, layout="pairs")),
+            ("[rope] x", lambda: rope(dual_x, positions, layout="pairs", inplace=True)),
+            ("[rope] positions", lambda: rope(x, dual_positions, layout="pairs")),
+            ("[rope] freqs", lambda: rope(x, positions, layout="pairs", freqs=dual_freqs)),
+            ("[dropout] x", lambda: dropout(dual_x, 0.5, 1, 2)),
+        ]:
+            with pytest.raises(NotImplementedError, match=re.escape(argument + " must not carry a tangent")):
+                call()
+
+
+def test_forward_mode_of_functions_is_refused():
+    with pytest.raises(NotImplementedError, match=re.escape("[rope] x must not carry a tangent")):
+        torch.func.jvp(lambda x: roformer_cpp.rope(x, T, layout="pairs"), (X,), (torch.ones_like(X),))
 
 
 def test_other_devices():

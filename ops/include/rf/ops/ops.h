@@ -1,6 +1,6 @@
 // The operators of the library `roformer` as C++ functions with autograd; each is also torch.ops.roformer.<name>.
-// A bad argument throws c10::ValueError, "[rope] rule, got value"; frequencies or positions that require grad throw
-// c10::NotImplementedError.
+// A bad argument throws c10::ValueError, "[rope] rule, got value"; frequencies or positions that require grad, and
+// forward-mode differentiation, throw c10::NotImplementedError.
 #pragma once
 
 #include <ATen/core/Tensor.h>
