@@ -33,7 +33,7 @@ struct Options {
   int64_t heads = 12;
   int64_t head_dim = 64;
   int64_t sets = 0;  // 0: as many as kSetsBytes asks for
-  int rounds = 41;
+  int64_t rounds = 41;
   double window_ms = 4;
   std::vector<int64_t> positions = {4096, 32768};
 };
@@ -150,7 +150,7 @@ void measure(const Options& options, std::vector<Side>& sides) {
     side.run();
     repeats.push_back(std::max(1, static_cast<int>(options.window_ms / 1e3 / seconds_of(side.run, 3))));
   }
-  for (int round = 0; round < options.rounds; ++round) {
+  for (int64_t round = 0; round < options.rounds; ++round) {
     for (size_t i = 0; i < sides.size(); ++i) {
       sides[i].run();  // the first call of a window pays for what the side before it left in the caches
       sides[i].seconds.push_back(seconds_of(sides[i].run, repeats[i]));
@@ -226,33 +226,47 @@ void bench_case(const Options& options, const Type& type, int64_t tokens) {
   rf_rope_destroy(rope);
 }
 
+[[noreturn]] void usage() {
+  std::fprintf(stderr,
+               "usage: rope_bench [--sets N] [--heads 12] [--head-dim 64] [--rounds 41] [--window-ms 4] "
+               "[--positions 4096,32768]\n");
+  std::exit(2);
+}
+
+// Numbers >= 1, separated by commas.
+std::vector<int64_t> parse_numbers(const char* text) {
+  std::vector<int64_t> numbers;
+  while (true) {
+    char* end = nullptr;
+    numbers.push_back(std::strtoll(text, &end, 10));
+    if (numbers.back() < 1 || (*end != ',' && *end != '\0')) usage();
+    if (*end == '\0') return numbers;
+    text = end + 1;
+  }
+}
+
 Options parse(int argc, char** argv) {
   Options options;
+  if (argc % 2 == 0) usage();
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
-    const char* value = i + 1 < argc ? argv[i + 1] : "";
-    if (name == "--sets") {
-      options.sets = std::max(1, std::atoi(value));
+    const std::vector<int64_t> values = parse_numbers(argv[i + 1]);
+    if (name == "--positions") {
+      options.positions = values;
+    } else if (values.size() != 1) {
+      usage();
+    } else if (name == "--sets") {
+      options.sets = values[0];
     } else if (name == "--heads") {
-      options.heads = std::atoll(value);
+      options.heads = values[0];
     } else if (name == "--head-dim") {
-      options.head_dim = std::atoll(value);
+      options.head_dim = values[0];
     } else if (name == "--rounds") {
-      options.rounds = std::max(1, std::atoi(value));
+      options.rounds = values[0];
     } else if (name == "--window-ms") {
-      options.window_ms = std::atof(value);
-    } else if (name == "--positions") {
-      options.positions.clear();
-      for (const char* rest = value; *rest != '\0'; rest += *rest == ',') {
-        char* end = nullptr;
-        options.positions.push_back(std::strtoll(rest, &end, 10));
-        rest = end;
-      }
+      options.window_ms = static_cast<double>(values[0]);
     } else {
-      std::fprintf(stderr,
-                   "usage: rope_bench [--sets N] [--heads 12] [--head-dim 64] [--rounds 41] [--window-ms 4] "
-                   "[--positions 4096,32768]\n");
-      std::exit(2);
+      usage();
     }
   }
   return options;
