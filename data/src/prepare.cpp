@@ -1,6 +1,11 @@
 #include "rf/data/prepare.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -154,7 +159,8 @@ void check(const PrepareOptions& options) {
   }
 }
 
-// The directory that is built beside `output`, empty. Removed unless it is renamed to `output`.
+// The directory that is built beside `output`, empty. Removed unless it is renamed to `output`. Locked, so that a
+// second process does not take it for one that a killed process left behind.
 class Workplace {
  public:
   explicit Workplace(const std::string& output)
@@ -164,13 +170,16 @@ class Workplace {
     directory_ = output_.string() + ".preparing";
     std::error_code error;
     fs::create_directories(output_.parent_path(), error);
+    lock();
     if (!error) fs::remove_all(directory_, error);
     if (!error) fs::create_directory(directory_, error);
     if (error) fail("prepare", "{} must be writable, got: {}", directory_.string(), error.message());
+    lock();
   }
   ~Workplace() {
     std::error_code ignored;
     fs::remove_all(directory_, ignored);
+    if (lock_ >= 0) ::close(lock_);
   }
   Workplace(const Workplace&) = delete;
   Workplace& operator=(const Workplace&) = delete;
@@ -178,7 +187,7 @@ class Workplace {
 
   // What was in `output` is moved away, and removed when the new directory has its name.
   void publish() const {
-    const fs::path old = output_.string() + ".old";
+    const fs::path old = directory_.string() + ".old";
     std::error_code error;
     io::sync_directory(directory_.string());
     fs::remove_all(old, error);
@@ -192,6 +201,14 @@ class Workplace {
   }
 
  private:
+  // Nothing happens where there is no directory yet or the file system knows no locks.
+  void lock() {
+    if (lock_ >= 0) ::close(lock_);
+    lock_ = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    ::close(lock_);
+    fail("prepare", "the output must be written by one process, got {}, which another one holds", directory_.string());
+  }
   void check_output() const {
     std::error_code error;
     if (!fs::exists(output_, error)) return;
@@ -208,6 +225,7 @@ class Workplace {
   }
 
   fs::path output_, directory_;
+  int lock_ = -1;
 };
 
 // Reads, tokenizes on `threads` workers and divides all files, in input order.

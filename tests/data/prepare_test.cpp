@@ -1,5 +1,9 @@
 #include "rf/data/prepare.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "fixtures.h"
@@ -233,6 +237,25 @@ TEST_F(Prepare, ReplacesOnlyItsOwn) {
   EXPECT_EQ(std::filesystem::exists(directory_ / "out/train-00001.rfs"), false);
   EXPECT_EQ(Split(directory_ / "out", "train", "").documents(), 1);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 3);  // text, model, out
+}
+
+TEST_F(Prepare, LeavesItsNeighboursAlone) {
+  write_lines(10);
+  write(directory_ / "out.old/precious.txt", "text");
+  run({});
+  run({});  // replaces
+  EXPECT_EQ(read(directory_ / "out.old/precious.txt"), "text");
+}
+
+TEST_F(Prepare, OneProcessAtATime) {
+  write_lines(10);
+  write(directory_ / "out.preparing/train-00000.rfs", "half");
+  const int other = ::open((directory_ / "out.preparing").c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(other, LOCK_EX), 0);
+  EXPECT_NE(run_error({}).find("which another one holds"), std::string::npos);
+  EXPECT_EQ(read(directory_ / "out.preparing/train-00000.rfs"), "half");
+  ::close(other);
+  run({});
 }
 
 }  // namespace
