@@ -80,9 +80,10 @@ TEST_F(CheckpointTest, LeftoversAreNoCheckpointsAndGo) {
   fs::create_directory(run_ + "/.checkpoint-9.tmp");
   fs::create_directory(run_ + "/checkpoint-x");
   std::ofstream(run_ + "/run.json.tmp.12.0") << "{";
+  std::ofstream(run_ + "/notes.tmp.txt") << "not ours";
   EXPECT_EQ(newest_checkpoint(run_), std::nullopt);
   remove_temporaries(run_);
-  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-x"}));
+  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-x", "notes.tmp.txt"}));
 }
 
 TEST_F(CheckpointTest, OneThatCannotBeWrittenLeavesTheOldOne) {

@@ -29,6 +29,16 @@ TEST(MetricsLog, CutsOffLaterStepsAndHalfALine) {
   EXPECT_EQ(io::read_file(path), "");
 }
 
+TEST(MetricsLog, CutsOffWhatIsNoLineOfItsOwn) {
+  const TemporaryPath directory;
+  const std::string path = directory / "metrics.jsonl";
+  for (const char* line : {"[]", "{}", "{\"step\":\"2\"}", "\xFF"}) {
+    io::write_file(path, fmt::format("{{\"step\":1}}\n{}\n", line));
+    MetricsLog(path, 4);
+    EXPECT_EQ(io::read_file(path), "{\"step\":1}\n") << line;
+  }
+}
+
 TEST(MetricsLog, NamesTheFileItCannotWrite) {
   const TemporaryPath directory;
   const std::string path = directory / "none/metrics.jsonl";

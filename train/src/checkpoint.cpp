@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <regex>
 #include <vector>
 
 #include "rf/io/error.h"
@@ -140,13 +141,15 @@ std::optional<std::string> newest_checkpoint(const std::string& run_dir) {
   return checkpoint_path(run_dir, steps.back());
 }
 
+bool is_temporary(const std::string& name) {
+  static const std::regex file(R"(.+\.tmp\.[0-9]+\.[0-9]+)");  // io::AtomicFile's names
+  return (name.starts_with(kTemporaryPrefix) && name.ends_with(".tmp")) || std::regex_match(name, file);
+}
+
 void remove_temporaries(const std::string& run_dir) {
   std::vector<fs::path> stale;
   for (const fs::directory_entry& entry : fs::directory_iterator(run_dir)) {
-    const std::string name = entry.path().filename();
-    const bool directory = name.starts_with(kTemporaryPrefix) && name.ends_with(".tmp");
-    const bool file = name.find(".tmp.") != std::string::npos && entry.is_regular_file();  // io::AtomicFile's names
-    if (directory || file) stale.push_back(entry.path());
+    if (is_temporary(entry.path().filename())) stale.push_back(entry.path());
   }
   for (const fs::path& path : stale) fs::remove_all(path);
 }

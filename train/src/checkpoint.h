@@ -43,7 +43,9 @@ nlohmann::json to_json(const EvaluationReport& report);
 
 // The newest checkpoint's path in a run directory.
 std::optional<std::string> newest_checkpoint(const std::string& run_dir);
-// Deletes what a killed process left half-written or half-deleted.
+// Whether an entry of a run directory is what a killed process left half-written or half-deleted.
+bool is_temporary(const std::string& name);
+// Deletes those.
 void remove_temporaries(const std::string& run_dir);
 // data_dir: where vocab.txt and tokenizer_config.json are copied from. Keeps the `keep` newest.
 void save_checkpoint(const std::string& run_dir, const nn::RoFormer& model, const AdamW& optimizer,

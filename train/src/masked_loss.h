@@ -1,7 +1,7 @@
 // Cross-entropy of the masked tokens (spec R-TRN-02) and its gradient in one pass over the logits:
 //
-//   loss = scale * sum_n (log sum_v exp(z_nv) - z_n,label(n))        d loss / d z_nv = scale * (softmax(z_n)_v - [v =
-//   label(n)])
+//   loss            = scale * sum_n (log sum_v exp(z_nv) - z_n,label(n))
+//   d loss / d z_nv = scale * (softmax(z_n)_v - [v = label(n)])
 //
 // in float32, a few rows at a time so that they stay in the cache. The gradient takes the place of the logits, in their
 // own type: they are gone afterwards. There is no ignored index and no label smoothing.

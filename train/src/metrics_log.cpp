@@ -22,7 +22,8 @@ size_t kept_bytes(const std::string& text, int64_t last_step) {
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', kept)) {
     const nlohmann::json line = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(kept),
                                                       text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    if (!line.is_object() || line.value("step", INT64_MAX) > last_step) break;
+    const auto step = line.is_object() ? line.find("step") : line.end();
+    if (step == line.end() || !step->is_number_integer() || step->get<int64_t>() > last_step) break;
     kept = end + 1;
   }
   return kept;

@@ -26,12 +26,13 @@ namespace fs = std::filesystem;
 
 constexpr size_t kShardHeaderBytes = 128;
 
-// The first entry that is not hidden, or "".
+// The first entry that is neither hidden nor a temporary, or "".
 std::string first_entry(const std::string& path) {
   std::string first;
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
     const std::string name = entry.path().filename();
-    if (!name.starts_with(".") && (first.empty() || name < first)) first = name;
+    if (name.starts_with(".") || is_temporary(name)) continue;
+    if (first.empty() || name < first) first = name;
   }
   return first;
 }

@@ -11,6 +11,7 @@
 #endif
 
 #include <limits>
+#include <string_view>
 
 #include "memory.h"
 
@@ -30,6 +31,11 @@ void keep_freed_memory() {
   mallopt(M_MMAP_MAX, 0);  // M_MMAP_THRESHOLD may not exceed 32 MB
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
 #endif
+}
+
+// The CPU allocator throws no type of its own.
+bool is_out_of_memory(const std::exception& error) {
+  return std::string_view(error.what()).find("DefaultCPUAllocator: ") != std::string_view::npos;
 }
 
 RuntimeFacts runtime_facts() {

@@ -1,7 +1,7 @@
 // Masked-LM pretraining and evaluation. Headers of this room are free of torch.
 //
 // A run directory holds run.json (the run file with every default written out), metrics.jsonl (one JSON object a log or
-// evaluation, see src/metrics.h), checkpoint-<step>/ directories, and at the end the model itself: config.json,
+// evaluation, see src/metrics_log.h), checkpoint-<step>/ directories, and at the end the model itself: config.json,
 // model.safetensors, vocab.txt and tokenizer_config.json, as transformers reads them. A checkpoint directory is such a
 // model directory too, with optimizer.safetensors and state.json beside it.
 #pragma once

@@ -46,7 +46,7 @@ struct RunConfig {
   Precision precision = Precision::kBfloat16;
   uint64_t seed = 1;
   int64_t log_every_steps = 10;
-  int64_t evaluate_every_steps = 0;  // 0: at the end only
+  int64_t evaluate_every_steps = 0;  // 0: at the end of each stage only
   int64_t evaluate_batches = 0;      // 0: all held-out rows
   int64_t checkpoint_every_steps = 500;
   int64_t keep_checkpoints = 2;

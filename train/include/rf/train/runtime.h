@@ -1,6 +1,7 @@
 // Facts and settings of the libraries underneath, for programs that do not see torch.
 #pragma once
 
+#include <exception>
 #include <string>
 
 namespace rf::train {
@@ -8,6 +9,9 @@ namespace rf::train {
 // Threads of every parallel part (torch's and the kernels' OpenMP teams). threads >= 1.
 void set_threads(int threads);
 int threads();
+
+// Whether torch gave up because the system had no memory for a tensor.
+bool is_out_of_memory(const std::exception& error);
 
 struct RuntimeFacts {
   std::string torch_version;

@@ -1,0 +1,43 @@
+// The run directory: which ones are taken, and the leftovers of a process killed before its first checkpoint.
+#include "run_directory.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "rf/io/files.h"
+#include "support.h"
+
+namespace rf::train {
+namespace {
+
+using Use = RunDirectory::Use;
+
+TEST(RunDirectory, KilledWhileTheRunFileWasWritten) {
+  for (const Use use : {Use::kFresh, Use::kResume}) {
+    const TemporaryPath directory;
+    io::write_file(directory / "run.json.tmp.12.0", "{");
+    EXPECT_FALSE(RunDirectory(directory.path(), use).has_run());
+    EXPECT_FALSE(std::filesystem::exists(directory / "run.json.tmp.12.0"));
+  }
+}
+
+TEST(RunDirectory, ARefusedDirectoryIsNotTouched) {
+  for (const Use use : {Use::kFresh, Use::kResume}) {
+    const TemporaryPath directory;
+    io::write_file(directory / "a.txt", "text");
+    io::write_file(directory / "b.txt.tmp.12.0", "text");
+    EXPECT_NE(message_of([&] { RunDirectory(directory.path(), use); }).find("with a.txt in it"), std::string::npos);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()), {}), 2);
+  }
+}
+
+TEST(RunDirectory, IsUsedByOne) {
+  const TemporaryPath directory;
+  const RunDirectory first(directory.path(), Use::kFresh);
+  EXPECT_NE(message_of([&] { RunDirectory(directory.path(), Use::kFresh); }).find("which another one holds"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace rf::train
