@@ -3,13 +3,17 @@
 // 128 + the signal's number when SIGINT or SIGTERM ended a training run after it wrote a checkpoint.
 #include <fmt/format.h>
 #include <rf/io/error.h>
+#include <rf/io/nearest_name.h>
+#include <rf/io/printable.h>
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <csignal>
 #include <filesystem>
+#include <limits>
 #include <memory>
-#include <numeric>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -46,39 +50,51 @@ const std::array kCommands = {
             Command::Seed::kUsed, configure_bench},
 };
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substitute}));
-    }
-  }
-  return row.back();
-}
-
 // The first argument when it is meant as a command and is none.
 bool unknown_command(int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return false;
   const std::string_view given = argv[1];
   const auto same = [&](const Command& command) { return command.name == given; };
   if (std::any_of(kCommands.begin(), kCommands.end(), same)) return false;
-  const auto nearest = std::min_element(kCommands.begin(), kCommands.end(), [&](const Command& a, const Command& b) {
-    return edit_distance(given, a.name) < edit_distance(given, b.name);
-  });
-  say(fmt::format("[usage] the command must be a known one, got {}; did you mean {}? (roformer --help lists them)",
-                  given, nearest->name));
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) names.push_back(command.name);
+  const std::string_view nearest = io::nearest_name(given, names);
+  const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+  say(fmt::format("[usage] the command must be a known one, got {}{} (roformer --help lists them)",
+                  io::printable(given), hint));
   return true;
+}
+
+// CLI11 reads octal and hexadecimal numbers, and one that does not fit as the nearest that does. Here a whole number is
+// decimal and fits into 64 bits; a seed, like the run file's, is from 0 to 2^63 - 1.
+std::string check_whole_number(const std::string& text, int64_t least) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && std::to_string(value) == text && value >= least) return "";
+  return fmt::format("must be a whole number from {} to 2^63 - 1 in decimal digits, got {}", least == 0 ? "0" : "-2^63",
+                     io::printable(text));
+}
+
+void check_whole_numbers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    if (!type.starts_with("INT") && !type.starts_with("UINT")) continue;
+    const int64_t least = type.starts_with("UINT") ? 0 : std::numeric_limits<int64_t>::min();
+    option->check([least](const std::string& text) { return check_whole_number(text, least); });
+  }
 }
 
 void add_common(CLI::App& app, const Command& command, Common& common) {
   const bool used = command.seed == Command::Seed::kUsed;
   app.add_option("--seed", common.seed,
                  used ? "Seed of the random numbers" : "Accepted by every command; this one draws no random numbers");
-  app.add_option("--threads", common.threads, "Threads to use; default: all")->check(CLI::Range(1, 4096));
+  app.add_option("--threads", common.threads, "Threads to use; default: all")->check(CLI::Range(1, 1024));
   app.footer(fmt::format("Example:\n  {}", command.example));
+}
+
+int out_of_memory() {
+  say("[memory] the work must fit into memory, got an allocation that failed");
+  return kBadInput;
 }
 
 int run_guarded(const std::function<int()>& action) {
@@ -93,9 +109,9 @@ int run_guarded(const std::function<int()>& action) {
     say(fmt::format("[files] {}", error.what()));
     return kBadInput;
   } catch (const std::bad_alloc&) {
-    say("[memory] the work must fit into memory, got an allocation that failed");
-    return kBadInput;
+    return out_of_memory();
   } catch (const std::exception& error) {
+    if (train::is_out_of_memory(error)) return out_of_memory();
     say(fmt::format("internal error: {}", error.what()));
     return kInternal;
   }
@@ -111,6 +127,7 @@ int run(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(command.name, command.summary);
     add_common(*sub, command, common);
     std::function<int()> run_command = command.configure(*sub, common);
+    check_whole_numbers(*sub);
     sub->final_callback([&action, run_command] { action = run_command; });
   }
   if (unknown_command(argc, argv)) return kUsage;

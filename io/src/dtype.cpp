@@ -1,8 +1,8 @@
 // Names and sizes of the element types. safetensors' other types (F8_*, C64, F4, ...) are refused by name.
 #include "rf/io/dtype.h"
 
-#include "printable.h"
 #include "rf/io/error.h"
+#include "rf/io/printable.h"
 
 namespace rf::io {
 namespace {

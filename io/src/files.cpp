@@ -38,6 +38,16 @@ class Descriptor {
   int fd_;
 };
 
+// Opened with O_NONBLOCK, a pipe does not wait for its writer before it is refused here, like a device without an end.
+constexpr int kReadFlags = O_RDONLY | O_NONBLOCK;
+
+size_t size_of_regular(const Descriptor& file, const std::string& path) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail_errno(path, "read the size");
+  if (!S_ISREG(status.st_mode)) fail(path, "must be a regular file, got a directory, a pipe or a device");
+  return static_cast<size_t>(status.st_size);
+}
+
 // The name to rename onto: what a symbolic link points to, so that the link stays one. A device, a pipe or a directory
 // is refused, because the rename would replace it.
 std::string replaceable_target(std::string path) {
@@ -50,7 +60,7 @@ std::string replaceable_target(std::string path) {
   }
   const fs::file_status status = fs::status(path, error);
   if (fs::exists(status) && !fs::is_regular_file(status)) {
-    fail(path, "a file is written only over a regular file, got a directory or a device");
+    fail(path, "a file is written only over a regular file, got a directory, a pipe or a device");
   }
   return path;
 }
@@ -70,11 +80,8 @@ std::pair<std::string, int> open_temporary(const std::string& path) {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
-  const Descriptor file(path, O_RDONLY);
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail_errno(path, "read the size");
-  if (!S_ISREG(status.st_mode)) fail(path, "must be a regular file, got a directory or a device");
-  size_ = static_cast<size_t>(status.st_size);
+  const Descriptor file(path, kReadFlags);
+  size_ = size_of_regular(file, path);
   if (size_ == 0) return;  // mmap refuses an empty range
   void* const address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (address == MAP_FAILED) fail_errno(path, "map");
@@ -87,6 +94,8 @@ MappedFile::~MappedFile() {
 
 AtomicFile::AtomicFile(std::string path) : path_(replaceable_target(std::move(path))) {
   std::tie(temporary_, fd_) = open_temporary(path_);
+  constexpr mode_t kPermissions = 0777;
+  if (struct stat old{}; ::stat(path_.c_str(), &old) == 0) ::fchmod(fd_, old.st_mode & kPermissions);
 }
 
 AtomicFile::~AtomicFile() {
@@ -138,7 +147,8 @@ void write_file(const std::string& path, std::string_view text) {
 }
 
 std::string read_file(const std::string& path) {
-  const Descriptor file(path, O_RDONLY);
+  const Descriptor file(path, kReadFlags);
+  size_of_regular(file, path);
   std::string text;
   constexpr size_t kBlock = size_t{1} << 18;
   size_t used = 0;

@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "printable.h"
 #include "rf/io/error.h"
+#include "rf/io/printable.h"
 
 namespace rf::io {
 
@@ -84,6 +84,11 @@ class MarkingIterator {
 // The handler reports by throwing.
 inline void run_sax(JsonText& source, JsonHandler& handler) {
   const char* const begin = source.text.data();
+  // nlohmann takes NUL for the end of the text and would not look at what follows.
+  if (const size_t nul = source.text.find('\0'); nul != std::string_view::npos) {
+    source.mark = begin + nul;
+    source.fail_here("must be valid JSON, got a NUL byte");
+  }
   using Iterator = json_detail::MarkingIterator;
   nlohmann::json::sax_parse(Iterator(begin, &source.mark), Iterator(begin + source.text.size(), &source.mark),
                             &handler);

@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "extent.h"
-#include "printable.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/printable.h"
 
 namespace rf::io {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "extent.h"
 #include "json_sax.h"
-#include "printable.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/printable.h"
 #include "rf/io/safetensors.h"
 
 static_assert(std::endian::native == std::endian::little, "tensor data are mapped as they lie in the file");

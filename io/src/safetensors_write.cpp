@@ -6,9 +6,9 @@
 #include <set>
 
 #include "extent.h"
-#include "printable.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/printable.h"
 #include "rf/io/safetensors.h"
 
 namespace rf::io {

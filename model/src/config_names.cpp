@@ -1,9 +1,10 @@
 // The vocabulary of config.json: what transformers 4 and 5 write into the config of a RoFormer, sorted by what it does.
 #include <algorithm>
-#include <numeric>
 
 #include "names.h"
 #include "rf/io/error.h"
+#include "rf/io/nearest_name.h"
+#include "rf/io/printable.h"
 
 namespace rf {
 namespace {
@@ -79,20 +80,6 @@ const std::vector<FixedKey>& fixed_keys() {
   return keys;
 }
 
-// Levenshtein distance, one row at a time.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, substituted}));
-    }
-  }
-  return row[b.size()];
-}
-
 struct ActivationName {
   std::string_view name;
   Activation activation;
@@ -139,7 +126,7 @@ Head head_of_architecture(const std::string& architecture) {
     if (entry.name == architecture) return entry.head;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
   }
-  fail("config", "architecture must be one of {}, got \"{}\"", known, architecture.substr(0, 120));
+  fail("config", "architecture must be one of {}, got {}", known, io::printable(architecture));
 }
 
 std::string architecture_of_head(Head head) {
@@ -149,7 +136,8 @@ std::string architecture_of_head(Head head) {
 Head RoFormerConfig::head() const {
   if (architectures.empty()) return Head::kNone;
   if (architectures.size() > 1) {
-    fail("config", "architectures must name one class, got {}", fmt::join(architectures, ", "));
+    fail("config", "architectures must name one class, got {}",
+         io::printable(fmt::format("{}", fmt::join(architectures, ", "))));
   }
   return head_of_architecture(architectures[0]);
 }
@@ -172,22 +160,11 @@ const std::vector<std::string_view>& config_keys() {
   return keys;
 }
 
-std::string nearest_key(std::string_view key) {
-  constexpr size_t kMaxKeyBytes = 64;  // longer ones are no misspelling
-  if (key.size() > kMaxKeyBytes) return "";
-  std::string_view best;
-  size_t best_distance = std::max<size_t>(2, key.size() / 4) + 1;
-  const auto consider = [&](std::string_view candidate) {
-    const size_t distance = edit_distance(key, candidate);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
-  };
-  for (const std::string_view candidate : kConfigKeys) consider(candidate);
-  for (const std::string_view candidate : kKept) consider(candidate);
-  for (const FixedKey& entry : fixed_keys()) consider(entry.key);
-  return std::string(best);
+std::string_view nearest_key(std::string_view key) {
+  std::vector<std::string_view> known(std::begin(kConfigKeys), std::end(kConfigKeys));
+  known.insert(known.end(), std::begin(kKept), std::end(kKept));
+  for (const FixedKey& entry : fixed_keys()) known.push_back(entry.key);
+  return io::nearest_name(key, known);
 }
 
 }  // namespace rf

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr int64_t kMaxSize = int64_t{1} << 31;
 constexpr int64_t kMaxLayers = 1 << 16;  // the names of the weights are made before any is read
-constexpr int64_t kMaxLabels = 1 << 24;  // likewise those of the labels
+constexpr int64_t kMaxLabels = 1 << 20;  // likewise those of the labels
 
 // A value for a message: one line, cut.
 std::string shown(const json& value) {
@@ -85,7 +85,7 @@ void check_keys(const json& object, std::string_view where, RoFormerConfig& conf
         fail(where, "{} must be {} ({}), got {}", key, fixed->allowed[0], fixed->reason, shown(value));
       }
     } else {
-      const std::string near = nearest_key(key);
+      const std::string_view near = nearest_key(key);
       fail(where, "keys must be known, since one could change the result, got {}: {}{}", shown(json(key)), shown(value),
            near.empty() ? "" : fmt::format("; did you mean {}?", near));
     }
@@ -175,20 +175,19 @@ void read_labels(const Reader& reader, std::string_view where, RoFormerConfig& c
   const json* const label2id = reader.find("label2id");
   if (label2id == nullptr || label2id->is_null()) return;
   if (!label2id->is_object()) reader.reject("label2id", "an object from labels to ids", *label2id);
-  std::set<std::string> labels;
-  for (const auto& [label, id] : label2id->items()) {
-    const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
-    const auto named = config.id2label.find(value);
-    const bool matches = config.id2label.empty()
-                             ? value >= 0 && value < config.num_labels && label == default_label(value)
-                             : named != config.id2label.end() && named->second == label;
-    if (!matches) fail(where, "label2id must invert id2label, got {}: {}", shown(json(label)), shown(id));
-    labels.insert(label);
+  json inverse = json::object(), defaults = json::object();
+  for (int64_t id = 0; id < config.num_labels; ++id) {
+    inverse[config.id2label.empty() ? default_label(id) : config.id2label.at(id)] = id;
+    defaults[default_label(id)] = id;
   }
-  std::set<std::string> expected;
-  for (const auto& [id, label] : config.id2label) expected.insert(label);
-  const size_t count = expected.empty() ? static_cast<size_t>(config.num_labels) : expected.size();
-  if (labels.size() != count) fail(where, "label2id must name all {} labels, got {}", count, labels.size());
+  // transformers leaves the default in place when a program changes id2label alone.
+  if (*label2id == inverse || *label2id == defaults) return;
+  for (const auto& [label, id] : label2id->items()) {
+    if (inverse.value(label, json()) != id) {
+      fail(where, "label2id must invert id2label, got {}: {}", shown(json(label)), shown(id));
+    }
+  }
+  fail(where, "label2id must name all {} labels, got {}", inverse.size(), label2id->size());
 }
 
 RoFormerConfig parse(const json& object, std::string_view where) {

@@ -29,7 +29,7 @@ struct FixedKey {
 const FixedKey* fixed_key(std::string_view key);
 
 // The known key nearest to a misspelt one, or "" when none is near.
-std::string nearest_key(std::string_view key);
+std::string_view nearest_key(std::string_view key);
 
 // Keys that RoFormerConfig holds.
 const std::vector<std::string_view>& config_keys();

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "rf/io/error.h"
+#include "rf/io/printable.h"
 #include "rf/model/weights.h"
 
 namespace rf {
@@ -22,11 +23,6 @@ constexpr std::string_view kHeadModules[] = {"cls.", "classifier.", "qa_outputs.
 template <size_t N>
 bool starts_with_any(std::string_view name, const std::string_view (&modules)[N]) {
   return std::any_of(std::begin(modules), std::end(modules), [name](auto module) { return name.starts_with(module); });
-}
-
-std::string quoted(std::string_view name) {
-  constexpr size_t kMaxBytes = 120;
-  return fmt::format("\"{}{}\"", name.substr(0, kMaxBytes), name.size() > kMaxBytes ? "..." : "");
 }
 
 std::string shown(const std::vector<int64_t>& shape) {
@@ -74,7 +70,8 @@ class Matcher {
 
   void place(const NamedShape& tensor) {
     const std::string name = model_name(tensor.name);
-    if (!seen_.insert(name).second) fail("weights", "tensor names must be unique, got {} twice", quoted(tensor.name));
+    if (!seen_.insert(name).second)
+      fail("weights", "tensor names must be unique, got {} twice", io::printable(tensor.name));
     if (const auto found = by_name_.find(name); found != by_name_.end()) {
       check_shape(tensor, found->second->shape);
       loaded_.insert(name);
@@ -85,13 +82,13 @@ class Matcher {
       match_.ignored.push_back(tensor.name);
     } else {
       fail("weights", "tensors must be those of {}, got {} of shape {}{}", architecture_of_head(head_),
-           quoted(tensor.name), shown(tensor.shape), hint(name));
+           io::printable(tensor.name), shown(tensor.shape), hint(name));
     }
   }
 
   static void check_shape(const NamedShape& tensor, const std::vector<int64_t>& expected) {
     if (tensor.shape != expected) {
-      fail("weights", "{} must have the shape {} by the config, got {}", quoted(tensor.name), shown(expected),
+      fail("weights", "{} must have the shape {} by the config, got {}", io::printable(tensor.name), shown(expected),
            shown(tensor.shape));
     }
   }
@@ -136,7 +133,7 @@ class Matcher {
     }
     if (missing.empty()) return;
     fail("weights", "all tensors of {} must be in the file, got {} missing, the first {} of shape {}",
-         architecture_of_head(head_), missing.size(), quoted(missing[0]), shown(by_name_.at(missing[0])->shape));
+         architecture_of_head(head_), missing.size(), io::printable(missing[0]), shown(by_name_.at(missing[0])->shape));
   }
 
   const Head head_;

@@ -13,6 +13,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/printable.h"
 #include "rf/io/safetensors.h"
 #include "rf/nn/roformer.h"
 
@@ -34,7 +35,7 @@ struct Checkpoint {
     files.emplace_back(path);
     for (const io::TensorView& view : files.back().tensors()) {
       if (!tensors.emplace(view.name, &view).second)
-        fail(path, "a tensor must be in one shard only, got {} again", view.name);
+        fail(path, "a tensor must be in one shard only, got {} again", io::printable(view.name));
     }
   }
 };
@@ -48,22 +49,29 @@ std::set<std::string> shard_names(const fs::path& index) {
   }
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
-      fail(index.string(), "a shard must be the name of a file beside the index, got {} for {}", file.dump(), tensor);
+      fail(index.string(), "a shard must be the name of a file beside the index, got {} for {}",
+           io::escaped(file.dump(), 120), io::printable(tensor));
     }
     names.insert(file.get<std::string>());
   }
   return names;
 }
 
+// Also true of a link that leads nowhere, so that opening it says why.
+bool has_entry(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
 Checkpoint open_checkpoint(const fs::path& dir) {
   Checkpoint checkpoint;
-  if (fs::exists(dir / "model.safetensors")) {
+  if (has_entry(dir / "model.safetensors")) {
     checkpoint.add(dir / "model.safetensors");
-  } else if (const fs::path index = dir / "model.safetensors.index.json"; fs::exists(index)) {
+  } else if (const fs::path index = dir / "model.safetensors.index.json"; has_entry(index)) {
     const std::set<std::string> names = shard_names(index);
     checkpoint.files.reserve(names.size());  // views point into the files
     for (const std::string& name : names) checkpoint.add(dir / name);
-  } else if (fs::exists(dir / "pytorch_model.bin")) {
+  } else if (has_entry(dir / "pytorch_model.bin")) {
     fail("load_model",
          "weights must be model.safetensors, got only pytorch_model.bin in {}; convert it where transformers is "
          "installed: "
@@ -99,17 +107,19 @@ at::Tensor read_tensor(const io::TensorView& view) {
   return tensor;
 }
 
-// A finite sum proves that there is neither NaN nor infinity; only otherwise is each element looked at.
-void check_finite(const at::Tensor& tensor, const std::string& name) {
-  if (std::isfinite(tensor.sum(at::kDouble).item<double>())) return;
-  const at::Tensor bad = at::isfinite(tensor).logical_not_().nonzero();
-  if (bad.size(0) == 0) return;
+// The values in the dtype of the model, where they must be finite: 1e300 is not in float32. A finite sum proves that
+// there is neither NaN nor infinity; only otherwise is each element looked at.
+at::Tensor finite_as(const at::Tensor& tensor, at::ScalarType dtype, const std::string& name) {
+  const at::Tensor converted = tensor.to(dtype);
+  if (std::isfinite(converted.sum(at::kDouble).item<double>())) return converted;
+  const at::Tensor bad = at::isfinite(converted).logical_not_().nonzero();
+  if (bad.size(0) == 0) return converted;
   std::string index;
   for (int64_t d = 0; d < bad.size(1); ++d) index += fmt::format("{}{}", d ? ", " : "", bad[0][d].item<int64_t>());
   at::Tensor value = tensor;
   for (int64_t d = 0; d < bad.size(1); ++d) value = value[bad[0][d].item<int64_t>()];
-  fail("load_model", "weights must be finite, got {} in {}[{}] ({} such values)", value.item<double>(), name, index,
-       bad.size(0));
+  fail("load_model", "weights must be finite in {}, got {} in {}[{}] ({} such values)", toString(dtype),
+       value.item<double>(), name, index, bad.size(0));
 }
 
 at::Tensor computed_table(int64_t rows, int64_t dim) {
@@ -158,8 +168,7 @@ std::shared_ptr<RoFormer> load_model(const std::string& model_dir, std::optional
   auto parameters = model->named_parameters();
   for (const std::string& name : match.load) {
     const io::TensorView& view = *checkpoint.tensors.at(match.file_name(name));
-    const at::Tensor values = read_tensor(view);
-    check_finite(values, view.name);
+    const at::Tensor values = finite_as(read_tensor(view), dtype, view.name);
     if (name.ends_with(kTableName)) {
       load_position_table(*model, values, model_dir);
     } else {

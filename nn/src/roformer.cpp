@@ -68,21 +68,6 @@ at::Tensor activate(Activation activation, const at::Tensor& x) {
   fail("model", "unknown activation, got {}", static_cast<int>(activation));
 }
 
-// Hidden activation or the one that `classifier_activation` names.
-Activation classifier_activation(const RoFormerConfig& config) {
-  static const std::map<std::string, Activation> kNames{
-      {"gelu", Activation::kGelu}, {"gelu_new", Activation::kGeluTanh}, {"gelu_pytorch_tanh", Activation::kGeluTanh},
-      {"relu", Activation::kRelu}, {"silu", Activation::kSilu},         {"swish", Activation::kSilu},
-      {"tanh", Activation::kTanh}};
-  if (config.classifier_activation.empty()) return config.hidden_act;
-  const auto found = kNames.find(config.classifier_activation);
-  if (found == kNames.end()) {
-    fail("model", "classifier_activation must be gelu, gelu_new, gelu_pytorch_tanh, relu, silu, swish or tanh, got {}",
-         config.classifier_activation);
-  }
-  return found->second;
-}
-
 at::Tensor initial_value(const WeightSpec& spec, const RoFormerConfig& config) {
   at::Tensor value = at::empty(spec.shape, at::kFloat);
   switch (spec.role) {
@@ -233,7 +218,6 @@ RoFormer::RoFormer(const RoFormerConfig& config, Head head) : impl_(std::make_sh
   impl_->config = config;
   impl_->head = head;
   impl_->prefix = head == Head::kNone ? "" : "roformer.";
-  if (head == Head::kSequenceClassification) classifier_activation(config);
   for (const WeightSpec& spec : weight_specs(config, head)) {
     if (spec.role == WeightRole::kTable) continue;
     register_dotted(*this, spec.name, initial_value(spec, config));
@@ -280,6 +264,10 @@ at::Tensor RoFormer::masked_lm_logits(const at::Tensor& hidden_NC) {
   if (!impl_->decoder.weight.defined()) {
     fail("model", "logits over the vocabulary need a language model, got {}", architecture_of_head(impl_->head));
   }
+  if (hidden_NC.dim() == 0 || hidden_NC.size(-1) != impl_->config.hidden_size) {
+    fail("input", "hidden states must be [.., {}], got [{}]", impl_->config.hidden_size,
+         fmt::join(hidden_NC.sizes(), ", "));
+  }
   const at::Tensor transformed = activate(impl_->config.hidden_act, impl_->transform(hidden_NC));
   return impl_->decoder(impl_->transform_norm(transformed));
 }
@@ -305,7 +293,7 @@ Output RoFormer::forward(const Input& input, int64_t num_choices) {
       break;
     case Head::kSequenceClassification: {
       const at::Tensor first_BC = drop(out.hidden_BTC.select(1, 0), p);
-      const at::Tensor dense_BC = activate(classifier_activation(config), impl_->classifier_dense(first_BC));
+      const at::Tensor dense_BC = activate(config.hidden_act, impl_->classifier_dense(first_BC));
       out.logits = impl_->classifier(drop(dense_BC, p));
       break;
     }

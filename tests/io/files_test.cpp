@@ -59,10 +59,21 @@ TEST(Files, MissingFileNamesPathAndReason) {
   const std::string path = dir.file("absent");
   expect_error([&] { read_file(path); }, {path, "No such file or directory"});
   expect_error([&] { MappedFile{path}; }, {path, "No such file or directory"});
-  expect_error([&] { read_file(dir.path()); }, {dir.path(), "Is a directory"});
+  expect_error([&] { read_file(dir.path()); }, {dir.path(), "regular file"});
   expect_error([&] { MappedFile{dir.path()}; }, {dir.path(), "regular file"});
   expect_error([&] { write_file(dir.file("no/such/dir"), "x"); }, {"no/such/dir", "No such file or directory"});
   expect_error([&] { sync_directory(path); }, {path, "No such file or directory"});
+}
+
+// Neither waits for a writer that may never come.
+TEST(Files, PipesAndEndlessDevicesAreRefused) {
+  const TempDir dir;
+  const std::string pipe = dir.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  expect_error([&] { read_file(pipe); }, {pipe, "regular file"});
+  expect_error([&] { MappedFile{pipe}; }, {pipe, "regular file"});
+  expect_error([&] { AtomicFile{pipe}; }, {pipe, "regular file"});
+  expect_error([] { read_file("/dev/zero"); }, {"/dev/zero", "regular file"});
 }
 
 TEST(Files, MapsEmptyAndFullFiles) {
@@ -129,6 +140,25 @@ TEST(AtomicFile, RefusesToReplaceDevicesAndDirectories) {
   const TempDir dir;
   expect_error([] { AtomicFile("/dev/full"); }, {"/dev/full", "regular file"});
   expect_error([&] { AtomicFile file(dir.path()); }, {dir.path(), "regular file"});
+}
+
+mode_t permissions(const std::string& path) {
+  struct stat status {};
+  EXPECT_EQ(::stat(path.c_str(), &status), 0);
+  return status.st_mode & 0777;
+}
+
+TEST(AtomicFile, PermissionsAreThoseOfTheOldFileOrOfTheUmask) {
+  const TempDir dir;
+  const mode_t old_mask = ::umask(027);
+  write_file(dir.file("a"), "new");
+  EXPECT_EQ(permissions(dir.file("a")), 0640u);
+  for (const mode_t mode : {0600u, 0664u}) {
+    ASSERT_EQ(::chmod(dir.file("a").c_str(), mode), 0);
+    write_file(dir.file("a"), "replaced");
+    EXPECT_EQ(permissions(dir.file("a")), mode);
+  }
+  ::umask(old_mask);
 }
 
 TEST(AtomicFile, KeepsASymbolicLink) {

@@ -41,6 +41,7 @@ TEST(Json, SyntaxErrorsHaveLineAndColumn) {
   expect_error([] { parse_json("", "t"); }, {"JSON"});
   expect_error([] { parse_json("1e999", "t"); }, {"JSON", "1e999"});
   expect_error([] { parse_json("\"\xff\"", "t"); }, {"UTF-8", "\\xff"});
+  expect_error([] { parse_json(std::string_view("{}\n\0x", 5), "t"); }, {"JSON", "NUL", "line 2, column 1"});
 }
 
 TEST(Json, NestingIsBounded) {

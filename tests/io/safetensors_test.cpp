@@ -111,6 +111,7 @@ TEST(Safetensors, RefusesHeadersOfAnotherKind) {
   expect_refused(" {}", "", {"begin with {"});
   expect_refused("{", "", {"header", "JSON"});
   expect_refused("{} x", "", {"JSON", "column 4"});
+  expect_refused(std::string_view("{}\0x", 4), "", {"JSON", "NUL", "column 3"});
   expect_refused("{\"\xff\":1}", "", {"UTF-8", "\\xff"});
   expect_refused(R"({"a":1})", "", {"tensor \"a\"", "an object", "got 1"});
   expect_refused(R"({"a":[]})", "", {"tensor \"a\"", "an object", "an array"});

@@ -194,6 +194,9 @@ TEST(Config, LabelsMustAgree) {
   EXPECT_EQ(parse_config({{"num_labels", 5}}).num_labels, 5);
   EXPECT_TRUE(parse_config({{"id2label", {{"0", "LABEL_0"}, {"1", "LABEL_1"}}}}).id2label.empty());
   EXPECT_NO_THROW(parse_config({{"id2label", {{"0", "a"}, {"1", "a"}}}, {"label2id", {{"a", 1}}}}));
+  // What transformers saves after `config.id2label = ...`: label2id kept its default.
+  const json defaults = {{"LABEL_0", 0}, {"LABEL_1", 1}, {"LABEL_2", 2}};
+  EXPECT_EQ(to_json(parse_config({{"id2label", id2label}, {"label2id", defaults}}))["label2id"], label2id);
 
   expect_refused({{"id2label", id2label}, {"num_labels", 2}}, {"num_labels", "3, got 2"});
   expect_refused({{"id2label", {{"0", "a"}, {"2", "b"}}}}, {"id2label", "\"0\" to \"n-1\""});
@@ -213,6 +216,7 @@ TEST(Config, Architectures) {
     EXPECT_EQ(parse_config({{"architectures", {name}}}).head(), head_of_architecture(name));
   }
   expect_error([] { head_of_architecture("BertModel"); }, {"RoFormerForMaskedLM", "\"BertModel\""});
+  expect_error([] { head_of_architecture("a\x1b[31m\n"); }, {"\"a\\x1b[31m\\x0a\""});
   expect_error(
       [] {
         parse_config({{"architectures", {"RoFormerModel", "RoFormerForMaskedLM"}}}).head();

@@ -175,5 +175,14 @@ TEST(WeightMatch, MixedPrefixesAreAnError) {
   expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"\"embeddings.word_embeddings.weight\""});
 }
 
+// Names come from a file: no terminal codes, no half a character where they are cut.
+TEST(WeightMatch, NamesInMessagesArePrintable) {
+  const RoFormerConfig config = small();
+  auto file = file_of(config, Head::kMaskedLm);
+  file.push_back({"x\x1b[31m\n\xc3\xa9" + std::string(1000, 'y'), {1}});
+  expect_error([&] { match_weights(config, Head::kMaskedLm, file, FreshHead::kForbidden); },
+               {"\"x\\x1b[31m\\x0a\\xc3\\xa9yyy", "(1009 bytes)"});
+}
+
 }  // namespace
 }  // namespace rf

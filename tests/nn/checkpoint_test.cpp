@@ -88,6 +88,23 @@ TEST_F(ModelDirectory, NotANumberIsNamed) {
   EXPECT_EQ(load_error(), "no error");
 }
 
+TEST_F(ModelDirectory, ValuesMustFitTheDtypeAskedFor) {
+  const double large = 1e300;
+  const std::string name = "cls.predictions.bias";
+  const std::vector<double> values(37, large);
+  {
+    const io::SafetensorsFile file(dir_ / "model.safetensors");
+    std::vector<io::TensorView> views = file.tensors();
+    for (io::TensorView& view : views) {
+      if (view.name == name) view = {name, io::DType::kF64, {37}, std::as_bytes(std::span(values))};
+    }
+    io::write_safetensors(dir_ / "model.safetensors", views, {});
+  }
+  EXPECT_CONTAINS(load_error(), "finite in Float, got 1e+300 in " + name + "[0] (37 such values)");
+  const auto wide = load_model(dir_, std::nullopt, at::kDouble);
+  EXPECT_EQ(wide->named_parameters()[name][0].item<double>(), large);
+}
+
 TEST_F(ModelDirectory, ShapesAndNamesAreStrict) {
   rewrite([](auto& tensors) { tensors["cls.predictions.bias"] = at::zeros({38}); });
   EXPECT_CONTAINS(load_error(), "[37]");
@@ -128,6 +145,9 @@ TEST_F(ModelDirectory, AStoredTableIsHonoured) {
 
 TEST_F(ModelDirectory, MissingFilesAreNamed) {
   fs::rename(dir_ / "model.safetensors", dir_ / "away");
+  fs::create_symlink("model.safetensors", dir_ / "model.safetensors");
+  EXPECT_CONTAINS(load_error(), "model.safetensors] cannot open: Too many levels of symbolic links");
+  fs::remove(dir_ / "model.safetensors");
   EXPECT_CONTAINS(load_error(), "must hold model.safetensors");
   std::ofstream(dir_ / "pytorch_model.bin") << "x";
   EXPECT_CONTAINS(load_error(), "only pytorch_model.bin");

@@ -188,6 +188,9 @@ TEST(RoFormerInput, ErrorsOfHeads) {
   const auto choice = small_model(small_config(), Head::kMultipleChoice);
   EXPECT_ERROR(choice->forward(input_of(small_ids(3, 5)), 2), "a multiple of the 2 choices, got 3");
   EXPECT_ERROR(choice->masked_lm_logits(at::zeros({1, 24})), "need a language model, got RoFormerForMultipleChoice");
+  const auto language = small_model(small_config());
+  EXPECT_ERROR(language->masked_lm_logits(at::zeros({2, 23})), "hidden states must be [.., 24], got [2, 23]");
+  EXPECT_ERROR(language->masked_lm_logits(at::zeros({})), "hidden states must be [.., 24], got []");
   EXPECT_ERROR(choice->set_position_table(at::zeros({4, 10})), "must be [rows, 12], got [4, 10]");
 }
 

@@ -180,6 +180,17 @@ def test_task_model_from_bare_encoder_and_back(tmp_path, name):
     assert matched["fresh"] == [key for key in model.state_dict() if key in set(back["ignored"])]
 
 
+def test_labels_renamed_after_construction(tmp_path):
+    """transformers then saves label2id with its default names, and never reads it."""
+    config = config_of("RoFormerForTokenClassification", "five labels")
+    config.id2label = dict(enumerate("abcde"))
+    config.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["label2id"]["LABEL_4"] == 4
+    seen = io_probe("config", tmp_path)
+    assert seen["id2label"] == {str(i): label for i, label in config.id2label.items()}
+    assert seen["label2id"] == {label: i for i, label in config.id2label.items()}
+
+
 @pytest.mark.parametrize(("rows", "dim"), [(7, 2), (1536, 64), (512, 70), (40, 6), (300, 128)])
 def test_position_table(tmp_path, rows, dim):
     """R-ABS-04."""

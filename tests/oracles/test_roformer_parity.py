@@ -235,6 +235,43 @@ def test_activations(tmp_path):
         assert_close_model(ours, oracle_outputs(oracle, batch)["logits"])
 
 
+def weighted_mean(outputs, names):
+    """A number that depends on every element of these outputs."""
+    flat = torch.cat([outputs[name].flatten() for name in names])
+    return (flat * torch.linspace(-1, 2, flat.numel(), dtype=flat.dtype)).mean()
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_unusual_settings(head, tmp_path):
+    """What transformers permits and few models use: causal attention under any head and none under CausalLM, one token
+    type, one label, another padding token, an untied decoder; one token, and right padding."""
+    oracle = to_double(
+        make_oracle(
+            head,
+            is_decoder=head != "RoFormerForCausalLM",
+            type_vocab_size=1,
+            num_labels=1,
+            problem_type="regression",
+            summary_type="first",
+            pad_token_id=7,
+            tie_word_embeddings=False,
+            layer_norm_eps=1e-5,
+        )
+    )
+    oracle.save_pretrained(tmp_path)
+    for padding, tokens in (("none", 1), ("right", 13)):
+        oracle.zero_grad()
+        batch = make_batch(head, padding, tokens)
+        batch = dataclasses.replace(batch, types=torch.zeros_like(batch.types))
+        model = roformer_cpp.load_model(tmp_path, dtype="float64")
+        ours, theirs = our_outputs(model, batch), oracle_outputs(oracle, batch)
+        for name, value in theirs.items():
+            assert_close_double(ours[name], value)
+        weighted_mean(ours, theirs).backward()
+        weighted_mean(theirs, theirs).backward()
+        assert_close_gradients(model, oracle, tol.GRADIENT_F64)
+
+
 def test_no_mask_no_types(tmp_path):
     oracle = make_oracle("RoFormerForMaskedLM")
     oracle.save_pretrained(tmp_path)

@@ -26,7 +26,8 @@ class MappedFile {
 };
 
 // A file that appears under its name only when commit() has written, synced and renamed it. Without commit() (an
-// exception on the way) the temporary file is removed and what was there before stays. Writes are not buffered.
+// exception on the way) the temporary file is removed and what was there before stays. A file that is replaced passes
+// its permissions on. Writes are not buffered.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -46,7 +47,7 @@ class AtomicFile {
 };
 
 void write_file(const std::string& path, std::string_view text);  // atomic
-std::string read_file(const std::string& path);
+std::string read_file(const std::string& path);                   // a regular file, not a pipe
 // Strict JSON: duplicate keys, NaN, bytes that are not UTF-8 and nesting deeper than 64 are errors with line and
 // column.
 nlohmann::json read_json(const std::string& path);
