@@ -3,6 +3,9 @@
 // remainder's low part enters by its first-order term.
 #include "rope_angle.h"
 
+#include <cmath>
+#include <limits>
+
 namespace rf::core {
 namespace {
 
@@ -32,6 +35,9 @@ ReducedAngle reduce(DoubleDouble angle) {
 }  // namespace
 
 CosSin cos_sin(double position, DoubleDouble frequency) {
+  if (!(std::abs(position * frequency.hi) <= kMaxAngle)) {
+    return {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
+  }
   const ReducedAngle angle = reduce(multiply(frequency, position));
   const double c = std::cos(angle.remainder.hi);
   const double s = std::sin(angle.remainder.hi);

@@ -18,7 +18,8 @@ struct CosSin {
   double sin = 0;
 };
 
-// Cosine and sine of position x frequency, each within about an ulp (of 1) for |angle| <= 2^31.
+// Cosine and sine of position x frequency, each within about an ulp (of 1) for |angle| <= 2^31. NaN beyond kMaxAngle: a
+// page of the cache may reach past the positions that calls are allowed.
 CosSin cos_sin(double position, DoubleDouble frequency);
 
 // One row: scale cos(position theta_i) and scale sin(position theta_i), i < frequencies.size(), rounded once to T.

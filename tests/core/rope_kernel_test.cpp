@@ -110,10 +110,10 @@ constexpr int64_t kBitDims[] = {2, 6, 22, 48, 70};
 
 TEST_P(RopeKernel, InPlaceGivesTheSameBits) {
   constexpr int64_t kHeads = 9;
-  for (const rf_dtype dtype : kTypes) {
-    for (const rf_rope_layout layout : kLayouts) {
-      for (const int64_t dim : kBitDims) {
-        const Rope rope = make_rope(Frequencies(dim));
+  for (const int64_t dim : kBitDims) {
+    const Rope rope = make_rope(Frequencies(dim));
+    for (const rf_dtype dtype : kTypes) {
+      for (const rf_rope_layout layout : kLayouts) {
         Elements x(dtype, 3 * 7 * kHeads * (dim + 2)), y = x;
         x.fill();
         rf_rope_args args = contiguous_args(x, y, 3, 7, kHeads, dim + 2, layout);
@@ -128,10 +128,10 @@ TEST_P(RopeKernel, InPlaceGivesTheSameBits) {
 
 TEST_P(RopeKernel, EveryHeadGetsTheSameBits) {
   constexpr int64_t kHeads = 19;
-  for (const rf_dtype dtype : kTypes) {
-    for (const rf_rope_layout layout : kLayouts) {
-      for (const int64_t dim : kBitDims) {
-        const Rope rope = make_rope(Frequencies(dim));
+  for (const int64_t dim : kBitDims) {
+    const Rope rope = make_rope(Frequencies(dim));
+    for (const rf_dtype dtype : kTypes) {
+      for (const rf_rope_layout layout : kLayouts) {
         Elements x(dtype, kTokens * dim), y(dtype, kTokens * kHeads * dim);
         x.fill();
         rf_rope_args args = contiguous_args(x, y, 1, kTokens, kHeads, dim, layout);

@@ -1,7 +1,6 @@
 // Golden numbers of spec A.2 and the laws of the rotation (R-ROPE-04, 07, 08), by the kernels and by the float64 loops.
-#include <omp.h>
-
 #include "core/rope_case.h"
+#include "src/rope_angle.h"
 
 namespace rf::tests {
 namespace {
@@ -122,6 +121,24 @@ TEST_P(RopeValues, ScoresDependOnDistanceOnly) {
     for (int64_t i = 0; i < 4; ++i) score += y.at(i) * y.at(4 + i);
     EXPECT_NEAR(score, c.score, kGoldenScore);
   }
+}
+
+TEST(RopeAngle, IsNotANumberBeyondItsLimit) {
+  EXPECT_TRUE(std::isfinite(core::cos_sin(1, {0x1p60, 0}).cos));
+  for (const double frequency : {0x1.8p60, 1e308}) {
+    EXPECT_TRUE(std::isnan(core::cos_sin(2, {frequency, 0}).cos));
+    EXPECT_TRUE(std::isnan(core::cos_sin(2, {frequency, 0}).sin));
+  }
+  // A page holds such rows; the one that is asked for is right.
+  const double frequency = 1e308;
+  rf_rope* made = nullptr;
+  ASSERT_EQ(rf_rope_create(&frequency, nullptr, 1, 1, 0, &made), RF_OK);
+  const Rope rope(made);
+  Elements x(RF_F32, 2), y = x;
+  x.fill();
+  const rf_rope_args args = contiguous_args(x, y, 1, 1, 1, 2, RF_ROPE_PAIRS);
+  ASSERT_EQ(rf_rope_apply(rope.get(), &args), RF_OK) << rf_last_error();
+  EXPECT_EQ(x.bytes, y.bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, RopeValues, testing::Values("", "ref"),
