@@ -1,5 +1,11 @@
 // roformer tokenize: lines of stdin to token ids, [CLS] and [SEP] included.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cerrno>
+#include <cstring>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -23,18 +29,29 @@ text::WordpieceTokenizer open(const Options& options) {
   return {text::Vocabulary::load(options.vocab_path), {}};
 }
 
+// Written directly: as a JSON value in memory, a line would take 600 bytes a token.
+std::string to_json(const text::Vocabulary& vocabulary, const text::Encoding& encoding) {
+  std::string json = fmt::format("{{\"ids\":[{}],\"offsets\":[", fmt::join(encoding.ids, ","));
+  for (size_t i = 0; i < encoding.size(); ++i) {
+    fmt::format_to(std::back_inserter(json), "{}[{},{}]", i > 0 ? "," : "", encoding.char_begin[i],
+                   encoding.char_end[i]);
+  }
+  json += "],\"tokens\":[";
+  for (size_t i = 0; i < encoding.size(); ++i) {
+    if (i > 0) json += ',';
+    json += nlohmann::json(vocabulary.token(encoding.ids[i])).dump();
+  }
+  return json + "]}";
+}
+
 int run(const Options& options) {
   const text::WordpieceTokenizer tokenizer = open(options);
+  std::ios::sync_with_stdio(false);  // whole blocks, and errors of reading
   std::string line;
   while (std::getline(std::cin, line)) {
-    const text::Encoding encoding = tokenizer.encode_with_specials(line);
-    nlohmann::json tokens = nlohmann::json::array(), offsets = nlohmann::json::array();
-    for (size_t i = 0; i < encoding.size(); ++i) {
-      tokens.push_back(tokenizer.vocabulary().token(encoding.ids[i]));
-      offsets.push_back({encoding.char_begin[i], encoding.char_end[i]});
-    }
-    emit({{"ids", encoding.ids}, {"tokens", tokens}, {"offsets", offsets}});
+    emit_line(to_json(tokenizer.vocabulary(), tokenizer.encode_with_specials(line)));
   }
+  if (std::cin.bad()) fail("tokenize", "standard input must be readable, got: {}", std::strerror(errno));
   return kOk;
 }
 

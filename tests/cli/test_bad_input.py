@@ -2,14 +2,16 @@
 
 import fcntl
 import json
+import os
 import resource
 import shutil
 import struct
+import subprocess
 
 import numpy as np
 import pytest
 
-from cli_support import MODEL, refused, results, run, run_file
+from cli_support import MODEL, PROGRAM, refused, results, run, run_file
 
 
 @pytest.fixture
@@ -252,10 +254,43 @@ def test_full_disk_during_a_checkpoint(prepared, tmp_path):
 
 
 def test_one_process_a_run(prepared, tmp_path):
-
     (tmp_path / "run").mkdir()
     config = run_file(tmp_path / "run.json")
     with (tmp_path / "run" / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         message = refused("pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run")
     assert "another one holds" in message
+
+
+def test_unreadable_standard_input(model):
+    descriptor = os.open(model, os.O_RDONLY)
+    done = subprocess.run(
+        [PROGRAM, "tokenize", "--model", model],
+        stdin=descriptor,
+        capture_output=True,
+        text=True,
+    )
+    os.close(descriptor)
+    assert (done.returncode, done.stdout) == (1, "") and "Is a directory" in done.stderr
+
+
+def test_numbers_that_do_not_fit(prepared, tmp_path):
+    arguments = ["vocab", "--input", prepared / "corpus", "--output", tmp_path / "vocab.txt"]
+    for text in ("99999999999999999999", "0x100", "0200", "1e3", ""):
+        assert "--size" in refused(*arguments, f"--size={text}", code=2)
+    for text in ("-1", "9223372036854775808"):
+        assert "--seed" in refused("info", f"--seed={text}", code=2)
+
+
+def test_more_memory_than_there_is(prepared, tmp_path):
+    config = run_file(tmp_path / "run.json", stages=[dict(max_length=64, batch=300000, steps=1)], precision="float32")
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
+
+    arguments = ["pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run"]
+    done = run(*arguments, preexec_fn=limit)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        "[memory] the work must fit into memory, got an allocation that failed",
+    )
