@@ -7,20 +7,22 @@
 # The run directory (default runs/sotu, or runs/<name of PATH>) ends up with the model, its metrics and loss.png. A run
 # that was interrupted goes on where it was when the same command is given again.
 #
-#   ROFORMER_SEED=2    another seed (default 1)
+#   ROFORMER_SEED=2                another seed (default 1)
+#   ROFORMER_RUN_FILE=run.json     another run file (default examples/quickstart.json)
 set -euo pipefail
 cd_from=$PWD
 cd "$(dirname "$0")/.."
-usage() { sed -n '2,10p' "$0" | sed 's/^# \{0,1\}//' >&2; }
+usage() { sed -n '2,11p' scripts/quickstart.sh | sed 's/^# \{0,1\}//' >&2; }
 case "${1:-}" in -h | --help) usage; exit 0 ;; -*) usage; exit 2 ;; esac
 [ $# -le 2 ] || { usage; exit 2; }
 say() { printf '\n[quickstart] %s\n' "$*" >&2; }
+fail() { printf '[quickstart] %s\n' "$*" >&2; exit 1; }
 seed=${ROFORMER_SEED:-1}
 
 absolute() { case "$1" in /*) printf '%s' "$1" ;; *) printf '%s/%s' "$cd_from" "$1" ;; esac; }
 if [ $# -gt 0 ]; then
-  input=$(absolute "$1")
-  [ -e "$input" ] || { echo "[quickstart] PATH must be a text file or a directory of them, got $1" >&2; exit 1; }
+  input=$(realpath -e -- "$(absolute "$1")" 2>/dev/null) ||
+    fail "PATH must be a text file or a directory of them, got $1"
   name=$(basename "${input%.txt}")
 else
   input=
@@ -28,11 +30,16 @@ else
 fi
 run=runs/$name
 [ $# -lt 2 ] || run=$(absolute "$2")
+run_file=examples/quickstart.json
+[ -z "${ROFORMER_RUN_FILE:-}" ] || run_file=$(absolute "$ROFORMER_RUN_FILE")
+mkdir -p "$run"
+[ -e "$run/source" ] || printf '%s\n' "${input:-sotu}" >"$run/source"
+[ "$(cat "$run/source")" = "${input:-sotu}" ] ||
+  fail "$run must be of ${input:-sotu}, got a run of $(cat "$run/source"); give another RUN_DIR"
 
 scripts/setup.sh
 python=${ROFORMER_PYTHON:-$PWD/.venv/bin/python}
 roformer=build/release/roformer
-mkdir -p "$run"
 
 if [ -z "$input" ]; then
   input=$run/corpus
@@ -45,26 +52,27 @@ if [ -z "$input" ]; then
     touch "$input/.complete"
   fi
 fi
-# Few files: a document is what blank lines separate, so that there is something to hold out.
-documents=file
-[ "$(find "$input" -name '*.txt' -type f | head -n 20 | wc -l)" -ge 20 ] || documents=blank-line
 
-if [ ! -e "$run/vocabulary/vocab.txt" ]; then
+if [ ! -e "$run/vocabulary/tokenizer_config.json" ]; then
   say "vocabulary of WordPieces"
-  mkdir -p "$run/vocabulary"
-  "$roformer" vocab --input "$input" --size 4000 --output "$run/vocabulary/vocab.txt"
-fi
-if [ ! -e "$run/data/data.json" ]; then
-  say "token shards; one document in twenty is held out"
-  "$roformer" prepare --input "$input" --documents "$documents" --model "$run/vocabulary" --output "$run/data" --seed 1
+  "$roformer" vocab --input "$input" --size 4000 --max-alphabet 1500 --output "$run/vocabulary/vocab.txt"
 fi
 
-say "pretraining (configuration: examples/quickstart.json)"
+# A document is a file, or with few files what blank lines separate, or else a line: there must be some to hold out.
+held_out=$run/data/valid-00000.rfs
+documents=(blank-line line)
+[ "$(find "$input" -name '*.txt' | head -n 20 | wc -l)" -lt 20 ] || documents=(file)
+for rule in "${documents[@]}"; do
+  [ ! -e "$held_out" ] || break
+  say "token shards; one document in twenty is held out"
+  "$roformer" prepare --input "$input" --documents "$rule" --model "$run/vocabulary" --output "$run/data" --seed 1
+done
+[ -e "$held_out" ] || fail "the text must have at least two lines, one of them to hold out, got one in $input"
+
+say "pretraining (configuration: $run_file)"
 resume=()
 [ ! -e "$run/model/run.json" ] || resume=(--resume)
-if [ ! -e "$run/model/model.safetensors" ]; then
-  "$roformer" pretrain --config examples/quickstart.json --data "$run/data" --output "$run/model" --seed "$seed" "${resume[@]}"
-fi
+"$roformer" pretrain --config "$run_file" --data "$run/data" --output "$run/model" --seed "$seed" "${resume[@]}"
 
 say "held-out documents: loss of the model beside that of the unigram distribution, nats a masked token"
 "$roformer" evaluate --model "$run/model" --data "$run/data" | tee "$run/evaluation.json"
@@ -78,5 +86,10 @@ The people of the United [MASK] have the right to know.
 Our relations with foreign [MASK] are friendly.
 TEXT
 
-"$python" -m roformer_cpp.plot "$run/model" --output "$run/loss.png"
-say "done. The model: $run/model   metrics: $run/model/metrics.jsonl   curve: $run/loss.png"
+curve=$run/loss.png
+if "$python" -c 'import matplotlib' 2>/dev/null; then
+  PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH} "$python" -m roformer_cpp.plot "$run/model" --output "$curve"
+else
+  curve="none, for want of matplotlib in $python"
+fi
+say "done. The model: $run/model   metrics: $run/model/metrics.jsonl   curve: $curve"

@@ -66,7 +66,11 @@ def run_pytest(totals):
 
 
 def run_check(name, command, totals):
-    code = subprocess.call(command, cwd=ROOT)
+    try:
+        code = subprocess.call(command, cwd=ROOT)
+    except OSError as error:
+        print(f"{name}: {error}", flush=True)
+        code = 1
     totals.add(name, int(code == 0), int(code != 0), 0)
 
 
@@ -90,7 +94,8 @@ def main():
     print("--- pytest", flush=True)
     run_pytest(totals)
     print("--- format", flush=True)
-    clang_format = shutil.which("clang-format", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    clang_format = shutil.which("clang-format", path=path) or "clang-format"
     sources = [path for room in ROOMS for suffix in ("h", "cpp") for path in sorted((ROOT / room).rglob(f"*.{suffix}"))]
     run_check("clang-format", [clang_format, "--dry-run", "-Werror", *sources], totals)
     run_check("ruff check", [sys.executable, "-m", "ruff", "check", "--no-cache", "-q", "."], totals)

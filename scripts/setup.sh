@@ -14,7 +14,7 @@ tests=0
 case "${1:-}" in
   "") ;;
   --tests) tests=1 ;;
-  *) sed -n '2,9p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+  *) sed -n '2,9p' scripts/setup.sh | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
 esac
 say() { printf '[setup] %s\n' "$*" >&2; }
 
@@ -54,9 +54,11 @@ install_packages
 if [ -n "${ROFORMER_PYTHON:-}" ]; then
   python=$ROFORMER_PYTHON
   command -v "$python" >/dev/null || { say "ROFORMER_PYTHON=$python: no such program"; exit 1; }
+  python=$(realpath -s "$(command -v "$python")")
 else
   python=$PWD/.venv/bin/python
-  [ -x "$python" ] || { say "making .venv"; python3 -m venv .venv; }
+  # Without pip it is one whose making was interrupted.
+  "$python" -m pip --version >/dev/null 2>&1 || { say "making .venv"; python3 -m venv .venv; }
   files=(requirements.txt)
   [ "$tests" = 0 ] || files+=(requirements-dev.txt)
   for file in "${files[@]}"; do

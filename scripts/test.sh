@@ -6,7 +6,7 @@
 #   scripts/test.sh --quick      without the sanitizer build
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case "${1:-}" in "" | --quick) ;; *) sed -n '2,6p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
+case "${1:-}" in "" | --quick) ;; *) sed -n '2,6p' scripts/test.sh | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
 
 scripts/setup.sh --tests
 python=${ROFORMER_PYTHON:-$PWD/.venv/bin/python}
