@@ -14,11 +14,15 @@ inline constexpr double kEpsF32 = 1.1920928955078125e-7;
 inline constexpr double kEpsF64 = 2.220446049250313e-16;
 inline constexpr double kEpsBf16 = 0.0078125;
 inline constexpr double kEpsF16 = 0.0009765625;
-// Table entries: half an ulp of 1 in float32; an ulp of 1 in float64 (C-12).
-inline constexpr double kTableErrorF32 = 6e-8;
-inline constexpr double kTableErrorF64 = 2.3e-16;
 // The golden numbers of the specification carry 12 decimals.
 inline constexpr double kGoldenDecimals = 6e-12;
+// T1 of the specification at scores up to 70.
+inline constexpr double kGoldenScore = 7.1e-11;
+// R^-1 R and R^T R on values below 2: some eps of their magnitude; scale 0.3 and its inverse add two roundings.
+inline constexpr double kRoundTripF64 = 16 * 2.220446049250313e-16;
+// R-ROPE-08.
+inline constexpr double kNormF32 = 1e-6;
+inline constexpr double kNormF64 = 1e-14;
 
 // ---- data ----
 // A sample mean against its expectation, in standard deviations (R-TRN-01). Seeds are fixed: a test that passes does so
@@ -39,13 +43,6 @@ inline constexpr double kRotaryValueShift = 1e-4;
 inline constexpr double kScheduleRelative = 1e-12;
 // A float32 primitive on values of order 1 (spec T2).
 inline constexpr double kFloat32Primitive = 2e-6;
-// T1 of the specification at scores up to 70.
-inline constexpr double kGoldenScore = 7.1e-11;
-// R^-1 R and R^T R on values below 2: some eps of their magnitude; scale 0.3 and its inverse add two roundings.
-inline constexpr double kRoundTripF64 = 16 * 2.220446049250313e-16;
-// R-ROPE-08.
-inline constexpr double kNormF32 = 1e-6;
-inline constexpr double kNormF64 = 1e-14;
 
 // ---- core: dropout ----
 // Share of dropped elements: standard deviations of a binomial count allowed in a seeded draw.

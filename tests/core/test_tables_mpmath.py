@@ -1,4 +1,4 @@
-"""Rotary tables of the C library against mpmath, and dropout against NumPy written from its definition.
+"""Rotary frequencies and tables of the C library against mpmath.
 
 ROFORMER_LIB_DIR names the directory of libroformer_core.so; without it, build/release/lib.
 """
@@ -17,7 +17,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ.get("ROFORMER_LIB_DIR", ROOT / "build" / "release" / "lib")) / "libroformer_core.so"
 POSITIONS = [0, 1, 2, 511, 512, 4095, 16383, 131071, 1048575, 2**31 - 1, 2**31, -(2**31) + 7, 12345.678, -0.25]
 BASES = [10000.0, 500000.0, 10.0, 1e6]
-F32, F64, BF16, F16 = 1, 2, 3, 4
 
 
 @pytest.fixture(scope="module")
@@ -103,40 +102,3 @@ def test_scale_enters_before_the_rounding(core):
         hi, lo = frequencies(core, 10000.0, 16)
         cos, sin = table(core, "rf_rope_table_f32", np.float32, hi, lo, scale=0.75)
         assert worst_error(cos, sin, exact_theta(10000, 16), scale=mpmath.mpf("0.75")) <= tolerances.TABLE_F32
-
-
-def philox4x32_10(counter, key):
-    """Salmon et al. 2011, on uint64 arrays that hold 32-bit words."""
-    mask = np.uint64(0xFFFFFFFF)
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
-    for _ in range(10):
-        p0, p1 = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2
-        high = np.uint64(32)
-        c0, c1, c2, c3 = (p1 >> high) ^ c1 ^ np.uint64(k0), p1 & mask, (p0 >> high) ^ c3 ^ np.uint64(k1), p0 & mask
-        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
-    return c0, c1, c2, c3
-
-
-def kept(count, p, seed, stream):
-    block = np.arange((count + 7) // 8, dtype=np.uint64)
-    zero = np.zeros_like(block)
-    words = philox4x32_10(
-        (block & np.uint64(0xFFFFFFFF), block >> np.uint64(32), zero + np.uint64(stream % 2**32),
-         zero + np.uint64(stream >> 32)), (seed % 2**32, seed >> 32))  # fmt: skip
-    halves = [half for word in words for half in (word & np.uint64(0xFFFF), word >> np.uint64(16))]
-    return np.stack(halves, axis=1).reshape(-1)[:count] >= round(65536 * p)
-
-
-@pytest.mark.parametrize("dtype, code", [(np.float32, F32), (np.float64, F64), (np.float16, F16)])
-@pytest.mark.parametrize("p", [0.0, 0.1, 0.75])
-def test_dropout_against_numpy(core, dtype, code, p):
-    count, seed, stream = 40961, 0x0123456789ABCDEF, 0xFEDCBA9876543210
-    x = np.random.default_rng(0).uniform(0.5, 2, count).astype(dtype)
-    y = np.empty_like(x)
-    call(core, "rf_dropout", ctypes.c_int(code), pointer(x), pointer(y), ctypes.c_int64(count), ctypes.c_double(p),
-         ctypes.c_uint64(seed), ctypes.c_uint64(stream))  # fmt: skip
-    keep = kept(count, p, seed, stream)
-    assert np.array_equal(y != 0, keep)
-    scale = 65536 / (65536 - round(65536 * p))
-    np.testing.assert_allclose(y[keep], x[keep].astype(np.float64) * scale, rtol=float(np.finfo(dtype).eps))
