@@ -47,7 +47,7 @@ const std::array kCommands = {
             "roformer forward --model run --ids ids.npy --output logits.npy", Command::Seed::kNotUsed,
             configure_forward},
     Command{"bench", "Time kernels and training steps, verified before they are timed", "roformer bench --filter rope",
-            Command::Seed::kUsed, configure_bench},
+            Command::Seed::kNotUsed, configure_bench},
 };
 
 // The first argument when it is meant as a command and is none.

@@ -76,8 +76,8 @@ void check_frequencies(const at::Tensor& x, const RopeOptions& o) {
 void check_positions(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
   check_device(x, positions, "positions");
   const at::ScalarType type = positions.scalar_type();
-  TORCH_CHECK_VALUE(type == at::kLong || type == at::kInt || type == at::kDouble,
-                    "[rope] positions must be int64, int32 or float64, got ", type);
+  TORCH_CHECK_VALUE(at::isIntegralType(type, /*includeBool=*/false) || type == at::kDouble,
+                    "[rope] positions must be integers or float64, got ", type);
   const c10::SymInt tokens = x.sym_size(o.heads_first ? -2 : -3);
   if (positions.dim() == 2) {
     c10::SymInt batch = 1;
@@ -117,7 +117,8 @@ std::shared_ptr<rf_rope> find_rope(const at::Tensor& x, const RopeOptions& o) {
 }
 
 void rotate(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor& positions, const RopeOptions& o) {
-  const at::Tensor ids = (positions.scalar_type() == at::kInt ? positions.to(at::kLong) : positions).contiguous();
+  const bool whole = positions.scalar_type() != at::kDouble;
+  const at::Tensor ids = (whole ? positions.to(at::kLong) : positions).contiguous();
   rf_rope_args args{};
   args.struct_size = sizeof args;
   args.dtype = *core_dtype(x_BTHD.scalar_type());

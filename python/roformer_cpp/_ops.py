@@ -30,7 +30,7 @@ def rope(
     Args:
         x: ``[.., T, H, D]``, or ``[.., H, T, D]`` with ``heads_first``; float32, float64, bfloat16 or float16, on the
             CPU. Views with a contiguous last dimension, such as slices of a fused qkv, are read without a copy.
-        positions: ``[T]``, or ``[B, T]`` where B is the product of the leading dimensions of ``x``; int64, int32 or
+        positions: ``[T]``, or ``[B, T]`` where B is the product of the leading dimensions of ``x``; integers or
             float64. Packed sequences restart at 0.
         layout: which elements form pair i: ``"pairs"`` (2i, 2i+1), as in RoFormer and GPT-J; ``"halves"`` (i, i+R/2),
             as in GPT-NeoX and Llama. There is no default, because the wrong one goes unnoticed.

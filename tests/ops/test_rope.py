@@ -100,7 +100,7 @@ def test_low_precision_beside_the_plain_formula(layout, dtype):
     check(ours, x, positions, layout=layout)
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.uint8, torch.float64])
 def test_position_types(dtype):
     x = random([4, 2, 8], torch.float32)
     positions = torch.tensor([3, 0, 100, 41])

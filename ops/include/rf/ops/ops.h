@@ -22,7 +22,7 @@ struct RopeOptions {
   std::string_view direction = "forward";  // "forward", "transpose" or "inverse"
 };
 // x: float32, float64, bfloat16 or float16, any strides with a contiguous last dimension (others are copied).
-// positions: [T] or [B,T], int64, int32 or float64. Result: a new contiguous tensor of x's shape and dtype.
+// positions: [T] or [B,T], integers or float64. Result: a new contiguous tensor of x's shape and dtype.
 at::Tensor rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
 // The same in place. Returns x. With autograd as for PyTorch's own: a leaf that requires grad is refused.
 at::Tensor& rope_(at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
