@@ -75,14 +75,17 @@ else
 fi
 
 # --- build ------------------------------------------------------------------------------------------------------------
-# Configured anew only for another Python; Ninja sees to changes of the build files by itself.
+# Configured anew only for another Python or for the tests; Ninja sees to changes of the build files by itself.
 build=build/release
 export ROFORMER_PYTHON=$python
-configured=$(sed -n 's/^ROFORMER_PYTHON:[A-Z]*=//p' "$build/CMakeCache.txt" 2>/dev/null || true)
-if [ "$configured" != "$python" ] || [ ! -e "$build/build.ninja" ]; then
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true; }
+with_tests=$(cached ROFORMER_TESTS)
+[ "$tests" = 0 ] || with_tests=ON
+if [ ! -e "$build/build.ninja" ] || [ "$(cached ROFORMER_PYTHON)" != "$python" ] ||
+  [ "$(cached ROFORMER_TESTS)" != "$with_tests" ]; then
   say "configuring $build"
   log=$(mktemp)
-  cmake --preset release >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; exit 1; }
+  cmake --preset release -DROFORMER_TESTS="${with_tests:-OFF}" >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; exit 1; }
   rm -f "$log"
 fi
 say "building $build"

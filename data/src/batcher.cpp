@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kBlockRows = 64;          // a block holds about this many packed rows,
 constexpr int64_t kMaxBlockChunks = 16384;  // however short the documents are
-constexpr int64_t kMaxBatchTokens = int64_t{1} << 31;
+constexpr int64_t kMaxBatchTokens = int64_t{1} << 24;
 
 struct Piece {
   int64_t chunk, length;  // length with [CLS] and [SEP]
@@ -25,10 +25,10 @@ using Row = std::vector<Piece>;
 
 int64_t checked_max_length(const BatchOptions& options) {
   if (options.max_length < kChunkSpecials + 1 || options.max_length > kMaxBatchTokens) {
-    fail("batch", "max_length must be in [{}, 2^31], got {}", kChunkSpecials + 1, options.max_length);
+    fail("batch", "max_length must be in [{}, 2^24], got {}", kChunkSpecials + 1, options.max_length);
   }
   if (options.batch_size < 1 || options.batch_size > kMaxBatchTokens / options.max_length) {
-    fail("batch", "batch_size must be at least 1 and batch_size times max_length at most 2^31, got {} of {}",
+    fail("batch", "batch_size must be at least 1 and batch_size times max_length at most 2^24, got {} of {}",
          options.batch_size, options.max_length);
   }
   return options.max_length;
