@@ -283,7 +283,7 @@ def test_numbers_that_do_not_fit(prepared, tmp_path):
 
 
 def test_more_memory_than_there_is(prepared, tmp_path):
-    config = run_file(tmp_path / "run.json", stages=[dict(max_length=64, batch=300000, steps=1)], precision="float32")
+    config = run_file(tmp_path / "run.json", stages=[dict(max_length=64, batch=260000, steps=1)], precision="float32")
 
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
@@ -294,3 +294,9 @@ def test_more_memory_than_there_is(prepared, tmp_path):
         1,
         "[memory] the work must fit into memory, got an allocation that failed",
     )
+
+
+def test_a_batch_of_too_many_tokens(prepared, tmp_path):
+    config = run_file(tmp_path / "run.json", stages=[dict(max_length=64, batch=300000, steps=1)])
+    message = refused("pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run")
+    assert "batch_size times max_length at most 2^24, got 300000 of 64" in message
