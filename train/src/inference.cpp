@@ -71,7 +71,6 @@ ForwardReport forward(const ForwardOptions& options) {
   const bool wide = options.dtype == "float64";
   if (!wide && options.dtype != "float32") fail(kWhere, "dtype must be float32 or float64, got {}", options.dtype);
   const auto model = nn::load_model(options.model_dir, std::nullopt, wide ? at::kDouble : at::kFloat);
-  model->eval();
   const bool choices = model->head() == Head::kMultipleChoice;
   const at::Tensor ids = read_ids(options.ids_path, choices);
   nn::Input input;
@@ -109,7 +108,6 @@ std::vector<std::vector<MaskPrediction>> fill_mask(const std::string& model_dir,
   if (places_N.numel() == 0)
     fail("fill-mask", "the text must have a {}, got \"{}\"", vocabulary.token(vocabulary.special().mask), text);
 
-  model->eval();
   const c10::NoGradGuard no_grad;
   const at::Tensor hidden_TC = model->encode({ids_T.unsqueeze(0), {}, {}, {}, {}}).squeeze(0);
   const at::Tensor probabilities_NV = model->masked_lm_logits(hidden_TC.index_select(0, places_N)).softmax(-1);
