@@ -48,6 +48,24 @@ inline constexpr double kFloat32Primitive = 2e-6;
 // Share of dropped elements: standard deviations of a binomial count allowed in a seeded draw.
 inline constexpr double kBinomialSigmas = 5;
 
+// ---- attention ----
+
+// ---- ref ----
+
+// ---- rotate ----
+
+// ---- rope ----
+
+// ---- linear ----
+
+// ---- zoo1 ----
+
+// ---- zoo2 ----
+
+// ---- body ----
+
+// ---- compare ----
+
 }  // namespace rf::tests
 
 #endif

@@ -56,3 +56,23 @@ FREQUENCY_RELATIVE = 1e-28
 # Half an ulp of 1 in float32; an ulp of 1 in float64.
 TABLE_F32 = 6e-8
 TABLE_F64 = 2.3e-16
+
+# ---- attention ----
+
+# ---- ref ----
+
+# ---- rotate ----
+
+# ---- rope ----
+
+# ---- linear ----
+
+# ---- zoo1 ----
+
+# ---- zoo2 ----
+
+# ---- body ----
+
+# ---- compare ----
+
+# ---- properties ----

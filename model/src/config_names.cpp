@@ -133,7 +133,7 @@ std::string architecture_of_head(Head head) {
   return std::string(kArchitectures[static_cast<size_t>(head)].name);
 }
 
-Head RoFormerConfig::head() const {
+Head ModelConfig::head() const {
   if (architectures.empty()) return Head::kNone;
   if (architectures.size() > 1) {
     fail("config", "architectures must name one class, got {}",

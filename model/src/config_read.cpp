@@ -1,4 +1,4 @@
-// config.json to a RoFormerConfig: every key is read, known to be harmless, or an error.
+// config.json to a ModelConfig: every key is read, known to be harmless, or an error.
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -73,7 +73,7 @@ class Reader {
   std::string_view where_;
 };
 
-void check_keys(const json& object, std::string_view where, RoFormerConfig& config) {
+void check_keys(const json& object, std::string_view where, ModelConfig& config) {
   const std::set<std::string_view> known(config_keys().begin(), config_keys().end());
   for (const auto& [key, value] : object.items()) {
     if (known.contains(key)) continue;
@@ -92,7 +92,7 @@ void check_keys(const json& object, std::string_view where, RoFormerConfig& conf
   }
 }
 
-void read_sizes(const json& object, const Reader& reader, RoFormerConfig& config) {
+void read_sizes(const json& object, const Reader& reader, ModelConfig& config) {
   reader.read("vocab_size", config.vocab_size);
   reader.read("hidden_size", config.hidden_size);
   config.embedding_size = config.hidden_size;
@@ -107,7 +107,7 @@ void read_sizes(const json& object, const Reader& reader, RoFormerConfig& config
   reader.read("pad_token_id", config.pad_token_id);
 }
 
-void read_numbers(const Reader& reader, RoFormerConfig& config) {
+void read_numbers(const Reader& reader, ModelConfig& config) {
   reader.read("hidden_dropout_prob", config.hidden_dropout_prob);
   reader.read("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
   reader.read("initializer_range", config.initializer_range);
@@ -121,7 +121,7 @@ void read_numbers(const Reader& reader, RoFormerConfig& config) {
   }
 }
 
-void read_words(const Reader& reader, std::string_view where, RoFormerConfig& config) {
+void read_words(const Reader& reader, std::string_view where, ModelConfig& config) {
   std::string model_type = "roformer";
   reader.read_or_null("model_type", model_type);
   if (model_type != "roformer") fail(where, "model_type must be \"roformer\", got {}", shown(json(model_type)));
@@ -148,7 +148,7 @@ std::string default_label(int64_t id) {
   return fmt::format("LABEL_{}", id);
 }
 
-void read_id2label(const json& map, const Reader& reader, RoFormerConfig& config) {
+void read_id2label(const json& map, const Reader& reader, ModelConfig& config) {
   const char* const expected = "an object that names the labels \"0\" to \"n-1\"";
   if (!map.is_object() || map.empty()) reader.reject("id2label", expected, map);
   bool all_default = true;
@@ -162,7 +162,7 @@ void read_id2label(const json& map, const Reader& reader, RoFormerConfig& config
   if (all_default) config.id2label.clear();
 }
 
-void read_labels(const Reader& reader, std::string_view where, RoFormerConfig& config) {
+void read_labels(const Reader& reader, std::string_view where, ModelConfig& config) {
   reader.read("num_labels", config.num_labels);
   const int64_t declared = config.num_labels;
   const json* const id2label = reader.find("id2label");
@@ -190,9 +190,9 @@ void read_labels(const Reader& reader, std::string_view where, RoFormerConfig& c
   fail(where, "label2id must name all {} labels, got {}", inverse.size(), label2id->size());
 }
 
-RoFormerConfig parse(const json& object, std::string_view where) {
+ModelConfig parse(const json& object, std::string_view where) {
   if (!object.is_object()) fail(where, "must be a JSON object, got {}", shown(object));
-  RoFormerConfig config;
+  ModelConfig config;
   check_keys(object, where, config);
   const Reader reader(object, where);
   read_sizes(object, reader, config);
@@ -211,7 +211,7 @@ void check_probability(std::string_view where, std::string_view key, double valu
   if (!(value >= 0.0 && value < 1.0)) fail(where, "{} must be in [0, 1), got {}", key, value);
 }
 
-void check_heads(const RoFormerConfig& config, std::string_view where) {
+void check_heads(const ModelConfig& config, std::string_view where) {
   const auto& [hidden, heads] = std::pair(config.hidden_size, config.num_attention_heads);
   if (hidden % heads != 0)
     fail(where, "hidden_size must be a multiple of num_attention_heads, got {} and {}", hidden, heads);
@@ -221,7 +221,7 @@ void check_heads(const RoFormerConfig& config, std::string_view where) {
   }
 }
 
-void check_task(const RoFormerConfig& config, std::string_view where) {
+void check_task(const ModelConfig& config, std::string_view where) {
   if (config.add_cross_attention && !config.is_decoder) {
     fail(where, "add_cross_attention needs is_decoder to be true, got false");
   }
@@ -252,7 +252,7 @@ void check_task(const RoFormerConfig& config, std::string_view where) {
 
 }  // namespace
 
-void check_config(const RoFormerConfig& config, std::string_view where) {
+void check_config(const ModelConfig& config, std::string_view where) {
   check_range(where, "vocab_size", config.vocab_size, 1, kMaxSize);
   check_range(where, "hidden_size", config.hidden_size, 1, kMaxSize);
   check_range(where, "embedding_size", config.embedding_size, 1, kMaxSize);
@@ -276,11 +276,11 @@ void check_config(const RoFormerConfig& config, std::string_view where) {
   check_task(config, where);
 }
 
-RoFormerConfig parse_config(const json& object) {
+ModelConfig parse_config(const json& object) {
   return parse(object, "config");
 }
 
-RoFormerConfig load_config(const std::string& model_dir) {
+ModelConfig load_config(const std::string& model_dir) {
   const std::string path = model_dir + "/config.json";
   return parse(io::read_json(path), path);
 }

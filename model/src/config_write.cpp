@@ -1,4 +1,4 @@
-// A RoFormerConfig to config.json, with the keys and the order (by name) of transformers.
+// A ModelConfig to config.json, with the keys and the order (by name) of transformers.
 #include <nlohmann/json.hpp>
 
 #include "names.h"
@@ -11,9 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-void add_labels(const RoFormerConfig& config, json& object) {
+void add_labels(const ModelConfig& config, json& object) {
   // transformers leaves out the default, two labels called LABEL_0 and LABEL_1.
-  if (config.id2label.empty() && config.num_labels == RoFormerConfig{}.num_labels) return;
+  if (config.id2label.empty() && config.num_labels == ModelConfig{}.num_labels) return;
   json id2label = json::object(), label2id = json::object();
   for (int64_t id = 0; id < config.num_labels; ++id) {
     const std::string label = config.id2label.empty() ? fmt::format("LABEL_{}", id) : config.id2label.at(id);
@@ -26,7 +26,7 @@ void add_labels(const RoFormerConfig& config, json& object) {
 
 }  // namespace
 
-json to_json(const RoFormerConfig& config) {
+json to_json(const ModelConfig& config) {
   check_config(config, "config");
   json object = {
       {"model_type", "roformer"},
@@ -52,7 +52,7 @@ json to_json(const RoFormerConfig& config) {
   };
   add_labels(config, object);
   if (!config.problem_type.empty()) object["problem_type"] = config.problem_type;
-  if (config.summary_type != RoFormerConfig{}.summary_type) object["summary_type"] = config.summary_type;
+  if (config.summary_type != ModelConfig{}.summary_type) object["summary_type"] = config.summary_type;
   if (!config.classifier_activation.empty()) object["classifier_activation"] = config.classifier_activation;
   if (config.classifier_dropout) object["classifier_dropout"] = *config.classifier_dropout;
   if (!config.architectures.empty()) object["architectures"] = config.architectures;
@@ -63,7 +63,7 @@ json to_json(const RoFormerConfig& config) {
   return object;
 }
 
-void save_config(const RoFormerConfig& config, const std::string& model_dir) {
+void save_config(const ModelConfig& config, const std::string& model_dir) {
   constexpr int kIndent = 2;
   io::write_file(model_dir + "/config.json", to_json(config).dump(kIndent) + "\n");
 }

@@ -31,10 +31,10 @@ const FixedKey* fixed_key(std::string_view key);
 // The known key nearest to a misspelt one, or "" when none is near.
 std::string_view nearest_key(std::string_view key);
 
-// Keys that RoFormerConfig holds.
+// Keys that ModelConfig holds.
 const std::vector<std::string_view>& config_keys();
 
 // Everything that the types do not say: ranges and relations between keys. `where` names the file in messages.
-void check_config(const RoFormerConfig& config, std::string_view where);
+void check_config(const ModelConfig& config, std::string_view where);
 
 }  // namespace rf

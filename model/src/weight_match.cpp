@@ -35,7 +35,7 @@ std::string body_name(std::string_view name) {
 
 class Matcher {
  public:
-  Matcher(const RoFormerConfig& config, Head head, const std::vector<NamedShape>& file, FreshHead fresh_head)
+  Matcher(const ModelConfig& config, Head head, const std::vector<NamedShape>& file, FreshHead fresh_head)
       : head_(head), file_(file), fresh_head_(fresh_head), specs_(weight_specs(config, head)) {
     for (const WeightSpec& spec : specs_) by_name_.emplace(spec.name, &spec);
   }
@@ -147,7 +147,7 @@ class Matcher {
 
 }  // namespace
 
-WeightMatch match_weights(const RoFormerConfig& config, Head head, const std::vector<NamedShape>& file,
+WeightMatch match_weights(const ModelConfig& config, Head head, const std::vector<NamedShape>& file,
                           FreshHead fresh_head) {
   return Matcher(config, head, file, fresh_head).run();
 }

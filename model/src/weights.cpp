@@ -36,7 +36,7 @@ void add_attention(Builder& to, const std::string& name, int64_t hidden) {
   to.norm(name + ".output.LayerNorm", hidden);
 }
 
-void add_encoder(Builder& to, const RoFormerConfig& c, const std::string& prefix) {
+void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   const std::string embeddings = prefix + "embeddings.";
   to.add(embeddings + "word_embeddings.weight", {c.vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
@@ -53,7 +53,7 @@ void add_encoder(Builder& to, const RoFormerConfig& c, const std::string& prefix
   }
 }
 
-void add_language_model_head(Builder& to, const RoFormerConfig& c) {
+void add_language_model_head(Builder& to, const ModelConfig& c) {
   to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
   to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size);
   to.norm("cls.predictions.transform.LayerNorm", c.embedding_size);
@@ -62,7 +62,7 @@ void add_language_model_head(Builder& to, const RoFormerConfig& c) {
 
 }  // namespace
 
-std::vector<WeightSpec> weight_specs(const RoFormerConfig& config, Head head) {
+std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
   Builder to;
   add_encoder(to, config, head == Head::kNone ? "" : "roformer.");
   switch (head) {

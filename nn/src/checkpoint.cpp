@@ -15,7 +15,7 @@
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/io/safetensors.h"
-#include "rf/nn/roformer.h"
+#include "rf/nn/model.h"
 
 namespace rf::nn {
 
@@ -129,7 +129,7 @@ at::Tensor computed_table(int64_t rows, int64_t dim) {
   return table_MD;
 }
 
-void load_position_table(RoFormer& model, const at::Tensor& stored_MD, const std::string& dir) {
+void load_position_table(Model& model, const at::Tensor& stored_MD, const std::string& dir) {
   if (stored_MD.numel() == 0) return;
   const at::Tensor computed_MD = computed_table(stored_MD.size(0), stored_MD.size(1));
   const double difference = (stored_MD.to(at::kDouble) - computed_MD).abs().max().item<double>();
@@ -152,10 +152,10 @@ void check_tied_copy(const Checkpoint& checkpoint, const WeightMatch& match, con
 
 }  // namespace
 
-std::shared_ptr<RoFormer> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
-                                     FreshHead fresh_head) {
+std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
+                                  FreshHead fresh_head) {
   const c10::NoGradGuard no_grad;
-  const RoFormerConfig config = load_config(model_dir);
+  const ModelConfig config = load_config(model_dir);
   const Checkpoint checkpoint = open_checkpoint(model_dir);
   const Head used_head = head.value_or(config.head());
   std::vector<NamedShape> shapes;
@@ -163,7 +163,7 @@ std::shared_ptr<RoFormer> load_model(const std::string& model_dir, std::optional
   const WeightMatch match = match_weights(config, used_head, shapes, fresh_head);
   for (const std::string& name : match.tied_copies) check_tied_copy(checkpoint, match, name);
 
-  auto model = std::make_shared<RoFormer>(config, used_head);
+  auto model = std::make_shared<Model>(config, used_head);
   model->to(dtype);
   auto parameters = model->named_parameters();
   for (const std::string& name : match.load) {
@@ -179,8 +179,8 @@ std::shared_ptr<RoFormer> load_model(const std::string& model_dir, std::optional
   return model;
 }
 
-void save_model(const RoFormer& model, const std::string& model_dir) {
-  RoFormerConfig config = model.config();
+void save_model(const Model& model, const std::string& model_dir) {
+  ModelConfig config = model.config();
   config.architectures = {architecture_of_head(model.head())};
   const auto parameters = model.named_parameters();
   std::vector<at::Tensor> values;  // keeps the bytes alive

@@ -41,7 +41,7 @@ void check_range(const at::Tensor& values, int64_t first, int64_t last, const ch
 
 }  // namespace
 
-void check_input(const Input& input, const RoFormerConfig& config) {
+void check_input(const Input& input, const ModelConfig& config) {
   const at::Tensor& ids_BT = input.ids_BT;
   if (!ids_BT.defined() || ids_BT.dim() != 2) {
     fail(kWhere, "token ids must be [batch, tokens], got {} dimensions", ids_BT.defined() ? ids_BT.dim() : 0);

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "rf/model/config.h"
-#include "rf/nn/roformer.h"
+#include "rf/nn/model.h"
 
 namespace rf::nn {
 
 // Throws Error: shapes, dtypes, ids and types out of range (with the value and its place), no token, negative
 // positions, segments together with a mask.
-void check_input(const Input& input, const RoFormerConfig& config);
+void check_input(const Input& input, const ModelConfig& config);
 
 }  // namespace rf::nn

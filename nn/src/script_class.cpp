@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rf/io/error.h"
-#include "rf/nn/roformer.h"
+#include "rf/nn/model.h"
 
 namespace rf::nn {
 
@@ -60,7 +60,7 @@ struct ScriptModel : torch::CustomClassHolder {
     return named;
   }
 
-  std::shared_ptr<RoFormer> model;
+  std::shared_ptr<Model> model;
 };
 
 TORCH_LIBRARY_FRAGMENT(roformer, library) {

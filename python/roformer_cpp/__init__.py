@@ -18,6 +18,8 @@ __all__ = ["rope", "set_target", "target"]
 __version__ = "0.1.0"
 
 if _has_models:
+    from .encoding import encoding
     from .model import load_model
+    from .terms import DistanceTable, Rotation, Terms
 
-    __all__ += ["load_model"]
+    __all__ += ["DistanceTable", "Rotation", "Terms", "encoding", "load_model"]

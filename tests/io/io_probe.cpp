@@ -62,13 +62,13 @@ json npy(const Arguments& args) {
 }
 
 json config(const Arguments& args) {
-  const RoFormerConfig config = load_config(args.at(0));
+  const ModelConfig config = load_config(args.at(0));
   if (args.size() > 1) save_config(config, args[1]);
   return to_json(config);
 }
 
 json specs(const Arguments& args) {
-  const RoFormerConfig config = load_config(args.at(0));
+  const ModelConfig config = load_config(args.at(0));
   json list = json::array();
   for (const WeightSpec& spec : weight_specs(config, config.head())) {
     list.push_back({{"name", spec.name}, {"shape", spec.shape}, {"role", static_cast<int>(spec.role)}});

@@ -18,8 +18,8 @@ void expect_refused(const json& config, std::initializer_list<std::string_view> 
 }
 
 TEST(Config, MissingKeysTakeTheDefaultsOfTransformers) {
-  const RoFormerConfig c = parse_config(json::object());
-  EXPECT_EQ(c, RoFormerConfig{});
+  const ModelConfig c = parse_config(json::object());
+  EXPECT_EQ(c, ModelConfig{});
   EXPECT_EQ(c.vocab_size, 50000);
   EXPECT_EQ(c.embedding_size, 768);
   EXPECT_EQ(c.hidden_size, 768);
@@ -49,7 +49,7 @@ TEST(Config, EmbeddingSizeFollowsHiddenSize) {
 }
 
 TEST(Config, WritesWhatItReads) {
-  RoFormerConfig c;
+  ModelConfig c;
   c.vocab_size = 100;
   c.embedding_size = 10;
   c.hidden_size = 24;
@@ -71,13 +71,13 @@ TEST(Config, WritesWhatItReads) {
   EXPECT_EQ(c.head(), Head::kCausalLm);
 
   for (const int64_t labels : {1, 2, 12}) {
-    RoFormerConfig plain;
+    ModelConfig plain;
     plain.num_labels = labels;
     EXPECT_EQ(parse_config(to_json(plain)), plain) << labels;
   }
   for (const Activation act :
        {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu, Activation::kSilu, Activation::kTanh}) {
-    RoFormerConfig plain;
+    ModelConfig plain;
     plain.hidden_act = act;
     EXPECT_EQ(parse_config(to_json(plain)), plain);
   }
@@ -85,7 +85,7 @@ TEST(Config, WritesWhatItReads) {
 
 TEST(Config, SavesAndLoadsADirectory) {
   const TempDir dir;
-  RoFormerConfig c;
+  ModelConfig c;
   c.num_hidden_layers = 3;
   save_config(c, dir.path());
   EXPECT_EQ(load_config(dir.path()), c);
@@ -97,11 +97,11 @@ TEST(Config, SavesAndLoadsADirectory) {
 }
 
 TEST(Config, HarmlessKeysAreKeptAndDtypesDropped) {
-  const RoFormerConfig c = parse_config({{"transformers_version", "4.8.1"},
-                                         {"use_cache", false},
-                                         {"top_k", 50},
-                                         {"torch_dtype", "float16"},
-                                         {"_name_or_path", "x"}});
+  const ModelConfig c = parse_config({{"transformers_version", "4.8.1"},
+                                      {"use_cache", false},
+                                      {"top_k", 50},
+                                      {"torch_dtype", "float16"},
+                                      {"_name_or_path", "x"}});
   const json out = to_json(c);
   EXPECT_EQ(out["transformers_version"], "4.8.1");
   EXPECT_EQ(out["use_cache"], false);
@@ -109,7 +109,7 @@ TEST(Config, HarmlessKeysAreKeptAndDtypesDropped) {
   EXPECT_FALSE(out.contains("_name_or_path"));
   EXPECT_FALSE(out.contains("torch_dtype"));
   EXPECT_EQ(out["dtype"], "float32");
-  EXPECT_FALSE(to_json(RoFormerConfig{}).contains("transformers_version")) << "not ours to invent";
+  EXPECT_FALSE(to_json(ModelConfig{}).contains("transformers_version")) << "not ours to invent";
 }
 
 TEST(Config, UnknownKeysAreErrorsWithAHint) {
@@ -188,7 +188,7 @@ TEST(Config, Tasks) {
 
 TEST(Config, LabelsMustAgree) {
   const json id2label = {{"0", "a"}, {"1", "b"}, {"2", "c"}}, label2id = {{"a", 0}, {"b", 1}, {"c", 2}};
-  const RoFormerConfig c = parse_config({{"id2label", id2label}, {"label2id", label2id}, {"num_labels", 3}});
+  const ModelConfig c = parse_config({{"id2label", id2label}, {"label2id", label2id}, {"num_labels", 3}});
   EXPECT_EQ(c.num_labels, 3);
   EXPECT_EQ(c.id2label.at(2), "c");
   EXPECT_EQ(parse_config({{"num_labels", 5}}).num_labels, 5);

@@ -10,8 +10,8 @@ namespace {
 using rf::testing::expect_error;
 using Names = std::vector<std::string>;
 
-RoFormerConfig small() {
-  RoFormerConfig c;
+ModelConfig small() {
+  ModelConfig c;
   c.vocab_size = 20;
   c.embedding_size = c.hidden_size = 8;
   c.num_hidden_layers = 1;
@@ -22,7 +22,7 @@ RoFormerConfig small() {
   return c;
 }
 
-std::vector<NamedShape> file_of(const RoFormerConfig& config, Head head) {
+std::vector<NamedShape> file_of(const ModelConfig& config, Head head) {
   std::vector<NamedShape> file;
   for (const WeightSpec& spec : weight_specs(config, head)) file.push_back({spec.name, spec.shape});
   return file;
@@ -32,13 +32,13 @@ void remove_tensor(std::vector<NamedShape>& file, const std::string& name) {
   ASSERT_EQ(std::erase_if(file, [&](const NamedShape& tensor) { return tensor.name == name; }), 1u) << name;
 }
 
-Names spec_names(const RoFormerConfig& config, Head head) {
+Names spec_names(const ModelConfig& config, Head head) {
   Names names;
   for (const WeightSpec& spec : weight_specs(config, head)) names.push_back(spec.name);
   return names;
 }
 
-WeightMatch strict(const RoFormerConfig& config, Head head, const std::vector<NamedShape>& file) {
+WeightMatch strict(const ModelConfig& config, Head head, const std::vector<NamedShape>& file) {
   return match_weights(config, head, file, FreshHead::kForbidden);
 }
 
@@ -51,7 +51,7 @@ constexpr Head kHeads[] = {Head::kNone,
                            Head::kQuestionAnswering};
 
 TEST(WeightMatch, OwnFilesMatchWhole) {
-  const RoFormerConfig c = small();
+  const ModelConfig c = small();
   for (const Head head : kHeads) {
     auto file = file_of(c, head);
     std::reverse(file.begin(), file.end());
@@ -64,14 +64,14 @@ TEST(WeightMatch, OwnFilesMatchWhole) {
 }
 
 TEST(WeightMatch, RuleAPositionTableMayBeAbsent) {
-  const RoFormerConfig c = small();
+  const ModelConfig c = small();
   auto file = file_of(c, Head::kMaskedLm);
   remove_tensor(file, "roformer.encoder.embed_positions.weight");
   EXPECT_EQ(strict(c, Head::kMaskedLm, file).computed, Names{"roformer.encoder.embed_positions.weight"});
 }
 
 TEST(WeightMatch, RuleBTiedCopiesAreNamed) {
-  RoFormerConfig c = small();
+  ModelConfig c = small();
   auto file = file_of(c, Head::kMaskedLm);
   file.push_back({"cls.predictions.decoder.weight", {20, 8}});
   file.push_back({"cls.predictions.decoder.bias", {20}});
@@ -87,7 +87,7 @@ TEST(WeightMatch, RuleBTiedCopiesAreNamed) {
 }
 
 TEST(WeightMatch, RuleCUnusedProjectionAndPoolerAreIgnored) {
-  const RoFormerConfig c = small();
+  const ModelConfig c = small();
   auto file = file_of(c, Head::kMaskedLm);
   const Names extra = {"roformer.embeddings_project.weight", "roformer.embeddings_project.bias",
                        "roformer.pooler.dense.weight", "roformer.pooler.dense.bias"};
@@ -96,7 +96,7 @@ TEST(WeightMatch, RuleCUnusedProjectionAndPoolerAreIgnored) {
 }
 
 TEST(WeightMatch, RuleDShapesAreStrict) {
-  const RoFormerConfig c = small();
+  const ModelConfig c = small();
   auto file = file_of(c, Head::kMaskedLm);
   file[0].shape = {21, 8};
   expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"word_embeddings.weight", "[20, 8]", "[21, 8]"});
@@ -105,7 +105,7 @@ TEST(WeightMatch, RuleDShapesAreStrict) {
 }
 
 TEST(WeightMatch, MissingAndUnexpectedTensorsAreErrors) {
-  const RoFormerConfig c = small();
+  const ModelConfig c = small();
   auto file = file_of(c, Head::kMaskedLm);
   file.push_back({"roformer.encoder.layer.1.output.dense.bias", {8}});
   expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"RoFormerForMaskedLM", "layer.1.output.dense.bias", "[8]"});
@@ -121,7 +121,7 @@ TEST(WeightMatch, MissingAndUnexpectedTensorsAreErrors) {
 }
 
 TEST(WeightMatch, OldNamesOfLayerNormHaveAHint) {
-  const RoFormerConfig c = small();
+  const ModelConfig c = small();
   auto file = file_of(c, Head::kNone);
   for (NamedShape& tensor : file) {
     if (tensor.name == "embeddings.LayerNorm.weight") tensor.name = "embeddings.LayerNorm.gamma";
@@ -130,7 +130,7 @@ TEST(WeightMatch, OldNamesOfLayerNormHaveAHint) {
 }
 
 TEST(WeightMatch, BareFileIntoTaskModel) {
-  const RoFormerConfig c = small();
+  const ModelConfig c = small();
   const auto file = file_of(c, Head::kNone);
   expect_error([&] { strict(c, Head::kTokenClassification, file); }, {"2 missing", "classifier.weight"});
   const WeightMatch match = match_weights(c, Head::kTokenClassification, file, FreshHead::kAllowed);
@@ -144,7 +144,7 @@ TEST(WeightMatch, BareFileIntoTaskModel) {
 }
 
 TEST(WeightMatch, TaskFileIntoBareModel) {
-  const RoFormerConfig c = small();
+  const ModelConfig c = small();
   const WeightMatch match = strict(c, Head::kNone, file_of(c, Head::kMaskedLm));
   EXPECT_EQ(match.load, spec_names(c, Head::kNone));
   EXPECT_EQ(match.file_name("encoder.embed_positions.weight"), "roformer.encoder.embed_positions.weight");
@@ -152,7 +152,7 @@ TEST(WeightMatch, TaskFileIntoBareModel) {
 }
 
 TEST(WeightMatch, FineTuningReplacesTheHead) {
-  const RoFormerConfig c = small();
+  const ModelConfig c = small();
   const auto file = file_of(c, Head::kMaskedLm);
   expect_error([&] { strict(c, Head::kSequenceClassification, file); }, {"cls.predictions.bias", "another head"});
   const WeightMatch match = match_weights(c, Head::kSequenceClassification, file, FreshHead::kAllowed);
@@ -161,7 +161,7 @@ TEST(WeightMatch, FineTuningReplacesTheHead) {
 }
 
 TEST(WeightMatch, HalfAHeadIsDamage) {
-  const RoFormerConfig c = small();
+  const ModelConfig c = small();
   auto file = file_of(c, Head::kSequenceClassification);
   remove_tensor(file, "classifier.out_proj.bias");
   expect_error([&] { match_weights(c, Head::kSequenceClassification, file, FreshHead::kAllowed); },
@@ -169,7 +169,7 @@ TEST(WeightMatch, HalfAHeadIsDamage) {
 }
 
 TEST(WeightMatch, MixedPrefixesAreAnError) {
-  const RoFormerConfig c = small();
+  const ModelConfig c = small();
   auto file = file_of(c, Head::kMaskedLm);
   file.push_back({"embeddings.word_embeddings.weight", {20, 8}});
   expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"\"embeddings.word_embeddings.weight\""});
@@ -177,7 +177,7 @@ TEST(WeightMatch, MixedPrefixesAreAnError) {
 
 // Names come from a file: no terminal codes, no half a character where they are cut.
 TEST(WeightMatch, NamesInMessagesArePrintable) {
-  const RoFormerConfig config = small();
+  const ModelConfig config = small();
   auto file = file_of(config, Head::kMaskedLm);
   file.push_back({"x\x1b[31m\n\xc3\xa9" + std::string(1000, 'y'), {1}});
   expect_error([&] { match_weights(config, Head::kMaskedLm, file, FreshHead::kForbidden); },

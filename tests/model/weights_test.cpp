@@ -12,8 +12,8 @@ namespace {
 using rf::testing::expect_error;
 using Shape = std::vector<int64_t>;
 
-RoFormerConfig small() {
-  RoFormerConfig c;
+ModelConfig small() {
+  ModelConfig c;
   c.vocab_size = 20;
   c.embedding_size = 6;
   c.hidden_size = 8;
@@ -26,7 +26,7 @@ RoFormerConfig small() {
   return c;
 }
 
-std::map<std::string, WeightSpec> by_name(const RoFormerConfig& config, Head head) {
+std::map<std::string, WeightSpec> by_name(const ModelConfig& config, Head head) {
   std::map<std::string, WeightSpec> specs;
   for (const WeightSpec& spec : weight_specs(config, head)) {
     EXPECT_TRUE(specs.emplace(spec.name, spec).second) << spec.name << " twice";
@@ -60,13 +60,13 @@ TEST(Weights, EncoderNamesShapesAndRoles) {
 }
 
 TEST(Weights, ProjectionOnlyWhenTheSizesDiffer) {
-  RoFormerConfig c = small();
+  ModelConfig c = small();
   c.embedding_size = c.hidden_size;
   EXPECT_FALSE(by_name(c, Head::kNone).contains("embeddings_project.weight"));
 }
 
 TEST(Weights, Heads) {
-  RoFormerConfig c = small();
+  ModelConfig c = small();
   EXPECT_EQ(by_name(c, Head::kSequenceClassification).at("classifier.out_proj.weight").shape, (Shape{4, 8}));
   EXPECT_EQ(by_name(c, Head::kMultipleChoice).at("classifier.weight").shape, (Shape{1, 8}));
   EXPECT_EQ(by_name(c, Head::kTokenClassification).at("classifier.weight").shape, (Shape{4, 8}));

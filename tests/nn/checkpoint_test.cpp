@@ -61,7 +61,7 @@ class ModelDirectory : public testing::Test {
   }
 
   fs::path dir_;
-  std::shared_ptr<RoFormer> model_;
+  std::shared_ptr<Model> model_;
 };
 
 #define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)

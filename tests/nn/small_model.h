@@ -5,12 +5,12 @@
 
 #include <memory>
 
-#include "rf/nn/roformer.h"
+#include "rf/nn/model.h"
 
 namespace rf::nn {
 
-inline RoFormerConfig small_config() {
-  RoFormerConfig config;
+inline ModelConfig small_config() {
+  ModelConfig config;
   config.vocab_size = 37;
   config.hidden_size = 24;
   config.embedding_size = 16;
@@ -23,10 +23,10 @@ inline RoFormerConfig small_config() {
   return config;
 }
 
-inline std::shared_ptr<RoFormer> small_model(const RoFormerConfig& config, Head head = Head::kMaskedLm) {
+inline std::shared_ptr<Model> small_model(const ModelConfig& config, Head head = Head::kMaskedLm) {
   const at::NoGradGuard no_grad;
   at::manual_seed(7);
-  auto model = std::make_shared<RoFormer>(config, head);
+  auto model = std::make_shared<Model>(config, head);
   for (at::Tensor& parameter : model->parameters()) parameter.add_(at::randn_like(parameter), 0.3);
   model->eval();
   return model;

@@ -18,11 +18,11 @@ namespace fs = std::filesystem;
 class CheckpointTest : public testing::Test {
  protected:
   CheckpointTest() {
-    RoFormerConfig config;
+    ModelConfig config;
     config.vocab_size = 7;
     config.hidden_size = config.embedding_size = config.intermediate_size = 4;
     config.num_hidden_layers = config.num_attention_heads = 1;
-    model_ = std::make_shared<nn::RoFormer>(config, Head::kMaskedLm);
+    model_ = std::make_shared<nn::Model>(config, Head::kMaskedLm);
     optimizer_ = std::make_unique<AdamW>(trained_parameters(*model_), AdamWOptions{});
     run_ = directory_ / "run";
     data_ = directory_ / "data";
@@ -49,7 +49,7 @@ class CheckpointTest : public testing::Test {
 
   TemporaryPath directory_;
   std::string run_, data_;
-  std::shared_ptr<nn::RoFormer> model_;
+  std::shared_ptr<nn::Model> model_;
   std::unique_ptr<AdamW> optimizer_;
 };
 

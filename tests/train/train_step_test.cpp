@@ -14,8 +14,8 @@
 namespace rf::train {
 namespace {
 
-RoFormerConfig config() {
-  RoFormerConfig config;
+ModelConfig config() {
+  ModelConfig config;
   config.vocab_size = 29;
   config.hidden_size = config.embedding_size = 16;
   config.num_hidden_layers = 2;
@@ -25,9 +25,9 @@ RoFormerConfig config() {
   return config;
 }
 
-std::shared_ptr<nn::RoFormer> model() {
+std::shared_ptr<nn::Model> model() {
   at::manual_seed(3);
-  auto model = std::make_shared<nn::RoFormer>(config(), Head::kMaskedLm);
+  auto model = std::make_shared<nn::Model>(config(), Head::kMaskedLm);
   model->train();
   return model;
 }
@@ -55,7 +55,7 @@ MaskedBatch rows(int64_t first, int64_t count) {
 
 // epsilon 1 makes the first update a smooth function of the gradient; with a small one it is nearly its sign, and
 // rounding decides where the gradient is nearly 0.
-StepResult one_step(nn::RoFormer& model, const std::vector<MaskedBatch>& batches) {
+StepResult one_step(nn::Model& model, const std::vector<MaskedBatch>& batches) {
   AdamW optimizer(trained_parameters(model), {.epsilon = 1.0});
   return train_step(model, optimizer, batches, {Precision::kFloat32, 1.0, 1, 1, 0});
 }

@@ -154,7 +154,7 @@ void remove_temporaries(const std::string& run_dir) {
   for (const fs::path& path : stale) fs::remove_all(path);
 }
 
-void save_checkpoint(const std::string& run_dir, const nn::RoFormer& model, const AdamW& optimizer,
+void save_checkpoint(const std::string& run_dir, const nn::Model& model, const AdamW& optimizer,
                      const TrainState& state, const std::string& data_dir, int64_t keep) {
   const std::string path = checkpoint_path(run_dir, state.step);
   if (fs::exists(path)) return;  // the same step of the same run has the same bits

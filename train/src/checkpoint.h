@@ -13,7 +13,7 @@
 
 #include "optimizer.h"
 #include "rf/data/batcher.h"
-#include "rf/nn/roformer.h"
+#include "rf/nn/model.h"
 #include "rf/train/pretrain.h"
 
 namespace rf::train {
@@ -48,7 +48,7 @@ bool is_temporary(const std::string& name);
 // Deletes those.
 void remove_temporaries(const std::string& run_dir);
 // data_dir: where vocab.txt and tokenizer_config.json are copied from. Keeps the `keep` newest.
-void save_checkpoint(const std::string& run_dir, const nn::RoFormer& model, const AdamW& optimizer,
+void save_checkpoint(const std::string& run_dir, const nn::Model& model, const AdamW& optimizer,
                      const TrainState& state, const std::string& data_dir, int64_t keep);
 // Errors name the checkpoint; remove its directory to go on from the one before.
 TrainState load_state(const std::string& checkpoint);

@@ -11,7 +11,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/npy.h"
-#include "rf/nn/roformer.h"
+#include "rf/nn/model.h"
 #include "rf/text/wordpiece.h"
 
 namespace rf::train {

@@ -63,13 +63,13 @@ AutocastScope::~AutocastScope() {
   at::autocast::clear_cache();
 }
 
-at::Tensor masked_logits(nn::RoFormer& model, const MaskedBatch& batch) {
+at::Tensor masked_logits(nn::Model& model, const MaskedBatch& batch) {
   const at::Tensor hidden_BTC = model.encode(batch.input);
   const at::Tensor hidden_NC = hidden_BTC.flatten(0, 1).index_select(0, batch.masked_N);
   return model.masked_lm_logits(hidden_NC);
 }
 
-at::Tensor masked_loss_sum(nn::RoFormer& model, const MaskedBatch& batch) {
+at::Tensor masked_loss_sum(nn::Model& model, const MaskedBatch& batch) {
   const at::Tensor logits_NV = masked_logits(model, batch);
   return at::cross_entropy_loss(logits_NV.to(at::kFloat), batch.labels_N, {}, at::Reduction::Sum);
 }
@@ -91,7 +91,7 @@ UnigramModel::UnigramModel(const data::Split& split) : cost_(static_cast<size_t>
   for (size_t id = 0; id < counts.size(); ++id) cost_[id] = std::log(total / static_cast<double>(counts[id]));
 }
 
-EvaluationReport evaluate_rows(nn::RoFormer& model, const data::Batcher& batcher, const UnigramModel& unigram,
+EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, const UnigramModel& unigram,
                                Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick) {
   const bool was_training = model.is_training();
   model.eval();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "rf/data/batcher.h"
-#include "rf/nn/roformer.h"
+#include "rf/nn/model.h"
 #include "rf/train/pretrain.h"
 
 namespace rf::train {
@@ -40,9 +40,9 @@ class AutocastScope {
 };
 
 // Logits [N,V] at the masked positions. The batch must have at least one.
-at::Tensor masked_logits(nn::RoFormer& model, const MaskedBatch& batch);
+at::Tensor masked_logits(nn::Model& model, const MaskedBatch& batch);
 // Cross-entropy of the masked tokens, summed, float32 scalar (nats).
-at::Tensor masked_loss_sum(nn::RoFormer& model, const MaskedBatch& batch);
+at::Tensor masked_loss_sum(nn::Model& model, const MaskedBatch& batch);
 
 // Unigram distribution of a split's tokens with one added to every count: the cross-entropy that knows no context.
 class UnigramModel {
@@ -56,7 +56,7 @@ class UnigramModel {
 
 // Runs the model in evaluation mode over the batcher's rows in order, at most max_batches batches (0: all), and puts it
 // back into the mode it was in. `tick` is called after each batch with the number of batches done.
-EvaluationReport evaluate_rows(nn::RoFormer& model, const data::Batcher& batcher, const UnigramModel& unigram,
+EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, const UnigramModel& unigram,
                                Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick);
 
 }  // namespace rf::train

@@ -105,7 +105,7 @@ class PretrainRun {
   std::vector<int64_t> stage_ends_;  // last step of each stage
   std::shared_ptr<const data::Split> train_, valid_;
   std::optional<text::Vocabulary> vocabulary_;
-  std::shared_ptr<nn::RoFormer> model_;
+  std::shared_ptr<nn::Model> model_;
   std::optional<AdamW> optimizer_;
   TrainState state_;
   std::optional<MetricsLog> metrics_;
@@ -172,7 +172,7 @@ void PretrainRun::open_data() {
 void PretrainRun::open_model() {
   at::manual_seed(config_.seed);
   if (config_.init_from.empty()) {
-    model_ = std::make_shared<nn::RoFormer>(config_.model, Head::kMaskedLm);
+    model_ = std::make_shared<nn::Model>(config_.model, Head::kMaskedLm);
   } else {
     const std::string hash = text::Vocabulary::load(config_.init_from + "/vocab.txt").hash();
     if (hash != vocabulary_->hash()) {

@@ -53,7 +53,7 @@ std::vector<data::Batch> read_batches(const PretrainBenchOptions& options) {
   return batches;
 }
 
-double evaluation_loss(nn::RoFormer& model, const data::Batch& batch, Precision precision) {
+double evaluation_loss(nn::Model& model, const data::Batch& batch, Precision precision) {
   const c10::NoGradGuard no_grad;
   const AutocastScope autocast(precision);
   model.eval();

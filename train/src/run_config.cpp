@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "rf/io/error.h"
-#include "strict_object.h"
+#include "rf/io/strict_object.h"
 
 namespace rf::train {
 
@@ -17,9 +17,9 @@ constexpr const char* kWhere = "run file";
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr NumberRange kPositive{0, kInfinity, NumberRange::Ends::kOpenLow};
-constexpr NumberRange kNotNegative{0, kInfinity};
-constexpr NumberRange kFraction{0, 1};
+constexpr io::NumberRange kPositive{0, kInfinity, io::NumberRange::Ends::kOpenLow};
+constexpr io::NumberRange kNotNegative{0, kInfinity};
+constexpr io::NumberRange kFraction{0, 1};
 
 const std::initializer_list<std::pair<const char*, Schedule>> kSchedules = {
     {"constant", Schedule::kConstant},        {"linear", Schedule::kLinear},       {"cosine", Schedule::kCosine},
@@ -41,7 +41,7 @@ const char* name_of(std::initializer_list<std::pair<const char*, T>> names, T va
 }
 
 Stage parse_stage(const nlohmann::json& json, const std::string& path) {
-  StrictObject object(json, kWhere, path);
+  io::StrictObject object(json, kWhere, path);
   Stage stage;
   stage.max_length = object.integer("max_length", stage.max_length, 3, int64_t{1} << 24);
   stage.batch = object.integer("batch", stage.batch, 1, kMaxRows);
@@ -84,7 +84,7 @@ std::vector<std::pair<int64_t, double>> parse_points(const nlohmann::json* json)
 
 // Only the keys that a kind of schedule reads are known to it.
 ScheduleConfig parse_schedule(const nlohmann::json& json) {
-  StrictObject object(json, kWhere, "schedule");
+  io::StrictObject object(json, kWhere, "schedule");
   ScheduleConfig schedule;
   schedule.kind = object.choice("kind", schedule.kind, kSchedules);
   schedule.learning_rate = object.number("learning_rate", schedule.learning_rate, kPositive);
@@ -103,9 +103,9 @@ ScheduleConfig parse_schedule(const nlohmann::json& json) {
 }
 
 data::MaskOptions parse_mask(const nlohmann::json& json) {
-  StrictObject object(json, kWhere, "mask");
+  io::StrictObject object(json, kWhere, "mask");
   data::MaskOptions mask;
-  mask.probability = object.number("probability", mask.probability, {0, 1, NumberRange::Ends::kOpenLow});
+  mask.probability = object.number("probability", mask.probability, {0, 1, io::NumberRange::Ends::kOpenLow});
   mask.mask_fraction = object.number("mask_fraction", mask.mask_fraction, kFraction);
   mask.random_fraction = object.number("random_fraction", mask.random_fraction, kFraction);
   mask.unit = object.choice("unit", mask.unit, kMaskUnits);
@@ -146,7 +146,7 @@ double piecewise(const ScheduleConfig& schedule, int64_t step) {
 }  // namespace
 
 RunConfig parse_run_config(const nlohmann::json& json) {
-  StrictObject object(json, kWhere, "");
+  io::StrictObject object(json, kWhere, "");
   RunConfig run;
   run.init_from = object.text("init_from", run.init_from);
   if (const nlohmann::json* model = object.find("model")) {
@@ -159,8 +159,8 @@ RunConfig parse_run_config(const nlohmann::json& json) {
   run.stages = parse_stages(stages == nullptr ? nlohmann::json::array() : *stages);
   if (const nlohmann::json* schedule = object.find("schedule")) run.schedule = parse_schedule(*schedule);
   run.weight_decay = object.number("weight_decay", run.weight_decay, kNotNegative);
-  run.beta1 = object.number("beta1", run.beta1, {0, 1, NumberRange::Ends::kOpenHigh});
-  run.beta2 = object.number("beta2", run.beta2, {0, 1, NumberRange::Ends::kOpenHigh});
+  run.beta1 = object.number("beta1", run.beta1, {0, 1, io::NumberRange::Ends::kOpenHigh});
+  run.beta2 = object.number("beta2", run.beta2, {0, 1, io::NumberRange::Ends::kOpenHigh});
   run.epsilon = object.number("epsilon", run.epsilon, kPositive);
   run.clip_norm = object.number("clip_norm", run.clip_norm, kNotNegative);
   if (const nlohmann::json* mask = object.find("mask")) run.mask = parse_mask(*mask);

@@ -10,7 +10,7 @@
 
 namespace rf::train {
 
-std::vector<Parameter> trained_parameters(const nn::RoFormer& model) {
+std::vector<Parameter> trained_parameters(const nn::Model& model) {
   std::map<std::string, at::Tensor> by_name;
   for (const auto& item : model.named_parameters()) by_name.emplace(item.key(), item.value());
   std::vector<Parameter> parameters;
@@ -22,7 +22,7 @@ std::vector<Parameter> trained_parameters(const nn::RoFormer& model) {
   return parameters;
 }
 
-StepResult train_step(nn::RoFormer& model, AdamW& optimizer, std::span<const MaskedBatch> micro_batches,
+StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const MaskedBatch> micro_batches,
                       const StepPlan& plan) {
   StepResult result;
   for (const MaskedBatch& batch : micro_batches) {

@@ -9,12 +9,12 @@
 
 #include "masked_lm.h"
 #include "optimizer.h"
-#include "rf/nn/roformer.h"
+#include "rf/nn/model.h"
 
 namespace rf::train {
 
 // Every trained tensor with its decay: none for biases and norms (roles of model/weights.h).
-std::vector<Parameter> trained_parameters(const nn::RoFormer& model);
+std::vector<Parameter> trained_parameters(const nn::Model& model);
 
 struct StepPlan {
   Precision precision = Precision::kBfloat16;
@@ -33,7 +33,7 @@ struct StepResult {
 // The model must be in training mode and without gradients, as it is afterwards. Without a masked token
 // nothing changes. Throws Error, naming the step, when the loss or a gradient is not finite; the weights are those from
 // before the step then.
-StepResult train_step(nn::RoFormer& model, AdamW& optimizer, std::span<const MaskedBatch> micro_batches,
+StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const MaskedBatch> micro_batches,
                       const StepPlan& plan);
 
 }  // namespace rf::train

@@ -30,7 +30,7 @@ std::string architecture_of_head(Head head);
 enum class Activation { kGelu, kGeluTanh, kRelu, kSilu, kTanh };  // kGelu is the exact, erf form (R-HF-06)
 
 // Defaults are those of transformers' RoFormerConfig.
-struct RoFormerConfig {
+struct ModelConfig {
   int64_t vocab_size = 50000;
   int64_t embedding_size = 768;  // "embedding_size": null means hidden_size
   int64_t hidden_size = 768;
@@ -61,19 +61,19 @@ struct RoFormerConfig {
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
   // Head named by `architectures`; kNone when the list is empty.
   Head head() const;
-  bool operator==(const RoFormerConfig&) const = default;
+  bool operator==(const ModelConfig&) const = default;
 };
 
 // Throws Error naming the key and its value: unknown key, wrong type, hidden_size not divisible by heads, odd head
 // size, sizes out of range, model_type other than "roformer". Missing keys take the default; a missing embedding_size
 // is hidden_size. id2label that only says LABEL_0, LABEL_1, ... is read as empty. The dtype keys are dropped:
 // parameters are read by their file's dtypes, and written as float32.
-RoFormerConfig parse_config(const nlohmann::json& json);
-RoFormerConfig load_config(const std::string& model_dir);
+ModelConfig parse_config(const nlohmann::json& json);
+ModelConfig load_config(const std::string& model_dir);
 
 // Keys as transformers writes them; parse_config(to_json(c)) == c. Throws Error where parse_config would refuse the
 // result.
-nlohmann::json to_json(const RoFormerConfig& config);
-void save_config(const RoFormerConfig& config, const std::string& model_dir);
+nlohmann::json to_json(const ModelConfig& config);
+void save_config(const ModelConfig& config, const std::string& model_dir);
 
 }  // namespace rf

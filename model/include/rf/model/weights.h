@@ -29,7 +29,7 @@ struct WeightSpec {
 // "roformer.") for Head::kNone. The tied decoder tensors (cls.predictions.decoder.*) are not among them when
 // tie_word_embeddings is true. When it is false, cls.predictions.bias is stored beside cls.predictions.decoder.bias and
 // transformers computes with the latter only.
-std::vector<WeightSpec> weight_specs(const RoFormerConfig& config, Head head);
+std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head);
 
 // The tensor that a tied decoder tensor copies: cls.predictions.decoder.weight ->
 // roformer.embeddings.word_embeddings.weight, cls.predictions.decoder.bias -> cls.predictions.bias. Empty for every
@@ -61,7 +61,7 @@ struct WeightMatch {
   std::string file_name(const std::string& spec_name) const;
 };
 enum class FreshHead { kForbidden, kAllowed };
-WeightMatch match_weights(const RoFormerConfig& config, Head head, const std::vector<NamedShape>& file,
+WeightMatch match_weights(const ModelConfig& config, Head head, const std::vector<NamedShape>& file,
                           FreshHead fresh_head);
 
 }  // namespace rf

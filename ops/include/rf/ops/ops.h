@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace rf::ops {
 
@@ -26,6 +27,18 @@ struct RopeOptions {
 at::Tensor rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
 // The same in place. Returns x. With autograd as for PyTorch's own: a leaf that requires grad is refused.
 at::Tensor& rope_(at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
+
+// Rotation by given rows (rf/ops/terms.h): x [B,T,H,D], its last dimension contiguous (others are copied); cos, sin
+// [B or 1, T, R/2], float32, or float64 for float64 x; the elements from R on are passed on. Gradients, of any order,
+// to x, cos and sin. Result: a new contiguous tensor of x's shape and dtype.
+at::Tensor rotate(const at::Tensor& x_BTHD, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout);
+
+// Rows of a rotation: cos and sin of positions * (freqs + freqs_lo), times scale, with the accuracy of rf/rope.h.
+// positions: integers or float64, any shape [..]; freqs: float64 [R/2], or [.., R/2] with the leading dimensions of
+// positions or 1 in their place (frequencies that differ from token to token); freqs_lo: the same shape, or undefined.
+// Result: two tensors [.., R/2] of dtype (float32 or float64). Gradients to freqs.
+std::pair<at::Tensor, at::Tensor> rope_table(const at::Tensor& positions, const at::Tensor& freqs,
+                                             const at::Tensor& freqs_lo, double scale, at::ScalarType dtype);
 
 // Dropout of core/include/rf/dropout.h: a function of (seed, stream, element index) alone; nothing is saved for the
 // backward but these numbers. p == 0 returns x.

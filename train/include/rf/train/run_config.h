@@ -34,7 +34,7 @@ struct ScheduleConfig {
 enum class Precision { kFloat32, kBfloat16 };  // kBfloat16: autocast with float32 master weights
 
 struct RunConfig {
-  RoFormerConfig model;   // "model": keys of config.json; vocab_size comes from the data
+  ModelConfig model;      // "model": keys of config.json; vocab_size comes from the data
   std::string init_from;  // "" or a model directory to start from
   std::vector<Stage> stages;
   ScheduleConfig schedule;

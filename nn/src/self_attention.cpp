@@ -1,6 +1,6 @@
-// Masks, rotation and the two ways to attend (see attention.h): explicit products where probabilities are dropped and
-// for short bfloat16 sequences, torch's fused kernel otherwise.
-#include "attention.h"
+// Masks, rotation and the two ways to attend (see self_attention.h): explicit products where probabilities are dropped
+// and for short bfloat16 sequences, torch's fused kernel otherwise.
+#include "self_attention.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full_like.h>
@@ -67,7 +67,7 @@ AttentionMask make_attention_mask(const Input& input, bool is_decoder) {
   return mask;
 }
 
-Rotation::Rotation(const Input& input, const at::Tensor& table_MD)
+InputRotation::InputRotation(const Input& input, const at::Tensor& table_MD)
     : positions_(input.positions_BT.defined() ? input.positions_BT
                                               : at::arange(input.ids_BT.size(1), at::dtype(at::kLong))) {
   if (!table_MD.defined() || positions_.numel() == 0) return;
@@ -81,14 +81,14 @@ Rotation::Rotation(const Input& input, const at::Tensor& table_MD)
   cos_ = rows.narrow(-1, rows.size(-1) / 2, rows.size(-1) / 2);
 }
 
-at::Tensor Rotation::operator()(const at::Tensor& x_BTHD) const {
+at::Tensor InputRotation::operator()(const at::Tensor& x_BTHD) const {
   if (sin_.defined()) return rotate_pairs(x_BTHD, sin_, cos_);
   ops::RopeOptions options;
   options.layout = "pairs";
   return ops::rope(x_BTHD, positions_, options);
 }
 
-at::Tensor attend(const at::Tensor& qkv_BTC, const Rotation& rotation, AttentionMask& mask,
+at::Tensor attend(const at::Tensor& qkv_BTC, const InputRotation& rotation, AttentionMask& mask,
                   const AttentionOptions& options) {
   const int64_t heads = options.heads, batch = qkv_BTC.size(0), tokens = qkv_BTC.size(1), width = qkv_BTC.size(2) / 3;
   // What turns together is split off together: one pass over its memory.

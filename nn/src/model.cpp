@@ -1,7 +1,7 @@
 // The RoFormer encoder and its heads (spec R-HF-04 to R-HF-14). Parameters are made from the list of model/weights.h,
 // so names and shapes have one description; the structs below only hold handles to them. No position is added to the
 // embeddings: order enters through the rotation of queries and keys alone.
-#include "rf/nn/roformer.h"
+#include "rf/nn/model.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
@@ -18,10 +18,10 @@
 #include <map>
 #include <utility>
 
-#include "attention.h"
 #include "input.h"
 #include "rf/io/error.h"
 #include "rf/ops/ops.h"
+#include "self_attention.h"
 
 namespace rf::nn {
 
@@ -68,7 +68,7 @@ at::Tensor activate(Activation activation, const at::Tensor& x) {
   fail("model", "unknown activation, got {}", static_cast<int>(activation));
 }
 
-at::Tensor initial_value(const WeightSpec& spec, const RoFormerConfig& config) {
+at::Tensor initial_value(const WeightSpec& spec, const ModelConfig& config) {
   at::Tensor value = at::empty(spec.shape, at::kFloat);
   switch (spec.role) {
     case WeightRole::kMatrix:
@@ -102,8 +102,8 @@ void register_dotted(torch::nn::Module& root, const std::string& name, at::Tenso
 
 }  // namespace
 
-struct RoFormer::Impl {
-  RoFormerConfig config;
+struct Model::Impl {
+  ModelConfig config;
   Head head;
   std::map<std::string, at::Tensor> parameters;  // by full name
   std::string prefix;                            // of the encoder's names
@@ -132,12 +132,12 @@ struct RoFormer::Impl {
   void bind_head();
   at::Tensor drop(const at::Tensor& x, double p, bool training);
   at::Tensor embed(const Input& input, bool training);
-  at::Tensor layer_forward(const Layer& layer, const at::Tensor& hidden_BTC, const Rotation& rotation,
+  at::Tensor layer_forward(const Layer& layer, const at::Tensor& hidden_BTC, const InputRotation& rotation,
                            AttentionMask& mask, bool training);
   at::Tensor pooled(const at::Tensor& hidden_BTC) const;
 };
 
-void RoFormer::Impl::bind_encoder() {
+void Model::Impl::bind_encoder() {
   word_embeddings = parameter(prefix + "embeddings.word_embeddings.weight");
   type_embeddings = parameter(prefix + "embeddings.token_type_embeddings.weight");
   embeddings_norm = norm(prefix + "embeddings.LayerNorm");
@@ -155,7 +155,7 @@ void RoFormer::Impl::bind_encoder() {
   }
 }
 
-void RoFormer::Impl::bind_head() {
+void Model::Impl::bind_head() {
   switch (head) {
     case Head::kNone:
       return;
@@ -180,12 +180,12 @@ void RoFormer::Impl::bind_head() {
   }
 }
 
-at::Tensor RoFormer::Impl::drop(const at::Tensor& x, double p, bool training) {
+at::Tensor Model::Impl::drop(const at::Tensor& x, double p, bool training) {
   if (!training || p == 0) return x;
   return ops::dropout(x, p, static_cast<int64_t>(dropout_key.seed), dropout_key.next_stream());
 }
 
-at::Tensor RoFormer::Impl::embed(const Input& input, bool training) {
+at::Tensor Model::Impl::embed(const Input& input, bool training) {
   const at::Tensor words_BTE = at::embedding(word_embeddings, input.ids_BT, config.pad_token_id);
   const at::Tensor types =
       input.types_BT.defined() ? at::embedding(type_embeddings, input.types_BT) : type_embeddings[0];
@@ -193,8 +193,8 @@ at::Tensor RoFormer::Impl::embed(const Input& input, bool training) {
   return embeddings_project.weight.defined() ? embeddings_project(embedded) : embedded;
 }
 
-at::Tensor RoFormer::Impl::layer_forward(const Layer& layer, const at::Tensor& hidden_BTC, const Rotation& rotation,
-                                         AttentionMask& mask, bool training) {
+at::Tensor Model::Impl::layer_forward(const Layer& layer, const at::Tensor& hidden_BTC, const InputRotation& rotation,
+                                      AttentionMask& mask, bool training) {
   const AttentionOptions options{.heads = config.num_attention_heads,
                                  .rotary_value = config.rotary_value,
                                  .dropout = training ? config.attention_probs_dropout_prob : 0,
@@ -208,13 +208,13 @@ at::Tensor RoFormer::Impl::layer_forward(const Layer& layer, const at::Tensor& h
 }
 
 // The token that multiple choice looks at: the last one, padding or not, as transformers does (INC-23), or the first.
-at::Tensor RoFormer::Impl::pooled(const at::Tensor& hidden_BTC) const {
+at::Tensor Model::Impl::pooled(const at::Tensor& hidden_BTC) const {
   if (config.summary_type == "last") return hidden_BTC.select(1, -1);
   if (config.summary_type == "first") return hidden_BTC.select(1, 0);
   fail("model", "summary_type must be last or first, got {}", config.summary_type);
 }
 
-RoFormer::RoFormer(const RoFormerConfig& config, Head head) : impl_(std::make_shared<Impl>()) {
+Model::Model(const ModelConfig& config, Head head) : impl_(std::make_shared<Impl>()) {
   impl_->config = config;
   impl_->head = head;
   impl_->prefix = head == Head::kNone ? "" : "roformer.";
@@ -227,20 +227,20 @@ RoFormer::RoFormer(const RoFormerConfig& config, Head head) : impl_(std::make_sh
   impl_->bind_head();
 }
 
-const RoFormerConfig& RoFormer::config() const {
+const ModelConfig& Model::config() const {
   return impl_->config;
 }
-Head RoFormer::head() const {
+Head Model::head() const {
   return impl_->head;
 }
-void RoFormer::set_dropout_key(DropoutKey key) {
+void Model::set_dropout_key(DropoutKey key) {
   impl_->dropout_key = key;
 }
-at::Tensor RoFormer::position_table() const {
+at::Tensor Model::position_table() const {
   return impl_->table_MD;
 }
 
-void RoFormer::set_position_table(const at::Tensor& table_MD) {
+void Model::set_position_table(const at::Tensor& table_MD) {
   const at::IntArrayRef shape = table_MD.sizes();
   if (table_MD.dim() != 2 || shape[1] != impl_->config.head_dim()) {
     fail("model", "a position table must be [rows, {}], got [{}]", impl_->config.head_dim(), fmt::join(shape, ", "));
@@ -248,10 +248,10 @@ void RoFormer::set_position_table(const at::Tensor& table_MD) {
   impl_->table_MD = table_MD.to(impl_->word_embeddings.scalar_type());
 }
 
-at::Tensor RoFormer::encode(const Input& input) {
+at::Tensor Model::encode(const Input& input) {
   check_input(input, impl_->config);
   impl_->dropout_key.calls = 0;
-  const Rotation rotation(input, impl_->table_MD);
+  const InputRotation rotation(input, impl_->table_MD);
   AttentionMask mask = make_attention_mask(input, impl_->config.is_decoder);
   at::Tensor hidden_BTC = impl_->embed(input, is_training());
   for (const Layer& layer : impl_->layers) {
@@ -260,7 +260,7 @@ at::Tensor RoFormer::encode(const Input& input) {
   return hidden_BTC;
 }
 
-at::Tensor RoFormer::masked_lm_logits(const at::Tensor& hidden_NC) {
+at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
   if (!impl_->decoder.weight.defined()) {
     fail("model", "logits over the vocabulary need a language model, got {}", architecture_of_head(impl_->head));
   }
@@ -272,8 +272,8 @@ at::Tensor RoFormer::masked_lm_logits(const at::Tensor& hidden_NC) {
   return impl_->decoder(impl_->transform_norm(transformed));
 }
 
-Output RoFormer::forward(const Input& input, int64_t num_choices) {
-  const RoFormerConfig& config = impl_->config;
+Output Model::forward(const Input& input, int64_t num_choices) {
+  const ModelConfig& config = impl_->config;
   if (num_choices < 1 || (num_choices != 1 && impl_->head != Head::kMultipleChoice)) {
     fail("input", "num_choices must be 1 except for multiple choice, got {}", num_choices);
   }

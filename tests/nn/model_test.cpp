@@ -1,6 +1,6 @@
 // RoFormer by itself: initialisation, masks, packing, dropout, errors. Comparisons with transformers are in
 // tests/oracles/test_roformer_parity.py.
-#include "rf/nn/roformer.h"
+#include "rf/nn/model.h"
 
 #include <gtest/gtest.h>
 
@@ -35,8 +35,8 @@ double largest(const at::Tensor& x) {
 // R-HF-14.
 TEST(RoFormerInit, HasTheStatisticsOfTheRoles) {
   at::manual_seed(1);
-  const RoFormerConfig config = small_config();
-  const RoFormer model(config, Head::kMaskedLm);
+  const ModelConfig config = small_config();
+  const Model model(config, Head::kMaskedLm);
   const auto parameters = model.named_parameters();
   int normal = 0;
   for (const WeightSpec& spec : weight_specs(config, Head::kMaskedLm)) {
@@ -64,7 +64,7 @@ TEST(RoFormerInit, HasTheStatisticsOfTheRoles) {
 TEST(RoFormerMasks, AFullyMaskedSequenceAttendsToNothing) {
   for (const double attention_dropout :
        {0.0, 1e-6}) {  // the fused and the explicit path; 1e-6 rounds to nothing dropped
-    RoFormerConfig config = small_config();
+    ModelConfig config = small_config();
     config.attention_probs_dropout_prob = attention_dropout;
     config.hidden_dropout_prob = 0;
     const auto model = small_model(config), valueless = small_model(config);
@@ -97,7 +97,7 @@ TEST(RoFormerMasks, AFullyMaskedSequenceAttendsToNothing) {
 }
 
 TEST(RoFormerMasks, CausalWithLeftPaddingIsFiniteAndLooksBackOnly) {
-  RoFormerConfig config = small_config();
+  ModelConfig config = small_config();
   config.is_decoder = true;
   const auto model = small_model(config, Head::kCausalLm);
   Input input = input_of(small_ids(1, 6));
@@ -110,7 +110,7 @@ TEST(RoFormerMasks, CausalWithLeftPaddingIsFiniteAndLooksBackOnly) {
 }
 
 TEST(RoFormerMasks, APackedRowEqualsItsSequencesAlone) {
-  RoFormerConfig config = small_config();
+  ModelConfig config = small_config();
   config.rotary_value = true;
   for (const bool is_decoder : {false, true}) {
     config.is_decoder = is_decoder;
@@ -130,7 +130,7 @@ TEST(RoFormerMasks, APackedRowEqualsItsSequencesAlone) {
 }
 
 TEST(RoFormerInput, PositionsShiftNothingButRotatedValues) {
-  RoFormerConfig config = small_config();
+  ModelConfig config = small_config();
   for (const bool rotary_value : {false, true}) {
     config.rotary_value = rotary_value;
     const auto model = small_model(config);
@@ -195,7 +195,7 @@ TEST(RoFormerInput, ErrorsOfHeads) {
 }
 
 TEST(RoFormerHeads, MultipleChoiceReadsTheLastTokenOrTheFirst) {
-  RoFormerConfig config = small_config();
+  ModelConfig config = small_config();
   for (const char* summary : {"last", "first"}) {
     config.summary_type = summary;
     const auto model = small_model(config, Head::kMultipleChoice);
@@ -209,7 +209,7 @@ TEST(RoFormerHeads, MultipleChoiceReadsTheLastTokenOrTheFirst) {
 }
 
 TEST(RoFormerDropout, IsAFunctionOfSeedStepAndSite) {
-  RoFormerConfig config = small_config();
+  ModelConfig config = small_config();
   const auto model = small_model(config, Head::kSequenceClassification);
   const Input input = input_of(small_ids(3, 8));
   const at::Tensor without = model->forward(input).logits;
@@ -232,7 +232,7 @@ TEST(RoFormerDropout, IsAFunctionOfSeedStepAndSite) {
 
 // The mean over many draws of a linear quantity is what evaluation gives: the scale of what is kept is right.
 TEST(RoFormerDropout, KeepsTheMeanOfTheClassifiersInput) {
-  RoFormerConfig config = small_config();
+  ModelConfig config = small_config();
   config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
   config.classifier_dropout = 0.5;
   config.num_hidden_layers = 0;

@@ -14,16 +14,9 @@
 
 #include "rf/model/config.h"
 #include "rf/model/weights.h"
+#include "rf/nn/dropout_key.h"
 
 namespace rf::nn {
-
-// Where dropout draws come from: (seed, step, call number within the step), spec of core/include/rf/dropout.h.
-struct DropoutKey {
-  uint64_t seed = 0;
-  uint64_t step = 0;
-  uint32_t calls = 0;  // counts the dropout sites of one forward pass; reset to 0 for each
-  int64_t next_stream() { return static_cast<int64_t>(step << 16 | calls++); }
-};
 
 // Everything is checked; an Error names the rule, the value and its row and column. A query that may attend to no key
 // (a padding token, a row of zeros in the mask) has attention output 0 and gradient 0.
@@ -43,13 +36,13 @@ struct Output {
   at::Tensor start_logits_BT, end_logits_BT;  // question answering
 };
 
-class RoFormer : public torch::nn::Module {
+class Model : public torch::nn::Module {
  public:
   // Initialised as R-HF-14 with torch's default generator. Parameters carry the names of model/weights.h. The attention
   // is causal when config.is_decoder, whatever the head.
-  RoFormer(const RoFormerConfig& config, Head head);
+  Model(const ModelConfig& config, Head head);
 
-  const RoFormerConfig& config() const;
+  const ModelConfig& config() const;
   Head head() const;
 
   at::Tensor encode(const Input& input);  // [B,T,C]
@@ -78,10 +71,10 @@ class RoFormer : public torch::nn::Module {
 // stored one is used. The model is in evaluation mode. FreshHead::kAllowed: a head that the file lacks keeps its random
 // initialisation. Errors: a missing file, a missing or unexpected tensor, a shape (both are told), NaN or infinity
 // (with its index), a tied copy that differs from its source.
-std::shared_ptr<RoFormer> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
-                                     FreshHead fresh_head = FreshHead::kForbidden);
+std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
+                                  FreshHead fresh_head = FreshHead::kForbidden);
 // model.safetensors (float32, metadata format=pt) and config.json with `architectures`, as transformers reads them.
 // The directory is made when missing.
-void save_model(const RoFormer& model, const std::string& model_dir);
+void save_model(const Model& model, const std::string& model_dir);
 
 }  // namespace rf::nn

@@ -1,5 +1,5 @@
 // Strict reading of a JSON object (strict_object.h).
-#include "strict_object.h"
+#include "rf/io/strict_object.h"
 
 #include <fmt/ranges.h>
 
@@ -7,7 +7,7 @@
 
 #include "rf/io/error.h"
 
-namespace rf::train {
+namespace rf::io {
 
 StrictObject::StrictObject(const nlohmann::json& json, std::string where, std::string path)
     : json_(json), where_(std::move(where)), path_(std::move(path)) {
@@ -75,4 +75,4 @@ void StrictObject::finish() const {
   }
 }
 
-}  // namespace rf::train
+}  // namespace rf::io

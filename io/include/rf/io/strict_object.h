@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-namespace rf::train {
+namespace rf::io {
 
 struct NumberRange {
   double low, high;
@@ -55,4 +55,4 @@ T StrictObject::choice(const std::string& key, T fallback, std::initializer_list
   fail_choice(key, listed, *value);
 }
 
-}  // namespace rf::train
+}  // namespace rf::io

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "rf/nn/roformer.h"
+#include "rf/nn/model.h"
 
 namespace rf::nn {
 
@@ -23,10 +23,10 @@ struct AttentionMask {
 AttentionMask make_attention_mask(const Input& input, bool is_decoder);
 
 // Positions of a batch, and how vectors are rotated by them: by the rope operator, or by rows of a stored table.
-class Rotation {
+class InputRotation {
  public:
   // table_MD: undefined, or [rows, D] with sin in the first half of a row and cos in the second.
-  Rotation(const Input& input, const at::Tensor& table_MD);
+  InputRotation(const Input& input, const at::Tensor& table_MD);
   at::Tensor operator()(const at::Tensor& x_BTHD) const;
 
  private:
@@ -42,7 +42,7 @@ struct AttentionOptions {
 };
 
 // qkv_BTC: [B,T,3*H*D], queries, keys and values of all heads one after the other. Result: [B,T,H*D].
-at::Tensor attend(const at::Tensor& qkv_BTC, const Rotation& rotation, AttentionMask& mask,
+at::Tensor attend(const at::Tensor& qkv_BTC, const InputRotation& rotation, AttentionMask& mask,
                   const AttentionOptions& options);
 
 }  // namespace rf::nn

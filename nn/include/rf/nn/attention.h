@@ -1,0 +1,62 @@
+// Attention over terms (rf/ops/terms.h has the equation): which path computes it is decided here and nowhere else.
+//
+//   explicit   products, softmax and gathers of torch, in every dtype, with autograd for every term
+//   ref        the float64 loops of core/ref, forward and backward, written independently; also RF_KERNEL=ref
+//   fused      a tiled kernel: not there yet
+//   auto       torch's scaled_dot_product_attention where there is no term but rotations, explicit otherwise
+//
+// A query with no key to attend to has output 0 and gradient 0 in every path.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "rf/nn/dropout_key.h"
+#include "rf/nn/positions.h"
+#include "rf/ops/terms.h"
+
+namespace rf::nn {
+
+using ops::DistanceTable;
+using ops::Rotation;
+using ops::Terms;
+using ops::TokenWindow;
+
+enum class Kernel { kAuto, kFused, kExplicit, kRef };
+Kernel kernel_of_name(std::string_view name);  // "auto", "fused", "explicit", "ref"
+
+// What all layers of a forward pass share. Made once; holds what the first layer computes for the others (indices by
+// distance, the mask as numbers).
+class AttentionContext {
+ public:
+  // positions: query [1 or B, T], key [1 or B, S].
+  // attend: bool, broadcasts to [B, H, T, S]; undefined: all. Together with the window.
+  AttentionContext(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel = Kernel::kAuto);
+
+  struct State;
+  State& state() const { return *state_; }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+struct AttentionDropout {
+  double p = 0;  // of the probabilities; 0 outside training
+  DropoutKey* key = nullptr;
+};
+
+// q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv] with H a multiple of Hk (Dv = D where a value rotation or V is set).
+// Result: [B,T,H,Dv] in the dtype of q.
+at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, const Terms& terms,
+                     const AttentionContext& context, const AttentionDropout& dropout = {});
+
+// Packed sequences: q [1,N,H,D] holds sequence i at tokens query_ends[i] .. query_ends[i+1]-1, keys likewise; window
+// and positions are those of each sequence alone. cu_seqlens: int32 or int64 [sequences+1], rising from 0.
+at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
+                            const Terms& terms, const Positions& positions, TokenWindow window,
+                            const at::Tensor& cu_seqlens_query, const at::Tensor& cu_seqlens_key, Kernel kernel);
+
+}  // namespace rf::nn

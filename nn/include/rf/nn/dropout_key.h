@@ -1,0 +1,16 @@
+// Where the draws of dropout come from (core/include/rf/dropout.h).
+#pragma once
+
+#include <cstdint>
+
+namespace rf::nn {
+
+// (seed, step, call number within the step).
+struct DropoutKey {
+  uint64_t seed = 0;
+  uint64_t step = 0;
+  uint32_t calls = 0;  // counts the dropout sites of one forward pass; reset to 0 for each
+  int64_t next_stream() { return static_cast<int64_t>(step << 16 | calls++); }
+};
+
+}  // namespace rf::nn

@@ -1,0 +1,74 @@
+// A position encoding: a function from its parameters and the positions to terms (rf/ops/terms.h), in two steps.
+// shared() runs once a forward pass, terms() once a layer; gradients through both are plain autograd. To add one: a
+// file in nn/posenc, its line in nn/posenc/table.cpp, a test (docs/encodings.md tells how).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rf/io/strict_object.h"
+#include "rf/model/encoding_config.h"
+#include "rf/nn/encoding_info.h"
+#include "rf/nn/positions.h"
+#include "rf/ops/terms.h"
+
+namespace rf::nn {
+
+using ops::DistanceTable;
+using ops::Rotation;
+using ops::Terms;
+
+// What an encoding may know of the model around it.
+struct EncodingShape {
+  int64_t layers = 1, heads = 1, head_dim = 64;  // heads: of the queries
+  int64_t hidden_size = 64;                      // C, input of the projections
+  int64_t input_size = 64;                       // E, width of the input embeddings
+  int64_t max_position_embeddings = 512;         // rows of tables by absolute position
+  bool causal = false;
+  double initializer_range = 0.02;
+};
+
+// A layer's projections, for encodings that push their tables through them. Weights are [H*D, C] as torch::linear takes
+// them (k and v: [Hk*D, C]); biases may be undefined.
+struct Projections {
+  at::Tensor query_weight, key_weight, value_weight;
+  at::Tensor query_bias, key_bias, value_bias;
+};
+
+// What all layers of a forward pass share.
+struct Shared {
+  Terms terms;          // those that hold for every layer
+  DistanceTable table;  // [1, rows, C]: vectors by distance that terms() pushes through a layer's projections
+  at::ScalarType dtype = at::kFloat;
+};
+
+class Encoding : public torch::nn::Module {
+ public:
+  // Added to the input embeddings before their layer norm (Eq. 3-4), [1 or B, T, E]; undefined when nothing is.
+  virtual at::Tensor input(const TokenPositions& positions);
+  // dtype: of queries and keys. Throws Error for positions beyond a table, naming both numbers.
+  virtual Shared shared(const Positions& positions, at::ScalarType dtype);
+  // The default returns shared.terms.
+  virtual Terms terms(int64_t layer, const Shared& shared, const Projections& projections);
+  // True when the rotation of a token changes as its sequence grows: a key/value cache must then hold unrotated keys.
+  virtual bool changes_with_length() const { return false; }
+};
+
+// A line of the table.
+struct EncodingEntry {
+  EncodingInfo info;
+  // Reads its keys; the caller calls finish(), so that a key nobody reads is an Error.
+  std::shared_ptr<Encoding> (*make)(io::StrictObject& options, const EncodingShape& shape);
+};
+
+// Throws Error for an unknown name (with the nearest known one), an unknown key, a value out of range, an encoding that
+// needs causal attention where there is none. Parameters are float32, drawn from torch's default generator.
+std::shared_ptr<Encoding> make_encoding(const EncodingConfig& config, const EncodingShape& shape);
+const EncodingEntry& encoding_entry(const std::string& name);
+
+}  // namespace rf::nn

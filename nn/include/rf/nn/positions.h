@@ -1,0 +1,26 @@
+// Where tokens are. Positions are integers; packed sequences restart, continuations with a cache go on.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace rf::nn {
+
+// Of one side, queries or keys. first and end belong to the sequence that a token is part of, keys that came earlier
+// included: its lowest position, and one past its highest. Encodings whose terms depend on a sequence's length or start
+// (dynamic scalings, xPos) read them, so that a sequence never sees the rest of its batch.
+struct TokenPositions {
+  at::Tensor ids;         // int64 [1 or B, T]
+  at::Tensor first, end;  // int64 [1 or B, T]
+};
+
+struct Positions {
+  TokenPositions query, key;  // the same tensors in self-attention without a cache
+};
+
+// query: int64 [T], [1,T] or [B,T]; key: the same with S, undefined: query.
+// sequences: int [1 or B, S], equal values >= 0 within a sequence of a row, -1: padding (belongs to no sequence: first
+// = its own position, end = its own + 1); undefined: each row is one sequence. Queries are the last T keys of a row;
+// with sequences undefined they may also be others, and first/end are taken over both sides.
+Positions make_positions(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {});
+
+}  // namespace rf::nn

@@ -1,0 +1,55 @@
+// A trained vector for each position, added to the input embeddings before their layer norm (BERT; Eq. 3, R-ABS-02).
+// A position beyond the table is an error: nothing was learned for it.
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+class Learned : public Encoding {
+ public:
+  Learned(int64_t positions, const EncodingShape& shape)
+      : table_PE_(register_parameter(
+            "weight", at::empty({positions, shape.input_size}, at::kFloat).normal_(0, shape.initializer_range))) {}
+
+  at::Tensor input(const TokenPositions& positions) override {
+    if (positions.ids.numel() > 0) {
+      const int64_t last = positions.ids.max().item<int64_t>();
+      if (last >= table_PE_.size(0)) {
+        fail("learned", "positions must be below the {} rows of the table (max_position_embeddings), got {}",
+             table_PE_.size(0), last);
+      }
+    }
+    return at::embedding(table_PE_, positions.ids);
+  }
+
+ private:
+  at::Tensor table_PE_;
+};
+
+}  // namespace
+
+EncodingEntry learned() {
+  return {.info = {.name = "learned",
+                   .summary = "a trained vector for each position, added to the input",
+                   .equation = "x_i + p_i",
+                   .source = "Devlin et al. 2018; arXiv 2104.09864 Eq. 3",
+                   .terms = "-",
+                   .parameters = "positions * E",
+                   .cost = "0",
+                   .extrapolates = "no, error beyond the table",
+                   .file = "nn/posenc/learned.cpp",
+                   .test = "tests/nn/test_learned.py",
+                   .keys = {"max_position_embeddings = that of the model"}},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            const int64_t positions =
+                options.integer("max_position_embeddings", shape.max_position_embeddings, 1, int64_t{1} << 24);
+            return std::make_shared<Learned>(positions, shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc

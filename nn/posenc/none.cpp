@@ -1,0 +1,20 @@
+// No position encoding: attention treats its keys as a set (R-ATT-03).
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+EncodingEntry none() {
+  return {.info = {.name = "none",
+                   .summary = "no position at all",
+                   .equation = "score = s q.k",
+                   .source = "the baseline that is blind to order; arXiv 2104.09864 section 2.1",
+                   .terms = "-",
+                   .parameters = "0",
+                   .cost = "0",
+                   .extrapolates = "yes, order is not seen at any length",
+                   .file = "nn/posenc/none.cpp",
+                   .test = "tests/nn/test_encodings.py"},
+          .make = [](io::StrictObject&, const EncodingShape&) { return std::make_shared<Encoding>(); }};
+}
+
+}  // namespace rf::nn::posenc

@@ -1,0 +1,59 @@
+// The table of position encodings: one line each. The name of an encoding appears in its own file and here.
+#include <nlohmann/json.hpp>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/nearest_name.h"
+#include "rf/io/printable.h"
+#include "rf/nn/encoding.h"
+
+// Each is a function in nn/posenc/<file>.cpp that returns the encoding's entry.
+#define RF_POSITION_ENCODINGS(line) line(none) line(learned)
+
+namespace rf::nn {
+
+namespace posenc {
+#define RF_DECLARE(name) EncodingEntry name();
+RF_POSITION_ENCODINGS(RF_DECLARE)
+}  // namespace posenc
+
+namespace {
+
+const std::vector<EncodingEntry>& table() {
+#define RF_ENTRY(name) posenc::name(),
+  static const std::vector<EncodingEntry> entries = {RF_POSITION_ENCODINGS(RF_ENTRY)};
+  return entries;
+}
+
+}  // namespace
+
+std::vector<EncodingInfo> encoding_infos() {
+  std::vector<EncodingInfo> infos;
+  for (const EncodingEntry& entry : table()) infos.push_back(entry.info);
+  return infos;
+}
+
+const EncodingEntry& encoding_entry(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const EncodingEntry& entry : table()) {
+    if (entry.info.name == name) return entry;
+    names.push_back(entry.info.name);
+  }
+  const std::string_view nearest = io::nearest_name(name, names);
+  fail("position_encoding", "type must be a known encoding, got {}{}", io::printable(name),
+       nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+}
+
+std::shared_ptr<Encoding> make_encoding(const EncodingConfig& config, const EncodingShape& shape) {
+  const EncodingEntry& entry = encoding_entry(config.type);
+  if (entry.info.needs == EncodingInfo::Needs::kCausal && !shape.causal) {
+    fail("position_encoding", "{} needs causal attention (is_decoder), got a bidirectional model", config.type);
+  }
+  const nlohmann::json json = io::parse_json(config.options, "position_encoding");
+  io::StrictObject options(json, "position_encoding", config.type);
+  std::shared_ptr<Encoding> encoding = entry.make(options, shape);
+  options.finish();
+  return encoding;
+}
+
+}  // namespace rf::nn

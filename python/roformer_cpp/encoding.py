@@ -1,0 +1,90 @@
+"""Position encodings as ``torch.nn.Module``; the C++ side is nn/posenc."""
+
+import json
+
+import torch
+from torch import Tensor, nn
+
+from .terms import Terms
+
+_SHAPE = ("num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size", "embedding_size")
+
+
+class Encoding(nn.Module):
+    """A position encoding. Made by ``encoding``; its parameters are those of the C++ module, not copies."""
+
+    def __init__(self, script, name: str):
+        super().__init__()
+        self._script = script
+        self.name = name
+        for full_name, parameter in script.named_parameters().items():
+            parameter._is_param = True  # what makes torch.nn take a tensor as a Parameter without a copy
+            module, leaf = self._module_of(full_name)
+            module.register_parameter(leaf, parameter)
+        for full_name, buffer in script.named_buffers().items():
+            module, leaf = self._module_of(full_name)
+            module.register_buffer(leaf, buffer)
+
+    def _module_of(self, full_name: str) -> tuple[nn.Module, str]:
+        *path, leaf = full_name.split(".")
+        module: nn.Module = self
+        for part in path:
+            if not hasattr(module, part):
+                module.add_module(part, nn.Module())
+            module = getattr(module, part)
+        return module, leaf
+
+    @property
+    def changes_with_length(self) -> bool:
+        """Whether a token's rotation changes as its sequence grows; a key cache must then hold unrotated keys."""
+        return self._script.changes_with_length()
+
+    def input(self, positions: Tensor) -> Tensor | None:
+        """What is added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
+        return self._script.input(positions)
+
+    def terms(
+        self,
+        positions: Tensor,
+        key_positions: Tensor | None = None,
+        *,
+        layer: int = 0,
+        sequences: Tensor | None = None,
+        projections: tuple[Tensor, ...] = (),
+        dtype: torch.dtype = torch.float32,
+    ) -> Terms:
+        """The terms of one layer.
+
+        Args:
+            positions: integers ``[T]`` or ``[B, T]``, of the queries.
+            key_positions: ``[S]`` or ``[B, S]``. Default: ``positions``.
+            layer: which layer's.
+            sequences: integers ``[B, S]``, equal within a sequence of a row, -1 for padding. Default: a row is one.
+            projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, for encodings that project their tables.
+            dtype: of queries and keys.
+        """
+        code = {torch.float32: 6, torch.float64: 7, torch.float16: 5, torch.bfloat16: 15}[dtype]
+        return Terms.from_dict(self._script.terms(layer, positions, key_positions, sequences, list(projections), code))
+
+
+def encoding(name: str, **config) -> Encoding:
+    """A position encoding by its name in ``roformer info --encodings``.
+
+    Args:
+        name: the identifier.
+        **config: ``num_attention_heads``, ``head_dim``, ``hidden_size`` (default: their product), ``embedding_size``
+            (default: ``hidden_size``), ``num_hidden_layers`` (default 1), ``max_position_embeddings`` (default 512),
+            ``is_decoder`` (default false), ``initializer_range`` (default 0.02), and the encoding's own keys.
+
+    Raises:
+        RuntimeError: an unknown name or key, or a value out of range; the message names it.
+    """
+    shape = {"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 64, "max_position_embeddings": 512}
+    shape |= {key: config.pop(key) for key in list(config) if key in shape or key in _SHAPE}
+    shape.setdefault("hidden_size", shape["num_attention_heads"] * shape["head_dim"])
+    shape.setdefault("embedding_size", shape["hidden_size"])
+    causal = bool(config.pop("is_decoder", False))
+    initializer_range = float(config.pop("initializer_range", 0.02))
+    sizes = [shape[key] for key in (*_SHAPE, "max_position_embeddings")]
+    script = torch.classes.roformer.Encoding(name, json.dumps(config), [*sizes, int(causal)], initializer_range)
+    return Encoding(script, name)
