@@ -39,10 +39,12 @@ std::function<int()> configure_pretrain(CLI::App& app, const Common& common);
 std::function<int()> configure_evaluate(CLI::App& app, const Common& common);
 std::function<int()> configure_fill_mask(CLI::App& app, const Common& common);
 std::function<int()> configure_forward(CLI::App& app, const Common& common);
+std::function<int()> configure_compare(CLI::App& app, const Common& common);
 std::function<int()> configure_bench(CLI::App& app, const Common& common);
 
 // Exit codes of the contract.
 constexpr int kOk = 0, kBadInput = 1, kUsage = 2, kInternal = 3;
+constexpr int kSignalBase = 128;  // plus the number of the signal that ended a program early, as shells have it
 
 // Thrown by emit() when nobody reads stdout any more; the program then ends quietly with kOk, as after `| head`.
 struct BrokenPipe {};

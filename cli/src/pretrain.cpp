@@ -13,8 +13,6 @@ namespace rf::cli {
 
 namespace {
 
-constexpr int kSignalBase = 128;  // a shell's exit code for a program that a signal ended
-
 nlohmann::json to_json(const train::EvaluationReport& report) {
   return {{"loss", report.loss},
           {"perplexity", std::exp(report.loss)},

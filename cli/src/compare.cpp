@@ -1,0 +1,68 @@
+// roformer compare.
+#include "rf/train/compare.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+
+namespace rf::cli {
+
+namespace {
+
+int run_compare(const train::CompareOptions& options) {
+  io::Progress progress = terminal_progress();
+  const train::CompareReport report = train::compare(options, progress);
+  progress.finish();
+  for (const train::CompareRun& run : report.runs) {
+    nlohmann::json losses;
+    for (size_t i = 0; i < report.lengths.size(); ++i) {
+      losses[std::to_string(report.lengths[i])] = run.losses[i] ? nlohmann::json(*run.losses[i]) : nlohmann::json();
+    }
+    emit({{"encoding", run.arm},
+          {"seed", run.seed},
+          {"parameters", run.parameters},
+          {"step_ms", run.step_ms},
+          {"peak_rss_bytes", run.peak_rss_bytes},
+          {"loss", losses}});
+  }
+  if (report.signal == 0) {
+    say(report.table);
+    return kOk;
+  }
+  say("interrupted; the same command goes on from here");
+  return kSignalBase + report.signal;
+}
+
+}  // namespace
+
+std::function<int()> configure_compare(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<train::CompareOptions>();
+  auto arms = std::make_shared<std::string>();
+  app.add_option("--encodings", *arms,
+                 "Names of roformer info --encodings, with commas; keys follow a name with colons: "
+                 "shaw:max_relative_position=64")
+      ->required();
+  app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
+  app.add_option(
+         "--output", options->output_dir,
+         "Directory of the comparison: table.csv, table.md, table.svg and every run. Started again with the same "
+         "options, it goes on; runs that are done are not repeated")
+      ->required();
+  app.add_option("--config", options->config_path,
+                 "Run file without position_encoding; default: 4 layers of 128, 400 steps of 32 x 128 tokens");
+  app.add_option("--seeds", options->seeds, "Seeds an encoding: the first, the next, ..")->capture_default_str();
+  app.add_option("--lengths", options->length_factors, "Held-out loss at these multiples of the training length")
+      ->delimiter(',')
+      ->capture_default_str();
+  return [options, arms, &common] {
+    options->arms = train::split_arms(*arms);
+    options->seed = common.seed;
+    options->note = say;
+    return run_compare(*options);
+  };
+}
+
+}  // namespace rf::cli

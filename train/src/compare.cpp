@@ -1,0 +1,288 @@
+// A comparison from its options to its tables (rf/train/compare.h). Each run is a pretraining run in a directory of its
+// own, so a comparison that is killed goes on where it was.
+#include "rf/train/compare.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "checkpoint.h"
+#include "compare_table.h"
+#include "masked_lm.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
+#include "rf/text/vocabulary.h"
+#include "rf/train/pretrain.h"
+#include "run_directory.h"
+
+namespace rf::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The peak of resident memory since reset(), as Linux keeps it for the process; 0 where it does not.
+class PeakMemory {
+ public:
+  static void reset() {
+    malloc_trim(0);  // memory that the run before has freed would count again
+    std::ofstream("/proc/self/clear_refs") << "5";
+  }
+  static int64_t bytes() {
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;) {
+      int64_t kib = 0;
+      if (word == "VmHWM:" && status >> kib) return kib * 1024;
+    }
+    return 0;
+  }
+};
+
+// Median milliseconds a step over the log intervals of a run, those before an interruption included.
+double median_step_ms(const std::string& run_dir) {
+  std::vector<double> times;
+  int64_t last_step = 0;
+  std::ifstream metrics(run_dir + "/metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) {
+    const nlohmann::json entry = nlohmann::json::parse(line);
+    if (entry.at("type") != "train") continue;
+    const int64_t step = entry.at("step");
+    times.push_back(1000 * entry.at("seconds").get<double>() / static_cast<double>(step - last_step));
+    last_step = step;
+  }
+  if (times.empty()) return 0;
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+// A directory's name: letters, digits, '-', '_', '.' and '=' stay.
+std::string directory_name(const std::string& arm) {
+  std::string name;
+  for (const char c : arm) name += std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-_.=", c) ? c : '+';
+  return name;
+}
+
+nlohmann::json to_json(const CompareRun& run) {
+  nlohmann::json losses = nlohmann::json::array();
+  for (const std::optional<double>& loss : run.losses)
+    losses.push_back(loss ? nlohmann::json(*loss) : nlohmann::json());
+  return {{"encoding", run.arm},
+          {"seed", run.seed},
+          {"parameters", run.parameters},
+          {"step_ms", run.step_ms},
+          {"peak_rss_bytes", run.peak_rss_bytes},
+          {"losses", losses}};
+}
+
+CompareRun run_of_json(const nlohmann::json& json) {
+  CompareRun run{.arm = json.at("encoding"),
+                 .seed = json.at("seed"),
+                 .parameters = json.at("parameters"),
+                 .step_ms = json.at("step_ms"),
+                 .peak_rss_bytes = json.at("peak_rss_bytes"),
+                 .losses = {}};
+  for (const nlohmann::json& loss : json.at("losses")) {
+    run.losses.push_back(loss.is_null() ? std::nullopt : std::optional(loss.get<double>()));
+  }
+  return run;
+}
+
+class Comparison {
+ public:
+  Comparison(const CompareOptions& options, io::Progress& progress);
+  CompareReport go();
+
+ private:
+  void check_arms();
+  void open_output();
+  RunConfig config_of(const std::string& arm, uint64_t seed) const;
+  std::string run_dir(const std::string& arm, uint64_t seed) const;
+  // False when a signal ended it early.
+  bool train(const std::string& arm, uint64_t seed, CompareRun& run);
+  void measure(const RunConfig& config, const std::string& directory, CompareRun& run);
+  void write_tables();
+
+  const CompareOptions& options_;
+  io::Progress& progress_;
+  RunConfig base_;
+  std::optional<text::Vocabulary> vocabulary_;
+  std::shared_ptr<const data::Split> valid_;
+  std::optional<UnigramModel> unigram_;
+  std::map<std::string, int64_t> parameters_;  // of each arm's model
+  CompareReport report_;
+};
+
+Comparison::Comparison(const CompareOptions& options, io::Progress& progress)
+    : options_(options),
+      progress_(progress),
+      base_(options.config_path.empty() ? compare_defaults() : parse_run_config(io::read_json(options.config_path))) {
+  if (options_.seeds < 1) fail("compare", "seeds must be at least 1, got {}", options_.seeds);
+  if (!base_.init_from.empty()) {
+    fail("compare", "init_from must be absent, since arms differ in their weights, got {}", base_.init_from);
+  }
+  if (options_.seed) base_.seed = *options_.seed;
+  for (const int64_t factor : options_.length_factors) {
+    if (factor < 1) fail("compare", "multiples of the training length must be at least 1, got {}", factor);
+    report_.lengths.push_back(factor * base_.stages.back().max_length);
+  }
+  vocabulary_.emplace(text::Vocabulary::load(options_.data_dir + "/vocab.txt"));
+  base_.model.vocab_size = vocabulary_->size();
+  base_.model.pad_token_id = vocabulary_->special().pad;
+  valid_ = std::make_shared<data::Split>(options_.data_dir, "valid", vocabulary_->hash());
+  if (valid_->tokens() == 0)
+    fail("compare", "the data must have held-out documents, got none in {}", options_.data_dir);
+  check_arms();
+  open_output();
+  unigram_.emplace(data::Split(options_.data_dir, "train", vocabulary_->hash()));
+}
+
+void Comparison::check_arms() {
+  if (options_.arms.empty()) fail("compare", "at least one encoding must be named, got none");
+  std::set<std::string> directories;
+  for (const std::string& arm : options_.arms) {
+    if (!directories.insert(directory_name(arm)).second) {
+      fail("compare", "encodings must differ, got {} twice", io::printable(arm));
+    }
+    const nn::Model model(config_of(arm, base_.seed).model, Head::kMaskedLm);
+    for (const at::Tensor& parameter : model.parameters()) parameters_[arm] += parameter.numel();
+  }
+}
+
+RunConfig Comparison::config_of(const std::string& arm, uint64_t seed) const {
+  RunConfig config = base_;
+  config.model.position_encodings = {parse_arm(arm)};
+  config.seed = seed;
+  return config;
+}
+
+std::string Comparison::run_dir(const std::string& arm, uint64_t seed) const {
+  return fmt::format("{}/{}/seed-{}", options_.output_dir, directory_name(arm), seed);
+}
+
+// Everything that the numbers depend on is in compare.json, but neither the arms nor the seeds: more of both may come.
+void Comparison::open_output() {
+  const nlohmann::json settings = {
+      {"run", to_json(base_)}, {"data", data_identity(options_.data_dir)}, {"length_factors", options_.length_factors}};
+  const std::string path = options_.output_dir + "/compare.json";
+  std::error_code error;
+  fs::create_directories(options_.output_dir, error);
+  if (error)
+    fail("compare", "the output must be a directory that can be made, got {}: {}", options_.output_dir,
+         error.message());
+  if (fs::exists(path)) {
+    const nlohmann::json before = io::read_json(path);
+    if (before == settings) return;
+    const nlohmann::json difference = nlohmann::json::diff(before, settings);
+    const nlohmann::json::json_pointer place(difference.at(0).at("path").get<std::string>());
+    fail("compare", "the settings must be those of the comparison in {}, got {} at {} where it has {}",
+         options_.output_dir, settings.contains(place) ? settings.at(place).dump() : "nothing", place.to_string(),
+         before.contains(place) ? before.at(place).dump() : "nothing");
+  }
+  if (!fs::is_empty(options_.output_dir)) {
+    fail("compare", "the output directory must be empty or hold a comparison, got {} without compare.json",
+         options_.output_dir);
+  }
+  io::write_file(path, settings.dump(2) + "\n");
+}
+
+bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
+  const std::string directory = run_dir(arm, seed), result = directory + "/result.json";
+  if (fs::exists(result)) {
+    run = run_of_json(io::read_json(result));
+    return true;
+  }
+  const RunConfig config = config_of(arm, seed);
+  fs::create_directories(directory);
+  const std::string run_file = fmt::format("{}.run.json", directory);
+  io::write_file(run_file, to_json(config).dump(2) + "\n");
+  PeakMemory::reset();
+  if (options_.note) options_.note(fmt::format("{}, seed {}", arm, seed));
+  PretrainOptions pretraining{.config_path = run_file,
+                              .data_dir = options_.data_dir,
+                              .output_dir = directory,
+                              .resume = true,
+                              .seed = {},
+                              .note = {}};
+  const PretrainReport report = pretrain(pretraining, progress_);
+  report_.signal = report.signal;
+  if (report.signal != 0) return false;
+  run = {.arm = arm,
+         .seed = seed,
+         .parameters = parameters_.at(arm),
+         .step_ms = median_step_ms(directory),
+         .peak_rss_bytes = PeakMemory::bytes(),
+         .losses = {}};
+  measure(config, directory, run);
+  io::write_file(result, to_json(run).dump(2) + "\n");
+  return true;
+}
+
+// Held-out loss at every length, with as many tokens a batch as in training.
+void Comparison::measure(const RunConfig& config, const std::string& directory, CompareRun& run) {
+  const auto model = nn::load_model(directory, Head::kMaskedLm, at::kFloat);
+  const Stage& stage = config.stages.back();
+  for (const int64_t length : report_.lengths) {
+    const int64_t tokens = stage.max_length * stage.batch / stage.accumulate;
+    const data::Batcher rows(valid_, vocabulary_->special(),
+                             {length, std::max<int64_t>(tokens / length, 1), config.packing, config.mask, base_.seed});
+    try {
+      const EvaluationReport evaluation = evaluate_rows(
+          *model, rows, *unigram_, config.precision, config.evaluate_batches,
+          [&](int64_t done) { progress_.update(fmt::format("{}: {} tokens, batch {}", run.arm, length, done)); });
+      run.losses.emplace_back(evaluation.loss);
+    } catch (const Error& error) {
+      if (options_.note) options_.note(fmt::format("{} at {} tokens: {}", run.arm, length, error.what()));
+      run.losses.emplace_back();
+    }
+  }
+}
+
+void Comparison::write_tables() {
+  report_.table = markdown_table(report_);
+  io::write_file(options_.output_dir + "/table.md", report_.table);
+  io::write_file(options_.output_dir + "/table.csv", csv_table(report_));
+  io::write_file(options_.output_dir + "/table.svg", svg_picture(report_));
+}
+
+CompareReport Comparison::go() {
+  for (const std::string& arm : options_.arms) {
+    for (int64_t i = 0; i < options_.seeds; ++i) {
+      CompareRun run;
+      if (!train(arm, base_.seed + static_cast<uint64_t>(i), run)) return report_;
+      report_.runs.push_back(std::move(run));
+      write_tables();
+    }
+  }
+  return report_;
+}
+
+}  // namespace
+
+RunConfig compare_defaults() {
+  RunConfig config;
+  config.model.hidden_size = config.model.embedding_size = 128;
+  config.model.num_hidden_layers = 4;
+  config.model.num_attention_heads = 4;
+  config.model.intermediate_size = 512;
+  config.model.max_position_embeddings = 128;
+  config.stages = {{.max_length = 128, .batch = 32, .steps = 400, .accumulate = 1}};
+  config.schedule.warmup_steps = 100;
+  config.evaluate_batches = 40;
+  config.checkpoint_every_steps = 200;
+  config.keep_checkpoints = 1;
+  return config;
+}
+
+CompareReport compare(const CompareOptions& options, io::Progress& progress) {
+  return Comparison(options, progress).go();
+}
+
+}  // namespace rf::train

@@ -1,0 +1,95 @@
+// CSV and Markdown of a comparison (compare_table.h); the picture is compare_picture.cpp's.
+#include "compare_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace rf::train {
+
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+// Runs of one arm, which follow each other.
+using Runs = std::vector<const CompareRun*>;
+std::vector<Runs> by_arm(const CompareReport& report) {
+  std::vector<Runs> arms;
+  for (const CompareRun& run : report.runs) {
+    if (arms.empty() || arms.back().front()->arm != run.arm) arms.emplace_back();
+    arms.back().push_back(&run);
+  }
+  return arms;
+}
+
+template <typename F>
+std::vector<double> values(const Runs& runs, F value) {
+  std::vector<double> found;
+  for (const CompareRun* run : runs) {
+    if (const std::optional<double> one = value(*run)) found.push_back(*one);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+double median(const std::vector<double>& sorted) {
+  const size_t half = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
+
+// "3.412 (3.398 to 3.431)", "-" when no run has a value. The spread is all that the seeds gave.
+std::string with_spread(const std::vector<double>& sorted) {
+  if (sorted.empty()) return "-";
+  double sum = 0;
+  for (const double value : sorted) sum += value;
+  const std::string mean = fmt::format("{:.3f}", sum / static_cast<double>(sorted.size()));
+  if (sorted.size() == 1) return mean;
+  return fmt::format("{} ({:.3f} to {:.3f})", mean, sorted.front(), sorted.back());
+}
+
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+}  // namespace
+
+std::string csv_table(const CompareReport& report) {
+  std::string out = "encoding,seed,parameters,step_ms,peak_rss_bytes";
+  for (const int64_t length : report.lengths) out += fmt::format(",loss_{}", length);
+  out += "\n";
+  for (const CompareRun& run : report.runs) {
+    out +=
+        fmt::format("{},{},{},{:.3f},{}", quoted(run.arm), run.seed, run.parameters, run.step_ms, run.peak_rss_bytes);
+    for (const std::optional<double>& loss : run.losses) out += loss ? fmt::format(",{:.6f}", *loss) : ",";
+    out += "\n";
+  }
+  return out;
+}
+
+std::string markdown_table(const CompareReport& report) {
+  std::string out = "| encoding | parameters | ms a step | peak MiB |";
+  std::string rule = "|---|---:|---:|---:|";
+  for (const int64_t length : report.lengths) {
+    out += fmt::format(" loss at {} tokens |", length);
+    rule += "---|";
+  }
+  out += "\n" + rule + "\n";
+  for (const Runs& runs : by_arm(report)) {
+    const auto time = values(runs, [](const CompareRun& run) { return std::optional(run.step_ms); });
+    const auto peak = values(
+        runs, [](const CompareRun& run) { return std::optional(static_cast<double>(run.peak_rss_bytes) / kMiB); });
+    out += fmt::format("| {} | {} | {:.1f} | {} |", runs.front()->arm, runs.front()->parameters, median(time),
+                       peak.back() > 0 ? fmt::format("{:.0f}", peak.back()) : "-");
+    for (size_t i = 0; i < report.lengths.size(); ++i) {
+      out += fmt::format(" {} |", with_spread(values(runs, [i](const CompareRun& run) { return run.losses[i]; })));
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace rf::train

@@ -1,0 +1,15 @@
+// The results of a comparison as CSV (a line a run), Markdown (a line an arm, mean and spread over its seeds) and a
+// picture (SVG: held-out loss of every run at every length).
+#pragma once
+
+#include <string>
+
+#include "rf/train/compare.h"
+
+namespace rf::train {
+
+std::string csv_table(const CompareReport& report);
+std::string markdown_table(const CompareReport& report);
+std::string svg_picture(const CompareReport& report);
+
+}  // namespace rf::train
