@@ -75,4 +75,11 @@ TABLE_F64 = 2.3e-16
 
 # ---- compare ----
 
-# ---- properties ----
+# ---- theory ----
+# Golden numbers A.2 (15 digits) and A.4 (14 digits; the spec asks 1e-9), and numbers printed with 3 or 4 decimals.
+GOLDEN_SCORE_RTOL = 1e-13
+DECAY_GOLDEN, DECAY_PRINTED = 1e-9, 6e-5
+# The variance of 2e5 products has a relative standard deviation near 0.4 %; the spec asks 2 %.
+SCORE_VARIANCE = 0.02
+# R-ROPE-08 and R-ROPE-01 (float32, relative to |q| |k|).
+NORM_F32, NORM_F64, RELATIVE_F32 = 1e-6, 1e-14, 2e-6

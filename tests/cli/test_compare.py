@@ -43,7 +43,7 @@ def options(data, output, encodings, seeds=2, *more):
 
 
 def losses(output):
-    with open(output / "table.csv", newline="") as file:
+    with (output / "table.csv").open(newline="") as file:
         return {(row["encoding"], row["seed"]): row["loss_16"] for row in csv.DictReader(file)}
 
 

@@ -1,0 +1,114 @@
+"""The mathematics of rotary position embedding in NumPy, float64, to read, to plot and to test against.
+
+Everything here is written from the equations of RoFormer (arXiv 2104.09864) and nothing is fast. Vectors are read as
+complex numbers by pairs (2i, 2i+1): x_{2i} + i x_{2i+1}; a rotation by m theta is counter-clockwise.
+"""
+
+import numpy as np
+
+# ---- complex numbers and rotations of the plane ----
+
+
+def as_complex(x):
+    """``[.., d]`` read as ``[.., d/2]`` complex numbers, interleaved."""
+    x = np.asarray(x, dtype=np.float64)
+    return x[..., 0::2] + 1j * x[..., 1::2]
+
+
+def as_real(z):
+    """The inverse of ``as_complex``."""
+    z = np.asarray(z)
+    return np.stack([z.real, z.imag], axis=-1).reshape(*z.shape[:-1], 2 * z.shape[-1])
+
+
+def complex_matrix(z):
+    """The matrix ``[[a, -b], [b, a]]`` that multiplies a vector (x, y) as a + bi multiplies x + yi."""
+    return np.array([[z.real, -z.imag], [z.imag, z.real]])
+
+
+def rotation_matrix(angle):
+    """``Rot(angle)``, counter-clockwise; ``complex_matrix(e^{i angle})``."""
+    return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+
+
+# ---- rotary position embedding ----
+
+
+def frequencies(dim, base=10000.0):
+    """theta_i = base^(-2i/dim), i = 0 .. dim/2 - 1 (Eq. 15)."""
+    return float(base) ** (-np.arange(0, dim, 2) / dim)
+
+
+def rotary_matrix(position, dim, base=10000.0):
+    """The block-diagonal R^d_{Theta,m} (Eq. 15), ``[dim, dim]``: one 2x2 rotation by m theta_i for each pair."""
+    matrix = np.zeros((dim, dim))
+    for i, theta in enumerate(frequencies(dim, base)):
+        matrix[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = rotation_matrix(position * theta)
+    return matrix
+
+
+def score(q, k, distance, base=10000.0):
+    """(R_m q) . (R_n k) for m - n = distance, in closed form (Eq. 16)::
+
+    sum_i (q_{2i} k_{2i} + q_{2i+1} k_{2i+1}) cos(r theta_i) + (q_{2i} k_{2i+1} - q_{2i+1} k_{2i}) sin(r theta_i)
+    """
+    angle = distance * frequencies(len(q), base)
+    same = q[0::2] * k[0::2] + q[1::2] * k[1::2]
+    cross = q[0::2] * k[1::2] - q[1::2] * k[0::2]
+    return float(np.sum(same * np.cos(angle) + cross * np.sin(angle)))
+
+
+# ---- long-term decay (section 3.4.3) ----
+
+
+def partial_sums(distance, dim, base=10000.0):
+    """S_0 = 0 and S_j = sum_{i<j} e^{i r theta_i}, j = 1 .. dim/2 (Eq. 36)."""
+    return np.concatenate([[0], np.cumsum(np.exp(1j * distance * frequencies(dim, base)))])
+
+
+def abel_bound(q, k, distance, base=10000.0):
+    """The bound of Eq. 37: max_i |h_{i+1} - h_i| * sum_j |S_j|, with h_i = q_i conj(k_i) and h_{d/2} = 0."""
+    h = np.append(as_complex(q) * as_complex(k).conj(), 0)
+    return float(np.abs(np.diff(h)).max() * np.abs(partial_sums(distance, len(q), base)).sum())
+
+
+def decay_curve(distance, dim=128, base=10000.0):
+    """Figure 2: the mean of |S_1| .. |S_{dim/2}|. It falls from (dim/2 + 1) / 2 at distance 0, not monotonically, and
+    levels off; what decays is this bound, not the score of given vectors (the variance of random ones does not)."""
+    return float(np.abs(partial_sums(distance, dim, base)[1:]).mean())
+
+
+# ---- sinusoids, and encodings that do not work ----
+
+
+def sinusoid(position, dim, base=10000.0):
+    """Eq. 4: columns 2t and 2t+1 are sin and cos of position * base^(-2t/dim)."""
+    return as_real(1j * np.exp(-1j * position * frequencies(dim, base)))
+
+
+def sinusoid_shift(offset, dim, base=10000.0):
+    """The matrix that takes ``sinusoid(p)`` to ``sinusoid(p + offset)`` for every p: blocks [[cos, sin], [-sin, cos]]
+    of offset * theta_t."""
+    return rotary_matrix(-offset, dim, base)
+
+
+def sinusoid_period(column, dim, base=10000.0):
+    """Period in positions of a column of the sine-only encoding sin(p base^(-column/dim))."""
+    return 2 * np.pi * float(base) ** (column / dim)
+
+
+def raw_label(position, length):
+    """A strawman: the position itself. Grows without bound."""
+    return np.array([float(position)])
+
+
+def normalised_label(position, length):
+    """A strawman: position / length. The same position has another label in a text of another length."""
+    return np.array([position / length])
+
+
+def binary_label(position, length):
+    """A strawman: the position in ceil(log2 length) binary digits. Unique and bounded, but neighbours may differ in
+    every digit."""
+    digits = max(1, int(np.ceil(np.log2(length))))
+    return np.array([(position >> bit) & 1 for bit in reversed(range(digits))])

@@ -1,0 +1,136 @@
+"""Long-term decay: what decays and what does not (spec R-DEC-01..05, R-FIG-2, INC-34; golden A.4)."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from roformer_cpp import theory
+from tolerances import DECAY_GOLDEN, DECAY_PRINTED, SCORE_VARIANCE, T1_ATOL, T1_RTOL
+
+T1 = dict(atol=T1_ATOL, rtol=T1_RTOL)
+
+
+def random_pair(rng, dim):
+    return rng.standard_normal(dim), rng.standard_normal(dim)
+
+
+def products(q, k):
+    return theory.as_complex(q) * theory.as_complex(k).conj()
+
+
+def test_score_is_a_sum_of_turned_products():  # R-DEC-01
+    rng = np.random.default_rng(0)
+    for r in (0, 1, 33, 1000):
+        q, k = random_pair(rng, 64)
+        turned = products(q, k) * np.exp(1j * r * theory.frequencies(64))
+        assert_allclose(turned.sum().real, theory.score(q, k, r), **T1)
+
+
+def test_abel_transformation():  # R-DEC-02
+    rng = np.random.default_rng(1)
+    for r in (0, 1, 33, 1000):
+        q, k = random_pair(rng, 64)
+        h, s = np.append(products(q, k), 0), theory.partial_sums(r, 64)
+        assert_allclose(np.sum(h[:-1] * np.diff(s)), -np.sum(s[1:] * np.diff(h)), **T1)
+
+
+def test_bound_is_never_violated():  # R-DEC-03
+    rng = np.random.default_rng(2)
+    for _ in range(10_000):
+        q, k = random_pair(rng, 8)
+        r = int(rng.integers(-5000, 5000))
+        assert abs(theory.score(q, k, r)) <= theory.abel_bound(q, k, r) * (1 + T1_RTOL)
+
+
+# A.4
+CURVE_128 = {
+    0: 32.5,
+    1: 31.5381661426581,
+    2: 28.9559884735645,
+    3: 25.5989974920569,
+    5: 20.8453577783568,
+    10: 17.9541371370848,
+    20: 15.2424301087219,
+    50: 12.6294524883192,
+    100: 10.2273299485051,
+    150: 7.58847730723215,
+    200: 7.24477074851051,
+    250: 6.5481790319416,
+    256: 6.54309732297894,
+    275: 7.01776084361397,
+}
+CURVE_64 = {0: 16.5, 1: 15.9477637976489, 10: 8.81433442343953, 100: 7.46527659994245, 256: 3.84356383909008}
+FAR_128 = {
+    512: 5.3114,
+    1024: 4.0241,
+    2048: 3.6185,
+    4096: 4.8828,
+    8192: 4.9019,
+    16384: 5.1106,
+    32768: 3.8026,
+    65536: 4.8918,
+}
+
+
+@pytest.mark.parametrize("dim, curve", [(128, CURVE_128), (64, CURVE_64)])
+def test_figure_2(dim, curve):
+    for r, value in curve.items():
+        assert_allclose(theory.decay_curve(r, dim), value, atol=DECAY_GOLDEN)
+
+
+def test_figure_2_far_out_levels_off():
+    for r, value in FAR_128.items():
+        assert_allclose(theory.decay_curve(r), value, atol=DECAY_PRINTED)
+
+
+def test_figure_2_falls_on_average_but_not_at_every_step():
+    curve = np.array([theory.decay_curve(r) for r in range(257)])
+    blocks = curve[:256].reshape(8, 32).mean(axis=1)
+    assert (np.diff(blocks) < 0).all()
+    assert_allclose(blocks, [17.938, 12.020, 10.454, 9.586, 8.913, 8.389, 7.972, 7.797], atol=DECAY_PRINTED * 10)
+    assert int((np.diff(curve) > 0).sum()) == 115
+    ranks = np.argsort(np.argsort(curve))
+    assert_allclose(np.corrcoef(np.arange(257), ranks)[0, 1], -0.8708, atol=DECAY_PRINTED)
+    assert curve.argmin() == 236
+    assert_allclose(curve.min(), 6.414997029110422, atol=DECAY_GOLDEN)
+
+
+# base: values at distances 1, 10, 50, 100, 200
+SWEEP = {
+    10: [31.724, 9.866, 2.198, 1.251, 5.931],
+    100: [31.469, 12.636, 4.387, 4.491, 6.009],
+    1000: [31.476, 15.54, 8.404, 6.878, 5.891],
+    10**4: [31.538, 17.954, 12.629, 10.227, 7.245],
+    10**6: [31.664, 21.289, 17.502, 13.533, 11.861],
+}
+
+
+@pytest.mark.parametrize("base", SWEEP)
+def test_other_bases_decay_too(base):  # R-DEC-05
+    values = [theory.decay_curve(r, 128, base) for r in (1, 10, 50, 100, 200)]
+    assert_allclose(values, SWEEP[base], atol=DECAY_PRINTED * 10)
+
+
+def test_score_of_ones():  # R-DEC-04 (a)
+    golden = {
+        0: 64,
+        1: 61.83366332,
+        4: 47.86872312,
+        16: 38.74564052,
+        64: 27.81217852,
+        256: 22.6357363,
+        1024: 16.82719942,
+    }
+    for r, value in golden.items():
+        assert_allclose(theory.score(np.ones(64), np.ones(64), r), value, atol=DECAY_GOLDEN * 10)
+
+
+@pytest.mark.parametrize("r", [0, 1, 10, 100, 1000])
+def test_random_scores_do_not_decay(r):  # R-DEC-04 (b): E = 0 and Var = d at every distance
+    rng = np.random.default_rng(3)
+    dim, samples = 16, 200_000
+    q, k = rng.standard_normal((2, samples, dim))
+    turned = theory.as_complex(q) * theory.as_complex(k).conj() * np.exp(1j * r * theory.frequencies(dim))
+    scores = turned.sum(axis=1).real
+    assert abs(scores.var() / dim - 1) < SCORE_VARIANCE
+    assert abs(scores.mean()) < SCORE_VARIANCE * np.sqrt(dim)

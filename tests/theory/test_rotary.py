@@ -1,0 +1,126 @@
+"""What makes RoPE what it is (spec R-ROPE-01..08, R-ABS-08), of the operator and of the equations."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+import roformer_cpp
+from roformer_cpp import theory
+from tolerances import GOLDEN_SCORE_RTOL, NORM_F32, NORM_F64, RELATIVE_F32, T1_ATOL, T1_RTOL
+
+T1 = dict(atol=T1_ATOL, rtol=T1_RTOL)
+POSITIONS = [0, 1, -3, 17, 1535, 10**5]
+
+
+def vectors(count, dim, seed=0):
+    return np.random.default_rng(seed).standard_normal((count, dim))
+
+
+def rotated(x, positions):
+    """The operator on one head for each position; float64."""
+    heads = torch.as_tensor(x).reshape(len(positions), 1, -1)
+    return roformer_cpp.rope(heads, torch.as_tensor(positions), layout="pairs").squeeze(1)
+
+
+@pytest.mark.parametrize("dim", [2, 4, 64, 128])
+def test_operator_is_the_block_matrix(dim):  # R-ROPE-04, R-ROPE-06
+    x = vectors(len(POSITIONS), dim)
+    dense = np.stack([theory.rotary_matrix(m, dim) @ row for m, row in zip(POSITIONS, x, strict=True)])
+    # NumPy's angles m theta are products in float64: off by an ulp of the largest.
+    angle_error = max(POSITIONS) * np.finfo(np.float64).eps
+    assert_allclose(rotated(x, POSITIONS), dense, rtol=T1_RTOL, atol=T1_ATOL + 4 * angle_error)
+
+
+@pytest.mark.parametrize("dim", [2, 4, 64, 128])
+def test_matrices_form_a_group(dim):  # R-ROPE-04
+    for m in (1, -3, 17, 1535):
+        matrix = theory.rotary_matrix(m, dim)
+        assert_allclose(matrix.T @ matrix, np.eye(dim), **T1)
+        assert_allclose(np.linalg.det(matrix), 1, **T1)
+        assert_allclose(matrix @ theory.rotary_matrix(2, dim), theory.rotary_matrix(m + 2, dim), **T1)
+        assert_allclose(theory.rotary_matrix(-m, dim), matrix.T, **T1)
+    assert_allclose(theory.rotary_matrix(0, dim), np.eye(dim), **T1)
+
+
+def test_position_zero_leaves_vectors_as_they_are():  # R-ROPE-01: f(x, 0) = x
+    x = vectors(1, 64)
+    assert torch.equal(rotated(x, [0]), torch.as_tensor(x))
+
+
+@pytest.mark.parametrize("shift", [1, 7, 1000])
+def test_scores_depend_on_the_difference_alone(shift):  # R-ROPE-01
+    positions = np.arange(64)
+    q, k = vectors(64, 32), vectors(64, 32, 1)
+    scores = rotated(q, positions) @ rotated(k, positions).T
+    assert_allclose(rotated(q, positions + shift) @ rotated(k, positions + shift).T, scores, **T1)
+    q32, k32 = q.astype(np.float32), k.astype(np.float32)
+    moved = rotated(q32, positions + shift) @ rotated(k32, positions + shift).T
+    bound = np.linalg.norm(q, axis=1)[:, None] * np.linalg.norm(k, axis=1)
+    assert (np.abs(moved.double().numpy() - scores.numpy()) <= RELATIVE_F32 * bound).all()
+
+
+def test_three_forms_of_the_score():  # R-ROPE-02, R-ROPE-05, R-CPX-07
+    q, k = vectors(2, 16)
+    for m, n in [(0, 0), (5, 3), (3, 5), (17, 1)]:
+        by_matrix = (theory.rotary_matrix(m, 16) @ q) @ (theory.rotary_matrix(n, 16) @ k)
+        turn = np.exp(1j * (m - n) * theory.frequencies(16))
+        by_complex = np.sum(theory.as_complex(q) * theory.as_complex(k).conj() * turn).real
+        assert_allclose(by_matrix, theory.score(q, k, m - n), **T1)
+        assert_allclose(by_complex, theory.score(q, k, m - n), **T1)
+        assert_allclose(q @ theory.rotary_matrix(n - m, 16) @ k, by_matrix, **T1)
+
+
+def test_golden_scores():  # A.2
+    q, k = np.array([1.0, 2.0, 3.0, 4.0]), np.array([5.0, -6.0, 7.0, 8.0])
+    golden = {0: 46, 2: 41.2736747131744, -2: 70.5311817051429, 7: 36.8013302641699, -7: 58.3844442018714}
+    for distance, value in golden.items():
+        assert_allclose(theory.score(q, k, distance), value, rtol=GOLDEN_SCORE_RTOL)
+    for m, n in [(5, 3), (105, 103)]:
+        assert_allclose(float(rotated(q, [m])[0] @ rotated(k, [n])[0]), golden[2], rtol=GOLDEN_SCORE_RTOL)
+
+
+def test_polar_derivation():  # R-ROPE-03 (P Eq. 26-33, INC-06)
+    q, k = theory.as_complex(vectors(2, 2))[:, 0]
+    theta, gamma = 0.7, 0.4
+
+    def f(x, m, offset=0.0):
+        return x * np.exp(1j * (m * theta + offset))
+
+    def g(m, n, offset=0.0):
+        return f(q, m, offset) * np.conj(f(k, n, offset))
+
+    for m, n in [(0, 0), (5, 2), (9, 6)]:
+        assert_allclose(abs(g(m, n)), abs(q) * abs(k), **T1)  # 26a, 27: the radial part knows no position
+        assert_allclose(g(m, n, gamma), g(m, n), **T1)  # 31: the initial angle cancels
+    assert_allclose(g(5, 2), g(9, 6), **T1)
+
+    def phase(x, m):
+        return np.angle(f(x, m) / x)  # 28: the angle turned does not depend on x
+
+    assert_allclose(phase(q, 3), phase(k, 3), **T1)
+    # 29, 30: phi(m+1) - phi(m) = Theta_g(1) - (Theta_q - Theta_k) = theta, with g as a function of m - n.
+    step = np.angle(g(1, 0)) - (np.angle(q) - np.angle(k))
+    assert_allclose(np.exp(1j * step), np.exp(1j * theta), **T1)
+
+
+def test_the_radial_part_is_a_choice_where_queries_and_keys_differ():  # R-ROPE-03, INC-35 (xPos)
+    q, k, c = 1.5, 0.7, 1.01
+    for m, n in [(3, 1), (13, 11)]:
+        assert_allclose(c**m * q * c**-n * k, c**2 * q * k, **T1)
+
+
+def test_norms_are_kept():  # R-ROPE-08
+    positions = [1, 1000, 10**6]
+    x = vectors(3, 64)
+    norms = np.linalg.norm(x, axis=1)
+    assert_allclose(rotated(x, positions).norm(dim=1), norms, rtol=NORM_F64)
+    assert_allclose(rotated(x.astype(np.float32), positions).double().norm(dim=1), norms, rtol=NORM_F32)
+
+
+def test_rotation_depends_on_the_token_and_addition_does_not():  # R-ABS-08
+    x = vectors(2, 8)
+    increments = np.stack([theory.rotary_matrix(5, 8) @ row - row for row in x])
+    assert not np.allclose(increments[0], increments[1])
+    added = [(row + theory.sinusoid(5, 8)) - row for row in x]
+    assert_allclose(added[0], added[1], **T1)
