@@ -17,6 +17,11 @@ struct InvalidArgument : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A valid request that nothing here computes.
+struct NotImplemented : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 void set_last_error(const std::string& text) noexcept;
 
 // Throws InvalidArgument "[where] rule, got value" (the parts are written one after the other).
@@ -43,6 +48,9 @@ rf_status guarded(const char* where, const Body& body) noexcept {
   } catch (const InvalidArgument& error) {
     set_last_error(error.what());
     return RF_INVALID_ARGUMENT;
+  } catch (const NotImplemented& error) {
+    set_last_error(error.what());
+    return RF_NOT_IMPLEMENTED;
   } catch (const std::bad_alloc&) {
     set_last_error(std::string("[") + where + "] out of memory");
     return RF_OUT_OF_MEMORY;

@@ -20,7 +20,13 @@
 extern "C" {
 #endif
 
-typedef enum rf_status { RF_OK = 0, RF_INVALID_ARGUMENT = 1, RF_OUT_OF_MEMORY = 2, RF_INTERNAL = 3 } rf_status;
+typedef enum rf_status {
+  RF_OK = 0,
+  RF_INVALID_ARGUMENT = 1,
+  RF_OUT_OF_MEMORY = 2,
+  RF_INTERNAL = 3,
+  RF_NOT_IMPLEMENTED = 4
+} rf_status;
 
 typedef enum rf_dtype { RF_F32 = 1, RF_F64 = 2, RF_BF16 = 3, RF_F16 = 4 } rf_dtype;
 

@@ -1,0 +1,373 @@
+// The float64 reference of attention over terms (core/ref/attention.h): values by hand (spec R-ATT-02), every gradient
+// by central differences of the forward (R-ATT-05), queries without keys, and the rules, each broken once.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "rf/attention.h"
+#include "tolerances.h"
+
+namespace rf::tests {
+namespace {
+
+using Values = std::vector<double>;
+
+// Arrays with all terms set: every one of them, three rotations of part of the head, tables that are shorter than the
+// distances on either side, a mask, a window and a query without a key.
+struct AttentionCase {
+  static constexpr int64_t kBatch = 2, kQueries = 3, kKeys = 4, kHeads = 4, kKeyHeads = 2, kDim = 6, kPairs = 2;
+  static constexpr int64_t kPositions = 7;
+
+  explicit AttentionCase(rf_rope_layout layout, int64_t table_heads = kHeads, int64_t rotation_batch = kBatch,
+                         int64_t gate_width = kDim) {
+    args.struct_size = sizeof args;
+    args.dtype = RF_F64;
+    args.layout = layout;
+    args.batch = kBatch, args.queries = kQueries, args.keys = kKeys, args.heads = kHeads, args.key_heads = kKeyHeads;
+    args.head_dim = kDim, args.value_dim = kDim;
+    set_data();
+    args.rotation_q = rotation(rotation_batch, kQueries);
+    args.rotation_k = rotation(rotation_batch, kKeys);
+    args.rotation_v = rotation(rotation_batch, kKeys);
+    args.u = draw(kHeads * kDim), args.w = draw(kHeads * kDim);
+    args.table_k = table(-1, 2, table_heads, kDim);
+    args.table_q = table(0, 1, table_heads, kDim);
+    args.table_v = table(-2, 0, table_heads, kDim);
+    args.bias = table(-3, 3, table_heads, 1);
+    args.gate = table(-1, 1, table_heads, gate_width);
+    args.a = draw(kHeads * kPositions * kDim), args.c = draw(kHeads * kPositions * kDim);
+    args.positions = kPositions;
+    args.row = draw(kHeads), args.col = draw(kHeads);
+    args.scale = 0.4;
+    for (uint8_t& attend : mask) attend = 1;
+    mask[1] = 0;                                                               // query 0 of the first entry
+    for (int64_t n = 0; n < kKeys; ++n) mask[(kQueries + 1) * kKeys + n] = 0;  // query 1 of the second: no key
+    args.mask = mask;
+    args.mask_stride_b = kQueries * kKeys, args.mask_stride_t = kKeys, args.mask_stride_s = 1;
+    args.window_left = 2, args.window_right = 1;
+  }
+
+  void set_data() {
+    args.q = draw(kBatch * kQueries * kHeads * kDim);
+    args.q_stride_b = kQueries * kHeads * kDim, args.q_stride_t = kHeads * kDim, args.q_stride_h = kDim;
+    args.k = draw(kBatch * kKeys * kKeyHeads * kDim);
+    args.k_stride_b = kKeys * kKeyHeads * kDim, args.k_stride_t = kKeyHeads * kDim, args.k_stride_h = kDim;
+    args.v = draw(kBatch * kKeys * kKeyHeads * kDim);
+    args.v_stride_b = args.k_stride_b, args.v_stride_t = args.k_stride_t, args.v_stride_h = args.k_stride_h;
+    args.out = draw(kBatch * kQueries * kHeads * kDim);
+    args.out_stride_b = args.q_stride_b, args.out_stride_t = args.q_stride_t, args.out_stride_h = args.q_stride_h;
+    args.query_positions = query_positions, args.query_position_stride_b = kQueries;
+    args.key_positions = key_positions;
+  }
+
+  double* draw(int64_t count) {
+    std::normal_distribution<double> normal;
+    Values& values = arrays.emplace_back(static_cast<size_t>(count));
+    for (double& value : values) value = normal(generator);
+    return values.data();
+  }
+  rf_attention_rotation rotation(int64_t batch, int64_t tokens) {
+    return {draw(batch * tokens * kPairs), draw(batch * tokens * kPairs), batch, kPairs};
+  }
+  rf_attention_table table(int64_t lo, int64_t hi, int64_t heads, int64_t width) {
+    return {draw(heads * (hi - lo + 1) * width), lo, hi, heads, width};
+  }
+
+  // The scalar whose gradients are taken: sum of weights * out.
+  double loss() {
+    EXPECT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
+    const auto* out = static_cast<const double*>(args.out);
+    double sum = 0;
+    for (int64_t i = 0; i < kBatch * kQueries * kHeads * kDim; ++i) sum += weight(i) * out[i];
+    return sum;
+  }
+  static double weight(int64_t i) { return std::cos(3.0 * static_cast<double>(i)); }
+
+  rf_attention_args args{};
+  std::mt19937_64 generator{20241};
+  std::vector<Values> arrays = [] {
+    std::vector<Values> reserved;
+    reserved.reserve(64);
+    return reserved;
+  }();
+  uint8_t mask[kBatch * kQueries * kKeys];
+  int64_t query_positions[kBatch * kQueries] = {0, 2, 5, 3, 1, 0};
+  int64_t key_positions[kKeys] = {0, 4, 1, 6};
+};
+
+// Compares a gradient with (loss(x + h) - loss(x - h)) / 2h at each of its elements.
+void expect_gradient(AttentionCase& problem, const void* array, const Values& gradient, const char* name) {
+  auto* x = const_cast<double*>(static_cast<const double*>(array));
+  double largest = 0;
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    const double kept = x[i];
+    x[i] = kept + kDifferenceStep;
+    const double above = problem.loss();
+    x[i] = kept - kDifferenceStep;
+    const double below = problem.loss();
+    x[i] = kept;
+    EXPECT_NEAR(gradient[i], (above - below) / (2 * kDifferenceStep), kDifferenceError) << name << '[' << i << ']';
+    largest = std::max(largest, std::abs(gradient[i]));
+  }
+  // A reset row adds the same to all scores of its query, which softmax does not see.
+  const bool invisible = array == problem.args.row;
+  EXPECT_EQ(largest > kDifferenceError, !invisible) << name;
+}
+
+void expect_every_gradient(AttentionCase& problem) {
+  using Case = AttentionCase;
+  const rf_attention_args& x = problem.args;
+  Values dout(Case::kBatch * Case::kQueries * Case::kHeads * Case::kDim);
+  for (size_t i = 0; i < dout.size(); ++i) dout[i] = Case::weight(static_cast<int64_t>(i));
+  rf_attention_grads grads{};
+  grads.struct_size = sizeof grads;
+  grads.out = dout.data();
+  grads.out_stride_b = x.out_stride_b, grads.out_stride_t = x.out_stride_t, grads.out_stride_h = x.out_stride_h;
+
+  struct Tested {
+    const char* name;
+    const void* array;
+    void** slot;
+    int64_t count;
+    Values gradient{};
+  };
+  const auto rows = [](const rf_attention_table& t) { return t.heads * (t.hi - t.lo + 1) * t.width; };
+  const auto turns = [](const rf_attention_rotation& r, int64_t tokens) { return r.batch * tokens * r.pairs; };
+  const int64_t q = x.batch * x.q_stride_b, k = x.batch * x.k_stride_b, hd = x.heads * x.head_dim;
+  std::vector<Tested> all = {{"q", x.q, &grads.q, q},
+                             {"k", x.k, &grads.k, k},
+                             {"v", x.v, &grads.v, k},
+                             {"cos_q", x.rotation_q.cos, &grads.cos_q, turns(x.rotation_q, x.queries)},
+                             {"sin_q", x.rotation_q.sin, &grads.sin_q, turns(x.rotation_q, x.queries)},
+                             {"cos_k", x.rotation_k.cos, &grads.cos_k, turns(x.rotation_k, x.keys)},
+                             {"sin_k", x.rotation_k.sin, &grads.sin_k, turns(x.rotation_k, x.keys)},
+                             {"cos_v", x.rotation_v.cos, &grads.cos_v, turns(x.rotation_v, x.keys)},
+                             {"sin_v", x.rotation_v.sin, &grads.sin_v, turns(x.rotation_v, x.keys)},
+                             {"u", x.u, &grads.u, hd},
+                             {"w", x.w, &grads.w, hd},
+                             {"table_k", x.table_k.rows, &grads.table_k, rows(x.table_k)},
+                             {"table_q", x.table_q.rows, &grads.table_q, rows(x.table_q)},
+                             {"table_v", x.table_v.rows, &grads.table_v, rows(x.table_v)},
+                             {"bias", x.bias.rows, &grads.bias, rows(x.bias)},
+                             {"gate", x.gate.rows, &grads.gate, rows(x.gate)},
+                             {"a", x.a, &grads.a, x.positions * hd},
+                             {"c", x.c, &grads.c, x.positions * hd},
+                             {"row", x.row, &grads.row, x.heads},
+                             {"col", x.col, &grads.col, x.heads}};
+  for (Tested& t : all) {
+    t.gradient.assign(static_cast<size_t>(t.count), std::numeric_limits<double>::quiet_NaN());  // is overwritten
+    *t.slot = t.gradient.data();
+  }
+  ASSERT_EQ(rf_attention_backward(&x, &grads), RF_OK) << rf_last_error();
+  for (const Tested& t : all) expect_gradient(problem, t.array, t.gradient, t.name);
+}
+
+TEST(AttentionRef, EveryGradientIsTheDifferenceQuotient) {
+  for (const rf_rope_layout layout : {RF_ROPE_PAIRS, RF_ROPE_HALVES}) {
+    AttentionCase problem(layout);
+    expect_every_gradient(problem);
+  }
+}
+
+TEST(AttentionRef, GradientsOfSharedTerms) {
+  AttentionCase problem(RF_ROPE_HALVES, /*table_heads=*/1, /*rotation_batch=*/1, /*gate_width=*/1);
+  expect_every_gradient(problem);
+}
+
+// One head, D = 2, two queries and keys: arguments of the hand-made cases.
+rf_attention_args two_by_two(const double* q, const double* k, const double* v, double* out) {
+  static const int64_t positions[] = {0, 1};
+  rf_attention_args args{};
+  args.struct_size = sizeof args;
+  args.dtype = RF_F64;
+  args.batch = args.heads = args.key_heads = 1;
+  args.queries = args.keys = args.head_dim = args.value_dim = 2;
+  args.q = q, args.k = k, args.v = v, args.out = out;
+  args.q_stride_t = args.k_stride_t = args.v_stride_t = args.out_stride_t = 2;
+  args.query_positions = args.key_positions = positions;
+  args.scale = 1 / std::sqrt(2.0);
+  args.window_left = args.window_right = -1;
+  return args;
+}
+
+// R-ATT-02. Scores of query 0: sqrt(2) ln 3 / sqrt(2) = ln 3 and 0, so probabilities 3/4 and 1/4; of query 1: 0 and
+// ln 7: 1/8 and 7/8.
+TEST(AttentionRef, TwoByTwoByHand) {
+  const double root = std::sqrt(2.0);
+  const double q[] = {root * std::log(3.0), 0, 0, root * std::log(7.0)}, k[] = {1, 0, 0, 1}, v[] = {8, 16, -8, 0};
+  double out[4];
+  rf_attention_args args = two_by_two(q, k, v, out);
+  ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
+  const double expected[] = {4, 12, -6, 2};
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], expected[i], kHandAttention) << i;
+
+  args.window_right = 0;  // causal: query 0 sees key 0 alone
+  ASSERT_EQ(rf_attention_forward(&args), RF_OK);
+  const double causal[] = {8, 16, -6, 2};
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], causal[i], kHandAttention) << i;
+}
+
+// Distances are query minus key: with b = ln 3 at distance 1 and 0 elsewhere, query 1 prefers key 0.
+TEST(AttentionRef, BiasByHand) {
+  const double q[4] = {}, k[4] = {}, v[] = {8, 16, -8, 0}, rows[] = {0, 0, std::log(3.0)};
+  double out[4];
+  rf_attention_args args = two_by_two(q, k, v, out);
+  args.bias = {rows, -1, 1, 1, 1};
+  ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
+  const double expected[] = {0, 8, 4, 12};
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], expected[i], kHandAttention) << i;
+}
+
+// Quarter turns, counter-clockwise by position: R q = q at 0, (x, y) -> (-y, x) at 1. Only equal positions score.
+TEST(AttentionRef, RotationByHand) {
+  const double root = std::sqrt(2.0);
+  const double q[] = {root * std::log(3.0), 0, root * std::log(3.0), 0}, k[] = {1, 0, 1, 0}, v[] = {8, 16, -8, 0};
+  const double cos[] = {1, 0}, sin[] = {0, 1};
+  double out[4];
+  rf_attention_args args = two_by_two(q, k, v, out);
+  args.layout = RF_ROPE_PAIRS;
+  args.rotation_q = args.rotation_k = {cos, sin, 1, 1};
+  ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
+  const double expected[] = {4, 12, -4, 4};
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], expected[i], kHandAttention) << i;
+  args.rotation_v = args.rotation_k;  // the second value becomes (0, -8)
+  ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
+  const double turned[] = {6, 10, 2, -2};
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], turned[i], kHandAttention) << i;
+}
+
+TEST(AttentionRef, NoKeysGiveZero) {
+  double out[] = {1, 1, 1, 1}, dq[] = {1, 1, 1, 1};
+  const double q[] = {1, 2, 3, 4}, dout[] = {1, 1, 1, 1};
+  rf_attention_args args = two_by_two(q, nullptr, nullptr, out);
+  args.keys = 0;
+  args.key_positions = nullptr;
+  rf_attention_grads grads{};
+  grads.struct_size = sizeof grads;
+  grads.out = dout, grads.out_stride_t = 2, grads.q = dq;
+  ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
+  ASSERT_EQ(rf_attention_backward(&args, &grads), RF_OK) << rf_last_error();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(out[i], 0);
+    EXPECT_EQ(dq[i], 0);
+  }
+}
+
+TEST(AttentionRef, AMaskedQueryHasOutputAndGradientZero) {
+  AttentionCase problem(RF_ROPE_PAIRS);
+  problem.loss();
+  const auto* out = static_cast<const double*>(problem.args.out);
+  Values dq(static_cast<size_t>(problem.args.batch * problem.args.q_stride_b));
+  rf_attention_grads grads{};
+  grads.struct_size = sizeof grads;
+  grads.out = out;
+  grads.out_stride_b = problem.args.out_stride_b, grads.out_stride_t = problem.args.out_stride_t;
+  grads.out_stride_h = problem.args.out_stride_h, grads.q = dq.data();
+  ASSERT_EQ(rf_attention_backward(&problem.args, &grads), RF_OK) << rf_last_error();
+  const int64_t dead = problem.args.out_stride_b + problem.args.out_stride_t;  // entry 1, query 1
+  for (int64_t i = dead; i < dead + problem.args.out_stride_t; ++i) {
+    EXPECT_EQ(out[i], 0);
+    EXPECT_EQ(dq[static_cast<size_t>(i)], 0);
+  }
+}
+
+class AttentionErrors : public testing::Test {
+ protected:
+  // Changes one thing of a good call.
+  void expect_refused(const std::function<void(rf_attention_args&)>& change, const std::string& rule,
+                      const std::string& got) {
+    AttentionCase problem(RF_ROPE_PAIRS);
+    change(problem.args);
+    EXPECT_EQ(rf_attention_forward(&problem.args), RF_INVALID_ARGUMENT) << rule;
+    const std::string text = rf_last_error();
+    EXPECT_EQ(text.find("[attention] "), 0u) << text;
+    EXPECT_NE(text.find(rule), std::string::npos) << text;
+    EXPECT_NE(text.find("got " + got), std::string::npos) << text;
+  }
+};
+
+TEST_F(AttentionErrors, OtherDtypesAreNotImplemented) {
+  AttentionCase problem(RF_ROPE_PAIRS);
+  problem.args.dtype = RF_BF16;
+  EXPECT_EQ(rf_attention_forward(&problem.args), RF_NOT_IMPLEMENTED);
+  EXPECT_STREQ(rf_last_error(), "[attention] dtype must be RF_F64: no other is implemented, got RF_BF16");
+  expect_refused([](rf_attention_args& x) { x.dtype = static_cast<rf_dtype>(0); }, "dtype must be RF_F64", "0");
+}
+
+TEST_F(AttentionErrors, ArgumentsAndExtents) {
+  EXPECT_EQ(rf_attention_forward(nullptr), RF_INVALID_ARGUMENT);
+  expect_refused([](rf_attention_args& x) { x.struct_size = 8; }, "struct_size must be at least", "8");
+  expect_refused([](rf_attention_args& x) { x.batch = -1; }, "batch must be >= 0", "-1");
+  expect_refused([](rf_attention_args& x) { x.queries = -2; }, "queries must be >= 0", "-2");
+  expect_refused([](rf_attention_args& x) { x.keys = -3; }, "keys must be >= 0", "-3");
+  expect_refused([](rf_attention_args& x) { x.heads = -4; }, "heads must be >= 0", "-4");
+  expect_refused([](rf_attention_args& x) { x.key_heads = 0; }, "key_heads must be >= 1", "0");
+  expect_refused([](rf_attention_args& x) { x.key_heads = 3; }, "heads must be a multiple of key_heads = 3", "4");
+  expect_refused([](rf_attention_args& x) { x.head_dim = 0; }, "head_dim must be >= 1", "0");
+  expect_refused([](rf_attention_args& x) { x.value_dim = 4; }, "value_dim must be head_dim = 6", "4");
+  expect_refused([](rf_attention_args& x) { x.batch = INT64_MAX; }, "the size of q in bytes must fit in int64",
+                 "9223372036854775807");
+  for (const void* rf_attention_args::*pointer :
+       {&rf_attention_args::q, &rf_attention_args::k, &rf_attention_args::v}) {
+    expect_refused([=](rf_attention_args& x) { x.*pointer = nullptr; }, "must not be NULL", "NULL");
+  }
+  expect_refused([](rf_attention_args& x) { x.out = nullptr; }, "out must not be NULL", "NULL");
+  expect_refused([](rf_attention_args& x) { x.scale = std::numeric_limits<double>::infinity(); },
+                 "scale must be finite", "inf");
+  expect_refused([](rf_attention_args& x) { x.window_left = -2; }, "window_left must be >= 0, or -1", "-2");
+  expect_refused([](rf_attention_args& x) { x.window_right = -2; }, "window_right must be >= 0, or -1", "-2");
+}
+
+TEST_F(AttentionErrors, Positions) {
+  static const int64_t far[] = {0, 1, (int64_t{1} << 53) + 1, 0}, beyond[] = {0, 7, 0, 0}, negative[] = {0, 0, -1, 0};
+  expect_refused([](rf_attention_args& x) { x.query_positions = nullptr; }, "query_positions must not be NULL", "NULL");
+  expect_refused([](rf_attention_args& x) { x.key_positions = nullptr; }, "key_positions must not be NULL", "NULL");
+  expect_refused([](rf_attention_args& x) { x.key_position_stride_b = -1; }, "key_positions_stride_b must be >= 0",
+                 "-1");
+  expect_refused([](rf_attention_args& x) { x.key_positions = far; }, "key_positions must be within 2^53",
+                 "9007199254740993");
+  expect_refused([](rf_attention_args& x) { x.key_positions = beyond; }, "key_positions must be in 0..6", "7");
+  expect_refused([](rf_attention_args& x) { x.key_positions = negative; }, "key_positions must be in 0..6", "-1");
+}
+
+TEST_F(AttentionErrors, Terms) {
+  expect_refused([](rf_attention_args& x) { x.layout = static_cast<rf_rope_layout>(0); },
+                 "layout must be RF_ROPE_PAIRS", "0");
+  expect_refused([](rf_attention_args& x) { x.rotation_q.sin = nullptr; }, "rotation_q must have both cos and sin",
+                 "cos alone");
+  expect_refused([](rf_attention_args& x) { x.rotation_k.batch = 3; }, "rotation_k.batch must be 1 or batch = 2", "3");
+  expect_refused([](rf_attention_args& x) { x.rotation_v.pairs = 4; }, "rotation_v.pairs must be in 1..3", "4");
+  expect_refused([](rf_attention_args& x) { x.table_k.lo = 3; }, "table_k.lo must be <= hi = 2", "3");
+  expect_refused([](rf_attention_args& x) { x.table_q.lo = INT64_MIN; }, "table_q.lo and hi must be within 2^53",
+                 "-9223");
+  expect_refused([](rf_attention_args& x) { x.table_v.heads = 2; }, "table_v.heads must be 1 or heads = 4", "2");
+  expect_refused([](rf_attention_args& x) { x.bias.width = 6; }, "bias.width must be 1", "6");
+  expect_refused([](rf_attention_args& x) { x.gate.width = 3; }, "gate.width must be 6", "3");
+  expect_refused([](rf_attention_args& x) { x.c = nullptr; }, "a and c must be given together", "a alone");
+  expect_refused([](rf_attention_args& x) { x.positions = 0; }, "positions must be >= 1", "0");
+}
+
+TEST_F(AttentionErrors, Gradients) {
+  AttentionCase problem(RF_ROPE_PAIRS);
+  rf_attention_grads grads{};
+  EXPECT_EQ(rf_attention_backward(&problem.args, nullptr), RF_INVALID_ARGUMENT);
+  EXPECT_EQ(rf_attention_backward(&problem.args, &grads), RF_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(rf_last_error()).find("struct_size of grads"), std::string::npos) << rf_last_error();
+  grads.struct_size = sizeof grads;
+  EXPECT_EQ(rf_attention_backward(&problem.args, &grads), RF_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(rf_last_error()).find("grads.out must not be NULL"), std::string::npos) << rf_last_error();
+  Values gradient(AttentionCase::kHeads * AttentionCase::kDim);
+  grads.out = problem.args.out;
+  grads.u = gradient.data();
+  problem.args.u = nullptr;
+  EXPECT_EQ(rf_attention_backward(&problem.args, &grads), RF_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(rf_last_error()).find("the gradient of u must be NULL"), std::string::npos) << rf_last_error();
+}
+
+}  // namespace
+}  // namespace rf::tests
