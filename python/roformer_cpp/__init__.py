@@ -18,8 +18,9 @@ __all__ = ["rope", "set_target", "target"]
 __version__ = "0.1.0"
 
 if _has_models:
+    from .attention import attention
     from .encoding import encoding
     from .model import load_model
     from .terms import DistanceTable, Rotation, Terms
 
-    __all__ += ["DistanceTable", "Rotation", "Terms", "encoding", "load_model"]
+    __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "encoding", "load_model"]

@@ -1,0 +1,130 @@
+// Attention over terms from torch's own operations (rf/ops/terms.h has the equation). Scores are made in the dtype of
+// the queries, or in autocast's; gradients of every term, of any order, are plain autograd. Terms in another dtype are
+// converted after what is cheap and exact in their own (scale, choice of rows).
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "attention_paths.h"
+#include "by_distance.h"
+#include "rf/ops/ops.h"
+
+namespace rf::nn {
+
+namespace {
+
+// Of a chunk of queries' gate vectors [B, H, queries, S, D], in elements.
+constexpr int64_t kGateChunk = int64_t{1} << 22;
+
+DistanceTable scaled(const DistanceTable& table, double scale, at::ScalarType dtype) {
+  const at::Tensor rows = scale == 1 ? table.rows : table.rows * scale;
+  return {rows.to(dtype), table.lo, table.hi};
+}
+
+// [H, D] as [H, 1, D].
+at::Tensor head_vectors(const at::Tensor& x_HD, double scale, at::ScalarType dtype) {
+  return (x_HD * scale).to(dtype).unsqueeze(1);
+}
+
+// sum_d q_m G[r] k_n where G has a row of vectors. A few queries at a time: their gates are [S, D] each.
+at::Tensor gated_products(const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, const DistanceTable& gate,
+                          AttentionContext::State& state) {
+  const int64_t queries = q_BHTD.size(2),
+                one = std::max<int64_t>(1, q_BHTD.size(0) * q_BHTD.size(1) * k_BHSD.size(2) * q_BHTD.size(3));
+  const int64_t chunk = std::max<int64_t>(1, kGateChunk / one);
+  std::vector<at::Tensor> parts;
+  for (int64_t begin = 0; begin < queries; begin += chunk) {
+    const int64_t count = std::min(chunk, queries - begin);
+    const at::Tensor gates_BHtSD = vectors_of_rows(gate, begin, count, state).to(q_BHTD.scalar_type());
+    const at::Tensor q_BHtD1 = q_BHTD.narrow(2, begin, count).unsqueeze(-1);
+    parts.push_back(at::matmul(gates_BHtSD * k_BHSD.unsqueeze(2), q_BHtD1).squeeze(-1));
+  }
+  return parts.empty() ? at::matmul(q_BHTD, k_BHSD.transpose(2, 3)) : at::cat(parts, 2);
+}
+
+// s * ((R q + u) * G[r]) . (R k)
+at::Tensor content_scores(const at::Tensor& q_BTHD, const at::Tensor& k_BHSD, const Terms& terms, double scale,
+                          AttentionContext::State& state) {
+  at::Tensor q_BHTD = rotated(q_BTHD, terms.query, terms.layout).transpose(1, 2);
+  q_BHTD = q_BHTD * scale;
+  if (terms.content_bias_HD.defined()) {
+    q_BHTD = q_BHTD + head_vectors(terms.content_bias_HD, scale, q_BHTD.scalar_type());
+  }
+  if (!terms.gate.defined()) return at::matmul(q_BHTD, k_BHSD.transpose(2, 3));
+  if (terms.gate.rows.size(-1) > 1) return gated_products(q_BHTD, k_BHSD, terms.gate, state);
+  const at::Tensor products = at::matmul(q_BHTD, k_BHSD.transpose(2, 3));
+  const DistanceTable factors = {terms.gate.rows.squeeze(-1), terms.gate.lo, terms.gate.hi};
+  return products * numbers_of_rows(factors, state).to(products.scalar_type());
+}
+
+// a's rows [H, positions, D] at a side's positions: [1 or B, H, tokens, D].
+at::Tensor rows_at(const at::Tensor& table_HPD, const at::Tensor& ids_BT) {
+  const at::Tensor rows_HND = table_HPD.index_select(1, ids_BT.flatten());
+  return rows_HND.unflatten(1, ids_BT.sizes()).transpose(0, 1);
+}
+
+// pos(m,n) as [1 or B, H or 1, T, S]; undefined when nothing is set.
+at::Tensor position_scores(const Terms& terms, double scale, at::ScalarType dtype, AttentionContext::State& state) {
+  at::Tensor scores;
+  if (terms.bias.defined()) scores = numbers_of_rows(terms.bias, state).to(dtype);
+  if (terms.position_query_HPD.defined()) {
+    const at::Tensor a = rows_at(terms.position_query_HPD, state.positions.query.ids) * scale,
+                     c = rows_at(terms.position_key_HPD, state.positions.key.ids);
+    const at::Tensor products = at::matmul(a.to(dtype), c.to(dtype).transpose(2, 3)).to(dtype);
+    scores = scores.defined() ? scores + products : products;
+  }
+  const at::Tensor &row_H = terms.reset_row_H, &col_H = terms.reset_col_H;
+  if (!scores.defined() && (row_H.defined() || col_H.defined())) {
+    scores = at::zeros({1, 1, state.queries(), state.keys()}, (row_H.defined() ? row_H : col_H).options().dtype(dtype));
+  }
+  const auto reset = [&](const at::Tensor& number_H, const at::Tensor& at_start) {
+    scores = at::where(at_start, number_H.to(dtype).view({1, -1, 1, 1}), scores);
+  };
+  if (col_H.defined()) reset(col_H, state.positions.key.ids.eq(0).unsqueeze(1).unsqueeze(2));
+  if (row_H.defined()) reset(row_H, state.positions.query.ids.eq(0).unsqueeze(1).unsqueeze(3));
+  return scores;
+}
+
+}  // namespace
+
+at::Tensor explicit_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
+                              const Terms& terms, AttentionContext::State& state, const AttentionDropout& dropout) {
+  const int64_t heads = q_BTHD.size(2);
+  const double scale = score_scale(terms, q_BTHD);
+  const at::ScalarType dtype = q_BTHD.scalar_type();
+  const at::Tensor k_BHSD = heads_first(rotated(k_BSHD, terms.key, terms.layout), heads);
+  at::Tensor scores_BHTS = content_scores(q_BTHD, k_BHSD, terms, scale, state);
+  if (terms.key_table.defined()) {
+    at::Tensor q_BHTD = q_BTHD.transpose(1, 2);
+    if (terms.position_bias_HD.defined()) q_BHTD = q_BHTD + head_vectors(terms.position_bias_HD, 1, dtype);
+    scores_BHTS.add_(query_dot_rows(q_BHTD, scaled(terms.key_table, scale, dtype), state));
+  }
+  if (terms.query_table.defined()) {
+    const at::Tensor plain_BHSD = terms.key.defined() ? heads_first(k_BSHD, heads) : k_BHSD;
+    scores_BHTS.add_(key_dot_rows(plain_BHSD, scaled(terms.query_table, scale, dtype), state));
+  }
+  if (const at::Tensor position = position_scores(terms, scale, scores_BHTS.scalar_type(), state); position.defined()) {
+    scores_BHTS.add_(position);
+  }
+  if (const at::Tensor& closed = state.additive_mask(scores_BHTS.scalar_type()); closed.defined()) {
+    scores_BHTS.add_(closed);
+  }
+  at::Tensor weights_BHTS = at::softmax(scores_BHTS, -1);
+  if (dropout.p > 0) {
+    weights_BHTS =
+        ops::dropout(weights_BHTS, dropout.p, static_cast<int64_t>(dropout.key->seed), dropout.key->next_stream());
+  }
+  at::Tensor out_BHTD = at::matmul(weights_BHTS, heads_first(rotated(v_BSHD, terms.value, terms.layout), heads));
+  if (terms.value_table.defined()) {
+    out_BHTD = out_BHTD + sum_of_rows(weights_BHTS, scaled(terms.value_table, 1, weights_BHTS.scalar_type()), state);
+  }
+  return out_BHTD.transpose(1, 2).to(dtype);
+}
+
+}  // namespace rf::nn

@@ -1,0 +1,25 @@
+// The ways to compute attention, behind attention() (rf/nn/attention.h). Arguments have been checked.
+#pragma once
+
+#include "attention_state.h"
+#include "rf/nn/attention.h"
+
+namespace rf::nn {
+
+// Throws Error for shapes and dtypes of queries, keys and values that do not fit each other.
+void check_data(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD);
+// The same, and for terms, positions and masks that do not fit them.
+void check_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, const Terms& terms,
+                     AttentionContext::State& state);
+
+// x turned by a token's rows; x itself without a rotation.
+at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout);
+// [B,S,Hk,D] as [B,H,S,D]: each head of the keys stands for H / Hk heads of the queries.
+at::Tensor heads_first(const at::Tensor& x_BSHD, int64_t heads);
+double score_scale(const Terms& terms, const at::Tensor& q_BTHD);
+
+// Products, softmax and gathers, each with its autograd. Needs memory for a few tensors [B,H,T,S].
+at::Tensor explicit_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
+                              const Terms& terms, AttentionContext::State& state, const AttentionDropout& dropout);
+
+}  // namespace rf::nn

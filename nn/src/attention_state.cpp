@@ -1,0 +1,129 @@
+// Masks, distances and runs of positions, each made when it is first asked for (attention_state.h).
+#include "attention_state.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "rf/io/error.h"
+
+namespace rf::nn {
+
+namespace {
+
+bool excludes_any(TokenWindow window, int64_t queries, int64_t keys) {
+  return (window.right >= 0 && window.right < queries - 1) || (window.left >= 0 && window.left < keys - 1);
+}
+
+// bool [1, 1, T, S].
+at::Tensor window_mask(TokenWindow window, int64_t queries, int64_t keys, at::Device device) {
+  const auto options = at::dtype(at::kLong).device(device);
+  const at::Tensor step = at::arange(keys, options).unsqueeze(0) -
+                          at::arange(keys - queries, keys, options).unsqueeze(1);  // j - (i + S - T)
+  at::Tensor open;
+  if (window.right >= 0) open = step.le(window.right);
+  if (window.left >= 0) open = open.defined() ? open.logical_and_(step.ge(-window.left)) : step.ge(-window.left);
+  return open.unsqueeze(0).unsqueeze(0);
+}
+
+// Both sides as 0, 1, 2, .. plus a number for each row of the batch; nothing where a step is not 1.
+std::optional<at::Tensor> start_of_steps(const at::Tensor& ids_BT) {
+  const at::Tensor start_BT = ids_BT - at::arange(ids_BT.size(1), ids_BT.options());
+  const at::Tensor start_B1 = start_BT.narrow(1, 0, 1);
+  if (!start_BT.eq(start_B1).all().item<bool>()) return std::nullopt;
+  return start_B1;
+}
+
+}  // namespace
+
+AttentionContext::State::State(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel)
+    : positions(std::move(positions)), attend(std::move(attend)), window(window), kernel(kernel) {
+  if (this->attend.defined() && (this->attend.scalar_type() != at::kBool || this->attend.dim() > 4)) {
+    fail("attention", "mask must be bool and broadcast to [batch, heads, queries, keys], got {} of {} dimensions",
+         toString(this->attend.scalar_type()), this->attend.dim());
+  }
+  if (window.left < -1 || window.right < -1) {
+    fail("attention", "window must be numbers of tokens >= 0, or -1 for no limit, got ({}, {})", window.left,
+         window.right);
+  }
+}
+
+const Mask& AttentionContext::State::mask() {
+  if (mask_) return *mask_;
+  Mask mask;
+  at::Tensor open = attend;
+  while (open.defined() && open.dim() < 4) open = open.unsqueeze(0);
+  if (excludes_any(window, queries(), keys())) {
+    const at::Tensor near = window_mask(window, queries(), keys(), positions.query.ids.device());
+    mask.causal = !open.defined() && window.right == 0 && !excludes_any({window.left, -1}, queries(), keys()) &&
+                  queries() == keys();
+    open = open.defined() ? open.logical_and(near) : near;
+  }
+  if (open.defined()) {
+    const at::Tensor alive_BHT1 = open.any(-1, /*keepdim=*/true);
+    mask.attend = open;
+    if (!alive_BHT1.all().item<bool>()) {
+      mask.attend = open.logical_or(alive_BHT1.logical_not());
+      mask.alive_BTH1 = alive_BHT1.transpose(1, 2);
+    }
+  }
+  mask_ = mask;
+  return *mask_;
+}
+
+const at::Tensor& AttentionContext::State::additive_mask(at::ScalarType dtype) {
+  const auto [entry, is_new] = additive_.try_emplace(dtype);
+  if (is_new && mask().attend.defined()) {
+    const at::Tensor zero = at::zeros({}, mask().attend.options().dtype(dtype));
+    entry->second = at::where(mask().attend, zero, at::full_like(zero, -std::numeric_limits<double>::infinity()));
+  }
+  return entry->second;
+}
+
+const std::optional<Steps>& AttentionContext::State::steps() {
+  if (steps_) return *steps_;
+  steps_.emplace();
+  if (positions.query.ids.numel() == 0 || positions.key.ids.numel() == 0) return *steps_;
+  const auto query_B1 = start_of_steps(positions.query.ids), key_B1 = start_of_steps(positions.key.ids);
+  if (!query_B1 || !key_B1) return *steps_;
+  const at::Tensor first_B1 = *query_B1 - *key_B1;
+  const int64_t first = first_B1[0].item<int64_t>();
+  if (first_B1.eq(first).all().item<bool>()) *steps_ = Steps{first};
+  return *steps_;
+}
+
+const at::Tensor& AttentionContext::State::rows_by_distance(int64_t lo, int64_t hi) {
+  const auto [entry, is_new] = rows_.try_emplace({lo, hi});
+  if (is_new) {
+    const bool same = steps().has_value();  // then the distances of one row are those of all
+    const auto ids = [&](const TokenPositions& side) { return same ? side.ids.narrow(0, 0, 1) : side.ids; };
+    const at::Tensor distance_BTS = ids(positions.query).unsqueeze(2) - ids(positions.key).unsqueeze(1);
+    entry->second = distance_BTS.clamp_(lo, hi).sub_(lo);
+  }
+  return entry->second;
+}
+
+std::pair<int64_t, int64_t> AttentionContext::State::range() {
+  if (range_) return *range_;
+  range_ = {0, 0};
+  bool first = true;
+  for (const at::Tensor& ids : {positions.query.ids, positions.key.ids}) {
+    if (ids.numel() == 0) continue;
+    const int64_t low = ids.min().item<int64_t>(), high = ids.max().item<int64_t>();
+    range_ = {first ? low : std::min(low, range_->first), first ? high : std::max(high, range_->second)};
+    first = false;
+  }
+  return *range_;
+}
+
+AttentionContext::AttentionContext(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel)
+    : state_(std::make_shared<State>(std::move(positions), std::move(attend), window, kernel)) {}
+
+}  // namespace rf::nn

@@ -1,0 +1,143 @@
+// Shifts and gathers (by_distance.h). A shift: with x [.., A, A+B-1], element (a, b) of the result is
+// x[a, b - a + A-1]. Read row after row, the elements wanted from two successive rows begin A+B-2 apart, so that the
+// result is a view of x with rows of that length:
+//
+//     x, A = 3, B = 2     . . 0 1     (dots: not wanted)     from the third element on, in rows of 3:   0 1 .
+//                         . 2 3 .                                                                       2 3 .
+//                         4 5 . .                                                                       4 5 .
+#include "by_distance.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+namespace rf::nn {
+
+namespace {
+
+at::Tensor shifted(const at::Tensor& x, int64_t to) {
+  const int64_t rows = x.size(-2), width = x.size(-1);
+  if (rows == 1) return x;
+  return x.flatten(-2).narrow(-1, rows - 1, rows * (width - 1)).unflatten(-1, {rows, width - 1}).narrow(-1, 0, to);
+}
+
+// The transpose of `shifted`: zeros where nothing comes from.
+at::Tensor shifted_back(const at::Tensor& x) {
+  const int64_t rows = x.size(-2), from = x.size(-1), width = rows + from - 1;
+  if (rows == 1) return x;
+  const at::Tensor flat = at::constant_pad_nd(x, {0, width - 1 - from}).flatten(-2);
+  return at::constant_pad_nd(flat, {rows - 1, 1}).unflatten(-1, {rows, width});
+}
+
+// The rows that distances first .. first+count-1 take: those of the table that lie between, the first of them `before`
+// times more, the last `after` times more.
+struct Run {
+  at::Tensor rows;  // [H or 1, rows, ..]
+  int64_t before = 0, after = 0;
+};
+Run run_of_rows(const DistanceTable& table, int64_t first, int64_t count) {
+  const int64_t last = first + count - 1;
+  const int64_t lowest = std::clamp(first, table.lo, table.hi), highest = std::clamp(last, table.lo, table.hi);
+  const int64_t before = std::max<int64_t>(0, std::min(last, lowest) - first), rows = highest - lowest + 1;
+  return {table.rows.narrow(1, lowest - table.lo, rows), before, count - before - rows};
+}
+
+// Columns by distance with the outer ones repeated.
+at::Tensor widened(const at::Tensor& x, int64_t before, int64_t after) {
+  if (before == 0 && after == 0) return x;
+  const auto repeated = [&](int64_t column, int64_t times) {
+    std::vector<int64_t> shape = x.sizes().vec();
+    shape.back() = times;
+    return x.narrow(-1, column, 1).expand(shape);
+  };
+  return at::cat({repeated(0, before), x, repeated(x.size(-1) - 1, after)}, -1);
+}
+
+// The transpose of `widened`.
+at::Tensor narrowed(const at::Tensor& x, int64_t before, int64_t after) {
+  if (before == 0 && after == 0) return x;
+  const int64_t rows = x.size(-1) - before - after;
+  const at::Tensor inner = x.narrow(-1, before, rows);
+  const at::Tensor low = x.narrow(-1, 0, before).sum(-1, true), high = x.narrow(-1, before + rows, after).sum(-1, true);
+  if (rows == 1) return inner + low + high;
+  return at::cat({inner.narrow(-1, 0, 1) + low, inner.narrow(-1, 1, rows - 2), inner.narrow(-1, rows - 1, 1) + high},
+                 -1);
+}
+
+// Distances fall along the keys of a query: the run is turned round.
+Run run_for_queries(const DistanceTable& table, AttentionContext::State& state) {
+  const int64_t keys = state.keys(), queries = state.queries();
+  Run run = run_of_rows(table, state.steps()->first - (keys - 1), queries + keys - 1);
+  run.rows = run.rows.flip(1);
+  std::swap(run.before, run.after);
+  return run;
+}
+
+// Sums of 16-bit numbers in 16 bits stop growing; gathers are summed in the backward.
+at::ScalarType sum_type(const at::Tensor& x) {
+  return at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
+}
+
+// [1 or B, T, S] as [B, H, T, S].
+at::Tensor for_heads(const at::Tensor& index_BTS, const at::Tensor& like_BHxx) {
+  return index_BTS.unsqueeze(1).expand({like_BHxx.size(0), like_BHxx.size(1), -1, -1});
+}
+
+at::Tensor gathered(const at::Tensor& x_BHxR, const at::Tensor& index_Bxy) {
+  return x_BHxR.to(sum_type(x_BHxR)).gather(-1, for_heads(index_Bxy, x_BHxR)).to(x_BHxR.scalar_type());
+}
+
+}  // namespace
+
+at::Tensor query_dot_rows(const at::Tensor& x_BHTD, const DistanceTable& table, AttentionContext::State& state) {
+  if (state.steps()) {
+    const Run run = run_for_queries(table, state);
+    return shifted(widened(at::matmul(x_BHTD, run.rows.transpose(1, 2)), run.before, run.after), state.keys());
+  }
+  return gathered(at::matmul(x_BHTD, table.rows.transpose(1, 2)), state.rows_by_distance(table.lo, table.hi));
+}
+
+at::Tensor key_dot_rows(const at::Tensor& x_BHSD, const DistanceTable& table, AttentionContext::State& state) {
+  if (state.steps()) {  // distances rise along the queries of a key
+    const int64_t keys = state.keys(), queries = state.queries();
+    const Run run = run_of_rows(table, state.steps()->first - (keys - 1), queries + keys - 1);
+    const at::Tensor products = at::matmul(x_BHSD, run.rows.transpose(1, 2));
+    return shifted(widened(products, run.before, run.after), queries).transpose(2, 3);
+  }
+  const at::Tensor index_BST = state.rows_by_distance(table.lo, table.hi).transpose(1, 2);
+  return gathered(at::matmul(x_BHSD, table.rows.transpose(1, 2)), index_BST).transpose(2, 3);
+}
+
+at::Tensor sum_of_rows(const at::Tensor& x_BHTS, const DistanceTable& table, AttentionContext::State& state) {
+  if (state.steps()) {
+    const Run run = run_for_queries(table, state);
+    return at::matmul(narrowed(shifted_back(x_BHTS), run.before, run.after), run.rows);
+  }
+  const at::ScalarType type = sum_type(x_BHTS);
+  const at::Tensor none_BHTR =
+      at::zeros({x_BHTS.size(0), x_BHTS.size(1), x_BHTS.size(2), table.rows.size(1)}, x_BHTS.options().dtype(type));
+  const at::Tensor index_BHTS = for_heads(state.rows_by_distance(table.lo, table.hi), x_BHTS);
+  const at::Tensor sums_BHTR = none_BHTR.scatter_add(-1, index_BHTS, x_BHTS.to(type));
+  return at::matmul(sums_BHTR.to(x_BHTS.scalar_type()), table.rows);
+}
+
+at::Tensor numbers_of_rows(const DistanceTable& table, AttentionContext::State& state) {
+  if (state.steps()) {  // windows of the run, the last query's first
+    const Run run = run_for_queries(table, state);
+    return widened(run.rows, run.before, run.after).unfold(-1, state.keys(), 1).flip(1).unsqueeze(0);
+  }
+  return at::embedding(table.rows.t(), state.rows_by_distance(table.lo, table.hi)).permute({0, 3, 1, 2});
+}
+
+at::Tensor vectors_of_rows(const DistanceTable& table, int64_t begin, int64_t count, AttentionContext::State& state) {
+  const at::Tensor index = state.rows_by_distance(table.lo, table.hi).narrow(1, begin, count);  // [1 or B, count, S]
+  const at::Tensor rows = table.rows.transpose(0, 1).flatten(1);                                // [rows, H*D]
+  return at::embedding(rows, index).unflatten(-1, {table.rows.size(0), -1}).permute({0, 3, 1, 2, 4});
+}
+
+}  // namespace rf::nn

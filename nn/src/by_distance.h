@@ -1,0 +1,24 @@
+// Between a table's rows and pairs (m, n): the row of a pair is r(m,n) = clamp(p_m - p_n, lo, hi) - lo. Where positions
+// step by 1, the pairs of one distance form a diagonal, and products with the rows are shifted into place; elsewhere
+// they are gathered. Both give the same numbers, and are differentiable any number of times.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "attention_state.h"
+#include "rf/ops/terms.h"
+
+namespace rf::nn {
+
+// x_m . rows[r(m,n)]: x_BHTD and rows [H or 1, rows, D] give [B,H,T,S].
+at::Tensor query_dot_rows(const at::Tensor& x_BHTD, const DistanceTable& table, AttentionContext::State& state);
+// x_n . rows[r(m,n)]: x_BHSD gives [B,H,T,S].
+at::Tensor key_dot_rows(const at::Tensor& x_BHSD, const DistanceTable& table, AttentionContext::State& state);
+// sum_n x(m,n) rows[r(m,n)]: x_BHTS gives [B,H,T,D].
+at::Tensor sum_of_rows(const at::Tensor& x_BHTS, const DistanceTable& table, AttentionContext::State& state);
+// rows[r(m,n)] for rows [H or 1, rows], numbers: [1 or B, H or 1, T, S].
+at::Tensor numbers_of_rows(const DistanceTable& table, AttentionContext::State& state);
+// rows[r(m,n)] for queries begin .. begin+count-1: [1 or B, H or 1, count, S, D].
+at::Tensor vectors_of_rows(const DistanceTable& table, int64_t begin, int64_t count, AttentionContext::State& state);
+
+}  // namespace rf::nn

@@ -1,0 +1,134 @@
+"""Attention over terms; ops/include/rf/ops/terms.h has the equation, nn/include/rf/nn/attention.h the C++ side."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .terms import Terms
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | None = None,
+    *,
+    positions: Tensor | None = None,
+    key_positions: Tensor | None = None,
+    is_causal: bool = False,
+    window: int | tuple[int, int] | None = None,
+    mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    kernel: Literal["auto", "fused", "explicit", "ref"] = "auto",
+) -> Tensor:
+    """Softmax attention with any position encoding.
+
+    Query i and key j are tokens; which keys a query may attend to is a matter of tokens, never of positions: ``i`` is
+    level with key ``i + S - T`` (bottom-right aligned). A query with no key has output 0 and gradient 0.
+
+    Args:
+        q: ``[B, T, H, D]``; float32, float64, bfloat16 or float16, any strides.
+        k: ``[B, S, Hk, D]``, H a multiple of Hk: each key head serves H / Hk query heads.
+        v: ``[B, S, Hk, Dv]``.
+        terms: what attention knows of position, for example ``encoding(..).terms(positions)``. Default: nothing.
+        positions: of the queries, integers ``[T]`` or ``[B, T]``. Default: 0, 1, .. for the keys and the last T of them
+            for the queries; in each sequence anew when packed.
+        key_positions: of the keys, ``[S]`` or ``[B, S]``. Default: ``positions``.
+        is_causal: a query may attend to keys up to its own token only.
+        window: how many tokens to either side (with ``is_causal``, back) a query may attend to; ``(left, right)`` for
+            each side its own, -1 for no limit.
+        mask: bool, True where a query may attend to a key: four dimensions that broadcast to ``[B, H, T, S]``, or
+            ``[B, S]`` for keys. In addition to ``is_causal`` and ``window``.
+        cu_seqlens: packed sequences: int32 or int64 ``[sequences + 1]``, rising from 0 to T; with B = 1, sequence i is
+            tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``. No ``mask`` then.
+        cu_seqlens_k: the same for the keys. Default: ``cu_seqlens``.
+        kernel: ``"explicit"``: torch operations; ``"ref"``: float64 loops; ``"fused"``: a tiled kernel; ``"auto"``
+            chooses.
+
+    Returns:
+        ``[B, T, H, Dv]`` in the dtype of ``q``. Gradients flow to ``q``, ``k``, ``v`` and every term.
+
+    Raises:
+        ValueError: ``window``, ``mask`` or ``key_positions`` outside the rules above.
+        RuntimeError: shapes, dtypes, terms or positions that do not fit each other; the message names them.
+    """
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() != 4:
+            raise ValueError(f"[attention] {name} must be [batch, tokens, heads, head_dim], got {list(x.shape)}")
+    left, right = _window(window, is_causal)
+    if cu_seqlens is None and cu_seqlens_k is not None:
+        raise ValueError("[attention] cu_seqlens_k must come with cu_seqlens, got cu_seqlens_k alone")
+    ends = None if cu_seqlens is None else (cu_seqlens, cu_seqlens if cu_seqlens_k is None else cu_seqlens_k)
+    for given in ends or ():
+        if given.dim() != 1 or given.dtype not in (torch.int32, torch.int64):
+            raise ValueError(
+                f"[attention] cu_seqlens must be int32 or int64 [sequences + 1], got {given.dtype} {list(given.shape)}"
+            )
+    positions, key_positions = _positions(q, k, positions, key_positions, ends)
+    return torch.ops.roformer.attention.default(
+        q,
+        k,
+        v,
+        (Terms() if terms is None else terms).to_dict(),
+        positions,
+        key_positions,
+        _mask(mask),
+        left,
+        right,
+        cu_seqlens,
+        cu_seqlens_k,
+        kernel,
+    )
+
+
+def _window(window: int | tuple[int, int] | None, is_causal: bool) -> tuple[int, int]:
+    sides = (-1, -1) if window is None else (window, window) if isinstance(window, int) else tuple(window)
+    least = 0 if isinstance(window, int) else -1
+    if len(sides) != 2 or not all(isinstance(side, int) and side >= least for side in sides):
+        raise ValueError(
+            f"[attention] window must be a number >= 0 or (left, right) with -1 for no limit, got {window}"
+        )
+    return sides[0], 0 if is_causal else sides[1]
+
+
+def _mask(mask: Tensor | None) -> Tensor | None:
+    if mask is None:
+        return None
+    if mask.dtype != torch.bool or mask.dim() not in (2, 4):
+        raise ValueError(
+            "[attention] mask must be bool, [B, S] or four dimensions that broadcast to [B, H, T, S], "
+            f"got {mask.dtype} {list(mask.shape)}"
+        )
+    return mask[:, None, None, :] if mask.dim() == 2 else mask
+
+
+def _positions(
+    q: Tensor, k: Tensor, positions: Tensor | None, key_positions: Tensor | None, ends: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor]:
+    queries, keys = q.shape[1], k.shape[1]
+    if positions is None:
+        if key_positions is not None:
+            raise ValueError("[attention] positions must come with key_positions, got key_positions alone")
+        if ends is None:
+            return torch.arange(keys - queries, keys, device=q.device), torch.arange(keys, device=q.device)
+        return _packed_positions(*ends)
+    if key_positions is None:
+        if queries != keys:
+            raise ValueError(
+                f"[attention] key_positions must be given when there are not as many keys as queries, got {keys} keys "
+                f"and {queries} queries"
+            )
+        key_positions = positions
+    return positions, key_positions
+
+
+def _packed_positions(query_ends: Tensor, key_ends: Tensor) -> tuple[Tensor, Tensor]:
+    """Of every sequence anew: its keys from 0 on, its queries level with the last of them."""
+    lengths = list(zip(query_ends.diff().tolist(), key_ends.diff().tolist(), strict=False))
+    none = [torch.zeros(0, dtype=torch.int64)]
+    # A length that is not one is for the operator to refuse, which sees the ends themselves.
+    queries = [torch.arange(s - t, s) for t, s in lengths if t > 0]
+    keys = [torch.arange(s) for _, s in lengths if s > 0]
+    return torch.cat(none + queries), torch.cat(none + keys)
