@@ -3,6 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <utility>
+
 namespace rf::nn {
 
 // Of one side, queries or keys. first and end belong to the sequence that a token is part of, keys that came earlier
@@ -22,5 +25,9 @@ struct Positions {
 // = its own position, end = its own + 1); undefined: each row is one sequence. Queries are the last T keys of a row;
 // with sequences undefined they may also be others, and first/end are taken over both sides.
 Positions make_positions(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {});
+
+// The lowest and the highest distance, query minus key, that any row of the batch has; (0, 0) without tokens. Throws
+// Error, with both ends, when there are more than 2^24 distances, more rows than a table may have.
+std::pair<int64_t, int64_t> distance_range(const Positions& positions);
 
 }  // namespace rf::nn
