@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -46,6 +47,7 @@ enum Input : size_t {
 
 // What a call has besides the differentiable inputs: tables hold only their distances here.
 struct Call {
+  std::array<bool, kInputs> given{};  // which of the inputs there are
   Terms terms;
   at::Tensor query_positions, key_positions;
   at::Tensor attend;  // undefined, or expanded to [B,H,T,S]
@@ -233,20 +235,23 @@ at::Tensor forward_of(const variable_list& inputs, const Call& call) {
   return out;
 }
 
+// Autograd knows the inputs that are given only; everything else sees a place for each.
+variable_list all_inputs(at::TensorList given_inputs, const std::array<bool, kInputs>& given) {
+  variable_list inputs(kInputs);
+  size_t next = 0;
+  for (size_t i = 0; i < kInputs; ++i) {
+    if (given[i]) inputs[i] = given_inputs[next++];
+  }
+  return inputs;
+}
+
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
-  static at::Tensor forward(AutogradContext* ctx, at::TensorList inputs, const Call& call) {
-    variable_list saved = inputs.vec();
-    at::Tensor out = forward_of(saved, call);
-    saved.insert(saved.end(), {call.query_positions, call.key_positions, call.attend});
+  static at::Tensor forward(AutogradContext* ctx, at::TensorList given_inputs, const Call& call) {
+    at::Tensor out = forward_of(all_inputs(given_inputs, call.given), call);
+    variable_list saved = {call.query_positions, call.key_positions, call.attend};
+    saved.insert(saved.end(), given_inputs.begin(), given_inputs.end());
     ctx->save_for_backward(std::move(saved));
-    // The rest of the call as plain values.
-    const Terms& terms = call.terms;
-    ctx->saved_data["layout"] = terms.layout;
-    ctx->saved_data["scale"] = terms.scale;
-    ctx->saved_data["ranges"] = std::vector<int64_t>{
-        terms.key_table.lo,   terms.key_table.hi, terms.query_table.lo, terms.query_table.hi, terms.value_table.lo,
-        terms.value_table.hi, terms.bias.lo,      terms.bias.hi,        terms.gate.lo,        terms.gate.hi};
-    ctx->saved_data["window"] = std::vector<int64_t>{call.window.left, call.window.right};
+    save_call(ctx, call);
     return out;
   }
 
@@ -254,22 +259,38 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(),
                                 "[attention] create_graph must be false: the reference has first derivatives only, got "
                                 "true. Hint: the explicit path has derivatives of any order");
-    variable_list inputs = ctx->get_saved_variables();
-    const Call call = restore(ctx, inputs);
-    inputs.resize(kInputs);
-    variable_list grads(kInputs + 1);
+    const variable_list saved = ctx->get_saved_variables();
+    const Call call = saved_call(ctx, saved);
+    const variable_list inputs = all_inputs(at::TensorList(saved).slice(3), call.given);
+    variable_list grads(kInputs), given_grads;
     for (size_t i = 0; i < kInputs; ++i) {
-      if (inputs[i].defined() && ctx->needs_input_grad(i)) grads[i] = at::empty_like(inputs[i]);
+      if (!call.given[i]) continue;
+      if (ctx->needs_input_grad(given_grads.size())) grads[i] = at::empty_like(inputs[i]);
+      given_grads.push_back(grads[i]);
     }
     const rf_attention_args args = make_args(inputs, call);
     const at::Tensor grad_out = grad_outs[0].contiguous();
     const rf_attention_grads grad_args = make_grads(grad_out, grads);
     check_status(rf_attention_backward(&args, &grad_args));
-    return grads;
+    given_grads.emplace_back();  // of the call
+    return given_grads;
   }
 
-  static Call restore(AutogradContext* ctx, const variable_list& saved) {
-    Call call{{}, saved[kInputs], saved[kInputs + 1], saved[kInputs + 2], {}};
+  // What is not a tensor crosses from forward to backward as plain values.
+  static void save_call(AutogradContext* ctx, const Call& call) {
+    const Terms& terms = call.terms;
+    ctx->saved_data["given"] = std::vector<int64_t>(call.given.begin(), call.given.end());
+    ctx->saved_data["layout"] = terms.layout;
+    ctx->saved_data["scale"] = terms.scale;
+    ctx->saved_data["ranges"] = std::vector<int64_t>{
+        terms.key_table.lo,   terms.key_table.hi, terms.query_table.lo, terms.query_table.hi, terms.value_table.lo,
+        terms.value_table.hi, terms.bias.lo,      terms.bias.hi,        terms.gate.lo,        terms.gate.hi};
+    ctx->saved_data["window"] = std::vector<int64_t>{call.window.left, call.window.right};
+  }
+  static Call saved_call(AutogradContext* ctx, const variable_list& saved) {
+    Call call{{}, {}, saved[0], saved[1], saved[2], {}};
+    const std::vector<int64_t> given = ctx->saved_data["given"].toIntVector();
+    std::copy(given.begin(), given.end(), call.given.begin());
     call.terms.layout = ctx->saved_data["layout"].toStringRef();
     call.terms.scale = ctx->saved_data["scale"].toOptional<double>();
     const std::vector<int64_t> ranges = ctx->saved_data["ranges"].toIntVector();
@@ -291,16 +312,18 @@ at::Tensor attention_ref(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, con
   check_positions(query_positions, "query_positions", q_BTHD.size(0), q_BTHD.size(1));
   check_positions(key_positions, "key_positions", q_BTHD.size(0), k_BSHD.size(1));
   check_terms(terms, q_BTHD, k_BSHD);
-  Call call{terms, query_positions.contiguous(), key_positions.contiguous(), {}, window};
+  Call call{{}, terms, query_positions.contiguous(), key_positions.contiguous(), {}, window};
   if (attend.defined()) {
     TORCH_CHECK_VALUE(attend.scalar_type() == at::kBool, "[attention] attend must be bool, got ", attend.scalar_type());
     call.attend = attend.expand({q_BTHD.size(0), q_BTHD.size(2), q_BTHD.size(1), k_BSHD.size(1)});
   }
-  variable_list inputs = inputs_of(q_BTHD, k_BSHD, v_BSHD, terms);
-  for (at::Tensor& input : inputs) {
-    if (input.defined()) input = input.to(at::kDouble).contiguous();
+  const variable_list inputs = inputs_of(q_BTHD, k_BSHD, v_BSHD, terms);
+  variable_list given_inputs;
+  for (size_t i = 0; i < kInputs; ++i) {
+    call.given[i] = inputs[i].defined();
+    if (call.given[i]) given_inputs.push_back(inputs[i].to(at::kDouble).contiguous());
   }
-  return AttentionFunction::apply(at::TensorList(inputs), call).to(q_BTHD.scalar_type());
+  return AttentionFunction::apply(at::TensorList(given_inputs), call).to(q_BTHD.scalar_type());
 }
 
 }  // namespace rf::ops
