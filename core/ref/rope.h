@@ -11,6 +11,9 @@ namespace rf::ref {
 // theta: hi[i] + lo[i], [num_freqs]. The arguments must have passed the operator's checks.
 void rope(const double* hi, const double* lo, int64_t num_freqs, double scale, const rf_rope_args& args);
 
+// The same by given rows.
+void rotate(const rf_rope_rows_args& args);
+
 // cos and sin of position * (hi + lo): with a = the rounded product and b = what the rounding left,
 // cos(a + b) = cos a cos b - sin a sin b and sin(a + b) = sin a cos b + cos a sin b, all by libm.
 struct Rotation {

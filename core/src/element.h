@@ -23,6 +23,11 @@ inline int64_t element_bytes(rf_dtype dtype) {
   return 0;
 }
 
+// The same of an element of a rotation's rows: double for float64 data, float for all other.
+inline int64_t row_element_bytes(rf_dtype dtype) {
+  return dtype == RF_F64 ? 8 : 4;
+}
+
 inline bool is_aligned(const void* pointer, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(bytes) == 0;
 }

@@ -1,8 +1,5 @@
-// The rotary operator (rf/rope.h): rules, positions, table rows, and the division of a call into tiles for the threads.
-// The arithmetic is rope_kernel.cpp's.
+// The rotary operator (rf/rope.h): its tables, positions, and the rows that these choose. rope_tiles.h does the rest.
 #include "rf/rope.h"
-
-#include <omp.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,14 +8,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "cpu_cache.h"
-#include "element.h"
 #include "error.h"
 #include "ref/rope.h"
 #include "rope_cache.h"
 #include "rope_checks.h"
-#include "rope_kernel.h"
-#include "scratch.h"
+#include "rope_tiles.h"
 #include "target.h"
 
 struct rf_rope {
@@ -44,11 +38,6 @@ struct rf_rope {
 
 namespace rf::core {
 namespace {
-
-// Table rows of a tile's tokens stay in the second-level cache.
-constexpr int64_t kTileTableBytes = 64 * 1024;
-// Below this many bytes a call is over before a second thread has begun.
-constexpr int64_t kParallelBytes = 256 * 1024;
 
 class Positions {
  public:
@@ -131,121 +120,42 @@ std::vector<int64_t> missing_pages(const rf_rope& rope, const rf_rope_args& args
   return missing;
 }
 
-bool results_stream(const rf_rope_args& args) {
-  const int64_t bytes = args.batch * args.tokens * args.heads * args.head_dim * element_bytes(args.dtype);
-  // Whole lines can be formed where heads follow each other, or are whole lines themselves.
-  constexpr int64_t kLineBytes = 64;
-  const bool whole_lines =
-      std::min(args.y_stride_t, args.y_stride_h) == args.head_dim &&
-      (args.y_stride_h == args.head_dim ||
-       (args.head_dim * element_bytes(args.dtype) % kLineBytes == 0 && is_aligned(args.y, kLineBytes)));
-  return args.x != args.y && whole_lines && 2 * bytes > last_level_cache_bytes();
-}
-
-int64_t tile_tokens(int64_t num_freqs) {
-  const int64_t token_bytes = 2 * num_freqs * static_cast<int64_t>(sizeof(double));
-  return std::clamp<int64_t>(kTileTableBytes / token_bytes, 1, kMaxTileTokens);
-}
-
-// A tile of the call without its rows: sequence b, from token t on.
-RopeTile tile_at(const rf_rope_args& args, int64_t num_freqs, int64_t b, int64_t t) {
-  const int64_t bytes = element_bytes(args.dtype);
-  RopeTile tile;
-  tile.x = static_cast<const char*>(args.x) + (b * args.x_stride_b + t * args.x_stride_t) * bytes;
-  tile.y = static_cast<char*>(args.y) + (b * args.y_stride_b + t * args.y_stride_t) * bytes;
-  tile.tokens = std::min(tile_tokens(num_freqs), args.tokens - t);
-  tile.heads = args.heads;
-  tile.head_dim = args.head_dim;
-  tile.num_freqs = num_freqs;
-  tile.x_stride_t = args.x_stride_t;
-  tile.x_stride_h = args.x_stride_h;
-  tile.y_stride_t = args.y_stride_t;
-  tile.y_stride_h = args.y_stride_h;
-  tile.turn = args.direction == RF_ROPE_FORWARD ? Turn::kCounterClockwise : Turn::kClockwise;
-  return tile;
-}
-
-// What all threads of a call share.
+// Rows that are kept, found in the cache; the others are computed for the call.
 template <class T>
-class Call {
+class RowsByPosition final : public RopeRows {
  public:
-  Call(const rf_rope_args& args, int64_t num_freqs, const RopeCache<T>& cache)
-      : args_(args),
-        positions_(args),
-        cache_(cache),
-        num_freqs_(num_freqs),
-        step_(tile_tokens(num_freqs)),
-        tiles_per_sequence_((args.tokens + step_ - 1) / step_),
-        stores_(results_stream(args) ? Stores::kStreaming : Stores::kPlain) {}
+  RowsByPosition(const rf_rope_args& args, int64_t num_freqs, const RopeCache<T>& cache)
+      : positions_(args), num_freqs_(num_freqs), cache_(cache) {}
 
-  int64_t tiles() const { return args_.batch * tiles_per_sequence_; }
-
-  // Tiles first .. last - 1 on this thread. False when there is no memory to work in.
-  bool run(int64_t first, int64_t last) const {
-    const int64_t rows_bytes = step_ * 2 * num_freqs_ * static_cast<int64_t>(sizeof(T));
-    const int64_t stage_bytes = rope_stage_bytes(args_.head_dim * element_bytes(args_.dtype));
-    auto* scratch = static_cast<char*>(thread_scratch(rows_bytes + stage_bytes));
-    if (scratch == nullptr) return false;
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t b = i / tiles_per_sequence_;
-      const int64_t t = i % tiles_per_sequence_ * step_;
-      RopeTile tile = tile_at(args_, num_freqs_, b, t);
-      tile.stores = stores_;
-      tile.stage = scratch + rows_bytes;
-      find_rows(b, t, tile, reinterpret_cast<T*>(scratch));
-      rotate_tile(args_.dtype, args_.layout, tile);
-    }
-    if (stores_ == Stores::kStreaming) finish_streaming();
-    return true;
-  }
-
- private:
-  // Rows of a tile's tokens; those that are not kept are computed into `space`.
-  void find_rows(int64_t b, int64_t first, RopeTile& tile, T* space) const {
+  void find(int64_t b, int64_t first, RopeTile& tile, void* space) const override {
     for (int64_t t = 0; t < tile.tokens; ++t) {
       const int64_t position = positions_.integer_at(b, first + t);
+      const T* row = nullptr;
       if (cache_.keeps(position)) {
-        tile.rows[t] = cache_.row(position);
+        row = cache_.row(position);
       } else {
-        T* row = space + t * 2 * num_freqs_;
-        cache_.compute(positions_.at(b, first + t), row);
-        tile.rows[t] = row;
+        T* computed = static_cast<T*>(space) + t * 2 * num_freqs_;
+        cache_.compute(positions_.at(b, first + t), computed);
+        row = computed;
       }
+      tile.cos[t] = row;
+      tile.sin[t] = row + num_freqs_;
     }
   }
+  int64_t space_bytes() const override { return 2 * num_freqs_ * static_cast<int64_t>(sizeof(T)); }
 
-  const rf_rope_args& args_;
+ private:
   const Positions positions_;
-  const RopeCache<T>& cache_;
   const int64_t num_freqs_;
-  const int64_t step_;
-  const int64_t tiles_per_sequence_;
-  const Stores stores_;
+  const RopeCache<T>& cache_;
 };
 
 template <class T>
-void rotate_all(const rf_rope_args& args, const Call<T>& call) {
-  const int64_t tiles = call.tiles();
-  const int64_t bytes = 2 * args.batch * args.tokens * args.heads * args.head_dim * element_bytes(args.dtype);
-  std::atomic<bool> worked = true;
-  if (tiles == 1 || bytes < kParallelBytes || omp_get_max_threads() == 1) {
-    worked = call.run(0, tiles);
-  } else {
-#pragma omp parallel
-    {
-      const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
-      if (!call.run(tiles * thread / threads, tiles * (thread + 1) / threads)) worked = false;
-    }
-  }
-  if (!worked) throw std::bad_alloc();
-}
-
-template <class T>
-void apply_with(rf_rope& rope, const rf_rope_args& args) {
+void apply_with(rf_rope& rope, const rf_rope_args& args, const RopeData& data) {
   RopeCache<T>& cache = cache_of<T>(rope, args.direction);
   std::vector<int64_t> missing = missing_pages(rope, args, cache);
   if (!missing.empty()) cache.add_pages(std::move(missing));
-  rotate_all(args, Call<T>(args, static_cast<int64_t>(rope.frequencies.size()), cache));
+  rotate_data(data, RowsByPosition<T>(args, data.num_freqs, cache));
 }
 
 void apply_reference(rf_rope& rope, const rf_rope_args& args) {
@@ -260,11 +170,13 @@ void apply_reference(rf_rope& rope, const rf_rope_args& args) {
 
 void apply(rf_rope* rope, const rf_rope_args* args) {
   require(rope != nullptr, "rope", "rope must not be NULL, got NULL");
-  check_args(args, static_cast<int64_t>(rope->frequencies.size()));
-  if (args->batch == 0 || args->tokens == 0 || args->heads == 0) return;
+  const auto num_freqs = static_cast<int64_t>(rope->frequencies.size());
+  check_args(args, num_freqs);
+  const RopeData data = data_of("rope", *args, num_freqs);
+  if (data.is_empty()) return;
   if (use_reference()) return apply_reference(*rope, *args);
-  if (args->dtype == RF_F64) return apply_with<double>(*rope, *args);
-  apply_with<float>(*rope, *args);
+  if (args->dtype == RF_F64) return apply_with<double>(*rope, *args, data);
+  apply_with<float>(*rope, *args, data);
 }
 
 }  // namespace

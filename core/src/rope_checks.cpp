@@ -18,37 +18,43 @@ constexpr double kMaxScale = 0x1p100;
 constexpr int64_t kMaxExactPosition = int64_t{1} << 53;
 
 // The offset in bytes of the last element of a strided view must fit in int64.
-void check_reach(const rf_rope_args& args, const char* name, int64_t stride_b, int64_t stride_t, int64_t stride_h) {
-  int64_t reach = args.head_dim;
+void check_reach(const RopeData& data, const char* name, int64_t stride_b, int64_t stride_t, int64_t stride_h) {
+  int64_t reach = data.head_dim;
   for (const auto& [extent, stride] :
-       {std::pair{args.batch, stride_b}, {args.tokens, stride_t}, {args.heads, stride_h}}) {
+       {std::pair{data.batch, stride_b}, {data.tokens, stride_t}, {data.heads, stride_h}}) {
     int64_t step = 0;
     const bool fits = stride != INT64_MIN && !__builtin_mul_overflow(extent - 1, std::abs(stride), &step) &&
                       !__builtin_add_overflow(reach, step, &reach);
-    require(fits, "rope", "extents times strides of ", name, " must fit in int64, got stride ", stride, " for extent ",
-            extent);
+    require(fits, data.where, "extents times strides of ", name, " must fit in int64, got stride ", stride,
+            " for extent ", extent);
   }
   int64_t bytes = 0;
-  require(!__builtin_mul_overflow(reach, element_bytes(args.dtype), &bytes), "rope", "extents times strides of ", name,
-          " must fit in int64, got ", reach, " elements");
+  require(!__builtin_mul_overflow(reach, element_bytes(data.dtype), &bytes), data.where, "extents times strides of ",
+          name, " must fit in int64, got ", reach, " elements");
 }
 
-void check_enums(const rf_rope_args& args) {
-  require(element_bytes(args.dtype) != 0, "rope", "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ",
-          static_cast<int>(args.dtype));
-  require(args.layout == RF_ROPE_PAIRS || args.layout == RF_ROPE_HALVES, "rope",
-          "layout must be RF_ROPE_PAIRS or RF_ROPE_HALVES, got ", static_cast<int>(args.layout));
-  require(args.direction == RF_ROPE_FORWARD || args.direction == RF_ROPE_TRANSPOSE || args.direction == RF_ROPE_INVERSE,
-          "rope", "direction must be RF_ROPE_FORWARD, RF_ROPE_TRANSPOSE or RF_ROPE_INVERSE, got ",
-          static_cast<int>(args.direction));
-}
-
-void check_extents(const rf_rope_args& args, int64_t num_freqs) {
-  for (const auto& [extent, name] : {std::pair{args.batch, "batch"}, {args.tokens, "tokens"}, {args.heads, "heads"}}) {
-    require(extent >= 0, "rope", name, " must be >= 0, got ", extent);
+void check_shape(const RopeData& data) {
+  require(element_bytes(data.dtype) != 0, data.where, "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ",
+          static_cast<int>(data.dtype));
+  require(data.layout == RF_ROPE_PAIRS || data.layout == RF_ROPE_HALVES, data.where,
+          "layout must be RF_ROPE_PAIRS or RF_ROPE_HALVES, got ", static_cast<int>(data.layout));
+  for (const auto& [extent, name] : {std::pair{data.batch, "batch"}, {data.tokens, "tokens"}, {data.heads, "heads"}}) {
+    require(extent >= 0, data.where, name, " must be >= 0, got ", extent);
   }
-  require(args.head_dim >= 2 * num_freqs, "rope", "head_dim must be >= rotary_dim = ", 2 * num_freqs, ", got ",
-          args.head_dim);
+  require(data.head_dim >= 2 * data.num_freqs, data.where, "head_dim must be >= rotary_dim = ", 2 * data.num_freqs,
+          ", got ", data.head_dim);
+}
+
+void check_memory(const RopeData& data) {
+  require(data.x != nullptr && data.y != nullptr, data.where, "x and y must not be NULL, got NULL");
+  const int64_t bytes = element_bytes(data.dtype);
+  require(is_aligned(data.x, bytes) && is_aligned(data.y, bytes), data.where,
+          "x and y must be aligned to their element of ", bytes, " bytes, got ", data.x, " and ", data.y);
+  check_reach(data, "x", data.x_stride_b, data.x_stride_t, data.x_stride_h);
+  check_reach(data, "y", data.y_stride_b, data.y_stride_t, data.y_stride_h);
+  require(data.x != data.y || (data.x_stride_b == data.y_stride_b && data.x_stride_t == data.y_stride_t &&
+                               data.x_stride_h == data.y_stride_h),
+          data.where, "strides of x and y must be equal in place, got different ones");
 }
 
 void check_position_range(const rf_rope_args& args) {
@@ -107,11 +113,10 @@ void check_given_position(const rf_rope_args& args, int64_t b, int64_t t, double
   check_position(static_cast<double>(position), max_theta);
 }
 
-int64_t checked_product(std::initializer_list<int64_t> extents, const char* name) {
+int64_t checked_product(std::initializer_list<int64_t> extents, const char* name, const char* where) {
   int64_t product = 1;
   for (const int64_t extent : extents) {
-    require(!__builtin_mul_overflow(product, extent, &product), "rope", name, " must fit in int64, got extent ",
-            extent);
+    require(!__builtin_mul_overflow(product, extent, &product), where, name, " must fit in int64, got extent ", extent);
   }
   return product;
 }
@@ -120,19 +125,37 @@ void check_args(const rf_rope_args* args, int64_t num_freqs) {
   require(args != nullptr, "rope", "args must not be NULL, got NULL");
   require(args->struct_size >= sizeof(rf_rope_args), "rope", "struct_size must be at least ", sizeof(rf_rope_args),
           ", got ", args->struct_size);
-  check_enums(*args);
-  check_extents(*args, num_freqs);
+  require(
+      args->direction == RF_ROPE_FORWARD || args->direction == RF_ROPE_TRANSPOSE || args->direction == RF_ROPE_INVERSE,
+      "rope", "direction must be RF_ROPE_FORWARD, RF_ROPE_TRANSPOSE or RF_ROPE_INVERSE, got ",
+      static_cast<int>(args->direction));
+  const RopeData data = data_of("rope", *args, num_freqs);
+  check_shape(data);
   check_position_range(*args);
-  if (args->batch == 0 || args->tokens == 0 || args->heads == 0) return;
-  require(args->x != nullptr && args->y != nullptr, "rope", "x and y must not be NULL, got NULL");
-  const int64_t bytes = element_bytes(args->dtype);
-  require(is_aligned(args->x, bytes) && is_aligned(args->y, bytes), "rope",
-          "x and y must be aligned to their element of ", bytes, " bytes, got ", args->x, " and ", args->y);
-  check_reach(*args, "x", args->x_stride_b, args->x_stride_t, args->x_stride_h);
-  check_reach(*args, "y", args->y_stride_b, args->y_stride_t, args->y_stride_h);
-  require(args->x != args->y || (args->x_stride_b == args->y_stride_b && args->x_stride_t == args->y_stride_t &&
-                                 args->x_stride_h == args->y_stride_h),
-          "rope", "strides of x and y must be equal in place, got different ones");
+  if (!data.is_empty()) check_memory(data);
+}
+
+void check_rows_args(const rf_rope_rows_args* args) {
+  constexpr const char* kWhere = "rotate";
+  require(args != nullptr, kWhere, "args must not be NULL, got NULL");
+  require(args->struct_size >= sizeof(rf_rope_rows_args), kWhere, "struct_size must be at least ",
+          sizeof(rf_rope_rows_args), ", got ", args->struct_size);
+  require(args->direction == RF_ROPE_FORWARD || args->direction == RF_ROPE_TRANSPOSE, kWhere,
+          "direction must be RF_ROPE_FORWARD or RF_ROPE_TRANSPOSE, got ", static_cast<int>(args->direction));
+  require(args->num_freqs >= 1 && args->num_freqs <= kMaxFrequencies, kWhere, "num_freqs must be in 1..",
+          kMaxFrequencies, ", got ", args->num_freqs);
+  const RopeData data = data_of(kWhere, *args, args->num_freqs);
+  check_shape(data);
+  require(args->row_stride_b >= 0 && args->row_stride_t >= 0, kWhere, "row strides must be >= 0, got ",
+          args->row_stride_b, " and ", args->row_stride_t);
+  if (data.is_empty()) return;
+  check_memory(data);
+  require(args->cos != nullptr && args->sin != nullptr, kWhere, "cos and sin must not be NULL, got NULL");
+  const int64_t bytes = row_element_bytes(args->dtype);
+  require(is_aligned(args->cos, bytes) && is_aligned(args->sin, bytes), kWhere,
+          "cos and sin must be aligned to their element of ", bytes, " bytes, got ", args->cos, " and ", args->sin);
+  checked_product({args->batch, args->row_stride_b, bytes}, "batch * row_stride_b", kWhere);
+  checked_product({args->tokens, args->row_stride_t, bytes}, "tokens * row_stride_t", kWhere);
 }
 
 }  // namespace rf::core

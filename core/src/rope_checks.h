@@ -1,4 +1,5 @@
-// Argument rules shared by the rotary tables and the rotary operator. Each broken rule throws InvalidArgument.
+// Argument rules shared by the rotary tables, the rotary operator and the rotation by given rows. Each broken rule
+// throws InvalidArgument.
 #ifndef RF_CORE_ROPE_CHECKS_H_
 #define RF_CORE_ROPE_CHECKS_H_
 
@@ -8,6 +9,7 @@
 
 #include "double_double.h"
 #include "rf/rope.h"
+#include "rope_tiles.h"
 
 namespace rf::core {
 
@@ -26,10 +28,11 @@ void check_position(double position, double max_theta);
 void check_given_position(const rf_rope_args& args, int64_t b, int64_t t, double max_theta);
 
 // Product of extents >= 0; an overflow is refused under the given name.
-int64_t checked_product(std::initializer_list<int64_t> extents, const char* name);
+int64_t checked_product(std::initializer_list<int64_t> extents, const char* name, const char* where);
 
 // Everything of a call that does not need its data: enums, extents, strides, pointers. num_freqs is the operator's.
 void check_args(const rf_rope_args* args, int64_t num_freqs);
+void check_rows_args(const rf_rope_rows_args* args);
 
 }  // namespace rf::core
 #endif

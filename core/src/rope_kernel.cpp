@@ -306,8 +306,8 @@ HWY_INLINE void stream_heads(const RopeTile& tile, const Row<Arithmetic<T>>& row
 
 template <class A>
 HWY_INLINE Row<A> row_of(const RopeTile& tile, int64_t t) {
-  const auto* row = static_cast<const A*>(tile.rows[t]);
-  return {row, row + tile.num_freqs, tile.turn == Turn::kCounterClockwise ? A{1} : A{-1}};
+  return {static_cast<const A*>(tile.cos[t]), static_cast<const A*>(tile.sin[t]),
+          tile.turn == Turn::kCounterClockwise ? A{1} : A{-1}};
 }
 
 // Whether every row of y consists of whole, aligned vectors.

@@ -24,8 +24,9 @@ struct RopeTile {
   int64_t x_stride_t = 0, x_stride_h = 0, y_stride_t = 0, y_stride_h = 0;  // in elements
   Turn turn = Turn::kCounterClockwise;
   Stores stores = Stores::kPlain;  // streaming needs y != x and no gaps between a token's heads, or whole lines
-  // Per token: num_freqs cosines followed by num_freqs sines; double for RF_F64, float for the others.
-  const void* rows[kMaxTileTokens] = {};
+  // Per token num_freqs cosines, and as many sines; double for RF_F64, float for the others.
+  const void* cos[kMaxTileTokens] = {};
+  const void* sin[kMaxTileTokens] = {};
   // For streaming: work space of one thread, rope_stage_bytes() large.
   void* stage = nullptr;
 };

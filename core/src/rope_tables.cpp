@@ -35,7 +35,7 @@ void table(const double* hi, const double* lo, int64_t num_freqs, double scale, 
   require(tokens >= 0, "rope", "tokens must be >= 0, got ", tokens);
   require(tokens == 0 || (positions != nullptr && cos_rows != nullptr && sin_rows != nullptr), "rope",
           "positions, cos_rows and sin_rows must not be NULL, got NULL");
-  checked_product({tokens, num_freqs, static_cast<int64_t>(sizeof(T))}, "tokens * num_freqs");
+  checked_product({tokens, num_freqs, static_cast<int64_t>(sizeof(T))}, "tokens * num_freqs", "rope");
   const double max_theta = max_magnitude(theta);
   for (int64_t t = 0; t < tokens; ++t) check_position(positions[t], max_theta);
 #pragma omp parallel for schedule(static) if (tokens * num_freqs > 4096)

@@ -228,7 +228,8 @@ TEST_P(RopeKernel, StreamingTilesGiveTheSameBits) {
           tile.x_stride_t = tile.y_stride_t = token_major ? kHeads * dim : dim;
           tile.x_stride_h = tile.y_stride_h = token_major ? dim : kTokens * dim;
           for (int64_t t = 0; t < kTokens; ++t) {
-            tile.rows[t] = rows.bytes.data() + t * rotary_dim * bytes_of(rows.dtype);
+            tile.cos[t] = rows.bytes.data() + t * rotary_dim * bytes_of(rows.dtype);
+            tile.sin[t] = rows.bytes.data() + (t * rotary_dim + rotary_dim / 2) * bytes_of(rows.dtype);
           }
           tile.y = plain.bytes.data();
           core::rotate_tile(dtype, layout, tile);

@@ -78,6 +78,29 @@ typedef struct rf_rope_args {
 
 RF_API rf_status rf_rope_apply(rf_rope* rope, const rf_rope_args* args);
 
+/* The same rotation by rows that the caller gives, whatever made them: c and s above are
+ *   cos[b * row_stride_b + t * row_stride_t + i] and sin[the same], i < num_freqs,
+ * double for RF_F64 data, float for all other; any magnitude is in them. row_stride_b is 0 for rows shared by the
+ * batch. direction: RF_ROPE_FORWARD or RF_ROPE_TRANSPOSE. x, y, their strides and the elements from 2 num_freqs on: as
+ * for rf_rope_apply. Rows must not overlap y. */
+typedef struct rf_rope_rows_args {
+  size_t struct_size;
+  rf_dtype dtype;
+  rf_rope_layout layout;
+  rf_rope_direction direction;
+  int64_t batch, tokens, heads, head_dim;
+  const void* x;
+  int64_t x_stride_b, x_stride_t, x_stride_h;
+  void* y;
+  int64_t y_stride_b, y_stride_t, y_stride_h;
+  int64_t num_freqs;
+  const void* cos;
+  const void* sin;
+  int64_t row_stride_b, row_stride_t;
+} rf_rope_rows_args;
+
+RF_API rf_status rf_rope_rotate(const rf_rope_rows_args* args);
+
 #ifdef __cplusplus
 }
 #endif
