@@ -6,13 +6,14 @@
 //   (R^-1)^T = Q / s: direction "forward" with scale 1/s
 //
 // Each is the same operator, called through the dispatcher, so gradients of any order follow. Dropout is its own
-// transpose. Positions and frequencies have no gradient, and there is no forward-mode differentiation.
+// transpose. Frequencies that are trained take another way (rows_autograd.cpp). Positions have no gradient, and there
+// is no forward-mode differentiation.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/library.h>
 
+#include "autograd.h"
 #include "dispatch.h"
 #include "rf/ops/ops.h"
 
@@ -22,28 +23,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-bool needs_gradient(const at::Tensor& tensor) {
-  return at::GradMode::is_enabled() && tensor.requires_grad();
-}
-
-// A tangent that went through the operators unseen would be lost without a word.
-void check_no_tangent(const char* where, const char* name, const std::optional<at::Tensor>& tensor) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!torch::autograd::isFwGradDefined(tensor), "[", where, "] ", name,
-                              " must not carry a tangent: forward-mode differentiation is not implemented; got a "
-                              "tensor that does. Hint: reverse mode, for example torch.autograd.grad");
-}
-
 void check_differentiable(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
   check_no_tangent("rope", "x", x);
   check_no_tangent("rope", "positions", positions);
   check_no_tangent("rope", "freqs", options.freqs);
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !(options.freqs && needs_gradient(*options.freqs)),
-      "[rope] freqs must not require grad: frequencies have no gradient here; got a tensor that "
-      "does. Hint: freqs.detach()");
-  TORCH_CHECK_NOT_IMPLEMENTED(!needs_gradient(positions),
-                              "[rope] positions must not require grad, got a tensor that does. Hint: "
-                              "positions.detach()");
+  check_no_gradient("rope", "positions", positions);
+}
+
+bool frequencies_are_trained(const RopeOptions& options) {
+  return options.freqs && needs_gradient(*options.freqs);
 }
 
 // What the backward needs of a call: positions and frequencies, and options of the transposed operator.
@@ -125,6 +113,7 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
 
 at::Tensor rope_autograd(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
   check_differentiable(x, positions, options);
+  if (frequencies_are_trained(options)) return rope_by_rows(x, positions, options);
   if (needs_gradient(x)) return RopeFunction::apply(x, positions, options);
   const at::AutoDispatchBelowADInplaceOrView guard;
   return dispatch_rope(x, positions, options);
@@ -132,6 +121,11 @@ at::Tensor rope_autograd(const at::Tensor& x, const at::Tensor& positions, const
 
 void rope_autograd_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
   check_differentiable(x, positions, options);
+  if (frequencies_are_trained(options)) {
+    torch::autograd::check_inplace(x, /*requires_grad=*/true);
+    x.copy_(rope_by_rows(x.clone(), positions, options));  // the gradient of freqs needs x as it was
+    return;
+  }
   torch::autograd::check_inplace(x, needs_gradient(x));
   if (needs_gradient(x)) {
     RopeInplaceFunction::apply(x, positions, options);

@@ -20,6 +20,8 @@ void set_target(std::string_view name) {
 TORCH_LIBRARY(roformer, library) {
   library.def(kRopeSchema, {at::Tag::pt2_compliant_tag});
   library.def(kRopeInplaceSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kRotateSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kRopeTableSchema, {at::Tag::pt2_compliant_tag});
   library.def(kDropoutSchema, {at::Tag::pt2_compliant_tag});
   library.def("target() -> str", target);
   library.def("set_target(str name) -> ()", set_target);

@@ -12,6 +12,7 @@
 
 #include "dispatch.h"
 #include "dtype.h"
+#include "layout.h"
 #include "rf/ops/ops.h"
 #include "rf/rope.h"
 #include "rope_registry.h"
@@ -19,13 +20,6 @@
 
 namespace rf::ops {
 namespace {
-
-rf_rope_layout parse_layout(std::string_view layout) {
-  if (layout == "pairs") return RF_ROPE_PAIRS;
-  if (layout == "halves") return RF_ROPE_HALVES;
-  TORCH_CHECK_VALUE(false, "[rope] layout must be \"pairs\" (RoFormer, GPT-J) or \"halves\" (GPT-NeoX, Llama), got \"",
-                    layout, "\"");
-}
 
 rf_rope_direction parse_direction(std::string_view direction) {
   if (direction == "forward") return RF_ROPE_FORWARD;
@@ -92,14 +86,6 @@ void check_positions(const at::Tensor& x, const at::Tensor& positions, const Rop
   }
 }
 
-void check_arguments(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  parse_layout(options.layout);
-  parse_direction(options.direction);
-  check_data(x, options);
-  check_frequencies(x, options);
-  check_positions(x, positions, options);
-}
-
 // [.., T, H, D] or [.., H, T, D] as [B, T, H, D], its last dimension contiguous: a view where the strides allow one.
 at::Tensor as_BTHD(const at::Tensor& x, bool heads_first) {
   const at::Tensor rows = x.stride(-1) == 1 ? x : x.contiguous();
@@ -122,7 +108,7 @@ void rotate(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor
   rf_rope_args args{};
   args.struct_size = sizeof args;
   args.dtype = *core_dtype(x_BTHD.scalar_type());
-  args.layout = parse_layout(o.layout);
+  args.layout = parse_layout("rope", o.layout);
   args.direction = parse_direction(o.direction);
   args.batch = x_BTHD.size(0);
   args.tokens = x_BTHD.size(1);
@@ -146,14 +132,14 @@ void rotate(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor
 }
 
 at::Tensor rope_cpu(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_arguments(x, positions, options);
+  check_rope_arguments(x, positions, options);
   at::Tensor y = at::empty(x.sizes(), x.options());
   if (y.numel() > 0) rotate(as_BTHD(x, options.heads_first), as_BTHD(y, options.heads_first), positions, options);
   return y;
 }
 
 void rope_cpu_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_arguments(x, positions, options);
+  check_rope_arguments(x, positions, options);
   at::assert_no_internal_overlap(x);
   if (x.numel() == 0) return;
   const at::Tensor x_BTHD = as_BTHD(x, options.heads_first);
@@ -163,15 +149,23 @@ void rope_cpu_inplace(const at::Tensor& x, const at::Tensor& positions, const Ro
 }
 
 at::Tensor rope_meta(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_arguments(x, positions, options);
+  check_rope_arguments(x, positions, options);
   return at::empty_symint(x.sym_sizes(), x.options());
 }
 
 void rope_meta_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
-  check_arguments(x, positions, options);
+  check_rope_arguments(x, positions, options);
 }
 
 }  // namespace
+
+void check_rope_arguments(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {
+  parse_layout("rope", options.layout);
+  parse_direction(options.direction);
+  check_data(x, options);
+  check_frequencies(x, options);
+  check_positions(x, positions, options);
+}
 
 at::Tensor dispatch_rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
   static const auto op =

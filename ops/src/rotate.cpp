@@ -1,32 +1,119 @@
-// Rotation by given rows, and the rows of a rotation (rf/ops/ops.h).
-#include <ATen/TensorOperators.h>
+// roformer::rotate on CPU and Meta tensors: checks the arguments and presents them to rf_rope_rotate. The gradients are
+// in rows_autograd.cpp.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/cos.h>
-#include <ATen/ops/sin.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
 
+#include "dispatch.h"
+#include "dtype.h"
+#include "layout.h"
 #include "rf/ops/ops.h"
+#include "rf/rope.h"
+#include "status.h"
 
 namespace rf::ops {
+namespace {
 
-at::Tensor rotate(const at::Tensor& x_BTHD, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout) {
-  const int64_t rotated = 2 * cos.size(-1);
-  const at::Tensor x = x_BTHD.narrow(-1, 0, rotated), rest = x_BTHD.narrow(-1, rotated, x_BTHD.size(-1) - rotated);
-  const at::Tensor c = cos.unsqueeze(-2), s = sin.unsqueeze(-2);
-  const bool pairs = layout == "pairs";
-  const at::Tensor grouped = pairs ? x.unflatten(-1, {rotated / 2, 2}) : x.unflatten(-1, {2, rotated / 2});
-  const int64_t axis = pairs ? -1 : -2;
-  const at::Tensor a = grouped.select(axis, 0), b = grouped.select(axis, 1);
-  const at::Tensor turned = at::stack({a * c - b * s, b * c + a * s}, axis).flatten(-2);
-  return at::cat({turned.to(x_BTHD.scalar_type()), rest}, -1);
+rf_rope_direction parse_direction(std::string_view direction) {
+  if (direction == "forward") return RF_ROPE_FORWARD;
+  if (direction == "transpose") return RF_ROPE_TRANSPOSE;
+  TORCH_CHECK_VALUE(false, "[rotate] direction must be \"forward\" or \"transpose\", got \"", direction, "\"");
 }
 
-std::pair<at::Tensor, at::Tensor> rope_table(const at::Tensor& positions, const at::Tensor& freqs,
-                                             const at::Tensor& freqs_lo, double scale, at::ScalarType dtype) {
-  const at::Tensor theta = freqs_lo.defined() ? freqs + freqs_lo : freqs;
-  const at::Tensor angle = positions.to(at::kDouble).unsqueeze(-1) * theta;
-  return {(angle.cos() * scale).to(dtype), (angle.sin() * scale).to(dtype)};
+void check_rows(const at::Tensor& x, const at::Tensor& rows, const char* name) {
+  TORCH_CHECK_VALUE(rows.device() == x.device(), "[rotate] ", name, " must be on the device of x, ", x.device(),
+                    ", got ", rows.device());
+  TORCH_CHECK_VALUE(rows.scalar_type() == row_dtype(x.scalar_type()), "[rotate] ", name, " must be ",
+                    row_dtype(x.scalar_type()), " for x of ", x.scalar_type(), ", got ", rows.scalar_type());
+  const c10::SymInt batch = x.sym_size(0), tokens = x.sym_size(1);
+  TORCH_CHECK_VALUE(
+      rows.dim() == 3 && rows.sym_size(1) == tokens && (rows.sym_size(0) == 1 || rows.sym_size(0) == batch),
+      "[rotate] ", name, " must be [batch or 1, tokens, rotary_dim/2], here [", batch, " or 1, ", tokens, ", ..], got ",
+      rows.sym_sizes());
+}
+
+void check_arguments(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
+                     std::string_view direction) {
+  parse_layout("rotate", layout);
+  parse_direction(direction);
+  TORCH_CHECK_VALUE(core_dtype(x.scalar_type()), "[rotate] x must be float32, float64, bfloat16 or float16, got ",
+                    x.scalar_type());
+  TORCH_CHECK_VALUE(x.dim() == 4, "[rotate] x must be [batch, tokens, heads, head_dim], got a tensor of ", x.dim(),
+                    " dimensions");
+  check_rows(x, cos, "cos");
+  check_rows(x, sin, "sin");
+  TORCH_CHECK_VALUE(cos.sym_sizes() == sin.sym_sizes(), "[rotate] cos and sin must have one shape, got ",
+                    cos.sym_sizes(), " and ", sin.sym_sizes());
+  const c10::SymInt pairs = cos.sym_size(2), most = x.sym_size(3) / 2;
+  TORCH_CHECK_VALUE(pairs >= 1 && pairs <= most, "[rotate] cos and sin must have 1 to head_dim/2 = ", most,
+                    " numbers a token, got ", pairs);
+}
+
+// Rows whose numbers follow each other.
+at::Tensor with_whole_rows(const at::Tensor& rows) {
+  return rows.stride(-1) == 1 ? rows : rows.contiguous();
+}
+
+at::Tensor rotate_cpu(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
+                      std::string_view direction) {
+  check_arguments(x, cos, sin, layout, direction);
+  const at::Tensor y = at::empty(x.sizes(), x.options());
+  if (y.numel() == 0) return y;
+  const at::Tensor x_BTHD = with_whole_rows(x);
+  at::Tensor c = with_whole_rows(cos), s = with_whole_rows(sin);
+  if (c.strides() != s.strides()) c = c.contiguous(), s = s.contiguous();
+  rf_rope_rows_args args{};
+  args.struct_size = sizeof args;
+  args.dtype = *core_dtype(x.scalar_type());
+  args.layout = parse_layout("rotate", layout);
+  args.direction = parse_direction(direction);
+  args.batch = x.size(0);
+  args.tokens = x.size(1);
+  args.heads = x.size(2);
+  args.head_dim = x.size(3);
+  args.x = x_BTHD.const_data_ptr();
+  args.x_stride_b = x_BTHD.stride(0);
+  args.x_stride_t = x_BTHD.stride(1);
+  args.x_stride_h = x_BTHD.stride(2);
+  args.y = y.mutable_data_ptr();
+  args.y_stride_b = y.stride(0);
+  args.y_stride_t = y.stride(1);
+  args.y_stride_h = y.stride(2);
+  args.num_freqs = c.size(2);
+  args.cos = c.const_data_ptr();
+  args.sin = s.const_data_ptr();
+  args.row_stride_b = c.size(0) == 1 ? 0 : c.stride(0);
+  args.row_stride_t = c.stride(1);
+  check_status(rf_rope_rotate(&args));
+  return y;
+}
+
+at::Tensor rotate_meta(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
+                       std::string_view direction) {
+  check_arguments(x, cos, sin, layout, direction);
+  return at::empty_symint(x.sym_sizes(), x.options());
+}
+
+}  // namespace
+
+at::Tensor dispatch_rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
+                           std::string_view direction) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::rotate", "").typed<RotateSignature>();
+  return op.call(x, cos, sin, layout, direction);
+}
+
+at::Tensor rotate(const at::Tensor& x_BTHD, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
+                  std::string_view direction) {
+  return dispatch_rotate(x_BTHD, cos, sin, layout, direction);
+}
+
+TORCH_LIBRARY_IMPL(roformer, CPU, library) {
+  library.impl("rotate", rotate_cpu);
+}
+
+TORCH_LIBRARY_IMPL(roformer, Meta, library) {
+  library.impl("rotate", rotate_meta);
 }
 
 }  // namespace rf::ops

@@ -4,17 +4,17 @@
 
     q = roformer_cpp.rope(q, positions, layout="pairs")
 
-The operators are also ``torch.ops.roformer.rope``, ``rope_`` and ``dropout``; they have gradients of any order and work
-under ``torch.compile``.
+The operators are also ``torch.ops.roformer.rope``, ``rope_``, ``rotate``, ``rope_table`` and ``dropout``; they have
+gradients of any order and work under ``torch.compile``.
 """
 
 from . import _library
 
 _has_models = _library.load()
 
-from ._ops import rope, set_target, target  # noqa: E402 - the operators exist once the library is loaded
+from ._ops import rope, rope_table, rotate, set_target, target  # noqa: E402 - the operators exist once the library is loaded
 
-__all__ = ["rope", "set_target", "target"]
+__all__ = ["rope", "rope_table", "rotate", "set_target", "target"]
 __version__ = "0.1.0"
 
 if _has_models:

@@ -7,6 +7,8 @@ from torch import Tensor
 
 _rope = torch.ops.roformer.rope.default
 _rope_inplace = torch.ops.roformer.rope_.default
+_rotate = torch.ops.roformer.rotate.default
+_rope_table = torch.ops.roformer.rope_table.default
 
 
 def rope(
@@ -35,7 +37,7 @@ def rope(
         layout: which elements form pair i: ``"pairs"`` (2i, 2i+1), as in RoFormer and GPT-J; ``"halves"`` (i, i+R/2),
             as in GPT-NeoX and Llama. There is no default, because the wrong one goes unnoticed.
         base: of the frequencies.
-        freqs: float64 ``[R/2]``, the frequencies themselves, in place of ``base``.
+        freqs: float64 ``[R/2]``, the frequencies themselves, in place of ``base``; they may require grad.
         scale: multiplies cos and sin; finite, not 0.
         rotary_dim: R, even; the elements from R on are passed on. Default: D, or twice the number of ``freqs``.
         heads_first: whether ``x`` is ``[.., H, T, D]``.
@@ -45,11 +47,11 @@ def rope(
 
     Returns:
         A new contiguous tensor of the shape and dtype of ``x``, or ``x`` itself when ``inplace``. Gradients of any
-        order flow to ``x``.
+        order flow to ``x`` and ``freqs``.
 
     Raises:
         ValueError: an argument outside the rules above; the message names the rule and the value.
-        NotImplementedError: ``freqs`` or ``positions`` require grad, or forward-mode differentiation.
+        NotImplementedError: ``positions`` require grad, or forward-mode differentiation.
         RuntimeError: ``inplace`` on a leaf that requires grad, or on overlapping memory.
     """
     operator = _rope_inplace if inplace else _rope
@@ -65,6 +67,69 @@ def rope(
         direction=direction,
     )
     return x if inplace else y
+
+
+def rotate(
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    layout: Literal["pairs", "halves"],
+    direction: Literal["forward", "transpose"] = "forward",
+) -> Tensor:
+    """Rotation by given rows: what ``rope`` does once it has cosines and sines.
+
+    Pair i of the vectors of token t becomes ``(c x_a - s x_b, s x_a + c x_b)`` with c and s the row of t at i. Any
+    magnitude is in the rows.
+
+    Args:
+        x: ``[B, T, H, D]``; float32, float64, bfloat16 or float16, on the CPU. Views with a contiguous last dimension
+            are read without a copy.
+        cos, sin: ``[B or 1, T, R/2]``, R <= D; float64 for float64 ``x``, float32 for the other dtypes. The elements
+            of ``x`` from R on are passed on.
+        layout: which elements form pair i, as for ``rope``.
+        direction: ``"forward"``, or ``"transpose"``: the transposed matrix, which is the backward.
+
+    Returns:
+        A new contiguous tensor of the shape and dtype of ``x``. Gradients of any order flow to ``x``, ``cos`` and
+        ``sin``; where neither row requires grad, the backward is one transposed rotation.
+
+    Raises:
+        ValueError: an argument outside the rules above; the message names the rule and the value.
+        NotImplementedError: forward-mode differentiation.
+    """
+    return _rotate(x, cos, sin, layout=layout, direction=direction)
+
+
+def rope_table(
+    positions: Tensor,
+    freqs: Tensor,
+    freqs_lo: Tensor | None = None,
+    *,
+    scale: float = 1.0,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor]:
+    """The rows of a rotation: ``scale * cos`` and ``scale * sin`` of ``positions * (freqs + freqs_lo)``.
+
+    Angles are formed and reduced in more than double precision, and each number is rounded once: the error of a
+    float32 row is at most 6e-8 times ``scale`` up to position 2^31.
+
+    Args:
+        positions: integers within 2^53, or float64; any shape ``[..]``.
+        freqs: float64 ``[R/2]``, or ``[.., R/2]`` with the dimensions of ``positions`` or 1: frequencies that differ
+            from sequence to sequence (``[B, 1, R/2]``) or from token to token.
+        freqs_lo: what ``freqs`` rounded away, of the same shape; default: nothing.
+        scale: finite, not 0.
+        dtype: of the result, ``torch.float32`` or ``torch.float64``.
+
+    Returns:
+        ``(cos, sin)``, each ``[.., R/2]``, as ``rotate`` takes them. Gradients of any order flow to ``freqs``.
+
+    Raises:
+        ValueError: an argument outside the rules above; the message names the rule and the value.
+        NotImplementedError: ``positions`` or ``freqs_lo`` require grad, or forward-mode differentiation.
+    """
+    return _rope_table(positions, freqs, freqs_lo, scale=scale, dtype=dtype)
 
 
 def target() -> str:

@@ -1,6 +1,6 @@
 // The operators of the library `roformer` as C++ functions with autograd; each is also torch.ops.roformer.<name>.
-// A bad argument throws c10::ValueError, "[rope] rule, got value"; frequencies or positions that require grad, and
-// forward-mode differentiation, throw c10::NotImplementedError.
+// A bad argument throws c10::ValueError, "[rope] rule, got value"; positions that require grad, and forward-mode
+// differentiation, throw c10::NotImplementedError.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,27 +16,31 @@ namespace rf::ops {
 struct RopeOptions {
   std::string_view layout;  // "pairs" or "halves"; no default
   double base = 10000.0;
-  std::optional<at::Tensor> freqs;         // float64 [R/2], in place of base
+  std::optional<at::Tensor> freqs;         // float64 [R/2], in place of base; may be trained
   double scale = 1.0;                      // multiplies cos and sin
   std::optional<int64_t> rotary_dim;       // default: the whole head, or 2 * freqs
   bool heads_first = false;                // x is [..,H,T,D] instead of [..,T,H,D]
   std::string_view direction = "forward";  // "forward", "transpose" or "inverse"
 };
 // x: float32, float64, bfloat16 or float16, any strides with a contiguous last dimension (others are copied).
-// positions: [T] or [B,T], integers or float64. Result: a new contiguous tensor of x's shape and dtype.
+// positions: [T] or [B,T], integers or float64. Gradients, of any order, to x and freqs. Result: a new contiguous
+// tensor of x's shape and dtype.
 at::Tensor rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
 // The same in place. Returns x. With autograd as for PyTorch's own: a leaf that requires grad is refused.
 at::Tensor& rope_(at::Tensor& x, const at::Tensor& positions, const RopeOptions& options);
 
 // Rotation by given rows (rf/ops/terms.h): x [B,T,H,D], its last dimension contiguous (others are copied); cos, sin
-// [B or 1, T, R/2], float32, or float64 for float64 x; the elements from R on are passed on. Gradients, of any order,
-// to x, cos and sin. Result: a new contiguous tensor of x's shape and dtype.
-at::Tensor rotate(const at::Tensor& x_BTHD, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout);
+// [B or 1, T, R/2], float32, or float64 for float64 x; the elements from R on are passed on. direction: "forward", or
+// "transpose", R^T. Gradients, of any order, to x, cos and sin; where neither row requires grad, the backward is one
+// transposed rotation, and x is not kept for it. Result: a new contiguous tensor of x's shape and dtype.
+at::Tensor rotate(const at::Tensor& x_BTHD, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
+                  std::string_view direction = "forward");
 
 // Rows of a rotation: cos and sin of positions * (freqs + freqs_lo), times scale, with the accuracy of rf/rope.h.
 // positions: integers or float64, any shape [..]; freqs: float64 [R/2], or [.., R/2] with the leading dimensions of
 // positions or 1 in their place (frequencies that differ from token to token); freqs_lo: the same shape, or undefined.
-// Result: two tensors [.., R/2] of dtype (float32 or float64). Gradients to freqs.
+// scale: finite, not 0. Result: two contiguous tensors [.., R/2] of dtype (float32 or float64). Gradients, of any order,
+// to freqs. Every call computes its rows: make them once for all layers.
 std::pair<at::Tensor, at::Tensor> rope_table(const at::Tensor& positions, const at::Tensor& freqs,
                                              const at::Tensor& freqs_lo, double scale, at::ScalarType dtype);
 
