@@ -66,6 +66,13 @@ TABLE_F64 = 2.3e-16
 # ---- rope ----
 
 # ---- linear ----
+# The same sums in another order. A rotated denominator cancels: it was down to a thousandth of its terms here.
+LINEAR_F64 = 1e-11
+LINEAR_ROTATED_DENOMINATOR = 1e-9
+# Rotated numerators cancel over hundreds of keys.
+LINEAR_LONG_F64 = 1e-9
+# The golden weights are printed with 8 digits.
+GOLDEN_WEIGHTS_RTOL = 1e-7
 
 # ---- zoo1 ----
 

@@ -20,7 +20,16 @@ __version__ = "0.1.0"
 if _has_models:
     from .attention import attention
     from .encoding import encoding
+    from .linear_attention import (
+        LinearAttention,
+        LinearAttentionState,
+        linear_attention,
+        linear_feature_dim,
+        orthogonal_features,
+    )
     from .model import load_model
     from .terms import DistanceTable, Rotation, Terms
 
     __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "encoding", "load_model"]
+    __all__ += ["LinearAttention", "LinearAttentionState", "linear_attention", "linear_feature_dim"]
+    __all__ += ["orthogonal_features"]

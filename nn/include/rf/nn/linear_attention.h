@@ -1,0 +1,105 @@
+// Linear attention (arXiv 2104.09864 Eq. 18-19): softmax's exp(s q.k) is replaced by a product of feature maps, so that
+// the sums over keys are taken once for all queries. For head h, query m and key n,
+//
+//            sum_n (R_m f(q_m)) . (R_n g(k_n)) v_n
+//   out_m = ---------------------------------------     R: rope_site after_map, Eq. 19, the numerator alone;
+//            eps + sum_n f(q_m) . g(k_n)                both sums with rotate_denominator; absent: Eq. 18
+//
+// in time O((T + S) F D) and memory O(T + S) for F features; causal sums run over the keys up to the query's own. A
+// query whose denominator is 0, one without a key in particular, has output 0 and gradient 0. There is no place for
+// terms of a pair of tokens: of Terms, the rotations of queries and keys are taken, and everything else is an Error.
+// Values are not rotated, probabilities are not dropped. The feature maps are in nn/src/feature_map.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+
+#include "rf/model/encoding_config.h"
+#include "rf/nn/encoding_info.h"
+#include "rf/ops/terms.h"
+
+namespace rf::nn {
+
+enum class FeatureMap { kElu, kShenOriginal, kShen, kFavor, kRelu, kCosine };
+enum class RopeSite { kNone, kBeforeMap, kAfterMap };
+enum class Direction { kBidirectional, kCausal };
+
+// "attention": {"type": "linear", ..} of config.json.
+struct LinearAttentionConfig {
+  FeatureMap feature_map = FeatureMap::kElu;  // "elu", "shen_original", "shen", "favor", "relu", "cosine"
+  RopeSite rope_site = RopeSite::kAfterMap;   // "after_map" ("cosine": "before_map"), "before_map", "none"
+  bool rotate_denominator = false;            // only with rope_site after_map
+  double eps = 0;                             // of the denominator
+  // Only with feature_map favor and relu, which project on random vectors:
+  int64_t num_features = 0;        // m; 0: D ln D, cut to an integer and rounded up to even
+  bool orthogonal = true;          // vectors orthogonal in blocks of D; false: independent
+  int64_t orthogonal_scaling = 0;  // their lengths: 0 as of Gaussian vectors, 1 all sqrt(D)
+  int64_t redraw_every = 1000;     // forward calls in training mode; 0: never
+  double feature_eps = 0;          // added to every feature; default 1e-4 (favor), 1e-3 (relu)
+  int64_t seed = 0;                // of the draws
+
+  bool draws() const { return feature_map == FeatureMap::kFavor || feature_map == FeatureMap::kRelu; }
+};
+
+// Throws Error for an unknown key, a value out of range, keys that contradict each other.
+LinearAttentionConfig parse_linear_attention(const AttentionConfig& config);
+// Throws Error where linear attention cannot do what a model asks: an encoding with terms for pairs of tokens, the
+// bidirectional shen_original in a causal model.
+void check_linear_attention(const LinearAttentionConfig& config, const EncodingInfo& encoding, Direction direction);
+// The number of elements that rotations may turn, for EncodingShape.head_dim: F where rope_site is after_map (cosine:
+// D, its constant feature never turns), else D.
+int64_t feature_dim(const LinearAttentionConfig& config, int64_t head_dim);
+int64_t num_features(const LinearAttentionConfig& config, int64_t head_dim);  // m
+
+// Random vectors for favor and relu, float64 [m, D]: a function of (seed, layer, redraw) and the sizes alone.
+struct FeatureDraw {
+  bool orthogonal = true;
+  int64_t orthogonal_scaling = 0;
+  int64_t seed = 0, layer = 0, redraw = 0;
+};
+at::Tensor draw_features(int64_t num_features, int64_t head_dim, const FeatureDraw& draw);
+
+// The sums over the keys so far, for token-by-token use; its size does not depend on their number. Default: no key yet.
+struct LinearAttentionState {
+  at::Tensor sum_BHFD;    // of g(k) v^T, rotated where rope_site says so
+  at::Tensor norm_BHF1;   // of g(k)
+  at::Tensor maximum_BH;  // shen and favor: both sums are divided by its exponential
+};
+
+struct LinearAttentionCall {
+  Direction direction = Direction::kBidirectional;
+  at::Tensor key_mask_BS = {};   // bool; false: not attended to; undefined: all true
+  at::Tensor sequences_BS = {};  // int, [1 or B, S]: tokens attend within equal values >= 0 of a row, -1 is padding;
+                                 // queries are the last T keys of their rows; undefined: a row is one sequence
+  LinearAttentionState* state = nullptr;  // causal, without sequences: keys that came before; k and v are added to it
+};
+
+// q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv], H a multiple of Hk; float32, float64, bfloat16 (computed in float32).
+// Causal: query i attends to the keys up to i + S - T, besides those of the state, with which S = T. projection: [m,
+// D], favor and relu only. Result: [B,T,H,Dv] in the dtype of q, with gradients to q, k, v, the rotations and
+// projection.
+at::Tensor linear_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
+                            const ops::Terms& terms, const LinearAttentionConfig& config, const at::Tensor& projection,
+                            const LinearAttentionCall& call);
+
+// A layer's linear attention. favor and relu have the buffers `projection` [m, D], `redraws` and `calls` (int64), so
+// that a run resumed from a checkpoint goes on as if never interrupted: before the forward call in training mode whose
+// number is a multiple of redraw_every the vectors are drawn anew, in place.
+class LinearAttention : public torch::nn::Module {
+ public:
+  LinearAttention(const LinearAttentionConfig& config, int64_t head_dim, int64_t layer);
+  at::Tensor forward(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
+                     const ops::Terms& terms, const LinearAttentionCall& call);
+  const LinearAttentionConfig& config() const { return config_; }
+
+ private:
+  void count_call();
+
+  LinearAttentionConfig config_;
+  int64_t layer_;
+  at::Tensor projection_, redraws_, calls_;
+};
+
+}  // namespace rf::nn

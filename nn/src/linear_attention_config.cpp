@@ -1,0 +1,107 @@
+// Reading and checking the configuration of linear attention (rf/nn/linear_attention.h). The rules that one key alone
+// does not tell are here: which map has which keys, which placements of the rotation contradict each other.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/strict_object.h"
+#include "rf/nn/linear_attention.h"
+
+namespace rf::nn {
+
+namespace {
+
+constexpr double kFavorEps = 1e-4, kReluEps = 1e-3;  // R-LIN-04, R-LIN-05
+constexpr int64_t kMaxFeatures = int64_t{1} << 20;
+
+bool flag(io::StrictObject& options, const std::string& key, bool fallback) {
+  const nlohmann::json* value = options.find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) fail("attention", "{} must be true or false, got {}", options.path_of(key), value->dump());
+  return value->get<bool>();
+}
+
+void read_draws(io::StrictObject& options, LinearAttentionConfig& config) {
+  if (!config.draws()) {
+    for (const char* key :
+         {"num_features", "orthogonal", "orthogonal_scaling", "redraw_every", "feature_eps", "seed"}) {
+      if (const nlohmann::json* value = options.find(key)) {
+        fail("attention", "{} must only be given with feature_map favor or relu, got {}", options.path_of(key),
+             value->dump());
+      }
+    }
+    return;
+  }
+  if (options.find("num_features") != nullptr) {
+    config.num_features = options.integer("num_features", 0, 1, kMaxFeatures);
+    if (config.num_features % 2 != 0 && config.rope_site == RopeSite::kAfterMap) {
+      fail("attention", "{} must be even for a rotation of the features (rope_site after_map), got {}",
+           options.path_of("num_features"), config.num_features);
+    }
+  }
+  config.orthogonal = flag(options, "orthogonal", true);
+  config.orthogonal_scaling = options.integer("orthogonal_scaling", 0, 0, 1);
+  if (!config.orthogonal && config.orthogonal_scaling != 0) {
+    fail("attention", "{} must be 0 when orthogonal is false, got {}", options.path_of("orthogonal_scaling"),
+         config.orthogonal_scaling);
+  }
+  config.redraw_every = options.integer("redraw_every", 1000, 0, INT64_MAX);
+  const double feature_eps = config.feature_map == FeatureMap::kFavor ? kFavorEps : kReluEps;
+  config.feature_eps = options.number("feature_eps", feature_eps, {0, 1});
+  config.seed = options.integer("seed", 0, 0, INT64_MAX);
+}
+
+}  // namespace
+
+LinearAttentionConfig parse_linear_attention(const AttentionConfig& given) {
+  const nlohmann::json json = io::parse_json(given.options, "attention");
+  io::StrictObject options(json, "attention", "linear");
+  LinearAttentionConfig config;
+  config.feature_map = options.choice("feature_map", FeatureMap::kElu,
+                                      {{"elu", FeatureMap::kElu},
+                                       {"shen_original", FeatureMap::kShenOriginal},
+                                       {"shen", FeatureMap::kShen},
+                                       {"favor", FeatureMap::kFavor},
+                                       {"relu", FeatureMap::kRelu},
+                                       {"cosine", FeatureMap::kCosine}});
+  // 1 + cos stays non-negative under a rotation in both sums (R-LIN-07), which is the one before the normalisation.
+  const RopeSite site = config.feature_map == FeatureMap::kCosine ? RopeSite::kBeforeMap : RopeSite::kAfterMap;
+  config.rope_site = options.choice(
+      "rope_site", site,
+      {{"after_map", RopeSite::kAfterMap}, {"before_map", RopeSite::kBeforeMap}, {"none", RopeSite::kNone}});
+  config.rotate_denominator = flag(options, "rotate_denominator", false);
+  if (config.rotate_denominator && config.rope_site != RopeSite::kAfterMap) {
+    fail("attention", "{} must be false unless rope_site is after_map, got true with {}",
+         options.path_of("rotate_denominator"), config.rope_site == RopeSite::kNone ? "none" : "before_map");
+  }
+  config.eps = options.number("eps", 0, {0, 1});
+  read_draws(options, config);
+  options.finish();
+  return config;
+}
+
+void check_linear_attention(const LinearAttentionConfig& config, const EncodingInfo& encoding, Direction direction) {
+  if (encoding.pairwise == EncodingInfo::Pairwise::kYes) {
+    fail("linear_attention", "position_encoding must need no term for a pair of tokens, got {} ({})", encoding.name,
+         encoding.terms);
+  }
+  if (config.feature_map == FeatureMap::kShenOriginal && direction == Direction::kCausal) {
+    fail("linear_attention", "feature_map must not be shen_original in causal attention, got {}", "shen_original");
+  }
+}
+
+int64_t num_features(const LinearAttentionConfig& config, int64_t head_dim) {
+  if (config.num_features > 0) return config.num_features;
+  const double d = static_cast<double>(head_dim);
+  const auto wanted = static_cast<int64_t>(d * std::log(d));
+  return std::max<int64_t>(2, wanted + wanted % 2);
+}
+
+int64_t feature_dim(const LinearAttentionConfig& config, int64_t head_dim) {
+  const bool features_turn = config.rope_site == RopeSite::kAfterMap && config.draws();
+  return features_turn ? num_features(config, head_dim) : head_dim;
+}
+
+}  // namespace rf::nn

@@ -1,0 +1,105 @@
+// Sums over keys (linear_sums.h). Causal: kChunk queries and keys at a time, those of a chunk by the products of all
+// its pairs, those before it by their sum S = sum_n k_n v_n^T, which is what one chunk hands on to the next.
+//
+//     keys   ......S......|  chunk  |
+//     out_m = q_m . S e^{M0 - M_m} + sum over the chunk's keys n <= m of (q_m . k_n) e^{M_n - M_m} v_n
+//
+// M_n: the running maximum at key n, M0 the one at the end of the chunk before; exponents are never positive.
+#include "linear_sums.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+namespace rf::nn {
+
+namespace {
+
+constexpr int64_t kChunk = 128;  // about F and D, where both ways to sum cost the same
+
+class PrefixSum {
+ public:
+  PrefixSum(at::Tensor sum_BHFD, const at::Tensor& maximum_BH) : sum_BHFD_(std::move(sum_BHFD)) {
+    if (maximum_BH.defined()) maximum_BH1_ = maximum_BH.unsqueeze(-1);
+  }
+
+  void add(const SumInput& keys) {
+    if (keys.k_BHSF.size(2) == 0) return;
+    at::Tensor k_BHSF = keys.k_BHSF;
+    if (keys.maximum_BHS.defined()) {
+      const at::Tensor last_BH1 = keys.maximum_BHS.narrow(-1, keys.maximum_BHS.size(-1) - 1, 1);
+      k_BHSF = k_BHSF * (keys.maximum_BHS - last_BH1).exp().unsqueeze(-1);
+      if (sum_BHFD_.defined() && maximum_BH1_.defined()) {
+        sum_BHFD_ = sum_BHFD_ * (maximum_BH1_ - last_BH1).exp().unsqueeze(-1);
+      }
+      maximum_BH1_ = last_BH1;
+    }
+    const at::Tensor added = at::matmul(k_BHSF.transpose(2, 3), keys.v_BHSD);
+    sum_BHFD_ = sum_BHFD_.defined() ? sum_BHFD_ + added : added;
+  }
+
+  // As many queries as keys; the keys are not added.
+  at::Tensor answer(const SumInput& chunk) const {
+    const int64_t tokens = chunk.q_BHTF.size(2);
+    const at::Tensor later = at::ones({tokens, tokens}, at::kBool).triu_(1);
+    at::Tensor weights_BHTS = at::matmul(chunk.q_BHTF, chunk.k_BHSF.transpose(2, 3));
+    const at::Tensor& maximum = chunk.maximum_BHS;
+    if (maximum.defined()) {
+      const at::Tensor gap_BHTS = maximum.unsqueeze(-2) - maximum.unsqueeze(-1);
+      weights_BHTS = weights_BHTS * gap_BHTS.masked_fill(later, -std::numeric_limits<double>::infinity()).exp();
+    } else {
+      weights_BHTS = weights_BHTS.masked_fill(later, 0);
+    }
+    const at::Tensor within_BHTD = at::matmul(weights_BHTS, chunk.v_BHSD);
+    if (!sum_BHFD_.defined()) return within_BHTD;
+    at::Tensor before_BHTD = at::matmul(chunk.q_BHTF, sum_BHFD_);
+    if (maximum.defined()) before_BHTD = before_BHTD * (maximum_BH1_ - maximum).exp().unsqueeze(-1);
+    return within_BHTD + before_BHTD;
+  }
+
+  const at::Tensor& sum() const { return sum_BHFD_; }
+
+ private:
+  at::Tensor sum_BHFD_;     // of the keys so far, divided by the exponential of
+  at::Tensor maximum_BH1_;  // their maximum
+};
+
+SumInput part(const SumInput& in, int64_t first_query, int64_t queries, int64_t first_key, int64_t keys) {
+  return {in.q_BHTF.narrow(2, first_query, queries), in.k_BHSF.narrow(2, first_key, keys),
+          in.v_BHSD.narrow(2, first_key, keys),
+          in.maximum_BHS.defined() ? in.maximum_BHS.narrow(2, first_key, keys) : at::Tensor()};
+}
+
+}  // namespace
+
+at::Tensor sum_over_keys(const SumInput& in) {
+  return at::matmul(in.q_BHTF, at::matmul(in.k_BHSF.transpose(2, 3), in.v_BHSD));
+}
+
+at::Tensor causal_sum(const SumInput& in, at::Tensor& sum_BHFD, const at::Tensor& maximum_BH) {
+  const int64_t queries = in.q_BHTF.size(2), keys = in.k_BHSF.size(2), paired = std::min(queries, keys);
+  const int64_t unpaired_queries = queries - paired, unpaired_keys = keys - paired;
+  std::vector<at::Tensor> out_BHTD;
+  if (unpaired_queries > 0 || paired == 0) {
+    const at::IntArrayRef shape = in.q_BHTF.sizes();
+    out_BHTD.push_back(at::zeros({shape[0], shape[1], unpaired_queries, in.v_BHSD.size(3)}, in.q_BHTF.options()));
+  }
+  PrefixSum prefix(sum_BHFD, maximum_BH);
+  prefix.add(part(in, 0, 0, 0, unpaired_keys));
+  for (int64_t first = 0; first < paired; first += kChunk) {
+    const int64_t tokens = std::min(kChunk, paired - first);
+    const SumInput chunk = part(in, unpaired_queries + first, tokens, unpaired_keys + first, tokens);
+    out_BHTD.push_back(prefix.answer(chunk));
+    prefix.add(chunk);
+  }
+  sum_BHFD = prefix.sum();
+  return at::cat(out_BHTD, 2);
+}
+
+}  // namespace rf::nn

@@ -1,0 +1,171 @@
+"""Linear attention (arXiv 2104.09864 Eq. 18-19); the C++ side is nn/src/linear_attention.cpp."""
+
+import json
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from .terms import Terms
+
+_DRAWN = ("favor", "relu")
+
+
+@dataclass
+class LinearAttentionState:
+    """The sums over the keys so far, for causal use token by token; its size does not depend on their number.
+
+    ``tensors`` is empty before the first key, and then ``sum`` ``[B, H, F, Dv]``, ``norm`` ``[B, H, F, 1]`` and, for
+    ``shen`` and ``favor``, ``maximum`` ``[B, H]``.
+    """
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+def orthogonal_features(
+    num_features: int,
+    head_dim: int,
+    seed: int,
+    *,
+    layer: int = 0,
+    redraw: int = 0,
+    orthogonal: bool = True,
+    scaling: int = 0,
+) -> Tensor:
+    """Random vectors for the feature maps ``favor`` and ``relu``, float64 ``[num_features, head_dim]``.
+
+    Args:
+        num_features: m.
+        head_dim: D.
+        seed, layer, redraw: the draw is a function of these and the sizes alone.
+        orthogonal: orthogonal in blocks of D rows; false: all independent.
+        scaling: lengths of orthogonal rows, 0 as of Gaussian vectors, 1 all ``sqrt(D)``.
+    """
+    return torch.ops.roformer.draw_features(num_features, head_dim, orthogonal, scaling, seed, layer, redraw)
+
+
+def _call(
+    is_causal: bool,
+    key_mask: Tensor | None,
+    cu_seqlens: Tensor | None,
+    state: LinearAttentionState | None,
+    keys: int,
+) -> tuple:
+    sequences = None
+    if cu_seqlens is not None:
+        lengths = cu_seqlens.diff()
+        rises = cu_seqlens.dim() == 1 and len(lengths) > 0 and bool((lengths >= 0).all())
+        if not rises or cu_seqlens[0] != 0 or cu_seqlens[-1] != keys:
+            raise ValueError(
+                f"[linear_attention] cu_seqlens must rise from 0 to the {keys} keys, got {cu_seqlens.tolist()}"
+            )
+        sequences = torch.repeat_interleave(torch.arange(len(lengths)), lengths).unsqueeze(0)
+    return is_causal, key_mask, sequences, None if state is None else state.tensors
+
+
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    feature_map: str = "elu",
+    terms: Terms | None = None,
+    *,
+    is_causal: bool = False,
+    key_mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    rope_site: str | None = None,
+    rotate_denominator: bool = False,
+    eps: float = 0.0,
+    feature_eps: float | None = None,
+    projection: Tensor | None = None,
+    state: LinearAttentionState | None = None,
+) -> Tensor:
+    """Attention in time and memory linear in the number of tokens.
+
+    ``out_m = sum_n (R_m f(q_m)).(R_n g(k_n)) v_n / (eps + sum_n f(q_m).g(k_n))`` with the rotation R where
+    ``rope_site`` says so. A query whose denominator is 0, one without a key in particular, has output 0 and gradient 0.
+
+    Args:
+        q: ``[B, T, H, D]``; float32, float64, or bfloat16 (computed in float32).
+        k, v: ``[B, S, Hk, D]`` and ``[B, S, Hk, Dv]``, H a multiple of Hk.
+        feature_map: ``"elu"`` (elu(x) + 1), ``"shen_original"`` (bidirectional only), ``"shen"``, ``"favor"``,
+            ``"relu"``, or ``"cosine"`` (1 + cos); nn/src/feature_map.h has the equations.
+        terms: rotations of queries and keys, from ``roformer_cpp.encoding``. With ``rope_site="after_map"`` they turn
+            features: ask the encoding for ``head_dim=linear_feature_dim(..)``.
+        is_causal: query i attends to the keys up to ``i + S - T``.
+        key_mask: bool ``[B, S]``; false keys are in neither sum.
+        cu_seqlens: integers ``[sequences + 1]``, rising from 0 to S: packed sequences, with ``B = 1``.
+        rope_site: ``"after_map"``, ``"before_map"`` or ``"none"``. Default: ``"before_map"`` for cosine, else
+            ``"after_map"``.
+        rotate_denominator: whether a rotation after the map is in both sums. The denominator may then be near 0.
+        eps: added to the denominator.
+        feature_eps: added to every feature of ``favor`` (default 1e-4) and ``relu`` (1e-3).
+        projection: ``[m, D]`` for ``favor`` and ``relu``. Default: ``orthogonal_features`` with seed 0.
+        state: keys that came before; changed to include those of this call. Causal, with ``T = S``.
+
+    Returns:
+        ``[B, T, H, Dv]`` in the dtype of ``q``.
+
+    Raises:
+        ValueError, RuntimeError: an argument outside these rules; the message names the rule and the value.
+    """
+    options = {"feature_map": feature_map, "rotate_denominator": rotate_denominator, "eps": eps}
+    options |= {} if rope_site is None else {"rope_site": rope_site}
+    options |= {} if feature_eps is None else {"feature_eps": feature_eps}
+    if feature_map in _DRAWN and projection is None:
+        num_features = linear_feature_dim(q.size(-1), feature_map=feature_map)
+        projection = orthogonal_features(num_features, q.size(-1), seed=0)
+    flat = {} if terms is None else terms.to_dict()
+    call = _call(is_causal, key_mask, cu_seqlens, state, k.size(1))
+    out, after = torch.ops.roformer.linear_attention(q, k, v, flat, json.dumps(options), projection, *call)
+    if state is not None:
+        state.tensors = after
+    return out
+
+
+def linear_feature_dim(head_dim: int, **options) -> int:
+    """The size that rotations turn with these options of ``LinearAttention``: the encoding's ``head_dim``."""
+    return torch.ops.roformer.linear_attention_feature_dim(json.dumps(options), head_dim)
+
+
+class LinearAttention(nn.Module):
+    """A layer's linear attention with its random vectors, drawn anew every ``redraw_every`` calls in training.
+
+    Args:
+        head_dim: D.
+        layer: its draws differ from those of other layers.
+        **options: ``feature_map``, ``rope_site``, ``rotate_denominator``, ``eps``; for ``favor`` and ``relu`` also
+            ``num_features``, ``orthogonal``, ``orthogonal_scaling``, ``redraw_every`` (0: never), ``feature_eps``,
+            ``seed``.
+
+    The buffers ``projection``, ``redraws`` and ``calls`` are all that a run needs to go on where it stopped.
+    """
+
+    def __init__(self, head_dim: int, layer: int = 0, **options):
+        super().__init__()
+        self._script = torch.classes.roformer.LinearAttention(json.dumps(options), head_dim, layer)
+        for name, buffer in self._script.named_buffers().items():
+            self.register_buffer(name, buffer)
+
+    def _apply(self, fn, recurse=True):
+        return self  # the buffers are those of the C++ module; every call converts the vectors to its dtype
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        terms: Terms | None = None,
+        *,
+        is_causal: bool = False,
+        key_mask: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        state: LinearAttentionState | None = None,
+    ) -> Tensor:
+        """Arguments and result as of ``linear_attention``."""
+        flat = {} if terms is None else terms.to_dict()
+        call = _call(is_causal, key_mask, cu_seqlens, state, k.size(1))
+        out, after = self._script.forward(self.training, q, k, v, flat, *call)
+        if state is not None:
+            state.tensors = after
+        return out
