@@ -10,6 +10,7 @@
 #include "attention_paths.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "rf/ops/attention_ref.h"
 #include "rf/ops/ops.h"
 #include "rf/status.h"
 
@@ -47,8 +48,9 @@ at::Tensor torch_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, c
       .to(q_BTHD.scalar_type());
 }
 
-Kernel choose(const Kernel wanted) {
-  if (wanted != Kernel::kAuto) return wanted;
+// RF_KERNEL=ref turns "auto" to the loops, which know no dropout.
+Kernel choose(Kernel wanted, const AttentionDropout& dropout) {
+  if (wanted != Kernel::kAuto || dropout.p > 0) return wanted;
   return std::string_view(rf_target()) == "ref" ? Kernel::kRef : Kernel::kAuto;
 }
 
@@ -88,16 +90,18 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
                      const AttentionContext& context, const AttentionDropout& dropout) {
   AttentionContext::State& state = context.state();
   check_attention(q_BTHD, k_BSHD, v_BSHD, terms, state);
-  const Kernel kernel = choose(state.kernel);
+  const Kernel kernel = choose(state.kernel, dropout);
   if (kernel == Kernel::kFused) {
     fail("attention", "kernel must be auto, explicit or ref, this build has no fused kernel, got fused");
   }
   if (kernel == Kernel::kRef) {
-    fail("attention", "kernel must be auto or explicit, this build has no reference loops, got ref");
+    if (dropout.p > 0) fail("attention", "dropout must be 0 with kernel ref, got {}", dropout.p);
+    return ops::attention_ref(q_BTHD, k_BSHD, v_BSHD, terms, state.positions.query.ids, state.positions.key.ids,
+                              state.attend, state.window);
   }
-  at::Tensor out_BTHD = kernel == Kernel::kAuto && suits_torch(q_BTHD, k_BSHD, terms, dropout)
-                            ? torch_attention(q_BTHD, k_BSHD, v_BSHD, terms, state)
-                            : explicit_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
+  const at::Tensor out_BTHD = kernel == Kernel::kAuto && suits_torch(q_BTHD, k_BSHD, terms, dropout)
+                                  ? torch_attention(q_BTHD, k_BSHD, v_BSHD, terms, state)
+                                  : explicit_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
   const at::Tensor& alive_BTH1 = state.mask().alive_BTH1;
   return alive_BTH1.defined() ? out_BTHD * alive_BTH1 : out_BTHD;
 }

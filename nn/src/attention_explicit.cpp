@@ -2,25 +2,19 @@
 // the queries, or in autocast's; gradients of every term, of any order, are plain autograd. Terms in another dtype are
 // converted after what is cheap and exact in their own (scale, choice of rows).
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-
 #include "attention_paths.h"
 #include "by_distance.h"
+#include "gated_products.h"
 #include "rf/ops/ops.h"
 
 namespace rf::nn {
 
 namespace {
-
-// Of a chunk of queries' gate vectors [B, H, queries, S, D], in elements.
-constexpr int64_t kGateChunk = int64_t{1} << 22;
 
 DistanceTable scaled(const DistanceTable& table, double scale, at::ScalarType dtype) {
   const at::Tensor rows = scale == 1 ? table.rows : table.rows * scale;
@@ -30,22 +24,6 @@ DistanceTable scaled(const DistanceTable& table, double scale, at::ScalarType dt
 // [H, D] as [H, 1, D].
 at::Tensor head_vectors(const at::Tensor& x_HD, double scale, at::ScalarType dtype) {
   return (x_HD * scale).to(dtype).unsqueeze(1);
-}
-
-// sum_d q_m G[r] k_n where G has a row of vectors. A few queries at a time: their gates are [S, D] each.
-at::Tensor gated_products(const at::Tensor& q_BHTD, const at::Tensor& k_BHSD, const DistanceTable& gate,
-                          AttentionContext::State& state) {
-  const int64_t queries = q_BHTD.size(2),
-                one = std::max<int64_t>(1, q_BHTD.size(0) * q_BHTD.size(1) * k_BHSD.size(2) * q_BHTD.size(3));
-  const int64_t chunk = std::max<int64_t>(1, kGateChunk / one);
-  std::vector<at::Tensor> parts;
-  for (int64_t begin = 0; begin < queries; begin += chunk) {
-    const int64_t count = std::min(chunk, queries - begin);
-    const at::Tensor gates_BHtSD = vectors_of_rows(gate, begin, count, state).to(q_BHTD.scalar_type());
-    const at::Tensor q_BHtD1 = q_BHTD.narrow(2, begin, count).unsqueeze(-1);
-    parts.push_back(at::matmul(gates_BHtSD * k_BHSD.unsqueeze(2), q_BHtD1).squeeze(-1));
-  }
-  return parts.empty() ? at::matmul(q_BHTD, k_BHSD.transpose(2, 3)) : at::cat(parts, 2);
 }
 
 // s * ((R q + u) * G[r]) . (R k)

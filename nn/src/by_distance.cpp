@@ -127,17 +127,12 @@ at::Tensor sum_of_rows(const at::Tensor& x_BHTS, const DistanceTable& table, Att
 }
 
 at::Tensor numbers_of_rows(const DistanceTable& table, AttentionContext::State& state) {
+  const DistanceTable wide = {table.rows.to(sum_type(table.rows)), table.lo, table.hi};
   if (state.steps()) {  // windows of the run, the last query's first
-    const Run run = run_for_queries(table, state);
+    const Run run = run_for_queries(wide, state);
     return widened(run.rows, run.before, run.after).unfold(-1, state.keys(), 1).flip(1).unsqueeze(0);
   }
-  return at::embedding(table.rows.t(), state.rows_by_distance(table.lo, table.hi)).permute({0, 3, 1, 2});
-}
-
-at::Tensor vectors_of_rows(const DistanceTable& table, int64_t begin, int64_t count, AttentionContext::State& state) {
-  const at::Tensor index = state.rows_by_distance(table.lo, table.hi).narrow(1, begin, count);  // [1 or B, count, S]
-  const at::Tensor rows = table.rows.transpose(0, 1).flatten(1);                                // [rows, H*D]
-  return at::embedding(rows, index).unflatten(-1, {table.rows.size(0), -1}).permute({0, 3, 1, 2, 4});
+  return at::embedding(wide.rows.t(), state.rows_by_distance(table.lo, table.hi)).permute({0, 3, 1, 2});
 }
 
 }  // namespace rf::nn

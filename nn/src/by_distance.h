@@ -18,7 +18,5 @@ at::Tensor key_dot_rows(const at::Tensor& x_BHSD, const DistanceTable& table, At
 at::Tensor sum_of_rows(const at::Tensor& x_BHTS, const DistanceTable& table, AttentionContext::State& state);
 // rows[r(m,n)] for rows [H or 1, rows], numbers: [1 or B, H or 1, T, S].
 at::Tensor numbers_of_rows(const DistanceTable& table, AttentionContext::State& state);
-// rows[r(m,n)] for queries begin .. begin+count-1: [1 or B, H or 1, count, S, D].
-at::Tensor vectors_of_rows(const DistanceTable& table, int64_t begin, int64_t count, AttentionContext::State& state);
 
 }  // namespace rf::nn

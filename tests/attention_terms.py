@@ -1,0 +1,94 @@
+"""Random terms, data and positions for the tests of attention."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from roformer_cpp import DistanceTable, Rotation, Terms, attention
+
+D = 6
+POSITIONS = 240  # rows of the tables by position
+
+
+def _draw(*shape, dtype):
+    return torch.randn(*shape, dtype=torch.float64).to(dtype)
+
+
+def data(batch, queries, keys, heads, key_heads, dtype=torch.float64):
+    return (
+        _draw(batch, queries, heads, D, dtype=dtype),
+        _draw(batch, keys, key_heads, D, dtype=dtype),
+        _draw(batch, keys, key_heads, D, dtype=dtype),
+    )
+
+
+def all_terms(batch, queries, keys, heads, dtype=torch.float64, positions=POSITIONS) -> Terms:
+    """Every term at once; windows narrower and wider than the distances, of one side and of both."""
+
+    def rotation(rows, tokens, pairs):
+        rows_dtype = dtype if dtype.itemsize >= 4 else torch.float32
+        return Rotation(_draw(rows, tokens, pairs, dtype=rows_dtype), _draw(rows, tokens, pairs, dtype=rows_dtype))
+
+    def table(rows, lo, hi, *width):
+        return DistanceTable(_draw(rows, hi - lo + 1, *width, dtype=dtype), lo, hi)
+
+    return Terms(
+        query=rotation(max(batch, 1), queries, 2),
+        key=rotation(1, keys, 2),
+        value=rotation(1, keys, 1),
+        content_bias=_draw(heads, D, dtype=dtype),
+        position_bias=_draw(heads, D, dtype=dtype),
+        key_table=table(heads, -3, 2, D),
+        query_table=table(1, -10, 2, D),
+        value_table=table(heads, -1, 2, D),
+        bias=table(heads, -20, 20),
+        gate=table(1, -1, 1, D),
+        position_query=_draw(heads, positions, D, dtype=dtype),
+        position_key=_draw(heads, positions, D, dtype=dtype),
+        reset_row=_draw(heads, dtype=dtype),
+        reset_col=_draw(heads, dtype=dtype),
+        scale=0.3,
+    )
+
+
+def each_term(batch, queries, keys, heads, **options) -> dict[str, Terms]:
+    """Terms with one term set (and what it needs beside it), by its name."""
+    full = all_terms(batch, queries, keys, heads, **options)
+    needs = {"position_bias": ("key_table",), "position_query": ("position_key",)}
+    alone = {
+        field.name: Terms(**{name: getattr(full, name) for name in (field.name, *needs.get(field.name, ()))})
+        for field in dataclasses.fields(full)
+        if field.name not in ("layout", "position_key")
+    }
+    gate = full.gate
+    alone["gate_number"] = Terms(gate=DistanceTable(gate.rows.repeat(heads, 1, 1)[..., :1].contiguous(), *gate[1:]))
+    for name in ("key_table", "query_table", "value_table", "bias"):
+        full_table = getattr(full, name)
+        other = 1 if len(full_table.rows) > 1 else heads
+        rows = torch.randn(other, *full_table.rows.shape[1:], dtype=full_table.rows.dtype)
+        alone[f"{name}_other_heads"] = Terms(**{name: DistanceTable(rows, *full_table[1:])})
+    return alone
+
+
+def positions_of(kind, batch, queries, keys) -> tuple[Tensor, Tensor]:
+    """Both sides' positions: "steps" of 1, "scattered", or in steps with the queries far "before" or "after"."""
+    first, key_first = {"before": (0, 200), "after": (200, 0)}.get(kind, (2, 0))
+    if kind != "scattered":
+        return torch.arange(first, first + queries), torch.arange(key_first, key_first + keys)
+    generator = torch.Generator().manual_seed(3)
+    query = torch.randint(0, 12, (max(batch, 1), queries), generator=generator)
+    key = torch.randint(0, 12, (1, keys), generator=generator)
+    query[:, :1], key[:, -1:] = 0, 0  # the reset terms
+    return query, key
+
+
+def with_gradients(tensors, terms: Terms, **options):
+    """attention as a function of q, k, v and every tensor of `terms`, and those tensors, requiring grad."""
+    flat = {name: x for name, x in terms.to_dict().items() if x.is_floating_point() and name != "scale"}
+    inputs = tuple(x.detach().clone().requires_grad_() for x in (*tensors, *flat.values()))
+
+    def run(q, k, v, *rest):
+        return attention(q, k, v, Terms.from_dict(terms.to_dict() | dict(zip(flat, rest, strict=True))), **options)
+
+    return run, inputs
