@@ -60,6 +60,8 @@ TABLE_F64 = 2.3e-16
 # ---- attention ----
 
 # ---- ref ----
+# Two float64 computations of one result of order 1..10, sums of some dozen terms in another order.
+PATHS_F64 = 1e-13
 
 # ---- rotate ----
 

@@ -58,14 +58,17 @@ void check_shape(const at::Tensor& tensor, const char* name, bool good, const ch
   TORCH_CHECK_VALUE(good, "[attention] ", name, " must be ", rule, ", got ", tensor.sizes());
 }
 
+void check_on_cpu(const at::Tensor& tensor, const char* name) {
+  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "[attention] ", name,
+                    " must be on the CPU, where the reference runs, got ", tensor.device());
+}
+
 void check_data(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   for (const auto& [tensor, name] : {std::pair{&q, "q"}, {&k, "k"}, {&v, "v"}}) {
     TORCH_CHECK_VALUE(tensor->defined() && tensor->dim() == 4 && at::isFloatingType(tensor->scalar_type()),
                       "[attention] ", name, " must be floating-point [batch, tokens, heads, size], got ",
                       tensor->defined() ? tensor->toString() : "nothing", " of shape ",
                       tensor->defined() ? tensor->sizes() : at::IntArrayRef());
-    TORCH_CHECK_VALUE(tensor->device().is_cpu(), "[attention] ", name,
-                      " must be on the CPU, where the reference runs, got ", tensor->device());
   }
   check_shape(k, "k", k.size(0) == q.size(0) && k.size(3) == q.size(3), "[batch, keys, key_heads, head_dim] as of q");
   check_shape(v, "v", v.size(0) == k.size(0) && v.size(1) == k.size(1) && v.size(2) == k.size(2),
@@ -78,6 +81,7 @@ void check_positions(const at::Tensor& positions, const char* name, int64_t batc
   TORCH_CHECK_VALUE(
       positions.dim() == 2 && (positions.size(0) == 1 || positions.size(0) == batch) && positions.size(1) == tokens,
       "[attention] ", name, " must be [1 or ", batch, ", ", tokens, "], got ", positions.sizes());
+  check_on_cpu(positions, name);
 }
 
 void check_rotation(const Rotation& rotation, const char* name, int64_t tokens) {
@@ -315,13 +319,16 @@ at::Tensor attention_ref(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, con
   Call call{{}, terms, query_positions.contiguous(), key_positions.contiguous(), {}, window};
   if (attend.defined()) {
     TORCH_CHECK_VALUE(attend.scalar_type() == at::kBool, "[attention] attend must be bool, got ", attend.scalar_type());
+    check_on_cpu(attend, "attend");
     call.attend = attend.expand({q_BTHD.size(0), q_BTHD.size(2), q_BTHD.size(1), k_BSHD.size(1)});
   }
   const variable_list inputs = inputs_of(q_BTHD, k_BSHD, v_BSHD, terms);
   variable_list given_inputs;
   for (size_t i = 0; i < kInputs; ++i) {
     call.given[i] = inputs[i].defined();
-    if (call.given[i]) given_inputs.push_back(inputs[i].to(at::kDouble).contiguous());
+    if (!call.given[i]) continue;
+    check_on_cpu(inputs[i], i <= kV ? "q, k and v" : "terms");
+    given_inputs.push_back(inputs[i].to(at::kDouble).contiguous());
   }
   return AttentionFunction::apply(at::TensorList(given_inputs), call).to(q_BTHD.scalar_type());
 }
