@@ -39,9 +39,11 @@ struct GatedProducts : torch::autograd::Function<GatedProducts> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad_outs) {
-    const variable_list saved = ctx->get_saved_variables();
+    variable_list saved = ctx->get_saved_variables();
     const bool higher_order = at::GradMode::is_enabled();
     const at::AutoGradMode record(true);
+    // The search for gradients ends at these views, even where one input was computed from another.
+    for (size_t i = 0; i < 3; ++i) saved[i] = saved[i].view_as(saved[i]);
     const at::Tensor products = products_of(saved[0], saved[1], saved[2], saved[3]);
     variable_list wanted, grads(4);
     for (size_t i = 0; i < 3; ++i) {

@@ -7,6 +7,7 @@ import torch
 
 import tolerances as tol
 from attention_cases import make_case
+from roformer_cpp import DistanceTable, Terms, attention
 
 
 def values_and_gradients(case, kernel):
@@ -36,3 +37,18 @@ def test_auto_equals_loops_where_there_are_only_rotations(seed):
         torch.testing.assert_close(
             automatic[name], expected, atol=tol.PATHS_F64, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
         )
+
+
+def test_a_gate_that_the_queries_are_computed_from():
+    rows, k = (
+        torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+        for shape in ((1, 4, 4), (1, 4, 1, 4))
+    )
+    terms = Terms(gate=DistanceTable(rows, -2, 1))
+
+    def gradients(kernel):
+        out = attention(rows.view(1, 4, 1, 4).sin(), k, k, terms, kernel=kernel)
+        return torch.autograd.grad(out.square().sum(), (rows, k))
+
+    for explicit, loops in zip(gradients("explicit"), gradients("ref"), strict=True):
+        torch.testing.assert_close(explicit, loops, atol=tol.PATHS_F64, rtol=0)
