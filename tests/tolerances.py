@@ -75,6 +75,22 @@ LINEAR_ROTATED_DENOMINATOR = 1e-9
 LINEAR_LONG_F64 = 1e-9
 # The golden weights are printed with 8 digits.
 GOLDEN_WEIGHTS_RTOL = 1e-7
+# float32: a few roundings of sums over a handful of keys, divided by denominators of about 1, relative to the values.
+LINEAR_F32 = 2e-5
+# The output is rounded to bfloat16 once (half an eps of 2^-7), besides LINEAR_F32.
+LINEAR_BF16 = 2.0**-8 + 2e-5
+# Angles near 100000 radians carry an ulp of 1.5e-11 from the test's own table.
+LINEAR_SHIFT = 1e-9
+# What the cases at hand must at least differ by: sums of rotated weights from 1, rotated outputs from plain ones,
+# Shen's attention from Eq. 18's (4.6e-2 in the spec's example).
+LINEAR_WEIGHT_SUM_GAP, LINEAR_ROTATION_SEEN, SHEN_GAP = 0.1, 1e-3, 1e-2
+# Memory at twice the tokens; a first chunk costs less than the others, which have sums before them.
+LINEAR_GROWTH = 2.01
+# Random features: the standard deviation is below this share of the estimated number; the mean squared error's own
+# deviation over 10^4 draws is about 3 %; an exponent fitted to four sizes, 12 draws each.
+ESTIMATE_SHARP, MSE_RTOL, SLOPE = 0.01, 0.1, 0.1
+# Rows of a QR factor in float64.
+ORTHOGONAL = 1e-6
 
 # ---- zoo1 ----
 

@@ -117,12 +117,22 @@ void check_call(const at::Tensor& q, const at::Tensor& k, const LinearAttentionC
   }
 }
 
-at::Tensor rotated(const at::Tensor& x_BTHF, const Rotation& rotation, const char* name, const std::string& layout) {
+void check_rotation(const Rotation& rotation, const char* name, const at::Tensor& x_BTHD) {
+  if (!rotation.defined()) return;
+  const at::IntArrayRef shape = rotation.cos.sizes();
+  const bool fits = shape.size() == 3 && rotation.sin.sizes() == shape && shape[1] == x_BTHD.size(1) &&
+                    (shape[0] == 1 || shape[0] == x_BTHD.size(0));
+  if (fits) return;
+  fail(kWhere, "cos and sin of {} must be [1 or {}, {}, pairs], got [{}] and [{}]", name, x_BTHD.size(0),
+       x_BTHD.size(1), fmt::join(shape, ", "), fmt::join(rotation.sin.sizes(), ", "));
+}
+
+at::Tensor rotated(const at::Tensor& x_BTHF, const Rotation& rotation, const std::string& layout) {
   if (!rotation.defined()) return x_BTHF;
-  const int64_t rows = rotation.cos.size(1), elements = 2 * rotation.cos.size(-1);
-  if (rows != x_BTHF.size(1) || elements > x_BTHF.size(-1)) {
-    fail(kWhere, "a rotation of {} must have {} rows for at most {} elements, got {} rows for {}", name, x_BTHF.size(1),
-         x_BTHF.size(-1), rows, elements);
+  const int64_t elements = 2 * rotation.cos.size(-1);
+  if (elements > x_BTHF.size(-1)) {
+    fail(kWhere, "rotations must turn at most the {} elements there are (rope_site), got {}", x_BTHF.size(-1),
+         elements);
   }
   return ops::rotate(x_BTHF, rotation.cos, rotation.sin, layout);
 }
@@ -147,8 +157,8 @@ at::Tensor quotient(const at::Tensor& num_BHTD, const at::Tensor& den_BHT1) {
 at::Tensor attend(at::Tensor q_BTHD, at::Tensor k_BSHD, const at::Tensor& v_BSHD, const Terms& terms,
                   const LinearAttentionConfig& config, const at::Tensor& projection, const LinearAttentionCall& call) {
   if (config.rope_site == RopeSite::kBeforeMap) {
-    q_BTHD = rotated(q_BTHD, terms.query, "queries", terms.layout);
-    k_BSHD = rotated(k_BSHD, terms.key, "keys", terms.layout);
+    q_BTHD = rotated(q_BTHD, terms.query, terms.layout);
+    k_BSHD = rotated(k_BSHD, terms.key, terms.layout);
   }
   LinearAttentionState none;
   LinearAttentionState& state = call.state != nullptr ? *call.state : none;
@@ -158,8 +168,8 @@ at::Tensor attend(at::Tensor q_BTHD, at::Tensor k_BSHD, const at::Tensor& v_BSHD
       key_features(config, {k_BSHD, projection, scale}, call.key_mask_BS, call.direction, state.maximum_BH);
   at::Tensor turned_f_BTHF = f_BTHF, turned_g_BSHF = keys.rows_BSHF;
   if (config.rope_site == RopeSite::kAfterMap) {
-    turned_f_BTHF = rotated(f_BTHF, terms.query, "query features", terms.layout);
-    turned_g_BSHF = rotated(keys.rows_BSHF, terms.key, "key features", terms.layout);
+    turned_f_BTHF = rotated(f_BTHF, terms.query, terms.layout);
+    turned_g_BSHF = rotated(keys.rows_BSHF, terms.key, terms.layout);
   }
   SumInput over{heads_first(turned_f_BTHF), heads_first(turned_g_BSHF), heads_first(v_BSHD),
                 keys.maximum_BSH.defined() ? heads_first(keys.maximum_BSH) : at::Tensor()};
@@ -182,54 +192,74 @@ at::Tensor attend(at::Tensor q_BTHD, at::Tensor k_BSHD, const at::Tensor& v_BSHD
   return heads_first(quotient(num_BHTD, den_BHT1));
 }
 
-Rotation rows_of(const Rotation& rotation, int64_t row, const at::Tensor& tokens) {
-  if (!rotation.defined()) return {};
-  const int64_t from = rotation.cos.size(0) == 1 ? 0 : row;
-  return {rotation.cos.narrow(0, from, 1).index_select(1, tokens),
-          rotation.sin.narrow(0, from, 1).index_select(1, tokens)};
+// Which tokens of a batch of rows, counted through all rows, belong to each sequence: one after the other, and how
+// many.
+struct Grouping {
+  std::vector<int64_t> queries, keys, query_counts, key_counts;
+};
+Grouping group(const at::Tensor& sequences_BS, int64_t queries) {
+  const int64_t keys = sequences_BS.size(1), skipped = keys - queries;
+  const auto ids = sequences_BS.accessor<int64_t, 2>();
+  Grouping grouping;
+  for (int64_t row = 0; row < sequences_BS.size(0); ++row) {
+    std::map<int64_t, std::vector<int64_t>> members;
+    for (int64_t key = 0; key < keys; ++key) {
+      if (ids[row][key] >= 0) members[ids[row][key]].push_back(key);
+    }
+    for (const auto& [id, tokens] : members) {
+      const size_t before = grouping.queries.size();
+      for (const int64_t token : tokens) {
+        grouping.keys.push_back(row * keys + token);
+        if (token >= skipped) grouping.queries.push_back(row * queries + token - skipped);
+      }
+      grouping.key_counts.push_back(static_cast<int64_t>(tokens.size()));
+      grouping.query_counts.push_back(static_cast<int64_t>(grouping.queries.size() - before));
+    }
+  }
+  return grouping;
+}
+
+// Tokens of all rows, taken apart into sequences [1,tokens,..]; undefined ones for an undefined x.
+std::vector<at::Tensor> apart(const at::Tensor& x, int64_t batch, const std::vector<int64_t>& tokens,
+                              const std::vector<int64_t>& counts) {
+  if (!x.defined()) return std::vector<at::Tensor>(counts.size());
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape[0] = batch;
+  return x.expand(shape)
+      .flatten(0, 1)
+      .index_select(0, at::tensor(tokens, at::kLong))
+      .unsqueeze(0)
+      .split_with_sizes(counts, 1);
 }
 
 // Rows that hold several sequences: each alone, and back to its place.
 at::Tensor attend_packed(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                          const Terms& terms, const LinearAttentionConfig& config, const at::Tensor& projection,
                          const LinearAttentionCall& call) {
-  const int64_t batch = q_BTHD.size(0), queries = q_BTHD.size(1), keys = k_BSHD.size(1), skipped = keys - queries;
-  const at::Tensor sequences_BS = call.sequences_BS.to(at::kLong).expand({batch, keys}).contiguous();
-  std::vector<at::Tensor> rows;
-  for (int64_t row = 0; row < batch; ++row) {
-    std::map<int64_t, std::vector<int64_t>> members;  // the keys of each sequence
-    const int64_t* ids = sequences_BS.const_data_ptr<int64_t>() + row * keys;
-    for (int64_t key = 0; key < keys; ++key) {
-      if (ids[key] >= 0) members[ids[key]].push_back(key);
-    }
-    std::vector<at::Tensor> outputs;
-    std::vector<int64_t> place(static_cast<size_t>(queries), 0);  // of each query among the outputs; 0: the zeros
-    outputs.push_back(at::zeros({1, 1, q_BTHD.size(2), v_BSHD.size(3)}, q_BTHD.options()));
-    int64_t next = 1;
-    for (const auto& [id, tokens] : members) {
-      std::vector<int64_t> asking;
-      for (const int64_t token : tokens) {
-        if (token < skipped) continue;
-        asking.push_back(token - skipped);
-        place[static_cast<size_t>(token - skipped)] = next++;
-      }
-      const at::Tensor of_keys = at::tensor(tokens, at::kLong), of_queries = at::tensor(asking, at::kLong);
-      const auto take = [row](const at::Tensor& x, const at::Tensor& which) {
-        return x.narrow(0, x.size(0) == 1 ? 0 : row, 1).index_select(1, which);
-      };
-      Terms own;
-      own.query = rows_of(terms.query, row, of_queries);
-      own.key = rows_of(terms.key, row, of_keys);
-      own.layout = terms.layout;
-      own.scale = terms.scale;
-      LinearAttentionCall alone{.direction = call.direction};
-      if (call.key_mask_BS.defined()) alone.key_mask_BS = take(call.key_mask_BS, of_keys);
-      outputs.push_back(attend(take(q_BTHD, of_queries), take(k_BSHD, of_keys), take(v_BSHD, of_keys), own, config,
-                               projection, alone));
-    }
-    rows.push_back(at::cat(outputs, 1).index_select(1, at::tensor(place, at::kLong)));
+  const int64_t batch = q_BTHD.size(0), queries = q_BTHD.size(1);
+  const Grouping grouping = group(call.sequences_BS.to(at::kLong).expand({batch, k_BSHD.size(1)}), queries);
+  const auto of_queries = [&](const at::Tensor& x) { return apart(x, batch, grouping.queries, grouping.query_counts); };
+  const auto of_keys = [&](const at::Tensor& x) { return apart(x, batch, grouping.keys, grouping.key_counts); };
+  const auto q = of_queries(q_BTHD), k = of_keys(k_BSHD), v = of_keys(v_BSHD), mask = of_keys(call.key_mask_BS);
+  const auto query_cos = of_queries(terms.query.cos), query_sin = of_queries(terms.query.sin);
+  const auto key_cos = of_keys(terms.key.cos), key_sin = of_keys(terms.key.sin);
+
+  // Token 0 of the outputs is for padding.
+  std::vector<at::Tensor> outputs{at::zeros({1, 1, q_BTHD.size(2), v_BSHD.size(3)}, q_BTHD.options())};
+  for (size_t i = 0; i < q.size(); ++i) {
+    Terms own;
+    own.query = {query_cos[i], query_sin[i]};
+    own.key = {key_cos[i], key_sin[i]};
+    own.layout = terms.layout;
+    own.scale = terms.scale;
+    outputs.push_back(
+        attend(q[i], k[i], v[i], own, config, projection, {.direction = call.direction, .key_mask_BS = mask[i]}));
   }
-  return at::cat(rows, 0);
+  std::vector<int64_t> place(static_cast<size_t>(batch * queries), 0);
+  for (size_t i = 0; i < grouping.queries.size(); ++i) {
+    place[static_cast<size_t>(grouping.queries[i])] = static_cast<int64_t>(i) + 1;
+  }
+  return at::cat(outputs, 1).index_select(1, at::tensor(place, at::kLong)).unflatten(1, {batch, queries}).squeeze(0);
 }
 
 }  // namespace
@@ -240,6 +270,8 @@ at::Tensor linear_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
   check_terms(terms, config);
   check_shapes(q_BTHD, k_BSHD, v_BSHD);
   check_call(q_BTHD, k_BSHD, config, projection, call);
+  check_rotation(terms.query, "queries", q_BTHD);
+  check_rotation(terms.key, "keys", k_BSHD);
   const at::ScalarType dtype = q_BTHD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor q = q_BTHD.to(dtype), k = for_query_heads(k_BSHD.to(dtype), q.size(2)),
                    v = for_query_heads(v_BSHD.to(dtype), q.size(2));

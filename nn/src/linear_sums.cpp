@@ -70,10 +70,16 @@ class PrefixSum {
   at::Tensor maximum_BH1_;  // their maximum
 };
 
-SumInput part(const SumInput& in, int64_t first_query, int64_t queries, int64_t first_key, int64_t keys) {
-  return {in.q_BHTF.narrow(2, first_query, queries), in.k_BHSF.narrow(2, first_key, keys),
-          in.v_BHSD.narrow(2, first_key, keys),
-          in.maximum_BHS.defined() ? in.maximum_BHS.narrow(2, first_key, keys) : at::Tensor()};
+// Tokens taken apart, by one operation for each tensor: the backward of a narrow for each chunk would fill T gradients
+// for each.
+std::vector<SumInput> split(const SumInput& in, const std::vector<int64_t>& queries, const std::vector<int64_t>& keys) {
+  const std::vector<at::Tensor> q = in.q_BHTF.split_with_sizes(queries, 2), k = in.k_BHSF.split_with_sizes(keys, 2),
+                                v = in.v_BHSD.split_with_sizes(keys, 2);
+  std::vector<at::Tensor> maxima(keys.size());
+  if (in.maximum_BHS.defined()) maxima = in.maximum_BHS.split_with_sizes(keys, 2);
+  std::vector<SumInput> parts;
+  for (size_t i = 0; i < keys.size(); ++i) parts.push_back({q[i], k[i], v[i], maxima[i]});
+  return parts;
 }
 
 }  // namespace
@@ -84,19 +90,21 @@ at::Tensor sum_over_keys(const SumInput& in) {
 
 at::Tensor causal_sum(const SumInput& in, at::Tensor& sum_BHFD, const at::Tensor& maximum_BH) {
   const int64_t queries = in.q_BHTF.size(2), keys = in.k_BHSF.size(2), paired = std::min(queries, keys);
-  const int64_t unpaired_queries = queries - paired, unpaired_keys = keys - paired;
-  std::vector<at::Tensor> out_BHTD;
-  if (unpaired_queries > 0 || paired == 0) {
-    const at::IntArrayRef shape = in.q_BHTF.sizes();
-    out_BHTD.push_back(at::zeros({shape[0], shape[1], unpaired_queries, in.v_BHSD.size(3)}, in.q_BHTF.options()));
-  }
+  std::vector<int64_t> chunks;
+  for (int64_t first = 0; first < paired; first += kChunk) chunks.push_back(std::min(kChunk, paired - first));
+  std::vector<int64_t> query_parts{queries - paired}, key_parts{keys - paired};
+  query_parts.insert(query_parts.end(), chunks.begin(), chunks.end());
+  key_parts.insert(key_parts.end(), chunks.begin(), chunks.end());
+  const std::vector<SumInput> parts = split(in, query_parts, key_parts);
+
+  // The first part: queries before every key, or keys before every query.
+  const at::IntArrayRef shape = parts[0].q_BHTF.sizes();
+  std::vector<at::Tensor> out_BHTD{at::zeros({shape[0], shape[1], shape[2], in.v_BHSD.size(3)}, in.q_BHTF.options())};
   PrefixSum prefix(sum_BHFD, maximum_BH);
-  prefix.add(part(in, 0, 0, 0, unpaired_keys));
-  for (int64_t first = 0; first < paired; first += kChunk) {
-    const int64_t tokens = std::min(kChunk, paired - first);
-    const SumInput chunk = part(in, unpaired_queries + first, tokens, unpaired_keys + first, tokens);
-    out_BHTD.push_back(prefix.answer(chunk));
-    prefix.add(chunk);
+  prefix.add(parts[0]);
+  for (size_t i = 1; i < parts.size(); ++i) {
+    out_BHTD.push_back(prefix.answer(parts[i]));
+    prefix.add(parts[i]);
   }
   sum_BHFD = prefix.sum();
   return at::cat(out_BHTD, 2);

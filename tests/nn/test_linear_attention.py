@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import linear_reference as reference
 import roformer_cpp
@@ -132,6 +134,33 @@ def test_equals_the_double_loop(name, causal, site):
     close(out, expected, tolerances.LINEAR_ROTATED_DENOMINATOR if site == "both" else tolerances.LINEAR_F64)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_packed_rows_of_a_model(causal):
+    """Several rows, each with its own sequences, padding (-1) between them, a mask besides, fewer queries than keys and
+    rotations that differ from row to row; only `LinearAttention` of C++ takes them, so its operator is called."""
+    q, k, v = qkv()
+    sequences = torch.tensor([[1, 1, 0, 0, 0, -1, 0], [-1, 2, 2, 5, 5, 5, 5]])
+    mask = torch.ones(B, S, dtype=torch.bool)
+    mask[1, 4] = False
+    angles = [angles_of(np.arange(S) * (row + 1), D) for row in range(B)]
+    keys = Rotation(*(torch.cat([rotation(a)[part] for a in angles]) for part in (0, 1)))
+    terms = Terms(query=Rotation(keys.cos[:, S - T :], keys.sin[:, S - T :]), key=keys)
+    operator = torch.ops.roformer.linear_attention
+    out, _ = operator(q, k, v, terms.to_dict(), "{}", None, causal, mask, sequences, None)
+    for row in range(B):
+        one = slice(row, row + 1)
+        expected = reference.attention(
+            *as_numpy(q[one], k[one], v[one]),
+            "elu",
+            causal=causal,
+            mask=mask[one].numpy(),
+            sequences=sequences[row].numpy(),
+            angles=(angles[row][S - T :], angles[row]),
+        )
+        close(out[one], expected)
+    assert (out[0, 3] == 0).all()
+
+
 @pytest.mark.parametrize(("name", "causal"), CASES)
 def test_packed_sequences_are_separate(name, causal):
     """R-LIN-01: rows hold sequences of 3, 0, 1 and 3 keys; none sees another, not even their maxima."""
@@ -190,3 +219,220 @@ def test_state_equals_the_whole(name, tokens):
         query, keys = arrays[0][0, m, 0], arrays[1][0, seen, 0]
         w, _ = reference.weights(query, keys, name, *as_numpy(projection), causal=True, turn=turn)
         close(whole[0, m, 0], w @ arrays[2][0, seen, 0], tolerances.LINEAR_LONG_F64)
+
+
+# ---- claims ----
+
+
+def weights_of(q, k, name="elu", **options):
+    """The weights [T, S] of one head: what values that are unit vectors return."""
+    one_hot = torch.eye(k.shape[1], dtype=torch.float64)[None, :, None]
+    return linear_attention(q, k, one_hot, name, **options)[0, :, 0]
+
+
+def test_rotated_numerator_gives_weights_that_are_no_probabilities():
+    """R-LIN-06: the denominator is positive, weights are of either sign, and do not sum to 1."""
+    q, k, _, options = golden_case("rotated")
+    weights = weights_of(q, k, **options)
+    assert (weights < 0).any()
+    assert ((weights.sum(-1) - 1).abs() > tolerances.LINEAR_WEIGHT_SUM_GAP).all()
+    big = 30 * normal(1, 40, 1, D, seed=5)
+    angles = angles_of(range(40), D)
+    assert weights_of(big, -big, terms=terms_of((angles, angles))).isfinite().all()
+    for row_q in big[0, :, 0].numpy():
+        _, denominator = reference.weights(row_q, -big[0, :, 0].numpy(), "elu")
+        assert denominator > 0
+
+
+@pytest.mark.parametrize("name", reference.MAPS)
+@pytest.mark.parametrize("shift", [1, 17, 4096, 100000])
+def test_weights_depend_on_distance_alone(name, shift):
+    """R-LIN-06, R-REL-10: the same contents, all positions moved."""
+    q, k, v = qkv(queries=S)
+    projection = projection_of(name)
+    size = M if projection is not None else D
+    outputs = []
+    for first in (0, shift):
+        angles = angles_of(range(first, first + S), size)
+        options = {"rope_site": "after_map", "projection": projection}
+        outputs.append(linear_attention(q, k, v, name, terms_of((angles, angles)), **options))
+    close(outputs[1], outputs[0].numpy(), tolerances.LINEAR_SHIFT)
+    plain = linear_attention(q, k, v, name, projection=projection)
+    assert (outputs[0] - plain).abs().max() > tolerances.LINEAR_ROTATION_SEEN
+
+
+def test_cosine_with_rotation_stays_a_mean():
+    """R-LIN-07: 1 + cos is never negative and both sums turn, so the weights are probabilities."""
+    q, k = 3 * normal(1, 9, 1, D, seed=1), normal(1, 9, 1, D, seed=2)
+    angles = angles_of(range(9), D)
+    weights = weights_of(q, k, "cosine", terms=terms_of((angles, angles)))
+    assert (weights >= 0).all()
+    close(weights.sum(-1), np.ones(9))
+    options = {"terms": terms_of((angles, angles)), "rope_site": "after_map", "rotate_denominator": True}
+    close(weights_of(q, k, "cosine", **options), weights.numpy())
+    axis = torch.eye(D, dtype=torch.float64)[None, :1, None]
+    close(linear_attention(axis, -axis, axis, "cosine"), np.zeros((1, 1, 1, D)))  # the only similarity is 0
+
+
+def test_shen_equals_its_equation_18_only_for_equal_sums():
+    """R-LIN-03, INC-14: softmax_feature(q) (softmax_sequence(k)^T v) is Eq. 18 with exp(k) iff sum_n exp(k_nf) does not
+    depend on f."""
+    q, k, v = qkv()
+    different = linear_attention(q, k, v, "shen_original") - linear_attention(q, k, v, "shen")
+    assert different.abs().max() > tolerances.SHEN_GAP
+    equal_sums = k - torch.logsumexp(k, 1, keepdim=True)
+    close(
+        linear_attention(q, equal_sums, v, "shen_original"),
+        linear_attention(q, equal_sums, v, "shen").numpy(),
+    )
+
+
+@pytest.mark.parametrize("name", ["shen", "favor"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_exponentials_do_not_overflow(name, causal):
+    """R-LIN-04: exp(1000) is no float32."""
+    q, k, v = qkv(dtype=torch.float32)
+    far = k + 1000 if name == "shen" else 200 * k
+    projection = None if name == "shen" else projection_of(name).float()
+    out = linear_attention(q, far, v, name, is_causal=causal, projection=projection)
+    assert out.isfinite().all()
+    assert out.abs().max() <= v.abs().max() * (1 + tolerances.LINEAR_F32)
+
+
+# ---- gradients ----
+
+
+@pytest.mark.parametrize(("name", "causal"), CASES)
+def test_gradcheck(name, causal):
+    q, k, v = (x[:, :4, :1].clone().requires_grad_() for x in qkv())
+    mask = torch.tensor([[True, False, True, True], [False, False, True, True]])
+    projection = projection_of(name)
+    angles = angles_of(range(4), M if projection is not None else D)
+    cos, sin = (x.clone().requires_grad_() for x in rotation(angles))
+
+    def attend(q, k, v, cos, sin):
+        terms = Terms(query=Rotation(cos, sin), key=Rotation(cos, sin))
+        options = {"is_causal": causal, "key_mask": mask, "projection": projection, "rope_site": "after_map"}
+        return linear_attention(q, k, v, name, terms, **options)
+
+    assert torch.autograd.gradcheck(attend, (q, k, v, cos, sin))
+
+
+@pytest.mark.parametrize(("name", "causal"), CASES)
+def test_queries_without_keys_have_no_gradient(name, causal):
+    q, k, v = (x.requires_grad_() for x in qkv(queries=S))
+    mask = torch.zeros(B, S, dtype=torch.bool)
+    mask[0, 3:] = True
+    projection = projection_of(name)
+    out = linear_attention(q, k, v, name, is_causal=causal, key_mask=mask, projection=projection)
+    out.square().sum().backward()
+    assert (out[1] == 0).all() and (q.grad[1] == 0).all() and (k.grad[1] == 0).all() and (v.grad[1] == 0).all()
+    assert (k.grad[0, :3] == 0).all() and (v.grad[0, :3] == 0).all()
+    assert (k.grad[0, 3:] != 0).any() and all(x.grad.isfinite().all() for x in (q, k, v))
+    if causal:
+        assert (out[0, :3] == 0).all() and (q.grad[0, :3] == 0).all()
+
+
+# ---- shapes, dtypes, options ----
+
+
+@pytest.mark.parametrize(("name", "causal"), CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_low_precision(name, causal, dtype):
+    """bfloat16 is computed in float32 and rounded once."""
+    q, k, v = qkv(dtype=dtype)
+    projection = projection_of(name)
+    angles = (angles_of(range(2, 2 + T), 6), angles_of(range(S), 6))
+    rows = [Rotation(*(x.float() for x in rotation(a))) for a in angles]
+    terms = Terms(query=rows[0], key=rows[1])
+    out = linear_attention(q, k, v, name, terms, is_causal=causal, projection=projection, rope_site="before_map")
+    assert out.dtype == dtype
+    exact = linear_attention(
+        q.double(),
+        k.double(),
+        v.double(),
+        name,
+        terms_of(angles),
+        is_causal=causal,
+        projection=projection,
+        rope_site="before_map",
+    )
+    bound = tolerances.LINEAR_F32 if dtype == torch.float32 else tolerances.LINEAR_BF16
+    assert ((out.double() - exact).abs() <= bound * v.double().abs().max()).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_grouped_keys(causal):
+    q, (k, v) = normal(B, T, 6, D, seed=1), qkv()[1:]
+    out = linear_attention(q, k, v, is_causal=causal)
+    expected = linear_attention(q, k.repeat_interleave(3, 2), v.repeat_interleave(3, 2), is_causal=causal)
+    close(out, expected.numpy())
+
+
+@pytest.mark.parametrize(
+    ("batch", "queries", "keys"), [(0, 3, 3), (1, 0, 0), (1, 0, 4), (1, 3, 0), (1, 5, 2), (1, 1, 1)]
+)
+@pytest.mark.parametrize("name", reference.CAUSAL_MAPS)
+def test_empty_and_short(batch, queries, keys, name):
+    """No tokens at all; more queries than keys, of which the first have none."""
+    q, k, v = normal(batch, queries, H, D), normal(batch, keys, H, D, seed=1), normal(batch, keys, H, DV, seed=2)
+    for causal in (False, True):
+        projection = projection_of(name)
+        out = linear_attention(q, k, v, name, is_causal=causal, projection=projection)
+        arrays = as_numpy(q, k, v, projection)
+        close(out, reference.attention(*arrays[:3], name, arrays[3], causal=causal))
+
+
+def test_layout_halves():
+    """Pairs (i, i + R/2): the outputs for vectors whose elements are reordered."""
+    q, k, v = qkv(queries=S)
+    order = torch.tensor([0, 3, 1, 4, 2, 5])  # element j of a vector in pairs is element order[j] of one in halves
+    angles = angles_of(range(S), D)
+    halves = terms_of((angles, angles))
+    halves.layout = "halves"
+    pairs = linear_attention(q[..., order], k[..., order], v, terms=terms_of((angles, angles)))
+    close(linear_attention(q, k, v, terms=halves), pairs.numpy())
+
+
+def test_denominator_eps():
+    """R-LIN-02: one key, whose weight is z / (z + eps)."""
+    q, k, v = (x[:1, :1, :1] for x in qkv())
+    _, z = reference.weights(*as_numpy(q[0, 0, 0], k[0, :, 0]), "elu")
+    close(linear_attention(q, k, v, eps=0.5), v.numpy() * z / (z + 0.5))
+
+
+class Sizes(TorchDispatchMode):
+    """The elements of every tensor that an operation returns, in the forward and the backward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = self.total = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for size in (x.numel() for x in tree_leaves(result) if isinstance(x, torch.Tensor)):
+            self.largest, self.total = max(self.largest, size), self.total + size
+        return result
+
+
+@pytest.mark.parametrize(("name", "causal"), CASES)
+def test_no_tensor_of_all_pairs(name, causal):
+    """R-LIN-09: the largest tensor has T times the features or values, and all of them together grow with T alone."""
+    seen = []
+    for tokens in (5120, 10240):
+        q, k, v = (normal(1, tokens, 1, D, seed=seed, dtype=torch.float32).requires_grad_() for seed in (1, 2, 3))
+        with Sizes() as sizes:
+            linear_attention(q, k, v, name, is_causal=causal, projection=projection_of(name)).sum().backward()
+        assert sizes.largest <= tokens * max(D + 1, M)
+        seen.append(sizes.total)
+    assert seen[1] <= tolerances.LINEAR_GROWTH * seen[0]
+
+
+def test_state_does_not_grow():
+    state = LinearAttentionState()
+    sizes = []
+    for _ in range(3):
+        q, k, v = qkv(queries=S)
+        linear_attention(q, k, v, "favor", is_causal=True, projection=projection_of("favor"), state=state)
+        sizes.append({name: tuple(x.shape) for name, x in state.tensors.items()})
+    assert sizes[0] == sizes[2] == {"sum": (B, H, M, DV), "norm": (B, H, M, 1), "maximum": (B, H)}

@@ -1,0 +1,135 @@
+"""What linear attention refuses, by name and value (spec R-LIN-03, R-LIN-10, R-REL-10)."""
+
+import pytest
+import torch
+
+import roformer_cpp
+from roformer_cpp import DistanceTable, LinearAttention, LinearAttentionState, Rotation, Terms, linear_attention
+
+Q = torch.randn(2, 3, 2, 4, generator=torch.Generator().manual_seed(0))
+ROWS = torch.ones(1, 3, 2)
+TABLE = DistanceTable(torch.zeros(2, 3, 4), -1, 1)
+
+PAIRWISE = {
+    "u": {"content_bias": torch.zeros(2, 4)},
+    "w": {"position_bias": torch.zeros(2, 4)},
+    "K": {"key_table": TABLE},
+    "Q": {"query_table": TABLE},
+    "V": {"value_table": TABLE},
+    "b": {"bias": DistanceTable(torch.zeros(2, 3), -1, 1)},
+    "G": {"gate": TABLE},
+    "a": {"position_query": torch.zeros(2, 3, 4)},
+    "c": {"position_key": torch.zeros(2, 3, 4)},
+    "row": {"reset_row": torch.zeros(2)},
+    "col": {"reset_col": torch.zeros(2)},
+    "K, b": {"key_table": TABLE, "bias": DistanceTable(torch.zeros(2, 3), -1, 1)},
+}
+
+
+@pytest.mark.parametrize("symbols", PAIRWISE)
+def test_pairwise_terms(symbols):
+    with pytest.raises(RuntimeError, match=rf"\[linear_attention\] .*no place for pairwise terms, got {symbols}\b"):
+        linear_attention(Q, Q, Q, terms=Terms(**PAIRWISE[symbols]))
+
+
+CALLS = [
+    ({"terms": Terms(value=Rotation(ROWS, ROWS))}, "values must not be rotated"),
+    ({"terms": Terms(key=Rotation(ROWS, ROWS)), "rope_site": "none"}, "rope_site must be .*, got none"),
+    (
+        {"terms": Terms(key=Rotation(ROWS[:, :2], ROWS[:, :2]))},
+        r"of keys must be \[1 or 2, 3, pairs\], got \[1, 2, 2\]",
+    ),
+    ({"terms": Terms(query=Rotation(ROWS, ROWS[..., :1]))}, r"of queries must be .*, got \[1, 3, 2\] and \[1, 3, 1\]"),
+    ({"terms": Terms(query=Rotation(torch.ones(1, 3, 3), torch.ones(1, 3, 3)))}, "at most the 4 elements .*, got 6"),
+    ({"feature_map": "shen_original", "is_causal": True}, "feature_map must not be shen_original in causal"),
+    ({"feature_map": "softmax"}, 'linear.feature_map must be one of elu, .*, got "softmax"'),
+    ({"rope_site": "after"}, 'linear.rope_site must be one of after_map, before_map, none, got "after"'),
+    ({"rope_site": "before_map", "rotate_denominator": True}, "linear.rotate_denominator must be false .* before_map"),
+    ({"feature_map": "cosine", "rotate_denominator": True}, "rotate_denominator must be false .* before_map"),
+    ({"rope_site": "none", "rotate_denominator": True}, "linear.rotate_denominator must be false .* none"),
+    ({"eps": -1.0}, "linear.eps must be a number >= 0 and <= 1, got -1"),
+    ({"feature_eps": 0.5}, "linear.feature_eps must only be given with feature_map favor or relu, got 0.5"),
+    ({"feature_map": "favor", "feature_eps": 2.0}, "linear.feature_eps must be a number .*, got 2"),
+    ({"projection": torch.zeros(8, 4)}, "projection must be given with feature_map favor and relu, .* got one"),
+    ({"feature_map": "relu", "projection": torch.zeros(8, 5)}, r"projection must be \[features, 4\], got \[8, 5\]"),
+    ({"key_mask": torch.ones(2, 4, dtype=torch.bool)}, r"key_mask must be \[1 or 2, 3\], got \[2, 4\]"),
+    ({"key_mask": torch.ones(2, 3)}, "key_mask must be bool, got Float"),
+    ({"state": LinearAttentionState()}, "a state needs causal attention .*, got bidirectional"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), CALLS)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(RuntimeError, match=message):
+        linear_attention(Q, Q, Q, **arguments)
+
+
+SHAPES = [
+    ((Q[0], Q, Q), "q must be .*, got 3 dimensions"),
+    ((Q.half(), Q, Q), "q must be float32, float64 or bfloat16, got Half"),
+    ((Q, Q.double(), Q), "k must have the dtype of q, Float, got Double"),
+    ((Q, Q[:1], Q), r"agree .*, got \[2, 3, 2, 4\], \[1, 3, 2, 4\] and"),
+    ((Q, Q[..., :3], Q), r"agree .*, got \[2, 3, 2, 4\], \[2, 3, 2, 3\] and"),
+    ((Q, Q, Q[:, :2]), r"agree .* \[2, 2, 2, 4\]"),
+    ((Q[:, :, :1], Q, Q), r"agree .*, got \[2, 3, 1, 4\]"),
+]
+
+
+@pytest.mark.parametrize(("tensors", "message"), SHAPES)
+def test_bad_shapes(tensors, message):
+    with pytest.raises(RuntimeError, match=rf"\[linear_attention\] .*{message}"):
+        linear_attention(*tensors)
+
+
+def test_state_with_other_keys_than_queries():
+    state = LinearAttentionState()
+    with pytest.raises(RuntimeError, match=r"as many queries as keys .*, got 2 queries and 3 keys"):
+        linear_attention(Q[:, 1:], Q, Q, is_causal=True, state=state)
+    with pytest.raises(RuntimeError, match="no packing, got 3 queries and 3 keys, packed"):
+        one = Q[:1]
+        linear_attention(one, one, one, is_causal=True, state=state, cu_seqlens=torch.tensor([0, 3]))
+
+
+@pytest.mark.parametrize("ends", [[0, 2], [1, 3], [0, 2, 1, 3], [3], [[0, 3]]])
+def test_bad_cu_seqlens(ends):
+    with pytest.raises(ValueError, match=r"cu_seqlens must rise from 0 to the 3 keys, got \["):
+        linear_attention(Q, Q, Q, cu_seqlens=torch.tensor(ends))
+
+
+OPTIONS = [
+    ({"num_features": 8}, "linear.num_features must only be given with feature_map favor or relu, got 8"),
+    ({"feature_map": "shen", "redraw_every": 5}, "linear.redraw_every must only .*, got 5"),
+    ({"feature_map": "cosine", "orthogonal": False}, "linear.orthogonal must only .*, got false"),
+    ({"feature_map": "elu", "seed": 3}, "linear.seed must only .*, got 3"),
+    ({"feature_map": "favor", "num_features": 7}, r"linear.num_features must be even .*, got 7"),
+    ({"feature_map": "favor", "num_features": 0}, "linear.num_features must be an integer from 1 .*, got 0"),
+    ({"feature_map": "favor", "num_features": 2.5}, "linear.num_features must be an integer .*, got 2.5"),
+    ({"feature_map": "favor", "orthogonal": 1}, "linear.orthogonal must be true or false, got 1"),
+    ({"feature_map": "favor", "orthogonal_scaling": 2}, "linear.orthogonal_scaling must be .* from 0 to 1, got 2"),
+    (
+        {"feature_map": "favor", "orthogonal": False, "orthogonal_scaling": 1},
+        "linear.orthogonal_scaling must be 0 when orthogonal is false, got 1",
+    ),
+    ({"feature_map": "favor", "redraw_every": -1}, "linear.redraw_every must be an integer from 0 .*, got -1"),
+    ({"feature_map": "favor", "seed": -1}, "linear.seed must be an integer from 0 .*, got -1"),
+    ({"rotate_denominator": "yes"}, 'linear.rotate_denominator must be true or false, got "yes"'),
+    ({"features": 3}, 'every key must be known, got "linear.features"'),
+    ({"feature_map": "favor", "nb_features": 266}, 'every key must be known, got "linear.nb_features"'),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), OPTIONS)
+def test_bad_options(options, message):
+    with pytest.raises(RuntimeError, match=rf"\[attention\] {message}"):
+        LinearAttention(4, **options)
+
+
+@pytest.mark.parametrize("sizes", [(0, 4), (4, 0)])
+def test_bad_draws(sizes):
+    with pytest.raises(RuntimeError, match="must be positive, got {} and {}".format(*sizes)):
+        roformer_cpp.orthogonal_features(*sizes, seed=0)
+
+
+@pytest.mark.parametrize("redundant", ["before_map", "none"])
+def test_odd_features_where_nothing_turns_them(redundant):
+    assert LinearAttention(4, feature_map="favor", num_features=7, rope_site=redundant)(Q, Q, Q).shape == Q.shape

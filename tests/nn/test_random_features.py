@@ -1,0 +1,198 @@
+"""Random features of linear attention (spec R-LIN-04): the estimator and its variance, the draws, redraw and resume."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import tolerances
+from roformer_cpp import LinearAttention, linear_attention, linear_feature_dim, orthogonal_features
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class Pair:
+    """One query and one key, and what f(q).g(k) estimates. The product with a second key, -q, is exp(-|q|^2/sqrt(D))
+    whatever the draw, as w.(q - q) = 0: the quotient of both weights shows the estimate for the first."""
+
+    def __init__(self, head_dim, length):
+        q, k = (normal(head_dim, seed=seed) for seed in (1, 2))
+        self.q, self.k = length * q / q.norm(), length * k / k.norm()
+        x, y = self.q / head_dim**0.25, self.k / head_dim**0.25
+        self.exact = math.exp(x @ y)
+        self.both = math.exp((x + y) @ (x + y))
+        self.at_minus_q = math.exp(-x @ x)
+
+    def variance(self, count):
+        """Closed form for independent vectors: (1/m) e^{|x+y|^2} SM^2 (1 - e^{-|x+y|^2})."""
+        return self.both * self.exact**2 * (1 - 1 / self.both) / count
+
+    def estimate(self, projection):
+        keys = torch.stack([self.k, -self.q])[None, :, None]
+        values = torch.eye(2, dtype=torch.float64)[None, :, None]
+        query = self.q[None, None, None]
+        weights = linear_attention(query, keys, values, "favor", projection=projection, feature_eps=0)[0, 0, 0]
+        return (weights[0] / weights[1]).item() * self.at_minus_q
+
+
+def test_estimator_is_unbiased():
+    pair = Pair(head_dim=8, length=1.5)
+    count = 100000
+    estimate = pair.estimate(orthogonal_features(count, 8, seed=1, orthogonal=False))
+    sigma = math.sqrt(pair.variance(count))
+    assert abs(estimate - pair.exact) <= tolerances.SIGMAS * sigma
+    assert sigma < pair.exact * tolerances.ESTIMATE_SHARP  # the interval is narrow enough to mean something
+
+
+def test_orthogonal_estimator_is_unbiased():
+    """Blocks are uniform over all orthogonal matrices and lengths those of Gaussian vectors; variance is lower."""
+    pair = Pair(head_dim=8, length=1.5)
+    estimates = [pair.estimate(orthogonal_features(8, 8, seed=seed)) for seed in range(2000)]
+    assert abs(np.mean(estimates) - pair.exact) <= tolerances.SIGMAS * math.sqrt(pair.variance(8) / 2000)
+    assert np.var(estimates) < pair.variance(8)
+
+
+def test_mean_squared_error():
+    """MSE of m = 16 independent vectors over 10^4 draws."""
+    pair = Pair(head_dim=4, length=1.0)
+    draws = orthogonal_features(16 * 10000, 4, seed=1, orthogonal=False).split(16)
+    errors = [pair.estimate(draw) - pair.exact for draw in draws]
+    np.testing.assert_allclose(np.mean(np.square(errors)), pair.variance(16), rtol=tolerances.MSE_RTOL)
+
+
+@pytest.mark.parametrize("orthogonal", [True, False])
+def test_error_falls_with_the_root_of_features(orthogonal):
+    """Attention against exact softmax attention: root mean square error ~ m^(-1/2). Short vectors: for long ones single
+    features decide, and the law of large numbers begins beyond the m of this test."""
+    q, k, v = (normal(1, 12, 1, 8, seed=seed) / 4 for seed in (1, 2, 3))
+    exact = torch.softmax(torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(8), -1) @ v.transpose(1, 2)
+    counts, rms = [64, 256, 1024, 4096], []
+    for count in counts:
+        squares = []
+        for seed in range(12):
+            projection = orthogonal_features(count, 8, seed=seed, orthogonal=orthogonal)
+            out = linear_attention(q, k, v, "favor", projection=projection, feature_eps=0)
+            squares.append((out - exact.transpose(1, 2)).square().mean().item())
+        rms.append(math.sqrt(np.mean(squares)))
+    slope = np.polyfit(np.log(counts), np.log(rms), 1)[0]
+    assert abs(slope + 0.5) <= tolerances.SLOPE
+
+
+# ---- draws ----
+
+
+@pytest.mark.parametrize("scaling", [0, 1])
+def test_rows_are_orthogonal_in_blocks(scaling):
+    size, count = 16, 40
+    rows = orthogonal_features(count, size, seed=2, scaling=scaling)
+    assert rows.shape == (count, size) and rows.dtype == torch.float64
+    lengths = rows.norm(dim=1)
+    for first in range(0, count, size):
+        unit = (rows / lengths[:, None])[first : first + size]
+        gram = unit @ unit.T - torch.eye(len(unit), dtype=torch.float64)
+        assert gram.abs().max() < tolerances.ORTHOGONAL
+    if scaling == 1:
+        np.testing.assert_allclose(lengths.numpy(), math.sqrt(size), rtol=tolerances.LINEAR_F64)
+    else:
+        assert lengths.std() > 0
+
+
+def test_lengths_are_those_of_gaussian_vectors():
+    """The mean of |w|^2 is D, its variance 2 D / m."""
+    size, count = 16, 4000
+    squares = orthogonal_features(count, size, seed=4).square().sum(1)
+    assert abs(squares.mean() - size) <= tolerances.SIGMAS * math.sqrt(2 * size / count)
+
+
+def test_blocks_are_uniform():
+    """Half of all orthogonal matrices are reflections; a QR factor as it comes is always of one kind."""
+    signs = [torch.linalg.det(orthogonal_features(5, 5, seed=seed)).sign().item() for seed in range(400)]
+    assert abs(np.mean(signs)) <= tolerances.SIGMAS / math.sqrt(400)
+
+
+def test_draws_are_functions_of_their_numbers():
+    first = orthogonal_features(6, 4, seed=1, layer=2, redraw=3)
+    assert torch.equal(first, orthogonal_features(6, 4, seed=1, layer=2, redraw=3))
+    torch.manual_seed(5)
+    assert torch.equal(first, orthogonal_features(6, 4, seed=1, layer=2, redraw=3))
+    for other in ({"seed": 2}, {"layer": 3}, {"redraw": 4}, {"seed": 2, "layer": 1}, {"orthogonal": False}):
+        assert not torch.equal(first, orthogonal_features(6, 4, **{"seed": 1, "layer": 2, "redraw": 3, **other}))
+
+
+@pytest.mark.parametrize(("head_dim", "count"), [(64, 266), (1, 2), (2, 2), (8, 16), (9, 20)])
+def test_default_number_of_features(head_dim, count):
+    """R-LIN-04: int(D ln D) rounded up to even (R-CFG-4: 266 for 64)."""
+    assert LinearAttention(head_dim, feature_map="favor").projection.shape == (count, head_dim)
+
+
+def test_size_that_rotations_turn():
+    assert linear_feature_dim(64) == 64
+    assert linear_feature_dim(64, feature_map="favor") == 266
+    assert linear_feature_dim(64, feature_map="relu", num_features=32) == 32
+    assert linear_feature_dim(64, feature_map="favor", rope_site="before_map") == 64
+    assert linear_feature_dim(64, feature_map="cosine", rope_site="after_map") == 64
+
+
+# ---- redraw and resume ----
+
+X = normal(1, 3, 1, 4).float()
+
+
+@pytest.mark.parametrize("name", ["favor", "relu"])
+def test_redraw_schedule(name):
+    """Calls in training count; the vectors of call i are those of redraw i // redraw_every."""
+    module = LinearAttention(4, 7, feature_map=name, num_features=6, redraw_every=3, seed=5).train()
+    for call in range(8):
+        module(X, X, X)
+        expected = orthogonal_features(6, 4, seed=5, layer=7, redraw=call // 3).float()
+        assert torch.equal(module.projection, expected)
+        module.eval()
+        module(X, X, X)
+        module.train()
+    assert module.calls.item() == 8 and module.redraws.item() == 2
+
+
+def test_no_redraw():
+    module = LinearAttention(4, feature_map="favor", redraw_every=0).train()
+    before = module.projection.clone()
+    for _ in range(3):
+        module(X, X, X)
+    assert torch.equal(module.projection, before) and module.redraws.item() == 0
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_resume_continues_identically(stop):
+    options = {"feature_map": "favor", "num_features": 6, "redraw_every": 2, "seed": 9}
+    module = LinearAttention(4, 1, **options).train()
+    for _ in range(stop):
+        module(X, X, X)
+    saved = {name: value.clone() for name, value in module.state_dict().items()}
+    assert set(saved) == {"projection", "redraws", "calls"}
+    straight = [module(X, X, X) for _ in range(5)]
+    resumed = LinearAttention(4, 1, **options).train()
+    resumed.load_state_dict(saved)
+    assert all(torch.equal(out, resumed(X, X, X)) for out in straight)
+
+
+def test_backward_after_a_redraw():
+    """Gradients of a call are those of its own vectors, drawn over or not."""
+    options = {"feature_map": "favor", "num_features": 6, "redraw_every": 1}
+    module, gradients = LinearAttention(4, **options).train(), []
+    x = X.clone().requires_grad_()
+    late = [module(x, x, X).square().sum() for _ in range(3)]
+    gradients = [torch.autograd.grad(loss, x)[0] for loss in late]
+    for redraw, gradient in enumerate(gradients):
+        y = X.clone().requires_grad_()
+        projection = orthogonal_features(6, 4, seed=0, redraw=redraw).float()
+        linear_attention(y, y, X, "favor", projection=projection).square().sum().backward()
+        assert torch.equal(gradient, y.grad)
+
+
+def test_module_equals_the_function():
+    module = LinearAttention(4, feature_map="relu", num_features=6, rope_site="none").double().eval()
+    x = normal(2, 3, 1, 4)
+    expected = linear_attention(x, x, x, "relu", projection=module.projection, is_causal=True)
+    assert torch.equal(module(x, x, x, is_causal=True), expected)
