@@ -15,9 +15,12 @@ namespace {
 
 bool environment_asks_for_reference() {
   const char* kernel = std::getenv("RF_KERNEL");
-  return kernel != nullptr && std::strcmp(kernel, "ref") == 0;
+  if (kernel == nullptr || *kernel == 0) return false;
+  require(std::strcmp(kernel, "ref") == 0, "target", "RF_KERNEL must be ref, empty or not set, got ", kernel);
+  return true;
 }
 
+// Throws InvalidArgument at every use while the environment asks for what there is not.
 std::atomic<bool>& reference_switch() {
   static std::atomic<bool> value{environment_asks_for_reference()};
   return value;
@@ -66,7 +69,10 @@ bool use_reference() {
 }  // namespace rf::core
 
 extern "C" const char* rf_target(void) {
-  return rf::core::use_reference() ? "ref" : hwy::TargetName(rf::core::best_target());
+  const char* name = "";
+  rf::core::guarded("target",
+                    [&] { name = rf::core::use_reference() ? "ref" : hwy::TargetName(rf::core::best_target()); });
+  return name;
 }
 
 extern "C" rf_status rf_set_target(const char* name) {

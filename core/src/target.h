@@ -4,7 +4,8 @@
 
 namespace rf::core {
 
-// True after rf_set_target("ref") or with RF_KERNEL=ref in the environment.
+// True after rf_set_target("ref") or with RF_KERNEL=ref in the environment. Any other value there is refused: throws
+// InvalidArgument.
 bool use_reference();
 
 }  // namespace rf::core

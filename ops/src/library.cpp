@@ -9,7 +9,9 @@ namespace rf::ops {
 namespace {
 
 std::string target() {
-  return rf_target();
+  const std::string name = rf_target();
+  TORCH_CHECK_VALUE(!name.empty(), rf_last_error());
+  return name;
 }
 void set_target(std::string_view name) {
   check_status(rf_set_target(std::string(name).c_str()));

@@ -34,7 +34,9 @@ typedef enum rf_dtype { RF_F32 = 1, RF_F64 = 2, RF_BF16 = 3, RF_F16 = 4 } rf_dty
 RF_API const char* rf_last_error(void);
 
 /* Name of the instruction set the kernels use on this machine, for example "AVX3_ZEN4", "AVX2", "NEON", or "ref" when
- * RF_KERNEL=ref selects the float64 reference loops. */
+ * RF_KERNEL=ref in the environment selects the float64 reference loops. Any other value of RF_KERNEL is refused: here
+ * by
+ * "" and rf_last_error(), by every call with kernels behind it as an invalid argument. */
 RF_API const char* rf_target(void);
 
 /* Restricts run-time dispatch to the named Highway target ("AVX2", "SSE4", "AVX3", ...), for tests; "" or NULL: all
