@@ -39,8 +39,8 @@ at::Tensor rotate(const at::Tensor& x_BTHD, const at::Tensor& cos, const at::Ten
 // Rows of a rotation: cos and sin of positions * (freqs + freqs_lo), times scale, with the accuracy of rf/rope.h.
 // positions: integers or float64, any shape [..]; freqs: float64 [R/2], or [.., R/2] with the leading dimensions of
 // positions or 1 in their place (frequencies that differ from token to token); freqs_lo: the same shape, or undefined.
-// scale: finite, not 0. Result: two contiguous tensors [.., R/2] of dtype (float32 or float64). Gradients, of any order,
-// to freqs. Every call computes its rows: make them once for all layers.
+// scale: finite, not 0. Result: two contiguous tensors [.., R/2] of dtype (float32 or float64). Gradients, of any
+// order, to freqs. Every call computes its rows: make them once for all layers.
 std::pair<at::Tensor, at::Tensor> rope_table(const at::Tensor& positions, const at::Tensor& freqs,
                                              const at::Tensor& freqs_lo, double scale, at::ScalarType dtype);
 
