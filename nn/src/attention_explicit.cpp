@@ -6,6 +6,7 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
 
 #include "attention_paths.h"
 #include "by_distance.h"
@@ -16,14 +17,13 @@ namespace rf::nn {
 
 namespace {
 
-DistanceTable scaled(const DistanceTable& table, double scale, at::ScalarType dtype) {
-  const at::Tensor rows = scale == 1 ? table.rows : table.rows * scale;
-  return {rows.to(dtype), table.lo, table.hi};
+// A term times the scale, rounded once.
+at::Tensor scaled(const at::Tensor& term, double scale, at::ScalarType dtype) {
+  const at::ScalarType wide = at::promote_types(at::promote_types(term.scalar_type(), dtype), at::kFloat);
+  return scale == 1 ? term.to(dtype) : (term.to(wide) * scale).to(dtype);
 }
-
-// [H, D] as [H, 1, D].
-at::Tensor head_vectors(const at::Tensor& x_HD, double scale, at::ScalarType dtype) {
-  return (x_HD * scale).to(dtype).unsqueeze(1);
+DistanceTable scaled(const DistanceTable& table, double scale, at::ScalarType dtype) {
+  return {scaled(table.rows, scale, dtype), table.lo, table.hi};
 }
 
 // s * ((R q + u) * G[r]) . (R k)
@@ -32,7 +32,7 @@ at::Tensor content_scores(const at::Tensor& q_BTHD, const at::Tensor& k_BHSD, co
   at::Tensor q_BHTD = rotated(q_BTHD, terms.query, terms.layout).transpose(1, 2);
   q_BHTD = q_BHTD * scale;
   if (terms.content_bias_HD.defined()) {
-    q_BHTD = q_BHTD + head_vectors(terms.content_bias_HD, scale, q_BHTD.scalar_type());
+    q_BHTD = q_BHTD + scaled(terms.content_bias_HD, scale, q_BHTD.scalar_type()).unsqueeze(1);
   }
   if (!terms.gate.defined()) return at::matmul(q_BHTD, k_BHSD.transpose(2, 3));
   if (terms.gate.rows.size(-1) > 1) return gated_products(q_BHTD, k_BHSD, terms.gate, state);
@@ -52,9 +52,9 @@ at::Tensor position_scores(const Terms& terms, double scale, at::ScalarType dtyp
   at::Tensor scores;
   if (terms.bias.defined()) scores = numbers_of_rows(terms.bias, state).to(dtype);
   if (terms.position_query_HPD.defined()) {
-    const at::Tensor a = rows_at(terms.position_query_HPD, state.positions.query.ids) * scale,
-                     c = rows_at(terms.position_key_HPD, state.positions.key.ids);
-    const at::Tensor products = at::matmul(a.to(dtype), c.to(dtype).transpose(2, 3)).to(dtype);
+    const at::Tensor a = scaled(rows_at(terms.position_query_HPD, state.positions.query.ids), scale, dtype),
+                     c = rows_at(terms.position_key_HPD, state.positions.key.ids).to(dtype);
+    const at::Tensor products = at::matmul(a, c.transpose(2, 3));
     scores = scores.defined() ? scores + products : products;
   }
   const at::Tensor &row_H = terms.reset_row_H, &col_H = terms.reset_col_H;
@@ -80,7 +80,7 @@ at::Tensor explicit_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD
   at::Tensor scores_BHTS = content_scores(q_BTHD, k_BHSD, terms, scale, state);
   if (terms.key_table.defined()) {
     at::Tensor q_BHTD = q_BTHD.transpose(1, 2);
-    if (terms.position_bias_HD.defined()) q_BHTD = q_BHTD + head_vectors(terms.position_bias_HD, 1, dtype);
+    if (terms.position_bias_HD.defined()) q_BHTD = q_BHTD + terms.position_bias_HD.to(dtype).unsqueeze(1);
     scores_BHTS.add_(query_dot_rows(q_BHTD, scaled(terms.key_table, scale, dtype), state));
   }
   if (terms.query_table.defined()) {

@@ -78,21 +78,20 @@ Run run_for_queries(const DistanceTable& table, AttentionContext::State& state) 
   return run;
 }
 
-// Sums of 16-bit numbers in 16 bits stop growing; gathers are summed in the backward.
-at::ScalarType sum_type(const at::Tensor& x) {
-  return at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
-}
-
 // [1 or B, T, S] as [B, H, T, S].
 at::Tensor for_heads(const at::Tensor& index_BTS, const at::Tensor& like_BHxx) {
   return index_BTS.unsqueeze(1).expand({like_BHxx.size(0), like_BHxx.size(1), -1, -1});
 }
 
 at::Tensor gathered(const at::Tensor& x_BHxR, const at::Tensor& index_Bxy) {
-  return x_BHxR.to(sum_type(x_BHxR)).gather(-1, for_heads(index_Bxy, x_BHxR)).to(x_BHxR.scalar_type());
+  return x_BHxR.to(sum_type(x_BHxR.scalar_type())).gather(-1, for_heads(index_Bxy, x_BHxR)).to(x_BHxR.scalar_type());
 }
 
 }  // namespace
+
+at::ScalarType sum_type(at::ScalarType dtype) {
+  return at::isReducedFloatingType(dtype) ? at::kFloat : dtype;
+}
 
 at::Tensor query_dot_rows(const at::Tensor& x_BHTD, const DistanceTable& table, AttentionContext::State& state) {
   if (state.steps()) {
@@ -118,7 +117,7 @@ at::Tensor sum_of_rows(const at::Tensor& x_BHTS, const DistanceTable& table, Att
     const Run run = run_for_queries(table, state);
     return at::matmul(narrowed(shifted_back(x_BHTS), run.before, run.after), run.rows);
   }
-  const at::ScalarType type = sum_type(x_BHTS);
+  const at::ScalarType type = sum_type(x_BHTS.scalar_type());
   const at::Tensor none_BHTR =
       at::zeros({x_BHTS.size(0), x_BHTS.size(1), x_BHTS.size(2), table.rows.size(1)}, x_BHTS.options().dtype(type));
   const at::Tensor index_BHTS = for_heads(state.rows_by_distance(table.lo, table.hi), x_BHTS);
@@ -127,7 +126,7 @@ at::Tensor sum_of_rows(const at::Tensor& x_BHTS, const DistanceTable& table, Att
 }
 
 at::Tensor numbers_of_rows(const DistanceTable& table, AttentionContext::State& state) {
-  const DistanceTable wide = {table.rows.to(sum_type(table.rows)), table.lo, table.hi};
+  const DistanceTable wide = {table.rows.to(sum_type(table.rows.scalar_type())), table.lo, table.hi};
   if (state.steps()) {  // windows of the run, the last query's first
     const Run run = run_for_queries(wide, state);
     return widened(run.rows, run.before, run.after).unfold(-1, state.keys(), 1).flip(1).unsqueeze(0);

@@ -10,6 +10,9 @@
 
 namespace rf::nn {
 
+// Where many numbers of dtype are summed into one, as in the backward of a gather: sums of 16 bits stop growing.
+at::ScalarType sum_type(at::ScalarType dtype);
+
 // x_m . rows[r(m,n)]: x_BHTD and rows [H or 1, rows, D] give [B,H,T,S].
 at::Tensor query_dot_rows(const at::Tensor& x_BHTD, const DistanceTable& table, AttentionContext::State& state);
 // x_n . rows[r(m,n)]: x_BHSD gives [B,H,T,S].

@@ -12,6 +12,8 @@
 
 #include <algorithm>
 
+#include "by_distance.h"
+
 namespace rf::nn {
 
 namespace {
@@ -25,8 +27,8 @@ constexpr int64_t kChunkElements = int64_t{1} << 22;  // of [B, H, queries, S, D
 at::Tensor products_of(const at::Tensor& q_BHtD, const at::Tensor& k_BHSD, const at::Tensor& rows_HRD,
                        const at::Tensor& index_BtS) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // there is none in a backward
-  const at::Tensor gates_BtSHD =
-      at::embedding(rows_HRD.transpose(0, 1).flatten(1), index_BtS).unflatten(-1, {rows_HRD.size(0), rows_HRD.size(2)});
+  const at::Tensor rows_RX = rows_HRD.to(sum_type(rows_HRD.scalar_type())).transpose(0, 1).flatten(1);
+  const at::Tensor gates_BtSHD = at::embedding(rows_RX, index_BtS).unflatten(-1, {rows_HRD.size(0), rows_HRD.size(2)});
   const at::Tensor gates_BHtSD = gates_BtSHD.permute({0, 3, 1, 2, 4}).to(q_BHtD.scalar_type());
   return at::matmul(gates_BHtSD * k_BHSD.unsqueeze(2), q_BHtD.unsqueeze(-1)).squeeze(-1);
 }

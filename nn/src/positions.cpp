@@ -2,16 +2,20 @@
 #include "rf/nn/positions.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_unique.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/amin.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/gather.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/scatter_reduce.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "rf/io/error.h"
 
@@ -28,12 +32,36 @@ at::Tensor checked_ids(const at::Tensor& ids, const char* name) {
   return whole.dim() == 1 ? whole.unsqueeze(0) : whole;
 }
 
-// The lowest ("amin") or highest ("amax") position of each token's sequence. Group 0 of a row is its padding.
-at::Tensor of_sequence(const at::Tensor& ids_BS, const at::Tensor& groups_BS, const char* reduce) {
-  const int64_t groups = groups_BS.max().item<int64_t>() + 1;
-  const at::Tensor found = at::full({ids_BS.size(0), groups}, 0, ids_BS.options())
-                               .scatter_reduce(1, groups_BS, ids_BS, reduce, /*include_self=*/false);
-  return at::where(groups_BS.eq(0), ids_BS, found.gather(1, groups_BS));
+void check_sequences(const at::Tensor& sequences, const at::Tensor& key_ids) {
+  const int64_t batch = key_ids.size(0), keys = key_ids.size(1);
+  const bool fits = at::isIntegralType(sequences.scalar_type(), false) && sequences.dim() == 2 &&
+                    sequences.size(1) == keys && (sequences.size(0) == batch || sequences.size(0) == 1 || batch == 1);
+  if (!fits) {
+    fail("positions", "sequences must be integers [1 or {}, {}], got {} {}", batch, keys,
+         toString(sequences.scalar_type()), sequences.sizes().vec());
+  }
+  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
+  const int64_t lowest = sequences.min().item<int64_t>(), highest = sequences.max().item<int64_t>();
+  if (lowest < -1 || highest > kLargest) {
+    fail("positions", "sequences must be -1 (padding) or in 0..{}, got {}", kLargest, lowest < -1 ? lowest : highest);
+  }
+}
+
+// The first and the end of each key's sequence.
+void set_sequences(TokenPositions& keys, const at::Tensor& sequences) {
+  const int64_t batch = std::max(sequences.size(0), keys.ids.size(0)), tokens = keys.ids.size(1);
+  const at::Tensor ids_BS = keys.ids.expand({batch, tokens});
+  const at::Tensor row_B1 = at::arange(batch, ids_BS.options()).unsqueeze(1);
+  const at::Tensor named_BS = sequences + row_B1 * (int64_t{1} << 32);
+  const at::Tensor number_N = std::get<1>(at::_unique(named_BS, /*sorted=*/true, /*return_inverse=*/true)).flatten();
+  const at::Tensor is_padding_BS = sequences.lt(0);
+  const auto reduced = [&](const char* how) {
+    const at::Tensor found_N = at::zeros({batch * tokens}, ids_BS.options())
+                                   .scatter_reduce(0, number_N, ids_BS.flatten(), how, /*include_self=*/false);
+    return at::where(is_padding_BS, ids_BS, found_N.index_select(0, number_N).view({batch, tokens}));
+  };
+  keys.first = reduced("amin");
+  keys.end = reduced("amax").add_(1);
 }
 
 }  // namespace
@@ -48,12 +76,12 @@ Positions make_positions(const at::Tensor& query, const at::Tensor& key, const a
     for (TokenPositions* side : {&positions.query, &positions.key}) side->first = side->end = side->ids;
     return positions;
   }
+  if (query_ids.size(0) != key_ids.size(0) && query_ids.size(0) != 1 && key_ids.size(0) != 1) {
+    fail("positions", "queries and keys must have one batch size, got {} and {}", query_ids.size(0), key_ids.size(0));
+  }
   if (sequences.defined()) {
-    const int64_t batch = std::max(sequences.size(0), key_ids.size(0));
-    const at::Tensor groups_BS = sequences.to(at::kLong).add(1).expand({batch, key_ids.size(1)});
-    const at::Tensor ids_BS = key_ids.expand({batch, key_ids.size(1)});
-    positions.key.first = of_sequence(ids_BS, groups_BS, "amin");
-    positions.key.end = of_sequence(ids_BS, groups_BS, "amax").add_(1);
+    check_sequences(sequences, key_ids);
+    set_sequences(positions.key, sequences);
     const int64_t queries = query_ids.size(1), skipped = key_ids.size(1) - queries;
     if (skipped < 0) {
       fail("positions", "queries must be the last keys of their rows, got {} queries and {} keys", queries,

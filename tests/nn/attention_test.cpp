@@ -1,0 +1,71 @@
+// What Python does not reach of attention: dropout of the probabilities, and one context for several layers.
+#include "rf/nn/attention.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/where.h>
+#include <gtest/gtest.h>
+
+#include "rf/io/error.h"
+
+namespace rf::nn {
+namespace {
+
+constexpr int64_t kTokens = 48;
+
+AttentionContext context_of(TokenWindow window = {}, Kernel kernel = Kernel::kAuto) {
+  return {make_positions(at::arange(kTokens)), {}, window, kernel};
+}
+
+// With the identity as values the result is the probabilities.
+at::Tensor probabilities(const at::Tensor& q_BTHD, const AttentionContext& context, const AttentionDropout& dropout) {
+  const at::Tensor identity_BSHS = at::eye(kTokens, at::kDouble).unsqueeze(1).unsqueeze(0);
+  return attention(q_BTHD, q_BTHD, identity_BSHS, {}, context, dropout);
+}
+
+TEST(Attention, DropoutDropsProbabilities) {
+  const at::Tensor q = at::randn({1, kTokens, 1, 8}, at::kDouble);
+  DropoutKey key{.seed = 5, .step = 3};
+  const at::Tensor whole = probabilities(q, context_of(), {}),
+                   dropped = probabilities(q, context_of(), {.p = 0.25, .key = &key});
+  EXPECT_EQ(key.calls, 1U);
+  const at::Tensor kept = dropped.ne(0);
+  EXPECT_TRUE(at::where(kept, whole / 0.75, whole.mul(0)).allclose(dropped));
+  EXPECT_TRUE(kept.any().item<bool>());
+  EXPECT_FALSE(kept.all().item<bool>());
+  EXPECT_FALSE(probabilities(q, context_of(), {.p = 0.25, .key = &key}).equal(dropped)) << "the next stream";
+  key.calls = 0;
+  EXPECT_TRUE(probabilities(q, context_of(), {.p = 0.25, .key = &key}).equal(dropped));
+}
+
+TEST(Attention, TheLoopsKnowNoDropout) {
+  DropoutKey key;
+  const at::Tensor q = at::randn({1, kTokens, 1, 8}, at::kDouble);
+  try {
+    probabilities(q, context_of({}, Kernel::kRef), {.p = 0.5, .key = &key});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "[attention] dropout must be 0 with kernel ref, got 0.5");
+  }
+}
+
+// What a context keeps for one layer's terms and dtype must not be taken for another's.
+TEST(Attention, LayersShareAContext) {
+  const AttentionContext shared = context_of({.left = 5, .right = 0});
+  for (const int64_t clip : {2, 7, 2}) {
+    for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+      Terms terms;
+      terms.key_table = {at::randn({2, 2 * clip + 1, 8}, dtype), -clip, clip};
+      terms.bias = {at::randn({2, clip + 1}, dtype), 0, clip};
+      const at::Tensor q = at::randn({2, kTokens, 2, 8}, dtype);
+      const at::Tensor alone = attention(q, q, q, terms, context_of({.left = 5, .right = 0}));
+      EXPECT_TRUE(attention(q, q, q, terms, shared).equal(alone));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rf::nn

@@ -1,0 +1,102 @@
+// First and end of each token's sequence, and bad positions (rf/nn/positions.h).
+#include "rf/nn/positions.h"
+
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "rf/io/error.h"
+
+namespace rf::nn {
+namespace {
+
+using Rows = std::vector<std::vector<int64_t>>;
+
+at::Tensor tensor_of(const Rows& rows, at::ScalarType dtype = at::kLong) {
+  std::vector<int64_t> flat;
+  for (const auto& row : rows) flat.insert(flat.end(), row.begin(), row.end());
+  return at::tensor(flat, at::kLong)
+      .view({static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows[0].size())})
+      .to(dtype);
+}
+
+Rows rows_of(const at::Tensor& x) {
+  Rows rows(static_cast<size_t>(x.size(0)));
+  for (int64_t i = 0; i < x.size(0); ++i) {
+    for (int64_t j = 0; j < x.size(1); ++j) rows[static_cast<size_t>(i)].push_back(x[i][j].item<int64_t>());
+  }
+  return rows;
+}
+
+std::string error_of(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {}) {
+  try {
+    make_positions(query, key, sequences);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Positions, ARowIsOneSequence) {
+  const Positions positions = make_positions(tensor_of({{3, 4, 5}, {0, 7, 2}}, at::kInt));
+  EXPECT_EQ(rows_of(positions.query.ids), (Rows{{3, 4, 5}, {0, 7, 2}}));
+  EXPECT_EQ(rows_of(positions.query.first), (Rows{{3, 3, 3}, {0, 0, 0}}));
+  EXPECT_EQ(rows_of(positions.key.end), (Rows{{6, 6, 6}, {8, 8, 8}}));
+  EXPECT_EQ(rows_of(make_positions(at::tensor({2, 9}, at::kLong)).key.end), (Rows{{10, 10}}));
+}
+
+TEST(Positions, AContinuationSeesItsCache) {
+  const Positions positions = make_positions(tensor_of({{4}, {9}}), tensor_of({{0, 1, 2, 3, 4}}));
+  EXPECT_EQ(rows_of(positions.query.first), (Rows{{0}, {0}}));
+  EXPECT_EQ(rows_of(positions.query.end), (Rows{{5}, {10}}));
+  EXPECT_EQ(rows_of(positions.key.end), (Rows{{5, 5, 5, 5, 5}, {10, 10, 10, 10, 10}}));
+}
+
+TEST(Positions, SequencesOfARowDoNotSeeEachOther) {
+  const at::Tensor ids = tensor_of({{0, 1, 2, 5, 6, 9}, {1, 2, 3, 4, 5, 6}});
+  const at::Tensor sequences = tensor_of({{0, 0, 0, 7, 7, -1}, {7, 7, -1, 0, 0, 0}}, at::kInt);
+  const Positions positions = make_positions(ids, {}, sequences);
+  EXPECT_EQ(rows_of(positions.key.first), (Rows{{0, 0, 0, 5, 5, 9}, {1, 1, 3, 4, 4, 4}}));
+  EXPECT_EQ(rows_of(positions.key.end), (Rows{{3, 3, 3, 7, 7, 10}, {3, 3, 4, 7, 7, 7}}));
+  EXPECT_EQ(rows_of(positions.query.end), rows_of(positions.key.end));
+}
+
+TEST(Positions, SequencesOfOneRowHoldForAll) {
+  const Positions positions =
+      make_positions(tensor_of({{3}, {8}}), tensor_of({{0, 1, 2, 3}, {5, 6, 7, 8}}), tensor_of({{0, 0, 1, 1}}));
+  EXPECT_EQ(rows_of(positions.key.first), (Rows{{0, 0, 2, 2}, {5, 5, 7, 7}}));
+  EXPECT_EQ(rows_of(positions.query.first), (Rows{{2}, {7}}));
+  EXPECT_EQ(rows_of(make_positions(at::tensor({0, 1, 2}, at::kLong), {}, tensor_of({{0, 0, 0}, {0, 4, 4}})).key.end),
+            (Rows{{3, 3, 3}, {1, 3, 3}}));
+}
+
+TEST(Positions, NumbersOfSequencesMayBeLarge) {
+  const Positions positions = make_positions(tensor_of({{0, 1, 0}}), {}, tensor_of({{2147483647, 2147483647, 5}}));
+  EXPECT_EQ(rows_of(positions.key.end), (Rows{{2, 2, 1}}));
+}
+
+TEST(Positions, NothingHasNoEnds) {
+  EXPECT_EQ(make_positions(at::zeros({2, 0}, at::kLong)).query.first.sizes(), (std::vector<int64_t>{2, 0}));
+  EXPECT_EQ(make_positions(at::zeros({0, 3}, at::kLong)).key.end.sizes(), (std::vector<int64_t>{0, 3}));
+}
+
+TEST(Positions, BadInputIsRefused) {
+  const at::Tensor ids = tensor_of({{0, 1, 2}});
+  EXPECT_EQ(error_of(ids.to(at::kFloat)),
+            "[positions] query positions must be integers [tokens] or [batch, tokens], got Float of 2 dimensions");
+  EXPECT_EQ(error_of(ids, at::zeros({1, 1, 1}, at::kLong)),
+            "[positions] key positions must be integers [tokens] or [batch, tokens], got Long of 3 dimensions");
+  EXPECT_EQ(error_of(tensor_of({{1}, {2}}), tensor_of({{1}, {2}, {3}})),
+            "[positions] queries and keys must have one batch size, got 2 and 3");
+  EXPECT_EQ(error_of(ids, tensor_of({{0, 1}}), tensor_of({{0, 0}})),
+            "[positions] queries must be the last keys of their rows, got 3 queries and 2 keys");
+  EXPECT_EQ(error_of(ids, {}, tensor_of({{0, -2, 0}})),
+            "[positions] sequences must be -1 (padding) or in 0..2147483647, got -2");
+  EXPECT_EQ(error_of(ids, {}, tensor_of({{0, 0}})),
+            "[positions] sequences must be integers [1 or 1, 3], got Long [1, 2]");
+  EXPECT_EQ(error_of(ids, {}, tensor_of({{0, 0, 0}}, at::kFloat)),
+            "[positions] sequences must be integers [1 or 1, 3], got Float [1, 3]");
+}
+
+}  // namespace
+}  // namespace rf::nn

@@ -1,0 +1,157 @@
+"""What attention refuses, each with the rule and the value (nn/src/attention_checks.cpp, python/roformer_cpp)."""
+
+import re
+
+import pytest
+import torch
+
+from attention_terms import D, all_terms, data
+from roformer_cpp import DistanceTable, Rotation, Terms, attention
+
+SHAPE = (2, 3, 4, 4, 2)
+
+
+def refuses(error, message, *arguments, **options):
+    with pytest.raises(error, match=re.escape(message)):
+        attention(*arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ((None, lambda k: k[:, :, :, :5], None), "[attention] q and k must have the same head_dim >= 1, got 6 and 5"),
+        ((None, lambda k: k[:1], None), "[attention] q, k and v must have one batch size, got 2 and 1"),
+        (
+            (None, lambda k: k.float(), None),
+            "[attention] q, k and v must have one floating dtype, got Double and Float",
+        ),
+        ((None, None, lambda v: v[:, :3]), "[attention] k and v must have the same tokens and heads, got [2, 4, 2, 6]"),
+        (
+            (lambda q: q[:, :, :3], None, None),
+            "[attention] the heads of q must be a multiple of those of k, got 3 and 2",
+        ),
+        ((lambda q: q.long(),) * 3, "[attention] q, k and v must have one floating dtype, got Long and Long"),
+    ],
+)
+def test_data(change, message):
+    tensors = (x if f is None else f(x) for f, x in zip(change, data(*SHAPE), strict=True))
+    refuses(RuntimeError, message, *tensors)
+
+
+def test_dimensions():
+    q, k, v = data(*SHAPE)
+    refuses(ValueError, "[attention] q must be [batch, tokens, heads, head_dim], got [3, 4, 6]", q[0], k, v)
+
+
+def zeros(*shape):
+    return torch.zeros(shape)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"content_bias": zeros(4, 5)}, "content_bias must be [4, 6], got [4, 5]"),
+        ({"position_bias": zeros(2, 6)}, "position_bias must be [4, 6], got [2, 6]"),
+        (
+            {"key_table": DistanceTable(zeros(4, 5, 6), -2, 3)},
+            "key_table with window (-2, 3) must be [1 or 4, 6, 6], got [4, 5, 6]",
+        ),
+        ({"query_table": DistanceTable(zeros(2, 5, 6), -2, 2)}, "must be [1 or 4, 5, 6], got [2, 5, 6]"),
+        ({"value_table": DistanceTable(zeros(4, 5), -2, 2)}, "must be [1 or 4, 5, 6], got [4, 5]"),
+        ({"bias": DistanceTable(zeros(4, 5, 1), -2, 2)}, "bias with window (-2, 2) must be [1 or 4, 5], got [4, 5, 1]"),
+        ({"gate": DistanceTable(zeros(1, 5, 2), -2, 2)}, "must be [1 or 4, 5, 1 or 6], got [1, 5, 2]"),
+        ({"bias": DistanceTable(zeros(1, 1), 1, 0)}, "the window of bias must be lo <= hi, got (1, 0)"),
+        (
+            {"bias": DistanceTable(zeros(1, 1), 0, 2**24)},
+            "the window of bias must span at most 2^24 distances, got (0, 16777216)",
+        ),
+        ({"gate": DistanceTable(zeros(1, 1, 6), -(2**63), 2**63 - 1)}, "must span at most 2^24 distances"),
+        ({"query": Rotation(zeros(1, 3, 4), zeros(1, 3, 4))}, "cos and sin of query must be [1 or 2, 3, at most 3]"),
+        ({"key": Rotation(zeros(1, 3, 2), zeros(1, 3, 2))}, "cos and sin of key must be [1 or 2, 4, at most 3]"),
+        ({"value": Rotation(zeros(2, 4, 2), zeros(2, 4, 1))}, "cos and sin of value must be"),
+        (
+            {"position_query": zeros(4, 9, 6)},
+            "position_query and position_key must be set together, got position_query",
+        ),
+        (
+            {"position_query": zeros(4, 9, 6), "position_key": zeros(4, 8, 6)},
+            "position_key must be [4, 9, 6], got [4, 8, 6]",
+        ),
+        (
+            {"position_query": zeros(4, 3, 6), "position_key": zeros(4, 3, 6)},
+            "positions must be in 0..2, the rows of position_query and position_key, got 3",
+        ),
+        ({"reset_row": zeros(2)}, "reset_row must be [4], got [2]"),
+        ({"reset_col": zeros(1, 4)}, "reset_col must be [4], got [1, 4]"),
+    ],
+)
+def test_terms(terms, message):
+    refuses(RuntimeError, message, *data(*SHAPE), Terms(**terms))
+
+
+def test_value_tables_have_the_size_of_values():
+    q, k, v = data(*SHAPE)
+    table = DistanceTable(zeros(1, 3, D), -1, 1)
+    refuses(RuntimeError, "must be [1 or 4, 3, 5], got [1, 3, 6]", q, k, v[..., :5], Terms(value_table=table))
+
+
+def test_positions():
+    q, k, v = data(*SHAPE)
+    rows = {"key_positions": torch.arange(4)}
+    refuses(RuntimeError, "query positions must be integers", q, k, v, positions=torch.arange(3.0), **rows)
+    refuses(RuntimeError, "query positions must be [1 or 2, 3], got [1, 2]", q, k, v, positions=torch.arange(2), **rows)
+    refuses(RuntimeError, "[1 or 2, 3], got [3, 3]", q, k, v, positions=torch.arange(3).expand(3, 3), **rows)
+    refuses(ValueError, "positions must come with key_positions, got key_positions alone", q, k, v, **rows)
+    refuses(
+        ValueError, "key_positions must be given when there are not as many keys", q, k, v, positions=torch.arange(3)
+    )
+    terms = all_terms(*SHAPE[:4])
+    negative = {"positions": torch.arange(-1, 2), "key_positions": torch.arange(4)}
+    refuses(RuntimeError, "positions must be in 0..239, the rows of position_query", q, k, v, terms, **negative)
+
+
+def test_masks_and_windows():
+    tensors = data(*SHAPE)
+    refuses(ValueError, "mask must be bool, [B, S] or four dimensions", *tensors, mask=torch.ones(2, 4))
+    refuses(ValueError, "got torch.bool [2, 3, 4]", *tensors, mask=torch.ones(2, 3, 4, dtype=torch.bool))
+    refuses(
+        RuntimeError,
+        "mask must broadcast to [batch, heads, queries, keys] = [2, 4, 3, 4], got [3, 1, 1, 4]",
+        *tensors,
+        mask=torch.ones(3, 4, dtype=torch.bool),
+    )
+    for window in (-1, (1, -2), (1, 2, 3)):
+        rule = "window must be a number >= 0 or (left, right) with -1 for no limit"
+        refuses(ValueError, f"{rule}, got {window}", *tensors, window=window)
+
+
+def test_packed_sequences():
+    q, k, v = data(1, 4, 4, 2, 2)
+    for ends, message in (
+        ([1, 4], "cu_seqlens must begin with 0, got 1"),
+        ([0, 3], "cu_seqlens must end with the number of tokens 4, got 3"),
+        ([0, 3, 2, 4], "cu_seqlens must not fall, got 2 after 3"),
+    ):
+        refuses(RuntimeError, message, q, k, v, cu_seqlens=torch.tensor(ends))
+    ends = torch.tensor([0, 4])
+    refuses(ValueError, "cu_seqlens must be int32 or int64", q, k, v, cu_seqlens=ends.float())
+    refuses(ValueError, "cu_seqlens must be int32 or int64", q, k, v, cu_seqlens=ends[:, None])
+    refuses(ValueError, "cu_seqlens_k must come with cu_seqlens", q, k, v, cu_seqlens_k=ends)
+    refuses(
+        RuntimeError, "as many sequences, got 1 and 2", q, k, v, cu_seqlens=ends, cu_seqlens_k=torch.tensor([0, 1, 4])
+    )
+    mask = torch.ones(1, 4, dtype=torch.bool)
+    refuses(RuntimeError, "packed sequences must not have a mask", q, k, v, cu_seqlens=ends, mask=mask)
+    two = [x.expand(2, -1, -1, -1) for x in (q, k, v)]
+    refuses(RuntimeError, "packed sequences must have batch size 1, got 2", *two, cu_seqlens=ends)
+
+
+def test_kernels():
+    tensors = data(*SHAPE)
+    refuses(RuntimeError, "kernel must be auto, fused, explicit or ref, got", *tensors, kernel="fast")
+    refuses(RuntimeError, "this build has no fused kernel, got fused", *tensors, kernel="fused")
+
+
+def test_names_and_layouts():
+    terms = Terms(layout="interleaved")
+    refuses(ValueError, "[terms] layout must be pairs or halves, got 'interleaved'", *data(*SHAPE), terms)
