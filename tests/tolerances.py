@@ -68,6 +68,10 @@ PATHS_F64 = 1e-13
 ROW_GRADIENT_ATOL = 1e-4
 
 # ---- rope ----
+# Rows of a scaled rotation, relative to its attention factor: one rounding to float32, and the requirement of C-12; in
+# float64 the rounding of cos or sin, that of the scale, and that of their product.
+SCALED_F32 = 1e-7
+SCALED_F64 = 6e-16
 
 # ---- linear ----
 # The same sums in another order. A rotated denominator cancels: it was down to a thousandth of its terms here.

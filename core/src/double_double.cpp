@@ -45,4 +45,9 @@ DoubleDouble log(double x) {
   return add(y, two_product(exponent, kLn2[1]));
 }
 
+DoubleDouble log(DoubleDouble x) {
+  // ln hi + ln(1 + lo/hi), whose second-order term is below 1e-32.
+  return add(log(x.hi), divide({x.lo, 0}, x.hi));
+}
+
 }  // namespace rf::core

@@ -59,11 +59,20 @@ inline DoubleDouble divide(DoubleDouble a, double b) {
   return quick_two_sum(quotient, remainder.hi / b);
 }
 
+inline DoubleDouble divide(DoubleDouble a, DoubleDouble b) {
+  const double first = a.hi / b.hi;
+  DoubleDouble remainder = add(a, negate(multiply(b, first)));
+  const double second = remainder.hi / b.hi;
+  remainder = add(remainder, negate(multiply(b, second)));
+  return add(quick_two_sum(first, second), {remainder.hi / b.hi, 0});
+}
+
 // e^x, relative error about 1e-30, for |x| < 700.
 DoubleDouble exp(DoubleDouble x);
 
 // Natural logarithm, absolute error about 1e-30 (1 + |log x|), for finite x > 0.
 DoubleDouble log(double x);
+DoubleDouble log(DoubleDouble x);
 
 }  // namespace rf::core
 #endif

@@ -62,6 +62,13 @@ std::string StrictObject::text(const std::string& key, const std::string& fallba
   return value->get<std::string>();
 }
 
+bool StrictObject::boolean(const std::string& key, bool fallback) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) fail(where_, "{} must be true or false, got {}", path_of(key), value->dump());
+  return value->get<bool>();
+}
+
 void StrictObject::fail_choice(const std::string& key, const std::string& names, const nlohmann::json& got) const {
   fail(where_, "{} must be one of {}, got {}", path_of(key), names, got.dump());
 }

@@ -26,6 +26,7 @@ class StrictObject {
   int64_t integer(const std::string& key, int64_t fallback, int64_t low, int64_t high);
   double number(const std::string& key, double fallback, NumberRange range);
   std::string text(const std::string& key, const std::string& fallback);
+  bool boolean(const std::string& key, bool fallback);
   template <typename T>
   T choice(const std::string& key, T fallback, std::initializer_list<std::pair<const char*, T>> names);
 

@@ -1,0 +1,66 @@
+// Rotary embedding as data: which frequencies, for which part of a head, at which precision. Read from the keys of
+// Hugging Face, those of version 5 ("rope_parameters") and of version 4 ("rope_theta", "partial_rotary_factor" and
+// "rope_scaling" beside each other); core/include/rf/rope_scaling.h has the formulas of the types.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rf/io/strict_object.h"
+
+namespace rf {
+
+// Named as in transformers; "ntk" (a base stretched once, for every length) is ours.
+enum class RopeType { kDefault, kLinear, kNtk, kDynamic, kYarn, kLongrope, kLlama3, kProportional };
+const char* name(RopeType type);
+
+// exact: angles right to position 2^31. float32: bit for bit what transformers computes, whose angles are float32
+// products and off by as much as half an ulp of the position.
+enum class RopePrecision { kExact, kFloat32 };
+
+struct RopeSpec {
+  RopeType type = RopeType::kDefault;
+  RopePrecision precision = RopePrecision::kExact;
+  int64_t head_dim = 64;
+  int64_t rotary_dim = 64;               // R: int(head_dim * partial_rotary_factor); proportional: head_dim
+  int64_t rotating_pairs = 32;           // of R/2; fewer only for proportional
+  double theta = 10000;                  // base of the frequencies
+  double factor = 1;                     // times the training length
+  double attention_factor = 1;           // scale of cos and sin
+  int64_t trained_length = 512;          // tokens: original_max_position_embeddings; dynamic: max_position_embeddings
+  double beta_fast = 32, beta_slow = 1;  // yarn
+  bool truncate = true;                  // yarn
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  std::vector<double> short_factor, long_factor;     // longrope, [R/2]: to trained_length, and beyond it
+  std::vector<int64_t> mrope_section;                // pairs an axis; empty where the reader did not ask
+
+  // Whether the frequencies of a sequence change as it grows.
+  bool changes_with_length() const { return type == RopeType::kDynamic || type == RopeType::kLongrope; }
+  bool operator==(const RopeSpec&) const = default;
+};
+
+enum class MropeSection { kUnknown, kRequired };
+
+// What the reader must know of the model.
+struct RopeShape {
+  int64_t head_dim = 64;
+  int64_t max_position_embeddings = 512;
+  MropeSection mrope_section = MropeSection::kUnknown;
+};
+
+// Reads rope_parameters or rope_scaling, rope_theta, partial_rotary_factor, original_max_position_embeddings and
+// precision ("exact" or "float32") of `options`. Throws Error, naming key and value, for a key that the rope_type does
+// not use or lacks, for both dictionaries at once, for one key with two values, and for values out of range.
+RopeSpec read_rope_spec(io::StrictObject& options, const RopeShape& shape);
+
+// theta_i = hi[i] + lo[i], i < R/2.
+struct RopeFrequencies {
+  std::vector<double> hi, lo;
+};
+
+// Of a sequence of that many tokens (its highest position plus one); the length matters for dynamic and longrope only.
+// rotary_dim: R, another than the spec's where an encoding gives each of its axes a part of the head.
+RopeFrequencies frequencies(const RopeSpec& spec, int64_t sequence_length);
+
+}  // namespace rf

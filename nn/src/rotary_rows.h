@@ -1,0 +1,48 @@
+// Rows of a rotation from a RopeSpec: what the rotary encodings have in common.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "rf/io/strict_object.h"
+#include "rf/model/rope_spec.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn {
+
+// Frequencies of the tokens of one side: [R/2], or [1 or B, T, R/2] where they differ from token to token.
+struct TokenFrequencies {
+  at::Tensor hi, lo;  // float64, their sum counts; precision float32: hi is float32. lo may be undefined
+  double scale = 1;   // of cos and sin
+  RopePrecision precision = RopePrecision::kExact;
+};
+
+class RotaryFrequencies {
+ public:
+  explicit RotaryFrequencies(RopeSpec spec);
+  const RopeSpec& spec() const { return spec_; }
+  // Of tokens by the end of the sequence that each is part of, [1 or B, T] (rf/nn/positions.h): a sequence has the
+  // frequencies that it would have alone, whatever else is in its batch.
+  TokenFrequencies of(const at::Tensor& end) const;
+  // Of every length, or for scalings that change with it of those within the training length.
+  const TokenFrequencies& initial() const { return initial_; }
+
+ private:
+  TokenFrequencies of_length(int64_t sequence_length) const;
+
+  RopeSpec spec_;
+  TokenFrequencies initial_;
+};
+
+// cos and sin of ids * frequencies, [1 or B, T, R/2]. ids: int64 [1 or B, T]. dtype: of queries and keys; float64 gives
+// float64 rows, every other float32.
+Rotation rotation_rows(const at::Tensor& ids, const TokenFrequencies& frequencies, at::ScalarType dtype);
+at::ScalarType row_dtype(at::ScalarType dtype);
+
+std::string read_layout(io::StrictObject& options, const char* fallback);
+// The keys that read_rope_spec and read_layout read, for EncodingInfo.
+std::vector<std::string> rotary_keys(const char* layout);
+
+}  // namespace rf::nn
