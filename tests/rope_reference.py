@@ -68,3 +68,13 @@ def magnitude(x, *, layout, rotary_dim=None):
     result = x.copy()
     result[..., a] = result[..., b] = total
     return result
+
+
+def turned(x, rotation, layout):
+    """x [.., T, H, D] turned by the rows (cos, sin), [.., T, R/2], of a rotation; float64."""
+    x, (cos, sin) = np.asarray(x, dtype=np.float64), (np.asarray(rows, dtype=np.float64) for rows in rotation)
+    a, b = pair_indices(layout, 2 * cos.shape[-1])
+    z = (x[..., a] + 1j * x[..., b]) * (cos + 1j * sin)[..., None, :]
+    y = x.copy()
+    y[..., a], y[..., b] = z.real, z.imag
+    return y

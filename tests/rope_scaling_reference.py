@@ -1,8 +1,8 @@
 """Rotary frequencies under every scaling, in mpmath, from their definitions.
 
-default: arXiv 2104.09864 Eq. 15; linear: 2306.15595; ntk and dynamic: the posts of bloc97 and emozilla (2023) that 2309.00071
-section 3 restates; yarn: 2309.00071 section 3.2 and 3.4; longrope: 2402.13753 Eq. 3; llama3 and proportional:
-the definitions that transformers documents. Numbers of the configuration are exact doubles.
+default: arXiv 2104.09864 Eq. 15; linear: 2306.15595; ntk and dynamic: the posts of bloc97 and emozilla (2023), restated
+in 2309.00071 section 3; yarn: 2309.00071 section 3.2 and 3.4; longrope: 2402.13753 Eq. 3; llama3 and proportional: the
+definitions that transformers documents. Numbers of the configuration are exact doubles.
 """
 
 import mpmath

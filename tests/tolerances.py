@@ -72,6 +72,8 @@ ROW_GRADIENT_ATOL = 1e-4
 # float64 the rounding of cos or sin, that of the scale, and that of their product.
 SCALED_F32 = 1e-7
 SCALED_F64 = 6e-16
+# Sums of 24 float64 products of normal numbers, magnitudes of xPos up to 30 among them.
+SUM_ATOL = 1e-11
 
 # ---- linear ----
 # The same sums in another order. A rotated denominator cancels: it was down to a thousandth of its terms here.

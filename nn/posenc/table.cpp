@@ -8,7 +8,7 @@
 #include "rf/nn/encoding.h"
 
 // Each is a function in nn/posenc/<file>.cpp that returns the encoding's entry.
-#define RF_POSITION_ENCODINGS(line) line(none) line(learned) line(rope)
+#define RF_POSITION_ENCODINGS(line) line(none) line(learned) line(rope) line(axial) line(mrope) line(xpos)
 
 namespace rf::nn {
 

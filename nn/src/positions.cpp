@@ -23,13 +23,18 @@ namespace rf::nn {
 
 namespace {
 
-at::Tensor checked_ids(const at::Tensor& ids, const char* name) {
-  if (!ids.defined() || (ids.dim() != 1 && ids.dim() != 2) || !at::isIntegralType(ids.scalar_type(), false)) {
-    fail("positions", "{} positions must be integers [tokens] or [batch, tokens], got {}", name,
-         ids.defined() ? fmt::format("{} of {} dimensions", toString(ids.scalar_type()), ids.dim()) : "none");
+// ids and axes of one side.
+TokenPositions tokens_of(const at::Tensor& given, const char* name) {
+  const bool is_integer = given.defined() && at::isIntegralType(given.scalar_type(), false);
+  if (!is_integer || given.dim() < 1 || given.dim() > 3 || (given.dim() == 3 && given.size(2) == 0)) {
+    fail("positions", "{} positions must be integers [tokens], [batch, tokens] or [batch, tokens, axes], got {}", name,
+         given.defined() ? fmt::format("{} of {} dimensions", toString(given.scalar_type()), given.dim()) : "none");
   }
-  const at::Tensor whole = ids.to(at::kLong);
-  return whole.dim() == 1 ? whole.unsqueeze(0) : whole;
+  TokenPositions tokens;
+  const at::Tensor whole = given.to(at::kLong);
+  if (given.dim() == 3) tokens.axes = whole;
+  tokens.ids = given.dim() == 3 ? whole.amax(2) : whole.dim() == 1 ? whole.unsqueeze(0) : whole;
+  return tokens;
 }
 
 void check_sequences(const at::Tensor& sequences, const at::Tensor& key_ids) {
@@ -68,9 +73,9 @@ void set_sequences(TokenPositions& keys, const at::Tensor& sequences) {
 
 Positions make_positions(const at::Tensor& query, const at::Tensor& key, const at::Tensor& sequences) {
   Positions positions;
-  positions.query.ids = checked_ids(query, "query");
+  positions.query = tokens_of(query, "query");
   const bool same = !key.defined() || key.is_same(query);
-  positions.key.ids = same ? positions.query.ids : checked_ids(key, "key");
+  positions.key = same ? positions.query : tokens_of(key, "key");
   at::Tensor &query_ids = positions.query.ids, &key_ids = positions.key.ids;
   if (query_ids.numel() == 0 || key_ids.numel() == 0) {
     for (TokenPositions* side : {&positions.query, &positions.key}) side->first = side->end = side->ids;

@@ -53,8 +53,10 @@ at::ScalarType row_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-Rotation rotation_rows(const at::Tensor& ids, const TokenFrequencies& frequencies, at::ScalarType dtype) {
+Rotation rotation_rows(const at::Tensor& ids_BT, const TokenFrequencies& frequencies, at::ScalarType dtype) {
   const at::ScalarType rows = row_dtype(dtype);
+  const bool by_token = frequencies.hi.dim() == 3 && frequencies.hi.size(0) > 1;
+  const at::Tensor ids = by_token ? ids_BT.expand({frequencies.hi.size(0), ids_BT.size(1)}) : ids_BT;
   if (frequencies.precision == RopePrecision::kFloat32) {
     const at::Tensor angle = ids.unsqueeze(-1).to(at::kFloat) * frequencies.hi;
     return {(angle.cos() * frequencies.scale).to(rows), (angle.sin() * frequencies.scale).to(rows)};

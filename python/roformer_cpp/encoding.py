@@ -56,8 +56,8 @@ class Encoding(nn.Module):
         """The terms of one layer.
 
         Args:
-            positions: integers ``[T]`` or ``[B, T]``, of the queries.
-            key_positions: ``[S]`` or ``[B, S]``. Default: ``positions``.
+            positions: integers ``[T]`` or ``[B, T]``, of the queries; ``[1 or B, T, 3]`` for encodings with three axes.
+            key_positions: the same of the keys, with S. Default: ``positions``.
             layer: which layer's.
             sequences: integers ``[B, S]``, equal within a sequence of a row, -1 for padding. Default: a row is one.
             projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, for encodings that project their tables.

@@ -14,13 +14,15 @@ namespace rf::nn {
 struct TokenPositions {
   at::Tensor ids;         // int64 [1 or B, T]
   at::Tensor first, end;  // int64 [1 or B, T]
+  at::Tensor axes;        // int64 [1 or B, T, axes], of tokens of pictures and films; undefined: every axis is ids
 };
 
 struct Positions {
   TokenPositions query, key;  // the same tensors in self-attention without a cache
 };
 
-// query: int64 [T], [1,T] or [B,T]; key: the same with S, undefined: query.
+// query: int64 [T], [1,T] or [B,T]; key: the same with S, undefined: query. Either may be [1 or B, T, axes], a position
+// on each axis; ids is then the highest of them, as in transformers where a length is taken.
 // sequences: int [1 or B, S], equal values >= 0 within a sequence of a row, -1: padding (belongs to no sequence: first
 // = its own position, end = its own + 1); undefined: each row is one sequence. Queries are the last T keys of a row;
 // with sequences undefined they may also be others, and first/end are taken over both sides.
