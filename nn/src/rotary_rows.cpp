@@ -30,7 +30,9 @@ TokenFrequencies RotaryFrequencies::of_length(int64_t sequence_length) const {
 TokenFrequencies RotaryFrequencies::of(const at::Tensor& end) const {
   if (!spec_.changes_with_length() || end.numel() == 0) return initial_;
   // Lengths that share their frequencies become one: those within the training length, and for longrope those beyond.
-  at::Tensor length = end.clamp_min(spec_.trained_length);
+  // Where a row of tokens is one sequence, its length is stored once and its frequencies need no more.
+  const at::Tensor end_of_row = end.stride(1) == 0 ? end.narrow(1, 0, 1) : end;
+  at::Tensor length = end_of_row.clamp_min(spec_.trained_length);
   if (spec_.type == RopeType::kLongrope) length = length.clamp_max(spec_.trained_length + 1);
   const auto [lengths, index] = at::_unique(length, /*sorted=*/true, /*return_inverse=*/true);
   if (lengths.size(0) == 1) return of_length(lengths[0].item<int64_t>());

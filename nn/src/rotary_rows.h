@@ -12,7 +12,7 @@
 
 namespace rf::nn {
 
-// Frequencies of the tokens of one side: [R/2], or [1 or B, T, R/2] where they differ from token to token.
+// Frequencies of the tokens of one side: [R/2], or [1 or B, 1 or T, R/2] where they differ between sequences.
 struct TokenFrequencies {
   at::Tensor hi, lo;  // float64, their sum counts; precision float32: hi is float32. lo may be undefined
   double scale = 1;   // of cos and sin

@@ -14,7 +14,7 @@ namespace rf::nn {
 struct TokenPositions {
   at::Tensor ids;         // int64 [1 or B, T]
   at::Tensor first, end;  // int64 [1 or B, T]
-  at::Tensor axes;        // int64 [1 or B, T, axes], of tokens of pictures and films; undefined: every axis is ids
+  at::Tensor axes = {};   // int64 [1 or B, T, axes], of tokens of pictures and films; undefined: every axis is ids
 };
 
 struct Positions {
