@@ -80,12 +80,25 @@ TEST(Positions, NothingHasNoEnds) {
   EXPECT_EQ(make_positions(at::zeros({0, 3}, at::kLong)).key.end.sizes(), (std::vector<int64_t>{0, 3}));
 }
 
+TEST(Positions, OfSeveralAxesTheHighestCounts) {
+  const at::Tensor axes_BTA = at::tensor({0, 0, 0, 7, 1, 2, 3, 9, 4}, at::kLong).view({1, 3, 3});
+  const Positions positions = make_positions(axes_BTA);
+  EXPECT_EQ(rows_of(positions.query.ids), (Rows{{0, 7, 9}}));
+  EXPECT_EQ(rows_of(positions.key.end), (Rows{{10, 10, 10}}));
+  EXPECT_TRUE(positions.key.axes.equal(axes_BTA));
+  EXPECT_FALSE(make_positions(positions.query.ids).query.axes.defined());
+}
+
 TEST(Positions, BadInputIsRefused) {
   const at::Tensor ids = tensor_of({{0, 1, 2}});
-  EXPECT_EQ(error_of(ids.to(at::kFloat)),
-            "[positions] query positions must be integers [tokens] or [batch, tokens], got Float of 2 dimensions");
-  EXPECT_EQ(error_of(ids, at::zeros({1, 1, 1}, at::kLong)),
-            "[positions] key positions must be integers [tokens] or [batch, tokens], got Long of 3 dimensions");
+  EXPECT_EQ(
+      error_of(ids.to(at::kFloat)),
+      "[positions] query positions must be integers [tokens], [batch, tokens] or [batch, tokens, axes], got Float "
+      "of 2 dimensions");
+  EXPECT_EQ(
+      error_of(ids, at::zeros({1, 1, 1, 1}, at::kLong)),
+      "[positions] key positions must be integers [tokens], [batch, tokens] or [batch, tokens, axes], got Long of "
+      "4 dimensions");
   EXPECT_EQ(error_of(tensor_of({{1}, {2}}), tensor_of({{1}, {2}, {3}})),
             "[positions] queries and keys must have one batch size, got 2 and 3");
   EXPECT_EQ(error_of(ids, tensor_of({{0, 1}}), tensor_of({{0, 0}})),
