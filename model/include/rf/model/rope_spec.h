@@ -60,7 +60,6 @@ struct RopeFrequencies {
 };
 
 // Of a sequence of that many tokens (its highest position plus one); the length matters for dynamic and longrope only.
-// rotary_dim: R, another than the spec's where an encoding gives each of its axes a part of the head.
 RopeFrequencies frequencies(const RopeSpec& spec, int64_t sequence_length);
 
 }  // namespace rf
