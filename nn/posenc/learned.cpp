@@ -16,7 +16,7 @@ class Learned : public Encoding {
       : table_PE_(register_parameter(
             "weight", at::empty({positions, shape.input_size}, at::kFloat).normal_(0, shape.initializer_range))) {}
 
-  at::Tensor input(const TokenPositions& positions) override {
+  at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
     if (positions.ids.numel() > 0) {
       const int64_t last = positions.ids.max().item<int64_t>();
       if (last >= table_PE_.size(0)) {
@@ -24,7 +24,7 @@ class Learned : public Encoding {
              table_PE_.size(0), last);
       }
     }
-    return at::embedding(table_PE_, positions.ids);
+    return at::embedding(table_PE_, positions.ids).to(dtype);
   }
 
  private:
@@ -44,7 +44,8 @@ EncodingEntry learned() {
                    .extrapolates = "no, error beyond the table",
                    .file = "nn/posenc/learned.cpp",
                    .test = "tests/nn/test_learned.py",
-                   .keys = {"max_position_embeddings = that of the model"}},
+                   .keys = {"max_position_embeddings = that of the model"},
+                   .invariance = EncodingInfo::Invariance::kNone},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
             const int64_t positions =
                 options.integer("max_position_embeddings", shape.max_position_embeddings, 1, int64_t{1} << 24);

@@ -8,7 +8,25 @@
 #include "rf/nn/encoding.h"
 
 // Each is a function in nn/posenc/<file>.cpp that returns the encoding's entry.
-#define RF_POSITION_ENCODINGS(line) line(none) line(learned) line(rope) line(axial) line(mrope) line(xpos)
+// clang-format off
+#define RF_POSITION_ENCODINGS(line) \
+  line(none) \
+  line(learned) \
+  line(sinusoidal) \
+  line(shaw) \
+  line(shaw_literal) \
+  line(nezha) \
+  line(music) \
+  line(huang_m1) \
+  line(huang_m2) \
+  line(huang_m3) \
+  line(huang_m4) \
+  line(alibi) \
+  line(rope) \
+  line(axial) \
+  line(mrope) \
+  line(xpos)
+// clang-format on
 
 namespace rf::nn {
 

@@ -3,12 +3,12 @@
 
 namespace rf::nn {
 
-at::Tensor Encoding::input(const TokenPositions&) {
+at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) {
   return {};
 }
 
 Shared Encoding::shared(const Positions&, at::ScalarType dtype) {
-  return {.terms = {}, .table = {}, .dtype = dtype};
+  return {.terms = {}, .table = {}, .dtype = dtype, .parts = {}};
 }
 
 Terms Encoding::terms(int64_t, const Shared& shared, const Projections&) {

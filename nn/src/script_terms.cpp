@@ -9,6 +9,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "terms_members.h"
 
 namespace rf::nn {
 
@@ -17,25 +18,6 @@ namespace {
 using ops::DistanceTable;
 using ops::Rotation;
 using ops::Terms;
-
-// Every member of Terms by its name.
-template <typename T>
-struct Member {
-  const char* name;
-  T Terms::*at;
-};
-constexpr Member<Rotation> kRotations[] = {{"query", &Terms::query}, {"key", &Terms::key}, {"value", &Terms::value}};
-constexpr Member<DistanceTable> kTables[] = {{"key_table", &Terms::key_table},
-                                             {"query_table", &Terms::query_table},
-                                             {"value_table", &Terms::value_table},
-                                             {"bias", &Terms::bias},
-                                             {"gate", &Terms::gate}};
-constexpr Member<at::Tensor> kTensors[] = {{"content_bias", &Terms::content_bias_HD},
-                                           {"position_bias", &Terms::position_bias_HD},
-                                           {"position_query", &Terms::position_query_HPD},
-                                           {"position_key", &Terms::position_key_HPD},
-                                           {"reset_row", &Terms::reset_row_H},
-                                           {"reset_col", &Terms::reset_col_H}};
 
 // Takes entries out of a dictionary; what is left was known to nobody.
 class Entries {
@@ -63,18 +45,18 @@ class Entries {
 
 TensorDict to_dict(const Terms& terms) {
   TensorDict dict;
-  for (const auto& [name, at] : kRotations) {
+  for (const auto& [name, at] : kRotationMembers) {
     if (!(terms.*at).defined()) continue;
     dict.insert(std::string(name) + "_cos", (terms.*at).cos);
     dict.insert(std::string(name) + "_sin", (terms.*at).sin);
   }
-  for (const auto& [name, at] : kTables) {
+  for (const auto& [name, at] : kTableMembers) {
     const DistanceTable& table = terms.*at;
     if (!table.defined()) continue;
     dict.insert(name, table.rows);
     dict.insert(std::string(name) + "_window", at::tensor({table.lo, table.hi}, at::kLong));
   }
-  for (const auto& [name, at] : kTensors) {
+  for (const auto& [name, at] : kTensorMembers) {
     if ((terms.*at).defined()) dict.insert(name, terms.*at);
   }
   if (terms.layout == "halves") dict.insert("halves", at::full({}, 1, at::kLong));
@@ -85,13 +67,13 @@ TensorDict to_dict(const Terms& terms) {
 Terms terms_of_dict(const TensorDict& dict) {
   Entries entries(dict);
   Terms terms;
-  for (const auto& [name, at] : kRotations) {
+  for (const auto& [name, at] : kRotationMembers) {
     Rotation& rotation = terms.*at;
     rotation.cos = entries.take(std::string(name) + "_cos");
     rotation.sin = entries.take(std::string(name) + "_sin");
     if (rotation.cos.defined() != rotation.sin.defined()) fail("terms", "{} must have cos and sin, got one", name);
   }
-  for (const auto& [name, at] : kTables) {
+  for (const auto& [name, at] : kTableMembers) {
     DistanceTable& table = terms.*at;
     table.rows = entries.take(name);
     const at::Tensor window = entries.take(std::string(name) + "_window");
@@ -101,7 +83,7 @@ Terms terms_of_dict(const TensorDict& dict) {
     table.lo = window[0].item<int64_t>();
     table.hi = window[1].item<int64_t>();
   }
-  for (const auto& [name, at] : kTensors) terms.*at = entries.take(name);
+  for (const auto& [name, at] : kTensorMembers) terms.*at = entries.take(name);
   if (entries.take("halves").defined()) terms.layout = "halves";
   if (const at::Tensor scale = entries.take("scale"); scale.defined()) terms.scale = scale.item<double>();
   entries.finish();

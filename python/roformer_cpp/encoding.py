@@ -1,6 +1,7 @@
 """Position encodings as ``torch.nn.Module``; the C++ side is nn/posenc."""
 
 import json
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,8 @@ from torch import Tensor, nn
 from .terms import Terms
 
 _SHAPE = ("num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size", "embedding_size")
+
+_SCALAR_TYPES = {torch.float32: 6, torch.float64: 7, torch.float16: 5, torch.bfloat16: 15}  # c10::ScalarType
 
 
 class Encoding(nn.Module):
@@ -39,9 +42,9 @@ class Encoding(nn.Module):
         """Whether a token's rotation changes as its sequence grows; a key cache must then hold unrotated keys."""
         return self._script.changes_with_length()
 
-    def input(self, positions: Tensor) -> Tensor | None:
+    def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """What is added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
-        return self._script.input(positions)
+        return self._script.input(positions, _SCALAR_TYPES[dtype])
 
     def terms(
         self,
@@ -63,7 +66,7 @@ class Encoding(nn.Module):
             projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, for encodings that project their tables.
             dtype: of queries and keys.
         """
-        code = {torch.float32: 6, torch.float64: 7, torch.float16: 5, torch.bfloat16: 15}[dtype]
+        code = _SCALAR_TYPES[dtype]
         return Terms.from_dict(self._script.terms(layer, positions, key_positions, sequences, list(projections), code))
 
 
@@ -88,3 +91,23 @@ def encoding(name: str, **config) -> Encoding:
     sizes = [shape[key] for key in (*_SHAPE, "max_position_embeddings")]
     script = torch.classes.roformer.Encoding(name, json.dumps(config), [*sizes, int(causal)], initializer_range)
     return Encoding(script, name)
+
+
+def combine_encodings(encodings: Sequence[Encoding]) -> Encoding:
+    """Several encodings as one: inputs are added, terms put together.
+
+    Parameters are shared with the parts and named ``<index>.<name>``. ``terms`` raises RuntimeError, naming the term,
+    when two of them set one.
+    """
+    script = torch.ops.roformer.combine_encodings([part._script for part in encodings])
+    return Encoding(script, "+".join(part.name for part in encodings))
+
+
+def encodings() -> list[dict]:
+    """What the table says of each encoding.
+
+    Strings: ``name``, ``summary``, ``equation``, ``source``, ``terms``, ``parameters``, ``cost``, ``extrapolates``,
+    ``file`` and ``test``; ``keys``: a list of strings; truth values: ``needs_causal``, ``shift_invariant`` (attention
+    stays as it is when all positions move by the same amount), ``pairwise`` (no place in linear attention).
+    """
+    return json.loads(torch.ops.roformer.encodings())

@@ -45,12 +45,14 @@ struct Shared {
   Terms terms;          // those that hold for every layer
   DistanceTable table;  // [1, rows, C]: vectors by distance that terms() pushes through a layer's projections
   at::ScalarType dtype = at::kFloat;
+  std::vector<Shared> parts;  // of a combination, in its order
 };
 
 class Encoding : public torch::nn::Module {
  public:
-  // Added to the input embeddings before their layer norm (Eq. 3-4), [1 or B, T, E]; undefined when nothing is.
-  virtual at::Tensor input(const TokenPositions& positions);
+  // Added to the input embeddings before their layer norm (Eq. 3-4), [1 or B, T, E] of dtype; undefined when nothing
+  // is.
+  virtual at::Tensor input(const TokenPositions& positions, at::ScalarType dtype);
   // dtype: of queries and keys. Throws Error for positions beyond a table, naming both numbers.
   virtual Shared shared(const Positions& positions, at::ScalarType dtype);
   // The default returns shared.terms.
@@ -70,5 +72,9 @@ struct EncodingEntry {
 // needs causal attention where there is none. Parameters are float32, drawn from torch's default generator.
 std::shared_ptr<Encoding> make_encoding(const EncodingConfig& config, const EncodingShape& shape);
 const EncodingEntry& encoding_entry(const std::string& name);
+
+// Several encodings at once, for example sinusoidal input and rotation as in Performer's code: inputs are added, terms
+// put together. Parameters are named <index>.<name>. terms() throws Error, naming the term, when two of them set one.
+std::shared_ptr<Encoding> combine_encodings(std::vector<std::shared_ptr<Encoding>> encodings);
 
 }  // namespace rf::nn

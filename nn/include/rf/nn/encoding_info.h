@@ -7,18 +7,20 @@
 namespace rf::nn {
 
 struct EncodingInfo {
-  std::string name;               // the identifier in config.json, in Python and on the command line
-  std::string summary;            // a line
-  std::string equation;           // plain text, in the letters of rf/ops/terms.h
-  std::string source;             // paper and equation; "(spec R-...)" is left to the tests
-  std::string terms;              // the terms it sets, for example "K, V"
-  std::string parameters;         // their number in the letters H, D, C, L, ..; "0" when none
-  std::string cost;               // beyond plain attention, per layer, in the letters T, S, H, D
-  std::string extrapolates;       // beyond the training length: "yes", "no", or with what reservation
-  std::string file;               // nn/posenc/<file>.cpp
-  std::string test;               // tests/.../test_<name>.py
+  std::string name;                    // the identifier in config.json, in Python and on the command line
+  std::string summary;                 // a line
+  std::string equation;                // plain text, in the letters of rf/ops/terms.h
+  std::string source;                  // paper and equation; "(spec R-...)" is left to the tests
+  std::string terms;                   // the terms it sets, for example "K, V"
+  std::string parameters;              // their number in the letters H, D, C, L, ..; "0" when none
+  std::string cost;                    // beyond plain attention, per layer, in the letters T, S, H, D
+  std::string extrapolates;            // beyond the training length: "yes", "no", or with what reservation
+  std::string file;                    // nn/posenc/<file>.cpp
+  std::string test;                    // tests/.../test_<name>.py
   std::vector<std::string> keys = {};  // its configuration keys with defaults, "max_relative_position = 16"
   enum class Needs { kAnyAttention, kCausal } needs = Needs::kAnyAttention;
+  // kShift: attention stays as it is when all positions move by the same amount.
+  enum class Invariance { kNone, kShift } invariance = Invariance::kShift;
   // Whether a score needs a term for each pair of tokens; linear attention has no place for those.
   enum class Pairwise { kNo, kYes } pairwise = Pairwise::kNo;
 };

@@ -1,0 +1,64 @@
+// A penalty on scores that grows with distance (ALiBi, Press et al. 2022, arXiv 2108.12409): -slope_h |m - n| added
+// outside the scale. Slopes are 2^(-8/n), 2^(-16/n), .. for n heads, a power of two; other head counts take those of
+// the power below, then every second of those of the power above, as the authors' code does. The paper is causal;
+// without causal attention the penalty is symmetric. No parameters.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/exp2.h>
+#include <ATen/ops/tensor.h>
+
+#include <bit>
+#include <vector>
+
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+at::Tensor slopes(int64_t heads) {
+  const auto below = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  std::vector<int64_t> steps_H;  // of the exponent, -8 / (2 * below) each
+  for (int64_t h = 0; h < below; ++h) steps_H.push_back(2 * (h + 1));
+  for (int64_t h = 0; h < heads - below; ++h) steps_H.push_back(2 * h + 1);
+  return at::exp2(at::tensor(steps_H, at::kDouble) * (-4.0 / static_cast<double>(below)));
+}
+
+class Alibi : public Encoding {
+ public:
+  explicit Alibi(int64_t heads) : slopes_H1_(slopes(heads).unsqueeze(1)) {}
+
+  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+    const auto [lo, hi] = distance_range(positions);
+    const at::Tensor distance_C = at::arange(lo, hi + 1, at::kDouble).abs();
+    Shared shared;
+    shared.dtype = dtype;
+    shared.terms.bias = {
+        .rows = (-slopes_H1_ * distance_C).to(dtype == at::kDouble ? at::kDouble : at::kFloat), .lo = lo, .hi = hi};
+    return shared;
+  }
+
+ private:
+  at::Tensor slopes_H1_;  // no buffer: it stays float64 whatever the model becomes
+};
+
+}  // namespace
+
+EncodingEntry alibi() {
+  return {.info = {.name = "alibi",
+                   .summary = "a fixed penalty on scores, linear in the distance, a slope for each head",
+                   .equation = "s q_m.k_n - slope_h |m - n|",
+                   .source = "Press et al. 2022, arXiv 2108.12409 section 3",
+                   .terms = "b",
+                   .parameters = "0",
+                   .cost = "T * S * H additions",
+                   .extrapolates = "yes, by design",
+                   .file = "nn/posenc/alibi.cpp",
+                   .test = "tests/nn/test_alibi.py",
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject&, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<Alibi>(shape.heads);
+          }};
+}
+
+}  // namespace rf::nn::posenc

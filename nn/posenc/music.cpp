@@ -1,0 +1,70 @@
+// Relative vectors for causal attention (Music Transformer, Huang et al. 2018, arXiv 1809.04281; spec R-REL-07):
+// softmax((Q K^T + skew(Q E_r^T)) / sqrt(D)) V, E_r [H, L, D] of each layer. Row j - i + L - 1 of E_r belongs to key j
+// of query i, so that the last row is distance 0; terms run the other way. Where the paper clips, a distance of L or
+// more is an error: nothing was learned for it. The skew itself is only the paper's way to look rows up.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/max.h>
+
+#include <vector>
+
+#include "layer_parameters.h"
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+class Music : public Encoding {
+ public:
+  Music(int64_t distances, const EncodingShape& shape)
+      : distances_(distances), rows_HCD_(layer_parameters(*this, shape.layers, "key", [&] {
+          return at::empty({shape.heads, distances, shape.head_dim}, at::kFloat).normal_(0, shape.initializer_range);
+        })) {}
+
+  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+    const TokenPositions& query = positions.query;
+    const int64_t farthest = query.ids.numel() > 0 ? (query.ids - query.first).max().item<int64_t>() : 0;
+    if (farthest >= distances_) {
+      fail("music", "distances must be below the {} rows of the table (max_position_embeddings), got {}", distances_,
+           farthest);
+    }
+    return Encoding::shared(positions, dtype);
+  }
+
+  Terms terms(int64_t layer, const Shared&, const Projections&) override {
+    Terms terms;
+    terms.key_table = {.rows = rows_HCD_.at(layer).flip(1), .lo = 0, .hi = distances_ - 1};
+    return terms;
+  }
+
+ private:
+  int64_t distances_;
+  std::vector<at::Tensor> rows_HCD_;
+};
+
+}  // namespace
+
+EncodingEntry music() {
+  return {.info = {.name = "music",
+                   .summary = "a trained vector for each head and distance to an earlier key",
+                   .equation = "s (q_m.k_n + q_m.E[r])",
+                   .source = "Huang et al. 2018, arXiv 1809.04281 Eq. 3",
+                   .terms = "K",
+                   .parameters = "L * H * max_position_embeddings * D",
+                   .cost = "T * S * H * D multiply-adds",
+                   .extrapolates = "no, error beyond the table",
+                   .file = "nn/posenc/music.cpp",
+                   .test = "tests/nn/test_music.py",
+                   .keys = {"max_position_embeddings = that of the model"},
+                   .needs = EncodingInfo::Needs::kCausal,
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            const int64_t distances =
+                options.integer("max_position_embeddings", shape.max_position_embeddings, 1, int64_t{1} << 24);
+            return std::make_shared<Music>(distances, shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc

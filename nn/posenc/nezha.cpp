@@ -1,0 +1,54 @@
+// Fixed sinusoids of the clipped distance, added to keys and values after the projection (NEZHA, Wei et al. 2019,
+// arXiv 1909.00204; spec R-REL-09). T[c] is the interleaved sinusoid of the index c = clip(j - i, -k, k) + k, from 0 to
+// 2k, as the authors' code has it; the paper's formula takes sines of j - i itself (INC-36). One table for keys and
+// values, all heads and all layers; no parameters.
+#include <ATen/ops/arange.h>
+
+#include "rf/nn/encoding.h"
+#include "sinusoid.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+class Nezha : public Encoding {
+ public:
+  Nezha(int64_t clip, int64_t head_dim) : clip_(clip), head_dim_(head_dim) {}
+
+  Shared shared(const Positions&, at::ScalarType dtype) override {
+    // The paper counts key minus query; terms run by query minus key.
+    const at::Tensor index_C = at::arange(2 * clip_, -1, -1, at::kLong);
+    const at::Tensor rows_1CD = sinusoid(index_C, head_dim_, SinusoidLayout::kInterleaved, dtype).unsqueeze(0);
+    Shared shared;
+    shared.dtype = dtype;
+    shared.terms.key_table = {.rows = rows_1CD, .lo = -clip_, .hi = clip_};
+    shared.terms.value_table = shared.terms.key_table;
+    return shared;
+  }
+
+ private:
+  int64_t clip_, head_dim_;
+};
+
+}  // namespace
+
+EncodingEntry nezha() {
+  return {.info = {.name = "nezha",
+                   .summary = "a fixed sinusoid for each clipped distance, added to keys and values",
+                   .equation = "s q_m.(k_n + T[r]), sum_n a_mn (v_n + T[r])",
+                   .source = "Wei et al. 2019, arXiv 1909.00204, and its code",
+                   .terms = "K, V",
+                   .parameters = "0",
+                   .cost = "2 * T * S * H * D multiply-adds",
+                   .extrapolates = "yes, far distances share the clipped row",
+                   .file = "nn/posenc/nezha.cpp",
+                   .test = "tests/nn/test_nezha.py",
+                   .keys = {"max_relative_position = 64"},
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            const int64_t clip = options.integer("max_relative_position", 64, 0, (int64_t{1} << 23) - 1);
+            return std::make_shared<Nezha>(clip, shape.head_dim);
+          }};
+}
+
+}  // namespace rf::nn::posenc

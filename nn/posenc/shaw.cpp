@@ -1,0 +1,66 @@
+// Relative vectors added to keys and values after the projection (Shaw et al. 2018, arXiv 1803.02155 Eq. 3-4; spec
+// R-REL-01). The paper counts key minus query: parameter row c + k is a_c, c = clip(j - i, -k, k); terms run by query
+// minus key, so rows are reversed. Shared by the heads, each layer has its own. The form that goes through W_k and W_v
+// is shaw_literal.cpp.
+#include <ATen/ops/empty.h>
+
+#include <vector>
+
+#include "layer_parameters.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+enum class ValueTable { kAbsent, kPresent };
+
+class Shaw : public Encoding {
+ public:
+  Shaw(int64_t clip, ValueTable values, const EncodingShape& shape) : clip_(clip) {
+    const auto draw = [&] {
+      return at::empty({2 * clip + 1, shape.head_dim}, at::kFloat).normal_(0, shape.initializer_range);
+    };
+    keys_CD_ = layer_parameters(*this, shape.layers, "key", draw);
+    if (values == ValueTable::kPresent) values_CD_ = layer_parameters(*this, shape.layers, "value", draw);
+  }
+
+  Terms terms(int64_t layer, const Shared&, const Projections&) override {
+    Terms terms;
+    terms.key_table = by_distance(keys_CD_.at(layer));
+    if (!values_CD_.empty()) terms.value_table = by_distance(values_CD_.at(layer));
+    return terms;
+  }
+
+ private:
+  DistanceTable by_distance(const at::Tensor& rows_CD) const {
+    return {.rows = rows_CD.flip(0).unsqueeze(0), .lo = -clip_, .hi = clip_};
+  }
+
+  int64_t clip_;
+  std::vector<at::Tensor> keys_CD_, values_CD_;
+};
+
+}  // namespace
+
+EncodingEntry shaw() {
+  return {.info = {.name = "shaw",
+                   .summary = "a trained vector for each clipped distance, added to keys and values",
+                   .equation = "s q_m.(k_n + K[r]), sum_n a_mn (v_n + V[r])",
+                   .source = "Shaw et al. 2018, arXiv 1803.02155 Eq. 3-4",
+                   .terms = "K, V",
+                   .parameters = "L * 2 * (2 max_relative_position + 1) * D",
+                   .cost = "2 * T * S * H * D multiply-adds",
+                   .extrapolates = "yes, far distances share the clipped row",
+                   .file = "nn/posenc/shaw.cpp",
+                   .test = "tests/nn/test_shaw.py",
+                   .keys = {"max_relative_position = 16", "values = true"},
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            const int64_t clip = options.integer("max_relative_position", 16, 0, (int64_t{1} << 23) - 1);
+            const ValueTable values = options.boolean("values", true) ? ValueTable::kPresent : ValueTable::kAbsent;
+            return std::make_shared<Shaw>(clip, values, shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc

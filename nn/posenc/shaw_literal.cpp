@@ -1,0 +1,68 @@
+// arXiv 2104.09864 Eq. 5 as it stands: k = W_k (x_n + p~k_r), v = W_v (x_n + p~v_r), r = clip(m - n, r_min, r_max). The
+// vectors pass through the layer's own projections, without their biases (spec R-REL-01); row r - r_min belongs to
+// distance r, query minus key. One pair of tables serves all layers. Shaw's own form is shaw.cpp.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+class ShawLiteral : public Encoding {
+ public:
+  ShawLiteral(int64_t lo, int64_t hi, const EncodingShape& shape) : lo_(lo), hi_(hi), heads_(shape.heads) {
+    const auto draw = [&] {
+      return at::empty({hi - lo + 1, shape.hidden_size}, at::kFloat).normal_(0, shape.initializer_range);
+    };
+    key_rows_PC_ = register_parameter("key", draw());
+    value_rows_PC_ = register_parameter("value", draw());
+    head_dim_ = shape.head_dim;
+  }
+
+  Terms terms(int64_t, const Shared&, const Projections& projections) override {
+    Terms terms;
+    terms.key_table = projected(key_rows_PC_, projections.key_weight, "key");
+    terms.value_table = projected(value_rows_PC_, projections.value_weight, "value");
+    return terms;
+  }
+
+ private:
+  DistanceTable projected(const at::Tensor& rows_PC, const at::Tensor& weight, const char* side) const {
+    if (!weight.defined()) fail("shaw-literal", "the {} projection of the layer must be given, got none", side);
+    const at::Tensor rows_HPD =
+        at::linear(rows_PC.to(weight.scalar_type()), weight).unflatten(-1, {-1, head_dim_}).transpose(0, 1);
+    return {.rows = rows_HPD.repeat_interleave(heads_ / rows_HPD.size(0), 0), .lo = lo_, .hi = hi_};
+  }
+
+  int64_t lo_, hi_, heads_, head_dim_;
+  at::Tensor key_rows_PC_, value_rows_PC_;
+};
+
+}  // namespace
+
+EncodingEntry shaw_literal() {
+  return {.info = {.name = "shaw-literal",
+                   .summary = "a trained vector for each clipped distance that goes through W_k and W_v",
+                   .equation = "K[r] = W_k p~k_r, V[r] = W_v p~v_r",
+                   .source = "arXiv 2104.09864 Eq. 5",
+                   .terms = "K, V",
+                   .parameters = "2 * (r_max - r_min + 1) * C",
+                   .cost = "2 * T * S * H * D multiply-adds, and two products of the tables with W",
+                   .extrapolates = "yes, far distances share the clipped row",
+                   .file = "nn/posenc/shaw_literal.cpp",
+                   .test = "tests/nn/test_shaw.py",
+                   .keys = {"r_min = -16", "r_max = 16"},
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            constexpr int64_t kFarthest = (int64_t{1} << 23) - 1;
+            const int64_t lo = options.integer("r_min", -16, -kFarthest, kFarthest);
+            const int64_t hi = options.integer("r_max", 16, -kFarthest, kFarthest);
+            if (lo > hi) fail("shaw-literal", "r_min must not exceed r_max, got {} and {}", lo, hi);
+            return std::make_shared<ShawLiteral>(lo, hi, shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc

@@ -1,0 +1,91 @@
+// Several encodings as one (encoding.h).
+#include <ATen/TensorOperators.h>
+
+#include <string>
+#include <utility>
+
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+#include "terms_members.h"
+
+namespace rf::nn {
+
+namespace {
+
+[[noreturn]] void fail_twice(const char* name) {
+  fail("position_encoding", "each term must be set by one encoding, got {} from two", name);
+}
+
+bool rotates(const Terms& terms) {
+  return terms.query.defined() || terms.key.defined() || terms.value.defined();
+}
+
+void add_terms(Terms& all, Terms part) {
+  if (rotates(part)) {
+    if (rotates(all) && all.layout != part.layout) fail_twice("the layout of rotations");
+    all.layout = part.layout;
+  }
+  const auto add = [&](const auto& members) {
+    for (const auto& [name, at] : members) {
+      if (!(part.*at).defined()) continue;
+      if ((all.*at).defined()) fail_twice(name);
+      all.*at = std::move(part.*at);
+    }
+  };
+  add(kRotationMembers);
+  add(kTableMembers);
+  add(kTensorMembers);
+  if (part.scale) {
+    if (all.scale) fail_twice("scale");
+    all.scale = part.scale;
+  }
+}
+
+class Combined : public Encoding {
+ public:
+  explicit Combined(std::vector<std::shared_ptr<Encoding>> encodings) : encodings_(std::move(encodings)) {
+    for (size_t i = 0; i < encodings_.size(); ++i) register_module(std::to_string(i), encodings_[i]);
+  }
+
+  at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
+    at::Tensor sum;
+    for (const auto& encoding : encodings_) {
+      const at::Tensor added = encoding->input(positions, dtype);
+      if (added.defined()) sum = sum.defined() ? sum + added : added;
+    }
+    return sum;
+  }
+
+  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+    Shared shared;
+    shared.dtype = dtype;
+    for (const auto& encoding : encodings_) shared.parts.push_back(encoding->shared(positions, dtype));
+    return shared;
+  }
+
+  Terms terms(int64_t layer, const Shared& shared, const Projections& projections) override {
+    Terms all;
+    for (size_t i = 0; i < encodings_.size(); ++i) {
+      add_terms(all, encodings_[i]->terms(layer, shared.parts.at(i), projections));
+    }
+    return all;
+  }
+
+  bool changes_with_length() const override {
+    for (const auto& encoding : encodings_) {
+      if (encoding->changes_with_length()) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::vector<std::shared_ptr<Encoding>> encodings_;
+};
+
+}  // namespace
+
+std::shared_ptr<Encoding> combine_encodings(std::vector<std::shared_ptr<Encoding>> encodings) {
+  return std::make_shared<Combined>(std::move(encodings));
+}
+
+}  // namespace rf::nn
