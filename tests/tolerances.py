@@ -101,6 +101,10 @@ ESTIMATE_SHARP, MSE_RTOL, SLOPE = 0.01, 0.1, 0.1
 ORTHOGONAL = 1e-6
 
 # ---- zoo1 ----
+# Standard deviation of parameters in comparisons: initial values are too small for a wrong row to show.
+PERTURBED = 0.3
+# What different rows differ by at least; what an encoding must break permutation equivariance by (R-ATT-03).
+VISIBLE = 1e-3
 
 # ---- zoo2 ----
 

@@ -2,6 +2,8 @@
 // A position beyond the table is an error: nothing was learned for it.
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
 
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
@@ -18,10 +20,10 @@ class Learned : public Encoding {
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
     if (positions.ids.numel() > 0) {
-      const int64_t last = positions.ids.max().item<int64_t>();
-      if (last >= table_PE_.size(0)) {
-        fail("learned", "positions must be below the {} rows of the table (max_position_embeddings), got {}",
-             table_PE_.size(0), last);
+      for (const int64_t position : {positions.ids.min().item<int64_t>(), positions.ids.max().item<int64_t>()}) {
+        if (position >= 0 && position < table_PE_.size(0)) continue;
+        fail("learned", "positions must be in 0..{}, the rows of the table (max_position_embeddings), got {}",
+             table_PE_.size(0) - 1, position);
       }
     }
     return at::embedding(table_PE_, positions.ids).to(dtype);

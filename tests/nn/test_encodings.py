@@ -1,0 +1,293 @@
+"""What every position encoding must keep, over the whole table (nn/posenc/table.cpp): a new one is covered by its line.
+
+Each is put into a layer, x -> attention of (x + input) W_q, W_k, W_v under its terms, with enlarged parameters.
+"""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+import roformer_cpp
+import tolerances as tol
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+INFOS = {info["name"]: info for info in roformer_cpp.encodings()}
+H, D, T, LAYERS, ROWS = 2, 8, 7, 2, 64
+C = H * D
+REQUIRED: dict[str, dict] = {}  # keys without a default
+
+every = pytest.mark.parametrize("name", INFOS)
+relative = pytest.mark.parametrize("name", [name for name, info in INFOS.items() if info["shift_invariant"]])
+absolute = pytest.mark.parametrize("name", [name for name, info in INFOS.items() if not info["shift_invariant"]])
+
+
+def make(name, seed=0, **config):
+    torch.manual_seed(seed)
+    shape = {"num_hidden_layers": LAYERS, "num_attention_heads": H, "head_dim": D, "max_position_embeddings": ROWS}
+    causal = {"is_decoder": INFOS[name]["needs_causal"]}
+    return roformer_cpp.encoding(name, **shape, **causal, **REQUIRED.get(name, {}), **config)
+
+
+class Layer:
+    """The last layer of a model with this encoding."""
+
+    def __init__(self, name, dtype=torch.float64):
+        self.encoding, self.dtype = make(name).to(dtype), dtype
+        with torch.no_grad():
+            for parameter in self.encoding.parameters():
+                parameter += tol.PERTURBED * torch.randn_like(parameter)
+        self.weights = tuple(torch.randn(C, C, dtype=dtype) / C**0.5 for _ in range(3))
+        self.is_causal = INFOS[name]["needs_causal"]
+
+    def draw(self, batch=2, tokens=T):
+        return torch.randn(batch, tokens, C, dtype=self.dtype)
+
+    def terms(self, positions, key_positions=None, sequences=None, dtype=None):
+        return self.encoding.terms(
+            positions,
+            key_positions,
+            layer=LAYERS - 1,
+            sequences=sequences,
+            projections=self.weights,
+            dtype=dtype or self.dtype,
+        )
+
+    def __call__(self, x, positions=None, queries=None, sequences=None, dtype=None, **rules):
+        """Of the last `queries` tokens (default: all)."""
+        positions = torch.arange(x.shape[1]) if positions is None else positions
+        added = self.encoding.input(positions, dtype=self.dtype)
+        x = x if added is None else x + added
+        q, k, v = ((x @ weight.T).unflatten(-1, (H, D)).to(dtype or self.dtype) for weight in self.weights)
+        asked = positions[..., positions.shape[-1] - (queries or x.shape[1]) :]
+        terms = self.terms(asked, positions, sequences, dtype)
+        q = q[:, q.shape[1] - asked.shape[-1] :]
+        return roformer_cpp.attention(
+            q, k, v, terms, positions=asked, key_positions=positions, is_causal=self.is_causal, **rules
+        )
+
+
+def assert_same(ours, theirs):
+    torch.testing.assert_close(ours, theirs, atol=tol.T1_ATOL, rtol=tol.T1_RTOL)
+
+
+def largest_difference(a, b):
+    return (a - b).abs().max().item()
+
+
+@every
+def test_the_table_says_everything(name):
+    info = INFOS[name]
+    assert all(info[key] for key in info if isinstance(info[key], str))
+    assert (ROOT / info["file"]).is_file() and (ROOT / info["test"]).is_file()
+
+
+@every
+def test_unknown_keys_are_refused(name):
+    with pytest.raises(RuntimeError, match="no_such_key"):
+        make(name, no_such_key=1)
+
+
+@every
+def test_the_seed_decides(name):
+    first, again = make(name).state_dict(), make(name).state_dict()
+    assert first.keys() == again.keys()
+    assert all(torch.equal(first[key], again[key]) for key in first)
+
+
+def all_tensors(layer):
+    positions = torch.arange(T)
+    added = layer.encoding.input(positions, dtype=layer.dtype)
+    return layer.terms(positions).to_dict() | ({} if added is None else {"input": added})
+
+
+@every
+def test_state_round_trip(name):
+    layer = Layer(name)
+    expected = all_tensors(layer)
+    state = {key: value.clone() for key, value in layer.encoding.state_dict().items()}
+    layer.encoding = make(name, seed=1).double()
+    layer.encoding.load_state_dict(state)
+    found = all_tensors(layer)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+
+
+@every
+def test_conversion_reaches_the_encoding(name):
+    """.double() and .to() change the parameters that C++ computes with."""
+    layer = Layer(name, torch.float32)
+    single = all_tensors(layer)
+    layer.encoding.double()
+    layer.weights = tuple(weight.double() for weight in layer.weights)
+    layer.dtype = torch.float64
+    for key, value in all_tensors(layer).items():
+        if value.is_floating_point():
+            assert value.dtype == torch.float64, key
+            torch.testing.assert_close(value.float(), single[key].float(), atol=tol.T2_ATOL, rtol=tol.T2_RTOL)
+    with torch.no_grad():
+        for parameter in layer.encoding.parameters():
+            parameter += 1
+    changed = all_tensors(layer)
+    if list(layer.encoding.parameters()):
+        assert any(largest_difference(changed[key], single[key]) > tol.VISIBLE for key in single)
+
+
+def check_shape(name, value, flat):
+    if name.endswith(("_cos", "_sin")):
+        assert value.dim() == 3 and value.shape[:2] == (1, T) and 2 * value.shape[2] <= D
+    elif name in ("bias", "key_table", "query_table", "value_table", "gate"):
+        lo, hi = flat[f"{name}_window"].tolist()
+        assert value.shape[0] in (1, H) and value.shape[1] == hi - lo + 1
+        widths = {"bias": [()], "gate": [(1,), (D,)]}.get(name, [(D,)])
+        assert value.shape[2:] in widths
+    elif name in ("content_bias", "position_bias"):
+        assert value.shape == (H, D)
+    elif name in ("position_query", "position_key"):
+        assert value.dim() == 3 and value.shape[::2] == (H, D) and value.shape[1] >= T
+    elif name in ("reset_row", "reset_col"):
+        assert value.shape == (H,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@every
+def test_shapes_and_dtypes(name, dtype):
+    layer = Layer(name, torch.float64 if dtype == torch.float64 else torch.float32)
+    flat = layer.terms(torch.arange(T), dtype=dtype).to_dict()
+    for key, value in flat.items():
+        check_shape(key, value, flat)
+        if key != "scale" and value.is_floating_point():
+            assert value.dtype == layer.dtype, key
+    out = layer(layer.draw(), dtype=dtype)
+    assert out.shape == (2, T, H, D) and out.dtype == dtype and out.isfinite().all()
+
+
+@every
+def test_gradients(name):
+    layer = Layer(name)
+    leaves = [layer.draw(1, 5).requires_grad_(), *(weight.requires_grad_() for weight in layer.weights)]
+    assert torch.autograd.gradcheck(lambda x, *_: layer(x), (*leaves, *layer.encoding.parameters()), fast_mode=True)
+
+
+@every
+def test_every_parameter_matters(name):
+    layer = Layer(name)
+    layer(layer.draw()).square().sum().backward()
+    for key, parameter in layer.encoding.named_parameters():
+        if not key.startswith("layer.") or key.startswith(f"layer.{LAYERS - 1}."):
+            assert parameter.grad is not None and parameter.grad.abs().max() > 0, key
+
+
+@pytest.mark.parametrize("shift", [1, 17, 4096, 100000])
+@relative
+def test_shifted_positions_change_nothing(name, shift):
+    layer = Layer(name)
+    x = layer.draw()
+    assert_same(layer(x, torch.arange(T) + shift), layer(x))
+
+
+@absolute
+def test_shifted_positions_change_something(name):
+    layer = Layer(name)
+    x = layer.draw()
+    assert largest_difference(layer(x, torch.arange(T) + 17), layer(x)) > tol.VISIBLE
+
+
+@every
+def test_order_is_seen(name):
+    """R-ATT-03: without an encoding attention is equivariant under permutations, with one it is not."""
+    layer = Layer(name)
+    x, order = layer.draw(), torch.tensor([3, 0, 6, 1, 5, 2, 4])
+    difference = largest_difference(layer(x[:, order]), layer(x)[:, order])
+    assert difference < tol.T1_ATOL if name == "none" else difference > tol.VISIBLE
+
+
+@every
+def test_one_token(name):
+    layer = Layer(name)
+    assert layer(layer.draw(tokens=1)).isfinite().all()
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@every
+def test_the_last_queries_alone(name, queries):
+    layer = Layer(name)
+    x = layer.draw()
+    assert_same(layer(x, queries=queries), layer(x)[:, T - queries :])
+
+
+@every
+def test_packed_sequences_equal_separate_ones(name):
+    layer, lengths = Layer(name), [4, 1, 6]
+    x = layer.draw(1, sum(lengths))
+    ends = torch.tensor([0, *lengths]).cumsum(0)
+    out = layer(
+        x,
+        torch.cat([torch.arange(length) for length in lengths]),
+        sequences=torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))[None],
+        cu_seqlens=ends,
+    )
+    for begin, end in pairwise(ends.tolist()):
+        assert_same(out[:, begin:end], layer(x[:, begin:end]))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@every
+def test_padding_changes_nothing(name, side):
+    layer = Layer(name)
+    x, padding = layer.draw(), layer.draw(tokens=3)
+    at, real = (3, slice(3, None)) if side == "left" else (0, slice(0, T))
+    padded = torch.cat([padding, x] if side == "left" else [x, padding], 1)
+    mask = torch.zeros(2, T + 3, dtype=torch.bool)
+    mask[:, real] = True
+    positions = (torch.arange(T + 3) - at).clamp(0, T - 1)
+    sequences = mask.long() - 1
+    expected = layer(x)
+    assert_same(layer(padded, positions, sequences=sequences, mask=mask)[:, real], expected)
+    if INFOS[name]["shift_invariant"]:  # the padding may then be counted
+        assert_same(layer(padded, sequences=sequences, mask=mask)[:, real], expected)
+
+
+@every
+def test_beyond_the_training_length(name):
+    """An encoding that ends with its table says so and names the position; the others go on."""
+    layer = Layer(name)
+    x = layer.draw(1, ROWS + 6)
+    if INFOS[name]["extrapolates"].startswith("no"):
+        with pytest.raises(RuntimeError, match=rf"\b{ROWS - 1}|{ROWS}\b.*got {ROWS + 5}"):
+            layer(x)
+    else:
+        assert layer(x).isfinite().all()
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(RuntimeError, match="must be a known encoding, got shew; did you mean shaw"):
+        roformer_cpp.encoding("shew")
+
+
+@pytest.mark.parametrize("layer", [-1, LAYERS])
+def test_layers_are_counted(layer):
+    with pytest.raises(RuntimeError, match=f"below num_hidden_layers {LAYERS}, got {layer}"):
+        make("none").terms(torch.arange(T), layer=layer)
+
+
+def test_combination():
+    """Inputs are added, terms put together; parameters are those of the parts."""
+    parts = [make(name) for name in ("learned", "sinusoidal", "shaw", "alibi")]
+    combined, at = roformer_cpp.combine_encodings(parts), torch.arange(T)
+    assert torch.equal(combined.input(at), parts[0].input(at) + parts[1].input(at))
+    terms = combined.terms(at, layer=1)
+    for name, part in (("key_table", parts[2]), ("value_table", parts[2]), ("bias", parts[3])):
+        assert torch.equal(getattr(terms, name).rows, getattr(part.terms(at, layer=1), name).rows)
+    assert sorted(combined.state_dict()) == sorted(
+        ["0.weight", *(f"2.layer.{layer}.{what}" for layer in range(LAYERS) for what in ("key", "value"))]
+    )
+    assert combined.state_dict()["0.weight"].data_ptr() == parts[0].weight.data_ptr()
+    assert not combined.changes_with_length
+
+
+def test_a_term_is_set_once():
+    combined = roformer_cpp.combine_encodings([make("nezha"), make("shaw")])
+    with pytest.raises(RuntimeError, match="each term must be set by one encoding, got key_table from two"):
+        combined.terms(torch.arange(T))

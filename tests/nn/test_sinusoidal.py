@@ -1,0 +1,69 @@
+"""Sinusoids of the position: R-ABS-03 (interleaved), R-ABS-04 (half), R-ABS-05 (sine-only)."""
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+import roformer_cpp
+import tolerances as tol
+
+POSITIONS = [0, 1, 2, 511, 1535, 100000]
+
+
+def element(layout, position, i, width):
+    """Element i of a row, to 40 digits."""
+    with mpmath.workdps(40):
+        sines = (width + 1) // 2
+        step, wave = {
+            "interleaved": (i - i % 2, mpmath.cos if i % 2 else mpmath.sin),
+            "half": (2 * (i % sines), mpmath.sin if i < sines else mpmath.cos),
+            "sine-only": (i, mpmath.sin),
+        }[layout]
+        return wave(position * mpmath.mpf(10000) ** (-mpmath.mpf(step) / width))
+
+
+def rows(layout, positions, width, dtype=torch.float32):
+    config = {} if layout == "interleaved" else {"layout": layout}
+    encoding = roformer_cpp.encoding("sinusoidal", embedding_size=width, **config)
+    return encoding.input(torch.tensor(positions), dtype=dtype)[0]
+
+
+@pytest.mark.parametrize("width", [1, 7, 8, 64, 768])
+@pytest.mark.parametrize("layout", ["interleaved", "half", "sine-only"])
+def test_exact_values(layout, width):
+    exact = np.array([[float(element(layout, position, i, width)) for i in range(width)] for position in POSITIONS])
+    single, double = rows(layout, POSITIONS, width), rows(layout, POSITIONS, width, torch.float64)
+    assert single.dtype == torch.float32 and double.dtype == torch.float64
+    np.testing.assert_allclose(single.double().numpy(), exact, atol=tol.TABLE_F32, rtol=0)
+    np.testing.assert_allclose(double.numpy(), exact, atol=tol.TABLE_F64, rtol=0)
+
+
+def test_golden():
+    """Appendix A.1."""
+    interleaved = [0.841470984808, 0.540302305868, 0.0998334166468, 0.995004165278]
+    interleaved += [0.00999983333417, 0.999950000417, 0.000999999833333, 0.9999995]
+    sine_only = [0.841470984808, 0.0998334166468, 0.00999983333417, 0.000999999833333]
+    for layout, golden in (("interleaved", interleaved), ("half", interleaved[::2] + interleaved[1::2])):
+        np.testing.assert_allclose(rows(layout, [1], 8, torch.float64)[0], golden, rtol=tol.GOLDEN_RTOL)
+    np.testing.assert_allclose(rows("sine-only", [1], 4, torch.float64)[0], sine_only, rtol=tol.GOLDEN_RTOL)
+
+
+@pytest.mark.parametrize("width", [8, 9, 64])
+def test_half_is_the_table_of_transformers(width):
+    module = pytest.importorskip("transformers.models.roformer.modeling_roformer")
+    table = module.RoFormerSinusoidalPositionalEmbedding(600, width).create_weight()
+    ours = rows("half", list(range(600)), width)
+    # Both compute in float64 and round once; two libraries' sines may straddle a tie.
+    np.testing.assert_allclose(ours.numpy(), table.numpy(), atol=tol.TABLE_F32, rtol=tol.eps("float32"))
+
+
+def test_half_precision_rounds_the_float32_rows():
+    low = rows("interleaved", POSITIONS, 16, torch.bfloat16)
+    assert torch.equal(low, rows("interleaved", POSITIONS, 16).bfloat16())
+
+
+def test_layout_is_checked():
+    message = 'sinusoidal.layout must be one of interleaved, half, sine-only, got "pairs"'
+    with pytest.raises(RuntimeError, match=message):
+        rows("pairs", [0], 4)
