@@ -18,9 +18,8 @@ __all__ = ["rope", "rope_table", "rotate", "set_target", "target"]
 __version__ = "0.1.0"
 
 if _has_models:
-<<<<<<< HEAD
     from .attention import attention
-    from .encoding import encoding
+    from .encoding import combine_encodings, encoding, encodings
     from .linear_attention import (
         LinearAttention,
         LinearAttentionState,
@@ -31,16 +30,7 @@ if _has_models:
     from .model import load_model
     from .terms import DistanceTable, Rotation, Terms
 
-    __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "encoding", "load_model"]
-<<<<<<< HEAD
+    __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "load_model"]
+    __all__ += ["combine_encodings", "encoding", "encodings"]
     __all__ += ["LinearAttention", "LinearAttentionState", "linear_attention", "linear_feature_dim"]
     __all__ += ["orthogonal_features"]
-=======
-=======
-    from .encoding import combine_encodings, encoding, encodings
-    from .model import load_model
-    from .terms import DistanceTable, Rotation, Terms
-
-    __all__ += ["DistanceTable", "Rotation", "Terms", "combine_encodings", "encoding", "encodings", "load_model"]
->>>>>>> 18409ad (Add sinusoidal, Shaw, NEZHA, Music, Huang and ALiBi encodings, and combinations)
->>>>>>> cbbaadf (Add sinusoidal, Shaw, NEZHA, Music, Huang and ALiBi encodings, and combinations)

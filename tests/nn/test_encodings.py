@@ -173,7 +173,7 @@ def test_gradients(name):
 @every
 def test_every_parameter_matters(name):
     layer = Layer(name)
-    layer(layer.draw()).square().sum().backward()
+    layer(layer.draw().requires_grad_()).square().sum().backward()
     for key, parameter in layer.encoding.named_parameters():
         if not key.startswith("layer.") or key.startswith(f"layer.{LAYERS - 1}."):
             assert parameter.grad is not None and parameter.grad.abs().max() > 0, key
@@ -262,7 +262,7 @@ def test_beyond_the_training_length(name):
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(RuntimeError, match="must be a known encoding, got shew; did you mean shaw"):
+    with pytest.raises(RuntimeError, match='must be a known encoding, got "shew"; did you mean shaw'):
         roformer_cpp.encoding("shew")
 
 
