@@ -1,7 +1,8 @@
 // Two-dimensional rotary embedding (R-ROPE-12; Biderman et al. 2021, "Rotary Embeddings: A Relative Revolution"): the
 // head is split in two halves, one for each axis of a grid, and each half is a rotary embedding of its own coordinate
 // with the frequencies of its own size. A position p is a token's flat index in a grid of grid_width columns:
-// row = p / grid_width, column = p mod grid_width. A score depends on the difference of rows and of columns.
+// row = p / grid_width, column = p mod grid_width. A score depends on the difference of rows and of columns; moving all
+// flat indices moves columns across the grid's edge, and scores with them, unless it is by whole rows.
 //
 // Pairs are numbered across the head: the first half of them turns by the row, the second by the column. In layout
 // "pairs" these are the two halves of the head; in "halves", pair i is (i, i + D/2). partial_rotary_factor is the share
@@ -81,7 +82,8 @@ EncodingEntry axial() {
                    .extrapolates = "to more rows, as rotary embedding does",
                    .file = "nn/posenc/axial.cpp",
                    .test = "tests/nn/test_axial.py",
-                   .keys = keys()},
+                   .keys = keys(),
+                   .invariance = EncodingInfo::Invariance::kNone},
           .make = make};
 }
 

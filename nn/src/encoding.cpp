@@ -8,7 +8,7 @@ at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) {
 }
 
 Shared Encoding::shared(const Positions&, at::ScalarType dtype) {
-  return {.terms = {}, .table = {}, .dtype = dtype, .parts = {}};
+  return {.terms = {}, .table = {}, .dtype = dtype};
 }
 
 Terms Encoding::terms(int64_t, const Shared& shared, const Projections&) {

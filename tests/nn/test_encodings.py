@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 INFOS = {info["name"]: info for info in roformer_cpp.encodings()}
 H, D, T, LAYERS, ROWS = 2, 8, 7, 2, 64
 C = H * D
-REQUIRED: dict[str, dict] = {}  # keys without a default
+REQUIRED = {"axial": {"grid_width": 3}, "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}}}
 
 every = pytest.mark.parametrize("name", INFOS)
 relative = pytest.mark.parametrize("name", [name for name, info in INFOS.items() if info["shift_invariant"]])

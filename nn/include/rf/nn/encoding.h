@@ -45,7 +45,7 @@ struct Shared {
   Terms terms;          // those that hold for every layer
   DistanceTable table;  // [1, rows, C]: vectors by distance that terms() pushes through a layer's projections
   at::ScalarType dtype = at::kFloat;
-  std::vector<Shared> parts;  // of a combination, in its order
+  std::vector<Shared> parts = {};  // of a combination, in its order
 };
 
 class Encoding : public torch::nn::Module {
