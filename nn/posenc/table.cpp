@@ -22,6 +22,13 @@
   line(huang_m3) \
   line(huang_m4) \
   line(alibi) \
+  line(transformer_xl) \
+  line(transformer_xl_literal) \
+  line(t5) \
+  line(tupe_a) \
+  line(tupe_r) \
+  line(deberta) \
+  line(deberta_literal) \
   line(rope) \
   line(axial) \
   line(mrope) \

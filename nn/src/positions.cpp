@@ -109,12 +109,12 @@ Positions make_positions(const at::Tensor& query, const at::Tensor& key, const a
   return positions;
 }
 
-std::pair<int64_t, int64_t> distance_range(const Positions& positions) {
+std::pair<int64_t, int64_t> distance_range(const Positions& positions, int64_t farthest) {
   constexpr int64_t kMaxRows = int64_t{1} << 24;
   const at::Tensor &query = positions.query.ids, &key = positions.key.ids;
   if (query.numel() == 0 || key.numel() == 0) return {0, 0};
-  const int64_t lo = (query.amin(1) - key.amax(1)).min().item<int64_t>();
-  const int64_t hi = (query.amax(1) - key.amin(1)).max().item<int64_t>();
+  const int64_t lo = std::clamp((query.amin(1) - key.amax(1)).min().item<int64_t>(), -farthest, farthest);
+  const int64_t hi = std::clamp((query.amax(1) - key.amin(1)).max().item<int64_t>(), -farthest, farthest);
   if (hi - lo >= kMaxRows) fail("positions", "distances must span at most {} rows, got {} to {}", kMaxRows, lo, hi);
   return {lo, hi};
 }

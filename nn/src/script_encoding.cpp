@@ -56,6 +56,9 @@ struct ScriptEncoding : torch::CustomClassHolder {
     if (projections.size() > 0) weights.query_weight = projections[0];
     if (projections.size() > 1) weights.key_weight = projections[1];
     if (projections.size() > 2) weights.value_weight = projections[2];
+    if (projections.size() > 3) weights.query_bias = projections[3];
+    if (projections.size() > 4) weights.key_bias = projections[4];
+    if (projections.size() > 5) weights.value_bias = projections[5];
     const Shared shared = encoding->shared(where, static_cast<at::ScalarType>(dtype));
     return to_dict(encoding->terms(layer, shared, weights));
   }

@@ -63,7 +63,8 @@ class Encoding(nn.Module):
             key_positions: the same of the keys, with S. Default: ``positions``.
             layer: which layer's.
             sequences: integers ``[B, S]``, equal within a sequence of a row, -1 for padding. Default: a row is one.
-            projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, for encodings that project their tables.
+            projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, for encodings that project their tables;
+                its biases ``(b_q, b_k, b_v)`` may follow.
             dtype: of queries and keys.
         """
         code = _SCALAR_TYPES[dtype]

@@ -1,0 +1,246 @@
+// DeBERTa's disentangled attention (He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10): words meet distances on
+// both sides.
+//
+//   score(m,n) = s [ q_m.k_n + q_m.(W_kr P[delta(m,n)]) + k_n.(W_qr P[delta(m,n)]) ]
+//   delta(m,n) = clamp(m - n, -k, k - 1) + k
+//
+// The second term is "c2p", the third "p2c"; "pos_att_type" has one or both. s = 1/sqrt((1 + their number) D). The
+// paper prints delta(n,m) in p2c, its code and Eq. 10 have delta(m,n): "p2c" is "code" or "paper". k is
+// "max_relative_positions"; "position_buckets" > 0 takes distances to that many buckets a side (DeBERTa-v2,
+// distance_buckets.h), which then stand in place of m - n and k.
+//
+// P [2k, C] belongs to all layers; W_kr and W_qr [H*D, C], with biases, are each layer's own, or its W_k and W_q where
+// "share_att_key" is true. P and the matrices start as N(0, initializer_range^2), biases as 0.
+//
+// deberta-literal is Eq. 10 as it is printed: both terms, P through W_k and W_q (without their biases, which k and q
+// have), s = 1/sqrt(D).
+//
+// Not here: a layer norm of P ("norm_rel_ebd"), and absolute positions before the last layers (EMD).
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/flip.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "distance_buckets.h"
+#include "layer_parameters.h"
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+enum class Projection { kOwn, kOfContent, kOfContentWithoutBias };
+enum class Sign { kQueryMinusKey, kKeyMinusQuery };  // of p2c
+
+struct Choices {
+  std::string name;  // for messages
+  bool content_to_position = true, position_to_content = true;
+  Projection projection = Projection::kOwn;
+  Sign sign = Sign::kQueryMinusKey;
+  int64_t rows = 0;             // of P
+  DistanceRows delta;           // without rows: distance d is in row d - lo
+  std::optional<double> scale;  // absent: 1/sqrt(D)
+};
+
+class Deberta : public Encoding {
+ public:
+  Deberta(Choices choices, const EncodingShape& shape)
+      : choices_(std::move(choices)), heads_(shape.heads), head_dim_(shape.head_dim) {
+    const auto drawn = [&](at::IntArrayRef sizes) {
+      return at::empty(sizes, at::kFloat).normal_(0, shape.initializer_range);
+    };
+    table_RC_ = register_parameter("rel_embeddings", drawn({choices_.rows, shape.hidden_size}));
+    if (choices_.projection != Projection::kOwn) return;
+    const auto weight = [&] { return drawn({heads_ * head_dim_, shape.hidden_size}); };
+    const auto bias = [&] { return at::zeros({heads_ * head_dim_}); };
+    if (choices_.content_to_position) {
+      key_weights_ = layer_parameters(*this, shape.layers, "pos_key_proj_weight", weight);
+      key_biases_ = layer_parameters(*this, shape.layers, "pos_key_proj_bias", bias);
+    }
+    if (choices_.position_to_content) {
+      query_weights_ = layer_parameters(*this, shape.layers, "pos_query_proj_weight", weight);
+      query_biases_ = layer_parameters(*this, shape.layers, "pos_query_proj_bias", bias);
+    }
+  }
+
+  // The table of all layers is the part of P that this call's distances lo..hi reach, a row for each bucket of them.
+  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+    const DistanceRows& delta = choices_.delta;
+    auto [lo, hi] = distance_range(positions, -delta.lo);
+    if (choices_.sign == Sign::kKeyMinusQuery) {  // the same rows for the opposite distances
+      hi = std::max(-lo, hi);
+      lo = -hi;
+    }
+    Shared all;
+    all.dtype = dtype;
+    all.terms.scale = choices_.scale;
+    all.table.lo = std::min(lo, delta.hi);
+    all.table.hi = std::min(hi, delta.hi);
+    const int64_t first = row_of(all.table.lo), last = row_of(all.table.hi);
+    all.table.rows = table_RC_.narrow(0, first, last - first + 1).unsqueeze(0);
+    return all;
+  }
+
+  Terms terms(int64_t layer, const Shared& shared, const Projections& projections) override {
+    Terms terms = shared.terms;
+    const bool own = choices_.projection == Projection::kOwn;
+    const bool biased = choices_.projection == Projection::kOfContent;
+    const DistanceTable& table = shared.table;
+    if (choices_.content_to_position) {
+      const at::Tensor weight = own ? key_weights_.at(layer) : given(projections.key_weight);
+      const at::Tensor bias = own ? key_biases_.at(layer) : biased ? projections.key_bias : at::Tensor();
+      terms.key_table = {by_distance(table, weight, bias), table.lo, table.hi};
+    }
+    if (choices_.position_to_content) {
+      const at::Tensor weight = own ? query_weights_.at(layer) : given(projections.query_weight);
+      const at::Tensor bias = own ? query_biases_.at(layer) : biased ? projections.query_bias : at::Tensor();
+      const at::Tensor rows_HRD = by_distance(table, weight, bias);
+      if (choices_.sign == Sign::kQueryMinusKey) {
+        terms.query_table = {rows_HRD, table.lo, table.hi};
+      } else {
+        terms.query_table = {rows_HRD.flip(1), -table.hi, -table.lo};
+      }
+    }
+    return terms;
+  }
+
+ private:
+  int64_t row_of(int64_t distance) const {
+    const DistanceRows& delta = choices_.delta;
+    return delta.rows.defined() ? delta.rows[distance - delta.lo].item<int64_t>() : distance - delta.lo;
+  }
+
+  const at::Tensor& given(const at::Tensor& weight) const {
+    if (!weight.defined()) fail(choices_.name, "terms must be given the layer's projections, got none");
+    return weight;
+  }
+
+  // Part of P through a projection, [H, hi - lo + 1, D].
+  at::Tensor by_distance(const DistanceTable& table, const at::Tensor& weight, const at::Tensor& bias) const {
+    at::Tensor rows = at::linear(table.rows.squeeze(0).to(weight.scalar_type()), weight, bias);
+    if (const DistanceRows& delta = choices_.delta; delta.rows.defined()) {
+      const at::Tensor reached = delta.rows.narrow(0, table.lo - delta.lo, table.hi - table.lo + 1);
+      rows = rows.index_select(0, reached - reached[0]);
+    }
+    const at::Tensor rows_HRD = rows.unflatten(-1, {-1, head_dim_}).transpose(0, 1);
+    // A projection of grouped keys serves several query heads.
+    return rows_HRD.size(0) == heads_ ? rows_HRD : rows_HRD.repeat_interleave(heads_ / rows_HRD.size(0), 0);
+  }
+
+  Choices choices_;
+  int64_t heads_, head_dim_;
+  at::Tensor table_RC_;                                   // P
+  std::vector<at::Tensor> key_weights_, key_biases_;      // W_kr of each layer
+  std::vector<at::Tensor> query_weights_, query_biases_;  // W_qr
+};
+
+// k, or the number of buckets a side, and which row each distance has.
+void read_distances(io::StrictObject& options, const EncodingShape& shape, Choices& choices) {
+  constexpr const char *kPositions = "max_relative_positions", *kBuckets = "position_buckets";
+  int64_t k = options.integer(kPositions, -1, -1, int64_t{1} << 20);
+  if (k == 0) {
+    fail("position_encoding", "{} must be -1 (max_position_embeddings) or at least 1, got 0",
+         options.path_of(kPositions));
+  }
+  if (k < 0) k = shape.max_position_embeddings;
+  const int64_t buckets = options.integer(kBuckets, -1, -1, 1024);
+  if (buckets < 0) {
+    choices.rows = 2 * k;
+    choices.delta = {.rows = {}, .lo = -k, .hi = k - 1};
+    return;
+  }
+  if (buckets < 4 || buckets % 2 != 0) {
+    fail("position_encoding", "{} must be -1 (none) or an even number from 4 to 1024, got {}",
+         options.path_of(kBuckets), buckets);
+  }
+  if (k <= buckets / 2 + 1) {
+    fail("position_encoding", "{} must be above {} for {} = {}, got {}", options.path_of(kPositions), buckets / 2 + 1,
+         kBuckets, buckets, k);
+  }
+  choices.rows = 2 * buckets;
+  choices.delta = symmetric_log_buckets(buckets, k);
+}
+
+// A list of names, or one string with bars between them, as transformers reads it.
+void read_terms(io::StrictObject& options, Choices& choices) {
+  constexpr const char* kKey = "pos_att_type";
+  const nlohmann::json* value = options.find(kKey);
+  if (value == nullptr) return;
+  std::vector<std::string> names;
+  if (value->is_string()) {
+    std::istringstream text(value->get<std::string>());
+    for (std::string name; std::getline(text, name, '|');) names.push_back(name);
+  } else if (value->is_array()) {
+    for (const nlohmann::json& name : *value) names.push_back(name.is_string() ? name.get<std::string>() : name.dump());
+  }
+  const auto known = [](const std::string& name) { return name == "c2p" || name == "p2c"; };
+  if (names.empty() || !std::all_of(names.begin(), names.end(), known)) {
+    fail("position_encoding", "{} must list c2p, p2c or both, got {}", options.path_of(kKey), value->dump());
+  }
+  choices.content_to_position = std::find(names.begin(), names.end(), "c2p") != names.end();
+  choices.position_to_content = std::find(names.begin(), names.end(), "p2c") != names.end();
+}
+
+}  // namespace
+
+EncodingEntry deberta() {
+  return {
+      .info = {.name = "deberta",
+               .summary = "words meet distances on both sides, through projections of their own",
+               .equation = "score = s [q.k + q.(W_kr P[r]) + k.(W_qr P[r])], s = 1/sqrt(3D)",
+               .source = "He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10",
+               .terms = "K, Q, s",
+               .parameters = "2k * C + 2 L * (C + 1) * H * D; 2k * C with share_att_key",
+               .cost = "2 * T * S * H * D multiply-adds, and at most 4k * C * H * D for the tables",
+               .extrapolates = "yes, distances from k on share a row",
+               .file = "nn/posenc/deberta.cpp",
+               .test = "tests/nn/test_deberta.py",
+               .keys = {"max_relative_positions = -1 (max_position_embeddings)", "position_buckets = -1 (none)",
+                        "pos_att_type = [\"c2p\", \"p2c\"]", "share_att_key = false", "p2c = \"code\" (or \"paper\")"},
+               .pairwise = EncodingInfo::Pairwise::kYes},
+      .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+        Choices choices;
+        choices.name = "deberta";
+        read_distances(options, shape, choices);
+        read_terms(options, choices);
+        if (options.boolean("share_att_key", false)) choices.projection = Projection::kOfContent;
+        choices.sign = options.choice("p2c", Sign::kQueryMinusKey,
+                                      {{"code", Sign::kQueryMinusKey}, {"paper", Sign::kKeyMinusQuery}});
+        const int terms = 1 + (choices.content_to_position ? 1 : 0) + (choices.position_to_content ? 1 : 0);
+        choices.scale = 1 / std::sqrt(static_cast<double>(shape.head_dim * terms));
+        return std::make_shared<Deberta>(std::move(choices), shape);
+      }};
+}
+
+EncodingEntry deberta_literal() {
+  return {.info = {.name = "deberta-literal",
+                   .summary = "deberta as Eq. 10 prints it, distances pushed through W_q and W_k",
+                   .equation = "score = s [q.k + q.(W_k P[r]) + k.(W_q P[r])]",
+                   .source = "arXiv 2104.09864 Eq. 10",
+                   .terms = "K, Q",
+                   .parameters = "2k * C",
+                   .cost = "2 * T * S * H * D multiply-adds, and at most 4k * C * H * D for the tables",
+                   .extrapolates = "yes, distances from k on share a row",
+                   .file = "nn/posenc/deberta.cpp",
+                   .test = "tests/nn/test_deberta.py",
+                   .keys = {"max_relative_positions = -1 (max_position_embeddings)", "position_buckets = -1 (none)"},
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            Choices choices;
+            choices.name = "deberta-literal";
+            choices.projection = Projection::kOfContentWithoutBias;
+            read_distances(options, shape, choices);
+            return std::make_shared<Deberta>(std::move(choices), shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc

@@ -1,0 +1,64 @@
+// A trained bias for each head and bucket of distances, added to the scores (Raffel et al. 2020; arXiv 2104.09864
+// Eq. 8): score = q.k + b[bucket(n - m)]. One table for all layers. T5 does not divide q.k by sqrt(D); "scale": "sqrt"
+// does, and leaves the bias as it is. Buckets: distance_buckets.h; keys after the query have buckets of their own
+// unless attention is causal. The table starts as N(0, initializer_range^2).
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+
+#include "distance_buckets.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+class T5 : public Encoding {
+ public:
+  T5(RelativeBuckets buckets, std::optional<double> scale, const EncodingShape& shape)
+      : distances_(std::move(buckets.distances)),
+        scale_(scale),
+        table_BH_(register_parameter(
+            "relative_attention_bias",
+            at::empty({buckets.count, shape.heads}, at::kFloat).normal_(0, shape.initializer_range))) {}
+
+  Shared shared(const Positions&, at::ScalarType dtype) override {
+    Shared all;
+    all.dtype = dtype;
+    all.terms.scale = scale_;
+    all.terms.bias = {table_BH_.t().index_select(1, distances_.rows), distances_.lo, distances_.hi};
+    return all;
+  }
+
+ private:
+  DistanceRows distances_;
+  std::optional<double> scale_;
+  at::Tensor table_BH_;  // [buckets, H]
+};
+
+}  // namespace
+
+EncodingEntry t5() {
+  return {.info = {.name = "t5",
+                   .summary = "a trained bias for each head and bucket of distances",
+                   .equation = "score = q.k + b[bucket(r)]",
+                   .source = "Raffel et al. 2020, arXiv 1910.10683; arXiv 2104.09864 Eq. 8",
+                   .terms = "b, s",
+                   .parameters = "buckets * H",
+                   .cost = "T * S * H additions",
+                   .extrapolates = "yes, far distances share a bucket",
+                   .file = "nn/posenc/t5.cpp",
+                   .test = "tests/nn/test_t5.py",
+                   .keys = {"relative_attention_num_buckets = 32", "relative_attention_max_distance = 128",
+                            "scale = \"none\" (or \"sqrt\")"},
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            RelativeBuckets buckets =
+                relative_buckets(options, shape.causal ? BucketDirections::kPastOnly : BucketDirections::kBoth);
+            enum class Scale { kNone, kSqrt };
+            const Scale scale = options.choice("scale", Scale::kNone, {{"none", Scale::kNone}, {"sqrt", Scale::kSqrt}});
+            return std::make_shared<T5>(std::move(buckets),
+                                        scale == Scale::kNone ? std::optional<double>(1.0) : std::nullopt, shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc

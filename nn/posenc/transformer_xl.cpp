@@ -1,0 +1,141 @@
+// Transformer-XL (Dai et al. 2019, arXiv 1901.02860; arXiv 2104.09864 Eq. 7). Keys are words plus distances, and where
+// the query's own position was stand two trained vectors a head:
+//
+//   score(m,n) = [ (q_m + u).k_n + (q_m + v).(W_r R[m - n]) ] / sqrt(D)
+//   R[r]       = [ sin(r w_0), .., sin(r w_{C/2-1}), cos(r w_0), .., cos(r w_{C/2-1}) ],  w_t = 10000^(-2t/C)
+//
+// r is query minus key and may be negative; "clamp_len" > 0 takes it to -clamp_len..clamp_len. Values carry no
+// position. W_r [H*D, C], without bias, is each layer's own; so are u and v, unless "untie_r" is false. All start as
+// N(0, initializer_range^2).
+//
+// transformer-xl is the published method: u, v [H, D] replace the projected position. transformer-xl-literal is Eq. 7
+// as it is printed: u, v [C] go through the layer's W_q (without its bias, which q has).
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mv.h>
+
+#include "layer_parameters.h"
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+#include "sinusoid.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+enum class Biases { kOfHeads, kThroughQuery };
+enum class Ties { kEachLayer, kAllLayers };
+
+class TransformerXl : public Encoding {
+ public:
+  TransformerXl(std::string name, Biases biases, Ties ties, int64_t clamp, const EncodingShape& shape)
+      : name_(std::move(name)), biases_(biases), clamp_(clamp), heads_(shape.heads), head_dim_(shape.head_dim) {
+    const auto drawn = [&](at::IntArrayRef sizes) {
+      return at::empty(sizes, at::kFloat).normal_(0, shape.initializer_range);
+    };
+    const std::vector<int64_t> sizes = biases == Biases::kOfHeads ? std::vector<int64_t>{shape.heads, shape.head_dim}
+                                                                  : std::vector<int64_t>{shape.hidden_size};
+    const auto draw_bias = [&] { return drawn(sizes); };
+    if (ties == Ties::kEachLayer) {
+      content_biases_ = layer_parameters(*this, shape.layers, "r_w_bias", draw_bias);
+      position_biases_ = layer_parameters(*this, shape.layers, "r_r_bias", draw_bias);
+    } else {
+      content_biases_.assign(shape.layers, register_parameter("r_w_bias", draw_bias()));
+      position_biases_.assign(shape.layers, register_parameter("r_r_bias", draw_bias()));
+    }
+    weights_ = layer_parameters(*this, shape.layers, "r_weight", [&] {
+      return drawn({shape.heads * shape.head_dim, shape.hidden_size});
+    });
+  }
+
+  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+    const auto [lo, hi] = distance_range(positions, clamp_);
+    const at::Tensor& weight = weights_.front();
+    const at::Tensor distances = at::arange(lo, hi + 1, at::kLong);
+    Shared all;
+    all.dtype = dtype;
+    all.table.rows = sinusoid(distances, weight.size(1), SinusoidLayout::kHalf, weight.scalar_type())
+                         .to(weight.scalar_type())
+                         .unsqueeze(0);
+    all.table.lo = lo;
+    all.table.hi = hi;
+    return all;
+  }
+
+  Terms terms(int64_t layer, const Shared& shared, const Projections& projections) override {
+    Terms terms = shared.terms;
+    const at::Tensor rows_RC = shared.table.rows.squeeze(0);
+    terms.key_table.rows = at::linear(rows_RC, weights_.at(layer)).unflatten(-1, {heads_, head_dim_}).transpose(0, 1);
+    terms.key_table.lo = shared.table.lo;
+    terms.key_table.hi = shared.table.hi;
+    terms.content_bias_HD = bias(content_biases_.at(layer), projections);
+    terms.position_bias_HD = bias(position_biases_.at(layer), projections);
+    return terms;
+  }
+
+ private:
+  at::Tensor bias(const at::Tensor& parameter, const Projections& projections) const {
+    if (biases_ == Biases::kOfHeads) return parameter;
+    const at::Tensor& weight = projections.query_weight;
+    if (!weight.defined()) fail(name_, "terms must be given the layer's projections, got none");
+    return weight.mv(parameter.to(weight.scalar_type())).unflatten(0, {heads_, head_dim_});
+  }
+
+  std::string name_;
+  Biases biases_;
+  int64_t clamp_, heads_, head_dim_;
+  // Of each layer; tied biases are one tensor. Biases are [H, D], or [C] where they go through the query's projection.
+  std::vector<at::Tensor> content_biases_, position_biases_;
+  std::vector<at::Tensor> weights_;  // W_r [H*D, C]
+};
+
+std::shared_ptr<Encoding> make(const char* name, Biases biases, io::StrictObject& options, const EncodingShape& shape) {
+  if (shape.hidden_size % 2 != 0) {
+    fail("position_encoding", "{} needs an even hidden_size, sines and cosines, got {}", name, shape.hidden_size);
+  }
+  const Ties ties = options.boolean("untie_r", true) ? Ties::kEachLayer : Ties::kAllLayers;
+  const int64_t clamp = options.integer("clamp_len", -1, -1, int64_t{1} << 24);
+  return std::make_shared<TransformerXl>(name, biases, ties, clamp > 0 ? clamp : INT64_MAX, shape);
+}
+
+}  // namespace
+
+EncodingEntry transformer_xl() {
+  return {.info = {.name = "transformer-xl",
+                   .summary = "projected sinusoids of the distance as keys, and two trained query biases",
+                   .equation = "score = s [(q + u).k + (q + v).(W_r R[r])]",
+                   .source = "Dai et al. 2019, arXiv 1901.02860; arXiv 2104.09864 Eq. 7",
+                   .terms = "u, w, K",
+                   .parameters = "L * (C * H * D + 2 H * D)",
+                   .cost = "T * S * H * D multiply-adds, and (T + S) * C * H * D for the table",
+                   .extrapolates = "yes, sinusoids exist for every distance; trained ones only are learned",
+                   .file = "nn/posenc/transformer_xl.cpp",
+                   .test = "tests/nn/test_transformer_xl.py",
+                   .keys = {"untie_r = true", "clamp_len = -1 (none)"},
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) {
+            return make("transformer-xl", Biases::kOfHeads, options, shape);
+          }};
+}
+
+EncodingEntry transformer_xl_literal() {
+  return {.info = {.name = "transformer-xl-literal",
+                   .summary = "transformer-xl as Eq. 7 prints it, its biases pushed through W_q",
+                   .equation = "score = s [(q + W_q u).k + (q + W_q v).(W_r R[r])]",
+                   .source = "arXiv 2104.09864 Eq. 7",
+                   .terms = "u, w, K",
+                   .parameters = "L * (C * H * D + 2 C)",
+                   .cost = "T * S * H * D multiply-adds, and (T + S) * C * H * D for the table",
+                   .extrapolates = "yes, sinusoids exist for every distance; trained ones only are learned",
+                   .file = "nn/posenc/transformer_xl.cpp",
+                   .test = "tests/nn/test_transformer_xl.py",
+                   .keys = {"untie_r = true", "clamp_len = -1 (none)"},
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) {
+            return make("transformer-xl-literal", Biases::kThroughQuery, options, shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc

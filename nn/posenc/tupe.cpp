@@ -1,0 +1,155 @@
+// TUPE (Ke et al. 2020, arXiv 2006.15595; arXiv 2104.09864 Eq. 9): positions meet positions, words meet words, and
+// nothing else does. With p the layer-normed position vectors, a = U_Q p + b_Q and c = U_K p + b_K,
+//
+//   score(m,n) = q.k / sqrt(2D) + reset(a[m].c[n] / sqrt(2D) + b[bucket(n - m)])
+//
+// The bias b, outside the scale, is tupe-r's; tupe-a has none. reset unties [CLS], which is the token at position 0:
+// its row is one number a head, its column another. As in the paper's code the table of vectors has a row more than
+// there are positions, the vector of position i being row i + 1, and the numbers are
+//   row = a_0.c_0 / sqrt(2D) + b[buckets/2],   col = a_1.c_1 / sqrt(2D) + b[buckets],   (0,0) belongs to the row
+// where a_0, a_1 are of table rows 0 and 1, bucket buckets/2 is one that no distance has, and bucket `buckets` is
+// extra. Everything here is computed once for all layers. Tables and matrices start as N(0, initializer_range^2),
+// biases as 0. A position beyond the table is an error: nothing was learned for it.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "distance_buckets.h"
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+constexpr double kLayerNormEps = 1e-5;  // of the paper's code
+
+class Tupe : public Encoding {
+ public:
+  // name: for messages. buckets: without any, there is no relative part.
+  Tupe(std::string name, int64_t positions, std::optional<RelativeBuckets> buckets, const EncodingShape& shape)
+      : name_(std::move(name)), positions_(positions), heads_(shape.heads), head_dim_(shape.head_dim) {
+    const int64_t width = shape.hidden_size, all_heads = shape.heads * shape.head_dim;
+    const auto drawn = [&](at::IntArrayRef sizes) {
+      return at::empty(sizes, at::kFloat).normal_(0, shape.initializer_range);
+    };
+    table_PC_ = register_parameter("pos", drawn({positions + 1, width}));
+    norm_weight_C_ = register_parameter("pos_ln_weight", at::ones({width}));
+    norm_bias_C_ = register_parameter("pos_ln_bias", at::zeros({width}));
+    query_weight_ = register_parameter("pos_q_weight", drawn({all_heads, width}));
+    query_bias_ = register_parameter("pos_q_bias", at::zeros({all_heads}));
+    key_weight_ = register_parameter("pos_k_weight", drawn({all_heads, width}));
+    key_bias_ = register_parameter("pos_k_bias", at::zeros({all_heads}));
+    if (!buckets) return;
+    buckets_ = std::move(*buckets);
+    bias_BH_ = register_parameter("relative_attention_bias", drawn({buckets_.count + 1, shape.heads}));
+  }
+
+  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+    const int64_t last = checked_last(positions);
+    const at::Tensor table_PC = at::layer_norm(table_PC_.narrow(0, 0, last + 2), table_PC_.size(1), norm_weight_C_,
+                                               norm_bias_C_, kLayerNormEps);
+    const auto heads_of = [&](const at::Tensor& weight, const at::Tensor& bias) {
+      return at::linear(table_PC, weight, bias).unflatten(-1, {heads_, head_dim_}).transpose(0, 1);
+    };
+    const at::Tensor query_HPD = heads_of(query_weight_, query_bias_), key_HPD = heads_of(key_weight_, key_bias_);
+
+    Shared all;
+    all.dtype = dtype;
+    Terms& terms = all.terms;
+    const double scale = 1 / std::sqrt(2.0 * static_cast<double>(head_dim_));
+    terms.scale = scale;
+    terms.position_query_HPD = query_HPD.narrow(1, 1, last + 1);
+    terms.position_key_HPD = key_HPD.narrow(1, 1, last + 1);
+    const at::Tensor reset_H2 = (query_HPD.narrow(1, 0, 2) * key_HPD.narrow(1, 0, 2)).sum(-1) * scale;
+    terms.reset_row_H = reset_H2.select(1, 0);
+    terms.reset_col_H = reset_H2.select(1, 1);
+    if (bias_BH_.defined()) {
+      const DistanceRows& distances = buckets_.distances;
+      terms.bias = {bias_BH_.t().index_select(1, distances.rows), distances.lo, distances.hi};
+      terms.reset_row_H = terms.reset_row_H + bias_BH_[buckets_.count / 2];
+      terms.reset_col_H = terms.reset_col_H + bias_BH_[buckets_.count];
+    }
+    return all;
+  }
+
+ private:
+  // The highest position of both sides, 0 where there is none.
+  int64_t checked_last(const Positions& positions) const {
+    int64_t last = 0;
+    for (const TokenPositions* side : {&positions.query, &positions.key}) {
+      if (side->ids.numel() == 0) continue;
+      const int64_t low = side->ids.min().item<int64_t>(), high = side->ids.max().item<int64_t>();
+      if (low < 0 || high >= positions_) {
+        fail(name_, "positions must be in 0..{}, the rows of the table (max_position_embeddings), got {}",
+             positions_ - 1, low < 0 ? low : high);
+      }
+      last = std::max(last, high);
+    }
+    return last;
+  }
+
+  std::string name_;
+  int64_t positions_, heads_, head_dim_;
+  at::Tensor table_PC_, norm_weight_C_, norm_bias_C_;
+  at::Tensor query_weight_, query_bias_, key_weight_, key_bias_;  // U_Q, U_K [H*D, C] and their biases
+  RelativeBuckets buckets_;
+  at::Tensor bias_BH_;  // [buckets + 1, H]
+};
+
+int64_t table_positions(io::StrictObject& options, const EncodingShape& shape) {
+  return options.integer("max_position_embeddings", shape.max_position_embeddings, 1, int64_t{1} << 24);
+}
+
+}  // namespace
+
+EncodingEntry tupe_a() {
+  return {.info = {.name = "tupe-a",
+                   .summary = "positions attend to positions by projections of their own; [CLS] untied",
+                   .equation = "score = s q.k + reset(s a[m].c[n]), s = 1/sqrt(2D)",
+                   .source = "Ke et al. 2020, arXiv 2006.15595; arXiv 2104.09864 Eq. 9",
+                   .terms = "a, c, row, col, s",
+                   .parameters = "(positions + 1) * C + 2 (C + 1) * H * D + 2 C",
+                   .cost = "T * S * H * D multiply-adds",
+                   .extrapolates = "no, error beyond the table",
+                   .file = "nn/posenc/tupe.cpp",
+                   .test = "tests/nn/test_tupe.py",
+                   .keys = {"max_position_embeddings = that of the model"},
+                   .invariance = EncodingInfo::Invariance::kNone,
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<Tupe>("tupe-a", table_positions(options, shape), std::nullopt, shape);
+          }};
+}
+
+EncodingEntry tupe_r() {
+  return {.info = {.name = "tupe-r",
+                   .summary = "tupe-a and a trained bias for each head and bucket of distances",
+                   .equation = "score = s q.k + reset(s a[m].c[n] + b[bucket(r)]), s = 1/sqrt(2D)",
+                   .source = "Ke et al. 2020, arXiv 2006.15595; arXiv 2104.09864 Eq. 9",
+                   .terms = "a, c, b, row, col, s",
+                   .parameters = "(positions + 1) * C + 2 (C + 1) * H * D + 2 C + (buckets + 1) * H",
+                   .cost = "T * S * H * D multiply-adds",
+                   .extrapolates = "no, error beyond the table",
+                   .file = "nn/posenc/tupe.cpp",
+                   .test = "tests/nn/test_tupe.py",
+                   .keys = {"max_position_embeddings = that of the model", "relative_attention_num_buckets = 32",
+                            "relative_attention_max_distance = 128"},
+                   .invariance = EncodingInfo::Invariance::kNone,
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<Tupe>("tupe-r", table_positions(options, shape),
+                                          relative_buckets(options, BucketDirections::kBoth), shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc

@@ -1,0 +1,40 @@
+// Tables that keep a row for a bucket of distances: which row each distance, query minus key, belongs to. Buckets are
+// single distances near zero and grow logarithmically farther out. Thresholds are those of exact arithmetic, decided in
+// integers: published implementations take float32 logarithms and may round a distance on a threshold to either side.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "rf/io/strict_object.h"
+
+namespace rf::nn {
+
+// Distances nearer than lo and farther than hi have the rows of lo and hi.
+struct DistanceRows {
+  at::Tensor rows;  // int64 [hi - lo + 1]
+  int64_t lo = 0, hi = 0;
+};
+
+enum class BucketDirections {
+  kBoth,      // half of the buckets for keys after the query
+  kPastOnly,  // all buckets for keys at or before the query; keys after it share bucket 0
+};
+
+// T5 (Raffel et al. 2020). With n buckets a direction and e = n / 2, distance d >= 0 is in bucket
+//   d if d < e,   else min(n - 1, e + floor((n - e) ln(d / e) / ln(max_distance / e))),
+// and keys after the query n buckets higher. Keys read: relative_attention_num_buckets = 32 (all directions together),
+// relative_attention_max_distance = 128. Throws Error for values that make no buckets.
+struct RelativeBuckets {
+  int64_t count = 0;
+  DistanceRows distances;
+};
+RelativeBuckets relative_buckets(io::StrictObject& options, BucketDirections directions);
+
+// DeBERTa-v2 (He et al. 2021). With m = buckets / 2, distance d is in bucket
+//   d if |d| <= m,   else sign(d) (m + ceil((m - 1) ln(|d| / m) / ln((max_positions - 1) / m))),
+// and in row clamp(bucket + buckets, 0, 2 buckets - 1). buckets: even, >= 4; max_positions > m + 1.
+DistanceRows symmetric_log_buckets(int64_t buckets, int64_t max_positions);
+
+}  // namespace rf::nn

@@ -1,0 +1,104 @@
+"""A small attention layer for encodings' tests: raw inputs and weights, for loops written from papers' equations."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+import roformer_cpp
+from roformer_cpp.encoding import Encoding
+
+Score = Callable[[int, int, int, int], float]
+
+
+class Case:
+    """Inputs ``x`` [B,T,C] (and ``y`` [B,S,C] for keys) with projections [H*D,C] and biases, all float64 N(0, 1)."""
+
+    def __init__(self, *, batch=2, tokens=7, keys=None, heads=2, head_dim=4, width=6, seed=0):
+        draw = np.random.default_rng(seed).standard_normal
+        self.heads, self.head_dim, self.width = heads, head_dim, width
+        self.x = draw((batch, tokens, width))
+        self.y = self.x if keys is None else draw((batch, keys, width))
+        self.w_q, self.w_k, self.w_v = draw((3, heads * head_dim, width))
+        self.b_q, self.b_k, self.b_v = draw((3, heads * head_dim))
+
+    def encoding(self, name: str, **config) -> Encoding:
+        """In float64, all parameters drawn from N(0, 0.5^2): small initial values hide mistakes."""
+        shape = {"num_attention_heads": self.heads, "head_dim": self.head_dim, "hidden_size": self.width}
+        encoding = roformer_cpp.encoding(name, **shape, **config).double()
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in encoding.parameters():
+                parameter.normal_(0, 0.5, generator=generator)
+        return encoding
+
+    def head(self, rows: np.ndarray, h: int) -> np.ndarray:
+        """Head h's part of ``[H*D, ..]``."""
+        return rows[h * self.head_dim : (h + 1) * self.head_dim]
+
+    def q(self, b: int, m: int, h: int) -> np.ndarray:
+        return self.head(self.w_q @ self.x[b, m] + self.b_q, h)
+
+    def k(self, b: int, n: int, h: int) -> np.ndarray:
+        return self.head(self.w_k @ self.y[b, n] + self.b_k, h)
+
+    def v(self, b: int, n: int, h: int) -> np.ndarray:
+        return self.head(self.w_v @ self.y[b, n] + self.b_v, h)
+
+    def loops(self, score: Score, *, causal=False) -> np.ndarray:
+        """sum_n softmax_n(score(b, h, m, n)) v_n for every b, m and h, [B,T,H,D]."""
+        (batch, tokens, _), keys = self.x.shape, self.y.shape[1]
+        out = np.zeros((batch, tokens, self.heads, self.head_dim))
+        for b, m, h in np.ndindex(batch, tokens, self.heads):
+            seen = range(m + keys - tokens + 1) if causal else range(keys)
+            scores = np.array([score(b, h, m, n) for n in seen])
+            weights = np.exp(scores - scores.max())
+            weights /= weights.sum()
+            out[b, m, h] = sum(weight * self.v(b, n, h) for weight, n in zip(weights, seen, strict=True))
+        return out
+
+    def qkv(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        def project(x, w, b):
+            return torch.from_numpy(x @ w.T + b).unflatten(-1, (self.heads, self.head_dim))
+
+        return (
+            project(self.x, self.w_q, self.b_q),
+            project(self.y, self.w_k, self.b_k),
+            project(self.y, self.w_v, self.b_v),
+        )
+
+    def projections(self) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.from_numpy(a) for a in (self.w_q, self.w_k, self.w_v, self.b_q, self.b_k, self.b_v))
+
+    def attention(self, encoding: Encoding, positions, key_positions=None, *, layer=0, causal=False):
+        """The same by the product, [B,T,H,D] as an array."""
+        positions = torch.as_tensor(positions)
+        key_positions = positions if key_positions is None else torch.as_tensor(key_positions)
+        terms = encoding.terms(
+            positions, key_positions, layer=layer, projections=self.projections(), dtype=torch.float64
+        )
+        out = roformer_cpp.attention(
+            *self.qkv(), terms, positions=positions, key_positions=key_positions, is_causal=causal
+        )
+        return out.detach().numpy()
+
+
+def parameter(encoding: Encoding, name: str) -> np.ndarray:
+    return encoding.get_parameter(name).detach().numpy()
+
+
+def check_gradients(case: Case, encoding: Encoding, positions: torch.Tensor, layer: int = 0) -> None:
+    """``torch.autograd.gradcheck`` of attention with respect to every parameter that the layer uses."""
+    parameters = {name: p for name, p in encoding.named_parameters() if not _of_another_layer(name, layer)}
+    q, k, v = case.qkv()
+
+    def run(*_):
+        terms = encoding.terms(positions, layer=layer, projections=case.projections(), dtype=torch.float64)
+        return roformer_cpp.attention(q, k, v, terms, positions=positions)
+
+    assert parameters
+    assert torch.autograd.gradcheck(run, tuple(parameters.values()))
+
+
+def _of_another_layer(name: str, layer: int) -> bool:
+    return name.startswith("layer.") and not name.startswith(f"layer.{layer}.")

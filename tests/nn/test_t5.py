@@ -1,0 +1,107 @@
+"""T5's bias by buckets of distances (R-REL-04) against a loop over Eq. 8 and exact bucket arithmetic."""
+
+import numpy as np
+import pytest
+import torch
+
+import roformer_cpp
+from encoding_case import Case, check_gradients, parameter
+from tolerances import T1_ATOL, T1_RTOL
+
+POSITIONS = [3, 0, 9, 40, 41, 200, 7]  # in no order, with gaps
+
+
+def bucket(rel: int, *, both: bool, buckets: int = 32, max_distance: int = 128) -> int:
+    """Spec R-REL-04 for rel = key - query; the logarithm's floor is the largest j with (n/e)^c >= (max/e)^j."""
+    count = buckets // 2 if both else buckets
+    offset, n = (count * (rel > 0), abs(rel)) if both else (0, max(0, -rel))
+    exact = count // 2
+    if n < exact:
+        return offset + n
+    steps = count - exact
+    j = max(j for j in range(steps + 1) if n**steps * exact**j >= max_distance**j * exact**steps)
+    return offset + min(count - 1, exact + j)
+
+
+def buckets_by_distance(distances: range, **config) -> list[int]:
+    """What the product takes: the bias is its bucket's number."""
+    encoding = roformer_cpp.encoding("t5", **config)
+    with torch.no_grad():
+        encoding.relative_attention_bias.copy_(torch.arange(len(encoding.relative_attention_bias))[:, None])
+    rows, lo, hi = encoding.terms(torch.arange(3)).bias
+    return [int(rows[0, min(max(d, lo), hi) - lo]) for d in distances]
+
+
+def test_golden_buckets():
+    """Spec A.5."""
+    steps = [(8, 8), (12, 9), (16, 10), (23, 11), (32, 12), (46, 13), (64, 14), (91, 15)]
+    expected = [next((b for start, b in reversed(steps) if d >= start), d) for d in range(300)]
+    assert buckets_by_distance(range(300)) == expected
+    assert buckets_by_distance(range(-1, -300, -1)) == [16 + b for b in expected[1:]]
+    past = buckets_by_distance(range(300), is_decoder=True)
+    assert past[16:40] == [16, 16, 16, 17, 17, 18, 18, 18] + [19] * 3 + [20] * 4 + [21] * 4 + [22] * 5
+    assert [past[n] for n in (15, 50, 60, 64, 70, 80, 90, 100, 112, 113)] == [15, 24, 26, 26, 27, 28, 29, 30, 30, 31]
+    assert buckets_by_distance(range(-300, 1), is_decoder=True) == [0] * 301
+
+
+# With 1000 and 729 many distances are exactly on a threshold.
+@pytest.mark.parametrize("buckets", [4, 12, 16, 64])
+@pytest.mark.parametrize("max_distance", [33, 64, 729, 1000])
+@pytest.mark.parametrize("causal", [False, True])
+def test_buckets_are_exact(buckets, max_distance, causal):
+    config = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": max_distance}
+    distances = range(-1100, 1101)
+    expected = [bucket(-d, both=not causal, buckets=buckets, max_distance=max_distance) for d in distances]
+    assert buckets_by_distance(distances, is_decoder=causal, **config) == expected
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scale", ["none", "sqrt"])
+def test_equation(causal, scale):
+    case = Case()
+    encoding = case.encoding("t5", is_decoder=causal, scale=scale)
+    b = parameter(encoding, "relative_attention_bias")
+    s = 1 if scale == "none" else 1 / np.sqrt(case.head_dim)
+
+    def score(i, h, m, n):
+        rel = POSITIONS[n] - POSITIONS[m]
+        return s * case.q(i, m, h) @ case.k(i, n, h) + b[bucket(rel, both=not causal), h]
+
+    expected = case.loops(score, causal=causal)
+    np.testing.assert_allclose(case.attention(encoding, POSITIONS, causal=causal), expected, T1_RTOL, T1_ATOL)
+
+
+def test_one_table_for_all_layers():
+    encoding = roformer_cpp.encoding("t5", num_attention_heads=3, num_hidden_layers=4)
+    assert {name: tuple(p.shape) for name, p in encoding.named_parameters()} == {"relative_attention_bias": (32, 3)}
+    rows = [encoding.terms(torch.arange(5), layer=i).bias.rows for i in range(4)]
+    assert all(torch.equal(rows[0], other) for other in rows)
+
+
+def test_rows_do_not_depend_on_the_call():
+    encoding = roformer_cpp.encoding("t5")
+    assert encoding.terms(torch.tensor([0])).bias[1:] == (-91, 91)
+    assert encoding.terms(torch.tensor([0, 10**9])).bias[1:] == (-91, 91)
+
+
+def test_gradients():
+    case = Case(tokens=4)
+    encoding = case.encoding("t5", relative_attention_num_buckets=8, relative_attention_max_distance=16)
+    check_gradients(case, encoding, torch.tensor([0, 3, 20, 6]))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"relative_attention_num_buckets": 31}, "relative_attention_num_buckets must be even.*31"),
+        ({"relative_attention_num_buckets": 2}, "relative_attention_num_buckets must be an integer from 4.*2"),
+        ({"relative_attention_num_buckets": 1, "is_decoder": True}, "from 2 to 1024, got 1"),
+        ({"relative_attention_max_distance": 8}, "relative_attention_max_distance must be an integer from 9.*8"),
+        ({"relative_attention_max_distance": 2**21}, "relative_attention_max_distance must be.*2097152"),
+        ({"scale": 0.5}, "scale must be one of none, sqrt, got 0.5"),
+        ({"num_buckets": 32}, "num_buckets"),
+    ],
+)
+def test_bad_config(config, message):
+    with pytest.raises(RuntimeError, match=message):
+        roformer_cpp.encoding("t5", **config)

@@ -1,0 +1,141 @@
+"""TUPE-A and TUPE-R (R-REL-05, INC-11, INC-12) against loops over the paper's equation and its code's reset."""
+
+import numpy as np
+import pytest
+import torch
+
+import roformer_cpp
+from encoding_case import Case, check_gradients, parameter
+from tolerances import T1_ATOL, T1_RTOL
+
+BUCKETS_OF_4 = [[16, 16, 16, 16], [32, 0, 17, 18], [32, 1, 0, 17], [32, 2, 1, 0]]  # spec A.7
+
+
+def position_scores(case: Case, encoding, positions) -> np.ndarray:
+    """[H, m, n]: everything of the score but the words, for short distances (buckets 0..7 are single distances)."""
+
+    def vector(row: int) -> np.ndarray:
+        p = parameter(encoding, "pos")[row]
+        normed = (p - p.mean()) / np.sqrt(p.var() + 1e-5)
+        return normed * parameter(encoding, "pos_ln_weight") + parameter(encoding, "pos_ln_bias")
+
+    def product(i: int, j: int, h: int) -> float:
+        a = parameter(encoding, "pos_q_weight") @ vector(i) + parameter(encoding, "pos_q_bias")
+        c = parameter(encoding, "pos_k_weight") @ vector(j) + parameter(encoding, "pos_k_bias")
+        return case.head(a, h) @ case.head(c, h) / np.sqrt(2 * case.head_dim)
+
+    relative = encoding.name == "tupe-r"
+    table = parameter(encoding, "relative_attention_bias") if relative else None
+    scores = np.zeros((case.heads, len(positions), len(positions)))
+    for h, m, n in np.ndindex(scores.shape):
+        i, j = positions[m], positions[n]
+        scores[h, m, n] = product(0, 0, h) if i == 0 else product(1, 1, h) if j == 0 else product(i + 1, j + 1, h)
+        if relative:
+            assert abs(i - j) < 8
+            inside = i - j if i >= j else 16 + j - i
+            scores[h, m, n] += table[16 if i == 0 else 32 if j == 0 else inside, h]
+    return scores
+
+
+@pytest.mark.parametrize("name", ["tupe-a", "tupe-r"])
+@pytest.mark.parametrize("positions", [[0, 1, 2, 3, 4, 5, 6], [4, 1, 7, 5, 5, 2, 3], [0, 1, 2, 0, 1, 2, 3]])
+def test_equation(name, positions):
+    case = Case()
+    encoding = case.encoding(name, max_position_embeddings=8)
+    extra = position_scores(case, encoding, positions)
+
+    def score(b, h, m, n):
+        return case.q(b, m, h) @ case.k(b, n, h) / np.sqrt(2 * case.head_dim) + extra[h, m, n]
+
+    np.testing.assert_allclose(case.attention(encoding, positions), case.loops(score), T1_RTOL, T1_ATOL)
+
+
+def scores_of_ours(encoding, positions: torch.Tensor, head_dim: int) -> torch.Tensor:
+    """log of the probabilities of zero words, up to a constant a row: v is the unit matrix."""
+    tokens, heads = len(positions), encoding.terms(positions).reset_row.numel()
+    zeros = torch.zeros(1, tokens, heads, head_dim, dtype=torch.float64)
+    values = torch.eye(tokens, dtype=torch.float64)[None, :, None, :].expand(1, tokens, heads, tokens)
+    terms = encoding.terms(positions, dtype=torch.float64)
+    return roformer_cpp.attention(zeros, zeros, values, terms, positions=positions)[0].log().transpose(0, 1)
+
+
+def test_golden_bucket_matrix():
+    """Spec A.7: without vectors only the buckets are left; a table of bucket numbers shows them."""
+    case = Case(tokens=4, heads=1)
+    encoding = case.encoding("tupe-r")
+    with torch.no_grad():
+        for p in encoding.parameters():
+            p.zero_()
+        encoding.relative_attention_bias.copy_(torch.arange(33)[:, None])
+    terms = encoding.terms(torch.arange(4))
+    rows, lo, _ = terms.bias
+    found = [
+        [
+            terms.reset_row.item() if m == 0 else terms.reset_col.item() if n == 0 else rows[0, m - n - lo].item()
+            for n in range(4)
+        ]
+        for m in range(4)
+    ]
+    assert found == BUCKETS_OF_4
+    scores = scores_of_ours(encoding, torch.arange(4), case.head_dim)[0].detach().numpy()
+    expected = np.array(BUCKETS_OF_4, float)
+    np.testing.assert_allclose(scores - scores[:, -1:], expected - expected[:, -1:], T1_RTOL, T1_ATOL)
+
+
+@pytest.mark.parametrize("name", ["tupe-a", "tupe-r"])
+def test_class_token_is_untied(name):
+    """Its row is constant, and its column below the row: no position shows."""
+    case = Case(tokens=6)
+    terms = case.encoding(name).terms(torch.arange(6), dtype=torch.float64)
+    assert terms.reset_row.shape == terms.reset_col.shape == (case.heads,)
+    scores = scores_of_ours(case.encoding(name), torch.arange(6), case.head_dim).detach()
+    assert (scores[:, 0] - scores[:, 0, :1]).abs().max() < T1_ATOL
+    assert (scores[:, 1:, 1:] - scores[:, 1:, 1:2]).abs().max() > 1
+
+
+@pytest.mark.parametrize("name", ["tupe-a", "tupe-r"])
+def test_gradients(name):
+    case = Case(batch=1, tokens=4, width=4)
+    config = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 16} if name == "tupe-r" else {}
+    encoding = case.encoding(name, max_position_embeddings=5, **config)
+    check_gradients(case, encoding, torch.tensor([0, 1, 4, 2]))
+
+
+def test_parameters():
+    shape = {"num_attention_heads": 2, "head_dim": 4, "hidden_size": 6, "max_position_embeddings": 10}
+    encoding = roformer_cpp.encoding("tupe-r", num_hidden_layers=3, **shape)
+    assert {name: tuple(p.shape) for name, p in encoding.named_parameters()} == {
+        "pos": (11, 6),
+        "pos_ln_weight": (6,),
+        "pos_ln_bias": (6,),
+        "pos_q_weight": (8, 6),
+        "pos_q_bias": (8,),
+        "pos_k_weight": (8, 6),
+        "pos_k_bias": (8,),
+        "relative_attention_bias": (33, 2),
+    }
+
+
+@pytest.mark.parametrize("name", ["tupe-a", "tupe-r"])
+def test_beyond_the_table(name):
+    encoding = roformer_cpp.encoding(name, max_position_embeddings=10)
+    assert encoding.terms(torch.tensor([9])).position_query.shape[1] == 10
+    with pytest.raises(RuntimeError, match=rf"\[{name}\] positions must be in 0..9.*got 10"):
+        encoding.terms(torch.tensor([0, 10]))
+    with pytest.raises(RuntimeError, match="got 12"):
+        encoding.terms(torch.tensor([3]), torch.tensor([12, 3]))
+    with pytest.raises(RuntimeError, match="got -1"):
+        encoding.terms(torch.tensor([-1, 3]))
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("tupe-a", {"relative_attention_num_buckets": 32}, "relative_attention_num_buckets"),
+        ("tupe-r", {"relative_attention_num_buckets": 7}, "relative_attention_num_buckets must be even.*7"),
+        ("tupe-r", {"relative_attention_max_distance": 8}, "relative_attention_max_distance must be.*8"),
+    ],
+)
+def test_bad_config(name, config, message):
+    with pytest.raises(RuntimeError, match=message):
+        roformer_cpp.encoding(name, **config)

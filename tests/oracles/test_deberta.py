@@ -1,0 +1,94 @@
+"""DeBERTa's attention and its log buckets against transformers (R-REL-06, INC-13)."""
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.deberta_v2.configuration_deberta_v2 import DebertaV2Config
+from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention, make_log_bucket_position
+
+import roformer_cpp
+from tolerances import FLOAT32_SCALE, T3_ATOL, T3_RTOL, WRONG_SIGN
+
+TOKENS, HEADS, HEAD_DIM, WIDTH = 40, 2, 6, 12
+
+
+def compare(dtype: torch.dtype, *, p2c: str = "code", **config) -> tuple[np.ndarray, np.ndarray]:
+    """Attention of both on the same weights, [B,T,H*D]."""
+    torch.manual_seed(0)
+    settings = {"pos_att_type": ["c2p", "p2c"], "max_relative_positions": 9, "position_buckets": -1, **config}
+    theirs = DisentangledSelfAttention(
+        DebertaV2Config(
+            hidden_size=WIDTH,
+            num_attention_heads=HEADS,
+            relative_attention=True,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            **settings,
+        )
+    )
+    encoding = roformer_cpp.encoding(
+        "deberta", num_attention_heads=HEADS, head_dim=HEAD_DIM, hidden_size=WIDTH, p2c=p2c, **settings
+    )
+    theirs, encoding = theirs.to(dtype).eval(), encoding.to(dtype)
+    with torch.no_grad():
+        for parameter in (*theirs.parameters(), encoding.rel_embeddings):
+            parameter.normal_(0, 0.5)
+        for name, parameter in encoding.named_parameters():
+            if name.startswith("layer.0."):
+                module, kind = name.removeprefix("layer.0.").rsplit("_", 1)
+                parameter.copy_(theirs.get_parameter(f"{module}.{kind}"))
+    x = torch.randn(2, TOKENS, WIDTH, dtype=dtype)
+    everything = torch.ones(1, 1, TOKENS, TOKENS, dtype=torch.bool)
+    expected = theirs(x, everything, rel_embeddings=encoding.rel_embeddings)[0]
+
+    projections = [getattr(theirs, f"{name}_proj") for name in ("query", "key", "value")]
+    weights = (*(p.weight for p in projections), *(p.bias for p in projections))
+    terms = encoding.terms(torch.arange(TOKENS), projections=weights, dtype=dtype)
+    q, k, v = (p(x).unflatten(-1, (HEADS, HEAD_DIM)) for p in projections)
+    ours = roformer_cpp.attention(q, k, v, terms).flatten(2)
+    return ours.detach().numpy(), expected.detach().numpy()
+
+
+CONFIGS = [
+    {},
+    {"share_att_key": True},
+    {"pos_att_type": ["c2p"]},
+    {"pos_att_type": ["p2c"]},
+    {"pos_att_type": ["c2p"], "share_att_key": True},
+    {"position_buckets": 8, "max_relative_positions": 30},
+    {"position_buckets": 8, "max_relative_positions": 30, "share_att_key": True},
+    {"position_buckets": 6, "max_relative_positions": 12, "pos_att_type": ["p2c"]},
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_attention(config):
+    ours, expected = compare(torch.float32, **config)
+    np.testing.assert_allclose(ours, expected, T3_RTOL, T3_ATOL)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_attention_float64(config):
+    ours, expected = compare(torch.float64, **config)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=FLOAT32_SCALE * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("config", [CONFIGS[0], CONFIGS[5]])
+def test_the_paper_has_the_other_sign(config):
+    """transformers follows the code, not the paper's delta(j, i)."""
+    ours, expected = compare(torch.float64, p2c="paper", **config)
+    assert np.abs(ours - expected).max() > WRONG_SIGN * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("buckets", "max_positions"), [(256, 512), (8, 30), (20, 100), (32, 128)])
+def test_log_buckets(buckets, max_positions):
+    distances = torch.arange(-2000, 2001)
+    theirs = make_log_bucket_position(distances, buckets, max_positions).long()
+    theirs = (theirs + buckets).clamp(0, 2 * buckets - 1)
+    config = {"max_relative_positions": max_positions, "position_buckets": buckets, "pos_att_type": ["c2p"]}
+    encoding = roformer_cpp.encoding("deberta", head_dim=1, **config)
+    with torch.no_grad():
+        encoding.rel_embeddings.copy_(torch.arange(2 * buckets)[:, None])
+        encoding.get_parameter("layer.0.pos_key_proj_weight").fill_(1)
+    rows, lo, hi = encoding.terms(torch.tensor([0, 3000])).key_table
+    assert torch.equal(rows[0, distances.clamp(lo, hi) - lo, 0].long(), theirs)

@@ -1,0 +1,63 @@
+"""T5's buckets and attention against transformers (R-REL-04)."""
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.t5.configuration_t5 import T5Config
+from transformers.models.t5.modeling_t5 import T5Attention
+
+import roformer_cpp
+from roformer_cpp.encoding import Encoding
+from tolerances import T3_ATOL, T3_RTOL
+
+
+def encoding_of(attention: T5Attention, config: T5Config) -> Encoding:
+    encoding = roformer_cpp.encoding(
+        "t5",
+        num_attention_heads=config.num_heads,
+        head_dim=config.d_kv,
+        is_decoder=config.is_decoder,
+        relative_attention_num_buckets=config.relative_attention_num_buckets,
+        relative_attention_max_distance=config.relative_attention_max_distance,
+    )
+    with torch.no_grad():
+        encoding.relative_attention_bias.copy_(attention.relative_attention_bias.weight)
+    return encoding
+
+
+# Where transformers' float32 logarithms take every distance on a threshold up, as exact arithmetic does.
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (16, 64), (8, 20), (64, 300)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_buckets(buckets, max_distance, causal):
+    relative = torch.arange(-5000, 5001)  # key - query
+    theirs = T5Attention._relative_position_bucket(relative, not causal, buckets, max_distance)
+    encoding = roformer_cpp.encoding(
+        "t5",
+        is_decoder=causal,
+        relative_attention_num_buckets=buckets,
+        relative_attention_max_distance=max_distance,
+    )
+    with torch.no_grad():
+        encoding.relative_attention_bias.copy_(torch.arange(buckets)[:, None])
+    rows, lo, hi = encoding.terms(torch.arange(2)).bias
+    assert torch.equal(rows[0, (-relative).clamp(lo, hi) - lo].long(), theirs)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal):
+    torch.manual_seed(0)
+    config = T5Config(d_model=24, d_kv=8, num_heads=3, dropout_rate=0.0, is_decoder=causal)
+    theirs = T5Attention(config, has_relative_attention_bias=True, layer_idx=0).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_(0, 0.3)
+    x = torch.randn(2, 150, 24)
+    mask = torch.zeros(1, 1, 150, 150)
+    if causal:
+        mask = mask.masked_fill(torch.ones(150, 150).triu(1).bool(), torch.finfo(torch.float32).min)
+    expected = theirs(x, mask=mask)[0].detach()
+
+    q, k, v = (getattr(theirs, name)(x).unflatten(-1, (3, 8)) for name in "qkv")
+    terms = encoding_of(theirs, config).terms(torch.arange(150))
+    ours = theirs.o(roformer_cpp.attention(q, k, v, terms, is_causal=causal).flatten(2)).detach()
+    np.testing.assert_allclose(ours.numpy(), expected.numpy(), T3_RTOL, T3_ATOL)
