@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "command.h"
+#include "rf/status.h"
 #include "rf/train/runtime.h"
 
 namespace rf::cli {
@@ -137,6 +138,10 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? kOk : kUsage;
   }
   return run_guarded([&] {
+    if (*rf_target() == 0) {  // the environment asks for kernels that there are not
+      say(rf_last_error());
+      return kBadInput;
+    }
     if (common.threads > 0) train::set_threads(common.threads);
     return action();
   });

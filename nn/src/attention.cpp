@@ -4,6 +4,9 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/where.h>
+#include <c10/util/Exception.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -51,7 +54,9 @@ at::Tensor torch_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, c
 // RF_KERNEL=ref turns "auto" to the loops, which know no dropout.
 Kernel choose(Kernel wanted, const AttentionDropout& dropout) {
   if (wanted != Kernel::kAuto || dropout.p > 0) return wanted;
-  return std::string_view(rf_target()) == "ref" ? Kernel::kRef : Kernel::kAuto;
+  const std::string_view target = rf_target();
+  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // as every other use of the kernels answers
+  return target == "ref" ? Kernel::kRef : Kernel::kAuto;
 }
 
 bool suits_torch(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const Terms& terms,
@@ -103,7 +108,7 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
                                   ? torch_attention(q_BTHD, k_BSHD, v_BSHD, terms, state)
                                   : explicit_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
   const at::Tensor& alive_BTH1 = state.mask().alive_BTH1;
-  return alive_BTH1.defined() ? out_BTHD * alive_BTH1 : out_BTHD;
+  return alive_BTH1.defined() ? at::where(alive_BTH1, out_BTHD, 0) : out_BTHD;
 }
 
 namespace {
@@ -112,8 +117,8 @@ namespace {
 std::vector<int64_t> checked_ends(const char* name, const at::Tensor& cu_seqlens, int64_t tokens) {
   const at::ScalarType type = cu_seqlens.scalar_type();
   if (cu_seqlens.dim() != 1 || cu_seqlens.size(0) == 0 || (type != at::kInt && type != at::kLong)) {
-    fail("attention", "{} must be int32 or int64 [sequences + 1], got {} of {} dimensions", name, toString(type),
-         cu_seqlens.dim());
+    fail("attention", "{} must be int32 or int64 [sequences + 1], got {} {}", name, toString(type),
+         cu_seqlens.sizes().vec());
   }
   const at::Tensor ends = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
   const int64_t* first = ends.const_data_ptr<int64_t>();

@@ -2,6 +2,8 @@
 // numbers.
 #include <fmt/ranges.h>
 
+#include <cmath>
+
 #include "attention_paths.h"
 #include "rf/io/error.h"
 
@@ -10,6 +12,7 @@ namespace rf::nn {
 namespace {
 
 constexpr int64_t kMostRows = int64_t{1} << 24;
+constexpr int64_t kFarthest = int64_t{1} << 53;  // a position: differences of two are exact
 
 bool is_1_or(int64_t size, int64_t number) {
   return size == 1 || size == number;
@@ -37,6 +40,11 @@ void check_mask(const at::Tensor& attend, const std::vector<int64_t>& scores) {
   }
 }
 
+void check_numbers(const char* name, const at::Tensor& x) {
+  if (at::isFloatingType(x.scalar_type())) return;
+  fail("attention", "{} must be floating-point numbers, got {}", name, toString(x.scalar_type()));
+}
+
 void check_rotation(const char* name, const Rotation& rotation, const at::Tensor& x_BTHD) {
   if (!rotation.defined()) return;
   const at::Tensor &cos = rotation.cos, &sin = rotation.sin;
@@ -47,6 +55,8 @@ void check_rotation(const char* name, const Rotation& rotation, const at::Tensor
          x_BTHD.size(1), x_BTHD.size(3) / 2, cos.sizes().vec(),
          sin.defined() ? sin.sizes().vec() : std::vector<int64_t>());
   }
+  check_numbers(name, cos);
+  check_numbers(name, sin);
 }
 
 // width: of a row; none: rows are numbers.
@@ -55,6 +65,7 @@ void check_table(const char* name, const DistanceTable& table, int64_t heads, st
                  Width rule = Width::kExact) {
   if (!table.defined()) return;
   const auto [rows, lo, hi] = table;
+  check_numbers(name, rows);
   if (lo > hi) fail("attention", "the window of {} must be lo <= hi, got ({}, {})", name, lo, hi);
   const uint64_t last = static_cast<uint64_t>(hi) - static_cast<uint64_t>(lo);
   if (last >= static_cast<uint64_t>(kMostRows)) {
@@ -70,7 +81,9 @@ void check_table(const char* name, const DistanceTable& table, int64_t heads, st
 }
 
 void check_shape(const char* name, const at::Tensor& x, const std::vector<int64_t>& shape) {
-  if (x.defined() && !has_shape(x, shape)) fail("attention", "{} must be {}, got {}", name, shape, x.sizes().vec());
+  if (!x.defined()) return;
+  if (!has_shape(x, shape)) fail("attention", "{} must be {}, got {}", name, shape, x.sizes().vec());
+  check_numbers(name, x);
 }
 
 void check_position_tables(const Terms& terms, int64_t heads, int64_t head_dim, AttentionContext::State& state) {
@@ -87,6 +100,16 @@ void check_position_tables(const Terms& terms, int64_t heads, int64_t head_dim, 
   if (low < 0 || high >= rows) {
     fail("attention", "positions must be in 0..{}, the rows of position_query and position_key, got {}", rows - 1,
          low < 0 ? low : high);
+  }
+}
+
+void check_distances(const Terms& terms, AttentionContext::State& state) {
+  const bool has_tables = terms.key_table.defined() || terms.query_table.defined() || terms.value_table.defined() ||
+                          terms.bias.defined() || terms.gate.defined();
+  if (!has_tables) return;
+  const auto [low, high] = state.range();
+  if (low < -kFarthest || high > kFarthest) {
+    fail("attention", "positions must be within 2^53, got {}", low < -kFarthest ? low : high);
   }
 }
 
@@ -139,9 +162,11 @@ void check_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
   check_table("value_table", terms.value_table, heads, value_dim);
   check_table("bias", terms.bias, heads, std::nullopt);
   check_table("gate", terms.gate, heads, head_dim, Width::kExactOrOne);
+  check_distances(terms, state);
   check_position_tables(terms, heads, head_dim, state);
   check_shape("reset_row", terms.reset_row_H, {heads});
   check_shape("reset_col", terms.reset_col_H, {heads});
+  if (!std::isfinite(terms.scale.value_or(0))) fail("attention", "scale must be finite, got {}", *terms.scale);
 }
 
 }  // namespace rf::nn

@@ -9,8 +9,9 @@
 //
 // with x' = sqrt(s) x, s = 1/sqrt(D) unless the terms have a scale, and w_j the rows of the projection. Products f.g
 // are not scaled otherwise. favor and shen divide their exponentials by that of a maximum, which leaves the quotient of
-// the two sums as it is but for favor's eps: favor's f by its own largest w_j.x', g by the largest over the features
-// and the keys; over the keys up to its own when causal, the sums being rescaled from key to key (its eps with them).
+// the two sums as it is but for favor's eps and one added to the denominator: favor's f by its own largest w_j.x', g by
+// the largest over the features and the keys; over the keys up to its own when causal, the sums being rescaled from key
+// to key (its eps with them).
 #pragma once
 
 #include <ATen/core/Tensor.h>

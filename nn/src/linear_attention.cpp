@@ -4,10 +4,12 @@
 #include "rf/nn/linear_attention.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
@@ -134,7 +136,8 @@ at::Tensor rotated(const at::Tensor& x_BTHF, const Rotation& rotation, const std
     fail(kWhere, "rotations must turn at most the {} elements there are (rope_site), got {}", x_BTHF.size(-1),
          elements);
   }
-  return ops::rotate(x_BTHF, rotation.cos, rotation.sin, layout);
+  const at::ScalarType dtype = x_BTHF.scalar_type();
+  return ops::rotate(x_BTHF, rotation.cos.to(dtype), rotation.sin.to(dtype), layout);
 }
 
 // [B,S,Hk,D] to [B,S,H,D].
@@ -145,6 +148,27 @@ at::Tensor for_query_heads(const at::Tensor& x_BSHD, int64_t heads) {
 
 at::Tensor heads_first(const at::Tensor& x_BTHD) {
   return x_BTHD.transpose(1, 2);
+}
+
+// A state is that of calls with the same heads, features and values.
+void check_state(const LinearAttentionState& state, const SumInput& in) {
+  if (in.k_BHSF.size(2) == 0) return;
+  const at::ScalarType dtype = in.q_BHTF.scalar_type();
+  const int64_t batch = in.q_BHTF.size(0), heads = in.q_BHTF.size(1), features = in.q_BHTF.size(3);
+  const auto check = [&](const at::Tensor& given, const char* name, bool wanted, const std::vector<int64_t>& shape) {
+    if (given.defined() != wanted) {
+      fail(kWhere, "a state must come from calls with the same feature_map, got one with{} {}", wanted ? "out" : "",
+           name);
+    }
+    if (wanted && (given.sizes() != shape || given.scalar_type() != dtype)) {
+      fail(kWhere, "{} of the state must be {} [{}], got {} [{}]", name, toString(dtype), fmt::join(shape, ", "),
+           toString(given.scalar_type()), fmt::join(given.sizes(), ", "));
+    }
+  };
+  const bool begun = state.sum_BHFD.defined();
+  check(state.sum_BHFD, "sum", begun, {batch, heads, features, in.v_BHSD.size(3)});
+  check(state.norm_BHF1, "norm", begun, {batch, heads, features, 1});
+  check(state.maximum_BH, "maximum", begun && in.maximum_BHS.defined(), {batch, heads});
 }
 
 // num / den, 0 with gradient 0 where den is 0.
@@ -181,6 +205,7 @@ at::Tensor attend(at::Tensor q_BTHD, at::Tensor k_BSHD, const at::Tensor& v_BSHD
   }
   at::Tensor num_BHTD, den_BHT1;
   if (call.direction == Direction::kCausal) {
+    check_state(state, over);
     num_BHTD = causal_sum(over, state.sum_BHFD, state.maximum_BH);
     den_BHT1 = causal_sum(under, state.norm_BHF1, state.maximum_BH);
     if (over.maximum_BHS.defined() && over.maximum_BHS.size(2) > 0) state.maximum_BH = over.maximum_BHS.select(2, -1);
@@ -272,6 +297,7 @@ at::Tensor linear_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
   check_call(q_BTHD, k_BSHD, config, projection, call);
   check_rotation(terms.query, "queries", q_BTHD);
   check_rotation(terms.key, "keys", k_BSHD);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // long sums of 16 bits stall
   const at::ScalarType dtype = q_BTHD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor q = q_BTHD.to(dtype), k = for_query_heads(k_BSHD.to(dtype), q.size(2)),
                    v = for_query_heads(v_BSHD.to(dtype), q.size(2));

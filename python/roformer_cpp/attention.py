@@ -84,7 +84,7 @@ def attention(
 
 
 def _window(window: int | tuple[int, int] | None, is_causal: bool) -> tuple[int, int]:
-    sides = (-1, -1) if window is None else (window, window) if isinstance(window, int) else tuple(window)
+    sides = (-1, -1) if window is None else tuple(window) if isinstance(window, (tuple, list)) else (window, window)
     least = 0 if isinstance(window, int) else -1
     if len(sides) != 2 or not all(isinstance(side, int) and side >= least for side in sides):
         raise ValueError(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ._options import options_json
 from .terms import Terms
 
 _SHAPE = ("num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size", "embedding_size")
@@ -44,7 +45,7 @@ class Encoding(nn.Module):
 
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """What is added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
-        return self._script.input(positions, _SCALAR_TYPES[dtype])
+        return self._script.input(positions, _scalar_type(dtype))
 
     def terms(
         self,
@@ -67,8 +68,20 @@ class Encoding(nn.Module):
                 its biases ``(b_q, b_k, b_v)`` may follow.
             dtype: of queries and keys.
         """
-        code = _SCALAR_TYPES[dtype]
+        code = _scalar_type(dtype)
         return Terms.from_dict(self._script.terms(layer, positions, key_positions, sequences, list(projections), code))
+
+
+def _size(key: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"[encoding] {key} must be a whole number >= 1, got {value!r}")
+    return value
+
+
+def _scalar_type(dtype: torch.dtype) -> int:
+    if dtype not in _SCALAR_TYPES:
+        raise ValueError(f"[encoding] dtype must be float32, float64, float16 or bfloat16, got {dtype}")
+    return _SCALAR_TYPES[dtype]
 
 
 def encoding(name: str, **config) -> Encoding:
@@ -81,16 +94,21 @@ def encoding(name: str, **config) -> Encoding:
             ``is_decoder`` (default false), ``initializer_range`` (default 0.02), and the encoding's own keys.
 
     Raises:
-        RuntimeError: an unknown name or key, or a value out of range; the message names it.
+        ValueError, RuntimeError: an unknown name or key, or a value out of range; the message names it.
     """
     shape = {"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 64, "max_position_embeddings": 512}
-    shape |= {key: config.pop(key) for key in list(config) if key in shape or key in _SHAPE}
+    shape |= {key: _size(key, config.pop(key)) for key in list(config) if key in shape or key in _SHAPE}
     shape.setdefault("hidden_size", shape["num_attention_heads"] * shape["head_dim"])
     shape.setdefault("embedding_size", shape["hidden_size"])
-    causal = bool(config.pop("is_decoder", False))
-    initializer_range = float(config.pop("initializer_range", 0.02))
+    causal, initializer_range = config.pop("is_decoder", False), config.pop("initializer_range", 0.02)
+    if not isinstance(causal, bool):
+        raise ValueError(f"[encoding] is_decoder must be true or false, got {causal!r}")
+    if not isinstance(initializer_range, (int, float)) or not 0 <= initializer_range < float("inf"):
+        raise ValueError(f"[encoding] initializer_range must be a number >= 0, got {initializer_range!r}")
     sizes = [shape[key] for key in (*_SHAPE, "max_position_embeddings")]
-    script = torch.classes.roformer.Encoding(name, json.dumps(config), [*sizes, int(causal)], initializer_range)
+    script = torch.classes.roformer.Encoding(
+        name, options_json(name, config), [*sizes, int(causal)], float(initializer_range)
+    )
     return Encoding(script, name)
 
 

@@ -1,11 +1,11 @@
 """Linear attention (arXiv 2104.09864 Eq. 18-19); the C++ side is nn/src/linear_attention.cpp."""
 
-import json
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from ._options import options_json
 from .terms import Terms
 
 _DRAWN = ("favor", "relu")
@@ -49,18 +49,27 @@ def _call(
     key_mask: Tensor | None,
     cu_seqlens: Tensor | None,
     state: LinearAttentionState | None,
-    keys: int,
+    k: Tensor,
 ) -> tuple:
-    sequences = None
-    if cu_seqlens is not None:
-        lengths = cu_seqlens.diff()
-        rises = cu_seqlens.dim() == 1 and len(lengths) > 0 and bool((lengths >= 0).all())
-        if not rises or cu_seqlens[0] != 0 or cu_seqlens[-1] != keys:
-            raise ValueError(
-                f"[linear_attention] cu_seqlens must rise from 0 to the {keys} keys, got {cu_seqlens.tolist()}"
-            )
-        sequences = torch.repeat_interleave(torch.arange(len(lengths)), lengths).unsqueeze(0)
+    sequences = None if cu_seqlens is None else _sequences(cu_seqlens, k)
     return is_causal, key_mask, sequences, None if state is None else state.tensors
+
+
+def _sequences(cu_seqlens: Tensor, k: Tensor) -> Tensor:
+    """The number of each token's sequence, ``[1, S]``."""
+    if cu_seqlens.dim() != 1 or len(cu_seqlens) == 0 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise ValueError(
+            "[linear_attention] cu_seqlens must be int32 or int64 [sequences + 1], got "
+            f"{cu_seqlens.dtype} {list(cu_seqlens.shape)}"
+        )
+    lengths, keys = cu_seqlens.diff(), k.size(1)
+    if (lengths < 0).any() or cu_seqlens[0] != 0 or cu_seqlens[-1] != keys:
+        raise ValueError(
+            f"[linear_attention] cu_seqlens must rise from 0 to the {keys} keys, got {cu_seqlens.tolist()}"
+        )
+    if k.size(0) != 1:
+        raise ValueError(f"[linear_attention] packed sequences must have batch size 1, got {k.size(0)}")
+    return torch.repeat_interleave(torch.arange(len(lengths)), lengths).unsqueeze(0)
 
 
 def linear_attention(
@@ -98,7 +107,7 @@ def linear_attention(
         rope_site: ``"after_map"``, ``"before_map"`` or ``"none"``. Default: ``"before_map"`` for cosine, else
             ``"after_map"``.
         rotate_denominator: whether a rotation after the map is in both sums. The denominator may then be near 0.
-        eps: added to the denominator.
+        eps: added to the denominator; ``shen`` and ``favor`` have divided their exponentials by the largest one before.
         feature_eps: added to every feature of ``favor`` (default 1e-4) and ``relu`` (1e-3).
         projection: ``[m, D]`` for ``favor`` and ``relu``. Default: ``orthogonal_features`` with seed 0.
         state: keys that came before; changed to include those of this call. Causal, with ``T = S``.
@@ -116,8 +125,10 @@ def linear_attention(
         num_features = linear_feature_dim(q.size(-1), feature_map=feature_map)
         projection = orthogonal_features(num_features, q.size(-1), seed=0)
     flat = {} if terms is None else terms.to_dict()
-    call = _call(is_causal, key_mask, cu_seqlens, state, k.size(1))
-    out, after = torch.ops.roformer.linear_attention(q, k, v, flat, json.dumps(options), projection, *call)
+    call = _call(is_causal, key_mask, cu_seqlens, state, k)
+    out, after = torch.ops.roformer.linear_attention(
+        q, k, v, flat, options_json("linear_attention", options), projection, *call
+    )
     if state is not None:
         state.tensors = after
     return out
@@ -125,7 +136,7 @@ def linear_attention(
 
 def linear_feature_dim(head_dim: int, **options) -> int:
     """The size that rotations turn with these options of ``LinearAttention``: the encoding's ``head_dim``."""
-    return torch.ops.roformer.linear_attention_feature_dim(json.dumps(options), head_dim)
+    return torch.ops.roformer.linear_attention_feature_dim(options_json("linear_attention", options), head_dim)
 
 
 class LinearAttention(nn.Module):
@@ -143,7 +154,9 @@ class LinearAttention(nn.Module):
 
     def __init__(self, head_dim: int, layer: int = 0, **options):
         super().__init__()
-        self._script = torch.classes.roformer.LinearAttention(json.dumps(options), head_dim, layer)
+        self._script = torch.classes.roformer.LinearAttention(
+            options_json("linear_attention", options), head_dim, layer
+        )
         for name, buffer in self._script.named_buffers().items():
             self.register_buffer(name, buffer)
 
@@ -164,7 +177,7 @@ class LinearAttention(nn.Module):
     ) -> Tensor:
         """Arguments and result as of ``linear_attention``."""
         flat = {} if terms is None else terms.to_dict()
-        call = _call(is_causal, key_mask, cu_seqlens, state, k.size(1))
+        call = _call(is_causal, key_mask, cu_seqlens, state, k)
         out, after = self._script.forward(self.training, q, k, v, flat, *call)
         if state is not None:
             state.tensors = after

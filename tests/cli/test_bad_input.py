@@ -38,6 +38,11 @@ def refused_forward(model, tmp_path, ids, **extra):
 IDS = np.full((2, 5), 7)
 
 
+def test_unknown_kernels(monkeypatch):
+    monkeypatch.setenv("RF_KERNEL", "reference")
+    assert refused("info") == "[target] RF_KERNEL must be ref, empty or not set, got reference\n"
+
+
 def test_missing_model(tmp_path):
     assert "nowhere" in refused("fill-mask", "--model", tmp_path / "nowhere", "--text", "a [MASK]")
     assert "nowhere" in refused_forward(tmp_path / "nowhere", tmp_path, IDS)

@@ -81,6 +81,13 @@ def zeros(*shape):
             {"position_query": zeros(4, 3, 6), "position_key": zeros(4, 3, 6)},
             "positions must be in 0..2, the rows of position_query and position_key, got 3",
         ),
+        (
+            {"bias": DistanceTable(torch.zeros(1, 3, dtype=torch.complex64), 0, 2)},
+            "bias must be floating-point numbers",
+        ),
+        ({"reset_row": torch.zeros(4, dtype=torch.int64)}, "reset_row must be floating-point numbers, got Long"),
+        ({"value": Rotation(zeros(1, 4, 2), zeros(1, 4, 2).bool())}, "value must be floating-point numbers, got Bool"),
+        ({"scale": float("nan")}, "scale must be finite, got nan"),
         ({"reset_row": zeros(2)}, "reset_row must be [4], got [2]"),
         ({"reset_col": zeros(1, 4)}, "reset_col must be [4], got [1, 4]"),
     ],
@@ -106,6 +113,9 @@ def test_positions():
         ValueError, "key_positions must be given when there are not as many keys", q, k, v, positions=torch.arange(3)
     )
     terms = all_terms(*SHAPE[:4])
+    far = {"positions": torch.arange(3), "key_positions": torch.arange(4) - 2**53 - 2}
+    bias = Terms(bias=DistanceTable(zeros(1, 3), 0, 2))
+    refuses(RuntimeError, "positions must be within 2^53, got -9007199254740994", q, k, v, bias, **far)
     negative = {"positions": torch.arange(-1, 2), "key_positions": torch.arange(4)}
     refuses(RuntimeError, "positions must be in 0..239, the rows of position_query", q, k, v, terms, **negative)
 
@@ -120,7 +130,7 @@ def test_masks_and_windows():
         *tensors,
         mask=torch.ones(3, 4, dtype=torch.bool),
     )
-    for window in (-1, (1, -2), (1, 2, 3)):
+    for window in (-1, 1.5, (1, -2), (1, 2, 3)):
         rule = "window must be a number >= 0 or (left, right) with -1 for no limit"
         refuses(ValueError, f"{rule}, got {window}", *tensors, window=window)
 

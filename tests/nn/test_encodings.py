@@ -261,6 +261,31 @@ def test_beyond_the_training_length(name):
         assert layer(x).isfinite().all()
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"head_dim": 4.5}, "head_dim must be a whole number >= 1, got 4.5"),
+        ({"num_attention_heads": 0}, "num_attention_heads must be a whole number >= 1, got 0"),
+        ({"is_decoder": "no"}, "is_decoder must be true or false, got 'no'"),
+        ({"initializer_range": float("nan")}, "initializer_range must be a number >= 0, got nan"),
+        ({"initializer_range": -1}, "initializer_range must be a number >= 0, got -1"),
+    ],
+)
+def test_shapes_that_are_none(config, message):
+    with pytest.raises(ValueError, match=rf"\[encoding\] {message}"):
+        roformer_cpp.encoding("none", **config)
+
+
+def test_dtypes_without_terms():
+    with pytest.raises(ValueError, match=r"dtype must be float32, .* got torch.int32"):
+        roformer_cpp.encoding("none").terms(torch.arange(3), dtype=torch.int32)
+
+
+def test_options_that_are_not_json():
+    with pytest.raises(ValueError, match=r"\[none\] options must be finite numbers, .*'rope_theta': nan"):
+        roformer_cpp.encoding("none", rope_theta=float("nan"))
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(RuntimeError, match='must be a known encoding, got "shew"; did you mean shaw'):
         roformer_cpp.encoding("shew")

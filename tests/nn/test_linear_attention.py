@@ -361,6 +361,24 @@ def test_low_precision(name, causal, dtype):
     assert ((out.double() - exact).abs() <= bound * v.double().abs().max()).all()
 
 
+@pytest.mark.parametrize(("name", "causal"), CASES)
+def test_autocast_changes_nothing(name, causal):
+    """Sums of 16 bits would stop growing after a few hundred keys."""
+    q, k, v = qkv(dtype=torch.float32)
+    options = {"is_causal": causal, "projection": projection_of(name)}
+    expected = linear_attention(q, k, v, name, **options)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(linear_attention(q, k, v, name, **options), expected)
+
+
+def test_rotations_of_another_dtype():
+    q, k, v = qkv(queries=S)
+    angles = angles_of(range(S), D)
+    terms = terms_of((angles, angles))
+    low = Terms(query=Rotation(*(x.float() for x in terms.query)), key=Rotation(*(x.float() for x in terms.key)))
+    close(linear_attention(q, k, v, terms=low), linear_attention(q, k, v, terms=terms), tolerances.LINEAR_F32)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_grouped_keys(causal):
     q, (k, v) = normal(B, T, 6, D, seed=1), qkv()[1:]
@@ -399,6 +417,19 @@ def test_denominator_eps():
     q, k, v = (x[:1, :1, :1] for x in qkv())
     _, z = reference.weights(*as_numpy(q[0, 0, 0], k[0, :, 0]), "elu")
     close(linear_attention(q, k, v, eps=0.5), v.numpy() * z / (z + 0.5))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_denominator_eps_of_shen(causal):
+    """It is added to the sum divided by the exponential of the largest element of the keys a query sees."""
+    q, k, v = (x[:1, :, :1] for x in qkv(queries=S))
+    seen = np.tri(S) if causal else np.ones((S, S))
+    rows, keys, values = as_numpy(q[0, :, 0], k[0, :, 0], v[0, :, 0])
+    largest = np.array([keys[seen[m] > 0].max() for m in range(S)])
+    features = np.exp(rows) / np.exp(rows).sum(1, keepdims=True)
+    weights = features @ np.exp(keys).T * seen * np.exp(-largest)[:, None]
+    expected = weights @ values / (weights.sum(1, keepdims=True) + 0.5)
+    close(linear_attention(q, k, v, "shen", is_causal=causal, eps=0.5)[0, :, 0], expected)
 
 
 class Sizes(TorchDispatchMode):

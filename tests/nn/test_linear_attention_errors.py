@@ -90,10 +90,41 @@ def test_state_with_other_keys_than_queries():
         linear_attention(one, one, one, is_causal=True, state=state, cu_seqlens=torch.tensor([0, 3]))
 
 
-@pytest.mark.parametrize("ends", [[0, 2], [1, 3], [0, 2, 1, 3], [3], [[0, 3]]])
+def test_state_of_other_calls():
+    state = LinearAttentionState()
+    linear_attention(Q, Q, Q, "shen", is_causal=True, state=state)
+    for tensors, name, message in (
+        ((Q[:1],) * 3, "shen", r"sum of the state must be Float \[1, 2, 4, 4\], got Float \[2, 2, 4, 4\]"),
+        ((Q.double(),) * 3, "shen", r"sum of the state must be Double \[2, 2, 4, 4\], got Float"),
+        ((Q, Q, Q[..., :3]), "shen", r"sum of the state must be Float \[2, 2, 4, 3\], got Float \[2, 2, 4, 4\]"),
+        ((Q, Q, Q), "elu", "a state must come from calls with the same feature_map, got one with maximum"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            linear_attention(*tensors, name, is_causal=True, state=state)
+    del state.tensors["maximum"]
+    with pytest.raises(RuntimeError, match="the same feature_map, got one without maximum"):
+        linear_attention(Q, Q, Q, "shen", is_causal=True, state=state)
+
+
+@pytest.mark.parametrize("ends", [[0, 2], [1, 3], [0, 2, 1, 3], [3]])
 def test_bad_cu_seqlens(ends):
     with pytest.raises(ValueError, match=r"cu_seqlens must rise from 0 to the 3 keys, got \["):
         linear_attention(Q, Q, Q, cu_seqlens=torch.tensor(ends))
+
+
+def test_kinds_of_cu_seqlens():
+    for ends in (torch.tensor([[0, 3]]), torch.tensor(3), torch.tensor([0.0, 3.0]), torch.zeros(0, dtype=torch.int64)):
+        with pytest.raises(ValueError, match=r"cu_seqlens must be int32 or int64 \[sequences \+ 1\], got torch"):
+            linear_attention(Q[:1], Q[:1], Q[:1], cu_seqlens=ends)
+    with pytest.raises(ValueError, match="packed sequences must have batch size 1, got 2"):
+        linear_attention(Q, Q, Q, cu_seqlens=torch.tensor([0, 3]))
+    none = Q[:1, :0]
+    assert linear_attention(none, none, none, cu_seqlens=torch.tensor([0])).shape == none.shape
+
+
+def test_numbers_that_are_not_finite():
+    with pytest.raises(ValueError, match=r"\[linear_attention\] options must be finite numbers, .*'eps': nan"):
+        linear_attention(Q, Q, Q, eps=float("nan"))
 
 
 OPTIONS = [

@@ -27,6 +27,7 @@ for call in (
     lambda: roformer_cpp.set_target(""),
     lambda: roformer_cpp.rope(torch.ones(1, 1, 2), torch.arange(1), layout="pairs"),
     lambda: torch.ops.roformer.dropout(torch.ones(1), 0.5, 1, 2),
+    lambda: roformer_cpp.attention(*[torch.ones(1, 1, 1, 2)] * 3),
 ):
     try:
         call()

@@ -3,9 +3,11 @@
 //   explicit   products, softmax and gathers of torch, in every dtype, with autograd for every term
 //   ref        the float64 loops of core/ref, forward and backward, written independently; also RF_KERNEL=ref
 //   fused      a tiled kernel: not there yet
-//   auto       torch's scaled_dot_product_attention where there is no term but rotations, explicit otherwise
+//   auto       torch's scaled_dot_product_attention for rotations alone (bfloat16: of many tokens), else explicit
 //
-// A query with no key to attend to has output 0 and gradient 0 in every path.
+// A query with no key to attend to has output 0 and gradient 0 in every path. Masked keys and values must be numbers,
+// as for torch: their weight is 0, and 0 times a NaN or an infinity is a NaN, in outputs or gradients. Only ref never
+// reads them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

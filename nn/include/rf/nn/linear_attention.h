@@ -8,6 +8,7 @@
 // in time O((T + S) F D) and memory O(T + S) for F features; causal sums run over the keys up to the query's own. A
 // query whose denominator is 0, one without a key in particular, has output 0 and gradient 0. There is no place for
 // terms of a pair of tokens: of Terms, the rotations of queries and keys are taken, and everything else is an Error.
+// eps is added to the sum as nn/src/feature_map.h scales it. Masked values must be numbers: 0 times a NaN is a NaN.
 // Values are not rotated, probabilities are not dropped. The feature maps are in nn/src/feature_map.h.
 #pragma once
 
@@ -76,10 +77,10 @@ struct LinearAttentionCall {
   LinearAttentionState* state = nullptr;  // causal, without sequences: keys that came before; k and v are added to it
 };
 
-// q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv], H a multiple of Hk; float32, float64, bfloat16 (computed in float32).
-// Causal: query i attends to the keys up to i + S - T, besides those of the state, with which S = T. projection: [m,
-// D], favor and relu only. Result: [B,T,H,Dv] in the dtype of q, with gradients to q, k, v, the rotations and
-// projection.
+// q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv], H a multiple of Hk; float32, float64, bfloat16 (computed in float32,
+// also under autocast). Causal: query i attends to the keys up to i + S - T, besides those of the state, with which S =
+// T. projection: [m, D], favor and relu only. Result: [B,T,H,Dv] in the dtype of q, with gradients to q, k, v, the
+// rotations and projection.
 at::Tensor linear_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                             const ops::Terms& terms, const LinearAttentionConfig& config, const at::Tensor& projection,
                             const LinearAttentionCall& call);
