@@ -1,31 +1,13 @@
 // C interface of frequencies and tables (rf/rope.h).
-#include <cmath>
-
 #include "double_double.h"
 #include "error.h"
 #include "rf/rope.h"
+#include "rf/rope_scaling.h"
 #include "rope_angle.h"
 #include "rope_checks.h"
 
 namespace rf::core {
 namespace {
-
-constexpr int64_t kMaxRotaryDim = int64_t{1} << 20;
-
-void frequencies(double base, int64_t rotary_dim, double* hi, double* lo) {
-  require(hi != nullptr && lo != nullptr, "rope", "hi and lo must not be NULL, got NULL");
-  require(std::isfinite(base) && base > 0, "rope", "base must be finite and > 0, got ", base);
-  require(rotary_dim >= 2 && rotary_dim <= kMaxRotaryDim && rotary_dim % 2 == 0, "rope",
-          "rotary_dim must be even and in 2..", kMaxRotaryDim, ", got ", rotary_dim);
-  const DoubleDouble log_base = log(base);
-  for (int64_t i = 0; i < rotary_dim / 2; ++i) {
-    // -2i/R is exact but for the division, which is done last.
-    const DoubleDouble power = divide(multiply(log_base, static_cast<double>(-2 * i)), static_cast<double>(rotary_dim));
-    const DoubleDouble theta = exp(power);
-    hi[i] = theta.hi;
-    lo[i] = theta.lo;
-  }
-}
 
 template <class T>
 void table(const double* hi, const double* lo, int64_t num_freqs, double scale, const double* positions, int64_t tokens,
@@ -48,7 +30,11 @@ void table(const double* hi, const double* lo, int64_t num_freqs, double scale, 
 }  // namespace rf::core
 
 extern "C" rf_status rf_rope_frequencies(double base, int64_t rotary_dim, double* hi, double* lo) {
-  return rf::core::guarded("rope", [&] { rf::core::frequencies(base, rotary_dim, hi, lo); });
+  rf_rope_scaling unscaled = {};
+  unscaled.struct_size = sizeof(unscaled);
+  unscaled.type = RF_ROPE_SCALING_NONE;
+  unscaled.base = base;
+  return rf_rope_scaled_frequencies(&unscaled, rotary_dim, hi, lo);
 }
 
 extern "C" rf_status rf_rope_table_f32(const double* hi, const double* lo, int64_t num_freqs, double scale,

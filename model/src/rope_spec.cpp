@@ -92,6 +92,8 @@ class Reader {
     if (parameters != nullptr) json_ = *parameters;
     if (scaling != nullptr) json_ = *scaling;
     given_.emplace(json_, kWhere, path_);
+    // What transformers saves for a key that is not given.
+    for (auto item = json_.begin(); item != json_.end();) item = item->is_null() ? json_.erase(item) : std::next(item);
   }
 
   RopeSpec read() {
@@ -198,7 +200,7 @@ class Reader {
     if (!contains(keys_of(spec_.type).required, kOriginal)) return;
     // Two is the least whose logarithm is positive, for longrope's attention factor.
     const double length = twice_or_once(kOriginal, 0, {2, static_cast<double>(kMaxLength)});
-    if (length != std::floor(length)) fail(kWhere, "{}.{} must be an integer, got {}", path_, kOriginal, length);
+    if (length != std::floor(length)) fail(kWhere, "{} must be an integer, got {}", kOriginal, length);
     spec_.trained_length = static_cast<int64_t>(length);
   }
 

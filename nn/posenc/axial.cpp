@@ -27,6 +27,7 @@ class Axial : public Encoding {
       : frequencies_(spec), layout_(std::move(layout)), grid_width_(grid_width) {}
 
   Shared shared(const Positions& positions, at::ScalarType dtype) override {
+    require_one_axis("axial", positions);
     Shared shared{.terms = {}, .table = {}, .dtype = dtype};
     shared.terms.layout = layout_;
     shared.terms.query = rows(positions.query.ids, dtype);
@@ -49,7 +50,8 @@ class Axial : public Encoding {
 
 std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {
   if (shape.head_dim % 4 != 0) {
-    fail("position_encoding", "head_dim must be a multiple of 4, two pairs an axis at least, got {}", shape.head_dim);
+    fail("position_encoding", "head_dim must be a multiple of 4, as each axis turns pairs of its half, got {}",
+         shape.head_dim);
   }
   const RopeSpec spec = read_rope_spec(
       options, {.head_dim = shape.head_dim / 2, .max_position_embeddings = shape.max_position_embeddings});

@@ -25,6 +25,7 @@ class Rope : public Encoding {
   }
 
   Shared shared(const Positions& positions, at::ScalarType dtype) override {
+    require_one_axis("rope", positions);
     Shared shared{.terms = {}, .table = {}, .dtype = dtype};
     Terms& terms = shared.terms;
     terms.layout = layout_;

@@ -1,5 +1,6 @@
 // The table of position encodings: one line each. The name of an encoding appears in its own file and here.
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -73,6 +74,13 @@ std::shared_ptr<Encoding> make_encoding(const EncodingConfig& config, const Enco
   const EncodingEntry& entry = encoding_entry(config.type);
   if (entry.info.needs == EncodingInfo::Needs::kCausal && !shape.causal) {
     fail("position_encoding", "{} needs causal attention (is_decoder), got a bidirectional model", config.type);
+  }
+  const std::pair<const char*, int64_t> sizes[] = {
+      {"num_hidden_layers", shape.layers},  {"num_attention_heads", shape.heads},
+      {"head_dim", shape.head_dim},         {"hidden_size", shape.hidden_size},
+      {"embedding_size", shape.input_size}, {"max_position_embeddings", shape.max_position_embeddings}};
+  for (const auto& [key, size] : sizes) {
+    if (size < 1) fail("position_encoding", "{} must be at least 1, got {}", key, size);
   }
   const nlohmann::json json = io::parse_json(config.options, "position_encoding");
   io::StrictObject options(json, "position_encoding", config.type);

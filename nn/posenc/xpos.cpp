@@ -6,7 +6,8 @@
 //   k_n -> zeta_i^(-e_n / scale_base) R_n k_n     e_p = p - first position of the token's sequence
 //
 // Scores depend on e_m - e_n = m - n alone; counting from the start keeps packed sequences and late positions small.
-// Even so the magnitudes of a long sequence leave float32's normal range, which is an Error. The paper's models are
+// Even so the magnitudes of a long sequence leave the normal range of float32 (of float16 for float16 data), which is
+// an Error. The paper's models are
 // causal: a key after its query grows instead of decaying.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -34,15 +35,13 @@ class Xpos : public Encoding {
       : frequencies_(spec), layout_(std::move(layout)), scale_base_(scale_base) {
     const int64_t dim = spec.rotary_dim;
     zeta_ = (at::arange(0, dim, 2, at::kDouble) / dim + kGamma) / (1 + kGamma);
-    // The smallest zeta, that of pair 0, at the last exponent: queries underflow before keys overflow.
-    const double smallest = kGamma / (1 + kGamma);
-    const double room = std::log(static_cast<double>(std::numeric_limits<float>::min())) / std::log(smallest);
-    max_length_ = 1 + static_cast<int64_t>(std::min(room * scale_base, 0x1p53));
   }
 
   Shared shared(const Positions& positions, at::ScalarType dtype) override {
+    require_one_axis("xpos", positions);
     Shared shared{.terms = {}, .table = {}, .dtype = dtype};
     shared.terms.layout = layout_;
+    for (const TokenPositions* tokens : {&positions.query, &positions.key}) check_length(*tokens, dtype);
     shared.terms.query = rows(positions.query, Side::kQuery, dtype);
     shared.terms.key = rows(positions.key, Side::kKey, dtype);
     return shared;
@@ -51,15 +50,24 @@ class Xpos : public Encoding {
   bool changes_with_length() const override { return frequencies_.spec().changes_with_length(); }
 
  private:
+  // The smallest zeta, that of pair 0, is the first to leave the range: downwards in queries, upwards in keys.
+  void check_length(const TokenPositions& tokens, at::ScalarType dtype) const {
+    if (tokens.ids.numel() == 0) return;
+    const bool is_half = dtype == at::kHalf;
+    const double lowest = is_half ? float{std::numeric_limits<at::Half>::min()} : std::numeric_limits<float>::min();
+    const double highest = is_half ? float{std::numeric_limits<at::Half>::max()} : std::numeric_limits<float>::max();
+    const double scale = frequencies_.spec().attention_factor;
+    const double room = std::min(std::log(scale / lowest), std::log(highest / scale)) / std::log((1 + kGamma) / kGamma);
+    const int64_t longest = 1 + static_cast<int64_t>(std::clamp(room * scale_base_, 0.0, 0x1p53));
+    const int64_t length = (tokens.ids - tokens.first).max().item<int64_t>() + 1;
+    if (length > longest) {
+      fail("xpos", "a sequence must have at most {} tokens for its magnitudes to be normal {} numbers, got {}", longest,
+           is_half ? "float16" : "float32", length);
+    }
+  }
+
   Rotation rows(const TokenPositions& tokens, Side side, at::ScalarType dtype) const {
     const at::Tensor steps_BT = tokens.ids - tokens.first;
-    if (steps_BT.numel() > 0) {
-      const int64_t length = steps_BT.max().item<int64_t>() + 1;
-      if (length > max_length_) {
-        fail("xpos", "a sequence must have at most {} tokens for its magnitudes to be normal float32 numbers, got {}",
-             max_length_, length);
-      }
-    }
     const double sign = side == Side::kQuery ? 1.0 : -1.0;
     const at::Tensor magnitude = at::pow(zeta_, steps_BT.unsqueeze(-1) * (sign / scale_base_));
     const Rotation turn = rotation_rows(tokens.ids, frequencies_.of(tokens.end), at::kDouble);
@@ -71,7 +79,6 @@ class Xpos : public Encoding {
   std::string layout_;
   double scale_base_;
   at::Tensor zeta_;  // float64 [R/2]
-  int64_t max_length_ = 0;
 };
 
 std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {

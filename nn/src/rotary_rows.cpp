@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "rf/io/error.h"
 #include "rf/ops/ops.h"
 #include "rotary_float32.h"
 
@@ -65,6 +66,12 @@ Rotation rotation_rows(const at::Tensor& ids_BT, const TokenFrequencies& frequen
   }
   auto [cos, sin] = ops::rope_table(ids, frequencies.hi, frequencies.lo, frequencies.scale, rows);
   return {cos, sin};
+}
+
+void require_one_axis(const char* where, const Positions& positions) {
+  for (const at::Tensor& axes : {positions.query.axes, positions.key.axes}) {
+    if (axes.defined()) fail(where, "positions must be [tokens] or [batch, tokens], got {} axes", axes.size(2));
+  }
 }
 
 std::string read_layout(io::StrictObject& options, const char* fallback) {

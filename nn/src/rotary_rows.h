@@ -41,6 +41,9 @@ class RotaryFrequencies {
 Rotation rotation_rows(const at::Tensor& ids, const TokenFrequencies& frequencies, at::ScalarType dtype);
 at::ScalarType row_dtype(at::ScalarType dtype);
 
+// Throws Error for positions on several axes, of which TokenPositions::ids keeps the highest alone.
+void require_one_axis(const char* where, const Positions& positions);
+
 std::string read_layout(io::StrictObject& options, const char* fallback);
 // The keys that read_rope_spec and read_layout read, for EncodingInfo.
 std::vector<std::string> rotary_keys(const char* layout);

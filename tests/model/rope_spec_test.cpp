@@ -75,6 +75,18 @@ TEST(RopeSpec, BothVersionsOfTheKeysAreRead) {
   EXPECT_EQ(read(v4), spec);
 }
 
+TEST(RopeSpec, NullIsAbsent) {
+  json parameters = kYarn;
+  for (const char* key : {"type", "rope_theta", "partial_rotary_factor", "attention_factor", "beta_fast", "beta_slow",
+                          "mscale", "mscale_all_dim", "truncate", "mrope_section"}) {
+    parameters[key] = nullptr;
+  }
+  EXPECT_EQ(read_v5(parameters), read_v5(kYarn));
+  EXPECT_EQ(read({{"rope_theta", 5e5}, {"rope_scaling", {{"rope_type", nullptr}, {"rope_theta", nullptr}}}}).theta,
+            5e5);
+  expect_refused_v5({{"rope_type", "linear"}, {"factor", nullptr}}, {"factor must be given for rope_type linear"});
+}
+
 TEST(RopeSpec, OneKeyInTwoPlacesMustHaveOneValue) {
   const json parameters = {{"rope_type", "default"}, {"rope_theta", 5e5}};
   EXPECT_EQ(read({{"rope_theta", 5e5}, {"rope_parameters", parameters}}).theta, 5e5);

@@ -53,10 +53,15 @@ def test_scores_depend_on_the_distance_on_each_axis():
         np.testing.assert_allclose(scores(at(row, column), q, k), expected, atol=tolerances.SUM_ATOL)
 
 
+def test_refuses_rows_and_columns_as_axes():
+    with pytest.raises(RuntimeError, match=r"\[axial\] positions must be \[tokens\] or \[batch, tokens\], got 2 axes"):
+        encoding().terms(torch.zeros(1, 4, 2, dtype=torch.long))
+
+
 @pytest.mark.parametrize("keys, words", [
     ({}, "axial.grid_width must be given, got none"),
     ({"grid_width": 0}, "axial.grid_width must be an integer from 1 .* got 0"),
-    ({"grid_width": 5, "head_dim": 6}, "head_dim must be a multiple of 4, .* got 6"),
+    ({"grid_width": 5, "head_dim": 6}, "head_dim must be a multiple of 4, as each axis turns pairs of its half, got 6"),
     ({"grid_width": 5, "rope_parameters": {"rope_type": "dynamic", "factor": 2}}, "rope_type .* got dynamic"),
     ({"grid_width": 5, "rotary_value": True}, "rotary_value"),
 ])  # fmt: skip

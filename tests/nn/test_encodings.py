@@ -89,6 +89,13 @@ def test_unknown_keys_are_refused(name):
         make(name, no_such_key=1)
 
 
+@pytest.mark.parametrize("size", ["num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size",
+                                  "embedding_size", "max_position_embeddings"])  # fmt: skip
+def test_sizes_are_positive(size):
+    with pytest.raises(RuntimeError, match=f"{size} must be at least 1, got 0"):
+        roformer_cpp.encoding("none", **{size: 0})
+
+
 @every
 def test_the_seed_decides(name):
     first, again = make(name).state_dict(), make(name).state_dict()

@@ -72,5 +72,5 @@ def test_refuses_other_numbers_of_axes():
 def test_refuses_sections_that_do_not_fit():
     with pytest.raises(RuntimeError, match=r"mrope_section must be 3 counts of pairs that sum to 12 .* got \[4,4,5\]"):
         encoding([4, 4, 5])
-    with pytest.raises(RuntimeError, match="mrope_section must be 3 counts of pairs .* got none"):
+    with pytest.raises(RuntimeError, match=r"mrope_section must be 3 counts of pairs .* got none"):
         roformer_cpp.encoding("mrope")

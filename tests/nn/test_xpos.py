@@ -85,6 +85,31 @@ def test_magnitudes_beyond_float32_are_refused():
             encoding().terms(torch.tensor([start, start + LONGEST]))
 
 
+@pytest.mark.parametrize("dtype, factor", [
+    (torch.float32, 1e-6), (torch.float32, 1e6), (torch.float16, None), (torch.float16, 8.0), (torch.float16, 0.125),
+    (torch.bfloat16, None), (torch.float64, None),
+])  # fmt: skip
+def test_the_longest_sequence_is_normal_in_its_dtype(dtype, factor):
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "attention_factor": factor}
+    xpos = encoding(**({"rope_parameters": yarn} if factor else {}))
+    limits = torch.finfo(torch.float16 if dtype == torch.float16 else torch.float32)
+    with pytest.raises(RuntimeError, match=f"normal {limits.dtype} numbers, got 1000000001") as refusal:
+        xpos.terms(torch.tensor([0, 10**9]), dtype=dtype)
+    longest = int(str(refusal.value).split("at most ")[1].split()[0])
+    terms = xpos.terms(torch.tensor([0, longest - 1, 0]), dtype=dtype)
+    magnitudes = [np.hypot(*(rows.double().numpy() for rows in side)) for side in (terms.query, terms.key)]
+    assert magnitudes[0].min() * (1 + tolerances.T2_RTOL) >= limits.tiny
+    assert magnitudes[1].max() * (1 - tolerances.T2_RTOL) <= limits.max
+    # One more leaves the range at one end.
+    zeta = (0.4 / 1.4) ** (1 / 512)
+    assert magnitudes[0].min() * zeta < limits.tiny or magnitudes[1].max() / zeta > limits.max
+
+
+def test_refuses_several_axes():
+    with pytest.raises(RuntimeError, match=r"positions must be .* got 3 axes"):
+        encoding().terms(torch.zeros(1, 4, 3, dtype=torch.long))
+
+
 @pytest.mark.parametrize("keys, words", [
     ({"scale_base": 0}, "xpos.scale_base must be a number >= 1, got 0"),
     ({"rotary_value": True}, "rotary_value"),
