@@ -92,7 +92,7 @@ def test_unknown_keys_are_refused(name):
 @pytest.mark.parametrize("size", ["num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size",
                                   "embedding_size", "max_position_embeddings"])  # fmt: skip
 def test_sizes_are_positive(size):
-    with pytest.raises(RuntimeError, match=f"{size} must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=f"{size} must be a whole number >= 1, got 0"):
         roformer_cpp.encoding("none", **{size: 0})
 
 
