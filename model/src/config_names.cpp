@@ -1,4 +1,5 @@
-// The vocabulary of config.json: what transformers 4 and 5 write into the config of a RoFormer, sorted by what it does.
+// The vocabulary of config.json: what transformers 4 and 5 write into the config of a RoFormer, a BERT or a NEZHA,
+// sorted by what it does; and the names of architectures.
 #include <algorithm>
 
 #include "names.h"
@@ -35,7 +36,14 @@ constexpr std::string_view kConfigKeys[] = {"vocab_size",
                                             "classifier_activation",
                                             "classifier_dropout",
                                             "architectures",
-                                            "model_type"};
+                                            "model_type",
+                                            "family",
+                                            "position_encoding",
+                                            "attention",
+                                            "rope_parameters",
+                                            "rope_scaling",
+                                            "rope_theta",
+                                            "partial_rotary_factor"};
 
 // About the file: where it came from and in which dtype its parameters were.
 constexpr std::string_view kDropped[] = {"_name_or_path", "name_or_path", "_commit_hash", "dtype", "torch_dtype"};
@@ -54,14 +62,14 @@ constexpr std::string_view kKept[] = {
     "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores",
     "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
     "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
-    // Of a pooler, which converted Chinese BERT configs carry and a RoFormer does not have.
+    // Of a pooler with choices, which converted Chinese BERT configs carry and no class of transformers has.
     "directionality", "pooler_activation", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "summary_proj_to_labels"};
 
 const std::vector<FixedKey>& fixed_keys() {
   static const std::vector<FixedKey> keys = {
-      {"is_encoder_decoder", {"false"}, "a RoFormer is an encoder or a decoder"},
-      {"tie_encoder_decoder", {"false"}, "a RoFormer is an encoder or a decoder"},
+      {"is_encoder_decoder", {"false"}, "a model is an encoder or a decoder"},
+      {"tie_encoder_decoder", {"false"}, "a model is an encoder or a decoder"},
       {"cross_attention_hidden_size", {"null"}, "encoder states have hidden_size"},
       {"pruned_heads", {"{}", "null"}, "pruned heads are not supported"},
       {"per_layer_config", {"{}", "null"}, "all layers are alike"},
@@ -70,8 +78,7 @@ const std::vector<FixedKey>& fixed_keys() {
       {"use_bfloat16", {"false"}, "it is no longer in transformers"},
       {"use_bias", {"true"}, "RoFormer-V2 is not supported"},
       {"norm_type", {"\"layer_norm\""}, "RoFormer-V2 is not supported"},
-      {"rope_scaling", {"null"}, "the rotation of a RoFormer is not scaled"},
-      {"rope_parameters", {"null"}, "the rotation of a RoFormer is not scaled"},
+      {"position_embedding_type", {"\"absolute\""}, "other encodings are named by position_encoding"},
       {"summary_use_proj", {"false", "null"}, "the summary of multiple choice has no parameters"},
       {"summary_activation", {"null"}, "the summary of multiple choice has no activation"},
       {"summary_first_dropout", {"0", "0.0", "null"}, "the summary of multiple choice has no dropout"},
@@ -91,21 +98,64 @@ constexpr ActivationName kActivations[] = {
     {"tanh", Activation::kTanh},
 };
 
-struct ArchitectureName {
-  std::string_view name;
+struct HeadName {
+  std::string_view end;  // of the class name, after a stem
   Head head;
 };
-constexpr ArchitectureName kArchitectures[] = {
-    {"RoFormerModel", Head::kNone},
-    {"RoFormerForMaskedLM", Head::kMaskedLm},
-    {"RoFormerForCausalLM", Head::kCausalLm},
-    {"RoFormerForSequenceClassification", Head::kSequenceClassification},
-    {"RoFormerForMultipleChoice", Head::kMultipleChoice},
-    {"RoFormerForTokenClassification", Head::kTokenClassification},
-    {"RoFormerForQuestionAnswering", Head::kQuestionAnswering},
+// In the order of Head, so that the first seven are also the names that are written.
+constexpr HeadName kHeadNames[] = {
+    {"Model", Head::kNone},
+    {"ForMaskedLM", Head::kMaskedLm},
+    {"ForCausalLM", Head::kCausalLm},
+    {"ForSequenceClassification", Head::kSequenceClassification},
+    {"ForMultipleChoice", Head::kMultipleChoice},
+    {"ForTokenClassification", Head::kTokenClassification},
+    {"ForQuestionAnswering", Head::kQuestionAnswering},
 };
 
+struct Stem {
+  std::string_view name;
+  std::vector<Family> families;  // of models that have classes so named
+};
+const std::vector<Stem>& stems() {
+  static const std::vector<Stem> all = {{"RoFormer", {Family::kRoFormer}},
+                                        {"Bert", {Family::kBert}},
+                                        {"Nezha", {Family::kBert}},
+                                        {"RfEncoder", {Family::kRoFormer, Family::kBert}}};
+  return all;
+}
+
+std::string class_name(std::string_view stem, Head head) {
+  if (stem == "Bert" && head == Head::kCausalLm) return "BertLMHeadModel";
+  return fmt::format("{}{}", stem, kHeadNames[static_cast<size_t>(head)].end);
+}
+
+struct Architecture {
+  const Stem* stem;
+  Head head;
+};
+Architecture parse_architecture(const std::string& name) {
+  std::string known;
+  for (const Stem& stem : stems()) {
+    for (const HeadName& entry : kHeadNames) {
+      const std::string candidate = class_name(stem.name, entry.head);
+      if (candidate == name) return {&stem, entry.head};
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate);
+    }
+    const bool has_next_sentence = stem.name == "Bert" || stem.name == "Nezha";
+    if (has_next_sentence && name == fmt::format("{}ForPreTraining", stem.name)) return {&stem, Head::kMaskedLm};
+  }
+  fail("config", "architecture must be one of {}, got {}", known, io::printable(name));
+}
+
 }  // namespace
+
+std::string shown(const nlohmann::json& value) {
+  std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  constexpr size_t kMaxBytes = 120;
+  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
+  return text;
+}
 
 std::optional<Activation> activation_of_name(std::string_view name) {
   for (const ActivationName& entry : kActivations) {
@@ -121,16 +171,12 @@ std::string_view name_of_activation(Activation activation) {
 }
 
 Head head_of_architecture(const std::string& architecture) {
-  std::string known;
-  for (const ArchitectureName& entry : kArchitectures) {
-    if (entry.name == architecture) return entry.head;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
-  }
-  fail("config", "architecture must be one of {}, got {}", known, io::printable(architecture));
+  return parse_architecture(architecture).head;
 }
 
-std::string architecture_of_head(Head head) {
-  return std::string(kArchitectures[static_cast<size_t>(head)].name);
+std::string architecture_of(const ModelConfig& config, Head head) {
+  const std::string type = model_type(config);
+  return class_name(type == "roformer" ? "RoFormer" : type == "bert" ? "Bert" : "RfEncoder", head);
 }
 
 Head ModelConfig::head() const {
@@ -139,7 +185,13 @@ Head ModelConfig::head() const {
     fail("config", "architectures must name one class, got {}",
          io::printable(fmt::format("{}", fmt::join(architectures, ", "))));
   }
-  return head_of_architecture(architectures[0]);
+  const Architecture found = parse_architecture(architectures[0]);
+  const std::vector<Family>& families = found.stem->families;
+  if (std::find(families.begin(), families.end(), family) == families.end()) {
+    fail("config", "architectures must name a class of the model's family, such as {}, got {}",
+         architecture_of(*this, found.head), architectures[0]);
+  }
+  return found.head;
 }
 
 std::optional<Harmless> harmless_key(std::string_view key) {

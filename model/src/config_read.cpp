@@ -1,8 +1,6 @@
 // config.json to a ModelConfig: every key is read, known to be harmless, or an error.
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <utility>
 
 #include "names.h"
 #include "rf/io/error.h"
@@ -13,18 +11,6 @@ namespace rf {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kMaxSize = int64_t{1} << 31;
-constexpr int64_t kMaxLayers = 1 << 16;  // the names of the weights are made before any is read
-constexpr int64_t kMaxLabels = 1 << 20;  // likewise those of the labels
-
-// A value for a message: one line, cut.
-std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  constexpr size_t kMaxBytes = 120;
-  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
-  return text;
-}
 
 // Typed access by key. An absent key leaves the target as it is.
 class Reader {
@@ -73,10 +59,11 @@ class Reader {
   std::string_view where_;
 };
 
-void check_keys(const json& object, std::string_view where, ModelConfig& config) {
+void check_keys(const json& object, std::string_view where, std::string_view type, ModelConfig& config) {
   const std::set<std::string_view> known(config_keys().begin(), config_keys().end());
   for (const auto& [key, value] : object.items()) {
-    if (known.contains(key)) continue;
+    if (known.contains(key) || (type == "nezha" && key == kNezhaDistance)) continue;
+    if (type == "nezha" && key == "use_relative_position" && value == true) continue;
     if (const std::optional<Harmless> harmless = harmless_key(key)) {
       if (*harmless == Harmless::kKept) config.kept.emplace(key, value.dump());
     } else if (const FixedKey* fixed = fixed_key(key)) {
@@ -92,11 +79,12 @@ void check_keys(const json& object, std::string_view where, ModelConfig& config)
   }
 }
 
-void read_sizes(const json& object, const Reader& reader, ModelConfig& config) {
+// A nezha's embedding_size is a relic that transformers 4 wrote and did not read.
+void read_sizes(const json& object, const Reader& reader, std::string_view type, ModelConfig& config) {
   reader.read("vocab_size", config.vocab_size);
   reader.read("hidden_size", config.hidden_size);
   config.embedding_size = config.hidden_size;
-  if (object.contains("embedding_size") && !object["embedding_size"].is_null()) {
+  if (type != "nezha" && object.contains("embedding_size") && !object["embedding_size"].is_null()) {
     reader.read("embedding_size", config.embedding_size);
   }
   reader.read("num_hidden_layers", config.num_hidden_layers);
@@ -121,10 +109,29 @@ void read_numbers(const Reader& reader, ModelConfig& config) {
   }
 }
 
-void read_words(const Reader& reader, std::string_view where, ModelConfig& config) {
-  std::string model_type = "roformer";
-  reader.read_or_null("model_type", model_type);
-  if (model_type != "roformer") fail(where, "model_type must be \"roformer\", got {}", shown(json(model_type)));
+// The model_type, or "" when there is none; sets the family and the defaults that depend on it.
+std::string read_type(const Reader& reader, std::string_view where, ModelConfig& config) {
+  std::string type;
+  reader.read_or_null("model_type", type);
+  if (!type.empty() && type != "roformer" && type != "bert" && type != "nezha" && type != "rf_encoder") {
+    fail(where, "model_type must be \"roformer\", \"bert\", \"nezha\" or \"rf_encoder\", got {}", shown(json(type)));
+  }
+  if (type == "bert" || type == "nezha") config.family = Family::kBert;
+  if (const json* family = reader.find("family")) {
+    const bool bert = *family == "bert";
+    if (!bert && *family != "roformer") reader.reject("family", "\"roformer\" or \"bert\"", *family);
+    if (!type.empty() && type != "rf_encoder") reader.reject("family", "left to a model_type of rf_encoder", *family);
+    config.family = bert ? Family::kBert : Family::kRoFormer;
+  }
+  if (config.family == Family::kBert) {
+    config.vocab_size = type == "nezha" ? 21128 : 30522;
+    config.max_position_embeddings = 512;
+  }
+  if (type == "nezha") config.classifier_dropout = 0.1;
+  return type;
+}
+
+void read_words(const Reader& reader, ModelConfig& config) {
   if (const json* value = reader.find("hidden_act")) {
     const auto activation = value->is_string() ? activation_of_name(value->get<std::string>()) : std::nullopt;
     if (!activation) {
@@ -193,88 +200,20 @@ void read_labels(const Reader& reader, std::string_view where, ModelConfig& conf
 ModelConfig parse(const json& object, std::string_view where) {
   if (!object.is_object()) fail(where, "must be a JSON object, got {}", shown(object));
   ModelConfig config;
-  check_keys(object, where, config);
   const Reader reader(object, where);
-  read_sizes(object, reader, config);
+  const std::string type = read_type(reader, where, config);
+  check_keys(object, where, type, config);
+  read_sizes(object, reader, type, config);
   read_numbers(reader, config);
-  read_words(reader, where, config);
+  read_words(reader, config);
   read_labels(reader, where, config);
+  read_position(object, where, type, config);
   check_config(config, where);
+  check_type(config, where, type);
   return config;
 }
 
-void check_range(std::string_view where, std::string_view key, int64_t value, int64_t low, int64_t high) {
-  if (value < low || value > high) fail(where, "{} must be in [{}, {}], got {}", key, low, high, value);
-}
-
-void check_probability(std::string_view where, std::string_view key, double value) {
-  if (!(value >= 0.0 && value < 1.0)) fail(where, "{} must be in [0, 1), got {}", key, value);
-}
-
-void check_heads(const ModelConfig& config, std::string_view where) {
-  const auto& [hidden, heads] = std::pair(config.hidden_size, config.num_attention_heads);
-  if (hidden % heads != 0)
-    fail(where, "hidden_size must be a multiple of num_attention_heads, got {} and {}", hidden, heads);
-  if (config.head_dim() % 2 != 0) {
-    fail(where, "head size (hidden_size / num_attention_heads) must be even, got {} / {} = {}", hidden, heads,
-         config.head_dim());
-  }
-}
-
-void check_task(const ModelConfig& config, std::string_view where) {
-  if (config.add_cross_attention && !config.is_decoder) {
-    fail(where, "add_cross_attention needs is_decoder to be true, got false");
-  }
-  const std::set<std::string> problems = {"", "regression", "single_label_classification",
-                                          "multi_label_classification"};
-  if (!problems.contains(config.problem_type)) {
-    fail(where,
-         "problem_type must be null, regression, single_label_classification or multi_label_classification, got {}",
-         shown(json(config.problem_type)));
-  }
-  if (config.problem_type == "single_label_classification" && config.num_labels == 1) {
-    fail(where, "single_label_classification needs at least 2 labels, got num_labels 1");
-  }
-  if (config.summary_type != "last" && config.summary_type != "first") {
-    fail(where, "summary_type must be last or first, got {}", shown(json(config.summary_type)));
-  }
-  if (!config.classifier_activation.empty() && activation_of_name(config.classifier_activation) != config.hidden_act) {
-    fail(where, "classifier_activation must be null or hidden_act, the one that transformers uses, got {}",
-         shown(json(config.classifier_activation)));
-  }
-  if (!config.id2label.empty() &&
-      (static_cast<int64_t>(config.id2label.size()) != config.num_labels || config.id2label.begin()->first != 0 ||
-       config.id2label.rbegin()->first != config.num_labels - 1)) {
-    fail(where, "id2label must name the labels 0 to num_labels - 1, got {} names for {} labels", config.id2label.size(),
-         config.num_labels);
-  }
-}
-
 }  // namespace
-
-void check_config(const ModelConfig& config, std::string_view where) {
-  check_range(where, "vocab_size", config.vocab_size, 1, kMaxSize);
-  check_range(where, "hidden_size", config.hidden_size, 1, kMaxSize);
-  check_range(where, "embedding_size", config.embedding_size, 1, kMaxSize);
-  check_range(where, "num_hidden_layers", config.num_hidden_layers, 1, kMaxLayers);
-  check_range(where, "num_attention_heads", config.num_attention_heads, 1, kMaxSize);
-  check_range(where, "intermediate_size", config.intermediate_size, 1, kMaxSize);
-  check_range(where, "max_position_embeddings", config.max_position_embeddings, 1, kMaxSize);
-  check_range(where, "type_vocab_size", config.type_vocab_size, 1, kMaxSize);
-  check_range(where, "pad_token_id", config.pad_token_id, 0, config.vocab_size - 1);
-  check_range(where, "num_labels", config.num_labels, 1, kMaxLabels);
-  check_probability(where, "hidden_dropout_prob", config.hidden_dropout_prob);
-  check_probability(where, "attention_probs_dropout_prob", config.attention_probs_dropout_prob);
-  if (config.classifier_dropout) check_probability(where, "classifier_dropout", *config.classifier_dropout);
-  if (!(config.layer_norm_eps > 0.0 && std::isfinite(config.layer_norm_eps))) {
-    fail(where, "layer_norm_eps must be above 0, got {}", config.layer_norm_eps);
-  }
-  if (!(config.initializer_range >= 0.0 && std::isfinite(config.initializer_range))) {
-    fail(where, "initializer_range must be at least 0, got {}", config.initializer_range);
-  }
-  check_heads(config, where);
-  check_task(config, where);
-}
 
 ModelConfig parse_config(const json& object) {
   return parse(object, "config");

@@ -29,10 +29,9 @@ void add_labels(const ModelConfig& config, json& object) {
 json to_json(const ModelConfig& config) {
   check_config(config, "config");
   json object = {
-      {"model_type", "roformer"},
+      {"model_type", model_type(config)},
       {"dtype", "float32"},
       {"vocab_size", config.vocab_size},
-      {"embedding_size", config.embedding_size},
       {"hidden_size", config.hidden_size},
       {"num_hidden_layers", config.num_hidden_layers},
       {"num_attention_heads", config.num_attention_heads},
@@ -45,11 +44,16 @@ json to_json(const ModelConfig& config) {
       {"initializer_range", config.initializer_range},
       {"layer_norm_eps", config.layer_norm_eps},
       {"pad_token_id", config.pad_token_id},
-      {"rotary_value", config.rotary_value},
       {"is_decoder", config.is_decoder},
       {"add_cross_attention", config.add_cross_attention},
       {"tie_word_embeddings", config.tie_word_embeddings},
   };
+  if (config.family == Family::kRoFormer) object["embedding_size"] = config.embedding_size;
+  if (config.family == Family::kRoFormer || config.rotary_value) object["rotary_value"] = config.rotary_value;
+  if (object["model_type"] == "rf_encoder") {
+    object["family"] = config.family == Family::kBert ? "bert" : "roformer";
+    object.update(position_to_json(config));
+  }
   add_labels(config, object);
   if (!config.problem_type.empty()) object["problem_type"] = config.problem_type;
   if (config.summary_type != ModelConfig{}.summary_type) object["summary_type"] = config.summary_type;

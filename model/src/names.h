@@ -1,6 +1,7 @@
-// Words of config.json that are not numbers: activations, and the keys that cannot change the result.
+// What the files of the configuration share: its words, and the pieces that parse_config and to_json are made of.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,7 +14,7 @@ namespace rf {
 std::optional<Activation> activation_of_name(std::string_view name);
 std::string_view name_of_activation(Activation activation);
 
-// A key of config.json that a RoFormer does not read, whatever its value.
+// A key of config.json that no model reads, whatever its value.
 enum class Harmless {
   kKept,     // written back as it was read
   kDropped,  // about the file it came from: its place, its dtype
@@ -33,6 +34,19 @@ std::string_view nearest_key(std::string_view key);
 
 // Keys that ModelConfig holds.
 const std::vector<std::string_view>& config_keys();
+
+// A value for a message: one line, cut.
+std::string shown(const nlohmann::json& value);
+
+// The key of a nezha's config that is an option of its encoding.
+inline constexpr std::string_view kNezhaDistance = "max_relative_position";
+
+// position_encoding, attention and the keys that go with them, out of a config of model_type `type` ("": none) and
+// back.
+void read_position(const nlohmann::json& object, std::string_view where, std::string_view type, ModelConfig& config);
+nlohmann::json position_to_json(const ModelConfig& config);
+// Throws Error when model_type `type` is transformers' own and transformers would compute something else.
+void check_type(const ModelConfig& config, std::string_view where, std::string_view type);
 
 // Everything that the types do not say: ranges and relations between keys. `where` names the file in messages.
 void check_config(const ModelConfig& config, std::string_view where);

@@ -1,8 +1,10 @@
 // Sorts the tensors of a checkpoint out against a model's (loader rules of spec §7.3). Rules in short:
 //   a  encoder.embed_positions.weight may be absent (converted checkpoints): computed instead
 //   b  cls.predictions.decoder.* may be present although tied: a copy to compare
-//   c  embeddings_project.* may be present although E == C: ignored; so is a pooler, which transformers' RoFormer has
-//   not d  every other difference of names or shapes is an error
+//   c  embeddings_project.* may be present although E == C: ignored; so is a pooler that the head does not use, and
+//   what
+//      other versions store beside the weights
+//   d  every other difference of names or shapes is an error
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,9 +18,14 @@
 namespace rf {
 namespace {
 
-constexpr std::string_view kPrefix = "roformer.";
 constexpr std::string_view kBodyModules[] = {"embeddings.", "embeddings_project.", "encoder.", "pooler."};
 constexpr std::string_view kHeadModules[] = {"cls.", "classifier.", "qa_outputs."};
+// What programs store that is not a weight: indices, and tables of encodings that are computed.
+constexpr std::string_view kIgnoredEnds[] = {"embeddings.position_ids", "embeddings.token_type_ids",
+                                             "encoder.embed_positions.weight",
+                                             "self.relative_positions_encoding.positions_encoding"};
+// Of a task that no head has.
+constexpr std::string_view kNextSentence = "cls.seq_relationship.";
 
 template <size_t N>
 bool starts_with_any(std::string_view name, const std::string_view (&modules)[N]) {
@@ -29,14 +36,31 @@ std::string shown(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-std::string body_name(std::string_view name) {
-  return std::string(name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name);
+std::vector<std::string_view> file_prefixes(Family family) {
+  if (family == Family::kBert) return {"bert.", "nezha."};
+  return {"roformer."};
+}
+
+// A layer norm's names before transformers renamed them.
+std::string current_name(std::string name) {
+  constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {{"LayerNorm.gamma", "LayerNorm.weight"},
+                                                                        {"LayerNorm.beta", "LayerNorm.bias"}};
+  for (const auto& [old, now] : kRenamed) {
+    if (name.ends_with(old)) return name.substr(0, name.size() - old.size()) + std::string(now);
+  }
+  return name;
 }
 
 class Matcher {
  public:
-  Matcher(const ModelConfig& config, Head head, const std::vector<NamedShape>& file, FreshHead fresh_head)
-      : head_(head), file_(file), fresh_head_(fresh_head), specs_(weight_specs(config, head)) {
+  Matcher(const ModelConfig& config, Head head, const std::vector<NamedShape>& file, FreshHead fresh_head,
+          const std::vector<WeightSpec>& specs)
+      : config_(config),
+        head_(head),
+        file_(file),
+        fresh_head_(fresh_head),
+        specs_(specs),
+        prefix_(head == Head::kNone ? "" : body_prefix(config)) {
     for (const WeightSpec& spec : specs_) by_name_.emplace(spec.name, &spec);
   }
 
@@ -46,26 +70,30 @@ class Matcher {
     find_missing();
     // Loading follows the order of the model, not of the file.
     for (const WeightSpec& spec : specs_) {
-      if (loaded_.contains(spec.name)) match_.load.push_back(spec.name);
+      if (match_.names.contains(spec.name)) match_.load.push_back(spec.name);
     }
     return std::move(match_);
   }
 
  private:
+  // Bare and prefixed names in one file are left as they are: one of the two kinds then belongs to nothing.
   void choose_prefix() {
-    const bool prefixed = std::any_of(file_.begin(), file_.end(),
-                                      [](const NamedShape& tensor) { return tensor.name.starts_with(kPrefix); });
-    const bool bare = std::any_of(file_.begin(), file_.end(),
-                                  [](const NamedShape& tensor) { return starts_with_any(tensor.name, kBodyModules); });
-    const bool differs = head_ == Head::kNone ? prefixed && !bare : bare && !prefixed;
-    if (differs) match_.strip_or_add_prefix = kPrefix;
+    const auto any = [this](const auto& predicate) { return std::any_of(file_.begin(), file_.end(), predicate); };
+    file_prefix_ = prefix_;
+    const bool bare = any([](const NamedShape& tensor) { return starts_with_any(tensor.name, kBodyModules); });
+    for (const std::string_view prefix : file_prefixes(config_.family)) {
+      if (!any([prefix](const NamedShape& tensor) { return tensor.name.starts_with(prefix); })) continue;
+      if (!bare) file_prefix_ = prefix;
+      return;
+    }
+    if (bare) file_prefix_ = "";
   }
 
   // The model's name of a tensor of the file.
   std::string model_name(const std::string& name) const {
-    if (match_.strip_or_add_prefix.empty()) return name;
-    if (head_ == Head::kNone) return body_name(name);
-    return starts_with_any(name, kBodyModules) ? std::string(kPrefix) + name : name;
+    if (file_prefix_ == prefix_ || !name.starts_with(file_prefix_)) return current_name(name);
+    const std::string body = name.substr(file_prefix_.size());
+    return current_name(starts_with_any(body, kBodyModules) ? prefix_ + body : name);
   }
 
   void place(const NamedShape& tensor) {
@@ -74,14 +102,14 @@ class Matcher {
       fail("weights", "tensor names must be unique, got {} twice", io::printable(tensor.name));
     if (const auto found = by_name_.find(name); found != by_name_.end()) {
       check_shape(tensor, found->second->shape);
-      loaded_.insert(name);
+      match_.names.emplace(name, tensor.name);
     } else if (is_tied_copy(name)) {
-      check_shape(tensor, by_name_.at(tied_source(name))->shape);
+      check_shape(tensor, by_name_.at(tied_source(config_, name))->shape);
       match_.tied_copies.push_back(tensor.name);
     } else if (is_ignored(name)) {
       match_.ignored.push_back(tensor.name);
     } else {
-      fail("weights", "tensors must be those of {}, got {} of shape {}{}", architecture_of_head(head_),
+      fail("weights", "tensors must be those of {}, got {} of shape {}{}", architecture_of(config_, head_),
            io::printable(tensor.name), shown(tensor.shape), hint(name));
     }
   }
@@ -95,37 +123,40 @@ class Matcher {
 
   // Untied decoder tensors are among the specs and do not come here.
   bool is_tied_copy(const std::string& name) const {
-    return (head_ == Head::kMaskedLm || head_ == Head::kCausalLm) && !tied_source(name).empty();
+    return (head_ == Head::kMaskedLm || head_ == Head::kCausalLm) && !tied_source(config_, name).empty();
   }
 
   bool is_ignored(const std::string& name) const {
-    const std::string body = body_name(name);
+    const std::string body = name.starts_with(prefix_) ? name.substr(prefix_.size()) : name;
     if (body == "embeddings_project.weight" || body == "embeddings_project.bias") return true;  // E == C, or a spec
-    if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;
+    if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;              // or a spec
+    if (name.starts_with(kNextSentence) && config_.family == Family::kBert) return true;
+    if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); })) {
+      return true;
+    }
     return (head_ == Head::kNone || fresh_head_ == FreshHead::kAllowed) && starts_with_any(name, kHeadModules);
   }
 
-  std::string hint(const std::string& name) const {
-    if (name.ends_with(".gamma") || name.ends_with(".beta")) {
-      return "; gamma and beta are old names: rename them to weight and bias";
-    }
-    if (starts_with_any(name, kHeadModules)) {
-      return "; the file holds another head: ask for that one, for none, or allow a fresh head";
-    }
-    return "";
+  static std::string hint(const std::string& name) {
+    if (!starts_with_any(name, kHeadModules)) return "";
+    return "; the file holds another head: ask for that one, for none, or allow a fresh head";
+  }
+
+  // A pooler is above the encoder, and absent from files of heads that do without it.
+  bool is_of_head(const WeightSpec& spec) const {
+    return starts_with_any(spec.name, kHeadModules) || spec.name.starts_with(prefix_ + "pooler.");
   }
 
   void find_missing() {
-    const auto of_head = [](const WeightSpec& spec) { return starts_with_any(spec.name, kHeadModules); };
     const bool head_in_file = std::any_of(specs_.begin(), specs_.end(), [&](const WeightSpec& spec) {
-      return of_head(spec) && loaded_.contains(spec.name);
+      return starts_with_any(spec.name, kHeadModules) && match_.names.contains(spec.name);
     });
     std::vector<std::string> missing;
     for (const WeightSpec& spec : specs_) {
-      if (loaded_.contains(spec.name)) continue;
+      if (match_.names.contains(spec.name)) continue;
       if (spec.role == WeightRole::kTable) {
         match_.computed.push_back(spec.name);
-      } else if (of_head(spec) && !head_in_file && fresh_head_ == FreshHead::kAllowed) {
+      } else if (is_of_head(spec) && !head_in_file && fresh_head_ == FreshHead::kAllowed) {
         match_.fresh.push_back(spec.name);
       } else {
         missing.push_back(spec.name);
@@ -133,29 +164,32 @@ class Matcher {
     }
     if (missing.empty()) return;
     fail("weights", "all tensors of {} must be in the file, got {} missing, the first {} of shape {}",
-         architecture_of_head(head_), missing.size(), io::printable(missing[0]), shown(by_name_.at(missing[0])->shape));
+         architecture_of(config_, head_), missing.size(), io::printable(missing[0]),
+         shown(by_name_.at(missing[0])->shape));
   }
 
+  const ModelConfig& config_;
   const Head head_;
   const std::vector<NamedShape>& file_;
   const FreshHead fresh_head_;
-  const std::vector<WeightSpec> specs_;
+  const std::vector<WeightSpec>& specs_;
+  const std::string prefix_;  // of the encoder's names in the model
+  std::string file_prefix_;   // and in the file
   std::map<std::string, const WeightSpec*> by_name_;
-  std::set<std::string> seen_, loaded_;  // names as in the model
+  std::set<std::string> seen_;  // names as in the model
   WeightMatch match_;
 };
 
 }  // namespace
 
 WeightMatch match_weights(const ModelConfig& config, Head head, const std::vector<NamedShape>& file,
-                          FreshHead fresh_head) {
-  return Matcher(config, head, file, fresh_head).run();
+                          FreshHead fresh_head, const std::vector<WeightSpec>& specs) {
+  return Matcher(config, head, file, fresh_head, specs).run();
 }
 
-std::string WeightMatch::file_name(const std::string& spec_name) const {
-  if (strip_or_add_prefix.empty()) return spec_name;
-  if (spec_name.starts_with(kPrefix)) return body_name(spec_name);
-  return starts_with_any(spec_name, kBodyModules) ? strip_or_add_prefix + spec_name : spec_name;
+WeightMatch match_weights(const ModelConfig& config, Head head, const std::vector<NamedShape>& file,
+                          FreshHead fresh_head) {
+  return match_weights(config, head, file, fresh_head, weight_specs(config, head));
 }
 
 }  // namespace rf

@@ -1,5 +1,5 @@
-// Names, shapes and roles of the tensors that transformers' RoFormer classes save (spec R-HF-03), in the order of their
-// modules. Letters: V vocabulary, E embedding_size, C hidden_size, F intermediate_size, D head size.
+// Names, shapes and roles of the tensors that transformers' RoFormer and BERT classes save (spec R-HF-03), in the order
+// of their modules. Letters: V vocabulary, E embedding_size, C hidden_size, F intermediate_size, D head size.
 #include "rf/model/weights.h"
 
 #include <fmt/format.h>
@@ -39,10 +39,15 @@ void add_attention(Builder& to, const std::string& name, int64_t hidden) {
 void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   const std::string embeddings = prefix + "embeddings.";
   to.add(embeddings + "word_embeddings.weight", {c.vocab_size, c.embedding_size}, WeightRole::kEmbedding);
+  if (model_type(c) == "bert") {
+    to.add(prefix + kLearnedPositions, {c.max_position_embeddings, c.embedding_size}, WeightRole::kEncoding);
+  }
   to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   to.norm(embeddings + "LayerNorm", c.embedding_size);
   if (c.embedding_size != c.hidden_size) to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size);
-  to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
+  if (model_type(c) == "roformer") {
+    to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
+  }
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
     const std::string layer = fmt::format("{}encoder.layer.{}.", prefix, l);
     add_attention(to, layer + "attention", c.hidden_size);
@@ -60,11 +65,18 @@ void add_language_model_head(Builder& to, const ModelConfig& c) {
   if (!c.tie_word_embeddings) to.linear("cls.predictions.decoder", c.vocab_size, c.embedding_size);
 }
 
+void add_pooler(Builder& to, const ModelConfig& c, Head head) {
+  const bool pools = head == Head::kNone || head == Head::kSequenceClassification || head == Head::kMultipleChoice;
+  if (c.family != Family::kBert || !pools) return;
+  to.linear((head == Head::kNone ? "" : body_prefix(c)) + "pooler.dense", c.hidden_size, c.hidden_size);
+}
+
 }  // namespace
 
 std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
   Builder to;
-  add_encoder(to, config, head == Head::kNone ? "" : "roformer.");
+  add_encoder(to, config, head == Head::kNone ? "" : body_prefix(config));
+  add_pooler(to, config, head);
   switch (head) {
     case Head::kNone:
       break;
@@ -73,8 +85,12 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
       add_language_model_head(to, config);
       break;
     case Head::kSequenceClassification:
-      to.linear("classifier.dense", config.hidden_size, config.hidden_size);
-      to.linear("classifier.out_proj", config.num_labels, config.hidden_size);
+      if (config.family == Family::kBert) {
+        to.linear("classifier", config.num_labels, config.hidden_size);
+      } else {
+        to.linear("classifier.dense", config.hidden_size, config.hidden_size);
+        to.linear("classifier.out_proj", config.num_labels, config.hidden_size);
+      }
       break;
     case Head::kMultipleChoice:
       to.linear("classifier", 1, config.hidden_size);
@@ -89,8 +105,24 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
   return to.take();
 }
 
-std::string tied_source(const std::string& name) {
-  if (name == "cls.predictions.decoder.weight") return "roformer.embeddings.word_embeddings.weight";
+bool decays(WeightRole role, size_t dimensions) {
+  switch (role) {
+    case WeightRole::kMatrix:
+    case WeightRole::kEmbedding:
+      return true;
+    case WeightRole::kEncoding:
+      return dimensions > 1;
+    default:
+      return false;
+  }
+}
+
+std::string body_prefix(const ModelConfig& config) {
+  return config.family == Family::kBert ? "bert." : "roformer.";
+}
+
+std::string tied_source(const ModelConfig& config, const std::string& name) {
+  if (name == "cls.predictions.decoder.weight") return body_prefix(config) + "embeddings.word_embeddings.weight";
   if (name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
   return "";
 }

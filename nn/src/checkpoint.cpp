@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "position.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
@@ -24,7 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kTableTolerance = 1e-6;  // loader rule (a)
-constexpr std::string_view kTableName = "embed_positions.weight";
 
 // The tensors of a directory, whatever the number of files.
 struct Checkpoint {
@@ -84,7 +84,7 @@ Checkpoint open_checkpoint(const fs::path& dir) {
   return checkpoint;
 }
 
-at::ScalarType scalar_type(const io::TensorView& view) {
+at::ScalarType scalar_type(const io::TensorView& view, WeightRole role) {
   switch (view.dtype) {
     case io::DType::kF16:
       return at::kHalf;
@@ -94,6 +94,9 @@ at::ScalarType scalar_type(const io::TensorView& view) {
       return at::kFloat;
     case io::DType::kF64:
       return at::kDouble;
+    case io::DType::kI64:
+      if (role == WeightRole::kBuffer) return at::kLong;
+      [[fallthrough]];
     default:
       fail("load_model", "weights must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(view.dtype),
            view.name);
@@ -101,10 +104,16 @@ at::ScalarType scalar_type(const io::TensorView& view) {
 }
 
 // A copy in memory: file data need not be aligned.
-at::Tensor read_tensor(const io::TensorView& view) {
-  at::Tensor tensor = at::empty(view.shape, scalar_type(view));
+at::Tensor read_tensor(const io::TensorView& view, WeightRole role = WeightRole::kMatrix) {
+  at::Tensor tensor = at::empty(view.shape, scalar_type(view, role));
   if (!view.data.empty()) std::memcpy(tensor.data_ptr(), view.data.data(), view.data.size());
   return tensor;
+}
+
+// Of weights, which are float32, and of buffers.
+io::DType stored_dtype(const at::Tensor& tensor) {
+  if (tensor.scalar_type() == at::kLong) return io::DType::kI64;
+  return tensor.scalar_type() == at::kDouble ? io::DType::kF64 : io::DType::kF32;
 }
 
 // The values in the dtype of the model, where they must be finite: 1e300 is not in float32. A finite sum proves that
@@ -143,8 +152,9 @@ void load_position_table(Model& model, const at::Tensor& stored_MD, const std::s
 }
 
 // Loader rule (b): decoder tensors of a tied model are copies.
-void check_tied_copy(const Checkpoint& checkpoint, const WeightMatch& match, const std::string& name) {
-  const std::string source = match.file_name(tied_source(name));
+void check_tied_copy(const Checkpoint& checkpoint, const WeightMatch& match, const std::string& name,
+                     const std::string& source_name) {
+  const std::string source = match.names.at(source_name);
   if (!read_tensor(*checkpoint.tensors.at(name)).equal(read_tensor(*checkpoint.tensors.at(source)))) {
     fail("load_model", "{} must equal {} when tie_word_embeddings is true, got other values", name, source);
   }
@@ -160,19 +170,28 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<He
   const Head used_head = head.value_or(config.head());
   std::vector<NamedShape> shapes;
   for (const auto& [name, view] : checkpoint.tensors) shapes.push_back({name, view->shape});
-  const WeightMatch match = match_weights(config, used_head, shapes, fresh_head);
-  for (const std::string& name : match.tied_copies) check_tied_copy(checkpoint, match, name);
+  // Sizes are checked against the file before memory is taken for them.
+  const std::vector<WeightSpec> specs =
+      model_weight_specs(config, used_head, *make_position_encoding(config), make_linear_attention(config));
+  const WeightMatch match = match_weights(config, used_head, shapes, fresh_head, specs);
+  for (const std::string& name : match.tied_copies) {
+    check_tied_copy(checkpoint, match, name, tied_source(config, name));
+  }
 
   auto model = std::make_shared<Model>(config, used_head);
-  model->to(dtype);
-  auto parameters = model->named_parameters();
-  for (const std::string& name : match.load) {
-    const io::TensorView& view = *checkpoint.tensors.at(match.file_name(name));
-    const at::Tensor values = finite_as(read_tensor(view), dtype, view.name);
-    if (name.ends_with(kTableName)) {
-      load_position_table(*model, values, model_dir);
+  for (at::Tensor& parameter : model->parameters()) parameter.set_data(parameter.to(dtype));
+  auto parameters = model->named_parameters(), buffers = model->named_buffers();
+  for (const WeightSpec& spec : specs) {
+    const auto in_file = match.names.find(spec.name);
+    if (in_file == match.names.end()) continue;  // computed or fresh
+    const io::TensorView& view = *checkpoint.tensors.at(in_file->second);
+    const at::Tensor stored = read_tensor(view, spec.role);
+    if (spec.role == WeightRole::kBuffer) {
+      buffers[spec.name].copy_(stored);
+    } else if (spec.role == WeightRole::kTable) {
+      load_position_table(*model, finite_as(stored, dtype, view.name), model_dir);
     } else {
-      parameters[name].copy_(values);
+      parameters[spec.name].copy_(finite_as(stored, dtype, view.name));
     }
   }
   model->eval();
@@ -181,17 +200,22 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<He
 
 void save_model(const Model& model, const std::string& model_dir) {
   ModelConfig config = model.config();
-  config.architectures = {architecture_of_head(model.head())};
-  const auto parameters = model.named_parameters();
+  config.architectures = {architecture_of(config, model.head())};
+  const auto parameters = model.named_parameters(), buffers = model.named_buffers();
   std::vector<at::Tensor> values;  // keeps the bytes alive
   std::vector<io::TensorView> views;
-  for (const WeightSpec& spec : weight_specs(config, model.head())) {
-    const at::Tensor source = spec.role != WeightRole::kTable    ? parameters[spec.name]
-                              : model.position_table().defined() ? model.position_table()
-                                                                 : computed_table(spec.shape[0], spec.shape[1]);
-    values.push_back(source.detach().to(at::kCPU, at::kFloat).contiguous());
-    const auto* bytes = static_cast<const std::byte*>(values.back().const_data_ptr());
-    views.push_back({spec.name, io::DType::kF32, spec.shape, {bytes, values.back().nbytes()}});
+  for (const WeightSpec& spec : model.weight_specs()) {
+    if (spec.role == WeightRole::kBuffer) {
+      values.push_back(buffers[spec.name].contiguous());
+    } else {
+      const at::Tensor source = spec.role != WeightRole::kTable    ? parameters[spec.name]
+                                : model.position_table().defined() ? model.position_table()
+                                                                   : computed_table(spec.shape[0], spec.shape[1]);
+      values.push_back(source.detach().to(at::kCPU, at::kFloat).contiguous());
+    }
+    const at::Tensor& value = values.back();
+    const auto* bytes = static_cast<const std::byte*>(value.const_data_ptr());
+    views.push_back({spec.name, stored_dtype(value), spec.shape, {bytes, value.nbytes()}});
   }
   std::error_code error;
   fs::create_directories(model_dir, error);

@@ -39,9 +39,49 @@ void check_range(const at::Tensor& values, int64_t first, int64_t last, const ch
   fail(kWhere, "{} must be in {}..{}, got {} at row {}, column {}", name, first, last, value, row, column);
 }
 
+void check_cache(const KeyValueCache& cache, const ModelConfig& config, int64_t batch) {
+  if (!config.is_decoder) fail(kWhere, "a cache needs causal attention (is_decoder), got a bidirectional model");
+  if (cache.tokens == 0) return;
+  if (static_cast<int64_t>(cache.layers.size()) != config.num_hidden_layers) {
+    fail(kWhere, "a cache must be of a model with {} layers, got one with {}", config.num_hidden_layers,
+         cache.layers.size());
+  }
+  const at::Tensor& kept = cache.layers[0].key_BSHD;
+  if (kept.defined() && kept.size(0) != batch) {
+    fail(kWhere, "the batch must be that of the cache, {}, got {}", kept.size(0), batch);
+  }
+}
+
+void check_encoder_states(const Input& input, const ModelConfig& config, const KeyValueCache* cache) {
+  const at::Tensor &states = input.encoder_hidden_BSC, &mask = input.encoder_mask_BS;
+  const int64_t batch = input.ids_BT.size(0);
+  if (!config.add_cross_attention) {
+    if (states.defined() || mask.defined()) {
+      fail(kWhere, "encoder states need a model with add_cross_attention, got them without");
+    }
+    return;
+  }
+  const bool kept = cache && cache->tokens > 0;
+  if (kept) {
+    if (states.defined() || mask.defined()) {
+      fail(kWhere, "encoder states must be given at the first call with a cache only, got them again after {} tokens",
+           cache->tokens);
+    }
+    return;
+  }
+  if (!states.defined()) fail(kWhere, "a model with add_cross_attention needs encoder states, got none");
+  if (states.dim() != 3 || states.size(0) != batch || states.size(1) == 0 || states.size(2) != config.hidden_size) {
+    fail(kWhere, "encoder states must be [{}, keys, {}] with at least one key, got [{}]", batch, config.hidden_size,
+         fmt::join(states.sizes(), ", "));
+  }
+  if (mask.defined() && (mask.dim() != 2 || mask.sizes() != states.sizes().slice(0, 2))) {
+    fail(kWhere, "the encoder mask must be [{}, {}], got [{}]", batch, states.size(1), fmt::join(mask.sizes(), ", "));
+  }
+}
+
 }  // namespace
 
-void check_input(const Input& input, const ModelConfig& config) {
+void check_input(const Input& input, const ModelConfig& config, const KeyValueCache* cache) {
   const at::Tensor& ids_BT = input.ids_BT;
   if (!ids_BT.defined() || ids_BT.dim() != 2) {
     fail(kWhere, "token ids must be [batch, tokens], got {} dimensions", ids_BT.defined() ? ids_BT.dim() : 0);
@@ -69,6 +109,8 @@ void check_input(const Input& input, const ModelConfig& config) {
     check_dtype(input.positions_BT, at::kLong, "positions");
     check_range(input.positions_BT, 0, int64_t{1} << 53, "positions");
   }
+  if (cache) check_cache(*cache, config, ids_BT.size(0));
+  check_encoder_states(input, config, cache);
 }
 
 }  // namespace rf::nn

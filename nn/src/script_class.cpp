@@ -1,16 +1,22 @@
-// torch.classes.roformer.Model: a RoFormer for Python, with autograd. Parameters are handed out as they are (shared
+// torch.classes.roformer.Model: a model for Python, with autograd. Parameters are handed out as they are (shared
 // storage), so that .grad is visible after a backward pass in Python. rf::Error arrives as RuntimeError with its
-// message.
+// message. torch.classes.roformer.KeyValueCache holds what a causal model has seen.
+#include <ATen/Context.h>
 #include <torch/custom_class.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
 #include "rf/nn/model.h"
 
 namespace rf::nn {
 
 namespace {
+
+using TensorDict = c10::Dict<std::string, at::Tensor>;
 
 at::ScalarType dtype_of_name(const std::string& name) {
   if (name == "float32") return at::kFloat;
@@ -18,44 +24,74 @@ at::ScalarType dtype_of_name(const std::string& name) {
   fail("load_model", "dtype must be float32 or float64, got {}", name);
 }
 
-using MaybeTensor = std::optional<at::Tensor>;
+// A class name of transformers, or "" for the head that the configuration names.
+std::optional<Head> head_of_name(const std::string& name) {
+  return name.empty() ? std::nullopt : std::optional<Head>(head_of_architecture(name));
+}
 
-Input input_of(const at::Tensor& ids, const MaybeTensor& mask, const MaybeTensor& types, const MaybeTensor& segments,
-               const MaybeTensor& positions) {
-  return {.ids_BT = ids,
-          .mask_BT = mask.value_or(at::Tensor()),
-          .types_BT = types.value_or(at::Tensor()),
-          .segments_BT = segments.value_or(at::Tensor()),
-          .positions_BT = positions.value_or(at::Tensor())};
+Input input_of(const TensorDict& tensors) {
+  Input input;
+  const std::map<std::string, at::Tensor*> members = {{"ids", &input.ids_BT},
+                                                      {"mask", &input.mask_BT},
+                                                      {"types", &input.types_BT},
+                                                      {"segments", &input.segments_BT},
+                                                      {"positions", &input.positions_BT},
+                                                      {"encoder_hidden", &input.encoder_hidden_BSC},
+                                                      {"encoder_mask", &input.encoder_mask_BS}};
+  for (const auto& entry : tensors) {
+    const auto member = members.find(entry.key());
+    if (member == members.end()) {
+      fail("input", "inputs must be ids, mask, types, segments, positions, encoder_hidden or encoder_mask, got {}",
+           io::printable(entry.key()));
+    }
+    *member->second = entry.value();
+  }
+  return input;
+}
+
+struct ScriptCache : torch::CustomClassHolder {
+  KeyValueCache cache;
+};
+using MaybeCache = std::optional<c10::intrusive_ptr<ScriptCache>>;
+KeyValueCache* pointer(const MaybeCache& cache) {
+  return cache ? &(*cache)->cache : nullptr;
 }
 
 struct ScriptModel : torch::CustomClassHolder {
-  // head: a class name of transformers, or "" for the one that config.json names.
   ScriptModel(const std::string& model_dir, const std::string& head, const std::string& dtype, bool fresh_head)
-      : model(load_model(model_dir, head.empty() ? std::nullopt : std::optional<Head>(head_of_architecture(head)),
-                         dtype_of_name(dtype), fresh_head ? FreshHead::kAllowed : FreshHead::kForbidden)) {}
+      : model(load_model(model_dir, head_of_name(head), dtype_of_name(dtype),
+                         fresh_head ? FreshHead::kAllowed : FreshHead::kForbidden)) {}
+  explicit ScriptModel(std::shared_ptr<Model> model) : model(std::move(model)) {}
 
-  at::Tensor encode(const at::Tensor& ids, const MaybeTensor& mask, const MaybeTensor& types,
-                    const MaybeTensor& segments, const MaybeTensor& positions) {
-    return model->encode(input_of(ids, mask, types, segments, positions));
+  // A new model from the text of a config.json.
+  static c10::intrusive_ptr<ScriptModel> build(const std::string& config_json, const std::string& head, int64_t seed) {
+    const ModelConfig config = parse_config(io::parse_json(config_json, "config"));
+    at::manual_seed(static_cast<uint64_t>(seed));
+    const auto model = std::make_shared<Model>(config, head_of_name(head).value_or(config.head()));
+    model->eval();
+    return c10::make_intrusive<ScriptModel>(model);
   }
 
-  c10::Dict<std::string, at::Tensor> forward(const at::Tensor& ids, const MaybeTensor& mask, const MaybeTensor& types,
-                                             const MaybeTensor& segments, const MaybeTensor& positions,
-                                             int64_t num_choices) {
-    const Output out = model->forward(input_of(ids, mask, types, segments, positions), num_choices);
-    c10::Dict<std::string, at::Tensor> named;
-    named.insert("hidden", out.hidden_BTC);
-    if (out.logits.defined()) named.insert("logits", out.logits);
-    if (out.start_logits_BT.defined()) {
-      named.insert("start_logits", out.start_logits_BT);
-      named.insert("end_logits", out.end_logits_BT);
+  at::Tensor encode(const TensorDict& input, const MaybeCache& cache) {
+    return model->encode(input_of(input), pointer(cache));
+  }
+
+  TensorDict forward(const TensorDict& input, int64_t num_choices, const MaybeCache& cache) {
+    const Output out = model->forward(input_of(input), num_choices, pointer(cache));
+    TensorDict named;
+    const std::pair<const char*, const at::Tensor*> members[] = {{"hidden", &out.hidden_BTC},
+                                                                 {"pooled", &out.pooled_BC},
+                                                                 {"logits", &out.logits},
+                                                                 {"start_logits", &out.start_logits_BT},
+                                                                 {"end_logits", &out.end_logits_BT}};
+    for (const auto& [name, member] : members) {
+      if (member->defined()) named.insert(name, *member);
     }
     return named;
   }
 
-  c10::Dict<std::string, at::Tensor> named_parameters() {
-    c10::Dict<std::string, at::Tensor> named;
+  TensorDict named_parameters() {
+    TensorDict named;
     for (const auto& item : model->named_parameters()) named.insert(item.key(), item.value());
     return named;
   }
@@ -63,26 +99,28 @@ struct ScriptModel : torch::CustomClassHolder {
   std::shared_ptr<Model> model;
 };
 
+using Self = c10::intrusive_ptr<ScriptModel>;
+
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
+  library.class_<ScriptCache>("KeyValueCache")
+      .def(torch::init<>())
+      .def("tokens", [](const c10::intrusive_ptr<ScriptCache>& self) { return self->cache.tokens; });
   library.class_<ScriptModel>("Model")
       .def(torch::init<std::string, std::string, std::string, bool>())
+      .def_static("build", &ScriptModel::build)
       .def("encode", &ScriptModel::encode)
       .def("forward", &ScriptModel::forward)
       .def("named_parameters", &ScriptModel::named_parameters)
-      .def("masked_lm_logits", [](const c10::intrusive_ptr<ScriptModel>& self,
-                                  const at::Tensor& hidden) { return self->model->masked_lm_logits(hidden); })
-      .def("head",
-           [](const c10::intrusive_ptr<ScriptModel>& self) { return architecture_of_head(self->model->head()); })
-      .def("config_json",
-           [](const c10::intrusive_ptr<ScriptModel>& self) { return to_json(self->model->config()).dump(); })
-      .def("train", [](const c10::intrusive_ptr<ScriptModel>& self, bool on) { self->model->train(on); })
+      .def("masked_lm_logits",
+           [](const Self& self, const at::Tensor& hidden) { return self->model->masked_lm_logits(hidden); })
+      .def("head", [](const Self& self) { return architecture_of(self->model->config(), self->model->head()); })
+      .def("config_json", [](const Self& self) { return to_json(self->model->config()).dump(); })
+      .def("train", [](const Self& self, bool on) { self->model->train(on); })
       .def("set_dropout_key",
-           [](const c10::intrusive_ptr<ScriptModel>& self, int64_t seed, int64_t step) {
+           [](const Self& self, int64_t seed, int64_t step) {
              self->model->set_dropout_key({static_cast<uint64_t>(seed), static_cast<uint64_t>(step)});
            })
-      .def("save", [](const c10::intrusive_ptr<ScriptModel>& self, const std::string& model_dir) {
-        save_model(*self->model, model_dir);
-      });
+      .def("save", [](const Self& self, const std::string& model_dir) { save_model(*self->model, model_dir); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""RoFormer models for Python: the C++ modules of nn/ behind a thin object, with autograd."""
+"""Encoder models for Python: the C++ modules of nn/ behind a thin object, with autograd."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,8 @@ HEADS = (
 
 
 class Model:
-    """A RoFormer with one head; made by :func:`load_model`. Starts in evaluation mode, with gradients enabled.
+    """An encoder with one head; made by :func:`load_model` or :func:`build_model`. Starts in evaluation mode, with
+    gradients enabled.
 
     Every method raises RuntimeError with a message ``[where] rule, got value`` for bad input.
     """
@@ -32,38 +33,46 @@ class Model:
         self,
         ids: Tensor,
         mask: Tensor | None = None,
-        types: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
+        *,
         num_choices: int = 1,
+        cache: torch.ScriptObject | None = None,
+        **inputs: Tensor | None,
     ) -> dict[str, Tensor]:
         """One forward pass.
 
         Args:
             ids: int64 ``[B, T]``, T > 0.
             mask: ``[B, T]``; a token may be attended to where it is not zero. Default: all.
+            num_choices: for multiple choice, whose ``ids`` are ``[B * num_choices, T]``.
+            cache: from :meth:`new_cache`. Results are those of all tokens at once, for the new ones.
             types: int64 ``[B, T]``, token types. Default: 0.
             segments: int32 ``[B, T]``, in place of ``mask``: tokens attend within equal values >= 0; -1 is padding.
-            positions: int64 ``[T]`` or ``[B, T]``, >= 0. Default: 0..T-1.
-            num_choices: for multiple choice, whose ``ids`` are ``[B * num_choices, T]``.
+            positions: int64 ``[T]`` or ``[B, T]``, >= 0. Default: 0..T-1, with a cache going on after it.
+            encoder_hidden: ``[B, S, C]``, for cross-attention: what is attended to. With a cache, at its first call.
+            encoder_mask: ``[B, S]``, as ``mask``. Default: all.
 
         Returns:
             ``hidden`` [B, T, C], and by head: ``logits`` (language models [B, T, V]; sequence classification
             [B, num_labels]; multiple choice [B, num_choices]; token classification [B, T, num_labels]), or
-            ``start_logits`` and ``end_logits`` [B, T] for question answering.
+            ``start_logits`` and ``end_logits`` [B, T] for question answering; ``pooled`` [B, C] where BERT has it.
         """
-        return self._model.forward(ids, mask, types, segments, positions, num_choices)
+        return self._model.forward(_given(ids=ids, mask=mask, **inputs), num_choices, cache)
 
     def encode(
         self,
         ids: Tensor,
         mask: Tensor | None = None,
-        types: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
+        *,
+        cache: torch.ScriptObject | None = None,
+        **inputs: Tensor | None,
     ) -> Tensor:
         """The last hidden state [B, T, C] alone; arguments as above."""
-        return self._model.encode(ids, mask, types, segments, positions)
+        return self._model.encode(_given(ids=ids, mask=mask, **inputs), cache)
+
+    @staticmethod
+    def new_cache() -> torch.ScriptObject:
+        """Keys and values of a causal model, of no token yet; its ``tokens()`` counts them."""
+        return torch.classes.roformer.KeyValueCache()
 
     def masked_lm_logits(self, hidden: Tensor) -> Tensor:
         """Logits ``[N, V]`` of a language model's head at chosen hidden states ``[N, C]``."""
@@ -94,7 +103,8 @@ class Model:
 
     @property
     def head(self) -> str:
-        """The class of ``transformers`` that computes the same, one of ``HEADS``."""
+        """The class of ``transformers`` that computes the same, such as those of ``HEADS``; for what it has not,
+        ``RfEncoder`` with the same ending."""
         return self._model.head()
 
     @property
@@ -114,7 +124,7 @@ def load_model(
 
     Args:
         model_dir: the directory.
-        head: one of ``HEADS``. Default: the one that config.json names.
+        head: one of ``HEADS``, or the same with ``Bert`` or ``RfEncoder``. Default: the one that config.json names.
         dtype: of the parameters in memory; files may hold F16, BF16, F32 or F64.
         allow_fresh_head: a head whose weights the file lacks is initialised at random instead of refused.
 
@@ -124,3 +134,21 @@ def load_model(
     """
     script_class = torch.classes.roformer.Model
     return Model(script_class(fspath(model_dir), head or "", dtype, allow_fresh_head))
+
+
+def build_model(config: dict, head: str | None = None, seed: int = 0) -> Model:
+    """A new model with random weights, which are a function of the configuration and the seed.
+
+    Args:
+        config: the keys of config.json (docs/formats.md), among them ``position_encoding`` and ``attention``.
+        head: as for :func:`load_model`.
+        seed: of torch's generator, which is set to it.
+
+    Raises:
+        RuntimeError: an unknown key or a value out of range; the message says which.
+    """
+    return Model(torch.classes.roformer.Model.build(json.dumps(config), head or "", seed))
+
+
+def _given(**inputs: Tensor | None) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in inputs.items() if tensor is not None}

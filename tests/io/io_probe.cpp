@@ -83,7 +83,7 @@ json match(const Arguments& args) {
   const FreshHead fresh = args.at(2) == "allow" ? FreshHead::kAllowed : FreshHead::kForbidden;
   const WeightMatch match = match_weights(load_config(args[0]), head_of_architecture(args.at(1)), names, fresh);
   std::vector<std::string> sources;
-  for (const std::string& name : match.load) sources.push_back(match.file_name(name));
+  for (const std::string& name : match.load) sources.push_back(match.names.at(name));
   return {{"load", match.load},        {"sources", sources},       {"computed", match.computed},
           {"tied", match.tied_copies}, {"ignored", match.ignored}, {"fresh", match.fresh}};
 }

@@ -116,7 +116,7 @@ TEST(Config, UnknownKeysAreErrorsWithAHint) {
   expect_refused({{"window_size", 4}}, {"\"window_size\"", "4"});
   expect_refused({{"hiden_size", 4}}, {"\"hiden_size\"", "did you mean hidden_size?"});
   expect_refused({{"rotary_values", true}}, {"did you mean rotary_value?"});
-  expect_refused({{"rope_theta", 500000.0}}, {"\"rope_theta\"", "500000"});
+  expect_refused({{"model_type", "roformer"}, {"rope_theta", 500000.0}}, {"rope_theta", "500000", "rf_encoder"});
 }
 
 TEST(Config, KeysWithOneSupportedValue) {
@@ -132,7 +132,7 @@ TEST(Config, KeysWithOneSupportedValue) {
   expect_refused({{"quantization_config", {{"bits", 4}}}}, {"quantization_config", "bits"});
   expect_refused({{"summary_use_proj", true}}, {"summary_use_proj", "true"});
   expect_refused({{"auto_map", {{"AutoModel", "x.Y"}}}}, {"auto_map"});
-  expect_refused({{"model_type", "bert"}}, {"model_type", "\"bert\""});
+  expect_refused({{"model_type", "bart"}}, {"model_type", "\"rf_encoder\"", "\"bart\""});
 }
 
 TEST(Config, WrongTypes) {
@@ -208,14 +208,101 @@ TEST(Config, LabelsMustAgree) {
   expect_refused({{"label2id", 3}}, {"label2id", "an object"});
 }
 
+// What transformers computes alike has its model_type, everything else is rf_encoder; both read back as they were.
+TEST(Config, ModelTypeFollowsFromWhatIsComputed) {
+  const auto type_of = [](const json& keys) {
+    const ModelConfig config = parse_config(keys);
+    const json written = to_json(config);
+    EXPECT_EQ(parse_config(written), config) << written;
+    return written["model_type"].get<std::string>();
+  };
+  EXPECT_EQ(type_of(json::object()), "roformer");
+  EXPECT_EQ(type_of({{"position_encoding", "rope"}, {"attention", "softmax"}, {"rope_scaling", nullptr}}), "roformer");
+  EXPECT_EQ(type_of({{"rotary_value", true}, {"embedding_size", 64}}), "roformer");
+  EXPECT_EQ(type_of({{"model_type", "bert"}}), "bert");
+  EXPECT_EQ(type_of({{"family", "bert"}, {"position_encoding", {{"type", "learned"}}}}), "bert");
+  const json others[] = {{{"position_encoding", "learned"}},
+                         {{"family", "bert"}},
+                         {{"family", "bert"}, {"position_encoding", "rope"}, {"rotary_value", true}},
+                         {{"position_encoding", {{"type", "shaw"}, {"max_relative_position", 4}}}},
+                         {{"position_encoding", {"sinusoidal", {{"type", "rope"}, {"layout", "halves"}}}}},
+                         {{"attention", "linear"}},
+                         {{"attention", {{"type", "linear"}, {"feature_map", "favor"}}}},
+                         {{"rope_theta", 500000.0}},
+                         {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}}}, {"rope_theta", 1e6}},
+                         {{"partial_rotary_factor", 0.5}},
+                         {{"model_type", "nezha"}, {"max_relative_position", 8}}};
+  for (const json& keys : others) EXPECT_EQ(type_of(keys), "rf_encoder") << keys;
+}
+
+TEST(Config, PositionKeys) {
+  ModelConfig c = parse_config({{"position_encoding", {{"type", "shaw"}, {"per_head", true}, {"clip", 4}}}});
+  EXPECT_EQ(c.position_encodings, (std::vector<EncodingConfig>{{"shaw", R"({"clip":4,"per_head":true})"}}));
+  // The keys of Hugging Face are options of the one encoding, and written where they were.
+  c = parse_config({{"rope_theta", 500.0}, {"rope_scaling", {{"type", "linear"}, {"factor", 2}}}});
+  EXPECT_EQ(c.position_encodings[0].options, R"({"rope_scaling":{"factor":2,"type":"linear"},"rope_theta":500.0})");
+  EXPECT_EQ(to_json(c)["rope_theta"], 500.0);
+  EXPECT_EQ(to_json(c)["position_encoding"], "rope");
+  c = parse_config({{"model_type", "nezha"}});
+  EXPECT_EQ(c.position_encodings[0].type, "nezha");
+  EXPECT_EQ(c.vocab_size, 21128);
+  EXPECT_EQ(c.classifier_dropout, 0.1);
+  c = parse_config({{"model_type", "bert"}});
+  EXPECT_EQ(c.vocab_size, 30522);
+  EXPECT_EQ(c.max_position_embeddings, 512);
+  EXPECT_EQ(parse_config({{"family", "bert"}}).vocab_size, 30522);
+
+  const json two = {"sinusoidal", "rope"};
+  expect_refused({{"position_encoding", two}, {"rope_theta", 5.0}}, {"rope_theta", "inside the entry", "5.0", "2"});
+  expect_refused({{"position_encoding", {{"type", "rope"}, {"rope_theta", 5}}}, {"rope_theta", 7}},
+                 {"rope_theta", "once", "7"});
+  expect_refused({{"position_encoding", json::array()}}, {"position_encoding", "none"});
+  expect_refused({{"position_encoding", 3}}, {"position_encoding", "a name", "3"});
+  expect_refused({{"position_encoding", {{"clip", 3}}}}, {"position_encoding", "type", "{\"clip\":3}"});
+  expect_refused({{"attention", "flash"}}, {"attention", "linear", "\"flash\""});
+  expect_refused({{"attention", {{"type", "softmax"}, {"eps", 1}}}}, {"softmax", "{\"eps\":1}"});
+  expect_refused({{"family", "gpt"}}, {"family", "\"gpt\""});
+}
+
+// A file that says it is transformers' own must hold nothing that transformers would not honour.
+TEST(Config, DeviationsFromTransformersAreNamed) {
+  const std::pair<const char*, json> deviations[] = {{"position_encoding", "alibi"},
+                                                     {"position_encoding", {{"type", "rope"}, {"layout", "halves"}}},
+                                                     {"attention", "linear"},
+                                                     {"rope_theta", 5.0},
+                                                     {"rope_parameters", {{"rope_type", "default"}}},
+                                                     {"partial_rotary_factor", 0.5}};
+  for (const char* type : {"roformer", "bert"}) {
+    for (const auto& [key, value] : deviations) {
+      expect_refused({{"model_type", type}, {key, value}}, {"model_type", type, key, "rf_encoder"});
+    }
+  }
+}
+
+// Only a rotation needs pairs (R-HF-05); the encoding itself says so for other model types.
+TEST(Config, OddHeadSizesAreFineWithoutARotation) {
+  EXPECT_EQ(parse_config({{"hidden_size", 9}, {"num_attention_heads", 3}, {"position_encoding", "shaw"}}).head_dim(),
+            3);
+}
+
 TEST(Config, Architectures) {
   for (const char* name :
        {"RoFormerModel", "RoFormerForMaskedLM", "RoFormerForCausalLM", "RoFormerForSequenceClassification",
         "RoFormerForMultipleChoice", "RoFormerForTokenClassification", "RoFormerForQuestionAnswering"}) {
-    EXPECT_EQ(architecture_of_head(head_of_architecture(name)), name);
+    EXPECT_EQ(architecture_of({}, head_of_architecture(name)), name);
     EXPECT_EQ(parse_config({{"architectures", {name}}}).head(), head_of_architecture(name));
   }
-  expect_error([] { head_of_architecture("BertModel"); }, {"RoFormerForMaskedLM", "\"BertModel\""});
+  const ModelConfig bert = parse_config({{"model_type", "bert"}});
+  EXPECT_EQ(architecture_of(bert, Head::kCausalLm), "BertLMHeadModel");
+  EXPECT_EQ(architecture_of(parse_config({{"model_type", "nezha"}}), Head::kMaskedLm), "RfEncoderForMaskedLM");
+  EXPECT_EQ(head_of_architecture("BertForPreTraining"), Head::kMaskedLm);
+  EXPECT_EQ(head_of_architecture("RfEncoderForTokenClassification"), Head::kTokenClassification);
+  expect_error(
+      [] {
+        (void)parse_config({{"architectures", {"BertModel"}}}).head();
+      },
+      {"family", "RoFormerModel", "BertModel"});
+  expect_error([] { head_of_architecture("BartModel"); }, {"RoFormerForMaskedLM", "\"BartModel\""});
   expect_error([] { head_of_architecture("a\x1b[31m\n"); }, {"\"a\\x1b[31m\\x0a\""});
   expect_error(
       [] {

@@ -58,8 +58,7 @@ TEST(WeightMatch, OwnFilesMatchWhole) {
     const WeightMatch match = strict(c, head, file);
     EXPECT_EQ(match.load, spec_names(c, head)) << "in the model's order";
     EXPECT_TRUE(match.computed.empty() && match.tied_copies.empty() && match.ignored.empty() && match.fresh.empty());
-    EXPECT_EQ(match.strip_or_add_prefix, "");
-    EXPECT_EQ(match.file_name(match.load[0]), match.load[0]);
+    for (const auto& [name, in_file] : match.names) EXPECT_EQ(name, in_file);
   }
 }
 
@@ -95,6 +94,51 @@ TEST(WeightMatch, RuleCUnusedProjectionAndPoolerAreIgnored) {
   EXPECT_EQ(strict(c, Head::kMaskedLm, file).ignored, extra);
 }
 
+ModelConfig small_bert() {
+  ModelConfig c = small();
+  c.family = Family::kBert;
+  c.position_encodings = {{"learned", "{}"}};
+  return c;
+}
+
+// R-VAR-03: a pretraining file opens under every head; its next-sentence layer and its indices are passed over.
+TEST(WeightMatch, BertPretrainingFiles) {
+  const ModelConfig c = small_bert();
+  auto file = file_of(c, Head::kMaskedLm);
+  for (const char* name : {"bert.pooler.dense.weight", "bert.pooler.dense.bias"}) file.push_back({name, {8, 8}});
+  file.back().shape = {8};
+  file.push_back({"cls.seq_relationship.weight", {2, 8}});
+  file.push_back({"bert.embeddings.position_ids", {1, 5}});
+  EXPECT_EQ(strict(c, Head::kMaskedLm, file).ignored.size(), 4u);
+  const WeightMatch bare = strict(c, Head::kNone, file);
+  EXPECT_EQ(bare.load, spec_names(c, Head::kNone));
+  EXPECT_EQ(bare.names.at("pooler.dense.bias"), "bert.pooler.dense.bias");
+  const WeightMatch task = match_weights(c, Head::kSequenceClassification, file, FreshHead::kAllowed);
+  EXPECT_EQ(task.fresh, (Names{"classifier.weight", "classifier.bias"})) << "the pooler is in the file";
+}
+
+TEST(WeightMatch, NezhaNamesAreBerts) {
+  ModelConfig c = small_bert();
+  c.position_encodings = {{"nezha", "{}"}};
+  auto file = file_of(c, Head::kMaskedLm);
+  for (NamedShape& tensor : file) {
+    if (tensor.name.starts_with("bert.")) tensor.name = "nezha." + tensor.name.substr(5);
+  }
+  file.push_back({"nezha.encoder.layer.0.attention.self.relative_positions_encoding.positions_encoding", {5, 5, 4}});
+  const WeightMatch match = strict(c, Head::kMaskedLm, file);
+  EXPECT_EQ(match.load, spec_names(c, Head::kMaskedLm));
+  EXPECT_EQ(match.names.at("bert.embeddings.LayerNorm.bias"), "nezha.embeddings.LayerNorm.bias");
+  EXPECT_EQ(match.ignored.size(), 1u);
+}
+
+// A RoFormer's file whose config.json now names another encoding.
+TEST(WeightMatch, ATableThatIsNotUsedIsIgnored) {
+  ModelConfig c = small();
+  const auto file = file_of(c, Head::kMaskedLm);
+  c.position_encodings = {{"rope", R"({"rope_theta":500.0})"}};
+  EXPECT_EQ(strict(c, Head::kMaskedLm, file).ignored, Names{"roformer.encoder.embed_positions.weight"});
+}
+
 TEST(WeightMatch, RuleDShapesAreStrict) {
   const ModelConfig c = small();
   auto file = file_of(c, Head::kMaskedLm);
@@ -120,13 +164,17 @@ TEST(WeightMatch, MissingAndUnexpectedTensorsAreErrors) {
   expect_error([&] { strict(c, Head::kNone, file); }, {"unique", "word_embeddings"});
 }
 
-TEST(WeightMatch, OldNamesOfLayerNormHaveAHint) {
+TEST(WeightMatch, OldNamesOfLayerNormAreRead) {
   const ModelConfig c = small();
   auto file = file_of(c, Head::kNone);
   for (NamedShape& tensor : file) {
     if (tensor.name == "embeddings.LayerNorm.weight") tensor.name = "embeddings.LayerNorm.gamma";
+    if (tensor.name == "encoder.layer.0.output.LayerNorm.bias") tensor.name = "encoder.layer.0.output.LayerNorm.beta";
   }
-  expect_error([&] { strict(c, Head::kNone, file); }, {"embeddings.LayerNorm.gamma", "rename"});
+  const WeightMatch match = strict(c, Head::kNone, file);
+  EXPECT_EQ(match.load, spec_names(c, Head::kNone));
+  EXPECT_EQ(match.names.at("embeddings.LayerNorm.weight"), "embeddings.LayerNorm.gamma");
+  EXPECT_EQ(match.names.at("encoder.layer.0.output.LayerNorm.bias"), "encoder.layer.0.output.LayerNorm.beta");
 }
 
 TEST(WeightMatch, BareFileIntoTaskModel) {
@@ -135,11 +183,10 @@ TEST(WeightMatch, BareFileIntoTaskModel) {
   expect_error([&] { strict(c, Head::kTokenClassification, file); }, {"2 missing", "classifier.weight"});
   const WeightMatch match = match_weights(c, Head::kTokenClassification, file, FreshHead::kAllowed);
   EXPECT_EQ(match.fresh, (Names{"classifier.weight", "classifier.bias"}));
-  EXPECT_EQ(match.strip_or_add_prefix, "roformer.");
   ASSERT_EQ(match.load.size(), file.size());
   for (size_t i = 0; i < file.size(); ++i) {
     EXPECT_EQ(match.load[i], "roformer." + file[i].name);
-    EXPECT_EQ(match.file_name(match.load[i]), file[i].name);
+    EXPECT_EQ(match.names.at(match.load[i]), file[i].name);
   }
 }
 
@@ -147,7 +194,7 @@ TEST(WeightMatch, TaskFileIntoBareModel) {
   const ModelConfig c = small();
   const WeightMatch match = strict(c, Head::kNone, file_of(c, Head::kMaskedLm));
   EXPECT_EQ(match.load, spec_names(c, Head::kNone));
-  EXPECT_EQ(match.file_name("encoder.embed_positions.weight"), "roformer.encoder.embed_positions.weight");
+  EXPECT_EQ(match.names.at("encoder.embed_positions.weight"), "roformer.encoder.embed_positions.weight");
   EXPECT_EQ(match.ignored.size(), 5u) << "the head";
 }
 

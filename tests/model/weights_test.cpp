@@ -83,9 +83,9 @@ TEST(Weights, Heads) {
 }
 
 TEST(Weights, TiedSources) {
-  EXPECT_EQ(tied_source("cls.predictions.decoder.weight"), "roformer.embeddings.word_embeddings.weight");
-  EXPECT_EQ(tied_source("cls.predictions.decoder.bias"), "cls.predictions.bias");
-  EXPECT_EQ(tied_source("cls.predictions.bias"), "");
+  EXPECT_EQ(tied_source({}, "cls.predictions.decoder.weight"), "roformer.embeddings.word_embeddings.weight");
+  EXPECT_EQ(tied_source({}, "cls.predictions.decoder.bias"), "cls.predictions.bias");
+  EXPECT_EQ(tied_source({}, "cls.predictions.bias"), "");
 }
 
 TEST(PositionTable, RefusesOddAndHugeSizes) {

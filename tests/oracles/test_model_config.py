@@ -210,7 +210,7 @@ def test_position_table(tmp_path, rows, dim):
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
         ({"quantization_config": {"bits": 8}}, "quantization_config"),
         ({"rotary_vale": True}, "rotary_vale.*did you mean rotary_value"),
-        ({"model_type": "bert"}, "model_type.*bert"),
+        ({"model_type": "bart"}, "model_type.*bart"),
         ({"hidden_size": 13}, "hidden_size.*13"),
     ],
 )

@@ -312,6 +312,8 @@ def test_saved_directory_reopens(head, tied, tmp_path):
     again, info = getattr(transformers, head).from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not any(info.values()), info
     assert again.config.architectures == [head]
+    if "add_cross_attention" in changes:
+        return  # test_decoder_parity.py runs these
     batch = make_batch(head)
     ours, theirs = our_outputs(roformer_cpp.load_model(tmp_path / "ours"), batch), oracle_outputs(again.eval(), batch)
     for name, value in theirs.items():

@@ -86,7 +86,7 @@ ForwardReport forward(const ForwardOptions& options) {
   const at::Tensor result = result_of(model->forward(input, choices ? ids.size(1) : 1)).contiguous();
   io::write_npy(options.output_path, wide ? io::DType::kF64 : io::DType::kF32, result.sizes().vec(),
                 {static_cast<const std::byte*>(result.const_data_ptr()), result.nbytes()});
-  return {architecture_of_head(model->head()), result.sizes().vec()};
+  return {architecture_of(model->config(), model->head()), result.sizes().vec()};
 }
 
 std::vector<std::vector<MaskPrediction>> fill_mask(const std::string& model_dir, const std::string& text,
@@ -109,7 +109,9 @@ std::vector<std::vector<MaskPrediction>> fill_mask(const std::string& model_dir,
     fail("fill-mask", "the text must have a {}, got \"{}\"", vocabulary.token(vocabulary.special().mask), text);
 
   const c10::NoGradGuard no_grad;
-  const at::Tensor hidden_TC = model->encode({ids_T.unsqueeze(0), {}, {}, {}, {}}).squeeze(0);
+  nn::Input input;
+  input.ids_BT = ids_T.unsqueeze(0);
+  const at::Tensor hidden_TC = model->encode(input).squeeze(0);
   const at::Tensor probabilities_NV = model->masked_lm_logits(hidden_TC.index_select(0, places_N)).softmax(-1);
   const auto [best_NK, ids_NK] = probabilities_NV.topk(top_k, -1);
   std::vector<std::vector<MaskPrediction>> predictions;

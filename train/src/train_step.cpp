@@ -14,10 +14,10 @@ std::vector<Parameter> trained_parameters(const nn::Model& model) {
   std::map<std::string, at::Tensor> by_name;
   for (const auto& item : model.named_parameters()) by_name.emplace(item.key(), item.value());
   std::vector<Parameter> parameters;
-  for (const WeightSpec& spec : weight_specs(model.config(), model.head())) {
-    if (spec.role == WeightRole::kTable) continue;
-    const bool decays = spec.role == WeightRole::kMatrix || spec.role == WeightRole::kEmbedding;
-    parameters.push_back({spec.name, by_name.at(spec.name), decays ? Decay::kApplied : Decay::kNone});
+  for (const WeightSpec& spec : model.weight_specs()) {
+    if (spec.role == WeightRole::kTable || spec.role == WeightRole::kBuffer) continue;
+    const bool decayed = decays(spec.role, spec.shape.size());
+    parameters.push_back({spec.name, by_name.at(spec.name), decayed ? Decay::kApplied : Decay::kNone});
   }
   return parameters;
 }

@@ -1,5 +1,11 @@
-// config.json of a RoFormer as transformers writes it (spec R-HF-02), read strictly: a key that could change the result
-// and that this program does not honour is an error; keys that cannot change it are listed and kept for writing back.
+// config.json of an encoder (spec R-HF-02, R-VAR), read strictly: a key that could change the result and that this
+// program does not honour is an error; keys that cannot change it are listed and kept for writing back.
+//
+// model_type says who else can open the directory. "roformer" and "bert" are transformers' own, and written only for
+// what transformers computes alike; every other combination of position encoding, attention and heads is "rf_encoder",
+// which transformers does not know and its Auto classes refuse. "nezha" (transformers 4) is read, and written as
+// "rf_encoder". A file without model_type, as in a run file, may have every key of rf_encoder.
+//
 // Does not read RoFormer-V2 (no biases, RMS norm) or quantized models: they are refused by name.
 #pragma once
 
@@ -10,27 +16,40 @@
 #include <string>
 #include <vector>
 
+#include "rf/model/encoding_config.h"
+
 namespace rf {
 
-// Heads of spec R-HF-09..13, named by their transformers class.
-enum class Head {
-  kNone,                    // RoFormerModel
-  kMaskedLm,                // RoFormerForMaskedLM
-  kCausalLm,                // RoFormerForCausalLM
-  kSequenceClassification,  // RoFormerForSequenceClassification
-  kMultipleChoice,          // RoFormerForMultipleChoice
-  kTokenClassification,     // RoFormerForTokenClassification
-  kQuestionAnswering,       // RoFormerForQuestionAnswering
+// Whose heads, default sizes and weight names a model has; the encoder is the same.
+enum class Family {
+  kRoFormer,  // names "roformer.*"; embedding_size may differ from hidden_size; no pooler: classification has two
+              // layers with hidden_act, multiple choice reads a token of the last hidden state
+  kBert,  // names "bert.*"; tanh(dense(first token)), the pooler, under the bare model, sequence classification and
+          // multiple choice, which are one layer on it
 };
 
-// "RoFormerForMaskedLM" <-> Head::kMaskedLm. Throws Error on an unknown class name.
+// Heads of spec R-HF-09..13, named by the ends of their transformers classes.
+enum class Head {
+  kNone,                    // ..Model
+  kMaskedLm,                // ..ForMaskedLM, and ..ForPreTraining without its next-sentence layer
+  kCausalLm,                // ..ForCausalLM; BertLMHeadModel
+  kSequenceClassification,  // ..ForSequenceClassification
+  kMultipleChoice,          // ..ForMultipleChoice
+  kTokenClassification,     // ..ForTokenClassification
+  kQuestionAnswering,       // ..ForQuestionAnswering
+};
+
+// "RoFormerForMaskedLM" -> Head::kMaskedLm; class names begin with RoFormer, Bert, Nezha or RfEncoder. Throws Error on
+// an unknown one.
 Head head_of_architecture(const std::string& architecture);
-std::string architecture_of_head(Head head);
 
 enum class Activation { kGelu, kGeluTanh, kRelu, kSilu, kTanh };  // kGelu is the exact, erf form (R-HF-06)
 
-// Defaults are those of transformers' RoFormerConfig.
+// Defaults are those of transformers' RoFormerConfig; parse_config takes those of BertConfig for the family kBert.
 struct ModelConfig {
+  Family family = Family::kRoFormer;
+  std::vector<EncodingConfig> position_encodings = {EncodingConfig{}};  // their terms are combined
+  AttentionConfig attention;
   int64_t vocab_size = 50000;
   int64_t embedding_size = 768;  // "embedding_size": null means hidden_size
   int64_t hidden_size = 768;
@@ -40,12 +59,12 @@ struct ModelConfig {
   Activation hidden_act = Activation::kGelu;
   double hidden_dropout_prob = 0.1;
   double attention_probs_dropout_prob = 0.1;
-  int64_t max_position_embeddings = 1536;  // the length of the stored table, no limit on inputs
+  int64_t max_position_embeddings = 1536;  // rows of tables by position; a limit on inputs where those are trained
   int64_t type_vocab_size = 2;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
-  int64_t pad_token_id = 0;  // null is refused: padding needs a token
-  bool rotary_value = false;
+  int64_t pad_token_id = 0;   // null is refused: padding needs a token
+  bool rotary_value = false;  // values are rotated as keys are
   bool is_decoder = false;
   bool add_cross_attention = false;
   bool tie_word_embeddings = true;
@@ -59,15 +78,22 @@ struct ModelConfig {
   std::map<std::string, std::string> kept;  // harmless keys as read (key -> JSON text), written back by to_json
 
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
-  // Head named by `architectures`; kNone when the list is empty.
+  // Head named by `architectures`; kNone when the list is empty. Throws Error for a class of another family.
   Head head() const;
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Throws Error naming the key and its value: unknown key, wrong type, hidden_size not divisible by heads, odd head
-// size, sizes out of range, model_type other than "roformer". Missing keys take the default; a missing embedding_size
-// is hidden_size. id2label that only says LABEL_0, LABEL_1, ... is read as empty. The dtype keys are dropped:
-// parameters are read by their file's dtypes, and written as float32.
+// "roformer", "bert" or "rf_encoder": what to_json writes.
+std::string model_type(const ModelConfig& config);
+// The class name, for example "BertForMaskedLM". Never one of transformers' for an rf_encoder.
+std::string architecture_of(const ModelConfig& config, Head head);
+
+// Throws Error naming the key and its value: unknown key, wrong type, hidden_size not divisible by heads, sizes out of
+// range, a model_type with a key that transformers would not honour. Missing keys take the default; a missing
+// embedding_size is hidden_size. rope_parameters, rope_scaling, rope_theta and partial_rotary_factor at the top are
+// options of the one position encoding, which reads them. id2label that only says LABEL_0, LABEL_1, ... is read as
+// empty. The dtype keys are dropped: parameters are read by their file's dtypes, and written as float32. The names and
+// options of encodings are checked where models are made.
 ModelConfig parse_config(const nlohmann::json& json);
 ModelConfig load_config(const std::string& model_dir);
 

@@ -1,6 +1,7 @@
-// RoFormer (spec §7): a post-LN BERT encoder whose queries and keys are rotated by position, and the heads transformers
-// has for it. One class for all heads; the head is a value of the configuration. There is no key/value cache, and the
-// cross-attention weights of a decoder are loaded and saved but not used: Input has no encoder states.
+// An encoder with any position encoding and either attention (spec §7, R-VAR): a post-LN BERT body and the heads that
+// transformers has for RoFormer and BERT. One class for all: encoding, attention, family and head are values of the
+// configuration, so that BERT (learned positions), NEZHA, a T5- or DeBERTa-style encoder, RoFormer and Performer are
+// configurations; with is_decoder attention is causal (GPT use), and a key/value cache (rf/nn/cache.h) may be used.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +15,7 @@
 
 #include "rf/model/config.h"
 #include "rf/model/weights.h"
+#include "rf/nn/cache.h"
 #include "rf/nn/dropout_key.h"
 
 namespace rf::nn {
@@ -25,12 +27,16 @@ struct Input {
   at::Tensor mask_BT;       // optional; any integer, bool or floating type, non-zero: may be attended to
   at::Tensor types_BT;      // optional, int64, 0 <= type < type_vocab_size; default 0
   at::Tensor segments_BT;   // optional, int32; tokens attend within equal values >= 0; -1 is padding. Excludes mask_BT
-  at::Tensor positions_BT;  // optional, int64 [T] or [B,T], >= 0; default 0..T-1
+  at::Tensor positions_BT;  // optional, int64 [T] or [B,T], >= 0; default 0..T-1, with a cache going on after it
+  // With add_cross_attention: what is attended to, [B,S,C], and where that may be (as mask_BT). With a cache: at its
+  // first call only.
+  at::Tensor encoder_hidden_BSC, encoder_mask_BS;
 };
 
 // Fields that a head does not give are undefined tensors.
 struct Output {
   at::Tensor hidden_BTC;  // last hidden state
+  at::Tensor pooled_BC;   // family bert: bare model, sequence classification, multiple choice
   at::Tensor logits;      // MaskedLm/CausalLm [B,T,V]; classification [B,num_labels]; choice [B/choices, choices];
                           // token classification [B,T,num_labels]
   at::Tensor start_logits_BT, end_logits_BT;  // question answering
@@ -38,16 +44,23 @@ struct Output {
 
 class Model : public torch::nn::Module {
  public:
-  // Initialised as R-HF-14 with torch's default generator. Parameters carry the names of model/weights.h. The attention
-  // is causal when config.is_decoder, whatever the head.
+  // Initialised as R-HF-14 with torch's default generator, the position encoding last: with one seed, models that
+  // differ in it alone have equal bodies. Parameters carry the names of weight_specs(). The attention is causal when
+  // config.is_decoder, whatever the head. Throws Error for an encoding or attention that the configuration does not
+  // fit.
   Model(const ModelConfig& config, Head head);
 
   const ModelConfig& config() const;
   Head head() const;
 
-  at::Tensor encode(const Input& input);  // [B,T,C]
+  // Every tensor of a checkpoint: model/weights.h's, then the position encoding's under "position_encoding.".
+  const std::vector<WeightSpec>& weight_specs() const;
+
+  // cache: nullptr, or what a causal model has seen so far, which takes the new tokens up; results are those of all
+  // tokens at once.
+  at::Tensor encode(const Input& input, KeyValueCache* cache = nullptr);  // [B,T,C]
   // num_choices: only for Head::kMultipleChoice, whose input is [B*choices, T].
-  Output forward(const Input& input, int64_t num_choices = 1);
+  Output forward(const Input& input, int64_t num_choices = 1, KeyValueCache* cache = nullptr);
   // Logits [N,V] of the masked-LM or causal-LM head at chosen hidden states [N,C] (or [B,T,C]) only.
   at::Tensor masked_lm_logits(const at::Tensor& hidden_NC);
 
@@ -55,8 +68,8 @@ class Model : public torch::nn::Module {
   void set_dropout_key(DropoutKey key);
 
   // A checkpoint's own sin|cos table (encoder.embed_positions.weight, [rows, head_dim]) where it is not the computed
-  // one: it is then used, as transformers does, through plain torch operations instead of the rope operator, and a
-  // position beyond its rows is an Error. Undefined (the default): angles are computed for any position.
+  // one: it is then used, as transformers does, and a position beyond its rows is an Error. Undefined (the default):
+  // the position encoding computes its terms. Only where weight_specs() has such a table.
   void set_position_table(const at::Tensor& table_MD);
   at::Tensor position_table() const;
 
@@ -70,11 +83,12 @@ class Model : public torch::nn::Module {
 // files. The stored position table is compared with the computed one; beyond 1e-6 a warning goes to stderr and the
 // stored one is used. The model is in evaluation mode. FreshHead::kAllowed: a head that the file lacks keeps its random
 // initialisation. Errors: a missing file, a missing or unexpected tensor, a shape (both are told), NaN or infinity
-// (with its index), a tied copy that differs from its source.
+// (with its index), a tied copy that differs from its source. Checkpoints of transformers' RoFormer and BERT classes
+// and of its version 4's NEZHA load, besides what save_model writes.
 std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
                                   FreshHead fresh_head = FreshHead::kForbidden);
-// model.safetensors (float32, metadata format=pt) and config.json with `architectures`, as transformers reads them.
-// The directory is made when missing.
+// model.safetensors (float32, metadata format=pt) and config.json with `architectures`, as transformers reads them
+// where model_type is its own. The directory is made when missing.
 void save_model(const Model& model, const std::string& model_dir);
 
 }  // namespace rf::nn

@@ -1,0 +1,133 @@
+// Position encoding and attention in config.json, and the model_type that follows from them. What transformers computes
+// alike is told from what it does not in one place, unlike_transformers(). The names of encodings below are those that
+// transformers' own model types imply.
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "names.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/model/config.h"
+
+namespace rf {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kRopeKeys[] = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"};
+
+const char* default_encoding(std::string_view type) {
+  if (type == "bert") return "learned";
+  return type == "nezha" ? "nezha" : "rope";
+}
+
+// "name", or {"type": "name", options}.
+template <typename Config>
+Config parse_choice(const json& value, std::string_view where, std::string_view key) {
+  if (value.is_string()) return {.type = value.get<std::string>(), .options = "{}"};
+  const auto type = value.is_object() ? value.find("type") : value.end();
+  if (!value.is_object() || type == value.end() || !type->is_string()) {
+    fail(where, "{} must be a name, or an object with a name as its type, got {}", key, shown(value));
+  }
+  json options = value;
+  options.erase("type");
+  return {.type = type->get<std::string>(), .options = options.dump()};
+}
+
+void give_option(EncodingConfig& encoding, std::string_view where, std::string_view key, const json& value) {
+  json options = io::parse_json(encoding.options, "position_encoding");
+  if (options.contains(key)) {
+    fail(where, "{} must be given once, got {} beside the one in position_encoding", key, shown(value));
+  }
+  options[std::string(key)] = value;
+  encoding.options = options.dump();
+}
+
+template <typename Config>
+json choice_to_json(const Config& config, const json& options) {
+  if (options.empty()) return config.type;
+  json object = options;
+  object["type"] = config.type;
+  return object;
+}
+
+// The key that transformers' class of the family would not honour, and its value.
+struct Unlike {
+  std::string key, value;
+};
+std::optional<Unlike> unlike_transformers(const ModelConfig& config) {
+  const bool bert = config.family == Family::kBert;
+  const std::vector<EncodingConfig> expected = {{.type = bert ? "learned" : "rope", .options = "{}"}};
+  if (config.attention != AttentionConfig{}) return Unlike{"attention", config.attention.type};
+  if (bert && config.rotary_value) return Unlike{"rotary_value", "true"};
+  if (config.position_encodings == expected) return std::nullopt;
+  if (config.position_encodings.size() == 1) {
+    const json options = io::parse_json(config.position_encodings[0].options, "position_encoding");
+    for (const std::string_view key : kRopeKeys) {
+      if (options.contains(key)) return Unlike{std::string(key), shown(options[std::string(key)])};
+    }
+  }
+  return Unlike{"position_encoding", shown(position_to_json(config)["position_encoding"])};
+}
+
+}  // namespace
+
+std::string model_type(const ModelConfig& config) {
+  if (unlike_transformers(config)) return "rf_encoder";
+  return config.family == Family::kBert ? "bert" : "roformer";
+}
+
+void read_position(const json& object, std::string_view where, std::string_view type, ModelConfig& config) {
+  std::vector<EncodingConfig>& encodings = config.position_encodings;
+  encodings = {{.type = default_encoding(type), .options = "{}"}};
+  if (const auto value = object.find("position_encoding"); value != object.end()) {
+    encodings.clear();
+    for (const json& entry : value->is_array() ? *value : json::array({*value})) {
+      encodings.push_back(parse_choice<EncodingConfig>(entry, where, "position_encoding"));
+    }
+  }
+  for (const std::string_view key : kRopeKeys) {
+    const auto value = object.find(key);
+    if (value == object.end() || value->is_null()) continue;
+    if (encodings.size() != 1) {
+      fail(where, "{} must be inside the entry of position_encoding that it belongs to, got {} beside {} entries", key,
+           shown(*value), encodings.size());
+    }
+    give_option(encodings[0], where, key, *value);
+  }
+  if (type == "nezha" && object.contains(kNezhaDistance)) {
+    give_option(encodings[0], where, kNezhaDistance, object[std::string(kNezhaDistance)]);
+  }
+  if (const auto value = object.find("attention"); value != object.end()) {
+    config.attention = parse_choice<AttentionConfig>(*value, where, "attention");
+  }
+}
+
+void check_type(const ModelConfig& config, std::string_view where, std::string_view type) {
+  if (type != "roformer" && type != "bert") return;
+  if (const std::optional<Unlike> unlike = unlike_transformers(config)) {
+    fail(where, "model_type {} must have no key that transformers would not honour (rf_encoder may), got {}: {}", type,
+         unlike->key, unlike->value);
+  }
+}
+
+json position_to_json(const ModelConfig& config) {
+  json object = json::object(), list = json::array();
+  for (const EncodingConfig& encoding : config.position_encodings) {
+    json options = io::parse_json(encoding.options, "position_encoding");
+    if (config.position_encodings.size() == 1) {
+      for (const std::string_view key : kRopeKeys) {
+        const std::string name(key);
+        if (!options.contains(name)) continue;
+        object[name] = options[name];
+        options.erase(name);
+      }
+    }
+    list.push_back(choice_to_json(encoding, options));
+  }
+  object["position_encoding"] = list.size() == 1 ? list[0] : list;
+  object["attention"] = choice_to_json(config.attention, io::parse_json(config.attention.options, "attention"));
+  return object;
+}
+
+}  // namespace rf

@@ -1,0 +1,32 @@
+// What a causal model keeps of the tokens it has seen, so that the next ones cost no more than themselves (spec
+// R-HF-10). Keys are kept rotated; where a rotation changes with the length of its sequence (dynamic NTK, LongRoPE),
+// they are kept as they were projected. Linear attention keeps its sums instead, whose size does not depend on the
+// tokens.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "rf/nn/linear_attention.h"
+
+namespace rf::nn {
+
+// Default: nothing seen yet. A call that throws leaves it as it was. Gradients flow through what it holds; run under
+// torch.no_grad where none are wanted.
+struct KeyValueCache {
+  struct Layer {
+    at::Tensor key_BSHD, value_BSHD;
+    LinearAttentionState sums;
+    at::Tensor cross_key_BSHD, cross_value_BSHD;  // of the encoder states, projected once
+  };
+  std::vector<Layer> layers;  // empty before the first call
+  int64_t tokens = 0;         // S
+  at::Tensor positions_BS;    // [1 or B, S]
+  at::Tensor sequences_BS;    // -1: padding; undefined: every row is one sequence without padding
+  enum class Rows { kPadded, kPacked } rows = Rows::kPadded;  // what sequences_BS says: padding, or segments
+  at::Tensor encoder_mask_BS;                                 // bool, or undefined
+};
+
+}  // namespace rf::nn

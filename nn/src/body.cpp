@@ -1,0 +1,243 @@
+// The encoder's forward pass (body.h).
+#include "body.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/embedding.h>
+
+#include <utility>
+
+namespace rf::nn {
+
+namespace {
+
+// The dtype that projections give: of the weights, or autocast's.
+at::ScalarType projected_dtype(const at::Tensor& weight) {
+  const bool lowered = at::autocast::is_autocast_enabled(at::kCPU) && weight.scalar_type() == at::kFloat;
+  return lowered ? at::autocast::get_autocast_dtype(at::kCPU) : weight.scalar_type();
+}
+
+// Queries, keys and values in one tensor [B,T,3C]. Joined is what is smaller: the weights, for one large product, or
+// the results of three.
+at::Tensor project(const Linear& q, const Linear& k, const Linear& v, const at::Tensor& hidden_BTC) {
+  const int64_t rows = hidden_BTC.size(0) * hidden_BTC.size(1);
+  if (rows < q.weight.size(0)) return at::cat({q(hidden_BTC), k(hidden_BTC), v(hidden_BTC)}, -1);
+  return at::linear(hidden_BTC, at::cat({q.weight, k.weight, v.weight}), at::cat({q.bias, k.bias, v.bias}));
+}
+
+struct Heads {
+  at::Tensor q_BTHD, k_BTHD, v_BTHD;
+};
+Heads split_heads(const at::Tensor& qkv_BTC, int64_t heads) {
+  const int64_t batch = qkv_BTC.size(0), tokens = qkv_BTC.size(1), dim = qkv_BTC.size(2) / (3 * heads);
+  const auto parts = qkv_BTC.view({batch, tokens, 3 * heads, dim}).split(heads, 2);
+  return {parts[0], parts[1], parts[2]};
+}
+
+at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rows, const Terms& terms) {
+  return rows.defined() ? ops::rotate(x_BTHD, rows.cos, rows.sin, terms.layout) : x_BTHD;
+}
+
+Rotation last_rows(const Rotation& rows, int64_t count) {
+  if (!rows.defined() || rows.cos.size(1) == count) return rows;
+  const int64_t first = rows.cos.size(1) - count;
+  return {.cos = rows.cos.narrow(1, first, count), .sin = rows.sin.narrow(1, first, count)};
+}
+
+// Rotated queries, keys and values of the same tokens. What turns by the same rows turns together: one pass over its
+// memory.
+Heads rotate_heads(const at::Tensor& qkv_BTC, int64_t heads, const Terms& terms) {
+  Heads split = split_heads(qkv_BTC, heads);
+  const bool together = terms.query.defined() && terms.query.cos.is_same(terms.key.cos);
+  if (!together)
+    return {rotated(split.q_BTHD, terms.query, terms), rotated(split.k_BTHD, terms.key, terms),
+            rotated(split.v_BTHD, terms.value, terms)};
+  const bool all = terms.value.defined() && terms.value.cos.is_same(terms.query.cos);
+  const int64_t turned = (all ? 3 : 2) * heads;
+  const at::Tensor x_BTHD = qkv_BTC.narrow(-1, 0, turned * split.q_BTHD.size(-1))
+                                .view({qkv_BTC.size(0), qkv_BTC.size(1), turned, split.q_BTHD.size(-1)});
+  const auto parts = rotated(x_BTHD, terms.query, terms).split(heads, 2);
+  return {parts[0], parts[1], all ? parts[2] : rotated(split.v_BTHD, terms.value, terms)};
+}
+
+// Keys or values after those of the cache, which takes them up.
+at::Tensor appended(at::Tensor& before_BSHD, const at::Tensor& x_BTHD) {
+  before_BSHD = before_BSHD.defined() ? at::cat({before_BSHD, x_BTHD}, 1) : x_BTHD;
+  return before_BSHD;
+}
+
+Terms unrotated(Terms terms) {
+  terms.query = terms.key = terms.value = {};
+  return terms;
+}
+
+}  // namespace
+
+struct Body::Pass {
+  const Dropout& drop;
+  const Tokens& tokens;
+  Shared shared;
+  AttentionContext context;
+  std::optional<AttentionContext> cross_context;
+  at::Tensor encoder_hidden_BSC;
+  KeyValueCache* cache;
+};
+
+AttentionDropout Body::probabilities_dropout(const Pass& pass) const {
+  return {.p = pass.drop.training ? config_.attention_probs_dropout_prob : 0, .key = pass.drop.key};
+}
+
+Body::AttentionLayer Body::attention_layer(const Parameters& parameters, const std::string& name) {
+  return {.query = parameters.linear(name + ".self.query"),
+          .key = parameters.linear(name + ".self.key"),
+          .value = parameters.linear(name + ".self.value"),
+          .output = parameters.linear(name + ".output.dense"),
+          .norm = parameters.norm(name + ".output.LayerNorm")};
+}
+
+Body::Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix)
+    : config_(config),
+      word_embeddings_(parameters.at(prefix + "embeddings.word_embeddings.weight")),
+      type_embeddings_(parameters.at(prefix + "embeddings.token_type_embeddings.weight")),
+      embeddings_norm_(parameters.norm(prefix + "embeddings.LayerNorm")) {
+  if (config.embedding_size != config.hidden_size) {
+    embeddings_project_ = parameters.linear(prefix + "embeddings_project");
+  }
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    const std::string name = fmt::format("{}encoder.layer.{}.", prefix, i);
+    layers_.push_back({.self = attention_layer(parameters, name + "attention"),
+                       .cross = {},
+                       .intermediate = parameters.linear(name + "intermediate.dense"),
+                       .output = parameters.linear(name + "output.dense"),
+                       .output_norm = parameters.norm(name + "output.LayerNorm")});
+    if (config.add_cross_attention) layers_.back().cross = attention_layer(parameters, name + "crossattention");
+  }
+}
+
+at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout& drop) const {
+  KeyValueCache after = cache ? *cache : KeyValueCache{};
+  if (cache) after.layers.resize(layers_.size());
+  const Tokens tokens = make_tokens(input, cache ? &after : nullptr);
+  TokenWindow window;
+  if (config_.is_decoder) window.right = 0;
+  Pass pass{.drop = drop,
+            .tokens = tokens,
+            .shared = encoding_->shared(tokens.positions, projected_dtype(word_embeddings_)),
+            .context = self_attention_context(tokens, window),
+            .cross_context = {},
+            .encoder_hidden_BSC = input.encoder_hidden_BSC,
+            .cache = cache ? &after : nullptr};
+  if (config_.add_cross_attention) {
+    const at::Tensor& states = input.encoder_hidden_BSC;
+    at::Tensor mask = input.encoder_mask_BS.defined() ? input.encoder_mask_BS.ne(0) : at::Tensor();
+    if (states.defined()) after.encoder_mask_BS = mask;
+    const int64_t keys = states.defined() ? states.size(1) : after.layers[0].cross_key_BSHD.size(1);
+    pass.cross_context = cross_attention_context(input.ids_BT.size(1), keys, after.encoder_mask_BS);
+  }
+  at::Tensor hidden_BTC = embed(input, tokens.positions.query, drop);
+  for (size_t i = 0; i < layers_.size(); ++i) hidden_BTC = layer_forward(static_cast<int64_t>(i), hidden_BTC, pass);
+  if (cache) *cache = std::move(after);
+  return hidden_BTC;
+}
+
+at::Tensor Body::embed(const Input& input, const TokenPositions& positions, const Dropout& drop) const {
+  at::Tensor sum_BTE =
+      at::embedding(word_embeddings_, input.ids_BT, config_.pad_token_id) +
+      (input.types_BT.defined() ? at::embedding(type_embeddings_, input.types_BT) : type_embeddings_[0]);
+  if (const at::Tensor added = encoding_->input(positions, word_embeddings_.scalar_type()); added.defined())
+    sum_BTE = sum_BTE + added;
+  const at::Tensor embedded_BTE = drop(embeddings_norm_(sum_BTE), config_.hidden_dropout_prob);
+  return embeddings_project_.weight.defined() ? embeddings_project_(embedded_BTE) : embedded_BTE;
+}
+
+at::Tensor Body::layer_forward(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
+  const Layer& layer = layers_[static_cast<size_t>(index)];
+  const double p = config_.hidden_dropout_prob;
+  const auto joined = [&](const Linear& output, const Norm& norm, const at::Tensor& x, const at::Tensor& residual) {
+    return norm(pass.drop(output(x), p) + residual);
+  };
+  at::Tensor attended_BTC =
+      joined(layer.self.output, layer.self.norm, self_attention(index, hidden_BTC, pass), hidden_BTC);
+  if (pass.cross_context) {
+    attended_BTC =
+        joined(layer.cross.output, layer.cross.norm, cross_attention(index, attended_BTC, pass), attended_BTC);
+  }
+  const at::Tensor inner_BTF = activate(config_.hidden_act, layer.intermediate(attended_BTC));
+  return joined(layer.output, layer.output_norm, inner_BTF, attended_BTC);
+}
+
+at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
+  const AttentionLayer& layer = layers_[static_cast<size_t>(index)].self;
+  Terms terms = encoding_->terms(index, pass.shared,
+                                 {.query_weight = layer.query.weight,
+                                  .key_weight = layer.key.weight,
+                                  .value_weight = layer.value.weight,
+                                  .query_bias = layer.query.bias,
+                                  .key_bias = layer.key.bias,
+                                  .value_bias = layer.value.bias});
+  if (config_.rotary_value) terms.value = terms.key;
+  const at::Tensor qkv_BTC = project(layer.query, layer.key, layer.value, hidden_BTC);
+  if (!linear_.empty()) return linear_attention(index, qkv_BTC, std::move(terms), pass);
+  return softmax_attention(index, qkv_BTC, std::move(terms), pass);
+}
+
+at::Tensor Body::softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const {
+  const int64_t heads = config_.num_attention_heads, tokens = qkv_BTC.size(1);
+  Heads x;
+  if (pass.cache == nullptr) {
+    x = rotate_heads(qkv_BTC, heads, terms);
+  } else {
+    KeyValueCache::Layer& kept = pass.cache->layers[static_cast<size_t>(index)];
+    const bool keep_unrotated = encoding_->changes_with_length();
+    Terms now = terms;  // of the new tokens
+    now.key = keep_unrotated ? Rotation{} : last_rows(terms.key, tokens);
+    now.value = keep_unrotated ? Rotation{} : last_rows(terms.value, tokens);
+    x = rotate_heads(qkv_BTC, heads, now);
+    x.k_BTHD = appended(kept.key_BSHD, x.k_BTHD);
+    x.v_BTHD = appended(kept.value_BSHD, x.v_BTHD);
+    if (keep_unrotated) {
+      x.k_BTHD = rotated(x.k_BTHD, terms.key, terms);
+      x.v_BTHD = rotated(x.v_BTHD, terms.value, terms);
+    }
+  }
+  return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, unrotated(std::move(terms)), pass.context, probabilities_dropout(pass))
+      .flatten(-2);
+}
+
+at::Tensor Body::linear_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const {
+  const Heads x = split_heads(qkv_BTC, config_.num_attention_heads);
+  LinearAttentionCall call{.direction = config_.is_decoder ? Direction::kCausal : Direction::kBidirectional,
+                           .key_mask_BS = pass.tokens.key_mask_BS,
+                           .sequences_BS = pass.tokens.sequences_BS};
+  if (pass.cache) {
+    const int64_t tokens = qkv_BTC.size(1);
+    terms.key = last_rows(terms.key, tokens);
+    if (const at::Tensor& mask_BS = call.key_mask_BS; mask_BS.defined()) {
+      call.key_mask_BS = mask_BS.narrow(1, mask_BS.size(1) - tokens, tokens);
+    }
+    call.state = &pass.cache->layers[static_cast<size_t>(index)].sums;
+  }
+  return linear_[static_cast<size_t>(index)]->forward(x.q_BTHD, x.k_BTHD, x.v_BTHD, terms, call).flatten(-2);
+}
+
+at::Tensor Body::cross_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
+  const AttentionLayer& layer = layers_[static_cast<size_t>(index)].cross;
+  const auto split = [&](const at::Tensor& x_BTC) {
+    return x_BTC.unflatten(-1, {config_.num_attention_heads, config_.head_dim()});
+  };
+  at::Tensor k_BSHD, v_BSHD;
+  KeyValueCache::Layer* kept = pass.cache ? &pass.cache->layers[static_cast<size_t>(index)] : nullptr;
+  if (kept && kept->cross_key_BSHD.defined()) {
+    k_BSHD = kept->cross_key_BSHD;
+    v_BSHD = kept->cross_value_BSHD;
+  } else {
+    k_BSHD = split(layer.key(pass.encoder_hidden_BSC));
+    v_BSHD = split(layer.value(pass.encoder_hidden_BSC));
+    if (kept) std::tie(kept->cross_key_BSHD, kept->cross_value_BSHD) = std::pair(k_BSHD, v_BSHD);
+  }
+  return attention(split(layer.query(hidden_BTC)), k_BSHD, v_BSHD, {}, *pass.cross_context, probabilities_dropout(pass))
+      .flatten(-2);
+}
+
+}  // namespace rf::nn

@@ -1,0 +1,72 @@
+// The encoder (spec R-HF-04, R-HF-05, R-VAR): a post-LN BERT whose position encoding and attention are values of the
+// configuration.
+//
+//   x_0 = LN(word + type + encoding.input(positions))          projected where embedding_size differs
+//   h   = LN(x + W_o attention(W_q x, W_k x, W_v x; encoding.terms(layer)))
+//   h   = LN(h + W_o' attention(W_q' h, W_k' e, W_v' e))       with cross-attention to encoder states e: no position
+//   x'  = LN(h + W_2 act(W_1 h))                               terms and no rotation (R-ROPE-14)
+//
+// Dropout on the embeddings and on what is added to x or h; attention is softmax's or linear. The body knows terms,
+// never the name of an encoding.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layers.h"
+#include "rf/nn/attention.h"
+#include "rf/nn/cache.h"
+#include "rf/nn/encoding.h"
+#include "rf/nn/linear_attention.h"
+#include "rf/nn/model.h"
+#include "tokens.h"
+
+namespace rf::nn {
+
+class Body {
+ public:
+  Body() = default;
+  // prefix: of the encoder's names in `parameters`.
+  Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix);
+
+  void set_encoding(std::shared_ptr<Encoding> encoding) { encoding_ = std::move(encoding); }
+  // One a layer, in place of softmax attention.
+  void set_linear_attention(std::vector<std::shared_ptr<LinearAttention>> layers) { linear_ = std::move(layers); }
+
+  // [B,T,C]. The input must have been checked. cache: nullptr, or what came before; takes the new tokens up.
+  at::Tensor encode(const Input& input, KeyValueCache* cache, const Dropout& drop) const;
+
+ private:
+  struct AttentionLayer {
+    Linear query, key, value, output;
+    Norm norm;
+  };
+  struct Layer {
+    AttentionLayer self, cross;  // cross undefined without add_cross_attention
+    Linear intermediate, output;
+    Norm output_norm;
+  };
+  struct Pass;  // what the layers of one forward pass share
+
+  static AttentionLayer attention_layer(const Parameters& parameters, const std::string& name);
+  at::Tensor embed(const Input& input, const TokenPositions& positions, const Dropout& drop) const;
+  at::Tensor layer_forward(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
+  at::Tensor self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
+  at::Tensor softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const;
+  at::Tensor linear_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const;
+  AttentionDropout probabilities_dropout(const Pass& pass) const;
+  at::Tensor cross_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
+
+  ModelConfig config_;
+  std::shared_ptr<Encoding> encoding_;
+  std::vector<std::shared_ptr<LinearAttention>> linear_;  // empty: softmax
+  at::Tensor word_embeddings_, type_embeddings_;
+  Norm embeddings_norm_;
+  Linear embeddings_project_;  // undefined when embedding_size == hidden_size
+  std::vector<Layer> layers_;
+};
+
+}  // namespace rf::nn

@@ -1,0 +1,83 @@
+// From a model's configuration to its position encoding (position.h).
+#include "position.h"
+
+#include <ATen/ops/zeros.h>
+
+#include "rf/io/error.h"
+
+namespace rf::nn {
+
+namespace {
+
+bool is_linear(const ModelConfig& config) {
+  return config.attention.type == "linear";
+}
+
+EncodingShape encoding_shape(const ModelConfig& config) {
+  int64_t turned_dim = config.head_dim();
+  if (is_linear(config)) turned_dim = feature_dim(parse_linear_attention(config.attention), turned_dim);
+  return {.layers = config.num_hidden_layers,
+          .heads = config.num_attention_heads,
+          .head_dim = turned_dim,
+          .hidden_size = config.hidden_size,
+          .input_size = config.embedding_size,
+          .max_position_embeddings = config.max_position_embeddings,
+          .causal = config.is_decoder,
+          .initializer_range = config.initializer_range};
+}
+
+void check_linear(const ModelConfig& config) {
+  const Direction direction = config.is_decoder ? Direction::kCausal : Direction::kBidirectional;
+  for (const EncodingConfig& encoding : config.position_encodings) {
+    check_linear_attention(parse_linear_attention(config.attention), encoding_entry(encoding.type).info, direction);
+  }
+  if (config.rotary_value) fail("model", "rotary_value must be false with linear attention, got true");
+}
+
+bool rotates_keys(Encoding& encoding) {
+  return encoding.shared(make_positions(at::zeros({1}, at::kLong)), at::kFloat).terms.key.defined();
+}
+
+}  // namespace
+
+std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config) {
+  if (is_linear(config)) check_linear(config);
+  std::vector<std::shared_ptr<Encoding>> encodings;
+  bool rotates = false;
+  for (const EncodingConfig& encoding : config.position_encodings) {
+    encodings.push_back(make_encoding(encoding, encoding_shape(config)));
+    rotates = rotates || (config.rotary_value && rotates_keys(*encodings.back()));
+  }
+  if (config.rotary_value && !rotates) {
+    fail("model", "rotary_value needs a position encoding that rotates, got {}", config.position_encodings[0].type);
+  }
+  return encodings.size() == 1 ? encodings[0] : combine_encodings(std::move(encodings));
+}
+
+std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config) {
+  std::vector<std::shared_ptr<LinearAttention>> layers;
+  if (!is_linear(config)) return layers;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    layers.push_back(
+        std::make_shared<LinearAttention>(parse_linear_attention(config.attention), config.head_dim(), layer));
+  }
+  return layers;
+}
+
+std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head, const Encoding& encoding,
+                                           const std::vector<std::shared_ptr<LinearAttention>>& linear) {
+  std::vector<WeightSpec> specs = weight_specs(config, head);
+  if (model_type(config) == "bert") return specs;
+  for (const auto& item : encoding.named_parameters()) {
+    specs.push_back({"position_encoding." + item.key(), item.value().sizes().vec(), WeightRole::kEncoding});
+  }
+  for (size_t layer = 0; layer < linear.size(); ++layer) {
+    for (const auto& item : linear[layer]->named_buffers()) {
+      specs.push_back(
+          {fmt::format("linear_attention.{}.{}", layer, item.key()), item.value().sizes().vec(), WeightRole::kBuffer});
+    }
+  }
+  return specs;
+}
+
+}  // namespace rf::nn

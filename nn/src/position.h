@@ -1,0 +1,29 @@
+// The position encoding and the attention of a model, made from its configuration, and the tensors they add to a
+// checkpoint.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rf/model/config.h"
+#include "rf/model/weights.h"
+#include "rf/nn/encoding.h"
+#include "rf/nn/linear_attention.h"
+
+namespace rf::nn {
+
+// Throws Error where the configuration, the encoding and the attention do not fit: see make_encoding and
+// check_linear_attention; rotary_value without a rotation, or with linear attention.
+std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config);
+
+// One a layer; empty for softmax attention.
+std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config);
+
+// Of model/weights.h; of the encoding under "position_encoding." unless transformers has a name for it; what linear
+// attention draws under "linear_attention.<layer>.".
+std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head, const Encoding& encoding,
+                                           const std::vector<std::shared_ptr<LinearAttention>>& linear);
+
+}  // namespace rf::nn

@@ -1,0 +1,88 @@
+// Positions, padding and packing of a forward pass (tokens.h).
+#include "tokens.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+namespace rf::nn {
+
+namespace {
+
+at::Tensor expanded(const at::Tensor& x_BT, int64_t batch) {
+  return x_BT.size(0) == batch ? x_BT : x_BT.expand({batch, x_BT.size(1)});
+}
+
+// Two runs of tokens one after the other; either may have one row for all.
+at::Tensor appended(const at::Tensor& before_BS, const at::Tensor& x_BT) {
+  const int64_t batch = std::max(before_BS.size(0), x_BT.size(0));
+  return at::cat({expanded(before_BS, batch), expanded(x_BT, batch)}, 1);
+}
+
+// The sequence of each token: its segment, or 0 and -1 for what a mask shows and hides. Undefined where all are one.
+at::Tensor sequences_of(const Input& input) {
+  if (input.ids_BT.size(0) == 0) return {};
+  if (input.segments_BT.defined()) return input.segments_BT.to(at::kLong);
+  if (!input.mask_BT.defined()) return {};
+  const at::Tensor shown = input.mask_BT.ne(0);
+  if (shown.all().item<bool>()) return {};
+  return shown.to(at::kLong).sub(1);
+}
+
+}  // namespace
+
+Tokens make_tokens(const Input& input, KeyValueCache* cache) {
+  const int64_t batch = input.ids_BT.size(0), tokens = input.ids_BT.size(1), before = cache ? cache->tokens : 0;
+  at::Tensor query_BT =
+      input.positions_BT.defined() ? input.positions_BT : at::arange(before, before + tokens, at::dtype(at::kLong));
+  if (query_BT.dim() == 1) query_BT = query_BT.unsqueeze(0);
+  at::Tensor sequences_BS = sequences_of(input), key_BS = query_BT;
+  bool packed = input.segments_BT.defined() && sequences_BS.defined();
+  if (cache && before > 0) {
+    key_BS = appended(cache->positions_BS, query_BT);
+    packed = packed || cache->rows == KeyValueCache::Rows::kPacked;
+    if (sequences_BS.defined() || cache->sequences_BS.defined()) {
+      const auto of_one = [&](int64_t count) { return at::zeros({batch, count}, at::dtype(at::kLong)); };
+      sequences_BS = appended(cache->sequences_BS.defined() ? cache->sequences_BS : of_one(before),
+                              sequences_BS.defined() ? sequences_BS : of_one(tokens));
+    }
+  }
+  if (cache) {
+    cache->tokens = before + tokens;
+    cache->positions_BS = key_BS;
+    cache->sequences_BS = sequences_BS;
+    cache->rows = packed ? KeyValueCache::Rows::kPacked : KeyValueCache::Rows::kPadded;
+  }
+  Tokens result;
+  result.positions = make_positions(query_BT, key_BS, sequences_BS);
+  if (packed) {
+    result.sequences_BS = sequences_BS;
+  } else if (sequences_BS.defined()) {
+    result.key_mask_BS = sequences_BS.ge(0);
+  }
+  return result;
+}
+
+AttentionContext self_attention_context(const Tokens& tokens, TokenWindow window) {
+  at::Tensor attend;  // [B, 1, T or 1, S]
+  if (tokens.sequences_BS.defined()) {
+    const int64_t keys = tokens.sequences_BS.size(1), queries = tokens.positions.query.ids.size(1);
+    const at::Tensor key = tokens.sequences_BS.unsqueeze(1).unsqueeze(2);
+    const at::Tensor query = tokens.sequences_BS.narrow(1, keys - queries, queries).unsqueeze(1).unsqueeze(3);
+    attend = query.eq(key).logical_and_(query.ge(0));
+  } else if (tokens.key_mask_BS.defined()) {
+    attend = tokens.key_mask_BS.unsqueeze(1).unsqueeze(2);
+  }
+  return {tokens.positions, attend, window};
+}
+
+AttentionContext cross_attention_context(int64_t queries, int64_t keys, const at::Tensor& mask_BS) {
+  const at::Tensor attend = mask_BS.defined() ? mask_BS.unsqueeze(1).unsqueeze(2) : at::Tensor();
+  return {make_positions(at::arange(queries, at::kLong), at::arange(keys, at::kLong)), attend, TokenWindow{}};
+}
+
+}  // namespace rf::nn

@@ -1,0 +1,268 @@
+"""Models over the table of position encodings: one body, both attentions, caches, checkpoints, examples.
+
+What a model computes is compared with transformers in tests/oracles (RoFormer, BERT, NEZHA, decoders); encodings have
+tests of their own. Here every encoding runs in a model, and a model must agree with itself.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+import roformer_cpp
+import tolerances as tol
+
+SIZES = {
+    "vocab_size": 37,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 32,
+    "num_labels": 4,
+}
+INFOS = {info["name"]: info for info in roformer_cpp.encodings()}
+NAMES = list(INFOS)
+# Keys without a default.
+OPTIONS = {"axial": {"grid_width": 3}, "mrope": {"rope_parameters": {"mrope_section": [2, 2, 2]}}}
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
+LINEAR = ("elu", "shen", "favor", "relu", "cosine")
+# Rotations that change as a sequence grows: the cache then holds unrotated keys.
+GROWING = {
+    "dynamic": {"rope_type": "dynamic", "factor": 4.0},
+    "longrope": {
+        "rope_type": "longrope",
+        "short_factor": [1.0] * 6,
+        "long_factor": [3.0, 1.0, 2.0, 5.0, 1.5, 4.0],
+        "original_max_position_embeddings": 6,
+    },
+}
+
+
+def config_of(name, **changes):
+    encoding = {"type": name} | OPTIONS.get(name, {})
+    causal = INFOS[name]["needs_causal"]
+    return SIZES | {"position_encoding": encoding, "is_decoder": causal} | changes
+
+
+def perturbed(model, seed=3):
+    """Weights moved by N(0, 0.3): attention is not uniform, and no table is zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def ids_of(batch, tokens, seed=1):
+    return torch.randint(1, 37, (batch, tokens), generator=torch.Generator().manual_seed(seed))
+
+
+def assert_same(ours, expected):
+    assert ours.shape == expected.shape
+    assert (ours - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_directories_round_trip(name, tmp_path):
+    model = perturbed(roformer_cpp.build_model(config_of(name), "RfEncoderForMaskedLM"))
+    model.save(tmp_path)
+    again = roformer_cpp.load_model(tmp_path)
+    assert again.config == model.config | {"architectures": [model.head]}
+    assert again.head == model.head
+    expected, loaded = dict(model.named_parameters()), dict(again.named_parameters())
+    assert expected.keys() == loaded.keys()
+    assert all(torch.equal(loaded[key], expected[key]) for key in expected)
+    ids = ids_of(3, 7)
+    assert torch.equal(again(ids)["logits"], model(ids)["logits"])
+    own = model.config["model_type"] == "rf_encoder"
+    assert own == (name != "rope")
+    if own:
+        assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["RfEncoderForMaskedLM"]
+        with pytest.raises(ValueError, match="rf_encoder"):
+            transformers.AutoConfig.from_pretrained(tmp_path)
+        with pytest.raises(ValueError, match="rf_encoder"):
+            transformers.AutoModel.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bodies_are_equal_for_one_seed(name):
+    """Arms of a comparison differ in the encoding alone."""
+    plain = dict(roformer_cpp.build_model(config_of("none"), "RoFormerForMaskedLM", seed=5).named_parameters())
+    model = dict(roformer_cpp.build_model(config_of(name), "RoFormerForMaskedLM", seed=5).named_parameters())
+    assert all(torch.equal(model[key], plain[key]) for key in plain)
+    assert all(key.startswith("position_encoding.") for key in model.keys() - plain.keys())
+    assert not torch.equal(
+        model["cls.predictions.transform.dense.weight"],
+        dict(roformer_cpp.build_model(config_of(name), "RoFormerForMaskedLM", seed=6).named_parameters())[
+            "cls.predictions.transform.dense.weight"
+        ],
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_has_a_gradient(name):
+    model = perturbed(roformer_cpp.build_model(config_of(name)))
+    hidden = model(ids_of(2, 9))["hidden"]
+    (hidden * torch.linspace(-1, 2, hidden.numel()).view_as(hidden)).sum().backward()
+    for key, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), key
+        if key.startswith("position_encoding."):
+            assert parameter.grad.abs().max() > 0, key
+
+
+def cached(model, ids, steps, mask=None, **inputs):
+    """Hidden states of the tokens given in these steps with one cache."""
+    cache, parts, first = model.new_cache(), [], 0
+    for count in steps:
+        part = slice(first, first + count)
+        rows = {"mask": mask[:, part]} if mask is not None else {}
+        rows |= {key: value[:, part] for key, value in inputs.items()}
+        parts.append(model(ids[:, part], cache=cache, **rows)["hidden"])
+        first += count
+        assert cache.tokens() == first
+    return torch.cat(parts, dim=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cached_equals_full(name):
+    """R-HF-10: a few tokens, then one at a time, then several."""
+    model = perturbed(roformer_cpp.build_model(config_of(name, is_decoder=True), "RoFormerForCausalLM"))
+    ids = ids_of(3, 11)
+    assert_same(cached(model, ids, (4, 1, 1, 3, 2)), model(ids)["hidden"])
+
+
+@pytest.mark.parametrize("kind", GROWING)
+@pytest.mark.parametrize("rotary_value", (False, True))
+def test_cached_equals_full_where_rotations_change(kind, rotary_value):
+    """Keys rotated for 4 tokens are wrong when there are 11: the last step sees all of them as the full computation
+    does. Earlier steps could not know how long the sequence would be, so only the last is compared."""
+    encoding = {"type": "rope", "rope_parameters": GROWING[kind]}
+    config = config_of("rope", is_decoder=True, position_encoding=encoding, rotary_value=rotary_value)
+    config |= {"max_position_embeddings": 6, "num_hidden_layers": 1}
+    model = perturbed(roformer_cpp.build_model(config))
+    ids = ids_of(3, 11)
+    full = model(ids)["hidden"]
+    steps = cached(model, ids, (4, 1, 1, 3, 2))
+    assert_same(steps[:, -2:], full[:, -2:])
+    assert (steps[:, :4] - full[:, :4]).abs().max() > tol.ROTARY_VALUE_SHIFT
+
+
+@pytest.mark.parametrize("name", ("rope", "alibi", "learned", "t5"))
+def test_cache_with_padding_and_packing(name):
+    model = perturbed(roformer_cpp.build_model(config_of(name, is_decoder=True, rotary_value=name == "rope")))
+    ids = ids_of(2, 9)
+    mask = torch.ones(2, 9, dtype=torch.int64)
+    mask[1, :3] = 0  # on the left, as batches of prompts are padded
+    shown = mask.bool()
+    steps = cached(model, ids, (5, 1, 3), mask=mask)
+    assert_same(steps[shown], model(ids, mask)["hidden"][shown])
+    # A mask in later calls only: what came before is shown.
+    late = mask.roll(6, dims=1)
+    cache = model.new_cache()
+    first = model(ids[:, :5], cache=cache)["hidden"]
+    rest = model(ids[:, 5:], late[:, 5:], cache=cache)["hidden"]
+    assert_same(torch.cat([first, rest], 1)[late.bool()], model(ids, late)["hidden"][late.bool()])
+    segments = torch.tensor([[0, 0, 0, 0, 1, 1, 1, -1, -1], [0, 0, 0, 0, 0, 0, 0, 0, 0]], dtype=torch.int32)
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7, 8]])
+    full = model(ids, segments=segments, positions=positions)["hidden"]
+    steps = cached(model, ids, (6, 1, 2), segments=segments, positions=positions)
+    assert_same(steps[segments >= 0], full[segments >= 0])
+
+
+@pytest.mark.parametrize("rope_site", ("after_map", "before_map"))
+@pytest.mark.parametrize("feature_map", LINEAR)
+def test_linear_attention_streams(feature_map, rope_site, tmp_path):
+    """Causal linear attention keeps sums in place of keys; its random features are in the checkpoint."""
+    if (feature_map, rope_site) == ("cosine", "after_map"):
+        pytest.skip("refused by linear attention")
+    attention = {"type": "linear", "feature_map": feature_map, "rope_site": rope_site}
+    model = perturbed(roformer_cpp.build_model(config_of("rope", is_decoder=True, attention=attention)))
+    ids = ids_of(2, 9)
+    full = model(ids)["hidden"]
+    assert (cached(model, ids, (4, 1, 4)) - full).abs().max() <= tol.STREAMED_RTOL * full.abs().max()
+    model.save(tmp_path)
+    assert torch.equal(roformer_cpp.load_model(tmp_path)(ids)["hidden"], full)
+
+
+def test_linear_attention_resumes_its_redraws(tmp_path):
+    """The features are drawn anew in training; a run that goes on from a checkpoint draws the same."""
+    attention = {"type": "linear", "feature_map": "favor", "redraw_every": 2}
+    model = perturbed(roformer_cpp.build_model(config_of("rope", attention=attention, hidden_dropout_prob=0.0)))
+    ids = ids_of(2, 9)
+    model.train()
+    seen = [model(ids)["hidden"] for _ in range(3)]
+    assert not torch.equal(seen[0], seen[-1])
+    model.save(tmp_path)
+    again = roformer_cpp.load_model(tmp_path).train()
+    for _ in range(3):
+        assert torch.equal(again(ids)["hidden"], model(ids)["hidden"])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if INFOS[name]["pairwise"]])
+def test_linear_attention_refuses_pairwise_terms(name):
+    """R-REL-10."""
+    with pytest.raises(RuntimeError, match=f"linear.*{name}|{name}.*linear"):
+        roformer_cpp.build_model(config_of(name, attention="linear"))
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)
+def test_example_configurations(path, tmp_path):
+    small = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20}
+    config = json.loads(path.read_text())
+    model = roformer_cpp.build_model(config | small | {"vocab_size": 37}, "RfEncoderForMaskedLM")
+    model.save(tmp_path)
+    ids = ids_of(2, 9)
+    logits = roformer_cpp.load_model(tmp_path)(ids)["logits"]
+    assert logits.shape == (2, 9, 37) and torch.equal(logits, model(ids)["logits"])
+    expected = {"bert": "bert", "wobert": "bert", "roformer": "roformer"}.get(path.stem, "rf_encoder")
+    assert model.config["model_type"] == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"position_encoding": "shew"}, "shew.*did you mean shaw"),
+        ({"position_encoding": {"type": "none", "clip": 3}}, "clip"),
+        ({"position_encoding": {"type": "rope", "rope_parameters": {"rope_type": "linear", "factor": 0.5}}}, "factor"),
+        ({"position_encoding": ["alibi", "alibi"]}, "bias"),
+        ({"position_encoding": "music", "is_decoder": False}, "music.*causal"),
+        ({"position_encoding": "alibi", "rotary_value": True}, "rotary_value.*alibi"),
+        ({"position_encoding": "rope", "rotary_value": True, "attention": "linear"}, "rotary_value.*linear"),
+        ({"position_encoding": "rope", "attention": {"type": "linear", "feature_map": "cos"}}, "feature_map.*cos"),
+    ],
+)
+def test_bad_configurations_are_named(changes, words):
+    with pytest.raises(RuntimeError, match=words):
+        roformer_cpp.build_model(config_of("rope") | changes)(ids_of(1, 3))
+
+
+def test_bad_use_of_a_cache_is_named():
+    bidirectional = roformer_cpp.build_model(config_of("rope"))
+    with pytest.raises(RuntimeError, match="cache needs causal attention"):
+        bidirectional(ids_of(1, 3), cache=bidirectional.new_cache())
+    model = roformer_cpp.build_model(config_of("rope", is_decoder=True))
+    cache = model.new_cache()
+    model(ids_of(2, 3), cache=cache)
+    with pytest.raises(RuntimeError, match="batch must be that of the cache, 2, got 3"):
+        model(ids_of(3, 3), cache=cache)
+    deeper = roformer_cpp.build_model(config_of("rope", is_decoder=True, num_hidden_layers=3))
+    with pytest.raises(RuntimeError, match="model with 3 layers, got one with 2"):
+        deeper(ids_of(2, 3), cache=cache)
+    # A call that throws leaves the cache as it was.
+    with pytest.raises(RuntimeError, match="token ids must be in"):
+        model(torch.full((2, 1), 37), cache=cache)
+    assert cache.tokens() == 3
+    learned = roformer_cpp.build_model(config_of("learned", is_decoder=True))
+    cache = learned.new_cache()
+    learned(ids_of(2, 31), cache=cache)
+    with pytest.raises(RuntimeError, match=r"must be in 0\.\.31"):
+        learned(ids_of(2, 2), cache=cache)
+    assert cache.tokens() == 31
+
+
+def test_unknown_inputs_are_named():
+    with pytest.raises(RuntimeError, match=r"inputs must be.*positons"):
+        roformer_cpp.build_model(config_of("rope"))(ids_of(1, 3), positons=torch.arange(3))
