@@ -1,8 +1,11 @@
-// roformer info: what this build is and what it uses on this machine.
+// roformer info: what this build is, what it uses on this machine, and the encodings it has.
 #include <fmt/core.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "command.h"
 #include "rf/status.h"
@@ -10,12 +13,22 @@
 
 namespace rf::cli {
 
-std::function<int()> configure_info(CLI::App&, const Common&) {
-  return [] {
+std::function<int()> configure_info(CLI::App& app, const Common&) {
+  auto list_encodings = std::make_shared<bool>(false);
+  app.add_flag("--encodings", *list_encodings,
+               "A line for each position encoding: equation, source, terms, keys, cost");
+  return [list_encodings] {
+    const nlohmann::json encodings = train::encodings();
+    if (*list_encodings) {
+      for (const nlohmann::json& encoding : encodings) emit(encoding);
+      return kOk;
+    }
+    std::vector<std::string> names;
+    for (const nlohmann::json& encoding : encodings) names.push_back(encoding.at("name"));
     const train::RuntimeFacts torch = train::runtime_facts();
     nlohmann::json facts;
     facts["version"] = ROFORMER_VERSION;
-    facts["encodings"] = {"rope"};
+    facts["encodings"] = names;
     facts["instructions"] = {{"kernels", rf_target()}, {"torch", torch.cpu_capability}};
     facts["threads"] = {{"used", train::threads()}, {"machine", std::thread::hardware_concurrency()}};
     facts["build"] = {{"type", ROFORMER_BUILD_TYPE}, {"compiler", ROFORMER_COMPILER}};

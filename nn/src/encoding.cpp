@@ -1,6 +1,8 @@
 // What an encoding does that does nothing.
 #include "rf/nn/encoding.h"
 
+#include <nlohmann/json.hpp>
+
 namespace rf::nn {
 
 at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) {
@@ -13,6 +15,23 @@ Shared Encoding::shared(const Positions&, at::ScalarType dtype) {
 
 Terms Encoding::terms(int64_t, const Shared& shared, const Projections&) {
   return shared.terms;
+}
+
+nlohmann::json to_json(const EncodingInfo& info) {
+  return {{"name", info.name},
+          {"summary", info.summary},
+          {"equation", info.equation},
+          {"source", info.source},
+          {"terms", info.terms},
+          {"parameters", info.parameters},
+          {"cost", info.cost},
+          {"extrapolates", info.extrapolates},
+          {"file", info.file},
+          {"test", info.test},
+          {"keys", info.keys},
+          {"needs_causal", info.needs == EncodingInfo::Needs::kCausal},
+          {"shift_invariant", info.invariance == EncodingInfo::Invariance::kShift},
+          {"pairwise", info.pairwise == EncodingInfo::Pairwise::kYes}};
 }
 
 }  // namespace rf::nn

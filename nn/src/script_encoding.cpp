@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "rf/io/error.h"
-
 #include "rf/nn/encoding.h"
 #include "script_terms.h"
 
@@ -70,22 +69,7 @@ struct ScriptEncoding : torch::CustomClassHolder {
 // encoding_infos() as a JSON array of objects.
 std::string infos_as_json() {
   nlohmann::json all = nlohmann::json::array();
-  for (const EncodingInfo& info : encoding_infos()) {
-    all.push_back({{"name", info.name},
-                   {"summary", info.summary},
-                   {"equation", info.equation},
-                   {"source", info.source},
-                   {"terms", info.terms},
-                   {"parameters", info.parameters},
-                   {"cost", info.cost},
-                   {"extrapolates", info.extrapolates},
-                   {"file", info.file},
-                   {"test", info.test},
-                   {"keys", info.keys},
-                   {"needs_causal", info.needs == EncodingInfo::Needs::kCausal},
-                   {"shift_invariant", info.invariance == EncodingInfo::Invariance::kShift},
-                   {"pairwise", info.pairwise == EncodingInfo::Pairwise::kYes}});
-  }
+  for (const EncodingInfo& info : encoding_infos()) all.push_back(to_json(info));
   return all.dump();
 }
 

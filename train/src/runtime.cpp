@@ -1,4 +1,4 @@
-// Threads and facts of torch (runtime.h).
+// Threads and facts of torch, and the table of encodings (runtime.h).
 #include "rf/train/runtime.h"
 
 #include <ATen/Parallel.h>
@@ -11,9 +11,11 @@
 #endif
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "memory.h"
+#include "rf/nn/encoding_info.h"
 
 namespace rf::train {
 
@@ -40,6 +42,12 @@ bool is_out_of_memory(const std::exception& error) {
 
 RuntimeFacts runtime_facts() {
   return {TORCH_VERSION, at::get_cpu_capability()};
+}
+
+nlohmann::json encodings() {
+  nlohmann::json all = nlohmann::json::array();
+  for (const nn::EncodingInfo& info : nn::encoding_infos()) all.push_back(to_json(info));
+  return all;
 }
 
 }  // namespace rf::train

@@ -1,6 +1,7 @@
 // What a table of encodings says about each, for people. Free of torch.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -27,5 +28,8 @@ struct EncodingInfo {
 
 // In the order of the table.
 std::vector<EncodingInfo> encoding_infos();
+
+// The strings and keys by their names, and the truth values needs_causal, shift_invariant and pairwise.
+nlohmann::json to_json(const EncodingInfo& info);
 
 }  // namespace rf::nn

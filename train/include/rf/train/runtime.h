@@ -1,7 +1,8 @@
-// Facts and settings of the libraries underneath, for programs that do not see torch.
+// Facts and settings of what lies underneath, for programs that do not see torch.
 #pragma once
 
 #include <exception>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace rf::train {
@@ -18,5 +19,9 @@ struct RuntimeFacts {
   std::string cpu_capability;  // the instruction set torch dispatches to, for example "AVX512"
 };
 RuntimeFacts runtime_facts();
+
+// The table of position encodings as a JSON array: objects with name, summary, equation, source, terms, parameters,
+// cost, extrapolates, file, test, keys, needs_causal, shift_invariant and pairwise.
+nlohmann::json encodings();
 
 }  // namespace rf::train

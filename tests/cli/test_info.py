@@ -1,0 +1,19 @@
+"""roformer info: the table of encodings, and the page made of it."""
+
+import subprocess
+import sys
+
+import roformer_cpp
+from cli_support import PROGRAM, ROOT, results
+
+
+def test_lists_the_table():
+    lines = results("info", "--encodings")
+    assert lines == roformer_cpp.encodings()
+    assert [line["name"] for line in lines] == results("info")[0]["encodings"]
+
+
+def test_page_of_encodings_is_up_to_date():
+    command = [sys.executable, ROOT / "scripts" / "encodings_page.py", "--check", "--program", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
