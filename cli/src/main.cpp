@@ -47,6 +47,9 @@ const std::array kCommands = {
     Command{"forward", "Raw logits or hidden states of token ids, for checks",
             "roformer forward --model run --ids ids.npy --output logits.npy", Command::Seed::kNotUsed,
             configure_forward},
+    Command{"compare", "Train the same model with one position encoding after another, and tabulate",
+            "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3",
+            Command::Seed::kUsed, configure_compare},
     Command{"bench", "Time kernels and training steps, verified before they are timed", "roformer bench --filter rope",
             Command::Seed::kNotUsed, configure_bench},
 };

@@ -1,0 +1,125 @@
+"""roformer compare: tables, resuming, and what it refuses."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from cli_support import MODEL, PROGRAM, make_data, refused, results, run, run_file
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    make_data(folder)
+    run_file(
+        folder / "run.json",
+        model={**MODEL, "max_position_embeddings": 16},
+        stages=[dict(max_length=16, batch=4, steps=4)],
+        evaluate_batches=2,
+    )
+    return folder
+
+
+def options(data, output, encodings, seeds=2, *more):
+    return [
+        "compare",
+        "--encodings",
+        encodings,
+        "--data",
+        data / "data",
+        "--config",
+        data / "run.json",
+        "--output",
+        output,
+        "--seeds",
+        seeds,
+        *more,
+    ]
+
+
+def losses(output):
+    with (output / "table.csv").open(newline="") as file:
+        return {(row["encoding"], row["seed"]): row["loss_16"] for row in csv.DictReader(file)}
+
+
+def test_table_has_a_row_for_every_run(data, tmp_path):
+    output = tmp_path / "out"
+    lines = results(*options(data, output, "none,learned,rope"))
+    assert [(line["encoding"], line["seed"]) for line in lines] == [
+        (name, seed) for name in ("none", "learned", "rope") for seed in (1, 2)
+    ]
+    by_name = {line["encoding"]: line for line in lines}
+    # A learned table has max_position_embeddings rows of hidden_size numbers, and ends where the training length does.
+    assert by_name["learned"]["parameters"] - by_name["none"]["parameters"] == 16 * MODEL["hidden_size"]
+    assert by_name["learned"]["loss"]["32"] is None and by_name["rope"]["loss"]["64"] > 0
+    assert all(line["step_ms"] > 0 and line["peak_rss_bytes"] > 1 << 20 for line in lines)
+    assert (output / "table.md").read_text().count("\n") == 2 + 3
+    assert (output / "table.svg").read_text().startswith("<svg")
+
+
+def test_runs_share_data_order_and_initialisation(data, tmp_path):
+    output = tmp_path / "out"
+    results(*options(data, output, "none,rope", 1))
+    first = {}
+    for name in ("none", "rope"):
+        metrics = (output / name / "seed-1" / "metrics.jsonl").read_text().splitlines()
+        first[name] = [json.loads(line) for line in metrics]
+    assert first["none"][0]["tokens"] == first["rope"][0]["tokens"]
+    assert first["none"][0]["masked_tokens"] == first["rope"][0]["masked_tokens"]
+
+
+def test_more_arms_and_seeds_leave_what_is_done_as_it_is(data, tmp_path):
+    output = tmp_path / "out"
+    results(*options(data, output, "none", 1))
+    before = (output / "none" / "seed-1" / "result.json").stat().st_mtime_ns
+    lines = results(*options(data, output, "none,rope", 2))
+    assert len(lines) == 4
+    assert (output / "none" / "seed-1" / "result.json").stat().st_mtime_ns == before
+
+
+def test_interrupted_comparison_goes_on_to_the_same_numbers(data, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    results(*options(data, whole, "rope,none", 2))
+    arguments = [PROGRAM, *map(str, options(data, parts, "rope,none", 2))]
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    for kill in (signal.SIGTERM, signal.SIGKILL):
+        child = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        time.sleep(0.4)
+        child.send_signal(kill)
+        child.wait()
+    results(*options(data, parts, "rope,none", 2))
+    assert losses(parts) == losses(whole)
+
+
+@pytest.mark.parametrize(
+    "encodings, words",
+    [
+        ("lerned", ["lerned", "learned"]),
+        ("rope,rope", ["rope", "twice"]),
+        ("", ["name"]),
+        ("learned:colour=red", ["colour"]),
+        ("learned:max_position_embeddings=0", ["max_position_embeddings", "0"]),
+        ("learned:x", ["name:key=value"]),
+    ],
+)
+def test_bad_encodings_are_named_before_anything_is_trained(data, tmp_path, encodings, words):
+    message = refused(*options(data, tmp_path / "out", encodings))
+    assert all(word in message for word in words), message
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_settings(data, tmp_path):
+    assert "seeds" in refused(*options(data, tmp_path / "a", "none", 0))
+    assert "multiples" in refused(*options(data, tmp_path / "b", "none", 1, "--lengths", "0"))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("x")
+    assert "empty" in refused(*options(data, tmp_path / "full", "none"))
+    output = tmp_path / "out"
+    results(*options(data, output, "none", 1))
+    assert "seed" in refused(*options(data, output, "none", 1, "--seed", 5))
+    assert run("compare", "--data", data, "--output", tmp_path / "c").returncode == 2
