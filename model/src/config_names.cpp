@@ -78,7 +78,7 @@ const std::vector<FixedKey>& fixed_keys() {
       {"use_bfloat16", {"false"}, "it is no longer in transformers"},
       {"use_bias", {"true"}, "RoFormer-V2 is not supported"},
       {"norm_type", {"\"layer_norm\""}, "RoFormer-V2 is not supported"},
-      {"position_embedding_type", {"\"absolute\""}, "other encodings are named by position_encoding"},
+      {"position_embedding_type", {"\"absolute\""}, "other encodings are named by position_encoding", Family::kBert},
       {"summary_use_proj", {"false", "null"}, "the summary of multiple choice has no parameters"},
       {"summary_activation", {"null"}, "the summary of multiple choice has no activation"},
       {"summary_first_dropout", {"0", "0.0", "null"}, "the summary of multiple choice has no dropout"},
@@ -200,9 +200,9 @@ std::optional<Harmless> harmless_key(std::string_view key) {
   return std::nullopt;
 }
 
-const FixedKey* fixed_key(std::string_view key) {
+const FixedKey* fixed_key(std::string_view key, Family family) {
   for (const FixedKey& entry : fixed_keys()) {
-    if (entry.key == key) return &entry;
+    if (entry.key == key && entry.only.value_or(family) == family) return &entry;
   }
   return nullptr;
 }

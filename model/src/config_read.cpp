@@ -66,7 +66,7 @@ void check_keys(const json& object, std::string_view where, std::string_view typ
     if (type == "nezha" && key == "use_relative_position" && value == true) continue;
     if (const std::optional<Harmless> harmless = harmless_key(key)) {
       if (*harmless == Harmless::kKept) config.kept.emplace(key, value.dump());
-    } else if (const FixedKey* fixed = fixed_key(key)) {
+    } else if (const FixedKey* fixed = fixed_key(key, config.family)) {
       const std::string text = value.dump();
       if (std::find(fixed->allowed.begin(), fixed->allowed.end(), text) == fixed->allowed.end()) {
         fail(where, "{} must be {} ({}), got {}", key, fixed->allowed[0], fixed->reason, shown(value));

@@ -26,8 +26,9 @@ struct FixedKey {
   std::string_view key;
   std::vector<std::string_view> allowed;
   std::string_view reason;
+  std::optional<Family> only = {};  // whose key it is; unknown to the other
 };
-const FixedKey* fixed_key(std::string_view key);
+const FixedKey* fixed_key(std::string_view key, Family family);
 
 // The known key nearest to a misspelt one, or "" when none is near.
 std::string_view nearest_key(std::string_view key);

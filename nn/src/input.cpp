@@ -32,23 +32,47 @@ void check_range(const at::Tensor& values, int64_t first, int64_t last, const ch
   if (values.numel() == 0) return;
   const auto [low, high] = at::aminmax(values);
   if (low.item<int64_t>() >= first && high.item<int64_t>() <= last) return;
-  const at::Tensor place = values.lt(first).logical_or_(values.gt(last)).nonzero()[0];
-  const int64_t column = place[-1].item<int64_t>();
-  const int64_t row = values.dim() == 2 ? place[0].item<int64_t>() : 0;
-  const int64_t value = (values.dim() == 2 ? values[row] : values)[column].item<int64_t>();
-  fail(kWhere, "{} must be in {}..{}, got {} at row {}, column {}", name, first, last, value, row, column);
+  const at::Tensor bad = values.lt(first).logical_or_(values.gt(last)).nonzero()[0];
+  std::vector<int64_t> place;
+  at::Tensor value = values;
+  for (int64_t d = 0; d < bad.size(0); ++d) {
+    place.push_back(bad[d].item<int64_t>());
+    value = value[place.back()];
+  }
+  if (place.size() == 1) place.insert(place.begin(), 0);
+  const std::string axis = place.size() > 2 ? fmt::format(", axis {}", place[2]) : "";
+  fail(kWhere, "{} must be in {}..{}, got {} at row {}, column {}{}", name, first, last, value.item<int64_t>(),
+       place[0], place[1], axis);
 }
 
-void check_cache(const KeyValueCache& cache, const ModelConfig& config, int64_t batch) {
+int64_t axes_of(const at::Tensor& positions) {
+  return positions.defined() && positions.dim() == 3 ? positions.size(2) : 1;
+}
+
+void check_positions(const Input& input) {
+  const at::Tensor& given = input.positions_BT;
+  const at::IntArrayRef ids = input.ids_BT.sizes(), shape = given.sizes();
+  const bool is_row = shape == at::IntArrayRef{ids[1]};
+  const bool has_axes =
+      shape.size() == 3 && (shape[0] == 1 || shape[0] == ids[0]) && shape[1] == ids[1] && shape[2] > 0;
+  if (!is_row && !has_axes) check_same_shape(given, input.ids_BT, "positions");
+  check_dtype(given, at::kLong, "positions");
+  check_range(given, 0, int64_t{1} << 53, "positions");
+}
+
+void check_cache(const KeyValueCache& cache, const ModelConfig& config, const Input& input) {
+  const int64_t batch = input.ids_BT.size(0), axes = axes_of(input.positions_BT);
   if (!config.is_decoder) fail(kWhere, "a cache needs causal attention (is_decoder), got a bidirectional model");
   if (cache.tokens == 0) return;
-  if (static_cast<int64_t>(cache.layers.size()) != config.num_hidden_layers) {
-    fail(kWhere, "a cache must be of a model with {} layers, got one with {}", config.num_hidden_layers,
-         cache.layers.size());
-  }
-  const at::Tensor& kept = cache.layers[0].key_BSHD;
-  if (kept.defined() && kept.size(0) != batch) {
-    fail(kWhere, "the batch must be that of the cache, {}, got {}", kept.size(0), batch);
+  const int64_t layers = static_cast<int64_t>(cache.layers.size());
+  const at::Tensor& keys_BSHD = cache.layers.at(0).key_BSHD;  // undefined with linear attention
+  const bool fits = layers == config.num_hidden_layers && keys_BSHD.defined() == (config.attention.type == "softmax") &&
+                    (!keys_BSHD.defined() || keys_BSHD.size(3) == config.head_dim()) &&
+                    cache.layers[0].cross_key_BSHD.defined() == config.add_cross_attention;
+  if (!fits) fail(kWhere, "a cache must be of the same model, got one of another, with {} layers", layers);
+  if (cache.batch != batch) fail(kWhere, "the batch must be that of the cache, {}, got {}", cache.batch, batch);
+  if (const int64_t before = axes_of(cache.positions_BS); axes != before) {
+    fail(kWhere, "positions must have the {} axes of the cache's, got {}", before, axes);
   }
 }
 
@@ -103,13 +127,8 @@ void check_input(const Input& input, const ModelConfig& config, const KeyValueCa
     check_dtype(input.segments_BT, at::kInt, "segments");
     check_range(input.segments_BT, -1, std::numeric_limits<int32_t>::max(), "segments");
   }
-  if (input.positions_BT.defined()) {
-    if (input.positions_BT.sizes() != at::IntArrayRef{ids_BT.size(1)})
-      check_same_shape(input.positions_BT, ids_BT, "positions");
-    check_dtype(input.positions_BT, at::kLong, "positions");
-    check_range(input.positions_BT, 0, int64_t{1} << 53, "positions");
-  }
-  if (cache) check_cache(*cache, config, ids_BT.size(0));
+  if (input.positions_BT.defined()) check_positions(input);
+  if (cache) check_cache(*cache, config, input);
   check_encoder_states(input, config, cache);
 }
 

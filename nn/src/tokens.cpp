@@ -8,13 +8,17 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace rf::nn {
 
 namespace {
 
+// [B,T] or, of positions, [B,T,axes].
 at::Tensor expanded(const at::Tensor& x_BT, int64_t batch) {
-  return x_BT.size(0) == batch ? x_BT : x_BT.expand({batch, x_BT.size(1)});
+  std::vector<int64_t> shape = x_BT.sizes().vec();
+  shape[0] = batch;
+  return x_BT.expand(shape);
 }
 
 // Two runs of tokens one after the other; either may have one row for all.
@@ -52,6 +56,7 @@ Tokens make_tokens(const Input& input, KeyValueCache* cache) {
     }
   }
   if (cache) {
+    cache->batch = batch;
     cache->tokens = before + tokens;
     cache->positions_BS = key_BS;
     cache->sequences_BS = sequences_BS;

@@ -47,7 +47,8 @@ class Model:
             cache: from :meth:`new_cache`. Results are those of all tokens at once, for the new ones.
             types: int64 ``[B, T]``, token types. Default: 0.
             segments: int32 ``[B, T]``, in place of ``mask``: tokens attend within equal values >= 0; -1 is padding.
-            positions: int64 ``[T]`` or ``[B, T]``, >= 0. Default: 0..T-1, with a cache going on after it.
+            positions: int64 ``[T]``, ``[B, T]`` or, on several axes, ``[B, T, axes]``, >= 0. Default: 0..T-1, with a
+                cache going on after it.
             encoder_hidden: ``[B, S, C]``, for cross-attention: what is attended to. With a cache, at its first call.
             encoder_mask: ``[B, S]``, as ``mask``. Default: all.
 

@@ -88,6 +88,18 @@ TEST(Weights, TiedSources) {
   EXPECT_EQ(tied_source({}, "cls.predictions.bias"), "");
 }
 
+// A position encoding's tables decay as embeddings do, its vectors as biases.
+TEST(Weights, Decay) {
+  EXPECT_TRUE(decays(WeightRole::kMatrix, 2));
+  EXPECT_TRUE(decays(WeightRole::kEmbedding, 2));
+  EXPECT_TRUE(decays(WeightRole::kEncoding, 2));
+  EXPECT_FALSE(decays(WeightRole::kEncoding, 1));
+  for (const WeightRole role :
+       {WeightRole::kBias, WeightRole::kNormGain, WeightRole::kNormBias, WeightRole::kTable, WeightRole::kBuffer}) {
+    EXPECT_FALSE(decays(role, 1));
+  }
+}
+
 TEST(PositionTable, RefusesOddAndHugeSizes) {
   expect_error([] { position_table(4, 3); }, {"dim", "even", "3"});
   expect_error([] { position_table(4, 0); }, {"dim", "0"});

@@ -235,7 +235,7 @@ TEST(RoFormerDropout, KeepsTheMeanOfTheClassifiersInput) {
   ModelConfig config = small_config();
   config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
   config.classifier_dropout = 0.5;
-  config.num_hidden_layers = 0;
+  config.num_hidden_layers = 1;
   const auto model = small_model(config, Head::kTokenClassification);
   const at::NoGradGuard no_grad;
   const Input input = input_of(small_ids(1, 2));

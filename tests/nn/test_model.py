@@ -28,7 +28,8 @@ NAMES = list(INFOS)
 # Keys without a default.
 OPTIONS = {"axial": {"grid_width": 3}, "mrope": {"rope_parameters": {"mrope_section": [2, 2, 2]}}}
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
-LINEAR = ("elu", "shen", "favor", "relu", "cosine")
+LINEAR = [(name, site) for name in ("elu", "shen", "favor", "relu") for site in ("after_map", "before_map")]
+LINEAR.append(("cosine", "before_map"))
 # Rotations that change as a sequence grows: the cache then holds unrotated keys.
 GROWING = {
     "dynamic": {"rope_type": "dynamic", "factor": 4.0},
@@ -127,6 +128,19 @@ def cached(model, ids, steps, mask=None, **inputs):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_autocast(name):
+    """Training in bfloat16: projections are lowered, and the terms go with them."""
+    model = perturbed(roformer_cpp.build_model(config_of(name)))
+    ids = ids_of(3, 9)
+    full = model(ids)["hidden"].detach()
+    with torch.autocast("cpu", torch.bfloat16):
+        lowered = model(ids)["hidden"]
+    assert 0 < (lowered - full).abs().max() <= tol.BF16_MODEL * full.abs().max()
+    lowered.square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_cached_equals_full(name):
     """R-HF-10: a few tokens, then one at a time, then several."""
     model = perturbed(roformer_cpp.build_model(config_of(name, is_decoder=True), "RoFormerForCausalLM"))
@@ -172,12 +186,29 @@ def test_cache_with_padding_and_packing(name):
     assert_same(steps[segments >= 0], full[segments >= 0])
 
 
-@pytest.mark.parametrize("rope_site", ("after_map", "before_map"))
-@pytest.mark.parametrize("feature_map", LINEAR)
+def test_positions_on_several_axes():
+    """A text's axes are equal: M-RoPE then is RoPE. A place in a grid matters; a cache goes on with it."""
+    model = perturbed(roformer_cpp.build_model(config_of("mrope", is_decoder=True)))
+    encoding = {"type": "rope", "layout": "halves"}
+    plain = perturbed(roformer_cpp.build_model(config_of("rope", is_decoder=True, position_encoding=encoding)))
+    ids = ids_of(2, 8)
+    text = torch.arange(8)[None, :, None].expand(2, 8, 3)
+    assert_same(model(ids, positions=text)["hidden"], plain(ids)["hidden"])
+    grid = torch.stack([torch.zeros(8, dtype=torch.int64), torch.arange(8) // 4, torch.arange(8) % 4], -1)[None]
+    full = model(ids, positions=grid)["hidden"]
+    assert (full - plain(ids)["hidden"]).abs().max() > tol.ROTARY_VALUE_SHIFT
+    cache = model.new_cache()
+    parts = [model(ids[:, part], positions=grid[:, part], cache=cache) for part in (slice(0, 5), slice(5, 8))]
+    assert_same(torch.cat([part["hidden"] for part in parts], 1), full)
+    with pytest.raises(RuntimeError, match="3 axes of the cache's, got 1"):
+        model(ids[:, :1], positions=torch.zeros(1, dtype=torch.int64), cache=cache)
+    with pytest.raises(RuntimeError, match="got -1 at row 0, column 2, axis 1"):
+        model(ids[:, :3], positions=torch.tensor([[[0, 0, 0], [1, 1, 1], [1, -1, 1]]]))
+
+
+@pytest.mark.parametrize(("feature_map", "rope_site"), LINEAR)
 def test_linear_attention_streams(feature_map, rope_site, tmp_path):
     """Causal linear attention keeps sums in place of keys; its random features are in the checkpoint."""
-    if (feature_map, rope_site) == ("cosine", "after_map"):
-        pytest.skip("refused by linear attention")
     attention = {"type": "linear", "feature_map": feature_map, "rope_site": rope_site}
     model = perturbed(roformer_cpp.build_model(config_of("rope", is_decoder=True, attention=attention)))
     ids = ids_of(2, 9)
@@ -249,8 +280,15 @@ def test_bad_use_of_a_cache_is_named():
     with pytest.raises(RuntimeError, match="batch must be that of the cache, 2, got 3"):
         model(ids_of(3, 3), cache=cache)
     deeper = roformer_cpp.build_model(config_of("rope", is_decoder=True, num_hidden_layers=3))
-    with pytest.raises(RuntimeError, match="model with 3 layers, got one with 2"):
+    with pytest.raises(RuntimeError, match="same model, got one of another, with 2 layers"):
         deeper(ids_of(2, 3), cache=cache)
+    linear = roformer_cpp.build_model(config_of("rope", is_decoder=True, attention="linear"))
+    with pytest.raises(RuntimeError, match="same model"):
+        linear(ids_of(2, 3), cache=cache)
+    sums = linear.new_cache()
+    linear(ids_of(2, 3), cache=sums)
+    with pytest.raises(RuntimeError, match="batch must be that of the cache, 2, got 1"):
+        linear(ids_of(1, 3), cache=sums)
     # A call that throws leaves the cache as it was.
     with pytest.raises(RuntimeError, match="token ids must be in"):
         model(torch.full((2, 1), 37), cache=cache)

@@ -24,8 +24,8 @@ namespace rf {
 enum class Family {
   kRoFormer,  // names "roformer.*"; embedding_size may differ from hidden_size; no pooler: classification has two
               // layers with hidden_act, multiple choice reads a token of the last hidden state
-  kBert,  // names "bert.*"; tanh(dense(first token)), the pooler, under the bare model, sequence classification and
-          // multiple choice, which are one layer on it
+  kBert,      // names "bert.*"; tanh(dense(first token)), the pooler, under the bare model, sequence classification and
+              // multiple choice, which are one layer on it
 };
 
 // Heads of spec R-HF-09..13, named by the ends of their transformers classes.

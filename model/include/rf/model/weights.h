@@ -54,10 +54,10 @@ std::vector<float> position_table(int64_t rows, int64_t dim);
 
 // A checkpoint's tensor names sorted out against the model's: which spec each file tensor fills, which specs may be
 // left out (the position table), which file tensors are ignored (tied copies, a projection where E == D, a pooler that
-// no head uses, a next-sentence layer, stored indices, computed tables, the head of another task when the bare encoder is asked for or a
-// fresh head is allowed). Prefixes are added and removed, "nezha." is read as "bert.", and a layer norm's old names
-// gamma and beta as weight and bias. Throws Error on a missing or unexpected tensor, and on a wrong shape, with both
-// shapes.
+// no head uses, a next-sentence layer, stored indices, computed tables, the head of another task when the bare encoder
+// is asked for or a fresh head is allowed). Prefixes are added and removed, "nezha." is read as "bert.", and a layer
+// norm's old names gamma and beta as weight and bias. Throws Error on a missing or unexpected tensor, and on a wrong
+// shape, with both shapes.
 struct NamedShape {
   std::string name;
   std::vector<int64_t> shape;

@@ -21,10 +21,10 @@ struct KeyValueCache {
     LinearAttentionState sums;
     at::Tensor cross_key_BSHD, cross_value_BSHD;  // of the encoder states, projected once
   };
-  std::vector<Layer> layers;  // empty before the first call
-  int64_t tokens = 0;         // S
-  at::Tensor positions_BS;    // [1 or B, S]
-  at::Tensor sequences_BS;    // -1: padding; undefined: every row is one sequence without padding
+  std::vector<Layer> layers;      // empty before the first call
+  int64_t batch = 0, tokens = 0;  // B, S
+  at::Tensor positions_BS;        // [1 or B, S], or with axes [1 or B, S, axes]
+  at::Tensor sequences_BS;        // -1: padding; undefined: every row is one sequence without padding
   enum class Rows { kPadded, kPacked } rows = Rows::kPadded;  // what sequences_BS says: padding, or segments
   at::Tensor encoder_mask_BS;                                 // bool, or undefined
 };

@@ -27,7 +27,8 @@ struct Input {
   at::Tensor mask_BT;       // optional; any integer, bool or floating type, non-zero: may be attended to
   at::Tensor types_BT;      // optional, int64, 0 <= type < type_vocab_size; default 0
   at::Tensor segments_BT;   // optional, int32; tokens attend within equal values >= 0; -1 is padding. Excludes mask_BT
-  at::Tensor positions_BT;  // optional, int64 [T] or [B,T], >= 0; default 0..T-1, with a cache going on after it
+  at::Tensor positions_BT;  // optional, int64 [T], [B,T] or, on several axes, [1 or B,T,axes], >= 0; default 0..T-1,
+                            // with a cache going on after it
   // With add_cross_attention: what is attended to, [B,S,C], and where that may be (as mask_BT). With a cache: at its
   // first call only.
   at::Tensor encoder_hidden_BSC, encoder_mask_BS;
