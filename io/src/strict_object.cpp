@@ -77,7 +77,7 @@ void StrictObject::finish() const {
   for (const auto& item : json_.items()) {
     if (asked_.count(item.key()) == 0) {
       fail(where_, "every key must be known, got \"{}\" (known here: {})", path_of(item.key()),
-           fmt::join(asked_, ", "));
+           asked_.empty() ? "none" : fmt::format("{}", fmt::join(asked_, ", ")));
     }
   }
 }

@@ -199,9 +199,11 @@ EncodingEntry deberta() {
                .equation = "score = s [q.k + q.(W_kr P[r]) + k.(W_qr P[r])], s = 1/sqrt(3D)",
                .source = "He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10",
                .terms = "K, Q, s",
-               .parameters = "2k * C + 2 L * (C + 1) * H * D; 2k * C with share_att_key",
-               .cost = "2 * T * S * H * D multiply-adds, and at most 4k * C * H * D for the tables",
-               .extrapolates = "yes, distances from k on share a row",
+               .parameters = "2k * C + 2 L * (C + 1) * H * D, k = max_relative_positions or position_buckets; "
+                             "2k * C with share_att_key",
+               .cost = "(T + S) * N * H * D multiply-adds, N = min(T + S, 2 max_relative_positions), and at most "
+                       "4k * C * H * D for the tables",
+               .extrapolates = "yes, far distances share a row",
                .file = "nn/posenc/deberta.cpp",
                .test = "tests/nn/test_deberta.py",
                .keys = {"max_relative_positions = -1 (max_position_embeddings)", "position_buckets = -1 (none)",
@@ -213,6 +215,10 @@ EncodingEntry deberta() {
         read_distances(options, shape, choices);
         read_terms(options, choices);
         if (options.boolean("share_att_key", false)) choices.projection = Projection::kOfContent;
+        if (const nlohmann::json* sign = options.find("p2c"); sign != nullptr && !choices.position_to_content) {
+          fail("position_encoding", "{} must be absent where pos_att_type lists no p2c, got {}", options.path_of("p2c"),
+               sign->dump());
+        }
         choices.sign = options.choice("p2c", Sign::kQueryMinusKey,
                                       {{"code", Sign::kQueryMinusKey}, {"paper", Sign::kKeyMinusQuery}});
         const int terms = 1 + (choices.content_to_position ? 1 : 0) + (choices.position_to_content ? 1 : 0);
@@ -227,9 +233,10 @@ EncodingEntry deberta_literal() {
                    .equation = "score = s [q.k + q.(W_k P[r]) + k.(W_q P[r])]",
                    .source = "arXiv 2104.09864 Eq. 10",
                    .terms = "K, Q",
-                   .parameters = "2k * C",
-                   .cost = "2 * T * S * H * D multiply-adds, and at most 4k * C * H * D for the tables",
-                   .extrapolates = "yes, distances from k on share a row",
+                   .parameters = "2k * C, k = max_relative_positions or position_buckets",
+                   .cost = "(T + S) * N * H * D multiply-adds, N = min(T + S, 2 max_relative_positions), and at most "
+                           "4k * C * H * D for the tables",
+                   .extrapolates = "yes, far distances share a row",
                    .file = "nn/posenc/deberta.cpp",
                    .test = "tests/nn/test_deberta.py",
                    .keys = {"max_relative_positions = -1 (max_position_embeddings)", "position_buckets = -1 (none)"},

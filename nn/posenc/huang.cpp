@@ -79,7 +79,7 @@ EncodingInfo info_of(const char* name, const char* summary, const char* equation
   return {.name = name,
           .summary = summary,
           .equation = equation,
-          .source = "Huang et al. 2020, arXiv 2009.13658 section 3",
+          .source = "Huang et al. 2020, arXiv 2009.13658 methods 1 to 4",
           .terms = terms,
           .parameters = parameters,
           .cost = cost,
@@ -119,7 +119,7 @@ EncodingEntry huang_m3() {
 EncodingEntry huang_m4() {
   return {.info = info_of("huang-m4", "a trained vector by distance that meets query and key",
                           "s (q_m.k_n + q_m.a_r + k_n.a_r)", "K, Q", "L * (2 max_relative_position + 1) * D",
-                          "2 * T * S * H * D multiply-adds"),
+                          "(T + S) * N * H * D multiply-adds, N = min(T + S, 2 max_relative_position + 1)"),
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
             return std::make_shared<KeyQueryTable>(clip_of(options, shape), shape);
           }};

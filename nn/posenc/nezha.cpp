@@ -39,7 +39,7 @@ EncodingEntry nezha() {
                    .source = "Wei et al. 2019, arXiv 1909.00204, and its code",
                    .terms = "K, V",
                    .parameters = "0",
-                   .cost = "2 * T * S * H * D multiply-adds",
+                   .cost = "2 * T * N * H * D multiply-adds, N = min(T + S, 2 max_relative_position + 1)",
                    .extrapolates = "yes, far distances share the clipped row",
                    .file = "nn/posenc/nezha.cpp",
                    .test = "tests/nn/test_nezha.py",

@@ -50,7 +50,7 @@ EncodingEntry shaw() {
                    .source = "Shaw et al. 2018, arXiv 1803.02155 Eq. 3-4",
                    .terms = "K, V",
                    .parameters = "L * 2 * (2 max_relative_position + 1) * D",
-                   .cost = "2 * T * S * H * D multiply-adds",
+                   .cost = "2 * T * N * H * D multiply-adds, N = min(T + S, 2 max_relative_position + 1)",
                    .extrapolates = "yes, far distances share the clipped row",
                    .file = "nn/posenc/shaw.cpp",
                    .test = "tests/nn/test_shaw.py",

@@ -50,7 +50,8 @@ EncodingEntry shaw_literal() {
                    .source = "arXiv 2104.09864 Eq. 5",
                    .terms = "K, V",
                    .parameters = "2 * (r_max - r_min + 1) * C",
-                   .cost = "2 * T * S * H * D multiply-adds, and two products of the tables with W",
+                   .cost = "2 * T * N * H * D multiply-adds, N = min(T + S, r_max - r_min + 1), and both "
+                           "tables times W",
                    .extrapolates = "yes, far distances share the clipped row",
                    .file = "nn/posenc/shaw_literal.cpp",
                    .test = "tests/nn/test_shaw.py",

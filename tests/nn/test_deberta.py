@@ -186,6 +186,7 @@ def test_gradients(name, config):
         ({"pos_att_type": 3}, "pos_att_type must list.*3"),
         ({"share_att_key": "yes"}, "share_att_key must be true or false.*yes"),
         ({"p2c": "theirs"}, "p2c must be one of code, paper.*theirs"),
+        ({"p2c": "paper", "pos_att_type": ["c2p"]}, 'p2c must be absent where pos_att_type lists no p2c, got "paper"'),
         ({"norm_rel_ebd": "layer_norm"}, "norm_rel_ebd"),
     ],
 )

@@ -293,6 +293,18 @@ def test_options_that_are_not_json():
         roformer_cpp.encoding("none", rope_theta=float("nan"))
 
 
+def test_no_key_is_known():
+    with pytest.raises(RuntimeError, match=r'got "alibi.slope" \(known here: none\)'):
+        roformer_cpp.encoding("alibi", slope=1)
+
+
+@pytest.mark.parametrize("position", [2**53 + 1, -(2**63), 2**63 - 1])
+@pytest.mark.parametrize("name", ["alibi", "transformer-xl", "deberta"])
+def test_positions_whose_differences_overflow(name, position):
+    with pytest.raises(RuntimeError, match=rf"positions must be within 2\^53, got {position}"):
+        make(name).terms(torch.tensor([0, position]), torch.tensor([2**52]))
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(RuntimeError, match='must be a known encoding, got "shew"; did you mean shaw'):
         roformer_cpp.encoding("shew")

@@ -84,7 +84,7 @@ def test_golden_bucket_matrix():
 
 @pytest.mark.parametrize("name", ["tupe-a", "tupe-r"])
 def test_class_token_is_untied(name):
-    """Its row is constant, and its column below the row: no position shows."""
+    """Its row is constant: no position shows. (The golden matrix has its column.)"""
     case = Case(tokens=6)
     terms = case.encoding(name).terms(torch.arange(6), dtype=torch.float64)
     assert terms.reset_row.shape == terms.reset_col.shape == (case.heads,)

@@ -29,8 +29,8 @@ struct Positions {
 Positions make_positions(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {});
 
 // The lowest and the highest distance, query minus key, that any row of the batch has, both clamped to
-// -farthest..farthest; (0, 0) without tokens. Throws Error, with both ends, when there are more than 2^24 distances,
-// more rows than a table may have.
+// -farthest..farthest; (0, 0) without tokens. Throws Error for a position beyond 2^53, and, with both ends, when there
+// are more than 2^24 distances, more rows than a table may have.
 std::pair<int64_t, int64_t> distance_range(const Positions& positions, int64_t farthest = INT64_MAX);
 
 }  // namespace rf::nn
