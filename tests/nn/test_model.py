@@ -206,6 +206,23 @@ def test_positions_on_several_axes():
         model(ids[:, :3], positions=torch.tensor([[[0, 0, 0], [1, 1, 1], [1, -1, 1]]]))
 
 
+@pytest.mark.parametrize("name", ["shaw", "huang-m4", "deberta"])
+def test_tables_meet_what_was_projected_and_not_what_was_rotated(name):
+    """A table by distance that met rotated queries or keys would see where they are."""
+    config = config_of(name) | {"position_encoding": ["rope", name], "is_decoder": True}
+    model = perturbed(roformer_cpp.build_model(config, "RfEncoderModel"))
+    ids = ids_of(2, 9)
+    with torch.no_grad():
+        hidden = model(ids)["hidden"]
+        moved = model(ids, positions=torch.arange(9) + 17)["hidden"]
+        cache = model.new_cache()
+        parts = torch.cat([model(part, cache=cache)["hidden"] for part in ids.split([4, 1, 4], dim=1)], dim=1)
+    bound = tol.T4_MAX * hidden.abs().max().item()
+    torch.testing.assert_close(moved, hidden, rtol=0, atol=bound)
+    torch.testing.assert_close(parts, hidden, rtol=0, atol=bound)
+
+
+
 @pytest.mark.parametrize(("feature_map", "rope_site"), LINEAR)
 def test_linear_attention_streams(feature_map, rope_site, tmp_path):
     """Causal linear attention keeps sums in place of keys; its random features are in the checkpoint."""
