@@ -48,29 +48,13 @@ inline constexpr double kFloat32Primitive = 2e-6;
 // Share of dropped elements: standard deviations of a binomial count allowed in a seeded draw.
 inline constexpr double kBinomialSigmas = 5;
 
-// ---- attention ----
-
-// ---- ref ----
+// ---- core/ref: attention ----
 // A central difference with step h on a function with third derivatives of order 1..100: h^2 from the series and
 // eps |loss| / h from rounding, both below 1e-8 here.
 inline constexpr double kDifferenceStep = 1e-5;
 inline constexpr double kDifferenceError = 1e-7;
 // Two keys, values to 16: some eps of them.
 inline constexpr double kHandAttention = 64 * 2.220446049250313e-16;
-
-// ---- rotate ----
-
-// ---- rope ----
-
-// ---- linear ----
-
-// ---- zoo1 ----
-
-// ---- zoo2 ----
-
-// ---- body ----
-
-// ---- compare ----
 
 }  // namespace rf::tests
 

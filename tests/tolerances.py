@@ -57,17 +57,17 @@ FREQUENCY_RELATIVE = 1e-28
 TABLE_F32 = 6e-8
 TABLE_F64 = 2.3e-16
 
-# ---- attention ----
+# ---- nn: attention over terms ----
 
-# ---- ref ----
+# ---- core/ref: attention ----
 # Two float64 computations of one result of order 1..10, sums of some dozen terms in another order.
 PATHS_F64 = 1e-13
 
-# ---- rotate ----
+# ---- ops: rotation by rows ----
 # The gradient of a cosine or sine sums some hundred float32 products of magnitude 1 over heads and sequences.
 ROW_GRADIENT_ATOL = 1e-4
 
-# ---- rope ----
+# ---- model and nn: scalings and rotary encodings ----
 # Rows of a scaled rotation, relative to its attention factor: one rounding to float32, and the requirement of C-12; in
 # float64 the rounding of cos or sin, that of the scale, and that of their product.
 SCALED_F32 = 1e-7
@@ -75,7 +75,7 @@ SCALED_F64 = 6e-16
 # Sums of 24 float64 products of normal numbers, magnitudes of xPos up to 30 among them.
 SUM_ATOL = 1e-11
 
-# ---- linear ----
+# ---- nn: linear attention ----
 # The same sums in another order. A rotated denominator cancels: it was down to a thousandth of its terms here.
 LINEAR_F64 = 1e-11
 LINEAR_ROTATED_DENOMINATOR = 1e-9
@@ -100,17 +100,17 @@ ESTIMATE_SHARP, MSE_RTOL, SLOPE = 0.01, 0.1, 0.1
 # Rows of a QR factor in float64.
 ORTHOGONAL = 1e-6
 
-# ---- zoo1 ----
+# ---- nn: encodings with tables and biases ----
 # Standard deviation of parameters in comparisons: initial values are too small for a wrong row to show.
 PERTURBED = 0.3
 # What different rows differ by at least; what an encoding must break permutation equivariance by (R-ATT-03).
 VISIBLE = 1e-3
 
-# ---- zoo2 ----
+# ---- nn: T5, TUPE, Transformer-XL, DeBERTa ----
 # Spec T3, one float32 attention layer.
 T3_ATOL, T3_RTOL = 1e-5, 1e-4
-# XLNet's frequencies and angles are float32: angles to 13 rad are off by an ulp or so (1e-6), sinusoids as much, outputs
-# less. Relative to the largest output; 6e-8 was measured.
+# XLNet's frequencies and angles are float32: angles to 13 rad are off by an ulp or so (1e-6), sinusoids as much,
+# outputs less. Relative to the largest output; 6e-8 was measured.
 FLOAT32_FREQUENCIES = 1e-6
 # DisentangledSelfAttention divides by the square root of a float32 number, whatever the dtype of the model: scores of
 # about 10 are off by 6e-8 of themselves. Relative to the largest output; 5e-8 was measured.
@@ -118,14 +118,12 @@ FLOAT32_SCALE = 6e-7
 # What a wrong sign changes at least, relative to the largest output.
 WRONG_SIGN = 1e-2
 
-# ---- body ----
+# ---- nn: models ----
 # Streamed linear attention in float32: sums are taken in another order, and maxima are rescaled.
 STREAMED_RTOL = 1e-4
 # Two layers in bfloat16 with perturbed weights, relative to the largest hidden state: a dozen roundings of 2^-9, of
 # which attention amplifies some; 1.6e-2 was measured over all encodings.
 BF16_MODEL = 5e-2
-
-# ---- compare ----
 
 # ---- theory ----
 # Golden numbers A.2 (15 digits) and A.4 (14 digits; the spec asks 1e-9), and numbers printed with 3 or 4 decimals.

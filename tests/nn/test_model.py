@@ -222,7 +222,6 @@ def test_tables_meet_what_was_projected_and_not_what_was_rotated(name):
     torch.testing.assert_close(parts, hidden, rtol=0, atol=bound)
 
 
-
 @pytest.mark.parametrize(("feature_map", "rope_site"), LINEAR)
 def test_linear_attention_streams(feature_map, rope_site, tmp_path):
     """Causal linear attention keeps sums in place of keys; its random features are in the checkpoint."""

@@ -134,7 +134,7 @@ def test_attention_turns_queries_keys_and_values(layout, rotary_value):  # R-ROP
 class TestLength:
     """Scalings that follow the length: each sequence has the frequencies it would have alone."""
 
-    LENGTHS = [10, 64, 65, 90, 200, 200]
+    LENGTHS = (10, 64, 65, 90, 200, 200)
 
     def encoding(self, parameters, precision):
         return roformer_cpp.encoding("rope", head_dim=HEAD_DIM, max_position_embeddings=64, rope_parameters=parameters,
