@@ -25,7 +25,7 @@ int run_compare(const train::CompareOptions& options) {
           {"seed", run.seed},
           {"parameters", run.parameters},
           {"step_ms", run.step_ms},
-          {"peak_rss_bytes", run.peak_rss_bytes},
+          {"peak_bytes", run.peak_bytes},
           {"loss", losses}});
   }
   if (report.signal == 0) {

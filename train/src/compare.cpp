@@ -2,8 +2,6 @@
 // own, so a comparison that is killed goes on where it was.
 #include "rf/train/compare.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstring>
@@ -22,29 +20,13 @@
 #include "rf/text/vocabulary.h"
 #include "rf/train/pretrain.h"
 #include "run_directory.h"
+#include "tensor_memory.h"
 
 namespace rf::train {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-// The peak of resident memory since reset(), as Linux keeps it for the process; 0 where it does not.
-class PeakMemory {
- public:
-  static void reset() {
-    malloc_trim(0);  // memory that the run before has freed would count again
-    std::ofstream("/proc/self/clear_refs") << "5";
-  }
-  static int64_t bytes() {
-    std::ifstream status("/proc/self/status");
-    for (std::string word; status >> word;) {
-      int64_t kib = 0;
-      if (word == "VmHWM:" && status >> kib) return kib * 1024;
-    }
-    return 0;
-  }
-};
 
 // Median milliseconds a step over the log intervals of a run, those before an interruption included.
 double median_step_ms(const std::string& run_dir) {
@@ -74,12 +56,8 @@ nlohmann::json to_json(const CompareRun& run) {
   nlohmann::json losses = nlohmann::json::array();
   for (const std::optional<double>& loss : run.losses)
     losses.push_back(loss ? nlohmann::json(*loss) : nlohmann::json());
-  return {{"encoding", run.arm},
-          {"seed", run.seed},
-          {"parameters", run.parameters},
-          {"step_ms", run.step_ms},
-          {"peak_rss_bytes", run.peak_rss_bytes},
-          {"losses", losses}};
+  return {{"encoding", run.arm},          {"seed", run.seed}, {"parameters", run.parameters}, {"step_ms", run.step_ms},
+          {"peak_bytes", run.peak_bytes}, {"losses", losses}};
 }
 
 CompareRun run_of_json(const nlohmann::json& json) {
@@ -87,7 +65,7 @@ CompareRun run_of_json(const nlohmann::json& json) {
                  .seed = json.at("seed"),
                  .parameters = json.at("parameters"),
                  .step_ms = json.at("step_ms"),
-                 .peak_rss_bytes = json.at("peak_rss_bytes"),
+                 .peak_bytes = json.at("peak_bytes"),
                  .losses = {}};
   for (const nlohmann::json& loss : json.at("losses")) {
     run.losses.push_back(loss.is_null() ? std::nullopt : std::optional(loss.get<double>()));
@@ -203,7 +181,6 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   fs::create_directories(directory);
   const std::string run_file = fmt::format("{}.run.json", directory);
   io::write_file(run_file, to_json(config).dump(2) + "\n");
-  PeakMemory::reset();
   if (options_.note) options_.note(fmt::format("{}, seed {}", arm, seed));
   PretrainOptions pretraining{.config_path = run_file,
                               .data_dir = options_.data_dir,
@@ -211,6 +188,7 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
                               .resume = true,
                               .seed = {},
                               .note = {}};
+  const TensorMemoryScope memory;
   const PretrainReport report = pretrain(pretraining, progress_);
   report_.signal = report.signal;
   if (report.signal != 0) return false;
@@ -218,7 +196,7 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
          .seed = seed,
          .parameters = parameters_.at(arm),
          .step_ms = median_step_ms(directory),
-         .peak_rss_bytes = PeakMemory::bytes(),
+         .peak_bytes = memory.peak_bytes(),
          .losses = {}};
   measure(config, directory, run);
   io::write_file(result, to_json(run).dump(2) + "\n");

@@ -58,12 +58,11 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 std::string csv_table(const CompareReport& report) {
-  std::string out = "encoding,seed,parameters,step_ms,peak_rss_bytes";
+  std::string out = "encoding,seed,parameters,step_ms,peak_bytes";
   for (const int64_t length : report.lengths) out += fmt::format(",loss_{}", length);
   out += "\n";
   for (const CompareRun& run : report.runs) {
-    out +=
-        fmt::format("{},{},{},{:.3f},{}", quoted(run.arm), run.seed, run.parameters, run.step_ms, run.peak_rss_bytes);
+    out += fmt::format("{},{},{},{:.3f},{}", quoted(run.arm), run.seed, run.parameters, run.step_ms, run.peak_bytes);
     for (const std::optional<double>& loss : run.losses) out += loss ? fmt::format(",{:.6f}", *loss) : ",";
     out += "\n";
   }
@@ -80,10 +79,10 @@ std::string markdown_table(const CompareReport& report) {
   out += "\n" + rule + "\n";
   for (const Runs& runs : by_arm(report)) {
     const auto time = values(runs, [](const CompareRun& run) { return std::optional(run.step_ms); });
-    const auto peak = values(
-        runs, [](const CompareRun& run) { return std::optional(static_cast<double>(run.peak_rss_bytes) / kMiB); });
-    out += fmt::format("| {} | {} | {:.1f} | {} |", runs.front()->arm, runs.front()->parameters, median(time),
-                       peak.back() > 0 ? fmt::format("{:.0f}", peak.back()) : "-");
+    const auto peak =
+        values(runs, [](const CompareRun& run) { return std::optional(static_cast<double>(run.peak_bytes) / kMiB); });
+    out += fmt::format("| {} | {} | {:.1f} | {:.0f} |", runs.front()->arm, runs.front()->parameters, median(time),
+                       peak.back());
     for (size_t i = 0; i < report.lengths.size(); ++i) {
       out += fmt::format(" {} |", with_spread(values(runs, [i](const CompareRun& run) { return run.losses[i]; })));
     }

@@ -43,8 +43,8 @@ struct CompareRun {
   std::string arm;
   uint64_t seed = 0;
   int64_t parameters = 0;
-  double step_ms = 0;          // median over the log intervals
-  int64_t peak_rss_bytes = 0;  // of the process while the run was trained; 0 where the system does not tell
+  double step_ms = 0;      // median over the log intervals
+  int64_t peak_bytes = 0;  // of tensors alive at once while the run was trained: weights, moments, activations
   std::vector<std::optional<double>> losses;  // held out, nats a masked token, one for each length factor
 };
 

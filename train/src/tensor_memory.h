@@ -1,0 +1,34 @@
+// Bytes of the tensors that are alive, as torch's allocator counts them: parameters, moments, activations, gradients.
+// A number of the work alone, unlike resident memory, which depends on what the C library keeps.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace rf::train {
+
+// Counts tensors made on this thread, and in backward passes that it starts, while it lives.
+class TensorMemoryScope {
+ public:
+  TensorMemoryScope() : counter_(std::make_shared<Counter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
+  int64_t peak_bytes() const { return counter_->peak; }
+
+ private:
+  struct Counter : c10::MemoryReportingInfoBase {
+    void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+      peak = std::max(peak.load(), alive += bytes);
+    }
+    bool memoryProfilingEnabled() const override { return true; }
+    std::atomic<int64_t> alive = 0, peak = 0;
+  };
+
+  std::shared_ptr<Counter> counter_;
+  c10::DebugInfoGuard guard_;
+};
+
+}  // namespace rf::train
