@@ -12,7 +12,7 @@ from tolerances import FLOAT32_SCALE, T3_ATOL, T3_RTOL, WRONG_SIGN
 TOKENS, HEADS, HEAD_DIM, WIDTH = 40, 2, 6, 12
 
 
-def compare(dtype: torch.dtype, *, p2c: str = "code", **config) -> tuple[np.ndarray, np.ndarray]:
+def compare(dtype: torch.dtype, *, variant: dict | None = None, **config) -> tuple[np.ndarray, np.ndarray]:
     """Attention of both on the same weights, [B,T,H*D]."""
     torch.manual_seed(0)
     settings = {"pos_att_type": ["c2p", "p2c"], "max_relative_positions": 9, "position_buckets": -1, **config}
@@ -27,7 +27,7 @@ def compare(dtype: torch.dtype, *, p2c: str = "code", **config) -> tuple[np.ndar
         )
     )
     encoding = roformer_cpp.encoding(
-        "deberta", num_attention_heads=HEADS, head_dim=HEAD_DIM, hidden_size=WIDTH, p2c=p2c, **settings
+        "deberta", num_attention_heads=HEADS, head_dim=HEAD_DIM, hidden_size=WIDTH, **(variant or {}), **settings
     )
     theirs, encoding = theirs.to(dtype).eval(), encoding.to(dtype)
     with torch.no_grad():
@@ -76,7 +76,7 @@ def test_attention_float64(config):
 @pytest.mark.parametrize("config", [CONFIGS[0], CONFIGS[5]])
 def test_the_paper_has_the_other_sign(config):
     """transformers follows the code, not the paper's delta(j, i)."""
-    ours, expected = compare(torch.float64, p2c="paper", **config)
+    ours, expected = compare(torch.float64, variant={"p2c": "paper"}, **config)
     assert np.abs(ours - expected).max() > WRONG_SIGN * np.abs(expected).max()
 
 
