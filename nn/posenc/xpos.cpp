@@ -47,7 +47,8 @@ class Xpos : public Encoding {
     return shared;
   }
 
-  bool changes_with_length() const override { return frequencies_.spec().changes_with_length(); }
+  // A later token may have a lower position, from which exponents then count.
+  bool changes_with_length() const override { return true; }
 
  private:
   // The smallest zeta, that of pair 0, is the first to leave the range: downwards in queries, upwards in keys.

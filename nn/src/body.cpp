@@ -8,15 +8,11 @@
 
 #include <utility>
 
+#include "rf/io/error.h"
+
 namespace rf::nn {
 
 namespace {
-
-// The dtype that projections give: of the weights, or autocast's.
-at::ScalarType projected_dtype(const at::Tensor& weight) {
-  const bool lowered = at::autocast::is_autocast_enabled(at::kCPU) && weight.scalar_type() == at::kFloat;
-  return lowered ? at::autocast::get_autocast_dtype(at::kCPU) : weight.scalar_type();
-}
 
 // Queries, keys and values in one tensor [B,T,3C]. Joined is what is smaller: the weights, for one large product, or
 // the results of three.
@@ -115,6 +111,27 @@ Body::Body(const ModelConfig& config, const Parameters& parameters, const std::s
   }
 }
 
+at::ScalarType Body::dtype() const {
+  const at::ScalarType of_weights = word_embeddings_.scalar_type();
+  const bool lowered = at::autocast::is_autocast_enabled(at::kCPU) && of_weights == at::kFloat;
+  return lowered ? at::autocast::get_autocast_dtype(at::kCPU) : of_weights;
+}
+
+// Sums hold their keys rotated: they are wrong where the new tokens change the rotation of those before them.
+void Body::check_sums(const KeyValueCache& before, const Pass& pass) const {
+  const Shared shared =
+      encoding_->shared(make_positions(before.positions_BS, {}, before.sequences_BS), pass.shared.dtype);
+  const Rotation then = encoding_->terms(0, shared, {}).key, now = encoding_->terms(0, pass.shared, {}).key;
+  const auto differ = [&](const at::Tensor& a, const at::Tensor& b) {
+    return a.ne(b.narrow(1, 0, before.tokens)).any().item<bool>();
+  };
+  if (differ(then.cos, now.cos) || differ(then.sin, now.sin)) {
+    fail("input",
+         "with linear attention the rotation of the {} tokens in a cache must not change, got {} that change it",
+         before.tokens, pass.tokens.positions.query.ids.size(1));
+  }
+}
+
 at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout& drop) const {
   KeyValueCache after = cache ? *cache : KeyValueCache{};
   if (cache) after.layers.resize(layers_.size());
@@ -123,7 +140,7 @@ at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout&
   if (config_.is_decoder) window.right = 0;
   Pass pass{.drop = drop,
             .tokens = tokens,
-            .shared = encoding_->shared(tokens.positions, projected_dtype(word_embeddings_)),
+            .shared = encoding_->shared(tokens.positions, dtype()),
             .context = self_attention_context(tokens, window),
             .cross_context = {},
             .encoder_hidden_BSC = input.encoder_hidden_BSC,
@@ -135,6 +152,7 @@ at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout&
     const int64_t keys = states.defined() ? states.size(1) : after.layers[0].cross_key_BSHD.size(1);
     pass.cross_context = cross_attention_context(input.ids_BT.size(1), keys, after.encoder_mask_BS);
   }
+  if (cache && cache->tokens > 0 && !linear_.empty() && encoding_->changes_with_length()) check_sums(*cache, pass);
   at::Tensor hidden_BTC = embed(input, tokens.positions.query, drop);
   for (size_t i = 0; i < layers_.size(); ++i) hidden_BTC = layer_forward(static_cast<int64_t>(i), hidden_BTC, pass);
   if (cache) *cache = std::move(after);

@@ -36,6 +36,9 @@ class Body {
   // One a layer, in place of softmax attention.
   void set_linear_attention(std::vector<std::shared_ptr<LinearAttention>> layers) { linear_ = std::move(layers); }
 
+  // Of queries, keys and values: that of the weights, or autocast's.
+  at::ScalarType dtype() const;
+
   // [B,T,C]. The input must have been checked. cache: nullptr, or what came before; takes the new tokens up.
   at::Tensor encode(const Input& input, KeyValueCache* cache, const Dropout& drop) const;
 
@@ -51,6 +54,7 @@ class Body {
   };
   struct Pass;  // what the layers of one forward pass share
 
+  void check_sums(const KeyValueCache& before, const Pass& pass) const;
   static AttentionLayer attention_layer(const Parameters& parameters, const std::string& name);
   at::Tensor embed(const Input& input, const TokenPositions& positions, const Dropout& drop) const;
   at::Tensor layer_forward(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;

@@ -60,23 +60,26 @@ void check_positions(const Input& input) {
   check_range(given, 0, int64_t{1} << 53, "positions");
 }
 
-void check_cache(const KeyValueCache& cache, const ModelConfig& config, const Input& input) {
+void check_cache(const KeyValueCache& cache, const ModelConfig& config, at::ScalarType dtype, const Input& input) {
   const int64_t batch = input.ids_BT.size(0), axes = axes_of(input.positions_BT);
   if (!config.is_decoder) fail(kWhere, "a cache needs causal attention (is_decoder), got a bidirectional model");
   if (cache.tokens == 0) return;
   const int64_t layers = static_cast<int64_t>(cache.layers.size());
   const at::Tensor& keys_BSHD = cache.layers.at(0).key_BSHD;  // undefined with linear attention
   const bool fits = layers == config.num_hidden_layers && keys_BSHD.defined() == (config.attention.type == "softmax") &&
-                    (!keys_BSHD.defined() || keys_BSHD.size(3) == config.head_dim()) &&
+                    (!keys_BSHD.defined() ||
+                     (keys_BSHD.size(2) == config.num_attention_heads && keys_BSHD.size(3) == config.head_dim())) &&
                     cache.layers[0].cross_key_BSHD.defined() == config.add_cross_attention;
   if (!fits) fail(kWhere, "a cache must be of the same model, got one of another, with {} layers", layers);
+  if (keys_BSHD.defined()) check_dtype(keys_BSHD, dtype, "keys of a cache");
   if (cache.batch != batch) fail(kWhere, "the batch must be that of the cache, {}, got {}", cache.batch, batch);
   if (const int64_t before = axes_of(cache.positions_BS); axes != before) {
     fail(kWhere, "positions must have the {} axes of the cache's, got {}", before, axes);
   }
 }
 
-void check_encoder_states(const Input& input, const ModelConfig& config, const KeyValueCache* cache) {
+void check_encoder_states(const Input& input, const ModelConfig& config, at::ScalarType dtype,
+                          const KeyValueCache* cache) {
   const at::Tensor &states = input.encoder_hidden_BSC, &mask = input.encoder_mask_BS;
   const int64_t batch = input.ids_BT.size(0);
   if (!config.add_cross_attention) {
@@ -98,6 +101,8 @@ void check_encoder_states(const Input& input, const ModelConfig& config, const K
     fail(kWhere, "encoder states must be [{}, keys, {}] with at least one key, got [{}]", batch, config.hidden_size,
          fmt::join(states.sizes(), ", "));
   }
+  const bool is_lowered = at::isReducedFloatingType(dtype) && states.scalar_type() == at::kFloat;  // by autocast
+  if (!is_lowered) check_dtype(states, dtype, "encoder states");
   if (mask.defined() && (mask.dim() != 2 || mask.sizes() != states.sizes().slice(0, 2))) {
     fail(kWhere, "the encoder mask must be [{}, {}], got [{}]", batch, states.size(1), fmt::join(mask.sizes(), ", "));
   }
@@ -105,7 +110,7 @@ void check_encoder_states(const Input& input, const ModelConfig& config, const K
 
 }  // namespace
 
-void check_input(const Input& input, const ModelConfig& config, const KeyValueCache* cache) {
+void check_input(const Input& input, const ModelConfig& config, at::ScalarType dtype, const KeyValueCache* cache) {
   const at::Tensor& ids_BT = input.ids_BT;
   if (!ids_BT.defined() || ids_BT.dim() != 2) {
     fail(kWhere, "token ids must be [batch, tokens], got {} dimensions", ids_BT.defined() ? ids_BT.dim() : 0);
@@ -128,8 +133,8 @@ void check_input(const Input& input, const ModelConfig& config, const KeyValueCa
     check_range(input.segments_BT, -1, std::numeric_limits<int32_t>::max(), "segments");
   }
   if (input.positions_BT.defined()) check_positions(input);
-  if (cache) check_cache(*cache, config, input);
-  check_encoder_states(input, config, cache);
+  if (cache) check_cache(*cache, config, dtype, input);
+  check_encoder_states(input, config, dtype, cache);
 }
 
 }  // namespace rf::nn

@@ -64,6 +64,7 @@ void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)
     if (dtype != at::kFloat && dtype != at::kDouble && dtype != at::kBFloat16) {
       fail(kWhere, "{} must be float32, float64 or bfloat16, got {}", name, toString(dtype));
     }
+    if (x->size(3) == 0) fail(kWhere, "{} must have a head_dim of at least 1, got 0", name);
     if (dtype != q.scalar_type()) {
       fail(kWhere, "{} must have the dtype of q, {}, got {}", name, toString(q.scalar_type()), toString(dtype));
     }

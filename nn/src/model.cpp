@@ -197,7 +197,7 @@ void Model::set_position_table(const at::Tensor& table_MD) {
 }
 
 at::Tensor Model::encode(const Input& input, KeyValueCache* cache) {
-  check_input(input, impl_->config, cache);
+  check_input(input, impl_->config, impl_->body.dtype(), cache);
   impl_->dropout_key.calls = 0;
   return impl_->body.encode(input, cache, impl_->dropout(is_training()));
 }

@@ -40,7 +40,7 @@ class Encoding(nn.Module):
 
     @property
     def changes_with_length(self) -> bool:
-        """Whether a token's rotation changes as its sequence grows; a key cache must then hold unrotated keys."""
+        """Whether a token's rotation may change as its sequence grows; a key cache must then hold unrotated keys."""
         return self._script.changes_with_length()
 
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:

@@ -23,7 +23,8 @@ class Model:
     """An encoder with one head; made by :func:`load_model` or :func:`build_model`. Starts in evaluation mode, with
     gradients enabled.
 
-    Every method raises RuntimeError with a message ``[where] rule, got value`` for bad input.
+    Every method raises RuntimeError with a message ``[where] rule, got value`` for bad input, and TypeError for what
+    is not a tensor.
     """
 
     def __init__(self, script_model: torch.ScriptObject):
@@ -152,4 +153,8 @@ def build_model(config: dict, head: str | None = None, seed: int = 0) -> Model:
 
 
 def _given(**inputs: Tensor | None) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in inputs.items() if tensor is not None}
+    given = {name: value for name, value in inputs.items() if value is not None}
+    for name, value in given.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"[input] {name} must be a tensor, got {type(value).__name__}")
+    return given

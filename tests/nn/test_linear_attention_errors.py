@@ -72,6 +72,8 @@ SHAPES = [
     ((Q, Q[..., :3], Q), r"agree .*, got \[2, 3, 2, 4\], \[2, 3, 2, 3\] and"),
     ((Q, Q, Q[:, :2]), r"agree .* \[2, 2, 2, 4\]"),
     ((Q[:, :, :1], Q, Q), r"agree .*, got \[2, 3, 1, 4\]"),
+    ((Q[..., :0], Q[..., :0], Q), "q must have a head_dim of at least 1, got 0"),
+    ((Q, Q, Q[..., :0]), "v must have a head_dim of at least 1, got 0"),
 ]
 
 

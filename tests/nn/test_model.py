@@ -146,6 +146,10 @@ def test_cached_equals_full(name):
     model = perturbed(roformer_cpp.build_model(config_of(name, is_decoder=True), "RoFormerForCausalLM"))
     ids = ids_of(3, 11)
     assert_same(cached(model, ids, (4, 1, 1, 3, 2)), model(ids)["hidden"])
+    # Later tokens may lie before the first: what counts from the start of a sequence then counts anew.
+    falling = torch.arange(20, 9, -1).expand(3, 11)
+    steps = cached(model, ids, (4, 1, 6), positions=falling)
+    assert_same(steps, model(ids, positions=falling)["hidden"])
 
 
 @pytest.mark.parametrize("kind", GROWING)
@@ -234,6 +238,21 @@ def test_linear_attention_streams(feature_map, rope_site, tmp_path):
     assert torch.equal(roformer_cpp.load_model(tmp_path)(ids)["hidden"], full)
 
 
+@pytest.mark.parametrize("kind", GROWING)
+def test_linear_attention_refuses_to_turn_its_sums(kind):
+    """Sums cannot be rotated anew: a cache ends where the rotation of what it holds would change."""
+    encoding = {"type": "rope", "rope_parameters": GROWING[kind]}
+    config = config_of("rope", is_decoder=True, position_encoding=encoding, attention="linear")
+    model = perturbed(roformer_cpp.build_model(config | {"max_position_embeddings": 6}))
+    ids = ids_of(2, 7)
+    cache = model.new_cache()
+    parts = torch.cat([model(part, cache=cache)["hidden"] for part in ids[:, :6].split((4, 1, 1), 1)], 1)
+    assert (parts - model(ids[:, :6])["hidden"]).abs().max() <= tol.STREAMED_RTOL * parts.abs().max()
+    with pytest.raises(RuntimeError, match="rotation of the 6 tokens in a cache must not change, got 1 that change it"):
+        model(ids[:, 6:], cache=cache)
+    assert cache.tokens() == 6
+
+
 def test_linear_attention_resumes_its_redraws(tmp_path):
     """The features are drawn anew in training; a run that goes on from a checkpoint draws the same."""
     attention = {"type": "linear", "feature_map": "favor", "redraw_every": 2}
@@ -298,6 +317,14 @@ def test_bad_use_of_a_cache_is_named():
     deeper = roformer_cpp.build_model(config_of("rope", is_decoder=True, num_hidden_layers=3))
     with pytest.raises(RuntimeError, match="same model, got one of another, with 2 layers"):
         deeper(ids_of(2, 3), cache=cache)
+    wider = config_of("rope", is_decoder=True, hidden_size=48, num_attention_heads=4)
+    with pytest.raises(RuntimeError, match="same model"):
+        roformer_cpp.build_model(wider)(ids_of(2, 3), cache=cache)
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(RuntimeError, match="keys of a cache must be BFloat16, got Float"),
+    ):
+        model(ids_of(2, 3), cache=cache)
     linear = roformer_cpp.build_model(config_of("rope", is_decoder=True, attention="linear"))
     with pytest.raises(RuntimeError, match="same model"):
         linear(ids_of(2, 3), cache=cache)
@@ -318,5 +345,7 @@ def test_bad_use_of_a_cache_is_named():
 
 
 def test_unknown_inputs_are_named():
+    with pytest.raises(TypeError, match=r"\[input\] mask must be a tensor, got list"):
+        roformer_cpp.build_model(config_of("rope"))(ids_of(1, 3), [[1, 1, 1]])
     with pytest.raises(RuntimeError, match=r"inputs must be.*positons"):
         roformer_cpp.build_model(config_of("rope"))(ids_of(1, 3), positons=torch.arange(3))

@@ -116,6 +116,14 @@ def test_encoder_states_are_checked(tmp_path):
     for bad in (states[:2], states[..., :20], states[:, :0], states[0]):
         with pytest.raises(RuntimeError, match=r"encoder states must be \[3, keys, 24\]"):
             model(ids, encoder_hidden=bad)
+    for dtype, name in ((torch.float64, "Double"), (torch.bfloat16, "BFloat16"), (torch.int64, "Long")):
+        with pytest.raises(RuntimeError, match=f"encoder states must be Float, got {name}"):
+            model(ids, encoder_hidden=states.to(dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        for dtype in (torch.float32, torch.bfloat16):
+            assert model(ids, encoder_hidden=states.to(dtype))["hidden"].isfinite().all()
+        with pytest.raises(RuntimeError, match="encoder states must be BFloat16, got Double"):
+            model(ids, encoder_hidden=states.double())
     with pytest.raises(RuntimeError, match=r"encoder mask must be \[3, 5\], got \[3, 4\]"):
         model(ids, encoder_hidden=states, encoder_mask=states_mask[:, :4])
     cache = model.new_cache()

@@ -1,7 +1,7 @@
 // What a causal model keeps of the tokens it has seen, so that the next ones cost no more than themselves (spec
-// R-HF-10). Keys are kept rotated; where a rotation changes with the length of its sequence (dynamic NTK, LongRoPE),
-// they are kept as they were projected. Linear attention keeps its sums instead, whose size does not depend on the
-// tokens.
+// R-HF-10). Keys are kept rotated; where a rotation may change as its sequence grows (dynamic NTK, LongRoPE, magnitudes
+// counted from its start), they are kept as they were projected. Linear attention keeps its sums instead, whose size
+// does not depend on the tokens; a call whose tokens change the rotation of those before them is then an Error.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -57,7 +57,7 @@ class Encoding : public torch::nn::Module {
   virtual Shared shared(const Positions& positions, at::ScalarType dtype);
   // The default returns shared.terms.
   virtual Terms terms(int64_t layer, const Shared& shared, const Projections& projections);
-  // True when the rotation of a token changes as its sequence grows: a key/value cache must then hold unrotated keys.
+  // True when the rotation of a token may change as its sequence grows: a key/value cache then holds unrotated keys.
   virtual bool changes_with_length() const { return false; }
 };
 
