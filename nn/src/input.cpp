@@ -4,6 +4,7 @@
 #include <ATen/ops/aminmax.h>
 #include <fmt/ranges.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 

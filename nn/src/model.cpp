@@ -223,9 +223,14 @@ Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* ca
   if (input.ids_BT.defined() && input.ids_BT.dim() == 2 && input.ids_BT.size(0) % num_choices != 0) {
     fail("input", "the batch must be a multiple of the {} choices, got {}", num_choices, input.ids_BT.size(0));
   }
+  const bool looks_at_one = impl_->head == Head::kSequenceClassification || impl_->head == Head::kMultipleChoice;
+  if (cache && looks_at_one) {
+    fail("input", "a cache needs a head that looks at every token, got {}", architecture_of(config, impl_->head));
+  }
+  const bool begins = !cache || cache->tokens == 0;
   Output out;
   out.hidden_BTC = encode(input, cache);
-  if (impl_->pooler.weight.defined()) out.pooled_BC = at::tanh(impl_->pooler(out.hidden_BTC.select(1, 0)));
+  if (begins && impl_->pooler.weight.defined()) out.pooled_BC = at::tanh(impl_->pooler(out.hidden_BTC.select(1, 0)));
   const Dropout drop = impl_->dropout(is_training());
   const double p = config.classifier_dropout.value_or(config.hidden_dropout_prob);
   switch (impl_->head) {

@@ -56,7 +56,8 @@ class Model:
         Returns:
             ``hidden`` [B, T, C], and by head: ``logits`` (language models [B, T, V]; sequence classification
             [B, num_labels]; multiple choice [B, num_choices]; token classification [B, T, num_labels]), or
-            ``start_logits`` and ``end_logits`` [B, T] for question answering; ``pooled`` [B, C] where BERT has it.
+            ``start_logits`` and ``end_logits`` [B, T] for question answering; ``pooled`` [B, C] where BERT has it (with
+            a cache: at its first call).
         """
         return self._model.forward(_given(ids=ids, mask=mask, **inputs), num_choices, cache)
 

@@ -344,6 +344,19 @@ def test_bad_use_of_a_cache_is_named():
     assert cache.tokens() == 31
 
 
+def test_a_cache_goes_with_outputs_of_every_token():
+    """The first token of a later call is not the first of its sequence."""
+    ids = ids_of(2, 5)
+    for head in ("SequenceClassification", "MultipleChoice"):
+        model = roformer_cpp.build_model(config_of("learned", is_decoder=True), f"RfEncoderFor{head}")
+        with pytest.raises(RuntimeError, match=f"a head that looks at every token, got .*{head}"):
+            model(ids, cache=model.new_cache())
+    model = roformer_cpp.build_model(config_of("learned", is_decoder=True) | {"model_type": "bert"})
+    cache = model.new_cache()
+    assert torch.equal(model(ids[:, :2], cache=cache)["pooled"], model(ids[:, :2])["pooled"])
+    assert "pooled" not in model(ids[:, 2:], cache=cache)
+
+
 def test_unknown_inputs_are_named():
     with pytest.raises(TypeError, match=r"\[input\] mask must be a tensor, got list"):
         roformer_cpp.build_model(config_of("rope"))(ids_of(1, 3), [[1, 1, 1]])

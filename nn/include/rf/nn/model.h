@@ -37,7 +37,8 @@ struct Input {
 // Fields that a head does not give are undefined tensors.
 struct Output {
   at::Tensor hidden_BTC;  // last hidden state
-  at::Tensor pooled_BC;   // family bert: bare model, sequence classification, multiple choice
+  at::Tensor pooled_BC;   // family bert: bare model (with a cache: at its first call), sequence classification,
+                          // multiple choice
   at::Tensor logits;      // MaskedLm/CausalLm [B,T,V]; classification [B,num_labels]; choice [B/choices, choices];
                           // token classification [B,T,num_labels]
   at::Tensor start_logits_BT, end_logits_BT;  // question answering
@@ -60,7 +61,8 @@ class Model : public torch::nn::Module {
   // cache: nullptr, or what a causal model has seen so far, which takes the new tokens up; results are those of all
   // tokens at once.
   at::Tensor encode(const Input& input, KeyValueCache* cache = nullptr);  // [B,T,C]
-  // num_choices: only for Head::kMultipleChoice, whose input is [B*choices, T].
+  // num_choices: only for Head::kMultipleChoice, whose input is [B*choices, T]. No cache with the heads that look at
+  // one token of a sequence: sequence classification and multiple choice.
   Output forward(const Input& input, int64_t num_choices = 1, KeyValueCache* cache = nullptr);
   // Logits [N,V] of the masked-LM or causal-LM head at chosen hidden states [N,C] (or [B,T,C]) only.
   at::Tensor masked_lm_logits(const at::Tensor& hidden_NC);
