@@ -43,7 +43,8 @@ constexpr std::string_view kConfigKeys[] = {"vocab_size",
                                             "rope_parameters",
                                             "rope_scaling",
                                             "rope_theta",
-                                            "partial_rotary_factor"};
+                                            "partial_rotary_factor",
+                                            "original_max_position_embeddings"};
 
 // About the file: where it came from and in which dtype its parameters were.
 constexpr std::string_view kDropped[] = {"_name_or_path", "name_or_path", "_commit_hash", "dtype", "torch_dtype"};
@@ -212,10 +213,12 @@ const std::vector<std::string_view>& config_keys() {
   return keys;
 }
 
-std::string_view nearest_key(std::string_view key) {
+std::string_view nearest_key(std::string_view key, Family family) {
   std::vector<std::string_view> known(std::begin(kConfigKeys), std::end(kConfigKeys));
   known.insert(known.end(), std::begin(kKept), std::end(kKept));
-  for (const FixedKey& entry : fixed_keys()) known.push_back(entry.key);
+  for (const FixedKey& entry : fixed_keys()) {
+    if (entry.only.value_or(family) == family) known.push_back(entry.key);
+  }
   return io::nearest_name(key, known);
 }
 

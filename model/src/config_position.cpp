@@ -14,7 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kRopeKeys[] = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"};
+constexpr std::string_view kRopeKeys[] = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor",
+                                          "original_max_position_embeddings"};
 
 const char* default_encoding(std::string_view type) {
   if (type == "bert") return "learned";
@@ -34,6 +35,15 @@ Config parse_choice(const json& value, std::string_view where, std::string_view 
   return {.type = type->get<std::string>(), .options = options.dump()};
 }
 
+// As at the top, a key of rotary embedding that is null is not given.
+EncodingConfig parse_encoding(const json& value, std::string_view where) {
+  json given = value;
+  for (const std::string_view key : kRopeKeys) {
+    if (const auto found = given.find(key); found != given.end() && found->is_null()) given.erase(found);
+  }
+  return parse_choice<EncodingConfig>(given, where, "position_encoding");
+}
+
 void give_option(EncodingConfig& encoding, std::string_view where, std::string_view key, const json& value) {
   json options = io::parse_json(encoding.options, "position_encoding");
   if (options.contains(key)) {
@@ -51,16 +61,20 @@ json choice_to_json(const Config& config, const json& options) {
   return object;
 }
 
-// The key that transformers' class of the family would not honour, and its value.
+// Whether the encoding is the one that model_type `type` means; only a nezha's has an option.
+bool is_of_type(const std::vector<EncodingConfig>& encodings, std::string_view type) {
+  if (encodings.size() != 1 || encodings[0].type != default_encoding(type)) return false;
+  return encodings[0].options == "{}" || type == "nezha";
+}
+
+// The key that transformers' classes of model_type `type` would not honour, and its value.
 struct Unlike {
   std::string key, value;
 };
-std::optional<Unlike> unlike_transformers(const ModelConfig& config) {
-  const bool bert = config.family == Family::kBert;
-  const std::vector<EncodingConfig> expected = {{.type = bert ? "learned" : "rope", .options = "{}"}};
+std::optional<Unlike> unlike_transformers(const ModelConfig& config, std::string_view type) {
   if (config.attention != AttentionConfig{}) return Unlike{"attention", config.attention.type};
-  if (bert && config.rotary_value) return Unlike{"rotary_value", "true"};
-  if (config.position_encodings == expected) return std::nullopt;
+  if (config.family == Family::kBert && config.rotary_value) return Unlike{"rotary_value", "true"};
+  if (is_of_type(config.position_encodings, type)) return std::nullopt;
   if (config.position_encodings.size() == 1) {
     const json options = io::parse_json(config.position_encodings[0].options, "position_encoding");
     for (const std::string_view key : kRopeKeys) {
@@ -73,8 +87,8 @@ std::optional<Unlike> unlike_transformers(const ModelConfig& config) {
 }  // namespace
 
 std::string model_type(const ModelConfig& config) {
-  if (unlike_transformers(config)) return "rf_encoder";
-  return config.family == Family::kBert ? "bert" : "roformer";
+  const char* const type = config.family == Family::kBert ? "bert" : "roformer";
+  return unlike_transformers(config, type) ? "rf_encoder" : type;
 }
 
 void read_position(const json& object, std::string_view where, std::string_view type, ModelConfig& config) {
@@ -83,7 +97,7 @@ void read_position(const json& object, std::string_view where, std::string_view 
   if (const auto value = object.find("position_encoding"); value != object.end()) {
     encodings.clear();
     for (const json& entry : value->is_array() ? *value : json::array({*value})) {
-      encodings.push_back(parse_choice<EncodingConfig>(entry, where, "position_encoding"));
+      encodings.push_back(parse_encoding(entry, where));
     }
   }
   for (const std::string_view key : kRopeKeys) {
@@ -104,8 +118,8 @@ void read_position(const json& object, std::string_view where, std::string_view 
 }
 
 void check_type(const ModelConfig& config, std::string_view where, std::string_view type) {
-  if (type != "roformer" && type != "bert") return;
-  if (const std::optional<Unlike> unlike = unlike_transformers(config)) {
+  if (type.empty() || type == "rf_encoder") return;
+  if (const std::optional<Unlike> unlike = unlike_transformers(config, type)) {
     fail(where, "model_type {} must have no key that transformers would not honour (rf_encoder may), got {}: {}", type,
          unlike->key, unlike->value);
   }

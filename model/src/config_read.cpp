@@ -72,7 +72,7 @@ void check_keys(const json& object, std::string_view where, std::string_view typ
         fail(where, "{} must be {} ({}), got {}", key, fixed->allowed[0], fixed->reason, shown(value));
       }
     } else {
-      const std::string_view near = nearest_key(key);
+      const std::string_view near = nearest_key(key, config.family);
       fail(where, "keys must be known, since one could change the result, got {}: {}{}", shown(json(key)), shown(value),
            near.empty() ? "" : fmt::format("; did you mean {}?", near));
     }

@@ -30,8 +30,8 @@ struct FixedKey {
 };
 const FixedKey* fixed_key(std::string_view key, Family family);
 
-// The known key nearest to a misspelt one, or "" when none is near.
-std::string_view nearest_key(std::string_view key);
+// The key that a model of the family knows nearest to a misspelt one, or "" when none is near.
+std::string_view nearest_key(std::string_view key, Family family);
 
 // Keys that ModelConfig holds.
 const std::vector<std::string_view>& config_keys();
@@ -46,7 +46,7 @@ inline constexpr std::string_view kNezhaDistance = "max_relative_position";
 // back.
 void read_position(const nlohmann::json& object, std::string_view where, std::string_view type, ModelConfig& config);
 nlohmann::json position_to_json(const ModelConfig& config);
-// Throws Error when model_type `type` is transformers' own and transformers would compute something else.
+// Throws Error when model_type `type` is one of transformers' and transformers would compute something else.
 void check_type(const ModelConfig& config, std::string_view where, std::string_view type);
 
 // Everything that the types do not say: ranges and relations between keys. `where` names the file in messages.

@@ -71,7 +71,7 @@ Checkpoint open_checkpoint(const fs::path& dir) {
     const std::set<std::string> names = shard_names(index);
     checkpoint.files.reserve(names.size());  // views point into the files
     for (const std::string& name : names) checkpoint.add(dir / name);
-  } else if (has_entry(dir / "pytorch_model.bin")) {
+  } else if (has_entry(dir / "pytorch_model.bin") || has_entry(dir / "pytorch_model.bin.index.json")) {
     fail("load_model",
          "weights must be model.safetensors, got only pytorch_model.bin in {}; convert it where transformers is "
          "installed: "
@@ -131,6 +131,14 @@ at::Tensor finite_as(const at::Tensor& tensor, at::ScalarType dtype, const std::
        value.item<double>(), name, index, bad.size(0));
 }
 
+void load_buffer(at::Tensor& buffer, const at::Tensor& stored, const std::string& name) {
+  if (stored.is_floating_point() != buffer.is_floating_point()) {
+    fail("load_model", "{} must hold {}, got {}", name, buffer.is_floating_point() ? "floats" : "I64",
+         toString(stored.scalar_type()));
+  }
+  buffer.copy_(stored.is_floating_point() ? finite_as(stored, buffer.scalar_type(), name) : stored);
+}
+
 at::Tensor computed_table(int64_t rows, int64_t dim) {
   const std::vector<float> values = position_table(rows, dim);
   at::Tensor table_MD = at::empty({rows, dim}, at::kFloat);
@@ -167,10 +175,15 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<He
   const c10::NoGradGuard no_grad;
   const ModelConfig config = load_config(model_dir);
   const Checkpoint checkpoint = open_checkpoint(model_dir);
-  const Head used_head = head.value_or(config.head());
-  std::vector<NamedShape> shapes;
-  for (const auto& [name, view] : checkpoint.tensors) shapes.push_back({name, view->shape});
-  // Sizes are checked against the file before memory is taken for them.
+  const Head used_head = head ? *head : config.head();
+  std::vector<NamedShape> shapes, named_by_transformers;
+  for (const auto& [name, view] : checkpoint.tensors) {
+    shapes.push_back({name, view->shape});
+    if (!is_added_name(name)) named_by_transformers.push_back(shapes.back());
+  }
+  // Sizes are checked against the file before memory is taken for them: those of the encoder before the position
+  // encoding is made, which knows its own.
+  match_weights(config, used_head, named_by_transformers, fresh_head);
   const std::vector<WeightSpec> specs =
       model_weight_specs(config, used_head, *make_position_encoding(config), make_linear_attention(config));
   const WeightMatch match = match_weights(config, used_head, shapes, fresh_head, specs);
@@ -187,7 +200,7 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<He
     const io::TensorView& view = *checkpoint.tensors.at(in_file->second);
     const at::Tensor stored = read_tensor(view, spec.role);
     if (spec.role == WeightRole::kBuffer) {
-      buffers[spec.name].copy_(stored);
+      load_buffer(buffers[spec.name], stored, view.name);
     } else if (spec.role == WeightRole::kTable) {
       load_position_table(*model, finite_as(stored, dtype, view.name), model_dir);
     } else {

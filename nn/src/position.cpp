@@ -9,6 +9,9 @@ namespace rf::nn {
 
 namespace {
 
+constexpr const char* kEncodingPrefix = "position_encoding.";
+constexpr const char* kLinearPrefix = "linear_attention.";
+
 bool is_linear(const ModelConfig& config) {
   return config.attention.type == "linear";
 }
@@ -64,17 +67,21 @@ std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelC
   return layers;
 }
 
+bool is_added_name(const std::string& name) {
+  return name.starts_with(kEncodingPrefix) || name.starts_with(kLinearPrefix);
+}
+
 std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head, const Encoding& encoding,
                                            const std::vector<std::shared_ptr<LinearAttention>>& linear) {
   std::vector<WeightSpec> specs = weight_specs(config, head);
   if (model_type(config) == "bert") return specs;
   for (const auto& item : encoding.named_parameters()) {
-    specs.push_back({"position_encoding." + item.key(), item.value().sizes().vec(), WeightRole::kEncoding});
+    specs.push_back({kEncodingPrefix + item.key(), item.value().sizes().vec(), WeightRole::kEncoding});
   }
   for (size_t layer = 0; layer < linear.size(); ++layer) {
     for (const auto& item : linear[layer]->named_buffers()) {
       specs.push_back(
-          {fmt::format("linear_attention.{}.{}", layer, item.key()), item.value().sizes().vec(), WeightRole::kBuffer});
+          {fmt::format("{}{}.{}", kLinearPrefix, layer, item.key()), item.value().sizes().vec(), WeightRole::kBuffer});
     }
   }
   return specs;

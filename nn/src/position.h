@@ -21,6 +21,9 @@ std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config);
 // One a layer; empty for softmax attention.
 std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config);
 
+// Whether a tensor of that name is one of those that the next function adds to model/weights.h.
+bool is_added_name(const std::string& name);
+
 // Of model/weights.h; of the encoding under "position_encoding." unless transformers has a name for it; what linear
 // attention draws under "linear_attention.<layer>.".
 std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head, const Encoding& encoding,

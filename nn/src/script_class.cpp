@@ -67,7 +67,8 @@ struct ScriptModel : torch::CustomClassHolder {
   static c10::intrusive_ptr<ScriptModel> build(const std::string& config_json, const std::string& head, int64_t seed) {
     const ModelConfig config = parse_config(io::parse_json(config_json, "config"));
     at::manual_seed(static_cast<uint64_t>(seed));
-    const auto model = std::make_shared<Model>(config, head_of_name(head).value_or(config.head()));
+    const std::optional<Head> asked = head_of_name(head);
+    const auto model = std::make_shared<Model>(config, asked ? *asked : config.head());
     model->eval();
     return c10::make_intrusive<ScriptModel>(model);
   }

@@ -127,7 +127,8 @@ def load_model(
 
     Args:
         model_dir: the directory.
-        head: one of ``HEADS``, or the same with ``Bert`` or ``RfEncoder``. Default: the one that config.json names.
+        head: one of ``HEADS``, or the same with ``Bert`` (but ``BertLMHeadModel``) or ``RfEncoder``. Default: the one
+            that config.json names.
         dtype: of the parameters in memory; files may hold F16, BF16, F32 or F64.
         allow_fresh_head: a head whose weights the file lacks is initialised at random instead of refused.
 

@@ -117,6 +117,13 @@ TEST(Config, UnknownKeysAreErrorsWithAHint) {
   expect_refused({{"hiden_size", 4}}, {"\"hiden_size\"", "did you mean hidden_size?"});
   expect_refused({{"rotary_values", true}}, {"did you mean rotary_value?"});
   expect_refused({{"model_type", "roformer"}, {"rope_theta", 500000.0}}, {"rope_theta", "500000", "rf_encoder"});
+  // A key of the other family is no hint.
+  try {
+    parse_config({{"model_type", "roformer"}, {"position_embedding_type", "absolute"}});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_TRUE(std::string(error.what()).ends_with("\"position_embedding_type\": \"absolute\"")) << error.what();
+  }
 }
 
 TEST(Config, KeysWithOneSupportedValue) {
@@ -218,6 +225,7 @@ TEST(Config, ModelTypeFollowsFromWhatIsComputed) {
   };
   EXPECT_EQ(type_of(json::object()), "roformer");
   EXPECT_EQ(type_of({{"position_encoding", "rope"}, {"attention", "softmax"}, {"rope_scaling", nullptr}}), "roformer");
+  EXPECT_EQ(type_of({{"position_encoding", {{"type", "rope"}, {"rope_theta", nullptr}}}}), "roformer");
   EXPECT_EQ(type_of({{"rotary_value", true}, {"embedding_size", 64}}), "roformer");
   EXPECT_EQ(type_of({{"model_type", "bert"}}), "bert");
   EXPECT_EQ(type_of({{"family", "bert"}, {"position_encoding", {{"type", "learned"}}}}), "bert");
@@ -231,6 +239,8 @@ TEST(Config, ModelTypeFollowsFromWhatIsComputed) {
                          {{"rope_theta", 500000.0}},
                          {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}}}, {"rope_theta", 1e6}},
                          {{"partial_rotary_factor", 0.5}},
+                         {{"original_max_position_embeddings", 64}},
+                         {{"position_encoding", {{"type", "rope"}, {"rope_theta", 5.0}, {"rope_scaling", nullptr}}}},
                          {{"model_type", "nezha"}, {"max_relative_position", 8}}};
   for (const json& keys : others) EXPECT_EQ(type_of(keys), "rf_encoder") << keys;
 }
@@ -276,6 +286,9 @@ TEST(Config, DeviationsFromTransformersAreNamed) {
     for (const auto& [key, value] : deviations) {
       expect_refused({{"model_type", type}, {key, value}}, {"model_type", type, key, "rf_encoder"});
     }
+  }
+  for (const auto& [key, value] : {std::pair("position_encoding", "shaw"), std::pair("attention", "linear")}) {
+    expect_refused({{"model_type", "nezha"}, {key, value}}, {"model_type nezha", key, value, "rf_encoder"});
   }
 }
 

@@ -149,6 +149,9 @@ TEST_F(ModelDirectory, MissingFilesAreNamed) {
   EXPECT_CONTAINS(load_error(), "model.safetensors] cannot open: Too many levels of symbolic links");
   fs::remove(dir_ / "model.safetensors");
   EXPECT_CONTAINS(load_error(), "must hold model.safetensors");
+  std::ofstream(dir_ / "pytorch_model.bin.index.json") << "{}";
+  EXPECT_CONTAINS(load_error(), "only pytorch_model.bin");
+  fs::remove(dir_ / "pytorch_model.bin.index.json");
   std::ofstream(dir_ / "pytorch_model.bin") << "x";
   EXPECT_CONTAINS(load_error(), "only pytorch_model.bin");
   EXPECT_CONTAINS(load_error(), "save_pretrained");

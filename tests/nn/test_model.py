@@ -5,11 +5,13 @@ tests of their own. Here every encoding runs in a model, and a model must agree 
 """
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import roformer_cpp
 import tolerances as tol
@@ -265,6 +267,37 @@ def test_linear_attention_resumes_its_redraws(tmp_path):
     again = roformer_cpp.load_model(tmp_path).train()
     for _ in range(3):
         assert torch.equal(again(ids)["hidden"], model(ids)["hidden"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("projection", math.nan, r"finite in Float, got nan in linear_attention.1.projection\[0, 0\]"),
+        ("projection", 7, "linear_attention.1.projection must hold floats, got Long"),
+        ("redraws", 1.5, "linear_attention.1.redraws must hold I64, got Float"),
+    ],
+)
+def test_damaged_random_features_are_named(name, value, words, tmp_path):
+    roformer_cpp.build_model(config_of("rope", attention={"type": "linear", "feature_map": "favor"})).save(tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    full = f"linear_attention.1.{name}"
+    tensors[full] = torch.full(tensors[full].shape, value)
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(RuntimeError, match=words):
+        roformer_cpp.load_model(tmp_path)
+
+
+def test_the_trained_length_may_stand_beside_the_scaling():
+    """As in the files of Phi-3; unused, it is an error."""
+    scaling = {"type": "longrope", "short_factor": [1.0] * 6, "long_factor": [3.0, 1.0, 2.0, 5.0, 1.5, 4.0]}
+    beside = {"rope_scaling": scaling, "original_max_position_embeddings": 6}
+    inside = {"rope_scaling": scaling | {"original_max_position_embeddings": 6}}
+    ids = ids_of(1, 9)
+    hidden = [roformer_cpp.build_model(config_of("rope", **keys))(ids)["hidden"] for keys in (beside, inside, {})]
+    assert torch.equal(hidden[0], hidden[1]) and not torch.equal(hidden[0], hidden[2])
+    with pytest.raises(RuntimeError, match=r"rope\.original_max_position_embeddings"):
+        roformer_cpp.build_model(config_of("rope", original_max_position_embeddings=6))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if INFOS[name]["pairwise"]])

@@ -178,6 +178,30 @@ def test_positions_end_with_the_table(tmp_path):
         roformer_cpp.load_model(tmp_path)(torch.ones(1, 21, dtype=torch.int64))
 
 
+def test_a_class_of_no_head_opens_under_a_named_one(tmp_path):
+    """Files of tasks that this library has no head for; the class asked for is what counts."""
+    oracle = make_oracle("BertForPreTraining")
+    oracle.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    keys = json.loads(path.read_text()) | {"architectures": ["BertForNextSentencePrediction"]}
+    path.write_text(json.dumps(keys))
+    with pytest.raises(RuntimeError, match="BertForNextSentencePrediction"):
+        roformer_cpp.load_model(tmp_path)
+    model = roformer_cpp.load_model(tmp_path, "BertForMaskedLM")
+    for ours, theirs in both_outputs(model, oracle, make_batch()):
+        assert_close(ours, theirs)
+    assert roformer_cpp.build_model(keys, "BertModel").head == "BertModel"
+
+
+def test_a_table_size_is_checked_before_memory_is_taken(tmp_path):
+    """2^31 rows would be 192 GiB."""
+    make_oracle("BertModel").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_position_embeddings": 2**31}))
+    with pytest.raises(RuntimeError, match=r"position_embeddings.weight.*shape \[2147483648, 24\].*got \[20, 24\]"):
+        roformer_cpp.load_model(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
