@@ -32,9 +32,7 @@ class Alibi : public Encoding {
     const auto [lo, hi] = distance_range(positions);
     const at::Tensor distance_C = at::arange(lo, hi + 1, at::kDouble).abs();
     Shared shared;
-    shared.dtype = dtype;
-    shared.terms.bias = {
-        .rows = (-slopes_H1_ * distance_C).to(dtype == at::kDouble ? at::kDouble : at::kFloat), .lo = lo, .hi = hi};
+    shared.terms.bias = {.rows = (-slopes_H1_ * distance_C).to(ops::row_dtype(dtype)), .lo = lo, .hi = hi};
     return shared;
   }
 

@@ -28,11 +28,10 @@ class Axial : public Encoding {
 
   Shared shared(const Positions& positions, at::ScalarType dtype) override {
     require_one_axis("axial", positions);
-    Shared shared{.terms = {}, .table = {}, .dtype = dtype};
+    Shared shared;
     shared.terms.layout = layout_;
     shared.terms.query = rows(positions.query.ids, dtype);
-    const bool same = positions.key.ids.is_same(positions.query.ids);
-    shared.terms.key = same ? shared.terms.query : rows(positions.key.ids, dtype);
+    shared.terms.key = positions.same_tokens() ? shared.terms.query : rows(positions.key.ids, dtype);
     return shared;
   }
 

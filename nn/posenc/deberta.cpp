@@ -17,11 +17,8 @@
 //
 // Not here: a layer norm of P ("norm_rel_ebd"), and absolute positions before the last layers (EMD).
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/flip.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -53,15 +50,12 @@ struct Choices {
 
 class Deberta : public Encoding {
  public:
-  Deberta(Choices choices, const EncodingShape& shape)
-      : choices_(std::move(choices)), heads_(shape.heads), head_dim_(shape.head_dim) {
-    const auto drawn = [&](at::IntArrayRef sizes) {
-      return at::empty(sizes, at::kFloat).normal_(0, shape.initializer_range);
-    };
-    table_RC_ = register_parameter("rel_embeddings", drawn({choices_.rows, shape.hidden_size}));
+  Deberta(Choices choices, const EncodingShape& shape) : choices_(std::move(choices)), shape_(shape) {
+    table_RC_ = register_parameter("rel_embeddings", drawn({choices_.rows, shape.hidden_size}, shape));
     if (choices_.projection != Projection::kOwn) return;
-    const auto weight = [&] { return drawn({heads_ * head_dim_, shape.hidden_size}); };
-    const auto bias = [&] { return at::zeros({heads_ * head_dim_}); };
+    const int64_t all_heads = shape.heads * shape.head_dim;
+    const auto weight = [&] { return drawn({all_heads, shape.hidden_size}, shape); };
+    const auto bias = [&] { return at::zeros({all_heads}); };
     if (choices_.content_to_position) {
       key_weights_ = layer_parameters(*this, shape.layers, "pos_key_proj_weight", weight);
       key_biases_ = layer_parameters(*this, shape.layers, "pos_key_proj_bias", bias);
@@ -73,7 +67,7 @@ class Deberta : public Encoding {
   }
 
   // The table of all layers is the part of P that this call's distances lo..hi reach, a row for each bucket of them.
-  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+  Shared shared(const Positions& positions, at::ScalarType) override {
     const DistanceRows& delta = choices_.delta;
     auto [lo, hi] = distance_range(positions, -delta.lo);
     if (choices_.sign == Sign::kKeyMinusQuery) {  // the same rows for the opposite distances
@@ -81,7 +75,6 @@ class Deberta : public Encoding {
       lo = -hi;
     }
     Shared all;
-    all.dtype = dtype;
     all.terms.scale = choices_.scale;
     all.table.lo = std::min(lo, delta.hi);
     all.table.hi = std::min(hi, delta.hi);
@@ -126,18 +119,15 @@ class Deberta : public Encoding {
 
   // Part of P through a projection, [H, hi - lo + 1, D].
   at::Tensor by_distance(const DistanceTable& table, const at::Tensor& weight, const at::Tensor& bias) const {
-    at::Tensor rows = at::linear(table.rows.squeeze(0).to(weight.scalar_type()), weight, bias);
-    if (const DistanceRows& delta = choices_.delta; delta.rows.defined()) {
-      const at::Tensor reached = delta.rows.narrow(0, table.lo - delta.lo, table.hi - table.lo + 1);
-      rows = rows.index_select(0, reached - reached[0]);
-    }
-    const at::Tensor rows_HRD = rows.unflatten(-1, {-1, head_dim_}).transpose(0, 1);
-    // A projection of grouped keys serves several query heads.
-    return rows_HRD.size(0) == heads_ ? rows_HRD : rows_HRD.repeat_interleave(heads_ / rows_HRD.size(0), 0);
+    const at::Tensor rows_HRD = projected_rows(table.rows.squeeze(0), weight, bias, shape_);
+    const DistanceRows& delta = choices_.delta;
+    if (!delta.rows.defined()) return rows_HRD;
+    const at::Tensor reached = delta.rows.narrow(0, table.lo - delta.lo, table.hi - table.lo + 1);
+    return rows_HRD.index_select(1, reached - reached[0]);
   }
 
   Choices choices_;
-  int64_t heads_, head_dim_;
+  EncodingShape shape_;
   at::Tensor table_RC_;                                   // P
   std::vector<at::Tensor> key_weights_, key_biases_;      // W_kr of each layer
   std::vector<at::Tensor> query_weights_, query_biases_;  // W_qr

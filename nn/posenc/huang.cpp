@@ -54,7 +54,7 @@ class KeyQueryTable : public Encoding {
  public:
   KeyQueryTable(int64_t clip, const EncodingShape& shape)
       : clip_(clip), rows_CD_(layer_parameters(*this, shape.layers, "key_query", [&] {
-          return at::empty({2 * clip + 1, shape.head_dim}, at::kFloat).normal_(0, shape.initializer_range);
+          return drawn({2 * clip + 1, shape.head_dim}, shape);
         })) {}
 
   Terms terms(int64_t layer, const Shared&, const Projections&) override {

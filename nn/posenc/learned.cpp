@@ -1,10 +1,10 @@
 // A trained vector for each position, added to the input embeddings before their layer norm (BERT; Eq. 3, R-ABS-02).
 // A position beyond the table is an error: nothing was learned for it.
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
 
+#include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 
@@ -15,8 +15,7 @@ namespace {
 class Learned : public Encoding {
  public:
   Learned(int64_t positions, const EncodingShape& shape)
-      : table_PE_(register_parameter(
-            "weight", at::empty({positions, shape.input_size}, at::kFloat).normal_(0, shape.initializer_range))) {}
+      : table_PE_(register_parameter("weight", drawn({positions, shape.input_size}, shape))) {}
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
     if (positions.ids.numel() > 0) {

@@ -20,11 +20,10 @@ class Mrope : public Encoding {
   Mrope(const RopeSpec& spec, std::string layout) : frequencies_(spec), layout_(std::move(layout)) {}
 
   Shared shared(const Positions& positions, at::ScalarType dtype) override {
-    Shared shared{.terms = {}, .table = {}, .dtype = dtype};
+    Shared shared;
     shared.terms.layout = layout_;
     shared.terms.query = rows(positions.query, dtype);
-    const bool same = positions.key.ids.is_same(positions.query.ids);
-    shared.terms.key = same ? shared.terms.query : rows(positions.key, dtype);
+    shared.terms.key = positions.same_tokens() ? shared.terms.query : rows(positions.key, dtype);
     return shared;
   }
 

@@ -3,7 +3,6 @@
 // of query i, so that the last row is distance 0; terms run the other way. Where the paper clips, a distance of L or
 // more is an error: nothing was learned for it. The skew itself is only the paper's way to look rows up.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/max.h>
 
 #include <vector>
@@ -20,7 +19,7 @@ class Music : public Encoding {
  public:
   Music(int64_t distances, const EncodingShape& shape)
       : distances_(distances), rows_HCD_(layer_parameters(*this, shape.layers, "key", [&] {
-          return at::empty({shape.heads, distances, shape.head_dim}, at::kFloat).normal_(0, shape.initializer_range);
+          return drawn({shape.heads, distances, shape.head_dim}, shape);
         })) {}
 
   Shared shared(const Positions& positions, at::ScalarType dtype) override {

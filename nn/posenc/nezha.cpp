@@ -20,7 +20,6 @@ class Nezha : public Encoding {
     const at::Tensor index_C = at::arange(2 * clip_, -1, -1, at::kLong);
     const at::Tensor rows_1CD = sinusoid(index_C, head_dim_, SinusoidLayout::kInterleaved, dtype).unsqueeze(0);
     Shared shared;
-    shared.dtype = dtype;
     shared.terms.key_table = {.rows = rows_1CD, .lo = -clip_, .hi = clip_};
     shared.terms.value_table = shared.terms.key_table;
     return shared;

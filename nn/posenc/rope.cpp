@@ -26,12 +26,11 @@ class Rope : public Encoding {
 
   Shared shared(const Positions& positions, at::ScalarType dtype) override {
     require_one_axis("rope", positions);
-    Shared shared{.terms = {}, .table = {}, .dtype = dtype};
+    Shared shared;
     Terms& terms = shared.terms;
     terms.layout = layout_;
     terms.query = rows(positions.query, dtype);
-    const bool same = positions.key.ids.is_same(positions.query.ids);
-    terms.key = same ? terms.query : rows(positions.key, dtype);
+    terms.key = positions.same_tokens() ? terms.query : rows(positions.key, dtype);
     if (values_ == Values::kRotated) terms.value = terms.key;
     return shared;
   }

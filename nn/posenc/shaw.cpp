@@ -2,8 +2,6 @@
 // R-REL-01). The paper counts key minus query: parameter row c + k is a_c, c = clip(j - i, -k, k); terms run by query
 // minus key, so rows are reversed. Shared by the heads, each layer has its own. The form that goes through W_k and W_v
 // is shaw_literal.cpp.
-#include <ATen/ops/empty.h>
-
 #include <vector>
 
 #include "layer_parameters.h"
@@ -18,9 +16,7 @@ enum class ValueTable { kAbsent, kPresent };
 class Shaw : public Encoding {
  public:
   Shaw(int64_t clip, ValueTable values, const EncodingShape& shape) : clip_(clip) {
-    const auto draw = [&] {
-      return at::empty({2 * clip + 1, shape.head_dim}, at::kFloat).normal_(0, shape.initializer_range);
-    };
+    const auto draw = [&] { return drawn({2 * clip + 1, shape.head_dim}, shape); };
     keys_CD_ = layer_parameters(*this, shape.layers, "key", draw);
     if (values == ValueTable::kPresent) values_CD_ = layer_parameters(*this, shape.layers, "value", draw);
   }

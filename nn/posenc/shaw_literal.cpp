@@ -1,9 +1,7 @@
 // arXiv 2104.09864 Eq. 5 as it stands: k = W_k (x_n + p~k_r), v = W_v (x_n + p~v_r), r = clip(m - n, r_min, r_max). The
 // vectors pass through the layer's own projections, without their biases (spec R-REL-01); row r - r_min belongs to
 // distance r, query minus key. One pair of tables serves all layers. Shaw's own form is shaw.cpp.
-#include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
-
+#include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 
@@ -13,13 +11,9 @@ namespace {
 
 class ShawLiteral : public Encoding {
  public:
-  ShawLiteral(int64_t lo, int64_t hi, const EncodingShape& shape) : lo_(lo), hi_(hi), heads_(shape.heads) {
-    const auto draw = [&] {
-      return at::empty({hi - lo + 1, shape.hidden_size}, at::kFloat).normal_(0, shape.initializer_range);
-    };
-    key_rows_PC_ = register_parameter("key", draw());
-    value_rows_PC_ = register_parameter("value", draw());
-    head_dim_ = shape.head_dim;
+  ShawLiteral(int64_t lo, int64_t hi, const EncodingShape& shape) : lo_(lo), hi_(hi), shape_(shape) {
+    key_rows_PC_ = register_parameter("key", drawn({hi - lo + 1, shape.hidden_size}, shape));
+    value_rows_PC_ = register_parameter("value", drawn({hi - lo + 1, shape.hidden_size}, shape));
   }
 
   Terms terms(int64_t, const Shared&, const Projections& projections) override {
@@ -32,12 +26,11 @@ class ShawLiteral : public Encoding {
  private:
   DistanceTable projected(const at::Tensor& rows_PC, const at::Tensor& weight, const char* side) const {
     if (!weight.defined()) fail("shaw-literal", "the {} projection of the layer must be given, got none", side);
-    const at::Tensor rows_HPD =
-        at::linear(rows_PC.to(weight.scalar_type()), weight).unflatten(-1, {-1, head_dim_}).transpose(0, 1);
-    return {.rows = rows_HPD.repeat_interleave(heads_ / rows_HPD.size(0), 0), .lo = lo_, .hi = hi_};
+    return {.rows = projected_rows(rows_PC, weight, {}, shape_), .lo = lo_, .hi = hi_};
   }
 
-  int64_t lo_, hi_, heads_, head_dim_;
+  int64_t lo_, hi_;
+  EncodingShape shape_;
   at::Tensor key_rows_PC_, value_rows_PC_;
 };
 

@@ -2,10 +2,10 @@
 // Eq. 8): score = q.k + b[bucket(n - m)]. One table for all layers. T5 does not divide q.k by sqrt(D); "scale": "sqrt"
 // does, and leaves the bias as it is. Buckets: distance_buckets.h; keys after the query have buckets of their own
 // unless attention is causal. The table starts as N(0, initializer_range^2).
-#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
 #include "distance_buckets.h"
+#include "layer_parameters.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn::posenc {
@@ -17,13 +17,10 @@ class T5 : public Encoding {
   T5(RelativeBuckets buckets, std::optional<double> scale, const EncodingShape& shape)
       : distances_(std::move(buckets.distances)),
         scale_(scale),
-        table_BH_(register_parameter(
-            "relative_attention_bias",
-            at::empty({buckets.count, shape.heads}, at::kFloat).normal_(0, shape.initializer_range))) {}
+        table_BH_(register_parameter("relative_attention_bias", drawn({buckets.count, shape.heads}, shape))) {}
 
-  Shared shared(const Positions&, at::ScalarType dtype) override {
+  Shared shared(const Positions&, at::ScalarType) override {
     Shared all;
-    all.dtype = dtype;
     all.terms.scale = scale_;
     all.terms.bias = {table_BH_.t().index_select(1, distances_.rows), distances_.lo, distances_.hi};
     return all;

@@ -12,8 +12,6 @@
 // as it is printed: u, v [C] go through the layer's W_q (without its bias, which q has).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/mv.h>
 
 #include "layer_parameters.h"
@@ -31,13 +29,10 @@ enum class Ties { kEachLayer, kAllLayers };
 class TransformerXl : public Encoding {
  public:
   TransformerXl(std::string name, Biases biases, Ties ties, int64_t clamp, const EncodingShape& shape)
-      : name_(std::move(name)), biases_(biases), clamp_(clamp), heads_(shape.heads), head_dim_(shape.head_dim) {
-    const auto drawn = [&](at::IntArrayRef sizes) {
-      return at::empty(sizes, at::kFloat).normal_(0, shape.initializer_range);
-    };
+      : name_(std::move(name)), biases_(biases), clamp_(clamp), shape_(shape) {
     const std::vector<int64_t> sizes = biases == Biases::kOfHeads ? std::vector<int64_t>{shape.heads, shape.head_dim}
                                                                   : std::vector<int64_t>{shape.hidden_size};
-    const auto draw_bias = [&] { return drawn(sizes); };
+    const auto draw_bias = [&] { return drawn(sizes, shape); };
     if (ties == Ties::kEachLayer) {
       content_biases_ = layer_parameters(*this, shape.layers, "r_w_bias", draw_bias);
       position_biases_ = layer_parameters(*this, shape.layers, "r_r_bias", draw_bias);
@@ -46,16 +41,15 @@ class TransformerXl : public Encoding {
       position_biases_.assign(shape.layers, register_parameter("r_r_bias", draw_bias()));
     }
     weights_ = layer_parameters(*this, shape.layers, "r_weight", [&] {
-      return drawn({shape.heads * shape.head_dim, shape.hidden_size});
+      return drawn({shape.heads * shape.head_dim, shape.hidden_size}, shape);
     });
   }
 
-  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+  Shared shared(const Positions& positions, at::ScalarType) override {
     const auto [lo, hi] = distance_range(positions, clamp_);
     const at::Tensor& weight = weights_.front();
     const at::Tensor distances = at::arange(lo, hi + 1, at::kLong);
     Shared all;
-    all.dtype = dtype;
     all.table.rows = sinusoid(distances, weight.size(1), SinusoidLayout::kHalf, weight.scalar_type())
                          .to(weight.scalar_type())
                          .unsqueeze(0);
@@ -66,8 +60,7 @@ class TransformerXl : public Encoding {
 
   Terms terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms terms = shared.terms;
-    const at::Tensor rows_RC = shared.table.rows.squeeze(0);
-    terms.key_table.rows = at::linear(rows_RC, weights_.at(layer)).unflatten(-1, {heads_, head_dim_}).transpose(0, 1);
+    terms.key_table.rows = projected_rows(shared.table.rows.squeeze(0), weights_.at(layer), {}, shape_);
     terms.key_table.lo = shared.table.lo;
     terms.key_table.hi = shared.table.hi;
     terms.content_bias_HD = bias(content_biases_.at(layer), projections);
@@ -80,12 +73,13 @@ class TransformerXl : public Encoding {
     if (biases_ == Biases::kOfHeads) return parameter;
     const at::Tensor& weight = projections.query_weight;
     if (!weight.defined()) fail(name_, "terms must be given the layer's projections, got none");
-    return weight.mv(parameter.to(weight.scalar_type())).unflatten(0, {heads_, head_dim_});
+    return weight.mv(parameter.to(weight.scalar_type())).unflatten(0, {shape_.heads, shape_.head_dim});
   }
 
   std::string name_;
   Biases biases_;
-  int64_t clamp_, heads_, head_dim_;
+  int64_t clamp_;
+  EncodingShape shape_;
   // Of each layer; tied biases are one tensor. Biases are [H, D], or [C] where they go through the query's projection.
   std::vector<at::Tensor> content_biases_, position_biases_;
   std::vector<at::Tensor> weights_;  // W_r [H*D, C]

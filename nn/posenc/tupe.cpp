@@ -11,10 +11,8 @@
 // extra. Everything here is computed once for all layers. Tables and matrices start as N(0, initializer_range^2),
 // biases as 0. A position beyond the table is an error: nothing was learned for it.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/layer_norm.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
 #include <ATen/ops/ones.h>
@@ -24,6 +22,7 @@
 #include <cmath>
 
 #include "distance_buckets.h"
+#include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 
@@ -37,36 +36,32 @@ class Tupe : public Encoding {
  public:
   // name: for messages. buckets: without any, there is no relative part.
   Tupe(std::string name, int64_t positions, std::optional<RelativeBuckets> buckets, const EncodingShape& shape)
-      : name_(std::move(name)), positions_(positions), heads_(shape.heads), head_dim_(shape.head_dim) {
+      : name_(std::move(name)), positions_(positions), shape_(shape) {
     const int64_t width = shape.hidden_size, all_heads = shape.heads * shape.head_dim;
-    const auto drawn = [&](at::IntArrayRef sizes) {
-      return at::empty(sizes, at::kFloat).normal_(0, shape.initializer_range);
-    };
-    table_PC_ = register_parameter("pos", drawn({positions + 1, width}));
+    table_PC_ = register_parameter("pos", drawn({positions + 1, width}, shape));
     norm_weight_C_ = register_parameter("pos_ln_weight", at::ones({width}));
     norm_bias_C_ = register_parameter("pos_ln_bias", at::zeros({width}));
-    query_weight_ = register_parameter("pos_q_weight", drawn({all_heads, width}));
+    query_weight_ = register_parameter("pos_q_weight", drawn({all_heads, width}, shape));
     query_bias_ = register_parameter("pos_q_bias", at::zeros({all_heads}));
-    key_weight_ = register_parameter("pos_k_weight", drawn({all_heads, width}));
+    key_weight_ = register_parameter("pos_k_weight", drawn({all_heads, width}, shape));
     key_bias_ = register_parameter("pos_k_bias", at::zeros({all_heads}));
     if (!buckets) return;
     buckets_ = std::move(*buckets);
-    bias_BH_ = register_parameter("relative_attention_bias", drawn({buckets_.count + 1, shape.heads}));
+    bias_BH_ = register_parameter("relative_attention_bias", drawn({buckets_.count + 1, shape.heads}, shape));
   }
 
-  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+  Shared shared(const Positions& positions, at::ScalarType) override {
     const int64_t last = checked_last(positions);
     const at::Tensor table_PC = at::layer_norm(table_PC_.narrow(0, 0, last + 2), table_PC_.size(1), norm_weight_C_,
                                                norm_bias_C_, kLayerNormEps);
     const auto heads_of = [&](const at::Tensor& weight, const at::Tensor& bias) {
-      return at::linear(table_PC, weight, bias).unflatten(-1, {heads_, head_dim_}).transpose(0, 1);
+      return projected_rows(table_PC, weight, bias, shape_);
     };
     const at::Tensor query_HPD = heads_of(query_weight_, query_bias_), key_HPD = heads_of(key_weight_, key_bias_);
 
     Shared all;
-    all.dtype = dtype;
     Terms& terms = all.terms;
-    const double scale = 1 / std::sqrt(2.0 * static_cast<double>(head_dim_));
+    const double scale = 1 / std::sqrt(2.0 * static_cast<double>(shape_.head_dim));
     terms.scale = scale;
     terms.position_query_HPD = query_HPD.narrow(1, 1, last + 1);
     terms.position_key_HPD = key_HPD.narrow(1, 1, last + 1);
@@ -99,7 +94,8 @@ class Tupe : public Encoding {
   }
 
   std::string name_;
-  int64_t positions_, heads_, head_dim_;
+  int64_t positions_;
+  EncodingShape shape_;
   at::Tensor table_PC_, norm_weight_C_, norm_bias_C_;
   at::Tensor query_weight_, query_bias_, key_weight_, key_bias_;  // U_Q, U_K [H*D, C] and their biases
   RelativeBuckets buckets_;

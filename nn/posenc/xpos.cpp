@@ -39,7 +39,7 @@ class Xpos : public Encoding {
 
   Shared shared(const Positions& positions, at::ScalarType dtype) override {
     require_one_axis("xpos", positions);
-    Shared shared{.terms = {}, .table = {}, .dtype = dtype};
+    Shared shared;
     shared.terms.layout = layout_;
     for (const TokenPositions* tokens : {&positions.query, &positions.key}) check_length(*tokens, dtype);
     shared.terms.query = rows(positions.query, Side::kQuery, dtype);
@@ -72,7 +72,7 @@ class Xpos : public Encoding {
     const double sign = side == Side::kQuery ? 1.0 : -1.0;
     const at::Tensor magnitude = at::pow(zeta_, steps_BT.unsqueeze(-1) * (sign / scale_base_));
     const Rotation turn = rotation_rows(tokens.ids, frequencies_.of(tokens.end), at::kDouble);
-    const at::ScalarType type = row_dtype(dtype);
+    const at::ScalarType type = ops::row_dtype(dtype);
     return {(turn.cos * magnitude).to(type), (turn.sin * magnitude).to(type)};
   }
 

@@ -77,7 +77,7 @@ Kernel kernel_of_name(std::string_view name) {
 
 at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout) {
   if (!rotation.defined()) return x_BTHD;
-  const at::ScalarType dtype = x_BTHD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType dtype = ops::row_dtype(x_BTHD.scalar_type());
   return ops::rotate(x_BTHD, rotation.cos.to(dtype), rotation.sin.to(dtype), layout);
 }
 

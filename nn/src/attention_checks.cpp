@@ -11,9 +11,6 @@ namespace rf::nn {
 
 namespace {
 
-constexpr int64_t kMostRows = int64_t{1} << 24;
-constexpr int64_t kFarthest = int64_t{1} << 53;  // a position: differences of two are exact
-
 bool is_1_or(int64_t size, int64_t number) {
   return size == 1 || size == number;
 }
@@ -68,7 +65,7 @@ void check_table(const char* name, const DistanceTable& table, int64_t heads, st
   check_numbers(name, rows);
   if (lo > hi) fail("attention", "the window of {} must be lo <= hi, got ({}, {})", name, lo, hi);
   const uint64_t last = static_cast<uint64_t>(hi) - static_cast<uint64_t>(lo);
-  if (last >= static_cast<uint64_t>(kMostRows)) {
+  if (last >= static_cast<uint64_t>(kMostDistanceRows)) {
     fail("attention", "the window of {} must span at most 2^24 distances, got ({}, {})", name, lo, hi);
   }
   const int64_t count = static_cast<int64_t>(last) + 1;
@@ -108,8 +105,8 @@ void check_distances(const Terms& terms, AttentionContext::State& state) {
                           terms.bias.defined() || terms.gate.defined();
   if (!has_tables) return;
   const auto [low, high] = state.range();
-  if (low < -kFarthest || high > kFarthest) {
-    fail("attention", "positions must be within 2^53, got {}", low < -kFarthest ? low : high);
+  if (low < -kFarthestPosition || high > kFarthestPosition) {
+    fail("attention", "positions must be within 2^53, got {}", low < -kFarthestPosition ? low : high);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "attention_paths.h"
 #include "rf/io/error.h"
 
 namespace rf::nn {
@@ -31,10 +32,6 @@ Heads split_heads(const at::Tensor& qkv_BTC, int64_t heads) {
   return {parts[0], parts[1], parts[2]};
 }
 
-at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rows, const Terms& terms) {
-  return rows.defined() ? ops::rotate(x_BTHD, rows.cos, rows.sin, terms.layout) : x_BTHD;
-}
-
 Rotation last_rows(const Rotation& rows, int64_t count) {
   if (!rows.defined() || rows.cos.size(1) == count) return rows;
   const int64_t first = rows.cos.size(1) - count;
@@ -47,14 +44,14 @@ Heads rotate_heads(const at::Tensor& qkv_BTC, int64_t heads, const Terms& terms)
   Heads split = split_heads(qkv_BTC, heads);
   const bool together = terms.query.defined() && terms.query.cos.is_same(terms.key.cos);
   if (!together)
-    return {rotated(split.q_BTHD, terms.query, terms), rotated(split.k_BTHD, terms.key, terms),
-            rotated(split.v_BTHD, terms.value, terms)};
+    return {rotated(split.q_BTHD, terms.query, terms.layout), rotated(split.k_BTHD, terms.key, terms.layout),
+            rotated(split.v_BTHD, terms.value, terms.layout)};
   const bool all = terms.value.defined() && terms.value.cos.is_same(terms.query.cos);
   const int64_t turned = (all ? 3 : 2) * heads;
   const at::Tensor x_BTHD = qkv_BTC.narrow(-1, 0, turned * split.q_BTHD.size(-1))
                                 .view({qkv_BTC.size(0), qkv_BTC.size(1), turned, split.q_BTHD.size(-1)});
-  const auto parts = rotated(x_BTHD, terms.query, terms).split(heads, 2);
-  return {parts[0], parts[1], all ? parts[2] : rotated(split.v_BTHD, terms.value, terms)};
+  const auto parts = rotated(x_BTHD, terms.query, terms.layout).split(heads, 2);
+  return {parts[0], parts[1], all ? parts[2] : rotated(split.v_BTHD, terms.value, terms.layout)};
 }
 
 // Keys or values after those of the cache, which takes them up.
@@ -119,8 +116,7 @@ at::ScalarType Body::dtype() const {
 
 // Sums hold their keys rotated: they are wrong where the new tokens change the rotation of those before them.
 void Body::check_sums(const KeyValueCache& before, const Pass& pass) const {
-  const Shared shared =
-      encoding_->shared(make_positions(before.positions_BS, {}, before.sequences_BS), pass.shared.dtype);
+  const Shared shared = encoding_->shared(make_positions(before.positions_BS, {}, before.sequences_BS), dtype());
   const Rotation then = encoding_->terms(0, shared, {}).key, now = encoding_->terms(0, pass.shared, {}).key;
   const auto differ = [&](const at::Tensor& a, const at::Tensor& b) {
     return a.ne(b.narrow(1, 0, before.tokens)).any().item<bool>();
@@ -217,8 +213,8 @@ at::Tensor Body::softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Ter
     x.k_BTHD = appended(kept.key_BSHD, x.k_BTHD);
     x.v_BTHD = appended(kept.value_BSHD, x.v_BTHD);
     if (keep_unrotated && !rotate_later) {
-      x.k_BTHD = rotated(x.k_BTHD, terms.key, terms);
-      x.v_BTHD = rotated(x.v_BTHD, terms.value, terms);
+      x.k_BTHD = rotated(x.k_BTHD, terms.key, terms.layout);
+      x.v_BTHD = rotated(x.v_BTHD, terms.value, terms.layout);
     }
   }
   if (!rotate_later) terms = unrotated(std::move(terms));

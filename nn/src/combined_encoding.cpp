@@ -58,7 +58,6 @@ class Combined : public Encoding {
 
   Shared shared(const Positions& positions, at::ScalarType dtype) override {
     Shared shared;
-    shared.dtype = dtype;
     for (const auto& encoding : encodings_) shared.parts.push_back(encoding->shared(positions, dtype));
     return shared;
   }

@@ -9,8 +9,8 @@ at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) {
   return {};
 }
 
-Shared Encoding::shared(const Positions&, at::ScalarType dtype) {
-  return {.terms = {}, .table = {}, .dtype = dtype};
+Shared Encoding::shared(const Positions&, at::ScalarType) {
+  return {};
 }
 
 Terms Encoding::terms(int64_t, const Shared& shared, const Projections&) {

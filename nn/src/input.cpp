@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rf/io/error.h"
+#include "rf/nn/positions.h"
 
 namespace rf::nn {
 
@@ -58,7 +59,7 @@ void check_positions(const Input& input) {
       shape.size() == 3 && (shape[0] == 1 || shape[0] == ids[0]) && shape[1] == ids[1] && shape[2] > 0;
   if (!is_row && !has_axes) check_same_shape(given, input.ids_BT, "positions");
   check_dtype(given, at::kLong, "positions");
-  check_range(given, 0, int64_t{1} << 53, "positions");
+  check_range(given, 0, kFarthestPosition, "positions");
 }
 
 void check_cache(const KeyValueCache& cache, const ModelConfig& config, at::ScalarType dtype, const Input& input) {

@@ -1,19 +1,22 @@
 // Parameters of an encoding by layer (layer_parameters.h).
 #include "layer_parameters.h"
 
-#include <memory>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/repeat_interleave.h>
 
 namespace rf::nn {
-
-namespace {
 
 std::shared_ptr<torch::nn::Module> child(torch::nn::Module& parent, const std::string& name) {
   const auto children = parent.named_children();
   if (const auto* found = children.find(name)) return *found;
-  return parent.register_module(name, std::make_shared<torch::nn::Module>());
+  return parent.register_module(name, std::make_shared<torch::nn::Module>(name));
 }
 
-}  // namespace
+at::Tensor drawn(at::IntArrayRef sizes, const EncodingShape& shape) {
+  return at::empty(sizes, at::kFloat).normal_(0, shape.initializer_range);
+}
 
 std::vector<at::Tensor> layer_parameters(torch::nn::Module& module, int64_t layers, const std::string& name,
                                          const std::function<at::Tensor()>& draw) {
@@ -23,6 +26,14 @@ std::vector<at::Tensor> layer_parameters(torch::nn::Module& module, int64_t laye
     parameters.push_back(child(*all, std::to_string(i))->register_parameter(name, draw()));
   }
   return parameters;
+}
+
+at::Tensor projected_rows(const at::Tensor& rows_RC, const at::Tensor& weight, const at::Tensor& bias,
+                          const EncodingShape& shape) {
+  const at::Tensor rows_HRD =
+      at::linear(rows_RC.to(weight.scalar_type()), weight, bias).unflatten(-1, {-1, shape.head_dim}).transpose(0, 1);
+  const int64_t group = shape.heads / rows_HRD.size(0);
+  return group == 1 ? rows_HRD : rows_HRD.repeat_interleave(group, 0);
 }
 
 }  // namespace rf::nn

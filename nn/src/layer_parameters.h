@@ -1,4 +1,5 @@
-// Parameters of an encoding that every layer has for itself.
+// Parameters of encodings: how they start, those that every layer has for itself, and tables through a layer's
+// projection.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,13 +7,27 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "rf/nn/encoding.h"
+
 namespace rf::nn {
+
+// The module of that name in parent, made where there is none.
+std::shared_ptr<torch::nn::Module> child(torch::nn::Module& parent, const std::string& name);
+
+// float32, N(0, initializer_range^2).
+at::Tensor drawn(at::IntArrayRef sizes, const EncodingShape& shape);
 
 // Registers layer.<i>.<name> = draw() for each layer i, and returns them in order.
 std::vector<at::Tensor> layer_parameters(torch::nn::Module& module, int64_t layers, const std::string& name,
                                          const std::function<at::Tensor()>& draw);
+
+// Rows of a table through a projection, [H, R, D] in the projection's dtype. rows: [R, C]; weight: [H*D, C] or, of
+// grouped keys, [Hk*D, C], each of whose heads serves H/Hk heads of the queries; bias may be undefined.
+at::Tensor projected_rows(const at::Tensor& rows_RC, const at::Tensor& weight, const at::Tensor& bias,
+                          const EncodingShape& shape);
 
 }  // namespace rf::nn

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention_paths.h"
 #include "feature_map.h"
 #include "linear_sums.h"
 #include "rf/io/error.h"
@@ -130,15 +131,12 @@ void check_rotation(const Rotation& rotation, const char* name, const at::Tensor
        x_BTHD.size(1), fmt::join(shape, ", "), fmt::join(rotation.sin.sizes(), ", "));
 }
 
-at::Tensor rotated(const at::Tensor& x_BTHF, const Rotation& rotation, const std::string& layout) {
-  if (!rotation.defined()) return x_BTHF;
-  const int64_t elements = 2 * rotation.cos.size(-1);
-  if (elements > x_BTHF.size(-1)) {
+at::Tensor turned(const at::Tensor& x_BTHF, const Rotation& rotation, const std::string& layout) {
+  if (rotation.defined() && 2 * rotation.cos.size(-1) > x_BTHF.size(-1)) {
     fail(kWhere, "rotations must turn at most the {} elements there are (rope_site), got {}", x_BTHF.size(-1),
-         elements);
+         2 * rotation.cos.size(-1));
   }
-  const at::ScalarType dtype = x_BTHF.scalar_type();
-  return ops::rotate(x_BTHF, rotation.cos.to(dtype), rotation.sin.to(dtype), layout);
+  return rotated(x_BTHF, rotation, layout);
 }
 
 // [B,S,Hk,D] to [B,S,H,D].
@@ -182,8 +180,8 @@ at::Tensor quotient(const at::Tensor& num_BHTD, const at::Tensor& den_BHT1) {
 at::Tensor attend(at::Tensor q_BTHD, at::Tensor k_BSHD, const at::Tensor& v_BSHD, const Terms& terms,
                   const LinearAttentionConfig& config, const at::Tensor& projection, const LinearAttentionCall& call) {
   if (config.rope_site == RopeSite::kBeforeMap) {
-    q_BTHD = rotated(q_BTHD, terms.query, terms.layout);
-    k_BSHD = rotated(k_BSHD, terms.key, terms.layout);
+    q_BTHD = turned(q_BTHD, terms.query, terms.layout);
+    k_BSHD = turned(k_BSHD, terms.key, terms.layout);
   }
   LinearAttentionState none;
   LinearAttentionState& state = call.state != nullptr ? *call.state : none;
@@ -193,8 +191,8 @@ at::Tensor attend(at::Tensor q_BTHD, at::Tensor k_BSHD, const at::Tensor& v_BSHD
       key_features(config, {k_BSHD, projection, scale}, call.key_mask_BS, call.direction, state.maximum_BH);
   at::Tensor turned_f_BTHF = f_BTHF, turned_g_BSHF = keys.rows_BSHF;
   if (config.rope_site == RopeSite::kAfterMap) {
-    turned_f_BTHF = rotated(f_BTHF, terms.query, terms.layout);
-    turned_g_BSHF = rotated(keys.rows_BSHF, terms.key, terms.layout);
+    turned_f_BTHF = turned(f_BTHF, terms.query, terms.layout);
+    turned_g_BSHF = turned(keys.rows_BSHF, terms.key, terms.layout);
   }
   SumInput over{heads_first(turned_f_BTHF), heads_first(turned_g_BSHF), heads_first(v_BSHD),
                 keys.maximum_BSH.defined() ? heads_first(keys.maximum_BSH) : at::Tensor()};
@@ -299,7 +297,7 @@ at::Tensor linear_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
   check_rotation(terms.query, "queries", q_BTHD);
   check_rotation(terms.key, "keys", k_BSHD);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // long sums of 16 bits stall
-  const at::ScalarType dtype = q_BTHD.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType dtype = ops::row_dtype(q_BTHD.scalar_type());
   const at::Tensor q = q_BTHD.to(dtype), k = for_query_heads(k_BSHD.to(dtype), q.size(2)),
                    v = for_query_heads(v_BSHD.to(dtype), q.size(2));
   const at::Tensor vectors = projection.defined() ? projection.to(dtype) : projection;

@@ -14,6 +14,7 @@
 
 #include "body.h"
 #include "input.h"
+#include "layer_parameters.h"
 #include "layers.h"
 #include "position.h"
 #include "rf/io/error.h"
@@ -66,10 +67,7 @@ void register_dotted(torch::nn::Module& root, const std::string& name, at::Tenso
   torch::nn::Module* module = &root;
   size_t begin = 0;
   for (size_t dot; (dot = name.find('.', begin)) != std::string::npos; begin = dot + 1) {
-    const std::string child = name.substr(begin, dot - begin);
-    const auto children = module->named_children();
-    const auto* found = children.find(child);
-    module = found ? found->get() : module->register_module(child, std::make_shared<torch::nn::Module>(child)).get();
+    module = child(*module, name.substr(begin, dot - begin)).get();
   }
   module->register_parameter(name.substr(begin), std::move(value));
 }

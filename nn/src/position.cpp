@@ -31,8 +31,9 @@ EncodingShape encoding_shape(const ModelConfig& config) {
 
 void check_linear(const ModelConfig& config) {
   const Direction direction = config.is_decoder ? Direction::kCausal : Direction::kBidirectional;
+  const LinearAttentionConfig attention = parse_linear_attention(config.attention);
   for (const EncodingConfig& encoding : config.position_encodings) {
-    check_linear_attention(parse_linear_attention(config.attention), encoding_entry(encoding.type).info, direction);
+    check_linear_attention(attention, encoding_entry(encoding.type).info, direction);
   }
   if (config.rotary_value) fail("model", "rotary_value must be false with linear attention, got true");
 }
@@ -45,10 +46,11 @@ bool rotates_keys(Encoding& encoding) {
 
 std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config) {
   if (is_linear(config)) check_linear(config);
+  const EncodingShape shape = encoding_shape(config);
   std::vector<std::shared_ptr<Encoding>> encodings;
   bool rotates = false;
   for (const EncodingConfig& encoding : config.position_encodings) {
-    encodings.push_back(make_encoding(encoding, encoding_shape(config)));
+    encodings.push_back(make_encoding(encoding, shape));
     rotates = rotates || (config.rotary_value && rotates_keys(*encodings.back()));
   }
   if (config.rotary_value && !rotates) {
@@ -60,9 +62,9 @@ std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config) {
 std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config) {
   std::vector<std::shared_ptr<LinearAttention>> layers;
   if (!is_linear(config)) return layers;
+  const LinearAttentionConfig attention = parse_linear_attention(config.attention);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    layers.push_back(
-        std::make_shared<LinearAttention>(parse_linear_attention(config.attention), config.head_dim(), layer));
+    layers.push_back(std::make_shared<LinearAttention>(attention, config.head_dim(), layer));
   }
   return layers;
 }

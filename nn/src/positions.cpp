@@ -72,9 +72,8 @@ void set_sequences(TokenPositions& keys, const at::Tensor& sequences) {
 }
 
 void check_differences_fit(const at::Tensor& ids) {
-  constexpr int64_t kFarthest = int64_t{1} << 53;  // as attention has it
   for (const int64_t position : {ids.min().item<int64_t>(), ids.max().item<int64_t>()}) {
-    if (position < -kFarthest || position > kFarthest) {
+    if (position < -kFarthestPosition || position > kFarthestPosition) {
       fail("positions", "positions must be within 2^53, got {}", position);
     }
   }
@@ -121,14 +120,14 @@ Positions make_positions(const at::Tensor& query, const at::Tensor& key, const a
 }
 
 std::pair<int64_t, int64_t> distance_range(const Positions& positions, int64_t farthest) {
-  constexpr int64_t kMaxRows = int64_t{1} << 24;
   const at::Tensor &query = positions.query.ids, &key = positions.key.ids;
   if (query.numel() == 0 || key.numel() == 0) return {0, 0};
   check_differences_fit(query);
   check_differences_fit(key);
   const int64_t lo = std::clamp((query.amin(1) - key.amax(1)).min().item<int64_t>(), -farthest, farthest);
   const int64_t hi = std::clamp((query.amax(1) - key.amin(1)).max().item<int64_t>(), -farthest, farthest);
-  if (hi - lo >= kMaxRows) fail("positions", "distances must span at most {} rows, got {} to {}", kMaxRows, lo, hi);
+  if (hi - lo >= kMostDistanceRows)
+    fail("positions", "distances must span at most {} rows, got {} to {}", kMostDistanceRows, lo, hi);
   return {lo, hi};
 }
 

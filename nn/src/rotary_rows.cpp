@@ -52,12 +52,8 @@ TokenFrequencies RotaryFrequencies::of(const at::Tensor& end) const {
   return found;
 }
 
-at::ScalarType row_dtype(at::ScalarType dtype) {
-  return dtype == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 Rotation rotation_rows(const at::Tensor& ids_BT, const TokenFrequencies& frequencies, at::ScalarType dtype) {
-  const at::ScalarType rows = row_dtype(dtype);
+  const at::ScalarType rows = ops::row_dtype(dtype);
   const bool by_token = frequencies.hi.dim() == 3 && frequencies.hi.size(0) > 1;
   const at::Tensor ids = by_token ? ids_BT.expand({frequencies.hi.size(0), ids_BT.size(1)}) : ids_BT;
   if (frequencies.precision == RopePrecision::kFloat32) {

@@ -39,7 +39,6 @@ class RotaryFrequencies {
 // cos and sin of ids * frequencies, [1 or B, T, R/2]. ids: int64 [1 or B, T]. dtype: of queries and keys; float64 gives
 // float64 rows, every other float32.
 Rotation rotation_rows(const at::Tensor& ids, const TokenFrequencies& frequencies, at::ScalarType dtype);
-at::ScalarType row_dtype(at::ScalarType dtype);
 
 // Throws Error for positions on several axes, of which TokenPositions::ids keeps the highest alone.
 void require_one_axis(const char* where, const Positions& positions);

@@ -11,12 +11,11 @@
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/nn/model.h"
+#include "script_terms.h"
 
 namespace rf::nn {
 
 namespace {
-
-using TensorDict = c10::Dict<std::string, at::Tensor>;
 
 at::ScalarType dtype_of_name(const std::string& name) {
   if (name == "float32") return at::kFloat;
@@ -91,12 +90,6 @@ struct ScriptModel : torch::CustomClassHolder {
     return named;
   }
 
-  TensorDict named_parameters() {
-    TensorDict named;
-    for (const auto& item : model->named_parameters()) named.insert(item.key(), item.value());
-    return named;
-  }
-
   std::shared_ptr<Model> model;
 };
 
@@ -111,7 +104,7 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
       .def_static("build", &ScriptModel::build)
       .def("encode", &ScriptModel::encode)
       .def("forward", &ScriptModel::forward)
-      .def("named_parameters", &ScriptModel::named_parameters)
+      .def("named_parameters", [](const Self& self) { return named(self->model->named_parameters()); })
       .def("masked_lm_logits",
            [](const Self& self, const at::Tensor& hidden) { return self->model->masked_lm_logits(hidden); })
       .def("head", [](const Self& self) { return architecture_of(self->model->config(), self->model->head()); })

@@ -73,12 +73,6 @@ std::string infos_as_json() {
   return all.dump();
 }
 
-TensorDict named(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
-  TensorDict dict;
-  for (const auto& item : tensors) dict.insert(item.key(), item.value());
-  return dict;
-}
-
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.class_<ScriptEncoding>("Encoding")
       .def(torch::init<std::string, std::string, std::vector<int64_t>, double>())

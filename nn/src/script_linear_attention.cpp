@@ -61,12 +61,6 @@ struct ScriptLinearAttention : torch::CustomClassHolder {
     });
   }
 
-  TensorDict named_buffers() const {
-    TensorDict dict;
-    for (const auto& item : module->named_buffers()) dict.insert(item.key(), item.value());
-    return dict;
-  }
-
   std::shared_ptr<LinearAttention> module;
 };
 
@@ -86,7 +80,8 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.class_<ScriptLinearAttention>("LinearAttention")
       .def(torch::init<std::string, int64_t, int64_t>())
       .def("forward", &ScriptLinearAttention::forward)
-      .def("named_buffers", &ScriptLinearAttention::named_buffers);
+      .def("named_buffers",
+           [](const c10::intrusive_ptr<ScriptLinearAttention>& self) { return named(self->module->named_buffers()); });
 }
 
 }  // namespace

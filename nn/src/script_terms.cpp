@@ -43,6 +43,12 @@ class Entries {
 
 }  // namespace
 
+TensorDict named(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
+  TensorDict dict;
+  for (const auto& item : tensors) dict.insert(item.key(), item.value());
+  return dict;
+}
+
 TensorDict to_dict(const Terms& terms) {
   TensorDict dict;
   for (const auto& [name, at] : kRotationMembers) {

@@ -7,6 +7,7 @@
 
 #include "rf/io/error.h"
 #include "rf/ops/ops.h"
+#include "rf/ops/terms.h"
 #include "rf/rope.h"
 
 namespace rf::nn {
@@ -21,8 +22,7 @@ at::Tensor sinusoid(const at::Tensor& positions, int64_t width, SinusoidLayout l
     freqs = freqs.slice(0, 0, width, 2).contiguous();
     freqs_lo = freqs_lo.slice(0, 0, width, 2).contiguous();
   }
-  const auto [cos, sin] =
-      ops::rope_table(positions, freqs, freqs_lo, 1, dtype == at::kDouble ? at::kDouble : at::kFloat);
+  const auto [cos, sin] = ops::rope_table(positions, freqs, freqs_lo, 1, ops::row_dtype(dtype));
   switch (layout) {
     case SinusoidLayout::kInterleaved:
       return at::stack({sin, cos}, -1).flatten(-2).narrow(-1, 0, width);

@@ -15,10 +15,8 @@ class StoredRotation : public Encoding {
 
   Shared shared(const Positions& positions, at::ScalarType dtype) override {
     Shared shared;
-    shared.dtype = dtype;
-    const bool same = positions.key.ids.is_same(positions.query.ids);
     shared.terms.query = rows(positions.query.ids, dtype);
-    shared.terms.key = same ? shared.terms.query : rows(positions.key.ids, dtype);
+    shared.terms.key = positions.same_tokens() ? shared.terms.query : rows(positions.key.ids, dtype);
     return shared;
   }
 
@@ -29,7 +27,7 @@ class StoredRotation : public Encoding {
       fail("model", "positions must be below the {} rows of the checkpoint's own position table, got {}",
            table_MD_.size(0), last);
     }
-    const at::Tensor rows_BTD = table_MD_.to(dtype == at::kDouble ? at::kDouble : at::kFloat).index({positions_BT});
+    const at::Tensor rows_BTD = table_MD_.to(ops::row_dtype(dtype)).index({positions_BT});
     const int64_t half = rows_BTD.size(-1) / 2;
     return {.cos = rows_BTD.narrow(-1, half, half), .sin = rows_BTD.narrow(-1, 0, half)};
   }

@@ -25,9 +25,4 @@ inline std::optional<rf_dtype> core_dtype(c10::ScalarType type) {
   }
 }
 
-// Type of the rows that rotate data of a type.
-inline c10::ScalarType row_dtype(c10::ScalarType type) {
-  return type == c10::ScalarType::Double ? c10::ScalarType::Double : c10::ScalarType::Float;
-}
-
 }  // namespace rf::ops

@@ -105,23 +105,9 @@ std::shared_ptr<rf_rope> find_rope(const at::Tensor& x, const RopeOptions& o) {
 void rotate(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor& positions, const RopeOptions& o) {
   const bool whole = positions.scalar_type() != at::kDouble;
   const at::Tensor ids = (whole ? positions.to(at::kLong) : positions).contiguous();
-  rf_rope_args args{};
-  args.struct_size = sizeof args;
-  args.dtype = *core_dtype(x_BTHD.scalar_type());
+  auto args = data_args<rf_rope_args>(x_BTHD, y_BTHD);
   args.layout = parse_layout("rope", o.layout);
   args.direction = parse_direction(o.direction);
-  args.batch = x_BTHD.size(0);
-  args.tokens = x_BTHD.size(1);
-  args.heads = x_BTHD.size(2);
-  args.head_dim = x_BTHD.size(3);
-  args.x = x_BTHD.const_data_ptr();
-  args.x_stride_b = x_BTHD.stride(0);
-  args.x_stride_t = x_BTHD.stride(1);
-  args.x_stride_h = x_BTHD.stride(2);
-  args.y = y_BTHD.mutable_data_ptr();
-  args.y_stride_b = y_BTHD.stride(0);
-  args.y_stride_t = y_BTHD.stride(1);
-  args.y_stride_h = y_BTHD.stride(2);
   if (ids.scalar_type() == at::kDouble) {
     args.positions_f64 = ids.const_data_ptr<double>();
   } else {

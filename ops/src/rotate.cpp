@@ -8,6 +8,7 @@
 #include "dtype.h"
 #include "layout.h"
 #include "rf/ops/ops.h"
+#include "rf/ops/terms.h"
 #include "rf/rope.h"
 #include "status.h"
 
@@ -62,23 +63,9 @@ at::Tensor rotate_cpu(const at::Tensor& x, const at::Tensor& cos, const at::Tens
   const at::Tensor x_BTHD = with_whole_rows(x);
   at::Tensor c = with_whole_rows(cos), s = with_whole_rows(sin);
   if (c.strides() != s.strides()) c = c.contiguous(), s = s.contiguous();
-  rf_rope_rows_args args{};
-  args.struct_size = sizeof args;
-  args.dtype = *core_dtype(x.scalar_type());
+  auto args = data_args<rf_rope_rows_args>(x_BTHD, y);
   args.layout = parse_layout("rotate", layout);
   args.direction = parse_direction(direction);
-  args.batch = x.size(0);
-  args.tokens = x.size(1);
-  args.heads = x.size(2);
-  args.head_dim = x.size(3);
-  args.x = x_BTHD.const_data_ptr();
-  args.x_stride_b = x_BTHD.stride(0);
-  args.x_stride_t = x_BTHD.stride(1);
-  args.x_stride_h = x_BTHD.stride(2);
-  args.y = y.mutable_data_ptr();
-  args.y_stride_b = y.stride(0);
-  args.y_stride_t = y.stride(1);
-  args.y_stride_h = y.stride(2);
   args.num_freqs = c.size(2);
   args.cos = c.const_data_ptr();
   args.sin = s.const_data_ptr();

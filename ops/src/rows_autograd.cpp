@@ -20,6 +20,7 @@
 #include "dispatch.h"
 #include "dtype.h"
 #include "rf/ops/ops.h"
+#include "rf/ops/terms.h"
 
 namespace rf::ops {
 namespace {

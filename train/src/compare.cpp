@@ -156,13 +156,9 @@ void Comparison::open_output() {
     fail("compare", "the output must be a directory that can be made, got {}: {}", options_.output_dir,
          error.message());
   if (fs::exists(path)) {
-    const nlohmann::json before = io::read_json(path);
-    if (before == settings) return;
-    const nlohmann::json difference = nlohmann::json::diff(before, settings);
-    const nlohmann::json::json_pointer place(difference.at(0).at("path").get<std::string>());
-    fail("compare", "the settings must be those of the comparison in {}, got {} at {} where it has {}",
-         options_.output_dir, settings.contains(place) ? settings.at(place).dump() : "nothing", place.to_string(),
-         before.contains(place) ? before.at(place).dump() : "nothing");
+    const std::string difference = first_difference(io::read_json(path), settings);
+    if (difference.empty()) return;
+    fail("compare", "the settings must be those of the comparison in {}, got {}", options_.output_dir, difference);
   }
   if (!fs::is_empty(options_.output_dir)) {
     fail("compare", "the output directory must be empty or hold a comparison, got {} without compare.json",

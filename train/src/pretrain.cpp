@@ -66,13 +66,8 @@ void check_same_run(nlohmann::json before, nlohmann::json now) {
     before.erase(key);
     now.erase(key);
   }
-  const nlohmann::json difference = nlohmann::json::diff(before, now);
-  if (difference.empty()) return;
-  const std::string path = difference[0].at("path");
-  const nlohmann::json::json_pointer place(path);
-  fail("resume", "the run file must be the run's own, got {} at {} where the run has {}",
-       now.contains(place) ? now.at(place).dump() : "nothing", path,
-       before.contains(place) ? before.at(place).dump() : "nothing");
+  const std::string difference = first_difference(before, now);
+  if (!difference.empty()) fail("resume", "the run file must be the run's own, got {}", difference);
 }
 
 class PretrainRun {

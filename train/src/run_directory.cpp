@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "checkpoint.h"
@@ -67,6 +68,14 @@ RunDirectory::RunDirectory(std::string path, Use use) : path_(std::move(path)) {
 
 RunDirectory::~RunDirectory() {
   ::close(lock_);
+}
+
+std::string first_difference(const nlohmann::json& before, const nlohmann::json& now) {
+  const nlohmann::json difference = nlohmann::json::diff(before, now);
+  if (difference.empty()) return "";
+  const nlohmann::json::json_pointer place(difference.at(0).at("path").get<std::string>());
+  const auto value = [&](const nlohmann::json& in) { return in.contains(place) ? in.at(place).dump() : "nothing"; };
+  return fmt::format("{} at {} where there was {}", value(now), place.to_string(), value(before));
 }
 
 std::string data_identity(const std::string& data_dir) {

@@ -1,6 +1,7 @@
 // The run directory: who may write in it, and what it is found to hold.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace rf::train {
@@ -26,6 +27,9 @@ class RunDirectory {
   int lock_ = -1;
   bool has_run_ = false;
 };
+
+// The first setting that is not what it was, as "40 at /seed where there was 30"; "" when all are.
+std::string first_difference(const nlohmann::json& before, const nlohmann::json& now);
 
 // Identity of a prepared data directory: a hash of its shards' headers, which hold counts, vocabulary and checksums.
 std::string data_identity(const std::string& data_dir);

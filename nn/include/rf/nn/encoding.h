@@ -44,7 +44,6 @@ struct Projections {
 struct Shared {
   Terms terms;          // those that hold for every layer
   DistanceTable table;  // [1, rows, C]: vectors by distance that terms() pushes through a layer's projections
-  at::ScalarType dtype = at::kFloat;
   std::vector<Shared> parts = {};  // of a combination, in its order
 };
 

@@ -8,6 +8,9 @@
 
 namespace rf::nn {
 
+inline constexpr int64_t kFarthestPosition = int64_t{1} << 53;  // differences of two are exact
+inline constexpr int64_t kMostDistanceRows = int64_t{1} << 24;  // of a table by distance
+
 // Of one side, queries or keys. first and end belong to the sequence that a token is part of, keys that came earlier
 // included: its lowest position, and one past its highest. Encodings whose terms depend on a sequence's length or start
 // (dynamic scalings, xPos) read them, so that a sequence never sees the rest of its batch.
@@ -19,6 +22,7 @@ struct TokenPositions {
 
 struct Positions {
   TokenPositions query, key;  // the same tensors in self-attention without a cache
+  bool same_tokens() const { return key.ids.is_same(query.ids); }
 };
 
 // query: int64 [T], [1,T] or [B,T]; key: the same with S, undefined: query. Either may be [1 or B, T, axes], a position

@@ -25,6 +25,10 @@ struct Rotation {
   at::Tensor cos, sin;  // [B or 1, T or S, R/2]; both undefined: no rotation
   bool defined() const { return cos.defined(); }
 };
+// The dtype of rows and tables that are computed for queries and keys of a dtype.
+inline at::ScalarType row_dtype(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 // Rows by distance, query minus key: rows[.., d - lo] belongs to distance d; nearer than lo and farther than hi take
 // the first and the last row.
