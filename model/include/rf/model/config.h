@@ -91,9 +91,9 @@ std::string architecture_of(const ModelConfig& config, Head head);
 // Throws Error naming the key and its value: unknown key, wrong type, hidden_size not divisible by heads, sizes out of
 // range, a model_type with a key that transformers would not honour. Missing keys take the default; a missing
 // embedding_size is hidden_size. rope_parameters, rope_scaling, rope_theta, partial_rotary_factor and
-// original_max_position_embeddings at the top are options of the one position encoding, which reads them. id2label that only says LABEL_0, LABEL_1, ... is read as
-// empty. The dtype keys are dropped: parameters are read by their file's dtypes, and written as float32. The names and
-// options of encodings are checked where models are made.
+// original_max_position_embeddings at the top are options of the one position encoding, which reads them. id2label that
+// only says LABEL_0, LABEL_1, ... is read as empty. The dtype keys are dropped: parameters are read by their file's
+// dtypes, and written as float32. The names and options of encodings are checked where models are made.
 ModelConfig parse_config(const nlohmann::json& json);
 ModelConfig load_config(const std::string& model_dir);
 
