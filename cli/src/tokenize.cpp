@@ -11,7 +11,7 @@
 
 #include "command.h"
 #include "rf/io/error.h"
-#include "rf/text/wordpiece.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::cli {
 
@@ -21,11 +21,11 @@ struct Options {
   std::string model_dir, vocab_path, kind;
 };
 
-text::WordpieceTokenizer open(const Options& options) {
+text::Tokenizer open(const Options& options) {
   if (!options.kind.empty() && options.kind != "bert") {
     fail("tokenize", "kind must be bert, the only tokenizer of this version, got {}", options.kind);
   }
-  if (!options.model_dir.empty()) return text::WordpieceTokenizer::load(options.model_dir);
+  if (!options.model_dir.empty()) return text::Tokenizer::load(options.model_dir);
   return {text::Vocabulary::load(options.vocab_path), {}};
 }
 
@@ -45,7 +45,7 @@ std::string to_json(const text::Vocabulary& vocabulary, const text::Encoding& en
 }
 
 int run(const Options& options) {
-  const text::WordpieceTokenizer tokenizer = open(options);
+  const text::Tokenizer tokenizer = open(options);
   std::ios::sync_with_stdio(false);  // whole blocks, and errors of reading
   std::string line;
   while (std::getline(std::cin, line)) {

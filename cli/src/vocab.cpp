@@ -7,7 +7,7 @@
 #include "rf/data/reader.h"
 #include "rf/io/error.h"
 #include "rf/text/vocabulary_trainer.h"
-#include "rf/text/wordpiece.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::cli {
 
@@ -25,7 +25,7 @@ void save(const text::Vocabulary& vocabulary, const Options& options) {
   const std::filesystem::path directory = output.has_parent_path() ? output.parent_path() : ".";
   std::filesystem::create_directories(directory);
   if (output.filename() == "vocab.txt") {
-    text::WordpieceTokenizer(vocabulary, {.letter_case = options.trainer.letter_case}).save(directory);
+    text::Tokenizer(vocabulary, {.letter_case = options.trainer.letter_case}).save(directory);
   } else {
     vocabulary.save(output);
   }

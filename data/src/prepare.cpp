@@ -17,7 +17,7 @@
 #include "rf/data/shard.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "rf/text/wordpiece.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::data {
 namespace {
@@ -42,7 +42,7 @@ struct TokenBatch {
 };
 
 // Words do not cross white space, so a text may be encoded in pieces that end before some.
-void encode(const text::WordpieceTokenizer& tokenizer, std::string_view text, TokenBatch& batch) {
+void encode(const text::Tokenizer& tokenizer, std::string_view text, TokenBatch& batch) {
   TokenDocument& document = batch.documents.emplace_back();
   text::Encoding piece;
   while (!text.empty()) {
@@ -230,7 +230,7 @@ class Workplace {
 
 // Reads, tokenizes on `threads` workers and divides all files, in input order.
 struct Pipeline {
-  const text::WordpieceTokenizer& tokenizer;
+  const text::Tokenizer& tokenizer;
   Divider& divider;
   ProgressLine& progress;
   PrepareReport& report;
@@ -283,7 +283,7 @@ struct Pipeline {
 PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   check(options);
   const std::vector<std::string> files = list_text_files(options.inputs);
-  const text::WordpieceTokenizer tokenizer = text::WordpieceTokenizer::load(options.model_dir);
+  const text::Tokenizer tokenizer = text::Tokenizer::load(options.model_dir);
   const Workplace workplace(options.output_dir);
   const std::string directory = workplace.directory();
   PrepareReport report;

@@ -16,7 +16,7 @@
 #include "rf/data/shard.h"
 #include "rf/data/split.h"
 #include "rf/io/error.h"
-#include "rf/text/wordpiece.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::data {
 
@@ -84,7 +84,7 @@ inline text::Vocabulary make_vocabulary(int size) {
 inline std::string make_model(const Directory& directory, int size = 1000) {
   const std::string model = directory / "model";
   std::filesystem::create_directories(model);
-  text::WordpieceTokenizer(make_vocabulary(size), {}).save(model);
+  text::Tokenizer(make_vocabulary(size), {}).save(model);
   return model;
 }
 

@@ -133,7 +133,7 @@ TEST_F(Prepare, ALongDocument) {
   write(directory_ / "text/a.txt", text);
   run({});
   text::Encoding whole;
-  text::WordpieceTokenizer(make_vocabulary(1000), {}).encode(text, whole);
+  text::Tokenizer(make_vocabulary(1000), {}).encode(text, whole);
   EXPECT_GT(whole.size(), 1000000u);
   EXPECT_EQ(tokens("train"), whole.ids);
 }
@@ -141,7 +141,7 @@ TEST_F(Prepare, ALongDocument) {
 TEST_F(Prepare, DirectoryIsAModelDirectoryToo) {
   write_lines(10);
   run({.document_rule = DocumentRule::kLine});
-  const auto tokenizer = text::WordpieceTokenizer::load(directory_ / "out");
+  const auto tokenizer = text::Tokenizer::load(directory_ / "out");
   EXPECT_EQ(tokenizer.vocabulary().hash(), make_vocabulary(1000).hash());
   EXPECT_EQ(Split(directory_ / "out", "train", make_vocabulary(1000).hash()).vocab_size(), 1000);
   EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));

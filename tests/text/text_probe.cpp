@@ -8,8 +8,8 @@
 #include <string>
 
 #include "rf/text/vocabulary_trainer.h"
-#include "rf/text/wordpiece.h"
-#include "word_splitter.h"
+#include "rf/text/tokenizer.h"
+#include "legacy_splitter.h"
 
 namespace {
 
@@ -38,11 +38,11 @@ class WordList : public rf::text::WordSink {
 
 json split_words(const std::string& text, rf::text::Case letter_case) {
   WordList list;
-  const int64_t replaced = rf::text::WordSplitter(letter_case).split(text, list);
+  const int64_t replaced = rf::text::LegacySplitter(letter_case).split(text, list);
   return {{"words", list.words}, {"begin", list.begin}, {"end", list.end}, {"replaced", replaced}};
 }
 
-json encode(const rf::text::WordpieceTokenizer& tokenizer, const std::string& text) {
+json encode(const rf::text::Tokenizer& tokenizer, const std::string& text) {
   rf::text::Encoding out;
   tokenizer.encode(text, out);
   return {{"ids", out.ids},
@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
     std::cerr << "usage: text_probe words lower|keep | encode lower|keep VOCAB | train lower|keep SIZE\n";
     return 2;
   }
-  rf::text::WordpieceOptions options;
+  rf::text::TokenizerOptions options;
   options.letter_case = letter_case == "lower" ? rf::text::Case::kLower : rf::text::Case::kKeep;
   if (mode == "train") {
     std::cout << train(std::stoll(argv[3]), options.letter_case).dump() << '\n';
@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
       std::cout << split_words(read_text(json::parse(line)), options.letter_case).dump() << '\n';
     }
   } else {
-    const rf::text::WordpieceTokenizer tokenizer(rf::text::Vocabulary::load(argv[3]), options);
+    const rf::text::Tokenizer tokenizer(rf::text::Vocabulary::load(argv[3]), options);
     for (std::string line; std::getline(std::cin, line);) {
       std::cout << encode(tokenizer, read_text(json::parse(line))).dump() << '\n';
     }

@@ -5,7 +5,7 @@
 
 #include "expect_error.h"
 #include "utf8.h"
-#include "word_splitter.h"
+#include "legacy_splitter.h"
 
 namespace rf::text {
 namespace {
@@ -33,7 +33,7 @@ class Collector : public WordSink {
 
 std::vector<Seen> words(std::string_view text, Case letter_case = Case::kLower) {
   Collector collector;
-  WordSplitter(letter_case).split(text, collector);
+  LegacySplitter(letter_case).split(text, collector);
   return collector.seen;
 }
 
@@ -45,7 +45,7 @@ std::vector<std::string> texts(std::string_view text, Case letter_case = Case::k
 
 using Texts = std::vector<std::string>;
 
-TEST(WordSplitter, PlainText) {
+TEST(LegacySplitter, PlainText) {
   const std::vector<Seen> want = {
       {"don", 1, 4, 1, 4}, {"'", 4, 5, 4, 5}, {"t", 5, 6, 5, 6}, {"stop", 8, 12, 8, 12}, {"!", 12, 13, 12, 13}};
   EXPECT_EQ(words(" Don't\t\nSTOP!"), want);
@@ -54,7 +54,7 @@ TEST(WordSplitter, PlainText) {
   EXPECT_TRUE(words(" \r\n\t").empty());
 }
 
-TEST(WordSplitter, ControlCharactersJoinTheirNeighbours) {
+TEST(LegacySplitter, ControlCharactersJoinTheirNeighbours) {
   const std::vector<Seen> want = {{"ab", 0, 3, 0, 3}, {"c", 4, 5, 4, 5}};
   EXPECT_EQ(words(std::string_view("a\0b c", 5)), want);
   EXPECT_EQ(texts("a\x0B"
@@ -67,11 +67,11 @@ TEST(WordSplitter, ControlCharactersJoinTheirNeighbours) {
   EXPECT_EQ(texts("a\U000E0080b"), (Texts{"ab"}));  // unassigned
 }
 
-TEST(WordSplitter, WhiteSpaceOfUnicode) {
+TEST(LegacySplitter, WhiteSpaceOfUnicode) {
   EXPECT_EQ(texts("a\u00A0b\u3000c\u2028d\u2029e"), (Texts{"a", "b", "c", "d", "e"}));
 }
 
-TEST(WordSplitter, AccentsAndLetterCase) {
+TEST(LegacySplitter, AccentsAndLetterCase) {
   const std::vector<Seen> precomposed = {{"cafe", 0, 5, 0, 4}};
   EXPECT_EQ(words("Caf\u00E9"), precomposed);
   const std::vector<Seen> combining = {{"cafes", 0, 7, 0, 6}};
@@ -84,42 +84,42 @@ TEST(WordSplitter, AccentsAndLetterCase) {
   EXPECT_TRUE(words("\u0301").empty());
 }
 
-TEST(WordSplitter, FinalSigma) {
+TEST(LegacySplitter, FinalSigma) {
   EXPECT_EQ(texts("\u039F\u03A3 \u03A3\u039F \u03A3"), (Texts{"\u03BF\u03C2", "\u03C3\u03BF", "\u03C3"}));
   EXPECT_EQ(texts("A\u00AD\u03A3"), (Texts{"a\u03C2"}));        // the soft hyphen is dropped before
   EXPECT_EQ(texts("A\u03A3.B"), (Texts{"a\u03C3", ".", "b"}));  // a full stop is case-ignorable
   EXPECT_EQ(texts("A\u03A3,B"), (Texts{"a\u03C2", ",", "b"}));  // a comma is not
 }
 
-TEST(WordSplitter, HangulComesApartWithItsSources) {
+TEST(LegacySplitter, HangulComesApartWithItsSources) {
   const std::vector<Seen> lower = {{"\u1112\u1161\u11AB", 0, 3, 0, 1}};
   EXPECT_EQ(words("\uD55C"), lower);
   const std::vector<Seen> kept = {{"\uD55C", 0, 9, 0, 3}};
   EXPECT_EQ(words("\u1112\u1161\u11AB", Case::kKeep), kept);
 }
 
-TEST(WordSplitter, MarksAreReorderedAndBlocked) {
+TEST(LegacySplitter, MarksAreReorderedAndBlocked) {
   EXPECT_EQ(texts("a\u0301\u0323", Case::kKeep), (Texts{"\u1EA1\u0301"}));   // dot below composes across the acute
   EXPECT_EQ(texts("a\u0305\u0301", Case::kKeep), (Texts{"a\u0305\u0301"}));  // an equal class blocks
   EXPECT_EQ(texts("\u0344", Case::kKeep), (Texts{"\u0308\u0301"}));          // never composed again
 }
 
-TEST(WordSplitter, ComposedPunctuationSplits) {
+TEST(LegacySplitter, ComposedPunctuationSplits) {
   EXPECT_EQ(texts("a=\u0338b", Case::kKeep), (Texts{"a\u2260b"}));  // a symbol, no punctuation
   EXPECT_EQ(texts("a=\u0338b"), (Texts{"a", "=", "b"}));
   EXPECT_EQ(texts("\u00BFa\u3002b"), (Texts{"\u00BF", "a", "\u3002", "b"}));
 }
 
-TEST(WordSplitter, CjkCharactersStandAlone) {
+TEST(LegacySplitter, CjkCharactersStandAlone) {
   const std::vector<Seen> want = {{"x", 0, 1, 0, 1}, {"\u4E2D", 1, 4, 1, 2}, {"\u6587", 4, 7, 2, 3}, {"y", 7, 8, 3, 4}};
   EXPECT_EQ(words("x\u4E2D\u6587y"), want);
   EXPECT_EQ(texts("\uF900a"), (Texts{"\u8C48", "a"}));        // a compatibility ideograph becomes the unified one
   EXPECT_EQ(texts("\u304C\u304D"), (Texts{"\u304B\u304D"}));  // kana are no CJK ideographs; the voicing is a mark
 }
 
-TEST(WordSplitter, SpecialTokensAreKeptWhole) {
+TEST(LegacySplitter, SpecialTokensAreKeptWhole) {
   Collector collector;
-  WordSplitter(Case::kLower).split("a[MASK]b [[CLS]] [mask] [SE\x01P] x[SE\x01P]", collector);
+  LegacySplitter(Case::kLower).split("a[MASK]b [[CLS]] [mask] [SE\x01P] x[SE\x01P]", collector);
   Texts got;
   for (const Seen& seen : collector.seen) got.push_back(seen.text);
   EXPECT_EQ(got, (Texts{"a", "[MASK]", "b", "[", "[CLS]", "]", "[", "mask", "]", "[SEP]", "x", "[", "sep", "]"}));
@@ -129,9 +129,9 @@ TEST(WordSplitter, SpecialTokensAreKeptWhole) {
   EXPECT_EQ(collector.specials[9], Special::kSep);
 }
 
-TEST(WordSplitter, IllFormedUtf8IsReplacedDroppedAndCounted) {
+TEST(LegacySplitter, IllFormedUtf8IsReplacedDroppedAndCounted) {
   Collector collector;
-  EXPECT_EQ(WordSplitter(Case::kLower)
+  EXPECT_EQ(LegacySplitter(Case::kLower)
                 .split("a\xFF b\xE4\xB8 c\xED\xA0\x80"
                        "d",
                        collector),
@@ -140,7 +140,7 @@ TEST(WordSplitter, IllFormedUtf8IsReplacedDroppedAndCounted) {
   EXPECT_EQ(collector.seen, want);
 }
 
-TEST(WordSplitterErrors, TextOf2GiB) {
+TEST(LegacySplitterErrors, TextOf2GiB) {
   const size_t size = size_t{1} << 31;
   void* const pages = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   ASSERT_NE(pages, MAP_FAILED);

@@ -10,7 +10,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "word_splitter.h"
+#include "splitter.h"
 
 namespace rf::text {
 namespace {
@@ -99,17 +99,17 @@ void check_key(std::string_view path, const std::string& key, const json& value,
 
 }  // namespace
 
-WordpieceOptions read_tokenizer_config(const std::string& path) {
+TokenizerOptions read_tokenizer_config(const std::string& path) {
   const json config = io::read_json(path);
   if (!config.is_object()) fail("tokenizer_config", "{}: must be a JSON object, got {}", path, config.type_name());
   const bool lower = !config.contains("do_lower_case") || read_bool(path, "do_lower_case", config["do_lower_case"]);
   for (const auto& [key, value] : config.items()) check_key(path, key, value, lower);
-  WordpieceOptions options;
+  TokenizerOptions options;
   options.letter_case = lower ? Case::kLower : Case::kKeep;
   return options;
 }
 
-std::string format_tokenizer_config(const WordpieceOptions& options) {
+std::string format_tokenizer_config(const TokenizerOptions& options) {
   nlohmann::ordered_json config = {{"tokenizer_class", "BertTokenizer"},
                                    {"do_lower_case", options.letter_case == Case::kLower},
                                    {"strip_accents", nullptr},

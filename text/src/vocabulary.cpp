@@ -10,8 +10,8 @@
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "splitter.h"
 #include "utf8.h"
-#include "word_splitter.h"
 
 namespace rf::text {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "legacy_splitter.h"
 #include "rf/io/error.h"
 #include "utf8.h"
-#include "word_splitter.h"
 
 namespace rf::text {
 namespace {
@@ -219,8 +219,8 @@ VocabularyTrainer::VocabularyTrainer(VocabularyTrainerOptions options) : options
 }
 
 void VocabularyTrainer::add(std::string_view text) {
-  WordCounter counter(word_counts_, WordpieceOptions{}.max_word_chars);
-  WordSplitter(options_.letter_case).split(text, counter);
+  WordCounter counter(word_counts_, TokenizerOptions{}.max_word_chars);
+  LegacySplitter(options_.letter_case).split(text, counter);
 }
 
 Vocabulary VocabularyTrainer::train() const {

@@ -12,7 +12,7 @@
 #include "rf/io/error.h"
 #include "rf/io/npy.h"
 #include "rf/nn/model.h"
-#include "rf/text/wordpiece.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::train {
 
@@ -91,7 +91,7 @@ ForwardReport forward(const ForwardOptions& options) {
 
 std::vector<std::vector<MaskPrediction>> fill_mask(const std::string& model_dir, const std::string& text,
                                                    int64_t top_k) {
-  const auto tokenizer = text::WordpieceTokenizer::load(model_dir);
+  const auto tokenizer = text::Tokenizer::load(model_dir);
   const auto& vocabulary = tokenizer.vocabulary();
   const auto model = nn::load_model(model_dir, Head::kMaskedLm, at::kFloat);
   if (model->config().vocab_size != vocabulary.size()) {

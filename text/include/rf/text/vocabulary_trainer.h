@@ -8,8 +8,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "rf/text/tokenizer.h"
 #include "rf/text/vocabulary.h"
-#include "rf/text/wordpiece.h"
 
 namespace rf::text {
 

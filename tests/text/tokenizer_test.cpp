@@ -1,5 +1,5 @@
 // Pieces, offsets, options and the files of a tokenizer. Ids against transformers: tests/oracles/test_wordpiece.py.
-#include "rf/text/wordpiece.h"
+#include "rf/text/tokenizer.h"
 
 #include <gtest/gtest.h>
 
@@ -13,11 +13,11 @@ namespace {
 const std::vector<std::string> kTokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un",    "##aff", "##able",
                                           "##a",   "a",     ",",     "Un",    "na",     "##ive", "\u4E2D"};
 
-WordpieceTokenizer tokenizer(WordpieceOptions options = {}) {
+Tokenizer tokenizer(TokenizerOptions options = {}) {
   return {Vocabulary(kTokens), options};
 }
 
-Encoding encode(const WordpieceTokenizer& tokenizer, std::string_view text) {
+Encoding encode(const Tokenizer& tokenizer, std::string_view text) {
   Encoding out;
   tokenizer.encode(text, out);
   return out;
@@ -53,13 +53,13 @@ TEST(Wordpiece, WordThatCannotBeCutIsUnknownWhole) {
 TEST(Wordpiece, LongWordsAreUnknown) {
   EXPECT_EQ(encode(tokenizer(), std::string(100, 'a')).ids.size(), 100U);
   EXPECT_EQ(encode(tokenizer(), std::string(101, 'a')).ids, (Ids{1}));
-  WordpieceOptions options;
+  TokenizerOptions options;
   options.max_word_chars = 3;
   EXPECT_EQ(encode(tokenizer(options), "aaa aaaa").ids, (Ids{9, 8, 8, 1}));
 }
 
 TEST(Wordpiece, KeepsLetterCaseWhenAsked) {
-  WordpieceOptions options;
+  TokenizerOptions options;
   options.letter_case = Case::kKeep;
   EXPECT_EQ(encode(tokenizer(options), "Un un").ids, (Ids{11, 5}));
   EXPECT_EQ(encode(tokenizer(), "Un un").ids, (Ids{5, 5}));
@@ -92,8 +92,8 @@ TEST(Wordpiece, DecodeGluesPiecesAndSkipsTheFrame) {
 }
 
 TEST(Wordpiece, CopiesOutliveTheOriginal) {
-  auto original = std::make_unique<WordpieceTokenizer>(Vocabulary(kTokens), WordpieceOptions{});
-  const WordpieceTokenizer copy = *original;
+  auto original = std::make_unique<Tokenizer>(Vocabulary(kTokens), TokenizerOptions{});
+  const Tokenizer copy = *original;
   original.reset();
   EXPECT_EQ(encode(copy, "unaffable").ids, (Ids{5, 6, 7}));
 }
@@ -101,17 +101,17 @@ TEST(Wordpiece, CopiesOutliveTheOriginal) {
 TEST(Wordpiece, SavesAndLoads) {
   for (const Case letter_case : {Case::kLower, Case::kKeep}) {
     const TempDir dir;
-    WordpieceOptions options;
+    TokenizerOptions options;
     options.letter_case = letter_case;
     tokenizer(options).save(dir.path());
-    const auto loaded = WordpieceTokenizer::load(dir.path());
+    const auto loaded = Tokenizer::load(dir.path());
     EXPECT_EQ(loaded.options().letter_case, letter_case);
     EXPECT_EQ(loaded.vocabulary().hash(), Vocabulary(kTokens).hash());
   }
 }
 
 TEST(WordpieceErrors, MaxWordChars) {
-  WordpieceOptions options;
+  TokenizerOptions options;
   options.max_word_chars = 0;
   expect_contains(message_of([&options] { tokenizer(options); }), "max_word_chars must be at least 1, got 0");
 }
@@ -119,9 +119,9 @@ TEST(WordpieceErrors, MaxWordChars) {
 class TokenizerConfig : public testing::Test {
  protected:
   TokenizerConfig() { Vocabulary(kTokens).save(dir_.path() + "/vocab.txt"); }
-  WordpieceTokenizer load(const std::string& config) {
+  Tokenizer load(const std::string& config) {
     dir_.write("tokenizer_config.json", config);
-    return WordpieceTokenizer::load(dir_.path());
+    return Tokenizer::load(dir_.path());
   }
   std::string refusal(const std::string& config) {
     return message_of([this, &config] { load(config); });
@@ -130,7 +130,7 @@ class TokenizerConfig : public testing::Test {
 };
 
 TEST_F(TokenizerConfig, MayBeMissing) {
-  EXPECT_EQ(WordpieceTokenizer::load(dir_.path()).options().letter_case, Case::kLower);
+  EXPECT_EQ(Tokenizer::load(dir_.path()).options().letter_case, Case::kLower);
 }
 
 TEST_F(TokenizerConfig, WhatTransformersWritesIsRead) {
@@ -169,7 +169,7 @@ TEST_F(TokenizerConfig, WhatCannotBeHonouredIsRefusedByName) {
 
 TEST(WordpieceErrors, MissingVocabulary) {
   const TempDir dir;
-  expect_contains(message_of([&dir] { WordpieceTokenizer::load(dir.path()); }), "vocab.txt");
+  expect_contains(message_of([&dir] { Tokenizer::load(dir.path()); }), "vocab.txt");
 }
 
 }  // namespace

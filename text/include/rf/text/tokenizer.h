@@ -16,40 +16,36 @@
 #include <string_view>
 #include <vector>
 
+#include "rf/text/encoding.h"
 #include "rf/text/vocabulary.h"
 
 namespace rf::text {
 
 class PieceTrie;
 
-struct Encoding {
-  std::vector<int32_t> ids;
-  std::vector<int32_t> byte_begin, byte_end;  // into the original text, half-open; [0, 0) for special tokens added
-  std::vector<int32_t> char_begin, char_end;  // the same in code points, as `tokenizers` counts them
-  std::vector<uint8_t> starts_word;           // 1 where a token begins a word (no "##" continuation)
-  int64_t replaced_bytes = 0;                 // invalid UTF-8 sequences replaced
-
-  size_t size() const { return ids.size(); }
-  void clear();
-};
-
 enum class Case { kLower, kKeep };
 
-struct WordpieceOptions {
+// Which published tokenizer's steps are followed.
+enum class Pipeline {
+  kBertLegacy,  // transformers' BertTokenizerLegacy, Python's own Unicode rules (spec R-TOK-04)
+};
+
+struct TokenizerOptions {
+  Pipeline pipeline = Pipeline::kBertLegacy;
   Case letter_case = Case::kLower;  // kLower also strips accents
   int max_word_chars = 100;         // longer words become [UNK]
 };
 
-class WordpieceTokenizer {
+class Tokenizer {
  public:
-  WordpieceTokenizer(Vocabulary vocabulary, WordpieceOptions options);
+  Tokenizer(Vocabulary vocabulary, TokenizerOptions options);
   // Reads vocab.txt and, when present, tokenizer_config.json (do_lower_case). Throws Error for settings it cannot
   // honour.
-  static WordpieceTokenizer load(const std::string& model_dir);
+  static Tokenizer load(const std::string& model_dir);
   void save(const std::string& model_dir) const;  // vocab.txt and tokenizer_config.json, as transformers reads them
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  const WordpieceOptions& options() const { return options_; }
+  const TokenizerOptions& options() const { return options_; }
 
   // Appends to `out`. Literal [MASK], [SEP], ... in the text are matched first and kept whole. Adds no special tokens.
   // Thread-safe.
@@ -61,7 +57,7 @@ class WordpieceTokenizer {
 
  private:
   Vocabulary vocabulary_;
-  WordpieceOptions options_;
+  TokenizerOptions options_;
   std::shared_ptr<const PieceTrie> trie_;  // immutable, shared by copies
 };
 

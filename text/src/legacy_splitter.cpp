@@ -1,6 +1,6 @@
 // Text to words: one scan cuts the text at white space, CJK characters and special tokens into chunks; a chunk of
 // printable ASCII is split as it stands, any other is decoded, normalised and then split.
-#include "word_splitter.h"
+#include "legacy_splitter.h"
 
 #include <algorithm>
 #include <limits>
@@ -54,14 +54,14 @@ Special special_in(const std::vector<MappedChar>& chars) {
 
 }  // namespace
 
-WordSplitter::WordSplitter(Case letter_case) : case_(letter_case) {
+LegacySplitter::LegacySplitter(Case letter_case) : case_(letter_case) {
   for (size_t c = 0; c < fold_.size(); ++c) {
     const bool upper = c >= 'A' && c <= 'Z' && letter_case == Case::kLower;
     fold_[c] = static_cast<char>(upper ? c + ('a' - 'A') : c);
   }
 }
 
-int64_t WordSplitter::split(std::string_view text, WordSink& sink) {
+int64_t LegacySplitter::split(std::string_view text, WordSink& sink) {
   if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
   }
@@ -93,7 +93,7 @@ int64_t WordSplitter::split(std::string_view text, WordSink& sink) {
   return scan.replaced;
 }
 
-void WordSplitter::scan_bracket(Scan& scan) {
+void LegacySplitter::scan_bracket(Scan& scan) {
   const Special special = special_at(scan.text.substr(static_cast<size_t>(scan.at)));
   if (special == Special::kNone) {
     ++scan.at;
@@ -107,7 +107,7 @@ void WordSplitter::scan_bracket(Scan& scan) {
   scan.restart(scan.at + static_cast<int32_t>(token.size()));
 }
 
-void WordSplitter::scan_unicode(Scan& scan) {
+void LegacySplitter::scan_unicode(Scan& scan) {
   const Decoded decoded = decode_utf8(scan.text.substr(static_cast<size_t>(scan.at)));
   const uint32_t record = unicode_record(decoded.code);
   const int32_t begin = scan.at, end = begin + decoded.length, character = begin - scan.more_bytes;
@@ -124,7 +124,7 @@ void WordSplitter::scan_unicode(Scan& scan) {
   scan.restart(end);
 }
 
-void WordSplitter::flush(const Scan& scan, const Chunk& chunk, int32_t byte_end) {
+void LegacySplitter::flush(const Scan& scan, const Chunk& chunk, int32_t byte_end) {
   if (chunk.byte_begin == byte_end) return;
   const std::string_view part =
       scan.text.substr(static_cast<size_t>(chunk.byte_begin), static_cast<size_t>(byte_end - chunk.byte_begin));
@@ -136,7 +136,7 @@ void WordSplitter::flush(const Scan& scan, const Chunk& chunk, int32_t byte_end)
   }
 }
 
-void WordSplitter::split_plain(std::string_view chunk, const SourceSpan& begin, WordSink& sink) {
+void LegacySplitter::split_plain(std::string_view chunk, const SourceSpan& begin, WordSink& sink) {
   folded_.resize(chunk.size());
   for (size_t i = 0; i < chunk.size(); ++i) folded_[i] = fold_[static_cast<uint8_t>(chunk[i])];
   const std::string_view folded = folded_;
@@ -154,7 +154,7 @@ void WordSplitter::split_plain(std::string_view chunk, const SourceSpan& begin, 
 }
 
 // Decodes a chunk into chars_, without what is dropped.
-void WordSplitter::read_chars(std::string_view chunk, const SourceSpan& begin) {
+void LegacySplitter::read_chars(std::string_view chunk, const SourceSpan& begin) {
   chars_.clear();
   SourceSpan at = begin;
   while (!chunk.empty()) {
@@ -168,13 +168,13 @@ void WordSplitter::read_chars(std::string_view chunk, const SourceSpan& begin) {
   }
 }
 
-bool WordSplitter::any(uint32_t flags) const {
+bool LegacySplitter::any(uint32_t flags) const {
   return std::any_of(chars_.begin(), chars_.end(),
                      [flags](const MappedChar& c) { return (unicode_record(c.code) & flags) != 0; });
 }
 
 // Each step runs only when a character in the chunk asks for it.
-void WordSplitter::split_unicode(std::string_view chunk, const SourceSpan& begin, WordSink& sink) {
+void LegacySplitter::split_unicode(std::string_view chunk, const SourceSpan& begin, WordSink& sink) {
   read_chars(chunk, begin);
   normalizer_.forget_parts();
   if (any(kNfcUnstable)) normalizer_.nfc(chars_);
@@ -197,7 +197,7 @@ void WordSplitter::split_unicode(std::string_view chunk, const SourceSpan& begin
   }
 }
 
-void WordSplitter::take_chars(size_t first, size_t last, Special special, WordSink& sink) {
+void LegacySplitter::take_chars(size_t first, size_t last, Special special, WordSink& sink) {
   folded_.clear();
   spans_.clear();
   for (size_t i = first; i < last; ++i) {

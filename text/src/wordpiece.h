@@ -1,0 +1,82 @@
+// WordPiece: every word is cut, from its front, into the longest pieces that the vocabulary has; a word that cannot be
+// cut whole is [UNK].
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "piece_trie.h"
+#include "rf/text/encoding.h"
+#include "rf/text/vocabulary.h"
+#include "splitter.h"
+
+namespace rf::text {
+
+inline int32_t special_id(const SpecialIds& ids, Special special) {
+  switch (special) {
+    case Special::kPad:
+      return ids.pad;
+    case Special::kCls:
+      return ids.cls;
+    case Special::kSep:
+      return ids.sep;
+    case Special::kMask:
+      return ids.mask;
+    default:
+      return ids.unk;
+  }
+}
+
+// Cuts words into pieces and appends them to an encoding.
+class PieceWriter : public WordSink {
+ public:
+  PieceWriter(const PieceTrie& trie, const SpecialIds& special, int max_word_chars, Encoding& out)
+      : trie_(trie), special_(special), max_word_chars_(max_word_chars), out_(out) {}
+
+  void take(const Word& word) override {
+    if (word.special != Special::kNone) {
+      append(special_id(special_, word.special), word.source(0, word.text.size()), true);
+    } else if (word.chars > max_word_chars_ || !cut(word.text)) {
+      append(special_.unk, word.source(0, word.text.size()), true);
+    } else {
+      size_t first = 0;
+      for (const PieceTrie::Match& piece : pieces_) {
+        append(piece.id, word.source(first, first + piece.length), first == 0);
+        first += piece.length;
+      }
+    }
+  }
+
+ private:
+  // Fills pieces_; false when a part of the word begins with no piece.
+  bool cut(std::string_view text) {
+    pieces_.clear();
+    PieceTrie::Root root = PieceTrie::kWordStart;
+    while (!text.empty()) {
+      const PieceTrie::Match match = trie_.longest(text, root);
+      if (match.id < 0) return false;
+      pieces_.push_back(match);
+      text.remove_prefix(match.length);
+      root = PieceTrie::kContinuation;
+    }
+    return true;
+  }
+
+  void append(int32_t id, const SourceSpan& source, bool starts_word) {
+    out_.ids.push_back(id);
+    out_.byte_begin.push_back(source.byte_begin);
+    out_.byte_end.push_back(source.byte_end);
+    out_.char_begin.push_back(source.char_begin);
+    out_.char_end.push_back(source.char_end);
+    out_.starts_word.push_back(starts_word ? 1 : 0);
+  }
+
+  const PieceTrie& trie_;
+  const SpecialIds& special_;
+  const int64_t max_word_chars_;
+  Encoding& out_;
+  std::vector<PieceTrie::Match> pieces_;
+};
+
+}  // namespace rf::text
