@@ -1,0 +1,153 @@
+// Where a dictionary comes from: files, a cache of what was built from them, places to look for them.
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <span>
+
+#include "dictionary_image.h"
+#include "dictionary_words.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/text/segmenter.h"
+
+namespace rf::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Source {
+  std::string path, text;
+};
+
+std::vector<Source> read_sources(const std::string& path, const std::vector<std::string>& user_paths) {
+  std::vector<Source> sources = {{path, io::read_file(path)}};
+  for (const std::string& user : user_paths) sources.push_back({user, io::read_file(user)});
+  return sources;
+}
+
+// Of the contents, in their order.
+Hash128 key_of(const std::vector<Source>& sources) {
+  std::vector<Hash128> hashes;
+  for (const Source& source : sources) hashes.push_back(hash_bytes(std::as_bytes(std::span(source.text))));
+  return hash_bytes(std::as_bytes(std::span(hashes)));
+}
+
+std::string build(const std::vector<Source>& sources, const Hash128& key) {
+  DictionaryWords words;
+  words.add_main(sources.front().text, sources.front().path);
+  if (words.total() == 0)
+    fail(sources.front().path, "a dictionary must have a word with a frequency above 0, got none");
+  for (size_t i = 1; i < sources.size(); ++i) words.add_user(sources[i].text, sources[i].path);
+  return build_image(words, key);
+}
+
+// False when it cannot be written: then the dictionary is used without it.
+bool keep(const std::string& cache_file, const std::string& image) {
+  std::error_code error;
+  fs::create_directories(fs::path(cache_file).parent_path(), error);
+  try {
+    io::write_file(cache_file, image);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// What the image lies in: a mapped file, or memory.
+class Dictionary::Storage {
+ public:
+  // Whether there is an undamaged one.
+  bool map(const std::string& cache_file, const Hash128& key) {
+    std::error_code error;
+    if (!fs::is_regular_file(cache_file, error)) return false;
+    try {
+      file_.emplace(cache_file);
+    } catch (const Error&) {
+      return false;
+    }
+    if (open_image(file_->bytes(), key, image)) return true;
+    file_.reset();
+    return false;
+  }
+  void hold(std::string bytes, const Hash128& key) {
+    memory_ = std::move(bytes);
+    open_image(std::as_bytes(std::span(memory_)), key, image);
+  }
+  bool mapped() const { return file_.has_value(); }
+
+  DictionaryImage image{};
+
+ private:
+  std::optional<io::MappedFile> file_;
+  std::string memory_;
+};
+
+Dictionary::Dictionary() = default;
+Dictionary::~Dictionary() = default;
+
+std::string DictionaryCache::default_directory() {
+  const auto variable = [](const char* name) { return std::string(std::getenv(name) ? std::getenv(name) : ""); };
+  // The base directory specification: a relative path is to be ignored.
+  if (const fs::path cache = variable("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "roformer";
+  if (const fs::path home = variable("HOME"); home.is_absolute()) return home / ".cache" / "roformer";
+  return {};
+}
+
+std::shared_ptr<const Dictionary> Dictionary::load(const std::string& path, const std::vector<std::string>& user_paths,
+                                                   const DictionaryCache& cache) {
+  const std::vector<Source> sources = read_sources(path, user_paths);
+  const Hash128 key = key_of(sources);
+  const std::string cache_file =
+      cache.directory.empty()
+          ? std::string()
+          : (fs::path(cache.directory) / fmt::format("dictionary-{:016x}{:016x}.bin", key.high, key.low)).string();
+  auto storage = std::make_unique<Storage>();
+  if (cache_file.empty() || !storage->map(cache_file, key)) {
+    std::string image = build(sources, key);
+    const bool kept = !cache_file.empty() && keep(cache_file, image) && storage->map(cache_file, key);
+    if (!kept) storage->hold(std::move(image), key);
+  }
+  std::shared_ptr<Dictionary> dictionary(new Dictionary);
+  dictionary->image_ = &storage->image;
+  dictionary->storage_ = std::move(storage);
+  return dictionary;
+}
+
+int64_t Dictionary::size() const {
+  return static_cast<int64_t>(image_->header->words);
+}
+
+int64_t Dictionary::total() const {
+  return static_cast<int64_t>(image_->header->total);
+}
+
+bool Dictionary::mapped() const {
+  return storage_->mapped();
+}
+
+std::string find_dictionary(const std::string& model_dir, const std::string& given) {
+  if (!given.empty()) return given;  // whoever reads it says what is wrong with it
+  std::vector<fs::path> places;
+  if (!model_dir.empty()) places.push_back(fs::path(model_dir) / "dict.txt");
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const fs::path installed = fs::path("share") / "roformer" / "dict.txt";
+  if (!error) {
+    places.push_back(program / installed);
+    places.push_back(program.parent_path() / installed);
+  }
+  std::string looked_at;
+  for (const fs::path& place : places) {
+    if (fs::exists(place, error)) return place.string();
+    looked_at += fmt::format("{}{}", looked_at.empty() ? "" : ", ", place.string());
+  }
+  fail("dictionary",
+       "a segmenting tokenizer needs jieba's dict.txt (give it with --dict, or run scripts/setup.sh, which puts it "
+       "beside "
+       "the program), got none at {}",
+       looked_at);
+}
+
+}  // namespace rf::text

@@ -1,0 +1,20 @@
+// The segmenter: segmentation.h over the image of a dictionary.
+#include "rf/text/segmenter.h"
+
+#include "dictionary_image.h"
+#include "segmentation.h"
+
+namespace rf::text {
+
+Segmenter::Segmenter(std::shared_ptr<const Dictionary> dictionary)
+    : dictionary_(std::move(dictionary)), buffers_(std::make_unique<SegmentationBuffers>()) {}
+
+Segmenter::~Segmenter() = default;
+Segmenter::Segmenter(Segmenter&&) noexcept = default;
+Segmenter& Segmenter::operator=(Segmenter&&) noexcept = default;
+
+void Segmenter::cut(std::u32string_view text, std::vector<uint32_t>& ends) {
+  segment(dictionary_->image(), text, *buffers_, ends);
+}
+
+}  // namespace rf::text
