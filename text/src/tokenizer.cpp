@@ -1,13 +1,17 @@
 // A tokenizer put together: a splitter gives words, a model cuts them into tokens.
 #include "rf/text/tokenizer.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <limits>
 
+#include "added_tokens.h"
 #include "legacy_splitter.h"
 #include "piece_trie.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "tokenizer_config.h"
+#include "utf8.h"
 #include "wordpiece.h"
 
 namespace rf::text {
@@ -21,6 +25,33 @@ void append_added(int32_t id, Encoding& out) {
   out.starts_word.push_back(1);
 }
 
+// The special tokens of the vocabulary, save those that the caller describes.
+std::vector<AddedToken> with_specials(std::vector<AddedToken> added, const Vocabulary& vocabulary) {
+  for (AddedToken& special : special_tokens(vocabulary)) {
+    const bool described =
+        std::ranges::any_of(added, [&](const AddedToken& t) { return t.content == special.content; });
+    if (!described) added.push_back(std::move(special));
+  }
+  return added;
+}
+
+std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options) {
+  switch (options.pipeline) {
+    case Pipeline::kBertLegacy:
+      return std::make_unique<LegacySplitter>(options.letter_case);
+    default:
+      fail("tokenizer", "pipeline must be one that this program has, got {}", name(options.pipeline));
+  }
+}
+
+// Characters between two bytes of the text; negative when the second lies before the first.
+int32_t count_characters(std::string_view text, size_t from, size_t to) {
+  if (to < from) return -count_characters(text, to, from);
+  int32_t count = 0;
+  for (; from < to; ++count) from += static_cast<size_t>(decode_utf8(text.substr(from)).length);
+  return count;
+}
+
 }  // namespace
 
 void Encoding::clear() {
@@ -29,11 +60,18 @@ void Encoding::clear() {
   replaced_bytes = 0;
 }
 
-Tokenizer::Tokenizer(Vocabulary vocabulary, TokenizerOptions options)
-    : vocabulary_(std::move(vocabulary)), options_(options), trie_(std::make_shared<const PieceTrie>(vocabulary_)) {
+Tokenizer::Tokenizer(Vocabulary vocabulary, TokenizerOptions options, std::vector<AddedToken> added)
+    : vocabulary_(std::move(vocabulary)),
+      options_(options),
+      added_(std::make_shared<const AddedTokens>(with_specials(std::move(added), vocabulary_), vocabulary_)),
+      trie_(std::make_shared<const PieceTrie>(vocabulary_)) {
   if (options_.max_word_chars < 1) {
     fail("wordpiece", "max_word_chars must be at least 1, got {}", options_.max_word_chars);
   }
+}
+
+const std::vector<AddedToken>& Tokenizer::added_tokens() const {
+  return added_->tokens();
 }
 
 Tokenizer Tokenizer::load(const std::string& model_dir) {
@@ -50,8 +88,27 @@ void Tokenizer::save(const std::string& model_dir) const {
 }
 
 void Tokenizer::encode(std::string_view text, Encoding& out) const {
+  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
+  }
   PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, out);
-  out.replaced_bytes += LegacySplitter(options_.letter_case).split(text, writer);
+  const std::unique_ptr<Splitter> splitter = make_splitter(options_);
+  std::vector<Section> sections;
+  added_->raw().split(text, sections);
+  size_t byte = 0;
+  int32_t character = 0;  // of that byte
+  for (const Section& section : sections) {
+    if (section.begin != byte) character += count_characters(text, byte, section.begin);
+    byte = section.begin;
+    const auto begin = static_cast<int32_t>(section.begin), end = static_cast<int32_t>(section.end);
+    if (section.token == nullptr) {
+      writer.set_origin(begin, character);
+      out.replaced_bytes += splitter->split(text.substr(section.begin, section.end - section.begin), writer);
+    } else {
+      writer.take_added(section.token->id,
+                        {begin, end, character, character + count_characters(text, section.begin, section.end)});
+    }
+  }
 }
 
 Encoding Tokenizer::encode_with_specials(std::string_view text) const {

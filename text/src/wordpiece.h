@@ -34,6 +34,18 @@ class PieceWriter : public WordSink {
   PieceWriter(const PieceTrie& trie, const SpecialIds& special, int max_word_chars, Encoding& out)
       : trie_(trie), special_(special), max_word_chars_(max_word_chars), out_(out) {}
 
+  // Words given from now on have offsets into a part of the text that begins there.
+  void set_origin(int32_t byte, int32_t character) {
+    byte_origin_ = byte;
+    char_origin_ = character;
+  }
+
+  // An added token; the source is that of the whole text.
+  void take_added(int32_t id, const SourceSpan& source) {
+    set_origin(0, 0);
+    append(id, source, true);
+  }
+
   void take(const Word& word) override {
     if (word.special != Special::kNone) {
       append(special_id(special_, word.special), word.source(0, word.text.size()), true);
@@ -65,10 +77,10 @@ class PieceWriter : public WordSink {
 
   void append(int32_t id, const SourceSpan& source, bool starts_word) {
     out_.ids.push_back(id);
-    out_.byte_begin.push_back(source.byte_begin);
-    out_.byte_end.push_back(source.byte_end);
-    out_.char_begin.push_back(source.char_begin);
-    out_.char_end.push_back(source.char_end);
+    out_.byte_begin.push_back(source.byte_begin + byte_origin_);
+    out_.byte_end.push_back(source.byte_end + byte_origin_);
+    out_.char_begin.push_back(source.char_begin + char_origin_);
+    out_.char_end.push_back(source.char_end + char_origin_);
     out_.starts_word.push_back(starts_word ? 1 : 0);
   }
 
@@ -76,6 +88,7 @@ class PieceWriter : public WordSink {
   const SpecialIds& special_;
   const int64_t max_word_chars_;
   Encoding& out_;
+  int32_t byte_origin_ = 0, char_origin_ = 0;
   std::vector<PieceTrie::Match> pieces_;
 };
 

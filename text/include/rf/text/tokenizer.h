@@ -16,19 +16,28 @@
 #include <string_view>
 #include <vector>
 
+#include "rf/text/added_token.h"
 #include "rf/text/encoding.h"
 #include "rf/text/vocabulary.h"
 
 namespace rf::text {
 
+class AddedTokens;
 class PieceTrie;
 
 enum class Case { kLower, kKeep };
 
-// Which published tokenizer's steps are followed.
+// Which published tokenizer's steps are followed. On the command line and in messages: "bert", "bert-legacy",
+// "roformer", "wobert", "byte-level-bpe".
 enum class Pipeline {
-  kBertLegacy,  // transformers' BertTokenizerLegacy, Python's own Unicode rules (spec R-TOK-04)
+  kBert,          // transformers' BertTokenizer, on the library `tokenizers` (spec R-TOK-04)
+  kBertLegacy,    // transformers' BertTokenizerLegacy, Python's own Unicode rules (spec R-TOK-04)
+  kRoformer,      // transformers' RoFormerTokenizer: words by jieba, no splitting at punctuation (spec R-TOK-01)
+  kWobert,        // the original WoBERT tokenizer: words by jieba, then BERT's (spec R-TOK-03)
+  kByteLevelBpe,  // GPT-2's: byte pair encoding over UTF-8 bytes
 };
+std::string_view name(Pipeline pipeline);
+Pipeline pipeline_of_name(std::string_view name);  // throws Error for another name
 
 struct TokenizerOptions {
   Pipeline pipeline = Pipeline::kBertLegacy;
@@ -38,7 +47,8 @@ struct TokenizerOptions {
 
 class Tokenizer {
  public:
-  Tokenizer(Vocabulary vocabulary, TokenizerOptions options);
+  // The special tokens of the vocabulary are always among the added tokens; `added` may name them again, with flags.
+  Tokenizer(Vocabulary vocabulary, TokenizerOptions options, std::vector<AddedToken> added = {});
   // Reads vocab.txt and, when present, tokenizer_config.json (do_lower_case). Throws Error for settings it cannot
   // honour.
   static Tokenizer load(const std::string& model_dir);
@@ -46,8 +56,10 @@ class Tokenizer {
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const TokenizerOptions& options() const { return options_; }
+  const std::vector<AddedToken>& added_tokens() const;  // by id
 
-  // Appends to `out`. Literal [MASK], [SEP], ... in the text are matched first and kept whole. Adds no special tokens.
+  // Appends to `out`. Added tokens, [MASK], [SEP] ... among them, are matched first and kept whole. Adds no special
+  // tokens.
   // Thread-safe.
   void encode(std::string_view text, Encoding& out) const;
   // [CLS] text [SEP]
@@ -58,7 +70,8 @@ class Tokenizer {
  private:
   Vocabulary vocabulary_;
   TokenizerOptions options_;
-  std::shared_ptr<const PieceTrie> trie_;  // immutable, shared by copies
+  std::shared_ptr<const AddedTokens> added_;  // immutable, shared by copies, as is the next
+  std::shared_ptr<const PieceTrie> trie_;
 };
 
 }  // namespace rf::text

@@ -1,0 +1,35 @@
+// The added tokens of a tokenizer, in front of its splitter: they cut a text into sections, of which only those that
+// are no added token are split and cut further.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "added_token_matcher.h"
+#include "rf/text/added_token.h"
+#include "rf/text/vocabulary.h"
+
+namespace rf::text {
+
+class AddedTokens {
+ public:
+  // Tokens with an id each. Throws Error for one that the vocabulary does not have under that id, and for content that
+  // occurs twice.
+  AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary);
+  AddedTokens(const AddedTokens&) = delete;
+  AddedTokens& operator=(const AddedTokens&) = delete;
+
+  const std::vector<AddedToken>& tokens() const { return tokens_; }
+  const AddedToken* find(int32_t id) const;  // null when the id is no added token
+  // What to look for in the original text: the tokens that are not `normalized`.
+  const AddedTokenMatcher& raw() const { return raw_; }
+
+ private:
+  std::vector<AddedToken> tokens_;  // by id
+  AddedTokenMatcher raw_;
+};
+
+// The special tokens of the vocabulary, as `transformers` adds them.
+std::vector<AddedToken> special_tokens(const Vocabulary& vocabulary);
+
+}  // namespace rf::text
