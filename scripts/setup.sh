@@ -94,4 +94,19 @@ if [ "$tests" = 0 ]; then
 else
   cmake --build --preset release >&2
 fi
+
+# --- dictionary -------------------------------------------------------------------------------------------------------
+# Beside the program, where it looks for the dictionary of the tokenizers that segment Chinese.
+dictionary=$build/share/roformer/dict.txt
+if [ ! -e "$dictionary" ]; then
+  # Without importing the package, which would write to the terminal.
+  package=$("$python" -c 'import importlib.util as u; s = u.find_spec("jieba"); print(s.submodule_search_locations[0] if s else "")')
+  if [ -n "$package" ]; then
+    mkdir -p "${dictionary%/*}"
+    cp "$package/dict.txt" "$dictionary.part"
+    mv "$dictionary.part" "$dictionary"
+  else
+    say "$python has no package jieba (0.42.1), so $dictionary is missing: tokenizers that segment Chinese need --dict"
+  fi
+fi
 say "ready: $build/roformer"
