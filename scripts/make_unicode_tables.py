@@ -11,9 +11,9 @@ import sys
 import unicodedata
 from pathlib import Path
 
+from unicode_table_writer import BLOCK_BITS, CODE_POINTS, HANGUL_SYLLABLES, format_array, hangul_parts, make_trie
+
 OUTPUT = Path(__file__).resolve().parent.parent / "text" / "src" / "unicode_tables.inc"
-LINE_WIDTH = 118
-BLOCK_BITS = 7
 
 # The bits of a record; text/src/unicode.h names the same.
 DROP, SPACE, PUNCTUATION, MARK, CASED, IGNORABLE, NFC_UNSTABLE, LOWER, DECOMPOSES, CJK = (1 << i for i in range(10))
@@ -29,10 +29,8 @@ CJK_RANGES = [
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 ]
-HANGUL_SYLLABLES = range(0xAC00, 0xAC00 + 11172)
 HANGUL_VOWELS = range(0x1161, 0x1161 + 21)
 HANGUL_TRAILS = range(0x11A8, 0x11A8 + 27)
-CODE_POINTS = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 
 
 def is_ascii_punctuation(code):
@@ -85,39 +83,12 @@ def make_record(code, composing):
     return flags | combining << CLASS_SHIFT
 
 
-def make_trie(values):
-    """Two stages: index[code >> BLOCK_BITS] is a block, blocks[block << BLOCK_BITS | low bits] the value."""
-    size = 1 << BLOCK_BITS
-    seen, index, blocks = {}, [], []
-    for start in range(0, len(values), size):
-        block = tuple(values[start : start + size])
-        if block not in seen:
-            seen[block] = len(seen)
-            blocks.extend(block)
-        index.append(seen[block])
-    return index, blocks
-
-
-def format_array(declaration, items):
-    lines, line = [], ""
-    for item in items:
-        text = f"{item},"
-        if len(line) + len(text) > LINE_WIDTH:
-            lines.append(line)
-            line = ""
-        line += text
-    return "\n".join([f"constexpr {declaration}[] = {{", *lines, line, "};", ""])
-
-
 def check_assumptions():
     """What the C++ code does by rule and not by table."""
     longer = [code for code in CODE_POINTS if len(chr(code).lower()) != 1]
     assert longer == [0x130], longer
     for code in HANGUL_SYLLABLES:
-        lead, rest = divmod(code - 0xAC00, 21 * 28)
-        vowel, trail = divmod(rest, 28)
-        parts = [0x1100 + lead, 0x1161 + vowel] + ([0x11A7 + trail] if trail else [])
-        assert unicodedata.normalize("NFD", chr(code)) == "".join(map(chr, parts))
+        assert unicodedata.normalize("NFD", chr(code)) == hangul_parts(code)
 
 
 def main():

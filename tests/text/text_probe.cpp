@@ -78,6 +78,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   rf::text::TokenizerOptions options;
+  options.pipeline = rf::text::Pipeline::kBertLegacy;
   options.letter_case = letter_case == "lower" ? rf::text::Case::kLower : rf::text::Case::kKeep;
   if (mode == "train") {
     std::cout << train(std::stoll(argv[3]), options.letter_case).dump() << '\n';

@@ -144,12 +144,20 @@ TEST_F(TokenizerConfig, WhatTransformersWritesIsRead) {
   EXPECT_EQ(load("{}").options().letter_case, Case::kLower);
 }
 
+TEST_F(TokenizerConfig, OptionsOfTheNormalizerAreFollowed) {
+  const TokenizerOptions options = load(R"({"strip_accents": false, "tokenize_chinese_chars": false})").options();
+  EXPECT_EQ(options.pipeline, Pipeline::kBert);
+  EXPECT_EQ(options.strip_accents, false);
+  EXPECT_FALSE(options.tokenize_chinese_chars);
+  EXPECT_EQ(load(R"({"tokenizer_class": "BertTokenizerLegacy"})").options().pipeline, Pipeline::kBertLegacy);
+}
+
 TEST_F(TokenizerConfig, WhatCannotBeHonouredIsRefusedByName) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"({"strip_accents": false})", "strip_accents"},
-      {R"({"do_lower_case": false, "strip_accents": true})", "strip_accents"},
+      {R"({"strip_accents": "no"})", "strip_accents"},
+      {R"({"tokenizer_class": "BertTokenizerLegacy", "strip_accents": false})", "strip_accents"},
       {R"({"do_lower_case": "yes"})", "do_lower_case"},
-      {R"({"tokenize_chinese_chars": false})", "tokenize_chinese_chars"},
+      {R"({"tokenizer_class": "BertTokenizerLegacy", "tokenize_chinese_chars": false})", "tokenize_chinese_chars"},
       {R"({"do_basic_tokenize": false})", "do_basic_tokenize"},
       {R"({"split_special_tokens": true})", "split_special_tokens"},
       {R"({"never_split": ["x"]})", "never_split"},

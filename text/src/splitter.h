@@ -16,20 +16,36 @@ inline constexpr std::array<std::string_view, 5> kSpecialTokens = {"[PAD]", "[UN
 struct Word {
   std::string_view text;  // normalised, valid UTF-8, not empty; valid during the call
   int64_t chars;          // its code points
-  const SourceSpan*
-      spans;         // of each byte of `text`; null: byte i is byte and character i of the source from `begin` on
+  // Of each byte of `text`; null: the word stands in the source as it is, but for the case of ASCII letters.
+  const SourceSpan* spans;
   SourceSpan begin;  // used when spans is null: where the source starts
   Special special;   // not kNone: a special token, kept whole
 
-  // The source of bytes [first, last) of the word.
+  // The source of bytes [first, last) of the word, which hold whole characters.
   SourceSpan source(size_t first, size_t last) const {
-    if (spans == nullptr) {
-      const auto a = static_cast<int32_t>(first), b = static_cast<int32_t>(last);
-      return {begin.byte_begin + a, begin.byte_begin + b, begin.char_begin + a, begin.char_begin + b};
-    }
+    if (spans == nullptr) return plain_source(first, last);
     SourceSpan whole = spans[first];
     for (size_t i = first + 1; i < last; ++i) whole = join(whole, spans[i]);
     return whole;
+  }
+
+ private:
+  SourceSpan plain_source(size_t first, size_t last) const {
+    const size_t bytes = text.size();
+    size_t first_char = first, last_char = last;
+    if (chars != static_cast<int64_t>(bytes)) {
+      first_char = count_chars(text.substr(0, first));
+      last_char =
+          last == bytes ? static_cast<size_t>(chars) : first_char + count_chars(text.substr(first, last - first));
+    }
+    return {begin.byte_begin + static_cast<int32_t>(first), begin.byte_begin + static_cast<int32_t>(last),
+            begin.char_begin + static_cast<int32_t>(first_char), begin.char_begin + static_cast<int32_t>(last_char)};
+  }
+  // Of valid UTF-8.
+  static size_t count_chars(std::string_view part) {
+    size_t count = 0;
+    for (const char byte : part) count += (static_cast<uint8_t>(byte) & 0xC0) != 0x80 ? 1 : 0;
+    return count;
   }
 };
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "added_tokens.h"
+#include "bert_splitter.h"
 #include "legacy_splitter.h"
 #include "piece_trie.h"
 #include "rf/io/error.h"
@@ -36,7 +37,12 @@ std::vector<AddedToken> with_specials(std::vector<AddedToken> added, const Vocab
 }
 
 std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options) {
+  const bool lower_case = options.letter_case == Case::kLower;
+  const bool strip_accents = options.strip_accents.value_or(lower_case);
   switch (options.pipeline) {
+    case Pipeline::kBert:
+      return std::make_unique<BertSplitter>(
+          BertSplitterOptions{lower_case, strip_accents, options.tokenize_chinese_chars});
     case Pipeline::kBertLegacy:
       return std::make_unique<LegacySplitter>(options.letter_case);
     default:

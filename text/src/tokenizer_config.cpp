@@ -1,5 +1,6 @@
-// Strict reading of tokenizer_config.json: do_lower_case is followed; every other key that would change the result must
-// have the value BERT has; the keys that cannot change it are listed; an unknown key is an error.
+// Strict reading of tokenizer_config.json: tokenizer_class, do_lower_case, strip_accents and tokenize_chinese_chars are
+// followed; every other key that would change the result must have the value BERT has; the keys that cannot change it
+// are listed; an unknown key is an error.
 #include "tokenizer_config.h"
 
 #include <algorithm>
@@ -70,7 +71,11 @@ void check_added_tokens(std::string_view path, const std::string& key, const jso
   }
 }
 
-void check_key(std::string_view path, const std::string& key, const json& value, bool lower) {
+bool is_option(std::string_view key) {
+  return key == "do_lower_case" || key == "strip_accents" || key == "tokenize_chinese_chars";
+}
+
+void check_key(std::string_view path, const std::string& key, const json& value) {
   const auto* token = std::find_if(std::begin(kTokenKeys), std::end(kTokenKeys),
                                    [&key](const auto& entry) { return entry.first == key; });
   if (token != std::end(kTokenKeys)) {
@@ -80,9 +85,7 @@ void check_key(std::string_view path, const std::string& key, const json& value,
     if (std::find(std::begin(kClasses), std::end(kClasses), value) == std::end(kClasses)) {
       refuse(path, key, "a BERT tokenizer (BertTokenizer, BertTokenizerFast)", value);
     }
-  } else if (key == "strip_accents") {
-    if (!value.is_null() && value != lower) refuse(path, key, "null or the value of \"do_lower_case\"", value);
-  } else if (key == "tokenize_chinese_chars" || key == "do_basic_tokenize") {
+  } else if (key == "do_basic_tokenize") {
     if (value != true) refuse(path, key, "true", value);
   } else if (key == "split_special_tokens") {
     if (value != false) refuse(path, key, "false", value);
@@ -90,8 +93,7 @@ void check_key(std::string_view path, const std::string& key, const json& value,
     if (!value.is_null() && !value.empty()) refuse(path, key, "null or empty", value);
   } else if (key == "added_tokens_decoder") {
     check_added_tokens(path, key, value);
-  } else if (key != "do_lower_case" &&
-             std::find(std::begin(kHarmless), std::end(kHarmless), key) == std::end(kHarmless)) {
+  } else if (!is_option(key) && std::find(std::begin(kHarmless), std::end(kHarmless), key) == std::end(kHarmless)) {
     fail("tokenizer_config", "{}: every key must be known, got \"{}\"; remove it if it does not change the tokens",
          path, key);
   }
@@ -102,18 +104,34 @@ void check_key(std::string_view path, const std::string& key, const json& value,
 TokenizerOptions read_tokenizer_config(const std::string& path) {
   const json config = io::read_json(path);
   if (!config.is_object()) fail("tokenizer_config", "{}: must be a JSON object, got {}", path, config.type_name());
-  const bool lower = !config.contains("do_lower_case") || read_bool(path, "do_lower_case", config["do_lower_case"]);
-  for (const auto& [key, value] : config.items()) check_key(path, key, value, lower);
+  for (const auto& [key, value] : config.items()) check_key(path, key, value);
+  const auto read_option = [&](const std::string& key, bool otherwise) {
+    return config.contains(key) ? read_bool(path, key, config[key]) : otherwise;
+  };
   TokenizerOptions options;
+  const bool lower = read_option("do_lower_case", true);
   options.letter_case = lower ? Case::kLower : Case::kKeep;
+  options.tokenize_chinese_chars = read_option("tokenize_chinese_chars", true);
+  if (config.contains("strip_accents") && !config["strip_accents"].is_null()) {
+    options.strip_accents = read_bool(path, "strip_accents", config["strip_accents"]);
+  }
+  if (config.contains("tokenizer_class") && config["tokenizer_class"] == "BertTokenizerLegacy") {
+    options.pipeline = Pipeline::kBertLegacy;
+    if (options.strip_accents.value_or(lower) != lower) {
+      refuse(path, "strip_accents", "null or the value of \"do_lower_case\"", config["strip_accents"]);
+    }
+    if (!options.tokenize_chinese_chars) refuse(path, "tokenize_chinese_chars", "true", false);
+  }
   return options;
 }
 
 std::string format_tokenizer_config(const TokenizerOptions& options) {
-  nlohmann::ordered_json config = {{"tokenizer_class", "BertTokenizer"},
+  const bool legacy = options.pipeline == Pipeline::kBertLegacy;
+  nlohmann::ordered_json config = {{"tokenizer_class", legacy ? "BertTokenizerLegacy" : "BertTokenizer"},
                                    {"do_lower_case", options.letter_case == Case::kLower},
                                    {"strip_accents", nullptr},
-                                   {"tokenize_chinese_chars", true}};
+                                   {"tokenize_chinese_chars", options.tokenize_chinese_chars}};
+  if (options.strip_accents) config["strip_accents"] = *options.strip_accents;
   for (const auto& [key, special] : kTokenKeys) config[std::string(key)] = kSpecialTokens[static_cast<size_t>(special)];
   return config.dump(2) + "\n";
 }

@@ -1,17 +1,17 @@
-// The BERT tokenizer (spec §8.4, R-TOK-04, table set B of R-TOK-05): clean, space CJK, NFC, lower-case and strip
-// accents, split punctuation, greedy longest-match WordPiece. Invalid UTF-8 is replaced by U+FFFD and counted, never
-// fatal.
+// Text to token ids with the place of each in the text (spec §8). Three published tokenizers can be followed, the same
+// in ids and in offsets; Pipeline names them. Invalid UTF-8 is replaced by U+FFFD and counted, never fatal.
 //
-// The result is that of `transformers`' bert.tokenization_bert_legacy under Unicode 14.0 (Python 3.11). The newer
-// library `tokenizers` (BertWordPieceTokenizer, AutoTokenizer) differs from it, and so from this, in five rare points:
-// it keeps unassigned code points, which are dropped here; it does not apply NFC, which shows with Case::kKeep; it
-// lower-cases without the final-sigma rule; its lists of marks and format characters are of another Unicode version;
-// and it does not put spaces around U+2B820..U+2B91F. Offsets are those of `tokenizers` wherever both see the same
+// kBert and kRoformer are what `transformers` 5 runs, which is the library `tokenizers`; kBertLegacy is BERT as written
+// in Python (bert.tokenization_bert_legacy, Unicode 14.0). The two differ in five rare points: `tokenizers` keeps
+// unassigned code points, which Python drops; it does not apply NFC, which shows where accents stay; it lower-cases
+// without the final-sigma rule; its lists of marks and format characters are of another Unicode version; and it does
+// not put spaces around U+2B820..U+2B91F. With kBertLegacy offsets are those of `tokenizers` wherever both see the same
 // words, save that they follow a combining mark that normalisation moves.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,9 +40,11 @@ std::string_view name(Pipeline pipeline);
 Pipeline pipeline_of_name(std::string_view name);  // throws Error for another name
 
 struct TokenizerOptions {
-  Pipeline pipeline = Pipeline::kBertLegacy;
-  Case letter_case = Case::kLower;  // kLower also strips accents
-  int max_word_chars = 100;         // longer words become [UNK]
+  Pipeline pipeline = Pipeline::kBert;
+  Case letter_case = Case::kLower;
+  std::optional<bool> strip_accents;   // absent: with kLower only
+  bool tokenize_chinese_chars = true;  // kBert: each CJK character is a word
+  int max_word_chars = 100;            // longer words become [UNK]
 };
 
 class Tokenizer {

@@ -1,0 +1,178 @@
+// One scan cuts the text at what is certain to separate words: white space, punctuation and CJK characters. A chunk
+// between them that nothing changes is a word; any other is normalised and then split.
+#include "bert_splitter.h"
+
+#include <array>
+#include <limits>
+
+#include "rf/io/error.h"
+#include "utf8.h"
+
+namespace rf::text {
+namespace {
+
+enum class Ascii : uint8_t { kLetter, kCapital, kPunctuation, kSpace, kControl, kNot };
+
+constexpr std::array<Ascii, 256> make_ascii_classes() {
+  std::array<Ascii, 256> classes{};
+  for (int c = 0; c < 256; ++c) {
+    const bool letter = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z');
+    const bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    classes[static_cast<size_t>(c)] = c >= 0x80              ? Ascii::kNot
+                                      : letter               ? Ascii::kLetter
+                                      : c >= 'A' && c <= 'Z' ? Ascii::kCapital
+                                      : space                ? Ascii::kSpace
+                                      : c < ' ' || c == 0x7F ? Ascii::kControl
+                                                             : Ascii::kPunctuation;
+  }
+  return classes;
+}
+constexpr std::array<Ascii, 256> kAsciiClasses = make_ascii_classes();
+
+Ascii ascii_class(char c) {
+  return kAsciiClasses[static_cast<uint8_t>(c)];
+}
+
+char fold(char c) {
+  return ascii_class(c) == Ascii::kCapital ? static_cast<char>(c + ('a' - 'A')) : c;
+}
+
+}  // namespace
+
+BertSplitter::BertSplitter(const BertSplitterOptions& options)
+    : options_(options),
+      normalizer_(options.lower_case, options.strip_accents),
+      spaced_(BertCharacter::kSpace | (options.space_cjk ? BertCharacter::kCjk : 0)) {}
+
+int64_t BertSplitter::split(std::string_view text, WordSink& sink) {
+  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
+  }
+  const auto size = static_cast<int32_t>(text.size());
+  Scan scan{text, sink};
+  while (scan.at < size) {
+    switch (ascii_class(text[static_cast<size_t>(scan.at)])) {
+      case Ascii::kLetter:
+      case Ascii::kCapital:
+        scan_word(scan);
+        break;
+      case Ascii::kSpace:
+        flush(scan);
+        ++scan.at;
+        scan.restart();
+        break;
+      case Ascii::kPunctuation:
+        flush(scan);
+        take_alone(scan, 1);
+        break;
+      case Ascii::kControl:
+        scan.chunk.changes = true;
+        ++scan.at;
+        break;
+      case Ascii::kNot:
+        scan_unicode(scan);
+        break;
+    }
+  }
+  flush(scan);
+  return scan.replaced;
+}
+
+// Passes over ASCII letters and digits.
+void BertSplitter::scan_word(Scan& scan) const {
+  const auto size = static_cast<int32_t>(scan.text.size());
+  bool capitals = false;
+  while (scan.at < size) {
+    const Ascii kind = ascii_class(scan.text[static_cast<size_t>(scan.at)]);
+    if (kind > Ascii::kCapital) break;
+    capitals |= kind == Ascii::kCapital;
+    ++scan.at;
+  }
+  scan.chunk.folds |= capitals && options_.lower_case;
+}
+
+void BertSplitter::scan_unicode(Scan& scan) {
+  const Decoded decoded = decode_utf8(scan.text.substr(static_cast<size_t>(scan.at)));
+  const BertCharacter& character = bert_character(decoded.code);
+  if (!decoded.valid) ++scan.replaced;
+  const bool kept = normalizer_.keeps(character);
+  const bool spaced = character.has(spaced_);
+  if (kept && (spaced || character.has(BertCharacter::kPunctuation))) {
+    flush(scan);
+    take_alone(scan, decoded.length);
+    return;
+  }
+  if (spaced) {
+    flush(scan);
+    scan.restart();
+  }
+  scan.chunk.changes |= !kept;
+  scan.at += decoded.length;
+  scan.more_bytes += decoded.length - 1;
+  if (spaced) {
+    if (!character.has(BertCharacter::kSpace)) flush(scan);  // of a space nothing is left
+    scan.restart();
+  }
+}
+
+void BertSplitter::take_alone(Scan& scan, int32_t length) {
+  const int32_t character = scan.character();
+  scan.sink.take({scan.text.substr(static_cast<size_t>(scan.at), static_cast<size_t>(length)),
+                  1,
+                  nullptr,
+                  {scan.at, scan.at, character, character},
+                  Special::kNone});
+  scan.at += length;
+  scan.more_bytes += length - 1;
+  scan.restart();
+}
+
+void BertSplitter::flush(const Scan& scan) {
+  const Chunk& chunk = scan.chunk;
+  if (chunk.byte_begin == scan.at) return;
+  std::string_view part =
+      scan.text.substr(static_cast<size_t>(chunk.byte_begin), static_cast<size_t>(scan.at - chunk.byte_begin));
+  if (chunk.changes) {
+    split_changing(part, chunk, scan.sink);
+    return;
+  }
+  if (chunk.folds) {
+    word_.resize(part.size());
+    for (size_t i = 0; i < part.size(); ++i) word_[i] = fold(part[i]);
+    part = word_;
+  }
+  scan.sink.take({part,
+                  scan.character() - chunk.char_begin,
+                  nullptr,
+                  {chunk.byte_begin, chunk.byte_begin, chunk.char_begin, chunk.char_begin},
+                  Special::kNone});
+}
+
+void BertSplitter::split_changing(std::string_view chunk, const Chunk& begin, WordSink& sink) {
+  chars_.clear();
+  normalizer_.normalize(chunk, begin.byte_begin, begin.char_begin, chars_);
+  const auto is_punctuation = [this](size_t i) {
+    return bert_character(chars_[i].code).has(BertCharacter::kPunctuation);
+  };
+  for (size_t first = 0; first < chars_.size();) {
+    size_t last = first + 1;
+    if (!is_punctuation(first)) {
+      while (last < chars_.size() && !is_punctuation(last)) ++last;
+    }
+    take_chars(first, last, sink);
+    first = last;
+  }
+}
+
+void BertSplitter::take_chars(size_t first, size_t last, WordSink& sink) {
+  word_.clear();
+  spans_.clear();
+  for (size_t i = first; i < last; ++i) {
+    const NormalizedChar& c = chars_[i];
+    append_utf8(c.code, word_);
+    spans_.resize(word_.size(), {c.byte_begin, c.byte_end, c.character, c.character + 1});
+  }
+  sink.take({word_, static_cast<int64_t>(last - first), spans_.data(), {}, Special::kNone});
+}
+
+}  // namespace rf::text
