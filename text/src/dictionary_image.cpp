@@ -131,8 +131,13 @@ class Packer {
 
   uint32_t alphabet_;
   std::vector<DictionaryImage::Node> nodes_;
-  std::array<uint32_t, 16> bases_ = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};  // where the search stands
+  std::vector<uint32_t> bases_ =
+      std::vector<uint32_t>(64, 1);  // where the search stands, by size; the last for all larger
 };
+
+Hash128 content_hash(std::span<const std::byte> image) {
+  return hash_bytes(image.subspan(offsetof(ImageHeader, key)));
+}
 
 template <typename T>
 void copy_into(std::string& bytes, size_t offset, const std::vector<T>& values) {
@@ -170,7 +175,8 @@ std::string build_image(const DictionaryWords& words, const Hash128& key) {
   copy_into(bytes, sizeof header, table.pages);
   copy_into(bytes, kCodesOffset, table.codes);
   copy_into(bytes, nodes_at, nodes);
-  header.content_hash = hash_bytes(std::as_bytes(std::span(bytes).subspan(sizeof header)));
+  std::memcpy(bytes.data(), &header, sizeof header);
+  header.content_hash = content_hash(std::as_bytes(std::span(bytes)));
   std::memcpy(bytes.data(), &header, sizeof header);
   return bytes;
 }
@@ -180,7 +186,7 @@ bool open_image(std::span<const std::byte> bytes, const Hash128& key, Dictionary
   const auto* header = reinterpret_cast<const ImageHeader*>(bytes.data());
   const bool ours = std::equal(std::begin(kMagic), std::end(kMagic), header->magic) && header->version == kVersion &&
                     header->byte_order == kByteOrder && header->key == key && header->size == bytes.size();
-  if (!ours || header->content_hash != hash_bytes(bytes.subspan(sizeof(ImageHeader)))) return false;
+  if (!ours || header->content_hash != content_hash(bytes)) return false;
   image.header = header;
   image.pages = reinterpret_cast<const uint16_t*>(bytes.data() + sizeof(ImageHeader));
   image.codes = reinterpret_cast<const uint32_t*>(bytes.data() + kCodesOffset);

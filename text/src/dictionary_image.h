@@ -30,8 +30,8 @@ struct ImageHeader {
   char magic[8];
   uint32_t version;
   uint32_t byte_order;   // 0x01020304
+  Hash128 content_hash;  // of everything behind it
   Hash128 key;           // of what it was built from
-  Hash128 content_hash;  // of everything behind the header
   uint64_t size;         // of the whole, bytes
   uint64_t code_pages, nodes;
   uint64_t words, total;

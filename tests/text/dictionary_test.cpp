@@ -1,0 +1,213 @@
+// The files of a dictionary, their errors, and the cache of what is built. The words cut with it against rjieba and
+// jieba: tests/oracles/test_segmenter.py.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "expect_error.h"
+#include "rf/text/segmenter.h"
+#include "temp_dir.h"
+
+namespace rf::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kLines =
+    "\xE4\xB8\xAD\xE5\x9B\xBD 10 ns\n\xE4\xB8\xAD 3 n\n\xE5\x9B\xBD 4 n\nC++ 3 nz\n";  // "zhong guo", its halves, C++
+const DictionaryCache kNoCache{""};
+
+std::vector<uint32_t> ends(const std::shared_ptr<const Dictionary>& dictionary, std::u32string_view text) {
+  std::vector<uint32_t> result;
+  Segmenter(dictionary).cut(text, result);
+  return result;
+}
+
+void expect_works(const std::shared_ptr<const Dictionary>& dictionary) {
+  EXPECT_EQ(dictionary->size(), 4);
+  EXPECT_EQ(dictionary->total(), 20);
+  EXPECT_EQ(ends(dictionary, U"\u4E2D\u56FDC++ \u56FD"), (std::vector<uint32_t>{2, 5, 6, 7}));
+}
+
+std::string content(const fs::path& path) {
+  std::ostringstream bytes;
+  bytes << std::ifstream(path, std::ios::binary).rdbuf();
+  return bytes.str();
+}
+
+std::vector<fs::path> files_in(const std::string& directory) {
+  return {fs::directory_iterator(directory), fs::directory_iterator()};
+}
+
+std::string main_error(std::string_view lines) {
+  const TempDir dir;
+  const std::string path = dir.write("dict.txt", lines);
+  return message_of([&] { Dictionary::load(path, {}, kNoCache); });
+}
+
+std::string user_error(std::string_view lines) {
+  const TempDir dir;
+  const std::string path = dir.write("dict.txt", kLines), user = dir.write("user.txt", lines);
+  return message_of([&] { Dictionary::load(path, {user}, kNoCache); });
+}
+
+TEST(Dictionary, BadLinesAreNamed) {
+  expect_contains(main_error("a 1 n\nword\n"), "dict.txt:2] a line must be a word and a frequency, got \"word\"");
+  expect_contains(main_error("a 1 n\n\nb -3 n\n"), "dict.txt:3] a frequency must be a whole number");
+  expect_contains(main_error("a  1 n\n"), "got \"\"");
+  expect_contains(main_error("a 1.5 n\n"), "got \"1.5\"");
+  expect_contains(main_error("a 9007199254740993 n\n"), "from 0 to 2^53");
+  expect_contains(main_error("a 9007199254740992 n\nb 1\n"), "dict.txt:2] the frequencies must add up to at most 2^53");
+  expect_contains(main_error("\xE4\xB8 1 n\n"), "dict.txt:1] a dictionary must be UTF-8");
+  expect_contains(main_error(std::string(256, 'a') + " 1 n\n"), "at most 255 characters, got 256");
+  expect_contains(main_error(""), "must have a word with a frequency above 0");
+  expect_contains(main_error("a 0 n\n"), "must have a word with a frequency above 0");
+  expect_contains(user_error("ok 3\n\xFF 3\n"), "user.txt:2] a dictionary must be UTF-8");
+  expect_contains(user_error("ok 99999999999999999999\n"), "user.txt:1] a frequency must be a whole number");
+  expect_contains(message_of([] { Dictionary::load("/nonexistent/dict.txt", {}, kNoCache); }), "/nonexistent/dict.txt");
+}
+
+TEST(Dictionary, LongestWordAndByteOrderMark) {
+  const TempDir dir;
+  const std::string path = dir.write("dict.txt", "\xEF\xBB\xBFx+ 1\n" + std::string(255, 'a') + " 5\n");
+  const auto dictionary = Dictionary::load(path, {}, kNoCache);
+  EXPECT_EQ(ends(dictionary, std::u32string(255, 'a') + U"x+"), (std::vector<uint32_t>{255, 257}));
+}
+
+TEST(Dictionary, UserDictionariesMayTakeAllWordsAway) {
+  const TempDir dir;
+  const auto dictionary = Dictionary::load(dir.write("dict.txt", "\xE4\xB8\xAD\xE5\x9B\xBD 10 ns\n"),
+                                           {dir.write("user.txt", "\xE4\xB8\xAD\xE5\x9B\xBD 0\n")}, kNoCache);
+  EXPECT_EQ(dictionary->size(), 0);
+  EXPECT_EQ(ends(dictionary, U"\u4E2D\u56FD"), (std::vector<uint32_t>{1, 2}));
+}
+
+TEST(DictionaryCache, IsWrittenOnceForEachContent) {
+  const TempDir dir;
+  const DictionaryCache cache{dir.path() + "/new/folder"};
+  const std::string path = dir.write("dict.txt", kLines), copy = dir.write("copy.txt", kLines);
+  const auto built = Dictionary::load(path, {}, cache);
+  expect_works(built);
+  EXPECT_TRUE(built->mapped());
+  expect_works(Dictionary::load(copy, {}, cache));
+  EXPECT_EQ(files_in(cache.directory).size(), 1U);
+  Dictionary::load(path, {copy}, cache);
+  EXPECT_EQ(files_in(cache.directory).size(), 2U);
+  dir.write("dict.txt", std::string(kLines) + "a 1\n");
+  EXPECT_EQ(Dictionary::load(path, {}, cache)->size(), 5);
+  EXPECT_FALSE(Dictionary::load(path, {}, kNoCache)->mapped());
+}
+
+TEST(DictionaryCache, DamageIsRepaired) {
+  const TempDir dir;
+  const DictionaryCache cache{dir.path() + "/cache"};
+  const std::string path = dir.write("dict.txt", kLines);
+  const auto first = Dictionary::load(path, {}, cache);
+  const fs::path file = files_in(cache.directory).at(0);
+  const std::string good = content(file);
+
+  std::vector<std::string> bad = {
+      "", "garbage", std::string(good.size(), '\0'), good.substr(0, 100), good.substr(0, good.size() - 1), good + '\0'};
+  std::vector<size_t> places = {good.size() / 2, good.size() - 1};
+  for (size_t at = 0; at < 128; at += 4) places.push_back(at);  // every field of the header
+  for (const size_t at : places) {
+    bad.push_back(good);
+    bad.back()[at] = static_cast<char>(bad.back()[at] ^ 1);
+  }
+  for (const std::string& bytes : bad) {
+    fs::remove(file);  // writing over it would change what `first` has mapped
+    std::ofstream(file, std::ios::binary) << bytes;
+    const auto again = Dictionary::load(path, {}, cache);
+    expect_works(again);
+    EXPECT_TRUE(again->mapped());
+    EXPECT_TRUE(content(file) == good);
+  }
+  expect_works(first);
+}
+
+TEST(DictionaryCache, WhereItCannotBeWrittenMemoryServes) {
+  const TempDir dir;
+  const std::string path = dir.write("dict.txt", kLines);
+  for (const std::string& directory : {path, std::string("/proc/nowhere"), path + "/under/a/file"}) {
+    const auto dictionary = Dictionary::load(path, {}, {directory});
+    expect_works(dictionary);
+    EXPECT_FALSE(dictionary->mapped());
+  }
+  const DictionaryCache cache{dir.path() + "/cache"};
+  Dictionary::load(path, {}, cache);
+  const fs::path file = files_in(cache.directory).at(0);
+  fs::remove(file);
+  fs::create_directory(file);
+  expect_works(Dictionary::load(path, {}, cache));
+}
+
+TEST(DictionaryCache, ProcessesMayBuildAtOnce) {
+  const TempDir dir;
+  const DictionaryCache cache{dir.path() + "/cache"};
+  const std::string path = dir.write("dict.txt", kLines);
+  std::vector<pid_t> children;
+  for (int i = 0; i < 4; ++i) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      bool good = true;
+      for (int round = 0; round < 20; ++round) {
+        std::error_code gone;
+        if (round % 5 == i) fs::remove_all(cache.directory, gone);
+        const auto dictionary = Dictionary::load(path, {}, cache);
+        good = good && ends(dictionary, U"\u4E2D\u56FDC++") == std::vector<uint32_t>{2, 5};
+      }
+      _exit(good ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  Dictionary::load(path, {}, cache);
+  EXPECT_EQ(files_in(cache.directory).size(), 1U) << "no temporary files stay behind";
+}
+
+TEST(DictionaryCache, DefaultDirectoryFollowsTheEnvironment) {
+  const auto with = [](const char* cache, const char* home) {
+    setenv("XDG_CACHE_HOME", cache, 1);
+    setenv("HOME", home, 1);
+    return DictionaryCache{}.directory;
+  };
+  const char* old_cache = std::getenv("XDG_CACHE_HOME");
+  const char* old_home = std::getenv("HOME");
+  const std::string cache = old_cache ? old_cache : "", home = old_home ? old_home : "";
+  EXPECT_EQ(with("/c", "/h"), "/c/roformer");
+  EXPECT_EQ(with("", "/h"), "/h/.cache/roformer");
+  EXPECT_EQ(with("relative", "/h"), "/h/.cache/roformer");
+  EXPECT_EQ(with("", ""), "");
+  with(cache.c_str(), home.c_str());
+  if (old_cache == nullptr) unsetenv("XDG_CACHE_HOME");
+}
+
+TEST(FindDictionary, GivenThenModelThenProgram) {
+  const TempDir dir;
+  const fs::path program = fs::read_symlink("/proc/self/exe").parent_path();
+  EXPECT_EQ(find_dictionary(dir.path(), "/some/dict.txt"), "/some/dict.txt");
+  try {
+    const std::string found = find_dictionary(dir.path(), "");  // after scripts/setup.sh
+    EXPECT_EQ(found, (program.parent_path() / "share/roformer/dict.txt").string());
+  } catch (const Error& error) {
+    expect_contains(error.what(), dir.path() + "/dict.txt");
+    expect_contains(error.what(), (program / "share/roformer/dict.txt").string());
+    expect_contains(error.what(), (program.parent_path() / "share/roformer/dict.txt").string());
+    expect_contains(error.what(), "--dict");
+  }
+  const std::string own = dir.write("dict.txt", kLines);
+  EXPECT_EQ(find_dictionary(dir.path(), ""), own);
+}
+
+}  // namespace
+}  // namespace rf::text
