@@ -32,6 +32,7 @@ rf::text::TokenizerOptions read_options(const json& given) {
     options.strip_accents = given["strip_accents"].get<bool>();
   }
   options.tokenize_chinese_chars = given.value("tokenize_chinese_chars", true);
+  if (given.contains("dictionary")) options.dictionary = rf::text::Dictionary::load(given["dictionary"]);
   return options;
 }
 

@@ -21,8 +21,9 @@ BertNormalizer::BertNormalizer(bool lower_case, bool strip_accents)
   if (strip_accents) changing_ |= BertCharacter::kMark | BertCharacter::kDecomposes | BertCharacter::kCombines;
 }
 
-void BertNormalizer::normalize(std::string_view text, int32_t byte, int32_t character,
-                               std::vector<NormalizedChar>& out) {
+int64_t BertNormalizer::normalize(std::string_view text, int32_t byte, int32_t character,
+                                  std::vector<NormalizedChar>& out) {
+  int64_t replaced = 0;
   constexpr int kWaits = BertCharacter::kDecomposes | BertCharacter::kCombines;
   for (size_t at = 0; at < text.size(); ++character) {
     const Decoded decoded = decode_utf8(text.substr(at));
@@ -30,6 +31,7 @@ void BertNormalizer::normalize(std::string_view text, int32_t byte, int32_t char
     const NormalizedChar source{decoded.code, byte, byte + decoded.length, character};
     at += static_cast<size_t>(decoded.length);
     byte += decoded.length;
+    if (!decoded.valid) ++replaced;
     if (entry.has(BertCharacter::kDrop)) continue;
     if (strip_accents_ && entry.has(kWaits)) {
       if (!entry.has(BertCharacter::kCombines)) flush(out);
@@ -45,6 +47,7 @@ void BertNormalizer::normalize(std::string_view text, int32_t byte, int32_t char
     }
   }
   flush(out);
+  return replaced;
 }
 
 void BertNormalizer::decompose(char32_t code, const BertCharacter& character) {

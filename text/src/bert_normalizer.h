@@ -28,8 +28,8 @@ class BertNormalizer {
   bool keeps(const BertCharacter& character) const { return !character.has(changing_); }
 
   // Appends the text, whose front is at (byte, character) of the source. Ill-formed UTF-8 becomes U+FFFD and is dropped
-  // with it.
-  void normalize(std::string_view text, int32_t byte, int32_t character, std::vector<NormalizedChar>& out);
+  // with it. Returns how many such sequences there were.
+  int64_t normalize(std::string_view text, int32_t byte, int32_t character, std::vector<NormalizedChar>& out);
 
  private:
   struct Part {

@@ -1,6 +1,7 @@
-// The word pieces of a vocabulary for longest-match look-up: two byte tries, of the pieces that begin a word and of
-// those that continue one (stored without their "##"), whose edges lie in one open-addressed hash table keyed by (node,
-// byte). A piece holds whole characters, so on valid UTF-8 a byte-wise match ends at a character boundary.
+// The word pieces of a vocabulary for longest-match look-up: two byte tries, of all tokens, any of which may begin a
+// word, and of those that continue one (stored without their "##"), whose edges lie in one open-addressed hash table
+// keyed by (node, byte). A piece holds whole characters, so on valid UTF-8 a byte-wise match ends at a character
+// boundary.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,8 @@ class PieceTrie {
     int32_t id;  // -1: no piece is a prefix of the text
     size_t length;
   };
+  // Whether the text is a token.
+  bool contains(std::string_view text) const { return longest(text, kWordStart).length == text.size(); }
   Match longest(std::string_view text, Root root) const {
     Match best{-1, 0};
     uint32_t node = root;

@@ -16,7 +16,7 @@ inline constexpr std::array<std::string_view, 5> kSpecialTokens = {"[PAD]", "[UN
 struct Word {
   std::string_view text;  // normalised, valid UTF-8, not empty; valid during the call
   int64_t chars;          // its code points
-  // Of each byte of `text`; null: the word stands in the source as it is, but for the case of ASCII letters.
+  // Of each byte of `text`; null: each character stands in the source in its place, with as many bytes.
   const SourceSpan* spans;
   SourceSpan begin;  // used when spans is null: where the source starts
   Special special;   // not kNone: a special token, kept whole

@@ -11,6 +11,7 @@
 #include "piece_trie.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "roformer_splitter.h"
 #include "tokenizer_config.h"
 #include "utf8.h"
 #include "wordpiece.h"
@@ -36,7 +37,7 @@ std::vector<AddedToken> with_specials(std::vector<AddedToken> added, const Vocab
   return added;
 }
 
-std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options) {
+std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options, const PieceTrie& trie) {
   const bool lower_case = options.letter_case == Case::kLower;
   const bool strip_accents = options.strip_accents.value_or(lower_case);
   switch (options.pipeline) {
@@ -45,6 +46,8 @@ std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options) {
           BertSplitterOptions{lower_case, strip_accents, options.tokenize_chinese_chars});
     case Pipeline::kBertLegacy:
       return std::make_unique<LegacySplitter>(options.letter_case);
+    case Pipeline::kRoformer:
+      return std::make_unique<RoformerSplitter>(lower_case, strip_accents, trie, options.dictionary);
     default:
       fail("tokenizer", "pipeline must be one that this program has, got {}", name(options.pipeline));
   }
@@ -74,6 +77,10 @@ Tokenizer::Tokenizer(Vocabulary vocabulary, TokenizerOptions options, std::vecto
   if (options_.max_word_chars < 1) {
     fail("wordpiece", "max_word_chars must be at least 1, got {}", options_.max_word_chars);
   }
+  const bool segments = options_.pipeline == Pipeline::kRoformer || options_.pipeline == Pipeline::kWobert;
+  if (segments && options_.dictionary == nullptr) {
+    fail("tokenizer", "pipeline {} must have a dictionary, got none", name(options_.pipeline));
+  }
 }
 
 const std::vector<AddedToken>& Tokenizer::added_tokens() const {
@@ -98,7 +105,7 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
     fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
   }
   PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, out);
-  const std::unique_ptr<Splitter> splitter = make_splitter(options_);
+  const std::unique_ptr<Splitter> splitter = make_splitter(options_, *trie_);
   std::vector<Section> sections;
   added_->raw().split(text, sections);
   size_t byte = 0;

@@ -36,6 +36,11 @@ inline Decoded decode_utf8(std::string_view text) {
   return {code, length, true};
 }
 
+// Bytes of a code point below 0x110000.
+inline int32_t utf8_length(char32_t code) {
+  return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+}
+
 inline void append_utf8(char32_t code, std::string& out) {
   const auto tail = [&out, code](int shift) { out.push_back(static_cast<char>(0x80 | (code >> shift & 0x3F))); };
   if (code < 0x80) {

@@ -18,6 +18,7 @@
 
 #include "rf/text/added_token.h"
 #include "rf/text/encoding.h"
+#include "rf/text/segmenter.h"
 #include "rf/text/vocabulary.h"
 
 namespace rf::text {
@@ -42,9 +43,10 @@ Pipeline pipeline_of_name(std::string_view name);  // throws Error for another n
 struct TokenizerOptions {
   Pipeline pipeline = Pipeline::kBert;
   Case letter_case = Case::kLower;
-  std::optional<bool> strip_accents;   // absent: with kLower only
-  bool tokenize_chinese_chars = true;  // kBert: each CJK character is a word
-  int max_word_chars = 100;            // longer words become [UNK]
+  std::optional<bool> strip_accents;                       // absent: with kLower only
+  bool tokenize_chinese_chars = true;                      // kBert: each CJK character is a word
+  int max_word_chars = 100;                                // longer words become [UNK]
+  std::shared_ptr<const Dictionary> dictionary = nullptr;  // of kRoformer and kWobert, which need one
 };
 
 class Tokenizer {

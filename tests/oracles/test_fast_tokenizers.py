@@ -1,0 +1,178 @@
+"""The pipelines `bert` and `roformer` against `transformers` 5, which runs them on the library `tokenizers`.
+
+Words, ids and offsets (spec R-TOK-01, R-TOK-04, R-TOK-05 table set A). The C++ side is the tokenizer_probe program of
+the build in ROFORMER_BUILD_DIR (build/release unless set).
+"""
+
+import json
+import os
+import random
+import subprocess
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from tokenizer_texts import code_points, interesting_characters, random_strings, small_vocabulary
+
+tokenizers = pytest.importorskip("tokenizers")
+transformers = pytest.importorskip("transformers")
+jieba = pytest.importorskip("jieba")
+pytest.importorskip("rjieba")
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "tokenizer_probe"
+DICTIONARY = Path(jieba.__file__).parent / "dict.txt"  # the words of rjieba too
+
+# do_lower_case, strip_accents, tokenize_chinese_chars
+OPTIONS = [(lower, strip, cjk) for lower in (True, False) for strip in (None, True, False) for cjk in (True, False)]
+DEFAULTS = [(True, None, True), (False, None, True)]
+CLASSES = {"bert": transformers.BertTokenizer, "roformer": transformers.RoFormerTokenizer}
+
+
+def probe(texts, mode, pipeline, options, *arguments):
+    """Runs tokenizer_probe on texts (or bytes) and returns its JSON answers."""
+    items = [{"hex": text.hex()} if isinstance(text, bytes) else {"text": text} for text in texts]
+    lower, strip, cjk = options
+    given = {"pipeline": pipeline, "lower": lower, "strip_accents": strip, "tokenize_chinese_chars": cjk}
+    if pipeline == "roformer":
+        given["dictionary"] = str(DICTIONARY)
+    done = subprocess.run(
+        [PROBE, mode, json.dumps(given), *map(str, arguments)],
+        input="".join(json.dumps(item) + "\n" for item in items).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.decode().split("\n") if line]
+
+
+def library_words(options):
+    """A function from text to words and their character offsets."""
+    lower, strip, cjk = options
+    normalizer = tokenizers.normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=cjk, strip_accents=strip, lowercase=lower
+    )
+    splitter = tokenizers.pre_tokenizers.BertPreTokenizer()
+
+    def words(text):
+        pre = tokenizers.PreTokenizedString(text)
+        pre.normalize(normalizer.normalize)
+        splitter.pre_tokenize(pre)
+        return [(word, *offsets) for word, offsets, _ in pre.get_splits("original", "char")]
+
+    return words
+
+
+def check_words(texts, options):
+    theirs = library_words(options)
+    for text, got in zip(texts, probe(texts, "words", "bert", options), strict=True):
+        assert list(zip(got["words"], got["begin"], got["end"], strict=True)) == theirs(text), ascii(text)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_every_code_point(options):
+    """Alone, and inside a word that has letters of both cases around it."""
+    codes = code_points()
+    if options not in DEFAULTS:
+        codes = (code for code in codes if code < 0x3400 or code % 7 == 0)
+    pieces = [f"{chr(code)} X{chr(code)}y" for code in codes]
+    check_words([" ".join(pieces[i : i + 64]) for i in range(0, len(pieces), 64)], options)
+
+
+@pytest.mark.parametrize("options", [(True, None, True), (False, True, True), (True, False, True)])
+def test_runs_of_combining_characters(options):
+    """Decomposition and canonical reordering, of marks that stay too (random strings of two to five)."""
+    draw = random.Random(5)
+    picked, common = interesting_characters()
+    marks = [char for char in picked if unicodedata.combining(char)]
+    words = []
+    for _ in range(20_000):
+        words.append("".join(draw.choice(draw.choice((picked, common, marks))) for _ in range(draw.randrange(2, 6))))
+    check_words([" ".join(words[i : i + 50]) for i in range(0, len(words), 50)], options)
+
+
+def write_vocabulary(path, tokens):
+    path.write_text("".join(token + "\n" for token in tokens), encoding="utf-8")
+    return path
+
+
+def library_tokenizer(pipeline, tokens, options):
+    lower, strip, cjk = options
+    vocab = {token: i for i, token in enumerate(tokens)}
+    return CLASSES[pipeline](vocab, do_lower_case=lower, strip_accents=strip, tokenize_chinese_chars=cjk)
+
+
+def check_encodings(pipeline, texts, tokens, options, tmp_path):
+    path = write_vocabulary(tmp_path / "vocab.txt", tokens)
+    fast = library_tokenizer(pipeline, tokens, options)
+    for text, got in zip(texts, probe(texts, "encode", pipeline, options, path), strict=True):
+        theirs = fast(text, add_special_tokens=False, return_offsets_mapping=True)
+        assert got["ids"] == theirs.input_ids, ascii(text)
+        assert list(zip(got["begin"], got["end"], strict=True)) == theirs["offset_mapping"], ascii(text)
+        of_word = theirs.word_ids()
+        first = [int(i == 0 or word is None or word != of_word[i - 1]) for i, word in enumerate(of_word)]
+        assert got["starts_word"] == first, ascii(text)
+        raw = text.encode()
+        for name in ("begin", "end"):
+            assert [len(raw[:at].decode()) for at in got["byte_" + name]] == got[name], ascii(text)
+
+
+@pytest.mark.parametrize("options", [*DEFAULTS, (True, False, False), (False, True, True)])
+def test_bert_on_random_strings(tmp_path, options):
+    check_encodings("bert", list(random_strings(2_000, seed=11)), small_vocabulary(), options, tmp_path)
+
+
+def chinese_vocabulary():
+    """The small one, words of jieba's and the characters of its first words, some joined with others."""
+    words = [line.split(" ")[0] for line in DICTIONARY.read_text(encoding="utf-8").split("\n")[:-1]]
+    chosen = words[:: len(words) // 4000]
+    chars = sorted({char for word in chosen for char in word})
+    return list(dict.fromkeys(small_vocabulary() + chosen + chars[::2] + ["##" + char for char in chars[::3]] + [" "]))
+
+
+def chinese_strings(count, seed):
+    """Random strings in which every other part is Chinese, and Chinese with other things inside."""
+    draw = random.Random(seed)
+    words = [line.split(" ")[0] for line in DICTIONARY.read_text(encoding="utf-8").split("\n")[:-1]]
+    for text in random_strings(count, seed):
+        parts = [text]
+        for _ in range(draw.randrange(1, 10)):
+            word = draw.choice(words)
+            kind = draw.randrange(8)
+            if kind == 0:
+                cut = draw.randrange(len(word) + 1)
+                word = word[:cut] + draw.choice(["\u200b", "\u0301", "A", "\x00", "[SEP]", "\ue000", "."]) + word[cut:]
+            parts.append(word + draw.choice(["", "", "\u3002", "\uff0c", " ", "%", "3.5", "C++", "\r\n"]))
+        draw.shuffle(parts)
+        yield "".join(parts)
+
+
+@pytest.mark.parametrize("options", [*DEFAULTS, (True, False, True), (False, True, False)])
+def test_roformer_on_random_strings(tmp_path, options):
+    check_encodings("roformer", list(chinese_strings(1_000, seed=12)), chinese_vocabulary(), options, tmp_path)
+
+
+@pytest.mark.parametrize("options", DEFAULTS)
+def test_roformer_on_every_code_point(tmp_path, options):
+    """A sample of those that no table treats in a special way, all others; alone and inside a word."""
+    vocabulary = chinese_vocabulary()
+    codes = [code for code in code_points() if code < 0x3400 or code % 29 == 0]
+    pieces = [f"{chr(code)} \u4e2d{chr(code)}\u56fdX{chr(code)}y" for code in codes]
+    texts = [" ".join(pieces[i : i + 64]) for i in range(0, len(pieces), 64)]
+    check_encodings("roformer", texts, vocabulary, options, tmp_path)
+
+
+@pytest.mark.parametrize("pipeline", CLASSES)
+def test_invalid_utf8_is_replaced_as_python_does(tmp_path, pipeline):
+    draw = random.Random(3)
+    lead = (0x41, 0x20, 0x80, 0xBF, 0xC1, 0xC3, 0xE0, 0xE4, 0xED, 0xF0, 0xF4, 0xF5)
+    raw = [bytes(draw.choice(lead) for _ in range(9)) for _ in range(1000)]
+    tokens = small_vocabulary()
+    path = write_vocabulary(tmp_path / "vocab.txt", tokens)
+    fast = library_tokenizer(pipeline, tokens, DEFAULTS[0])
+    for text, got in zip(raw, probe(raw, "encode", pipeline, DEFAULTS[0], path), strict=True):
+        decoded = text.decode("utf-8", errors="replace")
+        theirs = fast(decoded, add_special_tokens=False, return_offsets_mapping=True)
+        assert got["ids"] == theirs.input_ids, text
+        assert list(zip(got["begin"], got["end"], strict=True)) == theirs["offset_mapping"], text
+        assert got["replaced"] == decoded.count("\ufffd"), text
