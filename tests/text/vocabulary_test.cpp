@@ -81,8 +81,8 @@ TEST(VocabularyErrors, MissingSpecialToken) {
   expect_contains(message_of([] {
                     Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"});
                   }),
-                  "got 5 tokens without [MASK]");
-  expect_contains(message_of([] { Vocabulary({}); }), "got 0 tokens without [PAD]");
+                  "got 5 tokens without \"[MASK]\"");
+  expect_contains(message_of([] { Vocabulary({}); }), "got 0 tokens without \"[PAD]\"");
 }
 
 TEST(VocabularyErrors, IllFormedBytesNameTheLine) {
@@ -90,7 +90,9 @@ TEST(VocabularyErrors, IllFormedBytesNameTheLine) {
 }
 
 TEST(VocabularyErrors, LineBreakInToken) {
-  expect_contains(message_of([] { Vocabulary(specials_and({"a\nb"})); }), "line break");
+  const TempDir dir;
+  const Vocabulary vocabulary(specials_and({"a\nb"}));
+  expect_contains(message_of([&] { vocabulary.save(dir.path() + "/vocab.txt"); }), "line break, got one in token 5");
 }
 
 TEST(VocabularyErrors, FileErrorsNameThePath) {

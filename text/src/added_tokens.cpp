@@ -4,11 +4,12 @@
 #include <algorithm>
 
 #include "rf/io/error.h"
-#include "splitter.h"
 
 namespace rf::text {
 
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary) : tokens_(std::move(tokens)) {
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
+                         const std::function<std::string(std::string_view)>& normalize)
+    : tokens_(std::move(tokens)) {
   std::ranges::sort(tokens_, {}, &AddedToken::id);
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const AddedToken& token = tokens_[i];
@@ -19,7 +20,11 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
     if (i > 0 && token.id == tokens_[i - 1].id) {
       fail("added_tokens", "every added token must occur once, got \"{}\" twice", token.content);
     }
-    if (!token.normalized) raw_.add(token, token.content);
+    if (token.normalized) {
+      normalized_.add(token, normalize(token.content));
+    } else {
+      raw_.add(token, token.content);
+    }
   }
 }
 
@@ -30,8 +35,11 @@ const AddedToken* AddedTokens::find(int32_t id) const {
 
 std::vector<AddedToken> special_tokens(const Vocabulary& vocabulary) {
   std::vector<AddedToken> tokens;
-  for (const std::string_view content : kSpecialTokens) {
-    tokens.push_back({.content = std::string(content), .id = vocabulary.find(content), .special = true});
+  for (const SpecialRole role : kSpecialRoles) {
+    const std::string& content = name_of(vocabulary.special_names(), role);
+    const auto same = [&content](const AddedToken& token) { return token.content == content; };
+    if (content.empty() || std::ranges::any_of(tokens, same)) continue;
+    tokens.push_back({.content = content, .id = vocabulary.find(content), .special = true});
   }
   return tokens;
 }

@@ -2,6 +2,8 @@
 // are no added token are split and cut further.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,7 +17,9 @@ class AddedTokens {
  public:
   // Tokens with an id each. Throws Error for one that the vocabulary does not have under that id, and for content that
   // occurs twice.
-  AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary);
+  // `normalize` gives the form in which a `normalized` token is looked for.
+  AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
+              const std::function<std::string(std::string_view)>& normalize);
   AddedTokens(const AddedTokens&) = delete;
   AddedTokens& operator=(const AddedTokens&) = delete;
 
@@ -23,10 +27,11 @@ class AddedTokens {
   const AddedToken* find(int32_t id) const;  // null when the id is no added token
   // What to look for in the original text: the tokens that are not `normalized`.
   const AddedTokenMatcher& raw() const { return raw_; }
+  const AddedTokenMatcher& normalized() const { return normalized_; }  // what to look for in the normalised text
 
  private:
   std::vector<AddedToken> tokens_;  // by id
-  AddedTokenMatcher raw_;
+  AddedTokenMatcher raw_, normalized_;
 };
 
 // The special tokens of the vocabulary, as `transformers` adds them.

@@ -7,11 +7,11 @@ namespace rf::text {
 
 PieceTrie::PieceTrie(const Vocabulary& vocabulary) {
   size_t bytes = 0;
-  for (int64_t id = 0; id < vocabulary.size(); ++id) bytes += 2 * vocabulary.token(id).size();
+  for (int64_t id = 0; id < vocabulary.model_size(); ++id) bytes += 2 * vocabulary.token(id).size();
   const size_t slots = std::bit_ceil(2 * bytes + 2);
   shift_ = 64 - std::countr_zero(slots);
   edges_.assign(slots, Edge{kEmpty, 0, -1});
-  for (int64_t id = 0; id < vocabulary.size(); ++id) {
+  for (int64_t id = 0; id < vocabulary.model_size(); ++id) {
     const std::string_view token = vocabulary.token(id);
     add(token, kWordStart, static_cast<int32_t>(id));
     if (token.starts_with("##")) add(token.substr(2), kContinuation, static_cast<int32_t>(id));

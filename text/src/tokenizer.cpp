@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <limits>
 
 #include "added_tokens.h"
 #include "bert_splitter.h"
+#include "byte_level_encoder.h"
+#include "byte_pair_model.h"
 #include "legacy_splitter.h"
+#include "nfc.h"
 #include "piece_trie.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -37,6 +41,16 @@ std::vector<AddedToken> with_specials(std::vector<AddedToken> added, const Vocab
   return added;
 }
 
+// How the pipeline normalises an added token that is looked for in normalised text.
+std::function<std::string(std::string_view)> normalizer_of(const TokenizerOptions& options) {
+  if (options.pipeline == Pipeline::kByteLevelBpe) {
+    return [nfc = options.byte_level.nfc](std::string_view text) { return nfc ? to_nfc(text) : std::string(text); };
+  }
+  return [pipeline = options.pipeline](std::string_view text) -> std::string {
+    fail("added_tokens", "\"normalized\" must be false in the pipeline {}, got true for \"{}\"", name(pipeline), text);
+  };
+}
+
 std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options, const PieceTrie& trie) {
   const bool lower_case = options.letter_case == Case::kLower;
   const bool strip_accents = options.strip_accents.value_or(lower_case);
@@ -61,6 +75,28 @@ int32_t count_characters(std::string_view text, size_t from, size_t to) {
   return count;
 }
 
+// Cuts the text at the added tokens: ordinary(part, byte, character) is called for what lies between them, with where
+// it begins, and added(id, source, slice) for each of them.
+template <class Ordinary, class Added>
+void for_each_section(const AddedTokenMatcher& matcher, std::string_view text, Ordinary ordinary, Added added) {
+  std::vector<Section> sections;
+  matcher.split(text, sections);
+  size_t byte = 0;
+  int32_t character = 0;  // of that byte
+  for (const Section& section : sections) {
+    if (section.begin != byte) character += count_characters(text, byte, section.begin);
+    byte = section.begin;
+    const auto begin = static_cast<int32_t>(section.begin), end = static_cast<int32_t>(section.end);
+    const std::string_view part = text.substr(section.begin, section.end - section.begin);
+    if (section.token == nullptr) {
+      ordinary(part, begin, character);
+    } else {
+      const int32_t characters = count_characters(text, section.begin, section.end);
+      added(section.token->id, SourceSpan{begin, end, character, character + characters}, part);
+    }
+  }
+}
+
 }  // namespace
 
 void Encoding::clear() {
@@ -69,11 +105,19 @@ void Encoding::clear() {
   replaced_bytes = 0;
 }
 
-Tokenizer::Tokenizer(Vocabulary vocabulary, TokenizerOptions options, std::vector<AddedToken> added)
-    : vocabulary_(std::move(vocabulary)),
-      options_(options),
-      added_(std::make_shared<const AddedTokens>(with_specials(std::move(added), vocabulary_), vocabulary_)),
-      trie_(std::make_shared<const PieceTrie>(vocabulary_)) {
+Tokenizer::Tokenizer(Vocabulary vocabulary, TokenizerOptions options)
+    : Tokenizer(TokenizerParts{std::move(vocabulary), options, {}, {}}) {}
+
+Tokenizer::Tokenizer(TokenizerParts parts)
+    : vocabulary_(std::move(parts.vocabulary)),
+      options_(parts.options),
+      added_(std::make_shared<const AddedTokens>(with_specials(std::move(parts.added), vocabulary_), vocabulary_,
+                                                 normalizer_of(options_))) {
+  if (options_.pipeline == Pipeline::kByteLevelBpe) {
+    byte_pairs_ = std::make_shared<const BytePairModel>(vocabulary_, parts.merges, options_.byte_level);
+    merges_ = std::make_shared<const std::vector<Merge>>(std::move(parts.merges));
+    return;
+  }
   if (options_.max_word_chars < 1) {
     fail("wordpiece", "max_word_chars must be at least 1, got {}", options_.max_word_chars);
   }
@@ -81,6 +125,8 @@ Tokenizer::Tokenizer(Vocabulary vocabulary, TokenizerOptions options, std::vecto
   if (segments && options_.dictionary == nullptr) {
     fail("tokenizer", "pipeline {} must have a dictionary, got none", name(options_.pipeline));
   }
+  vocabulary_.require({SpecialRole::kUnk}, "wordpiece");
+  trie_ = std::make_shared<const PieceTrie>(vocabulary_);
 }
 
 const std::vector<AddedToken>& Tokenizer::added_tokens() const {
@@ -104,27 +150,28 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
   if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
   }
+  if (byte_pairs_ != nullptr) {
+    ByteLevelEncoder encoder(*byte_pairs_, options_.byte_level, *added_, text, out);
+    for_each_section(
+        added_->raw(), text,
+        [&](std::string_view part, int32_t byte, int32_t character) { encoder.encode(part, byte, character); },
+        [&](int32_t id, const SourceSpan& source, std::string_view slice) { encoder.append_added(id, source, slice); });
+    out.replaced_bytes += encoder.replaced();
+    return;
+  }
   PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, out);
   const std::unique_ptr<Splitter> splitter = make_splitter(options_, *trie_);
-  std::vector<Section> sections;
-  added_->raw().split(text, sections);
-  size_t byte = 0;
-  int32_t character = 0;  // of that byte
-  for (const Section& section : sections) {
-    if (section.begin != byte) character += count_characters(text, byte, section.begin);
-    byte = section.begin;
-    const auto begin = static_cast<int32_t>(section.begin), end = static_cast<int32_t>(section.end);
-    if (section.token == nullptr) {
-      writer.set_origin(begin, character);
-      out.replaced_bytes += splitter->split(text.substr(section.begin, section.end - section.begin), writer);
-    } else {
-      writer.take_added(section.token->id,
-                        {begin, end, character, character + count_characters(text, section.begin, section.end)});
-    }
-  }
+  for_each_section(
+      added_->raw(), text,
+      [&](std::string_view part, int32_t byte, int32_t character) {
+        writer.set_origin(byte, character);
+        out.replaced_bytes += splitter->split(part, writer);
+      },
+      [&](int32_t id, const SourceSpan& source, std::string_view) { writer.take_added(id, source); });
 }
 
 Encoding Tokenizer::encode_with_specials(std::string_view text) const {
+  vocabulary_.require({SpecialRole::kCls, SpecialRole::kSep}, "tokenize");
   Encoding out;
   append_added(vocabulary_.special().cls, out);
   encode(text, out);

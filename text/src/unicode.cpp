@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <span>
 #include <utility>
 
 namespace rf::text {
@@ -32,33 +31,10 @@ bool is_syllable(char32_t code) {
   return code >= kSyllableBase && code - kSyllableBase < kSyllables;
 }
 
-std::span<const char32_t> find_decomposition(char32_t code) {
-  const auto* found = std::lower_bound(std::begin(kDecompositions), std::end(kDecompositions), code,
-                                       [](const Decomposition& d, char32_t c) { return d.from < c; });
-  return {kDecompositionPool + found->offset, found->length};
-}
-
 char32_t simple_lower(char32_t code) {
   const auto* found = std::lower_bound(std::begin(kLower), std::end(kLower), code,
                                        [](const Lowering& l, char32_t c) { return l.from < c; });
   return found->to;
-}
-
-// 0 when the two do not compose.
-char32_t find_composite(char32_t first, char32_t second) {
-  if (first - kLeadBase < kLeads && second - kVowelBase < kVowels) {
-    return kSyllableBase + ((first - kLeadBase) * kVowels + (second - kVowelBase)) * kTrails;
-  }
-  if (is_syllable(first) && (first - kSyllableBase) % kTrails == 0 && second > kTrailBase &&
-      second - kTrailBase < kTrails) {
-    return first + (second - kTrailBase);
-  }
-  const auto* found = std::lower_bound(std::begin(kCompositions), std::end(kCompositions), std::pair(first, second),
-                                       [](const Composition& c, const std::pair<char32_t, char32_t>& key) {
-                                         return std::pair(c.first, c.second) < key;
-                                       });
-  const bool hit = found != std::end(kCompositions) && found->first == first && found->second == second;
-  return hit ? found->composite : 0;
 }
 
 // A capital sigma is final when the nearest letter before it, case-ignorable characters aside, is cased and the nearest
@@ -95,6 +71,35 @@ uint32_t unicode_record(char32_t code) {
   return kRecords[kBlocks[static_cast<size_t>(kIndex[code >> kBlockBits]) << kBlockBits | (code & kLowMask)]];
 }
 
+Decomposed canonical_decomposition(char32_t code) {
+  if (is_syllable(code)) {
+    const char32_t index = code - kSyllableBase, trail = index % kTrails;
+    return {{kLeadBase + index / (kVowels * kTrails), kVowelBase + index / kTrails % kVowels, kTrailBase + trail},
+            trail == 0 ? size_t{2} : size_t{3}};
+  }
+  const auto* found = std::lower_bound(std::begin(kDecompositions), std::end(kDecompositions), code,
+                                       [](const Decomposition& d, char32_t c) { return d.from < c; });
+  Decomposed parts{{}, found->length};
+  std::copy_n(kDecompositionPool + found->offset, found->length, parts.codes);
+  return parts;
+}
+
+char32_t canonical_composite(char32_t first, char32_t second) {
+  if (first - kLeadBase < kLeads && second - kVowelBase < kVowels) {
+    return kSyllableBase + ((first - kLeadBase) * kVowels + (second - kVowelBase)) * kTrails;
+  }
+  if (is_syllable(first) && (first - kSyllableBase) % kTrails == 0 && second > kTrailBase &&
+      second - kTrailBase < kTrails) {
+    return first + (second - kTrailBase);
+  }
+  const auto* found = std::lower_bound(std::begin(kCompositions), std::end(kCompositions), std::pair(first, second),
+                                       [](const Composition& c, const std::pair<char32_t, char32_t>& key) {
+                                         return std::pair(c.first, c.second) < key;
+                                       });
+  const bool hit = found != std::end(kCompositions) && found->first == first && found->second == second;
+  return hit ? found->composite : 0;
+}
+
 const char* unicode_version() {
   return kUnicodeVersion;
 }
@@ -111,20 +116,12 @@ SourceSpan Normalizer::part_span(const MappedChar& c, size_t i, size_t count) co
 void Normalizer::decompose(std::vector<MappedChar>& chars) {
   buffer_.clear();
   for (const MappedChar& c : chars) {
-    const auto put_all = [this, &c](std::span<const char32_t> codes) {
-      for (size_t i = 0; i < codes.size(); ++i) buffer_.push_back({codes[i], 0, 0, part_span(c, i, codes.size())});
-    };
     if ((unicode_record(c.code) & kDecomposes) == 0) {
       buffer_.push_back(c);
-    } else if (is_syllable(c.code)) {
-      const char32_t index = c.code - kSyllableBase;
-      const char32_t trail = index % kTrails;
-      const char32_t jamo[] = {kLeadBase + index / (kVowels * kTrails), kVowelBase + index / kTrails % kVowels,
-                               kTrailBase + trail};
-      put_all({jamo, trail == 0 ? size_t{2} : size_t{3}});
-    } else {
-      put_all(find_decomposition(c.code));
+      continue;
     }
+    const Decomposed parts = canonical_decomposition(c.code);
+    for (size_t i = 0; i < parts.count; ++i) buffer_.push_back({parts.codes[i], 0, 0, part_span(c, i, parts.count)});
   }
   chars.swap(buffer_);
   order_marks(chars);
@@ -151,7 +148,7 @@ void Normalizer::compose(std::vector<MappedChar>& chars) {
   for (const MappedChar& c : chars) {
     const int rank = combining_class(unicode_record(c.code));
     if (starter != kNone && last_class < rank) {
-      if (const char32_t composite = find_composite(buffer_[starter].code, c.code); composite != 0) {
+      if (const char32_t composite = canonical_composite(buffer_[starter].code, c.code); composite != 0) {
         absorb(buffer_[starter], c, composite);
         continue;
       }

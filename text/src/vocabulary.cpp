@@ -10,16 +10,12 @@
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "splitter.h"
 #include "utf8.h"
 
 namespace rf::text {
 namespace {
 
 void check_token(std::string_view token, int64_t id, std::string_view where) {
-  if (token.find_first_of("\r\n") != std::string_view::npos) {
-    fail(where, "a token must not contain a line break, got one in token {}", id);
-  }
   while (!token.empty()) {
     const Decoded decoded = decode_utf8(token);
     if (!decoded.valid) fail(where, "tokens must be UTF-8, got ill-formed bytes in line {}", id + 1);
@@ -40,9 +36,31 @@ std::vector<std::string> split_lines(std::string_view text) {
 
 }  // namespace
 
-Vocabulary::Vocabulary(std::vector<std::string> tokens) : Vocabulary(std::move(tokens), "vocabulary") {}
+std::string_view config_key(SpecialRole role) {
+  constexpr std::string_view kKeys[] = {"pad_token",  "unk_token", "cls_token", "sep_token",
+                                        "mask_token", "bos_token", "eos_token"};
+  return kKeys[static_cast<size_t>(role)];
+}
 
-Vocabulary::Vocabulary(std::vector<std::string> tokens, std::string_view where) : tokens_(std::move(tokens)) {
+std::string& name_of(SpecialNames& names, SpecialRole role) {
+  std::string* const all[] = {&names.pad, &names.unk, &names.cls, &names.sep, &names.mask, &names.bos, &names.eos};
+  return *all[static_cast<size_t>(role)];
+}
+
+const std::string& name_of(const SpecialNames& names, SpecialRole role) {
+  return name_of(const_cast<SpecialNames&>(names), role);
+}
+
+int32_t id_of(const SpecialIds& ids, SpecialRole role) {
+  const int32_t all[] = {ids.pad, ids.unk, ids.cls, ids.sep, ids.mask, ids.bos, ids.eos};
+  return all[static_cast<size_t>(role)];
+}
+
+Vocabulary::Vocabulary(std::vector<std::string> tokens, SpecialNames names, int64_t model_size)
+    : Vocabulary(std::move(tokens), std::move(names), model_size, "vocabulary") {}
+
+Vocabulary::Vocabulary(std::vector<std::string> tokens, SpecialNames names, int64_t model_size, std::string_view where)
+    : tokens_(std::move(tokens)), model_size_(model_size == kAll ? size() : model_size), names_(std::move(names)) {
   if (tokens_.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     fail(where, "a vocabulary must have fewer than 2^31 tokens, got {}", tokens_.size());
   }
@@ -55,23 +73,41 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, std::string_view where) 
       fail(where, "every token must occur once, got \"{}\" in lines {} and {}", token, found->second + 1, id + 1);
     }
   }
-  int32_t* const special[] = {&special_.pad, &special_.unk, &special_.cls, &special_.sep, &special_.mask};
-  for (size_t i = 0; i < kSpecialTokens.size(); ++i) {
-    *special[i] = find(kSpecialTokens[i]);
-    if (*special[i] < 0) {
-      fail(where, "[PAD], [UNK], [CLS], [SEP] and [MASK] must be among the tokens, got {} tokens without {}", size(),
-           kSpecialTokens[i]);
+  int32_t* const special[] = {&special_.pad,  &special_.unk, &special_.cls, &special_.sep,
+                              &special_.mask, &special_.bos, &special_.eos};
+  for (const SpecialRole role : kSpecialRoles) {
+    const std::string& token = name_of(names_, role);
+    if (token.empty()) continue;
+    const int32_t id = find(token);
+    if (id < 0) {
+      fail(where, "the {} must be among the tokens, got {} tokens without \"{}\"", config_key(role), size(),
+           token);
+    }
+    *special[static_cast<size_t>(role)] = id;
+  }
+}
+
+void Vocabulary::require(std::initializer_list<SpecialRole> roles, std::string_view where) const {
+  for (const SpecialRole role : roles) {
+    if (id_of(special_, role) < 0) {
+      fail(where, "the tokenizer must have a {}, got none; name one in tokenizer_config.json", config_key(role));
     }
   }
 }
 
-Vocabulary Vocabulary::load(const std::string& path) {
-  return {split_lines(io::read_file(path)), path};
+Vocabulary Vocabulary::load(const std::string& path, SpecialNames names) {
+  return {split_lines(io::read_file(path)), std::move(names), kAll, path};
 }
 
 void Vocabulary::save(const std::string& path) const {
   std::string text;
-  for (const std::string& token : tokens_) text.append(token).push_back('\n');
+  for (int64_t id = 0; id < model_size_; ++id) {
+    const std::string& token = tokens_[static_cast<size_t>(id)];
+    if (token.find_first_of("\r\n") != std::string::npos) {
+      fail("vocabulary", "{}: a token must not contain a line break, got one in token {}", path, id);
+    }
+    text.append(token).push_back('\n');
+  }
   io::write_file(path, text);
 }
 

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rf/text/added_token.h"
@@ -24,6 +25,7 @@
 namespace rf::text {
 
 class AddedTokens;
+class BytePairModel;
 class PieceTrie;
 
 enum class Case { kLower, kKeep };
@@ -40,6 +42,19 @@ enum class Pipeline {
 std::string_view name(Pipeline pipeline);
 Pipeline pipeline_of_name(std::string_view name);  // throws Error for another name
 
+// Of Pipeline::kByteLevelBpe; the names are those of tokenizer.json.
+struct ByteLevelOptions {
+  bool nfc = false;                     // normalise to NFC before
+  bool add_prefix_space = false;        // a space in front of a text that begins with none, as if a word went before
+  bool use_regex = true;                // cut into words by GPT-2's expression
+  bool ignore_merges = false;           // a word that is a token is not cut, whatever the merges say
+  bool trim_offsets = false;            // white space is no part of a token's offsets
+  bool trim_keeps_first_space = false;  // but the space that add_prefix_space put in front of the first token may be
+};
+
+// Two tokens, in the byte alphabet, that give a third; in order of rank.
+using Merge = std::pair<std::string, std::string>;
+
 struct TokenizerOptions {
   Pipeline pipeline = Pipeline::kBert;
   Case letter_case = Case::kLower;
@@ -47,12 +62,21 @@ struct TokenizerOptions {
   bool tokenize_chinese_chars = true;                      // kBert: each CJK character is a word
   int max_word_chars = 100;                                // longer words become [UNK]
   std::shared_ptr<const Dictionary> dictionary = nullptr;  // of kRoformer and kWobert, which need one
+  ByteLevelOptions byte_level;
+};
+
+struct TokenizerParts {
+  Vocabulary vocabulary;
+  TokenizerOptions options;
+  std::vector<AddedToken> added;  // besides the special tokens of the vocabulary; may name them again, with flags
+  std::vector<Merge> merges;      // of Pipeline::kByteLevelBpe
 };
 
 class Tokenizer {
  public:
-  // The special tokens of the vocabulary are always among the added tokens; `added` may name them again, with flags.
-  Tokenizer(Vocabulary vocabulary, TokenizerOptions options, std::vector<AddedToken> added = {});
+  // Throws Error for options that contradict each other or the vocabulary.
+  Tokenizer(Vocabulary vocabulary, TokenizerOptions options);
+  explicit Tokenizer(TokenizerParts parts);
   // Reads vocab.txt and, when present, tokenizer_config.json (do_lower_case). Throws Error for settings it cannot
   // honour.
   static Tokenizer load(const std::string& model_dir);
@@ -74,8 +98,10 @@ class Tokenizer {
  private:
   Vocabulary vocabulary_;
   TokenizerOptions options_;
-  std::shared_ptr<const AddedTokens> added_;  // immutable, shared by copies, as is the next
-  std::shared_ptr<const PieceTrie> trie_;
+  std::shared_ptr<const AddedTokens> added_;         // immutable, shared by copies, as is the next
+  std::shared_ptr<const PieceTrie> trie_;            // null for byte-level BPE
+  std::shared_ptr<const BytePairModel> byte_pairs_;  // null for the others
+  std::shared_ptr<const std::vector<Merge>> merges_;
 };
 
 }  // namespace rf::text

@@ -1,8 +1,11 @@
-// vocab.txt: one token a line, id = line number from 0. As in `transformers`, a line ends with \n, \r\n or \r and
-// nothing else, and an empty line is an empty token that keeps its number (no text ever gives it).
+// The tokens of a model by id, and which of them have a special role. In vocab.txt it is one token a line, id = line
+// number from 0. As in `transformers`, a line ends with \n, \r\n or \r and nothing else, and an empty line is an empty
+// token that keeps its number (no text ever gives it).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -10,26 +13,49 @@
 
 namespace rf::text {
 
-// Ids of the special tokens; every one must be in the vocabulary.
+// Ids of the special tokens; -1: the model has none.
 struct SpecialIds {
-  int32_t pad, unk, cls, sep, mask;
+  int32_t pad = -1, unk = -1, cls = -1, sep = -1, mask = -1, bos = -1, eos = -1;
 };
+
+// Their texts; empty: the model has none. One token may have several roles.
+struct SpecialNames {
+  std::string pad = "[PAD]", unk = "[UNK]", cls = "[CLS]", sep = "[SEP]", mask = "[MASK]", bos, eos;
+};
+
+enum class SpecialRole { kPad, kUnk, kCls, kSep, kMask, kBos, kEos };
+inline constexpr std::array<SpecialRole, 7> kSpecialRoles = {SpecialRole::kPad, SpecialRole::kUnk,  SpecialRole::kCls,
+                                                             SpecialRole::kSep, SpecialRole::kMask, SpecialRole::kBos,
+                                                             SpecialRole::kEos};
+std::string_view config_key(SpecialRole role);  // "pad_token", as tokenizer_config.json calls it
+std::string& name_of(SpecialNames& names, SpecialRole role);
+const std::string& name_of(const SpecialNames& names, SpecialRole role);
+int32_t id_of(const SpecialIds& ids, SpecialRole role);
 
 class Vocabulary {
  public:
-  explicit Vocabulary(std::vector<std::string> tokens);  // throws Error: duplicate, special missing, no UTF-8
-  static Vocabulary load(const std::string& path);
-  void save(const std::string& path) const;  // atomic
+  // Throws Error for a token that occurs twice or is no UTF-8, and for a special token that is not among them. The
+  // first `model_size` tokens are those that the model cuts words into; the others are only found whole, as added
+  // tokens.
+  explicit Vocabulary(std::vector<std::string> tokens, SpecialNames names = {}, int64_t model_size = kAll);
+  static constexpr int64_t kAll = -1;
+  static Vocabulary load(const std::string& path, SpecialNames names = {});  // vocab.txt
+  void save(const std::string& path) const;  // the model's tokens, as vocab.txt; atomic; throws Error for a line break
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
+  int64_t model_size() const { return model_size_; }
   int32_t find(std::string_view token) const;  // -1 when absent
   const std::string& token(int64_t id) const;  // throws Error when out of range
   const SpecialIds& special() const { return special_; }
+  const SpecialNames& special_names() const { return names_; }
+  // Throws Error, beginning with `where`, when the model has no token of one of these roles.
+  void require(std::initializer_list<SpecialRole> roles, std::string_view where) const;
   // 128-bit hash (XXH3) of the tokens in order, as 32 hexadecimal digits; token shards carry it.
   std::string hash() const;
 
  private:
-  Vocabulary(std::vector<std::string> tokens, std::string_view where);  // `where` begins the error messages
+  // `where` begins the error messages.
+  Vocabulary(std::vector<std::string> tokens, SpecialNames names, int64_t model_size, std::string_view where);
 
   struct Hash {
     using is_transparent = void;
@@ -37,7 +63,9 @@ class Vocabulary {
   };
   std::vector<std::string> tokens_;
   std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> ids_;
-  SpecialIds special_{};
+  int64_t model_size_;
+  SpecialNames names_;
+  SpecialIds special_;
 };
 
 }  // namespace rf::text

@@ -1,0 +1,225 @@
+// Text that normalisation leaves alone, nearly all of it, is encoded where it stands; other text is rewritten together
+// with the source of each byte.
+#include "byte_level_encoder.h"
+
+#include <algorithm>
+
+#include "byte_alphabet.h"
+#include "gpt2_splitter.h"
+#include "regex_classes.h"
+#include "utf8.h"
+
+namespace rf::text {
+namespace {
+
+bool begins_character(char byte) {
+  return (static_cast<uint8_t>(byte) & 0xC0) != 0x80;
+}
+
+int32_t count_characters(std::string_view text) {
+  return static_cast<int32_t>(std::ranges::count_if(text, begins_character));
+}
+
+bool is_trimmed(const Decoded& decoded) {
+  return decoded.code == kSpaceLetter || (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
+}
+
+}  // namespace
+
+bool ByteLevelEncoder::stays_as_it_is(std::string_view part) const {
+  for (size_t i = 0; i < part.size();) {
+    if (static_cast<uint8_t>(part[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    const Decoded decoded = decode_utf8(part.substr(i));
+    if (!decoded.valid || (options_.nfc && may_change_under_nfc(decoded.code))) return false;
+    i += static_cast<size_t>(decoded.length);
+  }
+  return true;
+}
+
+void ByteLevelEncoder::normalize(std::string_view part, int32_t byte, int32_t character) {
+  chars_.clear();
+  while (!part.empty()) {
+    const Decoded decoded = decode_utf8(part);
+    if (!decoded.valid) ++replaced_;
+    chars_.push_back({decoded.code, {byte, byte + decoded.length, character, character + 1}});
+    byte += decoded.length;
+    ++character;
+    part.remove_prefix(static_cast<size_t>(decoded.length));
+  }
+  if (options_.nfc) nfc_.normalize(chars_);
+  normalized_.clear();
+  normalized_spans_.clear();
+  for (const SourcedChar& c : chars_) {
+    append_utf8(c.code, normalized_);
+    normalized_spans_.resize(normalized_.size(), c.source);
+  }
+}
+
+void ByteLevelEncoder::encode(std::string_view part, int32_t byte, int32_t character) {
+  Mapped whole{part, nullptr, byte, character};
+  if (!stays_as_it_is(part)) {
+    normalize(part, byte, character);
+    whole = {normalized_, normalized_spans_.data(), 0, 0};
+  }
+  if (added_.normalized().empty()) {
+    encode_words(whole);
+    return;
+  }
+  added_.normalized().split(whole.text, sections_);
+  for (const Section& section : sections_) {
+    const std::string_view text = whole.text.substr(section.begin, section.end - section.begin);
+    const Mapped mapped = {text, whole.spans == nullptr ? nullptr : whole.spans + section.begin,
+                           byte + static_cast<int32_t>(section.begin), character};
+    character += count_characters(text);
+    if (section.token == nullptr) {
+      encode_words(mapped);
+    } else {
+      append(section.token->id, source_of(mapped), text, true);
+    }
+  }
+}
+
+// The space has the source of the first character, as that itself has.
+void ByteLevelEncoder::put_space_in_front(const Mapped& mapped) {
+  spaced_.assign(1, ' ').append(mapped.text);
+  spaced_spans_.clear();
+  if (mapped.spans != nullptr) {
+    spaced_spans_.push_back(mapped.spans[0]);
+    spaced_spans_.insert(spaced_spans_.end(), mapped.spans, mapped.spans + mapped.text.size());
+    return;
+  }
+  SourceSpan span{mapped.byte, mapped.byte, mapped.character, mapped.character};
+  for (size_t i = 0; i < mapped.text.size();) {
+    const auto length = static_cast<size_t>(decode_utf8(mapped.text.substr(i)).length);
+    span = {span.byte_end, span.byte_end + static_cast<int32_t>(length), span.char_end, span.char_end + 1};
+    if (i == 0) spaced_spans_.push_back(span);
+    spaced_spans_.resize(spaced_spans_.size() + length, span);
+    i += length;
+  }
+}
+
+void ByteLevelEncoder::encode_words(const Mapped& mapped) {
+  if (mapped.text.empty()) return;
+  if (options_.add_prefix_space && mapped.text.front() != ' ') {
+    put_space_in_front(mapped);
+    cut_words({spaced_, spaced_spans_.data(), 0, 0});
+  } else {
+    cut_words(mapped);
+  }
+}
+
+void ByteLevelEncoder::cut_words(const Mapped& words) {
+  Mapped rest = words;
+  while (!rest.text.empty()) {
+    const Gpt2Word word = options_.use_regex ? next_gpt2_word(rest.text, 0) : Gpt2Word{rest.text.size(), false};
+    const std::string_view text = rest.text.substr(0, word.end);
+    model_.cut(text, pieces_, workspace_);
+    const auto bytes = static_cast<int32_t>(text.size());
+    if (rest.spans != nullptr) {
+      append_mapped(text, rest.spans);
+      rest.spans += text.size();
+    } else if (word.ascii) {
+      append_ascii(text, rest.byte, rest.character);
+      rest.character += bytes;
+    } else {
+      append_unicode(text, rest.byte, rest.character);
+      rest.character += count_characters(text);
+    }
+    rest.byte += bytes;
+    rest.text.remove_prefix(text.size());
+  }
+}
+
+SourceSpan ByteLevelEncoder::source_of(const Mapped& mapped) const {
+  const size_t bytes = mapped.text.size();
+  if (mapped.spans == nullptr) {
+    return {mapped.byte, mapped.byte + static_cast<int32_t>(bytes), mapped.character,
+            mapped.character + count_characters(mapped.text)};
+  }
+  const SourceSpan &first = mapped.spans[0], &last = mapped.spans[bytes - 1];
+  return {first.byte_begin, last.byte_end, first.char_begin, last.char_end};
+}
+
+void ByteLevelEncoder::append_mapped(std::string_view word, const SourceSpan* spans) {
+  size_t at = 0;
+  for (const BytePairModel::Piece& piece : pieces_) {
+    const SourceSpan &first = spans[at], &last = spans[at + piece.length - 1];
+    append(piece.id, {first.byte_begin, last.byte_end, first.char_begin, last.char_end}, word.substr(at, piece.length),
+           at == 0);
+    at += piece.length;
+  }
+}
+
+void ByteLevelEncoder::append_ascii(std::string_view word, int32_t byte, int32_t character) {
+  size_t at = 0;
+  for (const BytePairModel::Piece& piece : pieces_) {
+    const auto begin = static_cast<int32_t>(at), end = static_cast<int32_t>(at + piece.length);
+    append(piece.id, {byte + begin, byte + end, character + begin, character + end}, word.substr(at, piece.length),
+           at == 0);
+    at += piece.length;
+  }
+}
+
+void ByteLevelEncoder::append_unicode(std::string_view word, int32_t byte, int32_t character) {
+  size_t at = 0;
+  for (const BytePairModel::Piece& piece : pieces_) {
+    const std::string_view slice = word.substr(at, piece.length);
+    size_t begin = at, end = at + piece.length;  // of the characters that it has a part of
+    while (!begins_character(word[begin])) --begin;
+    while (end < word.size() && !begins_character(word[end])) ++end;
+    const int32_t first = begin == at ? character : character - 1;
+    character += count_characters(slice);
+    append(piece.id, {byte + static_cast<int32_t>(begin), byte + static_cast<int32_t>(end), first, character}, slice,
+           at == 0);
+    at += piece.length;
+  }
+}
+
+void ByteLevelEncoder::append_added(int32_t id, const SourceSpan& source, std::string_view slice) {
+  append(id, source, slice, true);
+}
+
+void ByteLevelEncoder::append(int32_t id, SourceSpan source, std::string_view slice, bool starts_word) {
+  if (options_.trim_offsets) trim(slice, source);
+  out_.ids.push_back(id);
+  out_.byte_begin.push_back(source.byte_begin);
+  out_.byte_end.push_back(source.byte_end);
+  out_.char_begin.push_back(source.char_begin);
+  out_.char_end.push_back(source.char_end);
+  out_.starts_word.push_back(starts_word ? 1 : 0);
+}
+
+// Counts characters of the token but steps over characters of the source, as `tokenizers` does. The one space in front
+// of a first token is taken for the one that was put there.
+void ByteLevelEncoder::trim(std::string_view slice, SourceSpan& source) const {
+  int32_t leading = 0, trailing = 0;
+  for (size_t i = 0; i < slice.size(); ++leading) {
+    const Decoded decoded = decode_utf8(slice.substr(i));
+    if (!is_trimmed(decoded)) break;
+    i += static_cast<size_t>(decoded.length);
+  }
+  for (size_t end = slice.size(); end > 0; ++trailing) {
+    size_t begin = end - 1;
+    while (begin > 0 && !begins_character(slice[begin])) --begin;
+    if (!is_trimmed(decode_utf8(slice.substr(begin, end - begin)))) break;
+    end = begin;
+  }
+  const bool is_first = out_.size() == first_token_ || source.char_begin == 0;
+  if (is_first && options_.trim_keeps_first_space && leading == 1) leading = 0;
+  for (; leading > 0 && source.char_begin < source.char_end; --leading) {
+    source.byte_begin += decode_utf8(source_.substr(static_cast<size_t>(source.byte_begin))).length;
+    ++source.char_begin;
+  }
+  if (source.char_end < trailing) return;
+  for (; trailing > 0 && source.char_begin < source.char_end; --trailing) {
+    do {
+      --source.byte_end;
+    } while (!begins_character(source_[static_cast<size_t>(source.byte_end)]));
+    --source.char_end;
+  }
+}
+
+}  // namespace rf::text

@@ -1,0 +1,70 @@
+// Byte-level BPE as `tokenizers` does it with its ByteLevel pre-tokenizer: NFC if the model asks for it, added tokens
+// of the normalised text, a space in front, GPT-2's words, byte pairs. A token that holds a part of a character has the
+// whole character as its source. With trim_offsets the white space at both ends of a token is no part of its source.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "added_tokens.h"
+#include "byte_pair_model.h"
+#include "nfc.h"
+#include "rf/text/encoding.h"
+#include "rf/text/tokenizer.h"
+
+namespace rf::text {
+
+// Encodes one text. Holds buffers.
+class ByteLevelEncoder {
+ public:
+  ByteLevelEncoder(const BytePairModel& model, const ByteLevelOptions& options, const AddedTokens& added,
+                   std::string_view text, Encoding& out)
+      : model_(model), options_(options), added_(added), source_(text), out_(out), first_token_(out.size()) {}
+
+  // A stretch of the text that is no added token, and where it begins.
+  void encode(std::string_view part, int32_t byte, int32_t character);
+  // An added token that was found in the text itself.
+  void append_added(int32_t id, const SourceSpan& source, std::string_view slice);
+  int64_t replaced() const { return replaced_; }
+
+ private:
+  // Normalised text and its source: `spans` for each byte, or, when null, the text is the source from (byte, character)
+  // on.
+  struct Mapped {
+    std::string_view text;
+    const SourceSpan* spans;
+    int32_t byte, character;
+  };
+  bool stays_as_it_is(std::string_view part) const;
+  void normalize(std::string_view part, int32_t byte, int32_t character);
+  void encode_words(const Mapped& mapped);
+  void cut_words(const Mapped& words);
+  void put_space_in_front(const Mapped& mapped);
+  SourceSpan source_of(const Mapped& mapped) const;
+  // The pieces of a word: of a rewritten text, of the text itself, of the text itself beyond ASCII.
+  void append_mapped(std::string_view word, const SourceSpan* spans);
+  void append_ascii(std::string_view word, int32_t byte, int32_t character);
+  void append_unicode(std::string_view word, int32_t byte, int32_t character);
+  void append(int32_t id, SourceSpan source, std::string_view slice, bool starts_word);
+  void trim(std::string_view slice, SourceSpan& source) const;
+
+  const BytePairModel& model_;
+  const ByteLevelOptions& options_;
+  const AddedTokens& added_;
+  const std::string_view source_;
+  Encoding& out_;
+  const size_t first_token_;
+  int64_t replaced_ = 0;
+
+  NfcNormalizer nfc_;
+  BytePairModel::Workspace workspace_;
+  std::vector<BytePairModel::Piece> pieces_;
+  std::vector<Section> sections_;
+  std::vector<SourcedChar> chars_;
+  std::string normalized_, spaced_;
+  std::vector<SourceSpan> normalized_spans_, spaced_spans_;
+};
+
+}  // namespace rf::text
