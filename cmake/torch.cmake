@@ -1,13 +1,5 @@
 # The one place that looks for torch. The wheel's own TorchConfig.cmake sets global flags and wants a CUDA toolkit when
 # the wheel is a CUDA one; the CPU product needs four libraries and two include directories, taken here directly.
-set(ROFORMER_PYTHON "" CACHE FILEPATH "A Python with torch 2.11 to 2.13; empty: .venv, or the one on the path")
-set(python "${ROFORMER_PYTHON}")
-if(NOT python AND EXISTS ${CMAKE_SOURCE_DIR}/.venv/bin/python)
-  set(python ${CMAKE_SOURCE_DIR}/.venv/bin/python)
-elseif(NOT python)
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
-  set(python ${Python3_EXECUTABLE})
-endif()
 execute_process(
   COMMAND "${python}" -c
     "import importlib.util as u, pathlib as p; r = p.Path(u.find_spec('torch').origin).parent; print(r); print(open(r / 'version.py').read().split(\"__version__ = '\")[1].split(\"'\")[0], end='')"

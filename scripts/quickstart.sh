@@ -55,7 +55,7 @@ fi
 
 if [ ! -e "$run/vocabulary/tokenizer_config.json" ]; then
   say "vocabulary of WordPieces"
-  "$roformer" vocab --input "$input" --size 4000 --max-alphabet 1500 --output "$run/vocabulary/vocab.txt"
+  "$roformer" vocab --input "$input" --format text --size 4000 --max-alphabet 1500 --output "$run/vocabulary/vocab.txt"
 fi
 
 # A document is a file, or with few files what blank lines separate, or else a line: there must be some to hold out.
@@ -65,7 +65,7 @@ documents=(blank-line line)
 for rule in "${documents[@]}"; do
   [ ! -e "$held_out" ] || break
   say "token shards; one document in twenty is held out"
-  "$roformer" prepare --input "$input" --documents "$rule" --model "$run/vocabulary" --output "$run/data" --seed 1
+  "$roformer" prepare --input "$input" --format text --documents "$rule" --model "$run/vocabulary" --output "$run/data" --seed 1
 done
 [ -e "$held_out" ] || fail "the text must have at least two lines, one of them to hold out, got one in $input"
 

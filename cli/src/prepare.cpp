@@ -1,10 +1,11 @@
-// roformer prepare: text files to token shards.
+// roformer prepare: documents to token shards.
 #include "rf/data/prepare.h"
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "read_options.h"
 
 namespace rf::cli {
 
@@ -21,6 +22,7 @@ int run(const data::PrepareOptions& options) {
         {"unknown_tokens", report.unknown_tokens},
         {"unknown_rate", report.unknown_rate()},
         {"replaced_bytes", report.replaced_bytes},
+        {"skipped_records", report.skipped_records},
         {"input_bytes", report.input_bytes}});
   return kOk;
 }
@@ -29,17 +31,15 @@ int run(const data::PrepareOptions& options) {
 
 std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
   auto options = std::make_shared<data::PrepareOptions>();
-  auto documents = std::make_shared<std::string>("file");
-  app.add_option("--input", options->inputs, "Text files, or directories of *.txt")->required();
+  add_read_options(app, options->input);
+  add_document_rule(app, options->input);
   app.add_option("--model", options->model_dir, "Directory with vocab.txt and tokenizer_config.json")->required();
   app.add_option("--output", options->output_dir, "Data directory to write")->required();
-  app.add_option("--documents", *documents, "What a document is: file, blank-line or line")->capture_default_str();
   app.add_option("--valid-fraction", options->valid_fraction, "Held-out part of the documents, drawn with the seed")
       ->capture_default_str();
   app.add_option("--shard-tokens", options->shard_tokens, "Tokens after which a new shard starts")
       ->capture_default_str();
-  return [options, documents, &common] {
-    options->document_rule = data::document_rule(*documents);
+  return [options, &common] {
     options->seed = common.seed.value_or(options->seed);
     options->threads = common.threads;
     return run(*options);

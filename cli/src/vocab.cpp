@@ -1,20 +1,21 @@
-// roformer vocab: text files to a WordPiece vocabulary.
+// roformer vocab: documents to a WordPiece vocabulary.
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "read_options.h"
 #include "rf/data/reader.h"
 #include "rf/io/error.h"
-#include "rf/text/vocabulary_trainer.h"
 #include "rf/text/tokenizer.h"
+#include "rf/text/vocabulary_trainer.h"
 
 namespace rf::cli {
 
 namespace {
 
 struct Options {
-  std::vector<std::string> inputs;
+  data::ReadOptions input;
   std::string output;
   text::VocabularyTrainerOptions trainer;
 };
@@ -39,16 +40,20 @@ int run(const Options& options) {
   }
   text::VocabularyTrainer trainer(options.trainer);
   io::Progress progress = terminal_progress();
-  const std::vector<std::string> files = data::list_text_files(options.inputs);
-  for (size_t i = 0; i < files.size(); ++i) {
-    progress.update(fmt::format("counting words: file {} of {}", i + 1, files.size()));
-    data::read_documents(files[i], data::DocumentRule::kFile, [&](std::string_view text) { trainer.add(text); });
-  }
+  data::DocumentReader reader(options.input);
+  reader.read([&](const data::Piece& piece) {
+    trainer.add(piece.text);
+    progress.update(fmt::format("counting words: file {} of {}", reader.counts().files + 1, reader.files().size()));
+  });
   progress.update("merging");
   const text::Vocabulary vocabulary = trainer.train();
   progress.finish();
   save(vocabulary, options);
-  emit({{"output", options.output}, {"size", vocabulary.size()}, {"files", files.size()}, {"hash", vocabulary.hash()}});
+  emit({{"output", options.output},
+        {"size", vocabulary.size()},
+        {"files", reader.files().size()},
+        {"skipped_records", reader.counts().skipped_records},
+        {"hash", vocabulary.hash()}});
   return kOk;
 }
 
@@ -56,7 +61,7 @@ int run(const Options& options) {
 
 std::function<int()> configure_vocab(CLI::App& app, const Common&) {
   auto options = std::make_shared<Options>();
-  app.add_option("--input", options->inputs, "Text files, or directories of *.txt")->required();
+  add_read_options(app, options->input);
   app.add_option("--output", options->output, "vocab.txt to write")->required();
   app.add_option("--size", options->trainer.size, "Tokens in all, the five special ones included")
       ->capture_default_str();

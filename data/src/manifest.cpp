@@ -1,5 +1,6 @@
 #include "manifest.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +13,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormat = "roformer-data";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
+constexpr int kVersionWithoutInputs = 1;  // is read as well
 
 // Reads the keys of one JSON object; each must be there with the right type, and no other.
 class Object {
@@ -77,6 +79,17 @@ ManifestSplit read_split(const json& value, const std::string& path) {
   return split;
 }
 
+void read_inputs(Object& object, const std::string& path, Manifest& manifest) {
+  const json& inputs = object.at("inputs");
+  const bool texts = inputs.is_array() &&
+                     std::all_of(inputs.begin(), inputs.end(), [](const json& input) { return input.is_string(); });
+  if (!texts) fail("data", "{}: inputs must be a list of texts, got {}", path, inputs.dump());
+  manifest.inputs = inputs.get<std::vector<std::string>>();
+  manifest.format = object.text("input_format");
+  manifest.field = object.text("field");
+  manifest.skipped_records = object.count("skipped_records");
+}
+
 }  // namespace
 
 Manifest read_manifest(const std::string& data_dir) {
@@ -86,13 +99,15 @@ Manifest read_manifest(const std::string& data_dir) {
   }
   const json root = io::read_json(path);
   Object object(root, path);
-  if (object.text("format") != kFormat || object.count("version") != kVersion) {
+  const int64_t version = object.count("version");
+  if (object.text("format") != kFormat || version < kVersionWithoutInputs || version > kVersion) {
     fail("data", "{}: format must be {} version {}, got {} version {}", path, kFormat, kVersion, root["format"].dump(),
          root["version"].dump());
   }
   Manifest manifest;
   manifest.vocab_hash = object.text("vocab_hash");
   manifest.vocab_size = object.count("vocab_size");
+  if (version > kVersionWithoutInputs) read_inputs(object, path, manifest);
   manifest.document_rule = object.text("document_rule");
   manifest.valid_fraction = object.number("valid_fraction");
   manifest.seed = object.unsigned_number("seed");
@@ -113,11 +128,15 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
       {"version", kVersion},
       {"vocab_hash", manifest.vocab_hash},
       {"vocab_size", manifest.vocab_size},
+      {"inputs", manifest.inputs},
+      {"input_format", manifest.format},
+      {"field", manifest.field},
       {"document_rule", manifest.document_rule},
       {"valid_fraction", manifest.valid_fraction},
       {"seed", manifest.seed},
       {"input_files", manifest.input_files},
       {"input_bytes", manifest.input_bytes},
+      {"skipped_records", manifest.skipped_records},
       {"unknown_tokens", manifest.unknown_tokens},
       {"replaced_bytes", manifest.replaced_bytes},
       {"splits", nlohmann::ordered_json::object()},

@@ -20,10 +20,11 @@ struct Manifest {
   int64_t vocab_size = 0;
   std::map<std::string, ManifestSplit> splits;
   // How it was made; for people, and checked only to be there.
-  std::string document_rule;
+  std::vector<std::string> inputs;
+  std::string format, field, document_rule;
   double valid_fraction = 0;
   uint64_t seed = 0;
-  int64_t input_files = 0, input_bytes = 0, unknown_tokens = 0, replaced_bytes = 0;
+  int64_t input_files = 0, input_bytes = 0, skipped_records = 0, unknown_tokens = 0, replaced_bytes = 0;
 };
 
 // Throws Error for a missing or malformed file, an unknown key, or a shard name that is a path.

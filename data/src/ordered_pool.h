@@ -1,6 +1,8 @@
-// Worker threads that run jobs in any order while their results are taken in the order the jobs came.
+// Jobs run by several threads in any order, while their results are taken in the order the jobs came. The thread that
+// takes them is one of the threads: it works on a job when the result that it wants is not there yet.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -15,7 +17,7 @@ template <typename Result>
 class OrderedPool {
  public:
   explicit OrderedPool(int threads) {
-    for (int i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
   }
   ~OrderedPool() {  // jobs not yet begun are dropped
     {
@@ -42,6 +44,8 @@ class OrderedPool {
   Result take() {                                     // the oldest; waits for it and throws what its job threw
     std::future<Result> result = std::move(results_.front());
     results_.pop_front();
+    while (result.wait_for(std::chrono::seconds(0)) != std::future_status::ready && run_one()) {
+    }
     return result.get();
   }
 
@@ -56,6 +60,15 @@ class OrderedPool {
       lock.unlock();
       job();
     }
+  }
+  bool run_one() {  // false when no job waits
+    std::unique_lock lock(mutex_);
+    if (jobs_.empty()) return false;
+    std::packaged_task<Result()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    job();
+    return true;
   }
 
   std::vector<std::thread> workers_;

@@ -9,7 +9,9 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include "manifest.h"
 #include "ordered_pool.h"
@@ -24,36 +26,37 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kBatchBytes = size_t{1} << 18;     // documents are tokenized in batches of about this many bytes
-constexpr size_t kPieceBytes = size_t{1} << 16;     // and a long one piece by piece, so that offsets stay small
-constexpr size_t kInFlightBytes = size_t{1} << 27;  // text waiting for tokens, or tokens waiting to be written
+constexpr size_t kBatchBytes = size_t{1} << 18;   // documents are tokenized in batches of about this many bytes
+constexpr size_t kMostWaiting = size_t{1} << 24;  // tokens of the document that waits for its split
 constexpr int kMostThreads = 1024;
 constexpr std::string_view kTrain = "train", kValid = "valid";
 
-struct TokenDocument {
-  std::vector<int32_t> ids;
-  std::vector<uint8_t> starts_word;
+// The part of a document in a batch: up to `end`, of the text or of the tokens.
+struct Part {
+  size_t end;
+  Piece::End ends;
 };
 
 struct TokenBatch {
-  std::vector<TokenDocument> documents;
-  int64_t replaced_bytes = 0;
-  size_t text_bytes = 0;
+  text::Encoding tokens;
+  std::vector<Part> parts;
 };
 
-// Words do not cross white space, so a text may be encoded in pieces that end before some.
-void encode(const text::Tokenizer& tokenizer, std::string_view text, TokenBatch& batch) {
-  TokenDocument& document = batch.documents.emplace_back();
-  text::Encoding piece;
-  while (!text.empty()) {
-    const size_t end = text.size() > kPieceBytes ? text.find_first_of(" \n", kPieceBytes) : std::string_view::npos;
-    piece.clear();
-    tokenizer.encode(text.substr(0, end), piece);
-    document.ids.insert(document.ids.end(), piece.ids.begin(), piece.ids.end());
-    document.starts_word.insert(document.starts_word.end(), piece.starts_word.begin(), piece.starts_word.end());
-    batch.replaced_bytes += piece.replaced_bytes;
-    text.remove_prefix(std::min(end, text.size()));
+// Tokens that follow each other in a document.
+struct Tokens {
+  std::span<const int32_t> ids;
+  std::span<const uint8_t> starts_word;
+};
+
+TokenBatch tokenize(const text::Tokenizer& tokenizer, std::string_view text, std::vector<Part> parts) {
+  TokenBatch batch;
+  size_t begin = 0;
+  for (Part& part : parts) {
+    tokenizer.encode(text.substr(begin, part.end - begin), batch.tokens);
+    begin = std::exchange(part.end, batch.tokens.size());
   }
+  batch.parts = std::move(parts);
+  return batch;
 }
 
 // The shards of one split, a new one when one is full.
@@ -66,14 +69,21 @@ class SplitWriter {
         hash_(vocabulary.hash()),
         shard_tokens_(shard_tokens) {}
 
-  void add(const TokenDocument& document) {
+  void append(const Tokens& tokens) {
+    if (tokens.ids.empty()) return;
     if (!shard_) {
       contents_.shards.push_back(fmt::format("{}-{:05}.rfs", name_, contents_.shards.size()));
       shard_.emplace(directory_ + "/" + contents_.shards.back(), size_, hash_);
     }
-    shard_->add(document.ids, document.starts_word);
+    shard_->append(tokens.ids, tokens.starts_word);
+    contents_.tokens += std::ssize(tokens.ids);
+    inside_document_ = true;
+  }
+  void end_document() {
+    if (!inside_document_) return;
+    inside_document_ = false;
     contents_.documents += 1;
-    contents_.tokens += std::ssize(document.ids);
+    shard_->end_document();
     if (shard_->tokens() >= shard_tokens_) finish();
   }
   void finish() {
@@ -89,63 +99,95 @@ class SplitWriter {
   int64_t shard_tokens_;
   ManifestSplit contents_;
   std::optional<ShardWriter> shard_;
+  bool inside_document_ = false;
 };
 
-// Sends each document to its split. The first document waits until both splits have one or the input ends.
+// Sends each document to its split. The first one that is not too long waits until both splits have one or the input
+// ends.
 class Divider {
  public:
   Divider(const PrepareOptions& options, SplitWriter& train, SplitWriter& valid)
-      : options_(options), train_(train), valid_(valid) {}
+      : options_(options), train_(train), valid_(valid), wanted_(options.valid_fraction > 0) {}
 
-  void add(TokenDocument&& document) {
-    const int64_t number = number_++;
-    if (document.ids.empty()) return;
-    if (!any_ && options_.valid_fraction > 0) {
-      waiting_ = std::move(document);
-      waiting_number_ = number;
+  void add(const Tokens& tokens, Piece::End end) {
+    if (current_ == nullptr && wanted_) {
+      wait(tokens);
     } else {
-      choose(number).add(document);
-      if (waiting_ && train_.contents().documents > 0 && valid_.contents().documents > 0)
-        release(choose(waiting_number_));
+      if (current_ == nullptr) current_ = &choose(number_);
+      current_->append(tokens);
     }
-    any_ = true;
+    if (end == Piece::End::kOfDocument) end_document();
   }
   void finish() {
-    if (waiting_) release(train_.contents().documents == 0 ? train_ : valid_);
+    if (!waiting_ids_.empty()) release(train_.contents().documents == 0 ? train_ : valid_);
   }
 
  private:
+  // Adds to the document that waits, or gives up the wish when it becomes too long.
+  void wait(const Tokens& tokens) {
+    waiting_ids_.insert(waiting_ids_.end(), tokens.ids.begin(), tokens.ids.end());
+    waiting_starts_.insert(waiting_starts_.end(), tokens.starts_word.begin(), tokens.starts_word.end());
+    if (waiting_ids_.size() <= kMostWaiting) return;
+    current_ = &choose(number_);
+    current_->append({waiting_ids_, waiting_starts_});
+    clear_waiting();
+  }
+  void end_document() {
+    if (current_ != nullptr) {
+      current_->end_document();
+    } else if (!waiting_ids_.empty()) {
+      waiting_number_ = number_;
+      wanted_ = false;
+    }
+    current_ = nullptr;
+    ++number_;
+    if (!wanted_ && !waiting_ids_.empty() && train_.contents().documents > 0 && valid_.contents().documents > 0) {
+      release(choose(waiting_number_));
+    }
+  }
   SplitWriter& choose(int64_t number) const {
     const bool valid = draw(options_.seed, Stream::kSplit, 0, 0, number)[0] < threshold(options_.valid_fraction);
     return valid ? valid_ : train_;
   }
   void release(SplitWriter& split) {
-    split.add(*waiting_);
-    waiting_.reset();
+    split.append({waiting_ids_, waiting_starts_});
+    split.end_document();
+    clear_waiting();
+  }
+  void clear_waiting() {
+    std::vector<int32_t>().swap(waiting_ids_);
+    std::vector<uint8_t>().swap(waiting_starts_);
   }
 
   const PrepareOptions& options_;
   SplitWriter& train_;
   SplitWriter& valid_;
+  bool wanted_;                     // a document that waits
+  SplitWriter* current_ = nullptr;  // of the document that is not at its end, unless that waits
   int64_t number_ = 0, waiting_number_ = 0;
-  std::optional<TokenDocument> waiting_;
-  bool any_ = false;
+  std::vector<int32_t> waiting_ids_;
+  std::vector<uint8_t> waiting_starts_;
 };
 
 class ProgressLine {
  public:
-  ProgressLine(io::Progress& progress, int64_t total_bytes) : progress_(progress), total_(double(total_bytes)) {}
-  void add(size_t bytes) {
-    done_ += double(bytes);
+  ProgressLine(io::Progress& progress, const DocumentReader& reader)
+      : progress_(progress), reader_(reader), total_(double(reader.total_bytes())) {}
+  void update() {
+    const auto done = double(reader_.counts().bytes);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-    const double rate = done_ / std::max(elapsed.count(), 1e-9);
-    progress_.update(fmt::format("prepare {:.1f} of {:.1f} MB, {:.1f} MB/s, {:.0f} s left", done_ / 1e6, total_ / 1e6,
-                                 rate / 1e6, std::max(total_ - done_, 0.0) / rate));
+    const double rate = done / std::max(elapsed.count(), 1e-9);
+    const std::string so_far = fmt::format("prepare {:.1f} MB, {:.1f} MB/s", done / 1e6, rate / 1e6);
+    // Pipes do not say how much they will give.
+    progress_.update(total_ < done ? so_far
+                                   : fmt::format("{}, of {:.1f} MB, {:.0f} s left", so_far, total_ / 1e6,
+                                                 (total_ - done) / std::max(rate, 1.0)));
   }
 
  private:
   io::Progress& progress_;
-  double total_, done_ = 0;
+  const DocumentReader& reader_;
+  double total_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
@@ -228,7 +270,7 @@ class Workplace {
   int lock_ = -1;
 };
 
-// Reads, tokenizes on `threads` workers and divides all files, in input order.
+// Tokenizes documents on several threads and divides them, in input order.
 struct Pipeline {
   const text::Tokenizer& tokenizer;
   Divider& divider;
@@ -236,44 +278,38 @@ struct Pipeline {
   PrepareReport& report;
   OrderedPool<TokenBatch> pool;
   size_t most_pending;
-  std::string text{};          // of the documents not yet submitted
-  std::vector<size_t> ends{};  // of each document in `text`
-  size_t in_flight_bytes = 0;
+  std::string text{};         // of the pieces not yet submitted
+  std::vector<Part> parts{};  // in `text`
 
-  void add(std::string_view document) {
-    text += document;
-    ends.push_back(text.size());
+  void add(const Piece& piece) {
+    text += piece.text;
+    parts.push_back({text.size(), piece.end});
     if (text.size() >= kBatchBytes) submit();
   }
   void submit() {
-    in_flight_bytes += text.size();
-    pool.submit([this, text = std::move(text), ends = std::move(ends)] {
-      TokenBatch batch;
-      batch.text_bytes = text.size();
-      size_t begin = 0;
-      for (const size_t end : ends) {
-        encode(tokenizer, std::string_view(text).substr(begin, end - begin), batch);
-        begin = end;
-      }
-      return batch;
+    pool.submit([this, text = std::move(text), parts = std::move(parts)]() mutable {
+      return tokenize(tokenizer, text, std::move(parts));
     });
     text.clear();
-    ends.clear();
-    while (pool.pending() >= most_pending || (in_flight_bytes > kInFlightBytes && pool.pending() > 0)) take();
+    parts.clear();
+    while (pool.pending() >= most_pending) take();
   }
   void take() {
-    TokenBatch batch = pool.take();
-    in_flight_bytes -= batch.text_bytes;
-    report.replaced_bytes += batch.replaced_bytes;
-    const int32_t unknown = tokenizer.vocabulary().special().unk;
-    for (TokenDocument& document : batch.documents) {
-      report.unknown_tokens += std::count(document.ids.begin(), document.ids.end(), unknown);
-      divider.add(std::move(document));
+    const TokenBatch batch = pool.take();
+    const std::vector<int32_t>& ids = batch.tokens.ids;
+    report.replaced_bytes += batch.tokens.replaced_bytes;
+    report.unknown_tokens += std::count(ids.begin(), ids.end(), tokenizer.vocabulary().special().unk);
+    size_t begin = 0;
+    for (const Part& part : batch.parts) {
+      const size_t count = part.end - begin;
+      divider.add({std::span(ids).subspan(begin, count), std::span(batch.tokens.starts_word).subspan(begin, count)},
+                  part.ends);
+      begin = part.end;
     }
-    progress.add(batch.text_bytes);
+    progress.update();
   }
   void finish() {
-    if (!ends.empty()) submit();
+    if (!parts.empty()) submit();
     while (pool.pending() > 0) take();
   }
 };
@@ -282,22 +318,19 @@ struct Pipeline {
 
 PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   check(options);
-  const std::vector<std::string> files = list_text_files(options.inputs);
+  DocumentReader reader(options.input);
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model_dir);
   const Workplace workplace(options.output_dir);
   const std::string directory = workplace.directory();
   PrepareReport report;
-  for (const std::string& file : files) report.input_bytes += static_cast<int64_t>(fs::file_size(file));
 
   SplitWriter train(directory, kTrain, tokenizer.vocabulary(), options.shard_tokens);
   SplitWriter valid(directory, kValid, tokenizer.vocabulary(), options.shard_tokens);
   Divider divider(options, train, valid);
-  ProgressLine line(progress, report.input_bytes);
+  ProgressLine line(progress, reader);
   const int threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
-  Pipeline pipeline{tokenizer, divider, line, report, OrderedPool<TokenBatch>(threads), 2 * size_t(threads) + 1};
-  for (const std::string& file : files) {
-    read_documents(file, options.document_rule, [&](std::string_view document) { pipeline.add(document); });
-  }
+  Pipeline pipeline{tokenizer, divider, line, report, OrderedPool<TokenBatch>(threads), 4 * size_t(threads)};
+  reader.read([&](const Piece& piece) { pipeline.add(piece); });
   pipeline.finish();
   divider.finish();
   train.finish();
@@ -307,20 +340,26 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   report.train_tokens = train.contents().tokens;
   report.valid_tokens = valid.contents().tokens;
   report.documents = train.contents().documents + valid.contents().documents;
+  report.input_bytes = reader.counts().bytes;
+  report.skipped_records = reader.counts().skipped_records;
   if (report.documents == 0) {
     fail("prepare", "the input must hold at least one document with a token, got none in {} files ({} bytes), first {}",
-         files.size(), report.input_bytes, files.front());
+         reader.files().size(), report.input_bytes, reader.files().front());
   }
   tokenizer.save(directory);
   write_manifest(directory,
                  {.vocab_hash = tokenizer.vocabulary().hash(),
                   .vocab_size = tokenizer.vocabulary().size(),
                   .splits = {{std::string(kTrain), train.contents()}, {std::string(kValid), valid.contents()}},
-                  .document_rule = document_rule_name(options.document_rule),
+                  .inputs = options.input.inputs,
+                  .format = format_name(options.input.format),
+                  .field = options.input.field,
+                  .document_rule = document_rule_name(options.input.document_rule),
                   .valid_fraction = options.valid_fraction,
                   .seed = options.seed,
-                  .input_files = std::ssize(files),
+                  .input_files = std::ssize(reader.files()),
                   .input_bytes = report.input_bytes,
+                  .skipped_records = report.skipped_records,
                   .unknown_tokens = report.unknown_tokens,
                   .replaced_bytes = report.replaced_bytes});
   workplace.publish();

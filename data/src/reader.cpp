@@ -1,190 +1,261 @@
 #include "rf/data/reader.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <array>
+#include <charconv>
 #include <filesystem>
-#include <set>
+#include <numeric>
+#include <utility>
 
+#include "byte_source.h"
+#include "csv_rows.h"
+#include "document_splitter.h"
+#include "input_files.h"
+#include "json_field.h"
+#include "parquet.h"
+#include "piece_cutter.h"
 #include "rf/io/error.h"
+#include "rf/io/printable.h"
 
 namespace rf::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kWhitespace{" \t\r\n\f\v"};
-constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kMostRecordBytes = size_t{1} << 29;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-bool is_blank(std::string_view text) {
-  return text.find_first_not_of(kWhitespace) == std::string_view::npos;
-}
+constexpr std::array<std::pair<DocumentRule, const char*>, 3> kDocumentRules{
+    {{DocumentRule::kFile, "file"}, {DocumentRule::kBlankLine, "blank-line"}, {DocumentRule::kLine, "line"}}};
+constexpr std::array<std::pair<Format, const char*>, 6> kFormats{{{Format::kAuto, "auto"},
+                                                                  {Format::kText, "text"},
+                                                                  {Format::kJsonLines, "jsonl"},
+                                                                  {Format::kCsv, "csv"},
+                                                                  {Format::kTsv, "tsv"},
+                                                                  {Format::kParquet, "parquet"}}};
 
-std::string reason(int error) {
-  return std::strerror(error);
-}
-
-// Collects lines into documents. "\r\n" becomes "\n"; a byte order mark at the start of the file is dropped.
-class DocumentSplitter {
- public:
-  DocumentSplitter(DocumentRule rule, const std::function<void(std::string_view)>& document, size_t max_bytes)
-      : rule_(rule), document_(document), max_bytes_(max_bytes) {}
-
-  void add(std::string_view piece) {
-    while (!piece.empty()) {
-      const size_t newline = piece.find('\n');
-      text_ += piece.substr(0, newline);
-      if (newline == std::string_view::npos) break;
-      end_line();
-      piece.remove_prefix(newline + 1);
-    }
-    cut_long();
-  }
-
-  void finish() {
-    if (text_.size() > line_begin_) end_line();
-    cut_long();
-    emit(text_);
-  }
-
- private:
-  void end_line() {
-    if (text_.size() > line_begin_ && text_.back() == '\r') text_.pop_back();
-    if (first_line_ && text_.starts_with("\xEF\xBB\xBF")) text_.erase(0, 3);
-    first_line_ = false;
-    const bool blank = is_blank(std::string_view(text_).substr(line_begin_));
-    if (rule_ == DocumentRule::kLine || (rule_ == DocumentRule::kBlankLine && blank)) {
-      if (blank) text_.resize(line_begin_);
-      cut_long();
-      emit(text_);
-      text_.clear();
-    } else {
-      text_ += '\n';
-    }
-    line_begin_ = text_.size();
-  }
-
-  // Emits pieces of at most max_bytes_ until the rest is no longer than that.
-  void cut_long() {
-    std::string_view rest = text_;
-    while (rest.size() > max_bytes_) {
-      const size_t length = cut_at(rest);
-      emit(rest.substr(0, length));
-      rest.remove_prefix(length);
-    }
-    const size_t gone = text_.size() - rest.size();
-    text_.erase(0, gone);
-    line_begin_ -= std::min(line_begin_, gone);
-  }
-
-  // After the last line end, or else space, or else whole character, within max_bytes_.
-  size_t cut_at(std::string_view text) const {
-    const std::string_view head = text.substr(0, max_bytes_);
-    for (const char separator : {'\n', ' '}) {
-      const size_t at = head.rfind(separator);
-      if (at != std::string_view::npos) return at + 1;
-    }
-    size_t length = max_bytes_;
-    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
-    return length > 0 ? length : max_bytes_;
-  }
-
-  void emit(std::string_view text) const {
-    if (!is_blank(text)) document_(text);
-  }
-
-  DocumentRule rule_;
-  const std::function<void(std::string_view)>& document_;
-  size_t max_bytes_;
-  std::string text_;
-  size_t line_begin_ = 0;
-  bool first_line_ = true;
-};
-
-struct Descriptor {
-  int fd;
-  ~Descriptor() { ::close(fd); }
-};
-
-void add_directory(const std::string& path, std::vector<std::string>& files) {
-  const size_t before = files.size();
-  try {
-    for (const auto& entry : fs::recursive_directory_iterator(path)) {
-      if (entry.path().extension() == ".txt" && !entry.is_directory()) files.push_back(entry.path().string());
-    }
-  } catch (const fs::filesystem_error& error) {
-    fail("input", "{} must be readable, got: {}", error.path1().string(), error.code().message());
-  }
-  if (files.size() == before) fail("input", "a directory must hold at least one .txt file, got {}", path);
-}
-
-}  // namespace
-
-DocumentRule document_rule(const std::string& name) {
-  if (name == "file") return DocumentRule::kFile;
-  if (name == "blank-line") return DocumentRule::kBlankLine;
-  if (name == "line") return DocumentRule::kLine;
-  fail("input", "the document rule must be file, blank-line or line, got {}", name);
-}
-
-const char* document_rule_name(DocumentRule rule) {
-  switch (rule) {
-    case DocumentRule::kFile:
-      return "file";
-    case DocumentRule::kBlankLine:
-      return "blank-line";
-    case DocumentRule::kLine:
-      return "line";
+template <typename Table, typename Value>
+const char* name_in(const Table& table, Value value) {
+  for (const auto& [known, name] : table) {
+    if (known == value) return name;
   }
   return "";
 }
 
-std::vector<std::string> list_text_files(const std::vector<std::string>& paths) {
-  std::vector<std::string> found;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    if (!fs::exists(status)) fail("input", "{} must exist, got: {}", path, error ? error.message() : reason(ENOENT));
-    if (fs::is_directory(status)) {
-      add_directory(path, found);
-    } else {
-      found.push_back(path);
-    }
-  }
-  for (const std::string& path : found) {
-    std::error_code error;
-    const bool regular = fs::is_regular_file(path, error);
-    if (!error && !regular) fail("input", "an input must be a file or a directory, got {}", path);
-    if (::access(path.c_str(), R_OK) != 0) fail("input", "{} must be readable, got: {}", path, reason(errno));
-  }
-  std::sort(found.begin(), found.end());
-  std::vector<std::string> files;
-  std::set<fs::path> seen;
-  for (std::string& path : found) {
-    if (seen.insert(fs::canonical(path)).second) files.push_back(std::move(path));
-  }
-  if (files.empty()) fail("input", "at least one file or directory must be given, got none");
-  return files;
+int64_t bytes_on_disk(const std::string& path) {
+  std::error_code error;
+  const uintmax_t bytes = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
+  return error ? 0 : static_cast<int64_t>(bytes);
 }
 
-void read_documents(const std::string& path, DocumentRule rule, const std::function<void(std::string_view)>& document,
-                    int64_t max_document_bytes) {
-  if (max_document_bytes < 1) fail("input", "max_document_bytes must be at least 1, got {}", max_document_bytes);
-  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.fd < 0) fail("input", "{} must be readable, got: {}", path, reason(errno));
-  DocumentSplitter splitter(rule, document, static_cast<size_t>(max_document_bytes));
-  std::string piece(kPieceBytes, '\0');
-  while (true) {
-    const ssize_t count = ::read(file.fd, piece.data(), piece.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("input", "{} must be readable, got: {}", path, reason(errno));
-    if (count == 0) break;
-    splitter.add(std::string_view(piece).substr(0, static_cast<size_t>(count)));
+// The number of a column from 1; 0 when the field is a name.
+size_t column_number(const std::string& field) {
+  size_t number = 0;
+  const char* const end = field.data() + field.size();
+  const auto [rest, error] = std::from_chars(field.data(), end, number);
+  return error == std::errc() && rest == end ? number : 0;
+}
+
+// Documents of one file.
+class FileReader {
+ public:
+  FileReader(const ReadOptions& options, const std::string& path, const std::function<void(const Piece&)>& piece,
+             ReadCounts& counts)
+      : options_(options),
+        path_(path),
+        name_(source_name(path)),
+        cutter_(piece),
+        splitter_(options.document_rule, cutter_),
+        counts_(counts) {}
+
+  void run() {
+    const Format format = options_.format != Format::kAuto ? options_.format : format_of(path_).value_or(Format::kAuto);
+    switch (format) {
+      case Format::kAuto:
+        guessed_ = path_ != kStandardInput;
+        [[fallthrough]];
+      case Format::kText:
+        return read_text();
+      case Format::kJsonLines:
+        return read_json_lines();
+      case Format::kCsv:
+        return read_rows(',');
+      case Format::kTsv:
+        return read_rows('\t');
+      case Format::kParquet:
+        return read_columns();
+    }
   }
-  splitter.finish();
+
+ private:
+  // Calls `take` with the file's text in pieces, the byte order mark left out.
+  template <typename Take>
+  void read_bytes(Take take) {
+    ByteSource source(path_);
+    const int64_t bytes_before = counts_.bytes;
+    std::string head;
+    for (std::string_view bytes = "x"; head.size() < kByteOrderMark.size() && !bytes.empty(); head += bytes) {
+      bytes = source.next();
+    }
+    if (guessed_ && head.find('\0') != std::string::npos) {
+      fail("input", "{} must be text, got zero bytes in it (--format says what it is)", name_);
+    }
+    take(std::string_view(head).substr(head.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0));
+    for (std::string_view bytes = source.next(); !bytes.empty(); bytes = source.next()) {
+      counts_.bytes = bytes_before + source.bytes_read();
+      take(bytes);
+    }
+    counts_.bytes = bytes_before + source.bytes_read();
+  }
+
+  void read_text() {
+    read_bytes([&](std::string_view text) { splitter_.add(text); });
+    splitter_.finish();
+  }
+
+  void read_json_lines() {
+    JsonField field(options_.field);
+    int64_t number = 0;
+    const auto add_line = [&](std::string_view line) {
+      ++number;
+      if (is_blank(line)) return;
+      const JsonField::Result found = field.find(line);
+      if (found.kind == JsonField::Result::Kind::kText) add_record(found.text);
+      if (found.kind == JsonField::Result::Kind::kBad) refuse(number, found.problem);
+    };
+    std::string line;  // what has come of one that several pieces share
+    read_bytes([&](std::string_view text) {
+      for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+        if (line.empty()) {
+          add_line(text.substr(0, end));
+        } else {
+          add_line(line += text.substr(0, end));
+          line.clear();
+        }
+        text.remove_prefix(end + 1);
+      }
+      line += text;
+      check_size(number + 1, line.size());
+    });
+    add_line(line);
+  }
+
+  void read_rows(char delimiter) {
+    // A number is a place in a file without header.
+    const size_t number = column_number(options_.field);
+    size_t column = number > 0 ? number - 1 : 0, columns = 0;
+    CsvRows rows(delimiter, options_.quotes, [&](const CsvRow& row) {
+      if (columns == 0) {
+        columns = row.columns.size();
+        if (number == 0) {
+          column = find_column(row);
+          return;
+        }
+        if (number > columns) fail("input", "{} must have a column {}, got {} columns", name_, number, columns);
+      }
+      if (row.columns.size() == columns) {
+        add_record(row.columns[column]);
+      } else {
+        refuse(row.line, fmt::format("must have {} columns, as the first row has, got {}{}", columns,
+                                     row.columns.size(), hint_of_quotes()));
+      }
+    });
+    read_bytes([&](std::string_view text) {
+      rows.add(text);
+      check_size(rows.line(), rows.row_bytes());
+    });
+    if (!rows.finish()) {
+      refuse(rows.line(), fmt::format("must close its quotation marks, got none to the end{}", hint_of_quotes()));
+    }
+  }
+  size_t find_column(const CsvRow& header) const {
+    const auto is_field = [&](std::string_view column) { return column == options_.field; };
+    const auto& columns = header.columns;
+    const auto found = std::find_if(columns.begin(), columns.end(), is_field);
+    if (found == columns.end() || std::find_if(found + 1, columns.end(), is_field) != columns.end()) {
+      std::string names;
+      for (const std::string_view name : columns) names += (names.empty() ? "" : ", ") + std::string(name);
+      fail("input", "{} must have one column {}, got {} (--field says which; a number where there is no header)", name_,
+           io::printable(options_.field), io::printable(names));
+    }
+    return static_cast<size_t>(found - columns.begin());
+  }
+  const char* hint_of_quotes() const {
+    return options_.quotes == Quotes::kRead ? " (are its quotation marks text? --no-quotes)" : "";
+  }
+
+  void read_columns() {
+    if (path_ == kStandardInput) fail("input", "Parquet must come as a file, got standard input");
+    read_parquet(path_, options_.field, [&](std::optional<std::string_view> text) {
+      if (text) add_record(*text);
+    });
+    counts_.bytes += bytes_on_disk(path_);
+  }
+
+  void add_record(std::string_view text) {
+    if (options_.document_rule == DocumentRule::kFile) {
+      cutter_.add_document(text);
+    } else {
+      splitter_.add(text);
+      splitter_.finish();
+    }
+  }
+  void refuse(int64_t line, const std::string& problem) {
+    if (options_.bad_records == BadRecords::kRefuse) fail("input", "{} line {} {}", name_, line, problem);
+    ++counts_.skipped_records;
+  }
+  void check_size(int64_t line, size_t bytes) const {
+    if (bytes > kMostRecordBytes) {
+      fail("input", "{} line {} must have a record of at most {} bytes, got more", name_, line, kMostRecordBytes);
+    }
+  }
+
+  const ReadOptions& options_;
+  const std::string& path_;
+  std::string name_;
+  PieceCutter cutter_;
+  DocumentSplitter splitter_;
+  ReadCounts& counts_;
+  bool guessed_ = false;  // nothing says that the file is text
+};
+
+}  // namespace
+
+DocumentRule document_rule(const std::string& name) {
+  for (const auto& [rule, known] : kDocumentRules) {
+    if (name == known) return rule;
+  }
+  fail("input", "the document rule must be file, blank-line or line, got {}", name);
+}
+const char* document_rule_name(DocumentRule rule) {
+  return name_in(kDocumentRules, rule);
+}
+
+Format format(const std::string& name) {
+  for (const auto& [format, known] : kFormats) {
+    if (name == known) return format;
+  }
+  fail("input", "the format must be auto, text, jsonl, csv, tsv or parquet, got {}", name);
+}
+const char* format_name(Format format) {
+  return name_in(kFormats, format);
+}
+
+DocumentReader::DocumentReader(ReadOptions options)
+    : options_(std::move(options)), files_(list_files(options_.inputs, options_.format)) {
+  if (options_.field.empty()) fail("input", "the field must have a name, got none");
+}
+
+int64_t DocumentReader::total_bytes() const {
+  return std::accumulate(files_.begin(), files_.end(), int64_t{0},
+                         [](int64_t sum, const std::string& path) { return sum + bytes_on_disk(path); });
+}
+
+void DocumentReader::read(const std::function<void(const Piece&)>& piece) {
+  counts_ = {};
+  for (const std::string& path : files_) {
+    FileReader(options_, path, piece, counts_).run();
+    ++counts_.files;
+  }
 }
 
 }  // namespace rf::data

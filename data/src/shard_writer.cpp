@@ -1,9 +1,16 @@
 #define XXH_INLINE_ALL
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "rf/data/shard.h"
 #include "rf/io/error.h"
@@ -20,10 +27,61 @@ std::span<const std::byte> bytes_of(const T* data, size_t count) {
   return std::as_bytes(std::span(data, count));
 }
 
+// A section that follows the tokens, kept in a file without a name until they have all come.
+class Section {
+ public:
+  explicit Section(std::string shard) : shard_(std::move(shard)) {
+    std::string name = shard_ + ".XXXXXX";
+    fd_ = ::mkostemp(name.data(), O_CLOEXEC);
+    if (fd_ < 0) fail_errno("create a file beside it");
+    ::unlink(name.c_str());
+  }
+  ~Section() { ::close(fd_); }
+  Section(const Section&) = delete;
+  Section& operator=(const Section&) = delete;
+
+  void append(std::span<const std::byte> bytes) {
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+    if (buffer_.size() >= kBufferBytes) flush();
+  }
+  // Everything in pieces, once.
+  template <typename Take>
+  void read(Take take) {
+    flush();
+    buffer_.resize(kBufferBytes);
+    for (off_t offset = 0;;) {
+      const ssize_t count = ::pread(fd_, buffer_.data(), buffer_.size(), offset);
+      if (count < 0 && errno != EINTR) fail_errno("read a file beside it");
+      if (count == 0) return;
+      if (count > 0) take(std::span<const std::byte>(buffer_).first(static_cast<size_t>(count)));
+      offset += std::max(count, ssize_t{0});
+    }
+  }
+
+ private:
+  void flush() {
+    std::span<const std::byte> rest = buffer_;
+    while (!rest.empty()) {
+      const ssize_t count = ::write(fd_, rest.data(), rest.size());
+      if (count < 0 && errno != EINTR) fail_errno("write a file beside it");
+      if (count > 0) rest = rest.subspan(static_cast<size_t>(count));
+    }
+    buffer_.clear();
+  }
+  [[noreturn]] void fail_errno(const char* action) const {
+    const int code = errno;
+    fail("shard", "{}: cannot {}: {}", shard_, action, std::strerror(code));
+  }
+
+  std::string shard_;
+  int fd_ = -1;
+  std::vector<std::byte> buffer_;
+};
+
 }  // namespace
 
 struct ShardWriter::Impl {
-  explicit Impl(const std::string& path) : file(path) { XXH3_64bits_reset(&hash); }
+  explicit Impl(const std::string& path) : file(path), words(path), documents(path) { XXH3_64bits_reset(&hash); }
 
   void append(std::span<const std::byte> bytes) {
     buffer.insert(buffer.end(), bytes.begin(), bytes.end());
@@ -36,9 +94,12 @@ struct ShardWriter::Impl {
     buffer.clear();
   }
   void pad_to(size_t offset) { buffer.resize(buffer.size() + offset - (written + buffer.size())); }
+  void append(Section& section) {
+    section.read([this](std::span<const std::byte> bytes) { append(bytes); });
+  }
 
   template <typename Token>
-  void append_tokens(const std::vector<int32_t>& ids) {
+  void append_tokens(std::span<const int32_t> ids) {
     std::array<Token, 1024> block;
     for (size_t begin = 0; begin < ids.size(); begin += block.size()) {
       const size_t count = std::min(block.size(), ids.size() - begin);
@@ -46,14 +107,28 @@ struct ShardWriter::Impl {
       append(bytes_of(block.data(), count));
     }
   }
+  // `first`: how many tokens came before.
+  void append_words(uint64_t first, std::span<const uint8_t> starts_word) {
+    std::array<uint8_t, 1024> block;
+    size_t bytes = 0;
+    for (size_t i = 0; i < starts_word.size(); ++i) {
+      const uint64_t bit = (first + i) % 8;
+      if (starts_word[i] != 0) last_words |= static_cast<uint8_t>(1u << bit);
+      if (bit != 7) continue;
+      block[bytes++] = std::exchange(last_words, uint8_t{0});
+      if (bytes == block.size()) words.append(bytes_of(block.data(), std::exchange(bytes, size_t{0})));
+    }
+    words.append(bytes_of(block.data(), bytes));
+  }
 
   io::AtomicFile file;
   ShardHeader header;
-  std::vector<uint64_t> offsets{0};
-  std::vector<uint8_t> words;
+  Section words, documents;
+  uint8_t last_words = 0;  // the bits of the last tokens, fewer than eight
   std::vector<std::byte> buffer;
   size_t written = 0;
   XXH3_state_t hash;
+  uint64_t document_begin = 0;
 };
 
 ShardWriter::ShardWriter(const std::string& path, int64_t vocab_size, const std::string& vocab_hash) {
@@ -72,11 +147,10 @@ ShardWriter::ShardWriter(const std::string& path, int64_t vocab_size, const std:
 
 ShardWriter::~ShardWriter() = default;
 
-void ShardWriter::add(const std::vector<int32_t>& ids, const std::vector<uint8_t>& starts_word) {
+void ShardWriter::append(std::span<const int32_t> ids, std::span<const uint8_t> starts_word) {
   if (ids.size() != starts_word.size()) {
     fail("shard", "a document needs one starts_word a token, got {} and {}", ids.size(), starts_word.size());
   }
-  if (ids.empty()) return;
   ShardHeader& header = impl_->header;
   for (const int32_t id : ids) {
     if (id < 0 || uint64_t(id) >= header.vocab_size) {
@@ -88,14 +162,16 @@ void ShardWriter::add(const std::vector<int32_t>& ids, const std::vector<uint8_t
   } else {
     impl_->append_tokens<uint32_t>(ids);
   }
-  impl_->words.resize((header.tokens + ids.size() + 7) / 8);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const uint64_t at = header.tokens + i;
-    if (starts_word[i] != 0) impl_->words[at / 8] |= static_cast<uint8_t>(1u << (at % 8));
-  }
+  impl_->append_words(header.tokens, starts_word);
   header.tokens += ids.size();
+}
+
+void ShardWriter::end_document() {
+  ShardHeader& header = impl_->header;
+  if (impl_->document_begin == header.tokens) return;
+  impl_->documents.append(bytes_of(&impl_->document_begin, 1));
+  impl_->document_begin = header.tokens;
   header.documents += 1;
-  impl_->offsets.push_back(header.tokens);
 }
 
 int64_t ShardWriter::tokens() const {
@@ -106,12 +182,15 @@ int64_t ShardWriter::documents() const {
 }
 
 void ShardWriter::finish() {
+  end_document();
   Impl& impl = *impl_;
   const ShardLayout layout(impl.header);
   impl.pad_to(layout.words);
-  impl.append(bytes_of(impl.words.data(), impl.words.size()));
+  if (impl.header.tokens % 8 != 0) impl.words.append(bytes_of(&impl.last_words, 1));
+  impl.append(impl.words);
   impl.pad_to(layout.documents);
-  impl.append(bytes_of(impl.offsets.data(), impl.offsets.size()));
+  impl.append(impl.documents);
+  impl.append(bytes_of(&impl.header.tokens, 1));  // the end of the last document
   impl.flush();
   XXH3_64bits_update(&impl.hash, &impl.header, offsetof(ShardHeader, checksum));
   impl.header.checksum = XXH3_64bits_digest(&impl.hash);

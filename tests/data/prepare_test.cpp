@@ -15,7 +15,7 @@ class Prepare : public testing::Test {
  protected:
   PrepareReport run(PrepareOptions options) {
     io::Progress progress(false);
-    if (options.inputs.empty()) options.inputs = {directory_ / "text"};
+    if (options.input.inputs.empty()) options.input.inputs = {directory_ / "text"};
     if (options.model_dir.empty()) options.model_dir = make_model(directory_);
     if (options.output_dir.empty()) options.output_dir = directory_ / "out";
     return prepare(options, progress);
@@ -51,7 +51,7 @@ class Prepare : public testing::Test {
 
 TEST_F(Prepare, TokensAndWordsOfASmallText) {
   write(directory_ / "text/a.txt", "W0x0 zzz [MASK]\r\n\r\nw1 w1x1\n");
-  const PrepareReport report = run({.document_rule = DocumentRule::kLine, .valid_fraction = 0});
+  const PrepareReport report = run({.input = {.document_rule = DocumentRule::kLine}, .valid_fraction = 0});
   EXPECT_EQ(report.documents, 2);
   EXPECT_EQ(report.train_tokens, 7);
   EXPECT_EQ(report.valid_tokens, 0);
@@ -79,7 +79,7 @@ TEST_F(Prepare, InvalidUtf8IsCounted) {
 TEST_F(Prepare, ThreadsDoNotShow) {
   write_lines(20000);
   write(directory_ / "text/b.txt", std::string(100000, 'w') + "\n\nw0 w1");
-  PrepareOptions options{.document_rule = DocumentRule::kLine, .shard_tokens = 30000};
+  PrepareOptions options{.input = {.document_rule = DocumentRule::kLine}, .shard_tokens = 30000};
   std::vector<std::map<std::string, std::string>> made;
   for (const int threads : {1, 2, 5}) {
     options.threads = threads;
@@ -94,13 +94,13 @@ TEST_F(Prepare, ThreadsDoNotShow) {
 
 TEST_F(Prepare, ValidFractionAndSeed) {
   write_lines(4000);
-  run({.document_rule = DocumentRule::kLine, .valid_fraction = 0.25, .seed = 3});
+  run({.input = {.document_rule = DocumentRule::kLine}, .valid_fraction = 0.25, .seed = 3});
   const auto train = tokens("train"), valid = tokens("valid");
   const int64_t held_out = Split(directory_ / "out", "valid", "").documents();
   EXPECT_EQ(held_out + Split(directory_ / "out", "train", "").documents(), 4000);
   EXPECT_GT(held_out, 850);
   EXPECT_LT(held_out, 1150);
-  run({.document_rule = DocumentRule::kLine, .valid_fraction = 0.25, .seed = 4});
+  run({.input = {.document_rule = DocumentRule::kLine}, .valid_fraction = 0.25, .seed = 4});
   EXPECT_NE(valid, tokens("valid"));
   EXPECT_EQ(train.size() + valid.size(), tokens("train").size() + tokens("valid").size());
 }
@@ -110,7 +110,7 @@ TEST_F(Prepare, EachSplitGetsADocument) {
     for (uint64_t seed = 1; seed <= 10; ++seed) {
       write(directory_ / "text/a.txt", " \n\x01\nw0\n\x01\nw1 w1\n");  // \x01 is a document without a token
       const PrepareReport report =
-          run({.document_rule = DocumentRule::kLine, .valid_fraction = fraction, .seed = seed});
+          run({.input = {.document_rule = DocumentRule::kLine}, .valid_fraction = fraction, .seed = seed});
       EXPECT_EQ(report.documents, 2);
       EXPECT_EQ(report.train_tokens + report.valid_tokens, 3);
       EXPECT_TRUE(report.train_tokens > 0 && report.valid_tokens > 0);
@@ -140,7 +140,7 @@ TEST_F(Prepare, ALongDocument) {
 
 TEST_F(Prepare, DirectoryIsAModelDirectoryToo) {
   write_lines(10);
-  run({.document_rule = DocumentRule::kLine});
+  run({.input = {.document_rule = DocumentRule::kLine}});
   const auto tokenizer = text::Tokenizer::load(directory_ / "out");
   EXPECT_EQ(tokenizer.vocabulary().hash(), make_vocabulary(1000).hash());
   EXPECT_EQ(Split(directory_ / "out", "train", make_vocabulary(1000).hash()).vocab_size(), 1000);
@@ -149,7 +149,7 @@ TEST_F(Prepare, DirectoryIsAModelDirectoryToo) {
 
 TEST_F(Prepare, AnotherVocabularyIsNamed) {
   write_lines(10);
-  run({.document_rule = DocumentRule::kLine});
+  run({.input = {.document_rule = DocumentRule::kLine}});
   const std::string ours = make_vocabulary(1000).hash(), theirs = make_vocabulary(900).hash();
   const std::string message = error_of([&] { Split(directory_ / "out", "train", theirs); });
   EXPECT_NE(message.find(ours), std::string::npos) << message;
@@ -168,7 +168,7 @@ TEST_F(Prepare, DamagedDirectories) {
   const std::string out = directory_ / "out";
   const auto split_error = [&] { return error_of([&] { Split(out, "train", ""); }); };
   EXPECT_NE(split_error().find(out), std::string::npos);  // nothing there
-  run({.document_rule = DocumentRule::kLine});
+  run({.input = {.document_rule = DocumentRule::kLine}});
   EXPECT_NE(error_of([&] { Split(out, "test", ""); }).find("\"test\""), std::string::npos);
 
   const nlohmann::json good = nlohmann::json::parse(read(out + "/data.json"));
@@ -180,7 +180,7 @@ TEST_F(Prepare, DamagedDirectories) {
     EXPECT_NE(message.find(out), std::string::npos) << message;
     return message;
   };
-  EXPECT_NE(with("/version", 2).find("got \"roformer-data\" version 2"), std::string::npos);
+  EXPECT_NE(with("/version", 3).find("got \"roformer-data\" version 3"), std::string::npos);
   EXPECT_NE(with("/format", "x").find("got \"x\""), std::string::npos);
   EXPECT_NE(with("/vocab_size", -1).find("got -1"), std::string::npos);
   EXPECT_NE(with("/extra", 1).find("keys"), std::string::npos);
@@ -204,7 +204,7 @@ TEST_F(Prepare, DamagedDirectories) {
 
 TEST_F(Prepare, BadInputs) {
   write_lines(10);
-  EXPECT_NE(run_error({.inputs = {directory_ / "missing"}}).find("missing"), std::string::npos);
+  EXPECT_NE(run_error({.input = {.inputs = {directory_ / "missing"}}}).find("missing"), std::string::npos);
   EXPECT_NE(run_error({.model_dir = directory_ / "nomodel"}).find("nomodel"), std::string::npos);
   EXPECT_NE(run_error({.valid_fraction = 1}).find("got 1"), std::string::npos);
   EXPECT_NE(run_error({.shard_tokens = 0}).find("got 0"), std::string::npos);
@@ -213,7 +213,7 @@ TEST_F(Prepare, BadInputs) {
   EXPECT_NE(run_error({.output_dir = "/dev/null/out"}).find("/dev/null/out"), std::string::npos);
   write(directory_ / "blank/a.txt", " \n");
   write(directory_ / "blank/b.txt", "");
-  EXPECT_NE(run_error({.inputs = {directory_ / "blank"}}).find("none in 2 files"), std::string::npos);
+  EXPECT_NE(run_error({.input = {.inputs = {directory_ / "blank"}}}).find("none in 2 files"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(directory_ / "out"));
   EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));
 }
@@ -228,7 +228,7 @@ TEST_F(Prepare, ReplacesOnlyItsOwn) {
 
   std::filesystem::remove_all(directory_ / "out");
   std::filesystem::create_directories(directory_ / "out");  // empty
-  run({.document_rule = DocumentRule::kLine, .shard_tokens = 20});
+  run({.input = {.document_rule = DocumentRule::kLine}, .shard_tokens = 20});
   const auto first = contents(directory_ / "out");
   write(directory_ / "out.preparing/left", "over");
   EXPECT_NE(run_error({.model_dir = directory_ / "nomodel"}), "");

@@ -1,8 +1,14 @@
+// Text files, their division into documents and pieces, archives, and which files the inputs mean. Records are compared
+// with Python's json, csv and pyarrow in tests/oracles/test_readers.py; here are their errors.
 #include "rf/data/reader.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "fixtures.h"
 
@@ -11,88 +17,268 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-Texts documents(const std::string& text, DocumentRule rule, int64_t max_bytes = 1 << 20) {
-  const Directory directory;
-  write(directory / "a.txt", text);
-  Texts found;
-  read_documents(
-      directory / "a.txt", rule, [&](std::string_view d) { found.emplace_back(d); }, max_bytes);
-  return found;
+struct Read {
+  Texts documents;
+  size_t longest_piece = 0;
+  ReadCounts counts;
+};
+
+Read read_all(const ReadOptions& options) {
+  DocumentReader reader(options);
+  Read all;
+  bool open = false;
+  reader.read([&](const Piece& piece) {
+    if (!open) all.documents.emplace_back();
+    all.documents.back() += piece.text;
+    open = piece.end == Piece::End::kNo;
+    all.longest_piece = std::max(all.longest_piece, piece.text.size());
+  });
+  EXPECT_FALSE(open);
+  all.counts = reader.counts();
+  return all;
 }
 
-TEST(Reader, RulesAndNames) {
+// What is read from a file of this name and content.
+Read read_file(const std::string& name, const std::string& bytes, ReadOptions options = {}) {
+  const Directory directory;
+  write(directory / name, bytes);
+  options.inputs = {directory / name};
+  return read_all(options);
+}
+Texts documents(const std::string& text, DocumentRule rule) {
+  return read_file("a.txt", text, {.document_rule = rule}).documents;
+}
+std::string file_error(const std::string& name, const std::string& bytes, const ReadOptions& options = {}) {
+  return error_of([&] { read_file(name, bytes, options); });
+}
+void expect_parts(const std::string& message, const Texts& parts) {
+  for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+std::string gzip(const std::string& bytes) {
+  z_stream stream{};
+  EXPECT_EQ(::deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string packed(::deflateBound(&stream, bytes.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  EXPECT_EQ(::deflate(&stream, Z_FINISH), Z_STREAM_END);
+  packed.resize(stream.total_out);
+  ::deflateEnd(&stream);
+  return packed;
+}
+
+std::string zstd(const std::string& bytes, int window_log = 0) {
+  ZSTD_CCtx* const context = ::ZSTD_createCCtx();
+  ::ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  if (window_log > 0) {
+    ::ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window_log);
+    ::ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0);
+  }
+  std::string packed(::ZSTD_compressBound(bytes.size()), '\0');
+  ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
+  ZSTD_outBuffer out{packed.data(), packed.size(), 0};
+  while (::ZSTD_compressStream2(context, &out, &in, ZSTD_e_end) != 0) {
+  }
+  packed.resize(out.pos);
+  ::ZSTD_freeCCtx(context);
+  return packed;
+}
+
+std::string many_lines(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += "line " + std::to_string(i) + "\r\n";
+  return text;
+}
+
+TEST(Reader, RulesFormatsAndNames) {
   for (const char* name : {"file", "blank-line", "line"}) EXPECT_STREQ(document_rule_name(document_rule(name)), name);
-  EXPECT_NE(error_of([] { document_rule("page"); }).find("page"), std::string::npos);
+  for (const char* name : {"auto", "text", "jsonl", "csv", "tsv", "parquet"}) {
+    EXPECT_STREQ(format_name(format(name)), name);
+  }
+  expect_parts(error_of([] { document_rule("page"); }), {"page"});
+  expect_parts(error_of([] { format("xml"); }), {"xml"});
 }
 
 TEST(Reader, FileRule) {
-  EXPECT_EQ(documents("a\n\nb", DocumentRule::kFile), (Texts{"a\n\nb\n"}));
+  EXPECT_EQ(documents("a\n\nb", DocumentRule::kFile), (Texts{"a\n\nb"}));
+  EXPECT_EQ(documents("a\r\nb\rc\n", DocumentRule::kFile), (Texts{"a\nb\rc\n"}));
   EXPECT_EQ(documents("", DocumentRule::kFile), Texts{});
   EXPECT_EQ(documents(" \n\t\r\n", DocumentRule::kFile), Texts{});
 }
 
 TEST(Reader, LineRuleAndCrLf) {
   EXPECT_EQ(documents("a b\r\n\r\nc\nd\r", DocumentRule::kLine), (Texts{"a b", "c", "d"}));
+  EXPECT_EQ(documents("a\rb\nc", DocumentRule::kLine), (Texts{"a\rb", "c"}));
   EXPECT_EQ(documents("\xEF\xBB\xBF"
                       "a\n\xEF\xBB\xBF",
                       DocumentRule::kLine),
             (Texts{"a", "\xEF\xBB\xBF"}));
+  const std::string zeros("a\0b\n\0", 5);
+  EXPECT_EQ(documents(zeros, DocumentRule::kLine), (Texts{zeros.substr(0, 3), zeros.substr(4)}));
 }
 
 TEST(Reader, BlankLineRule) {
-  EXPECT_EQ(documents("a\r\nb\r\n \r\n\r\nc\n\n\n", DocumentRule::kBlankLine), (Texts{"a\nb\n", "c\n"}));
-}
-
-TEST(Reader, LongDocumentsAreCut) {
-  EXPECT_EQ(documents("aa\nbb\ncc", DocumentRule::kFile, 7), (Texts{"aa\nbb\n", "cc\n"}));
-  EXPECT_EQ(documents("aa bb cc", DocumentRule::kLine, 7), (Texts{"aa bb ", "cc"}));
-  EXPECT_EQ(documents("abcdefgh", DocumentRule::kLine, 3), (Texts{"abc", "def", "gh"}));
-  // U+4E2D is three bytes: no character is cut.
-  EXPECT_EQ(documents("中中中", DocumentRule::kLine, 4), (Texts{"中", "中", "中"}));
-  EXPECT_EQ(documents("中", DocumentRule::kLine, 1), (Texts{"\xE4", "\xB8", "\xAD"}));
+  EXPECT_EQ(documents("a\r\nb\r\n \r\n\r\n  c\n\n\n", DocumentRule::kBlankLine), (Texts{"a\nb", "  c"}));
+  EXPECT_EQ(documents("\n\na", DocumentRule::kBlankLine), (Texts{"a"}));
 }
 
 TEST(Reader, PiecesOfTheFileDoNotShow) {
-  std::string text;  // several times what is read at once
-  for (int i = 0; i < 400000; ++i) text += "line " + std::to_string(i) + "\r\n";
+  const std::string text = many_lines(400000);  // several times what is read at once
   const Texts lines = documents(text, DocumentRule::kLine);
   ASSERT_EQ(lines.size(), 400000u);
   for (size_t i = 0; i < lines.size(); ++i) ASSERT_EQ(lines[i], "line " + std::to_string(i));
-  std::string joined;
-  for (const std::string& piece : documents(text, DocumentRule::kFile, 1000)) {
-    ASSERT_LE(piece.size(), 1000u);
-    joined += piece;
-  }
-  EXPECT_EQ(std::count(joined.begin(), joined.end(), '\n'), 400000);
-  EXPECT_EQ(std::count(joined.begin(), joined.end(), '\r'), 0);
+  std::string plain = text;
+  std::erase(plain, '\r');
+  EXPECT_EQ(documents(text, DocumentRule::kFile), (Texts{plain}));
+  plain.pop_back();
+  EXPECT_EQ(documents(text, DocumentRule::kBlankLine), (Texts{plain}));
 }
 
-TEST(Reader, ListsDirectoriesInOrderOnce) {
+TEST(Reader, LongDocumentsComeInPieces) {
+  std::string english, chinese, one_word(10000000, 'x'), spaces = "1";
+  while (english.size() < 10000000) english += "some words, and a few more. ";
+  while (chinese.size() < 10000000) chinese += "今天天气非常好，我们去公园。";
+  while (spaces.size() < 10000000) spaces += " 1 2";
+  for (const std::string& text : {english, chinese}) {
+    const Read read = read_file("a.txt", text);
+    EXPECT_EQ(read.documents, (Texts{text}));
+    EXPECT_LE(read.longest_piece, size_t{1} << 17);
+  }
+  for (const std::string& text : {one_word, spaces}) {
+    const Read read = read_file("a.txt", text);
+    EXPECT_EQ(read.documents, (Texts{text}));
+    EXPECT_LE(read.longest_piece, size_t{1} << 22);
+  }
+}
+
+TEST(Reader, PiecesBeginAWord) {
+  std::string text;
+  for (int i = 0; text.size() < 3000000; ++i) {
+    text +=
+        fmt::format("word{} 好，{} a  b{}。\"。\n 中。文\nx", i, i % 7, std::string(static_cast<size_t>(i % 5), ' '));
+  }
   const Directory directory;
-  write(directory / "b.txt", "b");
-  write(directory / "a/z.txt", "z");
-  write(directory / "a/y.md", "y");
-  EXPECT_EQ(list_text_files({directory.path(), directory / "b.txt", directory / "a/../b.txt", directory / "a/y.md"}),
-            (Texts{directory / "a/../b.txt", directory / "a/y.md", directory / "a/z.txt"}));
+  write(directory / "a.txt", text);
+  size_t pieces = 0, begin = 0;
+  DocumentReader({.inputs = {directory / "a.txt"}}).read([&](const Piece& piece) {
+    ++pieces;
+    const std::string around = begin == 0 ? "" : text.substr(begin - 3, 7);
+    const bool known = around.empty() || around.substr(2, 3) == "b 中" ||
+                       around == "文\nx" + text.substr(begin + 2, 2) || around.substr(0, 6) == "中。" ||
+                       around.substr(3, 1) == "\n" || around.substr(3, 1) == " ";
+    EXPECT_TRUE(known) << around;
+    begin += piece.text.size();
+  });
+  EXPECT_GT(pieces, 20u);
+  EXPECT_EQ(begin, text.size());
+}
+
+TEST(Reader, ArchivesOfSeveralParts) {
+  const std::string text = many_lines(100000);
+  const Texts lines = documents(text, DocumentRule::kLine);
+  const std::string half = text.substr(0, text.size() / 3), rest = text.substr(text.size() / 3);
+  const std::string skippable("\x5A\x2A\x4D\x18\x03\0\0\0abc", 11);
+  const ReadOptions options{.document_rule = DocumentRule::kLine};
+  for (const auto& [name, bytes] : std::vector<std::pair<std::string, std::string>>{
+           {"a.txt.gz", gzip(text)},
+           {"a.txt.gz", gzip(half) + gzip("") + gzip(rest)},
+           {"a.txt.gz", gzip(text) + std::string(600000, '\0')},
+           {"a.txt.zst", zstd(text)},
+           {"a.txt.zst", zstd(text, 30)},  // a window of a gigabyte
+           {"a.txt.zst", skippable + zstd(half) + skippable + zstd("") + zstd(rest)},
+           {"a.txt", gzip(text)},  // told by the content
+           {"a", zstd(text)},
+       }) {
+    const Read read = read_file(name, bytes, options);
+    EXPECT_TRUE(read.documents == lines) << name << " " << read.documents.size();
+    EXPECT_EQ(read.counts.bytes, std::ssize(bytes));
+  }
+  EXPECT_EQ(read_file("a.txt.gz", gzip("")).documents, Texts{});
+}
+
+TEST(Reader, DamagedArchivesAreNamed) {
+  const std::string text = many_lines(1000);
+  for (const auto& [name, packed] :
+       std::vector<std::pair<std::string, std::string>>{{"a.txt.gz", gzip(text)}, {"a.txt.zst", zstd(text)}}) {
+    for (const size_t kept : {packed.size() - 1, packed.size() / 2, size_t{5}, size_t{0}}) {
+      expect_parts(file_error(name, packed.substr(0, kept)), {name, "got"});
+    }
+    std::string flipped = packed;
+    flipped[packed.size() / 2] = static_cast<char>(flipped[packed.size() / 2] ^ 0x10);
+    expect_parts(file_error(name, flipped), {name, "got"});
+    expect_parts(file_error(name, packed + "garbage"), {name, "damaged"});
+    expect_parts(file_error(name, text), {name, "not packed"});
+    const std::string other = name == "a.txt.gz" ? zstd(text) : gzip(text);
+    expect_parts(file_error(name, other), {name, "packed otherwise"});
+  }
+}
+
+TEST(Reader, FilesOfUnknownNames) {
+  EXPECT_EQ(read_file("a.md", "text").documents, (Texts{"text"}));
+  const std::string zero("PK\x03\x04\0\0", 6);
+  expect_parts(file_error("a.bin", zero), {"a.bin", "zero bytes"});
+  EXPECT_EQ(read_file("a.bin", zero, {.format = Format::kText}).documents, (Texts{zero}));
+  EXPECT_EQ(read_file("a.txt", zero).documents, (Texts{zero}));
+  EXPECT_EQ(read_file("a.bin", "{\"text\":\"b\"}", {.format = Format::kJsonLines}).documents, (Texts{"b"}));
+}
+
+TEST(Reader, InputsInTheirOrderOnce) {
+  const Directory directory;
+  for (const char* name : {"b.txt", "a/z.txt", "a/y.md", "a/k/j.jsonl", "a/x.CSV.gz", "a/config.json", "a/.h.txt"}) {
+    write(directory / name, "b");
+  }
+  const auto list = [](const Texts& inputs, Format format = Format::kAuto) {
+    return DocumentReader({.inputs = inputs, .format = format}).files();
+  };
+  const std::string all = directory.path();
+  const std::string h = directory / "a/.h.txt", b = directory / "b.txt", j = directory / "a/k/j.jsonl",
+                    x = directory / "a/x.CSV.gz", y = directory / "a/y.md", z = directory / "a/z.txt";
+  EXPECT_EQ(list({all}), (Texts{h, j, x, z, b}));
+  EXPECT_EQ(list({b, y, all}), (Texts{b, y, h, j, x, z}));
+  EXPECT_EQ(list({all, b, directory / "a/../b.txt"}), (Texts{h, j, x, z, b}));
+  EXPECT_EQ(list({all}, Format::kJsonLines), (Texts{directory / "a/config.json", j}));
+  EXPECT_EQ(list({directory / "*.txt"}), (Texts{b}));
+  EXPECT_EQ(list({directory / "*/*.txt"}), (Texts{z}));
+  EXPECT_EQ(list({directory / "**/*.[tj]*"}), (Texts{directory / "a/config.json", j, z, b}));
+  EXPECT_EQ(list({directory / "a/**"}), (Texts{directory / "a/config.json", j, x, y, z}));
+  EXPECT_EQ(list({directory / "?/.*"}), (Texts{h}));
+  write(directory / "c[1].txt", "literal");
+  EXPECT_EQ(list({directory / "c[1].txt"}), (Texts{directory / "c[1].txt"}));
 }
 
 TEST(Reader, BadPathsAreNamed) {
   const Directory directory;
   write(directory / "a.txt", "a");
+  write(directory / "unknown/a.md", "a");
   std::filesystem::create_directories(directory / "empty");
   std::filesystem::create_symlink(directory / "nowhere", directory / "dangling.txt");
-  for (const std::string name : {"missing.txt", "a.txt/b", "empty", "dangling.txt"}) {
-    const std::string message = error_of([&] { list_text_files({directory / name}); });
-    EXPECT_NE(message.find(directory / name), std::string::npos) << message;
+  const auto list_error = [](const Texts& inputs, Format format = Format::kAuto) {
+    return error_of([&] { DocumentReader({.inputs = inputs, .format = format}); });
+  };
+  for (const std::string name : {"missing.txt", "a.txt/b", "empty", "dangling.txt", "unknown", "*.md", "no/*.txt"}) {
+    expect_parts(list_error({directory / name}), {directory / name});
   }
-  EXPECT_NE(error_of([&] { list_text_files({directory.path()}); }).find("dangling.txt"), std::string::npos);
-  EXPECT_NE(error_of([&] { list_text_files({"/dev/null"}); }).find("/dev/null"), std::string::npos);
-  EXPECT_NE(error_of([&] { list_text_files({}); }).find("none"), std::string::npos);
-  const auto ignore = [](std::string_view) {};
-  EXPECT_NE(error_of([&] { read_documents(directory / "x", DocumentRule::kFile, ignore); }).find(directory / "x"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { read_documents(directory / "empty", DocumentRule::kFile, ignore); }).find("empty"),
-            std::string::npos);
+  expect_parts(list_error({directory.path()}), {"dangling.txt"});
+  expect_parts(list_error({directory / "unknown"}, Format::kCsv), {"csv"});
+  expect_parts(list_error({"/dev/null"}), {"/dev/null"});
+  expect_parts(list_error({}), {"none"});
+  expect_parts(error_of([&] { DocumentReader({.inputs = {directory / "a.txt"}, .field = ""}); }), {"field"});
+  DocumentReader reader({.inputs = {directory / "a.txt"}});
+  std::filesystem::remove(directory / "a.txt");
+  expect_parts(error_of([&] { reader.read([](const Piece&) {}); }), {directory / "a.txt"});
+}
+
+TEST(Reader, Pipes) {
+  const Directory directory;
+  const std::string pipe = directory / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { write(pipe, "a\nb\n"); });
+  const Read read = read_all({.inputs = {pipe}, .document_rule = DocumentRule::kLine});
+  writer.join();
+  EXPECT_EQ(read.documents, (Texts{"a", "b"}));
+  EXPECT_EQ(read.counts.bytes, 4);
 }
 
 TEST(Reader, UnreadableFile) {
@@ -100,7 +286,80 @@ TEST(Reader, UnreadableFile) {
   const Directory directory;
   write(directory / "a.txt", "a");
   std::filesystem::permissions(directory / "a.txt", std::filesystem::perms::none);
-  EXPECT_NE(error_of([&] { list_text_files({directory / "a.txt"}); }).find("a.txt"), std::string::npos);
+  expect_parts(error_of([&] { DocumentReader({.inputs = {directory / "a.txt"}}); }), {"a.txt"});
+}
+
+TEST(Reader, JsonLines) {
+  const std::string lines =
+      "\xEF\xBB\xBF{\"text\": \"a\\u4e2d\\ud83d\\ude00\\n\"}\r\n\n  \n"
+      "{\"meta\": {\"text\": \"no\"}, \"text\": null}\n"
+      "{\"text\": \" \"}\n"
+      "{\"text\": \"x\\ud800y\", \"other\": [1.5e+3, {\"text\": \"no\"}]}";
+  EXPECT_EQ(read_file("a.jsonl", lines).documents, (Texts{"a中😀\n", "x\xFFy"}));
+  const auto field = [](const std::string& name) {
+    return read_file("a.ndjson", R"({"a": {"b.c": "1", "d": ["2", {"e": "3"}], "~/": "4"}, "f": "x", "f": "5"})",
+                     {.field = name})
+        .documents;
+  };
+  EXPECT_EQ(field("/a/b.c"), (Texts{"1"}));
+  EXPECT_EQ(field("a.d.0"), (Texts{"2"}));
+  EXPECT_EQ(field("/a/d/1/e"), (Texts{"3"}));
+  EXPECT_EQ(field("/a/~0~1"), (Texts{"4"}));
+  EXPECT_EQ(field("f"), (Texts{"5"}));
+}
+
+TEST(Reader, RecordsFollowTheDocumentRule) {
+  const std::string lines = "{\"text\": \"a\\nb\\r\\n\\nc\"}\n{\"text\": \"d\"}\n";
+  EXPECT_EQ(read_file("a.jsonl", lines).documents, (Texts{"a\nb\r\n\nc", "d"}));
+  EXPECT_EQ(read_file("a.jsonl", lines, {.document_rule = DocumentRule::kBlankLine}).documents,
+            (Texts{"a\nb", "c", "d"}));
+  EXPECT_EQ(read_file("a.jsonl", lines, {.document_rule = DocumentRule::kLine}).documents, (Texts{"a", "b", "c", "d"}));
+}
+
+TEST(Reader, BadJsonIsNamedOrCounted) {
+  const std::string good = "{\"text\": \"a\"}\n";
+  for (const std::string bad :
+       {"[]", "\"text\"", "{", "{}", "{\"text\": 1}", "{\"text\": [\"a\"]}", "{\"text\": \"a}", "{\"text\": \"a\"} x",
+        "{\"text\": \"a\\x\"}", "{\"text\": \"a\\u12g4\"}", "{\"text\": \"\x01\"}", "{text: \"a\"}", "{\"text\" \"a\"}",
+        "{\"text\": \"a\",}", "{\"text\": \"a\", \"b\": 01}", "{\"text\": \"a\", \"b\": .5}", "{\"text\": nul}",
+        "{\"texts\": \"a\"}", "{\"a\": {\"text\": \"a\"}}"}) {
+    const std::string bytes = good + bad + "\n" + good;
+    expect_parts(file_error("a.jsonl", bytes), {"a.jsonl line 2 must ", "got "});
+    const Read read = read_file("a.jsonl", bytes, {.bad_records = BadRecords::kSkip});
+    EXPECT_EQ(read.documents, (Texts{"a", "a"})) << bad;
+    EXPECT_EQ(read.counts.skipped_records, 1) << bad;
+  }
+  const std::string deep = "{\"text\": \"a\", \"b\": " + std::string(100000, '[');
+  expect_parts(file_error("a.jsonl", deep), {"a.jsonl line 1", "nesting"});
+  expect_parts(file_error("a.jsonl", good, {.field = "a..b"}), {"a..b"});
+}
+
+TEST(Reader, Tables) {
+  EXPECT_EQ(read_file("a.csv", "\xEF\xBB\xBFid,text\r\n1,\"a \"\"b\"\",\r\nc\"\r\n\n2,d\n3,\n").documents,
+            (Texts{"a \"b\",\r\nc", "d"}));
+  EXPECT_EQ(read_file("a.tsv", "text\tid\na,b\t1\n", {}).documents, (Texts{"a,b"}));
+  EXPECT_EQ(read_file("a.tsv", "1\tx\r\n2\ty\rz\r\r\n3\t\rw", {.field = "2"}).documents, (Texts{"x", "y\rz\r", "\rw"}));
+  EXPECT_EQ(read_file("a.tsv", "\"a\tb\nc\t\"d\n", {.field = "1", .quotes = Quotes::kText}).documents,
+            (Texts{"\"a", "c"}));
+}
+
+TEST(Reader, BadTablesAreNamedOrCounted) {
+  expect_parts(file_error("a.csv", "id,body\n1,a\n"), {"a.csv", "\"text\"", "id, body"});
+  expect_parts(file_error("a.csv", "text,text\na,b\n"), {"a.csv", "text, text"});
+  expect_parts(file_error("a.csv", "a,b\n", {.field = "3"}), {"a.csv", "column 3", "got 2"});
+  const std::string ragged = "id,text\n1,\"a\nb\"\n2\n3,c\n4,d,e\n";
+  expect_parts(file_error("a.csv", ragged), {"a.csv line 4", "2 columns", "got 1"});
+  const Read read = read_file("a.csv", ragged, {.bad_records = BadRecords::kSkip});
+  EXPECT_EQ(read.documents, (Texts{"a\nb", "c"}));
+  EXPECT_EQ(read.counts.skipped_records, 2);
+  const std::string open = "id,text\n1,a\n2,\"b\n3,c\n";
+  expect_parts(file_error("a.csv", open), {"a.csv line 3", "quotation marks", "--no-quotes"});
+  EXPECT_EQ(read_file("a.csv", open, {.bad_records = BadRecords::kSkip}).counts.skipped_records, 1);
+}
+
+TEST(Reader, ParquetThatIsNone) {
+  // Also where Arrow was not found: then the message says what to install.
+  expect_parts(file_error("a.parquet", "PAR1 and no more"), {"a.parquet"});
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-// Text files to a prepared data directory: data.json (vocabulary hash and size, splits, shard files, counts, how it was
-// made), vocab.txt, tokenizer_config.json, train-00000.rfs ... and valid-00000.rfs ...
+// Documents (reader.h) to a prepared data directory: data.json (vocabulary hash and size, splits, shard files, counts,
+// how it was made), vocab.txt, tokenizer_config.json, train-00000.rfs ... and valid-00000.rfs ...
 //
 // Everything is written in "<output_dir>.preparing" beside the output directory and renamed when it is complete,
 // data.json last: a directory with data.json is whole. What it holds is a function of the inputs and the options except
-// `threads`.
+// `threads`. Memory grows neither with the inputs nor with a document.
 #pragma once
 
 #include <cstdint>
@@ -16,29 +16,29 @@
 namespace rf::data {
 
 struct PrepareOptions {
-  std::vector<std::string> inputs{};
+  ReadOptions input{};
   std::string model_dir{};  // vocab.txt and tokenizer_config.json
   // Missing, empty, or made by prepare() before: then it is replaced once the new one is complete.
   std::string output_dir{};
-  DocumentRule document_rule = DocumentRule::kFile;
   double valid_fraction = 0.05;  // of the documents, by a hash of (seed, document number); 0: no held-out split
   uint64_t seed = 1;
   int64_t shard_tokens = int64_t{1} << 28;  // a new shard after this many
-  int threads = 0;                          // 0: all
+  int threads = 0;                          // that tokenize, the reading one among them; 0: all
 };
 
 struct PrepareReport {
   int64_t documents = 0;  // with at least one token
   int64_t train_tokens = 0, valid_tokens = 0, unknown_tokens = 0;
   int64_t replaced_bytes = 0;  // invalid UTF-8 sequences replaced
-  int64_t input_bytes = 0;
+  int64_t skipped_records = 0;
+  int64_t input_bytes = 0;  // of the files as they lie on the disk
 
   double unknown_rate() const { return double(unknown_tokens) / double(train_tokens + valid_tokens); }
 };
 
 // When there are at least two documents and valid_fraction is above 0, each split gets at least one: the first document
-// goes where one is missing. Throws Error for unreadable inputs, inputs without a token, options out of range, and an
-// output directory that holds something else.
+// of at most 2^24 tokens goes where one is missing. Throws Error for unreadable inputs, inputs without a token, options
+// out of range, and an output directory that holds something else.
 PrepareReport prepare(const PrepareOptions& options, io::Progress& progress);
 
 }  // namespace rf::data

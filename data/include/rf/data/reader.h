@@ -1,4 +1,9 @@
-// Documents out of text files. A path is a file or a directory (searched recursively for *.txt, in name order).
+// Documents out of sources: text, JSON lines, CSV, TSV and Parquet; plain or packed with gzip or zstd; files,
+// directories, globs, pipes and standard input. docs/formats.md describes each for users.
+//
+// Memory does not grow with a file: text is read in pieces, and so is a long document of a text file. A record (a line
+// of JSON, a row) is held whole and may have 512 MiB. Bytes that are not UTF-8 are passed on as they are, for the
+// tokenizer to replace and count.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +14,7 @@
 
 namespace rf::data {
 
+// What a document is. In the formats that have records, the text of each record counts as a file.
 enum class DocumentRule {
   kFile,       // a file is one document
   kBlankLine,  // documents are separated by blank lines
@@ -17,14 +23,70 @@ enum class DocumentRule {
 DocumentRule document_rule(const std::string& name);  // "file", "blank-line", "line"; throws Error otherwise
 const char* document_rule_name(DocumentRule rule);    // the same names
 
-// Files to read, sorted by name and without duplicates. Throws Error for a path that does not exist, cannot be read, or
-// a directory without *.txt files.
-std::vector<std::string> list_text_files(const std::vector<std::string>& paths);
+enum class Format {
+  kAuto,  // by the name of each file: see format_of() in input_files.h
+  kText,
+  kJsonLines,  // a JSON object a line
+  kCsv,        // quotes and line ends in quotes as RFC 4180 has them
+  kTsv,        // the same with tabs
+  kParquet,    // where the build found Apache Arrow
+};
+Format format(const std::string& name);  // "auto", "text", "jsonl", "csv", "tsv", "parquet"; throws Error otherwise
+const char* format_name(Format format);  // the same names
 
-// Calls `document` for each document that is not only white space. "\r\n" is read as "\n". A file is read in pieces, so
-// its size does not matter; a document longer than max_document_bytes (default 64 MiB) is cut at a line or space, and
-// the pieces are documents of their own. Throws Error for a path that cannot be read.
-void read_documents(const std::string& path, DocumentRule rule, const std::function<void(std::string_view)>& document,
-                    int64_t max_document_bytes = int64_t{1} << 26);
+enum class Quotes { kRead, kText };        // CSV and TSV: kText takes quotation marks for text
+enum class BadRecords { kRefuse, kSkip };  // kSkip counts them
+
+struct ReadOptions {
+  // Files, directories (searched for names that say a format), quoted globs (*, ?, [...], ** for any directories), and
+  // "-" for standard input. Read in this order; what a directory or a glob gives in the order of the names.
+  std::vector<std::string> inputs{};
+  Format format = Format::kAuto;
+  // Where a record has its text. JSON: a key, keys with dots between them, or a JSON pointer ("/a/0/b"); Parquet: a
+  // column, with dots into structs; CSV and TSV: a name in the header, or the number of a column from 1 in a file
+  // without header.
+  std::string field = "text";
+  DocumentRule document_rule = DocumentRule::kFile;
+  Quotes quotes = Quotes::kRead;
+  // A bad record is JSON that is broken or no object, has no such field, or has neither text nor null there; a row with
+  // another number of columns than the first.
+  BadRecords bad_records = BadRecords::kRefuse;
+};
+
+// A part of a document. A document that is longer than about 128 KiB comes in several, divided where no tokenizer sees
+// a difference (piece_cutter.h).
+struct Piece {
+  std::string_view text;
+  enum class End { kNo, kOfDocument } end;
+};
+
+struct ReadCounts {
+  int64_t files = 0;            // finished
+  int64_t bytes = 0;            // of the files as they lie on the disk
+  int64_t skipped_records = 0;  // bad ones
+};
+
+class DocumentReader {
+ public:
+  // Lists the files. Throws Error for a path that does not exist or cannot be read, a directory without a file to read,
+  // a glob without a match, and names of no known format.
+  explicit DocumentReader(ReadOptions options);
+
+  const ReadOptions& options() const { return options_; }
+  // In the order they are read, each file once.
+  const std::vector<std::string>& files() const { return files_; }
+  int64_t total_bytes() const;  // of the regular files
+
+  // Calls `piece` for every document that is not only white space, in order; without a byte order mark, and in text
+  // files with "\n" for "\r\n". Throws Error, naming file and line, for bad records, damaged archives, and files that
+  // fail to read.
+  void read(const std::function<void(const Piece&)>& piece);
+  const ReadCounts& counts() const { return counts_; }  // so far
+
+ private:
+  ReadOptions options_;
+  std::vector<std::string> files_;
+  ReadCounts counts_;
+};
 
 }  // namespace rf::data

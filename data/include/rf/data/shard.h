@@ -14,23 +14,29 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace rf::data {
 
-// Tokens go to disk as they come; in memory stay 8 bytes a document and one bit a token. The file appears under its
-// name at finish(), complete; a writer destroyed before leaves nothing behind.
+// Everything goes to disk as it comes, so memory does not grow. The file appears under its name at finish(), complete;
+// a writer destroyed before leaves nothing behind.
 class ShardWriter {
  public:
   // vocab_hash: 32 hexadecimal digits (text::Vocabulary::hash).
   ShardWriter(const std::string& path, int64_t vocab_size, const std::string& vocab_hash);
   ~ShardWriter();
-  // One document, without [CLS] and [SEP]; an empty one is ignored. Throws Error for an id out of range or for two
-  // lengths that differ.
-  void add(const std::vector<int32_t>& ids, const std::vector<uint8_t>& starts_word);
+  // The next tokens of a document, without [CLS] and [SEP]. Throws Error for an id out of range or for two lengths that
+  // differ.
+  void append(std::span<const int32_t> ids, std::span<const uint8_t> starts_word);
+  void end_document();  // ignored when nothing came since the last one
+  void add(const std::vector<int32_t>& ids, const std::vector<uint8_t>& starts_word) {
+    append(ids, starts_word);
+    end_document();
+  }
   int64_t tokens() const;
-  int64_t documents() const;
+  int64_t documents() const;  // ended
   void finish();
 
  private:

@@ -1,0 +1,52 @@
+#include "read_options.h"
+
+#include "rf/io/error.h"
+
+namespace rf::cli {
+
+namespace {
+
+// An option whose value `parse` takes by name; a name that it refuses is a usage error.
+template <typename Value>
+void add_named(CLI::App& app, const std::string& name, Value& value, Value (*parse)(const std::string&),
+               const char* initial, const std::string& description) {
+  app.add_option_function<std::string>(
+         name, [&value, parse](const std::string& text) { value = parse(text); }, description)
+      ->default_str(initial)
+      ->check([parse](const std::string& text) -> std::string {
+        try {
+          parse(text);
+          return "";
+        } catch (const Error& error) {
+          return error.what();
+        }
+      });
+}
+
+}  // namespace
+
+void add_read_options(CLI::App& app, data::ReadOptions& options) {
+  app.add_option("--input", options.inputs,
+                 "Files (.txt .jsonl .csv .tsv .parquet, also .gz and .zst), directories of such, quoted patterns "
+                 "('corpus/**/*.jsonl.gz'), or - for standard input")
+      ->required();
+  add_named(app, "--format", options.format, data::format, data::format_name(options.format),
+            "What the inputs are, where their names do not say it: text, jsonl, csv, tsv or parquet");
+  app.add_option("--field", options.field,
+                 "Where a record has its text: a JSON key (a.b or /a/b), a column's name, or in a table without header "
+                 "its number from 1")
+      ->capture_default_str();
+  app.add_flag_callback(
+      "--no-quotes", [&options] { options.quotes = data::Quotes::kText; }, "Quotation marks in csv and tsv are text");
+  app.add_flag_callback(
+      "--skip-bad-records", [&options] { options.bad_records = data::BadRecords::kSkip; },
+      "Count broken records, and those without the field, instead of ending at the first");
+}
+
+void add_document_rule(CLI::App& app, data::ReadOptions& options) {
+  add_named(app, "--documents", options.document_rule, data::document_rule,
+            data::document_rule_name(options.document_rule),
+            "What a document is: file, blank-line or line; a record counts as a file");
+}
+
+}  // namespace rf::cli

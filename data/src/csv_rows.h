@@ -1,0 +1,52 @@
+// Rows of CSV (RFC 4180) and of the same with tabs, out of text that comes in any pieces. Read as Python's csv reads
+// them: a field that begins with a quotation mark ends at the next single one, two of them are one, and what follows
+// the end is text; an empty line is no row. Unlike there, a "\r" alone is text, which writers of "\n" files leave
+// unquoted, and a file that ends inside quotes is an error.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rf/data/reader.h"
+
+namespace rf::data {
+
+struct CsvRow {
+  int64_t line;  // on which it begins, from 1
+  std::vector<std::string_view> columns;
+};
+
+class CsvRows {
+ public:
+  // What `row` is given is gone after the call.
+  CsvRows(char delimiter, Quotes quotes, std::function<void(const CsvRow&)> row);
+
+  void add(std::string_view text);
+  // The end of the file. False when it lies inside quotes: then the last row, which begins on line(), is not given.
+  bool finish();
+  int64_t line() const { return view_.line; }
+  size_t row_bytes() const { return text_.size(); }  // so far
+
+ private:
+  enum class State { kRowBegin, kFieldBegin, kPlain, kQuoted, kQuoteInQuoted };
+
+  size_t plain_run(std::string_view text) const;
+  void add_char(char c);
+  void end_field();
+  void end_line();
+
+  char delimiter_;
+  Quotes quotes_;
+  std::function<void(const CsvRow&)> row_;
+  State state_ = State::kRowBegin;
+  bool return_waits_ = false;  // a "\r" outside quotes that may belong to "\r\n"
+  int64_t lines_ = 0;          // ended
+  std::string text_;           // of the fields, without quotes
+  std::vector<size_t> ends_;   // of each field in text_
+  CsvRow view_{.line = 1, .columns = {}};
+};
+
+}  // namespace rf::data

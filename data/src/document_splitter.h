@@ -1,0 +1,33 @@
+// Divides a text, which comes in any pieces, into documents by a DocumentRule. "\r\n" is read as "\n", and a "\r" at
+// the end is dropped; any other "\r" is white space. Documents of lines come without their last line end.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "piece_cutter.h"
+#include "rf/data/reader.h"
+
+namespace rf::data {
+
+class DocumentSplitter {
+ public:
+  DocumentSplitter(DocumentRule rule, PieceCutter& cutter) : rule_(rule), cutter_(cutter) {}
+
+  void add(std::string_view text);
+  void finish();  // ends the document; another text may follow
+
+ private:
+  void add_lines(std::string_view text);
+  void add_line(std::string_view line);
+  void add_to_blank_line_document(std::string_view text);
+
+  DocumentRule rule_;
+  PieceCutter& cutter_;
+  bool return_waits_ = false;  // a "\r" that may belong to "\r\n"
+  // kBlankLine: the last line end, and white space at the start of a line, count when the document goes on.
+  std::string waiting_;
+  bool line_is_blank_ = true;
+};
+
+}  // namespace rf::data

@@ -1,0 +1,166 @@
+#include "input_files.h"
+
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "byte_source.h"
+#include "rf/io/error.h"
+
+namespace rf::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string lower_extension(const fs::path& path) {
+  std::string extension = path.extension().string();
+  for (char& c : extension) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
+  }
+  return extension;
+}
+
+// ".jsonl" of "a.JSONL.gz".
+std::string format_extension(fs::path path) {
+  const std::string last = lower_extension(path);
+  if (last == ".gz" || last == ".zst") path = path.stem();
+  return lower_extension(path);
+}
+
+// Directories come after a link to one only where the link itself was given, so a ring of links ends.
+template <typename Take>
+void walk(const std::string& directory, Take take) {
+  try {
+    for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+      if (!entry.is_directory()) take(entry.path());
+    }
+  } catch (const fs::filesystem_error& error) {
+    fail("input", "{} must be readable, got: {}", error.path1().string(), error.code().message());
+  }
+}
+
+bool is_searched_for(const fs::path& path, Format format) {
+  const std::optional<Format> said = format_of(path.string());
+  if (!said) return false;
+  return format == Format::kAuto ? format_extension(path) != ".json" : *said == format;
+}
+
+std::vector<std::string> files_in(const std::string& directory, Format format) {
+  std::vector<std::string> files;
+  walk(directory, [&](const fs::path& path) {
+    if (is_searched_for(path, format)) files.push_back(path.string());
+  });
+  if (files.empty()) {
+    fail("input", "a directory must hold a file named as {}, got {}",
+         format == Format::kAuto ? "text, JSON lines, CSV, TSV or Parquet" : format_name(format), directory);
+  }
+  return files;
+}
+
+bool is_pattern(const std::string& text) {
+  return text.find_first_of("*?[") != std::string::npos;
+}
+
+// Adds the files that `rest`, the components of a pattern from `begin` on, matches below `directory` ("" for here).
+void match(const fs::path& directory, const std::vector<std::string>& components, size_t begin,
+           std::vector<std::string>& files) {
+  const std::string& component = components[begin];
+  const bool is_last = begin + 1 == components.size();
+  if (!is_pattern(component)) {
+    const fs::path path = directory / component;
+    if (!is_last && fs::is_directory(path)) match(path, components, begin + 1, files);
+    if (is_last && fs::exists(path) && !fs::is_directory(path)) files.push_back(path.string());
+    return;
+  }
+  const bool any_depth = component == "**";
+  if (any_depth && !is_last) match(directory, components, begin + 1, files);
+  for (const auto& entry : fs::directory_iterator(directory.empty() ? "." : directory)) {
+    const std::string name = entry.path().filename().string();
+    const fs::path path = directory / name;
+    if (::fnmatch(any_depth ? "*" : component.c_str(), name.c_str(), FNM_PERIOD) != 0) continue;
+    if (!entry.is_directory()) {
+      if (is_last) files.push_back(path.string());
+    } else if (any_depth) {
+      if (!entry.is_symlink()) match(path, components, begin, files);
+    } else if (!is_last) {
+      match(path, components, begin + 1, files);
+    }
+  }
+}
+
+std::vector<std::string> files_of_pattern(const std::string& pattern) {
+  std::vector<std::string> components;
+  const fs::path path(pattern);
+  for (const fs::path& component : path.relative_path()) {
+    if (!component.empty()) components.push_back(component.string());
+  }
+  std::vector<std::string> files;
+  try {
+    match(path.root_path(), components, 0, files);
+  } catch (const fs::filesystem_error& error) {
+    fail("input", "{} must be readable, got: {}", error.path1().string(), error.code().message());
+  }
+  if (files.empty()) fail("input", "a pattern must match at least one file, got {}", pattern);
+  return files;
+}
+
+std::vector<std::string> expand(const std::string& input, Format format) {
+  if (input == kStandardInput) return {input};
+  std::error_code error;
+  const fs::file_status status = fs::status(input, error);
+  std::vector<std::string> files{input};
+  if (fs::is_directory(status)) {
+    files = files_in(input, format);
+  } else if (!fs::exists(status)) {
+    if (!is_pattern(input)) {
+      fail("input", "{} must exist, got: {}", input, error ? error.message() : std::strerror(ENOENT));
+    }
+    files = files_of_pattern(input);
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void check_file(const std::string& path) {
+  if (path == kStandardInput) return;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_fifo(status)) {
+    fail("input", "an input must be a file, a pipe or a directory, got {}", path);
+  }
+  if (::access(path.c_str(), R_OK) != 0) fail("input", "{} must be readable, got: {}", path, std::strerror(errno));
+}
+
+}  // namespace
+
+std::optional<Format> format_of(const std::string& path) {
+  const std::string extension = format_extension(path);
+  if (extension == ".txt" || extension == ".text") return Format::kText;
+  if (extension == ".jsonl" || extension == ".ndjson" || extension == ".json") return Format::kJsonLines;
+  if (extension == ".csv") return Format::kCsv;
+  if (extension == ".tsv" || extension == ".tab") return Format::kTsv;
+  if (extension == ".parquet") return Format::kParquet;
+  return std::nullopt;
+}
+
+std::vector<std::string> list_files(const std::vector<std::string>& inputs, Format format) {
+  std::vector<std::string> files;
+  std::set<fs::path> seen;
+  for (const std::string& input : inputs) {
+    for (std::string& path : expand(input, format)) {
+      check_file(path);
+      std::error_code unnamed;  // a pipe of the shell has no path of its own
+      const fs::path canonical = fs::canonical(path, unnamed);
+      if (seen.insert(unnamed ? fs::path(path) : canonical).second) files.push_back(std::move(path));
+    }
+  }
+  if (files.empty()) fail("input", "at least one file, directory or pattern must be given, got none");
+  return files;
+}
+
+}  // namespace rf::data

@@ -1,0 +1,323 @@
+#include "json_field.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+
+#include "rf/io/error.h"
+#include "rf/io/printable.h"
+
+namespace rf::data {
+namespace {
+
+constexpr int kMostNesting = 500;
+
+// Bytes that end a run of plain characters in a string: the quote, the backslash, and control characters, which JSON
+// wants escaped.
+constexpr std::array<bool, 256> kSpecial = [] {
+  std::array<bool, 256> special{};
+  for (size_t c = 0; c < ' '; ++c) special[c] = true;
+  special['"'] = special['\\'] = true;
+  return special;
+}();
+
+struct Bad {
+  const char* at;
+  const char* wanted;
+};
+
+// What was found of the field.
+struct Found {
+  enum class Kind { kNothing, kText, kNull, kOther } kind = Kind::kNothing;
+  std::string_view raw{};  // between the quotes
+  bool escaped = false;
+};
+
+class Scanner {
+ public:
+  Scanner(std::string_view json, const std::vector<std::string>& path)
+      : at_(json.data()), end_(json.data() + json.size()), path_(path) {}
+
+  Found run() {
+    skip_space();
+    if (at_ == end_ || *at_ != '{') throw Bad{at_, "an object"};
+    value(0, true);
+    skip_space();
+    if (at_ != end_) throw Bad{at_, "the end of the line"};
+    return found_;
+  }
+
+ private:
+  struct String {
+    std::string_view raw;
+    bool escaped;
+  };
+
+  // A value `depth` containers deep. `on_path`: the keys so far are the first `depth` of the path.
+  void value(int depth, bool on_path) {
+    skip_space();
+    if (at_ == end_) throw Bad{at_, "a value"};
+    const bool is_field = on_path && static_cast<size_t>(depth) == path_.size();
+    if (is_field) found_ = {.kind = Found::Kind::kOther};
+    switch (*at_) {
+      case '{':
+        return object(depth, on_path);
+      case '[':
+        return list(depth, on_path);
+      case '"': {
+        const String text = string();
+        if (is_field) found_ = {Found::Kind::kText, text.raw, text.escaped};
+        return;
+      }
+      case 'n':
+        if (is_field) found_ = {.kind = Found::Kind::kNull};
+        return word("null");
+      case 't':
+        return word("true");
+      case 'f':
+        return word("false");
+      case 'N':
+        return word("NaN");
+      case 'I':
+        return word("Infinity");
+      default:
+        return number();
+    }
+  }
+
+  void object(int depth, bool on_path) {
+    enter(depth);
+    if (take('}')) return;
+    do {
+      skip_space();
+      if (at_ == end_ || *at_ != '"') throw Bad{at_, "a key"};
+      const String key = string();
+      const bool on = on_path && static_cast<size_t>(depth) < path_.size() && is_key(key, path_[depth]);
+      if (on) found_ = {};  // of equal keys the last counts
+      if (!take(':')) throw Bad{at_, "a colon"};
+      value(depth + 1, on);
+    } while (take(','));
+    if (!take('}')) throw Bad{at_, "a comma or }"};
+  }
+
+  void list(int depth, bool on_path) {
+    enter(depth);
+    if (take(']')) return;
+    const bool may_be_on = on_path && static_cast<size_t>(depth) < path_.size();
+    size_t index = 0;
+    do {
+      value(depth + 1, may_be_on && path_[depth] == std::to_string(index));
+      ++index;
+    } while (take(','));
+    if (!take(']')) throw Bad{at_, "a comma or ]"};
+  }
+
+  void enter(int depth) {
+    if (depth >= kMostNesting) throw Bad{at_, "less nesting"};
+    ++at_;
+  }
+
+  String string() {
+    const char* const begin = ++at_;
+    bool escaped = false;
+    while (true) {
+      while (at_ != end_ && !kSpecial[static_cast<unsigned char>(*at_)]) ++at_;
+      if (at_ == end_) throw Bad{at_, "a closing quotation mark"};
+      if (*at_ == '"') break;
+      if (*at_ != '\\') throw Bad{at_, "an escape for a control character"};
+      escaped = true;
+      escape();
+    }
+    return {{begin, at_++}, escaped};
+  }
+  void escape() {
+    ++at_;
+    if (at_ == end_ || std::string_view("\"\\/bfnrtu").find(*at_) == std::string_view::npos) {
+      throw Bad{at_, "an escape that JSON has"};
+    }
+    if (*at_++ != 'u') return;
+    for (int i = 0; i < 4; ++i, ++at_) {
+      if (at_ == end_ || std::isxdigit(static_cast<unsigned char>(*at_)) == 0) throw Bad{at_, "four hex digits"};
+    }
+  }
+
+  void number() {
+    const char* const begin = at_;
+    if (at_ != end_ && *at_ == '-') ++at_;
+    if (at_ != begin && at_ != end_ && *at_ == 'I') return word("Infinity");
+    if (at_ != end_ && *at_ == '0') {
+      ++at_;
+    } else {
+      digits("a value");
+    }
+    if (at_ != end_ && *at_ == '.') {
+      ++at_;
+      digits("a digit");
+    }
+    if (at_ != end_ && (*at_ == 'e' || *at_ == 'E')) {
+      ++at_;
+      if (at_ != end_ && (*at_ == '+' || *at_ == '-')) ++at_;
+      digits("a digit");
+    }
+  }
+  void digits(const char* wanted) {
+    const auto is_digit = [this] { return at_ != end_ && *at_ >= '0' && *at_ <= '9'; };
+    if (!is_digit()) throw Bad{at_, wanted};
+    while (is_digit()) ++at_;
+  }
+
+  void word(std::string_view expected) {
+    if (!std::string_view(at_, end_).starts_with(expected)) throw Bad{at_, "a value"};
+    at_ += expected.size();
+  }
+  bool take(char wanted) {
+    skip_space();
+    if (at_ == end_ || *at_ != wanted) return false;
+    ++at_;
+    return true;
+  }
+  void skip_space() {
+    while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
+  }
+  static bool is_key(const String& key, const std::string& wanted);
+
+  const char* at_;
+  const char* end_;
+  const std::vector<std::string>& path_;
+  Found found_;
+};
+
+uint32_t hex4(const char* digits) {
+  uint32_t value = 0;
+  std::from_chars(digits, digits + 4, value, 16);
+  return value;
+}
+
+void append_utf8(uint32_t code, std::string& out) {
+  const auto byte = [&](uint32_t value) { out += static_cast<char>(value); };
+  if (code < 0x80) {
+    byte(code);
+  } else if (code < 0x800) {
+    byte(0xC0 | code >> 6);
+    byte(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    byte(0xE0 | code >> 12);
+    byte(0x80 | (code >> 6 & 0x3F));
+    byte(0x80 | (code & 0x3F));
+  } else {
+    byte(0xF0 | code >> 18);
+    byte(0x80 | (code >> 12 & 0x3F));
+    byte(0x80 | (code >> 6 & 0x3F));
+    byte(0x80 | (code & 0x3F));
+  }
+}
+
+bool is_high(uint32_t code) {
+  return code >= 0xD800 && code < 0xDC00;
+}
+bool is_low(uint32_t code) {
+  return code >= 0xDC00 && code < 0xE000;
+}
+
+// `rest` begins after "\u". Takes the digits, and those of the second half of a pair.
+void unescape_unicode(std::string_view& rest, std::string& out) {
+  constexpr char kNotUtf8 = '\xFF';
+  const uint32_t code = hex4(rest.data());
+  rest.remove_prefix(4);
+  if (is_high(code) && rest.size() >= 6 && rest.starts_with("\\u") && is_low(hex4(rest.data() + 2))) {
+    append_utf8(0x10000 + ((code - 0xD800) << 10) + (hex4(rest.data() + 2) - 0xDC00), out);
+    rest.remove_prefix(6);
+  } else if (is_high(code) || is_low(code)) {
+    out += kNotUtf8;
+  } else {
+    append_utf8(code, out);
+  }
+}
+
+// The escapes in `raw` are well-formed.
+void unescape(std::string_view raw, std::string& out) {
+  out.clear();
+  while (true) {
+    const size_t plain = std::min(raw.find('\\'), raw.size());
+    out.append(raw, 0, plain);
+    if (plain == raw.size()) return;
+    const char escape = raw[plain + 1];
+    raw.remove_prefix(plain + 2);
+    constexpr std::string_view kNames = "bfnrt", kValues = "\b\f\n\r\t";
+    if (escape == 'u') {
+      unescape_unicode(raw, out);
+    } else {
+      const size_t known = kNames.find(escape);
+      out += known == std::string_view::npos ? escape : kValues[known];
+    }
+  }
+}
+
+bool Scanner::is_key(const String& key, const std::string& wanted) {
+  if (!key.escaped) return key.raw == wanted;
+  std::string plain;
+  unescape(key.raw, plain);
+  return plain == wanted;
+}
+
+// A key of a JSON pointer: "~1" is "/" and "~0" is "~".
+std::string pointer_key(std::string_view text) {
+  std::string key;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escaped = text[i] == '~' && i + 1 < text.size() && (text[i + 1] == '0' || text[i + 1] == '1');
+    key += escaped ? "~/"[text[++i] - '0'] : text[i];
+  }
+  return key;
+}
+
+std::vector<std::string> parse_path(std::string_view field) {
+  const bool is_pointer = field.starts_with('/');
+  std::string_view rest = is_pointer ? field.substr(1) : field;
+  std::vector<std::string> path;
+  while (true) {
+    const size_t end = rest.find(is_pointer ? '/' : '.');
+    const std::string_view key = rest.substr(0, end);
+    if (key.empty()) fail("input", "the field must be keys that are not empty, got {}", io::printable(field));
+    path.push_back(is_pointer ? pointer_key(key) : std::string(key));
+    if (end == std::string_view::npos) return path;
+    rest.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace
+
+JsonField::JsonField(const std::string& field) : field_(field), path_(parse_path(field)) {}
+
+JsonField::Result JsonField::find(std::string_view json) {
+  constexpr size_t kShownBytes = 40;
+  Found found;
+  try {
+    found = Scanner(json, path_).run();
+  } catch (const Bad& bad) {
+    const auto offset = static_cast<size_t>(bad.at - json.data());
+    const std::string_view rest = json.substr(offset);
+    return {.kind = Result::Kind::kBad,
+            .problem = fmt::format(
+                "must be a JSON object with {} at byte {}, got {}", bad.wanted, offset + 1,
+                rest.empty() ? "the end of the line" : fmt::format("\"{}\"", io::escaped(rest, kShownBytes)))};
+  }
+  switch (found.kind) {
+    case Found::Kind::kText:
+      if (!found.escaped) return {Result::Kind::kText, found.raw};
+      unescape(found.raw, unescaped_);
+      return {Result::Kind::kText, unescaped_};
+    case Found::Kind::kNull:
+      return {.kind = Result::Kind::kNull};
+    case Found::Kind::kOther:
+      return {.kind = Result::Kind::kBad,
+              .problem = fmt::format("must have a text or null as {}, got another value", io::printable(field_))};
+    case Found::Kind::kNothing:
+      break;
+  }
+  return {.kind = Result::Kind::kBad,
+          .problem = fmt::format("must have the field {}, got {}", io::printable(field_),
+                                 fmt::format("\"{}\"", io::escaped(json, kShownBytes)))};
+}
+
+}  // namespace rf::data

@@ -1,0 +1,33 @@
+// One text out of a JSON object (RFC 8259) in one pass, without a value in memory: the rest is checked and passed over.
+// Taken as Python's json takes it: of equal keys the last counts, and NaN, Infinity and -Infinity are numbers. Bytes
+// above 0x7F in strings are not looked at. Nesting deeper than 500 is refused.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rf::data {
+
+class JsonField {
+ public:
+  // "a", "a.b", or a JSON pointer (RFC 6901) "/a/0/b"; numbers are indices where the value is a list. Throws Error for
+  // an empty key.
+  explicit JsonField(const std::string& field);
+
+  struct Result {
+    enum class Kind { kText, kNull, kBad } kind;
+    std::string_view text{};  // of the field, valid until the next call or the line goes
+    std::string problem{};    // of a bad line: "must be ..., got ..."
+  };
+  // A lone half of a surrogate pair becomes the byte 0xFF: like any byte that is not UTF-8, the tokenizer replaces it
+  // by U+FFFD and counts it.
+  Result find(std::string_view json);
+
+ private:
+  std::string field_;
+  std::vector<std::string> path_;
+  std::string unescaped_;
+};
+
+}  // namespace rf::data

@@ -1,0 +1,99 @@
+#include "piece_cutter.h"
+
+#include <algorithm>
+
+namespace rf::data {
+namespace {
+
+constexpr std::string_view kWhitespace{" \t\r\n\f\v"};
+constexpr size_t kMostPieceBytes = size_t{1} << 22;
+
+bool is_continuation(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
+
+// Letters that are told by the first byte or two of a character: ASCII, Greek to Arabic, kana, Chinese and Hangul; the
+// little punctuation among them does no harm in running text.
+bool is_letter(std::string_view text, size_t at) {
+  const auto first = static_cast<unsigned char>(text[at]), second = static_cast<unsigned char>(text[at + 1]);
+  const unsigned char lower = first | 0x20;
+  return (lower >= 'a' && lower <= 'z') || (first >= 0xCE && first <= 0xDB) ||
+         (first == 0xE3 && second >= 0x81 && second <= 0x83) || (first >= 0xE4 && first <= 0xED);
+}
+bool is_letter_before(std::string_view text, size_t end) {
+  size_t at = end - 1;
+  for (int i = 0; i < 2 && is_continuation(text[at]); ++i) --at;
+  return is_letter(text, at);
+}
+
+bool is_word_begin(std::string_view text, size_t at) {
+  size_t length = 1;
+  if (text[at] != ' ' && text[at] != '\n') {
+    const std::string_view mark = text.substr(at, 3);
+    if (mark != "，" && mark != "。") return false;
+    length = mark.size();
+  }
+  return is_letter_before(text, at) && is_letter(text, at + length);
+}
+
+// The last place that leaves room for a character on either side; 0 for none.
+size_t last_word_begin(std::string_view text) {
+  constexpr size_t kBefore = 3, kAfter = 5;
+  for (size_t at = text.size() - kAfter; at >= kBefore; --at) {
+    if (is_word_begin(text, at)) return at;
+  }
+  return 0;
+}
+
+size_t last_resort(std::string_view text) {
+  const size_t space = text.find_last_of(kWhitespace);
+  if (space != std::string_view::npos && space > 0) return space;
+  size_t at = text.size() - 1;
+  for (int i = 0; i < 3 && is_continuation(text[at]); ++i) --at;
+  return at;
+}
+
+}  // namespace
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(kWhitespace) == std::string_view::npos;
+}
+
+void PieceCutter::add(std::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = std::min(text.size(), next_cut_ - text_.size());
+    text_ += text.substr(0, bytes);
+    text.remove_prefix(bytes);
+    if (text_.size() == next_cut_) cut();
+  }
+}
+
+void PieceCutter::cut() {
+  size_t at = last_word_begin(text_);
+  if (at == 0 && text_.size() == kMostPieceBytes) at = last_resort(text_);
+  if (at > 0) {
+    piece_({std::string_view(text_).substr(0, at), Piece::End::kNo});
+    text_.erase(0, at);
+    begun_ = true;
+  }
+  // Twice the size where no place was found, so that the search stays short beside the reading.
+  next_cut_ = std::clamp(2 * text_.size(), kLongDocumentBytes, kMostPieceBytes);
+}
+
+void PieceCutter::end_document() {
+  if (begun_ || !is_blank(text_)) piece_({text_, Piece::End::kOfDocument});
+  text_.clear();
+  next_cut_ = kLongDocumentBytes;
+  begun_ = false;
+}
+
+void PieceCutter::add_document(std::string_view text) {
+  if (text_.empty() && !begun_ && text.size() < kLongDocumentBytes) {
+    if (!is_blank(text)) piece_({text, Piece::End::kOfDocument});
+  } else {
+    add(text);
+    end_document();
+  }
+}
+
+}  // namespace rf::data

@@ -1,0 +1,38 @@
+// Gathers the text of a document and passes it on in pieces that may be tokenized one by one.
+//
+// A long document is cut before a single space, line end, "，" or "。" with a letter on either side. BERT, jieba and
+// the byte-level patterns of GPT-2 and its successors all begin a word there, so the tokens are those of the whole
+// text; only an added token that spans such a place would show. A text of 4 MiB without one is cut before white space,
+// or else between two characters, and there a word may be lost.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "rf/data/reader.h"
+
+namespace rf::data {
+
+inline constexpr size_t kLongDocumentBytes = size_t{1} << 17;  // shorter ones stay whole
+
+bool is_blank(std::string_view text);  // only white space of ASCII
+
+class PieceCutter {
+ public:
+  explicit PieceCutter(const std::function<void(const Piece&)>& piece) : piece_(piece) {}
+
+  void add(std::string_view text);
+  void end_document();  // a document of white space alone is left out
+  void add_document(std::string_view text);
+
+ private:
+  void cut();
+
+  const std::function<void(const Piece&)>& piece_;
+  std::string text_;
+  size_t next_cut_ = kLongDocumentBytes;  // size of text_ at which a place to cut is searched
+  bool begun_ = false;                    // a piece of this document has gone out
+};
+
+}  // namespace rf::data

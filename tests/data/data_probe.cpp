@@ -1,0 +1,80 @@
+// What tests/oracles/test_readers.py and test_prepare_memory.py call. `data_probe OPTIONS` with ReadOptions as a JSON
+// object:
+//   {"inputs": [...], "format": .., "field": .., "documents": .., "quotes": bool, "skip": bool, "prepare": {..}}
+// prints {"documents": [hexadecimal ...], "skipped": n}; with "count": true {"documents": n, "bytes": n} of the text;
+// with "prepare": {"model": DIR, "output": DIR, "threads": n} the report. An rf::Error is {"error": message}.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "rf/data/prepare.h"
+#include "rf/data/reader.h"
+#include "rf/io/error.h"
+
+namespace {
+
+using nlohmann::json;
+
+rf::data::ReadOptions read_options(const json& given) {
+  using namespace rf::data;
+  ReadOptions options;
+  options.inputs = given.at("inputs").get<std::vector<std::string>>();
+  options.format = format(given.value("format", "auto"));
+  options.field = given.value("field", "text");
+  options.document_rule = document_rule(given.value("documents", "file"));
+  options.quotes = given.value("quotes", true) ? Quotes::kRead : Quotes::kText;
+  options.bad_records = given.value("skip", false) ? BadRecords::kSkip : BadRecords::kRefuse;
+  return options;
+}
+
+std::string hexadecimal(std::string_view bytes) {
+  std::string digits;
+  for (const char c : bytes) digits += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  return digits;
+}
+
+json read(const json& given) {
+  rf::data::DocumentReader reader(read_options(given));
+  json documents = json::array();
+  std::string document;
+  int64_t count = 0, bytes = 0;
+  const bool only_count = given.value("count", false);
+  reader.read([&](const rf::data::Piece& piece) {
+    const bool ends = piece.end == rf::data::Piece::End::kOfDocument;
+    bytes += std::ssize(piece.text);
+    count += ends ? 1 : 0;
+    if (only_count) return;
+    document += piece.text;
+    if (ends) documents.push_back(hexadecimal(std::exchange(document, "")));
+  });
+  if (only_count) return {{"documents", count}, {"bytes", bytes}};
+  return {{"documents", documents}, {"skipped", reader.counts().skipped_records}};
+}
+
+json prepare(const json& given) {
+  rf::data::PrepareOptions options;
+  options.input = read_options(given);
+  options.model_dir = given.at("prepare").at("model");
+  options.output_dir = given.at("prepare").at("output");
+  options.threads = given.at("prepare").value("threads", 0);
+  rf::io::Progress progress(false);
+  const rf::data::PrepareReport report = rf::data::prepare(options, progress);
+  return {{"documents", report.documents},
+          {"tokens", report.train_tokens + report.valid_tokens},
+          {"replaced", report.replaced_bytes},
+          {"skipped", report.skipped_records}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  const json given = json::parse(argv[1]);
+  try {
+    std::cout << (given.contains("prepare") ? prepare(given) : read(given)).dump() << "\n";
+  } catch (const rf::Error& error) {
+    std::cout << json{{"error", error.what()}}.dump(-1, ' ', false, json::error_handler_t::replace) << "\n";
+    return 1;
+  }
+}
