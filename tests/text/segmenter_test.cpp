@@ -52,6 +52,11 @@ TEST_F(SegmenterTest, NoUnicodeCharacterIsAWordOfItsOwn) {
   EXPECT_EQ(cut({odd, 6}), (Ends{1, 2, 3, 4, 5, 6}));
 }
 
+TEST_F(SegmenterTest, PartsCutByThemselves) {
+  for (const char32_t c : {U'\n', U' ', U'\u3002', U'\u0130', U'\U0001F600'}) EXPECT_TRUE(Segmenter::may_part_after(c));
+  for (const char32_t c : {U'\r', U'-', U'7', U'x', U'\u4ECA', U'\U00020000'}) EXPECT_FALSE(Segmenter::may_part_after(c));
+}
+
 TEST_F(SegmenterTest, ARunOfMillions) {
   std::u32string text;
   constexpr size_t kWords = 1'000'000;

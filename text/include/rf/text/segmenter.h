@@ -77,6 +77,10 @@ class Segmenter {
   // and nothing for the rest of the text.
   void cut(std::u32string_view text, std::vector<uint32_t>& ends);
 
+  // Whether a text may be parted behind this character and the parts be cut each by itself, with the same words: it is
+  // in no run, and a line feed behind it would not belong to it.
+  static bool may_part_after(char32_t c);
+
  private:
   std::shared_ptr<const Dictionary> dictionary_;
   std::unique_ptr<SegmentationBuffers> buffers_;

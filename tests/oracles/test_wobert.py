@@ -1,0 +1,173 @@
+"""The original WoBERT and RoFormer tokenizer (spec R-TOK-03), composed of other people's parts as `transformers` 4 did
+it: lower case character by character, rjieba without its hidden Markov model, transformers'
+bert.tokenization_bert_legacy for the words that the vocabulary has not. The C++ side is the tokenizer_probe program of
+the build in ROFORMER_BUILD_DIR (build/release unless set).
+"""
+
+import json
+import os
+import random
+import re
+import subprocess
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+legacy = pytest.importorskip("transformers.models.bert.tokenization_bert_legacy")
+jieba = pytest.importorskip("jieba")
+rjieba = pytest.importorskip("rjieba")
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "tokenizer_probe"
+DATA = ROOT.parent / "shared" / "data"
+DICTIONARY = Path(jieba.__file__).parent / "dict.txt"
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TABLE_VERSION = "14.0.0"  # of Unicode, in text/src/unicode_tables.inc
+
+pytestmark = pytest.mark.skipif(
+    unicodedata.unidata_version != TABLE_VERSION,
+    reason=f"SKIPPED LOUDLY: the tables follow Unicode {TABLE_VERSION}, this Python has {unicodedata.unidata_version}",
+)
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"SKIPPED LOUDLY: no test data at {DATA}")
+
+
+class Reference:
+    """Ids and the characters of the text they come from."""
+
+    def __init__(self, tokens, case):
+        self.ids = {token: i for i, token in enumerate(tokens)}
+        self.lower = case == "lower"
+        self.basic = legacy.BasicTokenizer(do_lower_case=self.lower)
+        self.pieces = legacy.WordpieceTokenizer(vocab=self.ids, unk_token="[UNK]", max_input_chars_per_word=100)
+
+    def encode(self, text):
+        found = []
+        at = 0
+        for part in re.split("(" + "|".join(map(re.escape, SPECIALS)) + ")", text):
+            if part in SPECIALS:
+                found.append((self.ids[part], at, at + len(part)))
+            else:
+                found += self.encode_part(part, at)
+            at += len(part)
+        return found
+
+    def encode_part(self, part, at):
+        sources = []  # of each character in lower case
+        lowered = ""
+        for i, char in enumerate(part, at):
+            lower = char.lower() if self.lower else char
+            lowered += lower
+            sources += [i] * len(lower)
+        first = 0
+        for word in rjieba.cut(lowered, False):
+            where = sources[first : first + len(word)]
+            first += len(word)
+            if word in self.ids:
+                yield self.ids[word], where[0], where[-1] + 1
+            else:
+                yield from self.encode_unknown(word, where)
+
+    def encode_unknown(self, word, where):
+        """A word of several characters is one of a run, whose characters the steps of BERT keep one to one."""
+        begin = 0
+        for token in self.basic.tokenize(word, never_split=SPECIALS):
+            pieces = self.pieces.tokenize(token)
+            lengths = [len(token)] if pieces == ["[UNK]"] else [len(piece.removeprefix("##")) for piece in pieces]
+            for piece, length in zip(pieces, lengths, strict=True):
+                if len(word) == 1:
+                    yield self.ids[piece], where[0], where[0] + 1
+                else:
+                    yield self.ids[piece], where[begin], where[begin + length - 1] + 1
+                begin += length
+        assert len(word) == 1 or begin in (len(word), 0), ascii(word)
+
+
+def check(vocab_path, tokens, texts, case):
+    options = {"pipeline": "wobert", "lower": case == "lower", "dictionary": str(DICTIONARY)}
+    done = subprocess.run(
+        [PROBE, "encode", json.dumps(options), str(vocab_path)],
+        input="".join(json.dumps({"text": text}) + "\n" for text in texts).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    answers = [json.loads(line) for line in done.stdout.decode().split("\n") if line]
+    reference = Reference(tokens, case)
+    for text, got, want in zip(texts, answers, map(reference.encode, texts), strict=True):
+        ours = list(zip(got["ids"], got["begin"], got["end"], strict=True))
+        assert ours == list(want), ascii(text)
+        assert got["byte_begin"] == [len(text[:begin].encode()) for begin in got["begin"]], ascii(text)
+        assert got["byte_end"] == [len(text[:end].encode()) for end in got["end"]], ascii(text)
+
+
+def dictionary_words():
+    return [line.split(" ")[0] for line in DICTIONARY.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    """Special tokens, words of jieba's, characters, pieces; some words only in forms that a step would change."""
+    draw = random.Random(1)
+    words = draw.sample([word.lower() for word in dictionary_words()], 3000)
+    chars = list({char for word in words for char in word})
+    plain = [chr(code) for code in (*range(0x21, 0x7F), *range(0xC0, 0x180), *range(0x3B1, 0x3CA))]
+    odd = ["c++", "é", "\u0307", "ς", "naive", "ab", "##c", "##d1", "T恤", "t恤", "。", "\U0001f600", "가", "ᄀ", "か"]
+    tokens = list(dict.fromkeys(SPECIALS + words + draw.sample(chars, 1500) + plain + odd))
+    tokens = [token for token in tokens if token not in ("%", "~", "q", "ê")]
+    tokens += [f"##{char}" for char in (*"abcdefgh0123", "恤", "é") if f"##{char}" not in tokens]
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("".join(token + "\n" for token in tokens), encoding="utf-8")
+    return path, tokens
+
+
+def random_strings(count, seed):
+    draw = random.Random(seed)
+    words = dictionary_words()
+    ranges = [(0, 0x80), (0x20, 0x7F), (0x80, 0x250), (0x370, 0x530), (0x300, 0x370), (0x900, 0xA00), (0x2000, 0x2070)]
+    ranges += [(0x3000, 0x3100), (0xF900, 0xFFFF), (0x1F300, 0x1FAFF), (0xAC00, 0xD7A4), (0x3400, 0x9FFF)]
+    ranges += [(0x20000, 0x2FA20), (0xE0000, 0xE0200)]
+    common = ["C++", "T恤", "ΟΔΟΣ", "İstanbul", "naïve", "e\u0301\u0323", "\u212bK\u212a", "ǅ", "ﬁ", "abcd1", "x" * 101]
+    for _ in range(count):
+        parts = []
+        for _ in range(draw.randrange(1, 14)):
+            kind = draw.randrange(10)
+            if kind < 5:
+                parts.append(draw.choice(words))
+            elif kind == 5:
+                parts.append("".join(draw.choice("abcdABq0123+#&._%-~!") for _ in range(draw.randrange(1, 8))))
+            elif kind == 6:
+                parts.append(draw.choice(common))
+            elif kind == 7:
+                parts.append(draw.choice([*SPECIALS, "[mask]"]))
+            else:
+                parts += [chr(draw.randrange(*draw.choice(ranges))) for _ in range(draw.randrange(1, 4))]
+            parts.append(draw.choice(["", "", "", " ", "，", "\r\n", "\t", "\u3000"]))
+        yield "".join(parts)
+
+
+@pytest.mark.parametrize("case", ["lower", "keep"])
+def test_random_strings(vocabulary, case):
+    check(*vocabulary, list(random_strings(5_000, 2 if case == "lower" else 3)), case)
+
+
+def test_every_code_point(vocabulary):
+    codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    texts = [f"中国{chr(code)}a{chr(code)}{chr(code)}B1 " for code in codes if unicodedata.category(chr(code)) != "Cn"]
+    check(*vocabulary, ["".join(texts[i : i + 256]) for i in range(0, len(texts), 256)], "lower")
+
+
+def test_long_text(vocabulary):
+    """Longer than what is held at once, with runs of every length across the borders."""
+    texts = ["".join(random_strings(600, 4)), "甲" * 9000 + "。" + "a1" * 9000, "\r\n\r" * 5000]
+    check(*vocabulary, texts, "lower")
+
+
+@needs_data
+def test_real_text():
+    vocab_path = DATA / "vocabs" / "roformer_chinese_base_vocab.txt"
+    tokens = vocab_path.read_text(encoding="utf-8").split("\n")[:-1]
+    texts = []
+    for name in ("zh_classics/hongloumeng.txt", "zh_laws/laws_valid.jsonl", "en_wikitext2/wiki.valid.raw"):
+        with (DATA / name).open("rb") as file:
+            texts += file.read(150_000).decode("utf-8", errors="ignore").splitlines()
+    check(vocab_path, tokens, texts, "lower")
