@@ -54,7 +54,8 @@ TEST_F(SegmenterTest, NoUnicodeCharacterIsAWordOfItsOwn) {
 
 TEST_F(SegmenterTest, PartsCutByThemselves) {
   for (const char32_t c : {U'\n', U' ', U'\u3002', U'\u0130', U'\U0001F600'}) EXPECT_TRUE(Segmenter::may_part_after(c));
-  for (const char32_t c : {U'\r', U'-', U'7', U'x', U'\u4ECA', U'\U00020000'}) EXPECT_FALSE(Segmenter::may_part_after(c));
+  for (const char32_t c : {U'\r', U'-', U'7', U'x', U'\u4ECA', U'\U00020000'})
+    EXPECT_FALSE(Segmenter::may_part_after(c));
 }
 
 TEST_F(SegmenterTest, ARunOfMillions) {

@@ -18,6 +18,7 @@
 #include "roformer_splitter.h"
 #include "tokenizer_config.h"
 #include "utf8.h"
+#include "wobert_splitter.h"
 #include "wordpiece.h"
 
 namespace rf::text {
@@ -62,6 +63,8 @@ std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options, const P
       return std::make_unique<LegacySplitter>(options.letter_case);
     case Pipeline::kRoformer:
       return std::make_unique<RoformerSplitter>(lower_case, strip_accents, trie, options.dictionary);
+    case Pipeline::kWobert:
+      return std::make_unique<WobertSplitter>(options.letter_case, trie, options.dictionary);
     default:
       fail("tokenizer", "pipeline must be one that this program has, got {}", name(options.pipeline));
   }

@@ -13,7 +13,9 @@ namespace {
 
 constexpr size_t kStretch = 4096;  // characters, at least
 
-// Takes the words of a word and gives them on with offsets into the text that this word came from.
+// Takes the words of a word of jieba's and gives them on with offsets into the text that this one came from. A word of
+// jieba's is one character or made of characters that normalisation keeps one by one, so each character of an inner
+// word has one source.
 class Relay : public WordSink {
  public:
   // `chars` holds the source of each character of the outer word.
@@ -25,10 +27,8 @@ class Relay : public WordSink {
     for (size_t i = 0; i < word.text.size();) {
       const auto length = static_cast<size_t>(decode_utf8(word.text.substr(i)).length);
       const SourceSpan inner = word.source(i, i + length);
-      SourceSpan span = chars_[inner.char_begin];
-      for (int32_t c = inner.char_begin + 1; c < inner.char_end; ++c) span = join(span, chars_[c]);
       i += length;
-      byte_spans_.resize(i, span);
+      byte_spans_.resize(i, chars_[inner.char_begin]);
     }
     sink_.take({word.text, word.chars, byte_spans_.data(), {}, word.special});
   }
