@@ -1,10 +1,13 @@
 // The word pieces of a vocabulary for longest-match look-up: two byte tries, of all tokens, any of which may begin a
-// word, and of those that continue one (stored without their "##"), whose edges lie in one open-addressed hash table
-// keyed by (node, byte). A piece holds whole characters, so on valid UTF-8 a byte-wise match ends at a character
+// word, and of those that continue one (stored without their "##"). Both lie in one double array without parents: the
+// child of a node under a byte is at the node's base plus the byte, if that slot is labelled with the byte; no two
+// nodes have the same base. A piece holds whole characters, so on valid UTF-8 a byte-wise match ends at a character
 // boundary.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -14,49 +17,54 @@ namespace rf::text {
 
 class PieceTrie {
  public:
-  enum Root : uint32_t { kWordStart = 0, kContinuation = 1 };
+  enum Root : uint8_t { kWordStart = 0, kContinuation = 1 };
 
   explicit PieceTrie(const Vocabulary& vocabulary);
 
   struct Match {
     int32_t id;  // -1: no piece is a prefix of the text
-    size_t length;
+    uint32_t length;
   };
-  // Whether the text is a token.
+  // Whether the text, which must not be empty, is a token.
   bool contains(std::string_view text) const { return longest(text, kWordStart).length == text.size(); }
+  // Of text in valid UTF-8.
   Match longest(std::string_view text, Root root) const {
     Match best{-1, 0};
-    uint32_t node = root;
+    uint32_t base = roots_[root];
     for (size_t i = 0; i < text.size(); ++i) {
-      const Edge* edge = find(key_of(node, text[i]));
-      if (edge->key == kEmpty) break;
-      node = edge->node;
-      if (edge->id >= 0) best = {edge->id, i + 1};
+      const auto byte = static_cast<uint8_t>(text[i]);
+      const Node& node = nodes_[size_t{base} + byte];
+      if (node.label() != byte) break;
+      if (node.id >= 0) best = {node.id, static_cast<uint32_t>(i + 1)};
+      base = node.base();
     }
     return best;
   }
 
  private:
-  struct Edge {
-    uint64_t key;   // node and byte
-    uint32_t node;  // where the edge leads
-    int32_t id;     // of the piece that ends there, or -1
+  static constexpr uint8_t kFree = 0xFF;  // a label: no byte of UTF-8
+  static constexpr uint32_t kLeaf = 0;    // the base of nodes without children; the slots behind it stay free
+  struct Node {
+    uint32_t base_and_label = kFree;
+    int32_t id = -1;  // of the piece that ends here, or -1
+
+    uint32_t base() const { return base_and_label >> 8; }
+    uint8_t label() const { return static_cast<uint8_t>(base_and_label); }
+    void set_base(uint32_t base) { base_and_label = base << 8 | label(); }
   };
-  static constexpr uint64_t kEmpty = ~uint64_t{0};
-  static uint64_t key_of(uint32_t node, char byte) { return uint64_t{node} << 8 | static_cast<uint8_t>(byte); }
+  struct Piece {
+    std::string_view text;
+    int32_t id;
+  };
+  uint32_t build(std::vector<Piece> pieces);
+  uint32_t find_base(std::span<const uint8_t> bytes);
+  void grow(size_t slots);
 
-  // The edge of that key, or the empty slot where it belongs.
-  const Edge* find(uint64_t key) const {
-    constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15ULL;  // 2^64 over the golden ratio
-    size_t slot = static_cast<size_t>(key * kMultiplier >> shift_);
-    while (edges_[slot].key != key && edges_[slot].key != kEmpty) slot = (slot + 1) & (edges_.size() - 1);
-    return &edges_[slot];
-  }
-  void add(std::string_view piece, Root root, int32_t id);
-
-  std::vector<Edge> edges_;  // a power of two of slots, at most half of them taken
-  int shift_;
-  uint32_t nodes_ = 2;
+  std::vector<Node> nodes_;
+  std::array<uint32_t, 2> roots_;
+  // While building.
+  std::vector<bool> is_base_;
+  std::array<uint32_t, 257> search_from_;  // by the number of children
 };
 
 }  // namespace rf::text
