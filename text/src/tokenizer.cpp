@@ -24,14 +24,6 @@
 namespace rf::text {
 namespace {
 
-void append_added(int32_t id, Encoding& out) {
-  out.ids.push_back(id);
-  for (std::vector<int32_t>* offsets : {&out.byte_begin, &out.byte_end, &out.char_begin, &out.char_end}) {
-    offsets->push_back(0);
-  }
-  out.starts_word.push_back(1);
-}
-
 // The special tokens of the vocabulary, save those that the caller describes.
 std::vector<AddedToken> with_specials(std::vector<AddedToken> added, const Vocabulary& vocabulary) {
   for (AddedToken& special : special_tokens(vocabulary)) {
@@ -78,6 +70,12 @@ int32_t count_characters(std::string_view text, size_t from, size_t to) {
   return count;
 }
 
+SequenceTemplate default_template(const SpecialIds& special) {
+  if (special.cls >= 0 && special.sep >= 0) return bert_template(special.cls, special.sep);
+  using Part = SequenceTemplate::Part;
+  return {.single = {{Part::kFirst}}, .pair = {{Part::kFirst}, {Part::kSecond, 0, 1}}};
+}
+
 // Cuts the text at the added tokens: ordinary(part, byte, character) is called for what lies between them, with where
 // it begins, and added(id, source, slice) for each of them.
 template <class Ordinary, class Added>
@@ -102,20 +100,15 @@ void for_each_section(const AddedTokenMatcher& matcher, std::string_view text, O
 
 }  // namespace
 
-void Encoding::clear() {
-  for (std::vector<int32_t>* column : {&ids, &byte_begin, &byte_end, &char_begin, &char_end}) column->clear();
-  starts_word.clear();
-  replaced_bytes = 0;
-}
-
 Tokenizer::Tokenizer(Vocabulary vocabulary, TokenizerOptions options)
-    : Tokenizer(TokenizerParts{std::move(vocabulary), options, {}, {}}) {}
+    : Tokenizer(TokenizerParts{std::move(vocabulary), options, {}, {}, {}}) {}
 
 Tokenizer::Tokenizer(TokenizerParts parts)
     : vocabulary_(std::move(parts.vocabulary)),
       options_(parts.options),
       added_(std::make_shared<const AddedTokens>(with_specials(std::move(parts.added), vocabulary_), vocabulary_,
-                                                 normalizer_of(options_))) {
+                                                 normalizer_of(options_))),
+      template_(parts.sequence_template.value_or(default_template(vocabulary_.special()))) {
   if (options_.pipeline == Pipeline::kByteLevelBpe) {
     byte_pairs_ = std::make_shared<const BytePairModel>(vocabulary_, parts.merges, options_.byte_level);
     merges_ = std::make_shared<const std::vector<Merge>>(std::move(parts.merges));
@@ -174,11 +167,14 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
 }
 
 Encoding Tokenizer::encode_with_specials(std::string_view text) const {
-  vocabulary_.require({SpecialRole::kCls, SpecialRole::kSep}, "tokenize");
   Encoding out;
-  append_added(vocabulary_.special().cls, out);
-  encode(text, out);
-  append_added(vocabulary_.special().sep, out);
+  for (const SequenceTemplate::Piece& piece : template_.single) {
+    if (piece.part == SequenceTemplate::Part::kSpecial) {
+      out.append_special(piece.id);
+    } else {
+      encode(text, out);
+    }
+  }
   return out;
 }
 

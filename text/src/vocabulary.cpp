@@ -80,8 +80,7 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, SpecialNames names, int6
     if (token.empty()) continue;
     const int32_t id = find(token);
     if (id < 0) {
-      fail(where, "the {} must be among the tokens, got {} tokens without \"{}\"", config_key(role), size(),
-           token);
+      fail(where, "the {} must be among the tokens, got {} tokens without \"{}\"", config_key(role), size(), token);
     }
     *special[static_cast<size_t>(role)] = id;
   }

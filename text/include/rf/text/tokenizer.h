@@ -20,6 +20,7 @@
 #include "rf/text/added_token.h"
 #include "rf/text/encoding.h"
 #include "rf/text/segmenter.h"
+#include "rf/text/sequence_template.h"
 #include "rf/text/vocabulary.h"
 
 namespace rf::text {
@@ -70,6 +71,7 @@ struct TokenizerParts {
   TokenizerOptions options;
   std::vector<AddedToken> added;  // besides the special tokens of the vocabulary; may name them again, with flags
   std::vector<Merge> merges;      // of Pipeline::kByteLevelBpe
+  std::optional<SequenceTemplate> sequence_template = {};  // absent: BERT's, or bare texts without [CLS] and [SEP]
 };
 
 class Tokenizer {
@@ -85,12 +87,13 @@ class Tokenizer {
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const TokenizerOptions& options() const { return options_; }
   const std::vector<AddedToken>& added_tokens() const;  // by id
+  const SequenceTemplate& sequence_template() const { return template_; }
 
   // Appends to `out`. Added tokens, [MASK], [SEP] ... among them, are matched first and kept whole. Adds no special
   // tokens.
   // Thread-safe.
   void encode(std::string_view text, Encoding& out) const;
-  // [CLS] text [SEP]
+  // With the special tokens of sequence_template().single, for example [CLS] text [SEP].
   Encoding encode_with_specials(std::string_view text) const;
   // Joins with spaces, glues "##" pieces, skips [PAD], [CLS], [SEP].
   std::string decode(const std::vector<int32_t>& ids) const;
@@ -102,6 +105,7 @@ class Tokenizer {
   std::shared_ptr<const PieceTrie> trie_;            // null for byte-level BPE
   std::shared_ptr<const BytePairModel> byte_pairs_;  // null for the others
   std::shared_ptr<const std::vector<Merge>> merges_;
+  SequenceTemplate template_;
 };
 
 }  // namespace rf::text

@@ -1,0 +1,63 @@
+// Texts and pairs of texts to rows of model input: special tokens, truncation with or without the overflow, padding.
+// The result is that of `transformers`' tokenizer(..., truncation=, stride=, return_overflowing_tokens=, padding=) on
+// the library `tokenizers`, with two exceptions: token types are always given, where RoFormer's and others'
+// model_input_names leave them out; and overflow from a text that may keep no token is an error, where that library
+// makes a row of all of it, longer than max_length.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "rf/text/tokenizer.h"
+
+namespace rf::text {
+
+enum class Truncation {
+  kNone,
+  kLongestFirst,  // of a pair, the longer text loses tokens until both are equal, then both do
+  kOnlyFirst,
+  kOnlySecond
+};
+enum class Overflow { kDropped, kRows };  // what truncation cuts off becomes further rows
+enum class Padding { kNone, kLongest, kMaxLength };
+enum class Side { kRight, kLeft };
+enum class AddSpecials { kYes, kNo };
+
+struct BatchOptions {
+  AddSpecials add_specials = AddSpecials::kYes;
+  Truncation truncation = Truncation::kNone;
+  Side truncation_side = Side::kRight;  // where tokens are cut off
+  Overflow overflow = Overflow::kDropped;
+  int64_t stride = 0;      // tokens that an overflowing row repeats of the one before
+  int64_t max_length = 0;  // of a row, special tokens included; needed by truncation and Padding::kMaxLength
+  Padding padding = Padding::kNone;
+  Side padding_side = Side::kRight;
+  int64_t pad_to_multiple_of = 1;
+  int threads = 1;
+};
+
+struct TextPair {
+  std::string_view first;
+  std::optional<std::string_view> second = {};
+};
+
+struct Row {
+  Encoding tokens;             // offsets into the text that a token comes from; [0, 0) for special tokens and padding
+  std::vector<uint8_t> types;  // token type; of padding 0
+  std::vector<uint8_t> mask;   // 1: token, 0: padding
+  std::vector<int8_t> text_index;  // 0: first text, 1: second, -1: special token or padding
+  int64_t sample = 0;              // index of the text or pair in the batch
+
+  size_t size() const { return tokens.size(); }
+};
+
+// Rows in the order of the samples; a sample's overflowing rows follow its first one. Throws Error for options that
+// contradict each other, a max_length that leaves no room beside the special tokens, a text too short for
+// kOnlyFirst or kOnlySecond, a stride not below the room that is left, padding without a [PAD] token.
+std::vector<Row> encode_batch(const Tokenizer& tokenizer, std::span<const TextPair> samples,
+                              const BatchOptions& options);
+
+}  // namespace rf::text

@@ -1,0 +1,23 @@
+// How texts and special tokens are put together: "[CLS] A [SEP]", "[CLS] A [SEP] B [SEP]" and what other models have.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace rf::text {
+
+struct SequenceTemplate {
+  enum class Part : uint8_t { kFirst, kSecond, kSpecial };
+  struct Piece {
+    Part part;
+    int32_t id = 0;    // of a special token
+    uint8_t type = 0;  // token type of this piece
+  };
+  std::vector<Piece> single;  // of one text
+  std::vector<Piece> pair;    // of two; empty: pairs are not known to the model
+};
+
+// BERT's: types 0 for [CLS] A [SEP] and 1 for B [SEP].
+SequenceTemplate bert_template(int32_t cls, int32_t sep);
+
+}  // namespace rf::text
