@@ -32,6 +32,10 @@ int64_t BertNormalizer::normalize(std::string_view text, int32_t byte, int32_t c
     at += static_cast<size_t>(decoded.length);
     byte += decoded.length;
     if (!decoded.valid) ++replaced;
+    if (keeps(entry) && parts_.empty()) {
+      out.push_back(source);
+      continue;
+    }
     if (entry.has(BertCharacter::kDrop)) continue;
     if (strip_accents_ && entry.has(kWaits)) {
       if (!entry.has(BertCharacter::kCombines)) flush(out);

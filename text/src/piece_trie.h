@@ -25,8 +25,12 @@ class PieceTrie {
     int32_t id;  // -1: no piece is a prefix of the text
     uint32_t length;
   };
-  // Whether the text, which must not be empty, is a token.
-  bool contains(std::string_view text) const { return longest(text, kWordStart).length == text.size(); }
+  // The token that the whole text is; -1: none.
+  int32_t find(std::string_view text) const {
+    const Match match = longest(text, kWordStart);
+    return match.length == text.size() ? match.id : -1;
+  }
+  bool contains(std::string_view text) const { return find(text) >= 0; }
   // Of text in valid UTF-8.
   Match longest(std::string_view text, Root root) const {
     Match best{-1, 0};

@@ -26,7 +26,9 @@ int64_t RoformerSplitter::split(std::string_view text, WordSink& sink) {
 }
 
 void RoformerSplitter::split_word(size_t first, size_t last, WordSink& sink) {
-  if (const Word word = word_of(first, last); vocabulary_.contains(word.text)) {
+  Word word = word_of(first, last);
+  word.token = vocabulary_.find(word.text);
+  if (word.token >= 0) {
     sink.take(word);
     return;
   }

@@ -18,8 +18,9 @@ struct Word {
   int64_t chars;          // its code points
   // Of each byte of `text`; null: each character stands in the source in its place, with as many bytes.
   const SourceSpan* spans;
-  SourceSpan begin;  // used when spans is null: where the source starts
-  Special special;   // not kNone: a special token, kept whole
+  SourceSpan begin;    // used when spans is null: where the source starts
+  Special special;     // not kNone: a special token, kept whole
+  int32_t token = -1;  // the id of the token that the whole word is, where the splitter knows it
 
   // The source of bytes [first, last) of the word, which hold whole characters.
   SourceSpan source(size_t first, size_t last) const {

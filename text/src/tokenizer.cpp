@@ -2,6 +2,7 @@
 #include "rf/text/tokenizer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -62,6 +63,34 @@ std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options, const P
   }
 }
 
+constexpr size_t kBytesPerToken = 3;            // few texts have more tokens than that
+constexpr size_t kKeptBytes = size_t{1} << 20;  // buffers that longer texts have filled are not kept
+
+// What a thread keeps between texts, for its buffers.
+struct Scratch {
+  uint64_t tokenizer = 0;  // the serial number of the one whose splitter it is; 0: none
+  std::unique_ptr<Splitter> splitter;
+  std::vector<Section> sections;
+};
+
+Scratch& scratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+// A tokenizer's place in the order of their making, from 1; copies have that of the original.
+uint64_t next_serial() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+void reserve(size_t tokens, Encoding& out) {
+  for (auto* column : {&out.ids, &out.byte_begin, &out.byte_end, &out.char_begin, &out.char_end}) {
+    column->reserve(tokens);
+  }
+  out.starts_word.reserve(tokens);
+}
+
 // Characters between two bytes of the text; negative when the second lies before the first.
 int32_t count_characters(std::string_view text, size_t from, size_t to) {
   if (to < from) return -count_characters(text, to, from);
@@ -79,8 +108,9 @@ SequenceTemplate default_template(const SpecialIds& special) {
 // Cuts the text at the added tokens: ordinary(part, byte, character) is called for what lies between them, with where
 // it begins, and added(id, source, slice) for each of them.
 template <class Ordinary, class Added>
-void for_each_section(const AddedTokenMatcher& matcher, std::string_view text, Ordinary ordinary, Added added) {
-  std::vector<Section> sections;
+void for_each_section(const AddedTokenMatcher& matcher, std::string_view text, std::vector<Section>& sections,
+                      Ordinary ordinary, Added added) {
+  sections.clear();
   matcher.split(text, sections);
   size_t byte = 0;
   int32_t character = 0;  // of that byte
@@ -104,7 +134,8 @@ Tokenizer::Tokenizer(Vocabulary vocabulary, TokenizerOptions options)
     : Tokenizer(TokenizerParts{std::move(vocabulary), options, {}, {}, {}}) {}
 
 Tokenizer::Tokenizer(TokenizerParts parts)
-    : vocabulary_(std::move(parts.vocabulary)),
+    : serial_(next_serial()),
+      vocabulary_(std::move(parts.vocabulary)),
       options_(parts.options),
       added_(std::make_shared<const AddedTokens>(with_specials(std::move(parts.added), vocabulary_), vocabulary_,
                                                  normalizer_of(options_))),
@@ -146,24 +177,30 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
   if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
   }
+  if (out.ids.capacity() == 0) reserve(text.size() / kBytesPerToken + 1, out);
+  Scratch& own = scratch();
   if (byte_pairs_ != nullptr) {
     ByteLevelEncoder encoder(*byte_pairs_, options_.byte_level, *added_, text, out);
     for_each_section(
-        added_->raw(), text,
+        added_->raw(), text, own.sections,
         [&](std::string_view part, int32_t byte, int32_t character) { encoder.encode(part, byte, character); },
         [&](int32_t id, const SourceSpan& source, std::string_view slice) { encoder.append_added(id, source, slice); });
     out.replaced_bytes += encoder.replaced();
     return;
   }
+  if (own.tokenizer != serial_) {
+    own.splitter = make_splitter(options_, *trie_);
+    own.tokenizer = serial_;
+  }
   PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, out);
-  const std::unique_ptr<Splitter> splitter = make_splitter(options_, *trie_);
   for_each_section(
-      added_->raw(), text,
+      added_->raw(), text, own.sections,
       [&](std::string_view part, int32_t byte, int32_t character) {
         writer.set_origin(byte, character);
-        out.replaced_bytes += splitter->split(part, writer);
+        out.replaced_bytes += own.splitter->split(part, writer);
       },
       [&](int32_t id, const SourceSpan& source, std::string_view) { writer.take_added(id, source); });
+  if (text.size() > kKeptBytes) own = {};
 }
 
 Encoding Tokenizer::encode_with_specials(std::string_view text) const {

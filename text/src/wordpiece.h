@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 #include "piece_trie.h"
 #include "rf/text/encoding.h"
@@ -49,30 +48,34 @@ class PieceWriter : public WordSink {
   void take(const Word& word) override {
     if (word.special != Special::kNone) {
       append(special_id(special_, word.special), word.source(0, word.text.size()), true);
-    } else if (word.chars > max_word_chars_ || !cut(word.text)) {
+    } else if (word.chars > max_word_chars_) {
       append(special_.unk, word.source(0, word.text.size()), true);
-    } else {
-      size_t first = 0;
-      for (const PieceTrie::Match& piece : pieces_) {
-        append(piece.id, word.source(first, first + piece.length), first == 0);
-        first += piece.length;
-      }
+    } else if (word.token >= 0) {
+      append(word.token, word.source(0, word.text.size()), true);
+    } else if (const size_t before = out_.size(); !cut(word)) {
+      forget_from(before);
+      append(special_.unk, word.source(0, word.text.size()), true);
     }
   }
 
  private:
-  // Fills pieces_; false when a part of the word begins with no piece.
-  bool cut(std::string_view text) {
-    pieces_.clear();
+  // False when a part of the word begins with no piece; what is in front of it has been appended all the same.
+  bool cut(const Word& word) {
     PieceTrie::Root root = PieceTrie::kWordStart;
-    while (!text.empty()) {
-      const PieceTrie::Match match = trie_.longest(text, root);
-      if (match.id < 0) return false;
-      pieces_.push_back(match);
-      text.remove_prefix(match.length);
-      root = PieceTrie::kContinuation;
+    for (size_t first = 0; first < word.text.size(); root = PieceTrie::kContinuation) {
+      const PieceTrie::Match piece = trie_.longest(word.text.substr(first), root);
+      if (piece.id < 0) return false;
+      append(piece.id, word.source(first, first + piece.length), first == 0);
+      first += piece.length;
     }
     return true;
+  }
+
+  void forget_from(size_t size) {
+    for (auto* column : {&out_.ids, &out_.byte_begin, &out_.byte_end, &out_.char_begin, &out_.char_end}) {
+      column->resize(size);
+    }
+    out_.starts_word.resize(size);
   }
 
   void append(int32_t id, const SourceSpan& source, bool starts_word) {
@@ -89,7 +92,6 @@ class PieceWriter : public WordSink {
   const int64_t max_word_chars_;
   Encoding& out_;
   int32_t byte_origin_ = 0, char_origin_ = 0;
-  std::vector<PieceTrie::Match> pieces_;
 };
 
 }  // namespace rf::text

@@ -99,6 +99,7 @@ class Tokenizer {
   std::string decode(const std::vector<int32_t>& ids) const;
 
  private:
+  uint64_t serial_;  // of its making
   Vocabulary vocabulary_;
   TokenizerOptions options_;
   std::shared_ptr<const AddedTokens> added_;         // immutable, shared by copies, as is the next
