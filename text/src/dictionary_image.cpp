@@ -131,8 +131,8 @@ class Packer {
 
   uint32_t alphabet_;
   std::vector<DictionaryImage::Node> nodes_;
-  std::vector<uint32_t> bases_ =
-      std::vector<uint32_t>(64, 1);  // where the search stands, by size; the last for all larger
+  // Where the search for a set of each size stands; the last is for all larger ones.
+  std::vector<uint32_t> bases_ = std::vector<uint32_t>(64, 1);
 };
 
 Hash128 content_hash(std::span<const std::byte> image) {

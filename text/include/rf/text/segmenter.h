@@ -3,10 +3,12 @@
 // path through the dictionary words that begin at each character; outside runs every character is a word, save that
 // \r\n is one.
 //
-// The result is that of `rjieba.cut(text, False)`. Python's `jieba.cut(text, HMM=False)` differs in one point: its runs
-// know no Han characters but U+4E00..U+9FD5, so that it never finds a dictionary word with another one, and it parts
-// the letters and digits that stand on both sides of such a character no differently.
-// Not here: the hidden Markov model, "cut all" and search modes, parts of speech.
+// The result is that of `rjieba.cut(text, False)`. Python's `jieba.cut(text, HMM=False)` differs in what is Han: only
+// U+4E00..U+9FD5, where rjieba and this have U+3400..4DBF, 4E00..9FFF, F900..FAFF, 20000..2A6DF, 2A700..2EBEF and
+// 2F800..2FA1F. jieba's runs end at the others. That shows when a (user) dictionary has words with such a character,
+// and where two ways to cut a run are equally probable but for the rounding of sums, which go over the whole run.
+// jieba's own dictionary has no such word. Not here: the hidden Markov model, "cut all" and search modes, parts of
+// speech.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +37,8 @@ class Dictionary {
   // the word). A later line replaces an earlier one of the same word; both count in the total, as in jieba.
   //
   // What is built is kept in the cache under a hash of the files' content and memory-mapped by whoever needs it next. A
-  // damaged cache file is built anew; when the cache cannot be written the dictionary is held in memory.
+  // damaged cache file is built anew; when the cache cannot be written the dictionary is held in memory. Nothing is
+  // ever deleted from the cache; whoever likes may do so at any time.
   // Throws Error: a file cannot be read, a line is not in the format (names file and line), no word has a frequency.
   static std::shared_ptr<const Dictionary> load(const std::string& path,
                                                 const std::vector<std::string>& user_paths = {},
