@@ -180,5 +180,14 @@ TEST(WordpieceErrors, MissingVocabulary) {
   expect_contains(message_of([&dir] { Tokenizer::load(dir.path()); }), "vocab.txt");
 }
 
+TEST(Tokenizer, SegmentingPipelinesNeedADictionary) {
+  for (const Pipeline pipeline : {Pipeline::kRoformer, Pipeline::kWobert}) {
+    TokenizerOptions options;
+    options.pipeline = pipeline;
+    const std::string message = message_of([&] { tokenizer(options); });
+    EXPECT_EQ(message, "[tokenizer] pipeline " + std::string(name(pipeline)) + " must have a dictionary, got none");
+  }
+}
+
 }  // namespace
 }  // namespace rf::text
