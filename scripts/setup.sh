@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tests=0
+tests=0 installed=0
 case "${1:-}" in
   "") ;;
   --tests) tests=1 ;;
@@ -65,6 +65,7 @@ else
   for file in "${files[@]}"; do
     stamp=.venv/.installed-$file
     if ! cmp -s "$file" "$stamp"; then
+      installed=1
       say "installing $file into .venv"
       "$python" -m pip install --quiet --disable-pip-version-check -r "$file"
       cp "$file" "$stamp"
@@ -76,14 +77,14 @@ else
 fi
 
 # --- build ------------------------------------------------------------------------------------------------------------
-# Configured anew only for another Python or for the tests; Ninja sees to changes of the build files by itself.
+# Configured anew only for another Python or its packages, or for the tests; Ninja sees to changes of the build files by itself.
 build=build/release
 export ROFORMER_PYTHON=$python
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true; }
 with_tests=$(cached ROFORMER_TESTS)
 [ "$tests" = 0 ] || with_tests=ON
 if [ ! -e "$build/build.ninja" ] || [ "$(cached ROFORMER_PYTHON)" != "$python" ] ||
-  [ "$(cached ROFORMER_TESTS)" != "$with_tests" ]; then
+  [ "$(cached ROFORMER_TESTS)" != "$with_tests" ] || [ "$installed" = 1 ]; then
   say "configuring $build"
   log=$(mktemp)
   cmake --preset release -DROFORMER_TESTS="${with_tests:-OFF}" >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; exit 1; }

@@ -32,7 +32,7 @@ std::string format_extension(fs::path path) {
   return lower_extension(path);
 }
 
-// Directories come after a link to one only where the link itself was given, so a ring of links ends.
+// Links to directories are not followed, so that a ring of them ends.
 template <typename Take>
 void walk(const std::string& directory, Take take) {
   try {

@@ -57,6 +57,7 @@ void read_parquet(const std::string& path, const std::string& field,
   try {
     parquet::ReaderProperties properties = parquet::default_reader_properties();
     properties.enable_buffered_stream();
+    properties.set_page_checksum_verification(true);
     const auto file = parquet::ParquetFileReader::OpenFile(path, /*memory_map=*/false, properties);
     const auto metadata = file->metadata();
     const int column = find_column(*metadata->schema(), path, field);

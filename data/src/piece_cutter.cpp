@@ -26,21 +26,16 @@ bool is_letter_before(std::string_view text, size_t end) {
   return is_letter(text, at);
 }
 
-bool is_word_begin(std::string_view text, size_t at) {
-  size_t length = 1;
-  if (text[at] != ' ' && text[at] != '\n') {
-    const std::string_view mark = text.substr(at, 3);
-    if (mark != "，" && mark != "。") return false;
-    length = mark.size();
-  }
-  return is_letter_before(text, at) && is_letter(text, at + length);
-}
-
-// The last place that leaves room for a character on either side; 0 for none.
+// The last place to cut that leaves room for a character on either side; 0 for none. A space comes before other places:
+// a byte-level tokenizer with add_prefix_space puts one before a text that does not begin with one.
 size_t last_word_begin(std::string_view text) {
-  constexpr size_t kBefore = 3, kAfter = 5;
-  for (size_t at = text.size() - kAfter; at >= kBefore; --at) {
-    if (is_word_begin(text, at)) return at;
+  constexpr size_t kBefore = 3, kAfter = 2;
+  for (const std::string_view mark : {" ", "\n", "，", "。"}) {
+    const std::string_view searched = text.substr(0, text.size() - kAfter);
+    for (size_t at = searched.rfind(mark); at != std::string_view::npos && at >= kBefore;
+         at = searched.rfind(mark, at - 1)) {
+      if (is_letter_before(text, at) && is_letter(text, at + mark.size())) return at;
+    }
   }
   return 0;
 }

@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kBatchBytes = size_t{1} << 18;   // documents are tokenized in batches of about this many bytes
-constexpr size_t kMostWaiting = size_t{1} << 24;  // tokens of the document that waits for its split
+constexpr size_t kMostWaiting = size_t{1} << 22;  // tokens of the document that waits for its split
 constexpr int kMostThreads = 1024;
 constexpr std::string_view kTrain = "train", kValid = "valid";
 

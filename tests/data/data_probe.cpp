@@ -1,10 +1,12 @@
 // What tests/oracles/test_readers.py and test_prepare_memory.py call. `data_probe OPTIONS` with ReadOptions as a JSON
 // object:
 //   {"inputs": [...], "format": .., "field": .., "documents": .., "quotes": bool, "skip": bool, "prepare": {..}}
-// prints {"documents": [hexadecimal ...], "skipped": n}; with "count": true {"documents": n, "bytes": n} of the text;
-// with "prepare": {"model": DIR, "output": DIR, "threads": n} the report. An rf::Error is {"error": message}.
+// prints {"documents": [hexadecimal ...], "pieces": [bytes ...], "skipped": n}, with the lengths of the pieces in which
+// the documents came; with "prepare": {"model": DIR, "output": DIR, "threads": n} the report. An rf::Error is
+// {"error": message}.
 #include <fmt/format.h>
 
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -37,19 +39,25 @@ std::string hexadecimal(std::string_view bytes) {
 json read(const json& given) {
   rf::data::DocumentReader reader(read_options(given));
   json documents = json::array();
+  json pieces = json::array();
   std::string document;
-  int64_t count = 0, bytes = 0;
-  const bool only_count = given.value("count", false);
   reader.read([&](const rf::data::Piece& piece) {
-    const bool ends = piece.end == rf::data::Piece::End::kOfDocument;
-    bytes += std::ssize(piece.text);
-    count += ends ? 1 : 0;
-    if (only_count) return;
+    pieces.push_back(piece.text.size());
     document += piece.text;
-    if (ends) documents.push_back(hexadecimal(std::exchange(document, "")));
+    if (piece.end == rf::data::Piece::End::kOfDocument) {
+      documents.push_back(hexadecimal(std::exchange(document, "")));
+    }
   });
-  if (only_count) return {{"documents", count}, {"bytes", bytes}};
-  return {{"documents", documents}, {"skipped", reader.counts().skipped_records}};
+  return {{"documents", documents}, {"pieces", pieces}, {"skipped", reader.counts().skipped_records}};
+}
+
+// The most memory that this process has held, in bytes. (getrusage would count the one that started it.)
+int64_t peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (int64_t kib = 0; word == "VmHWM:" && status >> kib) return kib * 1024;
+  }
+  return 0;
 }
 
 json prepare(const json& given) {
@@ -63,7 +71,8 @@ json prepare(const json& given) {
   return {{"documents", report.documents},
           {"tokens", report.train_tokens + report.valid_tokens},
           {"replaced", report.replaced_bytes},
-          {"skipped", report.skipped_records}};
+          {"skipped", report.skipped_records},
+          {"peak_bytes", peak_bytes()}};
 }
 
 }  // namespace

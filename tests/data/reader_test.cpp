@@ -153,28 +153,6 @@ TEST(Reader, LongDocumentsComeInPieces) {
   }
 }
 
-TEST(Reader, PiecesBeginAWord) {
-  std::string text;
-  for (int i = 0; text.size() < 3000000; ++i) {
-    text +=
-        fmt::format("word{} 好，{} a  b{}。\"。\n 中。文\nx", i, i % 7, std::string(static_cast<size_t>(i % 5), ' '));
-  }
-  const Directory directory;
-  write(directory / "a.txt", text);
-  size_t pieces = 0, begin = 0;
-  DocumentReader({.inputs = {directory / "a.txt"}}).read([&](const Piece& piece) {
-    ++pieces;
-    const std::string around = begin == 0 ? "" : text.substr(begin - 3, 7);
-    const bool known = around.empty() || around.substr(2, 3) == "b 中" ||
-                       around == "文\nx" + text.substr(begin + 2, 2) || around.substr(0, 6) == "中。" ||
-                       around.substr(3, 1) == "\n" || around.substr(3, 1) == " ";
-    EXPECT_TRUE(known) << around;
-    begin += piece.text.size();
-  });
-  EXPECT_GT(pieces, 20u);
-  EXPECT_EQ(begin, text.size());
-}
-
 TEST(Reader, ArchivesOfSeveralParts) {
   const std::string text = many_lines(100000);
   const Texts lines = documents(text, DocumentRule::kLine);

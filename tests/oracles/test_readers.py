@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tokenizers import Regex, pre_tokenizers
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "data_probe"
@@ -44,7 +45,7 @@ def probe(*inputs, **options):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     report = json.loads(done.stdout)
     assert done.returncode == int("error" in report), done
-    if "documents" in report and not options.get("count"):
+    if isinstance(report.get("documents"), list):
         report["documents"] = [bytes.fromhex(text) for text in report["documents"]]
     return report
 
@@ -56,7 +57,7 @@ def documents(*inputs, **options):
 
 
 def random_text(draw):
-    if draw.random() < 0.01:
+    if draw.random() < 0.004:
         return "".join(draw.choices(CHARACTERS, k=200_000))  # longer than what is read at once
     return "".join(draw.choices(CHARACTERS, k=draw.randrange(12)))
 
@@ -153,7 +154,7 @@ def test_tables_of_any_characters(tmp_path):
     draw = random.Random(4)
     pieces = ['"', '"', ",", ",", "\n", "\r\n", "a", " ", "é"]
     path = tmp_path / "a.csv"
-    for _ in range(300):
+    for _ in range(200):
         text = "".join(draw.choices(pieces, k=draw.randrange(60)))
         # Inside quotes, a further line becomes part of the last row.
         *rows, last = csv.reader(io.StringIO(text + "\nmore", newline=""))
@@ -171,6 +172,53 @@ def test_tables_whose_quotes_are_text(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8", newline="")
     assert documents(path, field="2", quotes=False) == kept([row[1] for row in rows])
+
+
+GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
+LLAMA3 = pre_tokenizers.Split(
+    Regex(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ),
+    "isolated",
+)
+
+
+@pytest.mark.parametrize("splitter", [GPT2, LLAMA3, pre_tokenizers.BertPreTokenizer()], ids=["gpt2", "llama3", "bert"])
+def test_pieces_of_a_long_document_keep_its_words(tmp_path, splitter):
+    """Words of the pieces, each split by itself, are those of the whole text."""
+    draw = random.Random(10)
+    words = [
+        "some",
+        "'s",
+        "Words",
+        "мир",
+        "ذلك",
+        "かな",
+        "中文",
+        "한국",
+        "é",
+        "12",
+        "😀",
+        "-",
+        '"',
+        "\u3000",
+        "\u0301",
+        "\xa0",
+    ]
+    gaps = ["", "", " ", " ", "  ", "\n", " \n", "，", "。", "。”", " 。", "\t", ". ", "!\n"]
+    text = "".join(draw.choice(words) + draw.choice(gaps) for _ in range(150_000))
+    path = tmp_path / "a.txt"
+    path.write_bytes(text.encode())
+    report = probe(path)
+    assert report["documents"] == [text.encode()]
+    assert len(report["pieces"]) > 5 and max(report["pieces"]) <= 1 << 17
+    begin, got = 0, []
+    for length in report["pieces"]:
+        piece = text.encode()[begin : begin + length].decode()
+        got += [word for word, _ in splitter.pre_tokenize_str(piece)]
+        begin += length
+    assert got == [word for word, _ in splitter.pre_tokenize_str(text)]
 
 
 @pytest.mark.parametrize("rule", ["file", "line", "blank-line"])
@@ -229,8 +277,8 @@ def parquet_or_skip(tmp_path):
     """pyarrow's modules, where it is installed and the build found it."""
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(arrow.table({"text": ["a"]}), tmp_path / "probe.parquet")
-    report = probe(tmp_path / "probe.parquet")
+    parquet.write_table(arrow.table({"text": ["a"]}), tmp_path / "a.parquet")
+    report = probe(tmp_path)
     if "needs a build with Apache Arrow" in report.get("error", ""):
         pytest.skip("this build was configured without Arrow")
     return arrow, parquet
@@ -239,7 +287,7 @@ def parquet_or_skip(tmp_path):
 def test_parquet(tmp_path):
     arrow, parquet = parquet_or_skip(tmp_path)
     draw = random.Random(9)
-    texts = [None if draw.random() < 0.1 else random_text(draw) for _ in range(5000)]
+    texts = [None if draw.random() < 0.1 else random_text(draw) for _ in range(1500)]
     want = kept(text for text in texts if text is not None)
     path = tmp_path / "a.parquet"
     for number, kind in enumerate([arrow.string(), arrow.large_string(), arrow.binary(), "dictionary"]):
@@ -249,12 +297,12 @@ def test_parquet(tmp_path):
             column = arrow.array([t if kind != arrow.binary() or t is None else t.encode() for t in texts], kind)
         table = arrow.table({"id": list(range(len(texts))), "text": column})
         compression = ["snappy", "zstd", "gzip", "none"][number]
-        parquet.write_table(table, path, compression=compression, row_group_size=700, data_page_size=2000)
+        parquet.write_table(table, path, compression=compression, row_group_size=400, data_page_size=2000)
         assert documents(path) == want, kind
     nested = [{"body": text} if text != "a" else None for text in texts]
     parquet.write_table(arrow.table({"doc": nested}), path)
     assert documents(path, field="doc.body") == kept(t for t in texts if t is not None and t != "a")
-    assert documents(tmp_path, documents="line")  # found in directories
+    assert documents(tmp_path / "**" / "*.parquet", field="doc.body")
 
 
 def test_bad_parquet(tmp_path):

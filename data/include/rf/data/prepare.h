@@ -37,7 +37,7 @@ struct PrepareReport {
 };
 
 // When there are at least two documents and valid_fraction is above 0, each split gets at least one: the first document
-// of at most 2^24 tokens goes where one is missing. Throws Error for unreadable inputs, inputs without a token, options
+// of at most 2^22 tokens goes where one is missing. Throws Error for unreadable inputs, inputs without a token, options
 // out of range, and an output directory that holds something else.
 PrepareReport prepare(const PrepareOptions& options, io::Progress& progress);
 

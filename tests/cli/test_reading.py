@@ -1,0 +1,91 @@
+"""The inputs of vocab and prepare on the command line; the formats themselves are compared in tests/oracles."""
+
+import gzip
+import json
+import resource
+import subprocess
+
+from cli_support import PROGRAM, refused, results, run
+
+
+def shards(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.rfs")}
+
+
+def prepare(folder, output, *inputs, **options):
+    return results(
+        "prepare",
+        "--input",
+        *inputs,
+        "--model",
+        folder / "vocabulary",
+        "--output",
+        output,
+        "--valid-fraction",
+        0.2,
+        **options,
+    )[0]
+
+
+def test_the_same_documents_in_every_way(prepared, tmp_path):
+    texts = [path.read_text() for path in sorted((prepared / "corpus").glob("*.txt"))]
+    lines = "".join(json.dumps({"doc": {"body": text}}) + "\n" for text in texts)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    want = shards(prepared / "data")
+    field = ["--field", "doc.body"]
+    assert prepare(prepared, tmp_path / "1", prepared / "corpus" / "*.txt")["documents"] == 16
+    assert prepare(prepared, tmp_path / "2", tmp_path, *field)["skipped_records"] == 0
+    prepare(prepared, tmp_path / "3", "-", *field, "--format", "jsonl", stdin=lines)
+    report = prepare(
+        prepared, tmp_path / "4", "-", *field, "--format", "jsonl", "--skip-bad-records", stdin=lines + "{"
+    )
+    assert report["skipped_records"] == 1
+    assert all(shards(tmp_path / number) == want for number in "1234")
+    manifest = json.loads((tmp_path / "2" / "data.json").read_text())
+    assert manifest["inputs"] == [str(tmp_path)]
+    assert (manifest["input_format"], manifest["field"]) == ("auto", "doc.body")
+    assert json.loads((tmp_path / "4" / "data.json").read_text())["skipped_records"] == 1
+
+    size = ["--size", 150, "--output", tmp_path / "v" / "vocab.txt"]
+    results("vocab", "--input", tmp_path / "b.jsonl.gz", *field, *size)
+    assert (tmp_path / "v" / "vocab.txt").read_bytes() == (prepared / "vocabulary" / "vocab.txt").read_bytes()
+
+
+def test_bad_inputs_are_named(prepared, tmp_path):
+    arguments = ["--model", prepared / "vocabulary", "--output", tmp_path / "data"]
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"body": "b"}\n')
+    assert "a.jsonl line 2 must have the field" in refused("prepare", "--input", tmp_path / "a.jsonl", *arguments)
+    (tmp_path / "a.csv").write_text("id,body\n1,a\n")
+    assert "id, body" in refused("prepare", "--input", tmp_path / "a.csv", *arguments)
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"a b c" * 100)[:-9])
+    assert "b.txt.gz must be whole" in refused("prepare", "--input", tmp_path / "b.txt.gz", *arguments)
+    assert "match at least one file" in refused("prepare", "--input", tmp_path / "*.txt", *arguments)
+    for option, value in (("--format", "xml"), ("--documents", "page")):
+        assert value in refused("prepare", "--input", tmp_path / "a.csv", option, value, *arguments, code=2)
+    assert not list(tmp_path.glob("data*"))
+
+
+def test_a_full_disk(prepared, tmp_path):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    command = [
+        "prepare",
+        "--input",
+        prepared / "corpus",
+        "--model",
+        prepared / "vocabulary",
+        "--output",
+        tmp_path / "data",
+    ]
+    done = run(*command, preexec_fn=limit)
+    assert done.returncode == 1 and ".rfs" in done.stderr and "File too large" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_pipe_of_the_shell(prepared, tmp_path):
+    command = (
+        f"{PROGRAM} prepare --input <(cat {prepared}/corpus/*) --model {prepared}/vocabulary --output {tmp_path}/data"
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout)["documents"] == 1, done.stderr
