@@ -22,7 +22,7 @@ from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-import transformers  # noqa: E402
+import transformers
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVER = ROOT / "build" / "release" / "bench" / "tokenize_server"
