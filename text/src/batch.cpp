@@ -140,6 +140,11 @@ std::vector<Piece> BatchEncoder::pieces_of(const std::vector<Piece>& pieces) con
 Row BatchEncoder::build(const std::vector<Piece>& pieces, const Encoding (&texts)[2],
                         const Window (&windows)[2]) const {
   Row row;
+  const size_t most = pieces.size() + (windows[0].end - windows[0].begin) + (windows[1].end - windows[1].begin);
+  row.tokens.reserve(most);
+  row.types.reserve(most);
+  row.mask.reserve(most);
+  row.text_index.reserve(most);
   for (const Piece& piece : pieces) {
     if (piece.part == Part::kSpecial) {
       append_special(row, piece.id, piece.type, 1);
@@ -156,7 +161,8 @@ std::vector<Row> BatchEncoder::rows_of(const TextPair& sample, int64_t index) co
   const std::vector<Piece>& pieces = is_pair ? pair_ : single_;
   if (is_pair && pieces.empty())
     fail("tokenize", "pairs of texts need a tokenizer that has a template for them, got none");
-  Encoding texts[2];
+  thread_local Encoding texts[2];  // kept for their memory
+  for (Encoding& text : texts) text.clear();
   tokenizer_.encode(sample.first, texts[0]);
   if (is_pair) tokenizer_.encode(*sample.second, texts[1]);
 

@@ -9,6 +9,11 @@ void Encoding::clear() {
   replaced_bytes = 0;
 }
 
+void Encoding::reserve(size_t tokens) {
+  for (std::vector<int32_t>* column : {&ids, &byte_begin, &byte_end, &char_begin, &char_end}) column->reserve(tokens);
+  starts_word.reserve(tokens);
+}
+
 void Encoding::append(const Encoding& other, size_t begin, size_t end) {
   const auto append_column = [&](auto& to, const auto& from) {
     to.insert(to.end(), from.begin() + static_cast<ptrdiff_t>(begin), from.begin() + static_cast<ptrdiff_t>(end));

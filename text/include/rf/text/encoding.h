@@ -16,6 +16,7 @@ struct Encoding {
 
   size_t size() const { return ids.size(); }
   void clear();
+  void reserve(size_t tokens);
   void append(const Encoding& other, size_t begin, size_t end);  // its tokens begin..end-1
   void append_special(int32_t id);                               // a token that stands for no text
 };
