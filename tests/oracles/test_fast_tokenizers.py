@@ -4,6 +4,7 @@ Words, ids and offsets (spec R-TOK-01, R-TOK-04, R-TOK-05 table set A). The C++ 
 the build in ROFORMER_BUILD_DIR (build/release unless set).
 """
 
+import itertools
 import json
 import os
 import random
@@ -112,9 +113,9 @@ def check_encodings(pipeline, texts, tokens, options, tmp_path):
         of_word = theirs.word_ids()
         first = [int(i == 0 or word is None or word != of_word[i - 1]) for i, word in enumerate(of_word)]
         assert got["starts_word"] == first, ascii(text)
-        raw = text.encode()
+        byte_of = list(itertools.accumulate((len(char.encode()) for char in text), initial=0))
         for name in ("begin", "end"):
-            assert [len(raw[:at].decode()) for at in got["byte_" + name]] == got[name], ascii(text)
+            assert got["byte_" + name] == [byte_of[at] for at in got[name]], ascii(text)
 
 
 @pytest.mark.parametrize("options", [*DEFAULTS, (True, False, False), (False, True, True)])
@@ -150,6 +151,17 @@ def chinese_strings(count, seed):
 @pytest.mark.parametrize("options", [*DEFAULTS, (True, False, True), (False, True, False)])
 def test_roformer_on_random_strings(tmp_path, options):
     check_encodings("roformer", list(chinese_strings(1_000, seed=12)), chinese_vocabulary(), options, tmp_path)
+
+
+def test_roformer_on_long_texts(tmp_path):
+    """Which are worked on in stretches of 16 KiB or more, parted where neither jieba nor normalisation looks across."""
+    word = "中华人民共和国"
+    texts = [
+        "x" * lead + word * 800 + gap + word * 20 for lead in range(3) for gap in ("", "\u3002", "\u0301", "e\u0301")
+    ]
+    texts.append("".join(chinese_strings(600, seed=13)))
+    assert all(len(text.encode()) > 16_384 for text in texts)
+    check_encodings("roformer", texts, [*chinese_vocabulary(), word], DEFAULTS[0], tmp_path)
 
 
 @pytest.mark.parametrize("options", DEFAULTS)

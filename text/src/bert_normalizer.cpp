@@ -21,16 +21,15 @@ BertNormalizer::BertNormalizer(bool lower_case, bool strip_accents)
   if (strip_accents) changing_ |= BertCharacter::kMark | BertCharacter::kDecomposes | BertCharacter::kCombines;
 }
 
-int64_t BertNormalizer::normalize(std::string_view text, int32_t byte, int32_t character,
-                                  std::vector<NormalizedChar>& out) {
+int64_t BertNormalizer::normalize(std::string_view text, SourcePlace& place, std::vector<NormalizedChar>& out) {
   int64_t replaced = 0;
   constexpr int kWaits = BertCharacter::kDecomposes | BertCharacter::kCombines;
-  for (size_t at = 0; at < text.size(); ++character) {
+  for (size_t at = 0; at < text.size();) {
     const Decoded decoded = decode_utf8(text.substr(at));
     const BertCharacter& entry = bert_character(decoded.code);
-    const NormalizedChar source{decoded.code, byte, byte + decoded.length, character};
+    const NormalizedChar source{decoded.code, place.byte, place.byte + decoded.length, place.character};
     at += static_cast<size_t>(decoded.length);
-    byte += decoded.length;
+    place = {source.byte_end, place.character + 1};
     if (!decoded.valid) ++replaced;
     if (keeps(entry) && parts_.empty()) {
       out.push_back(source);
@@ -45,7 +44,7 @@ int64_t BertNormalizer::normalize(std::string_view text, int32_t byte, int32_t c
     }
     flush(out);
     if (entry.has(BertCharacter::kSpace)) {
-      out.push_back({U' ', source.byte_begin, source.byte_end, character});
+      out.push_back({U' ', source.byte_begin, source.byte_end, source.character});
     } else if (!strip_accents_ || !entry.has(BertCharacter::kMark)) {
       put_lower(decoded.code, source, out);
     }

@@ -18,6 +18,10 @@ struct NormalizedChar {
   int32_t character;
 };
 
+struct SourcePlace {
+  int32_t byte, character;
+};
+
 // Holds buffers: one object a thread.
 class BertNormalizer {
  public:
@@ -27,9 +31,9 @@ class BertNormalizer {
   // stands behind it do not see each other.
   bool keeps(const BertCharacter& character) const { return !character.has(changing_); }
 
-  // Appends the text, whose front is at (byte, character) of the source. Ill-formed UTF-8 becomes U+FFFD and is dropped
-  // with it. Returns how many such sequences there were.
-  int64_t normalize(std::string_view text, int32_t byte, int32_t character, std::vector<NormalizedChar>& out);
+  // Appends the text, whose front is at that place of the source, and moves the place behind it. Ill-formed UTF-8
+  // becomes U+FFFD and is dropped with it. Returns how many such sequences there were.
+  int64_t normalize(std::string_view text, SourcePlace& place, std::vector<NormalizedChar>& out);
 
  private:
   struct Part {

@@ -150,7 +150,8 @@ void BertSplitter::flush(const Scan& scan) {
 
 void BertSplitter::split_changing(std::string_view chunk, const Chunk& begin, WordSink& sink) {
   chars_.clear();
-  normalizer_.normalize(chunk, begin.byte_begin, begin.char_begin, chars_);
+  SourcePlace place{begin.byte_begin, begin.char_begin};
+  normalizer_.normalize(chunk, place, chars_);
   const auto is_punctuation = [this](size_t i) {
     return bert_character(chars_[i].code).has(BertCharacter::kPunctuation);
   };

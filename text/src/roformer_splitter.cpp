@@ -1,4 +1,5 @@
-// The whole text is normalised before jieba sees it, so that a word may span what cleaning dropped.
+// Text is worked on in stretches, which end where neither normalisation nor jieba looks across. A stretch is normalised
+// before jieba sees it, so that a word may span what cleaning dropped.
 #include "roformer_splitter.h"
 
 #include <utility>
@@ -6,23 +7,49 @@
 #include "utf8.h"
 
 namespace rf::text {
+namespace {
+
+constexpr size_t kStretchBytes = size_t{1} << 14;  // at least; what is held for it stays in the second-level cache
+
+}  // namespace
 
 RoformerSplitter::RoformerSplitter(bool lower_case, bool strip_accents, const PieceTrie& vocabulary,
                                    std::shared_ptr<const Dictionary> dictionary)
     : normalizer_(lower_case, strip_accents), vocabulary_(vocabulary), segmenter_(std::move(dictionary)) {}
 
 int64_t RoformerSplitter::split(std::string_view text, WordSink& sink) {
-  chars_.clear();
-  const int64_t replaced = normalizer_.normalize(text, 0, 0, chars_);
-  codes_.resize(chars_.size());
-  for (size_t i = 0; i < chars_.size(); ++i) codes_[i] = chars_[i].code;
-  segmenter_.cut(codes_, ends_);
-  size_t first = 0;
-  for (const size_t last : ends_) {
-    split_word(first, last, sink);
-    first = last;
+  int64_t replaced = 0;
+  SourcePlace place{0, 0};
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = stretch_end(text, begin);
+    chars_.clear();
+    replaced += normalizer_.normalize(text.substr(begin, end - begin), place, chars_);
+    codes_.resize(chars_.size());
+    for (size_t i = 0; i < chars_.size(); ++i) codes_[i] = chars_[i].code;
+    segmenter_.cut(codes_, ends_);
+    size_t first = 0;
+    for (const size_t last : ends_) {
+      split_word(first, last, sink);
+      first = last;
+    }
+    begin = end;
   }
   return replaced;
+}
+
+size_t RoformerSplitter::stretch_end(std::string_view text, size_t begin) const {
+  if (text.size() - begin <= kStretchBytes) return text.size();
+  size_t at = begin + kStretchBytes;
+  const auto is_tail = [text](size_t i) { return (static_cast<uint8_t>(text[i]) & 0xC0) == 0x80; };
+  while (at < text.size() && is_tail(at)) ++at;
+  while (at < text.size()) {
+    const Decoded decoded = decode_utf8(text.substr(at));
+    at += static_cast<size_t>(decoded.length);
+    const BertCharacter& character = bert_character(decoded.code);
+    if (character.has(BertCharacter::kSpace)) break;
+    if (normalizer_.keeps(character) && Segmenter::may_part_after(decoded.code)) break;
+  }
+  return at;
 }
 
 void RoformerSplitter::split_word(size_t first, size_t last, WordSink& sink) {

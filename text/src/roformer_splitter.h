@@ -24,6 +24,8 @@ class RoformerSplitter : public Splitter {
   int64_t split(std::string_view text, WordSink& sink) override;
 
  private:
+  // Where the stretch of the text that begins there ends.
+  size_t stretch_end(std::string_view text, size_t begin) const;
   // Characters [first, last) of the normalised text, which are a word of jieba's.
   void split_word(size_t first, size_t last, WordSink& sink);
   // The same characters as a word to give on, valid until the next.
