@@ -206,19 +206,20 @@ def test_pieces_of_a_long_document_keep_its_words(tmp_path, splitter):
         "\u0301",
         "\xa0",
     ]
-    gaps = ["", "", " ", " ", "  ", "\n", " \n", "，", "。", "。”", " 。", "\t", ". ", "!\n"]
-    text = "".join(draw.choice(words) + draw.choice(gaps) for _ in range(150_000))
+    spaces, marks = ["", " ", " \n", " \n\n", " 。", ". ", "!\n"], ["", "\n", "\n\n", "，", "。", "。”", "，。", "!\n"]
     path = tmp_path / "a.txt"
-    path.write_bytes(text.encode())
-    report = probe(path)
-    assert report["documents"] == [text.encode()]
-    assert len(report["pieces"]) > 5 and max(report["pieces"]) <= 1 << 17
-    begin, got = 0, []
-    for length in report["pieces"]:
-        piece = text.encode()[begin : begin + length].decode()
-        got += [word for word, _ in splitter.pre_tokenize_str(piece)]
-        begin += length
-    assert got == [word for word, _ in splitter.pre_tokenize_str(text)]
+    for gaps in (spaces, marks):
+        text = "".join(draw.choice(words) + draw.choice(gaps) for _ in range(150_000))
+        path.write_bytes(text.encode())
+        report = probe(path)
+        assert report["documents"] == [text.encode()]
+        assert len(report["pieces"]) > 5 and max(report["pieces"]) <= 1 << 17
+        begin, got = 0, []
+        for length in report["pieces"]:
+            piece = text.encode()[begin : begin + length].decode()
+            got += [word for word, _ in splitter.pre_tokenize_str(piece)]
+            begin += length
+        assert got == [word for word, _ in splitter.pre_tokenize_str(text)]
 
 
 @pytest.mark.parametrize("rule", ["file", "line", "blank-line"])
