@@ -30,11 +30,13 @@ def prepare(folder, output, *inputs, **options):
 def test_the_same_documents_in_every_way(prepared, tmp_path):
     texts = [path.read_text() for path in sorted((prepared / "corpus").glob("*.txt"))]
     lines = "".join(json.dumps({"doc": {"body": text}}) + "\n" for text in texts)
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     want = shards(prepared / "data")
     field = ["--field", "doc.body"]
     assert prepare(prepared, tmp_path / "1", prepared / "corpus" / "*.txt")["documents"] == 16
-    assert prepare(prepared, tmp_path / "2", tmp_path, *field)["skipped_records"] == 0
+    assert prepare(prepared, tmp_path / "2", corpus, *field)["skipped_records"] == 0
     prepare(prepared, tmp_path / "3", "-", *field, "--format", "jsonl", stdin=lines)
     report = prepare(
         prepared, tmp_path / "4", "-", *field, "--format", "jsonl", "--skip-bad-records", stdin=lines + "{"
@@ -42,12 +44,12 @@ def test_the_same_documents_in_every_way(prepared, tmp_path):
     assert report["skipped_records"] == 1
     assert all(shards(tmp_path / number) == want for number in "1234")
     manifest = json.loads((tmp_path / "2" / "data.json").read_text())
-    assert manifest["inputs"] == [str(tmp_path)]
+    assert manifest["inputs"] == [str(corpus)]
     assert (manifest["input_format"], manifest["field"]) == ("auto", "doc.body")
     assert json.loads((tmp_path / "4" / "data.json").read_text())["skipped_records"] == 1
 
     size = ["--size", 150, "--output", tmp_path / "v" / "vocab.txt"]
-    results("vocab", "--input", tmp_path / "b.jsonl.gz", *field, *size)
+    results("vocab", "--input", corpus / "b.jsonl.gz", *field, *size)
     assert (tmp_path / "v" / "vocab.txt").read_bytes() == (prepared / "vocabulary" / "vocab.txt").read_bytes()
 
 

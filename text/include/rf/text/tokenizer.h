@@ -59,11 +59,11 @@ using Merge = std::pair<std::string, std::string>;
 struct TokenizerOptions {
   Pipeline pipeline = Pipeline::kBert;
   Case letter_case = Case::kLower;
-  std::optional<bool> strip_accents;                       // absent: with kLower only
+  std::optional<bool> strip_accents{};                     // absent: with kLower only
   bool tokenize_chinese_chars = true;                      // kBert: each CJK character is a word
   int max_word_chars = 100;                                // longer words become [UNK]
   std::shared_ptr<const Dictionary> dictionary = nullptr;  // of kRoformer and kWobert, which need one
-  ByteLevelOptions byte_level;
+  ByteLevelOptions byte_level{};
 };
 
 struct TokenizerParts {
