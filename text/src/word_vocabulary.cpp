@@ -36,7 +36,8 @@ class WordVocabularyBuilder::Counter {
 
   void add(std::string_view text) {
     chars_.clear();
-    normalizer_.normalize(text, 0, 0, chars_);
+    SourcePlace place{0, 0};
+    normalizer_.normalize(text, place, chars_);
     codes_.resize(chars_.size());
     for (size_t i = 0; i < chars_.size(); ++i) codes_[i] = chars_[i].code;
     segmenter_.cut(codes_, ends_);
