@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes text/src/nfc_tables.inc: where the NFC of the library `tokenizers` is that of an older Unicode version than the
-one of text/src/unicode_tables.inc. Found by comparing it with Python's on every code point, next to marks of low and
-high classes, and on every canonical composition. Run with the same Python as make_unicode_tables.py:
+"""Writes text/src/nfc_tables.inc: where the NFC of the library `tokenizers` is that of an older Unicode version than
+the one of text/src/unicode_tables.inc. Found by comparing it with Python's on every code point, next to marks of low
+and high classes, and on every canonical composition. Run with the same Python as make_unicode_tables.py:
 
     python scripts/make_nfc_tables.py
 """
@@ -11,8 +11,9 @@ import unicodedata
 from importlib import metadata
 from pathlib import Path
 
-from make_unicode_tables import CODE_POINTS, find_compositions, format_array
+from make_unicode_tables import find_compositions
 from tokenizers import normalizers
+from unicode_table_writer import CODE_POINTS, format_array
 
 OUTPUT = Path(__file__).resolve().parent.parent / "text" / "src" / "nfc_tables.inc"
 LOWEST, HIGHEST = "\u0334", "\u0345"  # marks of classes 1 and 240

@@ -10,8 +10,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from make_unicode_tables import BLOCK_BITS, CODE_POINTS, format_array, make_trie
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
+from unicode_table_writer import BLOCK_BITS, CODE_POINTS, format_array, make_trie
 
 OUTPUT = Path(__file__).resolve().parent.parent / "text" / "src" / "regex_tables.inc"
 CHUNK = 4096

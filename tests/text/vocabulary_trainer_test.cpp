@@ -76,7 +76,7 @@ TEST(VocabularyTrainer, EncodingLosesNothingOfTheTextsTrainedOn) {
   const Tokenizer tokenizer(train({text}, {.size = 100}), {});
   Encoding out;
   tokenizer.encode(text, out);
-  EXPECT_EQ(tokenizer.decode(out.ids), "the quick brown fox , the lazy dog ; \u4E2D \u6587 naive \u1112\u1161\u11AB !");
+  EXPECT_EQ(tokenizer.decode(out.ids), "the quick brown fox, the lazy dog ; \u4E2D \u6587 naive \u1112\u1161\u11AB!");
 }
 
 TEST(VocabularyTrainerErrors, NoWords) {

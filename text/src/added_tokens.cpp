@@ -20,17 +20,26 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
     if (i > 0 && token.id == tokens_[i - 1].id) {
       fail("added_tokens", "every added token must occur once, got \"{}\" twice", token.content);
     }
-    if (token.normalized) {
-      normalized_.add(token, normalize(token.content));
-    } else {
-      raw_.add(token, token.content);
-    }
+    forms_.push_back(token.normalized ? normalize(token.content) : token.content);
+    (token.normalized ? normalized_ : raw_).add(token, forms_.back());
   }
 }
 
-const AddedToken* AddedTokens::find(int32_t id) const {
+size_t AddedTokens::index_of(int32_t id) const {
   const auto found = std::ranges::lower_bound(tokens_, id, {}, &AddedToken::id);
-  return found == tokens_.end() || found->id != id ? nullptr : &*found;
+  const bool hit = found != tokens_.end() && found->id == id;
+  return hit ? static_cast<size_t>(found - tokens_.begin()) : tokens_.size();
+}
+
+const std::string* AddedTokens::shown(int32_t id) const {
+  const size_t i = index_of(id);
+  return i == tokens_.size() ? nullptr : &forms_[i];
+}
+
+// `tokenizers` looks the form shown up among the special tokens as they were given.
+bool AddedTokens::is_left_out(int32_t id) const {
+  const size_t i = index_of(id);
+  return i != tokens_.size() && tokens_[i].special && forms_[i] == tokens_[i].content;
 }
 
 std::vector<AddedToken> special_tokens(const Vocabulary& vocabulary) {

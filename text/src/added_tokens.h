@@ -24,13 +24,19 @@ class AddedTokens {
   AddedTokens& operator=(const AddedTokens&) = delete;
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
-  const AddedToken* find(int32_t id) const;  // null when the id is no added token
+  // How a token is shown when it is decoded: a `normalized` one in its normalised form. Null when the id is no added
+  // token.
+  const std::string* shown(int32_t id) const;
+  bool is_left_out(int32_t id) const;  // when special tokens are skipped
   // What to look for in the original text: the tokens that are not `normalized`.
   const AddedTokenMatcher& raw() const { return raw_; }
   const AddedTokenMatcher& normalized() const { return normalized_; }  // what to look for in the normalised text
 
  private:
+  size_t index_of(int32_t id) const;  // tokens_.size() when there is none
+
   std::vector<AddedToken> tokens_;  // by id
+  std::vector<std::string> forms_;  // what each is looked for as
   AddedTokenMatcher raw_, normalized_;
 };
 

@@ -247,12 +247,6 @@ void for_each_index(size_t count, int threads, const Action& action) {
 
 }  // namespace
 
-SequenceTemplate bert_template(int32_t cls, int32_t sep) {
-  const Piece begin = {Part::kSpecial, cls, 0}, first = {Part::kFirst, 0, 0}, end = {Part::kSpecial, sep, 0};
-  const Piece second = {Part::kSecond, 0, 1}, second_end = {Part::kSpecial, sep, 1};
-  return {.single = {begin, first, end}, .pair = {begin, first, end, second, second_end}};
-}
-
 std::vector<Row> encode_batch(const Tokenizer& tokenizer, std::span<const TextPair> samples,
                               const BatchOptions& options) {
   const BatchEncoder encoder(tokenizer, options);

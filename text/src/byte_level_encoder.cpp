@@ -24,6 +24,30 @@ bool is_trimmed(const Decoded& decoded) {
   return decoded.code == kSpaceLetter || (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
 }
 
+// Of a token of the model: bytes, of which only the ASCII space has the letter that is trimmed.
+Trimmed trimmed_of_piece(std::string_view bytes) {
+  const size_t first = std::min(bytes.find_first_not_of(' '), bytes.size());
+  const size_t last = bytes.find_last_not_of(' ') + 1;  // 0 when there is nothing else
+  return {static_cast<int32_t>(first), static_cast<int32_t>(bytes.size() - last)};
+}
+
+// Of an added token: characters.
+Trimmed trimmed_of_added(std::string_view text) {
+  Trimmed trimmed{0, 0};
+  for (size_t i = 0; i < text.size(); ++trimmed.leading) {
+    const Decoded decoded = decode_utf8(text.substr(i));
+    if (!is_trimmed(decoded)) break;
+    i += static_cast<size_t>(decoded.length);
+  }
+  for (size_t end = text.size(); end > 0; ++trimmed.trailing) {
+    size_t begin = end - 1;
+    while (begin > 0 && !begins_character(text[begin])) --begin;
+    if (!is_trimmed(decode_utf8(text.substr(begin, end - begin)))) break;
+    end = begin;
+  }
+  return trimmed;
+}
+
 }  // namespace
 
 bool ByteLevelEncoder::stays_as_it_is(std::string_view part) const {
@@ -69,15 +93,22 @@ void ByteLevelEncoder::encode(std::string_view part, int32_t byte, int32_t chara
     return;
   }
   added_.normalized().split(whole.text, sections_);
+  size_t at = 0;  // the byte that `character` is of
   for (const Section& section : sections_) {
+    // A section may begin inside the one before it: white space that this one's rstrip has taken is looked at again.
+    if (section.begin >= at) {
+      character += count_characters(whole.text.substr(at, section.begin - at));
+    } else {
+      character -= count_characters(whole.text.substr(section.begin, at - section.begin));
+    }
+    at = section.begin;
     const std::string_view text = whole.text.substr(section.begin, section.end - section.begin);
     const Mapped mapped = {text, whole.spans == nullptr ? nullptr : whole.spans + section.begin,
                            byte + static_cast<int32_t>(section.begin), character};
-    character += count_characters(text);
     if (section.token == nullptr) {
       encode_words(mapped);
     } else {
-      append(section.token->id, source_of(mapped), text, true);
+      append_added(section.token->id, source_of(mapped), text);
     }
   }
 }
@@ -147,8 +178,8 @@ void ByteLevelEncoder::append_mapped(std::string_view word, const SourceSpan* sp
   size_t at = 0;
   for (const BytePairModel::Piece& piece : pieces_) {
     const SourceSpan &first = spans[at], &last = spans[at + piece.length - 1];
-    append(piece.id, {first.byte_begin, last.byte_end, first.char_begin, last.char_end}, word.substr(at, piece.length),
-           at == 0);
+    append_piece(piece.id, {first.byte_begin, last.byte_end, first.char_begin, last.char_end},
+                 word.substr(at, piece.length), at == 0);
     at += piece.length;
   }
 }
@@ -157,8 +188,8 @@ void ByteLevelEncoder::append_ascii(std::string_view word, int32_t byte, int32_t
   size_t at = 0;
   for (const BytePairModel::Piece& piece : pieces_) {
     const auto begin = static_cast<int32_t>(at), end = static_cast<int32_t>(at + piece.length);
-    append(piece.id, {byte + begin, byte + end, character + begin, character + end}, word.substr(at, piece.length),
-           at == 0);
+    append_piece(piece.id, {byte + begin, byte + end, character + begin, character + end},
+                 word.substr(at, piece.length), at == 0);
     at += piece.length;
   }
 }
@@ -172,18 +203,22 @@ void ByteLevelEncoder::append_unicode(std::string_view word, int32_t byte, int32
     while (end < word.size() && !begins_character(word[end])) ++end;
     const int32_t first = begin == at ? character : character - 1;
     character += count_characters(slice);
-    append(piece.id, {byte + static_cast<int32_t>(begin), byte + static_cast<int32_t>(end), first, character}, slice,
-           at == 0);
+    append_piece(piece.id, {byte + static_cast<int32_t>(begin), byte + static_cast<int32_t>(end), first, character},
+                 slice, at == 0);
     at += piece.length;
   }
 }
 
 void ByteLevelEncoder::append_added(int32_t id, const SourceSpan& source, std::string_view slice) {
-  append(id, source, slice, true);
+  append(id, source, options_.trim_offsets ? trimmed_of_added(slice) : Trimmed{}, true);
 }
 
-void ByteLevelEncoder::append(int32_t id, SourceSpan source, std::string_view slice, bool starts_word) {
-  if (options_.trim_offsets) trim(slice, source);
+void ByteLevelEncoder::append_piece(int32_t id, const SourceSpan& source, std::string_view slice, bool starts_word) {
+  append(id, source, options_.trim_offsets ? trimmed_of_piece(slice) : Trimmed{}, starts_word);
+}
+
+void ByteLevelEncoder::append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word) {
+  if (trimmed.leading + trimmed.trailing > 0) trim(trimmed, source);
   out_.ids.push_back(id);
   out_.byte_begin.push_back(source.byte_begin);
   out_.byte_end.push_back(source.byte_end);
@@ -194,19 +229,8 @@ void ByteLevelEncoder::append(int32_t id, SourceSpan source, std::string_view sl
 
 // Counts characters of the token but steps over characters of the source, as `tokenizers` does. The one space in front
 // of a first token is taken for the one that was put there.
-void ByteLevelEncoder::trim(std::string_view slice, SourceSpan& source) const {
-  int32_t leading = 0, trailing = 0;
-  for (size_t i = 0; i < slice.size(); ++leading) {
-    const Decoded decoded = decode_utf8(slice.substr(i));
-    if (!is_trimmed(decoded)) break;
-    i += static_cast<size_t>(decoded.length);
-  }
-  for (size_t end = slice.size(); end > 0; ++trailing) {
-    size_t begin = end - 1;
-    while (begin > 0 && !begins_character(slice[begin])) --begin;
-    if (!is_trimmed(decode_utf8(slice.substr(begin, end - begin)))) break;
-    end = begin;
-  }
+void ByteLevelEncoder::trim(const Trimmed& trimmed, SourceSpan& source) const {
+  int32_t leading = trimmed.leading, trailing = trimmed.trailing;
   const bool is_first = out_.size() == first_token_ || source.char_begin == 0;
   if (is_first && options_.trim_keeps_first_space && leading == 1) leading = 0;
   for (; leading > 0 && source.char_begin < source.char_end; --leading) {

@@ -16,6 +16,11 @@
 
 namespace rf::text {
 
+// Characters at the ends of a token that are no part of its source.
+struct Trimmed {
+  int32_t leading = 0, trailing = 0;
+};
+
 // Encodes one text. Holds buffers.
 class ByteLevelEncoder {
  public:
@@ -47,8 +52,9 @@ class ByteLevelEncoder {
   void append_mapped(std::string_view word, const SourceSpan* spans);
   void append_ascii(std::string_view word, int32_t byte, int32_t character);
   void append_unicode(std::string_view word, int32_t byte, int32_t character);
-  void append(int32_t id, SourceSpan source, std::string_view slice, bool starts_word);
-  void trim(std::string_view slice, SourceSpan& source) const;
+  void append_piece(int32_t id, const SourceSpan& source, std::string_view slice, bool starts_word);
+  void append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word);
+  void trim(const Trimmed& trimmed, SourceSpan& source) const;
 
   const BytePairModel& model_;
   const ByteLevelOptions& options_;

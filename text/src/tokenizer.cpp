@@ -3,21 +3,21 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <functional>
 #include <limits>
 
 #include "added_tokens.h"
+#include "bert_normalized_text.h"
 #include "bert_splitter.h"
 #include "byte_level_encoder.h"
 #include "byte_pair_model.h"
+#include "decoder.h"
 #include "legacy_splitter.h"
 #include "nfc.h"
 #include "piece_trie.h"
 #include "rf/io/error.h"
-#include "rf/io/files.h"
 #include "roformer_splitter.h"
-#include "tokenizer_config.h"
+#include "tokenizer_files.h"
 #include "utf8.h"
 #include "wobert_splitter.h"
 #include "wordpiece.h"
@@ -35,10 +35,22 @@ std::vector<AddedToken> with_specials(std::vector<AddedToken> added, const Vocab
   return added;
 }
 
+BertSplitterOptions bert_options(const TokenizerOptions& options) {
+  const bool lower_case = options.letter_case == Case::kLower;
+  return {lower_case, options.strip_accents.value_or(lower_case), options.tokenize_chinese_chars};
+}
+
 // How the pipeline normalises an added token that is looked for in normalised text.
 std::function<std::string(std::string_view)> normalizer_of(const TokenizerOptions& options) {
   if (options.pipeline == Pipeline::kByteLevelBpe) {
     return [nfc = options.byte_level.nfc](std::string_view text) { return nfc ? to_nfc(text) : std::string(text); };
+  }
+  if (options.pipeline == Pipeline::kBert) {
+    return [splitting = bert_options(options)](std::string_view text) {
+      BertNormalizedText normalized(splitting);
+      normalized.normalize(text, 0, 0);
+      return normalized.text();
+    };
   }
   return [pipeline = options.pipeline](std::string_view text) -> std::string {
     fail("added_tokens", "\"normalized\" must be false in the pipeline {}, got true for \"{}\"", name(pipeline), text);
@@ -50,8 +62,7 @@ std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options, const P
   const bool strip_accents = options.strip_accents.value_or(lower_case);
   switch (options.pipeline) {
     case Pipeline::kBert:
-      return std::make_unique<BertSplitter>(
-          BertSplitterOptions{lower_case, strip_accents, options.tokenize_chinese_chars});
+      return std::make_unique<BertSplitter>(bert_options(options));
     case Pipeline::kBertLegacy:
       return std::make_unique<LegacySplitter>(options.letter_case);
     case Pipeline::kRoformer:
@@ -100,9 +111,7 @@ int32_t count_characters(std::string_view text, size_t from, size_t to) {
 }
 
 SequenceTemplate default_template(const SpecialIds& special) {
-  if (special.cls >= 0 && special.sep >= 0) return bert_template(special.cls, special.sep);
-  using Part = SequenceTemplate::Part;
-  return {.single = {{Part::kFirst}}, .pair = {{Part::kFirst}, {Part::kSecond, 0, 1}}};
+  return special.cls >= 0 && special.sep >= 0 ? bert_template(special.cls, special.sep) : plain_template();
 }
 
 // Cuts the text at the added tokens: ordinary(part, byte, character) is called for what lies between them, with where
@@ -126,6 +135,28 @@ void for_each_section(const AddedTokenMatcher& matcher, std::string_view text, s
       added(section.token->id, SourceSpan{begin, end, character, character + characters}, part);
     }
   }
+}
+
+// kBert with added tokens that are looked for in the normalised text.
+void encode_normalized(const AddedTokens& added, const TokenizerOptions& options, std::string_view text,
+                       std::vector<Section>& sections, PieceWriter& writer, Encoding& out) {
+  BertNormalizedText normalized(bert_options(options));
+  std::vector<Section> inner;
+  for_each_section(
+      added.raw(), text, sections,
+      [&](std::string_view part, int32_t byte, int32_t character) {
+        out.replaced_bytes += normalized.normalize(part, byte, character);
+        added.normalized().split(normalized.text(), inner);
+        writer.set_origin(0, 0);
+        for (const Section& section : inner) {
+          if (section.token == nullptr) {
+            normalized.split(section.begin, section.end, writer);
+          } else {
+            writer.take_added(section.token->id, normalized.source(section.begin, section.end));
+          }
+        }
+      },
+      [&](int32_t id, const SourceSpan& source, std::string_view) { writer.take_added(id, source); });
 }
 
 }  // namespace
@@ -160,17 +191,21 @@ const std::vector<AddedToken>& Tokenizer::added_tokens() const {
   return added_->tokens();
 }
 
-Tokenizer Tokenizer::load(const std::string& model_dir) {
-  const std::filesystem::path dir = model_dir;
-  const std::string config = (dir / "tokenizer_config.json").string();
-  const TokenizerOptions options = std::filesystem::exists(config) ? read_tokenizer_config(config) : TokenizerOptions{};
-  return {Vocabulary::load((dir / "vocab.txt").string()), options};
+const std::vector<Merge>& Tokenizer::merges() const {
+  static const std::vector<Merge> kNone;
+  return merges_ == nullptr ? kNone : *merges_;
+}
+
+Tokenizer Tokenizer::load(const std::string& model_dir, const LoadOptions& options) {
+  return Tokenizer(read_tokenizer(model_dir, options, Dictionaries::kLoaded));
+}
+
+Vocabulary load_vocabulary(const std::string& model_dir) {
+  return read_tokenizer(model_dir, {}, Dictionaries::kLeftOut).vocabulary;
 }
 
 void Tokenizer::save(const std::string& model_dir) const {
-  const std::filesystem::path dir = model_dir;
-  vocabulary_.save((dir / "vocab.txt").string());
-  io::write_file((dir / "tokenizer_config.json").string(), format_tokenizer_config(options_));
+  write_tokenizer(model_dir, *this);
 }
 
 void Tokenizer::encode(std::string_view text, Encoding& out) const {
@@ -193,6 +228,10 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
     own.tokenizer = serial_;
   }
   PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, out);
+  if (!added_->normalized().empty()) {
+    encode_normalized(*added_, options_, text, own.sections, writer, out);
+    return;
+  }
   for_each_section(
       added_->raw(), text, own.sections,
       [&](std::string_view part, int32_t byte, int32_t character) {
@@ -215,17 +254,14 @@ Encoding Tokenizer::encode_with_specials(std::string_view text) const {
   return out;
 }
 
-std::string Tokenizer::decode(const std::vector<int32_t>& ids) const {
-  const SpecialIds& special = vocabulary_.special();
-  std::string text;
+std::string Tokenizer::decode(const std::vector<int32_t>& ids, SkipSpecials skip) const {
+  std::vector<std::string_view> tokens;
   for (const int32_t id : ids) {
-    if (id == special.pad || id == special.cls || id == special.sep) continue;
-    const std::string_view token = vocabulary_.token(id);
-    const bool continues = token.starts_with("##");
-    if (!continues && !text.empty()) text.push_back(' ');
-    text.append(continues ? token.substr(2) : token);
+    if (skip == SkipSpecials::kYes && added_->is_left_out(id)) continue;
+    const std::string* const added = added_->shown(id);
+    tokens.push_back(added != nullptr ? *added : vocabulary_.token(id));
   }
-  return text;
+  return join_tokens(tokens, options_.decoding);
 }
 
 }  // namespace rf::text

@@ -1,17 +1,14 @@
-// Strict reading of tokenizer_config.json: tokenizer_class, do_lower_case, strip_accents and tokenize_chinese_chars are
-// followed; every other key that would change the result must have the value BERT has; the keys that cannot change it
-// are listed; an unknown key is an error.
+// Strict reading: what the tokenizers follow is read, the keys that cannot change the tokens are listed, and every
+// other key is an error. As in `transformers`, special_tokens_map.json and added_tokens.json count only when
+// tokenizer_config.json has no added_tokens_decoder.
 #include "tokenizer_config.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <utility>
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "splitter.h"
 
 namespace rf::text {
 namespace {
@@ -36,104 +33,193 @@ constexpr std::string_view kHarmless[] = {"model_max_length",
                                           "local_files_only",
                                           "processor_class",
                                           "auto_map",
+                                          "errors",
+                                          "chat_template",
                                           "_commit_hash",
-                                          "clean_up_tokenization_spaces",
                                           "transformers_version"};
-constexpr std::string_view kClasses[] = {"BertTokenizer", "BertTokenizerFast", "BertTokenizerLegacy"};
-constexpr std::pair<std::string_view, Special> kTokenKeys[] = {{"pad_token", Special::kPad},
-                                                               {"unk_token", Special::kUnk},
-                                                               {"cls_token", Special::kCls},
-                                                               {"sep_token", Special::kSep},
-                                                               {"mask_token", Special::kMask}};
 
-[[noreturn]] void refuse(std::string_view path, std::string_view key, std::string_view rule, const json& value) {
+[[noreturn]] void refuse(const std::string& path, std::string_view key, std::string_view rule, const json& value) {
   fail("tokenizer_config", "{}: \"{}\" must be {}, got {}", path, key, rule, value.dump());
 }
 
-bool read_bool(std::string_view path, const std::string& key, const json& value) {
+std::optional<bool> read_bool(const std::string& path, const std::string& key, const json& value) {
+  if (value.is_null()) return std::nullopt;
   if (!value.is_boolean()) refuse(path, key, "true or false", value);
   return value.get<bool>();
 }
 
-// A special token is its text, or an object whose "content" is the text and which asks for no white space around it.
-bool is_special(const json& value, std::string_view text) {
-  if (value.is_string()) return value.get<std::string_view>() == text;
-  if (!value.is_object() || !value.contains("content") || value["content"] != text) return false;
-  const auto unset = [&value](const char* key) { return !value.contains(key) || value[key] == false; };
-  return unset("lstrip") && unset("rstrip") && unset("single_word");
+// A special token: its text, or an object with flags, or null.
+void read_special(TokenizerConfig& config, const std::string& path, SpecialRole role, const json& value,
+                  bool in_map = false) {
+  const std::string key(config_key(role));
+  std::optional<std::string>& name = config.special[static_cast<size_t>(role)];
+  if (value.is_null()) {
+    name = "";
+    return;
+  }
+  AddedToken token = read_added_token(value, path, key);
+  // An object that leaves "normalized" out is a special token from the start only in special_tokens_map.json.
+  if (in_map && value.is_object() && !value.contains("normalized")) token.normalized = false;
+  token.special = true;
+  name = token.content;
+  config.described.push_back(std::move(token));
 }
 
-void check_added_tokens(std::string_view path, const std::string& key, const json& value) {
-  for (const json& token : value) {
-    const bool known = std::any_of(kSpecialTokens.begin(), kSpecialTokens.end(),
-                                   [&token](std::string_view text) { return is_special(token, text); });
-    if (!known) refuse(path, key, "made of [PAD], [UNK], [CLS], [SEP] and [MASK] without stripping", token);
+void read_extra_specials(TokenizerConfig& config, const std::string& path, const std::string& key, const json& value) {
+  if (value.is_null()) return;
+  if (!value.is_array() && !(value.is_object() && value.empty())) refuse(path, key, "an array of tokens", value);
+  for (const json& item : value) {
+    AddedToken token = read_added_token(item, path, key);
+    token.special = true;
+    config.described.push_back(std::move(token));
   }
 }
 
-bool is_option(std::string_view key) {
-  return key == "do_lower_case" || key == "strip_accents" || key == "tokenize_chinese_chars";
+void read_added_tokens_decoder(TokenizerConfig& config, const std::string& key, const json& value) {
+  if (!value.is_object()) refuse(config.path, key, "an object", value);
+  config.has_added_tokens_decoder = true;
+  config.added_tokens.emplace();
+  for (const auto& [id, item] : value.items()) {
+    AddedToken token = read_added_token(item, config.path, key);
+    const bool digits = !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits) refuse(config.path, key, "an object whose keys are ids", id);
+    token.id = std::stoi(id);
+    config.added_tokens->push_back(std::move(token));
+  }
 }
 
-void check_key(std::string_view path, const std::string& key, const json& value) {
-  const auto* token = std::find_if(std::begin(kTokenKeys), std::end(kTokenKeys),
-                                   [&key](const auto& entry) { return entry.first == key; });
-  if (token != std::end(kTokenKeys)) {
-    const std::string_view text = kSpecialTokens[static_cast<size_t>(token->second)];
-    if (!is_special(value, text)) refuse(path, key, fmt::format("\"{}\" without stripping", text), value);
-  } else if (key == "tokenizer_class") {
-    if (std::find(std::begin(kClasses), std::end(kClasses), value) == std::end(kClasses)) {
-      refuse(path, key, "a BERT tokenizer (BertTokenizer, BertTokenizerFast)", value);
-    }
-  } else if (key == "do_basic_tokenize") {
-    if (value != true) refuse(path, key, "true", value);
+void read_class(TokenizerConfig& config, const std::string& key, const json& value) {
+  if (!value.is_string()) refuse(config.path, key, "a text", value);
+  config.tokenizer_class = value.get<std::string>();
+  constexpr std::string_view kFast = "Fast";
+  if (config.tokenizer_class.ends_with(kFast)) {
+    config.tokenizer_class.resize(config.tokenizer_class.size() - kFast.size());
+  }
+}
+
+void read_fixed(const TokenizerConfig& config, const std::string& key, const json& value) {
+  if (key == "do_basic_tokenize") {
+    if (value != true) refuse(config.path, key, "true", value);
   } else if (key == "split_special_tokens") {
-    if (value != false) refuse(path, key, "false", value);
-  } else if (key == "never_split" || key == "additional_special_tokens" || key == "extra_special_tokens") {
-    if (!value.is_null() && !value.empty()) refuse(path, key, "null or empty", value);
-  } else if (key == "added_tokens_decoder") {
-    check_added_tokens(path, key, value);
-  } else if (!is_option(key) && std::find(std::begin(kHarmless), std::end(kHarmless), key) == std::end(kHarmless)) {
+    if (value != false) refuse(config.path, key, "false", value);
+  } else if (key == "never_split") {
+    if (!value.is_null() && !value.empty()) refuse(config.path, key, "null or empty", value);
+  } else if (std::ranges::find(kHarmless, key) == std::end(kHarmless)) {
     fail("tokenizer_config", "{}: every key must be known, got \"{}\"; remove it if it does not change the tokens",
-         path, key);
+         config.path, key);
+  }
+}
+
+void read_key(TokenizerConfig& config, const std::string& key, const json& value) {
+  const auto* role = std::ranges::find(kSpecialRoles, key, config_key);
+  if (role != kSpecialRoles.end()) {
+    read_special(config, config.path, *role, value);
+  } else if (key == "tokenizer_class") {
+    read_class(config, key, value);
+  } else if (key == "roformer_pipeline") {
+    if (value != "roformer" && value != "wobert") refuse(config.path, key, "\"roformer\" or \"wobert\"", value);
+    config.roformer_pipeline = value.get<std::string>();
+  } else if (key == "do_lower_case") {
+    config.do_lower_case = read_bool(config.path, key, value);
+  } else if (key == "strip_accents") {
+    config.strip_accents = read_bool(config.path, key, value);
+  } else if (key == "tokenize_chinese_chars") {
+    config.tokenize_chinese_chars = read_bool(config.path, key, value);
+  } else if (key == "add_prefix_space") {
+    config.add_prefix_space = read_bool(config.path, key, value);
+  } else if (key == "trim_offsets") {
+    config.trim_offsets = read_bool(config.path, key, value);
+  } else if (key == "add_bos_token" || key == "add_eos_token") {
+    config.add_bos_or_eos |= read_bool(config.path, key, value).value_or(false);
+  } else if (key == "clean_up_tokenization_spaces") {
+    config.clean_up_tokenization_spaces = read_bool(config.path, key, value).value_or(false);
+  } else if (key == "additional_special_tokens" || key == "extra_special_tokens") {
+    read_extra_specials(config, config.path, key, value);
+  } else if (key == "added_tokens_decoder") {
+    read_added_tokens_decoder(config, key, value);
+  } else {
+    read_fixed(config, key, value);
+  }
+}
+
+json read_object(const std::filesystem::path& path) {
+  json value = io::read_json(path.string());
+  if (!value.is_object()) {
+    fail("tokenizer_config", "{}: must be a JSON object, got {}", path.string(), value.type_name());
+  }
+  return value;
+}
+
+void read_special_tokens_map(TokenizerConfig& config, const std::filesystem::path& path) {
+  const json map = read_object(path);
+  for (const auto& [key, value] : map.items()) {
+    const auto* role = std::ranges::find(kSpecialRoles, key, config_key);
+    if (role != kSpecialRoles.end()) {
+      read_special(config, path.string(), *role, value, true);
+    } else if (key == "additional_special_tokens" || key == "extra_special_tokens") {
+      read_extra_specials(config, path.string(), key, value);
+    } else {
+      refuse(path.string(), key, "absent: it is no special token that this program knows", value);
+    }
+  }
+}
+
+void read_added_tokens_file(TokenizerConfig& config, const std::filesystem::path& path) {
+  const json map = read_object(path);
+  config.added_tokens.emplace();
+  for (const auto& [content, id] : map.items()) {
+    if (!id.is_number_integer() || id < 0 || id > INT32_MAX) refuse(path.string(), content, "an id", id);
+    const bool special =
+        std::ranges::any_of(config.described, [&](const AddedToken& token) { return token.content == content; });
+    config.added_tokens->push_back(
+        {.content = content, .id = id.get<int32_t>(), .special = special, .normalized = !special});
   }
 }
 
 }  // namespace
 
-TokenizerOptions read_tokenizer_config(const std::string& path) {
-  const json config = io::read_json(path);
-  if (!config.is_object()) fail("tokenizer_config", "{}: must be a JSON object, got {}", path, config.type_name());
-  for (const auto& [key, value] : config.items()) check_key(path, key, value);
-  const auto read_option = [&](const std::string& key, bool otherwise) {
-    return config.contains(key) ? read_bool(path, key, config[key]) : otherwise;
+AddedToken read_added_token(const json& value, const std::string& where, const std::string& key) {
+  if (value.is_string()) return {.content = value.get<std::string>(), .special = true};
+  if (!value.is_object() || !value.contains("content") || !value["content"].is_string()) {
+    refuse(where, key, "a token, as text or as an object with \"content\"", value);
+  }
+  AddedToken token{.content = value["content"].get<std::string>()};
+  const auto flag = [&](const char* name, bool otherwise) {
+    if (!value.contains(name)) return otherwise;
+    return read_bool(where, key + "." + name, value[name]).value_or(otherwise);
   };
-  TokenizerOptions options;
-  const bool lower = read_option("do_lower_case", true);
-  options.letter_case = lower ? Case::kLower : Case::kKeep;
-  options.tokenize_chinese_chars = read_option("tokenize_chinese_chars", true);
-  if (config.contains("strip_accents") && !config["strip_accents"].is_null()) {
-    options.strip_accents = read_bool(path, "strip_accents", config["strip_accents"]);
+  token.special = flag("special", false);
+  token.single_word = flag("single_word", false);
+  token.lstrip = flag("lstrip", false);
+  token.rstrip = flag("rstrip", false);
+  token.normalized = flag("normalized", !token.special);
+  for (const auto& [name, unused] : value.items()) {
+    constexpr std::string_view kKeys[] = {"content", "special", "single_word", "lstrip",
+                                          "rstrip",  "id",      "normalized",  "__type"};
+    if (std::ranges::find(kKeys, name) == std::end(kKeys))
+      refuse(where, key, "a token without \"" + name + "\"", value);
   }
-  if (config.contains("tokenizer_class") && config["tokenizer_class"] == "BertTokenizerLegacy") {
-    options.pipeline = Pipeline::kBertLegacy;
-    if (options.strip_accents.value_or(lower) != lower) {
-      refuse(path, "strip_accents", "null or the value of \"do_lower_case\"", config["strip_accents"]);
-    }
-    if (!options.tokenize_chinese_chars) refuse(path, "tokenize_chinese_chars", "true", false);
-  }
-  return options;
+  return token;
 }
 
-std::string format_tokenizer_config(const TokenizerOptions& options) {
-  const bool legacy = options.pipeline == Pipeline::kBertLegacy;
-  nlohmann::ordered_json config = {{"tokenizer_class", legacy ? "BertTokenizerLegacy" : "BertTokenizer"},
-                                   {"do_lower_case", options.letter_case == Case::kLower},
-                                   {"strip_accents", nullptr},
-                                   {"tokenize_chinese_chars", options.tokenize_chinese_chars}};
-  if (options.strip_accents) config["strip_accents"] = *options.strip_accents;
-  for (const auto& [key, special] : kTokenKeys) config[std::string(key)] = kSpecialTokens[static_cast<size_t>(special)];
-  return config.dump(2) + "\n";
+nlohmann::ordered_json format_added_token(const AddedToken& token) {
+  return {{"content", token.content}, {"single_word", token.single_word}, {"lstrip", token.lstrip},
+          {"rstrip", token.rstrip},   {"normalized", token.normalized},   {"special", token.special}};
+}
+
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir) {
+  TokenizerConfig config;
+  const std::filesystem::path path = model_dir / "tokenizer_config.json";
+  config.path = path.string();
+  if (std::filesystem::exists(path)) {
+    const json object = read_object(path);
+    for (const auto& [key, value] : object.items()) read_key(config, key, value);
+  }
+  if (config.has_added_tokens_decoder) return config;
+  const std::filesystem::path map = model_dir / "special_tokens_map.json", added = model_dir / "added_tokens.json";
+  if (std::filesystem::exists(map)) read_special_tokens_map(config, map);
+  if (std::filesystem::exists(added)) read_added_tokens_file(config, added);
+  return config;
 }
 
 }  // namespace rf::text

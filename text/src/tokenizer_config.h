@@ -1,15 +1,40 @@
-// tokenizer_config.json of a BERT tokenizer, as `transformers` writes it.
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json, as `transformers` writes them.
 #pragma once
 
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "rf/text/added_token.h"
 #include "rf/text/tokenizer.h"
+#include "rf/text/vocabulary.h"
 
 namespace rf::text {
 
-// The options that the file asks for. Throws Error, naming the key, for a setting that would change the result in a way
-// this tokenizer cannot follow, and for a key it does not know.
-TokenizerOptions read_tokenizer_config(const std::string& path);
-std::string format_tokenizer_config(const TokenizerOptions& options);
+// What the three files say; absent: nothing.
+struct TokenizerConfig {
+  std::string path;             // of tokenizer_config.json, for messages
+  std::string tokenizer_class;  // without "Fast"
+  std::string roformer_pipeline;
+  std::array<std::optional<std::string>, kSpecialRoles.size()> special;  // by role; empty text: the file says null
+  std::vector<AddedToken> described;                                     // special and extra special tokens; no ids
+  std::optional<std::vector<AddedToken>> added_tokens;  // with ids: added_tokens_decoder, else added_tokens.json
+  bool has_added_tokens_decoder = false;
+  std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets;
+  bool add_bos_or_eos = false;
+  bool clean_up_tokenization_spaces = false;
+};
+
+// Throws Error, naming file and key, for a setting that would change the result in a way these tokenizers cannot
+// follow, and for a key it does not know.
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir);
+std::string format_tokenizer_config(const Tokenizer& tokenizer);
+
+// An added token as JSON objects have it.
+nlohmann::ordered_json format_added_token(const AddedToken& token);
+AddedToken read_added_token(const nlohmann::json& value, const std::string& where, const std::string& key);
 
 }  // namespace rf::text

@@ -56,9 +56,6 @@ int32_t id_of(const SpecialIds& ids, SpecialRole role) {
   return all[static_cast<size_t>(role)];
 }
 
-Vocabulary::Vocabulary(std::vector<std::string> tokens, SpecialNames names, int64_t model_size)
-    : Vocabulary(std::move(tokens), std::move(names), model_size, "vocabulary") {}
-
 Vocabulary::Vocabulary(std::vector<std::string> tokens, SpecialNames names, int64_t model_size, std::string_view where)
     : tokens_(std::move(tokens)), model_size_(model_size == kAll ? size() : model_size), names_(std::move(names)) {
   if (tokens_.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
@@ -95,7 +92,7 @@ void Vocabulary::require(std::initializer_list<SpecialRole> roles, std::string_v
 }
 
 Vocabulary Vocabulary::load(const std::string& path, SpecialNames names) {
-  return {split_lines(io::read_file(path)), std::move(names), kAll, path};
+  return Vocabulary(read_lines(path), std::move(names), kAll, path);
 }
 
 void Vocabulary::save(const std::string& path) const {
@@ -129,6 +126,10 @@ std::string Vocabulary::hash() const {
   }
   const XXH128_hash_t hash = XXH3_128bits_digest(&state);
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::vector<std::string> read_lines(const std::string& path) {
+  return split_lines(io::read_file(path));
 }
 
 }  // namespace rf::text

@@ -10,6 +10,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/safetensors.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::train {
 
@@ -200,8 +201,9 @@ void load_moments(const std::string& checkpoint, AdamW& optimizer) {
 }
 
 void copy_tokenizer(const std::string& from_dir, const std::string& to_dir) {
-  for (const char* name : {"vocab.txt", "tokenizer_config.json"}) {
-    io::write_file(fmt::format("{}/{}", to_dir, name), io::read_file(fmt::format("{}/{}", from_dir, name)));
+  for (const std::string_view name : text::kTokenizerFiles) {
+    const std::string from = fmt::format("{}/{}", from_dir, name);
+    if (std::filesystem::exists(from)) io::write_file(fmt::format("{}/{}", to_dir, name), io::read_file(from));
   }
 }
 

@@ -47,13 +47,13 @@ std::optional<std::string> newest_checkpoint(const std::string& run_dir);
 bool is_temporary(const std::string& name);
 // Deletes those.
 void remove_temporaries(const std::string& run_dir);
-// data_dir: where vocab.txt and tokenizer_config.json are copied from. Keeps the `keep` newest.
+// data_dir: where the tokenizer's files are copied from. Keeps the `keep` newest.
 void save_checkpoint(const std::string& run_dir, const nn::Model& model, const AdamW& optimizer,
                      const TrainState& state, const std::string& data_dir, int64_t keep);
 // Errors name the checkpoint; remove its directory to go on from the one before.
 TrainState load_state(const std::string& checkpoint);
 void load_moments(const std::string& checkpoint, AdamW& optimizer);
-// vocab.txt and tokenizer_config.json.
+// Those of text::kTokenizerFiles that there are.
 void copy_tokenizer(const std::string& from_dir, const std::string& to_dir);
 
 }  // namespace rf::train

@@ -17,7 +17,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
-#include "rf/text/vocabulary.h"
+#include "rf/text/tokenizer.h"
 #include "rf/train/pretrain.h"
 #include "run_directory.h"
 #include "tensor_memory.h"
@@ -111,7 +111,8 @@ Comparison::Comparison(const CompareOptions& options, io::Progress& progress)
     if (factor < 1) fail("compare", "multiples of the training length must be at least 1, got {}", factor);
     report_.lengths.push_back(factor * base_.stages.back().max_length);
   }
-  vocabulary_.emplace(text::Vocabulary::load(options_.data_dir + "/vocab.txt"));
+  vocabulary_.emplace(text::load_vocabulary(options_.data_dir));
+  vocabulary_->require(data::kMaskingRoles, "compare");
   base_.model.vocab_size = vocabulary_->size();
   base_.model.pad_token_id = vocabulary_->special().pad;
   valid_ = std::make_shared<data::Split>(options_.data_dir, "valid", vocabulary_->hash());

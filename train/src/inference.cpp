@@ -101,6 +101,7 @@ std::vector<std::vector<MaskPrediction>> fill_mask(const std::string& model_dir,
   if (top_k < 1 || top_k > vocabulary.size()) {
     fail("fill-mask", "top-k must be from 1 to {}, got {}", vocabulary.size(), top_k);
   }
+  vocabulary.require({text::SpecialRole::kMask}, "fill-mask");
   const text::Encoding encoding = tokenizer.encode_with_specials(text);
   const at::Tensor ids_T = at::empty({static_cast<int64_t>(encoding.size())}, at::kLong);
   std::copy(encoding.ids.begin(), encoding.ids.end(), ids_T.mutable_data_ptr<int64_t>());

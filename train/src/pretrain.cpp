@@ -23,7 +23,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/status.h"
-#include "rf/text/vocabulary.h"
+#include "rf/text/tokenizer.h"
 #include "rf/train/runtime.h"
 #include "run_directory.h"
 #include "train_step.h"
@@ -141,7 +141,8 @@ void PretrainRun::read_run_file() {
   const nlohmann::json json = io::read_json(path);
   config_ = parse_run_config(json);
   if (options_.seed) config_.seed = *options_.seed;
-  vocabulary_.emplace(text::Vocabulary::load(options_.data_dir + "/vocab.txt"));
+  vocabulary_.emplace(text::load_vocabulary(options_.data_dir));
+  vocabulary_->require(data::kMaskingRoles, "pretrain");
   if (config_.init_from.empty()) {
     const bool named = json.contains("model") && json["model"].contains("vocab_size");
     if (named && config_.model.vocab_size != vocabulary_->size()) {
@@ -169,7 +170,7 @@ void PretrainRun::open_model() {
   if (config_.init_from.empty()) {
     model_ = std::make_shared<nn::Model>(config_.model, Head::kMaskedLm);
   } else {
-    const std::string hash = text::Vocabulary::load(config_.init_from + "/vocab.txt").hash();
+    const std::string hash = text::load_vocabulary(config_.init_from).hash();
     if (hash != vocabulary_->hash()) {
       fail("pretrain", "the vocabulary of init_from must be the data's {}, got {} in {}", vocabulary_->hash(), hash,
            config_.init_from);
@@ -339,7 +340,8 @@ PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress) 
 }
 
 EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress) {
-  const text::Vocabulary vocabulary = text::Vocabulary::load(options.model_dir + "/vocab.txt");
+  const text::Vocabulary vocabulary = text::load_vocabulary(options.model_dir);
+  vocabulary.require(data::kMaskingRoles, "evaluate");
   const auto split = std::make_shared<data::Split>(options.data_dir, options.split, vocabulary.hash());
   const data::Split train(options.data_dir, "train", vocabulary.hash());
   const auto model = nn::load_model(options.model_dir, Head::kMaskedLm, at::kFloat);

@@ -23,6 +23,11 @@
 
 namespace rf::data {
 
+// The special tokens that rows with masked tokens need.
+inline constexpr std::initializer_list<text::SpecialRole> kMaskingRoles = {
+    text::SpecialRole::kPad, text::SpecialRole::kUnk, text::SpecialRole::kCls, text::SpecialRole::kSep,
+    text::SpecialRole::kMask};
+
 enum class Packing { kPadded, kPacked };
 enum class MaskUnit { kToken, kWholeWord };  // kWholeWord: one decision for a word (of the chunk), fates by token
 

@@ -19,5 +19,9 @@ struct SequenceTemplate {
 
 // BERT's: types 0 for [CLS] A [SEP] and 1 for B [SEP].
 SequenceTemplate bert_template(int32_t cls, int32_t sep);
+// RoBERTa's: <s> A </s> </s> B </s>, all types 0.
+SequenceTemplate roberta_template(int32_t cls, int32_t sep);
+// No special tokens; types 0 for A and 1 for B.
+SequenceTemplate plain_template();
 
 }  // namespace rf::text

@@ -56,6 +56,18 @@ struct ByteLevelOptions {
 // Two tokens, in the byte alphabet, that give a third; in order of rank.
 using Merge = std::pair<std::string, std::string>;
 
+// Tokens back to text, as tokenizer.json and tokenizer_config.json name it.
+struct DecodingOptions {
+  enum class Join : uint8_t {
+    kWordPieces,  // spaces between words, "##" pieces glued on
+    kBytes,       // tokens in the byte alphabet
+    kSpaces       // spaces between all tokens
+  };
+  Join join = Join::kWordPieces;
+  bool cleanup = true;                        // of word pieces: no space before punctuation, token by token
+  bool clean_up_tokenization_spaces = false;  // the same over the whole text, as `transformers` does it
+};
+
 struct TokenizerOptions {
   Pipeline pipeline = Pipeline::kBert;
   Case letter_case = Case::kLower;
@@ -64,6 +76,7 @@ struct TokenizerOptions {
   int max_word_chars = 100;                                // longer words become [UNK]
   std::shared_ptr<const Dictionary> dictionary = nullptr;  // of kRoformer and kWobert, which need one
   ByteLevelOptions byte_level{};
+  DecodingOptions decoding{};
 };
 
 struct TokenizerParts {
@@ -74,20 +87,30 @@ struct TokenizerParts {
   std::optional<SequenceTemplate> sequence_template = {};  // absent: BERT's, or bare texts without [CLS] and [SEP]
 };
 
+struct LoadOptions {
+  std::string dictionary;                      // of jieba; empty: the one that find_dictionary finds
+  std::vector<std::string> user_dictionaries;  // in jieba's format
+};
+
+enum class SkipSpecials { kNo, kYes };
+
 class Tokenizer {
  public:
   // Throws Error for options that contradict each other or the vocabulary.
   Tokenizer(Vocabulary vocabulary, TokenizerOptions options);
   explicit Tokenizer(TokenizerParts parts);
-  // Reads vocab.txt and, when present, tokenizer_config.json (do_lower_case). Throws Error for settings it cannot
-  // honour.
-  static Tokenizer load(const std::string& model_dir);
-  void save(const std::string& model_dir) const;  // vocab.txt and tokenizer_config.json, as transformers reads them
+  // Reads what `transformers` writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
+  // added_tokens.json, vocab.txt, vocab.json and merges.txt (docs/formats.md says which of them count). Throws Error,
+  // naming file and key, for what it cannot honour.
+  static Tokenizer load(const std::string& model_dir, const LoadOptions& options = {});
+  // Writes tokenizer.json and tokenizer_config.json, and vocab.txt for WordPiece.
+  void save(const std::string& model_dir) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const TokenizerOptions& options() const { return options_; }
   const std::vector<AddedToken>& added_tokens() const;  // by id
   const SequenceTemplate& sequence_template() const { return template_; }
+  const std::vector<Merge>& merges() const;  // of byte-level BPE
 
   // Appends to `out`. Added tokens, [MASK], [SEP] ... among them, are matched first and kept whole. Adds no special
   // tokens.
@@ -95,8 +118,9 @@ class Tokenizer {
   void encode(std::string_view text, Encoding& out) const;
   // With the special tokens of sequence_template().single, for example [CLS] text [SEP].
   Encoding encode_with_specials(std::string_view text) const;
-  // Joins with spaces, glues "##" pieces, skips [PAD], [CLS], [SEP].
-  std::string decode(const std::vector<int32_t>& ids) const;
+  // The text of the tokens, as `transformers`' decode(ids, skip_special_tokens=...). Throws Error for an id that the
+  // vocabulary does not have.
+  std::string decode(const std::vector<int32_t>& ids, SkipSpecials skip = SkipSpecials::kNo) const;
 
  private:
   uint64_t serial_;  // of its making
@@ -108,5 +132,14 @@ class Tokenizer {
   std::shared_ptr<const std::vector<Merge>> merges_;
   SequenceTemplate template_;
 };
+
+// The files that a tokenizer may be made of.
+inline constexpr std::string_view kTokenizerFiles[] = {"tokenizer.json",    "tokenizer_config.json",
+                                                       "vocab.txt",         "special_tokens_map.json",
+                                                       "added_tokens.json", "vocab.json",
+                                                       "merges.txt",        "dict.txt"};
+
+// The vocabulary alone of the tokenizer in a model directory, for those who have tokens already: needs no dictionary.
+Vocabulary load_vocabulary(const std::string& model_dir);
 
 }  // namespace rf::text

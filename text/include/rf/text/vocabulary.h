@@ -37,7 +37,8 @@ class Vocabulary {
   // Throws Error for a token that occurs twice or is no UTF-8, and for a special token that is not among them. The
   // first `model_size` tokens are those that the model cuts words into; the others are only found whole, as added
   // tokens.
-  explicit Vocabulary(std::vector<std::string> tokens, SpecialNames names = {}, int64_t model_size = kAll);
+  explicit Vocabulary(std::vector<std::string> tokens, SpecialNames names = {}, int64_t model_size = kAll,
+                      std::string_view where = "vocabulary");  // `where` begins the messages
   static constexpr int64_t kAll = -1;
   static Vocabulary load(const std::string& path, SpecialNames names = {});  // vocab.txt
   void save(const std::string& path) const;  // the model's tokens, as vocab.txt; atomic; throws Error for a line break
@@ -54,9 +55,6 @@ class Vocabulary {
   std::string hash() const;
 
  private:
-  // `where` begins the error messages.
-  Vocabulary(std::vector<std::string> tokens, SpecialNames names, int64_t model_size, std::string_view where);
-
   struct Hash {
     using is_transparent = void;
     size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
@@ -67,5 +65,8 @@ class Vocabulary {
   SpecialNames names_;
   SpecialIds special_;
 };
+
+// The lines of a text file, as vocab.txt has them.
+std::vector<std::string> read_lines(const std::string& path);
 
 }  // namespace rf::text

@@ -1,0 +1,203 @@
+"""Byte-level BPE against the library `tokenizers`: ids, offsets and decoding of small trained models."""
+
+import json
+import random
+
+import pytest
+from tokenizer_probe import ask, check_decoding, check_texts, code_points, random_texts, refusal
+
+tokenizers = pytest.importorskip("tokenizers")
+transformers = pytest.importorskip("transformers")
+AddedToken, Regex, Tokenizer = tokenizers.AddedToken, tokenizers.Regex, tokenizers.Tokenizer
+decoders, models, normalizers = tokenizers.decoders, tokenizers.models, tokenizers.normalizers
+pre_tokenizers, processors, trainers = tokenizers.pre_tokenizers, tokenizers.processors, tokenizers.trainers
+
+
+SPECIALS = ["<|endoftext|>", "[MASK]"]
+GPT2_EXPRESSION = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def train(vocab_size=800, **options):
+    tokenizer = Tokenizer(models.BPE(**options))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=SPECIALS,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(random_texts(3000, seed=1), trainer)
+    return tokenizer
+
+
+def save(tokenizer, directory, **options):
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token=SPECIALS[0], **options)
+    wrapped.save_pretrained(directory)
+    return wrapped
+
+
+def tune(tokenizer, variant):
+    """The set-ups of GPT-2, ModernBERT and RoBERTa, and what tokenizer.json allows besides."""
+    if "prefix" in variant:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    if "nfc" in variant:
+        tokenizer.normalizer = normalizers.NFC()
+    if "one-word" in variant:
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    if "split" in variant:
+        split = pre_tokenizers.Split(Regex(GPT2_EXPRESSION), behavior="isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+    if "trim" in variant:
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=True, add_prefix_space="prefix" in variant)
+    if "added" in variant:
+        spaces = [AddedToken(" " * n, normalized=True) for n in range(2, 6)]
+        words = [
+            AddedToken("é", normalized=True),
+            AddedToken("wor", normalized=True, single_word=True),
+            AddedToken("ld", normalized=False, single_word=True),
+            AddedToken("<l>", normalized=False, lstrip=True),
+            AddedToken("<r>", normalized=False, rstrip=True),
+            AddedToken("<lr>", normalized=True, rstrip=True, lstrip=True),
+            AddedToken("<x", normalized=False),
+            AddedToken("<xy>", normalized=False),
+        ]
+        tokenizer.add_tokens(spaces + words)
+    return tokenizer
+
+
+VARIANTS = [
+    "plain",
+    "nfc",
+    "prefix",
+    "prefix-trim",
+    "trim",
+    "one-word",
+    "split",
+    "added",
+    "nfc-added",
+    "nfc-added-prefix-trim",
+]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return train().to_str()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_random_strings(tmp_path, trained, variant):
+    tokenizer = tune(Tokenizer.from_str(trained), variant)
+    wrapped = save(tokenizer, tmp_path)
+    tokens = [*SPECIALS, "<l>", "<r>", "<lr>", "<xy>", "<x", "<xz", "wor", "ld", "  "]
+    texts = [*random_texts(2000, seed=len(variant), tokens=tokens), "", " ", "a", "é" * 200, "x" * 999]
+    check_texts(tmp_path, texts, wrapped._tokenizer.encode)
+    draw = random.Random(2)
+    lists = [wrapped._tokenizer.encode(text).ids for text in texts[:300]]
+    lists += [[draw.randrange(len(wrapped)) for _ in range(20)] for _ in range(300)]
+    check_decoding(tmp_path, wrapped, lists)
+
+
+@pytest.mark.parametrize("variant", ["plain", "nfc"])
+def test_every_code_point(tmp_path, trained, variant):
+    """After a letter and after a space. Of the planes without characters, every 64th."""
+    tokenizer = tune(Tokenizer.from_str(trained), variant)
+    wrapped = save(tokenizer, tmp_path)
+    assigned = [code for code in code_points() if code < 0x40000 or code % 64 == 0 or 0xE0000 <= code < 0xE0200]
+    pieces = [f"a{chr(code)} {chr(code)}1\n" for code in assigned]
+    texts = ["".join(pieces[i : i + 512]) for i in range(0, len(pieces), 512)]
+    check_texts(tmp_path, texts, wrapped._tokenizer.encode)
+
+
+def test_long_words(tmp_path, trained):
+    """A word of a megabyte takes no quadratic time, and the queue gives what the scan gives."""
+    tokenizer = tune(Tokenizer.from_str(trained), "one-word")
+    wrapped = save(tokenizer, tmp_path)
+    texts = ["".join(text for text in random_texts(60, seed)) for seed in range(20)] + ["ab" * 50_000]
+    check_texts(tmp_path, texts, wrapped._tokenizer.encode)
+
+
+def test_ill_formed_utf8(tmp_path, trained):
+    wrapped = save(tune(Tokenizer.from_str(trained), "nfc"), tmp_path)
+    draw = random.Random(3)
+    raw = [
+        bytes(draw.choice((0x41, 0x20, 0x80, 0xBF, 0xC1, 0xC3, 0xE0, 0xED, 0xF0, 0xF4, 0xF5)) for _ in range(9))
+        for _ in range(500)
+    ]
+    for data, got in zip(raw, ask(tmp_path, [{"hex": data.hex()} for data in raw]), strict=True):
+        text = data.decode("utf-8", errors="replace")
+        want = wrapped._tokenizer.encode(text)
+        assert got["ids"] == want.ids
+        assert list(zip(got["begin"], got["end"], strict=True)) == want.offsets
+        assert got["replaced"] == text.count("\ufffd")
+
+
+def test_ignore_merges(tmp_path):
+    tokenizer = train()
+    tokenizer.model.ignore_merges = True
+    tokenizer.add_tokens(["zzz"])
+    wrapped = save(tokenizer, tmp_path)
+    check_texts(tmp_path, random_texts(500, seed=5), wrapped._tokenizer.encode)
+
+
+def test_gpt2_files(tmp_path, trained):
+    """vocab.json and merges.txt, without a tokenizer.json."""
+    Tokenizer.from_str(trained).model.save(str(tmp_path))
+    theirs = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
+    assert not (tmp_path / "tokenizer.json").exists()
+    check_texts(tmp_path, random_texts(1000, seed=6, tokens=SPECIALS), theirs._tokenizer.encode)
+
+
+def test_saved_and_loaded_again(tmp_path, trained):
+    tokenizer = tune(Tokenizer.from_str(trained), "nfc-added-prefix-trim")
+    wrapped = save(tokenizer, tmp_path / "theirs", mask_token="[MASK]", pad_token="<pad>", cls_token="<s>")
+    (tmp_path / "ours").mkdir()
+    ask(tmp_path / "theirs", [{"save": str(tmp_path / "ours")}])
+    texts = list(random_texts(500, seed=7, tokens=[*SPECIALS, "<pad>", "<s>", "<l>", "<lr>"]))
+    check_texts(tmp_path / "ours", texts, wrapped._tokenizer.encode)
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    for text in texts:
+        assert again(text)["input_ids"] == wrapped(text)["input_ids"], ascii(text)
+    assert again.special_tokens_map == wrapped.special_tokens_map
+
+
+def change(tokenizer, **sections):
+    document = json.loads(tokenizer.to_str())
+    for path, value in sections.items():
+        *parents, last = path.split("__")
+        section = document
+        for parent in parents:
+            section = section[parent]
+        section[last] = value
+    return json.dumps(document)
+
+
+REFUSED = [
+    ({"model__dropout": 0.1}, "model.dropout"),
+    ({"model__continuing_subword_prefix": "##"}, "model.continuing_subword_prefix"),
+    ({"model__end_of_word_suffix": "</w>"}, "model.end_of_word_suffix"),
+    ({"model__type": "Unigram"}, "Unigram"),
+    ({"normalizer": {"type": "NFKC"}}, "NFKC"),
+    ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}}, "Lowercase"),
+    ({"pre_tokenizer": {"type": "Whitespace"}}, "Whitespace"),
+    ({"pre_tokenizer": None}, "pre_tokenizer"),
+    ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits"}, {"type": "ByteLevel"}]}}, "Digits"),
+    ({"pre_tokenizer__prefix": 1}, "prefix"),
+    ({"post_processor": {"type": "Other"}}, "Other"),
+    ({"decoder": {"type": "Metaspace"}}, "Metaspace"),
+    ({"version": "2.0"}, "version"),
+    ({"surprise": 1}, "surprise"),
+    ({"model__merges": ["a"]}, "model.merges"),
+    ({"model__merges": [["a", "☃"]]}, "a ☃"),
+    ({"model__vocab": {"a": 0, "b": 2}}, "got 2"),
+    ({"model__vocab": {"a": 0, "b": 1}, "model__merges": [], "added_tokens": []}, "256 bytes"),
+    ({"added_tokens": [{"id": 7777, "content": "<new>", "special": True}]}, "got 7777"),
+]
+
+
+@pytest.mark.parametrize(("changes", "named"), REFUSED, ids=[str(named) for _, named in REFUSED])
+def test_refused_by_name(tmp_path, trained, changes, named):
+    (tmp_path / "tokenizer.json").write_text(change(Tokenizer.from_str(trained), **changes), encoding="utf-8")
+    assert named in refusal(tmp_path)

@@ -1,0 +1,38 @@
+// The whole of a text as BertNormalizer leaves it, for tokenizers with added tokens that are looked for there; all
+// others take the shorter way of BertSplitter, which never writes such a text down.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bert_normalizer.h"
+#include "bert_splitter.h"
+#include "splitter.h"
+
+namespace rf::text {
+
+// Holds buffers: one object a thread.
+class BertNormalizedText {
+ public:
+  explicit BertNormalizedText(const BertSplitterOptions& options);
+  // Normalises a text whose front is at (byte, character) of the source. Returns how many ill-formed sequences it has.
+  int64_t normalize(std::string_view text, int32_t byte, int32_t character);
+
+  const std::string& text() const { return text_; }
+  SourceSpan source(size_t begin, size_t end) const;  // of bytes [begin, end) of text(), which are not none
+  // The words of these bytes, as BertPreTokenizer cuts them.
+  void split(size_t begin, size_t end, WordSink& sink) const;
+
+ private:
+  int64_t normalize_chars(std::string_view text, SourcePlace place);
+
+  const bool space_cjk_;
+  BertNormalizer normalizer_;
+  std::vector<NormalizedChar> chars_;
+  std::string text_;
+  std::vector<SourceSpan> spans_;  // of each byte
+};
+
+}  // namespace rf::text

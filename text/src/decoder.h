@@ -1,0 +1,14 @@
+// Tokens back to text, as the decoders of `tokenizers` and `transformers`' decode() do it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rf/text/tokenizer.h"
+
+namespace rf::text {
+
+std::string join_tokens(const std::vector<std::string_view>& tokens, const DecodingOptions& options);
+
+}  // namespace rf::text

@@ -1,0 +1,16 @@
+// A tokenizer in a model directory, read and written as `transformers` 5 does.
+#pragma once
+
+#include <filesystem>
+
+#include "rf/text/tokenizer.h"
+
+namespace rf::text {
+
+enum class Dictionaries { kLoaded, kLeftOut };
+
+TokenizerParts read_tokenizer(const std::filesystem::path& model_dir, const LoadOptions& options,
+                              Dictionaries dictionaries);
+void write_tokenizer(const std::filesystem::path& model_dir, const Tokenizer& tokenizer);
+
+}  // namespace rf::text
