@@ -1,72 +1,190 @@
-// roformer tokenize: lines of stdin to token ids, [CLS] and [SEP] included.
+// roformer tokenize: lines of standard input to rows of token ids, special tokens included.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iostream>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "command.h"
 #include "rf/io/error.h"
+#include "rf/text/batch.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::cli {
 
 namespace {
 
+using text::Overflow;
+using text::Padding;
+using text::Row;
+using text::Side;
+using text::Truncation;
+
+constexpr size_t kBatchLines = 1000;
+constexpr size_t kBatchBytes = size_t{1} << 20;
+
 struct Options {
   std::string model_dir, vocab_path, kind;
+  text::LoadOptions load;
+  bool cased = false, pairs = false;
+  text::BatchOptions batch;
 };
 
 text::Tokenizer open(const Options& options) {
-  if (!options.kind.empty() && options.kind != "bert") {
-    fail("tokenize", "kind must be bert, the only tokenizer of this version, got {}", options.kind);
+  text::LoadOptions load = options.load;
+  if (!options.kind.empty()) load.pipeline = text::pipeline_of_name(options.kind);
+  if (!options.model_dir.empty()) return text::Tokenizer::load(options.model_dir, load);
+  text::TokenizerOptions made;
+  made.pipeline = load.pipeline.value_or(text::Pipeline::kBert);
+  if (made.pipeline == text::Pipeline::kByteLevelBpe) {
+    fail("tokenize", "byte-level-bpe needs --model, a directory with tokenizer.json, got --vocab");
   }
-  if (!options.model_dir.empty()) return text::Tokenizer::load(options.model_dir);
-  return {text::Vocabulary::load(options.vocab_path), {}};
+  made.letter_case = options.cased ? text::Case::kKeep : text::Case::kLower;
+  if (made.pipeline == text::Pipeline::kRoformer || made.pipeline == text::Pipeline::kWobert) {
+    made.dictionary = text::Dictionary::load(text::find_dictionary("", load.dictionary), load.user_dictionaries);
+  }
+  return {text::Vocabulary::load(options.vocab_path), made};
+}
+
+void append_offsets(std::string& json, const char* key, const std::vector<int32_t>& begin,
+                    const std::vector<int32_t>& end) {
+  fmt::format_to(std::back_inserter(json), ",\"{}\":[", key);
+  for (size_t i = 0; i < begin.size(); ++i) {
+    fmt::format_to(std::back_inserter(json), "{}[{},{}]", i > 0 ? "," : "", begin[i], end[i]);
+  }
+  json += ']';
 }
 
 // Written directly: as a JSON value in memory, a line would take 600 bytes a token.
-std::string to_json(const text::Vocabulary& vocabulary, const text::Encoding& encoding) {
-  std::string json = fmt::format("{{\"ids\":[{}],\"offsets\":[", fmt::join(encoding.ids, ","));
-  for (size_t i = 0; i < encoding.size(); ++i) {
-    fmt::format_to(std::back_inserter(json), "{}[{},{}]", i > 0 ? "," : "", encoding.char_begin[i],
-                   encoding.char_end[i]);
-  }
-  json += "],\"tokens\":[";
-  for (size_t i = 0; i < encoding.size(); ++i) {
+std::string to_json(const text::Vocabulary& vocabulary, const Row& row, int64_t first_line) {
+  std::string json = fmt::format("{{\"line\":{},\"ids\":[{}]", first_line + row.sample, fmt::join(row.tokens.ids, ","));
+  append_offsets(json, "offsets", row.tokens.char_begin, row.tokens.char_end);
+  append_offsets(json, "byte_offsets", row.tokens.byte_begin, row.tokens.byte_end);
+  fmt::format_to(std::back_inserter(json), ",\"types\":[{}],\"mask\":[{}],\"tokens\":[", fmt::join(row.types, ","),
+                 fmt::join(row.mask, ","));
+  for (size_t i = 0; i < row.size(); ++i) {
     if (i > 0) json += ',';
-    json += nlohmann::json(vocabulary.token(encoding.ids[i])).dump();
+    json += nlohmann::json(vocabulary.token(row.tokens.ids[i])).dump();
   }
   return json + "]}";
 }
 
-int run(const Options& options) {
-  const text::Tokenizer tokenizer = open(options);
-  std::ios::sync_with_stdio(false);  // whole blocks, and errors of reading
-  std::string line;
-  while (std::getline(std::cin, line)) {
-    emit_line(to_json(tokenizer.vocabulary(), tokenizer.encode_with_specials(line)));
+text::TextPair sample_of(const std::string& line, bool pairs, int64_t number) {
+  if (!pairs) return {line};
+  const size_t tab = line.find('\t');
+  if (tab == std::string::npos || line.find('\t', tab + 1) != std::string::npos) {
+    fail("tokenize", "with --pairs a line must hold two texts with one tab between them, got line {} with {} tabs",
+         number, std::count(line.begin(), line.end(), '\t'));
   }
-  if (std::cin.bad()) fail("tokenize", "standard input must be readable, got: {}", std::strerror(errno));
+  const std::string_view whole = line;
+  return {whole.substr(0, tab), whole.substr(tab + 1)};
+}
+
+class LineTokenizer {
+ public:
+  explicit LineTokenizer(const Options& options) : options_(options), tokenizer_(open(options)) {}
+
+  int64_t replaced() const { return replaced_; }
+
+  // Lines are taken up until there are enough for the threads, or no more wait: who types a line sees its tokens.
+  void run() {
+    std::ios::sync_with_stdio(false);  // whole blocks, and errors of reading
+    size_t bytes = 0;
+    for (std::string line; std::getline(std::cin, line);) {
+      bytes += line.size();
+      lines_.push_back(std::move(line));
+      const bool waits = std::cin.rdbuf()->in_avail() > 0;
+      if (lines_.size() < kBatchLines && bytes < kBatchBytes && waits) continue;
+      flush();
+      bytes = 0;
+    }
+    if (std::cin.bad()) fail("tokenize", "standard input must be readable, got: {}", std::strerror(errno));
+    flush();
+  }
+
+ private:
+  void flush() {
+    std::vector<text::TextPair> samples;
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      samples.push_back(sample_of(lines_[i], options_.pairs, done_ + static_cast<int64_t>(i) + 1));
+    }
+    for (const Row& row : text::encode_batch(tokenizer_, samples, options_.batch)) {
+      emit_line(to_json(tokenizer_.vocabulary(), row, done_ + 1));
+      replaced_ += row.tokens.replaced_bytes;
+    }
+    done_ += static_cast<int64_t>(lines_.size());
+    lines_.clear();
+  }
+
+  const Options& options_;
+  text::Tokenizer tokenizer_;
+  std::vector<std::string> lines_;
+  int64_t done_ = 0, replaced_ = 0;
+};
+
+int run(Options& options, const Common& common) {
+  options.batch.threads =
+      common.threads > 0 ? common.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (options.cased && options.vocab_path.empty()) {
+    fail("tokenize", "--cased goes with --vocab, got --model, whose tokenizer_config.json has the letter case");
+  }
+  LineTokenizer tokenizer(options);
+  tokenizer.run();
+  if (tokenizer.replaced() > 0) {
+    say(fmt::format("{} ill-formed UTF-8 sequences were read as U+FFFD", tokenizer.replaced()));
+  }
   return kOk;
+}
+
+void add_row_options(CLI::App& app, text::BatchOptions& batch) {
+  const auto choice = [&app](const char* name, const char* help, auto& value, auto names) {
+    app.add_option(name, value, help)->transform(CLI::CheckedTransformer(names, CLI::ignore_case));
+  };
+  app.add_option("--max-length", batch.max_length, "Tokens of a row at most, special ones included");
+  choice("--truncation", "What loses tokens: longest-first, only-first, only-second", batch.truncation,
+         std::map<std::string, Truncation>{{"longest-first", Truncation::kLongestFirst},
+                                           {"only-first", Truncation::kOnlyFirst},
+                                           {"only-second", Truncation::kOnlySecond}});
+  choice("--truncation-side", "Where tokens are cut off: right (default) or left", batch.truncation_side,
+         std::map<std::string, Side>{{"right", Side::kRight}, {"left", Side::kLeft}});
+  app.add_flag_callback(
+      "--overflow", [&batch] { batch.overflow = Overflow::kRows; }, "What is cut off becomes further rows");
+  app.add_option("--stride", batch.stride, "Tokens that an overflowing row repeats of the one before");
+  app.add_flag_callback(
+      "--pad", [&batch] { batch.padding = Padding::kMaxLength; }, "Fill rows up to --max-length");
+  choice("--padding-side", "Where padding goes: right (default) or left", batch.padding_side,
+         std::map<std::string, Side>{{"right", Side::kRight}, {"left", Side::kLeft}});
+  app.add_flag_callback(
+      "--no-special-tokens", [&batch] { batch.add_specials = text::AddSpecials::kNo; }, "The text's own tokens alone");
 }
 
 }  // namespace
 
-std::function<int()> configure_tokenize(CLI::App& app, const Common&) {
+std::function<int()> configure_tokenize(CLI::App& app, const Common& common) {
   auto options = std::make_shared<Options>();
   CLI::Option_group* source = app.add_option_group("vocabulary");
-  source->add_option("--model", options->model_dir, "Model directory: vocab.txt and tokenizer_config.json");
-  source->add_option("--vocab", options->vocab_path, "vocab.txt of a lower-case vocabulary");
+  source->add_option("--model", options->model_dir, "Model directory: tokenizer.json or vocab.txt, and their settings");
+  source->add_option("--vocab", options->vocab_path, "vocab.txt");
   source->require_option(1);
-  app.add_option("--kind", options->kind, "Tokenizer: bert (default)");
+  app.add_option("--kind", options->kind,
+                 "bert (default with --vocab), bert-legacy, roformer, wobert; with --model instead of its own");
+  app.add_flag("--cased", options->cased, "The vocabulary of --vocab keeps case and accents");
+  app.add_option(
+      "--dict", options->load.dictionary,
+      "jieba's dict.txt for roformer and wobert; default: dict.txt in the model directory, else the set-up's");
+  app.add_option("--user-dict", options->load.user_dictionaries, "Further words, in jieba's format");
+  app.add_flag("--pairs", options->pairs, "A line holds two texts with a tab between them");
+  add_row_options(app, options->batch);
   app.description(app.get_description() +
-                  "\nids and tokens include [CLS] and [SEP]; offsets are code points of the line, half-open");
-  return [options] { return run(*options); };
+                  "\nA row has ids, tokens, types and mask; offsets are code points of the line (of its text, with "
+                  "--pairs), byte_offsets\nbytes, both half-open");
+  return [options, &common] { return run(*options, common); };
 }
 
 }  // namespace rf::cli

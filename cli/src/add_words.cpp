@@ -1,0 +1,99 @@
+// roformer add-words: words for a model of characters, by WoBERT's rule (spec R-TOK-06).
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "read_options.h"
+#include "rf/data/reader.h"
+#include "rf/io/error.h"
+#include "rf/text/tokenizer.h"
+#include "rf/text/word_vocabulary.h"
+#include "rf/train/change_vocabulary.h"
+
+namespace rf::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  data::ReadOptions input;
+  std::string model_dir, output_dir, kind = "roformer";
+  text::LoadOptions load;
+  int64_t words = 20000, min_frequency = 2;
+};
+
+void check_output(const std::string& directory) {
+  if (fs::exists(directory) && !(fs::is_directory(directory) && fs::is_empty(directory))) {
+    fail("add-words", "the output must be an empty or a new directory, got {}", directory);
+  }
+}
+
+text::WordVocabulary count_words(const Options& options, const text::Tokenizer& base,
+                                 const std::shared_ptr<const text::Dictionary>& dictionary,
+                                 data::DocumentReader& reader) {
+  text::WordVocabularyBuilder builder(base, dictionary);
+  io::Progress progress = terminal_progress();
+  reader.read([&](const data::Piece& piece) {
+    builder.add(piece.text);
+    progress.update(fmt::format("counting words: file {} of {}", reader.counts().files + 1, reader.files().size()));
+  });
+  progress.finish();
+  return builder.build(options.words, options.min_frequency);
+}
+
+int run(const Options& options) {
+  check_output(options.output_dir);
+  const text::Pipeline pipeline = text::pipeline_of_name(options.kind);
+  if (pipeline != text::Pipeline::kRoformer && pipeline != text::Pipeline::kWobert) {
+    fail("add-words", "kind must be roformer or wobert, which know words, got {}", options.kind);
+  }
+  const text::Tokenizer base = text::Tokenizer::load(options.model_dir, {.pipeline = text::Pipeline::kBert});
+  const auto dictionary = text::Dictionary::load(text::find_dictionary(options.model_dir, options.load.dictionary),
+                                                 options.load.user_dictionaries);
+  data::DocumentReader reader(options.input);
+  const text::WordVocabulary made = count_words(options, base, dictionary, reader);
+
+  fs::create_directories(options.output_dir);
+  const bool has_weights = fs::exists(options.model_dir + "/config.json");
+  if (has_weights) train::change_vocabulary(options.model_dir, made.sources, options.output_dir);
+  text::TokenizerOptions tokenizer = base.options();
+  tokenizer.pipeline = pipeline;
+  tokenizer.dictionary = dictionary;
+  text::Tokenizer(made.vocabulary, tokenizer).save(options.output_dir);
+  emit({{"output", options.output_dir},
+        {"size", made.vocabulary.size()},
+        {"new_words",
+         std::count_if(made.sources.begin(), made.sources.end(), [](const auto& s) { return s.size() > 1; })},
+        {"files", reader.files().size()},
+        {"skipped_records", reader.counts().skipped_records},
+        {"weights", has_weights},
+        {"hash", made.vocabulary.hash()}});
+  return kOk;
+}
+
+}  // namespace
+
+std::function<int()> configure_add_words(CLI::App& app, const Common&) {
+  auto options = std::make_shared<Options>();
+  add_read_options(app, options->input);
+  app.add_option("--model", options->model_dir,
+                 "Directory with the tokenizer and, if it has them, config.json and weights")
+      ->required();
+  app.add_option("--output", options->output_dir, "Model directory to write")->required();
+  app.add_option("--words", options->words, "New words at most, the most frequent first")->capture_default_str();
+  app.add_option("--min-frequency", options->min_frequency, "Words seen less often are left out")
+      ->capture_default_str();
+  app.add_option("--kind", options->kind, "Tokenizer of the result: roformer or wobert")->capture_default_str();
+  app.add_option("--dict", options->load.dictionary,
+                 "jieba's dict.txt; default: dict.txt in the model directory, else the set-up's");
+  app.add_option("--user-dict", options->load.user_dictionaries, "Further words, in jieba's format");
+  app.description(
+      app.get_description() +
+      "\nWoBERT's rule: the segmenter's most frequent words of Han characters become tokens; the embedding of "
+      "one is the mean\nof its characters', and pieces \"##x\" of one Han character go");
+  return [options] { return run(*options); };
+}
+
+}  // namespace rf::cli
