@@ -34,6 +34,7 @@ struct Command {
 std::function<int()> configure_info(CLI::App& app, const Common& common);
 std::function<int()> configure_tokenize(CLI::App& app, const Common& common);
 std::function<int()> configure_vocab(CLI::App& app, const Common& common);
+std::function<int()> configure_add_words(CLI::App& app, const Common& common);
 std::function<int()> configure_prepare(CLI::App& app, const Common& common);
 std::function<int()> configure_pretrain(CLI::App& app, const Common& common);
 std::function<int()> configure_evaluate(CLI::App& app, const Common& common);
