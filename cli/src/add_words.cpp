@@ -1,4 +1,5 @@
 // roformer add-words: words for a model of characters, by WoBERT's rule (spec R-TOK-06).
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>

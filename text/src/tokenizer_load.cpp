@@ -266,8 +266,15 @@ void Loader::set_options() {
     fail(kWhere, "{}: \"roformer_pipeline\" must stand beside the tokenizer_class RoFormerTokenizer, got \"{}\"",
          config_.path, config_.tokenizer_class);
   }
-  if (family_ != Family::kRoformer) return;
-  options_.pipeline = wobert ? Pipeline::kWobert : Pipeline::kRoformer;
+  if (family_ == Family::kRoformer) options_.pipeline = wobert ? Pipeline::kWobert : Pipeline::kRoformer;
+  if (load_.pipeline) {
+    if (bytes != (*load_.pipeline == Pipeline::kByteLevelBpe)) {
+      fail(kWhere, "{}: the pipeline must be one for the directory's {}, got {}", dir_.string(),
+           bytes ? "byte-level BPE" : "word pieces", name(*load_.pipeline));
+    }
+    options_.pipeline = *load_.pipeline;
+  }
+  if (options_.pipeline != Pipeline::kRoformer && options_.pipeline != Pipeline::kWobert) return;
   if (dictionaries_ == Dictionaries::kLeftOut) return;
   options_.dictionary = Dictionary::load(find_dictionary(dir_.string(), load_.dictionary), load_.user_dictionaries);
 }

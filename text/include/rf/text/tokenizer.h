@@ -88,8 +88,9 @@ struct TokenizerParts {
 };
 
 struct LoadOptions {
-  std::string dictionary;                      // of jieba; empty: the one that find_dictionary finds
-  std::vector<std::string> user_dictionaries;  // in jieba's format
+  std::string dictionary = {};                      // of jieba; empty: the one that find_dictionary finds
+  std::vector<std::string> user_dictionaries = {};  // in jieba's format
+  std::optional<Pipeline> pipeline = {};            // another one over the same word pieces
 };
 
 enum class SkipSpecials { kNo, kYes };
