@@ -133,3 +133,7 @@ DECAY_GOLDEN, DECAY_PRINTED = 1e-9, 6e-5
 SCORE_VARIANCE = 0.02
 # R-ROPE-08 and R-ROPE-01 (float32, relative to |q| |k|).
 NORM_F32, NORM_F64, RELATIVE_F32 = 1e-6, 1e-14, 2e-6
+
+# ---- cli ----
+# A mean in float64 rounded once to float32.
+MEAN_F32 = 6e-8

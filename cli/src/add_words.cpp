@@ -87,9 +87,7 @@ std::function<int()> configure_add_words(CLI::App& app, const Common&) {
   app.add_option("--min-frequency", options->min_frequency, "Words seen less often are left out")
       ->capture_default_str();
   app.add_option("--kind", options->kind, "Tokenizer of the result: roformer or wobert")->capture_default_str();
-  app.add_option("--dict", options->load.dictionary,
-                 "jieba's dict.txt; default: dict.txt in the model directory, else the set-up's");
-  app.add_option("--user-dict", options->load.user_dictionaries, "Further words, in jieba's format");
+  add_dictionary(app, options->load);
   app.description(
       app.get_description() +
       "\nWoBERT's rule: the segmenter's most frequent words of Han characters become tokens; the embedding of "

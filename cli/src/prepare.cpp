@@ -33,7 +33,8 @@ std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
   auto options = std::make_shared<data::PrepareOptions>();
   add_read_options(app, options->input);
   add_document_rule(app, options->input);
-  app.add_option("--model", options->model_dir, "Directory with vocab.txt and tokenizer_config.json")->required();
+  app.add_option("--model", options->model_dir, "Directory with the tokenizer's files")->required();
+  add_dictionary(app, options->tokenizer);
   app.add_option("--output", options->output_dir, "Data directory to write")->required();
   app.add_option("--valid-fraction", options->valid_fraction, "Held-out part of the documents, drawn with the seed")
       ->capture_default_str();

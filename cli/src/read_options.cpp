@@ -43,6 +43,13 @@ void add_read_options(CLI::App& app, data::ReadOptions& options) {
       "Count broken records, and those without the field, instead of ending at the first");
 }
 
+void add_dictionary(CLI::App& app, text::LoadOptions& options) {
+  app.add_option(
+      "--dict", options.dictionary,
+      "jieba's dict.txt for tokenizers that segment; default: dict.txt in the model directory, else the set-up's");
+  app.add_option("--user-dict", options.user_dictionaries, "Further words, in jieba's format");
+}
+
 void add_document_rule(CLI::App& app, data::ReadOptions& options) {
   add_named(app, "--documents", options.document_rule, data::document_rule,
             data::document_rule_name(options.document_rule),

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "command.h"
+#include "read_options.h"
 #include "rf/io/error.h"
 #include "rf/text/batch.h"
 #include "rf/text/tokenizer.h"
@@ -175,10 +176,7 @@ std::function<int()> configure_tokenize(CLI::App& app, const Common& common) {
   app.add_option("--kind", options->kind,
                  "bert (default with --vocab), bert-legacy, roformer, wobert; with --model instead of its own");
   app.add_flag("--cased", options->cased, "The vocabulary of --vocab keeps case and accents");
-  app.add_option(
-      "--dict", options->load.dictionary,
-      "jieba's dict.txt for roformer and wobert; default: dict.txt in the model directory, else the set-up's");
-  app.add_option("--user-dict", options->load.user_dictionaries, "Further words, in jieba's format");
+  add_dictionary(app, options->load);
   app.add_flag("--pairs", options->pairs, "A line holds two texts with a tab between them");
   add_row_options(app, options->batch);
   app.description(app.get_description() +

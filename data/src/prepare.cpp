@@ -319,7 +319,7 @@ struct Pipeline {
 PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   check(options);
   DocumentReader reader(options.input);
-  const text::Tokenizer tokenizer = text::Tokenizer::load(options.model_dir);
+  const text::Tokenizer tokenizer = text::Tokenizer::load(options.model_dir, options.tokenizer);
   const Workplace workplace(options.output_dir);
   const std::string directory = workplace.directory();
   PrepareReport report;

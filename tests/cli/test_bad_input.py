@@ -137,7 +137,10 @@ def test_fill_mask_arguments(model):
 
 
 def test_tokenizer_kinds_by_name(model):
-    assert "wobert" in refused("tokenize", "--model", model, "--kind", "wobert", stdin="")
+    message = refused("tokenize", "--model", model, "--kind", "robert", stdin="")
+    assert "wobert" in message and "robert" in message
+    assert "word pieces" in refused("tokenize", "--model", model, "--kind", "byte-level-bpe", stdin="")
+    assert "nowhere.txt" in refused("tokenize", "--model", model, "--kind", "wobert", "--dict", "nowhere.txt", stdin="")
 
 
 def test_unreadable_corpus(tmp_path, prepared):

@@ -15,7 +15,19 @@ import transformers
 import tolerances
 from cli_support import PROGRAM, make_corpus, refused, results, run, run_file
 
-COMMANDS = ["info", "tokenize", "vocab", "add-words", "prepare", "pretrain", "evaluate", "fill-mask", "forward", "compare", "bench"]
+COMMANDS = [
+    "info",
+    "tokenize",
+    "vocab",
+    "add-words",
+    "prepare",
+    "pretrain",
+    "evaluate",
+    "fill-mask",
+    "forward",
+    "compare",
+    "bench",
+]
 
 
 def test_info():

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "rf/text/vocabulary_trainer.h"
-#include "rf/text/tokenizer.h"
 #include "legacy_splitter.h"
+#include "rf/text/tokenizer.h"
+#include "rf/text/vocabulary_trainer.h"
 
 namespace {
 

@@ -12,12 +12,14 @@
 
 #include "rf/data/reader.h"
 #include "rf/io/progress.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::data {
 
 struct PrepareOptions {
   ReadOptions input{};
-  std::string model_dir{};  // vocab.txt and tokenizer_config.json
+  std::string model_dir{};  // the tokenizer's files
+  text::LoadOptions tokenizer{};
   // Missing, empty, or made by prepare() before: then it is replaced once the new one is complete.
   std::string output_dir{};
   double valid_fraction = 0.05;  // of the documents, by a hash of (seed, document number); 0: no held-out split

@@ -1,0 +1,109 @@
+"""roformer tokenize and add-words: rows of pairs, words of a dictionary, words added to a model."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from cli_support import refused, results
+from tolerances import MEAN_F32
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气非常好我们在北京。，", "##天", "a", "##b", "非常"]
+DICTIONARY = "今天 500 t\n天气 400 n\n非常 300 d\n我们 200 r\n北京 100 ns\n今天天气 1 n\n"
+
+
+@pytest.fixture
+def vocab(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(token + "\n" for token in TOKENS), encoding="utf-8")
+    (tmp_path / "dict.txt").write_text(DICTIONARY, encoding="utf-8")
+    return path
+
+
+def test_words_of_the_dictionary(vocab, tmp_path):
+    rows = {
+        kind: results(
+            "tokenize", "--vocab", vocab, "--kind", kind, "--dict", tmp_path / "dict.txt", stdin="天气非常好。\n"
+        )
+        for kind in ("bert", "roformer", "wobert")
+    }
+    assert rows["bert"][0]["tokens"] == ["[CLS]", *"天气非常好。", "[SEP]"]
+    assert (
+        rows["roformer"][0]["tokens"]
+        == rows["wobert"][0]["tokens"]
+        == ["[CLS]", "天", "气", "非常", "好", "。", "[SEP]"]
+    )
+    assert rows["roformer"][0]["offsets"] == [[0, 0], [0, 1], [1, 2], [2, 4], [4, 5], [5, 6], [0, 0]]
+    assert rows["roformer"][0]["byte_offsets"] == [[3 * a, 3 * b] for a, b in rows["roformer"][0]["offsets"]]
+
+
+def test_pairs_truncation_and_padding(vocab):
+    options = ["--vocab", vocab, "--pairs", "--max-length", "7", "--truncation", "only-second"]
+    rows = results("tokenize", *options, "--overflow", "--stride", "1", "--pad", stdin="今\t天气非常好\n北\t京\n")
+    assert [row["line"] for row in rows] == [1, 1, 2]
+    assert [row["tokens"] for row in rows] == [
+        ["[CLS]", "今", "[SEP]", "天", "气", "非", "[SEP]"],
+        ["[CLS]", "今", "[SEP]", "非", "常", "好", "[SEP]"],
+        ["[CLS]", "北", "[SEP]", "京", "[SEP]", "[PAD]", "[PAD]"],
+    ]
+    assert rows[0]["types"] == [0, 0, 0, 1, 1, 1, 1]
+    assert rows[2]["mask"] == [1, 1, 1, 1, 1, 0, 0]
+    assert "line 2 with 0 tabs" in refused("tokenize", *options, stdin="a\tb\nno tab\n")
+    assert "max_length" in refused("tokenize", "--vocab", vocab, "--pad", stdin="a\n")
+    assert "--vocab" in refused("tokenize", "--model", vocab.parent, "--cased", stdin="a\n")
+
+
+@pytest.fixture
+def model(vocab, tmp_path):
+    config = transformers.BertConfig(
+        vocab_size=len(TOKENS),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+    )
+    torch.manual_seed(3)
+    made = transformers.BertForMaskedLM(config)
+    torch.nn.init.normal_(made.cls.predictions.bias)
+    made.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "vocab.txt").write_bytes(vocab.read_bytes())
+    return tmp_path / "model"
+
+
+def test_added_words_begin_as_the_mean_of_their_characters(model, tmp_path):
+    (tmp_path / "corpus.txt").write_text("今天天气非常好。我们在北京，北京天气好。\n", encoding="utf-8")
+    options = ["--model", model, "--input", tmp_path / "corpus.txt", "--dict", tmp_path / "dict.txt"]
+    (report,) = results("add-words", *options, "--output", tmp_path / "out", "--words", "2", "--min-frequency", "1")
+    tokens = (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    kept = [token for token in TOKENS if token != "##天"]
+    assert tokens[: len(kept)] == kept and len(tokens) == len(kept) + 2 == report["size"]
+    assert report["weights"] is True and report["new_words"] == 2 and "北京" in tokens
+
+    before, after = load_file(model / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
+    assert before.keys() == after.keys()
+    for name, old in before.items():
+        if old.shape[:1] != (len(TOKENS),):
+            assert torch.equal(old, after[name]), name
+            continue
+        for token, row in zip(tokens, after[name].double(), strict=True):
+            sources = [TOKENS.index(token)] if token in TOKENS else [TOKENS.index(char) for char in token]
+            np.testing.assert_allclose(row, old.double()[sources].mean(0), rtol=MEAN_F32, atol=0)
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == len(tokens)
+    missing = transformers.BertForMaskedLM.from_pretrained(tmp_path / "out", output_loading_info=True)[1]
+    assert not missing["missing_keys"] and not missing["unexpected_keys"]
+    (row,) = results("tokenize", "--model", tmp_path / "out", "--dict", tmp_path / "dict.txt", stdin="我们在北京\n")
+    assert "北京" in row["tokens"]
+
+
+def test_add_words_refuses(model, tmp_path):
+    (tmp_path / "corpus.txt").write_text("今天\n", encoding="utf-8")
+    options = ["--model", model, "--input", tmp_path / "corpus.txt", "--dict", tmp_path / "dict.txt"]
+    assert "got none" in refused("add-words", *options, "--output", tmp_path / "o")
+    assert "got 0" in refused("add-words", *options, "--output", tmp_path / "o", "--words", "0")
+    assert "got bert" in refused("add-words", *options, "--output", tmp_path / "o", "--kind", "bert")
+    assert "empty or a new directory" in refused("add-words", *options, "--output", model)
+    assert not (tmp_path / "o").exists()
