@@ -95,13 +95,6 @@ uint64_t next_serial() {
   return ++last;
 }
 
-void reserve(size_t tokens, Encoding& out) {
-  for (auto* column : {&out.ids, &out.byte_begin, &out.byte_end, &out.char_begin, &out.char_end}) {
-    column->reserve(tokens);
-  }
-  out.starts_word.reserve(tokens);
-}
-
 // Characters between two bytes of the text; negative when the second lies before the first.
 int32_t count_characters(std::string_view text, size_t from, size_t to) {
   if (to < from) return -count_characters(text, to, from);
@@ -212,7 +205,7 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
   if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
   }
-  if (out.ids.capacity() == 0) reserve(text.size() / kBytesPerToken + 1, out);
+  if (out.ids.capacity() == 0) out.reserve(text.size() / kBytesPerToken + 1);
   Scratch& own = scratch();
   if (byte_pairs_ != nullptr) {
     ByteLevelEncoder encoder(*byte_pairs_, options_.byte_level, *added_, text, out);
