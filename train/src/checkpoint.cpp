@@ -201,10 +201,14 @@ void load_moments(const std::string& checkpoint, AdamW& optimizer) {
 }
 
 void copy_tokenizer(const std::string& from_dir, const std::string& to_dir) {
+  bool has_vocabulary = false;
   for (const std::string_view name : text::kTokenizerFiles) {
     const std::string from = fmt::format("{}/{}", from_dir, name);
-    if (std::filesystem::exists(from)) io::write_file(fmt::format("{}/{}", to_dir, name), io::read_file(from));
+    if (!std::filesystem::exists(from)) continue;
+    io::write_file(fmt::format("{}/{}", to_dir, name), io::read_file(from));
+    has_vocabulary = has_vocabulary || name == "tokenizer.json" || name == "vocab.txt" || name == "vocab.json";
   }
+  if (!has_vocabulary) fail("checkpoint", "{} must hold tokenizer.json, vocab.txt or vocab.json, got none", from_dir);
 }
 
 }  // namespace rf::train
