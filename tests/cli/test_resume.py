@@ -29,6 +29,7 @@ CHECKPOINT_FILES = {
     "model.safetensors",
     "optimizer.safetensors",
     "state.json",
+    "tokenizer.json",
     "tokenizer_config.json",
     "vocab.txt",
 }
