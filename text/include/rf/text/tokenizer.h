@@ -101,8 +101,8 @@ class Tokenizer {
   Tokenizer(Vocabulary vocabulary, TokenizerOptions options);
   explicit Tokenizer(TokenizerParts parts);
   // Reads what `transformers` writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
-  // added_tokens.json, vocab.txt, vocab.json and merges.txt (docs/tokenizers.md says which of them count). Throws Error,
-  // naming file and key, for what it cannot honour.
+  // added_tokens.json, vocab.txt, vocab.json and merges.txt (docs/tokenizers.md says which of them count). Throws
+  // Error, naming file and key, for what it cannot honour.
   static Tokenizer load(const std::string& model_dir, const LoadOptions& options = {});
   // Writes tokenizer.json and tokenizer_config.json, and vocab.txt for WordPiece.
   void save(const std::string& model_dir) const;
