@@ -8,21 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "probe.h"
 #include "rf/io/error.h"
 #include "rf/text/tokenizer.h"
 
 namespace {
 
 using nlohmann::json;
-
-std::string read_text(const json& line) {
-  if (line.contains("text")) return line["text"].get<std::string>();
-  const auto hex = line["hex"].get<std::string>();
-  std::string bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2)
-    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-  return bytes;
-}
+using namespace rf::tests;
 
 json encode(const rf::text::Tokenizer& tokenizer, const json& line) {
   rf::text::Encoding out;
@@ -31,13 +24,7 @@ json encode(const rf::text::Tokenizer& tokenizer, const json& line) {
   } else {
     tokenizer.encode(read_text(line), out);
   }
-  return {{"ids", out.ids},
-          {"begin", out.char_begin},
-          {"end", out.char_end},
-          {"byte_begin", out.byte_begin},
-          {"byte_end", out.byte_end},
-          {"starts_word", out.starts_word},
-          {"replaced", out.replaced_bytes}};
+  return to_json(out);
 }
 
 json answer(const rf::text::Tokenizer& tokenizer, const json& line) {
@@ -64,9 +51,7 @@ int main(int argc, char** argv) {
     rf::text::LoadOptions options;
     if (argc == 3) options.dictionary = argv[2];
     const auto tokenizer = rf::text::Tokenizer::load(argv[1], options);
-    for (std::string line; std::getline(std::cin, line);) {
-      std::cout << answer(tokenizer, json::parse(line)).dump() << '\n';
-    }
+    answer_lines([&](const json& line) { return answer(tokenizer, line); });
   } catch (const rf::Error& error) {
     std::cout << json{{"error", error.what()}}.dump() << '\n';
   }

@@ -8,51 +8,14 @@
 #include <string>
 
 #include "legacy_splitter.h"
+#include "probe.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/vocabulary_trainer.h"
 
 namespace {
 
 using nlohmann::json;
-
-std::string read_text(const json& line) {
-  if (line.contains("text")) return line["text"].get<std::string>();
-  const auto hex = line["hex"].get<std::string>();
-  std::string bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2)
-    bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-  return bytes;
-}
-
-class WordList : public rf::text::WordSink {
- public:
-  void take(const rf::text::Word& word) override {
-    const rf::text::SourceSpan source = word.source(0, word.text.size());
-    words.emplace_back(word.text);
-    begin.push_back(source.char_begin);
-    end.push_back(source.char_end);
-  }
-  std::vector<std::string> words;
-  std::vector<int32_t> begin, end;
-};
-
-json split_words(const std::string& text, rf::text::Case letter_case) {
-  WordList list;
-  const int64_t replaced = rf::text::LegacySplitter(letter_case).split(text, list);
-  return {{"words", list.words}, {"begin", list.begin}, {"end", list.end}, {"replaced", replaced}};
-}
-
-json encode(const rf::text::Tokenizer& tokenizer, const std::string& text) {
-  rf::text::Encoding out;
-  tokenizer.encode(text, out);
-  return {{"ids", out.ids},
-          {"begin", out.char_begin},
-          {"end", out.char_end},
-          {"byte_begin", out.byte_begin},
-          {"byte_end", out.byte_end},
-          {"starts_word", out.starts_word},
-          {"replaced", out.replaced_bytes}};
-}
+using namespace rf::tests;
 
 json train(int64_t size, rf::text::Case letter_case) {
   rf::text::VocabularyTrainerOptions options;
@@ -83,14 +46,15 @@ int main(int argc, char** argv) {
   if (mode == "train") {
     std::cout << train(std::stoll(argv[3]), options.letter_case).dump() << '\n';
   } else if (mode == "words") {
-    for (std::string line; std::getline(std::cin, line);) {
-      std::cout << split_words(read_text(json::parse(line)), options.letter_case).dump() << '\n';
-    }
+    rf::text::LegacySplitter splitter(options.letter_case);
+    answer_lines([&](const json& line) { return split_words(splitter, read_text(line)); });
   } else {
     const rf::text::Tokenizer tokenizer(rf::text::Vocabulary::load(argv[3]), options);
-    for (std::string line; std::getline(std::cin, line);) {
-      std::cout << encode(tokenizer, read_text(json::parse(line))).dump() << '\n';
-    }
+    answer_lines([&](const json& line) {
+      rf::text::Encoding out;
+      tokenizer.encode(read_text(line), out);
+      return to_json(out);
+    });
   }
   return 0;
 }

@@ -35,12 +35,7 @@ int64_t BertNormalizedText::normalize_chars(std::string_view text, SourcePlace p
 int64_t BertNormalizedText::normalize(std::string_view text, int32_t byte, int32_t character) {
   chars_.clear();
   const int64_t replaced = normalize_chars(text, {byte, character});
-  text_.clear();
-  spans_.clear();
-  for (const NormalizedChar& c : chars_) {
-    append_utf8(c.code, text_);
-    spans_.resize(text_.size(), {c.byte_begin, c.byte_end, c.character, c.character + 1});
-  }
+  write_utf8(chars_, text_, spans_);
   return replaced;
 }
 

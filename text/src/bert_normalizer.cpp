@@ -15,6 +15,15 @@ constexpr char32_t kVowels = 21, kTrails = 28;  // kTrails counts "no trailing c
 
 }  // namespace
 
+void write_utf8(std::span<const NormalizedChar> chars, std::string& text, std::vector<SourceSpan>& spans) {
+  text.clear();
+  spans.clear();
+  for (const NormalizedChar& c : chars) {
+    append_utf8(c.code, text);
+    spans.resize(text.size(), c.source());
+  }
+}
+
 BertNormalizer::BertNormalizer(bool lower_case, bool strip_accents)
     : lower_case_(lower_case), strip_accents_(strip_accents), changing_(BertCharacter::kDrop | BertCharacter::kSpace) {
   if (lower_case) changing_ |= BertCharacter::kLowers;

@@ -5,10 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "bert_characters.h"
+#include "unicode.h"
 
 namespace rf::text {
 
@@ -16,7 +19,12 @@ struct NormalizedChar {
   char32_t code;
   int32_t byte_begin, byte_end;  // of the one source character it comes from, in the text normalised
   int32_t character;
+
+  SourceSpan source() const { return {byte_begin, byte_end, character, character + 1}; }
 };
+
+// The characters as UTF-8, and the source of each byte of it.
+void write_utf8(std::span<const NormalizedChar> chars, std::string& text, std::vector<SourceSpan>& spans);
 
 struct SourcePlace {
   int32_t byte, character;

@@ -2,36 +2,11 @@
 // between them that nothing changes is a word; any other is normalised and then split.
 #include "bert_splitter.h"
 
-#include <array>
-#include <limits>
-
-#include "rf/io/error.h"
+#include "ascii.h"
 #include "utf8.h"
 
 namespace rf::text {
 namespace {
-
-enum class Ascii : uint8_t { kLetter, kCapital, kPunctuation, kSpace, kControl, kNot };
-
-constexpr std::array<Ascii, 256> make_ascii_classes() {
-  std::array<Ascii, 256> classes{};
-  for (int c = 0; c < 256; ++c) {
-    const bool letter = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z');
-    const bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r';
-    classes[static_cast<size_t>(c)] = c >= 0x80              ? Ascii::kNot
-                                      : letter               ? Ascii::kLetter
-                                      : c >= 'A' && c <= 'Z' ? Ascii::kCapital
-                                      : space                ? Ascii::kSpace
-                                      : c < ' ' || c == 0x7F ? Ascii::kControl
-                                                             : Ascii::kPunctuation;
-  }
-  return classes;
-}
-constexpr std::array<Ascii, 256> kAsciiClasses = make_ascii_classes();
-
-Ascii ascii_class(char c) {
-  return kAsciiClasses[static_cast<uint8_t>(c)];
-}
 
 char fold(char c) {
   return ascii_class(c) == Ascii::kCapital ? static_cast<char>(c + ('a' - 'A')) : c;
@@ -45,9 +20,7 @@ BertSplitter::BertSplitter(const BertSplitterOptions& options)
       spaced_(BertCharacter::kSpace | (options.space_cjk ? BertCharacter::kCjk : 0)) {}
 
 int64_t BertSplitter::split(std::string_view text, WordSink& sink) {
-  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
-  }
+  check_text_size(text);
   const auto size = static_cast<int32_t>(text.size());
   Scan scan{text, sink};
   while (scan.at < size) {
@@ -166,13 +139,7 @@ void BertSplitter::split_changing(std::string_view chunk, const Chunk& begin, Wo
 }
 
 void BertSplitter::take_chars(size_t first, size_t last, WordSink& sink) {
-  word_.clear();
-  spans_.clear();
-  for (size_t i = first; i < last; ++i) {
-    const NormalizedChar& c = chars_[i];
-    append_utf8(c.code, word_);
-    spans_.resize(word_.size(), {c.byte_begin, c.byte_end, c.character, c.character + 1});
-  }
+  write_utf8(std::span(chars_).subspan(first, last - first), word_, spans_);
   sink.take({word_, static_cast<int64_t>(last - first), spans_.data(), {}, Special::kNone});
 }
 

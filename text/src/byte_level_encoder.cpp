@@ -12,14 +12,6 @@
 namespace rf::text {
 namespace {
 
-bool begins_character(char byte) {
-  return (static_cast<uint8_t>(byte) & 0xC0) != 0x80;
-}
-
-int32_t count_characters(std::string_view text) {
-  return static_cast<int32_t>(std::ranges::count_if(text, begins_character));
-}
-
 bool is_trimmed(const Decoded& decoded) {
   return decoded.code == kSpaceLetter || (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
 }

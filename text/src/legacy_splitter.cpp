@@ -3,35 +3,12 @@
 #include "legacy_splitter.h"
 
 #include <algorithm>
-#include <limits>
 
-#include "rf/io/error.h"
+#include "ascii.h"
 #include "utf8.h"
 
 namespace rf::text {
 namespace {
-
-enum class Ascii : uint8_t { kWord, kPunctuation, kBracket, kSpace, kControl, kNot };
-
-constexpr std::array<Ascii, 256> make_ascii_classes() {
-  std::array<Ascii, 256> classes{};
-  for (int c = 0; c < 256; ++c) {
-    const bool alphanumeric = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-    const bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r';
-    classes[static_cast<size_t>(c)] = c >= 0x80              ? Ascii::kNot
-                                      : c == '['             ? Ascii::kBracket
-                                      : alphanumeric         ? Ascii::kWord
-                                      : space                ? Ascii::kSpace
-                                      : c < ' ' || c == 0x7F ? Ascii::kControl
-                                                             : Ascii::kPunctuation;
-  }
-  return classes;
-}
-constexpr std::array<Ascii, 256> kAsciiClasses = make_ascii_classes();
-
-Ascii ascii_class(char c) {
-  return kAsciiClasses[static_cast<uint8_t>(c)];
-}
 
 Special special_at(std::string_view text) {
   for (size_t i = 0; i < kSpecialTokens.size(); ++i) {
@@ -62,16 +39,17 @@ LegacySplitter::LegacySplitter(Case letter_case) : case_(letter_case) {
 }
 
 int64_t LegacySplitter::split(std::string_view text, WordSink& sink) {
-  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
-  }
+  check_text_size(text);
   const auto size = static_cast<int32_t>(text.size());
   Scan scan{text, sink};
   while (scan.at < size) {
     switch (ascii_class(text[static_cast<size_t>(scan.at)])) {
-      case Ascii::kWord:
-      case Ascii::kPunctuation:
+      case Ascii::kLetter:
+      case Ascii::kCapital:
         ++scan.at;
+        break;
+      case Ascii::kPunctuation:
+        scan_punctuation(scan);
         break;
       case Ascii::kControl:
         scan.chunk.plain = false;
@@ -80,9 +58,6 @@ int64_t LegacySplitter::split(std::string_view text, WordSink& sink) {
       case Ascii::kSpace:
         flush(scan, scan.chunk, scan.at);
         scan.restart(scan.at + 1);
-        break;
-      case Ascii::kBracket:
-        scan_bracket(scan);
         break;
       case Ascii::kNot:
         scan_unicode(scan);
@@ -93,7 +68,7 @@ int64_t LegacySplitter::split(std::string_view text, WordSink& sink) {
   return scan.replaced;
 }
 
-void LegacySplitter::scan_bracket(Scan& scan) {
+void LegacySplitter::scan_punctuation(Scan& scan) {
   const Special special = special_at(scan.text.substr(static_cast<size_t>(scan.at)));
   if (special == Special::kNone) {
     ++scan.at;
@@ -142,8 +117,8 @@ void LegacySplitter::split_plain(std::string_view chunk, const SourceSpan& begin
   const std::string_view folded = folded_;
   for (size_t first = 0; first < folded.size();) {
     size_t last = first + 1;
-    if (ascii_class(folded[first]) == Ascii::kWord) {
-      while (last < folded.size() && ascii_class(folded[last]) == Ascii::kWord) ++last;
+    if (is_ascii_word(folded[first])) {
+      while (last < folded.size() && is_ascii_word(folded[last])) ++last;
     }
     const auto shift = static_cast<int32_t>(first);
     const int32_t byte = begin.byte_begin + shift, character = begin.char_begin + shift;

@@ -42,7 +42,7 @@ class LegacySplitter : public Splitter {
       chunk = {next, next - more_bytes, true};
     }
   };
-  void scan_bracket(Scan& scan);
+  void scan_punctuation(Scan& scan);  // a special token may begin here
   void scan_unicode(Scan& scan);
   void flush(const Scan& scan, const Chunk& chunk, int32_t byte_end);
   void split_plain(std::string_view chunk, const SourceSpan& begin, WordSink& sink);

@@ -40,8 +40,7 @@ int64_t RoformerSplitter::split(std::string_view text, WordSink& sink) {
 size_t RoformerSplitter::stretch_end(std::string_view text, size_t begin) const {
   if (text.size() - begin <= kStretchBytes) return text.size();
   size_t at = begin + kStretchBytes;
-  const auto is_tail = [text](size_t i) { return (static_cast<uint8_t>(text[i]) & 0xC0) == 0x80; };
-  while (at < text.size() && is_tail(at)) ++at;
+  while (at < text.size() && !begins_character(text[at])) ++at;
   while (at < text.size()) {
     const Decoded decoded = decode_utf8(text.substr(at));
     at += static_cast<size_t>(decoded.length);
@@ -88,13 +87,7 @@ Word RoformerSplitter::word_of(size_t first, size_t last) {
     return {
         word_, count, nullptr, {front.byte_begin, front.byte_begin, front.character, front.character}, Special::kNone};
   }
-  spans_.clear();
-  size_t end = 0;
-  for (size_t i = first; i < last; ++i) {
-    const NormalizedChar& c = chars_[i];
-    end += static_cast<size_t>(utf8_length(c.code));
-    spans_.resize(end, {c.byte_begin, c.byte_end, c.character, c.character + 1});
-  }
+  write_utf8(std::span(chars_).subspan(first, last - first), word_, spans_);
   return {word_, count, spans_.data(), {}, Special::kNone};
 }
 

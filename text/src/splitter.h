@@ -3,9 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
+#include "rf/io/error.h"
 #include "unicode.h"
+#include "utf8.h"
 
 namespace rf::text {
 
@@ -32,21 +35,15 @@ struct Word {
 
  private:
   SourceSpan plain_source(size_t first, size_t last) const {
-    const size_t bytes = text.size();
-    size_t first_char = first, last_char = last;
-    if (chars != static_cast<int64_t>(bytes)) {
-      first_char = count_chars(text.substr(0, first));
-      last_char =
-          last == bytes ? static_cast<size_t>(chars) : first_char + count_chars(text.substr(first, last - first));
+    const auto begin_byte = static_cast<int32_t>(first), end_byte = static_cast<int32_t>(last);
+    int32_t first_char = begin_byte, last_char = end_byte;
+    if (chars != static_cast<int64_t>(text.size())) {
+      first_char = count_characters(text.substr(0, first));
+      last_char = last == text.size() ? static_cast<int32_t>(chars)
+                                      : first_char + count_characters(text.substr(first, last - first));
     }
-    return {begin.byte_begin + static_cast<int32_t>(first), begin.byte_begin + static_cast<int32_t>(last),
-            begin.char_begin + static_cast<int32_t>(first_char), begin.char_begin + static_cast<int32_t>(last_char)};
-  }
-  // Of valid UTF-8.
-  static size_t count_chars(std::string_view part) {
-    size_t count = 0;
-    for (const char byte : part) count += (static_cast<uint8_t>(byte) & 0xC0) != 0x80 ? 1 : 0;
-    return count;
+    return {begin.byte_begin + begin_byte, begin.byte_begin + end_byte, begin.char_begin + first_char,
+            begin.char_begin + last_char};
   }
 };
 
@@ -55,6 +52,13 @@ class WordSink {
   virtual ~WordSink() = default;
   virtual void take(const Word& word) = 0;
 };
+
+// Throws Error when a text has 2^31 bytes or more: offsets are 32 bits.
+inline void check_text_size(std::string_view text) {
+  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
+  }
+}
 
 // Holds buffers: one object a thread.
 class Splitter {

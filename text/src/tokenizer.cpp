@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <limits>
 
 #include "added_tokens.h"
 #include "bert_normalized_text.h"
@@ -58,15 +57,14 @@ std::function<std::string(std::string_view)> normalizer_of(const TokenizerOption
 }
 
 std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options, const PieceTrie& trie) {
-  const bool lower_case = options.letter_case == Case::kLower;
-  const bool strip_accents = options.strip_accents.value_or(lower_case);
+  const BertSplitterOptions bert = bert_options(options);
   switch (options.pipeline) {
     case Pipeline::kBert:
-      return std::make_unique<BertSplitter>(bert_options(options));
+      return std::make_unique<BertSplitter>(bert);
     case Pipeline::kBertLegacy:
       return std::make_unique<LegacySplitter>(options.letter_case);
     case Pipeline::kRoformer:
-      return std::make_unique<RoformerSplitter>(lower_case, strip_accents, trie, options.dictionary);
+      return std::make_unique<RoformerSplitter>(bert.lower_case, bert.strip_accents, trie, options.dictionary);
     case Pipeline::kWobert:
       return std::make_unique<WobertSplitter>(options.letter_case, trie, options.dictionary);
     default:
@@ -202,9 +200,7 @@ void Tokenizer::save(const std::string& model_dir) const {
 }
 
 void Tokenizer::encode(std::string_view text, Encoding& out) const {
-  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
-  }
+  check_text_size(text);
   if (out.ids.capacity() == 0) out.reserve(text.size() / kBytesPerToken + 1);
   Scratch& own = scratch();
   if (byte_pairs_ != nullptr) {

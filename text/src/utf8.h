@@ -37,8 +37,15 @@ inline Decoded decode_utf8(std::string_view text) {
 }
 
 // Bytes of a code point below 0x110000.
-inline int32_t utf8_length(char32_t code) {
-  return code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+inline bool begins_character(char byte) {
+  return (static_cast<uint8_t>(byte) & 0xC0) != 0x80;
+}
+
+// Of valid UTF-8.
+inline int32_t count_characters(std::string_view text) {
+  int32_t count = 0;
+  for (const char byte : text) count += begins_character(byte) ? 1 : 0;
+  return count;
 }
 
 inline void append_utf8(char32_t code, std::string& out) {

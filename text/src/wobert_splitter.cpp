@@ -2,10 +2,8 @@
 // its longest run.
 #include "wobert_splitter.h"
 
-#include <limits>
 #include <utility>
 
-#include "rf/io/error.h"
 #include "utf8.h"
 
 namespace rf::text {
@@ -46,9 +44,7 @@ WobertSplitter::WobertSplitter(Case letter_case, const PieceTrie& vocabulary,
     : case_(letter_case), vocabulary_(vocabulary), segmenter_(std::move(dictionary)), legacy_(letter_case) {}
 
 int64_t WobertSplitter::split(std::string_view text, WordSink& sink) {
-  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
-    fail("tokenize", "a text must be smaller than 2^31 bytes, got {}", text.size());
-  }
+  check_text_size(text);
   int64_t replaced = 0;
   SourceSpan at{0, 0, 0, 0};
   while (!text.empty()) {

@@ -70,7 +70,8 @@ void change_vocabulary(const std::string& model_dir, const std::vector<std::vect
     const at::Tensor& old = given[item.key()];
     item.value().copy_(is_by_token(item.key()) ? means(old, bags) : old);
   }
-  for (auto& item : after.named_buffers()) item.value().copy_(before->named_buffers()[item.key()]);
+  const auto buffers = before->named_buffers();
+  for (auto& item : after.named_buffers()) item.value().copy_(buffers[item.key()]);
   if (before->position_table().defined()) after.set_position_table(before->position_table());
   nn::save_model(after, output_dir);
 }
