@@ -1,7 +1,7 @@
 // For bench/tokenizer_bench.py: our side, timed in this process. tokenize_server KIND VOCAB TEXT [DICTIONARY] holds the
 // lines of TEXT in memory and obeys, a line each from standard input:
 //   encode      tokenizes all lines, 1000 a batch, on one core; answers {"seconds", "tokens"}
-//   batch N     the same through encode_batch on N threads, special tokens added
+//   batch N     the same through BatchEncoder on N threads, special tokens added
 //   dump        answers a line of text with {"ids", "begin", "end"} for each line: offsets in characters
 #include <chrono>
 #include <fstream>
@@ -52,11 +52,12 @@ int64_t encode_batches(const Tokenizer& tokenizer, const std::vector<std::string
   int64_t tokens = 0;
   BatchOptions options;
   options.threads = threads;
+  BatchEncoder encoder(tokenizer, options);
   std::vector<TextPair> batch;
   for (size_t first = 0; first < lines.size(); first += kBatch) {
     batch.clear();
     for (size_t i = first; i < std::min(first + kBatch, lines.size()); ++i) batch.push_back({lines[i]});
-    for (const Row& row : encode_batch(tokenizer, batch, options)) tokens += static_cast<int64_t>(row.size());
+    for (const Row& row : encoder.encode(batch)) tokens += static_cast<int64_t>(row.size());
   }
   return tokens;
 }

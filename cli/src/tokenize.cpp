@@ -9,7 +9,6 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "command.h"
 #include "read_options.h"
@@ -89,7 +88,8 @@ text::TextPair sample_of(const std::string& line, bool pairs, int64_t number) {
 
 class LineTokenizer {
  public:
-  explicit LineTokenizer(const Options& options) : options_(options), tokenizer_(open(options)) {}
+  explicit LineTokenizer(const Options& options)
+      : options_(options), tokenizer_(open(options)), encoder_(tokenizer_, options.batch) {}
 
   int64_t replaced() const { return replaced_; }
 
@@ -115,7 +115,7 @@ class LineTokenizer {
     for (size_t i = 0; i < lines_.size(); ++i) {
       samples.push_back(sample_of(lines_[i], options_.pairs, done_ + static_cast<int64_t>(i) + 1));
     }
-    for (const Row& row : text::encode_batch(tokenizer_, samples, options_.batch)) {
+    for (const Row& row : encoder_.encode(samples)) {
       emit_line(to_json(tokenizer_.vocabulary(), row, done_ + 1));
       replaced_ += row.tokens.replaced_bytes;
     }
@@ -125,13 +125,13 @@ class LineTokenizer {
 
   const Options& options_;
   text::Tokenizer tokenizer_;
+  text::BatchEncoder encoder_;
   std::vector<std::string> lines_;
   int64_t done_ = 0, replaced_ = 0;
 };
 
 int run(Options& options, const Common& common) {
-  options.batch.threads =
-      common.threads > 0 ? common.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  options.batch.threads = common.threads;
   if (options.cased && options.vocab_path.empty()) {
     fail("tokenize", "--cased goes with --vocab, got --model, whose tokenizer_config.json has the letter case");
   }

@@ -157,7 +157,7 @@ def test_rows_equal_transformers(vocab_file, pairs):
             {"truncation": "longest_first", "max_length": 6, "padding": "longest", "pad_to_multiple_of": 4},
             ["multiple of pad_to_multiple_of 4", "got 6"],
         ),
-        (["cat"], {"threads": 0}, ["threads", "got 0"]),
+        (["cat"], {"threads": -1}, ["threads", "got -1"]),
     ],
 )
 def test_bad_options(vocab_file, sample, options, parts):

@@ -45,7 +45,8 @@ int main(int, char** argv) {
     samples.push_back({text[0], text.size() > 1 ? std::optional<std::string_view>(text[1]) : std::nullopt});
   }
   try {
-    for (const Row& row : encode_batch(tokenizer, samples, options)) {
+    BatchEncoder encoder(tokenizer, options);
+    for (const Row& row : encoder.encode(samples)) {
       std::cout << json{{"ids", row.tokens.ids},      {"begin", row.tokens.char_begin},
                         {"end", row.tokens.char_end}, {"types", row.types},
                         {"mask", row.mask},           {"text_index", row.text_index},

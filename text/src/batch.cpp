@@ -4,18 +4,18 @@
 #include "rf/text/batch.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <thread>
 #include <utility>
 
 #include "rf/io/error.h"
+#include "workers.h"
 
 namespace rf::text {
 namespace {
 
 using Piece = SequenceTemplate::Piece;
 using Part = SequenceTemplate::Part;
+constexpr int kMostThreads = 1024;
 
 struct Window {
   size_t begin, end;
@@ -71,42 +71,7 @@ Room room_for(size_t first, size_t second, bool is_pair, size_t room, const Batc
   return of_first ? Room{first - excess, second} : Room{first, second - excess};
 }
 
-void append_special(Row& row, int32_t id, uint8_t type, uint8_t mask) {
-  row.tokens.append_special(id);
-  row.types.push_back(type);
-  row.mask.push_back(mask);
-  row.text_index.push_back(-1);
-}
-
-void append_window(Row& row, const Encoding& text, const Window& window, uint8_t type, int8_t index) {
-  row.tokens.append(text, window.begin, window.end);
-  const size_t count = window.end - window.begin;
-  row.types.insert(row.types.end(), count, type);
-  row.mask.insert(row.mask.end(), count, 1);
-  row.text_index.insert(row.text_index.end(), count, index);
-}
-
-class BatchEncoder {
- public:
-  BatchEncoder(const Tokenizer& tokenizer, const BatchOptions& options);
-  std::vector<Row> rows_of(const TextPair& sample, int64_t index) const;
-  void pad(std::vector<Row>& rows) const;
-
- private:
-  // The template without special tokens where none are wanted.
-  std::vector<Piece> pieces_of(const std::vector<Piece>& pieces) const;
-  Row build(const std::vector<Piece>& pieces, const Encoding (&texts)[2], const Window (&windows)[2]) const;
-
-  const Tokenizer& tokenizer_;
-  const BatchOptions& options_;
-  std::vector<Piece> single_, pair_;
-};
-
-BatchEncoder::BatchEncoder(const Tokenizer& tokenizer, const BatchOptions& options)
-    : tokenizer_(tokenizer),
-      options_(options),
-      single_(pieces_of(tokenizer.sequence_template().single)),
-      pair_(pieces_of(tokenizer.sequence_template().pair)) {
+void check(const Tokenizer& tokenizer, const BatchOptions& options) {
   const bool limited = options.truncation != Truncation::kNone || options.padding == Padding::kMaxLength;
   if (limited && options.max_length < 1) {
     fail("tokenize", "max_length must be at least 1 with truncation or padding to it, got {}", options.max_length);
@@ -120,7 +85,9 @@ BatchEncoder::BatchEncoder(const Tokenizer& tokenizer, const BatchOptions& optio
     fail("tokenize", "max_length must be a multiple of pad_to_multiple_of {}, got {}", options.pad_to_multiple_of,
          options.max_length);
   }
-  if (options.threads < 1) fail("tokenize", "threads must be at least 1, got {}", options.threads);
+  if (options.threads < 0 || options.threads > kMostThreads) {
+    fail("tokenize", "threads must be in [0, {}], got {}", kMostThreads, options.threads);
+  }
   if (options.overflow == Overflow::kRows && options.truncation == Truncation::kNone) {
     fail("tokenize", "overflowing rows need truncation, got none");
   }
@@ -129,136 +96,173 @@ BatchEncoder::BatchEncoder(const Tokenizer& tokenizer, const BatchOptions& optio
   }
 }
 
-std::vector<Piece> BatchEncoder::pieces_of(const std::vector<Piece>& pieces) const {
+int threads_of(const BatchOptions& options) {
+  return options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+// The template without special tokens where none are wanted.
+std::vector<Piece> pieces_of(const std::vector<Piece>& pieces, AddSpecials add_specials) {
   std::vector<Piece> wanted;
   for (const Piece& piece : pieces) {
-    if (piece.part != Part::kSpecial || options_.add_specials == AddSpecials::kYes) wanted.push_back(piece);
+    if (piece.part != Part::kSpecial || add_specials == AddSpecials::kYes) wanted.push_back(piece);
   }
   return wanted;
 }
 
-Row BatchEncoder::build(const std::vector<Piece>& pieces, const Encoding (&texts)[2],
-                        const Window (&windows)[2]) const {
-  Row row;
-  const size_t most = pieces.size() + (windows[0].end - windows[0].begin) + (windows[1].end - windows[1].begin);
-  row.tokens.reserve(most);
-  row.types.reserve(most);
-  row.mask.reserve(most);
-  row.text_index.reserve(most);
-  for (const Piece& piece : pieces) {
-    if (piece.part == Part::kSpecial) {
-      append_special(row, piece.id, piece.type, 1);
-    } else {
-      const size_t i = piece.part == Part::kFirst ? 0 : 1;
-      append_window(row, texts[i], windows[i], piece.type, static_cast<int8_t>(i));
-    }
-  }
-  return row;
-}
-
-std::vector<Row> BatchEncoder::rows_of(const TextPair& sample, int64_t index) const {
-  const bool is_pair = sample.second.has_value();
-  const std::vector<Piece>& pieces = is_pair ? pair_ : single_;
-  if (is_pair && pieces.empty())
-    fail("tokenize", "pairs of texts need a tokenizer that has a template for them, got none");
-  thread_local Encoding texts[2];  // kept for their memory
-  for (Encoding& text : texts) text.clear();
-  tokenizer_.encode(sample.first, texts[0]);
-  if (is_pair) tokenizer_.encode(*sample.second, texts[1]);
-
-  const auto specials = static_cast<size_t>(
+size_t count_specials(const std::vector<Piece>& pieces) {
+  return static_cast<size_t>(
       std::count_if(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.part == Part::kSpecial; }));
-  const auto max_length = static_cast<size_t>(options_.max_length);
-  if (options_.truncation != Truncation::kNone && max_length < specials) {
-    fail("tokenize", "max_length must be at least the {} special tokens of a row, got {}", specials, max_length);
-  }
-  const Room room = room_for(texts[0].size(), texts[1].size(), is_pair, max_length - specials, options_);
-  const std::vector<Window> first = windows_of(texts[0].size(), room.first, options_);
-  const std::vector<Window> second = windows_of(texts[1].size(), room.second, options_);
-
-  std::vector<Row> rows;
-  const auto add = [&](const Window& a, const Window& b) {
-    rows.push_back(build(pieces, texts, {a, b}));
-    rows.back().sample = index;
-  };
-  add(first[0], second[0]);
-  for (size_t i = 1; i < first.size(); ++i) {
-    for (const Window& b : second) add(first[i], b);
-  }
-  for (size_t j = 1; j < second.size(); ++j) add(first[0], second[j]);
-  rows[0].tokens.replaced_bytes = texts[0].replaced_bytes + texts[1].replaced_bytes;
-  return rows;
 }
 
-void BatchEncoder::pad(std::vector<Row>& rows) const {
-  if (options_.padding == Padding::kNone) return;
-  size_t length = static_cast<size_t>(options_.max_length);
-  if (options_.padding == Padding::kLongest) {
-    length = 0;
-    for (const Row& row : rows) length = std::max(length, row.size());
+// A sample's tokens, and which of them each of its rows takes.
+struct Plan {
+  struct Windows {
+    Window of[2];
+  };
+  const std::vector<Piece>* pieces = nullptr;
+  Encoding texts[2];
+  std::vector<Windows> rows;
+
+  size_t length(const Windows& windows) const {
+    size_t length = count_specials(*pieces);
+    for (const Window& window : windows.of) length += window.end - window.begin;
+    return length;
   }
-  const auto multiple = static_cast<size_t>(options_.pad_to_multiple_of);
-  length = (length + multiple - 1) / multiple * multiple;
-  for (Row& row : rows) {
-    if (row.size() >= length) continue;
-    Row padding;
-    while (padding.size() < length - row.size()) {
-      append_special(padding, tokenizer_.vocabulary().special().pad, 0, 0);
-    }
-    Row& front = options_.padding_side == Side::kRight ? row : padding;
-    Row& back = options_.padding_side == Side::kRight ? padding : row;
-    front.tokens.append(back.tokens, 0, back.size());
-    front.types.insert(front.types.end(), back.types.begin(), back.types.end());
-    front.mask.insert(front.mask.end(), back.mask.begin(), back.mask.end());
-    front.text_index.insert(front.text_index.end(), back.text_index.begin(), back.text_index.end());
-    if (&front == &padding) {
-      padding.sample = row.sample;
-      padding.tokens.replaced_bytes = row.tokens.replaced_bytes;
-      row = std::move(padding);
-    }
-  }
+};
+
+void append_filling(Row& row, size_t count, int32_t id, uint8_t type, uint8_t mask) {
+  for (size_t i = 0; i < count; ++i) row.tokens.append_special(id);
+  row.types.insert(row.types.end(), count, type);
+  row.mask.insert(row.mask.end(), count, mask);
+  row.text_index.insert(row.text_index.end(), count, -1);
 }
 
-// Calls action(i) for i < count on some threads; the first exception, by index, is thrown.
-template <typename Action>
-void for_each_index(size_t count, int threads, const Action& action) {
-  constexpr size_t kBlock = 16;
-  std::atomic<size_t> next = 0;
-  std::vector<std::exception_ptr> failures(count);
-  const auto work = [&] {
-    for (size_t begin; (begin = next.fetch_add(kBlock)) < count;) {
-      for (size_t i = begin; i < std::min(begin + kBlock, count); ++i) {
-        try {
-          action(i);
-        } catch (...) {
-          failures[i] = std::current_exception();
-        }
-      }
-    }
-  };
-  std::vector<std::thread> workers;
-  for (int i = 1; i < threads; ++i) workers.emplace_back(work);
-  work();
-  for (std::thread& worker : workers) worker.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+void append_window(Row& row, const Encoding& text, const Window& window, uint8_t type, int8_t index) {
+  row.tokens.append(text, window.begin, window.end);
+  const size_t count = window.end - window.begin;
+  row.types.insert(row.types.end(), count, type);
+  row.mask.insert(row.mask.end(), count, 1);
+  row.text_index.insert(row.text_index.end(), count, index);
+}
+
+void clear(Row& row, size_t length) {
+  row.tokens.clear();
+  row.tokens.reserve(length);
+  row.types.clear();
+  row.types.reserve(length);
+  row.mask.clear();
+  row.mask.reserve(length);
+  row.text_index.clear();
+  row.text_index.reserve(length);
 }
 
 }  // namespace
 
-std::vector<Row> encode_batch(const Tokenizer& tokenizer, std::span<const TextPair> samples,
-                              const BatchOptions& options) {
-  const BatchEncoder encoder(tokenizer, options);
-  std::vector<std::vector<Row>> by_sample(samples.size());
-  for_each_index(samples.size(), options.threads,
-                 [&](size_t i) { by_sample[i] = encoder.rows_of(samples[i], static_cast<int64_t>(i)); });
-  std::vector<Row> rows;
-  for (std::vector<Row>& of_sample : by_sample) {
-    std::move(of_sample.begin(), of_sample.end(), std::back_inserter(rows));
+class BatchEncoder::Impl {
+ public:
+  Impl(const Tokenizer& tokenizer, const BatchOptions& options)
+      : tokenizer_(tokenizer),
+        options_(options),
+        single_(pieces_of(tokenizer.sequence_template().single, options.add_specials)),
+        pair_(pieces_of(tokenizer.sequence_template().pair, options.add_specials)),
+        workers_((check(tokenizer, options), threads_of(options))) {}
+
+  std::span<const Row> encode(std::span<const TextPair> samples);
+
+ private:
+  void tokenize(const TextPair& sample, Plan& plan) const;
+  void build(const Plan& plan, size_t index, Row& row) const;
+  size_t padded_length(size_t count) const;  // of the rows of so many plans; 0 without padding
+
+  const Tokenizer& tokenizer_;
+  const BatchOptions options_;
+  const std::vector<Piece> single_, pair_;
+  Workers workers_;
+  std::vector<Plan> plans_;  // these grow and are kept for their memory
+  std::vector<Row> rows_;
+  size_t padded_ = 0;
+};
+
+void BatchEncoder::Impl::tokenize(const TextPair& sample, Plan& plan) const {
+  const bool is_pair = sample.second.has_value();
+  plan.pieces = is_pair ? &pair_ : &single_;
+  if (plan.pieces->empty()) fail("tokenize", "pairs of texts need a tokenizer that has a template for them, got none");
+  for (Encoding& text : plan.texts) text.clear();
+  tokenizer_.encode(sample.first, plan.texts[0]);
+  if (is_pair) tokenizer_.encode(*sample.second, plan.texts[1]);
+
+  const size_t specials = count_specials(*plan.pieces);
+  const auto max_length = static_cast<size_t>(options_.max_length);
+  if (options_.truncation != Truncation::kNone && max_length < specials) {
+    fail("tokenize", "max_length must be at least the {} special tokens of a row, got {}", specials, max_length);
   }
-  encoder.pad(rows);
-  return rows;
+  const size_t tokens[2] = {plan.texts[0].size(), plan.texts[1].size()};
+  const Room room = room_for(tokens[0], tokens[1], is_pair, max_length - specials, options_);
+  const std::vector<Window> first = windows_of(tokens[0], room.first, options_);
+  const std::vector<Window> second = windows_of(tokens[1], room.second, options_);
+
+  plan.rows.clear();
+  plan.rows.push_back({first[0], second[0]});
+  for (size_t i = 1; i < first.size(); ++i) {
+    for (const Window& b : second) plan.rows.push_back({first[i], b});
+  }
+  for (size_t j = 1; j < second.size(); ++j) plan.rows.push_back({first[0], second[j]});
+}
+
+size_t BatchEncoder::Impl::padded_length(size_t count) const {
+  if (options_.padding == Padding::kNone) return 0;
+  auto length = static_cast<size_t>(options_.max_length);
+  if (options_.padding == Padding::kLongest) {
+    length = 0;
+    for (size_t i = 0; i < count; ++i) {
+      for (const Plan::Windows& windows : plans_[i].rows) length = std::max(length, plans_[i].length(windows));
+    }
+  }
+  const auto multiple = static_cast<size_t>(options_.pad_to_multiple_of);
+  return (length + multiple - 1) / multiple * multiple;
+}
+
+void BatchEncoder::Impl::build(const Plan& plan, size_t index, Row& row) const {
+  const Plan::Windows& windows = plan.rows[index];
+  const size_t length = plan.length(windows);
+  const size_t padding = std::max(padded_, length) - length;
+  const int32_t pad = tokenizer_.vocabulary().special().pad;
+  clear(row, length + padding);
+  if (options_.padding_side == Side::kLeft) append_filling(row, padding, pad, 0, 0);
+  for (const Piece& piece : *plan.pieces) {
+    if (piece.part == Part::kSpecial) {
+      append_filling(row, 1, piece.id, piece.type, 1);
+    } else {
+      const int i = piece.part == Part::kFirst ? 0 : 1;
+      append_window(row, plan.texts[i], windows.of[i], piece.type, static_cast<int8_t>(i));
+    }
+  }
+  if (options_.padding_side == Side::kRight) append_filling(row, padding, pad, 0, 0);
+  if (index == 0) row.tokens.replaced_bytes = plan.texts[0].replaced_bytes + plan.texts[1].replaced_bytes;
+}
+
+std::span<const Row> BatchEncoder::Impl::encode(std::span<const TextPair> samples) {
+  if (plans_.size() < samples.size()) plans_.resize(samples.size());
+  workers_.for_each_index(samples.size(), [&](size_t i) { tokenize(samples[i], plans_[i]); });
+  padded_ = padded_length(samples.size());
+  std::vector<size_t> begins(samples.size() + 1, 0);  // of each sample's rows
+  for (size_t i = 0; i < samples.size(); ++i) begins[i + 1] = begins[i] + plans_[i].rows.size();
+  if (rows_.size() < begins.back()) rows_.resize(begins.back());
+  workers_.for_each_index(samples.size(), [&](size_t i) {
+    for (size_t row = begins[i]; row < begins[i + 1]; ++row) {
+      rows_[row].sample = static_cast<int64_t>(i);
+      build(plans_[i], row - begins[i], rows_[row]);
+    }
+  });
+  return {rows_.data(), begins.back()};
+}
+
+BatchEncoder::BatchEncoder(const Tokenizer& tokenizer, const BatchOptions& options)
+    : impl_(std::make_unique<Impl>(tokenizer, options)) {}
+BatchEncoder::~BatchEncoder() = default;
+
+std::span<const Row> BatchEncoder::encode(std::span<const TextPair> samples) {
+  return impl_->encode(samples);
 }
 
 }  // namespace rf::text

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -36,7 +37,7 @@ struct BatchOptions {
   Padding padding = Padding::kNone;
   Side padding_side = Side::kRight;
   int64_t pad_to_multiple_of = 1;
-  int threads = 1;
+  int threads = 0;  // that tokenize, the calling one among them; 0: all
 };
 
 struct TextPair {
@@ -54,10 +55,25 @@ struct Row {
   size_t size() const { return tokens.size(); }
 };
 
-// Rows in the order of the samples; a sample's overflowing rows follow its first one. Throws Error for options that
-// contradict each other, a max_length that leaves no room beside the special tokens, a text too short for
-// kOnlyFirst or kOnlySecond, a stride not below the room that is left, padding without a [PAD] token.
-std::vector<Row> encode_batch(const Tokenizer& tokenizer, std::span<const TextPair> samples,
-                              const BatchOptions& options);
+// Rows for one batch after another. Its threads and the memory of its rows serve all of them. The tokenizer must
+// outlive it; one thread at a time may call it.
+class BatchEncoder {
+ public:
+  // Throws Error for options that contradict each other, padding without a [PAD] token.
+  BatchEncoder(const Tokenizer& tokenizer, const BatchOptions& options);
+  ~BatchEncoder();
+  BatchEncoder(const BatchEncoder&) = delete;
+  BatchEncoder& operator=(const BatchEncoder&) = delete;
+
+  // Rows in the order of the samples, valid until the next call; a sample's overflowing rows follow its first one.
+  // Throws Error for a max_length that leaves no room beside the special tokens, a text too short for kOnlyFirst or
+  // kOnlySecond, a stride not below the room that is left, pairs where the tokenizer has no template for them: the
+  // error of the first sample that has one.
+  std::span<const Row> encode(std::span<const TextPair> samples);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace rf::text
