@@ -1,6 +1,7 @@
 // Loops shared by waiting threads (workers.h).
 #include "workers.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rf::text {
@@ -8,11 +9,32 @@ namespace {
 
 constexpr size_t kBlock = 16;
 
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// A thread looks this often before it sleeps: some tens of microseconds, what waking it would take. Loops come in
+// pairs.
+constexpr int kLooks = 1000;
+
+// Returns once the value is no longer `old`.
+void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
+  for (int look = 0; look < kLooks; ++look) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    relax();
+  }
+  value.wait(old);
+}
+
 }  // namespace
 
-Workers::Workers(int threads) {
+Workers::Workers(int threads) : shares_(static_cast<size_t>(threads)) {
   try {
-    for (int i = 1; i < threads; ++i) threads_.emplace_back([this] { wait_for_loops(); });
+    for (size_t i = 1; i < shares_.size(); ++i) threads_.emplace_back([this, i] { wait_for_loops(i); });
   } catch (...) {  // no further thread is to be had
     stop();
     throw;
@@ -32,33 +54,40 @@ void Workers::stop() {
 
 void Workers::for_each_index(size_t count, const std::function<void(size_t)>& action) {
   action_ = &action;
-  count_ = count;
-  next_ = 0;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    shares_[i].next = count * i / shares_.size();
+    shares_[i].end = count * (i + 1) / shares_.size();
+  }
   if (count > kBlock && !threads_.empty()) {
     working_ = static_cast<uint32_t>(threads_.size());
     ++loops_;
     loops_.notify_all();
   }
-  take_part();
-  for (uint32_t working; (working = working_.load()) != 0;) working_.wait(working);
+  take_part(0);
+  for (uint32_t working; (working = working_.load()) != 0;) wait_while(working_, working);
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
-void Workers::wait_for_loops() {
+void Workers::wait_for_loops(size_t thread) {
   for (uint32_t seen = 0;; ++seen) {
-    loops_.wait(seen);
+    wait_while(loops_, seen);
     if (stopping_) return;
-    take_part();
+    take_part(thread);
     if (--working_ == 0) working_.notify_one();
   }
 }
 
-void Workers::take_part() {
-  for (size_t begin; (begin = next_.fetch_add(kBlock)) < count_;) run_block(begin);
+void Workers::take_part(size_t thread) {
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    Share& share = shares_[(thread + i) % shares_.size()];
+    for (size_t begin; (begin = share.next.fetch_add(kBlock)) < share.end;) {
+      run_block(begin, std::min(begin + kBlock, share.end));
+    }
+  }
 }
 
-void Workers::run_block(size_t begin) {
-  for (size_t i = begin; i < std::min(begin + kBlock, count_); ++i) {
+void Workers::run_block(size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
     try {
       (*action_)(i);
     } catch (...) {

@@ -2,7 +2,6 @@
 // small batch of texts.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -20,20 +19,25 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // Calls action(i) for every i < count, blocks of neighbours on one thread, and returns when all are done. Of the
-  // exceptions thrown, the one of the smallest i is thrown on.
+  // Calls action(i) for every i < count and returns when all are done. Each thread begins with a share of neighbours,
+  // the same in every loop of that count, so that what it has written stays in its cache; who is done helps the others.
+  // Of the exceptions thrown, the one of the smallest i is thrown on.
   void for_each_index(size_t count, const std::function<void(size_t)>& action);
 
  private:
-  void wait_for_loops();
-  void take_part();
-  void run_block(size_t begin);
+  struct alignas(64) Share {
+    std::atomic<size_t> next = 0;
+    size_t end = 0;
+  };
+
+  void wait_for_loops(size_t thread);
+  void take_part(size_t thread);
+  void run_block(size_t begin, size_t end);
   void stop();
 
-  // The loop being run; written only while no worker takes part in one.
+  // The loop being run; begun only while no worker takes part in one.
   const std::function<void(size_t)>* action_ = nullptr;
-  size_t count_ = 0;
-  std::atomic<size_t> next_ = 0;
+  std::vector<Share> shares_;  // one a thread
 
   std::mutex mutex_;  // of the failure
   std::exception_ptr failure_;
