@@ -4,7 +4,8 @@
     bench/compare_tokenizers.py --data DIR --vocabs DIR --dict dict.txt [--megabytes N] [--kinds bert,roformer]
 
 bert (English and Chinese vocabulary): transformers' BertTokenizer. roformer: transformers' RoFormerTokenizer.
-bert-legacy: transformers' BertTokenizerLegacy, ids alone, for it has no offsets. A text is a line of a .txt or .tsv
+bert-legacy: transformers' BertTokenizerLegacy, ids alone, for it has no offsets. wobert: transformers 4's RoFormer
+tokenizer as tests/oracles/wobert_reference.py puts it together. A text is a line of a .txt or .tsv
 file or of a string in a .jsonl file. Prints a line of JSON a kind: how much was compared and how many texts differ,
 with the first of them. --megabytes takes only the first so many of each file.
 """
@@ -20,12 +21,17 @@ import transformers
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "oracles"))
+
+from wobert_reference import WobertReference  # noqa: E402  (found by the line above)
+
 BATCH = 20000
 KINDS = {
     "bert": ("bert", "bert_base_uncased_vocab.txt", transformers.BertTokenizer),
     "bert-chinese": ("bert", "bert_base_chinese_vocab.txt", transformers.BertTokenizer),
     "bert-legacy": ("bert-legacy", "bert_base_uncased_vocab.txt", BertTokenizerLegacy),
     "roformer": ("roformer", "roformer_chinese_base_vocab.txt", transformers.RoFormerTokenizer),
+    "wobert": ("wobert", "roformer_chinese_base_vocab.txt", WobertReference),
 }
 
 
@@ -69,7 +75,7 @@ def tokens_of_ours(server, kind, vocab, dictionary, texts):
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8", newline="\n") as file:
         file.write("".join(text + "\n" for text in texts))
         file.flush()
-        command = [server, kind, vocab, file.name, *([dictionary] if kind == "roformer" else [])]
+        command = [server, kind, vocab, file.name, *([dictionary] if kind in ("roformer", "wobert") else [])]
         done = subprocess.run(command, input=b"dump\n", stdout=subprocess.PIPE, check=True)
     answers = [json.loads(line) for line in done.stdout.decode().split("\n")[:-1]]
     return [(answer["ids"], list(zip(answer["begin"], answer["end"], strict=True))) for answer in answers]
@@ -79,12 +85,18 @@ def make_peer(cls, vocab):
     if cls is BertTokenizerLegacy:
         return cls(vocab)
     tokens = Path(vocab).read_text(encoding="utf-8").split("\n")
-    return cls(vocab={token: i for i, token in enumerate(tokens[:-1] if tokens[-1] == "" else tokens)})
+    tokens = tokens[:-1] if tokens[-1] == "" else tokens
+    if cls is WobertReference:
+        return cls(tokens, "lower")
+    return cls(vocab={token: i for i, token in enumerate(tokens)})
 
 
 def tokens_of_peer(peer, texts):
     if isinstance(peer, BertTokenizerLegacy):
         return [(peer.convert_tokens_to_ids(peer.tokenize(text)), None) for text in texts]
+    if isinstance(peer, WobertReference):
+        encodings = [list(peer.encode(text)) for text in texts]
+        return [([id for id, _, _ in tokens], [(begin, end) for _, begin, end in tokens]) for tokens in encodings]
     out = peer(texts, add_special_tokens=False, return_offsets_mapping=True, return_attention_mask=False)
     return list(zip(out["input_ids"], out["offset_mapping"], strict=True))
 

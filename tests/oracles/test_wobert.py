@@ -1,28 +1,26 @@
-"""The original WoBERT and RoFormer tokenizer (spec R-TOK-03), composed of other people's parts as `transformers` 4 did
-it: lower case character by character, rjieba without its hidden Markov model, transformers'
-bert.tokenization_bert_legacy for the words that the vocabulary has not. The C++ side is the tokenizer_probe program of
-the build in ROFORMER_BUILD_DIR (build/release unless set).
+"""The original WoBERT and RoFormer tokenizer (spec R-TOK-03) against wobert_reference.py. The C++ side is the
+tokenizer_probe program of the build in ROFORMER_BUILD_DIR (build/release unless set).
 """
 
 import json
 import os
 import random
-import re
 import subprocess
 import unicodedata
 from pathlib import Path
 
 import pytest
 
-legacy = pytest.importorskip("transformers.models.bert.tokenization_bert_legacy")
+pytest.importorskip("transformers")
 jieba = pytest.importorskip("jieba")
-rjieba = pytest.importorskip("rjieba")
+pytest.importorskip("rjieba")
+
+from wobert_reference import SPECIALS, WobertReference  # noqa: E402  (needs what may be missing)
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "tokenizer_probe"
 DATA = ROOT.parent / "shared" / "data"
 DICTIONARY = Path(jieba.__file__).parent / "dict.txt"
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TABLE_VERSION = "14.0.0"  # of Unicode, in text/src/unicode_tables.inc
 
 pytestmark = pytest.mark.skipif(
@@ -30,57 +28,6 @@ pytestmark = pytest.mark.skipif(
     reason=f"SKIPPED LOUDLY: the tables follow Unicode {TABLE_VERSION}, this Python has {unicodedata.unidata_version}",
 )
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"SKIPPED LOUDLY: no test data at {DATA}")
-
-
-class Reference:
-    """Ids and the characters of the text they come from."""
-
-    def __init__(self, tokens, case):
-        self.ids = {token: i for i, token in enumerate(tokens)}
-        self.lower = case == "lower"
-        self.basic = legacy.BasicTokenizer(do_lower_case=self.lower)
-        self.pieces = legacy.WordpieceTokenizer(vocab=self.ids, unk_token="[UNK]", max_input_chars_per_word=100)
-
-    def encode(self, text):
-        found = []
-        at = 0
-        for part in re.split("(" + "|".join(map(re.escape, SPECIALS)) + ")", text):
-            if part in SPECIALS:
-                found.append((self.ids[part], at, at + len(part)))
-            else:
-                found += self.encode_part(part, at)
-            at += len(part)
-        return found
-
-    def encode_part(self, part, at):
-        sources = []  # of each character in lower case
-        lowered = ""
-        for i, char in enumerate(part, at):
-            lower = char.lower() if self.lower else char
-            lowered += lower
-            sources += [i] * len(lower)
-        first = 0
-        for word in rjieba.cut(lowered, False):
-            where = sources[first : first + len(word)]
-            first += len(word)
-            if word in self.ids:
-                yield self.ids[word], where[0], where[-1] + 1
-            else:
-                yield from self.encode_unknown(word, where)
-
-    def encode_unknown(self, word, where):
-        """A word of several characters is one of a run, whose characters the steps of BERT keep one to one."""
-        begin = 0
-        for token in self.basic.tokenize(word, never_split=SPECIALS):
-            pieces = self.pieces.tokenize(token)
-            lengths = [len(token)] if pieces == ["[UNK]"] else [len(piece.removeprefix("##")) for piece in pieces]
-            for piece, length in zip(pieces, lengths, strict=True):
-                if len(word) == 1:
-                    yield self.ids[piece], where[0], where[0] + 1
-                else:
-                    yield self.ids[piece], where[begin], where[begin + length - 1] + 1
-                begin += length
-        assert len(word) == 1 or begin in (len(word), 0), ascii(word)
 
 
 def check(vocab_path, tokens, texts, case):
@@ -92,7 +39,7 @@ def check(vocab_path, tokens, texts, case):
         check=True,
     )
     answers = [json.loads(line) for line in done.stdout.decode().split("\n") if line]
-    reference = Reference(tokens, case)
+    reference = WobertReference(tokens, case)
     for text, got, want in zip(texts, answers, map(reference.encode, texts), strict=True):
         ours = list(zip(got["ids"], got["begin"], got["end"], strict=True))
         assert ours == list(want), ascii(text)
