@@ -32,29 +32,24 @@ std::string format_extension(fs::path path) {
   return lower_extension(path);
 }
 
-// Links to directories are not followed, so that a ring of them ends.
-template <typename Take>
-void walk(const std::string& directory, Take take) {
-  try {
-    for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-      if (!entry.is_directory()) take(entry.path());
-    }
-  } catch (const fs::filesystem_error& error) {
-    fail("input", "{} must be readable, got: {}", error.path1().string(), error.code().message());
-  }
-}
-
 bool is_searched_for(const fs::path& path, Format format) {
   const std::optional<Format> said = format_of(path.string());
   if (!said) return false;
   return format == Format::kAuto ? format_extension(path) != ".json" : *said == format;
 }
 
+// Links to directories are not followed, so that a ring of them ends.
 std::vector<std::string> files_in(const std::string& directory, Format format) {
   std::vector<std::string> files;
-  walk(directory, [&](const fs::path& path) {
-    if (is_searched_for(path, format)) files.push_back(path.string());
-  });
+  fs::path at = directory;  // what an error is about: a directory that cannot be entered throws one without a path
+  try {
+    for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+      at = entry.path();
+      if (is_searched_for(at, format) && !entry.is_directory()) files.push_back(at.string());
+    }
+  } catch (const fs::filesystem_error& error) {
+    fail("input", "{} must be readable, got: {}", at.string(), error.code().message());
+  }
   if (files.empty()) {
     fail("input", "a directory must hold a file named as {}, got {}",
          format == Format::kAuto ? "text, JSON lines, CSV, TSV or Parquet" : format_name(format), directory);
@@ -83,7 +78,8 @@ void match(const fs::path& directory, const std::vector<std::string>& components
     const std::string name = entry.path().filename().string();
     const fs::path path = directory / name;
     if (::fnmatch(any_depth ? "*" : component.c_str(), name.c_str(), FNM_PERIOD) != 0) continue;
-    if (!entry.is_directory()) {
+    std::error_code unknown;  // of a link to itself: a name like others
+    if (!entry.is_directory(unknown)) {
       if (is_last) files.push_back(path.string());
     } else if (any_depth) {
       if (!entry.is_symlink()) match(path, components, begin, files);
@@ -126,12 +122,14 @@ std::vector<std::string> expand(const std::string& input, Format format) {
   return files;
 }
 
-void check_file(const std::string& path) {
+// `input`: what the path was found by. A pipe that nobody meant would be waited for without an end.
+void check_file(const std::string& path, const std::string& input) {
   if (path == kStandardInput) return;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_fifo(status)) {
-    fail("input", "an input must be a file, a pipe or a directory, got {}", path);
+  const bool is_meant_pipe = fs::is_fifo(status) && path == input;
+  if (fs::exists(status) && !fs::is_regular_file(status) && !is_meant_pipe) {
+    fail("input", "an input must be a file, a directory, or a pipe that is named itself, got {}", path);
   }
   if (::access(path.c_str(), R_OK) != 0) fail("input", "{} must be readable, got: {}", path, std::strerror(errno));
 }
@@ -153,7 +151,7 @@ std::vector<std::string> list_files(const std::vector<std::string>& inputs, Form
   std::set<fs::path> seen;
   for (const std::string& input : inputs) {
     for (std::string& path : expand(input, format)) {
-      check_file(path);
+      check_file(path, input);
       std::error_code unnamed;  // a pipe of the shell has no path of its own
       const fs::path canonical = fs::canonical(path, unnamed);
       if (seen.insert(unnamed ? fs::path(path) : canonical).second) files.push_back(std::move(path));
