@@ -28,10 +28,13 @@ class CsvRows {
   // The end of the file. False when it lies inside quotes: then the last row, which begins on line(), is not given.
   bool finish();
   int64_t line() const { return view_.line; }
-  size_t row_bytes() const { return text_.size(); }  // so far
+  size_t row_bytes() const { return text_.size() + ends_.size() * kFieldBytes; }  // in memory, so far
 
  private:
   enum class State { kRowBegin, kFieldBegin, kPlain, kQuoted, kQuoteInQuoted };
+
+  // Of a field beside its text: its end and its view, in vectors that may have twice the room.
+  static constexpr size_t kFieldBytes = 2 * (sizeof(size_t) + sizeof(std::string_view));
 
   size_t plain_run(std::string_view text) const;
   void add_char(char c);

@@ -1,5 +1,7 @@
 #include "document_splitter.h"
 
+#include <algorithm>
+
 namespace rf::data {
 
 void DocumentSplitter::add(std::string_view text) {
@@ -50,13 +52,15 @@ void DocumentSplitter::add_line(std::string_view line) {
 }
 
 void DocumentSplitter::add_to_blank_line_document(std::string_view text) {
-  if (line_is_blank_ && is_blank(text)) {
-    waiting_ += text;
-    return;
+  if (line_is_blank_) {
+    const size_t blanks = leading_blanks(text);
+    waiting_ += text.substr(0, std::min(blanks, kLongDocumentBytes - waiting_.size()));
+    text.remove_prefix(blanks);
+    if (text.empty()) return;
+    line_is_blank_ = false;
+    cutter_.add(waiting_);
+    waiting_.clear();
   }
-  line_is_blank_ = false;
-  cutter_.add(waiting_);
-  waiting_.clear();
   cutter_.add(text);
 }
 

@@ -25,7 +25,8 @@ class DocumentSplitter {
   DocumentRule rule_;
   PieceCutter& cutter_;
   bool return_waits_ = false;  // a "\r" that may belong to "\r\n"
-  // kBlankLine: the last line end, and white space at the start of a line, count when the document goes on.
+  // kBlankLine: the last line end, and white space at the start of a line, count when the document goes on; at most
+  // kLongDocumentBytes, for memory.
   std::string waiting_;
   bool line_is_blank_ = true;
 };

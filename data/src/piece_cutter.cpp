@@ -50,8 +50,11 @@ size_t last_resort(std::string_view text) {
 
 }  // namespace
 
+size_t leading_blanks(std::string_view text) {
+  return std::min(text.find_first_not_of(kWhitespace), text.size());
+}
 bool is_blank(std::string_view text) {
-  return text.find_first_not_of(kWhitespace) == std::string_view::npos;
+  return leading_blanks(text) == text.size();
 }
 
 void PieceCutter::add(std::string_view text) {

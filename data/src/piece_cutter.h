@@ -16,7 +16,8 @@ namespace rf::data {
 
 inline constexpr size_t kLongDocumentBytes = size_t{1} << 17;  // shorter ones stay whole
 
-bool is_blank(std::string_view text);  // only white space of ASCII
+size_t leading_blanks(std::string_view text);  // white space of ASCII
+bool is_blank(std::string_view text);          // nothing else
 
 class PieceCutter {
  public:

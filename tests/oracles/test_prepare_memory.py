@@ -80,6 +80,13 @@ def test_memory_does_not_grow_with_a_document(tmp_path, model, rule):
     assert peak < 100, peak
 
 
+def test_memory_does_not_grow_with_a_blank_line(tmp_path, model):
+    path = packed(tmp_path / "a.txt.gz", b"some\n\n", b" " * 1000, 100)
+    report, peak = prepare(path, model, documents="blank-line")
+    assert report["documents"] == report["tokens"] == 1
+    assert peak < 100, peak
+
+
 def test_a_json_line_of_100_mb(tmp_path, model):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "' + SENTENCE * (100 * MB // len(SENTENCE)) + '\\n"}\n{"text": "some"}\n')
