@@ -144,7 +144,9 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
   for (const auto& [name, split] : manifest.splits) {
     root["splits"][name] = {{"documents", split.documents}, {"tokens", split.tokens}, {"shards", split.shards}};
   }
-  io::write_file(data_dir + "/" + kManifestName, root.dump(2) + "\n");
+  // The name of an input, or a field, may have bytes that are not UTF-8.
+  const std::string text = root.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+  io::write_file(data_dir + "/" + kManifestName, text + "\n");
 }
 
 }  // namespace rf::data

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -195,6 +197,7 @@ void check(const PrepareOptions& options) {
   if (!(options.valid_fraction >= 0 && options.valid_fraction < 1)) {
     fail("prepare", "valid_fraction must be in [0, 1), got {}", options.valid_fraction);
   }
+  if (options.output_dir.empty()) fail("prepare", "the output must be a directory, got no name");
   if (options.shard_tokens < 1) fail("prepare", "shard_tokens must be at least 1, got {}", options.shard_tokens);
   if (options.threads < 0 || options.threads > kMostThreads) {
     fail("prepare", "threads must be in [0, {}], got {}", kMostThreads, options.threads);
@@ -210,25 +213,27 @@ class Workplace {
     if (!output_.has_filename()) output_ = output_.parent_path();
     check_output();
     directory_ = output_.string() + ".preparing";
-    std::error_code error;
-    fs::create_directories(output_.parent_path(), error);
-    lock();
-    if (!error) fs::remove_all(directory_, error);
-    if (!error) fs::create_directory(directory_, error);
-    if (error) fail("prepare", "{} must be writable, got: {}", directory_.string(), error.message());
-    lock();
+    try {
+      fs::create_directories(directory_);
+      lock();
+      for (const auto& left : fs::directory_iterator(directory_)) fs::remove_all(left.path());
+    } catch (const fs::filesystem_error& error) {
+      if (lock_ >= 0) ::close(lock_);
+      fail_to_write(error.code());
+    }
   }
   ~Workplace() {
     std::error_code ignored;
-    fs::remove_all(directory_, ignored);
-    if (lock_ >= 0) ::close(lock_);
+    // Where it has become `output`, what is called `directory_` is another process's.
+    if (!published_) fs::remove_all(directory_, ignored);
+    ::close(lock_);
   }
   Workplace(const Workplace&) = delete;
   Workplace& operator=(const Workplace&) = delete;
   std::string directory() const { return directory_.string(); }
 
   // What was in `output` is moved away, and removed when the new directory has its name.
-  void publish() const {
+  void publish() {
     const fs::path old = directory_.string() + ".old";
     std::error_code error;
     io::sync_directory(directory_.string());
@@ -238,23 +243,33 @@ class Workplace {
     if (error) {
       fail("prepare", "{} must be replaceable by {}, got: {}", output_.string(), directory_.string(), error.message());
     }
+    published_ = true;
     io::sync_directory(output_.parent_path().string());
     fs::remove_all(old, error);
   }
 
  private:
-  // Nothing happens where there is no directory yet or the file system knows no locks.
+  // Takes the lock, unless the file system knows none.
   void lock() {
-    if (lock_ >= 0) ::close(lock_);
-    lock_ = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    lock_ = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (lock_ < 0) fail_to_write({errno, std::generic_category()});
+    const bool is_held = ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    // A process that ended meanwhile has removed the directory or given it its last name.
+    struct stat locked {};
+    struct stat named {};
+    const bool is_gone = ::fstat(lock_, &locked) != 0 || ::lstat(directory_.c_str(), &named) != 0 ||
+                         locked.st_dev != named.st_dev || locked.st_ino != named.st_ino;
+    if (!is_held && !is_gone) return;
     ::close(lock_);
     fail("prepare", "the output must be written by one process, got {}, which another one holds", directory_.string());
   }
+  [[noreturn]] void fail_to_write(const std::error_code& error) const {
+    fail("prepare", "{} must be writable, got: {}", directory_.string(), error.message());
+  }
   void check_output() const {
     std::error_code error;
-    if (!fs::exists(output_, error)) return;
-    if (!fs::is_directory(output_))
+    if (!fs::exists(output_, error) && !fs::is_symlink(output_, error)) return;
+    if (!fs::is_directory(output_, error))
       fail("prepare", "the output must be a directory, got the file {}", output_.string());
     if (!fs::is_empty(output_)) read_manifest_of_output();
   }
@@ -268,6 +283,7 @@ class Workplace {
 
   fs::path output_, directory_;
   int lock_ = -1;
+  bool published_ = false;
 };
 
 // Tokenizes documents on several threads and divides them, in input order.
@@ -320,7 +336,7 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   check(options);
   DocumentReader reader(options.input);
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model_dir, options.tokenizer);
-  const Workplace workplace(options.output_dir);
+  Workplace workplace(options.output_dir);
   const std::string directory = workplace.directory();
   PrepareReport report;
 
