@@ -20,12 +20,16 @@ struct Options {
   text::VocabularyTrainerOptions trainer;
 };
 
-// A file named vocab.txt makes its directory one that tokenizes: tokenizer_config.json goes beside it.
+// Such a file makes its directory one that tokenizes: tokenizer_config.json goes beside it.
+bool is_of_model_directory(const std::string& output) {
+  return std::filesystem::path(output).filename() == "vocab.txt";
+}
+
 void save(const text::Vocabulary& vocabulary, const Options& options) {
   const std::filesystem::path output(options.output);
   const std::filesystem::path directory = output.has_parent_path() ? output.parent_path() : ".";
   std::filesystem::create_directories(directory);
-  if (output.filename() == "vocab.txt") {
+  if (is_of_model_directory(options.output)) {
     text::Tokenizer(vocabulary, {.letter_case = options.trainer.letter_case}).save(directory);
   } else {
     vocabulary.save(output);
@@ -33,7 +37,7 @@ void save(const text::Vocabulary& vocabulary, const Options& options) {
 }
 
 int run(const Options& options) {
-  if (options.trainer.letter_case == text::Case::kKeep && !options.output.ends_with("vocab.txt")) {
+  if (options.trainer.letter_case == text::Case::kKeep && !is_of_model_directory(options.output)) {
     fail("vocab",
          "with --cased the output must be named vocab.txt, for tokenizer_config.json beside it to say so, got {}",
          options.output);
