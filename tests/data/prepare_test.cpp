@@ -76,6 +76,14 @@ TEST_F(Prepare, InvalidUtf8IsCounted) {
   EXPECT_EQ(run({}).replaced_bytes, 1);
 }
 
+TEST_F(Prepare, NamesThatAreNotUtf8) {
+  write(directory_ / "text/\xFF.txt", "w0 w1");
+  run({.input = {.inputs = {directory_ / "text/\xFF.txt"}, .field = "\xFE"}});
+  const nlohmann::json manifest = nlohmann::json::parse(read(directory_ / "out/data.json"));
+  EXPECT_EQ(manifest["inputs"][0], directory_ / "text/\uFFFD.txt");
+  EXPECT_EQ(manifest["field"], "\uFFFD");
+}
+
 TEST_F(Prepare, ThreadsDoNotShow) {
   write_lines(20000);
   write(directory_ / "text/b.txt", std::string(100000, 'w') + "\n\nw0 w1");
@@ -211,6 +219,16 @@ TEST_F(Prepare, BadInputs) {
   EXPECT_NE(run_error({.threads = -1}).find("got -1"), std::string::npos);
   EXPECT_NE(run_error({.output_dir = directory_ / "text/a.txt"}).find("a.txt"), std::string::npos);
   EXPECT_NE(run_error({.output_dir = "/dev/null/out"}).find("/dev/null/out"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              io::Progress progress(false);
+              prepare({.input = {.inputs = {directory_ / "text"}}, .model_dir = directory_ / "model"}, progress);
+            }).find("no name"),
+            std::string::npos);
+  std::filesystem::create_symlink("nowhere", directory_ / "dangling");
+  EXPECT_NE(run_error({.output_dir = directory_ / "dangling"}).find("must be a directory"), std::string::npos);
+  std::filesystem::create_directory_symlink(directory_ / "text", directory_ / "link.preparing");
+  EXPECT_NE(run_error({.output_dir = directory_ / "link"}).find("link.preparing"), std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "text/a.txt"));
   write(directory_ / "blank/a.txt", " \n");
   write(directory_ / "blank/b.txt", "");
   EXPECT_NE(run_error({.input = {.inputs = {directory_ / "blank"}}}).find("none in 2 files"), std::string::npos);

@@ -69,13 +69,9 @@ std::string gzip(const std::string& bytes) {
   return packed;
 }
 
-std::string zstd(const std::string& bytes, int window_log = 0) {
+std::string zstd(const std::string& bytes) {
   ZSTD_CCtx* const context = ::ZSTD_createCCtx();
   ::ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
-  if (window_log > 0) {
-    ::ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window_log);
-    ::ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0);
-  }
   std::string packed(::ZSTD_compressBound(bytes.size()), '\0');
   ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
   ZSTD_outBuffer out{packed.data(), packed.size(), 0};
@@ -83,6 +79,20 @@ std::string zstd(const std::string& bytes, int window_log = 0) {
   }
   packed.resize(out.pos);
   ::ZSTD_freeCCtx(context);
+  return packed;
+}
+
+// A frame of plain blocks that asks for a window of 2^window_log bytes, which zstd itself writes only for long texts.
+std::string zstd_of_window(const std::string& bytes, int window_log) {
+  constexpr size_t kMostBlockBytes = size_t{1} << 17;
+  std::string packed{"\x28\xB5\x2F\xFD\x00", 5};
+  packed += static_cast<char>((window_log - 10) << 3);
+  for (size_t begin = 0; begin < bytes.size(); begin += kMostBlockBytes) {
+    const std::string block = bytes.substr(begin, kMostBlockBytes);
+    const size_t is_last = begin + block.size() == bytes.size() ? 1 : 0, header = block.size() << 3 | is_last;
+    for (const int shift : {0, 8, 16}) packed += static_cast<char>(header >> shift);
+    packed += block;
+  }
   return packed;
 }
 
@@ -122,6 +132,9 @@ TEST(Reader, LineRuleAndCrLf) {
 TEST(Reader, BlankLineRule) {
   EXPECT_EQ(documents("a\r\nb\r\n \r\n\r\n  c\n\n\n", DocumentRule::kBlankLine), (Texts{"a\nb", "  c"}));
   EXPECT_EQ(documents("\n\na", DocumentRule::kBlankLine), (Texts{"a"}));
+  const std::string spaces(1000000, ' ');
+  EXPECT_TRUE(documents("a\n" + spaces + "\n" + spaces + "b", DocumentRule::kBlankLine) ==
+              (Texts{"a", std::string(size_t{1} << 17, ' ') + "b"}));
 }
 
 TEST(Reader, PiecesOfTheFileDoNotShow) {
@@ -164,7 +177,7 @@ TEST(Reader, ArchivesOfSeveralParts) {
            {"a.txt.gz", gzip(half) + gzip("") + gzip(rest)},
            {"a.txt.gz", gzip(text) + std::string(600000, '\0')},
            {"a.txt.zst", zstd(text)},
-           {"a.txt.zst", zstd(text, 30)},  // a window of a gigabyte
+           {"a.txt.zst", zstd_of_window(text, 31)},
            {"a.txt.zst", skippable + zstd(half) + skippable + zstd("") + zstd(rest)},
            {"a.txt", gzip(text)},  // told by the content
            {"a", zstd(text)},
@@ -259,10 +272,36 @@ TEST(Reader, Pipes) {
   EXPECT_EQ(read.counts.bytes, 4);
 }
 
-TEST(Reader, UnreadableFile) {
-  if (::geteuid() == 0) GTEST_SKIP() << "every file can be read by root";
+TEST(Reader, PipesAreMeant) {
   const Directory directory;
   write(directory / "a.txt", "a");
+  ASSERT_EQ(::mkfifo((directory / "b.txt").c_str(), 0600), 0);
+  for (const std::string& input : {directory.path(), directory / "*.txt"}) {
+    expect_parts(error_of([&] { DocumentReader({.inputs = {input}}); }), {"pipe", directory / "b.txt"});
+  }
+}
+
+TEST(Reader, RingsOfLinks) {
+  const Directory directory;
+  write(directory / "a.txt", "a");
+  std::filesystem::create_directory_symlink(directory.path(), directory / "up");
+  std::filesystem::create_symlink("itself", directory / "itself");
+  EXPECT_EQ(DocumentReader({.inputs = {directory.path()}}).files(), (Texts{directory / "a.txt"}));
+  EXPECT_EQ(DocumentReader({.inputs = {directory / "**/*.txt"}}).files(), (Texts{directory / "a.txt"}));
+  std::filesystem::create_symlink("itself.txt", directory / "itself.txt");
+  expect_parts(error_of([&] { DocumentReader({.inputs = {directory.path()}}); }), {directory / "itself.txt"});
+}
+
+TEST(Reader, Unreadable) {
+  if (::geteuid() == 0) GTEST_SKIP() << "everything can be read by root";
+  const Directory directory;
+  write(directory / "a.txt", "a");
+  write(directory / "b/c.txt", "c");
+  std::filesystem::permissions(directory / "b", std::filesystem::perms::none);
+  for (const std::string& input : {directory.path(), directory / "b", directory / "*/*.txt"}) {
+    expect_parts(error_of([&] { DocumentReader({.inputs = {input}}); }), {directory / "b", "Permission denied"});
+  }
+  std::filesystem::permissions(directory / "b", std::filesystem::perms::owner_all);
   std::filesystem::permissions(directory / "a.txt", std::filesystem::perms::none);
   expect_parts(error_of([&] { DocumentReader({.inputs = {directory / "a.txt"}}); }), {"a.txt"});
 }
@@ -330,6 +369,7 @@ TEST(Reader, BadTablesAreNamedOrCounted) {
   const Read read = read_file("a.csv", ragged, {.bad_records = BadRecords::kSkip});
   EXPECT_EQ(read.documents, (Texts{"a\nb", "c"}));
   EXPECT_EQ(read.counts.skipped_records, 2);
+  expect_parts(file_error("a.csv", std::string(12000000, ','), {.field = "1"}), {"a.csv line 1", "at most"});
   const std::string open = "id,text\n1,a\n2,\"b\n3,c\n";
   expect_parts(file_error("a.csv", open), {"a.csv line 3", "quotation marks", "--no-quotes"});
   EXPECT_EQ(read_file("a.csv", open, {.bad_records = BadRecords::kSkip}).counts.skipped_records, 1);
