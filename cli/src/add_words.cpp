@@ -56,13 +56,16 @@ int run(const Options& options) {
   data::DocumentReader reader(options.input);
   const text::WordVocabulary made = count_words(options, base, dictionary, reader);
 
+  text::TokenizerOptions made_options = base.options();
+  made_options.pipeline = pipeline;
+  made_options.dictionary = dictionary;
+  const text::Tokenizer tokenizer(
+      {.vocabulary = made.vocabulary, .options = made_options, .added = made.added, .merges = {}});
+
   fs::create_directories(options.output_dir);
   const bool has_weights = fs::exists(options.model_dir + "/config.json");
   if (has_weights) train::change_vocabulary(options.model_dir, made.sources, options.output_dir);
-  text::TokenizerOptions tokenizer = base.options();
-  tokenizer.pipeline = pipeline;
-  tokenizer.dictionary = dictionary;
-  text::Tokenizer(made.vocabulary, tokenizer).save(options.output_dir);
+  tokenizer.save(options.output_dir);
   emit({{"output", options.output_dir},
         {"size", made.vocabulary.size()},
         {"new_words",

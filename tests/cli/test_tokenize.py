@@ -99,6 +99,34 @@ def test_added_words_begin_as_the_mean_of_their_characters(model, tmp_path):
     assert "北京" in row["tokens"]
 
 
+def test_added_tokens_stay_beside_added_words(model, tmp_path):
+    """With their flags, behind the words; their embeddings are their own."""
+    theirs = transformers.BertTokenizer.from_pretrained(
+        model, mask_token=transformers.AddedToken("[MASK]", lstrip=True, special=True)
+    )
+    theirs.add_special_tokens({"extra_special_tokens": ["<extra>"]})
+    theirs.add_tokens([transformers.AddedToken("<more>", normalized=False, rstrip=True)])
+    theirs.save_pretrained(model)
+    grown = transformers.BertForMaskedLM.from_pretrained(model)
+    grown.resize_token_embeddings(len(theirs))
+    grown.save_pretrained(model)
+    (tmp_path / "corpus.txt").write_text("我们在北京\n", encoding="utf-8")
+    options = ["--model", model, "--input", tmp_path / "corpus.txt", "--dict", tmp_path / "dict.txt"]
+    results("add-words", *options, "--output", tmp_path / "out", "--min-frequency", "1")
+
+    text = "北京 [MASK] <extra><more>  好"
+    (row,) = results("tokenize", "--model", tmp_path / "out", "--dict", tmp_path / "dict.txt", stdin=text + "\n")
+    assert row["tokens"][1:-1] == ["北京", "[MASK]", "<extra>", "<more>", "好"]
+    assert row["offsets"][1:-1] == [[0, 2], [2, 9], [10, 17], [17, 25], [25, 26]]
+    made = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert made.convert_tokens_to_ids(row["tokens"]) == row["ids"]
+    before, after = load_file(model / "model.safetensors"), load_file(tmp_path / "out" / "model.safetensors")
+    name = "bert.embeddings.word_embeddings.weight"
+    for token in ("<extra>", "<more>"):
+        new, old = made.convert_tokens_to_ids(token), theirs.convert_tokens_to_ids(token)
+        assert torch.equal(after[name][new], before[name][old])
+
+
 def test_add_words_refuses(model, tmp_path):
     (tmp_path / "corpus.txt").write_text("今天\n", encoding="utf-8")
     options = ["--model", model, "--input", tmp_path / "corpus.txt", "--dict", tmp_path / "dict.txt"]

@@ -93,10 +93,12 @@ WordVocabulary WordVocabularyBuilder::build(int64_t words, int64_t min_frequency
 
   std::vector<std::string> tokens;
   std::vector<std::vector<int32_t>> sources;
-  for (int32_t id = 0; id < base.size(); ++id) {
-    if (is_redundant(base.token(id))) continue;
+  const auto keep = [&](int64_t id) {
     tokens.push_back(base.token(id));
-    sources.push_back({id});
+    sources.push_back({static_cast<int32_t>(id)});
+  };
+  for (int64_t id = 0; id < base.model_size(); ++id) {
+    if (!is_redundant(base.token(id))) keep(id);
   }
   for (const auto& [word, count] : ranked) {
     Encoding characters;
@@ -104,7 +106,12 @@ WordVocabulary WordVocabularyBuilder::build(int64_t words, int64_t min_frequency
     tokens.emplace_back(word);
     sources.push_back(std::move(characters.ids));
   }
-  return {Vocabulary(std::move(tokens), base.special_names()), std::move(sources)};
+  const auto model_size = static_cast<int64_t>(tokens.size());
+  for (int64_t id = base.model_size(); id < base.size(); ++id) keep(id);
+  Vocabulary vocabulary(std::move(tokens), base.special_names(), model_size);
+  std::vector<AddedToken> added = base_.added_tokens();
+  for (AddedToken& token : added) token.id = vocabulary.find(token.content);
+  return {std::move(vocabulary), std::move(added), std::move(sources)};
 }
 
 }  // namespace rf::text

@@ -16,6 +16,7 @@ namespace rf::text {
 
 struct WordVocabulary {
   Vocabulary vocabulary;
+  std::vector<AddedToken> added;  // the base's, with their ids in the vocabulary
   // Of each token, the ids in the vocabulary it was made from: one for a token that was there before, those of the
   // characters for a new word. An embedding is the mean of theirs.
   std::vector<std::vector<int32_t>> sources;
@@ -28,8 +29,9 @@ class WordVocabularyBuilder {
   ~WordVocabularyBuilder();
 
   void add(std::string_view text);  // counts the words of a text
-  // The base's tokens in their order, then at most `words` new ones, the most frequent first, ties by their text.
-  // Throws Error when words is below 1 or no word was counted `min_frequency` times.
+  // The tokens of the base's model in their order, then at most `words` new ones, the most frequent first, ties by
+  // their text, then the base's added tokens. Throws Error when words is below 1 or no word was counted `min_frequency`
+  // times.
   WordVocabulary build(int64_t words, int64_t min_frequency) const;
 
  private:
