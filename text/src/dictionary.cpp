@@ -145,8 +145,7 @@ std::string find_dictionary(const std::string& model_dir, const std::string& giv
   }
   fail("dictionary",
        "a segmenting tokenizer needs jieba's dict.txt (give it with --dict, or run scripts/setup.sh, which puts it "
-       "beside "
-       "the program), got none at {}",
+       "beside the program), got none at {}",
        looked_at);
 }
 

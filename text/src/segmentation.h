@@ -50,8 +50,8 @@ struct SegmentationBuffers {
 //   uint32_t code(char32_t c) const;                its name for a character and its flags
 //   Node root() const;                              where a word begins
 //   bool step(Node& node, uint32_t code) const;     to the next character, code without flags; false: no word goes on
-//   so double weight(Node node) const;                 of the word that ends here, or kNoWord double single() const; of
-//   a character that no word begins with
+//   double weight(Node node) const;                 of the word that ends here, or kNoWord
+//   double single() const;                          of a character that no word begins with
 template <typename Words>
 void best_path(const Words& words, SegmentationBuffers& run) {
   constexpr size_t kRing = kMaxWordChars + 1;

@@ -36,7 +36,6 @@ inline Decoded decode_utf8(std::string_view text) {
   return {code, length, true};
 }
 
-// Bytes of a code point below 0x110000.
 inline bool begins_character(char byte) {
   return (static_cast<uint8_t>(byte) & 0xC0) != 0x80;
 }
@@ -48,6 +47,7 @@ inline int32_t count_characters(std::string_view text) {
   return count;
 }
 
+// Of a code point below 0x110000.
 inline void append_utf8(char32_t code, std::string& out) {
   const auto tail = [&out, code](int shift) { out.push_back(static_cast<char>(0x80 | (code >> shift & 0x3F))); };
   if (code < 0x80) {

@@ -1,5 +1,5 @@
 // The tokens of a model by id, and which of them have a special role. In vocab.txt it is one token a line, id = line
-// number from 0. As in `transformers`, a line ends with \n, \r\n or \r and nothing else, and an empty line is an empty
+// number from 0. As in Python, a line ends with \n, \r\n or \r and nothing else, and an empty line is an empty
 // token that keeps its number (no text ever gives it).
 #pragma once
 
