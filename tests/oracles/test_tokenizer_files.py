@@ -139,6 +139,55 @@ def test_old_files(tmp_path):
     check_directory(tmp_path / "a", theirs, seed=12, tokens=["<new>", "<newer>"])
 
 
+def test_special_tokens_map_goes_before_tokenizer_config(tmp_path):
+    """Its flags, and its names: one that only the configuration has is no token."""
+    write_vocab(tmp_path / "m", small_vocabulary())
+    write_json(
+        tmp_path / "m" / "tokenizer_config.json",
+        {"tokenizer_class": "BertTokenizer", "mask_token": "[MASK]", "pad_token": "<old>", "unk_token": "[UNK]"},
+    )
+    write_json(
+        tmp_path / "m" / "special_tokens_map.json",
+        {"mask_token": {"content": "[MASK]", "lstrip": True, "normalized": True}, "pad_token": "[PAD]"},
+    )
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
+    check_directory(tmp_path / "m", theirs, seed=14, tokens=["  [MASK]", "[mask]", "<old>"])
+
+
+@pytest.mark.parametrize("new", [["<new>"], [], None], ids=str)
+def test_extra_special_tokens_go_before_additional_ones(tmp_path, new):
+    write_vocab(tmp_path / "m", small_vocabulary())
+    names = {"additional_special_tokens": ["<old>"]} | ({} if new is None else {"extra_special_tokens": new})
+    write_json(tmp_path / "m" / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"} | names)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
+    check_directory(tmp_path / "m", theirs, seed=16, tokens=["<old>", "<new>"])
+
+
+def test_keys_of_old_versions(tmp_path):
+    write_vocab(tmp_path / "m", small_vocabulary())
+    config = {"init_inputs": [], "max_len": 512, "full_tokenizer_file": None, "use_fast": True, "do_lower_case": False}
+    write_json(tmp_path / "m" / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"} | config)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
+    check_directory(tmp_path / "m", theirs, seed=17)
+
+
+@pytest.mark.parametrize("clean", [None, True, False], ids=str)
+def test_bert_legacy_decoding(tmp_path, clean):
+    """Which closes up punctuation of the whole text, unless told not to, and of no token by itself."""
+    write_vocab(tmp_path / "m", [*small_vocabulary(), "'s", "a 's"])
+    config = {} if clean is None else {"clean_up_tokenization_spaces": clean}
+    write_json(tmp_path / "m" / "tokenizer_config.json", {"tokenizer_class": "BertTokenizerLegacy"} | config)
+    theirs = transformers.BertTokenizerLegacy.from_pretrained(tmp_path / "m")
+    draw = random.Random(18)
+    marks = theirs.convert_tokens_to_ids(["'", "don", ".", "'s", "a 's", "##lo"])
+    lists = [[draw.randrange(len(theirs)) for _ in range(9)] + draw.choices(marks, k=6) for _ in range(300)]
+    lists += [theirs(text)["input_ids"] for text in random_texts(200, seed=18)]
+    check_decoding(tmp_path / "m", theirs, lists)
+    (tmp_path / "ours").mkdir()
+    ask(tmp_path / "m", [{"save": str(tmp_path / "ours")}])
+    check_decoding(tmp_path / "ours", theirs, lists)
+
+
 def test_tokenizer_json_goes_before_vocab_txt(tmp_path):
     tokens = small_vocabulary()
     write_vocab(tmp_path / "bare", tokens)
@@ -227,6 +276,23 @@ def test_roformer(tmp_path):
         assert again(text)["input_ids"] == theirs(text)["input_ids"], ascii(text)
 
 
+def test_roformer_with_vocab_txt_alone(tmp_path):
+    """From which `transformers` 5 takes no words, since it looks them up in the file's path, until it has saved."""
+    pytest.importorskip("rjieba")
+    dictionary = pytest.importorskip("jieba").get_module_res("dict.txt").name
+    write_vocab(tmp_path / "m", list(dict.fromkeys([*small_vocabulary(), "非常", *"今天气非常好"])))
+    write_json(tmp_path / "m" / "tokenizer_config.json", {"tokenizer_class": "RoFormerTokenizer"})
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
+    assert theirs.tokenize("非常好") == ["非", "常", "好"]
+    theirs.save_pretrained(tmp_path / "saved")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert theirs.tokenize("非常好") == ["非常", "好"]
+    texts = list(random_texts(300, seed=32, tokens=[*SPECIALS, "今天天气非常好", "非常"]))
+    check_texts(
+        tmp_path / "m", texts, lambda text: theirs._tokenizer.encode(text, add_special_tokens=False), dictionary
+    )
+
+
 def test_config_json_names_the_class(tmp_path):
     write_vocab(tmp_path / "m", small_vocabulary())
     write_json(tmp_path / "m" / "config.json", {"model_type": "bert", "tokenizer_class": "BertTokenizerFast"})
@@ -282,6 +348,28 @@ def test_file_refused_by_name(tmp_path, section, key, value):
     document[section][key] = value
     write_json(tmp_path / "m" / "tokenizer.json", document)
     assert (str(value) if key == "type" else key) in refusal(tmp_path / "m")
+
+
+TRIM = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+FRAME = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {"<s>": {"id": "<s>", "ids": [99999], "tokens": ["<s>"]}},
+}
+REFUSED_STEPS = [
+    ({"type": "Sequence", "processors": [TRIM, TRIM]}, "processors[1].trim_offsets"),
+    (FRAME, "post_processor must name tokens of the vocabulary, with ids below"),
+]
+
+
+@pytest.mark.parametrize(("post_processor", "named"), REFUSED_STEPS, ids=["two trim", "foreign id"])
+def test_post_processor_refused_by_name(tmp_path, post_processor, named):
+    roberta(tmp_path).save_pretrained(tmp_path / "m")
+    document = json.loads((tmp_path / "m" / "tokenizer.json").read_text(encoding="utf-8"))
+    write_json(tmp_path / "m" / "tokenizer.json", document | {"post_processor": post_processor})
+    write_json(tmp_path / "m" / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    assert named in refusal(tmp_path / "m")
 
 
 def test_special_tokens_file_refused_by_name(tmp_path):

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "expect_error.h"
 #include "temp_dir.h"
 
@@ -183,6 +185,49 @@ TEST(Tokenizer, SegmentingPipelinesNeedADictionary) {
     options.pipeline = pipeline;
     const std::string message = message_of([&] { tokenizer(options); });
     EXPECT_EQ(message, "[tokenizer] pipeline " + std::string(name(pipeline)) + " must have a dictionary, got none");
+  }
+}
+
+TEST(Tokenizer, PipelinesOfPythonHaveOneSettingForCaseAndAccents) {
+  TokenizerOptions options;
+  options.pipeline = Pipeline::kBertLegacy;
+  options.strip_accents = false;
+  EXPECT_EQ(
+      message_of([&] { tokenizer(options); }),
+      "[tokenizer] \"strip_accents\" must be null or true, as \"do_lower_case\" is, in the pipeline bert-legacy, got "
+      "false");
+  options.strip_accents = true;
+  options.tokenize_chinese_chars = false;
+  EXPECT_EQ(message_of([&] { tokenizer(options); }),
+            "[tokenizer] \"tokenize_chinese_chars\" must be true in the pipeline bert-legacy, got false");
+}
+
+TEST(Tokenizer, AnotherPipelineForADirectoryIsHeldAgainstItsSettings) {
+  const TempDir dir;
+  Vocabulary(kTokens).save(dir.path() + "/vocab.txt");
+  dir.write("tokenizer_config.json", R"({"tokenizer_class": "BertTokenizer", "strip_accents": false})");
+  expect_contains(message_of([&] { Tokenizer::load(dir.path(), {.pipeline = Pipeline::kBertLegacy}); }),
+                  "strip_accents");
+}
+
+TEST(Tokenizer, WhatTheClassCannotSayIsNotSaved) {
+  const TempDir dir;
+  TokenizerOptions options;
+  options.pipeline = Pipeline::kBertLegacy;
+  options.max_word_chars = 7;
+  expect_contains(message_of([&] { tokenizer(options).save(dir.path()); }), "max_word_chars must be 100");
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
+}
+
+TEST(Tokenizer, TemplatesNameTokensOfTheVocabulary) {
+  const auto size = static_cast<int32_t>(kTokens.size());
+  const TokenizerOptions options;
+  const auto made = [&options](int32_t sep) {
+    return Tokenizer(TokenizerParts{Vocabulary(kTokens), options, {}, {}, bert_template(2, sep)});
+  };
+  EXPECT_EQ(made(size - 1).encode_with_specials("").ids, (Ids{2, size - 1}));
+  for (const int32_t sep : {-1, size}) {
+    expect_contains(message_of([&] { made(sep); }), "got " + std::to_string(sep));
   }
 }
 

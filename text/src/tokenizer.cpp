@@ -72,6 +72,39 @@ std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options, const P
   }
 }
 
+// The two pipelines that follow Python's BasicTokenizer have one setting for letter case and accents.
+void check_options(const TokenizerOptions& options) {
+  if (options.pipeline == Pipeline::kByteLevelBpe) return;
+  if (options.max_word_chars < 1) {
+    fail("wordpiece", "max_word_chars must be at least 1, got {}", options.max_word_chars);
+  }
+  const bool segments = options.pipeline == Pipeline::kRoformer || options.pipeline == Pipeline::kWobert;
+  if (segments && options.dictionary == nullptr) {
+    fail("tokenizer", "pipeline {} must have a dictionary, got none", name(options.pipeline));
+  }
+  if (options.pipeline != Pipeline::kBertLegacy && options.pipeline != Pipeline::kWobert) return;
+  const bool lower = options.letter_case == Case::kLower;
+  if (options.strip_accents.value_or(lower) != lower) {
+    fail("tokenizer", "\"strip_accents\" must be null or {}, as \"do_lower_case\" is, in the pipeline {}, got {}",
+         lower, name(options.pipeline), !lower);
+  }
+  if (!options.tokenize_chinese_chars) {
+    fail("tokenizer", "\"tokenize_chinese_chars\" must be true in the pipeline {}, got false", name(options.pipeline));
+  }
+}
+
+// Every special token is one of the vocabulary.
+void check_template(const SequenceTemplate& sequence, const Vocabulary& vocabulary) {
+  for (const auto* pieces : {&sequence.single, &sequence.pair}) {
+    for (const SequenceTemplate::Piece& piece : *pieces) {
+      if (piece.part == SequenceTemplate::Part::kSpecial && (piece.id < 0 || piece.id >= vocabulary.size())) {
+        fail("tokenizer", "the post_processor must name tokens of the vocabulary, with ids below {}, got {}",
+             vocabulary.size(), piece.id);
+      }
+    }
+  }
+}
+
 constexpr size_t kBytesPerToken = 3;            // few texts have more tokens than that
 constexpr size_t kKeptBytes = size_t{1} << 20;  // buffers that longer texts have filled are not kept
 
@@ -162,17 +195,12 @@ Tokenizer::Tokenizer(TokenizerParts parts)
       added_(std::make_shared<const AddedTokens>(with_specials(std::move(parts.added), vocabulary_), vocabulary_,
                                                  normalizer_of(options_))),
       template_(parts.sequence_template.value_or(default_template(vocabulary_.special()))) {
+  check_options(options_);
+  check_template(template_, vocabulary_);
   if (options_.pipeline == Pipeline::kByteLevelBpe) {
     byte_pairs_ = std::make_shared<const BytePairModel>(vocabulary_, parts.merges, options_.byte_level);
     merges_ = std::make_shared<const std::vector<Merge>>(std::move(parts.merges));
     return;
-  }
-  if (options_.max_word_chars < 1) {
-    fail("wordpiece", "max_word_chars must be at least 1, got {}", options_.max_word_chars);
-  }
-  const bool segments = options_.pipeline == Pipeline::kRoformer || options_.pipeline == Pipeline::kWobert;
-  if (segments && options_.dictionary == nullptr) {
-    fail("tokenizer", "pipeline {} must have a dictionary, got none", name(options_.pipeline));
   }
   vocabulary_.require({SpecialRole::kUnk}, "wordpiece");
   trie_ = std::make_shared<const PieceTrie>(vocabulary_);

@@ -26,7 +26,9 @@ constexpr std::string_view kHarmless[] = {"model_max_length",
                                           "pad_token_type_id",
                                           "name_or_path",
                                           "tokenizer_file",
+                                          "full_tokenizer_file",
                                           "special_tokens_map_file",
+                                          "use_fast",
                                           "model_input_names",
                                           "backend",
                                           "is_local",
@@ -37,6 +39,12 @@ constexpr std::string_view kHarmless[] = {"model_max_length",
                                           "chat_template",
                                           "_commit_hash",
                                           "transformers_version"};
+
+constexpr std::array<std::string_view, 2> kExtraKeys = {"extra_special_tokens", "additional_special_tokens"};
+
+bool is_extra_key(std::string_view key) {
+  return std::ranges::find(kExtraKeys, key) != kExtraKeys.end();
+}
 
 [[noreturn]] void refuse(const std::string& path, std::string_view key, std::string_view rule, const json& value) {
   fail("tokenizer_config", "{}: \"{}\" must be {}, got {}", path, key, rule, value.dump());
@@ -51,27 +59,28 @@ std::optional<bool> read_bool(const std::string& path, const std::string& key, c
 // A special token: its text, or an object with flags, or null.
 void read_special(TokenizerConfig& config, const std::string& path, SpecialRole role, const json& value,
                   bool in_map = false) {
-  const std::string key(config_key(role));
-  std::optional<std::string>& name = config.special[static_cast<size_t>(role)];
-  if (value.is_null()) {
-    name = "";
-    return;
+  AddedToken token;
+  if (!value.is_null()) {
+    token = read_added_token(value, path, std::string(config_key(role)));
+    // An object that leaves "normalized" out is a special token from the start only in special_tokens_map.json.
+    if (in_map && value.is_object() && !value.contains("normalized")) token.normalized = false;
+    token.special = true;
   }
-  AddedToken token = read_added_token(value, path, key);
-  // An object that leaves "normalized" out is a special token from the start only in special_tokens_map.json.
-  if (in_map && value.is_object() && !value.contains("normalized")) token.normalized = false;
-  token.special = true;
-  name = token.content;
-  config.described.push_back(std::move(token));
+  config.special[static_cast<size_t>(role)] = std::move(token);
 }
 
-void read_extra_specials(TokenizerConfig& config, const std::string& path, const std::string& key, const json& value) {
-  if (value.is_null()) return;
-  if (!value.is_array() && !(value.is_object() && value.empty())) refuse(path, key, "an array of tokens", value);
-  for (const json& item : value) {
-    AddedToken token = read_added_token(item, path, key);
-    token.special = true;
-    config.described.push_back(std::move(token));
+// Under the old name they count only where there are none under the new one.
+void read_extra_specials(TokenizerConfig& config, const std::string& path, const json& object) {
+  for (const std::string_view key : kExtraKeys) {
+    const json value = object.value(key, json());
+    if (value.is_null()) continue;
+    if (!value.is_array() && !(value.is_object() && value.empty())) refuse(path, key, "an array of tokens", value);
+    if (key == kExtraKeys[1] && !config.extra.empty()) continue;
+    for (const json& item : value) {
+      AddedToken token = read_added_token(item, path, std::string(key));
+      token.special = true;
+      config.extra.push_back(std::move(token));
+    }
   }
 }
 
@@ -102,7 +111,7 @@ void read_fixed(const TokenizerConfig& config, const std::string& key, const jso
     if (value != true) refuse(config.path, key, "true", value);
   } else if (key == "split_special_tokens") {
     if (value != false) refuse(config.path, key, "false", value);
-  } else if (key == "never_split") {
+  } else if (key == "never_split" || key == "init_inputs") {
     if (!value.is_null() && !value.empty()) refuse(config.path, key, "null or empty", value);
   } else if (std::ranges::find(kHarmless, key) == std::end(kHarmless)) {
     fail("tokenizer_config", "{}: every key must be known, got \"{}\"; remove it if it does not change the tokens",
@@ -132,12 +141,10 @@ void read_key(TokenizerConfig& config, const std::string& key, const json& value
   } else if (key == "add_bos_token" || key == "add_eos_token") {
     config.add_bos_or_eos |= read_bool(config.path, key, value).value_or(false);
   } else if (key == "clean_up_tokenization_spaces") {
-    config.clean_up_tokenization_spaces = read_bool(config.path, key, value).value_or(false);
-  } else if (key == "additional_special_tokens" || key == "extra_special_tokens") {
-    read_extra_specials(config, config.path, key, value);
+    config.clean_up_tokenization_spaces = read_bool(config.path, key, value);
   } else if (key == "added_tokens_decoder") {
     read_added_tokens_decoder(config, key, value);
-  } else {
+  } else if (!is_extra_key(key)) {
     read_fixed(config, key, value);
   }
 }
@@ -156,12 +163,11 @@ void read_special_tokens_map(TokenizerConfig& config, const std::filesystem::pat
     const auto* role = std::ranges::find(kSpecialRoles, key, config_key);
     if (role != kSpecialRoles.end()) {
       read_special(config, path.string(), *role, value, true);
-    } else if (key == "additional_special_tokens" || key == "extra_special_tokens") {
-      read_extra_specials(config, path.string(), key, value);
-    } else {
+    } else if (!is_extra_key(key)) {
       refuse(path.string(), key, "absent: it is no special token that this program knows", value);
     }
   }
+  read_extra_specials(config, path.string(), map);
 }
 
 void read_added_tokens_file(TokenizerConfig& config, const std::filesystem::path& path) {
@@ -169,8 +175,9 @@ void read_added_tokens_file(TokenizerConfig& config, const std::filesystem::path
   config.added_tokens.emplace();
   for (const auto& [content, id] : map.items()) {
     if (!id.is_number_integer() || id < 0 || id > INT32_MAX) refuse(path.string(), content, "an id", id);
-    const bool special =
-        std::ranges::any_of(config.described, [&](const AddedToken& token) { return token.content == content; });
+    const auto same = [&content](const AddedToken& token) { return token.content == content; };
+    const bool special = std::ranges::any_of(config.extra, same) ||
+                         std::ranges::any_of(config.special, [&](const auto& token) { return token && same(*token); });
     config.added_tokens->push_back(
         {.content = content, .id = id.get<int32_t>(), .special = special, .normalized = !special});
   }
@@ -214,6 +221,7 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir) {
   if (std::filesystem::exists(path)) {
     const json object = read_object(path);
     for (const auto& [key, value] : object.items()) read_key(config, key, value);
+    read_extra_specials(config, config.path, object);
   }
   if (config.has_added_tokens_decoder) return config;
   const std::filesystem::path map = model_dir / "special_tokens_map.json", added = model_dir / "added_tokens.json";

@@ -19,13 +19,13 @@ struct TokenizerConfig {
   std::string path;             // of tokenizer_config.json, for messages
   std::string tokenizer_class;  // without "Fast"
   std::string roformer_pipeline;
-  std::array<std::optional<std::string>, kSpecialRoles.size()> special;  // by role; empty text: the file says null
-  std::vector<AddedToken> described;                                     // special and extra special tokens; no ids
+  std::array<std::optional<AddedToken>, kSpecialRoles.size()> special;  // by role, no ids; no content: a file says null
+  std::vector<AddedToken> extra;                                        // extra special tokens; no ids
   std::optional<std::vector<AddedToken>> added_tokens;  // with ids: added_tokens_decoder, else added_tokens.json
   bool has_added_tokens_decoder = false;
   std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars, add_prefix_space, trim_offsets;
+  std::optional<bool> clean_up_tokenization_spaces;
   bool add_bos_or_eos = false;
-  bool clean_up_tokenization_spaces = false;
 };
 
 // Throws Error, naming file and key, for a setting that would change the result in a way these tokenizers cannot

@@ -57,6 +57,7 @@ class Reader {
   void read_split(const json& value, const std::string& key) const;
   void read_byte_level(const json& value, const std::string& key);
   void read_post_processor(const json& value, const std::string& key);
+  void read_trim(StrictObject& step);
   void read_template(const json& value, const std::string& key);
   std::vector<SequenceTemplate::Piece> read_pieces(const json& value, const json& specials,
                                                    const std::string& key) const;
@@ -249,12 +250,21 @@ void Reader::read_post_processor(const json& value, const std::string& key) {
     StrictObject level = object(value, key);
     level.find("type");
     level.find("use_regex");
-    out_.options.byte_level.trim_offsets = level.boolean("trim_offsets", true);
-    out_.options.byte_level.trim_keeps_first_space = level.boolean("add_prefix_space", true);
+    read_trim(level);
     level.finish();
   } else {
     refuse(key, "TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel or a Sequence of them", value);
   }
+}
+
+// Of a RobertaProcessing or a ByteLevel, of which one may trim.
+void Reader::read_trim(StrictObject& step) {
+  const bool trims = step.boolean("trim_offsets", true), keeps = step.boolean("add_prefix_space", true);
+  if (!trims) return;
+  ByteLevelOptions& options = out_.options.byte_level;
+  if (options.trim_offsets) refuse(step.path_of("trim_offsets"), "true in one step alone", true);
+  options.trim_offsets = true;
+  options.trim_keeps_first_space = keeps;
 }
 
 void Reader::read_template(const json& value, const std::string& key) {
@@ -315,8 +325,7 @@ void Reader::read_frame(const json& value, const std::string& key) {
   const int32_t cls = read_frame_token(section.find("cls"), key + ".cls");
   const int32_t sep = read_frame_token(section.find("sep"), key + ".sep");
   if (roberta) {
-    out_.options.byte_level.trim_offsets = section.boolean("trim_offsets", true);
-    out_.options.byte_level.trim_keeps_first_space = section.boolean("add_prefix_space", true);
+    read_trim(section);
   }
   section.finish();
   out_.sequence = roberta ? roberta_template(cls, sep) : bert_template(cls, sep);

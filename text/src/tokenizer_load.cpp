@@ -177,7 +177,7 @@ void Loader::read_merges_file() {
 void Loader::name_specials() {
   names_ = default_names(family_);
   for (const SpecialRole role : kSpecialRoles) {
-    if (const auto& named = config_.special[static_cast<size_t>(role)]; named) name_of(names_, role) = *named;
+    if (const auto& named = config_.special[static_cast<size_t>(role)]; named) name_of(names_, role) = named->content;
   }
   if (family_ != Family::kFile) return;
   if (names_.pad.empty()) names_.pad = json_->pad_token;
@@ -213,14 +213,13 @@ void Loader::collect_added() {
                                  SpecialRole::kPad, SpecialRole::kCls, SpecialRole::kMask}) {
     const std::string& content = name_of(names_, role);
     if (content.empty()) continue;
-    const auto described = std::ranges::find(config_.described, content, &AddedToken::content);
-    if (described != config_.described.end()) {
+    if (const auto& described = config_.special[static_cast<size_t>(role)]; described) {
       add(*described);
     } else if (!is_bert_like(family_)) {
       add({.content = content, .special = true});
     }
   }
-  for (const AddedToken& token : config_.described) add(token);
+  for (const AddedToken& token : config_.extra) add(token);
 }
 
 // A token that the model has keeps its id; others get the next ones. A file that says otherwise is refused.
@@ -259,7 +258,9 @@ void Loader::set_options() {
   } else {
     set_bert_options(options_);
   }
-  options_.decoding.clean_up_tokenization_spaces = config_.clean_up_tokenization_spaces && !bytes;
+  const bool cleans = config_.clean_up_tokenization_spaces.value_or(family_ == Family::kBertLegacy);
+  options_.decoding.clean_up_tokenization_spaces = cleans && !bytes;
+  if (family_ == Family::kBertLegacy) options_.decoding.cleanup = false;  // it has no decoder of `tokenizers`
   if (json_) check_agreement(options_);
   const bool wobert = config_.roformer_pipeline == "wobert";
   if (!config_.roformer_pipeline.empty() && family_ != Family::kRoformer) {
@@ -289,13 +290,6 @@ void Loader::set_bert_options(TokenizerOptions& options) const {
   if (by_class || config_.tokenize_chinese_chars) {
     options.tokenize_chinese_chars = config_.tokenize_chinese_chars.value_or(true);
   }
-  if (family_ != Family::kBertLegacy) return;
-  const bool lower = options.letter_case == Case::kLower;
-  if (options.strip_accents.value_or(lower) != lower) {
-    fail(kWhere, "{}: \"strip_accents\" must be null or the value of \"do_lower_case\", got {}", config_.path, !lower);
-  }
-  if (!options.tokenize_chinese_chars)
-    fail(kWhere, "{}: \"tokenize_chinese_chars\" must be true, got false", config_.path);
 }
 
 void Loader::set_byte_level_options(TokenizerOptions& options) const {

@@ -3,6 +3,7 @@
 // pipelines as they are, PreTrainedTokenizerFast for everything else.
 #include <nlohmann/json.hpp>
 
+#include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "tokenizer_config.h"
 #include "tokenizer_files.h"
@@ -15,23 +16,21 @@ using nlohmann::ordered_json;
 
 constexpr char kPlainClass[] = "PreTrainedTokenizerFast";
 
+// Throws Error for a pipeline whose one class cannot say what the options are.
 std::string class_of(const TokenizerOptions& options) {
-  switch (options.pipeline) {
-    case Pipeline::kRoformer:
-    case Pipeline::kWobert:
-      return "RoFormerTokenizer";
-    case Pipeline::kBertLegacy:
-      return "BertTokenizerLegacy";
-    case Pipeline::kByteLevelBpe:
-      return kPlainClass;
-    case Pipeline::kBert:
-      break;
-  }
   const TokenizerOptions usual;
-  const bool as_the_class_has_it = options.max_word_chars == usual.max_word_chars &&
-                                   options.decoding.cleanup == usual.decoding.cleanup &&
-                                   options.decoding.join == usual.decoding.join;
-  return as_the_class_has_it ? "BertTokenizer" : kPlainClass;
+  if (options.pipeline == Pipeline::kByteLevelBpe) return kPlainClass;
+  if (options.pipeline == Pipeline::kBert) {
+    const bool as_the_class_has_it = options.max_word_chars == usual.max_word_chars &&
+                                     options.decoding.cleanup == usual.decoding.cleanup &&
+                                     options.decoding.join == usual.decoding.join;
+    return as_the_class_has_it ? "BertTokenizer" : kPlainClass;
+  }
+  if (options.max_word_chars != usual.max_word_chars) {
+    fail("tokenizer", "max_word_chars must be {} for the pipeline {} to be saved, got {}", usual.max_word_chars,
+         name(options.pipeline), options.max_word_chars);
+  }
+  return options.pipeline == Pipeline::kBertLegacy ? "BertTokenizerLegacy" : "RoFormerTokenizer";
 }
 
 ordered_json format_normalizer(const TokenizerOptions& options) {
