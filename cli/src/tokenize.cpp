@@ -135,6 +135,10 @@ int run(Options& options, const Common& common) {
   if (options.cased && options.vocab_path.empty()) {
     fail("tokenize", "--cased goes with --vocab, got --model, whose tokenizer_config.json has the letter case");
   }
+  if (options.batch.max_length != 0 && options.batch.truncation == Truncation::kNone &&
+      options.batch.padding == Padding::kNone) {
+    fail("tokenize", "--max-length goes with --truncation or --pad, got neither");
+  }
   LineTokenizer tokenizer(options);
   tokenizer.run();
   if (tokenizer.replaced() > 0) {
@@ -145,22 +149,27 @@ int run(Options& options, const Common& common) {
 
 void add_row_options(CLI::App& app, text::BatchOptions& batch) {
   const auto choice = [&app](const char* name, const char* help, auto& value, auto names) {
-    app.add_option(name, value, help)->transform(CLI::CheckedTransformer(names, CLI::ignore_case));
+    return app.add_option(name, value, help)
+        ->type_name("NAME")
+        ->transform(CLI::CheckedTransformer(names, CLI::ignore_case).description(""));
   };
   app.add_option("--max-length", batch.max_length, "Tokens of a row at most, special ones included");
-  choice("--truncation", "What loses tokens: longest-first, only-first, only-second", batch.truncation,
-         std::map<std::string, Truncation>{{"longest-first", Truncation::kLongestFirst},
-                                           {"only-first", Truncation::kOnlyFirst},
-                                           {"only-second", Truncation::kOnlySecond}});
+  CLI::Option* const truncation =
+      choice("--truncation", "What loses tokens: longest-first, only-first, only-second", batch.truncation,
+             std::map<std::string, Truncation>{{"longest-first", Truncation::kLongestFirst},
+                                               {"only-first", Truncation::kOnlyFirst},
+                                               {"only-second", Truncation::kOnlySecond}});
   choice("--truncation-side", "Where tokens are cut off: right (default) or left", batch.truncation_side,
-         std::map<std::string, Side>{{"right", Side::kRight}, {"left", Side::kLeft}});
-  app.add_flag_callback(
+         std::map<std::string, Side>{{"right", Side::kRight}, {"left", Side::kLeft}})
+      ->needs(truncation);
+  CLI::Option* const overflow = app.add_flag_callback(
       "--overflow", [&batch] { batch.overflow = Overflow::kRows; }, "What is cut off becomes further rows");
-  app.add_option("--stride", batch.stride, "Tokens that an overflowing row repeats of the one before");
-  app.add_flag_callback(
+  app.add_option("--stride", batch.stride, "Tokens that an overflowing row repeats of the one before")->needs(overflow);
+  CLI::Option* const pad = app.add_flag_callback(
       "--pad", [&batch] { batch.padding = Padding::kMaxLength; }, "Fill rows up to --max-length");
   choice("--padding-side", "Where padding goes: right (default) or left", batch.padding_side,
-         std::map<std::string, Side>{{"right", Side::kRight}, {"left", Side::kLeft}});
+         std::map<std::string, Side>{{"right", Side::kRight}, {"left", Side::kLeft}})
+      ->needs(pad);
   app.add_flag_callback(
       "--no-special-tokens", [&batch] { batch.add_specials = text::AddSpecials::kNo; }, "The text's own tokens alone");
 }
