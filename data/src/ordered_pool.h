@@ -8,6 +8,7 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -17,7 +18,10 @@ template <typename Result>
 class OrderedPool {
  public:
   explicit OrderedPool(int threads) {
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    try {
+      for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {  // the system gives no more: those there are do the same work
+    }
   }
   ~OrderedPool() {  // jobs not yet begun are dropped
     {

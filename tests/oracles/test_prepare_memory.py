@@ -4,6 +4,7 @@
 import gzip
 import json
 import os
+import resource
 import subprocess
 import time
 from pathlib import Path
@@ -33,10 +34,10 @@ def model(tmp_path):
     return folder
 
 
-def arguments(path, model, **options):
+def arguments(path, model, threads=2, **options):
     output = str(model.parent / "out")
     return json.dumps(
-        {"inputs": [str(path)], "prepare": {"model": str(model), "output": output, "threads": 2}, **options}
+        {"inputs": [str(path)], "prepare": {"model": str(model), "output": output, "threads": threads}, **options}
     )
 
 
@@ -93,6 +94,16 @@ def test_a_json_line_of_100_mb(tmp_path, model):
     report, peak = prepare(path, model)
     assert report["documents"] == 2 and report["tokens"] == 100 * MB // len(SENTENCE) * TOKENS + 1
     assert peak < 400, peak
+
+
+def test_fewer_threads_than_asked_for(tmp_path, model):
+    def limit():  # leaves room for the stacks of some of them
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+
+    (tmp_path / "a.txt").write_text(SENTENCE)
+    command = [PROBE, arguments(tmp_path / "a.txt", model, threads=1000)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limit)
+    assert json.loads(done.stdout)["tokens"] == TOKENS, done
 
 
 def test_a_kill_leaves_no_output(tmp_path, model):
