@@ -45,6 +45,7 @@ text::Tokenizer open(const Options& options) {
   if (made.pipeline == text::Pipeline::kByteLevelBpe) {
     fail("tokenize", "byte-level-bpe needs --model, a directory with tokenizer.json, got --vocab");
   }
+  text::check_dictionaries(load, made.pipeline);
   made.letter_case = options.cased ? text::Case::kKeep : text::Case::kLower;
   if (made.pipeline == text::Pipeline::kRoformer || made.pipeline == text::Pipeline::kWobert) {
     made.dictionary = text::Dictionary::load(text::find_dictionary("", load.dictionary), load.user_dictionaries);

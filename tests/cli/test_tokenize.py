@@ -24,11 +24,10 @@ def vocab(tmp_path):
 
 
 def test_words_of_the_dictionary(vocab, tmp_path):
+    dictionary = ["--dict", tmp_path / "dict.txt"]
     rows = {
-        kind: results(
-            "tokenize", "--vocab", vocab, "--kind", kind, "--dict", tmp_path / "dict.txt", stdin="天气非常好。\n"
-        )
-        for kind in ("bert", "roformer", "wobert")
+        kind: results("tokenize", "--vocab", vocab, "--kind", kind, *options, stdin="天气非常好。\n")
+        for kind, options in {"bert": [], "roformer": dictionary, "wobert": dictionary}.items()
     }
     assert rows["bert"][0]["tokens"] == ["[CLS]", *"天气非常好。", "[SEP]"]
     assert (
@@ -57,6 +56,10 @@ def test_pairs_truncation_and_padding(vocab):
     assert "--truncation" in refused("tokenize", "--vocab", vocab, "--max-length", "4", stdin="a\n")
     for option, value in (("--stride", "1"), ("--truncation-side", "left"), ("--padding-side", "left")):
         assert option in refused("tokenize", "--vocab", vocab, option, value, stdin="a\n", code=2)
+    for option in ("--dict", "--user-dict"):
+        for source in (["--vocab", vocab], ["--model", vocab.parent]):
+            message = refused("tokenize", *source, option, vocab.parent / "dict.txt", stdin="a\n")
+            assert "dict.txt for bert" in message
 
 
 @pytest.fixture

@@ -171,6 +171,18 @@ def test_keys_of_old_versions(tmp_path):
     check_directory(tmp_path / "m", theirs, seed=17)
 
 
+def test_bert_legacy_with_other_special_tokens(tmp_path):
+    """Only the names that the tokenizer has are special, also when control characters stand inside them."""
+    write_vocab(tmp_path / "m", [*small_vocabulary(), "<mask>"])
+    config = {"tokenizer_class": "BertTokenizerLegacy", "mask_token": "<mask>"}
+    write_json(tmp_path / "m" / "tokenizer_config.json", config)
+    theirs = transformers.BertTokenizerLegacy.from_pretrained(tmp_path / "m")
+    tokens = ["[MASK]", "<mask>", "[SEP]", "<ma\x00sk>", "[MA\x00SK]", "a [SE\u200bP] b"]
+    texts = list(random_texts(300, seed=19, tokens=tokens))
+    for text, got in zip(texts, ask(tmp_path / "m", [{"text": text} for text in texts]), strict=True):
+        assert got["ids"] == theirs(text, add_special_tokens=False)["input_ids"], ascii(text)
+
+
 @pytest.mark.parametrize("clean", [None, True, False], ids=str)
 def test_bert_legacy_decoding(tmp_path, clean):
     """Which closes up punctuation of the whole text, unless told not to, and of no token by itself."""

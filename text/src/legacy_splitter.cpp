@@ -8,34 +8,30 @@
 #include "utf8.h"
 
 namespace rf::text {
-namespace {
 
-Special special_at(std::string_view text) {
-  for (size_t i = 0; i < kSpecialTokens.size(); ++i) {
-    if (text.starts_with(kSpecialTokens[i])) return static_cast<Special>(i);
+LegacySplitter::LegacySplitter(Case letter_case, const SpecialNames& names)
+    : case_(letter_case), specials_{names.pad, names.unk, names.cls, names.sep, names.mask} {
+  for (size_t c = 0; c < fold_.size(); ++c) {
+    const bool upper = c >= 'A' && c <= 'Z' && letter_case == Case::kLower;
+    fold_[c] = static_cast<char>(upper ? c + ('a' - 'A') : c);
+  }
+}
+
+Special LegacySplitter::special_at(std::string_view text) const {
+  for (size_t i = 0; i < specials_.size(); ++i) {
+    if (!specials_[i].empty() && text.starts_with(specials_[i])) return static_cast<Special>(i);
   }
   return Special::kNone;
 }
 
 // A special token that shows only now that the control characters inside it are dropped is one all the same.
-Special special_in(const std::vector<MappedChar>& chars) {
-  if (chars.empty() || chars.front().code != U'[') return Special::kNone;
-  for (size_t i = 0; i < kSpecialTokens.size(); ++i) {
-    const bool same =
-        std::equal(chars.begin(), chars.end(), kSpecialTokens[i].begin(), kSpecialTokens[i].end(),
-                   [](const MappedChar& c, char letter) { return c.code == static_cast<char32_t>(letter); });
-    if (same) return static_cast<Special>(i);
+Special LegacySplitter::special_in_chars() const {
+  if (chars_.empty()) return Special::kNone;
+  const auto same = [](const MappedChar& c, char letter) { return c.code == static_cast<char32_t>(letter); };
+  for (size_t i = 0; i < specials_.size(); ++i) {
+    if (std::ranges::equal(chars_, specials_[i], same)) return static_cast<Special>(i);
   }
   return Special::kNone;
-}
-
-}  // namespace
-
-LegacySplitter::LegacySplitter(Case letter_case) : case_(letter_case) {
-  for (size_t c = 0; c < fold_.size(); ++c) {
-    const bool upper = c >= 'A' && c <= 'Z' && letter_case == Case::kLower;
-    fold_[c] = static_cast<char>(upper ? c + ('a' - 'A') : c);
-  }
 }
 
 int64_t LegacySplitter::split(std::string_view text, WordSink& sink) {
@@ -75,7 +71,7 @@ void LegacySplitter::scan_punctuation(Scan& scan) {
     return;
   }
   flush(scan, scan.chunk, scan.at);
-  const std::string_view token = kSpecialTokens[static_cast<size_t>(special)];
+  const std::string_view token = specials_[static_cast<size_t>(special)];
   const int32_t character = scan.at - scan.more_bytes;
   scan.sink.take(
       {token, static_cast<int64_t>(token.size()), nullptr, {scan.at, scan.at, character, character}, special});
@@ -153,7 +149,7 @@ void LegacySplitter::split_unicode(std::string_view chunk, const SourceSpan& beg
   read_chars(chunk, begin);
   normalizer_.forget_parts();
   if (any(kNfcUnstable)) normalizer_.nfc(chars_);
-  if (const Special special = special_in(chars_); special != Special::kNone) {
+  if (const Special special = special_in_chars(); special != Special::kNone) {
     take_chars(0, chars_.size(), special, sink);
     return;
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rf/text/tokenizer.h"
+#include "rf/text/vocabulary.h"
 #include "splitter.h"
 #include "unicode.h"
 
@@ -20,7 +21,8 @@ namespace rf::text {
 // Holds buffers: one object a thread.
 class LegacySplitter : public Splitter {
  public:
-  explicit LegacySplitter(Case letter_case);
+  // The special tokens are those of these names that are not empty.
+  explicit LegacySplitter(Case letter_case, const SpecialNames& names = {});
   int64_t split(std::string_view text, WordSink& sink) override;
 
  private:
@@ -42,6 +44,8 @@ class LegacySplitter : public Splitter {
       chunk = {next, next - more_bytes, true};
     }
   };
+  Special special_at(std::string_view text) const;
+  Special special_in_chars() const;
   void scan_punctuation(Scan& scan);  // a special token may begin here
   void scan_unicode(Scan& scan);
   void flush(const Scan& scan, const Chunk& chunk, int32_t byte_end);
@@ -52,7 +56,8 @@ class LegacySplitter : public Splitter {
   void take_chars(size_t first, size_t last, Special special, WordSink& sink);
 
   Case case_;
-  std::array<char, 128> fold_;  // ASCII to the letter case wanted
+  std::array<std::string, kSpecialTokens.size()> specials_;  // by Special
+  std::array<char, 128> fold_;                               // ASCII to the letter case wanted
   Normalizer normalizer_;
   std::string folded_;
   std::vector<MappedChar> chars_;

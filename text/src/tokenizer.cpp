@@ -56,13 +56,14 @@ std::function<std::string(std::string_view)> normalizer_of(const TokenizerOption
   };
 }
 
-std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options, const PieceTrie& trie) {
+std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options, const Vocabulary& vocabulary,
+                                        const PieceTrie& trie) {
   const BertSplitterOptions bert = bert_options(options);
   switch (options.pipeline) {
     case Pipeline::kBert:
       return std::make_unique<BertSplitter>(bert);
     case Pipeline::kBertLegacy:
-      return std::make_unique<LegacySplitter>(options.letter_case);
+      return std::make_unique<LegacySplitter>(options.letter_case, vocabulary.special_names());
     case Pipeline::kRoformer:
       return std::make_unique<RoformerSplitter>(bert.lower_case, bert.strip_accents, trie, options.dictionary);
     case Pipeline::kWobert:
@@ -241,7 +242,7 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
     return;
   }
   if (own.tokenizer != serial_) {
-    own.splitter = make_splitter(options_, *trie_);
+    own.splitter = make_splitter(options_, vocabulary_, *trie_);
     own.tokenizer = serial_;
   }
   PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, out);

@@ -275,6 +275,7 @@ void Loader::set_options() {
     }
     options_.pipeline = *load_.pipeline;
   }
+  check_dictionaries(load_, options_.pipeline);
   if (options_.pipeline != Pipeline::kRoformer && options_.pipeline != Pipeline::kWobert) return;
   if (dictionaries_ == Dictionaries::kLeftOut) return;
   options_.dictionary = Dictionary::load(find_dictionary(dir_.string(), load_.dictionary), load_.user_dictionaries);
@@ -346,6 +347,13 @@ SequenceTemplate Loader::find_template(const Vocabulary& vocabulary) const {
 }
 
 }  // namespace
+
+void check_dictionaries(const LoadOptions& options, Pipeline pipeline) {
+  if (pipeline == Pipeline::kRoformer || pipeline == Pipeline::kWobert) return;
+  if (options.dictionary.empty() && options.user_dictionaries.empty()) return;
+  fail("tokenizer", "dictionaries go with the pipelines roformer and wobert, which segment words, got {} for {}",
+       options.dictionary.empty() ? options.user_dictionaries.front() : options.dictionary, name(pipeline));
+}
 
 TokenizerParts read_tokenizer(const std::filesystem::path& model_dir, const LoadOptions& options,
                               Dictionaries dictionaries) {

@@ -93,6 +93,9 @@ struct LoadOptions {
   std::optional<Pipeline> pipeline = {};            // another one over the same word pieces
 };
 
+// Throws Error when dictionaries are given for a pipeline that segments no words.
+void check_dictionaries(const LoadOptions& options, Pipeline pipeline);
+
 enum class SkipSpecials { kNo, kYes };
 
 class Tokenizer {
