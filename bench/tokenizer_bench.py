@@ -7,7 +7,7 @@
 bert: the library `tokenizers` (encode_batch), roformer: transformers' RoFormerTokenizer, both 1000 lines a call.
 First every line's ids and offsets are compared; a difference ends the run. Then the sides take turns, one pass over the
 text each, on one core; the result is the median of the passes, and the ratio the median of the ratios within a round.
-Ours on two cores, through encode_batch, is timed beside its one-core self. The slow side sees the first
+Ours on two cores, through BatchEncoder, is timed beside its one-core self. The slow side sees the first
 --peer-megabytes of the text only.
 """
 

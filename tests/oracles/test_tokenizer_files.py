@@ -47,6 +47,16 @@ def check_directory(directory, theirs, seed, tokens=()):
     check_decoding(directory, theirs, lists)
 
 
+@pytest.mark.parametrize("name", ["DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer"])
+def test_other_names_of_bert(tmp_path, name):
+    tokens = small_vocabulary()
+    write_vocab(tmp_path / "m", tokens)
+    write_json(tmp_path / "m" / "tokenizer_config.json", {"tokenizer_class": name, "do_lower_case": False})
+    theirs = getattr(transformers, name).from_pretrained(tmp_path / "m")
+    assert isinstance(theirs, transformers.BertTokenizer)
+    check_directory(tmp_path / "m", theirs, 5)
+
+
 def check_round_trips(tmp_path, theirs, seed, tokens=(), keeps_class=True):
     """Theirs, ours made of theirs, and theirs made of ours made of theirs."""
     theirs.save_pretrained(tmp_path / "theirs")

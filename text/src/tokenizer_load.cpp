@@ -28,11 +28,17 @@ bool is_bert_like(Family family) {
 }
 
 std::optional<Family> family_of_class(std::string_view name) {
-  static const std::map<std::string_view, Family> kClasses = {
-      {"BertTokenizer", Family::kBert},         {"BertTokenizerLegacy", Family::kBertLegacy},
-      {"RoFormerTokenizer", Family::kRoformer}, {"GPT2Tokenizer", Family::kGpt2},
-      {"RobertaTokenizer", Family::kRoberta},   {"PreTrainedTokenizer", Family::kFile},
-      {"TokenizersBackend", Family::kFile}};
+  static const std::map<std::string_view, Family> kClasses = {{"BertTokenizer", Family::kBert},
+                                                              {"BertTokenizerLegacy", Family::kBertLegacy},
+                                                              {"RoFormerTokenizer", Family::kRoformer},
+                                                              {"GPT2Tokenizer", Family::kGpt2},
+                                                              {"RobertaTokenizer", Family::kRoberta},
+                                                              {"PreTrainedTokenizer", Family::kFile},
+                                                              {"TokenizersBackend", Family::kFile},
+                                                              // transformers has these as other names of BertTokenizer.
+                                                              {"DistilBertTokenizer", Family::kBert},
+                                                              {"ElectraTokenizer", Family::kBert},
+                                                              {"MobileBertTokenizer", Family::kBert}};
   const auto found = kClasses.find(name);
   return found == kClasses.end() ? std::nullopt : std::optional(found->second);
 }

@@ -2,6 +2,7 @@
 #include "workers.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace rf::text {
@@ -35,17 +36,11 @@ void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
 Workers::Workers(int threads) : shares_(static_cast<size_t>(threads)) {
   try {
     for (size_t i = 1; i < shares_.size(); ++i) threads_.emplace_back([this, i] { wait_for_loops(i); });
-  } catch (...) {  // no further thread is to be had
-    stop();
-    throw;
+  } catch (const std::system_error&) {  // no further thread is to be had: the others take its share
   }
 }
 
 Workers::~Workers() {
-  stop();
-}
-
-void Workers::stop() {
   stopping_ = true;
   ++loops_;
   loops_.notify_all();

@@ -14,7 +14,7 @@ namespace rf::text {
 
 class Workers {
  public:
-  explicit Workers(int threads);  // the calling one among them
+  explicit Workers(int threads);  // the calling one among them; fewer where the system refuses more
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
@@ -33,7 +33,6 @@ class Workers {
   void wait_for_loops(size_t thread);
   void take_part(size_t thread);
   void run_block(size_t begin, size_t end);
-  void stop();
 
   // The loop being run; begun only while no worker takes part in one.
   const std::function<void(size_t)>* action_ = nullptr;
