@@ -5,7 +5,9 @@
 #include <initializer_list>
 #include <utility>
 
+#include "element.h"
 #include "error.h"
+#include "target.h"
 
 namespace rf::core {
 namespace {
@@ -13,16 +15,16 @@ namespace {
 constexpr const char* kWhere = "attention";
 constexpr int64_t kMaxPosition = int64_t{1} << 53;
 
-void check_dtype(rf_dtype dtype) {
-  const char* name = dtype == RF_F64    ? "RF_F64"
-                     : dtype == RF_F32  ? "RF_F32"
-                     : dtype == RF_BF16 ? "RF_BF16"
-                     : dtype == RF_F16  ? "RF_F16"
-                                        : nullptr;
-  require(name != nullptr, kWhere, "dtype must be RF_F64, got ", static_cast<int>(dtype));
-  if (dtype != RF_F64) {
-    throw NotImplemented("[attention] dtype must be RF_F64: no other is implemented, got " + std::string(name));
+void check_dtype(const rf_attention_args& x) {
+  require(element_bytes(x.dtype) != 0, kWhere, "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ",
+          static_cast<int>(x.dtype));
+  const bool loops = x.dtype == RF_F64;
+  if (!loops && x.gate.rows != nullptr) throw NotImplemented("[attention] gate must be NULL unless dtype is RF_F64");
+  if (!loops && use_reference()) {
+    throw NotImplemented("[attention] dtype must be RF_F64 for the reference loops, which RF_KERNEL=ref asks for");
   }
+  require(x.dropout >= 0 && x.dropout < 1 - 0x1p-17, kWhere, "dropout must be in [0, 1 - 2^-17), got ", x.dropout);
+  if (loops && x.dropout > 0) throw NotImplemented("[attention] dropout must be 0 with dtype RF_F64");
 }
 
 // The bytes of a float64 array must fit in int64.
@@ -54,17 +56,19 @@ void check_extents(const rf_attention_args& x) {
 }
 
 // A pointer may be NULL where there is nothing to read.
-void check_pointer(const void* data, int64_t elements, const char* name) {
+void check_pointer(const void* data, int64_t elements, int64_t bytes, const char* name) {
   require(data != nullptr || elements == 0, kWhere, name, " must not be NULL, got NULL");
+  require(is_aligned(data, bytes), kWhere, name, " must be aligned to its element of ", bytes, " bytes, got ", data);
 }
 
 void check_pointers(const rf_attention_args& x) {
   const int64_t queries = x.batch * x.queries * x.heads, keys = x.batch * x.keys * x.heads;
-  check_pointer(x.q, queries, "q");
-  check_pointer(x.k, keys, "k");
-  check_pointer(x.v, keys, "v");
-  check_pointer(x.query_positions, queries, "query_positions");
-  check_pointer(x.key_positions, keys, "key_positions");
+  const int64_t bytes = element_bytes(x.dtype);
+  check_pointer(x.q, queries, bytes, "q");
+  check_pointer(x.k, keys, bytes, "k");
+  check_pointer(x.v, keys, bytes, "v");
+  check_pointer(x.query_positions, queries, sizeof(int64_t), "query_positions");
+  check_pointer(x.key_positions, keys, sizeof(int64_t), "key_positions");
 }
 
 void check_positions(const rf_attention_args& x, const int64_t* positions, int64_t stride_b, int64_t tokens,
@@ -135,7 +139,7 @@ void check_attention(const rf_attention_args* args) {
   require(args != nullptr, kWhere, "args must not be NULL, got NULL");
   require(args->struct_size >= sizeof *args, kWhere, "struct_size must be at least ", sizeof *args, ", got ",
           args->struct_size);
-  check_dtype(args->dtype);
+  check_dtype(*args);
   check_extents(*args);
   check_pointers(*args);
   check_terms(*args);
@@ -148,14 +152,24 @@ void check_attention(const rf_attention_args* args) {
 }
 
 void check_attention_out(const rf_attention_args& x) {
-  check_pointer(x.out, x.batch * x.queries * x.heads, "out");
+  check_pointer(x.out, x.batch * x.queries * x.heads, element_bytes(x.dtype), "out");
 }
 
 void check_attention_grads(const rf_attention_args& x, const rf_attention_grads* grads) {
   require(grads != nullptr, kWhere, "grads must not be NULL, got NULL");
   require(grads->struct_size >= sizeof *grads, kWhere, "struct_size of grads must be at least ", sizeof *grads,
           ", got ", grads->struct_size);
-  check_pointer(grads->out, x.batch * x.queries * x.heads, "grads.out");
+  const int64_t queries = x.batch * x.queries * x.heads;
+  check_pointer(grads->out, queries, element_bytes(x.dtype), "grads.out");
+  if (x.dtype != RF_F64) {
+    check_pointer(x.out, queries, element_bytes(x.dtype), "out");
+    check_pointer(x.log_sum, queries, sizeof(float), "log_sum");
+    for (const void* gradient : {grads->cos_q, grads->sin_q, grads->cos_k, grads->sin_k, grads->cos_v, grads->sin_v}) {
+      if (gradient != nullptr) {
+        throw NotImplemented("[attention] the gradients of cos and sin must be NULL unless dtype is RF_F64");
+      }
+    }
+  }
   check_absent(x.rotation_q.cos, grads->cos_q, "rotation_q.cos");
   check_absent(x.rotation_q.sin, grads->sin_q, "rotation_q.sin");
   check_absent(x.rotation_k.cos, grads->cos_k, "rotation_k.cos");

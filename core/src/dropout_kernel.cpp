@@ -25,13 +25,12 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-inline constexpr int64_t kBlock = 8;
+inline constexpr int64_t kBlock = kDropoutBlock;
 
-// The numbers of kDropoutChunk elements from block `block` on.
 #if HWY_TARGET == HWY_SCALAR
 
-void draw_chunk(uint64_t block, uint64_t seed, uint64_t stream, uint16_t* numbers) {
-  for (int64_t i = 0; i < kDropoutChunk; i += kBlock, ++block) {
+void draw(uint64_t block, int64_t count, uint64_t seed, uint64_t stream, uint16_t* numbers) {
+  for (int64_t i = 0; i < count; i += kBlock, ++block) {
     const auto words = ref::philox4x32_10({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
                                            static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
                                           {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
@@ -50,11 +49,11 @@ HWY_INLINE hn::Vec<D64> product(D64 d, hn::Vec<D64> word, uint32_t factor) {
   return hn::MulEven(hn::BitCast(d32, word), hn::BitCast(d32, hn::Set(d, factor)));
 }
 
-void draw_chunk(uint64_t block, uint64_t seed, uint64_t stream, uint16_t* numbers) {
+void draw(uint64_t block, int64_t count, uint64_t seed, uint64_t stream, uint16_t* numbers) {
   const hn::ScalableTag<uint64_t> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto low_word = hn::Set(d, 0xFFFFFFFFu);
-  for (int64_t i = 0; i < kDropoutChunk; i += kBlock * lanes, block += static_cast<uint64_t>(lanes)) {
+  for (int64_t i = 0; i < count; i += kBlock * lanes, block += static_cast<uint64_t>(lanes)) {
     const auto index = hn::Add(hn::Set(d, block), hn::Iota(d, 0));
     auto c0 = index;
     auto c1 = hn::ShiftRight<32>(index);
@@ -162,7 +161,7 @@ void drop(const void* x, void* y, int64_t first, int64_t count, uint32_t thresho
   const auto scale = static_cast<Arithmetic<T>>(65536.0 / (65536.0 - threshold));
   for (int64_t done = 0; done < count; done += kDropoutChunk) {
     const int64_t at = first + done;
-    draw_chunk(static_cast<uint64_t>(at / kBlock), seed, stream, numbers);
+    draw(static_cast<uint64_t>(at / kBlock), kDropoutChunk, seed, stream, numbers);
     const Run<T> run{static_cast<const T*>(x) + at,
                      static_cast<T*>(y) + at,
                      numbers,
@@ -174,6 +173,13 @@ void drop(const void* x, void* y, int64_t first, int64_t count, uint32_t thresho
       run.y[i] = from_arithmetic<T>(kept ? to_arithmetic(run.x[i]) * scale : Arithmetic<T>{0});
     }
   }
+}
+
+void draw_any(int64_t block, int64_t count, uint64_t seed, uint64_t stream, uint16_t* numbers) {
+#if HWY_TARGET != HWY_SCALAR
+  static_assert(kBlock * hn::MaxLanes(hn::ScalableTag<uint64_t>()) <= kMostDrawnAtOnce);
+#endif
+  draw(static_cast<uint64_t>(block), count, seed, stream, numbers);
 }
 
 void drop_any(rf_dtype dtype, const void* x, void* y, int64_t first, int64_t count, uint32_t threshold, uint64_t seed,
@@ -197,7 +203,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace rf::core {
 
+HWY_EXPORT(draw_any);
 HWY_EXPORT(drop_any);
+
+void draw_numbers(int64_t block, int64_t count, uint64_t seed, uint64_t stream, uint16_t* numbers) {
+  HWY_DYNAMIC_DISPATCH(draw_any)(block, count, seed, stream, numbers);
+}
 
 void drop_elements(rf_dtype dtype, const void* x, void* y, int64_t first, int64_t count, uint32_t threshold,
                    uint64_t seed, uint64_t stream) {

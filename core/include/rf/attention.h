@@ -13,8 +13,10 @@
  * Letters: B batch, T queries, S keys, H query heads, Hk key heads (H a multiple; query head h reads key head
  * h / (H/Hk)), D head_dim, Dv value_dim, R rotated elements, P positions.
  *
- * Only RF_F64 is implemented, by plain loops on one thread: the reference that other ways to compute this are held to.
- * Any other dtype is answered with RF_NOT_IMPLEMENTED.
+ * RF_F64 is computed by plain loops on one thread, the reference that other ways are held to. RF_F32, RF_BF16 and RF_F16
+ * are computed in tiles with sums in float32 and memory that does not grow with T * S; there G is answered with
+ * RF_NOT_IMPLEMENTED, and cos and sin have no gradients. Outputs and the gradients of q, k and v have the same bits for
+ * any number of threads and whatever else is in the batch; gradients of terms for any number of threads.
  */
 #ifndef RF_ATTENTION_H_
 #define RF_ATTENTION_H_
@@ -43,8 +45,8 @@ typedef struct rf_attention_table {
   int64_t width;    /* K and Q: D; V: Dv; b: 1; G: D or 1 */
 } rf_attention_table;
 
-/* Strides in elements; the last dimension of q, k, v and out is contiguous. Any of B, T, S and H may be 0. Terms are of
- * the type of the data. */
+/* Strides in elements; the last dimension of q, k, v and out is contiguous. Any of B, T, S and H may be 0. Terms, cos and
+ * sin are double for RF_F64 data and float for all other. */
 typedef struct rf_attention_args {
   size_t struct_size;
   rf_dtype dtype;
@@ -57,8 +59,12 @@ typedef struct rf_attention_args {
   int64_t k_stride_b, k_stride_t, k_stride_h;
   const void* v; /* [B,S,Hk,Dv]; Dv = D where rotation_v or table_v is set */
   int64_t v_stride_b, v_stride_t, v_stride_h;
-  void* out; /* [B,T,H,Dv]; not read or written by the backward */
+  void* out; /* [B,T,H,Dv]; what the backward in tiles reads, and the one in loops does not */
   int64_t out_stride_b, out_stride_t, out_stride_h;
+
+  /* [B,H,T] contiguous, or NULL: log of the sum of exp(score) over a query's keys; -infinity without keys. Written by the
+   * forward and needed by the backward, both in tiles. */
+  float* log_sum;
 
   /* Token (b, t) is at position positions[b * stride_b + t], |value| <= 2^53; stride_b is 0 for positions shared by the
    * batch. */
@@ -82,6 +88,10 @@ typedef struct rf_attention_args {
    * broadcast. NULL: to every key. */
   const uint8_t* mask;
   int64_t mask_stride_b, mask_stride_h, mask_stride_t, mask_stride_s;
+  /* Of the probabilities, after the softmax: element ((b H + h) T + t) S + s of [B,H,T,S] as rf_dropout has it. Only in
+   * tiles. */
+  double dropout; /* in [0, 1 - 2^-17) */
+  uint64_t seed, stream;
   /* By token index: -left <= j - (i + S - T) <= right for query i and key j; -1: no limit. */
   int64_t window_left, window_right;
 } rf_attention_args;

@@ -1,0 +1,408 @@
+// Fused attention, backward: probabilities are computed again from the kept log of their sums, tile by tile, and five
+// products give the gradients. With y the gradient of a query's output and f dropout's factor:
+//
+//   p        = exp2(score - log2 of the sum)
+//   dp       = f y . (R^v v + V[r])             delta = y . out = sum p dp
+//   dscore   = p (dp - delta)
+//   d(R^v v) += f p y        d(R^k k) += s dscore (R^q q + u)        d(R^q q) += s dscore (R^k k)
+//
+// Tiles of keys are the inner loop for a group of query tiles: the sums of a query run over the keys in order and those
+// of a key over the queries in order, wherever the groups end. Gradients of terms are added where their tile is.
+#include "attention_backward.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "simd_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/attention_backward.cpp"
+#include "hwy/foreach_target.h"
+// The list of targets, then each of them.
+#include "attention_sides-inl.h"
+#include "attention_table_gradients-inl.h"
+#include "attention_tables-inl.h"
+#include "attention_tile-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+
+// A query tile, the gradient of its output and what becomes of it.
+struct BackwardQueries {
+  QuerySide side;
+  float* y = nullptr;             // [queries][value_width]
+  float* y_columns = nullptr;     // [value_width][kQueryTile]
+  float* delta = nullptr;         // a number a lane
+  float* log2_sum = nullptr;      // a number a lane
+  float* gradient = nullptr;      // [queries][inner]: of the rotated query and of a
+  float* raw_gradient = nullptr;  // [queries][width]: of q + w in (q + w) . K
+  QueryPanel panel;
+  Panel value_panel;           // y . V
+  float* key_edges = nullptr;  // [2]: of pairs that read the first and the last row of K, and of V
+  float* value_edges = nullptr;
+
+  BackwardQueries() = default;
+  BackwardQueries(const AttentionProblem& problem, Arena& arena)
+      : side(problem, arena),
+        y(arena.take<float>(kQueryTile * problem.value_width)),
+        y_columns(arena.take<float>(kQueryTile * problem.value_width)),
+        delta(arena.take<float>(kQueryTile)),
+        log2_sum(arena.take<float>(kQueryTile)),
+        gradient(arena.take<float>(kQueryTile * problem.inner)),
+        raw_gradient(arena.take<float>(problem.table_k.rows == nullptr ? 0 : kQueryTile * problem.width)),
+        panel(problem, arena),
+        value_panel(problem.table_v.rows != nullptr, arena),
+        key_edges(arena.take<float>(2 * kQueryTile)),
+        value_edges(arena.take<float>(2 * kQueryTile)) {}
+
+  // The parts of K and V of head h, and their gradients.
+  QueryTable key_table(const TableRows& table, const HeadTermGradients& terms) const {
+    return {table, side.raw_rows, raw_gradient, key_edges, terms.table_k};
+  }
+  QueryTable value_table(const TableRows& table, const HeadTermGradients& terms) const {
+    return {table, y, nullptr, value_edges, terms.table_v};
+  }
+  void load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h, int64_t first,
+            int64_t count);
+};
+
+struct BackwardSpace {
+  BackwardSpace(const AttentionProblem& problem, Arena& arena)
+      : keys(problem, arena),
+        position(arena),
+        mask(arena),
+        dropout(problem.args, arena),
+        key_panel(problem, arena),
+        gradients(problem, arena),
+        guarded_weights(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
+        guarded_scores(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
+        key_gradient(arena.take<float>(problem.args.keys * problem.inner)),
+        raw_key_gradient(arena.take<float>(problem.table_q.rows == nullptr ? 0 : problem.args.keys * problem.width)),
+        value_gradient(arena.take<float>(problem.args.keys * problem.value_width)) {
+    for (BackwardQueries& tile : queries) tile = BackwardQueries(problem, arena);
+  }
+  KeySide keys;
+  PositionScores position;
+  TileMask mask;
+  TileDropout dropout;
+  KeyPanel key_panel;
+  GradientSpace gradients;
+  float *guarded_weights, *guarded_scores;
+  float* weights() { return guarded_weights + kGuardFloats; }  // p, then f p
+  float* scores() { return guarded_scores + kGuardFloats; }    // dp, then dscore
+  // Of all keys of a key head; [S][inner], [S][width], [S][value_width].
+  float *key_gradient, *raw_key_gradient, *value_gradient;
+  BackwardQueries queries[kTileGroup];
+};
+
+void BackwardQueries::load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
+                           int64_t first, int64_t count) {
+  const rf_attention_args& x = problem.args;
+  side.load(problem, b, h, first, count);
+  const int64_t bytes = element_bytes(x.dtype);
+  const HeadRows y_rows = {
+      static_cast<const char*>(grads.out) + (b * grads.out_stride_b + h * grads.out_stride_h) * bytes,
+      grads.out_stride_t};
+  const HeadRows out_rows = {static_cast<const char*>(x.out) + (b * x.out_stride_b + h * x.out_stride_h) * bytes,
+                             x.out_stride_t};
+  // The outputs pass through the place of their gradient's columns.
+  float* out = y_columns;
+  load_rows(x.dtype, y_rows, first, count, x.value_dim, y, problem.value_width);
+  load_rows(x.dtype, out_rows, first, count, x.value_dim, out, problem.value_width);
+  for (int64_t i = 0; i < kQueryTile; ++i) {
+    delta[i] = log2_sum[i] = 0;
+    if (i >= count) continue;
+    delta[i] = dot(y + i * problem.value_width, out + i * problem.value_width, problem.value_width);
+    const float log_sum = x.log_sum[(b * x.heads + h) * x.queries + first + i];
+    log2_sum[i] = log_sum == kMinusInfinity ? 0 : log_sum * kLog2e;
+  }
+  if (count < kQueryTile) std::fill_n(y_columns, kQueryTile * problem.value_width, 0.0f);
+  transpose(y, problem.value_width, count, problem.value_width, y_columns, kQueryTile);
+  std::fill_n(gradient, kQueryTile * problem.inner, 0.0f);
+  panel.start(problem, h, side);
+  std::fill_n(key_edges, 2 * kQueryTile, 0.0f);
+  std::fill_n(value_edges, 2 * kQueryTile, 0.0f);
+  if (problem.table_k.rows != nullptr) std::fill_n(raw_gradient, kQueryTile * problem.width, 0.0f);
+  if (problem.table_v.rows != nullptr) value_panel.start(TableRows(problem.table_v, h), y_columns);
+}
+
+// Raw scores to probabilities in `weights`, dp to dscore in `scores`.
+template <int kVectors>
+HWY_NOINLINE void differentiate(const AttentionProblem& problem, BackwardSpace& space, const BackwardQueries& queries) {
+  const FloatTag d;
+  const int64_t keys = space.keys.span.count;
+  alignas(64) float largest[kVectors * kLanes] = {};  // not asked for
+  finish_scores<kVectors>(space.weights(), keys, static_cast<float>(problem.args.scale), space.position, space.mask,
+                          largest);
+  FloatVec log2_sum[kVectors], delta[kVectors];
+  HWY_UNROLL(3)
+  for (int l = 0; l < kVectors; ++l) {
+    log2_sum[l] = hn::LoadU(d, queries.log2_sum + l * kLanes);
+    delta[l] = hn::LoadU(d, queries.delta + l * kLanes);
+  }
+  for (int64_t j = 0; j < keys; ++j) {
+    HWY_UNROLL(3)
+    for (int l = 0; l < kVectors; ++l) {
+      float* weight = space.weights() + j * kQueryTile + l * kLanes;
+      float* score = space.scores() + j * kQueryTile + l * kLanes;
+      const auto p = exp2(hn::Sub(hn::LoadU(d, weight), log2_sum[l]));
+      auto dp = hn::LoadU(d, score);
+      auto dropped = p;
+      if (space.dropout.any()) {
+        const auto factor = hn::LoadU(d, space.dropout.row(j) + l * kLanes);
+        dp = hn::Mul(dp, factor);
+        dropped = hn::Mul(p, factor);
+      }
+      hn::StoreU(hn::Mul(p, hn::Sub(dp, delta[l])), d, score);
+      hn::StoreU(dropped, d, weight);
+    }
+  }
+}
+
+// dp without dropout: y . (R^v v + V[r]).
+void value_products(const AttentionProblem& problem, BackwardSpace& space, int64_t h, BackwardQueries& queries) {
+  alignas(64) static constexpr float kZeros[kMostQueryTile] = {};
+  const Span &span = queries.side.span, &keys = space.keys.span;
+  Start start{kZeros, 0};
+  if (problem.table_v.rows != nullptr && steps(span, keys)) {
+    start = start_of_panel(TableRows(problem.table_v, h), span, keys, queries.y_columns, queries.value_panel,
+                           space.gradients.copies, space.scores());
+  } else if (problem.table_v.rows != nullptr) {
+    gather_value_products(problem, h, span, keys, queries.y, space.scores());
+    start = {space.scores(), kQueryTile};
+  }
+  Product p;
+  p.a = space.keys.values;
+  p.a_row = problem.value_width;
+  p.a_term = 1;
+  p.b = queries.y_columns;
+  p.b_term = p.c_row = kQueryTile;
+  p.start = start.rows;
+  p.start_row = start.stride;
+  p.c = space.scores();
+  p.rows = keys.count;
+  p.vectors = (span.count + kLanes - 1) / kLanes;
+  p.terms = problem.value_width;
+  multiply<FloatTerms>(p);
+}
+
+// gradient[key] += sum over queries of tile[key][query] rows[query].
+void add_to_keys(const float* tile, const Span& keys, const Span& queries, const float* rows, int64_t width,
+                 float* gradient) {
+  Product p;
+  p.a = tile;
+  p.a_row = kQueryTile;
+  p.a_term = 1;
+  p.b = rows;
+  p.start = p.c = gradient + keys.first * width;
+  p.b_term = p.start_row = p.c_row = width;
+  p.rows = keys.count;
+  p.vectors = width / kLanes;
+  p.terms = queries.count;
+  multiply<FloatTerms>(p);
+}
+
+void add_to_queries(const float* tile, const Span& keys, const Span& queries, const float* rows, int64_t width,
+                    float* gradient) {
+  Product p;
+  p.a = tile;
+  p.a_row = 1;
+  p.a_term = kQueryTile;
+  p.b = rows;
+  p.start = p.c = gradient;
+  p.b_term = p.start_row = p.c_row = width;
+  p.rows = queries.count;
+  p.vectors = width / kLanes;
+  p.terms = keys.count;
+  multiply<FloatTerms>(p);
+}
+
+HWY_NOINLINE void scale_tile(float* tile, int64_t keys, float factor) {
+  const FloatTag d;
+  for (int64_t i = 0; i < keys * kQueryTile; i += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, tile + i), hn::Set(d, factor)), d, tile + i);
+  }
+}
+
+// K, Q and V of a tile; f p and s dscore are there.
+void add_table_gradients(const AttentionProblem& problem, BackwardSpace& space, int64_t h, BackwardQueries& queries,
+                         const HeadTermGradients& terms) {
+  const Span &keys = space.keys.span, &span = queries.side.span;
+  if (!problem.has_tables()) return;
+  if (!steps(span, keys)) {
+    return gather_gradients(problem, h, {queries.side, queries.y, queries.raw_gradient},
+                            {space.keys, space.raw_key_gradient}, space.weights(), space.scores(), terms);
+  }
+  const TableRows K(problem.table_k, h), V(problem.table_v, h);
+  if (K.defined()) add_query_table(queries.key_table(K, terms), span, keys, space.scores(), space.gradients);
+  if (V.defined()) add_query_table(queries.value_table(V, terms), span, keys, space.weights(), space.gradients);
+  if (problem.table_q.rows != nullptr) {
+    add_key_table(problem, h, span, space.keys, space.scores(), space.raw_key_gradient, terms.table_q, space.gradients);
+  }
+}
+
+// Tile `index` of the group; key_panel: of the whole group, or nullptr.
+void backward_tile(const AttentionProblem& problem, BackwardSpace& space, int64_t b, int64_t h, int64_t index,
+                   const KeyPanel* key_panel, const HeadTermGradients& terms) {
+  const rf_attention_args& x = problem.args;
+  BackwardQueries& queries = space.queries[index];
+  const Span &keys = space.keys.span, &span = queries.side.span;
+  if (space.mask.find(x, b, h, span, keys) == TileMask::Kind::kNone) return;
+  const Start start = start_of_scores(problem, h, queries.side, space.keys, queries.panel, key_panel,
+                                      index * kQueryTile, space.gradients.copies, space.weights());
+  raw_scores(problem, queries.side, space.keys, start, space.weights());
+  space.position.find(problem, h, span, keys);
+  value_products(problem, space, h, queries);
+  if (space.dropout.any()) space.dropout.find(b, h, span, keys);
+  with_vectors(span, [&](auto vectors) { differentiate<decltype(vectors)::value>(problem, space, queries); });
+  add_to_keys(space.weights(), keys, span, queries.y, problem.value_width, space.value_gradient);
+  add_position_gradients(problem, h, span, keys, space.scores(), space.gradients, terms);
+  scale_tile(space.scores(), keys.count, static_cast<float>(x.scale));
+  add_to_keys(space.scores(), keys, span, queries.side.rows, problem.inner, space.key_gradient);
+  add_to_queries(space.scores(), keys, span, space.keys.rows, problem.inner, queries.gradient);
+  add_table_gradients(problem, space, h, queries, terms);
+}
+
+// Gradients of a and c go to the rows of their positions; a reset had taken their place.
+void add_position_rows(const rf_attention_args& x, const Span& span, const void* reset, const float* rows,
+                       int64_t stride, float* gradient) {
+  if (gradient == nullptr) return;
+  for (int64_t i = 0; i < span.count; ++i) {
+    if (reset != nullptr && span.positions[i] == 0) continue;
+    add_scaled(1.0f, rows + i * stride, padded(x.head_dim), gradient + span.positions[i] * padded(x.head_dim));
+  }
+}
+
+// sum[d] += rows[i][d]
+void add_rows(const float* rows, int64_t count, int64_t stride, int64_t width, float* sum) {
+  if (sum == nullptr) return;
+  for (int64_t i = 0; i < count; ++i) add_scaled(1.0f, rows + i * stride, width, sum);
+}
+
+void write_queries(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
+                   BackwardQueries& queries, const HeadTermGradients& terms) {
+  const rf_attention_args& x = problem.args;
+  const Span& span = queries.side.span;
+  float* gradient = queries.gradient;
+  add_rows(gradient, span.count, problem.inner, problem.width, terms.u);
+  add_position_rows(x, span, x.row, gradient + problem.width, problem.inner, terms.a);
+  rotate_rows(x.rotation_q, x.layout, Turn::kClockwise, b, x.queries, span.first, span.count, gradient, problem.inner);
+  const TableRows K(problem.table_k, h), V(problem.table_v, h);
+  if (V.defined()) add_query_table_edges(queries.value_table(V, terms), span.count);
+  if (K.defined()) {
+    add_query_table_edges(queries.key_table(K, terms), span.count);
+    add_rows(queries.raw_gradient, span.count, problem.width, problem.width, terms.w);
+    for (int64_t i = 0; i < span.count; ++i) {
+      add_scaled(1.0f, queries.raw_gradient + i * problem.width, problem.width, gradient + i * problem.inner);
+    }
+  }
+  if (grads.q == nullptr) return;
+  for (int64_t i = 0; i < span.count; ++i) {
+    store_row(x.dtype, gradient + i * problem.inner, x.head_dim, 1, grads.q,
+              ((b * x.queries + span.first + i) * x.heads + h) * x.head_dim);
+  }
+}
+
+void backward_head(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space, int64_t b,
+                   int64_t h, const HeadTermGradients& terms) {
+  const rf_attention_args& x = problem.args;
+  const int64_t* positions = positions_of(x.query_positions, x.query_position_stride_b, b);
+  for (int64_t first = 0; first < x.queries; first += kTileGroup * kQueryTile) {
+    const Span group(first, std::min(kTileGroup * kQueryTile, x.queries - first), positions);
+    const int64_t tiles = (group.count + kQueryTile - 1) / kQueryTile;
+    for (int64_t i = 0; i < tiles; ++i) {
+      const int64_t query = first + i * kQueryTile;
+      space.queries[i].load(problem, grads, b, h, query, std::min(kQueryTile, x.queries - query));
+    }
+    for (int64_t key = 0; key < x.keys; key += kKeyTile) {
+      const int64_t keys = std::min(kKeyTile, x.keys - key);
+      if (!is_needed(x, b, group, key, keys)) continue;
+      space.keys.load(problem, b, h, key, keys);
+      prefetch_keys(problem, b, h, key + keys, std::min(kKeyTile, x.keys - key - keys));
+      const bool shifts = problem.table_q.rows != nullptr && steps(group, space.keys.span);
+      if (shifts) space.key_panel.fill(problem, h, group, space.keys);
+      for (int64_t i = 0; i < tiles; ++i) {
+        backward_tile(problem, space, b, h, i, shifts ? &space.key_panel : nullptr, terms);
+      }
+    }
+    for (int64_t i = 0; i < tiles; ++i) write_queries(problem, grads, b, h, space.queries[i], terms);
+  }
+}
+
+// c differs between the query heads that share a key head: its gradients are taken head by head.
+void take_key_position_gradients(const AttentionProblem& problem, BackwardSpace& space, int64_t b,
+                                 const HeadTermGradients& terms) {
+  const rf_attention_args& x = problem.args;
+  if (x.c == nullptr) return;
+  const Span all(0, x.keys, positions_of(x.key_positions, x.key_position_stride_b, b));
+  add_position_rows(x, all, x.col, space.key_gradient + problem.width, problem.inner, terms.c);
+  for (int64_t j = 0; j < x.keys; ++j) {
+    std::fill_n(space.key_gradient + j * problem.inner + problem.width, problem.width, 0.0f);
+  }
+}
+
+void write_keys(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space, int64_t b,
+                int64_t key_head) {
+  const rf_attention_args& x = problem.args;
+  rotate_rows(x.rotation_k, x.layout, Turn::kClockwise, b, x.keys, 0, x.keys, space.key_gradient, problem.inner);
+  rotate_rows(x.rotation_v, x.layout, Turn::kClockwise, b, x.keys, 0, x.keys, space.value_gradient,
+              problem.value_width);
+  for (int64_t j = 0; j < x.keys; ++j) {
+    float* gradient = space.key_gradient + j * problem.inner;
+    if (x.table_q.rows != nullptr) {
+      add_scaled(1.0f, space.raw_key_gradient + j * problem.width, problem.width, gradient);
+    }
+    const int64_t row = (b * x.keys + j) * x.key_heads + key_head;
+    if (grads.k != nullptr) store_row(x.dtype, gradient, x.head_dim, 1, grads.k, row * x.head_dim);
+    if (grads.v != nullptr) {
+      store_row(x.dtype, space.value_gradient + j * problem.value_width, x.value_dim, 1, grads.v, row * x.value_dim);
+    }
+  }
+}
+
+void backward_heads(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t key_head,
+                    const HeadTermGradients* terms, void* memory) {
+  const rf_attention_args& x = problem.args;
+  Arena arena(memory);
+  BackwardSpace space(problem, arena);
+  std::fill_n(space.guarded_weights, kGuardFloats, 0.0f);
+  std::fill_n(space.guarded_scores, kGuardFloats, 0.0f);
+  std::fill_n(space.key_gradient, x.keys * problem.inner, 0.0f);
+  std::fill_n(space.value_gradient, x.keys * problem.value_width, 0.0f);
+  if (x.table_q.rows != nullptr) std::fill_n(space.raw_key_gradient, x.keys * problem.width, 0.0f);
+  for (int64_t i = 0; i < problem.group; ++i) {
+    const int64_t h = key_head * problem.group + i;
+    backward_head(problem, grads, space, b, h, terms[h]);
+    take_key_position_gradients(problem, space, b, terms[h]);
+  }
+  write_keys(problem, grads, space, b, key_head);
+}
+
+int64_t backward_space_bytes(const AttentionProblem& problem) {
+  Arena arena(nullptr);
+  const BackwardSpace space(problem, arena);
+  return arena.used();
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rf::core {
+
+HWY_EXPORT(backward_heads);
+HWY_EXPORT(backward_space_bytes);
+
+int64_t attention_backward_bytes(const AttentionProblem& problem) {
+  return HWY_DYNAMIC_DISPATCH(backward_space_bytes)(problem);
+}
+
+void attention_backward_heads(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b,
+                              int64_t key_head, const HeadTermGradients* terms, void* space) {
+  HWY_DYNAMIC_DISPATCH(backward_heads)(problem, grads, b, key_head, terms, space);
+}
+
+}  // namespace rf::core
+#endif

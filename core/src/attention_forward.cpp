@@ -1,0 +1,289 @@
+// Fused attention, forward (the equation is in rf/attention.h): a streaming softmax over tiles of keys (Milakov and
+// Gimelshein 2018, Dao et al. 2022), with every term of the equation added where its tile of scores is in the cache.
+//
+//   for each tile of 64 keys, read and rotated once for a group of query tiles:
+//     raw[key][query]    = [R^k k, c] . [R^q q + u, a] + table terms          queries in the lanes
+//     weight             = exp2(score - largest so far), down the lanes
+//     out[query][column] = out * exp2(largest before - largest so far) + sum_key weight (R^v v + V[r])
+//
+// Keys come in order, so a query's result depends on nothing but its own row of the equation. It does not keep the
+// scores and does not skip keys of small weight.
+#include "attention_forward.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "simd_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/attention_forward.cpp"
+#include "hwy/foreach_target.h"
+// The list of targets, then each of them.
+#include "attention_sides-inl.h"
+#include "attention_tables-inl.h"
+#include "attention_tile-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+
+// The running softmax of a query tile.
+struct Running {
+  float* out = nullptr;      // [queries][value_width]
+  float* largest = nullptr;  // a number a lane
+  float* sum = nullptr;
+  float* edges = nullptr;  // [2]: weights of keys that read the first and the last row of V
+
+  Running() = default;
+  Running(const AttentionProblem& problem, Arena& arena)
+      : out(arena.take<float>(kQueryTile * problem.value_width)),
+        largest(arena.take<float>(kQueryTile)),
+        sum(arena.take<float>(kQueryTile)),
+        edges(arena.take<float>(2 * kQueryTile)) {}
+  void clear(const AttentionProblem& problem) {
+    std::fill_n(out, kQueryTile * problem.value_width, 0.0f);
+    std::fill_n(largest, kQueryTile, kMinusInfinity);
+    std::fill_n(sum, kQueryTile, 0.0f);
+    std::fill_n(edges, 2 * kQueryTile, 0.0f);
+  }
+};
+
+struct ForwardSpace {
+  ForwardSpace(const AttentionProblem& problem, Arena& arena)
+      : keys(problem, arena),
+        position(arena),
+        mask(arena),
+        dropout(problem.args, arena),
+        key_panel(problem, arena),
+        guarded_tile(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
+        copies(arena.take<float>(problem.has_tables() ? kPanelRows * std::max(problem.width, problem.value_width) : 0)),
+        pairs(arena.take<uint32_t>(kTileFloats / 2)),
+        factors(arena.take<float>(kQueryTile)) {
+    for (int64_t i = 0; i < kTileGroup; ++i) {
+      queries[i] = QuerySide(problem, arena);
+      running[i] = Running(problem, arena);
+      panels[i] = QueryPanel(problem, arena);
+    }
+  }
+  KeySide keys;
+  PositionScores position;
+  TileMask mask;
+  TileDropout dropout;
+  KeyPanel key_panel;
+  float* guarded_tile;
+  float* tile() { return guarded_tile + kGuardFloats; }
+  float* copies;  // rows by distance beyond the ends of a table
+  uint32_t* pairs;
+  float* factors;
+  QuerySide queries[kTileGroup];
+  Running running[kTileGroup];
+  QueryPanel panels[kTileGroup];
+};
+
+HWY_NOINLINE void scale_rows(const float* factors, int64_t count, int64_t width, float* rows) {
+  const FloatTag d;
+  for (int64_t i = 0; i < count; ++i, rows += width) {
+    const auto factor = hn::Set(d, factors[i]);
+    for (int64_t c = 0; c < width; c += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, rows + c), factor), d, rows + c);
+  }
+}
+
+// Raw scores to weights in place, and the sums so far brought to the new largest score.
+template <int kVectors>
+HWY_NOINLINE void soften(const AttentionProblem& problem, ForwardSpace& space, int64_t queries, Running& running) {
+  const FloatTag d;
+  const int64_t keys = space.keys.span.count;
+  alignas(64) float before[kVectors * kLanes];
+  std::copy_n(running.largest, kVectors * kLanes, before);
+  finish_scores<kVectors>(space.tile(), keys, static_cast<float>(problem.args.scale), space.position, space.mask,
+                          running.largest);
+  FloatVec origin[kVectors], sum[kVectors];
+  bool moved = false;
+  HWY_UNROLL(3)
+  for (int l = 0; l < kVectors; ++l) {
+    const auto largest = hn::LoadU(d, running.largest + l * kLanes), last = hn::LoadU(d, before + l * kLanes);
+    moved = moved || !hn::AllTrue(d, hn::Eq(last, largest));
+    // A query that has met no key yet: its weights are exp2(-infinity - 0).
+    origin[l] = hn::IfThenElse(hn::Eq(largest, hn::Set(d, kMinusInfinity)), hn::Zero(d), largest);
+    const auto factor = exp2(hn::Sub(last, origin[l]));
+    sum[l] = hn::Mul(hn::LoadU(d, running.sum + l * kLanes), factor);
+    hn::StoreU(factor, d, space.factors + l * kLanes);
+  }
+  for (int64_t j = 0; j < keys; ++j) {
+    float* row = space.tile() + j * kQueryTile;
+    HWY_UNROLL(3)
+    for (int l = 0; l < kVectors; ++l) {
+      const auto weight = exp2(hn::Sub(hn::LoadU(d, row + l * kLanes), origin[l]));
+      sum[l] = hn::Add(sum[l], weight);
+      hn::StoreU(weight, d, row + l * kLanes);
+    }
+  }
+  HWY_UNROLL(3)
+  for (int l = 0; l < kVectors; ++l) hn::StoreU(sum[l], d, running.sum + l * kLanes);
+  if (!moved) return;
+  scale_rows(space.factors, queries, problem.value_width, running.out);
+  if (problem.table_v.rows == nullptr) return;
+  for (int64_t i = 0; i < kVectors * kLanes; ++i) {
+    running.edges[i] *= space.factors[i];
+    running.edges[kQueryTile + i] *= space.factors[i];
+  }
+}
+
+HWY_NOINLINE void drop_weights(float* tile, int64_t keys, int64_t queries, const TileDropout& dropout) {
+  const FloatTag d;
+  for (int64_t j = 0; j < keys; ++j) {
+    float* row = tile + j * kQueryTile;
+    for (int64_t l = 0; l < queries; l += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, row + l), hn::LoadU(d, dropout.row(j) + l)), d, row + l);
+    }
+  }
+}
+
+void add_values(const AttentionProblem& problem, ForwardSpace& space, const QuerySide& queries, Running& running) {
+  const int64_t keys = space.keys.span.count;
+  Product p;
+  p.start = p.c = running.out;
+  p.start_row = p.c_row = p.b_term = problem.value_width;
+  p.rows = queries.span.count;
+  p.vectors = problem.value_width / kLanes;
+  p.a_row = 1;
+  p.a_term = kQueryTile;
+#if RF_HAVE_BF16_TERMS
+  if (uses_bf16_terms(problem)) {
+    if (keys % 2 != 0) std::fill_n(space.tile() + keys * kQueryTile, kQueryTile, 0.0f);
+    for (int64_t j = 0; j < keys; j += 2) {
+      pair_rows(space.tile() + j * kQueryTile, space.tile() + (j + 1) * kQueryTile, kQueryTile,
+                space.pairs + j / 2 * kQueryTile);
+    }
+    p.a = space.pairs;
+    p.b = space.keys.value_pairs;
+    p.terms = (keys + 1) / 2;
+    return multiply<Bf16Terms>(p);
+  }
+#endif
+  p.a = space.tile();
+  p.b = space.keys.values;
+  p.terms = keys;
+  multiply<FloatTerms>(p);
+}
+
+// out += weight V[r].
+void add_value_rows(const AttentionProblem& problem, ForwardSpace& space, int64_t h, const Span& queries,
+                    Running& running) {
+  const Span& keys = space.keys.span;
+  if (!steps(queries, keys)) return gather_values(problem, h, queries, keys, space.tile(), running.out);
+  const TableRows V(problem.table_v, h);
+  const Distances distances(queries, keys);
+  const Reach reach = distances.reach(V);
+  if (reach == Reach::kBelow || reach == Reach::kAbove) {
+    return add_columns(space.tile(), keys.count, running.edges + (reach == Reach::kBelow ? 0 : kQueryTile));
+  }
+  std::fill_n(space.tile() + keys.count * kQueryTile, kGuardFloats, 0.0f);
+  const float* rows = rows_at(V, distances, 0, queries.count + keys.count - 1, space.copies);
+  add_rows_to_queries(space.tile(), queries.count, keys.count, rows, problem.value_width, running.out);
+}
+
+// Tile `index` of the group; key_panel: of the whole group, or nullptr.
+void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t b, int64_t h, int64_t index,
+                  const KeyPanel* key_panel) {
+  const rf_attention_args& x = problem.args;
+  const QuerySide& queries = space.queries[index];
+  Running& running = space.running[index];
+  const Span& keys = space.keys.span;
+  if (space.mask.find(x, b, h, queries.span, keys) == TileMask::Kind::kNone) return;
+  const Start start = start_of_scores(problem, h, queries, space.keys, space.panels[index], key_panel,
+                                      index * kQueryTile, space.copies, space.tile());
+  raw_scores(problem, queries, space.keys, start, space.tile());
+  space.position.find(problem, h, queries.span, keys);
+  with_vectors(queries.span,
+               [&](auto vectors) { soften<decltype(vectors)::value>(problem, space, queries.span.count, running); });
+  if (space.dropout.any()) {
+    space.dropout.find(b, h, queries.span, keys);
+    drop_weights(space.tile(), keys.count, queries.span.count, space.dropout);
+  }
+  add_values(problem, space, queries, running);
+  if (problem.table_v.rows != nullptr) add_value_rows(problem, space, h, queries.span, running);
+}
+
+void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const QuerySide& queries,
+                const Running& running) {
+  const rf_attention_args& x = problem.args;
+  const TableRows V(problem.table_v, h);
+  for (int64_t i = 0; i < queries.span.count; ++i) {
+    const int64_t t = queries.span.first + i;
+    const float sum = running.sum[i];
+    float* out = running.out + i * problem.value_width;
+    if (V.defined()) {
+      add_scaled(running.edges[i], V.rows, problem.value_width, out);
+      add_scaled(running.edges[kQueryTile + i], V.row(V.hi), problem.value_width, out);
+    }
+    const int64_t offset = b * x.out_stride_b + t * x.out_stride_t + h * x.out_stride_h;
+    store_row(x.dtype, out, x.value_dim, sum == 0 ? 0 : 1 / sum, x.out, offset);
+    if (x.log_sum != nullptr) {
+      x.log_sum[(b * x.heads + h) * x.queries + t] =
+          sum == 0 ? kMinusInfinity : (running.largest[i] + std::log2(sum)) * 0.693147180559945309f;
+    }
+  }
+}
+
+void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tiles, void* memory) {
+  const rf_attention_args& x = problem.args;
+  Arena arena(memory);
+  ForwardSpace space(problem, arena);
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t query = (first + i) * kQueryTile;
+    space.queries[i].load(problem, b, h, query, std::min(kQueryTile, x.queries - query));
+    space.running[i].clear(problem);
+    space.panels[i].start(problem, h, space.queries[i]);
+  }
+  const int64_t begin = first * kQueryTile, count = std::min(tiles * kQueryTile, x.queries - begin);
+  const Span group(begin, count, positions_of(x.query_positions, x.query_position_stride_b, b));
+  std::fill_n(space.guarded_tile, kGuardFloats, 0.0f);
+  for (int64_t key = 0; key < x.keys; key += kKeyTile) {
+    const int64_t keys = std::min(kKeyTile, x.keys - key);
+    if (!is_needed(x, b, group, key, keys)) continue;
+    space.keys.load(problem, b, h, key, keys);
+    prefetch_keys(problem, b, h, key + keys, std::min(kKeyTile, x.keys - key - keys));
+    const bool shifts = problem.table_q.rows != nullptr && steps(group, space.keys.span);
+    if (shifts) space.key_panel.fill(problem, h, group, space.keys);
+    for (int64_t i = 0; i < tiles; ++i) forward_tile(problem, space, b, h, i, shifts ? &space.key_panel : nullptr);
+  }
+  for (int64_t i = 0; i < tiles; ++i) write_tile(problem, b, h, space.queries[i], space.running[i]);
+}
+
+int64_t forward_space_bytes(const AttentionProblem& problem) {
+  Arena arena(nullptr);
+  const ForwardSpace space(problem, arena);
+  return arena.used();
+}
+
+int64_t query_tile() {
+  return kQueryTile;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rf::core {
+
+HWY_EXPORT(forward_tiles);
+HWY_EXPORT(forward_space_bytes);
+HWY_EXPORT(query_tile);
+
+int64_t attention_query_tile() {
+  return HWY_DYNAMIC_DISPATCH(query_tile)();
+}
+
+int64_t attention_forward_bytes(const AttentionProblem& problem) {
+  return HWY_DYNAMIC_DISPATCH(forward_space_bytes)(problem);
+}
+
+void attention_forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tiles,
+                             void* space) {
+  HWY_DYNAMIC_DISPATCH(forward_tiles)(problem, b, h, first, tiles, space);
+}
+
+}  // namespace rf::core
+#endif

@@ -1,0 +1,14 @@
+// The fused kernels over a whole call: tasks, threads, work space.
+#ifndef RF_CORE_ATTENTION_FUSED_H_
+#define RF_CORE_ATTENTION_FUSED_H_
+
+#include "rf/attention.h"
+
+namespace rf::core {
+
+// dtype is not RF_F64, there is no gate, and the arguments have passed the operator's checks.
+void attention_fused(const rf_attention_args& args);
+void attention_fused_backward(const rf_attention_args& args, const rf_attention_grads& grads);
+
+}  // namespace rf::core
+#endif

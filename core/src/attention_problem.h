@@ -1,0 +1,71 @@
+// What the fused attention kernels share, forward and backward: sizes of tiles, widths of rows in work space, and how
+// work space is cut up. Nothing here depends on the instruction set.
+#ifndef RF_CORE_ATTENTION_PROBLEM_H_
+#define RF_CORE_ATTENTION_PROBLEM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "rf/attention.h"
+
+namespace rf::core {
+
+inline constexpr int64_t kKeyTile = 64;
+inline constexpr int64_t kMostQueryTile = 48;  // three vectors of the widest instruction set
+inline constexpr int64_t kRowFloats = 16;      // rows in work space are whole vectors of the widest instruction set
+inline constexpr int64_t kTileGroup = 8;       // query tiles that a tile of keys is read and rotated for at once
+
+inline int64_t padded(int64_t width) {
+  return (width + kRowFloats - 1) / kRowFloats * kRowFloats;
+}
+
+// A term with rows by distance as the kernels read it: rows are whole vectors, those of all heads or of each.
+struct TermTable {
+  const float* rows = nullptr;
+  int64_t lo = 0, hi = 0, heads = 1;
+  int64_t stride = 0;  // floats of a row
+
+  int64_t row_count() const { return hi - lo + 1; }
+};
+
+struct AttentionProblem {
+  explicit AttentionProblem(const rf_attention_args& x);
+  AttentionProblem(const AttentionProblem&) = delete;
+  AttentionProblem& operator=(const AttentionProblem&) = delete;
+
+  const rf_attention_args& args;
+  int64_t width;        // floats of a row of q or k
+  int64_t inner;        // of a row of [q, a] or [k, c], whose product is a score's: width, or twice that
+  int64_t value_width;  // of a row of v
+  int64_t group;        // query heads that share a key head
+  TermTable table_k, table_q, table_v, bias;
+  // Q with a row for each element and a column for each distance, kRowFloats columns of zeros behind the last.
+  std::vector<float> query_columns;
+  int64_t query_column_stride = 0;
+
+  bool has_tables() const { return table_k.rows != nullptr || table_q.rows != nullptr || table_v.rows != nullptr; }
+
+ private:
+  std::vector<float> padded_rows_[3];
+};
+
+// Cuts work space into arrays aligned to 64 bytes. Without space it counts.
+class Arena {
+ public:
+  explicit Arena(void* space) : space_(static_cast<char*>(space)) {}
+  template <class T>
+  T* take(int64_t count) {
+    char* begin = space_ == nullptr ? nullptr : space_ + used_;
+    used_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+    return reinterpret_cast<T*>(begin);
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  char* space_;
+  int64_t used_ = 0;
+};
+
+}  // namespace rf::core
+#endif

@@ -1,0 +1,136 @@
+// The one product that attention is made of, for blocks of rows by a few vectors:
+//
+//   C[i][l] = start[i][l] + sum_t A(i,t) B[t][l]       l: neighbours in memory, in the lanes
+//
+// Elements of A are read one by one and broadcast, with any stride between rows and between terms of the sum, so A may
+// be a transposed or a skewed view; a row of B or C is `vectors` vectors. The sum runs over t in order, in one
+// accumulator for each element: bits do not depend on how rows fall into blocks.
+//
+//   f32   A and B are floats
+//   bf16  A and B are pairs of bfloat16 in 32 bits, and a step of the sum adds both products (AVX512_BF16)
+#if defined(RF_CORE_ATTENTION_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RF_CORE_ATTENTION_PRODUCT_INL_H_
+#undef RF_CORE_ATTENTION_PRODUCT_INL_H_
+#else
+#define RF_CORE_ATTENTION_PRODUCT_INL_H_
+#endif
+
+#include "element-inl.h"
+#include "hwy/highway.h"
+
+#undef RF_HAVE_BF16_TERMS
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+
+// As many as the registers hold accumulators for: 8 x 3 of 32, or 4 x 3 of 16.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+inline constexpr int kBlockRows = 8;
+#else
+inline constexpr int kBlockRows = 4;
+#endif
+inline constexpr int kBlockVectors = 3;
+
+struct Product {
+  const void* a = nullptr;  // 32-bit elements
+  int64_t a_row = 0, a_term = 0;
+  const void* b = nullptr;
+  int64_t b_term = 0;
+  const float* start = nullptr;
+  int64_t start_row = 0;  // 0: the same row for all
+  float* c = nullptr;     // may be start
+  int64_t c_row = 0;
+  int64_t rows = 0, vectors = 0, terms = 0;
+};
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVec = hn::Vec<FloatTag>;
+inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
+
+struct FloatTerms {
+  using Element = float;
+  static HWY_INLINE FloatVec broadcast(const float* a) { return hn::Set(FloatTag(), *a); }
+  static HWY_INLINE FloatVec load(const float* b) { return hn::LoadU(FloatTag(), b); }
+  static HWY_INLINE FloatVec add(FloatVec a, FloatVec b, FloatVec sum) { return hn::MulAdd(a, b, sum); }
+};
+
+#if HWY_TARGET != HWY_SCALAR && RF_HAVE_BF16_INSTRUCTION
+#define RF_HAVE_BF16_TERMS 1
+struct Bf16Terms {
+  using Element = uint32_t;
+  using Tag = hn::RebindToUnsigned<FloatTag>;
+  static HWY_INLINE hn::Vec<Tag> broadcast(const uint32_t* a) { return hn::Set(Tag(), *a); }
+  static HWY_INLINE hn::Vec<Tag> load(const uint32_t* b) { return hn::LoadU(Tag(), b); }
+  static HWY_INLINE FloatVec add(hn::Vec<Tag> a, hn::Vec<Tag> b, FloatVec sum) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+    return sum;
+  }
+};
+#else
+#define RF_HAVE_BF16_TERMS 0
+#endif
+
+template <class Terms, int kRows, int kVectors>
+HWY_INLINE void multiply_block(const Product& p, int64_t row, int64_t vector) {
+  using Element = typename Terms::Element;
+  const FloatTag d;
+  const Element* a = static_cast<const Element*>(p.a) + row * p.a_row;
+  const Element* b = static_cast<const Element*>(p.b) + vector * kLanes;
+  const float* start = p.start + row * p.start_row + vector * kLanes;
+  FloatVec sums[kRows][kVectors];
+  HWY_UNROLL(8)
+  for (int i = 0; i < kRows; ++i) {
+    HWY_UNROLL(3)
+    for (int l = 0; l < kVectors; ++l) sums[i][l] = hn::LoadU(d, start + i * p.start_row + l * kLanes);
+  }
+  for (int64_t t = 0; t < p.terms; ++t, a += p.a_term, b += p.b_term) {
+    decltype(Terms::load(b)) columns[kVectors];
+    HWY_UNROLL(3)
+    for (int l = 0; l < kVectors; ++l) columns[l] = Terms::load(b + l * kLanes);
+    HWY_UNROLL(8)
+    for (int i = 0; i < kRows; ++i) {
+      const auto factor = Terms::broadcast(a + i * p.a_row);
+      HWY_UNROLL(3)
+      for (int l = 0; l < kVectors; ++l) sums[i][l] = Terms::add(factor, columns[l], sums[i][l]);
+    }
+  }
+  float* c = p.c + row * p.c_row + vector * kLanes;
+  HWY_UNROLL(8)
+  for (int i = 0; i < kRows; ++i) {
+    HWY_UNROLL(3)
+    for (int l = 0; l < kVectors; ++l) hn::StoreU(sums[i][l], d, c + i * p.c_row + l * kLanes);
+  }
+}
+
+template <class Terms, int kVectors>
+HWY_INLINE void multiply_columns(const Product& p, int64_t vector) {
+  int64_t row = 0;
+  for (; row + kBlockRows <= p.rows; row += kBlockRows) multiply_block<Terms, kBlockRows, kVectors>(p, row, vector);
+  if (kBlockRows > 4 && row + 4 <= p.rows) {
+    multiply_block<Terms, 4, kVectors>(p, row, vector);
+    row += 4;
+  }
+  if (row + 2 <= p.rows) {
+    multiply_block<Terms, 2, kVectors>(p, row, vector);
+    row += 2;
+  }
+  if (row < p.rows) multiply_block<Terms, 1, kVectors>(p, row, vector);
+}
+
+template <class Terms>
+HWY_NOINLINE void multiply(const Product& p) {
+  int64_t vector = 0;
+  // Four vectors are two and two: three and one would leave the accumulators of the one waiting for each other.
+  for (; p.vectors - vector >= kBlockVectors && p.vectors - vector != 4; vector += kBlockVectors) {
+    multiply_columns<Terms, kBlockVectors>(p, vector);
+  }
+  for (; p.vectors - vector >= 2; vector += 2) multiply_columns<Terms, 2>(p, vector);
+  if (vector < p.vectors) multiply_columns<Terms, 1>(p, vector);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,232 @@
+// The two sides of a tile of scores in work space: queries and keys as rows of floats, rotated, with what the terms add
+// to them, and in the orders that the products read.
+#if defined(RF_CORE_ATTENTION_SIDES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RF_CORE_ATTENTION_SIDES_INL_H_
+#undef RF_CORE_ATTENTION_SIDES_INL_H_
+#else
+#define RF_CORE_ATTENTION_SIDES_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "attention_problem.h"
+#include "attention_rows-inl.h"
+#include "attention_tile-inl.h"
+#include "element.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+
+// Products of bfloat16 data are rounded as those of its explicit form: rotated queries and keys, and weights, to
+// bfloat16. Position-only terms are floats, which keeps their scores out of it.
+HWY_INLINE bool uses_bf16_terms(const AttentionProblem& problem) {
+#if RF_HAVE_BF16_TERMS
+  return problem.args.dtype == RF_BF16 && problem.args.a == nullptr && has_bf16_instruction();
+#else
+  (void)problem;
+  return false;
+#endif
+}
+
+HWY_INLINE const int64_t* positions_of(const int64_t* positions, int64_t stride_b, int64_t b) {
+  return positions + b * stride_b;
+}
+
+// Rows of a (or c) at the positions of a span, beside rows of q (or k); none where a reset takes their place.
+inline HWY_NOINLINE void load_position_rows(const rf_attention_args& x, const void* table, const void* reset, int64_t h,
+                                            const Span& span, float* to, int64_t stride) {
+  for (int64_t i = 0; i < span.count; ++i, to += stride) {
+    const bool replaced = reset != nullptr && span.positions[i] == 0;
+    const float* row = static_cast<const float*>(table) + (h * x.positions + span.positions[i]) * x.head_dim;
+    if (!replaced) std::copy_n(row, x.head_dim, to);
+    std::fill(to + (replaced ? 0 : x.head_dim), to + padded(x.head_dim), 0.0f);
+  }
+}
+
+#if RF_HAVE_BF16_TERMS
+// Rows of floats rounded to bfloat16, kept as floats too.
+HWY_INLINE void make_row_pairs(float* rows, int64_t count, int64_t columns, uint32_t* pairs) {
+  for (int64_t i = 0; i < count; ++i) {
+    auto* narrow = reinterpret_cast<BFloat16*>(pairs + i * columns / 2);
+    store_row_of(rows + i * columns, columns, 1.0f, narrow);
+    load_rows_of(narrow, 0, 1, columns, rows + i * columns, columns);
+  }
+}
+#endif
+
+struct QuerySide {
+  Span span;
+  float* rows = nullptr;          // [queries][inner]: R^q q + u, then a
+  float* columns = nullptr;       // [inner][kQueryTile]; for bfloat16 terms pairs [inner / 2][kQueryTile]
+  uint32_t* row_pairs = nullptr;  // for bfloat16 terms: [queries][inner / 2]
+  float* raw_rows = nullptr;      // [queries][width]: q + w, where there is K
+
+  QuerySide() = default;
+  QuerySide(const AttentionProblem& problem, Arena& arena)
+      : rows(arena.take<float>(kQueryTile * problem.inner)),
+        columns(arena.take<float>(kQueryTile * problem.inner)),
+        row_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kQueryTile * problem.inner / 2 : 0)),
+        raw_rows(arena.take<float>(problem.args.table_k.rows == nullptr ? 0 : kQueryTile * problem.width)) {}
+
+  void load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count);
+
+ private:
+  void load_rows_of(const AttentionProblem& problem, int64_t b, int64_t h);
+};
+
+HWY_INLINE HeadRows query_rows(const rf_attention_args& x, int64_t b, int64_t h) {
+  const int64_t offset = (b * x.q_stride_b + h * x.q_stride_h) * element_bytes(x.dtype);
+  return {static_cast<const char*>(x.q) + offset, x.q_stride_t};
+}
+
+inline void QuerySide::load_rows_of(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  load_rows(x.dtype, query_rows(x, b, h), span.first, span.count, x.head_dim, rows, problem.inner);
+  if (x.table_k.rows != nullptr) {
+    for (int64_t i = 0; i < span.count; ++i) {
+      float* raw = raw_rows + i * problem.width;
+      std::copy_n(rows + i * problem.inner, problem.width, raw);
+      if (x.w == nullptr) continue;
+      const float* w = static_cast<const float*>(x.w) + h * x.head_dim;
+      for (int64_t d = 0; d < x.head_dim; ++d) raw[d] += w[d];
+    }
+  }
+  rotate_rows(x.rotation_q, x.layout, Turn::kCounterClockwise, b, x.queries, span.first, span.count, rows,
+              problem.inner);
+  if (x.u == nullptr) return;
+  const float* u = static_cast<const float*>(x.u) + h * x.head_dim;
+  for (int64_t i = 0; i < span.count; ++i) {
+    for (int64_t d = 0; d < x.head_dim; ++d) rows[i * problem.inner + d] += u[d];
+  }
+}
+
+inline void QuerySide::load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count) {
+  const rf_attention_args& x = problem.args;
+  span = Span(first, count, positions_of(x.query_positions, x.query_position_stride_b, b));
+  load_rows_of(problem, b, h);
+  if (x.a != nullptr) load_position_rows(x, x.a, x.row, h, span, rows + problem.width, problem.inner);
+  if (count < kQueryTile) std::fill_n(columns, kQueryTile * problem.inner, 0.0f);
+#if RF_HAVE_BF16_TERMS
+  if (uses_bf16_terms(problem)) {
+    make_row_pairs(rows, count, problem.inner, row_pairs);
+    const auto* pairs = reinterpret_cast<const float*>(row_pairs);
+    return transpose(pairs, problem.inner / 2, count, problem.inner / 2, columns, kQueryTile);
+  }
+#endif
+  transpose(rows, problem.inner, count, problem.inner, columns, kQueryTile);
+}
+
+struct KeySide {
+  Span span;
+  float* rows = nullptr;            // [keys][inner]: R^k k, then c
+  uint32_t* row_pairs = nullptr;    // for bfloat16 terms: [keys][inner / 2]
+  float* raw_rows = nullptr;        // [keys][width]: k, where there is Q
+  float* values = nullptr;          // [keys][value_width]: R^v v
+  uint32_t* value_pairs = nullptr;  // for bfloat16 terms: [keys / 2][value_width]
+
+  KeySide(const AttentionProblem& problem, Arena& arena)
+      : rows(arena.take<float>(kKeyTile * problem.inner)),
+        row_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile * problem.inner / 2 : 0)),
+        raw_rows(arena.take<float>(problem.args.table_q.rows == nullptr ? 0 : kKeyTile * problem.width)),
+        values(arena.take<float>(kKeyTile * problem.value_width)),
+        value_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile / 2 * problem.value_width : 0)) {}
+
+  void load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count);
+
+ private:
+  void load_keys(const AttentionProblem& problem, int64_t b, int64_t h);
+  void load_values(const AttentionProblem& problem, int64_t b, int64_t h);
+  void make_pairs(const AttentionProblem& problem);
+};
+
+// Asks for rows of keys and values that come next: they lie far apart in memory.
+inline void prefetch_keys(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count) {
+  const rf_attention_args& x = problem.args;
+  constexpr int64_t kLine = 64;
+  const int64_t bytes = element_bytes(x.dtype), head = h / problem.group;
+  const auto* k =
+      static_cast<const char*>(x.k) + (b * x.k_stride_b + head * x.k_stride_h + first * x.k_stride_t) * bytes;
+  const auto* v =
+      static_cast<const char*>(x.v) + (b * x.v_stride_b + head * x.v_stride_h + first * x.v_stride_t) * bytes;
+  for (int64_t j = 0; j < count; ++j, k += x.k_stride_t * bytes, v += x.v_stride_t * bytes) {
+    for (int64_t at = 0; at < x.head_dim * bytes; at += kLine) __builtin_prefetch(k + at, 0, 2);
+    for (int64_t at = 0; at < x.value_dim * bytes; at += kLine) __builtin_prefetch(v + at, 0, 2);
+  }
+}
+
+// The mask closes a key to every query of every head: it has the form of padding.
+HWY_INLINE bool is_padding_mask(const rf_attention_args& x) {
+  return x.mask != nullptr && x.mask_stride_h == 0 && x.mask_stride_t == 0;
+}
+HWY_INLINE bool is_padding(const rf_attention_args& x, int64_t b, int64_t key) {
+  return x.mask[b * x.mask_stride_b + key * x.mask_stride_s] == 0;
+}
+
+// Whether any of the queries may attend to any of the keys.
+HWY_INLINE bool is_needed(const rf_attention_args& x, int64_t b, const Span& queries, int64_t first, int64_t count) {
+  Span keys;
+  keys.first = first;
+  keys.count = count;
+  if (window_kind(x, queries, keys) == TileMask::Kind::kNone) return false;
+  if (!is_padding_mask(x)) return true;
+  for (int64_t j = 0; j < count; ++j) {
+    if (!is_padding(x, b, first + j)) return true;
+  }
+  return false;
+}
+
+inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  const int64_t offset = (b * x.k_stride_b + h / problem.group * x.k_stride_h) * element_bytes(x.dtype);
+  load_rows(x.dtype, {static_cast<const char*>(x.k) + offset, x.k_stride_t}, span.first, span.count, x.head_dim, rows,
+            problem.inner);
+  if (x.table_q.rows != nullptr) {
+    for (int64_t j = 0; j < span.count; ++j) {
+      std::copy_n(rows + j * problem.inner, problem.width, raw_rows + j * problem.width);
+    }
+  }
+  rotate_rows(x.rotation_k, x.layout, Turn::kCounterClockwise, b, x.keys, span.first, span.count, rows, problem.inner);
+  if (x.c != nullptr) load_position_rows(x, x.c, x.col, h, span, rows + problem.width, problem.inner);
+}
+
+inline void KeySide::load_values(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  const int64_t offset = (b * x.v_stride_b + h / problem.group * x.v_stride_h) * element_bytes(x.dtype);
+  load_rows(x.dtype, {static_cast<const char*>(x.v) + offset, x.v_stride_t}, span.first, span.count, x.value_dim,
+            values, problem.value_width);
+  rotate_rows(x.rotation_v, x.layout, Turn::kCounterClockwise, b, x.keys, span.first, span.count, values,
+              problem.value_width);
+  if (!is_padding_mask(x)) return;
+  for (int64_t j = 0; j < span.count; ++j) {  // 0 times whatever lies there would not always be 0
+    if (is_padding(x, b, span.first + j)) std::fill_n(values + j * problem.value_width, problem.value_width, 0.0f);
+  }
+}
+
+inline void KeySide::make_pairs(const AttentionProblem& problem) {
+#if RF_HAVE_BF16_TERMS
+  make_row_pairs(rows, span.count, problem.inner, row_pairs);
+  const int64_t width = problem.value_width;
+  if (span.count % 2 != 0) std::fill_n(values + span.count * width, width, 0.0f);
+  for (int64_t j = 0; j < span.count; j += 2) {
+    pair_rows(values + j * width, values + (j + 1) * width, width, value_pairs + j / 2 * width);
+  }
+#else
+  (void)problem;
+#endif
+}
+
+inline void KeySide::load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count) {
+  const rf_attention_args& x = problem.args;
+  span = Span(first, count, positions_of(x.key_positions, x.key_position_stride_b, b));
+  load_keys(problem, b, h);
+  load_values(problem, b, h);
+  if (uses_bf16_terms(problem)) make_pairs(problem);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#endif
