@@ -56,6 +56,14 @@ inline constexpr double kDifferenceError = 1e-7;
 // Two keys, values to 16: some eps of them.
 inline constexpr double kHandAttention = 64 * 2.220446049250313e-16;
 
+// ---- core: linear attention ----
+// Sums of some hundred products in float32, compensated from chunk to chunk, so that a longer sum has no larger error:
+// a few eps of the largest result; 16-bit outputs enter the backward rounded, and gradients are rounded to 16 bits
+// again.
+inline constexpr double kLinearAttentionEps = 16;
+// The golden numbers of the specification carry 12 digits.
+inline constexpr double kGoldenLinear = 6e-12;
+
 }  // namespace rf::tests
 
 #endif

@@ -1,0 +1,92 @@
+/* Linear attention (Katharopoulos et al. 2020; RoFormer, arXiv 2104.09864 Eq. 18-19) on features that are given, or
+ * made here one element at a time. For batch entry b, query head h, query m and key n, f = map(q), g = map(k):
+ *
+ *            sum_n (R^q_m f_m) . (R^k_n g_n) v_n
+ *   out_m = --------------------------------------       the sums over the keys that the mask leaves; causal: n <= m +
+ * S - T eps + sum_n f_m . g_n
+ *
+ * with R in the denominator too if RF_DENOMINATOR_ROTATED. A query whose denominator is 0, one without a key in
+ * particular, has output 0 and gradient 0. Time is linear in T + S; memory beside the arrays named here does not grow
+ * with them.
+ *
+ * Letters: B batch, T queries, S keys, H query heads, Hk key heads (H a multiple; query head h reads key head
+ * h / (H/Hk)), F features, Dv value_dim.
+ *
+ * RF_F64, and every type where RF_KERNEL=ref asks for it, is computed from the equation by plain loops over all pairs,
+ * the reference that the other way is held to: RF_F32, RF_BF16 and RF_F16 in chunks of tokens, in float32, sums over
+ * chunks compensated, so that their error does not grow with S. Results have the same bits for any number of threads
+ * and whatever else is in the batch. Values are not rotated, weights are not dropped, cos and sin have no gradients.
+ */
+#ifndef RF_LINEAR_ATTENTION_H_
+#define RF_LINEAR_ATTENTION_H_
+
+#include "rf/attention.h"
+#include "rf/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum rf_linear_direction { RF_LINEAR_BIDIRECTIONAL = 1, RF_LINEAR_CAUSAL = 2 } rf_linear_direction;
+
+typedef enum rf_linear_denominator { RF_DENOMINATOR_PLAIN = 1, RF_DENOMINATOR_ROTATED = 2 } rf_linear_denominator;
+
+typedef enum rf_feature_map {
+  RF_FEATURES_GIVEN = 1,        /* x: q and k are features */
+  RF_FEATURES_ELU_PLUS_ONE = 2, /* x + 1 for x > 0, else e^x, which is above 0 down to x = -87 in float32 */
+  RF_FEATURES_RELU = 3          /* max(x, 0); its gradient at 0 is 0 */
+} rf_feature_map;
+
+/* Strides in elements; the last dimension of q, k, v and out is contiguous. B, T and S may be 0. cos and sin
+ * are double for RF_F64 data and float for all other. */
+typedef struct rf_linear_attention_args {
+  size_t struct_size;
+  rf_dtype dtype;
+  rf_rope_layout layout; /* of both rotations; read only where there is one */
+  rf_linear_direction direction;
+  rf_linear_denominator denominator;
+  rf_feature_map feature_map;
+  int64_t batch, queries, keys, heads, key_heads, features, value_dim;
+
+  const void* q; /* [B,T,H,F] */
+  int64_t q_stride_b, q_stride_t, q_stride_h;
+  const void* k; /* [B,S,Hk,F] */
+  int64_t k_stride_b, k_stride_t, k_stride_h;
+  const void* v; /* [B,S,Hk,Dv] */
+  int64_t v_stride_b, v_stride_t, v_stride_h;
+  void* out; /* [B,T,H,Dv]; read by the backward in chunks, not by the one in loops */
+  int64_t out_stride_b, out_stride_t, out_stride_h;
+
+  /* [B,H,T] contiguous, or NULL: the denominators. Written by the forward, read by the backward in chunks. */
+  float* denominators;
+
+  rf_attention_rotation rotation_q, rotation_k; /* R^q, R^k: of the features, pairs <= F/2 */
+  double eps;                                   /* finite, >= 0 */
+
+  /* key_mask[b * stride_b + s * stride_s] != 0: the key is summed; NULL: all are. Rows of k and v that are not may hold
+   * anything. */
+  const uint8_t* key_mask;
+  int64_t key_mask_stride_b, key_mask_stride_s;
+
+  /* [B,Hk,F,Dv+1] contiguous, or NULL: the sums of R^k_n g_n v_n^T and, in column Dv, of what f_m meets in the
+   * denominator, over keys that came before. These keys are added. Causal, T = S, and only in the forward. */
+  double* state;
+} rf_linear_attention_args;
+
+/* Gradients of a scalar, given its gradient with respect to out. Each has the shape of what it belongs to, is
+ * contiguous, and is overwritten; NULL: not wanted. */
+typedef struct rf_linear_attention_grads {
+  size_t struct_size;
+  const void* out; /* given: [B,T,H,Dv] */
+  int64_t out_stride_b, out_stride_t, out_stride_h;
+  void *q, *k, *v;
+} rf_linear_attention_grads;
+
+RF_API rf_status rf_linear_attention_forward(const rf_linear_attention_args* args);
+RF_API rf_status rf_linear_attention_backward(const rf_linear_attention_args* args,
+                                              const rf_linear_attention_grads* grads);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

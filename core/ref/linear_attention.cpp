@@ -1,0 +1,273 @@
+// Linear attention in float64 loops (see the header). With w_mn = (R f_m) . (R g_n), s_mn what f_m and g_n give to the
+// denominator, y the gradient of out and d the denominator:
+//
+//   out_m = sum_n w_mn v_n / d_m                        c_m = -(y_m . out_m) / d_m
+//   dv_n  = sum_m w_mn y_m / d_m      dw_mn = y_m . v_n / d_m      ds_mn = c_m
+#include "linear_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "convert.h"
+
+namespace rf::ref {
+namespace {
+
+using Rows = std::vector<std::vector<double>>;
+
+Rows load_rows(rf_dtype dtype, const void* data, int64_t offset, int64_t stride, int64_t tokens, int64_t width) {
+  Rows rows(static_cast<size_t>(tokens), std::vector<double>(static_cast<size_t>(width)));
+  for (size_t t = 0; t < rows.size(); ++t) {
+    for (size_t i = 0; i < rows[t].size(); ++i) {
+      rows[t][i] = load(dtype, data, offset + static_cast<int64_t>(t) * stride + static_cast<int64_t>(i));
+    }
+  }
+  return rows;
+}
+
+double mapped(rf_feature_map map, double x) {
+  switch (map) {
+    case RF_FEATURES_GIVEN:
+      return x;
+    case RF_FEATURES_ELU_PLUS_ONE:
+      return x > 0 ? x + 1 : std::exp(x);
+    case RF_FEATURES_RELU:
+      return std::max(x, 0.0);
+  }
+  return x;
+}
+
+double slope(rf_feature_map map, double x) {
+  switch (map) {
+    case RF_FEATURES_GIVEN:
+      return 1;
+    case RF_FEATURES_ELU_PLUS_ONE:
+      return x > 0 ? 1 : std::exp(x);
+    case RF_FEATURES_RELU:
+      return x > 0 ? 1 : 0;
+  }
+  return 1;
+}
+
+// By the angles, or back: the transposed matrix.
+void rotate(const rf_linear_attention_args& x, const rf_attention_rotation& rotation, int64_t b, double sign,
+            Rows& rows) {
+  if (rotation.cos == nullptr) return;
+  const rf_dtype dtype = x.dtype == RF_F64 ? RF_F64 : RF_F32;
+  const auto tokens = static_cast<int64_t>(rows.size());
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t i = 0; i < rotation.pairs; ++i) {
+      const int64_t at = ((rotation.batch == 1 ? 0 : b) * tokens + t) * rotation.pairs + i;
+      const double cos = load(dtype, rotation.cos, at), sin = sign * load(dtype, rotation.sin, at);
+      const auto first = static_cast<size_t>(x.layout == RF_ROPE_PAIRS ? 2 * i : i);
+      const auto second = static_cast<size_t>(x.layout == RF_ROPE_PAIRS ? 2 * i + 1 : i + rotation.pairs);
+      std::vector<double>& row = rows[static_cast<size_t>(t)];
+      const double x0 = row[first], x1 = row[second];
+      row[first] = cos * x0 - sin * x1;
+      row[second] = sin * x0 + cos * x1;
+    }
+  }
+}
+
+double dot(const std::vector<double>& x, const std::vector<double>& y) {
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+void add(double factor, const std::vector<double>& x, std::vector<double>& y) {
+  for (size_t i = 0; i < y.size(); ++i) y[i] += factor * x[i];
+}
+
+// Queries or keys of one head: as given, mapped, and rotated.
+struct Side {
+  Rows given, plain, turned;
+  const Rows* under;  // what the denominator takes
+
+  Side(const rf_linear_attention_args& x, const rf_attention_rotation& rotation, int64_t b, Rows rows)
+      : given(std::move(rows)), plain(given) {
+    for (std::vector<double>& row : plain) {
+      for (double& value : row) value = mapped(x.feature_map, value);
+    }
+    turned = plain;
+    rotate(x, rotation, b, 1, turned);
+    under = x.denominator == RF_DENOMINATOR_ROTATED ? &turned : &plain;
+  }
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+};
+
+struct Head {
+  Head(const rf_linear_attention_args& args, int64_t entry, int64_t head)
+      : x(args),
+        b(entry),
+        h(head),
+        key_head(h / (x.heads / x.key_heads)),
+        q(x, x.rotation_q, b,
+          load_rows(x.dtype, x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t, x.queries, x.features)),
+        k(x, x.rotation_k, b,
+          load_rows(x.dtype, x.k, b * x.k_stride_b + key_head * x.k_stride_h, x.k_stride_t, x.keys, x.features)),
+        v(load_rows(x.dtype, x.v, b * x.v_stride_b + key_head * x.v_stride_h, x.v_stride_t, x.keys, x.value_dim)) {}
+
+  const rf_linear_attention_args& x;
+  int64_t b, h, key_head;
+  Side q, k;
+  Rows v;
+
+  bool is_key(size_t n) const {
+    const auto s = static_cast<int64_t>(n);
+    return x.key_mask == nullptr || x.key_mask[b * x.key_mask_stride_b + s * x.key_mask_stride_s] != 0;
+  }
+  bool may_attend(size_t m, size_t n) const {
+    const int64_t ahead = static_cast<int64_t>(n) - static_cast<int64_t>(m) - (x.keys - x.queries);
+    return is_key(n) && (x.direction != RF_LINEAR_CAUSAL || ahead <= 0);
+  }
+  // Of feature f of the state, Dv + 1 numbers.
+  double* state(size_t f) const {
+    return x.state + ((b * x.key_heads + key_head) * x.features + static_cast<int64_t>(f)) * (x.value_dim + 1);
+  }
+};
+
+struct Result {
+  std::vector<double> out;
+  double denominator;
+};
+
+Result attend(const Head& head, size_t m) {
+  const rf_linear_attention_args& x = head.x;
+  Result result{std::vector<double>(static_cast<size_t>(x.value_dim)), x.eps};
+  const std::vector<double>&turned = head.q.turned[m], &under = (*head.q.under)[m];
+  for (size_t f = 0; x.state != nullptr && f < turned.size(); ++f) {
+    for (size_t e = 0; e < result.out.size(); ++e) result.out[e] += turned[f] * head.state(f)[e];
+    result.denominator += under[f] * head.state(f)[x.value_dim];
+  }
+  for (size_t n = 0; n < head.v.size(); ++n) {
+    if (!head.may_attend(m, n)) continue;
+    add(dot(turned, head.k.turned[n]), head.v[n], result.out);
+    result.denominator += dot(under, (*head.k.under)[n]);
+  }
+  for (double& value : result.out) value = result.denominator == 0 ? 0 : value / result.denominator;
+  return result;
+}
+
+void add_to_state(const Head& head) {
+  for (size_t n = 0; n < head.v.size(); ++n) {
+    if (!head.is_key(n)) continue;
+    for (size_t f = 0; f < head.k.turned[n].size(); ++f) {
+      for (size_t e = 0; e < head.v[n].size(); ++e) head.state(f)[e] += head.k.turned[n][f] * head.v[n][e];
+      head.state(f)[head.x.value_dim] += (*head.k.under)[n][f];
+    }
+  }
+}
+
+Rows zeros_like(const Rows& rows) {
+  Rows zeros = rows;
+  for (std::vector<double>& row : zeros) std::fill(row.begin(), row.end(), 0.0);
+  return zeros;
+}
+
+// Gradients of the rotated features and of those in the denominator to that of what was given, in place of `turned`.
+void to_given(const rf_linear_attention_args& x, const rf_attention_rotation& rotation, const Side& side, int64_t b,
+              Rows& turned, const Rows& under) {
+  const bool rotated = x.denominator == RF_DENOMINATOR_ROTATED;
+  for (size_t t = 0; rotated && t < turned.size(); ++t) add(1, under[t], turned[t]);
+  rotate(x, rotation, b, -1, turned);
+  for (size_t t = 0; t < turned.size(); ++t) {
+    if (!rotated) add(1, under[t], turned[t]);
+    for (size_t i = 0; i < turned[t].size(); ++i) turned[t][i] *= slope(x.feature_map, side.given[t][i]);
+  }
+}
+
+// Rows of one head into a contiguous [B,tokens,heads,width].
+void store_rows(rf_dtype dtype, void* data, int64_t b, int64_t heads, int64_t h, const Rows& rows) {
+  if (data == nullptr) return;
+  const auto tokens = static_cast<int64_t>(rows.size());
+  for (int64_t t = 0; t < tokens; ++t) {
+    const std::vector<double>& row = rows[static_cast<size_t>(t)];
+    const auto width = static_cast<int64_t>(row.size());
+    for (int64_t i = 0; i < width; ++i) {
+      store(dtype, data, ((b * tokens + t) * heads + h) * width + i, row[static_cast<size_t>(i)]);
+    }
+  }
+}
+
+struct Gradients {
+  Rows q, k, v;
+};
+
+Gradients head_gradients(const Head& head, const Rows& y) {
+  const rf_linear_attention_args& x = head.x;
+  Gradients turned{zeros_like(head.q.turned), zeros_like(head.k.turned), zeros_like(head.v)};
+  Rows q_under = turned.q, k_under = turned.k;
+  for (size_t m = 0; m < y.size(); ++m) {
+    const Result result = attend(head, m);
+    if (result.denominator == 0) continue;
+    const double c = -dot(y[m], result.out) / result.denominator;
+    for (size_t n = 0; n < head.v.size(); ++n) {
+      if (!head.may_attend(m, n)) continue;
+      const double dw = dot(y[m], head.v[n]) / result.denominator;
+      add(dot(head.q.turned[m], head.k.turned[n]) / result.denominator, y[m], turned.v[n]);
+      add(dw, head.k.turned[n], turned.q[m]);
+      add(dw, head.q.turned[m], turned.k[n]);
+      add(c, (*head.k.under)[n], q_under[m]);
+      add(c, (*head.q.under)[m], k_under[n]);
+    }
+  }
+  to_given(x, x.rotation_q, head.q, head.b, turned.q, q_under);
+  to_given(x, x.rotation_k, head.k, head.b, turned.k, k_under);
+  // What is not a key may be a NaN, which a slope of 0 would not remove.
+  for (size_t n = 0; n < head.v.size(); ++n) {
+    if (!head.is_key(n)) std::fill(turned.k[n].begin(), turned.k[n].end(), 0.0);
+  }
+  return turned;
+}
+
+}  // namespace
+
+void linear_attention(const rf_linear_attention_args& x) {
+  for (int64_t b = 0; b < x.batch; ++b) {
+    for (int64_t h = 0; h < x.heads; ++h) {
+      const Head head(x, b, h);
+      for (int64_t m = 0; m < x.queries; ++m) {
+        const Result result = attend(head, static_cast<size_t>(m));
+        const int64_t offset = b * x.out_stride_b + m * x.out_stride_t + h * x.out_stride_h;
+        for (int64_t e = 0; e < x.value_dim; ++e) {
+          store(x.dtype, x.out, offset + e, result.out[static_cast<size_t>(e)]);
+        }
+        if (x.denominators != nullptr) {
+          x.denominators[(b * x.heads + h) * x.queries + m] = static_cast<float>(result.denominator);
+        }
+      }
+      const bool last_of_group = (h + 1) % (x.heads / x.key_heads) == 0;
+      if (x.state != nullptr && last_of_group) add_to_state(head);
+    }
+  }
+}
+
+void linear_attention_backward(const rf_linear_attention_args& x, const rf_linear_attention_grads& grads) {
+  const int64_t group = x.heads / x.key_heads;
+  for (int64_t b = 0; b < x.batch; ++b) {
+    Gradients sums;
+    for (int64_t h = 0; h < x.heads; ++h) {
+      const Head head(x, b, h);
+      const Rows y = load_rows(x.dtype, grads.out, b * grads.out_stride_b + h * grads.out_stride_h, grads.out_stride_t,
+                               x.queries, x.value_dim);
+      Gradients own = head_gradients(head, y);
+      store_rows(x.dtype, grads.q, b, x.heads, h, own.q);
+      if (h % group == 0) {
+        sums = std::move(own);
+      } else {
+        for (size_t n = 0; n < sums.k.size(); ++n) {
+          add(1, own.k[n], sums.k[n]);
+          add(1, own.v[n], sums.v[n]);
+        }
+      }
+      if ((h + 1) % group != 0) continue;
+      store_rows(x.dtype, grads.k, b, x.key_heads, head.key_head, sums.k);
+      store_rows(x.dtype, grads.v, b, x.key_heads, head.key_head, sums.v);
+    }
+  }
+}
+
+}  // namespace rf::ref

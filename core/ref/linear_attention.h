@@ -1,0 +1,16 @@
+// Linear attention in float64 loops over all pairs, forward and backward, written from the equation in
+// rf/linear_attention.h: the twin that the chunks are held to, and what RF_KERNEL=ref runs. One thread; a row of
+// weights at a time. No chunks and, but for the state that a caller wants, no sums over keys that are kept.
+#ifndef RF_CORE_REF_LINEAR_ATTENTION_H_
+#define RF_CORE_REF_LINEAR_ATTENTION_H_
+
+#include "rf/linear_attention.h"
+
+namespace rf::ref {
+
+// Arrays of any dtype; the arguments have passed the operator's checks.
+void linear_attention(const rf_linear_attention_args& args);
+void linear_attention_backward(const rf_linear_attention_args& args, const rf_linear_attention_grads& grads);
+
+}  // namespace rf::ref
+#endif

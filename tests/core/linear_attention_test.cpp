@@ -1,0 +1,268 @@
+// Linear attention in chunks, of every instruction set, against the float64 loops over all pairs: directions,
+// denominators, maps, lengths on both sides of a chunk, types, strides; then threads, neighbours in the batch,
+// streaming and the error of a sum over 2^20 positions.
+#include <omp.h>
+
+#include "core/linear_case.h"
+
+namespace rf::tests {
+namespace {
+
+class LinearAttention : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { use_kernels(); }
+  void TearDown() override { rf_set_target(""); }
+  static void use_kernels() { ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK) << rf_last_error(); }
+};
+
+// Elementwise, relative to the largest of the array or, as what adds up to less may cancel, to the 1 or so that values
+// and features are.
+void expect_close(const Elements& got, const Elements& want, double eps, const std::string& what) {
+  double largest = 1;
+  for (int64_t i = 0; i < want.count(); ++i) {
+    if (!std::isnan(want.at(i))) largest = std::max(largest, std::abs(want.at(i)));
+  }
+  for (int64_t i = 0; i < want.count(); ++i) {
+    ASSERT_NEAR(got.at(i), want.at(i), kLinearAttentionEps * eps * largest) << what << " element " << i;
+  }
+}
+
+std::string describe(rf_dtype dtype, const LinearShape& s, const LinearOptions& o) {
+  std::ostringstream text;
+  text << "dtype " << dtype << " shape " << s.batch << ' ' << s.queries << ' ' << s.keys << ' ' << s.heads << '/'
+       << s.key_heads << ' ' << s.features << ' ' << s.value_dim << " direction " << o.direction << " denominator "
+       << o.denominator << " map " << o.map << " layout " << o.layout << " pairs " << o.pairs << " masked " << o.masked;
+  return text.str();
+}
+
+void expect_equal_to_loops(rf_dtype dtype, const LinearShape& shape, const LinearOptions& options) {
+  const std::string what = describe(dtype, shape, options), target = rf_target();
+  LinearCase chunks(dtype, shape, options), loops(dtype, shape, options);
+  for (Elements* x : {&chunks.out.elements, &chunks.dq, &chunks.dk, &chunks.dv}) {
+    for (int64_t i = 0; i < x->count(); ++i) x->set(i, 7);  // is overwritten
+  }
+  chunks.forward();
+  chunks.backward();
+  ASSERT_EQ(rf_set_target("ref"), RF_OK);
+  loops.forward();
+  loops.backward();
+  ASSERT_EQ(rf_set_target(target.c_str()), RF_OK) << rf_last_error();
+  for (int64_t i = 0; i < chunks.out.elements.count(); ++i) {
+    if (i % chunks.out.stride_h < chunks.out.width) continue;
+    ASSERT_EQ(chunks.out.elements.at(i), 7) << what << " a gap is written";
+    loops.out.elements.set(i, 7);
+  }
+  const double eps = eps_of(dtype);
+  expect_close(chunks.out.elements, loops.out.elements, eps, what + " out");
+  for (size_t i = 0; i < loops.denominators.size(); ++i) {
+    const double want = loops.denominators[i];
+    ASSERT_NEAR(chunks.denominators[i], want, kLinearAttentionEps * kEpsF32 * std::abs(want)) << what << " " << i;
+  }
+  expect_close(chunks.dq, loops.dq, eps, what + " dq");
+  expect_close(chunks.dk, loops.dk, eps, what + " dk");
+  expect_close(chunks.dv, loops.dv, eps, what + " dv");
+}
+
+TEST_P(LinearAttention, EqualsLoopsWithEveryOption) {
+  const LinearShape shape = {.queries = 70, .keys = 70};
+  for (const auto direction : {RF_LINEAR_BIDIRECTIONAL, RF_LINEAR_CAUSAL}) {
+    for (const auto denominator : {RF_DENOMINATOR_PLAIN, RF_DENOMINATOR_ROTATED}) {
+      for (const auto map : {RF_FEATURES_GIVEN, RF_FEATURES_ELU_PLUS_ONE, RF_FEATURES_RELU}) {
+        for (const int64_t pairs : {0, 2}) {
+          for (const bool masked : {false, true}) {
+            const LinearOptions options = {.direction = direction,
+                                           .denominator = denominator,
+                                           .map = map,
+                                           .layout = masked ? RF_ROPE_PAIRS : RF_ROPE_HALVES,
+                                           .pairs = pairs,
+                                           .shared_rotation = masked,
+                                           .masked = masked,
+                                           .eps = masked || map == RF_FEATURES_RELU ? 0.25 : 0};
+            expect_equal_to_loops(RF_F32, shape, options);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearAttention, EqualsLoopsAtEveryLength) {
+  for (const auto direction : {RF_LINEAR_BIDIRECTIONAL, RF_LINEAR_CAUSAL}) {
+    for (const auto& [queries, keys] : {std::pair{0, 0},
+                                        {0, 3},
+                                        {3, 0},
+                                        {1, 1},
+                                        {1, 200},
+                                        {200, 1},
+                                        {15, 17},
+                                        {16, 16},
+                                        {63, 63},
+                                        {64, 64},
+                                        {65, 65},
+                                        {129, 129},
+                                        {70, 140},
+                                        {140, 70},
+                                        {131, 128}}) {
+      const LinearShape shape = {.batch = 1, .queries = queries, .keys = keys, .heads = 2, .key_heads = 1};
+      expect_equal_to_loops(RF_F32, shape, {.direction = direction});
+    }
+  }
+  for (const auto& [features, value_dim] :
+       {std::pair{2, 1}, {16, 24}, {17, 16}, {64, 64}, {70, 80}, {128, 33}, {266, 64}}) {
+    const LinearShape shape = {.batch = 1,
+                               .queries = 67,
+                               .keys = 67,
+                               .heads = 1,
+                               .key_heads = 1,
+                               .features = features,
+                               .value_dim = value_dim};
+    expect_equal_to_loops(RF_F32, shape, {.pairs = features / 2});
+  }
+}
+
+TEST_P(LinearAttention, EqualsLoopsInEveryTypeAndWithGaps) {
+  const LinearShape shape = {.queries = 70, .keys = 70, .features = 24, .value_dim = 20};
+  for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16}) {
+    for (const auto direction : {RF_LINEAR_BIDIRECTIONAL, RF_LINEAR_CAUSAL}) {
+      for (const int64_t gap : {0, 3}) expect_equal_to_loops(dtype, shape, {.direction = direction, .gap = gap});
+    }
+  }
+  expect_equal_to_loops(RF_F32, {.batch = 0}, {});
+}
+
+TEST_P(LinearAttention, MaskedRowsAreNotReadAndQueriesWithoutKeysAnswerZero) {
+  for (const auto direction : {RF_LINEAR_BIDIRECTIONAL, RF_LINEAR_CAUSAL}) {
+    LinearCase problem(RF_F32, {.batch = 1, .queries = 70, .keys = 70, .heads = 1, .key_heads = 1},
+                       {.direction = direction});
+    const bool causal = direction == RF_LINEAR_CAUSAL;
+    const int64_t without = causal ? 66 : 70;  // queries
+    for (int64_t n = 0; n < without; ++n) {
+      problem.mask[static_cast<size_t>(n)] = 0;
+      for (int64_t i = 0; i < problem.k.width; ++i) problem.k.elements.set(n * problem.k.width + i, std::nan(""));
+      for (int64_t i = 0; i < problem.v.width; ++i) problem.v.elements.set(n * problem.v.width + i, std::nan(""));
+    }
+    for (int64_t n = without; n < 70; ++n) problem.mask[static_cast<size_t>(n)] = 1;
+    problem.forward();
+    problem.backward();
+    for (int64_t t = 0; t < 70; ++t) {
+      const auto expect_row = [&](const Elements& x, int64_t width) {
+        for (int64_t i = 0; i < width; ++i) {
+          const double value = x.at(t * width + i);
+          EXPECT_TRUE(t < without ? value == 0 : std::isfinite(value)) << t;
+        }
+      };
+      expect_row(problem.out.elements, problem.out.width);
+      expect_row(problem.dq, problem.q.width);
+      expect_row(problem.dk, problem.k.width);
+      expect_row(problem.dv, problem.v.width);
+    }
+  }
+}
+
+TEST_P(LinearAttention, ThreadsAndNeighboursDoNotChangeBits) {
+  const int threads = omp_get_max_threads();
+  const LinearShape shape = {.batch = 3, .queries = 150, .keys = 150};
+  LinearCase one(RF_F32, shape, {}), two(RF_F32, shape, {}), alone(RF_F32, shape, {});
+  omp_set_num_threads(1);
+  one.forward(), one.backward();
+  omp_set_num_threads(2);
+  two.forward(), two.backward();
+  omp_set_num_threads(threads);
+  EXPECT_EQ(one.out.elements.bytes, two.out.elements.bytes);
+  EXPECT_EQ(one.dq.bytes, two.dq.bytes);
+  EXPECT_EQ(one.dk.bytes, two.dk.bytes);
+  EXPECT_EQ(one.dv.bytes, two.dv.bytes);
+  alone.args.batch = 1;
+  alone.args.rotation_q.batch = alone.args.rotation_k.batch = 1;
+  alone.forward(), alone.backward();
+  const auto expect_start = [](const Elements& whole, const Elements& part) {
+    const int64_t count = whole.count() / 3;
+    for (int64_t i = 0; i < count; ++i) ASSERT_EQ(part.at(i), whole.at(i)) << i;
+  };
+  expect_start(one.out.elements, alone.out.elements);
+  expect_start(one.dq, alone.dq);
+  expect_start(one.dk, alone.dk);
+  expect_start(one.dv, alone.dv);
+}
+
+// The state after parts of any lengths is that of the whole, and so are the answers.
+TEST_P(LinearAttention, StreamsInPartsOfAnyLength) {
+  const LinearShape shape = {.batch = 2, .queries = 200, .keys = 200};
+  const LinearOptions options = {.shared_rotation = true};
+  LinearCase whole(RF_F32, shape, options), parts(RF_F32, shape, options);
+  std::vector<double> want(static_cast<size_t>(2 * 2 * 6 * 6)), state = want;
+  whole.args.state = want.data(), parts.args.state = state.data();
+  whole.forward();
+  const rf_linear_attention_args all = parts.args;
+  int64_t first = 0;
+  for (const int64_t count : {1, 1, 62, 64, 0, 70, 2}) {
+    rf_linear_attention_args x = all;
+    const int64_t bytes = bytes_of(x.dtype);
+    x.queries = x.keys = count;
+    x.q = static_cast<const char*>(x.q) + first * x.q_stride_t * bytes;
+    x.k = static_cast<const char*>(x.k) + first * x.k_stride_t * bytes;
+    x.v = static_cast<const char*>(x.v) + first * x.v_stride_t * bytes;
+    x.out = static_cast<char*>(x.out) + first * x.out_stride_t * bytes;
+    x.key_mask += first;
+    for (rf_attention_rotation* r : {&x.rotation_q, &x.rotation_k}) {
+      r->cos = static_cast<const float*>(r->cos) + first * r->pairs;
+      r->sin = static_cast<const float*>(r->sin) + first * r->pairs;
+    }
+    x.denominators = nullptr;
+    ASSERT_EQ(rf_linear_attention_forward(&x), RF_OK) << rf_last_error();
+    first += count;
+  }
+  ASSERT_EQ(first, 200);
+  expect_close(parts.out.elements, whole.out.elements, kEpsF32, "out");
+  const std::string target = rf_target();
+  std::vector<double> exact(want.size());
+  whole.args.state = exact.data();
+  ASSERT_EQ(rf_set_target("ref"), RF_OK);
+  whole.forward();
+  ASSERT_EQ(rf_set_target(target.c_str()), RF_OK);
+  for (size_t i = 0; i < exact.size(); ++i) {
+    const double column_sum = exact[i / 6 * 6 + 5];  // of positive features, which the values at most double or triple
+    ASSERT_NEAR(want[i], exact[i], kLinearAttentionEps * kEpsF32 * column_sum) << i;
+    ASSERT_NEAR(state[i], exact[i], kLinearAttentionEps * kEpsF32 * column_sum) << i;
+  }
+}
+
+// Over 2^20 positions, against running sums in float64.
+TEST_P(LinearAttention, LongSumsKeepTheirPrecision) {
+  constexpr int64_t kTokens = 1 << 20, kFeatures = 4, kValues = 4;
+  LinearCase problem(RF_F32,
+                     {.batch = 1,
+                      .queries = kTokens,
+                      .keys = kTokens,
+                      .heads = 1,
+                      .key_heads = 1,
+                      .features = kFeatures,
+                      .value_dim = kValues},
+                     {.pairs = 0, .masked = false});
+  problem.forward();
+  double sums[kFeatures][kValues + 1] = {};
+  const auto feature = [](const LinearRows& rows, int64_t i) {
+    const double value = rows.elements.at(i);
+    return value > 0 ? value + 1 : std::exp(value);
+  };
+  for (int64_t t = 0; t < kTokens; ++t) {
+    double want[kValues + 1] = {};
+    for (int64_t f = 0; f < kFeatures; ++f) {
+      const double g = feature(problem.k, t * kFeatures + f), own = feature(problem.q, t * kFeatures + f);
+      for (int64_t e = 0; e < kValues; ++e) sums[f][e] += g * problem.v.elements.at(t * kValues + e);
+      sums[f][kValues] += g;
+      for (int64_t e = 0; e <= kValues; ++e) want[e] += own * sums[f][e];
+    }
+    for (int64_t e = 0; e < kValues; ++e) {
+      // The values' magnitudes are about 1, and out is their mean.
+      ASSERT_NEAR(problem.out.elements.at(t * kValues + e), want[e] / want[kValues], kLinearAttentionEps * kEpsF32)
+          << t;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, LinearAttention, testing::ValuesIn(instruction_sets()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace rf::tests
