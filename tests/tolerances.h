@@ -56,6 +56,12 @@ inline constexpr double kDifferenceError = 1e-7;
 // Two keys, values to 16: some eps of them.
 inline constexpr double kHandAttention = 64 * 2.220446049250313e-16;
 
+// ---- core: attention in tiles ----
+// An output is a mean of values, a gradient a sum of such products; each of the sums of float32 products behind a score
+// adds some eps of its absolute terms to the probability. Scores of 16-bit data are made of rounded rotated vectors.
+inline constexpr double kAttentionEps = 16;
+inline constexpr double kScoreShare = 1;
+
 // ---- core: linear attention ----
 // Sums of some hundred products in float32, compensated from chunk to chunk, so that a longer sum has no larger error:
 // a few eps of the largest result; 16-bit outputs enter the backward rounded, and gradients are rounded to 16 bits

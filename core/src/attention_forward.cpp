@@ -238,13 +238,17 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
   }
   const int64_t begin = first * kQueryTile, count = std::min(tiles * kQueryTile, x.queries - begin);
   const Span group(begin, count, positions_of(x.query_positions, x.query_position_stride_b, b));
+  // How a tile is computed must not depend on the tiles that its task happens to have.
+  const int64_t whole_begin = begin / (kTileGroup * kQueryTile) * (kTileGroup * kQueryTile);
+  const Span whole_group(whole_begin, std::min(kTileGroup * kQueryTile, x.queries - whole_begin),
+                         positions_of(x.query_positions, x.query_position_stride_b, b));
   std::fill_n(space.guarded_tile, kGuardFloats, 0.0f);
   for (int64_t key = 0; key < x.keys; key += kKeyTile) {
     const int64_t keys = std::min(kKeyTile, x.keys - key);
     if (!is_needed(x, b, group, key, keys)) continue;
     space.keys.load(problem, b, h, key, keys);
     prefetch_keys(problem, b, h, key + keys, std::min(kKeyTile, x.keys - key - keys));
-    const bool shifts = problem.table_q.rows != nullptr && steps(group, space.keys.span);
+    const bool shifts = problem.table_q.rows != nullptr && steps(whole_group, space.keys.span);
     if (shifts) space.key_panel.fill(problem, h, group, space.keys);
     for (int64_t i = 0; i < tiles; ++i) forward_tile(problem, space, b, h, i, shifts ? &space.key_panel : nullptr);
   }

@@ -28,9 +28,9 @@ AttentionProblem::AttentionProblem(const rf_attention_args& x)
       inner(x.a == nullptr ? width : 2 * width),
       value_width(padded(x.value_dim)),
       group(x.heads / x.key_heads),
-      table_k(padded_table(x.table_k, padded_rows_[0])),
-      table_q(padded_table(x.table_q, padded_rows_[1])),
-      table_v(padded_table(x.table_v, padded_rows_[2])),
+      table_k(padded_table(x.table_k, padded_rows[0])),
+      table_q(padded_table(x.table_q, padded_rows[1])),
+      table_v(padded_table(x.table_v, padded_rows[2])),
       bias{static_cast<const float*>(x.bias.rows), x.bias.lo, x.bias.hi, x.bias.heads, 1} {
   if (table_q.rows == nullptr) return;
   const int64_t rows = table_q.row_count();

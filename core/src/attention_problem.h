@@ -35,19 +35,17 @@ struct AttentionProblem {
   AttentionProblem& operator=(const AttentionProblem&) = delete;
 
   const rf_attention_args& args;
-  int64_t width;        // floats of a row of q or k
-  int64_t inner;        // of a row of [q, a] or [k, c], whose product is a score's: width, or twice that
-  int64_t value_width;  // of a row of v
-  int64_t group;        // query heads that share a key head
+  int64_t width;                      // floats of a row of q or k
+  int64_t inner;                      // of a row of [q, a] or [k, c], whose product is a score's: width, or twice that
+  int64_t value_width;                // of a row of v
+  int64_t group;                      // query heads that share a key head
+  std::vector<float> padded_rows[3];  // of K, Q and V, where the caller's are no whole vectors
   TermTable table_k, table_q, table_v, bias;
   // Q with a row for each element and a column for each distance, kRowFloats columns of zeros behind the last.
   std::vector<float> query_columns;
   int64_t query_column_stride = 0;
 
   bool has_tables() const { return table_k.rows != nullptr || table_q.rows != nullptr || table_v.rows != nullptr; }
-
- private:
-  std::vector<float> padded_rows_[3];
 };
 
 // Cuts work space into arrays aligned to 64 bytes. Without space it counts.

@@ -48,28 +48,31 @@ inline HWY_NOINLINE void KeyPanel::fill(const AttentionProblem& problem, int64_t
   const int64_t tiles = (queries.count + kQueryTile - 1) / kQueryTile;
   const int64_t least = queries.positions[0] - keys.span.positions[keys.span.count - 1];
   const int64_t count = tiles * kQueryTile + keys.span.count - 1;
+  // Distances of the table; where there is none, the nearest row of it in place 0.
   const int64_t first = std::clamp<int64_t>(Q.lo - least, 0, count),
                 end = std::clamp<int64_t>(Q.hi - least + 1, 0, count);
-  if (first < end) {
-    const int64_t head = problem.table_q.heads == 1 ? 0 : h;
-    Product p;
-    p.a = keys.raw_rows;
-    p.a_row = p.terms = problem.width;
-    p.a_term = 1;
-    p.b = problem.query_columns.data() + head * problem.width * problem.query_column_stride + least + first - Q.lo;
-    p.b_term = problem.query_column_stride;
-    p.start = kZeros;
-    p.c = rows_ + first;
-    p.c_row = kWidth;
-    p.rows = keys.span.count;
-    p.vectors = (end - first + kLanes - 1) / kLanes;
-    multiply<FloatTerms>(p);
-  }
+  const bool outside = first == end;
+  const int64_t head = problem.table_q.heads == 1 ? 0 : h;
+  Product p;
+  p.a = keys.raw_rows;
+  p.a_row = p.terms = problem.width;
+  p.a_term = 1;
+  p.b = problem.query_columns.data() + head * problem.width * problem.query_column_stride + Q.index(least + first);
+  p.b_term = problem.query_column_stride;
+  p.start = kZeros;
+  p.c = rows_ + (outside ? 0 : first);
+  p.c_row = kWidth;
+  p.rows = keys.span.count;
+  p.vectors = outside ? 1 : (end - first + kLanes - 1) / kLanes;
+  multiply<FloatTerms>(p);
   for (int64_t j = 0; j < keys.span.count; ++j) {
     float* row = rows_ + j * kWidth;
-    const float* key = keys.raw_rows + j * problem.width;
-    if (first > 0) std::fill(row, row + first, first < count ? row[first] : dot(key, Q.rows, problem.width));
-    if (end < count) std::fill(row + end, row + count, end > 0 ? row[end - 1] : dot(key, Q.row(Q.hi), problem.width));
+    if (outside) {
+      std::fill(row, row + count, float{row[0]});
+    } else {
+      std::fill(row, row + first, float{row[first]});
+      std::fill(row + end, row + count, float{row[end - 1]});
+    }
   }
 }
 

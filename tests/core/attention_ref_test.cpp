@@ -19,11 +19,11 @@ using Values = std::vector<double>;
 
 // Arrays with all terms set: every one of them, three rotations of part of the head, tables that are shorter than the
 // distances on either side, a mask, a window and a query without a key.
-struct AttentionCase {
+struct ReferenceCase {
   static constexpr int64_t kBatch = 2, kQueries = 3, kKeys = 4, kHeads = 4, kKeyHeads = 2, kDim = 6, kPairs = 2;
   static constexpr int64_t kPositions = 7;
 
-  explicit AttentionCase(rf_rope_layout layout, int64_t table_heads = kHeads, int64_t rotation_batch = kBatch,
+  explicit ReferenceCase(rf_rope_layout layout, int64_t table_heads = kHeads, int64_t rotation_batch = kBatch,
                          int64_t gate_width = kDim) {
     args.struct_size = sizeof args;
     args.dtype = RF_F64;
@@ -101,7 +101,7 @@ struct AttentionCase {
 };
 
 // Compares a gradient with (loss(x + h) - loss(x - h)) / 2h at each of its elements.
-void expect_gradient(AttentionCase& problem, const void* array, const Values& gradient, const char* name) {
+void expect_gradient(ReferenceCase& problem, const void* array, const Values& gradient, const char* name) {
   auto* x = const_cast<double*>(static_cast<const double*>(array));
   double largest = 0;
   for (size_t i = 0; i < gradient.size(); ++i) {
@@ -119,8 +119,8 @@ void expect_gradient(AttentionCase& problem, const void* array, const Values& gr
   EXPECT_EQ(largest > kDifferenceError, !invisible) << name;
 }
 
-void expect_every_gradient(AttentionCase& problem) {
-  using Case = AttentionCase;
+void expect_every_gradient(ReferenceCase& problem) {
+  using Case = ReferenceCase;
   const rf_attention_args& x = problem.args;
   Values dout(Case::kBatch * Case::kQueries * Case::kHeads * Case::kDim);
   for (size_t i = 0; i < dout.size(); ++i) dout[i] = Case::weight(static_cast<int64_t>(i));
@@ -169,13 +169,13 @@ void expect_every_gradient(AttentionCase& problem) {
 
 TEST(AttentionRef, EveryGradientIsTheDifferenceQuotient) {
   for (const rf_rope_layout layout : {RF_ROPE_PAIRS, RF_ROPE_HALVES}) {
-    AttentionCase problem(layout);
+    ReferenceCase problem(layout);
     expect_every_gradient(problem);
   }
 }
 
 TEST(AttentionRef, GradientsOfSharedTerms) {
-  AttentionCase problem(RF_ROPE_HALVES, /*table_heads=*/1, /*rotation_batch=*/1, /*gate_width=*/1);
+  ReferenceCase problem(RF_ROPE_HALVES, /*table_heads=*/1, /*rotation_batch=*/1, /*gate_width=*/1);
   expect_every_gradient(problem);
 }
 
@@ -259,7 +259,7 @@ TEST(AttentionRef, NoKeysGiveZero) {
 }
 
 TEST(AttentionRef, AMaskedQueryHasOutputAndGradientZero) {
-  AttentionCase problem(RF_ROPE_PAIRS);
+  ReferenceCase problem(RF_ROPE_PAIRS);
   problem.loss();
   const auto* out = static_cast<const double*>(problem.args.out);
   Values dq(static_cast<size_t>(problem.args.batch * problem.args.q_stride_b));
@@ -281,7 +281,7 @@ class AttentionErrors : public testing::Test {
   // Changes one thing of a good call.
   void expect_refused(const std::function<void(rf_attention_args&)>& change, const std::string& rule,
                       const std::string& got) {
-    AttentionCase problem(RF_ROPE_PAIRS);
+    ReferenceCase problem(RF_ROPE_PAIRS);
     change(problem.args);
     EXPECT_EQ(rf_attention_forward(&problem.args), RF_INVALID_ARGUMENT) << rule;
     const std::string text = rf_last_error();
@@ -291,12 +291,19 @@ class AttentionErrors : public testing::Test {
   }
 };
 
-TEST_F(AttentionErrors, OtherDtypesAreNotImplemented) {
-  AttentionCase problem(RF_ROPE_PAIRS);
-  problem.args.dtype = RF_BF16;
-  EXPECT_EQ(rf_attention_forward(&problem.args), RF_NOT_IMPLEMENTED);
-  EXPECT_STREQ(rf_last_error(), "[attention] dtype must be RF_F64: no other is implemented, got RF_BF16");
-  expect_refused([](rf_attention_args& x) { x.dtype = static_cast<rf_dtype>(0); }, "dtype must be RF_F64", "0");
+TEST_F(AttentionErrors, WhatOneSideAloneComputes) {
+  expect_refused([](rf_attention_args& x) { x.dtype = static_cast<rf_dtype>(0); }, "dtype must be RF_F32", "0");
+  expect_refused([](rf_attention_args& x) { x.dropout = -0.5; }, "dropout must be in [0, 1 - 2^-17)", "-0.5");
+  const auto expect_not_implemented = [](auto change, const char* text) {
+    ReferenceCase problem(RF_ROPE_PAIRS);
+    change(problem.args);
+    EXPECT_EQ(rf_attention_forward(&problem.args), RF_NOT_IMPLEMENTED);
+    EXPECT_STREQ(rf_last_error(), text);
+  };
+  expect_not_implemented([](rf_attention_args& x) { x.dtype = RF_BF16; },
+                         "[attention] gate must be NULL unless dtype is RF_F64");
+  expect_not_implemented([](rf_attention_args& x) { x.dropout = 0.1; },
+                         "[attention] dropout must be 0 with dtype RF_F64");
 }
 
 TEST_F(AttentionErrors, ArgumentsAndExtents) {
@@ -353,7 +360,7 @@ TEST_F(AttentionErrors, Terms) {
 }
 
 TEST_F(AttentionErrors, Gradients) {
-  AttentionCase problem(RF_ROPE_PAIRS);
+  ReferenceCase problem(RF_ROPE_PAIRS);
   rf_attention_grads grads{};
   EXPECT_EQ(rf_attention_backward(&problem.args, nullptr), RF_INVALID_ARGUMENT);
   EXPECT_EQ(rf_attention_backward(&problem.args, &grads), RF_INVALID_ARGUMENT);
@@ -361,7 +368,7 @@ TEST_F(AttentionErrors, Gradients) {
   grads.struct_size = sizeof grads;
   EXPECT_EQ(rf_attention_backward(&problem.args, &grads), RF_INVALID_ARGUMENT);
   EXPECT_NE(std::string(rf_last_error()).find("grads.out must not be NULL"), std::string::npos) << rf_last_error();
-  Values gradient(AttentionCase::kHeads * AttentionCase::kDim);
+  Values gradient(ReferenceCase::kHeads * ReferenceCase::kDim);
   grads.out = problem.args.out;
   grads.u = gradient.data();
   problem.args.u = nullptr;

@@ -1,0 +1,287 @@
+// See the header.
+#include "attention_case.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <sstream>
+
+#include "src/element.h"
+#include "src/scalar_element.h"
+
+namespace rf::tests {
+namespace {
+
+using core::BFloat16;
+using core::Float16;
+
+double load(rf_dtype dtype, const char* at) {
+  if (dtype == RF_F32) return *reinterpret_cast<const float*>(at);
+  if (dtype == RF_BF16) return core::to_arithmetic(*reinterpret_cast<const BFloat16*>(at));
+  return core::to_arithmetic(*reinterpret_cast<const Float16*>(at));
+}
+
+void store(rf_dtype dtype, double value, char* at) {
+  const auto number = static_cast<float>(value);
+  if (dtype == RF_F32) {
+    std::memcpy(at, &number, sizeof number);
+  } else if (dtype == RF_BF16) {
+    *reinterpret_cast<BFloat16*>(at) = core::from_arithmetic<BFloat16>(number);
+  } else {
+    *reinterpret_cast<Float16*>(at) = core::from_arithmetic<Float16>(number);
+  }
+}
+
+double largest(const std::vector<double>& values) {
+  double most = 0;
+  for (const double value : values) most = std::max(most, std::abs(value));
+  return most;
+}
+
+}  // namespace
+
+std::string AttentionShape::text() const {
+  std::ostringstream out;
+  out << "dtype " << dtype << " B" << batch << " T" << queries << " S" << keys << " H" << heads << '/' << key_heads
+      << " D" << head_dim << '/' << value_dim << " layout " << layout << " R" << rotation_q << rotation_k << rotation_v
+      << " u" << u << " w" << w << " K" << table_k << " Q" << table_q << " V" << table_v << " b" << bias << " shared "
+      << shared_tables << " [" << lo << ',' << hi << "] a" << a << " row" << row << " col" << col << " positions "
+      << static_cast<int>(positions) << '+' << first_query << " mask " << static_cast<int>(mask) << " window "
+      << window_left << ',' << window_right << " dropout " << dropout;
+  return out.str();
+}
+
+AttentionShape random_shape(uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  const auto pick = [&](std::initializer_list<int64_t> from) { return from.begin()[generator() % from.size()]; };
+  const auto chance = [&](uint64_t one_in) { return generator() % one_in == 0; };
+  AttentionShape s;
+  s.dtype = static_cast<rf_dtype>(pick({RF_F32, RF_F32, RF_BF16, RF_F16}));
+  s.batch = pick({1, 1, 2, 5});
+  s.queries = pick({1, 2, 15, 47, 48, 49, 97, 130});
+  s.keys = chance(2) ? s.queries : pick({1, 3, 63, 64, 65, 129, 200});
+  s.key_heads = pick({1, 1, 2});
+  s.heads = s.key_heads * pick({1, 2, 3});
+  s.head_dim = pick({2, 6, 16, 24, 64, 70, 128});
+  s.rotation_v = chance(5), s.table_v = chance(3);
+  s.value_dim = s.rotation_v || s.table_v || chance(2) ? s.head_dim : pick({1, 16, 33, 80});
+  s.layout = chance(2) ? RF_ROPE_PAIRS : RF_ROPE_HALVES;
+  s.rotation_q = chance(2), s.rotation_k = chance(2), s.shared_rotation = chance(2);
+  s.table_k = chance(3), s.table_q = chance(3), s.bias = chance(3), s.shared_tables = chance(3);
+  s.u = chance(3), s.w = s.table_k && chance(2);
+  s.lo = pick({-200, -70, -20, -3, 0}), s.hi = s.lo + pick({0, 1, 40, 90, 400});
+  s.a = chance(4), s.row = chance(4), s.col = chance(4);
+  s.positions = static_cast<AttentionShape::Positions>(pick({0, 0, 0, 1, 2}));
+  s.first_query = pick({0, 0, 7, 150});
+  s.mask = static_cast<AttentionShape::Mask>(pick({0, 0, 1, 2}));
+  if (chance(3)) s.window_right = pick({0, 0, 5, 70});
+  if (chance(4)) s.window_left = pick({0, 1, 30, 100});
+  return s;
+}
+
+TwinArray::TwinArray(rf_dtype dtype, std::vector<double> values)
+    : dtype_(dtype), wide_(std::move(values)), narrow_(wide_.size() * static_cast<size_t>(core::element_bytes(dtype))) {
+  const auto bytes = static_cast<size_t>(core::element_bytes(dtype));
+  for (size_t i = 0; i < wide_.size(); ++i) {
+    store(dtype, wide_[i], narrow_.data() + i * bytes);
+    wide_[i] = load(dtype, narrow_.data() + i * bytes);
+  }
+}
+
+std::vector<double> TwinArray::read() const {
+  const auto bytes = static_cast<size_t>(core::element_bytes(dtype_));
+  std::vector<double> values(wide_.size());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = load(dtype_, narrow_.data() + i * bytes);
+  return values;
+}
+
+AttentionCase::AttentionCase(const AttentionShape& shape, uint64_t seed) : shape_(shape), generator_(seed) {
+  tiles_.struct_size = loops_.struct_size = sizeof tiles_;
+  tiles_.batch = shape.batch, tiles_.queries = shape.queries, tiles_.keys = shape.keys;
+  tiles_.heads = shape.heads, tiles_.key_heads = shape.key_heads;
+  tiles_.head_dim = shape.head_dim, tiles_.value_dim = shape.value_dim;
+  tiles_.layout = shape.layout;
+  tiles_.scale = 0.7 / std::sqrt(static_cast<double>(shape.head_dim));
+  tiles_.window_left = shape.window_left, tiles_.window_right = shape.window_right;
+  set_positions();
+  set_mask();
+  loops_ = tiles_;
+  tiles_.dtype = shape.dtype;
+  loops_.dtype = RF_F64;
+  set_data();
+  set_terms();
+  set_gradients();
+  tiles_.dropout = shape.dropout;
+  tiles_.seed = 11, tiles_.stream = 3;
+}
+
+TwinArray& AttentionCase::draw(rf_dtype dtype, int64_t count, double deviation) {
+  std::normal_distribution<double> normal(0, deviation);
+  std::vector<double> values(static_cast<size_t>(count));
+  for (double& value : values) value = normal(generator_);
+  return *arrays_.emplace_back(std::make_unique<TwinArray>(dtype, std::move(values)));
+}
+
+void AttentionCase::set_positions() {
+  const auto fill = [&](std::vector<int64_t>& positions, int64_t tokens, int64_t first) {
+    positions.resize(static_cast<size_t>(tokens * shape_.batch));
+    for (int64_t b = 0; b < shape_.batch; ++b) {
+      auto* own = positions.data() + b * tokens;
+      std::iota(own, own + tokens, first);
+      for (int64_t t = 0; t < tokens && shape_.positions == AttentionShape::Positions::kGaps; ++t) own[t] += own[t] / 5;
+      if (shape_.positions == AttentionShape::Positions::kShuffled) std::shuffle(own, own + tokens, generator_);
+    }
+  };
+  fill(query_positions_, shape_.queries, shape_.first_query);
+  fill(key_positions_, shape_.keys, 0);
+  tiles_.query_positions = query_positions_.data(), tiles_.query_position_stride_b = shape_.queries;
+  tiles_.key_positions = key_positions_.data(), tiles_.key_position_stride_b = shape_.keys;
+}
+
+void AttentionCase::set_mask() {
+  const int64_t keys = shape_.keys, queries = shape_.queries;
+  if (shape_.mask == AttentionShape::Mask::kNone) return;
+  const bool full = shape_.mask == AttentionShape::Mask::kFull;
+  mask_.resize(static_cast<size_t>(shape_.batch * (full ? shape_.heads * queries : 1) * keys));
+  for (uint8_t& open : mask_) open = generator_() % 4 != 0;
+  tiles_.mask = mask_.data();
+  tiles_.mask_stride_s = 1;
+  tiles_.mask_stride_t = full ? keys : 0;
+  tiles_.mask_stride_h = full ? queries * keys : 0;
+  tiles_.mask_stride_b = (full ? shape_.heads * queries : 1) * keys;
+}
+
+// q, k and v are slices of wider rows, as of a fused projection.
+void AttentionCase::set_data() {
+  const AttentionShape& s = shape_;
+  const int64_t gap = 3;
+  const auto set = [&](const void*& tile, const void*& loop, int64_t& stride_b, int64_t& stride_t, int64_t& stride_h,
+                       int64_t tokens, int64_t heads, int64_t width) -> TwinArray& {
+    stride_h = width + gap, stride_t = heads * stride_h + gap, stride_b = tokens * stride_t + gap;
+    TwinArray& data = draw(s.dtype, s.batch * stride_b, 1);
+    tile = data.narrow(), loop = data.wide().data();
+    return data;
+  };
+  const TwinArray& q =
+      set(tiles_.q, loops_.q, tiles_.q_stride_b, tiles_.q_stride_t, tiles_.q_stride_h, s.queries, s.heads, s.head_dim);
+  const TwinArray& k =
+      set(tiles_.k, loops_.k, tiles_.k_stride_b, tiles_.k_stride_t, tiles_.k_stride_h, s.keys, s.key_heads, s.head_dim);
+  set(tiles_.v, loops_.v, tiles_.v_stride_b, tiles_.v_stride_t, tiles_.v_stride_h, s.keys, s.key_heads, s.value_dim);
+  loops_.q_stride_b = tiles_.q_stride_b, loops_.q_stride_t = tiles_.q_stride_t, loops_.q_stride_h = tiles_.q_stride_h;
+  loops_.k_stride_b = tiles_.k_stride_b, loops_.k_stride_t = tiles_.k_stride_t, loops_.k_stride_h = tiles_.k_stride_h;
+  loops_.v_stride_b = tiles_.v_stride_b, loops_.v_stride_t = tiles_.v_stride_t, loops_.v_stride_h = tiles_.v_stride_h;
+  tiles_.out_stride_h = s.value_dim, tiles_.out_stride_t = s.heads * s.value_dim;
+  tiles_.out_stride_b = s.queries * tiles_.out_stride_t;
+  loops_.out_stride_h = tiles_.out_stride_h, loops_.out_stride_t = tiles_.out_stride_t;
+  loops_.out_stride_b = tiles_.out_stride_b;
+  out_ = &draw(s.dtype, s.batch * tiles_.out_stride_b, 1);
+  tiles_.out = out_->narrow();
+  loops_out_.resize(out_->wide().size());
+  loops_.out = loops_out_.data();
+  log_sum_.resize(static_cast<size_t>(s.batch * s.heads * s.queries));
+  tiles_.log_sum = log_sum_.data();
+  largest_score_terms_ = tiles_.scale * static_cast<double>(s.head_dim) * largest(q.wide()) * largest(k.wide()) / 4;
+}
+
+rf_attention_rotation AttentionCase::rotation(int64_t tokens, rf_attention_rotation& loops) {
+  const int64_t batch = shape_.shared_rotation ? 1 : shape_.batch;
+  const int64_t pairs = std::max<int64_t>(1, std::min(shape_.head_dim, shape_.value_dim) / 2 - 1);
+  const int64_t count = batch * tokens * pairs;
+  TwinArray &cos = draw(RF_F32, count, 0.7), &sin = draw(RF_F32, count, 0.7);
+  loops = {cos.wide().data(), sin.wide().data(), batch, pairs};
+  return {cos.narrow(), sin.narrow(), batch, pairs};
+}
+
+rf_attention_table AttentionCase::table(int64_t width, rf_attention_table& loops) {
+  const int64_t heads = shape_.shared_tables ? 1 : shape_.heads;
+  TwinArray& rows = draw(RF_F32, heads * (shape_.hi - shape_.lo + 1) * width, 0.5);
+  loops = {rows.wide().data(), shape_.lo, shape_.hi, heads, width};
+  return {rows.narrow(), shape_.lo, shape_.hi, heads, width};
+}
+
+void AttentionCase::set_terms() {
+  const AttentionShape& s = shape_;
+  const auto vector = [&](bool wanted, const void*& tile, const void*& loop, int64_t count) {
+    if (!wanted) return;
+    TwinArray& numbers = draw(RF_F32, count, 0.5);
+    tile = numbers.narrow(), loop = numbers.wide().data();
+  };
+  if (s.rotation_q) tiles_.rotation_q = rotation(s.queries, loops_.rotation_q);
+  if (s.rotation_k) tiles_.rotation_k = rotation(s.keys, loops_.rotation_k);
+  if (s.rotation_v) tiles_.rotation_v = rotation(s.keys, loops_.rotation_v);
+  if (s.table_k) tiles_.table_k = table(s.head_dim, loops_.table_k);
+  if (s.table_q) tiles_.table_q = table(s.head_dim, loops_.table_q);
+  if (s.table_v) tiles_.table_v = table(s.value_dim, loops_.table_v);
+  if (s.bias) tiles_.bias = table(1, loops_.bias);
+  vector(s.u, tiles_.u, loops_.u, s.heads * s.head_dim);
+  vector(s.w, tiles_.w, loops_.w, s.heads * s.head_dim);
+  const int64_t positions = 500;
+  vector(s.a, tiles_.a, loops_.a, s.heads * positions * s.head_dim);
+  vector(s.a, tiles_.c, loops_.c, s.heads * positions * s.head_dim);
+  tiles_.positions = loops_.positions = s.a ? positions : 0;
+  vector(s.row, tiles_.row, loops_.row, s.heads);
+  vector(s.col, tiles_.col, loops_.col, s.heads);
+}
+
+void AttentionCase::add_gradient(const char* name, void** tiles, void** loops, rf_dtype dtype, int64_t count,
+                                 double magnitude) {
+  Gradient& gradient = gradients_.emplace_back();
+  gradient.name = name;
+  gradient.tiles = std::make_unique<TwinArray>(dtype, std::vector<double>(static_cast<size_t>(count), 77.0));
+  gradient.loops.resize(static_cast<size_t>(count));
+  gradient.magnitude = magnitude;
+  *tiles = gradient.tiles->narrow();
+  *loops = gradient.loops.data();
+}
+
+void AttentionCase::set_gradients() {
+  const AttentionShape& s = shape_;
+  TwinArray& y = draw(s.dtype, s.batch * tiles_.out_stride_b, 1);
+  tile_grads_.struct_size = loop_grads_.struct_size = sizeof tile_grads_;
+  tile_grads_.out = y.narrow(), loop_grads_.out = y.wide().data();
+  for (rf_attention_grads* grads : {&tile_grads_, &loop_grads_}) {
+    grads->out_stride_b = tiles_.out_stride_b, grads->out_stride_t = tiles_.out_stride_t;
+    grads->out_stride_h = tiles_.out_stride_h;
+  }
+  gradients_.reserve(16);
+  rf_attention_grads &t = tile_grads_, &l = loop_grads_;
+  // A probability times y . v, summed over the queries of a key, a distance or a head.
+  const double one = std::sqrt(static_cast<double>(s.value_dim)) * 4, all = static_cast<double>(s.batch * s.queries);
+  add_gradient("q", &t.q, &l.q, s.dtype, s.batch * s.queries * s.heads * s.head_dim, one);
+  add_gradient("k", &t.k, &l.k, s.dtype, s.batch * s.keys * s.key_heads * s.head_dim, one);
+  add_gradient("v", &t.v, &l.v, s.dtype, s.batch * s.keys * s.key_heads * s.value_dim, one);
+  const auto rows = [](const rf_attention_table& table) {
+    return table.heads * (table.hi - table.lo + 1) * table.width;
+  };
+  const auto term = [&](const char* name, const void* given, void** tiles, void** loops, int64_t count) {
+    if (given != nullptr) add_gradient(name, tiles, loops, RF_F32, count, one * std::sqrt(all));
+  };
+  term("table_k", tiles_.table_k.rows, &t.table_k, &l.table_k, rows(tiles_.table_k));
+  term("table_q", tiles_.table_q.rows, &t.table_q, &l.table_q, rows(tiles_.table_q));
+  term("table_v", tiles_.table_v.rows, &t.table_v, &l.table_v, rows(tiles_.table_v));
+  term("bias", tiles_.bias.rows, &t.bias, &l.bias, rows(tiles_.bias));
+  term("u", tiles_.u, &t.u, &l.u, s.heads * s.head_dim);
+  term("w", tiles_.w, &t.w, &l.w, s.heads * s.head_dim);
+  term("a", tiles_.a, &t.a, &l.a, s.heads * tiles_.positions * s.head_dim);
+  term("c", tiles_.c, &t.c, &l.c, s.heads * tiles_.positions * s.head_dim);
+  term("row", tiles_.row, &t.row, &l.row, s.heads);
+  term("col", tiles_.col, &t.col, &l.col, s.heads);
+}
+
+std::vector<AttentionCase::Result> AttentionCase::run() {
+  EXPECT_EQ(rf_attention_forward(&tiles_), RF_OK) << rf_last_error();
+  EXPECT_EQ(rf_attention_backward(&tiles_, &tile_grads_), RF_OK) << rf_last_error();
+  EXPECT_EQ(rf_attention_forward(&loops_), RF_OK) << rf_last_error();
+  EXPECT_EQ(rf_attention_backward(&loops_, &loop_grads_), RF_OK) << rf_last_error();
+  std::vector<Result> results;
+  results.push_back({"out", out_->read(), loops_out_, 4});
+  for (const Gradient& gradient : gradients_) {
+    results.push_back({gradient.name, gradient.tiles->read(), gradient.loops, gradient.magnitude});
+  }
+  return results;
+}
+
+}  // namespace rf::tests

@@ -1,0 +1,101 @@
+// A call of attention over terms twice: in float64 for the loops, and in another type for the tiles, on the same
+// numbers. Which terms there are, the shape and the positions are drawn from a seed or set by hand.
+#ifndef RF_TESTS_CORE_ATTENTION_CASE_H_
+#define RF_TESTS_CORE_ATTENTION_CASE_H_
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "rf/attention.h"
+
+namespace rf::tests {
+
+struct AttentionShape {
+  rf_dtype dtype = RF_F32;
+  int64_t batch = 1, queries = 1, keys = 1, heads = 1, key_heads = 1, head_dim = 8, value_dim = 8;
+  rf_rope_layout layout = RF_ROPE_PAIRS;
+  bool rotation_q = false, rotation_k = false, rotation_v = false, shared_rotation = false;
+  bool u = false, w = false, table_k = false, table_q = false, table_v = false, bias = false;
+  bool shared_tables = false;
+  int64_t lo = -1, hi = 1;  // of every table
+  bool a = false, row = false, col = false;
+  enum class Positions { kSteps, kGaps, kShuffled } positions = Positions::kSteps;
+  int64_t first_query = 0;  // position of query 0, where positions step; that of key 0 is 0
+  enum class Mask { kNone, kPadding, kFull } mask = Mask::kNone;
+  int64_t window_left = -1, window_right = -1;
+  double dropout = 0;
+
+  std::string text() const;
+};
+
+AttentionShape random_shape(uint64_t seed);
+
+// An array of doubles, each of which a number of the type is equal to, and the same numbers in that type.
+class TwinArray {
+ public:
+  TwinArray(rf_dtype dtype, std::vector<double> values);
+  const std::vector<double>& wide() const { return wide_; }
+  void* narrow() { return narrow_.data(); }
+  std::vector<double> read() const;  // the numbers that `narrow` holds now
+
+ private:
+  rf_dtype dtype_;
+  std::vector<double> wide_;
+  std::vector<char> narrow_;
+};
+
+class AttentionCase {
+ public:
+  AttentionCase(const AttentionShape& shape, uint64_t seed);
+
+  // One array of results or gradients.
+  struct Result {
+    std::string name;
+    std::vector<double> tiles, loops;
+    double magnitude;  // of the terms that its sums are made of
+  };
+  // Forward and backward of both sides; status RF_OK is expected of each.
+  std::vector<Result> run();
+
+  rf_attention_args& tiles() { return tiles_; }
+  rf_attention_grads& tile_grads() { return tile_grads_; }
+  double largest_score_terms() const { return largest_score_terms_; }
+
+ private:
+  TwinArray& draw(rf_dtype dtype, int64_t count, double deviation);
+  void set_data();
+  void set_positions();
+  void set_mask();
+  void set_terms();
+  void set_gradients();
+  rf_attention_rotation rotation(int64_t tokens, rf_attention_rotation& loops);
+  rf_attention_table table(int64_t width, rf_attention_table& loops);
+  void add_gradient(const char* name, void** tiles, void** loops, rf_dtype dtype, int64_t count, double magnitude);
+
+  struct Gradient {
+    std::string name;
+    std::unique_ptr<TwinArray> tiles;
+    std::vector<double> loops;
+    double magnitude;
+  };
+
+  AttentionShape shape_;
+  std::mt19937_64 generator_;
+  std::vector<std::unique_ptr<TwinArray>> arrays_;
+  std::vector<int64_t> query_positions_, key_positions_;
+  std::vector<uint8_t> mask_;
+  std::vector<float> log_sum_;
+  std::vector<double> loops_out_, loops_y_;
+  TwinArray* out_ = nullptr;
+  std::vector<Gradient> gradients_;
+  rf_attention_args tiles_{}, loops_{};
+  rf_attention_grads tile_grads_{}, loop_grads_{};
+  double largest_score_terms_ = 0;
+};
+
+}  // namespace rf::tests
+
+#endif

@@ -1,0 +1,117 @@
+// Attention over terms in tiles against the float64 loops: shapes, terms, positions, masks and windows drawn at random,
+// and those that a tile's borders make special; every instruction set; bits for any number of threads.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <limits>
+
+#include "attention_case.h"
+#include "rope_case.h"
+#include "tolerances.h"
+
+namespace rf::tests {
+namespace {
+
+using Positions = AttentionShape::Positions;
+using Mask = AttentionShape::Mask;
+
+double eps_of(rf_dtype dtype) {
+  return dtype == RF_F32 ? kEpsF32 : dtype == RF_BF16 ? kEpsBf16 : kEpsF16;
+}
+
+void expect_equal(const AttentionShape& shape, uint64_t seed) {
+  AttentionCase problem(shape, seed);
+  const auto results = problem.run();
+  const double eps = eps_of(shape.dtype) * kAttentionEps * (1 + kScoreShare * problem.largest_score_terms());
+  for (const auto& result : results) {
+    double magnitude = result.magnitude;
+    for (const double value : result.loops) magnitude = std::max(magnitude, std::abs(value));
+    for (size_t i = 0; i < result.loops.size(); ++i) {
+      ASSERT_NEAR(result.tiles[i], result.loops[i], eps * magnitude)
+          << result.name << '[' << i << "] of seed " << seed << ": " << shape.text();
+    }
+  }
+}
+
+class AttentionFused : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK); }
+  void TearDown() override { rf_set_target(nullptr); }
+};
+
+TEST_P(AttentionFused, RandomCallsEqualTheLoops) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    expect_equal(random_shape(seed), seed);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Each term alone, in a call of several tiles on both sides, with a last tile that is not full.
+TEST_P(AttentionFused, EveryTermAloneEqualsTheLoops) {
+  AttentionShape plain;
+  plain.queries = 101, plain.keys = 150, plain.heads = 2, plain.key_heads = 2, plain.head_dim = plain.value_dim = 24;
+  plain.lo = -30, plain.hi = 60;
+  const auto expect = [&](auto change) {
+    for (const Positions positions : {Positions::kSteps, Positions::kGaps}) {
+      AttentionShape shape = plain;
+      shape.positions = positions;
+      change(shape);
+      expect_equal(shape, 5);
+    }
+  };
+  expect([](AttentionShape&) {});
+  expect([](AttentionShape& s) { s.rotation_q = s.rotation_k = true; });
+  expect([](AttentionShape& s) { s.rotation_v = true; });
+  expect([](AttentionShape& s) { s.u = true; });
+  expect([](AttentionShape& s) { s.table_k = s.w = true; });
+  expect([](AttentionShape& s) { s.table_q = true; });
+  expect([](AttentionShape& s) { s.table_v = true; });
+  expect([](AttentionShape& s) { s.bias = true; });
+  expect([](AttentionShape& s) { s.a = true; });
+  expect([](AttentionShape& s) { s.row = s.col = true; });
+  expect([](AttentionShape& s) { s.a = s.bias = s.row = s.col = true; });
+  expect([](AttentionShape& s) { s.window_right = 0; });
+  expect([](AttentionShape& s) { s.window_left = s.window_right = 20; });
+  expect([](AttentionShape& s) { s.mask = Mask::kPadding; });
+  expect([](AttentionShape& s) { s.mask = Mask::kFull; });
+}
+
+// Long enough for several groups of query tiles, and for distances on both sides of every table.
+TEST_P(AttentionFused, LongSequencesEqualTheLoops) {
+  AttentionShape shape;
+  shape.queries = 500, shape.keys = 450, shape.head_dim = shape.value_dim = 16;
+  shape.rotation_q = shape.rotation_k = shape.table_k = shape.table_q = shape.table_v = shape.bias = true;
+  shape.lo = -70, shape.hi = 90;
+  expect_equal(shape, 6);
+  shape.window_right = 0;
+  expect_equal(shape, 7);
+}
+
+std::vector<std::vector<double>> bits_of(const AttentionShape& shape, int threads) {
+  omp_set_num_threads(threads);
+  AttentionCase problem(shape, 8);
+  std::vector<std::vector<double>> values;
+  for (auto& result : problem.run()) values.push_back(std::move(result.tiles));
+  return values;
+}
+
+TEST_P(AttentionFused, BitsDoNotDependOnThreads) {
+  const int before = omp_get_max_threads();
+  AttentionShape shape;
+  shape.batch = 3, shape.queries = 430, shape.keys = 90, shape.heads = 4, shape.key_heads = 2;
+  shape.head_dim = shape.value_dim = 16;
+  shape.rotation_q = shape.rotation_k = shape.table_k = shape.table_q = shape.table_v = shape.bias = true;
+  shape.lo = -20, shape.hi = 30, shape.shared_tables = true, shape.mask = Mask::kPadding;
+  for (const Positions positions : {Positions::kSteps, Positions::kGaps}) {
+    shape.positions = positions;
+    const auto one = bits_of(shape, 1);
+    for (const int threads : {2, 8}) EXPECT_TRUE(bits_of(shape, threads) == one) << threads;
+  }
+  omp_set_num_threads(before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionFused, testing::ValuesIn(instruction_sets()));
+
+}  // namespace
+}  // namespace rf::tests
