@@ -48,6 +48,14 @@ inline constexpr double kFloat32Primitive = 2e-6;
 // Share of dropped elements: standard deviations of a binomial count allowed in a seeded draw.
 inline constexpr double kBinomialSigmas = 5;
 
+// ---- core: rows ----
+// An element of a row is some roundings and a sum over the row, whose error in lanes is that of its dozens of additions
+// in a lane; bounds name the terms that are summed.
+inline constexpr double kRowEps = 8;
+// GELU: an exponential of relative error 1 eps, a quotient, a polynomial's end and four products, half an eps each; the
+// rounded exponent is in the bound's 1 + t^2.
+inline constexpr double kGeluEps = 4;
+
 // ---- core/ref: attention ----
 // A central difference with step h on a function with third derivatives of order 1..100: h^2 from the series and
 // eps |loss| / h from rounding, both below 1e-8 here.

@@ -16,18 +16,22 @@ std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::arra
   return counter;
 }
 
+bool keeps(int64_t element, uint32_t threshold, uint64_t seed, uint64_t stream) {
+  const uint64_t block = static_cast<uint64_t>(element) / 8;
+  const std::array<uint32_t, 4> words =
+      philox4x32_10({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(stream),
+                     static_cast<uint32_t>(stream >> 32)},
+                    {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  const uint32_t word = words[static_cast<size_t>(element % 8) / 2];
+  const uint32_t number = element % 2 == 0 ? word & 0xFFFF : word >> 16;
+  return number >= threshold;
+}
+
 void dropout(rf_dtype dtype, const void* x, void* y, int64_t count, uint32_t threshold, uint64_t seed,
              uint64_t stream) {
   const double scale = 65536.0 / (65536.0 - threshold);
   for (int64_t i = 0; i < count; ++i) {
-    const uint64_t block = static_cast<uint64_t>(i) / 8;
-    const std::array<uint32_t, 4> words =
-        philox4x32_10({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(stream),
-                       static_cast<uint32_t>(stream >> 32)},
-                      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-    const uint32_t word = words[(i % 8) / 2];
-    const uint32_t number = i % 2 == 0 ? word & 0xFFFF : word >> 16;
-    store(dtype, y, i, number < threshold ? 0 : load(dtype, x, i) * scale);
+    store(dtype, y, i, keeps(i, threshold, seed, stream) ? load(dtype, x, i) * scale : 0);
   }
 }
 

@@ -16,6 +16,7 @@
 #endif
 
 #include "element-inl.h"
+#include "float_vector-inl.h"
 #include "hwy/highway.h"
 
 #undef RF_HAVE_BF16_TERMS
@@ -43,10 +44,6 @@ struct Product {
   int64_t c_row = 0;
   int64_t rows = 0, vectors = 0, terms = 0;
 };
-
-using FloatTag = hn::ScalableTag<float>;
-using FloatVec = hn::Vec<FloatTag>;
-inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 
 struct FloatTerms {
   using Element = float;

@@ -25,41 +25,6 @@ struct HeadRows {
   int64_t stride;
 };
 
-#if HWY_TARGET != HWY_SCALAR
-HWY_INLINE FloatVec load_vector(const float* from) {
-  return hn::LoadU(FloatTag(), from);
-}
-HWY_INLINE FloatVec load_vector(const BFloat16* from) {
-  const FloatTag d;
-  const hn::RebindToUnsigned<FloatTag> du;
-  const hn::Rebind<uint16_t, FloatTag> d16;
-  const auto bits = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from));
-  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
-}
-HWY_INLINE void store_vector(FloatVec value, float* to) {
-  hn::StoreU(value, FloatTag(), to);
-}
-HWY_INLINE void store_vector(FloatVec value, BFloat16* to) {
-  const hn::RebindToSigned<FloatTag> di;
-  const hn::Rebind<uint16_t, FloatTag> d16;
-  const auto bits = hn::ShiftRight<16>(IntegerRounding::rounded(FloatTag(), value));
-  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, bits)), d16, reinterpret_cast<uint16_t*>(to));
-}
-#if RF_HAVE_F16
-HWY_INLINE FloatVec load_vector(const Float16* from) {
-  return VectorElement<Float16>::load(FloatTag(), from);
-}
-HWY_INLINE void store_vector(FloatVec value, Float16* to) {
-  VectorElement<Float16>::store<Stores::kPlain>(FloatTag(), value, to);
-}
-#endif
-#endif
-
-template <class T>
-inline constexpr bool kHasVectors = HWY_TARGET != HWY_SCALAR &&
-                                    (!std::is_same_v<T, Float16> || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 ||
-                                     HWY_TARGET == HWY_NEON);
-
 template <class T>
 void load_rows_of(const T* from, int64_t stride, int64_t rows, int64_t columns, float* to, int64_t to_stride) {
   for (int64_t r = 0; r < rows; ++r, from += stride, to += to_stride) {

@@ -25,28 +25,6 @@ namespace HWY_NAMESPACE {
 
 inline constexpr int64_t kQueryTile = kBlockVectors * kLanes;
 inline constexpr int64_t kTileFloats = kKeyTile * kQueryTile;
-inline constexpr float kLog2e = 1.44269504088896340736f;
-inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-// 2^x for x <= 0 or so; relative error 2^-23; 0 below -126; NaN stays NaN.
-HWY_INLINE FloatVec exp2(FloatVec x) {
-  const FloatTag d;
-  const hn::RebindToSigned<FloatTag> di;
-  // In the sum the last bits are x rounded to a whole number, moved into the exponent below.
-  const auto magic = hn::Set(d, 0x1.8p23f);
-  const auto shifted = hn::Add(x, magic);
-  const auto f = hn::Sub(x, hn::Sub(shifted, magic));
-  // Minimax of 2^f in [-1/2, 1/2], relative error 1.6e-8.
-  auto y = hn::Set(d, 0x1.41d332p-13f);
-  y = hn::MulAdd(y, f, hn::Set(d, 0x1.5f456ap-10f));
-  y = hn::MulAdd(y, f, hn::Set(d, 0x1.3b2dbcp-7f));
-  y = hn::MulAdd(y, f, hn::Set(d, 0x1.c6aed4p-5f));
-  y = hn::MulAdd(y, f, hn::Set(d, 0x1.ebfbdap-3f));
-  y = hn::MulAdd(y, f, hn::Set(d, 0x1.62e43p-1f));
-  y = hn::MulAdd(y, f, hn::Set(d, 1.0f));
-  const auto scaled = hn::Add(hn::BitCast(di, y), hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::BitCast(d, scaled));
-}
 
 // Tokens of one side that a tile has.
 struct Span {

@@ -1,0 +1,70 @@
+// C interface of the norms (rf/rows.h): rules, then the kernels over rows or the reference loops.
+#include <cmath>
+
+#include "error.h"
+#include "norm_kernel.h"
+#include "ref/rows.h"
+#include "rf/rows.h"
+#include "row_checks.h"
+#include "row_tasks.h"
+#include "target.h"
+
+namespace rf::core {
+namespace {
+
+// Rows that a thread takes at once.
+constexpr int64_t kBlockRows = 8;
+
+RowChecks check_norm(const rf_norm_args* x) {
+  RowChecks check("norm");
+  check.structure(x, x == nullptr ? 0 : x->struct_size, sizeof(rf_norm_args), "args");
+  check.extents(x->dtype, x->rows, x->columns);
+  require(x->kind == RF_NORM_LAYER || x->kind == RF_NORM_RMS, "norm", "kind must be RF_NORM_LAYER or RF_NORM_RMS, got ",
+          static_cast<int>(x->kind));
+  require(x->eps >= 0 && std::isfinite(x->eps), "norm", "eps must be >= 0 and finite, got ", x->eps);
+  check.dropout(x->dropout);
+  check.array(x->x, x->x_stride, "x");
+  check.optional_array(x->residual, x->residual_stride, "residual");
+  check.parameter(x->bias, "bias");
+  check.parameter(x->gamma, "gamma");
+  check.parameter(x->beta, "beta");
+  return check;
+}
+
+void forward(const rf_norm_args* args) {
+  check_norm(args).array(args->y, args->y_stride, "y");
+  const rf_norm_args& x = *args;
+  if (x.dtype == RF_F64 || use_reference()) return ref::norm(x);
+  for_row_blocks(x.rows, x.columns, kBlockRows, norm_space_bytes(x.columns),
+                 [&](int64_t, RowRange rows, void* space) { norm_rows(x, rows, space); });
+}
+
+void backward(const rf_norm_args* args, const rf_norm_grads* grads) {
+  const RowChecks check = check_norm(args);
+  check.structure(grads, grads == nullptr ? 0 : grads->struct_size, sizeof(rf_norm_grads), "grads");
+  check.array(grads->y, grads->y_stride, "grads->y");
+  check.optional_array(grads->x, grads->x_stride, "grads->x");
+  check.optional_array(grads->residual, grads->residual_stride, "grads->residual");
+  require(grads->x == nullptr || grads->x != grads->residual, "norm",
+          "grads->x and grads->residual must be two arrays, got ", grads->x, " for both");
+  check.parameter(grads->bias, "grads->bias");
+  check.parameter(grads->gamma, "grads->gamma");
+  check.parameter(grads->beta, "grads->beta");
+  const rf_norm_args& x = *args;
+  if (x.dtype == RF_F64 || use_reference()) return ref::norm_backward(x, *grads);
+  const auto total = [](void* gradient) { return static_cast<float*>(gradient); };
+  sum_over_rows(x.rows, x.columns, norm_space_bytes(x.columns),
+                {total(grads->bias), total(grads->gamma), total(grads->beta)},
+                [&](RowRange rows, void* space, float* sums) { norm_backward_rows(x, *grads, rows, space, sums); });
+}
+
+}  // namespace
+}  // namespace rf::core
+
+extern "C" rf_status rf_norm_forward(const rf_norm_args* args) {
+  return rf::core::guarded("norm", [&] { rf::core::forward(args); });
+}
+
+extern "C" rf_status rf_norm_backward(const rf_norm_args* args, const rf_norm_grads* grads) {
+  return rf::core::guarded("norm", [&] { rf::core::backward(args, grads); });
+}

@@ -1,0 +1,263 @@
+// GELU: both forms against erf, erfc and tanh of the C library, gradients of the float64 loops against differences,
+// kernels of every instruction set against the float64 loops, and the promises and rules of the header.
+#include "core/row_case.h"
+
+namespace rf::tests {
+namespace {
+
+struct GeluCase {
+  rf_gelu_form form;
+  Rows x, y, dy, dx, bias, dbias;
+  bool has_bias = true;
+
+  GeluCase(rf_dtype dtype, rf_gelu_form which, int64_t rows, int64_t columns, int64_t gap)
+      : form(which),
+        x(dtype, rows, columns, gap),
+        y(x),
+        dy(x),
+        dx(x),
+        bias(parameter_type(dtype), 1, columns, 0),
+        dbias(bias) {
+    x.fill(1, 0, 3);
+    dy.fill(2, 0.1, 1);
+    bias.fill(3, 0, 0.5);
+  }
+  rf_dtype dtype() const { return x.data.dtype; }
+  GeluCase in_float64() const {
+    GeluCase copy = *this;
+    for (Rows GeluCase::*rows :
+         {&GeluCase::x, &GeluCase::y, &GeluCase::dy, &GeluCase::dx, &GeluCase::bias, &GeluCase::dbias}) {
+      copy.*rows = (this->*rows).to(RF_F64);
+    }
+    return copy;
+  }
+  rf_gelu_args args() {
+    rf_gelu_args a = {};
+    a.struct_size = sizeof(a);
+    a.dtype = dtype();
+    a.form = form;
+    a.rows = x.rows;
+    a.columns = x.columns;
+    a.x = x.pointer();
+    a.y = y.pointer();
+    a.x_stride = a.y_stride = x.stride;
+    a.bias = has_bias ? bias.pointer() : nullptr;
+    return a;
+  }
+  rf_gelu_grads grads() {
+    rf_gelu_grads g = {};
+    g.struct_size = sizeof(g);
+    g.y = dy.pointer();
+    g.x = dx.pointer();
+    g.y_stride = g.x_stride = x.stride;
+    g.bias = dbias.pointer();
+    return g;
+  }
+  void forward() {
+    const rf_gelu_args a = args();
+    ASSERT_EQ(rf_gelu_forward(&a), RF_OK) << rf_last_error();
+  }
+  void backward() {
+    const rf_gelu_args a = args();
+    const rf_gelu_grads g = grads();
+    ASSERT_EQ(rf_gelu_backward(&a, &g), RF_OK) << rf_last_error();
+  }
+  double argument(int64_t r, int64_t c) const { return x.at(r, c) + (has_bias ? bias.at(0, c) : 0); }
+  // What rounding x + bias adds to the result, in eps.
+  double argument_error(int64_t r, int64_t c) const {
+    return has_bias ? std::abs(x.at(r, c)) + std::abs(bias.at(0, c)) : 0;
+  }
+};
+
+double gelu(rf_gelu_form form, double t) {
+  if (form == RF_GELU_ERF) return t * std::erfc(-t / std::sqrt(2.0)) / 2;
+  const double z = std::sqrt(2 / M_PI) * (t + 0.044715 * t * t * t);
+  // (1 + tanh z) / 2, in a form that keeps the digits of the lower tail.
+  return z > 0 ? t * (1 + std::tanh(z)) / 2 : t * std::exp(2 * z) / (1 + std::exp(2 * z));
+}
+
+// Exponentials below the smallest normal float are 0.
+double flushed(double t) {
+  return (1 + std::abs(t)) * static_cast<double>(std::numeric_limits<float>::min()) / kEpsF32;
+}
+
+constexpr rf_gelu_form kForms[] = {RF_GELU_ERF, RF_GELU_TANH};
+
+using Gelu = RowsTest;
+
+// -16..16 in fine steps, so the middle, both tails and what is 0 are seen; no bias, so nothing but the curve errs.
+TEST_P(Gelu, IsTheFormulaEverywhere) {
+  for (const rf_gelu_form form : kForms) {
+    for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16, RF_F64}) {
+      GeluCase c(dtype, form, 41, 4001, 0);
+      c.has_bias = false;
+      for (int64_t i = 0; i < c.x.data.count(); ++i) {
+        c.x.data.set(i, 32 * (static_cast<double>(i) / static_cast<double>(c.x.data.count()) - 0.5));
+      }
+      c.forward();
+      Rows want = c.y.to(RF_F64);
+      for (int64_t i = 0; i < want.data.count(); ++i) want.data.set(i, gelu(form, c.x.data.at(i)));
+      expect_rows(
+          c.y, want,
+          [&](int64_t row, int64_t column) {
+            const double t = c.x.at(row, column);
+            return std::abs(want.at(row, column)) * (1 + t * t) + flushed(t) + smallest_of(dtype);
+          },
+          "dtype " + std::to_string(dtype) + " form " + std::to_string(form), kGeluEps);
+    }
+  }
+}
+
+TEST_P(Gelu, GoldenNumbers) {
+  for (const rf_gelu_form form : kForms) {
+    GeluCase c(RF_F64, form, 1, 1, 0);
+    c.has_bias = false;
+    c.x.set(0, 0, 1);
+    c.forward();
+    EXPECT_NEAR(c.y.at(0, 0), form == RF_GELU_ERF ? 0.8413447460685429 : 0.8411919906082768, kGoldenDecimals);
+  }
+}
+
+TEST_P(Gelu, KernelsGiveWhatTheFloat64LoopsGive) {
+  for (const rf_gelu_form form : kForms) {
+    for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16}) {
+      for (const auto& [rows, columns, gap] :
+           {std::array<int64_t, 3>{3, 1, 0}, {5, 7, 3}, {17, 67, 0}, {100, 129, 1}, {0, 8, 0}, {8, 0, 0}}) {
+        GeluCase c(dtype, form, rows, columns, gap);
+        c.forward();
+        c.backward();
+        GeluCase want = c.in_float64();
+        want.forward();
+        want.backward();
+        const std::string what =
+            "dtype " + std::to_string(dtype) + " form " + std::to_string(form) + " columns " + std::to_string(columns);
+        const auto spread = [&](int64_t r, int64_t i) { return 1 + std::pow(want.argument(r, i), 2); };
+        expect_rows(
+            c.y, want.y,
+            [&](int64_t r, int64_t i) {
+              return std::abs(want.y.at(r, i)) * spread(r, i) + c.argument_error(r, i) + smallest_of(dtype);
+            },
+            what + " y");
+        // |c(t)| <= 1, |t c'(t)| (1 + t^2) <= 2 and |gelu''| <= 1.
+        const auto slope_error = [&](int64_t r, int64_t i) {
+          return std::abs(c.dy.at(r, i)) * (3 + c.argument_error(r, i)) + smallest_of(dtype);
+        };
+        expect_rows(c.dx, want.dx, slope_error, what + " dx");
+        std::vector<double> sums(static_cast<size_t>(columns));
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t i = 0; i < columns; ++i) sums[static_cast<size_t>(i)] += slope_error(r, i);
+        }
+        expect_rows(
+            c.dbias, want.dbias, [&](int64_t, int64_t i) { return sums[static_cast<size_t>(i)]; }, what + " dbias");
+      }
+    }
+  }
+}
+
+TEST_P(Gelu, ResultsMayGoOverInputs) {
+  for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F64}) {
+    GeluCase c(dtype, RF_GELU_ERF, 33, 71, 0);
+    c.forward();
+    c.backward();
+    GeluCase in_place = c;
+    rf_gelu_args args = in_place.args();
+    rf_gelu_grads grads = in_place.grads();
+    grads.x = in_place.dy.pointer();
+    ASSERT_EQ(rf_gelu_backward(&args, &grads), RF_OK);
+    EXPECT_EQ(in_place.dy.data.bytes, c.dx.data.bytes);
+    args.y = in_place.x.pointer();
+    ASSERT_EQ(rf_gelu_forward(&args), RF_OK);
+    EXPECT_EQ(in_place.x.data.bytes, c.y.data.bytes);
+  }
+}
+
+TEST_P(Gelu, ThreadsGiveTheSameBits) {
+  for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
+    GeluCase c(dtype, RF_GELU_TANH, 331, 100, 0);
+    expect_same_bits_with_threads([&] {
+      c.forward();
+      c.backward();
+      std::vector<char> all = c.y.data.bytes;
+      for (const Rows* rows : {&c.dx, &c.dbias}) {
+        all.insert(all.end(), rows->data.bytes.begin(), rows->data.bytes.end());
+      }
+      return all;
+    });
+  }
+}
+
+TEST_P(Gelu, EndsOfTheRange) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const rf_gelu_form form : kForms) {
+    GeluCase c(RF_F32, form, 1, 20, 0);
+    c.has_bias = false;
+    c.x.set(0, 0, 3e38);
+    c.x.set(0, 1, -3e38);
+    c.x.set(0, 2, std::nan(""));
+    c.x.set(0, 3, infinity);
+    c.forward();
+    c.backward();
+    EXPECT_EQ(c.y.at(0, 0), c.x.at(0, 0));
+    EXPECT_EQ(c.y.at(0, 1), 0);
+    EXPECT_TRUE(std::isnan(c.y.at(0, 2)));
+    EXPECT_EQ(c.y.at(0, 3), infinity);
+    if (GetParam() == "ref") continue;  // c' is formed from squares there
+    EXPECT_EQ(c.dx.at(0, 0), c.dy.at(0, 0));
+    EXPECT_EQ(c.dx.at(0, 1), 0);
+    EXPECT_TRUE(std::isnan(c.dx.at(0, 2)));
+    EXPECT_EQ(c.dx.at(0, 3), c.dy.at(0, 3));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, Gelu, testing::ValuesIn(row_targets()),
+                         [](const auto& info) { return info.param; });
+
+TEST(GeluReference, GradientsAreDifferences) {
+  for (const rf_gelu_form form : kForms) {
+    GeluCase c(RF_F64, form, 3, 5, 2);
+    c.backward();
+    const auto loss = [&] {
+      c.forward();
+      double sum = 0;
+      for (int64_t r = 0; r < 3; ++r) {
+        for (int64_t i = 0; i < 5; ++i) sum += c.y.at(r, i) * c.dy.at(r, i);
+      }
+      return sum;
+    };
+    using Member = Rows GeluCase::*;
+    for (const auto& [argument, gradient] :
+         {std::pair<Member, Member>{&GeluCase::x, &GeluCase::dx}, {&GeluCase::bias, &GeluCase::dbias}}) {
+      expect_differences(c.*argument, c.*gradient, loss);
+    }
+  }
+}
+
+TEST(GeluErrors, RulesAreNamed) {
+  GeluCase c(RF_BF16, RF_GELU_ERF, 4, 8, 0);
+  const auto refused = [&](const std::function<void(rf_gelu_args&)>& spoil, const std::string& message) {
+    rf_gelu_args args = c.args();
+    spoil(args);
+    expect_refused(rf_gelu_forward(&args), message);
+  };
+  expect_refused(rf_gelu_forward(nullptr), "[gelu] args must not be NULL, got NULL");
+  refused([](auto& a) { a.struct_size = 8; }, "[gelu] args->struct_size must be at least");
+  refused([](auto& a) { spoil_enum(a.form); }, "[gelu] form must be RF_GELU_ERF or RF_GELU_TANH, got 5");
+  refused([](auto& a) { a.rows = -1; }, "[gelu] rows must be >= 0, got -1");
+  refused([](auto& a) { a.x_stride = -8; }, "[gelu] x_stride must be at least columns = 8, got -8");
+  refused([](auto& a) { a.y_stride = 7; }, "[gelu] y_stride must be at least columns = 8, got 7");
+  refused([](auto& a) { a.x = nullptr; }, "[gelu] x must not be NULL, got NULL");
+  refused([](auto& a) { a.y = static_cast<char*>(a.y) + 1; }, "[gelu] y must be aligned to its element of 2 bytes");
+  refused([](auto& a) { a.bias = static_cast<const char*>(a.bias) + 2; },
+          "[gelu] bias must be aligned to its element of 4 bytes");
+  const rf_gelu_args args = c.args();
+  rf_gelu_grads grads = c.grads();
+  expect_refused(rf_gelu_backward(&args, nullptr), "[gelu] grads must not be NULL, got NULL");
+  grads.y = nullptr;
+  expect_refused(rf_gelu_backward(&args, &grads), "[gelu] grads->y must not be NULL, got NULL");
+  grads = c.grads();
+  grads.x_stride = 2;
+  expect_refused(rf_gelu_backward(&args, &grads), "[gelu] grads->x_stride must be at least columns = 8, got 2");
+}
+
+}  // namespace
+}  // namespace rf::tests

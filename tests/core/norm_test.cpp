@@ -1,0 +1,372 @@
+// Norms: forward against the formula, gradients of the float64 loops against differences, kernels of every instruction
+// set against the float64 loops, and the promises and rules of the header.
+#include "core/row_case.h"
+
+namespace rf::tests {
+namespace {
+
+struct NormShape {
+  rf_norm_kind kind = RF_NORM_LAYER;
+  int64_t rows = 0, columns = 0, gap = 0;
+  double dropout = 0;
+  bool has_bias = true, has_residual = true, has_gamma = true, has_beta = true;
+};
+
+// A call with all its arrays.
+struct NormCase {
+  NormShape shape;
+  Rows x, residual, y, dy, dx, dresidual, bias, gamma, beta, dbias, dgamma, dbeta;
+
+  NormCase(rf_dtype dtype, const NormShape& s)
+      : shape(s),
+        x(dtype, s.rows, s.columns, s.gap),
+        residual(x),
+        y(x),
+        dy(x),
+        dx(x),
+        dresidual(x),
+        bias(parameter_type(dtype), 1, s.columns, 0),
+        gamma(bias),
+        beta(bias),
+        dbias(bias),
+        dgamma(bias),
+        dbeta(bias) {
+    x.fill(1, 3, 1);
+    residual.fill(2, -0.5, 1);
+    dy.fill(3, 0.1, 1);
+    bias.fill(4, 0, 0.3);
+    gamma.fill(5, 1, 0.3);
+    beta.fill(6, 0, 0.3);
+  }
+  rf_dtype dtype() const { return x.data.dtype; }
+
+  // The same numbers in float64.
+  NormCase in_float64() const {
+    NormCase copy = *this;
+    for (Rows NormCase::*rows :
+         {&NormCase::x, &NormCase::residual, &NormCase::y, &NormCase::dy, &NormCase::dx, &NormCase::dresidual,
+          &NormCase::bias, &NormCase::gamma, &NormCase::beta, &NormCase::dbias, &NormCase::dgamma, &NormCase::dbeta}) {
+      copy.*rows = (this->*rows).to(RF_F64);
+    }
+    return copy;
+  }
+
+  rf_norm_args args() {
+    rf_norm_args a = {};
+    a.struct_size = sizeof(a);
+    a.dtype = dtype();
+    a.kind = shape.kind;
+    a.rows = shape.rows;
+    a.columns = shape.columns;
+    a.x = x.pointer();
+    a.residual = shape.has_residual ? residual.pointer() : nullptr;
+    a.y = y.pointer();
+    a.x_stride = a.residual_stride = a.y_stride = x.stride;
+    a.bias = shape.has_bias ? bias.pointer() : nullptr;
+    a.gamma = shape.has_gamma ? gamma.pointer() : nullptr;
+    a.beta = shape.has_beta ? beta.pointer() : nullptr;
+    a.dropout = shape.dropout;
+    a.seed = 7;
+    a.stream = 9;
+    a.eps = 1e-5;
+    return a;
+  }
+  rf_norm_grads grads() {
+    rf_norm_grads g = {};
+    g.struct_size = sizeof(g);
+    g.y = dy.pointer();
+    g.x = dx.pointer();
+    g.residual = dresidual.pointer();
+    g.y_stride = g.x_stride = g.residual_stride = x.stride;
+    g.bias = dbias.pointer();
+    g.gamma = dgamma.pointer();
+    g.beta = dbeta.pointer();
+    return g;
+  }
+  void forward() {
+    const rf_norm_args a = args();
+    ASSERT_EQ(rf_norm_forward(&a), RF_OK) << rf_last_error();
+  }
+  void backward() {
+    const rf_norm_args a = args();
+    const rf_norm_grads g = grads();
+    ASSERT_EQ(rf_norm_backward(&a, &g), RF_OK) << rf_last_error();
+  }
+  double gamma_at(int64_t c) const { return shape.has_gamma ? gamma.at(0, c) : 1; }
+};
+
+// dropout's factor of every element, by rf_dropout.
+std::vector<double> factors(NormCase& c) {
+  std::vector<double> ones(static_cast<size_t>(c.shape.rows * c.shape.columns), 1.0);
+  const auto count = static_cast<int64_t>(ones.size());
+  EXPECT_EQ(rf_dropout(RF_F64, ones.data(), ones.data(), count, c.shape.dropout, c.args().seed, c.args().stream),
+            RF_OK);
+  return ones;
+}
+
+// The formula of the header for a row, and the sizes that bounds of errors are made of.
+struct NormRow {
+  std::vector<double> h;
+  double r = 0;
+  double terms = 0;                               // the largest |residual| + |dropout| (|x| + |bias|)
+  double largest = 0;                             // of |h|
+  double error() const { return 1 + terms * r; }  // of h, in eps
+};
+
+NormRow normal_row(NormCase& c, const std::vector<double>& factor, int64_t row) {
+  NormRow result;
+  const auto n = static_cast<double>(c.shape.columns);
+  double mean = 0, variance = 0;
+  for (int64_t i = 0; i < c.shape.columns; ++i) {
+    const double bias = c.shape.has_bias ? c.bias.at(0, i) : 0;
+    const double residual = c.shape.has_residual ? c.residual.at(row, i) : 0;
+    const double f = factor[static_cast<size_t>(row * c.shape.columns + i)];
+    result.h.push_back(residual + f * (c.x.at(row, i) + bias));
+    result.terms = std::max(result.terms, std::abs(residual) + f * (std::abs(c.x.at(row, i)) + std::abs(bias)));
+    mean += result.h.back() / n;
+  }
+  if (c.shape.kind == RF_NORM_RMS) mean = 0;
+  for (double& value : result.h) {
+    value -= mean;
+    variance += value * value / n;
+  }
+  result.r = 1 / std::sqrt(variance + c.args().eps);
+  for (double& value : result.h) {
+    value *= result.r;
+    result.largest = std::max(result.largest, std::abs(value));
+  }
+  return result;
+}
+
+void expect_forward(NormCase& c, const std::string& what) {
+  NormCase want = c.in_float64();
+  const std::vector<double> factor = factors(c);
+  std::vector<double> errors;
+  for (int64_t r = 0; r < c.shape.rows; ++r) {
+    const NormRow row = normal_row(c, factor, r);
+    errors.push_back(row.largest + row.error());
+    for (int64_t i = 0; i < c.shape.columns; ++i) {
+      const double beta = c.shape.has_beta ? c.beta.at(0, i) : 0;
+      want.y.set(r, i, row.h[static_cast<size_t>(i)] * c.gamma_at(i) + beta);
+    }
+  }
+  expect_rows(
+      c.y, want.y,
+      [&](int64_t r, int64_t i) {
+        return errors[static_cast<size_t>(r)] * std::abs(c.gamma_at(i)) +
+               std::abs(c.shape.has_beta ? c.beta.at(0, i) : 0);
+      },
+      what + " y");
+}
+
+// Against the float64 loops. A bound of |ds| in eps, with G the largest |dy gamma| of the row and |h| at most H with an
+// error of E: r G (1 + H) E from ds = r (g - mean(g) - h mean(g h)) and mean |g h| <= G.
+void expect_backward(NormCase& c, const std::string& what) {
+  NormCase want = c.in_float64();
+  want.backward();
+  const std::vector<double> factor = factors(c);
+  const auto n = static_cast<size_t>(c.shape.columns);
+  std::vector<double> ds, bias_error(n), gamma_error(n), beta_error(n);
+  for (int64_t r = 0; r < c.shape.rows; ++r) {
+    const NormRow row = normal_row(c, factor, r);
+    double largest = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const auto column = static_cast<int64_t>(i);
+      largest = std::max(largest, std::abs(c.dy.at(r, column) * c.gamma_at(column)));
+    }
+    ds.push_back(row.r * largest * (1 + row.largest) * row.error());
+    for (size_t i = 0; i < n; ++i) {
+      const double given = std::abs(c.dy.at(r, static_cast<int64_t>(i)));
+      bias_error[i] += ds.back() * factor[static_cast<size_t>(r) * n + i];
+      gamma_error[i] += given * (std::abs(row.h[i]) + row.error());
+      beta_error[i] += given;
+    }
+  }
+  const auto of_column = [](const std::vector<double>& errors) {
+    return [&errors](int64_t, int64_t i) { return errors[static_cast<size_t>(i)]; };
+  };
+  expect_rows(
+      c.dresidual, want.dresidual, [&](int64_t r, int64_t) { return ds[static_cast<size_t>(r)]; }, what + " dresidual");
+  expect_rows(
+      c.dx, want.dx,
+      [&](int64_t r, int64_t i) {
+        return ds[static_cast<size_t>(r)] * factor[static_cast<size_t>(r) * n + static_cast<size_t>(i)];
+      },
+      what + " dx");
+  expect_rows(c.dbias, want.dbias, of_column(bias_error), what + " dbias");
+  expect_rows(c.dgamma, want.dgamma, of_column(gamma_error), what + " dgamma");
+  expect_rows(c.dbeta, want.dbeta, of_column(beta_error), what + " dbeta");
+}
+
+std::vector<NormShape> shapes() {
+  std::vector<NormShape> all;
+  for (const rf_norm_kind kind : {RF_NORM_LAYER, RF_NORM_RMS}) {
+    all.push_back({kind, 3, 1, 0, 0.5});
+    all.push_back({kind, 5, 7, 2, 0.1});
+    all.push_back({kind, 17, 67, 0, 0.1});
+    all.push_back({kind, 2, 768, 1, 0});
+    all.push_back({kind, 150, 129, 3, 0.3});
+    all.push_back({kind, 9, 64, 0, 0, false, false, false, false});
+    all.push_back({kind, 4, 33, 0, 0.2, false, true, true, false});
+    all.push_back({kind, 0, 16, 0, 0.2});
+    all.push_back({kind, 4, 0, 0, 0.2});
+  }
+  return all;
+}
+
+std::string name_of(const NormCase& c) {
+  return "dtype " + std::to_string(c.dtype()) + " kind " + std::to_string(c.shape.kind) + " " +
+         std::to_string(c.shape.rows) + " x " + std::to_string(c.shape.columns);
+}
+
+using Norm = RowsTest;
+
+TEST_P(Norm, ForwardIsTheFormula) {
+  for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16, RF_F64}) {
+    for (const NormShape& shape : shapes()) {
+      NormCase c(dtype, shape);
+      c.forward();
+      expect_forward(c, name_of(c));
+    }
+  }
+}
+
+TEST_P(Norm, BackwardIsThatOfTheFloat64Loops) {
+  for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16}) {
+    for (const NormShape& shape : shapes()) {
+      NormCase c(dtype, shape);
+      c.backward();
+      expect_backward(c, name_of(c));
+    }
+  }
+}
+
+TEST_P(Norm, ResultsMayGoOverInputs) {
+  for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F64}) {
+    NormCase c(dtype, {RF_NORM_LAYER, 33, 71, 0, 0.1});
+    c.forward();
+    c.backward();
+    NormCase in_place = c;
+    rf_norm_args args = in_place.args();
+    args.y = in_place.residual.pointer();
+    ASSERT_EQ(rf_norm_forward(&args), RF_OK);
+    EXPECT_EQ(in_place.residual.data.bytes, c.y.data.bytes);
+    in_place.residual = c.residual;
+    rf_norm_grads grads = in_place.grads();
+    grads.x = in_place.dy.pointer();
+    grads.residual = in_place.residual.pointer();
+    ASSERT_EQ(rf_norm_backward(&args, &grads), RF_OK);
+    EXPECT_EQ(in_place.dy.data.bytes, c.dx.data.bytes);
+    EXPECT_EQ(in_place.residual.data.bytes, c.dresidual.data.bytes);
+  }
+}
+
+TEST_P(Norm, ThreadsGiveTheSameBits) {
+  for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
+    NormCase c(dtype, {RF_NORM_LAYER, 331, 100, 0, 0.1});
+    expect_same_bits_with_threads([&] {
+      c.forward();
+      c.backward();
+      std::vector<char> all = c.y.data.bytes;
+      for (const Rows* rows : {&c.dx, &c.dresidual, &c.dbias, &c.dgamma, &c.dbeta}) {
+        all.insert(all.end(), rows->data.bytes.begin(), rows->data.bytes.end());
+      }
+      return all;
+    });
+  }
+}
+
+TEST_P(Norm, UnwantedGradientsAreLeftOut) {
+  NormCase c(RF_F32, {RF_NORM_LAYER, 20, 40, 0, 0.1});
+  c.backward();
+  NormCase some = c;
+  const rf_norm_args args = some.args();
+  rf_norm_grads grads = some.grads();
+  grads.x = grads.residual = grads.bias = grads.gamma = nullptr;
+  ASSERT_EQ(rf_norm_backward(&args, &grads), RF_OK);
+  EXPECT_EQ(some.dbeta.data.bytes, c.dbeta.data.bytes);
+}
+
+TEST_P(Norm, ANotANumberStaysInItsRow) {
+  NormCase c(RF_F32, {RF_NORM_LAYER, 3, 20, 0, 0});
+  c.x.set(1, 4, std::nan(""));
+  c.forward();
+  for (int64_t i = 0; i < 20; ++i) {
+    EXPECT_TRUE(std::isfinite(c.y.at(0, i)) && std::isfinite(c.y.at(2, i)));
+    EXPECT_TRUE(std::isnan(c.y.at(1, i)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, Norm, testing::ValuesIn(row_targets()),
+                         [](const auto& info) { return info.param; });
+
+// Central differences of sum(dy y) in every argument of the float64 loops.
+TEST(NormReference, GradientsAreDifferences) {
+  for (const rf_norm_kind kind : {RF_NORM_LAYER, RF_NORM_RMS}) {
+    NormCase c(RF_F64, {kind, 3, 6, 1, 0.3});
+    c.backward();
+    const auto loss = [&] {
+      c.forward();
+      double sum = 0;
+      for (int64_t r = 0; r < 3; ++r) {
+        for (int64_t i = 0; i < 6; ++i) sum += c.y.at(r, i) * c.dy.at(r, i);
+      }
+      return sum;
+    };
+    using Member = Rows NormCase::*;
+    for (const auto& [argument, gradient] : {std::pair<Member, Member>{&NormCase::x, &NormCase::dx},
+                                             {&NormCase::residual, &NormCase::dresidual},
+                                             {&NormCase::bias, &NormCase::dbias},
+                                             {&NormCase::gamma, &NormCase::dgamma},
+                                             {&NormCase::beta, &NormCase::dbeta}}) {
+      expect_differences(c.*argument, c.*gradient, loss);
+    }
+  }
+}
+
+TEST(NormErrors, RulesAreNamed) {
+  NormCase c(RF_F32, {RF_NORM_LAYER, 4, 8, 0, 0});
+  const auto refused = [&](const std::function<void(rf_norm_args&)>& spoil, const std::string& message) {
+    rf_norm_args args = c.args();
+    spoil(args);
+    expect_refused(rf_norm_forward(&args), message);
+  };
+  expect_refused(rf_norm_forward(nullptr), "[norm] args must not be NULL, got NULL");
+  refused([](auto& a) { a.struct_size = 8; }, "[norm] args->struct_size must be at least");
+  refused([](auto& a) { a.dtype = static_cast<rf_dtype>(0); },
+          "[norm] dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got 0");
+  refused([](auto& a) { spoil_enum(a.kind); }, "[norm] kind must be RF_NORM_LAYER or RF_NORM_RMS, got 5");
+  refused([](auto& a) { a.rows = -1; }, "[norm] rows must be >= 0, got -1");
+  refused([](auto& a) { a.columns = -2; }, "[norm] columns must be >= 0, got -2");
+  refused([](auto& a) { a.rows = INT64_MAX / 4; }, "[norm] the size of [rows, columns] in bytes must fit in int64");
+  refused([](auto& a) { a.x_stride = 7; }, "[norm] x_stride must be at least columns = 8, got 7");
+  refused([](auto& a) { a.y_stride = INT64_MAX / 4; }, "[norm] the size of y in bytes must fit in int64");
+  refused([](auto& a) { a.x = nullptr; }, "[norm] x must not be NULL, got NULL");
+  refused([](auto& a) { a.y = nullptr; }, "[norm] y must not be NULL, got NULL");
+  refused([](auto& a) { a.x = static_cast<const char*>(a.x) + 1; },
+          "[norm] x must be aligned to its element of 4 bytes");
+  refused([](auto& a) { a.residual = static_cast<const char*>(a.residual) + 2; }, "[norm] residual must be aligned");
+  refused([](auto& a) { a.gamma = static_cast<const char*>(a.gamma) + 1; }, "[norm] gamma must be aligned");
+  refused([](auto& a) { a.eps = -1; }, "[norm] eps must be >= 0 and finite, got -1");
+  refused([](auto& a) { a.eps = std::nan(""); }, "[norm] eps must be >= 0 and finite, got nan");
+  refused([](auto& a) { a.dropout = 1; }, "[norm] dropout must be in [0, 1 - 2^-17), got 1");
+}
+
+TEST(NormErrors, RulesOfTheBackwardAreNamed) {
+  NormCase c(RF_F32, {RF_NORM_LAYER, 4, 8, 0, 0});
+  const rf_norm_args args = c.args();
+  const auto refused = [&](const std::function<void(rf_norm_grads&)>& spoil, const std::string& message) {
+    rf_norm_grads grads = c.grads();
+    spoil(grads);
+    expect_refused(rf_norm_backward(&args, &grads), message);
+  };
+  expect_refused(rf_norm_backward(&args, nullptr), "[norm] grads must not be NULL, got NULL");
+  refused([](auto& g) { g.struct_size = 0; }, "[norm] grads->struct_size must be at least");
+  refused([](auto& g) { g.y = nullptr; }, "[norm] grads->y must not be NULL, got NULL");
+  refused([](auto& g) { g.x_stride = 3; }, "[norm] grads->x_stride must be at least columns = 8, got 3");
+  refused([](auto& g) { g.residual = g.x; }, "[norm] grads->x and grads->residual must be two arrays");
+  refused([](auto& g) { g.bias = static_cast<char*>(g.bias) + 1; }, "[norm] grads->bias must be aligned");
+}
+
+}  // namespace
+}  // namespace rf::tests
