@@ -177,11 +177,21 @@ HWY_INLINE bool is_needed(const rf_attention_args& x, int64_t b, const Span& que
   return false;
 }
 
+// Zeros in place of what lies in padding, which may be no number: 0 times that would not be 0.
+inline void clear_padding(const rf_attention_args& x, int64_t b, const Span& keys, int64_t width, int64_t stride,
+                          float* rows) {
+  if (!is_padding_mask(x)) return;
+  for (int64_t j = 0; j < keys.count; ++j) {
+    if (is_padding(x, b, keys.first + j)) std::fill_n(rows + j * stride, width, 0.0f);
+  }
+}
+
 inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
   const int64_t offset = (b * x.k_stride_b + h / problem.group * x.k_stride_h) * element_bytes(x.dtype);
   load_rows(x.dtype, {static_cast<const char*>(x.k) + offset, x.k_stride_t}, span.first, span.count, x.head_dim, rows,
             problem.inner);
+  clear_padding(x, b, span, problem.width, problem.inner, rows);
   if (x.table_q.rows != nullptr) {
     for (int64_t j = 0; j < span.count; ++j) {
       std::copy_n(rows + j * problem.inner, problem.width, raw_rows + j * problem.width);
@@ -196,12 +206,9 @@ inline void KeySide::load_values(const AttentionProblem& problem, int64_t b, int
   const int64_t offset = (b * x.v_stride_b + h / problem.group * x.v_stride_h) * element_bytes(x.dtype);
   load_rows(x.dtype, {static_cast<const char*>(x.v) + offset, x.v_stride_t}, span.first, span.count, x.value_dim,
             values, problem.value_width);
+  clear_padding(x, b, span, problem.value_width, problem.value_width, values);
   rotate_rows(x.rotation_v, x.layout, Turn::kCounterClockwise, b, x.keys, span.first, span.count, values,
               problem.value_width);
-  if (!is_padding_mask(x)) return;
-  for (int64_t j = 0; j < span.count; ++j) {  // 0 times whatever lies there would not always be 0
-    if (is_padding(x, b, span.first + j)) std::fill_n(values + j * problem.value_width, problem.value_width, 0.0f);
-  }
 }
 
 inline void KeySide::make_pairs(const AttentionProblem& problem) {

@@ -2,18 +2,19 @@
 #include "rf/nn/attention.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <utility>
 
 #include "attention_paths.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
-#include "rf/ops/attention_ref.h"
+#include "rf/ops/attention.h"
 #include "rf/ops/ops.h"
 #include "rf/status.h"
 
@@ -21,48 +22,61 @@ namespace rf::nn {
 
 namespace {
 
-// Up to here torch's explicit products in bfloat16 take less time than its fused kernel: a quarter at 128 tokens, a
-// third at 512, as much at 2048 (8, 2, 1 sequences, forward and backward).
-constexpr int64_t kLongestExplicit = 1024;
-
-bool only_rotations(const Terms& terms) {
-  for (const DistanceTable* table :
-       {&terms.key_table, &terms.query_table, &terms.value_table, &terms.bias, &terms.gate}) {
-    if (table->defined()) return false;
-  }
-  for (const at::Tensor* tensor :
-       {&terms.content_bias_HD, &terms.position_query_HPD, &terms.reset_row_H, &terms.reset_col_H}) {
-    if (tensor->defined()) return false;
-  }
-  return true;
+bool is_trained(const Rotation& rotation) {
+  return at::GradMode::is_enabled() && rotation.defined() &&
+         (rotation.cos.requires_grad() || rotation.sin.requires_grad());
 }
 
-at::Tensor torch_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
-                           const Terms& terms, AttentionContext::State& state) {
-  const int64_t heads = q_BTHD.size(2);
-  const bool causal = state.mask().causal;
-  const auto attend =
-      state.mask().attend.defined() && !causal ? std::optional<at::Tensor>(state.mask().attend) : std::nullopt;
-  return at::scaled_dot_product_attention(rotated(q_BTHD, terms.query, terms.layout).transpose(1, 2),
-                                          heads_first(rotated(k_BSHD, terms.key, terms.layout), heads),
-                                          heads_first(rotated(v_BSHD, terms.value, terms.layout), heads), attend, 0.0,
-                                          causal, score_scale(terms, q_BTHD))
-      .transpose(1, 2)
-      .to(q_BTHD.scalar_type());
+// Autocast reaches products alone; a kernel that has them inside is given what they would be given.
+at::ScalarType product_dtype(const at::Tensor& q_BTHD) {
+  const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU) && q_BTHD.scalar_type() != at::kDouble;
+  return is_cast ? at::autocast::get_autocast_dtype(at::kCPU) : q_BTHD.scalar_type();
+}
+
+// What the fused kernel requires and a call has not, as the end of "kernel fused needs ..."; empty: it can.
+std::string missing_for_fused(const at::Tensor& q_BTHD, const Terms& terms) {
+  const at::ScalarType dtype = q_BTHD.scalar_type();
+  if (!q_BTHD.device().is_cpu()) return fmt::format("tensors on the CPU, got {}", q_BTHD.device().str());
+  if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
+    return fmt::format("float32, bfloat16 or float16, got {}", toString(dtype));
+  }
+  if (terms.gate.defined()) return "terms without a gate, got one";
+  if (is_trained(terms.query) && terms.key_table.defined()) {
+    return "a query rotation that is not trained beside a key_table, got one that is";
+  }
+  if (is_trained(terms.key) && terms.query_table.defined()) {
+    return "a key rotation that is not trained beside a query_table, got one that is";
+  }
+  const std::string_view target = rf_target();
+  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // as every other use of the kernels answers
+  if (target == "ref") return "an instruction set, got RF_KERNEL=ref, which asks for the loops";
+  return {};
 }
 
 // RF_KERNEL=ref turns "auto" to the loops, which know no dropout.
-Kernel choose(Kernel wanted, const AttentionDropout& dropout) {
-  if (wanted != Kernel::kAuto || dropout.p > 0) return wanted;
-  const std::string_view target = rf_target();
-  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // as every other use of the kernels answers
-  return target == "ref" ? Kernel::kRef : Kernel::kAuto;
+Kernel choose(Kernel wanted, const at::Tensor& q_BTHD, const Terms& terms, const AttentionDropout& dropout) {
+  if (wanted != Kernel::kAuto && wanted != Kernel::kFused) return wanted;
+  const std::string missing = missing_for_fused(q_BTHD, terms);
+  if (missing.empty()) return Kernel::kFused;
+  if (wanted == Kernel::kFused) fail("attention", "kernel fused needs {}", missing);
+  return std::string_view(rf_target()) == "ref" && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
 }
 
-bool suits_torch(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const Terms& terms,
-                 const AttentionDropout& dropout) {
-  const bool short_bfloat16 = q_BTHD.scalar_type() == at::kBFloat16 && q_BTHD.size(1) <= kLongestExplicit;
-  return dropout.p == 0 && !short_bfloat16 && only_rotations(terms) && q_BTHD.numel() > 0 && k_BSHD.numel() > 0;
+// Rotations that are trained happen before the kernel, which has no gradients for them.
+at::Tensor fused_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, Terms terms,
+                           const AttentionContext::State& state, const AttentionDropout& dropout) {
+  const at::ScalarType dtype = product_dtype(q_BTHD);
+  const auto ready = [&](const at::Tensor& x, Rotation& rotation) {
+    return is_trained(rotation) ? rotated(x, std::exchange(rotation, {}), terms.layout).to(dtype) : x.to(dtype);
+  };
+  const at::Tensor q = ready(q_BTHD, terms.query), k = ready(k_BSHD, terms.key), v = ready(v_BSHD, terms.value);
+  ops::ProbabilityDropout drop;
+  if (dropout.p > 0) {
+    drop = {.p = dropout.p, .seed = static_cast<int64_t>(dropout.key->seed), .stream = dropout.key->next_stream()};
+  }
+  return ops::attention_fused(q, k, v, terms, state.positions.query.ids, state.positions.key.ids, state.attend,
+                              state.window, drop)
+      .to(q_BTHD.scalar_type());
 }
 
 }  // namespace
@@ -95,18 +109,14 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
                      const AttentionContext& context, const AttentionDropout& dropout) {
   AttentionContext::State& state = context.state();
   check_attention(q_BTHD, k_BSHD, v_BSHD, terms, state);
-  const Kernel kernel = choose(state.kernel, dropout);
-  if (kernel == Kernel::kFused) {
-    fail("attention", "kernel must be auto, explicit or ref, this build has no fused kernel, got fused");
-  }
+  const Kernel kernel = choose(state.kernel, q_BTHD, terms, dropout);
+  if (kernel == Kernel::kFused) return fused_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
   if (kernel == Kernel::kRef) {
     if (dropout.p > 0) fail("attention", "dropout must be 0 with kernel ref, got {}", dropout.p);
     return ops::attention_ref(q_BTHD, k_BSHD, v_BSHD, terms, state.positions.query.ids, state.positions.key.ids,
                               state.attend, state.window);
   }
-  const at::Tensor out_BTHD = kernel == Kernel::kAuto && suits_torch(q_BTHD, k_BSHD, terms, dropout)
-                                  ? torch_attention(q_BTHD, k_BSHD, v_BSHD, terms, state)
-                                  : explicit_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
+  const at::Tensor out_BTHD = explicit_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
   const at::Tensor& alive_BTH1 = state.mask().alive_BTH1;
   return alive_BTH1.defined() ? at::where(alive_BTH1, out_BTHD, 0) : out_BTHD;
 }

@@ -100,10 +100,7 @@ void check_position_tables(const Terms& terms, int64_t heads, int64_t head_dim, 
   }
 }
 
-void check_distances(const Terms& terms, AttentionContext::State& state) {
-  const bool has_tables = terms.key_table.defined() || terms.query_table.defined() || terms.value_table.defined() ||
-                          terms.bias.defined() || terms.gate.defined();
-  if (!has_tables) return;
+void check_range(AttentionContext::State& state) {
   const auto [low, high] = state.range();
   if (low < -kFarthestPosition || high > kFarthestPosition) {
     fail("attention", "positions must be within 2^53, got {}", low < -kFarthestPosition ? low : high);
@@ -159,7 +156,7 @@ void check_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
   check_table("value_table", terms.value_table, heads, value_dim);
   check_table("bias", terms.bias, heads, std::nullopt);
   check_table("gate", terms.gate, heads, head_dim, Width::kExactOrOne);
-  check_distances(terms, state);
+  check_range(state);
   check_position_tables(terms, heads, head_dim, state);
   check_shape("reset_row", terms.reset_row_H, {heads});
   check_shape("reset_col", terms.reset_col_H, {heads});

@@ -62,8 +62,6 @@ const Mask& AttentionContext::State::mask() {
   while (open.defined() && open.dim() < 4) open = open.unsqueeze(0);
   if (excludes_any(window, queries(), keys())) {
     const at::Tensor near = window_mask(window, queries(), keys(), positions.query.ids.device());
-    mask.causal = !open.defined() && window.right == 0 && !excludes_any({window.left, -1}, queries(), keys()) &&
-                  queries() == keys();
     open = open.defined() ? open.logical_and(near) : near;
   }
   if (open.defined()) {

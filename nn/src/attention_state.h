@@ -20,7 +20,6 @@ struct Steps {
 struct Mask {
   at::Tensor attend;      // bool, broadcasts to [B,H,T,S]; every row has a key: rows without one are opened here ...
   at::Tensor alive_BTH1;  // ... and their outputs are 0: false here, [B or 1, T, H or 1, 1]; undefined: none
-  bool causal = false;    // attend is exactly j <= i, with as many keys as queries
 };
 
 struct AttentionContext::State {

@@ -2,6 +2,7 @@
 // the operators compute in the dtype they are given, which is what its fallthrough does.
 #include <torch/library.h>
 
+#include "attention_operator.h"
 #include "dispatch.h"
 #include "status.h"
 
@@ -25,6 +26,8 @@ TORCH_LIBRARY(roformer, library) {
   library.def(kRotateSchema, {at::Tag::pt2_compliant_tag});
   library.def(kRopeTableSchema, {at::Tag::pt2_compliant_tag});
   library.def(kDropoutSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kAttentionSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kAttentionBackwardSchema, {at::Tag::pt2_compliant_tag});
   library.def("target() -> str", target);
   library.def("set_target(str name) -> ()", set_target);
 }

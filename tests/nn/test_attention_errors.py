@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 
+import roformer_cpp
 from attention_terms import D, all_terms, data
 from roformer_cpp import DistanceTable, Rotation, Terms, attention
 
@@ -159,7 +160,28 @@ def test_packed_sequences():
 def test_kernels():
     tensors = data(*SHAPE)
     refuses(RuntimeError, "kernel must be auto, fused, explicit or ref, got", *tensors, kernel="fast")
-    refuses(RuntimeError, "this build has no fused kernel, got fused", *tensors, kernel="fused")
+
+
+def test_what_the_fused_kernel_needs():
+    q, k, v = data(*SHAPE)
+    single = tuple(x.float() for x in (q, k, v))
+    needs = "[attention] kernel fused needs"
+    refuses(RuntimeError, f"{needs} float32, bfloat16 or float16, got Double", q, k, v, kernel="fused")
+    gate = Terms(gate=DistanceTable(torch.ones(1, 1, 1), 0, 0))
+    refuses(RuntimeError, f"{needs} terms without a gate, got one", *single, gate, kernel="fused")
+    for side, table, tokens in (("query", "key_table", 3), ("key", "query_table", 4)):
+        rotation = Rotation(torch.ones(1, tokens, 3, requires_grad=True), torch.ones(1, tokens, 3))
+        terms = Terms(**{side: rotation, table: DistanceTable(torch.ones(1, 1, D), 0, 0)})
+        rule = f"{needs} a {side} rotation that is not trained beside a {table}, got one that is"
+        refuses(RuntimeError, rule, *single, terms, kernel="fused")
+        with torch.no_grad():
+            attention(*single, terms, kernel="fused")
+    target = roformer_cpp.target()
+    roformer_cpp.set_target("ref")
+    try:
+        refuses(RuntimeError, f"{needs} an instruction set, got RF_KERNEL=ref", *single, kernel="fused")
+    finally:
+        roformer_cpp.set_target("" if target != "ref" else "ref")
 
 
 def test_names_and_layouts():

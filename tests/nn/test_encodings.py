@@ -1,6 +1,7 @@
 """What every position encoding must keep, over the whole table (nn/posenc/table.cpp): a new one is covered by its line.
 
 Each is put into a layer, x -> attention of (x + input) W_q, W_k, W_v under its terms, with enlarged parameters.
+Attention is computed by each of its paths: the explicit one in float64, and the fused kernel in float32.
 """
 
 from itertools import pairwise
@@ -18,9 +19,19 @@ H, D, T, LAYERS, ROWS = 2, 8, 7, 2, 64
 C = H * D
 REQUIRED = {"axial": {"grid_width": 3}, "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}}}
 
+DTYPES = {"explicit": torch.float64, "fused": torch.float32}  # of the paths
+GATED = [name for name, info in INFOS.items() if "G" in info["terms"].split(", ")]  # what the fused kernel cannot
+
+
+def on_each_path(names):
+    pairs = [(name, path) for path in DTYPES for name in names if path != "fused" or name not in GATED]
+    return pytest.mark.parametrize(("name", "path"), pairs)
+
+
 every = pytest.mark.parametrize("name", INFOS)
-relative = pytest.mark.parametrize("name", [name for name, info in INFOS.items() if info["shift_invariant"]])
-absolute = pytest.mark.parametrize("name", [name for name, info in INFOS.items() if not info["shift_invariant"]])
+every_path = on_each_path(INFOS)
+relative = on_each_path([name for name, info in INFOS.items() if info["shift_invariant"]])
+absolute = on_each_path([name for name, info in INFOS.items() if not info["shift_invariant"]])
 
 
 def make(name, seed=0, **config):
@@ -33,12 +44,13 @@ def make(name, seed=0, **config):
 class Layer:
     """The last layer of a model with this encoding."""
 
-    def __init__(self, name, dtype=torch.float64):
-        self.encoding, self.dtype = make(name).to(dtype), dtype
+    def __init__(self, name, path="explicit", dtype=None):
+        self.path, self.dtype = path, dtype or DTYPES[path]
+        self.encoding = make(name).to(self.dtype)
         with torch.no_grad():
             for parameter in self.encoding.parameters():
                 parameter += tol.PERTURBED * torch.randn_like(parameter)
-        self.weights = tuple(torch.randn(C, C, dtype=dtype) / C**0.5 for _ in range(3))
+        self.weights = tuple(torch.randn(C, C, dtype=self.dtype) / C**0.5 for _ in range(3))
         self.is_causal = INFOS[name]["needs_causal"]
 
     def draw(self, batch=2, tokens=T):
@@ -63,13 +75,14 @@ class Layer:
         asked = positions[..., positions.shape[-1] - (queries or x.shape[1]) :]
         terms = self.terms(asked, positions, sequences, dtype)
         q = q[:, q.shape[1] - asked.shape[-1] :]
-        return roformer_cpp.attention(
-            q, k, v, terms, positions=asked, key_positions=positions, is_causal=self.is_causal, **rules
-        )
+        rules = {"is_causal": self.is_causal, "kernel": self.path} | rules
+        return roformer_cpp.attention(q, k, v, terms, positions=asked, key_positions=positions, **rules)
 
 
 def assert_same(ours, theirs):
-    torch.testing.assert_close(ours, theirs, atol=tol.T1_ATOL, rtol=tol.T1_RTOL)
+    is_double = ours.dtype == torch.float64
+    atol, rtol = (tol.T1_ATOL, tol.T1_RTOL) if is_double else (tol.T3_ATOL, tol.T3_RTOL)
+    torch.testing.assert_close(ours, theirs, atol=atol, rtol=rtol)
 
 
 def largest_difference(a, b):
@@ -124,7 +137,7 @@ def test_state_round_trip(name):
 @every
 def test_conversion_reaches_the_encoding(name):
     """.double() and .to() change the parameters that C++ computes with."""
-    layer = Layer(name, torch.float32)
+    layer = Layer(name, dtype=torch.float32)
     single = all_tensors(layer)
     layer.encoding.double()
     layer.weights = tuple(weight.double() for weight in layer.weights)
@@ -160,7 +173,7 @@ def check_shape(name, value, flat):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @every
 def test_shapes_and_dtypes(name, dtype):
-    layer = Layer(name, torch.float64 if dtype == torch.float64 else torch.float32)
+    layer = Layer(name, "auto", torch.float64 if dtype == torch.float64 else torch.float32)
     flat = layer.terms(torch.arange(T), dtype=dtype).to_dict()
     for key, value in flat.items():
         check_shape(key, value, flat)
@@ -177,9 +190,36 @@ def test_gradients(name):
     assert torch.autograd.gradcheck(lambda x, *_: layer(x), (*leaves, *layer.encoding.parameters()), fast_mode=True)
 
 
-@every
-def test_every_parameter_matters(name):
-    layer = Layer(name)
+def values_and_gradients(layer, x):
+    x = x.to(layer.dtype).requires_grad_()
+    layer.weights = tuple(weight.requires_grad_() for weight in layer.weights)
+    leaves = [x, *layer.weights, *layer.encoding.parameters()]
+    out = layer(x)
+    loss = (out * torch.arange(out.numel(), dtype=torch.float64).cos().view_as(out)).sum()
+    grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)  # of other layers' parameters
+    return out, *grads
+
+
+@pytest.mark.parametrize("name", [name for name in INFOS if name not in GATED])
+def test_fused_equals_explicit(name):
+    exact, fused = Layer(name), Layer(name)
+    fused.encoding.float()
+    fused.path, fused.dtype, fused.weights = "fused", torch.float32, tuple(weight.float() for weight in fused.weights)
+    x = exact.draw()
+    for ours, theirs in zip(values_and_gradients(fused, x), values_and_gradients(exact, x), strict=True):
+        assert largest_difference(ours, theirs) <= tol.GRADIENT_F32 * max(theirs.abs().max().item(), 1)
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_a_gate_is_not_for_the_fused_kernel(name):
+    layer = Layer(name, "fused")
+    with pytest.raises(RuntimeError, match="kernel fused needs terms without a gate, got one"):
+        layer(layer.draw())
+
+
+@every_path
+def test_every_parameter_matters(name, path):
+    layer = Layer(name, path)
     layer(layer.draw().requires_grad_()).square().sum().backward()
     for key, parameter in layer.encoding.named_parameters():
         if not key.startswith("layer.") or key.startswith(f"layer.{LAYERS - 1}."):
@@ -188,45 +228,48 @@ def test_every_parameter_matters(name):
 
 @pytest.mark.parametrize("shift", [1, 17, 4096, 100000])
 @relative
-def test_shifted_positions_change_nothing(name, shift):
-    layer = Layer(name)
+def test_shifted_positions_change_nothing(name, path, shift):
+    layer = Layer(name, path)
     x = layer.draw()
     assert_same(layer(x, torch.arange(T) + shift), layer(x))
 
 
 @absolute
-def test_shifted_positions_change_something(name):
-    layer = Layer(name)
+def test_shifted_positions_change_something(name, path):
+    layer = Layer(name, path)
     x = layer.draw()
     assert largest_difference(layer(x, torch.arange(T) + 17), layer(x)) > tol.VISIBLE
 
 
-@every
-def test_order_is_seen(name):
+@every_path
+def test_order_is_seen(name, path):
     """R-ATT-03: without an encoding attention is equivariant under permutations, with one it is not."""
-    layer = Layer(name)
+    layer = Layer(name, path)
     x, order = layer.draw(), torch.tensor([3, 0, 6, 1, 5, 2, 4])
     difference = largest_difference(layer(x[:, order]), layer(x)[:, order])
-    assert difference < tol.T1_ATOL if name == "none" else difference > tol.VISIBLE
+    if name == "none":
+        assert_same(layer(x[:, order]), layer(x)[:, order])
+    else:
+        assert difference > tol.VISIBLE
 
 
-@every
-def test_one_token(name):
-    layer = Layer(name)
+@every_path
+def test_one_token(name, path):
+    layer = Layer(name, path)
     assert layer(layer.draw(tokens=1)).isfinite().all()
 
 
 @pytest.mark.parametrize("queries", [1, 3])
-@every
-def test_the_last_queries_alone(name, queries):
-    layer = Layer(name)
+@every_path
+def test_the_last_queries_alone(name, path, queries):
+    layer = Layer(name, path)
     x = layer.draw()
     assert_same(layer(x, queries=queries), layer(x)[:, T - queries :])
 
 
-@every
-def test_packed_sequences_equal_separate_ones(name):
-    layer, lengths = Layer(name), [4, 1, 6]
+@every_path
+def test_packed_sequences_equal_separate_ones(name, path):
+    layer, lengths = Layer(name, path), [4, 1, 6]
     x = layer.draw(1, sum(lengths))
     ends = torch.tensor([0, *lengths]).cumsum(0)
     out = layer(
@@ -240,9 +283,9 @@ def test_packed_sequences_equal_separate_ones(name):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@every
-def test_padding_changes_nothing(name, side):
-    layer = Layer(name)
+@every_path
+def test_padding_changes_nothing(name, path, side):
+    layer = Layer(name, path)
     x, padding = layer.draw(), layer.draw(tokens=3)
     at, real = (3, slice(3, None)) if side == "left" else (0, slice(0, T))
     padded = torch.cat([padding, x] if side == "left" else [x, padding], 1)
@@ -256,10 +299,10 @@ def test_padding_changes_nothing(name, side):
         assert_same(layer(padded, sequences=sequences, mask=mask)[:, real], expected)
 
 
-@every
-def test_beyond_the_training_length(name):
+@every_path
+def test_beyond_the_training_length(name, path):
     """An encoding that ends with its table says so and names the position; the others go on."""
-    layer = Layer(name)
+    layer = Layer(name, path)
     x = layer.draw(1, ROWS + 6)
     if INFOS[name]["extrapolates"].startswith("no"):
         with pytest.raises(RuntimeError, match=rf"\b{ROWS - 1}|{ROWS}\b.*got {ROWS + 5}"):

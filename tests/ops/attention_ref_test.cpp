@@ -1,5 +1,6 @@
-// Shapes and dtypes that rf::ops::attention_ref refuses, each broken once; values and gradients are tested from Python.
-#include "rf/ops/attention_ref.h"
+// Shapes, dtypes and devices that rf::ops::attention_fused and attention_ref refuse, each broken once; values and
+// gradients are tested from Python.
+#include "rf/ops/attention.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
@@ -20,13 +21,14 @@ struct Case {
   Terms terms;
 
   at::Tensor run() const { return attention_ref(q, k, v, terms, query_positions, key_positions, attend, {}); }
+  at::Tensor run_fused(ProbabilityDropout dropout = {}) const {
+    return attention_fused(q, k, v, terms, query_positions, key_positions, attend, {}, dropout);
+  }
 };
 
-void expect_refused(const std::function<void(Case&)>& change, const std::string& rule, const std::string& got) {
-  Case problem;
-  change(problem);
+void expect_error(const std::function<void()>& run, const std::string& rule, const std::string& got) {
   try {
-    problem.run();
+    run();
     ADD_FAILURE() << "taken in silence: " << rule;
   } catch (const c10::ValueError& error) {
     const std::string text = error.what_without_backtrace();
@@ -36,61 +38,111 @@ void expect_refused(const std::function<void(Case&)>& change, const std::string&
   }
 }
 
-TEST(AttentionRefOperator, MeansOfEqualScores) {
+// By both.
+void expect_refused(const std::function<void(Case&)>& change, const std::string& rule, const std::string& got) {
+  Case problem;
+  change(problem);
+  expect_error([&] { problem.run(); }, rule, got);
+  expect_error([&] { problem.run_fused(); }, rule, got);
+}
+
+TEST(AttentionOperator, MeansOfEqualScores) {
   Case problem;
   problem.v.select(1, 0).fill_(5);  // a fourth of the keys
   EXPECT_TRUE(problem.run().eq(2).all().item<bool>());
+  EXPECT_TRUE(problem.run_fused().eq(2).all().item<bool>());
 }
 
-TEST(AttentionRefOperator, RefusesData) {
-  expect_refused([](Case& x) { x.q = at::Tensor(); }, "q must be floating-point", "nothing");
-  expect_refused([](Case& x) { x.k = x.k[0]; }, "k must be floating-point [batch, tokens", "CPUFloatType");
-  expect_refused([](Case& x) { x.v = x.v.to(at::kInt); }, "v must be floating-point", "CPUIntType");
-  expect_refused([](Case& x) { x.v = x.v.to(at::kMeta); }, "q, k and v must be on the CPU", "meta");
+TEST(AttentionOperator, RefusesData) {
+  expect_refused([](Case& x) { x.q = at::Tensor(); }, "q must be [batch, tokens, heads, size]", "nothing");
+  expect_refused([](Case& x) { x.k = x.k[0]; }, "k must be [batch, tokens, heads, size] of ", "");
+  expect_refused([](Case& x) { x.v = x.v.to(at::kInt); }, "v must be floating-point", "Int");
+  expect_refused([](Case& x) { x.v = x.v.to(at::kMeta); }, "v must be on the device of q, cpu", "meta");
   expect_refused([](Case& x) { x.k = at::ones({2, 4, 2, 4}); }, "k must be [batch, keys", "[2, 4, 2, 4]");
   expect_refused([](Case& x) { x.v = at::ones({2, 5, 2, 6}); }, "v must be [batch, keys", "[2, 5, 2, 6]");
   expect_refused([](Case& x) { x.k = x.v = at::ones({2, 4, 3, 6}); }, "multiple of key_heads = 3", "4");
 }
 
-TEST(AttentionRefOperator, RefusesPositionsAndMasks) {
+TEST(AttentionOperator, FusedRefusesWhatOnlyTheLoopsKnow) {
+  Case problem;
+  problem.q = problem.q.to(at::kDouble);
+  expect_error([&] { problem.run_fused(); }, "q must be float32, bfloat16 or float16 for the fused kernel", "Double");
+  problem = {};
+  problem.k = problem.k.to(at::kHalf);
+  expect_error([&] { problem.run_fused(); }, "k must be [batch, tokens, heads, size] of Float", "Half");
+  problem = {};
+  expect_error([&] { problem.run_fused({.p = 1}); }, "dropout must be in [0, 1 - 2^-17)", "1");
+  problem.terms.gate = {at::ones({1, 1, 1}), 0, 0};
+  EXPECT_THROW(problem.run_fused(), c10::NotImplementedError);
+  problem = {};
+  problem.terms.query = {at::ones({1, 3, 2}).requires_grad_(), at::ones({1, 3, 2})};
+  EXPECT_THROW(problem.run_fused(), c10::NotImplementedError);
+}
+
+TEST(AttentionOperator, RefusesPositionsAndMasks) {
   expect_refused([](Case& x) { x.query_positions = x.query_positions.to(at::kInt); }, "query_positions must be int64",
-                 "CPUIntType");
+                 "Int");
   expect_refused([](Case& x) { x.key_positions = at::arange(5, at::kLong).unsqueeze(0); },
                  "key_positions must be [1 or 2, 4]", "[1, 5]");
   expect_refused([](Case& x) { x.attend = at::ones({1, 1, 3, 4}); }, "attend must be bool", "Float");
+  expect_refused(
+      [](Case& x) {
+        x.attend = at::ones({3, 4, 3, 4}, at::kBool);
+      },
+      "attend must broadcast to [2, 4, 3, 4]", "[3, 4, 3, 4]");
 }
 
-TEST(AttentionRefOperator, RefusesTerms) {
+TEST(AttentionOperator, RefusesTerms) {
   expect_refused([](Case& x) { x.terms.layout = "both"; }, "layout must be", "\"both\"");
-  expect_refused([](Case& x) { x.terms.query.cos = at::ones({1, 3, 2}); }, "must have both cos and sin", "cos alone");
+  expect_refused(
+      [](Case& x) {
+        x.terms.query.cos = at::ones({1, 3, 2});
+      },
+      "query_cos and query_sin must be given", "query_cos alone");
   expect_refused(
       [](Case& x) {
         x.terms.key = {at::ones({1, 3, 2}), at::ones({1, 3, 2})};
       },
-      "keys must be rotated", "[1, 3, 2]");
+      "key_cos and key_sin must be [1 or batch, 4, R/2]", "[1, 3, 2]");
   expect_refused(
       [](Case& x) {
         x.terms.value = {at::ones({1, 4, 2}), at::ones({1, 4, 1})};
       },
-      "of the shape of cos", "[1, 4, 1]");
-  expect_refused([](Case& x) { x.terms.key_table = {at::ones({4, 3, 6}), -1, 2}; }, "key_table must have", "[4, 3, 6]");
-  expect_refused([](Case& x) { x.terms.bias = {at::ones({4, 3, 1}), -1, 1}; }, "bias must have", "[4, 3, 1]");
-  expect_refused([](Case& x) { x.terms.gate = {at::ones({4, 3, 2}), -1, 1}; }, "gate.width must be 6", "2");
+      "value_cos and value_sin must be", "[1, 4, 2] and [1, 4, 1]");
   expect_refused(
       [](Case& x) {
-        x.terms.gate = {at::ones({1, 1, 1}).to(at::kMeta), 0, 0};
+        x.terms.key_table = {at::ones({4, 3, 6}), -1, 2};
       },
-      "terms must be on the CPU", "meta");
+      "key_table must have 3 dimensions", "[4, 3, 6]");
+  expect_refused([](Case& x) { x.terms.key_table = {at::ones({4, 3, 6}), 1, -1}; }, "must be lo <= hi", "1..-1");
+  expect_refused([](Case& x) { x.terms.bias = {at::ones({4, 3, 1}), -1, 1}; }, "bias must have", "[4, 3, 1]");
+  expect_refused([](Case& x) { x.terms.bias = {at::ones({2, 3}), -1, 1}; }, "bias.heads must be 1 or heads = 4", "2");
+  expect_refused(
+      [](Case& x) {
+        x.terms.bias = {at::ones({1, 1}).to(at::kMeta), 0, 0};
+      },
+      "bias must be on the device of q", "meta");
   expect_refused([](Case& x) { x.terms.content_bias_HD = at::ones({2, 6}); }, "content_bias must be [4, 6]", "[2, 6]");
-  expect_refused([](Case& x) { x.terms.position_query_HPD = at::ones({4, 6}); }, "position_query must be", "[4, 6]");
+  expect_refused(
+      [](Case& x) {
+        x.terms.position_query_HPD = x.terms.position_key_HPD = at::ones({4, 6});
+      },
+      "position_query must be", "[4, 6]");
   expect_refused(
       [](Case& x) {
         x.terms.position_query_HPD = at::ones({4, 9, 6});
         x.terms.position_key_HPD = at::ones({4, 8, 6});
       },
       "position_key must be [4, 9, 6]", "[4, 8, 6]");
-  expect_refused([](Case& x) { x.terms.position_key_HPD = at::ones({4, 8, 6}); }, "given together", "c alone");
+  expect_refused(
+      [](Case& x) {
+        x.terms.position_key_HPD = at::ones({4, 8, 6});
+      },
+      "given together", "position_key alone");
   expect_refused([](Case& x) { x.terms.reset_row_H = at::ones({1}); }, "reset_row must be [4]", "[1]");
+  Case problem;
+  problem.terms.gate = {at::ones({4, 3, 2}), -1, 1};
+  expect_error([&] { problem.run(); }, "gate.width must be 6", "2");
 }
 
 }  // namespace

@@ -1,13 +1,19 @@
 // Attention over terms (rf/ops/terms.h has the equation): which path computes it is decided here and nowhere else.
 //
-//   explicit   products, softmax and gathers of torch, in every dtype, with autograd for every term
+//   fused      the tiles of core (core/include/rf/attention.h): float32, bfloat16 and float16 on the CPU, every term but a
+//              gate, memory O(T + S), first derivatives
+//   explicit   products, softmax and gathers of torch, in every dtype, with derivatives of any order for every term
 //   ref        the float64 loops of core/ref, forward and backward, written independently; also RF_KERNEL=ref
-//   fused      a tiled kernel: not there yet
-//   auto       torch's scaled_dot_product_attention for rotations alone (bfloat16: of many tokens), else explicit
+//   auto       fused where it can compute a call, else explicit
 //
-// A query with no key to attend to has output 0 and gradient 0 in every path. Masked keys and values must be numbers,
-// as for torch: their weight is 0, and 0 times a NaN or an infinity is a NaN, in outputs or gradients. Only ref never
-// reads them.
+// What keeps a call from the fused kernel: float64; another device; a gate; a rotation that is trained beside the table
+// that meets unrotated vectors (K for queries, Q for keys); RF_KERNEL=ref. Kernel::kFused then throws Error with the
+// reason. Both draw the same dropout from the same stream. Autocast lowers what enters the fused kernel as it lowers what
+// enters torch's products.
+//
+// A query with no key to attend to has output 0 and gradient 0 in every path. Masked keys and values must be numbers, as
+// for torch: their weight is 0, and 0 times a NaN or an infinity is a NaN, in outputs or gradients. Only ref never reads
+// them; fused puts zeros in the place of those that a mask [B,1,1,S] closes, which is padding.
 #pragma once
 
 #include <ATen/core/Tensor.h>

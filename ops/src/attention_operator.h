@@ -1,0 +1,73 @@
+// roformer::attention_kernel and its backward: schemas, and calls through the dispatcher.
+#pragma once
+
+#include <ATen/core/List.h>
+#include <torch/library.h>
+
+#include <array>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "attention_call.h"
+
+namespace rf::ops {
+
+// terms: query_cos, query_sin, key_cos, key_sin, value_cos, value_sin, content_bias, position_bias, key_table,
+// query_table, value_table, bias, gate, position_query, position_key, reset_row, reset_col. ranges: lo and hi of the
+// five that are by distance. log_sum is for the backward. wanted: of q, k, v and terms; the result holds those.
+inline constexpr const char* kAttentionSchema =
+    "attention_kernel(Tensor q, Tensor k, Tensor v, Tensor query_positions, Tensor key_positions, Tensor? attend, "
+    "Tensor?[] terms, int[] ranges, *, str layout=\"pairs\", float? scale=None, int left=-1, int right=-1, "
+    "float dropout=0.0, SymInt seed=0, SymInt stream=0) -> (Tensor out, Tensor log_sum)";
+inline constexpr const char* kAttentionBackwardSchema =
+    "attention_kernel_backward(Tensor grad_out, Tensor out, Tensor log_sum, bool[20] wanted, Tensor q, Tensor k, "
+    "Tensor v, Tensor query_positions, Tensor key_positions, Tensor? attend, Tensor?[] terms, int[] ranges, *, "
+    "str layout=\"pairs\", float? scale=None, int left=-1, int right=-1, float dropout=0.0, SymInt seed=0, "
+    "SymInt stream=0) -> Tensor[]";
+
+using Wanted = std::array<bool, kInputs>;
+static_assert(kInputs == 20, "of the schema");
+
+using AttentionResult = std::tuple<at::Tensor, at::Tensor>;
+using TermList = c10::List<std::optional<at::Tensor>>;
+
+template <class Result, class... Before>
+using AttentionSignature = Result(Before..., const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const at::Tensor& query_positions, const at::Tensor& key_positions,
+                                  const std::optional<at::Tensor>& attend, const TermList& terms,
+                                  at::IntArrayRef ranges, std::string_view layout, std::optional<double> scale,
+                                  int64_t left, int64_t right, double dropout, c10::SymInt seed, c10::SymInt stream);
+
+// Makes a kernel for the dispatcher from one that takes an AttentionCall, and then what the schema has before it.
+template <auto kKernel, class Function = decltype(kKernel)>
+struct AttentionKernel;
+template <auto kKernel, class Result, class... Before>
+struct AttentionKernel<kKernel, Result (*)(const AttentionCall&, Before...)> {
+  static Result run(Before... before, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const at::Tensor& query_positions, const at::Tensor& key_positions,
+                    const std::optional<at::Tensor>& attend, const TermList& terms, at::IntArrayRef ranges,
+                    std::string_view layout, std::optional<double> scale, int64_t left, int64_t right, double dropout,
+                    c10::SymInt seed, c10::SymInt stream) {
+    std::vector<at::Tensor> inputs = {q, k, v};
+    for (const std::optional<at::Tensor>& term : terms.vec()) inputs.push_back(term.value_or(at::Tensor()));
+    return kKernel({.inputs = std::move(inputs),
+                    .query_positions = query_positions,
+                    .key_positions = key_positions,
+                    .attend = attend,
+                    .ranges = ranges.vec(),
+                    .layout = std::string(layout),
+                    .scale = scale,
+                    .window = {left, right},
+                    .dropout = dropout,
+                    .seed = std::move(seed),
+                    .stream = std::move(stream)},
+                   before...);
+  }
+};
+
+AttentionResult dispatch_attention(const AttentionCall& call);
+std::vector<at::Tensor> dispatch_attention_backward(const AttentionCall& call, const at::Tensor& grad_out,
+                                                    const at::Tensor& out, const at::Tensor& log_sum, Wanted wanted);
+
+}  // namespace rf::ops
