@@ -36,7 +36,15 @@ HWY_INLINE FloatVec load_vector(const BFloat16* from) {
 HWY_INLINE void store_vector(FloatVec value, float* to) {
   hn::StoreU(value, FloatTag(), to);
 }
+// With AVX512_BF16 a result below 2^-126 in magnitude is 0.
 HWY_INLINE void store_vector(FloatVec value, BFloat16* to) {
+#if RF_HAVE_BF16_INSTRUCTION
+  if (has_bf16_instruction()) {
+    __m256i packed;
+    asm("vcvtneps2bf16 %1, %0" : "=v"(packed) : "v"(value.raw));
+    return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), packed);
+  }
+#endif
   const hn::RebindToSigned<FloatTag> di;
   const hn::Rebind<uint16_t, FloatTag> d16;
   const auto bits = hn::ShiftRight<16>(IntegerRounding::rounded(FloatTag(), value));
