@@ -71,6 +71,17 @@ else
       cp "$file" "$stamp"
     fi
   done
+  # What the product can do without, where it cannot be had.
+  file=requirements-onednn.txt stamp=.venv/.installed-$file
+  if ! cmp -s "$file" "$stamp"; then
+    say "installing $file into .venv"
+    if "$python" -m pip install --quiet --disable-pip-version-check --retries 1 -r "$file" 2>/dev/null; then
+      installed=1
+      cp "$file" "$stamp"
+    else
+      say "it cannot be had here; linear layers run without it"
+    fi
+  fi
   # `import roformer_cpp` in the environment means the package of this checkout.
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   echo "$PWD/python" >"$site/roformer_cpp.pth"

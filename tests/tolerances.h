@@ -56,6 +56,12 @@ inline constexpr double kRowEps = 8;
 // rounded exponent is in the bound's 1 + t^2.
 inline constexpr double kGeluEps = 4;
 
+// ---- core: linear layer ----
+// A float32 sum of n independent terms against float64, in eps of the sum of their magnitudes, which grows with n as the
+// standard deviation of the error does: each of n partial sums of size sqrt(n) adds up to half an eps of itself. That is
+// half an eps of the magnitudes; eight of these for the worst of all elements of all tests.
+inline constexpr double kLinearEps = 4;
+
 // ---- core/ref: attention ----
 // A central difference with step h on a function with third derivatives of order 1..100: h^2 from the series and
 // eps |loss| / h from rounding, both below 1e-8 here.

@@ -1,0 +1,82 @@
+/* The linear layer, forward and backward:
+ *
+ *   y = act(x W^T + b)                              x [rows, in], W [out, in] as torch has it, b [out], y [rows, out]
+ *   dx = dy W,  dW = dy^T x,  db = sum over rows of dy        where act is the identity
+ *
+ * A row of an array is contiguous, row r begins at data + r * stride. Any extent may be 0: a sum over nothing is 0.
+ * Sums are in float32 whatever the type of the arrays, and an element is rounded once, when it is written; RF_F64 is
+ * computed by plain loops on one thread, the reference. bfloat16 products on AVX512_BF16 and AMX take operands below
+ * 2^-126 in magnitude for zero.
+ *
+ * Determinism: an element of y, dx or dW is one sum over its terms in their order, cut up by the shape alone and taken
+ * by one thread, so it has the same bits for any number of threads; db is summed in chunks of 256 rows, and the chunks
+ * in their order. Backends differ in their last bits.
+ */
+#ifndef RF_LINEAR_H_
+#define RF_LINEAR_H_
+
+#include "rf/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum rf_linear_activation { RF_LINEAR_NONE = 0 } rf_linear_activation;
+
+/* W in the order that the products read it, for weights that serve many calls. It holds a copy. */
+typedef struct rf_linear_packed rf_linear_packed;
+
+typedef struct rf_linear_args {
+  size_t struct_size;
+  rf_dtype dtype;
+  rf_linear_activation activation; /* RF_LINEAR_NONE for the backward */
+  int64_t rows, in, out;
+  const void* x; /* not read by the backward unless the gradient of W is wanted */
+  int64_t x_stride;
+  const void* weight; /* NULL where packed is set; not read by the backward unless the gradient of x is wanted */
+  int64_t weight_stride;
+  const rf_linear_packed* packed; /* of the same dtype, in and out; NULL for the backward */
+  const void* bias;               /* float (RF_F64: double), or NULL; not read by the backward */
+  void* y;                        /* overlaps no input; not read by the backward */
+  int64_t y_stride;
+} rf_linear_args;
+
+/* Gradients of a scalar; each is overwritten; NULL: not wanted. */
+typedef struct rf_linear_grads {
+  size_t struct_size;
+  const void* y; /* given */
+  int64_t y_stride;
+  void* x;
+  int64_t x_stride;
+  void* weight;
+  int64_t weight_stride;
+  void* bias; /* float (RF_F64: double) */
+} rf_linear_grads;
+
+RF_API rf_status rf_linear_forward(const rf_linear_args* args);
+RF_API rf_status rf_linear_backward(const rf_linear_args* args, const rf_linear_grads* grads);
+
+/* Packs weight [out, in], of which nothing is kept. A packed weight is of no use after rf_set_target or
+ * rf_linear_set_backend has changed how elements are held: such a call is refused. */
+RF_API rf_status rf_linear_pack(rf_dtype dtype, int64_t in, int64_t out, const void* weight, int64_t weight_stride,
+                                rf_linear_packed** packed);
+RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allowed */
+
+/* What computes a layer of this type and shape, forward and backward:
+ *
+ *   "ref"     the float64 loops: RF_F64, or RF_KERNEL=ref
+ *   "onednn"  oneDNN: it was there when this was built, the instruction set in use is AVX-512, the type is RF_F32, or
+ *             RF_BF16 with AVX512_BF16, and rows >= 16
+ *   "plain"   the product of this library, everything else
+ *
+ * "" and rf_last_error() for a type or an extent that there is not. */
+RF_API const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);
+
+/* "plain" leaves oneDNN out, "onednn" is refused where it cannot run; "" or NULL: the rule above. For tests, and to
+ * continue with what a run was begun with. Not for use while layers run on other threads. */
+RF_API rf_status rf_linear_set_backend(const char* name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,216 @@
+// The parts of a matrix product (gemm.h): operands copied to the order that the product reads, the product of a tile,
+// and what follows it.
+//
+// An operand whose terms are neighbours in memory is copied line by line, one whose lines are neighbours term by term;
+// where that is not the order wanted, the copy of a tile or of a block is turned round.
+#include "gemm_kernel.h"
+
+#include "simd_targets.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/gemm_kernel.cpp"
+#include "hwy/foreach_target.h"
+// The list of targets, then each of them.
+#include "attention_rows-inl.h"
+#include "element.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+
+// A part of an operand: `lines` from line, `terms` from term.
+struct Part {
+  rf_dtype dtype;
+  Unit unit;
+  const GemmOperand& from;
+  int64_t line, lines, term, terms;
+
+  const void* begin() const {
+    const bool along_terms = from.contiguous == GemmOperand::Contiguous::kTerms;
+    const int64_t offset = along_terms ? line * from.stride + term : term * from.stride + line;
+    return static_cast<const char*>(from.data) + offset * element_bytes(dtype);
+  }
+};
+
+// to[line][unit], `stride` units a line, of which those behind the last are zeros.
+void copy_lines(const Part& part, uint32_t* to, int64_t stride) {
+  if (part.unit == Unit::kFloat) {
+    return load_rows(part.dtype, {part.begin(), part.from.stride}, 0, part.lines, part.terms,
+                     reinterpret_cast<float*>(to), stride);
+  }
+  const auto* from = static_cast<const uint16_t*>(part.begin());
+  for (int64_t line = 0; line < part.lines; ++line, from += part.from.stride, to += stride) {
+    if (part.terms % 2 != 0) to[part.terms / 2] = 0;
+    std::memcpy(to, from, static_cast<size_t>(part.terms) * sizeof(uint16_t));
+    std::fill(to + (part.terms + 1) / 2, to + stride, 0);
+  }
+}
+
+// to[unit][line], kBlockColumns units a row, of which those behind the last line are zeros; `units` rows.
+void copy_terms(const Part& part, uint32_t* to, int64_t units) {
+  constexpr int64_t kStride = kBlockColumns;
+  int64_t done = part.terms;
+  if (part.unit == Unit::kFloat) {
+    load_rows(part.dtype, {part.begin(), part.from.stride}, 0, part.terms, part.lines, reinterpret_cast<float*>(to),
+              kStride);
+  } else {
+    const auto* from = static_cast<const uint16_t*>(part.begin());
+    done = (part.terms + 1) / 2;
+    for (int64_t unit = 0; unit < done; ++unit, from += 2 * part.from.stride) {
+      uint32_t* row = to + unit * kStride;
+      const bool has_odd = 2 * unit + 1 < part.terms;
+      const uint16_t* odd = has_odd ? from + part.from.stride : from;
+      const uint32_t mask = has_odd ? 0xFFFF0000u : 0;
+      for (int64_t i = 0; i < part.lines; ++i) row[i] = from[i] | ((uint32_t{odd[i]} << 16) & mask);
+      std::fill(row + part.lines, row + kStride, 0);
+    }
+  }
+  std::fill(to + done * kStride, to + units * kStride, 0);
+}
+
+// [rows][columns] to [columns][rows], in parts whose results stay in the nearest cache; 16 columns a part.
+void turn(const uint32_t* from, int64_t from_stride, int64_t rows, int64_t columns, uint32_t* to, int64_t to_stride) {
+  constexpr int64_t kPart = 16;
+  for (int64_t c = 0; c < columns; c += kPart) {
+    transpose(reinterpret_cast<const float*>(from + c), from_stride, rows, kPart,
+              reinterpret_cast<float*>(to + c * to_stride), to_stride);
+  }
+}
+
+void pack_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t chunk, uint32_t* to, uint32_t* space) {
+  const Part part{gemm.dtype, gemm.unit, gemm.a, row, rows, chunk * gemm.chunk_terms(), gemm.terms_of(chunk)};
+  const int64_t units = gemm.units_of(chunk);
+  if (gemm.a.contiguous == GemmOperand::Contiguous::kTerms) return copy_lines(part, to, units);
+  copy_terms(part, space, units);
+  turn(space, kBlockColumns, units, kTileRows, to, units);
+}
+
+void pack_block(const Gemm& gemm, int64_t block, int64_t chunk, uint32_t* to, uint32_t* space) {
+  const int64_t column = block * kBlockColumns, columns = std::min(kBlockColumns, gemm.columns - column);
+  const Part part{gemm.dtype, gemm.unit, gemm.b, column, columns, chunk * gemm.chunk_terms(), gemm.terms_of(chunk)};
+  const int64_t units = gemm.units_of(chunk);
+  if (gemm.b.contiguous == GemmOperand::Contiguous::kLines) return copy_terms(part, to, units);
+  copy_lines(part, space, units);
+  std::fill(space + columns * units, space + kBlockColumns * units, 0);
+  turn(space, units, kBlockColumns, units, to, kBlockColumns);
+}
+
+void multiply_tile(const TileProduct& product) {
+  Product p;
+  p.a = product.a;
+  p.a_row = product.units;
+  p.a_term = 1;
+  p.b_term = kBlockColumns;
+  p.start_row = p.c_row = product.blocks * kBlockColumns;
+  p.rows = product.rows;
+  p.vectors = kBlockColumns / kLanes;
+  p.terms = product.units;
+  for (int64_t block = 0; block < product.blocks; ++block) {
+    p.b = product.b + block * product.units * kBlockColumns;
+    p.start = p.c = product.c + block * kBlockColumns;
+#if RF_HAVE_BF16_TERMS
+    if (product.unit == Unit::kBf16Pair) {
+      multiply<Bf16Terms>(p);
+      continue;
+    }
+#endif
+    multiply<FloatTerms>(p);
+  }
+}
+
+void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, float* sums,
+                 int64_t stride) {
+  const FloatTag d;
+  constexpr int64_t kMostColumns = kPanelBlocks * kBlockColumns;
+  alignas(64) float bias[kMostColumns];
+  if (gemm.bias != nullptr) load_rows(RF_F32, {gemm.bias + column, 0}, 0, 1, columns, bias, kMostColumns);
+  for (int64_t r = 0; r < rows; ++r, sums += stride) {
+    if (gemm.bias != nullptr) {
+      for (int64_t c = 0; c < columns; c += kLanes) {
+        hn::StoreU(hn::Add(hn::LoadU(d, sums + c), hn::LoadU(d, bias + c)), d, sums + c);
+      }
+    }
+    store_row(gemm.dtype, sums, columns, 1, gemm.c, (row + r) * gemm.c_stride + column);
+  }
+}
+
+void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64_t column, int64_t columns,
+              float* sums) {
+  constexpr int64_t kChunkRows = 256;
+  const FloatTag d;
+  const char* from = static_cast<const char*>(x) + column * element_bytes(dtype);
+  alignas(64) float total[kBlockColumns] = {}, row[kBlockColumns];
+  for (int64_t first = 0; first < rows; first += kChunkRows) {
+    alignas(64) float sum[kBlockColumns] = {};
+    for (int64_t r = first; r < std::min(rows, first + kChunkRows); ++r) {
+      load_rows(dtype, {from, stride}, r, 1, columns, row, kBlockColumns);
+      for (int64_t c = 0; c < kBlockColumns; c += kLanes) {
+        hn::StoreU(hn::Add(hn::LoadU(d, sum + c), hn::LoadU(d, row + c)), d, sum + c);
+      }
+    }
+    for (int64_t c = 0; c < kBlockColumns; c += kLanes) {
+      hn::StoreU(hn::Add(hn::LoadU(d, total + c), hn::LoadU(d, sum + c)), d, total + c);
+    }
+  }
+  std::copy_n(total, columns, sums);
+}
+
+bool multiplies_bf16_pairs() {
+  return RF_HAVE_BF16_TERMS && has_bf16_instruction();
+}
+
+bool is_avx512() {
+#if HWY_ARCH_X86
+  return HWY_TARGET <= HWY_AVX3;
+#else
+  return false;
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rf::core {
+
+HWY_EXPORT(pack_tile);
+HWY_EXPORT(pack_block);
+HWY_EXPORT(multiply_tile);
+HWY_EXPORT(finish_tile);
+HWY_EXPORT(sum_rows);
+HWY_EXPORT(multiplies_bf16_pairs);
+HWY_EXPORT(is_avx512);
+
+void pack_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t chunk, uint32_t* to, uint32_t* space) {
+  HWY_DYNAMIC_DISPATCH(pack_tile)(gemm, row, rows, chunk, to, space);
+}
+
+void pack_block(const Gemm& gemm, int64_t block, int64_t chunk, uint32_t* to, uint32_t* space) {
+  HWY_DYNAMIC_DISPATCH(pack_block)(gemm, block, chunk, to, space);
+}
+
+void multiply_tile(const TileProduct& product) {
+  HWY_DYNAMIC_DISPATCH(multiply_tile)(product);
+}
+
+void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, float* sums,
+                 int64_t stride) {
+  HWY_DYNAMIC_DISPATCH(finish_tile)(gemm, row, rows, column, columns, sums, stride);
+}
+
+void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64_t column, int64_t columns,
+              float* sums) {
+  HWY_DYNAMIC_DISPATCH(sum_rows)(dtype, x, stride, rows, column, columns, sums);
+}
+
+bool multiplies_bf16_pairs() {
+  return HWY_DYNAMIC_DISPATCH(multiplies_bf16_pairs)();
+}
+
+bool is_avx512() {
+  return HWY_DYNAMIC_DISPATCH(is_avx512)();
+}
+
+}  // namespace rf::core
+#endif

@@ -1,0 +1,15 @@
+// A build without oneDNN.
+#include "error.h"
+#include "gemm_onednn.h"
+
+namespace rf::core {
+
+bool has_onednn(Unit /*unit*/) {
+  return false;
+}
+
+void multiply_tile_onednn(const TileProduct& /*product*/) {
+  throw NotImplemented("[linear] built without oneDNN");
+}
+
+}  // namespace rf::core

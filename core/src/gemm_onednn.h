@@ -1,0 +1,15 @@
+// Tiles of a matrix product by oneDNN. Built from gemm_onednn.cpp, or without the library from gemm_no_onednn.cpp.
+#ifndef RF_CORE_GEMM_ONEDNN_H_
+#define RF_CORE_GEMM_ONEDNN_H_
+
+#include "gemm_kernel.h"
+
+namespace rf::core {
+
+// That the library is there and has kernels of its own for this machine.
+bool has_onednn(Unit unit);
+// As multiply_tile; a and c have room for kTileRows rows.
+void multiply_tile_onednn(const TileProduct& product);
+
+}  // namespace rf::core
+#endif

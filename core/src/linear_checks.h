@@ -1,0 +1,18 @@
+// Argument rules of the linear layer; each throws InvalidArgument or NotImplemented.
+#ifndef RF_CORE_LINEAR_CHECKS_H_
+#define RF_CORE_LINEAR_CHECKS_H_
+
+#include "rf/linear.h"
+
+namespace rf::core {
+
+void check_linear_shape(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);
+// An array of `rows` rows; NULL is refused where it has elements.
+void check_linear_array(rf_dtype dtype, const void* data, int64_t rows, int64_t columns, int64_t stride,
+                        const char* name);
+void check_linear(const rf_linear_args* args);
+void check_linear_forward(const rf_linear_args& args);
+void check_linear_backward(const rf_linear_args& args, const rf_linear_grads* grads);
+
+}  // namespace rf::core
+#endif

@@ -1,0 +1,137 @@
+// Every rule of the linear layer, broken once: the status, and the text "[linear] rule, got value".
+#include <cstring>
+#include <functional>
+
+#include "core/linear_layer_case.h"
+
+namespace rf::tests {
+namespace {
+
+void expect_text(const std::string& rule, const std::string& got) {
+  const std::string text = rf_last_error();
+  EXPECT_NE(text.find("[linear] "), std::string::npos) << text;
+  EXPECT_NE(text.find(rule), std::string::npos) << text;
+  EXPECT_NE(text.find("got " + got), std::string::npos) << text;
+}
+
+class LinearErrors : public testing::Test {
+ protected:
+  using Args = std::function<void(rf_linear_args&)>;
+  using Grads = std::function<void(rf_linear_grads&)>;
+
+  // A good call of which one thing is then changed.
+  void refuse_forward(const Args& change, const std::string& rule, const std::string& got) {
+    rf_linear_args args = linear_.args();
+    change(args);
+    EXPECT_EQ(rf_linear_forward(&args), RF_INVALID_ARGUMENT);
+    expect_text(rule, got);
+  }
+  void refuse_backward(const Args& change, const Grads& change_grads, const std::string& rule, const std::string& got) {
+    rf_linear_args args = linear_.args();
+    rf_linear_grads grads = linear_.grads();
+    change(args);
+    change_grads(grads);
+    EXPECT_EQ(rf_linear_backward(&args, &grads), RF_INVALID_ARGUMENT);
+    expect_text(rule, got);
+  }
+
+  LinearLayerCase linear_{RF_F32, 4, 6, 5};
+};
+
+const void* misaligned(const void* data) {
+  return static_cast<const char*>(data) + 1;
+}
+
+// A number that an enumeration does not have, as a caller in C may give it.
+template <class Enum>
+void set_number(Enum& value, int number) {
+  static_assert(sizeof value == sizeof number);
+  std::memcpy(&value, &number, sizeof value);
+}
+
+TEST_F(LinearErrors, Struct) {
+  EXPECT_EQ(rf_linear_forward(nullptr), RF_INVALID_ARGUMENT);
+  expect_text("args must not be NULL", "NULL");
+  refuse_forward([](auto& x) { x.struct_size = 8; }, "struct_size must be at least", "8");
+  refuse_forward([](auto& x) { set_number(x.dtype, 9); }, "dtype must be", "9");
+  refuse_forward([](auto& x) { set_number(x.activation, 7); }, "activation must be", "7");
+}
+
+TEST_F(LinearErrors, Extents) {
+  refuse_forward([](auto& x) { x.rows = -1; }, "rows must be in 0..2^40", "-1");
+  refuse_forward([](auto& x) { x.in = -2; }, "in must be in 0..2^40", "-2");
+  refuse_forward([](auto& x) { x.out = int64_t{1} << 41; }, "out must be in 0..2^40", "2199023255552");
+  refuse_forward([](auto& x) { x.rows = x.in = int64_t{1} << 32; }, "size of x in bytes must fit", "4294967296");
+  refuse_forward([](auto& x) { x.x_stride = 5; }, "stride of x must be at least its columns = 6", "5");
+  refuse_forward([](auto& x) { x.weight_stride = 0; }, "stride of weight must be", "0");
+  refuse_forward([](auto& x) { x.y_stride = -5; }, "stride of y must be", "-5");
+  refuse_forward([](auto& x) { x.y_stride = int64_t{1} << 61; }, "size of y in bytes must fit", "4 rows");
+}
+
+TEST_F(LinearErrors, Pointers) {
+  refuse_forward([](auto& x) { x.x = nullptr; }, "x must not be NULL", "NULL");
+  refuse_forward([](auto& x) { x.weight = nullptr; }, "weight must not be NULL", "NULL");
+  refuse_forward([](auto& x) { x.y = nullptr; }, "y must not be NULL", "NULL");
+  refuse_forward([](auto& x) { x.x = misaligned(x.x); }, "x must be aligned to its element of 4", "0x");
+  refuse_forward([](auto& x) { x.bias = misaligned(x.bias); }, "bias must be aligned to its element of 4", "0x");
+}
+
+TEST_F(LinearErrors, Backward) {
+  const auto same = [](auto&) {};
+  const rf_linear_args args = linear_.args();
+  EXPECT_EQ(rf_linear_backward(&args, nullptr), RF_INVALID_ARGUMENT);
+  expect_text("grads must not be NULL", "NULL");
+  refuse_backward(
+      same, [](auto& g) { g.struct_size = 1; }, "struct_size of grads must be at least", "1");
+  refuse_backward(
+      same, [](auto& g) { g.y = nullptr; }, "grads.y must not be NULL", "NULL");
+  refuse_backward(
+      same, [](auto& g) { g.y_stride = 4; }, "stride of grads.y must be at least its columns = 5", "4");
+  refuse_backward(
+      same, [](auto& g) { g.x_stride = 1; }, "stride of grads.x", "1");
+  refuse_backward(
+      same, [](auto& g) { g.weight_stride = 1; }, "stride of grads.weight", "1");
+  refuse_backward(
+      same, [](auto& g) { g.bias = const_cast<void*>(misaligned(g.bias)); }, "grads.bias must be aligned", "0x");
+  refuse_backward([](auto& x) { x.weight = nullptr; }, same, "weight must not be NULL", "NULL");
+  refuse_backward([](auto& x) { x.x = nullptr; }, same, "x must not be NULL", "NULL");
+}
+
+TEST_F(LinearErrors, Packed) {
+  const rf_linear_args args = linear_.args();
+  EXPECT_EQ(rf_linear_pack(RF_F32, 6, 5, args.weight, 6, nullptr), RF_INVALID_ARGUMENT);
+  expect_text("packed must not be NULL", "NULL");
+  rf_linear_packed* made = nullptr;
+  EXPECT_EQ(rf_linear_pack(RF_F32, 6, 5, args.weight, 3, &made), RF_INVALID_ARGUMENT);
+  expect_text("stride of weight must be", "3");
+  EXPECT_EQ(rf_linear_pack(RF_F64, 6, 5, args.weight, 6, &made), RF_NOT_IMPLEMENTED);
+  EXPECT_EQ(made, nullptr);
+  ASSERT_EQ(rf_linear_pack(RF_F32, 6, 5, args.weight, 6, &made), RF_OK) << rf_last_error();
+  const Packed owner(made);
+  refuse_forward([&](auto& x) { x.packed = made; }, "weight must be NULL where packed is set", "both");
+  const auto use = [&](auto& x) {
+    x.packed = made;
+    x.weight = nullptr;
+  };
+  refuse_forward([&](auto& x) { use(x), x.in = 5; }, "packed must be of the dtype, in and out", "1, 6, 5");
+  refuse_backward(
+      use, [](auto&) {}, "packed must be NULL for the backward", "one");
+  ASSERT_EQ(rf_set_target("ref"), RF_OK);
+  refuse_forward(use, "packed must be used with the instruction set it was packed for", "one");
+  ASSERT_EQ(rf_set_target(""), RF_OK);
+}
+
+TEST_F(LinearErrors, Backend) {
+  EXPECT_EQ(rf_linear_set_backend("mkl"), RF_INVALID_ARGUMENT);
+  expect_text("backend must be plain, onednn or empty", "mkl");
+  EXPECT_STREQ(rf_linear_backend(RF_F32, -1, 8, 8), "");
+  expect_text("rows must be in", "-1");
+  const std::vector<std::string> targets = instruction_sets();
+  ASSERT_EQ(rf_set_target(targets.back().c_str()), RF_OK);  // the least one
+  EXPECT_EQ(rf_linear_set_backend("onednn"), RF_INVALID_ARGUMENT);
+  expect_text("without AVX-512 in use", "onednn");
+  ASSERT_EQ(rf_set_target(""), RF_OK);
+}
+
+}  // namespace
+}  // namespace rf::tests

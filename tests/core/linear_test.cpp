@@ -1,0 +1,211 @@
+// The linear layer: every backend on every instruction set against float64 loops, and the promises of the header
+// (strides, empty extents, threads, packed weights, which backend serves a call).
+#include "rf/linear.h"
+
+#include <omp.h>
+
+#include <thread>
+
+#include "core/linear_layer_case.h"
+
+namespace rf::tests {
+namespace {
+
+constexpr rf_dtype kTypes[] = {RF_F32, RF_BF16, RF_F16};
+
+std::string name_of(const LinearLayerCase& linear) {
+  return "dtype " + std::to_string(linear.dtype) + " rows " + std::to_string(linear.rows) + " in " +
+         std::to_string(linear.in) + " out " + std::to_string(linear.out);
+}
+
+// An instruction set, and the backend where it is not the rule's.
+struct Way {
+  std::string target, backend;
+};
+
+std::vector<Way> ways_in_tiles() {
+  std::vector<Way> all = {{"", ""}};
+  for (const std::string& target : instruction_sets()) all.push_back({target, "plain"});
+  return all;
+}
+
+std::vector<Way> ways() {
+  std::vector<Way> all = ways_in_tiles();
+  all.push_back({"ref", ""});
+  return all;
+}
+
+class Linear : public testing::TestWithParam<Way> {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(rf_set_target(GetParam().target.c_str()), RF_OK) << rf_last_error();
+    ASSERT_EQ(rf_linear_set_backend(GetParam().backend.c_str()), RF_OK) << rf_last_error();
+  }
+  void TearDown() override {
+    rf_linear_set_backend("");
+    rf_set_target("");
+    omp_set_num_threads(threads_);
+  }
+
+ private:
+  int threads_ = omp_get_max_threads();
+};
+
+class LinearTiles : public Linear {};  // what the loops of the reference have not
+
+TEST_P(Linear, EqualsFloat64) {
+  for (const rf_dtype dtype : kTypes) {
+    for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{{1, 1, 1},
+                                                                                     {3, 5, 7},
+                                                                                     {15, 16, 17},
+                                                                                     {16, 31, 64},
+                                                                                     {70, 65, 129},
+                                                                                     {64, 528, 256},
+                                                                                     {67, 600, 70},
+                                                                                     {1060, 20, 33}}) {
+      LinearLayerCase linear(dtype, rows, in, out);
+      linear.run();
+      expect_right(linear, name_of(linear));
+    }
+  }
+}
+
+// More columns than a task, and than a group that is packed together.
+TEST_P(LinearTiles, EqualsFloat64OverManyColumns) {
+  LinearLayerCase run(RF_BF16, 18, 3, 1200), group(RF_F32, 1, 1100, 3700);
+  for (LinearLayerCase* linear : {&run, &group}) {
+    linear->run();
+    expect_right(*linear, name_of(*linear));
+  }
+}
+
+TEST_P(Linear, TakesRowsWithGapsAndLeavesTheGaps) {
+  for (const rf_dtype dtype : kTypes) {
+    LinearLayerCase gapped(dtype, 37, 45, 83, 5), dense(dtype, 37, 45, 83);
+    gapped.run();
+    expect_right(gapped, name_of(gapped));
+    for (int64_t r = 0; r < gapped.rows; ++r) {
+      for (int64_t i = 0; i < gapped.gap; ++i) {
+        ASSERT_EQ(gapped.y.at(r * (gapped.out + gapped.gap) + gapped.out + i), LinearLayerCase::kUntouched);
+        ASSERT_EQ(gapped.dx.at(r * (gapped.in + gapped.gap) + gapped.in + i), LinearLayerCase::kUntouched);
+      }
+    }
+  }
+}
+
+TEST_P(Linear, SumsOverNothingAreZero) {
+  for (const rf_dtype dtype : kTypes) {
+    for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{{0, 5, 3}, {5, 0, 3}, {5, 3, 0}}) {
+      LinearLayerCase linear(dtype, rows, in, out);
+      linear.run();
+      expect_right(linear, name_of(linear));
+    }
+    LinearLayerCase no_inputs(dtype, 2, 0, 3);
+    no_inputs.run();
+    for (int64_t i = 0; i < 6; ++i) ASSERT_NEAR(no_inputs.y.at(i), no_inputs.bias.at(i % 3), eps_of(dtype));
+  }
+}
+
+TEST_P(LinearTiles, ThreadsGiveTheSameBits) {
+  for (const rf_dtype dtype : kTypes) {
+    for (const auto& [rows, in, out] :
+         std::initializer_list<std::array<int64_t, 3>>{{300, 600, 700}, {1100, 40, 130}}) {
+      LinearLayerCase one(dtype, rows, in, out);
+      LinearLayerCase several = one;
+      omp_set_num_threads(1);
+      one.run();
+      for (const int threads : {2, 3, 5}) {
+        omp_set_num_threads(threads);
+        several.run();
+        const std::string what = name_of(one) + " threads " + std::to_string(threads);
+        EXPECT_EQ(one.y.bytes, several.y.bytes) << what;
+        EXPECT_EQ(one.dx.bytes, several.dx.bytes) << what;
+        EXPECT_EQ(one.dweight.bytes, several.dweight.bytes) << what;
+        EXPECT_EQ(one.dbias.bytes, several.dbias.bytes) << what;
+      }
+    }
+  }
+}
+
+TEST_P(LinearTiles, PackedWeightsGiveTheSameBits) {
+  for (const rf_dtype dtype : kTypes) {
+    LinearLayerCase plain(dtype, 70, 1100, 1100);
+    LinearLayerCase packed = plain;
+    plain.run();
+    rf_linear_packed* made = nullptr;
+    rf_linear_args call = packed.args();
+    ASSERT_EQ(rf_linear_pack(dtype, call.in, call.out, call.weight, call.weight_stride, &made), RF_OK)
+        << rf_last_error();
+    const Packed owner(made);
+    std::fill(packed.weight.bytes.begin(), packed.weight.bytes.end(), 0);
+    call.packed = made;
+    call.weight = nullptr;
+    ASSERT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
+    EXPECT_EQ(plain.y.bytes, packed.y.bytes) << name_of(plain);
+  }
+}
+
+// NaN and infinity of a row stay in that row, those of a weight in its column: nothing is padded by multiplication with
+// 0.
+TEST_P(Linear, KeepsNanAndInfinityWhereTheyAre) {
+  for (const rf_dtype dtype : kTypes) {
+    LinearLayerCase linear(dtype, 20, 30, 40);
+    linear.x.set(3 * 30 + 29, std::numeric_limits<double>::quiet_NaN());
+    linear.weight.set(39 * 30 + 29, std::numeric_limits<double>::infinity());
+    const rf_linear_args call = linear.args();
+    ASSERT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
+    for (int64_t r = 0; r < 20; ++r) {
+      for (int64_t j = 0; j < 40; ++j) {
+        const double y = linear.y.at(r * 40 + j);
+        ASSERT_EQ(std::isnan(y), r == 3) << r << " " << j;
+        ASSERT_EQ(std::isfinite(y), r != 3 && j != 39) << r << " " << j;
+      }
+    }
+  }
+}
+
+TEST_P(Linear, ComputesOnlyTheGradientsAskedFor) {
+  LinearLayerCase linear(RF_F32, 20, 30, 40);
+  const rf_linear_args call = linear.args();
+  rf_linear_grads only_bias = linear.grads();
+  only_bias.x = only_bias.weight = nullptr;
+  ASSERT_EQ(rf_linear_backward(&call, &only_bias), RF_OK) << rf_last_error();
+  for (const Elements* untouched : {&linear.dx, &linear.dweight}) {
+    for (int64_t i = 0; i < untouched->count(); ++i) ASSERT_EQ(untouched->at(i), LinearLayerCase::kUntouched);
+  }
+}
+
+// Callers on several threads share the primitives that are made on the way.
+TEST_P(LinearTiles, CallersOnSeveralThreads) {
+  std::vector<LinearLayerCase> cases(4, LinearLayerCase(RF_F32, 47, 83, 91));
+  std::vector<std::thread> threads;
+  for (LinearLayerCase& linear : cases) threads.emplace_back([&linear] { linear.run(); });
+  for (std::thread& thread : threads) thread.join();
+  for (const LinearLayerCase& linear : cases) EXPECT_EQ(linear.y.bytes, cases[0].y.bytes);
+  expect_right(cases[0], "threads");
+}
+
+std::string name_of_way(const testing::TestParamInfo<Way>& info) {
+  return info.param.target.empty() ? "Rule" : info.param.target;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Linear, testing::ValuesIn(ways()), name_of_way);
+INSTANTIATE_TEST_SUITE_P(Ways, LinearTiles, testing::ValuesIn(ways_in_tiles()), name_of_way);
+
+TEST(LinearBackend, FollowsTheRule) {
+  EXPECT_STREQ(rf_linear_backend(RF_F64, 100, 8, 8), "ref");
+  EXPECT_STREQ(rf_linear_backend(RF_F16, 100, 8, 8), "plain");
+  EXPECT_STREQ(rf_linear_backend(RF_F32, 15, 8, 8), "plain");
+  if (rf_linear_set_backend("onednn") == RF_OK) {
+    EXPECT_STREQ(rf_linear_backend(RF_F32, 16, 8, 8), "onednn");
+  }
+  ASSERT_EQ(rf_linear_set_backend("plain"), RF_OK);
+  EXPECT_STREQ(rf_linear_backend(RF_F32, 16, 8, 8), "plain");
+  ASSERT_EQ(rf_linear_set_backend(nullptr), RF_OK);
+  ASSERT_EQ(rf_set_target("ref"), RF_OK);
+  EXPECT_STREQ(rf_linear_backend(RF_F32, 16, 8, 8), "ref");
+  ASSERT_EQ(rf_set_target(""), RF_OK);
+}
+
+}  // namespace
+}  // namespace rf::tests
