@@ -41,6 +41,10 @@ struct BackwardQueries {
   Panel value_panel;           // y . V
   float* key_edges = nullptr;  // [2]: of pairs that read the first and the last row of K, and of V
   float* value_edges = nullptr;
+  // For bfloat16 terms, pairs of queries: [queries / 2][value_width] and [queries / 2][inner].
+  uint32_t* y_pairs = nullptr;
+  uint32_t* row_pairs = nullptr;
+  uint32_t* y_column_pairs = nullptr;  // [value_width / 2][kQueryTile]: pairs of columns
 
   BackwardQueries() = default;
   BackwardQueries(const AttentionProblem& problem, Arena& arena)
@@ -54,7 +58,10 @@ struct BackwardQueries {
         panel(problem, arena),
         value_panel(problem.table_v.rows != nullptr, arena),
         key_edges(arena.take<float>(2 * kQueryTile)),
-        value_edges(arena.take<float>(2 * kQueryTile)) {}
+        value_edges(arena.take<float>(2 * kQueryTile)),
+        y_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kQueryTile / 2 * problem.value_width : 0)),
+        row_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kQueryTile / 2 * problem.inner : 0)),
+        y_column_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? problem.value_width / 2 * kQueryTile : 0)) {}
 
   // The parts of K and V of head h, and their gradients.
   QueryTable key_table(const TableRows& table, const HeadTermGradients& terms) const {
@@ -65,11 +72,44 @@ struct BackwardQueries {
   }
   void load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h, int64_t first,
             int64_t count);
+
+ private:
+  void make_pairs(const AttentionProblem& problem);
 };
+
+// The same of a tile of keys, for bfloat16 terms: what the products with pairs read.
+struct KeyPairs {
+  uint32_t* rows = nullptr;        // [keys / 2][inner]: pairs of keys
+  uint32_t* value_rows = nullptr;  // [keys][value_width / 2]: pairs of columns
+
+  KeyPairs(const AttentionProblem& problem, Arena& arena)
+      : rows(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile / 2 * problem.inner : 0)),
+        value_rows(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile * problem.value_width / 2 : 0)) {}
+  void load(const AttentionProblem& problem, const KeySide& keys);
+};
+
+void BackwardQueries::make_pairs(const AttentionProblem& problem) {
+  const int64_t count = side.span.count, width = problem.value_width;
+  pair_neighbours(y, count, width, y_pairs);
+  pair_neighbours(side.rows, count, problem.inner, row_pairs);
+  // The place of the gradient holds y as bfloat16 on its way to columns of pairs.
+  auto* narrow = reinterpret_cast<uint32_t*>(gradient);
+  narrow_rows(y, count, width, narrow);
+  std::fill_n(y_column_pairs, width / 2 * kQueryTile, 0u);
+  transpose(gradient, width / 2, count, width / 2, reinterpret_cast<float*>(y_column_pairs), kQueryTile);
+}
+
+void KeyPairs::load(const AttentionProblem& problem, const KeySide& keys) {
+  if (!uses_bf16_terms(problem)) return;
+  pair_neighbours(keys.rows, keys.span.count, problem.inner, rows);
+  narrow_rows(keys.values, keys.span.count, problem.value_width, value_rows);
+}
 
 struct BackwardSpace {
   BackwardSpace(const AttentionProblem& problem, Arena& arena)
       : keys(problem, arena),
+        key_pairs(problem, arena),
+        tile_pairs(arena.take<uint32_t>(kTileFloats / 2)),
         position(arena),
         mask(arena),
         dropout(problem.args, arena),
@@ -83,6 +123,8 @@ struct BackwardSpace {
     for (BackwardQueries& tile : queries) tile = BackwardQueries(problem, arena);
   }
   KeySide keys;
+  KeyPairs key_pairs;
+  uint32_t* tile_pairs;  // a tile as bfloat16, in the order of the product at hand
   PositionScores position;
   TileMask mask;
   TileDropout dropout;
@@ -93,19 +135,16 @@ struct BackwardSpace {
   float* scores() { return guarded_scores + kGuardFloats; }    // dp, then dscore
   // Of all keys of a key head; [S][inner], [S][width], [S][value_width].
   float *key_gradient, *raw_key_gradient, *value_gradient;
-  BackwardQueries queries[kTileGroup];
+  BackwardQueries queries[kBackwardGroup];
 };
 
 void BackwardQueries::load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
                            int64_t first, int64_t count) {
   const rf_attention_args& x = problem.args;
   side.load(problem, b, h, first, count);
-  const int64_t bytes = element_bytes(x.dtype);
-  const HeadRows y_rows = {
-      static_cast<const char*>(grads.out) + (b * grads.out_stride_b + h * grads.out_stride_h) * bytes,
-      grads.out_stride_t};
-  const HeadRows out_rows = {static_cast<const char*>(x.out) + (b * x.out_stride_b + h * x.out_stride_h) * bytes,
-                             x.out_stride_t};
+  const HeadRows y_rows =
+      head_rows(x.dtype, grads.out, b * grads.out_stride_b + h * grads.out_stride_h, grads.out_stride_t);
+  const HeadRows out_rows = head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
   // The outputs pass through the place of their gradient's columns.
   float* out = y_columns;
   load_rows(x.dtype, y_rows, first, count, x.value_dim, y, problem.value_width);
@@ -119,6 +158,7 @@ void BackwardQueries::load(const AttentionProblem& problem, const rf_attention_g
   }
   if (count < kQueryTile) std::fill_n(y_columns, kQueryTile * problem.value_width, 0.0f);
   transpose(y, problem.value_width, count, problem.value_width, y_columns, kQueryTile);
+  if (uses_bf16_terms(problem)) make_pairs(problem);
   std::fill_n(gradient, kQueryTile * problem.inner, 0.0f);
   panel.start(problem, h, side);
   std::fill_n(key_edges, 2 * kQueryTile, 0.0f);
@@ -132,9 +172,12 @@ template <int kVectors>
 HWY_NOINLINE void differentiate(const AttentionProblem& problem, BackwardSpace& space, const BackwardQueries& queries) {
   const FloatTag d;
   const int64_t keys = space.keys.span.count;
-  alignas(64) float largest[kVectors * kLanes] = {};  // not asked for
-  finish_scores<kVectors>(space.weights(), keys, static_cast<float>(problem.args.scale), space.position, space.mask,
-                          largest);
+  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // to a score of what the tile holds
+  if (!is_plain(problem.args, space.position, space.mask)) {
+    alignas(64) float largest[kVectors * kLanes] = {};  // not asked for
+    finish_scores<kVectors>(space.weights(), keys, factor, space.position, space.mask, largest);
+    factor = 1;
+  }
   FloatVec log2_sum[kVectors], delta[kVectors];
   HWY_UNROLL(3)
   for (int l = 0; l < kVectors; ++l) {
@@ -146,13 +189,13 @@ HWY_NOINLINE void differentiate(const AttentionProblem& problem, BackwardSpace& 
     for (int l = 0; l < kVectors; ++l) {
       float* weight = space.weights() + j * kQueryTile + l * kLanes;
       float* score = space.scores() + j * kQueryTile + l * kLanes;
-      const auto p = exp2(hn::Sub(hn::LoadU(d, weight), log2_sum[l]));
+      const auto p = exp2(hn::MulSub(hn::LoadU(d, weight), hn::Set(d, factor), log2_sum[l]));
       auto dp = hn::LoadU(d, score);
       auto dropped = p;
       if (space.dropout.any()) {
-        const auto factor = hn::LoadU(d, space.dropout.row(j) + l * kLanes);
-        dp = hn::Mul(dp, factor);
-        dropped = hn::Mul(p, factor);
+        const auto kept = hn::LoadU(d, space.dropout.row(j) + l * kLanes);
+        dp = hn::Mul(dp, kept);
+        dropped = hn::Mul(p, kept);
       }
       hn::StoreU(hn::Mul(p, hn::Sub(dp, delta[l])), d, score);
       hn::StoreU(dropped, d, weight);
@@ -172,50 +215,64 @@ void value_products(const AttentionProblem& problem, BackwardSpace& space, int64
     gather_value_products(problem, h, span, keys, queries.y, space.scores());
     start = {space.scores(), kQueryTile};
   }
+  const bool pairs = uses_bf16_terms(problem);
   Product p;
-  p.a = space.keys.values;
-  p.a_row = problem.value_width;
+  p.a = pairs ? static_cast<const void*>(space.key_pairs.value_rows) : space.keys.values;
+  p.a_row = p.terms = pairs ? problem.value_width / 2 : problem.value_width;
   p.a_term = 1;
-  p.b = queries.y_columns;
+  p.b = pairs ? static_cast<const void*>(queries.y_column_pairs) : queries.y_columns;
   p.b_term = p.c_row = kQueryTile;
   p.start = start.rows;
   p.start_row = start.stride;
   p.c = space.scores();
   p.rows = keys.count;
   p.vectors = (span.count + kLanes - 1) / kLanes;
-  p.terms = problem.value_width;
-  multiply<FloatTerms>(p);
+  multiply_terms(problem, p);
 }
+
+// Rows of a side: floats, and for bfloat16 terms pairs of neighbours.
+struct SideRows {
+  const float* rows;
+  const uint32_t* pairs;
+  int64_t width;
+};
 
 // gradient[key] += sum over queries of tile[key][query] rows[query].
-void add_to_keys(const float* tile, const Span& keys, const Span& queries, const float* rows, int64_t width,
-                 float* gradient) {
+void add_to_keys(const AttentionProblem& problem, BackwardSpace& space, const float* tile, const Span& queries,
+                 const SideRows& rows, float* gradient) {
+  const Span& keys = space.keys.span;
+  const bool pairs = uses_bf16_terms(problem);
+  if (pairs) narrow_rows(tile, keys.count, kQueryTile, space.tile_pairs);
   Product p;
-  p.a = tile;
-  p.a_row = kQueryTile;
+  p.a = pairs ? static_cast<const void*>(space.tile_pairs) : tile;
+  p.a_row = pairs ? kQueryTile / 2 : kQueryTile;
   p.a_term = 1;
-  p.b = rows;
-  p.start = p.c = gradient + keys.first * width;
-  p.b_term = p.start_row = p.c_row = width;
+  p.b = pairs ? static_cast<const void*>(rows.pairs) : rows.rows;
+  p.start = p.c = gradient + keys.first * rows.width;
+  p.b_term = p.start_row = p.c_row = rows.width;
   p.rows = keys.count;
-  p.vectors = width / kLanes;
-  p.terms = queries.count;
-  multiply<FloatTerms>(p);
+  p.vectors = rows.width / kLanes;
+  p.terms = pairs ? (queries.count + 1) / 2 : queries.count;
+  multiply_terms(problem, p);
 }
 
-void add_to_queries(const float* tile, const Span& keys, const Span& queries, const float* rows, int64_t width,
-                    float* gradient) {
+// gradient[query] += sum over keys of tile[key][query] rows[key].
+void add_to_queries(const AttentionProblem& problem, BackwardSpace& space, float* tile, const Span& queries,
+                    const SideRows& rows, float* gradient) {
+  const Span& keys = space.keys.span;
+  const bool pairs = uses_bf16_terms(problem);
+  if (pairs) pair_neighbours(tile, keys.count, kQueryTile, space.tile_pairs);
   Product p;
-  p.a = tile;
+  p.a = pairs ? static_cast<const void*>(space.tile_pairs) : tile;
   p.a_row = 1;
   p.a_term = kQueryTile;
-  p.b = rows;
+  p.b = pairs ? static_cast<const void*>(rows.pairs) : rows.rows;
   p.start = p.c = gradient;
-  p.b_term = p.start_row = p.c_row = width;
+  p.b_term = p.start_row = p.c_row = rows.width;
   p.rows = queries.count;
-  p.vectors = width / kLanes;
-  p.terms = keys.count;
-  multiply<FloatTerms>(p);
+  p.vectors = rows.width / kLanes;
+  p.terms = pairs ? (keys.count + 1) / 2 : keys.count;
+  multiply_terms(problem, p);
 }
 
 HWY_NOINLINE void scale_tile(float* tile, int64_t keys, float factor) {
@@ -256,11 +313,14 @@ void backward_tile(const AttentionProblem& problem, BackwardSpace& space, int64_
   value_products(problem, space, h, queries);
   if (space.dropout.any()) space.dropout.find(b, h, span, keys);
   with_vectors(span, [&](auto vectors) { differentiate<decltype(vectors)::value>(problem, space, queries); });
-  add_to_keys(space.weights(), keys, span, queries.y, problem.value_width, space.value_gradient);
+  const SideRows y = {queries.y, queries.y_pairs, problem.value_width};
+  const SideRows query_rows = {queries.side.rows, queries.row_pairs, problem.inner};
+  const SideRows key_rows = {space.keys.rows, space.key_pairs.rows, problem.inner};
+  add_to_keys(problem, space, space.weights(), span, y, space.value_gradient);
   add_position_gradients(problem, h, span, keys, space.scores(), space.gradients, terms);
   scale_tile(space.scores(), keys.count, static_cast<float>(x.scale));
-  add_to_keys(space.scores(), keys, span, queries.side.rows, problem.inner, space.key_gradient);
-  add_to_queries(space.scores(), keys, span, space.keys.rows, problem.inner, queries.gradient);
+  add_to_keys(problem, space, space.scores(), span, query_rows, space.key_gradient);
+  add_to_queries(problem, space, space.scores(), span, key_rows, queries.gradient);
   add_table_gradients(problem, space, h, queries, terms);
 }
 
@@ -308,8 +368,8 @@ void backward_head(const AttentionProblem& problem, const rf_attention_grads& gr
                    int64_t h, const HeadTermGradients& terms) {
   const rf_attention_args& x = problem.args;
   const int64_t* positions = positions_of(x.query_positions, x.query_position_stride_b, b);
-  for (int64_t first = 0; first < x.queries; first += kTileGroup * kQueryTile) {
-    const Span group(first, std::min(kTileGroup * kQueryTile, x.queries - first), positions);
+  for (int64_t first = 0; first < x.queries; first += kBackwardGroup * kQueryTile) {
+    const Span group(first, std::min(kBackwardGroup * kQueryTile, x.queries - first), positions);
     const int64_t tiles = (group.count + kQueryTile - 1) / kQueryTile;
     for (int64_t i = 0; i < tiles; ++i) {
       const int64_t query = first + i * kQueryTile;
@@ -319,7 +379,8 @@ void backward_head(const AttentionProblem& problem, const rf_attention_grads& gr
       const int64_t keys = std::min(kKeyTile, x.keys - key);
       if (!is_needed(x, b, group, key, keys)) continue;
       space.keys.load(problem, b, h, key, keys);
-      prefetch_keys(problem, b, h, key + keys, std::min(kKeyTile, x.keys - key - keys));
+      space.key_pairs.load(problem, space.keys);
+      if (key + keys < x.keys) prefetch_keys(problem, b, h, key + keys);
       const bool shifts = problem.table_q.rows != nullptr && steps(group, space.keys.span);
       if (shifts) space.key_panel.fill(problem, h, group, space.keys);
       for (int64_t i = 0; i < tiles; ++i) {

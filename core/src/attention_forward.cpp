@@ -59,7 +59,7 @@ struct ForwardSpace {
         copies(arena.take<float>(problem.has_tables() ? kPanelRows * std::max(problem.width, problem.value_width) : 0)),
         pairs(arena.take<uint32_t>(kTileFloats / 2)),
         factors(arena.take<float>(kQueryTile)) {
-    for (int64_t i = 0; i < kTileGroup; ++i) {
+    for (int64_t i = 0; i < kForwardGroup; ++i) {
       queries[i] = QuerySide(problem, arena);
       running[i] = Running(problem, arena);
       panels[i] = QueryPanel(problem, arena);
@@ -75,9 +75,9 @@ struct ForwardSpace {
   float* copies;  // rows by distance beyond the ends of a table
   uint32_t* pairs;
   float* factors;
-  QuerySide queries[kTileGroup];
-  Running running[kTileGroup];
-  QueryPanel panels[kTileGroup];
+  QuerySide queries[kForwardGroup];
+  Running running[kForwardGroup];
+  QueryPanel panels[kForwardGroup];
 };
 
 HWY_NOINLINE void scale_rows(const float* factors, int64_t count, int64_t width, float* rows) {
@@ -95,8 +95,13 @@ HWY_NOINLINE void soften(const AttentionProblem& problem, ForwardSpace& space, i
   const int64_t keys = space.keys.span.count;
   alignas(64) float before[kVectors * kLanes];
   std::copy_n(running.largest, kVectors * kLanes, before);
-  finish_scores<kVectors>(space.tile(), keys, static_cast<float>(problem.args.scale), space.position, space.mask,
-                          running.largest);
+  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // to a score of what the tile holds
+  if (is_plain(problem.args, space.position, space.mask)) {
+    raise_largest<kVectors>(space.tile(), keys, factor, running.largest);
+  } else {
+    finish_scores<kVectors>(space.tile(), keys, factor, space.position, space.mask, running.largest);
+    factor = 1;
+  }
   FloatVec origin[kVectors], sum[kVectors];
   bool moved = false;
   HWY_UNROLL(3)
@@ -105,15 +110,15 @@ HWY_NOINLINE void soften(const AttentionProblem& problem, ForwardSpace& space, i
     moved = moved || !hn::AllTrue(d, hn::Eq(last, largest));
     // A query that has met no key yet: its weights are exp2(-infinity - 0).
     origin[l] = hn::IfThenElse(hn::Eq(largest, hn::Set(d, kMinusInfinity)), hn::Zero(d), largest);
-    const auto factor = exp2(hn::Sub(last, origin[l]));
-    sum[l] = hn::Mul(hn::LoadU(d, running.sum + l * kLanes), factor);
-    hn::StoreU(factor, d, space.factors + l * kLanes);
+    const auto shrinking = exp2(hn::Sub(last, origin[l]));
+    sum[l] = hn::Mul(hn::LoadU(d, running.sum + l * kLanes), shrinking);
+    hn::StoreU(shrinking, d, space.factors + l * kLanes);
   }
   for (int64_t j = 0; j < keys; ++j) {
     float* row = space.tile() + j * kQueryTile;
     HWY_UNROLL(3)
     for (int l = 0; l < kVectors; ++l) {
-      const auto weight = exp2(hn::Sub(hn::LoadU(d, row + l * kLanes), origin[l]));
+      const auto weight = exp2(hn::MulSub(hn::LoadU(d, row + l * kLanes), hn::Set(d, factor), origin[l]));
       sum[l] = hn::Add(sum[l], weight);
       hn::StoreU(weight, d, row + l * kLanes);
     }
@@ -141,30 +146,19 @@ HWY_NOINLINE void drop_weights(float* tile, int64_t keys, int64_t queries, const
 
 void add_values(const AttentionProblem& problem, ForwardSpace& space, const QuerySide& queries, Running& running) {
   const int64_t keys = space.keys.span.count;
+  const bool pairs = uses_bf16_terms(problem);
+  if (pairs) pair_neighbours(space.tile(), keys, kQueryTile, space.pairs);
   Product p;
+  p.a = pairs ? static_cast<const void*>(space.pairs) : space.tile();
+  p.a_row = 1;
+  p.a_term = kQueryTile;
+  p.b = pairs ? static_cast<const void*>(space.keys.value_pairs) : space.keys.values;
   p.start = p.c = running.out;
   p.start_row = p.c_row = p.b_term = problem.value_width;
   p.rows = queries.span.count;
   p.vectors = problem.value_width / kLanes;
-  p.a_row = 1;
-  p.a_term = kQueryTile;
-#if RF_HAVE_BF16_TERMS
-  if (uses_bf16_terms(problem)) {
-    if (keys % 2 != 0) std::fill_n(space.tile() + keys * kQueryTile, kQueryTile, 0.0f);
-    for (int64_t j = 0; j < keys; j += 2) {
-      pair_rows(space.tile() + j * kQueryTile, space.tile() + (j + 1) * kQueryTile, kQueryTile,
-                space.pairs + j / 2 * kQueryTile);
-    }
-    p.a = space.pairs;
-    p.b = space.keys.value_pairs;
-    p.terms = (keys + 1) / 2;
-    return multiply<Bf16Terms>(p);
-  }
-#endif
-  p.a = space.tile();
-  p.b = space.keys.values;
-  p.terms = keys;
-  multiply<FloatTerms>(p);
+  p.terms = pairs ? (keys + 1) / 2 : keys;
+  multiply_terms(problem, p);
 }
 
 // out += weight V[r].
@@ -226,6 +220,18 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
   }
 }
 
+// The task after this one is, for most, the same thread's.
+void prefetch_next_task(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries) {
+  const rf_attention_args& x = problem.args;
+  const bool same_head = queries.first + queries.count < x.queries;
+  const int64_t head = same_head ? h : h + 1, first = same_head ? queries.first + queries.count : 0;
+  if (head == x.heads) return;
+  const int64_t element = element_bytes(x.dtype);
+  prefetch_rows(query_rows(problem, b, head), first, std::min(queries.count, x.queries - first), x.head_dim * element,
+                element);
+  prefetch_keys(problem, b, head, 0);
+}
+
 void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tiles, void* memory) {
   const rf_attention_args& x = problem.args;
   Arena arena(memory);
@@ -239,15 +245,19 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
   const int64_t begin = first * kQueryTile, count = std::min(tiles * kQueryTile, x.queries - begin);
   const Span group(begin, count, positions_of(x.query_positions, x.query_position_stride_b, b));
   // How a tile is computed must not depend on the tiles that its task happens to have.
-  const int64_t whole_begin = begin / (kTileGroup * kQueryTile) * (kTileGroup * kQueryTile);
-  const Span whole_group(whole_begin, std::min(kTileGroup * kQueryTile, x.queries - whole_begin),
+  const int64_t whole_begin = begin / (kForwardGroup * kQueryTile) * (kForwardGroup * kQueryTile);
+  const Span whole_group(whole_begin, std::min(kForwardGroup * kQueryTile, x.queries - whole_begin),
                          positions_of(x.query_positions, x.query_position_stride_b, b));
   std::fill_n(space.guarded_tile, kGuardFloats, 0.0f);
   for (int64_t key = 0; key < x.keys; key += kKeyTile) {
     const int64_t keys = std::min(kKeyTile, x.keys - key);
     if (!is_needed(x, b, group, key, keys)) continue;
     space.keys.load(problem, b, h, key, keys);
-    prefetch_keys(problem, b, h, key + keys, std::min(kKeyTile, x.keys - key - keys));
+    if (key + keys < x.keys) {
+      prefetch_keys(problem, b, h, key + keys);
+    } else {
+      prefetch_next_task(problem, b, h, group);
+    }
     const bool shifts = problem.table_q.rows != nullptr && steps(whole_group, space.keys.span);
     if (shifts) space.key_panel.fill(problem, h, group, space.keys);
     for (int64_t i = 0; i < tiles; ++i) forward_tile(problem, space, b, h, i, shifts ? &space.key_panel : nullptr);

@@ -21,7 +21,7 @@ namespace {
 // Fewer tiles a task where there would be too few tasks for the threads.
 int64_t tiles_of_task(int64_t heads, int64_t tiles, int64_t threads) {
   constexpr int64_t kTasksOfThread = 4;
-  int64_t group = kTileGroup;
+  int64_t group = kForwardGroup;
   while (group > 1 && heads * ((tiles + group - 1) / group) < kTasksOfThread * threads) group /= 2;
   return group;
 }
@@ -38,7 +38,9 @@ void attention_fused(const rf_attention_args& args) {
   const int64_t groups = (tiles + group - 1) / group;
   const int64_t bytes = attention_forward_bytes(problem);
   std::atomic<bool> out_of_memory = false;
-#pragma omp parallel for schedule(dynamic) if (heads * groups > 1)
+  // Neighbours share pages and what was asked for ahead.
+  const int64_t chunk = std::max<int64_t>(1, heads * groups / (8 * int64_t{omp_get_max_threads()}));
+#pragma omp parallel for schedule(dynamic, chunk) if (heads * groups > 1)
   for (int64_t task = 0; task < heads * groups; ++task) {
     void* space = thread_scratch(bytes);
     if (space == nullptr) {

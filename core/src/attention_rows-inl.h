@@ -148,6 +148,24 @@ HWY_INLINE void add_scaled(float factor, const float* x, int64_t count, float* y
 }
 
 #if RF_HAVE_BF16_TERMS
+// A row of floats, whole vectors, as bfloat16.
+HWY_INLINE void narrow_row(const float* from, int64_t columns, uint32_t* to) {
+  auto* narrow = reinterpret_cast<uint16_t*>(to);
+  const FloatTag d;
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= columns; i += 2 * kLanes) {
+    __m512i both;
+    asm("vcvtne2ps2bf16 %2, %1, %0"
+        : "=v"(both)
+        : "v"(hn::LoadU(d, from + i + kLanes).raw), "v"(hn::LoadU(d, from + i).raw));
+    _mm512_storeu_si512(narrow + i, both);
+  }
+  if (i == columns) return;
+  __m256i last;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(last) : "v"(hn::LoadU(d, from + i).raw));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(narrow + i), last);
+}
+
 // Two rows of floats as one row of bfloat16 pairs: `even` in the lower halves.
 HWY_INLINE void pair_rows(const float* even, const float* odd, int64_t columns, uint32_t* pairs) {
   const FloatTag d;
@@ -157,6 +175,25 @@ HWY_INLINE void pair_rows(const float* even, const float* odd, int64_t columns, 
   }
 }
 #endif
+
+// Neighbouring rows as pairs; a row of zeros completes the last pair.
+HWY_INLINE void pair_neighbours(float* rows, int64_t count, int64_t width, uint32_t* pairs) {
+#if RF_HAVE_BF16_TERMS
+  if (count % 2 != 0) std::fill_n(rows + count * width, width, 0.0f);
+  for (int64_t i = 0; i < count; i += 2)
+    pair_rows(rows + i * width, rows + (i + 1) * width, width, pairs + i / 2 * width);
+#else
+  (void)rows, (void)count, (void)width, (void)pairs;
+#endif
+}
+
+HWY_INLINE void narrow_rows(const float* rows, int64_t count, int64_t width, uint32_t* to) {
+#if RF_HAVE_BF16_TERMS
+  for (int64_t i = 0; i < count; ++i) narrow_row(rows + i * width, width, to + i * width / 2);
+#else
+  (void)rows, (void)count, (void)width, (void)to;
+#endif
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace rf::core

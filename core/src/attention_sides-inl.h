@@ -30,6 +30,16 @@ HWY_INLINE bool uses_bf16_terms(const AttentionProblem& problem) {
 #endif
 }
 
+// A product in the terms of the problem.
+HWY_INLINE void multiply_terms(const AttentionProblem& problem, const Product& p) {
+#if RF_HAVE_BF16_TERMS
+  if (uses_bf16_terms(problem)) return multiply<Bf16Terms>(p);
+#else
+  (void)problem;
+#endif
+  multiply<FloatTerms>(p);
+}
+
 HWY_INLINE const int64_t* positions_of(const int64_t* positions, int64_t stride_b, int64_t b) {
   return positions + b * stride_b;
 }
@@ -45,16 +55,11 @@ inline HWY_NOINLINE void load_position_rows(const rf_attention_args& x, const vo
   }
 }
 
-#if RF_HAVE_BF16_TERMS
 // Rows of floats rounded to bfloat16, kept as floats too.
 HWY_INLINE void make_row_pairs(float* rows, int64_t count, int64_t columns, uint32_t* pairs) {
-  for (int64_t i = 0; i < count; ++i) {
-    auto* narrow = reinterpret_cast<BFloat16*>(pairs + i * columns / 2);
-    store_row_of(rows + i * columns, columns, 1.0f, narrow);
-    load_rows_of(narrow, 0, 1, columns, rows + i * columns, columns);
-  }
+  narrow_rows(rows, count, columns, pairs);
+  load_rows_of(reinterpret_cast<const BFloat16*>(pairs), columns, count, columns, rows, columns);
 }
-#endif
 
 struct QuerySide {
   Span span;
@@ -76,14 +81,25 @@ struct QuerySide {
   void load_rows_of(const AttentionProblem& problem, int64_t b, int64_t h);
 };
 
-HWY_INLINE HeadRows query_rows(const rf_attention_args& x, int64_t b, int64_t h) {
-  const int64_t offset = (b * x.q_stride_b + h * x.q_stride_h) * element_bytes(x.dtype);
-  return {static_cast<const char*>(x.q) + offset, x.q_stride_t};
+HWY_INLINE HeadRows head_rows(rf_dtype dtype, const void* data, int64_t offset, int64_t stride) {
+  return {static_cast<const char*>(data) + offset * element_bytes(dtype), stride};
+}
+HWY_INLINE HeadRows query_rows(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  return head_rows(x.dtype, x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t);
+}
+HWY_INLINE HeadRows key_rows(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  return head_rows(x.dtype, x.k, b * x.k_stride_b + h / problem.group * x.k_stride_h, x.k_stride_t);
+}
+HWY_INLINE HeadRows value_rows(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  return head_rows(x.dtype, x.v, b * x.v_stride_b + h / problem.group * x.v_stride_h, x.v_stride_t);
 }
 
 inline void QuerySide::load_rows_of(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
-  load_rows(x.dtype, query_rows(x, b, h), span.first, span.count, x.head_dim, rows, problem.inner);
+  load_rows(x.dtype, query_rows(problem, b, h), span.first, span.count, x.head_dim, rows, problem.inner);
   if (x.table_k.rows != nullptr) {
     for (int64_t i = 0; i < span.count; ++i) {
       float* raw = raw_rows + i * problem.width;
@@ -108,13 +124,11 @@ inline void QuerySide::load(const AttentionProblem& problem, int64_t b, int64_t 
   load_rows_of(problem, b, h);
   if (x.a != nullptr) load_position_rows(x, x.a, x.row, h, span, rows + problem.width, problem.inner);
   if (count < kQueryTile) std::fill_n(columns, kQueryTile * problem.inner, 0.0f);
-#if RF_HAVE_BF16_TERMS
   if (uses_bf16_terms(problem)) {
     make_row_pairs(rows, count, problem.inner, row_pairs);
     const auto* pairs = reinterpret_cast<const float*>(row_pairs);
     return transpose(pairs, problem.inner / 2, count, problem.inner / 2, columns, kQueryTile);
   }
-#endif
   transpose(rows, problem.inner, count, problem.inner, columns, kQueryTile);
 }
 
@@ -141,19 +155,20 @@ struct KeySide {
   void make_pairs(const AttentionProblem& problem);
 };
 
-// Asks for rows of keys and values that come next: they lie far apart in memory.
-inline void prefetch_keys(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count) {
-  const rf_attention_args& x = problem.args;
+// Asks for rows that come next: those of one head lie far apart in memory.
+HWY_INLINE void prefetch_rows(HeadRows rows, int64_t first, int64_t count, int64_t row_bytes, int64_t element) {
   constexpr int64_t kLine = 64;
-  const int64_t bytes = element_bytes(x.dtype), head = h / problem.group;
-  const auto* k =
-      static_cast<const char*>(x.k) + (b * x.k_stride_b + head * x.k_stride_h + first * x.k_stride_t) * bytes;
-  const auto* v =
-      static_cast<const char*>(x.v) + (b * x.v_stride_b + head * x.v_stride_h + first * x.v_stride_t) * bytes;
-  for (int64_t j = 0; j < count; ++j, k += x.k_stride_t * bytes, v += x.v_stride_t * bytes) {
-    for (int64_t at = 0; at < x.head_dim * bytes; at += kLine) __builtin_prefetch(k + at, 0, 2);
-    for (int64_t at = 0; at < x.value_dim * bytes; at += kLine) __builtin_prefetch(v + at, 0, 2);
+  const char* row = static_cast<const char*>(rows.data) + first * rows.stride * element;
+  for (int64_t t = 0; t < count; ++t, row += rows.stride * element) {
+    for (int64_t at = 0; at < row_bytes; at += kLine) __builtin_prefetch(row + at, 0, 2);
   }
+}
+
+inline void prefetch_keys(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first) {
+  const rf_attention_args& x = problem.args;
+  const int64_t element = element_bytes(x.dtype), count = std::min(kKeyTile, x.keys - first);
+  prefetch_rows(key_rows(problem, b, h), first, count, x.head_dim * element, element);
+  prefetch_rows(value_rows(problem, b, h), first, count, x.value_dim * element, element);
 }
 
 // The mask closes a key to every query of every head: it has the form of padding.
@@ -188,9 +203,7 @@ inline void clear_padding(const rf_attention_args& x, int64_t b, const Span& key
 
 inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
-  const int64_t offset = (b * x.k_stride_b + h / problem.group * x.k_stride_h) * element_bytes(x.dtype);
-  load_rows(x.dtype, {static_cast<const char*>(x.k) + offset, x.k_stride_t}, span.first, span.count, x.head_dim, rows,
-            problem.inner);
+  load_rows(x.dtype, key_rows(problem, b, h), span.first, span.count, x.head_dim, rows, problem.inner);
   clear_padding(x, b, span, problem.width, problem.inner, rows);
   if (x.table_q.rows != nullptr) {
     for (int64_t j = 0; j < span.count; ++j) {
@@ -203,25 +216,15 @@ inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64
 
 inline void KeySide::load_values(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
-  const int64_t offset = (b * x.v_stride_b + h / problem.group * x.v_stride_h) * element_bytes(x.dtype);
-  load_rows(x.dtype, {static_cast<const char*>(x.v) + offset, x.v_stride_t}, span.first, span.count, x.value_dim,
-            values, problem.value_width);
+  load_rows(x.dtype, value_rows(problem, b, h), span.first, span.count, x.value_dim, values, problem.value_width);
   clear_padding(x, b, span, problem.value_width, problem.value_width, values);
   rotate_rows(x.rotation_v, x.layout, Turn::kCounterClockwise, b, x.keys, span.first, span.count, values,
               problem.value_width);
 }
 
 inline void KeySide::make_pairs(const AttentionProblem& problem) {
-#if RF_HAVE_BF16_TERMS
   make_row_pairs(rows, span.count, problem.inner, row_pairs);
-  const int64_t width = problem.value_width;
-  if (span.count % 2 != 0) std::fill_n(values + span.count * width, width, 0.0f);
-  for (int64_t j = 0; j < span.count; j += 2) {
-    pair_rows(values + j * width, values + (j + 1) * width, width, value_pairs + j / 2 * width);
-  }
-#else
-  (void)problem;
-#endif
+  pair_neighbours(values, span.count, problem.value_width, value_pairs);
 }
 
 inline void KeySide::load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count) {

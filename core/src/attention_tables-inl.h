@@ -37,7 +37,7 @@ class KeyPanel {
   void put(const KeySide& keys, int64_t offset, bool add, float* tile) const;
 
  private:
-  static constexpr int64_t kWidth = kTileGroup * kQueryTile + kKeyTile + kRowFloats;
+  static constexpr int64_t kWidth = kForwardGroup * kQueryTile + kKeyTile + kRowFloats;
   float* rows_;
 };
 
@@ -157,20 +157,11 @@ inline HWY_NOINLINE void raw_scores(const AttentionProblem& problem, const Query
   p.b = queries.columns;
   p.rows = keys.span.count;
   p.vectors = (queries.span.count + kLanes - 1) / kLanes;
-#if RF_HAVE_BF16_TERMS
-  if (uses_bf16_terms(problem)) {
-    p.a = keys.row_pairs;
-    p.a_row = problem.inner / 2;
-    p.a_term = 1;
-    p.terms = problem.inner / 2;
-    return multiply<Bf16Terms>(p);
-  }
-#endif
-  p.a = keys.rows;
-  p.a_row = problem.inner;
+  const bool pairs = uses_bf16_terms(problem);
+  p.a = pairs ? static_cast<const void*>(keys.row_pairs) : keys.rows;
+  p.a_row = p.terms = pairs ? problem.inner / 2 : problem.inner;
   p.a_term = 1;
-  p.terms = problem.inner;
-  multiply<FloatTerms>(p);
+  multiply_terms(problem, p);
 }
 
 }  // namespace HWY_NAMESPACE

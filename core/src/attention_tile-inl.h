@@ -1,7 +1,7 @@
 // A tile of scores, a query in every lane and a row for every key, and what is done to it between the products.
 //
 //   raw    [keys][queries]   (R^q q + u) . (R^k k) + s a . c / s + table terms, not yet scaled
-//   score  raw * s + pos,  in units of log2: everything here is multiplied by log2(e)
+//   score  raw * s + pos,  in units of log2: s and pos are multiplied by log2(e) here
 //   weight exp2(score - largest); the lanes go their own ways, and no lane looks at another
 #if defined(RF_CORE_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_TILE_INL_H_
@@ -167,12 +167,35 @@ inline HWY_NOINLINE TileMask::Kind TileMask::find(const rf_attention_args& x, in
   return kind_;
 }
 
+// Whether scores are raw scores times the scale, none left out: then nothing is done to the tile before exp2.
+HWY_INLINE bool is_plain(const rf_attention_args& x, const PositionScores& position, const TileMask& mask) {
+  return !position.any() && mask.kind() == TileMask::Kind::kAll && x.scale >= 0;
+}
+
+// Raises `largest` to the largest score of each lane of a plain tile. factor: raw to score.
+template <int kVectors>
+HWY_INLINE void raise_largest(const float* tile, int64_t keys, float factor, float* largest) {
+  const FloatTag d;
+  FloatVec most[kVectors];
+  HWY_UNROLL(3)
+  for (int l = 0; l < kVectors; ++l) most[l] = hn::LoadU(d, tile + l * kLanes);
+  for (int64_t j = 1; j < keys; ++j) {
+    HWY_UNROLL(3)
+    for (int l = 0; l < kVectors; ++l) most[l] = hn::Max(hn::LoadU(d, tile + j * kQueryTile + l * kLanes), most[l]);
+  }
+  HWY_UNROLL(3)
+  for (int l = 0; l < kVectors; ++l) {
+    const auto score = hn::Mul(most[l], hn::Set(d, factor));
+    hn::StoreU(hn::Max(score, hn::LoadU(d, largest + l * kLanes)), d, largest + l * kLanes);
+  }
+}
+
 // raw to score in place. `largest` is raised to the largest score of each lane.
 template <int kVectors>
-HWY_INLINE void finish_scores(float* tile, int64_t keys, float scale, const PositionScores& position,
+HWY_INLINE void finish_scores(float* tile, int64_t keys, float factor, const PositionScores& position,
                               const TileMask& mask, float* largest) {
   const FloatTag d;
-  const auto s = hn::Set(d, scale * kLog2e);
+  const auto s = hn::Set(d, factor);
   const bool some = mask.kind() == TileMask::Kind::kSome;
   FloatVec most[kVectors];
   HWY_UNROLL(3)
