@@ -61,6 +61,8 @@ inline constexpr double kGeluEps = 4;
 // standard deviation of the error does: each of n partial sums of size sqrt(n) adds up to half an eps of itself. That is
 // half an eps of the magnitudes; eight of these for the worst of all elements of all tests.
 inline constexpr double kLinearEps = 4;
+// The largest slope of GELU, 1.129 of the form with erf and 1.130 of the one with tanh, rounded up.
+inline constexpr double kGeluSlope = 1.14;
 
 // ---- core/ref: attention ----
 // A central difference with step h on a function with third derivatives of order 1..100: h^2 from the series and

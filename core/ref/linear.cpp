@@ -2,12 +2,20 @@
 #include "linear.h"
 
 #include "convert.h"
+#include "rows.h"
 
 namespace rf::ref {
 namespace {
 
-rf_dtype bias_type(const rf_linear_args& args) {
-  return args.dtype == RF_F64 ? RF_F64 : RF_F32;
+double activated(rf_linear_activation activation, double sum) {
+  if (activation == RF_LINEAR_NONE) return sum;
+  rf_gelu_args args = {};
+  args.dtype = RF_F64;
+  args.form = activation == RF_LINEAR_GELU_ERF ? RF_GELU_ERF : RF_GELU_TANH;
+  args.rows = args.columns = 1;
+  args.x = args.y = &sum;
+  gelu(args);
+  return sum;
 }
 
 }  // namespace
@@ -15,12 +23,12 @@ rf_dtype bias_type(const rf_linear_args& args) {
 void linear(const rf_linear_args& args) {
   for (int64_t r = 0; r < args.rows; ++r) {
     for (int64_t j = 0; j < args.out; ++j) {
-      double sum = args.bias == nullptr ? 0 : load(bias_type(args), args.bias, j);
+      double sum = args.bias == nullptr ? 0 : load(parameter_type(args.dtype), args.bias, j);
       for (int64_t i = 0; i < args.in; ++i) {
         sum +=
             load(args.dtype, args.x, r * args.x_stride + i) * load(args.dtype, args.weight, j * args.weight_stride + i);
       }
-      store(args.dtype, args.y, r * args.y_stride + j, sum);
+      store(args.dtype, args.y, r * args.y_stride + j, activated(args.activation, sum));
     }
   }
 }
@@ -45,7 +53,7 @@ void linear_backward(const rf_linear_args& args, const rf_linear_grads& grads) {
   for (int64_t j = 0; grads.bias != nullptr && j < args.out; ++j) {
     double sum = 0;
     for (int64_t r = 0; r < args.rows; ++r) sum += dy(r, j);
-    store(bias_type(args), grads.bias, j, sum);
+    store(parameter_type(args.dtype), grads.bias, j, sum);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <new>
 
 #include "attention_problem.h"
+#include "gelu_kernel.h"
 #include "gemm_kernel.h"
 #include "gemm_onednn.h"
 #include "scratch.h"
@@ -108,6 +109,24 @@ void multiply_chunk(const Gemm& gemm, const PackedBlocks& packed, const TaskSpac
   }
 }
 
+// Sums, [rows][stride], to elements of C.
+void finish(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, float* sums, int64_t stride) {
+  const float* bias = gemm.bias == nullptr ? nullptr : gemm.bias + column;
+  if (gemm.activation != RF_LINEAR_NONE) {
+    rf_gelu_args gelu = {};
+    gelu.dtype = RF_F32;
+    gelu.form = gemm.activation == RF_LINEAR_GELU_ERF ? RF_GELU_ERF : RF_GELU_TANH;
+    gelu.rows = rows;
+    gelu.columns = columns;
+    gelu.x = gelu.y = sums;
+    gelu.x_stride = gelu.y_stride = stride;
+    gelu.bias = bias;
+    gelu_rows(gelu, {0, rows});
+    bias = nullptr;
+  }
+  finish_tile(gemm, row, rows, column, columns, bias, sums, stride);
+}
+
 // Rows row.. of C by blocks first .. first + count - 1.
 void multiply_task(const Gemm& gemm, const PackedBlocks& packed, int64_t row, int64_t first, int64_t count) {
   const TaskSpace space = TaskSpace::of_thread();
@@ -122,7 +141,7 @@ void multiply_task(const Gemm& gemm, const PackedBlocks& packed, int64_t row, in
   for (int64_t block = 0; block < count; block += kPanelBlocks) {
     const int64_t column = (first + block) * kBlockColumns;
     const int64_t width = std::min(kPanelBlocks, count - block) * kBlockColumns;
-    finish_tile(gemm, row, rows, column, std::min(width, gemm.columns - column), sums_of(space, block), width);
+    finish(gemm, row, rows, column, std::min(width, gemm.columns - column), sums_of(space, block), width);
   }
 }
 

@@ -1,6 +1,6 @@
 // The matrix product behind linear layers,
 //
-//   C[i][j] = bias[j] + sum_t A(i,t) B(t,j)
+//   C[i][j] = act(bias[j] + sum_t A(i,t) B(t,j))
 //
 // for operands of any orientation. C is computed in tiles of 64 rows; A of a tile is copied, chunk of the sum by chunk,
 // to [row][term], and B is copied once for all tiles to blocks of 64 columns, [chunk][block][term][64]. A unit of
@@ -15,7 +15,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "rf/status.h"
+#include "rf/linear.h"
 
 namespace rf::core {
 
@@ -47,6 +47,7 @@ struct Gemm {
   void* c = nullptr;
   int64_t c_stride = 0;
   const float* bias = nullptr;
+  rf_linear_activation activation = RF_LINEAR_NONE;
 
   int64_t terms_of_unit() const { return unit == Unit::kBf16Pair ? 2 : 1; }
   int64_t chunk_terms() const { return kChunkUnits * terms_of_unit(); }

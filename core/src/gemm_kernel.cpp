@@ -118,16 +118,16 @@ void multiply_tile(const TileProduct& product) {
   }
 }
 
-void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, float* sums,
-                 int64_t stride) {
+void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, const float* bias,
+                 float* sums, int64_t stride) {
   const FloatTag d;
   constexpr int64_t kMostColumns = kPanelBlocks * kBlockColumns;
-  alignas(64) float bias[kMostColumns];
-  if (gemm.bias != nullptr) load_rows(RF_F32, {gemm.bias + column, 0}, 0, 1, columns, bias, kMostColumns);
+  alignas(64) float added[kMostColumns];
+  if (bias != nullptr) load_rows(RF_F32, {bias, 0}, 0, 1, columns, added, kMostColumns);
   for (int64_t r = 0; r < rows; ++r, sums += stride) {
-    if (gemm.bias != nullptr) {
+    if (bias != nullptr) {
       for (int64_t c = 0; c < columns; c += kLanes) {
-        hn::StoreU(hn::Add(hn::LoadU(d, sums + c), hn::LoadU(d, bias + c)), d, sums + c);
+        hn::StoreU(hn::Add(hn::LoadU(d, sums + c), hn::LoadU(d, added + c)), d, sums + c);
       }
     }
     store_row(gemm.dtype, sums, columns, 1, gemm.c, (row + r) * gemm.c_stride + column);
@@ -194,9 +194,9 @@ void multiply_tile(const TileProduct& product) {
   HWY_DYNAMIC_DISPATCH(multiply_tile)(product);
 }
 
-void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, float* sums,
-                 int64_t stride) {
-  HWY_DYNAMIC_DISPATCH(finish_tile)(gemm, row, rows, column, columns, sums, stride);
+void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, const float* bias,
+                 float* sums, int64_t stride) {
+  HWY_DYNAMIC_DISPATCH(finish_tile)(gemm, row, rows, column, columns, bias, sums, stride);
 }
 
 void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64_t column, int64_t columns,

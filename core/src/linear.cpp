@@ -104,6 +104,7 @@ void forward(const rf_linear_args& args) {
   gemm.c = args.y;
   gemm.c_stride = args.y_stride;
   gemm.bias = static_cast<const float*>(args.bias);
+  gemm.activation = args.activation;
   multiply(gemm);
 }
 

@@ -57,7 +57,8 @@ void check_linear(const rf_linear_args* args) {
   require(args->struct_size >= sizeof *args, kWhere, "struct_size must be at least ", sizeof *args, ", got ",
           args->struct_size);
   check_linear_shape(args->dtype, args->rows, args->in, args->out);
-  require(args->activation == RF_LINEAR_NONE, kWhere, "activation must be RF_LINEAR_NONE, got ",
+  require(args->activation >= RF_LINEAR_NONE && args->activation <= RF_LINEAR_GELU_TANH, kWhere,
+          "activation must be RF_LINEAR_NONE, RF_LINEAR_GELU_ERF or RF_LINEAR_GELU_TANH, got ",
           static_cast<int>(args->activation));
 }
 
@@ -76,6 +77,9 @@ void check_linear_backward(const rf_linear_args& args, const rf_linear_grads* gr
   require(grads != nullptr, kWhere, "grads must not be NULL, got NULL");
   require(grads->struct_size >= sizeof *grads, kWhere, "struct_size of grads must be at least ", sizeof *grads,
           ", got ", grads->struct_size);
+  require(args.activation == RF_LINEAR_NONE, kWhere,
+          "activation must be RF_LINEAR_NONE for the backward, which rf_gelu_backward goes before, got ",
+          static_cast<int>(args.activation));
   require(args.packed == nullptr, kWhere, "packed must be NULL for the backward, got one");
   check_linear_array(args.dtype, grads->y, args.rows, args.out, grads->y_stride, "grads.y");
   if (grads->x != nullptr) {

@@ -78,6 +78,8 @@ TEST_F(LinearErrors, Pointers) {
 
 TEST_F(LinearErrors, Backward) {
   const auto same = [](auto&) {};
+  refuse_backward([](auto& x) { x.activation = RF_LINEAR_GELU_TANH; }, same,
+                  "activation must be RF_LINEAR_NONE for the backward", "2");
   const rf_linear_args args = linear_.args();
   EXPECT_EQ(rf_linear_backward(&args, nullptr), RF_INVALID_ARGUMENT);
   expect_text("grads must not be NULL", "NULL");

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/linear_layer_case.h"
+#include "core/row_case.h"
 
 namespace rf::tests {
 namespace {
@@ -88,6 +89,29 @@ TEST_P(Linear, TakesRowsWithGapsAndLeavesTheGaps) {
       for (int64_t i = 0; i < gapped.gap; ++i) {
         ASSERT_EQ(gapped.y.at(r * (gapped.out + gapped.gap) + gapped.out + i), LinearLayerCase::kUntouched);
         ASSERT_EQ(gapped.dx.at(r * (gapped.in + gapped.gap) + gapped.in + i), LinearLayerCase::kUntouched);
+      }
+    }
+  }
+}
+
+// gelu of the float64 sum: its slope is at most kGeluSlope, and its own error as in rf_gelu.
+TEST_P(Linear, ActivatesBeforeRounding) {
+  for (const rf_dtype dtype : kTypes) {
+    for (const rf_linear_activation activation : {RF_LINEAR_GELU_ERF, RF_LINEAR_GELU_TANH}) {
+      LinearLayerCase linear(dtype, 70, 33, 300);
+      LinearLayerCase sums = linear.in_float64(LinearLayerCase::As::kValues), want = sums;
+      LinearLayerCase magnitudes = linear.in_float64(LinearLayerCase::As::kMagnitudes);
+      rf_linear_args call = linear.args(), want_call = want.args();
+      call.activation = want_call.activation = activation;
+      ASSERT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
+      ref::linear(want_call);
+      ref::linear(sums.args());
+      ref::linear(magnitudes.args());
+      for (int64_t i = 0; i < linear.y.count(); ++i) {
+        const double y = want.y.at(i), t = sums.y.at(i);
+        const double stored = dtype == RF_F32 ? 0 : eps_of(dtype) * std::abs(y);
+        const double error = kGeluSlope * kLinearEps * magnitudes.y.at(i) + kGeluEps * std::abs(y) * (1 + t * t);
+        ASSERT_NEAR(linear.y.at(i), y, kEpsF32 * error + stored + smallest_of(dtype)) << name_of(linear);
       }
     }
   }

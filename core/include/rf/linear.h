@@ -21,7 +21,12 @@
 extern "C" {
 #endif
 
-typedef enum rf_linear_activation { RF_LINEAR_NONE = 0 } rf_linear_activation;
+/* The identity, or a form of rf_gelu (rf/rows.h). */
+typedef enum rf_linear_activation {
+  RF_LINEAR_NONE = 0,
+  RF_LINEAR_GELU_ERF = 1,
+  RF_LINEAR_GELU_TANH = 2
+} rf_linear_activation;
 
 /* W in the order that the products read it, for weights that serve many calls. It holds a copy. */
 typedef struct rf_linear_packed rf_linear_packed;
