@@ -13,16 +13,11 @@ peers and us a pointer and not page faults, malloc is told to keep freed memory 
 """
 
 import argparse
-import ctypes
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -31,24 +26,20 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "python"))
 
+from peer_timing import Windows, keep_freed_memory, machine, median_ratio, take_turns  # noqa: E402
+
 import roformer_cpp  # noqa: E402
 
 HEADS, HEAD_DIM, BASE = 12, 64, 10000.0
-PAUSE_S = 0.05  # lets the other side's worker threads go to sleep
 ERROR_EPS = 4.0  # in eps(dtype) (|x_a| + |x_b|): tables, products and sum each rounded to the dtype
 COPY, OURS, OURS_HALVES = "copy into a given tensor", "ours, pairs", "ours, halves"
 
 
 @dataclass
-class Side:
-    name: str
-    call: Callable[[], object]
+class Side(Windows):
     result: Callable[[], Tensor] | None = None  # a fresh [T, H, D] result, for the check
     layout: str = "pairs"
-    tensors: int = 1  # rotated by one call
     ours: str | None = None  # the side of ours that does the same
-    calls: int = 1  # in one window
-    windows_s: list[float] = field(default_factory=list)  # seconds per tensor
 
 
 @dataclass
@@ -249,27 +240,11 @@ def measure(case: Case, sides: list[Side], rounds: int, window_s: float) -> None
             error = case.worst_error(side.result(), side.layout)
             if not error <= ERROR_EPS:
                 raise SystemExit(f"[rope_peers] {side.name} must be within {ERROR_EPS} eps of float64, got {error:.3g}")
-        side.call()
-        start = time.perf_counter()
-        side.call()
-        side.calls = max(1, round(window_s / (time.perf_counter() - start)))
-    for _ in range(rounds):
-        for side in sides:
-            time.sleep(PAUSE_S)
-            side.call()
-            start = time.perf_counter()
-            for _ in range(side.calls):
-                side.call()
-            side.windows_s.append((time.perf_counter() - start) / side.calls / side.tensors)
-
-
-def median_ratio(numerator: Side, denominator: Side) -> float:
-    """How many times as fast the second is: the median over rounds of time / time."""
-    return statistics.median(a / b for a, b in zip(numerator.windows_s, denominator.windows_s, strict=True))
+    take_turns(sides, rounds, window_s)
 
 
 def best_ratio(numerator: Side, denominator: Side) -> float:
-    return min(numerator.windows_s) / min(denominator.windows_s)
+    return min(numerator.seconds) / min(denominator.seconds)
 
 
 def rows(case: Case, sides: list[Side]) -> list[dict]:
@@ -279,9 +254,9 @@ def rows(case: Case, sides: list[Side]) -> list[dict]:
             "tokens": case.tokens,
             "dtype": str(case.dtype).removeprefix("torch."),
             "name": side.name,
-            "ms": 1e3 * statistics.median(side.windows_s),
-            "ms_best": 1e3 * min(side.windows_s),
-            "gb_per_s": case.bytes / statistics.median(side.windows_s) / 1e9,
+            "ms": 1e3 * statistics.median(side.seconds),
+            "ms_best": 1e3 * min(side.seconds),
+            "gb_per_s": case.bytes / statistics.median(side.seconds) / 1e9,
             "of_copy": median_ratio(by_name[COPY], side),
             "of_copy_best": best_ratio(by_name[COPY], side),
             "ours_times_as_fast": median_ratio(side, by_name[side.ours]) if side.ours else None,
@@ -308,27 +283,6 @@ def print_table(results: list[dict], markdown: bool) -> None:
         print("\n".join("{:>6} {:8} {:38} {:>8} {:>8} {:>6} {:>7} {:>5} {:>14} {:>6}".format(*line) for line in lines))
 
 
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def commit() -> str:
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-
-
-def keep_freed_memory() -> None:
-    """Tells glibc's malloc to serve every block from its heap and not to give freed ones back to the system."""
-    trim_threshold, mmap_max = -1, -4  # malloc.h
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if not (mallopt and mallopt(mmap_max, 0) and mallopt(trim_threshold, 2**31 - 1)):
-        print("malloc stays as it comes: no mallopt in this C library", file=sys.stderr)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="4096 positions, few short windows, no torch.compile")
@@ -347,18 +301,10 @@ def main() -> None:
         torch.set_num_threads(arguments.threads)
     rounds = arguments.rounds or (5 if arguments.quick else 15)
     compiled = not (arguments.no_compile or arguments.quick)
-    machine = {
-        "cpu": cpu_name(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "target": roformer_cpp.target(),
-        "torch": torch.__version__,
-        "malloc": "system" if arguments.system_malloc else "keeps freed memory",
-        "commit": commit(),
-    }
+    description = machine() | {"malloc": "system" if arguments.system_malloc else "keeps freed memory"}
     text = arguments.json != "-"
     if text:
-        print(", ".join(f"{key} {value}" for key, value in machine.items()), flush=True)
+        print(", ".join(f"{key} {value}" for key, value in description.items()), flush=True)
     results = []
     with torch.inference_mode():
         for tokens in arguments.tokens or ([4096] if arguments.quick else [4096, 32768]):
@@ -372,7 +318,7 @@ def main() -> None:
     if text and arguments.markdown:
         print_table(results, markdown=True)
     if arguments.json:
-        document = json.dumps({"machine": machine, "rounds": rounds, "results": results}, indent=1) + "\n"
+        document = json.dumps({"machine": description, "rounds": rounds, "results": results}, indent=1) + "\n"
         sys.stdout.write(document) if arguments.json == "-" else Path(arguments.json).write_text(document, "utf-8")
 
 

@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""Attention, ours beside torch's, and every encoding of ours beside RoPE: 12 heads of 64, forward and with backward.
+
+    bench/attention_peers.py [--rounds N] [--json FILE] [--compile] [--encodings]
+
+Sides: our fused kernel; torch's scaled_dot_product_attention; the formula in torch (matmul, softmax, matmul); with
+--compile flex_attention and the compiled formula too (forward). At 8 x 128, 2 x 512 and 1 x 2048 (batch x tokens), in
+float32 and bfloat16, without a bias and with one by distance, which the others take as a matrix. --encodings: ours at
+2048 and 512 tokens in float32 with the terms of each encoding, relative to RoPE's time.
+
+Every output is compared with the formula in float64 first. Then the sides take turns in short windows of one process; a
+ratio is the median of the ratios within a round.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "python"))
+
+from peer_timing import Windows, keep_freed_memory, machine, median_ratio, take_turns  # noqa: E402
+
+import roformer_cpp  # noqa: E402
+from roformer_cpp import DistanceTable, Rotation, Terms  # noqa: E402
+
+HEADS, HEAD_DIM = 12, 64
+SHAPES = [(8, 128), (2, 512), (1, 2048)]
+ERROR_EPS = 64  # of the dtype, for outputs of order 1
+
+
+def formula(q, k, v, bias=None):
+    """Heads first."""
+    scores = q @ k.transpose(-1, -2) * HEAD_DIM**-0.5
+    return torch.softmax(scores if bias is None else scores + bias, -1) @ v
+
+
+class Case:
+    def __init__(self, batch, tokens, dtype, bias):
+        generator = torch.Generator().manual_seed(0)
+        self.shape = (batch, tokens)
+        self.dtype = dtype
+        draw = lambda: torch.randn(batch, tokens, HEADS, HEAD_DIM, generator=generator).to(dtype)  # noqa: E731
+        self.q, self.k, self.v, self.y = draw(), draw(), draw(), draw()
+        self.rows = torch.randn(HEADS, 2 * tokens - 1, generator=generator) if bias else None
+        self.bias = None
+        if bias:
+            positions = torch.arange(tokens)
+            self.bias = self.rows[:, positions[:, None] - positions + tokens - 1].to(dtype)[None]
+
+    def ours(self, q, k, v):
+        tokens = self.shape[1]
+        terms = Terms() if self.rows is None else Terms(bias=DistanceTable(self.rows, 1 - tokens, tokens - 1))
+        return roformer_cpp.attention(q, k, v, terms, kernel="fused")
+
+    def heads_first(self, function):
+        def call(q, k, v):
+            return function(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
+
+        return call
+
+    def functions(self, compiled):
+        """By name; each takes and gives [B, T, H, D]."""
+        sdpa = functional.scaled_dot_product_attention
+        named = {
+            "ours": self.ours,
+            "scaled_dot_product_attention": self.heads_first(lambda q, k, v: sdpa(q, k, v, self.bias)),
+            "formula": self.heads_first(lambda q, k, v: formula(q, k, v, self.bias)),
+        }
+        if compiled:
+            torch._dynamo.reset()
+            from torch.nn.attention.flex_attention import flex_attention
+
+            rows, tokens = self.rows, self.shape[1]
+            change = None if rows is None else lambda score, b, h, i, j: score + rows[h, i - j + tokens - 1]
+            flex = torch.compile(lambda q, k, v: flex_attention(q, k, v, score_mod=change))
+            named["flex_attention, compiled"] = self.heads_first(flex)
+            named["formula, compiled"] = self.heads_first(torch.compile(lambda q, k, v: formula(q, k, v, self.bias)))
+        return named
+
+    def check(self, name, function):
+        wide = self.heads_first(lambda q, k, v: formula(q, k, v, None if self.bias is None else self.bias.double()))
+        want = wide(self.q.double(), self.k.double(), self.v.double())
+        error = (function(self.q, self.k, self.v).double() - want).abs().max().item() / torch.finfo(self.dtype).eps
+        if not error <= ERROR_EPS:
+            raise SystemExit(f"[attention_peers] {name} must be within {ERROR_EPS} eps of float64, got {error:.3g}")
+
+    def products(self, backward):
+        batch, tokens = self.shape
+        return (14 if backward else 4) * batch * HEADS * tokens**2 * HEAD_DIM
+
+
+def forward_side(case, name, function):
+    def call():
+        with torch.inference_mode():
+            function(case.q, case.k, case.v)
+
+    return Windows(name, call)
+
+
+def training_side(case, name, function):
+    q, k, v = (x.clone().requires_grad_() for x in (case.q, case.k, case.v))
+
+    def call():
+        torch.autograd.grad(function(q, k, v), (q, k, v), case.y)
+
+    return Windows(name, call)
+
+
+def compare(case, bias, rounds, compiled):
+    functions = case.functions(compiled)
+    with torch.inference_mode():
+        for name, function in functions.items():
+            case.check(name, function)
+    for backward in (False, True):
+        make = training_side if backward else forward_side
+        # flex_attention has no backward on the CPU.
+        sides = [make(case, name, f) for name, f in functions.items() if not (backward and "compiled" in name)]
+        take_turns(sides, rounds, window_s=0.15)
+        for side in sides:
+            yield {
+                "batch": case.shape[0],
+                "tokens": case.shape[1],
+                "dtype": str(case.dtype).removeprefix("torch."),
+                "bias": bias,
+                "backward": backward,
+                "side": side.name,
+                "ms": round(1e3 * statistics.median(side.seconds), 3),
+                "gflop_per_s": round(case.products(backward) / statistics.median(side.seconds) / 1e9, 1),
+                "ours_times_as_fast": round(median_ratio(side, sides[0]), 2),
+            }
+
+
+def encoding_terms(tokens):
+    """Random numbers in the terms of each encoding; time does not depend on them."""
+    angles = torch.arange(tokens)[:, None] * 10000.0 ** (-torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
+    rotation = Rotation(angles.cos()[None], angles.sin()[None])
+
+    def table(lo, hi, heads=HEADS):
+        return DistanceTable(torch.randn(heads, hi - lo + 1, HEAD_DIM) * 0.3, lo, hi)
+
+    bias = DistanceTable(torch.randn(HEADS, 2 * tokens - 1), 1 - tokens, tokens - 1)
+    per_head, per_position = torch.randn(HEADS, HEAD_DIM), torch.randn(HEADS, tokens, HEAD_DIM)
+    return {
+        "rope": Terms(query=rotation, key=rotation),
+        "none": Terms(),
+        "t5, alibi": Terms(bias=bias),
+        "shaw, nezha, clip 64": Terms(key_table=table(-64, 64, 1), value_table=table(-64, 64, 1)),
+        "tupe-r": Terms(
+            position_query=per_position,
+            position_key=torch.randn(HEADS, tokens, HEAD_DIM),
+            reset_row=torch.randn(HEADS),
+            reset_col=torch.randn(HEADS),
+            bias=bias,
+        ),
+        "transformer-xl": Terms(
+            content_bias=per_head, position_bias=-per_head, key_table=table(1 - tokens, tokens - 1)
+        ),
+        "deberta, 512": Terms(key_table=table(-512, 511), query_table=table(-512, 511)),
+    }
+
+
+def trainable(terms):
+    """Everything but rotations, whose rows are constants of the kernel."""
+    leaves = []
+
+    def leaf(tensor):
+        leaves.append(tensor.clone().requires_grad_())
+        return leaves[-1]
+
+    fields = {}
+    for name, value in vars(terms).items():
+        if isinstance(value, DistanceTable):
+            fields[name] = DistanceTable(leaf(value.rows), value.lo, value.hi)
+        else:
+            fields[name] = leaf(value) if isinstance(value, torch.Tensor) else value
+    return Terms(**fields), leaves
+
+
+def compare_encodings(tokens, rounds):
+    case = Case(2048 // tokens, tokens, torch.float32, bias=False)
+    for backward in (False, True):
+        sides = []
+        for name, terms in encoding_terms(tokens).items():
+            inputs = [case.q, case.k, case.v]
+            if backward:
+                terms, leaves = trainable(terms)
+                inputs = [x.clone().requires_grad_() for x in inputs]
+
+                def call(terms=terms, inputs=inputs, leaves=leaves):
+                    torch.autograd.grad(roformer_cpp.attention(*inputs, terms, kernel="fused"), inputs + leaves, case.y)
+
+            else:
+
+                def call(terms=terms, inputs=inputs):
+                    with torch.inference_mode():
+                        roformer_cpp.attention(*inputs, terms, kernel="fused")
+
+            sides.append(Windows(name, call))
+        take_turns(sides, rounds, window_s=0.15)
+        for side in sides:
+            yield {
+                "tokens": tokens,
+                "backward": backward,
+                "encoding": side.name,
+                "ms": round(1e3 * statistics.median(side.seconds), 3),
+                "of_rope": round(median_ratio(side, sides[0]), 2),
+            }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", metavar="FILE", help="write machine, commit and results as JSON too")
+    parser.add_argument("--compile", action="store_true", help="flex_attention and the compiled formula too")
+    parser.add_argument("--encodings", action="store_true", help="ours with the terms of each encoding, beside RoPE")
+    parser.add_argument("--threads", type=int, help="threads of every side (default: PyTorch's)")
+    arguments = parser.parse_args()
+    keep_freed_memory()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    results = []
+
+    def take(rows):
+        for row in rows:
+            results.append(row)
+            print(json.dumps(row), flush=True)
+
+    print(json.dumps(machine()), flush=True)
+    if arguments.encodings:
+        for tokens in (2048, 512):
+            take(compare_encodings(tokens, arguments.rounds))
+    else:
+        for dtype in (torch.float32, torch.bfloat16):
+            for batch, tokens in SHAPES:
+                for bias in (False, True):
+                    take(compare(Case(batch, tokens, dtype, bias), bias, arguments.rounds, arguments.compile))
+    if arguments.json:
+        document = {"machine": machine(), "rounds": arguments.rounds, "results": results}
+        Path(arguments.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
