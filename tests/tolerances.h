@@ -79,10 +79,12 @@ inline constexpr double kAttentionEps = 16;
 inline constexpr double kScoreShare = 1;
 
 // ---- core: linear attention ----
-// Sums of some hundred products in float32, compensated from chunk to chunk, so that a longer sum has no larger error:
-// a few eps of the largest result; 16-bit outputs enter the backward rounded, and gradients are rounded to 16 bits
-// again.
+// Sums of some hundred products of either sign in float32: a few eps of the largest result. 16-bit outputs enter the
+// backward rounded, and its gradients are rounded to 16 bits again.
 inline constexpr double kLinearAttentionEps = 16;
+// The products of a chunk's 64 tokens are added one by one, at worst 64 roundings of half an eps to the same side in
+// numerator and denominator, and some more to answer; chunks are added without loss, however many.
+inline constexpr double kLinearWorstEps = 72;
 // The golden numbers of the specification carry 12 digits.
 inline constexpr double kGoldenLinear = 6e-12;
 

@@ -227,6 +227,20 @@ TEST_P(LinearAttention, StreamsInPartsOfAnyLength) {
   }
 }
 
+// Keys that are all alike, the worst case of long sums, as every addition is rounded to the same side.
+void make_keys_alike(LinearCase& problem) {
+  for (LinearRows* rows : {&problem.k, &problem.v}) {
+    for (int64_t i = 0; i < rows->elements.count(); ++i) {
+      rows->elements.set(i, 0.3 + 0.1 * static_cast<double>(i % rows->width));
+    }
+  }
+}
+
+double feature(const LinearRows& rows, int64_t i) {
+  const double value = rows.elements.at(i);
+  return value > 0 ? value + 1 : std::exp(value);
+}
+
 // Over 2^20 positions, against running sums in float64.
 TEST_P(LinearAttention, LongSumsKeepTheirPrecision) {
   constexpr int64_t kTokens = 1 << 20, kFeatures = 4, kValues = 4;
@@ -239,12 +253,9 @@ TEST_P(LinearAttention, LongSumsKeepTheirPrecision) {
                       .features = kFeatures,
                       .value_dim = kValues},
                      {.pairs = 0, .masked = false});
+  make_keys_alike(problem);
   problem.forward();
   double sums[kFeatures][kValues + 1] = {};
-  const auto feature = [](const LinearRows& rows, int64_t i) {
-    const double value = rows.elements.at(i);
-    return value > 0 ? value + 1 : std::exp(value);
-  };
   for (int64_t t = 0; t < kTokens; ++t) {
     double want[kValues + 1] = {};
     for (int64_t f = 0; f < kFeatures; ++f) {
@@ -254,9 +265,29 @@ TEST_P(LinearAttention, LongSumsKeepTheirPrecision) {
       for (int64_t e = 0; e <= kValues; ++e) want[e] += own * sums[f][e];
     }
     for (int64_t e = 0; e < kValues; ++e) {
-      // The values' magnitudes are about 1, and out is their mean.
-      ASSERT_NEAR(problem.out.elements.at(t * kValues + e), want[e] / want[kValues], kLinearAttentionEps * kEpsF32)
+      const double out = want[e] / want[kValues], denominator = want[kValues];
+      ASSERT_NEAR(problem.out.elements.at(t * kValues + e), out, kLinearWorstEps * kEpsF32 * out) << t;
+      ASSERT_NEAR(problem.denominators[static_cast<size_t>(t)], denominator, kLinearWorstEps * kEpsF32 * denominator)
           << t;
+    }
+  }
+}
+
+// Token by token, where every call adds to the state.
+TEST_P(LinearAttention, TheStateOfManyCallsKeepsItsPrecision) {
+  constexpr int64_t kFeatures = 2, kValues = 2, kCalls = 20000;
+  LinearCase problem(
+      RF_F32,
+      {.batch = 1, .queries = 1, .keys = 1, .heads = 1, .key_heads = 1, .features = kFeatures, .value_dim = kValues},
+      {.pairs = 0, .masked = false});
+  make_keys_alike(problem);
+  std::vector<double> state(static_cast<size_t>(kFeatures * (kValues + 1)));
+  problem.args.state = state.data();
+  for (int64_t call = 0; call < kCalls; ++call) problem.forward();
+  for (int64_t f = 0; f < kFeatures; ++f) {
+    for (int64_t e = 0; e <= kValues; ++e) {
+      const double want = kCalls * feature(problem.k, f) * (e < kValues ? problem.v.elements.at(e) : 1);
+      EXPECT_NEAR(state[static_cast<size_t>(f * (kValues + 1) + e)], want, kLinearWorstEps * kEpsF32 * want);
     }
   }
 }
