@@ -63,6 +63,12 @@ TABLE_F64 = 2.3e-16
 # Two float64 computations of one result of order 1..10, sums of some dozen terms in another order.
 PATHS_F64 = 1e-13
 
+# ---- ops: the fused kernel of attention ----
+# Float32 sums of some dozen terms of magnitude up to 10 against float64, absolute and relative.
+FUSED_F32 = 5e-5
+# The derivative by reset_row, 0 in truth, in eps: sums over queries of half an eps of products of order 1, in 8 draws.
+FUSED_RESET_ROW = 20.0
+
 # ---- ops: rotation by rows ----
 # The gradient of a cosine or sine sums some hundred float32 products of magnitude 1 over heads and sequences.
 ROW_GRADIENT_ATOL = 1e-4

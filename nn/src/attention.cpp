@@ -34,9 +34,8 @@ at::ScalarType product_dtype(const at::Tensor& q_BTHD) {
 }
 
 // What the fused kernel requires and a call has not, as the end of "kernel fused needs ..."; empty: it can.
-std::string missing_for_fused(const at::Tensor& q_BTHD, const Terms& terms) {
-  const at::ScalarType dtype = q_BTHD.scalar_type();
-  if (!q_BTHD.device().is_cpu()) return fmt::format("tensors on the CPU, got {}", q_BTHD.device().str());
+std::string missing_for_fused(at::Device device, at::ScalarType dtype, const Terms& terms) {
+  if (!device.is_cpu()) return fmt::format("tensors on the CPU, got {}", device.str());
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
     return fmt::format("float32, bfloat16 or float16, got {}", toString(dtype));
   }
@@ -54,9 +53,10 @@ std::string missing_for_fused(const at::Tensor& q_BTHD, const Terms& terms) {
 }
 
 // RF_KERNEL=ref turns "auto" to the loops, which know no dropout.
-Kernel choose(Kernel wanted, const at::Tensor& q_BTHD, const Terms& terms, const AttentionDropout& dropout) {
+Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const Terms& terms,
+              const AttentionDropout& dropout) {
   if (wanted != Kernel::kAuto && wanted != Kernel::kFused) return wanted;
-  const std::string missing = missing_for_fused(q_BTHD, terms);
+  const std::string missing = missing_for_fused(device, dtype, terms);
   if (missing.empty()) return Kernel::kFused;
   if (wanted == Kernel::kFused) fail("attention", "kernel fused needs {}", missing);
   return std::string_view(rf_target()) == "ref" && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
@@ -82,11 +82,28 @@ at::Tensor fused_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, c
 }  // namespace
 
 Kernel kernel_of_name(std::string_view name) {
-  if (name == "auto") return Kernel::kAuto;
-  if (name == "fused") return Kernel::kFused;
-  if (name == "explicit") return Kernel::kExplicit;
-  if (name == "ref") return Kernel::kRef;
+  for (const Kernel kernel : {Kernel::kAuto, Kernel::kFused, Kernel::kExplicit, Kernel::kRef}) {
+    if (name_of(kernel) == name) return kernel;
+  }
   fail("attention", "kernel must be auto, fused, explicit or ref, got {}", io::printable(std::string(name)));
+}
+
+std::string_view name_of(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::kAuto:
+      return "auto";
+    case Kernel::kFused:
+      return "fused";
+    case Kernel::kExplicit:
+      return "explicit";
+    case Kernel::kRef:
+      return "ref";
+  }
+  fail("attention", "unknown kernel, got {}", static_cast<int>(kernel));
+}
+
+Kernel automatic_kernel(at::ScalarType dtype, const Terms& terms) {
+  return choose(Kernel::kAuto, at::kCPU, dtype, terms, {});
 }
 
 at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout) {
@@ -109,7 +126,7 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
                      const AttentionContext& context, const AttentionDropout& dropout) {
   AttentionContext::State& state = context.state();
   check_attention(q_BTHD, k_BSHD, v_BSHD, terms, state);
-  const Kernel kernel = choose(state.kernel, q_BTHD, terms, dropout);
+  const Kernel kernel = choose(state.kernel, q_BTHD.device(), q_BTHD.scalar_type(), terms, dropout);
   if (kernel == Kernel::kFused) return fused_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
   if (kernel == Kernel::kRef) {
     if (dropout.p > 0) fail("attention", "dropout must be 0 with kernel ref, got {}", dropout.p);

@@ -44,15 +44,18 @@ def attention(
         cu_seqlens: packed sequences: int32 or int64 ``[sequences + 1]``, rising from 0 to T; with B = 1, sequence i is
             tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``. No ``mask`` then.
         cu_seqlens_k: the same for the keys. Default: ``cu_seqlens``.
-        kernel: ``"explicit"``: torch operations; ``"ref"``: float64 loops; ``"fused"``: a tiled kernel; ``"auto"``
-            chooses.
+        kernel: ``"fused"``: a tiled kernel for float32, bfloat16 and float16 on the CPU, memory linear in T; no gate,
+            first derivatives only. ``"explicit"``: torch operations, any dtype, derivatives of any order. ``"ref"``:
+            float64 loops. ``"auto"``: fused where it can compute the call, else explicit.
 
     Returns:
         ``[B, T, H, Dv]`` in the dtype of ``q``. Gradients flow to ``q``, ``k``, ``v`` and every term.
 
     Raises:
         ValueError: ``window``, ``mask`` or ``key_positions`` outside the rules above.
-        RuntimeError: shapes, dtypes, terms or positions that do not fit each other; the message names them.
+        RuntimeError: shapes, dtypes, terms or positions that do not fit each other, or what keeps the call from
+            ``kernel="fused"``; the message names them.
+        NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:

@@ -13,6 +13,12 @@ def test_lists_the_table():
     assert [line["name"] for line in lines] == results("info")[0]["encodings"]
 
 
+def test_names_the_kernels_of_attention():
+    """Attention with terms in float32: a gate is what the fused kernel lacks."""
+    low = dict.fromkeys(("float32", "bfloat16", "float16"), "fused")
+    assert results("info")[0]["attention"] == low | dict.fromkeys(("float64", "gate"), "explicit")
+
+
 def test_page_of_encodings_is_up_to_date():
     command = [sys.executable, ROOT / "scripts" / "encodings_page.py", "--check", "--program", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -9,6 +9,8 @@
 #include <ATen/ops/where.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "rf/io/error.h"
 
 namespace rf::nn {
@@ -22,7 +24,8 @@ AttentionContext context_of(TokenWindow window = {}, Kernel kernel = Kernel::kAu
 
 // With the identity as values the result is the probabilities.
 at::Tensor probabilities(const at::Tensor& q_BTHD, const AttentionContext& context, const AttentionDropout& dropout) {
-  const at::Tensor identity_BSHS = at::eye(kTokens, at::kDouble).unsqueeze(1).unsqueeze(0);
+  const at::Tensor identity_BSHS =
+      at::eye(kTokens, q_BTHD.options()).unsqueeze(1).unsqueeze(0).expand({q_BTHD.size(0), -1, q_BTHD.size(2), -1});
   return attention(q_BTHD, q_BTHD, identity_BSHS, {}, context, dropout);
 }
 
@@ -39,6 +42,23 @@ TEST(Attention, DropoutDropsProbabilities) {
   EXPECT_FALSE(probabilities(q, context_of(), {.p = 0.25, .key = &key}).equal(dropped)) << "the next stream";
   key.calls = 0;
   EXPECT_TRUE(probabilities(q, context_of(), {.p = 0.25, .key = &key}).equal(dropped));
+}
+
+TEST(Attention, EveryPathDropsTheSame) {
+  const at::Tensor q = at::randn({2, kTokens, 3, 8}, at::kFloat);
+  std::vector<at::Tensor> results;
+  for (const Kernel kernel : {Kernel::kFused, Kernel::kExplicit}) {
+    DropoutKey key{.seed = 5, .step = 3};
+    for (int layer = 0; layer < 2; ++layer) {
+      results.push_back(probabilities(q, context_of({}, kernel), {.p = 0.25, .key = &key}));
+    }
+    EXPECT_EQ(key.calls, 2U);
+  }
+  for (size_t layer = 0; layer < 2; ++layer) {
+    EXPECT_TRUE(results[layer].eq(0).equal(results[2 + layer].eq(0)));
+    EXPECT_TRUE(results[layer].allclose(results[2 + layer]));
+  }
+  EXPECT_FALSE(results[0].eq(0).equal(results[1].eq(0))) << "the next stream";
 }
 
 TEST(Attention, TheLoopsKnowNoDropout) {

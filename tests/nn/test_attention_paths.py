@@ -2,11 +2,13 @@
 values and every gradient, over random combinations of terms. Neither is written from the other.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import tolerances as tol
-from attention_cases import make_case
+from attention_cases import PARTS, make_case
 from roformer_cpp import DistanceTable, Terms, attention
 
 
@@ -29,14 +31,39 @@ def test_explicit_equals_loops(seed):
         )
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_auto_equals_loops_where_there_are_only_rotations(seed):
-    case = make_case(seed, ("query", "key", "value"))
-    automatic, loops = (values_and_gradients(case, kernel) for kernel in ("auto", "ref"))
-    for name, expected in loops.items():
-        torch.testing.assert_close(
-            automatic[name], expected, atol=tol.PATHS_F64, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
-        )
+@pytest.mark.parametrize(("dtype", "gated"), [(torch.float32, True), (torch.bfloat16, True), (torch.float64, False)])
+def test_auto_is_explicit_where_fused_cannot(dtype, gated):
+    for seed in range(5):
+        case = make_case(seed, ("bias", "gate") if gated else ("bias",)).to(dtype)
+        assert torch.equal(case.run("auto"), case.run("explicit"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_auto_is_fused_elsewhere(dtype):
+    for seed, part in enumerate(part for part in PARTS if part != "gate"):
+        case = make_case(seed, ("query", "key", part)).to(dtype)
+        assert torch.equal(case.run("auto"), case.run("fused"))
+
+
+def test_rotations_that_are_trained():
+    """They happen before the fused kernel, which has no gradients for them; beside a table of unrotated vectors the
+    explicit path takes the call."""
+    plain, beside = make_case(0, ("query", "key", "value", "bias")), make_case(0, ("query", "key_table"))
+    for case, path in ((plain, "fused"), (beside, "explicit")):
+        auto, forced = (values_and_gradients(case.to(torch.float32), kernel) for kernel in ("auto", path))
+        exact = values_and_gradients(case, "ref")
+        for name, expected in exact.items():
+            assert torch.equal(auto[name], forced[name])
+            torch.testing.assert_close(auto[name].double(), expected, atol=tol.FUSED_F32, rtol=tol.FUSED_F32)
+
+
+def test_autocast_lowers_what_enters_the_fused_kernel():
+    case = make_case(1, ("query", "bias")).to(torch.float32)
+    lowered = replace(case, q=case.q.bfloat16(), k=case.k.bfloat16(), v=case.v.bfloat16())
+    with torch.autocast("cpu", torch.bfloat16):
+        out = case.run("fused")
+    assert out.dtype == torch.float32
+    assert torch.equal(out, lowered.run("fused").float())
 
 
 def test_a_gate_that_the_queries_are_computed_from():

@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <ATen/ops/ones.h>
 #include <omp.h>
 #include <torch/version.h>
 
@@ -15,6 +16,7 @@
 #include <string_view>
 
 #include "memory.h"
+#include "rf/nn/attention.h"
 #include "rf/nn/encoding_info.h"
 
 namespace rf::train {
@@ -41,7 +43,17 @@ bool is_out_of_memory(const std::exception& error) {
 }
 
 RuntimeFacts runtime_facts() {
-  return {TORCH_VERSION, at::get_cpu_capability()};
+  RuntimeFacts facts{TORCH_VERSION, at::get_cpu_capability(), {}};
+  for (const auto& [name, dtype] : {std::pair{"float32", at::kFloat},
+                                    {"bfloat16", at::kBFloat16},
+                                    {"float16", at::kHalf},
+                                    {"float64", at::kDouble}}) {
+    facts.attention.emplace_back(name, nn::name_of(nn::automatic_kernel(dtype, {})));
+  }
+  nn::Terms gated;
+  gated.gate.rows = at::ones({1, 1, 1});
+  facts.attention.emplace_back("gate", nn::name_of(nn::automatic_kernel(at::kFloat, gated)));
+  return facts;
 }
 
 nlohmann::json encodings() {

@@ -4,6 +4,8 @@
 #include <exception>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace rf::train {
 
@@ -17,6 +19,8 @@ bool is_out_of_memory(const std::exception& error);
 struct RuntimeFacts {
   std::string torch_version;
   std::string cpu_capability;  // the instruction set torch dispatches to, for example "AVX512"
+  // Who computes attention (rf/nn/attention.h): for data of a dtype, "float32", and where there is a gate.
+  std::vector<std::pair<std::string, std::string>> attention;
 };
 RuntimeFacts runtime_facts();
 

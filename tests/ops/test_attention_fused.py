@@ -1,0 +1,304 @@
+"""The fused kernel of attention as a PyTorch operator (ops/src/attention*.cpp) and behind kernel="fused": values and
+every gradient against the explicit path in float64, rounding beside that of the explicit path in the same dtype.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch.library import opcheck
+
+import roformer_cpp
+import tolerances as tol
+from attention_cases import PARTS, make_case
+
+kernel = torch.ops.roformer.attention_kernel.default
+TERMS = [
+    *("query_cos", "query_sin", "key_cos", "key_sin", "value_cos", "value_sin"),
+    *("content_bias", "position_bias", "key_table", "query_table", "value_table", "bias", "gate"),
+    *("position_query", "position_key", "reset_row", "reset_col"),
+]
+FUSED_PARTS = tuple(part for part in PARTS if part != "gate")
+LOW = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def case_of(seed, parts=None):
+    """A rotation that is trained meets no table of unrotated vectors here."""
+    case = make_case(seed, parts)
+    case.terms.gate = None
+    if case.terms.key_table is not None:
+        case.terms.query = None
+    if case.terms.query_table is not None:
+        case.terms.key = None
+    return case
+
+
+def values_and_gradients(case, path):
+    leaves = {name: x.clone().requires_grad_() for name, x in case.leaves().items()}
+    out = case.with_leaves(leaves).run(path)
+    weights = torch.arange(out.numel(), dtype=torch.float64).cos().view_as(out).to(out.dtype)
+    grads = torch.autograd.grad((out * weights).sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
+    return {"out": out.detach()} | dict(zip(leaves, grads, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_fused_equals_explicit(seed):
+    case = case_of(seed)
+    fused, exact = values_and_gradients(case.to(torch.float32), "fused"), values_and_gradients(case, "explicit")
+    for name, expected in exact.items():
+        torch.testing.assert_close(
+            fused[name].double(), expected, atol=tol.FUSED_F32, rtol=tol.FUSED_F32, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@pytest.mark.parametrize("part", [(), *((part,) for part in FUSED_PARTS)], ids=lambda part: "".join(part) or "none")
+def test_each_term(part):
+    companions = (*part, "key_table") if part == ("position_bias",) else part
+    for seed in range(3):
+        case = case_of(seed, companions)
+        fused, exact = values_and_gradients(case.to(torch.float32), "fused"), values_and_gradients(case, "explicit")
+        for name, expected in exact.items():
+            torch.testing.assert_close(fused[name].double(), expected, atol=tol.FUSED_F32, rtol=tol.FUSED_F32)
+
+
+def operator_arguments(dtype=torch.float32, absent=(), requires_grad=True):
+    torch.manual_seed(0)
+    batch, queries, keys, heads, key_heads, dim, positions = 2, 5, 7, 4, 2, 6, 9
+    rows = torch.float64 if dtype == torch.float64 else torch.float32
+    shapes = {
+        **dict.fromkeys(("query_cos", "query_sin"), (1, queries, 2)),
+        **dict.fromkeys(("key_cos", "key_sin"), (batch, keys, 3)),
+        **dict.fromkeys(("value_cos", "value_sin"), (1, keys, 1)),
+        **dict.fromkeys(("content_bias", "position_bias"), (heads, dim)),
+        **dict.fromkeys(("key_table", "query_table", "value_table"), (1, 6, dim)),
+        "bias": (heads, 6),
+        "gate": (1, 6, dim),
+        **dict.fromkeys(("position_query", "position_key"), (heads, positions, dim)),
+        **dict.fromkeys(("reset_row", "reset_col"), (heads,)),
+    }
+    trained = [
+        name for name in shapes if requires_grad and (dtype == torch.float64 or not name.endswith(("cos", "sin")))
+    ]
+    terms = [
+        None if name in absent else torch.randn(shapes[name], dtype=rows, requires_grad=name in trained)
+        for name in TERMS
+    ]
+    q, k, v = (
+        torch.randn(batch, tokens, each, dim, dtype=dtype, requires_grad=requires_grad)
+        for tokens, each in ((queries, heads), (keys, key_heads), (keys, key_heads))
+    )
+    mask = torch.rand(batch, 1, 1, keys) < 0.8
+    return q, k, v, torch.arange(queries)[None], torch.arange(keys)[None], mask, terms, [-3, 2] * 5
+
+
+@pytest.mark.parametrize(
+    ("dtype", "absent", "options"),
+    [
+        (torch.float32, ("gate",), {"left": 4, "dropout": 0.3, "seed": 3, "stream": 5}),
+        (torch.float32, TERMS, {"layout": "halves"}),
+        (torch.bfloat16, ("gate", "key_table", "query_cos", "query_sin"), {"scale": 0.5, "right": 0}),
+        (torch.float64, (), {"layout": "halves"}),
+    ],
+)
+def test_opcheck(dtype, absent, options):
+    opcheck(kernel, operator_arguments(dtype, absent), options)
+
+
+def test_opcheck_of_the_backward():
+    *tensors, terms, ranges = operator_arguments(absent=("gate",), requires_grad=False)
+    out, log_sum = kernel(*tensors, terms, ranges)
+    wanted = [True] * 3 + [
+        x is not None and not name.endswith(("cos", "sin")) for name, x in zip(TERMS, terms, strict=True)
+    ]
+    backward = torch.ops.roformer.attention_kernel_backward.default
+    opcheck(backward, (torch.randn_like(out), out, log_sum, wanted, *tensors, terms, ranges))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"out": lambda x: x[:1]}, "out must be as the forward gives it"),
+        ({"log_sum": lambda x: x[0]}, "log_sum must be as the forward gives it"),
+        ({"grad_out": lambda x: x.double()}, "grad_out must be as the forward gives it"),
+        ({"terms": lambda x: x[1:]}, "there must be 17 terms and 10 numbers in ranges, got 16 and 10"),
+        ({"ranges": lambda x: x[1:]}, "there must be 17 terms and 10 numbers in ranges, got 17 and 9"),
+        ({"terms": lambda x: [None] * 17}, "wanted must be of terms that there are, got the absent term 6"),
+    ],
+)
+def test_the_backward_refuses(change, message):
+    *tensors, terms, ranges = operator_arguments(absent=("gate",), requires_grad=False)
+    out, log_sum = kernel(*tensors, terms, ranges)
+    given = {"grad_out": out, "out": out, "log_sum": log_sum, "terms": terms, "ranges": ranges}
+    given |= {name: function(given[name]) for name, function in change.items()}
+    wanted = [False] * 9 + [True] + [False] * 10
+    backward = torch.ops.roformer.attention_kernel_backward.default
+    with pytest.raises(ValueError, match=message):
+        backward(given["grad_out"], given["out"], given["log_sum"], wanted, *tensors, given["terms"], given["ranges"])
+
+
+def test_compiled():
+    q, k, v = (torch.randn(2, 6, 2, 8, requires_grad=True) for _ in range(3))
+    ids, terms, ranges = torch.arange(6)[None], [None] * len(TERMS), [0] * 10
+
+    def run(q, k, v):
+        return kernel(q, k, v, ids, ids, None, terms, ranges, right=0)[0].square().sum()
+
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True, dynamic=True)
+    for ours, theirs in zip(*(torch.autograd.grad(f(q, k, v), (q, k, v)) for f in (compiled, run)), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def largest_error(x, truth):
+    return (x.double() - truth).abs().max().item()
+
+
+@pytest.mark.parametrize("with_terms", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_error_beside_the_explicit_path(dtype, with_terms):
+    """Of outputs and gradients, added up over draws: one draw's is the chance of a few roundings."""
+    parts = tuple(part for part in FUSED_PARTS if part not in ("query", "key", "value")) if with_terms else ()
+    errors = []
+    for seed in range(8):
+        case = case_of(seed, parts)
+        torch.manual_seed(seed)
+        case.q, case.k, case.v = (torch.randn(1, 40, 2, 16, dtype=torch.float64) for _ in range(3))
+        case.positions = case.key_positions = torch.arange(40).remainder(12)
+        case.mask, case.window = None, (-1, 0)
+        case.terms = resized(case.terms, heads=2, head_dim=16)
+        given = case.to(dtype)
+        exact = values_and_gradients(given.to(torch.float64), "explicit")
+        both = [values_and_gradients(given, path) for path in ("fused", "explicit")]
+        errors.append([[largest_error(each[name], truth) for name, truth in exact.items()] for each in both])
+    ours, theirs = np.sum(errors, axis=0)
+    worse = np.greater(ours, tol.LOW_PRECISION_RATIO * theirs)
+    if "reset_row" in exact:
+        # One number added to all scores of a query: the derivative is 0. Ours is the rounding of the output times its
+        # gradient, of some 200 queries at position 0 in 8 draws.
+        place = list(exact).index("reset_row")
+        worse[place] = ours[place] > tol.FUSED_RESET_ROW * torch.finfo(dtype).eps
+    assert not worse.any(), [(name, a, b) for name, a, b, w in zip(exact, ours, theirs, worse, strict=True) if w]
+
+
+def resized(terms, heads, head_dim):
+    """Terms of the same kinds for other sizes, drawn small enough for scores of order 1."""
+    for name in ("key_table", "query_table", "value_table", "bias"):
+        if table := getattr(terms, name):
+            width = () if name == "bias" else (head_dim,)
+            rows = torch.randn(heads, table.hi - table.lo + 1, *width, dtype=torch.float64) / 4
+            setattr(terms, name, table._replace(rows=rows))
+    for name in ("content_bias", "position_bias"):
+        if getattr(terms, name) is not None:
+            setattr(terms, name, torch.randn(heads, head_dim, dtype=torch.float64))
+    for name in ("position_query", "position_key"):
+        if (rows := getattr(terms, name)) is not None:
+            setattr(terms, name, torch.randn(heads, rows.shape[1], head_dim, dtype=torch.float64))
+    for name in ("reset_row", "reset_col"):
+        if getattr(terms, name) is not None:
+            setattr(terms, name, torch.randn(heads, dtype=torch.float64))
+    return terms
+
+
+@pytest.mark.parametrize("dtype", LOW)
+def test_slices_of_a_fused_qkv(dtype):
+    qkv = torch.randn(2, 5, 6, 8).to(dtype)
+    views, copies = qkv.split(2, 2), [x.contiguous() for x in qkv.split(2, 2)]
+    assert not views[0].is_contiguous()
+    outs, grads = [], []
+    for tensors in (views, copies):
+        leaves = [x.detach().requires_grad_() for x in tensors]
+        outs.append(roformer_cpp.attention(*leaves, kernel="fused"))
+        grads.append(torch.autograd.grad(outs[-1].square().sum(), leaves))
+    assert torch.equal(*outs)
+    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+    heads_first = [x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in copies]
+    out = roformer_cpp.attention(*heads_first, kernel="fused")
+    assert torch.equal(out, outs[1])
+    for a, b in zip(torch.autograd.grad(out.square().sum(), heads_first), grads[1], strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("queries", [1, 70])
+@pytest.mark.parametrize("number", [1e30, torch.inf, torch.nan])
+@pytest.mark.parametrize("dtype", LOW)
+def test_padding_is_not_read(dtype, number, queries):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, tokens, 2, 16).to(dtype) for tokens in (queries, 70, 70))
+    mask = torch.ones(2, 70, dtype=torch.bool)
+    mask[0, 50:] = False
+    mask[1, ::3] = False
+    results = []
+    for filling in (0.0, number):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        with torch.no_grad():
+            for x in leaves[1:]:
+                x[~mask] = filling
+        out = roformer_cpp.attention(*leaves, mask=mask, kernel="fused")
+        results.append((out, *torch.autograd.grad(out.square().sum(), leaves)))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("dtype", LOW)
+def test_a_query_without_keys_has_output_and_gradient_zero(dtype):
+    case = case_of(5, FUSED_PARTS).to(dtype)
+    case.mask = torch.zeros(1, 1, 1, 1, dtype=torch.bool)
+    for name, x in values_and_gradients(case, "fused").items():
+        assert not x.any(), name
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(0, 3), (3, 0), (0, 0)])
+def test_no_tokens(queries, keys):
+    q = torch.ones(2, queries, 2, 4, requires_grad=True)
+    k = torch.ones(2, keys, 1, 4)
+    places = {"positions": torch.arange(queries), "key_positions": torch.arange(keys)}
+    out = roformer_cpp.attention(q, k, k, **places, kernel="fused")
+    assert out.shape == q.shape and not out.any()
+    assert not torch.autograd.grad(out.sum(), q)[0].any()
+
+
+def test_threads_change_no_bit():
+    case = case_of(7, FUSED_PARTS).to(torch.float32)
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            results.append(values_and_gradients(case, "fused"))
+    finally:
+        torch.set_num_threads(before)
+    for a, b in itertools.pairwise(results):
+        assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_dropout_is_that_of_the_probabilities():
+    """With the identity as values the output is the probabilities: what is dropped is what roformer::dropout drops of
+    them as one tensor [B, H, T, S], and gradients are those of that."""
+    batch, queries, keys, heads, p, seed, stream = 2, 37, 70, 3, 0.25, 5, 7 << 16
+    q, k = (torch.randn(batch, tokens, heads, 70, requires_grad=True) for tokens in (queries, keys))
+    v = torch.eye(keys)[None, :, None].expand(batch, keys, heads, keys).contiguous().requires_grad_()
+    places = torch.arange(queries)[None], torch.arange(keys)[None]
+    options = {"dropout": p, "seed": seed, "stream": stream}
+    out, _ = kernel(q, k, v, *places, None, [None] * len(TERMS), [0] * 10, **options)
+    weights = (torch.einsum("bthd,bshd->bhts", q, k) / 70**0.5).softmax(-1)
+    dropped = torch.ops.roformer.dropout(weights, p, seed, stream)
+    expected = torch.einsum("bhts,bshd->bthd", dropped, v)
+    assert torch.equal(out.eq(0), expected.eq(0))
+    torch.testing.assert_close(out, expected, atol=tol.T2_ATOL, rtol=tol.T2_RTOL)
+    direction = torch.randn_like(out)
+    for a, b in zip(*(torch.autograd.grad((x * direction).sum(), (q, k, v)) for x in (out, expected)), strict=True):
+        torch.testing.assert_close(a, b, atol=tol.T3_ATOL, rtol=tol.T3_RTOL)
+
+
+def test_second_derivatives_are_refused():
+    q = torch.ones(1, 2, 1, 2, requires_grad=True)
+    out = roformer_cpp.attention(q, q, q, kernel="fused")
+    with pytest.raises(NotImplementedError, match=r"\[attention\] create_graph must be false.* kernel explicit"):
+        torch.autograd.grad(out.sum(), q, create_graph=True)
+
+
+def test_tangents_are_refused():
+    q = torch.ones(1, 2, 1, 2)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(q, q)
+        with pytest.raises(NotImplementedError, match=r"\[attention\] .* must not carry a tangent"):
+            roformer_cpp.attention(dual, q, q, kernel="fused")
