@@ -241,7 +241,8 @@ TEST(GeluErrors, RulesAreNamed) {
   };
   expect_refused(rf_gelu_forward(nullptr), "[gelu] args must not be NULL, got NULL");
   refused([](auto& a) { a.struct_size = 8; }, "[gelu] args->struct_size must be at least");
-  refused([](auto& a) { spoil_enum(a.form); }, "[gelu] form must be RF_GELU_ERF or RF_GELU_TANH, got 5");
+  refused([](auto& a) { a.form = static_cast<rf_gelu_form>(3); },
+          "[gelu] form must be RF_GELU_ERF or RF_GELU_TANH, got 3");
   refused([](auto& a) { a.rows = -1; }, "[gelu] rows must be >= 0, got -1");
   refused([](auto& a) { a.x_stride = -8; }, "[gelu] x_stride must be at least columns = 8, got -8");
   refused([](auto& a) { a.y_stride = 7; }, "[gelu] y_stride must be at least columns = 8, got 7");

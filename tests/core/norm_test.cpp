@@ -335,7 +335,8 @@ TEST(NormErrors, RulesAreNamed) {
   refused([](auto& a) { a.struct_size = 8; }, "[norm] args->struct_size must be at least");
   refused([](auto& a) { a.dtype = static_cast<rf_dtype>(0); },
           "[norm] dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got 0");
-  refused([](auto& a) { spoil_enum(a.kind); }, "[norm] kind must be RF_NORM_LAYER or RF_NORM_RMS, got 5");
+  refused([](auto& a) { a.kind = static_cast<rf_norm_kind>(0); },
+          "[norm] kind must be RF_NORM_LAYER or RF_NORM_RMS, got 0");
   refused([](auto& a) { a.rows = -1; }, "[norm] rows must be >= 0, got -1");
   refused([](auto& a) { a.columns = -2; }, "[norm] columns must be >= 0, got -2");
   refused([](auto& a) { a.rows = INT64_MAX / 4; }, "[norm] the size of [rows, columns] in bytes must fit in int64");

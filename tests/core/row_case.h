@@ -4,7 +4,6 @@
 
 #include <omp.h>
 
-#include <cstring>
 #include <functional>
 #include <random>
 
@@ -111,14 +110,6 @@ inline void expect_same_bits_with_threads(const std::function<std::vector<char>(
     EXPECT_EQ(run(), one) << several << " threads";
   }
   omp_set_num_threads(threads);
-}
-
-// A number that the enum has no name for: 5.
-template <class Enum>
-void spoil_enum(Enum& value) {
-  const int number = 5;
-  static_assert(sizeof(value) == sizeof(number));
-  std::memcpy(&value, &number, sizeof(number));
 }
 
 inline void expect_refused(rf_status status, const std::string& message) {

@@ -28,7 +28,7 @@ extern "C" {
  *
  * What is NULL is left out. Dropout is rf_dropout's of a contiguous [rows, columns] array. Nothing is kept for the
  * backward: it draws the mask again and computes s, m and v from x and residual, which must be as they were. */
-typedef enum rf_norm_kind { RF_NORM_LAYER = 0, RF_NORM_RMS = 1 } rf_norm_kind;
+typedef enum rf_norm_kind { RF_NORM_LAYER = 1, RF_NORM_RMS = 2 } rf_norm_kind;
 
 typedef struct rf_norm_args {
   size_t struct_size;
@@ -72,7 +72,7 @@ RF_API rf_status rf_norm_backward(const rf_norm_args* args, const rf_norm_grads*
  *   RF_GELU_TANH  gelu(t) = t (1 + tanh(sqrt(2 / pi) (t + 0.044715 t^3))) / 2
  *
  * The tails of both are computed without cancellation: the error is some ulp of the result times 1 + t^2. */
-typedef enum rf_gelu_form { RF_GELU_ERF = 0, RF_GELU_TANH = 1 } rf_gelu_form;
+typedef enum rf_gelu_form { RF_GELU_ERF = 1, RF_GELU_TANH = 2 } rf_gelu_form;
 
 typedef struct rf_gelu_args {
   size_t struct_size;
