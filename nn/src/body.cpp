@@ -198,27 +198,25 @@ at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, con
 
 at::Tensor Body::softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const {
   const int64_t heads = config_.num_attention_heads, tokens = qkv_BTC.size(1);
+  const auto attend = [&](const Heads& x, const Terms& remaining) {
+    return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, remaining, pass.context, probabilities_dropout(pass)).flatten(-2);
+  };
+  if (pass.cache == nullptr) return attend(split_heads(qkv_BTC, heads), terms);
   // Tables by distance meet queries and keys as they were projected: attention then rotates by itself.
   const bool rotate_later = terms.key_table.defined() || terms.query_table.defined();
   const bool keep_unrotated = rotate_later || encoding_->changes_with_length();
   Terms now = rotate_later ? unrotated(terms) : terms;  // of the new tokens
-  Heads x;
-  if (pass.cache == nullptr) {
-    x = rotate_heads(qkv_BTC, heads, now);
-  } else {
-    KeyValueCache::Layer& kept = pass.cache->layers[static_cast<size_t>(index)];
-    now.key = keep_unrotated ? Rotation{} : last_rows(terms.key, tokens);
-    now.value = keep_unrotated ? Rotation{} : last_rows(terms.value, tokens);
-    x = rotate_heads(qkv_BTC, heads, now);
-    x.k_BTHD = appended(kept.key_BSHD, x.k_BTHD);
-    x.v_BTHD = appended(kept.value_BSHD, x.v_BTHD);
-    if (keep_unrotated && !rotate_later) {
-      x.k_BTHD = rotated(x.k_BTHD, terms.key, terms.layout);
-      x.v_BTHD = rotated(x.v_BTHD, terms.value, terms.layout);
-    }
+  now.key = keep_unrotated ? Rotation{} : last_rows(terms.key, tokens);
+  now.value = keep_unrotated ? Rotation{} : last_rows(terms.value, tokens);
+  Heads x = rotate_heads(qkv_BTC, heads, now);
+  KeyValueCache::Layer& kept = pass.cache->layers[static_cast<size_t>(index)];
+  x.k_BTHD = appended(kept.key_BSHD, x.k_BTHD);
+  x.v_BTHD = appended(kept.value_BSHD, x.v_BTHD);
+  if (keep_unrotated && !rotate_later) {
+    x.k_BTHD = rotated(x.k_BTHD, terms.key, terms.layout);
+    x.v_BTHD = rotated(x.v_BTHD, terms.value, terms.layout);
   }
-  if (!rotate_later) terms = unrotated(std::move(terms));
-  return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, terms, pass.context, probabilities_dropout(pass)).flatten(-2);
+  return attend(x, rotate_later ? terms : unrotated(terms));
 }
 
 at::Tensor Body::linear_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const {
