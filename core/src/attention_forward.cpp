@@ -220,15 +220,17 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
   }
 }
 
-// The task after this one is, for most, the same thread's.
+// What this task writes, and what the one after it reads, which is the same thread's for most.
 void prefetch_next_task(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries) {
   const rf_attention_args& x = problem.args;
+  const int64_t element = element_bytes(x.dtype);
+  prefetch_rows<Access::kWrite>(head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t),
+                                queries.first, queries.count, x.value_dim * element, element);
   const bool same_head = queries.first + queries.count < x.queries;
   const int64_t head = same_head ? h : h + 1, first = same_head ? queries.first + queries.count : 0;
   if (head == x.heads) return;
-  const int64_t element = element_bytes(x.dtype);
-  prefetch_rows(query_rows(problem, b, head), first, std::min(queries.count, x.queries - first), x.head_dim * element,
-                element);
+  prefetch_rows<Access::kRead>(query_rows(problem, b, head), first, std::min(queries.count, x.queries - first),
+                               x.head_dim * element, element);
   prefetch_keys(problem, b, head, 0);
 }
 

@@ -33,7 +33,7 @@ void load_rows_of(const T* from, int64_t stride, int64_t rows, int64_t columns, 
       for (; i + kLanes <= columns; i += kLanes) hn::StoreU(load_vector(from + i), FloatTag(), to + i);
     }
     for (; i < columns; ++i) to[i] = to_arithmetic(from[i]);
-    std::fill(to + i, to + to_stride, 0.0f);
+    if (i < to_stride) std::fill(to + i, to + to_stride, 0.0f);
   }
 }
 
