@@ -213,10 +213,40 @@ def compare_encodings(tokens, rounds):
             }
 
 
+def print_rows(rows):
+    rows.insert(1, ["---"] * len(rows[0]))
+    print("\n".join("| " + " | ".join(row) + " |" for row in rows))
+
+
+def peer_table(results):
+    """A row for each case: GFLOP/s of ours, and how many times as fast it is as each other side."""
+    cases = {}
+    for r in results:
+        key = (f"{r['batch']} x {r['tokens']}", r["dtype"], "by distance" if r["bias"] else "none", r["backward"])
+        cases.setdefault(key, {})[r["side"]] = r
+    others = list(next(iter(cases.values())))[1:]
+    rows = [["batch x tokens", "dtype", "bias", "", "ours, GFLOP/s", *others]]
+    for (shape, dtype, bias, backward), sides in cases.items():
+        ratios = [f"{sides[name]['ours_times_as_fast']:.2f}" if name in sides else "" for name in others]
+        which = "forward and backward" if backward else "forward"
+        rows.append([shape, dtype, bias, which, f"{sides['ours']['gflop_per_s']:.0f}", *ratios])
+    print_rows(rows)
+
+
+def encoding_table(results):
+    columns = sorted({(-r["tokens"], r["backward"]) for r in results})
+    rows = [["terms of"] + [f"{-t}, {'forward and backward' if b else 'forward'}" for t, b in columns]]
+    for name in dict.fromkeys(r["encoding"] for r in results):
+        found = {(-r["tokens"], r["backward"]): r["of_rope"] for r in results if r["encoding"] == name}
+        rows.append([name, *(f"{found[column]:.2f}" for column in columns)])
+    print_rows(rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", metavar="FILE", help="write machine, commit and results as JSON too")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown tables at the end")
     parser.add_argument("--compile", action="store_true", help="flex_attention and the compiled formula too")
     parser.add_argument("--encodings", action="store_true", help="ours with the terms of each encoding, beside RoPE")
     parser.add_argument("--threads", type=int, help="threads of every side (default: PyTorch's)")
@@ -240,6 +270,8 @@ def main():
             for batch, tokens in SHAPES:
                 for bias in (False, True):
                     take(compare(Case(batch, tokens, dtype, bias), bias, arguments.rounds, arguments.compile))
+    if arguments.markdown:
+        (encoding_table if arguments.encodings else peer_table)(results)
     if arguments.json:
         document = {"machine": machine(), "rounds": arguments.rounds, "results": results}
         Path(arguments.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
