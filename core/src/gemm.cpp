@@ -101,6 +101,7 @@ void multiply_chunk(const Gemm& gemm, const PackedBlocks& packed, const TaskSpac
   product.a = space.tile;
   product.rows = rows;
   product.units = gemm.units_of(chunk);
+  product.adds = chunk > 0;
   for (int64_t block = 0; block < count; block += kPanelBlocks) {
     product.b = packed.at(gemm, chunk, first + block);
     product.c = sums_of(space, block);
@@ -131,7 +132,7 @@ void finish(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t
 void multiply_task(const Gemm& gemm, const PackedBlocks& packed, int64_t row, int64_t first, int64_t count) {
   const TaskSpace space = TaskSpace::of_thread();
   const int64_t rows = std::min(kTileRows, gemm.rows - row);
-  std::fill_n(space.sums, kTileRows * count * kBlockColumns, 0.0f);
+  if (gemm.chunks() == 0) std::fill_n(space.sums, kTileRows * count * kBlockColumns, 0.0f);
   for (int64_t chunk = 0; chunk < gemm.chunks(); ++chunk) {
     pack_tile(gemm, row, rows, chunk, space.tile, space.turned);
     const int64_t units = gemm.units_of(chunk);

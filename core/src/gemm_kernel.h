@@ -6,13 +6,14 @@
 
 namespace rf::core {
 
-// A tile of A times blocks of B that lie one behind the other, added to sums.
+// A tile of A times blocks of B that lie one behind the other: sums, or added to sums.
 struct TileProduct {
   Unit unit = Unit::kFloat;
   const uint32_t* a = nullptr;  // [rows][units]
   const uint32_t* b = nullptr;  // [blocks][units][64]
   float* c = nullptr;           // [rows][blocks * 64]
   int64_t rows = 0, units = 0, blocks = 0;
+  bool adds = false;
 };
 
 // Chunk `chunk` of rows row.. of A, [rows][units]. space: kTileUnits.

@@ -3,7 +3,7 @@
 // gemm.h packs it, which is oneDNN's BA16a64b (floats) and BA16a64b2a (pairs).
 //
 // A primitive is compiled code for one shape. Rows are rounded up to 16 and a chunk's units to 16, so there are at most
-// 4 * 33 * kPanelBlocks shapes for each unit, and the cache needs no other bound. It also holds for all threads: a
+// 4 * 33 * kPanelBlocks * 2 shapes for each unit, and the cache needs no other bound. One cache serves all threads: a
 // primitive has no state of its own.
 #include "gemm_onednn.h"
 
@@ -45,11 +45,11 @@ class OneThread {
   int before_ = omp_get_max_threads();
 };
 
-using Shape = std::tuple<Unit, int64_t, int64_t, int64_t>;  // rows, units, blocks
+using Shape = std::tuple<Unit, int64_t, int64_t, int64_t, bool>;  // rows, units, blocks, adds
 
 Kernel make_kernel(const Shape& shape) {
   using dnnl::memory;
-  const auto [unit, rows, units, blocks] = shape;
+  const auto [unit, rows, units, blocks, adds] = shape;
   const bool pairs = unit == Unit::kBf16Pair;
   const int64_t per_unit = pairs ? 2 : 1, columns = blocks * kBlockColumns, terms = units * per_unit;
   const auto type = pairs ? memory::data_type::bf16 : memory::data_type::f32;
@@ -58,7 +58,7 @@ Kernel make_kernel(const Shape& shape) {
   const memory::desc b({terms, columns}, type, order);
   const memory::desc c({rows, columns}, memory::data_type::f32, memory::dims{columns, 1});
   dnnl::post_ops add;
-  add.append_sum(1.0f);
+  if (adds) add.append_sum(1.0f);
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(add);
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -97,7 +97,7 @@ void* scratchpad(size_t bytes) {
 bool has_onednn(Unit unit) {
   // Its reference loops take whatever its kernels do not, at a thousandth of their speed.
   const auto has_kernel = [](Unit of) {
-    return make_kernel({of, kTileRows, kChunkUnits, kPanelBlocks}).name.find("ref") == std::string::npos;
+    return make_kernel({of, kTileRows, kChunkUnits, kPanelBlocks, true}).name.find("ref") == std::string::npos;
   };
   static const bool has_floats = has_kernel(Unit::kFloat), has_pairs = has_kernel(Unit::kBf16Pair);
   return unit == Unit::kBf16Pair ? has_pairs : has_floats;
@@ -105,7 +105,7 @@ bool has_onednn(Unit unit) {
 
 void multiply_tile_onednn(const TileProduct& product) {
   const int64_t rows = (product.rows + 15) / 16 * 16;
-  const Kernel& kernel = kernel_of({product.unit, rows, product.units, product.blocks});
+  const Kernel& kernel = kernel_of({product.unit, rows, product.units, product.blocks, product.adds});
   const auto at = [](const dnnl::memory::desc& description, const void* data) {
     return dnnl::memory(description, engine(), const_cast<void*>(data));
   };
