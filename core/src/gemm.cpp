@@ -72,13 +72,13 @@ struct TaskSpace {
         sums(arena.take<float>(kTileRows * kRunBlocks * kBlockColumns)) {}
 };
 
-// Blocks first .. first + count - 1 of B, packed; `blocks` are packed there together.
+// Blocks first .. first + count - 1 of B, packed together.
 struct PackedBlocks {
   const uint32_t* units;
-  int64_t first, count, blocks;
+  int64_t first, count;
 
   const uint32_t* at(const Gemm& gemm, int64_t chunk, int64_t block) const {
-    return units + (chunk * kChunkUnits * blocks + (block - first) * gemm.units_of(chunk)) * kBlockColumns;
+    return units + (chunk * kChunkUnits * count + (block - first) * gemm.units_of(chunk)) * kBlockColumns;
   }
 };
 
@@ -172,12 +172,12 @@ struct Free {
 }  // namespace
 
 void pack_b(const Gemm& gemm, uint32_t* to) {
-  pack_blocks(gemm, {to, 0, gemm.blocks(), gemm.blocks()}, to);
+  pack_blocks(gemm, {to, 0, gemm.blocks()}, to);
 }
 
 void multiply(const Gemm& gemm) {
   if (gemm.rows == 0 || gemm.columns == 0) return;
-  if (gemm.packed_b != nullptr) return multiply_blocks(gemm, {gemm.packed_b, 0, gemm.blocks(), gemm.blocks()});
+  if (gemm.packed_b != nullptr) return multiply_blocks(gemm, {gemm.packed_b, 0, gemm.blocks()});
   const int64_t group = std::min(gemm.blocks(), blocks_of_group(gemm));
   const auto units = static_cast<size_t>(std::max<int64_t>(16, gemm.units() * group * kBlockColumns));
   const std::unique_ptr<uint32_t, Free> memory(
@@ -185,7 +185,7 @@ void multiply(const Gemm& gemm) {
   if (memory == nullptr) throw std::bad_alloc();
   for (int64_t first = 0; first < gemm.blocks(); first += group) {
     const int64_t count = std::min(group, gemm.blocks() - first);
-    const PackedBlocks packed{memory.get(), first, count, count};
+    const PackedBlocks packed{memory.get(), first, count};
     pack_blocks(gemm, packed, memory.get());
     multiply_blocks(gemm, packed);
   }
