@@ -111,6 +111,31 @@ TEST_P(AttentionFused, BitsDoNotDependOnThreads) {
   omp_set_num_threads(before);
 }
 
+// A query that is no number, or whose score is +infinity, spoils its own output alone; a score of -infinity is a key
+// left out, and a query that has only such scores is one without keys.
+TEST_P(AttentionFused, WhatIsNoNumberStaysInItsRow) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  AttentionShape shape;
+  shape.queries = 60, shape.keys = 70, shape.bias = true;
+  shape.lo = -80, shape.hi = 80;
+  AttentionCase problem(shape, 9);
+  rf_attention_args& x = problem.tiles();
+  auto* q = static_cast<float*>(const_cast<void*>(x.q));
+  q[5 * x.q_stride_t] = std::numeric_limits<float>::quiet_NaN();
+  auto* bias = static_cast<float*>(const_cast<void*>(x.bias.rows));
+  bias[59 + 80] = kInfinity;  // query 59 with key 0
+  for (int64_t distance = -69; distance <= -10; ++distance) bias[distance + 80] = -kInfinity;
+  ASSERT_EQ(rf_attention_forward(&x), RF_OK) << rf_last_error();
+  const auto* out = static_cast<const float*>(x.out);
+  for (int64_t t = 0; t < shape.queries; ++t) {
+    EXPECT_EQ(std::isnan(out[t * x.out_stride_t]), t == 5 || t == 59) << t;
+  }
+  std::fill_n(bias, 161, -kInfinity);
+  ASSERT_EQ(rf_attention_forward(&x), RF_OK) << rf_last_error();
+  EXPECT_EQ(out[0], 0);
+  EXPECT_EQ(x.log_sum[0], -kInfinity);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, AttentionFused, testing::ValuesIn(instruction_sets()));
 
 }  // namespace

@@ -8,7 +8,8 @@
  *   r          = clamp(p_m - p_n, lo, hi) - lo                       each of K, Q, V, b and G has its own lo and hi
  *
  * A term that is NULL is absent: R and G are 1, everything else 0. The sum runs over the keys that mask and window
- * leave; a query that they leave no key has output 0 and gradient 0.
+ * leave; a query that they leave no key has output 0 and gradient 0. In tiles, so has a query whose scores are all
+ * -infinity; a score that is NaN or +infinity makes the output of its query NaN, and of no other.
  *
  * Letters: B batch, T queries, S keys, H query heads, Hk key heads (H a multiple; query head h reads key head
  * h / (H/Hk)), D head_dim, Dv value_dim, R rotated elements, P positions.
