@@ -106,7 +106,7 @@ void KeyPairs::load(const AttentionProblem& problem, const KeySide& keys) {
 }
 
 struct BackwardSpace {
-  BackwardSpace(const AttentionProblem& problem, Arena& arena)
+  BackwardSpace(const AttentionProblem& problem, Arena& arena, int64_t tiles)
       : keys(problem, arena),
         key_pairs(problem, arena),
         tile_pairs(arena.take<uint32_t>(kTileFloats / 2)),
@@ -120,7 +120,7 @@ struct BackwardSpace {
         key_gradient(arena.take<float>(problem.args.keys * problem.inner)),
         raw_key_gradient(arena.take<float>(problem.table_q.rows == nullptr ? 0 : problem.args.keys * problem.width)),
         value_gradient(arena.take<float>(problem.args.keys * problem.value_width)) {
-    for (BackwardQueries& tile : queries) tile = BackwardQueries(problem, arena);
+    for (int64_t i = 0; i < tiles; ++i) queries[i] = BackwardQueries(problem, arena);
   }
   KeySide keys;
   KeyPairs key_pairs;
@@ -138,17 +138,18 @@ struct BackwardSpace {
   BackwardQueries queries[kBackwardGroup];
 };
 
+HeadRows y_rows(const rf_attention_args& x, const rf_attention_grads& grads, int64_t b, int64_t h) {
+  return head_rows(x.dtype, grads.out, b * grads.out_stride_b + h * grads.out_stride_h, grads.out_stride_t);
+}
+
 void BackwardQueries::load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
                            int64_t first, int64_t count) {
   const rf_attention_args& x = problem.args;
   side.load(problem, b, h, first, count);
-  const HeadRows y_rows =
-      head_rows(x.dtype, grads.out, b * grads.out_stride_b + h * grads.out_stride_h, grads.out_stride_t);
-  const HeadRows out_rows = head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
   // The outputs pass through the place of their gradient's columns.
   float* out = y_columns;
-  load_rows(x.dtype, y_rows, first, count, x.value_dim, y, problem.value_width);
-  load_rows(x.dtype, out_rows, first, count, x.value_dim, out, problem.value_width);
+  load_rows(x.dtype, y_rows(x, grads, b, h), first, count, x.value_dim, y, problem.value_width);
+  load_rows(x.dtype, out_rows(x, b, h), first, count, x.value_dim, out, problem.value_width);
   for (int64_t i = 0; i < kQueryTile; ++i) {
     delta[i] = log2_sum[i] = 0;
     if (i >= count) continue;
@@ -364,6 +365,21 @@ void write_queries(const AttentionProblem& problem, const rf_attention_grads& gr
   }
 }
 
+// The queries after these: in the same head, or in the one that is, for most, the same thread's next.
+void prefetch_next_queries(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
+                           const Span& queries) {
+  const rf_attention_args& x = problem.args;
+  const int64_t element = element_bytes(x.dtype);
+  const bool same_head = queries.first + queries.count < x.queries;
+  const int64_t head = same_head ? h : h + 1, first = same_head ? queries.first + queries.count : 0;
+  if (head == x.heads) return;
+  const int64_t count = std::min(queries.count, x.queries - first);
+  prefetch_rows<Access::kRead>(query_rows(problem, b, head), first, count, x.head_dim * element, element);
+  prefetch_rows<Access::kRead>(y_rows(x, grads, b, head), first, count, x.value_dim * element, element);
+  prefetch_rows<Access::kRead>(out_rows(x, b, head), first, count, x.value_dim * element, element);
+  prefetch_keys(problem, b, head, 0);
+}
+
 void backward_head(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space, int64_t b,
                    int64_t h, const HeadTermGradients& terms) {
   const rf_attention_args& x = problem.args;
@@ -380,7 +396,11 @@ void backward_head(const AttentionProblem& problem, const rf_attention_grads& gr
       if (!is_needed(x, b, group, key, keys)) continue;
       space.keys.load(problem, b, h, key, keys);
       space.key_pairs.load(problem, space.keys);
-      if (key + keys < x.keys) prefetch_keys(problem, b, h, key + keys);
+      if (key + keys < x.keys) {
+        prefetch_keys(problem, b, h, key + keys);
+      } else {
+        prefetch_next_queries(problem, grads, b, h, group);
+      }
       const bool shifts = problem.table_q.rows != nullptr && steps(group, space.keys.span);
       if (shifts) space.key_panel.fill(problem, h, group, space.keys);
       for (int64_t i = 0; i < tiles; ++i) {
@@ -426,7 +446,7 @@ void backward_heads(const AttentionProblem& problem, const rf_attention_grads& g
                     const HeadTermGradients* terms, void* memory) {
   const rf_attention_args& x = problem.args;
   Arena arena(memory);
-  BackwardSpace space(problem, arena);
+  BackwardSpace space(problem, arena, std::min(kBackwardGroup, (x.queries + kQueryTile - 1) / kQueryTile));
   std::fill_n(space.guarded_weights, kGuardFloats, 0.0f);
   std::fill_n(space.guarded_scores, kGuardFloats, 0.0f);
   std::fill_n(space.key_gradient, x.keys * problem.inner, 0.0f);
@@ -442,7 +462,7 @@ void backward_heads(const AttentionProblem& problem, const rf_attention_grads& g
 
 int64_t backward_space_bytes(const AttentionProblem& problem) {
   Arena arena(nullptr);
-  const BackwardSpace space(problem, arena);
+  const BackwardSpace space(problem, arena, kBackwardGroup);
   return arena.used();
 }
 

@@ -49,7 +49,7 @@ struct Running {
 };
 
 struct ForwardSpace {
-  ForwardSpace(const AttentionProblem& problem, Arena& arena)
+  ForwardSpace(const AttentionProblem& problem, Arena& arena, int64_t tiles)
       : keys(problem, arena),
         position(arena),
         mask(arena),
@@ -59,7 +59,7 @@ struct ForwardSpace {
         copies(arena.take<float>(problem.has_tables() ? kPanelRows * std::max(problem.width, problem.value_width) : 0)),
         pairs(arena.take<uint32_t>(kTileFloats / 2)),
         factors(arena.take<float>(kQueryTile)) {
-    for (int64_t i = 0; i < kForwardGroup; ++i) {
+    for (int64_t i = 0; i < tiles; ++i) {
       queries[i] = QuerySide(problem, arena);
       running[i] = Running(problem, arena);
       panels[i] = QueryPanel(problem, arena);
@@ -224,8 +224,7 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
 void prefetch_next_task(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries) {
   const rf_attention_args& x = problem.args;
   const int64_t element = element_bytes(x.dtype);
-  prefetch_rows<Access::kWrite>(head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t),
-                                queries.first, queries.count, x.value_dim * element, element);
+  prefetch_rows<Access::kWrite>(out_rows(x, b, h), queries.first, queries.count, x.value_dim * element, element);
   const bool same_head = queries.first + queries.count < x.queries;
   const int64_t head = same_head ? h : h + 1, first = same_head ? queries.first + queries.count : 0;
   if (head == x.heads) return;
@@ -237,7 +236,7 @@ void prefetch_next_task(const AttentionProblem& problem, int64_t b, int64_t h, c
 void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tiles, void* memory) {
   const rf_attention_args& x = problem.args;
   Arena arena(memory);
-  ForwardSpace space(problem, arena);
+  ForwardSpace space(problem, arena, tiles);
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t query = (first + i) * kQueryTile;
     space.queries[i].load(problem, b, h, query, std::min(kQueryTile, x.queries - query));
@@ -269,7 +268,7 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
 
 int64_t forward_space_bytes(const AttentionProblem& problem) {
   Arena arena(nullptr);
-  const ForwardSpace space(problem, arena);
+  const ForwardSpace space(problem, arena, kForwardGroup);
   return arena.used();
 }
 

@@ -26,6 +26,11 @@ int64_t tiles_of_task(int64_t heads, int64_t tiles, int64_t threads) {
   return group;
 }
 
+// Tasks that a thread takes at once: neighbours share pages, and what one asks for ahead the next one reads.
+int64_t neighbouring_tasks(int64_t tasks) {
+  return std::max<int64_t>(1, tasks / (8 * int64_t{omp_get_max_threads()}));
+}
+
 }  // namespace
 
 void attention_fused(const rf_attention_args& args) {
@@ -38,8 +43,7 @@ void attention_fused(const rf_attention_args& args) {
   const int64_t groups = (tiles + group - 1) / group;
   const int64_t bytes = attention_forward_bytes(problem);
   std::atomic<bool> out_of_memory = false;
-  // Neighbours share pages and what was asked for ahead.
-  const int64_t chunk = std::max<int64_t>(1, heads * groups / (8 * int64_t{omp_get_max_threads()}));
+  const int64_t chunk = neighbouring_tasks(heads * groups);
 #pragma omp parallel for schedule(dynamic, chunk) if (heads * groups > 1)
   for (int64_t task = 0; task < heads * groups; ++task) {
     void* space = thread_scratch(bytes);
@@ -155,7 +159,8 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
   const int64_t bytes = attention_backward_bytes(problem);
   const int64_t tasks = args.heads == 0 ? 0 : sums.chunks() * args.key_heads;
   std::atomic<bool> out_of_memory = false;
-#pragma omp parallel for schedule(dynamic) if (tasks > 1)
+  const int64_t neighbours = neighbouring_tasks(tasks);
+#pragma omp parallel for schedule(dynamic, neighbours) if (tasks > 1)
   for (int64_t task = 0; task < tasks; ++task) {
     const int64_t chunk = task / args.key_heads, key_head = task % args.key_heads;
     void* space = thread_scratch(bytes);

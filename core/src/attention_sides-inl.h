@@ -88,6 +88,9 @@ HWY_INLINE HeadRows query_rows(const AttentionProblem& problem, int64_t b, int64
   const rf_attention_args& x = problem.args;
   return head_rows(x.dtype, x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t);
 }
+HWY_INLINE HeadRows out_rows(const rf_attention_args& x, int64_t b, int64_t h) {
+  return head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
+}
 HWY_INLINE HeadRows key_rows(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
   return head_rows(x.dtype, x.k, b * x.k_stride_b + h / problem.group * x.k_stride_h, x.k_stride_t);
