@@ -14,8 +14,8 @@
  * Letters: B batch, T queries, S keys, H query heads, Hk key heads (H a multiple; query head h reads key head
  * h / (H/Hk)), D head_dim, Dv value_dim, R rotated elements, P positions.
  *
- * RF_F64 is computed by plain loops on one thread, the reference that other ways are held to. RF_F32, RF_BF16 and RF_F16
- * are computed in tiles with sums in float32 and memory that does not grow with T * S; there G is answered with
+ * RF_F64 is computed by plain loops on one thread, the reference that other ways are held to. RF_F32, RF_BF16 and
+ * RF_F16 are computed in tiles with sums in float32 and memory that does not grow with T * S; there G is answered with
  * RF_NOT_IMPLEMENTED, and cos and sin have no gradients. Outputs and the gradients of q, k and v have the same bits for
  * any number of threads and whatever else is in the batch; gradients of terms for any number of threads.
  */
