@@ -46,8 +46,8 @@ typedef struct rf_attention_table {
   int64_t width;    /* K and Q: D; V: Dv; b: 1; G: D or 1 */
 } rf_attention_table;
 
-/* Strides in elements; the last dimension of q, k, v and out is contiguous. Any of B, T, S and H may be 0. Terms, cos and
- * sin are double for RF_F64 data and float for all other. */
+/* Strides in elements; the last dimension of q, k, v and out is contiguous. Any of B, T, S and H may be 0. Terms, cos
+ * and sin are double for RF_F64 data and float for all other. */
 typedef struct rf_attention_args {
   size_t struct_size;
   rf_dtype dtype;
@@ -63,8 +63,8 @@ typedef struct rf_attention_args {
   void* out; /* [B,T,H,Dv]; what the backward in tiles reads, and the one in loops does not */
   int64_t out_stride_b, out_stride_t, out_stride_h;
 
-  /* [B,H,T] contiguous, or NULL: log of the sum of exp(score) over a query's keys; -infinity without keys. Written by the
-   * forward and needed by the backward, both in tiles. */
+  /* [B,H,T] contiguous, or NULL: log of the sum of exp(score) over a query's keys; -infinity without keys. Written by
+   * the forward and needed by the backward, both in tiles. */
   float* log_sum;
 
   /* Token (b, t) is at position positions[b * stride_b + t], |value| <= 2^53; stride_b is 0 for positions shared by the
