@@ -57,9 +57,9 @@ inline constexpr double kRowEps = 8;
 inline constexpr double kGeluEps = 4;
 
 // ---- core: linear layer ----
-// A float32 sum of n independent terms against float64, in eps of the sum of their magnitudes, which grows with n as the
-// standard deviation of the error does: each of n partial sums of size sqrt(n) adds up to half an eps of itself. That is
-// half an eps of the magnitudes; eight of these for the worst of all elements of all tests.
+// A float32 sum of n independent terms against float64, in eps of the sum of their magnitudes, which grows with n as
+// the standard deviation of the error does: each of n partial sums of size sqrt(n) adds up to half an eps of itself.
+// That is half an eps of the magnitudes; eight of these for the worst of all elements of all tests.
 inline constexpr double kLinearEps = 4;
 // The largest slope of GELU, 1.129 of the form with erf and 1.130 of the one with tanh, rounded up.
 inline constexpr double kGeluSlope = 1.14;
