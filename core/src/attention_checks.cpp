@@ -2,9 +2,9 @@
 #include "attention_checks.h"
 
 #include <cmath>
-#include <initializer_list>
 #include <utility>
 
+#include "argument_checks.h"
 #include "element.h"
 #include "error.h"
 #include "target.h"
@@ -27,15 +27,6 @@ void check_dtype(const rf_attention_args& x) {
   if (loops && x.dropout > 0) throw NotImplemented("[attention] dropout must be 0 with dtype RF_F64");
 }
 
-// The bytes of a float64 array must fit in int64.
-void check_size(std::initializer_list<int64_t> extents, const char* name) {
-  int64_t bytes = sizeof(double);
-  for (const int64_t extent : extents) {
-    require(!__builtin_mul_overflow(bytes, extent, &bytes), kWhere, "the size of ", name,
-            " in bytes must fit in int64, got ", extent, " as one of its extents");
-  }
-}
-
 void check_extents(const rf_attention_args& x) {
   for (const auto& [extent, name] :
        {std::pair{x.batch, "batch"}, {x.queries, "queries"}, {x.keys, "keys"}, {x.heads, "heads"}}) {
@@ -49,26 +40,28 @@ void check_extents(const rf_attention_args& x) {
           x.heads);
   require(x.value_dim == x.head_dim || (x.rotation_v.cos == nullptr && x.table_v.rows == nullptr), kWhere,
           "value_dim must be head_dim = ", x.head_dim, " where values have a rotation or a table, got ", x.value_dim);
-  check_size({x.batch, x.queries, x.heads, x.head_dim}, "q");
-  check_size({x.batch, x.keys, x.heads, x.head_dim}, "k");
-  check_size({x.batch, x.keys, x.heads, x.value_dim}, "v");
-  check_size({x.batch, x.queries, x.heads, x.value_dim}, "out");
-}
-
-// A pointer may be NULL where there is nothing to read.
-void check_pointer(const void* data, int64_t elements, int64_t bytes, const char* name) {
-  require(data != nullptr || elements == 0, kWhere, name, " must not be NULL, got NULL");
-  require(is_aligned(data, bytes), kWhere, name, " must be aligned to its element of ", bytes, " bytes, got ", data);
+  check_size(kWhere, {x.batch, x.queries, x.heads, x.head_dim}, "q");
+  check_size(kWhere, {x.batch, x.keys, x.heads, x.head_dim}, "k");
+  check_size(kWhere, {x.batch, x.keys, x.heads, x.value_dim}, "v");
+  check_size(kWhere, {x.batch, x.queries, x.heads, x.value_dim}, "out");
 }
 
 void check_pointers(const rf_attention_args& x) {
   const int64_t queries = x.batch * x.queries * x.heads, keys = x.batch * x.keys * x.heads;
   const int64_t bytes = element_bytes(x.dtype);
-  check_pointer(x.q, queries, bytes, "q");
-  check_pointer(x.k, keys, bytes, "k");
-  check_pointer(x.v, keys, bytes, "v");
-  check_pointer(x.query_positions, queries, sizeof(int64_t), "query_positions");
-  check_pointer(x.key_positions, keys, sizeof(int64_t), "key_positions");
+  check_pointer(kWhere, x.q, queries, bytes, "q");
+  check_pointer(kWhere, x.k, keys, bytes, "k");
+  check_pointer(kWhere, x.v, keys, bytes, "v");
+  check_pointer(kWhere, x.query_positions, queries, sizeof(int64_t), "query_positions");
+  check_pointer(kWhere, x.key_positions, keys, sizeof(int64_t), "key_positions");
+  check_reach(kWhere, {{x.batch, x.q_stride_b}, {x.queries, x.q_stride_t}, {x.heads, x.q_stride_h}}, "q");
+  check_reach(kWhere, {{x.batch, x.k_stride_b}, {x.keys, x.k_stride_t}, {x.key_heads, x.k_stride_h}}, "k");
+  check_reach(kWhere, {{x.batch, x.v_stride_b}, {x.keys, x.v_stride_t}, {x.key_heads, x.v_stride_h}}, "v");
+  check_reach(kWhere, {{x.batch, x.out_stride_b}, {x.queries, x.out_stride_t}, {x.heads, x.out_stride_h}}, "out");
+  check_reach(
+      kWhere,
+      {{x.batch, x.mask_stride_b}, {x.heads, x.mask_stride_h}, {x.queries, x.mask_stride_t}, {x.keys, x.mask_stride_s}},
+      "mask");
 }
 
 void check_positions(const rf_attention_args& x, const int64_t* positions, int64_t stride_b, int64_t tokens,
@@ -86,19 +79,6 @@ void check_positions(const rf_attention_args& x, const int64_t* positions, int64
   }
 }
 
-void check_rotation(const rf_attention_args& x, const rf_attention_rotation& rotation, int64_t width,
-                    const char* name) {
-  require((rotation.cos == nullptr) == (rotation.sin == nullptr), kWhere, name,
-          " must have both cos and sin or neither, got ", rotation.cos == nullptr ? "sin" : "cos", " alone");
-  if (rotation.cos == nullptr) return;
-  require(x.layout == RF_ROPE_PAIRS || x.layout == RF_ROPE_HALVES, kWhere,
-          "layout must be RF_ROPE_PAIRS or RF_ROPE_HALVES, got ", static_cast<int>(x.layout));
-  require(rotation.batch == x.batch || rotation.batch == 1, kWhere, name, ".batch must be 1 or batch = ", x.batch,
-          ", got ", rotation.batch);
-  require(rotation.pairs >= 1 && rotation.pairs <= width / 2, kWhere, name, ".pairs must be in 1..", width / 2,
-          ", got ", rotation.pairs);
-}
-
 void check_table(const rf_attention_args& x, const rf_attention_table& table, int64_t width, const char* name) {
   if (table.rows == nullptr) return;
   require(table.lo <= table.hi, kWhere, name, ".lo must be <= hi = ", table.hi, ", got ", table.lo);
@@ -107,13 +87,16 @@ void check_table(const rf_attention_args& x, const rf_attention_table& table, in
   require(table.heads == x.heads || table.heads == 1, kWhere, name, ".heads must be 1 or heads = ", x.heads, ", got ",
           table.heads);
   require(table.width == width, kWhere, name, ".width must be ", width, ", got ", table.width);
-  check_size({table.heads, table.hi - table.lo + 1, table.width}, name);
+  check_pointer(kWhere, table.rows, 0, row_element_bytes(x.dtype), name);
+  check_size(kWhere, {table.heads, table.hi - table.lo + 1, table.width}, name);
 }
 
 void check_terms(const rf_attention_args& x) {
-  check_rotation(x, x.rotation_q, x.head_dim, "rotation_q");
-  check_rotation(x, x.rotation_k, x.head_dim, "rotation_k");
-  check_rotation(x, x.rotation_v, x.value_dim, "rotation_v");
+  const RotatedData vectors = {x.dtype, x.layout, x.batch, x.head_dim};
+  const RotatedData values = {x.dtype, x.layout, x.batch, x.value_dim};
+  check_rotation(kWhere, vectors, x.rotation_q, "rotation_q");
+  check_rotation(kWhere, vectors, x.rotation_k, "rotation_k");
+  check_rotation(kWhere, values, x.rotation_v, "rotation_v");
   check_table(x, x.table_k, x.head_dim, "table_k");
   check_table(x, x.table_q, x.head_dim, "table_q");
   check_table(x, x.table_v, x.value_dim, "table_v");
@@ -123,7 +106,11 @@ void check_terms(const rf_attention_args& x) {
           x.a == nullptr ? "c" : "a", " alone");
   if (x.a != nullptr) {
     require(x.positions >= 1, kWhere, "positions must be >= 1 with a and c, got ", x.positions);
-    check_size({x.heads, x.positions, x.head_dim}, "a");
+    check_size(kWhere, {x.heads, x.positions, x.head_dim}, "a");
+  }
+  for (const auto& [numbers, name] :
+       {std::pair{x.u, "u"}, {x.w, "w"}, {x.a, "a"}, {x.c, "c"}, {x.row, "row"}, {x.col, "col"}}) {
+    check_pointer(kWhere, numbers, 0, row_element_bytes(x.dtype), name);
   }
   require(std::isfinite(x.scale), kWhere, "scale must be finite, got ", x.scale);
 }
@@ -152,7 +139,7 @@ void check_attention(const rf_attention_args* args) {
 }
 
 void check_attention_out(const rf_attention_args& x) {
-  check_pointer(x.out, x.batch * x.queries * x.heads, element_bytes(x.dtype), "out");
+  check_pointer(kWhere, x.out, x.batch * x.queries * x.heads, element_bytes(x.dtype), "out");
 }
 
 void check_attention_grads(const rf_attention_args& x, const rf_attention_grads* grads) {
@@ -160,10 +147,10 @@ void check_attention_grads(const rf_attention_args& x, const rf_attention_grads*
   require(grads->struct_size >= sizeof *grads, kWhere, "struct_size of grads must be at least ", sizeof *grads,
           ", got ", grads->struct_size);
   const int64_t queries = x.batch * x.queries * x.heads;
-  check_pointer(grads->out, queries, element_bytes(x.dtype), "grads.out");
+  check_pointer(kWhere, grads->out, queries, element_bytes(x.dtype), "grads.out");
   if (x.dtype != RF_F64) {
-    check_pointer(x.out, queries, element_bytes(x.dtype), "out");
-    check_pointer(x.log_sum, queries, sizeof(float), "log_sum");
+    check_pointer(kWhere, x.out, queries, element_bytes(x.dtype), "out");
+    check_pointer(kWhere, x.log_sum, queries, sizeof(float), "log_sum");
     for (const void* gradient : {grads->cos_q, grads->sin_q, grads->cos_k, grads->sin_k, grads->cos_v, grads->sin_v}) {
       if (gradient != nullptr) {
         throw NotImplemented("[attention] the gradients of cos and sin must be NULL unless dtype is RF_F64");

@@ -330,6 +330,26 @@ TEST_F(AttentionErrors, ArgumentsAndExtents) {
   expect_refused([](rf_attention_args& x) { x.window_right = -2; }, "window_right must be >= 0, or -1", "-2");
 }
 
+TEST_F(AttentionErrors, StridesAndAlignment) {
+  constexpr int64_t kFar = int64_t{1} << 61;
+  expect_refused([](rf_attention_args& x) { x.q_stride_t = kFar; }, "extents times strides of q",
+                 "a stride of " + std::to_string(kFar));
+  expect_refused([](rf_attention_args& x) { x.k_stride_b = -kFar; }, "strides of k",
+                 "a stride of " + std::to_string(-kFar));
+  expect_refused([](rf_attention_args& x) { x.v_stride_h = INT64_MIN; }, "strides of v",
+                 "a stride of " + std::to_string(INT64_MIN));
+  expect_refused([](rf_attention_args& x) { x.out_stride_t = kFar; }, "strides of out",
+                 "a stride of " + std::to_string(kFar));
+  expect_refused([](rf_attention_args& x) { x.mask_stride_s = kFar; }, "strides of mask",
+                 "a stride of " + std::to_string(kFar));
+  const auto shifted = [](const void* data) { return static_cast<const void*>(static_cast<const char*>(data) + 1); };
+  expect_refused([&](rf_attention_args& x) { x.k = shifted(x.k); }, "k must be aligned to its element of 8", "0x");
+  expect_refused([&](rf_attention_args& x) { x.u = shifted(x.u); }, "u must be aligned to its element of 8", "0x");
+  expect_refused([&](rf_attention_args& x) { x.bias.rows = shifted(x.bias.rows); }, "bias must be aligned", "0x");
+  expect_refused([&](rf_attention_args& x) { x.rotation_q.cos = shifted(x.rotation_q.cos); },
+                 "rotation_q must be aligned", "0x");
+}
+
 TEST_F(AttentionErrors, Positions) {
   static const int64_t far[] = {0, 1, (int64_t{1} << 53) + 1, 0}, beyond[] = {0, 7, 0, 0}, negative[] = {0, 0, -1, 0};
   expect_refused([](rf_attention_args& x) { x.query_positions = nullptr; }, "query_positions must not be NULL", "NULL");
