@@ -17,7 +17,7 @@ import json
 import math
 import os
 import statistics
-import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +28,10 @@ import torch
 from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "python"))
+
+from peer_timing import commit  # noqa: E402
+
 FEATURES, BASE, CHUNK = 64, 10000.0, 128
 PAUSE_S = 0.02  # lets the other side's worker threads go to sleep
 WORST_ERROR = 1e-5  # of the largest result: some tens of float32 eps, what either way to sum loses
@@ -247,11 +251,6 @@ def scaling(core: ctypes.CDLL, rounds: int) -> dict:
     slope = statistics.linear_regression(x, y).slope
     times = {str(t): 1e3 * s for t, s in zip(SCALING, best, strict=True)}
     return {"forward_ms": times, "slope": slope, "added_kib": max(added_kib)}
-
-
-def commit() -> str:
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
 def print_results(results: list[dict], grown: dict, markdown: bool) -> None:

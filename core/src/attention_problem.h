@@ -8,19 +8,15 @@
 #include <vector>
 
 #include "rf/attention.h"
+#include "scratch.h"
 
 namespace rf::core {
 
 inline constexpr int64_t kKeyTile = 64;
 inline constexpr int64_t kMostQueryTile = 48;  // three vectors of the widest instruction set
-inline constexpr int64_t kRowFloats = 16;      // rows in work space are whole vectors of the widest instruction set
 // Query tiles that a tile of keys is read and rotated for at once; what they need stays in the second-level cache.
 inline constexpr int64_t kForwardGroup = 48;
 inline constexpr int64_t kBackwardGroup = 8;
-
-inline int64_t padded(int64_t width) {
-  return (width + kRowFloats - 1) / kRowFloats * kRowFloats;
-}
 
 // A term with rows by distance as the kernels read it: rows are whole vectors, those of all heads or of each.
 struct TermTable {

@@ -41,16 +41,10 @@ void load_rows_of(const T* from, int64_t stride, int64_t rows, int64_t columns, 
 inline HWY_NOINLINE void load_rows(rf_dtype dtype, HeadRows from, int64_t first, int64_t rows, int64_t columns,
                                    float* to, int64_t to_stride) {
   const int64_t offset = first * from.stride;
-  switch (dtype) {
-    case RF_F32:
-      return load_rows_of(static_cast<const float*>(from.data) + offset, from.stride, rows, columns, to, to_stride);
-    case RF_BF16:
-      return load_rows_of(static_cast<const BFloat16*>(from.data) + offset, from.stride, rows, columns, to, to_stride);
-    case RF_F16:
-      return load_rows_of(static_cast<const Float16*>(from.data) + offset, from.stride, rows, columns, to, to_stride);
-    case RF_F64:
-      break;
-  }
+  with_element(dtype, [&](auto element) {
+    using T = decltype(element);
+    load_rows_of(static_cast<const T*>(from.data) + offset, from.stride, rows, columns, to, to_stride);
+  });
 }
 
 template <class T>
@@ -67,16 +61,10 @@ void store_row_of(const float* from, int64_t columns, float factor, T* to) {
 
 // `columns` floats times a factor, rounded to the type, from element `offset` of `to` on.
 HWY_INLINE void store_row(rf_dtype dtype, const float* from, int64_t columns, float factor, void* to, int64_t offset) {
-  switch (dtype) {
-    case RF_F32:
-      return store_row_of(from, columns, factor, static_cast<float*>(to) + offset);
-    case RF_BF16:
-      return store_row_of(from, columns, factor, static_cast<BFloat16*>(to) + offset);
-    case RF_F16:
-      return store_row_of(from, columns, factor, static_cast<Float16*>(to) + offset);
-    case RF_F64:
-      break;
-  }
+  with_element(dtype, [&](auto element) {
+    using T = decltype(element);
+    store_row_of(from, columns, factor, static_cast<T*>(to) + offset);
+  });
 }
 
 // Rows of 32-bit elements [rows, columns] to [columns, to_stride]; columns a multiple of four.
@@ -161,9 +149,7 @@ HWY_INLINE void narrow_row(const float* from, int64_t columns, uint32_t* to) {
     _mm512_storeu_si512(narrow + i, both);
   }
   if (i == columns) return;
-  __m256i last;
-  asm("vcvtneps2bf16 %1, %0" : "=v"(last) : "v"(hn::LoadU(d, from + i).raw));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(narrow + i), last);
+  store_vector(hn::LoadU(d, from + i), reinterpret_cast<BFloat16*>(narrow + i));
 }
 
 // Two rows of floats as one row of bfloat16 pairs: `even` in the lower halves.

@@ -11,6 +11,7 @@
 
 #include "element-inl.h"
 #include "hwy/highway.h"
+#include "rf/status.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rf::core {
@@ -64,6 +65,21 @@ template <class T>
 inline constexpr bool kHasVectors = HWY_TARGET != HWY_SCALAR &&
                                     (!std::is_same_v<T, Float16> || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 ||
                                      HWY_TARGET == HWY_NEON);
+
+// Calls action with an element of the type, for its type alone; float64 has loops of its own.
+template <class Action>
+HWY_INLINE void with_element(rf_dtype dtype, const Action& action) {
+  switch (dtype) {
+    case RF_F32:
+      return action(float{});
+    case RF_BF16:
+      return action(BFloat16{});
+    case RF_F16:
+      return action(Float16{});
+    case RF_F64:
+      break;
+  }
+}
 
 // The first `count` elements, or as many as a vector has; `otherwise` in the lanes after them.
 template <class T>

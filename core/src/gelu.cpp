@@ -10,9 +10,6 @@
 namespace rf::core {
 namespace {
 
-// Rows that a thread takes at once.
-constexpr int64_t kBlockRows = 8;
-
 RowChecks check_gelu(const rf_gelu_args* x) {
   RowChecks check("gelu");
   check.structure(x, x == nullptr ? 0 : x->struct_size, sizeof(rf_gelu_args), "args");
@@ -28,7 +25,7 @@ void forward(const rf_gelu_args* args) {
   check_gelu(args).array(args->y, args->y_stride, "y");
   const rf_gelu_args& x = *args;
   if (x.dtype == RF_F64 || use_reference()) return ref::gelu(x);
-  for_row_blocks(x.rows, x.columns, kBlockRows, 0, [&](int64_t, RowRange rows, void*) { gelu_rows(x, rows); });
+  for_row_blocks(x.rows, x.columns, kRowBlock, 0, [&](int64_t, RowRange rows, void*) { gelu_rows(x, rows); });
 }
 
 void backward(const rf_gelu_args* args, const rf_gelu_grads* grads) {

@@ -118,29 +118,11 @@ void backward_of(const rf_gelu_args& x, const rf_gelu_grads& grads, RowRange row
 }
 
 void forward_any(const rf_gelu_args& x, RowRange rows) {
-  switch (x.dtype) {
-    case RF_F32:
-      return forward_of<float>(x, rows);
-    case RF_BF16:
-      return forward_of<BFloat16>(x, rows);
-    case RF_F16:
-      return forward_of<Float16>(x, rows);
-    case RF_F64:
-      break;
-  }
+  with_element(x.dtype, [&](auto element) { forward_of<decltype(element)>(x, rows); });
 }
 
 void backward_any(const rf_gelu_args& x, const rf_gelu_grads& grads, RowRange rows, float* sums) {
-  switch (x.dtype) {
-    case RF_F32:
-      return backward_of<float>(x, grads, rows, sums);
-    case RF_BF16:
-      return backward_of<BFloat16>(x, grads, rows, sums);
-    case RF_F16:
-      return backward_of<Float16>(x, grads, rows, sums);
-    case RF_F64:
-      break;
-  }
+  with_element(x.dtype, [&](auto element) { backward_of<decltype(element)>(x, grads, rows, sums); });
 }
 
 }  // namespace HWY_NAMESPACE

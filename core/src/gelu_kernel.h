@@ -9,7 +9,7 @@ namespace rf::core {
 
 void gelu_rows(const rf_gelu_args& args, RowRange rows);
 
-// Adds to sums[whole_vectors(columns)], the gradient of bias.
+// Adds to sums[padded(columns)], the gradient of bias.
 void gelu_backward_rows(const rf_gelu_args& args, const rf_gelu_grads& grads, RowRange rows, float* sums);
 
 }  // namespace rf::core

@@ -12,9 +12,6 @@
 namespace rf::core {
 namespace {
 
-// Rows that a thread takes at once.
-constexpr int64_t kBlockRows = 8;
-
 RowChecks check_norm(const rf_norm_args* x) {
   RowChecks check("norm");
   check.structure(x, x == nullptr ? 0 : x->struct_size, sizeof(rf_norm_args), "args");
@@ -35,7 +32,7 @@ void forward(const rf_norm_args* args) {
   check_norm(args).array(args->y, args->y_stride, "y");
   const rf_norm_args& x = *args;
   if (x.dtype == RF_F64 || use_reference()) return ref::norm(x);
-  for_row_blocks(x.rows, x.columns, kBlockRows, norm_space_bytes(x.columns),
+  for_row_blocks(x.rows, x.columns, kRowBlock, norm_space_bytes(x.columns),
                  [&](int64_t, RowRange rows, void* space) { norm_rows(x, rows, space); });
 }
 

@@ -68,8 +68,8 @@ struct NormSpace {
   uint16_t* numbers;
   NormSpace(void* space, int64_t columns)
       : s(static_cast<float*>(space)),
-        g(s + whole_vectors(columns)),
-        numbers(reinterpret_cast<uint16_t*>(g + whole_vectors(columns))) {}
+        g(s + padded(columns)),
+        numbers(reinterpret_cast<uint16_t*>(g + padded(columns))) {}
 };
 
 // s of one row.
@@ -168,8 +168,8 @@ void backward(const rf_norm_args& x, const rf_norm_grads& grads, RowRange rows, 
   const NormSpace space(memory, x.columns);
   RowDropout dropout(x, space.numbers);
   float* bias_sum = sums;
-  float* gamma_sum = sums + whole_vectors(x.columns);
-  float* beta_sum = gamma_sum + whole_vectors(x.columns);
+  float* gamma_sum = sums + padded(x.columns);
+  float* beta_sum = gamma_sum + padded(x.columns);
   for (int64_t row = rows.first; row < rows.first + rows.count; ++row) {
     dropout.draw(row);
     read_row<T>(x, row, dropout, space.s);
@@ -192,29 +192,11 @@ void backward(const rf_norm_args& x, const rf_norm_grads& grads, RowRange rows, 
 }
 
 void forward_any(const rf_norm_args& x, RowRange rows, void* space) {
-  switch (x.dtype) {
-    case RF_F32:
-      return forward<float>(x, rows, space);
-    case RF_BF16:
-      return forward<BFloat16>(x, rows, space);
-    case RF_F16:
-      return forward<Float16>(x, rows, space);
-    case RF_F64:
-      break;
-  }
+  with_element(x.dtype, [&](auto element) { forward<decltype(element)>(x, rows, space); });
 }
 
 void backward_any(const rf_norm_args& x, const rf_norm_grads& grads, RowRange rows, void* space, float* sums) {
-  switch (x.dtype) {
-    case RF_F32:
-      return backward<float>(x, grads, rows, space, sums);
-    case RF_BF16:
-      return backward<BFloat16>(x, grads, rows, space, sums);
-    case RF_F16:
-      return backward<Float16>(x, grads, rows, space, sums);
-    case RF_F64:
-      break;
-  }
+  with_element(x.dtype, [&](auto element) { backward<decltype(element)>(x, grads, rows, space, sums); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -229,7 +211,7 @@ HWY_EXPORT(backward_any);
 
 int64_t norm_space_bytes(int64_t columns) {
   // Numbers are drawn from a block's first element on and in whole runs.
-  return 2 * whole_vectors(columns) * int64_t{sizeof(float)} +
+  return 2 * padded(columns) * int64_t{sizeof(float)} +
          (columns + kDropoutBlock + kMostDrawnAtOnce) * int64_t{sizeof(uint16_t)};
 }
 

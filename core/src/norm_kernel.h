@@ -12,7 +12,7 @@ int64_t norm_space_bytes(int64_t columns);
 
 void norm_rows(const rf_norm_args& args, RowRange rows, void* space);
 
-// Adds to sums[3][whole_vectors(columns)], the gradients of bias, gamma and beta.
+// Adds to sums[3][padded(columns)], the gradients of bias, gamma and beta.
 void norm_backward_rows(const rf_norm_args& args, const rf_norm_grads& grads, RowRange rows, void* space, float* sums);
 
 }  // namespace rf::core

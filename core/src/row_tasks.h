@@ -20,12 +20,8 @@ inline constexpr int64_t kParallelRowElements = 16 * 1024;
 // Sums over rows are taken in at most so many chunks, of at least so many rows.
 inline constexpr int64_t kMostRowChunks = 64;
 inline constexpr int64_t kLeastChunkRows = 16;
-// Sums and rows in work space are whole vectors of the widest instruction set.
-inline constexpr int64_t kSpaceFloats = 16;
-
-inline int64_t whole_vectors(int64_t columns) {
-  return (columns + kSpaceFloats - 1) / kSpaceFloats * kSpaceFloats;
-}
+// Rows that a thread takes at once where nothing asks for more.
+inline constexpr int64_t kRowBlock = 8;
 
 struct RowRange {
   int64_t first, count;
@@ -59,13 +55,13 @@ void for_row_blocks(int64_t rows, int64_t columns, int64_t block, int64_t bytes,
   if (out_of_memory) throw std::bad_alloc();
 }
 
-// The same in chunks, each with zeros to add its rows to: run(rows, space, sums), sums [totals.size()][whole_vectors].
+// The same in chunks, each with zeros to add its rows to: run(rows, space, sums), sums [totals.size()][padded].
 // Then totals[k], [columns] or nullptr, are the sums over the chunks, in order.
 template <class Run>
 void sum_over_rows(int64_t rows, int64_t columns, int64_t bytes, const std::vector<float*>& totals, const Run& run) {
   const int64_t chunk = std::max(kLeastChunkRows, (rows + kMostRowChunks - 1) / kMostRowChunks);
   const int64_t chunks = (rows + chunk - 1) / chunk;
-  const int64_t width = whole_vectors(columns), stride = width * static_cast<int64_t>(totals.size());
+  const int64_t width = padded(columns), stride = width * static_cast<int64_t>(totals.size());
   std::vector<float> sums(static_cast<size_t>(chunks * stride));
   for_row_blocks(rows, columns, chunk, bytes,
                  [&](int64_t index, RowRange range, void* space) { run(range, space, sums.data() + index * stride); });

@@ -26,7 +26,7 @@ void softmax_forward(const rf_softmax_args* args) {
   check_softmax(args).array(args->x, args->x_stride, "x");
   const rf_softmax_args& x = *args;
   if (x.dtype == RF_F64 || use_reference()) return ref::softmax(x);
-  for_row_blocks(x.rows, x.columns, kSoftmaxRows, whole_vectors(x.columns) * int64_t{sizeof(float)},
+  for_row_blocks(x.rows, x.columns, kSoftmaxRows, padded(x.columns) * int64_t{sizeof(float)},
                  [&](int64_t, RowRange rows, void* space) { softmax_rows(x, rows, space); });
 }
 

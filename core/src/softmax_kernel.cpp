@@ -144,55 +144,19 @@ void cross_entropy_backward(const rf_cross_entropy_args& args, const rf_cross_en
 
 void softmax_any(const rf_softmax_args& args, RowRange rows, void* space) {
   auto* floats = static_cast<float*>(space);
-  switch (args.dtype) {
-    case RF_F32:
-      return softmax<float>(args, rows, floats);
-    case RF_BF16:
-      return softmax<BFloat16>(args, rows, floats);
-    case RF_F16:
-      return softmax<Float16>(args, rows, floats);
-    case RF_F64:
-      break;
-  }
+  with_element(args.dtype, [&](auto element) { softmax<decltype(element)>(args, rows, floats); });
 }
 
 void softmax_backward_any(const rf_softmax_args& args, const rf_softmax_grads& grads, RowRange rows) {
-  switch (args.dtype) {
-    case RF_F32:
-      return softmax_backward<float>(args, grads, rows);
-    case RF_BF16:
-      return softmax_backward<BFloat16>(args, grads, rows);
-    case RF_F16:
-      return softmax_backward<Float16>(args, grads, rows);
-    case RF_F64:
-      break;
-  }
+  with_element(args.dtype, [&](auto element) { softmax_backward<decltype(element)>(args, grads, rows); });
 }
 
 void cross_entropy_any(const rf_cross_entropy_args& args, RowRange rows) {
-  switch (args.dtype) {
-    case RF_F32:
-      return cross_entropy<float>(args, rows);
-    case RF_BF16:
-      return cross_entropy<BFloat16>(args, rows);
-    case RF_F16:
-      return cross_entropy<Float16>(args, rows);
-    case RF_F64:
-      break;
-  }
+  with_element(args.dtype, [&](auto element) { cross_entropy<decltype(element)>(args, rows); });
 }
 
 void cross_entropy_backward_any(const rf_cross_entropy_args& args, const rf_cross_entropy_grads& grads, RowRange rows) {
-  switch (args.dtype) {
-    case RF_F32:
-      return cross_entropy_backward<float>(args, grads, rows);
-    case RF_BF16:
-      return cross_entropy_backward<BFloat16>(args, grads, rows);
-    case RF_F16:
-      return cross_entropy_backward<Float16>(args, grads, rows);
-    case RF_F64:
-      break;
-  }
+  with_element(args.dtype, [&](auto element) { cross_entropy_backward<decltype(element)>(args, grads, rows); });
 }
 
 }  // namespace HWY_NAMESPACE

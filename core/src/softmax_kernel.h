@@ -7,7 +7,7 @@
 
 namespace rf::core {
 
-// space: whole_vectors(columns) floats.
+// space: padded(columns) floats.
 void softmax_rows(const rf_softmax_args& args, RowRange rows, void* space);
 void softmax_backward_rows(const rf_softmax_args& args, const rf_softmax_grads& grads, RowRange rows);
 
