@@ -175,7 +175,7 @@ HWY_NOINLINE void differentiate(const AttentionProblem& problem, BackwardSpace& 
   const int64_t keys = space.keys.span.count;
   float factor = static_cast<float>(problem.args.scale) * kLog2e;  // to a score of what the tile holds
   if (!is_plain(problem.args, space.position, space.mask)) {
-    alignas(64) float largest[kVectors * kLanes] = {};  // not asked for
+    FloatVec largest[kVectors];  // not asked for
     finish_scores<kVectors>(space.weights(), keys, factor, space.position, space.mask, largest);
     factor = 1;
   }

@@ -3,9 +3,10 @@
 //
 //   for each tile of 64 keys, read and rotated once for a group of query tiles:
 //     raw[key][query]    = [R^k k, c] . [R^q q + u, a] + table terms          queries in the lanes
-//     weight             = exp2(score - largest so far), down the lanes
-//     out[query][column] = out * exp2(largest before - largest so far) + sum_key weight (R^v v + V[r])
+//     weight             = exp2(score - origin), down the lanes
+//     out[query][column] = out * exp2(origin before - origin) + sum_key weight (R^v v + V[r])
 //
+// A query's origin is a score so near the largest so far that no weight is above 2^8; most tiles leave it where it is.
 // Keys come in order, so a query's result depends on nothing but its own row of the equation. It does not keep the
 // scores and does not skip keys of small weight.
 #include "attention_forward.h"
@@ -29,20 +30,20 @@ namespace HWY_NAMESPACE {
 
 // The running softmax of a query tile.
 struct Running {
-  float* out = nullptr;      // [queries][value_width]
-  float* largest = nullptr;  // a number a lane
+  float* out = nullptr;     // [queries][value_width]
+  float* origin = nullptr;  // a number a lane
   float* sum = nullptr;
   float* edges = nullptr;  // [2]: weights of keys that read the first and the last row of V
 
   Running() = default;
   Running(const AttentionProblem& problem, Arena& arena)
       : out(arena.take<float>(kQueryTile * problem.value_width)),
-        largest(arena.take<float>(kQueryTile)),
+        origin(arena.take<float>(kQueryTile)),
         sum(arena.take<float>(kQueryTile)),
         edges(arena.take<float>(2 * kQueryTile)) {}
   void clear(const AttentionProblem& problem) {
     std::fill_n(out, kQueryTile * problem.value_width, 0.0f);
-    std::fill_n(largest, kQueryTile, kMinusInfinity);
+    std::fill_n(origin, kQueryTile, kMinusInfinity);
     std::fill_n(sum, kQueryTile, 0.0f);
     std::fill_n(edges, 2 * kQueryTile, 0.0f);
   }
@@ -88,29 +89,32 @@ HWY_NOINLINE void scale_rows(const float* factors, int64_t count, int64_t width,
   }
 }
 
-// Raw scores to weights in place, and the sums so far brought to the new largest score.
+// Raw scores to weights in place, and the sums so far brought to a new origin where scores have risen far above the
+// old.
 template <int kVectors>
 HWY_NOINLINE void soften(const AttentionProblem& problem, ForwardSpace& space, int64_t queries, Running& running) {
+  constexpr float kMostAbove = 8;
   const FloatTag d;
   const int64_t keys = space.keys.span.count;
-  alignas(64) float before[kVectors * kLanes];
-  std::copy_n(running.largest, kVectors * kLanes, before);
   float factor = static_cast<float>(problem.args.scale) * kLog2e;  // to a score of what the tile holds
+  FloatVec largest[kVectors], origin[kVectors], sum[kVectors];
   if (is_plain(problem.args, space.position, space.mask)) {
-    raise_largest<kVectors>(space.tile(), keys, factor, running.largest);
+    find_largest<kVectors>(space.tile(), keys, factor, largest);
   } else {
-    finish_scores<kVectors>(space.tile(), keys, factor, space.position, space.mask, running.largest);
+    finish_scores<kVectors>(space.tile(), keys, factor, space.position, space.mask, largest);
     factor = 1;
   }
-  FloatVec origin[kVectors], sum[kVectors];
   bool moved = false;
   HWY_UNROLL(3)
   for (int l = 0; l < kVectors; ++l) {
-    const auto largest = hn::LoadU(d, running.largest + l * kLanes), last = hn::LoadU(d, before + l * kLanes);
-    moved = moved || !hn::AllTrue(d, hn::Eq(last, largest));
+    const auto before = hn::LoadU(d, running.origin + l * kLanes);
+    const auto above = hn::Gt(largest[l], hn::Add(before, hn::Set(d, kMostAbove)));
+    moved = moved || !hn::AllFalse(d, above);
+    const auto next = hn::IfThenElse(above, largest[l], before);
+    hn::StoreU(next, d, running.origin + l * kLanes);
     // A query that has met no key yet: its weights are exp2(-infinity - 0).
-    origin[l] = hn::IfThenElse(hn::Eq(largest, hn::Set(d, kMinusInfinity)), hn::Zero(d), largest);
-    const auto shrinking = exp2(hn::Sub(last, origin[l]));
+    origin[l] = hn::IfThenElse(hn::Eq(next, hn::Set(d, kMinusInfinity)), hn::Zero(d), next);
+    const auto shrinking = exp2(hn::Sub(before, origin[l]));
     sum[l] = hn::Mul(hn::LoadU(d, running.sum + l * kLanes), shrinking);
     hn::StoreU(shrinking, d, space.factors + l * kLanes);
   }
@@ -215,7 +219,7 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
     store_row(x.dtype, out, x.value_dim, sum == 0 ? 0 : 1 / sum, x.out, offset);
     if (x.log_sum != nullptr) {
       x.log_sum[(b * x.heads + h) * x.queries + t] =
-          sum == 0 ? kMinusInfinity : (running.largest[i] + std::log2(sum)) * 0.693147180559945309f;
+          sum == 0 ? kMinusInfinity : (running.origin[i] + std::log2(sum)) * 0.693147180559945309f;
     }
   }
 }

@@ -2,7 +2,7 @@
 //
 //   raw    [keys][queries]   (R^q q + u) . (R^k k) + s a . c / s + table terms, not yet scaled
 //   score  raw * s + pos,  in units of log2: s and pos are multiplied by log2(e) here
-//   weight exp2(score - largest); the lanes go their own ways, and no lane looks at another
+//   weight exp2(score - a score near the largest); the lanes go their own ways, and no lane looks at another
 #if defined(RF_CORE_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_TILE_INL_H_
 #undef RF_CORE_ATTENTION_TILE_INL_H_
@@ -84,7 +84,11 @@ inline HWY_NOINLINE void PositionScores::find(const AttentionProblem& problem, i
     // One number for each distance; the row of a key begins one place before that of the key before.
     const int64_t least = queries.positions[0] - keys.positions[keys.count - 1];
     const int64_t distances = kQueryTile + keys.count - 1;
-    for (int64_t i = 0; i < distances; ++i) numbers_[i] = *bias.row(least + i) * kLog2e;
+    const int64_t first = std::clamp<int64_t>(bias.lo - least, 0, distances);
+    const int64_t end = std::clamp<int64_t>(bias.hi - least + 1, first, distances);
+    std::fill(numbers_, numbers_ + first, *bias.row(bias.lo) * kLog2e);
+    for (int64_t i = first; i < end; ++i) numbers_[i] = bias.rows[least + i - bias.lo] * kLog2e;
+    std::fill(numbers_ + end, numbers_ + distances, *bias.row(bias.hi) * kLog2e);
     first_ = numbers_ + keys.count - 1;
     stride_ = -1;
     return;
@@ -172,34 +176,31 @@ HWY_INLINE bool is_plain(const rf_attention_args& x, const PositionScores& posit
   return !position.any() && mask.kind() == TileMask::Kind::kAll && x.scale >= 0;
 }
 
-// Raises `largest` to the largest score of each lane of a plain tile. factor: raw to score.
+// The largest score of each lane of a plain tile. factor: raw to score.
 template <int kVectors>
-HWY_INLINE void raise_largest(const float* tile, int64_t keys, float factor, float* largest) {
+HWY_INLINE void find_largest(const float* tile, int64_t keys, float factor, FloatVec (&largest)[kVectors]) {
   const FloatTag d;
-  FloatVec most[kVectors];
   HWY_UNROLL(3)
-  for (int l = 0; l < kVectors; ++l) most[l] = hn::LoadU(d, tile + l * kLanes);
+  for (int l = 0; l < kVectors; ++l) largest[l] = hn::LoadU(d, tile + l * kLanes);
   for (int64_t j = 1; j < keys; ++j) {
     HWY_UNROLL(3)
-    for (int l = 0; l < kVectors; ++l) most[l] = hn::Max(hn::LoadU(d, tile + j * kQueryTile + l * kLanes), most[l]);
+    for (int l = 0; l < kVectors; ++l) {
+      largest[l] = hn::Max(hn::LoadU(d, tile + j * kQueryTile + l * kLanes), largest[l]);
+    }
   }
   HWY_UNROLL(3)
-  for (int l = 0; l < kVectors; ++l) {
-    const auto score = hn::Mul(most[l], hn::Set(d, factor));
-    hn::StoreU(hn::Max(score, hn::LoadU(d, largest + l * kLanes)), d, largest + l * kLanes);
-  }
+  for (int l = 0; l < kVectors; ++l) largest[l] = hn::Mul(largest[l], hn::Set(d, factor));
 }
 
-// raw to score in place. `largest` is raised to the largest score of each lane.
+// raw to score in place, and the largest score of each lane.
 template <int kVectors>
 HWY_INLINE void finish_scores(float* tile, int64_t keys, float factor, const PositionScores& position,
-                              const TileMask& mask, float* largest) {
+                              const TileMask& mask, FloatVec (&largest)[kVectors]) {
   const FloatTag d;
   const auto s = hn::Set(d, factor);
   const bool some = mask.kind() == TileMask::Kind::kSome;
-  FloatVec most[kVectors];
   HWY_UNROLL(3)
-  for (int l = 0; l < kVectors; ++l) most[l] = hn::LoadU(d, largest + l * kLanes);
+  for (int l = 0; l < kVectors; ++l) largest[l] = hn::Set(d, kMinusInfinity);
   for (int64_t j = 0; j < keys; ++j) {
     float* row = tile + j * kQueryTile;
     FloatVec score[kVectors];
@@ -218,12 +219,10 @@ HWY_INLINE void finish_scores(float* tile, int64_t keys, float factor, const Pos
     }
     HWY_UNROLL(3)
     for (int l = 0; l < kVectors; ++l) {
-      most[l] = hn::Max(score[l], most[l]);
+      largest[l] = hn::Max(score[l], largest[l]);
       hn::StoreU(score[l], d, row + l * kLanes);
     }
   }
-  HWY_UNROLL(3)
-  for (int l = 0; l < kVectors; ++l) hn::StoreU(most[l], d, largest + l * kLanes);
 }
 
 // Calls action with the number of vectors of a tile as a constant.
