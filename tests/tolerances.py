@@ -81,6 +81,12 @@ SCALED_F64 = 6e-16
 # Sums of 24 float64 products of normal numbers, magnitudes of xPos up to 30 among them.
 SUM_ATOL = 1e-11
 
+# ---- ops: linear attention ----
+# As kLinearAttentionEps of tolerances.h: 16 eps of the largest result, or of 1.
+LINEAR_KERNEL_F32 = 16 * 2.0**-23
+# Radians a token: cosines of the distances of cases stay positive, so that rotated denominators do not cancel.
+LINEAR_KERNEL_ANGLE = 0.01
+
 # ---- nn: linear attention ----
 # The same sums in another order. A rotated denominator cancels: it was down to a thousandth of its terms here.
 LINEAR_F64 = 1e-11

@@ -4,6 +4,7 @@
 
 #include "attention_operator.h"
 #include "dispatch.h"
+#include "linear_attention_operator.h"
 #include "status.h"
 
 namespace rf::ops {
@@ -28,6 +29,8 @@ TORCH_LIBRARY(roformer, library) {
   library.def(kDropoutSchema, {at::Tag::pt2_compliant_tag});
   library.def(kAttentionSchema, {at::Tag::pt2_compliant_tag});
   library.def(kAttentionBackwardSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kLinearAttentionSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kLinearAttentionBackwardSchema, {at::Tag::pt2_compliant_tag});
   library.def("target() -> str", target);
   library.def("set_target(str name) -> ()", set_target);
 }

@@ -1,0 +1,34 @@
+// Linear attention on feature vectors by the kernels of core (core/include/rf/linear_attention.h has the equation).
+//
+// q: [B,T,H,F]; k: [B,S,Hk,F], v: [B,S,Hk,Dv] with H a multiple of Hk; float32, bfloat16 or float16, computed in
+// float32 with compensated sums; or float64, by loops over all pairs, which are what other ways are held to. CPU
+// tensors; slices of a larger one are read without a copy where the last dimension is contiguous. Result: [B,T,H,Dv]
+// in the dtype of q, with first derivatives to q, k and v. A query whose denominator is 0 has output 0 and gradient 0.
+// A bad argument throws c10::ValueError, "[linear_attention] rule, got value".
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string_view>
+
+#include "rf/ops/terms.h"
+
+namespace rf::ops {
+
+struct LinearAttentionOptions {
+  std::string_view feature_map;                  // "given": q and k are features; "elu": of elu(x) + 1; "relu"
+  std::string_view direction = "bidirectional";  // or "causal": keys up to m + S - T
+  std::string_view denominator = "plain";        // or "rotated": R in both sums
+  Rotation query = {}, key = {};                 // of the features; float32, or float64 for float64 data; not trained
+  std::string_view layout = "pairs";             // of both: "pairs" or "halves", as in rf/ops/ops.h
+  at::Tensor key_mask_BS = {};                   // bool, [1 or B, S]; false: not summed, and not read; undefined: all
+  double eps = 0;                                // of the denominator
+};
+
+// state: float64 [B,Hk,F,Dv+1], or nullptr: the sums over keys that came before, of g v^T and, in the last column, of
+// what meets f in the denominator; replaced by the sums with the keys of this call. Zeros before the first. With it the
+// call must be causal, with T = S, and have no gradients.
+at::Tensor linear_attention_kernel(const at::Tensor& q_BTHF, const at::Tensor& k_BSHF, const at::Tensor& v_BSHD,
+                                   const LinearAttentionOptions& options, at::Tensor* state = nullptr);
+
+}  // namespace rf::ops

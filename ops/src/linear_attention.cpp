@@ -1,0 +1,297 @@
+// roformer::linear_attention_kernel on CPU and Meta tensors: rf_linear_attention_forward and
+// rf_linear_attention_backward behind PyTorch's dispatcher. A state is not changed in place: the operator returns the
+// one after the call. Gradients are in linear_attention_autograd.cpp.
+#include "rf/ops/linear_attention.h"
+
+#include <ATen/core/Formatting.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include "dtype.h"
+#include "layout.h"
+#include "linear_attention_operator.h"
+#include "rf/linear_attention.h"
+#include "status.h"
+
+namespace rf::ops {
+namespace {
+
+constexpr const char* kWhere = "[linear_attention] ";
+
+rf_feature_map parse_feature_map(std::string_view name) {
+  if (name == "given") return RF_FEATURES_GIVEN;
+  if (name == "elu") return RF_FEATURES_ELU_PLUS_ONE;
+  if (name == "relu") return RF_FEATURES_RELU;
+  TORCH_CHECK_VALUE(false, kWhere, "feature_map must be \"given\", \"elu\" or \"relu\", got \"", name, "\"");
+}
+rf_linear_direction parse_direction(std::string_view name) {
+  if (name == "bidirectional") return RF_LINEAR_BIDIRECTIONAL;
+  if (name == "causal") return RF_LINEAR_CAUSAL;
+  TORCH_CHECK_VALUE(false, kWhere, "direction must be \"bidirectional\" or \"causal\", got \"", name, "\"");
+}
+rf_linear_denominator parse_denominator(std::string_view name) {
+  if (name == "plain") return RF_DENOMINATOR_PLAIN;
+  if (name == "rotated") return RF_DENOMINATOR_ROTATED;
+  TORCH_CHECK_VALUE(false, kWhere, "denominator must be \"plain\" or \"rotated\", got \"", name, "\"");
+}
+
+void check_device(const LinearAttentionCall& call, const at::Tensor& x, const char* name) {
+  TORCH_CHECK_VALUE(x.device() == call.q.device(), kWhere, name, " must be on the device of q, ", call.q.device(),
+                    ", got ", x.device());
+}
+
+void check_data(const LinearAttentionCall& call) {
+  const at::Tensor &q = call.q, &k = call.k, &v = call.v;
+  TORCH_CHECK_VALUE(core_dtype(q.scalar_type()), kWhere, "q must be float32, float64, bfloat16 or float16, got ",
+                    q.scalar_type());
+  for (const auto& [x, name] : {std::pair{&q, "q"}, {&k, "k"}, {&v, "v"}}) {
+    TORCH_CHECK_VALUE(x->dim() == 4 && x->scalar_type() == q.scalar_type(), kWhere, name,
+                      " must be [batch, tokens, heads, size] of ", q.scalar_type(), ", got ", x->scalar_type(), " ",
+                      x->sym_sizes());
+    check_device(call, *x, name);
+  }
+  TORCH_CHECK_VALUE(k.sym_size(0) == q.sym_size(0) && k.sym_size(3) == q.sym_size(3), kWhere,
+                    "k must be [batch, keys, key_heads, features] as of q, ", q.sym_sizes(), ", got ", k.sym_sizes());
+  TORCH_CHECK_VALUE(v.sym_size(0) == k.sym_size(0) && v.sym_size(1) == k.sym_size(1) && v.sym_size(2) == k.sym_size(2),
+                    kWhere, "v must be [batch, keys, key_heads, value_dim] as of k, ", k.sym_sizes(), ", got ",
+                    v.sym_sizes());
+}
+
+// name: "query" or "key".
+void check_rotation(const LinearAttentionCall& call, const char* name, const MaybeTensor& cos, const MaybeTensor& sin,
+                    const c10::SymInt& tokens) {
+  TORCH_CHECK_VALUE(cos.has_value() == sin.has_value(), kWhere, name, "_cos and ", name,
+                    "_sin must be given together, got ", name, cos ? "_cos" : "_sin", " alone");
+  if (!cos) return;
+  TORCH_CHECK_VALUE(cos->dim() == 3 && cos->sym_size(1) == tokens && sin->sym_sizes() == cos->sym_sizes(), kWhere, name,
+                    "_cos and ", name, "_sin must be [1 or batch, ", tokens, ", R/2], got ", cos->sym_sizes(), " and ",
+                    sin->sym_sizes());
+  const at::ScalarType dtype = row_dtype(call.q.scalar_type());
+  for (const at::Tensor* x : {&*cos, &*sin}) {
+    TORCH_CHECK_VALUE(x->scalar_type() == dtype, kWhere, name, "_cos and ", name, "_sin must be ", dtype,
+                      " for data of ", call.q.scalar_type(), ", got ", x->scalar_type());
+    check_device(call, *x, name);
+  }
+}
+
+void check_state(const LinearAttentionCall& call) {
+  if (!call.state) return;
+  const at::Tensor& state = *call.state;
+  const std::vector<c10::SymInt> sizes = {call.k.sym_size(0), call.k.sym_size(2), call.k.sym_size(3),
+                                          call.v.sym_size(3) + 1};
+  TORCH_CHECK_VALUE(state.scalar_type() == at::kDouble && state.sym_sizes() == c10::SymIntArrayRef(sizes), kWhere,
+                    "state must be Double ", c10::SymIntArrayRef(sizes), ", got ", state.scalar_type(), " ",
+                    state.sym_sizes());
+  check_device(call, state, "state");
+}
+
+// What core sees in its arguments is left to core.
+void check_call(const LinearAttentionCall& call) {
+  parse_feature_map(call.feature_map);
+  parse_direction(call.direction);
+  parse_denominator(call.denominator);
+  parse_layout("linear_attention", call.layout);
+  check_data(call);
+  check_rotation(call, "query", call.query_cos, call.query_sin, call.q.sym_size(1));
+  check_rotation(call, "key", call.key_cos, call.key_sin, call.k.sym_size(1));
+  check_state(call);
+  if (!call.key_mask) return;
+  const at::Tensor& mask = *call.key_mask;
+  const c10::SymInt batch = call.q.sym_size(0), keys = call.k.sym_size(1);
+  TORCH_CHECK_VALUE(mask.scalar_type() == at::kBool && mask.dim() == 2 &&
+                        (mask.sym_size(0) == 1 || mask.sym_size(0) == batch) && mask.sym_size(1) == keys,
+                    kWhere, "key_mask must be bool [1 or ", batch, ", ", keys, "], got ", mask.scalar_type(), " ",
+                    mask.sym_sizes());
+  check_device(call, mask, "key_mask");
+}
+
+// The same call with tensors laid out as core takes them; copies where they are not yet.
+LinearAttentionCall laid_out(const LinearAttentionCall& call) {
+  LinearAttentionCall to = call;
+  for (at::Tensor* x : {&to.q, &to.k, &to.v}) {
+    if (x->stride(-1) != 1 && x->size(-1) != 1) *x = x->contiguous();
+  }
+  for (MaybeTensor* x : {&to.query_cos, &to.query_sin, &to.key_cos, &to.key_sin}) {
+    if (*x) *x = (*x)->contiguous();
+  }
+  if (call.key_mask) to.key_mask = call.key_mask->expand({call.q.size(0), call.k.size(1)});
+  return to;
+}
+
+rf_attention_rotation rotation_args(const MaybeTensor& cos, const MaybeTensor& sin) {
+  if (!cos) return {};
+  return {cos->const_data_ptr(), sin->const_data_ptr(), cos->size(0), cos->size(2)};
+}
+
+// Of a call that is laid out.
+rf_linear_attention_args core_args(const LinearAttentionCall& call, const at::Tensor& out,
+                                   const at::Tensor& denominators, const at::Tensor& state) {
+  const at::Tensor &q = call.q, &k = call.k, &v = call.v;
+  rf_linear_attention_args args{};
+  args.struct_size = sizeof args;
+  args.dtype = *core_dtype(q.scalar_type());
+  args.layout = parse_layout("linear_attention", call.layout);
+  args.direction = parse_direction(call.direction);
+  args.denominator = parse_denominator(call.denominator);
+  args.feature_map = parse_feature_map(call.feature_map);
+  args.batch = q.size(0), args.queries = q.size(1), args.heads = q.size(2), args.features = q.size(3);
+  args.keys = k.size(1), args.key_heads = k.size(2), args.value_dim = v.size(3);
+  args.q = q.const_data_ptr(), args.k = k.const_data_ptr(), args.v = v.const_data_ptr();
+  args.q_stride_b = q.stride(0), args.q_stride_t = q.stride(1), args.q_stride_h = q.stride(2);
+  args.k_stride_b = k.stride(0), args.k_stride_t = k.stride(1), args.k_stride_h = k.stride(2);
+  args.v_stride_b = v.stride(0), args.v_stride_t = v.stride(1), args.v_stride_h = v.stride(2);
+  args.out = out.mutable_data_ptr();
+  args.out_stride_b = out.stride(0), args.out_stride_t = out.stride(1), args.out_stride_h = out.stride(2);
+  if (denominators.numel() > 0) args.denominators = denominators.mutable_data_ptr<float>();
+  args.rotation_q = rotation_args(call.query_cos, call.query_sin);
+  args.rotation_k = rotation_args(call.key_cos, call.key_sin);
+  args.eps = call.eps;
+  if (call.key_mask) {
+    args.key_mask = static_cast<const uint8_t*>(call.key_mask->const_data_ptr());
+    args.key_mask_stride_b = call.key_mask->stride(0), args.key_mask_stride_s = call.key_mask->stride(1);
+  }
+  if (state.defined() && state.numel() > 0) args.state = state.mutable_data_ptr<double>();
+  return args;
+}
+
+// out [B,T,H,Dv]; denominators [B,H,T], which are of no use to the loops; state_after like the state.
+LinearAttentionResult empty_results(const LinearAttentionCall& call) {
+  const at::Tensor& q = call.q;
+  const c10::SymInt batch = q.sym_size(0), queries = q.sym_size(1), heads = q.sym_size(2);
+  const c10::SymInt kept = q.scalar_type() == at::kDouble ? c10::SymInt(0) : batch;
+  return {at::empty_symint({batch, queries, heads, call.v.sym_size(3)}, q.options()),
+          at::empty_symint({kept, heads, queries}, q.options().dtype(at::kFloat)),
+          call.state ? at::empty_symint(call.state->sym_sizes(), call.state->options())
+                     : at::empty({0}, q.options().dtype(at::kDouble))};
+}
+
+LinearAttentionResult linear_attention_cpu(const LinearAttentionCall& call) {
+  check_call(call);
+  LinearAttentionResult results = empty_results(call);
+  auto& [out, denominators, state_after] = results;
+  if (call.state) state_after.copy_(*call.state);
+  const LinearAttentionCall ready = laid_out(call);
+  const rf_linear_attention_args args = core_args(ready, out, denominators, state_after);
+  check_status(rf_linear_attention_forward(&args));
+  return results;
+}
+
+LinearAttentionResult linear_attention_meta(const LinearAttentionCall& call) {
+  check_call(call);
+  return empty_results(call);
+}
+
+void check_results(const LinearAttentionCall& call, const at::Tensor& grad_out, const at::Tensor& out,
+                   const at::Tensor& denominators) {
+  const LinearAttentionResult like = empty_results(call);
+  for (const auto& [x, wanted, name] : {std::tuple{&grad_out, &std::get<0>(like), "grad_out"},
+                                        {&out, &std::get<0>(like), "out"},
+                                        {&denominators, &std::get<1>(like), "denominators"}}) {
+    TORCH_CHECK_VALUE(x->sym_sizes() == wanted->sym_sizes() && x->scalar_type() == wanted->scalar_type() &&
+                          x->device() == wanted->device(),
+                      kWhere, name, " must be as the forward gives it, ", wanted->scalar_type(), " ",
+                      wanted->sym_sizes(), ", got ", x->scalar_type(), " ", x->sym_sizes());
+  }
+}
+
+// Of q, k and v; undefined where not wanted.
+std::array<at::Tensor, 3> empty_gradients(const LinearAttentionCall& call, LinearAttentionWanted wanted) {
+  const auto like = [](bool is_wanted, const at::Tensor& x) {
+    return is_wanted ? at::empty_symint(x.sym_sizes(), x.options()) : at::Tensor();
+  };
+  return {like(wanted[0], call.q), like(wanted[1], call.k), like(wanted[2], call.v)};
+}
+
+std::vector<at::Tensor> defined_ones(const std::array<at::Tensor, 3>& grads) {
+  std::vector<at::Tensor> defined;
+  for (const at::Tensor& grad : grads) {
+    if (grad.defined()) defined.push_back(grad);
+  }
+  return defined;
+}
+
+std::vector<at::Tensor> backward_cpu(const LinearAttentionCall& call, const at::Tensor& grad_out, const at::Tensor& out,
+                                     const at::Tensor& denominators, LinearAttentionWanted wanted) {
+  check_call(call);
+  check_results(call, grad_out, out, denominators);
+  const std::array<at::Tensor, 3> grads = empty_gradients(call, wanted);
+  const LinearAttentionCall ready = laid_out(call);
+  const at::Tensor given = grad_out.contiguous(), out_rows = out.contiguous(), sums = denominators.contiguous();
+  const rf_linear_attention_args args = core_args(ready, out_rows, sums, {});
+  const auto data = [](const at::Tensor& x) { return x.defined() ? x.mutable_data_ptr() : nullptr; };
+  rf_linear_attention_grads to{};
+  to.struct_size = sizeof to;
+  to.out = given.const_data_ptr();
+  to.out_stride_b = given.stride(0), to.out_stride_t = given.stride(1), to.out_stride_h = given.stride(2);
+  to.q = data(grads[0]), to.k = data(grads[1]), to.v = data(grads[2]);
+  check_status(rf_linear_attention_backward(&args, &to));
+  return defined_ones(grads);
+}
+
+std::vector<at::Tensor> backward_meta(const LinearAttentionCall& call, const at::Tensor& grad_out,
+                                      const at::Tensor& out, const at::Tensor& denominators,
+                                      LinearAttentionWanted wanted) {
+  check_call(call);
+  check_results(call, grad_out, out, denominators);
+  return defined_ones(empty_gradients(call, wanted));
+}
+
+MaybeTensor maybe(const at::Tensor& x) {
+  return x.defined() ? MaybeTensor(x) : std::nullopt;
+}
+
+}  // namespace
+
+LinearAttentionResult dispatch_linear_attention(const LinearAttentionCall& c) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("roformer::linear_attention_kernel", "")
+                             .typed<LinearAttentionSignature>();
+  return op.call(c.q, c.k, c.v, c.feature_map, c.direction, c.denominator, c.query_cos, c.query_sin, c.key_cos,
+                 c.key_sin, c.layout, c.key_mask, c.eps, c.state);
+}
+
+std::vector<at::Tensor> dispatch_linear_attention_backward(const LinearAttentionCall& c, const at::Tensor& grad_out,
+                                                           const at::Tensor& out, const at::Tensor& denominators,
+                                                           LinearAttentionWanted wanted) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("roformer::linear_attention_kernel_backward", "")
+                             .typed<LinearAttentionBackwardSignature>();
+  return op.call(grad_out, out, denominators, wanted, c.q, c.k, c.v, c.feature_map, c.direction, c.denominator,
+                 c.query_cos, c.query_sin, c.key_cos, c.key_sin, c.layout, c.key_mask, c.eps);
+}
+
+at::Tensor linear_attention_kernel(const at::Tensor& q_BTHF, const at::Tensor& k_BSHF, const at::Tensor& v_BSHD,
+                                   const LinearAttentionOptions& options, at::Tensor* state) {
+  auto [out, denominators, state_after] =
+      dispatch_linear_attention({.q = q_BTHF,
+                                 .k = k_BSHF,
+                                 .v = v_BSHD,
+                                 .feature_map = std::string(options.feature_map),
+                                 .direction = std::string(options.direction),
+                                 .denominator = std::string(options.denominator),
+                                 .query_cos = maybe(options.query.cos),
+                                 .query_sin = maybe(options.query.sin),
+                                 .key_cos = maybe(options.key.cos),
+                                 .key_sin = maybe(options.key.sin),
+                                 .layout = std::string(options.layout),
+                                 .key_mask = maybe(options.key_mask_BS),
+                                 .eps = options.eps,
+                                 .state = state != nullptr ? maybe(*state) : std::nullopt});
+  if (state != nullptr) *state = state_after;
+  return out;
+}
+
+TORCH_LIBRARY_IMPL(roformer, CPU, library) {
+  library.impl("linear_attention_kernel", linear_attention_entry<linear_attention_cpu>);
+  library.impl("linear_attention_kernel_backward", linear_attention_backward_entry<backward_cpu>);
+}
+
+TORCH_LIBRARY_IMPL(roformer, Meta, library) {
+  library.impl("linear_attention_kernel", linear_attention_entry<linear_attention_meta>);
+  library.impl("linear_attention_kernel_backward", linear_attention_backward_entry<backward_meta>);
+}
+
+}  // namespace rf::ops

@@ -1,0 +1,377 @@
+"""The kernel of linear attention as a PyTorch operator (ops/src/linear_attention*.cpp): values, gradients and states
+against the equation over all pairs in float64, rounding beside that of the equation in the same dtype.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch.library import opcheck
+
+import roformer_cpp  # noqa: F401 - registers the operators
+import tolerances as tol
+
+kernel = torch.ops.roformer.linear_attention_kernel.default
+backward = torch.ops.roformer.linear_attention_kernel_backward.default
+
+MAPS, DIRECTIONS, DENOMINATORS = ["given", "elu", "relu"], ["bidirectional", "causal"], ["plain", "rotated"]
+LOW = [torch.bfloat16, torch.float16]
+
+
+def turned(x, cos, sin, layout):
+    if cos is None:
+        return x
+    cos, sin, pairs = cos.to(x.dtype)[:, :, None], sin.to(x.dtype)[:, :, None], cos.size(-1)
+    halves = x[..., : 2 * pairs]
+    halves = halves.unflatten(-1, (pairs, 2)).unbind(-1) if layout == "pairs" else halves.split(pairs, -1)
+    a, b = halves[0] * cos - halves[1] * sin, halves[0] * sin + halves[1] * cos
+    both = torch.stack([a, b], -1).flatten(-2) if layout == "pairs" else torch.cat([a, b], -1)
+    return torch.cat([both, x[..., 2 * pairs :]], -1)
+
+
+def mapped(x, name):
+    if name == "given":
+        return x
+    return torch.relu(x) if name == "relu" else torch.where(x > 0, x + 1, x.clamp_max(0).exp())
+
+
+def formula(q, k, v, feature_map, direction, denominator="plain", layout="pairs", key_mask=None, eps=0.0, **rows):
+    """The equation of core/include/rf/linear_attention.h with all weights [B, H, T, S]."""
+    f, g = mapped(q, feature_map), mapped(k.repeat_interleave(q.size(2) // k.size(2), 2), feature_map)
+    turned_f = turned(f, rows.get("query_cos"), rows.get("query_sin"), layout)
+    turned_g = turned(g, rows.get("key_cos"), rows.get("key_sin"), layout)
+    pairs = f.size(1), g.size(1)
+    seen = torch.ones(f.size(0), 1, *pairs, dtype=torch.bool)
+    if key_mask is not None:
+        seen = seen & key_mask[:, None, None]
+    if direction == "causal":
+        seen = seen & torch.ones(pairs, dtype=torch.bool).tril(pairs[1] - pairs[0])
+    over = torch.einsum("bthf,bshf->bhts", turned_f, turned_g).masked_fill(~seen, 0)
+    under = over if denominator == "rotated" else torch.einsum("bthf,bshf->bhts", f, g).masked_fill(~seen, 0)
+    den = under.sum(-1, keepdim=True) + eps
+    weights = (over / den.masked_fill(den == 0, 1)).masked_fill(den == 0, 0)
+    return torch.einsum("bhts,bshd->bthd", weights, v.repeat_interleave(q.size(2) // k.size(2), 2))
+
+
+def rotations(queries, keys, pairs, batch=1, dtype=torch.float64):
+    """At small angles, which keep denominators of rotated features away from 0."""
+    speeds = tol.LINEAR_KERNEL_ANGLE * torch.arange(1, pairs + 1, dtype=torch.float64) / pairs
+    angles = torch.arange(max(queries, keys), dtype=torch.float64)[:, None] * speeds
+    rows = {}
+    for name, tokens in (("query", queries), ("key", keys)):
+        own = angles[len(angles) - tokens :].expand(batch, tokens, pairs)
+        rows |= {f"{name}_cos": own.cos().to(dtype), f"{name}_sin": own.sin().to(dtype)}
+    return rows
+
+
+def make_case(queries=70, keys=70, feature_map="elu", seed=0, heads=4, key_heads=2, features=6, value_dim=5, batch=2):
+    """q, k, v and a gradient, float64. Features that are given are positive, as those of a map."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = [(queries, heads, features), (keys, key_heads, features), (keys, key_heads, value_dim)]
+    q, k, v, y = (
+        torch.randn(batch, *size, generator=generator, dtype=torch.float64)
+        for size in (*sizes, (queries, heads, value_dim))
+    )
+    if feature_map == "given":
+        q, k = q.abs() + 0.1, k.abs() + 0.1
+    return q, k, v, y
+
+
+def with_gradients(function, q, k, v, y, dtype, **options):
+    leaves = [x.to(dtype, copy=True).requires_grad_() for x in (q, k, v)]
+    row = torch.float64 if dtype == torch.float64 else torch.float32
+    options = {name: x.to(row) if name.endswith(("cos", "sin")) and x is not None else x for name, x in options.items()}
+    out = function(*leaves, **options)
+    out = out[0] if isinstance(out, tuple) else out
+    return [out.detach(), *torch.autograd.grad(out, leaves, y.to(dtype))]
+
+
+def assert_close(ours, truth, bound):
+    for name, got, want in zip(("out", "q", "k", "v"), ours, truth, strict=True):
+        assert got.shape == want.shape
+        largest = want.abs().max().clamp_min(1.0)
+        assert ((got.double() - want).abs() <= bound * largest).all(), name
+
+
+# ---- values and gradients ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("denominator", DENOMINATORS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("feature_map", MAPS)
+def test_equals_the_equation(feature_map, direction, denominator, dtype):
+    """With and without rotation, mask and eps; the loops that float64 goes to, too."""
+    case = make_case(feature_map=feature_map)
+    mask = torch.rand(2, 70, generator=torch.Generator().manual_seed(1)) < 0.7
+    bound = tol.LINEAR_KERNEL_F32 if dtype == torch.float32 else tol.LINEAR_F64
+    for rows, layout in ((rotations(70, 70, 3), "pairs"), (rotations(70, 70, 2, batch=2), "halves"), ({}, "pairs")):
+        for key_mask, eps in ((None, 0.0), (mask, 0.25)):
+            eps = 0.25 if feature_map == "relu" else eps  # a query may be all zeros
+            options = {"feature_map": feature_map, "direction": direction, "denominator": denominator}
+            options |= {"layout": layout, "key_mask": key_mask, "eps": eps, **rows}
+            truth = with_gradients(formula, *case, torch.float64, **options)
+            assert_close(with_gradients(kernel, *case, dtype, **options), truth, bound)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(
+    ("queries", "keys"), [(1, 1), (1, 200), (200, 1), (64, 64), (65, 65), (70, 140), (140, 70), (131, 128)]
+)
+def test_lengths(queries, keys, direction):
+    case = make_case(queries, keys)
+    options = {"feature_map": "elu", "direction": direction, **rotations(queries, keys, 3)}
+    truth = with_gradients(formula, *case, torch.float64, **options)
+    assert_close(with_gradients(kernel, *case, torch.float32, **options), truth, tol.LINEAR_KERNEL_F32)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 3, 3), (2, 0, 3), (2, 3, 0), (2, 0, 0)])
+def test_no_tokens(batch, queries, keys, direction):
+    *inputs, y = make_case(queries, keys, batch=batch)
+    for dtype in (torch.float32, torch.float64):
+        out, *grads = with_gradients(kernel, *inputs, y, dtype, feature_map="elu", direction=direction)
+        assert out.shape == y.shape and not out.any()
+        for grad, x in zip(grads, inputs, strict=True):
+            assert grad.shape == x.shape and not grad.any()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("feature_map", MAPS)
+@pytest.mark.parametrize("dtype", LOW)
+def test_error_beside_the_formula(dtype, feature_map, direction):
+    """Of outputs and gradients, added up over draws, of numbers that the dtype holds exactly."""
+    errors = []
+    for seed in range(4):
+        case = [x.to(dtype).double() for x in make_case(40, 40, feature_map, seed, features=16, value_dim=16)]
+        options = {"feature_map": feature_map, "direction": direction, "eps": 0.25, **rotations(40, 40, 8)}
+        truth = with_gradients(formula, *case, torch.float64, **options)
+        both = [with_gradients(function, *case, dtype, **options) for function in (kernel, formula)]
+        errors.append([[(x.double() - t).abs().max().item() for x, t in zip(r, truth, strict=True)] for r in both])
+    ours, theirs = np.sum(errors, axis=0)
+    assert (ours <= tol.LOW_PRECISION_RATIO * theirs).all(), (ours, theirs)
+
+
+# ---- strides, masks, threads ----
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_strides(dtype):
+    """Slices of a fused qkv, heads first, and a last dimension that is not contiguous."""
+    qkv = torch.randn(2, 9, 6, 8, generator=torch.Generator().manual_seed(0)).to(dtype)
+    copies = [x.contiguous() for x in qkv.split(2, 2)]
+    layouts = [
+        copies,
+        qkv.split(2, 2),
+        [x.transpose(1, 2).contiguous().transpose(1, 2) for x in copies],
+        [x.transpose(2, 3).contiguous().transpose(2, 3) for x in copies],
+    ]
+    y = torch.randn(2, 9, 2, 8, dtype=torch.float64)
+    results = []
+    for layout in layouts:
+        leaves = [x.detach().requires_grad_() for x in layout]
+        out = kernel(*leaves, feature_map="elu", direction="causal")[0]
+        results.append((out, *torch.autograd.grad(out, leaves, y.to(dtype))))
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("number", [1e30, torch.inf, torch.nan])
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_masked_keys_are_not_read(dtype, direction, number):
+    q, k, v, y = make_case()
+    mask = torch.ones(1, 70, dtype=torch.bool)  # shared by the batch
+    mask[0, :9], mask[0, 50::3] = False, False
+    results = []
+    for filling in (0.0, number):
+        for x in (k, v):
+            x[:, ~mask[0]] = filling
+        options = {"feature_map": "elu", "direction": direction, "key_mask": mask}
+        results.append(with_gradients(kernel, q, k, v, y, dtype, **options))
+    out, q_grad, k_grad, v_grad = results[0]
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    assert not k_grad[:, ~mask[0]].any() and not v_grad[:, ~mask[0]].any() and k_grad.any()
+    if direction == "causal":  # the first 9 queries have no key
+        assert not out[:, :9].any() and not q_grad[:, :9].any() and out[:, 9].any()
+
+
+def test_threads_change_no_bit():
+    case, before, results = make_case(300, 300), torch.get_num_threads(), []
+    options = {"feature_map": "elu", "direction": "causal", **rotations(300, 300, 3)}
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            results.append(with_gradients(kernel, *case, torch.float32, **options))
+    finally:
+        torch.set_num_threads(before)
+    for a, b in itertools.pairwise(results):
+        assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+# ---- state ----
+
+
+@pytest.mark.parametrize("denominator", DENOMINATORS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_state_equals_the_whole(dtype, denominator):
+    """In pieces, one of no token; the state is what the sums over all keys are, and the one given is not changed."""
+    q, k, v, _ = (x.to(dtype) for x in make_case(150, 150))
+    row = torch.float64 if dtype == torch.float64 else torch.float32
+    rows = rotations(150, 150, 3, dtype=row)
+    options = {"feature_map": "elu", "direction": "causal", "denominator": denominator}
+    whole = kernel(q, k, v, **options, **rows)[0]
+    state, pieces = torch.zeros(2, 2, 6, 6, dtype=torch.float64), []
+    for first, last in itertools.pairwise((0, 1, 64, 64, 100, 150)):
+        now = slice(first, last)
+        given, kept = state, state.clone()
+        own = {name: x[:, now] for name, x in rows.items()}
+        out, _, state = kernel(q[:, now], k[:, now], v[:, now], **options, **own, state=given)
+        assert torch.equal(given, kept)
+        pieces.append(out)
+    bound = tol.LINEAR_KERNEL_F32 if dtype == torch.float32 else tol.LINEAR_F64
+    assert ((torch.cat(pieces, 1) - whole).abs() <= bound * whole.abs().max()).all()
+    plain = mapped(k.double(), "elu")
+    g = turned(plain, rows["key_cos"], rows["key_sin"], "pairs")
+    under = g if denominator == "rotated" else plain
+    sums = torch.cat([torch.einsum("bshf,bshd->bhfd", g, v.double()), under.sum(1)[..., None]], -1)
+    assert ((state - sums).abs() <= bound * sums.abs().max()).all()
+
+
+# ---- as an operator ----
+
+
+def arguments(dtype=torch.float32, requires_grad=True):
+    torch.manual_seed(0)
+    row = torch.float64 if dtype == torch.float64 else torch.float32
+    q, k, v, _ = (x.to(dtype).requires_grad_(requires_grad) for x in make_case(7, 7))
+    mask = torch.rand(2, 7) < 0.8
+    return (q, k, v), {
+        "feature_map": "elu",
+        "direction": "causal",
+        "key_mask": mask,
+        "eps": 0.1,
+        **rotations(7, 7, 2, dtype=row),
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_opcheck(dtype):
+    tensors, options = arguments(dtype)
+    opcheck(kernel, tensors, options)
+    opcheck(kernel, tensors, {"feature_map": "relu", "direction": "bidirectional", "eps": 1.0})
+
+
+def test_opcheck_with_a_state():
+    tensors, options = arguments(requires_grad=False)
+    opcheck(kernel, tensors, {**options, "state": torch.ones(2, 2, 6, 6, dtype=torch.float64)})
+
+
+@pytest.mark.parametrize("wanted", [[True, True, True], [False, True, False], [True, False, False]])
+def test_opcheck_of_the_backward(wanted):
+    tensors, options = arguments(requires_grad=False)
+    out, denominators, _ = kernel(*tensors, **options)
+    grad = torch.randn_like(out)
+    opcheck(backward, (grad, out, denominators, wanted, *tensors), options)
+    every = backward(grad, out, denominators, [True] * 3, *tensors, **options)
+    some = backward(grad, out, denominators, wanted, *tensors, **options)
+    for a, b in zip([x for x, w in zip(every, wanted, strict=True) if w], some, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_compiled():
+    (q, k, v), options = arguments()
+
+    def run(q, k, v):
+        return kernel(q, k, v, **options)[0].square().sum()
+
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True, dynamic=True)
+    for ours, theirs in zip(*(torch.autograd.grad(f(q, k, v), (q, k, v)) for f in (compiled, run)), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+# ---- what is refused ----
+
+Q = torch.ones(2, 3, 2, 4)
+ROW = torch.ones(1, 3, 2)
+ROWS = {"key_cos": ROW, "key_sin": ROW}
+STATE = torch.zeros(2, 2, 4, 5, dtype=torch.float64)
+
+BAD = [
+    ({"q": Q.int()}, "q must be float32, float64, bfloat16 or float16, got Int"),
+    ({"q": Q[0]}, r"q must be \[batch, tokens, heads, size\] of Float, got Float \[3, 2, 4\]"),
+    ({"k": Q.double()}, r"k must be \[batch, tokens, heads, size\] of Float, got Double"),
+    ({"k": Q[..., :3]}, r"k must be \[batch, keys, key_heads, features\] as of q, .*, got \[2, 3, 2, 3\]"),
+    ({"k": Q[:1]}, r"k must be .* as of q, .*, got \[1, 3, 2, 4\]"),
+    ({"v": Q[:, :2]}, r"v must be \[batch, keys, key_heads, value_dim\] as of k, .*, got \[2, 2, 2, 4\]"),
+    ({"v": Q[:, :, :1]}, r"v must be .* as of k, .*, got \[2, 3, 1, 4\]"),
+    ({"q": Q[:, :, :1]}, "heads must be a multiple of key_heads = 2, got 1"),
+    ({"k": Q[:, :, :0], "v": Q[:, :, :0]}, "key_heads must be >= 1, got 0"),
+    ({"q": Q[..., :0], "k": Q[..., :0]}, "features must be >= 1, got 0"),
+    ({"v": Q[..., :0]}, "value_dim must be >= 1, got 0"),
+    ({"v": Q.to("meta")}, "v must be on the device of q, cpu, got meta"),
+    ({"feature_map": "softmax"}, 'feature_map must be "given", "elu" or "relu", got "softmax"'),
+    ({"direction": "left"}, 'direction must be "bidirectional" or "causal", got "left"'),
+    ({"denominator": "none"}, 'denominator must be "plain" or "rotated", got "none"'),
+    ({"layout": "thirds"}, 'layout must be "pairs" .* got "thirds"'),
+    ({"eps": -1.0}, "eps must be finite and >= 0, got -1"),
+    ({"eps": float("nan")}, "eps must be finite and >= 0, got nan"),
+    ({"key_cos": ROW}, "key_cos and key_sin must be given together, got key_cos alone"),
+    ({"query_sin": ROW}, "query_cos and query_sin must be given together, got query_sin alone"),
+    ({"key_cos": ROW[:, :2], "key_sin": ROW[:, :2]}, r"key_cos and key_sin must be \[1 or batch, 3, R/2\], got .*"),
+    ({"key_cos": ROW.double(), "key_sin": ROW}, "key_cos and key_sin must be Float for data of Float, got Double"),
+    ({"key_cos": ROW.expand(3, 3, 2), "key_sin": ROW.expand(3, 3, 2)}, "rotation_k.* got 3"),
+    ({"query_cos": torch.ones(1, 3, 3), "query_sin": torch.ones(1, 3, 3)}, "rotation_q.* got 3"),
+    ({"key_mask": torch.ones(2, 3)}, r"key_mask must be bool \[1 or 2, 3\], got Float \[2, 3\]"),
+    ({"key_mask": torch.ones(2, 4, dtype=torch.bool)}, r"key_mask must be bool \[1 or 2, 3\], got Bool \[2, 4\]"),
+    ({"state": STATE.float()}, r"state must be Double \[2, 2, 4, 5\], got Float"),
+    ({"state": STATE[:1]}, r"state must be Double \[2, 2, 4, 5\], got Double \[1, 2, 4, 5\]"),
+    ({"state": STATE, "direction": "bidirectional"}, "direction must be RF_LINEAR_CAUSAL with a state, got 1"),
+    ({"state": STATE, "q": Q[:, 1:]}, "queries must be as many as the keys, 3, with a state, got 2"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_arguments(change, message):
+    given = {"q": Q, "k": Q, "v": Q, "feature_map": "elu", "direction": "causal"} | change
+    with pytest.raises(ValueError, match=rf"\[linear_attention\] {message}"):
+        kernel(given.pop("q"), given.pop("k"), given.pop("v"), **given)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"out": lambda x: x[:1]}, "out must be as the forward gives it"),
+        ({"denominators": lambda x: x[0]}, "denominators must be as the forward gives it"),
+        ({"grad_out": lambda x: x.double()}, "grad_out must be as the forward gives it"),
+    ],
+)
+def test_the_backward_refuses(change, message):
+    options = {"feature_map": "elu", "direction": "causal"}
+    out, denominators, _ = kernel(Q, Q, Q, **options)
+    given = {"grad_out": out, "out": out, "denominators": denominators}
+    given |= {name: function(given[name]) for name, function in change.items()}
+    with pytest.raises(ValueError, match=rf"\[linear_attention\] {message}"):
+        backward(*given.values(), [True] * 3, Q, Q, Q, **options)
+
+
+def test_gradients_that_there_are_not():
+    leaf = Q.clone().requires_grad_()
+    options = {"feature_map": "elu", "direction": "causal"}
+    with pytest.raises(NotImplementedError, match=r"key_cos must not require grad, .* Hint: key_cos.detach\(\)"):
+        kernel(Q, Q, Q, **options, **{name: x.clone().requires_grad_() for name, x in ROWS.items()})
+    with pytest.raises(NotImplementedError, match=r"must not require grad beside a state, .* Hint: torch.no_grad\(\)"):
+        kernel(Q, leaf, Q, **options, state=STATE)
+    with torch.no_grad():
+        kernel(Q, leaf, Q, **options, state=STATE)
+    out = kernel(leaf, Q, Q, **options)[0]
+    with pytest.raises(NotImplementedError, match=r"create_graph must be false.* kernel explicit"):
+        torch.autograd.grad(out.sum(), leaf, create_graph=True)
+
+
+def test_tangents_are_refused():
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(Q, Q)
+        with pytest.raises(NotImplementedError, match=r"\[linear_attention\] v must not carry a tangent"):
+            kernel(Q, Q, dual, feature_map="elu", direction="causal")
