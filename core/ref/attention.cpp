@@ -34,8 +34,30 @@ Matrix rotate(const Matrix& x, const rf_attention_rotation& rotation, rf_rope_la
   return y;
 }
 
+// Tokens of one side of a packed sequence, or of the call.
+struct Run {
+  int64_t first, count;
+};
+
+// The sequence that token m of one side is part of.
+int64_t sequence_of(const int64_t* cu_seqlens, int64_t m) {
+  int64_t i = 0;
+  while (cu_seqlens[i + 1] <= m) ++i;
+  return i;
+}
+
+Run run_of(const int64_t* cu_seqlens, int64_t sequence) {
+  return {cu_seqlens[sequence], cu_seqlens[sequence + 1] - cu_seqlens[sequence]};
+}
+
 bool may_attend(const rf_attention_args& x, int64_t b, int64_t h, int64_t m, int64_t n) {
-  const int64_t ahead = n - (m + x.keys - x.queries);
+  Run queries = {0, x.queries}, keys = {0, x.keys};
+  if (x.cu_seqlens_q != nullptr) {
+    const int64_t sequence = sequence_of(x.cu_seqlens_q, m);
+    if (sequence_of(x.cu_seqlens_k, n) != sequence) return false;
+    queries = run_of(x.cu_seqlens_q, sequence), keys = run_of(x.cu_seqlens_k, sequence);
+  }
+  const int64_t ahead = (n - keys.first) - (m - queries.first + keys.count - queries.count);
   if (x.window_left != -1 && ahead < -x.window_left) return false;
   if (x.window_right != -1 && ahead > x.window_right) return false;
   return x.mask == nullptr ||

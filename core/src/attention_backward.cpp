@@ -112,7 +112,7 @@ struct BackwardSpace {
         tile_pairs(arena.take<uint32_t>(kTileFloats / 2)),
         position(arena),
         mask(arena),
-        dropout(problem.args, arena),
+        dropout(problem, arena),
         key_panel(problem, arena),
         gradients(problem, arena),
         guarded_weights(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
@@ -154,7 +154,7 @@ void BackwardQueries::load(const AttentionProblem& problem, const rf_attention_g
     delta[i] = log2_sum[i] = 0;
     if (i >= count) continue;
     delta[i] = dot(y + i * problem.value_width, out + i * problem.value_width, problem.value_width);
-    const float log_sum = x.log_sum[(b * x.heads + h) * x.queries + first + i];
+    const float log_sum = x.log_sum[(b * x.heads + h) * problem.log_sum_stride + first + i];
     log2_sum[i] = log_sum == kMinusInfinity ? 0 : log_sum * kLog2e;
   }
   if (count < kQueryTile) std::fill_n(y_columns, kQueryTile * problem.value_width, 0.0f);

@@ -54,7 +54,7 @@ struct ForwardSpace {
       : keys(problem, arena),
         position(arena),
         mask(arena),
-        dropout(problem.args, arena),
+        dropout(problem, arena),
         key_panel(problem, arena),
         guarded_tile(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
         copies(arena.take<float>(problem.has_tables() ? kPanelRows * std::max(problem.width, problem.value_width) : 0)),
@@ -218,7 +218,7 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
     const int64_t offset = b * x.out_stride_b + t * x.out_stride_t + h * x.out_stride_h;
     store_row(x.dtype, out, x.value_dim, sum == 0 ? 0 : 1 / sum, x.out, offset);
     if (x.log_sum != nullptr) {
-      x.log_sum[(b * x.heads + h) * x.queries + t] =
+      x.log_sum[(b * x.heads + h) * problem.log_sum_stride + t] =
           sum == 0 ? kMinusInfinity : (running.origin[i] + std::log2(sum)) * 0.693147180559945309f;
     }
   }

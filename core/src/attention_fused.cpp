@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention_backward.h"
+#include "attention_entries.h"
 #include "attention_forward.h"
 #include "attention_problem.h"
 #include "error.h"
@@ -18,13 +19,43 @@
 namespace rf::core {
 namespace {
 
-// Fewer tiles a task where there would be too few tasks for the threads.
-int64_t tiles_of_task(int64_t heads, int64_t tiles, int64_t threads) {
-  constexpr int64_t kTasksOfThread = 4;
-  int64_t group = kForwardGroup;
-  while (group > 1 && heads * ((tiles + group - 1) / group) < kTasksOfThread * threads) group /= 2;
-  return group;
-}
+// Neighbouring query tiles of one head of one entry.
+struct ForwardTask {
+  int64_t entry, head, first, tiles;
+};
+
+// The tasks of a call: entry by entry, in it head by head.
+class ForwardTasks {
+ public:
+  ForwardTasks(const AttentionEntries& entries, int64_t heads, int64_t threads)
+      : entries_(entries), heads_(heads), query_tile_(attention_query_tile()) {
+    constexpr int64_t kTasksOfThread = 4;
+    // Fewer tiles a task where there would be too few tasks for the threads.
+    while (find() < kTasksOfThread * threads && group_ > 1) group_ /= 2;
+  }
+
+  int64_t count() const { return ends_.empty() ? 0 : ends_.back(); }
+  ForwardTask operator[](int64_t task) const {
+    const auto end = std::upper_bound(ends_.begin(), ends_.end(), task);
+    const int64_t entry = end - ends_.begin(), index = task - (end == ends_.begin() ? 0 : *(end - 1));
+    const int64_t first = index % groups(entry) * group_;
+    return {entry, index / groups(entry), first, std::min(group_, tiles(entry) - first)};
+  }
+
+ private:
+  int64_t tiles(int64_t entry) const { return (entries_.queries(entry) + query_tile_ - 1) / query_tile_; }
+  int64_t groups(int64_t entry) const { return (tiles(entry) + group_ - 1) / group_; }
+  // With groups of group_ tiles; their number.
+  int64_t find() {
+    ends_.clear();
+    for (int64_t i = 0; i < entries_.count(); ++i) ends_.push_back(count() + heads_ * groups(i));
+    return count();
+  }
+
+  const AttentionEntries& entries_;
+  int64_t heads_, query_tile_, group_ = kForwardGroup;
+  std::vector<int64_t> ends_;  // of an entry's tasks
+};
 
 // Tasks that a thread takes at once: neighbours share pages, and what one asks for ahead the next one reads.
 int64_t neighbouring_tasks(int64_t tasks) {
@@ -34,26 +65,23 @@ int64_t neighbouring_tasks(int64_t tasks) {
 }  // namespace
 
 void attention_fused(const rf_attention_args& args) {
+  const AttentionEntries entries(args);
+  const ForwardTasks tasks(entries, args.heads, omp_get_max_threads());
+  if (tasks.count() == 0) return;
   const AttentionProblem problem(args);
-  const int64_t heads = args.batch * args.heads;
-  if (heads == 0 || args.queries == 0) return;
-  const int64_t query_tile = attention_query_tile();
-  const int64_t tiles = (args.queries + query_tile - 1) / query_tile;
-  const int64_t group = tiles_of_task(heads, tiles, omp_get_max_threads());
-  const int64_t groups = (tiles + group - 1) / group;
   const int64_t bytes = attention_forward_bytes(problem);
   std::atomic<bool> out_of_memory = false;
-  const int64_t chunk = neighbouring_tasks(heads * groups);
-#pragma omp parallel for schedule(dynamic, chunk) if (heads * groups > 1)
-  for (int64_t task = 0; task < heads * groups; ++task) {
+  const int64_t chunk = neighbouring_tasks(tasks.count());
+#pragma omp parallel for schedule(dynamic, chunk) if (tasks.count() > 1)
+  for (int64_t i = 0; i < tasks.count(); ++i) {
     void* space = thread_scratch(bytes);
     if (space == nullptr) {
       out_of_memory = true;
       continue;
     }
-    const int64_t head = task / groups, first = task % groups * group;
-    attention_forward_tiles(problem, head / args.heads, head % args.heads, first, std::min(group, tiles - first),
-                            space);
+    const ForwardTask task = tasks[i];
+    const AttentionEntry entry(problem, entries, task.entry);
+    attention_forward_tiles(entry.problem, entry.b, task.head, task.first, task.tiles, space);
   }
   if (out_of_memory) throw std::bad_alloc();
 }
@@ -94,12 +122,15 @@ std::vector<TermGradient> wanted_terms(const rf_attention_args& x, const rf_atte
   return terms;
 }
 
-// The gradients of terms, which all batch entries and sometimes all heads share. Entries are added up in a fixed number
-// of chunks, each in order, and the chunks in order: the sum has the same bits for any number of threads.
+// The gradients of terms, which all entries and sometimes all heads share. Entries are added up in a fixed number of
+// chunks, each in order, and the chunks in order: the sum has the same bits for any number of threads.
 class TermSums {
  public:
-  TermSums(const rf_attention_args& x, const rf_attention_grads& grads)
-      : x_(x), terms_(wanted_terms(x, grads)), chunks_(terms_.empty() ? x.batch : std::min<int64_t>(x.batch, kChunks)) {
+  TermSums(const rf_attention_args& x, const rf_attention_grads& grads, int64_t entries)
+      : x_(x),
+        entries_(entries),
+        terms_(wanted_terms(x, grads)),
+        chunks_(terms_.empty() ? entries : std::min(entries, kChunks)) {
     for (TermGradient& term : terms_) {
       term.offset = chunk_size_;
       chunk_size_ += x.heads * term.head_size();
@@ -115,7 +146,7 @@ class TermSums {
   }
 
   int64_t chunks() const { return chunks_; }
-  int64_t first_entry(int64_t chunk) const { return x_.batch * chunk / chunks_; }
+  int64_t first_entry(int64_t chunk) const { return entries_ * chunk / chunks_; }
 
   // An entry a query head.
   const HeadTermGradients* of(int64_t chunk) const { return heads_.data() + chunk * x_.heads; }
@@ -145,6 +176,7 @@ class TermSums {
   }
 
   const rf_attention_args& x_;
+  int64_t entries_;
   std::vector<TermGradient> terms_;
   int64_t chunks_, chunk_size_ = 0;
   std::vector<float> sums_;
@@ -154,9 +186,11 @@ class TermSums {
 }  // namespace
 
 void attention_fused_backward(const rf_attention_args& args, const rf_attention_grads& grads) {
+  const AttentionEntries entries(args);
   const AttentionProblem problem(args);
-  TermSums sums(args, grads);
-  const int64_t bytes = attention_backward_bytes(problem);
+  TermSums sums(args, grads, entries.count());
+  const rf_attention_args largest = entries.largest();
+  const int64_t bytes = attention_backward_bytes(AttentionProblem(problem, largest, 0));
   const int64_t tasks = args.heads == 0 ? 0 : sums.chunks() * args.key_heads;
   std::atomic<bool> out_of_memory = false;
   const int64_t neighbours = neighbouring_tasks(tasks);
@@ -168,8 +202,9 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
       out_of_memory = true;
       continue;
     }
-    for (int64_t b = sums.first_entry(chunk); b < sums.first_entry(chunk + 1); ++b) {
-      attention_backward_heads(problem, grads, b, key_head, sums.of(chunk), space);
+    for (int64_t i = sums.first_entry(chunk); i < sums.first_entry(chunk + 1); ++i) {
+      const AttentionEntry entry(problem, entries, i);
+      attention_backward_heads(entry.problem, entries.grads(i, grads), entry.b, key_head, sums.of(chunk), space);
     }
   }
   if (out_of_memory) throw std::bad_alloc();

@@ -29,6 +29,8 @@ struct TermTable {
 
 struct AttentionProblem {
   explicit AttentionProblem(const rf_attention_args& x);
+  // The same terms in a part of the call: `part` of `whole`, which outlives it.
+  AttentionProblem(const AttentionProblem& whole, const rf_attention_args& part, int64_t first_element);
   AttentionProblem(const AttentionProblem&) = delete;
   AttentionProblem& operator=(const AttentionProblem&) = delete;
 
@@ -40,8 +42,11 @@ struct AttentionProblem {
   std::vector<float> padded_rows[3];  // of K, Q and V, where the caller's are no whole vectors
   TermTable table_k, table_q, table_v, bias;
   // Q with a row for each element and a column for each distance, kRowFloats columns of zeros behind the last.
-  std::vector<float> query_columns;
+  const float* query_columns = nullptr;
   int64_t query_column_stride = 0;
+  std::vector<float> query_column_rows;
+  int64_t log_sum_stride;     // numbers from a head's first to the next one's
+  int64_t first_element = 0;  // of those that dropout numbers
 
   bool has_tables() const { return table_k.rows != nullptr || table_q.rows != nullptr || table_v.rows != nullptr; }
 };

@@ -57,7 +57,7 @@ inline HWY_NOINLINE void KeyPanel::fill(const AttentionProblem& problem, int64_t
   p.a = keys.raw_rows;
   p.a_row = p.terms = problem.width;
   p.a_term = 1;
-  p.b = problem.query_columns.data() + head * problem.width * problem.query_column_stride + Q.index(least + first);
+  p.b = problem.query_columns + head * problem.width * problem.query_column_stride + Q.index(least + first);
   p.b_term = problem.query_column_stride;
   p.start = kZeros;
   p.c = rows_ + (outside ? 0 : first);

@@ -237,13 +237,15 @@ HWY_INLINE void with_vectors(const Span& queries, const Action& action) {
   }
 }
 
-// Which probabilities dropout keeps: that of element ((b H + h) T + t) S + s of [B,H,T,S], as rf_dropout would.
+// Which probabilities dropout keeps: that of element ((b H + h) T + t) S + s of [B,H,T,S] after the problem's first, as
+// rf_dropout would.
 class TileDropout {
  public:
-  TileDropout(const rf_attention_args& x, Arena& arena)
-      : x_(x),
-        threshold_(static_cast<uint32_t>(std::lround(x.dropout * 65536))),
-        factor_(arena.take<float>(x.dropout > 0 ? kTileFloats : 0)) {}
+  TileDropout(const AttentionProblem& problem, Arena& arena)
+      : x_(problem.args),
+        first_element_(problem.first_element),
+        threshold_(static_cast<uint32_t>(std::lround(x_.dropout * 65536))),
+        factor_(arena.take<float>(x_.dropout > 0 ? kTileFloats : 0)) {}
 
   bool any() const { return threshold_ > 0; }
   void find(int64_t b, int64_t head, const Span& queries, const Span& keys);
@@ -251,6 +253,7 @@ class TileDropout {
 
  private:
   const rf_attention_args& x_;
+  int64_t first_element_;
   uint32_t threshold_;
   float* factor_;
 };
@@ -259,7 +262,8 @@ inline HWY_NOINLINE void TileDropout::find(int64_t b, int64_t head, const Span& 
   const auto scale = static_cast<float>(65536.0 / (65536.0 - threshold_));
   alignas(64) uint16_t numbers[kKeyTile + kMostDrawnAtOnce];
   for (int64_t i = 0; i < queries.count; ++i) {
-    const int64_t element = ((b * x_.heads + head) * x_.queries + queries.first + i) * x_.keys + keys.first;
+    const int64_t row = (b * x_.heads + head) * x_.queries + queries.first + i;
+    const int64_t element = first_element_ + row * x_.keys + keys.first;
     const int64_t before = element % kDropoutBlock;
     draw_numbers(element / kDropoutBlock, before + keys.count, x_.seed, x_.stream, numbers);
     for (int64_t j = 0; j < keys.count; ++j) {

@@ -51,6 +51,8 @@ std::string AttentionShape::text() const {
       << shared_tables << " [" << lo << ',' << hi << "] a" << a << " row" << row << " col" << col << " positions "
       << static_cast<int>(positions) << '+' << first_query << " mask " << static_cast<int>(mask) << " window "
       << window_left << ',' << window_right << " dropout " << dropout;
+  for (size_t i = 0; i < query_ends.size(); ++i)
+    out << (i == 0 ? " ends " : " ") << query_ends[i] << '/' << key_ends[i];
   return out.str();
 }
 
@@ -82,6 +84,55 @@ AttentionShape random_shape(uint64_t seed) {
   return s;
 }
 
+AttentionShape random_packed_shape(uint64_t seed) {
+  AttentionShape s = random_shape(seed);
+  std::mt19937_64 generator(seed);
+  s.batch = 1;
+  const uint64_t sequences = 1 + generator() % 6;
+  const auto cut = [&](int64_t tokens) {
+    std::vector<int64_t> ends = {0, tokens};
+    while (ends.size() <= sequences)
+      ends.push_back(static_cast<int64_t>(generator() % static_cast<uint64_t>(tokens + 1)));
+    std::sort(ends.begin(), ends.end());
+    return ends;
+  };
+  s.query_ends = cut(s.queries);
+  s.key_ends = s.keys == s.queries && seed % 2 == 0 ? s.query_ends : cut(s.keys);
+  return s;
+}
+
+namespace {
+
+const void* element_at(const void* data, int64_t index, int64_t bytes) {
+  return data == nullptr ? nullptr : static_cast<const char*>(data) + index * bytes;
+}
+
+void skip_tokens(rf_attention_rotation& rotation, int64_t tokens, int64_t bytes) {
+  rotation.cos = element_at(rotation.cos, tokens * rotation.pairs, bytes);
+  rotation.sin = element_at(rotation.sin, tokens * rotation.pairs, bytes);
+}
+
+}  // namespace
+
+rf_attention_args sequence_alone(const rf_attention_args& packed, int64_t i, float* log_sum) {
+  rf_attention_args x = packed;
+  const int64_t query = x.cu_seqlens_q[i], key = x.cu_seqlens_k[i];
+  const int64_t bytes = core::element_bytes(x.dtype), row_bytes = core::row_element_bytes(x.dtype);
+  x.cu_seqlens_q = x.cu_seqlens_k = nullptr;
+  x.queries = packed.cu_seqlens_q[i + 1] - query, x.keys = packed.cu_seqlens_k[i + 1] - key;
+  x.q = element_at(x.q, query * x.q_stride_t, bytes);
+  x.k = element_at(x.k, key * x.k_stride_t, bytes);
+  x.v = element_at(x.v, key * x.v_stride_t, bytes);
+  x.out = const_cast<void*>(element_at(x.out, query * x.out_stride_t, bytes));
+  x.log_sum = log_sum;
+  x.query_positions += query, x.key_positions += key;
+  skip_tokens(x.rotation_q, query, row_bytes);
+  skip_tokens(x.rotation_k, key, row_bytes);
+  skip_tokens(x.rotation_v, key, row_bytes);
+  if (x.mask != nullptr) x.mask += query * x.mask_stride_t + key * x.mask_stride_s;
+  return x;
+}
+
 TwinArray::TwinArray(rf_dtype dtype, std::vector<double> values)
     : dtype_(dtype), wide_(std::move(values)), narrow_(wide_.size() * static_cast<size_t>(core::element_bytes(dtype))) {
   const auto bytes = static_cast<size_t>(core::element_bytes(dtype));
@@ -106,6 +157,10 @@ AttentionCase::AttentionCase(const AttentionShape& shape, uint64_t seed) : shape
   tiles_.layout = shape.layout;
   tiles_.scale = 0.7 / std::sqrt(static_cast<double>(shape.head_dim));
   tiles_.window_left = shape.window_left, tiles_.window_right = shape.window_right;
+  if (!shape_.query_ends.empty()) {
+    tiles_.cu_seqlens_q = shape_.query_ends.data(), tiles_.cu_seqlens_k = shape_.key_ends.data();
+    tiles_.sequences = static_cast<int64_t>(shape_.query_ends.size()) - 1;
+  }
   set_positions();
   set_mask();
   loops_ = tiles_;
@@ -126,17 +181,19 @@ TwinArray& AttentionCase::draw(rf_dtype dtype, int64_t count, double deviation) 
 }
 
 void AttentionCase::set_positions() {
-  const auto fill = [&](std::vector<int64_t>& positions, int64_t tokens, int64_t first) {
+  const auto fill = [&](std::vector<int64_t>& positions, int64_t tokens, int64_t first,
+                        const std::vector<int64_t>& ends) {
     positions.resize(static_cast<size_t>(tokens * shape_.batch));
     for (int64_t b = 0; b < shape_.batch; ++b) {
       auto* own = positions.data() + b * tokens;
       std::iota(own, own + tokens, first);
+      for (size_t i = 1; i < ends.size(); ++i) std::iota(own + ends[i - 1], own + ends[i], first);
       for (int64_t t = 0; t < tokens && shape_.positions == AttentionShape::Positions::kGaps; ++t) own[t] += own[t] / 5;
       if (shape_.positions == AttentionShape::Positions::kShuffled) std::shuffle(own, own + tokens, generator_);
     }
   };
-  fill(query_positions_, shape_.queries, shape_.first_query);
-  fill(key_positions_, shape_.keys, 0);
+  fill(query_positions_, shape_.queries, shape_.first_query, shape_.query_ends);
+  fill(key_positions_, shape_.keys, 0, shape_.key_ends);
   tiles_.query_positions = query_positions_.data(), tiles_.query_position_stride_b = shape_.queries;
   tiles_.key_positions = key_positions_.data(), tiles_.key_position_stride_b = shape_.keys;
 }
@@ -271,15 +328,27 @@ void AttentionCase::set_gradients() {
   term("col", tiles_.col, &t.col, &l.col, s.heads);
 }
 
-std::vector<AttentionCase::Result> AttentionCase::run() {
+std::vector<std::vector<double>> AttentionCase::read_tiles() const {
+  std::vector<std::vector<double>> values = {out_->read()};
+  for (const Gradient& gradient : gradients_) values.push_back(gradient.tiles->read());
+  return values;
+}
+
+std::vector<std::vector<double>> AttentionCase::run_tiles() {
   EXPECT_EQ(rf_attention_forward(&tiles_), RF_OK) << rf_last_error();
   EXPECT_EQ(rf_attention_backward(&tiles_, &tile_grads_), RF_OK) << rf_last_error();
+  return read_tiles();
+}
+
+std::vector<AttentionCase::Result> AttentionCase::run() {
+  std::vector<std::vector<double>> tiles = run_tiles();
   EXPECT_EQ(rf_attention_forward(&loops_), RF_OK) << rf_last_error();
   EXPECT_EQ(rf_attention_backward(&loops_, &loop_grads_), RF_OK) << rf_last_error();
   std::vector<Result> results;
-  results.push_back({"out", out_->read(), loops_out_, 4});
-  for (const Gradient& gradient : gradients_) {
-    results.push_back({gradient.name, gradient.tiles->read(), gradient.loops, gradient.magnitude});
+  results.push_back({"out", std::move(tiles[0]), loops_out_, 4});
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    const Gradient& gradient = gradients_[i];
+    results.push_back({gradient.name, std::move(tiles[i + 1]), gradient.loops, gradient.magnitude});
   }
   return results;
 }

@@ -27,11 +27,17 @@ struct AttentionShape {
   enum class Mask { kNone, kPadding, kFull } mask = Mask::kNone;
   int64_t window_left = -1, window_right = -1;
   double dropout = 0;
+  std::vector<int64_t> query_ends = {}, key_ends = {};  // cu_seqlens of packed sequences; positions restart in each
 
   std::string text() const;
 };
 
 AttentionShape random_shape(uint64_t seed);
+// Of one row, which is cut into sequences; some may have no queries or no keys.
+AttentionShape random_packed_shape(uint64_t seed);
+
+// The call with packed sequence i alone. log_sum is [1,H,T] of its own then.
+rf_attention_args sequence_alone(const rf_attention_args& packed, int64_t i, float* log_sum);
 
 // An array of doubles, each of which a number of the type is equal to, and the same numbers in that type.
 class TwinArray {
@@ -59,6 +65,9 @@ class AttentionCase {
   };
   // Forward and backward of both sides; status RF_OK is expected of each.
   std::vector<Result> run();
+  // Of the tiles alone: out, then the gradients, of q, k and v first.
+  std::vector<std::vector<double>> run_tiles();
+  std::vector<std::vector<double>> read_tiles() const;
 
   rf_attention_args& tiles() { return tiles_; }
   rf_attention_grads& tile_grads() { return tile_grads_; }

@@ -88,16 +88,89 @@ TEST_P(AttentionFused, LongSequencesEqualTheLoops) {
   expect_equal(shape, 7);
 }
 
+TEST_P(AttentionFused, PackedCallsEqualTheLoops) {
+  for (uint64_t seed = 0; seed < 24; ++seed) {
+    expect_equal(random_packed_shape(seed), seed);
+    if (HasFatalFailure()) return;
+  }
+}
+
+AttentionShape packed_shape() {
+  AttentionShape shape;
+  shape.heads = 4, shape.key_heads = 2, shape.head_dim = shape.value_dim = 24;
+  shape.rotation_q = shape.rotation_k = shape.rotation_v = shape.u = true;
+  shape.table_k = shape.table_q = shape.table_v = shape.bias = shape.a = shape.col = true;
+  shape.lo = -20, shape.hi = 30;
+  shape.query_ends = {0, 70, 70, 171, 174, 180}, shape.key_ends = {0, 90, 97, 200, 200, 260};
+  shape.queries = 180, shape.keys = 260;
+  shape.window_left = 80, shape.window_right = 3, shape.mask = Mask::kFull;
+  return shape;
+}
+
+// Where the gradients of packed sequence i are.
+rf_attention_grads gradients_alone(const rf_attention_args& x, const rf_attention_grads& of_all, int64_t i) {
+  const int64_t query = x.cu_seqlens_q[i], key = x.cu_seqlens_k[i], bytes = x.dtype == RF_F32 ? 4 : 2;
+  const auto from = [&](void* gradient, int64_t elements) { return static_cast<char*>(gradient) + elements * bytes; };
+  rf_attention_grads grads{};
+  grads.struct_size = sizeof grads;
+  grads.out = static_cast<const char*>(of_all.out) + query * of_all.out_stride_t * bytes;
+  grads.out_stride_t = of_all.out_stride_t, grads.out_stride_h = of_all.out_stride_h;
+  grads.q = from(of_all.q, query * x.heads * x.head_dim);
+  grads.k = from(of_all.k, key * x.key_heads * x.head_dim);
+  grads.v = from(of_all.v, key * x.key_heads * x.value_dim);
+  return grads;
+}
+
+// Bit by bit: outputs, logs of sums and the gradients of data. The calls write over the results of the packed one.
+TEST_P(AttentionFused, APackedSequenceIsACallOfItsOwn) {
+  for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
+    AttentionShape shape = packed_shape();
+    shape.dtype = dtype;
+    AttentionCase problem(shape, 3);
+    const auto packed = problem.run_tiles();
+    const rf_attention_args& x = problem.tiles();
+    for (int64_t i = 0; i < x.sequences; ++i) {
+      std::vector<float> log_sum(static_cast<size_t>(x.heads * x.queries), 77.0f);
+      const rf_attention_args alone = sequence_alone(x, i, log_sum.data());
+      const rf_attention_grads grads = gradients_alone(x, problem.tile_grads(), i);
+      ASSERT_EQ(rf_attention_forward(&alone), RF_OK) << rf_last_error();
+      ASSERT_EQ(rf_attention_backward(&alone, &grads), RF_OK) << rf_last_error();
+      for (int64_t h = 0; h < x.heads; ++h) {
+        const float* own = log_sum.data() + h * alone.queries;
+        EXPECT_TRUE(std::equal(own, own + alone.queries, x.log_sum + h * x.queries + x.cu_seqlens_q[i])) << i;
+      }
+    }
+    const auto alone = problem.read_tiles();
+    for (size_t result = 0; result < 4; ++result) EXPECT_TRUE(alone[result] == packed[result]) << result;
+  }
+}
+
+// Sequences of one length are a batch, for dropout and the gradients of terms too.
+TEST_P(AttentionFused, SequencesOfOneLengthAreABatch) {
+  AttentionShape shape = packed_shape();
+  shape.query_ends = {0, 50, 100, 150, 200, 250}, shape.key_ends = {0, 70, 140, 210, 280, 350};
+  shape.queries = 250, shape.keys = 350, shape.mask = Mask::kNone, shape.dropout = 0.2;
+  AttentionCase problem(shape, 3);
+  const auto packed = problem.run_tiles();
+  rf_attention_args& x = problem.tiles();
+  x.cu_seqlens_q = x.cu_seqlens_k = nullptr;
+  x.batch = 5, x.queries = 50, x.keys = 70;
+  x.rotation_q.batch = x.rotation_k.batch = x.rotation_v.batch = 5;
+  x.query_position_stride_b = 50, x.key_position_stride_b = 70;
+  x.q_stride_b = 50 * x.q_stride_t, x.out_stride_b = problem.tile_grads().out_stride_b = 50 * x.out_stride_t;
+  x.k_stride_b = 70 * x.k_stride_t, x.v_stride_b = 70 * x.v_stride_t;
+  EXPECT_TRUE(problem.run_tiles() == packed);
+}
+
 std::vector<std::vector<double>> bits_of(const AttentionShape& shape, int threads) {
   omp_set_num_threads(threads);
-  AttentionCase problem(shape, 8);
-  std::vector<std::vector<double>> values;
-  for (auto& result : problem.run()) values.push_back(std::move(result.tiles));
-  return values;
+  return AttentionCase(shape, 8).run_tiles();
 }
 
 TEST_P(AttentionFused, BitsDoNotDependOnThreads) {
   const int before = omp_get_max_threads();
+  const auto packed = bits_of(packed_shape(), 1);
+  for (const int threads : {2, 8}) EXPECT_TRUE(bits_of(packed_shape(), threads) == packed) << threads;
   AttentionShape shape;
   shape.batch = 3, shape.queries = 430, shape.keys = 90, shape.heads = 4, shape.key_heads = 2;
   shape.head_dim = shape.value_dim = 16;

@@ -2,6 +2,7 @@
 // by central differences of the forward (R-ATT-05), queries without keys, and the rules, each broken once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "attention_case.h"
 #include "rf/attention.h"
 #include "tolerances.h"
 
@@ -65,6 +67,18 @@ struct ReferenceCase {
     args.key_positions = key_positions;
   }
 
+  // The tokens of both entries as one row of three sequences, the second of them without queries.
+  void pack() {
+    args.batch = 1, args.queries = kBatch * kQueries, args.keys = kBatch * kKeys;
+    for (int64_t* stride : {&args.q_stride_b, &args.k_stride_b, &args.v_stride_b, &args.out_stride_b})
+      *stride *= kBatch;
+    args.rotation_q.batch = args.rotation_k.batch = args.rotation_v.batch = 1;
+    args.query_position_stride_b = 0, args.key_positions = packed_key_positions;
+    for (uint8_t& attend : packed_mask) attend = generator() % 5 != 0;
+    args.mask = packed_mask, args.mask_stride_t = kBatch * kKeys;
+    args.cu_seqlens_q = query_ends, args.cu_seqlens_k = key_ends, args.sequences = 3;
+  }
+
   double* draw(int64_t count) {
     std::normal_distribution<double> normal;
     Values& values = arrays.emplace_back(static_cast<size_t>(count));
@@ -98,6 +112,9 @@ struct ReferenceCase {
   uint8_t mask[kBatch * kQueries * kKeys];
   int64_t query_positions[kBatch * kQueries] = {0, 2, 5, 3, 1, 0};
   int64_t key_positions[kKeys] = {0, 4, 1, 6};
+  uint8_t packed_mask[kBatch * kQueries * kBatch * kKeys];
+  int64_t packed_key_positions[kBatch * kKeys] = {0, 4, 1, 6, 2, 3, 0, 5};
+  int64_t query_ends[4] = {0, 4, 4, 6}, key_ends[4] = {0, 3, 4, 8};
 };
 
 // Compares a gradient with (loss(x + h) - loss(x - h)) / 2h at each of its elements.
@@ -177,6 +194,26 @@ TEST(AttentionRef, EveryGradientIsTheDifferenceQuotient) {
 TEST(AttentionRef, GradientsOfSharedTerms) {
   ReferenceCase problem(RF_ROPE_HALVES, /*table_heads=*/1, /*rotation_batch=*/1, /*gate_width=*/1);
   expect_every_gradient(problem);
+}
+
+TEST(AttentionRef, GradientsOfPackedSequences) {
+  ReferenceCase problem(RF_ROPE_PAIRS);
+  problem.pack();
+  expect_every_gradient(problem);
+}
+
+TEST(AttentionRef, APackedSequenceIsACallOfItsOwn) {
+  ReferenceCase problem(RF_ROPE_HALVES);
+  problem.pack();
+  problem.loss();
+  const auto* out = static_cast<const double*>(problem.args.out);
+  const Values packed(out, out + problem.args.out_stride_b);
+  for (int64_t i = 0; i < problem.args.sequences; ++i) {
+    const rf_attention_args alone = sequence_alone(problem.args, i, nullptr);
+    std::fill_n(static_cast<double*>(alone.out), alone.queries * alone.out_stride_t, 77.0);
+    ASSERT_EQ(rf_attention_forward(&alone), RF_OK) << rf_last_error();
+  }
+  EXPECT_TRUE(std::equal(packed.begin(), packed.end(), out));
 }
 
 // One head, D = 2, two queries and keys: arguments of the hand-made cases.
@@ -377,6 +414,32 @@ TEST_F(AttentionErrors, Terms) {
   expect_refused([](rf_attention_args& x) { x.gate.width = 3; }, "gate.width must be 6", "3");
   expect_refused([](rf_attention_args& x) { x.c = nullptr; }, "a and c must be given together", "a alone");
   expect_refused([](rf_attention_args& x) { x.positions = 0; }, "positions must be >= 1", "0");
+}
+
+TEST_F(AttentionErrors, PackedSequences) {
+  static const int64_t ends[] = {0, 2, 3}, key_ends[] = {0, 2, 4}, late[] = {1, 2, 3}, falling[] = {0, 5, 3};
+  const auto expect = [&](const int64_t* q, const int64_t* k, int64_t sequences, const char* rule, const char* got) {
+    const auto pack = [=](rf_attention_args& x) {
+      x.batch = x.rotation_q.batch = x.rotation_k.batch = x.rotation_v.batch = 1;
+      x.cu_seqlens_q = q, x.cu_seqlens_k = k, x.sequences = sequences;
+    };
+    expect_refused(pack, rule, got);
+  };
+  expect(ends, nullptr, 2, "cu_seqlens_q and cu_seqlens_k must be given together", "cu_seqlens_q alone");
+  expect(nullptr, ends, 2, "cu_seqlens_q and cu_seqlens_k must be given together", "cu_seqlens_k alone");
+  expect(ends, key_ends, -1, "sequences must be >= 0", "-1");
+  expect(ends, key_ends, INT64_MAX, "the size of cu_seqlens_q in bytes must fit in int64", "9223372036854775807");
+  expect(late, key_ends, 2, "cu_seqlens_q must begin with 0", "1");
+  expect(ends, late, 2, "cu_seqlens_k must begin with 0", "1");
+  expect(falling, key_ends, 2, "cu_seqlens_q must not fall", "3 after 5");
+  expect(ends, falling, 2, "cu_seqlens_k must not fall", "3 after 5");
+  expect(ends, key_ends, 1, "cu_seqlens_q must end with queries = 3", "2");
+  expect(ends, ends, 2, "cu_seqlens_k must end with keys = 4", "3");
+  const auto* shifted = reinterpret_cast<const int64_t*>(reinterpret_cast<const char*>(ends) + 4);
+  expect(shifted, key_ends, 2, "cu_seqlens_q must be aligned to its element of 8", "0x");
+  expect(ends, shifted, 2, "cu_seqlens_k must be aligned to its element of 8", "0x");
+  expect_refused([](rf_attention_args& x) { x.cu_seqlens_q = ends, x.cu_seqlens_k = key_ends, x.sequences = 2; },
+                 "batch must be 1 with packed sequences", "2");
 }
 
 TEST_F(AttentionErrors, Gradients) {

@@ -17,7 +17,8 @@
  * RF_F64 is computed by plain loops on one thread, the reference that other ways are held to. RF_F32, RF_BF16 and
  * RF_F16 are computed in tiles with sums in float32 and memory that does not grow with T * S; there G is answered with
  * RF_NOT_IMPLEMENTED, and cos and sin have no gradients. Outputs and the gradients of q, k and v have the same bits for
- * any number of threads and whatever else is in the batch; gradients of terms for any number of threads.
+ * any number of threads and whatever else is in the batch or packed beside a sequence; gradients of terms for any
+ * number of threads.
  */
 #ifndef RF_ATTENTION_H_
 #define RF_ATTENTION_H_
@@ -95,6 +96,16 @@ typedef struct rf_attention_args {
   uint64_t seed, stream;
   /* By token index: -left <= j - (i + S - T) <= right for query i and key j; -1: no limit. */
   int64_t window_left, window_right;
+
+  /* Packed sequences, or both NULL. With batch 1, sequence i is the queries cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1
+   * and the keys cu_seqlens_k[i] .. cu_seqlens_k[i + 1] - 1; both [sequences + 1], never falling from 0 to T and S. A
+   * query meets the keys of its own sequence only, as if each were an entry of a batch: the window is by index within
+   * the sequence, with its own T and S, and the elements that dropout numbers are those of its own [H,T,S], which
+   * follow those of the sequence before. Whatever belongs to a token, positions and the mask too, is as without
+   * packing. */
+  const int64_t* cu_seqlens_q;
+  const int64_t* cu_seqlens_k;
+  int64_t sequences;
 } rf_attention_args;
 
 /* Gradients of a scalar, given its gradient with respect to out. Each has the shape of what it belongs to, is
