@@ -22,6 +22,7 @@
 #include "attention_sides-inl.h"
 #include "attention_tables-inl.h"
 #include "attention_tile-inl.h"
+#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,6 +31,7 @@ namespace HWY_NAMESPACE {
 
 // The running softmax of a query tile.
 struct Running {
+  bool empty = true;        // no key yet, and nothing in out
   float* out = nullptr;     // [queries][value_width]
   float* origin = nullptr;  // a number a lane
   float* sum = nullptr;
@@ -41,8 +43,7 @@ struct Running {
         origin(arena.take<float>(kQueryTile)),
         sum(arena.take<float>(kQueryTile)),
         edges(arena.take<float>(2 * kQueryTile)) {}
-  void clear(const AttentionProblem& problem) {
-    std::fill_n(out, kQueryTile * problem.value_width, 0.0f);
+  void clear() {
     std::fill_n(origin, kQueryTile, kMinusInfinity);
     std::fill_n(sum, kQueryTile, 0.0f);
     std::fill_n(edges, 2 * kQueryTile, 0.0f);
@@ -59,6 +60,7 @@ struct ForwardSpace {
         guarded_tile(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
         copies(arena.take<float>(problem.has_tables() ? kPanelRows * std::max(problem.width, problem.value_width) : 0)),
         pairs(arena.take<uint32_t>(kTileFloats / 2)),
+        zeros(arena.take<float>(problem.value_width)),
         factors(arena.take<float>(kQueryTile)) {
     for (int64_t i = 0; i < tiles; ++i) {
       queries[i] = QuerySide(problem, arena);
@@ -73,8 +75,9 @@ struct ForwardSpace {
   KeyPanel key_panel;
   float* guarded_tile;
   float* tile() { return guarded_tile + kGuardFloats; }
-  float* copies;  // rows by distance beyond the ends of a table
-  uint32_t* pairs;
+  float* copies;    // rows by distance beyond the ends of a table
+  uint32_t* pairs;  // weights as bfloat16, two keys in each
+  float* zeros;
   float* factors;
   QuerySide queries[kForwardGroup];
   Running running[kForwardGroup];
@@ -89,7 +92,37 @@ HWY_NOINLINE void scale_rows(const float* factors, int64_t count, int64_t width,
   }
 }
 
-// Raw scores to weights in place, and the sums so far brought to a new origin where scores have risen far above the
+// Whether nothing is done to weights but to multiply values by them, as bfloat16.
+HWY_INLINE bool keeps_pairs_alone(const AttentionProblem& problem, const ForwardSpace& space) {
+  return uses_bf16_terms(problem) && !space.dropout.any() && problem.table_v.rows == nullptr;
+}
+
+// exp2(factor raw - origin) of a tile in place, or where `kPairs` in `pairs`; `sum` grows by them.
+template <int kVectors, bool kPairs>
+HWY_INLINE void find_weights(float* tile, int64_t keys, float factor, const FloatVec (&origin)[kVectors],
+                             FloatVec (&sum)[kVectors], uint32_t* pairs) {
+  const FloatTag d;
+  constexpr int64_t kStep = kPairs ? 2 : 1;
+  const auto weight = [&](int64_t j, int l) HWY_ATTR {
+    const auto w = exp2(hn::MulSub(hn::LoadU(d, tile + j * kQueryTile + l * kLanes), hn::Set(d, factor), origin[l]));
+    sum[l] = hn::Add(sum[l], w);
+    return w;
+  };
+  for (int64_t j = 0; j < keys; j += kStep) {
+    HWY_UNROLL(3)
+    for (int l = 0; l < kVectors; ++l) {
+      const auto first = weight(j, l);
+      if constexpr (kPairs) {
+        const auto second = j + 1 < keys ? weight(j + 1, l) : hn::Zero(d);
+        store_pairs(first, second, pairs + j / 2 * kQueryTile + l * kLanes);
+      } else {
+        hn::StoreU(first, d, tile + j * kQueryTile + l * kLanes);
+      }
+    }
+  }
+}
+
+// Raw scores to weights, and the sums so far brought to a new origin where scores have risen far above the
 // old.
 template <int kVectors>
 HWY_NOINLINE void soften(const AttentionProblem& problem, ForwardSpace& space, int64_t queries, Running& running) {
@@ -118,18 +151,14 @@ HWY_NOINLINE void soften(const AttentionProblem& problem, ForwardSpace& space, i
     sum[l] = hn::Mul(hn::LoadU(d, running.sum + l * kLanes), shrinking);
     hn::StoreU(shrinking, d, space.factors + l * kLanes);
   }
-  for (int64_t j = 0; j < keys; ++j) {
-    float* row = space.tile() + j * kQueryTile;
-    HWY_UNROLL(3)
-    for (int l = 0; l < kVectors; ++l) {
-      const auto weight = exp2(hn::MulSub(hn::LoadU(d, row + l * kLanes), hn::Set(d, factor), origin[l]));
-      sum[l] = hn::Add(sum[l], weight);
-      hn::StoreU(weight, d, row + l * kLanes);
-    }
+  if (keeps_pairs_alone(problem, space)) {
+    find_weights<kVectors, true>(space.tile(), keys, factor, origin, sum, space.pairs);
+  } else {
+    find_weights<kVectors, false>(space.tile(), keys, factor, origin, sum, space.pairs);
   }
   HWY_UNROLL(3)
   for (int l = 0; l < kVectors; ++l) hn::StoreU(sum[l], d, running.sum + l * kLanes);
-  if (!moved) return;
+  if (!moved || running.empty) return;
   scale_rows(space.factors, queries, problem.value_width, running.out);
   if (problem.table_v.rows == nullptr) return;
   for (int64_t i = 0; i < kVectors * kLanes; ++i) {
@@ -151,18 +180,21 @@ HWY_NOINLINE void drop_weights(float* tile, int64_t keys, int64_t queries, const
 void add_values(const AttentionProblem& problem, ForwardSpace& space, const QuerySide& queries, Running& running) {
   const int64_t keys = space.keys.span.count;
   const bool pairs = uses_bf16_terms(problem);
-  if (pairs) pair_neighbours(space.tile(), keys, kQueryTile, space.pairs);
+  if (pairs && !keeps_pairs_alone(problem, space)) pair_neighbours(space.tile(), keys, kQueryTile, space.pairs);
   Product p;
   p.a = pairs ? static_cast<const void*>(space.pairs) : space.tile();
   p.a_row = 1;
   p.a_term = kQueryTile;
   p.b = pairs ? static_cast<const void*>(space.keys.value_pairs) : space.keys.values;
-  p.start = p.c = running.out;
-  p.start_row = p.c_row = p.b_term = problem.value_width;
+  p.start = running.empty ? space.zeros : running.out;
+  p.start_row = running.empty ? 0 : problem.value_width;
+  p.c = running.out;
+  p.c_row = p.b_term = problem.value_width;
   p.rows = queries.span.count;
   p.vectors = problem.value_width / kLanes;
   p.terms = pairs ? (keys + 1) / 2 : keys;
   multiply_terms(problem, p);
+  running.empty = false;
 }
 
 // out += weight V[r].
@@ -203,9 +235,27 @@ void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t 
   if (problem.table_v.rows != nullptr) add_value_rows(problem, space, h, queries.span, running);
 }
 
+// log of the sum of exp(score), -infinity where there is no key.
+void write_log_sums(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries,
+                    const Running& running) {
+  const rf_attention_args& x = problem.args;
+  const FloatTag d;
+  alignas(64) float log_sums[kQueryTile];
+  for (int64_t l = 0; l < kQueryTile; l += kLanes) {
+    const auto sum = hn::LoadU(d, running.sum + l), origin = hn::LoadU(d, running.origin + l);
+    const auto log_sum = hn::Mul(hn::Add(origin, hn::Log2(d, sum)), hn::Set(d, 0.693147180559945309f));
+    const auto empty = hn::Eq(sum, hn::Zero(d));
+    hn::Store(hn::IfThenElse(empty, hn::Set(d, kMinusInfinity), hn::IfThenElse(hn::IsNaN(sum), sum, log_sum)), d,
+              log_sums + l);
+  }
+  std::copy_n(log_sums, queries.count, x.log_sum + (b * x.heads + h) * problem.log_sum_stride + queries.first);
+}
+
 void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const QuerySide& queries,
                 const Running& running) {
   const rf_attention_args& x = problem.args;
+  if (x.log_sum != nullptr) write_log_sums(problem, b, h, queries.span, running);
+  if (running.empty) std::fill_n(running.out, kQueryTile * problem.value_width, 0.0f);
   const TableRows V(problem.table_v, h);
   for (int64_t i = 0; i < queries.span.count; ++i) {
     const int64_t t = queries.span.first + i;
@@ -217,10 +267,6 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
     }
     const int64_t offset = b * x.out_stride_b + t * x.out_stride_t + h * x.out_stride_h;
     store_row(x.dtype, out, x.value_dim, sum == 0 ? 0 : 1 / sum, x.out, offset);
-    if (x.log_sum != nullptr) {
-      x.log_sum[(b * x.heads + h) * problem.log_sum_stride + t] =
-          sum == 0 ? kMinusInfinity : (running.origin[i] + std::log2(sum)) * 0.693147180559945309f;
-    }
   }
 }
 
@@ -244,7 +290,7 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t query = (first + i) * kQueryTile;
     space.queries[i].load(problem, b, h, query, std::min(kQueryTile, x.queries - query));
-    space.running[i].clear(problem);
+    space.running[i].clear();
     space.panels[i].start(problem, h, space.queries[i]);
   }
   const int64_t begin = first * kQueryTile, count = std::min(tiles * kQueryTile, x.queries - begin);
@@ -254,6 +300,7 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
   const Span whole_group(whole_begin, std::min(kForwardGroup * kQueryTile, x.queries - whole_begin),
                          positions_of(x.query_positions, x.query_position_stride_b, b));
   std::fill_n(space.guarded_tile, kGuardFloats, 0.0f);
+  std::fill_n(space.zeros, problem.value_width, 0.0f);
   for (int64_t key = 0; key < x.keys; key += kKeyTile) {
     const int64_t keys = std::min(kKeyTile, x.keys - key);
     if (!is_needed(x, b, group, key, keys)) continue;

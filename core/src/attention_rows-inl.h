@@ -152,14 +152,20 @@ HWY_INLINE void narrow_row(const float* from, int64_t columns, uint32_t* to) {
   store_vector(hn::LoadU(d, from + i), reinterpret_cast<BFloat16*>(narrow + i));
 }
 
+HWY_INLINE void store_pairs(FloatVec even, FloatVec odd, uint32_t* to) {
+  const hn::RebindToUnsigned<FloatTag> du;
+  hn::StoreU(InstructionRounding::pairs(FloatTag(), even, odd), du, to);
+}
+
 // Two rows of floats as one row of bfloat16 pairs: `even` in the lower halves.
 HWY_INLINE void pair_rows(const float* even, const float* odd, int64_t columns, uint32_t* pairs) {
   const FloatTag d;
-  const hn::RebindToUnsigned<FloatTag> du;
   for (int64_t i = 0; i < columns; i += kLanes) {
-    hn::StoreU(InstructionRounding::pairs(d, hn::LoadU(d, even + i), hn::LoadU(d, odd + i)), du, pairs + i);
+    store_pairs(hn::LoadU(d, even + i), hn::LoadU(d, odd + i), pairs + i);
   }
 }
+#else
+HWY_INLINE void store_pairs(FloatVec, FloatVec, uint32_t*) {}
 #endif
 
 // Neighbouring rows as pairs; a row of zeros completes the last pair.

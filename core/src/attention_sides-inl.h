@@ -55,12 +55,6 @@ inline HWY_NOINLINE void load_position_rows(const rf_attention_args& x, const vo
   }
 }
 
-// Rows of floats rounded to bfloat16, kept as floats too.
-HWY_INLINE void make_row_pairs(float* rows, int64_t count, int64_t columns, uint32_t* pairs) {
-  narrow_rows(rows, count, columns, pairs);
-  load_rows_of(reinterpret_cast<const BFloat16*>(pairs), columns, count, columns, rows, columns);
-}
-
 struct QuerySide {
   Span span;
   float* rows = nullptr;          // [queries][inner]: R^q q + u, then a
@@ -128,7 +122,7 @@ inline void QuerySide::load(const AttentionProblem& problem, int64_t b, int64_t 
   if (x.a != nullptr) load_position_rows(x, x.a, x.row, h, span, rows + problem.width, problem.inner);
   if (count < kQueryTile) std::fill_n(columns, kQueryTile * problem.inner, 0.0f);
   if (uses_bf16_terms(problem)) {
-    make_row_pairs(rows, count, problem.inner, row_pairs);
+    narrow_rows(rows, count, problem.inner, row_pairs);
     const auto* pairs = reinterpret_cast<const float*>(row_pairs);
     return transpose(pairs, problem.inner / 2, count, problem.inner / 2, columns, kQueryTile);
   }
@@ -229,7 +223,7 @@ inline void KeySide::load_values(const AttentionProblem& problem, int64_t b, int
 }
 
 inline void KeySide::make_pairs(const AttentionProblem& problem) {
-  make_row_pairs(rows, span.count, problem.inner, row_pairs);
+  narrow_rows(rows, span.count, problem.inner, row_pairs);
   pair_neighbours(values, span.count, problem.value_width, value_pairs);
 }
 
