@@ -44,6 +44,12 @@ inline constexpr double kScheduleRelative = 1e-12;
 // A float32 primitive on values of order 1 (spec T2).
 inline constexpr double kFloat32Primitive = 2e-6;
 
+// ---- bench ----
+// A result of a whole case against float64, in eps of its type and of its largest element, for both sides alike: sums
+// over thousands of products of either sign, gradients behind outputs that were rounded. It tells a wrong result from a
+// right one; the tests of the kernels hold ours to less.
+inline constexpr double kBenchEps = 64;
+
 // ---- core: dropout ----
 // Share of dropped elements: standard deviations of a binomial count allowed in a seeded draw.
 inline constexpr double kBinomialSigmas = 5;

@@ -1,223 +1,110 @@
-// Rotary embedding beside a copy: verification, interleaved windows, medians of ratios (see rf/bench/rope.h).
-#include "rf/bench/rope.h"
-
+// Rotary embedding of 12 heads of 64, every layout and place, beside an out-of-place copy of the same bytes (memcpy,
+// one share a thread) and the formula in torch. Tables are there before. Counted: x once, y once.
+#include <fmt/format.h>
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
-#include "ref/convert.h"
-#include "rf/io/error.h"
-#include "rf/rope.h"
-#include "tolerances.h"
+#include "formula.h"
 
 namespace rf::bench {
 
 namespace {
 
-constexpr int64_t kSetsBytes = int64_t{128} << 20;
+constexpr int64_t kHeads = 12, kHeadDim = 64;
 
-enum class Order { kTokenMajor, kHeadMajor };
-enum class Place { kOut, kIn };
-
-struct Type {
-  rf_dtype dtype;
-  const char* name;
-  int64_t bytes;
-  double eps;
+struct RopeCase {
+  bool token_major;  // [T,H,D], else [H,T,D]
+  rf_rope_layout layout;
+  bool in_place;
+  int64_t tokens;
+  Type type;
 };
-
-struct Side {
-  std::string name;
-  std::function<void()> run;
-  std::vector<double> seconds;  // of one call, a round each
-};
-
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
-};
-using Buffer = std::unique_ptr<char, Free>;
-
-Buffer make_buffer(int64_t bytes) {
-  constexpr int64_t kPage = 4096;
-  Buffer buffer(static_cast<char*>(std::aligned_alloc(kPage, static_cast<size_t>((bytes / kPage + 1) * kPage))));
-  if (buffer == nullptr) fail("bench", "the buffers must fit into memory, got {} bytes more", bytes);
-  return buffer;
-}
-
-void must(rf_status status) {
-  if (status != RF_OK) fail("bench", "{}", rf_last_error());
-}
 
 struct DestroyRope {
   void operator()(rf_rope* rope) const { rf_rope_destroy(rope); }
 };
-using Rope = std::unique_ptr<rf_rope, DestroyRope>;
 
-Rope make_rope(int64_t rotary_dim) {
-  std::vector<double> hi(static_cast<size_t>(rotary_dim / 2)), lo(hi.size());
-  must(rf_rope_frequencies(10000, rotary_dim, hi.data(), lo.data()));
+std::shared_ptr<rf_rope> make_rope() {
+  double hi[kHeadDim / 2], lo[kHeadDim / 2];
+  must(rf_rope_frequencies(10000, kHeadDim, hi, lo));
   rf_rope* rope = nullptr;
-  must(rf_rope_create(hi.data(), lo.data(), rotary_dim / 2, 1, 0, &rope));
-  return Rope(rope);
+  must(rf_rope_create(hi, lo, kHeadDim / 2, 1, 0, &rope));
+  return {rope, DestroyRope()};
 }
 
-rf_rope_args make_args(const RopeOptions& options, const Type& type, Order order, rf_rope_layout layout, int64_t tokens,
-                       const void* x, void* y) {
-  rf_rope_args args = {};
-  args.struct_size = sizeof(args);
-  args.dtype = type.dtype;
-  args.layout = layout;
+rf_rope_args arguments(const RopeCase& c, const at::Tensor& x, const at::Tensor& y) {
+  auto args = sized<rf_rope_args>();
+  args.dtype = c.type.core;
+  args.layout = c.layout;
   args.direction = RF_ROPE_FORWARD;
   args.batch = 1;
-  args.tokens = tokens;
-  args.heads = options.heads;
-  args.head_dim = options.head_dim;
-  const bool token_major = order == Order::kTokenMajor;
-  args.x = x;
-  args.y = y;
-  args.x_stride_t = args.y_stride_t = token_major ? options.heads * options.head_dim : options.head_dim;
-  args.x_stride_h = args.y_stride_h = token_major ? options.head_dim : tokens * options.head_dim;
+  args.tokens = c.tokens;
+  args.heads = kHeads;
+  args.head_dim = kHeadDim;
+  args.x = x.const_data_ptr();
+  args.y = y.data_ptr();
+  args.x_stride_t = args.y_stride_t = x.stride(c.token_major ? 0 : 1);
+  args.x_stride_h = args.y_stride_h = x.stride(c.token_major ? 1 : 0);
   return args;
 }
 
-void copy(const char* from, char* to, int64_t bytes) {
+void copy(const at::Tensor& from, const at::Tensor& to) {
+  const auto bytes = static_cast<int64_t>(from.nbytes());
 #pragma omp parallel
   {
     constexpr int64_t kLine = 64;
     const int64_t share = (bytes / omp_get_num_threads() + kLine - 1) / kLine * kLine;
     const int64_t first = std::min(bytes, share * omp_get_thread_num());
-    std::memcpy(to + first, from + first, static_cast<size_t>(std::min(share, bytes - first)));
+    std::memcpy(static_cast<char*>(to.data_ptr()) + first, static_cast<const char*>(from.const_data_ptr()) + first,
+                static_cast<size_t>(std::min(share, bytes - first)));
   }
 }
 
-// The same call by the kernel and by the reference loops; the difference in units of eps times the sum of magnitudes.
-void verify(rf_rope* rope, const Type& type, const rf_rope_args& args, int64_t elements) {
-  const Buffer expected = make_buffer(elements * type.bytes);
-  rf_rope_args reference = args;
-  reference.y = expected.get();
-  must(rf_set_target("ref"));
-  must(rf_rope_apply(rope, &reference));
-  must(rf_set_target(""));
-  must(rf_rope_apply(rope, &args));
-  const double bound = 2 * (type.eps / 2 + tests::kRotationEps * tests::kEpsF32);  // |x| < 1
-  for (int64_t i = 0; i < elements; ++i) {
-    const double got = ref::load(type.dtype, args.y, i);
-    const double want = ref::load(type.dtype, expected.get(), i);
-    if (!(std::abs(got - want) <= bound)) {
-      fail("bench", "element {} of the {} result must be {}, got {}", i, type.name, want, got);
-    }
-  }
-}
-
-double seconds_of(const std::function<void()>& run, int repeats) {
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < repeats; ++i) run();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / repeats;
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
-void measure(const RopeOptions& options, std::vector<Side>& sides) {
-  std::vector<int> repeats;
-  for (Side& side : sides) {
-    side.run();
-    repeats.push_back(std::max(1, static_cast<int>(options.window_ms / 1e3 / seconds_of(side.run, 3))));
-  }
-  for (int round = 0; round < options.rounds; ++round) {
-    for (size_t i = 0; i < sides.size(); ++i) {
-      sides[i].run();  // the first call of a window pays for what the side before it left in the caches
-      sides[i].seconds.push_back(seconds_of(sides[i].run, repeats[i]));
-    }
-  }
-}
-
-void report(const RopeOptions& options, const Type& type, int64_t tokens, int64_t sets, const std::vector<Side>& sides,
-            const std::function<void(const RopeResult&)>& result) {
-  const double bytes = 2.0 * static_cast<double>(tokens * options.heads * options.head_dim * type.bytes);
-  for (const Side& side : sides) {
-    std::vector<double> ratios;
-    for (size_t r = 0; r < side.seconds.size(); ++r) ratios.push_back(sides[0].seconds[r] / side.seconds[r]);
-    const double seconds = median(side.seconds);
-    result({.positions = tokens,
-            .dtype = type.name,
-            .side = side.name,
-            .sets = sets,
-            .median_us = seconds * 1e6,
-            .gigabytes_per_second = bytes / seconds / 1e9,
-            .ratio_to_copy = median(ratios)});
-  }
-}
-
-void bench_case(const RopeOptions& options, const Type& type, int64_t tokens,
-                const std::function<void(const RopeResult&)>& result) {
-  const int64_t elements = tokens * options.heads * options.head_dim;
-  const int64_t bytes = elements * type.bytes;
-  const int64_t sets = options.sets != 0 ? options.sets : (kSetsBytes + bytes - 1) / bytes;
-  std::vector<Buffer> x, y;
-  for (int64_t set = 0; set < sets; ++set) {
-    x.push_back(make_buffer(bytes));
-    y.push_back(make_buffer(bytes));
-    for (int64_t i = 0; set == 0 && i < elements; ++i) {
-      ref::store(type.dtype, x[0].get(), i, std::sin(static_cast<double>(i)));
-    }
-    if (set != 0) std::memcpy(x.back().get(), x[0].get(), static_cast<size_t>(bytes));
-    std::memcpy(y.back().get(), x[0].get(), static_cast<size_t>(bytes));
-  }
-  const Rope owner = make_rope(options.head_dim);
-  rf_rope* rope = owner.get();
-  size_t turn = 0;
-  const auto next = [&] { return turn++ % x.size(); };
-
-  std::vector<Side> sides;
-  sides.push_back({"copy",
-                   [&] {
-                     const size_t set = next();
-                     copy(x[set].get(), y[set].get(), bytes);
-                   },
-                   {}});
-  for (const Order order : {Order::kTokenMajor, Order::kHeadMajor}) {
-    for (const rf_rope_layout layout : {RF_ROPE_PAIRS, RF_ROPE_HALVES}) {
-      verify(rope, type, make_args(options, type, order, layout, tokens, x[0].get(), y[0].get()), elements);
-      for (const Place place : {Place::kOut, Place::kIn}) {
-        const std::string name = std::string(order == Order::kTokenMajor ? "[T,H,D] " : "[H,T,D] ") +
-                                 (layout == RF_ROPE_PAIRS ? "pairs " : "halves ") +
-                                 (place == Place::kOut ? "out of place" : "in place");
-        const auto run = [&, order, layout, place] {
-          const size_t set = next();
-          const void* from = place == Place::kOut ? x[set].get() : y[set].get();
-          const rf_rope_args args = make_args(options, type, order, layout, tokens, from, y[set].get());
-          must(rf_rope_apply(rope, &args));
-        };
-        sides.push_back({name, run, {}});
-      }
-    }
-  }
-  measure(options, sides);
-  report(options, type, tokens, sets, sides, result);
+std::vector<Side> rope_sides(const RopeCase& c) {
+  const at::Tensor x = c.token_major ? normal({c.tokens, kHeads, kHeadDim}, c.type.torch)
+                                     : normal({kHeads, c.tokens, kHeadDim}, c.type.torch);
+  const at::Tensor y = x.clone();
+  const std::shared_ptr<rf_rope> rope = make_rope();
+  const auto ours = [rope, args = arguments(c, c.in_place ? y : x, y), x, y] {
+    must(rf_rope_apply(rope.get(), &args));
+    return Tensors{y};
+  };
+  auto [cos, sin] = rotation_rows(c.tokens, kHeadDim);
+  if (c.token_major) cos = cos.unsqueeze(1), sin = sin.unsqueeze(1);
+  const auto rotate = [layout = c.layout](const Tensors& in) { return rotated(in[0], in[1], in[2], layout); };
+  const Formula formula = {{x, cos.to(c.type.torch), sin.to(c.type.torch)}, rotate};
+  std::vector<Side> all = sides(ours, formula, {{x, cos, sin}, rotate});
+  if (c.in_place) all.pop_back();  // torch has no such thing
+  const auto run_copy = [x, y] {
+    copy(x, y);
+    return Tensors{y};
+  };
+  all.push_back({"copy", run_copy, [x] { return Tensors{x.to(at::kDouble)}; }});
+  return all;
 }
 
 }  // namespace
 
-void bench_rope(const RopeOptions& options, const std::function<void(const RopeResult&)>& result) {
-  for (const int64_t tokens : options.positions) {
-    if (tokens < 1 || options.heads < 1 || options.head_dim < 2) {
-      fail("bench", "positions and heads must be at least 1 and the head at least 2, got {}, {} and {}", tokens,
-           options.heads, options.head_dim);
-    }
-    for (const Type& type :
-         {Type{RF_F32, "float32", 4, tests::kEpsF32}, Type{RF_BF16, "bfloat16", 2, tests::kEpsBf16}}) {
-      bench_case(options, type, tokens, result);
+void add_rope(Cases& cases, Sizes sizes) {
+  const std::vector<int64_t> tokens =
+      sizes == Sizes::kTiny ? std::vector<int64_t>{5} : std::vector<int64_t>{4096, 32768};
+  for (const int64_t count : tokens) {
+    for (const Type& type : kTypes) {
+      for (const bool token_major : {true, false}) {
+        for (const rf_rope_layout layout : {RF_ROPE_PAIRS, RF_ROPE_HALVES}) {
+          for (const bool in_place : {false, true}) {
+            const RopeCase c = {token_major, layout, in_place, count, type};
+            cases.push_back({fmt::format("rope/{}-{}-{}/{}/{}", token_major ? "thd" : "htd",
+                                         layout == RF_ROPE_PAIRS ? "pairs" : "halves",
+                                         in_place ? "in-place" : "out-of-place", count, type.name),
+                             Unit::kBytes, 2.0 * static_cast<double>(count * kHeads * kHeadDim * type.bytes),
+                             [c] { return rope_sides(c); }});
+          }
+        }
+      }
     }
   }
 }

@@ -1,83 +1,142 @@
-// roformer bench: timings that need no other program, each verified before it is timed.
+// roformer bench: timings, each verified before it is timed.
 //
-//   rope           rotary embedding, every layout and place, beside a copy of the same bytes (rf/bench/rope.h)
+//   kernels        every kernel of core, with --peers beside torch eager (rf/bench/bench.h)
 //   pretrain-step  training steps on command (stdin), for a program that alternates its own windows with ours
 //
-// Peers are timed by the scripts of bench/.
-#include "rf/bench/rope.h"
+// Other peers are timed by the scripts of bench/.
+#include "rf/bench/bench.h"
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "command.h"
+#include "rf/bench/machine.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/train/pretrain_bench.h"
+#include "rf/train/runtime.h"
 
 namespace rf::cli {
 
 namespace {
 
 struct Options {
-  std::string filter;
-  bench::RopeOptions rope;
+  bench::Options kernels;
+  bool list = false;
+  std::string json_path;
   train::PretrainBenchOptions pretrain;
 };
 
-void print(const bench::RopeResult& result) {
-  emit({{"case", "rope"},
-        {"positions", result.positions},
-        {"dtype", result.dtype},
-        {"side", result.side},
-        {"sets", result.sets},
-        {"median_us", result.median_us},
-        {"gigabytes_per_second", result.gigabytes_per_second},
-        {"ratio_to_copy", result.ratio_to_copy}});
-  std::cerr << fmt::format("{:>8}  {:8}  {:28} {:9.1f} us {:8.1f} GB/s   {:.3f} of copy\n", result.positions,
-                           result.dtype, result.side, result.median_us, result.gigabytes_per_second,
-                           result.ratio_to_copy);
+// JSON lines to the file, or to stdout.
+class Lines {
+ public:
+  explicit Lines(const std::string& path) {
+    if (!path.empty()) file_.emplace(path);
+  }
+  void add(const nlohmann::json& line) { file_ ? file_->write(line.dump() + "\n") : emit(line); }
+  void commit() {
+    if (file_) file_->commit();
+  }
+
+ private:
+  std::optional<io::AtomicFile> file_;
+};
+
+nlohmann::json machine_line(const Options& options) {
+  const bench::Machine machine = bench::this_machine();
+  return {{"machine",
+           {{"cpu", machine.cpu},
+            {"cores", machine.cores},
+            {"threads", train::threads()},
+            {"target", machine.target},
+            {"torch", train::runtime_facts().torch_version},
+            {"commit", machine.commit}}},
+          {"rounds", options.kernels.rounds}};
 }
 
-void run_pretrain_step(const train::PretrainBenchOptions& options) {
+nlohmann::json result_line(const bench::Result& result) {
+  nlohmann::json line = {{"case", result.name},           {"side", result.side},
+                         {"sets", result.sets},           {"error_eps", result.error_eps},
+                         {"median_us", result.median_us}, {"ours_times_as_fast", result.ours_times_as_fast}};
+  if (result.gflop_per_s > 0) line["gflop_per_s"] = result.gflop_per_s;
+  if (result.gigabytes_per_s > 0) line["gigabytes_per_s"] = result.gigabytes_per_s;
+  return line;
+}
+
+std::string table_line(const bench::Result& result, size_t name_width) {
+  const bool bytes = result.gigabytes_per_s > 0;
+  return fmt::format("{:{}}  {:5} {:11.1f} us {:8.1f} {}{:>9}", result.name, name_width, result.side, result.median_us,
+                     bytes ? result.gigabytes_per_s : result.gflop_per_s, bytes ? "GB/s    " : "GFLOP/s ",
+                     result.side == "ours" ? "" : fmt::format("{:.2f}", result.ours_times_as_fast));
+}
+
+int run_kernels(const Options& options) {
+  const std::vector<std::string> names = bench::case_names(options.kernels);
+  if (options.list) {
+    for (const std::string& name : names) emit({{"case", name}});
+    return kOk;
+  }
+  size_t width = 0;
+  for (const std::string& name : names) width = std::max(width, name.size());
+  Lines lines(options.json_path);
+  lines.add(machine_line(options));
+  train::keep_freed_memory();
+  say(fmt::format("{:{}}  {:5} {:>14} {:>16} {:>9}", "case", width, "side", "median of calls", "", "ours x"));
+  bench::run(options.kernels, [&](const bench::Result& result) {
+    lines.add(result_line(result));
+    say(table_line(result, width));
+  });
+  lines.commit();
+  return kOk;
+}
+
+int run_pretrain_step(const train::PretrainBenchOptions& options) {
   if (options.model_dir.empty() || options.ids_path.empty() || options.labels_path.empty()) {
     fail("bench", "pretrain-step must be given --model, --ids and --labels, got {}",
          options.model_dir.empty() ? "no --model" : "no --ids or no --labels");
   }
   train::bench_pretrain_steps(
       options, [](std::string& line) { return static_cast<bool>(std::getline(std::cin, line)); }, emit_line);
+  return kOk;
 }
 
-int run(const Options& options) {
-  const bool rope = std::string("rope").find(options.filter) != std::string::npos;
-  const bool pretrain = options.filter == "pretrain-step";  // reads stdin, so only when it is named
-  if (!rope && !pretrain) {
-    fail("bench", "the filter must match a case (rope, pretrain-step), got \"{}\"", options.filter);
-  }
-  if (rope) bench::bench_rope(options.rope, print);
-  if (pretrain) run_pretrain_step(options.pretrain);
-  return kOk;
+void add_kernel_options(CLI::App& app, Options& options) {
+  app.add_option("--filter", options.kernels.filter,
+                 "A regular expression that part of a case's name matches; pretrain-step is a case of its own");
+  app.add_flag("--list", options.list, "The names of the cases, and no timing");
+  app.add_flag_callback(
+      "--peers", [&options] { options.kernels.peers = bench::Peers::kYes; }, "The same work in torch eager, in turn");
+  app.add_option("--json", options.json_path, "Results into this file instead of stdout");
+  app.add_option("--rounds", options.kernels.rounds, "Rounds of windows; medians are over these")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app.add_option("--sets", options.kernels.sets,
+                 "Sets of arrays taken in turn; 0: as many as make the data come from memory where that matters; 1: "
+                 "what fits stays in the cache")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
+  app.add_flag_callback(
+      "--tiny", [&options] { options.kernels.sizes = bench::Sizes::kTiny; },
+      "Every case at a size that shows that it works, not how fast");
 }
 
 }  // namespace
 
-std::function<int()> configure_bench(CLI::App& app, const Common&) {
+std::function<int()> configure_bench(CLI::App& app, const Common& common) {
   auto options = std::make_shared<Options>();
-  app.add_option("--filter", options->filter, "Part of a case's name: rope; pretrain-step only by its whole name");
-  app.add_option("--positions", options->rope.positions, "rope: numbers of positions")->delimiter(',');
-  app.add_option("--heads", options->rope.heads, "rope: heads");
-  app.add_option("--head-dim", options->rope.head_dim, "rope: elements a head");
-  app.add_option("--sets", options->rope.sets,
-                 "rope: pairs of buffers taken in turn; 0: as many as make 128 MiB; 1: what fits stays in the cache")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
-  app.add_option("--rounds", options->rope.rounds, "rope: rounds of windows; the medians are over these")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  add_kernel_options(app, *options);
   app.add_option("--model", options->pretrain.model_dir, "pretrain-step: model directory to start from");
   app.add_option("--ids", options->pretrain.ids_path, "pretrain-step: .npy of integers [N,B,T], masked");
   app.add_option("--labels", options->pretrain.labels_path, "pretrain-step: .npy like the ids, -100 where not masked");
   app.add_flag_callback(
       "--float32", [options] { options->pretrain.precision = train::Precision::kFloat32; },
       "pretrain-step: no bfloat16 autocast");
-  return [options] { return run(*options); };
+  return [options, &common] {
+    options->kernels.seed = common.seed.value_or(options->kernels.seed);
+    // It reads stdin, so only when it is named.
+    return options->kernels.filter == "pretrain-step" ? run_pretrain_step(options->pretrain) : run_kernels(*options);
+  };
 }
 
 }  // namespace rf::cli

@@ -53,8 +53,8 @@ const std::array kCommands = {
     Command{"compare", "Train the same model with one position encoding after another, and tabulate",
             "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3",
             Command::Seed::kUsed, configure_compare},
-    Command{"bench", "Time kernels and training steps, verified before they are timed", "roformer bench --filter rope",
-            Command::Seed::kNotUsed, configure_bench},
+    Command{"bench", "Time kernels and training steps, verified before they are timed",
+            "roformer bench --filter 'attention/.*/1x2048' --peers", Command::Seed::kUsed, configure_bench},
 };
 
 // The first argument when it is meant as a command and is none.

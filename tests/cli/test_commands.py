@@ -226,17 +226,6 @@ def test_a_signal_writes_a_checkpoint(prepared, tmp_path, number):
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_bench_of_rope_times_every_side_beside_a_copy():
-    arguments = ["--filter", "rope", "--positions", "5,16", "--heads", "2", "--head-dim", "8"]
-    lines = results("bench", *arguments, "--sets", "1", "--rounds", "1")
-    assert [line["side"] for line in lines[:2]] == ["copy", "[T,H,D] pairs out of place"]
-    assert len(lines) == 2 * 2 * 9
-    assert {(line["positions"], line["dtype"]) for line in lines} == {
-        (n, t) for n in (5, 16) for t in ("float32", "bfloat16")
-    }
-    assert "at least 1" in refused("bench", "--positions", "0")
-
-
 def test_bench_of_steps_verifies_and_answers(trained, tmp_path):
     ids = np.full((2, 3, 8), 7)
     labels = np.where(np.arange(8) % 4 == 0, 9, -100) * np.ones_like(ids)
@@ -260,5 +249,4 @@ def test_bench_of_steps_verifies_and_answers(trained, tmp_path):
         expected = model(torch.tensor(ids[0]), labels=torch.tensor(labels[0])).loss.item()
     assert lines[0]["loss"] == pytest.approx(expected, rel=tolerances.T4_MAX)
     assert lines[1]["steps"] == 3 and lines[1]["tokens"] == 3 * 24
-    assert "a case (rope, pretrain-step)" in refused("bench", "--filter", "nothing")
     assert "--model" in refused("bench", "--filter", "pretrain-step")

@@ -18,7 +18,6 @@
 #include "checkpoint.h"
 #include "interrupt.h"
 #include "masked_lm.h"
-#include "memory.h"
 #include "metrics_log.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"

@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "masked_lm.h"
-#include "memory.h"
 #include "rf/io/error.h"
 #include "rf/io/npy.h"
+#include "rf/train/runtime.h"
 #include "train_step.h"
 
 namespace rf::train {

@@ -15,7 +15,6 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "memory.h"
 #include "rf/nn/attention.h"
 #include "rf/nn/encoding_info.h"
 

@@ -13,6 +13,11 @@ namespace rf::train {
 void set_threads(int threads);
 int threads();
 
+// Tells the C library's allocator, for the rest of the process, to keep the memory that is freed: where every step
+// makes tensors of the sizes of the step before, blocks above 32 MB otherwise go back to the system and are filled with
+// zeros, page by page, again. Nothing where the C library is not glibc.
+void keep_freed_memory();
+
 // Whether torch gave up because the system had no memory for a tensor.
 bool is_out_of_memory(const std::exception& error);
 

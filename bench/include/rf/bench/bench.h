@@ -1,0 +1,53 @@
+// Speed of the kernels of core through their C interface, beside the same work in torch eager (peers).
+//
+// A case is a kernel at one size, type and variant; its name, for example attention/t5/2x512/bfloat16/forward, is what
+// a filter looks into. Every side is first held to float64, which torch computes from the formula. Then the sides take
+// turns in one process, in short windows; how many times as fast one is as another is the median over rounds of the
+// quotient of their times within a round, so that what else the machine does at that moment falls on both.
+//
+// Ours writes into memory that is there; torch allocates its results, which costs little where the C library keeps
+// freed memory. A backward includes the forward before it, and gives gradients of every input but tables by distance.
+//
+// Calls take sets of arrays in turn. Cases whose work is counted in bytes have as many as make 256 MiB of traffic, so
+// that their data come from memory as activations do; those counted in operations have one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace rf::bench {
+
+enum class Sizes { kFull, kTiny };  // kTiny: to see every case work, not to learn speeds
+enum class Peers { kNo, kYes };
+
+struct Options {
+  std::string filter;  // a regular expression (ECMAScript) that some part of a case's name matches; empty: all cases
+  Sizes sizes = Sizes::kFull;
+  Peers peers = Peers::kNo;
+  int64_t sets = 0;  // 0: as said above
+  int64_t rounds = 15;
+  double window_ms = 4;
+  uint64_t seed = 1;  // of the inputs
+};
+
+struct Result {
+  std::string name;  // of the case
+  std::string side;  // "ours", "torch"; for rope also "copy", memcpy of the same bytes by all threads
+  int64_t sets = 0;
+  double error_eps = 0;  // largest difference from float64 in eps of the type and of the largest element
+  double median_us = 0;  // of one call
+  double gflop_per_s = 0, gigabytes_per_s = 0;  // one of them; the other is 0
+  double ours_times_as_fast = 0;                // as this side
+};
+
+// Names of the cases that the filter leaves, in the order in which they run. Throws Error for a filter that is no
+// regular expression, and for one that leaves none.
+std::vector<std::string> case_names(const Options& options);
+
+// Calls `result` for each side of each case. Throws std::runtime_error when a side is wrong, Error when a kernel
+// refuses (RF_KERNEL=ref, where it has loops for float64 alone).
+void run(const Options& options, const std::function<void(const Result&)>& result);
+
+}  // namespace rf::bench

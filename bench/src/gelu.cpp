@@ -1,0 +1,99 @@
+// GELU of the feed-forward's width, both forms, and the form with erf after a bias. Counted: an array a read or a
+// write: 2 forward, and 3 more with backward.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/gelu.h>
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "formula.h"
+#include "rf/rows.h"
+
+namespace rf::bench {
+
+namespace {
+
+constexpr struct Variant {
+  const char* name;
+  rf_gelu_form form;
+  bool bias;
+} kVariants[] = {{"erf", RF_GELU_ERF, false}, {"tanh", RF_GELU_TANH, false}, {"bias-erf", RF_GELU_ERF, true}};
+
+struct GeluCase {
+  Variant variant;
+  int64_t rows, columns;
+  Type type;
+  Pass pass;
+};
+
+// A call and what it reads and writes.
+struct Call {
+  rf_gelu_args args = sized<rf_gelu_args>();
+  rf_gelu_grads grads = sized<rf_gelu_grads>();
+  at::Tensor x, bias, dy, y, dx, dbias;
+};
+
+std::shared_ptr<Call> make_call(const GeluCase& c) {
+  auto call = std::make_shared<Call>();
+  call->x = normal({c.rows, c.columns}, c.type.torch);
+  call->dy = normal({c.rows, c.columns}, c.type.torch);
+  call->y = at::empty_like(call->x);
+  call->dx = at::empty_like(call->x);
+  rf_gelu_args& args = call->args;
+  args.dtype = c.type.core;
+  args.form = c.variant.form;
+  args.rows = c.rows;
+  args.columns = c.columns;
+  args.x_stride = args.y_stride = call->grads.x_stride = call->grads.y_stride = c.columns;
+  args.x = call->x.const_data_ptr();
+  args.y = call->y.data_ptr();
+  call->grads.y = call->dy.const_data_ptr();
+  call->grads.x = call->dx.data_ptr();
+  if (c.variant.bias) {
+    call->bias = normal({c.columns}, c.type.torch).to(at::kFloat);
+    call->dbias = at::empty({c.columns}, at::kFloat);
+    args.bias = call->bias.const_data_ptr();
+    call->grads.bias = call->dbias.data_ptr();
+  }
+  return call;
+}
+
+std::vector<Side> gelu_sides(const GeluCase& c) {
+  const std::shared_ptr<Call> call = make_call(c);
+  const auto ours = [call, pass = c.pass] {
+    must(rf_gelu_forward(&call->args));
+    if (pass == Pass::kForward) return Tensors{call->y};
+    must(rf_gelu_backward(&call->args, &call->grads));
+    return call->bias.defined() ? Tensors{call->y, call->dx, call->dbias} : Tensors{call->y, call->dx};
+  };
+  Formula formula = {{call->x}, [form = c.variant.form](const Tensors& in) {
+                       return at::gelu(in.size() == 1 ? in[0] : in[0] + in[1], form == RF_GELU_ERF ? "none" : "tanh");
+                     }};
+  if (c.variant.bias) formula.inputs.push_back(call->bias.to(c.type.torch));
+  if (c.pass == Pass::kForwardBackward) {
+    formula.output_gradient = call->dy;
+    formula.leaves = formula.inputs.size();
+  }
+  return sides(ours, formula);
+}
+
+}  // namespace
+
+void add_gelu(Cases& cases, Sizes sizes) {
+  const int64_t rows = sizes == Sizes::kTiny ? 5 : 4096, columns = sizes == Sizes::kTiny ? 24 : 3072;
+  for (const Variant& variant : kVariants) {
+    for (const Type& type : kTypes) {
+      for (const Pass pass : kPasses) {
+        const GeluCase c = {variant, rows, columns, type, pass};
+        const int64_t arrays = pass == Pass::kForward ? 2 : 5;
+        cases.push_back({fmt::format("gelu/{}/{}x{}/{}/{}", variant.name, rows, columns, type.name, name_of(pass)),
+                         Unit::kBytes, static_cast<double>(arrays * rows * columns * type.bytes),
+                         [c] { return gelu_sides(c); }});
+      }
+    }
+  }
+}
+
+}  // namespace rf::bench

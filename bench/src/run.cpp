@@ -1,0 +1,133 @@
+// Verification, windows that take turns, medians of ratios (rf/bench/bench.h).
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+
+#include "cases.h"
+#include "tolerances.h"
+
+namespace rf::bench {
+
+namespace {
+
+constexpr double kTrafficBytes = 256.0 * (1 << 20);
+constexpr int64_t kMostSets = 64;  // of tiny arrays
+
+// What one call of a side takes, in each round.
+using Seconds = std::vector<double>;
+
+// Sets of the same arrays and sides.
+using Sets = std::vector<std::vector<Side>>;
+
+Sets make_sets(const Case& c, const Options& options) {
+  const auto needed = c.unit == Unit::kBytes ? static_cast<int64_t>(std::ceil(kTrafficBytes / c.amount)) : 1;
+  Sets sets;
+  for (int64_t i = 0; i < (options.sets != 0 ? options.sets : std::min(needed, kMostSets)); ++i) {
+    at::manual_seed(options.seed);
+    sets.push_back(c.sides());
+    if (options.peers == Peers::kNo) {
+      std::erase_if(sets.back(), [](const Side& side) { return side.when == When::kWithPeers; });
+    }
+  }
+  return sets;
+}
+
+double error_eps(const at::Tensor& got, const at::Tensor& want) {
+  if (got.sizes() != want.sizes()) return INFINITY;
+  const double eps = got.scalar_type() == at::kBFloat16 ? tests::kEpsBf16 : tests::kEpsF32;
+  const double error = (got.to(at::kDouble) - want).abs().max().item<double>();
+  return error / eps / want.abs().max().item<double>();
+}
+
+// The largest error of all results of each side.
+std::vector<double> verify(const Case& c, const std::vector<Side>& sides) {
+  std::vector<double> errors;
+  Tensors want;
+  for (const Side& side : sides) {
+    if (side.truth) want = side.truth();
+    const Tensors got = side.run();
+    double worst = got.size() == want.size() ? 0 : INFINITY;
+    for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
+      const double error = error_eps(got[i], want[i]);
+      if (!(error <= worst)) worst = error;  // NaN too
+    }
+    if (!(worst <= tests::kBenchEps)) {
+      throw std::runtime_error(fmt::format("[bench] {} of {} must be within {} eps of float64, got {:.3g}", side.name,
+                                           c.name, tests::kBenchEps, worst));
+    }
+    errors.push_back(worst);
+  }
+  return errors;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::vector<Seconds> take_turns(const Sets& sets, const Options& options) {
+  size_t turn = 0;
+  const auto seconds_of = [&](size_t side, int repeats) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < repeats; ++i) sets[turn++ % sets.size()][side].run();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / repeats;
+  };
+  const size_t count = sets[0].size();
+  std::vector<int> repeats;
+  for (size_t side = 0; side < count; ++side) {
+    repeats.push_back(std::max(1, static_cast<int>(options.window_ms / 1e3 / seconds_of(side, 3))));
+  }
+  std::vector<Seconds> seconds(count);
+  for (int64_t round = 0; round < options.rounds; ++round) {
+    for (size_t side = 0; side < count; ++side) {
+      seconds_of(side, 1);  // the first call of a window pays for what the side before it left in the caches
+      seconds[side].push_back(seconds_of(side, repeats[side]));
+    }
+  }
+  return seconds;
+}
+
+}  // namespace
+
+std::vector<Result> run_case(const Case& c, const Options& options) {
+  const Sets sets = make_sets(c, options);
+  const std::vector<double> errors = verify(c, sets[0]);
+  const std::vector<Seconds> seconds = take_turns(sets, options);
+  std::vector<Result> results;
+  for (size_t side = 0; side < seconds.size(); ++side) {
+    Seconds ratios;
+    for (size_t round = 0; round < seconds[side].size(); ++round) {
+      ratios.push_back(seconds[side][round] / seconds[0][round]);
+    }
+    const double call = median(seconds[side]), rate = c.amount / call / 1e9;
+    results.push_back({.name = c.name,
+                       .side = sets[0][side].name,
+                       .sets = static_cast<int64_t>(sets.size()),
+                       .error_eps = errors[side],
+                       .median_us = call * 1e6,
+                       .gflop_per_s = c.unit == Unit::kOperations ? rate : 0,
+                       .gigabytes_per_s = c.unit == Unit::kBytes ? rate : 0,
+                       .ours_times_as_fast = median(ratios)});
+  }
+  return results;
+}
+
+std::vector<std::string> case_names(const Options& options) {
+  std::vector<std::string> names;
+  for (const Case& c : select_cases(options)) names.push_back(c.name);
+  return names;
+}
+
+void run(const Options& options, const std::function<void(const Result&)>& result) {
+  for (const Case& c : select_cases(options)) {
+    for (const Result& line : run_case(c, options)) result(line);
+  }
+}
+
+}  // namespace rf::bench

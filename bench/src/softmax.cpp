@@ -1,0 +1,76 @@
+// Softmax over the rows of 12 heads' scores. Counted: an array a read or a write: 2 forward, and 3 more with backward.
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/softmax.h>
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "formula.h"
+#include "rf/rows.h"
+
+namespace rf::bench {
+
+namespace {
+
+struct SoftmaxCase {
+  int64_t rows, columns;
+  Type type;
+  Pass pass;
+};
+
+// A call and what it reads and writes.
+struct Call {
+  rf_softmax_args args = sized<rf_softmax_args>();
+  rf_softmax_grads grads = sized<rf_softmax_grads>();
+  at::Tensor x, dy, y, dx;
+};
+
+std::shared_ptr<Call> make_call(const SoftmaxCase& c) {
+  auto call = std::make_shared<Call>();
+  call->x = normal({c.rows, c.columns}, c.type.torch);
+  call->dy = normal({c.rows, c.columns}, c.type.torch);
+  call->y = at::empty_like(call->x);
+  call->dx = at::empty_like(call->x);
+  rf_softmax_args& args = call->args;
+  args.dtype = c.type.core;
+  args.rows = c.rows;
+  args.columns = c.columns;
+  args.x_stride = args.y_stride = call->grads.x_stride = call->grads.y_stride = c.columns;
+  args.x = call->x.const_data_ptr();
+  args.y = call->y.data_ptr();
+  call->grads.y = call->dy.const_data_ptr();
+  call->grads.x = call->dx.data_ptr();
+  return call;
+}
+
+std::vector<Side> softmax_sides(const SoftmaxCase& c) {
+  const std::shared_ptr<Call> call = make_call(c);
+  const auto ours = [call, pass = c.pass] {
+    must(rf_softmax_forward(&call->args));
+    if (pass == Pass::kForward) return Tensors{call->y};
+    must(rf_softmax_backward(&call->args, &call->grads));
+    return Tensors{call->y, call->dx};
+  };
+  Formula formula = {{call->x}, [](const Tensors& in) { return at::softmax(in[0], -1); }};
+  if (c.pass == Pass::kForwardBackward) {
+    formula.output_gradient = call->dy;
+    formula.leaves = 1;
+  }
+  return sides(ours, formula);
+}
+
+}  // namespace
+
+void add_softmax(Cases& cases, Sizes sizes) {
+  const int64_t rows = sizes == Sizes::kTiny ? 5 : 12 * 512, columns = sizes == Sizes::kTiny ? 24 : 512;
+  for (const Type& type : kTypes) {
+    for (const Pass pass : kPasses) {
+      const SoftmaxCase c = {rows, columns, type, pass};
+      const int64_t arrays = pass == Pass::kForward ? 2 : 5;
+      cases.push_back({fmt::format("softmax/{}x{}/{}/{}", rows, columns, type.name, name_of(pass)), Unit::kBytes,
+                       static_cast<double>(arrays * rows * columns * type.bytes), [c] { return softmax_sides(c); }});
+    }
+  }
+}
+
+}  // namespace rf::bench

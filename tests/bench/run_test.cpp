@@ -1,0 +1,116 @@
+// How a case is run: what is wrong is not timed, and sides and sets take turns. That every kernel's case is right is
+// tested through the command (tests/cli/test_bench.py).
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <limits>
+#include <stdexcept>
+#include <thread>
+
+#include "cases.h"
+#include "tolerances.h"
+
+namespace rf::bench {
+
+namespace {
+
+Tensors ones(double value = 1) {
+  return {at::full({3}, value, at::kDouble)};
+}
+
+Tensors floats(double value) {
+  return {at::full({3}, value, at::kFloat)};
+}
+
+Case make_case(std::vector<Side> sides) {
+  return {"fake/case", Unit::kOperations, 1e3, [sides] { return sides; }};
+}
+
+Options quick(Peers peers = Peers::kYes) {
+  Options options;
+  options.peers = peers;
+  options.rounds = 3;
+  options.window_ms = 0;  // one call
+  return options;
+}
+
+std::string refusal(const std::vector<Side>& sides) {
+  try {
+    run_case(make_case(sides), quick());
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+const auto right = [] { return floats(1); };
+const auto truth = [] { return ones(); };
+
+TEST(RunCase, HoldsEverySideToFloat64) {
+  const double far = 1 + 2 * tests::kBenchEps * tests::kEpsF32, near = 1 + tests::kBenchEps * tests::kEpsF32 / 2;
+  const auto wrong = [=] { return floats(far); };
+  EXPECT_EQ(refusal({{"ours", right, truth}, {"torch", [=] { return floats(near); }, {}}}), "");
+  EXPECT_NE(refusal({{"ours", wrong, truth}}).find("ours of fake/case must be within 64 eps"), std::string::npos);
+  EXPECT_NE(refusal({{"ours", right, truth}, {"torch", wrong, {}}}).find("torch of fake/case"), std::string::npos);
+  EXPECT_NE(refusal({{"ours", right, truth}, {"torch", right, [] { return ones(2); }}}).find("torch"),
+            std::string::npos);
+}
+
+TEST(RunCase, RefusesNanAndResultsOfAnotherShape) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_NE(refusal({{"ours", [=] { return floats(nan); }, truth}}), "");
+  EXPECT_NE(refusal({{"ours", [] { return Tensors(); }, truth}}), "");
+  EXPECT_NE(refusal({{"ours", [] { return Tensors{at::full({2}, 1.0, at::kFloat)}; }, truth}}), "");
+}
+
+TEST(RunCase, SidesAndSetsTakeTurns) {
+  std::string calls;
+  int made = 0;
+  Case c = make_case({});
+  c.sides = [&] {
+    const char set = static_cast<char>('0' + made++);
+    const auto side = [&calls, set](char name) {
+      return [&calls, set, name] {
+        calls += {name, set};
+        return floats(1);
+      };
+    };
+    return std::vector<Side>{{"ours", side('a'), truth}, {"torch", side('b'), {}, When::kWithPeers}};
+  };
+  Options options = quick();
+  options.sets = 2;
+  options.rounds = 2;
+  EXPECT_EQ(run_case(c, options).size(), 2);
+  // Verified on the first set; three calls each say how long one takes; two rounds of a call to warm up and one timed.
+  EXPECT_EQ(calls,
+            "a0b0"
+            "a0a1a0b1b0b1"
+            "a0a1b0b1"
+            "a0a1b0b1");
+}
+
+TEST(RunCase, LeavesPeersOutUnlessAskedFor) {
+  const std::vector<Side> sides = {{"ours", right, truth}, {"torch", right, {}, When::kWithPeers}, {"copy", right, {}}};
+  const std::vector<Result> results = run_case(make_case(sides), quick(Peers::kNo));
+  ASSERT_EQ(results.size(), 2);
+  EXPECT_EQ(results[0].side, "ours");
+  EXPECT_EQ(results[1].side, "copy");
+}
+
+TEST(RunCase, RatioSaysHowManyTimesAsFastOursIs) {
+  const auto slow = [] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return floats(1);
+  };
+  const std::vector<Result> results = run_case(make_case({{"ours", right, truth}, {"slow", slow, {}}}), quick());
+  EXPECT_EQ(results[0].ours_times_as_fast, 1);
+  EXPECT_GT(results[1].ours_times_as_fast, 1);
+  EXPECT_GT(results[1].median_us, 4999);
+  EXPECT_EQ(results[1].gigabytes_per_s, 0);
+  EXPECT_NEAR(results[1].gflop_per_s * results[1].median_us * 1e3, 1e3, 1e-6);
+}
+
+}  // namespace
+
+}  // namespace rf::bench
