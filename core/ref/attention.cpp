@@ -34,30 +34,26 @@ Matrix rotate(const Matrix& x, const rf_attention_rotation& rotation, rf_rope_la
   return y;
 }
 
-// Tokens of one side of a packed sequence, or of the call.
+// Tokens of one side.
 struct Run {
   int64_t first, count;
 };
 
-// The sequence that token m of one side is part of.
-int64_t sequence_of(const int64_t* cu_seqlens, int64_t m) {
+// What query m is part of: the call, or its packed sequence.
+struct Sequence {
+  Run queries, keys;
+};
+Sequence sequence_of(const rf_attention_args& x, int64_t m) {
+  if (x.cu_seqlens_q == nullptr) return {{0, x.queries}, {0, x.keys}};
+  const auto run = [](const int64_t* ends) { return Run{ends[0], ends[1] - ends[0]}; };
   int64_t i = 0;
-  while (cu_seqlens[i + 1] <= m) ++i;
-  return i;
+  while (x.cu_seqlens_q[i + 1] <= m) ++i;
+  return {run(x.cu_seqlens_q + i), run(x.cu_seqlens_k + i)};
 }
 
-Run run_of(const int64_t* cu_seqlens, int64_t sequence) {
-  return {cu_seqlens[sequence], cu_seqlens[sequence + 1] - cu_seqlens[sequence]};
-}
-
-bool may_attend(const rf_attention_args& x, int64_t b, int64_t h, int64_t m, int64_t n) {
-  Run queries = {0, x.queries}, keys = {0, x.keys};
-  if (x.cu_seqlens_q != nullptr) {
-    const int64_t sequence = sequence_of(x.cu_seqlens_q, m);
-    if (sequence_of(x.cu_seqlens_k, n) != sequence) return false;
-    queries = run_of(x.cu_seqlens_q, sequence), keys = run_of(x.cu_seqlens_k, sequence);
-  }
-  const int64_t ahead = (n - keys.first) - (m - queries.first + keys.count - queries.count);
+bool may_attend(const rf_attention_args& x, const Sequence& own, int64_t b, int64_t h, int64_t m, int64_t n) {
+  const int64_t query = m - own.queries.first, key = n - own.keys.first;
+  const int64_t ahead = key - (query + own.keys.count - own.queries.count);
   if (x.window_left != -1 && ahead < -x.window_left) return false;
   if (x.window_right != -1 && ahead > x.window_right) return false;
   return x.mask == nullptr ||
@@ -137,8 +133,9 @@ PositionTerm position_term(const Head& head, int64_t m, int64_t n) {
 
 AttentionRow attention_row(const Head& head, int64_t m) {
   AttentionRow row;
-  for (int64_t n = 0; n < head.args.keys; ++n) {
-    if (!may_attend(head.args, head.b, head.h, m, n)) continue;
+  const Sequence own = sequence_of(head.args, m);
+  for (int64_t n = own.keys.first; n < own.keys.first + own.keys.count; ++n) {
+    if (!may_attend(head.args, own, head.b, head.h, m, n)) continue;
     row.keys.push_back(n);
     row.probabilities.push_back(score(head, m, n));
   }

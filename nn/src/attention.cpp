@@ -1,4 +1,5 @@
-// Which path computes attention (rf/nn/attention.h), and packed sequences one after the other.
+// Which path computes attention (rf/nn/attention.h), and packed sequences: in one call of a kernel, or one after the
+// other.
 #include "rf/nn/attention.h"
 
 #include <ATen/TensorOperators.h>
@@ -62,20 +63,53 @@ Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const Term
   return std::string_view(rf_target()) == "ref" && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
 }
 
+// What the kernels of core are given: packed rows as one, each sequence by itself; all others as they are.
+struct KernelCall {
+  KernelCall(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, Terms given,
+             AttentionContext::State& state);
+
+  // The kernel's result in the shape of the queries.
+  at::Tensor result(const at::Tensor& out_1NHD) const {
+    return packed.defined() ? out_1NHD.squeeze(0).unflatten(0, {batch, out_1NHD.size(1) / batch}) : out_1NHD;
+  }
+
+  int64_t batch;
+  at::Tensor q, k, v;
+  Terms terms;
+  at::Tensor query_ids, key_ids, attend;
+  PackedSequences packed;
+};
+
+KernelCall::KernelCall(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, Terms given,
+                       AttentionContext::State& state)
+    : batch(q_BTHD.size(0)), q(q_BTHD), k(k_BSHD), v(v_BSHD), terms(std::move(given)) {
+  if (!state.packing()) {
+    query_ids = state.positions.query.ids, key_ids = state.positions.key.ids, attend = state.attend();
+    return;
+  }
+  packed = state.packing()->ends, query_ids = state.packing()->query_ids, key_ids = state.packing()->key_ids;
+  for (at::Tensor* x : {&q, &k, &v, &terms.query.cos, &terms.query.sin, &terms.key.cos, &terms.key.sin,
+                        &terms.value.cos, &terms.value.sin}) {
+    *x = as_one_row(*x, batch);
+  }
+}
+
 // Rotations that are trained happen before the kernel, which has no gradients for them.
 at::Tensor fused_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, Terms terms,
-                           const AttentionContext::State& state, const AttentionDropout& dropout) {
+                           AttentionContext::State& state, const AttentionDropout& dropout) {
   const at::ScalarType dtype = product_dtype(q_BTHD);
   const auto ready = [&](const at::Tensor& x, Rotation& rotation) {
     return is_trained(rotation) ? rotated(x, std::exchange(rotation, {}), terms.layout).to(dtype) : x.to(dtype);
   };
   const at::Tensor q = ready(q_BTHD, terms.query), k = ready(k_BSHD, terms.key), v = ready(v_BSHD, terms.value);
+  const KernelCall call(q, k, v, std::move(terms), state);
   ops::ProbabilityDropout drop;
   if (dropout.p > 0) {
     drop = {.p = dropout.p, .seed = static_cast<int64_t>(dropout.key->seed), .stream = dropout.key->next_stream()};
   }
-  return ops::attention_fused(q, k, v, terms, state.positions.query.ids, state.positions.key.ids, state.attend,
-                              state.window, drop)
+  return call
+      .result(ops::attention_fused(call.q, call.k, call.v, call.terms, call.query_ids, call.key_ids, call.attend,
+                                   state.window, drop, call.packed))
       .to(q_BTHD.scalar_type());
 }
 
@@ -130,8 +164,9 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
   if (kernel == Kernel::kFused) return fused_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
   if (kernel == Kernel::kRef) {
     if (dropout.p > 0) fail("attention", "dropout must be 0 with kernel ref, got {}", dropout.p);
-    return ops::attention_ref(q_BTHD, k_BSHD, v_BSHD, terms, state.positions.query.ids, state.positions.key.ids,
-                              state.attend, state.window);
+    const KernelCall call(q_BTHD, k_BSHD, v_BSHD, terms, state);
+    return call.result(ops::attention_ref(call.q, call.k, call.v, call.terms, call.query_ids, call.key_ids, call.attend,
+                                          state.window, call.packed));
   }
   const at::Tensor out_BTHD = explicit_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
   const at::Tensor& alive_BTH1 = state.mask().alive_BTH1;
@@ -189,6 +224,10 @@ at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
   }
   const AttentionContext all(positions, {}, window, kernel);
   check_attention(q_BTHD, k_BSHD, v_BSHD, terms, all.state());
+  if (choose(kernel, q_BTHD.device(), q_BTHD.scalar_type(), terms, {}) != Kernel::kExplicit) {
+    all.state().set_packing({cu_seqlens_query, cu_seqlens_key});
+    return attention(q_BTHD, k_BSHD, v_BSHD, terms, all);
+  }
   std::vector<at::Tensor> outputs;
   for (size_t i = 1; i < query_ends.size(); ++i) {
     const Slice query{query_ends[i - 1], query_ends[i] - query_ends[i - 1]},

@@ -142,7 +142,7 @@ void check_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
   check_side("query", state.positions.query.ids, q_BTHD);
   check_side("key", state.positions.key.ids, k_BSHD);
   const int64_t heads = q_BTHD.size(2), head_dim = q_BTHD.size(3), value_dim = v_BSHD.size(3);
-  check_mask(state.attend, {q_BTHD.size(0), heads, q_BTHD.size(1), k_BSHD.size(1)});
+  check_mask(state.given_attend, {q_BTHD.size(0), heads, q_BTHD.size(1), k_BSHD.size(1)});
   if (terms.layout != "pairs" && terms.layout != "halves") {
     fail("attention", "layout must be pairs or halves, got {}", terms.layout);
   }

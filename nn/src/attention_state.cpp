@@ -6,11 +6,13 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/logical_and.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "rf/io/error.h"
 
@@ -41,13 +43,50 @@ std::optional<at::Tensor> start_of_steps(const at::Tensor& ids_BT) {
   return start_B1;
 }
 
+// Runs of keys of one sequence in a row, and the queries among them, which are the last of the row. Undefined where a
+// sequence comes back after another one: names rise, but for padding, whose queries and keys are apart.
+PackedSequences ends_of(const at::Tensor& sequences_BS, int64_t queries) {
+  const at::Tensor given = sequences_BS.to(at::kCPU).contiguous();
+  const int64_t batch = given.size(0), keys = given.size(1);
+  const auto* names = given.const_data_ptr<int64_t>();
+  std::vector<int64_t> query_ends = {0}, key_ends = {0};
+  const auto add = [&](int64_t queries_of_run, int64_t keys_of_run) {
+    query_ends.push_back(query_ends.back() + queries_of_run);
+    key_ends.push_back(key_ends.back() + keys_of_run);
+  };
+  for (int64_t b = 0; b < batch; ++b, names += keys) {
+    int64_t before = -1;
+    for (int64_t begin = 0, end = 0; begin < keys; begin = end) {
+      const int64_t name = names[begin];
+      while (end < keys && names[end] == name) ++end;
+      const int64_t queries_of_run = std::max<int64_t>(0, end - std::max(begin, keys - queries));
+      if (name < 0) {
+        add(queries_of_run, 0);
+        add(0, end - begin);
+        continue;
+      }
+      if (name <= before) return {};
+      before = name;
+      add(queries_of_run, end - begin);
+    }
+  }
+  return {at::tensor(query_ends, at::kLong), at::tensor(key_ends, at::kLong)};
+}
+
 }  // namespace
 
+at::Tensor as_one_row(const at::Tensor& x_BT, int64_t batch) {
+  if (!x_BT.defined()) return x_BT;
+  std::vector<int64_t> sizes = x_BT.sizes().vec();
+  sizes[0] = batch;
+  return x_BT.expand(sizes).flatten(0, 1).unsqueeze(0);
+}
+
 AttentionContext::State::State(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel)
-    : positions(std::move(positions)), attend(std::move(attend)), window(window), kernel(kernel) {
-  if (this->attend.defined() && (this->attend.scalar_type() != at::kBool || this->attend.dim() > 4)) {
+    : positions(std::move(positions)), given_attend(std::move(attend)), window(window), kernel(kernel) {
+  if (given_attend.defined() && (given_attend.scalar_type() != at::kBool || given_attend.dim() > 4)) {
     fail("attention", "mask must be bool and broadcast to [batch, heads, queries, keys], got {} of {} dimensions",
-         toString(this->attend.scalar_type()), this->attend.dim());
+         toString(given_attend.scalar_type()), given_attend.dim());
   }
   if (window.left < -1 || window.right < -1) {
     fail("attention", "window must be numbers of tokens >= 0, or -1 for no limit, got ({}, {})", window.left,
@@ -55,10 +94,34 @@ AttentionContext::State::State(Positions positions, at::Tensor attend, TokenWind
   }
 }
 
+const at::Tensor& AttentionContext::State::attend() {
+  if (!sequences_BS.defined()) return given_attend;
+  if (attend_.defined()) return attend_;
+  const at::Tensor key = sequences_BS.unsqueeze(1).unsqueeze(2);
+  const at::Tensor query = sequences_BS.narrow(1, keys() - queries(), queries()).unsqueeze(1).unsqueeze(3);
+  attend_ = query.eq(key).logical_and_(query.ge(0));
+  return attend_;
+}
+
+const std::optional<Packing>& AttentionContext::State::packing() {
+  if (packing_) return *packing_;
+  packing_.emplace();
+  if (!sequences_BS.defined()) return *packing_;
+  if (const PackedSequences ends = ends_of(sequences_BS, queries()); ends.defined()) {
+    const int64_t batch = sequences_BS.size(0);
+    *packing_ = {ends, as_one_row(positions.query.ids, batch), as_one_row(positions.key.ids, batch)};
+  }
+  return *packing_;
+}
+
+void AttentionContext::State::set_packing(PackedSequences ends) {
+  packing_ = Packing{std::move(ends), positions.query.ids, positions.key.ids};
+}
+
 const Mask& AttentionContext::State::mask() {
   if (mask_) return *mask_;
   Mask mask;
-  at::Tensor open = attend;
+  at::Tensor open = attend();
   while (open.defined() && open.dim() < 4) open = open.unsqueeze(0);
   if (excludes_any(window, queries(), keys())) {
     const at::Tensor near = window_mask(window, queries(), keys(), positions.query.ids.device());
@@ -123,5 +186,11 @@ std::pair<int64_t, int64_t> AttentionContext::State::range() {
 
 AttentionContext::AttentionContext(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel)
     : state_(std::make_shared<State>(std::move(positions), std::move(attend), window, kernel)) {}
+
+AttentionContext AttentionContext::packed(Positions positions, at::Tensor sequences_BS, TokenWindow window) {
+  AttentionContext context(std::move(positions), {}, window);
+  context.state_->sequences_BS = std::move(sequences_BS);
+  return context;
+}
 
 }  // namespace rf::nn

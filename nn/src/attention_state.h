@@ -22,11 +22,26 @@ struct Mask {
   at::Tensor alive_BTH1;  // ... and their outputs are 0: false here, [B or 1, T, H or 1, 1]; undefined: none
 };
 
+// The rows of a batch one after the other: [1 or B, T, ..] as [1, B T, ..]. Undefined stays undefined.
+at::Tensor as_one_row(const at::Tensor& x_BT, int64_t batch);
+
+// Packed sequences as the kernels take them, with the rows of the batch one after the other in one row.
+struct Packing {
+  PackedSequences ends;
+  at::Tensor query_ids, key_ids;  // [1, B T] and [1, B S]
+};
+
 struct AttentionContext::State {
   State(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel);
 
   int64_t queries() const { return positions.query.ids.size(1); }
   int64_t keys() const { return positions.key.ids.size(1); }
+
+  // What a mask allows: the one given, or that of packed rows, bool [B,1,T,S]. Undefined: everything.
+  const at::Tensor& attend();
+  // Nothing where rows are not packed, or a sequence comes back after another one.
+  const std::optional<Packing>& packing();
+  void set_packing(PackedSequences ends);  // of a batch of one, without sequences_BS
 
   const Mask& mask();
   // attend as 0 and -inf; undefined when there is no mask.
@@ -38,11 +53,14 @@ struct AttentionContext::State {
   std::pair<int64_t, int64_t> range();
 
   const Positions positions;
-  const at::Tensor attend;
+  const at::Tensor given_attend;
+  at::Tensor sequences_BS;  // of packed rows
   const TokenWindow window;
   const Kernel kernel;
 
  private:
+  at::Tensor attend_;
+  std::optional<std::optional<Packing>> packing_;
   std::optional<Mask> mask_;
   std::map<at::ScalarType, at::Tensor> additive_;
   std::optional<std::optional<Steps>> steps_;

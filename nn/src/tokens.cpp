@@ -73,15 +73,8 @@ Tokens make_tokens(const Input& input, KeyValueCache* cache) {
 }
 
 AttentionContext self_attention_context(const Tokens& tokens, TokenWindow window) {
-  at::Tensor attend;  // [B, 1, T or 1, S]
-  if (tokens.sequences_BS.defined()) {
-    const int64_t keys = tokens.sequences_BS.size(1), queries = tokens.positions.query.ids.size(1);
-    const at::Tensor key = tokens.sequences_BS.unsqueeze(1).unsqueeze(2);
-    const at::Tensor query = tokens.sequences_BS.narrow(1, keys - queries, queries).unsqueeze(1).unsqueeze(3);
-    attend = query.eq(key).logical_and_(query.ge(0));
-  } else if (tokens.key_mask_BS.defined()) {
-    attend = tokens.key_mask_BS.unsqueeze(1).unsqueeze(2);
-  }
+  if (tokens.sequences_BS.defined()) return AttentionContext::packed(tokens.positions, tokens.sequences_BS, window);
+  const at::Tensor attend = tokens.key_mask_BS.defined() ? tokens.key_mask_BS.unsqueeze(1).unsqueeze(2) : at::Tensor();
   return {tokens.positions, attend, window};
 }
 

@@ -87,10 +87,14 @@ std::vector<at::Tensor> backward_meta(const AttentionCall& call, const at::Tenso
   return of_wanted(empty_gradients(wanted, call));
 }
 
+std::optional<at::Tensor> if_defined(const at::Tensor& x) {
+  return x.defined() ? std::optional(x) : std::nullopt;
+}
+
 TermList terms_of(const AttentionCall& call) {
   TermList terms;
   for (size_t i = kQueryCos; i < kInputs; ++i) {
-    terms.push_back(call.inputs[i].defined() ? std::optional(call.inputs[i]) : std::nullopt);
+    terms.push_back(if_defined(call.inputs[i]));
   }
   return terms;
 }
@@ -132,7 +136,8 @@ AttentionResult dispatch_attention(const AttentionCall& c) {
                              .findSchemaOrThrow("roformer::attention_kernel", "")
                              .typed<AttentionSignature<AttentionResult>>();
   return op.call(c.q(), c.k(), c.v(), c.query_positions, c.key_positions, c.attend, terms_of(c), c.ranges, c.layout,
-                 c.scale, c.window.left, c.window.right, c.dropout, c.seed, c.stream);
+                 c.scale, c.window.left, c.window.right, c.dropout, c.seed, c.stream, if_defined(c.packed.cu_seqlens_q),
+                 if_defined(c.packed.cu_seqlens_k));
 }
 
 std::vector<at::Tensor> dispatch_attention_backward(const AttentionCall& c, const at::Tensor& grad_out,
@@ -142,25 +147,28 @@ std::vector<at::Tensor> dispatch_attention_backward(const AttentionCall& c, cons
                              .typed<AttentionSignature<std::vector<at::Tensor>, const at::Tensor&, const at::Tensor&,
                                                        const at::Tensor&, Wanted>>();
   return op.call(grad_out, out, log_sum, wanted, c.q(), c.k(), c.v(), c.query_positions, c.key_positions, c.attend,
-                 terms_of(c), c.ranges, c.layout, c.scale, c.window.left, c.window.right, c.dropout, c.seed, c.stream);
+                 terms_of(c), c.ranges, c.layout, c.scale, c.window.left, c.window.right, c.dropout, c.seed, c.stream,
+                 if_defined(c.packed.cu_seqlens_q), if_defined(c.packed.cu_seqlens_k));
 }
 
 at::Tensor attention_fused(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                            const Terms& terms, const at::Tensor& query_positions, const at::Tensor& key_positions,
-                           const at::Tensor& attend, TokenWindow window, const ProbabilityDropout& dropout) {
+                           const at::Tensor& attend, TokenWindow window, const ProbabilityDropout& dropout,
+                           const PackedSequences& packed) {
   AttentionCall call = make_call({q_BTHD, k_BSHD, v_BSHD}, terms, at::kFloat);
   TORCH_CHECK_VALUE(q_BTHD.scalar_type() != at::kDouble,
                     "[attention] q must be float32, bfloat16 or float16 for the fused kernel, got Double");
   call.query_positions = query_positions, call.key_positions = key_positions;
   if (attend.defined()) call.attend = attend;
   call.window = window;
+  call.packed = packed;
   call.dropout = dropout.p, call.seed = dropout.seed, call.stream = dropout.stream;
   return std::get<0>(dispatch_attention(call));
 }
 
 at::Tensor attention_ref(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                          const Terms& terms, const at::Tensor& query_positions, const at::Tensor& key_positions,
-                         const at::Tensor& attend, TokenWindow window) {
+                         const at::Tensor& attend, TokenWindow window, const PackedSequences& packed) {
   AttentionCall call = make_call({q_BTHD, k_BSHD, v_BSHD}, terms, at::kDouble);
   for (at::Tensor& x : {std::ref(call.inputs[kQ]), std::ref(call.inputs[kK]), std::ref(call.inputs[kV])}) {
     x = x.to(at::kDouble);
@@ -168,6 +176,7 @@ at::Tensor attention_ref(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, con
   call.query_positions = query_positions, call.key_positions = key_positions;
   if (attend.defined()) call.attend = attend;
   call.window = window;
+  call.packed = packed;
   return std::get<0>(dispatch_attention(call)).to(q_BTHD.scalar_type());
 }
 

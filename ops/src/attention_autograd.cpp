@@ -18,11 +18,12 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // What stands before the inputs in the tensors that are saved.
-enum Saved : size_t { kQueryPositions, kKeyPositions, kAttend, kOut, kLogSum, kFirstInput };
+enum Saved : size_t { kQueryPositions, kKeyPositions, kAttend, kQueryEnds, kKeyEnds, kOut, kLogSum, kFirstInput };
 
 void save_call(AutogradContext* ctx, const AttentionCall& call, const AttentionResult& result) {
-  variable_list saved = {call.query_positions, call.key_positions, call.attend.value_or(at::Tensor()),
-                         std::get<0>(result), std::get<1>(result)};
+  variable_list saved = {call.query_positions,     call.key_positions,       call.attend.value_or(at::Tensor()),
+                         call.packed.cu_seqlens_q, call.packed.cu_seqlens_k, std::get<0>(result),
+                         std::get<1>(result)};
   saved.insert(saved.end(), call.inputs.begin(), call.inputs.end());
   ctx->save_for_backward(std::move(saved));
   auto& data = ctx->saved_data;
@@ -46,6 +47,7 @@ AttentionCall saved_call(AutogradContext* ctx, const variable_list& saved) {
           .layout = data["layout"].toStringRef(),
           .scale = data["scale"].toOptional<double>(),
           .window = {window[0], window[1]},
+          .packed = {saved[kQueryEnds], saved[kKeyEnds]},
           .dropout = data["dropout"].toDouble(),
           .seed = data["seed"].toSymInt(),
           .stream = data["stream"].toSymInt()};

@@ -59,6 +59,24 @@ void check_positions(const AttentionCall& call, const at::Tensor& positions, con
   check_device(call, positions, name);
 }
 
+void check_ends(const AttentionCall& call, const at::Tensor& cu_seqlens, const char* name) {
+  if (!cu_seqlens.defined()) return;
+  const at::ScalarType type = cu_seqlens.scalar_type();
+  TORCH_CHECK_VALUE((type == at::kInt || type == at::kLong) && cu_seqlens.dim() == 1 && cu_seqlens.sym_size(0) >= 1,
+                    "[attention] ", name, " must be int32 or int64 [sequences + 1], got ", type, " ",
+                    cu_seqlens.sym_sizes());
+  check_device(call, cu_seqlens, name);
+}
+
+void check_packed(const AttentionCall& call) {
+  const auto& [q, k] = call.packed;
+  check_ends(call, q, "cu_seqlens_q");
+  check_ends(call, k, "cu_seqlens_k");
+  TORCH_CHECK_VALUE(!q.defined() || !k.defined() || q.sym_size(0) == k.sym_size(0),
+                    "[attention] cu_seqlens_k must be of as many sequences as cu_seqlens_q, ", q.sym_sizes(), ", got ",
+                    k.sym_sizes());
+}
+
 void check_rotation(const AttentionCall& call, Input cos_at, const c10::SymInt& tokens) {
   const at::Tensor &cos = call.inputs[cos_at], &sin = call.inputs[cos_at + 1];
   TORCH_CHECK_VALUE(cos.defined() == sin.defined(), "[attention] ", kNames[cos_at], " and ", kNames[cos_at + 1],
@@ -177,6 +195,7 @@ void check_call(const AttentionCall& call) {
   check_positions(call, call.query_positions, "query_positions", call.q().sym_size(1));
   check_positions(call, call.key_positions, "key_positions", call.k().sym_size(1));
   check_terms(call);
+  check_packed(call);
   if (!call.attend) return;
   TORCH_CHECK_VALUE(call.attend->scalar_type() == at::kBool, "[attention] attend must be bool, got ",
                     call.attend->scalar_type());
@@ -194,6 +213,9 @@ AttentionCall laid_out(const AttentionCall& call) {
   }
   to.query_positions = call.query_positions.contiguous();
   to.key_positions = call.key_positions.contiguous();
+  for (at::Tensor* cu_seqlens : {&to.packed.cu_seqlens_q, &to.packed.cu_seqlens_k}) {
+    if (cu_seqlens->defined()) *cu_seqlens = cu_seqlens->to(at::kLong).contiguous();
+  }
   if (call.attend)
     to.attend = call.attend->expand({call.q().size(0), call.q().size(2), call.q().size(1), call.k().size(1)});
   return to;
@@ -228,6 +250,9 @@ rf_attention_args core_args(const AttentionCall& call, const at::Tensor& out, co
   args.seed = static_cast<uint64_t>(call.seed.expect_int());
   args.stream = static_cast<uint64_t>(call.stream.expect_int());
   args.window_left = call.window.left, args.window_right = call.window.right;
+  args.cu_seqlens_q = static_cast<const int64_t*>(data_of(call.packed.cu_seqlens_q));
+  args.cu_seqlens_k = static_cast<const int64_t*>(data_of(call.packed.cu_seqlens_k));
+  args.sequences = args.cu_seqlens_q == nullptr ? 0 : call.packed.cu_seqlens_q.size(0) - 1;
   return args;
 }
 

@@ -48,6 +48,7 @@ struct AttentionCall {
   std::string layout;
   std::optional<double> scale;
   TokenWindow window;
+  PackedSequences packed;
   double dropout = 0;
   c10::SymInt seed, stream;
 

@@ -19,12 +19,13 @@ namespace rf::ops {
 inline constexpr const char* kAttentionSchema =
     "attention_kernel(Tensor q, Tensor k, Tensor v, Tensor query_positions, Tensor key_positions, Tensor? attend, "
     "Tensor?[] terms, int[] ranges, *, str layout=\"pairs\", float? scale=None, int left=-1, int right=-1, "
-    "float dropout=0.0, SymInt seed=0, SymInt stream=0) -> (Tensor out, Tensor log_sum)";
+    "float dropout=0.0, SymInt seed=0, SymInt stream=0, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None) -> "
+    "(Tensor out, Tensor log_sum)";
 inline constexpr const char* kAttentionBackwardSchema =
     "attention_kernel_backward(Tensor grad_out, Tensor out, Tensor log_sum, bool[20] wanted, Tensor q, Tensor k, "
     "Tensor v, Tensor query_positions, Tensor key_positions, Tensor? attend, Tensor?[] terms, int[] ranges, *, "
     "str layout=\"pairs\", float? scale=None, int left=-1, int right=-1, float dropout=0.0, SymInt seed=0, "
-    "SymInt stream=0) -> Tensor[]";
+    "SymInt stream=0, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None) -> Tensor[]";
 
 using Wanted = std::array<bool, kInputs>;
 static_assert(kInputs == 20, "of the schema");
@@ -37,7 +38,9 @@ using AttentionSignature = Result(Before..., const at::Tensor& q, const at::Tens
                                   const at::Tensor& query_positions, const at::Tensor& key_positions,
                                   const std::optional<at::Tensor>& attend, const TermList& terms,
                                   at::IntArrayRef ranges, std::string_view layout, std::optional<double> scale,
-                                  int64_t left, int64_t right, double dropout, c10::SymInt seed, c10::SymInt stream);
+                                  int64_t left, int64_t right, double dropout, c10::SymInt seed, c10::SymInt stream,
+                                  const std::optional<at::Tensor>& cu_seqlens_q,
+                                  const std::optional<at::Tensor>& cu_seqlens_k);
 
 // Makes a kernel for the dispatcher from one that takes an AttentionCall, and then what the schema has before it.
 template <auto kKernel, class Function = decltype(kKernel)>
@@ -48,7 +51,8 @@ struct AttentionKernel<kKernel, Result (*)(const AttentionCall&, Before...)> {
                     const at::Tensor& query_positions, const at::Tensor& key_positions,
                     const std::optional<at::Tensor>& attend, const TermList& terms, at::IntArrayRef ranges,
                     std::string_view layout, std::optional<double> scale, int64_t left, int64_t right, double dropout,
-                    c10::SymInt seed, c10::SymInt stream) {
+                    c10::SymInt seed, c10::SymInt stream, const std::optional<at::Tensor>& cu_seqlens_q,
+                    const std::optional<at::Tensor>& cu_seqlens_k) {
     std::vector<at::Tensor> inputs = {q, k, v};
     for (const std::optional<at::Tensor>& term : terms.vec()) inputs.push_back(term.value_or(at::Tensor()));
     return kKernel({.inputs = std::move(inputs),
@@ -59,6 +63,7 @@ struct AttentionKernel<kKernel, Result (*)(const AttentionCall&, Before...)> {
                     .layout = std::string(layout),
                     .scale = scale,
                     .window = {left, right},
+                    .packed = {cu_seqlens_q.value_or(at::Tensor()), cu_seqlens_k.value_or(at::Tensor())},
                     .dropout = dropout,
                     .seed = std::move(seed),
                     .stream = std::move(stream)},

@@ -129,6 +129,32 @@ TEST(RoFormerMasks, APackedRowEqualsItsSequencesAlone) {
   }
 }
 
+// By the fused kernel, which takes rows of a batch as one; segments that come back are for a mask.
+TEST(RoFormerMasks, RowsMayBePackedDifferently) {
+  const auto model = small_model(small_config());
+  const at::Tensor ids = small_ids(3, 8);
+  Input input = input_of(ids);
+  input.segments_BT = at::tensor({0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 5, 5, 5, 5, -1, -1, 0, 1, 1, 0, 0, 1, 0, 1}, at::kInt);
+  input.positions_BT = at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 0, 1, 2, 3, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3}, at::kLong);
+  input.segments_BT = input.segments_BT.view({3, 8}), input.positions_BT = input.positions_BT.view({3, 8});
+  const auto expect = [&](int64_t rows) {
+    Input some = input_of(ids.narrow(0, 0, rows));
+    some.segments_BT = input.segments_BT.narrow(0, 0, rows), some.positions_BT = input.positions_BT.narrow(0, 0, rows);
+    const at::Tensor hidden = model->encode(some);
+    EXPECT_TRUE(at::isfinite(hidden).all().item<bool>());
+    for (int64_t row = 0; row < rows; ++row) {
+      for (const int segment : {0, 1, 2, 5}) {
+        const at::Tensor at = input.segments_BT[row].eq(segment);
+        if (!at.any().item<bool>()) continue;
+        const at::Tensor alone = model->encode(input_of(ids[row].masked_select(at).unsqueeze(0)))[0];
+        EXPECT_LE(largest(hidden[row].index({at}) - alone), kFloat32Model * largest(alone)) << rows << ' ' << row;
+      }
+    }
+  };
+  expect(2);
+  expect(3);
+}
+
 TEST(RoFormerInput, PositionsShiftNothingButRotatedValues) {
   ModelConfig config = small_config();
   for (const bool rotary_value : {false, true}) {

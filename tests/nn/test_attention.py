@@ -225,13 +225,18 @@ def test_gradients_equal_those_of_the_loops():
             assert_close(explicit, loops)
 
 
-@pytest.mark.parametrize("kernel", ["auto", "explicit"])
-def test_packed_sequences_equal_separate_ones(kernel):
+@pytest.mark.parametrize(
+    ("kernel", "dtype"),
+    [("auto", torch.float64), ("explicit", torch.float64), ("ref", torch.float64), ("fused", torch.float32)],
+)
+def test_packed_sequences_equal_separate_ones(kernel, dtype):
     lengths, key_lengths = (3, 0, 1, 4), (3, 2, 2, 5)
     ends, key_ends = (torch.tensor((0, *n)).cumsum(0) for n in (lengths, key_lengths))
-    q, _, _ = data(1, 8, 1, 2, 2)
-    _, k, v = data(1, 1, 12, 2, 2)
+    (q, _, _), (_, k, v) = data(1, 8, 1, 2, 2), data(1, 1, 12, 2, 2)
+    q, k, v = (x.to(dtype) for x in (q, k, v))
     terms = all_terms(1, 8, 12, 2)
+    if kernel == "fused":
+        terms.gate = None
     out = attention(
         q, k, v, terms, is_causal=True, window=2, cu_seqlens=ends.int(), cu_seqlens_k=key_ends, kernel=kernel
     )

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -19,10 +20,11 @@ struct Case {
   at::Tensor key_positions = at::arange(4, at::kLong).unsqueeze(0);
   at::Tensor attend;
   Terms terms;
+  PackedSequences packed;
 
-  at::Tensor run() const { return attention_ref(q, k, v, terms, query_positions, key_positions, attend, {}); }
+  at::Tensor run() const { return attention_ref(q, k, v, terms, query_positions, key_positions, attend, {}, packed); }
   at::Tensor run_fused(ProbabilityDropout dropout = {}) const {
-    return attention_fused(q, k, v, terms, query_positions, key_positions, attend, {}, dropout);
+    return attention_fused(q, k, v, terms, query_positions, key_positions, attend, {}, dropout, packed);
   }
 };
 
@@ -90,6 +92,27 @@ TEST(AttentionOperator, RefusesPositionsAndMasks) {
         x.attend = at::ones({3, 4, 3, 4}, at::kBool);
       },
       "attend must broadcast to [2, 4, 3, 4]", "[3, 4, 3, 4]");
+}
+
+TEST(AttentionOperator, RefusesPackedSequences) {
+  const auto ends = [](std::initializer_list<int64_t> numbers) { return at::tensor(numbers, at::kLong); };
+  const auto expect = [&](const at::Tensor& q, const at::Tensor& k, const char* rule, const char* got) {
+    expect_refused(
+        [&](Case& x) {
+          x.q = x.q.narrow(0, 0, 1), x.k = x.k.narrow(0, 0, 1), x.v = x.v.narrow(0, 0, 1);
+          x.packed = {q, k};
+        },
+        rule, got);
+  };
+  const at::Tensor good = ends({0, 1, 3}), good_k = ends({0, 2, 4});
+  expect(good.to(at::kFloat), good_k, "cu_seqlens_q must be int32 or int64 [sequences + 1]", "Float [3]");
+  expect(good, good_k.unsqueeze(0), "cu_seqlens_k must be int32 or int64 [sequences + 1]", "Long [1, 3]");
+  expect(ends({}), good_k, "cu_seqlens_q must be int32 or int64 [sequences + 1]", "Long [0]");
+  expect(good, good_k.to(at::kMeta), "cu_seqlens_k must be on the device of q, cpu", "meta");
+  expect(good, ends({0, 4}), "cu_seqlens_k must be of as many sequences as cu_seqlens_q, [3]", "[2]");
+  expect(good, at::Tensor(), "cu_seqlens_q and cu_seqlens_k must be given together", "cu_seqlens_q alone");
+  expect(ends({0, 3, 1}).to(at::kInt), good_k, "cu_seqlens_q must not fall", "1 after 3");
+  expect_refused([&](Case& x) { x.packed = {good, good_k}; }, "batch must be 1 with packed sequences", "2");
 }
 
 TEST(AttentionOperator, RefusesTerms) {

@@ -62,9 +62,26 @@ def test_each_term(part):
             torch.testing.assert_close(fused[name].double(), expected, atol=tol.FUSED_F32, rtol=tol.FUSED_F32)
 
 
-def operator_arguments(dtype=torch.float32, absent=(), requires_grad=True):
+def cut(tokens, seed):
+    """Ends of four sequences, some of them empty."""
+    inner = torch.randint(0, tokens + 1, (3,), generator=torch.Generator().manual_seed(seed))
+    return torch.cat([torch.tensor([0]), inner.sort().values, torch.tensor([tokens])])
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(60) if len(make_case(seed).q) == 1])
+def test_packed_fused_equals_explicit(seed):
+    """The explicit path computes one sequence after the other."""
+    case = case_of(seed)
+    case.mask = None
+    case.ends = cut(case.q.shape[1], seed), cut(case.k.shape[1], seed + 1).int()
+    fused, exact = values_and_gradients(case.to(torch.float32), "fused"), values_and_gradients(case, "explicit")
+    for name, expected in exact.items():
+        torch.testing.assert_close(fused[name].double(), expected, atol=tol.FUSED_F32, rtol=tol.FUSED_F32)
+
+
+def operator_arguments(dtype=torch.float32, absent=(), requires_grad=True, batch=2):
     torch.manual_seed(0)
-    batch, queries, keys, heads, key_heads, dim, positions = 2, 5, 7, 4, 2, 6, 9
+    queries, keys, heads, key_heads, dim, positions = 5, 7, 4, 2, 6, 9
     rows = torch.float64 if dtype == torch.float64 else torch.float32
     shapes = {
         **dict.fromkeys(("query_cos", "query_sin"), (1, queries, 2)),
@@ -105,14 +122,23 @@ def test_opcheck(dtype, absent, options):
     opcheck(kernel, operator_arguments(dtype, absent), options)
 
 
-def test_opcheck_of_the_backward():
-    *tensors, terms, ranges = operator_arguments(absent=("gate",), requires_grad=False)
-    out, log_sum = kernel(*tensors, terms, ranges)
+PACKED = {"cu_seqlens_q": torch.tensor([0, 2, 2, 5]), "cu_seqlens_k": torch.tensor([0, 1, 4, 7], dtype=torch.int32)}
+
+
+@pytest.mark.parametrize(("dtype", "absent"), [(torch.float32, ("gate",)), (torch.float64, ())])
+def test_opcheck_of_packed_sequences(dtype, absent):
+    opcheck(kernel, operator_arguments(dtype, absent, batch=1), {"left": 1, **PACKED})
+
+
+@pytest.mark.parametrize("packed", [{}, PACKED])
+def test_opcheck_of_the_backward(packed):
+    *tensors, terms, ranges = operator_arguments(absent=("gate",), requires_grad=False, batch=1 if packed else 2)
+    out, log_sum = kernel(*tensors, terms, ranges, **packed)
     wanted = [True] * 3 + [
         x is not None and not name.endswith(("cos", "sin")) for name, x in zip(TERMS, terms, strict=True)
     ]
     backward = torch.ops.roformer.attention_kernel_backward.default
-    opcheck(backward, (torch.randn_like(out), out, log_sum, wanted, *tensors, terms, ranges))
+    opcheck(backward, (torch.randn_like(out), out, log_sum, wanted, *tensors, terms, ranges), packed)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +308,30 @@ def test_dropout_is_that_of_the_probabilities():
     weights = (torch.einsum("bthd,bshd->bhts", q, k) / 70**0.5).softmax(-1)
     dropped = torch.ops.roformer.dropout(weights, p, seed, stream)
     expected = torch.einsum("bhts,bshd->bthd", dropped, v)
+    assert torch.equal(out.eq(0), expected.eq(0))
+    torch.testing.assert_close(out, expected, atol=tol.T2_ATOL, rtol=tol.T2_RTOL)
+    direction = torch.randn_like(out)
+    for a, b in zip(*(torch.autograd.grad((x * direction).sum(), (q, k, v)) for x in (out, expected)), strict=True):
+        torch.testing.assert_close(a, b, atol=tol.T3_ATOL, rtol=tol.T3_RTOL)
+
+
+def test_dropout_of_packed_sequences():
+    """Their probabilities count as one list: [H, T, S] of the first, then of the next."""
+    ends, key_ends, heads, p, seed, stream = (0, 3, 3, 40), (0, 70, 75, 140), 3, 0.25, 5, 7 << 16
+    q, k = (torch.randn(1, tokens, heads, 70, requires_grad=True) for tokens in (ends[-1], key_ends[-1]))
+    v = torch.eye(key_ends[-1])[None, :, None].expand(1, -1, heads, -1).contiguous().requires_grad_()
+    places = [torch.arange(end)[None] for end in (ends[-1], key_ends[-1])]
+    packed = {"cu_seqlens_q": torch.tensor(ends), "cu_seqlens_k": torch.tensor(key_ends)}
+    options = {"dropout": p, "seed": seed, "stream": stream, **packed}
+    out, _ = kernel(q, k, v, *places, None, [None] * len(TERMS), [0] * 10, **options)
+    sides = [
+        (slice(*a), slice(*b)) for a, b in zip(itertools.pairwise(ends), itertools.pairwise(key_ends), strict=True)
+    ]
+    weights = [(torch.einsum("thd,shd->hts", q[0, a], k[0, b]) / 70**0.5).softmax(-1) for a, b in sides]
+    dropped = torch.ops.roformer.dropout(torch.cat([x.flatten() for x in weights]), p, seed, stream)
+    parts = [part.view_as(x) for part, x in zip(dropped.split([x.numel() for x in weights]), weights, strict=True)]
+    outs = [torch.einsum("hts,shd->thd", x, v[0, b]) for x, (_, b) in zip(parts, sides, strict=True)]
+    expected = torch.cat(outs)[None]
     assert torch.equal(out.eq(0), expected.eq(0))
     torch.testing.assert_close(out, expected, atol=tol.T2_ATOL, rtol=tol.T2_RTOL)
     direction = torch.randn_like(out)

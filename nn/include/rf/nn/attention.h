@@ -9,8 +9,9 @@
 //
 // What keeps a call from the fused kernel: float64; another device; a gate; a rotation that is trained beside the table
 // that meets unrotated vectors (K for queries, Q for keys); RF_KERNEL=ref. Kernel::kFused then throws Error with the
-// reason. Both draw the same dropout from the same stream. Autocast lowers what enters the fused kernel as it lowers
-// what enters torch's products.
+// reason. Both draw the same dropout from the same stream, but for packed rows, where fused numbers the probabilities
+// of each sequence alone (rf/ops/attention.h) and explicit those of whole rows. Autocast lowers what enters the fused
+// kernel as it lowers what enters torch's products.
 //
 // A query with no key to attend to has output 0 and gradient 0 in every path. Masked keys and values must be numbers,
 // as for torch: their weight is 0, and 0 times a NaN or an infinity is a NaN, in outputs or gradients. Only ref never
@@ -31,6 +32,7 @@
 namespace rf::nn {
 
 using ops::DistanceTable;
+using ops::PackedSequences;
 using ops::Rotation;
 using ops::Terms;
 using ops::TokenWindow;
@@ -48,6 +50,9 @@ class AttentionContext {
   // positions: query [1 or B, T], key [1 or B, S].
   // attend: bool, broadcasts to [B, H, T, S]; undefined: all. Together with the window.
   AttentionContext(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel = Kernel::kAuto);
+  // Of packed rows: a query attends to keys of its sequence. sequences_BS: int64 [B,S], of the keys, -1 for padding,
+  // which no query attends to and which attends to nothing; the queries are the last T keys of a row.
+  static AttentionContext packed(Positions positions, at::Tensor sequences_BS, TokenWindow window);
 
   struct State;
   State& state() const { return *state_; }

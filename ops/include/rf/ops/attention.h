@@ -15,7 +15,8 @@
 
 namespace rf::ops {
 
-// Of the probabilities, as ops::dropout has it for them as one tensor [B,H,T,S].
+// Of the probabilities, as ops::dropout has it for them as one tensor [B,H,T,S]; of packed sequences as one list: the
+// [H,T,S] of the first, then that of the next.
 struct ProbabilityDropout {
   double p = 0;
   int64_t seed = 0, stream = 0;
@@ -25,11 +26,12 @@ struct ProbabilityDropout {
 // q, k, v and every term but rotations. No gate.
 at::Tensor attention_fused(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                            const Terms& terms, const at::Tensor& query_positions, const at::Tensor& key_positions,
-                           const at::Tensor& attend, TokenWindow window, const ProbabilityDropout& dropout);
+                           const at::Tensor& attend, TokenWindow window, const ProbabilityDropout& dropout,
+                           const PackedSequences& packed = {});
 
 // Slow, and what other ways are held to: everything is computed in float64. Derivatives to q, k, v and every term.
 at::Tensor attention_ref(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                          const Terms& terms, const at::Tensor& query_positions, const at::Tensor& key_positions,
-                         const at::Tensor& attend, TokenWindow window);
+                         const at::Tensor& attend, TokenWindow window, const PackedSequences& packed = {});
 
 }  // namespace rf::ops

@@ -54,6 +54,14 @@ struct Terms {
   std::optional<double> scale;          // s; absent: 1/sqrt(D)
 };
 
+// Sequences of a batch of one, one after the other: sequence i is the queries cu_seqlens_q[i] .. cu_seqlens_q[i+1]-1
+// and the keys cu_seqlens_k[i] .. cu_seqlens_k[i+1]-1. A query meets the keys of its own sequence only, whose T and S
+// are those of the window; positions, rotations and masks are of tokens, as without packing.
+struct PackedSequences {
+  at::Tensor cu_seqlens_q, cu_seqlens_k;  // int32 or int64 [sequences+1], never falling from 0 to the tokens of a side
+  bool defined() const { return cu_seqlens_q.defined(); }
+};
+
 // Which keys a query may attend to, besides a mask: token indices, never positions. With T queries and S keys, query i
 // and key j: -left <= j - (i + S - T) <= right, -1 meaning no limit (bottom-right aligned). Causal is right = 0.
 struct TokenWindow {
