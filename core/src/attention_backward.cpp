@@ -18,6 +18,7 @@
 #define HWY_TARGET_INCLUDE "src/attention_backward.cpp"
 #include "hwy/foreach_target.h"
 // The list of targets, then each of them.
+#include "attention_backward_sides-inl.h"
 #include "attention_sides-inl.h"
 #include "attention_table_gradients-inl.h"
 #include "attention_tables-inl.h"
@@ -28,82 +29,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// A query tile, the gradient of its output and what becomes of it.
-struct BackwardQueries {
-  QuerySide side;
-  float* y = nullptr;             // [queries][value_width]
-  float* y_columns = nullptr;     // [value_width][kQueryTile]
-  float* delta = nullptr;         // a number a lane
-  float* log2_sum = nullptr;      // a number a lane
-  float* gradient = nullptr;      // [queries][inner]: of the rotated query and of a
-  float* raw_gradient = nullptr;  // [queries][width]: of q + w in (q + w) . K
-  QueryPanel panel;
-  Panel value_panel;           // y . V
-  float* key_edges = nullptr;  // [2]: of pairs that read the first and the last row of K, and of V
-  float* value_edges = nullptr;
-  // For bfloat16 terms, pairs of queries: [queries / 2][value_width] and [queries / 2][inner].
-  uint32_t* y_pairs = nullptr;
-  uint32_t* row_pairs = nullptr;
-  uint32_t* y_column_pairs = nullptr;  // [value_width / 2][kQueryTile]: pairs of columns
-
-  BackwardQueries() = default;
-  BackwardQueries(const AttentionProblem& problem, Arena& arena)
-      : side(problem, arena),
-        y(arena.take<float>(kQueryTile * problem.value_width)),
-        y_columns(arena.take<float>(kQueryTile * problem.value_width)),
-        delta(arena.take<float>(kQueryTile)),
-        log2_sum(arena.take<float>(kQueryTile)),
-        gradient(arena.take<float>(kQueryTile * problem.inner)),
-        raw_gradient(arena.take<float>(problem.table_k.rows == nullptr ? 0 : kQueryTile * problem.width)),
-        panel(problem, arena),
-        value_panel(problem.table_v.rows != nullptr, arena),
-        key_edges(arena.take<float>(2 * kQueryTile)),
-        value_edges(arena.take<float>(2 * kQueryTile)),
-        y_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kQueryTile / 2 * problem.value_width : 0)),
-        row_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kQueryTile / 2 * problem.inner : 0)),
-        y_column_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? problem.value_width / 2 * kQueryTile : 0)) {}
-
-  // The parts of K and V of head h, and their gradients.
-  QueryTable key_table(const TableRows& table, const HeadTermGradients& terms) const {
-    return {table, side.raw_rows, raw_gradient, key_edges, terms.table_k};
-  }
-  QueryTable value_table(const TableRows& table, const HeadTermGradients& terms) const {
-    return {table, y, nullptr, value_edges, terms.table_v};
-  }
-  void load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h, int64_t first,
-            int64_t count);
-
- private:
-  void make_pairs(const AttentionProblem& problem);
-};
-
-// The same of a tile of keys, for bfloat16 terms: what the products with pairs read.
-struct KeyPairs {
-  uint32_t* rows = nullptr;        // [keys / 2][inner]: pairs of keys
-  uint32_t* value_rows = nullptr;  // [keys][value_width / 2]: pairs of columns
-
-  KeyPairs(const AttentionProblem& problem, Arena& arena)
-      : rows(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile / 2 * problem.inner : 0)),
-        value_rows(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile * problem.value_width / 2 : 0)) {}
-  void load(const AttentionProblem& problem, const KeySide& keys);
-};
-
-void BackwardQueries::make_pairs(const AttentionProblem& problem) {
-  const int64_t count = side.span.count, width = problem.value_width;
-  pair_neighbours(y, count, width, y_pairs);
-  pair_neighbours(side.rows, count, problem.inner, row_pairs);
-  // The place of the gradient holds y as bfloat16 on its way to columns of pairs.
-  auto* narrow = reinterpret_cast<uint32_t*>(gradient);
-  narrow_rows(y, count, width, narrow);
-  std::fill_n(y_column_pairs, width / 2 * kQueryTile, 0u);
-  transpose(gradient, width / 2, count, width / 2, reinterpret_cast<float*>(y_column_pairs), kQueryTile);
-}
-
-void KeyPairs::load(const AttentionProblem& problem, const KeySide& keys) {
-  if (!uses_bf16_terms(problem)) return;
-  pair_neighbours(keys.rows, keys.span.count, problem.inner, rows);
-  narrow_rows(keys.values, keys.span.count, problem.value_width, value_rows);
-}
+inline constexpr int64_t kBlocksOfTile = 48;  // of the five products, or so
 
 struct BackwardSpace {
   BackwardSpace(const AttentionProblem& problem, Arena& arena, int64_t tiles)
@@ -122,6 +48,7 @@ struct BackwardSpace {
         value_gradient(arena.take<float>(problem.args.keys * problem.value_width)) {
     for (int64_t i = 0; i < tiles; ++i) queries[i] = BackwardQueries(problem, arena);
   }
+  RowsAhead ahead;
   KeySide keys;
   KeyPairs key_pairs;
   uint32_t* tile_pairs;  // a tile as bfloat16, in the order of the product at hand
@@ -137,36 +64,6 @@ struct BackwardSpace {
   float *key_gradient, *raw_key_gradient, *value_gradient;
   BackwardQueries queries[kBackwardGroup];
 };
-
-HeadRows y_rows(const rf_attention_args& x, const rf_attention_grads& grads, int64_t b, int64_t h) {
-  return head_rows(x.dtype, grads.out, b * grads.out_stride_b + h * grads.out_stride_h, grads.out_stride_t);
-}
-
-void BackwardQueries::load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
-                           int64_t first, int64_t count) {
-  const rf_attention_args& x = problem.args;
-  side.load(problem, b, h, first, count);
-  // The outputs pass through the place of their gradient's columns.
-  float* out = y_columns;
-  load_rows(x.dtype, y_rows(x, grads, b, h), first, count, x.value_dim, y, problem.value_width);
-  load_rows(x.dtype, out_rows(x, b, h), first, count, x.value_dim, out, problem.value_width);
-  for (int64_t i = 0; i < kQueryTile; ++i) {
-    delta[i] = log2_sum[i] = 0;
-    if (i >= count) continue;
-    delta[i] = dot(y + i * problem.value_width, out + i * problem.value_width, problem.value_width);
-    const float log_sum = x.log_sum[(b * x.heads + h) * problem.log_sum_stride + first + i];
-    log2_sum[i] = log_sum == kMinusInfinity ? 0 : log_sum * kLog2e;
-  }
-  if (count < kQueryTile) std::fill_n(y_columns, kQueryTile * problem.value_width, 0.0f);
-  transpose(y, problem.value_width, count, problem.value_width, y_columns, kQueryTile);
-  if (uses_bf16_terms(problem)) make_pairs(problem);
-  std::fill_n(gradient, kQueryTile * problem.inner, 0.0f);
-  panel.start(problem, h, side);
-  std::fill_n(key_edges, 2 * kQueryTile, 0.0f);
-  std::fill_n(value_edges, 2 * kQueryTile, 0.0f);
-  if (problem.table_k.rows != nullptr) std::fill_n(raw_gradient, kQueryTile * problem.width, 0.0f);
-  if (problem.table_v.rows != nullptr) value_panel.start(TableRows(problem.table_v, h), y_columns);
-}
 
 // Raw scores to probabilities in `weights`, dp to dscore in `scores`.
 template <int kVectors>
@@ -228,6 +125,7 @@ void value_products(const AttentionProblem& problem, BackwardSpace& space, int64
   p.c = space.scores();
   p.rows = keys.count;
   p.vectors = (span.count + kLanes - 1) / kLanes;
+  p.ahead = &space.ahead;
   multiply_terms(problem, p);
 }
 
@@ -254,6 +152,7 @@ void add_to_keys(const AttentionProblem& problem, BackwardSpace& space, const fl
   p.rows = keys.count;
   p.vectors = rows.width / kLanes;
   p.terms = pairs ? (queries.count + 1) / 2 : queries.count;
+  p.ahead = &space.ahead;
   multiply_terms(problem, p);
 }
 
@@ -273,6 +172,7 @@ void add_to_queries(const AttentionProblem& problem, BackwardSpace& space, float
   p.rows = queries.count;
   p.vectors = rows.width / kLanes;
   p.terms = pairs ? (keys.count + 1) / 2 : keys.count;
+  p.ahead = &space.ahead;
   multiply_terms(problem, p);
 }
 
@@ -309,7 +209,7 @@ void backward_tile(const AttentionProblem& problem, BackwardSpace& space, int64_
   if (space.mask.find(x, b, h, span, keys) == TileMask::Kind::kNone) return;
   const Start start = start_of_scores(problem, h, queries.side, space.keys, queries.panel, key_panel,
                                       index * kQueryTile, space.gradients.copies, space.weights());
-  raw_scores(problem, queries.side, space.keys, start, space.weights());
+  raw_scores(problem, queries.side, space.keys, start, space.ahead, space.weights());
   space.position.find(problem, h, span, keys);
   value_products(problem, space, h, queries);
   if (space.dropout.any()) space.dropout.find(b, h, span, keys);
@@ -365,19 +265,43 @@ void write_queries(const AttentionProblem& problem, const rf_attention_grads& gr
   }
 }
 
-// The queries after these: in the same head, or in the one that is, for most, the same thread's next.
-void prefetch_next_queries(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
-                           const Span& queries) {
+// Rows of head `head` in a contiguous gradient, none where it is not wanted.
+void add_gradient_ahead(const rf_attention_args& x, const void* gradient, int64_t width, int64_t b, int64_t tokens,
+                        int64_t heads, int64_t head, const Span& span, RowsAhead& ahead) {
+  if (gradient == nullptr) return;
+  const HeadRows rows = head_rows(x.dtype, gradient, (b * tokens * heads + head) * width, heads * width);
+  add_rows_ahead<Access::kWrite>(rows, span.first, span.count, width, element_bytes(x.dtype), ahead);
+}
+
+// The queries after these, in the same head or in the one that is, for most, the same thread's next.
+void add_next_queries_ahead(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
+                            const Span& queries, RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
   const int64_t element = element_bytes(x.dtype);
   const bool same_head = queries.first + queries.count < x.queries;
   const int64_t head = same_head ? h : h + 1, first = same_head ? queries.first + queries.count : 0;
   if (head == x.heads) return;
   const int64_t count = std::min(queries.count, x.queries - first);
-  prefetch_rows<Access::kRead>(query_rows(problem, b, head), first, count, x.head_dim * element, element);
-  prefetch_rows<Access::kRead>(y_rows(x, grads, b, head), first, count, x.value_dim * element, element);
-  prefetch_rows<Access::kRead>(out_rows(x, b, head), first, count, x.value_dim * element, element);
-  prefetch_keys(problem, b, head, 0);
+  add_keys_ahead(problem, b, head, 0, ahead);
+  add_rows_ahead<Access::kRead>(out_rows(x, b, head), first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(y_rows(x, grads, b, head), first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(query_rows(problem, b, head), first, count, x.head_dim, element, ahead);
+}
+
+// What is read after a tile of keys, and what is written after this group of queries and after the last one.
+void look_ahead(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
+                const Span& queries, const Span& keys, RowsAhead& ahead) {
+  const rf_attention_args& x = problem.args;
+  const int64_t next_key = keys.first + keys.count, key_head = h / problem.group;
+  if (next_key < x.keys) {
+    add_keys_ahead(problem, b, h, next_key, ahead);
+  } else {
+    add_next_queries_ahead(problem, grads, b, h, queries, ahead);
+    add_gradient_ahead(x, grads.q, x.head_dim, b, x.queries, x.heads, h, queries, ahead);
+  }
+  if (queries.first + queries.count < x.queries) return;
+  add_gradient_ahead(x, grads.v, x.value_dim, b, x.keys, x.key_heads, key_head, keys, ahead);
+  add_gradient_ahead(x, grads.k, x.head_dim, b, x.keys, x.key_heads, key_head, keys, ahead);
 }
 
 void backward_head(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space, int64_t b,
@@ -396,16 +320,14 @@ void backward_head(const AttentionProblem& problem, const rf_attention_grads& gr
       if (!is_needed(x, b, group, key, keys)) continue;
       space.keys.load(problem, b, h, key, keys);
       space.key_pairs.load(problem, space.keys);
-      if (key + keys < x.keys) {
-        prefetch_keys(problem, b, h, key + keys);
-      } else {
-        prefetch_next_queries(problem, grads, b, h, group);
-      }
+      look_ahead(problem, grads, b, h, group, space.keys.span, space.ahead);
+      space.ahead.spread(kBlocksOfTile * tiles);
       const bool shifts = problem.table_q.rows != nullptr && steps(group, space.keys.span);
       if (shifts) space.key_panel.fill(problem, h, group, space.keys);
       for (int64_t i = 0; i < tiles; ++i) {
         backward_tile(problem, space, b, h, i, shifts ? &space.key_panel : nullptr, terms);
       }
+      space.ahead.finish();
     }
     for (int64_t i = 0; i < tiles; ++i) write_queries(problem, grads, b, h, space.queries[i], terms);
   }

@@ -50,6 +50,8 @@ struct Running {
   }
 };
 
+inline constexpr int64_t kBlocksOfTile = 18;  // of both products, or so
+
 struct ForwardSpace {
   ForwardSpace(const AttentionProblem& problem, Arena& arena, int64_t tiles)
       : keys(problem, arena),
@@ -68,6 +70,7 @@ struct ForwardSpace {
       panels[i] = QueryPanel(problem, arena);
     }
   }
+  RowsAhead ahead;
   KeySide keys;
   PositionScores position;
   TileMask mask;
@@ -193,6 +196,7 @@ void add_values(const AttentionProblem& problem, ForwardSpace& space, const Quer
   p.rows = queries.span.count;
   p.vectors = problem.value_width / kLanes;
   p.terms = pairs ? (keys + 1) / 2 : keys;
+  p.ahead = &space.ahead;
   multiply_terms(problem, p);
   running.empty = false;
 }
@@ -223,7 +227,7 @@ void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t 
   if (space.mask.find(x, b, h, queries.span, keys) == TileMask::Kind::kNone) return;
   const Start start = start_of_scores(problem, h, queries, space.keys, space.panels[index], key_panel,
                                       index * kQueryTile, space.copies, space.tile());
-  raw_scores(problem, queries, space.keys, start, space.tile());
+  raw_scores(problem, queries, space.keys, start, space.ahead, space.tile());
   space.position.find(problem, h, queries.span, keys);
   with_vectors(queries.span,
                [&](auto vectors) { soften<decltype(vectors)::value>(problem, space, queries.span.count, running); });
@@ -270,17 +274,21 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
   }
 }
 
-// What this task writes, and what the one after it reads, which is the same thread's for most.
-void prefetch_next_task(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries) {
+// What comes after a tile of keys: the next one, and with the last, what this task writes and what the one after it
+// reads, which is the same thread's for most.
+void look_ahead(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries, int64_t next_key,
+                RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
+  if (next_key < x.keys) return add_keys_ahead(problem, b, h, next_key, ahead);
   const int64_t element = element_bytes(x.dtype);
-  prefetch_rows<Access::kWrite>(out_rows(x, b, h), queries.first, queries.count, x.value_dim * element, element);
   const bool same_head = queries.first + queries.count < x.queries;
   const int64_t head = same_head ? h : h + 1, first = same_head ? queries.first + queries.count : 0;
-  if (head == x.heads) return;
-  prefetch_rows<Access::kRead>(query_rows(problem, b, head), first, std::min(queries.count, x.queries - first),
-                               x.head_dim * element, element);
-  prefetch_keys(problem, b, head, 0);
+  if (head < x.heads) {
+    add_keys_ahead(problem, b, head, 0, ahead);
+    add_rows_ahead<Access::kRead>(query_rows(problem, b, head), first, std::min(queries.count, x.queries - first),
+                                  x.head_dim, element, ahead);
+  }
+  add_rows_ahead<Access::kWrite>(out_rows(x, b, h), queries.first, queries.count, x.value_dim, element, ahead);
 }
 
 void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tiles, void* memory) {
@@ -305,14 +313,12 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
     const int64_t keys = std::min(kKeyTile, x.keys - key);
     if (!is_needed(x, b, group, key, keys)) continue;
     space.keys.load(problem, b, h, key, keys);
-    if (key + keys < x.keys) {
-      prefetch_keys(problem, b, h, key + keys);
-    } else {
-      prefetch_next_task(problem, b, h, group);
-    }
+    look_ahead(problem, b, h, group, key + keys, space.ahead);
+    space.ahead.spread(kBlocksOfTile * tiles);
     const bool shifts = problem.table_q.rows != nullptr && steps(whole_group, space.keys.span);
     if (shifts) space.key_panel.fill(problem, h, group, space.keys);
     for (int64_t i = 0; i < tiles; ++i) forward_tile(problem, space, b, h, i, shifts ? &space.key_panel : nullptr);
+    space.ahead.finish();
   }
   for (int64_t i = 0; i < tiles; ++i) write_tile(problem, b, h, space.queries[i], space.running[i]);
 }

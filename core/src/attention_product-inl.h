@@ -15,6 +15,7 @@
 #define RF_CORE_ATTENTION_PRODUCT_INL_H_
 #endif
 
+#include "attention_ahead.h"
 #include "element-inl.h"
 #include "float_vector-inl.h"
 #include "hwy/highway.h"
@@ -43,6 +44,7 @@ struct Product {
   float* c = nullptr;     // may be start
   int64_t c_row = 0;
   int64_t rows = 0, vectors = 0, terms = 0;
+  RowsAhead* ahead = nullptr;  // asked for between blocks
 };
 
 struct FloatTerms {
@@ -103,7 +105,10 @@ HWY_INLINE void multiply_block(const Product& p, int64_t row, int64_t vector) {
 template <class Terms, int kVectors>
 HWY_INLINE void multiply_columns(const Product& p, int64_t vector) {
   int64_t row = 0;
-  for (; row + kBlockRows <= p.rows; row += kBlockRows) multiply_block<Terms, kBlockRows, kVectors>(p, row, vector);
+  for (; row + kBlockRows <= p.rows; row += kBlockRows) {
+    multiply_block<Terms, kBlockRows, kVectors>(p, row, vector);
+    if (p.ahead != nullptr) p.ahead->step();
+  }
   if (kBlockRows > 4 && row + 4 <= p.rows) {
     multiply_block<Terms, 4, kVectors>(p, row, vector);
     row += 4;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "attention_ahead.h"
 #include "attention_problem.h"
 #include "attention_rows-inl.h"
 #include "attention_tile-inl.h"
@@ -152,23 +153,19 @@ struct KeySide {
   void make_pairs(const AttentionProblem& problem);
 };
 
-enum class Access { kRead, kWrite };
-
-// Asks for rows that come next: those of one head lie far apart in memory.
 template <Access kAccess>
-HWY_INLINE void prefetch_rows(HeadRows rows, int64_t first, int64_t count, int64_t row_bytes, int64_t element) {
-  constexpr int64_t kLine = 64;
-  const char* row = static_cast<const char*>(rows.data) + first * rows.stride * element;
-  for (int64_t t = 0; t < count; ++t, row += rows.stride * element) {
-    for (int64_t at = 0; at < row_bytes; at += kLine) __builtin_prefetch(row + at, kAccess == Access::kWrite, 2);
-  }
+HWY_INLINE void add_rows_ahead(HeadRows rows, int64_t first, int64_t count, int64_t columns, int64_t element,
+                               RowsAhead& ahead) {
+  const int64_t stride = rows.stride * element;
+  ahead.add<kAccess>(static_cast<const char*>(rows.data) + first * stride, stride, count, columns * element);
 }
 
-inline void prefetch_keys(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first) {
+// The tile of keys that begins at `first`.
+inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
   const int64_t element = element_bytes(x.dtype), count = std::min(kKeyTile, x.keys - first);
-  prefetch_rows<Access::kRead>(key_rows(problem, b, h), first, count, x.head_dim * element, element);
-  prefetch_rows<Access::kRead>(value_rows(problem, b, h), first, count, x.value_dim * element, element);
+  add_rows_ahead<Access::kRead>(value_rows(problem, b, h), first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(key_rows(problem, b, h), first, count, x.head_dim, element, ahead);
 }
 
 // The mask closes a key to every query of every head: it has the form of padding.

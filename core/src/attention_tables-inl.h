@@ -148,7 +148,7 @@ inline Start start_of_scores(const AttentionProblem& problem, int64_t h, const Q
 
 // Everything in a score's bracket but the scale.
 inline HWY_NOINLINE void raw_scores(const AttentionProblem& problem, const QuerySide& queries, const KeySide& keys,
-                                    const Start& start, float* tile) {
+                                    const Start& start, RowsAhead& ahead, float* tile) {
   Product p;
   p.start = start.rows;
   p.start_row = start.stride;
@@ -161,6 +161,7 @@ inline HWY_NOINLINE void raw_scores(const AttentionProblem& problem, const Query
   p.a = pairs ? static_cast<const void*>(keys.row_pairs) : keys.rows;
   p.a_row = p.terms = pairs ? problem.inner / 2 : problem.inner;
   p.a_term = 1;
+  p.ahead = &ahead;
   multiply_terms(problem, p);
 }
 

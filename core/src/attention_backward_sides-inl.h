@@ -1,0 +1,134 @@
+// What the backward has beside the sides of the forward (attention_sides-inl.h): the gradients of outputs, what becomes
+// gradients of queries, and the pairs that its products of bfloat16 read.
+#if defined(RF_CORE_ATTENTION_BACKWARD_SIDES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RF_CORE_ATTENTION_BACKWARD_SIDES_INL_H_
+#undef RF_CORE_ATTENTION_BACKWARD_SIDES_INL_H_
+#else
+#define RF_CORE_ATTENTION_BACKWARD_SIDES_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "attention_backward.h"
+#include "attention_problem.h"
+#include "attention_sides-inl.h"
+#include "attention_table_gradients-inl.h"
+#include "attention_tables-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+
+// A query tile, the gradient of its output and what becomes of it.
+struct BackwardQueries {
+  QuerySide side;
+  float* y = nullptr;             // [queries][value_width]
+  float* y_columns = nullptr;     // [value_width][kQueryTile]
+  float* delta = nullptr;         // a number a lane
+  float* log2_sum = nullptr;      // a number a lane
+  float* gradient = nullptr;      // [queries][inner]: of the rotated query and of a
+  float* raw_gradient = nullptr;  // [queries][width]: of q + w in (q + w) . K
+  QueryPanel panel;
+  Panel value_panel;           // y . V
+  float* key_edges = nullptr;  // [2]: of pairs that read the first and the last row of K, and of V
+  float* value_edges = nullptr;
+  // For bfloat16 terms, pairs of queries: [queries / 2][value_width] and [queries / 2][inner].
+  uint32_t* y_pairs = nullptr;
+  uint32_t* row_pairs = nullptr;
+  uint32_t* y_column_pairs = nullptr;  // [value_width / 2][kQueryTile]: pairs of columns
+
+  BackwardQueries() = default;
+  BackwardQueries(const AttentionProblem& problem, Arena& arena)
+      : side(problem, arena),
+        y(arena.take<float>(kQueryTile * problem.value_width)),
+        y_columns(arena.take<float>(kQueryTile * problem.value_width)),
+        delta(arena.take<float>(kQueryTile)),
+        log2_sum(arena.take<float>(kQueryTile)),
+        gradient(arena.take<float>(kQueryTile * problem.inner)),
+        raw_gradient(arena.take<float>(problem.table_k.rows == nullptr ? 0 : kQueryTile * problem.width)),
+        panel(problem, arena),
+        value_panel(problem.table_v.rows != nullptr, arena),
+        key_edges(arena.take<float>(2 * kQueryTile)),
+        value_edges(arena.take<float>(2 * kQueryTile)),
+        y_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kQueryTile / 2 * problem.value_width : 0)),
+        row_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kQueryTile / 2 * problem.inner : 0)),
+        y_column_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? problem.value_width / 2 * kQueryTile : 0)) {}
+
+  // The parts of K and V of head h, and their gradients.
+  QueryTable key_table(const TableRows& table, const HeadTermGradients& terms) const {
+    return {table, side.raw_rows, raw_gradient, key_edges, terms.table_k};
+  }
+  QueryTable value_table(const TableRows& table, const HeadTermGradients& terms) const {
+    return {table, y, nullptr, value_edges, terms.table_v};
+  }
+  void load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h, int64_t first,
+            int64_t count);
+
+ private:
+  void make_pairs(const AttentionProblem& problem);
+};
+
+// The same of a tile of keys, for bfloat16 terms: what the products with pairs read.
+struct KeyPairs {
+  uint32_t* rows = nullptr;        // [keys / 2][inner]: pairs of keys
+  uint32_t* value_rows = nullptr;  // [keys][value_width / 2]: pairs of columns
+
+  KeyPairs(const AttentionProblem& problem, Arena& arena)
+      : rows(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile / 2 * problem.inner : 0)),
+        value_rows(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile * problem.value_width / 2 : 0)) {}
+  void load(const AttentionProblem& problem, const KeySide& keys);
+};
+
+inline void BackwardQueries::make_pairs(const AttentionProblem& problem) {
+  const int64_t count = side.span.count, width = problem.value_width;
+  pair_neighbours(y, count, width, y_pairs);
+  pair_neighbours(side.rows, count, problem.inner, row_pairs);
+  // The place of the gradient holds y as bfloat16 on its way to columns of pairs.
+  auto* narrow = reinterpret_cast<uint32_t*>(gradient);
+  narrow_rows(y, count, width, narrow);
+  std::fill_n(y_column_pairs, width / 2 * kQueryTile, 0u);
+  transpose(gradient, width / 2, count, width / 2, reinterpret_cast<float*>(y_column_pairs), kQueryTile);
+}
+
+inline void KeyPairs::load(const AttentionProblem& problem, const KeySide& keys) {
+  if (!uses_bf16_terms(problem)) return;
+  pair_neighbours(keys.rows, keys.span.count, problem.inner, rows);
+  narrow_rows(keys.values, keys.span.count, problem.value_width, value_rows);
+}
+
+inline HeadRows y_rows(const rf_attention_args& x, const rf_attention_grads& grads, int64_t b, int64_t h) {
+  return head_rows(x.dtype, grads.out, b * grads.out_stride_b + h * grads.out_stride_h, grads.out_stride_t);
+}
+
+inline void BackwardQueries::load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b,
+                                  int64_t h, int64_t first, int64_t count) {
+  const rf_attention_args& x = problem.args;
+  side.load(problem, b, h, first, count);
+  // The outputs pass through the place of their gradient's columns.
+  float* out = y_columns;
+  load_rows(x.dtype, y_rows(x, grads, b, h), first, count, x.value_dim, y, problem.value_width);
+  load_rows(x.dtype, out_rows(x, b, h), first, count, x.value_dim, out, problem.value_width);
+  for (int64_t i = 0; i < kQueryTile; ++i) {
+    delta[i] = log2_sum[i] = 0;
+    if (i >= count) continue;
+    delta[i] = dot(y + i * problem.value_width, out + i * problem.value_width, problem.value_width);
+    const float log_sum = x.log_sum[(b * x.heads + h) * problem.log_sum_stride + first + i];
+    log2_sum[i] = log_sum == kMinusInfinity ? 0 : log_sum * kLog2e;
+  }
+  if (count < kQueryTile) std::fill_n(y_columns, kQueryTile * problem.value_width, 0.0f);
+  transpose(y, problem.value_width, count, problem.value_width, y_columns, kQueryTile);
+  if (uses_bf16_terms(problem)) make_pairs(problem);
+  std::fill_n(gradient, kQueryTile * problem.inner, 0.0f);
+  panel.start(problem, h, side);
+  std::fill_n(key_edges, 2 * kQueryTile, 0.0f);
+  std::fill_n(value_edges, 2 * kQueryTile, 0.0f);
+  if (problem.table_k.rows != nullptr) std::fill_n(raw_gradient, kQueryTile * problem.width, 0.0f);
+  if (problem.table_v.rows != nullptr) value_panel.start(TableRows(problem.table_v, h), y_columns);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#endif
