@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 
 #include "simd_targets.h"
 #undef HWY_TARGET_INCLUDE
@@ -275,14 +276,14 @@ void add_gradient_ahead(const rf_attention_args& x, const void* gradient, int64_
 
 // The queries after these, in the same head or in the one that is, for most, the same thread's next.
 void add_next_queries_ahead(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
-                            const Span& queries, RowsAhead& ahead) {
+                            const KeyPart& part, const Span& queries, RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
   const int64_t element = element_bytes(x.dtype);
   const bool same_head = queries.first + queries.count < x.queries;
   const int64_t head = same_head ? h : h + 1, first = same_head ? queries.first + queries.count : 0;
   if (head == x.heads) return;
   const int64_t count = std::min(queries.count, x.queries - first);
-  add_keys_ahead(problem, b, head, 0, ahead);
+  add_keys_ahead(problem, b, head, part.first, ahead);
   add_rows_ahead<Access::kRead>(out_rows(x, b, head), first, count, x.value_dim, element, ahead);
   add_rows_ahead<Access::kRead>(y_rows(x, grads, b, head), first, count, x.value_dim, element, ahead);
   add_rows_ahead<Access::kRead>(query_rows(problem, b, head), first, count, x.head_dim, element, ahead);
@@ -290,13 +291,13 @@ void add_next_queries_ahead(const AttentionProblem& problem, const rf_attention_
 
 // What is read after a tile of keys, and what is written after this group of queries and after the last one.
 void look_ahead(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
-                const Span& queries, const Span& keys, RowsAhead& ahead) {
+                const KeyPart& part, const Span& queries, const Span& keys, RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
   const int64_t next_key = keys.first + keys.count, key_head = h / problem.group;
-  if (next_key < x.keys) {
+  if (next_key < part.end) {
     add_keys_ahead(problem, b, h, next_key, ahead);
   } else {
-    add_next_queries_ahead(problem, grads, b, h, queries, ahead);
+    add_next_queries_ahead(problem, grads, b, h, part, queries, ahead);
     add_gradient_ahead(x, grads.q, x.head_dim, b, x.queries, x.heads, h, queries, ahead);
   }
   if (queries.first + queries.count < x.queries) return;
@@ -304,23 +305,49 @@ void look_ahead(const AttentionProblem& problem, const rf_attention_grads& grads
   add_gradient_ahead(x, grads.k, x.head_dim, b, x.keys, x.key_heads, key_head, keys, ahead);
 }
 
+// Groups of query tiles in a head.
+int64_t query_groups(const rf_attention_args& x) {
+  constexpr int64_t kQueries = kBackwardGroup * kQueryTile;
+  return (x.queries + kQueries - 1) / kQueries;
+}
+
+// Waits for the part before and takes its sums; `step`: of the group among those of all heads.
+void take_sums(const AttentionProblem& problem, BackwardSpace& space, const KeyPart& part, int64_t step,
+               int64_t tiles) {
+  if (part.before == nullptr) return;
+  while (part.before->load(std::memory_order_acquire) <= step) std::this_thread::yield();
+  const int64_t size = BackwardQueries::sums_size(problem);
+  const float* sums = part.sums + step * kBackwardGroup * size;
+  for (int64_t i = 0; i < tiles; ++i) space.queries[i].take_sums(problem, sums + i * size);
+}
+
+void give_sums(const AttentionProblem& problem, BackwardSpace& space, const KeyPart& part, int64_t step,
+               int64_t tiles) {
+  const int64_t size = BackwardQueries::sums_size(problem);
+  float* sums = part.sums + step * kBackwardGroup * size;
+  for (int64_t i = 0; i < tiles; ++i) space.queries[i].give_sums(problem, sums + i * size);
+  part.done->store(step + 1, std::memory_order_release);
+}
+
 void backward_head(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space, int64_t b,
-                   int64_t h, const HeadTermGradients& terms) {
+                   int64_t h, const KeyPart& part, const HeadTermGradients& terms) {
   const rf_attention_args& x = problem.args;
+  int64_t step = h % problem.group * query_groups(x);
   const int64_t* positions = positions_of(x.query_positions, x.query_position_stride_b, b);
-  for (int64_t first = 0; first < x.queries; first += kBackwardGroup * kQueryTile) {
+  for (int64_t first = 0; first < x.queries; first += kBackwardGroup * kQueryTile, ++step) {
     const Span group(first, std::min(kBackwardGroup * kQueryTile, x.queries - first), positions);
     const int64_t tiles = (group.count + kQueryTile - 1) / kQueryTile;
     for (int64_t i = 0; i < tiles; ++i) {
       const int64_t query = first + i * kQueryTile;
       space.queries[i].load(problem, grads, b, h, query, std::min(kQueryTile, x.queries - query));
     }
-    for (int64_t key = 0; key < x.keys; key += kKeyTile) {
-      const int64_t keys = std::min(kKeyTile, x.keys - key);
+    take_sums(problem, space, part, step, tiles);
+    for (int64_t key = part.first; key < part.end; key += kKeyTile) {
+      const int64_t keys = std::min(kKeyTile, part.end - key);
       if (!is_needed(x, b, group, key, keys)) continue;
       space.keys.load(problem, b, h, key, keys);
       space.key_pairs.load(problem, space.keys);
-      look_ahead(problem, grads, b, h, group, space.keys.span, space.ahead);
+      look_ahead(problem, grads, b, h, part, group, space.keys.span, space.ahead);
       space.ahead.spread(kBlocksOfTile * tiles);
       const bool shifts = problem.table_q.rows != nullptr && steps(group, space.keys.span);
       if (shifts) space.key_panel.fill(problem, h, group, space.keys);
@@ -329,29 +356,34 @@ void backward_head(const AttentionProblem& problem, const rf_attention_grads& gr
       }
       space.ahead.finish();
     }
+    if (part.done != nullptr) {
+      give_sums(problem, space, part, step, tiles);
+      continue;
+    }
     for (int64_t i = 0; i < tiles; ++i) write_queries(problem, grads, b, h, space.queries[i], terms);
   }
 }
 
 // c differs between the query heads that share a key head: its gradients are taken head by head.
-void take_key_position_gradients(const AttentionProblem& problem, BackwardSpace& space, int64_t b,
+void take_key_position_gradients(const AttentionProblem& problem, BackwardSpace& space, int64_t b, const KeyPart& part,
                                  const HeadTermGradients& terms) {
   const rf_attention_args& x = problem.args;
   if (x.c == nullptr) return;
-  const Span all(0, x.keys, positions_of(x.key_positions, x.key_position_stride_b, b));
-  add_position_rows(x, all, x.col, space.key_gradient + problem.width, problem.inner, terms.c);
-  for (int64_t j = 0; j < x.keys; ++j) {
-    std::fill_n(space.key_gradient + j * problem.inner + problem.width, problem.width, 0.0f);
-  }
+  const Span all(part.first, part.end - part.first, positions_of(x.key_positions, x.key_position_stride_b, b));
+  float* gradient = space.key_gradient + part.first * problem.inner + problem.width;
+  add_position_rows(x, all, x.col, gradient, problem.inner, terms.c);
+  for (int64_t j = 0; j < all.count; ++j) std::fill_n(gradient + j * problem.inner, problem.width, 0.0f);
 }
 
 void write_keys(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space, int64_t b,
-                int64_t key_head) {
+                int64_t key_head, const KeyPart& part) {
   const rf_attention_args& x = problem.args;
-  rotate_rows(x.rotation_k, x.layout, Turn::kClockwise, b, x.keys, 0, x.keys, space.key_gradient, problem.inner);
-  rotate_rows(x.rotation_v, x.layout, Turn::kClockwise, b, x.keys, 0, x.keys, space.value_gradient,
-              problem.value_width);
-  for (int64_t j = 0; j < x.keys; ++j) {
+  const int64_t first = part.first, count = part.end - part.first;
+  rotate_rows(x.rotation_k, x.layout, Turn::kClockwise, b, x.keys, first, count,
+              space.key_gradient + first * problem.inner, problem.inner);
+  rotate_rows(x.rotation_v, x.layout, Turn::kClockwise, b, x.keys, first, count,
+              space.value_gradient + first * problem.value_width, problem.value_width);
+  for (int64_t j = first; j < part.end; ++j) {
     float* gradient = space.key_gradient + j * problem.inner;
     if (x.table_q.rows != nullptr) {
       add_scaled(1.0f, space.raw_key_gradient + j * problem.width, problem.width, gradient);
@@ -365,27 +397,34 @@ void write_keys(const AttentionProblem& problem, const rf_attention_grads& grads
 }
 
 void backward_heads(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t key_head,
-                    const HeadTermGradients* terms, void* memory) {
+                    const KeyPart& part, const HeadTermGradients* terms, void* memory) {
   const rf_attention_args& x = problem.args;
   Arena arena(memory);
   BackwardSpace space(problem, arena, std::min(kBackwardGroup, (x.queries + kQueryTile - 1) / kQueryTile));
   std::fill_n(space.guarded_weights, kGuardFloats, 0.0f);
   std::fill_n(space.guarded_scores, kGuardFloats, 0.0f);
-  std::fill_n(space.key_gradient, x.keys * problem.inner, 0.0f);
-  std::fill_n(space.value_gradient, x.keys * problem.value_width, 0.0f);
-  if (x.table_q.rows != nullptr) std::fill_n(space.raw_key_gradient, x.keys * problem.width, 0.0f);
+  const auto clear = [&](float* rows, int64_t width) {
+    std::fill_n(rows + part.first * width, (part.end - part.first) * width, 0.0f);
+  };
+  clear(space.key_gradient, problem.inner);
+  clear(space.value_gradient, problem.value_width);
+  if (x.table_q.rows != nullptr) clear(space.raw_key_gradient, problem.width);
   for (int64_t i = 0; i < problem.group; ++i) {
     const int64_t h = key_head * problem.group + i;
-    backward_head(problem, grads, space, b, h, terms[h]);
-    take_key_position_gradients(problem, space, b, terms[h]);
+    backward_head(problem, grads, space, b, h, part, terms[h]);
+    take_key_position_gradients(problem, space, b, part, terms[h]);
   }
-  write_keys(problem, grads, space, b, key_head);
+  write_keys(problem, grads, space, b, key_head, part);
 }
 
 int64_t backward_space_bytes(const AttentionProblem& problem) {
   Arena arena(nullptr);
   const BackwardSpace space(problem, arena, kBackwardGroup);
   return arena.used();
+}
+
+int64_t query_sums(const AttentionProblem& problem) {
+  return problem.group * query_groups(problem.args) * kBackwardGroup * BackwardQueries::sums_size(problem);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -397,14 +436,19 @@ namespace rf::core {
 
 HWY_EXPORT(backward_heads);
 HWY_EXPORT(backward_space_bytes);
+HWY_EXPORT(query_sums);
 
 int64_t attention_backward_bytes(const AttentionProblem& problem) {
   return HWY_DYNAMIC_DISPATCH(backward_space_bytes)(problem);
 }
 
+int64_t attention_query_sums(const AttentionProblem& problem) {
+  return HWY_DYNAMIC_DISPATCH(query_sums)(problem);
+}
+
 void attention_backward_heads(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b,
-                              int64_t key_head, const HeadTermGradients* terms, void* space) {
-  HWY_DYNAMIC_DISPATCH(backward_heads)(problem, grads, b, key_head, terms, space);
+                              int64_t key_head, const KeyPart& part, const HeadTermGradients* terms, void* space) {
+  HWY_DYNAMIC_DISPATCH(backward_heads)(problem, grads, b, key_head, part, terms, space);
 }
 
 }  // namespace rf::core

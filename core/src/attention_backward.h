@@ -1,7 +1,9 @@
-// The fused backward, by the best instruction set: one batch entry and the query heads that share a key head.
+// The fused backward, by the best instruction set: keys of one batch entry, and the query heads that
+// share them.
 #ifndef RF_CORE_ATTENTION_BACKWARD_H_
 #define RF_CORE_ATTENTION_BACKWARD_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include "attention_problem.h"
@@ -14,11 +16,24 @@ struct HeadTermGradients {
   float *u = nullptr, *w = nullptr, *a = nullptr, *c = nullptr, *row = nullptr, *col = nullptr;
 };
 
-int64_t attention_backward_bytes(const AttentionProblem& problem);
+// Keys first .. end - 1 of a key head, whole tiles but for the last. Parts of one key head may be computed at the same
+// time: the sums that become gradients of queries go through all parts in order, one group of query tiles after the
+// other, so that they are those of a single part.
+struct KeyPart {
+  int64_t first, end;
+  const std::atomic<int64_t>* before = nullptr;  // groups that the part before has done; nullptr: this is the first
+  std::atomic<int64_t>* done = nullptr;          // that this one has; nullptr: it is the last
+  float* sums = nullptr;                         // on their way; nullptr: there is one part
+};
 
-// Batch entry b and key head `key_head`: writes dq of its query heads, dk and dv. terms: an entry a query head.
+int64_t attention_backward_bytes(const AttentionProblem& problem);
+// Floats that `sums` has room for: of all queries of one batch entry and key head.
+int64_t attention_query_sums(const AttentionProblem& problem);
+
+// A part of batch entry b and key head `key_head`: writes dk and dv of its keys, the last part dq of the query heads.
+// terms: an entry a query head.
 void attention_backward_heads(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b,
-                              int64_t key_head, const HeadTermGradients* terms, void* space);
+                              int64_t key_head, const KeyPart& part, const HeadTermGradients* terms, void* space);
 
 }  // namespace rf::core
 #endif

@@ -65,7 +65,23 @@ struct BackwardQueries {
   void load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h, int64_t first,
             int64_t count);
 
+  // What the keys so far have added up to, of a tile: sums_size floats. Without what goes to the gradients of terms.
+  static int64_t sums_size(const AttentionProblem& problem) {
+    const int64_t raw = problem.table_k.rows == nullptr ? 0 : problem.width;
+    return kQueryTile * (problem.inner + raw + 2);
+  }
+  void take_sums(const AttentionProblem& problem, const float* from);
+  void give_sums(const AttentionProblem& problem, float* to) const;
+
  private:
+  // Calls action with each array of sums, its size and its place.
+  template <class Action>
+  void with_sums(const AttentionProblem& problem, const Action& action) const {
+    const int64_t numbers = kQueryTile * problem.inner, raw = sums_size(problem) - numbers - 2 * kQueryTile;
+    action(gradient, numbers, 0);
+    action(raw_gradient, raw, numbers);
+    action(key_edges, 2 * kQueryTile, numbers + raw);
+  }
   void make_pairs(const AttentionProblem& problem);
 };
 
@@ -89,6 +105,14 @@ inline void BackwardQueries::make_pairs(const AttentionProblem& problem) {
   narrow_rows(y, count, width, narrow);
   std::fill_n(y_column_pairs, width / 2 * kQueryTile, 0u);
   transpose(gradient, width / 2, count, width / 2, reinterpret_cast<float*>(y_column_pairs), kQueryTile);
+}
+
+inline void BackwardQueries::take_sums(const AttentionProblem& problem, const float* from) {
+  with_sums(problem, [&](float* own, int64_t count, int64_t place) { std::copy_n(from + place, count, own); });
+}
+
+inline void BackwardQueries::give_sums(const AttentionProblem& problem, float* to) const {
+  with_sums(problem, [&](const float* own, int64_t count, int64_t place) { std::copy_n(own, count, to + place); });
 }
 
 inline void KeyPairs::load(const AttentionProblem& problem, const KeySide& keys) {

@@ -145,6 +145,7 @@ class TermSums {
     }
   }
 
+  bool wanted() const { return !terms_.empty(); }
   int64_t chunks() const { return chunks_; }
   int64_t first_entry(int64_t chunk) const { return entries_ * chunk / chunks_; }
 
@@ -183,6 +184,42 @@ class TermSums {
   std::vector<HeadTermGradients> heads_;
 };
 
+// The parts that the keys of each key head are computed in: several where there are fewer key heads than threads, two a
+// thread, because causal ones are not alike. Gradients of terms are summed over all keys in one order, in one part.
+int64_t parts_of_keys(int64_t heads, int64_t keys, bool has_terms, int64_t threads) {
+  constexpr int64_t kLeastKeys = 2 * kKeyTile;
+  if (heads >= threads || heads == 0 || has_terms) return 1;
+  return std::clamp<int64_t>(keys / kLeastKeys, 1, 2 * ((threads + heads - 1) / heads));
+}
+
+// The sums of queries on their way through the parts of the keys, of every key head.
+class QuerySums {
+ public:
+  QuerySums(int64_t heads, int64_t parts, int64_t size)
+      : parts_(parts),
+        size_(parts == 1 ? 0 : size),
+        sums_(static_cast<size_t>(heads * size_)),
+        done_(static_cast<size_t>(heads * parts)) {}
+
+  KeyPart part(int64_t head, int64_t index, int64_t keys) {
+    const int64_t tiles = (keys + kKeyTile - 1) / kKeyTile;
+    KeyPart part{tiles * index / parts_ * kKeyTile, std::min(keys, tiles * (index + 1) / parts_ * kKeyTile)};
+    if (index > 0) part.before = &done(head, index - 1);
+    if (index + 1 < parts_) part.done = &done(head, index);
+    part.sums = sums_.data() + head * size_;
+    return part;
+  }
+  // Nobody waits for a part that is not computed.
+  void give_up(int64_t head, int64_t index) { done(head, index) = INT64_MAX; }
+
+ private:
+  std::atomic<int64_t>& done(int64_t head, int64_t index) { return done_[static_cast<size_t>(head * parts_ + index)]; }
+
+  int64_t parts_, size_;
+  std::vector<float> sums_;
+  std::vector<std::atomic<int64_t>> done_;  // groups of query tiles, of every part
+};
+
 }  // namespace
 
 void attention_fused_backward(const rf_attention_args& args, const rf_attention_grads& grads) {
@@ -190,21 +227,28 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
   const AttentionProblem problem(args);
   TermSums sums(args, grads, entries.count());
   const rf_attention_args largest = entries.largest();
-  const int64_t bytes = attention_backward_bytes(AttentionProblem(problem, largest, 0));
-  const int64_t tasks = args.heads == 0 ? 0 : sums.chunks() * args.key_heads;
+  const AttentionProblem sized(problem, largest, 0);
+  const int64_t bytes = attention_backward_bytes(sized);
+  const int64_t heads = args.heads == 0 ? 0 : sums.chunks() * args.key_heads;
+  const int64_t parts = parts_of_keys(heads, largest.keys, sums.wanted(), omp_get_max_threads());
+  QuerySums query_sums(heads, parts, attention_query_sums(sized));
   std::atomic<bool> out_of_memory = false;
-  const int64_t neighbours = neighbouring_tasks(tasks);
-#pragma omp parallel for schedule(dynamic, neighbours) if (tasks > 1)
-  for (int64_t task = 0; task < tasks; ++task) {
-    const int64_t chunk = task / args.key_heads, key_head = task % args.key_heads;
+  const int64_t neighbours = neighbouring_tasks(heads * parts);
+  // Part after part: the one that a task waits for has been begun.
+#pragma omp parallel for schedule(monotonic : dynamic, neighbours) if (heads * parts > 1)
+  for (int64_t task = 0; task < heads * parts; ++task) {
+    const int64_t head = task % heads, part = task / heads;
+    const int64_t chunk = head / args.key_heads, key_head = head % args.key_heads;
     void* space = thread_scratch(bytes);
     if (space == nullptr) {
       out_of_memory = true;
+      query_sums.give_up(head, part);
       continue;
     }
     for (int64_t i = sums.first_entry(chunk); i < sums.first_entry(chunk + 1); ++i) {
       const AttentionEntry entry(problem, entries, i);
-      attention_backward_heads(entry.problem, entries.grads(i, grads), entry.b, key_head, sums.of(chunk), space);
+      attention_backward_heads(entry.problem, entries.grads(i, grads), entry.b, key_head,
+                               query_sums.part(head, part, entries.keys(i)), sums.of(chunk), space);
     }
   }
   if (out_of_memory) throw std::bad_alloc();

@@ -184,6 +184,37 @@ TEST_P(AttentionFused, BitsDoNotDependOnThreads) {
   omp_set_num_threads(before);
 }
 
+// More threads than key heads: these share the keys of one. Terms are given, but their gradients are not wanted.
+TEST_P(AttentionFused, BitsDoNotDependOnThreadsThatShareAHead) {
+  const int before = omp_get_max_threads();
+  AttentionShape shape;
+  shape.queries = 410, shape.keys = 400, shape.heads = 2, shape.head_dim = shape.value_dim = 16;
+  shape.rotation_q = shape.rotation_k = shape.rotation_v = shape.u = shape.a = shape.row = shape.col = true;
+  shape.table_k = shape.table_q = shape.table_v = shape.bias = shape.w = true;
+  shape.lo = -150, shape.hi = 40;
+  AttentionShape packed = shape;
+  packed.query_ends = {0, 10, 10, 410}, packed.key_ends = {0, 100, 130, 400};
+  AttentionShape causal = shape;
+  causal.window_right = 0, causal.positions = Positions::kGaps, causal.mask = Mask::kPadding;
+  for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
+    for (AttentionShape own : {shape, packed, causal}) {
+      own.dtype = dtype;
+      std::vector<std::vector<double>> one;
+      for (const int threads : {1, 2, 7}) {
+        omp_set_num_threads(threads);
+        AttentionCase problem(own, 8);
+        rf_attention_grads& grads = problem.tile_grads();
+        grads.table_k = grads.table_q = grads.table_v = grads.bias = nullptr;
+        grads.u = grads.w = grads.a = grads.c = grads.row = grads.col = nullptr;
+        const auto values = problem.run_tiles();
+        if (threads == 1) one = values;
+        EXPECT_TRUE(values == one) << own.text() << " threads " << threads;
+      }
+    }
+  }
+  omp_set_num_threads(before);
+}
+
 // A query that is no number, or whose score is +infinity, spoils its own output alone; a score of -infinity is a key
 // left out, and a query that has only such scores is one without keys.
 TEST_P(AttentionFused, WhatIsNoNumberStaysInItsRow) {
