@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
 """Attention, ours beside torch's, and every encoding of ours beside RoPE: 12 heads of 64, forward and with backward.
 
-    bench/attention_peers.py [--rounds N] [--json FILE] [--compile] [--encodings]
+    bench/attention_peers.py [--rounds N] [--json FILE] [--no-compile] [--encodings] [--update-docs]
 
-Sides: our fused kernel; torch's scaled_dot_product_attention; the formula in torch (matmul, softmax, matmul); with
---compile flex_attention and the compiled formula too (forward). At 8 x 128, 2 x 512 and 1 x 2048 (batch x tokens), in
-float32 and bfloat16, without a bias and with one by distance, which the others take as a matrix. --encodings: ours at
-2048 and 512 tokens in float32 with the terms of each encoding, relative to RoPE's time.
+Sides: our fused kernel; torch's scaled_dot_product_attention; the formula in torch (matmul, softmax, matmul), and the
+same compiled; flex_attention, compiled (forward: it has no backward on the CPU); ONNX Runtime's operators for attention
+(forward, float32: it has no other). One that is not to be had is left out, and a sentence on stderr says why. At 8 x
+128, 2 x 512 and 1 x 2048 (batch x tokens), in float32 and bfloat16, without a bias and with one by distance, which the
+others take as a matrix, flex_attention as a function. --encodings: ours at 2048 and 512 tokens in float32 with the
+terms of each encoding, relative to RoPE's time.
 
 Every output is compared with the formula in float64 first. Then the sides take turns in short windows of one process; a
-ratio is the median of the ratios within a round.
+ratio is the median of the ratios within a round. Between sides is a pause in which the other's threads go to sleep.
 """
 
 import argparse
 import json
 import statistics
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,11 +28,14 @@ from torch.nn import functional
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "python"))
 
+import tables  # noqa: E402
+from onnx_operator import LeftOut, operator  # noqa: E402
 from peer_timing import Windows, keep_freed_memory, machine, median_ratio, take_turns  # noqa: E402
 
 import roformer_cpp  # noqa: E402
 from roformer_cpp import DistanceTable, Rotation, Terms  # noqa: E402
 
+TABLES = {"peers": "attention_peers", "encodings": "attention_peers encodings"}  # in docs/benchmarks.md
 HEADS, HEAD_DIM = 12, 64
 SHAPES = [(8, 128), (2, 512), (1, 2048)]
 ERROR_EPS = 64  # of the dtype, for outputs of order 1
@@ -38,6 +45,13 @@ def formula(q, k, v, bias=None):
     """Heads first."""
     scores = q @ k.transpose(-1, -2) * HEAD_DIM**-0.5
     return torch.softmax(scores if bias is None else scores + bias, -1) @ v
+
+
+@dataclass
+class Side:
+    name: str
+    function: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # q, k, v and result: [B, T, H, D]
+    backward: bool = True
 
 
 class Case:
@@ -64,63 +78,105 @@ class Case:
 
         return call
 
-    def functions(self, compiled):
-        """By name; each takes and gives [B, T, H, D]."""
+    def sides(self, compiled):
         sdpa = functional.scaled_dot_product_attention
-        named = {
-            "ours": self.ours,
-            "scaled_dot_product_attention": self.heads_first(lambda q, k, v: sdpa(q, k, v, self.bias)),
-            "formula": self.heads_first(lambda q, k, v: formula(q, k, v, self.bias)),
-        }
+        explicit = lambda q, k, v: formula(q, k, v, self.bias)  # noqa: E731
+        sides = [
+            Side("ours", self.ours),
+            Side("scaled_dot_product_attention", self.heads_first(lambda q, k, v: sdpa(q, k, v, self.bias))),
+            Side("formula", self.heads_first(explicit)),
+        ]
         if compiled:
             torch._dynamo.reset()
-            from torch.nn.attention.flex_attention import flex_attention
+            sides.append(Side("formula, compiled", self.heads_first(torch.compile(explicit, dynamic=False))))
+            sides.append(Side("flex_attention", self.heads_first(self.flex_attention()), backward=False))
+        return sides + self.onnxruntime_sides()
 
-            rows, tokens = self.rows, self.shape[1]
-            change = None if rows is None else lambda score, b, h, i, j: score + rows[h, i - j + tokens - 1]
-            flex = torch.compile(lambda q, k, v: flex_attention(q, k, v, score_mod=change))
-            named["flex_attention, compiled"] = self.heads_first(flex)
-            named["formula, compiled"] = self.heads_first(torch.compile(lambda q, k, v: formula(q, k, v, self.bias)))
-        return named
+    def flex_attention(self):
+        from torch.nn.attention.flex_attention import flex_attention
 
-    def check(self, name, function):
+        rows, tokens = self.rows, self.shape[1]
+        change = None if rows is None else lambda score, b, h, i, j: score + rows[h, i - j + tokens - 1]
+        return torch.compile(lambda q, k, v: flex_attention(q, k, v, score_mod=change), dynamic=False)
+
+    def onnxruntime_sides(self):
+        """Of [B, T, H*D]."""
+        q, k, v = (x.flatten(2) for x in (self.q, self.k, self.v))
+        bias = None if self.bias is None else self.bias.contiguous()
+        sides = []
+        for name, domain, inputs, attributes in (
+            ("MultiHeadAttention", "com.microsoft", [q, k, v, None, None, bias], {"num_heads": HEADS}),
+            ("Attention", "", [q, k, v, bias], {"q_num_heads": HEADS, "kv_num_heads": HEADS}),
+        ):
+            name, y = f"ONNX Runtime, {name}", torch.empty_like(q)
+            while inputs[-1] is None:
+                inputs.pop()
+            try:
+                call = operator(name.split()[-1], domain, inputs, y, **attributes)
+            except LeftOut as error:
+                left_out(name, self, error)
+                continue
+            function = lambda q, k, v, call=call, y=y: (call(), y.view(self.q.shape))[1]  # noqa: E731
+            sides.append(Side(name, function, backward=False))
+        return sides
+
+    def check(self, side):
         wide = self.heads_first(lambda q, k, v: formula(q, k, v, None if self.bias is None else self.bias.double()))
         want = wide(self.q.double(), self.k.double(), self.v.double())
-        error = (function(self.q, self.k, self.v).double() - want).abs().max().item() / torch.finfo(self.dtype).eps
+        error = (side.function(self.q, self.k, self.v).double() - want).abs().max().item() / torch.finfo(self.dtype).eps
         if not error <= ERROR_EPS:
-            raise SystemExit(f"[attention_peers] {name} must be within {ERROR_EPS} eps of float64, got {error:.3g}")
+            raise SystemExit(
+                f"[attention_peers] {side.name} must be within {ERROR_EPS} eps of float64, got {error:.3g}"
+            )
 
     def products(self, backward):
         batch, tokens = self.shape
         return (14 if backward else 4) * batch * HEADS * tokens**2 * HEAD_DIM
 
 
-def forward_side(case, name, function):
+def left_out(name, case, error):
+    why = str(error).strip().splitlines() or [type(error).__name__]
+    print(f"{name} left out at {case.shape} {case.dtype}: {why[0]}", file=sys.stderr)
+
+
+def forward_windows(case, side):
     def call():
         with torch.inference_mode():
-            function(case.q, case.k, case.v)
+            side.function(case.q, case.k, case.v)
 
-    return Windows(name, call)
+    return Windows(side.name, call)
 
 
-def training_side(case, name, function):
+def training_windows(case, side):
     q, k, v = (x.clone().requires_grad_() for x in (case.q, case.k, case.v))
 
     def call():
-        torch.autograd.grad(function(q, k, v), (q, k, v), case.y)
+        torch.autograd.grad(side.function(q, k, v), (q, k, v), case.y)
 
-    return Windows(name, call)
+    return Windows(side.name, call)
+
+
+def verified(case, sides):
+    """Those that can be had here; what torch cannot compile it says at the first call."""
+    kept = []
+    with torch.inference_mode():
+        for side in sides:
+            try:
+                case.check(side)
+            except (RuntimeError, NotImplementedError) as error:
+                if side.name == "ours":
+                    raise
+                left_out(side.name, case, error)
+            else:
+                kept.append(side)
+    return kept
 
 
 def compare(case, bias, rounds, compiled):
-    functions = case.functions(compiled)
-    with torch.inference_mode():
-        for name, function in functions.items():
-            case.check(name, function)
+    verified_sides = verified(case, case.sides(compiled))
     for backward in (False, True):
-        make = training_side if backward else forward_side
-        # flex_attention has no backward on the CPU.
-        sides = [make(case, name, f) for name, f in functions.items() if not (backward and "compiled" in name)]
+        make = training_windows if backward else forward_windows
+        sides = [make(case, side) for side in verified_sides if side.backward or not backward]
         take_turns(sides, rounds, window_s=0.15)
         for side in sides:
             yield {
@@ -213,24 +269,19 @@ def compare_encodings(tokens, rounds):
             }
 
 
-def print_rows(rows):
-    rows.insert(1, ["---"] * len(rows[0]))
-    print("\n".join("| " + " | ".join(row) + " |" for row in rows))
-
-
 def peer_table(results):
     """A row for each case: GFLOP/s of ours, and how many times as fast it is as each other side."""
     cases = {}
     for r in results:
         key = (f"{r['batch']} x {r['tokens']}", r["dtype"], "by distance" if r["bias"] else "none", r["backward"])
         cases.setdefault(key, {})[r["side"]] = r
-    others = list(next(iter(cases.values())))[1:]
+    others = [name for name in dict.fromkeys(r["side"] for r in results) if name != "ours"]
     rows = [["batch x tokens", "dtype", "bias", "", "ours, GFLOP/s", *others]]
     for (shape, dtype, bias, backward), sides in cases.items():
         ratios = [f"{sides[name]['ours_times_as_fast']:.2f}" if name in sides else "" for name in others]
         which = "forward and backward" if backward else "forward"
         rows.append([shape, dtype, bias, which, f"{sides['ours']['gflop_per_s']:.0f}", *ratios])
-    print_rows(rows)
+    return tables.markdown(rows)
 
 
 def encoding_table(results):
@@ -239,17 +290,17 @@ def encoding_table(results):
     for name in dict.fromkeys(r["encoding"] for r in results):
         found = {(-r["tokens"], r["backward"]): r["of_rope"] for r in results if r["encoding"] == name}
         rows.append([name, *(f"{found[column]:.2f}" for column in columns)])
-    print_rows(rows)
+    return tables.markdown(rows)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", metavar="FILE", help="write machine, commit and results as JSON too")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables at the end")
-    parser.add_argument("--compile", action="store_true", help="flex_attention and the compiled formula too")
+    parser.add_argument("--no-compile", action="store_true", help="leave out what torch.compile makes")
     parser.add_argument("--encodings", action="store_true", help="ours with the terms of each encoding, beside RoPE")
     parser.add_argument("--threads", type=int, help="threads of every side (default: PyTorch's)")
+    tables.add_option(parser)
     arguments = parser.parse_args()
     keep_freed_memory()
     if arguments.threads:
@@ -269,9 +320,10 @@ def main():
         for dtype in (torch.float32, torch.bfloat16):
             for batch, tokens in SHAPES:
                 for bias in (False, True):
-                    take(compare(Case(batch, tokens, dtype, bias), bias, arguments.rounds, arguments.compile))
-    if arguments.markdown:
-        (encoding_table if arguments.encodings else peer_table)(results)
+                    take(compare(Case(batch, tokens, dtype, bias), bias, arguments.rounds, not arguments.no_compile))
+    if arguments.update_docs:
+        which, table = ("encodings", encoding_table) if arguments.encodings else ("peers", peer_table)
+        tables.update_docs(TABLES[which], machine(), table(results))
     if arguments.json:
         document = {"machine": machine(), "rounds": arguments.rounds, "results": results}
         Path(arguments.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """Linear attention beside the einsum form in torch, and its time over the number of positions.
 
-    python bench/linear_attention.py [--tokens T ..] [--heads H ..] [--threads N] [--json FILE] [--markdown]
+    python bench/linear_attention.py [--tokens T ..] [--heads H ..] [--threads N] [--json FILE] [--update-docs]
 
 Features elu + 1, heads of 64, float32, RoPE in the numerator (arXiv 2104.09864 Eq. 19), forward, and forward with
 backward. The einsum form takes bidirectional sums at once and causal ones in chunks of 128 tokens, where all pairs of a
@@ -30,8 +30,10 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "python"))
 
-from peer_timing import commit  # noqa: E402
+import tables  # noqa: E402
+from peer_timing import machine  # noqa: E402
 
+TABLES = ["linear_attention"]  # in docs/benchmarks.md
 FEATURES, BASE, CHUNK = 64, 10000.0, 128
 PAUSE_S = 0.02  # lets the other side's worker threads go to sleep
 WORST_ERROR = 1e-5  # of the largest result: some tens of float32 eps, what either way to sum loses
@@ -253,17 +255,22 @@ def scaling(core: ctypes.CDLL, rounds: int) -> dict:
     return {"forward_ms": times, "slope": slope, "added_kib": max(added_kib)}
 
 
-def print_results(results: list[dict], grown: dict, markdown: bool) -> None:
-    titles = ["tokens", "heads", "direction", "pass", "ours ms", "einsum ms", "einsum / ours"]
-    lines = [titles] + [["---"] * len(titles)] * markdown
+def table(results: list[dict]) -> list[list[str]]:
+    lines = [["tokens", "heads", "direction", "pass", "ours ms", "einsum ms", "einsum / ours"]]
     for r in results:
         numbers = [f"{r['ours_ms']:.2f}", f"{r['einsum_ms']:.2f}", f"{r['ratio']:.1f}"]
         lines.append([str(r["tokens"]), str(r["heads"]), r["direction"], r["pass"], *numbers])
-    pattern = "| {} | {} | {} | {} | {} | {} | {} |" if markdown else "{:>7} {:>5} {:13} {:18} {:>9} {:>9} {:>13}"
-    print("\n".join(pattern.format(*line) for line in lines))
-    times = ", ".join(f"{tokens}: {ms:.1f} ms" for tokens, ms in grown["forward_ms"].items())
-    print(f"\nOne thread, causal, forward: {times}; slope {grown['slope']:.3f};", end=" ")
-    print(f"peak memory beside the arrays {grown['added_kib']} KiB")
+    return lines
+
+
+def growth(grown: dict) -> str:
+    positions = " / ".join(f"{int(tokens):,}" for tokens in grown["forward_ms"])
+    times = " / ".join(f"{ms:.1f}" for ms in grown["forward_ms"].values())
+    return (
+        f"On one thread, causal, {positions} positions take {times} ms: time grows with the power\n"
+        f"{grown['slope']:.3f} of their number. A call adds at most {grown['added_kib']} KiB to the peak of the "
+        "process's memory, which\nthe system counts in steps of 256 KiB."
+    )
 
 
 def main() -> None:
@@ -273,7 +280,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="windows of each side")
     parser.add_argument("--threads", type=int, help="threads of both sides (default: PyTorch's)")
     parser.add_argument("--json", metavar="FILE", help="write machine, commit and results as JSON")
-    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    tables.add_option(parser)
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
@@ -289,16 +296,13 @@ def main() -> None:
             for heads in arguments.heads:
                 case = Case(tokens, heads, causal)
                 results += [compare(core, case, backward, rounds) for backward in (False, True)]
-    print_results(results, grown, arguments.markdown)
+    lines = table(results)
+    print("\n".join("{:>7} {:>5} {:13} {:18} {:>9} {:>9} {:>13}".format(*line) for line in lines))
+    print(f"\n{growth(grown)}")
+    if arguments.update_docs:
+        tables.update_docs(TABLES[0], machine(), f"{tables.markdown(lines)}\n\n{growth(grown)}")
     if arguments.json:
-        machine = {
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "target": core.rf_target().decode(),
-            "torch": torch.__version__,
-            "commit": commit(),
-        }
-        document = {"machine": machine, "rounds": rounds, "results": results, "scaling": grown}
+        document = {"machine": machine(), "rounds": rounds, "results": results, "scaling": grown}
         Path(arguments.json).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 

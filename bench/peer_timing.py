@@ -61,8 +61,12 @@ def cpu_name() -> str:
 
 
 def commit() -> str:
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
-    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    """Of the tree, with -dirty after it where files differ; the page that tables are written into does not count."""
+    git = ["git", "-C", str(ROOT)]
+    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
+    others = ["--", ".", ":!docs/benchmarks.md"]
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", *others], capture_output=True, check=False).returncode
+    return "unknown" if head.returncode else head.stdout.strip() + "-dirty" * bool(changed)
 
 
 def keep_freed_memory() -> None:

@@ -1,22 +1,29 @@
 """Memory of `roformer prepare` while a large file goes through it, and the processor time of one thread and of two.
 
-    python bench/prepare_memory.py [--megabytes 1000] [--text FILE] [--model DIR_WITH_VOCAB]
+    python bench/prepare_memory.py [--megabytes 1000] [--text FILE] [--model DIR_WITH_VOCAB] [--update-docs]
 
 Writes JSON lines of FILE's text, again and again, to a temporary file, and prepares it. A JSON line of results for each
-tenth of the file that has been read (resident memory in MiB) and one for each run: `seconds` by the clock,
-`cpu_seconds`, and `busiest_cpu_seconds` of the thread that had most to do, which is what the clock would show on idle
-cores.
+tenth of the file that has been read (resident memory in MiB) and one for each run: `peak_mib`, the most it was,
+`seconds` by the clock, `cpu_seconds`, and `busiest_cpu_seconds` of the thread that had most to do, which is what the
+clock would show on idle cores.
 """
 
 import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "python"))
+
+import tables  # noqa: E402
+from peer_timing import machine  # noqa: E402
+
+TABLES = ["prepare_memory"]  # in docs/benchmarks.md
 PROGRAM = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "roformer"
 
 
@@ -53,7 +60,7 @@ def cpu_seconds(pid):
 
 def measure(path, model, output, threads):
     command = [PROGRAM, "prepare", "--input", path, "--model", model, "--output", output, "--threads", str(threads)]
-    size, begin, steps, busy = path.stat().st_size, time.monotonic(), 0, [0.0]
+    size, begin, steps, busy, peak = path.stat().st_size, time.monotonic(), 0, [0.0], 0.0
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     while child.poll() is None:
         try:
@@ -61,6 +68,7 @@ def measure(path, model, output, threads):
         except OSError:
             continue  # it ended in between
         busy = seconds if seconds and sum(seconds) >= sum(busy) else busy
+        peak = max(peak, memory or 0)
         if memory and part * 10 >= steps + 1:
             steps = int(part * 10)
             print(
@@ -72,10 +80,19 @@ def measure(path, model, output, threads):
         "threads": threads,
         "input_bytes": report["input_bytes"],
         "tokens": report["train_tokens"] + report["valid_tokens"],
+        "peak_mib": round(peak, 1),
         "seconds": round(time.monotonic() - begin, 2),
         "cpu_seconds": round(sum(busy), 2),
         "busiest_cpu_seconds": round(max(busy), 2),
     }
+
+
+def docs_table(runs):
+    lines = [["threads", "GB of jsonl", "resident MiB, at most", "seconds", "processor seconds"]]
+    for run in runs:
+        numbers = [run["threads"], f"{run['input_bytes'] / 1e9:.2f}", run["peak_mib"], run["seconds"]]
+        lines.append([*map(str, numbers), str(run["cpu_seconds"])])
+    return tables.markdown(lines)
 
 
 def main():
@@ -83,7 +100,9 @@ def main():
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--text", type=Path, default=ROOT / "LICENSE")
     parser.add_argument("--model", type=Path, help="default: a vocabulary trained on the text")
+    tables.add_option(parser)
     arguments = parser.parse_args()
+    runs = []
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder).resolve()
         path, model = folder / "a.jsonl", arguments.model
@@ -93,7 +112,10 @@ def main():
             vocab = [PROGRAM, "vocab", "--input", arguments.text, "--format", "text", "--output", model / "vocab.txt"]
             subprocess.run(vocab, check=True, stdout=subprocess.DEVNULL)
         for threads in (1, 2):
-            print(json.dumps(measure(path, model, folder / "data", threads)), flush=True)
+            runs.append(measure(path, model, folder / "data", threads))
+            print(json.dumps(runs[-1]), flush=True)
+    if arguments.update_docs:
+        tables.update_docs(TABLES[0], machine(), docs_table(runs))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Rotary position embedding beside other people's: one table, every side verified against float64 before it is timed.
 
-    python bench/rope_peers.py [--quick] [--json FILE] [--markdown]
+    python bench/rope_peers.py [--quick] [--json FILE] [--update-docs]
 
 12 heads of 64, at 4096 and 32768 positions, float32 and bfloat16. All sides run in one process, in interleaved windows
 with a pause between them, on the same threads. Times are the median and the best of the windows; a ratio is the median
@@ -26,12 +26,15 @@ from torch import Tensor
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "python"))
 
+import tables  # noqa: E402
+from onnx_operator import LeftOut, operator  # noqa: E402
 from peer_timing import Windows, keep_freed_memory, machine, median_ratio, take_turns  # noqa: E402
 
 import roformer_cpp  # noqa: E402
 
 HEADS, HEAD_DIM, BASE = 12, 64, 10000.0
 ERROR_EPS = 4.0  # in eps(dtype) (|x_a| + |x_b|): tables, products and sum each rounded to the dtype
+TABLES = ["rope_peers"]  # in docs/benchmarks.md
 COPY, OURS, OURS_HALVES = "copy into a given tensor", "ours, pairs", "ours, halves"
 
 
@@ -148,79 +151,24 @@ def torch_sides(case: Case, compiled: bool) -> list[Side]:
     return sides
 
 
-def onnx_model(domain: str, interleaved: bool, element: int, tokens: int) -> bytes:
-    """One RotaryEmbedding node on X [1, T, H*D]; the tables are inputs."""
-    from onnx import TensorProto, helper
-
-    half = HEAD_DIM // 2
-    flat = [1, tokens, HEADS * HEAD_DIM]
-    tables = [("cos", element, [tokens, half]), ("sin", element, [tokens, half])]
-    ids = [("ids", TensorProto.INT64, [1, tokens])]
-    inputs = [("x", element, flat)] + (ids + tables if domain else tables + ids)
-    node = helper.make_node(
-        "RotaryEmbedding",
-        [name for name, _, _ in inputs],
-        ["y"],
-        domain=domain,
-        interleaved=int(interleaved),
-        num_heads=HEADS,
-        **({"rotary_embedding_dim": 0} if domain else {}),
-    )
-    infos = [helper.make_tensor_value_info(*info) for info in inputs]
-    graph = helper.make_graph([node], "rope", infos, [helper.make_tensor_value_info("y", element, flat)])
-    opsets = [helper.make_opsetid("", 23)] + ([helper.make_opsetid(domain, 1)] if domain else [])
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
-
-
 def onnxruntime_sides(case: Case) -> list[Side]:
-    try:
-        import onnxruntime
-        from onnx import TensorProto
-    except ImportError as error:
-        print(f"ONNX Runtime left out: {error}", file=sys.stderr)
-        return []
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 4
-    element = {torch.float32: TensorProto.FLOAT, torch.bfloat16: TensorProto.BFLOAT16}[case.dtype]
-
+    """RotaryEmbedding of X [1, T, H*D]; the tables are inputs."""
+    x, ids = case.x.flatten(2), case.positions[None]
     sides = []
     for domain, title in (("com.microsoft", "com.microsoft"), ("", "ai.onnx 23")):
+        inputs = [x, ids, case.cos, case.sin] if domain else [x, case.cos, case.sin, ids]
+        extra = {"rotary_embedding_dim": 0} if domain else {}
         for layout in ("pairs", "halves"):
-            name = f"ONNX Runtime, {title}, {layout}"
+            name, y = f"ONNX Runtime, {title}, {layout}", torch.empty_like(x)
+            interleaved = int(layout == "pairs")
             try:
-                model = onnx_model(domain, layout == "pairs", element, case.tokens)
-                session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            except Exception as error:  # its error types are not public
-                print(f"{name} left out at {case.dtype}: {str(error).strip().splitlines()[-1]}", file=sys.stderr)
+                call = operator("RotaryEmbedding", domain, inputs, y, interleaved=interleaved, num_heads=HEADS, **extra)
+            except LeftOut as error:
+                print(f"{name} left out at {case.dtype}: {error}", file=sys.stderr)
                 continue
-            sides.append(onnxruntime_side(name, session, case, element, layout))
+            result = lambda call=call, y=y: (call(), y)[1]  # noqa: E731
+            sides.append(Side(name, call, result, layout, ours=OURS if interleaved else OURS_HALVES))
     return sides
-
-
-def onnxruntime_side(name: str, session, case: Case, element: int, layout: str) -> Side:
-    y = torch.empty_like(case.x)
-    binding = session.io_binding()
-    tensors = {"x": case.x, "cos": case.cos, "sin": case.sin}
-
-    def shape(tensor):
-        return [1, case.tokens, HEADS * HEAD_DIM] if tensor.dim() == 4 else list(tensor.shape)
-
-    for input_name, tensor in tensors.items():
-        binding.bind_input(input_name, "cpu", 0, element, shape(tensor), tensor.data_ptr())
-    ids = case.positions[None].contiguous()
-    binding.bind_input("ids", "cpu", 0, 7, [1, case.tokens], ids.data_ptr())  # 7: TensorProto.INT64
-    binding.bind_output("y", "cpu", 0, element, shape(y), y.data_ptr())
-
-    def call(keep=(ids, tensors)):
-        session.run_with_iobinding(binding)
-
-    def result():
-        call()
-        return y
-
-    return Side(name, call, result, layout, ours=OURS if layout == "pairs" else OURS_HALVES)
 
 
 def all_sides(case: Case, compiled: bool) -> list[Side]:
@@ -266,9 +214,8 @@ def rows(case: Case, sides: list[Side]) -> list[dict]:
     ]
 
 
-def print_table(results: list[dict], markdown: bool) -> None:
-    titles = ["tokens", "dtype", "side", "ms", "best", "GB/s", "of copy", "best", "ours faster by", "best"]
-    lines = [titles]
+def print_table(results: list[dict]) -> None:
+    lines = [["tokens", "dtype", "side", "ms", "best", "GB/s", "of copy", "best", "ours faster by", "best"]]
     for r in results:
         ratios = [r["ours_times_as_fast"], r["ours_times_as_fast_best"]]
         lines.append(
@@ -276,11 +223,16 @@ def print_table(results: list[dict], markdown: bool) -> None:
             + [f"{r['of_copy']:.2f}", f"{r['of_copy_best']:.2f}"]
             + [f"{ratio:.2f}" if ratio else "" for ratio in ratios]
         )
-    if markdown:
-        lines.insert(1, ["---"] * len(titles))
-        print("\n".join("| " + " | ".join(line) + " |" for line in lines))
-    else:
-        print("\n".join("{:>6} {:8} {:38} {:>8} {:>8} {:>6} {:>7} {:>5} {:>14} {:>6}".format(*line) for line in lines))
+    print("\n".join("{:>6} {:8} {:38} {:>8} {:>8} {:>6} {:>7} {:>5} {:>14} {:>6}".format(*line) for line in lines))
+
+
+def docs_table(results: list[dict]) -> str:
+    lines = [["positions", "dtype", "side", "ms", "GB/s", "of copy", "ours faster by"]]
+    for r in results:
+        ratio = f"{r['ours_times_as_fast']:.2f}" if r["ours_times_as_fast"] else ""
+        numbers = [f"{r['ms']:.3f}", f"{r['gb_per_s']:.1f}", f"{r['of_copy']:.2f}", ratio]
+        lines.append([str(r["tokens"]), r["dtype"], r["name"], *numbers])
+    return tables.markdown(lines)
 
 
 def main() -> None:
@@ -292,7 +244,7 @@ def main() -> None:
     parser.add_argument("--system-malloc", action="store_true", help="leave malloc as it comes")
     parser.add_argument("--threads", type=int, help="threads of every side (default: PyTorch's)")
     parser.add_argument("--json", metavar="FILE", help="write machine, commit and results as JSON, - for stdout")
-    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    tables.add_option(parser)
     arguments = parser.parse_args()
 
     if not arguments.system_malloc:
@@ -313,10 +265,10 @@ def main() -> None:
                 sides = all_sides(case, compiled)
                 measure(case, sides, rounds, window_s=0.02 if arguments.quick else 0.05)
                 results += rows(case, sides)
-                if text and not arguments.markdown:
-                    print_table(results[-len(sides) :], markdown=False)
-    if text and arguments.markdown:
-        print_table(results, markdown=True)
+                if text:
+                    print_table(results[-len(sides) :])
+    if arguments.update_docs:
+        tables.update_docs(TABLES[0], description, docs_table(results))
     if arguments.json:
         document = json.dumps({"machine": description, "rounds": rounds, "results": results}, indent=1) + "\n"
         sys.stdout.write(document) if arguments.json == "-" else Path(arguments.json).write_text(document, "utf-8")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tokenizing, ours beside other people's: megabytes of UTF-8 a second, from strings in memory to ids and offsets.
 
-    bench/tokenizer_bench.py bert     --vocab vocab.txt --text english.txt
-    bench/tokenizer_bench.py roformer --vocab vocab.txt --text chinese.txt --dict dict.txt
+    bench/tokenizer_bench.py bert     --vocab vocab.txt --text english.txt [--update-docs]
+    bench/tokenizer_bench.py roformer --vocab vocab.txt --text chinese.txt --dict dict.txt [--update-docs]
 
 bert: the library `tokenizers` (encode_batch), roformer: transformers' RoFormerTokenizer, both 1000 lines a call.
 First every line's ids and offsets are compared; a difference ends the run. Then the sides take turns, one pass over the
@@ -16,6 +16,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,6 +26,12 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import transformers
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "python"))
+
+import tables  # noqa: E402
+from peer_timing import machine  # noqa: E402
+
+TABLES = {"bert": "tokenizer_bench bert", "roformer": "tokenizer_bench roformer"}  # in docs/benchmarks.md
 SERVER = ROOT / "build" / "release" / "bench" / "tokenize_server"
 BATCH = 1000
 
@@ -78,6 +85,15 @@ def verify(ours, peer, lines):
                 raise SystemExit(f"[bench] both sides must give the same tokens, got a difference in {line!r}")
 
 
+def docs_table(kind, result):
+    beside = {"bert": "`bert`, beside `tokenizers`", "roformer": "`roformer`, beside transformers"}[kind]
+    keys = ("ours", "peer", "ratio", "batch_one_core", "batch_two_cores", "scaling")
+    numbers = [result[key if key in result else f"{key}_MB_per_s"] for key in keys]
+    titles = ["kind", "ours, one core", "theirs, one core", "ratio"]
+    titles += ["rows of `BatchEncoder`, one core", "two cores", "scaling"]
+    return tables.markdown([titles, [beside, *map(str, numbers)]])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=["bert", "roformer"])
@@ -87,6 +103,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--megabytes", type=float, default=20)
     parser.add_argument("--peer-megabytes", type=float, default=3)
+    tables.add_option(parser)
     options = parser.parse_args()
 
     raw = Path(options.text).read_bytes()[: int(options.megabytes * 1e6)]
@@ -119,6 +136,7 @@ def main():
             two.append(ours_bytes / 1e6 / ours.ask("batch 2")["seconds"])
     result = {
         "bench": "tokenize",
+        "machine": machine(),
         "kind": options.kind,
         "text": Path(options.text).name,
         "megabytes": round(ours_bytes / 1e6, 2),
@@ -132,6 +150,8 @@ def main():
         "scaling": round(statistics.median(a / b for a, b in zip(two, single, strict=True)), 2),
     }
     print(json.dumps(result, ensure_ascii=False))
+    if options.update_docs:
+        tables.update_docs(TABLES[options.kind], result["machine"], docs_table(options.kind, result))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ autocast with float32 master weights, clipping at norm 1, fused AdamW. They are 
 dropout off), then timed in windows that take turns; the result is the median over the windows of ours / theirs.
 The data are random ids with a Zipf distribution: what is in a row does not change the work.
 
-    bench/train_bench.py --model small      hidden 256, 4 layers, vocabulary 8000, batch 32 x 128
-    bench/train_bench.py --model base       hidden 768, 12 layers, vocabulary 50000, batch 8 x 128
+    bench/train_bench.py --model small [--update-docs]      hidden 256, 4 layers, vocabulary 8000, batch 32 x 128
+    bench/train_bench.py --model base [--update-docs]       hidden 768, 12 layers, vocabulary 50000, batch 8 x 128
 """
 
 import argparse
@@ -25,6 +25,12 @@ import torch
 import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+
+import tables  # noqa: E402
+from peer_timing import machine  # noqa: E402
+
+TABLES = {"small": "train_bench small", "base": "train_bench base"}  # in docs/benchmarks.md
 MODELS = {
     "small": dict(
         vocab_size=8000,
@@ -133,6 +139,18 @@ class Theirs:
         return steps * self.ids[0].numel() / (time.perf_counter() - start)
 
 
+def docs_table(name, result):
+    model, (rows, tokens) = MODELS[name], SHAPES[name]
+    what = (
+        f"{name}: hidden {model['hidden_size']}, {model['num_hidden_layers']} layers, "
+        f"{model['num_attention_heads']} heads, vocabulary {model['vocab_size']}, batch {rows} x {tokens}"
+    )
+    speeds = [f"{result[side + '_tokens_per_second']:,.0f}" for side in ("ours", "transformers")]
+    ratio = f"{result['ratio']:.2f} ({result['ratio_min']:.2f} - {result['ratio_max']:.2f})"
+    titles = ["model", "ours", "transformers", f"ratio, median of {result['windows']} windows (range)"]
+    return tables.markdown([titles, [what, *speeds, ratio]])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="small")
@@ -141,6 +159,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     build = os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")
     parser.add_argument("--binary", default=str(pathlib.Path(build) / "roformer"))
+    tables.add_option(parser)
     arguments = parser.parse_args()
     name, steps = arguments.model, arguments.steps or STEPS[arguments.model]
 
@@ -165,24 +184,24 @@ def main():
         for side in sides if window % 2 == 0 else reversed(sides):
             speeds[side].append(side.tokens_per_second(steps))
     ratios = [a / b for a, b in zip(speeds[ours], speeds[theirs], strict=True)]
-    print(
-        json.dumps(
-            {
-                "bench": "pretrain",
-                "model": name,
-                "batch": SHAPES[name],
-                "threads": arguments.threads,
-                "ours_tokens_per_second": round(statistics.median(speeds[ours]), 1),
-                "transformers_tokens_per_second": round(statistics.median(speeds[theirs]), 1),
-                "ratio": round(statistics.median(ratios), 3),
-                "ratio_min": round(min(ratios), 3),
-                "ratio_max": round(max(ratios), 3),
-                "target": TARGETS[name],
-                "windows": arguments.windows,
-                "loss": [our_loss, their_loss],
-            }
-        )
-    )
+    result = {
+        "bench": "pretrain",
+        "machine": machine(),
+        "model": name,
+        "batch": SHAPES[name],
+        "threads": arguments.threads,
+        "ours_tokens_per_second": round(statistics.median(speeds[ours]), 1),
+        "transformers_tokens_per_second": round(statistics.median(speeds[theirs]), 1),
+        "ratio": round(statistics.median(ratios), 3),
+        "ratio_min": round(min(ratios), 3),
+        "ratio_max": round(max(ratios), 3),
+        "target": TARGETS[name],
+        "windows": arguments.windows,
+        "loss": [our_loss, their_loss],
+    }
+    print(json.dumps(result))
+    if arguments.update_docs:
+        tables.update_docs(TABLES[name], result["machine"], docs_table(name, result))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,15 @@
-# cmake -DSOURCE=<repository> -DOUTPUT=<header> -P commit.cmake: kCommit, "unknown" outside a repository. The header is
-# touched only when the commit is another.
+# cmake -DSOURCE=<repository> -DOUTPUT=<header> -P commit.cmake: kCommit, with -dirty after it where files differ (the page
+# that tables of figures are written into does not count), "unknown" outside a repository. The header is touched only
+# when the text is another.
 execute_process(
-  COMMAND git -C "${SOURCE}" describe --always --dirty --abbrev=12 --exclude=*
+  COMMAND git -C "${SOURCE}" rev-parse --short=12 HEAD
   OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+execute_process(
+  COMMAND git -C "${SOURCE}" diff --quiet HEAD -- . ":!docs/benchmarks.md"
+  OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE changed)
 if(failed)
   set(commit unknown)
+elseif(changed)
+  string(APPEND commit -dirty)
 endif()
 file(CONFIGURE OUTPUT "${OUTPUT}" CONTENT "inline constexpr char kCommit[] = \"@commit@\";\n" @ONLY)

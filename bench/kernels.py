@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""The kernels of core through their C interface, beside torch eager: `roformer bench`, and its results as tables.
+
+    bench/kernels.py [--tables rope attention ...] [--rounds N] [--threads N] [--update-docs]
+
+The program verifies and times (roformer bench --help says how); this script calls it once for each table.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "python"))
+
+import tables  # noqa: E402
+
+PROGRAM = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "roformer"
+TABLES = {  # in docs/benchmarks.md
+    "rope": "kernels rope",
+    "rope-cached": "kernels rope-cached",
+    "attention": "kernels attention",
+    "linear-attention": "kernels linear-attention",
+    "rows": "kernels rows",
+    "linear": "kernels linear",
+}
+OPTIONS = {
+    "rope": ["--filter", "^rope/"],
+    "rope-cached": ["--filter", "^rope/.*/4096/", "--sets", "1"],
+    "attention": ["--filter", "^attention/", "--peers"],
+    "linear-attention": ["--filter", "^linear-attention/", "--peers"],
+    "rows": ["--filter", "^(norm|gelu|softmax|cross-entropy)/", "--peers"],
+    "linear": ["--filter", "^linear/", "--peers"],
+}
+
+
+def run(options):
+    """The machine, and the results of all sides by case."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "results.jsonl")
+        subprocess.run([PROGRAM, "bench", *options, "--json", path], check=True)
+        first, *lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    cases = {}
+    for line in lines:
+        cases.setdefault(line["case"], {})[line["side"]] = line
+    return first["machine"], cases
+
+
+def rope_rows(cases):
+    """How many times as fast as a copy of the same bytes."""
+    kinds = [f"{layout}-{place}" for place in ("out-of-place", "in-place") for layout in ("pairs", "halves")]
+    rows = {}
+    for name, sides in cases.items():
+        _, variant, positions, dtype = name.split("/")
+        order, kind = variant.split("-", 1)
+        key = (f"[{','.join(order.upper())}]", positions, dtype)
+        rows.setdefault(key, {})[kind] = f"{sides['copy']['ours_times_as_fast']:.2f}"
+    titles = [", ".join(kind.split("-", 1)).replace("-", " ") for kind in kinds]
+    return [["data", "positions", "dtype", *titles], *([*key, *(row[k] for k in kinds)] for key, row in rows.items())]
+
+
+def peer_rows(cases):
+    """A row for both passes of a case: the rate of ours, and how many times as fast it is as torch."""
+    passes = ["forward", "forward-backward"]
+    unit = "GFLOP/s" if "gflop_per_s" in next(iter(cases.values()))["ours"] else "GB/s"
+    rows = {}
+    for name, sides in cases.items():
+        *what, which = name.split("/")
+        rate = sides["ours"].get("gflop_per_s") or sides["ours"]["gigabytes_per_s"]
+        rows.setdefault(" ".join(what), {})[which] = [f"{rate:.0f}", f"{sides['torch']['ours_times_as_fast']:.2f}"]
+    titles = ["kernel", f"forward, {unit}", "of torch", f"forward and backward, {unit}", "of torch"]
+    return [titles, *([what, *(cell for p in passes for cell in row.get(p, ["", ""]))] for what, row in rows.items())]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    parser.add_argument("--rounds", type=int, help="windows of each side (default: the program's)")
+    parser.add_argument("--threads", type=int, help="threads of every side (default: all)")
+    tables.add_option(parser)
+    arguments = parser.parse_args()
+    common = [f"--{key}={value}" for key in ("rounds", "threads") if (value := getattr(arguments, key))]
+    for name in arguments.tables:
+        machine, cases = run([*OPTIONS[name], *common])
+        table = tables.markdown((rope_rows if name.startswith("rope") else peer_rows)(cases))
+        print(table, flush=True)
+        if arguments.update_docs:
+            tables.update_docs(TABLES[name], machine, table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""docs/benchmarks.md: scripts replace their own tables and nothing else; every table is some script's, and there."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "bench"
+sys.path.insert(0, str(BENCH))
+
+import tables  # noqa: E402
+
+PAGE = "before\n<!-- one -->\nold\n<!-- end one -->\nbetween\n<!-- one more -->\nkept\n<!-- end one more -->\nafter\n"
+MACHINE = {"cpu": "A CPU", "cores": 2, "threads": 2, "target": "AVX2", "torch": "2.13.0", "commit": "abc"}
+NO_FIGURES = {"compare_tokenizers", "onnx_operator", "peer_timing", "tables"}  # and so no table
+
+
+def table_ids_of(script):
+    """What the script's constant TABLES holds."""
+    for node in ast.parse(script.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TABLES":
+            value = ast.literal_eval(node.value)
+            return list(value.values()) if isinstance(value, dict) else value
+    return []
+
+
+def test_a_table_is_replaced_and_nothing_else():
+    page = tables.replaced(PAGE, "one", "| new |\n")
+    assert page == PAGE.replace("old\n", "\n| new |\n\n")
+    assert tables.replaced(page, "one", "| new |") == page
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        PAGE.replace("<!-- one -->\n", ""),
+        PAGE.replace("<!-- end one -->\n", ""),
+        PAGE + "<!-- one -->\n",
+        PAGE.replace("<!-- end one -->\n", "").replace("before\n", "<!-- end one -->\n"),
+    ],
+    ids=["no begin", "no end", "two begins", "end first"],
+)
+def test_markers_must_be_there_once_and_in_order(page):
+    with pytest.raises(ValueError, match=r"\[tables\] the page must have <!-- one -->"):
+        tables.replaced(page, "one", "new")
+
+
+def test_what_is_written_says_how_where_and_of_what(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text(PAGE, encoding="utf-8")
+    script = BENCH / "attention_peers.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "--update-docs", "--rounds", "7", "/some/where/english.txt"])
+    tables.update_docs("one", MACHINE, tables.markdown([["a", "b"], ["1", "2"]]), page)
+    text = page.read_text(encoding="utf-8")
+    assert "    .venv/bin/python bench/attention_peers.py --rounds 7 english.txt --update-docs\n" in text
+    assert re.search(r"^A CPU, 2 cores, 2 threads, AVX2, torch 2\.13\.0, commit abc, \d{4}-\d\d-\d\d\.$", text, re.M)
+    assert "| a | b |\n| --- | --- |\n| 1 | 2 |\n\n<!-- end one -->" in text
+
+
+def test_every_script_with_figures_names_its_tables():
+    for script in BENCH.glob("*.py"):
+        ids = table_ids_of(script)
+        assert bool(ids) != (script.stem in NO_FIGURES), script.name
+        assert all(table_id.split()[0] == script.stem for table_id in ids)
+        assert bool(ids) == ("tables.add_option(" in script.read_text(encoding="utf-8"))
+
+
+def test_the_page_has_the_tables_of_the_scripts_and_no_other():
+    page = tables.PAGE.read_text(encoding="utf-8")
+    ids = tables.table_ids(page)
+    assert sorted(ids) == sorted(table_id for script in BENCH.glob("*.py") for table_id in table_ids_of(script))
+    for table_id in ids:
+        tables.replaced(page, table_id, "")  # refused unless its markers are there once
+        page = re.sub(f"<!-- {table_id} -->\n.*?<!-- end {table_id} -->\n", "", page, flags=re.DOTALL)
+    assert "\n|" not in page
