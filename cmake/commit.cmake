@@ -1,6 +1,7 @@
 # cmake -DSOURCE=<repository> -DOUTPUT=<header> -P commit.cmake: kCommit, with -dirty after it where files differ (the page
 # that tables of figures are written into does not count), "unknown" outside a repository. The header is touched only
 # when the text is another.
+cmake_minimum_required(VERSION 3.25)
 execute_process(
   COMMAND git -C "${SOURCE}" rev-parse --short=12 HEAD
   OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
