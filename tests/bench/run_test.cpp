@@ -82,12 +82,10 @@ TEST(RunCase, SidesAndSetsTakeTurns) {
   options.sets = 2;
   options.rounds = 2;
   EXPECT_EQ(run_case(c, options).size(), 2);
-  // Verified on the first set; three calls each say how long one takes; two rounds of a call to warm up and one timed.
-  EXPECT_EQ(calls,
-            "a0b0"
-            "a0a1a0b1b0b1"
-            "a0a1b0b1"
-            "a0a1b0b1");
+  // Verified on the first set; every set touched; three calls each say how long one takes; two rounds of a call to warm
+  // up and one timed.
+  const std::string expected = std::string("a0b0") + "a0b0a1b1" + "a0a1a0b1b0b1" + "a0a1b0b1" + "a0a1b0b1";
+  EXPECT_EQ(calls, expected);
 }
 
 TEST(RunCase, LeavesPeersOutUnlessAskedFor) {
