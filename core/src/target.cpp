@@ -31,14 +31,21 @@ int64_t usable_targets() {
   return hwy::SupportedTargets() & HWY_TARGETS;
 }
 
-int64_t best_target() {
+int64_t find_best_target() {
   const int64_t targets = usable_targets();
   return targets == 0 ? HWY_STATIC_TARGET : targets & -targets;
+}
+
+// Kept: Highway asks the processor at every call, which takes tens of microseconds on a virtual machine.
+std::atomic<int64_t>& best_target() {
+  static std::atomic<int64_t> target{find_best_target()};
+  return target;
 }
 
 void restrict_targets(int64_t targets) {
   hwy::SetSupportedTargetsForTest(targets);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  best_target() = find_best_target();
 }
 
 // The target of that name; 0, which lifts every restriction, for "" and "ref".
