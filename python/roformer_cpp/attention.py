@@ -115,7 +115,8 @@ def _positions(
         if key_positions is not None:
             raise ValueError("[attention] positions must come with key_positions, got key_positions alone")
         if ends is None:
-            return torch.arange(keys - queries, keys, device=q.device), torch.arange(keys, device=q.device)
+            tokens = torch.arange(keys, device=q.device)
+            return tokens if queries == keys else torch.arange(keys - queries, keys, device=q.device), tokens
         return _packed_positions(*ends)
     if key_positions is None:
         if queries != keys:
