@@ -283,7 +283,7 @@ void add_next_queries_ahead(const AttentionProblem& problem, const rf_attention_
   const int64_t head = same_head ? h : h + 1, first = same_head ? queries.first + queries.count : 0;
   if (head == x.heads) return;
   const int64_t count = std::min(queries.count, x.queries - first);
-  add_keys_ahead(problem, b, head, part.first, ahead);
+  add_keys_ahead(problem, b, head, part.first, kKeyTile, ahead);
   add_rows_ahead<Access::kRead>(out_rows(x, b, head), first, count, x.value_dim, element, ahead);
   add_rows_ahead<Access::kRead>(y_rows(x, grads, b, head), first, count, x.value_dim, element, ahead);
   add_rows_ahead<Access::kRead>(query_rows(problem, b, head), first, count, x.head_dim, element, ahead);
@@ -295,7 +295,7 @@ void look_ahead(const AttentionProblem& problem, const rf_attention_grads& grads
   const rf_attention_args& x = problem.args;
   const int64_t next_key = keys.first + keys.count, key_head = h / problem.group;
   if (next_key < part.end) {
-    add_keys_ahead(problem, b, h, next_key, ahead);
+    add_keys_ahead(problem, b, h, next_key, kKeyTile, ahead);
   } else {
     add_next_queries_ahead(problem, grads, b, h, part, queries, ahead);
     add_gradient_ahead(x, grads.q, x.head_dim, b, x.queries, x.heads, h, queries, ahead);

@@ -1,7 +1,7 @@
 // Fused attention, forward (the equation is in rf/attention.h): a streaming softmax over tiles of keys (Milakov and
 // Gimelshein 2018, Dao et al. 2022), with every term of the equation added where its tile of scores is in the cache.
 //
-//   for each tile of 64 keys, read and rotated once for a group of query tiles:
+//   for each tile of keys, read and rotated once for a group of query tiles:
 //     raw[key][query]    = [R^k k, c] . [R^q q + u, a] + table terms          queries in the lanes
 //     weight             = exp2(score - origin), down the lanes
 //     out[query][column] = out * exp2(origin before - origin) + sum_key weight (R^v v + V[r])
@@ -274,17 +274,25 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
   }
 }
 
+// Long tiles where a window leaves no part of them unused and no table has a panel for them.
+int64_t key_tile(const AttentionProblem& problem) {
+  const rf_attention_args& x = problem.args;
+  const bool is_whole = x.window_left < 0 && x.window_right < 0 && !problem.has_tables();
+  return is_whole ? kMostKeyTile : kKeyTile;
+}
+
 // What comes after a tile of keys: the next one, and with the last, what this task writes and what the one after it
 // reads, which is the same thread's for most.
 void look_ahead(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries, int64_t next_key,
                 RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
-  if (next_key < x.keys) return add_keys_ahead(problem, b, h, next_key, ahead);
+  const int64_t tile = key_tile(problem);
+  if (next_key < x.keys) return add_keys_ahead(problem, b, h, next_key, tile, ahead);
   const int64_t element = element_bytes(x.dtype);
   const bool same_head = queries.first + queries.count < x.queries;
   const int64_t head = same_head ? h : h + 1, first = same_head ? queries.first + queries.count : 0;
   if (head < x.heads) {
-    add_keys_ahead(problem, b, head, 0, ahead);
+    add_keys_ahead(problem, b, head, 0, tile, ahead);
     add_rows_ahead<Access::kRead>(query_rows(problem, b, head), first, std::min(queries.count, x.queries - first),
                                   x.head_dim, element, ahead);
   }
@@ -309,8 +317,9 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
                          positions_of(x.query_positions, x.query_position_stride_b, b));
   std::fill_n(space.guarded_tile, kGuardFloats, 0.0f);
   std::fill_n(space.zeros, problem.value_width, 0.0f);
-  for (int64_t key = 0; key < x.keys; key += kKeyTile) {
-    const int64_t keys = std::min(kKeyTile, x.keys - key);
+  const int64_t tile = key_tile(problem);
+  for (int64_t key = 0; key < x.keys; key += tile) {
+    const int64_t keys = std::min(tile, x.keys - key);
     if (!is_needed(x, b, group, key, keys)) continue;
     space.keys.load(problem, b, h, key, keys);
     look_ahead(problem, b, h, group, key + keys, space.ahead);

@@ -13,10 +13,11 @@
 namespace rf::core {
 
 inline constexpr int64_t kKeyTile = 64;
+inline constexpr int64_t kMostKeyTile = 128;
 inline constexpr int64_t kMostQueryTile = 48;  // three vectors of the widest instruction set
 // Query tiles that a tile of keys is read and rotated for at once; what they need stays in the second-level cache.
 inline constexpr int64_t kForwardGroup = 48;
-inline constexpr int64_t kBackwardGroup = 8;
+inline constexpr int64_t kBackwardGroup = 12;
 
 // A term with rows by distance as the kernels read it: rows are whole vectors, those of all heads or of each.
 struct TermTable {

@@ -139,11 +139,11 @@ struct KeySide {
   uint32_t* value_pairs = nullptr;  // for bfloat16 terms: [keys / 2][value_width]
 
   KeySide(const AttentionProblem& problem, Arena& arena)
-      : rows(arena.take<float>(kKeyTile * problem.inner)),
-        row_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile * problem.inner / 2 : 0)),
-        raw_rows(arena.take<float>(problem.args.table_q.rows == nullptr ? 0 : kKeyTile * problem.width)),
-        values(arena.take<float>(kKeyTile * problem.value_width)),
-        value_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile / 2 * problem.value_width : 0)) {}
+      : rows(arena.take<float>(kMostKeyTile * problem.inner)),
+        row_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kMostKeyTile * problem.inner / 2 : 0)),
+        raw_rows(arena.take<float>(problem.args.table_q.rows == nullptr ? 0 : kMostKeyTile * problem.width)),
+        values(arena.take<float>(kMostKeyTile * problem.value_width)),
+        value_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kMostKeyTile / 2 * problem.value_width : 0)) {}
 
   void load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count);
 
@@ -160,10 +160,11 @@ HWY_INLINE void add_rows_ahead(HeadRows rows, int64_t first, int64_t count, int6
   ahead.add<kAccess>(static_cast<const char*>(rows.data) + first * stride, stride, count, columns * element);
 }
 
-// The tile of keys that begins at `first`.
-inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, RowsAhead& ahead) {
+// Keys from `first` on, as many as a tile has or as there are.
+inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tile,
+                           RowsAhead& ahead) {
   const rf_attention_args& x = problem.args;
-  const int64_t element = element_bytes(x.dtype), count = std::min(kKeyTile, x.keys - first);
+  const int64_t element = element_bytes(x.dtype), count = std::min(tile, x.keys - first);
   add_rows_ahead<Access::kRead>(value_rows(problem, b, h), first, count, x.value_dim, element, ahead);
   add_rows_ahead<Access::kRead>(key_rows(problem, b, h), first, count, x.head_dim, element, ahead);
 }

@@ -24,7 +24,7 @@ namespace rf::core {
 namespace HWY_NAMESPACE {
 
 inline constexpr int64_t kQueryTile = kBlockVectors * kLanes;
-inline constexpr int64_t kTileFloats = kKeyTile * kQueryTile;
+inline constexpr int64_t kTileFloats = kMostKeyTile * kQueryTile;
 
 // Tokens of one side that a tile has.
 struct Span {
@@ -260,7 +260,7 @@ class TileDropout {
 
 inline HWY_NOINLINE void TileDropout::find(int64_t b, int64_t head, const Span& queries, const Span& keys) {
   const auto scale = static_cast<float>(65536.0 / (65536.0 - threshold_));
-  alignas(64) uint16_t numbers[kKeyTile + kMostDrawnAtOnce];
+  alignas(64) uint16_t numbers[kMostKeyTile + kMostDrawnAtOnce];
   for (int64_t i = 0; i < queries.count; ++i) {
     const int64_t row = (b * x_.heads + head) * x_.queries + queries.first + i;
     const int64_t element = first_element_ + row * x_.keys + keys.first;
