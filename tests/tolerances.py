@@ -101,6 +101,11 @@ LINEAR_F32 = 2e-5
 LINEAR_BF16 = 2.0**-8 + 2e-5
 # Angles near 100000 radians carry an ulp of 1.5e-11 from the test's own table.
 LINEAR_SHIFT = 1e-9
+# The kernels on 70 keys, relative to the largest result or 1. 1.2e-5 was measured, for relu, by the explicit way too: a
+# query with one product just above 0 has all its weights from that one.
+LINEAR_FUSED_F32 = 4e-5
+# In eps of 16 bits: a result is rounded once, and a gradient of q or k has products with rounded outputs besides.
+LINEAR_FUSED_EPS = 2.0
 # What the cases at hand must at least differ by: sums of rotated weights from 1, rotated outputs from plain ones,
 # Shen's attention from Eq. 18's (4.6e-2 in the spec's example).
 LINEAR_WEIGHT_SUM_GAP, LINEAR_ROTATION_SEEN, SHEN_GAP = 0.1, 1e-3, 1e-2

@@ -47,9 +47,7 @@ std::string missing_for_fused(at::Device device, at::ScalarType dtype, const Ter
   if (is_trained(terms.key) && terms.query_table.defined()) {
     return "a key rotation that is not trained beside a query_table, got one that is";
   }
-  const std::string_view target = rf_target();
-  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // as every other use of the kernels answers
-  if (target == "ref") return "an instruction set, got RF_KERNEL=ref, which asks for the loops";
+  if (loops_are_asked_for()) return "an instruction set, got RF_KERNEL=ref, which asks for the loops";
   return {};
 }
 
@@ -60,7 +58,7 @@ Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const Term
   const std::string missing = missing_for_fused(device, dtype, terms);
   if (missing.empty()) return Kernel::kFused;
   if (wanted == Kernel::kFused) fail("attention", "kernel fused needs {}", missing);
-  return std::string_view(rf_target()) == "ref" && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
+  return loops_are_asked_for() && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
 }
 
 // What the kernels of core are given: packed rows as one, each sequence by itself; all others as they are.
@@ -134,6 +132,12 @@ std::string_view name_of(Kernel kernel) {
       return "ref";
   }
   fail("attention", "unknown kernel, got {}", static_cast<int>(kernel));
+}
+
+bool loops_are_asked_for() {
+  const std::string_view target = rf_target();
+  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // as every other use of the kernels answers
+  return target == "ref";
 }
 
 Kernel automatic_kernel(at::ScalarType dtype, const Terms& terms) {

@@ -12,6 +12,8 @@ void check_data(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Te
 void check_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, const Terms& terms,
                      AttentionContext::State& state);
 
+// RF_KERNEL=ref.
+bool loops_are_asked_for();
 // x turned by a token's rows; x itself without a rotation.
 at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout);
 // [B,S,Hk,D] as [B,H,S,D]: each head of the keys stands for H / Hk heads of the queries.

@@ -10,6 +10,11 @@ namespace rf::nn {
 
 namespace {
 
+constexpr const char* kSchema =
+    "linear_attention(Tensor q, Tensor k, Tensor v, Dict(str, Tensor) terms, str options, Tensor? projection, "
+    "bool causal, Tensor? key_mask, Tensor? sequences, Dict(str, Tensor)? state, str kernel=\"auto\") -> "
+    "(Tensor, Dict(str, Tensor))";
+
 using MaybeTensor = std::optional<at::Tensor>;
 using MaybeDict = std::optional<TensorDict>;
 using Attended = std::tuple<at::Tensor, TensorDict>;  // the output, the state after it
@@ -29,21 +34,22 @@ TensorDict state_dict(const LinearAttentionState& state) {
 // attend(call) with the state, if there is one, taken from its dictionary and put back.
 template <typename Attend>
 Attended with_state(bool causal, const MaybeTensor& key_mask, const MaybeTensor& sequences, const MaybeDict& given,
-                    const Attend& attend) {
+                    std::string_view kernel, const Attend& attend) {
   LinearAttentionState state;
   if (given) state = {entry(*given, "sum"), entry(*given, "norm"), entry(*given, "maximum")};
   const at::Tensor out = attend({.direction = causal ? Direction::kCausal : Direction::kBidirectional,
                                  .key_mask_BS = key_mask.value_or(at::Tensor()),
                                  .sequences_BS = sequences.value_or(at::Tensor()),
-                                 .state = given ? &state : nullptr});
+                                 .state = given ? &state : nullptr,
+                                 .kernel = kernel_of_name(kernel)});
   return {out, state_dict(state)};
 }
 
 Attended attend_once(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const TensorDict& terms,
-                     const std::string& options, const MaybeTensor& projection, bool causal,
-                     const MaybeTensor& key_mask, const MaybeTensor& sequences, const MaybeDict& state) {
-  const LinearAttentionConfig config = parse_linear_attention({"linear", options});
-  return with_state(causal, key_mask, sequences, state, [&](const LinearAttentionCall& call) {
+                     std::string_view options, const MaybeTensor& projection, bool causal, const MaybeTensor& key_mask,
+                     const MaybeTensor& sequences, const MaybeDict& state, std::string_view kernel) {
+  const LinearAttentionConfig config = parse_linear_attention({"linear", std::string(options)});
+  return with_state(causal, key_mask, sequences, state, kernel, [&](const LinearAttentionCall& call) {
     return linear_attention(q, k, v, terms_of_dict(terms), config, projection.value_or(at::Tensor()), call);
   });
 }
@@ -54,9 +60,9 @@ struct ScriptLinearAttention : torch::CustomClassHolder {
 
   Attended forward(bool training, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                    const TensorDict& terms, bool causal, const MaybeTensor& key_mask, const MaybeTensor& sequences,
-                   const MaybeDict& state) const {
+                   const MaybeDict& state, const std::string& kernel) const {
     module->train(training);
-    return with_state(causal, key_mask, sequences, state, [&](const LinearAttentionCall& call) {
+    return with_state(causal, key_mask, sequences, state, kernel, [&](const LinearAttentionCall& call) {
       return module->forward(q, k, v, terms_of_dict(terms), call);
     });
   }
@@ -74,7 +80,7 @@ at::Tensor draw(int64_t count, int64_t head_dim, bool orthogonal, int64_t scalin
 }
 
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
-  library.def("linear_attention", attend_once);
+  library.def(kSchema, attend_once);
   library.def("linear_attention_feature_dim", feature_dim_of);
   library.def("draw_features", draw);
   library.class_<ScriptLinearAttention>("LinearAttention")

@@ -1,6 +1,7 @@
 """Linear attention (arXiv 2104.09864 Eq. 18-19); the C++ side is nn/src/linear_attention.cpp."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from ._options import options_json
 from .terms import Terms
 
 _DRAWN = ("favor", "relu")
+Kernel = Literal["auto", "fused", "explicit", "ref"]
 
 
 @dataclass
@@ -16,7 +18,7 @@ class LinearAttentionState:
     """The sums over the keys so far, for causal use token by token; its size does not depend on their number.
 
     ``tensors`` is empty before the first key, and then ``sum`` ``[B, H, F, Dv]``, ``norm`` ``[B, H, F, 1]`` and, for
-    ``shen`` and ``favor``, ``maximum`` ``[B, H]``.
+    ``shen`` and ``favor``, ``maximum`` ``[B, H]``; float64 where the fused kernel added them.
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -49,10 +51,11 @@ def _call(
     key_mask: Tensor | None,
     cu_seqlens: Tensor | None,
     state: LinearAttentionState | None,
+    kernel: Kernel,
     k: Tensor,
 ) -> tuple:
     sequences = None if cu_seqlens is None else _sequences(cu_seqlens, k)
-    return is_causal, key_mask, sequences, None if state is None else state.tensors
+    return is_causal, key_mask, sequences, None if state is None else state.tensors, kernel
 
 
 def _sequences(cu_seqlens: Tensor, k: Tensor) -> Tensor:
@@ -88,6 +91,7 @@ def linear_attention(
     feature_eps: float | None = None,
     projection: Tensor | None = None,
     state: LinearAttentionState | None = None,
+    kernel: Kernel = "auto",
 ) -> Tensor:
     """Attention in time and memory linear in the number of tokens.
 
@@ -95,7 +99,7 @@ def linear_attention(
     ``rope_site`` says so. A query whose denominator is 0, one without a key in particular, has output 0 and gradient 0.
 
     Args:
-        q: ``[B, T, H, D]``; float32, float64, or bfloat16 (computed in float32).
+        q: ``[B, T, H, D]``; float32, float64, or bfloat16 and float16 (computed in float32).
         k, v: ``[B, S, Hk, D]`` and ``[B, S, Hk, Dv]``, H a multiple of Hk.
         feature_map: ``"elu"`` (elu(x) + 1), ``"shen_original"`` (bidirectional only), ``"shen"``, ``"favor"``,
             ``"relu"``, or ``"cosine"`` (1 + cos); nn/src/feature_map.h has the equations.
@@ -111,12 +115,17 @@ def linear_attention(
         feature_eps: added to every feature of ``favor`` (default 1e-4) and ``relu`` (1e-3).
         projection: ``[m, D]`` for ``favor`` and ``relu``. Default: ``orthogonal_features`` with seed 0.
         state: keys that came before; changed to include those of this call. Causal, with ``T = S``.
+        kernel: ``"fused"``: in chunks, for float32, bfloat16 and float16 on the CPU, first derivatives to q, k, v and
+            ``projection``; neither causal ``shen`` and ``favor``, nor a state beside tensors that require grad.
+            ``"explicit"``: torch operations, any dtype, derivatives of any order. ``"ref"``: float64 loops over all
+            pairs. ``"auto"``: fused where it can compute the call, else explicit.
 
     Returns:
         ``[B, T, H, Dv]`` in the dtype of ``q``.
 
     Raises:
         ValueError, RuntimeError: an argument outside these rules; the message names the rule and the value.
+        NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
     options = {"feature_map": feature_map, "rotate_denominator": rotate_denominator, "eps": eps}
     options |= {} if rope_site is None else {"rope_site": rope_site}
@@ -125,7 +134,7 @@ def linear_attention(
         num_features = linear_feature_dim(q.size(-1), feature_map=feature_map)
         projection = orthogonal_features(num_features, q.size(-1), seed=0)
     flat = {} if terms is None else terms.to_dict()
-    call = _call(is_causal, key_mask, cu_seqlens, state, k)
+    call = _call(is_causal, key_mask, cu_seqlens, state, kernel, k)
     out, after = torch.ops.roformer.linear_attention(
         q, k, v, flat, options_json("linear_attention", options), projection, *call
     )
@@ -174,10 +183,11 @@ class LinearAttention(nn.Module):
         key_mask: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         state: LinearAttentionState | None = None,
+        kernel: Kernel = "auto",
     ) -> Tensor:
         """Arguments and result as of ``linear_attention``."""
         flat = {} if terms is None else terms.to_dict()
-        call = _call(is_causal, key_mask, cu_seqlens, state, k)
+        call = _call(is_causal, key_mask, cu_seqlens, state, kernel, k)
         out, after = self._script.forward(self.training, q, k, v, flat, *call)
         if state is not None:
             state.tensors = after

@@ -66,7 +66,7 @@ def test_bad_arguments(arguments, message):
 
 SHAPES = [
     ((Q[0], Q, Q), "q must be .*, got 3 dimensions"),
-    ((Q.half(), Q, Q), "q must be float32, float64 or bfloat16, got Half"),
+    ((Q.int(), Q, Q), "q must be float32, float64, bfloat16 or float16, got Int"),
     ((Q, Q.double(), Q), "k must have the dtype of q, Float, got Double"),
     ((Q, Q[:1], Q), r"agree .*, got \[2, 3, 2, 4\], \[1, 3, 2, 4\] and"),
     ((Q, Q[..., :3], Q), r"agree .*, got \[2, 3, 2, 4\], \[2, 3, 2, 3\] and"),

@@ -21,6 +21,20 @@ def test_the_reference_loops():
     assert result.stdout.strip() == "ref", result.stderr
 
 
+LOOPS = """
+torch.manual_seed(0)
+x = torch.randn(1, 9, 2, 4)
+for attend in (roformer_cpp.attention, roformer_cpp.linear_attention):
+    print(torch.equal(attend(x, x, x), attend(x, x, x, kernel="ref")))
+    print(torch.equal(attend(x, x, x), attend(x, x, x, kernel="explicit")))
+"""
+
+
+def test_attention_goes_to_the_loops():
+    result = run("ref", LOOPS)
+    assert result.stdout.split() == ["True", "False"] * 2, result.stdout + result.stderr
+
+
 EVERY_USE = """
 for call in (
     roformer_cpp.target,
@@ -28,6 +42,7 @@ for call in (
     lambda: roformer_cpp.rope(torch.ones(1, 1, 2), torch.arange(1), layout="pairs"),
     lambda: torch.ops.roformer.dropout(torch.ones(1), 0.5, 1, 2),
     lambda: roformer_cpp.attention(*[torch.ones(1, 1, 1, 2)] * 3),
+    lambda: roformer_cpp.linear_attention(*[torch.ones(1, 1, 1, 2)] * 3),
 ):
     try:
         call()

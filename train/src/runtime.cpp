@@ -14,9 +14,11 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <tuple>
 
 #include "rf/nn/attention.h"
 #include "rf/nn/encoding_info.h"
+#include "rf/nn/linear_attention.h"
 
 namespace rf::train {
 
@@ -52,6 +54,12 @@ RuntimeFacts runtime_facts() {
   nn::Terms gated;
   gated.gate.rows = at::ones({1, 1, 1});
   facts.attention.emplace_back("gate", nn::name_of(nn::automatic_kernel(at::kFloat, gated)));
+  using nn::Direction, nn::FeatureMap;
+  for (const auto& [name, map, direction] : {std::tuple{"linear", FeatureMap::kElu, Direction::kBidirectional},
+                                             {"linear_causal_favor", FeatureMap::kFavor, Direction::kCausal},
+                                             {"linear_causal_shen", FeatureMap::kShen, Direction::kCausal}}) {
+    facts.attention.emplace_back(name, nn::name_of(nn::automatic_linear_kernel(at::kFloat, map, direction)));
+  }
   return facts;
 }
 

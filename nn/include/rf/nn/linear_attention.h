@@ -8,8 +8,21 @@
 // in time O((T + S) F D) and memory O(T + S) for F features; causal sums run over the keys up to the query's own. A
 // query whose denominator is 0, one without a key in particular, has output 0 and gradient 0. There is no place for
 // terms of a pair of tokens: of Terms, the rotations of queries and keys are taken, and everything else is an Error.
-// eps is added to the sum as nn/src/feature_map.h scales it. Masked values must be numbers: 0 times a NaN is a NaN.
-// Values are not rotated, probabilities are not dropped. The feature maps are in nn/src/feature_map.h.
+// eps is added to the sum as nn/src/feature_map.h scales it. Masked keys and values must be numbers: 0 times a NaN is a
+// NaN. Values are not rotated, probabilities are not dropped. The feature maps are in nn/src/feature_map.h.
+//
+// Which way computes a call is decided in nn/src/linear_attention.cpp, by device, dtype and kind, never by size or
+// values (Kernel of rf/nn/attention.h):
+//
+//   fused      the chunks of core (core/include/rf/linear_attention.h): float32, bfloat16 and float16 on the CPU, first
+//              derivatives; elu is mapped inside, other features are made before
+//   explicit   products of torch, in every dtype, with derivatives of any order
+//   ref        the float64 loops of core/ref over all pairs; also RF_KERNEL=ref
+//   auto       fused where it can compute a call, else explicit
+//
+// What keeps a call from fused: float64; another device; causal shen and favor, whose sums are rescaled from key to
+// key; rotations that are trained after the map; a state beside tensors that require grad; RF_KERNEL=ref.
+// Kernel::kFused then throws Error with the reason, and kRef for all but the dtype and RF_KERNEL.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +31,7 @@
 #include <cstdint>
 
 #include "rf/model/encoding_config.h"
+#include "rf/nn/attention.h"
 #include "rf/nn/encoding_info.h"
 #include "rf/ops/terms.h"
 
@@ -62,7 +76,8 @@ struct FeatureDraw {
 };
 at::Tensor draw_features(int64_t num_features, int64_t head_dim, const FeatureDraw& draw);
 
-// The sums over the keys so far, for token-by-token use; its size does not depend on their number. Default: no key yet.
+// The sums over the keys so far, for token-by-token use; its size does not depend on their number. In the dtype of the
+// computation, or in float64, in which the fused kernel adds. Default: no key yet.
 struct LinearAttentionState {
   at::Tensor sum_BHFD;    // of g(k) v^T, rotated where rope_site says so
   at::Tensor norm_BHF1;   // of g(k)
@@ -75,12 +90,16 @@ struct LinearAttentionCall {
   at::Tensor sequences_BS = {};  // int, [1 or B, S]: tokens attend within equal values >= 0 of a row, -1 is padding;
                                  // queries are the last T keys of their rows; undefined: a row is one sequence
   LinearAttentionState* state = nullptr;  // causal, without sequences: keys that came before; k and v are added to it
+  Kernel kernel = Kernel::kAuto;
 };
 
-// q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv], H a multiple of Hk; float32, float64, bfloat16 (computed in float32,
-// also under autocast). Causal: query i attends to the keys up to i + S - T, besides those of the state, with which S =
-// T. projection: [m, D], favor and relu only. Result: [B,T,H,Dv] in the dtype of q, with gradients to q, k, v, the
-// rotations and projection.
+// What auto stands for with CPU tensors, without a state and with rotations that are not trained.
+Kernel automatic_linear_kernel(at::ScalarType dtype, FeatureMap feature_map, Direction direction);
+
+// q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv], H a multiple of Hk; float32, float64, bfloat16 or float16 (computed in
+// float32, also under autocast). Causal: query i attends to the keys up to i + S - T, besides those of the state, with
+// which S = T. projection: [m, D], favor and relu only. Result: [B,T,H,Dv] in the dtype of q, with gradients to q, k,
+// v, the rotations and projection.
 at::Tensor linear_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                             const ops::Terms& terms, const LinearAttentionConfig& config, const at::Tensor& projection,
                             const LinearAttentionCall& call);

@@ -24,7 +24,8 @@ bool is_out_of_memory(const std::exception& error);
 struct RuntimeFacts {
   std::string torch_version;
   std::string cpu_capability;  // the instruction set torch dispatches to, for example "AVX512"
-  // Who computes attention (rf/nn/attention.h): for data of a dtype, "float32", and where there is a gate.
+  // Who computes attention (rf/nn/attention.h): for data of a dtype, "float32", and where there is a gate; and linear
+  // attention (rf/nn/linear_attention.h) of float32, "linear", and where a running maximum keeps it from the kernel.
   std::vector<std::pair<std::string, std::string>> attention;
 };
 RuntimeFacts runtime_facts();

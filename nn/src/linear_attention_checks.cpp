@@ -1,0 +1,155 @@
+// What linear attention requires of its arguments (rf/nn/linear_attention.h). Every failure names the rule and the
+// numbers.
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "linear_attention_paths.h"
+#include "rf/io/error.h"
+
+namespace rf::nn {
+
+namespace {
+
+using ops::Rotation;
+using ops::Terms;
+
+constexpr const char* kWhere = "linear_attention";
+
+void check_terms(const Terms& terms, const LinearAttentionConfig& config) {
+  std::vector<const char*> refused;
+  const auto refuse = [&](bool set, const char* name) {
+    if (set) refused.push_back(name);
+  };
+  refuse(terms.content_bias_HD.defined(), "u");
+  refuse(terms.position_bias_HD.defined(), "w");
+  refuse(terms.key_table.defined(), "K");
+  refuse(terms.query_table.defined(), "Q");
+  refuse(terms.value_table.defined(), "V");
+  refuse(terms.bias.defined(), "b");
+  refuse(terms.gate.defined(), "G");
+  refuse(terms.position_query_HPD.defined(), "a");
+  refuse(terms.position_key_HPD.defined(), "c");
+  refuse(terms.reset_row_H.defined(), "row");
+  refuse(terms.reset_col_H.defined(), "col");
+  if (!refused.empty()) {
+    fail(kWhere, "terms must be rotations, as there is no place for pairwise terms, got {}", fmt::join(refused, ", "));
+  }
+  if (terms.value.defined()) fail(kWhere, "values must not be rotated, got a rotation of {}", "values");
+  const bool rotates = terms.query.defined() || terms.key.defined();
+  if (rotates && config.rope_site == RopeSite::kNone) {
+    fail(kWhere, "rope_site must be after_map or before_map where the terms rotate, got {}", "none");
+  }
+}
+
+void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  for (const auto& [x, name] : {std::pair(&q, "q"), {&k, "k"}, {&v, "v"}}) {
+    if (x->dim() != 4) fail(kWhere, "{} must be [batch, tokens, heads, head_dim], got {} dimensions", name, x->dim());
+    const at::ScalarType dtype = x->scalar_type();
+    if (dtype != at::kFloat && dtype != at::kDouble && dtype != at::kBFloat16 && dtype != at::kHalf) {
+      fail(kWhere, "{} must be float32, float64, bfloat16 or float16, got {}", name, toString(dtype));
+    }
+    if (x->size(3) == 0) fail(kWhere, "{} must have a head_dim of at least 1, got 0", name);
+    if (dtype != q.scalar_type()) {
+      fail(kWhere, "{} must have the dtype of q, {}, got {}", name, toString(q.scalar_type()), toString(dtype));
+    }
+  }
+  const bool agree = q.size(0) == k.size(0) && q.size(0) == v.size(0) && k.size(1) == v.size(1) &&
+                     k.size(2) == v.size(2) && q.size(3) == k.size(3) && k.size(2) > 0 && q.size(2) % k.size(2) == 0;
+  if (!agree) {
+    fail(kWhere, "q, k and v must agree in batch, keys, heads and head_dim, got [{}], [{}] and [{}]",
+         fmt::join(q.sizes(), ", "), fmt::join(k.sizes(), ", "), fmt::join(v.sizes(), ", "));
+  }
+}
+
+void check_row(const at::Tensor& x, const char* name, const at::Tensor& k_BSHD) {
+  const bool one_row_fits = x.dim() == 2 && (x.size(0) == 1 || x.size(0) == k_BSHD.size(0));
+  if (one_row_fits && x.size(1) == k_BSHD.size(1)) return;
+  fail(kWhere, "{} must be [1 or {}, {}], got [{}]", name, k_BSHD.size(0), k_BSHD.size(1), fmt::join(x.sizes(), ", "));
+}
+
+void check_call(const at::Tensor& q, const at::Tensor& k, const LinearAttentionConfig& config,
+                const at::Tensor& projection, const LinearAttentionCall& call) {
+  const bool causal = call.direction == Direction::kCausal;
+  if (config.feature_map == FeatureMap::kShenOriginal && causal) {
+    fail(kWhere, "feature_map must not be shen_original in causal attention, got {}", "shen_original");
+  }
+  if (config.draws() != projection.defined()) {
+    fail(kWhere, "projection must be given with feature_map favor and relu, and only there, got {}",
+         projection.defined() ? "one" : "none");
+  }
+  if (projection.defined() && (projection.dim() != 2 || projection.size(1) != q.size(3) || projection.size(0) < 1)) {
+    fail(kWhere, "projection must be [features, {}], got [{}]", q.size(3), fmt::join(projection.sizes(), ", "));
+  }
+  if (call.key_mask_BS.defined()) {
+    check_row(call.key_mask_BS, "key_mask", k);
+    if (call.key_mask_BS.scalar_type() != at::kBool) {
+      fail(kWhere, "key_mask must be bool, got {}", toString(call.key_mask_BS.scalar_type()));
+    }
+  }
+  if (call.sequences_BS.defined()) {
+    check_row(call.sequences_BS, "sequences", k);
+    if (!at::isIntegralType(call.sequences_BS.scalar_type(), false)) {
+      fail(kWhere, "sequences must be integers, got {}", toString(call.sequences_BS.scalar_type()));
+    }
+    if (q.size(1) > k.size(1)) {
+      fail(kWhere, "packed queries must be the last keys of their rows, got {} queries and {} keys", q.size(1),
+           k.size(1));
+    }
+  }
+  if (call.state != nullptr && (!causal || call.sequences_BS.defined() || q.size(1) != k.size(1))) {
+    fail(kWhere, "a state needs causal attention with as many queries as keys and no packing, got {}",
+         !causal ? "bidirectional attention"
+                 : fmt::format("{} queries and {} keys{}", q.size(1), k.size(1),
+                               call.sequences_BS.defined() ? ", packed" : ""));
+  }
+}
+
+void check_rotation(const Rotation& rotation, const char* name, const at::Tensor& x_BTHD) {
+  if (!rotation.defined()) return;
+  const at::IntArrayRef shape = rotation.cos.sizes();
+  const bool fits = shape.size() == 3 && rotation.sin.sizes() == shape && shape[1] == x_BTHD.size(1) &&
+                    (shape[0] == 1 || shape[0] == x_BTHD.size(0));
+  if (fits) return;
+  fail(kWhere, "cos and sin of {} must be [1 or {}, {}, pairs], got [{}] and [{}]", name, x_BTHD.size(0),
+       x_BTHD.size(1), fmt::join(shape, ", "), fmt::join(rotation.sin.sizes(), ", "));
+}
+
+}  // namespace
+
+void check_linear_attention(const LinearProblem& problem) {
+  check_terms(problem.terms, problem.config);
+  check_shapes(problem.q_BTHD, problem.k_BSHD, problem.v_BSHD);
+  check_call(problem.q_BTHD, problem.k_BSHD, problem.config, problem.projection_FD, problem.call);
+  check_rotation(problem.terms.query, "queries", problem.q_BTHD);
+  check_rotation(problem.terms.key, "keys", problem.k_BSHD);
+}
+
+void check_state(const LinearAttentionState& state, at::ScalarType dtype, const std::vector<int64_t>& sum_shape,
+                 bool with_maximum) {
+  const auto check = [&](const at::Tensor& given, const char* name, bool wanted, const std::vector<int64_t>& shape) {
+    if (given.defined() != wanted) {
+      fail(kWhere, "a state must come from calls with the same feature_map, got one with{} {}", wanted ? "out" : "",
+           name);
+    }
+    if (!wanted) return;
+    if (given.sizes() != shape || (given.scalar_type() != dtype && given.scalar_type() != at::kDouble)) {
+      fail(kWhere, "{} of the state must be {} [{}], got {} [{}]", name, toString(dtype), fmt::join(shape, ", "),
+           toString(given.scalar_type()), fmt::join(given.sizes(), ", "));
+    }
+  };
+  const bool begun = state.sum_BHFD.defined();
+  const int64_t batch = sum_shape[0], heads = sum_shape[1], features = sum_shape[2];
+  check(state.sum_BHFD, "sum", begun, sum_shape);
+  check(state.norm_BHF1, "norm", begun, {batch, heads, features, 1});
+  check(state.maximum_BH, "maximum", begun && with_maximum, {batch, heads});
+}
+
+void check_turned(const at::Tensor& features, const Rotation& rotation) {
+  if (rotation.defined() && 2 * rotation.cos.size(-1) > features.size(-1)) {
+    fail(kWhere, "rotations must turn at most the {} elements there are (rope_site), got {}", features.size(-1),
+         2 * rotation.cos.size(-1));
+  }
+}
+
+}  // namespace rf::nn
