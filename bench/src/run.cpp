@@ -72,16 +72,24 @@ double median(std::vector<double> values) {
 }
 
 std::vector<Seconds> take_turns(const Sets& sets, const Options& options) {
+  const size_t count = sets[0].size();
+  // What torch returned to a set is freed only when its turn comes again: so its results too go to memory that other
+  // sets have pushed out of the cache.
+  std::vector<std::vector<Tensors>> held(sets.size(), std::vector<Tensors>(count));
   size_t turn = 0;
+  const auto run = [&](size_t side) {
+    const size_t set = turn++ % sets.size();
+    held[set][side].clear();
+    held[set][side] = sets[set][side].run();
+  };
   const auto seconds_of = [&](size_t side, int repeats) {
     const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < repeats; ++i) sets[turn++ % sets.size()][side].run();
+    for (int i = 0; i < repeats; ++i) run(side);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / repeats;
   };
-  for (const std::vector<Side>& set : sets) {
-    for (const Side& side : set) side.run();  // the system gives memory at its first touch
+  for (size_t side = 0; side < count; ++side) {
+    for (size_t set = 0; set < sets.size(); ++set) run(side);  // the system gives memory at its first touch
   }
-  const size_t count = sets[0].size();
   std::vector<int> repeats;
   for (size_t side = 0; side < count; ++side) {
     repeats.push_back(std::max(1, static_cast<int>(options.window_ms / 1e3 / seconds_of(side, 3))));

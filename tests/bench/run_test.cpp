@@ -84,8 +84,24 @@ TEST(RunCase, SidesAndSetsTakeTurns) {
   EXPECT_EQ(run_case(c, options).size(), 2);
   // Verified on the first set; every set touched; three calls each say how long one takes; two rounds of a call to warm
   // up and one timed.
-  const std::string expected = std::string("a0b0") + "a0b0a1b1" + "a0a1a0b1b0b1" + "a0a1b0b1" + "a0a1b0b1";
+  const std::string expected = std::string("a0b0") + "a0a1b0b1" + "a0a1a0b1b0b1" + "a0a1b0b1" + "a0a1b0b1";
   EXPECT_EQ(calls, expected);
+}
+
+TEST(RunCase, KeepsWhatASetReturnedUntilItsNextTurn) {
+  std::vector<const void*> places;
+  Case c = make_case({{"ours",
+                       [&] {
+                         Tensors results = floats(1);
+                         places.push_back(results[0].const_data_ptr());
+                         return results;
+                       },
+                       truth}});
+  Options options = quick();
+  options.sets = 2;
+  run_case(c, options);
+  ASSERT_GT(places.size(), 4);
+  EXPECT_NE(places.back(), places[places.size() - 2]);
 }
 
 TEST(RunCase, LeavesPeersOutUnlessAskedFor) {

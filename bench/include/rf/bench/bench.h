@@ -6,7 +6,8 @@
 // quotient of their times within a round, so that what else the machine does at that moment falls on both.
 //
 // Ours writes into memory that is there; torch allocates its results, which costs little where the C library keeps
-// freed memory. A backward includes the forward before it, and gives gradients of every input but tables by distance.
+// freed memory, and has no more of it in the cache than ours. A backward includes the forward before it, and gives
+// gradients of every input but tables by distance.
 //
 // Calls take sets of arrays in turn. Cases whose work is counted in bytes have as many as make 256 MiB of traffic, so
 // that their data come from memory as activations do; those counted in operations have one.
