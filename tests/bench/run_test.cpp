@@ -89,19 +89,22 @@ TEST(RunCase, SidesAndSetsTakeTurns) {
 }
 
 TEST(RunCase, KeepsWhatASetReturnedUntilItsNextTurn) {
-  std::vector<const void*> places;
-  Case c = make_case({{"ours",
-                       [&] {
-                         Tensors results = floats(1);
-                         places.push_back(results[0].const_data_ptr());
-                         return results;
-                       },
-                       truth}});
+  c10::weak_intrusive_ptr<at::TensorImpl> last(floats(1)[0].getIntrusivePtr());
+  std::string kept;  // at each call, what the call before it had returned: by the other set
+  const auto run = [&] {
+    kept += last.expired() ? 'n' : 'y';
+    Tensors results = floats(1);
+    last = c10::weak_intrusive_ptr<at::TensorImpl>(results[0].getIntrusivePtr());
+    return results;
+  };
   Options options = quick();
   options.sets = 2;
-  run_case(c, options);
-  ASSERT_GT(places.size(), 4);
-  EXPECT_NE(places.back(), places[places.size() - 2]);
+  options.rounds = 1;
+  run_case(make_case({{"ours", run, truth}}), options);
+  EXPECT_EQ(
+      kept,
+      "nn"
+      "yyyyyy");  // verified and forgotten, then calls in turn: 2 + 3 + 1 + 1, of which the first has none before it
 }
 
 TEST(RunCase, LeavesPeersOutUnlessAskedFor) {
