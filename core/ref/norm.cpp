@@ -38,7 +38,7 @@ NormalRow normal_row(const rf_norm_args& x, int64_t row) {
   double sum = 0, squares = 0;
   for (int64_t c = 0; c < x.columns; ++c) {
     double& value = s[static_cast<size_t>(c)];
-    if (x.residual != nullptr) value += load(x.dtype, x.residual, row * x.residual_stride + c);
+    if (x.residual != nullptr) value += load(stream_type(x), x.residual, row * x.residual_stride + c);
     sum += value;
   }
   const double mean = x.kind == RF_NORM_LAYER ? sum / n : 0;
@@ -60,7 +60,7 @@ void norm(const rf_norm_args& x) {
     for (int64_t c = 0; c < x.columns; ++c) {
       const double gamma = x.gamma == nullptr ? 1 : load(parameter, x.gamma, c);
       const double beta = x.beta == nullptr ? 0 : load(parameter, x.beta, c);
-      store(x.dtype, x.y, row * x.y_stride + c, normal.h[static_cast<size_t>(c)] * gamma + beta);
+      store(stream_type(x), x.y, row * x.y_stride + c, normal.h[static_cast<size_t>(c)] * gamma + beta);
     }
   }
 }
@@ -75,7 +75,7 @@ void norm_backward(const rf_norm_args& x, const rf_norm_grads& grads) {
     double mean_g = 0, mean_gh = 0;
     for (size_t c = 0; c < columns; ++c) {
       const auto column = static_cast<int64_t>(c);
-      const double dy = load(x.dtype, grads.y, row * grads.y_stride + column);
+      const double dy = load(stream_type(x), grads.y, row * grads.y_stride + column);
       ds[c] = dy * (x.gamma == nullptr ? 1 : load(parameter, x.gamma, column));
       gamma_sum[c] += dy * h[c];
       beta_sum[c] += dy;
@@ -85,7 +85,7 @@ void norm_backward(const rf_norm_args& x, const rf_norm_grads& grads) {
     for (size_t c = 0; c < columns; ++c) {
       ds[c] = r * (ds[c] - mean_g - h[c] * mean_gh);
       if (grads.residual == nullptr) continue;
-      store(x.dtype, grads.residual, row * grads.residual_stride + static_cast<int64_t>(c), ds[c]);
+      store(stream_type(x), grads.residual, row * grads.residual_stride + static_cast<int64_t>(c), ds[c]);
     }
     drop_row(x, row, ds);
     for (size_t c = 0; c < columns; ++c) {

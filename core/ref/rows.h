@@ -11,6 +11,11 @@ inline rf_dtype parameter_type(rf_dtype dtype) {
   return dtype == RF_F64 ? RF_F64 : RF_F32;
 }
 
+// Of residual, y and their gradients.
+inline rf_dtype stream_type(const rf_norm_args& x) {
+  return x.stream_dtype == rf_dtype{} ? x.dtype : x.stream_dtype;
+}
+
 void norm(const rf_norm_args& x);
 void norm_backward(const rf_norm_args& x, const rf_norm_grads& grads);
 

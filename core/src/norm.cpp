@@ -12,24 +12,35 @@
 namespace rf::core {
 namespace {
 
-RowChecks check_norm(const rf_norm_args* x) {
-  RowChecks check("norm");
+// Those of x, and of the stream beside it.
+struct NormChecks {
+  RowChecks x = RowChecks("norm"), stream = RowChecks("norm");
+};
+
+NormChecks check_norm(const rf_norm_args* x) {
+  NormChecks checks;
+  RowChecks& check = checks.x;
   check.structure(x, x == nullptr ? 0 : x->struct_size, sizeof(rf_norm_args), "args");
   check.extents(x->dtype, x->rows, x->columns);
+  const rf_dtype stream = ref::stream_type(*x);
+  require(stream == x->dtype || (stream == RF_F32 && (x->dtype == RF_BF16 || x->dtype == RF_F16)), "norm",
+          "stream_dtype must be 0, dtype, or RF_F32 beside RF_BF16 and RF_F16, got ", static_cast<int>(stream),
+          " beside ", static_cast<int>(x->dtype));
+  checks.stream.extents(stream, x->rows, x->columns);
   require(x->kind == RF_NORM_LAYER || x->kind == RF_NORM_RMS, "norm", "kind must be RF_NORM_LAYER or RF_NORM_RMS, got ",
           static_cast<int>(x->kind));
   require(x->eps >= 0 && std::isfinite(x->eps), "norm", "eps must be >= 0 and finite, got ", x->eps);
   check.dropout(x->dropout);
   check.array(x->x, x->x_stride, "x");
-  check.optional_array(x->residual, x->residual_stride, "residual");
+  checks.stream.optional_array(x->residual, x->residual_stride, "residual");
   check.parameter(x->bias, "bias");
   check.parameter(x->gamma, "gamma");
   check.parameter(x->beta, "beta");
-  return check;
+  return checks;
 }
 
 void forward(const rf_norm_args* args) {
-  check_norm(args).array(args->y, args->y_stride, "y");
+  check_norm(args).stream.array(args->y, args->y_stride, "y");
   const rf_norm_args& x = *args;
   if (x.dtype == RF_F64 || use_reference()) return ref::norm(x);
   for_row_blocks(x.rows, x.columns, kRowBlock, norm_space_bytes(x.columns),
@@ -37,11 +48,11 @@ void forward(const rf_norm_args* args) {
 }
 
 void backward(const rf_norm_args* args, const rf_norm_grads* grads) {
-  const RowChecks check = check_norm(args);
+  const auto [check, stream] = check_norm(args);
   check.structure(grads, grads == nullptr ? 0 : grads->struct_size, sizeof(rf_norm_grads), "grads");
-  check.array(grads->y, grads->y_stride, "grads->y");
+  stream.array(grads->y, grads->y_stride, "grads->y");
   check.optional_array(grads->x, grads->x_stride, "grads->x");
-  check.optional_array(grads->residual, grads->residual_stride, "grads->residual");
+  stream.optional_array(grads->residual, grads->residual_stride, "grads->residual");
   require(grads->x == nullptr || grads->x != grads->residual, "norm",
           "grads->x and grads->residual must be two arrays, got ", grads->x, " for both");
   check.parameter(grads->bias, "grads->bias");

@@ -1,5 +1,5 @@
 // Norm kernels (rf/rows.h has the definition): a row goes through work space as floats, so that the element type
-// matters where it is read and written only. Per row, with n columns in the lanes:
+// matters where it is read and written only, that of x and that of the stream. Per row, with n columns in the lanes:
 //
 //   forward   s = residual + dropout(x + bias)       one pass over memory
 //             m = sum(s) / n, v = sum((s - m)^2) / n   two passes in the cache: no difference of squares
@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "dropout_kernel.h"
+#include "ref/rows.h"
 #include "simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/norm_kernel.cpp"
@@ -73,11 +74,11 @@ struct NormSpace {
 };
 
 // s of one row.
-template <class T>
+template <class T, class Stream>
 HWY_INLINE void read_row(const rf_norm_args& x, int64_t row, const RowDropout& dropout, float* s) {
   const FloatTag d;
   const T* from = row_of<T>(x.x, x.x_stride, row);
-  const T* residual = row_of<T>(x.residual, x.residual_stride, row);
+  const auto* residual = row_of<Stream>(x.residual, x.residual_stride, row);
   const auto* bias = static_cast<const float*>(x.bias);
   for (int64_t i = 0; i < x.columns; i += kLanes) {
     const int64_t left = x.columns - i;
@@ -107,7 +108,7 @@ HWY_INLINE float center_row(const rf_norm_args& x, float* s) {
   return 1 / std::sqrt(squares / static_cast<float>(n) + static_cast<float>(x.eps));
 }
 
-template <class T>
+template <class T, class Stream>
 void forward(const rf_norm_args& x, RowRange rows, void* memory) {
   const FloatTag d;
   const NormSpace space(memory, x.columns);
@@ -116,9 +117,9 @@ void forward(const rf_norm_args& x, RowRange rows, void* memory) {
   const auto* beta = static_cast<const float*>(x.beta);
   for (int64_t row = rows.first; row < rows.first + rows.count; ++row) {
     dropout.draw(row);
-    read_row<T>(x, row, dropout, space.s);
+    read_row<T, Stream>(x, row, dropout, space.s);
     const auto factor = hn::Set(d, center_row(x, space.s));
-    T* to = row_of<T>(x.y, x.y_stride, row);
+    auto* to = row_of<Stream>(x.y, x.y_stride, row);
     for (int64_t i = 0; i < x.columns; i += kLanes) {
       const int64_t left = x.columns - i;
       auto value = hn::Mul(hn::LoadU(d, space.s + i), factor);
@@ -138,8 +139,8 @@ HWY_INLINE void add_to(FloatVec value, float* sum) {
 struct GradientMeans {
   float g = 0, gh = 0;
 };
-template <class T>
-HWY_INLINE GradientMeans project_row(const rf_norm_args& x, const T* dy, float factor, const NormSpace& space,
+template <class Stream>
+HWY_INLINE GradientMeans project_row(const rf_norm_args& x, const Stream* dy, float factor, const NormSpace& space,
                                      float* gamma_sum, float* beta_sum) {
   const FloatTag d;
   const auto r = hn::Set(d, factor);
@@ -162,7 +163,7 @@ HWY_INLINE GradientMeans project_row(const rf_norm_args& x, const T* dy, float f
   return {centered ? hn::GetLane(hn::SumOfLanes(d, sum_g)) / n : 0, sum_gh / n};
 }
 
-template <class T>
+template <class T, class Stream>
 void backward(const rf_norm_args& x, const rf_norm_grads& grads, RowRange rows, void* memory, float* sums) {
   const FloatTag d;
   const NormSpace space(memory, x.columns);
@@ -172,13 +173,13 @@ void backward(const rf_norm_args& x, const rf_norm_grads& grads, RowRange rows, 
   float* beta_sum = gamma_sum + padded(x.columns);
   for (int64_t row = rows.first; row < rows.first + rows.count; ++row) {
     dropout.draw(row);
-    read_row<T>(x, row, dropout, space.s);
+    read_row<T, Stream>(x, row, dropout, space.s);
     const float factor = center_row(x, space.s);
     const GradientMeans means =
-        project_row(x, row_of<T>(grads.y, grads.y_stride, row), factor, space, gamma_sum, beta_sum);
+        project_row(x, row_of<Stream>(grads.y, grads.y_stride, row), factor, space, gamma_sum, beta_sum);
     const auto r = hn::Set(d, factor), mean_g = hn::Set(d, means.g), mean_gh = hn::Set(d, means.gh);
     T* dx = row_of<T>(grads.x, grads.x_stride, row);
-    T* residual = row_of<T>(grads.residual, grads.residual_stride, row);
+    auto* residual = row_of<Stream>(grads.residual, grads.residual_stride, row);
     for (int64_t i = 0; i < x.columns; i += kLanes) {
       const int64_t left = x.columns - i;
       const auto h = hn::LoadU(d, space.s + i), g = hn::LoadU(d, space.g + i);
@@ -191,12 +192,22 @@ void backward(const rf_norm_args& x, const rf_norm_grads& grads, RowRange rows, 
   }
 }
 
+// Calls action with an element of x and one of the stream.
+template <class Action>
+void with_elements(const rf_norm_args& x, const Action& action) {
+  with_element(x.dtype, [&](auto element) {
+    ref::stream_type(x) != x.dtype ? action(element, float{}) : action(element, element);
+  });
+}
+
 void forward_any(const rf_norm_args& x, RowRange rows, void* space) {
-  with_element(x.dtype, [&](auto element) { forward<decltype(element)>(x, rows, space); });
+  with_elements(x, [&](auto element, auto stream) { forward<decltype(element), decltype(stream)>(x, rows, space); });
 }
 
 void backward_any(const rf_norm_args& x, const rf_norm_grads& grads, RowRange rows, void* space, float* sums) {
-  with_element(x.dtype, [&](auto element) { backward<decltype(element)>(x, grads, rows, space, sums); });
+  with_elements(x, [&](auto element, auto stream) {
+    backward<decltype(element), decltype(stream)>(x, grads, rows, space, sums);
+  });
 }
 
 }  // namespace HWY_NAMESPACE

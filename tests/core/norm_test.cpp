@@ -17,14 +17,15 @@ struct NormCase {
   NormShape shape;
   Rows x, residual, y, dy, dx, dresidual, bias, gamma, beta, dbias, dgamma, dbeta;
 
-  NormCase(rf_dtype dtype, const NormShape& s)
+  NormCase(rf_dtype dtype, const NormShape& s) : NormCase(dtype, dtype, s) {}
+  NormCase(rf_dtype dtype, rf_dtype stream, const NormShape& s)
       : shape(s),
         x(dtype, s.rows, s.columns, s.gap),
-        residual(x),
-        y(x),
-        dy(x),
+        residual(stream, s.rows, s.columns, s.gap),
+        y(residual),
+        dy(residual),
         dx(x),
-        dresidual(x),
+        dresidual(residual),
         bias(parameter_type(dtype), 1, s.columns, 0),
         gamma(bias),
         beta(bias),
@@ -69,6 +70,7 @@ struct NormCase {
     a.seed = 7;
     a.stream = 9;
     a.eps = 1e-5;
+    a.stream_dtype = y.data.dtype == x.data.dtype ? rf_dtype{} : y.data.dtype;
     return a;
   }
   rf_norm_grads grads() {
@@ -241,6 +243,18 @@ TEST_P(Norm, BackwardIsThatOfTheFloat64Loops) {
   }
 }
 
+TEST_P(Norm, TheStreamMayBeWider) {
+  for (const rf_dtype dtype : {RF_BF16, RF_F16}) {
+    for (const NormShape& shape : shapes()) {
+      NormCase c(dtype, RF_F32, shape);
+      c.forward();
+      expect_forward(c, "float32 stream, " + name_of(c));
+      c.backward();
+      expect_backward(c, "float32 stream, " + name_of(c));
+    }
+  }
+}
+
 TEST_P(Norm, ResultsMayGoOverInputs) {
   for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F64}) {
     NormCase c(dtype, {RF_NORM_LAYER, 33, 71, 0, 0.1});
@@ -351,6 +365,7 @@ TEST(NormErrors, RulesAreNamed) {
   refused([](auto& a) { a.eps = -1; }, "[norm] eps must be >= 0 and finite, got -1");
   refused([](auto& a) { a.eps = std::nan(""); }, "[norm] eps must be >= 0 and finite, got nan");
   refused([](auto& a) { a.dropout = 1; }, "[norm] dropout must be in [0, 1 - 2^-17), got 1");
+  refused([](auto& a) { a.stream_dtype = RF_BF16; }, "[norm] stream_dtype must be 0, dtype, or RF_F32 beside RF_BF16");
 }
 
 TEST(NormErrors, RulesOfTheBackwardAreNamed) {

@@ -27,7 +27,10 @@ extern "C" {
  *   RF_NORM_RMS    m = 0,       v = mean(s^2)           Zhang and Sennrich 2019
  *
  * What is NULL is left out. Dropout is rf_dropout's of a contiguous [rows, columns] array. Nothing is kept for the
- * backward: it draws the mask again and computes s, m and v from x and residual, which must be as they were. */
+ * backward: it draws the mask again and computes s, m and v from x and residual, which must be as they were.
+ *
+ * residual, y and their gradients may be of a wider type than x and its gradient, as where products are in bfloat16 and
+ * the stream of a model is in float32: stream_dtype is 0 (that of x), dtype, or RF_F32 beside RF_BF16 and RF_F16. */
 typedef enum rf_norm_kind { RF_NORM_LAYER = 1, RF_NORM_RMS = 2 } rf_norm_kind;
 
 typedef struct rf_norm_args {
@@ -47,6 +50,7 @@ typedef struct rf_norm_args {
   double eps;        /* >= 0 and finite */
   void* y;           /* not read by the backward */
   int64_t y_stride;
+  rf_dtype stream_dtype; /* of residual and y; 0: dtype */
 } rf_norm_args;
 
 /* Gradients of a scalar; each is overwritten; NULL: not wanted. */
