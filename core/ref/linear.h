@@ -6,6 +6,11 @@
 
 namespace rf::ref {
 
+// Of weight and its gradient.
+inline rf_dtype weight_type(const rf_linear_args& args) {
+  return args.weight_dtype == rf_dtype{} ? args.dtype : args.weight_dtype;
+}
+
 // args.packed must be NULL.
 void linear(const rf_linear_args& args);
 void linear_backward(const rf_linear_args& args, const rf_linear_grads& grads);

@@ -32,18 +32,19 @@ enum class GemmBackend { kPlain, kOnednn };
 
 // Lines are rows of A or columns of B; the terms of a line, or the lines of a term, are neighbours in memory.
 struct GemmOperand {
+  rf_dtype dtype = RF_F32;
   const void* data = nullptr;
   int64_t stride = 0;
   enum class Contiguous { kTerms, kLines } contiguous = Contiguous::kTerms;
 };
 
 struct Gemm {
-  rf_dtype dtype = RF_F32;  // of A, B and C
   Unit unit = Unit::kFloat;
   GemmBackend backend = GemmBackend::kPlain;
   int64_t rows = 0, columns = 0, terms = 0;
   GemmOperand a, b;
   const uint32_t* packed_b = nullptr;  // all of B, or nullptr
+  rf_dtype c_dtype = RF_F32;
   void* c = nullptr;
   int64_t c_stride = 0;
   const float* bias = nullptr;

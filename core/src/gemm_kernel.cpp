@@ -20,7 +20,6 @@ namespace HWY_NAMESPACE {
 
 // A part of an operand: `lines` from line, `terms` from term.
 struct Part {
-  rf_dtype dtype;
   Unit unit;
   const GemmOperand& from;
   int64_t line, lines, term, terms;
@@ -28,22 +27,53 @@ struct Part {
   const void* begin() const {
     const bool along_terms = from.contiguous == GemmOperand::Contiguous::kTerms;
     const int64_t offset = along_terms ? line * from.stride + term : term * from.stride + line;
-    return static_cast<const char*>(from.data) + offset * element_bytes(dtype);
+    return static_cast<const char*>(from.data) + offset * element_bytes(from.dtype);
   }
 };
+
+// A line of floats as bfloat16, `terms` of them.
+HWY_INLINE void round_line(const float* from, int64_t terms, uint32_t* to) {
+  auto* rounded = reinterpret_cast<BFloat16*>(to);
+  for (int64_t i = 0; i < terms; i += kLanes) store_some(load_some(from + i, terms - i), rounded + i, terms - i);
+}
 
 // to[line][unit], `stride` units a line, of which those behind the last are zeros.
 void copy_lines(const Part& part, uint32_t* to, int64_t stride) {
   if (part.unit == Unit::kFloat) {
-    return load_rows(part.dtype, {part.begin(), part.from.stride}, 0, part.lines, part.terms,
+    return load_rows(part.from.dtype, {part.begin(), part.from.stride}, 0, part.lines, part.terms,
                      reinterpret_cast<float*>(to), stride);
   }
-  const auto* from = static_cast<const uint16_t*>(part.begin());
-  for (int64_t line = 0; line < part.lines; ++line, from += part.from.stride, to += stride) {
+  const auto* from = static_cast<const char*>(part.begin());
+  const int64_t step = part.from.stride * element_bytes(part.from.dtype);
+  for (int64_t line = 0; line < part.lines; ++line, from += step, to += stride) {
     if (part.terms % 2 != 0) to[part.terms / 2] = 0;
-    std::memcpy(to, from, static_cast<size_t>(part.terms) * sizeof(uint16_t));
+    if (part.from.dtype == RF_F32) {
+      round_line(reinterpret_cast<const float*>(from), part.terms, to);
+    } else {
+      std::memcpy(to, from, static_cast<size_t>(part.terms) * sizeof(uint16_t));
+    }
     std::fill(to + (part.terms + 1) / 2, to + stride, 0);
   }
+}
+
+// Two terms of `lines` lines as bfloat16 pairs, zeros behind the last line; odd: nullptr for a term of zeros.
+HWY_INLINE void pair_terms(rf_dtype dtype, const void* even, const void* odd, int64_t lines, uint32_t* to) {
+  std::fill(to + lines, to + kBlockColumns, 0);
+  (void)dtype;
+#if RF_HAVE_BF16_TERMS
+  if (dtype == RF_F32) {
+    const FloatTag d;
+    const auto *low = static_cast<const float*>(even), *high = static_cast<const float*>(odd);
+    for (int64_t i = 0; i < lines; i += kLanes) {
+      const auto of_odd = odd == nullptr ? hn::Zero(d) : load_some(high + i, lines - i);
+      const auto pairs = InstructionRounding::pairs(d, load_some(low + i, lines - i), of_odd);
+      hn::StoreU(pairs, hn::RebindToUnsigned<FloatTag>(), to + i);
+    }
+    return;
+  }
+#endif
+  const auto *low = static_cast<const uint16_t*>(even), *high = static_cast<const uint16_t*>(odd);
+  for (int64_t i = 0; i < lines; ++i) to[i] = low[i] | (odd == nullptr ? 0 : uint32_t{high[i]} << 16);
 }
 
 // to[unit][line], kBlockColumns units a row, of which those behind the last line are zeros; `units` rows.
@@ -51,18 +81,15 @@ void copy_terms(const Part& part, uint32_t* to, int64_t units) {
   constexpr int64_t kStride = kBlockColumns;
   int64_t done = part.terms;
   if (part.unit == Unit::kFloat) {
-    load_rows(part.dtype, {part.begin(), part.from.stride}, 0, part.terms, part.lines, reinterpret_cast<float*>(to),
-              kStride);
+    load_rows(part.from.dtype, {part.begin(), part.from.stride}, 0, part.terms, part.lines,
+              reinterpret_cast<float*>(to), kStride);
   } else {
-    const auto* from = static_cast<const uint16_t*>(part.begin());
+    const auto* from = static_cast<const char*>(part.begin());
+    const int64_t step = part.from.stride * element_bytes(part.from.dtype);
     done = (part.terms + 1) / 2;
-    for (int64_t unit = 0; unit < done; ++unit, from += 2 * part.from.stride) {
-      uint32_t* row = to + unit * kStride;
-      const bool has_odd = 2 * unit + 1 < part.terms;
-      const uint16_t* odd = has_odd ? from + part.from.stride : from;
-      const uint32_t mask = has_odd ? 0xFFFF0000u : 0;
-      for (int64_t i = 0; i < part.lines; ++i) row[i] = from[i] | ((uint32_t{odd[i]} << 16) & mask);
-      std::fill(row + part.lines, row + kStride, 0);
+    for (int64_t unit = 0; unit < done; ++unit, from += 2 * step) {
+      const void* odd = 2 * unit + 1 < part.terms ? from + step : nullptr;
+      pair_terms(part.from.dtype, from, odd, part.lines, to + unit * kStride);
     }
   }
   std::fill(to + done * kStride, to + units * kStride, 0);
@@ -78,7 +105,7 @@ void turn(const uint32_t* from, int64_t from_stride, int64_t rows, int64_t colum
 }
 
 void pack_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t chunk, uint32_t* to, uint32_t* space) {
-  const Part part{gemm.dtype, gemm.unit, gemm.a, row, rows, chunk * gemm.chunk_terms(), gemm.terms_of(chunk)};
+  const Part part{gemm.unit, gemm.a, row, rows, chunk * gemm.chunk_terms(), gemm.terms_of(chunk)};
   const int64_t units = gemm.units_of(chunk);
   if (gemm.a.contiguous == GemmOperand::Contiguous::kTerms) return copy_lines(part, to, units);
   copy_terms(part, space, units);
@@ -87,7 +114,7 @@ void pack_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t chunk, uint3
 
 void pack_block(const Gemm& gemm, int64_t block, int64_t chunk, uint32_t* to, uint32_t* space) {
   const int64_t column = block * kBlockColumns, columns = std::min(kBlockColumns, gemm.columns - column);
-  const Part part{gemm.dtype, gemm.unit, gemm.b, column, columns, chunk * gemm.chunk_terms(), gemm.terms_of(chunk)};
+  const Part part{gemm.unit, gemm.b, column, columns, chunk * gemm.chunk_terms(), gemm.terms_of(chunk)};
   const int64_t units = gemm.units_of(chunk);
   if (gemm.b.contiguous == GemmOperand::Contiguous::kLines) return copy_terms(part, to, units);
   copy_lines(part, space, units);
@@ -133,7 +160,7 @@ void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, in
         hn::StoreU(hn::Add(hn::LoadU(d, sums + c), hn::LoadU(d, added + c)), d, sums + c);
       }
     }
-    store_row(gemm.dtype, sums, columns, 1, gemm.c, (row + r) * gemm.c_stride + column);
+    store_row(gemm.c_dtype, sums, columns, 1, gemm.c, (row + r) * gemm.c_stride + column);
   }
 }
 

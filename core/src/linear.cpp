@@ -64,7 +64,6 @@ using Contiguous = GemmOperand::Contiguous;
 
 Gemm product_of(const rf_linear_args& args, int64_t rows, int64_t columns, int64_t terms) {
   Gemm gemm;
-  gemm.dtype = args.dtype;
   gemm.unit = unit_of(args.dtype);
   gemm.backend = backend_of(args.dtype, args.rows);
   gemm.rows = rows;
@@ -76,11 +75,10 @@ Gemm product_of(const rf_linear_args& args, int64_t rows, int64_t columns, int64
 // B(t,j) = W[j][t]; no rows.
 Gemm weight_product(rf_dtype dtype, int64_t in, int64_t out, const void* weight, int64_t stride) {
   Gemm gemm;
-  gemm.dtype = dtype;
   gemm.unit = unit_of(dtype);
   gemm.columns = out;
   gemm.terms = in;
-  gemm.b = {weight, stride, Contiguous::kTerms};
+  gemm.b = {dtype, weight, stride, Contiguous::kTerms};
   return gemm;
 }
 
@@ -98,9 +96,10 @@ void forward(const rf_linear_args& args) {
   if (args.packed != nullptr) check_packed(args);
   if (is_reference(args.dtype)) return ref::linear(args);
   Gemm gemm = product_of(args, args.rows, args.out, args.in);
-  gemm.a = {args.x, args.x_stride, Contiguous::kTerms};
-  gemm.b = {args.weight, args.weight_stride, Contiguous::kTerms};
+  gemm.a = {args.dtype, args.x, args.x_stride, Contiguous::kTerms};
+  gemm.b = {ref::weight_type(args), args.weight, args.weight_stride, Contiguous::kTerms};
   gemm.packed_b = args.packed == nullptr ? nullptr : args.packed->units.get();
+  gemm.c_dtype = args.dtype;
   gemm.c = args.y;
   gemm.c_stride = args.y_stride;
   gemm.bias = static_cast<const float*>(args.bias);
@@ -122,16 +121,18 @@ void backward(const rf_linear_args& args, const rf_linear_grads& grads) {
   if (is_reference(args.dtype)) return ref::linear_backward(args, grads);
   if (grads.x != nullptr) {
     Gemm gemm = product_of(args, args.rows, args.in, args.out);
-    gemm.a = {grads.y, grads.y_stride, Contiguous::kTerms};
-    gemm.b = {args.weight, args.weight_stride, Contiguous::kLines};
+    gemm.a = {args.dtype, grads.y, grads.y_stride, Contiguous::kTerms};
+    gemm.b = {ref::weight_type(args), args.weight, args.weight_stride, Contiguous::kLines};
+    gemm.c_dtype = args.dtype;
     gemm.c = grads.x;
     gemm.c_stride = grads.x_stride;
     multiply(gemm);
   }
   if (grads.weight != nullptr) {
     Gemm gemm = product_of(args, args.out, args.in, args.rows);
-    gemm.a = {grads.y, grads.y_stride, Contiguous::kLines};
-    gemm.b = {args.x, args.x_stride, Contiguous::kLines};
+    gemm.a = {args.dtype, grads.y, grads.y_stride, Contiguous::kLines};
+    gemm.b = {args.dtype, args.x, args.x_stride, Contiguous::kLines};
+    gemm.c_dtype = ref::weight_type(args);
     gemm.c = grads.weight;
     gemm.c_stride = grads.weight_stride;
     multiply(gemm);

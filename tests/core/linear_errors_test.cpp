@@ -46,6 +46,7 @@ TEST_F(LinearErrors, Struct) {
   expect_text("args must not be NULL", "NULL");
   refuse_forward([](auto& x) { x.struct_size = 8; }, "struct_size must be at least", "8");
   refuse_forward([](auto& x) { x.dtype = static_cast<rf_dtype>(0); }, "dtype must be", "0");
+  refuse_forward([](auto& x) { x.weight_dtype = RF_BF16; }, "weight_dtype must be 0, dtype, or RF_F32", "3 beside 1");
   refuse_forward([](auto& x) { x.activation = static_cast<rf_linear_activation>(3); }, "activation must be", "3");
 }
 

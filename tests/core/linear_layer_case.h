@@ -26,13 +26,15 @@ struct LinearLayerCase {
   Elements x, weight, bias, y, dy, dx, dweight, dbias;
 
   LinearLayerCase(rf_dtype type, int64_t rows_, int64_t in_, int64_t out_, int64_t gap_ = 0)
+      : LinearLayerCase(type, type, rows_, in_, out_, gap_) {}
+  LinearLayerCase(rf_dtype type, rf_dtype weight_type, int64_t rows_, int64_t in_, int64_t out_, int64_t gap_)
       : dtype(type),
         rows(rows_),
         in(in_),
         out(out_),
         gap(gap_),
         x(type, rows * (in + gap)),
-        weight(type, out * (in + gap)),
+        weight(weight_type, out * (in + gap)),
         bias(bias_dtype(type), out),
         y(type, rows * (out + gap)),
         dy(y),
@@ -73,6 +75,7 @@ struct LinearLayerCase {
     args.x = x.bytes.data();
     args.x_stride = args.weight_stride = in + gap;
     args.weight = weight.bytes.data();
+    args.weight_dtype = weight.dtype == dtype ? rf_dtype{} : weight.dtype;
     args.bias = bias.bytes.data();
     args.y = y.bytes.data();
     args.y_stride = out + gap;
@@ -107,27 +110,29 @@ struct LinearLayerCase {
 };
 
 // got against want: kLinearEps of float32 times the sum of the magnitudes of the terms, and the rounding of a 16-bit
-// result. Elements of gaps must be as they were.
+// result. rounding_of_terms: what each may be off before it is summed. Elements of gaps must be as they were.
 inline void expect_close_sums(const Elements& got, const Elements& want, const Elements& magnitudes,
-                              const std::string& what) {
+                              const std::string& what, double rounding_of_terms) {
   const bool narrow = bytes_of(got.dtype) == 2;
   for (int64_t i = 0; i < got.count(); ++i) {
     const double stored = narrow ? eps_of(got.dtype) * std::abs(want.at(i)) : 0;
     const double arithmetic = got.dtype == RF_F64 ? kEpsF64 : kEpsF32;
-    ASSERT_NEAR(got.at(i), want.at(i), kLinearEps * arithmetic * std::abs(magnitudes.at(i)) + stored)
+    ASSERT_NEAR(got.at(i), want.at(i),
+                (kLinearEps * arithmetic + rounding_of_terms) * std::abs(magnitudes.at(i)) + stored)
         << what << " element " << i;
   }
 }
 
-inline void expect_right(LinearLayerCase& linear, const std::string& what) {
+// rounding_of_weights: relative.
+inline void expect_right(LinearLayerCase& linear, const std::string& what, double rounding_of_weights = 0) {
   LinearLayerCase want = linear.in_float64(LinearLayerCase::As::kValues);
   LinearLayerCase magnitudes = linear.in_float64(LinearLayerCase::As::kMagnitudes);
   want.run_reference();
   magnitudes.run_reference();
-  expect_close_sums(linear.y, want.y, magnitudes.y, what + " y");
-  expect_close_sums(linear.dx, want.dx, magnitudes.dx, what + " dx");
-  expect_close_sums(linear.dweight, want.dweight, magnitudes.dweight, what + " dW");
-  expect_close_sums(linear.dbias, want.dbias, magnitudes.dbias, what + " db");
+  expect_close_sums(linear.y, want.y, magnitudes.y, what + " y", rounding_of_weights);
+  expect_close_sums(linear.dx, want.dx, magnitudes.dx, what + " dx", rounding_of_weights);
+  expect_close_sums(linear.dweight, want.dweight, magnitudes.dweight, what + " dW", 0);
+  expect_close_sums(linear.dbias, want.dbias, magnitudes.dbias, what + " db", 0);
 }
 
 }  // namespace rf::tests

@@ -71,6 +71,26 @@ TEST_P(Linear, EqualsFloat64) {
   }
 }
 
+// A weight that bfloat16 has is read as it is; one that it has not, at most rounded to it.
+TEST_P(Linear, TakesFloat32WeightsBesideNarrowArrays) {
+  for (const rf_dtype dtype : {RF_BF16, RF_F16}) {
+    for (const auto& [rows, in, out, gap] : std::initializer_list<std::array<int64_t, 4>>{
+             {1, 1, 1, 0}, {15, 16, 17, 3}, {70, 65, 129, 0}, {67, 600, 70, 1}, {300, 1, 33, 0}}) {
+      LinearLayerCase exact(dtype, RF_F32, rows, in, out, gap);
+      Elements rounded(RF_BF16, exact.weight.count());
+      for (int64_t i = 0; i < rounded.count(); ++i) {
+        rounded.set(i, exact.weight.at(i));
+        exact.weight.set(i, rounded.at(i));
+      }
+      exact.run();
+      expect_right(exact, "float32 weights, " + name_of(exact));
+      LinearLayerCase any(dtype, RF_F32, rows, in, out, gap);
+      any.run();
+      expect_right(any, "float32 weights, " + name_of(any), kEpsBf16 / 2);
+    }
+  }
+}
+
 // More columns than a task, and than a group that is packed together.
 TEST_P(LinearTiles, EqualsFloat64OverManyColumns) {
   LinearLayerCase run(RF_BF16, 18, 3, 1200), group(RF_F32, 1, 1100, 3700);

@@ -4,6 +4,9 @@
  *   dx = dy W,  dW = dy^T x,  db = sum over rows of dy        where act is the identity
  *
  * A row of an array is contiguous, row r begins at data + r * stride. Any extent may be 0: a sum over nothing is 0.
+ * W and dW may be float32 beside arrays of 16 bits, so that training keeps one copy of its weights: weight_dtype is 0
+ * (that of x), dtype, or RF_F32 beside RF_BF16 and RF_F16; W is then rounded to bfloat16 where the products are in it.
+ *
  * Sums are in float32 whatever the type of the arrays, and an element is rounded once, when it is written; RF_F64 is
  * computed by plain loops on one thread, the reference. bfloat16 products on AVX512_BF16 and AMX take operands below
  * 2^-126 in magnitude for zero.
@@ -44,6 +47,7 @@ typedef struct rf_linear_args {
   const void* bias;               /* float (RF_F64: double), or NULL; not read by the backward */
   void* y;                        /* overlaps no input; not read by the backward */
   int64_t y_stride;
+  rf_dtype weight_dtype; /* of weight and its gradient; 0: dtype */
 } rf_linear_args;
 
 /* Gradients of a scalar; each is overwritten; NULL: not wanted. */
