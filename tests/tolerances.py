@@ -154,3 +154,7 @@ NORM_F32, NORM_F64, RELATIVE_F32 = 1e-6, 1e-14, 2e-6
 # ---- cli ----
 # A mean in float64 rounded once to float32.
 MEAN_F32 = 6e-8
+
+# Norms, GELU, softmax, cross-entropy and linear layers as operators: some tens of eps times the magnitude of a term, a
+# few, times the length of the longest sum, which tests give.
+ROWS_F32, ROWS_F64 = 1e-5, 1e-13

@@ -5,6 +5,7 @@
 #include "attention_operator.h"
 #include "dispatch.h"
 #include "linear_attention_operator.h"
+#include "row_operators.h"
 #include "status.h"
 
 namespace rf::ops {
@@ -31,6 +32,16 @@ TORCH_LIBRARY(roformer, library) {
   library.def(kAttentionBackwardSchema, {at::Tag::pt2_compliant_tag});
   library.def(kLinearAttentionSchema, {at::Tag::pt2_compliant_tag});
   library.def(kLinearAttentionBackwardSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kNormSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kNormBackwardSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kGeluSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kGeluBackwardSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kSoftmaxSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kSoftmaxBackwardSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kCrossEntropySchema, {at::Tag::pt2_compliant_tag});
+  library.def(kCrossEntropyBackwardSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kLinearSchema, {at::Tag::pt2_compliant_tag});
+  library.def(kLinearBackwardSchema, {at::Tag::pt2_compliant_tag});
   library.def("target() -> str", target);
   library.def("set_target(str name) -> ()", set_target);
 }

@@ -1,0 +1,168 @@
+// roformer::linear on CPU and Meta tensors: rf_linear_forward and rf_linear_backward behind PyTorch's dispatcher, and
+// what autocast does before. rf/linear.h says what computes it.
+#include "rf/linear.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/library.h>
+
+#include "row_arguments.h"
+#include "status.h"
+
+namespace rf::ops {
+namespace {
+
+constexpr const char* kWhere = "linear";
+
+rf_linear_activation parse_activation(std::string_view name) {
+  if (name == "none") return RF_LINEAR_NONE;
+  if (name == "gelu_erf") return RF_LINEAR_GELU_ERF;
+  if (name == "gelu_tanh") return RF_LINEAR_GELU_TANH;
+  TORCH_CHECK_VALUE(false, "[linear] activation must be \"none\", \"gelu_erf\" or \"gelu_tanh\", got \"", name, "\"");
+}
+
+void check(const at::Tensor& x, const at::Tensor& weight) {
+  check_rows(kWhere, "x", x);
+  TORCH_CHECK_VALUE(weight.dim() == 2 && weight.sym_size(1) == x.sym_size(-1), "[linear] weight must be [out, ",
+                    x.sym_size(-1), "], got ", weight.sym_sizes());
+  TORCH_CHECK_VALUE(
+      weight.scalar_type() == x.scalar_type() || (weight.scalar_type() == at::kFloat && x.scalar_type() != at::kDouble),
+      "[linear] weight must be of the dtype of x, or float32, got ", weight.scalar_type(), " beside ", x.scalar_type());
+  TORCH_CHECK_VALUE(weight.device() == x.device(), "[linear] weight must be on ", x.device(), ", got ",
+                    weight.device());
+}
+
+at::Tensor empty_result(const at::Tensor& x, const at::Tensor& weight) {
+  c10::SymDimVector sizes(x.sym_sizes());
+  sizes.back() = weight.sym_size(0);
+  return at::empty_symint(sizes, x.options());
+}
+
+rf_linear_args core_args(const at::Tensor& x, const RowView& rows, const RowView& weight) {
+  rf_linear_args args{};
+  args.struct_size = sizeof args;
+  args.dtype = *core_dtype(x.scalar_type());
+  args.weight_dtype = *core_dtype(weight.rows_NC.scalar_type());
+  args.rows = rows.rows();
+  args.in = rows.columns();
+  args.out = weight.rows();
+  args.x = rows.data();
+  args.x_stride = rows.stride();
+  args.weight = weight.data();
+  args.weight_stride = weight.stride();
+  return args;
+}
+
+at::Tensor linear_cpu(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                      std::string_view activation) {
+  check(x, weight);
+  check_parameter(kWhere, "bias", bias, weight.sym_size(0), x.device());
+  const at::Tensor y = empty_result(x, weight), ready = ready_parameter(bias, x);
+  const RowView rows(x), weight_rows(weight);
+  rf_linear_args args = core_args(x, rows, weight_rows);
+  args.activation = parse_activation(activation);
+  args.bias = data_or_null(ready);
+  args.y = y.mutable_data_ptr();
+  args.y_stride = args.out;
+  check_status(rf_linear_forward(&args));
+  return y;
+}
+
+at::Tensor linear_meta(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                       std::string_view activation) {
+  check(x, weight);
+  check_parameter(kWhere, "bias", bias, weight.sym_size(0), x.device());
+  parse_activation(activation);
+  return empty_result(x, weight);
+}
+
+// Of x, weight and bias, the last in core's dtype.
+std::vector<at::Tensor> empty_gradients(const at::Tensor& grad, const std::array<bool, 3>& wanted, const at::Tensor& x,
+                                        const at::Tensor& weight) {
+  check(x, weight);
+  check_same(kWhere, "grad", grad, empty_result(x, weight));
+  std::vector<at::Tensor> grads(wanted.size());
+  if (wanted[0]) grads[0] = empty_like_rows(x);
+  if (wanted[1]) grads[1] = empty_like_rows(weight);
+  if (wanted[2]) grads[2] = at::empty_symint({weight.sym_size(0)}, x.options().dtype(parameter_type(x)));
+  return grads;
+}
+
+std::vector<at::Tensor> of_wanted(std::vector<at::Tensor> grads) {
+  std::erase_if(grads, [](const at::Tensor& grad) { return !grad.defined(); });
+  return grads;
+}
+
+std::vector<at::Tensor> backward_cpu(const at::Tensor& grad, std::array<bool, 3> wanted, const at::Tensor& x,
+                                     const at::Tensor& weight) {
+  std::vector<at::Tensor> results = empty_gradients(grad, wanted, x, weight);
+  const RowView rows(x), weight_rows(weight), dy(grad.to(x.scalar_type()));
+  const rf_linear_args args = core_args(x, rows, weight_rows);
+  rf_linear_grads grads{};
+  grads.struct_size = sizeof grads;
+  grads.y = dy.data();
+  grads.y_stride = dy.stride();
+  grads.x = mutable_or_null(results[0]);
+  grads.weight = mutable_or_null(results[1]);
+  grads.x_stride = grads.weight_stride = args.in;
+  grads.bias = mutable_or_null(results[2]);
+  check_status(rf_linear_backward(&args, &grads));
+  return of_wanted(std::move(results));
+}
+
+std::vector<at::Tensor> backward_meta(const at::Tensor& grad, std::array<bool, 3> wanted, const at::Tensor& x,
+                                      const at::Tensor& weight) {
+  return of_wanted(empty_gradients(grad, wanted, x, weight));
+}
+
+// As torch's own linear, but float32 weights are rounded by the kernel, and bias stays as it is.
+at::Tensor linear_autocast(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                           std::string_view activation) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+  const at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  const auto cast = [&](const at::Tensor& tensor) {
+    return tensor.scalar_type() == at::kDouble || !tensor.is_floating_point() ? tensor : tensor.to(dtype);
+  };
+  const at::Tensor cast_x = cast(x);
+  return dispatch_linear(cast_x,
+                         weight.scalar_type() == at::kFloat && cast_x.scalar_type() == dtype ? weight : cast(weight),
+                         bias, activation);
+}
+
+}  // namespace
+
+at::Tensor dispatch_linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                           std::string_view activation) {
+  using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, std::string_view);
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("roformer::linear", "").typed<Signature>();
+  return op.call(x, weight, bias, activation);
+}
+
+std::vector<at::Tensor> dispatch_linear_backward(const at::Tensor& grad, std::array<bool, 3> wanted,
+                                                 const at::Tensor& x, const at::Tensor& weight) {
+  using Signature =
+      std::vector<at::Tensor>(const at::Tensor&, std::array<bool, 3>, const at::Tensor&, const at::Tensor&);
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::linear_backward", "").typed<Signature>();
+  return op.call(grad, wanted, x, weight);
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                  std::string_view activation) {
+  return dispatch_linear(x, weight, bias, activation);
+}
+
+TORCH_LIBRARY_IMPL(roformer, CPU, library) {
+  library.impl("linear", linear_cpu);
+  library.impl("linear_backward", backward_cpu);
+}
+
+TORCH_LIBRARY_IMPL(roformer, Meta, library) {
+  library.impl("linear", linear_meta);
+  library.impl("linear_backward", backward_meta);
+}
+
+TORCH_LIBRARY_IMPL(roformer, AutocastCPU, library) {
+  library.impl("linear", linear_autocast);
+}
+
+}  // namespace rf::ops

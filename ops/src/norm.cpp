@@ -1,0 +1,169 @@
+// roformer::norm on CPU and Meta tensors: rf_norm_forward and rf_norm_backward behind PyTorch's dispatcher.
+#include <torch/library.h>
+
+#include "rf/rows.h"
+#include "row_arguments.h"
+#include "status.h"
+
+namespace rf::ops {
+namespace {
+
+constexpr const char* kWhere = "norm";
+
+// The tensor whose shape and dtype are those of the result.
+const at::Tensor& stream_of(const NormCall& call) {
+  return call.residual ? *call.residual : call.x;
+}
+
+void check(const NormCall& call) {
+  const at::Tensor& x = call.x;
+  check_rows(kWhere, "x", x);
+  if (call.residual) {
+    const at::Tensor& residual = *call.residual;
+    check_same(kWhere, "residual", residual, x);
+    TORCH_CHECK_VALUE(residual.scalar_type() == x.scalar_type() ||
+                          (residual.scalar_type() == at::kFloat && x.scalar_type() != at::kDouble),
+                      "[norm] residual must be of the dtype of x, or float32, got ", residual.scalar_type(), " beside ",
+                      x.scalar_type());
+  }
+  const c10::SymInt size = x.sym_size(-1);
+  check_parameter(kWhere, "bias", call.bias, size, x.device());
+  check_parameter(kWhere, "gamma", call.gamma, size, x.device());
+  check_parameter(kWhere, "beta", call.beta, size, x.device());
+  TORCH_CHECK_VALUE(call.kind == "layer" || call.kind == "rms", "[norm] kind must be \"layer\" or \"rms\", got \"",
+                    call.kind, "\"");
+}
+
+// Arguments of core, and what they point to.
+struct Ready {
+  RowView x;
+  std::optional<RowView> residual;
+  at::Tensor bias, gamma, beta;
+  rf_norm_args args{};
+
+  explicit Ready(const NormCall& call)
+      : x(call.x),
+        bias(ready_parameter(call.bias, call.x)),
+        gamma(ready_parameter(call.gamma, call.x)),
+        beta(ready_parameter(call.beta, call.x)) {
+    if (call.residual) residual.emplace(*call.residual);
+    args.struct_size = sizeof args;
+    args.dtype = *core_dtype(call.x.scalar_type());
+    args.stream_dtype = *core_dtype(stream_of(call).scalar_type());
+    args.kind = call.kind == "rms" ? RF_NORM_RMS : RF_NORM_LAYER;
+    args.rows = x.rows();
+    args.columns = x.columns();
+    args.x = x.data();
+    args.x_stride = x.stride();
+    args.residual = residual ? residual->data() : nullptr;
+    args.residual_stride = residual ? residual->stride() : 0;
+    args.bias = data_or_null(bias);
+    args.gamma = data_or_null(gamma);
+    args.beta = data_or_null(beta);
+    args.dropout = call.dropout;
+    args.seed = static_cast<uint64_t>(call.seed.expect_int());
+    args.stream = static_cast<uint64_t>(call.stream.expect_int());
+    args.eps = call.eps;
+  }
+};
+
+at::Tensor norm_meta(const NormCall& call) {
+  check(call);
+  return empty_like_rows(stream_of(call));
+}
+
+at::Tensor norm_cpu(const NormCall& call) {
+  check(call);
+  const at::Tensor y = at::empty(call.x.sizes(), stream_of(call).options());
+  Ready ready(call);
+  ready.args.y = y.mutable_data_ptr();
+  ready.args.y_stride = ready.x.columns();
+  check_status(rf_norm_forward(&ready.args));
+  return y;
+}
+
+using Wanted = std::array<bool, 5>;
+
+// Gradients of x and residual in their dtypes, of parameters in core's; undefined: not wanted.
+std::array<at::Tensor, 5> empty_gradients(const NormCall& call, const at::Tensor& grad, const Wanted& wanted) {
+  check(call);
+  check_same(kWhere, "grad", grad, call.x);
+  const OptionalTensor given[] = {call.x, call.bias, call.residual, call.gamma, call.beta};
+  const bool is_parameter[] = {false, true, false, true, true};
+  std::array<at::Tensor, 5> grads;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!wanted[i]) continue;
+    TORCH_CHECK_VALUE(given[i], "[norm] wanted must be of what is given, got the absent argument ", i);
+    const at::TensorOptions options = given[i]->options();
+    grads[i] =
+        at::empty_symint(given[i]->sym_sizes(), is_parameter[i] ? options.dtype(parameter_type(call.x)) : options);
+  }
+  return grads;
+}
+
+// In the dtypes of what they belong to.
+std::vector<at::Tensor> of_wanted(const NormCall& call, const std::array<at::Tensor, 5>& grads) {
+  const OptionalTensor given[] = {call.x, call.bias, call.residual, call.gamma, call.beta};
+  std::vector<at::Tensor> result;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (grads[i].defined()) result.push_back(grads[i].to(given[i]->scalar_type()));
+  }
+  return result;
+}
+
+std::vector<at::Tensor> backward_meta(const NormCall& call, const at::Tensor& grad, Wanted wanted) {
+  return of_wanted(call, empty_gradients(call, grad, wanted));
+}
+
+std::vector<at::Tensor> backward_cpu(const NormCall& call, const at::Tensor& grad, Wanted wanted) {
+  const std::array<at::Tensor, 5> results = empty_gradients(call, grad, wanted);
+  const Ready ready(call);
+  const RowView dy(grad.to(stream_of(call).scalar_type()));
+  rf_norm_grads grads{};
+  grads.struct_size = sizeof grads;
+  grads.y = dy.data();
+  grads.y_stride = dy.stride();
+  grads.x = mutable_or_null(results[0]);
+  grads.residual = mutable_or_null(results[2]);
+  grads.x_stride = grads.residual_stride = ready.x.columns();
+  grads.bias = mutable_or_null(results[1]);
+  grads.gamma = mutable_or_null(results[3]);
+  grads.beta = mutable_or_null(results[4]);
+  check_status(rf_norm_backward(&ready.args, &grads));
+  return of_wanted(call, results);
+}
+
+}  // namespace
+
+at::Tensor dispatch_norm(const NormCall& c) {
+  using Signature = at::Tensor(const at::Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+                               const OptionalTensor&, std::string_view, double, double, c10::SymInt, c10::SymInt);
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("roformer::norm", "").typed<Signature>();
+  return op.call(c.x, c.bias, c.residual, c.gamma, c.beta, c.kind, c.eps, c.dropout, c.seed, c.stream);
+}
+
+std::vector<at::Tensor> dispatch_norm_backward(const NormCall& c, const at::Tensor& grad, Wanted wanted) {
+  using Signature = std::vector<at::Tensor>(const at::Tensor&, Wanted, const at::Tensor&, const OptionalTensor&,
+                                            const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+                                            std::string_view, double, double, c10::SymInt, c10::SymInt);
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::norm_backward", "").typed<Signature>();
+  return op.call(grad, wanted, c.x, c.bias, c.residual, c.gamma, c.beta, c.kind, c.eps, c.dropout, c.seed, c.stream);
+}
+
+at::Tensor norm(const at::Tensor& x, const NormOptions& o) {
+  return dispatch_norm(
+      {x, o.bias, o.residual, o.gamma, o.beta, std::string(o.kind), o.eps, o.dropout, o.seed, o.stream});
+}
+
+TORCH_LIBRARY_IMPL(roformer, CPU, library) {
+  library.impl("norm", NormKernel<norm_cpu>::run);
+  library.impl("norm_backward", NormKernel<backward_cpu>::run);
+}
+
+TORCH_LIBRARY_IMPL(roformer, Meta, library) {
+  library.impl("norm", NormKernel<norm_meta>::run);
+  library.impl("norm_backward", NormKernel<backward_meta>::run);
+}
+
+}  // namespace rf::ops

@@ -1,0 +1,73 @@
+// Tensors as the row kernels of core take them, and the rules of their arguments.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include "dtype.h"
+#include "row_operators.h"
+
+namespace rf::ops {
+
+// A tensor [.., C] as rows, and what keeps its memory alive.
+struct RowView {
+  at::Tensor rows_NC;
+  explicit RowView(const at::Tensor& x) {
+    const int64_t columns = x.size(-1), rows = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1));
+    rows_NC = x.reshape({rows, columns});
+    const bool is_even = (columns <= 1 || rows_NC.stride(1) == 1) && (rows <= 1 || rows_NC.stride(0) >= columns);
+    if (!is_even) rows_NC = rows_NC.contiguous();
+  }
+  int64_t rows() const { return rows_NC.size(0); }
+  int64_t columns() const { return rows_NC.size(1); }
+  // Of one row or none, any number that core takes.
+  int64_t stride() const { return rows() <= 1 ? columns() : rows_NC.stride(0); }
+  const void* data() const { return rows_NC.const_data_ptr(); }
+};
+
+inline at::ScalarType parameter_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+inline void check_rows(const char* where, const char* name, const at::Tensor& x) {
+  TORCH_CHECK_VALUE(core_dtype(x.scalar_type()), "[", where, "] ", name,
+                    " must be float32, float64, bfloat16 or float16, got ", x.scalar_type());
+  TORCH_CHECK_VALUE(x.dim() >= 1, "[", where, "] ", name, " must have a last dimension, got a scalar");
+}
+
+inline void check_same(const char* where, const char* name, const at::Tensor& x, const at::Tensor& like) {
+  TORCH_CHECK_VALUE(x.sym_sizes() == like.sym_sizes(), "[", where, "] ", name, " must be ", like.sym_sizes(), ", got ",
+                    x.sym_sizes());
+  TORCH_CHECK_VALUE(x.device() == like.device(), "[", where, "] ", name, " must be on ", like.device(), ", got ",
+                    x.device());
+}
+
+inline void check_parameter(const char* where, const char* name, const OptionalTensor& x, const c10::SymInt& size,
+                            at::Device device) {
+  if (!x) return;
+  TORCH_CHECK_VALUE(at::isFloatingType(x->scalar_type()), "[", where, "] ", name, " must be floating-point, got ",
+                    x->scalar_type());
+  TORCH_CHECK_VALUE(x->dim() == 1 && x->sym_size(0) == size, "[", where, "] ", name, " must be [", size, "], got ",
+                    x->sym_sizes());
+  TORCH_CHECK_VALUE(x->device() == device, "[", where, "] ", name, " must be on ", device, ", got ", x->device());
+}
+
+// A parameter as core reads it beside x; absent: undefined.
+inline at::Tensor ready_parameter(const OptionalTensor& parameter, const at::Tensor& x) {
+  return parameter ? parameter->to(parameter_type(x)).contiguous() : at::Tensor();
+}
+
+inline const void* data_or_null(const at::Tensor& x) {
+  return x.defined() ? x.const_data_ptr() : nullptr;
+}
+
+inline void* mutable_or_null(const at::Tensor& x) {
+  return x.defined() ? x.mutable_data_ptr() : nullptr;
+}
+
+inline at::Tensor empty_like_rows(const at::Tensor& x) {
+  return at::empty_symint(x.sym_sizes(), x.options());
+}
+
+}  // namespace rf::ops

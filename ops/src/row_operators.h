@@ -1,0 +1,81 @@
+// The operators of rf/ops/rows.h: schemas, flat argument lists, and calls through the dispatcher.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <array>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "rf/ops/rows.h"
+
+namespace rf::ops {
+
+inline constexpr const char* kNormSchema =
+    "norm(Tensor x, Tensor? bias, Tensor? residual, Tensor? gamma, Tensor? beta, *, str kind=\"layer\", "
+    "float eps=1e-12, float dropout=0.0, SymInt seed=0, SymInt stream=0) -> Tensor";
+// wanted: of x, bias, residual, gamma and beta; the result holds those.
+inline constexpr const char* kNormBackwardSchema =
+    "norm_backward(Tensor grad, bool[5] wanted, Tensor x, Tensor? bias, Tensor? residual, Tensor? gamma, Tensor? beta, "
+    "*, str kind=\"layer\", float eps=1e-12, float dropout=0.0, SymInt seed=0, SymInt stream=0) -> Tensor[]";
+inline constexpr const char* kGeluSchema = "gelu(Tensor x, Tensor? bias=None, *, str form=\"erf\") -> Tensor";
+inline constexpr const char* kGeluBackwardSchema =
+    "gelu_backward(Tensor grad, bool[2] wanted, Tensor x, Tensor? bias, *, str form=\"erf\") -> Tensor[]";
+inline constexpr const char* kSoftmaxSchema = "softmax(Tensor x) -> Tensor";
+inline constexpr const char* kSoftmaxBackwardSchema = "softmax_backward(Tensor grad, Tensor y) -> Tensor";
+// log_sum is for the backward.
+inline constexpr const char* kCrossEntropySchema =
+    "cross_entropy(Tensor logits, Tensor targets, *, int ignore_index=-100) -> (Tensor loss, Tensor log_sum)";
+inline constexpr const char* kCrossEntropyBackwardSchema =
+    "cross_entropy_backward(Tensor grad, Tensor logits, Tensor targets, Tensor log_sum, *, int ignore_index=-100) -> "
+    "Tensor";
+inline constexpr const char* kLinearSchema =
+    "linear(Tensor x, Tensor weight, Tensor? bias=None, *, str activation=\"none\") -> Tensor";
+inline constexpr const char* kLinearBackwardSchema =
+    "linear_backward(Tensor grad, bool[3] wanted, Tensor x, Tensor weight) -> Tensor[]";
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+// The arguments of roformer::norm.
+struct NormCall {
+  at::Tensor x;
+  OptionalTensor bias, residual, gamma, beta;
+  std::string kind;
+  double eps, dropout;
+  c10::SymInt seed, stream;
+};
+
+// Makes a kernel for the dispatcher from one that takes a NormCall, and then what the schema has before it.
+template <auto kKernel, class Function = decltype(kKernel)>
+struct NormKernel;
+template <auto kKernel, class Result, class... Before>
+struct NormKernel<kKernel, Result (*)(const NormCall&, Before...)> {
+  static Result run(Before... before, const at::Tensor& x, const OptionalTensor& bias, const OptionalTensor& residual,
+                    const OptionalTensor& gamma, const OptionalTensor& beta, std::string_view kind, double eps,
+                    double dropout, c10::SymInt seed, c10::SymInt stream) {
+    return kKernel(
+        {x, bias, residual, gamma, beta, std::string(kind), eps, dropout, std::move(seed), std::move(stream)},
+        before...);
+  }
+};
+
+using CrossEntropyResult = std::tuple<at::Tensor, at::Tensor>;
+
+at::Tensor dispatch_norm(const NormCall& call);
+std::vector<at::Tensor> dispatch_norm_backward(const NormCall& call, const at::Tensor& grad,
+                                               std::array<bool, 5> wanted);
+at::Tensor dispatch_gelu(const at::Tensor& x, const OptionalTensor& bias, std::string_view form);
+std::vector<at::Tensor> dispatch_gelu_backward(const at::Tensor& grad, std::array<bool, 2> wanted, const at::Tensor& x,
+                                               const OptionalTensor& bias, std::string_view form);
+at::Tensor dispatch_softmax(const at::Tensor& x);
+at::Tensor dispatch_softmax_backward(const at::Tensor& grad, const at::Tensor& y);
+CrossEntropyResult dispatch_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index);
+at::Tensor dispatch_cross_entropy_backward(const at::Tensor& grad, const at::Tensor& logits, const at::Tensor& targets,
+                                           const at::Tensor& log_sum, int64_t ignore_index);
+at::Tensor dispatch_linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                           std::string_view activation);
+std::vector<at::Tensor> dispatch_linear_backward(const at::Tensor& grad, std::array<bool, 3> wanted,
+                                                 const at::Tensor& x, const at::Tensor& weight);
+
+}  // namespace rf::ops

@@ -1,0 +1,227 @@
+// First gradients of the operators of rf/ops/rows.h: each backward is an operator of its own, which has no gradients.
+// There is no forward-mode differentiation.
+//
+//   linear with an activation is kept for the backward as what goes into the activation: the linear layer, then GELU
+#include <torch/csrc/autograd/VariableTypeUtils.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "autograd.h"
+#include "row_operators.h"
+
+namespace rf::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+void check_first_derivative(const char* where) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(), "[", where,
+                              "] create_graph must be false: the kernel has first derivatives only, got true. Hint: "
+                              "torch's own operators have derivatives of any order");
+}
+
+bool is_trained(const OptionalTensor& x) {
+  return x && needs_gradient(*x);
+}
+
+// The same where gradients are off, as inside the forward of a function.
+bool requires_grad(const OptionalTensor& x) {
+  return x && x->requires_grad();
+}
+
+OptionalTensor optional(const at::Tensor& x) {
+  return x.defined() ? OptionalTensor(x) : std::nullopt;
+}
+
+// Gradients in the places of those that are wanted, `size` in all.
+template <size_t kCount>
+variable_list in_places(const std::array<bool, kCount>& wanted, const std::vector<at::Tensor>& grads, size_t size) {
+  variable_list result(size);
+  size_t next = 0;
+  for (size_t i = 0; i < kCount; ++i) {
+    if (wanted[i]) result[i] = grads[next++];
+  }
+  return result;
+}
+
+struct NormFunction : torch::autograd::Function<NormFunction> {
+  // The tensors of the call apart, which autograd looks for.
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const OptionalTensor& bias,
+                            const OptionalTensor& residual, const OptionalTensor& gamma, const OptionalTensor& beta,
+                            const NormCall& call) {
+    ctx->save_for_backward({x, bias.value_or(at::Tensor()), residual.value_or(at::Tensor()),
+                            gamma.value_or(at::Tensor()), beta.value_or(at::Tensor())});
+    auto& data = ctx->saved_data;
+    data["kind"] = call.kind;
+    data["eps"] = call.eps;
+    data["dropout"] = call.dropout;
+    data["seed"] = call.seed;
+    data["stream"] = call.stream;
+    data["wanted"] = std::vector<bool>{x.requires_grad(), requires_grad(bias), requires_grad(residual),
+                                       requires_grad(gamma), requires_grad(beta)};
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return dispatch_norm(call);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_first_derivative("norm");
+    const variable_list saved = ctx->get_saved_variables();
+    auto& data = ctx->saved_data;
+    const NormCall call{saved[0],
+                        optional(saved[1]),
+                        optional(saved[2]),
+                        optional(saved[3]),
+                        optional(saved[4]),
+                        data["kind"].toStringRef(),
+                        data["eps"].toDouble(),
+                        data["dropout"].toDouble(),
+                        data["seed"].toSymInt(),
+                        data["stream"].toSymInt()};
+    std::array<bool, 5> wanted{};
+    const auto trained = data["wanted"].toBoolList();
+    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = trained[i];
+    return in_places(wanted, dispatch_norm_backward(call, grads[0], wanted), 6);
+  }
+};
+
+struct GeluFunction : torch::autograd::Function<GeluFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const OptionalTensor& bias,
+                            std::string_view form) {
+    ctx->save_for_backward({x, bias.value_or(at::Tensor())});
+    ctx->saved_data["form"] = std::string(form);
+    ctx->saved_data["x"] = x.requires_grad();
+    ctx->saved_data["bias"] = requires_grad(bias);
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return dispatch_gelu(x, bias, form);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_first_derivative("gelu");
+    const variable_list saved = ctx->get_saved_variables();
+    auto& data = ctx->saved_data;
+    const std::array<bool, 2> wanted = {data["x"].toBool(), data["bias"].toBool()};
+    const std::string form = data["form"].toStringRef();
+    return in_places(wanted, dispatch_gelu_backward(grads[0], wanted, saved[0], optional(saved[1]), form), 3);
+  }
+};
+
+struct SoftmaxFunction : torch::autograd::Function<SoftmaxFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const at::Tensor y = dispatch_softmax(x);
+    ctx->save_for_backward({y});
+    return y;
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_first_derivative("softmax");
+    return {dispatch_softmax_backward(grads[0], ctx->get_saved_variables()[0])};
+  }
+};
+
+struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets,
+                               int64_t ignore_index) {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const auto [loss, log_sum] = dispatch_cross_entropy(logits, targets, ignore_index);
+    ctx->save_for_backward({logits, targets, log_sum});
+    ctx->saved_data["ignore_index"] = ignore_index;
+    ctx->mark_non_differentiable({log_sum});
+    return {loss, log_sum};
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_first_derivative("cross_entropy");
+    const variable_list saved = ctx->get_saved_variables();
+    return {dispatch_cross_entropy_backward(grads[0], saved[0], saved[1], saved[2],
+                                            ctx->saved_data["ignore_index"].toInt()),
+            {},
+            {}};
+  }
+};
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const OptionalTensor& bias) {
+    ctx->save_for_backward({x, weight});
+    ctx->saved_data["wanted"] = std::vector<bool>{x.requires_grad(), weight.requires_grad(), requires_grad(bias)};
+    if (bias) ctx->saved_data["bias"] = bias->scalar_type();
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    return dispatch_linear(x, weight, bias, "none");
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_first_derivative("linear");
+    const variable_list saved = ctx->get_saved_variables();
+    std::array<bool, 3> wanted{};
+    const auto trained = ctx->saved_data["wanted"].toBoolList();
+    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = trained[i];
+    variable_list result = in_places(wanted, dispatch_linear_backward(grads[0], wanted, saved[0], saved[1]), 3);
+    if (wanted[2]) result[2] = result[2].to(ctx->saved_data["bias"].toScalarType());
+    return result;
+  }
+};
+
+at::Tensor norm_autograd(const NormCall& call) {
+  check_no_tangent("norm", "x", call.x);
+  check_no_tangent("norm", "bias", call.bias);
+  check_no_tangent("norm", "residual", call.residual);
+  check_no_tangent("norm", "gamma", call.gamma);
+  check_no_tangent("norm", "beta", call.beta);
+  if (needs_gradient(call.x) || is_trained(call.bias) || is_trained(call.residual) || is_trained(call.gamma) ||
+      is_trained(call.beta)) {
+    return NormFunction::apply(call.x, call.bias, call.residual, call.gamma, call.beta, call);
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return dispatch_norm(call);
+}
+
+at::Tensor gelu_autograd(const at::Tensor& x, const OptionalTensor& bias, std::string_view form) {
+  check_no_tangent("gelu", "x", x);
+  check_no_tangent("gelu", "bias", bias);
+  if (needs_gradient(x) || is_trained(bias)) return GeluFunction::apply(x, bias, form);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return dispatch_gelu(x, bias, form);
+}
+
+at::Tensor softmax_autograd(const at::Tensor& x) {
+  check_no_tangent("softmax", "x", x);
+  if (needs_gradient(x)) return SoftmaxFunction::apply(x);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return dispatch_softmax(x);
+}
+
+CrossEntropyResult cross_entropy_autograd(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index) {
+  check_no_tangent("cross_entropy", "logits", logits);
+  if (needs_gradient(logits)) {
+    const variable_list results = CrossEntropyFunction::apply(logits, targets, ignore_index);
+    return {results[0], results[1]};
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return dispatch_cross_entropy(logits, targets, ignore_index);
+}
+
+at::Tensor linear_autograd(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+                           std::string_view activation) {
+  check_no_tangent("linear", "x", x);
+  check_no_tangent("linear", "weight", weight);
+  check_no_tangent("linear", "bias", bias);
+  if (needs_gradient(x) || needs_gradient(weight) || is_trained(bias)) {
+    const at::Tensor y = LinearFunction::apply(x, weight, bias);
+    if (activation == "gelu_erf") return dispatch_gelu(y, std::nullopt, "erf");
+    if (activation == "gelu_tanh") return dispatch_gelu(y, std::nullopt, "tanh");
+    if (activation == "none") return y;
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return dispatch_linear(x, weight, bias, activation);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(roformer, Autograd, library) {
+  library.impl("norm", NormKernel<norm_autograd>::run);
+  library.impl("gelu", gelu_autograd);
+  library.impl("softmax", softmax_autograd);
+  library.impl("cross_entropy", cross_entropy_autograd);
+  library.impl("linear", linear_autograd);
+}
+
+}  // namespace rf::ops
