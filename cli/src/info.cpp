@@ -31,6 +31,7 @@ std::function<int()> configure_info(CLI::App& app, const Common&) {
     facts["encodings"] = names;
     facts["instructions"] = {{"kernels", rf_target()}, {"torch", torch.cpu_capability}};
     for (const auto& [what, kernel] : torch.attention) facts["attention"][what] = kernel;
+    for (const auto& [what, backend] : torch.linear) facts["linear"][what] = backend;
     facts["threads"] = {{"used", train::threads()}, {"machine", std::thread::hardware_concurrency()}};
     facts["build"] = {{"type", ROFORMER_BUILD_TYPE}, {"compiler", ROFORMER_COMPILER}};
     facts["libraries"] = {{"torch", torch.torch_version},

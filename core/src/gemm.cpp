@@ -147,11 +147,12 @@ void multiply_task(const Gemm& gemm, const PackedBlocks& packed, int64_t row, in
 }
 
 void multiply_blocks(const Gemm& gemm, const PackedBlocks& packed) {
-  constexpr int64_t kEnoughTasks = 32;
+  constexpr int64_t kEnoughTasks = 32, kFewTasks = 8;
   const int64_t tiles = (gemm.rows + kTileRows - 1) / kTileRows;
   int64_t run = kRunBlocks;
   const auto runs = [&] { return (packed.count + run - 1) / run; };
   while (run > kPanelBlocks && tiles * runs() < kEnoughTasks) run /= 2;
+  while (run > 1 && tiles * runs() < kFewTasks) run /= 2;  // another copy of A costs less than a thread that waits
   Tasks().run(tiles * runs(), [&](int64_t i) {
     const int64_t begin = i / tiles * run;
     multiply_task(gemm, packed, i % tiles * kTileRows, packed.first + begin, std::min(run, packed.count - begin));

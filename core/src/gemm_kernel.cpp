@@ -149,19 +149,18 @@ void multiply_tile(const TileProduct& product) {
 }
 
 void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, const float* bias,
-                 float* sums, int64_t stride) {
+                 const float* sums, int64_t stride) {
   const FloatTag d;
-  constexpr int64_t kMostColumns = kPanelBlocks * kBlockColumns;
-  alignas(64) float added[kMostColumns];
-  if (bias != nullptr) load_rows(RF_F32, {bias, 0}, 0, 1, columns, added, kMostColumns);
-  for (int64_t r = 0; r < rows; ++r, sums += stride) {
-    if (bias != nullptr) {
+  alignas(64) float added[kPanelBlocks * kBlockColumns] = {};
+  if (bias != nullptr) std::copy_n(bias, columns, added);
+  with_element(gemm.c_dtype, [&](auto element) HWY_ATTR {
+    auto* to = static_cast<decltype(element)*>(gemm.c) + row * gemm.c_stride + column;
+    for (int64_t r = 0; r < rows; ++r, sums += stride, to += gemm.c_stride) {
       for (int64_t c = 0; c < columns; c += kLanes) {
-        hn::StoreU(hn::Add(hn::LoadU(d, sums + c), hn::LoadU(d, added + c)), d, sums + c);
+        store_some(hn::Add(hn::LoadU(d, sums + c), hn::LoadU(d, added + c)), to + c, columns - c);
       }
     }
-    store_row(gemm.c_dtype, sums, columns, 1, gemm.c, (row + r) * gemm.c_stride + column);
-  }
+  });
 }
 
 void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64_t column, int64_t columns,
@@ -225,7 +224,7 @@ void multiply_tile(const TileProduct& product) {
 }
 
 void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, const float* bias,
-                 float* sums, int64_t stride) {
+                 const float* sums, int64_t stride) {
   HWY_DYNAMIC_DISPATCH(finish_tile)(gemm, row, rows, column, columns, bias, sums, stride);
 }
 

@@ -21,10 +21,10 @@ void pack_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t chunk, uint3
 // Chunk `chunk` of block `block` of B, [units][64]. space: kTileUnits.
 void pack_block(const Gemm& gemm, int64_t block, int64_t chunk, uint32_t* to, uint32_t* space);
 void multiply_tile(const TileProduct& product);
-// Sums, [rows][stride], of rows row.. and columns column.. into C, plus bias[columns] if there is one; sums are
-// overwritten. columns <= kPanelBlocks * kBlockColumns.
+// Sums, [rows][stride], of rows row.. and columns column.. into C, plus bias[columns] if there is one. columns <=
+// kPanelBlocks * kBlockColumns.
 void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, const float* bias,
-                 float* sums, int64_t stride);
+                 const float* sums, int64_t stride);
 
 // sums[c] = sum over rows of x[r][column + c], in chunks of 256 rows; columns <= kBlockColumns.
 void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64_t column, int64_t columns,

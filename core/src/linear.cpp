@@ -37,7 +37,8 @@ namespace {
 
 constexpr const char* kWhere = "linear";
 
-std::atomic<bool> plain_only = false;
+enum class Choice { kRule, kPlain, kOnednn };
+std::atomic<Choice> choice = Choice::kRule;
 
 bool onednn_can(rf_dtype dtype) {
   if (!is_avx512()) return false;
@@ -52,7 +53,8 @@ bool is_reference(rf_dtype dtype) {
 GemmBackend backend_of(rf_dtype dtype, int64_t rows) {
   // Fewer rows are no whole tile of oneDNN's kernels; those of the plain product have any number.
   constexpr int64_t kLeastRows = 16;
-  return onednn_can(dtype) && !plain_only && rows >= kLeastRows ? GemmBackend::kOnednn : GemmBackend::kPlain;
+  const bool wanted = choice == Choice::kOnednn || (choice == Choice::kRule && dtype == RF_BF16 && has_amx_bf16());
+  return wanted && rows >= kLeastRows && onednn_can(dtype) ? GemmBackend::kOnednn : GemmBackend::kPlain;
 }
 
 // The same for both backends, so that packed weights serve any number of rows.
@@ -158,7 +160,7 @@ void set_backend(const std::string& name) {
           name);
   require(name != "onednn" || onednn_can(RF_F32), kWhere,
           "backend must be plain or empty without AVX-512 in use and oneDNN in the build, got ", name);
-  plain_only = name == "plain";
+  choice = name == "plain" ? Choice::kPlain : name == "onednn" ? Choice::kOnednn : Choice::kRule;
 }
 
 }  // namespace

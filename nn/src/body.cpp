@@ -20,7 +20,7 @@ namespace {
 at::Tensor project(const Linear& q, const Linear& k, const Linear& v, const at::Tensor& hidden_BTC) {
   const int64_t rows = hidden_BTC.size(0) * hidden_BTC.size(1);
   if (rows < q.weight.size(0)) return at::cat({q(hidden_BTC), k(hidden_BTC), v(hidden_BTC)}, -1);
-  return at::linear(hidden_BTC, at::cat({q.weight, k.weight, v.weight}), at::cat({q.bias, k.bias, v.bias}));
+  return Linear{at::cat({q.weight, k.weight, v.weight}), at::cat({q.bias, k.bias, v.bias})}(hidden_BTC);
 }
 
 struct Heads {
@@ -169,7 +169,7 @@ at::Tensor Body::layer_forward(int64_t index, const at::Tensor& hidden_BTC, cons
   const Layer& layer = layers_[static_cast<size_t>(index)];
   const double p = config_.hidden_dropout_prob;
   const auto joined = [&](const Linear& output, const Norm& norm, const at::Tensor& x, const at::Tensor& residual) {
-    return norm(pass.drop(output(x), p) + residual);
+    return norm(output(x), residual, pass.drop, p);
   };
   at::Tensor attended_BTC =
       joined(layer.self.output, layer.self.norm, self_attention(index, hidden_BTC, pass), hidden_BTC);
@@ -177,7 +177,7 @@ at::Tensor Body::layer_forward(int64_t index, const at::Tensor& hidden_BTC, cons
     attended_BTC =
         joined(layer.cross.output, layer.cross.norm, cross_attention(index, attended_BTC, pass), attended_BTC);
   }
-  const at::Tensor inner_BTF = activate(config_.hidden_act, layer.intermediate(attended_BTC));
+  const at::Tensor inner_BTF = layer.intermediate(attended_BTC, config_.hidden_act);
   return joined(layer.output, layer.output_norm, inner_BTF, attended_BTC);
 }
 

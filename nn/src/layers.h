@@ -1,9 +1,9 @@
-// What the encoder and the heads are built of: handles to parameters, and plain functions of torch on them.
+// What the encoder and the heads are built of: handles to parameters, and functions on them. CPU tensors of float32,
+// bfloat16 and float16 go to the kernels (rf/ops/rows.h), all other, and everything under RF_KERNEL=ref, to torch's own
+// operators, which have derivatives of any order too.
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/layer_norm.h>
-#include <ATen/ops/linear.h>
 
 #include <cstdint>
 #include <map>
@@ -16,18 +16,32 @@
 
 namespace rf::nn {
 
+at::Tensor activate(Activation activation, const at::Tensor& x);
+
 struct Linear {
   at::Tensor weight, bias;  // undefined: not part of the model
-  at::Tensor operator()(const at::Tensor& x) const { return at::linear(x, weight, bias); }
+  at::Tensor operator()(const at::Tensor& x) const;
+  // activate(activation, (*this)(x)), at once where nothing is trained.
+  at::Tensor operator()(const at::Tensor& x, Activation activation) const;
+};
+
+// Dropout sites of one forward pass; outside training nothing is dropped.
+struct Dropout {
+  DropoutKey* key = nullptr;
+  bool training = false;
+  at::Tensor operator()(const at::Tensor& x, double p) const {
+    if (!training || p == 0) return x;
+    return ops::dropout(x, p, static_cast<int64_t>(key->seed), key->next_stream());
+  }
 };
 
 struct Norm {
   at::Tensor gain, bias;
   double eps = 0;
-  at::Tensor operator()(const at::Tensor& x) const { return at::layer_norm(x, gain.sizes(), gain, bias, eps); }
+  at::Tensor operator()(const at::Tensor& x) const;
+  // Of residual + drop(x, p).
+  at::Tensor operator()(const at::Tensor& x, const at::Tensor& residual, const Dropout& drop, double p) const;
 };
-
-at::Tensor activate(Activation activation, const at::Tensor& x);
 
 // A model's parameters by full name.
 class Parameters {
@@ -45,16 +59,6 @@ class Parameters {
  private:
   std::map<std::string, at::Tensor> by_name_;
   double eps_ = 0;
-};
-
-// Dropout sites of one forward pass; outside training nothing is dropped.
-struct Dropout {
-  DropoutKey* key = nullptr;
-  bool training = false;
-  at::Tensor operator()(const at::Tensor& x, double p) const {
-    if (!training || p == 0) return x;
-    return ops::dropout(x, p, static_cast<int64_t>(key->seed), key->next_stream());
-  }
 };
 
 }  // namespace rf::nn

@@ -3,9 +3,6 @@
 #include "rf/nn/model.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/relu.h>
-#include <ATen/ops/silu.h>
 #include <ATen/ops/tanh.h>
 #include <fmt/ranges.h>
 
@@ -21,22 +18,6 @@
 #include "stored_rotation.h"
 
 namespace rf::nn {
-
-at::Tensor activate(Activation activation, const at::Tensor& x) {
-  switch (activation) {
-    case Activation::kGelu:
-      return at::gelu(x);
-    case Activation::kGeluTanh:
-      return at::gelu(x, "tanh");
-    case Activation::kRelu:
-      return at::relu(x);
-    case Activation::kSilu:
-      return at::silu(x);
-    case Activation::kTanh:
-      return at::tanh(x);
-  }
-  fail("model", "unknown activation, got {}", static_cast<int>(activation));
-}
 
 namespace {
 
@@ -136,8 +117,7 @@ at::Tensor Model::Impl::summary(const Output& out) const {
 at::Tensor Model::Impl::sequence_logits(const Output& out, const Dropout& drop, double p) const {
   if (out.pooled_BC.defined()) return classifier(drop(out.pooled_BC, p));
   const at::Tensor first_BC = drop(out.hidden_BTC.select(1, 0), p);
-  const at::Tensor dense_BC = activate(config.hidden_act, classifier_dense(first_BC));
-  return classifier(drop(dense_BC, p));
+  return classifier(drop(classifier_dense(first_BC, config.hidden_act), p));
 }
 
 Model::Model(const ModelConfig& config, Head head) : impl_(std::make_shared<Impl>()) {
@@ -209,8 +189,7 @@ at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
     fail("input", "hidden states must be [.., {}], got [{}]", impl_->config.hidden_size,
          fmt::join(hidden_NC.sizes(), ", "));
   }
-  const at::Tensor transformed = activate(impl_->config.hidden_act, impl_->transform(hidden_NC));
-  return impl_->decoder(impl_->transform_norm(transformed));
+  return impl_->decoder(impl_->transform_norm(impl_->transform(hidden_NC, impl_->config.hidden_act)));
 }
 
 Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* cache) {

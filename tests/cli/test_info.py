@@ -21,6 +21,14 @@ def test_names_the_kernels_of_attention():
     assert results("info")[0]["attention"] == fused | explicit
 
 
+def test_names_the_product_of_linear_layers(monkeypatch):
+    linear = results("info")[0]["linear"]
+    assert {linear[dtype] for dtype in ("float32", "bfloat16", "float16")} <= {"plain", "onednn"}
+    assert (linear["float64"], linear["few_rows"]) == ("torch", "torch")
+    monkeypatch.setenv("RF_KERNEL", "ref")
+    assert set(results("info")[0]["linear"].values()) == {"torch"}
+
+
 def test_page_of_encodings_is_up_to_date():
     command = [sys.executable, ROOT / "scripts" / "encodings_page.py", "--check", "--program", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -7,6 +7,7 @@ step.
 import json
 import os
 import random
+import shutil
 import subprocess
 import time
 
@@ -177,6 +178,21 @@ def test_another_number_of_threads_warns(prepared, whole, tmp_path):
     done = run("pretrain", "--data", prepared / "data", "--output", folder, "--resume", threads=3 - threads)
     assert done.returncode == 0
     assert f"threads was {threads} and is {3 - threads}" in done.stderr
+
+
+@pytest.mark.parametrize("whole", [1], indirect=True)
+@pytest.mark.parametrize(("backend", "warns"), [("plain", False), ("another", True)])
+def test_the_product_of_linear_layers_is_kept(prepared, whole, tmp_path, backend, warns):
+    folder, threads = whole
+    shutil.copytree(folder, tmp_path / "run")
+    for path in (tmp_path / "run").glob("checkpoint-*/state.json"):
+        state = json.loads(path.read_text())
+        linear = state["platform"]["linear"]
+        state["platform"]["linear"] = {k: v if v == "torch" else backend for k, v in linear.items()}
+        path.write_text(json.dumps(state))
+    done = run("pretrain", "--data", prepared / "data", "--output", tmp_path / "run", "--resume", threads=threads)
+    assert done.returncode == 0
+    assert ("linear was" in done.stderr) == warns
 
 
 def test_resume_without_a_checkpoint_starts_and_says_so(prepared, tmp_path):

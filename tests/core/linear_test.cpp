@@ -26,6 +26,8 @@ struct Way {
 
 std::vector<Way> ways_in_tiles() {
   std::vector<Way> all = {{"", ""}};
+  if (rf_linear_set_backend("onednn") == RF_OK) all.push_back({"", "onednn"});
+  rf_linear_set_backend("");
   for (const std::string& target : instruction_sets()) all.push_back({target, "plain"});
   return all;
 }
@@ -230,7 +232,8 @@ TEST_P(LinearTiles, CallersOnSeveralThreads) {
 }
 
 std::string name_of_way(const testing::TestParamInfo<Way>& info) {
-  return info.param.target.empty() ? "Rule" : info.param.target;
+  if (info.param.target.empty()) return info.param.backend.empty() ? "Rule" : info.param.backend;
+  return info.param.target;
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Linear, testing::ValuesIn(ways()), name_of_way);
@@ -239,9 +242,11 @@ INSTANTIATE_TEST_SUITE_P(Ways, LinearTiles, testing::ValuesIn(ways_in_tiles()), 
 TEST(LinearBackend, FollowsTheRule) {
   EXPECT_STREQ(rf_linear_backend(RF_F64, 100, 8, 8), "ref");
   EXPECT_STREQ(rf_linear_backend(RF_F16, 100, 8, 8), "plain");
-  EXPECT_STREQ(rf_linear_backend(RF_F32, 15, 8, 8), "plain");
+  EXPECT_STREQ(rf_linear_backend(RF_F32, 100, 8, 8), "plain");
   if (rf_linear_set_backend("onednn") == RF_OK) {
     EXPECT_STREQ(rf_linear_backend(RF_F32, 16, 8, 8), "onednn");
+    EXPECT_STREQ(rf_linear_backend(RF_F32, 15, 8, 8), "plain");
+    EXPECT_STREQ(rf_linear_backend(RF_F16, 16, 8, 8), "plain");
   }
   ASSERT_EQ(rf_linear_set_backend("plain"), RF_OK);
   EXPECT_STREQ(rf_linear_backend(RF_F32, 16, 8, 8), "plain");

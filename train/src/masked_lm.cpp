@@ -3,7 +3,6 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/argmax.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <cstring>
 
 #include "rf/io/error.h"
+#include "rf/ops/rows.h"
 
 namespace rf::train {
 
@@ -71,7 +71,7 @@ at::Tensor masked_logits(nn::Model& model, const MaskedBatch& batch) {
 
 at::Tensor masked_loss_sum(nn::Model& model, const MaskedBatch& batch) {
   const at::Tensor logits_NV = masked_logits(model, batch);
-  return at::cross_entropy_loss(logits_NV.to(at::kFloat), batch.labels_N, {}, at::Reduction::Sum);
+  return ops::cross_entropy(logits_NV, batch.labels_N).sum();
 }
 
 UnigramModel::UnigramModel(const data::Split& split) : cost_(static_cast<size_t>(split.vocab_size())) {
@@ -104,8 +104,8 @@ EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, c
     ++done;
     if (batch.masked.empty()) continue;
     const MaskedBatch tensors = to_tensors(batch);
-    const at::Tensor logits_NV = masked_logits(model, tensors).to(at::kFloat);
-    report.loss += at::cross_entropy_loss(logits_NV, tensors.labels_N, {}, at::Reduction::Sum).item<float>();
+    const at::Tensor logits_NV = masked_logits(model, tensors);
+    report.loss += ops::cross_entropy(logits_NV, tensors.labels_N).sum(at::kDouble).item<double>();
     correct += logits_NV.argmax(-1).eq(tensors.labels_N).sum().item<int64_t>();
     for (const int64_t id : batch.labels) report.unigram_loss += unigram.cost(id);
     report.masked_tokens += static_cast<int64_t>(batch.labels.size());

@@ -21,6 +21,7 @@
 #include "metrics_log.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/linear.h"
 #include "rf/status.h"
 #include "rf/text/tokenizer.h"
 #include "rf/train/runtime.h"
@@ -50,7 +51,15 @@ nlohmann::json platform_facts() {
           {"torch", facts.torch_version},
           {"torch_instructions", facts.cpu_capability},
           {"kernel_instructions", rf_target()},
-          {"compiler", __VERSION__}};
+          {"compiler", __VERSION__},
+          {"linear", std::map<std::string, std::string>(facts.linear.begin(), facts.linear.end())}};
+}
+
+// Goes on with the product of linear layers that the run was begun with, where this build has it.
+void keep_linear_backend(const nlohmann::json& before) {
+  using namespace nlohmann::literals;
+  const std::string began = before.value("/linear/bfloat16"_json_pointer, "");
+  if (began == "plain" && rf_linear_set_backend("plain") != RF_OK) fail("resume", "{}", rf_last_error());
 }
 
 std::string duration_text(double seconds) {
@@ -187,6 +196,8 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
     fail("resume", "the data must be those of the run, {}, got {} in {}", saved.data.dump(), state_.data.dump(),
          options_.data_dir);
   }
+  keep_linear_backend(saved.platform);
+  state_.platform = platform_facts();
   for (const auto& fact : state_.platform.items()) {
     const nlohmann::json before = saved.platform.value(fact.key(), nlohmann::json());
     if (before == fact.value()) continue;

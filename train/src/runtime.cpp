@@ -19,6 +19,7 @@
 #include "rf/nn/attention.h"
 #include "rf/nn/encoding_info.h"
 #include "rf/nn/linear_attention.h"
+#include "rf/nn/linear_backend.h"
 
 namespace rf::train {
 
@@ -44,7 +45,7 @@ bool is_out_of_memory(const std::exception& error) {
 }
 
 RuntimeFacts runtime_facts() {
-  RuntimeFacts facts{TORCH_VERSION, at::get_cpu_capability(), {}};
+  RuntimeFacts facts{TORCH_VERSION, at::get_cpu_capability(), {}, {}};
   for (const auto& [name, dtype] : {std::pair{"float32", at::kFloat},
                                     {"bfloat16", at::kBFloat16},
                                     {"float16", at::kHalf},
@@ -60,6 +61,13 @@ RuntimeFacts runtime_facts() {
                                              {"linear_causal_shen", FeatureMap::kShen, Direction::kCausal}}) {
     facts.attention.emplace_back(name, nn::name_of(nn::automatic_linear_kernel(at::kFloat, map, direction)));
   }
+  for (const auto& [name, dtype] : {std::pair{"float32", at::kFloat},
+                                    {"bfloat16", at::kBFloat16},
+                                    {"float16", at::kHalf},
+                                    {"float64", at::kDouble}}) {
+    facts.linear.emplace_back(name, nn::linear_backend(dtype, nn::kLeastKernelRows));
+  }
+  facts.linear.emplace_back("few_rows", nn::linear_backend(at::kFloat, 1));
   return facts;
 }
 

@@ -74,15 +74,15 @@ RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allow
 /* What computes a layer of this type and shape, forward and backward:
  *
  *   "ref"     the float64 loops: RF_F64, or RF_KERNEL=ref
- *   "onednn"  oneDNN: it was there when this was built, the instruction set in use is AVX-512, the type is RF_F32, or
- *             RF_BF16 with AVX512_BF16, and rows >= 16
+ *   "onednn"  oneDNN, for RF_BF16 where the CPU has AMX and rows >= 16: it was there when this was built and the
+ *             instruction set in use is AVX-512
  *   "plain"   the product of this library, everything else
  *
  * "" and rf_last_error() for a type or an extent that there is not. */
 RF_API const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);
 
-/* "plain" leaves oneDNN out, "onednn" is refused where it cannot run; "" or NULL: the rule above. For tests, and to
- * continue with what a run was begun with. Not for use while layers run on other threads. */
+/* "plain" leaves oneDNN out; "onednn" takes it for RF_F32 and, with AVX512_BF16, RF_BF16 of 16 rows and more, and is
+ * refused where it cannot run; "" or NULL: the rule above. For tests, and to continue with what a run was begun with. Not for use while layers run on other threads. */
 RF_API rf_status rf_linear_set_backend(const char* name);
 
 #ifdef __cplusplus

@@ -27,6 +27,9 @@ struct RuntimeFacts {
   // Who computes attention (rf/nn/attention.h): for data of a dtype, "float32", and where there is a gate; and linear
   // attention (rf/nn/linear_attention.h) of float32, "linear", and where a running maximum keeps it from the kernel.
   std::vector<std::pair<std::string, std::string>> attention;
+  // Who computes linear layers (rf/linear.h), "torch" or a backend of the kernels: for data of a dtype, "float32", and
+  // for products of few rows.
+  std::vector<std::pair<std::string, std::string>> linear;
 };
 RuntimeFacts runtime_facts();
 

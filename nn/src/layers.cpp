@@ -1,0 +1,104 @@
+// Layers by kernels or by torch (see the header).
+#include "layers.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/tanh.h>
+#include <c10/util/Exception.h>
+
+#include <string_view>
+
+#include "rf/linear.h"
+#include "rf/nn/linear_backend.h"
+#include "rf/ops/rows.h"
+#include "rf/status.h"
+
+namespace rf::nn {
+
+namespace {
+
+bool kernels_take(at::ScalarType dtype) {
+  if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return false;
+  const std::string_view target = rf_target();
+  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // as every other use of the kernels answers
+  return target != "ref";
+}
+
+bool kernels_take(const at::Tensor& x) {
+  return x.device().is_cpu() && kernels_take(x.scalar_type());
+}
+
+bool kernel_takes(const Linear& layer, const at::Tensor& x) {
+  const int64_t rows = layer.weight.size(1) == 0 ? 0 : x.numel() / layer.weight.size(1);
+  if (rows < kLeastKernelRows || !kernels_take(x)) return false;
+  const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU);
+  return is_cast || layer.weight.scalar_type() == x.scalar_type();
+}
+
+// As the operator of the linear layer names it; empty: it does not know it.
+std::string_view gelu_name(Activation activation) {
+  return activation == Activation::kGelu ? "gelu_erf" : activation == Activation::kGeluTanh ? "gelu_tanh" : "";
+}
+
+std::optional<at::Tensor> optional(const at::Tensor& x) {
+  return x.defined() ? std::optional(x) : std::nullopt;
+}
+
+}  // namespace
+
+std::string linear_backend(c10::ScalarType dtype, int64_t rows) {
+  if (rows < kLeastKernelRows || !kernels_take(dtype)) return "torch";
+  const rf_dtype type = dtype == at::kFloat ? RF_F32 : dtype == at::kBFloat16 ? RF_BF16 : RF_F16;
+  return rf_linear_backend(type, rows, 1, 1);
+}
+
+at::Tensor activate(Activation activation, const at::Tensor& x) {
+  switch (activation) {
+    case Activation::kGelu:
+      return kernels_take(x) ? ops::gelu(x, {}, "erf") : at::gelu(x);
+    case Activation::kGeluTanh:
+      return kernels_take(x) ? ops::gelu(x, {}, "tanh") : at::gelu(x, "tanh");
+    case Activation::kRelu:
+      return at::relu(x);
+    case Activation::kSilu:
+      return at::silu(x);
+    case Activation::kTanh:
+      return at::tanh(x);
+  }
+  fail("model", "unknown activation, got {}", static_cast<int>(activation));
+}
+
+at::Tensor Linear::operator()(const at::Tensor& x) const {
+  if (kernel_takes(*this, x)) return ops::linear(x, weight, optional(bias));
+  return at::linear(x, weight, bias);
+}
+
+at::Tensor Linear::operator()(const at::Tensor& x, Activation activation) const {
+  const std::string_view name = gelu_name(activation);
+  if (!name.empty() && kernel_takes(*this, x)) return ops::linear(x, weight, optional(bias), name);
+  return activate(activation, (*this)(x));
+}
+
+at::Tensor Norm::operator()(const at::Tensor& x) const {
+  if (!kernels_take(x)) return at::layer_norm(x, gain.sizes(), gain, bias, eps);
+  return ops::norm(x, {.gamma = gain, .beta = bias, .eps = eps});
+}
+
+at::Tensor Norm::operator()(const at::Tensor& x, const at::Tensor& residual, const Dropout& drop, double p) const {
+  const bool types_fit = residual.scalar_type() == x.scalar_type() || residual.scalar_type() == at::kFloat;
+  if (!types_fit || !kernels_take(x)) return (*this)(drop(x, p) + residual);
+  ops::NormOptions options{.residual = residual, .gamma = gain, .beta = bias, .eps = eps};
+  if (drop.training && p > 0) {
+    options.dropout = p;
+    options.seed = static_cast<int64_t>(drop.key->seed);
+    options.stream = drop.key->next_stream();
+  }
+  return ops::norm(x, options);
+}
+
+}  // namespace rf::nn
