@@ -44,7 +44,7 @@ StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const Masked
   }
   if (!std::isfinite(result.loss_sum)) {
     fail("pretrain", "the loss must be finite, got {} at step {}; try a lower learning_rate or a longer warm-up",
-         result.loss_sum / static_cast<double>(result.masked_tokens), plan.step);
+         std::abs(result.loss_sum) / static_cast<double>(result.masked_tokens), plan.step);  // a NaN has a sign
   }
   result.gradient_norm = optimizer.step(plan.learning_rate, plan.step);
   optimizer.drop_gradients();
