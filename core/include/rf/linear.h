@@ -82,7 +82,8 @@ RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allow
 RF_API const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);
 
 /* "plain" leaves oneDNN out; "onednn" takes it for RF_F32 and, with AVX512_BF16, RF_BF16 of 16 rows and more, and is
- * refused where it cannot run; "" or NULL: the rule above. For tests, and to continue with what a run was begun with. Not for use while layers run on other threads. */
+ * refused where it cannot run; "" or NULL: the rule above. For tests, and to continue with what a run was begun with.
+ * Not for use while layers run on other threads. */
 RF_API rf_status rf_linear_set_backend(const char* name);
 
 #ifdef __cplusplus
