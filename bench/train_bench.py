@@ -53,7 +53,7 @@ MODELS = {
 }
 SHAPES = {"small": (32, 128), "base": (8, 128)}
 STEPS = {"small": 6, "base": 2}
-TARGETS = {"small": 2.0, "base": 1.7}
+TARGETS = {"small": 3.0, "base": 2.0}
 BATCHES = 8
 SPECIAL = 5
 MASK_ID = 4

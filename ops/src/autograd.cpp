@@ -6,7 +6,7 @@
 //   (R^-1)^T = Q / s: direction "forward" with scale 1/s
 //
 // Each is the same operator, called through the dispatcher, so gradients of any order follow. Dropout is its own
-// transpose. Frequencies that are trained take another way (rows_autograd.cpp). Positions have no gradient, and there
+// transpose. Frequencies that are trained take another way (rotate_autograd.cpp). Positions have no gradient, and there
 // is no forward-mode differentiation.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>

@@ -1,5 +1,5 @@
 // roformer::rotate on CPU and Meta tensors: checks the arguments and presents them to rf_rope_rotate. The gradients are
-// in rows_autograd.cpp.
+// in rotate_autograd.cpp.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
