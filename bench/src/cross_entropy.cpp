@@ -36,7 +36,7 @@ std::shared_ptr<Call> make_call(const CrossEntropyCase& c) {
   call->targets = at::randint(c.columns, {c.rows}, at::kLong);
   call->dloss = normal({c.rows}, c.type.torch).to(at::kFloat);
   call->loss = at::empty({c.rows}, at::kFloat);
-  call->log_sum = at::empty({c.rows}, at::kFloat);
+  call->log_sum = at::empty({c.rows}, at::kDouble);
   call->dlogits = at::empty_like(call->logits);
   rf_cross_entropy_args& args = call->args;
   args.dtype = c.type.core;
@@ -47,7 +47,7 @@ std::shared_ptr<Call> make_call(const CrossEntropyCase& c) {
   args.targets = call->targets.const_data_ptr<int64_t>();
   args.ignore_index = kIgnored;
   args.loss = call->loss.data_ptr();
-  args.log_sum = call->log_sum.data_ptr();
+  args.log_sum = call->log_sum.data_ptr<double>();
   call->grads.loss = call->dloss.const_data_ptr();
   call->grads.loss_stride = 1;
   call->grads.logits = call->dlogits.data_ptr();

@@ -56,7 +56,7 @@ void cross_entropy(const rf_cross_entropy_args& x) {
     const double log_sum = e.from + std::log(e.sum);
     const int64_t target = x.targets[r];
     const bool ignored = target == x.ignore_index;
-    store(number, x.log_sum, r, log_sum);
+    x.log_sum[r] = log_sum;
     store(number, x.loss, r, ignored ? 0 : log_sum - load(x.dtype, x.logits, r * x.logits_stride + target));
   }
 }
@@ -65,7 +65,7 @@ void cross_entropy_backward(const rf_cross_entropy_args& x, const rf_cross_entro
   const rf_dtype number = parameter_type(x.dtype);
   for (int64_t r = 0; r < x.rows; ++r) {
     const bool ignored = x.targets[r] == x.ignore_index;
-    const double log_sum = load(number, x.log_sum, r), given = load(number, grads.loss, r * grads.loss_stride);
+    const double log_sum = x.log_sum[r], given = load(number, grads.loss, r * grads.loss_stride);
     for (int64_t c = 0; c < x.columns; ++c) {
       const double p = std::exp(load(x.dtype, x.logits, r * x.logits_stride + c) - log_sum);
       const double gradient = ignored ? 0 : (p - (c == x.targets[r] ? 1 : 0)) * given;

@@ -48,7 +48,7 @@ RowChecks check_cross_entropy(const rf_cross_entropy_args* x) {
   require(x->columns >= 1, "cross_entropy", "columns must be >= 1, got ", x->columns);
   check.array(x->logits, x->logits_stride, "logits");
   check.row_numbers(x->targets, sizeof(int64_t), "targets");
-  check.row_numbers(x->log_sum, check.parameter_bytes(), "log_sum");
+  check.row_numbers(x->log_sum, sizeof(double), "log_sum");
   for (int64_t r = 0; r < x->rows; ++r) {
     const int64_t target = x->targets[r];
     require((target >= 0 && target < x->columns) || target == x->ignore_index, "cross_entropy", "targets[", r,

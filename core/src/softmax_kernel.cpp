@@ -90,7 +90,7 @@ void softmax_backward(const rf_softmax_args& args, const rf_softmax_grads& grads
 }
 
 template <class T>
-HWY_INLINE float log_sum_of(const T* x, int64_t columns) {
+HWY_INLINE double log_sum_of(const T* x, int64_t columns) {
   const FloatTag d;
   float largest = kMinusInfinity, sum = 0;
   for (int64_t first = 0; first < columns; first += kPiece) {
@@ -104,18 +104,18 @@ HWY_INLINE float log_sum_of(const T* x, int64_t columns) {
       return exp_from(load_some(piece + i, count - i, kMinusInfinity), hn::Set(d, from));
     });
   }
-  return subtracted(largest) + std::log(sum);
+  return double{subtracted(largest)} + std::log(double{sum});
 }
 
 template <class T>
 void cross_entropy(const rf_cross_entropy_args& args, RowRange rows) {
   for (int64_t row = rows.first; row < rows.first + rows.count; ++row) {
     const T* x = row_of<T>(args.logits, args.logits_stride, row);
-    const float log_sum = log_sum_of(x, args.columns);
+    const double log_sum = log_sum_of(x, args.columns);
     const int64_t target = args.targets[row];
     const bool ignored = target == args.ignore_index;
-    static_cast<float*>(args.log_sum)[row] = log_sum;
-    static_cast<float*>(args.loss)[row] = ignored ? 0 : log_sum - to_arithmetic(x[target]);
+    args.log_sum[row] = log_sum;
+    static_cast<float*>(args.loss)[row] = ignored ? 0 : static_cast<float>(log_sum - double{to_arithmetic(x[target])});
   }
 }
 
@@ -130,10 +130,13 @@ void cross_entropy_backward(const rf_cross_entropy_args& args, const rf_cross_en
       std::fill_n(dx, args.columns, from_arithmetic<T>(0));
       continue;
     }
-    const float log_sum = static_cast<const float*>(args.log_sum)[row];
+    // exp(x - log_sum) = exp(x - rounded) exp(rounded - log_sum)
+    const auto rounded = static_cast<float>(args.log_sum[row]);
+    const double rest = std::isfinite(rounded) ? std::exp(double{rounded} - args.log_sum[row]) : 1;
+    const auto correction = static_cast<float>(rest);
     const float given = static_cast<const float*>(grads.loss)[row * grads.loss_stride];
-    const float at_target = (exp_from(to_arithmetic(x[target]), log_sum) - 1) * given;
-    const auto from = hn::Set(d, log_sum), factor = hn::Set(d, given);
+    const float at_target = (exp_from(to_arithmetic(x[target]), rounded) * correction - 1) * given;
+    const auto from = hn::Set(d, rounded), factor = hn::Set(d, given * correction);
     for (int64_t i = 0; i < args.columns; i += kLanes) {
       const int64_t left = args.columns - i;
       store_some(hn::Mul(exp_from(load_some(x + i, left), from), factor), dx + i, left);

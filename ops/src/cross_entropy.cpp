@@ -14,6 +14,7 @@ constexpr const char* kWhere = "cross_entropy";
 void check(const at::Tensor& logits, const at::Tensor& targets) {
   check_rows(kWhere, "logits", logits);
   TORCH_CHECK_VALUE(logits.dim() == 2, "[cross_entropy] logits must be [rows, classes], got ", logits.sym_sizes());
+  TORCH_CHECK_VALUE(logits.sym_size(1) >= 1, "[cross_entropy] logits must have a class, got ", logits.sym_sizes());
   TORCH_CHECK_VALUE(targets.scalar_type() == at::kLong, "[cross_entropy] targets must be int64, got ",
                     targets.scalar_type());
   TORCH_CHECK_VALUE(targets.dim() == 1 && targets.sym_size(0) == logits.sym_size(0),
@@ -25,6 +26,8 @@ void check(const at::Tensor& logits, const at::Tensor& targets) {
 void check_row_numbers(const char* name, const at::Tensor& x, const at::Tensor& logits) {
   TORCH_CHECK_VALUE(x.dim() == 1 && x.sym_size(0) == logits.sym_size(0), "[cross_entropy] ", name, " must be [",
                     logits.sym_size(0), "], got ", x.sym_sizes());
+  TORCH_CHECK_VALUE(x.device() == logits.device(), "[cross_entropy] ", name, " must be on ", logits.device(), ", got ",
+                    x.device());
 }
 
 rf_cross_entropy_args core_args(const at::Tensor& logits, const RowView& rows, const at::Tensor& targets,
@@ -38,13 +41,14 @@ rf_cross_entropy_args core_args(const at::Tensor& logits, const RowView& rows, c
   args.logits_stride = rows.stride();
   args.targets = targets.const_data_ptr<int64_t>();
   args.ignore_index = ignore_index;
-  args.log_sum = log_sum.mutable_data_ptr();
+  args.log_sum = log_sum.mutable_data_ptr<double>();
   return args;
 }
 
 CrossEntropyResult empty_results(const at::Tensor& logits) {
-  const at::TensorOptions options = logits.options().dtype(parameter_type(logits));
-  return {at::empty_symint({logits.sym_size(0)}, options), at::empty_symint({logits.sym_size(0)}, options)};
+  const at::TensorOptions options = logits.options();
+  return {at::empty_symint({logits.sym_size(0)}, options.dtype(parameter_type(logits))),
+          at::empty_symint({logits.sym_size(0)}, options.dtype(at::kDouble))};
 }
 
 CrossEntropyResult forward_cpu(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index) {
@@ -71,7 +75,7 @@ at::Tensor backward_cpu(const at::Tensor& grad, const at::Tensor& logits, const 
   const at::Tensor dlogits = empty_like_rows(logits);
   const RowView rows(logits);
   const at::Tensor ready = targets.contiguous();
-  const at::Tensor kept = log_sum.to(parameter_type(logits)).contiguous();
+  const at::Tensor kept = log_sum.to(at::kDouble).contiguous();
   const at::Tensor dloss = grad.to(parameter_type(logits)).contiguous();
   const rf_cross_entropy_args args = core_args(logits, rows, ready, ignore_index, kept);
   rf_cross_entropy_grads grads{};

@@ -37,18 +37,15 @@ at::Tensor empty_result(const at::Tensor& x, const at::Tensor& weight) {
   return at::empty_symint(sizes, x.options());
 }
 
-rf_linear_args core_args(const at::Tensor& x, const RowView& rows, const RowView& weight) {
+// Pointers apart.
+rf_linear_args core_args(const at::Tensor& x, const at::Tensor& weight) {
   rf_linear_args args{};
   args.struct_size = sizeof args;
   args.dtype = *core_dtype(x.scalar_type());
-  args.weight_dtype = *core_dtype(weight.rows_NC.scalar_type());
-  args.rows = rows.rows();
-  args.in = rows.columns();
-  args.out = weight.rows();
-  args.x = rows.data();
-  args.x_stride = rows.stride();
-  args.weight = weight.data();
-  args.weight_stride = weight.stride();
+  args.weight_dtype = *core_dtype(weight.scalar_type());
+  args.rows = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1));
+  args.in = weight.size(1);
+  args.out = weight.size(0);
   return args;
 }
 
@@ -58,7 +55,11 @@ at::Tensor linear_cpu(const at::Tensor& x, const at::Tensor& weight, const Optio
   check_parameter(kWhere, "bias", bias, weight.sym_size(0), x.device());
   const at::Tensor y = empty_result(x, weight), ready = ready_parameter(bias, x);
   const RowView rows(x), weight_rows(weight);
-  rf_linear_args args = core_args(x, rows, weight_rows);
+  rf_linear_args args = core_args(x, weight);
+  args.x = rows.data();
+  args.x_stride = rows.stride();
+  args.weight = weight_rows.data();
+  args.weight_stride = weight_rows.stride();
   args.activation = parse_activation(activation);
   args.bias = data_or_null(ready);
   args.y = y.mutable_data_ptr();
@@ -95,8 +96,19 @@ std::vector<at::Tensor> of_wanted(std::vector<at::Tensor> grads) {
 std::vector<at::Tensor> backward_cpu(const at::Tensor& grad, std::array<bool, 3> wanted, const at::Tensor& x,
                                      const at::Tensor& weight) {
   std::vector<at::Tensor> results = empty_gradients(grad, wanted, x, weight);
-  const RowView rows(x), weight_rows(weight), dy(grad.to(x.scalar_type()));
-  const rf_linear_args args = core_args(x, rows, weight_rows);
+  const RowView dy(grad.to(x.scalar_type()));
+  rf_linear_args args = core_args(x, weight);
+  std::optional<RowView> rows, weight_rows;
+  if (wanted[1]) {
+    rows.emplace(x);
+    args.x = rows->data();
+    args.x_stride = rows->stride();
+  }
+  if (wanted[0]) {
+    weight_rows.emplace(weight);
+    args.weight = weight_rows->data();
+    args.weight_stride = weight_rows->stride();
+  }
   rf_linear_grads grads{};
   grads.struct_size = sizeof grads;
   grads.y = dy.data();

@@ -1,6 +1,8 @@
 // roformer::norm on CPU and Meta tensors: rf_norm_forward and rf_norm_backward behind PyTorch's dispatcher.
 #include <torch/library.h>
 
+#include <cmath>
+
 #include "rf/rows.h"
 #include "row_arguments.h"
 #include "status.h"
@@ -32,6 +34,10 @@ void check(const NormCall& call) {
   check_parameter(kWhere, "beta", call.beta, size, x.device());
   TORCH_CHECK_VALUE(call.kind == "layer" || call.kind == "rms", "[norm] kind must be \"layer\" or \"rms\", got \"",
                     call.kind, "\"");
+  TORCH_CHECK_VALUE(call.eps >= 0 && std::isfinite(call.eps), "[norm] eps must be >= 0 and finite, got ", call.eps);
+  constexpr double kLargestP = 1.0 - 0x1p-17;  // rf_norm's bound
+  TORCH_CHECK_VALUE(call.dropout >= 0 && call.dropout < kLargestP, "[norm] dropout must be in [0, 1 - 2^-17), got ",
+                    call.dropout);
 }
 
 // Arguments of core, and what they point to.

@@ -32,6 +32,7 @@ inline constexpr const char* kCrossEntropyBackwardSchema =
     "Tensor";
 inline constexpr const char* kLinearSchema =
     "linear(Tensor x, Tensor weight, Tensor? bias=None, *, str activation=\"none\") -> Tensor";
+// The numbers of x are read for the gradient of weight alone, those of weight for that of x alone.
 inline constexpr const char* kLinearBackwardSchema =
     "linear_backward(Tensor grad, bool[3] wanted, Tensor x, Tensor weight) -> Tensor[]";
 

@@ -18,7 +18,7 @@ using torch::autograd::variable_list;
 void check_first_derivative(const char* where) {
   TORCH_CHECK_NOT_IMPLEMENTED(!at::GradMode::is_enabled(), "[", where,
                               "] create_graph must be false: the kernel has first derivatives only, got true. Hint: "
-                              "torch's own operators have derivatives of any order");
+                              "RF_KERNEL=ref, and float64, take torch's own operators in models, which have more");
 }
 
 bool is_trained(const OptionalTensor& x) {
@@ -139,10 +139,16 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   }
 };
 
+// A tensor's shape and dtype without its memory.
+at::Tensor without_numbers(const at::Tensor& x) {
+  return at::empty({}, x.options()).expand_symint(x.sym_sizes());
+}
+
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const OptionalTensor& bias) {
-    ctx->save_for_backward({x, weight});
+    ctx->save_for_backward(
+        {weight.requires_grad() ? x : without_numbers(x), x.requires_grad() ? weight : without_numbers(weight)});
     ctx->saved_data["wanted"] = std::vector<bool>{x.requires_grad(), weight.requires_grad(), requires_grad(bias)};
     if (bias) ctx->saved_data["bias"] = bias->scalar_type();
     const at::AutoDispatchBelowADInplaceOrView guard;

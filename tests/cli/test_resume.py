@@ -195,6 +195,20 @@ def test_the_product_of_linear_layers_is_kept(prepared, whole, tmp_path, backend
     assert ("linear was" in done.stderr) == warns
 
 
+@pytest.mark.parametrize("whole", [1], indirect=True)
+@pytest.mark.parametrize(
+    ("platform", "code"), [({"linear": {"bfloat16": 5}}, 0), ({"linear": 5}, 0), ({}, 0), (None, 1)]
+)
+def test_a_damaged_record_of_the_platform(prepared, whole, tmp_path, platform, code):
+    folder, threads = whole
+    shutil.copytree(folder, tmp_path / "run")
+    for path in (tmp_path / "run").glob("checkpoint-*/state.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"platform": platform}))
+    done = run("pretrain", "--data", prepared / "data", "--output", tmp_path / "run", "--resume", threads=threads)
+    assert done.returncode == code
+    assert "internal error" not in done.stderr
+
+
 def test_resume_without_a_checkpoint_starts_and_says_so(prepared, tmp_path):
     config = run_file(tmp_path / "run.json")
     done = run("pretrain", "--data", prepared / "data", "--config", config, "--output", tmp_path / "run", "--resume")

@@ -202,7 +202,7 @@ struct EntropyCase {
       : logits(dtype, rows, columns, gap),
         dlogits(logits),
         loss(parameter_type(dtype), rows, 1, 0),
-        log_sum(loss),
+        log_sum(RF_F64, rows, 1, 0),
         dloss(loss) {
     logits.fill(1, 2, 4);
     dloss.fill(2, 0.5, 0.2);
@@ -227,7 +227,7 @@ struct EntropyCase {
     a.targets = targets.data();
     a.ignore_index = kIgnored;
     a.loss = loss.pointer();
-    a.log_sum = log_sum.pointer();
+    a.log_sum = static_cast<double*>(log_sum.pointer());
     return a;
   }
   rf_cross_entropy_grads grads() {
@@ -269,7 +269,7 @@ TEST_P(CrossEntropy, ForwardIsTheFormula) {
       const std::vector<double> largest = largest_magnitudes(c.logits);
       const auto magnitude = [&](int64_t r, int64_t) { return 1 + 2 * largest[static_cast<size_t>(r)]; };
       const std::string what = "dtype " + std::to_string(dtype) + " columns " + std::to_string(columns);
-      expect_rows(c.log_sum, log_sum, magnitude, what + " log_sum");
+      expect_rows(c.log_sum.to(c.loss.data.dtype), log_sum, magnitude, what + " log_sum");
       expect_rows(
           c.loss, loss, [&](int64_t r, int64_t) { return c.is_ignored(r) ? 0 : magnitude(r, 0); }, what + " loss");
     }
@@ -297,6 +297,25 @@ TEST_P(CrossEntropy, BackwardIsThatOfTheFloat64Loops) {
           },
           "dtype " + std::to_string(dtype) + " columns " + std::to_string(columns));
     }
+  }
+}
+
+// What is added to all logits of a row changes neither loss nor gradient: bounds are of differences between logits.
+TEST_P(CrossEntropy, LargeLogitsCostNoDigits) {
+  for (const double added : {1e2, -1e4, 1e6}) {
+    EntropyCase c(RF_F32, 6, 1000, 0);
+    for (int64_t r = 0; r < 6; ++r) {
+      for (int64_t i = 0; i < 1000; ++i) c.logits.set(r, i, c.logits.at(r, i) + added);
+    }
+    c.forward();
+    c.backward();
+    EntropyCase want = c.in_float64();
+    want.forward();
+    want.backward();
+    constexpr double kSpread = 40;  // of 1000 numbers with a deviation of 4, with room
+    const auto magnitude = [&](int64_t r, int64_t) { return c.is_ignored(r) ? 0 : kSpread; };
+    expect_rows(c.loss, want.loss, magnitude, "loss, added " + std::to_string(added));
+    expect_rows(c.dlogits, want.dlogits, magnitude, "dlogits, added " + std::to_string(added));
   }
 }
 
@@ -380,7 +399,8 @@ TEST(CrossEntropyErrors, RulesAreNamed) {
   refused([](auto& a) { a.logits_stride = 7; }, "[cross_entropy] logits_stride must be at least columns = 8, got 7");
   refused([](auto& a) { a.targets = nullptr; }, "[cross_entropy] targets must not be NULL, got NULL");
   refused([](auto& a) { a.loss = nullptr; }, "[cross_entropy] loss must not be NULL, got NULL");
-  refused([](auto& a) { a.log_sum = static_cast<char*>(a.log_sum) + 2; }, "[cross_entropy] log_sum must be aligned");
+  refused([](auto& a) { a.log_sum = reinterpret_cast<double*>(reinterpret_cast<char*>(a.log_sum) + 2); },
+          "[cross_entropy] log_sum must be aligned");
   c.targets[2] = 8;
   refused([](auto&) {}, "[cross_entropy] targets[2] must be in 0..7 or ignore_index = -100, got 8");
   c.targets[2] = -1;

@@ -254,6 +254,15 @@ BAD = {
     "loss_logits": (lambda: ops.cross_entropy(P, P), "[cross_entropy] logits must be [rows, classes], got [6]"),
     "loss_type": (lambda: ops.cross_entropy(X, torch.zeros(2)), "[cross_entropy] targets must be int64, got Float"),
     "loss_count": (lambda: ops.cross_entropy(X, torch.arange(3)), "[cross_entropy] targets must be [2], got [3]"),
+    "loss_classes": (lambda: ops.cross_entropy(X[:, :0], torch.zeros(2).long()), "[cross_entropy] logits must have a"),
+    "loss_device": (
+        lambda: ops.cross_entropy_backward(P[:2].to("meta"), X, torch.zeros(2).long(), P[:2]),
+        "[cross_entropy] grad must be on cpu, got meta",
+    ),
+    "norm_meta": (
+        lambda: norm(X.to("meta"), dropout=2.0),
+        "[norm] dropout must be in [0, 1 - 2^-17), got 2",
+    ),
     "loss_target": (
         lambda: ops.cross_entropy(X, torch.tensor([0, 6])),
         "[cross_entropy] targets[1] must be in 0..5 or ignore_index = -100, got 6",
@@ -285,6 +294,17 @@ def test_second_derivatives_are_refused():
     for y in results:
         with pytest.raises(NotImplementedError, match="create_graph must be false"):
             torch.autograd.grad(y.sum(), trained, create_graph=True)
+
+
+def test_only_what_the_gradient_needs_is_kept():
+    x, weight = torch.randn(8, 4), torch.randn(5, 4)
+    frozen, leaf = weight.clone(), (x * 1).requires_grad_()
+    other = leaf * 1
+    y = ops.linear(other, frozen)
+    with torch.no_grad():
+        other.mul_(2)
+    y.sum().backward()
+    torch.testing.assert_close(leaf.grad, weight.sum(0).expand(8, 4), rtol=0, atol=tol.ROWS_F32 * 5)
 
 
 def test_rows_do_not_depend_on_threads():

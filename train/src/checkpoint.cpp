@@ -91,7 +91,7 @@ TrainState state_from_json(const nlohmann::json& json) {
                       evaluation.at("unigram_loss").get<double>(), evaluation.at("masked_tokens").get<int64_t>()};
   state.run = json.at("run");
   state.data = json.at("data");
-  state.platform = json.at("platform");
+  state.platform = json.at("platform").get<nlohmann::json::object_t>();
   return state;
 }
 

@@ -36,7 +36,7 @@ struct TrainState {
   EvaluationReport evaluation;
   nlohmann::json run;       // the run file
   nlohmann::json data;      // identity of the data directory
-  nlohmann::json platform;  // threads, versions, instruction sets: what bit-identity depends on
+  nlohmann::json platform = nlohmann::json::object();  // threads, versions, instruction sets: what bit-identity depends on
 };
 
 nlohmann::json to_json(const EvaluationReport& report);

@@ -18,7 +18,11 @@ void check(rf_status status) {
 
 // Returns the sum of losses before the scale, and leaves the gradient in logits.
 double sum_losses(const at::Tensor& logits_NV, const at::Tensor& labels_N, double scale) {
-  const at::Tensor losses_N = at::empty(labels_N.sizes(), at::kFloat), log_sums_N = at::empty_like(losses_N);
+  const bool is_known = logits_NV.scalar_type() == at::kFloat || logits_NV.scalar_type() == at::kBFloat16;
+  TORCH_CHECK(is_known && logits_NV.is_contiguous(), "logits must be float32 or bfloat16 and contiguous, got ",
+              logits_NV.scalar_type());
+  const at::Tensor losses_N = at::empty(labels_N.sizes(), at::kFloat),
+                   log_sums_N = at::empty_like(losses_N, at::kDouble);
   const at::Tensor labels = labels_N.contiguous();
   rf_cross_entropy_args args{};
   args.struct_size = sizeof args;
@@ -29,7 +33,7 @@ double sum_losses(const at::Tensor& logits_NV, const at::Tensor& labels_N, doubl
   args.targets = labels.const_data_ptr<int64_t>();
   args.ignore_index = -1;
   args.loss = losses_N.mutable_data_ptr();
-  args.log_sum = log_sums_N.mutable_data_ptr();
+  args.log_sum = log_sums_N.mutable_data_ptr<double>();
   check(rf_cross_entropy_forward(&args));
   const auto weight = static_cast<float>(scale);
   rf_cross_entropy_grads grads{};

@@ -55,11 +55,17 @@ nlohmann::json platform_facts() {
           {"linear", std::map<std::string, std::string>(facts.linear.begin(), facts.linear.end())}};
 }
 
-// Goes on with the product of linear layers that the run was begun with, where this build has it.
+// Goes on with the product of linear layers that the run was begun with, where this machine has it; what is not kept is
+// told as a fact that differs.
 void keep_linear_backend(const nlohmann::json& before) {
-  using namespace nlohmann::literals;
-  const std::string began = before.value("/linear/bfloat16"_json_pointer, "");
-  if (began == "plain" && rf_linear_set_backend("plain") != RF_OK) fail("resume", "{}", rf_last_error());
+  rf_linear_set_backend("");
+  const nlohmann::json now = platform_facts();
+  const auto product = [](const nlohmann::json& platform) {
+    const nlohmann::json linear = platform.value("linear", nlohmann::json());
+    return linear.is_object() ? linear.value("bfloat16", nlohmann::json()) : nlohmann::json();
+  };
+  const nlohmann::json began = product(before);
+  if (began.is_string() && began != product(now)) rf_linear_set_backend(began.get<std::string>().c_str());
 }
 
 std::string duration_text(double seconds) {

@@ -132,8 +132,9 @@ RF_API rf_status rf_softmax_backward(const rf_softmax_args* args, const rf_softm
  *
  *   log_sum = log sum_j exp(logits[j]),  loss = log_sum - logits[target]      0 where target is ignore_index
  *
- * The forward reads the logits once and writes two numbers a row. The backward needs log_sum as the forward left it;
- * its result may go over the logits, so that there is one array of that size:
+ * The forward reads the logits once and writes two numbers a row. The backward needs log_sum as the forward left it,
+ * in double, so that a number added to all logits of a row costs no digits; its result may go over the logits, so that
+ * there is one array of that size:
  *
  *   d logits[c] = (exp(logits[c] - log_sum) - [c = target]) d loss            0 where target is ignore_index */
 typedef struct rf_cross_entropy_args {
@@ -144,8 +145,8 @@ typedef struct rf_cross_entropy_args {
   int64_t logits_stride;
   const int64_t* targets; /* [rows], each in 0..columns-1 or ignore_index */
   int64_t ignore_index;
-  void* loss;    /* [rows]; not read by the backward */
-  void* log_sum; /* [rows] */
+  void* loss;      /* [rows]; not read by the backward */
+  double* log_sum; /* [rows] */
 } rf_cross_entropy_args;
 
 typedef struct rf_cross_entropy_grads {
