@@ -88,7 +88,7 @@ HWY_NOINLINE void differentiate(const AttentionProblem& problem, BackwardSpace& 
     for (int l = 0; l < kVectors; ++l) {
       float* weight = space.weights() + j * kQueryTile + l * kLanes;
       float* score = space.scores() + j * kQueryTile + l * kLanes;
-      const auto p = exp2(hn::MulSub(hn::LoadU(d, weight), hn::Set(d, factor), log2_sum[l]));
+      const auto p = exp2(hn::Sub(hn::Mul(hn::LoadU(d, weight), hn::Set(d, factor)), log2_sum[l]));
       auto dp = hn::LoadU(d, score);
       auto dropped = p;
       if (space.dropout.any()) {

@@ -136,9 +136,14 @@ inline void BackwardQueries::load(const AttentionProblem& problem, const rf_atte
   for (int64_t i = 0; i < kQueryTile; ++i) {
     delta[i] = log2_sum[i] = 0;
     if (i >= count) continue;
-    delta[i] = dot(y + i * problem.value_width, out + i * problem.value_width, problem.value_width);
+    float* row = y + i * problem.value_width;
     const float log_sum = x.log_sum[(b * x.heads + h) * problem.log_sum_stride + first + i];
-    log2_sum[i] = log_sum == kMinusInfinity ? 0 : log_sum * kLog2e;
+    if (log_sum == kMinusInfinity) {  // no key: gradient 0, whatever is given
+      std::fill_n(row, problem.value_width, 0.0f);
+      continue;
+    }
+    delta[i] = dot(row, out + i * problem.value_width, problem.value_width);
+    log2_sum[i] = log_sum * kLog2e;
   }
   if (count < kQueryTile) std::fill_n(y_columns, kQueryTile * problem.value_width, 0.0f);
   transpose(y, problem.value_width, count, problem.value_width, y_columns, kQueryTile);

@@ -107,7 +107,9 @@ HWY_INLINE void find_weights(float* tile, int64_t keys, float factor, const Floa
   const FloatTag d;
   constexpr int64_t kStep = kPairs ? 2 : 1;
   const auto weight = [&](int64_t j, int l) HWY_ATTR {
-    const auto w = exp2(hn::MulSub(hn::LoadU(d, tile + j * kQueryTile + l * kLanes), hn::Set(d, factor), origin[l]));
+    // The product is rounded as it was when the largest score was found: that score's exponent is exactly 0.
+    const auto score = hn::Mul(hn::LoadU(d, tile + j * kQueryTile + l * kLanes), hn::Set(d, factor));
+    const auto w = exp2(hn::Sub(score, origin[l]));
     sum[l] = hn::Add(sum[l], w);
     return w;
   };

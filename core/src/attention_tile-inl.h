@@ -144,16 +144,19 @@ inline HWY_NOINLINE TileMask::Kind TileMask::find(const rf_attention_args& x, in
   if (kind_ == Kind::kNone || (kind_ == Kind::kAll && x.mask == nullptr)) return kind_;
   const bool in_window = kind_ == Kind::kAll;
   const int64_t shift = x.keys - x.queries;
+  // Wider windows leave out nothing, and their ends would overflow.
+  const int64_t left = std::min(x.window_left, x.queries + x.keys);
+  const int64_t right = std::min(x.window_right, x.queries + x.keys);
   int64_t closed = 0;
   for (int64_t j = 0; j < keys.count; ++j) {
     const int64_t key = keys.first + j;
     // Lanes first .. last - 1 are in the window.
     int64_t first = 0, last = queries.count;
-    if (!in_window && x.window_right >= 0) {
-      first = std::clamp<int64_t>(key - x.window_right - shift - queries.first, 0, queries.count);
+    if (!in_window && right >= 0) {
+      first = std::clamp<int64_t>(key - right - shift - queries.first, 0, queries.count);
     }
-    if (!in_window && x.window_left >= 0) {
-      last = std::clamp<int64_t>(key + x.window_left - shift - queries.first + 1, first, queries.count);
+    if (!in_window && left >= 0) {
+      last = std::clamp<int64_t>(key + left - shift - queries.first + 1, first, queries.count);
     }
     float* to = open_ + j * kQueryTile;
     std::fill(to, to + kQueryTile, 0.0f);

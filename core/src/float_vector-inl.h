@@ -170,7 +170,8 @@ HWY_INLINE FloatVec exp2(FloatVec x) {
   y = hn::MulAdd(y, f, hn::Set(d, 0x1.62e43p-1f));
   y = hn::MulAdd(y, f, hn::Set(d, 1.0f));
   const auto scaled = hn::Add(hn::BitCast(di, y), hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::BitCast(d, scaled));
+  // The bits of a NaN, which may be any, do not survive the sum.
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::BitCast(d, scaled)));
 }
 #endif
 

@@ -352,3 +352,45 @@ def test_tangents_are_refused():
         dual = torch.autograd.forward_ad.make_dual(q, q)
         with pytest.raises(NotImplementedError, match=r"\[attention\] .* must not carry a tangent"):
             roformer_cpp.attention(dual, q, q, kernel="fused")
+
+
+@pytest.mark.parametrize("score", [1e4, 1e7, 1e10])
+def test_equal_scores_share_their_weight_whatever_their_size(score):
+    """Plain tiles and those that the causal window cuts form scores alike."""
+    q = torch.full((1, 200, 1, 64), (score / 8) ** 0.5)
+    v = torch.randn(1, 200, 1, 64, generator=torch.Generator().manual_seed(0))
+    out = roformer_cpp.attention(q, q, v, is_causal=True, kernel="fused")
+    expected = v.double().cumsum(1) / torch.arange(1, 201).view(1, -1, 1, 1)
+    torch.testing.assert_close(out.double(), expected, atol=tol.FUSED_F32, rtol=0)
+
+
+def test_a_window_of_any_size_leaves_out_nothing():
+    q, k, v = torch.randn(3, 1, 70, 2, 8, generator=torch.Generator().manual_seed(0))
+    whole = roformer_cpp.attention(q, k, v, is_causal=True, kernel="fused")
+    for left in (70, 2**62, 2**63 - 1):
+        assert torch.equal(roformer_cpp.attention(q, k, v, is_causal=True, window=(left, -1), kernel="fused"), whole)
+
+
+def test_a_query_without_keys_has_gradient_0_whatever_is_given():
+    leaves = [torch.randn(1, 6, 2, 8, requires_grad=True) for _ in range(3)]
+    mask = torch.ones(1, 1, 6, 6, dtype=torch.bool)
+    mask[:, :, 3] = False
+    out = roformer_cpp.attention(*leaves, mask=mask, kernel="fused")
+    given = torch.ones_like(out)
+    given[:, 3] = float("nan")
+    grads = torch.autograd.grad(out, leaves, given)
+    assert all(grad.isfinite().all() for grad in grads)
+    assert grads[0][:, 3].eq(0).all()
+
+
+def test_every_nan_stays_nan():
+    q, k, v = torch.randn(3, 1, 20, 1, 8, generator=torch.Generator().manual_seed(0))
+    k[0, 5, 0, 2] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
+    before = torch.ops.roformer.target()
+    try:
+        for target in ("", "AVX2", "SSE4"):
+            torch.ops.roformer.set_target(target)
+            assert roformer_cpp.attention(q, k, v, kernel="fused").isnan().all()
+    finally:
+        torch.ops.roformer.set_target("")
+    assert torch.ops.roformer.target() == before
