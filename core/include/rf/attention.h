@@ -18,7 +18,9 @@
  * RF_F16 are computed in tiles with sums in float32 and memory that does not grow with T * S; there G is answered with
  * RF_NOT_IMPLEMENTED, and cos and sin have no gradients. Outputs and the gradients of q, k and v have the same bits for
  * any number of threads and whatever else is in the batch or packed beside a sequence; gradients of terms for any
- * number of threads.
+ * number of threads. Limits of float32 in tiles: a score has a relative error of some 2^-24, and so has its weight an
+ * error of |score| 2^-24; sums over values may be 2^8 S times the largest value before they are divided; below -2^127
+ * scores count as -infinity.
  */
 #ifndef RF_ATTENTION_H_
 #define RF_ATTENTION_H_
