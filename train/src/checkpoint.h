@@ -34,9 +34,10 @@ struct TrainState {
   Interval interval;
   double train_loss = 0;  // of the last line of the metrics
   EvaluationReport evaluation;
-  nlohmann::json run;       // the run file
-  nlohmann::json data;      // identity of the data directory
-  nlohmann::json platform = nlohmann::json::object();  // threads, versions, instruction sets: what bit-identity depends on
+  nlohmann::json run;   // the run file
+  nlohmann::json data;  // identity of the data directory
+  nlohmann::json platform =
+      nlohmann::json::object();  // threads, versions, instruction sets: what bit-identity depends on
 };
 
 nlohmann::json to_json(const EvaluationReport& report);
