@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "attention_operator.h"
+#include "find_operator.h"
 #include "status.h"
 
 namespace rf::ops {
@@ -132,9 +133,7 @@ AttentionCall make_call(const std::vector<at::Tensor>& data, const Terms& t, at:
 }  // namespace
 
 AttentionResult dispatch_attention(const AttentionCall& c) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("roformer::attention_kernel", "")
-                             .typed<AttentionSignature<AttentionResult>>();
+  static const auto op = find_operator<AttentionSignature<AttentionResult>>("roformer::attention_kernel");
   return op.call(c.q(), c.k(), c.v(), c.query_positions, c.key_positions, c.attend, terms_of(c), c.ranges, c.layout,
                  c.scale, c.window.left, c.window.right, c.dropout, c.seed, c.stream, if_defined(c.packed.cu_seqlens_q),
                  if_defined(c.packed.cu_seqlens_k));
@@ -142,10 +141,9 @@ AttentionResult dispatch_attention(const AttentionCall& c) {
 
 std::vector<at::Tensor> dispatch_attention_backward(const AttentionCall& c, const at::Tensor& grad_out,
                                                     const at::Tensor& out, const at::Tensor& log_sum, Wanted wanted) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("roformer::attention_kernel_backward", "")
-                             .typed<AttentionSignature<std::vector<at::Tensor>, const at::Tensor&, const at::Tensor&,
-                                                       const at::Tensor&, Wanted>>();
+  static const auto op = find_operator<
+      AttentionSignature<std::vector<at::Tensor>, const at::Tensor&, const at::Tensor&, const at::Tensor&, Wanted>>(
+      "roformer::attention_kernel_backward");
   return op.call(grad_out, out, log_sum, wanted, c.q(), c.k(), c.v(), c.query_positions, c.key_positions, c.attend,
                  terms_of(c), c.ranges, c.layout, c.scale, c.window.left, c.window.right, c.dropout, c.seed, c.stream,
                  if_defined(c.packed.cu_seqlens_q), if_defined(c.packed.cu_seqlens_k));

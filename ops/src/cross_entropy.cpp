@@ -2,6 +2,7 @@
 // the logits as they are and keeps one number a row for the backward, which writes a tensor of their size.
 #include <torch/library.h>
 
+#include "find_operator.h"
 #include "rf/rows.h"
 #include "row_arguments.h"
 #include "status.h"
@@ -100,16 +101,14 @@ at::Tensor backward_meta(const at::Tensor& grad, const at::Tensor& logits, const
 
 CrossEntropyResult dispatch_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index) {
   using Signature = CrossEntropyResult(const at::Tensor&, const at::Tensor&, int64_t);
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::cross_entropy", "").typed<Signature>();
+  static const auto op = find_operator<Signature>("roformer::cross_entropy");
   return op.call(logits, targets, ignore_index);
 }
 
 at::Tensor dispatch_cross_entropy_backward(const at::Tensor& grad, const at::Tensor& logits, const at::Tensor& targets,
                                            const at::Tensor& log_sum, int64_t ignore_index) {
   using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t);
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::cross_entropy_backward", "").typed<Signature>();
+  static const auto op = find_operator<Signature>("roformer::cross_entropy_backward");
   return op.call(grad, logits, targets, log_sum, ignore_index);
 }
 

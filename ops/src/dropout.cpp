@@ -6,19 +6,19 @@
 
 #include "dispatch.h"
 #include "dtype.h"
+#include "find_operator.h"
 #include "rf/dropout.h"
 #include "rf/ops/ops.h"
+#include "row_arguments.h"
 #include "status.h"
 
 namespace rf::ops {
 namespace {
 
-constexpr double kLargestP = 1.0 - 0x1p-17;  // rf_dropout's bound: p' would be 1
-
 void check_arguments(const at::Tensor& x, double p) {
   TORCH_CHECK_VALUE(core_dtype(x.scalar_type()), "[dropout] x must be float32, float64, bfloat16 or float16, got ",
                     x.scalar_type());
-  TORCH_CHECK_VALUE(p >= 0 && p < kLargestP, "[dropout] p must be in [0, 1 - 2^-17), got ", p);
+  check_dropout("dropout", "p", p);
 }
 
 at::Tensor dropout_cpu(const at::Tensor& x, double p, int64_t seed, int64_t stream) {
@@ -39,7 +39,7 @@ at::Tensor dropout_meta(const at::Tensor& x, double p, c10::SymInt /*seed*/, c10
 
 at::Tensor dispatch_dropout(const at::Tensor& x, double p, const c10::SymInt& seed, const c10::SymInt& stream) {
   using Signature = at::Tensor(const at::Tensor&, double, c10::SymInt, c10::SymInt);
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("roformer::dropout", "").typed<Signature>();
+  static const auto op = find_operator<Signature>("roformer::dropout");
   return op.call(x, p, seed, stream);
 }
 

@@ -1,6 +1,7 @@
 // roformer::gelu and roformer::softmax on CPU and Meta tensors: rf_gelu_* and rf_softmax_* behind PyTorch's dispatcher.
 #include <torch/library.h>
 
+#include "find_operator.h"
 #include "rf/rows.h"
 #include "row_arguments.h"
 #include "status.h"
@@ -137,7 +138,7 @@ at::Tensor softmax_backward_meta(const at::Tensor& grad, const at::Tensor& y) {
 
 at::Tensor dispatch_gelu(const at::Tensor& x, const OptionalTensor& bias, std::string_view form) {
   using Signature = at::Tensor(const at::Tensor&, const OptionalTensor&, std::string_view);
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("roformer::gelu", "").typed<Signature>();
+  static const auto op = find_operator<Signature>("roformer::gelu");
   return op.call(x, bias, form);
 }
 
@@ -145,21 +146,18 @@ std::vector<at::Tensor> dispatch_gelu_backward(const at::Tensor& grad, std::arra
                                                const OptionalTensor& bias, std::string_view form) {
   using Signature = std::vector<at::Tensor>(const at::Tensor&, std::array<bool, 2>, const at::Tensor&,
                                             const OptionalTensor&, std::string_view);
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::gelu_backward", "").typed<Signature>();
+  static const auto op = find_operator<Signature>("roformer::gelu_backward");
   return op.call(grad, wanted, x, bias, form);
 }
 
 at::Tensor dispatch_softmax(const at::Tensor& x) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::softmax", "").typed<at::Tensor(const at::Tensor&)>();
+  static const auto op = find_operator<at::Tensor(const at::Tensor&)>("roformer::softmax");
   return op.call(x);
 }
 
 at::Tensor dispatch_softmax_backward(const at::Tensor& grad, const at::Tensor& y) {
   using Signature = at::Tensor(const at::Tensor&, const at::Tensor&);
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::softmax_backward", "").typed<Signature>();
+  static const auto op = find_operator<Signature>("roformer::softmax_backward");
   return op.call(grad, y);
 }
 

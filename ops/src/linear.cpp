@@ -5,6 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include "find_operator.h"
 #include "row_arguments.h"
 #include "status.h"
 
@@ -145,7 +146,7 @@ at::Tensor linear_autocast(const at::Tensor& x, const at::Tensor& weight, const 
 at::Tensor dispatch_linear(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                            std::string_view activation) {
   using Signature = at::Tensor(const at::Tensor&, const at::Tensor&, const OptionalTensor&, std::string_view);
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("roformer::linear", "").typed<Signature>();
+  static const auto op = find_operator<Signature>("roformer::linear");
   return op.call(x, weight, bias, activation);
 }
 
@@ -153,8 +154,7 @@ std::vector<at::Tensor> dispatch_linear_backward(const at::Tensor& grad, std::ar
                                                  const at::Tensor& x, const at::Tensor& weight) {
   using Signature =
       std::vector<at::Tensor>(const at::Tensor&, std::array<bool, 3>, const at::Tensor&, const at::Tensor&);
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::linear_backward", "").typed<Signature>();
+  static const auto op = find_operator<Signature>("roformer::linear_backward");
   return op.call(grad, wanted, x, weight);
 }
 

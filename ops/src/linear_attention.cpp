@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "dtype.h"
+#include "find_operator.h"
 #include "layout.h"
 #include "linear_attention_operator.h"
 #include "rf/linear_attention.h"
@@ -246,9 +247,7 @@ MaybeTensor maybe(const at::Tensor& x) {
 }  // namespace
 
 LinearAttentionResult dispatch_linear_attention(const LinearAttentionCall& c) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("roformer::linear_attention_kernel", "")
-                             .typed<LinearAttentionSignature>();
+  static const auto op = find_operator<LinearAttentionSignature>("roformer::linear_attention_kernel");
   return op.call(c.q, c.k, c.v, c.feature_map, c.direction, c.denominator, c.query_cos, c.query_sin, c.key_cos,
                  c.key_sin, c.layout, c.key_mask, c.eps, c.state);
 }
@@ -256,9 +255,7 @@ LinearAttentionResult dispatch_linear_attention(const LinearAttentionCall& c) {
 std::vector<at::Tensor> dispatch_linear_attention_backward(const LinearAttentionCall& c, const at::Tensor& grad_out,
                                                            const at::Tensor& out, const at::Tensor& denominators,
                                                            LinearAttentionWanted wanted) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("roformer::linear_attention_kernel_backward", "")
-                             .typed<LinearAttentionBackwardSignature>();
+  static const auto op = find_operator<LinearAttentionBackwardSignature>("roformer::linear_attention_kernel_backward");
   return op.call(grad_out, out, denominators, wanted, c.q, c.k, c.v, c.feature_map, c.direction, c.denominator,
                  c.query_cos, c.query_sin, c.key_cos, c.key_sin, c.layout, c.key_mask, c.eps);
 }

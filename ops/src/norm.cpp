@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "find_operator.h"
 #include "rf/rows.h"
 #include "row_arguments.h"
 #include "status.h"
@@ -35,9 +36,7 @@ void check(const NormCall& call) {
   TORCH_CHECK_VALUE(call.kind == "layer" || call.kind == "rms", "[norm] kind must be \"layer\" or \"rms\", got \"",
                     call.kind, "\"");
   TORCH_CHECK_VALUE(call.eps >= 0 && std::isfinite(call.eps), "[norm] eps must be >= 0 and finite, got ", call.eps);
-  constexpr double kLargestP = 1.0 - 0x1p-17;  // rf_norm's bound
-  TORCH_CHECK_VALUE(call.dropout >= 0 && call.dropout < kLargestP, "[norm] dropout must be in [0, 1 - 2^-17), got ",
-                    call.dropout);
+  check_dropout(kWhere, "dropout", call.dropout);
 }
 
 // Arguments of core, and what they point to.
@@ -144,7 +143,7 @@ std::vector<at::Tensor> backward_cpu(const NormCall& call, const at::Tensor& gra
 at::Tensor dispatch_norm(const NormCall& c) {
   using Signature = at::Tensor(const at::Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
                                const OptionalTensor&, std::string_view, double, double, c10::SymInt, c10::SymInt);
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("roformer::norm", "").typed<Signature>();
+  static const auto op = find_operator<Signature>("roformer::norm");
   return op.call(c.x, c.bias, c.residual, c.gamma, c.beta, c.kind, c.eps, c.dropout, c.seed, c.stream);
 }
 
@@ -152,8 +151,7 @@ std::vector<at::Tensor> dispatch_norm_backward(const NormCall& c, const at::Tens
   using Signature = std::vector<at::Tensor>(const at::Tensor&, Wanted, const at::Tensor&, const OptionalTensor&,
                                             const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
                                             std::string_view, double, double, c10::SymInt, c10::SymInt);
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::norm_backward", "").typed<Signature>();
+  static const auto op = find_operator<Signature>("roformer::norm_backward");
   return op.call(grad, wanted, c.x, c.bias, c.residual, c.gamma, c.beta, c.kind, c.eps, c.dropout, c.seed, c.stream);
 }
 

@@ -12,6 +12,7 @@
 
 #include "dispatch.h"
 #include "dtype.h"
+#include "find_operator.h"
 #include "layout.h"
 #include "rf/ops/ops.h"
 #include "rf/rope.h"
@@ -154,14 +155,12 @@ void check_rope_arguments(const at::Tensor& x, const at::Tensor& positions, cons
 }
 
 at::Tensor dispatch_rope(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::rope", "").typed<RopeSignature<at::Tensor>>();
+  static const auto op = find_operator<RopeSignature<at::Tensor>>("roformer::rope");
   return op.call(x, positions, o.layout, o.base, o.freqs, o.scale, o.rotary_dim, o.heads_first, o.direction);
 }
 
 void dispatch_rope_inplace(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& o) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::rope_", "").typed<RopeSignature<void>>();
+  static const auto op = find_operator<RopeSignature<void>>("roformer::rope_");
   op.call(x, positions, o.layout, o.base, o.freqs, o.scale, o.rotary_dim, o.heads_first, o.direction);
 }
 

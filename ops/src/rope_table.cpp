@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "dispatch.h"
+#include "find_operator.h"
 #include "rf/ops/ops.h"
 #include "rf/rope.h"
 #include "status.h"
@@ -146,8 +147,7 @@ std::tuple<at::Tensor, at::Tensor> rope_table_meta(const at::Tensor& positions, 
 std::tuple<at::Tensor, at::Tensor> dispatch_rope_table(const at::Tensor& positions, const at::Tensor& freqs,
                                                        const std::optional<at::Tensor>& freqs_lo, double scale,
                                                        at::ScalarType dtype) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::rope_table", "").typed<RopeTableSignature>();
+  static const auto op = find_operator<RopeTableSignature>("roformer::rope_table");
   return op.call(positions, freqs, freqs_lo, scale, dtype);
 }
 

@@ -6,6 +6,7 @@
 
 #include "dispatch.h"
 #include "dtype.h"
+#include "find_operator.h"
 #include "layout.h"
 #include "rf/ops/ops.h"
 #include "rf/ops/terms.h"
@@ -85,8 +86,7 @@ at::Tensor rotate_meta(const at::Tensor& x, const at::Tensor& cos, const at::Ten
 
 at::Tensor dispatch_rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, std::string_view layout,
                            std::string_view direction) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("roformer::rotate", "").typed<RotateSignature>();
+  static const auto op = find_operator<RotateSignature>("roformer::rotate");
   return op.call(x, cos, sin, layout, direction);
 }
 

@@ -53,6 +53,11 @@ inline void check_parameter(const char* where, const char* name, const OptionalT
   TORCH_CHECK_VALUE(x->device() == device, "[", where, "] ", name, " must be on ", device, ", got ", x->device());
 }
 
+// rf_dropout's bound: beyond it nothing would be kept.
+inline void check_dropout(const char* where, const char* name, double p) {
+  TORCH_CHECK_VALUE(p >= 0 && p < 1 - 0x1p-17, "[", where, "] ", name, " must be in [0, 1 - 2^-17), got ", p);
+}
+
 // A parameter as core reads it beside x; absent: undefined.
 inline at::Tensor ready_parameter(const OptionalTensor& parameter, const at::Tensor& x) {
   return parameter ? parameter->to(parameter_type(x)).contiguous() : at::Tensor();

@@ -1,0 +1,14 @@
+// A registered operator as the dispatcher calls it.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace rf::ops {
+
+// `name` with its namespace, for example "roformer::rope". To be kept in a static: the search takes a lock.
+template <class Signature>
+c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+}  // namespace rf::ops
