@@ -2,14 +2,11 @@
 // write: 2 forward, and 3 more with backward.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 #include <fmt/format.h>
 
-#include <memory>
-
-#include "formula.h"
 #include "rf/rows.h"
+#include "row_call.h"
 
 namespace rf::bench {
 
@@ -28,33 +25,18 @@ struct GeluCase {
   Pass pass;
 };
 
-// A call and what it reads and writes.
-struct Call {
-  rf_gelu_args args = sized<rf_gelu_args>();
-  rf_gelu_grads grads = sized<rf_gelu_grads>();
-  at::Tensor x, bias, dy, y, dx, dbias;
+struct Call : RowCall<rf_gelu_args, rf_gelu_grads> {
+  at::Tensor bias, dbias;
+  using RowCall::RowCall;
 };
 
 std::shared_ptr<Call> make_call(const GeluCase& c) {
-  auto call = std::make_shared<Call>();
-  call->x = normal({c.rows, c.columns}, c.type.torch);
-  call->dy = normal({c.rows, c.columns}, c.type.torch);
-  call->y = at::empty_like(call->x);
-  call->dx = at::empty_like(call->x);
-  rf_gelu_args& args = call->args;
-  args.dtype = c.type.core;
-  args.form = c.variant.form;
-  args.rows = c.rows;
-  args.columns = c.columns;
-  args.x_stride = args.y_stride = call->grads.x_stride = call->grads.y_stride = c.columns;
-  args.x = call->x.const_data_ptr();
-  args.y = call->y.data_ptr();
-  call->grads.y = call->dy.const_data_ptr();
-  call->grads.x = call->dx.data_ptr();
+  auto call = std::make_shared<Call>(c.rows, c.columns, c.type);
+  call->args.form = c.variant.form;
   if (c.variant.bias) {
     call->bias = normal({c.columns}, c.type.torch).to(at::kFloat);
     call->dbias = at::empty({c.columns}, at::kFloat);
-    args.bias = call->bias.const_data_ptr();
+    call->args.bias = call->bias.const_data_ptr();
     call->grads.bias = call->dbias.data_ptr();
   }
   return call;

@@ -1,12 +1,9 @@
 // Softmax over the rows of 12 heads' scores. Counted: an array a read or a write: 2 forward, and 3 more with backward.
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/softmax.h>
 #include <fmt/format.h>
 
-#include <memory>
-
-#include "formula.h"
 #include "rf/rows.h"
+#include "row_call.h"
 
 namespace rf::bench {
 
@@ -18,33 +15,8 @@ struct SoftmaxCase {
   Pass pass;
 };
 
-// A call and what it reads and writes.
-struct Call {
-  rf_softmax_args args = sized<rf_softmax_args>();
-  rf_softmax_grads grads = sized<rf_softmax_grads>();
-  at::Tensor x, dy, y, dx;
-};
-
-std::shared_ptr<Call> make_call(const SoftmaxCase& c) {
-  auto call = std::make_shared<Call>();
-  call->x = normal({c.rows, c.columns}, c.type.torch);
-  call->dy = normal({c.rows, c.columns}, c.type.torch);
-  call->y = at::empty_like(call->x);
-  call->dx = at::empty_like(call->x);
-  rf_softmax_args& args = call->args;
-  args.dtype = c.type.core;
-  args.rows = c.rows;
-  args.columns = c.columns;
-  args.x_stride = args.y_stride = call->grads.x_stride = call->grads.y_stride = c.columns;
-  args.x = call->x.const_data_ptr();
-  args.y = call->y.data_ptr();
-  call->grads.y = call->dy.const_data_ptr();
-  call->grads.x = call->dx.data_ptr();
-  return call;
-}
-
 std::vector<Side> softmax_sides(const SoftmaxCase& c) {
-  const std::shared_ptr<Call> call = make_call(c);
+  const auto call = std::make_shared<RowCall<rf_softmax_args, rf_softmax_grads>>(c.rows, c.columns, c.type);
   const auto ours = [call, pass = c.pass] {
     must(rf_softmax_forward(&call->args));
     if (pass == Pass::kForward) return Tensors{call->y};
