@@ -57,9 +57,7 @@ nlohmann::json platform_facts() {
 
 // Goes on with the product of linear layers that the run was begun with, where this machine has it; what is not kept is
 // told as a fact that differs.
-void keep_linear_backend(const nlohmann::json& before) {
-  rf_linear_set_backend("");
-  const nlohmann::json now = platform_facts();
+void keep_linear_backend(const nlohmann::json& before, const nlohmann::json& now) {
   const auto product = [](const nlohmann::json& platform) {
     const nlohmann::json linear = platform.value("linear", nlohmann::json());
     return linear.is_object() ? linear.value("bfloat16", nlohmann::json()) : nlohmann::json();
@@ -135,6 +133,7 @@ PretrainRun::PretrainRun(const PretrainOptions& options, io::Progress& progress)
   open_data();
   state_.run = to_json(config_);
   state_.data = data_identity(options_.data_dir);
+  rf_linear_set_backend("");  // a run before this one in the same process may have kept another
   state_.platform = platform_facts();
   const std::optional<std::string> checkpoint = newest_checkpoint(directory_.path());
   if (checkpoint) {
@@ -202,7 +201,7 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
     fail("resume", "the data must be those of the run, {}, got {} in {}", saved.data.dump(), state_.data.dump(),
          options_.data_dir);
   }
-  keep_linear_backend(saved.platform);
+  keep_linear_backend(saved.platform, state_.platform);
   state_.platform = platform_facts();
   for (const auto& fact : state_.platform.items()) {
     const nlohmann::json before = saved.platform.value(fact.key(), nlohmann::json());
