@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "python"))
 
 import tables  # noqa: E402
+from peak_memory import added_kib  # noqa: E402
 from peer_timing import machine  # noqa: E402
 
 TABLES = ["linear_attention"]  # in docs/benchmarks.md
@@ -234,25 +235,18 @@ def compare(core: ctypes.CDLL, case: Case, backward: bool, rounds: int) -> dict:
     }
 
 
-def peak_kib() -> int:
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-
-
 def scaling(core: ctypes.CDLL, rounds: int) -> dict:
     """Best of `rounds` for each length, on the one thread that a single head is given."""
-    best, added_kib = [], []
+    best, added = [], []
     for tokens in SCALING:
         ours = Ours(core, Case(tokens, 1, causal=True))
         ours.out.zero_(), ours.denominators.zero_()  # pages there before
-        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak starts anew
-        before = peak_kib()
+        added.append(added_kib(ours.forward))
         best.append(min(seconds(ours.forward) for _ in range(rounds)))
-        added_kib.append(peak_kib() - before)
     x, y = [math.log(t) for t in SCALING], [math.log(s) for s in best]
     slope = statistics.linear_regression(x, y).slope
     times = {str(t): 1e3 * s for t, s in zip(SCALING, best, strict=True)}
-    return {"forward_ms": times, "slope": slope, "added_kib": max(added_kib)}
+    return {"forward_ms": times, "slope": slope, "added_kib": max(added)}
 
 
 def table(results: list[dict]) -> list[list[str]]:

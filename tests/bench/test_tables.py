@@ -15,7 +15,7 @@ import tables  # noqa: E402
 
 PAGE = "before\n<!-- one -->\nold\n<!-- end one -->\nbetween\n<!-- one more -->\nkept\n<!-- end one more -->\nafter\n"
 MACHINE = {"cpu": "A CPU", "cores": 2, "threads": 2, "target": "AVX2", "torch": "2.13.0", "commit": "abc"}
-NO_FIGURES = {"compare_tokenizers", "onnx_operator", "peer_timing", "tables"}  # and so no table
+NO_FIGURES = {"compare_tokenizers", "onnx_operator", "peak_memory", "peer_timing", "tables"}  # and so no table
 
 
 def table_ids_of(script):
