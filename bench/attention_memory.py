@@ -5,7 +5,7 @@
 
 Each figure is of a process of its own: what a call of forward and backward adds to the process's peak, less the output
 and the gradients of q, k and v, which are made in it; the most of several calls, since threads keep work space from one
-to the next. Blocks of 128 KiB and more come from the system and go back to it (MALLOC_MMAP_THRESHOLD_ of glibc), so that
+to the next. Blocks of 128 KiB and more come from the system and go back to it (glibc's MALLOC_MMAP_THRESHOLD_), so that
 freed outputs that malloc would keep do not count.
 """
 
