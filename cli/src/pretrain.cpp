@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -12,14 +11,6 @@
 namespace rf::cli {
 
 namespace {
-
-nlohmann::json to_json(const train::EvaluationReport& report) {
-  return {{"loss", report.loss},
-          {"perplexity", std::exp(report.loss)},
-          {"accuracy", report.accuracy},
-          {"unigram_loss", report.unigram_loss},
-          {"masked_tokens", report.masked_tokens}};
-}
 
 int run_pretrain(const train::PretrainOptions& options) {
   io::Progress progress = terminal_progress();
@@ -30,7 +21,7 @@ int run_pretrain(const train::PretrainOptions& options) {
                            {"train_loss", report.train_loss},
                            {"tokens_per_second", report.tokens_per_second},
                            {"peak_rss_bytes", report.peak_rss_bytes}};
-  if (report.evaluation.masked_tokens > 0) result["evaluation"] = to_json(report.evaluation);
+  if (report.evaluation.predicted_tokens > 0) result["evaluation"] = to_json(report.evaluation);
   if (report.signal != 0) result["interrupted_by_signal"] = report.signal;
   emit(result);
   if (report.signal == 0) return kOk;
@@ -68,7 +59,8 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
   app.add_option("--split", options->split, "valid or train")->capture_default_str();
   app.add_option("--max-length", options->max_length, "Tokens a row")->capture_default_str();
   app.add_option("--batch", options->batch_size, "Rows a batch")->capture_default_str();
-  app.add_option("--mask-probability", options->mask.probability, "Part of the tokens that is masked")
+  app.add_option("--mask-probability", options->mask.probability,
+                 "Part of the tokens that is masked (masked language models)")
       ->capture_default_str();
   app.add_flag_callback(
       "--whole-word", [options] { options->mask.unit = data::MaskUnit::kWholeWord; }, "Mask whole words");

@@ -1,4 +1,5 @@
-// roformer vocab: documents to a WordPiece vocabulary.
+// roformer vocab: documents to a WordPiece vocabulary, or the tokenizer of bytes, which needs none.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -7,6 +8,7 @@
 #include "read_options.h"
 #include "rf/data/reader.h"
 #include "rf/io/error.h"
+#include "rf/text/byte_tokenizer.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/vocabulary_trainer.h"
 
@@ -16,6 +18,7 @@ namespace {
 
 struct Options {
   data::ReadOptions input;
+  bool bytes = false;
   std::string output;
   text::VocabularyTrainerOptions trainer;
 };
@@ -34,6 +37,14 @@ void save(const text::Vocabulary& vocabulary, const Options& options) {
   } else {
     vocabulary.save(output);
   }
+}
+
+int write_bytes(const Options& options) {
+  std::filesystem::create_directories(options.output);
+  const text::Tokenizer tokenizer = text::byte_tokenizer();
+  tokenizer.save(options.output);
+  emit({{"output", options.output}, {"size", tokenizer.vocabulary().size()}, {"hash", tokenizer.vocabulary().hash()}});
+  return kOk;
 }
 
 int run(const Options& options) {
@@ -65,8 +76,8 @@ int run(const Options& options) {
 
 std::function<int()> configure_vocab(CLI::App& app, const Common&) {
   auto options = std::make_shared<Options>();
+  const auto common = static_cast<std::ptrdiff_t>(app.get_options().size());
   add_read_options(app, options->input);
-  app.add_option("--output", options->output, "vocab.txt to write")->required();
   app.add_option("--size", options->trainer.size, "Tokens in all, the five special ones included")
       ->capture_default_str();
   app.add_option("--min-frequency", options->trainer.min_frequency, "Pairs seen less often are not merged")
@@ -75,7 +86,16 @@ std::function<int()> configure_vocab(CLI::App& app, const Common&) {
       ->capture_default_str();
   app.add_flag_callback(
       "--cased", [options] { options->trainer.letter_case = text::Case::kKeep; }, "Keep case and accents");
-  return [options] { return run(*options); };
+  const std::vector<CLI::Option*> so_far = app.get_options();
+  app.add_option("--output", options->output, "vocab.txt to write; with --bytes a directory")->required();
+
+  CLI::Option_group* const source = app.add_option_group("source");
+  CLI::Option* const bytes = source->add_flag(
+      "--bytes", options->bytes, "No text: ids 0 to 255 are the bytes, and the five special tokens follow");
+  std::for_each(so_far.begin() + common, so_far.end(), [&](CLI::Option* of_text) { bytes->excludes(of_text); });
+  source->add_option(app.get_option("--input")->required(false));
+  source->require_option(1);
+  return [options] { return options->bytes ? write_bytes(*options) : run(*options); };
 }
 
 }  // namespace rf::cli

@@ -54,14 +54,43 @@ std::vector<Row> first_fit_decreasing(Row pieces, int64_t max_length) {
   return rows;
 }
 
+void check_row_specials(const text::SpecialIds& special, int64_t vocab_size) {
+  for (const int32_t id : {special.pad, special.cls, special.sep}) {
+    if (id < 0 || id >= vocab_size) {
+      fail("batch", "special ids must be in the vocabulary of the data, [0, {}), got {}", vocab_size, id);
+    }
+  }
+}
+
+// kCausal: appends what is predicted in [CLS] chunk [SEP] from flat index `at` on.
+void label_next_tokens(const text::SpecialIds& special, int64_t at, int64_t length, Batch& batch) {
+  const auto specials = {special.pad, special.unk, special.cls, special.sep, special.mask};
+  for (int64_t next = at + 1; next < at + length; ++next) {
+    const int64_t id = batch.ids[next];
+    if (std::find(specials.begin(), specials.end(), id) != specials.end()) continue;
+    batch.places.push_back(next - 1);
+    batch.labels.push_back(id);
+  }
+}
+
 }  // namespace
+
+std::initializer_list<text::SpecialRole> required_roles(Objective objective) {
+  using text::SpecialRole;
+  static constexpr std::initializer_list<SpecialRole> kRows = {SpecialRole::kPad, SpecialRole::kCls, SpecialRole::kSep};
+  static constexpr std::initializer_list<SpecialRole> kMasks = {SpecialRole::kPad, SpecialRole::kUnk, SpecialRole::kCls,
+                                                                SpecialRole::kSep, SpecialRole::kMask};
+  return objective == Objective::kCausal ? kRows : kMasks;
+}
 
 struct Batcher::Impl {
   Impl(std::shared_ptr<const Split> data, const text::SpecialIds& ids, const BatchOptions& batch_options)
-      : options(batch_options),
-        special(ids),
-        chunks(std::move(data), checked_max_length(batch_options)),
-        masking(batch_options.mask, ids, chunks.split().vocab_size(), batch_options.seed) {
+      : options(batch_options), special(ids), chunks(std::move(data), checked_max_length(batch_options)) {
+    if (options.objective == Objective::kMasked) {
+      masking.emplace(options.mask, special, chunks.split().vocab_size(), options.seed);
+    } else {
+      check_row_specials(special, chunks.split().vocab_size());
+    }
     if (options.packing == Packing::kPacked) {
       const double chunks_a_row = double(options.max_length) * double(chunks.count()) / double(chunks.total_length());
       block_chunks = std::clamp(int64_t(double(kBlockRows) * chunks_a_row), kBlockRows, kMaxBlockChunks);
@@ -106,7 +135,8 @@ struct Batcher::Impl {
     batch.ids.assign(slots, special.pad);
     batch.segments.assign(slots, -1);
     batch.positions.assign(slots, 0);
-    MaskDraft draft(masking, batch);
+    std::optional<MaskDraft> draft;
+    if (masking) draft.emplace(*masking, batch);
     for (int64_t b = 0; b < batch.batch_size; ++b) {
       int64_t at = b * batch.length;
       int32_t segment = 0;
@@ -115,12 +145,13 @@ struct Batcher::Impl {
         at += piece.length;
       }
     }
-    draft.finish();
+    if (draft) draft->finish();
     return batch;
   }
 
   // Writes [CLS] chunk [SEP] from flat index `at` on.
-  void place(const Piece& piece, int32_t segment, int64_t at, int64_t epoch, Batch& batch, MaskDraft& draft) const {
+  void place(const Piece& piece, int32_t segment, int64_t at, int64_t epoch, Batch& batch,
+             std::optional<MaskDraft>& draft) const {
     std::vector<int32_t> ids(static_cast<size_t>(piece.length - kChunkSpecials));
     std::vector<uint8_t> starts_word(ids.size());
     chunks.copy(piece.chunk, ids.data(), starts_word.data());
@@ -130,14 +161,18 @@ struct Batcher::Impl {
     std::fill_n(batch.segments.begin() + at, piece.length, segment);
     std::iota(batch.positions.begin() + at, batch.positions.begin() + at + piece.length, 0);
     batch.real_tokens += piece.length;
-    draft.add(epoch, piece.chunk, at + 1, starts_word);
+    if (draft) {
+      draft->add(epoch, piece.chunk, at + 1, starts_word);
+    } else {
+      label_next_tokens(special, at, piece.length, batch);
+    }
   }
 
   BatchOptions options;
   text::SpecialIds special;
   Chunks chunks;
-  Masking masking;
-  int64_t block_chunks = 1;  // kPadded: a block is one chunk, which packs into one row
+  std::optional<Masking> masking;  // of Objective::kMasked
+  int64_t block_chunks = 1;        // kPadded: a block is one chunk, which packs into one row
 };
 
 Batcher::Batcher(std::shared_ptr<const Split> split, const text::SpecialIds& special, BatchOptions options)

@@ -82,14 +82,14 @@ void MaskDraft::consider(const Unit& unit) {
 void MaskDraft::choose(const Unit& unit) {
   for (int64_t t = unit.t; t < unit.t + unit.count; ++t) {
     int64_t& id = batch_.ids[unit.at + t];
-    batch_.masked.push_back(unit.at + t);
+    batch_.places.push_back(unit.at + t);
     batch_.labels.push_back(id);
     id = masking_.replacement(id, unit.epoch, unit.chunk, t);
   }
 }
 
 void MaskDraft::finish() {
-  if (batch_.masked.empty()) choose(closest_);
+  if (batch_.places.empty()) choose(closest_);
 }
 
 }  // namespace rf::data

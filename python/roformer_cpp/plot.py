@@ -1,7 +1,7 @@
 """Draws the loss curve of a run directory: `python -m roformer_cpp.plot RUN_DIR [--output loss.png]`.
 
-Reads metrics.jsonl as `roformer pretrain` writes it: one JSON object a line, with "type" either "train" or
-"evaluation". Losses are in nats a masked token.
+Reads metrics.jsonl as `roformer pretrain` writes it: one JSON object a line, with "type" either "train",
+"evaluation" or "length". Losses are in nats a predicted token.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def plot_loss(metrics, output):
         axes.plot([e["step"] for e in held_out], [e["loss"] for e in held_out], "o-", label="held out")
         axes.axhline(held_out[-1]["unigram_loss"], color="gray", linestyle="--", label="unigram, held out")
     axes.set_xlabel("optimizer step")
-    axes.set_ylabel("loss, nats a masked token")
+    axes.set_ylabel("loss, nats a token")
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(output, dpi=120)

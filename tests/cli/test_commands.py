@@ -151,7 +151,7 @@ def test_unigram_loss_is_that_of_the_counts(prepared, trained):
     """Packed or not, the same held-out tokens; their unigram loss lies between 0 and log V, and is far from 0."""
     (packed,) = results("evaluate", "--model", trained, "--data", prepared / "data", "--max-length", 16)
     (padded,) = results("evaluate", "--model", trained, "--data", prepared / "data", "--max-length", 16, "--padded")
-    assert packed["masked_tokens"] == padded["masked_tokens"] > 10
+    assert packed["predicted_tokens"] == padded["predicted_tokens"] > 10
     assert packed["unigram_loss"] == pytest.approx(padded["unigram_loss"], rel=tolerances.T1_RTOL)
     assert packed["loss"] == pytest.approx(padded["loss"], rel=tolerances.T4_MAX)
     assert packed["perplexity"] == pytest.approx(np.exp(packed["loss"]), rel=tolerances.T1_RTOL)
@@ -164,7 +164,7 @@ def test_training_from_a_model(prepared, trained, tmp_path):
     del keys["model"]
     config.write_text(json.dumps(keys))
     (report,) = results("pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run")
-    assert report["steps"] == 6 and report["evaluation"]["masked_tokens"] > 0
+    assert report["steps"] == 6 and report["evaluation"]["predicted_tokens"] > 0
 
 
 def test_fill_mask(trained):

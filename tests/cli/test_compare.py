@@ -71,7 +71,7 @@ def test_runs_share_data_order_and_initialisation(data, tmp_path):
         metrics = (output / name / "seed-1" / "metrics.jsonl").read_text().splitlines()
         first[name] = [json.loads(line) for line in metrics]
     assert first["none"][0]["tokens"] == first["rope"][0]["tokens"]
-    assert first["none"][0]["masked_tokens"] == first["rope"][0]["masked_tokens"]
+    assert first["none"][0]["predicted_tokens"] == first["rope"][0]["predicted_tokens"]
 
 
 def test_more_arms_and_seeds_leave_what_is_done_as_it_is(data, tmp_path):

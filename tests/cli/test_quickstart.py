@@ -43,7 +43,7 @@ def quickstart(root, *arguments, cwd=None, **environment):
 
 def assert_done(done, run):
     assert done.returncode == 0, done.stderr
-    assert json.loads((run / "evaluation.json").read_text())["masked_tokens"] > 0
+    assert json.loads((run / "evaluation.json").read_text())["predicted_tokens"] > 0
     assert len((run / "fill-mask.jsonl").read_text().splitlines()) == 3
     assert (run / "loss.png").stat().st_size > 0 and (run / "model" / "model.safetensors").exists()
 

@@ -21,6 +21,7 @@ KEYS = dict(
     stages=[dict(max_length=16, batch=8, steps=21, accumulate=2), dict(max_length=24, batch=4, steps=16)],
     log_every_steps=3,
     evaluate_every_steps=7,
+    evaluate_lengths=[8, 40],
     checkpoint_every_steps=2,
 )
 

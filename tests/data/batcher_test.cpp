@@ -51,7 +51,7 @@ std::vector<std::vector<int64_t>> expected_chunks(const std::vector<int64_t>& do
 // The batch as it was before masking.
 std::vector<int64_t> unmasked(const Batch& batch) {
   std::vector<int64_t> ids = batch.ids;
-  for (size_t i = 0; i < batch.masked.size(); ++i) ids[batch.masked[i]] = batch.labels[i];
+  for (size_t i = 0; i < batch.places.size(); ++i) ids[batch.places[i]] = batch.labels[i];
   return ids;
 }
 
@@ -84,7 +84,7 @@ std::vector<std::vector<int64_t>> chunks_of(const Batch& batch, int64_t b) {
 
 bool same(const Batch& a, const Batch& b) {
   return a.batch_size == b.batch_size && a.length == b.length && a.ids == b.ids && a.segments == b.segments &&
-         a.positions == b.positions && a.masked == b.masked && a.labels == b.labels && a.real_tokens == b.real_tokens;
+         a.positions == b.positions && a.places == b.places && a.labels == b.labels && a.real_tokens == b.real_tokens;
 }
 
 class Packings : public testing::TestWithParam<Packing> {
@@ -234,6 +234,47 @@ TEST_P(Packings, OptionsOutOfRange) {
   EXPECT_NE(error_of([&] { batcher.next_in_order(row, batch); }).find("-2"), std::string::npos);
 }
 
+// Ids are those of the text, and the token after each place is its label: all tokens of the documents, in order where
+// rows are, but no special token, whether the batcher's or the text's.
+TEST_P(Packings, CausalPredictsEveryTokenOfTheText) {
+  auto documents = numbered({1, 2, 3, 130, 64, 65});
+  documents[3].ids[5] = kSpecial.unk;
+  documents[3].ids[6] = kSpecial.mask;
+  BatchOptions causal = options(10, 3);
+  causal.objective = Objective::kCausal;
+  causal.mask.probability = 7;  // of no use here, and not looked at
+  const Batcher batcher(make_split(directory_, documents, kVocab), kSpecial, causal);
+  std::multiset<int64_t> expected, found;
+  for (const TestDocument& document : documents) expected.insert(document.ids.begin(), document.ids.end());
+  expected.erase(kSpecial.unk);
+  expected.erase(kSpecial.mask);
+  Batch batch;
+  for (int64_t row = 0; batcher.next_in_order(row, batch);) {
+    ASSERT_EQ(batch.places.size(), batch.labels.size());
+    EXPECT_TRUE(std::is_sorted(batch.places.begin(), batch.places.end()));
+    found.insert(batch.labels.begin(), batch.labels.end());
+    for (size_t i = 0; i < batch.places.size(); ++i) {
+      const auto at = static_cast<size_t>(batch.places[i]);
+      EXPECT_EQ(batch.ids[at + 1], batch.labels[i]);
+      EXPECT_EQ(batch.segments[at + 1], batch.segments[at]);
+      EXPECT_EQ(batch.positions[at + 1], batch.positions[at] + 1);
+    }
+  }
+  EXPECT_EQ(found, expected);
+}
+
+TEST_P(Packings, CausalNeedsTheSpecialTokensOfRowsAlone) {
+  const auto split = make_split(directory_, numbered({8}), kVocab);
+  BatchOptions causal = options(10, 1);
+  causal.objective = Objective::kCausal;
+  const text::SpecialIds row_ids{.pad = 0, .cls = 2, .sep = 3};
+  BatchCursor cursor;
+  EXPECT_EQ(Batcher(split, row_ids, causal).next(cursor).labels.size(), 8u);
+  EXPECT_NE(error_of([&] { Batcher(split, {.pad = 0, .cls = 2}, causal); }).find("got -1"), std::string::npos);
+  EXPECT_NE(error_of([&] { Batcher(split, {.pad = 0, .cls = 2, .sep = kVocab}, causal); }).find("got 60005"),
+            std::string::npos);
+}
+
 INSTANTIATE_TEST_SUITE_P(Batcher, Packings, testing::Values(Packing::kPadded, Packing::kPacked),
                          [](const auto& info) { return info.param == Packing::kPadded ? "padded" : "packed"; });
 
@@ -258,7 +299,7 @@ TEST(Batcher, MasksChangeFromEpochToEpoch) {
   const auto split = make_split(directory, numbered({5000}), kVocab);
   const Batcher batcher(split, kSpecial, {.max_length = 5002, .batch_size = 1});
   BatchCursor cursor;
-  EXPECT_NE(batcher.next(cursor).masked, batcher.next(cursor).masked);
+  EXPECT_NE(batcher.next(cursor).places, batcher.next(cursor).places);
 }
 
 TEST(Batcher, PackingWastesLittle) {

@@ -35,10 +35,10 @@ TEST(Masking, ProportionsOverAMillionTokens) {
   double chosen = 0, masked = 0, same = 0, random = 0, random_sum = 0;
   std::array<double, 10> tenths{};
   for (int64_t row = 0; batcher.next_in_order(row, batch);) {
-    ASSERT_EQ(batch.masked.size(), batch.labels.size());
-    ASSERT_TRUE(std::is_sorted(batch.masked.begin(), batch.masked.end()));
-    for (size_t i = 0; i < batch.masked.size(); ++i) {
-      const int64_t seen = batch.ids[batch.masked[i]], label = batch.labels[i];
+    ASSERT_EQ(batch.places.size(), batch.labels.size());
+    ASSERT_TRUE(std::is_sorted(batch.places.begin(), batch.places.end()));
+    for (size_t i = 0; i < batch.places.size(); ++i) {
+      const int64_t seen = batch.ids[batch.places[i]], label = batch.labels[i];
       chosen += 1;
       if (seen == kSpecial.mask) {
         masked += 1;
@@ -67,8 +67,8 @@ TEST(Masking, OtherFractions) {
   Batch batch;
   std::set<int64_t> seen;
   for (int64_t row = 0; batcher.next_in_order(row, batch);) {
-    EXPECT_EQ(std::ssize(batch.masked), batch.real_tokens * 100 / 102);
-    for (const int64_t at : batch.masked) seen.insert(batch.ids[at]);
+    EXPECT_EQ(std::ssize(batch.places), batch.real_tokens * 100 / 102);
+    for (const int64_t at : batch.places) seen.insert(batch.ids[at]);
   }
   EXPECT_GE(*seen.begin(), 5);
   EXPECT_EQ(*seen.rbegin(), kVocab - 1);
@@ -85,7 +85,7 @@ TEST(Masking, RandomIdsSkipSpecialTokensAnywhere) {
   Batch batch;
   std::set<int64_t> seen;
   for (int64_t row = 0; batcher.next_in_order(row, batch);) {
-    for (const int64_t at : batch.masked) seen.insert(batch.ids[at]);
+    for (const int64_t at : batch.places) seen.insert(batch.ids[at]);
   }
   EXPECT_EQ(seen, (std::set<int64_t>{1, 3, 6, 7, 8}));
 }
@@ -98,7 +98,7 @@ TEST(Masking, SpecialTokensAreNeverChosen) {
     const Batcher batcher(make_split(directory, {made}, 10), kSpecial, options);
     BatchCursor cursor;
     const Batch batch = batcher.next(cursor);
-    EXPECT_EQ(batch.masked, (std::vector<int64_t>{2, 4, 6, 8, 10}));
+    EXPECT_EQ(batch.places, (std::vector<int64_t>{2, 4, 6, 8, 10}));
     EXPECT_EQ(batch.labels, std::vector<int64_t>(5, 7));
   }
 }
@@ -112,7 +112,7 @@ TEST(Masking, WholeWords) {
   Batch batch;
   int64_t in_order = 0, words = 0, chosen_words = 0;
   for (int64_t row = 0; batcher.next_in_order(row, batch);) {
-    const std::set<int64_t> masked(batch.masked.begin(), batch.masked.end());
+    const std::set<int64_t> masked(batch.places.begin(), batch.places.end());
     for (int64_t b = 0; b < batch.batch_size; ++b) {
       // 99 tokens a chunk: 33 whole words; the last chunk is shorter.
       for (int64_t t = 1; t < batch.length - 1 && batch.segments[b * batch.length + t + 1] >= 0; t += word, ++words) {
@@ -123,7 +123,7 @@ TEST(Masking, WholeWords) {
         chosen_words += first ? 1 : 0;
       }
     }
-    in_order += std::ssize(batch.masked);
+    in_order += std::ssize(batch.places);
   }
   EXPECT_EQ(words, 20000);
   EXPECT_EQ(in_order, word * chosen_words);
@@ -138,8 +138,8 @@ TEST(Masking, FatesAreByToken) {
   Batch batch;
   double masked = 0, all = 0;
   for (int64_t row = 0; batcher.next_in_order(row, batch);) {
-    all += double(batch.masked.size());
-    for (const int64_t at : batch.masked) masked += batch.ids[at] == kSpecial.mask ? 1 : 0;
+    all += double(batch.places.size());
+    for (const int64_t at : batch.places) masked += batch.ids[at] == kSpecial.mask ? 1 : 0;
   }
   EXPECT_EQ(all, 20000);
   expect_proportion(masked, all, 0.8, "masked");
@@ -154,8 +154,8 @@ TEST(Masking, AtLeastOneTokenABatch) {
     BatchCursor cursor;
     while (cursor.epoch == 0) {
       const Batch batch = batcher.next(cursor);
-      ASSERT_EQ(batch.masked.size(), unit == MaskUnit::kToken ? 1u : 3u);
-      places.insert(batch.masked.front());
+      ASSERT_EQ(batch.places.size(), unit == MaskUnit::kToken ? 1u : 3u);
+      places.insert(batch.places.front());
     }
     EXPECT_EQ(places.size(), unit == MaskUnit::kToken ? 6u : 2u);  // not always the same place
   }
@@ -165,7 +165,7 @@ TEST(Masking, ABatchOfSpecialTokensHasNone) {
   const Directory directory;
   const Batcher batcher(make_split(directory, {{{1, 1}, {1, 1}}}, 10), kSpecial, {.max_length = 8, .batch_size = 2});
   BatchCursor cursor;
-  EXPECT_TRUE(batcher.next(cursor).masked.empty());
+  EXPECT_TRUE(batcher.next(cursor).places.empty());
 }
 
 TEST(Masking, OptionsOutOfRange) {

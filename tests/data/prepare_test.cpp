@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fixtures.h"
+#include "rf/text/byte_tokenizer.h"
 
 namespace rf::data {
 namespace {
@@ -74,6 +75,23 @@ TEST_F(Prepare, TokensAndWordsOfASmallText) {
 TEST_F(Prepare, InvalidUtf8IsCounted) {
   write(directory_ / "text/a.txt", "w0 \xFF w1\n");
   EXPECT_EQ(run({}).replaced_bytes, 1);
+}
+
+// Every byte that UTF-8 has, across pieces of a document and with \r, comes back as its own value.
+TEST_F(Prepare, BytesComeBack) {
+  std::filesystem::create_directories(directory_ / "bytes");
+  text::byte_tokenizer().save(directory_ / "bytes");
+  std::string text;
+  for (int i = 0; i < 3000; ++i) {
+    text += fmt::format("a\r b\t{}  \u00FF\u0800\uFFFD\U0001F600\U0010FFFF\x7F\x01.'s\n\n", i);
+  }
+  for (char c = 1; c < 127; ++c) text += c;
+  write(directory_ / "text/a.txt", text);
+  const PrepareReport report = run({.model_dir = directory_ / "bytes", .valid_fraction = 0});
+  EXPECT_EQ(report.unknown_tokens, 0);
+  std::string back;
+  for (const int32_t id : tokens("train")) back += static_cast<char>(id);
+  EXPECT_EQ(back, text);
 }
 
 TEST_F(Prepare, NamesThatAreNotUtf8) {

@@ -95,7 +95,7 @@ TEST_F(CheckpointTest, OneThatCannotBeWrittenLeavesTheOldOne) {
 
 TEST_F(CheckpointTest, ADamagedOneIsNamed) {
   save(1);
-  std::ofstream(run_ + "/checkpoint-1/state.json") << "{\"version\":1}";
+  std::ofstream(run_ + "/checkpoint-1/state.json") << "{\"version\":2}";
   EXPECT_NE(message_of([&] { load_state(run_ + "/checkpoint-1"); }).find("remove " + run_ + "/checkpoint-1 to go on"),
             std::string::npos);
   io::write_file(run_ + "/checkpoint-1/optimizer.safetensors",

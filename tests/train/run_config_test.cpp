@@ -51,6 +51,29 @@ TEST(RunConfig, ReadsEveryKey) {
   EXPECT_EQ(to_json(parse_run_config(to_json(run))), to_json(run));
 }
 
+TEST(RunConfig, CausalIsADecoderWithoutMasks) {
+  const RunConfig run = parse_run_config(with({{"objective", "causal"}, {"evaluate_lengths", {16, 32}}}));
+  EXPECT_EQ(run.objective, data::Objective::kCausal);
+  EXPECT_TRUE(run.model.is_decoder);
+  EXPECT_EQ(run.evaluate_lengths, (std::vector<int64_t>{16, 32}));
+  EXPECT_FALSE(to_json(run).contains("mask"));
+  EXPECT_EQ(to_json(parse_run_config(to_json(run))), to_json(run));
+  EXPECT_TRUE(parse_run_config(with({{"objective", "causal"}, {"model", {{"is_decoder", true}}}})).model.is_decoder);
+  EXPECT_FALSE(parse_run_config(minimal()).model.is_decoder);
+}
+
+TEST(RunConfig, ObjectivesThatContradict) {
+  expect_error(with({{"objective", "prefix"}}), "objective must be one of masked, causal, got \"prefix\"");
+  expect_error(with({{"objective", "causal"}, {"mask", json::object()}}), "mask must be absent with objective causal");
+  expect_error(with({{"objective", "causal"}, {"model", {{"is_decoder", false}}}}),
+               "model.is_decoder must be true with objective causal, got false");
+  expect_error(with({{"model", {{"is_decoder", true}}}}),
+               "model.is_decoder must be false with objective masked, got true; causal attention goes with");
+  expect_error(with({{"evaluate_lengths", 64}}), "evaluate_lengths must be a list of lengths, got 64");
+  expect_error(with({{"evaluate_lengths", {64, 2}}}), "each of evaluate_lengths must be an integer from 3 to");
+  expect_error(with({{"evaluate_lengths", {64.5}}}), "got 64.5");
+}
+
 TEST(RunConfig, PiecewiseGoesThereAndBack) {
   const RunConfig run =
       parse_run_config(with({{"schedule", {{"kind", "piecewise"}, {"points", {{100, 1.0}, {200, 0.0}}}}}}));

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "masked_loss.h"
+#include "cross_entropy.h"
 #include "support.h"
 #include "tolerances.h"
 
@@ -35,7 +35,7 @@ std::shared_ptr<nn::Model> model() {
 constexpr int64_t kLength = 6;
 
 // Rows [first, first + rows) of one fixed stream of ids; row r has r % 3 + 1 masked tokens.
-MaskedBatch rows(int64_t first, int64_t count) {
+LanguageBatch rows(int64_t first, int64_t count) {
   data::Batch batch;
   batch.batch_size = count;
   batch.length = kLength;
@@ -46,7 +46,7 @@ MaskedBatch rows(int64_t first, int64_t count) {
       batch.segments.push_back(0);
       batch.positions.push_back(t);
       if (t > (first + r) % 3) continue;
-      batch.masked.push_back(r * kLength + t);
+      batch.places.push_back(r * kLength + t);
       batch.labels.push_back(5 + ((first + r) * 5 + t) % 24);
     }
   }
@@ -55,7 +55,7 @@ MaskedBatch rows(int64_t first, int64_t count) {
 
 // epsilon 1 makes the first update a smooth function of the gradient; with a small one it is nearly its sign, and
 // rounding decides where the gradient is nearly 0.
-StepResult one_step(nn::Model& model, const std::vector<MaskedBatch>& batches) {
+StepResult one_step(nn::Model& model, const std::vector<LanguageBatch>& batches) {
   AdamW optimizer(trained_parameters(model), {.epsilon = 1.0});
   return train_step(model, optimizer, batches, {Precision::kFloat32, 1.0, 1, 1, 0});
 }
@@ -64,8 +64,8 @@ TEST(TrainStep, MicroBatchesMakeOneBatch) {
   const auto whole = model(), parts = model();
   const StepResult a = one_step(*whole, {rows(0, 6)});
   const StepResult b = one_step(*parts, {rows(0, 2), rows(2, 2), rows(4, 2)});
-  EXPECT_EQ(a.masked_tokens, 12);
-  EXPECT_EQ(b.masked_tokens, 12);
+  EXPECT_EQ(a.predicted_tokens, 12);
+  EXPECT_EQ(b.predicted_tokens, 12);
   EXPECT_NEAR(a.loss_sum, b.loss_sum, rf::tests::kFloat32Primitive * a.loss_sum);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
   for (const auto& item : whole->named_parameters()) {
@@ -77,16 +77,16 @@ TEST(TrainStep, MicroBatchesMakeOneBatch) {
 TEST(TrainStep, LossIsTheCrossEntropyOfTheMaskedTokens) {
   const auto m = model();
   m->eval();
-  const MaskedBatch batch = rows(0, 3);
+  const LanguageBatch batch = rows(0, 3);
   const at::Tensor logits_NV =
-      m->forward(batch.input).logits.flatten(0, 1).index_select(0, batch.masked_N).to(at::kDouble);
+      m->forward(batch.input).logits.flatten(0, 1).index_select(0, batch.places_N).to(at::kDouble);
   double expected = 0;
   for (int64_t n = 0; n < logits_NV.size(0); ++n) {
     double sum = 0;
     for (int64_t v = 0; v < logits_NV.size(1); ++v) sum += std::exp(logits_NV[n][v].item<double>());
     expected += std::log(sum) - logits_NV[n][batch.labels_N[n].item<int64_t>()].item<double>();
   }
-  EXPECT_NEAR(masked_loss_sum(*m, batch).item<double>(), expected, rf::tests::kFloat32Model * expected);
+  EXPECT_NEAR(label_loss_sum(*m, batch).item<double>(), expected, rf::tests::kFloat32Model * expected);
 }
 
 // Against the formula in double: 21 rows cross two chunks and end inside a third.
@@ -96,7 +96,7 @@ TEST(TrainStep, CrossEntropyAndItsGradient) {
   const at::Tensor z_NV = at::arange(kCount * kVocabulary, at::kFloat).mul_(0.7).sin_().mul_(3).view({kCount, -1});
   const at::Tensor labels_N = at::arange(kCount, at::kLong).mul_(5).remainder_(kVocabulary);
   const at::Tensor leaf_NV = z_NV.clone().requires_grad_(true);
-  const at::Tensor loss = masked_cross_entropy(leaf_NV.mul(1), labels_N, kScale);
+  const at::Tensor loss = scaled_cross_entropy(leaf_NV.mul(1), labels_N, kScale);
   loss.mul(2).backward();
   double expected = 0;
   for (int64_t n = 0; n < kCount; ++n) {
@@ -131,7 +131,7 @@ TEST(TrainStep, StopsAtALossThatIsNotFinite) {
     m->named_parameters()["cls.predictions.bias"].fill_(std::numeric_limits<float>::infinity());
   }
   AdamW optimizer(trained_parameters(*m), {});
-  const std::vector<MaskedBatch> batches = {rows(0, 2)};
+  const std::vector<LanguageBatch> batches = {rows(0, 2)};
   const std::string message = message_of([&] {
     train_step(*m, optimizer, batches, {Precision::kFloat32, 1e-2, 12, 1, 0});
   });
@@ -140,7 +140,7 @@ TEST(TrainStep, StopsAtALossThatIsNotFinite) {
 
 TEST(TrainStep, AutocastIsOffAfterwards) {
   const auto m = model();
-  const MaskedBatch batch = rows(0, 2);
+  const LanguageBatch batch = rows(0, 2);
   AdamW optimizer(trained_parameters(*m), {});
   train_step(*m, optimizer, {&batch, 1}, {Precision::kBfloat16, 1e-2, 1, 1, 0});
   EXPECT_EQ(m->forward(batch.input).logits.scalar_type(), at::kFloat);

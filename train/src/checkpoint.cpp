@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kTemporaryPrefix = ".checkpoint-";
-constexpr int kStateVersion = 1;
+constexpr int kStateVersion = 2;
 
 std::string temporary_name(const std::string& run_dir, int64_t step) {
   return fmt::format("{}/{}{}.tmp", run_dir, kTemporaryPrefix, step);
@@ -66,7 +66,7 @@ nlohmann::json to_json(const TrainState& state) {
           {"cursor", {{"epoch", state.cursor.epoch}, {"row", state.cursor.row}}},
           {"interval",
            {{"loss_sum", state.interval.loss_sum},
-            {"masked_tokens", state.interval.masked_tokens},
+            {"predicted_tokens", state.interval.predicted_tokens},
             {"real_tokens", state.interval.real_tokens}}},
           {"train_loss", state.train_loss},
           {"evaluation", to_json(state.evaluation)},
@@ -83,12 +83,12 @@ TrainState state_from_json(const nlohmann::json& json) {
   state.updates = json.at("updates").get<int64_t>();
   state.cursor = {json.at("cursor").at("epoch").get<int64_t>(), json.at("cursor").at("row").get<int64_t>()};
   const nlohmann::json& interval = json.at("interval");
-  state.interval = {interval.at("loss_sum").get<double>(), interval.at("masked_tokens").get<int64_t>(),
+  state.interval = {interval.at("loss_sum").get<double>(), interval.at("predicted_tokens").get<int64_t>(),
                     interval.at("real_tokens").get<int64_t>()};
   state.train_loss = json.at("train_loss").get<double>();
   const nlohmann::json& evaluation = json.at("evaluation");
   state.evaluation = {evaluation.at("loss").get<double>(), evaluation.at("accuracy").get<double>(),
-                      evaluation.at("unigram_loss").get<double>(), evaluation.at("masked_tokens").get<int64_t>()};
+                      evaluation.at("unigram_loss").get<double>(), evaluation.at("predicted_tokens").get<int64_t>()};
   state.run = json.at("run");
   state.data = json.at("data");
   state.platform = json.at("platform").get<nlohmann::json::object_t>();
@@ -128,13 +128,6 @@ class TemporaryDirectory {
 };
 
 }  // namespace
-
-nlohmann::json to_json(const EvaluationReport& report) {
-  return {{"loss", report.loss},
-          {"accuracy", report.accuracy},
-          {"unigram_loss", report.unigram_loss},
-          {"masked_tokens", report.masked_tokens}};
-}
 
 std::optional<std::string> newest_checkpoint(const std::string& run_dir) {
   const std::vector<int64_t> steps = checkpoint_steps(run_dir);

@@ -21,7 +21,7 @@ namespace rf::train {
 // Sums since the last line of the metrics.
 struct Interval {
   double loss_sum = 0;  // nats
-  int64_t masked_tokens = 0, real_tokens = 0;
+  int64_t predicted_tokens = 0, real_tokens = 0;
 };
 
 // All that decides how a run goes on, beside weights and moments.
@@ -29,7 +29,7 @@ struct TrainState {
   int64_t step = 0;           // optimizer steps done
   int64_t stage = 0;          // of the last step done
   int64_t micro_batches = 0;  // forward passes done, which key the dropout draws
-  int64_t updates = 0;        // of the optimizer: steps with at least one masked token
+  int64_t updates = 0;        // of the optimizer: steps with at least one token to predict
   data::BatchCursor cursor;
   Interval interval;
   double train_loss = 0;  // of the last line of the metrics
@@ -39,8 +39,6 @@ struct TrainState {
   nlohmann::json platform =
       nlohmann::json::object();  // threads, versions, instruction sets: what bit-identity depends on
 };
-
-nlohmann::json to_json(const EvaluationReport& report);
 
 // The newest checkpoint's path in a run directory.
 std::optional<std::string> newest_checkpoint(const std::string& run_dir);

@@ -13,7 +13,7 @@
 
 #include "checkpoint.h"
 #include "compare_table.h"
-#include "masked_lm.h"
+#include "held_out.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
@@ -85,15 +85,14 @@ class Comparison {
   std::string run_dir(const std::string& arm, uint64_t seed) const;
   // False when a signal ended it early.
   bool train(const std::string& arm, uint64_t seed, CompareRun& run);
-  void measure(const RunConfig& config, const std::string& directory, CompareRun& run);
+  void measure(const std::string& directory, CompareRun& run);
   void write_tables();
 
   const CompareOptions& options_;
   io::Progress& progress_;
   RunConfig base_;
   std::optional<text::Vocabulary> vocabulary_;
-  std::shared_ptr<const data::Split> valid_;
-  std::optional<UnigramModel> unigram_;
+  std::optional<HeldOut> held_out_;
   std::map<std::string, int64_t> parameters_;  // of each arm's model
   CompareReport report_;
 };
@@ -112,15 +111,13 @@ Comparison::Comparison(const CompareOptions& options, io::Progress& progress)
     report_.lengths.push_back(factor * base_.stages.back().max_length);
   }
   vocabulary_.emplace(text::load_vocabulary(options_.data_dir));
-  vocabulary_->require(data::kMaskingRoles, "compare");
+  vocabulary_->require(data::required_roles(base_.objective), "compare");
   base_.model.vocab_size = vocabulary_->size();
   base_.model.pad_token_id = vocabulary_->special().pad;
-  valid_ = std::make_shared<data::Split>(options_.data_dir, "valid", vocabulary_->hash());
-  if (valid_->tokens() == 0)
-    fail("compare", "the data must have held-out documents, got none in {}", options_.data_dir);
+  held_out_.emplace(options_.data_dir, "valid", *vocabulary_);
+  if (held_out_->empty()) fail("compare", "the data must have held-out documents, got none in {}", options_.data_dir);
   check_arms();
   open_output();
-  unigram_.emplace(data::Split(options_.data_dir, "train", vocabulary_->hash()));
 }
 
 void Comparison::check_arms() {
@@ -130,7 +127,7 @@ void Comparison::check_arms() {
     if (!directories.insert(directory_name(arm)).second) {
       fail("compare", "encodings must differ, got {} twice", io::printable(arm));
     }
-    const nn::Model model(config_of(arm, base_.seed).model, Head::kMaskedLm);
+    const nn::Model model(config_of(arm, base_.seed).model, head_of(base_.objective));
     for (const at::Tensor& parameter : model.parameters()) parameters_[arm] += parameter.numel();
   }
 }
@@ -195,28 +192,22 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
          .step_ms = median_step_ms(directory),
          .peak_bytes = memory.peak_bytes(),
          .losses = {}};
-  measure(config, directory, run);
+  measure(directory, run);
   io::write_file(result, to_json(run).dump(2) + "\n");
   return true;
 }
 
-// Held-out loss at every length, with as many tokens a batch as in training.
-void Comparison::measure(const RunConfig& config, const std::string& directory, CompareRun& run) {
-  const auto model = nn::load_model(directory, Head::kMaskedLm, at::kFloat);
-  const Stage& stage = config.stages.back();
+// Held-out loss at every length; by the base's seed, so that all runs are measured on the same masks.
+void Comparison::measure(const std::string& directory, CompareRun& run) {
+  const auto model = nn::load_model(directory, head_of(base_.objective), at::kFloat);
   for (const int64_t length : report_.lengths) {
-    const int64_t tokens = stage.max_length * stage.batch / stage.accumulate;
-    const data::Batcher rows(valid_, vocabulary_->special(),
-                             {length, std::max<int64_t>(tokens / length, 1), config.packing, config.mask, base_.seed});
-    try {
-      const EvaluationReport evaluation = evaluate_rows(
-          *model, rows, *unigram_, config.precision, config.evaluate_batches,
-          [&](int64_t done) { progress_.update(fmt::format("{}: {} tokens, batch {}", run.arm, length, done)); });
-      run.losses.emplace_back(evaluation.loss);
-    } catch (const Error& error) {
-      if (options_.note) options_.note(fmt::format("{} at {} tokens: {}", run.arm, length, error.what()));
-      run.losses.emplace_back();
-    }
+    const auto evaluation = held_out_->measure_length(
+        *model, base_, length, batch_tokens(base_.stages.back()),
+        [&](int64_t done) { progress_.update(fmt::format("{}: {} tokens, batch {}", run.arm, length, done)); },
+        [&](const std::string& remark) {
+          if (options_.note) options_.note(fmt::format("{} at {}", run.arm, remark));
+        });
+    run.losses.push_back(evaluation ? std::optional(evaluation->loss) : std::nullopt);
   }
 }
 

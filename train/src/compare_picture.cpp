@@ -87,7 +87,7 @@ std::string grid(const Axis& axis, double bottom) {
                        kTop, bottom);
     out += text_at(axis.x(tick), bottom + 16, "middle", fmt::format("{:.4g}", tick));
   }
-  return out + text_at(kLeft + kPlot / 2, bottom + 34, "middle", "held-out loss, nats a masked token");
+  return out + text_at(kLeft + kPlot / 2, bottom + 34, "middle", "held-out loss, nats a token");
 }
 
 std::string legend(const CompareReport& report) {

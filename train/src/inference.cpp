@@ -93,6 +93,9 @@ std::vector<std::vector<MaskPrediction>> fill_mask(const std::string& model_dir,
                                                    int64_t top_k) {
   const auto tokenizer = text::Tokenizer::load(model_dir);
   const auto& vocabulary = tokenizer.vocabulary();
+  if (load_config(model_dir).is_decoder) {
+    fail("fill-mask", "the model must see both sides of a gap, got the causal one in {}", model_dir);
+  }
   const auto model = nn::load_model(model_dir, Head::kMaskedLm, at::kFloat);
   if (model->config().vocab_size != vocabulary.size()) {
     fail("fill-mask", "vocab_size of {} must be its vocabulary's {}, got {}", model_dir, vocabulary.size(),

@@ -1,13 +1,15 @@
 // metrics.jsonl of a run: one JSON object a line, in step order, each with "type" and "step".
 //
-//   {"type":"train","step":..,"stage":..,"loss":..,"learning_rate":..,"gradient_norm":..,"tokens":..,"masked_tokens":..,
-//    "seconds":..,"tokens_per_second":..}
-//   {"type":"evaluation","step":..,"stage":..,"loss":..,"perplexity":..,"accuracy":..,"unigram_loss":..,
-//    "masked_tokens":..,"seconds":..}
+//   {"type":"train","step":..,"stage":..,"loss":..,"learning_rate":..,"gradient_norm":..,"tokens":..,
+//    "predicted_tokens":..,"seconds":..,"tokens_per_second":..}
+//   {"type":"evaluation","step":..,"stage":..,"loss":..,"perplexity":..,"bits":..,"accuracy":..,"unigram_loss":..,
+//    "predicted_tokens":..,"seconds":..}
+//   {"type":"length","length":.., and what an evaluation has; where the model cannot read that far, loss and accuracy
+//    are null and the rest is left out}
 //
-// loss: nats a masked token, of the interval since the last line; learning_rate and gradient_norm (before clipping): of
-// the step itself; tokens: of the interval, padding excluded; perplexity: e^loss. Only seconds and tokens_per_second
-// differ between a run that was interrupted and one that was not.
+// loss: nats a predicted token, of the interval since the last line; learning_rate and gradient_norm (before clipping):
+// of the step itself; tokens: of the interval, padding excluded; perplexity: e^loss; bits: loss / ln 2. Only seconds
+// and tokens_per_second differ between a run that was interrupted and one that was not.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
 
 #include <chrono>
 #include <cmath>
@@ -16,13 +17,12 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint.h"
+#include "held_out.h"
 #include "interrupt.h"
-#include "masked_lm.h"
 #include "metrics_log.h"
+#include "platform.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "rf/linear.h"
-#include "rf/status.h"
 #include "rf/text/tokenizer.h"
 #include "rf/train/runtime.h"
 #include "run_directory.h"
@@ -43,27 +43,6 @@ int64_t peak_rss_bytes() {
   struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
   return int64_t{usage.ru_maxrss} * 1024;
-}
-
-nlohmann::json platform_facts() {
-  const RuntimeFacts facts = runtime_facts();
-  return {{"threads", threads()},
-          {"torch", facts.torch_version},
-          {"torch_instructions", facts.cpu_capability},
-          {"kernel_instructions", rf_target()},
-          {"compiler", __VERSION__},
-          {"linear", std::map<std::string, std::string>(facts.linear.begin(), facts.linear.end())}};
-}
-
-// Goes on with the product of linear layers that the run was begun with, where this machine has it; what is not kept is
-// told as a fact that differs.
-void keep_linear_backend(const nlohmann::json& before, const nlohmann::json& now) {
-  const auto product = [](const nlohmann::json& platform) {
-    const nlohmann::json linear = platform.value("linear", nlohmann::json());
-    return linear.is_object() ? linear.value("bfloat16", nlohmann::json()) : nlohmann::json();
-  };
-  const nlohmann::json began = product(before);
-  if (began.is_string() && began != product(now)) rf_linear_set_backend(began.get<std::string>().c_str());
 }
 
 std::string duration_text(double seconds) {
@@ -91,12 +70,14 @@ class PretrainRun {
   void read_run_file();
   void open_data();
   void open_model();
+  void check_longest_stage();
   void resume_from(const std::string& checkpoint);
-  data::BatchOptions batch_options(int64_t stage, uint64_t seed) const;
+  data::BatchOptions stage_batches(int64_t stage) const;
   void enter_stage(int64_t stage);
   void one_step();
   void log_interval();
   void evaluate_now();
+  void evaluate_lengths();
   void checkpoint_now();
   void show_progress();
   void finish();
@@ -110,7 +91,8 @@ class PretrainRun {
   RunConfig config_;
   int64_t total_steps_ = 0;
   std::vector<int64_t> stage_ends_;  // last step of each stage
-  std::shared_ptr<const data::Split> train_, valid_;
+  std::shared_ptr<const data::Split> train_;
+  std::optional<HeldOut> held_out_;
   std::optional<text::Vocabulary> vocabulary_;
   std::shared_ptr<nn::Model> model_;
   std::optional<AdamW> optimizer_;
@@ -118,7 +100,6 @@ class PretrainRun {
   std::optional<MetricsLog> metrics_;
   std::unique_ptr<data::Batcher> batcher_;
   int64_t batcher_stage_ = -1;
-  std::optional<UnigramModel> unigram_;
   StepResult last_step_;
   double last_rate_ = 0;
   double interval_seconds_ = 0, run_seconds_ = 0;  // of steps alone
@@ -133,14 +114,14 @@ PretrainRun::PretrainRun(const PretrainOptions& options, io::Progress& progress)
   open_data();
   state_.run = to_json(config_);
   state_.data = data_identity(options_.data_dir);
-  rf_linear_set_backend("");  // a run before this one in the same process may have kept another
-  state_.platform = platform_facts();
   const std::optional<std::string> checkpoint = newest_checkpoint(directory_.path());
   if (checkpoint) {
     resume_from(*checkpoint);
   } else {
     if (options_.resume) note("no checkpoint to resume from: starting at step 0");
+    state_.platform = fresh_platform();
     open_model();
+    check_longest_stage();
     io::write_file(directory_.file("run.json"), state_.run.dump(2) + "\n");
   }
   model_->train();
@@ -155,7 +136,7 @@ void PretrainRun::read_run_file() {
   config_ = parse_run_config(json);
   if (options_.seed) config_.seed = *options_.seed;
   vocabulary_.emplace(text::load_vocabulary(options_.data_dir));
-  vocabulary_->require(data::kMaskingRoles, "pretrain");
+  vocabulary_->require(data::required_roles(config_.objective), "pretrain");
   if (config_.init_from.empty()) {
     const bool named = json.contains("model") && json["model"].contains("vocab_size");
     if (named && config_.model.vocab_size != vocabulary_->size()) {
@@ -172,26 +153,45 @@ void PretrainRun::read_run_file() {
 }
 
 void PretrainRun::open_data() {
-  const std::string hash = vocabulary_->hash();
-  train_ = std::make_shared<data::Split>(options_.data_dir, "train", hash);
-  valid_ = std::make_shared<data::Split>(options_.data_dir, "valid", hash);
-  if (valid_->tokens() == 0) note("no held-out documents: nothing is evaluated");
+  train_ = std::make_shared<data::Split>(options_.data_dir, "train", vocabulary_->hash());
+  held_out_.emplace(options_.data_dir, "valid", *vocabulary_);
+  if (held_out_->empty()) note("no held-out documents: nothing is evaluated");
 }
 
 void PretrainRun::open_model() {
   at::manual_seed(config_.seed);
   if (config_.init_from.empty()) {
-    model_ = std::make_shared<nn::Model>(config_.model, Head::kMaskedLm);
+    model_ = std::make_shared<nn::Model>(config_.model, head_of(config_.objective));
   } else {
     const std::string hash = text::load_vocabulary(config_.init_from).hash();
     if (hash != vocabulary_->hash()) {
       fail("pretrain", "the vocabulary of init_from must be the data's {}, got {} in {}", vocabulary_->hash(), hash,
            config_.init_from);
     }
-    model_ = nn::load_model(config_.init_from, Head::kMaskedLm, at::kFloat, FreshHead::kAllowed);
+    const bool is_causal = load_config(config_.init_from).is_decoder;
+    if (is_causal != (config_.objective == data::Objective::kCausal)) {
+      fail("pretrain", "is_decoder of init_from must be {} with this objective, got {} in {}", !is_causal, is_causal,
+           config_.init_from);
+    }
+    model_ = nn::load_model(config_.init_from, head_of(config_.objective), at::kFloat, FreshHead::kAllowed);
   }
   optimizer_.emplace(trained_parameters(*model_), AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2,
                                                                config_.epsilon, config_.clip_norm});
+}
+
+// A later stage may be too long for the model (the end of a learned table): said now, not when it begins.
+void PretrainRun::check_longest_stage() {
+  int64_t longest = 0;
+  for (const Stage& stage : config_.stages) longest = std::max(longest, stage.max_length);
+  const at::NoGradGuard no_grad;
+  model_->eval();
+  nn::Input input;
+  input.ids_BT = at::full({1, longest}, int64_t{vocabulary_->special().cls}, at::kLong);
+  try {
+    model_->encode(input);
+  } catch (const Error& error) {
+    fail("run file", "every stage must be as long as the model can read, got max_length {}: {}", longest, error.what());
+  }
 }
 
 void PretrainRun::resume_from(const std::string& checkpoint) {
@@ -201,18 +201,10 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
     fail("resume", "the data must be those of the run, {}, got {} in {}", saved.data.dump(), state_.data.dump(),
          options_.data_dir);
   }
-  keep_linear_backend(saved.platform, state_.platform);
-  state_.platform = platform_facts();
-  for (const auto& fact : state_.platform.items()) {
-    const nlohmann::json before = saved.platform.value(fact.key(), nlohmann::json());
-    if (before == fact.value()) continue;
-    note(fmt::format("warning: {} was {} and is {}: the run goes on, but not bit for bit as it would have", fact.key(),
-                     before.dump(), fact.value().dump()));
-  }
   saved.run = state_.run;
-  saved.platform = state_.platform;
+  saved.platform = resumed_platform(saved.platform, [this](const std::string& text) { note(text); });
   state_ = std::move(saved);
-  model_ = nn::load_model(checkpoint, Head::kMaskedLm, at::kFloat);
+  model_ = nn::load_model(checkpoint, head_of(config_.objective), at::kFloat);
   optimizer_.emplace(trained_parameters(*model_), AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2,
                                                                config_.epsilon, config_.clip_norm});
   load_moments(checkpoint, *optimizer_);
@@ -220,9 +212,10 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
   note(fmt::format("resuming at step {} of {}", state_.step, total_steps_));
 }
 
-data::BatchOptions PretrainRun::batch_options(int64_t stage, uint64_t seed) const {
+// Of a stage's micro-batches.
+data::BatchOptions PretrainRun::stage_batches(int64_t stage) const {
   const Stage& s = config_.stages[static_cast<size_t>(stage)];
-  return {s.max_length, s.batch / s.accumulate, config_.packing, config_.mask, seed};
+  return batch_options(config_, s.max_length, s.batch / s.accumulate);
 }
 
 // Another length cuts the documents into other rows, so a stage starts with an epoch of its own.
@@ -230,7 +223,7 @@ void PretrainRun::enter_stage(int64_t stage) {
   if (state_.step > 0 && stage != state_.stage) state_.cursor = {state_.cursor.epoch + 1, 0};
   state_.stage = stage;
   if (batcher_stage_ == stage) return;
-  batcher_ = std::make_unique<data::Batcher>(train_, vocabulary_->special(), batch_options(stage, config_.seed));
+  batcher_ = std::make_unique<data::Batcher>(train_, vocabulary_->special(), stage_batches(stage));
   batcher_stage_ = stage;
 }
 
@@ -239,7 +232,7 @@ void PretrainRun::one_step() {
   const int64_t step = state_.step + 1;
   const auto stage = std::lower_bound(stage_ends_.begin(), stage_ends_.end(), step) - stage_ends_.begin();
   enter_stage(stage);
-  std::vector<MaskedBatch> batches;
+  std::vector<LanguageBatch> batches;
   for (int64_t i = 0; i < config_.stages[static_cast<size_t>(stage)].accumulate; ++i) {
     batches.push_back(to_tensors(batcher_->next(state_.cursor)));
   }
@@ -250,7 +243,7 @@ void PretrainRun::one_step() {
   state_.micro_batches += static_cast<int64_t>(batches.size());
   state_.updates = optimizer_->updates();
   state_.interval.loss_sum += last_step_.loss_sum;
-  state_.interval.masked_tokens += last_step_.masked_tokens;
+  state_.interval.predicted_tokens += last_step_.predicted_tokens;
   state_.interval.real_tokens += last_step_.real_tokens;
   const double seconds = now_seconds() - start;
   interval_seconds_ += seconds;
@@ -260,8 +253,8 @@ void PretrainRun::one_step() {
 }
 
 void PretrainRun::log_interval() {
-  const double masked = static_cast<double>(std::max<int64_t>(state_.interval.masked_tokens, 1));
-  state_.train_loss = state_.interval.loss_sum / masked;
+  const double predicted = static_cast<double>(std::max<int64_t>(state_.interval.predicted_tokens, 1));
+  state_.train_loss = state_.interval.loss_sum / predicted;
   metrics_->append({{"type", "train"},
                     {"step", state_.step},
                     {"stage", state_.stage},
@@ -269,7 +262,7 @@ void PretrainRun::log_interval() {
                     {"learning_rate", last_rate_},
                     {"gradient_norm", last_step_.gradient_norm},
                     {"tokens", state_.interval.real_tokens},
-                    {"masked_tokens", state_.interval.masked_tokens},
+                    {"predicted_tokens", state_.interval.predicted_tokens},
                     {"seconds", interval_seconds_},
                     {"tokens_per_second", static_cast<double>(timed_tokens_) / interval_seconds_}});
   state_.interval = {};
@@ -278,19 +271,35 @@ void PretrainRun::log_interval() {
 }
 
 void PretrainRun::evaluate_now() {
-  if (valid_->tokens() == 0) return;
+  if (held_out_->empty()) return;
   const double start = now_seconds();
-  if (!unigram_) unigram_.emplace(*train_);
-  const data::Batcher rows(valid_, vocabulary_->special(), batch_options(state_.stage, config_.seed));
-  state_.evaluation = evaluate_rows(*model_, rows, *unigram_, config_.precision, config_.evaluate_batches,
-                                    [&](int64_t done) { progress_.update(fmt::format("evaluating: batch {}", done)); });
+  state_.evaluation =
+      held_out_->measure(*model_, stage_batches(state_.stage), config_.precision, config_.evaluate_batches,
+                         [&](int64_t done) { progress_.update(fmt::format("evaluating: batch {}", done)); });
   nlohmann::json line = to_json(state_.evaluation);
-  line.update({{"type", "evaluation"},
-               {"step", state_.step},
-               {"stage", state_.stage},
-               {"perplexity", std::exp(state_.evaluation.loss)},
-               {"seconds", now_seconds() - start}});
+  line.update(
+      {{"type", "evaluation"}, {"step", state_.step}, {"stage", state_.stage}, {"seconds", now_seconds() - start}});
   metrics_->append(line);
+}
+
+// The batches are the first stage's at every stage, so that the same documents are measured throughout.
+void PretrainRun::evaluate_lengths() {
+  if (held_out_->empty()) return;
+  for (const int64_t length : config_.evaluate_lengths) {
+    const double start = now_seconds();
+    const auto evaluation = held_out_->measure_length(
+        *model_, config_, length, batch_tokens(config_.stages.front()),
+        [&](int64_t done) { progress_.update(fmt::format("evaluating: {} tokens, batch {}", length, done)); },
+        options_.note);
+    nlohmann::json line = to_json(evaluation.value_or(EvaluationReport{}));
+    if (!evaluation) line = {{"loss", nullptr}, {"accuracy", nullptr}};
+    line.update({{"type", "length"},
+                 {"step", state_.step},
+                 {"stage", state_.stage},
+                 {"length", length},
+                 {"seconds", now_seconds() - start}});
+    metrics_->append(line);
+  }
 }
 
 void PretrainRun::checkpoint_now() {
@@ -310,8 +319,8 @@ void PretrainRun::show_progress() {
   const double rate = static_cast<double>(run_tokens_) / run_seconds_;
   progress_.update(
       fmt::format("step {}/{}  loss {:.3f}  lr {:.2e}  {:.0f} tokens/s  {} left", state_.step, total_steps_,
-                  last_step_.loss_sum / static_cast<double>(std::max<int64_t>(last_step_.masked_tokens, 1)), last_rate_,
-                  rate, duration_text(steps_left_cost / rate)));
+                  last_step_.loss_sum / static_cast<double>(std::max<int64_t>(last_step_.predicted_tokens, 1)),
+                  last_rate_, rate, duration_text(steps_left_cost / rate)));
 }
 
 void PretrainRun::finish() {
@@ -328,6 +337,7 @@ PretrainReport PretrainRun::go() {
     if (stage_end || step % config_.log_every_steps == 0) log_interval();
     const int64_t every = config_.evaluate_every_steps;
     if (stage_end || (every > 0 && step % every == 0)) evaluate_now();
+    if (stage_end) evaluate_lengths();
     if (step == total_steps_ || step % config_.checkpoint_every_steps == 0) checkpoint_now();
     show_progress();
   }
@@ -352,22 +362,6 @@ PretrainReport PretrainRun::go() {
 PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress) {
   keep_freed_memory();
   return PretrainRun(options, progress).go();
-}
-
-EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress) {
-  const text::Vocabulary vocabulary = text::load_vocabulary(options.model_dir);
-  vocabulary.require(data::kMaskingRoles, "evaluate");
-  const auto split = std::make_shared<data::Split>(options.data_dir, options.split, vocabulary.hash());
-  const data::Split train(options.data_dir, "train", vocabulary.hash());
-  const auto model = nn::load_model(options.model_dir, Head::kMaskedLm, at::kFloat);
-  if (model->config().vocab_size != vocabulary.size()) {
-    fail("evaluate", "vocab_size of {} must be its vocabulary's {}, got {}", options.model_dir, vocabulary.size(),
-         model->config().vocab_size);
-  }
-  const data::Batcher rows(split, vocabulary.special(),
-                           {options.max_length, options.batch_size, options.packing, options.mask, options.seed});
-  return evaluate_rows(*model, rows, UnigramModel(train), options.precision, 0,
-                       [&](int64_t done) { progress.update(fmt::format("evaluating: batch {}", done)); });
 }
 
 }  // namespace rf::train

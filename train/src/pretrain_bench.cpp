@@ -9,7 +9,8 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "masked_lm.h"
+#include "autocast.h"
+#include "language_model.h"
 #include "rf/io/error.h"
 #include "rf/io/npy.h"
 #include "rf/train/runtime.h"
@@ -44,10 +45,10 @@ std::vector<data::Batch> read_batches(const PretrainBenchOptions& options) {
       batch.positions.push_back(i % batch.length);
       const int64_t label = label_values[static_cast<size_t>(n * size + i)];
       if (label == kNotMasked) continue;
-      batch.masked.push_back(i);
+      batch.places.push_back(i);
       batch.labels.push_back(label);
     }
-    if (batch.masked.empty()) fail(kWhere, "each batch must have a masked token, got none in batch {}", n);
+    if (batch.places.empty()) fail(kWhere, "each batch must have a masked token, got none in batch {}", n);
     batches.push_back(std::move(batch));
   }
   return batches;
@@ -57,9 +58,9 @@ double evaluation_loss(nn::Model& model, const data::Batch& batch, Precision pre
   const c10::NoGradGuard no_grad;
   const AutocastScope autocast(precision);
   model.eval();
-  const double sum = masked_loss_sum(model, to_tensors(batch)).item<float>();
+  const double sum = label_loss_sum(model, to_tensors(batch)).item<float>();
   model.train();
-  return sum / static_cast<double>(batch.masked.size());
+  return sum / static_cast<double>(batch.places.size());
 }
 
 // N of "steps N"; 0 when the line is something else.
@@ -93,7 +94,7 @@ void bench_pretrain_steps(const PretrainBenchOptions& options, const std::functi
     StepResult last;
     int64_t tokens = 0;
     for (int64_t i = 0; i < count; ++i) {
-      const MaskedBatch batch = to_tensors(batches[static_cast<size_t>(step) % batches.size()]);
+      const LanguageBatch batch = to_tensors(batches[static_cast<size_t>(step) % batches.size()]);
       ++step;
       last = train_step(*model, optimizer, {&batch, 1}, {options.precision, kLearningRate, step, 1, step});
       tokens += last.real_tokens;
@@ -102,7 +103,7 @@ void bench_pretrain_steps(const PretrainBenchOptions& options, const std::functi
     write_line(nlohmann::json{{"steps", count},
                               {"seconds", seconds},
                               {"tokens", tokens},
-                              {"loss", last.loss_sum / static_cast<double>(last.masked_tokens)}}
+                              {"loss", last.loss_sum / static_cast<double>(last.predicted_tokens)}}
                    .dump());
   }
 }

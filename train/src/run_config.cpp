@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kWhere = "run file";
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
+constexpr int64_t kMinLength = 3, kMaxLength = int64_t{1} << 24;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr io::NumberRange kPositive{0, kInfinity, io::NumberRange::Ends::kOpenLow};
@@ -27,6 +28,8 @@ const std::initializer_list<std::pair<const char*, Schedule>> kSchedules = {
 };
 const std::initializer_list<std::pair<const char*, data::MaskUnit>> kMaskUnits = {
     {"token", data::MaskUnit::kToken}, {"whole-word", data::MaskUnit::kWholeWord}};
+const std::initializer_list<std::pair<const char*, data::Objective>> kObjectives = {
+    {"masked", data::Objective::kMasked}, {"causal", data::Objective::kCausal}};
 const std::initializer_list<std::pair<const char*, data::Packing>> kPackings = {{"packed", data::Packing::kPacked},
                                                                                 {"padded", data::Packing::kPadded}};
 const std::initializer_list<std::pair<const char*, Precision>> kPrecisions = {{"float32", Precision::kFloat32},
@@ -43,7 +46,7 @@ const char* name_of(std::initializer_list<std::pair<const char*, T>> names, T va
 Stage parse_stage(const nlohmann::json& json, const std::string& path) {
   io::StrictObject object(json, kWhere, path);
   Stage stage;
-  stage.max_length = object.integer("max_length", stage.max_length, 3, int64_t{1} << 24);
+  stage.max_length = object.integer("max_length", stage.max_length, kMinLength, kMaxLength);
   stage.batch = object.integer("batch", stage.batch, 1, kMaxRows);
   stage.steps = object.integer("steps", stage.steps, 1, kMaxSteps);
   stage.accumulate = object.integer("accumulate", stage.accumulate, 1, kMaxRows);
@@ -53,6 +56,20 @@ Stage parse_stage(const nlohmann::json& json, const std::string& path) {
          stage.accumulate);
   }
   return stage;
+}
+
+std::vector<int64_t> parse_lengths(const nlohmann::json& json) {
+  if (!json.is_array()) fail(kWhere, "evaluate_lengths must be a list of lengths, got {}", json.dump());
+  std::vector<int64_t> lengths;
+  for (const nlohmann::json& length : json) {
+    const bool good = length.is_number_integer() && length >= kMinLength && length <= kMaxLength;
+    if (!good) {
+      fail(kWhere, "each of evaluate_lengths must be an integer from {} to {}, got {}", kMinLength, kMaxLength,
+           length.dump());
+    }
+    lengths.push_back(length);
+  }
+  return lengths;
 }
 
 std::vector<Stage> parse_stages(const nlohmann::json& json) {
@@ -143,6 +160,17 @@ double piecewise(const ScheduleConfig& schedule, int64_t step) {
   return from.second;
 }
 
+// Attention is causal with objective causal and only then; a model that does not say which gets what it needs.
+void fit_attention(RunConfig& run, const nlohmann::json* model) {
+  const bool causal = run.objective == data::Objective::kCausal;
+  const bool says = model != nullptr && model->contains("is_decoder");
+  if (says && run.model.is_decoder != causal) {
+    fail(kWhere, "model.is_decoder must be {} with objective {}, got {}{}", causal, name_of(kObjectives, run.objective),
+         run.model.is_decoder, causal ? "" : "; causal attention goes with \"objective\": \"causal\"");
+  }
+  run.model.is_decoder = causal;
+}
+
 }  // namespace
 
 RunConfig parse_run_config(const nlohmann::json& json) {
@@ -163,13 +191,21 @@ RunConfig parse_run_config(const nlohmann::json& json) {
   run.beta2 = object.number("beta2", run.beta2, {0, 1, io::NumberRange::Ends::kOpenHigh});
   run.epsilon = object.number("epsilon", run.epsilon, kPositive);
   run.clip_norm = object.number("clip_norm", run.clip_norm, kNotNegative);
-  if (const nlohmann::json* mask = object.find("mask")) run.mask = parse_mask(*mask);
+  run.objective = object.choice("objective", run.objective, kObjectives);
+  if (run.init_from.empty()) fit_attention(run, object.find("model"));
+  if (const nlohmann::json* mask = object.find("mask")) {
+    if (run.objective == data::Objective::kCausal) {
+      fail(kWhere, "mask must be absent with objective causal, which predicts every token, got {}", mask->dump());
+    }
+    run.mask = parse_mask(*mask);
+  }
   run.packing = object.choice("packing", run.packing, kPackings);
   run.precision = object.choice("precision", run.precision, kPrecisions);
   run.seed = static_cast<uint64_t>(object.integer("seed", static_cast<int64_t>(run.seed), 0, INT64_MAX));
   run.log_every_steps = object.integer("log_every_steps", run.log_every_steps, 1, kMaxSteps);
   run.evaluate_every_steps = object.integer("evaluate_every_steps", run.evaluate_every_steps, 0, kMaxSteps);
   run.evaluate_batches = object.integer("evaluate_batches", run.evaluate_batches, 0, kMaxSteps);
+  if (const nlohmann::json* lengths = object.find("evaluate_lengths")) run.evaluate_lengths = parse_lengths(*lengths);
   run.checkpoint_every_steps = object.integer("checkpoint_every_steps", run.checkpoint_every_steps, 1, kMaxSteps);
   run.keep_checkpoints = object.integer("keep_checkpoints", run.keep_checkpoints, 1, kMaxSteps);
   object.finish();
@@ -191,19 +227,22 @@ nlohmann::json to_json(const RunConfig& run) {
                          {"beta2", run.beta2},
                          {"epsilon", run.epsilon},
                          {"clip_norm", run.clip_norm},
-                         {"mask",
-                          {{"probability", run.mask.probability},
-                           {"mask_fraction", run.mask.mask_fraction},
-                           {"random_fraction", run.mask.random_fraction},
-                           {"unit", name_of(kMaskUnits, run.mask.unit)}}},
+                         {"objective", name_of(kObjectives, run.objective)},
                          {"packing", name_of(kPackings, run.packing)},
                          {"precision", name_of(kPrecisions, run.precision)},
                          {"seed", run.seed},
                          {"log_every_steps", run.log_every_steps},
                          {"evaluate_every_steps", run.evaluate_every_steps},
                          {"evaluate_batches", run.evaluate_batches},
+                         {"evaluate_lengths", run.evaluate_lengths},
                          {"checkpoint_every_steps", run.checkpoint_every_steps},
                          {"keep_checkpoints", run.keep_checkpoints}};
+  if (run.objective == data::Objective::kMasked) {
+    json["mask"] = {{"probability", run.mask.probability},
+                    {"mask_fraction", run.mask.mask_fraction},
+                    {"random_fraction", run.mask.random_fraction},
+                    {"unit", name_of(kMaskUnits, run.mask.unit)}};
+  }
   if (run.init_from.empty()) {
     json["model"] = rf::to_json(run.model);
   } else {

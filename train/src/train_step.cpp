@@ -4,7 +4,8 @@
 #include <cmath>
 #include <map>
 
-#include "masked_loss.h"
+#include "autocast.h"
+#include "cross_entropy.h"
 #include "rf/io/error.h"
 #include "rf/model/weights.h"
 
@@ -22,29 +23,29 @@ std::vector<Parameter> trained_parameters(const nn::Model& model) {
   return parameters;
 }
 
-StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const MaskedBatch> micro_batches,
+StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> micro_batches,
                       const StepPlan& plan) {
   StepResult result;
-  for (const MaskedBatch& batch : micro_batches) {
-    result.masked_tokens += batch.masked_N.numel();
+  for (const LanguageBatch& batch : micro_batches) {
+    result.predicted_tokens += batch.places_N.numel();
     result.real_tokens += batch.real_tokens;
   }
-  if (result.masked_tokens == 0) return result;
+  if (result.predicted_tokens == 0) return result;
   {
     const AutocastScope autocast(plan.precision);
     uint64_t forward = static_cast<uint64_t>(plan.first_forward);
-    for (const MaskedBatch& batch : micro_batches) {
+    for (const LanguageBatch& batch : micro_batches) {
       model.set_dropout_key({plan.dropout_seed, forward++, 0});
-      if (batch.masked_N.numel() == 0) continue;
-      const double tokens = static_cast<double>(result.masked_tokens);
-      const at::Tensor loss = masked_cross_entropy(masked_logits(model, batch), batch.labels_N, 1.0 / tokens);
+      if (batch.places_N.numel() == 0) continue;
+      const double tokens = static_cast<double>(result.predicted_tokens);
+      const at::Tensor loss = scaled_cross_entropy(label_logits(model, batch), batch.labels_N, 1.0 / tokens);
       result.loss_sum += loss.item<float>() * tokens;
       loss.backward();
     }
   }
   if (!std::isfinite(result.loss_sum)) {
     fail("pretrain", "the loss must be finite, got {} at step {}; try a lower learning_rate or a longer warm-up",
-         std::abs(result.loss_sum) / static_cast<double>(result.masked_tokens), plan.step);  // a NaN has a sign
+         std::abs(result.loss_sum) / static_cast<double>(result.predicted_tokens), plan.step);  // a NaN has a sign
   }
   result.gradient_norm = optimizer.step(plan.learning_rate, plan.step);
   optimizer.drop_gradients();

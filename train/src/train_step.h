@@ -1,5 +1,5 @@
-// One optimizer step of masked language modelling from one or more micro-batches (spec R-TRN-06): the loss is divided
-// by the masked tokens of all of them, so that k micro-batches of b rows are one batch of k b rows.
+// One optimizer step of language modelling from one or more micro-batches (spec R-TRN-06): the loss is divided
+// by the predicted tokens of all of them, so that k micro-batches of b rows are one batch of k b rows.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "masked_lm.h"
+#include "language_model.h"
 #include "optimizer.h"
 #include "rf/nn/model.h"
 
@@ -26,14 +26,14 @@ struct StepPlan {
 
 struct StepResult {
   double loss_sum = 0;  // nats
-  int64_t masked_tokens = 0, real_tokens = 0;
+  int64_t predicted_tokens = 0, real_tokens = 0;
   double gradient_norm = 0;
 };
 
-// The model must be in training mode and without gradients, as it is afterwards. Without a masked token
+// The model must be in training mode and without gradients, as it is afterwards. Without a token to predict
 // nothing changes. Throws Error, naming the step, when the loss or a gradient is not finite; the weights are those from
 // before the step then.
-StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const MaskedBatch> micro_batches,
+StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> micro_batches,
                       const StepPlan& plan);
 
 }  // namespace rf::train

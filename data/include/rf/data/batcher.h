@@ -1,5 +1,6 @@
-// Rows of token ids out of a split, and masked-LM targets (spec R-TRN-01), each a function of (seed, epoch, row) alone,
-// so that a resumed run sees what an uninterrupted one would, whatever the number of threads.
+// Rows of token ids out of a split, and what a language model predicts of them (masked tokens, spec R-TRN-01, or every
+// next one), each a function of (seed, epoch, row) alone, so that a resumed run sees what an uninterrupted one would,
+// whatever the number of threads.
 //
 // Chunks. A document is cut into chunks of max_length - 2 tokens, the last one shorter; each becomes [CLS] chunk [SEP].
 // An epoch has every chunk once, in the order of a pseudo-random permutation keyed by (seed, epoch) (random.h).
@@ -9,8 +10,8 @@
 // from one call to the next, and little is wasted: full chunks fill rows, the tails of documents share theirs. Rows are
 // numbered (first chunk of the block) + (row in the block): rising, with gaps, below the number of chunks.
 // Masks. The decisions for a token are one Philox draw keyed by (seed, epoch, chunk, token in the chunk), hence the
-// same however the chunks are packed and batched. The last batch of an epoch that is not full is completed with the
-// first rows of the next.
+// same however the chunks are packed and batched.
+// The last batch of an epoch that is not full is completed with the first rows of the next.
 #pragma once
 
 #include <cstdint>
@@ -23,28 +24,32 @@
 
 namespace rf::data {
 
-// The special tokens that rows with masked tokens need.
-inline constexpr std::initializer_list<text::SpecialRole> kMaskingRoles = {
-    text::SpecialRole::kPad, text::SpecialRole::kUnk, text::SpecialRole::kCls, text::SpecialRole::kSep,
-    text::SpecialRole::kMask};
+// What is predicted. Special tokens ([CLS], [SEP], [PAD], and [UNK] and [MASK] of the text) never are, as in
+// transformers' collator; so [SEP], which stands wherever a chunk was cut, is no part of a causal loss either.
+enum class Objective {
+  kMasked,  // tokens that were chosen and, most of them, hidden, each at its own place
+  kCausal,  // every token of the text, at the place before it
+};
+// The special tokens that rows need.
+std::initializer_list<text::SpecialRole> required_roles(Objective objective);
 
 enum class Packing { kPadded, kPacked };
 enum class MaskUnit { kToken, kWholeWord };  // kWholeWord: one decision for a word (of the chunk), fates by token
 
-// As in transformers' collator, special tokens ([CLS], [SEP], [PAD], and [UNK] and [MASK] of the text) are never
-// chosen.
 struct MaskOptions {
-  double probability = 0.15;     // of the other tokens (or words), each on its own; above 0
+  double probability = 0.15;     // of the tokens (or words) that are not special, each on its own; above 0
   double mask_fraction = 0.8;    // of the chosen ones: [MASK]
   double random_fraction = 0.1;  // uniform over the vocabulary without special tokens; the rest stays
   MaskUnit unit = MaskUnit::kToken;
+  bool operator==(const MaskOptions&) const = default;
 };
 
 struct BatchOptions {
   int64_t max_length = 128;
   int64_t batch_size = 32;
   Packing packing = Packing::kPacked;
-  MaskOptions mask{};
+  Objective objective = Objective::kMasked;
+  MaskOptions mask{};  // of kMasked
   uint64_t seed = 1;
 };
 
@@ -54,10 +59,10 @@ struct Batch {
   std::vector<int64_t> ids;        // [B*T], [PAD] past the end
   std::vector<int32_t> segments;   // [B*T], 0, 1, ... within a row; -1 at padding
   std::vector<int64_t> positions;  // [B*T], restarting at 0 in each segment; 0 at padding
-  // Flat indices b*T + t of the chosen tokens, rising. When chance chooses none in the whole batch, the token (or word)
-  // that came closest is taken; so this is empty only for a batch of special tokens alone.
-  std::vector<int64_t> masked;
-  std::vector<int64_t> labels;  // their original ids
+  // Flat indices b*T + t where something is predicted, rising. When masking chooses no token in the whole batch, the
+  // one (or the word) that came closest is taken; so this is empty only for a batch of special tokens alone.
+  std::vector<int64_t> places;
+  std::vector<int64_t> labels;  // the ids to predict there
   int64_t real_tokens = 0;      // tokens that are not padding
 };
 

@@ -45,7 +45,7 @@ struct CompareRun {
   int64_t parameters = 0;
   double step_ms = 0;      // median over the log intervals
   int64_t peak_bytes = 0;  // of tensors alive at once while the run was trained: weights, moments, activations
-  std::vector<std::optional<double>> losses;  // held out, nats a masked token, one for each length factor
+  std::vector<std::optional<double>> losses;  // held out, nats a predicted token, one for each length factor
 };
 
 struct CompareReport {

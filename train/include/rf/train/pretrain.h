@@ -1,4 +1,4 @@
-// Masked-LM pretraining and evaluation. Headers of this room are free of torch.
+// Language-model pretraining, masked or causal, and evaluation. Headers of this room are free of torch.
 //
 // A run directory holds run.json (the run file with every default written out), metrics.jsonl (one JSON object a log or
 // evaluation, see src/metrics_log.h), checkpoint-<step>/ directories, and at the end the model itself: config.json,
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -26,16 +27,18 @@ struct PretrainOptions {
 };
 
 struct EvaluationReport {
-  double loss = 0;          // nats a masked token
-  double accuracy = 0;      // argmax at masked positions
+  double loss = 0;          // nats a predicted token
+  double accuracy = 0;      // argmax of the predicted tokens
   double unigram_loss = 0;  // cross-entropy of the same tokens under the training split's unigram distribution, with
                             // one added to every count
-  int64_t masked_tokens = 0;
+  int64_t predicted_tokens = 0;
 };
+// Its members by name, and "perplexity", e^loss, and "bits", loss / ln 2: of a vocabulary of bytes, bits a byte.
+nlohmann::json to_json(const EvaluationReport& report);
 
 struct PretrainReport {
   int64_t steps = 0;             // optimizer steps done, those before a resume included
-  double train_loss = 0;         // nats a masked token, mean over the last log interval
+  double train_loss = 0;         // nats a predicted token, mean over the last log interval
   double tokens_per_second = 0;  // tokens that are not padding, of this process, evaluations and checkpoints excluded
   int64_t peak_rss_bytes = 0;
   EvaluationReport evaluation;  // the last one; zeros when none was made
@@ -55,7 +58,8 @@ struct EvaluateOptions {
   uint64_t seed = 1;
   Precision precision = Precision::kFloat32;
 };
-// Throws Error when the model's vocabulary is not the data's.
+// A causal model is measured on every token, and `mask` must then be left as it is. Throws Error when the model's
+// vocabulary is not the data's.
 EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress);
 
 }  // namespace rf::train

@@ -41,13 +41,16 @@ struct RunConfig {
   double weight_decay = 0.01;  // not on biases and norms
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double clip_norm = 1.0;  // 0: none
+  // kCausal: model.is_decoder is true, and mask is not used.
+  data::Objective objective = data::Objective::kMasked;
   data::MaskOptions mask;
   data::Packing packing = data::Packing::kPacked;
   Precision precision = Precision::kBfloat16;
   uint64_t seed = 1;
   int64_t log_every_steps = 10;
-  int64_t evaluate_every_steps = 0;  // 0: at the end of each stage only
-  int64_t evaluate_batches = 0;      // 0: all held-out rows
+  int64_t evaluate_every_steps = 0;       // 0: at the end of each stage only
+  int64_t evaluate_batches = 0;           // 0: all held-out rows
+  std::vector<int64_t> evaluate_lengths;  // at the end of each stage: held-out loss in rows of these lengths too
   int64_t checkpoint_every_steps = 500;
   int64_t keep_checkpoints = 2;
 };

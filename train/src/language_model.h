@@ -1,5 +1,5 @@
-// One micro-batch of masked language modelling: tensors, the loss over masked positions, and held-out evaluation
-// (spec R-TRN-01, R-TRN-02, R-MET-01). The hidden states are gathered at the masked positions before the head, so no
+// One micro-batch of language modelling, masked or causal: tensors, the loss where something is predicted, and held-out
+// evaluation (spec R-TRN-01, R-TRN-02, R-MET-01). The hidden states are gathered at these places before the head, so no
 // logits are made elsewhere.
 #pragma once
 
@@ -15,34 +15,29 @@
 
 namespace rf::train {
 
-struct MaskedBatch {
+// A model whose attention is causal is trained on the causal objective, with the head of that name, and no other one.
+inline data::Objective objective_of(const ModelConfig& config) {
+  return config.is_decoder ? data::Objective::kCausal : data::Objective::kMasked;
+}
+inline Head head_of(data::Objective objective) {
+  return objective == data::Objective::kCausal ? Head::kCausalLm : Head::kMaskedLm;
+}
+
+struct LanguageBatch {
   nn::Input input;
-  at::Tensor masked_N;  // int64, flat indices into [B*T]
+  at::Tensor places_N;  // int64, flat indices into [B*T]: where something is predicted
   at::Tensor labels_N;  // int64
   int64_t real_tokens = 0;
 };
 
 // Copies. Segments and positions are left out of the input when every row is one segment without padding: the model's
 // defaults are the same function then, and cheaper.
-MaskedBatch to_tensors(const data::Batch& batch);
+LanguageBatch to_tensors(const data::Batch& batch);
 
-// Autocast to bfloat16 on the CPU while the scope lives; nothing with Precision::kFloat32. Casts of weights are kept
-// until the scope ends, so a scope must not span a change of the weights.
-class AutocastScope {
- public:
-  explicit AutocastScope(Precision precision);
-  ~AutocastScope();
-  AutocastScope(const AutocastScope&) = delete;
-  AutocastScope& operator=(const AutocastScope&) = delete;
-
- private:
-  bool active_;
-};
-
-// Logits [N,V] at the masked positions. The batch must have at least one.
-at::Tensor masked_logits(nn::Model& model, const MaskedBatch& batch);
-// Cross-entropy of the masked tokens, summed, float32 scalar (nats).
-at::Tensor masked_loss_sum(nn::Model& model, const MaskedBatch& batch);
+// Logits [N,V] at the batch's places. There must be at least one.
+at::Tensor label_logits(nn::Model& model, const LanguageBatch& batch);
+// Cross-entropy of the labels, summed, float32 scalar (nats).
+at::Tensor label_loss_sum(nn::Model& model, const LanguageBatch& batch);
 
 // Unigram distribution of a split's tokens with one added to every count: the cross-entropy that knows no context.
 class UnigramModel {

@@ -1,7 +1,6 @@
-// Masked language modelling on one micro-batch, and evaluation (masked_lm.h).
-#include "masked_lm.h"
+// Language modelling on one micro-batch, and evaluation (language_model.h).
+#include "language_model.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/empty.h>
 
@@ -9,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "autocast.h"
 #include "rf/io/error.h"
 #include "rf/ops/rows.h"
 
@@ -32,45 +32,43 @@ bool one_full_segment_a_row(const data::Batch& batch) {
   return true;
 }
 
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(nn::Model& model) : model_(model), was_training_(model.is_training()) { model.eval(); }
+  ~EvaluationMode() { model_.train(was_training_); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  nn::Model& model_;
+  bool was_training_;
+};
+
 }  // namespace
 
-MaskedBatch to_tensors(const data::Batch& batch) {
+LanguageBatch to_tensors(const data::Batch& batch) {
   const std::vector<int64_t> shape = {batch.batch_size, batch.length};
-  const int64_t masked = static_cast<int64_t>(batch.masked.size());
-  MaskedBatch result;
+  const int64_t places = static_cast<int64_t>(batch.places.size());
+  LanguageBatch result;
   result.input.ids_BT = to_tensor(batch.ids, shape, at::kLong);
   if (!one_full_segment_a_row(batch)) {
     result.input.segments_BT = to_tensor(batch.segments, shape, at::kInt);
     result.input.positions_BT = to_tensor(batch.positions, shape, at::kLong);
   }
-  result.masked_N = to_tensor(batch.masked, {masked}, at::kLong);
-  result.labels_N = to_tensor(batch.labels, {masked}, at::kLong);
+  result.places_N = to_tensor(batch.places, {places}, at::kLong);
+  result.labels_N = to_tensor(batch.labels, {places}, at::kLong);
   result.real_tokens = batch.real_tokens;
   return result;
 }
 
-AutocastScope::AutocastScope(Precision precision) : active_(precision == Precision::kBfloat16) {
-  if (!active_) return;
-  at::autocast::increment_nesting();
-  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-  at::autocast::set_autocast_enabled(at::kCPU, true);
-}
-
-AutocastScope::~AutocastScope() {
-  if (!active_) return;
-  at::autocast::set_autocast_enabled(at::kCPU, false);
-  at::autocast::decrement_nesting();
-  at::autocast::clear_cache();
-}
-
-at::Tensor masked_logits(nn::Model& model, const MaskedBatch& batch) {
+at::Tensor label_logits(nn::Model& model, const LanguageBatch& batch) {
   const at::Tensor hidden_BTC = model.encode(batch.input);
-  const at::Tensor hidden_NC = hidden_BTC.flatten(0, 1).index_select(0, batch.masked_N);
+  const at::Tensor hidden_NC = hidden_BTC.flatten(0, 1).index_select(0, batch.places_N);
   return model.masked_lm_logits(hidden_NC);
 }
 
-at::Tensor masked_loss_sum(nn::Model& model, const MaskedBatch& batch) {
-  const at::Tensor logits_NV = masked_logits(model, batch);
+at::Tensor label_loss_sum(nn::Model& model, const LanguageBatch& batch) {
+  const at::Tensor logits_NV = label_logits(model, batch);
   return ops::cross_entropy(logits_NV, batch.labels_N).sum();
 }
 
@@ -93,8 +91,7 @@ UnigramModel::UnigramModel(const data::Split& split) : cost_(static_cast<size_t>
 
 EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, const UnigramModel& unigram,
                                Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick) {
-  const bool was_training = model.is_training();
-  model.eval();
+  const EvaluationMode mode(model);
   const at::NoGradGuard no_grad;
   const AutocastScope autocast(precision);
   EvaluationReport report;
@@ -102,20 +99,19 @@ EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, c
   data::Batch batch;
   while ((max_batches == 0 || done < max_batches) && batcher.next_in_order(row, batch)) {
     ++done;
-    if (batch.masked.empty()) continue;
-    const MaskedBatch tensors = to_tensors(batch);
-    const at::Tensor logits_NV = masked_logits(model, tensors);
+    if (batch.places.empty()) continue;
+    const LanguageBatch tensors = to_tensors(batch);
+    const at::Tensor logits_NV = label_logits(model, tensors);
     report.loss += ops::cross_entropy(logits_NV, tensors.labels_N).sum(at::kDouble).item<double>();
     correct += logits_NV.argmax(-1).eq(tensors.labels_N).sum().item<int64_t>();
     for (const int64_t id : batch.labels) report.unigram_loss += unigram.cost(id);
-    report.masked_tokens += static_cast<int64_t>(batch.labels.size());
+    report.predicted_tokens += static_cast<int64_t>(batch.labels.size());
     tick(done);
   }
-  model.train(was_training);
-  if (report.masked_tokens == 0) {
-    fail("evaluate", "the held-out rows must have at least one masked token, got none in {} batches", done);
+  if (report.predicted_tokens == 0) {
+    fail("evaluate", "the held-out rows must have at least one token to predict, got none in {} batches", done);
   }
-  const double count = static_cast<double>(report.masked_tokens);
+  const double count = static_cast<double>(report.predicted_tokens);
   report.loss /= count;
   report.unigram_loss /= count;
   report.accuracy = static_cast<double>(correct) / count;

@@ -1,5 +1,5 @@
-// Cross-entropy with its gradient in place of the logits (masked_loss.h).
-#include "masked_loss.h"
+// Cross-entropy with its gradient in place of the logits (cross_entropy.h).
+#include "cross_entropy.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -45,7 +45,7 @@ double sum_losses(const at::Tensor& logits_NV, const at::Tensor& labels_N, doubl
   return losses_N.sum(at::kDouble).item<double>();
 }
 
-class MaskedCrossEntropy : public torch::autograd::Function<MaskedCrossEntropy> {
+class ScaledCrossEntropy : public torch::autograd::Function<ScaledCrossEntropy> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits_NV,
                             const at::Tensor& labels_N, double scale) {
@@ -66,8 +66,8 @@ class MaskedCrossEntropy : public torch::autograd::Function<MaskedCrossEntropy> 
 
 }  // namespace
 
-at::Tensor masked_cross_entropy(const at::Tensor& logits_NV, const at::Tensor& labels_N, double scale) {
-  return MaskedCrossEntropy::apply(logits_NV, labels_N, scale);
+at::Tensor scaled_cross_entropy(const at::Tensor& logits_NV, const at::Tensor& labels_N, double scale) {
+  return ScaledCrossEntropy::apply(logits_NV, labels_N, scale);
 }
 
 }  // namespace rf::train

@@ -1,0 +1,103 @@
+"""Stages of several lengths on one model (R-TRN-08): the common held-out loss at each length, every encoding through a
+change of length, and what is said before anything is trained."""
+
+import json
+
+import numpy as np
+import pytest
+
+import tolerances
+from cli_support import MODEL, refused, results, run, run_file
+
+INFOS = {info["name"]: info for info in results("info", "--encodings")}
+STAGES = [
+    dict(max_length=12, batch=8, steps=3),
+    dict(max_length=24, batch=4, steps=2),
+    dict(max_length=8, batch=4, steps=2),
+]
+# What has no default, for heads of 8.
+OPTIONS = {"axial": {"grid_width": 5}, "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}}}
+
+
+def lines(folder, kind):
+    entries = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [entry for entry in entries if entry["type"] == kind]
+
+
+def pretrain(prepared, tmp_path, **keys):
+    config = run_file(tmp_path / "run.json", **{"stages": STAGES, **keys})
+    return ["pretrain", "--config", config, "--data", prepared / "data", "--output", tmp_path / "run"]
+
+
+def test_every_length_after_every_stage(prepared, tmp_path):
+    results(*pretrain(prepared, tmp_path, evaluate_lengths=[8, 24, 40], precision="float32"))
+    measured = lines(tmp_path / "run", "length")
+    assert [(m["step"], m["stage"], m["length"]) for m in measured] == [
+        (step, stage, length) for stage, step in enumerate((3, 5, 7)) for length in (8, 24, 40)
+    ]
+    # The masks of a piece are the same however rows are made, so all stages are measured on the same tokens.
+    for length in (8, 24, 40):
+        assert len({m["predicted_tokens"] for m in measured if m["length"] == length}) == 1
+        (again,) = results("evaluate", "--model", tmp_path / "run", "--data", prepared / "data", "--max-length", length)
+        last = [m for m in measured if m["length"] == length][-1]
+        for key in ("loss", "accuracy", "bits", "unigram_loss"):
+            assert last[key] == pytest.approx(again[key], rel=tolerances.T4_MAX), key
+    # Each stage ends with the evaluation at its own length too; the last stage's length is among those measured.
+    at_8 = [m["loss"] for m in measured if m["length"] == 8][-1]
+    assert lines(tmp_path / "run", "evaluation")[-1]["loss"] == pytest.approx(at_8, rel=tolerances.T4_MAX)
+
+
+def test_a_length_that_cannot_be_read_is_null(prepared, tmp_path):
+    model = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 24}
+    done = run(*pretrain(prepared, tmp_path, model=model, evaluate_lengths=[24, 25]))
+    assert done.returncode == 0 and "25 tokens" in done.stderr
+    measured = lines(tmp_path / "run", "length")
+    assert [m["length"] for m in measured] == [24, 25] * 3
+    for at_24, at_25 in zip(measured[::2], measured[1::2], strict=True):
+        assert np.isfinite(at_24["loss"])
+        assert at_25["loss"] is None and at_25["accuracy"] is None
+    assert all(np.isfinite(m["loss"]) for m in lines(tmp_path / "run", "train"))  # training went on after it
+
+
+@pytest.mark.parametrize("name", INFOS)
+def test_every_encoding_changes_length_on_the_way(prepared, tmp_path, name):
+    keys = dict(model={**MODEL, "position_encoding": {"type": name, **OPTIONS.get(name, {})}})
+    keys["model"]["max_position_embeddings"] = 24
+    if INFOS[name]["needs_causal"]:
+        keys["objective"] = "causal"
+    (report,) = results(*pretrain(prepared, tmp_path, **keys, evaluate_lengths=[24]))
+    assert report["steps"] == 7
+    assert all(np.isfinite(m["loss"]) for kind in ("train", "length") for m in lines(tmp_path / "run", kind))
+
+
+@pytest.mark.parametrize("name", ["rope", "learned", "t5"])
+def test_warm_start_at_another_length(prepared, tmp_path, name):
+    """From a model that was trained on short rows, as if the stages had been one run: the first loss is its own."""
+    model = {**MODEL, "position_encoding": name, "max_position_embeddings": 24, "hidden_dropout_prob": 0,
+             "attention_probs_dropout_prob": 0}  # fmt: skip
+    short = dict(stages=[dict(max_length=8, batch=16, steps=40)], precision="float32")
+    results(*pretrain(prepared, tmp_path, model=model, **short))
+    (tmp_path / "long").mkdir()
+    arguments = pretrain(
+        prepared, tmp_path / "long", stages=[dict(max_length=24, batch=8, steps=2)], precision="float32"
+    )
+    keys = json.loads((tmp_path / "long" / "run.json").read_text())
+    del keys["model"]
+    (tmp_path / "long" / "run.json").write_text(json.dumps({**keys, "init_from": str(tmp_path / "run")}))
+    results(*arguments)
+    cold = lines(tmp_path / "run", "train")[0]["loss"]
+    warm = lines(tmp_path / "long" / "run", "train")[0]["loss"]
+    assert warm < cold
+
+
+def test_a_stage_beyond_a_table_is_named_at_the_start(prepared, tmp_path):
+    model = {**MODEL, "position_encoding": "learned", "max_position_embeddings": 23}
+    message = refused(*pretrain(prepared, tmp_path, model=model))
+    assert "[run file] every stage must be as long as the model can read, got max_length 24" in message
+    assert "23" in message
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("lengths", [64, [2], ["64"], [64.5]])
+def test_lengths_that_are_none(prepared, tmp_path, lengths):
+    assert "evaluate_lengths must be" in refused(*pretrain(prepared, tmp_path, evaluate_lengths=lengths))

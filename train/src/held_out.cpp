@@ -1,0 +1,73 @@
+// Held-out measurements (held_out.h).
+#include "held_out.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "rf/io/error.h"
+#include "rf/text/tokenizer.h"
+
+namespace rf::train {
+
+data::BatchOptions batch_options(const RunConfig& run, int64_t max_length, int64_t batch_size) {
+  return {max_length, batch_size, run.packing, run.objective, run.mask, run.seed};
+}
+
+int64_t batch_tokens(const Stage& stage) {
+  return stage.max_length * (stage.batch / stage.accumulate);
+}
+
+HeldOut::HeldOut(std::string data_dir, const std::string& split, const text::Vocabulary& vocabulary)
+    : data_dir_(std::move(data_dir)),
+      vocabulary_hash_(vocabulary.hash()),
+      special_(vocabulary.special()),
+      split_(std::make_shared<data::Split>(data_dir_, split, vocabulary_hash_)) {}
+
+EvaluationReport HeldOut::measure(nn::Model& model, const data::BatchOptions& options, Precision precision,
+                                  int64_t max_batches, const Tick& tick) {
+  if (!unigram_) unigram_.emplace(data::Split(data_dir_, "train", vocabulary_hash_));
+  const data::Batcher rows(split_, special_, options);
+  return evaluate_rows(model, rows, *unigram_, precision, max_batches, tick);
+}
+
+std::optional<EvaluationReport> HeldOut::measure_length(nn::Model& model, const RunConfig& run, int64_t length,
+                                                        int64_t batch_tokens, const Tick& tick, const Note& note) {
+  const int64_t rows = std::max<int64_t>(batch_tokens / length, 1);
+  try {
+    return measure(model, batch_options(run, length, rows), run.precision, run.evaluate_batches, tick);
+  } catch (const Error& error) {
+    if (note) note(fmt::format("{} tokens: {}", length, error.what()));
+    return std::nullopt;
+  }
+}
+
+nlohmann::json to_json(const EvaluationReport& report) {
+  return {{"loss", report.loss},
+          {"perplexity", std::exp(report.loss)},
+          {"bits", report.loss / std::numbers::ln2},
+          {"accuracy", report.accuracy},
+          {"unigram_loss", report.unigram_loss},
+          {"predicted_tokens", report.predicted_tokens}};
+}
+
+EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress) {
+  const text::Vocabulary vocabulary = text::load_vocabulary(options.model_dir);
+  HeldOut held_out(options.data_dir, options.split, vocabulary);
+  const data::Objective objective = objective_of(load_config(options.model_dir));
+  vocabulary.require(data::required_roles(objective), "evaluate");
+  if (objective == data::Objective::kCausal && options.mask != data::MaskOptions{}) {
+    fail("evaluate", "masking options go with a masked language model, got the causal one in {}", options.model_dir);
+  }
+  const auto model = nn::load_model(options.model_dir, head_of(objective), at::kFloat);
+  if (model->config().vocab_size != vocabulary.size()) {
+    fail("evaluate", "vocab_size of {} must be its vocabulary's {}, got {}", options.model_dir, vocabulary.size(),
+         model->config().vocab_size);
+  }
+  return held_out.measure(
+      *model, {options.max_length, options.batch_size, options.packing, objective, options.mask, options.seed},
+      options.precision, 0, [&](int64_t done) { progress.update(fmt::format("evaluating: batch {}", done)); });
+}
+
+}  // namespace rf::train

@@ -1,0 +1,47 @@
+// The held-out documents of a data directory and how a model does on them: the one way for pretraining, `evaluate` and
+// `compare`.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "language_model.h"
+#include "rf/text/vocabulary.h"
+#include "rf/train/pretrain.h"
+#include "rf/train/run_config.h"
+
+namespace rf::train {
+
+// Rows as a run file describes them.
+data::BatchOptions batch_options(const RunConfig& run, int64_t max_length, int64_t batch_size);
+// Of a stage's micro-batches, padding included.
+int64_t batch_tokens(const Stage& stage);
+
+class HeldOut {
+ public:
+  using Tick = std::function<void(int64_t)>;             // receives the number of batches done
+  using Note = std::function<void(const std::string&)>;  // receives a remark for a person
+
+  // Throws Error when the data were prepared with another vocabulary.
+  HeldOut(std::string data_dir, const std::string& split, const text::Vocabulary& vocabulary);
+  bool empty() const { return split_->tokens() == 0; }
+
+  // max_batches: 0: all.
+  EvaluationReport measure(nn::Model& model, const data::BatchOptions& options, Precision precision,
+                           int64_t max_batches, const Tick& tick);
+  // The same documents in rows of at most `length` tokens, about `batch_tokens` a batch, so that with the run's limit
+  // of batches as many tokens are measured at every length. None where the model cannot read that far (the end of a
+  // learned table); `note` is told.
+  std::optional<EvaluationReport> measure_length(nn::Model& model, const RunConfig& run, int64_t length,
+                                                 int64_t batch_tokens, const Tick& tick, const Note& note);
+
+ private:
+  std::string data_dir_, vocabulary_hash_;
+  text::SpecialIds special_;
+  std::shared_ptr<const data::Split> split_;
+  std::optional<UnigramModel> unigram_;  // of the training split; made when it is needed
+};
+
+}  // namespace rf::train

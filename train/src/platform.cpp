@@ -1,0 +1,54 @@
+// Facts about the process (platform.h).
+#include "platform.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "rf/io/error.h"
+#include "rf/linear.h"
+#include "rf/status.h"
+#include "rf/train/runtime.h"
+
+namespace rf::train {
+
+namespace {
+
+nlohmann::json facts() {
+  const RuntimeFacts facts = runtime_facts();
+  return {{"threads", threads()},
+          {"torch", facts.torch_version},
+          {"torch_instructions", facts.cpu_capability},
+          {"kernel_instructions", rf_target()},
+          {"compiler", __VERSION__},
+          {"linear", std::map<std::string, std::string>(facts.linear.begin(), facts.linear.end())}};
+}
+
+void keep_linear_backend(const nlohmann::json& before, const nlohmann::json& now) {
+  const auto product = [](const nlohmann::json& platform) {
+    const nlohmann::json linear = platform.value("linear", nlohmann::json());
+    return linear.is_object() ? linear.value("bfloat16", nlohmann::json()) : nlohmann::json();
+  };
+  const nlohmann::json began = product(before);
+  if (began.is_string() && began != product(now)) rf_linear_set_backend(began.get<std::string>().c_str());
+}
+
+}  // namespace
+
+nlohmann::json fresh_platform() {
+  rf_linear_set_backend("");  // a run before this one in the same process may have kept another
+  return facts();
+}
+
+nlohmann::json resumed_platform(const nlohmann::json& before, const std::function<void(const std::string&)>& note) {
+  keep_linear_backend(before, fresh_platform());
+  nlohmann::json now = facts();
+  for (const auto& fact : now.items()) {
+    const nlohmann::json was = before.value(fact.key(), nlohmann::json());
+    if (was == fact.value()) continue;
+    note(fmt::format("warning: {} was {} and is {}: the run goes on, but not bit for bit as it would have", fact.key(),
+                     was.dump(), fact.value().dump()));
+  }
+  return now;
+}
+
+}  // namespace rf::train
