@@ -40,9 +40,9 @@ struct LinearForward {
 
   void begin() const;
   void take_keys(const Chunk& chunk) const;
-  void answer(const Chunk& chunk, int64_t h) const;
+  void answer(const Chunk& chunk, const Chunk& next, int64_t h, RowsAhead& ahead) const;
   void write(const Chunk& chunk, int64_t h) const;
-  void add_keys(const Chunk& chunk) const;
+  void add_keys(const Chunk& chunk, const Chunk& next, RowsAhead& ahead) const;
   void keep_state() const;
   double* state(int64_t f) const {
     return x.state + ((b * x.key_heads + key_head) * x.features + f) * (x.value_dim + 1);
@@ -93,10 +93,12 @@ void LinearForward::take_keys(const Chunk& chunk) const {
   if (chunk.paired()) transpose(keys.turned, problem.width, chunk.keys, problem.width, key_columns, kChunk);
 }
 
-void LinearForward::answer(const Chunk& chunk, int64_t h) const {
+void LinearForward::answer(const Chunk& chunk, const Chunk& next, int64_t h, RowsAhead& ahead) const {
   load_queries(problem, b, h, chunk, queries);
+  add_queries_ahead(x, b, h, next, ahead);
   multiply_into(rows_of(queries.turned, problem.width), sum.sum, problem.value_width, chunk.queries,
-                problem.value_width, x.features, zeros, 0, out);
+                problem.value_width, x.features, zeros, 0, out, &ahead);
+  ahead.finish();
   if (chunk.paired()) {
     multiply_pairs(Triangle::kLower, chunk.queries, queries.turned, problem.width, x.features, key_columns, pairs);
     add_pairs(Triangle::kLower, chunk.queries, pairs, values, problem.value_width, out);
@@ -117,9 +119,11 @@ void LinearForward::write(const Chunk& chunk, int64_t h) const {
   }
 }
 
-void LinearForward::add_keys(const Chunk& chunk) const {
+void LinearForward::add_keys(const Chunk& chunk, const Chunk& next, RowsAhead& ahead) const {
+  add_keys_ahead(x, b, key_head, next, ahead);
   multiply_into(columns_of(keys.turned, problem.width), values, problem.value_width, x.features, problem.value_width,
-                chunk.keys, zeros, 0, sum.added);
+                chunk.keys, zeros, 0, sum.added, &ahead);
+  ahead.finish();
   sum.add();
   norm.add();
 }
@@ -128,12 +132,14 @@ void forward_head(const LinearProblem& problem, int64_t b, int64_t key_head, voi
   Arena arena(memory);
   const LinearForward forward(problem, b, key_head, arena);
   forward.begin();
+  RowsAhead ahead;
   for (int64_t i = 0; i < problem.plan.count(); ++i) {
-    const Chunk chunk = problem.plan.at(i);
+    const Chunk chunk = problem.plan.at(i), next = i + 1 < problem.plan.count() ? problem.plan.at(i + 1) : Chunk{};
     if (chunk.keys > 0) forward.take_keys(chunk);
-    for (int64_t j = 0; chunk.queries > 0 && j < problem.group; ++j)
-      forward.answer(chunk, key_head * problem.group + j);
-    if (chunk.keys > 0) forward.add_keys(chunk);
+    for (int64_t j = 0; chunk.queries > 0 && j < problem.group; ++j) {
+      forward.answer(chunk, next, key_head * problem.group + j, ahead);
+    }
+    if (chunk.keys > 0) forward.add_keys(chunk, next, ahead);
   }
   forward.keep_state();
 }

@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "attention_rows-inl.h"
+#include "attention_sides-inl.h"
 #include "attention_tile-inl.h"
 #include "element.h"
 #include "hwy/highway.h"
@@ -39,7 +40,7 @@ inline Left columns_of(const float* data, int64_t stride) {
 
 // c = start + a b, where rows of b and c are `stride` floats apart.
 inline void multiply_into(const Left& a, const float* b, int64_t stride, int64_t rows, int64_t columns, int64_t terms,
-                          const float* start, int64_t start_row, float* c) {
+                          const float* start, int64_t start_row, float* c, RowsAhead* ahead = nullptr) {
   Product p;
   p.a = a.data;
   p.a_row = a.row;
@@ -52,6 +53,7 @@ inline void multiply_into(const Left& a, const float* b, int64_t stride, int64_t
   p.rows = rows;
   p.vectors = (columns + kLanes - 1) / kLanes;
   p.terms = terms;
+  p.ahead = ahead;
   multiply<FloatTerms>(p);
 }
 
@@ -182,14 +184,51 @@ inline HWY_NOINLINE void multiply_by_slopes(const LinearProblem& problem, const 
   }
 }
 
-inline HeadRows head_rows(rf_dtype dtype, const void* data, int64_t offset, int64_t stride) {
-  return {static_cast<const char*>(data) + offset * element_bytes(dtype), stride};
-}
 inline HeadRows query_rows(const rf_linear_attention_args& x, int64_t b, int64_t h) {
   return head_rows(x.dtype, x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t);
 }
 inline HeadRows key_rows(const rf_linear_attention_args& x, int64_t b, int64_t key_head) {
   return head_rows(x.dtype, x.k, b * x.k_stride_b + key_head * x.k_stride_h, x.k_stride_t);
+}
+
+inline HeadRows value_rows(const rf_linear_attention_args& x, int64_t b, int64_t key_head) {
+  return head_rows(x.dtype, x.v, b * x.v_stride_b + key_head * x.v_stride_h, x.v_stride_t);
+}
+inline HeadRows out_rows(const rf_linear_attention_args& x, int64_t b, int64_t h) {
+  return head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
+}
+
+// What the next chunk reads and writes, to be asked for between the blocks of a product.
+inline constexpr int64_t kBlocksOfProduct = 16;  // of AVX-512 with 64 features and value dimensions
+
+inline void add_rotation_ahead(const rf_attention_rotation& rotation, int64_t b, int64_t tokens, int64_t first,
+                               int64_t count, RowsAhead& ahead) {
+  if (rotation.cos == nullptr) return;
+  const int64_t begin = ((rotation.batch == 1 ? 0 : b) * tokens + first);
+  for (const void* rows : {rotation.cos, rotation.sin}) {
+    add_rows_ahead<Access::kRead>({static_cast<const char*>(rows), rotation.pairs}, begin, count, rotation.pairs,
+                                  sizeof(float), ahead);
+  }
+}
+
+inline void add_queries_ahead(const rf_linear_attention_args& x, int64_t b, int64_t h, const Chunk& next,
+                              RowsAhead& ahead) {
+  const int64_t element = element_bytes(x.dtype);
+  add_rotation_ahead(x.rotation_q, b, x.queries, next.first_query, next.queries, ahead);
+  add_rows_ahead<Access::kWrite>(out_rows(x, b, h), next.first_query, next.queries, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(query_rows(x, b, h), next.first_query, next.queries, x.features, element, ahead);
+  ahead.spread(kBlocksOfProduct);
+}
+
+inline void add_keys_ahead(const rf_linear_attention_args& x, int64_t b, int64_t key_head, const Chunk& next,
+                           RowsAhead& ahead) {
+  const int64_t element = element_bytes(x.dtype);
+  add_rows_ahead<Access::kRead>(value_rows(x, b, key_head), next.first_key, next.keys, x.value_dim, element, ahead);
+  if (x.rotation_k.cos != x.rotation_q.cos) {
+    add_rotation_ahead(x.rotation_k, b, x.keys, next.first_key, next.keys, ahead);
+  }
+  add_rows_ahead<Access::kRead>(key_rows(x, b, key_head), next.first_key, next.keys, x.features, element, ahead);
+  ahead.spread(kBlocksOfProduct);
 }
 
 // Rows of tokens that are no keys become zeros.
@@ -225,8 +264,7 @@ inline void load_keys(const LinearProblem& problem, int64_t b, int64_t key_head,
   map_rows(problem, chunk.keys, to.under);
   clear_masked(x, b, chunk.first_key, chunk.keys, problem.width, to.under);
   turn_features(problem, x.rotation_k, b, x.keys, chunk.first_key, chunk.keys, to);
-  const HeadRows rows = head_rows(x.dtype, x.v, b * x.v_stride_b + key_head * x.v_stride_h, x.v_stride_t);
-  load_rows(x.dtype, rows, chunk.first_key, chunk.keys, x.value_dim, values, problem.value_width);
+  load_rows(x.dtype, value_rows(x, b, key_head), chunk.first_key, chunk.keys, x.value_dim, values, problem.value_width);
   clear_masked(x, b, chunk.first_key, chunk.keys, problem.value_width, values);
 }
 
