@@ -1,6 +1,7 @@
 // roformer prepare: documents to token shards.
 #include "rf/data/prepare.h"
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -15,15 +16,17 @@ int run(const data::PrepareOptions& options) {
   io::Progress progress = terminal_progress();
   const data::PrepareReport report = data::prepare(options, progress);
   progress.finish();
-  emit({{"output", options.output_dir},
-        {"documents", report.documents},
-        {"train_tokens", report.train_tokens},
-        {"valid_tokens", report.valid_tokens},
-        {"unknown_tokens", report.unknown_tokens},
-        {"unknown_rate", report.unknown_rate()},
-        {"replaced_bytes", report.replaced_bytes},
-        {"skipped_records", report.skipped_records},
-        {"input_bytes", report.input_bytes}});
+  nlohmann::json result = {{"output", options.output_dir},
+                           {"documents", report.documents},
+                           {"train_tokens", report.train_tokens},
+                           {"valid_tokens", report.valid_tokens},
+                           {"unknown_tokens", report.unknown_tokens},
+                           {"unknown_rate", report.unknown_rate()},
+                           {"replaced_bytes", report.replaced_bytes},
+                           {"skipped_records", report.skipped_records},
+                           {"input_bytes", report.input_bytes}};
+  if (!options.test_inputs.empty()) result["test_tokens"] = report.test_tokens;
+  emit(result);
   return kOk;
 }
 
@@ -35,9 +38,21 @@ std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
   add_document_rule(app, options->input);
   app.add_option("--model", options->model_dir, "Directory with the tokenizer's files")->required();
   add_dictionary(app, options->tokenizer);
+  app.add_option("--words", options->words,
+                 "Whose words whole-word masking hides: tokenizer (default), or jieba, for a vocabulary of Chinese "
+                 "characters")
+      ->type_name("NAME")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, data::WordRule>{{"tokenizer", data::WordRule::kTokenizer},
+                                                                        {"jieba", data::WordRule::kJieba}})
+              .description(""));
   app.add_option("--output", options->output_dir, "Data directory to write")->required();
-  app.add_option("--valid-fraction", options->valid_fraction, "Held-out part of the documents, drawn with the seed")
-      ->capture_default_str();
+  CLI::Option* const fraction =
+      app.add_option("--valid-fraction", options->valid_fraction, "Held-out part of the documents, drawn with the seed")
+          ->capture_default_str();
+  app.add_option("--valid-input", options->valid_inputs, "Held-out documents of their own, read as --input is")
+      ->excludes(fraction);
+  app.add_option("--test-input", options->test_inputs, "Documents of a split \"test\", which only evaluate reads");
   app.add_option("--shard-tokens", options->shard_tokens, "Tokens after which a new shard starts")
       ->capture_default_str();
   return [options, &common] {

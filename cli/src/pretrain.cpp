@@ -56,7 +56,7 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
   auto options = std::make_shared<train::EvaluateOptions>();
   app.add_option("--model", options->model_dir, "Model directory")->required();
   app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
-  app.add_option("--split", options->split, "valid or train")->capture_default_str();
+  app.add_option("--split", options->split, "valid, train or test")->capture_default_str();
   app.add_option("--max-length", options->max_length, "Tokens a row")->capture_default_str();
   app.add_option("--batch", options->batch_size, "Rows a batch")->capture_default_str();
   app.add_option("--mask-probability", options->mask.probability,

@@ -23,6 +23,7 @@ class Object {
     if (!value.is_object()) fail("data", "{} must be a JSON object, got {}", path_, value.type_name());
   }
 
+  bool has(const char* key) const { return value_.contains(key); }
   const json& at(const char* key) {
     const auto it = value_.find(key);
     if (it == value_.end()) fail("data", "{} must have the key \"{}\", got none", path_, key);
@@ -79,12 +80,22 @@ ManifestSplit read_split(const json& value, const std::string& path) {
   return split;
 }
 
+std::vector<std::string> read_texts(const json& value, const std::string& what) {
+  const bool texts =
+      value.is_array() && std::all_of(value.begin(), value.end(), [](const json& text) { return text.is_string(); });
+  if (!texts) fail("data", "{} must be a list of texts, got {}", what, value.dump());
+  return value.get<std::vector<std::string>>();
+}
+
 void read_inputs(Object& object, const std::string& path, Manifest& manifest) {
-  const json& inputs = object.at("inputs");
-  const bool texts = inputs.is_array() &&
-                     std::all_of(inputs.begin(), inputs.end(), [](const json& input) { return input.is_string(); });
-  if (!texts) fail("data", "{}: inputs must be a list of texts, got {}", path, inputs.dump());
-  manifest.inputs = inputs.get<std::vector<std::string>>();
+  manifest.inputs = read_texts(object.at("inputs"), path + ": inputs");
+  if (object.has("split_inputs")) {
+    const json& splits = object.at("split_inputs");
+    if (!splits.is_object()) fail("data", "{}: split_inputs must be a JSON object, got {}", path, splits.type_name());
+    for (const auto& [name, inputs] : splits.items()) {
+      manifest.split_inputs[name] = read_texts(inputs, path + ": split_inputs: " + name);
+    }
+  }
   manifest.format = object.text("input_format");
   manifest.field = object.text("field");
   manifest.skipped_records = object.count("skipped_records");
@@ -109,6 +120,7 @@ Manifest read_manifest(const std::string& data_dir) {
   manifest.vocab_size = object.count("vocab_size");
   if (version > kVersionWithoutInputs) read_inputs(object, path, manifest);
   manifest.document_rule = object.text("document_rule");
+  if (object.has("words")) manifest.words = object.text("words");
   manifest.valid_fraction = object.number("valid_fraction");
   manifest.seed = object.unsigned_number("seed");
   manifest.input_files = object.count("input_files");
@@ -132,6 +144,7 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
       {"input_format", manifest.format},
       {"field", manifest.field},
       {"document_rule", manifest.document_rule},
+      {"words", manifest.words},
       {"valid_fraction", manifest.valid_fraction},
       {"seed", manifest.seed},
       {"input_files", manifest.input_files},
@@ -141,6 +154,7 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
       {"replaced_bytes", manifest.replaced_bytes},
       {"splits", nlohmann::ordered_json::object()},
   };
+  for (const auto& [name, inputs] : manifest.split_inputs) root["split_inputs"][name] = inputs;
   for (const auto& [name, split] : manifest.splits) {
     root["splits"][name] = {{"documents", split.documents}, {"tokens", split.tokens}, {"shards", split.shards}};
   }

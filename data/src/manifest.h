@@ -21,7 +21,9 @@ struct Manifest {
   std::map<std::string, ManifestSplit> splits;
   // How it was made; for people, and checked only to be there.
   std::vector<std::string> inputs;
+  std::map<std::string, std::vector<std::string>> split_inputs;  // of splits that have inputs of their own
   std::string format, field, document_rule;
+  std::string words = "tokenizer";
   double valid_fraction = 0;
   uint64_t seed = 0;
   int64_t input_files = 0, input_bytes = 0, skipped_records = 0, unknown_tokens = 0, replaced_bytes = 0;

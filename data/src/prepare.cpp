@@ -1,17 +1,11 @@
 #include "rf/data/prepare.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -20,18 +14,18 @@
 #include "rf/data/random.h"
 #include "rf/data/shard.h"
 #include "rf/io/error.h"
-#include "rf/io/files.h"
+#include "rf/text/segmenter.h"
 #include "rf/text/tokenizer.h"
+#include "rf/text/word_boundaries.h"
+#include "workplace.h"
 
 namespace rf::data {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr size_t kBatchBytes = size_t{1} << 18;   // documents are tokenized in batches of about this many bytes
 constexpr size_t kMostWaiting = size_t{1} << 22;  // tokens of the document that waits for its split
 constexpr int kMostThreads = 1024;
-constexpr std::string_view kTrain = "train", kValid = "valid";
+constexpr std::string_view kTrain = "train", kValid = "valid", kTest = "test";
 
 // The part of a document in a batch: up to `end`, of the text or of the tokens.
 struct Part {
@@ -50,11 +44,18 @@ struct Tokens {
   std::span<const uint8_t> starts_word;
 };
 
-TokenBatch tokenize(const text::Tokenizer& tokenizer, std::string_view text, std::vector<Part> parts) {
+// dictionary: null: the tokenizer's words.
+TokenBatch tokenize(const text::Tokenizer& tokenizer, const std::shared_ptr<const text::Dictionary>& dictionary,
+                    std::string_view text, std::vector<Part> parts) {
   TokenBatch batch;
+  std::optional<text::WordBoundaries> words;
+  if (dictionary) words.emplace(dictionary);
   size_t begin = 0;
   for (Part& part : parts) {
-    tokenizer.encode(text.substr(begin, part.end - begin), batch.tokens);
+    const std::string_view piece = text.substr(begin, part.end - begin);
+    const size_t first = batch.tokens.size();
+    tokenizer.encode(piece, batch.tokens);
+    if (words) words->mark(piece, first, batch.tokens);
     begin = std::exchange(part.end, batch.tokens.size());
   }
   batch.parts = std::move(parts);
@@ -80,6 +81,10 @@ class SplitWriter {
     shard_->append(tokens.ids, tokens.starts_word);
     contents_.tokens += std::ssize(tokens.ids);
     inside_document_ = true;
+  }
+  void add(const Tokens& tokens, Piece::End end) {
+    append(tokens);
+    if (end == Piece::End::kOfDocument) end_document();
   }
   void end_document() {
     if (!inside_document_) return;
@@ -108,8 +113,8 @@ class SplitWriter {
 // ends.
 class Divider {
  public:
-  Divider(const PrepareOptions& options, SplitWriter& train, SplitWriter& valid)
-      : options_(options), train_(train), valid_(valid), wanted_(options.valid_fraction > 0) {}
+  Divider(double valid_fraction, uint64_t seed, SplitWriter& train, SplitWriter& valid)
+      : valid_fraction_(valid_fraction), seed_(seed), train_(train), valid_(valid), wanted_(valid_fraction > 0) {}
 
   void add(const Tokens& tokens, Piece::End end) {
     if (current_ == nullptr && wanted_) {
@@ -148,7 +153,7 @@ class Divider {
     }
   }
   SplitWriter& choose(int64_t number) const {
-    const bool valid = draw(options_.seed, Stream::kSplit, 0, 0, number)[0] < threshold(options_.valid_fraction);
+    const bool valid = draw(seed_, Stream::kSplit, 0, 0, number)[0] < threshold(valid_fraction_);
     return valid ? valid_ : train_;
   }
   void release(SplitWriter& split) {
@@ -161,7 +166,8 @@ class Divider {
     std::vector<uint8_t>().swap(waiting_starts_);
   }
 
-  const PrepareOptions& options_;
+  double valid_fraction_;
+  uint64_t seed_;
   SplitWriter& train_;
   SplitWriter& valid_;
   bool wanted_;                     // a document that waits
@@ -173,10 +179,9 @@ class Divider {
 
 class ProgressLine {
  public:
-  ProgressLine(io::Progress& progress, const DocumentReader& reader)
-      : progress_(progress), reader_(reader), total_(double(reader.total_bytes())) {}
-  void update() {
-    const auto done = double(reader_.counts().bytes);
+  ProgressLine(io::Progress& progress, int64_t total_bytes) : progress_(progress), total_(double(total_bytes)) {}
+  void update(int64_t bytes) {
+    const auto done = double(bytes);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
     const double rate = done / std::max(elapsed.count(), 1e-9);
     const std::string so_far = fmt::format("prepare {:.1f} MB, {:.1f} MB/s", done / 1e6, rate / 1e6);
@@ -188,7 +193,6 @@ class ProgressLine {
 
  private:
   io::Progress& progress_;
-  const DocumentReader& reader_;
   double total_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
@@ -204,98 +208,49 @@ void check(const PrepareOptions& options) {
   }
 }
 
-// The directory that is built beside `output`, empty. Removed unless it is renamed to `output`. Locked, so that a
-// second process does not take it for one that a killed process left behind.
-class Workplace {
- public:
-  explicit Workplace(const std::string& output)
-      : output_(fs::weakly_canonical(fs::absolute(output).lexically_normal())) {
-    if (!output_.has_filename()) output_ = output_.parent_path();
-    check_output();
-    directory_ = output_.string() + ".preparing";
-    try {
-      fs::create_directories(directory_);
-      lock();
-      for (const auto& left : fs::directory_iterator(directory_)) fs::remove_all(left.path());
-    } catch (const fs::filesystem_error& error) {
-      if (lock_ >= 0) ::close(lock_);
-      fail_to_write(error.code());
-    }
-  }
-  ~Workplace() {
-    std::error_code ignored;
-    // Where it has become `output`, what is called `directory_` is another process's.
-    if (!published_) fs::remove_all(directory_, ignored);
-    ::close(lock_);
-  }
-  Workplace(const Workplace&) = delete;
-  Workplace& operator=(const Workplace&) = delete;
-  std::string directory() const { return directory_.string(); }
+// Of the documents of `input`, those that are held out.
+double drawn_fraction(const PrepareOptions& options) {
+  return options.valid_inputs.empty() ? options.valid_fraction : 0;
+}
 
-  // What was in `output` is moved away, and removed when the new directory has its name.
-  void publish() {
-    const fs::path old = directory_.string() + ".old";
-    std::error_code error;
-    io::sync_directory(directory_.string());
-    fs::remove_all(old, error);
-    if (fs::exists(output_)) fs::rename(output_, old, error);
-    if (!error) fs::rename(directory_, output_, error);
-    if (error) {
-      fail("prepare", "{} must be replaceable by {}, got: {}", output_.string(), directory_.string(), error.message());
-    }
-    published_ = true;
-    io::sync_directory(output_.parent_path().string());
-    fs::remove_all(old, error);
-  }
-
- private:
-  // Takes the lock, unless the file system knows none.
-  void lock() {
-    lock_ = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (lock_ < 0) fail_to_write({errno, std::generic_category()});
-    const bool is_held = ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    // A process that ended meanwhile has removed the directory or given it its last name.
-    struct stat locked {};
-    struct stat named {};
-    const bool is_gone = ::fstat(lock_, &locked) != 0 || ::lstat(directory_.c_str(), &named) != 0 ||
-                         locked.st_dev != named.st_dev || locked.st_ino != named.st_ino;
-    if (!is_held && !is_gone) return;
-    ::close(lock_);
-    fail("prepare", "the output must be written by one process, got {}, which another one holds", directory_.string());
-  }
-  [[noreturn]] void fail_to_write(const std::error_code& error) const {
-    fail("prepare", "{} must be writable, got: {}", directory_.string(), error.message());
-  }
-  void check_output() const {
-    std::error_code error;
-    if (!fs::exists(output_, error) && !fs::is_symlink(output_, error)) return;
-    if (!fs::is_directory(output_, error))
-      fail("prepare", "the output must be a directory, got the file {}", output_.string());
-    if (!fs::is_empty(output_)) read_manifest_of_output();
-  }
-  void read_manifest_of_output() const {
-    if (!fs::exists(output_ / kManifestName)) {
-      fail("prepare", "the output must be a new or empty directory or one that prepare made, got {} without {}",
-           output_.string(), kManifestName);
-    }
-    read_manifest(output_.string());
-  }
-
-  fs::path output_, directory_;
-  int lock_ = -1;
-  bool published_ = false;
+// Documents, and the split that they are for.
+struct Source {
+  std::string_view split;
+  DocumentReader reader;
 };
 
-// Tokenizes documents on several threads and divides them, in input order.
+// The inputs of each split. Throws Error for a file that would be in two.
+std::vector<Source> open_sources(const PrepareOptions& options) {
+  const std::vector<std::pair<std::string_view, const std::vector<std::string>*>> inputs_of = {
+      {kTrain, &options.input.inputs}, {kValid, &options.valid_inputs}, {kTest, &options.test_inputs}};
+  std::vector<Source> sources;
+  std::map<std::string, std::string_view> split_of;
+  for (const auto& [split, inputs] : inputs_of) {
+    if (split != kTrain && inputs->empty()) continue;
+    ReadOptions read = options.input;
+    read.inputs = *inputs;
+    sources.push_back({split, DocumentReader(read)});
+    for (const std::string& file : sources.back().reader.files()) {
+      const auto [other, is_new] = split_of.emplace(file, split);
+      if (!is_new) fail("prepare", "a file must be of one split, got {} for {} and {}", file, other->second, split);
+    }
+  }
+  return sources;
+}
+
+// Tokenizes the documents of a source on several threads and hands them on in input order.
 struct Pipeline {
   const text::Tokenizer& tokenizer;
-  Divider& divider;
+  std::shared_ptr<const text::Dictionary> dictionary;  // of WordRule::kJieba
+  DocumentReader& reader;
+  std::function<void(const Tokens&, Piece::End)> take_tokens;
   ProgressLine& progress;
   PrepareReport& report;
   OrderedPool<TokenBatch> pool;
   size_t most_pending;
   std::string text{};         // of the pieces not yet submitted
   std::vector<Part> parts{};  // in `text`
+  int64_t tokens = 0;         // handed on
 
   void add(const Piece& piece) {
     text += piece.text;
@@ -304,7 +259,7 @@ struct Pipeline {
   }
   void submit() {
     pool.submit([this, text = std::move(text), parts = std::move(parts)]() mutable {
-      return tokenize(tokenizer, text, std::move(parts));
+      return tokenize(tokenizer, dictionary, text, std::move(parts));
     });
     text.clear();
     parts.clear();
@@ -318,66 +273,104 @@ struct Pipeline {
     size_t begin = 0;
     for (const Part& part : batch.parts) {
       const size_t count = part.end - begin;
-      divider.add({std::span(ids).subspan(begin, count), std::span(batch.tokens.starts_word).subspan(begin, count)},
+      take_tokens({std::span(ids).subspan(begin, count), std::span(batch.tokens.starts_word).subspan(begin, count)},
                   part.ends);
       begin = part.end;
     }
-    progress.update();
+    tokens += std::ssize(ids);
+    progress.update(report.input_bytes + reader.counts().bytes);
   }
-  void finish() {
+  void run() {
+    reader.read([this](const Piece& piece) { add(piece); });
     if (!parts.empty()) submit();
     while (pool.pending() > 0) take();
+    report.input_bytes += reader.counts().bytes;
+    report.skipped_records += reader.counts().skipped_records;
+    if (tokens > 0) return;
+    fail("prepare", "the input must hold at least one document with a token, got none in {} files ({} bytes), first {}",
+         reader.files().size(), reader.counts().bytes, reader.files().front());
   }
 };
 
+// Of WordRule::kJieba; else null.
+std::shared_ptr<const text::Dictionary> word_dictionary(const PrepareOptions& options) {
+  if (options.words == WordRule::kTokenizer) return nullptr;
+  const std::string path = text::find_dictionary(options.model_dir, options.tokenizer.dictionary);
+  return text::Dictionary::load(path, options.tokenizer.user_dictionaries);
+}
+
+// All but the splits.
+Manifest describe(const PrepareOptions& options, const text::Vocabulary& vocabulary, const std::vector<Source>& sources,
+                  const PrepareReport& report) {
+  Manifest manifest{.vocab_hash = vocabulary.hash(),
+                    .vocab_size = vocabulary.size(),
+                    .splits = {},
+                    .inputs = options.input.inputs,
+                    .split_inputs = {},
+                    .format = format_name(options.input.format),
+                    .field = options.input.field,
+                    .document_rule = document_rule_name(options.input.document_rule),
+                    .words = word_rule_name(options.words),
+                    .valid_fraction = drawn_fraction(options),
+                    .seed = options.seed,
+                    .input_bytes = report.input_bytes,
+                    .skipped_records = report.skipped_records,
+                    .unknown_tokens = report.unknown_tokens,
+                    .replaced_bytes = report.replaced_bytes};
+  for (const Source& source : sources) {
+    manifest.input_files += std::ssize(source.reader.files());
+    if (source.split != kTrain) manifest.split_inputs[std::string(source.split)] = source.reader.options().inputs;
+  }
+  return manifest;
+}
+
 }  // namespace
+
+const char* word_rule_name(WordRule rule) {
+  return rule == WordRule::kJieba ? "jieba" : "tokenizer";
+}
 
 PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   check(options);
-  DocumentReader reader(options.input);
+  std::vector<Source> sources = open_sources(options);
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model_dir, options.tokenizer);
+  const std::shared_ptr<const text::Dictionary> dictionary = word_dictionary(options);
   Workplace workplace(options.output_dir);
   const std::string directory = workplace.directory();
   PrepareReport report;
 
-  SplitWriter train(directory, kTrain, tokenizer.vocabulary(), options.shard_tokens);
-  SplitWriter valid(directory, kValid, tokenizer.vocabulary(), options.shard_tokens);
-  Divider divider(options, train, valid);
-  ProgressLine line(progress, reader);
-  const int threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
-  Pipeline pipeline{tokenizer, divider, line, report, OrderedPool<TokenBatch>(threads), 4 * size_t(threads)};
-  reader.read([&](const Piece& piece) { pipeline.add(piece); });
-  pipeline.finish();
-  divider.finish();
-  train.finish();
-  valid.finish();
-  progress.finish();
-
-  report.train_tokens = train.contents().tokens;
-  report.valid_tokens = valid.contents().tokens;
-  report.documents = train.contents().documents + valid.contents().documents;
-  report.input_bytes = reader.counts().bytes;
-  report.skipped_records = reader.counts().skipped_records;
-  if (report.documents == 0) {
-    fail("prepare", "the input must hold at least one document with a token, got none in {} files ({} bytes), first {}",
-         reader.files().size(), report.input_bytes, reader.files().front());
+  std::map<std::string_view, SplitWriter> splits;
+  for (const std::string_view split : {kTrain, kValid, kTest}) {
+    if (split == kTest && options.test_inputs.empty()) continue;
+    splits.try_emplace(split, directory, split, tokenizer.vocabulary(), options.shard_tokens);
   }
+  Divider divider(drawn_fraction(options), options.seed, splits.at(kTrain), splits.at(kValid));
+  int64_t bytes = 0;
+  for (const Source& source : sources) bytes += source.reader.total_bytes();
+  ProgressLine line(progress, bytes);
+  const int threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
+  for (Source& source : sources) {
+    std::function<void(const Tokens&, Piece::End)> take = [&](auto& tokens, auto end) { divider.add(tokens, end); };
+    if (source.split != kTrain) take = [&](auto& tokens, auto end) { splits.at(source.split).add(tokens, end); };
+    Pipeline pipeline{
+        tokenizer,          dictionary, source.reader, take, line, report, OrderedPool<TokenBatch>(threads),
+        4 * size_t(threads)};
+    pipeline.run();
+  }
+  divider.finish();
+  Manifest manifest = describe(options, tokenizer.vocabulary(), sources, report);
+  for (auto& [name, split] : splits) {
+    split.finish();
+    report.documents += split.contents().documents;
+    manifest.splits[std::string(name)] = split.contents();
+  }
+  progress.finish();
+  report.train_tokens = splits.at(kTrain).contents().tokens;
+  report.valid_tokens = splits.at(kValid).contents().tokens;
+  if (splits.contains(kTest)) report.test_tokens = splits.at(kTest).contents().tokens;
+
   tokenizer.save(directory);
-  write_manifest(directory,
-                 {.vocab_hash = tokenizer.vocabulary().hash(),
-                  .vocab_size = tokenizer.vocabulary().size(),
-                  .splits = {{std::string(kTrain), train.contents()}, {std::string(kValid), valid.contents()}},
-                  .inputs = options.input.inputs,
-                  .format = format_name(options.input.format),
-                  .field = options.input.field,
-                  .document_rule = document_rule_name(options.input.document_rule),
-                  .valid_fraction = options.valid_fraction,
-                  .seed = options.seed,
-                  .input_files = std::ssize(reader.files()),
-                  .input_bytes = report.input_bytes,
-                  .skipped_records = report.skipped_records,
-                  .unknown_tokens = report.unknown_tokens,
-                  .replaced_bytes = report.replaced_bytes});
+  write_manifest(directory, manifest);
   workplace.publish();
   return report;
 }

@@ -94,6 +94,66 @@ TEST_F(Prepare, BytesComeBack) {
   EXPECT_EQ(back, text);
 }
 
+// Held-out and test documents from files of their own: none is drawn, and each split has its own alone.
+TEST_F(Prepare, SplitsWithInputsOfTheirOwn) {
+  write_lines(200);
+  write(directory_ / "valid/a.txt", "w1 w2\nw3\n");
+  write(directory_ / "test.txt", "w4");
+  const PrepareReport report = run({.input = {.document_rule = DocumentRule::kLine},
+                                    .valid_inputs = {directory_ / "valid"},
+                                    .test_inputs = {directory_ / "test.txt"}});
+  EXPECT_EQ(report.documents, 203);
+  EXPECT_EQ(report.valid_tokens, 3);
+  EXPECT_EQ(report.test_tokens, 1);
+  EXPECT_EQ(report.input_bytes, std::ssize(read(directory_ / "text/a.txt") + read(directory_ / "valid/a.txt")) + 2);
+  EXPECT_EQ(tokens("valid"), (std::vector<int32_t>{7, 9, 11}));
+  EXPECT_EQ(tokens("test"), (std::vector<int32_t>{13}));
+  EXPECT_EQ(Split(directory_ / "out", "train", "").documents(), 200);
+  const nlohmann::json manifest = nlohmann::json::parse(read(directory_ / "out/data.json"));
+  EXPECT_EQ(manifest["split_inputs"],
+            (nlohmann::json{{"test", {directory_ / "test.txt"}}, {"valid", {directory_ / "valid"}}}));
+  EXPECT_EQ(manifest["valid_fraction"], 0);
+  EXPECT_EQ(manifest["input_files"], 3);
+}
+
+TEST_F(Prepare, SplitsThatCannotBe) {
+  write_lines(3);
+  EXPECT_NE(run_error({.valid_inputs = {directory_ / "text/a.txt"}}).find("/text/a.txt for train and valid"),
+            std::string::npos);
+  write(directory_ / "empty.txt", " \n");
+  EXPECT_NE(run_error({.test_inputs = {directory_ / "empty.txt"}}).find("got none in 1 files (2 bytes), first"),
+            std::string::npos);
+  EXPECT_NE(run_error({.test_inputs = {directory_ / "none.txt"}}).find("none.txt"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "out"));
+}
+
+// Characters as tokens, words as the dictionary has them; offsets count in code points, also past invalid bytes.
+TEST_F(Prepare, WordsOfJieba) {
+  const std::string model = directory_ / "characters";
+  std::filesystem::create_directories(model);
+  text::Tokenizer(text::Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今", "天", "气", "好", "ab", "##c"}),
+                  {})
+      .save(model);
+  write(model + "/dict.txt", "今天 100\n天气 100\n好 10\n");
+  write(directory_ / "text/a.txt", "今天天气好 abc\n\xFF今天[MASK]气");
+  const PrepareOptions options{.model_dir = model, .valid_fraction = 0};
+  const auto words = [&](WordRule rule) {
+    PrepareOptions changed = options;
+    changed.words = rule;
+    run(changed);
+    const Split split(directory_ / "out", "train", "");
+    std::vector<int32_t> ids(static_cast<size_t>(split.document_tokens(0)));
+    std::vector<uint8_t> starts(ids.size());
+    split.copy(0, 0, std::ssize(ids), ids.data(), starts.data());
+    EXPECT_EQ(ids, (std::vector<int32_t>{5, 6, 6, 7, 8, 9, 10, 5, 6, 4, 7}));
+    return starts;
+  };
+  EXPECT_EQ(words(WordRule::kTokenizer), (std::vector<uint8_t>{1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1}));
+  EXPECT_EQ(words(WordRule::kJieba), (std::vector<uint8_t>{1, 0, 1, 0, 1, 1, 0, 1, 0, 1, 1}));
+  const nlohmann::json manifest = nlohmann::json::parse(read(directory_ / "out/data.json"));
+  EXPECT_EQ(manifest["words"], "jieba");
+}
+
 TEST_F(Prepare, NamesThatAreNotUtf8) {
   write(directory_ / "text/\xFF.txt", "w0 w1");
   run({.input = {.inputs = {directory_ / "text/\xFF.txt"}, .field = "\xFE"}});

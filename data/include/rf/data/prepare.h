@@ -1,5 +1,6 @@
 // Documents (reader.h) to a prepared data directory: data.json (vocabulary hash and size, splits, shard files, counts,
-// how it was made), vocab.txt, tokenizer_config.json, train-00000.rfs ... and valid-00000.rfs ...
+// how it was made), the tokenizer's files, train-00000.rfs ..., valid-00000.rfs ... and, where there are inputs for it,
+// test-00000.rfs ...
 //
 // Everything is written in "<output_dir>.preparing" beside the output directory and renamed when it is complete,
 // data.json last: a directory with data.json is whole. What it holds is a function of the inputs and the options except
@@ -16,13 +17,22 @@
 
 namespace rf::data {
 
+// Whose words whole-word masking hides: the tokenizer's own, or those of jieba (rf/text/word_boundaries.h) with the
+// dictionary that text::find_dictionary finds.
+enum class WordRule { kTokenizer, kJieba };
+const char* word_rule_name(WordRule rule);  // "tokenizer", "jieba"
+
 struct PrepareOptions {
   ReadOptions input{};
   std::string model_dir{};  // the tokenizer's files
   text::LoadOptions tokenizer{};
+  WordRule words = WordRule::kTokenizer;
   // Missing, empty, or made by prepare() before: then it is replaced once the new one is complete.
   std::string output_dir{};
   double valid_fraction = 0.05;  // of the documents, by a hash of (seed, document number); 0: no held-out split
+  // Files and directories as in `input`, read in the same way: all documents of the splits "valid" and "test". With the
+  // first, none is drawn by valid_fraction; without the second, there is no such split.
+  std::vector<std::string> valid_inputs{}, test_inputs{};
   uint64_t seed = 1;
   int64_t shard_tokens = int64_t{1} << 28;  // a new shard after this many
   int threads = 0;                          // that tokenize, the reading one among them; 0: all
@@ -30,12 +40,12 @@ struct PrepareOptions {
 
 struct PrepareReport {
   int64_t documents = 0;  // with at least one token
-  int64_t train_tokens = 0, valid_tokens = 0, unknown_tokens = 0;
+  int64_t train_tokens = 0, valid_tokens = 0, test_tokens = 0, unknown_tokens = 0;
   int64_t replaced_bytes = 0;  // invalid UTF-8 sequences replaced
   int64_t skipped_records = 0;
   int64_t input_bytes = 0;  // of the files as they lie on the disk
 
-  double unknown_rate() const { return double(unknown_tokens) / double(train_tokens + valid_tokens); }
+  double unknown_rate() const { return double(unknown_tokens) / double(train_tokens + valid_tokens + test_tokens); }
 };
 
 // When there are at least two documents and valid_fraction is above 0, each split gets at least one: the first document

@@ -1,0 +1,109 @@
+"""Every run file under examples/ trains, at its own sizes but for two short steps; and the four Chinese models of
+docs/pretraining.md, from raw text to what transformers opens."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import transformers
+
+from cli_support import ROOT, make_corpus, refused, results
+
+EXAMPLES = sorted((ROOT / "examples").glob("**/*.json"))
+RUN_FILES = [path for path in EXAMPLES if path.parent.name != "models"]
+CHINESE = {"bert": "characters", "wobert": "words", "nezha": "characters", "roformer": "words"}
+WORDS = ["今天", "天气", "非常", "好", "我们", "在", "北京", "中国", "人民", "法律", "规定"]
+
+
+def shortened(path, output):
+    run = json.loads(path.read_text())
+    run["stages"] = [{**stage, "max_length": 32, "batch": 4, "steps": 2} for stage in run["stages"]]
+    run["schedule"]["warmup_steps"] = 1
+    output.write_text(json.dumps(run))
+    return output
+
+
+def pretrain(path, data, folder):
+    config = shortened(path, folder / "run.json")
+    (report,) = results("pretrain", "--config", config, "--data", data, "--output", folder / "run")
+    assert report["steps"] == 2 and np.isfinite(report["train_loss"])
+    return folder / "run"
+
+
+def test_there_are_run_files():
+    names = {str(path.relative_to(ROOT / "examples")) for path in RUN_FILES}
+    assert {"quickstart.json", "byte-lm/eq19-elu.json", "chinese/bert.json"} <= names
+
+
+@pytest.fixture(scope="module")
+def bytes_data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("examples")
+    make_corpus(folder / "corpus")
+    results("vocab", "--bytes", "--output", folder / "bytes")
+    results("prepare", "--input", folder / "corpus", "--model", folder / "bytes", "--output", folder / "data")
+    return folder / "data"
+
+
+@pytest.mark.parametrize("path", RUN_FILES, ids=lambda path: path.stem)
+def test_run_files(path, bytes_data, tmp_path):
+    pretrain(path, bytes_data, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def chinese(tmp_path_factory):
+    """characters/ and words/ (tokenizers), data-characters/ and data-words/."""
+    folder = tmp_path_factory.mktemp("chinese")
+    rng = random.Random(1)
+    texts = ["".join(rng.choices(WORDS, k=40)) + "。" for _ in range(60)]
+    for name, lines in (("train", texts[:50]), ("valid", texts[50:])):
+        rows = [json.dumps({"text": line}, ensure_ascii=False) for line in lines]
+        (folder / f"{name}.jsonl").write_text("\n".join(rows))
+    results("vocab", "--input", folder / "train.jsonl", "--size", 6000, "--output", folder / "characters/vocab.txt")
+    dictionary = "".join(f"{word} 100\n" for word in WORDS)
+    (folder / "characters" / "dict.txt").write_text(dictionary)
+    (report,) = results("add-words", "--model", folder / "characters", "--input", folder / "train.jsonl",
+                        "--output", folder / "words")  # fmt: skip
+    assert report["new_words"] == sum(len(word) > 1 for word in WORDS)
+    (folder / "words" / "dict.txt").write_text(dictionary)
+    for kind in ("characters", "words"):
+        prepare = ["prepare", "--input", folder / "train.jsonl", "--valid-input", folder / "valid.jsonl"]
+        results(*prepare, "--model", folder / kind, "--words", "jieba", "--output", folder / f"data-{kind}")
+    return folder
+
+
+@pytest.mark.parametrize("name", CHINESE)
+def test_chinese_models(chinese, tmp_path, name):
+    path = ROOT / "examples" / "chinese" / f"{'bert' if name == 'wobert' else name}.json"
+    run = pretrain(path, chinese / f"data-{CHINESE[name]}", tmp_path)
+    written = json.loads((run / "config.json").read_text())
+    if name == "nezha":  # transformers 5 has none
+        assert written["model_type"] == "rf_encoder"
+        return
+    model, report = transformers.AutoModelForMaskedLM.from_pretrained(run, output_loading_info=True)
+    assert type(model).__name__ == ("RoFormerForMaskedLM" if name == "roformer" else "BertForMaskedLM")
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+
+
+def test_splits_of_their_own(chinese):
+    manifest = json.loads((chinese / "data-words" / "data.json").read_text())
+    assert manifest["splits"]["valid"]["documents"] == 10 and manifest["words"] == "jieba"
+    prepare = ["prepare", "--input", chinese / "train.jsonl", "--model", chinese / "words"]
+    held_out = ["--valid-input", chinese / "valid.jsonl"]
+    both = refused(*prepare, *held_out, "--valid-fraction", 0.1, "--output", chinese / "x", code=2)
+    assert "--valid-fraction" in both
+    assert "--words" in refused(*prepare, "--words", "ltp", "--output", chinese / "x", code=2)
+    same = refused(*prepare, "--test-input", chinese / "train.jsonl", "--output", chinese / "x")
+    assert "a file must be of one split" in same and "train.jsonl" in same
+
+
+def test_evaluating_the_test_split(bytes_data, tmp_path):
+    corpus = bytes_data.parent / "corpus"
+    (tmp_path / "test.txt").write_text("abc " * 100)
+    (report,) = results("prepare", "--input", corpus, "--test-input", tmp_path / "test.txt",
+                        "--model", bytes_data.parent / "bytes", "--output", tmp_path / "data")  # fmt: skip
+    assert report["test_tokens"] == 400
+    run = pretrain(ROOT / "examples/byte-lm/softmax-rope.json", tmp_path / "data", tmp_path)
+    (tested,) = results("evaluate", "--model", run, "--data", tmp_path / "data", "--split", "test")
+    assert tested["predicted_tokens"] == 400
+    assert 'the split "test", got none' in refused("evaluate", "--model", run, "--data", bytes_data, "--split", "test")
