@@ -56,7 +56,11 @@ def test_a_length_that_cannot_be_read_is_null(prepared, tmp_path):
     for at_24, at_25 in zip(measured[::2], measured[1::2], strict=True):
         assert np.isfinite(at_24["loss"])
         assert at_25["loss"] is None and at_25["accuracy"] is None
-    assert all(np.isfinite(m["loss"]) for m in lines(tmp_path / "run", "train"))  # training went on after it
+    # Training goes on as if nothing had been measured.
+    (tmp_path / "plain").mkdir()
+    results(*pretrain(prepared, tmp_path / "plain", model=model))
+    weights = [(folder / "run" / "model.safetensors").read_bytes() for folder in (tmp_path, tmp_path / "plain")]
+    assert weights[0] == weights[1]
 
 
 @pytest.mark.parametrize("name", INFOS)
