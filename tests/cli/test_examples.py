@@ -1,5 +1,5 @@
-"""Every run file under examples/ trains, at its own sizes but for two short steps a stage; and the four Chinese models of
-docs/pretraining.md, from raw text to what transformers opens."""
+"""Every run file under examples/ trains, at its own sizes but for two short steps a stage; and the four Chinese models
+of docs/pretraining.md, from raw text to what transformers opens."""
 
 import json
 import random
