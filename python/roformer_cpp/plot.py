@@ -9,6 +9,8 @@ import json
 import sys
 from pathlib import Path
 
+from ._style import picture
+
 
 def read_metrics(run_dir):
     """The objects of RUN_DIR/metrics.jsonl, in order. Raises OSError or ValueError naming the file and line."""
@@ -24,26 +26,19 @@ def read_metrics(run_dir):
 
 def plot_loss(metrics, output):
     """Writes a picture of training loss, held-out loss and the unigram baseline against the step."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     train = [entry for entry in metrics if entry["type"] == "train"]
     held_out = [entry for entry in metrics if entry["type"] == "evaluation"]
     if not train and not held_out:
         raise ValueError("[plot] metrics.jsonl must hold at least one train or evaluation line, got none")
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    axes.plot([e["step"] for e in train], [e["loss"] for e in train], linewidth=1, label="training")
-    if held_out:
-        axes.plot([e["step"] for e in held_out], [e["loss"] for e in held_out], "o-", label="held out")
-        axes.axhline(held_out[-1]["unigram_loss"], color="gray", linestyle="--", label="unigram, held out")
-    axes.set_xlabel("optimizer step")
-    axes.set_ylabel("loss, nats a token")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(output, dpi=120)
-    pyplot.close(figure)
+    with picture(output) as figure:
+        axes = figure.subplots()
+        axes.plot([e["step"] for e in train], [e["loss"] for e in train], "-", linewidth=1, label="training")
+        if held_out:
+            axes.plot([e["step"] for e in held_out], [e["loss"] for e in held_out], "o-", label="held out")
+            axes.axhline(held_out[-1]["unigram_loss"], color="gray", linestyle="--", label="unigram, held out")
+        axes.set_xlabel("optimizer step")
+        axes.set_ylabel("loss, nats a token")
+        axes.legend()
 
 
 def main():
@@ -53,7 +48,7 @@ def main():
     arguments = parser.parse_args()
     try:
         plot_loss(read_metrics(arguments.run_dir), arguments.output or Path(arguments.run_dir) / "loss.png")
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -62,8 +62,9 @@ def score(q, k, distance, base=10000.0):
 
 
 def partial_sums(distance, dim, base=10000.0):
-    """S_0 = 0 and S_j = sum_{i<j} e^{i r theta_i}, j = 1 .. dim/2 (Eq. 36)."""
-    return np.concatenate([[0], np.cumsum(np.exp(1j * distance * frequencies(dim, base)))])
+    """S_0 = 0 and S_j = sum_{i<j} e^{i r theta_i}, j = 1 .. dim/2 (Eq. 36): ``[.., dim/2 + 1]`` for ``[..]``."""
+    terms = np.exp(1j * np.multiply.outer(distance, frequencies(dim, base)))
+    return np.concatenate([np.zeros_like(terms[..., :1]), np.cumsum(terms, axis=-1)], axis=-1)
 
 
 def abel_bound(q, k, distance, base=10000.0):
@@ -73,9 +74,10 @@ def abel_bound(q, k, distance, base=10000.0):
 
 
 def decay_curve(distance, dim=128, base=10000.0):
-    """Figure 2: the mean of |S_1| .. |S_{dim/2}|. It falls from (dim/2 + 1) / 2 at distance 0, not monotonically, and
-    levels off; what decays is this bound, not the score of given vectors (the variance of random ones does not)."""
-    return float(np.abs(partial_sums(distance, dim, base)[1:]).mean())
+    """Figure 2: the mean of |S_1| .. |S_{dim/2}|, for a distance or an array of them. It falls from (dim/2 + 1) / 2 at
+    distance 0, not monotonically, and levels off; what decays is this bound, not the score of given vectors (the
+    variance of random ones does not)."""
+    return np.abs(partial_sums(distance, dim, base)[..., 1:]).mean(axis=-1)
 
 
 # ---- sinusoids, and encodings that do not work ----

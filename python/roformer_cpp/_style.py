@@ -1,0 +1,50 @@
+"""How every picture of the package looks, and how it is written: the same numbers give the same bytes."""
+
+from contextlib import contextmanager
+from pathlib import Path
+
+# Told apart by the colour-blind (Okabe and Ito) and, with the dashes, in grey.
+COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
+DASHES = ["-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2))]
+# From dark blue to yellow, ever lighter.
+COLOUR_MAP = "cividis"
+
+_STYLE = {
+    "font.size": 9,
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],
+    "axes.titlesize": 9,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "legend.frameon": False,
+    "savefig.facecolor": "white",
+    "savefig.dpi": 120,
+    "svg.fonttype": "none",  # words that can be searched and read aloud; DejaVu Sans, or what the reader has
+    "svg.hashsalt": "roformer",
+}
+# What would differ from one run to the next.
+_DATES = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+
+@contextmanager
+def picture(output, width=7.0, height=4.0):
+    """A matplotlib figure of that many inches, to be drawn on in the ``with`` block; written to ``output`` at its end.
+
+    The file's name says the format. Raises ImportError, with what to install, where there is no matplotlib.
+    """
+    try:
+        import matplotlib
+        from cycler import cycler
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError(
+            "[plot] matplotlib must be installed to draw pictures, got none. Hint: pip install 'roformer-cpp[plot]'"
+        ) from error
+    style = _STYLE | {"axes.prop_cycle": cycler(color=COLOURS, linestyle=DASHES)}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+        figure.savefig(output, metadata=_DATES.get(Path(output).suffix))

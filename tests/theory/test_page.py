@@ -1,0 +1,49 @@
+"""docs/theory.md: every Python block runs, in the order of the page, and every erratum that says so has its check."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "theory.md"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run(page, name):
+    """Runs the blocks of a page in one namespace; a traceback has the lines of the page."""
+    scope = {"__name__": name}
+    for block in BLOCK.finditer(page):
+        line = page.count("\n", 0, block.start(1))
+        exec(compile("\n" * line + block.group(1), name, "exec"), scope)
+
+
+def test_every_block_runs():
+    run(PAGE.read_text(encoding="utf-8"), str(PAGE))
+
+
+def test_every_block_but_the_first_checks_something():
+    blocks = [block.group(1) for block in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]
+    assert len(blocks) > 10
+    assert all("assert " in block for block in blocks[1:])
+
+
+def test_errata_marked_as_checked_have_a_check():
+    page = PAGE.read_text(encoding="utf-8")
+    code = "".join(block.group(1) for block in BLOCK.finditer(page))
+    rows = re.findall(r"^\| (E\d+)( ✓)? \|", page, re.MULTILINE)
+    assert [name for name, _ in rows] == [f"E{i + 1}" for i in range(len(rows))]
+    assert {name for name, checked in rows if checked} == set(re.findall(r"#.*\b(E\d+)\b", code))
+
+
+def test_pictures_exist():
+    page = PAGE.read_text(encoding="utf-8")
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", page)
+    assert pictures and all((PAGE.parent / picture).is_file() for picture in pictures)
+
+
+def test_a_false_statement_is_found_at_its_line():
+    page = "words\n\n```python\nx = 1\n```\n\n```python\nassert x == 2\n```\n"
+    with pytest.raises(AssertionError) as error:
+        run(page, "made_up.md")
+    assert str(error.traceback[-1].path) == "made_up.md"
+    assert error.traceback[-1].lineno == 7  # counted from 0
