@@ -20,11 +20,11 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Products of bfloat16 data are rounded as those of its explicit form: rotated queries and keys, and weights, to
-// bfloat16. Position-only terms are floats, which keeps their scores out of it.
+// Products of bfloat16 data are rounded as those of its explicit form where that is faster: rotated queries and keys,
+// and weights, to bfloat16. Position-only terms are floats, which keeps their scores out of it.
 HWY_INLINE bool uses_bf16_terms(const AttentionProblem& problem) {
 #if RF_HAVE_BF16_TERMS
-  return problem.args.dtype == RF_BF16 && problem.args.a == nullptr && has_bf16_instruction();
+  return problem.args.dtype == RF_BF16 && problem.args.a == nullptr && has_fast_bf16_products();
 #else
   (void)problem;
   return false;
