@@ -212,7 +212,7 @@ def _heat_map(figure, numbers, xlabel, label):
 
 # name: numbers, drawing, width and height in inches
 FIGURES = {
-    "plane": (plane_numbers, _draw_plane, (8.5, 3.3)),
+    "plane": (plane_numbers, _draw_plane, (8.5, 3.8)),
     "sinusoid": (sinusoid_numbers, _draw_sinusoid, (6.0, 4.0)),
     "block_matrix": (block_matrix_numbers, _draw_block_matrix, (6.2, 4.6)),
     "rope_scheme": (rope_scheme_numbers, _draw_rope_scheme, (8.0, 5.0)),
