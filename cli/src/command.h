@@ -37,6 +37,8 @@ std::function<int()> configure_vocab(CLI::App& app, const Common& common);
 std::function<int()> configure_add_words(CLI::App& app, const Common& common);
 std::function<int()> configure_prepare(CLI::App& app, const Common& common);
 std::function<int()> configure_pretrain(CLI::App& app, const Common& common);
+std::function<int()> configure_finetune(CLI::App& app, const Common& common);
+std::function<int()> configure_predict(CLI::App& app, const Common& common);
 std::function<int()> configure_evaluate(CLI::App& app, const Common& common);
 std::function<int()> configure_fill_mask(CLI::App& app, const Common& common);
 std::function<int()> configure_forward(CLI::App& app, const Common& common);

@@ -43,8 +43,15 @@ const std::array kCommands = {
     Command{"pretrain", "Masked or causal language-model pretraining from a run file",
             "roformer pretrain --config run.json --data data --output run [--resume]", Command::Seed::kUsed,
             configure_pretrain},
-    Command{"evaluate", "Loss, perplexity and accuracy on held-out documents",
-            "roformer evaluate --model run --data data", Command::Seed::kUsed, configure_evaluate},
+    Command{"finetune", "Train a model for a task: classes, numbers, triples, choices, labels of words, answers",
+            "roformer finetune --task classification --model run --train train.tsv --valid valid.tsv --output tuned\n"
+            "      --learning-rates 2e-5,3e-5 --seeds 3 --columns text=sentence1,pair=sentence2",
+            Command::Seed::kUsed, configure_finetune},
+    Command{"predict", "What a fine-tuned model says of records, one JSON line each",
+            "roformer predict --model tuned --input new.tsv", Command::Seed::kNotUsed, configure_predict},
+    Command{"evaluate", "A language model's loss on held-out documents, or a fine-tuned model's metrics on records",
+            "roformer evaluate --model run --data data\n  roformer evaluate --model tuned --input test.tsv",
+            Command::Seed::kUsed, configure_evaluate},
     Command{"fill-mask", "The most probable tokens for each [MASK] of a text",
             "roformer fill-mask --model run --text 'The people of the United [MASK].' --top-k 5",
             Command::Seed::kNotUsed, configure_fill_mask},
@@ -126,7 +133,7 @@ int run_guarded(const std::function<int()>& action) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("RoFormer and rotary position embedding: pretraining and inference", "roformer");
+  CLI::App app("RoFormer and rotary position embedding: pretraining, fine-tuning and inference", "roformer");
   app.set_version_flag("--version", "roformer " ROFORMER_VERSION);
   app.require_subcommand(1);
   Common common;

@@ -1,4 +1,4 @@
-// roformer pretrain and roformer evaluate.
+// roformer pretrain.
 #include "rf/train/pretrain.h"
 
 #include <fmt/format.h>
@@ -29,14 +29,6 @@ int run_pretrain(const train::PretrainOptions& options) {
   return kSignalBase + report.signal;
 }
 
-int run_evaluate(const train::EvaluateOptions& options) {
-  io::Progress progress = terminal_progress();
-  const train::EvaluationReport report = train::evaluate(options, progress);
-  progress.finish();
-  emit(to_json(report));
-  return kOk;
-}
-
 }  // namespace
 
 std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
@@ -49,30 +41,6 @@ std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
     options->seed = common.seed;
     options->note = say;
     return run_pretrain(*options);
-  };
-}
-
-std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
-  auto options = std::make_shared<train::EvaluateOptions>();
-  app.add_option("--model", options->model_dir, "Model directory")->required();
-  app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
-  app.add_option("--split", options->split, "valid, train or test")->capture_default_str();
-  app.add_option("--max-length", options->max_length, "Tokens a row")->capture_default_str();
-  app.add_option("--batch", options->batch_size, "Rows a batch")->capture_default_str();
-  app.add_option("--mask-probability", options->mask.probability,
-                 "Part of the tokens that is masked (masked language models)")
-      ->capture_default_str();
-  app.add_flag_callback(
-      "--whole-word", [options] { options->mask.unit = data::MaskUnit::kWholeWord; }, "Mask whole words");
-  app.add_flag_callback(
-      "--padded", [options] { options->packing = data::Packing::kPadded; },
-      "A row is one piece of a document; default: rows are packed");
-  app.add_flag_callback(
-      "--bfloat16", [options] { options->precision = train::Precision::kBfloat16; },
-      "Compute in bfloat16 where training does; default: float32");
-  return [options, &common] {
-    options->seed = common.seed.value_or(options->seed);
-    return run_evaluate(*options);
   };
 }
 

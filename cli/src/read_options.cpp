@@ -23,6 +23,11 @@ void add_named(CLI::App& app, const std::string& name, Value& value, Value (*par
       });
 }
 
+void add_no_quotes(CLI::App& app, data::Quotes& quotes) {
+  app.add_flag_callback(
+      "--no-quotes", [&quotes] { quotes = data::Quotes::kText; }, "Quotation marks in csv and tsv are text");
+}
+
 }  // namespace
 
 void add_read_options(CLI::App& app, data::ReadOptions& options) {
@@ -36,11 +41,24 @@ void add_read_options(CLI::App& app, data::ReadOptions& options) {
                  "Where a record has its text: a JSON key (a.b or /a/b), a column's name, or in a table without header "
                  "its number from 1")
       ->capture_default_str();
-  app.add_flag_callback(
-      "--no-quotes", [&options] { options.quotes = data::Quotes::kText; }, "Quotation marks in csv and tsv are text");
+  add_no_quotes(app, options.quotes);
   app.add_flag_callback(
       "--skip-bad-records", [&options] { options.bad_records = data::BadRecords::kSkip; },
       "Count broken records, and those without the field, instead of ending at the first");
+}
+
+void add_record_options(CLI::App& app, data::RecordOptions& options) {
+  app.add_option("--input", options.inputs,
+                 "Records of a fine-tuned model's task: .jsonl .csv .tsv, also .gz and .zst, directories, patterns, or "
+                 "- for standard input");
+  add_record_format(app, options.format, options.quotes);
+}
+
+void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes) {
+  add_named(
+      app, "--format", format, data::format, data::format_name(format),
+      "What the records are, where names do not say it: jsonl, csv or tsv; of standard input jsonl is the default");
+  add_no_quotes(app, quotes);
 }
 
 void add_dictionary(CLI::App& app, text::LoadOptions& options) {

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "byte_source.h"
 #include "csv_rows.h"
 #include "document_splitter.h"
 #include "input_files.h"
@@ -15,14 +14,12 @@
 #include "piece_cutter.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "source_text.h"
 
 namespace rf::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kMostRecordBytes = size_t{1} << 29;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 constexpr std::array<std::pair<DocumentRule, const char*>, 3> kDocumentRules{
     {{DocumentRule::kFile, "file"}, {DocumentRule::kBlankLine, "blank-line"}, {DocumentRule::kLine, "line"}}};
@@ -87,22 +84,18 @@ class FileReader {
   }
 
  private:
-  // Calls `take` with the file's text in pieces, the byte order mark left out.
+  // Calls `take` with the file's text in pieces.
   template <typename Take>
   void read_bytes(Take take) {
-    ByteSource source(path_);
+    SourceText source(path_);
     const int64_t bytes_before = counts_.bytes;
-    std::string head;
-    for (std::string_view bytes = "x"; head.size() < kByteOrderMark.size() && !bytes.empty(); head += bytes) {
-      bytes = source.next();
-    }
-    if (guessed_ && head.find('\0') != std::string::npos) {
-      fail("input", "{} must be text, got zero bytes in it (--format says what it is)", name_);
-    }
-    take(std::string_view(head).substr(head.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0));
-    for (std::string_view bytes = source.next(); !bytes.empty(); bytes = source.next()) {
+    bool is_first = true;
+    for (std::string_view text = source.next(); !text.empty(); text = source.next()) {
+      if (guessed_ && std::exchange(is_first, false) && text.find('\0') != std::string_view::npos) {
+        fail("input", "{} must be text, got zero bytes in it (--format says what it is)", name_);
+      }
       counts_.bytes = bytes_before + source.bytes_read();
-      take(bytes);
+      take(text);
     }
     counts_.bytes = bytes_before + source.bytes_read();
   }
@@ -114,29 +107,17 @@ class FileReader {
 
   void read_json_lines() {
     JsonField field(options_.field);
-    int64_t number = 0;
-    const auto add_line = [&](std::string_view line) {
-      ++number;
+    Lines lines([&](int64_t number, std::string_view line) {
       if (is_blank(line)) return;
       const JsonField::Result found = field.find(line);
       if (found.kind == JsonField::Result::Kind::kText) add_record(found.text);
       if (found.kind == JsonField::Result::Kind::kBad) refuse(number, found.problem);
-    };
-    std::string line;  // what has come of one that several pieces share
-    read_bytes([&](std::string_view text) {
-      for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
-        if (line.empty()) {
-          add_line(text.substr(0, end));
-        } else {
-          add_line(line += text.substr(0, end));
-          line.clear();
-        }
-        text.remove_prefix(end + 1);
-      }
-      line += text;
-      check_size(number + 1, line.size());
     });
-    add_line(line);
+    read_bytes([&](std::string_view text) {
+      lines.add(text);
+      check_record_size(name_, lines.number(), lines.line_bytes());
+    });
+    lines.finish();
   }
 
   void read_rows(char delimiter) {
@@ -161,7 +142,7 @@ class FileReader {
     });
     read_bytes([&](std::string_view text) {
       rows.add(text);
-      check_size(rows.line(), rows.row_bytes());
+      check_record_size(name_, rows.line(), rows.row_bytes());
     });
     if (!rows.finish()) {
       refuse(rows.line(), fmt::format("must close its quotation marks, got none to the end{}", hint_of_quotes()));
@@ -202,11 +183,6 @@ class FileReader {
   void refuse(int64_t line, const std::string& problem) {
     if (options_.bad_records == BadRecords::kRefuse) fail("input", "{} line {} {}", name_, line, problem);
     ++counts_.skipped_records;
-  }
-  void check_size(int64_t line, size_t bytes) const {
-    if (bytes > kMostRecordBytes) {
-      fail("input", "{} line {} must have a record of at most {} bytes, got more", name_, line, kMostRecordBytes);
-    }
   }
 
   const ReadOptions& options_;

@@ -172,10 +172,14 @@ void check_tied_copy(const Checkpoint& checkpoint, const WeightMatch& match, con
 
 std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
                                   FreshHead fresh_head) {
-  const c10::NoGradGuard no_grad;
   const ModelConfig config = load_config(model_dir);
+  return load_model(model_dir, config, head ? *head : config.head(), dtype, fresh_head);
+}
+
+std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfig& config, Head head,
+                                  at::ScalarType dtype, FreshHead fresh_head) {
+  const c10::NoGradGuard no_grad;
   const Checkpoint checkpoint = open_checkpoint(model_dir);
-  const Head used_head = head ? *head : config.head();
   std::vector<NamedShape> shapes, named_by_transformers;
   for (const auto& [name, view] : checkpoint.tensors) {
     shapes.push_back({name, view->shape});
@@ -183,15 +187,15 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<He
   }
   // Sizes are checked against the file before memory is taken for them: those of the encoder before the position
   // encoding is made, which knows its own.
-  match_weights(config, used_head, named_by_transformers, fresh_head);
+  match_weights(config, head, named_by_transformers, fresh_head);
   const std::vector<WeightSpec> specs =
-      model_weight_specs(config, used_head, *make_position_encoding(config), make_linear_attention(config));
-  const WeightMatch match = match_weights(config, used_head, shapes, fresh_head, specs);
+      model_weight_specs(config, head, *make_position_encoding(config), make_linear_attention(config));
+  const WeightMatch match = match_weights(config, head, shapes, fresh_head, specs);
   for (const std::string& name : match.tied_copies) {
     check_tied_copy(checkpoint, match, name, tied_source(config, name));
   }
 
-  auto model = std::make_shared<Model>(config, used_head);
+  auto model = std::make_shared<Model>(config, head);
   for (at::Tensor& parameter : model->parameters()) parameter.set_data(parameter.to(dtype));
   auto parameters = model->named_parameters(), buffers = model->named_buffers();
   for (const WeightSpec& spec : specs) {

@@ -22,6 +22,8 @@ COMMANDS = [
     "add-words",
     "prepare",
     "pretrain",
+    "finetune",
+    "predict",
     "evaluate",
     "fill-mask",
     "forward",

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "compare_table.h"
+#include "svg.h"
 
 namespace rf::train {
 
@@ -47,30 +48,6 @@ double tick_step(double span) {
   return power;
 }
 
-std::string escaped_xml(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-std::string text_at(double x, double y, const char* anchor, const std::string& text) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, escaped_xml(text));
-}
-
 std::string mark(const Axis& axis, double loss, double y, const char* colour) {
   if (loss <= axis.high)
     return fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>\n", axis.x(loss), y, colour);
@@ -85,9 +62,9 @@ std::string grid(const Axis& axis, double bottom) {
   for (double tick = std::ceil(axis.low / step) * step; tick <= axis.high; tick += step) {
     out += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" stroke=\"#ddd\"/>\n", axis.x(tick),
                        kTop, bottom);
-    out += text_at(axis.x(tick), bottom + 16, "middle", fmt::format("{:.4g}", tick));
+    out += svg_text(axis.x(tick), bottom + 16, "middle", fmt::format("{:.4g}", tick));
   }
-  return out + text_at(kLeft + kPlot / 2, bottom + 34, "middle", "held-out loss, nats a token");
+  return out + svg_text(kLeft + kPlot / 2, bottom + 34, "middle", "held-out loss, nats a token");
 }
 
 std::string legend(const CompareReport& report) {
@@ -95,7 +72,7 @@ std::string legend(const CompareReport& report) {
   for (size_t i = 0; i < report.lengths.size(); ++i) {
     const double x = kLeft + 120.0 * static_cast<double>(i);
     out += fmt::format("<circle cx=\"{:.1f}\" cy=\"24\" r=\"4\" fill=\"{}\"/>\n", x, kColours[i % kColours.size()]);
-    out += text_at(x + 10, 28, "start", fmt::format("{} tokens", report.lengths[i]));
+    out += svg_text(x + 10, 28, "start", fmt::format("{} tokens", report.lengths[i]));
   }
   return out;
 }
@@ -111,18 +88,14 @@ std::string svg_picture(const CompareReport& report) {
     if (arm == nullptr || *arm != run.arm) {
       arm = &run.arm;
       y += kRow;
-      rows += text_at(kLeft - 12, y + 4, "end", run.arm);
+      rows += svg_text(kLeft - 12, y + 4, "end", run.arm);
     }
     for (size_t i = run.losses.size(); i-- > 0;) {
       if (run.losses[i]) rows += mark(axis, *run.losses[i], y, kColours[i % kColours.size()]);
     }
   }
   const double bottom = y + kRow / 2;
-  return fmt::format(
-             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-             "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-             kLeft + kPlot + kRight, bottom + kBottom) +
-         legend(report) + grid(axis, bottom) + rows + "</svg>\n";
+  return svg_document(kLeft + kPlot + kRight, bottom + kBottom, legend(report) + grid(axis, bottom) + rows);
 }
 
 }  // namespace rf::train

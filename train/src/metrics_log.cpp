@@ -34,11 +34,11 @@ size_t kept_bytes(const std::string& text, int64_t last_step) {
 MetricsLog::MetricsLog(std::string path, int64_t last_step) : path_(std::move(path)) {
   const size_t kept = std::filesystem::exists(path_) ? kept_bytes(io::read_file(path_), last_step) : 0;
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail("pretrain", "{} must be writable, got: {}", path_, std::strerror(errno));
+  if (fd_ < 0) fail("train", "{} must be writable, got: {}", path_, std::strerror(errno));
   if (::ftruncate(fd_, static_cast<off_t>(kept)) != 0) {
     const int error = errno;
     ::close(fd_);
-    fail("pretrain", "{} must be writable, got: {}", path_, std::strerror(error));
+    fail("train", "{} must be writable, got: {}", path_, std::strerror(error));
   }
 }
 
@@ -52,13 +52,13 @@ void MetricsLog::append(const nlohmann::json& line) {
   while (written < text.size()) {
     const ssize_t count = ::write(fd_, text.data() + written, text.size() - written);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("pretrain", "{} must be writable, got: {}", path_, std::strerror(errno));
+    if (count < 0) fail("train", "{} must be writable, got: {}", path_, std::strerror(errno));
     written += static_cast<size_t>(count);
   }
 }
 
 void MetricsLog::sync() {
-  if (::fsync(fd_) != 0) fail("pretrain", "{} must reach the disk, got: {}", path_, std::strerror(errno));
+  if (::fsync(fd_) != 0) fail("train", "{} must reach the disk, got: {}", path_, std::strerror(errno));
 }
 
 }  // namespace rf::train

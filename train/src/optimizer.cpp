@@ -50,7 +50,7 @@ double AdamW::norm_of(const Gradients& gradients, int64_t step) const {
     for (size_t i = 0; i < norms.size(); ++i) {
       const double norm = norms[i].item<float>();
       if (!std::isfinite(norm)) {
-        fail("pretrain",
+        fail("train",
              "the gradient must be finite, got {} in {} at step {}; try a lower learning_rate or a longer warm-up",
              norm, groups_[g].names[i], step);
       }

@@ -44,13 +44,13 @@ RunDirectory::RunDirectory(std::string path, Use use) : path_(std::move(path)) {
   std::error_code error;
   fs::create_directories(path_, error);
   if (error || !fs::is_directory(path_)) {
-    fail("pretrain", "the output must be a directory that can be made, got {}: {}", path_,
+    fail("train", "the output must be a directory that can be made, got {}: {}", path_,
          error ? error.message() : "a file");
   }
   const std::string entry = first_entry(path_);
   has_run_ = fs::exists(file("run.json"));
   if (use == Use::kFresh && !entry.empty()) {
-    fail("pretrain", "the output directory must be empty, got {} with {} in it{}", path_, entry,
+    fail("train", "the output directory must be empty, got {} with {} in it{}", path_, entry,
          has_run_ ? "; give --resume to continue that run" : "");
   }
   if (use == Use::kResume && !entry.empty() && !has_run_) {
@@ -58,10 +58,10 @@ RunDirectory::RunDirectory(std::string path, Use use) : path_(std::move(path)) {
          entry);
   }
   lock_ = ::open(file(".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0) fail("pretrain", "the output directory must be writable, got {}: {}", path_, std::strerror(errno));
+  if (lock_ < 0) fail("train", "the output directory must be writable, got {}: {}", path_, std::strerror(errno));
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     ::close(lock_);
-    fail("pretrain", "the output directory must be used by one process, got {}, which another one holds", path_);
+    fail("train", "the output directory must be used by one process, got {}, which another one holds", path_);
   }
   remove_temporaries(path_);
 }

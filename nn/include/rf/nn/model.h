@@ -90,6 +90,10 @@ class Model : public torch::nn::Module {
 // and of its version 4's NEZHA load, besides what save_model writes.
 std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
                                   FreshHead fresh_head = FreshHead::kForbidden);
+// The same with `config` in place of the directory's, from which it may differ in what its head is for: labels,
+// problem_type, summary_type.
+std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfig& config, Head head,
+                                  at::ScalarType dtype, FreshHead fresh_head);
 // model.safetensors (float32, metadata format=pt) and config.json with `architectures`, as transformers reads them
 // where model_type is its own. The directory is made when missing.
 void save_model(const Model& model, const std::string& model_dir);

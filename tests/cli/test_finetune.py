@@ -1,0 +1,169 @@
+"""roformer finetune, predict and evaluate on records: every task learns, and results agree with each other."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+import task_files
+from cli_support import PROGRAM, results, run
+from task_files import options
+
+METRICS = dict(
+    classification="accuracy",
+    regression="spearman",
+    triples="accuracy",
+    choice="accuracy",
+    tokens="f1",
+    answers="f1",
+)
+
+
+@pytest.fixture(scope="module", params=list(METRICS))
+def tuned(request, trained, tmp_path_factory):
+    """A model of each task, its files, and the lines that finetune gave."""
+    folder = tmp_path_factory.mktemp(request.param)
+    files = task_files.write_splits(folder, task_files.KINDS[request.param])
+    epochs = dict(answers=8, regression=6).get(request.param, 4)
+    lines = results(*options(trained, files, folder / "out", request.param, "--epochs", epochs))
+    return request.param, folder / "out", files, lines
+
+
+def test_every_task_learns(tuned):
+    task, output, _, (one, chosen) = tuned
+    report = json.loads((output / "report.json").read_text())
+    metric = METRICS[task]
+    assert report["metric"] == metric and report["records"] == dict(train=160, valid=40, test=40)
+    test, baseline = report["chosen"]["test"][metric], report["baseline"]["test"][metric]
+    assert test > 0.8 and (baseline is None or test > baseline + 0.1), report
+    assert chosen["chosen"] == report["chosen"] and one["best_step"] <= one["steps"]
+    assert f"| {metric} |" in (output / "report.md").read_text()
+    assert (output / "confusion.svg").exists() == (task in ("classification", "tokens"))
+
+
+def test_evaluate_gives_the_numbers_of_the_report(tuned):
+    _, output, files, (_, chosen) = tuned
+    (measured,) = results("evaluate", "--model", output, "--input", files["test"])
+    assert measured.pop("records") == 40 and measured.pop("loss") > 0
+    assert measured == chosen["chosen"]["test"]
+
+
+def test_predictions_come_in_order_and_need_no_label(tuned, tmp_path):
+    task, output, files, (_, chosen) = tuned
+    rows = [json.loads(line) for line in files["test"].read_text().splitlines()]
+    targets = dict(answers=("answers",), tokens=("labels",)).get(task, ("label",))
+    blind = [{key: value for key, value in row.items() if key not in targets} for row in rows]
+    text = "".join(json.dumps(row) + "\n" for row in blind)
+    lines = results("predict", "--model", output, "--input", "-", "--batch", 3, stdin=text)
+    assert [line["id"] for line in lines] == [row["id"] for row in rows]
+    assert [line["line"] for line in lines] == list(range(1, 41))
+    metrics = chosen["chosen"]["test"]
+    if task in ("classification", "triples", "choice"):
+        right = sum(line["label"] == row["label"] for line, row in zip(lines, rows, strict=True))
+        assert right / len(rows) == pytest.approx(metrics["accuracy"])
+    if task == "classification":
+        assert all(line["score"] == line["probabilities"][line["label"]] for line in lines)
+        assert all(sum(line["probabilities"].values()) == pytest.approx(1) for line in lines)
+    if task == "regression":
+        squares = [(line["score"] - row["label"]) ** 2 for line, row in zip(lines, rows, strict=True)]
+        assert sum(squares) / len(squares) == pytest.approx(metrics["mse"])
+    if task == "tokens":
+        assert all(len(line["labels"]) == len(row["tokens"]) for line, row in zip(lines, rows, strict=True))
+    if task == "answers":
+        for line, row in zip(lines, rows, strict=True):
+            best = line["candidates"][0]
+            assert (line["answer"], line["start"]) == (best["answer"], best["start"])
+            assert row["context"][line["start"] :].startswith(line["answer"])
+        assert sum(line["answer"] == "abba" for line in lines) / 40 == pytest.approx(metrics["exact_match"])
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv"])
+def test_tables_columns_and_pairs(trained, tmp_path, suffix):
+    """A pair is read where there is a column for it; fields may have other names."""
+
+    def renamed(rng):
+        record = task_files.pairs(rng)
+        return dict(s1=record["text"], s2=record["pair"], y=record["label"])
+
+    files = task_files.write_splits(tmp_path, renamed, suffix)
+    columns = ["--columns", "text=s1,pair=s2,label=y"]
+    results(*options(trained, files, tmp_path / "out", "classification", *columns, "--epochs", 1))
+    task = json.loads((tmp_path / "out" / "task.json").read_text())
+    assert task["columns"] == dict(text="s1", pair="s2", label="y", id="id")
+    line = results("predict", "--model", tmp_path / "out", "--input", files["test"])[0]
+    assert line["label"] in ("yes", "no") and line["line"] == 2
+
+
+def test_grid_of_rates_and_seeds(trained, tmp_path):
+    files = task_files.write_splits(tmp_path, task_files.classification, train=48)
+    out = tmp_path / "out"
+    arguments = options(trained, files, out, "classification", "--learning-rates", "1e-2,1e-5", "--epochs", 1)
+    first = results(*arguments, "--seeds", 1)
+    kept = (out / "lr-0.01" / "seed-1" / "result.json").stat().st_mtime_ns
+    lines = results(*arguments, "--seeds", 2)
+    assert [(line["learning_rate"], line["seed"]) for line in lines[:-1]] == [
+        (1e-2, 1),
+        (1e-2, 2),
+        (1e-5, 1),
+        (1e-5, 2),
+    ]
+    assert lines[0] == first[0], "a run that is done is not repeated"
+    assert (out / "lr-0.01" / "seed-1" / "result.json").stat().st_mtime_ns == kept
+    report = json.loads((out / "report.json").read_text())
+    means = {rate["learning_rate"]: rate["mean"] for rate in report["rates"]}
+    for rate, mean in means.items():
+        of_rate = [line["valid"]["accuracy"] for line in lines[:-1] if line["learning_rate"] == rate]
+        assert mean == pytest.approx(sum(of_rate) / 2)
+    assert report["chosen"]["learning_rate"] == max(means, key=means.get)
+    other = run(*arguments, "--seeds", 2, "--epochs", 2)
+    assert other.returncode == 1 and "epochs" in other.stderr
+
+
+def test_an_interrupted_grid_goes_on_to_the_same_numbers(trained, tmp_path):
+    files = task_files.write_splits(tmp_path, task_files.classification, train=600)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    more = ["--seeds", 2, "--epochs", 2, "--precision", "float32"]
+    expected = results(*options(trained, files, whole, "classification", *more))
+    arguments = [PROGRAM, *map(str, options(trained, files, parts, "classification", *more))]
+    child = subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS="1")
+    )
+    started = parts / "lr-0.01" / "seed-1" / "metrics.jsonl"
+    while child.poll() is None and not (started.exists() and started.stat().st_size > 0):
+        time.sleep(0.01)
+    child.send_signal(signal.SIGTERM)
+    _, message = child.communicate()
+    assert child.returncode == 128 + signal.SIGTERM and b"same command goes on" in message
+    assert not (parts / "report.json").exists()
+    lines = results(*options(trained, files, parts, "classification", *more))
+    assert [line["valid"] for line in lines[:-1]] == [line["valid"] for line in expected[:-1]]
+    assert lines[-1]["chosen"] == expected[-1]["chosen"]
+
+
+def test_patience_ends_a_run(trained, tmp_path):
+    files = task_files.write_splits(tmp_path, task_files.classification, train=64)
+    more = ["--epochs", 30, "--evaluate-every-steps", 2, "--patience", 3]
+    line = results(*options(trained, files, tmp_path / "out", "classification", *more))[0]
+    assert line["steps"] == line["best_step"] + 6 < 240
+
+
+def test_long_texts_are_read_in_windows(trained, tmp_path):
+    """The word that decides is far beyond the first row."""
+
+    def far(rng):
+        record = task_files.classification(rng)
+        return dict(text=" ".join(task_files.sentence(rng, 24)) + " " + record["text"], label=record["label"])
+
+    files = task_files.write_splits(tmp_path, far)
+    accuracy = {}
+    for name, more in dict(head=[], tail=["--keep", "tail"], windows=["--windows", 4, "--stride", 4]).items():
+        more = [*more, "--max-length", 24, "--epochs", 5]
+        lines = results(*options(trained, files, tmp_path / name, "classification", *more))
+        accuracy[name] = lines[-1]["chosen"]["test"]["accuracy"]
+    assert accuracy["head"] < 0.7 < accuracy["tail"] and accuracy["windows"] > 0.7, accuracy
+    # A longer row sees what the shorter one cut off.
+    (longer,) = results("evaluate", "--model", tmp_path / "tail", "--input", files["test"], "--max-length", 32)
+    assert longer["accuracy"] > 0.6

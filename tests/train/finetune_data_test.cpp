@@ -1,0 +1,95 @@
+// Batches of an epoch, and what is found out about files before they are trained on.
+#include "finetune_data.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "support.h"
+
+namespace rf::train {
+namespace {
+
+std::vector<Example> examples_of_lengths(size_t count) {
+  std::vector<Example> examples(count);
+  for (size_t i = 0; i < count; ++i) examples[i].rows = {{std::vector<int32_t>(i * 37 % 101 + 2, 5), {}}};
+  return examples;
+}
+
+data::Record record(const std::string& text, int64_t line) {
+  return {std::make_shared<const std::string>("a.tsv"), line, {{"text", text}, {"label", "x"}}};
+}
+
+TEST(EpochBatches, HaveEveryExampleOnceAndDependOnSeedAndEpochAlone) {
+  const std::vector<Example> examples = examples_of_lengths(1003);
+  const auto batches = epoch_batches(examples, 8, /*seed=*/3, /*epoch=*/1);
+  EXPECT_EQ(batches.size(), 126u);
+  std::vector<size_t> all;
+  for (const auto& batch : batches) all.insert(all.end(), batch.begin(), batch.end());
+  std::sort(all.begin(), all.end());
+  for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], i);
+  EXPECT_EQ(all.size(), 1003u);
+  EXPECT_EQ(batches, epoch_batches(examples, 8, 3, 1));
+  EXPECT_NE(batches, epoch_batches(examples, 8, 3, 2));
+  EXPECT_NE(batches, epoch_batches(examples, 8, 4, 1));
+}
+
+TEST(EpochBatches, PutLikeLengthsTogetherAndMixTheirOrder) {
+  const std::vector<Example> examples = examples_of_lengths(800);
+  double padded = 0, tokens = 0, rises = 0;
+  int64_t before = 0;
+  const auto batches = epoch_batches(examples, 8, 1, 0);
+  for (const auto& batch : batches) {
+    int64_t longest = 0;
+    for (const size_t i : batch) {
+      longest = std::max(longest, examples[i].longest_row());
+      tokens += static_cast<double>(examples[i].longest_row());
+    }
+    padded += static_cast<double>(longest) * static_cast<double>(batch.size());
+    rises += longest >= before;
+    before = longest;
+  }
+  EXPECT_LT(padded / tokens, 1.1);  // drawn without regard to length it is 1.7
+  EXPECT_NEAR(rises / static_cast<double>(batches.size()), 0.5, 0.2);
+}
+
+TEST(Columns, HaveTheirOwnNamesUnlessAnotherIsGiven) {
+  const TaskKind& kind = task_kind("classification");
+  using Columns = std::map<std::string, std::string>;
+  EXPECT_EQ(resolve_columns(kind, {}, record("x", 1)), (Columns{{"text", "text"}, {"label", "label"}}));
+  data::Record pair = record("x", 1);
+  pair.fields["pair"] = "y";
+  pair.fields["id"] = 7;
+  EXPECT_EQ(resolve_columns(kind, {{"text", "a"}}, pair),
+            (Columns{{"text", "a"}, {"pair", "pair"}, {"label", "label"}, {"id", "id"}}));
+  const std::string message = message_of([&] { resolve_columns(kind, {{"lable", "y"}}, pair); });
+  EXPECT_NE(message.find("text, pair, label, id, got \"lable\"; did you mean label?"), std::string::npos) << message;
+}
+
+TEST(Files, SharedInputsAreCounted) {
+  TaskSettings settings;
+  settings.columns = {{"text", "text"}, {"label", "label"}};
+  const TaskKind& kind = task_kind("classification");
+  const std::vector<data::Record> train = {record("a", 2), record("b", 3), record("b", 4)};
+  std::vector<data::Record> valid = {record("b", 2), record("c", 3), record("a", 4), record("b", 5)};
+  valid[0].fields["label"] = "another";  // the inputs count alone
+  EXPECT_EQ(count_shared(train, valid, kind, settings), 3);
+}
+
+TEST(Files, EqualIdsAreRefused) {
+  TaskSettings settings;
+  settings.columns = {{"id", "id"}};
+  std::vector<data::Record> records = {record("a", 2), record("b", 3), record("b", 9)};
+  for (size_t i = 0; i < 3; ++i) records[i].fields["id"] = i == 2 ? "0" : std::to_string(i);
+  const std::string message = message_of([&] { check_ids(records, settings); });
+  EXPECT_NE(message.find("a.tsv line 9 must have an id of its own"), std::string::npos) << message;
+  EXPECT_NE(message.find("got \"0\", which a.tsv line 2 has too"), std::string::npos) << message;
+}
+
+TEST(Tasks, UnknownOnesAreRefusedByName) {
+  const std::string message = message_of([] { task_kind("classificaton"); });
+  EXPECT_NE(message.find("answers, got \"classificaton\"; did you mean classification?"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace rf::train

@@ -1,0 +1,85 @@
+// Fine-tuning for the tasks of docs/finetuning.md, and what a fine-tuned model says of records. Free of torch.
+//
+// The output directory holds run.json (the settings), a directory a run (lr-<rate>/seed-<n>/: metrics.jsonl, the model
+// of its best evaluation, and result.json when it is done), and at the end the model of the best run with task.json,
+// report.json, report.md and, for tasks with classes, confusion.svg.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rf/data/records.h"
+#include "rf/io/progress.h"
+#include "rf/text/tokenizer.h"
+#include "rf/train/run_config.h"
+#include "rf/train/task_settings.h"
+
+namespace rf::train {
+
+// A file of records by name: "train", "valid", "test" in messages.
+struct TaskFiles {
+  std::vector<std::string> train, valid, test;  // test: may be empty
+  data::Format format = data::Format::kAuto;
+  data::Quotes quotes = data::Quotes::kRead;
+};
+
+struct FinetuneOptions {
+  TaskSettings task;  // kind, columns that differ from their names, and how texts are read; labels come from the files
+  std::string model_dir, output_dir;
+  TaskFiles files;
+  text::LoadOptions load;  // dictionaries of the tokenizer
+
+  std::vector<double> learning_rates = {3e-5};
+  int64_t seeds = 1;  // each rate is trained with this many seeds: the first, the next, ..
+  uint64_t seed = 1;  // the first
+  int64_t epochs = 3, batch = 32;
+  Schedule schedule = Schedule::kLinear;  // or kConstant
+  double warmup = 0.1;                    // part of the steps
+  double weight_decay = 0.01;             // not on biases and norms
+  double clip_norm = 1.0;                 // 0: none
+  double label_smoothing = 0;
+  Precision precision = Precision::kBfloat16;
+  int64_t evaluate_every_steps = 0;              // 0: at the end of each epoch
+  int64_t patience = 0;                          // evaluations without a better one that end a run; 0: all epochs
+  std::function<void(const std::string&)> note;  // receives remarks for a person; may be empty
+};
+
+// A rate with a seed.
+struct FinetuneRun {
+  double learning_rate = 0;
+  uint64_t seed = 0;
+  int64_t steps = 0, best_step = 0;  // made, and at the best evaluation
+  double seconds = 0;                // of training, evaluations excluded
+  nlohmann::json metrics;            // of the best evaluation on the valid file
+};
+
+struct FinetuneReport {
+  std::vector<FinetuneRun> runs;  // by rate, then seed
+  nlohmann::json report;          // report.json; null when a signal ended the work early
+  std::string table;              // report.md
+  int signal = 0;  // SIGINT or SIGTERM when one ended the work early; call again with the same options to go on
+};
+
+// Runs that are done are not repeated; one that was interrupted starts again. Throws Error, naming file and line, for
+// records without what the task needs, a label that the train file lacks, an id given twice, an empty file; for
+// settings that contradict each other or those of the runs in the output directory; for a loss that is not finite.
+FinetuneReport finetune(const FinetuneOptions& options, io::Progress& progress);
+
+struct PredictOptions {
+  std::string model_dir;
+  data::RecordOptions input;
+  text::LoadOptions load;
+  std::optional<int64_t> max_length;  // in place of the task's
+  int64_t batch = 32;                 // records of one forward pass
+};
+// Calls `line` with what the model says of each record, in order: its line, its id where it has one, and the task's
+// prediction. Columns with targets are not looked at. Memory does not grow with the input.
+void predict(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line);
+// The task's metrics on labelled records, their loss, and their number.
+nlohmann::json evaluate_task(const PredictOptions& options, io::Progress& progress);
+
+}  // namespace rf::train

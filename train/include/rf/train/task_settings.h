@@ -1,0 +1,47 @@
+// What a fine-tuned model is for: task.json in its directory, so that predict and evaluate need no options.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "rf/text/batch.h"
+
+namespace rf::train {
+
+// Of a text that is too long: what stays. kHeadTail: the first half of the room and the last.
+enum class Keep { kHead, kTail, kHeadTail };
+// Logits of a text's windows to one: their mean, or the greatest of each.
+enum class Pooling { kMean, kMax };
+
+struct TaskSettings {
+  std::string kind;                                               // a name in the table of tasks
+  std::map<std::string, std::string> columns;                     // what the task reads -> the field that holds it
+  std::vector<std::string> labels;                                // of the classes, in order of their ids
+  int64_t max_length = 128;                                       // tokens of a row, special tokens included
+  text::Truncation truncation = text::Truncation::kLongestFirst;  // which text of a pair loses tokens
+  Keep keep = Keep::kHead;
+  int64_t windows = 1;  // of a text that is too long, at most; 1: it is cut off
+  int64_t stride = 0;   // tokens that a window repeats of the one before
+  Pooling pooling = Pooling::kMean;
+  std::string metric;      // the one that chooses the best model
+  bool no_answer = false;  // answers: there may be none
+};
+
+nlohmann::json to_json(const TaskSettings& settings);
+// Reads task.json strictly; throws Error, also for a kind that is not in the table.
+TaskSettings load_task_settings(const std::string& model_dir);
+// Throws Error for settings that contradict each other.
+void check_settings(const TaskSettings& settings);
+
+// By the names of the command line: "longest-first", "only-first", "only-second"; "head", "tail", "head-tail"; "mean",
+// "max". Throw Error for another name.
+text::Truncation truncation_of_name(const std::string& name);
+Keep keep_of_name(const std::string& name);
+Pooling pooling_of_name(const std::string& name);
+
+inline constexpr const char* kTaskFile = "task.json";
+
+}  // namespace rf::train

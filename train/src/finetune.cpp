@@ -1,0 +1,294 @@
+// A fine-tuning from its options to the model that it chooses (rf/train/finetune.h).
+#include "rf/train/finetune.h"
+
+#define XXH_INLINE_ALL
+#include <fmt/ranges.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "checkpoint.h"
+#include "finetune_report.h"
+#include "finetune_run.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
+#include "rf/train/runtime.h"
+#include "run_directory.h"
+#include "tasks/classes.h"
+
+namespace rf::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of configuration and weights.
+std::string model_identity(const std::string& model_dir) {
+  std::vector<std::string> paths;
+  for (const fs::directory_entry& entry : fs::directory_iterator(model_dir)) {
+    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
+  }
+  paths.push_back(model_dir + "/config.json");
+  std::sort(paths.begin(), paths.end());
+  uint64_t hash = 0;
+  for (const std::string& path : paths) {
+    const io::MappedFile file(path);
+    hash = XXH3_64bits_withSeed(file.bytes().data(), file.bytes().size(), hash);
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+nlohmann::json to_json(const FinetuneRun& run) {
+  return {{"learning_rate", run.learning_rate}, {"seed", run.seed},       {"steps", run.steps},
+          {"best_step", run.best_step},         {"seconds", run.seconds}, {"metrics", run.metrics}};
+}
+
+FinetuneRun run_of_json(const nlohmann::json& json) {
+  return {.learning_rate = json.at("learning_rate"),
+          .seed = json.at("seed"),
+          .steps = json.at("steps"),
+          .best_step = json.at("best_step"),
+          .seconds = json.at("seconds"),
+          .metrics = json.at("metrics")};
+}
+
+void check_options(const FinetuneOptions& options) {
+  const auto at_least = [](const char* name, double value, double least) {
+    if (!(value >= least)) fail("finetune", "{} must be at least {}, got {}", name, least, value);
+  };
+  at_least("epochs", static_cast<double>(options.epochs), 1);
+  at_least("batch", static_cast<double>(options.batch), 1);
+  at_least("seeds", static_cast<double>(options.seeds), 1);
+  at_least("patience", static_cast<double>(options.patience), 0);
+  at_least("evaluate-every-steps", static_cast<double>(options.evaluate_every_steps), 0);
+  at_least("weight-decay", options.weight_decay, 0);
+  at_least("clip-norm", options.clip_norm, 0);
+  const auto is_fraction = [](double value) { return value >= 0 && value < 1; };
+  if (!is_fraction(options.warmup)) fail("finetune", "warmup must be in [0, 1), got {}", options.warmup);
+  if (!is_fraction(options.label_smoothing)) {
+    fail("finetune", "label-smoothing must be in [0, 1), got {}", options.label_smoothing);
+  }
+  if (options.learning_rates.empty()) fail("finetune", "at least one learning rate must be given, got none");
+  for (size_t i = 0; i < options.learning_rates.size(); ++i) {
+    const double rate = options.learning_rates[i];
+    if (!(rate > 0) || !std::isfinite(rate)) fail("finetune", "a learning rate must be above 0, got {}", rate);
+    const auto end = options.learning_rates.begin() + static_cast<ptrdiff_t>(i);
+    if (std::find(options.learning_rates.begin(), end, rate) != end) {
+      fail("finetune", "learning rates must differ, got {} twice", rate);
+    }
+  }
+}
+
+class Finetuning {
+ public:
+  Finetuning(const FinetuneOptions& options, io::Progress& progress);
+  FinetuneReport go();
+
+ private:
+  std::vector<data::Record> read(const std::vector<std::string>& inputs, const std::string& name) const;
+  void make_task();
+  void add_split(const std::string& name, const TaskSplit& split);
+  void choose_metric();
+  void keep_settings();
+  bool train(double rate, uint64_t seed);
+  std::string run_dir(double rate, uint64_t seed) const {
+    return fmt::format("{}/lr-{:g}/seed-{}", options_.output_dir, rate, seed);
+  }
+  void finish();
+  nlohmann::json metrics_of(const TaskSplit& split);
+  void warn(const std::string& text) {
+    report_["warnings"].push_back(text);
+    if (options_.note) options_.note(text);
+  }
+
+  const FinetuneOptions& options_;
+  io::Progress& progress_;
+  const TaskKind& kind_;
+  std::optional<RunDirectory> directory_;  // made when the input has been found good
+  TaskModel model_;
+  FinetuneData data_;
+  std::optional<TaskSplit> test_;
+  nlohmann::json identity_ = nlohmann::json::object();  // of the records of each split that decides how runs go
+  nlohmann::json report_;
+  std::vector<FinetuneRun> runs_;
+  int signal_ = 0;
+};
+
+Finetuning::Finetuning(const FinetuneOptions& options, io::Progress& progress)
+    : options_(options), progress_(progress), kind_(task_kind(options.task.kind)) {
+  check_options(options);
+  report_ = {{"task", kind_.name},
+             {"model", options.model_dir},
+             {"warnings", nlohmann::json::array()},
+             {"shared_with_train", nlohmann::json::object()}};
+  model_.tokenizer = load_task_tokenizer(options.model_dir, options.load);
+  make_task();
+  choose_metric();
+  model_.model = initial_model(options.model_dir, *model_.task, options.seed);
+  check_length(*model_.model, model_.settings.max_length);
+  keep_settings();
+}
+
+std::vector<data::Record> Finetuning::read(const std::vector<std::string>& inputs, const std::string& name) const {
+  return read_task_records({inputs, options_.files.format, options_.files.quotes}, name);
+}
+
+void Finetuning::make_task() {
+  std::vector<data::Record> train = read(options_.files.train, "train");
+  TaskSettings& settings = model_.settings = options_.task;
+  settings.columns = resolve_columns(kind_, options_.task.columns, train.front());
+  check_settings(settings);
+  if (kind_.learn != nullptr) kind_.learn(train, settings);
+  model_.task = kind_.make(settings, model_.tokenizer);
+  check_ids(train, settings);
+  data_.train = make_split(*model_.task, std::move(train));
+  for (const std::string& sentence : lonely_classes(data_.train, settings)) warn(sentence);
+  std::vector<data::Record> valid = read(options_.files.valid, "valid");
+  check_ids(valid, settings);
+  data_.valid = make_split(*model_.task, std::move(valid));
+  add_split("train", data_.train);
+  add_split("valid", data_.valid);
+  identity_ = {{"train", records_identity(data_.train.records)}, {"valid", records_identity(data_.valid.records)}};
+  if (!options_.files.test.empty()) {
+    std::vector<data::Record> test = read(options_.files.test, "test");
+    check_ids(test, settings);
+    test_ = make_split(*model_.task, std::move(test));
+    add_split("test", *test_);
+  }
+}
+
+// Counts and baseline of a split, and how much of it was in the training file.
+void Finetuning::add_split(const std::string& name, const TaskSplit& split) {
+  report_["records"][name] = split.records.size();
+  if (name == "train") return;
+  const int64_t shared = count_shared(data_.train.records, split.records, kind_, model_.settings);
+  report_["shared_with_train"][name] = shared;
+  if (shared > 0) {
+    warn(fmt::format("warning: {} of the {} records of the {} file have inputs that the train file has too", shared,
+                     split.records.size(), name));
+  }
+  report_["baseline"][name] =
+      model_.task->metrics(split.with(model_.task->baseline(data_.train.examples, split.examples)));
+}
+
+void Finetuning::choose_metric() {
+  const nlohmann::json& known = report_["baseline"]["valid"];
+  std::vector<std::string> names;
+  for (const char* name : kind_.metrics) {
+    if (known.contains(name)) names.emplace_back(name);
+  }
+  std::string& metric = model_.settings.metric;
+  if (metric.empty()) metric = names.front();
+  if (std::find(names.begin(), names.end(), metric) == names.end()) {
+    fail("finetune", "the metric must be one of {}, got {}", fmt::join(names, ", "), io::printable(metric));
+  }
+  report_["metric"] = metric;
+}
+
+// Everything that a run's numbers depend on but its rate and seed: more of these may come, and so may a test file.
+void Finetuning::keep_settings() {
+  const nlohmann::json settings = {{"task", rf::train::to_json(model_.settings)},
+                                   {"model", model_identity(options_.model_dir)},
+                                   {"data", identity_},
+                                   {"epochs", options_.epochs},
+                                   {"batch", options_.batch},
+                                   {"schedule", options_.schedule == Schedule::kLinear ? "linear" : "constant"},
+                                   {"warmup", options_.warmup},
+                                   {"weight_decay", options_.weight_decay},
+                                   {"clip_norm", options_.clip_norm},
+                                   {"label_smoothing", options_.label_smoothing},
+                                   {"precision", options_.precision == Precision::kFloat32 ? "float32" : "bfloat16"},
+                                   {"evaluate_every_steps", options_.evaluate_every_steps},
+                                   {"patience", options_.patience}};
+  directory_.emplace(options_.output_dir, RunDirectory::Use::kResume);
+  const std::string path = directory_->file("run.json");
+  if (directory_->has_run()) {
+    const std::string difference = first_difference(io::read_json(path), settings);
+    if (difference.empty()) return;
+    fail("finetune", "the settings must be those of the runs in {}, got {}", options_.output_dir, difference);
+  }
+  io::write_file(path, settings.dump(2) + "\n");
+}
+
+// False when a signal ended it early.
+bool Finetuning::train(double rate, uint64_t seed) {
+  const std::string directory = run_dir(rate, seed), result = directory + "/result.json";
+  FinetuneRun run{.learning_rate = rate, .seed = seed, .metrics = {}};
+  if (fs::exists(result)) {
+    runs_.push_back(run_of_json(io::read_json(result)));
+    return true;
+  }
+  fs::create_directories(directory);
+  const InterruptScope interrupt;
+  if (!finetune_run(options_, data_, model_, directory, interrupt, progress_, run)) {
+    signal_ = interrupt.received();
+    return false;
+  }
+  io::write_file(result, to_json(run).dump(2) + "\n");
+  progress_.finish();
+  if (options_.note) {
+    options_.note(fmt::format("learning rate {:g}, seed {}: {} {} at step {}", rate, seed, model_.settings.metric,
+                              run.metrics.at(model_.settings.metric).dump(), run.best_step));
+  }
+  runs_.push_back(std::move(run));
+  return true;
+}
+
+nlohmann::json Finetuning::metrics_of(const TaskSplit& split) {
+  Judged judged = judge(model_, split.examples, PredictOptions{}.batch, Targets::kNeeded, {});
+  const std::vector<Scored> scored = split.with(std::move(judged.scores));
+  const auto confusion = model_.task->confusion(scored);
+  if (!confusion.empty()) {
+    report_["confusion"] = {{"labels", model_.settings.labels}, {"counts", confusion}};
+    io::write_file(directory_->file("confusion.svg"), confusion_svg(model_.settings.labels, confusion));
+  }
+  return model_.task->metrics(scored);
+}
+
+// The model that is chosen, and the report.
+void Finetuning::finish() {
+  const std::vector<RateSummary> rates = summaries(runs_, model_.settings.metric);
+  for (const RateSummary& rate : rates) {
+    report_["rates"].push_back({{"learning_rate", rate.learning_rate},
+                                {"seeds", options_.seeds},
+                                {"mean", number_or_null(rate.mean)},
+                                {"low", number_or_null(rate.low)},
+                                {"high", number_or_null(rate.high)}});
+  }
+  const FinetuneRun& best = runs_[best_rate(rates).best];
+  for (const FinetuneRun& run : runs_) report_["runs"].push_back(to_json(run));
+  model_.model = nn::load_model(run_dir(best.learning_rate, best.seed), model_.task->head(), at::kFloat);
+  nlohmann::json& chosen = report_["chosen"];
+  chosen = {{"learning_rate", best.learning_rate}, {"seed", best.seed}, {"step", best.best_step}};
+  chosen["valid"] = metrics_of(data_.valid);
+  if (test_) chosen["test"] = metrics_of(*test_);
+  nn::save_model(*model_.model, options_.output_dir);
+  copy_tokenizer(options_.model_dir, options_.output_dir);
+  io::write_file(directory_->file(kTaskFile), rf::train::to_json(model_.settings).dump(2) + "\n");
+  io::write_file(directory_->file("report.json"), report_.dump(2) + "\n");
+  io::write_file(directory_->file("report.md"), markdown_report(report_));
+}
+
+FinetuneReport Finetuning::go() {
+  for (const double rate : options_.learning_rates) {
+    for (int64_t i = 0; i < options_.seeds; ++i) {
+      if (!train(rate, options_.seed + static_cast<uint64_t>(i))) {
+        return {runs_, nullptr, "", signal_};
+      }
+    }
+  }
+  finish();
+  return {runs_, report_, markdown_report(report_), 0};
+}
+
+}  // namespace
+
+FinetuneReport finetune(const FinetuneOptions& options, io::Progress& progress) {
+  keep_freed_memory();
+  return Finetuning(options, progress).go();
+}
+
+}  // namespace rf::train

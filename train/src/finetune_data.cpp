@@ -1,0 +1,159 @@
+// Records to examples (finetune_data.h).
+#include "finetune_data.h"
+
+#define XXH_INLINE_ALL
+#include <fmt/ranges.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "rf/data/random.h"
+#include "rf/io/error.h"
+#include "rf/io/nearest_name.h"
+#include "rf/io/printable.h"
+
+namespace rf::train {
+
+namespace {
+
+constexpr const char* kId = "id";
+
+std::string dumped(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+uint64_t hash_of(const std::string& text) {
+  return XXH3_64bits(text.data(), text.size());
+}
+
+// Of all that the model reads of a record.
+uint64_t hash_of_inputs(const data::Record& record, const TaskKind& kind, const TaskSettings& settings) {
+  std::string all;
+  for (const TaskColumn& column : kind.columns) {
+    const auto field = settings.columns.find(column.name);
+    if (column.use == TaskColumn::Use::kTarget || field == settings.columns.end()) continue;
+    for (const auto& [name, value] : record.fields.items()) {
+      // Choices may lie in several fields, whose names begin alike.
+      if (name == field->second || (name.starts_with(field->second) && record.find(field->second) == nullptr)) {
+        all += dumped(value) + '\n';
+      }
+    }
+  }
+  return hash_of(all);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> resolve_columns(const TaskKind& kind,
+                                                   const std::map<std::string, std::string>& given,
+                                                   const data::Record& first) {
+  std::vector<TaskColumn> columns = kind.columns;
+  columns.push_back({kId, TaskColumn::Use::kOptionalInput});
+  std::vector<std::string_view> names;
+  for (const TaskColumn& column : columns) names.emplace_back(column.name);
+  for (const auto& [name, field] : given) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const std::string_view nearest = io::nearest_name(name, names);
+    fail("task", "a column of {} must be one of {}, got {}{}", kind.name, fmt::join(names, ", "), io::printable(name),
+         nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+  }
+  std::map<std::string, std::string> fields;
+  for (const TaskColumn& column : columns) {
+    const auto named = given.find(column.name);
+    if (named != given.end()) {
+      fields[column.name] = named->second;
+    } else if (column.use != TaskColumn::Use::kOptionalInput || first.find(column.name) != nullptr) {
+      fields[column.name] = column.name;
+    }
+  }
+  return fields;
+}
+
+std::vector<data::Record> read_task_records(const data::RecordOptions& options, const std::string& name) {
+  std::vector<data::Record> records;
+  data::read_records(options, [&](data::Record& record) { records.push_back(std::move(record)); });
+  if (records.empty()) {
+    fail("input", "the {} file must have at least one record, got none in {}", name, fmt::join(options.inputs, ", "));
+  }
+  return records;
+}
+
+void check_ids(const std::vector<data::Record>& records, const TaskSettings& settings) {
+  const auto column = settings.columns.find(kId);
+  if (column == settings.columns.end()) return;
+  std::unordered_map<std::string, const data::Record*> seen;
+  for (const data::Record& record : records) {
+    const auto [first, is_new] = seen.emplace(record.text(column->second), &record);
+    if (is_new) continue;
+    fail("input",
+         "{} must have an id of its own as {}, got {}, which {} has too (--columns id=NAME says where ids are)",
+         record.place(), column->second, io::printable(first->first), first->second->place());
+  }
+}
+
+TaskSplit make_split(Task& task, std::vector<data::Record> records) {
+  TaskSplit split;
+  for (const data::Record& record : records) split.examples.push_back(task.example(record, Targets::kNeeded));
+  split.records = std::move(records);
+  return split;
+}
+
+int64_t count_shared(const std::vector<data::Record>& train, const std::vector<data::Record>& records,
+                     const TaskKind& kind, const TaskSettings& settings) {
+  std::unordered_set<uint64_t> seen;
+  for (const data::Record& record : train) seen.insert(hash_of_inputs(record, kind, settings));
+  return std::count_if(records.begin(), records.end(), [&](const data::Record& record) {
+    return seen.contains(hash_of_inputs(record, kind, settings));
+  });
+}
+
+std::vector<std::string> lonely_classes(const TaskSplit& train, const TaskSettings& settings) {
+  std::vector<int64_t> counts(settings.labels.size(), 0);
+  std::vector<size_t> places(settings.labels.size(), 0);
+  for (size_t i = 0; i < train.examples.size(); ++i) {
+    for (const int64_t target : train.examples[i].targets) {
+      if (static_cast<size_t>(target) >= counts.size()) continue;  // of a task whose targets are no labels
+      ++counts[static_cast<size_t>(target)];
+      places[static_cast<size_t>(target)] = i;
+    }
+  }
+  std::vector<std::string> sentences;
+  for (size_t k = 0; k < counts.size(); ++k) {
+    if (counts[k] != 1) continue;
+    sentences.push_back(fmt::format("warning: the label {} has one training example, {}",
+                                    io::printable(settings.labels[k]), train.records[places[k]].place()));
+  }
+  return sentences;
+}
+
+std::string records_identity(const std::vector<data::Record>& records) {
+  uint64_t hash = 0;
+  for (const data::Record& record : records) hash = hash_of(fmt::format("{:x}{}", hash, dumped(record.fields)));
+  return fmt::format("{:016x}", hash);
+}
+
+std::vector<std::vector<size_t>> epoch_batches(const std::vector<Example>& examples, int64_t batch, uint64_t seed,
+                                               int64_t epoch) {
+  constexpr int64_t kPoolBatches = 50;
+  const auto count = static_cast<int64_t>(examples.size());
+  const data::Permutation order(count, seed, data::Stream::kExampleOrder, epoch);
+  std::vector<size_t> drawn;
+  for (int64_t i = 0; i < count; ++i) drawn.push_back(static_cast<size_t>(order(i)));
+  for (int64_t begin = 0; begin < count; begin += batch * kPoolBatches) {
+    const int64_t end = std::min(count, begin + batch * kPoolBatches);
+    std::stable_sort(drawn.begin() + begin, drawn.begin() + end,
+                     [&](size_t a, size_t b) { return examples[a].longest_row() < examples[b].longest_row(); });
+  }
+  const int64_t batches = (count + batch - 1) / batch;
+  const data::Permutation batch_order(batches, seed, data::Stream::kExampleOrder, epoch, /*index=*/1);
+  std::vector<std::vector<size_t>> all;
+  for (int64_t i = 0; i < batches; ++i) {
+    const int64_t begin = batch_order(i) * batch;
+    all.emplace_back(drawn.begin() + begin, drawn.begin() + std::min(count, begin + batch));
+  }
+  return all;
+}
+
+}  // namespace rf::train

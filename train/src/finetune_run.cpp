@@ -1,0 +1,171 @@
+// The training loop of fine-tuning (finetune_run.h). Batches, dropout and a fresh head are functions of the seed alone.
+#include "finetune_run.h"
+
+#include <ATen/Context.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "autocast.h"
+#include "metrics_log.h"
+#include "optimizer.h"
+#include "rf/io/error.h"
+#include "train_step.h"
+
+namespace rf::train {
+
+namespace {
+
+constexpr int64_t kLogEverySteps = 10;
+
+double now_seconds() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+class Run {
+ public:
+  Run(const FinetuneOptions& options, const FinetuneData& data, TaskModel& model, const std::string& directory,
+      io::Progress& progress, FinetuneRun& run)
+      : options_(options),
+        data_(data),
+        model_(model),
+        directory_(directory),
+        progress_(progress),
+        run_(run),
+        optimizer_(trained_parameters(*model.model), optimizer_options()),
+        metrics_(directory + "/metrics.jsonl", /*last_step=*/0) {
+    const auto examples = static_cast<int64_t>(data.train.examples.size());
+    steps_an_epoch_ = (examples + options.batch - 1) / options.batch;
+    total_steps_ = options.epochs * steps_an_epoch_;
+    schedule_.kind = options.schedule;
+    schedule_.learning_rate = run.learning_rate;
+    schedule_.warmup_steps = std::llround(std::ceil(options.warmup * static_cast<double>(total_steps_)));
+  }
+
+  // False when a signal ended it early.
+  bool go(const InterruptScope& interrupt) {
+    for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
+      for (const auto& batch : epoch_batches(data_.train.examples, options_.batch, run_.seed, epoch)) {
+        if (interrupt.received() != 0) return false;
+        step(batch);
+        const bool epoch_ends = run_.steps == (epoch + 1) * steps_an_epoch_;
+        if (epoch_ends || run_.steps % kLogEverySteps == 0) log(epoch);
+        const int64_t every = options_.evaluate_every_steps;
+        if ((every > 0 ? run_.steps % every == 0 || run_.steps == total_steps_ : epoch_ends) && !evaluate(epoch)) {
+          return true;
+        }
+      }
+    }
+    return true;
+  }
+
+ private:
+  AdamWOptions optimizer_options() const {
+    AdamWOptions adamw;
+    adamw.weight_decay = options_.weight_decay;
+    adamw.clip_norm = options_.clip_norm;
+    return adamw;
+  }
+
+  void step(const std::vector<size_t>& indices) {
+    const double start = now_seconds();
+    std::vector<const Example*> examples;
+    for (const size_t index : indices) examples.push_back(&data_.train.examples[index]);
+    const int64_t step = run_.steps + 1;
+    double loss = 0;
+    {
+      const AutocastScope autocast(options_.precision);
+      model_.model->set_dropout_key({run_.seed, static_cast<uint64_t>(step), 0});
+      const Batch batch = make_batch(examples, model_.model->config().pad_token_id);
+      const nn::Output output = model_.model->forward(batch.input);
+      const at::Tensor mean = model_.task->loss(output, batch, options_.label_smoothing);
+      loss = mean.item<float>();
+      if (std::isfinite(loss)) mean.backward();
+    }
+    if (!std::isfinite(loss)) {
+      fail("finetune", "the loss must be finite, got {} at step {} of learning rate {}; try a lower one",
+           std::abs(loss), step, run_.learning_rate);
+    }
+    rate_ = learning_rate(schedule_, step, total_steps_);
+    gradient_norm_ = optimizer_.step(rate_, step);
+    optimizer_.drop_gradients();
+    run_.steps = step;
+    const double seconds = now_seconds() - start;
+    run_.seconds += seconds;
+    interval_seconds_ += seconds;
+    loss_sum_ += loss;
+    ++interval_steps_;
+    progress_.update(fmt::format("lr {:g}, seed {}: step {}/{}  loss {:.3f}", run_.learning_rate, run_.seed, step,
+                                 total_steps_, loss));
+  }
+
+  void log(int64_t epoch) {
+    metrics_.append({{"type", "train"},
+                     {"step", run_.steps},
+                     {"epoch", epoch + 1},
+                     {"loss", loss_sum_ / static_cast<double>(interval_steps_)},
+                     {"learning_rate", rate_},
+                     {"gradient_norm", gradient_norm_},
+                     {"seconds", interval_seconds_}});
+    loss_sum_ = interval_seconds_ = 0;
+    interval_steps_ = 0;
+  }
+
+  // False when there has been no better evaluation for too long.
+  bool evaluate(int64_t epoch) {
+    Judged judged = judge(model_, data_.valid.examples, PredictOptions{}.batch, Targets::kNeeded, [&](size_t done) {
+      progress_.update(fmt::format("evaluating: {} of {}", done, data_.valid.examples.size()));
+    });
+    const nlohmann::json metrics = model_.task->metrics(data_.valid.with(std::move(judged.scores)));
+    nlohmann::json line = metrics;
+    line.update({{"type", "evaluation"}, {"step", run_.steps}, {"epoch", epoch + 1}, {"loss", judged.loss}});
+    metrics_.append(line);
+    // A metric that is not defined is worse than any that is.
+    const nlohmann::json& value = metrics.at(model_.settings.metric);
+    const double now = value.is_null() ? -std::numeric_limits<double>::infinity() : value.get<double>();
+    if (run_.best_step == 0 || now > best_) {
+      best_ = now;
+      run_.best_step = run_.steps;
+      run_.metrics = metrics;
+      nn::save_model(*model_.model, directory_);
+      without_better_ = 0;
+      return true;
+    }
+    return options_.patience == 0 || ++without_better_ < options_.patience;
+  }
+
+  const FinetuneOptions& options_;
+  const FinetuneData& data_;
+  TaskModel& model_;
+  const std::string& directory_;
+  io::Progress& progress_;
+  FinetuneRun& run_;
+  AdamW optimizer_;
+  MetricsLog metrics_;
+  ScheduleConfig schedule_;
+  int64_t steps_an_epoch_ = 0, total_steps_ = 0, without_better_ = 0;
+  double best_ = 0, rate_ = 0, gradient_norm_ = 0;
+  double loss_sum_ = 0, interval_seconds_ = 0;  // since the last line of the metrics
+  int64_t interval_steps_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const Task& task, uint64_t seed) {
+  ModelConfig config = load_config(model_dir);
+  task.set_outputs(config);
+  at::manual_seed(seed);
+  return nn::load_model(model_dir, config, task.head(), at::kFloat, FreshHead::kAllowed);
+}
+
+bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, TaskModel& model,
+                  const std::string& directory, const InterruptScope& interrupt, io::Progress& progress,
+                  FinetuneRun& run) {
+  model.model = initial_model(options.model_dir, *model.task, run.seed);
+  model.model->train();
+  return Run(options, data, model, directory, progress, run).go(interrupt);
+}
+
+}  // namespace rf::train

@@ -1,0 +1,24 @@
+// One fine-tuning run: a learning rate with a seed, from the initial model to the best of its evaluations.
+#pragma once
+
+#include <string>
+
+#include "finetune_data.h"
+#include "interrupt.h"
+
+namespace rf::train {
+
+struct FinetuneData {
+  TaskSplit train, valid;
+};
+
+// Trains into `directory`: metrics.jsonl, and the model of the best evaluation. model.model is replaced. False when a
+// signal ended it early.
+bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, TaskModel& model,
+                  const std::string& directory, const InterruptScope& interrupt, io::Progress& progress,
+                  FinetuneRun& run);
+
+// The initial model with the task's head, which is drawn from `seed` where the directory has none.
+std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const Task& task, uint64_t seed);
+
+}  // namespace rf::train

@@ -1,0 +1,135 @@
+// Multiple choice: each choice is a pair with the text and gets one logit; softmax over a question's choices, of which
+// there may be any number. Scores: the logits. Targets: the choice from 0.
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+
+#include "classes.h"
+#include "kinds.h"
+#include "rf/io/error.h"
+
+namespace rf::train {
+
+namespace {
+
+// The field `choices`, a list of texts; or the fields choice0, choice1, .. as far as there are.
+std::vector<std::string> choices_of(const data::Record& record, const TaskSettings& settings) {
+  std::vector<std::string> choices;
+  const std::string& column = settings.columns.at("choices");
+  if (const nlohmann::json* list = record.find(column)) {
+    if (!list->is_array())
+      fail("input", "{} must have a list of texts as {}, got another value", record.place(), column);
+    for (const nlohmann::json& choice : *list) {
+      if (!choice.is_string()) fail("input", "{} must have texts in {}, got another value", record.place(), column);
+      choices.push_back(choice.get<std::string>());
+    }
+  } else {
+    const auto name = [&](size_t i) { return fmt::format("{}{}", column, i); };
+    record.at(name(0));
+    while (record.find(name(choices.size())) != nullptr) choices.push_back(record.text(name(choices.size())));
+  }
+  if (choices.size() < 2) {
+    fail("input", "{} must have at least two choices, got {}", record.place(), choices.size());
+  }
+  return choices;
+}
+
+class Choice : public Task {
+ public:
+  Choice(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
+      : settings_(settings), rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {}
+
+  Head head() const override { return Head::kMultipleChoice; }
+  void set_outputs(ModelConfig& config) const override {
+    config.num_labels = ModelConfig{}.num_labels;
+    config.id2label.clear();
+    config.problem_type.clear();
+    config.summary_type = "first";  // of a padded row the last token is padding (INC-23)
+  }
+
+  Example example(const data::Record& record, Targets targets) override {
+    Example example;
+    const std::string text = record.text(settings_.columns.at("text"));
+    const std::vector<std::string> choices = choices_of(record, settings_);
+    for (const std::string& choice : choices) add_input(rows_.rows(record.place(), {text, choice}), example);
+    if (targets == Targets::kNeeded) {
+      const std::string& column = settings_.columns.at("label");
+      const double label = record.number(column);
+      const auto count = static_cast<double>(choices.size());
+      if (label != static_cast<double>(static_cast<int64_t>(label)) || label < 0 || label >= count) {
+        fail("input", "{} must have a whole number from 0 to {} as {}, got {}", record.place(), choices.size() - 1,
+             column, record.at(column).dump());
+      }
+      example.targets = {static_cast<int64_t>(label)};
+    }
+    return example;
+  }
+
+  at::Tensor loss(const nn::Output& output, const Batch& batch, double label_smoothing) const override {
+    at::Tensor sum;
+    for (size_t i = 0; const at::Tensor& logits_K : logits(output, batch)) {
+      const at::Tensor target = at::full({1}, batch.examples[i++]->targets[0], at::kLong);
+      const at::Tensor loss = class_loss(logits_K.unsqueeze(0), target, label_smoothing);
+      sum = sum.defined() ? sum + loss : loss;
+    }
+    return sum / static_cast<double>(batch.examples.size());
+  }
+  std::vector<Scores> scores(const nn::Output& output, const Batch& batch) const override {
+    std::vector<Scores> scores;
+    for (const at::Tensor& logits_K : logits(output, batch)) scores.push_back(values_of(logits_K));
+    return scores;
+  }
+  nlohmann::json prediction(const data::Record&, const Scores& scores) const override {
+    return {{"label", greatest(scores)}, {"probabilities", softmax(scores)}};
+  }
+  nlohmann::json metrics(std::span<const Scored> scored) const override {
+    double right = 0;
+    for (const Scored& one : scored) right += chance_of_right(one);
+    return {{"accuracy", number_or_null(right / static_cast<double>(scored.size()))}};
+  }
+  std::vector<Scores> baseline(std::span<const Example>, std::span<const Example> examples) const override {
+    std::vector<Scores> scores;
+    for (const Example& example : examples) scores.emplace_back(example.rows_of_input.size(), 0);
+    return scores;
+  }
+
+ private:
+  // Of equal greatest scores one is drawn.
+  static double chance_of_right(const Scored& one) {
+    const double most = *std::max_element(one.scores.begin(), one.scores.end());
+    if (one.scores[static_cast<size_t>(one.example->targets[0])] != most) return 0;
+    return 1 / static_cast<double>(std::count(one.scores.begin(), one.scores.end(), most));
+  }
+
+  // Of each example.
+  std::vector<at::Tensor> logits(const nn::Output& output, const Batch& batch) const {
+    const at::Tensor logits_I = pooled(output.logits, batch, settings_.pooling).flatten().to(at::kFloat);
+    std::vector<at::Tensor> logits;
+    int64_t begin = 0;
+    for (const Example* example : batch.examples) {
+      const auto count = static_cast<int64_t>(example->rows_of_input.size());
+      logits.push_back(logits_I.narrow(0, begin, count));
+      begin += count;
+    }
+    return logits;
+  }
+
+  const TaskSettings settings_;
+  InputRows rows_;
+};
+
+}  // namespace
+
+TaskKind choice_kind() {
+  using Use = TaskColumn::Use;
+  return {"choice",
+          "which of several choices goes with a text",
+          {{"text", Use::kInput}, {"choices", Use::kInput}, {"label", Use::kTarget}},
+          {"accuracy"},
+          nullptr,
+          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
+            return std::make_unique<Choice>(settings, std::move(tokenizer));
+          }};
+}
+
+}  // namespace rf::train

@@ -1,0 +1,127 @@
+#include "classes.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/tensor.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "metrics.h"
+#include "rf/io/error.h"
+#include "rf/io/printable.h"
+
+namespace rf::train {
+
+namespace {
+
+constexpr int64_t kNoTarget = -100;  // torch's ignore_index
+
+// Whether all are whole numbers as they are written.
+bool all_whole(const std::vector<std::string>& labels) {
+  return std::all_of(labels.begin(), labels.end(), [](const std::string& label) {
+    int64_t value = 0;
+    const auto [rest, error] = std::from_chars(label.data(), label.data() + label.size(), value);
+    return error == std::errc() && std::to_string(value) == label;
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> sorted_labels(std::vector<std::string> labels) {
+  std::sort(labels.begin(), labels.end());
+  labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
+  if (all_whole(labels)) {
+    std::sort(labels.begin(), labels.end(),
+              [](const std::string& a, const std::string& b) { return std::stoll(a) < std::stoll(b); });
+  }
+  return labels;
+}
+
+Labels::Labels(std::vector<std::string> names) : names_(std::move(names)) {
+  for (size_t i = 0; i < names_.size(); ++i) ids_.emplace(names_[i], static_cast<int64_t>(i));
+}
+
+int64_t Labels::id(const std::string& place, const std::string& label) const {
+  constexpr size_t kShownLabels = 20;
+  const auto found = ids_.find(label);
+  if (found != ids_.end()) return found->second;
+  std::vector<std::string> known;
+  for (const std::string& name : std::span(names_).first(std::min(names_.size(), kShownLabels))) {
+    known.push_back(io::printable(name));
+  }
+  if (names_.size() > kShownLabels) known.emplace_back("..");
+  fail("input", "{} must have a label of the training file, {}, got {}", place, fmt::join(known, ", "),
+       io::printable(label));
+}
+
+void Labels::set_outputs(ModelConfig& config) const {
+  config.num_labels = static_cast<int64_t>(names_.size());
+  config.id2label.clear();
+  for (size_t i = 0; i < names_.size(); ++i) config.id2label[static_cast<int64_t>(i)] = names_[i];
+}
+
+at::Tensor class_loss(const at::Tensor& logits_NL, const at::Tensor& targets_N, double label_smoothing) {
+  const at::Tensor known = targets_N.ge(0);
+  if (!known.any().item<bool>()) return logits_NL.to(at::kFloat).sum() * 0;
+  return at::cross_entropy_loss(logits_NL.to(at::kFloat), targets_N, {}, at::Reduction::Mean, kNoTarget,
+                                label_smoothing);
+}
+
+at::Tensor targets_of(const Batch& batch) {
+  std::vector<int64_t> targets;
+  for (const Example* example : batch.examples) {
+    for (const int64_t target : example->targets) targets.push_back(target < 0 ? kNoTarget : target);
+  }
+  return at::tensor(targets, at::kLong);
+}
+
+std::vector<double> softmax(std::span<const double> logits) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> values;
+  double sum = 0;
+  for (const double logit : logits) sum += values.emplace_back(std::exp(logit - most));
+  for (double& value : values) value /= sum;
+  return values;
+}
+
+size_t greatest(std::span<const double> values) {
+  return static_cast<size_t>(std::max_element(values.begin(), values.end()) - values.begin());
+}
+
+std::vector<double> values_of(const at::Tensor& values) {
+  const at::Tensor wide = values.to(at::kDouble).contiguous();
+  const double* const begin = wide.const_data_ptr<double>();
+  return {begin, begin + wide.numel()};
+}
+
+std::vector<Scores> rows_of(const at::Tensor& values_NL) {
+  std::vector<Scores> rows;
+  for (int64_t i = 0; i < values_NL.size(0); ++i) rows.push_back(values_of(values_NL[i]));
+  return rows;
+}
+
+nlohmann::json number_or_null(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
+}
+
+nlohmann::json class_metrics_json(const std::vector<std::vector<int64_t>>& confusion) {
+  const ClassMetrics metrics = class_metrics(confusion);
+  nlohmann::json json = {{"accuracy", number_or_null(metrics.accuracy)},
+                         {"macro_f1", number_or_null(metrics.macro_f1)},
+                         {"matthews", number_or_null(metrics.matthews)}};
+  if (confusion.size() == 2) json["f1"] = number_or_null(metrics.f1);
+  return json;
+}
+
+std::vector<std::vector<int64_t>> class_confusion(std::span<const Scored> scored, int64_t classes) {
+  std::vector<int64_t> gold, predicted;
+  for (const Scored& one : scored) {
+    gold.push_back(one.example->targets[0]);
+    predicted.push_back(static_cast<int64_t>(greatest(one.scores)));
+  }
+  return confusion_matrix(gold, predicted, classes);
+}
+
+}  // namespace rf::train

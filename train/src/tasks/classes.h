@@ -1,0 +1,43 @@
+// What tasks with classes share: labels and their ids, the loss, and metrics.
+#pragma once
+
+#include <map>
+
+#include "task.h"
+
+namespace rf::train {
+
+// Labels without repetition: by value where all are whole numbers, otherwise by their bytes.
+std::vector<std::string> sorted_labels(std::vector<std::string> labels);
+
+class Labels {
+ public:
+  explicit Labels(std::vector<std::string> names);
+  size_t size() const { return names_.size(); }
+  const std::string& name(size_t id) const { return names_[id]; }
+  // Throws Error for a label that is none of them; `place` opens the message.
+  int64_t id(const std::string& place, const std::string& label) const;
+  void set_outputs(ModelConfig& config) const;  // num_labels and id2label
+
+ private:
+  std::vector<std::string> names_;
+  std::map<std::string, int64_t> ids_;
+};
+
+// Cross-entropy, the mean over the targets >= 0 (spec R-TRN-02):
+//   (1 - e) (-log p_target) + e mean_k(-log p_k),   e: label_smoothing
+// logits [N, L] of any floating type, computed in float32; 0 where there is no target.
+at::Tensor class_loss(const at::Tensor& logits_NL, const at::Tensor& targets_N, double label_smoothing);
+// The targets of all examples, one after another.
+at::Tensor targets_of(const Batch& batch);
+
+std::vector<double> softmax(std::span<const double> logits);
+size_t greatest(std::span<const double> values);           // the first of equals
+std::vector<Scores> rows_of(const at::Tensor& values_NL);  // a row each
+std::vector<double> values_of(const at::Tensor& values);   // all of them, as float64
+nlohmann::json number_or_null(double value);               // null: NaN
+nlohmann::json class_metrics_json(const std::vector<std::vector<int64_t>>& confusion);
+// The first target of each example against the greatest of its scores.
+std::vector<std::vector<int64_t>> class_confusion(std::span<const Scored> scored, int64_t classes);
+
+}  // namespace rf::train

@@ -1,0 +1,77 @@
+// Rows out of texts (input_rows.h). Both ends of a text are had from two truncations, one that keeps its beginning and
+// one that keeps its end: the rows are of one shape, and differ only in the tokens of texts that were cut.
+#include "input_rows.h"
+
+#include <limits>
+
+#include "rf/io/error.h"
+
+namespace rf::train {
+
+namespace {
+
+text::BatchOptions options_of(const TaskSettings& settings, text::Overflow overflow, text::Side cut) {
+  text::BatchOptions options;
+  options.truncation = settings.truncation;
+  options.truncation_side = cut;
+  options.overflow = overflow;
+  options.stride = overflow == text::Overflow::kRows ? settings.stride : 0;
+  options.max_length = settings.max_length;
+  options.threads = 1;
+  return options;
+}
+
+text::Overflow overflow_of(const TaskSettings& settings, text::Overflow overflow) {
+  return settings.windows > 1 ? text::Overflow::kRows : overflow;
+}
+
+// The first half of each text's tokens from `head`, the second from `tail`.
+text::Row both_ends(const text::Row& head, const text::Row& tail) {
+  text::Row row = head;
+  row.tokens.clear();
+  std::array<size_t, 2> lengths{}, seen{};
+  for (const int8_t text : head.text_index) {
+    if (text >= 0) ++lengths[static_cast<size_t>(text)];
+  }
+  for (size_t i = 0; i < head.size(); ++i) {
+    const int8_t text = head.text_index[i];
+    bool is_first_half = true;
+    if (text >= 0) {
+      const auto index = static_cast<size_t>(text);
+      is_first_half = seen[index]++ < (lengths[index] + 1) / 2;
+    }
+    row.tokens.append((is_first_half ? head : tail).tokens, i, i + 1);
+  }
+  return row;
+}
+
+}  // namespace
+
+TokenRow token_row(const text::Row& row) {
+  return {row.tokens.ids, row.types};
+}
+
+InputRows::InputRows(std::shared_ptr<const text::Tokenizer> tokenizer, const TaskSettings& settings,
+                     text::Overflow overflow)
+    : tokenizer_(std::move(tokenizer)),
+      most_rows_(settings.windows > 1 ? static_cast<size_t>(settings.windows) : std::numeric_limits<size_t>::max()),
+      encoder_(*tokenizer_, options_of(settings, overflow_of(settings, overflow),
+                                       settings.keep == Keep::kTail ? text::Side::kLeft : text::Side::kRight)) {
+  if (settings.keep == Keep::kHeadTail) {
+    tail_encoder_ = std::make_unique<text::BatchEncoder>(
+        *tokenizer_, options_of(settings, text::Overflow::kDropped, text::Side::kLeft));
+  }
+}
+
+std::span<const text::Row> InputRows::rows(const std::string& place, const text::TextPair& texts) {
+  try {
+    const std::span<const text::Row> rows = encoder_.encode({&texts, 1});
+    if (!tail_encoder_) return rows.first(std::min(rows.size(), most_rows_));
+    joined_ = {both_ends(rows[0], tail_encoder_->encode({&texts, 1})[0])};
+    return joined_;
+  } catch (const Error& error) {
+    throw Error("input", fmt::format("{}: {}", place, error.what()));
+  }
+}
+
+}  // namespace rf::train

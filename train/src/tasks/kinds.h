@@ -1,0 +1,15 @@
+// The kinds of tasks, each described in its file; table.cpp lists them.
+#pragma once
+
+#include "task.h"
+
+namespace rf::train {
+
+TaskKind classification_kind();
+TaskKind regression_kind();
+TaskKind triples_kind();
+TaskKind choice_kind();
+TaskKind tokens_kind();
+TaskKind answers_kind();
+
+}  // namespace rf::train

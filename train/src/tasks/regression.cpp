@@ -1,0 +1,78 @@
+// A number for a text or a pair of texts: mean squared error of one logit, as transformers' problem_type regression has
+// it. Scores: the number.
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/tensor.h>
+
+#include "classes.h"
+#include "kinds.h"
+#include "metrics.h"
+
+namespace rf::train {
+
+namespace {
+
+class Regression : public Task {
+ public:
+  Regression(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
+      : settings_(settings), rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {}
+
+  Head head() const override { return Head::kSequenceClassification; }
+  void set_outputs(ModelConfig& config) const override {
+    config.num_labels = 1;
+    config.id2label.clear();
+    config.problem_type = "regression";
+  }
+
+  Example example(const data::Record& record, Targets targets) override {
+    Example example;
+    add_text_input(record, settings_, rows_, example);
+    if (targets == Targets::kNeeded) example.number = record.number(settings_.columns.at("label"));
+    return example;
+  }
+
+  at::Tensor loss(const nn::Output& output, const Batch& batch, double) const override {
+    std::vector<double> numbers;
+    for (const Example* example : batch.examples) numbers.push_back(example->number);
+    const at::Tensor logits_N = pooled(output.logits, batch, settings_.pooling).flatten().to(at::kFloat);
+    return at::mse_loss(logits_N, at::tensor(numbers, at::kFloat));
+  }
+  std::vector<Scores> scores(const nn::Output& output, const Batch& batch) const override {
+    return rows_of(pooled(output.logits, batch, settings_.pooling));
+  }
+  nlohmann::json prediction(const data::Record&, const Scores& scores) const override { return {{"score", scores[0]}}; }
+  nlohmann::json metrics(std::span<const Scored> scored) const override {
+    std::vector<double> gold, predicted;
+    for (const Scored& one : scored) {
+      gold.push_back(one.example->number);
+      predicted.push_back(one.scores[0]);
+    }
+    return {{"spearman", number_or_null(spearman(gold, predicted))},
+            {"pearson", number_or_null(pearson(gold, predicted))},
+            {"mse", number_or_null(mean_squared_error(gold, predicted))}};
+  }
+  std::vector<Scores> baseline(std::span<const Example> train, std::span<const Example> examples) const override {
+    double sum = 0;
+    for (const Example& example : train) sum += example.number;
+    return std::vector<Scores>(examples.size(), {sum / static_cast<double>(train.size())});
+  }
+
+ private:
+  const TaskSettings settings_;
+  InputRows rows_;
+};
+
+}  // namespace
+
+TaskKind regression_kind() {
+  using Use = TaskColumn::Use;
+  return {"regression",
+          "a number for a text or a pair of texts",
+          {{"text", Use::kInput}, {"pair", Use::kOptionalInput}, {"label", Use::kTarget}},
+          {"spearman", "pearson"},
+          nullptr,
+          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
+            return std::make_unique<Regression>(settings, std::move(tokenizer));
+          }};
+}
+
+}  // namespace rf::train

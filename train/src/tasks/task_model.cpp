@@ -1,0 +1,86 @@
+// Opening fine-tuned models, and scoring (task_model.h).
+#include "task_model.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "rf/io/error.h"
+
+namespace rf::train {
+
+std::shared_ptr<const text::Tokenizer> load_task_tokenizer(const std::string& model_dir,
+                                                           const text::LoadOptions& load) {
+  auto tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::load(model_dir, load));
+  tokenizer->vocabulary().require({text::SpecialRole::kPad}, "task");
+  const int64_t vocab_size = load_config(model_dir).vocab_size;
+  if (vocab_size < tokenizer->vocabulary().size()) {
+    fail("task", "vocab_size of {} must be at least its vocabulary's {}, got {}", model_dir,
+         tokenizer->vocabulary().size(), vocab_size);
+  }
+  return tokenizer;
+}
+
+TaskModel load_task_model(const std::string& model_dir, const text::LoadOptions& load,
+                          std::optional<int64_t> max_length) {
+  TaskModel model;
+  model.settings = load_task_settings(model_dir);
+  if (max_length) model.settings.max_length = *max_length;
+  check_settings(model.settings);
+  model.tokenizer = load_task_tokenizer(model_dir, load);
+  model.task = task_kind(model.settings.kind).make(model.settings, model.tokenizer);
+  model.model = nn::load_model(model_dir, model.task->head(), at::kFloat);
+  check_length(*model.model, model.settings.max_length);
+  return model;
+}
+
+void check_length(nn::Model& model, int64_t max_length) {
+  const c10::NoGradGuard no_grad;
+  const bool was_training = model.is_training();
+  model.eval();
+  nn::Input input;
+  input.ids_BT = at::full({1, max_length}, model.config().pad_token_id, at::kLong);
+  model.encode(input);
+  model.train(was_training);
+}
+
+Judged judge(TaskModel& model, std::span<const Example> examples, int64_t batch, Targets targets,
+             const std::function<void(size_t)>& tick) {
+  const c10::NoGradGuard no_grad;
+  const bool was_training = model.model->is_training();
+  model.model->eval();
+  std::vector<size_t> order(examples.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return examples[a].longest_row() < examples[b].longest_row(); });
+  Judged judged;
+  judged.scores.resize(examples.size());
+  for (size_t begin = 0; begin < order.size();) {
+    const size_t end = std::min(order.size(), begin + static_cast<size_t>(batch));
+    std::vector<const Example*> chosen;
+    for (size_t i = begin; i < end; ++i) chosen.push_back(&examples[order[i]]);
+    const Batch tensors = make_batch(chosen, model.model->config().pad_token_id);
+    const nn::Output output = model.model->forward(tensors.input);
+    std::vector<Scores> scores = model.task->scores(output, tensors);
+    for (size_t i = begin; i < end; ++i) judged.scores[order[i]] = std::move(scores[i - begin]);
+    if (targets == Targets::kNeeded) {
+      const double loss = model.task->loss(output, tensors, 0).item<float>();
+      judged.loss += loss * static_cast<double>(end - begin) / static_cast<double>(order.size());
+    }
+    begin = end;
+    if (tick) tick(end);
+  }
+  model.model->train(was_training);
+  return judged;
+}
+
+std::vector<Scored> TaskSplit::with(std::vector<Scores> scores) const {
+  std::vector<Scored> scored;
+  for (size_t i = 0; i < examples.size(); ++i) scored.push_back({&records[i], &examples[i], std::move(scores[i])});
+  return scored;
+}
+
+}  // namespace rf::train

@@ -1,0 +1,50 @@
+// A task with the model that does it, and the model's scores for examples.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rf/text/tokenizer.h"
+#include "rf/train/run_config.h"
+#include "task.h"
+
+namespace rf::train {
+
+struct TaskModel {
+  TaskSettings settings;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::unique_ptr<Task> task;
+  std::shared_ptr<nn::Model> model;
+};
+
+// A model's tokenizer. Throws Error for a vocabulary that is larger than the model's, or without [PAD].
+std::shared_ptr<const text::Tokenizer> load_task_tokenizer(const std::string& model_dir, const text::LoadOptions& load);
+// A fine-tuned model. max_length: in place of the task's.
+TaskModel load_task_model(const std::string& model_dir, const text::LoadOptions& load,
+                          std::optional<int64_t> max_length);
+// Throws Error when the model cannot read rows of that many tokens.
+void check_length(nn::Model& model, int64_t max_length);
+
+struct Judged {
+  std::vector<Scores> scores;  // of each example
+  double loss = 0;             // the mean over the examples
+};
+// In evaluation mode, float32; the model is put back into the mode it was in. Examples of like lengths go together,
+// `batch` at a time. `tick` is called after each batch with the number of examples done; it may be empty. The loss is
+// computed where examples have targets.
+Judged judge(TaskModel& model, std::span<const Example> examples, int64_t batch, Targets targets,
+             const std::function<void(size_t)>& tick);
+
+// Records with their examples.
+struct TaskSplit {
+  std::vector<data::Record> records;
+  std::vector<Example> examples;
+
+  std::vector<Scored> with(std::vector<Scores> scores) const;
+};
+
+}  // namespace rf::train

@@ -1,0 +1,138 @@
+// task.json (task_settings.h).
+#include "rf/train/task_settings.h"
+
+#include <filesystem>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
+#include "rf/io/strict_object.h"
+#include "task.h"
+
+namespace rf::train {
+
+namespace {
+
+using text::Truncation;
+
+template <typename T>
+using Names = std::initializer_list<std::pair<const char*, T>>;
+
+const Names<Truncation> kTruncations = {{"longest-first", Truncation::kLongestFirst},
+                                        {"only-first", Truncation::kOnlyFirst},
+                                        {"only-second", Truncation::kOnlySecond}};
+const Names<Keep> kKeeps = {{"head", Keep::kHead}, {"tail", Keep::kTail}, {"head-tail", Keep::kHeadTail}};
+const Names<Pooling> kPoolings = {{"mean", Pooling::kMean}, {"max", Pooling::kMax}};
+
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+constexpr int64_t kMostWindows = int64_t{1} << 10;
+
+template <typename T>
+const char* name_of(Names<T> names, T value) {
+  for (const auto& [name, each] : names) {
+    if (each == value) return name;
+  }
+  throw std::logic_error("an enumerator without a name");
+}
+
+template <typename T>
+T value_of(Names<T> names, const std::string& given) {
+  std::string listed;
+  for (const auto& [name, value] : names) {
+    if (given == name) return value;
+    listed += listed.empty() ? "" : ", ";
+    listed += name;
+  }
+  fail("task", "a name must be one of {}, got {}", listed, io::printable(given));
+}
+
+std::vector<std::string> labels_of(const nlohmann::json* list, const std::string& where) {
+  std::vector<std::string> labels;
+  if (list == nullptr) return labels;
+  if (!list->is_array()) fail(where, "labels must be a list of texts, got {}", list->dump());
+  for (const nlohmann::json& label : *list) {
+    if (!label.is_string()) fail(where, "labels must be texts, got {}", label.dump());
+    labels.push_back(label.get<std::string>());
+  }
+  return labels;
+}
+
+std::map<std::string, std::string> columns_of(const nlohmann::json* object, const std::string& where) {
+  std::map<std::string, std::string> columns;
+  if (object == nullptr) return columns;
+  if (!object->is_object()) fail(where, "columns must be an object, got {}", object->dump());
+  for (const auto& [name, field] : object->items()) {
+    if (!field.is_string()) fail(where, "columns.{} must be a text, got {}", name, field.dump());
+    columns[name] = field.get<std::string>();
+  }
+  return columns;
+}
+
+}  // namespace
+
+text::Truncation truncation_of_name(const std::string& name) {
+  return value_of(kTruncations, name);
+}
+Keep keep_of_name(const std::string& name) {
+  return value_of(kKeeps, name);
+}
+Pooling pooling_of_name(const std::string& name) {
+  return value_of(kPoolings, name);
+}
+
+nlohmann::json to_json(const TaskSettings& settings) {
+  return {{"kind", settings.kind},
+          {"columns", settings.columns},
+          {"labels", settings.labels},
+          {"max_length", settings.max_length},
+          {"truncation", name_of(kTruncations, settings.truncation)},
+          {"keep", name_of(kKeeps, settings.keep)},
+          {"windows", settings.windows},
+          {"stride", settings.stride},
+          {"pooling", name_of(kPoolings, settings.pooling)},
+          {"metric", settings.metric},
+          {"no_answer", settings.no_answer}};
+}
+
+TaskSettings load_task_settings(const std::string& model_dir) {
+  const std::string path = model_dir + "/" + kTaskFile;
+  if (!std::filesystem::exists(path)) {
+    fail("task", "a fine-tuned model must have {}, got none in {} (roformer finetune writes it)", kTaskFile, model_dir);
+  }
+  const nlohmann::json json = io::read_json(path);
+  io::StrictObject object(json, path, "");
+  TaskSettings settings;
+  settings.kind = object.text("kind", "");
+  settings.columns = columns_of(object.find("columns"), path);
+  settings.labels = labels_of(object.find("labels"), path);
+  settings.max_length = object.integer("max_length", settings.max_length, 1, kMostTokens);
+  settings.truncation = object.choice("truncation", settings.truncation, kTruncations);
+  settings.keep = object.choice("keep", settings.keep, kKeeps);
+  settings.windows = object.integer("windows", settings.windows, 1, kMostWindows);
+  settings.stride = object.integer("stride", settings.stride, 0, kMostTokens);
+  settings.pooling = object.choice("pooling", settings.pooling, kPoolings);
+  settings.metric = object.text("metric", "");
+  settings.no_answer = object.boolean("no_answer", settings.no_answer);
+  object.finish();
+  check_settings(settings);
+  return settings;
+}
+
+void check_settings(const TaskSettings& settings) {
+  task_kind(settings.kind);
+  if (settings.max_length < 1 || settings.max_length > kMostTokens) {
+    fail("task", "max-length must be from 1 to {}, got {}", kMostTokens, settings.max_length);
+  }
+  if (settings.windows < 1 || settings.windows > kMostWindows) {
+    fail("task", "windows must be from 1 to {}, got {}", kMostWindows, settings.windows);
+  }
+  if (settings.stride < 0) fail("task", "stride must be at least 0, got {}", settings.stride);
+  if (settings.windows > 1 && settings.keep == Keep::kHeadTail) {
+    fail("task", "windows go with keep head or tail, where they begin, got head-tail");
+  }
+}
+
+}  // namespace rf::train

@@ -1,0 +1,247 @@
+// A label for each word of a list: the first piece of a word carries it, as transformers' examples for token
+// classification have it. A text that is too long is read in windows, and each word in the one where it has most
+// around it. A word that the tokenizer makes nothing of has no loss, and gets the label O, or where there is none the
+// first. Scores: [words, labels]. Targets: a label for each word.
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "classes.h"
+#include "kinds.h"
+#include "metrics.h"
+#include "rf/io/error.h"
+
+namespace rf::train {
+
+namespace {
+
+std::vector<std::string> strings_of(const data::Record& record, const std::string& column) {
+  std::vector<std::string> strings;
+  const nlohmann::json& list = record.at(column);
+  if (!list.is_array()) fail("input", "{} must have a list of texts as {}, got another value", record.place(), column);
+  for (const nlohmann::json& item : list) {
+    if (!item.is_string()) fail("input", "{} must have texts in {}, got another value", record.place(), column);
+    strings.push_back(item.get<std::string>());
+  }
+  return strings;
+}
+
+// Whether labels are entities in the scheme IOB2.
+bool are_entities(const std::vector<std::string>& labels) {
+  const auto is_part = [](const std::string& label) { return label.starts_with("B-") || label.starts_with("I-"); };
+  return std::any_of(labels.begin(), labels.end(), is_part) &&
+         std::all_of(labels.begin(), labels.end(), [&](const auto& label) { return label == "O" || is_part(label); });
+}
+
+constexpr std::array<int32_t, 2> kNoPlace = {-1, -1};
+
+class Tokens : public Task {
+ public:
+  Tokens(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
+      : settings_(settings), labels_(settings.labels), rows_(std::move(tokenizer), settings, text::Overflow::kRows) {
+    if (settings.labels.size() < 2)
+      fail("task", "tokens must have at least two labels, got {}", settings.labels.size());
+    if (settings.windows > 1) fail("task", "tokens are always read in windows, got a limit of {}", settings.windows);
+    if (settings.keep == Keep::kHeadTail) fail("task", "tokens go with keep head or tail, got head-tail");
+    without_piece_.assign(labels_.size(), 0);
+    const auto outside = std::find(settings.labels.begin(), settings.labels.end(), "O");
+    without_piece_[outside == settings.labels.end() ? 0 : static_cast<size_t>(outside - settings.labels.begin())] = 1;
+  }
+
+  Head head() const override { return Head::kTokenClassification; }
+  void set_outputs(ModelConfig& config) const override {
+    labels_.set_outputs(config);
+    config.problem_type.clear();
+  }
+
+  Example example(const data::Record& record, Targets targets) override;
+  at::Tensor loss(const nn::Output& output, const Batch& batch, double label_smoothing) const override {
+    std::vector<int64_t> targets;
+    for (const Example* example : batch.examples) {
+      for (size_t i = 0; i < example->places.size(); ++i) {
+        if (example->places[i] != kNoPlace) targets.push_back(example->targets[i]);
+      }
+    }
+    return class_loss(word_logits(output, batch), at::tensor(targets, at::kLong), label_smoothing);
+  }
+  std::vector<Scores> scores(const nn::Output& output, const Batch& batch) const override {
+    std::vector<Scores> scores;
+    const std::vector<Scores> of_words = rows_of(word_logits(output, batch));
+    for (size_t next = 0; const Example* example : batch.examples) {
+      scores.emplace_back();
+      for (const auto& place : example->places) {
+        const Scores& of_word = place == kNoPlace ? without_piece_ : of_words[next++];
+        scores.back().insert(scores.back().end(), of_word.begin(), of_word.end());
+      }
+    }
+    return scores;
+  }
+  nlohmann::json prediction(const data::Record&, const Scores& scores) const override {
+    return {{"labels", names_of(classes_of(scores))}};
+  }
+  nlohmann::json metrics(std::span<const Scored> scored) const override;
+  std::vector<Scores> baseline(std::span<const Example> train, std::span<const Example> examples) const override {
+    Scores counts(labels_.size(), 0);
+    for (const Example& one : train) {
+      for (const int64_t target : one.targets) ++counts[static_cast<size_t>(target)];
+    }
+    std::vector<Scores> scores(examples.size());
+    for (size_t i = 0; i < examples.size(); ++i) {
+      for (size_t word = 0; word < examples[i].places.size(); ++word) {
+        scores[i].insert(scores[i].end(), counts.begin(), counts.end());
+      }
+    }
+    return scores;
+  }
+  std::vector<std::vector<int64_t>> confusion(std::span<const Scored> scored) const override {
+    std::vector<int64_t> gold, predicted;
+    for (const Scored& one : scored) {
+      const std::vector<int64_t> classes = classes_of(one.scores);
+      gold.insert(gold.end(), one.example->targets.begin(), one.example->targets.end());
+      predicted.insert(predicted.end(), classes.begin(), classes.end());
+    }
+    return confusion_matrix(gold, predicted, static_cast<int64_t>(labels_.size()));
+  }
+
+ private:
+  // [N, L] of the words that have a piece, example after example.
+  static at::Tensor word_logits(const nn::Output& output, const Batch& batch) {
+    std::vector<int64_t> indices;
+    int64_t first_row = 0;
+    for (const Example* example : batch.examples) {
+      for (const auto& place : example->places) {
+        if (place != kNoPlace) indices.push_back((first_row + place[0]) * output.logits.size(1) + place[1]);
+      }
+      first_row += static_cast<int64_t>(example->rows.size());
+    }
+    return output.logits.flatten(0, 1).index_select(0, at::tensor(indices, at::kLong));
+  }
+  std::vector<int64_t> classes_of(const Scores& scores) const {
+    std::vector<int64_t> classes;
+    for (size_t begin = 0; begin < scores.size(); begin += labels_.size()) {
+      classes.push_back(static_cast<int64_t>(greatest(std::span(scores).subspan(begin, labels_.size()))));
+    }
+    return classes;
+  }
+  std::vector<std::string> names_of(const std::vector<int64_t>& classes) const {
+    std::vector<std::string> names;
+    for (const int64_t id : classes) names.push_back(labels_.name(static_cast<size_t>(id)));
+    return names;
+  }
+
+  const TaskSettings settings_;
+  Labels labels_;
+  InputRows rows_;
+  Scores without_piece_;
+};
+
+// The words with one space between them, and where each begins and ends.
+struct Joined {
+  std::string text;
+  std::vector<std::array<int32_t, 2>> words;  // bytes
+};
+Joined joined(const std::vector<std::string>& words) {
+  Joined all;
+  for (const std::string& word : words) {
+    if (!all.words.empty()) all.text += ' ';
+    const auto begin = static_cast<int32_t>(all.text.size());
+    all.text += word;
+    all.words.push_back({begin, static_cast<int32_t>(all.text.size())});
+  }
+  return all;
+}
+
+// The word that each token of a row belongs to, -1: none.
+std::vector<int64_t> words_of(const Joined& joined, const text::Row& row) {
+  std::vector<int64_t> words(row.size(), -1);
+  for (size_t i = 0, word = 0; i < row.size(); ++i) {
+    if (row.text_index[i] < 0) continue;
+    const int32_t begin = row.tokens.byte_begin[i];
+    while (word < joined.words.size() && joined.words[word][1] <= begin) ++word;
+    if (word < joined.words.size() && begin >= joined.words[word][0]) words[i] = static_cast<int64_t>(word);
+  }
+  return words;
+}
+
+// Of each word the row and position of its first piece, in the row where it is furthest from an end. A row may begin
+// within a word, so that what is first in it need not be the word's first.
+std::vector<std::array<int32_t, 2>> places_of(const Joined& joined, std::span<const text::Row> rows) {
+  const size_t count = joined.words.size();
+  std::vector<std::array<int32_t, 2>> places(count, kNoPlace);
+  std::vector<int32_t> first(count, std::numeric_limits<int32_t>::max()), margins(count, -1);
+  const auto for_each_piece = [&](auto piece) {
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const std::vector<int64_t> words = words_of(joined, rows[r]);
+      for (size_t i = 0; i < words.size(); ++i) {
+        if (words[i] >= 0) piece(static_cast<size_t>(words[i]), r, i, rows[r].tokens.byte_begin[i]);
+      }
+    }
+  };
+  for_each_piece([&](size_t word, size_t, size_t, int32_t begin) { first[word] = std::min(first[word], begin); });
+  for_each_piece([&](size_t word, size_t r, size_t i, int32_t begin) {
+    const auto margin = static_cast<int32_t>(std::min(i, rows[r].size() - 1 - i));
+    const bool is_seen = places[word] != kNoPlace && places[word][0] == static_cast<int32_t>(r);
+    if (begin != first[word] || is_seen || margin <= margins[word]) return;
+    margins[word] = margin;
+    places[word] = {static_cast<int32_t>(r), static_cast<int32_t>(i)};
+  });
+  return places;
+}
+
+Example Tokens::example(const data::Record& record, Targets targets) {
+  Example example;
+  const std::vector<std::string> words = strings_of(record, settings_.columns.at("tokens"));
+  const Joined text = joined(words);
+  const std::span<const text::Row> rows = rows_.rows(record.place(), {text.text});
+  add_input(rows, example);
+  example.places = places_of(text, rows);
+  if (targets == Targets::kIgnored) return example;
+  const std::string& column = settings_.columns.at("labels");
+  for (const std::string& label : strings_of(record, column)) {
+    example.targets.push_back(labels_.id(record.place(), label));
+  }
+  if (example.targets.size() != words.size()) {
+    fail("input", "{} must have a label in {} for each of the {} tokens, got {}", record.place(), column, words.size(),
+         example.targets.size());
+  }
+  return example;
+}
+
+nlohmann::json Tokens::metrics(std::span<const Scored> scored) const {
+  const ClassMetrics words = class_metrics(confusion(scored));
+  nlohmann::json json = {{"accuracy", number_or_null(words.accuracy)}, {"macro_f1", number_or_null(words.macro_f1)}};
+  if (!are_entities(settings_.labels)) return json;
+  std::vector<std::vector<std::string>> gold, predicted;
+  for (const Scored& one : scored) {
+    gold.push_back(names_of(one.example->targets));
+    predicted.push_back(names_of(classes_of(one.scores)));
+  }
+  const SpanMetrics entities = entity_metrics(gold, predicted);
+  json.update({{"precision", entities.precision}, {"recall", entities.recall}, {"f1", entities.f1}});
+  return json;
+}
+
+void learn_labels(std::span<const data::Record> records, TaskSettings& settings) {
+  std::vector<std::string> labels;
+  for (const data::Record& record : records) {
+    for (std::string& label : strings_of(record, settings.columns.at("labels"))) labels.push_back(std::move(label));
+  }
+  settings.labels = sorted_labels(std::move(labels));
+}
+
+}  // namespace
+
+TaskKind tokens_kind() {
+  using Use = TaskColumn::Use;
+  return {"tokens",
+          "a label for each of a list of words",
+          {{"tokens", Use::kInput}, {"labels", Use::kTarget}},
+          {"f1", "accuracy", "macro_f1"},
+          learn_labels,
+          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
+            return std::make_unique<Tokens>(settings, std::move(tokenizer));
+          }};
+}
+
+}  // namespace rf::train

@@ -1,0 +1,92 @@
+// Which of two texts is more like a third (CAIL2019-SCM, spec R-CFG-6, R-MET-06): the pairs (A, B) and (A, C) each get
+// one logit and a binary cross-entropy of their own, 1 for the pair that is more alike; the greater logit wins.
+// Scores: the logits of B and of C. Targets: 0 for B, 1 for C.
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+
+#include "classes.h"
+#include "kinds.h"
+
+namespace rf::train {
+
+namespace {
+
+class Triples : public Task {
+ public:
+  Triples(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
+      : settings_(settings), labels_({"B", "C"}), rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {}
+
+  Head head() const override { return Head::kSequenceClassification; }
+  void set_outputs(ModelConfig& config) const override {
+    config.num_labels = 1;
+    config.id2label.clear();
+    config.problem_type = "multi_label_classification";  // transformers' name for binary cross-entropy of each logit
+  }
+
+  Example example(const data::Record& record, Targets targets) override {
+    Example example;
+    const std::string anchor = record.text(settings_.columns.at("A"));
+    for (const char* candidate : {"B", "C"}) {
+      const std::string text = record.text(settings_.columns.at(candidate));
+      add_input(rows_.rows(record.place(), {anchor, text}), example);
+    }
+    if (targets == Targets::kNeeded) {
+      example.targets = {labels_.id(record.place(), record.text(settings_.columns.at("label")))};
+    }
+    return example;
+  }
+
+  at::Tensor loss(const nn::Output& output, const Batch& batch, double) const override {
+    const at::Tensor logits_N2 = logits(output, batch);
+    const at::Tensor wanted_N2 = at::zeros_like(logits_N2).scatter_(1, targets_of(batch).unsqueeze(1), 1.0);
+    return at::binary_cross_entropy_with_logits(logits_N2, wanted_N2);
+  }
+  std::vector<Scores> scores(const nn::Output& output, const Batch& batch) const override {
+    return rows_of(logits(output, batch));
+  }
+  nlohmann::json prediction(const data::Record&, const Scores& scores) const override {
+    const auto sigmoid = [](double logit) { return 1 / (1 + std::exp(-logit)); };
+    return {{"label", labels_.name(greatest(scores))},
+            {"scores", {{"B", sigmoid(scores[0])}, {"C", sigmoid(scores[1])}}}};
+  }
+  // Equal scores are half right: a model that says nothing is worth what a coin is.
+  nlohmann::json metrics(std::span<const Scored> scored) const override {
+    double right = 0;
+    for (const Scored& one : scored) {
+      const auto target = static_cast<size_t>(one.example->targets[0]);
+      const double wanted = one.scores[target], other = one.scores[1 - target];
+      right += wanted > other ? 1 : wanted == other ? 0.5 : 0;
+    }
+    return {{"accuracy", number_or_null(right / static_cast<double>(scored.size()))}};
+  }
+  std::vector<Scores> baseline(std::span<const Example>, std::span<const Example> examples) const override {
+    return std::vector<Scores>(examples.size(), {0, 0});
+  }
+
+ private:
+  at::Tensor logits(const nn::Output& output, const Batch& batch) const {
+    return pooled(output.logits, batch, settings_.pooling).view({-1, 2}).to(at::kFloat);
+  }
+
+  const TaskSettings settings_;
+  Labels labels_;
+  InputRows rows_;
+};
+
+}  // namespace
+
+TaskKind triples_kind() {
+  using Use = TaskColumn::Use;
+  return {"triples",
+          "which of B and C is more like A",
+          {{"A", Use::kInput}, {"B", Use::kInput}, {"C", Use::kInput}, {"label", Use::kTarget}},
+          {"accuracy"},
+          nullptr,
+          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
+            return std::make_unique<Triples>(settings, std::move(tokenizer));
+          }};
+}
+
+}  // namespace rf::train
