@@ -107,26 +107,15 @@ def write_splits(folder, kind, suffix=".jsonl", train=160, valid=40):
 
 
 def options(model, files, output, task, *more):
-    """The arguments of a short fine-tuning."""
-    test = ["--test", files["test"]] if "test" in files else []
-    return [
-        "finetune",
-        "--task",
-        task,
-        "--model",
-        model,
-        "--train",
-        files["train"],
-        "--valid",
-        files["valid"],
-        *test,
-        "--output",
-        output,
-        "--max-length",
-        32,
-        "--batch",
-        8,
-        "--learning-rates",
-        "1e-2",
-        *more,
-    ]
+    """The arguments of a short fine-tuning; `more`: names and values, which take the place of those here."""
+    given = {
+        "--task": task,
+        "--model": model,
+        **{f"--{name}": path for name, path in files.items()},
+        "--output": output,
+        "--max-length": 32,
+        "--batch": 8,
+        "--learning-rates": "1e-2",
+        **dict(zip(more[::2], more[1::2], strict=True)),
+    }
+    return ["finetune", *(part for option in given.items() for part in option)]

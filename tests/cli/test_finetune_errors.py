@@ -199,6 +199,12 @@ def test_models_that_are_not_fit(trained, tmp_path, rows):
     bare = tmp_path / "bare"
     shutil.copytree(trained, bare, ignore=shutil.ignore_patterns("vocab.txt", "tokenizer.json"))
     assert str(bare) in refused(*options(bare, files, tmp_path / "out", "classification"))
+    short = tmp_path / "short"
+    shutil.copytree(trained, short)
+    config = json.loads((short / "config.json").read_text())
+    config.update(model_type="rf_encoder", position_encoding="learned", architectures=["RfEncoderForMaskedLM"])
+    (short / "config.json").write_text(json.dumps(config))
+    assert "position_encoding" in refused(*options(short, files, tmp_path / "out", "classification"))
     assert "task.json" in refused("predict", "--model", trained, "--input", files["valid"])
     assert "task.json" in refused("evaluate", "--model", trained, "--input", files["valid"])
 

@@ -44,7 +44,8 @@ class Choice : public Task {
     config.num_labels = ModelConfig{}.num_labels;
     config.id2label.clear();
     config.problem_type.clear();
-    config.summary_type = "first";  // of a padded row the last token is padding (INC-23)
+    // A RoFormer's: of a padded row the last token is padding (INC-23).
+    if (config.family == Family::kRoFormer) config.summary_type = "first";
   }
 
   Example example(const data::Record& record, Targets targets) override {

@@ -43,7 +43,11 @@ void check_length(nn::Model& model, int64_t max_length) {
   model.eval();
   nn::Input input;
   input.ids_BT = at::full({1, max_length}, model.config().pad_token_id, at::kLong);
-  model.encode(input);
+  try {
+    model.encode(input);
+  } catch (const Error& error) {
+    fail("task", "max-length must be a length that the model reads, got {}: {}", max_length, error.what());
+  }
   model.train(was_training);
 }
 
