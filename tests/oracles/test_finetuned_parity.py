@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import task_files
 import torch
 import transformers
 
 import cli_support
+import task_files
 from cli_support import refused, results
 from tolerances import T4_MAX
 
