@@ -98,7 +98,7 @@ class Finetuning {
     return fmt::format("{}/lr-{:g}/seed-{}", options_.output_dir, rate, seed);
   }
   void finish();
-  nlohmann::json metrics_of(const TaskSplit& split);
+  nlohmann::json measure(const TaskSplit& split, const std::string& name);
   void warn(const std::string& text) {
     report_["warnings"].push_back(text);
     if (options_.note) options_.note(text);
@@ -237,12 +237,13 @@ bool Finetuning::train(double rate, uint64_t seed) {
   return true;
 }
 
-nlohmann::json Finetuning::metrics_of(const TaskSplit& split) {
+// Of the model that is chosen; the confusion of the last split that is measured stays in the report.
+nlohmann::json Finetuning::measure(const TaskSplit& split, const std::string& name) {
   Judged judged = judge(model_, split.examples, PredictOptions{}.batch, Targets::kNeeded, {});
   const std::vector<Scored> scored = split.with(std::move(judged.scores));
   const auto confusion = model_.task->confusion(scored);
   if (!confusion.empty()) {
-    report_["confusion"] = {{"labels", model_.settings.labels}, {"counts", confusion}};
+    report_["confusion"] = {{"split", name}, {"labels", model_.settings.labels}, {"counts", confusion}};
     io::write_file(directory_->file("confusion.svg"), confusion_svg(model_.settings.labels, confusion));
   }
   return model_.task->metrics(scored);
@@ -263,8 +264,8 @@ void Finetuning::finish() {
   model_.model = nn::load_model(run_dir(best.learning_rate, best.seed), model_.task->head(), at::kFloat);
   nlohmann::json& chosen = report_["chosen"];
   chosen = {{"learning_rate", best.learning_rate}, {"seed", best.seed}, {"step", best.best_step}};
-  chosen["valid"] = metrics_of(data_.valid);
-  if (test_) chosen["test"] = metrics_of(*test_);
+  chosen["valid"] = measure(data_.valid, "valid");
+  if (test_) chosen["test"] = measure(*test_, "test");
   nn::save_model(*model_.model, options_.output_dir);
   copy_tokenizer(options_.model_dir, options_.output_dir);
   io::write_file(directory_->file(kTaskFile), rf::train::to_json(model_.settings).dump(2) + "\n");

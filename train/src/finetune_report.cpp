@@ -87,6 +87,10 @@ std::string markdown_report(const nlohmann::json& report) {
     if (shared.contains(name)) out += fmt::format(", {} of them in train too", shared.at(name).get<int64_t>());
     out += "\n";
   }
+  if (report.contains("confusion")) {
+    out += fmt::format("- confusion.svg: classes of the {} records\n",
+                       report.at("confusion").at("split").get<std::string>());
+  }
   for (const nlohmann::json& warning : report.at("warnings")) out += fmt::format("- {}\n", warning.get<std::string>());
   return out;
 }
