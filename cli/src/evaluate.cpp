@@ -72,7 +72,8 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
   app.add_option("--batch", options->batch, "Rows or records of one forward pass; default: 32");
   app.add_option("--data", data.data_dir, "Language models: data directory made by prepare");
   app.add_option("--split", data.split, "With --data: valid, train or test")->capture_default_str();
-  app.add_option("--mask-probability", data.mask.probability, "With --data: part of the tokens that is masked (masked language models)")
+  app.add_option("--mask-probability", data.mask.probability,
+                 "With --data: part of the tokens that is masked (masked language models)")
       ->capture_default_str();
   app.add_flag_callback(
       "--whole-word", [options] { options->data.mask.unit = data::MaskUnit::kWholeWord; },
