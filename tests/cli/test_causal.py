@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+import task_files
 import tolerances
 from cli_support import MODEL, make_corpus, refused, results, run, run_file
 
@@ -218,3 +219,13 @@ def test_what_needs_both_sides_is_refused(data, trained):
     assert "[fill-mask] the model must see both sides of a gap, got the causal one" in message
     message = refused("evaluate", "--model", trained, "--data", data / "data", "--mask-probability", 0.3)
     assert "masking options go with a masked language model" in message
+
+
+def test_a_causal_model_is_not_fine_tuned(trained, tmp_path):
+    rows = "".join(json.dumps(dict(id=i, text="abc", label=["no", "yes"][i % 2])) + "\n" for i in range(8))
+    for name in ("train", "valid"):
+        (tmp_path / f"{name}.jsonl").write_text(rows)
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("train", "valid")}
+    message = refused(*task_files.options(trained, files, tmp_path / "out", "classification"))
+    assert "[task] a task needs a model that attends both ways, got the causal one" in message
+    assert not (tmp_path / "out").exists()

@@ -16,11 +16,13 @@ std::shared_ptr<const text::Tokenizer> load_task_tokenizer(const std::string& mo
                                                            const text::LoadOptions& load) {
   auto tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::load(model_dir, load));
   tokenizer->vocabulary().require({text::SpecialRole::kPad}, "task");
-  const int64_t vocab_size = load_config(model_dir).vocab_size;
-  if (vocab_size < tokenizer->vocabulary().size()) {
+  const ModelConfig config = load_config(model_dir);
+  if (config.vocab_size < tokenizer->vocabulary().size()) {
     fail("task", "vocab_size of {} must be at least its vocabulary's {}, got {}", model_dir,
-         tokenizer->vocabulary().size(), vocab_size);
+         tokenizer->vocabulary().size(), config.vocab_size);
   }
+  if (config.is_decoder)
+    fail("task", "a task needs a model that attends both ways, got the causal one in {}", model_dir);
   return tokenizer;
 }
 
