@@ -13,7 +13,6 @@
 #include <optional>
 
 #include "command.h"
-#include "rf/bench/machine.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/train/pretrain_bench.h"
@@ -46,15 +45,7 @@ class Lines {
 };
 
 nlohmann::json machine_line(const Options& options) {
-  const bench::Machine machine = bench::this_machine();
-  return {{"machine",
-           {{"cpu", machine.cpu},
-            {"cores", machine.cores},
-            {"threads", train::threads()},
-            {"target", machine.target},
-            {"torch", train::runtime_facts().torch_version},
-            {"commit", machine.commit}}},
-          {"rounds", options.kernels.rounds}};
+  return {{"machine", machine_facts()}, {"rounds", options.kernels.rounds}};
 }
 
 nlohmann::json result_line(const bench::Result& result) {

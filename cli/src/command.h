@@ -43,6 +43,7 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common);
 std::function<int()> configure_fill_mask(CLI::App& app, const Common& common);
 std::function<int()> configure_forward(CLI::App& app, const Common& common);
 std::function<int()> configure_compare(CLI::App& app, const Common& common);
+std::function<int()> configure_reproduce(CLI::App& app, const Common& common);
 std::function<int()> configure_bench(CLI::App& app, const Common& common);
 
 // Exit codes of the contract.
@@ -59,5 +60,7 @@ void emit_line(const std::string& line);
 void say(const std::string& text);
 // A progress line where stderr is a terminal.
 io::Progress terminal_progress();
+// Where and of what a figure is: cpu, cores, threads, target, torch, commit.
+nlohmann::json machine_facts();
 
 }  // namespace rf::cli

@@ -61,6 +61,9 @@ const std::array kCommands = {
     Command{"compare", "Train the same model with one position encoding after another, and tabulate",
             "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3",
             Command::Seed::kUsed, configure_compare},
+    Command{"reproduce", "The papers' experiments: figures, tables and claims, with verdicts",
+            "roformer reproduce all --scale tiny --output reproduced --data data", Command::Seed::kNotUsed,
+            configure_reproduce},
     Command{"bench", "Time kernels and training steps, verified before they are timed",
             "roformer bench --filter 'attention/.*/1x2048' --peers", Command::Seed::kUsed, configure_bench},
 };

@@ -1,4 +1,4 @@
-// stdout and stderr of every command (command.h).
+// What commands write, and facts that go with results (command.h).
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "rf/bench/machine.h"
 #include "rf/io/error.h"
+#include "rf/train/runtime.h"
 
 namespace rf::cli {
 
@@ -30,6 +32,16 @@ void say(const std::string& text) {
 
 io::Progress terminal_progress() {
   return io::Progress(isatty(STDERR_FILENO) != 0);
+}
+
+nlohmann::json machine_facts() {
+  const bench::Machine machine = bench::this_machine();
+  return {{"cpu", machine.cpu},
+          {"cores", machine.cores},
+          {"threads", train::threads()},
+          {"target", machine.target},
+          {"torch", train::runtime_facts().torch_version},
+          {"commit", machine.commit}};
 }
 
 }  // namespace rf::cli

@@ -169,6 +169,7 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   const std::string directory = run_dir(arm, seed), result = directory + "/result.json";
   if (fs::exists(result)) {
     run = run_of_json(io::read_json(result));
+    run.directory = directory;
     return true;
   }
   const RunConfig config = config_of(arm, seed);
@@ -191,7 +192,8 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
          .parameters = parameters_.at(arm),
          .step_ms = median_step_ms(directory),
          .peak_bytes = memory.peak_bytes(),
-         .losses = {}};
+         .losses = {},
+         .directory = directory};
   measure(directory, run);
   io::write_file(result, to_json(run).dump(2) + "\n");
   return true;

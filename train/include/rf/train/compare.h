@@ -46,6 +46,7 @@ struct CompareRun {
   double step_ms = 0;      // median over the log intervals
   int64_t peak_bytes = 0;  // of tensors alive at once while the run was trained: weights, moments, activations
   std::vector<std::optional<double>> losses;  // held out, nats a predicted token, one for each length factor
+  std::string directory = {};                 // of the run
 };
 
 struct CompareReport {

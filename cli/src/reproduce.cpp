@@ -1,0 +1,73 @@
+// roformer reproduce.
+#include "rf/reproduce/reproduce.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "rf/io/error.h"
+
+namespace rf::cli {
+
+namespace {
+
+struct Options {
+  reproduce::Options run;
+  std::string scale = "tiny";
+  bool list = false;
+};
+
+std::string command_line(const Options& options) {
+  std::string line = "roformer reproduce";
+  for (const std::string& name : options.run.names) line += " " + name;
+  line += " --scale " + options.scale + " --output " + options.run.output_dir;
+  if (!options.run.data_dir.empty()) line += " --data " + options.run.data_dir;
+  return line;
+}
+
+int run(Options& options) {
+  options.run.scale = reproduce::scale_of_name(options.scale);
+  if (options.list) {
+    for (const nlohmann::json& experiment : reproduce::experiments(options.run.scale)) emit(experiment);
+    return kOk;
+  }
+  if (options.run.output_dir.empty()) fail("reproduce", "a directory for results must be given (--output), got none");
+  options.run.command = command_line(options);
+  options.run.machine_json = machine_facts().dump();
+  io::Progress progress = terminal_progress();
+  const reproduce::Report report = reproduce::reproduce(options.run, progress, [](const nlohmann::json& line) {
+    emit(line);
+    if (line.contains("missing_data")) {
+      say(fmt::format("{} is left out: --data lacks {}", line.at("name").get<std::string>(),
+                      line.at("missing_data").get<std::string>()));
+    }
+  });
+  progress.finish();
+  if (report.signal == 0) return kOk;
+  say("interrupted; the same command goes on from here");
+  return kSignalBase + report.signal;
+}
+
+}  // namespace
+
+std::function<int()> configure_reproduce(CLI::App& app, const Common&) {
+  auto options = std::make_shared<Options>();
+  app.add_option("names", options->run.names, "Experiments (--list names them), or all");
+  app.add_option("--scale", options->scale,
+                 "tiny: everything once, in minutes; small: the designs, three seeds, hours; paper: published "
+                 "hyperparameters")
+      ->capture_default_str();
+  app.add_option("--output", options->run.output_dir,
+                 "Directory of the results. Started again, experiments that are done are kept, and training goes on");
+  app.add_option("--data", options->run.data_dir,
+                 "Directory of data sets, laid out as docs/reproduce.md says; without it, what needs data is left out");
+  app.add_flag("--list", options->list, "The experiments, one JSON line each, and no run");
+  return [options] {
+    options->run.note = say;
+    return run(*options);
+  };
+}
+
+}  // namespace rf::cli

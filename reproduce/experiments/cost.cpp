@@ -1,0 +1,161 @@
+// What rotations and attention cost, on this machine:
+//
+//   rotation-cost   X-13, C-07  the sparse form of R (Eq. 34) beside the matrix product with R, an addition of the same
+//                               size, and a whole layer, for [tokens, batch, heads, head size] as in EleutherAI's post
+//   attention-time  X-14, C-09  attention and linear attention by the number of tokens
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "experiment.h"
+#include "rf/nn/linear_attention.h"
+#include "rf/nn/model.h"
+#include "rf/ops/ops.h"
+#include "statistics.h"
+#include "tensors.h"
+#include "timing.h"
+
+namespace rf::reproduce {
+
+namespace {
+
+nlohmann::json rotation_settings(Scale scale) {
+  return {{"tokens", by_scale(scale, 256, 2048)},
+          {"batch", by_scale(scale, 2, 16)},
+          {"heads", 12},
+          {"head_dim", 64},
+          {"rounds", by_scale(scale, 3, 9)},
+          {"window_seconds", 0.05},
+          {"dense_at_least", 10},
+          {"addition_at_most", 5},
+          {"layer_share_at_most", 0.05},
+          {"seeds", {1}}};
+}
+
+// A layer of this width, and the embeddings before it, as a model of one layer.
+std::shared_ptr<nn::Model> one_layer(const nlohmann::json& settings) {
+  ModelConfig config;
+  config.num_attention_heads = settings.at("heads");
+  config.hidden_size = config.embedding_size = config.num_attention_heads * settings.at("head_dim").get<int64_t>();
+  config.intermediate_size = 4 * config.hidden_size;
+  config.num_hidden_layers = 1;
+  config.vocab_size = 1000;
+  config.max_position_embeddings = settings.at("tokens");
+  auto model = std::make_shared<nn::Model>(config, Head::kNone);
+  model->eval();
+  return model;
+}
+
+Result run_rotation(const Context& context) {
+  const at::NoGradGuard no_grad;
+  const nlohmann::json& settings = context.settings;
+  const int64_t tokens = settings.at("tokens"), batch = settings.at("batch"), heads = settings.at("heads");
+  const int64_t head_dim = settings.at("head_dim");
+  at::manual_seed(settings.at("seeds")[0].get<uint64_t>());
+  const at::Tensor x_BTHD = at::randn({batch, tokens, heads, head_dim}), positions = integers(0, tokens);
+  const ops::Rotation rows = rotation(positions, head_dim, at::kFloat);
+  const at::Tensor added_THD = at::randn({tokens, 1, head_dim});
+  // R of each position as a matrix: its columns are the rotated basis.
+  const at::Tensor basis_THD = at::eye(head_dim).unsqueeze(0).expand({tokens, head_dim, head_dim}).contiguous();
+  const at::Tensor transposed_TDD = rotated(basis_THD, positions);
+  const at::Tensor x_TND = x_BTHD.transpose(0, 1).reshape({tokens, batch * heads, head_dim});
+  const auto model = one_layer(settings);
+  nn::Input input;
+  input.ids_BT = integers(0, batch * tokens).remainder(1000).view({batch, tokens});
+  const std::vector<double> seconds =
+      median_seconds({[&] { ops::rotate(x_BTHD, rows.cos, rows.sin, "pairs"); }, [&] { at::add(x_BTHD, added_THD); },
+                      [&] { at::bmm(x_TND, transposed_TDD); }, [&] { model->encode(input); }},
+                     settings.at("rounds"), settings.at("window_seconds"));
+  const double rope = seconds[0], addition = seconds[1], dense = seconds[2], layer = seconds[3];
+  const double error = largest(at::bmm(x_TND, transposed_TDD).view({tokens, batch, heads, head_dim}).transpose(0, 1) -
+                               ops::rotate(x_BTHD, rows.cos, rows.sin, "pairs"));
+  Result result{.columns = {"work", "milliseconds", "times the rotation"}, .rows = {}};
+  const char* names[] = {"rotation", "addition of positions", "product with the matrix R", "a layer, forward"};
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    result.rows.push_back({names[i], 1000 * seconds[i], seconds[i] / rope});
+  }
+  const double share = 2 * rope / layer;
+  result.findings = {
+      {"C-07",
+       dense >= settings.at("dense_at_least").get<double>() * rope &&
+           rope <= settings.at("addition_at_most").get<double>() * addition &&
+           share <= settings.at("layer_share_at_most").get<double>() && error < 1e-4,
+       fmt::format("the matrix product takes {:.1f} times as long as the rotation (and gives the same to "
+                   "{:.0e}), the rotation {:.2f} times as long as an addition; queries and keys are {:.1f} "
+                   "% of a layer's forward pass",
+                   dense / rope, error, rope / addition, 100 * share)}};
+  return result;
+}
+
+nlohmann::json attention_settings(Scale scale) {
+  return {{"tokens", by_scale<nlohmann::json>(scale, {128, 256, 512, 1024}, {256, 512, 1024, 2048, 4096, 8192})},
+          {"power_from", by_scale(scale, 256, 1024)},  // below, what does not grow with the tokens counts too
+          {"heads", 4},
+          {"head_dim", 64},
+          {"rounds", by_scale(scale, 3, 5)},
+          {"window_seconds", 0.05},
+          {"tolerance", 0.2},
+          {"seeds", {1}}};
+}
+
+Result run_attention(const Context& context) {
+  const at::NoGradGuard no_grad;
+  const nlohmann::json& settings = context.settings;
+  at::manual_seed(settings.at("seeds")[0].get<uint64_t>());
+  const int64_t heads = settings.at("heads"), head_dim = settings.at("head_dim");
+  Result result{.columns = {"tokens", "softmax, ms", "linear, ms"}, .rows = {}};
+  Series softmax{"softmax", {}, {}}, linear{"linear", {}, {}};
+  std::vector<double> from_x, softmax_from, linear_from;
+  for (const int64_t tokens : settings.at("tokens")) {
+    const auto draw = [&] { return at::randn({1, tokens, heads, head_dim}); };
+    const at::Tensor q = draw(), k = draw(), v = draw();
+    const nn::AttentionContext all(nn::make_positions(integers(0, tokens)), /*attend=*/{}, {});
+    const std::vector<double> seconds = median_seconds(
+        {[&] { nn::attention(q, k, v, {}, all); }, [&] { nn::linear_attention(q, k, v, {}, {}, {}, {}); }},
+        settings.at("rounds"), settings.at("window_seconds"));
+    result.rows.push_back({tokens, 1000 * seconds[0], 1000 * seconds[1]});
+    softmax.x.push_back(static_cast<double>(tokens));
+    softmax.y.push_back(seconds[0]);
+    linear.x.push_back(static_cast<double>(tokens));
+    linear.y.push_back(seconds[1]);
+    if (tokens < settings.at("power_from").get<int64_t>()) continue;
+    from_x.push_back(static_cast<double>(tokens));
+    softmax_from.push_back(seconds[0]);
+    linear_from.push_back(seconds[1]);
+  }
+  result.series = {softmax, linear};
+  const double softmax_power = power(from_x, softmax_from), linear_power = power(from_x, linear_from);
+  const double tolerance = settings.at("tolerance");
+  result.findings = {{"C-09", std::abs(softmax_power - 2) <= tolerance && std::abs(linear_power - 1) <= tolerance,
+                      fmt::format("from {} tokens on, time grows with the tokens to the power {:.2f} for softmax "
+                                  "attention and {:.2f} for linear attention",
+                                  settings.at("power_from").get<int64_t>(), softmax_power, linear_power)}};
+  return result;
+}
+
+}  // namespace
+
+Experiment rotation_cost() {
+  return {.name = "rotation-cost",
+          .spec = "X-13",
+          .title = "What the rotation costs",
+          .claims = {"C-07"},
+          .expected =
+              "Multiplying by the matrix R takes at least 10 times as long as the rotation; the rotation takes "
+              "at most 5 times as long as adding positions, and at most 5 % of a layer's forward pass.",
+          .budget = "1 minute",
+          .settings = rotation_settings,
+          .run = run_rotation};
+}
+
+Experiment attention_time() {
+  return {.name = "attention-time",
+          .spec = "X-14",
+          .title = "Time of attention by the number of tokens",
+          .claims = {"C-09"},
+          .expected = "Time grows with the tokens to the power 2 for softmax and 1 for linear attention, within 0.2.",
+          .budget = "2 minutes",
+          .settings = attention_settings,
+          .run = run_attention};
+}
+
+}  // namespace rf::reproduce

@@ -1,0 +1,191 @@
+// C-04 without training:
+//
+//   decay              X-01  the bound of Eq. 37, f(r) = mean over j = 1..D/2 of |S_j|, S_j = sum_{i<j} e^{i r theta_i}
+//                            (the paper's Figure 2, spec R-FIG-2, R-DEC-05)
+//   score-by-distance  X-02  the score itself, of vectors of ones and of independent random ones (R-DEC-04)
+//
+// Angles come from the product's tables, in float64.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "experiment.h"
+#include "rf/ops/ops.h"
+#include "statistics.h"
+#include "tensors.h"
+
+namespace rf::reproduce {
+
+namespace {
+
+constexpr size_t kWindow = 32;
+
+// f at each distance.
+std::vector<double> bound(const at::Tensor& distances, int64_t head_dim, double base) {
+  const auto [cos, sin] = ops::rope_table(distances, frequencies(head_dim, base), {}, 1.0, at::kDouble);
+  return values((cos.cumsum(1).square() + sin.cumsum(1).square()).sqrt().mean(1));
+}
+
+// 0, 1, 2, .. and then about `steps` a factor of two, to `farthest`.
+at::Tensor spread_distances(int64_t farthest, int64_t steps) {
+  std::vector<int64_t> distances;
+  for (double r = 0; r <= static_cast<double>(farthest);) {
+    distances.push_back(std::llround(r));
+    r = std::max(r + 1, r * std::exp2(1.0 / static_cast<double>(steps)));
+  }
+  return at::tensor(distances, at::kLong);
+}
+
+nlohmann::json decay_settings(Scale) {
+  return {{"head_dims", {64, 128, 256}},
+          {"bases", {10, 100, 1000, 10000, 1000000}},
+          {"bases_head_dim", 128},
+          {"near", 256},
+          {"far", 65536},
+          {"saturated_from", 512}};
+}
+
+struct Shape {
+  bool falls = false;  // every window's mean below that of the window before
+  int64_t rises = 0;   // steps on which f grows
+  std::vector<double> near, means;
+};
+Shape shape(int64_t head_dim, double base, int64_t near) {
+  Shape shape;
+  shape.near = bound(integers(0, near + 1), head_dim, base);
+  shape.means = window_means(shape.near, kWindow);
+  shape.falls = std::is_sorted(shape.means.rbegin(), shape.means.rend()) &&
+                std::adjacent_find(shape.means.begin(), shape.means.end()) == shape.means.end();
+  for (size_t r = 1; r < shape.near.size(); ++r) shape.rises += shape.near[r] > shape.near[r - 1];
+  return shape;
+}
+
+Result run_decay(const Context& context) {
+  const nlohmann::json& settings = context.settings;
+  const int64_t near = settings.at("near");
+  const at::Tensor near_distances = integers(0, near + 1);
+  const at::Tensor far_distances = spread_distances(settings.at("far"), 16);
+  const std::vector<double> far_x = values(far_distances);
+  Result result{.columns = {"head size", "base", "f(0)", fmt::format("f({})", near), "rank correlation with r",
+                            "rising steps", "means of 32 fall", "lowest beyond 512", "highest beyond 512"},
+                .rows = {}};
+  bool falls = true;
+  std::string figures;
+  const auto add = [&](int64_t head_dim, double base) {
+    const Shape found = shape(head_dim, base, near);
+    const std::vector<double> far = bound(far_distances, head_dim, base);
+    std::vector<double> beyond;
+    for (size_t i = 0; i < far.size(); ++i) {
+      if (far_x[i] >= settings.at("saturated_from").get<double>()) beyond.push_back(far[i]);
+    }
+    const Spread tail = spread(beyond);
+    result.rows.push_back({head_dim, base, found.near.front(), found.near.back(),
+                           spearman(values(near_distances), found.near), found.rises, found.falls ? "yes" : "no",
+                           tail.low, tail.high});
+    const std::string name = fmt::format("head size {}, base {}", head_dim, base);
+    result.series.push_back({name, values(near_distances), found.near});
+    if (base == 10000) result.series.push_back({name + ", far", far_x, far});
+    return std::pair{found, tail};
+  };
+  for (const int64_t head_dim : settings.at("head_dims")) {
+    const auto [found, tail] = add(head_dim, 10000);
+    falls = falls && found.falls;
+    if (head_dim == settings.at("bases_head_dim").get<int64_t>()) {
+      figures = fmt::format(
+          "head size {}: window means fall from {:.2f} to {:.2f}, yet {} of {} steps rise, and beyond "
+          "{} tokens f stays between {:.1f} and {:.1f}",
+          head_dim, found.means.front(), found.means.back(), found.rises, near,
+          settings.at("saturated_from").get<int64_t>(), tail.low, tail.high);
+    }
+  }
+  for (const double base : settings.at("bases")) {
+    if (base != 10000) add(settings.at("bases_head_dim"), base);
+  }
+  result.findings = {{"C-04", falls, figures}};
+  return result;
+}
+
+nlohmann::json score_settings(Scale scale) {
+  return {{"head_dim", 64},
+          {"ones_to", 1024},
+          {"distances", {0, 1, 10, 100, 1000}},
+          {"samples", by_scale(scale, 100000, 200000)},
+          {"variance_bound", 0.02},
+          {"seeds", {1}}};
+}
+
+// Of one query at each distance from one key, [T]: both vectors of ones.
+std::vector<double> scores_of_ones(const at::Tensor& distances, int64_t head_dim) {
+  const at::Tensor one_T1D = at::ones({distances.size(0), 1, head_dim}, at::kDouble);
+  return values(rotated(one_T1D, distances).sum(2).squeeze(1));  // the key at 0 is ones
+}
+
+// Variance of the score over independent normal queries and keys, of its value without rotation, head_dim.
+double variance(int64_t distance, int64_t head_dim, int64_t samples) {
+  constexpr int64_t kBlock = 20000;
+  double sum = 0, squares = 0;
+  for (int64_t begin = 0; begin < samples; begin += kBlock) {
+    const int64_t count = std::min(kBlock, samples - begin);
+    const at::Tensor query_1ND = at::randn({1, count, head_dim}, at::kDouble);
+    const at::Tensor key_ND = at::randn({count, head_dim}, at::kDouble);
+    const at::Tensor score_N = (rotated(query_1ND, at::tensor({distance}, at::kLong))[0] * key_ND).sum(1);
+    sum += score_N.sum().item<double>();
+    squares += score_N.square().sum().item<double>();
+  }
+  const double mean = sum / static_cast<double>(samples);
+  return (squares / static_cast<double>(samples) - mean * mean) / static_cast<double>(head_dim);
+}
+
+Result run_score(const Context& context) {
+  const nlohmann::json& settings = context.settings;
+  const int64_t head_dim = settings.at("head_dim"), samples = settings.at("samples");
+  const at::Tensor distances = integers(0, settings.at("ones_to").get<int64_t>() + 1);
+  const std::vector<double> ones = scores_of_ones(distances, head_dim);
+  const double trend = spearman(values(distances), ones);
+  at::manual_seed(settings.at("seeds")[0].get<uint64_t>());
+  Result result{.columns = {"distance", "score of ones", "variance of random scores, of that at 0 without rotation"},
+                .rows = {}};
+  double worst = 0;
+  for (const int64_t distance : settings.at("distances")) {
+    const double found = variance(distance, head_dim, samples);
+    result.rows.push_back({distance, ones.at(static_cast<size_t>(distance)), found});
+    worst = std::max(worst, std::abs(found - 1));
+  }
+  result.series = {{"score of vectors of ones by distance", values(distances), ones}};
+  result.findings = {{"C-04", trend < -0.5 && worst < settings.at("variance_bound").get<double>(),
+                      fmt::format("equal vectors: rank correlation of score and distance {:.2f}; independent ones: the "
+                                  "variance stays within {:.1f} % at every distance, so nothing decays",
+                                  trend, 100 * worst)}};
+  return result;
+}
+
+}  // namespace
+
+Experiment decay() {
+  return {.name = "decay",
+          .spec = "X-01",
+          .title = "The bound that decays with distance (Figure 2)",
+          .claims = {"C-04"},
+          .expected =
+              "Means of f over windows of 32 distances fall strictly on 0..256 for heads of 64, 128 and 256; "
+              "single steps may rise, and far away f levels off.",
+          .budget = "seconds",
+          .settings = decay_settings,
+          .run = run_decay};
+}
+
+Experiment score_by_distance() {
+  return {.name = "score-by-distance",
+          .spec = "X-02",
+          .title = "Do scores decay with distance? Vectors of ones, and random ones",
+          .claims = {"C-04"},
+          .expected =
+              "Of vectors of ones the score falls with the distance (rank correlation below -0.5); of "
+              "independent random vectors its variance is the same at every distance to 2 %: no decay.",
+          .budget = "seconds",
+          .settings = score_settings,
+          .run = run_score};
+}
+
+}  // namespace rf::reproduce

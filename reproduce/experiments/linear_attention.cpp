@@ -1,0 +1,178 @@
+// Linear attention with rotations (arXiv 2104.09864 Eq. 17-19), the product's sums over keys held to the sums over all
+// pairs written out here in float64:
+//
+//   linear-attention  C-05  Eq. 19 takes the rotation (spec R-LIN-06);  C-08  its denominator, its weights
+//   pairwise          C-26, C-05  encodings with a term for each pair of tokens are refused (R-REL-10)
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "experiment.h"
+#include "rf/io/error.h"
+#include "rf/nn/encoding_info.h"
+#include "rf/nn/linear_attention.h"
+#include "tensors.h"
+
+namespace rf::reproduce {
+
+namespace {
+
+struct Tokens {
+  at::Tensor query_TD, key_TD, value_TD;
+};
+
+// The worked example of spec A.3: three tokens, one frequency.
+Tokens example() {
+  const auto rows = [](std::vector<double> elements) { return at::tensor(elements, at::kDouble).view({3, 2}); };
+  return {rows({0.5, -1, 2, 0.25, -2, 1}), rows({1, -2, -0.5, 0.5, 0, 3}), rows({1, 0, 0, 1, 2, -1})};
+}
+
+Tokens random_tokens(int64_t tokens, int64_t head_dim, uint64_t seed) {
+  at::manual_seed(seed);
+  const auto draw = [&] { return at::randn({tokens, head_dim}, at::kDouble); };
+  const at::Tensor query_TD = draw(), key_TD = draw();
+  return {query_TD, key_TD, draw()};
+}
+
+// Eq. 18; Eq. 19, which rotates the numerator; and both sums rotated.
+enum class Form { kPlain, kNumerator, kBoth };
+constexpr Form kForms[] = {Form::kPlain, Form::kNumerator, Form::kBoth};
+
+at::Tensor by_product(const Tokens& tokens, Form form) {
+  const auto heads = [](const at::Tensor& x_TD) { return x_TD.unsqueeze(0).unsqueeze(2); };
+  nn::LinearAttentionConfig config;
+  config.rotate_denominator = form == Form::kBoth;
+  ops::Terms terms;
+  if (form != Form::kPlain) {
+    terms.query = rotation(integers(0, tokens.query_TD.size(0)), tokens.query_TD.size(1), at::kDouble);
+    terms.key = terms.query;
+  }
+  return nn::linear_attention(heads(tokens.query_TD), heads(tokens.key_TD), heads(tokens.value_TD), terms, config,
+                              /*projection=*/{}, {})[0]
+      .squeeze(1);
+}
+
+struct Pairwise {
+  at::Tensor output_TD, weights_TT, denominator_T;
+};
+// The same, pair by pair: features elu(x) + 1, rotated by a complex product.
+Pairwise by_pairs(const Tokens& tokens, Form form) {
+  const auto features = [](const at::Tensor& x) { return at::elu(x) + 1; };
+  const auto turned = [](const at::Tensor& x_TD) {
+    const at::Tensor angle = at::arange(x_TD.size(0), at::kDouble).unsqueeze(1) * frequencies(x_TD.size(1));
+    const at::Tensor z = at::view_as_complex(x_TD.unflatten(1, {-1, 2}).contiguous());
+    return at::view_as_real(z * at::polar(at::ones_like(angle), angle)).flatten(1);
+  };
+  const at::Tensor q = features(tokens.query_TD), k = features(tokens.key_TD);
+  const at::Tensor plain_TT = at::matmul(q, k.t());
+  const at::Tensor turned_TT = form == Form::kPlain ? plain_TT : at::matmul(turned(q), turned(k).t());
+  const at::Tensor denominator_T = (form == Form::kBoth ? turned_TT : plain_TT).sum(1);
+  const at::Tensor weights_TT = turned_TT / denominator_T.unsqueeze(1);
+  return {at::matmul(weights_TT, tokens.value_TD), weights_TT, denominator_T};
+}
+
+nlohmann::json settings(Scale scale) {
+  return {{"tokens", by_scale(scale, 128, 1024)}, {"head_dim", 64}, {"seeds", {1}}};
+}
+
+// A row of the table: a quantity, by form.
+nlohmann::json row(const std::string& quantity, const std::function<double(Form)>& of) {
+  nlohmann::json row = nlohmann::json::array({quantity});
+  for (const Form form : kForms) row.push_back(of(form));
+  return row;
+}
+
+Result run(const Context& context) {
+  const nlohmann::json& settings = context.settings;
+  const Tokens tokens =
+      random_tokens(settings.at("tokens"), settings.at("head_dim"), settings.at("seeds")[0].get<uint64_t>());
+  Result result{.columns = {"quantity", "Eq. 18", "Eq. 19", "both sums rotated"}, .rows = {}};
+  for (int64_t i = 0; i < 6; ++i) {
+    result.rows.push_back(row(fmt::format("worked example, output {} of token {}", i % 2, i / 2),
+                              [&](Form form) { return by_product(example(), form).flatten()[i].item<double>(); }));
+  }
+  const auto pairs = [&](Form form) { return by_pairs(tokens, form); };
+  const auto error = [&](Form form) {
+    return std::max(largest(by_product(tokens, form) - pairs(form).output_TD) / largest(pairs(form).output_TD),
+                    largest(by_product(example(), form) - by_pairs(example(), form).output_TD));
+  };
+  const auto least = [&](Form form) { return pairs(form).denominator_T.min().item<double>(); };
+  const auto negative = [&](Form form) { return pairs(form).weights_TT.lt(0).to(at::kDouble).mean().item<double>(); };
+  const auto lowest_sum = [&](Form form) { return pairs(form).weights_TT.sum(1).min().item<double>(); };
+  const auto highest_sum = [&](Form form) { return pairs(form).weights_TT.sum(1).max().item<double>(); };
+  result.rows.push_back(row("largest difference from the sums over all pairs", error));
+  result.rows.push_back(row("smallest denominator", least));
+  result.rows.push_back(row("share of negative weights", negative));
+  result.rows.push_back(row("lowest sum of a query's weights", lowest_sum));
+  result.rows.push_back(row("highest sum of a query's weights", highest_sum));
+  const double worst = std::max(error(Form::kPlain), error(Form::kNumerator));
+  const double denominator = least(Form::kNumerator), share = negative(Form::kNumerator);
+  result.findings = {
+      {"C-05", worst <= 1e-11,
+       fmt::format("Eq. 19 by sums over keys, in time linear in the tokens, equals the sums over all pairs to {:.1e}",
+                   worst)},
+      {"C-08", denominator > 0 && share > 0,
+       fmt::format(
+           "smallest denominator {:.3g} (with both sums rotated {:.3g}), {:.0f} % of the weights negative, their "
+           "sums between {:.3f} and {:.3f}; whether such weights are useful is for a trained model to say",
+           denominator, least(Form::kBoth), 100 * share, lowest_sum(Form::kNumerator), highest_sum(Form::kNumerator))}};
+  return result;
+}
+
+nlohmann::json pairwise_settings(Scale) {
+  return nlohmann::json::object();
+}
+
+bool accepted(const nn::EncodingInfo& info) {
+  const bool causal = info.needs == nn::EncodingInfo::Needs::kCausal;
+  try {
+    nn::check_linear_attention({}, info, causal ? nn::Direction::kCausal : nn::Direction::kBidirectional);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+Result run_pairwise(const Context&) {
+  Result result{.columns = {"encoding", "terms", "a term for each pair", "works with linear attention"}, .rows = {}};
+  int64_t refused = 0, taken = 0;
+  bool as_expected = true, rope = false;
+  for (const nn::EncodingInfo& info : nn::encoding_infos()) {
+    const bool pairwise = info.pairwise == nn::EncodingInfo::Pairwise::kYes, works = accepted(info);
+    result.rows.push_back({info.name, info.terms, pairwise ? "yes" : "no", works ? "yes" : "no"});
+    ++(works ? taken : refused);
+    as_expected = as_expected && works != pairwise;
+    rope = rope || (info.name == "rope" && works);
+  }
+  const std::string figures = fmt::format(
+      "{} encodings with a term for each pair are refused, {} without, rope among them, are taken", refused, taken);
+  result.findings = {{"C-26", as_expected && refused > 0, figures}, {"C-05", as_expected && rope, figures}};
+  return result;
+}
+
+}  // namespace
+
+Experiment linear_attention() {
+  return {.name = "linear-attention",
+          .spec = "R-LIN-06",
+          .title = "RoPE in linear attention (Eq. 19)",
+          .claims = {"C-05", "C-08"},
+          .expected =
+              "Sums over keys equal the sums over all pairs to 1e-11 (float64); with the numerator alone "
+              "rotated every denominator is positive, and some weights are negative.",
+          .budget = "seconds",
+          .settings = settings,
+          .run = run};
+}
+
+Experiment pairwise() {
+  return {.name = "pairwise",
+          .spec = "R-REL-10",
+          .title = "Which encodings fit into linear attention?",
+          .claims = {"C-26", "C-05"},
+          .expected = "Exactly the encodings that need a term for each pair of tokens are refused; rope is not.",
+          .budget = "seconds",
+          .settings = pairwise_settings,
+          .run = run_pairwise};
+}
+
+}  // namespace rf::reproduce

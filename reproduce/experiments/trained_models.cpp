@@ -1,0 +1,189 @@
+// What trained models look like inside:
+//
+//   word-position        X-15, C-11  Eq. 6's terms in the first layer of X-03's models with a learned table
+//   trained-scores       X-02, C-04  scores by distance in X-03's models with RoPE
+//   trained-frequencies  X-16, C-29  RoPE whose frequencies are trained
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "experiment.h"
+#include "layer_parts.h"
+#include "masked_lm_runs.h"
+#include "statistics.h"
+#include "tensors.h"
+
+namespace rf::reproduce {
+
+namespace {
+
+std::shared_ptr<nn::Model> trained_model(const train::CompareRun& run) {
+  return nn::load_model(run.directory, Head::kMaskedLm, at::kDouble);
+}
+
+// Settings of what reads X-03's models.
+nlohmann::json settings_on_convergence(Scale scale, const char* arm) {
+  const nlohmann::json design = convergence_design(scale);
+  return {{"files", files_of_design(design)},
+          {"seeds", design.at("seeds")},
+          {"design", design},
+          {"arm", arm},
+          {"rows", by_scale(scale, 4, 32)},
+          {"tokens", 128}};
+}
+
+nlohmann::json word_settings(Scale scale) {
+  nlohmann::json settings = settings_on_convergence(scale, "learned");
+  settings["bound"] = 0.2;
+  return settings;
+}
+
+// Standard deviation over all pairs of tokens of a row and all rows, mean over heads. scores: [B,H,T,T].
+double deviation(const at::Tensor& scores_BHTT) {
+  return scores_BHTT.transpose(0, 1).flatten(1).std(1, /*unbiased=*/false).mean().item<double>();
+}
+
+Result run_word(const Context& context) {
+  const at::NoGradGuard no_grad;
+  const nlohmann::json& settings = context.settings;
+  const TrainedArms trained = train_arms(context, settings.at("design"));
+  if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.at("rows"), settings.at("tokens"));
+  Result result{.columns = {"seed", "word to word", "word to position", "position to word", "position to position"},
+                .rows = {}};
+  std::vector<double> ratios;
+  for (const train::CompareRun& run : runs_of(trained.runs, settings.at("arm"))) {
+    const ScoreTerms terms = first_layer_terms(*trained_model(run), ids_BT);
+    const double content = deviation(terms.content_content), to_position = deviation(terms.content_position);
+    const double to_content = deviation(terms.position_content);
+    result.rows.push_back({run.seed, content, to_position, to_content, deviation(terms.position_position)});
+    ratios.push_back(std::max(to_position, to_content) / content);
+  }
+  const Judgement judgement = little_correlation(ratios, settings.at("bound"));
+  result.findings = {{"C-11", judgement.holds, judgement.figures}};
+  return result;
+}
+
+nlohmann::json score_settings(Scale scale) {
+  nlohmann::json settings = settings_on_convergence(scale, "rope");
+  settings["near"] = nlohmann::json::array({1, 8});  // distances, both ends included
+  settings["far"] = nlohmann::json::array({64, 127});
+  return settings;
+}
+
+// Mean score q.k / sqrt(D) by distance 0..T-1 to either side, over rows, heads and layers: [T].
+at::Tensor mean_scores(const nn::Model& model, const at::Tensor& ids_BT) {
+  const int64_t tokens = ids_BT.size(1), head_dim = model.config().head_dim();
+  const at::Tensor positions = integers(0, tokens);
+  const auto turned = [&](const at::Tensor& x_BHTD) {
+    return rotated(x_BHTD.transpose(1, 2), positions).transpose(1, 2);
+  };
+  at::Tensor mean_TT = at::zeros({tokens, tokens}, at::kDouble);
+  const std::vector<at::Tensor> inputs = layer_inputs(model, ids_BT);
+  for (size_t layer = 0; layer < inputs.size(); ++layer) {
+    const QueryKey found = projected(model, static_cast<int64_t>(layer), inputs[layer], Bias::kAdded);
+    const at::Tensor scores_BHTT =
+        at::matmul(turned(found.query_BHTD), turned(found.key_BHTD).transpose(2, 3)) / std::sqrt(double(head_dim));
+    mean_TT += scores_BHTT.mean({0, 1}) / static_cast<double>(inputs.size());
+  }
+  const at::Tensor distance_TT = (positions.unsqueeze(0) - positions.unsqueeze(1)).abs();
+  const at::Tensor sums = at::bincount(distance_TT.flatten(), mean_TT.flatten(), tokens);
+  return sums / at::bincount(distance_TT.flatten(), {}, tokens);
+}
+
+Result run_scores(const Context& context) {
+  const at::NoGradGuard no_grad;
+  const nlohmann::json& settings = context.settings;
+  const TrainedArms trained = train_arms(context, settings.at("design"));
+  if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.at("rows"), settings.at("tokens"));
+  const auto mean_over = [&](const at::Tensor& scores_T, const char* which) {
+    const nlohmann::json& ends = settings.at(which);
+    return scores_T.slice(0, ends[0].get<int64_t>(), ends[1].get<int64_t>() + 1).mean().item<double>();
+  };
+  Result result{.columns = {"seed", "mean score, same token", "near pairs", "far pairs"}, .rows = {}};
+  std::vector<double> near, far;
+  for (const train::CompareRun& run : runs_of(trained.runs, settings.at("arm"))) {
+    const at::Tensor scores_T = mean_scores(*trained_model(run), ids_BT);
+    near.push_back(mean_over(scores_T, "near"));
+    far.push_back(mean_over(scores_T, "far"));
+    result.rows.push_back({run.seed, scores_T[0].item<double>(), near.back(), far.back()});
+    result.series.push_back({fmt::format("mean score by distance, seed {}", run.seed),
+                             values(integers(0, scores_T.size(0))), values(scores_T)});
+  }
+  const Judgement judgement = nearer_is_higher(near, far);
+  result.findings = {{"C-04", judgement.holds, judgement.figures}};
+  return result;
+}
+
+nlohmann::json frequency_settings(Scale scale) {
+  nlohmann::json design = convergence_design(scale);
+  design["runs"] = "trained-frequencies";
+  design["arms"] = nlohmann::json::array({"rope:trainable=true"});
+  return {{"files", files_of_design(design)}, {"seeds", design.at("seeds")}, {"design", design}, {"bound", 0.05}};
+}
+
+Result run_frequencies(const Context& context) {
+  const at::NoGradGuard no_grad;
+  const nlohmann::json& settings = context.settings;
+  const TrainedArms trained = train_arms(context, settings.at("design"));
+  if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+  Result result{.columns = {"seed", "median change of a frequency, of it", "largest change"}, .rows = {}};
+  std::vector<double> medians;
+  for (const train::CompareRun& run : trained.runs) {
+    const auto model = trained_model(run);
+    const at::Tensor now = model->named_parameters()["position_encoding.freqs"];
+    const at::Tensor before = frequencies(model->config().head_dim()).to(at::kFloat).to(at::kDouble);
+    const at::Tensor change = (now - before).abs() / before;
+    medians.push_back(median(values(change)));
+    result.rows.push_back({run.seed, medians.back(), largest(change)});
+    result.series.push_back(
+        {fmt::format("frequencies, seed {}", run.seed), values(integers(0, now.size(0))), values(now)});
+    if (medians.size() == 1) {
+      result.series.push_back({"frequencies before", values(integers(0, now.size(0))), values(before)});
+    }
+  }
+  const Judgement judgement = frequencies_stay(medians, settings.at("bound"));
+  result.findings = {{"C-29", judgement.holds, judgement.figures}};
+  return result;
+}
+
+}  // namespace
+
+Experiment word_position() {
+  return {.name = "word-position",
+          .spec = "X-15",
+          .title = "Do words and absolute positions have to do with each other?",
+          .claims = {"C-11"},
+          .expected =
+              "In the first layer of a model with a learned table, the terms of Eq. 6 between word and "
+              "position spread at most 0.2 times as far as the term between words, with every seed.",
+          .budget = "1 minute beside the models of convergence",
+          .settings = word_settings,
+          .run = run_word};
+}
+
+Experiment trained_scores() {
+  return {.name = "trained-scores",
+          .spec = "X-02",
+          .title = "Do scores decay with distance? A trained model",
+          .claims = {"C-04"},
+          .expected =
+              "In a model trained with RoPE the mean score of tokens 1 to 8 apart is above that of tokens 64 "
+              "to 127 apart, with every seed.",
+          .budget = "1 minute beside the models of convergence",
+          .settings = score_settings,
+          .run = run_scores};
+}
+
+Experiment trained_frequencies() {
+  return {.name = "trained-frequencies",
+          .spec = "X-16",
+          .title = "Do frequencies stay where they are when they may be trained?",
+          .claims = {"C-29"},
+          .expected = "With every seed the median frequency changes by less than 5 % in the course of training.",
+          .budget = "5 minutes a seed",
+          .settings = frequency_settings,
+          .run = run_frequencies};
+}
+
+}  // namespace rf::reproduce

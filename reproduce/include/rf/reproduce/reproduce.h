@@ -1,0 +1,53 @@
+// The papers' experiments as a program: each claim of the RoFormer paper and of what was written about it that a
+// machine can judge is a named experiment with its design, data and expected outcome fixed beforehand (spec section
+// 10). Free of torch. docs/reproduce.md describes the output for users.
+//
+// The output directory holds register.json (the claims, and the papers' tables) and, for each scale,
+//
+//   <scale>/<experiment>/result.json     written when the experiment is done
+//   <scale>/corpus/<name>/               vocabulary and token shards that trained experiments share
+//   <scale>/runs/<name>/                 comparisons (rf/train/compare.h) that they share
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "rf/io/progress.h"
+
+namespace rf::reproduce {
+
+// kTiny: every pipeline from end to end, one seed, nothing is concluded. kSmall: the designs of the spec, three seeds.
+// kPaper: published hyperparameters.
+enum class Scale { kTiny, kSmall, kPaper };
+Scale scale_of_name(const std::string& name);  // "tiny", "small", "paper"; throws Error otherwise
+const char* name_of(Scale scale);
+
+struct Options {
+  std::vector<std::string> names;  // of experiments, or "all" alone
+  Scale scale = Scale::kTiny;
+  std::string output_dir;
+  std::string data_dir;             // "": only what needs no data
+  std::string command;              // as the user gave it, for the record
+  std::string machine_json = "{}";  // facts about the machine, for the record
+  std::function<void(const std::string&)> note;
+};
+
+// Every experiment as an object: name, spec, title, claims, expected, budget, data (the files it needs at this scale).
+std::vector<nlohmann::json> experiments(Scale scale);
+
+struct Report {
+  int64_t done = 0, missing_data = 0;
+  int signal = 0;  // SIGINT or SIGTERM when one ended a training run, after a checkpoint; the same call goes on there
+};
+
+// Calls `result` for each experiment in the order of the table: an object with name, scale, verdicts, seconds, and
+// "kept", true where a result with the same settings was there; or with name, scale and missing_data. Throws Error,
+// before anything is run, for an unknown name, and for a named experiment whose data are missing; with "all" those are
+// passed over.
+Report reproduce(const Options& options, io::Progress& progress,
+                 const std::function<void(const nlohmann::json&)>& result);
+
+}  // namespace rf::reproduce

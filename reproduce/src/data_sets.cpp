@@ -1,0 +1,59 @@
+// The sets of --data (data_sets.h).
+#include "data_sets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <set>
+#include <stdexcept>
+
+namespace rf::reproduce {
+
+namespace {
+
+struct DataSet {
+  const char* folder;
+  const char* what;
+};
+
+const DataSet kDataSets[] = {
+    {"en_books", "public-domain English books, JSON lines with `text`; github.com/mlschmitt/classic-books-markdown"},
+    {"en_pretraining", "English text of pretraining size, JSON lines with `text`, such as Wikipedia and BookCorpus"},
+    {"vocabs",
+     "vocabularies of published models and jieba's dictionary: chinese_roformer_base (github.com/JunnYu/"
+     "RoFormer_pytorch), bert-base-chinese and bert-base-uncased (Hugging Face), dict.txt of the Python package jieba"},
+    {"zh_classics", "the four classical Chinese novels as text; github.com/tennessine/corpus"},
+    {"zh_laws", "Chinese laws, JSON lines with `text`; github.com/LawRefBook/Laws"},
+};
+
+std::string folder_of(const std::string& file) {
+  return file.substr(0, file.find('/'));
+}
+
+}  // namespace
+
+std::vector<std::string> missing_files(const std::string& data_dir, const std::vector<std::string>& files) {
+  std::vector<std::string> missing;
+  for (const std::string& file : files) {
+    if (data_dir.empty() || !std::filesystem::exists(data_dir + "/" + file)) missing.push_back(file);
+  }
+  return missing;
+}
+
+std::string where_had(const std::vector<std::string>& files) {
+  std::string text;
+  std::set<std::string> told;
+  for (const std::string& file : files) {
+    const std::string folder = folder_of(file);
+    const auto set = std::find_if(std::begin(kDataSets), std::end(kDataSets),
+                                  [&](const DataSet& each) { return each.folder == folder; });
+    if (set == std::end(kDataSets)) throw std::logic_error("no data set " + folder);
+    text += (text.empty() ? "" : ", ") + file;
+    if (told.insert(folder).second) text += fmt::format(" ({})", set->what);
+  }
+  return text;
+}
+
+}  // namespace rf::reproduce

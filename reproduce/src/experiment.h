@@ -1,0 +1,70 @@
+// An experiment: what is claimed, what is expected, how it is measured. One file of experiments/ and one line of
+// table.cpp each.
+//
+// Everything that decides the numbers is in its settings, a JSON object that depends on the scale alone: run() reads
+// nothing else, and a result is good for as long as the settings are what they were. Keys with a meaning for all:
+// "seeds", the random seeds (absent where nothing is drawn), and "files", the data it reads, relative to --data.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "rf/io/progress.h"
+#include "rf/reproduce/reproduce.h"
+
+namespace rf::reproduce {
+
+// A line of a plot.
+struct Series {
+  std::string name;
+  std::vector<double> x, y;
+};
+
+// What an experiment says about a claim: whether what was expected came out, and the figures that this rests on.
+struct Finding {
+  std::string claim;  // "C-04"; or the experiment's own "X-05" for an expectation that is no claim of a paper
+  bool holds = false;
+  std::string figures;
+};
+
+struct Result {
+  std::vector<std::string> columns;
+  std::vector<nlohmann::json> rows;  // arrays as long as columns: texts, numbers, null
+  std::vector<Series> series = {};
+  std::vector<Finding> findings = {};
+  int signal = 0;  // a training run was ended early: nothing else counts
+};
+
+struct Context {
+  const nlohmann::json& settings;
+  std::string shared_dir;  // <output>/<scale>
+  std::string data_dir;
+  std::function<void(const std::string&)> note;
+  io::Progress& progress;
+};
+
+struct Experiment {
+  std::string name;
+  std::string spec;  // "X-01", or the requirement that a small one shows
+  std::string title;
+  std::vector<std::string> claims;  // one finding for each
+  std::string expected;             // fixed before anything is run
+  std::string budget;               // of scale small, on 2 cores
+  nlohmann::json (*settings)(Scale scale);
+  Result (*run)(const Context& context);
+};
+
+const std::vector<Experiment>& table();
+
+// Scale tiny: one seed.
+nlohmann::json seeds_of(Scale scale);
+// tiny where the scale is, else other.
+template <typename T>
+T by_scale(Scale scale, T tiny, T other) {
+  return scale == Scale::kTiny ? tiny : other;
+}
+
+}  // namespace rf::reproduce

@@ -1,0 +1,56 @@
+// The rules by which trained experiments confirm a claim (spec section 10.3). They are fixed here, as functions of the
+// measured numbers alone, before anything is run; tests hold each against made-up numbers of both outcomes.
+//
+// Noise: two means of losses are told apart when they differ by more than the larger of the two ranges over seeds.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace rf::reproduce {
+
+struct Judgement {
+  bool holds = false;
+  std::string figures;
+};
+
+// Training loss of a run by step, rising steps.
+struct Curve {
+  std::vector<double> steps, losses;
+};
+// By arm, then seed; the same seeds in the same order for each arm.
+using Curves = std::map<std::string, std::vector<Curve>>;
+using Losses = std::map<std::string, std::vector<double>>;  // held out
+
+// Mean of the losses in the last two thirds of a run.
+double late_mean(const Curve& curve);
+// The first step at which the mean of the last five losses is at most that of the other curve's last five; a step past
+// the end when there is none.
+double steps_to_end_of(const Curve& curve, const Curve& other);
+
+// with every seed, `arm` has a lower late mean than each baseline and reaches the baseline's final loss earlier.
+Judgement faster_convergence(const Curves& curves, const std::string& arm, const std::vector<std::string>& baselines);
+
+// C-10: the longest clip is not better than the middle one beyond noise. Arms in the order short, middle, long.
+Judgement clipping_loses_nothing(const Losses& losses, const std::vector<std::string>& arms);
+// C-12: `both` middle terms are at least as good as each alone, and as `all_four`, up to noise.
+Judgement middle_terms_suffice(const Losses& losses, const std::string& both, const std::vector<std::string>& alone,
+                               const std::string& all_four);
+// C-13: with every seed the last of the methods has the lowest loss.
+Judgement last_is_best(const Losses& losses, const std::vector<std::string>& methods);
+// `none` is worse than every relative arm beyond noise; rope is as good as the best of them up to noise, and
+// takes less time a step than each of `slower`. milliseconds: by arm, the median over seeds.
+struct Field {
+  std::vector<std::string> relative, slower;
+};
+Judgement rope_among(const Losses& losses, const std::map<std::string, double>& milliseconds, const Field& field);
+
+// C-29: with every seed the median of |change| / before is below the bound.
+Judgement frequencies_stay(const std::vector<double>& median_changes, double bound);
+// C-11: with every seed the larger spread of the two middle terms is at most `bound` times that of the first.
+Judgement little_correlation(const std::vector<double>& middle_over_content, double bound);
+// X-02, trained: with every seed the mean score of near pairs is above that of far ones.
+Judgement nearer_is_higher(const std::vector<double>& near, const std::vector<double>& far);
+
+}  // namespace rf::reproduce

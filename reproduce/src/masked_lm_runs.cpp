@@ -1,0 +1,157 @@
+// Corpus and runs of the trained experiments (masked_lm_runs.h).
+#include "masked_lm_runs.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "rf/data/prepare.h"
+#include "rf/io/files.h"
+#include "rf/text/vocabulary_trainer.h"
+
+namespace rf::reproduce {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+data::ReadOptions inputs(const Context& context, const nlohmann::json& corpus) {
+  data::ReadOptions options;
+  for (const std::string file : corpus.at("files")) options.inputs.push_back(context.data_dir + "/" + file);
+  return options;
+}
+
+text::Vocabulary vocabulary(const Context& context, const nlohmann::json& corpus) {
+  if (corpus.contains("vocabulary")) {
+    return text::Vocabulary::load(context.data_dir + "/" + corpus.at("vocabulary").get<std::string>());
+  }
+  text::VocabularyTrainer trainer({.size = corpus.at("vocabulary_size")});
+  data::DocumentReader(inputs(context, corpus)).read([&](const data::Piece& piece) { trainer.add(piece.text); });
+  return trainer.train();
+}
+
+// The data directory of a corpus, made unless it is there already, made of the same.
+std::string prepared(const Context& context, const nlohmann::json& corpus) {
+  const std::string directory = fmt::format("{}/corpus/{}", context.shared_dir, corpus.at("name").get<std::string>());
+  const std::string mark = directory + "/corpus.json", data_dir = directory + "/data";
+  if (fs::exists(mark) && io::read_json(mark) == corpus) return data_dir;
+  if (context.note) context.note(fmt::format("preparing {}", directory));
+  fs::create_directories(directory + "/vocabulary");
+  text::Tokenizer(vocabulary(context, corpus), {}).save(directory + "/vocabulary");
+  data::prepare({.input = inputs(context, corpus),
+                 .model_dir = directory + "/vocabulary",
+                 .output_dir = data_dir,
+                 .valid_fraction = corpus.at("valid_fraction")},
+                context.progress);
+  io::write_file(mark, corpus.dump(2) + "\n");
+  return data_dir;
+}
+
+}  // namespace
+
+nlohmann::json book_corpus(Scale scale) {
+  switch (scale) {
+    case Scale::kTiny:
+      return {{"name", "books"},
+              {"files", {"en_books/books_valid.jsonl"}},
+              {"vocabulary_size", 4096},
+              {"valid_fraction", 0.25}};
+    case Scale::kSmall:
+      return {{"name", "books"},
+              {"files", {"en_books/books_train.jsonl", "en_books/books_valid.jsonl"}},
+              {"vocabulary_size", 4096},
+              {"valid_fraction", 0.05}};
+    default:  // BookCorpus and Wikipedia, 8 parts to 2
+      return {{"name", "pretraining"},
+              {"files", {"en_pretraining/train.jsonl"}},
+              {"vocabulary", "vocabs/bert_base_uncased_vocab.txt"},
+              {"valid_fraction", 0.2}};
+  }
+}
+
+nlohmann::json masked_lm_run(Scale scale, int64_t small_steps) {
+  train::RunConfig run = train::compare_defaults();
+  run.stages.front().steps = by_scale(scale, int64_t{60}, small_steps);
+  run.schedule.warmup_steps = by_scale(scale, 15, 100);
+  run.evaluate_batches = by_scale(scale, 5, 40);
+  if (scale == Scale::kPaper) {
+    run.model = {};
+    run.model.family = Family::kBert;
+    run.model.max_position_embeddings = 512;
+    run.stages = {{.max_length = 512, .batch = 64, .steps = 100000, .accumulate = 1}};
+    run.schedule = {.kind = train::Schedule::kConstant, .learning_rate = 1e-5, .warmup_steps = 0, .points = {}};
+    run.log_every_steps = 100;
+    run.checkpoint_every_steps = 1000;
+  }
+  return to_json(run);
+}
+
+nlohmann::json convergence_design(Scale scale) {
+  return {{"runs", "convergence"},
+          {"corpus", book_corpus(scale)},
+          {"arms", {"learned", "sinusoidal", "rope"}},
+          {"seeds", seeds_of(scale)},
+          {"run", masked_lm_run(scale, 600)}};
+}
+
+nlohmann::json files_of_design(const nlohmann::json& design) {
+  const nlohmann::json& corpus = design.at("corpus");
+  nlohmann::json files = corpus.at("files");
+  if (corpus.contains("vocabulary")) files.push_back(corpus.at("vocabulary"));
+  return files;
+}
+
+TrainedArms train_arms(const Context& context, const nlohmann::json& design) {
+  TrainedArms trained{.data_dir = prepared(context, design.at("corpus")), .runs = {}};
+  const std::string directory = fmt::format("{}/runs/{}", context.shared_dir, design.at("runs").get<std::string>());
+  fs::create_directories(fs::path(directory).parent_path());
+  const std::string run_file = directory + ".run.json";
+  io::write_file(run_file, design.at("run").dump(2) + "\n");
+  const train::CompareReport report = train::compare({.arms = design.at("arms"),
+                                                      .data_dir = trained.data_dir,
+                                                      .output_dir = directory,
+                                                      .config_path = run_file,
+                                                      .seed = design.at("seeds")[0].get<uint64_t>(),
+                                                      .seeds = static_cast<int64_t>(design.at("seeds").size()),
+                                                      .length_factors = {1},
+                                                      .note = context.note},
+                                                     context.progress);
+  trained.runs = report.runs;
+  trained.signal = report.signal;
+  return trained;
+}
+
+Curve loss_curve(const train::CompareRun& run) {
+  Curve curve;
+  std::ifstream metrics(run.directory + "/metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) {
+    const nlohmann::json entry = nlohmann::json::parse(line);
+    if (entry.at("type") != "train") continue;
+    curve.steps.push_back(entry.at("step"));
+    curve.losses.push_back(entry.at("loss"));
+  }
+  return curve;
+}
+
+Curves loss_curves(const std::vector<train::CompareRun>& runs) {
+  Curves curves;
+  for (const train::CompareRun& run : runs) curves[run.arm].push_back(loss_curve(run));
+  return curves;
+}
+
+Losses held_out_losses(const std::vector<train::CompareRun>& runs) {
+  Losses losses;
+  for (const train::CompareRun& run : runs) losses[run.arm].push_back(run.losses.at(0).value());
+  return losses;
+}
+
+std::vector<train::CompareRun> runs_of(const std::vector<train::CompareRun>& runs, const std::string& arm) {
+  std::vector<train::CompareRun> chosen;
+  for (const train::CompareRun& run : runs) {
+    if (run.arm == arm) chosen.push_back(run);
+  }
+  return chosen;
+}
+
+}  // namespace rf::reproduce

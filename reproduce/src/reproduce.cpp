@@ -1,0 +1,191 @@
+// Experiments from their names to their results (rf/reproduce/reproduce.h).
+#include "rf/reproduce/reproduce.h"
+
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "data_sets.h"
+#include "experiment.h"
+#include "register.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/nearest_name.h"
+#include "rf/io/printable.h"
+
+namespace rf::reproduce {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::pair<const char*, Scale> kScales[] = {
+    {"tiny", Scale::kTiny}, {"small", Scale::kSmall}, {"paper", Scale::kPaper}};
+
+std::vector<std::string> files_of(const nlohmann::json& settings) {
+  return settings.value("files", std::vector<std::string>());
+}
+
+const Experiment& experiment_of_name(const std::string& name) {
+  std::vector<std::string_view> known = {"all"};
+  for (const Experiment& experiment : table()) {
+    if (experiment.name == name) return experiment;
+    known.push_back(experiment.name);
+  }
+  const std::string_view nearest = io::nearest_name(name, known);
+  fail("reproduce", "the experiment must be a known one or all, got {}{} (--list names them)", io::printable(name),
+       nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+}
+
+// What is needed and not there, "" when nothing is.
+std::string missing_data(const Experiment& experiment, const Options& options) {
+  const std::vector<std::string> missing =
+      missing_files(options.data_dir, files_of(experiment.settings(options.scale)));
+  return missing.empty() ? "" : where_had(missing);
+}
+
+// The named experiments in the order of the table.
+std::vector<const Experiment*> chosen(const Options& options) {
+  if (options.names.empty()) fail("reproduce", "an experiment must be named, or all, got none (--list names them)");
+  std::vector<const Experiment*> chosen;
+  if (options.names == std::vector<std::string>{"all"}) {
+    for (const Experiment& experiment : table()) chosen.push_back(&experiment);
+    return chosen;
+  }
+  for (const std::string& name : options.names) {
+    const Experiment& experiment = experiment_of_name(name);
+    const std::string missing = missing_data(experiment, options);
+    if (missing.empty()) continue;
+    fail("reproduce", "{} must find its data in the directory of --data, got {} without {}", name,
+         options.data_dir.empty() ? "no --data" : options.data_dir, missing);
+  }
+  for (const Experiment& experiment : table()) {
+    const auto& names = options.names;
+    if (std::find(names.begin(), names.end(), experiment.name) != names.end()) chosen.push_back(&experiment);
+  }
+  return chosen;
+}
+
+std::string verdict(const Finding& finding, Scale scale) {
+  if (scale == Scale::kTiny) return "smoke run";
+  return finding.holds ? "confirmed" : "not confirmed at this size";
+}
+
+nlohmann::json to_json(const Experiment& experiment, const Result& result, const Options& options) {
+  nlohmann::json json = {{"name", experiment.name},
+                         {"spec", experiment.spec},
+                         {"title", experiment.title},
+                         {"claims", experiment.claims},
+                         {"expected", experiment.expected},
+                         {"scale", name_of(options.scale)},
+                         {"command", options.command},
+                         {"machine", nlohmann::json::parse(options.machine_json)},
+                         {"table", {{"columns", result.columns}, {"rows", result.rows}}},
+                         {"series", nlohmann::json::array()},
+                         {"verdicts", nlohmann::json::object()},
+                         {"figures", nlohmann::json::object()}};
+  for (const Series& series : result.series) {
+    json["series"].push_back({{"name", series.name}, {"x", series.x}, {"y", series.y}});
+  }
+  for (const Finding& finding : result.findings) {
+    json["verdicts"][finding.claim] = verdict(finding, options.scale);
+    json["figures"][finding.claim] = finding.figures;
+  }
+  return json;
+}
+
+enum class Source { kRun, kKept };
+
+nlohmann::json result_line(const nlohmann::json& result, Source source) {
+  return {{"name", result.at("name")},
+          {"scale", result.at("scale")},
+          {"verdicts", result.at("verdicts")},
+          {"seconds", result.at("seconds")},
+          {"kept", source == Source::kKept}};
+}
+
+// The result that is there, when its settings are those of now; else null.
+nlohmann::json done_before(const std::string& path, const nlohmann::json& settings) {
+  if (!fs::exists(path)) return nullptr;
+  nlohmann::json result = io::read_json(path);
+  const bool same = result.is_object() && result.value("settings", nlohmann::json()) == settings;
+  return same ? result : nlohmann::json();
+}
+
+void make_directory(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) fail("reproduce", "the output must be a directory that can be made, got {}: {}", path, error.message());
+}
+
+}  // namespace
+
+Scale scale_of_name(const std::string& name) {
+  std::vector<std::string_view> known;
+  for (const auto& [each, scale] : kScales) {
+    if (name == each) return scale;
+    known.push_back(each);
+  }
+  const std::string_view nearest = io::nearest_name(name, known);
+  fail("reproduce", "the scale must be tiny, small or paper, got {}{}", io::printable(name),
+       nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+}
+
+const char* name_of(Scale scale) {
+  return kScales[static_cast<size_t>(scale)].first;
+}
+
+std::vector<nlohmann::json> experiments(Scale scale) {
+  std::vector<nlohmann::json> all;
+  for (const Experiment& experiment : table()) {
+    all.push_back({{"name", experiment.name},
+                   {"spec", experiment.spec},
+                   {"title", experiment.title},
+                   {"claims", experiment.claims},
+                   {"expected", experiment.expected},
+                   {"budget", experiment.budget},
+                   {"data", files_of(experiment.settings(scale))}});
+  }
+  return all;
+}
+
+Report reproduce(const Options& options, io::Progress& progress,
+                 const std::function<void(const nlohmann::json&)>& result_to) {
+  const std::vector<const Experiment*> experiments = chosen(options);
+  const std::string shared_dir = fmt::format("{}/{}", options.output_dir, name_of(options.scale));
+  make_directory(shared_dir);
+  io::write_file(options.output_dir + "/register.json", register_json().dump(2) + "\n");
+  Report report;
+  for (const Experiment* experiment : experiments) {
+    const nlohmann::json settings = experiment->settings(options.scale);
+    const std::string directory = fmt::format("{}/{}", shared_dir, experiment->name);
+    const nlohmann::json before = done_before(directory + "/result.json", settings);
+    if (!before.is_null()) {
+      result_to(result_line(before, Source::kKept));
+      ++report.done;
+      continue;
+    }
+    const std::string missing = missing_data(*experiment, options);
+    if (!missing.empty()) {
+      result_to({{"name", experiment->name}, {"scale", name_of(options.scale)}, {"missing_data", missing}});
+      ++report.missing_data;
+      continue;
+    }
+    if (options.note) options.note(fmt::format("{} ({}): {}", experiment->name, experiment->spec, experiment->title));
+    const auto start = std::chrono::steady_clock::now();
+    const Result result = experiment->run({settings, shared_dir, options.data_dir, options.note, progress});
+    report.signal = result.signal;
+    if (report.signal != 0) return report;
+    nlohmann::json json = to_json(*experiment, result, options);
+    json["settings"] = settings;
+    json["seeds"] = settings.value("seeds", nlohmann::json::array());
+    json["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    make_directory(directory);
+    io::write_file(directory + "/result.json", json.dump(1) + "\n");
+    result_to(result_line(json, Source::kRun));
+    ++report.done;
+  }
+  return report;
+}
+
+}  // namespace rf::reproduce

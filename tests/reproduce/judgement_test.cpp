@@ -1,0 +1,103 @@
+// The confirming rules on made-up numbers, each with both outcomes.
+#include "judgement.h"
+
+#include <gtest/gtest.h>
+
+namespace rf::reproduce {
+namespace {
+
+Curve line(double begin, double end) {
+  Curve curve;
+  for (int i = 1; i <= 30; ++i) {
+    curve.steps.push_back(10.0 * i);
+    curve.losses.push_back(begin + (end - begin) * i / 30.0);
+  }
+  return curve;
+}
+
+TEST(Judgement, LateMeanLeavesTheFirstThirdOut) {
+  Curve curve = line(2, 2);
+  for (size_t i = 0; i < 10; ++i) curve.losses[i] = 100;  // steps 10..100 of 300
+  EXPECT_DOUBLE_EQ(late_mean(curve), 2);
+  curve.losses[10] = 22;
+  EXPECT_DOUBLE_EQ(late_mean(curve), 3);
+}
+
+TEST(Judgement, StepsToTheEndOfAnotherCurve) {
+  const Curve slow = line(8, 5);  // the last five: 5.2
+  EXPECT_DOUBLE_EQ(steps_to_end_of(line(5.1, 5.1), slow), 50);
+  EXPECT_DOUBLE_EQ(steps_to_end_of(slow, slow), 300);
+  EXPECT_DOUBLE_EQ(steps_to_end_of(line(9, 6), slow), 301);  // never
+}
+
+TEST(Judgement, FasterConvergence) {
+  Curves curves = {{"rope", {line(8, 4), line(8, 4.1)}},
+                   {"learned", {line(8, 5), line(8, 5)}},
+                   {"sinusoidal", {line(8, 6), line(8, 6)}}};
+  const Judgement good = faster_convergence(curves, "rope", {"learned", "sinusoidal"});
+  EXPECT_TRUE(good.holds);
+  EXPECT_NE(good.figures.find("2 of 2 seeds"), std::string::npos) << good.figures;
+  curves["rope"][1] = line(8, 5.5);  // one seed, one baseline
+  EXPECT_FALSE(faster_convergence(curves, "rope", {"learned", "sinusoidal"}).holds);
+  EXPECT_TRUE(faster_convergence(curves, "rope", {"sinusoidal"}).holds);
+  curves["rope"] = curves["learned"];  // equal is not faster
+  EXPECT_FALSE(faster_convergence(curves, "rope", {"learned"}).holds);
+}
+
+TEST(Judgement, ALowerMeanThatArrivesLateIsNotFaster) {
+  Curve late = line(3, 3);
+  for (size_t i = 25; i < 30; ++i) late.losses[i] = 6;
+  // Of the same late mean but for a better start, and above the baseline's end from there on.
+  EXPECT_FALSE(faster_convergence({{"rope", {line(4.5, 4.5)}}, {"learned", {line(9, 4)}}}, "rope", {"learned"}).holds);
+  EXPECT_TRUE(faster_convergence({{"rope", {late}}, {"learned", {line(9, 4)}}}, "rope", {"learned"}).holds);
+}
+
+TEST(Judgement, Clipping) {
+  const std::vector<std::string> arms = {"4", "16", "64"};
+  EXPECT_TRUE(clipping_loses_nothing({{"4", {6, 6}}, {"16", {5.0, 5.1}}, {"64", {5.0, 4.98}}}, arms).holds);
+  EXPECT_FALSE(clipping_loses_nothing({{"4", {6, 6}}, {"16", {5.0, 5.1}}, {"64", {4.5, 4.6}}}, arms).holds);
+}
+
+TEST(Judgement, MiddleTerms) {
+  const Losses good = {{"both", {5.0, 5.1}}, {"c2p", {5.3, 5.3}}, {"p2c", {5.0, 5.05}}, {"learned", {6, 6}}};
+  EXPECT_TRUE(middle_terms_suffice(good, "both", {"c2p", "p2c"}, "learned").holds);
+  for (const char* better : {"c2p", "learned"}) {
+    Losses bad = good;
+    bad[better] = {4.5, 4.6};
+    EXPECT_FALSE(middle_terms_suffice(bad, "both", {"c2p", "p2c"}, "learned").holds) << better;
+  }
+}
+
+TEST(Judgement, LastIsBestWithEverySeed) {
+  const std::vector<std::string> methods = {"m1", "m2", "m4"};
+  EXPECT_TRUE(last_is_best({{"m1", {5, 6}}, {"m2", {5, 6}}, {"m4", {4, 5.9}}}, methods).holds);
+  const Judgement bad = last_is_best({{"m1", {5, 6}}, {"m2", {5, 5.8}}, {"m4", {4, 5.9}}}, methods);
+  EXPECT_FALSE(bad.holds);
+  EXPECT_NE(bad.figures.find("1 of 2 seeds"), std::string::npos) << bad.figures;
+}
+
+TEST(Judgement, RopeAmongTheOthers) {
+  const Losses good = {{"none", {7, 7.1}}, {"rope", {5.0, 5.1}}, {"t5", {5.5, 5.6}}, {"shaw", {4.95, 5.05}}};
+  const std::map<std::string, double> times = {{"rope", 100}, {"shaw", 120}, {"t5", 90}};
+  const Field field{.relative = {"t5", "shaw"}, .slower = {"shaw"}};
+  EXPECT_TRUE(rope_among(good, times, field).holds);
+  EXPECT_FALSE(rope_among(good, times, {.relative = {"t5", "shaw"}, .slower = {"t5"}}).holds);
+  Losses bad = good;
+  bad["shaw"] = {4.0, 4.1};  // better beyond noise
+  EXPECT_FALSE(rope_among(bad, times, field).holds);
+  bad = good;
+  bad["t5"] = {7, 7.1};  // not better than none
+  EXPECT_FALSE(rope_among(bad, times, field).holds);
+}
+
+TEST(Judgement, BoundsHoldWithEverySeed) {
+  EXPECT_TRUE(frequencies_stay({0.01, 0.049}, 0.05).holds);
+  EXPECT_FALSE(frequencies_stay({0.01, 0.05}, 0.05).holds);
+  EXPECT_TRUE(little_correlation({0.1, 0.2}, 0.2).holds);
+  EXPECT_FALSE(little_correlation({0.1, 0.21}, 0.2).holds);
+  EXPECT_TRUE(nearer_is_higher({1, 2}, {0.5, 1.5}).holds);
+  EXPECT_FALSE(nearer_is_higher({1, 2}, {0.5, 2}).holds);
+}
+
+}  // namespace
+}  // namespace rf::reproduce

@@ -1,0 +1,140 @@
+// The table of experiments and the registers: complete, consistent, and the published runs can be made.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "data_sets.h"
+#include "experiment.h"
+#include "register.h"
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+#include "rf/train/compare.h"
+#include "rf/train/run_config.h"
+
+namespace rf::reproduce {
+namespace {
+
+constexpr Scale kScales[] = {Scale::kTiny, Scale::kSmall, Scale::kPaper};
+
+TEST(Register, HasEveryClaimOnceInOrder) {
+  std::vector<std::string> ids, expected;
+  for (const Claim& claim : claims()) ids.push_back(claim.id);
+  for (int i = 1; i <= 32; ++i) expected.push_back(fmt::format("C-{:02}", i));
+  EXPECT_EQ(ids, expected);
+}
+
+TEST(Register, EveryClaimIsDecidedOrSaysWhyNot) {
+  const nlohmann::json all = register_json();
+  std::set<std::string> without;
+  for (const nlohmann::json& claim : all.at("claims")) {
+    if (claim.at("experiments").empty()) without.insert(claim.at("id"));
+    if (claim.at("status") == "published only" || claim.at("status") == "no claim" ||
+        claim.at("status") == "qualified") {
+      EXPECT_NE(claim.at("note"), "") << claim.dump();
+    }
+    if (claim.at("status") == "published only" || claim.at("status") == "no claim") {
+      EXPECT_TRUE(claim.at("experiments").empty()) << claim.dump();
+    }
+  }
+  for (const char* decided : {"C-01", "C-02", "C-04", "C-17", "C-29", "C-30"}) EXPECT_FALSE(without.contains(decided));
+}
+
+TEST(Register, TablesAreRectangular) {
+  const nlohmann::json tables = register_json().at("tables");
+  EXPECT_EQ(tables.size(), 7U);
+  for (const nlohmann::json& table : tables) {
+    for (const nlohmann::json& row : table.at("rows")) EXPECT_EQ(row.size(), table.at("columns").size()) << row.dump();
+  }
+}
+
+TEST(Table, NamesDifferAndClaimsAreKnown) {
+  std::set<std::string> names, known;
+  for (const Claim& claim : claims()) known.insert(claim.id);
+  for (const Experiment& experiment : table()) {
+    EXPECT_TRUE(names.insert(experiment.name).second) << experiment.name;
+    EXPECT_NE(experiment.name, "all");
+    for (const std::string& claim : experiment.claims) EXPECT_TRUE(known.contains(claim)) << claim;
+    for (const std::string* text : {&experiment.spec, &experiment.title, &experiment.expected, &experiment.budget}) {
+      EXPECT_FALSE(text->empty()) << experiment.name;
+    }
+  }
+}
+
+TEST(Table, SettingsDependOnTheScaleAlone) {
+  for (const Experiment& experiment : table()) {
+    for (const Scale scale : kScales) {
+      const nlohmann::json settings = experiment.settings(scale);
+      EXPECT_EQ(settings, experiment.settings(scale));
+      EXPECT_EQ(settings, nlohmann::json::parse(settings.dump())) << experiment.name;
+      if (scale == Scale::kTiny && settings.contains("seeds")) EXPECT_EQ(settings.at("seeds").size(), 1U);
+    }
+  }
+}
+
+TEST(Table, EveryFileIsOfADescribedSet) {
+  for (const Experiment& experiment : table()) {
+    for (const Scale scale : kScales) {
+      const auto files = experiment.settings(scale).value("files", std::vector<std::string>());
+      EXPECT_EQ(missing_files("", files), files);
+      EXPECT_NO_THROW(where_had(files)) << experiment.name;
+    }
+  }
+}
+
+// Every trained experiment at every scale: its run file is read, and its encodings can be made for the body it names.
+TEST(Table, RunsCanBeMade) {
+  int64_t designs = 0;
+  for (const Experiment& experiment : table()) {
+    for (const Scale scale : kScales) {
+      const nlohmann::json settings = experiment.settings(scale);
+      if (!settings.contains("design")) continue;
+      const nlohmann::json& design = settings.at("design");
+      const train::RunConfig run = train::parse_run_config(design.at("run"));
+      EXPECT_EQ(settings.at("seeds"), design.at("seeds"));
+      for (size_t i = 1; i < design.at("seeds").size(); ++i) {
+        EXPECT_EQ(design.at("seeds")[i].get<int64_t>(), design.at("seeds")[0].get<int64_t>() + static_cast<int64_t>(i));
+      }
+      for (const std::string arm : design.at("arms")) {
+        const ModelConfig& model = run.model;
+        EXPECT_NO_THROW(nn::make_encoding(train::parse_arm(arm),
+                                          {.layers = model.num_hidden_layers,
+                                           .heads = model.num_attention_heads,
+                                           .head_dim = model.head_dim(),
+                                           .hidden_size = model.hidden_size,
+                                           .input_size = model.embedding_size,
+                                           .max_position_embeddings = model.max_position_embeddings}))
+            << arm;
+      }
+      ++designs;
+    }
+  }
+  EXPECT_GE(designs, 15);
+}
+
+// R-CFG-2.
+TEST(Table, PublishedPretraining) {
+  const auto& all = table();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [](const Experiment& each) { return each.name == "convergence"; });
+  ASSERT_NE(found, all.end());
+  const nlohmann::json design = found->settings(Scale::kPaper).at("design");
+  const train::RunConfig run = train::parse_run_config(design.at("run"));
+  EXPECT_EQ(run.model.num_hidden_layers, 12);
+  EXPECT_EQ(run.model.hidden_size, 768);
+  EXPECT_EQ(run.model.intermediate_size, 3072);
+  ASSERT_EQ(run.stages.size(), 1U);
+  EXPECT_EQ(run.stages[0].max_length, 512);
+  EXPECT_EQ(run.stages[0].batch, 64);
+  EXPECT_EQ(run.stages[0].steps, 100000);
+  EXPECT_DOUBLE_EQ(run.schedule.learning_rate, 1e-5);
+  EXPECT_DOUBLE_EQ(design.at("corpus").at("valid_fraction"), 0.2);
+}
+
+TEST(Scale, Names) {
+  for (const Scale scale : kScales) EXPECT_EQ(scale_of_name(name_of(scale)), scale);
+  EXPECT_THROW(scale_of_name("big"), Error);
+}
+
+}  // namespace
+}  // namespace rf::reproduce

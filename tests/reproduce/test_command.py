@@ -1,0 +1,147 @@
+"""roformer reproduce: the table, what is kept, training that is interrupted, and what it refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from cli_support import PROGRAM, ROOT, refused, results, run
+
+
+def result_of(output, name):
+    return json.loads((output / "tiny" / name / "result.json").read_text())
+
+
+def test_list_is_what_the_page_says():
+    page = (ROOT / "docs" / "reproduce.md").read_text()
+    for line in results("reproduce", "--list", "--scale", "small"):
+        claims = ", ".join(line["claims"]) or "-"
+        row = f"| `{line['name']}` | {line['spec']} | {claims} | {line['title']} | {line['budget']} |"
+        assert row in page
+        for file in line["data"]:
+            folder, name = file.split("/")
+            assert f"`{folder}`" in page and f"`{name}`" in page, file
+    everywhere = [results("reproduce", "--list", "--scale", scale) for scale in ("tiny", "paper")]
+    assert [line["name"] for line in everywhere[0]] == [line["name"] for line in everywhere[1]]
+
+
+def test_what_is_done_is_kept_while_its_settings_are_the_same(tmp_path):
+    (line,) = results("reproduce", "pairwise", "--output", tmp_path)
+    assert line["kept"] is False and line["verdicts"] == {"C-26": "smoke run", "C-05": "smoke run"}
+    path = tmp_path / "tiny" / "pairwise" / "result.json"
+    before = path.stat().st_mtime_ns
+    (line,) = results("reproduce", "pairwise", "--output", tmp_path)
+    assert line["kept"] is True and path.stat().st_mtime_ns == before
+    path.write_text(json.dumps({**json.loads(path.read_text()), "settings": {"other": 1}}))
+    assert results("reproduce", "pairwise", "--output", tmp_path)[0]["kept"] is False
+
+
+def test_verdicts_of_the_small_scale(tmp_path):
+    (line,) = results("reproduce", "norm", "--scale", "small", "--output", tmp_path)
+    assert line["verdicts"] == {"C-06": "confirmed"}
+
+
+def test_register(tmp_path):
+    results("reproduce", "pairwise", "--output", tmp_path)
+    register = json.loads((tmp_path / "register.json").read_text())
+    assert [claim["id"] for claim in register["claims"]] == [f"C-{i:02}" for i in range(1, 33)]
+    by_id = {claim["id"]: claim for claim in register["claims"]}
+    assert by_id["C-26"]["experiments"] == ["pairwise"]
+    for line in results("reproduce", "--list"):
+        assert all(line["name"] in by_id[claim]["experiments"] for claim in line["claims"])
+    assert {table["id"] for table in register["tables"]} == {f"R-TAB-{i}" for i in range(1, 8)}
+
+
+def test_all_leaves_out_what_lacks_data(numeric, tmp_path):
+    known = {line["name"] for line in results("reproduce", "--list") if line["data"]}
+    done = run("reproduce", "all", "--output", tmp_path)
+    assert done.returncode == 0
+    missing = {line["name"] for line in map(json.loads, done.stdout.splitlines()) if "missing_data" in line}
+    assert missing == known and "en_books/books_valid.jsonl" in done.stderr and "github.com" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["decai"], ["decai", "did you mean decay"]),
+        (["decay", "--scale", "smal"], ["smal", "did you mean small"]),
+        (["all", "decay"], ['"all"', "known"]),
+        ([], ["none", "--list"]),
+        (["convergence"], ["no --data", "en_books/books_valid.jsonl", "github.com"]),
+    ],
+)
+def test_bad_input(tmp_path, arguments, words):
+    message = refused("reproduce", *arguments, "--output", tmp_path / "out")
+    assert all(word in message for word in words), message
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_output_and_data(tmp_path):
+    assert "--output" in refused("reproduce", "decay")
+    (tmp_path / "file").write_text("")
+    assert "directory" in refused("reproduce", "decay", "--output", tmp_path / "file")
+    message = refused("reproduce", "convergence", "--output", tmp_path / "out", "--data", tmp_path)
+    assert str(tmp_path) in message and "books_valid.jsonl" in message
+
+
+@pytest.fixture(scope="module")
+def trained(data_sets, tmp_path_factory):
+    """The trained experiments but `encodings`, interrupted twice on the way."""
+    folder, _ = data_sets
+    output = tmp_path_factory.mktemp("trained")
+    names = ["convergence", "word-position", "trained-scores", "trained-frequencies"]
+    arguments = ["reproduce", *names, "--output", output, "--data", folder]
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stderr=subprocess.PIPE, text=True, env=environment)
+    metrics = output / "tiny" / "runs" / "convergence" / "learned" / "seed-1" / "metrics.jsonl"
+    for _ in range(600):
+        time.sleep(0.2)
+        if metrics.exists() and metrics.read_bytes().count(b"\n") > 1:
+            break
+    child.send_signal(signal.SIGTERM)
+    message = child.communicate()[1]
+    assert child.returncode == 128 + signal.SIGTERM and "interrupted" in message
+    assert not (output / "tiny" / "convergence").exists()
+    lines = metrics.read_text().splitlines()
+    assert [line["name"] for line in results(*arguments)] == names
+    assert metrics.read_text().splitlines()[: len(lines)] == lines  # it went on
+    return output
+
+
+def test_convergence(trained):
+    result = result_of(trained, "convergence")
+    table = {row[0]: row for row in result["table"]["rows"]}
+    assert list(table) == ["learned", "sinusoidal", "rope"]
+    for line in result["series"]:
+        arm = line["name"].split(",")[0]
+        path = trained / "tiny" / "runs" / "convergence" / arm / "seed-1" / "metrics.jsonl"
+        metrics = [json.loads(text) for text in path.read_text().splitlines()]
+        losses = {m["step"]: m["loss"] for m in metrics if m["type"] == "train"}
+        assert line["x"] == list(losses) and line["y"] == list(losses.values())
+        late = [loss for step, loss in losses.items() if step > max(losses) / 3]
+        assert table[arm][3] == pytest.approx(np.mean(late), rel=1e-12)
+    assert result["verdicts"] == {"C-17": "smoke run"} and "beside sinusoidal" in result["figures"]["C-17"]
+
+
+def test_insides_of_trained_models(trained):
+    (words,) = result_of(trained, "word-position")["table"]["rows"]
+    assert words[0] == 1 and min(words[1:]) > 0
+    (scores,) = result_of(trained, "trained-scores")["series"]
+    assert len(scores["x"]) == 128 and np.isfinite(scores["y"]).all()
+
+
+def test_trained_frequencies(trained):
+    result = result_of(trained, "trained-frequencies")
+    runs = trained / "tiny" / "runs" / "trained-frequencies"
+    (path,) = runs.glob("*/seed-1/model.safetensors")
+    now = load_file(path)["position_encoding.freqs"].astype(float)
+    before = (10000.0 ** (-np.arange(16) / 16)).astype(np.float32).astype(float)
+    change = np.abs(now - before) / before
+    ((_, middle, largest),) = result["table"]["rows"]
+    assert middle == pytest.approx(np.sort(change)[8]) and largest == pytest.approx(change.max())
+    assert largest > 0
