@@ -11,7 +11,6 @@
 #include <cmath>
 
 #include "experiment.h"
-#include "rf/ops/ops.h"
 #include "statistics.h"
 #include "tensors.h"
 
@@ -23,8 +22,8 @@ constexpr size_t kWindow = 32;
 
 // f at each distance.
 std::vector<double> bound(const at::Tensor& distances, int64_t head_dim, double base) {
-  const auto [cos, sin] = ops::rope_table(distances, frequencies(head_dim, base), {}, 1.0, at::kDouble);
-  return values((cos.cumsum(1).square() + sin.cumsum(1).square()).sqrt().mean(1));
+  const ops::Rotation rows = rotation(distances, head_dim, at::kDouble, base);
+  return values((rows.cos.cumsum(2).square() + rows.sin.cumsum(2).square()).sqrt().mean(2));
 }
 
 // 0, 1, 2, .. and then about `steps` a factor of two, to `farthest`.

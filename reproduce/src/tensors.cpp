@@ -22,20 +22,31 @@ at::Tensor integers(int64_t begin, int64_t end) {
   return at::arange(begin, end, at::kLong);
 }
 
-at::Tensor frequencies(int64_t dim, double base) {
+namespace {
+
+// The frequencies as sums of two numbers, {hi, lo}.
+std::pair<at::Tensor, at::Tensor> exact_frequencies(int64_t dim, double base) {
   std::vector<double> hi(static_cast<size_t>(dim / 2)), lo(hi.size());
   if (rf_rope_frequencies(base, dim, hi.data(), lo.data()) != RF_OK) throw Error("reproduce", rf_last_error());
-  return at::tensor(hi, at::kDouble);
+  return {at::tensor(hi, at::kDouble), at::tensor(lo, at::kDouble)};
 }
 
-ops::Rotation rotation(const at::Tensor& positions, int64_t dim, at::ScalarType dtype) {
-  const auto [cos, sin] =
-      ops::rope_table(positions, frequencies(dim), /*freqs_lo=*/{}, /*scale=*/1.0, ops::row_dtype(dtype));
+}  // namespace
+
+at::Tensor frequencies(int64_t dim, double base) {
+  return exact_frequencies(dim, base).first;
+}
+
+ops::Rotation rotation(const at::Tensor& positions, int64_t dim, at::ScalarType dtype, double base) {
+  const auto [hi, lo] = exact_frequencies(dim, base);
+  const auto [cos, sin] = ops::rope_table(positions, hi, lo, /*scale=*/1.0, ops::row_dtype(dtype));
   return {cos.unsqueeze(0), sin.unsqueeze(0)};
 }
 
 at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions) {
-  return ops::rope(x, positions, {.layout = "pairs"});
+  ops::RopeOptions options;
+  options.layout = "pairs";
+  return ops::rope(x, positions, options);
 }
 
 }  // namespace rf::reproduce

@@ -42,11 +42,11 @@ TEST(LayerParts, FourTermsAddUpToTheScores) {
   // The first layer's input by torch's own layer norm.
   const auto weights = model->named_parameters();
   const auto parameter = [&](const char* name) { return body_parameter(*model, name); };
-  const at::Tensor input = at::layer_norm(
-      at::embedding(parameter("embeddings.word_embeddings.weight"), some_ids()) +
-          parameter("embeddings.token_type_embeddings.weight")[0] + weights["position_encoding.weight"],
-      {24}, parameter("embeddings.LayerNorm.weight"), parameter("embeddings.LayerNorm.bias"),
-      model->config().layer_norm_eps);
+  const at::Tensor input =
+      at::layer_norm(at::embedding(parameter("embeddings.word_embeddings.weight"), some_ids()) +
+                         parameter("embeddings.token_type_embeddings.weight")[0] + weights["position_encoding.weight"],
+                     {24}, parameter("embeddings.LayerNorm.weight"), parameter("embeddings.LayerNorm.bias"),
+                     model->config().layer_norm_eps);
   const QueryKey found = projected(*model, 0, input, Bias::kAdded);
   EXPECT_LT(difference(sum, at::matmul(found.query_BHTD, found.key_BHTD.transpose(2, 3))), 1e-10);
   EXPECT_GT(terms.content_position.abs().max().item<double>(), 0.1);

@@ -67,7 +67,9 @@ TEST(Table, SettingsDependOnTheScaleAlone) {
       const nlohmann::json settings = experiment.settings(scale);
       EXPECT_EQ(settings, experiment.settings(scale));
       EXPECT_EQ(settings, nlohmann::json::parse(settings.dump())) << experiment.name;
-      if (scale == Scale::kTiny && settings.contains("seeds")) EXPECT_EQ(settings.at("seeds").size(), 1U);
+      if (scale == Scale::kTiny && settings.contains("seeds")) {
+        EXPECT_EQ(settings.at("seeds").size(), 1U) << experiment.name;
+      }
     }
   }
 }
@@ -97,13 +99,13 @@ TEST(Table, RunsCanBeMade) {
       }
       for (const std::string arm : design.at("arms")) {
         const ModelConfig& model = run.model;
-        EXPECT_NO_THROW(nn::make_encoding(train::parse_arm(arm),
-                                          {.layers = model.num_hidden_layers,
-                                           .heads = model.num_attention_heads,
-                                           .head_dim = model.head_dim(),
-                                           .hidden_size = model.hidden_size,
-                                           .input_size = model.embedding_size,
-                                           .max_position_embeddings = model.max_position_embeddings}))
+        EXPECT_NO_THROW(
+            nn::make_encoding(train::parse_arm(arm), {.layers = model.num_hidden_layers,
+                                                      .heads = model.num_attention_heads,
+                                                      .head_dim = model.head_dim(),
+                                                      .hidden_size = model.hidden_size,
+                                                      .input_size = model.embedding_size,
+                                                      .max_position_embeddings = model.max_position_embeddings}))
             << arm;
       }
       ++designs;

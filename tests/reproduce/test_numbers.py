@@ -140,14 +140,14 @@ def test_linear_attention(numeric):
     ]
     for form, outputs in enumerate(golden):
         np.testing.assert_allclose([row[1 + form] for row in table[:6]], outputs, rtol=1e-9)
-    error, least, negative, lowest, highest = (row[1:] for row in table[6:])
+    smallest, error, least, lowest, highest = (row[1:] for row in table[6:])
+    np.testing.assert_allclose(smallest, [0.046037258, -0.84964966, -8.7], rtol=1e-2)
     q, k = normal(128, 64, seed=1), normal(128, 64)
     q, k = (np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))) for x in (q, k))
     plain, rotated = q @ k.T, turned(q, np.arange(128)) @ turned(k, np.arange(128)).T
     for form, (numerator, denominator) in enumerate([(plain, plain), (rotated, plain), (rotated, rotated)]):
         weights = numerator / denominator.sum(1, keepdims=True)
         assert least[form] == pytest.approx(denominator.sum(1).min(), rel=1e-9)
-        assert negative[form] == pytest.approx((weights < 0).mean(), abs=1e-12)
         assert lowest[form] == pytest.approx(weights.sum(1).min(), rel=1e-7)
         assert highest[form] == pytest.approx(weights.sum(1).max(), rel=1e-7)
         assert error[form] < 1e-9
