@@ -43,10 +43,10 @@ double deviation(const at::Tensor& scores_BHTT) {
 }
 
 Result run_word(const Context& context) {
-  const at::NoGradGuard no_grad;
   const nlohmann::json& settings = context.settings;
   const TrainedArms trained = train_arms(context, settings.at("design"));
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+  const at::NoGradGuard no_grad;
   const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.at("rows"), settings.at("tokens"));
   Result result{.columns = {"seed", "word to word", "word to position", "position to word", "position to position"},
                 .rows = {}};
@@ -91,10 +91,10 @@ at::Tensor mean_scores(const nn::Model& model, const at::Tensor& ids_BT) {
 }
 
 Result run_scores(const Context& context) {
-  const at::NoGradGuard no_grad;
   const nlohmann::json& settings = context.settings;
   const TrainedArms trained = train_arms(context, settings.at("design"));
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+  const at::NoGradGuard no_grad;
   const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.at("rows"), settings.at("tokens"));
   const auto mean_over = [&](const at::Tensor& scores_T, const char* which) {
     const nlohmann::json& ends = settings.at(which);
@@ -123,10 +123,10 @@ nlohmann::json frequency_settings(Scale scale) {
 }
 
 Result run_frequencies(const Context& context) {
-  const at::NoGradGuard no_grad;
   const nlohmann::json& settings = context.settings;
   const TrainedArms trained = train_arms(context, settings.at("design"));
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+  const at::NoGradGuard no_grad;
   Result result{.columns = {"seed", "median change of a frequency, of it", "largest change"}, .rows = {}};
   std::vector<double> medians;
   for (const train::CompareRun& run : trained.runs) {
