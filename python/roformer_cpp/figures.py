@@ -229,13 +229,18 @@ def write_csv(numbers, output):
         writer.writerows(zip(*(np.asarray(column).tolist() for column in numbers.values()), strict=True))
 
 
+def draw_svg(name, numbers, output):
+    """Writes the picture of a name in FIGURES from its numbers."""
+    _, drawing, (width, height) = FIGURES[name]
+    with picture(output, width, height) as figure:
+        drawing(figure, numbers)
+
+
 def draw(name, folder):
     """Writes <folder>/<name>.svg and <name>.csv, for a name in FIGURES."""
-    numbers_of, drawing, (width, height) = FIGURES[name]
-    numbers = numbers_of()
+    numbers = FIGURES[name][0]()
     write_csv(numbers, Path(folder) / f"{name}.csv")
-    with picture(Path(folder) / f"{name}.svg", width, height) as figure:
-        drawing(figure, numbers)
+    draw_svg(name, numbers, Path(folder) / f"{name}.svg")
 
 
 def main(arguments=None):

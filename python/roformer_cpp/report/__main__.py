@@ -1,0 +1,27 @@
+"""The command `python -m roformer_cpp.report`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from . import __doc__ as description
+from . import write
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m roformer_cpp.report", description=description, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("directory", type=Path, help="what --output of `roformer reproduce` named")
+    parser.add_argument("--output", type=Path, required=True, help="folder for report.html, report.md and pictures/")
+    arguments = parser.parse_args(arguments)
+    try:
+        write(arguments.directory, arguments.output)
+    except (ImportError, OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""The report's pictures: a result's series as curves, its means over seeds as dots with ranges, and the theory's."""
+
+import re
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from .. import figures
+from .._style import COLOURS, DASHES, picture
+
+WIDTH = 6.2  # inches
+MOST_TICKS = 10  # an axis with more values has ticks of its own
+MOST_POINTS = 300  # of a curve; longer ones are drawn as means of neighbours
+_SEED = re.compile(r"^(.*), seed \d+$")
+
+
+@dataclass(frozen=True)
+class Picture:
+    file: str  # in the folder of pictures
+    title: str
+    note: str  # how to read it; may be empty
+
+
+# What the axes of an experiment's series are; others are drawn without names of axes.
+@dataclass(frozen=True)
+class _Axes:
+    x: str = ""
+    y: str = ""
+    yscale: str = "linear"
+
+
+_TRAINING = _Axes("training step", "training loss, nats")
+_AXES = {
+    "relative-score": _Axes("distance", "score"),
+    "decay": _Axes("distance r", "mean of |$S_1$| .. |$S_{d/2}$|"),
+    "score-by-distance": _Axes("distance", "score"),
+    "trained-scores": _Axes("distance", "mean score"),
+    "random-features": _Axes("features", "relative error", "log"),
+    "attention-time": _Axes("tokens", "seconds", "log"),
+    "trained-frequencies": _Axes("pair", "frequency", "log"),
+    "convergence": _TRAINING,
+    "encodings": _TRAINING,
+    "staged-pretraining": _TRAINING,
+    "linear-language-model": _TRAINING,
+}
+
+# Titles of figures.FIGURES.
+_THEORY = {
+    "plane": "A point of the complex plane; turned; multiplied by another number",
+    "rope_scheme": "How RoPE turns the pairs of a query or key (the paper's Figure 1)",
+    "block_matrix": "The rotation as a matrix (Eq. 15)",
+    "decay": "The bound that decays with distance (the paper's Figure 2), at every distance to 65,536",
+    "sinusoid": "The sinusoidal encoding (Eq. 4)",
+    "rotated_vector": "One vector turned by the positions 0 to 99",
+}
+
+
+def draw(result, folder):
+    """Writes the pictures of a result into a folder; returns them, none where it has nothing to draw."""
+    drawn = []
+    if result.series:
+        file = f"{result.name}-curves.svg"
+        drawn.append(Picture(file, f"{result.title} Curves", _draw_curves(result, folder / file)))
+    spreads = _spread_columns(result.table)
+    if spreads and result.table.rows:
+        file = f"{result.name}-spread.svg"
+        _draw_spreads(result.table, spreads, folder / file)
+        note = "Means over seeds; lines from the lowest to the highest." if len(result.seeds) > 1 else "One seed."
+        drawn.append(Picture(file, f"{result.title} Means", note))
+    return drawn
+
+
+def draw_theory(folder):
+    for name in _THEORY:
+        figures.draw_svg(name, figures.FIGURES[name][0](), folder / f"{name}.svg")
+    return [Picture(f"{name}.svg", title, title) for name, title in _THEORY.items()]
+
+
+# ---- curves ----
+
+
+def _draw_curves(result, output):
+    """Draws a panel for series of the same x, a colour for each name, seeds as mean and range. Returns a note on it."""
+    panels = [list(panel) for _, panel in groupby(sorted(result.series, key=_reach_and_x), key=_reach_and_x)]
+    names = list(dict.fromkeys(_name_and_seed(series)[0] for series in result.series))
+    axes_of = _AXES.get(result.name, _Axes())
+    columns = 2 if max(map(len, names)) < 40 else 1
+    height = 2.8 * len(panels) + 0.19 * -(-len(names) // columns)
+    neighbours = 1
+    with picture(output, WIDTH, height) as figure:
+        for axes, panel in zip(np.atleast_1d(figure.subplots(len(panels))), panels, strict=True):
+            for name, group in _by_name(panel).items():
+                i = names.index(name)
+                style = dict(color=COLOURS[i % 7], linestyle=DASHES[(i + i // 7) % 7])
+                neighbours = max(neighbours, _draw_group(axes, name, group, style))
+            axes.set(xlabel=axes_of.x, ylabel=axes_of.y, yscale=axes_of.yscale)
+            x = np.array(panel[0].x)
+            if len(x) > 2 and x.min() >= 0 and np.median(x) < 0.4 * x[-1]:  # denser where it begins
+                axes.set(xscale="log", xlim=(x[x > 0].min(), None))
+                axes.xaxis.minorticks_off()
+            if len(x) <= MOST_TICKS:
+                axes.set_xticks(x, [f"{value:g}" for value in x])
+        pairs = [pair for axes in figure.axes for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+        lines = {label: line for line, label in pairs}  # each once
+        figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns)
+    seeds = any(_name_and_seed(series)[1] for series in result.series) and len(result.seeds) > 1
+    notes = ["Means over seeds, shaded from the lowest to the highest."] if seeds else []
+    notes += [f"Points are means of up to {neighbours} neighbours."] if neighbours > 1 else []
+    return " ".join(notes)
+
+
+def _reach_and_x(series):
+    return series.x[-1:], series.x
+
+
+def _name_and_seed(series):
+    match = _SEED.match(series.name)
+    return (match[1], True) if match else (series.name, False)
+
+
+def _by_name(panel):
+    groups = {}
+    for series in panel:
+        groups.setdefault(_name_and_seed(series)[0], []).append(series)
+    return groups
+
+
+def _draw_group(axes, name, group, style):
+    """Draws the seeds of a name, all of the same x. Returns how many neighbours a point is the mean of."""
+    values = np.array([series.y for series in group], dtype=float)  # None: nan
+    x, values, neighbours = _thinned(np.array(group[0].x), values)
+    axes.plot(x, values.mean(0), label=name, **style)
+    if len(group) > 1:
+        axes.fill_between(x, values.min(0), values.max(0), color=style["color"], alpha=0.2, linewidth=0)
+    return neighbours
+
+
+def _thinned(x, values):
+    neighbours = max(1, -(-len(x) // MOST_POINTS))
+    starts = np.arange(0, len(x), neighbours)
+    sizes = np.diff(np.append(starts, len(x)))
+    means = np.add.reduceat(values, starts, axis=1) / sizes if len(x) else values
+    return (np.add.reduceat(x, starts) / sizes if len(x) else x), means, neighbours
+
+
+# ---- dots with ranges ----
+
+
+def _spread_columns(table):
+    """Indices of columns of numbers that "lowest" and "highest" follow."""
+    names = table.columns
+    triples = [i for i in range(1, len(names) - 2) if names[i + 1 : i + 3] == ["lowest", "highest"]]
+    return [i for i in triples if not any(isinstance(cell, str) for row in table.rows for cell in row[i : i + 3])]
+
+
+def _row_names(table, before):
+    """What tells rows apart, and their names: as many as it takes of the columns before `before` that vary."""
+    varied = [i for i in range(before) if len({str(row[i]) for row in table.rows}) > 1] or [0]
+    for count in range(1, len(varied) + 1):
+        names = [", ".join(str(row[i]) for i in varied[:count]) for row in table.rows]
+        if len(set(names)) == len(names):
+            break
+    return ", ".join(str(table.columns[i]) for i in varied[:count]), names
+
+
+def _draw_spreads(table, spreads, output):
+    what, names = _row_names(table, spreads[0])
+    places = np.arange(len(names))
+    with picture(output, WIDTH, 1.0 + 0.22 * len(names)) as figure:
+        panels = np.atleast_1d(figure.subplots(1, len(spreads), sharey=True))
+        for axes, column in zip(panels, spreads, strict=True):
+            cells = [row[column : column + 3] for row in table.rows]
+            means, lowest, highest = np.array(cells, dtype=float).T
+            axes.hlines(places, lowest, highest, color=COLOURS[1], linewidth=2)
+            axes.plot(means, places, "o", color=COLOURS[1], markersize=4)
+            axes.set(xlabel=table.columns[column])
+        panels[0].set_yticks(places, names)
+        panels[0].set(ylabel=what, ylim=(len(names) - 0.5, -0.5))  # the first row on top

@@ -1,0 +1,224 @@
+"""Reads the output directory of `roformer reproduce`: register.json and each <scale>/<experiment>/result.json.
+
+Keys that are missing or of another kind are errors. Keys that are not known here are left alone: results take
+hours, and those of a newer program, which may hold more, are to be read as well.
+"""
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+SCALES = ("tiny", "small", "paper")  # the largest last
+SMOKE_SCALE = "tiny"
+NOT_RUN = "not run"
+_NUMBER = (int, float)
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: list
+    rows: list  # of numbers, texts, None
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    id: str
+    title: str
+    source: str
+    table: Table
+
+
+@dataclass(frozen=True)
+class Claim:
+    id: str
+    text: str
+    source: str
+    status: str
+    note: str
+    experiments: list  # names
+
+
+@dataclass(frozen=True)
+class Series:
+    name: str
+    x: list
+    y: list
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+    spec: str
+    title: str
+    claims: list
+    expected: str
+    scale: str
+    seeds: list
+    table: Table
+    series: list
+    verdicts: dict  # by claim, or by the experiment's own name in the specification
+    figures: dict  # by the same keys
+    seconds: float
+    command: str
+    machine: dict
+
+    @property
+    def is_smoke_run(self):
+        return self.scale == SMOKE_SCALE
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    claims: list
+    tables: list  # the papers'
+    results: list  # one for each experiment: of the largest scale there is
+
+    def verdicts_of(self, claim):
+        """[(experiment, verdict)] of the claim's experiments; NOT_RUN where there is no result."""
+        by_name = {result.name: result.verdicts for result in self.results}
+        return [(name, by_name.get(name, {}).get(claim.id, NOT_RUN)) for name in claim.experiments]
+
+    def verdict_of(self, claim):
+        """The verdicts of the experiments that ran, in words. Without an experiment: whether one could decide it."""
+        if not claim.experiments:
+            return "only stated" if claim.status in ("published only", "no claim") else "no experiment"
+        verdicts = dict.fromkeys(verdict for _, verdict in self.verdicts_of(claim))
+        return " and ".join(verdict for verdict in verdicts if verdict != NOT_RUN) or NOT_RUN
+
+    def verdict_counts(self):
+        """{verdict: claims with it}, in the order of the register."""
+        return Counter(self.verdict_of(claim) for claim in self.claims)
+
+    def paper_tables_of(self, result):
+        """The papers' tables that the sources of the experiment's claims name: "paper Table 4" names "... Table 4"."""
+        sources = [claim.source for claim in self.claims if claim.id in result.claims]
+        named = {number for source in sources for number in _tables_named(source)}
+        return [table for table in self.tables if named.intersection(_tables_named(table.source))]
+
+
+def _tables_named(source):
+    return re.findall(r"\bTable (\d+)", source)
+
+
+def read(directory):
+    """The Reproduction in a directory. Raises OSError, or ValueError that names the file and what is wrong with it."""
+    directory = Path(directory)
+    register_path = directory / "register.json"
+    if not register_path.is_file():
+        raise ValueError(
+            f"[report] the directory must be the output of `roformer reproduce`, got {directory} without register.json"
+        )
+    register = _Object.of_file(register_path)
+    claims = [_claim(entry) for entry in register.objects("claims")]
+    tables = [_paper_table(entry) for entry in register.objects("tables")]
+    largest = {}
+    for scale in SCALES:
+        for path in sorted((directory / scale).glob("*/result.json")):
+            result = _result(_Object.of_file(path))
+            if (result.scale, result.name) != (scale, path.parent.name):
+                raise ValueError(f"[report] {path} must be of its folders' names, got {result.scale}/{result.name}")
+            largest[result.name] = result
+    if not largest:
+        raise ValueError(
+            f"[report] {directory} must hold a result, got none. Hint: roformer reproduce all --output {directory}"
+        )
+    order = [name for claim in claims for name in claim.experiments] + sorted(largest)
+    return Reproduction(claims, tables, [largest[name] for name in dict.fromkeys(order) if name in largest])
+
+
+class _Object:
+    """A JSON object, and where it is from."""
+
+    def __init__(self, where, value):
+        if not isinstance(value, dict):
+            raise ValueError(f"[report] {where} must be a JSON object, got {_short(value)}")
+        self.where, self.value = where, value
+
+    @staticmethod
+    def of_file(path):
+        try:
+            return _Object(path, json.loads(path.read_text(encoding="utf-8")))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"[report] {path} must be JSON, got {error}") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"[report] {path} must be UTF-8, got {error}") from error
+
+    def get(self, key, kind):
+        if key not in self.value:
+            raise ValueError(f"[report] {self.where} must have the key {key}, got {_short(sorted(self.value))}")
+        found = self.value[key]
+        if not isinstance(found, kind) or isinstance(found, bool):
+            names = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+            raise ValueError(f"[report] {key} of {self.where} must be {names}, got {_short(found)}")
+        return found
+
+    def texts(self, key, kind):
+        """A list of texts, or a dict whose values are texts."""
+        found = self.get(key, kind)
+        if not all(isinstance(text, str) for text in (found.values() if kind is dict else found)):
+            raise ValueError(f"[report] {key} of {self.where} must hold texts, got {_short(found)}")
+        return found
+
+    def object(self, key):
+        return _Object(f"{key} of {self.where}", self.get(key, dict))
+
+    def objects(self, key):
+        return [_Object(f"{key}[{i}] of {self.where}", entry) for i, entry in enumerate(self.get(key, list))]
+
+
+def _short(value):
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _table(entry):
+    columns, rows = entry.texts("columns", list), entry.get("rows", list)
+    for row in rows:
+        if not isinstance(row, list) or len(row) != len(columns):
+            raise ValueError(f"[report] a row of {entry.where} must have {len(columns)} cells, got {_short(row)}")
+    return Table(columns, rows)
+
+
+def _claim(entry):
+    texts = (entry.get(key, str) for key in ("id", "text", "source", "status", "note"))
+    return Claim(*texts, entry.texts("experiments", list))
+
+
+def _paper_table(entry):
+    return PaperTable(*(entry.get(key, str) for key in ("id", "title", "source")), _table(entry))
+
+
+def _series(entry):
+    series = Series(entry.get("name", str), entry.get("x", list), entry.get("y", list))
+    if len(series.x) != len(series.y):
+        raise ValueError(f"[report] {entry.where} must have as many y as x, got {len(series.y)} and {len(series.x)}")
+    if not all(isinstance(value, _NUMBER) for value in series.x):
+        raise ValueError(f"[report] x of {entry.where} must be numbers, got {_short(series.x)}")
+    if not all(value is None or isinstance(value, _NUMBER) for value in series.y):  # null: not a number
+        raise ValueError(f"[report] y of {entry.where} must be numbers or null, got {_short(series.y)}")
+    return series
+
+
+def _result(entry):
+    verdicts, figures = entry.texts("verdicts", dict), entry.texts("figures", dict)
+    if verdicts.keys() != figures.keys():
+        got = f"verdicts of {', '.join(verdicts) or 'none'} and figures of {', '.join(figures) or 'none'}"
+        raise ValueError(f"[report] {entry.where} must have figures for each verdict, got {got}")
+    return Result(
+        name=entry.get("name", str),
+        spec=entry.get("spec", str),
+        title=entry.get("title", str),
+        claims=entry.texts("claims", list),
+        expected=entry.get("expected", str),
+        scale=entry.get("scale", str),
+        seeds=entry.get("seeds", list),
+        table=_table(entry.object("table")),
+        series=[_series(each) for each in entry.objects("series")],
+        verdicts=verdicts,
+        figures=figures,
+        seconds=entry.get("seconds", _NUMBER),
+        command=entry.get("command", str),
+        machine=entry.get("machine", dict),
+    )
