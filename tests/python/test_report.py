@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -334,3 +335,8 @@ def test_a_broken_register_is_named(directory, tmp_path, capsys):
 def test_an_output_that_cannot_be_made_is_named(directory, tmp_path, capsys):
     (tmp_path / "out").write_text("")
     assert "out" in fails(directory, tmp_path, capsys)
+
+
+def test_without_matplotlib_it_says_what_to_install(directory, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "matplotlib must be installed" in fails(directory, tmp_path, capsys)
