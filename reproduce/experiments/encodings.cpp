@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "experiment.h"
-#include "masked_lm_runs.h"
+#include "language_model_runs.h"
 #include "statistics.h"
 
 namespace rf::reproduce {

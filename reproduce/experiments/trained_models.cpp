@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "experiment.h"
+#include "language_model_runs.h"
 #include "layer_parts.h"
-#include "masked_lm_runs.h"
 #include "statistics.h"
 #include "tensors.h"
 

@@ -21,6 +21,8 @@ struct DataSet {
 const DataSet kDataSets[] = {
     {"en_books", "public-domain English books, JSON lines with `text`; github.com/mlschmitt/classic-books-markdown"},
     {"en_pretraining", "English text of pretraining size, JSON lines with `text`, such as Wikipedia and BookCorpus"},
+    {"enwik8", "the file enwik8 of mattmahoney.net/dc/textdata, named enwik8.txt"},
+    {"enwiki_xml", "the head of a dump of the English Wikipedia as XML; dumps.wikimedia.org"},
     {"vocabs",
      "vocabularies of published models and jieba's dictionary: chinese_roformer_base (github.com/JunnYu/"
      "RoFormer_pytorch), bert-base-chinese and bert-base-uncased (Hugging Face), dict.txt of the Python package jieba"},

@@ -58,6 +58,42 @@ double steps_to_end_of(const Curve& curve, const Curve& other) {
   return curve.steps.back() + 1;
 }
 
+Judgement lower_late_loss(const Curves& curves, const std::vector<std::string>& arms, const std::string& baseline) {
+  const std::vector<Curve>& others = curves.at(baseline);
+  Judgement judgement{true, ""};
+  for (const std::string& arm : arms) {
+    std::vector<double> differences;
+    for (size_t seed = 0; seed < others.size(); ++seed) {
+      differences.push_back(late_mean(curves.at(arm)[seed]) - late_mean(others[seed]));
+    }
+    const auto holding = std::count_if(differences.begin(), differences.end(), [](double d) { return d < 0; });
+    judgement.holds = judgement.holds && static_cast<size_t>(holding) == others.size();
+    judgement.figures += fmt::format("{}{}: late training loss {} beside {} (negative: lower), {}",
+                                     judgement.figures.empty() ? "" : "; ", arm, text(spread(differences)), baseline,
+                                     count(static_cast<size_t>(holding), others.size()));
+  }
+  return judgement;
+}
+
+Judgement reads_further(const std::vector<double>& at_length, const std::vector<double>& at_twice, double bound) {
+  std::vector<double> growth;
+  for (size_t seed = 0; seed < at_length.size(); ++seed) growth.push_back(at_twice[seed] - at_length[seed]);
+  return {spread(growth).high <= bound, fmt::format("at twice the training length the held-out loss is {} higher, from "
+                                                    "{}",
+                                                    text(spread(growth)), text(spread(at_length)))};
+}
+
+Judgement rises_with_length(const std::vector<std::vector<double>>& accuracies, const std::vector<int64_t>& lengths) {
+  Judgement judgement{true, "accuracy"};
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    judgement.figures += fmt::format("{} {} at {} tokens", i == 0 ? "" : ",", text(spread(accuracies[i])), lengths[i]);
+    for (size_t seed = 0; i > 0 && seed < accuracies[i].size(); ++seed) {
+      judgement.holds = judgement.holds && accuracies[i][seed] > accuracies[i - 1][seed];
+    }
+  }
+  return judgement;
+}
+
 Judgement faster_convergence(const Curves& curves, const std::string& arm, const std::vector<std::string>& baselines) {
   const std::vector<Curve>& own = curves.at(arm);
   Judgement judgement{true, ""};

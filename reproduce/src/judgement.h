@@ -4,6 +4,7 @@
 // Noise: two means of losses are told apart when they differ by more than the larger of the two ranges over seeds.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,6 +29,13 @@ double late_mean(const Curve& curve);
 // The first step at which the mean of the last five losses is at most that of the other curve's last five; a step past
 // the end when there is none.
 double steps_to_end_of(const Curve& curve, const Curve& other);
+
+// with every seed each of the arms has a lower late mean than the baseline.
+Judgement lower_late_loss(const Curves& curves, const std::vector<std::string>& arms, const std::string& baseline);
+// with every seed the loss at twice the length is at most `bound` above that at the training length.
+Judgement reads_further(const std::vector<double>& at_length, const std::vector<double>& at_twice, double bound);
+// with every seed accuracies rise strictly with the length. accuracies: by rising length, then seed.
+Judgement rises_with_length(const std::vector<std::vector<double>>& accuracies, const std::vector<int64_t>& lengths);
 
 // with every seed, `arm` has a lower late mean than each baseline and reaches the baseline's final loss earlier.
 Judgement faster_convergence(const Curves& curves, const std::string& arm, const std::vector<std::string>& baselines);

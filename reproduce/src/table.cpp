@@ -23,6 +23,9 @@ Experiment word_position();
 Experiment trained_scores();
 Experiment trained_frequencies();
 Experiment encodings();
+Experiment linear_language_model();
+Experiment extrapolation();
+Experiment staged_pretraining();
 
 const std::vector<Experiment>& table() {
   static const std::vector<Experiment> kTable = {
@@ -45,6 +48,9 @@ const std::vector<Experiment>& table() {
       trained_scores(),
       trained_frequencies(),
       encodings(),
+      linear_language_model(),
+      extrapolation(),
+      staged_pretraining(),
   };
   return kTable;
 }

@@ -52,6 +52,27 @@ TEST(Judgement, ALowerMeanThatArrivesLateIsNotFaster) {
   EXPECT_TRUE(faster_convergence({{"rope", {late}}, {"learned", {line(9, 4)}}}, "rope", {"learned"}).holds);
 }
 
+TEST(Judgement, LowerLateLoss) {
+  Curves curves = {
+      {"eq19", {line(5, 3), line(5, 3.5)}}, {"lpp", {line(5, 4), line(5, 4)}}, {"learned", {line(6, 5), line(6, 5)}}};
+  EXPECT_TRUE(lower_late_loss(curves, {"eq19", "lpp"}, "learned").holds);
+  curves["lpp"][1] = line(9, 6);
+  const Judgement bad = lower_late_loss(curves, {"eq19", "lpp"}, "learned");
+  EXPECT_FALSE(bad.holds);
+  EXPECT_NE(bad.figures.find("1 of 2 seeds"), std::string::npos) << bad.figures;
+  EXPECT_TRUE(lower_late_loss(curves, {"eq19"}, "learned").holds);
+}
+
+TEST(Judgement, ReadsFurther) {
+  EXPECT_TRUE(reads_further({1.5, 1.6}, {1.51, 1.4}, 0.02).holds);
+  EXPECT_FALSE(reads_further({1.5, 1.6}, {1.51, 1.63}, 0.02).holds);
+}
+
+TEST(Judgement, RisesWithLength) {
+  EXPECT_TRUE(rises_with_length({{0.1, 0.2}, {0.2, 0.3}, {0.3, 0.4}}, {32, 64, 128}).holds);
+  EXPECT_FALSE(rises_with_length({{0.1, 0.2}, {0.2, 0.3}, {0.3, 0.3}}, {32, 64, 128}).holds);
+}
+
 TEST(Judgement, Clipping) {
   const std::vector<std::string> arms = {"4", "16", "64"};
   EXPECT_TRUE(clipping_loses_nothing({{"4", {6, 6}}, {"16", {5.0, 5.1}}, {"64", {5.0, 4.98}}}, arms).holds);

@@ -9,6 +9,7 @@
 #include "register.h"
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
+#include "rf/nn/linear_attention.h"
 #include "rf/train/compare.h"
 #include "rf/train/run_config.h"
 
@@ -84,6 +85,23 @@ TEST(Table, EveryFileIsOfADescribedSet) {
   }
 }
 
+// The encodings of a model, and its linear attention.
+void expect_can_be_made(const ModelConfig& model, const std::string& arm) {
+  for (const EncodingConfig& encoding : model.position_encodings) {
+    EXPECT_NO_THROW(nn::make_encoding(encoding, {.layers = model.num_hidden_layers,
+                                                 .heads = model.num_attention_heads,
+                                                 .head_dim = model.head_dim(),
+                                                 .hidden_size = model.hidden_size,
+                                                 .input_size = model.embedding_size,
+                                                 .max_position_embeddings = model.max_position_embeddings,
+                                                 .causal = model.is_decoder}))
+        << arm;
+  }
+  if (model.attention.type == "linear") {
+    EXPECT_NO_THROW(nn::parse_linear_attention(model.attention)) << arm;
+  }
+}
+
 // Every trained experiment at every scale: its run file is read, and its encodings can be made for the body it names.
 TEST(Table, RunsCanBeMade) {
   int64_t designs = 0;
@@ -92,26 +110,44 @@ TEST(Table, RunsCanBeMade) {
       const nlohmann::json settings = experiment.settings(scale);
       if (!settings.contains("design")) continue;
       const nlohmann::json& design = settings.at("design");
-      const train::RunConfig run = train::parse_run_config(design.at("run"));
       EXPECT_EQ(settings.at("seeds"), design.at("seeds"));
       for (size_t i = 1; i < design.at("seeds").size(); ++i) {
         EXPECT_EQ(design.at("seeds")[i].get<int64_t>(), design.at("seeds")[0].get<int64_t>() + static_cast<int64_t>(i));
       }
-      for (const std::string arm : design.at("arms")) {
-        const ModelConfig& model = run.model;
-        EXPECT_NO_THROW(
-            nn::make_encoding(train::parse_arm(arm), {.layers = model.num_hidden_layers,
-                                                      .heads = model.num_attention_heads,
-                                                      .head_dim = model.head_dim(),
-                                                      .hidden_size = model.hidden_size,
-                                                      .input_size = model.embedding_size,
-                                                      .max_position_embeddings = model.max_position_embeddings}))
-            << arm;
+      for (const std::string& arm : design.value("arms", std::vector<std::string>())) {
+        train::RunConfig run = train::parse_run_config(design.at("run"));
+        run.model.position_encodings = {train::parse_arm(arm)};
+        expect_can_be_made(run.model, arm);
+      }
+      const nlohmann::json run_files = design.value("run_files", nlohmann::json::object());
+      for (const auto& [arm, run_file] : run_files.items()) {
+        expect_can_be_made(train::parse_run_config(run_file).model, arm);
       }
       ++designs;
     }
   }
   EXPECT_GE(designs, 15);
+}
+
+// R-CFG-4 and R-TAB-4.
+TEST(Table, PublishedLanguageModels) {
+  const auto design = [](const char* name) {
+    const auto& all = table();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Experiment& each) { return each.name == name; });
+    return found->settings(Scale::kPaper).at("design");
+  };
+  const train::RunConfig performer =
+      train::parse_run_config(design("linear-language-model").at("run_files").at("eq19-favor"));
+  EXPECT_EQ(performer.model.num_hidden_layers, 12);
+  EXPECT_EQ(performer.stages[0].max_length, 1024);
+  EXPECT_EQ(performer.stages[0].batch, 128);
+  EXPECT_DOUBLE_EQ(performer.schedule.learning_rate, 1e-4);
+  EXPECT_EQ(nn::parse_linear_attention(performer.model.attention).num_features, 266);
+  const train::RunConfig staged = train::parse_run_config(design("staged-pretraining").at("run_files").at("rope"));
+  ASSERT_EQ(staged.stages.size(), 6U);
+  EXPECT_EQ(staged.stages[1].max_length, 1536);
+  EXPECT_EQ(staged.stages[1].steps, 12500);
+  EXPECT_EQ(staged.stages[5].batch, 512);
 }
 
 // R-CFG-2.

@@ -2,11 +2,12 @@
 // are trained once, whoever asks for them first. A design is a JSON object that is part of an experiment's settings:
 //
 //   runs             name of the directory <scale>/runs/<runs>
-//   corpus           {name, files, vocabulary_size (of a vocabulary trained on them) or vocabulary (a file),
-//                     valid_fraction}
-//   arms             encodings, as roformer compare takes them
+//   corpus           {name, files, tokens, valid_fraction}; tokens: "bytes", the size of a vocabulary that is trained
+//                    on the files, or the file of one; "documents": as roformer prepare takes them
 //   seeds            rising by one
-//   run              a run file (docs/pretraining.md)
+//   arms, run        encodings, as roformer compare takes them, and the run file (docs/pretraining.md) of them all;
+//                    "length_factors": held-out loss at these multiples of the training length, too
+//   run_files        in place of both: a run file for each arm
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -32,8 +33,10 @@ struct TrainedArms {
   std::vector<train::CompareRun> runs;  // by arm, then seed
   int signal = 0;
 };
-// Trains what is not trained yet.
+// Train what is not trained yet: an encoding after another, or a run file after another. The latter's runs have an arm,
+// a seed, the last held-out loss and a directory.
 TrainedArms train_arms(const Context& context, const nlohmann::json& design);
+TrainedArms train_run_files(const Context& context, const nlohmann::json& design);
 
 Curve loss_curve(const train::CompareRun& run);
 Curves loss_curves(const std::vector<train::CompareRun>& runs);

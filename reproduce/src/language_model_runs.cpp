@@ -1,5 +1,5 @@
-// Corpus and runs of the trained experiments (masked_lm_runs.h).
-#include "masked_lm_runs.h"
+// Corpus and runs of the trained experiments (language_model_runs.h).
+#include "language_model_runs.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,9 @@
 
 #include "rf/data/prepare.h"
 #include "rf/io/files.h"
+#include "rf/text/byte_tokenizer.h"
 #include "rf/text/vocabulary_trainer.h"
+#include "rf/train/pretrain.h"
 
 namespace rf::reproduce {
 
@@ -19,16 +21,17 @@ namespace fs = std::filesystem;
 data::ReadOptions inputs(const Context& context, const nlohmann::json& corpus) {
   data::ReadOptions options;
   for (const std::string file : corpus.at("files")) options.inputs.push_back(context.data_dir + "/" + file);
+  options.document_rule = data::document_rule(corpus.value("documents", "file"));
   return options;
 }
 
-text::Vocabulary vocabulary(const Context& context, const nlohmann::json& corpus) {
-  if (corpus.contains("vocabulary")) {
-    return text::Vocabulary::load(context.data_dir + "/" + corpus.at("vocabulary").get<std::string>());
-  }
-  text::VocabularyTrainer trainer({.size = corpus.at("vocabulary_size")});
+text::Tokenizer tokenizer(const Context& context, const nlohmann::json& corpus) {
+  const nlohmann::json& tokens = corpus.at("tokens");
+  if (tokens == "bytes") return text::byte_tokenizer();
+  if (tokens.is_string()) return {text::Vocabulary::load(context.data_dir + "/" + tokens.get<std::string>()), {}};
+  text::VocabularyTrainer trainer({.size = tokens});
   data::DocumentReader(inputs(context, corpus)).read([&](const data::Piece& piece) { trainer.add(piece.text); });
-  return trainer.train();
+  return {trainer.train(), {}};
 }
 
 // The data directory of a corpus, made unless it is there already, made of the same.
@@ -38,7 +41,7 @@ std::string prepared(const Context& context, const nlohmann::json& corpus) {
   if (fs::exists(mark) && io::read_json(mark) == corpus) return data_dir;
   if (context.note) context.note(fmt::format("preparing {}", directory));
   fs::create_directories(directory + "/vocabulary");
-  text::Tokenizer(vocabulary(context, corpus), {}).save(directory + "/vocabulary");
+  tokenizer(context, corpus).save(directory + "/vocabulary");
   data::prepare({.input = inputs(context, corpus),
                  .model_dir = directory + "/vocabulary",
                  .output_dir = data_dir,
@@ -53,19 +56,16 @@ std::string prepared(const Context& context, const nlohmann::json& corpus) {
 nlohmann::json book_corpus(Scale scale) {
   switch (scale) {
     case Scale::kTiny:
-      return {{"name", "books"},
-              {"files", {"en_books/books_valid.jsonl"}},
-              {"vocabulary_size", 4096},
-              {"valid_fraction", 0.25}};
+      return {{"name", "books"}, {"files", {"en_books/books_valid.jsonl"}}, {"tokens", 4096}, {"valid_fraction", 0.25}};
     case Scale::kSmall:
       return {{"name", "books"},
               {"files", {"en_books/books_train.jsonl", "en_books/books_valid.jsonl"}},
-              {"vocabulary_size", 4096},
+              {"tokens", 4096},
               {"valid_fraction", 0.05}};
     default:  // BookCorpus and Wikipedia, 8 parts to 2
       return {{"name", "pretraining"},
               {"files", {"en_pretraining/train.jsonl"}},
-              {"vocabulary", "vocabs/bert_base_uncased_vocab.txt"},
+              {"tokens", "vocabs/bert_base_uncased_vocab.txt"},
               {"valid_fraction", 0.2}};
   }
 }
@@ -98,7 +98,8 @@ nlohmann::json convergence_design(Scale scale) {
 nlohmann::json files_of_design(const nlohmann::json& design) {
   const nlohmann::json& corpus = design.at("corpus");
   nlohmann::json files = corpus.at("files");
-  if (corpus.contains("vocabulary")) files.push_back(corpus.at("vocabulary"));
+  const nlohmann::json& tokens = corpus.at("tokens");
+  if (tokens.is_string() && tokens != "bytes") files.push_back(tokens);
   return files;
 }
 
@@ -108,17 +109,44 @@ TrainedArms train_arms(const Context& context, const nlohmann::json& design) {
   fs::create_directories(fs::path(directory).parent_path());
   const std::string run_file = directory + ".run.json";
   io::write_file(run_file, design.at("run").dump(2) + "\n");
-  const train::CompareReport report = train::compare({.arms = design.at("arms"),
-                                                      .data_dir = trained.data_dir,
-                                                      .output_dir = directory,
-                                                      .config_path = run_file,
-                                                      .seed = design.at("seeds")[0].get<uint64_t>(),
-                                                      .seeds = static_cast<int64_t>(design.at("seeds").size()),
-                                                      .length_factors = {1},
-                                                      .note = context.note},
-                                                     context.progress);
+  const train::CompareReport report =
+      train::compare({.arms = design.at("arms"),
+                      .data_dir = trained.data_dir,
+                      .output_dir = directory,
+                      .config_path = run_file,
+                      .seed = design.at("seeds")[0].get<uint64_t>(),
+                      .seeds = static_cast<int64_t>(design.at("seeds").size()),
+                      .length_factors = design.value("length_factors", std::vector<int64_t>{1}),
+                      .note = context.note},
+                     context.progress);
   trained.runs = report.runs;
   trained.signal = report.signal;
+  return trained;
+}
+
+TrainedArms train_run_files(const Context& context, const nlohmann::json& design) {
+  TrainedArms trained{.data_dir = prepared(context, design.at("corpus")), .runs = {}};
+  for (const auto& [arm, run_file] : design.at("run_files").items()) {
+    for (const uint64_t seed : design.at("seeds")) {
+      const std::string directory =
+          fmt::format("{}/runs/{}/{}/seed-{}", context.shared_dir, design.at("runs").get<std::string>(), arm, seed);
+      fs::create_directories(directory);
+      nlohmann::json run = run_file;
+      run.at("model").erase("vocab_size");  // comes from the data
+      io::write_file(directory + ".run.json", run.dump(2) + "\n");
+      if (context.note) context.note(fmt::format("{}, seed {}", arm, seed));
+      const train::PretrainReport report = train::pretrain({.config_path = directory + ".run.json",
+                                                            .data_dir = trained.data_dir,
+                                                            .output_dir = directory,
+                                                            .resume = true,
+                                                            .seed = seed,
+                                                            .note = context.note},
+                                                           context.progress);
+      trained.signal = report.signal;
+      if (trained.signal != 0) return trained;
+      trained.runs.push_back({.arm = arm, .seed = seed, .losses = {report.evaluation.loss}, .directory = directory});
+    }
+  }
   return trained;
 }
 

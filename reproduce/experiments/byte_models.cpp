@@ -1,0 +1,223 @@
+// Causal language models of bytes:
+//
+//   linear-language-model  X-04, C-18, C-08  linear attention with and without RoPE (the paper's Figure 3, right)
+//   extrapolation          X-06, C-23, C-03  models trained on one length, read at its multiples
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "experiment.h"
+#include "language_model_runs.h"
+#include "rf/io/files.h"
+#include "rf/train/pretrain.h"
+#include "statistics.h"
+
+namespace rf::reproduce {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+nlohmann::json byte_corpus(Scale scale) {
+  const bool published = scale == Scale::kPaper;
+  return {{"name", "bytes"},
+          {"files", nlohmann::json::array({published ? "enwik8/enwik8.txt" : "enwiki_xml/enwiki_head.xml"})},
+          {"tokens", "bytes"},
+          {"documents", "blank-line"},
+          {"valid_fraction", 0.05}};
+}
+
+struct Length {
+  int64_t tokens, batch;
+};
+
+// A run file; attention and encoding as config.json has them. kPaper: R-CFG-4.
+nlohmann::json byte_run(Scale scale, const nlohmann::json& encoding, const nlohmann::json& attention, Length small) {
+  const bool published = scale == Scale::kPaper;
+  const int64_t width = published ? 768 : 128;
+  const int64_t length = published ? 1024 : small.tokens, batch = published ? 128 : small.batch;
+  nlohmann::json run = {
+      {"objective", "causal"},
+      {"model",
+       {{"hidden_size", width},
+        {"num_hidden_layers", published ? 12 : 4},
+        {"num_attention_heads", published ? 12 : 4},
+        {"intermediate_size", 4 * width},
+        {"max_position_embeddings", length},
+        {"position_encoding", encoding},
+        {"attention", attention}}},
+      {"schedule",
+       {{"kind", "constant"}, {"learning_rate", published ? 1e-4 : 1e-3}, {"warmup_steps", by_scale(scale, 5, 100)}}},
+      {"evaluate_batches", by_scale(scale, 5, 40)}};
+  run["stages"] = nlohmann::json::array(
+      {{{"max_length", length}, {"batch", batch}, {"steps", published ? 100000 : by_scale(scale, 20, 600)}}});
+  run["log_every_steps"] = published ? 100 : by_scale(scale, 2, 10);
+  return to_json(train::parse_run_config(run));
+}
+
+nlohmann::json linear_settings(Scale scale) {
+  const int64_t features = scale == Scale::kPaper ? 266 : 64;
+  const nlohmann::json favor = {{"type", "linear"}, {"feature_map", "favor"}, {"num_features", features}};
+  nlohmann::json before = favor;
+  before["rope_site"] = "before_map";
+  const Length length{256, 16};
+  const nlohmann::json both = nlohmann::json::array({"sinusoidal", "rope"});
+  const nlohmann::json elu = {{"type", "linear"}, {"feature_map", "elu"}};
+  const nlohmann::json design = {{"runs", "linear-language-model"},
+                                 {"corpus", byte_corpus(scale)},
+                                 {"seeds", seeds_of(scale)},
+                                 {"run_files",
+                                  {{"none", byte_run(scale, "none", favor, length)},
+                                   {"learned", byte_run(scale, "learned", favor, length)},
+                                   {"eq19-elu", byte_run(scale, "rope", elu, length)},
+                                   {"eq19-favor", byte_run(scale, "rope", favor, length)},
+                                   {"before-map", byte_run(scale, both, before, length)},
+                                   {"softmax-rope", byte_run(scale, "rope", "softmax", length)}}}};
+  return {{"files", files_of_design(design)}, {"seeds", design.at("seeds")}, {"design", design}};
+}
+
+Result run_linear(const Context& context) {
+  const nlohmann::json& design = context.settings.at("design");
+  const TrainedArms trained = train_run_files(context, design);
+  if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+  const Curves curves = loss_curves(trained.runs);
+  const Losses held_out = held_out_losses(trained.runs);
+  Result result{
+      .columns = {"model", "late training loss", "lowest", "highest", "held-out bits a byte", "lowest", "highest"},
+      .rows = {}};
+  for (const auto& [arm, of_seeds] : curves) {
+    std::vector<double> late, bits;
+    for (const Curve& curve : of_seeds) {
+      late.push_back(late_mean(curve));
+      result.series.push_back(
+          {fmt::format("{}, seed {}", arm, design.at("seeds")[late.size() - 1].dump()), curve.steps, curve.losses});
+    }
+    for (const double loss : held_out.at(arm)) bits.push_back(loss / std::log(2.0));
+    const Spread training = spread(late), valid = spread(bits);
+    result.rows.push_back({arm, training.mean, training.low, training.high, valid.mean, valid.low, valid.high});
+  }
+  const Judgement faster = lower_late_loss(curves, {"eq19-favor", "before-map"}, "learned");
+  const Judgement useful = lower_late_loss(curves, {"eq19-favor"}, "none");
+  result.findings = {{"C-18", faster.holds, faster.figures}, {"C-08", useful.holds, useful.figures}};
+  return result;
+}
+
+nlohmann::json length_settings(Scale scale) {
+  nlohmann::json run = byte_run(scale, "rope", "softmax", {128, 32});
+  run["evaluate_batches"] = 0;  // all, as for the interpolated models
+  const nlohmann::json design = {
+      {"runs", "extrapolation"},  {"corpus", byte_corpus(scale)},   {"arms", {"learned", "sinusoidal", "t5", "rope"}},
+      {"seeds", seeds_of(scale)}, {"length_factors", {1, 2, 4, 8}}, {"run", run}};
+  return {{"files", files_of_design(design)},
+          {"seeds", design.at("seeds")},
+          {"design", design},
+          {"interpolated", "rope"},
+          {"bound", 0.02}};
+}
+
+// The held-out loss of a run's model whose positions are divided by `factor`, at as many times its training length.
+double interpolated_loss(const Context& context, const train::CompareRun& run, const std::string& data_dir,
+                         int64_t factor) {
+  const std::string directory = fmt::format("{}/interpolated-{}", run.directory, factor);
+  fs::create_directories(directory);
+  nlohmann::json config = io::read_json(run.directory + "/config.json");
+  config["rope_parameters"] = {{"rope_type", "linear"}, {"rope_theta", 10000.0}, {"factor", factor}};
+  config.erase("model_type");  // transformers' RoFormer has no scalings
+  config.erase("architectures");
+  config.erase("rotary_value");
+  io::write_file(directory + "/config.json", config.dump(2) + "\n");
+  for (const fs::directory_entry& entry : fs::directory_iterator(run.directory)) {
+    const fs::path to = fs::path(directory) / entry.path().filename();
+    if (entry.is_regular_file() && !fs::exists(to)) fs::copy_file(entry.path(), to);
+  }
+  const train::RunConfig trained = train::parse_run_config(context.settings.at("design").at("run"));
+  const train::Stage& stage = trained.stages.front();
+  const int64_t length = factor * stage.max_length;
+  train::EvaluateOptions options;
+  options.model_dir = directory;
+  options.data_dir = data_dir;
+  options.max_length = length;
+  options.batch_size = std::max<int64_t>(stage.max_length * stage.batch / length, 1);
+  options.precision = trained.precision;
+  return train::evaluate(options, context.progress).loss;
+}
+
+Result run_length(const Context& context) {
+  const nlohmann::json& settings = context.settings;
+  const nlohmann::json& design = settings.at("design");
+  const TrainedArms trained = train_arms(context, design);
+  if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+  const std::vector<int64_t> factors = design.at("length_factors");
+  const int64_t length = design.at("run").at("stages")[0].at("max_length");
+  Result result{.columns = {"encoding", "times the training length", "tokens", "held-out loss", "lowest", "highest"},
+                .rows = {}};
+  const auto add = [&](const std::string& name, size_t i, const std::vector<double>& losses) {
+    const int64_t tokens = factors[i] * length;
+    if (losses.empty()) {
+      result.rows.push_back({name, factors[i], tokens, nullptr, nullptr, nullptr});
+    } else {
+      const Spread found = spread(losses);
+      result.rows.push_back({name, factors[i], tokens, found.mean, found.low, found.high});
+    }
+  };
+  std::map<std::string, std::vector<std::vector<double>>> losses;  // by arm and factor: of each seed that reads so far
+  for (const std::string arm : design.at("arms")) {
+    for (size_t i = 0; i < factors.size(); ++i) {
+      std::vector<double> of_seeds;
+      for (const train::CompareRun& run : runs_of(trained.runs, arm)) {
+        if (run.losses.at(i)) of_seeds.push_back(*run.losses.at(i));
+      }
+      add(arm, i, of_seeds);
+      losses[arm].push_back(of_seeds);
+    }
+  }
+  for (size_t i = 1; i < factors.size(); ++i) {
+    std::vector<double> of_seeds;
+    for (const train::CompareRun& run : runs_of(trained.runs, settings.at("interpolated"))) {
+      of_seeds.push_back(interpolated_loss(context, run, trained.data_dir, factors[i]));
+    }
+    add("rope, positions interpolated", i, of_seeds);
+  }
+  const Judgement reads = reads_further(losses.at("rope")[0], losses.at("rope")[1], settings.at("bound"));
+  const bool rope_runs = !losses.at("rope").back().empty(), learned_ends = losses.at("learned")[1].empty();
+  result.findings = {{"C-23", reads.holds, reads.figures},
+                     {"C-03", rope_runs && learned_ends,
+                      fmt::format("rope reads {} tokens after training on {}; a learned table {}",
+                                  factors.back() * length, length, learned_ends ? "ends there" : "goes on")}};
+  return result;
+}
+
+}  // namespace
+
+Experiment linear_language_model() {
+  return {.name = "linear-language-model",
+          .spec = "X-04",
+          .title = "Does linear attention learn faster with RoPE? (Figure 3, right)",
+          .claims = {"C-18", "C-08"},
+          .expected =
+              "C-18: with every seed Performer's features with rotations after the map (Eq. 19), and sinusoids "
+              "with rotations before it, have a lower mean training loss over the last two thirds of the "
+              "steps than with a learned table. C-08: Eq. 19 trains to finite losses, lower than without "
+              "positions.",
+          .budget = "5 minutes an arm and seed, 6 arms",
+          .settings = linear_settings,
+          .run = run_linear};
+}
+
+Experiment extrapolation() {
+  return {.name = "extrapolation",
+          .spec = "X-06",
+          .title = "Does RoPE read texts longer than those it was trained on?",
+          .claims = {"C-23", "C-03"},
+          .expected =
+              "C-23: with every seed the held-out loss at twice the training length is at most 0.02 nats above "
+              "that at the training length. C-03: RoPE reads eight times the training length, a learned table "
+              "not twice.",
+          .budget = "5 minutes an arm and seed, 4 arms",
+          .settings = length_settings,
+          .run = run_length};
+}
+
+}  // namespace rf::reproduce
