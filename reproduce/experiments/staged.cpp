@@ -13,7 +13,7 @@ namespace rf::reproduce {
 
 namespace {
 
-// Stages as {max_length, batch, steps}: Table 4 with a quarter of its lengths; tiny has a tenth of the steps.
+// Stages as {max_length, batch, steps}: Table 4 with a quarter of its lengths; tiny has a fiftieth of the steps.
 nlohmann::json stages(Scale scale) {
   const int64_t small[][3] = {{128, 64, 300}, {384, 21, 60}, {64, 128, 200},
                               {32, 256, 150}, {384, 21, 50}, {128, 64, 100}};
@@ -21,7 +21,7 @@ nlohmann::json stages(Scale scale) {
                                   {128, 512, 80000},  {1536, 256, 10000}, {512, 512, 30000}};
   nlohmann::json all = nlohmann::json::array();
   for (const auto& [length, batch, steps] : scale == Scale::kPaper ? published : small) {
-    all.push_back({{"max_length", length}, {"batch", batch}, {"steps", by_scale(scale, steps / 10, steps)}});
+    all.push_back({{"max_length", length}, {"batch", batch}, {"steps", by_scale(scale, steps / 50, steps)}});
   }
   return all;
 }
