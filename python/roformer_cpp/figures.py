@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from . import theory
+from ._command import exit_code
 from ._style import COLOUR_MAP, COLOURS, picture
 
 SENTENCE = ["Enhanced", "Transformer", "with", "Rotary", "Position", "Embedding"]  # of the paper's Figure 1
@@ -248,15 +249,14 @@ def main(arguments=None):
         prog="python -m roformer_cpp.figures", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--output", type=Path, required=True, help="folder for the pictures and their numbers")
-    arguments = parser.parse_args(arguments)
-    try:
-        arguments.output.mkdir(parents=True, exist_ok=True)
+    output = parser.parse_args(arguments).output
+
+    def draw_all():
+        output.mkdir(parents=True, exist_ok=True)
         for name in FIGURES:
-            draw(name, arguments.output)
-    except (ImportError, OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+            draw(name, output)
+
+    return exit_code(draw_all)
 
 
 if __name__ == "__main__":

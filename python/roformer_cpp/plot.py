@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+from ._command import exit_code
 from ._style import picture
 
 
@@ -46,12 +47,8 @@ def main():
     parser.add_argument("run_dir", help="a run directory of `roformer pretrain`")
     parser.add_argument("--output", help="picture to write (default: RUN_DIR/loss.png)")
     arguments = parser.parse_args()
-    try:
-        plot_loss(read_metrics(arguments.run_dir), arguments.output or Path(arguments.run_dir) / "loss.png")
-    except (ImportError, OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    output = arguments.output or Path(arguments.run_dir) / "loss.png"
+    return exit_code(lambda: plot_loss(read_metrics(arguments.run_dir), output))
 
 
 if __name__ == "__main__":

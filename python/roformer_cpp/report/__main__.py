@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from .._command import exit_code
 from . import __doc__ as description
 from . import write
 
@@ -15,12 +16,7 @@ def main(arguments=None):
     parser.add_argument("directory", type=Path, help="what --output of `roformer reproduce` named")
     parser.add_argument("--output", type=Path, required=True, help="folder for report.html, report.md and pictures/")
     arguments = parser.parse_args(arguments)
-    try:
-        write(arguments.directory, arguments.output)
-    except (ImportError, OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return exit_code(lambda: write(arguments.directory, arguments.output))
 
 
 if __name__ == "__main__":
