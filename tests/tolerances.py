@@ -158,3 +158,6 @@ MEAN_F32 = 6e-8
 # Norms, GELU, softmax, cross-entropy and linear layers as operators: some tens of eps times the magnitude of a term, a
 # few, times the length of the longest sum, which tests give.
 ROWS_F32, ROWS_F64 = 1e-5, 1e-13
+
+# The bag-of-words baseline: closed forms in float64, summed in another order than scikit-learn's.
+BAG_OF_WORDS = 1e-9

@@ -160,7 +160,7 @@ void Finetuning::make_task() {
   }
 }
 
-// Counts and baseline of a split, and how much of it was in the training file.
+// Counts and baselines of a split, and how much of it was in the training file.
 void Finetuning::add_split(const std::string& name, const TaskSplit& split) {
   report_["records"][name] = split.records.size();
   if (name == "train") return;
@@ -172,6 +172,8 @@ void Finetuning::add_split(const std::string& name, const TaskSplit& split) {
   }
   report_["baseline"][name] =
       model_.task->metrics(split.with(model_.task->baseline(data_.train.examples, split.examples)));
+  std::vector<Scores> bag_of_words = model_.task->bag_of_words(data_.train.examples, split.examples);
+  if (!bag_of_words.empty()) report_["bag_of_words"][name] = model_.task->metrics(split.with(std::move(bag_of_words)));
 }
 
 void Finetuning::choose_metric() {

@@ -21,18 +21,26 @@ std::string number_text(const nlohmann::json& value) {
   return value.is_number_float() ? fmt::format("{:.4f}", value.get<double>()) : value.is_null() ? "-" : value.dump();
 }
 
-// | metric | column | column |, a line a metric.
+// A line a metric: the model on each split beside its baselines.
 std::string metrics_table(const nlohmann::json& report) {
-  const nlohmann::json &baseline = report.at("baseline"), &chosen = report.at("chosen");
-  const bool has_test = chosen.contains("test");
-  std::string out = has_test ? "| metric | valid | baseline | test | baseline |\n|---|---:|---:|---:|---:|\n"
-                             : "| metric | valid | baseline |\n|---|---:|---:|\n";
+  const nlohmann::json& chosen = report.at("chosen");
+  std::string head = "| metric |", rule = "|---|";
+  std::vector<const nlohmann::json*> columns;
+  for (const char* split : {"valid", "test"}) {
+    if (!chosen.contains(split)) continue;
+    const auto add = [&](const std::string& title, const nlohmann::json& metrics) {
+      head += fmt::format(" {} |", title);
+      rule += "---:|";
+      columns.push_back(&metrics);
+    };
+    add(split, chosen.at(split));
+    add("baseline", report.at("baseline").at(split));
+    if (report.contains("bag_of_words")) add("bag of words", report.at("bag_of_words").at(split));
+  }
+  std::string out = head + "\n" + rule + "\n";
   for (const auto& [name, value] : chosen.at("valid").items()) {
-    out += fmt::format("| {} | {} | {} |", name, number_text(value), number_text(baseline.at("valid").at(name)));
-    if (has_test) {
-      out +=
-          fmt::format(" {} | {} |", number_text(chosen.at("test").at(name)), number_text(baseline.at("test").at(name)));
-    }
+    out += fmt::format("| {} |", name);
+    for (const nlohmann::json* metrics : columns) out += fmt::format(" {} |", number_text(metrics->at(name)));
     out += "\n";
   }
   return out;

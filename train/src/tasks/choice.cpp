@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bag_of_words.h"
 #include "classes.h"
 #include "kinds.h"
 #include "rf/io/error.h"
@@ -92,6 +93,9 @@ class Choice : public Task {
     std::vector<Scores> scores;
     for (const Example& example : examples) scores.emplace_back(example.rows_of_input.size(), 0);
     return scores;
+  }
+  std::vector<Scores> bag_of_words(std::span<const Example> train, std::span<const Example> examples) const override {
+    return cosines(train, examples);
   }
 
  private:

@@ -1,5 +1,6 @@
 // Classes of texts and of pairs: cross-entropy over the labels that the training file has.
 // Scores: the logits. Targets: the class.
+#include "bag_of_words.h"
 #include "classes.h"
 #include "kinds.h"
 #include "rf/io/error.h"
@@ -53,6 +54,10 @@ class Classification : public Task {
     Scores counts(labels_.size(), 0);
     for (const Example& example : train) ++counts[static_cast<size_t>(example.targets[0])];
     return std::vector<Scores>(examples.size(), counts);
+  }
+  std::vector<Scores> bag_of_words(std::span<const Example> train, std::span<const Example> examples) const override {
+    if (!settings_.columns.contains("pair")) return naive_bayes(train, examples, labels_.size());
+    return gaussian_classes(train, cosines(train, train), cosines(train, examples), labels_.size());
   }
   std::vector<std::vector<int64_t>> confusion(std::span<const Scored> scored) const override {
     return class_confusion(scored, static_cast<int64_t>(labels_.size()));

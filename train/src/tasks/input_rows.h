@@ -17,6 +17,7 @@ namespace rf::train {
 struct TokenRow {
   std::vector<int32_t> ids;
   std::vector<uint8_t> types;
+  std::vector<int8_t> text_index;  // 0: of the first text, 1: of the second, -1: a special token
 };
 TokenRow token_row(const text::Row& row);
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/tensor.h>
 
+#include "bag_of_words.h"
 #include "classes.h"
 #include "kinds.h"
 #include "metrics.h"
@@ -54,6 +55,10 @@ class Regression : public Task {
     double sum = 0;
     for (const Example& example : train) sum += example.number;
     return std::vector<Scores>(examples.size(), {sum / static_cast<double>(train.size())});
+  }
+  std::vector<Scores> bag_of_words(std::span<const Example> train, std::span<const Example> examples) const override {
+    if (!settings_.columns.contains("pair")) return {};
+    return fitted_line(train, cosines(train, train), cosines(train, examples));
   }
 
  private:

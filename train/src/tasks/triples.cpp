@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "bag_of_words.h"
 #include "classes.h"
 #include "kinds.h"
 
@@ -63,6 +64,9 @@ class Triples : public Task {
   }
   std::vector<Scores> baseline(std::span<const Example>, std::span<const Example> examples) const override {
     return std::vector<Scores>(examples.size(), {0, 0});
+  }
+  std::vector<Scores> bag_of_words(std::span<const Example> train, std::span<const Example> examples) const override {
+    return cosines(train, examples);
   }
 
  private:
