@@ -19,15 +19,26 @@ struct DataSet {
 };
 
 const DataSet kDataSets[] = {
+    {"cail2019_scm",
+     "triples of judgments of the challenge CAIL2019-SCM (github.com/china-ai-law-challenge/CAIL2019) as docs.jsonl "
+     "and "
+     "triples.tsv (docs/reproduce.md)"},
+    {"cjrc_legal_docs",
+     "judgments with their cause of action, of CAIL2019's reading comprehension (github.com/china-ai-law-challenge/"
+     "CAIL2019), as cjrc_docs.jsonl (docs/reproduce.md)"},
     {"en_books", "public-domain English books, JSON lines with `text`; github.com/mlschmitt/classic-books-markdown"},
     {"en_pretraining", "English text of pretraining size, JSON lines with `text`, such as Wikipedia and BookCorpus"},
     {"enwik8", "the file enwik8 of mattmahoney.net/dc/textdata, named enwik8.txt"},
     {"enwiki_xml", "the head of a dump of the English Wikipedia as XML; dumps.wikimedia.org"},
+    {"glue", "tables of GLUE, TSV with a first row of names; gluebenchmark.com"},
     {"vocabs",
      "vocabularies of published models and jieba's dictionary: chinese_roformer_base (github.com/JunnYu/"
      "RoFormer_pytorch), bert-base-chinese and bert-base-uncased (Hugging Face), dict.txt of the Python package jieba"},
     {"zh_classics", "the four classical Chinese novels as text; github.com/tennessine/corpus"},
+    {"zh_cls", "ChnSentiCorp as TSV with the columns text and label; github.com/JunnYu/RoFormer_pytorch"},
     {"zh_laws", "Chinese laws, JSON lines with `text`; github.com/LawRefBook/Laws"},
+    {"zh_pairs", "AFQMC as TSV with the columns sentence1, sentence2 and label; github.com/zejunwang1/CSTS"},
+    {"zh_pretraining", "Chinese text of pretraining size, JSON lines with `text`"},
 };
 
 std::string folder_of(const std::string& file) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "statistics.h"
@@ -169,6 +170,49 @@ Judgement rope_among(const Losses& losses, const std::map<std::string, double>& 
                   "{}; a step takes longer than rope's with {} of {}",
                   text(none), beaten, field.relative.size(), text(rope), best_name, text(best), slower,
                   field.slower.size())};
+}
+
+Judgement better_when_longer(const std::vector<double>& at_length, const std::vector<double>& at_twice, double least) {
+  std::vector<double> gains;
+  for (size_t seed = 0; seed < at_length.size(); ++seed) gains.push_back(at_twice[seed] - at_length[seed]);
+  const Spread gain = spread(gains);
+  return {gain.low >= least, fmt::format("accuracy {} at the smaller length, {} at twice that: a gain of {}",
+                                         text(spread(at_length)), text(spread(at_twice)), text(gain))};
+}
+
+Judgement equal_when_short(const ByLength& accuracies, double bound, double least) {
+  const Spread other = spread(accuracies.other_short), own = spread(accuracies.own_short);
+  const Spread longer = spread(accuracies.own_long);
+  return {std::abs(own.mean - other.mean) <= bound && longer.mean - own.mean >= least,
+          fmt::format("on short rows {} beside {}, a difference of the means of {:+.3f}; on longer ones {:+.3f}",
+                      text(own), text(other), own.mean - other.mean, longer.mean - own.mean)};
+}
+
+Judgement not_worse(const std::vector<TaskScores>& tasks, double bound) {
+  Judgement judgement{true, ""};
+  size_t better = 0;
+  for (const TaskScores& task : tasks) {
+    const double difference = spread(task.own).mean - spread(task.other).mean;
+    judgement.holds = judgement.holds && difference >= -bound;
+    better += difference > 0;
+    judgement.figures += fmt::format("{}: {:+.3f}; ", task.task, difference);
+  }
+  judgement.figures += fmt::format("better on {} of {} tasks", better, tasks.size());
+  return judgement;
+}
+
+Judgement above_baselines(const std::vector<TaskScores>& tasks) {
+  Judgement judgement{true, ""};
+  for (const TaskScores& task : tasks) {
+    const double own = spread(task.own).mean;
+    const bool above_baseline = own > task.baseline, above_words = own > task.bag_of_words;
+    judgement.holds = judgement.holds && above_baseline && above_words;
+    judgement.figures +=
+        fmt::format("{}{} {:.3f}: {} {:.3f} of the baseline, {} {:.3f} of a bag of words",
+                    judgement.figures.empty() ? "" : "; ", task.task, own, above_baseline ? "above" : "not above",
+                    task.baseline, above_words ? "above" : "not above", task.bag_of_words);
+  }
+  return judgement;
 }
 
 Judgement frequencies_stay(const std::vector<double>& median_changes, double bound) {

@@ -37,6 +37,24 @@ Judgement reads_further(const std::vector<double>& at_length, const std::vector<
 // with every seed accuracies rise strictly with the length. accuracies: by rising length, then seed.
 Judgement rises_with_length(const std::vector<std::vector<double>>& accuracies, const std::vector<int64_t>& lengths);
 
+// X-08, C-16: with every seed the accuracy at the greater length is at least `least` above that at the smaller one.
+Judgement better_when_longer(const std::vector<double>& at_length, const std::vector<double>& at_twice, double least);
+// C-22: on short rows the means differ by `bound` at most, and the mean of the longer ones is at least `least` above.
+struct ByLength {
+  std::vector<double> other_short, own_short, own_long;  // accuracies by seed
+};
+Judgement equal_when_short(const ByLength& accuracies, double bound, double least);
+// Of a task, by seed: another encoding's metric, and our own; and what it takes to know nothing, or no order.
+struct TaskScores {
+  std::string task;
+  std::vector<double> other, own;
+  double baseline = 0, bag_of_words = 0;
+};
+// X-09, C-20: on each task our mean is at least that of the other less `bound`.
+Judgement not_worse(const std::vector<TaskScores>& tasks, double bound);
+// On each task our mean is above both baselines.
+Judgement above_baselines(const std::vector<TaskScores>& tasks);
+
 // with every seed, `arm` has a lower late mean than each baseline and reaches the baseline's final loss earlier.
 Judgement faster_convergence(const Curves& curves, const std::string& arm, const std::vector<std::string>& baselines);
 

@@ -95,6 +95,25 @@ nlohmann::json convergence_design(Scale scale) {
           {"run", masked_lm_run(scale, 600)}};
 }
 
+nlohmann::json chinese_design(Scale scale) {
+  nlohmann::json corpus = {
+      {"name", "laws"}, {"files", {"zh_laws/laws_valid.jsonl"}}, {"tokens", 8000}, {"valid_fraction", 0.25}};
+  if (scale == Scale::kSmall) {
+    corpus["files"] = {"zh_laws/laws_train.jsonl", "zh_laws/laws_valid.jsonl"};
+    corpus["valid_fraction"] = 0.02;
+  } else if (scale == Scale::kPaper) {
+    corpus = {{"name", "chinese"},
+              {"files", {"zh_pretraining/train.jsonl"}},
+              {"tokens", "vocabs/bert_base_chinese_vocab.txt"},
+              {"valid_fraction", 0.001}};
+  }
+  return {{"runs", "chinese"},
+          {"corpus", corpus},
+          {"arms", {"learned", "rope"}},
+          {"seeds", seeds_of(scale)},
+          {"run", masked_lm_run(scale, 600)}};
+}
+
 nlohmann::json files_of_design(const nlohmann::json& design) {
   const nlohmann::json& corpus = design.at("corpus");
   nlohmann::json files = corpus.at("files");

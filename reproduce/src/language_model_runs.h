@@ -23,6 +23,8 @@ namespace rf::reproduce {
 // Books in English, and the body of X-03 with a vocabulary of 4096; kPaper: R-CFG-2, BERT-base.
 nlohmann::json book_corpus(Scale scale);
 nlohmann::json masked_lm_run(Scale scale, int64_t small_steps);
+// The same body on Chinese laws, their characters being the tokens: BERT's learned table, and rope.
+nlohmann::json chinese_design(Scale scale);
 // X-03's: BERT's learned table, sinusoids, and rope.
 nlohmann::json convergence_design(Scale scale);
 // The files that a design reads, for "files" of the settings.

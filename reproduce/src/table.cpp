@@ -26,6 +26,8 @@ Experiment encodings();
 Experiment linear_language_model();
 Experiment extrapolation();
 Experiment staged_pretraining();
+Experiment long_texts();
+Experiment fine_tuning();
 
 const std::vector<Experiment>& table() {
   static const std::vector<Experiment> kTable = {
@@ -51,6 +53,8 @@ const std::vector<Experiment>& table() {
       linear_language_model(),
       extrapolation(),
       staged_pretraining(),
+      long_texts(),
+      fine_tuning(),
   };
   return kTable;
 }

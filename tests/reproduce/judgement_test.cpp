@@ -68,6 +68,47 @@ TEST(Judgement, ReadsFurther) {
   EXPECT_FALSE(reads_further({1.5, 1.6}, {1.51, 1.63}, 0.02).holds);
 }
 
+TEST(Judgement, BetterWhenLonger) {
+  EXPECT_TRUE(better_when_longer({0.60, 0.62}, {0.62, 0.64}, 0.01).holds);
+  EXPECT_FALSE(better_when_longer({0.60, 0.62}, {0.70, 0.625}, 0.01).holds);  // one seed
+}
+
+TEST(Judgement, EqualWhenShort) {
+  const ByLength good{.other_short = {0.60, 0.64}, .own_short = {0.62, 0.60}, .own_long = {0.63, 0.64}};
+  EXPECT_TRUE(equal_when_short(good, 0.02, 0.01).holds);
+  ByLength other = good;
+  other.own_short = {0.50, 0.52};  // worse on short rows
+  EXPECT_FALSE(equal_when_short(other, 0.02, 0.01).holds);
+  other = good;
+  other.own_short = {0.66, 0.66};  // better on short rows
+  EXPECT_FALSE(equal_when_short(other, 0.02, -1).holds);
+  other = good;
+  other.own_long = good.own_short;  // no gain
+  EXPECT_FALSE(equal_when_short(other, 0.02, 0.01).holds);
+}
+
+TEST(Judgement, NotWorse) {
+  const TaskScores first{.task = "one", .other = {0.80, 0.82}, .own = {0.81, 0.80}};
+  TaskScores second{.task = "two", .other = {0.5, 0.5}, .own = {0.6, 0.7}};
+  const Judgement good = not_worse({first, second}, 0.01);
+  EXPECT_TRUE(good.holds);
+  EXPECT_NE(good.figures.find("one: -0.005; two: +0.150; better on 1 of 2 tasks"), std::string::npos) << good.figures;
+  EXPECT_FALSE(not_worse({first, second}, 0.001).holds);
+}
+
+TEST(Judgement, AboveBaselines) {
+  TaskScores task{.task = "one", .other = {}, .own = {0.75, 1.0}, .baseline = 0.5, .bag_of_words = 0.84};
+  EXPECT_TRUE(above_baselines({task}).holds);
+  TaskScores other = task;
+  other.bag_of_words = 0.875;  // the same is not above
+  EXPECT_FALSE(above_baselines({task, other}).holds);
+  other = task;
+  other.baseline = 0.88;
+  const Judgement bad = above_baselines({other});
+  EXPECT_FALSE(bad.holds);
+  EXPECT_NE(bad.figures.find("not above 0.880 of the baseline, above 0.840"), std::string::npos) << bad.figures;
+}
+
 TEST(Judgement, RisesWithLength) {
   EXPECT_TRUE(rises_with_length({{0.1, 0.2}, {0.2, 0.3}, {0.3, 0.4}}, {32, 64, 128}).holds);
   EXPECT_FALSE(rises_with_length({{0.1, 0.2}, {0.2, 0.3}, {0.3, 0.3}}, {32, 64, 128}).holds);

@@ -43,6 +43,7 @@ _AXES = {
     "encodings": _TRAINING,
     "staged-pretraining": _TRAINING,
     "linear-language-model": _TRAINING,
+    "long-texts": _Axes("tokens of a pair", "accuracy"),
 }
 
 # Titles of figures.FIGURES.

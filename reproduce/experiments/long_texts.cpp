@@ -1,0 +1,192 @@
+// X-08 (C-16, C-22; the paper's Table 5): which of two judgments is like a third, by 128 tokens of the pair and by 256,
+// with BERT's learned table (which ends at the 128 it was pretrained on) and with RoPE. Training triples are two
+// judgments of one cause of action and one of another cause, beside those of CAIL2019-SCM whose documents are in no
+// other part; they are tested on triples of other judgments, and on SCM's of other documents. Characters are tokens.
+#include <fmt/format.h>
+
+#include "experiment.h"
+#include "language_model_runs.h"
+#include "rf/data/random.h"
+#include "statistics.h"
+#include "tuned_models.h"
+
+namespace rf::reproduce {
+
+namespace {
+
+constexpr double kGain = 0.01, kEqual = 0.02;
+constexpr const char* kDocuments = "cjrc_legal_docs/cjrc_docs.jsonl";
+constexpr const char* kScmDocuments = "cail2019_scm/docs.jsonl";
+constexpr const char* kScmTriples = "cail2019_scm/triples.tsv";
+
+struct Judgment {
+  std::string domain, cause, text;
+};
+
+// Triples of documents: A, one of its cause, and one of the same domain with another cause, in an order that is drawn.
+std::vector<nlohmann::json> same_cause_triples(const std::vector<Judgment>& documents, int64_t count, uint64_t seed) {
+  std::map<std::pair<std::string, std::string>, std::vector<size_t>> by_cause;
+  for (size_t i = 0; i < documents.size(); ++i) by_cause[{documents[i].domain, documents[i].cause}].push_back(i);
+  std::map<std::string, std::vector<size_t>> by_domain;
+  std::vector<size_t> anchors;
+  for (size_t i = 0; i < documents.size(); ++i) {
+    by_domain[documents[i].domain].push_back(i);
+    if (by_cause[{documents[i].domain, documents[i].cause}].size() > 1) anchors.push_back(i);
+  }
+  std::vector<nlohmann::json> triples;
+  // What has no answer is drawn again.
+  for (int64_t i = 0; static_cast<int64_t>(triples.size()) < count && !anchors.empty() && i < 100 * count; ++i) {
+    const data::PhiloxBlock words = data::draw(seed, data::Stream::kExampleOrder, static_cast<uint32_t>(i), 0, 0);
+    const auto one_of = [](const std::vector<size_t>& indices, uint32_t word) {
+      return indices[static_cast<size_t>(data::scale_to(word, static_cast<int64_t>(indices.size())))];
+    };
+    const size_t anchor = one_of(anchors, words[0]);
+    const Judgment& a = documents[anchor];
+    const size_t alike = one_of(by_cause[{a.domain, a.cause}], words[1]), other = one_of(by_domain[a.domain], words[2]);
+    if (alike == anchor || documents[other].cause == a.cause) continue;
+    const bool is_b = words[3] % 2 == 0;
+    triples.push_back({{"A", a.text},
+                       {is_b ? "B" : "C", documents[alike].text},
+                       {is_b ? "C" : "B", documents[other].text},
+                       {"label", is_b ? "B" : "C"}});
+  }
+  return triples;
+}
+
+// SCM's triples all of whose documents are of that side.
+std::vector<nlohmann::json> scm_triples(const Context& context, const std::string& side) {
+  std::map<std::string, std::string> texts;
+  read_set(context, kScmDocuments, data::Quotes::kRead,
+           [&](data::Record& record) { texts[record.text("doc")] = record.text("text"); });
+  std::vector<nlohmann::json> triples;
+  read_set(context, kScmTriples, data::Quotes::kRead, [&](data::Record& record) {
+    if (record.text("doc_side") != side) return;
+    nlohmann::json triple = {{"label", record.text("label")}};
+    for (const char* name : {"A", "B", "C"}) triple[name] = texts.at(record.text(name));
+    triples.push_back(std::move(triple));
+  });
+  return triples;
+}
+
+// Every tenth judgment of the training part is for choosing the epoch.
+TaskRecords records(const Context& context) {
+  const nlohmann::json& counts = context.settings.at("triples");
+  std::vector<Judgment> train, valid, test;
+  int64_t seen = 0;
+  read_set(context, kDocuments, data::Quotes::kRead, [&](data::Record& record) {
+    const bool is_test = record.text("split") == "test";
+    std::vector<Judgment>& part = is_test ? test : seen++ % 10 == 0 ? valid : train;
+    part.push_back({record.text("domain"), record.text("cause"), record.text("text")});
+  });
+  TaskRecords records{.train = same_cause_triples(train, counts.at("train"), 1),
+                      .valid = same_cause_triples(valid, counts.at("valid"), 2),
+                      .test = same_cause_triples(test, counts.at("test"), 3)};
+  for (nlohmann::json& triple : scm_triples(context, "train")) records.train.push_back(std::move(triple));
+  return records;
+}
+
+// R-CFG-6 at scale paper.
+nlohmann::json settings(Scale scale) {
+  const nlohmann::json design = chinese_design(scale);
+  nlohmann::json files = files_of_design(design);
+  for (const char* file : {kDocuments, kScmDocuments, kScmTriples}) files.push_back(file);
+  const bool is_paper = scale == Scale::kPaper;
+  const int64_t shorter = is_paper ? 512 : 128;
+  nlohmann::json tuning = {{"epochs", by_scale(scale, 1, 4)}, {"batch", 16}, {"learning_rates", {5e-4}}};
+  if (is_paper) tuning = {{"epochs", 20}, {"batch", 4}, {"learning_rates", {6e-6}}};
+  return {{"files", files},
+          {"seeds", design.at("seeds")},
+          {"design", design},
+          {"task", {{"name", "triples"}, {"task", "triples"}, {"metric", "accuracy"}}},
+          {"triples",
+           {{"train", by_scale(scale, 64, 2400)},
+            {"valid", by_scale(scale, 16, 300)},
+            {"test", by_scale(scale, 64, 1000)}}},
+          {"tuning", tuning},
+          {"arms",
+           {{{"name", "BERT"}, {"encoding", "learned"}, {"max_length", shorter}},
+            {{"name", "RoFormer"}, {"encoding", "rope"}, {"max_length", shorter}},
+            {{"name", "RoFormer"}, {"encoding", "rope"}, {"max_length", 2 * shorter}}}},
+          {"read_at", {shorter, 2 * shorter, 4 * shorter}},
+          {"gain", kGain},
+          {"equal", kEqual}};
+}
+
+double accuracy_on(const Context& context, const std::string& model_dir, const std::string& file, int64_t length) {
+  train::PredictOptions options;
+  options.model_dir = model_dir;
+  options.input.inputs = {file};
+  options.max_length = length;
+  return train::evaluate_task(options, context.progress).at("accuracy");
+}
+
+struct Arm {
+  std::vector<double> accuracies, on_scm;  // by seed
+};
+
+Result run(const Context& context) {
+  const nlohmann::json& settings = context.settings;
+  const TrainedArms bodies = train_arms(context, settings.at("design"));
+  if (bodies.signal != 0) return {.columns = {}, .rows = {}, .signal = bodies.signal};
+  const train::TaskFiles files =
+      task_files(context, "triples", settings.at("triples"), {"label"}, [&] { return records(context); });
+  const train::TaskFiles scm = task_files(context, "scm", "test", {"label"}, [&] {
+    return TaskRecords{.train = {}, .valid = {}, .test = scm_triples(context, "test")};
+  });
+  Result result{
+      .columns = {"model", "tokens", "accuracy", "lowest", "highest", "bag of words", "on SCM", "lowest", "highest"},
+      .rows = {}};
+  std::vector<Arm> arms;
+  for (const nlohmann::json& description : settings.at("arms")) {
+    Arm& arm = arms.emplace_back();
+    const std::string encoding = description.at("encoding"), model = description.at("name");
+    const int64_t length = description.at("max_length");
+    nlohmann::json tuning = settings.at("tuning");
+    tuning["max_length"] = length;
+    double bag_of_words = 0;
+    for (const train::CompareRun& body : runs_of(bodies.runs, encoding)) {
+      if (context.note) context.note(fmt::format("{} at {}, seed {}", model, length, body.seed));
+      const std::string directory =
+          fmt::format("{}/runs/long-texts/{}-{}/seed-{}", context.shared_dir, model, length, body.seed);
+      const Tuned tuned = tune(context, settings.at("task"), tuning, files, body.directory, directory, body.seed);
+      if (tuned.signal != 0) return {.columns = {}, .rows = {}, .signal = tuned.signal};
+      bag_of_words = tuned.bag_of_words;
+      arm.accuracies.push_back(tuned.model);
+      arm.on_scm.push_back(accuracy_on(context, directory, scm.test.front(), length));
+      if (arms.size() < settings.at("arms").size()) continue;
+      // The last arm's model read at other lengths than it was tuned at.
+      Series series{fmt::format("{} tuned at {}, seed {}", model, length, body.seed), {}, {}};
+      for (const int64_t other : settings.at("read_at")) {
+        series.x.push_back(static_cast<double>(other));
+        series.y.push_back(other == length ? tuned.model : accuracy_on(context, directory, files.test.front(), other));
+      }
+      result.series.push_back(std::move(series));
+    }
+    const Spread own = spread(arm.accuracies), on_scm = spread(arm.on_scm);
+    result.rows.push_back(
+        {model, length, own.mean, own.low, own.high, bag_of_words, on_scm.mean, on_scm.low, on_scm.high});
+  }
+  const Judgement longer = better_when_longer(arms[1].accuracies, arms[2].accuracies, settings.at("gain"));
+  const Judgement equal = equal_when_short({arms[0].accuracies, arms[1].accuracies, arms[2].accuracies},
+                                           settings.at("equal"), settings.at("gain"));
+  result.findings = {{"C-16", longer.holds, longer.figures}, {"C-22", equal.holds, equal.figures}};
+  return result;
+}
+
+}  // namespace
+
+Experiment long_texts() {
+  return {
+      .name = "long-texts",
+      .spec = "X-08",
+      .title = "Does RoFormer gain by reading more of long texts? (Table 5)",
+      .claims = {"C-16", "C-22"},
+      .expected =
+          "With every seed RoFormer's accuracy is at least one point higher at 256 tokens than at 128; the means of "
+          "RoFormer and BERT at 128 differ by two points at most.",
+      .budget = "2 minutes an arm and seed, 3 arms, beside 2 minutes for each of 6 models",
+      .settings = settings,
+      .run = run};
+}
+
+}  // namespace rf::reproduce

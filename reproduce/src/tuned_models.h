@@ -1,0 +1,52 @@
+// What the experiments on tasks share: task files made of the sets of --data, and models tuned on them. Files are JSON
+// lines with the task's own names of fields. Records of the valid and test files whose inputs the train file has too
+// are left out: published sets share some.
+//
+// A task is a JSON object that is part of an experiment's settings:
+//
+//   name                directory of the files: <scale>/corpus/tasks/<name>
+//   task, columns       as roformer finetune takes them, the columns all of them
+//   train, valid, test  files of --data; without "test" the valid file is what is measured
+//   quotes              false: quotation marks are text
+//   most                at most so many training records, the first; 0: all
+//   metric              that is measured, of those of the task
+//
+// and how it is trained another, `tuning`: max_length, epochs, batch, learning_rates.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "experiment.h"
+#include "rf/data/records.h"
+#include "rf/train/finetune.h"
+
+namespace rf::reproduce {
+
+// A task's records, in memory before they are files.
+struct TaskRecords {
+  std::vector<nlohmann::json> train, valid, test;  // test: may be empty
+};
+// The task's files, made unless they are there already, made of the same: `made_of` says of what. Valid and test
+// records with the inputs of a training record are left out; `targets` are the fields that are no inputs.
+train::TaskFiles task_files(const Context& context, const std::string& name, const nlohmann::json& made_of,
+                            const std::vector<std::string>& targets, const std::function<TaskRecords()>& read);
+// Of the sets that a task names.
+train::TaskFiles task_files(const Context& context, const nlohmann::json& task);
+// Calls `record` for each of a file of --data.
+void read_set(const Context& context, const std::string& file, data::Quotes quotes,
+              const std::function<void(data::Record&)>& record);
+
+// What came out on the file that is measured.
+struct Tuned {
+  double model = 0, baseline = 0, bag_of_words = 0;  // the metric; a rank correlation that is not defined is 0
+  std::string directory;                             // of the tuned model
+  int signal = 0;                                    // a signal ended it early: nothing else counts
+};
+// The model of `model_dir` tuned with a seed, in <scale>/runs/<runs>/<arm>/<task name>/seed-<seed>.
+Tuned tune(const Context& context, const nlohmann::json& task, const nlohmann::json& tuning,
+           const train::TaskFiles& files, const std::string& model_dir, const std::string& directory, uint64_t seed);
+
+}  // namespace rf::reproduce

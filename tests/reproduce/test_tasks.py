@@ -1,0 +1,152 @@
+"""The experiments on tasks, long-texts and fine-tuning, at scale tiny on made-up sets."""
+
+import csv
+import json
+import random
+
+import pytest
+
+from cli_support import results
+
+CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
+LENGTHS = [128, 128, 256]
+
+
+def chinese(rng, count):
+    return "".join(rng.choices(CHARACTERS, k=count))
+
+
+def write_table(path, rows):
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]), delimiter="\t", lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+
+def write_lines(path, rows):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def make_sets(folder, books):
+    rng = random.Random(8)
+
+    def english():
+        return " ".join("".join(rng.choices("abcdefghijklm", k=3)) for _ in range(6))
+
+    def pairs(text):
+        return dict(sentence1=text(), sentence2=text())
+
+    (folder / "en_books").symlink_to(books)
+    write_lines(folder / "zh_laws" / "laws_valid.jsonl", [dict(text=chinese(rng, 4000)) for _ in range(8)])
+    for split, count in dict(train=300, dev=20, test=20).items():
+        write_table(
+            folder / "glue" / f"sst2_{split}.tsv", [dict(sentence=english(), label=i % 2) for i in range(count)]
+        )
+        write_table(folder / "glue" / f"mrpc_{split}.tsv", [dict(pairs(english), label=i % 2) for i in range(count)])
+        write_table(folder / "glue" / f"stsb_{split}.tsv", [dict(pairs(english), score=i % 6) for i in range(count)])
+        single = [dict(text=chinese(rng, 40), label=i % 2) for i in range(count)]
+        write_table(folder / "zh_cls" / f"chnsenticorp_{split}.tsv", single)
+        both = [dict(pairs(lambda: chinese(rng, 9)), label=i % 2) for i in range(count)]
+        write_table(folder / "zh_pairs" / f"afqmc_{split}.tsv", both)
+    # Some of a test file's texts are in the train file, with another label.
+    path = folder / "zh_cls" / "chnsenticorp_test.tsv"
+    trained = (folder / "zh_cls" / "chnsenticorp_train.tsv").read_text().splitlines()[1:4]
+    path.write_text(path.read_text() + "".join(f"{line.split(chr(9))[0]}\t1\n" for line in trained))
+    judgments = [
+        dict(split=split, domain=domain, cause=f"{domain}{cause}", text=f"{split} {domain}{cause} " + chinese(rng, 150))
+        for split in ("dev", "test")
+        for domain in ("civil", "criminal")
+        for cause in range(4)
+        for _ in range(12)
+    ]
+    rng.shuffle(judgments)
+    write_lines(folder / "cjrc_legal_docs" / "cjrc_docs.jsonl", judgments)
+    scm = folder / "cail2019_scm"
+    write_lines(scm / "docs.jsonl", [dict(doc=i, text=f"scm {i} " + chinese(rng, 150)) for i in range(30)])
+    sides = [("train", range(10)), ("test", range(10, 20)), ("mixed", range(20, 30))]
+    rows = []
+    for side, documents in sides:
+        for _ in range(7):
+            a, b, c = rng.sample(documents, 3)
+            rows.append(dict(id=len(rows), A=a, B=b, C=c, label=rng.choice("BC"), anchor_fold=0, doc_side=side))
+    write_table(scm / "triples.tsv", rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def output(data_sets, tmp_path_factory):
+    sets = make_sets(tmp_path_factory.mktemp("sets"), data_sets[0] / "en_books")
+    output = tmp_path_factory.mktemp("tasks")
+    for name in ("long-texts", "fine-tuning"):
+        assert [line["name"] for line in results("reproduce", name, "--output", output, "--data", sets)] == [name]
+    return output / "tiny"
+
+
+def result_of(output, name):
+    return json.loads((output / name / "result.json").read_text())
+
+
+def records(output, name, split):
+    path = output / "corpus" / "tasks" / name / f"{split}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def report_of(directory):
+    return json.loads((directory / "report.json").read_text())
+
+
+def test_triples_have_one_cause_and_parts_share_no_document(output):
+    train, valid, test = (records(output, "triples", split) for split in ("train", "valid", "test"))
+    own = [row for row in train if not row["A"].startswith("scm")]
+    assert len(own) == 64 and len(train) == 64 + 7 and len(valid) == 16 and len(test) == 64
+    for row in [*own, *valid, *test]:
+        a, alike, other = (row[name].split()[1] for name in ("A", row["label"], "BC".replace(row["label"], "")))
+        assert a == alike != other and a.rstrip("0123") == other.rstrip("0123")
+        assert len({row["A"], row["B"], row["C"]}) == 3
+    labels = [row["label"] for row in own]
+    assert 16 < labels.count("B") < 48
+    documents = [{row[name] for row in rows for name in "ABC"} for rows in (train, valid, test)]
+    assert not (documents[0] & documents[1] or documents[0] & documents[2] or documents[1] & documents[2])
+    assert {text.split()[0] for text in documents[2]} == {"test"}
+    scm = [row[name] for row in records(output, "scm", "test") for name in "ABC"]
+    assert len(scm) == 3 * 7 and {int(text.split()[1]) for text in scm} <= set(range(10, 20))
+
+
+def test_long_texts(output):
+    result = result_of(output, "long-texts")
+    rows = result["table"]["rows"]
+    assert [row[:2] for row in rows] == [
+        [name, length] for name, length in zip(["BERT", "RoFormer", "RoFormer"], LENGTHS, strict=True)
+    ]
+    for row in rows:
+        report = report_of(output / "runs" / "long-texts" / f"{row[0]}-{row[1]}" / "seed-1")
+        assert row[2] == report["chosen"]["test"]["accuracy"]
+        assert row[5] == report["bag_of_words"]["test"]["accuracy"]
+    (sweep,) = result["series"]
+    assert sweep["x"] == [128, 256, 512] and sweep["y"][1] == rows[2][2]
+    assert set(result["verdicts"]) == {"C-16", "C-22"}
+    task = json.loads((output / "runs" / "long-texts" / "RoFormer-256" / "seed-1" / "task.json").read_text())
+    assert task["max_length"] == 256
+
+
+def test_fine_tuning(output):
+    result = result_of(output, "fine-tuning")
+    rows = result["table"]["rows"]
+    assert [row[0] for row in rows[::2]] == ["SST-2", "MRPC", "STS-B", "ChnSentiCorp", "AFQMC"]
+    for task, metric, split, arm, mean, low, high, baseline, bag_of_words in rows:
+        report = report_of(output / "runs" / "fine-tuning" / task / arm / "seed-1")
+        assert split == ("valid" if task in ("SST-2", "AFQMC") else "test")
+        assert mean == low == high == report["chosen"][split][metric]
+        assert baseline == (report["baseline"][split][metric] or 0)
+        assert bag_of_words == report["bag_of_words"][split][metric]
+        assert report["records"]["train"] == 256 and set(report["shared_with_train"].values()) == {0}
+    assert set(result["verdicts"]) == {"C-20", "X-09"}
+
+
+def test_texts_that_were_trained_on_are_not_measured(output):
+    test = records(output, "ChnSentiCorp", "test")
+    assert len(test) == 20
+    trained = {row["text"] for row in records(output, "ChnSentiCorp", "train")}
+    assert not trained & {row["text"] for row in test}
