@@ -1,6 +1,6 @@
 """Draws the loss curve of a run directory: `python -m roformer_cpp.plot RUN_DIR [--output loss.png]`.
 
-Reads metrics.jsonl as `roformer pretrain` writes it: one JSON object a line, with "type" either "train",
+Reads metrics.jsonl as `roformer pretrain` and `finetune` write it: one JSON object a line, with "type" either "train",
 "evaluation" or "length". Losses are in nats a predicted token.
 """
 
@@ -36,15 +36,16 @@ def plot_loss(metrics, output):
         axes.plot([e["step"] for e in train], [e["loss"] for e in train], "-", linewidth=1, label="training")
         if held_out:
             axes.plot([e["step"] for e in held_out], [e["loss"] for e in held_out], "o-", label="held out")
-            axes.axhline(held_out[-1]["unigram_loss"], color="gray", linestyle="--", label="unigram, held out")
+            if "unigram_loss" in held_out[-1]:  # of a language model
+                axes.axhline(held_out[-1]["unigram_loss"], color="gray", linestyle="--", label="unigram, held out")
         axes.set_xlabel("optimizer step")
-        axes.set_ylabel("loss, nats a token")
+        axes.set_ylabel("loss")
         axes.legend()
 
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m roformer_cpp.plot", description=__doc__)
-    parser.add_argument("run_dir", help="a run directory of `roformer pretrain`")
+    parser.add_argument("run_dir", help="a run directory of `roformer pretrain`, or of a run of `roformer finetune`")
     parser.add_argument("--output", help="picture to write (default: RUN_DIR/loss.png)")
     arguments = parser.parse_args()
     output = arguments.output or Path(arguments.run_dir) / "loss.png"

@@ -67,27 +67,48 @@ nlohmann::json score_settings(Scale scale) {
   nlohmann::json settings = settings_on_convergence(scale, "rope");
   settings["near"] = nlohmann::json::array({1, 8});  // distances, both ends included
   settings["far"] = nlohmann::json::array({64, 127});
+  settings["reach"] = 32;  // of the picture of attention, to either side
   return settings;
 }
 
-// Mean score q.k / sqrt(D) by distance 0..T-1 to either side, over rows, heads and layers: [T].
-at::Tensor mean_scores(const nn::Model& model, const at::Tensor& ids_BT) {
-  const int64_t tokens = ids_BT.size(1), head_dim = model.config().head_dim();
-  const at::Tensor positions = integers(0, tokens);
+// q.k / sqrt(D) of each layer, [B,H,T,T].
+std::vector<at::Tensor> layer_scores(const nn::Model& model, const at::Tensor& ids_BT) {
+  const at::Tensor positions = integers(0, ids_BT.size(1));
   const auto turned = [&](const at::Tensor& x_BHTD) {
     return rotated(x_BHTD.transpose(1, 2), positions).transpose(1, 2);
   };
-  at::Tensor mean_TT = at::zeros({tokens, tokens}, at::kDouble);
-  const std::vector<at::Tensor> inputs = layer_inputs(model, ids_BT);
-  for (size_t layer = 0; layer < inputs.size(); ++layer) {
-    const QueryKey found = projected(model, static_cast<int64_t>(layer), inputs[layer], Bias::kAdded);
-    const at::Tensor scores_BHTT =
-        at::matmul(turned(found.query_BHTD), turned(found.key_BHTD).transpose(2, 3)) / std::sqrt(double(head_dim));
-    mean_TT += scores_BHTT.mean({0, 1}) / static_cast<double>(inputs.size());
+  std::vector<at::Tensor> scores;
+  for (const at::Tensor& input : layer_inputs(model, ids_BT)) {
+    const QueryKey found = projected(model, static_cast<int64_t>(scores.size()), input, Bias::kAdded);
+    scores.push_back(at::matmul(turned(found.query_BHTD), turned(found.key_BHTD).transpose(2, 3)) /
+                     std::sqrt(static_cast<double>(model.config().head_dim())));
   }
+  return scores;
+}
+
+// Mean by distance 0..T-1 to either side, over rows, heads and layers: [T].
+at::Tensor mean_scores(const std::vector<at::Tensor>& layers) {
+  const int64_t tokens = layers.front().size(2);
+  const at::Tensor positions = integers(0, tokens);
+  at::Tensor mean_TT = at::zeros({tokens, tokens}, at::kDouble);
+  for (const at::Tensor& scores_BHTT : layers) mean_TT += scores_BHTT.mean({0, 1}) / double(layers.size());
   const at::Tensor distance_TT = (positions.unsqueeze(0) - positions.unsqueeze(1)).abs();
   const at::Tensor sums = at::bincount(distance_TT.flatten(), mean_TT.flatten(), tokens);
   return sums / at::bincount(distance_TT.flatten(), {}, tokens);
+}
+
+// Where each head of each layer looks, by distance.
+HeatMap attention_map(const std::vector<at::Tensor>& layers, int64_t reach, const std::string& name) {
+  HeatMap map{name, "position of the key from the query", "mean attention", values(integers(-reach, reach + 1)), {},
+              {}};
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const at::Tensor by_head = attention_by_offset(layers[layer], reach);
+    for (int64_t head = 0; head < by_head.size(0); ++head) {
+      map.y.push_back(fmt::format("layer {}, head {}", layer + 1, head + 1));
+      map.values.push_back(values(by_head[head]));
+    }
+  }
+  return map;
 }
 
 Result run_scores(const Context& context) {
@@ -103,12 +124,16 @@ Result run_scores(const Context& context) {
   Result result{.columns = {"seed", "mean score, same token", "near pairs", "far pairs"}, .rows = {}};
   std::vector<double> near, far;
   for (const train::CompareRun& run : runs_of(trained.runs, settings.at("arm"))) {
-    const at::Tensor scores_T = mean_scores(*trained_model(run), ids_BT);
+    const std::vector<at::Tensor> layers = layer_scores(*trained_model(run), ids_BT);
+    const at::Tensor scores_T = mean_scores(layers);
     near.push_back(mean_over(scores_T, "near"));
     far.push_back(mean_over(scores_T, "far"));
     result.rows.push_back({run.seed, scores_T[0].item<double>(), near.back(), far.back()});
     result.series.push_back({fmt::format("mean score by distance, seed {}", run.seed),
                              values(integers(0, scores_T.size(0))), values(scores_T)});
+    if (!result.maps.empty()) continue;  // one model is enough to look at
+    result.maps.push_back(
+        attention_map(layers, settings.at("reach"), fmt::format("Attention by distance, seed {}", run.seed)));
   }
   const Judgement judgement = nearer_is_higher(near, far);
   result.findings = {{"C-04", judgement.holds, judgement.figures}};

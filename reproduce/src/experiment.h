@@ -23,6 +23,14 @@ struct Series {
   std::vector<double> x, y;
 };
 
+// A heat map: values[i][j] at y[i] and x[j], of one sign.
+struct HeatMap {
+  std::string name, x_name, value_name;
+  std::vector<double> x;
+  std::vector<std::string> y;
+  std::vector<std::vector<double>> values;
+};
+
 // What an experiment says about a claim: whether what was expected came out, and the figures that this rests on.
 struct Finding {
   std::string claim;  // "C-04"; or the experiment's own "X-05" for an expectation that is no claim of a paper
@@ -34,6 +42,7 @@ struct Result {
   std::vector<std::string> columns;
   std::vector<nlohmann::json> rows;  // arrays as long as columns: texts, numbers, null
   std::vector<Series> series = {};
+  std::vector<HeatMap> maps = {};
   std::vector<Finding> findings = {};
   int signal = 0;  // a training run was ended early: nothing else counts
 };

@@ -67,6 +67,15 @@ std::vector<at::Tensor> layer_inputs(const nn::Model& model, const at::Tensor& i
   return inputs;
 }
 
+at::Tensor attention_by_offset(const at::Tensor& scores_BHTT, int64_t reach) {
+  const at::Tensor weights_HTT = at::softmax(scores_BHTT, -1).mean(0);
+  std::vector<at::Tensor> by_offset;
+  for (int64_t offset = -reach; offset <= reach; ++offset) {
+    by_offset.push_back(weights_HTT.diagonal(offset, 1, 2).mean(-1));
+  }
+  return at::stack(by_offset, 1);
+}
+
 at::Tensor held_out_rows(const std::string& data_dir, int64_t rows, int64_t tokens) {
   const data::Split split(data_dir, "valid", "");
   std::vector<int32_t> ids;

@@ -39,6 +39,10 @@ ScoreTerms first_layer_terms(const nn::Model& model, const at::Tensor& ids_BT);
 // What enters each layer, [B,T,C] each, for a model of RoPE (nothing is added to the input).
 std::vector<at::Tensor> layer_inputs(const nn::Model& model, const at::Tensor& ids_BT);
 
+// Mean of softmax(scores) over rows and pairs of tokens whose key is `offset` after the query (negative: before it),
+// for offsets -reach..reach, reach < T: scores [B,H,T,T], scaled -> [H, 2 reach + 1].
+at::Tensor attention_by_offset(const at::Tensor& scores_BHTT, int64_t reach);
+
 // [rows, tokens]: consecutive pieces of the held-out documents, from their beginnings, nothing masked.
 at::Tensor held_out_rows(const std::string& data_dir, int64_t rows, int64_t tokens);
 

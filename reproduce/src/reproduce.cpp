@@ -82,10 +82,19 @@ nlohmann::json to_json(const Experiment& experiment, const Result& result, const
                          {"machine", nlohmann::json::parse(options.machine_json)},
                          {"table", {{"columns", result.columns}, {"rows", result.rows}}},
                          {"series", nlohmann::json::array()},
+                         {"maps", nlohmann::json::array()},
                          {"verdicts", nlohmann::json::object()},
                          {"figures", nlohmann::json::object()}};
   for (const Series& series : result.series) {
     json["series"].push_back({{"name", series.name}, {"x", series.x}, {"y", series.y}});
+  }
+  for (const HeatMap& map : result.maps) {
+    json["maps"].push_back({{"name", map.name},
+                            {"x_name", map.x_name},
+                            {"value_name", map.value_name},
+                            {"x", map.x},
+                            {"y", map.y},
+                            {"values", map.values}});
   }
   for (const Finding& finding : result.findings) {
     json["verdicts"][finding.claim] = verdict(finding, options.scale);

@@ -34,3 +34,10 @@ def test_nothing_to_draw_is_an_error(tmp_path):
     write_metrics(tmp_path, [])
     with pytest.raises(ValueError, match="at least one"):
         plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
+
+
+def test_a_fine_tuning_has_no_unigram_baseline(tmp_path):
+    lines = [dict(type="train", step=2, loss=0.7), dict(type="evaluation", step=2, epoch=1, loss=0.6, accuracy=0.5)]
+    write_metrics(tmp_path, lines)
+    plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").exists()

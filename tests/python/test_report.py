@@ -45,6 +45,16 @@ def result(name, scale, **changes):
             for arm in ("rope", "learned")
             for seed in (1, 2)
         ],
+        "maps": [
+            {
+                "name": "Where <heads> look",
+                "x_name": "offset",
+                "value_name": "attention",
+                "x": [-1, 0, 1],
+                "y": ["head 1", "head 2"],
+                "values": [[0.1, 0.5, 0.0], [0.2, 0.3, 1e-9]],
+            }
+        ],
         "verdicts": {"C-01": "confirmed", "C-02": "not confirmed at this size"},
         "figures": {"C-01": "1.7e-15 & less", "C-02": "0.25"},
         "seconds": 12.5,
@@ -241,9 +251,17 @@ def test_curves_of_any_form_are_drawn(directory, tmp_path):
 
 def test_without_series_and_rows_nothing_is_drawn(directory, tmp_path):
     table = {"columns": ["a", "b", "lowest", "highest"], "rows": []}
-    write_result(directory, result("order", "small", series=[], table=table))
+    write_result(directory, result("order", "small", series=[], maps=[], table=table))
     make(directory, tmp_path / "out")
     assert not list((tmp_path / "out" / "pictures").glob("order*"))
+
+
+def test_heat_maps_are_drawn(directory, tmp_path):
+    blank = {"name": "empty", "x_name": "", "value_name": "", "x": [0, 1], "y": ["only"], "values": [[0, 0]]}
+    write_result(directory, result("order", "small", maps=[*result("order", "small")["maps"], blank]))
+    html, markdown = make(directory, tmp_path / "out")
+    assert "Where &lt;heads&gt; look" in html and "Where" in markdown and "attention, on a logarithmic scale" in html
+    assert len(list((tmp_path / "out" / "pictures").glob("order-map-*.svg"))) == 2
 
 
 @pytest.mark.parametrize(
@@ -315,6 +333,10 @@ def test_a_broken_file_is_named(directory, tmp_path, capsys, content, message):
         (
             {"series": [{"name": "a", "x": [1], "y": ["1"]}]},
             'y of series[0] of {path} must be numbers or null, got ["1"]',
+        ),
+        (
+            {"maps": [dict(result("order", "small")["maps"][0], values=[[1, 2, 3]])]},
+            "values of maps[0] of {path} must be 2 rows of 3",
         ),
         ({"verdicts": {"C-01": None}}, 'verdicts of {path} must hold texts, got {{"C-01": null}}'),
         ({"claims": ["C-01", 2]}, 'claims of {path} must hold texts, got ["C-01", 2]'),

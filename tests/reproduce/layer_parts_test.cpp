@@ -71,5 +71,18 @@ TEST(LayerParts, InputsOfLayers) {
   EXPECT_GT(difference(inputs[2], inputs[1]), 0.1);
 }
 
+TEST(LayerParts, AttentionByOffset) {
+  const at::Tensor even = attention_by_offset(at::zeros({2, 3, 8, 8}, at::kDouble), 4);
+  EXPECT_EQ(even.sizes(), (std::vector<int64_t>{3, 9}));
+  EXPECT_LT(difference(even, at::full_like(even, 1.0 / 8)), 1e-15);
+  // A head that looks at the token after: all of its weight is at +1, but for the last token, which has none there.
+  at::Tensor scores = at::zeros({1, 1, 8, 8}, at::kDouble);
+  scores.diagonal(1, 2, 3).fill_(100);
+  const at::Tensor next = attention_by_offset(scores, 4)[0];
+  EXPECT_NEAR(next[5].item<double>(), 1, 1e-15);
+  EXPECT_LT(next[6].item<double>(), 1e-15);
+  EXPECT_NEAR(next[3].item<double>(), 1.0 / 8 / 7, 1e-15);  // only the last token's eighth
+}
+
 }  // namespace
 }  // namespace rf::reproduce

@@ -133,6 +133,10 @@ def test_insides_of_trained_models(trained):
     assert words[0] == 1 and min(words[1:]) > 0
     (scores,) = result_of(trained, "trained-scores")["series"]
     assert len(scores["x"]) == 128 and np.isfinite(scores["y"]).all()
+    (attention,) = result_of(trained, "trained-scores")["maps"]
+    weights = np.array(attention["values"])
+    assert attention["x"] == list(range(-32, 33)) and weights.shape == (4 * 4, 65) and weights.min() > 0
+    assert weights.sum(1).max() < 1.5 and weights.sum(1).min() > 0.3  # near keys, where most but not all of it may be
 
 
 def test_trained_frequencies(trained):

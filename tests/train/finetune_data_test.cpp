@@ -12,7 +12,7 @@ namespace {
 
 std::vector<Example> examples_of_lengths(size_t count) {
   std::vector<Example> examples(count);
-  for (size_t i = 0; i < count; ++i) examples[i].rows = {{std::vector<int32_t>(i * 37 % 101 + 2, 5), {}}};
+  for (size_t i = 0; i < count; ++i) examples[i].rows = {{std::vector<int32_t>(i * 37 % 101 + 2, 5), {}, {}}};
   return examples;
 }
 

@@ -73,7 +73,7 @@ TEST(Loss, OfTriplesIsBinaryCrossEntropyOfBothPairs) {
   examples[0].targets = {0};
   examples[1].targets = {1};
   for (Example& example : examples) {
-    example.rows = {{{2, 3}, {0, 0}}, {{2, 3}, {0, 0}}};
+    example.rows = {{{2, 3}, {0, 0}, {-1, -1}}, {{2, 3}, {0, 0}, {-1, -1}}};
     example.rows_of_input = {1, 1};
   }
   const std::vector<const Example*> chosen = {&examples[0], &examples[1]};
@@ -93,7 +93,7 @@ TEST(Loss, OfNumbersIsTheMeanSquare) {
   examples[0].number = 1.5;
   examples[1].number = -2;
   for (Example& example : examples) {
-    example.rows = {{{2, 3}, {0, 0}}};
+    example.rows = {{{2, 3}, {0, 0}, {-1, -1}}};
     example.rows_of_input = {1};
   }
   const std::vector<const Example*> chosen = {&examples[0], &examples[1]};

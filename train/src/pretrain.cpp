@@ -9,7 +9,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/full.h>
 
 #include <chrono>
 #include <cmath>
@@ -21,6 +20,7 @@
 #include "interrupt.h"
 #include "metrics_log.h"
 #include "platform.h"
+#include "readable_length.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/text/tokenizer.h"
@@ -183,14 +183,9 @@ void PretrainRun::open_model() {
 void PretrainRun::check_longest_stage() {
   int64_t longest = 0;
   for (const Stage& stage : config_.stages) longest = std::max(longest, stage.max_length);
-  const at::NoGradGuard no_grad;
-  model_->eval();
-  nn::Input input;
-  input.ids_BT = at::full({1, longest}, int64_t{vocabulary_->special().cls}, at::kLong);
-  try {
-    model_->encode(input);
-  } catch (const Error& error) {
-    fail("run file", "every stage must be as long as the model can read, got max_length {}: {}", longest, error.what());
+  const std::string reason = why_too_long(*model_, longest);
+  if (!reason.empty()) {
+    fail("run file", "every stage must be as long as the model can read, got max_length {}: {}", longest, reason);
   }
 }
 

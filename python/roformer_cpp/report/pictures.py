@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
+from matplotlib.colors import LogNorm
 
 from .. import figures
-from .._style import COLOURS, DASHES, picture
+from .._style import COLOUR_MAP, COLOURS, DASHES, picture
 
 WIDTH = 6.2  # inches
 MOST_TICKS = 10  # an axis with more values has ticks of its own
@@ -63,6 +64,10 @@ def draw(result, folder):
     if result.series:
         file = f"{result.name}-curves.svg"
         drawn.append(Picture(file, f"{result.title} Curves", _draw_curves(result, folder / file)))
+    for i, heat in enumerate(result.maps):
+        file = f"{result.name}-map-{i + 1}.svg"
+        _draw_map(heat, folder / file)
+        drawn.append(Picture(file, heat.name, f"The darker, the more: {heat.value_name}, on a logarithmic scale."))
     spreads = _spread_columns(result.table)
     if spreads and result.table.rows:
         file = f"{result.name}-spread.svg"
@@ -178,3 +183,20 @@ def _draw_spreads(table, spreads, output):
             axes.set(xlabel=table.columns[column])
         panels[0].set_yticks(places, names)
         panels[0].set(ylabel=what, ylim=(len(names) - 0.5, -0.5))  # the first row on top
+
+
+# ---- heat maps ----
+
+
+def _draw_map(heat, output):
+    values = np.array(heat.values, dtype=float)
+    with picture(output, WIDTH, 1.2 + 0.2 * len(heat.y)) as figure:
+        axes = figure.subplots()
+        smallest = values[values > 0].min(initial=values.max() or 1.0)
+        cells = axes.pcolormesh(
+            heat.x, np.arange(len(heat.y)), np.maximum(values, smallest), norm=LogNorm(), cmap=f"{COLOUR_MAP}_r"
+        )
+        axes.set(xlabel=heat.x_name, yticks=np.arange(len(heat.y)), yticklabels=heat.y)
+        axes.grid(False)
+        axes.invert_yaxis()
+        figure.colorbar(cells, ax=axes, label=heat.value_name)

@@ -48,6 +48,16 @@ class Series:
 
 
 @dataclass(frozen=True)
+class HeatMap:
+    name: str
+    x_name: str
+    value_name: str
+    x: list
+    y: list  # names of the rows
+    values: list  # a row for each of y, a number for each of x
+
+
+@dataclass(frozen=True)
 class Result:
     name: str
     spec: str
@@ -58,6 +68,7 @@ class Result:
     seeds: list
     table: Table
     series: list
+    maps: list
     verdicts: dict  # by claim, or by the experiment's own name in the specification
     figures: dict  # by the same keys
     seconds: float
@@ -201,6 +212,21 @@ def _series(entry):
     return series
 
 
+def _map(entry):
+    heat = HeatMap(
+        *(entry.get(key, str) for key in ("name", "x_name", "value_name")),
+        entry.get("x", list),
+        entry.texts("y", list),
+        entry.get("values", list),
+    )
+    sizes = {len(row) if isinstance(row, list) else -1 for row in heat.values}
+    if len(heat.values) != len(heat.y) or sizes != {len(heat.x)}:
+        raise ValueError(f"[report] values of {entry.where} must be {len(heat.y)} rows of {len(heat.x)}")
+    if not all(isinstance(value, _NUMBER) for row in [heat.x, *heat.values] for value in row):
+        raise ValueError(f"[report] x and values of {entry.where} must be numbers, got another value")
+    return heat
+
+
 def _result(entry):
     verdicts, figures = entry.texts("verdicts", dict), entry.texts("figures", dict)
     if verdicts.keys() != figures.keys():
@@ -216,6 +242,7 @@ def _result(entry):
         seeds=entry.get("seeds", list),
         table=_table(entry.object("table")),
         series=[_series(each) for each in entry.objects("series")],
+        maps=[_map(each) for each in entry.objects("maps")],
         verdicts=verdicts,
         figures=figures,
         seconds=entry.get("seconds", _NUMBER),

@@ -81,8 +81,8 @@ class Task {
   // What a model would say of the examples that knows the targets of the training ones but not what it is asked about:
   // the most frequent class, the mean, a guess.
   virtual std::vector<Scores> baseline(std::span<const Example> train, std::span<const Example> examples) const = 0;
-  // The same of what sees the tokens of texts, but not their order (bag_of_words.h); empty for a task that asks for more
-  // than the classes of texts and the likeness of two.
+  // The same of what sees the tokens of texts, but not their order (bag_of_words.h); empty for a task that asks for
+  // more than the classes of texts and the likeness of two.
   virtual std::vector<Scores> bag_of_words(std::span<const Example>, std::span<const Example>) const { return {}; }
   // Of the classes: counts[gold][predicted]; empty for a task without classes.
   virtual std::vector<std::vector<int64_t>> confusion(std::span<const Scored>) const { return {}; }

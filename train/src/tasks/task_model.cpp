@@ -1,13 +1,12 @@
 // Opening fine-tuned models, and scoring (task_model.h).
 #include "task_model.h"
 
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "readable_length.h"
 #include "rf/io/error.h"
 
 namespace rf::train {
@@ -40,17 +39,10 @@ TaskModel load_task_model(const std::string& model_dir, const text::LoadOptions&
 }
 
 void check_length(nn::Model& model, int64_t max_length) {
-  const c10::NoGradGuard no_grad;
-  const bool was_training = model.is_training();
-  model.eval();
-  nn::Input input;
-  input.ids_BT = at::full({1, max_length}, model.config().pad_token_id, at::kLong);
-  try {
-    model.encode(input);
-  } catch (const Error& error) {
-    fail("task", "max-length must be a length that the model reads, got {}: {}", max_length, error.what());
+  const std::string reason = why_too_long(model, max_length);
+  if (!reason.empty()) {
+    fail("task", "max-length must be a length that the model reads, got {}: {}", max_length, reason);
   }
-  model.train(was_training);
 }
 
 Judged judge(TaskModel& model, std::span<const Example> examples, int64_t batch, Targets targets,

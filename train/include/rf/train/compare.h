@@ -52,9 +52,8 @@ struct CompareRun {
 struct CompareReport {
   std::vector<CompareRun> runs;  // by arm, then seed
   std::vector<int64_t> lengths;  // tokens, one for each length factor
-  double unigram_loss = 0;
-  std::string table;  // Markdown
-  int signal = 0;     // SIGINT or SIGTERM when one ended the comparison early; call again with the same options
+  std::string table;             // Markdown
+  int signal = 0;  // SIGINT or SIGTERM when one ended the comparison early; call again with the same options
 };
 
 // Every arm is checked before the first is trained. Runs that are done are not repeated, one that was interrupted goes
