@@ -49,7 +49,15 @@ struct BackwardSpace {
         value_gradient(arena.take<float>(problem.args.keys * problem.value_width)) {
     for (int64_t i = 0; i < tiles; ++i) queries[i] = BackwardQueries(problem, arena);
   }
+  // A product of this kernel, of which nothing is known yet.
+  Product product() {
+    Product p;
+    p.ahead = &ahead;
+    p.amx = &amx;
+    return p;
+  }
   RowsAhead ahead;
+  AmxTiles amx;
   KeySide keys;
   KeyPairs key_pairs;
   uint32_t* tile_pairs;  // a tile as bfloat16, in the order of the product at hand
@@ -104,9 +112,8 @@ HWY_NOINLINE void differentiate(const AttentionProblem& problem, BackwardSpace& 
 
 // dp without dropout: y . (R^v v + V[r]).
 void value_products(const AttentionProblem& problem, BackwardSpace& space, int64_t h, BackwardQueries& queries) {
-  alignas(64) static constexpr float kZeros[kMostQueryTile] = {};
   const Span &span = queries.side.span, &keys = space.keys.span;
-  Start start{kZeros, 0};
+  Start start;
   if (problem.table_v.rows != nullptr && steps(span, keys)) {
     start = start_of_panel(TableRows(problem.table_v, h), span, keys, queries.y_columns, queries.value_panel,
                            space.gradients.copies, space.scores());
@@ -115,7 +122,7 @@ void value_products(const AttentionProblem& problem, BackwardSpace& space, int64
     start = {space.scores(), kQueryTile};
   }
   const bool pairs = uses_bf16_terms(problem);
-  Product p;
+  Product p = space.product();
   p.a = pairs ? static_cast<const void*>(space.key_pairs.value_rows) : space.keys.values;
   p.a_row = p.terms = pairs ? problem.value_width / 2 : problem.value_width;
   p.a_term = 1;
@@ -126,7 +133,6 @@ void value_products(const AttentionProblem& problem, BackwardSpace& space, int64
   p.c = space.scores();
   p.rows = keys.count;
   p.vectors = (span.count + kLanes - 1) / kLanes;
-  p.ahead = &space.ahead;
   multiply_terms(problem, p);
 }
 
@@ -143,7 +149,7 @@ void add_to_keys(const AttentionProblem& problem, BackwardSpace& space, const fl
   const Span& keys = space.keys.span;
   const bool pairs = uses_bf16_terms(problem);
   if (pairs) narrow_rows(tile, keys.count, kQueryTile, space.tile_pairs);
-  Product p;
+  Product p = space.product();
   p.a = pairs ? static_cast<const void*>(space.tile_pairs) : tile;
   p.a_row = pairs ? kQueryTile / 2 : kQueryTile;
   p.a_term = 1;
@@ -153,27 +159,24 @@ void add_to_keys(const AttentionProblem& problem, BackwardSpace& space, const fl
   p.rows = keys.count;
   p.vectors = rows.width / kLanes;
   p.terms = pairs ? (queries.count + 1) / 2 : queries.count;
-  p.ahead = &space.ahead;
   multiply_terms(problem, p);
 }
 
-// gradient[query] += sum over keys of tile[key][query] rows[key].
-void add_to_queries(const AttentionProblem& problem, BackwardSpace& space, float* tile, const Span& queries,
-                    const SideRows& rows, float* gradient) {
+// gradient[d][query] += sum over keys of s dscore[key][query] (R^k k)[key][d].
+void add_to_queries(const AttentionProblem& problem, BackwardSpace& space, BackwardQueries& queries) {
   const Span& keys = space.keys.span;
   const bool pairs = uses_bf16_terms(problem);
-  if (pairs) pair_neighbours(tile, keys.count, kQueryTile, space.tile_pairs);
-  Product p;
-  p.a = pairs ? static_cast<const void*>(space.tile_pairs) : tile;
-  p.a_row = 1;
-  p.a_term = kQueryTile;
-  p.b = pairs ? static_cast<const void*>(rows.pairs) : rows.rows;
-  p.start = p.c = gradient;
-  p.b_term = p.start_row = p.c_row = rows.width;
-  p.rows = queries.count;
-  p.vectors = rows.width / kLanes;
+  if (pairs) pair_neighbours(space.scores(), keys.count, kQueryTile, space.tile_pairs);
+  Product p = space.product();
+  p.a = pairs ? static_cast<const void*>(space.key_pairs.columns) : space.keys.rows;
+  p.a_row = pairs ? kKeyTile / 2 : 1;
+  p.a_term = pairs ? 1 : problem.inner;
+  p.b = pairs ? static_cast<const void*>(space.tile_pairs) : space.scores();
+  p.start = p.c = queries.gradient;
+  p.b_term = p.start_row = p.c_row = kQueryTile;
+  p.rows = problem.inner;
+  p.vectors = (queries.side.span.count + kLanes - 1) / kLanes;
   p.terms = pairs ? (keys.count + 1) / 2 : keys.count;
-  p.ahead = &space.ahead;
   multiply_terms(problem, p);
 }
 
@@ -210,19 +213,18 @@ void backward_tile(const AttentionProblem& problem, BackwardSpace& space, int64_
   if (space.mask.find(x, b, h, span, keys) == TileMask::Kind::kNone) return;
   const Start start = start_of_scores(problem, h, queries.side, space.keys, queries.panel, key_panel,
                                       index * kQueryTile, space.gradients.copies, space.weights());
-  raw_scores(problem, queries.side, space.keys, start, space.ahead, space.weights());
+  raw_scores(problem, queries.side, space.keys, start, space.product(), space.weights());
   space.position.find(problem, h, span, keys);
   value_products(problem, space, h, queries);
   if (space.dropout.any()) space.dropout.find(b, h, span, keys);
   with_vectors(span, [&](auto vectors) { differentiate<decltype(vectors)::value>(problem, space, queries); });
   const SideRows y = {queries.y, queries.y_pairs, problem.value_width};
   const SideRows query_rows = {queries.side.rows, queries.row_pairs, problem.inner};
-  const SideRows key_rows = {space.keys.rows, space.key_pairs.rows, problem.inner};
   add_to_keys(problem, space, space.weights(), span, y, space.value_gradient);
   add_position_gradients(problem, h, span, keys, space.scores(), space.gradients, terms);
   scale_tile(space.scores(), keys.count, static_cast<float>(x.scale));
   add_to_keys(problem, space, space.scores(), span, query_rows, space.key_gradient);
-  add_to_queries(problem, space, space.scores(), span, key_rows, queries.gradient);
+  add_to_queries(problem, space, queries);
   add_table_gradients(problem, space, h, queries, terms);
 }
 
@@ -246,7 +248,8 @@ void write_queries(const AttentionProblem& problem, const rf_attention_grads& gr
                    BackwardQueries& queries, const HeadTermGradients& terms) {
   const rf_attention_args& x = problem.args;
   const Span& span = queries.side.span;
-  float* gradient = queries.gradient;
+  float* gradient = queries.side.rows;  // read no more
+  transpose(queries.gradient, kQueryTile, problem.inner, kQueryTile, gradient, problem.inner);
   add_rows(gradient, span.count, problem.inner, problem.width, terms.u);
   add_position_rows(x, span, x.row, gradient + problem.width, problem.inner, terms.a);
   rotate_rows(x.rotation_q, x.layout, Turn::kClockwise, b, x.queries, span.first, span.count, gradient, problem.inner);

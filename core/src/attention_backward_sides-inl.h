@@ -27,7 +27,7 @@ struct BackwardQueries {
   float* y_columns = nullptr;     // [value_width][kQueryTile]
   float* delta = nullptr;         // a number a lane
   float* log2_sum = nullptr;      // a number a lane
-  float* gradient = nullptr;      // [queries][inner]: of the rotated query and of a
+  float* gradient = nullptr;      // [inner][kQueryTile]: of the rotated query and of a
   float* raw_gradient = nullptr;  // [queries][width]: of q + w in (q + w) . K
   QueryPanel panel;
   Panel value_panel;           // y . V
@@ -88,10 +88,12 @@ struct BackwardQueries {
 // The same of a tile of keys, for bfloat16 terms: what the products with pairs read.
 struct KeyPairs {
   uint32_t* rows = nullptr;        // [keys / 2][inner]: pairs of keys
+  uint32_t* columns = nullptr;     // the same, [inner][kKeyTile / 2]
   uint32_t* value_rows = nullptr;  // [keys][value_width / 2]: pairs of columns
 
   KeyPairs(const AttentionProblem& problem, Arena& arena)
       : rows(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile / 2 * problem.inner : 0)),
+        columns(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile / 2 * problem.inner : 0)),
         value_rows(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile * problem.value_width / 2 : 0)) {}
   void load(const AttentionProblem& problem, const KeySide& keys);
 };
@@ -118,6 +120,8 @@ inline void BackwardQueries::give_sums(const AttentionProblem& problem, float* t
 inline void KeyPairs::load(const AttentionProblem& problem, const KeySide& keys) {
   if (!uses_bf16_terms(problem)) return;
   pair_neighbours(keys.rows, keys.span.count, problem.inner, rows);
+  transpose(reinterpret_cast<const float*>(rows), problem.inner, (keys.span.count + 1) / 2, problem.inner,
+            reinterpret_cast<float*>(columns), kKeyTile / 2);
   narrow_rows(keys.values, keys.span.count, problem.value_width, value_rows);
 }
 

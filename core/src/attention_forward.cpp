@@ -32,18 +32,21 @@ namespace HWY_NAMESPACE {
 // The running softmax of a query tile.
 struct Running {
   bool empty = true;        // no key yet, and nothing in out
-  float* out = nullptr;     // [queries][value_width]
+  float* out = nullptr;     // [value_width][kQueryTile]
   float* origin = nullptr;  // a number a lane
   float* sum = nullptr;
-  float* edges = nullptr;  // [2]: weights of keys that read the first and the last row of V
+  float* edges = nullptr;     // [2]: weights of keys that read the first and the last row of V
+  float* of_table = nullptr;  // [queries][value_width]: what other rows of V give
 
   Running() = default;
   Running(const AttentionProblem& problem, Arena& arena)
       : out(arena.take<float>(kQueryTile * problem.value_width)),
         origin(arena.take<float>(kQueryTile)),
         sum(arena.take<float>(kQueryTile)),
-        edges(arena.take<float>(2 * kQueryTile)) {}
-  void clear() {
+        edges(arena.take<float>(2 * kQueryTile)),
+        of_table(arena.take<float>(problem.table_v.rows == nullptr ? 0 : kQueryTile * problem.value_width)) {}
+  void clear(const AttentionProblem& problem) {
+    if (problem.table_v.rows != nullptr) std::fill_n(of_table, kQueryTile * problem.value_width, 0.0f);
     std::fill_n(origin, kQueryTile, kMinusInfinity);
     std::fill_n(sum, kQueryTile, 0.0f);
     std::fill_n(edges, 2 * kQueryTile, 0.0f);
@@ -62,7 +65,7 @@ struct ForwardSpace {
         guarded_tile(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
         copies(arena.take<float>(problem.has_tables() ? kPanelRows * std::max(problem.width, problem.value_width) : 0)),
         pairs(arena.take<uint32_t>(kTileFloats / 2)),
-        zeros(arena.take<float>(problem.value_width)),
+        out_rows(arena.take<float>(kQueryTile * problem.value_width)),
         factors(arena.take<float>(kQueryTile)) {
     for (int64_t i = 0; i < tiles; ++i) {
       queries[i] = QuerySide(problem, arena);
@@ -70,7 +73,15 @@ struct ForwardSpace {
       panels[i] = QueryPanel(problem, arena);
     }
   }
+  // A product of this kernel, of which nothing is known yet.
+  Product product() {
+    Product p;
+    p.ahead = &ahead;
+    p.amx = &amx;
+    return p;
+  }
   RowsAhead ahead;
+  AmxTiles amx;
   KeySide keys;
   PositionScores position;
   TileMask mask;
@@ -80,12 +91,21 @@ struct ForwardSpace {
   float* tile() { return guarded_tile + kGuardFloats; }
   float* copies;    // rows by distance beyond the ends of a table
   uint32_t* pairs;  // weights as bfloat16, two keys in each
-  float* zeros;
+  float* out_rows;  // [queries][value_width]: of one tile, to be written
   float* factors;
   QuerySide queries[kForwardGroup];
   Running running[kForwardGroup];
   QueryPanel panels[kForwardGroup];
 };
+
+HWY_NOINLINE void scale_columns(const float* factors, int64_t count, int64_t width, float* columns) {
+  const FloatTag d;
+  for (int64_t c = 0; c < width; ++c, columns += kQueryTile) {
+    for (int64_t l = 0; l < count; l += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, columns + l), hn::LoadU(d, factors + l)), d, columns + l);
+    }
+  }
+}
 
 HWY_NOINLINE void scale_rows(const float* factors, int64_t count, int64_t width, float* rows) {
   const FloatTag d;
@@ -164,8 +184,9 @@ HWY_NOINLINE void soften(const AttentionProblem& problem, ForwardSpace& space, i
   HWY_UNROLL(3)
   for (int l = 0; l < kVectors; ++l) hn::StoreU(sum[l], d, running.sum + l * kLanes);
   if (!moved || running.empty) return;
-  scale_rows(space.factors, queries, problem.value_width, running.out);
+  scale_columns(space.factors, queries, problem.value_width, running.out);
   if (problem.table_v.rows == nullptr) return;
+  scale_rows(space.factors, queries, problem.value_width, running.of_table);
   for (int64_t i = 0; i < kVectors * kLanes; ++i) {
     running.edges[i] *= space.factors[i];
     running.edges[kQueryTile + i] *= space.factors[i];
@@ -182,23 +203,22 @@ HWY_NOINLINE void drop_weights(float* tile, int64_t keys, int64_t queries, const
   }
 }
 
+// out += weight R^v v.
 void add_values(const AttentionProblem& problem, ForwardSpace& space, const QuerySide& queries, Running& running) {
   const int64_t keys = space.keys.span.count;
   const bool pairs = uses_bf16_terms(problem);
   if (pairs && !keeps_pairs_alone(problem, space)) pair_neighbours(space.tile(), keys, kQueryTile, space.pairs);
-  Product p;
-  p.a = pairs ? static_cast<const void*>(space.pairs) : space.tile();
-  p.a_row = 1;
-  p.a_term = kQueryTile;
-  p.b = pairs ? static_cast<const void*>(space.keys.value_pairs) : space.keys.values;
-  p.start = running.empty ? space.zeros : running.out;
-  p.start_row = running.empty ? 0 : problem.value_width;
+  Product p = space.product();
+  p.a = pairs ? static_cast<const void*>(space.keys.value_columns) : space.keys.values;
+  p.a_row = pairs ? kMostKeyTile / 2 : 1;
+  p.a_term = pairs ? 1 : problem.value_width;
+  p.b = pairs ? static_cast<const void*>(space.pairs) : space.tile();
+  p.start = running.empty ? nullptr : running.out;
   p.c = running.out;
-  p.c_row = p.b_term = problem.value_width;
-  p.rows = queries.span.count;
-  p.vectors = problem.value_width / kLanes;
+  p.b_term = p.start_row = p.c_row = kQueryTile;
+  p.rows = problem.value_width;
+  p.vectors = (queries.span.count + kLanes - 1) / kLanes;
   p.terms = pairs ? (keys + 1) / 2 : keys;
-  p.ahead = &space.ahead;
   multiply_terms(problem, p);
   running.empty = false;
 }
@@ -207,7 +227,7 @@ void add_values(const AttentionProblem& problem, ForwardSpace& space, const Quer
 void add_value_rows(const AttentionProblem& problem, ForwardSpace& space, int64_t h, const Span& queries,
                     Running& running) {
   const Span& keys = space.keys.span;
-  if (!steps(queries, keys)) return gather_values(problem, h, queries, keys, space.tile(), running.out);
+  if (!steps(queries, keys)) return gather_values(problem, h, queries, keys, space.tile(), running.of_table);
   const TableRows V(problem.table_v, h);
   const Distances distances(queries, keys);
   const Reach reach = distances.reach(V);
@@ -216,7 +236,7 @@ void add_value_rows(const AttentionProblem& problem, ForwardSpace& space, int64_
   }
   std::fill_n(space.tile() + keys.count * kQueryTile, kGuardFloats, 0.0f);
   const float* rows = rows_at(V, distances, 0, queries.count + keys.count - 1, space.copies);
-  add_rows_to_queries(space.tile(), queries.count, keys.count, rows, problem.value_width, running.out);
+  add_rows_to_queries(space.tile(), queries.count, keys.count, rows, problem.value_width, running.of_table);
 }
 
 // Tile `index` of the group; key_panel: of the whole group, or nullptr.
@@ -229,7 +249,7 @@ void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t 
   if (space.mask.find(x, b, h, queries.span, keys) == TileMask::Kind::kNone) return;
   const Start start = start_of_scores(problem, h, queries, space.keys, space.panels[index], key_panel,
                                       index * kQueryTile, space.copies, space.tile());
-  raw_scores(problem, queries, space.keys, start, space.ahead, space.tile());
+  raw_scores(problem, queries, space.keys, start, space.product(), space.tile());
   space.position.find(problem, h, queries.span, keys);
   with_vectors(queries.span,
                [&](auto vectors) { soften<decltype(vectors)::value>(problem, space, queries.span.count, running); });
@@ -257,17 +277,20 @@ void write_log_sums(const AttentionProblem& problem, int64_t b, int64_t h, const
   std::copy_n(log_sums, queries.count, x.log_sum + (b * x.heads + h) * problem.log_sum_stride + queries.first);
 }
 
-void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const QuerySide& queries,
-                const Running& running) {
+void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const QuerySide& queries, const Running& running,
+                float* rows) {
   const rf_attention_args& x = problem.args;
   if (x.log_sum != nullptr) write_log_sums(problem, b, h, queries.span, running);
   if (running.empty) std::fill_n(running.out, kQueryTile * problem.value_width, 0.0f);
+  const int64_t lanes = (queries.span.count + kLanes - 1) / kLanes * kLanes;
+  transpose(running.out, kQueryTile, problem.value_width, lanes, rows, problem.value_width);
   const TableRows V(problem.table_v, h);
   for (int64_t i = 0; i < queries.span.count; ++i) {
     const int64_t t = queries.span.first + i;
     const float sum = running.sum[i];
-    float* out = running.out + i * problem.value_width;
+    float* out = rows + i * problem.value_width;
     if (V.defined()) {
+      add_scaled(1.0f, running.of_table + i * problem.value_width, problem.value_width, out);
       add_scaled(running.edges[i], V.rows, problem.value_width, out);
       add_scaled(running.edges[kQueryTile + i], V.row(V.hi), problem.value_width, out);
     }
@@ -308,7 +331,7 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
   for (int64_t i = 0; i < tiles; ++i) {
     const int64_t query = (first + i) * kQueryTile;
     space.queries[i].load(problem, b, h, query, std::min(kQueryTile, x.queries - query));
-    space.running[i].clear();
+    space.running[i].clear(problem);
     space.panels[i].start(problem, h, space.queries[i]);
   }
   const int64_t begin = first * kQueryTile, count = std::min(tiles * kQueryTile, x.queries - begin);
@@ -318,12 +341,12 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
   const Span whole_group(whole_begin, std::min(kForwardGroup * kQueryTile, x.queries - whole_begin),
                          positions_of(x.query_positions, x.query_position_stride_b, b));
   std::fill_n(space.guarded_tile, kGuardFloats, 0.0f);
-  std::fill_n(space.zeros, problem.value_width, 0.0f);
   const int64_t tile = key_tile(problem);
   for (int64_t key = 0; key < x.keys; key += tile) {
     const int64_t keys = std::min(tile, x.keys - key);
     if (!is_needed(x, b, group, key, keys)) continue;
     space.keys.load(problem, b, h, key, keys);
+    space.keys.turn_values(problem);
     look_ahead(problem, b, h, group, key + keys, space.ahead);
     space.ahead.spread(kBlocksOfTile * tiles);
     const bool shifts = problem.table_q.rows != nullptr && steps(whole_group, space.keys.span);
@@ -331,7 +354,7 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
     for (int64_t i = 0; i < tiles; ++i) forward_tile(problem, space, b, h, i, shifts ? &space.key_panel : nullptr);
     space.ahead.finish();
   }
-  for (int64_t i = 0; i < tiles; ++i) write_tile(problem, b, h, space.queries[i], space.running[i]);
+  for (int64_t i = 0; i < tiles; ++i) write_tile(problem, b, h, space.queries[i], space.running[i], space.out_rows);
 }
 
 int64_t forward_space_bytes(const AttentionProblem& problem) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "target.h"
+
 namespace rf::core {
 namespace {
 
@@ -32,7 +34,8 @@ AttentionProblem::AttentionProblem(const rf_attention_args& x)
       table_q(padded_table(x.table_q, padded_rows[1])),
       table_v(padded_table(x.table_v, padded_rows[2])),
       bias{static_cast<const float*>(x.bias.rows), x.bias.lo, x.bias.hi, x.bias.heads, 1},
-      log_sum_stride(x.queries) {
+      log_sum_stride(x.queries),
+      amx(use_amx()) {
   if (table_q.rows == nullptr) return;
   const int64_t rows = table_q.row_count();
   query_column_stride = rows + kRowFloats;
@@ -61,6 +64,7 @@ AttentionProblem::AttentionProblem(const AttentionProblem& whole, const rf_atten
       query_columns(whole.query_columns),
       query_column_stride(whole.query_column_stride),
       log_sum_stride(whole.log_sum_stride),
-      first_element(element) {}
+      first_element(element),
+      amx(whole.amx) {}
 
 }  // namespace rf::core

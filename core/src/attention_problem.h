@@ -48,6 +48,7 @@ struct AttentionProblem {
   std::vector<float> query_column_rows;
   int64_t log_sum_stride;     // numbers from a head's first to the next one's
   int64_t first_element = 0;  // of those that dropout numbers
+  bool amx;                   // whether products of bfloat16 may be those of its tiles
 
   bool has_tables() const { return table_k.rows != nullptr || table_q.rows != nullptr || table_v.rows != nullptr; }
 };

@@ -15,6 +15,7 @@
 #define RF_CORE_ATTENTION_PRODUCT_INL_H_
 #endif
 
+#include "amx_tiles.h"
 #include "attention_ahead.h"
 #include "element-inl.h"
 #include "float_vector-inl.h"
@@ -39,12 +40,13 @@ struct Product {
   int64_t a_row = 0, a_term = 0;
   const void* b = nullptr;
   int64_t b_term = 0;
-  const float* start = nullptr;
-  int64_t start_row = 0;  // 0: the same row for all
-  float* c = nullptr;     // may be start
+  const float* start = nullptr;  // zeros
+  int64_t start_row = 0;         // 0: the same row for all
+  float* c = nullptr;            // may be start
   int64_t c_row = 0;
   int64_t rows = 0, vectors = 0, terms = 0;
   RowsAhead* ahead = nullptr;  // asked for between blocks
+  AmxTiles* amx = nullptr;     // of the kernel, where it multiplies pairs in tiles
 };
 
 struct FloatTerms {
@@ -76,12 +78,14 @@ HWY_INLINE void multiply_block(const Product& p, int64_t row, int64_t vector) {
   const FloatTag d;
   const Element* a = static_cast<const Element*>(p.a) + row * p.a_row;
   const Element* b = static_cast<const Element*>(p.b) + vector * kLanes;
-  const float* start = p.start + row * p.start_row + vector * kLanes;
+  const float* start = p.start == nullptr ? nullptr : p.start + row * p.start_row + vector * kLanes;
   FloatVec sums[kRows][kVectors];
   HWY_UNROLL(8)
   for (int i = 0; i < kRows; ++i) {
     HWY_UNROLL(3)
-    for (int l = 0; l < kVectors; ++l) sums[i][l] = hn::LoadU(d, start + i * p.start_row + l * kLanes);
+    for (int l = 0; l < kVectors; ++l) {
+      sums[i][l] = start == nullptr ? hn::Zero(d) : hn::LoadU(d, start + i * p.start_row + l * kLanes);
+    }
   }
   for (int64_t t = 0; t < p.terms; ++t, a += p.a_term, b += p.b_term) {
     decltype(Terms::load(b)) columns[kVectors];

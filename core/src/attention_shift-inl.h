@@ -65,14 +65,12 @@ inline const float* rows_at(const TableRows& table, const Distances& distances, 
 
 // panel[x] = rows[x] . columns, for `count` rows.
 inline void multiply_rows(const float* rows, int64_t stride, int64_t count, const float* columns, float* panel) {
-  alignas(64) static constexpr float kZeros[kMostQueryTile] = {};
   Product p;
   p.a = rows;
   p.a_row = p.terms = stride;
   p.a_term = 1;
   p.b = columns;
   p.b_term = p.c_row = kQueryTile;
-  p.start = kZeros;
   p.c = panel;
   p.rows = count;
   p.vectors = kBlockVectors;

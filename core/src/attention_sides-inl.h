@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "amx_product-inl.h"
 #include "attention_ahead.h"
 #include "attention_problem.h"
 #include "attention_rows-inl.h"
@@ -20,11 +21,11 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Products of bfloat16 data are rounded as those of its explicit form where that is faster: rotated queries and keys,
-// and weights, to bfloat16. Position-only terms are floats, which keeps their scores out of it.
+// Products of bfloat16 data are rounded as those of its explicit form where the CPU multiplies pairs: rotated queries
+// and keys, and weights, to bfloat16. Position-only terms are floats, which keeps their scores out of it.
 HWY_INLINE bool uses_bf16_terms(const AttentionProblem& problem) {
 #if RF_HAVE_BF16_TERMS
-  return problem.args.dtype == RF_BF16 && problem.args.a == nullptr && has_fast_bf16_products();
+  return problem.args.dtype == RF_BF16 && problem.args.a == nullptr && has_bf16_instruction();
 #else
   (void)problem;
   return false;
@@ -34,7 +35,7 @@ HWY_INLINE bool uses_bf16_terms(const AttentionProblem& problem) {
 // A product in the terms of the problem.
 HWY_INLINE void multiply_terms(const AttentionProblem& problem, const Product& p) {
 #if RF_HAVE_BF16_TERMS
-  if (uses_bf16_terms(problem)) return multiply<Bf16Terms>(p);
+  if (uses_bf16_terms(problem)) return problem.amx ? multiply_in_amx(p) : multiply<Bf16Terms>(p);
 #else
   (void)problem;
 #endif
@@ -132,25 +133,28 @@ inline void QuerySide::load(const AttentionProblem& problem, int64_t b, int64_t 
 
 struct KeySide {
   Span span;
-  float* rows = nullptr;            // [keys][inner]: R^k k, then c
-  uint32_t* row_pairs = nullptr;    // for bfloat16 terms: [keys][inner / 2]
-  float* raw_rows = nullptr;        // [keys][width]: k, where there is Q
-  float* values = nullptr;          // [keys][value_width]: R^v v
-  uint32_t* value_pairs = nullptr;  // for bfloat16 terms: [keys / 2][value_width]
+  float* rows = nullptr;              // [keys][inner]: R^k k, then c
+  uint32_t* row_pairs = nullptr;      // for bfloat16 terms: [keys][inner / 2]
+  float* raw_rows = nullptr;          // [keys][width]: k, where there is Q
+  float* values = nullptr;            // [keys][value_width]: R^v v
+  uint32_t* value_pairs = nullptr;    // for bfloat16 terms: [keys / 2][value_width], pairs of keys
+  uint32_t* value_columns = nullptr;  // the same, [value_width][kMostKeyTile / 2]
 
   KeySide(const AttentionProblem& problem, Arena& arena)
       : rows(arena.take<float>(kMostKeyTile * problem.inner)),
         row_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kMostKeyTile * problem.inner / 2 : 0)),
         raw_rows(arena.take<float>(problem.args.table_q.rows == nullptr ? 0 : kMostKeyTile * problem.width)),
         values(arena.take<float>(kMostKeyTile * problem.value_width)),
-        value_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kMostKeyTile / 2 * problem.value_width : 0)) {}
+        value_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kMostKeyTile / 2 * problem.value_width : 0)),
+        value_columns(arena.take<uint32_t>(uses_bf16_terms(problem) ? kMostKeyTile / 2 * problem.value_width : 0)) {}
 
   void load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count);
+  // For bfloat16 terms, values as columns of pairs.
+  void turn_values(const AttentionProblem& problem);
 
  private:
   void load_keys(const AttentionProblem& problem, int64_t b, int64_t h);
   void load_values(const AttentionProblem& problem, int64_t b, int64_t h);
-  void make_pairs(const AttentionProblem& problem);
 };
 
 template <Access kAccess>
@@ -220,9 +224,11 @@ inline void KeySide::load_values(const AttentionProblem& problem, int64_t b, int
               problem.value_width);
 }
 
-inline void KeySide::make_pairs(const AttentionProblem& problem) {
-  narrow_rows(rows, span.count, problem.inner, row_pairs);
+inline void KeySide::turn_values(const AttentionProblem& problem) {
+  if (!uses_bf16_terms(problem)) return;
   pair_neighbours(values, span.count, problem.value_width, value_pairs);
+  transpose(reinterpret_cast<const float*>(value_pairs), problem.value_width, (span.count + 1) / 2, problem.value_width,
+            reinterpret_cast<float*>(value_columns), kMostKeyTile / 2);
 }
 
 inline void KeySide::load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count) {
@@ -230,7 +236,7 @@ inline void KeySide::load(const AttentionProblem& problem, int64_t b, int64_t h,
   span = Span(first, count, positions_of(x.key_positions, x.key_position_stride_b, b));
   load_keys(problem, b, h);
   load_values(problem, b, h);
-  if (uses_bf16_terms(problem)) make_pairs(problem);
+  if (uses_bf16_terms(problem)) narrow_rows(rows, span.count, problem.inner, row_pairs);
 }
 
 }  // namespace HWY_NAMESPACE

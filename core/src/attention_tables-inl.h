@@ -43,7 +43,6 @@ class KeyPanel {
 
 inline HWY_NOINLINE void KeyPanel::fill(const AttentionProblem& problem, int64_t h, const Span& queries,
                                         const KeySide& keys) {
-  alignas(64) static constexpr float kZeros[kWidth] = {};
   const TableRows Q(problem.table_q, h);
   const int64_t tiles = (queries.count + kQueryTile - 1) / kQueryTile;
   const int64_t least = queries.positions[0] - keys.span.positions[keys.span.count - 1];
@@ -59,7 +58,6 @@ inline HWY_NOINLINE void KeyPanel::fill(const AttentionProblem& problem, int64_t
   p.a_term = 1;
   p.b = problem.query_columns + head * problem.width * problem.query_column_stride + Q.index(least + first);
   p.b_term = problem.query_column_stride;
-  p.start = kZeros;
   p.c = rows_ + (outside ? 0 : first);
   p.c_row = kWidth;
   p.rows = keys.span.count;
@@ -105,10 +103,10 @@ struct QueryPanel {
   }
 };
 
-// The numbers that a tile of products begins with: rows of kQueryTile, or one row for all keys.
+// The numbers that a tile of products begins with: rows of kQueryTile, or one row for all keys, or zeros.
 struct Start {
-  const float* rows;
-  int64_t stride;
+  const float* rows = nullptr;
+  int64_t stride = 0;
 };
 
 // A panel in the order of the tile, or the one row that all distances read.
@@ -126,20 +124,19 @@ inline Start start_of_panel(const TableRows& table, const Span& queries, const S
 // (q + w) . K[r] + k . Q[r], which raw scores begin with. `offset`: of the tile's first query in its group.
 inline Start start_of_scores(const AttentionProblem& problem, int64_t h, const QuerySide& queries, const KeySide& keys,
                              QueryPanel& panel, const KeyPanel* key_panel, int64_t offset, float* copies, float* tile) {
-  alignas(64) static constexpr float kZeros[kMostQueryTile] = {};
   const bool has_k = problem.table_k.rows != nullptr, has_q = problem.table_q.rows != nullptr;
-  if (!has_k && !has_q) return {kZeros, 0};
+  if (!has_k && !has_q) return {};
   if (!steps(queries.span, keys.span) || (has_q && key_panel == nullptr)) {
     gather_scores(problem, h, queries, keys, tile);
     return {tile, kQueryTile};
   }
-  Start start{kZeros, 0};
+  Start start;
   if (has_k) {
     start = start_of_panel(TableRows(problem.table_k, h), queries.span, keys.span, panel.columns, panel.panel, copies,
                            tile);
   }
   if (!has_q) return start;
-  if (start.stride == 0) {
+  if (has_k && start.stride == 0) {
     for (int64_t j = 0; j < keys.span.count; ++j) std::copy_n(start.rows, kQueryTile, tile + j * kQueryTile);
   }
   key_panel->put(keys, offset, has_k, tile);
@@ -148,8 +145,7 @@ inline Start start_of_scores(const AttentionProblem& problem, int64_t h, const Q
 
 // Everything in a score's bracket but the scale.
 inline HWY_NOINLINE void raw_scores(const AttentionProblem& problem, const QuerySide& queries, const KeySide& keys,
-                                    const Start& start, RowsAhead& ahead, float* tile) {
-  Product p;
+                                    const Start& start, Product p, float* tile) {
   p.start = start.rows;
   p.start_row = start.stride;
   p.c = tile;
@@ -161,7 +157,6 @@ inline HWY_NOINLINE void raw_scores(const AttentionProblem& problem, const Query
   p.a = pairs ? static_cast<const void*>(keys.row_pairs) : keys.rows;
   p.a_row = p.terms = pairs ? problem.inner / 2 : problem.inner;
   p.a_term = 1;
-  p.ahead = &ahead;
   multiply_terms(problem, p);
 }
 

@@ -30,11 +30,8 @@ inline bool has_amx_bf16() {
 #endif
 }
 
-// Whether AVX512_BF16 multiplies pairs at twice the rate of floats. Where AMX is there too, pairs have one port of the
-// two that floats have, and more work before and after.
-inline bool has_fast_bf16_products() {
-  return has_bf16_instruction() && !has_amx_bf16();
-}
+// Whether this process may use the tiles: Linux gives a thread room for them once it was asked, and may refuse.
+bool may_use_amx();
 
 }  // namespace rf::core
 #endif

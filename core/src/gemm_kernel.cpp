@@ -123,21 +123,20 @@ void pack_block(const Gemm& gemm, int64_t block, int64_t chunk, uint32_t* to, ui
 }
 
 void multiply_tile(const TileProduct& product) {
-  alignas(64) static constexpr float kZeros[kBlockColumns] = {};
   Product p;
   p.a = product.a;
   p.a_row = product.units;
   p.a_term = 1;
   p.b_term = kBlockColumns;
   p.c_row = product.blocks * kBlockColumns;
-  p.start_row = product.adds ? p.c_row : 0;
+  p.start_row = p.c_row;
   p.rows = product.rows;
   p.vectors = kBlockColumns / kLanes;
   p.terms = product.units;
   for (int64_t block = 0; block < product.blocks; ++block) {
     p.b = product.b + block * product.units * kBlockColumns;
     p.c = product.c + block * kBlockColumns;
-    p.start = product.adds ? p.c : kZeros;
+    p.start = product.adds ? p.c : nullptr;
 #if RF_HAVE_BF16_TERMS
     if (product.unit == Unit::kBf16Pair) {
       multiply<Bf16Terms>(p);

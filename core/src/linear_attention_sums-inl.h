@@ -75,11 +75,10 @@ struct Slab {
 // pairs[i][j] = rows[i] . columns[.][j] within the triangle; columns: [terms][kChunk].
 inline void multiply_pairs(Triangle triangle, int64_t tokens, const float* rows, int64_t stride, int64_t terms,
                            const float* columns, float* pairs) {
-  alignas(64) static constexpr float kZeros[kChunk] = {};
   for (int64_t row = 0; row < tokens; row += kSlab) {
     const Slab slab(triangle, row, tokens);
     multiply_into(rows_of(rows + row * stride, stride), columns + slab.begin, kChunk, slab.rows, slab.count, terms,
-                  kZeros, 0, pairs + row * kChunk + slab.begin);
+                  nullptr, 0, pairs + row * kChunk + slab.begin);
     for (int64_t i = row; i < row + slab.rows; ++i) {
       float* diagonal = pairs + i * kChunk + i;
       if (triangle == Triangle::kLower) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cpu_features.h"
 #include "error.h"
 #include "simd_targets.h"
 // Highway after the list of targets, which its macros read.
@@ -42,6 +43,14 @@ std::atomic<int64_t>& best_target() {
   return target;
 }
 
+// AVX-512 with AMX tiles beside it is a target of that name, and the one before AVX-512 alone.
+constexpr const char* kAmxName = "AVX3_AMX";
+
+std::atomic<bool>& amx_switch() {
+  static std::atomic<bool> value{true};
+  return value;
+}
+
 void restrict_targets(int64_t targets) {
   hwy::SetSupportedTargetsForTest(targets);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
@@ -53,6 +62,10 @@ int64_t target_named(const std::string& name) {
   static const int64_t unrestricted = usable_targets();
   if (name.empty() || name == "ref") return 0;
   std::string known;
+  if (may_use_amx() && (unrestricted & HWY_AVX3) != 0) {
+    if (name == kAmxName) return HWY_AVX3;
+    known = kAmxName;
+  }
   for (int64_t rest = unrestricted; rest != 0; rest &= rest - 1) {
     const int64_t target = rest & -rest;
     if (name == hwy::TargetName(target)) return target;
@@ -64,7 +77,13 @@ int64_t target_named(const std::string& name) {
 void set_target(const std::string& name) {
   const int64_t target = target_named(name);
   reference_switch() = name == "ref";
+  amx_switch() = target == 0 || name == kAmxName;
   restrict_targets(target);
+}
+
+const char* target_name() {
+  if (use_reference()) return "ref";
+  return use_amx() ? kAmxName : hwy::TargetName(best_target());
 }
 
 }  // namespace
@@ -73,12 +92,15 @@ bool use_reference() {
   return reference_switch();
 }
 
+bool use_amx() {
+  return amx_switch() && best_target() == HWY_AVX3 && may_use_amx();
+}
+
 }  // namespace rf::core
 
 extern "C" const char* rf_target(void) {
   const char* name = "";
-  rf::core::guarded("target",
-                    [&] { name = rf::core::use_reference() ? "ref" : hwy::TargetName(rf::core::best_target()); });
+  rf::core::guarded("target", [&] { name = rf::core::target_name(); });
   return name;
 }
 

@@ -8,5 +8,8 @@ namespace rf::core {
 // InvalidArgument.
 bool use_reference();
 
+// Whether kernels for AVX-512 may multiply in AMX tiles.
+bool use_amx();
+
 }  // namespace rf::core
 #endif

@@ -11,6 +11,7 @@
 
 #include "src/element.h"
 #include "src/scalar_element.h"
+#include "tolerances.h"
 
 namespace rf::tests {
 namespace {
@@ -39,6 +40,10 @@ double largest(const std::vector<double>& values) {
   double most = 0;
   for (const double value : values) most = std::max(most, std::abs(value));
   return most;
+}
+
+double eps_of(rf_dtype dtype) {
+  return dtype == RF_F32 ? kEpsF32 : dtype == RF_BF16 ? kEpsBf16 : kEpsF16;
 }
 
 }  // namespace
@@ -351,6 +356,20 @@ std::vector<AttentionCase::Result> AttentionCase::run() {
     results.push_back({gradient.name, std::move(tiles[i + 1]), gradient.loops, gradient.magnitude});
   }
   return results;
+}
+
+void expect_equal(const AttentionShape& shape, uint64_t seed) {
+  AttentionCase problem(shape, seed);
+  const auto results = problem.run();
+  const double eps = eps_of(shape.dtype) * kAttentionEps * (1 + kScoreShare * problem.largest_score_terms());
+  for (const auto& result : results) {
+    double magnitude = result.magnitude;
+    for (const double value : result.loops) magnitude = std::max(magnitude, std::abs(value));
+    for (size_t i = 0; i < result.loops.size(); ++i) {
+      ASSERT_NEAR(result.tiles[i], result.loops[i], eps * magnitude)
+          << result.name << '[' << i << "] of seed " << seed << ": " << shape.text();
+    }
+  }
 }
 
 }  // namespace rf::tests

@@ -105,6 +105,9 @@ class AttentionCase {
   double largest_score_terms_ = 0;
 };
 
+// Forward and backward of a call in tiles are those of the loops, within the rule for their type.
+void expect_equal(const AttentionShape& shape, uint64_t seed);
+
 }  // namespace rf::tests
 
 #endif

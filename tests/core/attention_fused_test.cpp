@@ -8,31 +8,12 @@
 
 #include "attention_case.h"
 #include "rope_case.h"
-#include "tolerances.h"
 
 namespace rf::tests {
 namespace {
 
 using Positions = AttentionShape::Positions;
 using Mask = AttentionShape::Mask;
-
-double eps_of(rf_dtype dtype) {
-  return dtype == RF_F32 ? kEpsF32 : dtype == RF_BF16 ? kEpsBf16 : kEpsF16;
-}
-
-void expect_equal(const AttentionShape& shape, uint64_t seed) {
-  AttentionCase problem(shape, seed);
-  const auto results = problem.run();
-  const double eps = eps_of(shape.dtype) * kAttentionEps * (1 + kScoreShare * problem.largest_score_terms());
-  for (const auto& result : results) {
-    double magnitude = result.magnitude;
-    for (const double value : result.loops) magnitude = std::max(magnitude, std::abs(value));
-    for (size_t i = 0; i < result.loops.size(); ++i) {
-      ASSERT_NEAR(result.tiles[i], result.loops[i], eps * magnitude)
-          << result.name << '[' << i << "] of seed " << seed << ": " << shape.text();
-    }
-  }
-}
 
 class AttentionFused : public testing::TestWithParam<std::string> {
  protected:

@@ -86,7 +86,7 @@ inline rf_rope_args contiguous_args(const Elements& x, Elements& y, int64_t batc
 inline std::vector<std::string> instruction_sets() {
   std::vector<std::string> names;
   for (const char* name :
-       {"AVX3_ZEN4", "AVX3_DL", "AVX3", "AVX2", "SSE4", "SSSE3", "SSE2", "NEON", "EMU128", "SCALAR"}) {
+       {"AVX3_AMX", "AVX3_ZEN4", "AVX3_DL", "AVX3", "AVX2", "SSE4", "SSSE3", "SSE2", "NEON", "EMU128", "SCALAR"}) {
     if (rf_set_target(name) == RF_OK) names.push_back(name);
   }
   EXPECT_EQ(rf_set_target(""), RF_OK);

@@ -33,15 +33,15 @@ typedef enum rf_dtype { RF_F32 = 1, RF_F64 = 2, RF_BF16 = 3, RF_F16 = 4 } rf_dty
 /* Text of the last error on this thread; "" when there was none. Valid until the next call on this thread. */
 RF_API const char* rf_last_error(void);
 
-/* Name of the instruction set the kernels use on this machine, for example "AVX3_ZEN4", "AVX2", "NEON", or "ref" when
- * RF_KERNEL=ref in the environment selects the float64 reference loops. Any other value of RF_KERNEL is refused: here
- * by
- * "" and rf_last_error(), by every call with kernels behind it as an invalid argument. */
+/* Name of the instruction set the kernels use on this machine, for example "AVX3", "AVX2", "NEON", or "ref" when
+ * RF_KERNEL=ref in the environment selects the float64 reference loops; "AVX3_AMX" is AVX-512 where attention of
+ * bfloat16 multiplies in AMX tiles, which Linux must allow this process. Any other value of RF_KERNEL is refused: here
+ * by "" and rf_last_error(), by every call with kernels behind it as an invalid argument. */
 RF_API const char* rf_target(void);
 
-/* Restricts run-time dispatch to the named Highway target ("AVX2", "SSE4", "AVX3", ...), for tests; "" or NULL: all
- * that the machine has; "ref": the float64 reference loops. An unknown name is refused and changes nothing. Not for use
- * while kernels run on other threads. */
+/* Restricts run-time dispatch to the named target ("AVX3_AMX", or Highway's "AVX3", "AVX2", "SSE4", ..), for tests; ""
+ * or NULL: all that the machine has; "ref": the float64 reference loops. An unknown name is refused and changes
+ * nothing. Not for use while kernels run on other threads. */
 RF_API rf_status rf_set_target(const char* name);
 
 #ifdef __cplusplus
