@@ -13,9 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
-import seqeval.metrics
 import sklearn.metrics
-from seqeval.scheme import IOB2
 
 from tolerances import T1_ATOL, T1_RTOL
 
@@ -104,28 +102,20 @@ def test_what_is_not_defined_is_null():
 
 
 def test_entities_as_seqeval_has_them():
-    rng = random.Random(3)
-    labels = ["O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-MISC", "B-MISC"]
-    cases = []
-    for _ in range(60):
-        gold, predicted = [], []
-        for _ in range(rng.randint(1, 4)):
-            words = [rng.choice(labels) for _ in range(rng.randint(1, 9))]
-            gold.append(words)
-            predicted.append([w if rng.random() < 0.7 else rng.choice(labels) for w in words])
-        cases.append((gold, predicted))
-    cases += [([["O", "O"]], [["O", "O"]]), ([["B-X"]], [["O"]]), ([["I-X", "I-X"]], [["B-X", "I-X"]])]
-    results = ours({"of": "entities", "gold": g, "predicted": p} for g, p in cases)
-    seen = 0
-    for (gold, predicted), got in zip(cases, results, strict=True):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            options = dict(mode="strict", scheme=IOB2, zero_division=0)
-            for name in ("precision", "recall", "f1"):
-                expected = getattr(seqeval.metrics, f"{name}_score")(gold, predicted, **options)
-                assert close(got[name], expected), (gold, predicted)
-        seen += got["f1"] not in (0, 1)
-    assert seen > 30
+    """entities.jsonl: label sequences, drawn, and what seqeval 1.2.2 makes of them with mode="strict", scheme=IOB2 and
+    zero_division=0. Its source distribution can no longer be installed beside the newest setuptools_scm."""
+    lines = (Path(__file__).parent / "entities.jsonl").read_text().splitlines()
+    cases = [json.loads(line) for line in lines]
+
+    def sequences(texts):
+        return [text.split() for text in texts]
+
+    results = ours(
+        {"of": "entities", "gold": sequences(case["gold"]), "predicted": sequences(case["predicted"])} for case in cases
+    )
+    for case, got in zip(cases, results, strict=True):
+        assert all(close(got[name], case[name]) for name in ("precision", "recall", "f1")), case
+    assert sum(case["f1"] not in (0, 1) for case in cases) > 15
 
 
 # The normalisation and scores of SQuAD's evaluate-v2.0.py.
