@@ -189,14 +189,20 @@ def _draw_spreads(table, spreads, output):
 
 
 def _draw_map(heat, output):
+    """x is taken to rise in equal steps."""
     values = np.array(heat.values, dtype=float)
+    smallest = values[values > 0].min(initial=values.max() or 1.0)
+    half = (heat.x[-1] - heat.x[0]) / max(len(heat.x) - 1, 1) / 2 or 0.5
     with picture(output, WIDTH, 1.2 + 0.2 * len(heat.y)) as figure:
         axes = figure.subplots()
-        smallest = values[values > 0].min(initial=values.max() or 1.0)
-        cells = axes.pcolormesh(
-            heat.x, np.arange(len(heat.y)), np.maximum(values, smallest), norm=LogNorm(), cmap=f"{COLOUR_MAP}_r"
+        cells = axes.imshow(
+            np.maximum(values, smallest),
+            norm=LogNorm(),
+            cmap=f"{COLOUR_MAP}_r",
+            aspect="auto",
+            interpolation="nearest",
+            extent=(heat.x[0] - half, heat.x[-1] + half, len(heat.y) - 0.5, -0.5),
         )
         axes.set(xlabel=heat.x_name, yticks=np.arange(len(heat.y)), yticklabels=heat.y)
         axes.grid(False)
-        axes.invert_yaxis()
         figure.colorbar(cells, ax=axes, label=heat.value_name)

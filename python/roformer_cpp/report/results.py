@@ -242,7 +242,7 @@ def _result(entry):
         seeds=entry.get("seeds", list),
         table=_table(entry.object("table")),
         series=[_series(each) for each in entry.objects("series")],
-        maps=[_map(each) for each in entry.objects("maps")],
+        maps=[_map(each) for each in entry.objects("maps")] if "maps" in entry.value else [],
         verdicts=verdicts,
         figures=figures,
         seconds=entry.get("seconds", _NUMBER),
