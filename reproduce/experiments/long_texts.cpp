@@ -129,8 +129,8 @@ Result run(const Context& context) {
   const TrainedArms bodies = train_arms(context, settings.at("design"));
   if (bodies.signal != 0) return {.columns = {}, .rows = {}, .signal = bodies.signal};
   const train::TaskFiles files =
-      task_files(context, "triples", settings.at("triples"), {"label"}, [&] { return records(context); });
-  const train::TaskFiles scm = task_files(context, "scm", "test", {"label"}, [&] {
+      task_files(context, "triples", settings.at("triples"), [&] { return records(context); });
+  const train::TaskFiles scm = task_files(context, "scm", "test", [&] {
     return TaskRecords{.train = {}, .valid = {}, .test = scm_triples(context, "test")};
   });
   Result result{

@@ -20,9 +20,8 @@ struct DataSet {
 
 const DataSet kDataSets[] = {
     {"cail2019_scm",
-     "triples of judgments of the challenge CAIL2019-SCM (github.com/china-ai-law-challenge/CAIL2019) as docs.jsonl "
-     "and "
-     "triples.tsv (docs/reproduce.md)"},
+     "triples of judgments of the challenge CAIL2019-SCM (github.com/china-ai-law-challenge/CAIL2019), as docs.jsonl "
+     "and triples.tsv (docs/reproduce.md)"},
     {"cjrc_legal_docs",
      "judgments with their cause of action, of CAIL2019's reading comprehension (github.com/china-ai-law-challenge/"
      "CAIL2019), as cjrc_docs.jsonl (docs/reproduce.md)"},

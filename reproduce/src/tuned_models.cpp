@@ -14,8 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string inputs_of(nlohmann::json record, const std::vector<std::string>& targets) {
-  for (const std::string& target : targets) record.erase(target);
+std::string inputs_of(nlohmann::json record) {
+  record.erase("label");
   return record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -40,7 +40,7 @@ void read_set(const Context& context, const std::string& file, data::Quotes quot
 }
 
 train::TaskFiles task_files(const Context& context, const std::string& name, const nlohmann::json& made_of,
-                            const std::vector<std::string>& targets, const std::function<TaskRecords()>& read) {
+                            const std::function<TaskRecords()>& read) {
   const std::string directory = fmt::format("{}/corpus/tasks/{}", context.shared_dir, name);
   const std::string mark = directory + "/task.json";
   const auto path = [&](const char* split) { return fmt::format("{}/{}.jsonl", directory, split); };
@@ -48,9 +48,9 @@ train::TaskFiles task_files(const Context& context, const std::string& name, con
     fs::create_directories(directory);
     TaskRecords records = read();
     std::unordered_set<std::string> seen;
-    for (const nlohmann::json& record : records.train) seen.insert(inputs_of(record, targets));
+    for (const nlohmann::json& record : records.train) seen.insert(inputs_of(record));
     for (std::vector<nlohmann::json>* held_out : {&records.valid, &records.test}) {
-      std::erase_if(*held_out, [&](const nlohmann::json& record) { return seen.contains(inputs_of(record, targets)); });
+      std::erase_if(*held_out, [&](const nlohmann::json& record) { return seen.contains(inputs_of(record)); });
     }
     write_records(path("train"), records.train);
     write_records(path("valid"), records.valid);
@@ -63,7 +63,7 @@ train::TaskFiles task_files(const Context& context, const std::string& name, con
 }
 
 train::TaskFiles task_files(const Context& context, const nlohmann::json& task) {
-  return task_files(context, task.at("name"), task, {"label"}, [&] {
+  return task_files(context, task.at("name"), task, [&] {
     const auto records = [&](const char* split, size_t most) {
       std::vector<nlohmann::json> all;
       if (!task.contains(split)) return all;
@@ -95,12 +95,11 @@ Tuned tune(const Context& context, const nlohmann::json& task, const nlohmann::j
   options.note = context.note;
   fs::create_directories(fs::path(directory).parent_path());
   const train::FinetuneReport done = train::finetune(options, context.progress);
-  if (done.signal != 0) return {.directory = {}, .signal = done.signal};
+  if (done.signal != 0) return {.signal = done.signal};
   const std::string split = files.test.empty() ? "valid" : "test", metric = task.at("metric");
   return {.model = value_of(done.report.at("chosen").at(split), metric),
           .baseline = value_of(done.report.at("baseline").at(split), metric),
-          .bag_of_words = value_of(done.report.at("bag_of_words").at(split), metric),
-          .directory = directory};
+          .bag_of_words = value_of(done.report.at("bag_of_words").at(split), metric)};
 }
 
 }  // namespace rf::reproduce

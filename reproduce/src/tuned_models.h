@@ -30,9 +30,9 @@ struct TaskRecords {
   std::vector<nlohmann::json> train, valid, test;  // test: may be empty
 };
 // The task's files, made unless they are there already, made of the same: `made_of` says of what. Valid and test
-// records with the inputs of a training record are left out; `targets` are the fields that are no inputs.
+// records with the inputs of a training record are left out; all fields but `label` are inputs.
 train::TaskFiles task_files(const Context& context, const std::string& name, const nlohmann::json& made_of,
-                            const std::vector<std::string>& targets, const std::function<TaskRecords()>& read);
+                            const std::function<TaskRecords()>& read);
 // Of the sets that a task names.
 train::TaskFiles task_files(const Context& context, const nlohmann::json& task);
 // Calls `record` for each of a file of --data.
@@ -42,10 +42,9 @@ void read_set(const Context& context, const std::string& file, data::Quotes quot
 // What came out on the file that is measured.
 struct Tuned {
   double model = 0, baseline = 0, bag_of_words = 0;  // the metric; a rank correlation that is not defined is 0
-  std::string directory;                             // of the tuned model
   int signal = 0;                                    // a signal ended it early: nothing else counts
 };
-// The model of `model_dir` tuned with a seed, in <scale>/runs/<runs>/<arm>/<task name>/seed-<seed>.
+// The model of `model_dir` tuned with a seed; `directory` then holds what finetune leaves.
 Tuned tune(const Context& context, const nlohmann::json& task, const nlohmann::json& tuning,
            const train::TaskFiles& files, const std::string& model_dir, const std::string& directory, uint64_t seed);
 
