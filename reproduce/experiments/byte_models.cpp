@@ -2,14 +2,17 @@
 //
 //   linear-language-model  X-04, C-18, C-08  linear attention with and without RoPE (the paper's Figure 3, right)
 //   extrapolation          X-06, C-23, C-03  models trained on one length, read at its multiples
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 
 #include "experiment.h"
 #include "language_model_runs.h"
+#include "layer_parts.h"
 #include "rf/io/files.h"
 #include "rf/train/pretrain.h"
 #include "statistics.h"
@@ -19,6 +22,8 @@ namespace rf::reproduce {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kInterpolated = "rope, positions interpolated";
 
 nlohmann::json byte_corpus(Scale scale) {
   const bool published = scale == Scale::kPaper;
@@ -75,7 +80,23 @@ nlohmann::json linear_settings(Scale scale) {
                                    {"eq19-favor", byte_run(scale, "rope", favor, length)},
                                    {"before-map", byte_run(scale, both, before, length)},
                                    {"softmax-rope", byte_run(scale, "rope", "softmax", length)}}}};
-  return {{"files", files_of_design(design)}, {"seeds", design.at("seeds")}, {"design", design}};
+  return {{"files", files_of_design(design)},
+          {"seeds", design.at("seeds")},
+          {"design", design},
+          {"rows", by_scale(scale, 2, 16)},
+          {"tokens", length.tokens}};
+}
+
+// Over layers, heads and tokens of held-out text, of a model of Eq. 19: a query's mean weight of a key.
+double smallest_mean_weight(const std::string& model_dir, const at::Tensor& ids_BT) {
+  const at::NoGradGuard no_grad;
+  const auto model = nn::load_model(model_dir, Head::kCausalLm, at::kDouble);
+  double smallest = std::numeric_limits<double>::infinity();
+  int64_t layer = 0;
+  for (const at::Tensor& input : layer_inputs(*model, ids_BT)) {
+    smallest = std::min(smallest, mean_weights(*model, layer++, input).min().item<double>());
+  }
+  return smallest;
 }
 
 Result run_linear(const Context& context) {
@@ -84,9 +105,11 @@ Result run_linear(const Context& context) {
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const Curves curves = loss_curves(trained.runs);
   const Losses held_out = held_out_losses(trained.runs);
-  Result result{
-      .columns = {"model", "late training loss", "lowest", "highest", "held-out bits a byte", "lowest", "highest"},
-      .rows = {}};
+  Result result{.columns = {"model", "late training loss", "lowest", "highest", "held-out bits a byte", "lowest",
+                            "highest", "smallest denominator by keys"},
+                .rows = {}};
+  const at::Tensor ids_BT = held_out_rows(trained.data_dir, context.settings.at("rows"), context.settings.at("tokens"));
+  double least = std::numeric_limits<double>::infinity();
   for (const auto& [arm, of_seeds] : curves) {
     std::vector<double> late, bits;
     for (const Curve& curve : of_seeds) {
@@ -96,11 +119,24 @@ Result run_linear(const Context& context) {
     }
     for (const double loss : held_out.at(arm)) bits.push_back(loss / std::log(2.0));
     const Spread training = spread(late), valid = spread(bits);
-    result.rows.push_back({arm, training.mean, training.low, training.high, valid.mean, valid.low, valid.high});
+    nlohmann::json denominator;  // null but for Eq. 19's
+    if (arm.starts_with("eq19")) {
+      std::vector<double> smallest;
+      for (const train::CompareRun& each : runs_of(trained.runs, arm)) {
+        smallest.push_back(smallest_mean_weight(each.directory, ids_BT));
+      }
+      denominator = spread(smallest).low;
+      least = std::min(least, spread(smallest).low);
+    }
+    result.rows.push_back(
+        {arm, training.mean, training.low, training.high, valid.mean, valid.low, valid.high, denominator});
   }
   const Judgement faster = lower_late_loss(curves, {"eq19-favor", "before-map"}, "learned");
   const Judgement useful = lower_late_loss(curves, {"eq19-favor"}, "none");
-  result.findings = {{"C-18", faster.holds, faster.figures}, {"C-08", useful.holds, useful.figures}};
+  result.findings = {{"C-18", faster.holds, faster.figures},
+                     {"C-08", useful.holds && least > 0,
+                      fmt::format("{}; smallest denominator of the trained models, by the number of keys: {:.3g}",
+                                  useful.figures, least)}};
   return result;
 }
 
@@ -114,12 +150,13 @@ nlohmann::json length_settings(Scale scale) {
           {"seeds", design.at("seeds")},
           {"design", design},
           {"interpolated", "rope"},
+          {"rows", by_scale(scale, 2, 32)},  // of the loss by position
+          {"window", 32},                    // positions that a point of it is the mean of
           {"bound", 0.02}};
 }
 
-// The held-out loss of a run's model whose positions are divided by `factor`, at as many times its training length.
-double interpolated_loss(const Context& context, const train::CompareRun& run, const std::string& data_dir,
-                         int64_t factor) {
+// A run's model whose positions are divided by `factor`.
+std::string interpolated_model(const train::CompareRun& run, int64_t factor) {
   const std::string directory = fmt::format("{}/interpolated-{}", run.directory, factor);
   fs::create_directories(directory);
   nlohmann::json config = io::read_json(run.directory + "/config.json");
@@ -132,16 +169,43 @@ double interpolated_loss(const Context& context, const train::CompareRun& run, c
     const fs::path to = fs::path(directory) / entry.path().filename();
     if (entry.is_regular_file() && !fs::exists(to)) fs::copy_file(entry.path(), to);
   }
+  return directory;
+}
+
+// Held out, at `factor` times the training length.
+double held_out_loss(const Context& context, const std::string& model_dir, const std::string& data_dir,
+                     int64_t factor) {
   const train::RunConfig trained = train::parse_run_config(context.settings.at("design").at("run"));
   const train::Stage& stage = trained.stages.front();
   const int64_t length = factor * stage.max_length;
   train::EvaluateOptions options;
-  options.model_dir = directory;
+  options.model_dir = model_dir;
   options.data_dir = data_dir;
   options.max_length = length;
   options.batch_size = std::max<int64_t>(stage.max_length * stage.batch / length, 1);
   options.precision = trained.precision;
   return train::evaluate(options, context.progress).loss;
+}
+
+// The loss of a token by the number of those before it, mean over rows and over windows of positions.
+Series loss_by_position(const std::string& name, const std::string& model_dir, const at::Tensor& ids_BT,
+                        int64_t window) {
+  const at::NoGradGuard no_grad;
+  const auto model = nn::load_model(model_dir, Head::kCausalLm, at::kFloat);
+  const int64_t rows = ids_BT.size(0), tokens = ids_BT.size(1);
+  nn::Input input;
+  input.ids_BT = ids_BT;
+  const at::Tensor logits_NV = model->forward(input).logits.slice(1, 0, tokens - 1).flatten(0, 1);
+  const at::Tensor losses_N =
+      at::cross_entropy_loss(logits_NV, ids_BT.slice(1, 1).flatten(), /*weight=*/{}, at::Reduction::None);
+  const at::Tensor means_T = losses_N.view({rows, tokens - 1}).mean(0);
+  Series series{name, {}, {}};
+  for (int64_t begin = 0; begin < tokens - 1; begin += window) {
+    const int64_t end = std::min(begin + window, tokens - 1);
+    series.x.push_back(static_cast<double>(begin + 1 + end) / 2);
+    series.y.push_back(means_T.slice(0, begin, end).mean().item<double>());
+  }
+  return series;
 }
 
 Result run_length(const Context& context) {
@@ -176,9 +240,21 @@ Result run_length(const Context& context) {
   for (size_t i = 1; i < factors.size(); ++i) {
     std::vector<double> of_seeds;
     for (const train::CompareRun& run : runs_of(trained.runs, settings.at("interpolated"))) {
-      of_seeds.push_back(interpolated_loss(context, run, trained.data_dir, factors[i]));
+      const std::string model_dir = interpolated_model(run, factors[i]);
+      of_seeds.push_back(held_out_loss(context, model_dir, trained.data_dir, factors[i]));
     }
-    add("rope, positions interpolated", i, of_seeds);
+    add(kInterpolated, i, of_seeds);
+  }
+  const int64_t window = settings.at("window");
+  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.at("rows"), factors.back() * length);
+  for (const train::CompareRun& run : trained.runs) {
+    const auto draw = [&](const std::string& name, const std::string& model_dir, int64_t tokens) {
+      result.series.push_back(
+          loss_by_position(fmt::format("{}, seed {}", name, run.seed), model_dir, ids_BT.slice(1, 0, tokens), window));
+    };
+    draw(run.arm, run.directory, run.losses.back() ? factors.back() * length : length);
+    if (run.arm != settings.at("interpolated")) continue;
+    draw(kInterpolated, interpolated_model(run, factors.back()), factors.back() * length);
   }
   const Judgement reads = reads_further(losses.at("rope")[0], losses.at("rope")[1], settings.at("bound"));
   const bool rope_runs = !losses.at("rope").back().empty(), learned_ends = losses.at("learned")[1].empty();
@@ -200,7 +276,7 @@ Experiment linear_language_model() {
               "C-18: with every seed Performer's features with rotations after the map (Eq. 19), and sinusoids "
               "with rotations before it, have a lower mean training loss over the last two thirds of the "
               "steps than with a learned table. C-08: Eq. 19 trains to finite losses, lower than without "
-              "positions.",
+              "positions, and its denominators stay positive.",
           .budget = "5 minutes an arm and seed, 6 arms",
           .settings = linear_settings,
           .run = run_linear};

@@ -56,10 +56,7 @@ nlohmann::json tasks(Scale scale) {
                          {"columns", pair},
                          {"train", "zh_pairs/afqmc_train.tsv"},
                          {"valid", "zh_pairs/afqmc_dev.tsv"}}};
-  for (nlohmann::json& task : all) {
-    task["quotes"] = false;
-    task["most"] = most;
-  }
+  for (nlohmann::json& task : all) task["most"] = most;
   return all;
 }
 

@@ -107,7 +107,7 @@ nlohmann::json settings(Scale scale) {
            {{{"name", "BERT"}, {"encoding", "learned"}, {"max_length", shorter}},
             {{"name", "RoFormer"}, {"encoding", "rope"}, {"max_length", shorter}},
             {{"name", "RoFormer"}, {"encoding", "rope"}, {"max_length", 2 * shorter}}}},
-          {"read_at", {shorter, 2 * shorter, 4 * shorter}},
+          {"read_at", by_scale<nlohmann::json>(scale, {128, 256, 512}, {128, 256, 512, 1024, 1536})},
           {"gain", kGain},
           {"equal", kEqual}};
 }

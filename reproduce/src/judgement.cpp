@@ -181,11 +181,16 @@ Judgement better_when_longer(const std::vector<double>& at_length, const std::ve
 }
 
 Judgement equal_when_short(const ByLength& accuracies, double bound, double least) {
-  const Spread other = spread(accuracies.other_short), own = spread(accuracies.own_short);
-  const Spread longer = spread(accuracies.own_long);
-  return {std::abs(own.mean - other.mean) <= bound && longer.mean - own.mean >= least,
-          fmt::format("on short rows {} beside {}, a difference of the means of {:+.3f}; on longer ones {:+.3f}",
-                      text(own), text(other), own.mean - other.mean, longer.mean - own.mean)};
+  const Judgement on_short = as_good_as(accuracies.own_short, accuracies.other_short, bound);
+  const double gain = spread(accuracies.own_long).mean - spread(accuracies.own_short).mean;
+  return {on_short.holds && gain >= least,
+          fmt::format("on short rows {}; on longer ones {:+.3f}", on_short.figures, gain)};
+}
+
+Judgement as_good_as(const std::vector<double>& own, const std::vector<double>& other, double bound) {
+  const Spread mine = spread(own), theirs = spread(other);
+  return {std::abs(mine.mean - theirs.mean) <= bound, fmt::format("{} beside {}, a difference of the means of {:+.3f}",
+                                                                  text(mine), text(theirs), mine.mean - theirs.mean)};
 }
 
 Judgement not_worse(const std::vector<TaskScores>& tasks, double bound) {

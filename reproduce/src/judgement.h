@@ -44,6 +44,8 @@ struct ByLength {
   std::vector<double> other_short, own_short, own_long;  // accuracies by seed
 };
 Judgement equal_when_short(const ByLength& accuracies, double bound, double least);
+// C-22, its first half alone: the means differ by `bound` at most.
+Judgement as_good_as(const std::vector<double>& own, const std::vector<double>& other, double bound);
 // Of a task, by seed: another encoding's metric, and our own; and what it takes to know nothing, or no order.
 struct TaskScores {
   std::string task;

@@ -10,6 +10,7 @@
 #include "rf/io/files.h"
 #include "rf/text/byte_tokenizer.h"
 #include "rf/text/vocabulary_trainer.h"
+#include "rf/text/word_vocabulary.h"
 #include "rf/train/pretrain.h"
 
 namespace rf::reproduce {
@@ -25,13 +26,25 @@ data::ReadOptions inputs(const Context& context, const nlohmann::json& corpus) {
   return options;
 }
 
-text::Tokenizer tokenizer(const Context& context, const nlohmann::json& corpus) {
+text::Vocabulary vocabulary(const Context& context, const nlohmann::json& corpus) {
   const nlohmann::json& tokens = corpus.at("tokens");
-  if (tokens == "bytes") return text::byte_tokenizer();
-  if (tokens.is_string()) return {text::Vocabulary::load(context.data_dir + "/" + tokens.get<std::string>()), {}};
+  if (tokens.is_string()) return text::Vocabulary::load(context.data_dir + "/" + tokens.get<std::string>());
   text::VocabularyTrainer trainer({.size = tokens});
   data::DocumentReader(inputs(context, corpus)).read([&](const data::Piece& piece) { trainer.add(piece.text); });
-  return {trainer.train(), {}};
+  return trainer.train();
+}
+
+text::Tokenizer tokenizer(const Context& context, const nlohmann::json& corpus) {
+  if (corpus.at("tokens") == "bytes") return text::byte_tokenizer();
+  const text::Vocabulary made = vocabulary(context, corpus);
+  const text::Pipeline pipeline = text::pipeline_of_name(corpus.value("pipeline", "bert"));
+  if (pipeline == text::Pipeline::kBert) return {made, {}};
+  const auto dictionary = text::Dictionary::load(context.data_dir + "/" + corpus.at("dictionary").get<std::string>());
+  const text::TokenizerOptions options{.pipeline = pipeline, .dictionary = dictionary};
+  if (!corpus.contains("add_words")) return {made, options};
+  text::WordVocabularyBuilder words({made, {}}, dictionary);
+  data::DocumentReader(inputs(context, corpus)).read([&](const data::Piece& piece) { words.add(piece.text); });
+  return {words.build(corpus.at("add_words"), /*min_frequency=*/2).vocabulary, options};
 }
 
 // The data directory of a corpus, made unless it is there already, made of the same.
@@ -40,10 +53,16 @@ std::string prepared(const Context& context, const nlohmann::json& corpus) {
   const std::string mark = directory + "/corpus.json", data_dir = directory + "/data";
   if (fs::exists(mark) && io::read_json(mark) == corpus) return data_dir;
   if (context.note) context.note(fmt::format("preparing {}", directory));
-  fs::create_directories(directory + "/vocabulary");
-  tokenizer(context, corpus).save(directory + "/vocabulary");
+  const std::string model_dir = directory + "/vocabulary";
+  fs::create_directories(model_dir);
+  tokenizer(context, corpus).save(model_dir);
+  if (corpus.contains("dictionary")) {  // goes with the tokenizer from here on
+    fs::copy_file(context.data_dir + "/" + corpus.at("dictionary").get<std::string>(), model_dir + "/dict.txt",
+                  fs::copy_options::overwrite_existing);
+  }
   data::prepare({.input = inputs(context, corpus),
-                 .model_dir = directory + "/vocabulary",
+                 .model_dir = model_dir,
+                 .words = corpus.contains("dictionary") ? data::WordRule::kJieba : data::WordRule::kTokenizer,
                  .output_dir = data_dir,
                  .valid_fraction = corpus.at("valid_fraction")},
                 context.progress);
@@ -95,20 +114,26 @@ nlohmann::json convergence_design(Scale scale) {
           {"run", masked_lm_run(scale, 600)}};
 }
 
-nlohmann::json chinese_design(Scale scale) {
-  nlohmann::json corpus = {
-      {"name", "laws"}, {"files", {"zh_laws/laws_valid.jsonl"}}, {"tokens", 8000}, {"valid_fraction", 0.25}};
-  if (scale == Scale::kSmall) {
-    corpus["files"] = {"zh_laws/laws_train.jsonl", "zh_laws/laws_valid.jsonl"};
-    corpus["valid_fraction"] = 0.02;
-  } else if (scale == Scale::kPaper) {
-    corpus = {{"name", "chinese"},
+nlohmann::json law_corpus(Scale scale) {
+  switch (scale) {
+    case Scale::kTiny:
+      return {{"name", "laws"}, {"files", {"zh_laws/laws_valid.jsonl"}}, {"tokens", 8000}, {"valid_fraction", 0.25}};
+    case Scale::kSmall:
+      return {{"name", "laws"},
+              {"files", {"zh_laws/laws_train.jsonl", "zh_laws/laws_valid.jsonl"}},
+              {"tokens", 8000},
+              {"valid_fraction", 0.02}};
+    default:
+      return {{"name", "chinese"},
               {"files", {"zh_pretraining/train.jsonl"}},
               {"tokens", "vocabs/bert_base_chinese_vocab.txt"},
               {"valid_fraction", 0.001}};
   }
+}
+
+nlohmann::json chinese_design(Scale scale) {
   return {{"runs", "chinese"},
-          {"corpus", corpus},
+          {"corpus", law_corpus(scale)},
           {"arms", {"learned", "rope"}},
           {"seeds", seeds_of(scale)},
           {"run", masked_lm_run(scale, 600)}};
@@ -119,6 +144,7 @@ nlohmann::json files_of_design(const nlohmann::json& design) {
   nlohmann::json files = corpus.at("files");
   const nlohmann::json& tokens = corpus.at("tokens");
   if (tokens.is_string() && tokens != "bytes") files.push_back(tokens);
+  if (corpus.contains("dictionary")) files.push_back(corpus.at("dictionary"));
   return files;
 }
 

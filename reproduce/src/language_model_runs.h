@@ -3,7 +3,9 @@
 //
 //   runs             name of the directory <scale>/runs/<runs>
 //   corpus           {name, files, tokens, valid_fraction}; tokens: "bytes", the size of a vocabulary that is trained
-//                    on the files, or the file of one; "documents": as roformer prepare takes them
+//                    on the files, or the file of one; "documents": as roformer prepare takes them. "dictionary":
+//                    jieba's, whose words whole-word masking hides; with "pipeline": "roformer" they are tokens,
+//                    "add_words" of them, the most frequent, being new to the vocabulary
 //   seeds            rising by one
 //   arms, run        encodings, as roformer compare takes them, and the run file (docs/pretraining.md) of them all;
 //                    "length_factors": held-out loss at these multiples of the training length, too
@@ -23,7 +25,9 @@ namespace rf::reproduce {
 // Books in English, and the body of X-03 with a vocabulary of 4096; kPaper: R-CFG-2, BERT-base.
 nlohmann::json book_corpus(Scale scale);
 nlohmann::json masked_lm_run(Scale scale, int64_t small_steps);
-// The same body on Chinese laws, their characters being the tokens: BERT's learned table, and rope.
+// Chinese laws, their characters being the tokens.
+nlohmann::json law_corpus(Scale scale);
+// The same body on them: BERT's learned table, and rope.
 nlohmann::json chinese_design(Scale scale);
 // X-03's: BERT's learned table, sinusoids, and rope.
 nlohmann::json convergence_design(Scale scale);

@@ -6,6 +6,7 @@
 
 #include "rf/data/split.h"
 #include "rf/io/error.h"
+#include "rf/nn/linear_attention.h"
 
 namespace rf::reproduce {
 
@@ -52,7 +53,7 @@ ScoreTerms first_layer_terms(const nn::Model& model, const at::Tensor& ids_BT) {
 std::vector<at::Tensor> layer_inputs(const nn::Model& model, const at::Tensor& ids_BT) {
   const InputParts parts = input_parts(model, ids_BT);
   std::vector<at::Tensor> inputs = {parts.content_BTC + parts.position_BTC};
-  const auto weights = model.named_parameters();
+  const auto weights = model.named_parameters(), buffers = model.named_buffers();
   for (int64_t layers = 1; layers < model.config().num_hidden_layers; ++layers) {
     ModelConfig config = model.config();  // the model's first layers
     config.num_hidden_layers = layers;
@@ -60,11 +61,26 @@ std::vector<at::Tensor> layer_inputs(const nn::Model& model, const at::Tensor& i
     part.to(weights.begin()->value().scalar_type());
     part.eval();
     for (auto& parameter : part.named_parameters()) parameter.value().copy_(weights[parameter.key()]);
+    for (auto& buffer : part.named_buffers()) buffer.value().copy_(buffers[buffer.key()]);
     nn::Input input;
     input.ids_BT = ids_BT;
     inputs.push_back(part.encode(input));
   }
   return inputs;
+}
+
+at::Tensor mean_weights(const nn::Model& model, int64_t layer, const at::Tensor& x_BTC) {
+  const bool elu = nn::parse_linear_attention(model.config().attention).feature_map == nn::FeatureMap::kElu;
+  const QueryKey found = projected(model, layer, x_BTC, Bias::kAdded);
+  const double root_scale = std::pow(static_cast<double>(model.config().head_dim()), -0.25);
+  const auto features = [&](const at::Tensor& x_BHTD) {
+    if (elu) return at::elu(x_BHTD) + 1;
+    const at::Tensor random_FD = model.named_buffers()[fmt::format("linear_attention.{}.projection", layer)];
+    const at::Tensor w_FD = random_FD.to(x_BHTD.scalar_type()), x = x_BHTD * root_scale;
+    return (at::matmul(x, w_FD.t()) - x.square().sum(-1, true) / 2).exp() / std::sqrt(double(w_FD.size(0)));
+  };
+  const at::Tensor sums_BHT = (features(found.query_BHTD) * features(found.key_BHTD).cumsum(2)).sum(-1);
+  return sums_BHT / at::arange(1, x_BTC.size(1) + 1, x_BTC.scalar_type());
 }
 
 at::Tensor attention_by_offset(const at::Tensor& scores_BHTT, int64_t reach) {

@@ -26,6 +26,7 @@ Experiment encodings();
 Experiment linear_language_model();
 Experiment extrapolation();
 Experiment staged_pretraining();
+Experiment chinese_models();
 Experiment long_texts();
 Experiment fine_tuning();
 
@@ -53,6 +54,7 @@ const std::vector<Experiment>& table() {
       linear_language_model(),
       extrapolation(),
       staged_pretraining(),
+      chinese_models(),
       long_texts(),
       fine_tuning(),
   };

@@ -67,8 +67,7 @@ train::TaskFiles task_files(const Context& context, const nlohmann::json& task) 
     const auto records = [&](const char* split, size_t most) {
       std::vector<nlohmann::json> all;
       if (!task.contains(split)) return all;
-      const data::Quotes quotes = task.at("quotes").get<bool>() ? data::Quotes::kRead : data::Quotes::kText;
-      read_set(context, task.at(split), quotes, [&](data::Record& record) {
+      read_set(context, task.at(split), data::Quotes::kText, [&](data::Record& record) {
         if (most > 0 && all.size() == most) return;
         nlohmann::json& fields = all.emplace_back(nlohmann::json::object());
         for (const auto& [name, field] : task.at("columns").items()) fields[name] = record.text(field);

@@ -6,8 +6,8 @@
 //
 //   name                directory of the files: <scale>/corpus/tasks/<name>
 //   task, columns       as roformer finetune takes them, the columns all of them
-//   train, valid, test  files of --data; without "test" the valid file is what is measured
-//   quotes              false: quotation marks are text
+//   train, valid, test  files of --data, quotation marks in them being text; without "test" the valid file is what is
+//                       measured
 //   most                at most so many training records, the first; 0: all
 //   metric              that is measured, of those of the task
 //

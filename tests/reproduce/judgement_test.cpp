@@ -52,6 +52,15 @@ TEST(Judgement, ALowerMeanThatArrivesLateIsNotFaster) {
   EXPECT_TRUE(faster_convergence({{"rope", {late}}, {"learned", {line(9, 4)}}}, "rope", {"learned"}).holds);
 }
 
+TEST(Judgement, AsGoodAs) {
+  EXPECT_TRUE(as_good_as({0.80, 0.83}, {0.79, 0.81}, 0.02).holds);  // 0.815 beside 0.80
+  EXPECT_TRUE(as_good_as({0.79, 0.81}, {0.80, 0.83}, 0.02).holds);
+  EXPECT_FALSE(as_good_as({0.80, 0.85}, {0.79, 0.81}, 0.02).holds);  // better by more is not equal
+  const Judgement worse = as_good_as({0.7, 0.7}, {0.8, 0.8}, 0.02);
+  EXPECT_FALSE(worse.holds);
+  EXPECT_NE(worse.figures.find("-0.100"), std::string::npos) << worse.figures;
+}
+
 TEST(Judgement, LowerLateLoss) {
   Curves curves = {
       {"eq19", {line(5, 3), line(5, 3.5)}}, {"lpp", {line(5, 4), line(5, 4)}}, {"learned", {line(6, 5), line(6, 5)}}};

@@ -7,8 +7,7 @@
 namespace rf::reproduce {
 namespace {
 
-std::shared_ptr<nn::Model> moved_model(const char* encoding) {
-  const at::NoGradGuard no_grad;
+ModelConfig small_config(const char* encoding) {
   ModelConfig config;
   config.position_encodings = {{encoding, "{}"}};
   config.vocab_size = 40;
@@ -17,12 +16,28 @@ std::shared_ptr<nn::Model> moved_model(const char* encoding) {
   config.num_hidden_layers = 3;
   config.num_attention_heads = 2;
   config.max_position_embeddings = 12;
+  return config;
+}
+
+std::shared_ptr<nn::Model> moved_model(const ModelConfig& config, Head head) {
+  const at::NoGradGuard no_grad;
   at::manual_seed(3);
-  auto model = std::make_shared<nn::Model>(config, Head::kMaskedLm);
+  auto model = std::make_shared<nn::Model>(config, head);
   for (at::Tensor& parameter : model->parameters()) parameter.add_(at::randn_like(parameter), 0.3);
   model->to(at::kDouble);
   model->eval();
   return model;
+}
+
+std::shared_ptr<nn::Model> moved_model(const char* encoding) {
+  return moved_model(small_config(encoding), Head::kMaskedLm);
+}
+
+std::shared_ptr<nn::Model> linear_model(const std::string& options) {
+  ModelConfig config = small_config("rope");
+  config.is_decoder = true;
+  config.attention = {"linear", options};
+  return moved_model(config, Head::kCausalLm);
 }
 
 at::Tensor some_ids() {
@@ -69,6 +84,46 @@ TEST(LayerParts, InputsOfLayers) {
     EXPECT_LT((plain.var(-1, false) - 1).abs().max().item<double>(), 1e-6) << layer;
   }
   EXPECT_GT(difference(inputs[2], inputs[1]), 0.1);
+}
+
+// Without a projection of queries and keys every feature is that of 0: 1 for elu, 1/sqrt(m) for favor.
+TEST(LayerParts, MeanWeightsOfNothing) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [options, weight] : {std::pair{R"({"feature_map": "elu"})", 12.0},
+                                        std::pair{R"({"feature_map": "favor", "num_features": 8})", 1.0}}) {
+    const auto model = linear_model(options);
+    const std::vector<at::Tensor> inputs = layer_inputs(*model, some_ids());
+    for (const char* which : {"query.weight", "query.bias", "key.weight", "key.bias"}) {
+      body_parameter(*model, std::string("encoder.layer.1.attention.self.") + which).zero_();
+    }
+    const at::Tensor weights = mean_weights(*model, 1, inputs[1]);
+    EXPECT_EQ(weights.sizes(), (std::vector<int64_t>{2, 2, 12}));
+    EXPECT_LT(difference(weights, at::full_like(weights, weight)), 1e-12) << options;
+  }
+}
+
+// Key by key, for favor with the layer's random vectors.
+TEST(LayerParts, MeanWeights) {
+  const at::NoGradGuard no_grad;
+  const auto model = linear_model(R"({"feature_map": "favor", "num_features": 8, "rope_site": "after_map"})");
+  const std::vector<at::Tensor> inputs = layer_inputs(*model, some_ids());
+  ASSERT_EQ(inputs.size(), 3U);
+  const at::Tensor w_FD = model->named_buffers()["linear_attention.2.projection"];
+  ASSERT_EQ(w_FD.scalar_type(), at::kDouble);
+  const QueryKey found = projected(*model, 2, inputs[2], Bias::kAdded);
+  const at::Tensor weights = mean_weights(*model, 2, inputs[2]);
+  const double scale = 1 / std::sqrt(12.0);  // of q.k: sqrt(scale) of each
+  const auto exponents = [&](const at::Tensor& x_D) {
+    return at::mv(w_FD, x_D) * std::sqrt(scale) - x_D.dot(x_D) * scale / 2;
+  };
+  for (const int64_t query : {0, 5, 11}) {
+    double sum = 0;
+    for (int64_t key = 0; key <= query; ++key) {
+      const at::Tensor q_F = exponents(found.query_BHTD[1][0][query]), k_F = exponents(found.key_BHTD[1][0][key]);
+      sum += (q_F + k_F).exp().sum().item<double>() / 8;
+    }
+    EXPECT_NEAR(weights[1][0][query].item<double>() / (sum / double(query + 1)), 1, 1e-10) << query;
+  }
 }
 
 TEST(LayerParts, AttentionByOffset) {

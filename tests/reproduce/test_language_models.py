@@ -46,6 +46,10 @@ def test_linear_attention_with_and_without_rotation(output):
         assert row[1] == pytest.approx(np.mean(late))
         held_out = [line["loss"] for line in lines if line["type"] == "evaluation"][-1]
         assert row[4] == pytest.approx(held_out / math.log(2))
+        assert row[7] > 0 if arm.startswith("eq19") else row[7] is None
+    # At its start a model's queries and keys are small: the weight of a key is nearly that of two zero vectors, the
+    # head's size for elu, 1 for favor.
+    assert 16 < table["eq19-elu"][7] < 48 and 0.5 < table["eq19-favor"][7] < 1.5
 
 
 def test_lengths_beyond_training(output):
@@ -60,6 +64,12 @@ def test_lengths_beyond_training(output):
     (run,) = (output / "runs" / "extrapolation").glob("rope/seed-1")
     evaluation = [line for line in metrics(run) if line["type"] == "evaluation"][-1]
     assert found["rope", 1] == pytest.approx(evaluation["loss"], rel=1e-3)
+    # Losses by position: their mean is about the held-out loss, and a learned table ends.
+    series = {line["name"]: line for line in result["series"]}
+    assert len(series) == 5 and series["learned, seed 1"]["x"][-1] < 128 < series["rope, seed 1"]["x"][-1] < 1024
+    at_length = [y for x, y in zip(*(series["rope, seed 1"][key] for key in "xy"), strict=True) if x < 128]
+    assert len(at_length) == 4 and np.mean(at_length) == pytest.approx(found["rope", 1], abs=0.3)
+    assert series["rope, positions interpolated, seed 1"]["y"] != series["rope, seed 1"]["y"]
     config = json.loads((run / "interpolated-4" / "config.json").read_text())
     assert config["rope_parameters"]["factor"] == 4 and "model_type" not in config
 

@@ -1,4 +1,4 @@
-"""The experiments on tasks, long-texts and fine-tuning, at scale tiny on made-up sets."""
+"""The experiments on tasks, chinese-models, long-texts and fine-tuning, at scale tiny on made-up sets."""
 
 import csv
 import json
@@ -8,6 +8,7 @@ import pytest
 
 from cli_support import results
 
+WORDS = ["天地", "玄黄", "宇宙", "洪荒", "日月"]
 CHARACTERS = "天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏"
 LENGTHS = [128, 128, 256]
 
@@ -39,6 +40,8 @@ def make_sets(folder, books):
         return dict(sentence1=text(), sentence2=text())
 
     (folder / "en_books").symlink_to(books)
+    (folder / "vocabs").mkdir()
+    (folder / "vocabs" / "jieba_dict.txt").write_text("".join(f"{word} 1000 n\n" for word in [*WORDS, *CHARACTERS]))
     write_lines(folder / "zh_laws" / "laws_valid.jsonl", [dict(text=chinese(rng, 4000)) for _ in range(8)])
     for split, count in dict(train=300, dev=20, test=20).items():
         write_table(
@@ -79,7 +82,7 @@ def make_sets(folder, books):
 def output(data_sets, tmp_path_factory):
     sets = make_sets(tmp_path_factory.mktemp("sets"), data_sets[0] / "en_books")
     output = tmp_path_factory.mktemp("tasks")
-    for name in ("long-texts", "fine-tuning"):
+    for name in ("chinese-models", "long-texts", "fine-tuning"):
         assert [line["name"] for line in results("reproduce", name, "--output", output, "--data", sets)] == [name]
     return output / "tiny"
 
@@ -129,6 +132,34 @@ def test_long_texts(output):
     assert set(result["verdicts"]) == {"C-16", "C-22"}
     task = json.loads((output / "runs" / "long-texts" / "RoFormer-256" / "seed-1" / "task.json").read_text())
     assert task["max_length"] == 256
+
+
+def test_chinese_models(output):
+    result = result_of(output, "chinese-models")
+    rows = {row[0]: row for row in result["table"]["rows"]}
+    assert list(rows) == ["BERT", "WoBERT", "NEZHA", "RoFormer"]
+    corpora = {
+        kind: json.loads((output / "corpus" / f"laws-{kind}" / "data" / "data.json").read_text())
+        for kind in ("characters", "words")
+    }
+    assert corpora["words"]["vocab_size"] == corpora["characters"]["vocab_size"] + len(WORDS)
+    tokens = {kind: data["splits"]["valid"]["tokens"] for kind, data in corpora.items()}
+    assert tokens["words"] < tokens["characters"] == 4 * 4000
+    encodings = {}
+    for name, row in rows.items():
+        kind = "words" if name in ("WoBERT", "RoFormer") else "characters"
+        run = output / "runs" / "chinese-models" / name / "seed-1"
+        assert corpora[kind]["words"] == "jieba"
+        assert json.loads((run / "run.json").read_text())["mask"]["unit"] == "whole-word"
+        config = json.loads((run / "config.json").read_text())
+        assert row[1] == kind and config["vocab_size"] == corpora[kind]["vocab_size"]
+        encodings[name] = config["model_type"]
+        loss = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1]["loss"]
+        assert row[2] == pytest.approx(loss) and row[5] == pytest.approx(loss * tokens[kind] / tokens["characters"])
+        report = report_of(output / "runs" / "chinese-models" / "tuned" / name / "seed-1")
+        assert row[6] == report["chosen"]["test"]["accuracy"] and report["model"].endswith(f"{name}/seed-1")
+    assert encodings == dict(BERT="bert", WoBERT="bert", NEZHA="nezha", RoFormer="roformer")
+    assert set(result["verdicts"]) == {"C-22"} and len(result["series"]) == 4
 
 
 def test_fine_tuning(output):

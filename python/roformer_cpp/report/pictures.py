@@ -44,6 +44,8 @@ _AXES = {
     "encodings": _TRAINING,
     "staged-pretraining": _TRAINING,
     "linear-language-model": _TRAINING,
+    "chinese-models": _TRAINING,
+    "extrapolation": _Axes("tokens before", "held-out loss"),
     "long-texts": _Axes("tokens of a pair", "accuracy"),
 }
 
