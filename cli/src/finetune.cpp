@@ -53,7 +53,7 @@ int run_finetune(const FinetuneOptions& options) {
           {"valid", run.metrics}});
   }
   if (report.signal != 0) {
-    say("interrupted; the same command goes on, and repeats the run that was cut off");
+    say("interrupted; the same command goes on from here");
     return kSignalBase + report.signal;
   }
   emit({{"output", options.output_dir}, {"chosen", report.report.at("chosen")}});

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -122,25 +123,57 @@ def test_grid_of_rates_and_seeds(trained, tmp_path):
     assert other.returncode == 1 and "epochs" in other.stderr
 
 
-def test_an_interrupted_grid_goes_on_to_the_same_numbers(trained, tmp_path):
+def metrics_of(run):
+    """The lines of a run's metrics, but for the time they took."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def test_an_interrupted_grid_goes_on_to_the_same_bits(trained, tmp_path):
     files = task_files.write_splits(tmp_path, task_files.classification, train=600)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    more = ["--seeds", 2, "--epochs", 2, "--precision", "float32"]
+    more = ["--seeds", 2, "--epochs", 3, "--precision", "float32"]
     expected = results(*options(trained, files, whole, "classification", *more))
     arguments = [PROGRAM, *map(str, options(trained, files, parts, "classification", *more))]
-    child = subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS="1")
-    )
-    started = parts / "lr-0.01" / "seed-1" / "metrics.jsonl"
-    while child.poll() is None and not (started.exists() and started.stat().st_size > 0):
-        time.sleep(0.01)
-    child.send_signal(signal.SIGTERM)
-    _, message = child.communicate()
-    assert child.returncode == 128 + signal.SIGTERM and b"same command goes on" in message
-    assert not (parts / "report.json").exists()
+    first, second = (parts / "lr-0.01" / f"seed-{seed}" for seed in (1, 2))
+
+    def interrupt(number, begun):
+        child = subprocess.Popen(
+            arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS="1")
+        )
+        while child.poll() is None and not begun():
+            time.sleep(0.01)
+        child.send_signal(number)
+        _, message = child.communicate()
+        assert not (parts / "report.json").exists()
+        return child.returncode, message.decode()
+
+    # In the first epoch of the first seed, by a signal; then after the first evaluation of the second, by a kill.
+    code, message = interrupt(signal.SIGTERM, lambda: (first / "metrics.jsonl").exists() and metrics_of(first))
+    assert code == 128 + signal.SIGTERM and "same command goes on" in message
+    (checkpoint,) = first.glob("checkpoint-*")
+    code, message = interrupt(signal.SIGKILL, lambda: list(second.glob("checkpoint-*")))
+    assert code == -signal.SIGKILL and f"going on at step {checkpoint.name[11:]} of" in message
+    assert not list(first.glob("checkpoint-*")), "a run that is done needs none"
     lines = results(*options(trained, files, parts, "classification", *more))
     assert [line["valid"] for line in lines[:-1]] == [line["valid"] for line in expected[:-1]]
     assert lines[-1]["chosen"] == expected[-1]["chosen"]
+    for run_dir in (first, second):
+        other = whole / run_dir.relative_to(parts)
+        assert metrics_of(run_dir) == metrics_of(other)
+        assert (run_dir / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+
+
+def test_a_broken_checkpoint_is_named(trained, tmp_path):
+    files = task_files.write_splits(tmp_path, task_files.classification, train=16)
+    checkpoint = tmp_path / "out" / "lr-0.01" / "seed-1" / "checkpoint-1"
+    results(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1))
+    (checkpoint.parent / "result.json").unlink()
+    shutil.copytree(checkpoint.parent, tmp_path / "model")
+    shutil.copytree(tmp_path / "model", checkpoint)
+    (checkpoint / "state.json").write_text('{"version": 2, "step": 1}')
+    done = run(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1))
+    assert done.returncode == 1 and f"{checkpoint}/state.json must be whole" in done.stderr
 
 
 def test_patience_ends_a_run(trained, tmp_path):

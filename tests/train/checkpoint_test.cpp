@@ -38,7 +38,7 @@ class CheckpointTest : public testing::Test {
     state.interval = {0.1, 2, 3};
     state.evaluation = {1.5, 0.25, 2.5, 40};
     state.train_loss = 1.0 / 3;
-    save_checkpoint(run_, *model_, *optimizer_, state, data_, keep);
+    save_checkpoint({run_, data_, keep}, *model_, *optimizer_, to_json(state));
   }
   std::vector<std::string> entries() const {
     std::vector<std::string> names;
@@ -56,7 +56,8 @@ class CheckpointTest : public testing::Test {
 TEST_F(CheckpointTest, ThereAndBack) {
   for (const auto& [name, tensor] : optimizer_->moments()) tensor.fill_(0.1);
   save(40);
-  const TrainState state = load_state(run_ + "/checkpoint-40");
+  TrainState state;
+  load_state(run_ + "/checkpoint-40", [&](const nlohmann::json& json) { state = train_state(json); });
   EXPECT_EQ(state.step, 40);
   EXPECT_EQ(state.cursor.epoch, 3);
   EXPECT_EQ(state.cursor.row, 17);
@@ -74,6 +75,12 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
   for (const int64_t step : {5, 10, 100, 20}) save(step, 2);
   EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-100", "checkpoint-20"}));
   EXPECT_EQ(newest_checkpoint(run_), run_ + "/checkpoint-100");
+}
+
+TEST_F(CheckpointTest, AllGo) {
+  for (const int64_t step : {5, 10}) save(step);
+  drop_checkpoints(run_);
+  EXPECT_TRUE(entries().empty());
 }
 
 TEST_F(CheckpointTest, LeftoversAreNoCheckpointsAndGo) {
@@ -96,7 +103,9 @@ TEST_F(CheckpointTest, OneThatCannotBeWrittenLeavesTheOldOne) {
 TEST_F(CheckpointTest, ADamagedOneIsNamed) {
   save(1);
   std::ofstream(run_ + "/checkpoint-1/state.json") << "{\"version\":2}";
-  EXPECT_NE(message_of([&] { load_state(run_ + "/checkpoint-1"); }).find("remove " + run_ + "/checkpoint-1 to go on"),
+  EXPECT_NE(message_of([&] {
+              load_state(run_ + "/checkpoint-1", train_state);
+            }).find("remove " + run_ + "/checkpoint-1 to go on"),
             std::string::npos);
   io::write_file(run_ + "/checkpoint-1/optimizer.safetensors",
                  io::read_file(run_ + "/checkpoint-1/optimizer.safetensors").substr(0, 100));

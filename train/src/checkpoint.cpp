@@ -57,44 +57,6 @@ void write_moments(const std::string& path, const AdamW& optimizer) {
   io::write_safetensors(path, views, {});
 }
 
-nlohmann::json to_json(const TrainState& state) {
-  return {{"version", kStateVersion},
-          {"step", state.step},
-          {"stage", state.stage},
-          {"micro_batches", state.micro_batches},
-          {"updates", state.updates},
-          {"cursor", {{"epoch", state.cursor.epoch}, {"row", state.cursor.row}}},
-          {"interval",
-           {{"loss_sum", state.interval.loss_sum},
-            {"predicted_tokens", state.interval.predicted_tokens},
-            {"real_tokens", state.interval.real_tokens}}},
-          {"train_loss", state.train_loss},
-          {"evaluation", to_json(state.evaluation)},
-          {"run", state.run},
-          {"data", state.data},
-          {"platform", state.platform}};
-}
-
-TrainState state_from_json(const nlohmann::json& json) {
-  TrainState state;
-  state.step = json.at("step").get<int64_t>();
-  state.stage = json.at("stage").get<int64_t>();
-  state.micro_batches = json.at("micro_batches").get<int64_t>();
-  state.updates = json.at("updates").get<int64_t>();
-  state.cursor = {json.at("cursor").at("epoch").get<int64_t>(), json.at("cursor").at("row").get<int64_t>()};
-  const nlohmann::json& interval = json.at("interval");
-  state.interval = {interval.at("loss_sum").get<double>(), interval.at("predicted_tokens").get<int64_t>(),
-                    interval.at("real_tokens").get<int64_t>()};
-  state.train_loss = json.at("train_loss").get<double>();
-  const nlohmann::json& evaluation = json.at("evaluation");
-  state.evaluation = {evaluation.at("loss").get<double>(), evaluation.at("accuracy").get<double>(),
-                      evaluation.at("unigram_loss").get<double>(), evaluation.at("predicted_tokens").get<int64_t>()};
-  state.run = json.at("run");
-  state.data = json.at("data");
-  state.platform = json.at("platform").get<nlohmann::json::object_t>();
-  return state;
-}
-
 // Removes a directory so that a kill on the way leaves a temporary, never half a checkpoint.
 void drop_checkpoint(const std::string& run_dir, int64_t step) {
   const std::string temporary = temporary_name(run_dir, step);
@@ -148,32 +110,76 @@ void remove_temporaries(const std::string& run_dir) {
   for (const fs::path& path : stale) fs::remove_all(path);
 }
 
-void save_checkpoint(const std::string& run_dir, const nn::Model& model, const AdamW& optimizer,
-                     const TrainState& state, const std::string& data_dir, int64_t keep) {
-  const std::string path = checkpoint_path(run_dir, state.step);
+void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const AdamW& optimizer,
+                     const nlohmann::json& state) {
+  const int64_t step = state.at("step");
+  const std::string path = checkpoint_path(plan.run_dir, step);
   if (fs::exists(path)) return;  // the same step of the same run has the same bits
-  TemporaryDirectory temporary(temporary_name(run_dir, state.step));
+  TemporaryDirectory temporary(temporary_name(plan.run_dir, step));
   nn::save_model(model, temporary.path());
-  copy_tokenizer(data_dir, temporary.path());
+  copy_tokenizer(plan.tokenizer_dir, temporary.path());
   write_moments(temporary.path() + "/optimizer.safetensors", optimizer);
-  io::write_file(temporary.path() + "/state.json", to_json(state).dump(2) + "\n");
+  nlohmann::json versioned = state;
+  versioned["version"] = kStateVersion;
+  io::write_file(temporary.path() + "/state.json", versioned.dump(2) + "\n");
   temporary.rename_to(path);
 
-  const std::vector<int64_t> steps = checkpoint_steps(run_dir);
-  for (size_t i = 0; i + static_cast<size_t>(keep) < steps.size(); ++i) drop_checkpoint(run_dir, steps[i]);
+  const std::vector<int64_t> steps = checkpoint_steps(plan.run_dir);
+  for (size_t i = 0; i + static_cast<size_t>(plan.keep) < steps.size(); ++i) drop_checkpoint(plan.run_dir, steps[i]);
 }
 
-TrainState load_state(const std::string& checkpoint) {
+void drop_checkpoints(const std::string& run_dir) {
+  for (const int64_t step : checkpoint_steps(run_dir)) drop_checkpoint(run_dir, step);
+}
+
+void load_state(const std::string& checkpoint, const std::function<void(const nlohmann::json&)>& parse) {
   const std::string path = checkpoint + "/state.json";
   const nlohmann::json json = io::read_json(path);
   try {
     const int version = json.at("version").get<int>();
     if (version != kStateVersion) fail("resume", "{} must be of version {}, got {}", path, kStateVersion, version);
-    return state_from_json(json);
+    parse(json);
   } catch (const nlohmann::json::exception& error) {
     fail("resume", "{} must be whole, got: {}; remove {} to go on from the checkpoint before", path, error.what(),
          checkpoint);
   }
+}
+
+nlohmann::json to_json(const TrainState& state) {
+  return {{"step", state.step},
+          {"stage", state.stage},
+          {"micro_batches", state.micro_batches},
+          {"updates", state.updates},
+          {"cursor", {{"epoch", state.cursor.epoch}, {"row", state.cursor.row}}},
+          {"interval",
+           {{"loss_sum", state.interval.loss_sum},
+            {"predicted_tokens", state.interval.predicted_tokens},
+            {"real_tokens", state.interval.real_tokens}}},
+          {"train_loss", state.train_loss},
+          {"evaluation", to_json(state.evaluation)},
+          {"run", state.run},
+          {"data", state.data},
+          {"platform", state.platform}};
+}
+
+TrainState train_state(const nlohmann::json& json) {
+  TrainState state;
+  state.step = json.at("step").get<int64_t>();
+  state.stage = json.at("stage").get<int64_t>();
+  state.micro_batches = json.at("micro_batches").get<int64_t>();
+  state.updates = json.at("updates").get<int64_t>();
+  state.cursor = {json.at("cursor").at("epoch").get<int64_t>(), json.at("cursor").at("row").get<int64_t>()};
+  const nlohmann::json& interval = json.at("interval");
+  state.interval = {interval.at("loss_sum").get<double>(), interval.at("predicted_tokens").get<int64_t>(),
+                    interval.at("real_tokens").get<int64_t>()};
+  state.train_loss = json.at("train_loss").get<double>();
+  const nlohmann::json& evaluation = json.at("evaluation");
+  state.evaluation = {evaluation.at("loss").get<double>(), evaluation.at("accuracy").get<double>(),
+                      evaluation.at("unigram_loss").get<double>(), evaluation.at("predicted_tokens").get<int64_t>()};
+  state.run = json.at("run");
+  state.data = json.at("data");
+  state.platform = json.at("platform").get<nlohmann::json::object_t>();
+  return state;
 }
 
 void load_moments(const std::string& checkpoint, AdamW& optimizer) {

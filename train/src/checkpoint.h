@@ -3,10 +3,12 @@
 // A checkpoint is written as .checkpoint-<step>.tmp/, every file synced, then the directory is renamed and its parent
 // synced; one that is dropped is renamed to such a name first. So a kill at any moment leaves only whole checkpoints
 // and temporaries, and a full disk leaves the older ones. It is a model directory (config.json, model.safetensors,
-// vocab.txt, tokenizer_config.json) with optimizer.safetensors (moments, float32) and state.json (TrainState).
+// vocab.txt, tokenizer_config.json) with optimizer.safetensors (moments, float32) and state.json: of pretraining a
+// TrainState, of fine-tuning what finetune_run.cpp keeps.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -46,11 +48,21 @@ std::optional<std::string> newest_checkpoint(const std::string& run_dir);
 bool is_temporary(const std::string& name);
 // Deletes those.
 void remove_temporaries(const std::string& run_dir);
-// data_dir: where the tokenizer's files are copied from. Keeps the `keep` newest.
-void save_checkpoint(const std::string& run_dir, const nn::Model& model, const AdamW& optimizer,
-                     const TrainState& state, const std::string& data_dir, int64_t keep);
-// Errors name the checkpoint; remove its directory to go on from the one before.
-TrainState load_state(const std::string& checkpoint);
+// What is the same at every step of a run: its directory, where the tokenizer's files are copied from, and how many
+// checkpoints stay, the newest.
+struct CheckpointPlan {
+  std::string run_dir, tokenizer_dir;
+  int64_t keep = 1;
+};
+// `state`: an object with "step".
+void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const AdamW& optimizer,
+                     const nlohmann::json& state);
+// All of a run that is done.
+void drop_checkpoints(const std::string& run_dir);
+// state.json, read by `parse`. Errors name the checkpoint; remove its directory to go on from the one before.
+void load_state(const std::string& checkpoint, const std::function<void(const nlohmann::json&)>& parse);
+nlohmann::json to_json(const TrainState& state);
+TrainState train_state(const nlohmann::json& json);
 void load_moments(const std::string& checkpoint, AdamW& optimizer);
 // Those of text::kTokenizerFiles that there are.
 void copy_tokenizer(const std::string& from_dir, const std::string& to_dir);

@@ -230,6 +230,7 @@ bool Finetuning::train(double rate, uint64_t seed) {
     return false;
   }
   io::write_file(result, to_json(run).dump(2) + "\n");
+  drop_checkpoints(directory);
   progress_.finish();
   if (options_.note) {
     options_.note(fmt::format("learning rate {:g}, seed {}: {} {} at step {}", rate, seed, model_.settings.metric,

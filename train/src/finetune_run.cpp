@@ -1,4 +1,5 @@
-// The training loop of fine-tuning (finetune_run.h). Batches, dropout and a fresh head are functions of the seed alone.
+// The training loop of fine-tuning (finetune_run.h). Batches, dropout and a fresh head are functions of the seed alone,
+// so that a run goes on from a checkpoint to the bits of one that was never interrupted.
 #include "finetune_run.h"
 
 #include <ATen/Context.h>
@@ -8,6 +9,7 @@
 #include <limits>
 
 #include "autocast.h"
+#include "checkpoint.h"
 #include "metrics_log.h"
 #include "optimizer.h"
 #include "rf/io/error.h"
@@ -26,35 +28,42 @@ double now_seconds() {
 
 class Run {
  public:
+  // checkpoint: that of the model, if it comes from one.
   Run(const FinetuneOptions& options, const FinetuneData& data, TaskModel& model, const std::string& directory,
-      io::Progress& progress, FinetuneRun& run)
+      const std::optional<std::string>& checkpoint, io::Progress& progress, FinetuneRun& run)
       : options_(options),
         data_(data),
         model_(model),
         directory_(directory),
         progress_(progress),
         run_(run),
-        optimizer_(trained_parameters(*model.model), optimizer_options()),
-        metrics_(directory + "/metrics.jsonl", /*last_step=*/0) {
+        optimizer_(trained_parameters(*model.model), optimizer_options()) {
     const auto examples = static_cast<int64_t>(data.train.examples.size());
     steps_an_epoch_ = (examples + options.batch - 1) / options.batch;
     total_steps_ = options.epochs * steps_an_epoch_;
     schedule_.kind = options.schedule;
     schedule_.learning_rate = run.learning_rate;
     schedule_.warmup_steps = std::llround(std::ceil(options.warmup * static_cast<double>(total_steps_)));
+    if (checkpoint) resume_from(*checkpoint);
+    metrics_.emplace(directory + "/metrics.jsonl", run.steps);
   }
 
   // False when a signal ended it early.
   bool go(const InterruptScope& interrupt) {
-    for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
-      for (const auto& batch : epoch_batches(data_.train.examples, options_.batch, run_.seed, epoch)) {
-        if (interrupt.received() != 0) return false;
-        step(batch);
+    for (int64_t epoch = run_.steps / steps_an_epoch_; epoch < options_.epochs; ++epoch) {
+      const auto batches = epoch_batches(data_.train.examples, options_.batch, run_.seed, epoch);
+      for (auto i = static_cast<size_t>(run_.steps % steps_an_epoch_); i < batches.size(); ++i) {
+        if (interrupt.received() != 0) {
+          checkpoint_now();
+          return false;
+        }
+        step(batches[i]);
         const bool epoch_ends = run_.steps == (epoch + 1) * steps_an_epoch_;
         if (epoch_ends || run_.steps % kLogEverySteps == 0) log(epoch);
         const int64_t every = options_.evaluate_every_steps;
-        if ((every > 0 ? run_.steps % every == 0 || run_.steps == total_steps_ : epoch_ends) && !evaluate(epoch)) {
-          return true;
+        if (every > 0 ? run_.steps % every == 0 || run_.steps == total_steps_ : epoch_ends) {
+          if (!evaluate(epoch)) return true;
+          if (run_.steps < total_steps_) checkpoint_now();
         }
       }
     }
@@ -67,6 +76,39 @@ class Run {
     adamw.weight_decay = options_.weight_decay;
     adamw.clip_norm = options_.clip_norm;
     return adamw;
+  }
+
+  void resume_from(const std::string& checkpoint) {
+    load_state(checkpoint, [&](const nlohmann::json& state) {
+      run_.steps = state.at("step");
+      run_.best_step = state.at("best_step");
+      run_.seconds = state.at("seconds");
+      run_.metrics = state.at("metrics");
+      without_better_ = state.at("without_better");
+      loss_sum_ = state.at("interval").at("loss_sum");
+      interval_steps_ = state.at("interval").at("steps");
+      optimizer_.set_updates(state.at("updates"));
+    });
+    load_moments(checkpoint, optimizer_);
+    if (options_.note) options_.note(fmt::format("going on at step {} of {}", run_.steps, total_steps_));
+  }
+
+  void checkpoint_now() {
+    metrics_->sync();
+    save_checkpoint({directory_, options_.model_dir, 1}, *model_.model, optimizer_,
+                    {{"step", run_.steps},
+                     {"best_step", run_.best_step},
+                     {"seconds", run_.seconds},
+                     {"metrics", run_.metrics},
+                     {"without_better", without_better_},
+                     {"interval", {{"loss_sum", loss_sum_}, {"steps", interval_steps_}}},
+                     {"updates", optimizer_.updates()}});
+  }
+
+  // A metric that is not defined is worse than any that is.
+  double chosen_by(const nlohmann::json& metrics) const {
+    const nlohmann::json& value = metrics.at(model_.settings.metric);
+    return value.is_null() ? -std::numeric_limits<double>::infinity() : value.get<double>();
   }
 
   void step(const std::vector<size_t>& indices) {
@@ -102,13 +144,13 @@ class Run {
   }
 
   void log(int64_t epoch) {
-    metrics_.append({{"type", "train"},
-                     {"step", run_.steps},
-                     {"epoch", epoch + 1},
-                     {"loss", loss_sum_ / static_cast<double>(interval_steps_)},
-                     {"learning_rate", rate_},
-                     {"gradient_norm", gradient_norm_},
-                     {"seconds", interval_seconds_}});
+    metrics_->append({{"type", "train"},
+                      {"step", run_.steps},
+                      {"epoch", epoch + 1},
+                      {"loss", loss_sum_ / static_cast<double>(interval_steps_)},
+                      {"learning_rate", rate_},
+                      {"gradient_norm", gradient_norm_},
+                      {"seconds", interval_seconds_}});
     loss_sum_ = interval_seconds_ = 0;
     interval_steps_ = 0;
   }
@@ -121,12 +163,8 @@ class Run {
     const nlohmann::json metrics = model_.task->metrics(data_.valid.with(std::move(judged.scores)));
     nlohmann::json line = metrics;
     line.update({{"type", "evaluation"}, {"step", run_.steps}, {"epoch", epoch + 1}, {"loss", judged.loss}});
-    metrics_.append(line);
-    // A metric that is not defined is worse than any that is.
-    const nlohmann::json& value = metrics.at(model_.settings.metric);
-    const double now = value.is_null() ? -std::numeric_limits<double>::infinity() : value.get<double>();
-    if (run_.best_step == 0 || now > best_) {
-      best_ = now;
+    metrics_->append(line);
+    if (run_.best_step == 0 || chosen_by(metrics) > chosen_by(run_.metrics)) {
       run_.best_step = run_.steps;
       run_.metrics = metrics;
       nn::save_model(*model_.model, directory_);
@@ -143,10 +181,10 @@ class Run {
   io::Progress& progress_;
   FinetuneRun& run_;
   AdamW optimizer_;
-  MetricsLog metrics_;
+  std::optional<MetricsLog> metrics_;
   ScheduleConfig schedule_;
   int64_t steps_an_epoch_ = 0, total_steps_ = 0, without_better_ = 0;
-  double best_ = 0, rate_ = 0, gradient_norm_ = 0;
+  double rate_ = 0, gradient_norm_ = 0;
   double loss_sum_ = 0, interval_seconds_ = 0;  // since the last line of the metrics
   int64_t interval_steps_ = 0;
 };
@@ -163,9 +201,12 @@ std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const Tas
 bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, TaskModel& model,
                   const std::string& directory, const InterruptScope& interrupt, io::Progress& progress,
                   FinetuneRun& run) {
-  model.model = initial_model(options.model_dir, *model.task, run.seed);
+  remove_temporaries(directory);
+  const std::optional<std::string> checkpoint = newest_checkpoint(directory);
+  model.model = checkpoint ? nn::load_model(*checkpoint, model.task->head(), at::kFloat)
+                           : initial_model(options.model_dir, *model.task, run.seed);
   model.model->train();
-  return Run(options, data, model, directory, progress, run).go(interrupt);
+  return Run(options, data, model, directory, checkpoint, progress, run).go(interrupt);
 }
 
 }  // namespace rf::train

@@ -12,8 +12,9 @@ struct FinetuneData {
   TaskSplit train, valid;
 };
 
-// Trains into `directory`: metrics.jsonl, and the model of the best evaluation. model.model is replaced. False when a
-// signal ended it early.
+// Trains into `directory`: metrics.jsonl, and the model of the best evaluation. model.model is replaced. After each
+// evaluation, and when a signal ends it early, there is a checkpoint, from which the next call goes on; the caller
+// drops it once the run is recorded. False when a signal ended it.
 bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, TaskModel& model,
                   const std::string& directory, const InterruptScope& interrupt, io::Progress& progress,
                   FinetuneRun& run);

@@ -190,7 +190,8 @@ void PretrainRun::check_longest_stage() {
 }
 
 void PretrainRun::resume_from(const std::string& checkpoint) {
-  TrainState saved = load_state(checkpoint);
+  TrainState saved;
+  load_state(checkpoint, [&](const nlohmann::json& json) { saved = train_state(json); });
   check_same_run(saved.run, state_.run);
   if (saved.data != state_.data) {
     fail("resume", "the data must be those of the run, {}, got {} in {}", saved.data.dump(), state_.data.dump(),
@@ -299,7 +300,8 @@ void PretrainRun::evaluate_lengths() {
 
 void PretrainRun::checkpoint_now() {
   metrics_->sync();
-  save_checkpoint(directory_.path(), *model_, *optimizer_, state_, options_.data_dir, config_.keep_checkpoints);
+  save_checkpoint({directory_.path(), options_.data_dir, config_.keep_checkpoints}, *model_, *optimizer_,
+                  to_json(state_));
 }
 
 void PretrainRun::show_progress() {

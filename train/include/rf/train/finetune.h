@@ -1,8 +1,8 @@
 // Fine-tuning for the tasks of docs/finetuning.md, and what a fine-tuned model says of records. Free of torch.
 //
 // The output directory holds run.json (the settings), a directory a run (lr-<rate>/seed-<n>/: metrics.jsonl, the model
-// of its best evaluation, and result.json when it is done), and at the end the model of the best run with task.json,
-// report.json, report.md and, for tasks with classes, confusion.svg.
+// of its best evaluation, a checkpoint while it is going, and result.json when it is done), and at the end the model of
+// the best run with task.json, report.json, report.md and, for tasks with classes, confusion.svg.
 #pragma once
 
 #include <cstdint>
@@ -64,9 +64,10 @@ struct FinetuneReport {
   int signal = 0;  // SIGINT or SIGTERM when one ended the work early; call again with the same options to go on
 };
 
-// Runs that are done are not repeated; one that was interrupted starts again. Throws Error, naming file and line, for
-// records without what the task needs, a label that the train file lacks, an id given twice, an empty file; for
-// settings that contradict each other or those of the runs in the output directory; for a loss that is not finite.
+// Runs that are done are not repeated; one that was interrupted goes on at its last checkpoint. Throws Error, naming
+// file and line, for records without what the task needs, a label that the train file lacks, an id given twice, an
+// empty file; for settings that contradict each other or those of the runs in the output directory; for a loss that is
+// not finite.
 FinetuneReport finetune(const FinetuneOptions& options, io::Progress& progress);
 
 struct PredictOptions {
