@@ -1,5 +1,4 @@
 // What commands write, and facts that go with results (command.h).
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,8 +25,10 @@ void emit(const nlohmann::json& result) {
   emit_line(result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+// Work does not end because nobody can read about it.
 void say(const std::string& text) {
-  fmt::print(stderr, "{}\n", text);
+  const std::string line = text + "\n";
+  [[maybe_unused]] const size_t written = std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 io::Progress terminal_progress() {

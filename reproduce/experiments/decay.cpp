@@ -91,13 +91,12 @@ Result run_decay(const Context& context) {
   for (const int64_t head_dim : settings.at("head_dims")) {
     const auto [found, tail] = add(head_dim, 10000);
     falls = falls && found.falls;
-    if (head_dim == settings.at("bases_head_dim").get<int64_t>()) {
-      figures = fmt::format(
-          "head size {}: window means fall from {:.2f} to {:.2f}, yet {} of {} steps rise, and beyond "
-          "{} tokens f stays between {:.1f} and {:.1f}",
-          head_dim, found.means.front(), found.means.back(), found.rises, near,
-          settings.at("saturated_from").get<int64_t>(), tail.low, tail.high);
-    }
+    figures += fmt::format(
+        "{}head size {}: the means of {} distances go from {:.2f} to {:.2f}, {}; {} of {} steps rise, and beyond {} "
+        "tokens f stays between {:.1f} and {:.1f}",
+        figures.empty() ? "" : ". ", head_dim, kWindow, found.means.front(), found.means.back(),
+        found.falls ? "falling throughout" : "not falling throughout", found.rises, near,
+        settings.at("saturated_from").get<int64_t>(), tail.low, tail.high);
   }
   for (const double base : settings.at("bases")) {
     if (base != 10000) add(settings.at("bases_head_dim"), base);

@@ -1,13 +1,18 @@
 // The sets of --data (data_sets.h).
 #include "data_sets.h"
 
+#define XXH_INLINE_ALL
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+
+#include "rf/io/files.h"
 
 namespace rf::reproduce {
 
@@ -66,6 +71,15 @@ std::string where_had(const std::vector<std::string>& files) {
     if (told.insert(folder).second) text += fmt::format(" ({})", set->what);
   }
   return text;
+}
+
+nlohmann::json identity_of(const std::string& data_dir, const std::vector<std::string>& files) {
+  nlohmann::json identity = nlohmann::json::object();
+  for (const std::string& name : files) {
+    const io::MappedFile file(data_dir + "/" + name);
+    identity[name] = fmt::format("{:016x}", XXH3_64bits(file.bytes().data(), file.bytes().size()));
+  }
+  return identity;
 }
 
 }  // namespace rf::reproduce

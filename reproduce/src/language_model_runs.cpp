@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "data_sets.h"
 #include "rf/data/prepare.h"
 #include "rf/io/files.h"
 #include "rf/text/byte_tokenizer.h"
@@ -18,6 +19,14 @@ namespace rf::reproduce {
 namespace {
 
 namespace fs = std::filesystem;
+
+std::vector<std::string> files_of_corpus(const nlohmann::json& corpus) {
+  std::vector<std::string> files = corpus.at("files");
+  const nlohmann::json& tokens = corpus.at("tokens");
+  if (tokens.is_string() && tokens != "bytes") files.push_back(tokens);
+  if (corpus.contains("dictionary")) files.push_back(corpus.at("dictionary"));
+  return files;
+}
 
 data::ReadOptions inputs(const Context& context, const nlohmann::json& corpus) {
   data::ReadOptions options;
@@ -47,11 +56,12 @@ text::Tokenizer tokenizer(const Context& context, const nlohmann::json& corpus) 
   return {words.build(corpus.at("add_words"), /*min_frequency=*/2).vocabulary, options};
 }
 
-// The data directory of a corpus, made unless it is there already, made of the same.
+// The data directory of a corpus, made unless it is there already, made of the same files in the same way.
 std::string prepared(const Context& context, const nlohmann::json& corpus) {
   const std::string directory = fmt::format("{}/corpus/{}", context.shared_dir, corpus.at("name").get<std::string>());
   const std::string mark = directory + "/corpus.json", data_dir = directory + "/data";
-  if (fs::exists(mark) && io::read_json(mark) == corpus) return data_dir;
+  const nlohmann::json made_of = {{"corpus", corpus}, {"data", identity_of(context.data_dir, files_of_corpus(corpus))}};
+  if (fs::exists(mark) && io::read_json(mark) == made_of) return data_dir;
   if (context.note) context.note(fmt::format("preparing {}", directory));
   const std::string model_dir = directory + "/vocabulary";
   fs::create_directories(model_dir);
@@ -66,7 +76,7 @@ std::string prepared(const Context& context, const nlohmann::json& corpus) {
                  .output_dir = data_dir,
                  .valid_fraction = corpus.at("valid_fraction")},
                 context.progress);
-  io::write_file(mark, corpus.dump(2) + "\n");
+  io::write_file(mark, made_of.dump(2) + "\n");
   return data_dir;
 }
 
@@ -140,12 +150,7 @@ nlohmann::json chinese_design(Scale scale) {
 }
 
 nlohmann::json files_of_design(const nlohmann::json& design) {
-  const nlohmann::json& corpus = design.at("corpus");
-  nlohmann::json files = corpus.at("files");
-  const nlohmann::json& tokens = corpus.at("tokens");
-  if (tokens.is_string() && tokens != "bytes") files.push_back(tokens);
-  if (corpus.contains("dictionary")) files.push_back(corpus.at("dictionary"));
-  return files;
+  return files_of_corpus(design.at("corpus"));
 }
 
 TrainedArms train_arms(const Context& context, const nlohmann::json& design) {

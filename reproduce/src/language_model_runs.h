@@ -1,5 +1,6 @@
-// What the trained experiments share: a corpus that is prepared once, and comparisons (rf/train/compare.h) whose runs
-// are trained once, whoever asks for them first. A design is a JSON object that is part of an experiment's settings:
+// What the trained experiments share: a corpus that is prepared once (and again from other data), and comparisons
+// (rf/train/compare.h) whose runs are trained once, whoever asks for them first. A design is a JSON object that is part
+// of an experiment's settings:
 //
 //   runs             name of the directory <scale>/runs/<runs>
 //   corpus           {name, files, tokens, valid_fraction}; tokens: "bytes", the size of a vocabulary that is trained

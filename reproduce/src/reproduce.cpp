@@ -48,7 +48,10 @@ std::string missing_data(const Experiment& experiment, const Options& options) {
 std::vector<const Experiment*> chosen(const Options& options) {
   if (options.names.empty()) fail("reproduce", "an experiment must be named, or all, got none (--list names them)");
   std::vector<const Experiment*> chosen;
-  if (options.names == std::vector<std::string>{"all"}) {
+  if (std::find(options.names.begin(), options.names.end(), "all") != options.names.end()) {
+    for (const std::string& name : options.names) {
+      if (name != "all") experiment_of_name(name);
+    }
     for (const Experiment& experiment : table()) chosen.push_back(&experiment);
     return chosen;
   }
@@ -117,8 +120,11 @@ nlohmann::json result_line(const nlohmann::json& result, Source source) {
 nlohmann::json done_before(const std::string& path, const nlohmann::json& settings) {
   if (!fs::exists(path)) return nullptr;
   nlohmann::json result = io::read_json(path);
-  const bool same = result.is_object() && result.value("settings", nlohmann::json()) == settings;
-  return same ? result : nlohmann::json();
+  if (!result.is_object()) return nullptr;
+  for (const char* key : {"name", "scale", "verdicts", "seconds", "settings"}) {
+    if (!result.contains(key)) return nullptr;
+  }
+  return result.at("settings") == settings ? result : nlohmann::json();
 }
 
 void make_directory(const std::string& path) {

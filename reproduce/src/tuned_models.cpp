@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <unordered_set>
 
+#include "data_sets.h"
 #include "rf/io/files.h"
 
 namespace rf::reproduce {
@@ -39,9 +40,10 @@ void read_set(const Context& context, const std::string& file, data::Quotes quot
   data::read_records({.inputs = {context.data_dir + "/" + file}, .quotes = quotes}, record);
 }
 
-train::TaskFiles task_files(const Context& context, const std::string& name, const nlohmann::json& made_of,
+train::TaskFiles task_files(const Context& context, const TaskSource& source,
                             const std::function<TaskRecords()>& read) {
-  const std::string directory = fmt::format("{}/corpus/tasks/{}", context.shared_dir, name);
+  const nlohmann::json made_of = {{"how", source.how}, {"data", identity_of(context.data_dir, source.files)}};
+  const std::string directory = fmt::format("{}/corpus/tasks/{}", context.shared_dir, source.name);
   const std::string mark = directory + "/task.json";
   const auto path = [&](const char* split) { return fmt::format("{}/{}.jsonl", directory, split); };
   if (!fs::exists(mark) || io::read_json(mark) != made_of) {
@@ -63,7 +65,11 @@ train::TaskFiles task_files(const Context& context, const std::string& name, con
 }
 
 train::TaskFiles task_files(const Context& context, const nlohmann::json& task) {
-  return task_files(context, task.at("name"), task, [&] {
+  TaskSource source{task.at("name"), task, {}};
+  for (const char* split : {"train", "valid", "test"}) {
+    if (task.contains(split)) source.files.push_back(task.at(split));
+  }
+  return task_files(context, source, [&] {
     const auto records = [&](const char* split, size_t most) {
       std::vector<nlohmann::json> all;
       if (!task.contains(split)) return all;

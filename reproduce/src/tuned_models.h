@@ -15,7 +15,7 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -29,10 +29,15 @@ namespace rf::reproduce {
 struct TaskRecords {
   std::vector<nlohmann::json> train, valid, test;  // test: may be empty
 };
-// The task's files, made unless they are there already, made of the same: `made_of` says of what. Valid and test
-// records with the inputs of a training record are left out; all fields but `label` are inputs.
-train::TaskFiles task_files(const Context& context, const std::string& name, const nlohmann::json& made_of,
-                            const std::function<TaskRecords()>& read);
+// How a task's files are made: `how`, of `files` of --data.
+struct TaskSource {
+  std::string name;
+  nlohmann::json how;
+  std::vector<std::string> files;
+};
+// The task's files, made unless they are there already, made of the same. Valid and test records with the inputs of a
+// training record are left out; all fields but `label` are inputs.
+train::TaskFiles task_files(const Context& context, const TaskSource& source, const std::function<TaskRecords()>& read);
 // Of the sets that a task names.
 train::TaskFiles task_files(const Context& context, const nlohmann::json& task);
 // Calls `record` for each of a file of --data.

@@ -43,6 +43,14 @@ def test_unknown_kernels(monkeypatch):
     assert refused("info") == "[target] RF_KERNEL must be ref, empty or not set, got reference\n"
 
 
+def test_a_message_that_nobody_can_read_ends_nothing(tmp_path):
+    """A full disk or a closed pipe behind standard error."""
+    for command, code in ((("info",), 0), (("forward", "--model", tmp_path, "--ids", "x", "--output", "y"), 1)):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([PROGRAM, *map(str, command)], stdout=subprocess.PIPE, stderr=full)
+        assert done.returncode == code
+
+
 def test_missing_model(tmp_path):
     assert "nowhere" in refused("fill-mask", "--model", tmp_path / "nowhere", "--text", "a [MASK]")
     assert "nowhere" in refused_forward(tmp_path / "nowhere", tmp_path, IDS)

@@ -39,6 +39,9 @@ def test_what_is_done_is_kept_while_its_settings_are_the_same(tmp_path):
     assert line["kept"] is True and path.stat().st_mtime_ns == before
     path.write_text(json.dumps({**json.loads(path.read_text()), "settings": {"other": 1}}))
     assert results("reproduce", "pairwise", "--output", tmp_path)[0]["kept"] is False
+    # What is not a whole result is made again.
+    path.write_text(json.dumps({"settings": json.loads(path.read_text())["settings"]}))
+    assert results("reproduce", "pairwise", "--output", tmp_path)[0]["kept"] is False
 
 
 def test_verdicts_of_the_small_scale(tmp_path):
