@@ -16,16 +16,6 @@ namespace {
 
 using train::FinetuneOptions;
 
-// Choices by name; a name that is none is a usage error.
-template <typename Value>
-void add_choice(CLI::App& app, const char* name, Value& value, const char* initial, const char* help,
-                std::map<std::string, Value> names) {
-  app.add_option(name, value, help)
-      ->type_name("NAME")
-      ->default_str(initial)
-      ->transform(CLI::CheckedTransformer(std::move(names), CLI::ignore_case).description(""));
-}
-
 // "text=sentence1" -> text: sentence1.
 std::map<std::string, std::string> columns_of(const std::vector<std::string>& pairs) {
   std::map<std::string, std::string> columns;
@@ -68,20 +58,21 @@ void add_task_options(CLI::App& app, FinetuneOptions& options, std::vector<std::
       ->delimiter(',');
   app.add_option("--metric", options.task.metric, "What chooses the best evaluation; each task has a default");
   app.add_option("--max-length", options.task.max_length, "Tokens a row, special ones included")->capture_default_str();
-  add_choice(app, "--truncation", options.task.truncation, "longest-first",
-             "Which text of a pair loses tokens: longest-first, only-first, only-second",
-             {{"longest-first", text::Truncation::kLongestFirst},
-              {"only-first", text::Truncation::kOnlyFirst},
-              {"only-second", text::Truncation::kOnlySecond}});
-  add_choice(app, "--keep", options.task.keep, "head", "What stays of a text that is too long: head, tail, head-tail",
-             {{"head", train::Keep::kHead}, {"tail", train::Keep::kTail}, {"head-tail", train::Keep::kHeadTail}});
+  add_choice<text::Truncation>(app, "--truncation", options.task.truncation, "longest-first",
+                               "Which text of a pair loses tokens: longest-first, only-first, only-second",
+                               {{"longest-first", text::Truncation::kLongestFirst},
+                                {"only-first", text::Truncation::kOnlyFirst},
+                                {"only-second", text::Truncation::kOnlySecond}});
+  add_choice<train::Keep>(
+      app, "--keep", options.task.keep, "head", "What stays of a text that is too long: head, tail, head-tail",
+      {{"head", train::Keep::kHead}, {"tail", train::Keep::kTail}, {"head-tail", train::Keep::kHeadTail}});
   app.add_option("--windows", options.task.windows,
                  "Read a text that is too long in so many windows at most, and pool their logits; 1: cut it off")
       ->capture_default_str();
   app.add_option("--stride", options.task.stride, "Tokens that a window repeats of the one before")
       ->capture_default_str();
-  add_choice(app, "--pooling", options.task.pooling, "mean", "Of the windows' logits: mean or max",
-             {{"mean", train::Pooling::kMean}, {"max", train::Pooling::kMax}});
+  add_choice<train::Pooling>(app, "--pooling", options.task.pooling, "mean", "Of the windows' logits: mean or max",
+                             {{"mean", train::Pooling::kMean}, {"max", train::Pooling::kMax}});
 }
 
 void add_training_options(CLI::App& app, FinetuneOptions& options) {
@@ -90,15 +81,16 @@ void add_training_options(CLI::App& app, FinetuneOptions& options) {
   app.add_option("--seeds", options.seeds, "Seeds a rate: the first (--seed), the next, ..")->capture_default_str();
   app.add_option("--epochs", options.epochs, "Times through the training file")->capture_default_str();
   app.add_option("--batch", options.batch, "Records a step")->capture_default_str();
-  add_choice(app, "--schedule", options.schedule, "linear", "After the warm-up: linear (to 0) or constant",
-             {{"linear", train::Schedule::kLinear}, {"constant", train::Schedule::kConstant}});
+  add_choice<train::Schedule>(app, "--schedule", options.schedule, "linear",
+                              "After the warm-up: linear (to 0) or constant",
+                              {{"linear", train::Schedule::kLinear}, {"constant", train::Schedule::kConstant}});
   app.add_option("--warmup", options.warmup, "Part of the steps in which the rate rises")->capture_default_str();
   app.add_option("--weight-decay", options.weight_decay, "AdamW's, not on biases and norms")->capture_default_str();
   app.add_option("--clip-norm", options.clip_norm, "Of the whole gradient; 0: none")->capture_default_str();
   app.add_option("--label-smoothing", options.label_smoothing, "Part of a target that all classes share")
       ->capture_default_str();
-  add_choice(app, "--precision", options.precision, "bfloat16", "Of training: bfloat16 or float32",
-             {{"bfloat16", train::Precision::kBfloat16}, {"float32", train::Precision::kFloat32}});
+  add_choice<train::Precision>(app, "--precision", options.precision, "bfloat16", "Of training: bfloat16 or float32",
+                               {{"bfloat16", train::Precision::kBfloat16}, {"float32", train::Precision::kFloat32}});
   app.add_option("--evaluate-every-steps", options.evaluate_every_steps, "0: at the end of each epoch")
       ->capture_default_str();
   app.add_option("--patience", options.patience, "Evaluations without a better one that end a run; 0: all epochs")

@@ -38,14 +38,10 @@ std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
   add_document_rule(app, options->input);
   app.add_option("--model", options->model_dir, "Directory with the tokenizer's files")->required();
   add_dictionary(app, options->tokenizer);
-  app.add_option("--words", options->words,
-                 "Whose words whole-word masking hides: tokenizer (default), or jieba, for a vocabulary of Chinese "
-                 "characters")
-      ->type_name("NAME")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, data::WordRule>{{"tokenizer", data::WordRule::kTokenizer},
-                                                                        {"jieba", data::WordRule::kJieba}})
-              .description(""));
+  add_choice<data::WordRule>(
+      app, "--words", options->words, "tokenizer",
+      "Whose words whole-word masking hides: tokenizer, or jieba, for a vocabulary of Chinese characters",
+      {{"tokenizer", data::WordRule::kTokenizer}, {"jieba", data::WordRule::kJieba}});
   app.add_option("--output", options->output_dir, "Data directory to write")->required();
   CLI::Option* const fraction =
       app.add_option("--valid-fraction", options->valid_fraction, "Held-out part of the documents, drawn with the seed")

@@ -149,27 +149,22 @@ int run(Options& options, const Common& common) {
 }
 
 void add_row_options(CLI::App& app, text::BatchOptions& batch) {
-  const auto choice = [&app](const char* name, const char* help, auto& value, auto names) {
-    return app.add_option(name, value, help)
-        ->type_name("NAME")
-        ->transform(CLI::CheckedTransformer(names, CLI::ignore_case).description(""));
-  };
   app.add_option("--max-length", batch.max_length, "Tokens of a row at most, special ones included");
-  CLI::Option* const truncation =
-      choice("--truncation", "What loses tokens: longest-first, only-first, only-second", batch.truncation,
-             std::map<std::string, Truncation>{{"longest-first", Truncation::kLongestFirst},
-                                               {"only-first", Truncation::kOnlyFirst},
-                                               {"only-second", Truncation::kOnlySecond}});
-  choice("--truncation-side", "Where tokens are cut off: right (default) or left", batch.truncation_side,
-         std::map<std::string, Side>{{"right", Side::kRight}, {"left", Side::kLeft}})
+  CLI::Option* const truncation = add_choice<Truncation>(app, "--truncation", batch.truncation, "",
+                                                         "What loses tokens: longest-first, only-first, only-second",
+                                                         {{"longest-first", Truncation::kLongestFirst},
+                                                          {"only-first", Truncation::kOnlyFirst},
+                                                          {"only-second", Truncation::kOnlySecond}});
+  add_choice<Side>(app, "--truncation-side", batch.truncation_side, "right", "Where tokens are cut off: right or left",
+                   {{"right", Side::kRight}, {"left", Side::kLeft}})
       ->needs(truncation);
   CLI::Option* const overflow = app.add_flag_callback(
       "--overflow", [&batch] { batch.overflow = Overflow::kRows; }, "What is cut off becomes further rows");
   app.add_option("--stride", batch.stride, "Tokens that an overflowing row repeats of the one before")->needs(overflow);
   CLI::Option* const pad = app.add_flag_callback(
       "--pad", [&batch] { batch.padding = Padding::kMaxLength; }, "Fill rows up to --max-length");
-  choice("--padding-side", "Where padding goes: right (default) or left", batch.padding_side,
-         std::map<std::string, Side>{{"right", Side::kRight}, {"left", Side::kLeft}})
+  add_choice<Side>(app, "--padding-side", batch.padding_side, "right", "Where padding goes: right or left",
+                   {{"right", Side::kRight}, {"left", Side::kLeft}})
       ->needs(pad);
   app.add_flag_callback(
       "--no-special-tokens", [&batch] { batch.add_specials = text::AddSpecials::kNo; }, "The text's own tokens alone");

@@ -81,6 +81,7 @@ class FileRecords {
       }
       nlohmann::json fields = nlohmann::json::object();
       for (size_t i = 0; i < names.size(); ++i) fields[names[i]] = row.columns[i];
+      check_utf8(row.line, fields);
       give(row.line, std::move(fields));
     });
     SourceText source(path_);
@@ -91,6 +92,14 @@ class FileRecords {
     if (!rows.finish()) {
       fail("input", "{} line {} must close its quotation marks, got none to the end{}", *source_, rows.line(),
            hint_of_quotes());
+    }
+  }
+
+  void check_utf8(int64_t line, const nlohmann::json& fields) const {
+    try {
+      static_cast<void>(fields.dump());
+    } catch (const nlohmann::json::type_error&) {
+      fail("input", "{} line {} must be UTF-8, got {}", *source_, line, shown(fields));
     }
   }
 

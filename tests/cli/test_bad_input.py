@@ -7,6 +7,7 @@ import resource
 import shutil
 import struct
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_unknown_kernels(monkeypatch):
 def test_a_message_that_nobody_can_read_ends_nothing(tmp_path):
     """A full disk or a closed pipe behind standard error."""
     for command, code in ((("info",), 0), (("forward", "--model", tmp_path, "--ids", "x", "--output", "y"), 1)):
-        with open("/dev/full", "w") as full:
+        with Path("/dev/full").open("w") as full:
             done = subprocess.run([PROGRAM, *map(str, command)], stdout=subprocess.PIPE, stderr=full)
         assert done.returncode == code
 

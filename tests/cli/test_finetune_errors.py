@@ -59,6 +59,32 @@ def test_row_with_another_number_of_columns(trained, tmp_path, rows):
 def test_id_given_twice(trained, tmp_path, rows):
     message = refused_with(trained, tmp_path, rows, valid=with_row(rows["valid"], 7, id="2"))
     assert "valid.jsonl line 8" in message and "valid.jsonl line 3" in message
+    # Records without one, in the training file too, are no matter.
+    bare = [dict(text=row["text"], label=row["label"]) for row in rows["train"]]
+    message = refused_with(trained, tmp_path, rows, train=bare, valid=with_row(rows["valid"], 7, id="2"))
+    assert "valid.jsonl line 8" in message
+    assert "train.jsonl line 1" in refused_with(trained, tmp_path, rows, "--columns", "id=key")
+
+
+def test_a_pair_in_some_records_alone(trained, tmp_path, rows):
+    message = refused_with(trained, tmp_path, rows, train=with_row(rows["train"], 1, pair="abba"))
+    assert "train.jsonl line 1 must have a field pair" in message and "train.jsonl line 2" in message
+
+
+def test_an_empty_label(trained, tmp_path, rows):
+    message = refused_with(trained, tmp_path, rows, suffix=".tsv", train=with_row(rows["train"], 1, label=""))
+    assert "train.tsv line 3 must have a label" in message
+
+
+@pytest.mark.parametrize("column", ["text", "label"])
+def test_a_table_that_is_no_utf8(trained, tmp_path, rows, column):
+    files = {name: task_files.write(tmp_path / f"{name}.tsv", rows[name]) for name in rows}
+    lines = files["valid"].read_bytes().split(b"\n")
+    place = lines[0].split(b"\t").index(column.encode())
+    cells = lines[3].split(b"\t")
+    cells[place] += b"\xff"
+    files["valid"].write_bytes(b"\n".join([*lines[:3], b"\t".join(cells), *lines[4:]]))
+    assert "valid.tsv line 4 must be UTF-8" in refused(*options(trained, files, tmp_path / "out", "classification"))
 
 
 @pytest.mark.parametrize("name", ["train", "valid"])
@@ -69,7 +95,8 @@ def test_file_without_records(trained, tmp_path, rows, name):
 
 def test_one_class(trained, tmp_path, rows):
     one = [dict(row, label="yes") for row in rows["train"]]
-    assert "at least two labels, got 1" in refused_with(trained, tmp_path, rows, train=one)
+    message = refused_with(trained, tmp_path, rows, train=one)
+    assert "train.jsonl must have at least two labels" in message and '"yes" alone' in message
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "high", ""])
@@ -114,7 +141,8 @@ def test_answers(trained, tmp_path):
     for answers, words in (
         (dict(text=["abba"], answer_start=[999]), ["character 999", "its end"]),
         (dict(text=["abba"], answer_start=[]), ["one size"]),
-        (dict(text=[1], answer_start=[0]), ["texts and numbers"]),
+        (dict(text=[1], answer_start=[0]), ["texts and whole numbers"]),
+        (dict(text=["a"], answer_start=[3.7]), ["whole numbers", "3.7"]),
         (dict(text=["zzz"], answer_start=[0]), ["character 0", '"zzz"']),
     ):
         train = with_row(good["train"], 1, answers=answers)
@@ -153,6 +181,8 @@ def test_shared_texts_and_lonely_classes_are_warned_of(trained, tmp_path, rows):
         (["--metric", "spearman"], ["accuracy, f1, macro_f1, matthews", "spearman"]),
         (["--epochs", 0], ["epochs", "got 0"]),
         (["--batch", 0], ["batch", "got 0"]),
+        (["--batch", 2 * 10**17], ["batch", "1073741824"]),
+        (["--epochs", 2**63 - 1], ["epochs", "1073741824"]),
         (["--seeds", 0], ["seeds", "got 0"]),
         (["--patience", -1], ["patience"]),
         (["--evaluate-every-steps", -1], ["evaluate-every-steps"]),
@@ -166,6 +196,7 @@ def test_shared_texts_and_lonely_classes_are_warned_of(trained, tmp_path, rows):
         (["--max-length", 1], ["max_length"]),
         (["--windows", 0], ["windows"]),
         (["--windows", 2, "--stride", 30], ["stride"]),
+        (["--stride", 8], ["stride", "windows"]),
         (["--stride", -1], ["stride"]),
         (["--windows", 2, "--keep", "head-tail"], ["head-tail"]),
         (["--truncation", "only-second"], ["only_second"]),
@@ -180,7 +211,9 @@ def test_bad_options(trained, tmp_path, rows, more, words):
 
 def test_usage(trained, tmp_path, rows):
     files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows[name]) for name in rows}
-    assert run(*options(trained, files, tmp_path / "out", "classification", "--keep", "middle")).returncode == 2
+    for option, value in {"--keep": "middle", "--schedule": "cosine", "--precision": "0"}.items():
+        done = run(*options(trained, files, tmp_path / "out", "classification", option, value))
+        assert done.returncode == 2 and "must be one of" in done.stderr and value in done.stderr
     assert run("finetune", "--task", "classification").returncode == 2
     assert run("predict", "--model", trained).returncode == 2
 
@@ -215,6 +248,64 @@ def test_a_loss_that_is_not_finite_ends_the_run(trained, tmp_path, rows):
     assert "finite" in message and "at step" in message
 
 
+def test_weights_that_a_last_step_spoils(trained, tmp_path, rows):
+    files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows[name]) for name in rows}
+    more = ["--batch", 64, "--epochs", 1, "--warmup", 0, "--schedule", "constant"]
+    message = refused(*options(trained, files, tmp_path / "out", "classification", *more, "--learning-rates", 1e38))
+    assert "finite" in message and "learning rate 1e+38; try a lower one" in message
+    assert results(*options(trained, files, tmp_path / "out", "classification", *more, "--learning-rates", 1e-3))
+
+
+def test_rates_that_differ_in_a_late_digit_are_two_runs(trained, tmp_path, rows):
+    files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows[name]) for name in rows}
+    more = ["--epochs", 1, "--learning-rates", "3.0000001e-5,3.0000002e-5"]
+    first, second, _ = results(*options(trained, files, tmp_path / "out", "classification", *more))
+    assert (first["learning_rate"], second["learning_rate"]) == (3.0000001e-5, 3.0000002e-5)
+    assert len(list((tmp_path / "out").glob("lr-*"))) == 2
+
+
+def test_label_smoothing_needs_classes(trained, tmp_path):
+    numbers = {name: task_files.records(task_files.regression, 6, 1) for name in ("train", "valid")}
+    message = refused_with(trained, tmp_path, numbers, "--label-smoothing", 0.5, task="regression")
+    assert "label-smoothing" in message and "regression" in message
+
+
+def test_a_number_too_large_for_its_square(trained, tmp_path):
+    numbers = {name: task_files.records(task_files.regression, 6, 1) for name in ("train", "valid")}
+    train = with_row(numbers["train"], 2, label=1e300)
+    message = refused_with(trained, tmp_path, numbers, task="regression", train=train)
+    assert "train.jsonl line 3" in message and "1e+300" in message
+
+
+def test_runs_of_another_tokenizer_are_not_kept(trained, tmp_path, rows):
+    files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows[name]) for name in rows}
+    model = tmp_path / "model"
+    shutil.copytree(trained, model)
+    arguments = options(model, files, tmp_path / "out", "classification", "--epochs", 1)
+    results(*arguments)
+    *tokens, last, one_more = (model / "vocab.txt").read_text().splitlines()
+    (model / "vocab.txt").write_text("\n".join([*tokens, one_more, last]) + "\n")
+    assert "/model where there was" in refused(*arguments)
+
+
+def test_damaged_result_of_a_run(trained, tmp_path, rows):
+    files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows[name]) for name in rows}
+    arguments = options(trained, files, tmp_path / "out", "classification", "--epochs", 1)
+    results(*arguments)
+    result = tmp_path / "out" / "lr-0.01" / "seed-1" / "result.json"
+    result.write_text("{}")
+    message = refused(*arguments)
+    assert f"{result} must be whole" in message and "remove it" in message
+
+
+def test_the_output_of_another_command(trained, tmp_path, rows):
+    files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows[name]) for name in rows}
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text('{"beta1": 0.9}')
+    message = refused(*options(trained, files, tmp_path / "run", "classification"))
+    assert "another kind of run" in message
+
+
 def test_damaged_task_file(trained, tmp_path, rows):
     files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows[name]) for name in rows}
     out = tmp_path / "out"
@@ -226,6 +317,7 @@ def test_damaged_task_file(trained, tmp_path, rows):
         (dict(labels=[1, 2]), ["labels"]),
         (dict(columns=[]), ["columns"]),
         (dict(columns=dict(text=1)), ["columns.text"]),
+        (dict(columns=dict(label="label")), ["columns", "text"]),
         (dict(keep="middle"), ["keep", "head, tail, head-tail"]),
         (dict(more=1), ["more"]),
     ):
@@ -233,6 +325,9 @@ def test_damaged_task_file(trained, tmp_path, rows):
         message = refused("predict", "--model", out, "--input", files["valid"])
         assert "task.json" in message or change.get("kind"), message
         assert all(word in message for word in words), message
+    for labels, words in ((["yes", "yes"], "must differ"), (["a", "b", "c"], "each output of the head, 2, got 3")):
+        (out / "task.json").write_text(json.dumps({**good, "labels": labels}))
+        assert words in refused("predict", "--model", out, "--input", files["valid"])
 
 
 def test_evaluate_has_two_forms(trained, prepared, tmp_path, rows):

@@ -339,6 +339,23 @@ def test_a_broken_file_is_named(directory, tmp_path, capsys, content, message):
             {"maps": [dict(result("order", "small")["maps"][0], values=[[1, 2, 3]])]},
             "values of maps[0] of {path} must be 2 rows of 3",
         ),
+        (
+            {"maps": [dict(result("order", "small")["maps"][0], values=[[1, 2, -3]] * 2)]},
+            "values of maps[0] of {path} must be at least 0, got -3",
+        ),
+        (
+            {"maps": [dict(result("order", "small")["maps"][0], x=[], values=[[]] * 2)]},
+            "x of maps[0] of {path} must hold numbers, got none",
+        ),
+        (
+            {"series": [{"name": "a", "x": [1], "y": [1e308]}]},
+            "y of series[0] of {path} must be numbers or null, got [1e+308]",
+        ),
+        ({"series": [{"name": "a", "x": [10**400], "y": [1]}]}, "x of series[0] of {path} must be numbers"),
+        (
+            {"table": {"columns": ["a"], "rows": [[[1]]]}},
+            "cells of table of {path} must be numbers, texts or null, got [[1]]",
+        ),
         ({"verdicts": {"C-01": None}}, 'verdicts of {path} must hold texts, got {{"C-01": null}}'),
         ({"claims": ["C-01", 2]}, 'claims of {path} must hold texts, got ["C-01", 2]'),
         ({"figures": {}}, "{path} must have figures for each verdict, got verdicts of C-01, C-02 and figures of none"),

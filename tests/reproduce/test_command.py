@@ -73,7 +73,7 @@ def test_all_leaves_out_what_lacks_data(numeric, tmp_path):
     [
         (["decai"], ["decai", "did you mean decay"]),
         (["decay", "--scale", "smal"], ["smal", "did you mean small"]),
-        (["all", "decay"], ['"all"', "known"]),
+        (["all", "decai"], ['"decai"', "did you mean decay?"]),
         ([], ["none", "--list"]),
         (["convergence"], ["no --data", "en_books/books_valid.jsonl", "github.com"]),
     ],

@@ -56,14 +56,14 @@ TEST(EpochBatches, PutLikeLengthsTogetherAndMixTheirOrder) {
 TEST(Columns, HaveTheirOwnNamesUnlessAnotherIsGiven) {
   const TaskKind& kind = task_kind("classification");
   using Columns = std::map<std::string, std::string>;
-  EXPECT_EQ(resolve_columns(kind, {}, record("x", 1)), (Columns{{"text", "text"}, {"label", "label"}}));
+  EXPECT_EQ(resolve_columns(kind, {}, {record("x", 1)}), (Columns{{"text", "text"}, {"label", "label"}, {"id", "id"}}));
   data::Record pair = record("x", 1);
   pair.fields["pair"] = "y";
   pair.fields["id"] = 7;
-  EXPECT_EQ(resolve_columns(kind, {{"text", "a"}}, pair),
+  EXPECT_EQ(resolve_columns(kind, {{"text", "a"}}, {pair}),
             (Columns{{"text", "a"}, {"pair", "pair"}, {"label", "label"}, {"id", "id"}}));
-  const std::string message = message_of([&] { resolve_columns(kind, {{"lable", "y"}}, pair); });
-  EXPECT_NE(message.find("text, pair, label, id, got \"lable\"; did you mean label?"), std::string::npos) << message;
+  const std::string message = message_of([&] { resolve_columns(kind, {{"lable", "y"}}, {pair}); });
+  EXPECT_NE(message.find("id, text, pair, label, got \"lable\"; did you mean label?"), std::string::npos) << message;
 }
 
 TEST(Files, SharedInputsAreCounted) {

@@ -25,9 +25,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of configuration and weights.
-std::string model_identity(const std::string& model_dir) {
-  std::vector<std::string> paths;
+// Of configuration, weights, tokenizer and the dictionaries given with it.
+std::string model_identity(const std::string& model_dir, const text::LoadOptions& load) {
+  std::vector<std::string> paths = load.user_dictionaries;
+  if (!load.dictionary.empty()) paths.push_back(load.dictionary);
+  for (const std::string_view name : text::kTokenizerFiles) {
+    const std::string path = fmt::format("{}/{}", model_dir, name);
+    if (fs::exists(path)) paths.push_back(path);
+  }
   for (const fs::directory_entry& entry : fs::directory_iterator(model_dir)) {
     if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
   }
@@ -46,22 +51,31 @@ nlohmann::json to_json(const FinetuneRun& run) {
           {"best_step", run.best_step},         {"seconds", run.seconds}, {"metrics", run.metrics}};
 }
 
-FinetuneRun run_of_json(const nlohmann::json& json) {
-  return {.learning_rate = json.at("learning_rate"),
-          .seed = json.at("seed"),
-          .steps = json.at("steps"),
-          .best_step = json.at("best_step"),
-          .seconds = json.at("seconds"),
-          .metrics = json.at("metrics")};
+FinetuneRun read_run(const std::string& path) {
+  const nlohmann::json json = io::read_json(path);
+  try {
+    return {.learning_rate = json.at("learning_rate"),
+            .seed = json.at("seed"),
+            .steps = json.at("steps"),
+            .best_step = json.at("best_step"),
+            .seconds = json.at("seconds"),
+            .metrics = json.at("metrics")};
+  } catch (const nlohmann::json::exception& error) {
+    fail("finetune", "{} must be whole, got: {}; remove it to train this run again", path, error.what());
+  }
 }
 
 void check_options(const FinetuneOptions& options) {
+  static constexpr int64_t kMost = int64_t{1} << 30;
+  const auto count = [](const char* name, int64_t value) {
+    if (value < 1 || value > kMost) fail("finetune", "{} must be from 1 to {}, got {}", name, kMost, value);
+  };
   const auto at_least = [](const char* name, double value, double least) {
     if (!(value >= least)) fail("finetune", "{} must be at least {}, got {}", name, least, value);
   };
-  at_least("epochs", static_cast<double>(options.epochs), 1);
-  at_least("batch", static_cast<double>(options.batch), 1);
-  at_least("seeds", static_cast<double>(options.seeds), 1);
+  count("epochs", options.epochs);
+  count("batch", options.batch);
+  count("seeds", options.seeds);
   at_least("patience", static_cast<double>(options.patience), 0);
   at_least("evaluate-every-steps", static_cast<double>(options.evaluate_every_steps), 0);
   at_least("weight-decay", options.weight_decay, 0);
@@ -95,7 +109,7 @@ class Finetuning {
   void keep_settings();
   bool train(double rate, uint64_t seed);
   std::string run_dir(double rate, uint64_t seed) const {
-    return fmt::format("{}/lr-{:g}/seed-{}", options_.output_dir, rate, seed);
+    return fmt::format("{}/lr-{}/seed-{}", options_.output_dir, rate, seed);
   }
   void finish();
   nlohmann::json measure(const TaskSplit& split, const std::string& name);
@@ -139,8 +153,12 @@ std::vector<data::Record> Finetuning::read(const std::vector<std::string>& input
 void Finetuning::make_task() {
   std::vector<data::Record> train = read(options_.files.train, "train");
   TaskSettings& settings = model_.settings = options_.task;
-  settings.columns = resolve_columns(kind_, options_.task.columns, train.front());
+  settings.columns = resolve_columns(kind_, options_.task.columns, train);
   check_settings(settings);
+  if (options_.label_smoothing > 0 && !kind_.has_classes) {
+    fail("finetune", "label-smoothing goes with tasks that choose among classes, got {} with {}",
+         options_.label_smoothing, kind_.name);
+  }
   if (kind_.learn != nullptr) kind_.learn(train, settings);
   model_.task = kind_.make(settings, model_.tokenizer);
   check_ids(train, settings);
@@ -193,7 +211,7 @@ void Finetuning::choose_metric() {
 // Everything that a run's numbers depend on but its rate and seed: more of these may come, and so may a test file.
 void Finetuning::keep_settings() {
   const nlohmann::json settings = {{"task", rf::train::to_json(model_.settings)},
-                                   {"model", model_identity(options_.model_dir)},
+                                   {"model", model_identity(options_.model_dir, options_.load)},
                                    {"data", identity_},
                                    {"epochs", options_.epochs},
                                    {"batch", options_.batch},
@@ -208,7 +226,12 @@ void Finetuning::keep_settings() {
   directory_.emplace(options_.output_dir, RunDirectory::Use::kResume);
   const std::string path = directory_->file("run.json");
   if (directory_->has_run()) {
-    const std::string difference = first_difference(io::read_json(path), settings);
+    const nlohmann::json before = io::read_json(path);
+    if (!before.contains("task")) {
+      fail("finetune", "the output must be a directory of finetune, got {}, which holds another kind of run",
+           options_.output_dir);
+    }
+    const std::string difference = first_difference(before, settings);
     if (difference.empty()) return;
     fail("finetune", "the settings must be those of the runs in {}, got {}", options_.output_dir, difference);
   }
@@ -220,7 +243,7 @@ bool Finetuning::train(double rate, uint64_t seed) {
   const std::string directory = run_dir(rate, seed), result = directory + "/result.json";
   FinetuneRun run{.learning_rate = rate, .seed = seed, .metrics = {}};
   if (fs::exists(result)) {
-    runs_.push_back(run_of_json(io::read_json(result)));
+    runs_.push_back(read_run(result));
     return true;
   }
   fs::create_directories(directory);

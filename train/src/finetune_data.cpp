@@ -28,6 +28,23 @@ uint64_t hash_of(const std::string& text) {
   return XXH3_64bits(text.data(), text.size());
 }
 
+// Whether a field is one of several with the column's name: choices0, choices1, ..
+bool is_numbered(const std::string& name, const std::string& column) {
+  return name.size() > column.size() && name.starts_with(column) &&
+         std::all_of(name.begin() + static_cast<ptrdiff_t>(column.size()), name.end(),
+                     [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// An optional column without a name of its own: whether the training records have it, all or none.
+bool all_have(const std::vector<data::Record>& records, const std::string& column) {
+  const auto has = [&](const data::Record& record) { return record.find(column) != nullptr; };
+  const auto with = std::find_if(records.begin(), records.end(), has);
+  if (with == records.end()) return false;
+  const auto without = std::find_if_not(records.begin(), records.end(), has);
+  if (without == records.end()) return true;
+  fail("input", "{} must have a field {}, as {} has, got none", without->place(), column, with->place());
+}
+
 // Of all that the model reads of a record.
 uint64_t hash_of_inputs(const data::Record& record, const TaskKind& kind, const TaskSettings& settings) {
   std::string all;
@@ -35,10 +52,7 @@ uint64_t hash_of_inputs(const data::Record& record, const TaskKind& kind, const 
     const auto field = settings.columns.find(column.name);
     if (column.use == TaskColumn::Use::kTarget || field == settings.columns.end()) continue;
     for (const auto& [name, value] : record.fields.items()) {
-      // Choices may lie in several fields, whose names begin alike.
-      if (name == field->second || (name.starts_with(field->second) && record.find(field->second) == nullptr)) {
-        all += dumped(value) + '\n';
-      }
+      if (name == field->second || is_numbered(name, field->second)) all += dumped(value) + '\n';
     }
   }
   return hash_of(all);
@@ -48,11 +62,9 @@ uint64_t hash_of_inputs(const data::Record& record, const TaskKind& kind, const 
 
 std::map<std::string, std::string> resolve_columns(const TaskKind& kind,
                                                    const std::map<std::string, std::string>& given,
-                                                   const data::Record& first) {
-  std::vector<TaskColumn> columns = kind.columns;
-  columns.push_back({kId, TaskColumn::Use::kOptionalInput});
-  std::vector<std::string_view> names;
-  for (const TaskColumn& column : columns) names.emplace_back(column.name);
+                                                   const std::vector<data::Record>& train) {
+  std::vector<std::string_view> names = {kId};
+  for (const TaskColumn& column : kind.columns) names.emplace_back(column.name);
   for (const auto& [name, field] : given) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     const std::string_view nearest = io::nearest_name(name, names);
@@ -60,14 +72,17 @@ std::map<std::string, std::string> resolve_columns(const TaskKind& kind,
          nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
   }
   std::map<std::string, std::string> fields;
-  for (const TaskColumn& column : columns) {
+  for (const TaskColumn& column : kind.columns) {
     const auto named = given.find(column.name);
     if (named != given.end()) {
       fields[column.name] = named->second;
-    } else if (column.use != TaskColumn::Use::kOptionalInput || first.find(column.name) != nullptr) {
+    } else if (column.use != TaskColumn::Use::kOptionalInput || all_have(train, column.name)) {
       fields[column.name] = column.name;
     }
   }
+  const auto id = given.find(kId);
+  fields[kId] = id == given.end() ? kId : id->second;
+  if (id != given.end()) static_cast<void>(train.front().at(id->second));  // who names it has it
   return fields;
 }
 
@@ -81,15 +96,15 @@ std::vector<data::Record> read_task_records(const data::RecordOptions& options, 
 }
 
 void check_ids(const std::vector<data::Record>& records, const TaskSettings& settings) {
-  const auto column = settings.columns.find(kId);
-  if (column == settings.columns.end()) return;
+  const std::string& column = settings.columns.at(kId);
   std::unordered_map<std::string, const data::Record*> seen;
   for (const data::Record& record : records) {
-    const auto [first, is_new] = seen.emplace(record.text(column->second), &record);
+    if (record.find(column) == nullptr) continue;
+    const auto [first, is_new] = seen.emplace(record.text(column), &record);
     if (is_new) continue;
     fail("input",
          "{} must have an id of its own as {}, got {}, which {} has too (--columns id=NAME says where ids are)",
-         record.place(), column->second, io::printable(first->first), first->second->place());
+         record.place(), column, io::printable(first->first), first->second->place());
   }
 }
 

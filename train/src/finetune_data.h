@@ -12,10 +12,11 @@
 namespace rf::train {
 
 // The field of every column that the task reads: those given, otherwise the columns' own names; optional ones where the
-// first record has them. Throws Error for a column that the task does not have.
+// training records have them, and "id" always, for any record may have one. Throws Error for a column that the task
+// does not have, and where some records have an optional one and others do not.
 std::map<std::string, std::string> resolve_columns(const TaskKind& kind,
                                                    const std::map<std::string, std::string>& given,
-                                                   const data::Record& first);
+                                                   const std::vector<data::Record>& train);
 
 // Throws Error, naming file and line, for a file without records and an id given twice; `name`: "train".
 std::vector<data::Record> read_task_records(const data::RecordOptions& options, const std::string& name);

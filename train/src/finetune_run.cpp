@@ -160,6 +160,11 @@ class Run {
     Judged judged = judge(model_, data_.valid.examples, PredictOptions{}.batch, Targets::kNeeded, [&](size_t done) {
       progress_.update(fmt::format("evaluating: {} of {}", done, data_.valid.examples.size()));
     });
+    if (!std::isfinite(judged.loss)) {
+      fail("finetune",
+           "the loss must be finite, got {} on the valid file after step {} of learning rate {}; try a lower one",
+           std::abs(judged.loss), run_.steps, run_.learning_rate);
+    }
     const nlohmann::json metrics = model_.task->metrics(data_.valid.with(std::move(judged.scores)));
     nlohmann::json line = metrics;
     line.update({{"type", "evaluation"}, {"step", run_.steps}, {"epoch", epoch + 1}, {"loss", judged.loss}});

@@ -19,7 +19,7 @@ void check(const PredictOptions& options) {
 void predict(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line) {
   check(options);
   TaskModel model = load_task_model(options.model_dir, options.load, options.max_length);
-  const auto id = model.settings.columns.find("id");
+  const std::string& id = model.settings.columns.at("id");
   TaskSplit waiting;
   const auto flush = [&] {
     const Judged judged = judge(model, waiting.examples, options.batch, Targets::kIgnored, {});
@@ -27,9 +27,7 @@ void predict(const PredictOptions& options, const std::function<void(const nlohm
       const data::Record& record = waiting.records[i];
       nlohmann::json result = model.task->prediction(record, judged.scores[i]);
       result["line"] = record.line;
-      if (id != model.settings.columns.end() && record.find(id->second) != nullptr) {
-        result["id"] = record.at(id->second);
-      }
+      if (const nlohmann::json* given = record.find(id)) result["id"] = *given;
       line(result);
     }
     waiting = {};

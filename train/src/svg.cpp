@@ -18,7 +18,7 @@ std::string escaped_xml(const std::string& text) {
         out += "&gt;";
         break;
       default:
-        out += c;
+        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;  // control characters are no XML
     }
   }
   return out;

@@ -14,6 +14,7 @@ SCALES = ("tiny", "small", "paper")  # the largest last
 SMOKE_SCALE = "tiny"
 NOT_RUN = "not run"
 _NUMBER = (int, float)
+_LARGEST = 1e300  # of a number that can be drawn
 
 
 @dataclass(frozen=True)
@@ -184,11 +185,18 @@ def _short(value):
     return text if len(text) <= 80 else text[:77] + "..."
 
 
+def _is_number(value):
+    """A finite one that a picture has room for."""
+    return isinstance(value, _NUMBER) and not isinstance(value, bool) and abs(value) <= _LARGEST
+
+
 def _table(entry):
     columns, rows = entry.texts("columns", list), entry.get("rows", list)
     for row in rows:
         if not isinstance(row, list) or len(row) != len(columns):
             raise ValueError(f"[report] a row of {entry.where} must have {len(columns)} cells, got {_short(row)}")
+        if not all(cell is None or isinstance(cell, str) or _is_number(cell) for cell in row):
+            raise ValueError(f"[report] cells of {entry.where} must be numbers, texts or null, got {_short(row)}")
     return Table(columns, rows)
 
 
@@ -205,9 +213,9 @@ def _series(entry):
     series = Series(entry.get("name", str), entry.get("x", list), entry.get("y", list))
     if len(series.x) != len(series.y):
         raise ValueError(f"[report] {entry.where} must have as many y as x, got {len(series.y)} and {len(series.x)}")
-    if not all(isinstance(value, _NUMBER) for value in series.x):
+    if not all(_is_number(value) for value in series.x):
         raise ValueError(f"[report] x of {entry.where} must be numbers, got {_short(series.x)}")
-    if not all(value is None or isinstance(value, _NUMBER) for value in series.y):  # null: not a number
+    if not all(value is None or _is_number(value) for value in series.y):  # null: not a number
         raise ValueError(f"[report] y of {entry.where} must be numbers or null, got {_short(series.y)}")
     return series
 
@@ -222,8 +230,12 @@ def _map(entry):
     sizes = {len(row) if isinstance(row, list) else -1 for row in heat.values}
     if len(heat.values) != len(heat.y) or sizes != {len(heat.x)}:
         raise ValueError(f"[report] values of {entry.where} must be {len(heat.y)} rows of {len(heat.x)}")
-    if not all(isinstance(value, _NUMBER) for row in [heat.x, *heat.values] for value in row):
+    if not heat.x:
+        raise ValueError(f"[report] x of {entry.where} must hold numbers, got none")
+    if not all(_is_number(value) for row in [heat.x, *heat.values] for value in row):
         raise ValueError(f"[report] x and values of {entry.where} must be numbers, got another value")
+    if any(value < 0 for row in heat.values for value in row):
+        raise ValueError(f"[report] values of {entry.where} must be at least 0, got {min(map(min, heat.values))}")
     return heat
 
 

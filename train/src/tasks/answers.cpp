@@ -6,6 +6,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -65,8 +66,9 @@ std::vector<Answer> answers_of(const data::Record& record, const TaskSettings& s
   }
   std::vector<Answer> answers;
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (!texts[i].is_string() || !starts[i].is_number()) {
-      fail("input", "{} must have texts and numbers in {}, got another value", record.place(), column);
+    if (!texts[i].is_string() || !starts[i].is_number() || std::trunc(starts[i].get<double>()) != starts[i]) {
+      fail("input", "{} must have texts and whole numbers in {}, got {} and {}", record.place(), column,
+           io::escaped(texts[i].dump(), 120), starts[i].dump());
     }
     const auto text = texts[i].get<std::string>();
     const std::optional<size_t> begin = byte_of_character(context, starts[i].get<int64_t>());

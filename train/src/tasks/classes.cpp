@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "metrics.h"
 #include "rf/io/error.h"
@@ -29,14 +30,31 @@ bool all_whole(const std::vector<std::string>& labels) {
 
 }  // namespace
 
-std::vector<std::string> sorted_labels(std::vector<std::string> labels) {
+void add_label(const data::Record& record, std::string label, std::vector<std::string>& labels) {
+  if (label.empty()) fail("input", "{} must have a label, got an empty one", record.place());
+  labels.push_back(std::move(label));
+}
+
+std::vector<std::string> training_labels(std::span<const data::Record> records, std::vector<std::string> labels) {
   std::sort(labels.begin(), labels.end());
   labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
   if (all_whole(labels)) {
     std::sort(labels.begin(), labels.end(),
               [](const std::string& a, const std::string& b) { return std::stoll(a) < std::stoll(b); });
   }
+  if (labels.size() == 1) {
+    fail("input", "{} must have at least two labels, got {} alone", *records.front().source,
+         io::printable(labels.front()));
+  }
   return labels;
+}
+
+void check_labels(const std::vector<std::string>& labels, const char* task) {
+  if (labels.size() < 2) fail("task", "{} must have at least two labels, got {}", task, labels.size());
+  const std::set<std::string_view> different(labels.begin(), labels.end());
+  if (different.size() < labels.size()) {
+    fail("task", "the labels of {} must differ, got {}", task, fmt::join(labels, ", "));
+  }
 }
 
 Labels::Labels(std::vector<std::string> names) : names_(std::move(names)) {

@@ -3,7 +3,6 @@
 #include "bag_of_words.h"
 #include "classes.h"
 #include "kinds.h"
-#include "rf/io/error.h"
 
 namespace rf::train {
 
@@ -13,9 +12,7 @@ class Classification : public Task {
  public:
   Classification(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
       : settings_(settings), labels_(settings.labels), rows_(std::move(tokenizer), settings, text::Overflow::kDropped) {
-    if (settings.labels.size() < 2) {
-      fail("task", "classification must have at least two labels, got {}", settings.labels.size());
-    }
+    check_labels(settings.labels, "classification");
   }
 
   Head head() const override { return Head::kSequenceClassification; }
@@ -71,8 +68,8 @@ class Classification : public Task {
 
 void learn_labels(std::span<const data::Record> records, TaskSettings& settings) {
   std::vector<std::string> labels;
-  for (const data::Record& record : records) labels.push_back(record.text(settings.columns.at("label")));
-  settings.labels = sorted_labels(std::move(labels));
+  for (const data::Record& record : records) add_label(record, record.text(settings.columns.at("label")), labels);
+  settings.labels = training_labels(records, std::move(labels));
 }
 
 }  // namespace

@@ -57,6 +57,9 @@ InputRows::InputRows(std::shared_ptr<const text::Tokenizer> tokenizer, const Tas
       most_rows_(settings.windows > 1 ? static_cast<size_t>(settings.windows) : std::numeric_limits<size_t>::max()),
       encoder_(*tokenizer_, options_of(settings, overflow_of(settings, overflow),
                                        settings.keep == Keep::kTail ? text::Side::kLeft : text::Side::kRight)) {
+  if (settings.stride > 0 && overflow_of(settings, overflow) != text::Overflow::kRows) {
+    fail("task", "a stride goes with windows, got {} where a text has one row", settings.stride);
+  }
   if (settings.keep == Keep::kHeadTail) {
     tail_encoder_ = std::make_unique<text::BatchEncoder>(
         *tokenizer_, options_of(settings, text::Overflow::kDropped, text::Side::kLeft));

@@ -3,14 +3,19 @@
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/tensor.h>
 
+#include <cmath>
+
 #include "bag_of_words.h"
 #include "classes.h"
 #include "kinds.h"
 #include "metrics.h"
+#include "rf/io/error.h"
 
 namespace rf::train {
 
 namespace {
+
+constexpr double kMostNumber = 1e15;  // whose square, summed over a batch, is a float32
 
 class Regression : public Task {
  public:
@@ -27,7 +32,14 @@ class Regression : public Task {
   Example example(const data::Record& record, Targets targets) override {
     Example example;
     add_text_input(record, settings_, rows_, example);
-    if (targets == Targets::kNeeded) example.number = record.number(settings_.columns.at("label"));
+    if (targets == Targets::kNeeded) {
+      const std::string& column = settings_.columns.at("label");
+      example.number = record.number(column);
+      if (std::abs(example.number) > kMostNumber) {
+        fail("input", "{} must have a number from {:g} to {:g} as {}, got {:g}", record.place(), -kMostNumber,
+             kMostNumber, column, example.number);
+      }
+    }
     return example;
   }
 
@@ -77,7 +89,8 @@ TaskKind regression_kind() {
           nullptr,
           [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
             return std::make_unique<Regression>(settings, std::move(tokenizer));
-          }};
+          },
+          /*has_classes=*/false};
 }
 
 }  // namespace rf::train

@@ -105,6 +105,7 @@ struct TaskKind {
   // What the task takes from its training records: labels, for one. nullptr: nothing.
   void (*learn)(std::span<const data::Record> records, TaskSettings& settings);
   std::unique_ptr<Task> (*make)(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer);
+  bool has_classes = true;  // targets are one of several, which may be smoothed
 };
 
 const std::vector<TaskKind>& task_kinds();

@@ -35,6 +35,11 @@ TaskModel load_task_model(const std::string& model_dir, const text::LoadOptions&
   model.task = task_kind(model.settings.kind).make(model.settings, model.tokenizer);
   model.model = nn::load_model(model_dir, model.task->head(), at::kFloat);
   check_length(*model.model, model.settings.max_length);
+  const auto labels = static_cast<int64_t>(model.settings.labels.size());
+  if (labels > 0 && labels != model.model->config().num_labels) {
+    fail("task", "{} must have a label for each output of the head, {}, got {}", model_dir,
+         model.model->config().num_labels, labels);
+  }
   return model;
 }
 

@@ -118,6 +118,12 @@ TaskSettings load_task_settings(const std::string& model_dir) {
   settings.no_answer = object.boolean("no_answer", settings.no_answer);
   object.finish();
   check_settings(settings);
+  settings.columns.try_emplace("id", "id");
+  for (const TaskColumn& column : task_kind(settings.kind).columns) {
+    if (column.use != TaskColumn::Use::kOptionalInput && !settings.columns.contains(column.name)) {
+      fail(path, "columns must say which field is {}, got none", column.name);
+    }
+  }
   return settings;
 }
 

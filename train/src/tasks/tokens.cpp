@@ -40,8 +40,7 @@ class Tokens : public Task {
  public:
   Tokens(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
       : settings_(settings), labels_(settings.labels), rows_(std::move(tokenizer), settings, text::Overflow::kRows) {
-    if (settings.labels.size() < 2)
-      fail("task", "tokens must have at least two labels, got {}", settings.labels.size());
+    check_labels(settings.labels, "tokens");
     if (settings.windows > 1) fail("task", "tokens are always read in windows, got a limit of {}", settings.windows);
     if (settings.keep == Keep::kHeadTail) fail("task", "tokens go with keep head or tail, got head-tail");
     without_piece_.assign(labels_.size(), 0);
@@ -225,9 +224,11 @@ nlohmann::json Tokens::metrics(std::span<const Scored> scored) const {
 void learn_labels(std::span<const data::Record> records, TaskSettings& settings) {
   std::vector<std::string> labels;
   for (const data::Record& record : records) {
-    for (std::string& label : strings_of(record, settings.columns.at("labels"))) labels.push_back(std::move(label));
+    for (std::string& label : strings_of(record, settings.columns.at("labels"))) {
+      add_label(record, std::move(label), labels);
+    }
   }
-  settings.labels = sorted_labels(std::move(labels));
+  settings.labels = training_labels(records, std::move(labels));
 }
 
 }  // namespace

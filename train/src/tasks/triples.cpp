@@ -90,7 +90,8 @@ TaskKind triples_kind() {
           nullptr,
           [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
             return std::make_unique<Triples>(settings, std::move(tokenizer));
-          }};
+          },
+          /*has_classes=*/false};
 }
 
 }  // namespace rf::train

@@ -36,7 +36,7 @@ struct RecordOptions {
 
 // Calls `record` for each in order; the callee may move from it. The first row of a table names the columns; lines of
 // white space alone are none. Throws Error, naming file and line, for what is no JSON object, a row with another number
-// of columns than the first, a name given twice, and all that DocumentReader throws for.
+// of columns than the first, a name given twice, bytes that are not UTF-8, and all that DocumentReader throws for.
 void read_records(const RecordOptions& options, const std::function<void(Record&)>& record);
 
 }  // namespace rf::data
