@@ -109,12 +109,14 @@ Result run(const Context& context) {
   std::map<std::string, std::vector<double>> accuracies;
   for (const Model& model : models()) {
     const TrainedArms& trained = pretrained.at(model.tokens);
+    nlohmann::json tuning = settings.at("tuning");
+    if (model.tokens == std::string("words")) tuning["dictionary"] = kDictionary;
     Tuned tuned;
     for (const train::CompareRun& body : runs_of(trained.runs, model.name)) {
       if (context.note) context.note(fmt::format("{} on {}, seed {}", model.name, "ChnSentiCorp", body.seed));
       const std::string directory =
           fmt::format("{}/runs/chinese-models/tuned/{}/seed-{}", context.shared_dir, model.name, body.seed);
-      tuned = tune(context, settings.at("task"), settings.at("tuning"), files, body.directory, directory, body.seed);
+      tuned = tune(context, settings.at("task"), tuning, files, body.directory, directory, body.seed);
       if (tuned.signal != 0) return {.columns = {}, .rows = {}, .signal = tuned.signal};
       accuracies[model.name].push_back(tuned.model);
       const Curve curve = loss_curve(body);

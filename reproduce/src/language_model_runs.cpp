@@ -66,7 +66,7 @@ std::string prepared(const Context& context, const nlohmann::json& corpus) {
   const std::string model_dir = directory + "/vocabulary";
   fs::create_directories(model_dir);
   tokenizer(context, corpus).save(model_dir);
-  if (corpus.contains("dictionary")) {  // goes with the tokenizer from here on
+  if (corpus.contains("dictionary")) {  // where prepare looks for it
     fs::copy_file(context.data_dir + "/" + corpus.at("dictionary").get<std::string>(), model_dir + "/dict.txt",
                   fs::copy_options::overwrite_existing);
   }

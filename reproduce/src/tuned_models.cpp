@@ -97,6 +97,9 @@ Tuned tune(const Context& context, const nlohmann::json& task, const nlohmann::j
   options.seed = seed;
   options.epochs = tuning.at("epochs");
   options.batch = tuning.at("batch");
+  if (tuning.contains("dictionary")) {
+    options.load.dictionary = context.data_dir + "/" + tuning.at("dictionary").get<std::string>();
+  }
   options.note = context.note;
   fs::create_directories(fs::path(directory).parent_path());
   const train::FinetuneReport done = train::finetune(options, context.progress);

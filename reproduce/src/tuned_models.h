@@ -11,7 +11,8 @@
 //   most                at most so many training records, the first; 0: all
 //   metric              that is measured, of those of the task
 //
-// and how it is trained another, `tuning`: max_length, epochs, batch, learning_rates.
+// and how it is trained another, `tuning`: max_length, epochs, batch, learning_rates; "dictionary": jieba's, of --data,
+// for a model whose tokens are words.
 #pragma once
 
 #include <cstdint>

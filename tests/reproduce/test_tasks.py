@@ -158,7 +158,7 @@ def test_chinese_models(output):
         assert row[2] == pytest.approx(loss) and row[5] == pytest.approx(loss * tokens[kind] / tokens["characters"])
         report = report_of(output / "runs" / "chinese-models" / "tuned" / name / "seed-1")
         assert row[6] == report["chosen"]["test"]["accuracy"] and report["model"].endswith(f"{name}/seed-1")
-    assert encodings == dict(BERT="bert", WoBERT="bert", NEZHA="nezha", RoFormer="roformer")
+    assert encodings == dict(BERT="bert", WoBERT="bert", NEZHA="rf_encoder", RoFormer="roformer")
     assert set(result["verdicts"]) == {"C-22"} and len(result["series"]) == 4
 
 
