@@ -18,7 +18,7 @@ def output(data_sets, tmp_path_factory):
     rng = random.Random(7)
     words = ["".join(rng.choices("etaoinshr", k=rng.randint(1, 6))) for _ in range(200)]
     (folder / "enwiki_xml").mkdir()
-    text = "\n\n".join(" ".join(rng.choices(words, k=120)) for _ in range(200))
+    text = "\n\n".join(" ".join(rng.choices(words, k=600)) for _ in range(40))
     (folder / "enwiki_xml" / "enwiki_head.xml").write_text(text)
     output = tmp_path_factory.mktemp("language_models")
     for name in NAMES:
