@@ -277,7 +277,7 @@ Experiment linear_language_model() {
               "with rotations before it, have a lower mean training loss over the last two thirds of the "
               "steps than with a learned table. C-08: Eq. 19 trains to finite losses, lower than without "
               "positions, and its denominators stay positive.",
-          .budget = "5 minutes an arm and seed, 6 arms",
+          .budget = "7 minutes an arm and seed, 6 arms",
           .settings = linear_settings,
           .run = run_linear};
 }

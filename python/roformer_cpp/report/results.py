@@ -96,8 +96,8 @@ class Reproduction:
         """The verdicts of the experiments that ran, in words. Without an experiment: whether one could decide it."""
         if not claim.experiments:
             return "only stated" if claim.status in ("published only", "no claim") else "no experiment"
-        verdicts = dict.fromkeys(verdict for _, verdict in self.verdicts_of(claim))
-        return " and ".join(verdict for verdict in verdicts if verdict != NOT_RUN) or NOT_RUN
+        verdicts = {verdict for _, verdict in self.verdicts_of(claim)}
+        return " and ".join(sorted(verdicts - {NOT_RUN})) or NOT_RUN
 
     def verdict_counts(self):
         """{verdict: claims with it}, in the order of the register."""
