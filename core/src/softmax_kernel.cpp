@@ -1,8 +1,7 @@
 // Kernels of softmax and of cross-entropy (rf/rows.h has the definitions). With L = log2(e) and M the largest element:
 //
 //   softmax         e[c] = exp2((x[c] - M) L),  y = e / sum e       dx = y (dy - sum dy y)
-//   cross-entropy   in pieces of a row that stay in the first-level cache between looking for the largest and adding
-//   up:
+//   cross-entropy   in pieces of a row that stay in the first-level cache from looking for the largest to adding up:
 //                     M' = max(M, piece),  sum = sum exp2((M - M') L) + sum_piece exp2((x[c] - M') L)
 //                   log_sum = M + log(sum);  d logits = (exp2((x[c] - log_sum) L) - [c = target]) d loss
 //

@@ -1,6 +1,6 @@
 // Reader of safetensors files (spec §7.1):
-//   u64 n | n bytes of JSON {"name": {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__": {str: str}} |
-//   data
+//   u64 n | n bytes of JSON | data        JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]},
+//                                                "__metadata__": {str: str}}
 // The header is read event by event into entries and nothing else, so that its memory is bounded by the file's size and
 // no nesting is followed. Extents are sorted and must tile the data exactly. No type conversion, no pickles.
 #include <algorithm>

@@ -2,12 +2,12 @@
  * made here one element at a time. For batch entry b, query head h, query m and key n, f = map(q), g = map(k):
  *
  *            sum_n (R^q_m f_m) . (R^k_n g_n) v_n
- *   out_m = --------------------------------------       the sums over the keys that the mask leaves; causal: n <= m +
- * S - T eps + sum_n f_m . g_n
+ *   out_m = -----------------------------------
+ *               eps + sum_n f_m . g_n
  *
- * with R in the denominator too if RF_DENOMINATOR_ROTATED. A query whose denominator is 0, one without a key in
- * particular, has output 0 and gradient 0. Time is linear in T + S; memory beside the arrays named here does not grow
- * with them.
+ * The sums run over the keys that the mask leaves, causal ones over those with n <= m + S - T; RF_DENOMINATOR_ROTATED
+ * has R in the denominator too. A query whose denominator is 0, one without a key in particular, has output 0 and
+ * gradient 0. Time is linear in T + S; memory beside the arrays named here does not grow with them.
  *
  * Letters: B batch, T queries, S keys, H query heads, Hk key heads (H a multiple; query head h reads key head
  * h / (H/Hk)), F features, Dv value_dim.

@@ -1,8 +1,7 @@
 // Attention over terms (rf/ops/terms.h has the equation): which path computes it is decided here and nowhere else.
 //
-//   fused      the tiles of core (core/include/rf/attention.h): float32, bfloat16 and float16 on the CPU, every term
-//   but a
-//              gate, memory O(T + S), first derivatives
+//   fused      the tiles of core (core/include/rf/attention.h): float32, bfloat16 and float16 on the CPU, every
+//              term but a gate, memory O(T + S), first derivatives
 //   explicit   products, softmax and gathers of torch, in every dtype, with derivatives of any order for every term
 //   ref        the float64 loops of core/ref, forward and backward, written independently; also RF_KERNEL=ref
 //   auto       fused where it can compute a call, else explicit
