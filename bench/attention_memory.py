@@ -27,7 +27,7 @@ from peer_timing import machine  # noqa: E402
 
 import roformer_cpp  # noqa: E402
 
-TABLES = ["attention_memory"]  # in docs/benchmarks.md
+TABLES = ["attention_memory"]
 HEAD_DIM = 64
 
 

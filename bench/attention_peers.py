@@ -35,7 +35,7 @@ from peer_timing import Windows, keep_freed_memory, machine, median_ratio, take_
 import roformer_cpp  # noqa: E402
 from roformer_cpp import DistanceTable, Rotation, Terms  # noqa: E402
 
-TABLES = {"peers": "attention_peers", "encodings": "attention_peers encodings"}  # in docs/benchmarks.md
+TABLES = {"peers": "attention_peers", "encodings": "attention_peers encodings"}
 HEADS, HEAD_DIM = 12, 64
 SHAPES = [(8, 128), (2, 512), (1, 2048)]
 ERROR_EPS = 64  # of the dtype, for outputs of order 1

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "python"))
 import tables  # noqa: E402
 
 PROGRAM = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "roformer"
-TABLES = {  # in docs/benchmarks.md
+TABLES = {
     "rope": "kernels rope",
     "rope-cached": "kernels rope-cached",
     "attention": "kernels attention",
@@ -28,10 +28,11 @@ TABLES = {  # in docs/benchmarks.md
     "rows": "kernels rows",
     "linear": "kernels linear",
 }
+YARDSTICK = "linear/plain/1024x768x3072"  # what matrix products reach in the run that times attention
 OPTIONS = {
     "rope": ["--filter", "^rope/"],
     "rope-cached": ["--filter", "^rope/.*/4096/", "--sets", "1"],
-    "attention": ["--filter", "^attention/", "--peers"],
+    "attention": ["--filter", f"^(attention|{YARDSTICK})/", "--peers"],
     "linear-attention": ["--filter", "^linear-attention/", "--peers"],
     "rows": ["--filter", "^(norm|gelu|softmax|cross-entropy)/", "--peers"],
     "linear": ["--filter", "^linear/", "--peers"],
@@ -64,16 +65,26 @@ def rope_rows(cases):
 
 
 def peer_rows(cases):
-    """A row for both passes of a case: the rate of ours, and how many times as fast it is as torch."""
+    """A row for both passes of a case: the rate of ours, how many times as fast it is as torch, and for attention the
+    share of the rate that a linear layer of the same type has in the same run."""
+    any_attention = any(name.startswith("attention/") for name in cases)
     passes = ["forward", "forward-backward"]
     unit = "GFLOP/s" if "gflop_per_s" in next(iter(cases.values()))["ours"] else "GB/s"
     rows = {}
     for name, sides in cases.items():
-        *what, which = name.split("/")
+        *what, dtype, which = name.split("/")
         rate = sides["ours"].get("gflop_per_s") or sides["ours"]["gigabytes_per_s"]
-        rows.setdefault(" ".join(what), {})[which] = [f"{rate:.0f}", f"{sides['torch']['ours_times_as_fast']:.2f}"]
-    titles = ["kernel", f"forward, {unit}", "of torch", f"forward and backward, {unit}", "of torch"]
-    return [titles, *([what, *(cell for p in passes for cell in row.get(p, ["", ""]))] for what, row in rows.items())]
+        cells = [f"{rate:.0f}", f"{sides['torch']['ours_times_as_fast']:.2f}"]
+        if any_attention:
+            cells.append(f"{rate / cases[f'{YARDSTICK}/{dtype}/{which}']['ours']['gflop_per_s']:.2f}")
+        rows.setdefault(" ".join([*what, dtype]), {})[which] = cells
+    columns = [unit, "of torch", *["of a linear layer"] * any_attention]
+    titles = [f"{which}, {column}" for which in ("forward", "with backward") for column in columns]
+    empty = [""] * len(columns)
+    return [
+        ["kernel", *titles],
+        *([what, *(c for p in passes for c in row.get(p, empty))] for what, row in rows.items()),
+    ]
 
 
 def main():

@@ -34,7 +34,7 @@ import tables  # noqa: E402
 from peak_memory import added_kib  # noqa: E402
 from peer_timing import machine  # noqa: E402
 
-TABLES = ["linear_attention"]  # in docs/benchmarks.md
+TABLES = ["linear_attention"]
 FEATURES, BASE, CHUNK = 64, 10000.0, 128
 PAUSE_S = 0.02  # lets the other side's worker threads go to sleep
 WORST_ERROR = 1e-5  # of the largest result: some tens of float32 eps, what either way to sum loses

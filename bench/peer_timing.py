@@ -61,10 +61,10 @@ def cpu_name() -> str:
 
 
 def commit() -> str:
-    """Of the tree, with -dirty after it where files differ; the page that tables are written into does not count."""
+    """Of the tree, with -dirty after it where files differ; the pages that tables are written into do not count."""
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
-    others = ["--", ".", ":!docs/benchmarks.md"]
+    others = ["--", ".", ":!docs/benchmarks"]
     changed = subprocess.run([*git, "diff", "--quiet", "HEAD", *others], capture_output=True, check=False).returncode
     return "unknown" if head.returncode else head.stdout.strip() + "-dirty" * bool(changed)
 

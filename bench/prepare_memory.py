@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "python"))
 import tables  # noqa: E402
 from peer_timing import machine  # noqa: E402
 
-TABLES = ["prepare_memory"]  # in docs/benchmarks.md
+TABLES = ["prepare_memory"]
 PROGRAM = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "roformer"
 
 

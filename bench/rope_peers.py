@@ -34,7 +34,7 @@ import roformer_cpp  # noqa: E402
 
 HEADS, HEAD_DIM, BASE = 12, 64, 10000.0
 ERROR_EPS = 4.0  # in eps(dtype) (|x_a| + |x_b|): tables, products and sum each rounded to the dtype
-TABLES = ["rope_peers"]  # in docs/benchmarks.md
+TABLES = ["rope_peers"]
 COPY, OURS, OURS_HALVES = "copy into a given tensor", "ours, pairs", "ours, halves"
 
 

@@ -1,8 +1,9 @@
-"""Tables of docs/benchmarks.md, each written by the script that makes its figures (--update-docs).
+"""Tables of docs/benchmarks/<cpu>.md, each written by the script that makes its figures (--update-docs).
 
-A table lies between <!-- <id> --> and <!-- end <id> -->, where the id is the script's name without .py, and a word for
-the variant where it has several. What is between the two is replaced: the command, the machine and the commit, then the
-table. Everything else on the page is written by hand.
+There is a page for each kind of CPU, so that a measurement on one never replaces that of another. A table lies between
+<!-- <id> --> and <!-- end <id> -->, where the id is the script's name without .py, and a word for the variant where it
+has several. What is between the two is replaced: the command, the machine and the commit, then the table. A page is
+made when its first table is written; docs/benchmarks.md, which explains the tables, is written by hand.
 """
 
 import argparse
@@ -13,11 +14,30 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGES = ROOT / "docs" / "benchmarks"
+SECTIONS = {  # titles in the order of the page, and the tables below each
+    "Rotary embedding, data from memory: ratio to a copy of the same bytes": ["kernels rope"],
+    "Rotary embedding, data in the cache: ratio to a copy of the same bytes": ["kernels rope-cached"],
+    "Rotary embedding: the operator and its peers": ["rope_peers"],
+    "Attention: the kernel and torch": ["kernels attention"],
+    "Attention: the operator and its peers": ["attention_peers"],
+    "Attention: the time of an encoding's terms, relative to RoPE's": ["attention_peers encodings"],
+    "Attention: memory": ["attention_memory"],
+    "Linear attention: the kernel and torch": ["kernels linear-attention"],
+    "Linear attention: long sequences": ["linear_attention"],
+    "Rows: norms, GELU, softmax, cross-entropy": ["kernels rows"],
+    "Linear layers": ["kernels linear"],
+    "Pretraining": ["train_bench small", "train_bench base"],
+    "Tokenizers": ["tokenizer_bench bert", "tokenizer_bench roformer"],
+    "Memory of `roformer prepare`": ["prepare_memory"],
+}
+NOT_MEASURED = "Not measured on this CPU."
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--update-docs", action="store_true", help="replace this script's table in docs/benchmarks.md")
+    parser.add_argument(
+        "--update-docs", action="store_true", help="replace this script's table on this CPU's page of docs/benchmarks"
+    )
 
 
 def markdown(rows: list[list[str]]) -> str:
@@ -39,6 +59,44 @@ def machine_line(machine: dict) -> str:
     return ", ".join([*facts, f"commit {machine['commit']}", datetime.date.today().isoformat()])
 
 
+def cpu_kind(cpuinfo: str) -> str:
+    """The name that CPUs with the same measured limits share, from the text of /proc/cpuinfo: "AMD Zen 4".
+
+    Virtual machines hide the model's name, but not the family and model numbers (AMD, "Revision Guide for AMD Family
+    19h", "... 1Ah") and not the instruction sets. Other CPUs have the system's name for them."""
+    facts = {}
+    for line in cpuinfo.splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            facts.setdefault(name.strip(), value.strip())
+    vendor, family = facts.get("vendor_id"), int(facts.get("cpu family", 0))
+    if vendor == "AuthenticAMD" and family == 0x1A:
+        return "AMD Zen 5"
+    if vendor == "AuthenticAMD" and family == 0x19:
+        return "AMD Zen 4" if "avx512f" in facts["flags"].split() else "AMD Zen 3"
+    if vendor == "GenuineIntel" and "amx_tile" in facts["flags"].split():
+        return "Intel with AMX"
+    return facts.get("model name", "unknown CPU")
+
+
+def page_of(kind: str) -> Path:
+    return PAGES / (re.sub(r"[^a-z0-9]+", "-", kind.lower()).strip("-") + ".md")
+
+
+def new_page(kind: str) -> str:
+    """The page of a CPU on which nothing has been measured."""
+    lines = [
+        f"# Benchmarks: {kind}",
+        "",
+        "[Benchmarks](../benchmarks.md) says what the tables count and what bounds them.",
+    ]
+    for title, ids in SECTIONS.items():
+        lines += ["", f"## {title}"]
+        for table_id in ids:
+            lines += ["", f"<!-- {table_id} -->", "", NOT_MEASURED, "", f"<!-- end {table_id} -->"]
+    return "\n".join(lines) + "\n"
+
+
 def replaced(page: str, table_id: str, body: str) -> str:
     """The page with `body` between the markers of `table_id`, which must be there once."""
     begin, end = f"<!-- {table_id} -->\n", f"<!-- end {table_id} -->\n"
@@ -53,7 +111,11 @@ def table_ids(page: str) -> list[str]:
     return re.findall(r"^<!-- (?!end )(.*) -->$", page, re.MULTILINE)
 
 
-def update_docs(table_id: str, machine: dict, body: str, page: Path = PAGE) -> None:
-    text = page.read_text(encoding="utf-8")
+def update_docs(table_id: str, machine: dict, body: str, page: Path | None = None) -> None:
+    """Writes the table, by default on the page of this machine's CPU."""
+    kind = cpu_kind(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    page = page or page_of(kind)
+    text = page.read_text(encoding="utf-8") if page.exists() else new_page(kind)
     body = f"    {command()}\n\n{machine_line(machine)}.\n\n{body}"
+    page.parent.mkdir(exist_ok=True)
     page.write_text(replaced(text, table_id, body), encoding="utf-8")

@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT / "python"))
 import tables  # noqa: E402
 from peer_timing import machine  # noqa: E402
 
-TABLES = {"bert": "tokenizer_bench bert", "roformer": "tokenizer_bench roformer"}  # in docs/benchmarks.md
+TABLES = {"bert": "tokenizer_bench bert", "roformer": "tokenizer_bench roformer"}
 SERVER = ROOT / "build" / "release" / "bench" / "tokenize_server"
 BATCH = 1000
 

@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT / "python"))
 import tables  # noqa: E402
 from peer_timing import machine  # noqa: E402
 
-TABLES = {"small": "train_bench small", "base": "train_bench base"}  # in docs/benchmarks.md
+TABLES = {"small": "train_bench small", "base": "train_bench base"}
 MODELS = {
     "small": dict(
         vocab_size=8000,

@@ -1,12 +1,12 @@
-# cmake -DSOURCE=<repository> -DOUTPUT=<header> -P commit.cmake: kCommit, with -dirty after it where files differ (the page
-# that tables of figures are written into does not count), "unknown" outside a repository. The header is touched only
+# cmake -DSOURCE=<repository> -DOUTPUT=<header> -P commit.cmake: kCommit, with -dirty after it where files differ (the pages
+# that tables of figures are written into do not count), "unknown" outside a repository. The header is touched only
 # when the text is another.
 cmake_minimum_required(VERSION 3.25)
 execute_process(
   COMMAND git -C "${SOURCE}" rev-parse --short=12 HEAD
   OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
 execute_process(
-  COMMAND git -C "${SOURCE}" diff --quiet HEAD -- . ":!docs/benchmarks.md"
+  COMMAND git -C "${SOURCE}" diff --quiet HEAD -- . ":!docs/benchmarks"
   OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE changed)
 if(failed)
   set(commit unknown)

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: scripts replace their own tables and nothing else; every table is some script's, and there."""
+"""docs/benchmarks: scripts replace their own tables and nothing else; every table is some script's, and there."""
 
 import ast
 import re
@@ -68,11 +68,46 @@ def test_every_script_with_figures_names_its_tables():
         assert bool(ids) == ("tables.add_option(" in script.read_text(encoding="utf-8"))
 
 
-def test_the_page_has_the_tables_of_the_scripts_and_no_other():
-    page = tables.PAGE.read_text(encoding="utf-8")
-    ids = tables.table_ids(page)
-    assert sorted(ids) == sorted(table_id for script in BENCH.glob("*.py") for table_id in table_ids_of(script))
-    for table_id in ids:
-        tables.replaced(page, table_id, "")  # refused unless its markers are there once
-        page = re.sub(f"<!-- {table_id} -->\n.*?<!-- end {table_id} -->\n", "", page, flags=re.DOTALL)
-    assert "\n|" not in page
+def test_every_page_has_the_tables_of_the_scripts_and_no_other():
+    ids = sorted(table_id for script in BENCH.glob("*.py") for table_id in table_ids_of(script))
+    assert sorted(table_id for section in tables.SECTIONS.values() for table_id in section) == ids
+    pages = sorted(tables.PAGES.glob("*.md"))
+    assert pages
+    for path in pages:
+        page = path.read_text(encoding="utf-8")
+        assert sorted(tables.table_ids(page)) == ids, path.name
+        for table_id in ids:
+            tables.replaced(page, table_id, "")  # refused unless its markers are there once
+            page = re.sub(f"<!-- {table_id} -->\n.*?<!-- end {table_id} -->\n", "", page, flags=re.DOTALL)
+        assert "\n|" not in page, path.name
+        assert f"(benchmarks/{path.name})" in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "kind", "name"),
+    [
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 26\nflags\t: avx2 avx512f\n", "AMD Zen 5", "amd-zen-5.md"),
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 25\nflags\t: avx2 avx512f\n", "AMD Zen 4", "amd-zen-4.md"),
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 25\nflags\t: avx2\n", "AMD Zen 3", "amd-zen-3.md"),
+        (
+            "vendor_id\t: GenuineIntel\ncpu family\t: 6\nflags\t: avx512f amx_tile\n",
+            "Intel with AMX",
+            "intel-with-amx.md",
+        ),
+        ("vendor_id\t: GenuineIntel\nmodel name\t: A (TM) CPU\nflags\t: avx2\n", "A (TM) CPU", "a-tm-cpu.md"),
+        ("processor\t: 0\n", "unknown CPU", "unknown-cpu.md"),
+    ],
+)
+def test_a_cpu_has_a_page_of_its_own(cpuinfo, kind, name):
+    assert tables.cpu_kind(cpuinfo) == kind
+    assert tables.page_of(kind).name == name
+
+
+def test_the_first_table_of_a_cpu_makes_its_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "PAGES", tmp_path / "benchmarks")
+    monkeypatch.setattr(sys, "argv", [str(BENCH / "rope_peers.py"), "--update-docs"])
+    tables.update_docs("rope_peers", MACHINE, "| new |")
+    (path,) = (tmp_path / "benchmarks").iterdir()
+    page = path.read_text(encoding="utf-8")
+    assert "| new |" in page
+    assert page.count(tables.NOT_MEASURED) == sum(map(len, tables.SECTIONS.values())) - 1
