@@ -1,8 +1,8 @@
 # The Python whose packages the build looks into: `python`, empty when there is none.
 set(ROFORMER_PYTHON "" CACHE FILEPATH "A Python with torch 2.11 to 2.13; empty: .venv, or the one on the path")
 set(python "${ROFORMER_PYTHON}")
-if(NOT python AND EXISTS ${CMAKE_SOURCE_DIR}/.venv/bin/python)
-  set(python ${CMAKE_SOURCE_DIR}/.venv/bin/python)
+if(NOT python AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  set(python ${PROJECT_SOURCE_DIR}/.venv/bin/python)
 elseif(NOT python)
   find_package(Python3 QUIET COMPONENTS Interpreter)
   set(python "${Python3_EXECUTABLE}")

@@ -2,7 +2,8 @@
 # A room is a library rf_<name>, alias rf::<name>, whose public headers live in <name>/include. Only what it links is on
 # its include path, so a header of a room it may not use does not compile.
 add_library(rf_warnings INTERFACE)
-target_compile_options(rf_warnings INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror)
+target_compile_options(rf_warnings INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion
+  $<$<BOOL:${ROFORMER_WARNINGS_AS_ERRORS}>:-Werror>)
 if(ROFORMER_SANITIZE)
   add_compile_options(-fsanitize=${ROFORMER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${ROFORMER_SANITIZE})
@@ -25,8 +26,8 @@ endfunction()
 function(rf_test room)
   cmake_parse_arguments(T "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(rf_${room}_test ${T_SOURCES})
-  set_target_properties(rf_${room}_test PROPERTIES OUTPUT_NAME ${room}_test RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  target_include_directories(rf_${room}_test PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  set_target_properties(rf_${room}_test PROPERTIES OUTPUT_NAME ${room}_test RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_include_directories(rf_${room}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(rf_${room}_test PRIVATE rf_warnings ${T_LINKS} GTest::gtest GTest::gtest_main)
   add_test(NAME ${room} COMMAND rf_${room}_test)
 endfunction()
