@@ -41,7 +41,7 @@ def picture(output, width=7.0, height=4.0):
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            "[plot] matplotlib must be installed to draw pictures, got none. Hint: pip install 'roformer-cpp[plot]'"
+            "[plot] matplotlib must be installed to draw pictures, got none. Hint: pip install matplotlib"
         ) from error
     style = _STYLE | {"axes.prop_cycle": cycler(color=COLOURS, linestyle=DASHES)}
     with matplotlib.rc_context(style):
