@@ -22,7 +22,8 @@ function(rf_room name)
   target_link_libraries(rf_${name} PUBLIC ${ROOM_LINKS} PRIVATE rf_warnings ${ROOM_PRIVATE_LINKS})
 endfunction()
 
-# rf_test(<room> SOURCES ... LINKS ...): one GoogleTest binary a room, build/<preset>/tests/<room>_test.
+# rf_test(<room> SOURCES ... LINKS ...): one GoogleTest binary a room, build/<preset>/tests/<room>_test. The list of them,
+# tests/programs.txt in the build, is what scripts/run_tests.py wants to find.
 function(rf_test room)
   cmake_parse_arguments(T "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(rf_${room}_test ${T_SOURCES})
@@ -30,4 +31,5 @@ function(rf_test room)
   target_include_directories(rf_${room}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(rf_${room}_test PRIVATE rf_warnings ${T_LINKS} GTest::gtest GTest::gtest_main)
   add_test(NAME ${room} COMMAND rf_${room}_test)
+  set_property(GLOBAL APPEND_STRING PROPERTY rf_test_programs "${room}_test\n")
 endfunction()

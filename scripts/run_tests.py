@@ -1,13 +1,20 @@
 """Runs the built tests and prints one line of totals: C++ test programs, pytest, format checks.
 
-Called by scripts/test.sh. Each program's own report is shown as it runs; the counts come from the machine-readable
-reports (GoogleTest JSON, JUnit XML). A program that crashes, or a report that does not appear, counts as one failure.
+Called by scripts/test.sh. The counts come from the machine-readable reports (GoogleTest JSON, JUnit XML). One failure
+each is a program that crashes, or leaves no report, or takes longer than its limit; a program that CMake declares and
+the build lacks; and a package of requirements-dev.txt that is not installed, for then its tests could not run.
+
+The output of a test program is kept beside it, in <program>.log, and shown where it fails. One that takes too long is
+ended after the stacks of its threads were shown (where there is gdb); pytest shows the stacks of its own.
 """
 
 import argparse
+import importlib.metadata
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +23,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ["core", "io", "model", "text", "data", "ops", "nn", "train", "cli", "tests", "bench"]
+# In seconds: many times what a slow and busy machine needs, so that what reaches them hangs.
+PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT = 1800, 10800, 1200
 
 
 class Totals:
@@ -32,30 +40,93 @@ class Totals:
             self.failures.append(f"{name}: {failed}")
 
 
-def run_gtest(binary, totals):
-    with tempfile.TemporaryDirectory() as folder:
+def show_stacks(pid):
+    gdb = shutil.which("gdb")
+    if not gdb:
+        print("no gdb here, so no stacks", flush=True)
+        return
+    command = [gdb, "-batch", "-p", str(pid), "-ex", "thread apply all backtrace 40"]
+    subprocess.run(command, stderr=subprocess.DEVNULL, timeout=120, check=False)
+
+
+def call(command, limit, on_limit=show_stacks, **options):
+    """The exit code, or None for a program that reached the limit: `on_limit` sees it, then all it started is ended."""
+    process = subprocess.Popen(command, start_new_session=True, **options)
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        on_limit(process.pid)
+        return None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def show_failures(log):
+    """The log without the lines of tests that passed; the last line says which test was running at the end."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    shown = [line for line in lines[:-1] if not re.match(r"\[( RUN      |       OK |-{10})\]", line)]
+    print("\n".join([*shown, *lines[-1:]]), flush=True)
+
+
+def run_gtest(binary, totals, limit=PROGRAM_LIMIT):
+    log = binary.with_suffix(".log")
+    with tempfile.TemporaryDirectory() as folder, log.open("wb") as output:
         report = Path(folder) / "report.json"
-        code = subprocess.call([binary, "--gtest_brief=1", f"--gtest_output=json:{report}"], cwd=ROOT)
-        name = str(binary.relative_to(ROOT))
+        try:
+            command = [binary, f"--gtest_output=json:{report}"]
+            code = call(command, limit, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+        except OSError as error:
+            print(f"{binary}: {error}", flush=True)
+            return totals.add(binary.name, 0, 1, 0)
         try:
             cases = [case for suite in json.loads(report.read_text())["testsuites"] for case in suite["testsuite"]]
         except (OSError, ValueError):
-            print(f"{name}: exit code {code} and no report", flush=True)
-            return totals.add(name, 0, 1, 0)
-        failed = sum("failures" in case for case in cases)
-        skipped = sum(case["result"] == "SKIPPED" for case in cases)
-        totals.add(name, len(cases) - failed - skipped, max(failed, int(code != 0)), skipped)
+            show_failures(log)
+            end = f"still running after {limit} s" if code is None else f"exit code {code} and no report"
+            print(f"{binary}: {end}", flush=True)
+            return totals.add(binary.name, 0, 1, 0)
+    failed = sum("failures" in case for case in cases)
+    skipped = sum(case["result"] == "SKIPPED" for case in cases)
+    if failed or skipped or code != 0:
+        show_failures(log)
+    totals.add(binary.name, len(cases) - failed - skipped, max(failed, int(code != 0)), skipped)
 
 
-def run_pytest(totals):
+def run_programs(build, totals, limit=PROGRAM_LIMIT):
+    """The test programs that CMake declared for `build`."""
+    try:
+        names = (build / "tests" / "programs.txt").read_text(encoding="utf-8").split()
+    except OSError as error:
+        print(f"{build}: {error}", flush=True)
+        names = []
+    if not names:
+        totals.add(f"test programs of {build.name}", 0, 1, 0)
+    for name in names:
+        start = time.monotonic()
+        print(f"--- {build.name}/{name}", flush=True)
+        run_gtest(build / "tests" / name, totals, limit)
+        print(f"    {time.monotonic() - start:.1f} s", flush=True)
+
+
+def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIMIT):
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        environment = dict(os.environ, PYTHONPATH=str(ROOT / "python"), TOKENIZERS_PARALLELISM="false")
+        environment = dict(os.environ, PYTHONPATH=str(root / "python"), TOKENIZERS_PARALLELISM="false")
         command = [sys.executable, "-m", "pytest", "-q", "-rs", "--durations=10", "-p", "no:cacheprovider"]
-        code = subprocess.call([*command, f"--junitxml={report}", "tests"], cwd=ROOT, env=environment)
+        # A test that reaches its limit ends the run, after the stacks of all threads.
+        command += ["-o", f"faulthandler_timeout={test_limit}", "-o", "faulthandler_exit_on_timeout=true"]
+
+        def abort(pid):  # faulthandler then shows the stacks
+            os.kill(pid, signal.SIGABRT)
+            time.sleep(1)
+
+        code = call([*command, f"--junitxml={report}", "tests"], limit, abort, cwd=root, env=environment)
         try:
             suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
         except (OSError, ElementTree.ParseError):
+            print(f"pytest: {'too long' if code is None else f'exit code {code}'} and no report", flush=True)
             return totals.add("pytest", 0, 1, 0)
         count = {
             key: sum(int(suite.get(key)) for suite in suites) for key in ("tests", "failures", "errors", "skipped")
@@ -63,6 +134,27 @@ def run_pytest(totals):
         failed = count["failures"] + count["errors"]
         passed = count["tests"] - failed - count["skipped"]
         totals.add("pytest", passed, max(failed, int(code != 0)), count["skipped"])
+
+
+def packages(requirements):
+    """The names in a file of requirements."""
+    lines = (line.split("#")[0].strip() for line in requirements.read_text(encoding="utf-8").splitlines())
+    return [re.match(r"[\w.-]+", line)[0] for line in lines if line]
+
+
+def check_packages(requirements, totals):
+    for name in packages(requirements):
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            print(f"{requirements.name}: {name} is not installed in {sys.prefix}", flush=True)
+            totals.add(f"package {name}", 0, 1, 0)
+
+
+def cpp_sources(root):
+    """Of every room: a directory that CMake builds."""
+    rooms = sorted(path.parent for path in root.glob("*/CMakeLists.txt"))
+    return [path for room in rooms for path in sorted(room.rglob("*")) if path.suffix in (".c", ".cpp", ".h")]
 
 
 def run_check(name, command, totals):
@@ -75,29 +167,21 @@ def run_check(name, command, totals):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="leave out the sanitizer build's tests")
     arguments = parser.parse_args()
     totals = Totals()
 
-    builds = ["release"] if arguments.quick else ["sanitize", "release"]
-    for build in builds:
-        binaries = sorted((ROOT / "build" / build / "tests").glob("*_test"))
-        if not binaries:
-            print(f"build/{build}/tests: no test program", flush=True)
-            totals.add(f"build/{build}/tests", 0, 1, 0)
-        for binary in binaries:
-            start = time.monotonic()
-            print(f"--- {binary.relative_to(ROOT)}", flush=True)
-            run_gtest(binary, totals)
-            print(f"    {time.monotonic() - start:.1f} s", flush=True)
+    for file in ("requirements.txt", "requirements-dev.txt"):
+        check_packages(ROOT / file, totals)
+    for build in ["release"] if arguments.quick else ["sanitize", "release"]:
+        run_programs(ROOT / "build" / build, totals)
     print("--- pytest", flush=True)
     run_pytest(totals)
     print("--- format", flush=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     clang_format = shutil.which("clang-format", path=path) or "clang-format"
-    sources = [path for room in ROOMS for suffix in ("h", "cpp") for path in sorted((ROOT / room).rglob(f"*.{suffix}"))]
-    run_check("clang-format", [clang_format, "--dry-run", "-Werror", *sources], totals)
+    run_check("clang-format", [clang_format, "--dry-run", "-Werror", *cpp_sources(ROOT)], totals)
     run_check("ruff check", [sys.executable, "-m", "ruff", "check", "--no-cache", "-q", "."], totals)
     run_check("ruff format", [sys.executable, "-m", "ruff", "format", "--no-cache", "-q", "--check", "."], totals)
 

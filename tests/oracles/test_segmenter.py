@@ -10,10 +10,9 @@ import random
 import subprocess
 from pathlib import Path
 
+import jieba
 import pytest
-
-jieba = pytest.importorskip("jieba")
-rjieba = pytest.importorskip("rjieba")
+import rjieba
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "segment_probe"

@@ -1,0 +1,134 @@
+"""scripts/run_tests.py: what is missing, crashes or hangs is a failure. Test programs are shell scripts here."""
+
+import os
+import re
+import sys
+import time
+
+import pytest
+
+from cli_support import ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import run_tests
+
+REPORT = """{"testsuites": [{"testsuite": [%s]}]}"""
+PASSED, FAILED, SKIPPED = '{"result": "COMPLETED"}', '{"result": "COMPLETED", "failures": [1]}', '{"result": "SKIPPED"}'
+NEVER_S = 600
+
+
+def report(*cases):
+    """Lines of a test program that writes this report, where --gtest_output says."""
+    return f"cat > ${{1#--gtest_output=json:}} <<END\n{REPORT % ', '.join(cases)}\nEND"
+
+
+@pytest.fixture
+def build(tmp_path):
+    (tmp_path / "release" / "tests").mkdir(parents=True)
+    return tmp_path / "release"
+
+
+def totals_of(build, limit=NEVER_S, declared=None, **programs):
+    for name, lines in programs.items():
+        program = build / "tests" / name
+        program.write_text(f"#!/bin/sh\n{lines}\n")
+        program.chmod(0o755)
+    names = programs if declared is None else declared
+    (build / "tests" / "programs.txt").write_text("".join(f"{name}\n" for name in names))
+    totals = run_tests.Totals()
+    run_tests.run_programs(build, totals, limit)
+    return totals
+
+
+def numbers(totals):
+    return totals.passed, totals.failed, totals.skipped
+
+
+def test_counts_come_from_the_reports(build, capsys):
+    totals = totals_of(build, a_test=report(PASSED, PASSED), b_test=report(PASSED, SKIPPED))
+    assert numbers(totals) == (3, 0, 1) and totals.failures == []
+    totals = totals_of(build, a_test="echo what was wrong\n" + report(PASSED, FAILED) + "\nexit 1")
+    assert numbers(totals) == (1, 1, 0) and totals.failures == ["a_test: 1"]
+    assert "what was wrong" in capsys.readouterr().out
+
+
+def test_a_program_that_cmake_declares_must_be_there(build):
+    totals = totals_of(build, declared=["a_test", "b_test"], a_test=report(PASSED))
+    assert numbers(totals) == (1, 1, 0) and totals.failures == ["b_test: 1"]
+
+
+def test_a_build_must_declare_its_programs(build):
+    assert totals_of(build, declared=[]).failures == ["test programs of release: 1"]
+    (build / "tests" / "programs.txt").unlink()
+    totals = run_tests.Totals()
+    run_tests.run_programs(build, totals)
+    assert numbers(totals) == (0, 1, 0)
+
+
+def test_a_crash_is_one_failure_and_a_bad_exit_code_too(build, capsys):
+    totals = totals_of(build, a_test="echo the last words\nkill -SEGV $$", b_test=report(PASSED) + "\nexit 3")
+    assert totals.failures == ["a_test: 1", "b_test: 1"]
+    assert "the last words" in capsys.readouterr().out
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_program_that_hangs_is_one_failure_and_its_output_is_kept(build, capsys):
+    lines = f"echo '[ RUN      ] It.Hangs'\nsleep {NEVER_S} & echo $! >$0.child\nwait"
+    totals = totals_of(build, limit=1, a_test=lines, b_test=report(PASSED))
+    assert numbers(totals) == (1, 1, 0) and totals.failures == ["a_test: 1"]
+    shown = capsys.readouterr().out
+    assert "[ RUN      ] It.Hangs" in shown and "a_test: still running after 1 s" in shown
+    assert "It.Hangs" in (build / "tests" / "a_test.log").read_text()
+    child = int((build / "tests" / "a_test.child").read_text())
+    for _ in range(100):  # the system takes a moment to collect it
+        if not is_running(child):
+            break
+        time.sleep(0.05)
+    assert not is_running(child)
+
+
+def pytest_totals(folder, body, **limits):
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_it.py").write_text(body)
+    totals = run_tests.Totals()
+    run_tests.run_pytest(totals, folder, **limits)
+    return totals
+
+
+def test_pytest_is_counted(tmp_path):
+    totals = pytest_totals(tmp_path, "def test_a(): pass\ndef test_b(): assert 0\n")
+    assert numbers(totals) == (1, 1, 0) and totals.failures == ["pytest: 1"]
+
+
+@pytest.mark.parametrize("limit", ["test_limit", "limit"])
+def test_pytest_that_hangs_shows_its_stacks_and_fails(tmp_path, capfd, limit):
+    body = f"import time\ndef stuck(): time.sleep({NEVER_S})\ndef test_a(): stuck()\n"
+    totals = pytest_totals(tmp_path, body, **{limit: 15})
+    assert numbers(totals) == (0, 1, 0)
+    shown = capfd.readouterr()
+    assert re.search(r"test_it\.py.* in stuck", shown.err) and "pytest: " in shown.out
+
+
+def test_a_package_that_is_missing_is_a_failure(tmp_path, capsys):
+    requirements = tmp_path / "requirements-dev.txt"
+    requirements.write_text("# a comment\npytest==0.1\nno-such-package_1==2.3  # why\n")
+    totals = run_tests.Totals()
+    run_tests.check_packages(requirements, totals)
+    assert totals.failures == ["package no-such-package_1: 1"]
+    assert "no-such-package_1 is not installed" in capsys.readouterr().out
+
+
+def test_every_room_is_formatted():
+    rooms = re.findall(r"^ *add_subdirectory\((\w+)\)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
+    assert {"core", "reproduce", "tests"} <= set(rooms)
+    sources = run_tests.cpp_sources(ROOT)
+    assert set(rooms) <= {path.relative_to(ROOT).parts[0] for path in sources}
+    assert {path.suffix for path in sources} <= {".c", ".cpp", ".h"}
