@@ -1,5 +1,6 @@
 """Byte-level BPE against the library `tokenizers`: ids, offsets and decoding of small trained models."""
 
+import codecs
 import json
 import random
 
@@ -117,19 +118,47 @@ def test_long_words(tmp_path, trained):
     check_texts(tmp_path, texts, wrapped._tokenizer.encode)
 
 
-def test_ill_formed_utf8(tmp_path, trained):
-    wrapped = save(tune(Tokenizer.from_str(trained), "nfc"), tmp_path)
+def ill_formed_texts():
+    """Bytes of every part of a sequence in any order, with spaces between and around them."""
     draw = random.Random(3)
-    raw = [
-        bytes(draw.choice((0x41, 0x20, 0x80, 0xBF, 0xC1, 0xC3, 0xE0, 0xED, 0xF0, 0xF4, 0xF5)) for _ in range(9))
-        for _ in range(500)
-    ]
+    parts = (0x41, 0x20, 0x20, 0x80, 0xBF, 0xC1, 0xC3, 0xE0, 0xED, 0xF0, 0xF4, 0xF5)
+    texts = [bytes(draw.choice(parts) for _ in range(9)) for _ in range(500)]
+    return [*texts, b"\x80", b"\x80 ", b"\xbf\xbf  a", b"  \x80  ", b"\xe4\xb8 x"]
+
+
+@pytest.mark.parametrize("merges", [True, False])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ill_formed_utf8(tmp_path, trained, variant, merges):
+    """Read as Python's decode(errors="replace") does; each U+FFFD has the bytes that it stands for. Without merges the
+    space that is put in front is a token of its own."""
+    tokenizer = Tokenizer.from_str(trained) if merges else train(vocab_size=256 + len(SPECIALS))
+    wrapped = save(tune(tokenizer, variant), tmp_path)
+    raw = ill_formed_texts()
     for data, got in zip(raw, ask(tmp_path, [{"hex": data.hex()} for data in raw]), strict=True):
         text = data.decode("utf-8", errors="replace")
         want = wrapped._tokenizer.encode(text)
-        assert got["ids"] == want.ids
-        assert list(zip(got["begin"], got["end"], strict=True)) == want.offsets
-        assert got["replaced"] == text.count("\ufffd")
+        assert got["ids"] == want.ids, data
+        assert list(zip(got["begin"], got["end"], strict=True)) == want.offsets, data
+        assert got["replaced"] == text.count("\ufffd"), data
+        begins = byte_of_characters(data)
+        assert got["byte_begin"] == [begins[at] for at in got["begin"]], data
+        assert got["byte_end"] == [begins[at] for at in got["end"]], data
+
+
+def byte_of_characters(data):
+    """Where each character of data.decode(errors="replace") begins, and the end."""
+    replaced = {}
+
+    def note(error):
+        replaced[error.start] = error.end
+        return "\ufffd", error.end
+
+    codecs.register_error("note", note)
+    text = data.decode("utf-8", errors="note")
+    begins = [0]
+    for char in text:
+        begins.append(replaced.get(begins[-1], begins[-1] + len(char.encode())))
+    return begins
 
 
 def test_ignore_merges(tmp_path):

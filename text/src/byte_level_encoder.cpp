@@ -222,20 +222,25 @@ void ByteLevelEncoder::append(int32_t id, SourceSpan source, const Trimmed& trim
 // Counts characters of the token but steps over characters of the source, as `tokenizers` does. The one space in front
 // of a first token is taken for the one that was put there.
 void ByteLevelEncoder::trim(const Trimmed& trimmed, SourceSpan& source) const {
-  int32_t leading = trimmed.leading, trailing = trimmed.trailing;
+  int32_t leading = trimmed.leading;
+  const int32_t trailing = trimmed.trailing;
   const bool is_first = out_.size() == first_token_ || source.char_begin == 0;
   if (is_first && options_.trim_keeps_first_space && leading == 1) leading = 0;
   for (; leading > 0 && source.char_begin < source.char_end; --leading) {
-    source.byte_begin += decode_utf8(source_.substr(static_cast<size_t>(source.byte_begin))).length;
+    source.byte_begin += character_length(source.byte_begin);
     ++source.char_begin;
   }
-  if (source.char_end < trailing) return;
-  for (; trailing > 0 && source.char_begin < source.char_end; --trailing) {
-    do {
-      --source.byte_end;
-    } while (!begins_character(source_[static_cast<size_t>(source.byte_end)]));
-    --source.char_end;
-  }
+  if (trailing == 0 || source.char_end < trailing) return;
+  // Where characters end is found from the front alone: bytes that are not UTF-8 do not say to which one they belong.
+  const int32_t kept = std::max(source.char_end - source.char_begin - trailing, 0);
+  if (source.char_begin >= source.char_end) return;
+  source.char_end = source.char_begin + kept;
+  source.byte_end = source.byte_begin;
+  for (int32_t i = 0; i < kept; ++i) source.byte_end += character_length(source.byte_end);
+}
+
+int32_t ByteLevelEncoder::character_length(int32_t byte) const {
+  return decode_utf8(source_.substr(static_cast<size_t>(byte))).length;
 }
 
 }  // namespace rf::text

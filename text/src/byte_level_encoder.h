@@ -55,6 +55,7 @@ class ByteLevelEncoder {
   void append_piece(int32_t id, const SourceSpan& source, std::string_view slice, bool starts_word);
   void append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word);
   void trim(const Trimmed& trimmed, SourceSpan& source) const;
+  int32_t character_length(int32_t byte) const;  // bytes of the source's character that begins there
 
   const BytePairModel& model_;
   const ByteLevelOptions& options_;
