@@ -26,9 +26,29 @@ def complex_matrix(z):
     return np.array([[z.real, -z.imag], [z.imag, z.real]])
 
 
+def polar(z):
+    """Length and angle of a complex number, the angle in radians within [-pi, pi]."""
+    return np.hypot(z.real, z.imag), np.arctan2(z.imag, z.real)
+
+
+def from_polar(length, angle):
+    """The inverse of ``polar``: length (cos angle + i sin angle) = length e^{i angle} (Euler)."""
+    return length * (np.cos(angle) + 1j * np.sin(angle))
+
+
 def rotation_matrix(angle):
     """``Rot(angle)``, counter-clockwise; ``complex_matrix(e^{i angle})``."""
     return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+
+
+def pair_products(q, k):
+    """h_i = q_i k_i*, the products of the pairs of two vectors ``[.., d]`` read as complex numbers: ``[.., d/2]``."""
+    return as_complex(q) * as_complex(k).conj()
+
+
+def inner_product(q, k):
+    """The inner product of real vectors ``[.., d]`` as Re sum_i q_i k_i*."""
+    return pair_products(q, k).sum(axis=-1).real
 
 
 # ---- rotary position embedding ----
@@ -47,15 +67,20 @@ def rotary_matrix(position, dim, base=10000.0):
     return matrix
 
 
+def rotate(x, position, base=10000.0):
+    """R_m x for vectors ``[.., d]`` (Eq. 13, 34): each pair times e^{i m theta_i}."""
+    return as_real(as_complex(x) * np.exp(1j * position * frequencies(np.shape(x)[-1], base)))
+
+
 def score(q, k, distance, base=10000.0):
-    """(R_m q) . (R_n k) for m - n = distance, in closed form (Eq. 16)::
+    """(R_m q) . (R_n k) for m - n = distance and vectors ``[.., d]``, in closed form (Eq. 16)::
 
     sum_i (q_{2i} k_{2i} + q_{2i+1} k_{2i+1}) cos(r theta_i) + (q_{2i} k_{2i+1} - q_{2i+1} k_{2i}) sin(r theta_i)
     """
-    angle = distance * frequencies(len(q), base)
-    same = q[0::2] * k[0::2] + q[1::2] * k[1::2]
-    cross = q[0::2] * k[1::2] - q[1::2] * k[0::2]
-    return float(np.sum(same * np.cos(angle) + cross * np.sin(angle)))
+    angle = distance * frequencies(np.shape(q)[-1], base)
+    same = q[..., 0::2] * k[..., 0::2] + q[..., 1::2] * k[..., 1::2]
+    cross = q[..., 0::2] * k[..., 1::2] - q[..., 1::2] * k[..., 0::2]
+    return np.sum(same * np.cos(angle) + cross * np.sin(angle), axis=-1)
 
 
 # ---- long-term decay (section 3.4.3) ----
@@ -67,10 +92,17 @@ def partial_sums(distance, dim, base=10000.0):
     return np.concatenate([np.zeros_like(terms[..., :1]), np.cumsum(terms, axis=-1)], axis=-1)
 
 
+def abel_terms(q, k, distance, base=10000.0):
+    """S_{i+1} (h_{i+1} - h_i), i = 0 .. dim/2 - 1, with h_{dim/2} = 0: the score is the real part of minus their sum
+    (summation by parts, Eq. 36)."""
+    steps = np.diff(np.append(pair_products(q, k), 0))
+    return partial_sums(distance, len(q), base)[1:] * steps
+
+
 def abel_bound(q, k, distance, base=10000.0):
-    """The bound of Eq. 37: max_i |h_{i+1} - h_i| * sum_j |S_j|, with h_i = q_i conj(k_i) and h_{d/2} = 0."""
-    h = np.append(as_complex(q) * as_complex(k).conj(), 0)
-    return float(np.abs(np.diff(h)).max() * np.abs(partial_sums(distance, len(q), base)).sum())
+    """The bound of Eq. 37: max_i |h_{i+1} - h_i| * sum_j |S_j|, with h_{dim/2} = 0."""
+    steps = np.diff(np.append(pair_products(q, k), 0))
+    return float(np.abs(steps).max() * np.abs(partial_sums(distance, len(q), base)).sum())
 
 
 def decay_curve(distance, dim=128, base=10000.0):

@@ -1,9 +1,14 @@
 """Long-term decay: what decays and what does not (spec R-DEC-01..05, R-FIG-2, INC-34; golden A.4)."""
 
+from itertools import pairwise
+
+import mpmath
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
 
+import roformer_cpp
 from roformer_cpp import theory
 from tolerances import DECAY_GOLDEN, DECAY_PRINTED, SCORE_VARIANCE, T1_ATOL, T1_RTOL
 
@@ -14,24 +19,56 @@ def random_pair(rng, dim):
     return rng.standard_normal(dim), rng.standard_normal(dim)
 
 
-def products(q, k):
-    return theory.as_complex(q) * theory.as_complex(k).conj()
+def rotated(x, position):
+    """Vectors [N, d] by the operator, all at one position."""
+    return roformer_cpp.rope(torch.as_tensor(x)[None], torch.tensor([position]), layout="pairs")[0].numpy()
+
+
+class Exact:
+    """The quantities of Eq. 35-37 for one q, k and distance, in mpmath and in loops."""
+
+    def __init__(self, q, k, distance):
+        with mpmath.workdps(40):
+            pairs = range(len(q) // 2)
+            self.h = [mpmath.mpc(*q[2 * i : 2 * i + 2]) * mpmath.mpc(*k[2 * i : 2 * i + 2]).conjugate() for i in pairs]
+            turns = [mpmath.expj(distance * mpmath.mpf(10000) ** (-mpmath.mpf(2 * i) / len(q))) for i in pairs]
+            self.score = mpmath.fsum(h * turn for h, turn in zip(self.h, turns, strict=True)).real
+            self.sums = [mpmath.fsum(turns[:j]) for j in range(len(q) // 2 + 1)]
+            self.steps = [after - before for before, after in zip(self.h, [*self.h[1:], mpmath.mpc(0)], strict=True)]
+            self.terms = [total * step for total, step in zip(self.sums[1:], self.steps, strict=True)]
+            self.bound = max(map(abs, self.steps)) * mpmath.fsum(map(abs, self.sums))
+
+
+DISTANCES = (0, 1, 33, -7, 1000)
 
 
 def test_score_is_a_sum_of_turned_products():  # R-DEC-01
     rng = np.random.default_rng(0)
-    for r in (0, 1, 33, 1000):
+    for r in DISTANCES:
         q, k = random_pair(rng, 64)
-        turned = products(q, k) * np.exp(1j * r * theory.frequencies(64))
-        assert_allclose(turned.sum().real, theory.score(q, k, r), **T1)
+        exact = Exact(q, k, r)
+        assert_allclose(theory.pair_products(q, k), [complex(h) for h in exact.h], **T1)
+        assert_allclose(theory.score(q, k, r), float(exact.score), **T1)
+        assert_allclose(rotated(q[None], r)[0] @ k, float(exact.score), **T1)
 
 
 def test_abel_transformation():  # R-DEC-02
     rng = np.random.default_rng(1)
-    for r in (0, 1, 33, 1000):
+    for r in DISTANCES:
         q, k = random_pair(rng, 64)
-        h, s = np.append(products(q, k), 0), theory.partial_sums(r, 64)
-        assert_allclose(np.sum(h[:-1] * np.diff(s)), -np.sum(s[1:] * np.diff(h)), **T1)
+        exact = Exact(q, k, r)
+        assert_allclose(theory.partial_sums(r, 64), [complex(s) for s in exact.sums], **T1)
+        assert_allclose(theory.abel_terms(q, k, r), [complex(term) for term in exact.terms], **T1)
+        assert_allclose(-theory.abel_terms(q, k, r).sum().real, theory.score(q, k, r), **T1)
+
+
+def test_bound_is_that_of_the_paper():  # R-DEC-03: with the last step, to h_{d/2} = 0, and no larger than said
+    rng = np.random.default_rng(2)
+    for r in DISTANCES:
+        q, k = random_pair(rng, 8)
+        assert_allclose(theory.abel_bound(q, k, r), float(Exact(q, k, r).bound), **T1)
+    last = np.array([1.0, 0.0, 1.0, 0.0])  # h = (1, 1): only the last step is not 0
+    assert theory.abel_bound(last, last, 0) == 3
 
 
 def test_bound_is_never_violated():  # R-DEC-03
@@ -39,7 +76,9 @@ def test_bound_is_never_violated():  # R-DEC-03
     for _ in range(10_000):
         q, k = random_pair(rng, 8)
         r = int(rng.integers(-5000, 5000))
-        assert abs(theory.score(q, k, r)) <= theory.abel_bound(q, k, r) * (1 + T1_RTOL)
+        terms = theory.abel_terms(q, k, r)
+        chain = [abs(theory.score(q, k, r)), abs(terms.sum()), np.abs(terms).sum(), theory.abel_bound(q, k, r)]
+        assert all(a <= b * (1 + T1_RTOL) for a, b in pairwise(chain)), chain
 
 
 # A.4
@@ -130,7 +169,7 @@ def test_random_scores_do_not_decay(r):  # R-DEC-04 (b): E = 0 and Var = d at ev
     rng = np.random.default_rng(3)
     dim, samples = 16, 200_000
     q, k = rng.standard_normal((2, samples, dim))
-    turned = theory.as_complex(q) * theory.as_complex(k).conj() * np.exp(1j * r * theory.frequencies(dim))
-    scores = turned.sum(axis=1).real
+    scores = theory.score(q, k, r)
+    assert_allclose((rotated(q, r) * k).sum(axis=1), scores, **T1)
     assert abs(scores.var() / dim - 1) < SCORE_VARIANCE
     assert abs(scores.mean()) < SCORE_VARIANCE * np.sqrt(dim)

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 import roformer_cpp
 from roformer_cpp import theory
-from tolerances import GOLDEN_SCORE_RTOL, NORM_F32, NORM_F64, RELATIVE_F32, T1_ATOL, T1_RTOL
+from tolerances import GOLDEN_SCORE_RTOL, NORM_F32, NORM_F64, RELATIVE_F32, T1_ATOL, T1_RTOL, VISIBLE
 
 T1 = dict(atol=T1_ATOL, rtol=T1_RTOL)
 POSITIONS = [0, 1, -3, 17, 1535, 10**5]
@@ -64,8 +64,7 @@ def test_three_forms_of_the_score():  # R-ROPE-02, R-ROPE-05, R-CPX-07
     q, k = vectors(2, 16)
     for m, n in [(0, 0), (5, 3), (3, 5), (17, 1)]:
         by_matrix = (theory.rotary_matrix(m, 16) @ q) @ (theory.rotary_matrix(n, 16) @ k)
-        turn = np.exp(1j * (m - n) * theory.frequencies(16))
-        by_complex = np.sum(theory.as_complex(q) * theory.as_complex(k).conj() * turn).real
+        by_complex = theory.inner_product(theory.rotate(q, m), theory.rotate(k, n))
         assert_allclose(by_matrix, theory.score(q, k, m - n), **T1)
         assert_allclose(by_complex, theory.score(q, k, m - n), **T1)
         assert_allclose(q @ theory.rotary_matrix(n - m, 16) @ k, by_matrix, **T1)
@@ -80,34 +79,40 @@ def test_golden_scores():  # A.2
         assert_allclose(float(rotated(q, [m])[0] @ rotated(k, [n])[0]), golden[2], rtol=GOLDEN_SCORE_RTOL)
 
 
-def test_polar_derivation():  # R-ROPE-03 (P Eq. 26-33, INC-06)
-    q, k = theory.as_complex(vectors(2, 2))[:, 0]
-    theta, gamma = 0.7, 0.4
+def angle_between(x, y):
+    """How far y is turned from x, both vectors of the plane; within (-pi, pi]."""
+    return np.angle(theory.as_complex(y) / theory.as_complex(x)).item()
 
-    def f(x, m, offset=0.0):
-        return x * np.exp(1j * (m * theta + offset))
 
-    def g(m, n, offset=0.0):
-        return f(q, m, offset) * np.conj(f(k, n, offset))
+def test_polar_derivation():  # R-ROPE-03 (P Eq. 26-33, INC-06), of the operator in the plane, where theta is 1
+    q, k = vectors(2, 2)
+
+    def g(m, n):  # of which the score is the real part
+        return theory.pair_products(rotated(q, [m]).numpy()[0], rotated(k, [n]).numpy()[0]).item()
 
     for m, n in [(0, 0), (5, 2), (9, 6)]:
-        assert_allclose(abs(g(m, n)), abs(q) * abs(k), **T1)  # 26a, 27: the radial part knows no position
-        assert_allclose(g(m, n, gamma), g(m, n), **T1)  # 31: the initial angle cancels
-    assert_allclose(g(5, 2), g(9, 6), **T1)
+        assert_allclose(abs(g(m, n)), np.linalg.norm(q) * np.linalg.norm(k), **T1)  # 26a, 27: lengths know no position
+    assert_allclose([g(9, 6), g(105, 102)], [g(5, 2)] * 2, **T1)  # 31: an angle more for all positions cancels
+    assert abs(g(6, 2) - g(5, 2)) > VISIBLE
 
-    def phase(x, m):
-        return np.angle(f(x, m) / x)  # 28: the angle turned does not depend on x
-
-    assert_allclose(phase(q, 3), phase(k, 3), **T1)
-    # 29, 30: phi(m+1) - phi(m) = Theta_g(1) - (Theta_q - Theta_k) = theta, with g as a function of m - n.
-    step = np.angle(g(1, 0)) - (np.angle(q) - np.angle(k))
-    assert_allclose(np.exp(1j * step), np.exp(1j * theta), **T1)
+    turns = [[angle_between(x, rotated(x, [m])[0].numpy()) for m in range(4)] for x in (q, k)]
+    assert_allclose(turns[0], turns[1], **T1)  # 28: how far a vector is turned does not depend on it
+    assert_allclose(turns[0], [0, 1, 2, 3], **T1)  # 29, 30, 33: by theta a step, and not at all at 0
+    # phi(m+1) - phi(m) = Theta_g(1) - (Theta_q - Theta_k), with g as a function of m - n.
+    assert_allclose(np.angle(g(1, 0)), angle_between(k, q) + 1, **T1)
 
 
-def test_the_radial_part_is_a_choice_where_queries_and_keys_differ():  # R-ROPE-03, INC-35 (xPos)
-    q, k, c = 1.5, 0.7, 1.01
-    for m, n in [(3, 1), (13, 11)]:
-        assert_allclose(c**m * q * c**-n * k, c**2 * q * k, **T1)
+def test_the_radial_part_is_a_choice_where_queries_and_keys_differ():  # R-ROPE-03, INC-35: xPos
+    positions = torch.tensor([0, 2, 400, 402])
+    terms = roformer_cpp.encoding("xpos", head_dim=4).terms(positions, dtype=torch.double)
+    q, k = (
+        (turn.cos + 1j * turn.sin)[0].numpy() * theory.as_complex(x)
+        for turn, x in zip((terms.query, terms.key), vectors(2, 4), strict=True)
+    )
+    scores = (q @ k.conj().T).real
+    assert_allclose(scores[3, 2], scores[1, 0], rtol=T1_RTOL)
+    assert_allclose(scores[2, 3], scores[0, 1], rtol=T1_RTOL)
+    assert (np.abs(np.abs(q[3]) / np.abs(q[0]) - 1) > VISIBLE).all()  # lengths are not kept
 
 
 def test_norms_are_kept():  # R-ROPE-08
