@@ -126,7 +126,7 @@ void add_linear_attention(Cases& cases, Sizes sizes) {
     int64_t tokens, heads;
   };
   const std::vector<Shape> shapes =
-      sizes == Sizes::kTiny ? std::vector<Shape>{{7, 2}} : std::vector<Shape>{{8192, 12}, {65536, 1}};
+      sizes == Sizes::kTiny ? std::vector<Shape>{{7, 2}} : std::vector<Shape>{{8192, 1}, {8192, 12}, {65536, 1}};
   for (const bool causal : {false, true}) {
     for (const Shape& shape : shapes) {
       for (const Pass pass : kPasses) {

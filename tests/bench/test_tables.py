@@ -111,3 +111,12 @@ def test_the_first_table_of_a_cpu_makes_its_page(tmp_path, monkeypatch):
     page = path.read_text(encoding="utf-8")
     assert "| new |" in page
     assert page.count(tables.NOT_MEASURED) == sum(map(len, tables.SECTIONS.values())) - 1
+
+
+def test_linear_attention_is_compared_with_torch_in_one_table():
+    pattern = r"^<!-- (?!end )([^\n]*) -->$(.*?)^<!-- end"
+    for path in tables.PAGES.glob("*.md"):
+        page = path.read_text(encoding="utf-8")
+        bodies = dict(re.findall(pattern, page, flags=re.DOTALL | re.MULTILINE))
+        assert set(bodies) == set(tables.table_ids(page))
+        assert {table_id for table_id in bodies if "bidirectional" in bodies[table_id]} <= {"kernels linear-attention"}
