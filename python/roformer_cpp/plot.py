@@ -13,22 +13,36 @@ from ._command import exit_code
 from ._style import picture
 
 
+def _is_number(value):
+    limit = sys.float_info.max
+    return isinstance(value, int | float) and not isinstance(value, bool) and -limit <= value <= limit
+
+
+def _entry(line, where):
+    shown = line[:60].decode(errors="replace")
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict):
+        raise ValueError(f"[plot] {where} must be a JSON object, got {shown!r}")
+    drawn = entry.get("type") in ("train", "evaluation")
+    for key in ["step", "loss"] * drawn + ["unigram_loss"] * (drawn and "unigram_loss" in entry):
+        if not _is_number(entry.get(key)):
+            raise ValueError(f'[plot] {where} must have a number as "{key}", got {shown!r}')
+    return entry
+
+
 def read_metrics(run_dir):
     """The objects of RUN_DIR/metrics.jsonl, in order. Raises OSError or ValueError naming the file and line."""
     path = Path(run_dir) / "metrics.jsonl"
-    metrics = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            metrics.append(json.loads(line))
-        except ValueError as error:
-            raise ValueError(f"[plot] {path}:{number} must be a JSON object, got {line[:60]!r}") from error
-    return metrics
+    return [_entry(line, f"{path}:{number}") for number, line in enumerate(path.read_bytes().splitlines(), 1)]
 
 
 def plot_loss(metrics, output):
     """Writes a picture of training loss, held-out loss and the unigram baseline against the step."""
-    train = [entry for entry in metrics if entry["type"] == "train"]
-    held_out = [entry for entry in metrics if entry["type"] == "evaluation"]
+    train = [entry for entry in metrics if entry.get("type") == "train"]
+    held_out = [entry for entry in metrics if entry.get("type") == "evaluation"]
     if not train and not held_out:
         raise ValueError("[plot] metrics.jsonl must hold at least one train or evaluation line, got none")
     with picture(output) as figure:

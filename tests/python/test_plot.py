@@ -1,6 +1,7 @@
 """The loss curve of a run directory."""
 
 import json
+import sys
 
 import pytest
 
@@ -28,6 +29,40 @@ def test_a_damaged_line_is_named(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"type": "train", "step": 1, "loss": 2}\n{"eve', encoding="utf-8")
     with pytest.raises(ValueError, match=r"metrics\.jsonl:2 must be a JSON object, got '\{\"eve'"):
         plot.read_metrics(tmp_path)
+
+
+NO_OBJECT, NO_STEP, NO_LOSS = "must be a JSON object", 'a number as "step"', 'a number as "loss"'
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        (b"7", NO_OBJECT),
+        (b"", NO_OBJECT),
+        (b'{"type": "tr\xff', NO_OBJECT),
+        (b"[" * 100_000, NO_OBJECT),
+        (b'{"type": "train", "loss": 2}', NO_STEP),
+        (b'{"type": "evaluation", "step": "4", "loss": 2}', NO_STEP),
+        (b'{"type": "train", "step": true, "loss": 2}', NO_STEP),
+        (b'{"type": "train", "step": 4}', NO_LOSS),
+        (b'{"type": "train", "step": 4, "loss": null}', NO_LOSS),
+        (b'{"type": "train", "step": 4, "loss": NaN}', NO_LOSS),
+        (b'{"type": "train", "step": 4, "loss": 1' + b"0" * 400 + b"}", NO_LOSS),
+        (b'{"type": "evaluation", "step": 4, "loss": 2, "unigram_loss": []}', 'a number as "unigram_loss"'),
+    ],
+)
+def test_a_line_that_cannot_be_drawn_is_bad_input(tmp_path, monkeypatch, capsys, line, rule):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"type": "train", "step": 1, "loss": 2}\n' + line + b"\n")
+    monkeypatch.setattr(sys, "argv", ["plot", str(tmp_path)])
+    assert plot.main() == 1
+    assert f"[plot] {tmp_path / 'metrics.jsonl'}:2 must " in (message := capsys.readouterr().err) and rule in message
+    assert not (tmp_path / "loss.png").exists()
+
+
+def test_lines_of_other_types_are_left_out(tmp_path):
+    write_metrics(tmp_path, [dict(type="train", step=2, loss=0.7), dict(type="length", length=64), dict(note="a")])
+    plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").exists()
 
 
 def test_nothing_to_draw_is_an_error(tmp_path):
