@@ -39,8 +39,8 @@ AttentionResult attention_meta(const AttentionCall& call) {
   return empty_results(call);
 }
 
-std::vector<at::Tensor> empty_gradients(const Wanted& wanted, const AttentionCall& call) {
-  std::vector<at::Tensor> grads(kInputs);
+Inputs empty_gradients(const Wanted& wanted, const AttentionCall& call) {
+  Inputs grads;
   for (size_t i = 0; i < kInputs; ++i) {
     if (!wanted[i]) continue;
     const at::Tensor& x = call.inputs[i];
@@ -51,9 +51,12 @@ std::vector<at::Tensor> empty_gradients(const Wanted& wanted, const AttentionCal
   return grads;
 }
 
-std::vector<at::Tensor> of_wanted(std::vector<at::Tensor> grads) {
-  std::erase_if(grads, [](const at::Tensor& grad) { return !grad.defined(); });
-  return grads;
+std::vector<at::Tensor> of_wanted(const Inputs& grads) {
+  std::vector<at::Tensor> wanted;
+  for (const at::Tensor& grad : grads) {
+    if (grad.defined()) wanted.push_back(grad);
+  }
+  return wanted;
 }
 
 void check_results(const at::Tensor& grad_out, const at::Tensor& out, const at::Tensor& log_sum,
@@ -72,13 +75,13 @@ std::vector<at::Tensor> backward_cpu(const AttentionCall& call, const at::Tensor
                                      const at::Tensor& log_sum, Wanted wanted) {
   check_call(call);
   check_results(grad_out, out, log_sum, call);
-  std::vector<at::Tensor> grads = empty_gradients(wanted, call);
+  const Inputs grads = empty_gradients(wanted, call);
   const AttentionCall ready = laid_out(call);
-  const at::Tensor given = grad_out.contiguous();
-  const rf_attention_args args = core_args(ready, out.contiguous(), log_sum.contiguous());
+  const at::Tensor given = grad_out.contiguous(), out_rows = out.contiguous(), sums = log_sum.contiguous();
+  const rf_attention_args args = core_args(ready, out_rows, sums);
   const rf_attention_grads grad_args = core_grads(given, grads);
   check_status(rf_attention_backward(&args, &grad_args));
-  return of_wanted(std::move(grads));
+  return of_wanted(grads);
 }
 
 std::vector<at::Tensor> backward_meta(const AttentionCall& call, const at::Tensor& grad_out, const at::Tensor& out,
@@ -101,30 +104,29 @@ TermList terms_of(const AttentionCall& call) {
 }
 
 // What is converted, or looked at before the operator sees it.
-void check_given(const std::vector<at::Tensor>& data) {
-  const char* const names[] = {"q", "k", "v"};
-  for (size_t i = 0; i < data.size(); ++i) {
-    const at::Tensor& x = data[i];
-    TORCH_CHECK_VALUE(x.defined(), "[attention] ", names[i], " must be [batch, tokens, heads, size], got nothing");
-    TORCH_CHECK_VALUE(at::isFloatingType(x.scalar_type()), "[attention] ", names[i], " must be floating-point, got ",
-                      x.scalar_type());
-  }
+void check_given(const char* name, const at::Tensor& x) {
+  TORCH_CHECK_VALUE(x.defined(), "[attention] ", name, " must be [batch, tokens, heads, size], got nothing");
+  TORCH_CHECK_VALUE(at::isFloatingType(x.scalar_type()), "[attention] ", name, " must be floating-point, got ",
+                    x.scalar_type());
 }
 
 // Terms in `dtype`, outside autograd's function, so that their gradients return to their own dtypes.
-AttentionCall make_call(const std::vector<at::Tensor>& data, const Terms& t, at::ScalarType dtype) {
-  check_given(data);
+AttentionCall make_call(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Terms& t,
+                        at::ScalarType dtype) {
+  check_given("q", q);
+  check_given("k", k);
+  check_given("v", v);
   AttentionCall call;
-  call.inputs = data;
+  call.inputs = {q, k, v};
+  size_t next = kQueryCos;
   for (const at::Tensor* term :
        {&t.query.cos, &t.query.sin, &t.key.cos, &t.key.sin, &t.value.cos, &t.value.sin, &t.content_bias_HD,
         &t.position_bias_HD, &t.key_table.rows, &t.query_table.rows, &t.value_table.rows, &t.bias.rows, &t.gate.rows,
         &t.position_query_HPD, &t.position_key_HPD, &t.reset_row_H, &t.reset_col_H}) {
-    call.inputs.push_back(term->defined() ? term->to(dtype).contiguous() : *term);
+    call.inputs[next++] = term->defined() ? term->to(dtype).contiguous() : *term;
   }
-  for (const DistanceTable* table : {&t.key_table, &t.query_table, &t.value_table, &t.bias, &t.gate}) {
-    call.ranges.insert(call.ranges.end(), {table->lo, table->hi});
-  }
+  call.ranges = {t.key_table.lo,   t.key_table.hi, t.query_table.lo, t.query_table.hi, t.value_table.lo,
+                 t.value_table.hi, t.bias.lo,      t.bias.hi,        t.gate.lo,        t.gate.hi};
   call.layout = t.layout;
   call.scale = t.scale;
   return call;
@@ -153,7 +155,7 @@ at::Tensor attention_fused(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, c
                            const Terms& terms, const at::Tensor& query_positions, const at::Tensor& key_positions,
                            const at::Tensor& attend, TokenWindow window, const ProbabilityDropout& dropout,
                            const PackedSequences& packed) {
-  AttentionCall call = make_call({q_BTHD, k_BSHD, v_BSHD}, terms, at::kFloat);
+  AttentionCall call = make_call(q_BTHD, k_BSHD, v_BSHD, terms, at::kFloat);
   TORCH_CHECK_VALUE(q_BTHD.scalar_type() != at::kDouble,
                     "[attention] q must be float32, bfloat16 or float16 for the fused kernel, got Double");
   call.query_positions = query_positions, call.key_positions = key_positions;
@@ -167,7 +169,7 @@ at::Tensor attention_fused(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, c
 at::Tensor attention_ref(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                          const Terms& terms, const at::Tensor& query_positions, const at::Tensor& key_positions,
                          const at::Tensor& attend, TokenWindow window, const PackedSequences& packed) {
-  AttentionCall call = make_call({q_BTHD, k_BSHD, v_BSHD}, terms, at::kDouble);
+  AttentionCall call = make_call(q_BTHD, k_BSHD, v_BSHD, terms, at::kDouble);
   for (at::Tensor& x : {std::ref(call.inputs[kQ]), std::ref(call.inputs[kK]), std::ref(call.inputs[kV])}) {
     x = x.to(at::kDouble);
   }

@@ -27,7 +27,7 @@ void save_call(AutogradContext* ctx, const AttentionCall& call, const AttentionR
   saved.insert(saved.end(), call.inputs.begin(), call.inputs.end());
   ctx->save_for_backward(std::move(saved));
   auto& data = ctx->saved_data;
-  data["ranges"] = call.ranges;
+  data["ranges"] = std::vector<int64_t>(call.ranges.begin(), call.ranges.end());
   data["layout"] = call.layout;
   data["scale"] = call.scale;
   data["window"] = std::vector<int64_t>{call.window.left, call.window.right};
@@ -39,11 +39,13 @@ void save_call(AutogradContext* ctx, const AttentionCall& call, const AttentionR
 AttentionCall saved_call(AutogradContext* ctx, const variable_list& saved) {
   auto& data = ctx->saved_data;
   const std::vector<int64_t> window = data["window"].toIntVector();
-  return {.inputs = {saved.begin() + kFirstInput, saved.end()},
+  Inputs inputs;
+  std::copy(saved.begin() + kFirstInput, saved.end(), inputs.begin());
+  return {.inputs = std::move(inputs),
           .query_positions = saved[kQueryPositions],
           .key_positions = saved[kKeyPositions],
           .attend = saved[kAttend].defined() ? std::optional(saved[kAttend]) : std::nullopt,
-          .ranges = data["ranges"].toIntVector(),
+          .ranges = ranges_of(data["ranges"].toIntVector()),
           .layout = data["layout"].toStringRef(),
           .scale = data["scale"].toOptional<double>(),
           .window = {window[0], window[1]},

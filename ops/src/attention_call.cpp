@@ -20,6 +20,7 @@ constexpr std::array<const char*, kInputs> kNames = {
     "query_table", "value_table", "bias",      "gate",         "position_query", "position_key",
     "reset_row",   "reset_col"};
 constexpr std::array<Input, 5> kTables = {kKeyTable, kQueryTable, kValueTable, kBias, kGate};  // as in ranges
+static_assert(kRanges == 2 * kTables.size());
 
 bool has_sizes(const at::Tensor& x, const SymSizes& sizes) {
   return x.sym_sizes() == c10::SymIntArrayRef(sizes);
@@ -147,49 +148,42 @@ void check_broadcasts(const at::Tensor& attend, const SymSizes& scores) {
                     attend.sym_sizes());
 }
 
-const void* data_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
+rf_attention_rotation rotation_args(Borrowed<at::Tensor> cos, Borrowed<at::Tensor> sin) {
+  if (!cos->defined()) return {};
+  return {data_or_null(cos), data_or_null(sin), cos->size(0), cos->size(2)};
 }
 
-rf_attention_rotation rotation_args(const at::Tensor& cos, const at::Tensor& sin) {
-  if (!cos.defined()) return {};
-  return {data_of(cos), data_of(sin), cos.size(0), cos.size(2)};
-}
-
-rf_attention_table table_args(const AttentionCall& call, size_t index) {
-  const at::Tensor& rows = call.inputs[kTables[index]];
+rf_attention_table table_args(Borrowed<AttentionCall> call, size_t index) {
+  const at::Tensor& rows = call->inputs[kTables[index]];
   if (!rows.defined()) return {};
-  return {data_of(rows), call.ranges[2 * index], call.ranges[2 * index + 1], rows.size(0),
+  return {data_or_null(rows), call->ranges[2 * index], call->ranges[2 * index + 1], rows.size(0),
           rows.dim() == 3 ? rows.size(2) : 1};
 }
 
-void set_terms(rf_attention_args& args, const AttentionCall& call) {
-  const std::vector<at::Tensor>& x = call.inputs;
-  args.layout = parse_layout("attention", call.layout);
+void set_terms(rf_attention_args& args, Borrowed<AttentionCall> call) {
+  const Inputs& x = call->inputs;
+  args.layout = parse_layout("attention", call->layout);
   args.rotation_q = rotation_args(x[kQueryCos], x[kQuerySin]);
   args.rotation_k = rotation_args(x[kKeyCos], x[kKeySin]);
   args.rotation_v = rotation_args(x[kValueCos], x[kValueSin]);
-  args.u = data_of(x[kContentBias]);
-  args.w = data_of(x[kPositionBias]);
+  args.u = data_or_null(x[kContentBias]);
+  args.w = data_or_null(x[kPositionBias]);
   args.table_k = table_args(call, 0);
   args.table_q = table_args(call, 1);
   args.table_v = table_args(call, 2);
   args.bias = table_args(call, 3);
   args.gate = table_args(call, 4);
-  args.a = data_of(x[kPositionQuery]);
-  args.c = data_of(x[kPositionKey]);
+  args.a = data_or_null(x[kPositionQuery]);
+  args.c = data_or_null(x[kPositionKey]);
   args.positions = x[kPositionQuery].defined() ? x[kPositionQuery].size(1) : 0;
-  args.row = data_of(x[kResetRow]);
-  args.col = data_of(x[kResetCol]);
-  args.scale = call.scale.value_or(1 / std::sqrt(static_cast<double>(args.head_dim)));
+  args.row = data_or_null(x[kResetRow]);
+  args.col = data_or_null(x[kResetCol]);
+  args.scale = call->scale.value_or(1 / std::sqrt(static_cast<double>(args.head_dim)));
 }
 
 }  // namespace
 
 void check_call(const AttentionCall& call) {
-  TORCH_CHECK_VALUE(call.inputs.size() == kInputs && call.ranges.size() == 2 * kTables.size(),
-                    "[attention] there must be ", kInputs - kQueryCos, " terms and ", 2 * kTables.size(),
-                    " numbers in ranges, got ", call.inputs.size() - kQueryCos, " and ", call.ranges.size());
   parse_layout("attention", call.layout);
   check_data(call);
   check_positions(call, call.query_positions, "query_positions", call.q().sym_size(1));
@@ -221,24 +215,25 @@ AttentionCall laid_out(const AttentionCall& call) {
   return to;
 }
 
-rf_attention_args core_args(const AttentionCall& call, const at::Tensor& out, const at::Tensor& log_sum) {
+rf_attention_args core_args(Borrowed<AttentionCall> ready, Borrowed<at::Tensor> out, Borrowed<at::Tensor> log_sum) {
+  const AttentionCall& call = *ready;
   rf_attention_args args{};
   args.struct_size = sizeof args;
   const at::Tensor &q = call.q(), &k = call.k(), &v = call.v();
   args.dtype = *core_dtype(q.scalar_type());
   args.batch = q.size(0), args.queries = q.size(1), args.heads = q.size(2), args.head_dim = q.size(3);
   args.keys = k.size(1), args.key_heads = k.size(2), args.value_dim = v.size(3);
-  args.q = data_of(q), args.q_stride_b = q.stride(0), args.q_stride_t = q.stride(1), args.q_stride_h = q.stride(2);
-  args.k = data_of(k), args.k_stride_b = k.stride(0), args.k_stride_t = k.stride(1), args.k_stride_h = k.stride(2);
-  args.v = data_of(v), args.v_stride_b = v.stride(0), args.v_stride_t = v.stride(1), args.v_stride_h = v.stride(2);
-  args.out = out.mutable_data_ptr();
-  args.out_stride_b = out.stride(0), args.out_stride_t = out.stride(1), args.out_stride_h = out.stride(2);
-  if (log_sum.numel() > 0) args.log_sum = log_sum.mutable_data_ptr<float>();
+  args.q = data_or_null(q), args.q_stride_b = q.stride(0), args.q_stride_t = q.stride(1), args.q_stride_h = q.stride(2);
+  args.k = data_or_null(k), args.k_stride_b = k.stride(0), args.k_stride_t = k.stride(1), args.k_stride_h = k.stride(2);
+  args.v = data_or_null(v), args.v_stride_b = v.stride(0), args.v_stride_t = v.stride(1), args.v_stride_h = v.stride(2);
+  args.out = out->mutable_data_ptr();
+  args.out_stride_b = out->stride(0), args.out_stride_t = out->stride(1), args.out_stride_h = out->stride(2);
+  if (log_sum->numel() > 0) args.log_sum = log_sum->mutable_data_ptr<float>();
   args.query_positions = call.query_positions.const_data_ptr<int64_t>();
   args.query_position_stride_b = call.query_positions.size(0) == 1 ? 0 : args.queries;
   args.key_positions = call.key_positions.const_data_ptr<int64_t>();
   args.key_position_stride_b = call.key_positions.size(0) == 1 ? 0 : args.keys;
-  set_terms(args, call);
+  set_terms(args, ready);
   if (call.attend) {
     // A mask of one row counts as the same row for all: core takes the form of padding from the strides.
     const auto stride = [&](int64_t dim) { return call.attend->size(dim) == 1 ? 0 : call.attend->stride(dim); };
@@ -250,19 +245,19 @@ rf_attention_args core_args(const AttentionCall& call, const at::Tensor& out, co
   args.seed = static_cast<uint64_t>(call.seed.expect_int());
   args.stream = static_cast<uint64_t>(call.stream.expect_int());
   args.window_left = call.window.left, args.window_right = call.window.right;
-  args.cu_seqlens_q = static_cast<const int64_t*>(data_of(call.packed.cu_seqlens_q));
-  args.cu_seqlens_k = static_cast<const int64_t*>(data_of(call.packed.cu_seqlens_k));
+  args.cu_seqlens_q = static_cast<const int64_t*>(data_or_null(call.packed.cu_seqlens_q));
+  args.cu_seqlens_k = static_cast<const int64_t*>(data_or_null(call.packed.cu_seqlens_k));
   args.sequences = args.cu_seqlens_q == nullptr ? 0 : call.packed.cu_seqlens_q.size(0) - 1;
   return args;
 }
 
-rf_attention_grads core_grads(const at::Tensor& grad_out, const std::vector<at::Tensor>& grads) {
+rf_attention_grads core_grads(Borrowed<at::Tensor> grad_out, Borrowed<Inputs> grads) {
   std::array<void*, kInputs> data{};
-  for (size_t i = 0; i < kInputs; ++i) data[i] = grads[i].defined() ? grads[i].mutable_data_ptr() : nullptr;
+  for (size_t i = 0; i < kInputs; ++i) data[i] = mutable_or_null((*grads)[i]);
   rf_attention_grads g{};
   g.struct_size = sizeof g;
-  g.out = grad_out.const_data_ptr();
-  g.out_stride_b = grad_out.stride(0), g.out_stride_t = grad_out.stride(1), g.out_stride_h = grad_out.stride(2);
+  g.out = grad_out->const_data_ptr();
+  g.out_stride_b = grad_out->stride(0), g.out_stride_t = grad_out->stride(1), g.out_stride_h = grad_out->stride(2);
   g.q = data[kQ], g.k = data[kK], g.v = data[kV];
   g.cos_q = data[kQueryCos], g.sin_q = data[kQuerySin];
   g.cos_k = data[kKeyCos], g.sin_k = data[kKeySin];

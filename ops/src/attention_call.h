@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "borrowed.h"
 #include "rf/attention.h"
 #include "rf/ops/terms.h"
 
@@ -39,12 +40,14 @@ enum Input : size_t {
   kResetCol,
   kInputs
 };
+inline constexpr size_t kTerms = kInputs - kQueryCos, kRanges = 10;
+using Inputs = std::array<at::Tensor, kInputs>;
 
 struct AttentionCall {
-  std::vector<at::Tensor> inputs;  // kInputs of them, undefined where a term is absent
+  Inputs inputs;  // undefined where a term is absent
   at::Tensor query_positions, key_positions;
   std::optional<at::Tensor> attend;
-  std::vector<int64_t> ranges;  // lo and hi of K, Q, V, b and G
+  std::array<int64_t, kRanges> ranges{};  // lo and hi of K, Q, V, b and G
   std::string layout;
   std::optional<double> scale;
   TokenWindow window;
@@ -64,9 +67,10 @@ void check_call(const AttentionCall& call);
 // The same call with tensors laid out as core takes them; copies where they are not yet.
 AttentionCall laid_out(const AttentionCall& call);
 
-// Of a call that is laid out. out and log_sum are those of the forward; log_sum has no elements for float64.
-rf_attention_args core_args(const AttentionCall& call, const at::Tensor& out, const at::Tensor& log_sum);
-// grads: kInputs of them, contiguous, undefined where not wanted. grad_out: its last dimension contiguous.
-rf_attention_grads core_grads(const at::Tensor& grad_out, const std::vector<at::Tensor>& grads);
+// Of a call that is laid out. out and log_sum are those of the forward, contiguous; log_sum has no elements for
+// float64.
+rf_attention_args core_args(Borrowed<AttentionCall> ready, Borrowed<at::Tensor> out, Borrowed<at::Tensor> log_sum);
+// grads: contiguous, undefined where not wanted. grad_out: its last dimension contiguous.
+rf_attention_grads core_grads(Borrowed<at::Tensor> grad_out, Borrowed<Inputs> grads);
 
 }  // namespace rf::ops

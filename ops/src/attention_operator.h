@@ -2,8 +2,10 @@
 #pragma once
 
 #include <ATen/core/List.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <tuple>
@@ -42,6 +44,22 @@ using AttentionSignature = Result(Before..., const at::Tensor& q, const at::Tens
                                   const std::optional<at::Tensor>& cu_seqlens_q,
                                   const std::optional<at::Tensor>& cu_seqlens_k);
 
+// The lists of a call by their places; the schema does not say how long they are.
+inline Inputs inputs_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const TermList& terms) {
+  Inputs inputs = {q, k, v};
+  for (size_t i = 0; i < kTerms; ++i) inputs[kQueryCos + i] = terms.get(i).value_or(at::Tensor());
+  return inputs;
+}
+inline std::array<int64_t, kRanges> ranges_of(at::IntArrayRef given) {
+  std::array<int64_t, kRanges> ranges{};
+  std::copy(given.begin(), given.end(), ranges.begin());
+  return ranges;
+}
+inline void check_lists(const TermList& terms, at::IntArrayRef ranges) {
+  TORCH_CHECK_VALUE(terms.size() == kTerms && ranges.size() == kRanges, "[attention] there must be ", kTerms,
+                    " terms and ", kRanges, " numbers in ranges, got ", terms.size(), " and ", ranges.size());
+}
+
 // Makes a kernel for the dispatcher from one that takes an AttentionCall, and then what the schema has before it.
 template <auto kKernel, class Function = decltype(kKernel)>
 struct AttentionKernel;
@@ -53,13 +71,12 @@ struct AttentionKernel<kKernel, Result (*)(const AttentionCall&, Before...)> {
                     std::string_view layout, std::optional<double> scale, int64_t left, int64_t right, double dropout,
                     c10::SymInt seed, c10::SymInt stream, const std::optional<at::Tensor>& cu_seqlens_q,
                     const std::optional<at::Tensor>& cu_seqlens_k) {
-    std::vector<at::Tensor> inputs = {q, k, v};
-    for (const std::optional<at::Tensor>& term : terms.vec()) inputs.push_back(term.value_or(at::Tensor()));
-    return kKernel({.inputs = std::move(inputs),
+    check_lists(terms, ranges);
+    return kKernel({.inputs = inputs_of(q, k, v, terms),
                     .query_positions = query_positions,
                     .key_positions = key_positions,
                     .attend = attend,
-                    .ranges = ranges.vec(),
+                    .ranges = ranges_of(ranges),
                     .layout = std::string(layout),
                     .scale = scale,
                     .window = {left, right},

@@ -31,18 +31,18 @@ void check_row_numbers(const char* name, const at::Tensor& x, const at::Tensor& 
                     x.device());
 }
 
-rf_cross_entropy_args core_args(const at::Tensor& logits, const RowView& rows, const at::Tensor& targets,
-                                int64_t ignore_index, const at::Tensor& log_sum) {
+rf_cross_entropy_args core_args(Borrowed<RowView> logits, Borrowed<at::Tensor> targets, int64_t ignore_index,
+                                Borrowed<at::Tensor> log_sum) {
   rf_cross_entropy_args args{};
   args.struct_size = sizeof args;
-  args.dtype = *core_dtype(logits.scalar_type());
-  args.rows = rows.rows();
-  args.columns = rows.columns();
-  args.logits = rows.data();
-  args.logits_stride = rows.stride();
-  args.targets = targets.const_data_ptr<int64_t>();
+  args.dtype = *core_dtype(logits->rows_NC.scalar_type());
+  args.rows = logits->rows();
+  args.columns = logits->columns();
+  args.logits = logits->data();
+  args.logits_stride = logits->stride();
+  args.targets = targets->const_data_ptr<int64_t>();
   args.ignore_index = ignore_index;
-  args.log_sum = log_sum.mutable_data_ptr<double>();
+  args.log_sum = log_sum->mutable_data_ptr<double>();
   return args;
 }
 
@@ -57,7 +57,7 @@ CrossEntropyResult forward_cpu(const at::Tensor& logits, const at::Tensor& targe
   auto [loss, log_sum] = empty_results(logits);
   const RowView rows(logits);
   const at::Tensor ready = targets.contiguous();
-  rf_cross_entropy_args args = core_args(logits, rows, ready, ignore_index, log_sum);
+  rf_cross_entropy_args args = core_args(rows, ready, ignore_index, log_sum);
   args.loss = loss.mutable_data_ptr();
   check_status(rf_cross_entropy_forward(&args));
   return {loss, log_sum};
@@ -78,7 +78,7 @@ at::Tensor backward_cpu(const at::Tensor& grad, const at::Tensor& logits, const 
   const at::Tensor ready = targets.contiguous();
   const at::Tensor kept = log_sum.to(at::kDouble).contiguous();
   const at::Tensor dloss = grad.to(parameter_type(logits)).contiguous();
-  const rf_cross_entropy_args args = core_args(logits, rows, ready, ignore_index, kept);
+  const rf_cross_entropy_args args = core_args(rows, ready, ignore_index, kept);
   rf_cross_entropy_grads grads{};
   grads.struct_size = sizeof grads;
   grads.loss = dloss.const_data_ptr();

@@ -15,15 +15,15 @@ void check_gelu(const at::Tensor& x, const OptionalTensor& bias, std::string_vie
   TORCH_CHECK_VALUE(form == "erf" || form == "tanh", "[gelu] form must be \"erf\" or \"tanh\", got \"", form, "\"");
 }
 
-rf_gelu_args gelu_args(const at::Tensor& x, const RowView& rows, const at::Tensor& bias, std::string_view form) {
+rf_gelu_args gelu_args(Borrowed<RowView> x, Borrowed<at::Tensor> bias, std::string_view form) {
   rf_gelu_args args{};
   args.struct_size = sizeof args;
-  args.dtype = *core_dtype(x.scalar_type());
+  args.dtype = *core_dtype(x->rows_NC.scalar_type());
   args.form = form == "tanh" ? RF_GELU_TANH : RF_GELU_ERF;
-  args.rows = rows.rows();
-  args.columns = rows.columns();
-  args.x = rows.data();
-  args.x_stride = rows.stride();
+  args.rows = x->rows();
+  args.columns = x->columns();
+  args.x = x->data();
+  args.x_stride = x->stride();
   args.bias = data_or_null(bias);
   return args;
 }
@@ -32,7 +32,7 @@ at::Tensor gelu_cpu(const at::Tensor& x, const OptionalTensor& bias, std::string
   check_gelu(x, bias, form);
   const at::Tensor y = empty_like_rows(x), ready = ready_parameter(bias, x);
   const RowView rows(x);
-  rf_gelu_args args = gelu_args(x, rows, ready, form);
+  rf_gelu_args args = gelu_args(rows, ready, form);
   args.y = y.mutable_data_ptr();
   args.y_stride = rows.columns();
   check_status(rf_gelu_forward(&args));
@@ -66,7 +66,7 @@ std::vector<at::Tensor> gelu_backward_cpu(const at::Tensor& grad, std::array<boo
   const std::array<at::Tensor, 2> results = gelu_gradients(grad, wanted, x, bias, form);
   const at::Tensor ready = ready_parameter(bias, x);
   const RowView rows(x), dy(grad.to(x.scalar_type()));
-  const rf_gelu_args args = gelu_args(x, rows, ready, form);
+  const rf_gelu_args args = gelu_args(rows, ready, form);
   rf_gelu_grads grads{};
   grads.struct_size = sizeof grads;
   grads.y = dy.data();

@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include "borrowed.h"
 #include "dtype.h"
 #include "find_operator.h"
 #include "layout.h"
@@ -122,14 +123,15 @@ LinearAttentionCall laid_out(const LinearAttentionCall& call) {
   return to;
 }
 
-rf_attention_rotation rotation_args(const MaybeTensor& cos, const MaybeTensor& sin) {
-  if (!cos) return {};
-  return {cos->const_data_ptr(), sin->const_data_ptr(), cos->size(0), cos->size(2)};
+rf_attention_rotation rotation_args(Borrowed<MaybeTensor> cos, Borrowed<MaybeTensor> sin) {
+  if (!*cos) return {};
+  return {(*cos)->const_data_ptr(), (*sin)->const_data_ptr(), (*cos)->size(0), (*cos)->size(2)};
 }
 
-// Of a call that is laid out.
-rf_linear_attention_args core_args(const LinearAttentionCall& call, const at::Tensor& out,
-                                   const at::Tensor& denominators, const at::Tensor& state) {
+// Of a call that is laid out. state: undefined where there is none.
+rf_linear_attention_args core_args(Borrowed<LinearAttentionCall> ready, Borrowed<at::Tensor> out,
+                                   Borrowed<at::Tensor> denominators, Borrowed<at::Tensor> state) {
+  const LinearAttentionCall& call = *ready;
   const at::Tensor &q = call.q, &k = call.k, &v = call.v;
   rf_linear_attention_args args{};
   args.struct_size = sizeof args;
@@ -144,9 +146,9 @@ rf_linear_attention_args core_args(const LinearAttentionCall& call, const at::Te
   args.q_stride_b = q.stride(0), args.q_stride_t = q.stride(1), args.q_stride_h = q.stride(2);
   args.k_stride_b = k.stride(0), args.k_stride_t = k.stride(1), args.k_stride_h = k.stride(2);
   args.v_stride_b = v.stride(0), args.v_stride_t = v.stride(1), args.v_stride_h = v.stride(2);
-  args.out = out.mutable_data_ptr();
-  args.out_stride_b = out.stride(0), args.out_stride_t = out.stride(1), args.out_stride_h = out.stride(2);
-  if (denominators.numel() > 0) args.denominators = denominators.mutable_data_ptr<float>();
+  args.out = out->mutable_data_ptr();
+  args.out_stride_b = out->stride(0), args.out_stride_t = out->stride(1), args.out_stride_h = out->stride(2);
+  if (denominators->numel() > 0) args.denominators = denominators->mutable_data_ptr<float>();
   args.rotation_q = rotation_args(call.query_cos, call.query_sin);
   args.rotation_k = rotation_args(call.key_cos, call.key_sin);
   args.eps = call.eps;
@@ -154,7 +156,7 @@ rf_linear_attention_args core_args(const LinearAttentionCall& call, const at::Te
     args.key_mask = static_cast<const uint8_t*>(call.key_mask->const_data_ptr());
     args.key_mask_stride_b = call.key_mask->stride(0), args.key_mask_stride_s = call.key_mask->stride(1);
   }
-  if (state.defined() && state.numel() > 0) args.state = state.mutable_data_ptr<double>();
+  if (state->defined() && state->numel() > 0) args.state = state->mutable_data_ptr<double>();
   return args;
 }
 
@@ -221,13 +223,13 @@ std::vector<at::Tensor> backward_cpu(const LinearAttentionCall& call, const at::
   const std::array<at::Tensor, 3> grads = empty_gradients(call, wanted);
   const LinearAttentionCall ready = laid_out(call);
   const at::Tensor given = grad_out.contiguous(), out_rows = out.contiguous(), sums = denominators.contiguous();
-  const rf_linear_attention_args args = core_args(ready, out_rows, sums, {});
-  const auto data = [](const at::Tensor& x) { return x.defined() ? x.mutable_data_ptr() : nullptr; };
+  const at::Tensor no_state;
+  const rf_linear_attention_args args = core_args(ready, out_rows, sums, no_state);
   rf_linear_attention_grads to{};
   to.struct_size = sizeof to;
   to.out = given.const_data_ptr();
   to.out_stride_b = given.stride(0), to.out_stride_t = given.stride(1), to.out_stride_h = given.stride(2);
-  to.q = data(grads[0]), to.k = data(grads[1]), to.v = data(grads[2]);
+  to.q = mutable_or_null(grads[0]), to.k = mutable_or_null(grads[1]), to.v = mutable_or_null(grads[2]);
   check_status(rf_linear_attention_backward(&args, &to));
   return defined_ones(grads);
 }

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include "borrowed.h"
 #include "dtype.h"
 #include "row_operators.h"
 
@@ -61,14 +62,6 @@ inline void check_dropout(const char* where, const char* name, double p) {
 // A parameter as core reads it beside x; absent: undefined.
 inline at::Tensor ready_parameter(const OptionalTensor& parameter, const at::Tensor& x) {
   return parameter ? parameter->to(parameter_type(x)).contiguous() : at::Tensor();
-}
-
-inline const void* data_or_null(const at::Tensor& x) {
-  return x.defined() ? x.const_data_ptr() : nullptr;
-}
-
-inline void* mutable_or_null(const at::Tensor& x) {
-  return x.defined() ? x.mutable_data_ptr() : nullptr;
 }
 
 inline at::Tensor empty_like_rows(const at::Tensor& x) {

@@ -163,6 +163,15 @@ def test_the_backward_refuses(change, message):
         backward(given["grad_out"], given["out"], given["log_sum"], wanted, *tensors, given["terms"], given["ranges"])
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(("terms", "ranges"), [(0, 10), (5, 10), (16, 10), (18, 10), (17, 0), (17, 9), (17, 11)])
+def test_lists_of_other_lengths_are_refused(terms, ranges, requires_grad):
+    q = torch.ones(1, 2, 1, 4, requires_grad=requires_grad)
+    ids = torch.arange(2)[None]
+    with pytest.raises(ValueError, match=f"17 terms and 10 numbers in ranges, got {terms} and {ranges}"):
+        kernel(q, q, q, ids, ids, None, [None] * terms, [0] * ranges)
+
+
 def test_compiled():
     q, k, v = (torch.randn(2, 6, 2, 8, requires_grad=True) for _ in range(3))
     ids, terms, ranges = torch.arange(6)[None], [None] * len(TERMS), [0] * 10
