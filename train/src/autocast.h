@@ -1,12 +1,14 @@
 // bfloat16 where training computes in it.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include "rf/train/run_config.h"
 
 namespace rf::train {
 
-// Autocast to bfloat16 on the CPU while the scope lives; nothing with Precision::kFloat32. Casts of weights are kept
-// until the scope ends, so a scope must not span a change of the weights.
+// Autocast to bfloat16 on the CPU while the scope lives, and then as it was before; nothing with Precision::kFloat32.
+// Casts of weights are kept until the scope ends, so a scope must not span a change of the weights.
 class AutocastScope {
  public:
   explicit AutocastScope(Precision precision);
@@ -15,7 +17,8 @@ class AutocastScope {
   AutocastScope& operator=(const AutocastScope&) = delete;
 
  private:
-  bool active_;
+  bool active_, was_enabled_;
+  c10::ScalarType dtype_before_;
 };
 
 }  // namespace rf::train
