@@ -77,7 +77,7 @@ std::vector<std::string> keys() {
 
 EncodingEntry rope() {
   return {.info = {.name = "rope",
-                   .summary = "rotary: queries and keys turn by their positions, with every published scaling",
+                   .summary = "rotary: queries and keys turn by their positions, with seven published scalings",
                    .equation = "score = s R_m q . R_n k, pair i of R_m turning by m theta_i",
                    .source = "Su et al. 2021, arXiv 2104.09864 Eq. 14-16",
                    .terms = "R^q, R^k; R^v with rotary_value",
