@@ -14,9 +14,9 @@ inline constexpr double kEpsF32 = 1.1920928955078125e-7;
 inline constexpr double kEpsF64 = 2.220446049250313e-16;
 inline constexpr double kEpsBf16 = 0.0078125;
 inline constexpr double kEpsF16 = 0.0009765625;
-// The golden numbers of the specification carry 12 decimals.
+// The golden numbers carry 12 decimals.
 inline constexpr double kGoldenDecimals = 6e-12;
-// T1 of the specification at scores up to 70.
+// 1e-12 of scores up to 70.
 inline constexpr double kGoldenScore = 7.1e-11;
 // R^-1 R and R^T R on values below 2: some eps of their magnitude; scale 0.3 and its inverse add two roundings.
 inline constexpr double kRoundTripF64 = 16 * 2.220446049250313e-16;
@@ -32,16 +32,16 @@ inline constexpr double kSigmas = 4;
 inline constexpr double kLeastPacked = 0.9;
 
 // ---- nn ----
-// A whole model against itself by another path, relative to the largest value (spec T4; float64: order of summation).
+// A whole model against itself by another path, relative to the largest value (float64: order of summation).
 inline constexpr double kFloat32Model = 2e-5;
 inline constexpr double kFloat64Model = 1e-10;
-// With rotated values, moving a sequence changes its hidden states at least by this share (4e-3 in the spec's example).
+// With rotated values, moving a sequence changes its hidden states at least by this share (4e-3 in transformers).
 inline constexpr double kRotaryValueShift = 1e-4;
 
 // ---- train ----
-// A schedule in double: a handful of roundings (spec T1), or the six digits of a golden number.
+// A schedule in double: a handful of roundings, or the six digits of a golden number.
 inline constexpr double kScheduleRelative = 1e-12;
-// A float32 primitive on values of order 1 (spec T2).
+// A float32 primitive on values of order 1.
 inline constexpr double kFloat32Primitive = 2e-6;
 
 // ---- bench ----
@@ -91,7 +91,7 @@ inline constexpr double kLinearAttentionEps = 16;
 // The products of a chunk's 64 tokens are added one by one, at worst 64 roundings of half an eps to the same side in
 // numerator and denominator, and some more to answer; chunks are added without loss, however many.
 inline constexpr double kLinearWorstEps = 72;
-// The golden numbers of the specification carry 12 digits.
+// The golden numbers carry 12 digits.
 inline constexpr double kGoldenLinear = 6e-12;
 
 }  // namespace rf::tests

@@ -12,7 +12,7 @@ LOW_PRECISION_RATIO = 2.0
 # Golden numbers are printed with 12 or 13 significant digits.
 GOLDEN_RTOL = 1e-11
 
-# Spec T1, float64: |a - b| <= ATOL + RTOL |b|. Spec T2, float32 primitives on values O(1).
+# T1, float64: |a - b| <= ATOL + RTOL |b|. T2, float32 primitives on values O(1).
 T1_ATOL, T1_RTOL = 1e-12, 1e-12
 T2_ATOL, T2_RTOL = 2e-6, 1e-5
 
@@ -37,20 +37,20 @@ def eps(dtype: str) -> float:
     return float(np.finfo(dtype).eps)
 
 
-# Spec T4, a whole float32 model against transformers: the largest and the mean difference, relative to the largest
+# T4, a whole float32 model against transformers: the largest and the mean difference, relative to the largest
 # reference value. In float64 the two differ by the order of summation only.
 T4_MAX, T4_MEAN = 2e-5, 2e-6
 MODEL_F64 = 1e-10
 
-# Gradients against transformers (spec T5), relative to the largest gradient of the tensor; for tensors whose gradients
+# Gradients against transformers, relative to the largest gradient of the tensor; for tensors whose gradients
 # nearly vanish, to this share of the largest gradient of the model.
 GRADIENT_F32, GRADIENT_F64 = 1e-4, 1e-9
 GRADIENT_FLOOR = 1e-2
 
-# With rotated values, moving a sequence changes its hidden states at least by this much (4e-3 in the spec's example).
+# With rotated values, moving a sequence changes its hidden states at least by this much (4e-3 in transformers).
 ROTARY_VALUE_SHIFT = 1e-4
 
-# ---- core: rotary tables (C-12) ----
+# ---- core: rotary tables (R-CONV-12) ----
 # Frequencies carry about 106 bits; exponents to 700 cost a few of them.
 FREQUENCY_RELATIVE = 1e-28
 # Half an ulp of 1 in float32; an ulp of 1 in float64.
@@ -74,7 +74,7 @@ FUSED_RESET_ROW = 20.0
 ROW_GRADIENT_ATOL = 1e-4
 
 # ---- model and nn: scalings and rotary encodings ----
-# Rows of a scaled rotation, relative to its attention factor: one rounding to float32, and the requirement of C-12; in
+# Rows of a scaled rotation, relative to its attention factor: one rounding to float32 (R-CONV-12); in
 # float64 the rounding of cos or sin, that of the scale, and that of their product.
 SCALED_F32 = 1e-7
 SCALED_F64 = 6e-16
@@ -107,7 +107,7 @@ LINEAR_FUSED_F32 = 4e-5
 # In eps of 16 bits: a result is rounded once, and a gradient of q or k has products with rounded outputs besides.
 LINEAR_FUSED_EPS = 2.0
 # What the cases at hand must at least differ by: sums of rotated weights from 1, rotated outputs from plain ones,
-# Shen's attention from Eq. 18's (4.6e-2 in the spec's example).
+# Shen's attention from Eq. 18's (4.6e-2 on random data).
 LINEAR_WEIGHT_SUM_GAP, LINEAR_ROTATION_SEEN, SHEN_GAP = 0.1, 1e-3, 1e-2
 # Memory at twice the tokens; a first chunk costs less than the others, which have sums before them.
 LINEAR_GROWTH = 2.01
@@ -124,7 +124,7 @@ PERTURBED = 0.3
 VISIBLE = 1e-3
 
 # ---- nn: T5, TUPE, Transformer-XL, DeBERTa ----
-# Spec T3, one float32 attention layer.
+# T3, one float32 attention layer.
 T3_ATOL, T3_RTOL = 1e-5, 1e-4
 # XLNet's frequencies and angles are float32: angles to 13 rad are off by an ulp or so (1e-6), sinusoids as much,
 # outputs less. Relative to the largest output; 6e-8 was measured.
@@ -143,10 +143,11 @@ STREAMED_RTOL = 1e-4
 BF16_MODEL = 5e-2
 
 # ---- theory ----
-# Golden numbers A.2 (15 digits) and A.4 (14 digits; the spec asks 1e-9), and numbers printed with 3 or 4 decimals.
+# Golden numbers of scores (15 digits) and of the decay curve (14 digits; R-FIG-2 asks 1e-9), and
+# numbers printed with 3 or 4 decimals.
 GOLDEN_SCORE_RTOL = 1e-13
 DECAY_GOLDEN, DECAY_PRINTED = 1e-9, 6e-5
-# The variance of 2e5 products has a relative standard deviation near 0.4 %; the spec asks 2 %.
+# The variance of 2e5 products has a relative standard deviation near 0.4 %; R-DEC-04 asks 2 %.
 SCORE_VARIANCE = 0.02
 # R-ROPE-08 and R-ROPE-01 (float32, relative to |q| |k|).
 NORM_F32, NORM_F64, RELATIVE_F32 = 1e-6, 1e-14, 2e-6

@@ -1,5 +1,5 @@
 // Cosine and sine rows of rotary embedding: angle = position x frequency, formed and reduced so that only the final
-// rounding to the element type counts (spec C-12).
+// rounding to the element type counts (R-CONV-12).
 #ifndef RF_CORE_ROPE_ANGLE_H_
 #define RF_CORE_ROPE_ANGLE_H_
 

@@ -1,4 +1,4 @@
-// Reader of safetensors files (spec §7.1):
+// Reader of safetensors files (R-HF-01):
 //   u64 n | n bytes of JSON | data        JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]},
 //                                                "__metadata__": {str: str}}
 // The header is read event by event into entries and nothing else, so that its memory is bounded by the file's size and

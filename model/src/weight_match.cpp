@@ -1,4 +1,4 @@
-// Sorts the tensors of a checkpoint out against a model's (loader rules of spec §7.3). Rules in short:
+// Sorts the tensors of a checkpoint out against a model's (R-HF-03). The rules:
 //   a  encoder.embed_positions.weight may be absent (converted checkpoints): computed instead
 //   b  cls.predictions.decoder.* may be present although tied: a copy to compare
 //   c  embeddings_project.* may be present although E == C: ignored; so is a pooler that the head does not use,

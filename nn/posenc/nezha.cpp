@@ -1,6 +1,6 @@
 // Fixed sinusoids of the clipped distance, added to keys and values after the projection (NEZHA, Wei et al. 2019,
 // arXiv 1909.00204; spec R-REL-09). T[c] is the interleaved sinusoid of the index c = clip(j - i, -k, k) + k, from 0 to
-// 2k, as the authors' code has it; the paper's formula takes sines of j - i itself (INC-36). One table for keys and
+// 2k, as the authors' code has it; the paper's formula takes sines of j - i itself. One table for keys and
 // values, all heads and all layers; no parameters.
 #include <ATen/ops/arange.h>
 

@@ -1,4 +1,4 @@
-// The encoder (spec R-HF-04, R-HF-05, R-VAR): a post-LN BERT whose position encoding and attention are values of the
+// The encoder (R-HF-04, R-HF-05): a post-LN BERT whose position encoding and attention are values of the
 // configuration.
 //
 //   x_0 = LN(word + type + encoding.input(positions))          projected where embedding_size differs

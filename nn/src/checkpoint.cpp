@@ -1,4 +1,4 @@
-// Model directories in and out (spec 7.1, 7.3 and its loader rules): config.json and safetensors, one file or shards.
+// Model directories in and out (R-HF-01, R-HF-03): config.json and safetensors, one file or shards.
 // Names and shapes are matched by model/weights.h; this file moves the numbers and checks them.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>

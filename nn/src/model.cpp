@@ -107,7 +107,7 @@ void Model::Impl::bind_head(const Parameters& parameters, const std::string& pre
 }
 
 // What multiple choice looks at, [B,C]: the pooler's result, or the last token, padding or not, as transformers does
-// (INC-23), or the first.
+// (R-HF-12), or the first.
 at::Tensor Model::Impl::summary(const Output& out) const {
   if (out.pooled_BC.defined()) return out.pooled_BC;
   return out.hidden_BTC.select(1, config.summary_type == "last" ? -1 : 0);

@@ -1,4 +1,4 @@
-// The tokens of one forward pass: where they are, and which of them may be attended to (spec C-11, R-HF-08).
+// The tokens of one forward pass: where they are, and which of them may be attended to (R-CONV-11, R-HF-08).
 #pragma once
 
 #include "rf/nn/attention.h"

@@ -20,7 +20,7 @@ struct Tokens {
   at::Tensor query_TD, key_TD, value_TD;
 };
 
-// The worked example of spec A.3: three tokens, one frequency.
+// A worked example of R-LIN-06: three tokens, one frequency.
 Tokens example() {
   const auto rows = [](std::vector<double> elements) { return at::tensor(elements, at::kDouble).view({3, 2}); };
   return {rows({0.5, -1, 2, 0.25, -2, 1}), rows({1, -2, -0.5, 0.5, 0, 3}), rows({1, 0, 0, 1, 2, -1})};

@@ -16,7 +16,7 @@ namespace rf::reproduce {
 
 namespace {
 
-// Bounds of spec tolerance class T1 and of float32, both of |q| |k|.
+// Bounds in float64 and float32, relative to |q| |k|.
 constexpr double kFloat64Bound = 1e-12, kFloat32Bound = 2e-6;
 
 struct Pairs {

@@ -1,4 +1,4 @@
-// The claim register (register.h), spec section 10.2. Sources: "paper" is arXiv 2104.09864; the others are named.
+// The claim register (register.h). Sources: "paper" is arXiv 2104.09864; the others are named.
 #include "register.h"
 
 namespace rf::reproduce {

@@ -1,4 +1,4 @@
-// The rules by which trained experiments confirm a claim (spec section 10.3). They are fixed here, as functions of the
+// The rules by which trained experiments confirm a claim (docs/reproduce.md). They are fixed here, as functions of the
 // measured numbers alone, before anything is run; tests hold each against made-up numbers of both outcomes.
 //
 // Noise: two means of losses are told apart when they differ by more than the larger of the two ranges over seeds.

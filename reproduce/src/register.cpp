@@ -1,4 +1,4 @@
-// The papers' tables (register.h, spec section 10.1), and both registers as JSON.
+// The papers' tables (register.h), and both registers as JSON.
 #include "register.h"
 
 #include <algorithm>

@@ -16,7 +16,7 @@ from cli_support import MODEL, make_corpus, refused, results, run, run_file
 
 LENGTH = 16
 CLS, SEP = 258, 259  # ids of the tokenizer of bytes
-# The arms of the spec's X-04: position encoding and attention.
+# The arms of X-04: position encoding and attention.
 ARMS = {
     "none": ("none", {"type": "linear", "feature_map": "elu"}),
     "learned": ("learned", {"type": "linear", "feature_map": "elu"}),

@@ -1,4 +1,4 @@
-"""`roformer forward` against transformers on saved random models (spec T4, Appendix B.2)."""
+"""`roformer forward` against transformers on saved random models."""
 
 import numpy as np
 import pytest

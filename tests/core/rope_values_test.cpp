@@ -1,4 +1,4 @@
-// Golden numbers of spec A.2 and the laws of the rotation (R-ROPE-04, 07, 08), by the kernels and by the float64 loops.
+// Golden numbers and the laws of the rotation (R-ROPE-04, R-ROPE-06..08), by the kernels and by the float64 loops.
 #include "core/rope_case.h"
 #include "src/rope_angle.h"
 

@@ -1,4 +1,4 @@
-"""rf_rope_scaled_frequencies of the C library against mpmath (C-12), and the arguments it refuses."""
+"""rf_rope_scaled_frequencies of the C library against mpmath (R-CONV-12), and the arguments it refuses."""
 
 import ctypes
 import os

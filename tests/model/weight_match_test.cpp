@@ -1,4 +1,4 @@
-// The loader rules of spec §7.3: which differences between a file and a model are fine, and which are errors.
+// The loader rules of R-HF-03: which differences between a file and a model are fine, and which are errors.
 #include <algorithm>
 
 #include "io/support.h"

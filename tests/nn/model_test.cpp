@@ -60,7 +60,7 @@ TEST(RoFormerInit, HasTheStatisticsOfTheRoles) {
   EXPECT_EQ(normal, 2 + 1 + 2 * 6 + 1);
 }
 
-// C-11: a query without a key gives attention output 0, so nothing of the values reaches it, and gradient 0.
+// R-CONV-11: a query without a key gives attention output 0, so nothing of the values reaches it, and gradient 0.
 TEST(RoFormerMasks, AFullyMaskedSequenceAttendsToNothing) {
   for (const double attention_dropout :
        {0.0, 1e-6}) {  // the fused and the explicit path; 1e-6 rounds to nothing dropped
@@ -229,7 +229,7 @@ TEST(RoFormerHeads, MultipleChoiceReadsTheLastTokenOrTheFirst) {
     const auto parameters = model->named_parameters();
     const at::Tensor token = out.hidden_BTC.select(1, summary == std::string("last") ? 4 : 0);
     const at::Tensor expected =
-        at::matmul(token, parameters["classifier.weight"].t()) + parameters["classifier.bias"];  // INC-23
+        at::matmul(token, parameters["classifier.weight"].t()) + parameters["classifier.bias"];  // R-HF-12
     EXPECT_LE(largest(out.logits - expected.view({2, 3})), kFloat32Model * largest(expected));
   }
 }

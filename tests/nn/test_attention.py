@@ -1,4 +1,4 @@
-"""Attention over terms (nn/src/attention*.cpp) against the float64 loops of attention_reference.py: R-ATT-02, C-11."""
+"""Attention over terms (nn/src/attention*.cpp) against the loops of attention_reference.py: R-ATT-02, R-CONV-11."""
 
 import numpy as np
 import pytest
@@ -170,7 +170,7 @@ def test_masked_keys(kernel):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("with_terms", [False, True])
 def test_queries_without_keys(with_terms, kernel):
-    """Output 0 and gradient 0, exactly (C-11); here queries 0 and 1, by the causal mask and by a mask."""
+    """Output 0 and gradient 0, exactly (R-CONV-11); here queries 0 and 1, by the causal mask and by a mask."""
     q, k, v = (x.requires_grad_() for x in data(1, 5, 4, 2, 2))
     terms = all_terms(1, 5, 4, 2) if with_terms else None
     mask = torch.ones(1, 1, 5, 4, dtype=torch.bool)

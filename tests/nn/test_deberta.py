@@ -1,4 +1,4 @@
-"""DeBERTa and Eq. 10 as printed (R-REL-06, INC-13) against loops over the equations."""
+"""DeBERTa and Eq. 10 as printed (R-REL-06) against loops over the equations."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Linear attention against loops over queries and keys (spec R-LIN-01..07, INC-14, INC-15, golden A.3)."""
+"""Linear attention against loops over queries and keys (R-LIN-01 to R-LIN-08)."""
 
 import numpy as np
 import pytest
@@ -275,7 +275,7 @@ def test_cosine_with_rotation_stays_a_mean():
 
 
 def test_shen_equals_its_equation_18_only_for_equal_sums():
-    """R-LIN-03, INC-14: softmax_feature(q) (softmax_sequence(k)^T v) is Eq. 18 with exp(k) iff sum_n exp(k_nf) does not
+    """R-LIN-03: softmax_feature(q) (softmax_sequence(k)^T v) is Eq. 18 with exp(k) iff sum_n exp(k_nf) does not
     depend on f."""
     q, k, v = qkv()
     different = linear_attention(q, k, v, "shen_original") - linear_attention(q, k, v, "shen")

@@ -1,4 +1,4 @@
-"""Music Transformer: R-REL-07; the skew is golden A.6."""
+"""Music Transformer: R-REL-07."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""NEZHA's fixed relative vectors: R-REL-09, INC-36 (the sinusoid is of the shifted index)."""
+"""NEZHA's fixed relative vectors: R-REL-09 (the sinusoid is of the shifted index)."""
 
 import mpmath
 import numpy as np

@@ -1,4 +1,4 @@
-"""The encoding `rope` beside its equations (arXiv 2104.09864 Eq. 11-16 and 34; spec R-ROPE-01..13, Appendix A.2)."""
+"""The encoding `rope` beside its equations (arXiv 2104.09864 Eq. 11-16 and 34; R-ROPE-01..13)."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""TUPE-A and TUPE-R (R-REL-05, INC-11, INC-12) against loops over the paper's equation and its code's reset."""
+"""TUPE-A and TUPE-R (R-REL-05) against loops over the paper's equation and its code's reset."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ import roformer_cpp
 from encoding_case import Case, check_gradients, parameter
 from tolerances import T1_ATOL, T1_RTOL
 
-BUCKETS_OF_4 = [[16, 16, 16, 16], [32, 0, 17, 18], [32, 1, 0, 17], [32, 2, 1, 0]]  # spec A.7
+BUCKETS_OF_4 = [[16, 16, 16, 16], [32, 0, 17, 18], [32, 1, 0, 17], [32, 2, 1, 0]]
 
 
 def position_scores(case: Case, encoding, positions) -> np.ndarray:

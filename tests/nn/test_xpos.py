@@ -1,4 +1,4 @@
-"""The encoding `xpos` beside loops written from arXiv 2212.10554 (spec section 5, R-ROPE-01)."""
+"""The encoding `xpos` beside loops written from arXiv 2212.10554 (R-ROPE-01)."""
 
 import math
 

@@ -146,7 +146,7 @@ def test_the_backward_without_trained_rows_is_one_rotation():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_table_against_mpmath(dtype):
-    """C-12: frequencies in double-double, one rounding at the end, to position 2^31."""
+    """R-CONV-12: frequencies in double-double, one rounding at the end, to position 2^31."""
     positions = torch.tensor([0, 1, 511, 131071, 1048575, 2**31 - 1, 2**31, -(2**31)])
     with mpmath.workdps(50):
         theta = [mpmath.power(10000, -mpmath.mpf(i) / 6) for i in range(6)]

@@ -245,7 +245,7 @@ def layer_norm(x, gain, bias):
 
 
 def nezha_table(clip, dim):
-    """R-REL-09: row r is the interleaved sinusoid of the index r in 0..2 clip (INC-36)."""
+    """R-REL-09: row r is the interleaved sinusoid of the index r in 0..2 clip."""
     table = np.zeros((2 * clip + 1, dim))
     for r in range(2 * clip + 1):
         for i in range(0, dim, 2):

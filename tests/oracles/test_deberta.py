@@ -1,4 +1,4 @@
-"""DeBERTa's attention and its log buckets against transformers (R-REL-06, INC-13)."""
+"""DeBERTa's attention and its log buckets against transformers (R-REL-06)."""
 
 import numpy as np
 import pytest

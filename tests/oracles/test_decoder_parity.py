@@ -1,4 +1,4 @@
-"""Decoders against transformers 5: cross-attention (R-ROPE-14: no rotation on either side, INC-24) and the key/value
+"""Decoders against transformers 5: cross-attention (R-ROPE-14: no rotation on either side) and the key/value
 cache (R-HF-10), for RoFormer and BERT, on random, perturbed models."""
 
 import pytest

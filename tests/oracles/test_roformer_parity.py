@@ -72,7 +72,7 @@ def make_oracle(head, seed=0, **changes):
 
 
 def sinusoid_table(rows, dim):
-    """[rows, dim] float64: sin of p * 10000^(-2i/dim) for i < dim/2, then cos (P Eq. 34, R-ABS-04)."""
+    """[rows, dim] float64: sin of p * 10000^(-2i/dim) for i < dim/2, then cos (R-ABS-04)."""
     angles = np.arange(rows)[:, None] * 10000.0 ** (-2.0 * np.arange(dim // 2) / dim)
     return torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1))
 
@@ -130,7 +130,7 @@ def our_outputs(model, batch):
 
 
 def compared(value, batch, head):
-    """Rows with a key to attend to: under a causal mask, left padding leaves some without (C-11)."""
+    """Rows with a key to attend to: under a causal mask, left padding leaves some without (R-CONV-11)."""
     if head == "RoFormerForCausalLM":
         return value[batch.mask.bool()]
     return value
@@ -161,7 +161,7 @@ def loss_of(outputs, head, batch):
 
 
 def assert_close_model(ours, theirs):
-    """Spec T4: relative to the largest reference value."""
+    """T4: relative to the largest reference value."""
     difference, scale = (ours - theirs).abs(), theirs.abs().max()
     assert ours.shape == theirs.shape
     assert difference.max() <= tol.T4_MAX * scale
@@ -394,7 +394,7 @@ def test_sharded_checkpoint(tmp_path):
 
 @pytest.mark.parametrize("rotary_value", (False, True))
 def test_longer_than_the_table(rotary_value, tmp_path):
-    """INC-38: transformers stops at max_position_embeddings; ours goes on as it would with a longer table."""
+    """R-HF-08: transformers stops at max_position_embeddings; ours goes on as it would with a longer table."""
     oracle = make_oracle("RoFormerForMaskedLM", rotary_value=rotary_value)
     oracle.save_pretrained(tmp_path)
     batch = make_batch("RoFormerForMaskedLM", tokens=3 * MAX_POSITIONS + 1)

@@ -1,5 +1,5 @@
 """Every scaling of rotary embedding: the float32 way bit for bit that of transformers' modeling_rope_utils and of its
-rotary modules, and the default within 1e-7 of mpmath to position 2^31 (C-12, R-ROPE-10, R-ROPE-12)."""
+rotary modules, and the default within 1e-7 of mpmath to position 2^31 (R-CONV-12, R-ROPE-10, R-ROPE-12)."""
 
 import mpmath
 import pytest

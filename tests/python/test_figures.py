@@ -1,4 +1,5 @@
-"""The pictures of the theory: numbers against the defining formulas in mpmath (R-FIG-1, 2, 4-7), and the files."""
+"""The pictures of the theory: numbers against the defining formulas in mpmath, and the files
+(R-FIG-1, R-FIG-2, R-FIG-4 to R-FIG-7)."""
 
 import csv
 import sys

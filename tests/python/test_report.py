@@ -30,7 +30,7 @@ TABLES = [
 def result(name, scale, **changes):
     return {
         "name": name,
-        "spec": "X-00",
+        "spec": "X-01",
         "title": f"About {name}, a < b & c",
         "claims": ["C-01", "C-02"],
         "expected": "f(x) < 1e-12 & <script>alert(1)</script>",

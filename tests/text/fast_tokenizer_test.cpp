@@ -1,4 +1,4 @@
-// The pipelines bert and roformer: spec A.8's goldens, which transformers 5's RoFormerTokenizer gives, and what
+// The pipelines bert and roformer: ids that transformers 5's RoFormerTokenizer gives, and what
 // cleaning and decomposition do to offsets. Against transformers at large: tests/oracles/test_fast_tokenizers.py.
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@ T1 = dict(atol=T1_ATOL, rtol=T1_RTOL)
 DIM = 16
 
 
-def test_periods_grow_from_two_pi_and_stay_below_the_limit():  # R-ABS-06 (a), INC-04
+def test_periods_grow_from_two_pi_and_stay_below_the_limit():  # R-ABS-06 (a)
     periods = [theory.sinusoid_period(j, DIM) for j in range(DIM)]
     assert periods[0] == 2 * np.pi and (np.diff(periods) > 0).all()
     assert periods[-1] < 2 * np.pi * 10000

@@ -1,4 +1,4 @@
-"""Long-term decay: what decays and what does not (spec R-DEC-01..05, R-FIG-2, INC-34; golden A.4)."""
+"""Long-term decay: what decays and what does not (R-DEC-01..05, R-FIG-2)."""
 
 from itertools import pairwise
 

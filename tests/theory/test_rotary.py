@@ -84,7 +84,7 @@ def angle_between(x, y):
     return np.angle(theory.as_complex(y) / theory.as_complex(x)).item()
 
 
-def test_polar_derivation():  # R-ROPE-03 (P Eq. 26-33, INC-06), of the operator in the plane, where theta is 1
+def test_polar_derivation():  # R-ROPE-03 (Eq. 26-33), of the operator in the plane, where theta is 1
     q, k = vectors(2, 2)
 
     def g(m, n):  # of which the score is the real part
@@ -102,7 +102,7 @@ def test_polar_derivation():  # R-ROPE-03 (P Eq. 26-33, INC-06), of the operator
     assert_allclose(np.angle(g(1, 0)), angle_between(k, q) + 1, **T1)
 
 
-def test_the_radial_part_is_a_choice_where_queries_and_keys_differ():  # R-ROPE-03, INC-35: xPos
+def test_the_radial_part_is_a_choice_where_queries_and_keys_differ():  # R-ROPE-03: xPos
     positions = torch.tensor([0, 2, 400, 402])
     terms = roformer_cpp.encoding("xpos", head_dim=4).terms(positions, dtype=torch.double)
     q, k = (

@@ -1,4 +1,4 @@
-// Learning rates (R-TRN-05) against the golden numbers A.9 and values worked out by hand.
+// Learning rates (R-TRN-05) against golden numbers and values worked out by hand.
 #include <gtest/gtest.h>
 
 #include "rf/train/run_config.h"

@@ -70,7 +70,7 @@ class Result:
     table: Table
     series: list
     maps: list
-    verdicts: dict  # by claim, or by the experiment's own name in the specification
+    verdicts: dict  # by claim, or by the experiment's own design, such as X-05
     figures: dict  # by the same keys
     seconds: float
     command: str

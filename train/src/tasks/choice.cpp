@@ -45,7 +45,7 @@ class Choice : public Task {
     config.num_labels = ModelConfig{}.num_labels;
     config.id2label.clear();
     config.problem_type.clear();
-    // A RoFormer's: of a padded row the last token is padding (INC-23).
+    // A RoFormer's: of a padded row the last token is padding (R-HF-12).
     if (config.family == Family::kRoFormer) config.summary_type = "first";
   }
 

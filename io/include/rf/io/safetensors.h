@@ -1,4 +1,4 @@
-// safetensors files: u64 little-endian header length n, n bytes of JSON, raw little-endian data (spec §7.1).
+// safetensors files: u64 little-endian header length n, n bytes of JSON, raw little-endian data (R-HF-01).
 // A reader maps the file and checks every rule of the format before it hands out a view: header length within the file
 // and at most 100 MB, JSON without duplicate keys, known dtypes, shapes whose product times the element size equals the
 // extent, extents in order without overlap or hole that cover the data exactly, no arithmetic overflow.

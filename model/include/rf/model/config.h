@@ -1,4 +1,4 @@
-// config.json of an encoder (spec R-HF-02, R-VAR), read strictly: a key that could change the result and that this
+// config.json of an encoder (R-HF-02), read strictly: a key that could change the result and that this
 // program does not honour is an error; keys that cannot change it are listed and kept for writing back.
 //
 // model_type says who else can open the directory. "roformer" and "bert" are transformers' own, and written only for
@@ -69,10 +69,10 @@ struct ModelConfig {
   bool add_cross_attention = false;
   bool tie_word_embeddings = true;
   int64_t num_labels = 2;
-  std::map<int64_t, std::string> id2label;  // empty: LABEL_0, LABEL_1, ...
-  std::string problem_type;                 // "", regression, single_label_classification, multi_label_classification
-  std::string summary_type = "last";        // multiple choice: last or first (INC-23)
-  std::string classifier_activation;        // "" (hidden_act), or hidden_act's name: transformers has no other (INC-22)
+  std::map<int64_t, std::string> id2label;   // empty: LABEL_0, LABEL_1, ...
+  std::string problem_type;                  // "", regression, single_label_classification, multi_label_classification
+  std::string summary_type = "last";         // multiple choice: last or first
+  std::string classifier_activation;         // "" (hidden_act), or hidden_act's name: transformers has no other
   std::optional<double> classifier_dropout;  // absent: hidden_dropout_prob
   std::vector<std::string> architectures;
   std::map<std::string, std::string> kept;  // harmless keys as read (key -> JSON text), written back by to_json

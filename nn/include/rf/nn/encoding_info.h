@@ -11,7 +11,7 @@ struct EncodingInfo {
   std::string name;                    // the identifier in config.json, in Python and on the command line
   std::string summary;                 // a line
   std::string equation;                // plain text, in the letters of rf/ops/terms.h
-  std::string source;                  // paper and equation; "(spec R-...)" is left to the tests
+  std::string source;                  // paper and equation
   std::string terms;                   // the terms it sets, for example "K, V"
   std::string parameters;              // their number in the letters H, D, C, L, ..; "0" when none
   std::string cost;                    // beyond plain attention, per layer, in the letters T, S, H, D

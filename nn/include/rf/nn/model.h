@@ -1,4 +1,4 @@
-// An encoder with any position encoding and either attention (spec §7, R-VAR): a post-LN BERT body and the heads that
+// An encoder with any position encoding and either attention (R-VAR-03): a post-LN BERT body and the heads that
 // transformers has for RoFormer and BERT. One class for all: encoding, attention, family and head are values of the
 // configuration, so that BERT (learned positions), NEZHA, a T5- or DeBERTa-style encoder, RoFormer and Performer are
 // configurations; with is_decoder attention is causal (GPT use), and a key/value cache (rf/nn/cache.h) may be used.

@@ -1,6 +1,6 @@
 // The papers' experiments as a program: each claim of the RoFormer paper and of what was written about it that a
-// machine can judge is a named experiment with its design, data and expected outcome fixed beforehand (spec section
-// 10). Free of torch. docs/reproduce.md describes the output for users.
+// machine can judge is a named experiment with its design, data and expected outcome fixed beforehand.
+// Free of torch. docs/reproduce.md describes the output for users.
 //
 // The output directory holds register.json (the claims, and the papers' tables) and, for each scale,
 //
@@ -19,7 +19,7 @@
 
 namespace rf::reproduce {
 
-// kTiny: every pipeline from end to end, one seed, nothing is concluded. kSmall: the designs of the spec, three seeds.
+// kTiny: every pipeline from end to end, one seed, nothing is concluded. kSmall: the designs for 2 cores, three seeds.
 // kPaper: published hyperparameters.
 enum class Scale { kTiny, kSmall, kPaper };
 Scale scale_of_name(const std::string& name);  // "tiny", "small", "paper"; throws Error otherwise

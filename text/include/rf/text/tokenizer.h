@@ -1,4 +1,4 @@
-// Text to token ids with the place of each in the text (spec §8). Published tokenizers are followed, the same in ids
+// Text to token ids with the place of each in the text. Published tokenizers are followed, the same in ids
 // and in offsets; Pipeline names them. Invalid UTF-8 is replaced by U+FFFD and counted, never fatal.
 //
 // kBert and kRoformer are what `transformers` 5 runs, which is the library `tokenizers`; kBertLegacy is BERT as written

@@ -35,7 +35,7 @@ struct CompareOptions {
   std::function<void(const std::string&)> note;
 };
 
-// A body of 4 layers of 128 (the spec's X-05): 400 steps of 32 x 128 tokens.
+// A body of 4 layers of 128: 400 steps of 32 x 128 tokens.
 RunConfig compare_defaults();
 
 // One run: an arm with a seed. A length that the encoding cannot read (a learned table's end) has no loss.

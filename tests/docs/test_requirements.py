@@ -1,0 +1,98 @@
+"""docs/requirements.md: every code that the tree cites has one line, every line is cited, and its tests exist."""
+
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "requirements.md"
+CODE = r"(R-[A-Z]+-|INC-|[CX]-)(\d+)"
+ALONE = re.compile(rf"(?<![\w-]){CODE}(?![\w-])")
+RANGE = re.compile(rf"(?<![\w-]){CODE}(?:\.\.| to )(?:\1)?(\d+)(?![\w-])")
+# A family without a number, or a list that goes on without its letters: nobody finds these.
+UNCLEAR = re.compile(rf"(?<![\w-])R-[A-Z]+(?![\w-])|(?<![\w-]){CODE}, \d\d?\b")
+
+
+def codes(text):
+    """All codes of a text; R-ROPE-04..07 and R-ROPE-04 to R-ROPE-07 are four."""
+    found = [letters + number for letters, number in ALONE.findall(text)]
+    for letters, first, last in RANGE.findall(text):
+        found += [f"{letters}{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+    return set(found)
+
+
+def lines():
+    """[code, statement, source, tests] of each code; a line for a range counts for each of its codes."""
+    rows = re.findall(r"^\| ([RCX]-.*?) \| (.*) \| (.*?) \| (.*?) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return [(code, *rest) for head, *rest in rows for code in sorted(codes(head))]
+
+
+def tree():
+    """Path and text of every tracked file but the page, and the reports and pictures that programs write."""
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z"]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, names.split("\0")):
+        path = ROOT / name
+        generated = name.startswith("docs/report/") or path.suffix in (".svg", ".inc")
+        if path.is_file() and not generated and path not in (PAGE, Path(__file__)):
+            yield name, path.read_text(encoding="utf-8", errors="replace")
+
+
+def names_of(test):
+    """The names of the tests in a file."""
+    pattern = r"^def (test_\w+)" if test.suffix == ".py" else r"^TEST(?:_F|_P)?\(\w+, (\w+)\)"
+    return re.findall(pattern, test.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_ranges_are_every_code():
+    assert codes("R-ROPE-09..11, R-HF-04 to R-HF-06") == {
+        *(f"R-ROPE-{number}" for number in ("09", "10", "11")),
+        *(f"R-HF-{number}" for number in ("04", "05", "06")),
+    }
+    assert codes("X-09 of C-30; AVX-512, UTF-16, R-TAB-3") == {"X-09", "C-30", "R-TAB-3"}
+    assert UNCLEAR.search("(R-VAR)") and UNCLEAR.search("R-ROPE-04, 07") and not UNCLEAR.search("base^(R/(R-2))")
+
+
+def test_every_line_is_whole():
+    heads = re.findall(r"^\| ([A-Z]+-[^|]*) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set().union(*map(codes, heads)) == {code for code, *_ in lines()}
+    assert [code for code, count in Counter(code for code, *_ in lines()).items() if count > 1] == []
+    assert all(cell.strip() for line in lines() for cell in line)
+
+
+def test_every_cited_code_has_a_line_and_every_line_is_cited():
+    known, cited = {code for code, *_ in lines()}, {}
+    for name, text in tree():
+        for code in codes(text):
+            cited.setdefault(code, []).append(name)
+    assert {code: names for code, names in cited.items() if code not in known} == {}
+    assert known - cited.keys() == set()
+
+
+def test_citations_say_which():
+    unclear = [f"{name}: {match.group()}" for name, text in tree() for match in UNCLEAR.finditer(text)]
+    assert unclear == []
+
+
+def test_tests_that_are_named_exist():
+    for code, _, _, cell in lines():
+        tests = re.findall(r"`([\w/]+\.(?:py|cpp))(?:::(\w+))?`", cell)
+        tests = [(file, name) for file, name in tests if "/" in file]
+        assert tests or "not tested: " in cell, f"{code} names neither a test nor a reason"
+        for file, name in tests:
+            path = ROOT / "tests" / file
+            assert path.is_file(), f"{code}: {file}"
+            assert name in ("", *names_of(path)) and names_of(path), f"{code}: {file}::{name}"
+
+
+def test_claims_designs_and_tables_are_where_the_page_says():
+    def described(prefix):
+        return {code for code, *_ in lines() if code.startswith(prefix)}
+
+    claims = (ROOT / "reproduce" / "src" / "claims.cpp").read_text(encoding="utf-8")
+    assert set(re.findall(r'^ *\{"(C-\d\d)",', claims, re.MULTILINE)) == described("C-")
+    tables = (ROOT / "reproduce" / "src" / "register.cpp").read_text(encoding="utf-8")
+    assert set(re.findall(r'"id": "(R-TAB-\d)"', tables)) == described("R-TAB-")
+    designs = re.findall(r"^\| `[\w-]+` \| (.*?) \|", (ROOT / "docs" / "reproduce.md").read_text("utf-8"), re.MULTILINE)
+    assert {code for cell in designs for code in codes(cell) if code.startswith("X-")} == described("X-")
