@@ -142,6 +142,12 @@ STREAMED_RTOL = 1e-4
 # which attention amplifies some; 1.6e-2 was measured over all encodings.
 BF16_MODEL = 5e-2
 
+# Gradients and outputs under autocast beside those in float32, relative to the largest of a tensor or to the norm over
+# a model: products of numbers rounded to 8 bits, of which attention amplifies some; 2.3e-2 was measured over models.
+AUTOCAST_GRADIENT = 0.1
+# One attention in bfloat16 by two paths, values to 4.
+BF16_ATTENTION = 5e-2
+
 # ---- theory ----
 # Golden numbers of scores (15 digits) and of the decay curve (14 digits; R-FIG-2 asks 1e-9), and
 # numbers printed with 3 or 4 decimals.
@@ -155,6 +161,8 @@ NORM_F32, NORM_F64, RELATIVE_F32 = 1e-6, 1e-14, 2e-6
 # ---- cli ----
 # A mean in float64 rounded once to float32.
 MEAN_F32 = 6e-8
+# The loss of a model that has hardly been trained beside that of a guess.
+UNTRAINED_LOSS = 0.2
 
 # Norms, GELU, softmax, cross-entropy and linear layers as operators: some tens of eps times the magnitude of a term, a
 # few, times the length of the longest sum, which tests give.
@@ -162,3 +170,19 @@ ROWS_F32, ROWS_F64 = 1e-5, 1e-13
 
 # The bag-of-words baseline: closed forms in float64, summed in another order than scikit-learn's.
 BAG_OF_WORDS = 1e-9
+
+# ---- reproduce ----
+# A number of an experiment in float64 against NumPy's, summed over at most a thousand terms in another order.
+EXPERIMENT_RTOL = 1e-9
+# Sums of weights of either sign that cancel to a hundredth of themselves, over a denominator that does too.
+CANCELLED_SUM_RTOL = 1e-7
+# Scores of unit vectors of 64 elements: some eps of 1 for the sum and the angles of the test's own.
+UNIT_SCORE_F64 = 1e-13
+# The largest error of float32 angles as torch's cosine sees them: that of two libraries' cosines beside it.
+FLOAT32_COSINE_RTOL = 1e-3
+# A mean over 40 draws beside another of few draws.
+FEATURE_ERROR_RTOL = 0.25
+# The mean loss that an experiment reads off its runs beside that of `evaluate`, whose batches differ.
+EVALUATED_LOSS_RTOL = 1e-3
+# The mean over four bands of positions beside that over all, of a model that has hardly learned, near 5 nats.
+LOSS_BY_POSITION = 0.3

@@ -122,7 +122,8 @@ def test_pretrain_leaves_a_run_and_a_model(prepared, trained):
         ("evaluation", 6),
     ]
     assert metrics[0]["learning_rate"] == pytest.approx(1e-3)
-    assert all(np.isfinite(m["loss"]) for m in metrics)
+    # Six small steps from the start: near a guess among the 150 tokens.
+    assert all(m["loss"] == pytest.approx(np.log(150), rel=tolerances.UNTRAINED_LOSS) for m in metrics)
     assert sorted(p.name for p in trained.glob("checkpoint-*")) == ["checkpoint-4", "checkpoint-6"]
     written = json.loads((trained / "run.json").read_text())
     assert written["mask"]["probability"] == 0.15 and written["model"]["vocab_size"] == 150

@@ -295,8 +295,10 @@ def test_exponentials_do_not_overflow(name, causal):
     far = k + 1000 if name == "shen" else 200 * k
     projection = None if name == "shen" else projection_of(name).float()
     out = linear_attention(q, far, v, name, is_causal=causal, projection=projection)
-    assert out.isfinite().all()
-    assert out.abs().max() <= v.abs().max() * (1 + tolerances.LINEAR_F32)
+    shift = 1000 if name == "shen" else 0  # which cancels
+    exact = as_numpy(q.double(), far.double() - shift, v.double(), None if projection is None else projection.double())
+    expected = reference.attention(*exact[:3], name, exact[3], causal=causal)
+    np.testing.assert_allclose(out.numpy(), expected, rtol=0, atol=tolerances.LINEAR_F32 * np.abs(exact[2]).max())
 
 
 # ---- gradients ----

@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from matplotlib.figure import Figure
 
 from roformer_cpp import plot
 
@@ -12,7 +13,22 @@ def write_metrics(folder, lines):
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
-def test_draws_a_picture(tmp_path):
+@pytest.fixture
+def curves(monkeypatch):
+    """{label: its points} of the picture that was saved last."""
+    drawn = {}
+    save = Figure.savefig
+
+    def keep(figure, *arguments, **options):
+        (axes,) = figure.axes
+        drawn.update({line.get_label(): line.get_xydata().tolist() for line in axes.lines})
+        save(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return drawn
+
+
+def test_draws_a_picture(tmp_path, curves):
     write_metrics(
         tmp_path,
         [
@@ -23,6 +39,8 @@ def test_draws_a_picture(tmp_path):
     )
     plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert curves["training"] == [[10, 8], [20, 7]] and curves["held out"] == [[20, 7.1]]
+    assert {y for _, y in curves["unigram, held out"]} == {6.3} and len(curves) == 3
 
 
 def test_a_damaged_line_is_named(tmp_path):
@@ -71,8 +89,9 @@ def test_nothing_to_draw_is_an_error(tmp_path):
         plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
 
 
-def test_a_fine_tuning_has_no_unigram_baseline(tmp_path):
+def test_a_fine_tuning_has_no_unigram_baseline(tmp_path, curves):
     lines = [dict(type="train", step=2, loss=0.7), dict(type="evaluation", step=2, epoch=1, loss=0.6, accuracy=0.5)]
     write_metrics(tmp_path, lines)
     plot.plot_loss(plot.read_metrics(tmp_path), tmp_path / "loss.png")
     assert (tmp_path / "loss.png").exists()
+    assert curves == {"training": [[2, 0.7]], "held out": [[2, 0.6]]}

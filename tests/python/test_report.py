@@ -230,8 +230,10 @@ def test_every_picture_of_the_theory_has_a_title():
 
 
 def test_unknown_keys_are_left_alone(directory, tmp_path):
+    write_result(directory, result("order", "small"))
+    without = make(directory, tmp_path / "without")
     write_result(directory, result("order", "small", weather="fine"))
-    make(directory, tmp_path / "out")
+    assert make(directory, tmp_path / "out") == without
 
 
 def test_curves_of_any_form_are_drawn(directory, tmp_path):
