@@ -253,10 +253,44 @@ def test_order_is_seen(name, path):
         assert difference > tol.VISIBLE
 
 
+def score_rank(name):
+    """Rank of a head's scores of 12 queries and the 12 keys before them, contents at random, but for a number for each
+    query. A vector of the query by a vector of the key, both of D numbers, is at most D + 1."""
+    layer, tokens = Layer(name), 24
+    x, positions = layer.draw(1, tokens), torch.arange(tokens)
+    terms = layer.terms(positions)
+    terms.value_table = None
+    q, k = ((x @ weight.T).unflatten(-1, (H, D)) for weight in layer.weights[:2])
+    one_hot = torch.eye(tokens, dtype=x.dtype).expand(H, -1, -1).transpose(0, 1)[None]  # as values: the weights
+    weights = roformer_cpp.attention(q, k, one_hot, terms, positions=positions, is_causal=layer.is_causal)[0, :, 0]
+    return torch.linalg.matrix_rank(weights[tokens // 2 :, : tokens // 2].log(), rtol=tol.LINEAR_F64).item()
+
+
+@every
+def test_pairwise_is_what_cannot_be_split(name):
+    """Linear attention takes exactly the encodings whose scores are products of a query's and a key's vector."""
+    assert INFOS[name]["pairwise"] == (score_rank(name) > D + 1)
+    layer = Layer(name)
+    x, terms = layer.draw(1), layer.terms(torch.arange(T))
+    q, k, v = ((x @ weight.T).unflatten(-1, (H, D)) for weight in layer.weights)
+    if INFOS[name]["pairwise"]:
+        with pytest.raises(RuntimeError, match="no place for pairwise terms"):
+            roformer_cpp.linear_attention(q, k, v, terms=terms)
+    else:
+        assert roformer_cpp.linear_attention(q, k, v, terms=terms).abs().max() > tol.VISIBLE
+
+
 @every_path
 def test_one_token(name, path):
+    """Whatever its score, the only key has the whole weight."""
     layer = Layer(name, path)
-    assert layer(layer.draw(tokens=1)).isfinite().all()
+    x, positions = layer.draw(tokens=1), torch.arange(1)
+    added = layer.encoding.input(positions, dtype=layer.dtype)
+    value = ((x if added is None else x + added) @ layer.weights[2].T).unflatten(-1, (H, D))
+    table = layer.terms(positions).value_table
+    if table is not None:
+        value = value + table.rows[:, -table.lo]  # of distance 0
+    assert_same(layer(x), value)
 
 
 @pytest.mark.parametrize("queries", [1, 3])
@@ -308,7 +342,8 @@ def test_beyond_the_training_length(name, path):
         with pytest.raises(RuntimeError, match=rf"\b{ROWS - 1}|{ROWS}\b.*got {ROWS + 5}"):
             layer(x)
     else:
-        assert layer(x).isfinite().all()
+        assert layer(x).abs().max() > tol.VISIBLE
+        assert_same(layer(x), layer(x, kernel="ref"))
 
 
 @pytest.mark.parametrize(

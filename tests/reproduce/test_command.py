@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+import tolerances as tol
 from cli_support import PROGRAM, ROOT, refused, results, run
 
 
@@ -127,7 +128,7 @@ def test_convergence(trained):
         losses = {m["step"]: m["loss"] for m in metrics if m["type"] == "train"}
         assert line["x"] == list(losses) and line["y"] == list(losses.values())
         late = [loss for step, loss in losses.items() if step > max(losses) / 3]
-        assert table[arm][3] == pytest.approx(np.mean(late), rel=1e-12)
+        assert table[arm][3] == pytest.approx(np.mean(late), rel=tol.T1_RTOL)
     assert result["verdicts"] == {"C-17": "smoke run"} and "beside sinusoidal" in result["figures"]["C-17"]
 
 
