@@ -59,7 +59,7 @@ def each_term(batch, queries, keys, heads, **options) -> dict[str, Terms]:
     alone = {
         field.name: Terms(**{name: getattr(full, name) for name in (field.name, *needs.get(field.name, ()))})
         for field in dataclasses.fields(full)
-        if field.name not in ("layout", "position_key")
+        if field.name not in ("layout", "position_key") and getattr(full, field.name) is not None
     }
     gate = full.gate
     alone["gate_number"] = Terms(gate=DistanceTable(gate.rows.repeat(heads, 1, 1)[..., :1].contiguous(), *gate[1:]))

@@ -28,7 +28,7 @@ class Alibi : public Encoding {
  public:
   explicit Alibi(int64_t heads) : slopes_H1_(slopes(heads).unsqueeze(1)) {}
 
-  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     const auto [lo, hi] = distance_range(positions);
     const at::Tensor distance_C = at::arange(lo, hi + 1, at::kDouble).abs();
     Shared shared;

@@ -26,7 +26,7 @@ class Axial : public Encoding {
   Axial(const RopeSpec& spec, std::string layout, int64_t grid_width)
       : frequencies_(spec), layout_(std::move(layout)), grid_width_(grid_width) {}
 
-  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     require_one_axis("axial", positions);
     Shared shared;
     shared.terms.layout = layout_;

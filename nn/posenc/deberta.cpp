@@ -67,7 +67,7 @@ class Deberta : public Encoding {
   }
 
   // The table of all layers is the part of P that this call's distances lo..hi reach, a row for each bucket of them.
-  Shared shared(const Positions& positions, at::ScalarType) override {
+  Shared compute_shared(const Positions& positions, at::ScalarType) override {
     const DistanceRows& delta = choices_.delta;
     auto [lo, hi] = distance_range(positions, -delta.lo);
     if (choices_.sign == Sign::kKeyMinusQuery) {  // the same rows for the opposite distances
@@ -83,7 +83,7 @@ class Deberta : public Encoding {
     return all;
   }
 
-  Terms terms(int64_t layer, const Shared& shared, const Projections& projections) override {
+  Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms terms = shared.terms;
     const bool own = choices_.projection == Projection::kOwn;
     const bool biased = choices_.projection == Projection::kOfContent;

@@ -33,7 +33,7 @@ class Gates : public Encoding {
           return at::empty({shape.heads, rows, width}, at::kFloat).normal_(1, shape.initializer_range);
         })) {}
 
-  Terms terms(int64_t layer, const Shared&, const Projections&) override {
+  Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
     const at::Tensor rows_HCD = rows_HCD_.at(layer);
     Terms terms;
     terms.gate = {.rows = by_ == By::kDistance
@@ -57,7 +57,7 @@ class KeyQueryTable : public Encoding {
           return drawn({2 * clip + 1, shape.head_dim}, shape);
         })) {}
 
-  Terms terms(int64_t layer, const Shared&, const Projections&) override {
+  Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
     Terms terms;
     terms.key_table = {.rows = rows_CD_.at(layer).flip(0).unsqueeze(0), .lo = -clip_, .hi = clip_};
     terms.query_table = terms.key_table;

@@ -19,7 +19,7 @@ class Mrope : public Encoding {
  public:
   Mrope(const RopeSpec& spec, std::string layout) : frequencies_(spec), layout_(std::move(layout)) {}
 
-  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     Shared shared;
     shared.terms.layout = layout_;
     shared.terms.query = rows(positions.query, dtype);

@@ -22,17 +22,17 @@ class Music : public Encoding {
           return drawn({shape.heads, distances, shape.head_dim}, shape);
         })) {}
 
-  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     const TokenPositions& query = positions.query;
     const int64_t farthest = query.ids.numel() > 0 ? (query.ids - query.first).max().item<int64_t>() : 0;
     if (farthest >= distances_) {
       fail("music", "distances must be below the {} rows of the table (max_position_embeddings), got {}", distances_,
            farthest);
     }
-    return Encoding::shared(positions, dtype);
+    return Encoding::compute_shared(positions, dtype);
   }
 
-  Terms terms(int64_t layer, const Shared&, const Projections&) override {
+  Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
     Terms terms;
     terms.key_table = {.rows = rows_HCD_.at(layer).flip(1), .lo = 0, .hi = distances_ - 1};
     return terms;

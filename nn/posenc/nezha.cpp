@@ -15,7 +15,7 @@ class Nezha : public Encoding {
  public:
   Nezha(int64_t clip, int64_t head_dim) : clip_(clip), head_dim_(head_dim) {}
 
-  Shared shared(const Positions&, at::ScalarType dtype) override {
+  Shared compute_shared(const Positions&, at::ScalarType dtype) override {
     // The paper counts key minus query; terms run by query minus key.
     const at::Tensor index_C = at::arange(2 * clip_, -1, -1, at::kLong);
     const at::Tensor rows_1CD = sinusoid(index_C, head_dim_, SinusoidLayout::kInterleaved, dtype).unsqueeze(0);

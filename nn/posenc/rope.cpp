@@ -24,7 +24,7 @@ class Rope : public Encoding {
     }
   }
 
-  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     require_one_axis("rope", positions);
     Shared shared;
     Terms& terms = shared.terms;

@@ -21,7 +21,7 @@ class Shaw : public Encoding {
     if (values == ValueTable::kPresent) values_CD_ = layer_parameters(*this, shape.layers, "value", draw);
   }
 
-  Terms terms(int64_t layer, const Shared&, const Projections&) override {
+  Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
     Terms terms;
     terms.key_table = by_distance(keys_CD_.at(layer));
     if (!values_CD_.empty()) terms.value_table = by_distance(values_CD_.at(layer));

@@ -16,7 +16,7 @@ class ShawLiteral : public Encoding {
     value_rows_PC_ = register_parameter("value", drawn({hi - lo + 1, shape.hidden_size}, shape));
   }
 
-  Terms terms(int64_t, const Shared&, const Projections& projections) override {
+  Terms compute_terms(int64_t, const Shared&, const Projections& projections) override {
     Terms terms;
     terms.key_table = projected(key_rows_PC_, projections.key_weight, "key");
     terms.value_table = projected(value_rows_PC_, projections.value_weight, "value");

@@ -19,7 +19,7 @@ class T5 : public Encoding {
         scale_(scale),
         table_BH_(register_parameter("relative_attention_bias", drawn({buckets.count, shape.heads}, shape))) {}
 
-  Shared shared(const Positions&, at::ScalarType) override {
+  Shared compute_shared(const Positions&, at::ScalarType) override {
     Shared all;
     all.terms.scale = scale_;
     all.terms.bias = {table_BH_.t().index_select(1, distances_.rows), distances_.lo, distances_.hi};

@@ -45,7 +45,7 @@ class TransformerXl : public Encoding {
     });
   }
 
-  Shared shared(const Positions& positions, at::ScalarType) override {
+  Shared compute_shared(const Positions& positions, at::ScalarType) override {
     const auto [lo, hi] = distance_range(positions, clamp_);
     const at::Tensor& weight = weights_.front();
     const at::Tensor distances = at::arange(lo, hi + 1, at::kLong);
@@ -58,7 +58,7 @@ class TransformerXl : public Encoding {
     return all;
   }
 
-  Terms terms(int64_t layer, const Shared& shared, const Projections& projections) override {
+  Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms terms = shared.terms;
     terms.key_table.rows = projected_rows(shared.table.rows.squeeze(0), weights_.at(layer), {}, shape_);
     terms.key_table.lo = shared.table.lo;

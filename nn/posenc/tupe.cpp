@@ -50,7 +50,7 @@ class Tupe : public Encoding {
     bias_BH_ = register_parameter("relative_attention_bias", drawn({buckets_.count + 1, shape.heads}, shape));
   }
 
-  Shared shared(const Positions& positions, at::ScalarType) override {
+  Shared compute_shared(const Positions& positions, at::ScalarType) override {
     const int64_t last = checked_last(positions);
     const at::Tensor table_PC = at::layer_norm(table_PC_.narrow(0, 0, last + 2), table_PC_.size(1), norm_weight_C_,
                                                norm_bias_C_, kLayerNormEps);

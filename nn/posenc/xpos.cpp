@@ -37,7 +37,7 @@ class Xpos : public Encoding {
     zeta_ = (at::arange(0, dim, 2, at::kDouble) / dim + kGamma) / (1 + kGamma);
   }
 
-  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     require_one_axis("xpos", positions);
     Shared shared;
     shared.terms.layout = layout_;

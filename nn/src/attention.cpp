@@ -240,6 +240,7 @@ at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
     own.query = query(terms.query);
     own.key = key(terms.key);
     own.value = key(terms.value);
+    own.query_positions = own.key_positions = at::Tensor();  // of all sequences; they have been checked
     const AttentionContext context({query(positions.query), key(positions.key)}, {}, window, kernel);
     outputs.push_back(attention(query(q_BTHD), key(k_BSHD), key(v_BSHD), own, context));
   }

@@ -2,6 +2,7 @@
 // numbers.
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "attention_paths.h"
@@ -100,6 +101,23 @@ void check_position_tables(const Terms& terms, int64_t heads, int64_t head_dim, 
   }
 }
 
+// Terms that were made for other positions would be read at the wrong rows.
+void check_positions_of_terms(const char* name, const at::Tensor& of_terms_BT, const at::Tensor& ids_BT) {
+  if (!of_terms_BT.defined() || of_terms_BT.is_same(ids_BT)) return;
+  if (of_terms_BT.size(1) != ids_BT.size(1) || (!is_1_or(of_terms_BT.size(0), ids_BT.size(0)) && ids_BT.size(0) != 1)) {
+    fail("attention", "terms must be made for the {} positions of the call, {}, got terms for {}", name,
+         ids_BT.sizes().vec(), of_terms_BT.sizes().vec());
+  }
+  const at::Tensor differ = of_terms_BT.ne(ids_BT).nonzero();
+  if (differ.size(0) == 0) return;
+  const int64_t row = differ[0][0].item<int64_t>(), token = differ[0][1].item<int64_t>();
+  const auto at_place = [&](const at::Tensor& x_BT) {
+    return x_BT[std::min(row, x_BT.size(0) - 1)][token].item<int64_t>();
+  };
+  fail("attention", "terms must be made for the {} positions of the call, {} at row {}, token {}, got terms for {}",
+       name, at_place(ids_BT), row, token, at_place(of_terms_BT));
+}
+
 void check_range(AttentionContext::State& state) {
   const auto [low, high] = state.range();
   if (low < -kFarthestPosition || high > kFarthestPosition) {
@@ -141,6 +159,8 @@ void check_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
   check_data(q_BTHD, k_BSHD, v_BSHD);
   check_side("query", state.positions.query.ids, q_BTHD);
   check_side("key", state.positions.key.ids, k_BSHD);
+  check_positions_of_terms("query", terms.query_positions, state.positions.query.ids);
+  check_positions_of_terms("key", terms.key_positions, state.positions.key.ids);
   const int64_t heads = q_BTHD.size(2), head_dim = q_BTHD.size(3), value_dim = v_BSHD.size(3);
   check_mask(state.given_attend, {q_BTHD.size(0), heads, q_BTHD.size(1), k_BSHD.size(1)});
   if (terms.layout != "pairs" && terms.layout != "halves") {

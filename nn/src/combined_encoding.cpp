@@ -56,13 +56,13 @@ class Combined : public Encoding {
     return sum;
   }
 
-  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     Shared shared;
     for (const auto& encoding : encodings_) shared.parts.push_back(encoding->shared(positions, dtype));
     return shared;
   }
 
-  Terms terms(int64_t layer, const Shared& shared, const Projections& projections) override {
+  Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms all;
     for (size_t i = 0; i < encodings_.size(); ++i) {
       add_terms(all, encodings_[i]->terms(layer, shared.parts.at(i), projections));

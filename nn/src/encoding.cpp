@@ -1,4 +1,4 @@
-// What an encoding does that does nothing.
+// What all encodings do, and what one does that does nothing.
 #include "rf/nn/encoding.h"
 
 #include <nlohmann/json.hpp>
@@ -9,11 +9,25 @@ at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) {
   return {};
 }
 
-Shared Encoding::shared(const Positions&, at::ScalarType) {
+Shared Encoding::shared(const Positions& positions, at::ScalarType dtype) {
+  Shared shared = compute_shared(positions, dtype);
+  shared.query_positions = positions.query.ids;
+  shared.key_positions = positions.key.ids;
+  return shared;
+}
+
+Terms Encoding::terms(int64_t layer, const Shared& shared, const Projections& projections) {
+  Terms terms = compute_terms(layer, shared, projections);
+  terms.query_positions = shared.query_positions;
+  terms.key_positions = shared.key_positions;
+  return terms;
+}
+
+Shared Encoding::compute_shared(const Positions&, at::ScalarType) {
   return {};
 }
 
-Terms Encoding::terms(int64_t, const Shared& shared, const Projections&) {
+Terms Encoding::compute_terms(int64_t, const Shared& shared, const Projections&) {
   return shared.terms;
 }
 

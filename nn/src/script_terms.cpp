@@ -9,6 +9,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "rf/nn/positions.h"
 #include "terms_members.h"
 
 namespace rf::nn {
@@ -41,6 +42,11 @@ class Entries {
   std::map<std::string, at::Tensor> entries_;
 };
 
+// [1 or B, T]; of positions on several axes the highest, as attention has them.
+at::Tensor position_ids(const at::Tensor& given) {
+  return given.defined() ? make_positions(given).query.ids : given;
+}
+
 }  // namespace
 
 TensorDict named(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
@@ -65,6 +71,8 @@ TensorDict to_dict(const Terms& terms) {
   for (const auto& [name, at] : kTensorMembers) {
     if ((terms.*at).defined()) dict.insert(name, terms.*at);
   }
+  if (terms.query_positions.defined()) dict.insert("positions", terms.query_positions);
+  if (terms.key_positions.defined()) dict.insert("key_positions", terms.key_positions);
   if (terms.layout == "halves") dict.insert("halves", at::full({}, 1, at::kLong));
   if (terms.scale) dict.insert("scale", at::scalar_tensor(*terms.scale, at::kDouble));
   return dict;
@@ -90,6 +98,8 @@ Terms terms_of_dict(const TensorDict& dict) {
     table.hi = window[1].item<int64_t>();
   }
   for (const auto& [name, at] : kTensorMembers) terms.*at = entries.take(name);
+  terms.query_positions = position_ids(entries.take("positions"));
+  terms.key_positions = position_ids(entries.take("key_positions"));
   if (entries.take("halves").defined()) terms.layout = "halves";
   if (const at::Tensor scale = entries.take("scale"); scale.defined()) terms.scale = scale.item<double>();
   entries.finish();

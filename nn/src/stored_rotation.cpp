@@ -13,7 +13,7 @@ class StoredRotation : public Encoding {
  public:
   explicit StoredRotation(const at::Tensor& table_MD) : table_MD_(table_MD) {}
 
-  Shared shared(const Positions& positions, at::ScalarType dtype) override {
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     Shared shared;
     shared.terms.query = rows(positions.query.ids, dtype);
     shared.terms.key = positions.same_tokens() ? shared.terms.query : rows(positions.key.ids, dtype);

@@ -1,11 +1,14 @@
 """Attention over terms; ops/include/rf/ops/terms.h has the equation, nn/include/rf/nn/attention.h the C++ side."""
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from .terms import Terms
+from .terms import Terms, tokens_first
+
+_MASK_HINT = "of a mask that is added to scores, 0 and -inf, give mask == 0; of 0 and 1, mask != 0"
 
 
 def attention(
@@ -22,6 +25,8 @@ def attention(
     cu_seqlens: Tensor | None = None,
     cu_seqlens_k: Tensor | None = None,
     kernel: Literal["auto", "fused", "explicit", "ref"] = "auto",
+    heads_first: bool = False,
+    scale: float | None = None,
 ) -> Tensor:
     """Softmax attention with any position encoding.
 
@@ -29,37 +34,49 @@ def attention(
     level with key ``i + S - T`` (bottom-right aligned). A query with no key has output 0 and gradient 0.
 
     Args:
-        q: ``[B, T, H, D]``; float32, float64, bfloat16 or float16, any strides.
-        k: ``[B, S, Hk, D]``, H a multiple of Hk: each key head serves H / Hk query heads.
-        v: ``[B, S, Hk, Dv]``.
-        terms: what attention knows of position, for example ``encoding(..).terms(positions)``. Default: nothing.
-        positions: of the queries, integers ``[T]`` or ``[B, T]``. Default: 0, 1, .. for the keys and the last T of them
-            for the queries; in each sequence anew when packed.
+        q: ``[B, T, H, D]``, or ``[B, H, T, D]`` with ``heads_first``; float32, float64, bfloat16 or float16, any
+            strides.
+        k: ``[B, S, Hk, D]``, H a multiple of Hk: each key head serves H / Hk query heads. With ``heads_first``
+            ``[B, Hk, S, D]``.
+        v: ``[B, S, Hk, Dv]``; with ``heads_first`` ``[B, Hk, S, Dv]``.
+        terms: what attention knows of position, for example ``encoding(..).terms(positions)``, of the same shapes with
+            and without ``heads_first``. Default: nothing.
+        positions: of the queries, integers ``[T]`` or ``[B, T]``; those of the terms, where they have any. Default:
+            those of the terms, or 0, 1, .. for the keys and the last T of them for the queries; in each sequence anew
+            when packed.
         key_positions: of the keys, ``[S]`` or ``[B, S]``. Default: ``positions``.
         is_causal: a query may attend to keys up to its own token only.
         window: how many tokens to either side (with ``is_causal``, back) a query may attend to; ``(left, right)`` for
             each side its own, -1 for no limit.
         mask: bool, True where a query may attend to a key: four dimensions that broadcast to ``[B, H, T, S]``, or
-            ``[B, S]`` for keys. In addition to ``is_causal`` and ``window``.
+            ``[B, S]`` for keys. In addition to ``is_causal`` and ``window``. No numbers: give ``mask == 0`` of those
+            that are added to scores (0 and -inf), ``mask != 0`` of 0 and 1.
         cu_seqlens: packed sequences: int32 or int64 ``[sequences + 1]``, rising from 0 to T; with B = 1, sequence i is
             tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``. No ``mask`` then.
         cu_seqlens_k: the same for the keys. Default: ``cu_seqlens``.
         kernel: ``"fused"``: a tiled kernel for float32, bfloat16 and float16 on the CPU, memory linear in T; no gate,
             first derivatives only. ``"explicit"``: torch operations, any dtype, derivatives of any order. ``"ref"``:
             float64 loops. ``"auto"``: fused where it can compute the call, else explicit.
+        heads_first: whether ``q``, ``k``, ``v`` and the result have heads before tokens, as in
+            ``torch.nn.functional.scaled_dot_product_attention``. Read and written through strides, without a copy.
+        scale: of the scores, s in the equation, in place of ``1/sqrt(D)``. Not beside terms that have one.
 
     Returns:
-        ``[B, T, H, Dv]`` in the dtype of ``q``. Gradients flow to ``q``, ``k``, ``v`` and every term.
+        ``[B, T, H, Dv]`` in the dtype of ``q``; with ``heads_first`` ``[B, H, T, Dv]``, a view. Gradients flow to
+        ``q``, ``k``, ``v`` and every term.
 
     Raises:
-        ValueError: ``window``, ``mask`` or ``key_positions`` outside the rules above.
+        ValueError: ``window``, ``mask``, ``scale`` or ``key_positions`` outside the rules above.
         RuntimeError: shapes, dtypes, terms or positions that do not fit each other, or what keeps the call from
             ``kernel="fused"``; the message names them.
         NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
+    if heads_first:
+        q, k, v = tokens_first("attention", q, k, v)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:
             raise ValueError(f"[attention] {name} must be [batch, tokens, heads, head_dim], got {list(x.shape)}")
+    terms = _scaled(Terms() if terms is None else terms, scale)
     left, right = _window(window, is_causal)
     if cu_seqlens is None and cu_seqlens_k is not None:
         raise ValueError("[attention] cu_seqlens_k must come with cu_seqlens, got cu_seqlens_k alone")
@@ -69,12 +86,14 @@ def attention(
             raise ValueError(
                 f"[attention] cu_seqlens must be int32 or int64 [sequences + 1], got {given.dtype} {list(given.shape)}"
             )
+    if positions is None and key_positions is None:
+        positions, key_positions = terms.positions, terms.key_positions
     positions, key_positions = _positions(q, k, positions, key_positions, ends)
-    return torch.ops.roformer.attention.default(
+    out = torch.ops.roformer.attention.default(
         q,
         k,
         v,
-        (Terms() if terms is None else terms).to_dict(),
+        terms.to_dict(),
         positions,
         key_positions,
         _mask(mask),
@@ -84,6 +103,15 @@ def attention(
         cu_seqlens_k,
         kernel,
     )
+    return out.transpose(1, 2) if heads_first else out
+
+
+def _scaled(terms: Terms, scale: float | None) -> Terms:
+    if scale is None:
+        return terms
+    if terms.scale is not None:
+        raise ValueError(f"[attention] scale must be given once, got {scale} beside the terms' {terms.scale}")
+    return replace(terms, scale=scale)
 
 
 def _window(window: int | tuple[int, int] | None, is_causal: bool) -> tuple[int, int]:
@@ -102,7 +130,7 @@ def _mask(mask: Tensor | None) -> Tensor | None:
     if mask.dtype != torch.bool or mask.dim() not in (2, 4):
         raise ValueError(
             "[attention] mask must be bool, [B, S] or four dimensions that broadcast to [B, H, T, S], "
-            f"got {mask.dtype} {list(mask.shape)}"
+            f"got {mask.dtype} {list(mask.shape)}" + ("" if mask.dtype == torch.bool else f". Hint: {_MASK_HINT}")
         )
     return mask[:, None, None, :] if mask.dim() == 2 else mask
 

@@ -29,6 +29,10 @@ class Encoding(nn.Module):
             module, leaf = self._module_of(full_name)
             module.register_buffer(leaf, buffer)
 
+    def __repr__(self) -> str:
+        numbers = sum(parameter.numel() for parameter in self.parameters())
+        return f"Encoding({self.name}, {numbers:,} parameters)"
+
     def _module_of(self, full_name: str) -> tuple[nn.Module, str]:
         *path, leaf = full_name.split(".")
         module: nn.Module = self

@@ -1,19 +1,19 @@
 """Linear attention (arXiv 2104.09864 Eq. 18-19); the C++ side is nn/src/linear_attention.cpp."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ._options import options_json
-from .terms import Terms
+from .terms import Terms, shape_text, tokens_first
 
 _DRAWN = ("favor", "relu")
 Kernel = Literal["auto", "fused", "explicit", "ref"]
 
 
-@dataclass
+@dataclass(repr=False)
 class LinearAttentionState:
     """The sums over the keys so far, for causal use token by token; its size does not depend on their number.
 
@@ -22,6 +22,10 @@ class LinearAttentionState:
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        texts = ", ".join(f"{name}={shape_text(x)}" for name, x in self.tensors.items())
+        return f"LinearAttentionState({texts or 'no key yet'})"
 
 
 def orthogonal_features(
@@ -75,6 +79,19 @@ def _sequences(cu_seqlens: Tensor, k: Tensor) -> Tensor:
     return torch.repeat_interleave(torch.arange(len(lengths)), lengths).unsqueeze(0)
 
 
+def _scaled(terms: Terms | None, scale: float | None, feature_map: str) -> Terms | None:
+    if scale is None:
+        return terms
+    if feature_map not in _DRAWN or not 0 < scale < float("inf"):
+        raise ValueError(
+            "[linear_attention] scale must be a number > 0 and go with feature_map favor or relu, got "
+            f"{scale} with {feature_map}"
+        )
+    if terms is not None and terms.scale is not None:
+        raise ValueError(f"[linear_attention] scale must be given once, got {scale} beside the terms' {terms.scale}")
+    return replace(terms or Terms(), scale=scale)
+
+
 def linear_attention(
     q: Tensor,
     k: Tensor,
@@ -92,6 +109,8 @@ def linear_attention(
     projection: Tensor | None = None,
     state: LinearAttentionState | None = None,
     kernel: Kernel = "auto",
+    heads_first: bool = False,
+    scale: float | None = None,
 ) -> Tensor:
     """Attention in time and memory linear in the number of tokens.
 
@@ -99,8 +118,9 @@ def linear_attention(
     ``rope_site`` says so. A query whose denominator is 0, one without a key in particular, has output 0 and gradient 0.
 
     Args:
-        q: ``[B, T, H, D]``; float32, float64, or bfloat16 and float16 (computed in float32).
-        k, v: ``[B, S, Hk, D]`` and ``[B, S, Hk, Dv]``, H a multiple of Hk.
+        q: ``[B, T, H, D]``, or ``[B, H, T, D]`` with ``heads_first``; float32, float64, or bfloat16 and float16
+            (computed in float32).
+        k, v: ``[B, S, Hk, D]`` and ``[B, S, Hk, Dv]``, H a multiple of Hk; with ``heads_first`` ``[B, Hk, S, ..]``.
         feature_map: ``"elu"`` (elu(x) + 1), ``"shen_original"`` (bidirectional only), ``"shen"``, ``"favor"``,
             ``"relu"``, or ``"cosine"`` (1 + cos); nn/src/feature_map.h has the equations.
         terms: rotations of queries and keys, from ``roformer_cpp.encoding``. With ``rope_site="after_map"`` they turn
@@ -119,9 +139,11 @@ def linear_attention(
             ``projection``; neither causal ``shen`` and ``favor``, nor a state beside tensors that require grad.
             ``"explicit"``: torch operations, any dtype, derivatives of any order. ``"ref"``: float64 loops over all
             pairs. ``"auto"``: fused where it can compute the call, else explicit.
+        heads_first: whether ``q``, ``k``, ``v`` and the result have heads before tokens.
+        scale: in place of ``1/sqrt(D)`` where a feature map has it (favor and relu). Not beside terms that have one.
 
     Returns:
-        ``[B, T, H, Dv]`` in the dtype of ``q``.
+        ``[B, T, H, Dv]`` in the dtype of ``q``; with ``heads_first`` ``[B, H, T, Dv]``, a view.
 
     Raises:
         ValueError, RuntimeError: an argument outside these rules; the message names the rule and the value.
@@ -133,14 +155,17 @@ def linear_attention(
     if feature_map in _DRAWN and projection is None:
         num_features = linear_feature_dim(q.size(-1), feature_map=feature_map)
         projection = orthogonal_features(num_features, q.size(-1), seed=0)
+    terms = _scaled(terms, scale, feature_map)
     flat = {} if terms is None else terms.to_dict()
+    if heads_first:
+        q, k, v = tokens_first("linear_attention", q, k, v)
     call = _call(is_causal, key_mask, cu_seqlens, state, kernel, k)
     out, after = torch.ops.roformer.linear_attention(
         q, k, v, flat, options_json("linear_attention", options), projection, *call
     )
     if state is not None:
         state.tensors = after
-    return out
+    return out.transpose(1, 2) if heads_first else out
 
 
 def linear_feature_dim(head_dim: int, **options) -> int:
@@ -166,8 +191,13 @@ class LinearAttention(nn.Module):
         self._script = torch.classes.roformer.LinearAttention(
             options_json("linear_attention", options), head_dim, layer
         )
+        self._feature_map = options.get("feature_map", "elu")
+        self._options = {"head_dim": head_dim, "layer": layer} | options
         for name, buffer in self._script.named_buffers().items():
             self.register_buffer(name, buffer)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self._options.items())
 
     def _apply(self, fn, recurse=True):
         return self  # the buffers are those of the C++ module; every call converts the vectors to its dtype
@@ -184,11 +214,16 @@ class LinearAttention(nn.Module):
         cu_seqlens: Tensor | None = None,
         state: LinearAttentionState | None = None,
         kernel: Kernel = "auto",
+        heads_first: bool = False,
+        scale: float | None = None,
     ) -> Tensor:
         """Arguments and result as of ``linear_attention``."""
+        terms = _scaled(terms, scale, self._feature_map)
         flat = {} if terms is None else terms.to_dict()
+        if heads_first:
+            q, k, v = tokens_first("linear_attention", q, k, v)
         call = _call(is_causal, key_mask, cu_seqlens, state, kernel, k)
         out, after = self._script.forward(self.training, q, k, v, flat, *call)
         if state is not None:
             state.tensors = after
-        return out
+        return out.transpose(1, 2) if heads_first else out

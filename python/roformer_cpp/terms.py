@@ -7,11 +7,28 @@ import torch
 from torch import Tensor
 
 
+def shape_text(x: Tensor) -> str:
+    """What a tensor is, without its numbers: ``float32 [2, 3]``."""
+    return f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
+
+
+def tokens_first(where: str, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Views ``[B, T, H, D]`` of tensors ``[B, H, T, D]``."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() != 4:
+            rule = f"{name} must be [batch, heads, tokens, head_dim] (heads_first)"
+            raise ValueError(f"[{where}] {rule}, got {list(x.shape)}")
+    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+
 class Rotation(NamedTuple):
     """Cosines and sines per token, ``[B or 1, T, R/2]``; a magnitude other than 1 is in both."""
 
     cos: Tensor
     sin: Tensor
+
+    def __repr__(self) -> str:
+        return f"Rotation({shape_text(self.cos)})"
 
 
 class DistanceTable(NamedTuple):
@@ -21,8 +38,11 @@ class DistanceTable(NamedTuple):
     lo: int
     hi: int
 
+    def __repr__(self) -> str:
+        return f"DistanceTable({shape_text(self.rows)}, distances {self.lo}..{self.hi})"
 
-@dataclass
+
+@dataclass(repr=False)
 class Terms:
     """The terms of one layer. ``None``: absent (rotations and the gate are 1 then, everything else 0).
 
@@ -30,6 +50,9 @@ class Terms:
     ``key_table``, ``query_table``, ``value_table`` (K, Q, V) ``[H or 1, rows, D]``; ``bias`` (b) ``[H or 1, rows]``;
     ``gate`` (G) ``[H or 1, rows, D or 1]``; ``position_query`` and ``position_key`` (a and c) ``[H, positions, D]``;
     ``reset_row`` and ``reset_col`` ``[H]``; ``scale`` (s) defaults to ``1/sqrt(D)``.
+
+    ``positions`` and ``key_positions``, ``[1 or B, T]`` and ``[1 or B, S]``, are those that the terms were made for:
+    attention takes these, and refuses others. ``None``: the terms hold for any.
     """
 
     query: Rotation | None = None
@@ -48,6 +71,19 @@ class Terms:
     reset_row: Tensor | None = None
     reset_col: Tensor | None = None
     scale: float | None = None
+    positions: Tensor | None = None
+    key_positions: Tensor | None = None
+
+    def __repr__(self) -> str:
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.query is None and self.key is None and self.value is None:
+            del given["layout"]
+        texts = (
+            f"{name}={shape_text(x) if isinstance(x, Tensor) else repr(x)}"
+            for name, x in given.items()
+            if x is not None
+        )
+        return f"Terms({', '.join(texts)})"
 
     def to_dict(self) -> dict[str, Tensor]:
         """The flat form in which terms cross to C++ (nn/src/script_terms.h)."""

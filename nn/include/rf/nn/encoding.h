@@ -1,5 +1,6 @@
 // A position encoding: a function from its parameters and the positions to terms (rf/ops/terms.h), in two steps.
-// shared() runs once a forward pass, terms() once a layer; gradients through both are plain autograd. To add one: a
+// shared() runs once a forward pass, terms() once a layer; gradients through both are plain autograd. Terms carry the
+// positions they were made for, and attention refuses them at others. To add an encoding: a
 // file in nn/posenc, its line in nn/posenc/table.cpp, a test (docs/encodings.md tells how).
 #pragma once
 
@@ -44,7 +45,8 @@ struct Projections {
 struct Shared {
   Terms terms;          // those that hold for every layer
   DistanceTable table;  // [1, rows, C]: vectors by distance that terms() pushes through a layer's projections
-  std::vector<Shared> parts = {};  // of a combination, in its order
+  std::vector<Shared> parts = {};             // of a combination, in its order
+  at::Tensor query_positions, key_positions;  // as in Terms
 };
 
 class Encoding : public torch::nn::Module {
@@ -53,11 +55,15 @@ class Encoding : public torch::nn::Module {
   // is.
   virtual at::Tensor input(const TokenPositions& positions, at::ScalarType dtype);
   // dtype: of queries and keys. Throws Error for positions beyond a table, naming both numbers.
-  virtual Shared shared(const Positions& positions, at::ScalarType dtype);
-  // The default returns shared.terms.
-  virtual Terms terms(int64_t layer, const Shared& shared, const Projections& projections);
+  Shared shared(const Positions& positions, at::ScalarType dtype);
+  Terms terms(int64_t layer, const Shared& shared, const Projections& projections);
   // True when the rotation of a token may change as its sequence grows: a key/value cache then holds unrotated keys.
   virtual bool changes_with_length() const { return false; }
+
+ protected:
+  // What an encoding computes; the functions above add the positions. The defaults return nothing and shared.terms.
+  virtual Shared compute_shared(const Positions& positions, at::ScalarType dtype);
+  virtual Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections);
 };
 
 // A line of the table.

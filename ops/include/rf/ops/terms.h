@@ -52,6 +52,9 @@ struct Terms {
   at::Tensor position_key_HPD;          // c
   at::Tensor reset_row_H, reset_col_H;  // row, col
   std::optional<double> scale;          // s; absent: 1/sqrt(D)
+
+  // p_m and p_n that the terms were made for, int64 [1 or B, T] and [1 or B, S]; undefined: they hold for any.
+  at::Tensor query_positions, key_positions;
 };
 
 // Sequences of a batch of one, one after the other: sequence i is the queries cu_seqlens_q[i] .. cu_seqlens_q[i+1]-1
