@@ -122,6 +122,10 @@ ORTHOGONAL = 1e-6
 PERTURBED = 0.3
 # What different rows differ by at least; what an encoding must break permutation equivariance by (R-ATT-03).
 VISIBLE = 1e-3
+# Two computations of one bfloat16 layer at other positions or in other tiles, relative to the largest output: it, the
+# turned queries and keys, and the probabilities are rounded by up to 2^-9 each, and attention amplifies what meets a
+# score; 1.1e-2 was measured over all encodings. What an encoding must change is more than that.
+BF16_LAYER = 3e-2
 
 # ---- nn: T5, TUPE, Transformer-XL, DeBERTa ----
 # T3, one float32 attention layer.

@@ -135,14 +135,22 @@ def rows_by_distance(distances: range, buckets: int, max_positions: int) -> list
 
 
 # 82 and 1001 put many distances exactly on a threshold.
-@pytest.mark.parametrize("buckets", [4, 6, 8, 20, 256])
-@pytest.mark.parametrize("max_positions", [82, 512, 1001])
+SIZES = [(buckets, positions) for buckets in (4, 6, 8, 20, 256) for positions in (82, 512, 1001)]
+TOO_SMALL = (256, 82)
+
+
+@pytest.mark.parametrize(("buckets", "max_positions"), [sizes for sizes in SIZES if sizes != TOO_SMALL])
 def test_log_buckets_are_exact(buckets, max_positions):
-    if max_positions <= buckets // 2 + 1:
-        return
     distances = range(-1100, 1101)
     expected = [bucketed(d, buckets, max_positions) for d in distances]
     assert rows_by_distance(distances, buckets, max_positions) == expected
+
+
+@pytest.mark.parametrize(("buckets", "max_positions"), [TOO_SMALL, (256, 129), (4, 3)])
+def test_fewer_positions_than_the_buckets_of_one_distance_are_refused(buckets, max_positions):
+    rule = f"max_relative_positions must be above {buckets // 2 + 1} for position_buckets = {buckets}"
+    with pytest.raises(RuntimeError, match=f"{rule}, got {max_positions}"):
+        rows_by_distance(range(1), buckets, max_positions)
 
 
 def test_grouped_keys():

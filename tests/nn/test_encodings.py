@@ -1,9 +1,11 @@
 """What every position encoding must keep, over the whole table (nn/posenc/table.cpp): a new one is covered by its line.
 
 Each is put into a layer, x -> attention of (x + input) W_q, W_k, W_v under its terms, with enlarged parameters.
-Attention is computed by each of its paths: the explicit one in float64, and the fused kernel in float32.
+Attention is computed by each of its paths: the explicit one in float64, and the fused kernel in float32 and, with
+float32 parameters, on queries, keys and values in bfloat16.
 """
 
+import copy
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,12 +21,17 @@ H, D, T, LAYERS, ROWS = 2, 8, 7, 2, 64
 C = H * D
 REQUIRED = {"axial": {"grid_width": 3}, "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}}}
 
-DTYPES = {"explicit": torch.float64, "fused": torch.float32}  # of the paths
+# Of the paths: of parameters, and of queries, keys and values.
+DTYPES = {
+    "explicit": (torch.float64, torch.float64),
+    "fused": (torch.float32, torch.float32),
+    "fused bfloat16": (torch.float32, torch.bfloat16),
+}
 GATED = [name for name, info in INFOS.items() if "G" in info["terms"].split(", ")]  # what the fused kernel cannot
 
 
 def on_each_path(names):
-    pairs = [(name, path) for path in DTYPES for name in names if path != "fused" or name not in GATED]
+    pairs = [(name, path) for path in DTYPES for name in names if path == "explicit" or name not in GATED]
     return pytest.mark.parametrize(("name", "path"), pairs)
 
 
@@ -45,7 +52,8 @@ class Layer:
     """The last layer of a model with this encoding."""
 
     def __init__(self, name, path="explicit", dtype=None):
-        self.path, self.dtype = path, dtype or DTYPES[path]
+        self.kernel = path.split()[0]
+        self.dtype, self.of_data = (dtype, dtype) if dtype else DTYPES[path]
         self.encoding = make(name).to(self.dtype)
         with torch.no_grad():
             for parameter in self.encoding.parameters():
@@ -63,7 +71,7 @@ class Layer:
             layer=LAYERS - 1,
             sequences=sequences,
             projections=self.weights,
-            dtype=dtype or self.dtype,
+            dtype=dtype or self.of_data,
         )
 
     def __call__(self, x, positions=None, queries=None, sequences=None, dtype=None, **rules):
@@ -71,22 +79,31 @@ class Layer:
         positions = torch.arange(x.shape[1]) if positions is None else positions
         added = self.encoding.input(positions, dtype=self.dtype)
         x = x if added is None else x + added
-        q, k, v = ((x @ weight.T).unflatten(-1, (H, D)).to(dtype or self.dtype) for weight in self.weights)
+        q, k, v = ((x @ weight.T).unflatten(-1, (H, D)).to(dtype or self.of_data) for weight in self.weights)
         asked = positions[..., positions.shape[-1] - (queries or x.shape[1]) :]
         terms = self.terms(asked, positions, sequences, dtype)
         q = q[:, q.shape[1] - asked.shape[-1] :]
-        rules = {"is_causal": self.is_causal, "kernel": self.path} | rules
+        rules = {"is_causal": self.is_causal, "kernel": self.kernel} | rules
         return roformer_cpp.attention(q, k, v, terms, positions=asked, key_positions=positions, **rules)
 
 
 def assert_same(ours, theirs):
+    if ours.dtype == torch.bfloat16:
+        assert largest_difference(ours, theirs) <= tol.BF16_LAYER * theirs.abs().max().item()
+        return
     is_double = ours.dtype == torch.float64
     atol, rtol = (tol.T1_ATOL, tol.T1_RTOL) if is_double else (tol.T3_ATOL, tol.T3_RTOL)
     torch.testing.assert_close(ours, theirs, atol=atol, rtol=rtol)
 
 
 def largest_difference(a, b):
-    return (a - b).abs().max().item()
+    return (a.double() - b.double()).abs().max().item()
+
+
+def is_visible(a, b):
+    """Whether two results differ by more than roundings."""
+    least = tol.BF16_LAYER * b.abs().max().item() if b.dtype == torch.bfloat16 else tol.VISIBLE
+    return largest_difference(a, b) > least
 
 
 @every
@@ -141,7 +158,7 @@ def test_conversion_reaches_the_encoding(name):
     single = all_tensors(layer)
     layer.encoding.double()
     layer.weights = tuple(weight.double() for weight in layer.weights)
-    layer.dtype = torch.float64
+    layer.dtype = layer.of_data = torch.float64
     for key, value in all_tensors(layer).items():
         if value.is_floating_point():
             assert value.dtype == torch.float64, key
@@ -190,24 +207,49 @@ def test_gradients(name):
     assert torch.autograd.gradcheck(lambda x, *_: layer(x), (*leaves, *layer.encoding.parameters()), fast_mode=True)
 
 
+def lowered(layer, path):
+    """The same layer by another path, in its dtypes."""
+    other = copy.copy(layer)
+    other.kernel, (other.dtype, other.of_data) = path.split()[0], DTYPES[path]
+    other.encoding = make(layer.encoding.name).to(other.dtype)
+    other.encoding.load_state_dict(layer.encoding.state_dict())
+    other.weights = tuple(weight.to(other.dtype) for weight in layer.weights)
+    return other
+
+
 def values_and_gradients(layer, x):
-    x = x.to(layer.dtype).requires_grad_()
-    layer.weights = tuple(weight.requires_grad_() for weight in layer.weights)
+    x = x.detach().to(layer.dtype).requires_grad_()
+    layer.weights = tuple(weight.detach().requires_grad_() for weight in layer.weights)
     leaves = [x, *layer.weights, *layer.encoding.parameters()]
     out = layer(x)
-    loss = (out * torch.arange(out.numel(), dtype=torch.float64).cos().view_as(out)).sum()
+    loss = (out.double() * torch.arange(out.numel(), dtype=torch.float64).cos().view_as(out)).sum()
     grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)  # of other layers' parameters
     return out, *grads
 
 
 @pytest.mark.parametrize("name", [name for name in INFOS if name not in GATED])
 def test_fused_equals_explicit(name):
-    exact, fused = Layer(name), Layer(name)
-    fused.encoding.float()
-    fused.path, fused.dtype, fused.weights = "fused", torch.float32, tuple(weight.float() for weight in fused.weights)
-    x = exact.draw()
+    exact = Layer(name)
+    fused, x = lowered(exact, "fused"), exact.draw()
     for ours, theirs in zip(values_and_gradients(fused, x), values_and_gradients(exact, x), strict=True):
         assert largest_difference(ours, theirs) <= tol.GRADIENT_F32 * max(theirs.abs().max().item(), 1)
+
+
+@pytest.mark.parametrize("name", [name for name in INFOS if name not in GATED])
+def test_fused_in_bfloat16_beside_explicit(name):
+    """Errors of outputs and gradients against float64, added up over draws: one draw's are the chance of roundings."""
+    exact, errors = Layer(name), []
+    fused = lowered(exact, "fused bfloat16")
+    for _ in range(6):
+        x = exact.draw(tokens=24)
+        truth = values_and_gradients(exact, x)
+        both = []
+        for kernel in ("fused", "explicit"):
+            fused.kernel = kernel
+            both.append(values_and_gradients(fused, x))
+        errors.append([[largest_difference(a, b) for a, b in zip(each, truth, strict=True)] for each in both])
+    ours, theirs = torch.tensor(errors).sum(0)
+    assert (ours <= tol.LOW_PRECISION_RATIO * theirs).all(), (ours, theirs)
 
 
 @pytest.mark.parametrize("name", GATED)
@@ -238,7 +280,7 @@ def test_shifted_positions_change_nothing(name, path, shift):
 def test_shifted_positions_change_something(name, path):
     layer = Layer(name, path)
     x = layer.draw()
-    assert largest_difference(layer(x, torch.arange(T) + 17), layer(x)) > tol.VISIBLE
+    assert is_visible(layer(x, torch.arange(T) + 17), layer(x))
 
 
 @every_path
@@ -246,11 +288,10 @@ def test_order_is_seen(name, path):
     """R-ATT-03: without an encoding attention is equivariant under permutations, with one it is not."""
     layer = Layer(name, path)
     x, order = layer.draw(), torch.tensor([3, 0, 6, 1, 5, 2, 4])
-    difference = largest_difference(layer(x[:, order]), layer(x)[:, order])
     if name == "none":
         assert_same(layer(x[:, order]), layer(x)[:, order])
     else:
-        assert difference > tol.VISIBLE
+        assert is_visible(layer(x[:, order]), layer(x)[:, order])
 
 
 def score_rank(name):
@@ -339,7 +380,7 @@ def test_beyond_the_training_length(name, path):
     layer = Layer(name, path)
     x = layer.draw(1, ROWS + 6)
     if INFOS[name]["extrapolates"].startswith("no"):
-        with pytest.raises(RuntimeError, match=rf"\b{ROWS - 1}|{ROWS}\b.*got {ROWS + 5}"):
+        with pytest.raises(RuntimeError, match=rf"\b({ROWS - 1}|{ROWS})\b.*got {ROWS + 5}\b"):
             layer(x)
     else:
         assert layer(x).abs().max() > tol.VISIBLE
