@@ -2,11 +2,13 @@
 // names and shapes have one description; the structs below only hold handles to them. The encoder is in body.cpp.
 #include "rf/nn/model.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tanh.h>
 #include <fmt/ranges.h>
 
 #include <map>
+#include <mutex>
 #include <utility>
 
 #include "body.h"
@@ -53,13 +55,21 @@ void register_dotted(torch::nn::Module& root, const std::string& name, at::Tenso
   module->register_parameter(name.substr(begin), std::move(value));
 }
 
+// One for each forward pass, so that passes that run at once share nothing.
+DropoutKey dropout_key_of(const Input& input, bool training) {
+  if (input.dropout_key) return *input.dropout_key;
+  if (!training) return {};
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard lock(generator.mutex());
+  return {.seed = at::check_generator<at::CPUGeneratorImpl>(generator)->random64()};
+}
+
 }  // namespace
 
 struct Model::Impl {
   ModelConfig config;
   Head head;
   std::vector<WeightSpec> specs;
-  DropoutKey dropout_key;
   Body body;
   std::shared_ptr<Encoding> encoding;
   at::Tensor table_MD;  // a checkpoint's own, or undefined
@@ -70,7 +80,6 @@ struct Model::Impl {
   Linear classifier_dense, classifier;  // the other heads; classifier_dense: a RoFormer's sequence classification
 
   void bind_head(const Parameters& parameters, const std::string& prefix);
-  Dropout dropout(bool training) { return {&dropout_key, training}; }
   at::Tensor summary(const Output& out) const;
   at::Tensor sequence_logits(const Output& out, const Dropout& drop, double p) const;
 };
@@ -158,9 +167,6 @@ Head Model::head() const {
 const std::vector<WeightSpec>& Model::weight_specs() const {
   return impl_->specs;
 }
-void Model::set_dropout_key(DropoutKey key) {
-  impl_->dropout_key = key;
-}
 at::Tensor Model::position_table() const {
   return impl_->table_MD;
 }
@@ -176,8 +182,8 @@ void Model::set_position_table(const at::Tensor& table_MD) {
 
 at::Tensor Model::encode(const Input& input, KeyValueCache* cache) {
   check_input(input, impl_->config, impl_->body.dtype(), cache);
-  impl_->dropout_key.calls = 0;
-  return impl_->body.encode(input, cache, impl_->dropout(is_training()));
+  DropoutKey key = dropout_key_of(input, is_training());
+  return impl_->body.encode(input, cache, {&key, is_training()});
 }
 
 at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
@@ -205,10 +211,12 @@ Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* ca
     fail("input", "a cache needs a head that looks at every token, got {}", architecture_of(config, impl_->head));
   }
   const bool begins = !cache || cache->tokens == 0;
+  check_input(input, config, impl_->body.dtype(), cache);
+  DropoutKey key = dropout_key_of(input, is_training());
+  const Dropout drop{&key, is_training()};
   Output out;
-  out.hidden_BTC = encode(input, cache);
+  out.hidden_BTC = impl_->body.encode(input, cache, drop);
   if (begins && impl_->pooler.weight.defined()) out.pooled_BC = at::tanh(impl_->pooler(out.hidden_BTC.select(1, 0)));
-  const Dropout drop = impl_->dropout(is_training());
   const double p = config.classifier_dropout.value_or(config.hidden_dropout_prob);
   switch (impl_->head) {
     case Head::kNone:

@@ -20,6 +20,8 @@ namespace {
 at::ScalarType dtype_of_name(const std::string& name) {
   if (name == "float32") return at::kFloat;
   if (name == "float64") return at::kDouble;
+using MaybeKey = std::optional<std::vector<int64_t>>;
+
   fail("load_model", "dtype must be float32 or float64, got {}", name);
 }
 
@@ -28,11 +30,16 @@ std::optional<Head> head_of_name(const std::string& name) {
   return name.empty() ? std::nullopt : std::optional<Head>(head_of_architecture(name));
 }
 
-Input input_of(const TensorDict& tensors) {
+// key: of dropout, seed and step.
+Input input_of(const TensorDict& tensors, const MaybeKey& key) {
   Input input;
-  const std::map<std::string, at::Tensor*> members = {{"ids", &input.ids_BT},
-                                                      {"mask", &input.mask_BT},
-                                                      {"types", &input.types_BT},
+  if (key) {
+    if (key->size() != 2) fail("input", "dropout_key must be two numbers, seed and step, got {}", key->size());
+    input.dropout_key = DropoutKey{static_cast<uint64_t>(key->at(0)), static_cast<uint64_t>(key->at(1))};
+  }
+  const std::map<std::string, at::Tensor*> members = {{"input_ids", &input.ids_BT},
+                                                      {"attention_mask", &input.mask_BT},
+                                                      {"token_type_ids", &input.types_BT},
                                                       {"segments", &input.segments_BT},
                                                       {"positions", &input.positions_BT},
                                                       {"encoder_hidden", &input.encoder_hidden_BSC},
@@ -40,7 +47,9 @@ Input input_of(const TensorDict& tensors) {
   for (const auto& entry : tensors) {
     const auto member = members.find(entry.key());
     if (member == members.end()) {
-      fail("input", "inputs must be ids, mask, types, segments, positions, encoder_hidden or encoder_mask, got {}",
+      fail("input",
+           "inputs must be input_ids, attention_mask, token_type_ids, segments, positions, encoder_hidden or "
+           "encoder_mask, got {}",
            io::printable(entry.key()));
     }
     *member->second = entry.value();
@@ -72,12 +81,13 @@ struct ScriptModel : torch::CustomClassHolder {
     return c10::make_intrusive<ScriptModel>(model);
   }
 
-  at::Tensor encode(const TensorDict& input, const MaybeCache& cache) {
-    return model->encode(input_of(input), pointer(cache));
+  at::Tensor encode(const TensorDict& input, const MaybeCache& cache, const MaybeKey& dropout_key) {
+    return model->encode(input_of(input, dropout_key), pointer(cache));
   }
 
-  TensorDict forward(const TensorDict& input, int64_t num_choices, const MaybeCache& cache) {
-    const Output out = model->forward(input_of(input), num_choices, pointer(cache));
+  TensorDict forward(const TensorDict& input, int64_t num_choices, const MaybeCache& cache,
+                     const MaybeKey& dropout_key) {
+    const Output out = model->forward(input_of(input, dropout_key), num_choices, pointer(cache));
     TensorDict named;
     const std::pair<const char*, const at::Tensor*> members[] = {{"hidden", &out.hidden_BTC},
                                                                  {"pooled", &out.pooled_BC},
@@ -110,10 +120,8 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
       .def("head", [](const Self& self) { return architecture_of(self->model->config(), self->model->head()); })
       .def("config_json", [](const Self& self) { return to_json(self->model->config()).dump(); })
       .def("train", [](const Self& self, bool on) { self->model->train(on); })
-      .def("set_dropout_key",
-           [](const Self& self, int64_t seed, int64_t step) {
-             self->model->set_dropout_key({static_cast<uint64_t>(seed), static_cast<uint64_t>(step)});
-           })
+      .def("is_training", [](const Self& self) { return self->model->is_training(); })
+      .def("warnings", [](const Self& self) { return self->warnings; })
       .def("save", [](const Self& self, const std::string& model_dir) { save_model(*self->model, model_dir); });
 }
 

@@ -32,8 +32,8 @@ class Model:
 
     def __call__(
         self,
-        ids: Tensor,
-        mask: Tensor | None = None,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
         *,
         num_choices: int = 1,
         cache: torch.ScriptObject | None = None,
@@ -42,14 +42,20 @@ class Model:
         """One forward pass.
 
         Args:
-            ids: int64 ``[B, T]``, T > 0.
-            mask: ``[B, T]``; a token may be attended to where it is not zero. Default: all.
-            num_choices: for multiple choice, whose ``ids`` are ``[B * num_choices, T]``.
+            input_ids: int64 ``[B, T]``, T > 0.
+            attention_mask: ``[B, T]``, bool or integers 0 and 1; 1: the token may be attended to. Default: all. No
+                numbers that are added to scores: of such a mask, give ``mask == 0``.
+            num_choices: for multiple choice, whose ``input_ids`` are ``[B * num_choices, T]``.
             cache: from :meth:`new_cache`. Results are those of all tokens at once, for the new ones.
-            types: int64 ``[B, T]``, token types. Default: 0.
-            segments: int32 ``[B, T]``, in place of ``mask``: tokens attend within equal values >= 0; -1 is padding.
+            dropout_key: (seed, step), of which dropout in training mode is then a function. Default: every pass draws
+                a new seed from torch's default generator; ``torch.manual_seed`` repeats a run, and
+                ``torch.utils.checkpoint``, which restores the generator, drops the same in both of its passes.
+            token_type_ids: int64 ``[B, T]``. Default: 0.
+            segments: int32 ``[B, T]``, in place of ``attention_mask``: tokens attend within equal values >= 0; -1 is
+                padding.
             positions: int64 ``[T]``, ``[B, T]`` or, on several axes, ``[B, T, axes]``, >= 0. Default: 0..T-1, with a
                 cache going on after it.
+        dropout_key: tuple[int, int] | None = None,
             encoder_hidden: ``[B, S, C]``, for cross-attention: what is attended to. With a cache, at its first call.
             encoder_mask: ``[B, S]``, as ``mask``. Default: all.
 
@@ -59,18 +65,20 @@ class Model:
             ``start_logits`` and ``end_logits`` [B, T] for question answering; ``pooled`` [B, C] where BERT has it (with
             a cache: at its first call).
         """
-        return self._model.forward(_given(ids=ids, mask=mask, **inputs), num_choices, cache)
+        given = _given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+        return self._model.forward(given, num_choices, cache, dropout_key)
 
     def encode(
         self,
-        ids: Tensor,
-        mask: Tensor | None = None,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
         *,
         cache: torch.ScriptObject | None = None,
         **inputs: Tensor | None,
     ) -> Tensor:
         """The last hidden state [B, T, C] alone; arguments as above."""
-        return self._model.encode(_given(ids=ids, mask=mask, **inputs), cache)
+        given = _given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+        return self._model.encode(given, cache, dropout_key)
 
     @staticmethod
     def new_cache() -> torch.ScriptObject:
@@ -81,6 +89,7 @@ class Model:
         """Logits ``[N, V]`` of a language model's head at chosen hidden states ``[N, C]``."""
         return self._model.masked_lm_logits(hidden)
 
+        dropout_key: tuple[int, int] | None = None,
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Names as in the checkpoint, and the parameters themselves: their ``.grad`` is filled by a backward pass."""
         yield from self._model.named_parameters().items()
@@ -96,9 +105,9 @@ class Model:
     def eval(self) -> "Model":
         return self.train(False)
 
-    def set_dropout_key(self, seed: int, step: int) -> None:
-        """The draws of the next forward pass in training mode are a function of these two numbers."""
-        self._model.set_dropout_key(seed, step)
+    @property
+    def training(self) -> bool:
+        return self._model.is_training()
 
     def save(self, model_dir: str | PathLike) -> None:
         """Writes config.json and model.safetensors (float32), which ``transformers`` reads."""

@@ -242,14 +242,17 @@ TEST(RoFormerDropout, IsAFunctionOfSeedStepAndSite) {
   EXPECT_TRUE(model->forward(input).logits.equal(without));
   model->train();
   const auto draw = [&](uint64_t seed, uint64_t step) {
-    model->set_dropout_key({.seed = seed, .step = step, .calls = 0});
-    return model->forward(input).logits.detach();
+    Input keyed = input;
+    keyed.dropout_key = DropoutKey{.seed = seed, .step = step};
+    return model->forward(keyed).logits.detach();
   };
   const at::Tensor first = draw(1, 2);
   EXPECT_TRUE(draw(1, 2).equal(first));
   EXPECT_FALSE(draw(1, 3).equal(first));
   EXPECT_FALSE(draw(2, 2).equal(first));
   EXPECT_FALSE(first.equal(without));
+  const at::Tensor drawn = model->forward(input).logits;
+  EXPECT_FALSE(model->forward(input).logits.equal(drawn)) << "without a key every pass draws anew";
   config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
   const auto undropped = small_model(config, Head::kSequenceClassification);
   undropped->train();
@@ -264,13 +267,13 @@ TEST(RoFormerDropout, KeepsTheMeanOfTheClassifiersInput) {
   config.num_hidden_layers = 1;
   const auto model = small_model(config, Head::kTokenClassification);
   const at::NoGradGuard no_grad;
-  const Input input = input_of(small_ids(1, 2));
+  Input input = input_of(small_ids(1, 2));
   const at::Tensor expected = model->forward(input).logits.to(at::kDouble);
   model->train();
   constexpr int kDraws = 300;
   at::Tensor sum = at::zeros_like(expected), squares = at::zeros_like(expected);
   for (uint64_t step = 0; step < kDraws; ++step) {
-    model->set_dropout_key({.seed = 3, .step = step, .calls = 0});
+    input.dropout_key = DropoutKey{.seed = 3, .step = step};
     const at::Tensor logits = model->forward(input).logits.to(at::kDouble);
     sum += logits;
     squares += logits.square();

@@ -120,7 +120,7 @@ def cached(model, ids, steps, mask=None, **inputs):
     cache, parts, first = model.new_cache(), [], 0
     for count in steps:
         part = slice(first, first + count)
-        rows = {"mask": mask[:, part]} if mask is not None else {}
+        rows = {"attention_mask": mask[:, part]} if mask is not None else {}
         rows |= {key: value[:, part] for key, value in inputs.items()}
         parts.append(model(ids[:, part], cache=cache, **rows)["hidden"])
         first += count
@@ -395,7 +395,7 @@ def test_a_cache_goes_with_outputs_of_every_token():
 
 
 def test_unknown_inputs_are_named():
-    with pytest.raises(TypeError, match=r"\[input\] mask must be a tensor, got list"):
+    with pytest.raises(TypeError, match=r"\[input\] attention_mask must be a tensor, got list.*return_tensors"):
         roformer_cpp.build_model(config_of("rope"))(ids_of(1, 3), [[1, 1, 1]])
     with pytest.raises(RuntimeError, match=r"inputs must be.*positons"):
         roformer_cpp.build_model(config_of("rope"))(ids_of(1, 3), positons=torch.arange(3))

@@ -78,7 +78,7 @@ def both_outputs(model, oracle, batch):
     ids, mask, types = batch
     choices = CHOICES if "MultipleChoice" in type(oracle).__name__ else 1
     theirs = [t.reshape(-1, CHOICES, t.shape[1]) if choices > 1 else t for t in batch]
-    ours = model(ids, mask, types=types, num_choices=choices)
+    ours = model(ids, mask, token_type_ids=types, num_choices=choices)
     theirs = oracle(input_ids=theirs[0], attention_mask=theirs[1], token_type_ids=theirs[2])
     pairs = [(ours[OUTPUTS[name]], theirs[name]) for name in OUTPUTS if theirs.get(name) is not None]
     assert pairs
@@ -158,7 +158,7 @@ def test_pretraining_files_open_under_every_head(tmp_path):
     theirs = oracle.bert(input_ids=ids, attention_mask=mask, token_type_ids=types)
     for head in HEADS[:-1]:
         model = roformer_cpp.load_model(tmp_path, head, allow_fresh_head=True)
-        out = model(ids, mask, types=types, num_choices=CHOICES if "Choice" in head else 1)
+        out = model(ids, mask, token_type_ids=types, num_choices=CHOICES if "Choice" in head else 1)
         assert_close(out["hidden"], theirs.last_hidden_state)
         if "pooled" in out:
             assert_close(out["pooled"], theirs.pooler_output)
@@ -312,7 +312,7 @@ def test_nezha_checkpoint(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(SIZES | keys))
     ids, mask, types = make_batch()
     model = roformer_cpp.load_model(tmp_path, dtype="float64")
-    out = model(ids, mask, types=types)
+    out = model(ids, mask, token_type_ids=types)
     hidden = nezha_hidden(weights, ids.numpy(), types.numpy(), mask.numpy(), 2, clip)
     pooled = np.tanh(hidden[:, 0] @ weights["pooler.dense.weight"].T + weights["pooler.dense.bias"])
     for ours, theirs in ((out["hidden"], hidden), (out["pooled"], pooled)):
@@ -321,5 +321,5 @@ def test_nezha_checkpoint(tmp_path):
     assert model.head == "RfEncoderModel" and model.config["model_type"] == "rf_encoder"
     model.save(tmp_path / "ours")
     again = roformer_cpp.load_model(tmp_path / "ours")
-    assert_close(again(ids, mask, types=types)["hidden"], torch.from_numpy(hidden).float())
+    assert_close(again(ids, mask, token_type_ids=types)["hidden"], torch.from_numpy(hidden).float())
     assert again.config["position_encoding"] == {"type": "nezha", "max_relative_position": clip}

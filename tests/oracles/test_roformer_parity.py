@@ -126,7 +126,7 @@ def oracle_outputs(oracle, batch):
 
 
 def our_outputs(model, batch):
-    return model(batch.ids, mask=batch.mask, types=batch.types, num_choices=batch.num_choices)
+    return model(batch.ids, batch.mask, token_type_ids=batch.types, num_choices=batch.num_choices)
 
 
 def compared(value, batch, head):
@@ -291,7 +291,7 @@ def test_rotary_value_depends_on_absolute_position(tmp_path):
     for rotary_value in (False, True):
         make_oracle("RoFormerModel", rotary_value=rotary_value).save_pretrained(tmp_path)
         model = roformer_cpp.load_model(tmp_path, dtype="float64")
-        shift = (model(padded, mask=mask)["hidden"][:, 3:] - model(ids)["hidden"]).abs().max()
+        shift = (model(padded, mask)["hidden"][:, 3:] - model(ids)["hidden"]).abs().max()
         assert (shift > tol.ROTARY_VALUE_SHIFT) == rotary_value
 
 

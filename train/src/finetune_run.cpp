@@ -119,8 +119,8 @@ class Run {
     double loss = 0;
     {
       const AutocastScope autocast(options_.precision);
-      model_.model->set_dropout_key({run_.seed, static_cast<uint64_t>(step), 0});
-      const Batch batch = make_batch(examples, model_.model->config().pad_token_id);
+      Batch batch = make_batch(examples, model_.model->config().pad_token_id);
+      batch.input.dropout_key = nn::DropoutKey{run_.seed, static_cast<uint64_t>(step)};
       const nn::Output output = model_.model->forward(batch.input);
       const at::Tensor mean = model_.task->loss(output, batch, options_.label_smoothing);
       loss = mean.item<float>();

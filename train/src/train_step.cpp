@@ -35,10 +35,11 @@ StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const Langua
     const AutocastScope autocast(plan.precision);
     uint64_t forward = static_cast<uint64_t>(plan.first_forward);
     for (const LanguageBatch& batch : micro_batches) {
-      model.set_dropout_key({plan.dropout_seed, forward++, 0});
+      LanguageBatch drawn = batch;
+      drawn.input.dropout_key = nn::DropoutKey{plan.dropout_seed, forward++};
       if (batch.places_N.numel() == 0) continue;
       const double tokens = static_cast<double>(result.predicted_tokens);
-      const at::Tensor loss = scaled_cross_entropy(label_logits(model, batch), batch.labels_N, 1.0 / tokens);
+      const at::Tensor loss = scaled_cross_entropy(label_logits(model, drawn), batch.labels_N, 1.0 / tokens);
       result.loss_sum += loss.item<float>() * tokens;
       loss.backward();
     }

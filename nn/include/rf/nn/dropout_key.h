@@ -5,11 +5,11 @@
 
 namespace rf::nn {
 
-// (seed, step, call number within the step).
+// (seed, step, call number within the step). A forward pass counts its dropout sites in a copy of its own.
 struct DropoutKey {
   uint64_t seed = 0;
   uint64_t step = 0;
-  uint32_t calls = 0;  // counts the dropout sites of one forward pass; reset to 0 for each
+  uint32_t calls = 0;
   int64_t next_stream() { return static_cast<int64_t>(step << 16 | calls++); }
 };
 

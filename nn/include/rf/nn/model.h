@@ -32,6 +32,9 @@ struct Input {
   // With add_cross_attention: what is attended to, [B,S,C], and where that may be (as mask_BT). With a cache: at its
   // first call only.
   at::Tensor encoder_hidden_BSC, encoder_mask_BS;
+  // The draws of dropout in training mode are a function of it. Absent: each forward pass draws a seed from torch's
+  // default generator, so that no two have the same mask, and torch.manual_seed and a restored generator repeat them.
+  std::optional<DropoutKey> dropout_key;
 };
 
 // Fields that a head does not give are undefined tensors.
@@ -66,9 +69,6 @@ class Model : public torch::nn::Module {
   Output forward(const Input& input, int64_t num_choices = 1, KeyValueCache* cache = nullptr);
   // Logits [N,V] of the masked-LM or causal-LM head at chosen hidden states [N,C] (or [B,T,C]) only.
   at::Tensor masked_lm_logits(const at::Tensor& hidden_NC);
-
-  // Draws for dropout in training mode; set before each forward pass.
-  void set_dropout_key(DropoutKey key);
 
   // A checkpoint's own sin|cos table (encoder.embed_positions.weight, [rows, head_dim]) where it is not the computed
   // one: it is then used, as transformers does, and a position beyond its rows is an Error. Undefined (the default):

@@ -1,0 +1,120 @@
+"""Dropout of models: where its draws come from (nn/include/rf/nn/model.h). Rates and scales are tested in C++."""
+
+import threading
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import roformer_cpp
+
+SIZES = {
+    "vocab_size": 37,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 32,
+    "hidden_dropout_prob": 0.3,
+    "attention_probs_dropout_prob": 0.3,
+}
+HEADS = ("RoFormerForMaskedLM", "RoFormerForSequenceClassification")
+IDS = torch.arange(1, 19).view(2, 9)
+
+every_head = pytest.mark.parametrize("head", HEADS)
+
+
+def training_model(head="RoFormerForMaskedLM", **changes):
+    return roformer_cpp.build_model(SIZES | changes, head).train()
+
+
+def passes(model, count=3, **options):
+    return [model(IDS, **options)["logits"].detach() for _ in range(count)]
+
+
+def all_differ(results):
+    return all(not torch.equal(a, b) for i, a in enumerate(results) for b in results[:i])
+
+
+@every_head
+def test_every_pass_draws_a_new_mask(head):
+    model = training_model(head)
+    assert all_differ(passes(model))
+    assert all_differ([model.encode(IDS) for _ in range(3)])
+    model.eval()
+    assert torch.equal(*passes(model, 2))
+
+
+@every_head
+def test_torchs_seed_repeats_a_run(head):
+    model = training_model(head)
+    torch.manual_seed(5)
+    first = passes(model)
+    state = torch.get_rng_state()
+    after = passes(model)
+    torch.manual_seed(5)
+    assert all(torch.equal(a, b) for a, b in zip(passes(model), first, strict=True))
+    torch.set_rng_state(state)
+    assert all(torch.equal(a, b) for a, b in zip(passes(model), after, strict=True))
+    torch.manual_seed(6)
+    assert not torch.equal(passes(model, 1)[0], first[0])
+
+
+def test_a_key_decides_alone():
+    model = training_model()
+    state = torch.get_rng_state()
+    first = passes(model, 2, dropout_key=(3, 7))
+    assert torch.equal(*first)
+    assert torch.equal(torch.get_rng_state(), state), "a key draws nothing"
+    other = [passes(model, 1, dropout_key=key)[0] for key in ((3, 8), (4, 7))]
+    assert all_differ([first[0], *other])
+    with pytest.raises(RuntimeError, match="dropout_key must be two numbers, seed and step, got 1"):
+        model(IDS, dropout_key=[3])
+
+
+def test_evaluation_draws_nothing():
+    model = training_model().eval()
+    state = torch.get_rng_state()
+    passes(model, 1)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("options", [{}, {"dropout_key": (3, 7)}])
+def test_a_pass_that_is_computed_again_drops_the_same(options):
+    """Gradient checkpointing: the backward runs the forward a second time."""
+    model = training_model()
+    given = torch.linspace(-1, 2, 2 * 9 * 37).view(2, 9, 37)
+
+    def gradients(run):
+        torch.manual_seed(4)
+        for parameter in model.parameters():
+            parameter.grad = None
+        first, second = run(IDS), run(IDS + 1)  # two micro-batches
+        ((first + second) * given).sum().backward()
+        return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+    def forward(ids):
+        return model(ids, **options)["logits"]
+
+    plain = gradients(forward)
+    again = gradients(lambda ids: checkpoint(forward, ids, use_reentrant=False))
+    assert len(plain) > 0 and any(grad.any() for grad in plain)
+    assert all(torch.equal(a, b) for a, b in zip(again, plain, strict=True))
+
+
+def test_passes_at_once_share_nothing():
+    model = training_model()
+    keys = [(seed, step) for seed in range(4) for step in range(6)]
+    alone = {key: passes(model, 1, dropout_key=key)[0] for key in keys}
+    found = {}
+
+    def run(seed):
+        for key in [key for key in keys if key[0] == seed]:
+            found[key] = passes(model, 1, dropout_key=key)[0]
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(found[key], alone[key]) for key in keys)
