@@ -1,4 +1,7 @@
 // config.json to a ModelConfig: every key is read, known to be harmless, or an error.
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -213,6 +216,29 @@ ModelConfig parse(const json& object, std::string_view where) {
   return config;
 }
 
+// owner/name, which people give to programs that download models.
+bool is_hub_name(const std::string& text) {
+  const auto fits = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '/';
+  };
+  const size_t slash = text.find('/');
+  return slash != std::string::npos && slash == text.rfind('/') && slash > 0 && slash + 1 < text.size() &&
+         text[0] != '.' && std::all_of(text.begin(), text.end(), fits);
+}
+
+void check_directory(const std::string& model_dir) {
+  std::error_code error;
+  if (std::filesystem::is_directory(model_dir, error)) return;
+  const bool exists = std::filesystem::exists(model_dir, error);
+  const std::string hint =
+      exists || !is_hub_name(model_dir)
+          ? ""
+          : fmt::format(". Hint: a model of the Hugging Face Hub is downloaded first: hf download {} --local-dir DIR",
+                        model_dir);
+  fail("model", "a model must be a directory with config.json and model.safetensors, got {}, which {}{}", model_dir,
+       exists ? "is none" : "does not exist", hint);
+}
+
 }  // namespace
 
 ModelConfig parse_config(const json& object) {
@@ -220,6 +246,7 @@ ModelConfig parse_config(const json& object) {
 }
 
 ModelConfig load_config(const std::string& model_dir) {
+  check_directory(model_dir);
   const std::string path = model_dir + "/config.json";
   return parse(io::read_json(path), path);
 }
