@@ -3,8 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -151,11 +151,10 @@ void load_position_table(Model& model, const at::Tensor& stored_MD, const std::s
   const at::Tensor computed_MD = computed_table(stored_MD.size(0), stored_MD.size(1));
   const double difference = (stored_MD.to(at::kDouble) - computed_MD).abs().max().item<double>();
   if (difference <= kTableTolerance) return;
-  std::fprintf(
-      stderr,
-      "warning: encoder.embed_positions.weight in %s differs from the computed table by %.3g (more than %.0e); the "
-      "stored one is used, and limits sequences to its %ld rows\n",
-      dir.c_str(), difference, kTableTolerance, static_cast<long>(stored_MD.size(0)));
+  TORCH_WARN(fmt::format(
+      "[load_model] encoder.embed_positions.weight in {} differs from the computed table by {:.3g} (more than {:.0e}); "
+      "the stored one is used, and limits sequences to its {} rows",
+      dir, difference, kTableTolerance, stored_MD.size(0)));
   model.set_position_table(stored_MD);
 }
 

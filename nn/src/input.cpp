@@ -47,6 +47,18 @@ void check_range(const at::Tensor& values, int64_t first, int64_t last, const ch
        place[0], place[1], axis);
 }
 
+// Numbers that are added to scores would be taken for their opposite: 0 there means that a token is attended to.
+void check_mask(const at::Tensor& mask, const char* name) {
+  if (mask.scalar_type() == at::kBool) return;
+  if (!at::isIntegralType(mask.scalar_type(), false)) {
+    fail(kWhere,
+         "{} must be bool, or integers 0 and 1, got {}. Hint: of a mask that is added to scores, 0 and -inf, "
+         "give mask == 0; of 0.0 and 1.0, mask != 0",
+         name, toString(mask.scalar_type()));
+  }
+  check_range(mask, 0, 1, name);
+}
+
 int64_t axes_of(const at::Tensor& positions) {
   return positions.defined() && positions.dim() == 3 ? positions.size(2) : 1;
 }
@@ -108,6 +120,7 @@ void check_encoder_states(const Input& input, const ModelConfig& config, at::Sca
   if (mask.defined() && (mask.dim() != 2 || mask.sizes() != states.sizes().slice(0, 2))) {
     fail(kWhere, "the encoder mask must be [{}, {}], got [{}]", batch, states.size(1), fmt::join(mask.sizes(), ", "));
   }
+  if (mask.defined()) check_mask(mask, "the encoder mask");
 }
 
 }  // namespace
@@ -123,6 +136,7 @@ void check_input(const Input& input, const ModelConfig& config, at::ScalarType d
   if (input.mask_BT.defined()) {
     if (input.segments_BT.defined()) fail(kWhere, "segments and a mask exclude each other, got both");
     check_same_shape(input.mask_BT, ids_BT, "the mask");
+    check_mask(input.mask_BT, "the mask");
   }
   if (input.types_BT.defined()) {
     check_same_shape(input.types_BT, ids_BT, "token types");

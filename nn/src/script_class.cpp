@@ -1,11 +1,14 @@
 // torch.classes.roformer.Model: a model for Python, with autograd. Parameters are handed out as they are (shared
 // storage), so that .grad is visible after a backward pass in Python. rf::Error arrives as RuntimeError with its
 // message. torch.classes.roformer.KeyValueCache holds what a causal model has seen.
-#include <ATen/Context.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/Exception.h>
 #include <torch/custom_class.h>
 
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -17,11 +20,11 @@ namespace rf::nn {
 
 namespace {
 
+using MaybeKey = std::optional<std::vector<int64_t>>;
+
 at::ScalarType dtype_of_name(const std::string& name) {
   if (name == "float32") return at::kFloat;
   if (name == "float64") return at::kDouble;
-using MaybeKey = std::optional<std::vector<int64_t>>;
-
   fail("load_model", "dtype must be float32 or float64, got {}", name);
 }
 
@@ -57,6 +60,37 @@ Input input_of(const TensorDict& tensors, const MaybeKey& key) {
   return input;
 }
 
+// torch's generator starts from `seed` while this lives, and then goes on as if nothing had been drawn.
+class SeedScope {
+ public:
+  explicit SeedScope(uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {
+    const std::lock_guard lock(generator_.mutex());
+    before_ = generator_.get_state();
+    generator_.set_current_seed(seed);
+  }
+  ~SeedScope() {
+    const std::lock_guard lock(generator_.mutex());
+    generator_.set_state(before_);
+  }
+  SeedScope(const SeedScope&) = delete;
+  SeedScope& operator=(const SeedScope&) = delete;
+
+ private:
+  at::Generator generator_;
+  at::Tensor before_;
+};
+
+// Keeps the warnings of this thread while it lives, for Python to give.
+class KeptWarnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& warning) override { messages_.push_back(warning.msg()); }
+  std::vector<std::string> take() { return std::move(messages_); }
+
+ private:
+  std::vector<std::string> messages_;
+  c10::WarningUtils::WarningHandlerGuard guard_{this};
+};
+
 struct ScriptCache : torch::CustomClassHolder {
   KeyValueCache cache;
 };
@@ -66,15 +100,18 @@ KeyValueCache* pointer(const MaybeCache& cache) {
 }
 
 struct ScriptModel : torch::CustomClassHolder {
-  ScriptModel(const std::string& model_dir, const std::string& head, const std::string& dtype, bool fresh_head)
-      : model(load_model(model_dir, head_of_name(head), dtype_of_name(dtype),
-                         fresh_head ? FreshHead::kAllowed : FreshHead::kForbidden)) {}
+  ScriptModel(const std::string& model_dir, const std::string& head, const std::string& dtype, bool fresh_head) {
+    KeptWarnings kept;
+    model = load_model(model_dir, head_of_name(head), dtype_of_name(dtype),
+                       fresh_head ? FreshHead::kAllowed : FreshHead::kForbidden);
+    warnings = kept.take();
+  }
   explicit ScriptModel(std::shared_ptr<Model> model) : model(std::move(model)) {}
 
   // A new model from the text of a config.json.
   static c10::intrusive_ptr<ScriptModel> build(const std::string& config_json, const std::string& head, int64_t seed) {
     const ModelConfig config = parse_config(io::parse_json(config_json, "config"));
-    at::manual_seed(static_cast<uint64_t>(seed));
+    const SeedScope scope(static_cast<uint64_t>(seed));
     const std::optional<Head> asked = head_of_name(head);
     const auto model = std::make_shared<Model>(config, asked ? *asked : config.head());
     model->eval();
@@ -101,6 +138,7 @@ struct ScriptModel : torch::CustomClassHolder {
   }
 
   std::shared_ptr<Model> model;
+  std::vector<std::string> warnings;  // of loading
 };
 
 using Self = c10::intrusive_ptr<ScriptModel>;
@@ -108,7 +146,11 @@ using Self = c10::intrusive_ptr<ScriptModel>;
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.class_<ScriptCache>("KeyValueCache")
       .def(torch::init<>())
-      .def("tokens", [](const c10::intrusive_ptr<ScriptCache>& self) { return self->cache.tokens; });
+      .def("tokens", [](const c10::intrusive_ptr<ScriptCache>& self) { return self->cache.tokens; })
+      .def("__repr__", [](const c10::intrusive_ptr<ScriptCache>& self) {
+        return fmt::format("KeyValueCache({} tokens of {} rows, {} layers)", self->cache.tokens, self->cache.batch,
+                           self->cache.layers.size());
+      });
   library.class_<ScriptModel>("Model")
       .def(torch::init<std::string, std::string, std::string, bool>())
       .def_static("build", &ScriptModel::build)

@@ -1,6 +1,7 @@
 """Encoder models for Python: the C++ modules of nn/ behind a thin object, with autograd."""
 
 import json
+import warnings
 from collections.abc import Iterator
 from os import PathLike, fspath
 from typing import Literal
@@ -30,6 +31,18 @@ class Model:
     def __init__(self, script_model: torch.ScriptObject):
         self._model = script_model
 
+    def __repr__(self) -> str:
+        config = self.config
+        encodings = config.get("position_encoding", "learned" if config["model_type"] == "bert" else "rope")
+        encodings = encodings if isinstance(encodings, list) else [encodings]
+        names = "+".join(encoding["type"] if isinstance(encoding, dict) else encoding for encoding in encodings)
+        numbers = sum(parameter.numel() for parameter in self.parameters())
+        return (
+            f"Model({self.head}, {names}, {config['num_hidden_layers']} layers, hidden_size {config['hidden_size']}, "
+            f"{config['num_attention_heads']} heads, vocab_size {config['vocab_size']}, {numbers:,} parameters, "
+            f"{'training' if self.training else 'evaluation'} mode)"
+        )
+
     def __call__(
         self,
         input_ids: Tensor,
@@ -37,9 +50,10 @@ class Model:
         *,
         num_choices: int = 1,
         cache: torch.ScriptObject | None = None,
+        dropout_key: tuple[int, int] | None = None,
         **inputs: Tensor | None,
     ) -> dict[str, Tensor]:
-        """One forward pass.
+        """One forward pass. Names are those of ``transformers``: ``model(**tokenizer(texts, return_tensors="pt"))``.
 
         Args:
             input_ids: int64 ``[B, T]``, T > 0.
@@ -55,9 +69,8 @@ class Model:
                 padding.
             positions: int64 ``[T]``, ``[B, T]`` or, on several axes, ``[B, T, axes]``, >= 0. Default: 0..T-1, with a
                 cache going on after it.
-        dropout_key: tuple[int, int] | None = None,
             encoder_hidden: ``[B, S, C]``, for cross-attention: what is attended to. With a cache, at its first call.
-            encoder_mask: ``[B, S]``, as ``mask``. Default: all.
+            encoder_mask: ``[B, S]``, as ``attention_mask``. Default: all.
 
         Returns:
             ``hidden`` [B, T, C], and by head: ``logits`` (language models [B, T, V]; sequence classification
@@ -74,6 +87,7 @@ class Model:
         attention_mask: Tensor | None = None,
         *,
         cache: torch.ScriptObject | None = None,
+        dropout_key: tuple[int, int] | None = None,
         **inputs: Tensor | None,
     ) -> Tensor:
         """The last hidden state [B, T, C] alone; arguments as above."""
@@ -89,7 +103,6 @@ class Model:
         """Logits ``[N, V]`` of a language model's head at chosen hidden states ``[N, C]``."""
         return self._model.masked_lm_logits(hidden)
 
-        dropout_key: tuple[int, int] | None = None,
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Names as in the checkpoint, and the parameters themselves: their ``.grad`` is filled by a backward pass."""
         yield from self._model.named_parameters().items()
@@ -135,7 +148,7 @@ def load_model(
     """Opens a directory with config.json and model.safetensors, as ``transformers`` and this library write it.
 
     Args:
-        model_dir: the directory.
+        model_dir: the directory. A model of the Hugging Face Hub is downloaded first.
         head: one of ``HEADS``, or the same with ``Bert`` (but ``BertLMHeadModel``) or ``RfEncoder``. Default: the one
             that config.json names.
         dtype: of the parameters in memory; files may hold F16, BF16, F32 or F64.
@@ -144,9 +157,14 @@ def load_model(
     Raises:
         RuntimeError: a missing or damaged file, a missing, unexpected or misshapen tensor, NaN or infinity in a weight,
             an unknown configuration key; the message says where and which.
+
+    Warns:
+        UserWarning: the file has a position table of its own, which is not the computed one: it is used.
     """
-    script_class = torch.classes.roformer.Model
-    return Model(script_class(fspath(model_dir), head or "", dtype, allow_fresh_head))
+    script_model = torch.classes.roformer.Model(fspath(model_dir), head or "", dtype, allow_fresh_head)
+    for message in script_model.warnings():
+        warnings.warn(message, stacklevel=2)
+    return Model(script_model)
 
 
 def build_model(config: dict, head: str | None = None, seed: int = 0) -> Model:
@@ -155,7 +173,7 @@ def build_model(config: dict, head: str | None = None, seed: int = 0) -> Model:
     Args:
         config: the keys of config.json (docs/formats.md), among them ``position_encoding`` and ``attention``.
         head: as for :func:`load_model`.
-        seed: of torch's generator, which is set to it.
+        seed: of the draws. Torch's own generator stays as it is.
 
     Raises:
         RuntimeError: an unknown key or a value out of range; the message says which.
@@ -167,5 +185,6 @@ def _given(**inputs: Tensor | None) -> dict[str, Tensor]:
     given = {name: value for name, value in inputs.items() if value is not None}
     for name, value in given.items():
         if not isinstance(value, Tensor):
-            raise TypeError(f"[input] {name} must be a tensor, got {type(value).__name__}")
+            hint = '. Hint: tokenizer(.., return_tensors="pt")' if isinstance(value, list) else ""
+            raise TypeError(f"[input] {name} must be a tensor, got {type(value).__name__}{hint}")
     return given

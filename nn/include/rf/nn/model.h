@@ -24,7 +24,7 @@ namespace rf::nn {
 // (a padding token, a row of zeros in the mask) has attention output 0 and gradient 0.
 struct Input {
   at::Tensor ids_BT;        // int64, 0 <= id < vocab_size; T > 0, B may be 0
-  at::Tensor mask_BT;       // optional; any integer, bool or floating type, non-zero: may be attended to
+  at::Tensor mask_BT;       // optional; bool, or integers 0 and 1: true or 1 may be attended to
   at::Tensor types_BT;      // optional, int64, 0 <= type < type_vocab_size; default 0
   at::Tensor segments_BT;   // optional, int32; tokens attend within equal values >= 0; -1 is padding. Excludes mask_BT
   at::Tensor positions_BT;  // optional, int64 [T], [B,T] or, on several axes, [1 or B,T,axes], >= 0; default 0..T-1,
@@ -83,8 +83,8 @@ class Model : public torch::nn::Module {
 
 // Model directories: config.json and model.safetensors, or its shards with model.safetensors.index.json. `head` absent:
 // the one that config.json names. `dtype` of the parameters in memory: kFloat or kDouble, from F16, BF16, F32 or F64
-// files. The stored position table is compared with the computed one; beyond 1e-6 a warning goes to stderr and the
-// stored one is used. The model is in evaluation mode. FreshHead::kAllowed: a head that the file lacks keeps its random
+// files. The stored position table is compared with the computed one; beyond 1e-6 TORCH_WARN says so and the stored one
+// is used. The model is in evaluation mode. FreshHead::kAllowed: a head that the file lacks keeps its random
 // initialisation. Errors: a missing file, a missing or unexpected tensor, a shape (both are told), NaN or infinity
 // (with its index), a tied copy that differs from its source. Checkpoints of transformers' RoFormer and BERT classes
 // and of its version 4's NEZHA load, besides what save_model writes.
