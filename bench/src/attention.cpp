@@ -49,7 +49,6 @@ void set_shape(Call& call, const AttentionCase& c) {
   call.grads.out_stride_b = call.dy.stride(0);
   call.grads.out_stride_t = call.dy.stride(1);
   call.grads.out_stride_h = call.dy.stride(2);
-  args.window_left = args.window_right = -1;
   args.scale = kScale;
 }
 

@@ -54,8 +54,8 @@ Sequence sequence_of(const rf_attention_args& x, int64_t m) {
 bool may_attend(const rf_attention_args& x, const Sequence& own, int64_t b, int64_t h, int64_t m, int64_t n) {
   const int64_t query = m - own.queries.first, key = n - own.keys.first;
   const int64_t ahead = key - (query + own.keys.count - own.queries.count);
-  if (x.window_left != -1 && ahead < -x.window_left) return false;
-  if (x.window_right != -1 && ahead > x.window_right) return false;
+  if ((x.window & RF_WINDOW_LEFT) != 0 && ahead < -x.window_left) return false;
+  if ((x.window & RF_WINDOW_RIGHT) != 0 && ahead > x.window_right) return false;
   return x.mask == nullptr ||
          x.mask[b * x.mask_stride_b + h * x.mask_stride_h + m * x.mask_stride_t + n * x.mask_stride_s] != 0;
 }

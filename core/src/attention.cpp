@@ -1,6 +1,7 @@
 // Attention over terms (rf/attention.h): rules, and the choice of who computes a call: the float64 loops or the tiles.
 #include "rf/attention.h"
 
+#include "arguments.h"
 #include "attention_checks.h"
 #include "attention_fused.h"
 #include "error.h"
@@ -8,17 +9,19 @@
 
 extern "C" rf_status rf_attention_forward(const rf_attention_args* args) {
   return rf::core::guarded("attention", [&] {
-    rf::core::check_attention(args);
-    rf::core::check_attention_out(*args);
-    args->dtype == RF_F64 ? rf::ref::attention(*args) : rf::core::attention_fused(*args);
+    const rf_attention_args x = rf::core::arguments("attention", args);
+    rf::core::check_attention(x);
+    rf::core::check_attention_out(x);
+    x.dtype == RF_F64 ? rf::ref::attention(x) : rf::core::attention_fused(x);
   });
 }
 
 extern "C" rf_status rf_attention_backward(const rf_attention_args* args, const rf_attention_grads* grads) {
   return rf::core::guarded("attention", [&] {
-    rf::core::check_attention(args);
-    rf::core::check_attention_grads(*args, grads);
-    args->dtype == RF_F64 ? rf::ref::attention_backward(*args, *grads)
-                          : rf::core::attention_fused_backward(*args, *grads);
+    const rf_attention_args x = rf::core::arguments("attention", args);
+    const rf_attention_grads g = rf::core::arguments("attention", grads, "grads");
+    rf::core::check_attention(x);
+    rf::core::check_attention_grads(x, g);
+    x.dtype == RF_F64 ? rf::ref::attention_backward(x, g) : rf::core::attention_fused_backward(x, g);
   });
 }

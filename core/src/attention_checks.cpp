@@ -138,6 +138,13 @@ void check_packing(const rf_attention_args& x) {
   check_ends(x.cu_seqlens_k, x.sequences, x.keys, "keys", "cu_seqlens_k");
 }
 
+// A limit that is not said to be one must be 0, so that a struct filled by another rule is not read by this one.
+void check_limit(const rf_attention_args& x, uint32_t side, int64_t limit, const char* name) {
+  const bool limited = (x.window & side) != 0;
+  require(limit >= 0, kWhere, name, " must be >= 0, got ", limit);
+  require(limited || limit == 0, kWhere, name, " must be 0 unless window has that side, got ", limit);
+}
+
 void check_absent(const void* term, const void* gradient, const char* name) {
   require(term != nullptr || gradient == nullptr, kWhere, "the gradient of ", name,
           " must be NULL where there is no such term, got one");
@@ -145,59 +152,53 @@ void check_absent(const void* term, const void* gradient, const char* name) {
 
 }  // namespace
 
-void check_attention(const rf_attention_args* args) {
-  require(args != nullptr, kWhere, "args must not be NULL, got NULL");
-  require(args->struct_size >= sizeof *args, kWhere, "struct_size must be at least ", sizeof *args, ", got ",
-          args->struct_size);
-  check_dtype(*args);
-  check_extents(*args);
-  check_pointers(*args);
-  check_terms(*args);
-  check_packing(*args);
-  check_positions(*args, args->query_positions, args->query_position_stride_b, args->queries, "query_positions");
-  check_positions(*args, args->key_positions, args->key_position_stride_b, args->keys, "key_positions");
-  for (const auto& [limit, name] :
-       {std::pair{args->window_left, "window_left"}, {args->window_right, "window_right"}}) {
-    require(limit >= -1, kWhere, name, " must be >= 0, or -1 for no limit, got ", limit);
-  }
+void check_attention(const rf_attention_args& x) {
+  check_dtype(x);
+  check_extents(x);
+  check_pointers(x);
+  check_terms(x);
+  check_packing(x);
+  check_positions(x, x.query_positions, x.query_position_stride_b, x.queries, "query_positions");
+  check_positions(x, x.key_positions, x.key_position_stride_b, x.keys, "key_positions");
+  require(x.window <= (RF_WINDOW_LEFT | RF_WINDOW_RIGHT), kWhere,
+          "window must be 0, RF_WINDOW_LEFT, RF_WINDOW_RIGHT or their sum, got ", x.window);
+  check_limit(x, RF_WINDOW_LEFT, x.window_left, "window_left");
+  check_limit(x, RF_WINDOW_RIGHT, x.window_right, "window_right");
 }
 
 void check_attention_out(const rf_attention_args& x) {
   check_pointer(kWhere, x.out, x.batch * x.queries * x.heads, element_bytes(x.dtype), "out");
 }
 
-void check_attention_grads(const rf_attention_args& x, const rf_attention_grads* grads) {
-  require(grads != nullptr, kWhere, "grads must not be NULL, got NULL");
-  require(grads->struct_size >= sizeof *grads, kWhere, "struct_size of grads must be at least ", sizeof *grads,
-          ", got ", grads->struct_size);
+void check_attention_grads(const rf_attention_args& x, const rf_attention_grads& grads) {
   const int64_t queries = x.batch * x.queries * x.heads;
-  check_pointer(kWhere, grads->out, queries, element_bytes(x.dtype), "grads.out");
+  check_pointer(kWhere, grads.out, queries, element_bytes(x.dtype), "grads.out");
   if (x.dtype != RF_F64) {
     check_pointer(kWhere, x.out, queries, element_bytes(x.dtype), "out");
     check_pointer(kWhere, x.log_sum, queries, sizeof(float), "log_sum");
-    for (const void* gradient : {grads->cos_q, grads->sin_q, grads->cos_k, grads->sin_k, grads->cos_v, grads->sin_v}) {
+    for (const void* gradient : {grads.cos_q, grads.sin_q, grads.cos_k, grads.sin_k, grads.cos_v, grads.sin_v}) {
       if (gradient != nullptr) {
         throw NotImplemented("[attention] the gradients of cos and sin must be NULL unless dtype is RF_F64");
       }
     }
   }
-  check_absent(x.rotation_q.cos, grads->cos_q, "rotation_q.cos");
-  check_absent(x.rotation_q.sin, grads->sin_q, "rotation_q.sin");
-  check_absent(x.rotation_k.cos, grads->cos_k, "rotation_k.cos");
-  check_absent(x.rotation_k.sin, grads->sin_k, "rotation_k.sin");
-  check_absent(x.rotation_v.cos, grads->cos_v, "rotation_v.cos");
-  check_absent(x.rotation_v.sin, grads->sin_v, "rotation_v.sin");
-  check_absent(x.u, grads->u, "u");
-  check_absent(x.w, grads->w, "w");
-  check_absent(x.table_k.rows, grads->table_k, "table_k");
-  check_absent(x.table_q.rows, grads->table_q, "table_q");
-  check_absent(x.table_v.rows, grads->table_v, "table_v");
-  check_absent(x.bias.rows, grads->bias, "bias");
-  check_absent(x.gate.rows, grads->gate, "gate");
-  check_absent(x.a, grads->a, "a");
-  check_absent(x.c, grads->c, "c");
-  check_absent(x.row, grads->row, "row");
-  check_absent(x.col, grads->col, "col");
+  check_absent(x.rotation_q.cos, grads.cos_q, "rotation_q.cos");
+  check_absent(x.rotation_q.sin, grads.sin_q, "rotation_q.sin");
+  check_absent(x.rotation_k.cos, grads.cos_k, "rotation_k.cos");
+  check_absent(x.rotation_k.sin, grads.sin_k, "rotation_k.sin");
+  check_absent(x.rotation_v.cos, grads.cos_v, "rotation_v.cos");
+  check_absent(x.rotation_v.sin, grads.sin_v, "rotation_v.sin");
+  check_absent(x.u, grads.u, "u");
+  check_absent(x.w, grads.w, "w");
+  check_absent(x.table_k.rows, grads.table_k, "table_k");
+  check_absent(x.table_q.rows, grads.table_q, "table_q");
+  check_absent(x.table_v.rows, grads.table_v, "table_v");
+  check_absent(x.bias.rows, grads.bias, "bias");
+  check_absent(x.gate.rows, grads.gate, "gate");
+  check_absent(x.a, grads.a, "a");
+  check_absent(x.c, grads.c, "c");
+  check_absent(x.row, grads.row, "row");
+  check_absent(x.col, grads.col, "col");
 }
 
 }  // namespace rf::core

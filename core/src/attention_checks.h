@@ -8,9 +8,9 @@
 namespace rf::core {
 
 // What forward and backward share, then what each has of its own.
-void check_attention(const rf_attention_args* args);
+void check_attention(const rf_attention_args& args);
 void check_attention_out(const rf_attention_args& args);
-void check_attention_grads(const rf_attention_args& args, const rf_attention_grads* grads);
+void check_attention_grads(const rf_attention_args& args, const rf_attention_grads& grads);
 
 }  // namespace rf::core
 #endif

@@ -302,7 +302,7 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
 // Long tiles where a window leaves no part of them unused and no table has a panel for them.
 int64_t key_tile(const AttentionProblem& problem) {
   const rf_attention_args& x = problem.args;
-  const bool is_whole = x.window_left < 0 && x.window_right < 0 && !problem.has_tables();
+  const bool is_whole = x.window == 0 && !problem.has_tables();
   return is_whole ? kMostKeyTile : kKeyTile;
 }
 

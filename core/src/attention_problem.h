@@ -53,6 +53,11 @@ struct AttentionProblem {
   bool has_tables() const { return table_k.rows != nullptr || table_q.rows != nullptr || table_v.rows != nullptr; }
 };
 
+// Whether the window has a limit on that side: RF_WINDOW_LEFT or RF_WINDOW_RIGHT.
+inline bool is_limited(const rf_attention_args& x, uint32_t side) {
+  return (x.window & side) != 0;
+}
+
 // Cuts work space into arrays aligned to 64 bytes. Without space it counts.
 class Arena {
  public:

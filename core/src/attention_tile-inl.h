@@ -131,10 +131,9 @@ HWY_INLINE TileMask::Kind window_kind(const rf_attention_args& x, const Span& qu
   const int64_t shift = x.keys - x.queries;
   const int64_t least = keys.first - (queries.first + queries.count - 1 + shift);  // of key minus query
   const int64_t most = keys.first + keys.count - 1 - (queries.first + shift);
-  if ((x.window_left >= 0 && most < -x.window_left) || (x.window_right >= 0 && least > x.window_right)) {
-    return TileMask::Kind::kNone;
-  }
-  const bool inside = (x.window_left < 0 || least >= -x.window_left) && (x.window_right < 0 || most <= x.window_right);
+  const bool left = is_limited(x, RF_WINDOW_LEFT), right = is_limited(x, RF_WINDOW_RIGHT);
+  if ((left && most < -x.window_left) || (right && least > x.window_right)) return TileMask::Kind::kNone;
+  const bool inside = (!left || least >= -x.window_left) && (!right || most <= x.window_right);
   return inside ? TileMask::Kind::kAll : TileMask::Kind::kSome;
 }
 
@@ -152,10 +151,10 @@ inline HWY_NOINLINE TileMask::Kind TileMask::find(const rf_attention_args& x, in
     const int64_t key = keys.first + j;
     // Lanes first .. last - 1 are in the window.
     int64_t first = 0, last = queries.count;
-    if (!in_window && right >= 0) {
+    if (!in_window && is_limited(x, RF_WINDOW_RIGHT)) {
       first = std::clamp<int64_t>(key - right - shift - queries.first, 0, queries.count);
     }
-    if (!in_window && left >= 0) {
+    if (!in_window && is_limited(x, RF_WINDOW_LEFT)) {
       last = std::clamp<int64_t>(key + left - shift - queries.first + 1, first, queries.count);
     }
     float* to = open_ + j * kQueryTile;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "arguments.h"
 #include "cpu_features.h"
 #include "error.h"
 #include "gemm.h"
@@ -168,16 +169,19 @@ void set_backend(const std::string& name) {
 
 extern "C" rf_status rf_linear_forward(const rf_linear_args* args) {
   return rf::core::guarded("linear", [&] {
-    rf::core::check_linear(args);
-    rf::core::forward(*args);
+    const rf_linear_args x = rf::core::arguments("linear", args);
+    rf::core::check_linear(x);
+    rf::core::forward(x);
   });
 }
 
 extern "C" rf_status rf_linear_backward(const rf_linear_args* args, const rf_linear_grads* grads) {
   return rf::core::guarded("linear", [&] {
-    rf::core::check_linear(args);
-    rf::core::check_linear_backward(*args, grads);
-    rf::core::backward(*args, *grads);
+    const rf_linear_args x = rf::core::arguments("linear", args);
+    const rf_linear_grads g = rf::core::arguments("linear", grads, "grads");
+    rf::core::check_linear(x);
+    rf::core::check_linear_backward(x, g);
+    rf::core::backward(x, g);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <new>
 
+#include "arguments.h"
 #include "error.h"
 #include "linear_attention_checks.h"
 #include "linear_attention_problem.h"
@@ -61,17 +62,20 @@ void backward(const rf_linear_attention_args& args, const rf_linear_attention_gr
 
 extern "C" rf_status rf_linear_attention_forward(const rf_linear_attention_args* args) {
   return rf::core::guarded("linear_attention", [&] {
-    rf::core::check_linear_attention(args);
-    rf::core::in_loops(*args) ? rf::ref::linear_attention(*args) : rf::core::forward(*args);
+    const rf_linear_attention_args x = rf::core::arguments("linear_attention", args);
+    rf::core::check_linear_attention(x);
+    rf::core::in_loops(x) ? rf::ref::linear_attention(x) : rf::core::forward(x);
   });
 }
 
 extern "C" rf_status rf_linear_attention_backward(const rf_linear_attention_args* args,
                                                   const rf_linear_attention_grads* grads) {
   return rf::core::guarded("linear_attention", [&] {
-    rf::core::check_linear_attention(args);
-    const bool in_loops = rf::core::in_loops(*args);
-    rf::core::check_linear_attention_grads(*args, grads, in_loops);
-    in_loops ? rf::ref::linear_attention_backward(*args, *grads) : rf::core::backward(*args, *grads);
+    const rf_linear_attention_args x = rf::core::arguments("linear_attention", args);
+    const rf_linear_attention_grads g = rf::core::arguments("linear_attention", grads, "grads");
+    rf::core::check_linear_attention(x);
+    const bool in_loops = rf::core::in_loops(x);
+    rf::core::check_linear_attention_grads(x, g, in_loops);
+    in_loops ? rf::ref::linear_attention_backward(x, g) : rf::core::backward(x, g);
   });
 }

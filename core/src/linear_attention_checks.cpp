@@ -74,36 +74,29 @@ void check_state(const rf_linear_attention_args& x) {
 
 }  // namespace
 
-void check_linear_attention(const rf_linear_attention_args* args) {
-  require(args != nullptr, kWhere, "args must not be NULL, got NULL");
-  require(args->struct_size >= sizeof *args, kWhere, "struct_size must be at least ", sizeof *args, ", got ",
-          args->struct_size);
-  check_choices(*args);
-  check_extents(*args);
-  check_arrays(*args);
-  const RotatedData rotated = {args->dtype, args->layout, args->batch, args->features};
-  check_rotation(kWhere, rotated, args->rotation_q, "rotation_q");
-  check_rotation(kWhere, rotated, args->rotation_k, "rotation_k");
-  check_state(*args);
-  const int64_t outputs = args->batch * args->queries * args->heads;
-  check_pointer(kWhere, args->out, outputs, element_bytes(args->dtype), "out");
+void check_linear_attention(const rf_linear_attention_args& x) {
+  check_choices(x);
+  check_extents(x);
+  check_arrays(x);
+  const RotatedData rotated = {x.dtype, x.layout, x.batch, x.features};
+  check_rotation(kWhere, rotated, x.rotation_q, "rotation_q");
+  check_rotation(kWhere, rotated, x.rotation_k, "rotation_k");
+  check_state(x);
+  const int64_t outputs = x.batch * x.queries * x.heads;
+  check_pointer(kWhere, x.out, outputs, element_bytes(x.dtype), "out");
 }
 
-void check_linear_attention_grads(const rf_linear_attention_args& x, const rf_linear_attention_grads* grads,
+void check_linear_attention_grads(const rf_linear_attention_args& x, const rf_linear_attention_grads& grads,
                                   bool in_loops) {
-  require(grads != nullptr, kWhere, "grads must not be NULL, got NULL");
-  require(grads->struct_size >= sizeof *grads, kWhere, "struct_size of grads must be at least ", sizeof *grads,
-          ", got ", grads->struct_size);
   require(x.state == nullptr, kWhere, "state must be NULL in the backward, got one");
   const int64_t outputs = x.batch * x.queries * x.heads, bytes = element_bytes(x.dtype);
-  check_pointer(kWhere, grads->out, outputs, bytes, "grads.out");
-  check_reach(kWhere,
-              {{x.batch, grads->out_stride_b}, {x.queries, grads->out_stride_t}, {x.heads, grads->out_stride_h}},
+  check_pointer(kWhere, grads.out, outputs, bytes, "grads.out");
+  check_reach(kWhere, {{x.batch, grads.out_stride_b}, {x.queries, grads.out_stride_t}, {x.heads, grads.out_stride_h}},
               "grads.out");
   if (!in_loops) check_pointer(kWhere, x.denominators, outputs, sizeof(float), "denominators");
-  check_pointer(kWhere, grads->q, 0, bytes, "grads.q");
-  check_pointer(kWhere, grads->k, 0, bytes, "grads.k");
-  check_pointer(kWhere, grads->v, 0, bytes, "grads.v");
+  check_pointer(kWhere, grads.q, 0, bytes, "grads.q");
+  check_pointer(kWhere, grads.k, 0, bytes, "grads.k");
+  check_pointer(kWhere, grads.v, 0, bytes, "grads.v");
 }
 
 }  // namespace rf::core

@@ -6,9 +6,9 @@
 
 namespace rf::core {
 
-void check_linear_attention(const rf_linear_attention_args* args);
+void check_linear_attention(const rf_linear_attention_args& args);
 // What the backward asks besides; in_loops: of the reference, which reads less.
-void check_linear_attention_grads(const rf_linear_attention_args& args, const rf_linear_attention_grads* grads,
+void check_linear_attention_grads(const rf_linear_attention_args& args, const rf_linear_attention_grads& grads,
                                   bool in_loops);
 
 }  // namespace rf::core

@@ -53,18 +53,15 @@ void check_linear_array(rf_dtype dtype, const void* data, int64_t rows, int64_t 
           kWhere, "the size of ", name, " in bytes must fit in int64, got ", rows, " rows of stride ", stride);
 }
 
-void check_linear(const rf_linear_args* args) {
-  require(args != nullptr, kWhere, "args must not be NULL, got NULL");
-  require(args->struct_size >= sizeof *args, kWhere, "struct_size must be at least ", sizeof *args, ", got ",
-          args->struct_size);
-  check_linear_shape(args->dtype, args->rows, args->in, args->out);
-  const rf_dtype weight = ref::weight_type(*args);
-  require(weight == args->dtype || (weight == RF_F32 && element_bytes(args->dtype) == 2), kWhere,
+void check_linear(const rf_linear_args& args) {
+  check_linear_shape(args.dtype, args.rows, args.in, args.out);
+  const rf_dtype weight = ref::weight_type(args);
+  require(weight == args.dtype || (weight == RF_F32 && element_bytes(args.dtype) == 2), kWhere,
           "weight_dtype must be 0, dtype, or RF_F32 beside RF_BF16 and RF_F16, got ", static_cast<int>(weight),
-          " beside ", static_cast<int>(args->dtype));
-  require(args->activation >= RF_LINEAR_NONE && args->activation <= RF_LINEAR_GELU_TANH, kWhere,
+          " beside ", static_cast<int>(args.dtype));
+  require(args.activation >= RF_LINEAR_NONE && args.activation <= RF_LINEAR_GELU_TANH, kWhere,
           "activation must be RF_LINEAR_NONE, RF_LINEAR_GELU_ERF or RF_LINEAR_GELU_TANH, got ",
-          static_cast<int>(args->activation));
+          static_cast<int>(args.activation));
 }
 
 void check_linear_forward(const rf_linear_args& args) {
@@ -78,24 +75,21 @@ void check_linear_forward(const rf_linear_args& args) {
   check_vector(args, args.bias, "bias");
 }
 
-void check_linear_backward(const rf_linear_args& args, const rf_linear_grads* grads) {
-  require(grads != nullptr, kWhere, "grads must not be NULL, got NULL");
-  require(grads->struct_size >= sizeof *grads, kWhere, "struct_size of grads must be at least ", sizeof *grads,
-          ", got ", grads->struct_size);
+void check_linear_backward(const rf_linear_args& args, const rf_linear_grads& grads) {
   require(args.activation == RF_LINEAR_NONE, kWhere,
           "activation must be RF_LINEAR_NONE for the backward, which rf_gelu_backward goes before, got ",
           static_cast<int>(args.activation));
   require(args.packed == nullptr, kWhere, "packed must be NULL for the backward, got one");
-  check_linear_array(args.dtype, grads->y, args.rows, args.out, grads->y_stride, "grads.y");
-  if (grads->x != nullptr) {
-    check_linear_array(args.dtype, grads->x, args.rows, args.in, grads->x_stride, "grads.x");
+  check_linear_array(args.dtype, grads.y, args.rows, args.out, grads.y_stride, "grads.y");
+  if (grads.x != nullptr) {
+    check_linear_array(args.dtype, grads.x, args.rows, args.in, grads.x_stride, "grads.x");
     check_linear_array(ref::weight_type(args), args.weight, args.out, args.in, args.weight_stride, "weight");
   }
-  if (grads->weight != nullptr) {
-    check_linear_array(ref::weight_type(args), grads->weight, args.out, args.in, grads->weight_stride, "grads.weight");
+  if (grads.weight != nullptr) {
+    check_linear_array(ref::weight_type(args), grads.weight, args.out, args.in, grads.weight_stride, "grads.weight");
     check_linear_array(args.dtype, args.x, args.rows, args.in, args.x_stride, "x");
   }
-  check_vector(args, grads->bias, "grads.bias");
+  check_vector(args, grads.bias, "grads.bias");
 }
 
 }  // namespace rf::core

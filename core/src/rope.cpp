@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "arguments.h"
 #include "error.h"
 #include "ref/rope.h"
 #include "rope_cache.h"
@@ -168,15 +169,16 @@ void apply_reference(rf_rope& rope, const rf_rope_args& args) {
   ref::rope(hi.data(), lo.data(), static_cast<int64_t>(hi.size()), rope.scale, args);
 }
 
-void apply(rf_rope* rope, const rf_rope_args* args) {
+void apply(rf_rope* rope, const rf_rope_args* given) {
   require(rope != nullptr, "rope", "rope must not be NULL, got NULL");
+  const rf_rope_args args = arguments("rope", given);
   const auto num_freqs = static_cast<int64_t>(rope->frequencies.size());
   check_args(args, num_freqs);
-  const RopeData data = data_of("rope", *args, num_freqs);
+  const RopeData data = data_of("rope", args, num_freqs);
   if (data.is_empty()) return;
-  if (use_reference()) return apply_reference(*rope, *args);
-  if (args->dtype == RF_F64) return apply_with<double>(*rope, *args, data);
-  apply_with<float>(*rope, *args, data);
+  if (use_reference()) return apply_reference(*rope, args);
+  if (args.dtype == RF_F64) return apply_with<double>(*rope, args, data);
+  apply_with<float>(*rope, args, data);
 }
 
 }  // namespace

@@ -121,41 +121,34 @@ int64_t checked_product(std::initializer_list<int64_t> extents, const char* name
   return product;
 }
 
-void check_args(const rf_rope_args* args, int64_t num_freqs) {
-  require(args != nullptr, "rope", "args must not be NULL, got NULL");
-  require(args->struct_size >= sizeof(rf_rope_args), "rope", "struct_size must be at least ", sizeof(rf_rope_args),
-          ", got ", args->struct_size);
-  require(
-      args->direction == RF_ROPE_FORWARD || args->direction == RF_ROPE_TRANSPOSE || args->direction == RF_ROPE_INVERSE,
-      "rope", "direction must be RF_ROPE_FORWARD, RF_ROPE_TRANSPOSE or RF_ROPE_INVERSE, got ",
-      static_cast<int>(args->direction));
-  const RopeData data = data_of("rope", *args, num_freqs);
+void check_args(const rf_rope_args& args, int64_t num_freqs) {
+  require(args.direction == RF_ROPE_FORWARD || args.direction == RF_ROPE_TRANSPOSE || args.direction == RF_ROPE_INVERSE,
+          "rope", "direction must be RF_ROPE_FORWARD, RF_ROPE_TRANSPOSE or RF_ROPE_INVERSE, got ",
+          static_cast<int>(args.direction));
+  const RopeData data = data_of("rope", args, num_freqs);
   check_shape(data);
-  check_position_range(*args);
+  check_position_range(args);
   if (!data.is_empty()) check_memory(data);
 }
 
-void check_rows_args(const rf_rope_rows_args* args) {
+void check_rows_args(const rf_rope_rows_args& args) {
   constexpr const char* kWhere = "rotate";
-  require(args != nullptr, kWhere, "args must not be NULL, got NULL");
-  require(args->struct_size >= sizeof(rf_rope_rows_args), kWhere, "struct_size must be at least ",
-          sizeof(rf_rope_rows_args), ", got ", args->struct_size);
-  require(args->direction == RF_ROPE_FORWARD || args->direction == RF_ROPE_TRANSPOSE, kWhere,
-          "direction must be RF_ROPE_FORWARD or RF_ROPE_TRANSPOSE, got ", static_cast<int>(args->direction));
-  require(args->num_freqs >= 1 && args->num_freqs <= kMaxFrequencies, kWhere, "num_freqs must be in 1..",
-          kMaxFrequencies, ", got ", args->num_freqs);
-  const RopeData data = data_of(kWhere, *args, args->num_freqs);
+  require(args.direction == RF_ROPE_FORWARD || args.direction == RF_ROPE_TRANSPOSE, kWhere,
+          "direction must be RF_ROPE_FORWARD or RF_ROPE_TRANSPOSE, got ", static_cast<int>(args.direction));
+  require(args.num_freqs >= 1 && args.num_freqs <= kMaxFrequencies, kWhere, "num_freqs must be in 1..", kMaxFrequencies,
+          ", got ", args.num_freqs);
+  const RopeData data = data_of(kWhere, args, args.num_freqs);
   check_shape(data);
-  require(args->row_stride_b >= 0 && args->row_stride_t >= 0, kWhere, "row strides must be >= 0, got ",
-          args->row_stride_b, " and ", args->row_stride_t);
+  require(args.row_stride_b >= 0 && args.row_stride_t >= 0, kWhere, "row strides must be >= 0, got ", args.row_stride_b,
+          " and ", args.row_stride_t);
   if (data.is_empty()) return;
   check_memory(data);
-  require(args->cos != nullptr && args->sin != nullptr, kWhere, "cos and sin must not be NULL, got NULL");
-  const int64_t bytes = row_element_bytes(args->dtype);
-  require(is_aligned(args->cos, bytes) && is_aligned(args->sin, bytes), kWhere,
-          "cos and sin must be aligned to their element of ", bytes, " bytes, got ", args->cos, " and ", args->sin);
-  checked_product({args->batch, args->row_stride_b, bytes}, "batch * row_stride_b", kWhere);
-  checked_product({args->tokens, args->row_stride_t, bytes}, "tokens * row_stride_t", kWhere);
+  require(args.cos != nullptr && args.sin != nullptr, kWhere, "cos and sin must not be NULL, got NULL");
+  const int64_t bytes = row_element_bytes(args.dtype);
+  require(is_aligned(args.cos, bytes) && is_aligned(args.sin, bytes), kWhere,
+          "cos and sin must be aligned to their element of ", bytes, " bytes, got ", args.cos, " and ", args.sin);
+  checked_product({args.batch, args.row_stride_b, bytes}, "batch * row_stride_b", kWhere);
+  checked_product({args.tokens, args.row_stride_t, bytes}, "tokens * row_stride_t", kWhere);
 }
 
 }  // namespace rf::core

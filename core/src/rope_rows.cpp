@@ -1,4 +1,5 @@
 // C interface of the rotation by given rows (rf/rope.h).
+#include "arguments.h"
 #include "element.h"
 #include "error.h"
 #include "ref/rope.h"
@@ -28,17 +29,17 @@ class GivenRows final : public RopeRows {
   const rf_rope_rows_args& args_;
 };
 
-void rotate_by_rows(const rf_rope_rows_args* args) {
+void rotate_by_rows(const rf_rope_rows_args& args) {
   check_rows_args(args);
-  const RopeData data = data_of("rotate", *args, args->num_freqs);
+  const RopeData data = data_of("rotate", args, args.num_freqs);
   if (data.is_empty()) return;
-  if (use_reference()) return ref::rotate(*args);
-  rotate_data(data, GivenRows(*args));
+  if (use_reference()) return ref::rotate(args);
+  rotate_data(data, GivenRows(args));
 }
 
 }  // namespace
 }  // namespace rf::core
 
 extern "C" rf_status rf_rope_rotate(const rf_rope_rows_args* args) {
-  return rf::core::guarded("rotate", [&] { rf::core::rotate_by_rows(args); });
+  return rf::core::guarded("rotate", [&] { rf::core::rotate_by_rows(rf::core::arguments("rotate", args)); });
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "arguments.h"
 #include "double_double.h"
 #include "error.h"
 
@@ -121,11 +122,8 @@ DoubleDouble llama3(DoubleDouble theta, const rf_rope_scaling& s) {
 }
 
 void frequencies(const rf_rope_scaling* scaling, int64_t rotary_dim, double* hi, double* lo) {
-  require(scaling != nullptr && hi != nullptr && lo != nullptr, "rope",
-          "scaling, hi and lo must not be NULL, got NULL");
-  require(scaling->struct_size >= sizeof(rf_rope_scaling), "rope", "struct_size must be at least ",
-          sizeof(rf_rope_scaling), ", got ", scaling->struct_size);
-  const rf_rope_scaling& s = *scaling;
+  require(hi != nullptr && lo != nullptr, "rope", "hi and lo must not be NULL, got NULL");
+  const rf_rope_scaling s = arguments("rope", scaling, "scaling");
   check(s, rotary_dim);
   const DoubleDouble log_scaled = log_base(s, rotary_dim);
   const Ramp ramp = s.type == RF_ROPE_SCALING_YARN ? yarn_ramp(s, rotary_dim) : Ramp{};

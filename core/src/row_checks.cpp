@@ -6,11 +6,6 @@
 
 namespace rf::core {
 
-void RowChecks::structure(const void* args, size_t given, size_t bytes, const char* name) const {
-  require(args != nullptr, where_, name, " must not be NULL, got NULL");
-  require(given >= bytes, where_, name, "->struct_size must be at least ", bytes, ", got ", given);
-}
-
 void RowChecks::extents(rf_dtype dtype, int64_t rows, int64_t columns) {
   require(element_bytes(dtype) != 0, where_, "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ",
           static_cast<int>(dtype));

@@ -2,7 +2,7 @@
 #ifndef RF_CORE_ROW_CHECKS_H_
 #define RF_CORE_ROW_CHECKS_H_
 
-#include <cstddef>
+#include <cstdint>
 
 #include "rf/rows.h"
 
@@ -12,8 +12,6 @@ class RowChecks {
  public:
   explicit RowChecks(const char* where) : where_(where) {}
 
-  // The struct behind `args` has at least `bytes` bytes.
-  void structure(const void* args, size_t given, size_t bytes, const char* name) const;
   // Has to come before the checks of arrays.
   void extents(rf_dtype dtype, int64_t rows, int64_t columns);
   void dropout(double p) const;

@@ -20,6 +20,10 @@ void set_last_error(const std::string& text) noexcept {
 
 }  // namespace rf::core
 
+extern "C" const char* rf_version(void) {
+  return RF_VERSION;
+}
+
 extern "C" const char* rf_last_error(void) {
   return rf::core::last_error.c_str();
 }

@@ -244,7 +244,8 @@ rf_attention_args core_args(Borrowed<AttentionCall> ready, Borrowed<at::Tensor> 
   args.dropout = call.dropout;
   args.seed = static_cast<uint64_t>(call.seed.expect_int());
   args.stream = static_cast<uint64_t>(call.stream.expect_int());
-  args.window_left = call.window.left, args.window_right = call.window.right;
+  if (call.window.left != -1) args.window |= RF_WINDOW_LEFT, args.window_left = call.window.left;
+  if (call.window.right != -1) args.window |= RF_WINDOW_RIGHT, args.window_right = call.window.right;
   args.cu_seqlens_q = static_cast<const int64_t*>(data_or_null(call.packed.cu_seqlens_q));
   args.cu_seqlens_k = static_cast<const int64_t*>(data_or_null(call.packed.cu_seqlens_k));
   args.sequences = args.cu_seqlens_q == nullptr ? 0 : call.packed.cu_seqlens_q.size(0) - 1;

@@ -161,7 +161,8 @@ AttentionCase::AttentionCase(const AttentionShape& shape, uint64_t seed) : shape
   tiles_.head_dim = shape.head_dim, tiles_.value_dim = shape.value_dim;
   tiles_.layout = shape.layout;
   tiles_.scale = 0.7 / std::sqrt(static_cast<double>(shape.head_dim));
-  tiles_.window_left = shape.window_left, tiles_.window_right = shape.window_right;
+  if (shape.window_left != -1) tiles_.window |= RF_WINDOW_LEFT, tiles_.window_left = shape.window_left;
+  if (shape.window_right != -1) tiles_.window |= RF_WINDOW_RIGHT, tiles_.window_right = shape.window_right;
   if (!shape_.query_ends.empty()) {
     tiles_.cu_seqlens_q = shape_.query_ends.data(), tiles_.cu_seqlens_k = shape_.key_ends.data();
     tiles_.sequences = static_cast<int64_t>(shape_.query_ends.size()) - 1;

@@ -51,7 +51,7 @@ struct ReferenceCase {
     for (int64_t n = 0; n < kKeys; ++n) mask[(kQueries + 1) * kKeys + n] = 0;  // query 1 of the second: no key
     args.mask = mask;
     args.mask_stride_b = kQueries * kKeys, args.mask_stride_t = kKeys, args.mask_stride_s = 1;
-    args.window_left = 2, args.window_right = 1;
+    args.window = RF_WINDOW_LEFT | RF_WINDOW_RIGHT, args.window_left = 2, args.window_right = 1;
   }
 
   void set_data() {
@@ -228,7 +228,6 @@ rf_attention_args two_by_two(const double* q, const double* k, const double* v, 
   args.q_stride_t = args.k_stride_t = args.v_stride_t = args.out_stride_t = 2;
   args.query_positions = args.key_positions = positions;
   args.scale = 1 / std::sqrt(2.0);
-  args.window_left = args.window_right = -1;
   return args;
 }
 
@@ -243,7 +242,7 @@ TEST(AttentionRef, TwoByTwoByHand) {
   const double expected[] = {4, 12, -6, 2};
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], expected[i], kHandAttention) << i;
 
-  args.window_right = 0;  // causal: query 0 sees key 0 alone
+  args.window = RF_WINDOW_RIGHT;  // causal: query 0 sees key 0 alone
   ASSERT_EQ(rf_attention_forward(&args), RF_OK);
   const double causal[] = {8, 16, -6, 2};
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], causal[i], kHandAttention) << i;
@@ -345,7 +344,7 @@ TEST_F(AttentionErrors, WhatOneSideAloneComputes) {
 
 TEST_F(AttentionErrors, ArgumentsAndExtents) {
   EXPECT_EQ(rf_attention_forward(nullptr), RF_INVALID_ARGUMENT);
-  expect_refused([](rf_attention_args& x) { x.struct_size = 8; }, "struct_size must be at least", "8");
+  expect_refused([](rf_attention_args& x) { x.struct_size = 8; }, "struct_size of args must be in", "8");
   expect_refused([](rf_attention_args& x) { x.batch = -1; }, "batch must be >= 0", "-1");
   expect_refused([](rf_attention_args& x) { x.queries = -2; }, "queries must be >= 0", "-2");
   expect_refused([](rf_attention_args& x) { x.keys = -3; }, "keys must be >= 0", "-3");
@@ -363,8 +362,13 @@ TEST_F(AttentionErrors, ArgumentsAndExtents) {
   expect_refused([](rf_attention_args& x) { x.out = nullptr; }, "out must not be NULL", "NULL");
   expect_refused([](rf_attention_args& x) { x.scale = std::numeric_limits<double>::infinity(); },
                  "scale must be finite", "inf");
-  expect_refused([](rf_attention_args& x) { x.window_left = -2; }, "window_left must be >= 0, or -1", "-2");
-  expect_refused([](rf_attention_args& x) { x.window_right = -2; }, "window_right must be >= 0, or -1", "-2");
+  expect_refused([](rf_attention_args& x) { x.window_left = -2; }, "window_left must be >= 0", "-2");
+  expect_refused([](rf_attention_args& x) { x.window_right = -2; }, "window_right must be >= 0", "-2");
+  expect_refused([](rf_attention_args& x) { x.window = 4; }, "window must be 0, RF_WINDOW_LEFT", "4");
+  expect_refused([](rf_attention_args& x) { x.window = RF_WINDOW_RIGHT; },
+                 "window_left must be 0 unless window has that side", "2");
+  expect_refused([](rf_attention_args& x) { x.window = RF_WINDOW_LEFT; },
+                 "window_right must be 0 unless window has that side", "1");
 }
 
 TEST_F(AttentionErrors, StridesAndAlignment) {

@@ -240,7 +240,7 @@ TEST(GeluErrors, RulesAreNamed) {
     expect_refused(rf_gelu_forward(&args), message);
   };
   expect_refused(rf_gelu_forward(nullptr), "[gelu] args must not be NULL, got NULL");
-  refused([](auto& a) { a.struct_size = 8; }, "[gelu] args->struct_size must be at least");
+  refused([](auto& a) { a.struct_size = 8; }, "[gelu] struct_size of args must be in");
   refused([](auto& a) { a.form = static_cast<rf_gelu_form>(3); },
           "[gelu] form must be RF_GELU_ERF or RF_GELU_TANH, got 3");
   refused([](auto& a) { a.rows = -1; }, "[gelu] rows must be >= 0, got -1");

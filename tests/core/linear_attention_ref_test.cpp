@@ -127,7 +127,7 @@ class LinearAttentionErrors : public testing::Test {
 
 TEST_F(LinearAttentionErrors, Choices) {
   expect_text(rf_linear_attention_forward(nullptr), "args must not be NULL", "NULL");
-  refused(WITH(x.struct_size = 8), "struct_size must be at least", "8");
+  refused(WITH(x.struct_size = 8), "struct_size of args must be in", "8");
   refused(WITH(x.dtype = static_cast<rf_dtype>(0)), "dtype must be", "0");
   refused(WITH(x.direction = static_cast<rf_linear_direction>(0)), "direction must be", "0");
   refused(WITH(x.denominator = static_cast<rf_linear_denominator>(3)), "denominator must be", "3");
@@ -186,7 +186,7 @@ TEST_F(LinearAttentionErrors, Gradients) {
   static double state[2 * 2 * 6 * 6];
   LinearCase problem(RF_F32, {}, {});
   expect_text(rf_linear_attention_backward(&problem.args, nullptr), "grads must not be NULL", "NULL");
-  refused(WITH(g.struct_size = 1), "struct_size of grads must be at least", "1", kForward);
+  refused(WITH(g.struct_size = 1), "struct_size of grads must be in", "1", kForward);
   refused(WITH(g.out = nullptr), "grads.out must not be NULL", "NULL", kForward);
   refused(WITH(g.out_stride_h = INT64_MAX), "extents times strides of grads.out", "a stride of", kForward);
   refused(WITH(x.denominators = nullptr), "denominators must not be NULL", "NULL", kForward);

@@ -44,7 +44,7 @@ const void* misaligned(const void* data) {
 TEST_F(LinearErrors, Struct) {
   EXPECT_EQ(rf_linear_forward(nullptr), RF_INVALID_ARGUMENT);
   expect_text("args must not be NULL", "NULL");
-  refuse_forward([](auto& x) { x.struct_size = 8; }, "struct_size must be at least", "8");
+  refuse_forward([](auto& x) { x.struct_size = 8; }, "struct_size of args must be in", "8");
   refuse_forward([](auto& x) { x.dtype = static_cast<rf_dtype>(0); }, "dtype must be", "0");
   refuse_forward([](auto& x) { x.weight_dtype = RF_BF16; }, "weight_dtype must be 0, dtype, or RF_F32", "3 beside 1");
   refuse_forward([](auto& x) { x.activation = static_cast<rf_linear_activation>(3); }, "activation must be", "3");
@@ -77,7 +77,7 @@ TEST_F(LinearErrors, Backward) {
   EXPECT_EQ(rf_linear_backward(&args, nullptr), RF_INVALID_ARGUMENT);
   expect_text("grads must not be NULL", "NULL");
   refuse_backward(
-      same, [](auto& g) { g.struct_size = 1; }, "struct_size of grads must be at least", "1");
+      same, [](auto& g) { g.struct_size = 1; }, "struct_size of grads must be in", "1");
   refuse_backward(
       same, [](auto& g) { g.y = nullptr; }, "grads.y must not be NULL", "NULL");
   refuse_backward(

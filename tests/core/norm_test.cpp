@@ -346,7 +346,7 @@ TEST(NormErrors, RulesAreNamed) {
     expect_refused(rf_norm_forward(&args), message);
   };
   expect_refused(rf_norm_forward(nullptr), "[norm] args must not be NULL, got NULL");
-  refused([](auto& a) { a.struct_size = 8; }, "[norm] args->struct_size must be at least");
+  refused([](auto& a) { a.struct_size = 8; }, "[norm] struct_size of args must be in");
   refused([](auto& a) { a.dtype = static_cast<rf_dtype>(0); },
           "[norm] dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got 0");
   refused([](auto& a) { a.kind = static_cast<rf_norm_kind>(0); },
@@ -377,7 +377,7 @@ TEST(NormErrors, RulesOfTheBackwardAreNamed) {
     expect_refused(rf_norm_backward(&args, &grads), message);
   };
   expect_refused(rf_norm_backward(&args, nullptr), "[norm] grads must not be NULL, got NULL");
-  refused([](auto& g) { g.struct_size = 0; }, "[norm] grads->struct_size must be at least");
+  refused([](auto& g) { g.struct_size = 0; }, "[norm] struct_size of grads must be in");
   refused([](auto& g) { g.y = nullptr; }, "[norm] grads->y must not be NULL, got NULL");
   refused([](auto& g) { g.x_stride = 3; }, "[norm] grads->x_stride must be at least columns = 8, got 3");
   refused([](auto& g) { g.residual = g.x; }, "[norm] grads->x and grads->residual must be two arrays");

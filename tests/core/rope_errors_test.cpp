@@ -72,7 +72,7 @@ TEST_F(RopeCallErrors, Arguments) {
   ASSERT_EQ(rf_rope_apply(rope_.get(), &args), RF_OK) << rf_last_error();
   expect_refused(rf_rope_apply(nullptr, &args), "rope must not be NULL", "NULL");
   expect_refused(rf_rope_apply(rope_.get(), nullptr), "args must not be NULL", "NULL");
-  args.struct_size = 8, refused(args, "struct_size must be at least", "8");
+  args.struct_size = 8, refused(args, "struct_size of args must be in", "8");
   args = good(), args.dtype = static_cast<rf_dtype>(0), refused(args, "dtype must be", "0");
   args = good(), args.layout = static_cast<rf_rope_layout>(0), refused(args, "layout must be", "0");
   args = good(), args.layout = static_cast<rf_rope_layout>(3), refused(args, "layout must be", "3");

@@ -249,7 +249,7 @@ TEST(RopeRowsErrors, EveryRule) {
   using Args = rf_rope_rows_args;
   EXPECT_EQ(rf_rope_rotate(nullptr), RF_INVALID_ARGUMENT);
   EXPECT_STREQ(rf_last_error(), "[rotate] args must not be NULL, got NULL");
-  refused("struct_size must be at least", [](Args& args) { args.struct_size = 8; });
+  refused("struct_size of args must be in", [](Args& args) { args.struct_size = 8; });
   refused("direction must be RF_ROPE_FORWARD or RF_ROPE_TRANSPOSE, got 3",
           [](Args& args) { args.direction = RF_ROPE_INVERSE; });
   refused("dtype must be", [](Args& args) { args.dtype = static_cast<rf_dtype>(0); });

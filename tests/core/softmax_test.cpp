@@ -179,7 +179,7 @@ TEST(SoftmaxErrors, RulesAreNamed) {
     expect_refused(rf_softmax_forward(&args), message);
   };
   expect_refused(rf_softmax_forward(nullptr), "[softmax] args must not be NULL, got NULL");
-  refused([](auto& a) { a.struct_size = 8; }, "[softmax] args->struct_size must be at least");
+  refused([](auto& a) { a.struct_size = 8; }, "[softmax] struct_size of args must be in");
   refused([](auto& a) { a.rows = -1; }, "[softmax] rows must be >= 0, got -1");
   refused([](auto& a) { a.x = nullptr; }, "[softmax] x must not be NULL, got NULL");
   refused([](auto& a) { a.y_stride = 7; }, "[softmax] y_stride must be at least columns = 8, got 7");
@@ -393,7 +393,7 @@ TEST(CrossEntropyErrors, RulesAreNamed) {
     expect_refused(rf_cross_entropy_forward(&args), message);
   };
   expect_refused(rf_cross_entropy_forward(nullptr), "[cross_entropy] args must not be NULL, got NULL");
-  refused([](auto& a) { a.struct_size = 8; }, "[cross_entropy] args->struct_size must be at least");
+  refused([](auto& a) { a.struct_size = 8; }, "[cross_entropy] struct_size of args must be in");
   refused([](auto& a) { a.columns = 0; }, "[cross_entropy] columns must be >= 1, got 0");
   refused([](auto& a) { a.logits = nullptr; }, "[cross_entropy] logits must not be NULL, got NULL");
   refused([](auto& a) { a.logits_stride = 7; }, "[cross_entropy] logits_stride must be at least columns = 8, got 7");

@@ -71,7 +71,7 @@ def test_in_double_double(core, name, length):
 
 
 @pytest.mark.parametrize("name, field, value, dim, words", [
-    ("linear", "struct_size", 8, 24, "struct_size must be at least"),
+    ("linear", "struct_size", 8, 24, "struct_size of scaling must be in"),
     ("linear", "type", 9, 24, "got 9"),
     ("linear", "base", -1.0, 24, "base must be finite and > 0, got -1"),
     ("linear", "factor", 0.5, 24, "factor must be finite and >= 1, got 0.5"),

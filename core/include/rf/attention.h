@@ -50,6 +50,9 @@ typedef struct rf_attention_table {
   int64_t width;    /* K and Q: D; V: Dv; b: 1; G: D or 1 */
 } rf_attention_table;
 
+/* Sides of a window that are limited; their sum is both. */
+enum { RF_WINDOW_LEFT = 1, RF_WINDOW_RIGHT = 2 };
+
 /* Strides in elements; the last dimension of q, k, v and out is contiguous. Any of B, T, S and H may be 0. Terms, cos
  * and sin are double for RF_F64 data and float for all other. */
 typedef struct rf_attention_args {
@@ -97,7 +100,9 @@ typedef struct rf_attention_args {
    * tiles. */
   double dropout; /* in [0, 1 - 2^-17) */
   uint64_t seed, stream;
-  /* By token index: -left <= j - (i + S - T) <= right for query i and key j; -1: no limit. */
+  /* By token index: -left <= j - (i + S - T) <= right for query i and key j, each where window names the side, as
+   * RF_WINDOW_RIGHT with 0 for causal attention. A limit that is not named must be 0. */
+  uint32_t window; /* 0: all keys */
   int64_t window_left, window_right;
 
   /* Packed sequences, or both NULL. With batch 1, sequence i is the queries cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1

@@ -1,8 +1,13 @@
 /* Status codes, element types and the error text of the C interface.
  *
  * Every function of this interface returns an rf_status and never throws or aborts. After a status other than RF_OK the
- * calling thread's rf_last_error() reads "[where] rule, got value". Argument structs start with struct_size =
- * sizeof(the struct), so that fields can be added at the end. Extents and strides are int64_t, strides in elements.
+ * calling thread's rf_last_error() reads "[where] rule, got value". Extents and strides are int64_t, strides in
+ * elements.
+ *
+ * Argument structs start with struct_size = sizeof(the struct) as the caller was compiled; set all of the rest to 0
+ * before anything else, as by `rf_norm_args args = {sizeof args}`. Fields may be added at the end in later versions of
+ * the library, and 0 in them means what was so before: to an older caller nothing changes, and a newer one is refused
+ * where a field that the library does not know is not 0.
  */
 #ifndef RF_STATUS_H_
 #define RF_STATUS_H_
@@ -29,6 +34,9 @@ typedef enum rf_status {
 } rf_status;
 
 typedef enum rf_dtype { RF_F32 = 1, RF_F64 = 2, RF_BF16 = 3, RF_F16 = 4 } rf_dtype;
+
+/* Version of the library, "major.minor.patch". */
+RF_API const char* rf_version(void);
 
 /* Text of the last error on this thread; "" when there was none. Valid until the next call on this thread. */
 RF_API const char* rf_last_error(void);
