@@ -72,16 +72,17 @@ void attention_fused(const rf_attention_args& args) {
   const int64_t bytes = attention_forward_bytes(problem);
   std::atomic<bool> out_of_memory = false;
   const int64_t chunk = neighbouring_tasks(tasks.count());
-#pragma omp parallel for schedule(dynamic, chunk) if (tasks.count() > 1)
-  for (int64_t i = 0; i < tasks.count(); ++i) {
-    void* space = thread_scratch(bytes);
-    if (space == nullptr) {
-      out_of_memory = true;
-      continue;
+#pragma omp parallel if (tasks.count() > 1)
+  {
+    const Scratch space(bytes);
+    if (space.get() == nullptr) out_of_memory = true;
+#pragma omp for schedule(dynamic, chunk) nowait
+    for (int64_t i = 0; i < tasks.count(); ++i) {
+      if (space.get() == nullptr) continue;
+      const ForwardTask task = tasks[i];
+      const AttentionEntry entry(problem, entries, task.entry);
+      attention_forward_tiles(entry.problem, entry.b, task.head, task.first, task.tiles, space.get());
     }
-    const ForwardTask task = tasks[i];
-    const AttentionEntry entry(problem, entries, task.entry);
-    attention_forward_tiles(entry.problem, entry.b, task.head, task.first, task.tiles, space);
   }
   if (out_of_memory) throw std::bad_alloc();
 }
@@ -235,20 +236,23 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
   std::atomic<bool> out_of_memory = false;
   const int64_t neighbours = neighbouring_tasks(heads * parts);
   // Part after part: the one that a task waits for has been begun.
-#pragma omp parallel for schedule(monotonic : dynamic, neighbours) if (heads * parts > 1)
-  for (int64_t task = 0; task < heads * parts; ++task) {
-    const int64_t head = task % heads, part = task / heads;
-    const int64_t chunk = head / args.key_heads, key_head = head % args.key_heads;
-    void* space = thread_scratch(bytes);
-    if (space == nullptr) {
-      out_of_memory = true;
-      query_sums.give_up(head, part);
-      continue;
-    }
-    for (int64_t i = sums.first_entry(chunk); i < sums.first_entry(chunk + 1); ++i) {
-      const AttentionEntry entry(problem, entries, i);
-      attention_backward_heads(entry.problem, entries.grads(i, grads), entry.b, key_head,
-                               query_sums.part(head, part, entries.keys(i)), sums.of(chunk), space);
+#pragma omp parallel if (heads * parts > 1)
+  {
+    const Scratch space(bytes);
+    if (space.get() == nullptr) out_of_memory = true;
+#pragma omp for schedule(monotonic : dynamic, neighbours) nowait
+    for (int64_t task = 0; task < heads * parts; ++task) {
+      const int64_t head = task % heads, part = task / heads;
+      const int64_t chunk = head / args.key_heads, key_head = head % args.key_heads;
+      if (space.get() == nullptr) {
+        query_sums.give_up(head, part);
+        continue;
+      }
+      for (int64_t i = sums.first_entry(chunk); i < sums.first_entry(chunk + 1); ++i) {
+        const AttentionEntry entry(problem, entries, i);
+        attention_backward_heads(entry.problem, entries.grads(i, grads), entry.b, key_head,
+                                 query_sums.part(head, part, entries.keys(i)), sums.of(chunk), space.get());
+      }
     }
   }
   if (out_of_memory) throw std::bad_alloc();

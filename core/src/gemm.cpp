@@ -13,7 +13,6 @@
 #include <mutex>
 #include <new>
 
-#include "attention_problem.h"
 #include "gelu_kernel.h"
 #include "gemm_kernel.h"
 #include "gemm_onednn.h"
@@ -51,25 +50,18 @@ class Tasks {
 };
 
 // Work space of a task.
-struct TaskSpace {
-  uint32_t* tile;
-  uint32_t* turned;
-  float* sums;
+class TaskSpace {
+  static constexpr int64_t kUnits = kTileUnits * 2 + kTileRows * kRunBlocks * kBlockColumns;
+  const Scratch scratch_ = Scratch(kUnits * int64_t{sizeof(uint32_t)});
 
-  static TaskSpace of_thread() {
-    Arena sizes(nullptr);
-    TaskSpace space(sizes);
-    void* memory = thread_scratch(sizes.used());
-    if (memory == nullptr) throw std::bad_alloc();
-    Arena arena(memory);
-    return TaskSpace(arena);
+ public:
+  TaskSpace() {
+    if (scratch_.get() == nullptr) throw std::bad_alloc();
   }
 
- private:
-  explicit TaskSpace(Arena& arena)
-      : tile(arena.take<uint32_t>(kTileUnits)),
-        turned(arena.take<uint32_t>(kTileUnits)),
-        sums(arena.take<float>(kTileRows * kRunBlocks * kBlockColumns)) {}
+  uint32_t* const tile = static_cast<uint32_t*>(scratch_.get());
+  uint32_t* const turned = tile + kTileUnits;
+  float* const sums = reinterpret_cast<float*>(turned + kTileUnits);
 };
 
 // Blocks first .. first + count - 1 of B, packed together.
@@ -85,7 +77,7 @@ struct PackedBlocks {
 void pack_blocks(const Gemm& gemm, const PackedBlocks& packed, uint32_t* to) {
   Tasks().run(gemm.chunks() * packed.count, [&](int64_t i) {
     const int64_t chunk = i / packed.count, block = packed.first + i % packed.count;
-    pack_block(gemm, block, chunk, to + (packed.at(gemm, chunk, block) - packed.units), TaskSpace::of_thread().turned);
+    pack_block(gemm, block, chunk, to + (packed.at(gemm, chunk, block) - packed.units), TaskSpace().turned);
   });
 }
 
@@ -130,7 +122,7 @@ void finish(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t
 
 // Rows row.. of C by blocks first .. first + count - 1.
 void multiply_task(const Gemm& gemm, const PackedBlocks& packed, int64_t row, int64_t first, int64_t count) {
-  const TaskSpace space = TaskSpace::of_thread();
+  const TaskSpace space;
   const int64_t rows = std::min(kTileRows, gemm.rows - row);
   if (gemm.chunks() == 0) std::fill_n(space.sums, kTileRows * count * kBlockColumns, 0.0f);
   for (int64_t chunk = 0; chunk < gemm.chunks(); ++chunk) {

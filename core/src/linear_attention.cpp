@@ -26,13 +26,13 @@ bool in_loops(const rf_linear_attention_args& args) {
 template <class Task>
 void run_tasks(int64_t count, int64_t bytes, const Task& task) {
   std::atomic<bool> out_of_memory = false;
-#pragma omp parallel for schedule(dynamic) if (count > 1)
-  for (int64_t i = 0; i < count; ++i) {
-    void* space = thread_scratch(bytes);
-    if (space == nullptr) {
-      out_of_memory = true;
-    } else {
-      task(i, space);
+#pragma omp parallel if (count > 1)
+  {
+    const Scratch space(bytes);
+    if (space.get() == nullptr) out_of_memory = true;
+#pragma omp for schedule(dynamic) nowait
+    for (int64_t i = 0; i < count; ++i) {
+      if (space.get() != nullptr) task(i, space.get());
     }
   }
   if (out_of_memory) throw std::bad_alloc();

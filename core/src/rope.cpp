@@ -40,36 +40,27 @@ struct rf_rope {
 namespace rf::core {
 namespace {
 
-class Positions {
- public:
-  explicit Positions(const rf_rope_args& args) : args_(args) {}
-
-  double at(int64_t b, int64_t t) const {
-    if (args_.positions_i64 == nullptr && args_.positions_f64 != nullptr) return args_.positions_f64[row(b) + t];
-    return static_cast<double>(integer_at(b, t));
+// Those of the tokens of every sequence that has its own, or of one for all; each is checked.
+std::vector<double> positions_of(const rf_rope& rope, const rf_rope_args& args) {
+  const bool given = args.positions_i64 != nullptr || args.positions_f64 != nullptr;
+  const int64_t sequences = given && args.position_stride_b != 0 ? args.batch : 1;
+  std::vector<double> positions;
+  positions.reserve(static_cast<size_t>(sequences * args.tokens));
+  for (int64_t b = 0; b < sequences; ++b) {
+    const int64_t row = b * args.position_stride_b;
+    for (int64_t t = 0; t < args.tokens; ++t) {
+      if (given) check_given_position(args, b, t, rope.max_theta);
+      positions.push_back(args.positions_i64 != nullptr   ? static_cast<double>(args.positions_i64[row + t])
+                          : args.positions_f64 != nullptr ? args.positions_f64[row + t]
+                                                          : static_cast<double>(args.position_offset + t));
+    }
   }
-
-  // The same as an integer; -1, which no cache keeps, for one that is none or is negative.
-  int64_t integer_at(int64_t b, int64_t t) const {
-    if (args_.positions_i64 != nullptr) return args_.positions_i64[row(b) + t];
-    if (args_.positions_f64 == nullptr) return args_.position_offset + t;
-    const double position = args_.positions_f64[row(b) + t];
-    if (!(position >= 0 && position < static_cast<double>(kMaxCachedRows))) return -1;
-    const auto integer = static_cast<int64_t>(position);
-    return static_cast<double>(integer) == position ? integer : -1;
+  if (!given) {
+    check_position(positions.front(), rope.max_theta);
+    check_position(positions.back(), rope.max_theta);
   }
-
-  // Whether they are an array; otherwise they count up from the offset.
-  bool are_given() const { return args_.positions_i64 != nullptr || args_.positions_f64 != nullptr; }
-
-  // Sequences that differ in their positions.
-  int64_t distinct_batch() const { return are_given() && args_.position_stride_b != 0 ? args_.batch : 1; }
-
- private:
-  int64_t row(int64_t b) const { return b * args_.position_stride_b; }
-
-  const rf_rope_args& args_;
-};
+  return positions;
+}
 
 template <class T>
 RopeCache<T>& cache_of(rf_rope& rope, rf_rope_direction direction) {
@@ -91,52 +82,24 @@ RopeCache<T>& cache_of(rf_rope& rope, rf_rope_direction direction) {
   return *slot.load();
 }
 
-// Pages that the positions need and the cache has not; every position is checked on the way.
-template <class T>
-std::vector<int64_t> missing_pages(const rf_rope& rope, const rf_rope_args& args, const RopeCache<T>& cache) {
-  std::vector<int64_t> missing;
-  int64_t last_page = -1;
-  const auto visit = [&](int64_t position) {
-    const int64_t page = cache.page_of(position);
-    if (!cache.keeps(position) || page == last_page) return;
-    last_page = page;
-    if (!cache.has_page(page)) missing.push_back(page);
-  };
-  const Positions positions(args);
-  if (!positions.are_given()) {
-    check_position(positions.at(0, 0), rope.max_theta);
-    check_position(positions.at(0, args.tokens - 1), rope.max_theta);
-    const int64_t first = std::max<int64_t>(args.position_offset, 0);
-    const int64_t end = std::min(args.position_offset + args.tokens, cache.max_rows());
-    for (int64_t position = first; position < end; position += cache.page_rows()) visit(position);
-    if (first < end) visit(end - 1);
-    return missing;
-  }
-  for (int64_t b = 0; b < positions.distinct_batch(); ++b) {
-    for (int64_t t = 0; t < args.tokens; ++t) {
-      check_given_position(args, b, t, rope.max_theta);
-      visit(positions.integer_at(b, t));
-    }
-  }
-  return missing;
-}
-
 // Rows that are kept, found in the cache; the others are computed for the call.
 template <class T>
 class RowsByPosition final : public RopeRows {
  public:
-  RowsByPosition(const rf_rope_args& args, int64_t num_freqs, const RopeCache<T>& cache)
-      : positions_(args), num_freqs_(num_freqs), cache_(cache) {}
+  RowsByPosition(const rf_rope_args& args, std::vector<double> positions, int64_t num_freqs, RopeCache<T>& cache)
+      : positions_(std::move(positions)),
+        num_freqs_(num_freqs),
+        sequence_stride_(positions_.size() == static_cast<size_t>(args.tokens) ? 0 : args.tokens),
+        cache_(cache),
+        rows_(cache.find(positions_)) {}
 
   void find(int64_t b, int64_t first, RopeTile& tile, void* space) const override {
     for (int64_t t = 0; t < tile.tokens; ++t) {
-      const int64_t position = positions_.integer_at(b, first + t);
-      const T* row = nullptr;
-      if (cache_.keeps(position)) {
-        row = cache_.row(position);
-      } else {
+      const auto at = static_cast<size_t>(b * sequence_stride_ + first + t);
+      const T* row = rows_.at[at];
+      if (row == nullptr) {
         T* computed = static_cast<T*>(space) + t * 2 * num_freqs_;
-        cache_.compute(positions_.at(b, first + t), computed);
+        cache_.compute(positions_[at], computed);
         row = computed;
       }
       tile.cos[t] = row;
@@ -146,21 +109,21 @@ class RowsByPosition final : public RopeRows {
   int64_t space_bytes() const override { return 2 * num_freqs_ * static_cast<int64_t>(sizeof(T)); }
 
  private:
-  const Positions positions_;
+  const std::vector<double> positions_;
   const int64_t num_freqs_;
+  const int64_t sequence_stride_;  // in positions; 0 where all sequences have the same
   const RopeCache<T>& cache_;
+  const typename RopeCache<T>::Rows rows_;
 };
 
 template <class T>
 void apply_with(rf_rope& rope, const rf_rope_args& args, const RopeData& data) {
   RopeCache<T>& cache = cache_of<T>(rope, args.direction);
-  std::vector<int64_t> missing = missing_pages(rope, args, cache);
-  if (!missing.empty()) cache.add_pages(std::move(missing));
-  rotate_data(data, RowsByPosition<T>(args, data.num_freqs, cache));
+  rotate_data(data, RowsByPosition<T>(args, positions_of(rope, args), data.num_freqs, cache));
 }
 
 void apply_reference(rf_rope& rope, const rf_rope_args& args) {
-  missing_pages(rope, args, cache_of<double>(rope, RF_ROPE_FORWARD));  // for its checks
+  positions_of(rope, args);  // for its checks
   std::vector<double> hi, lo;
   for (const DoubleDouble& theta : rope.frequencies) {
     hi.push_back(theta.hi);

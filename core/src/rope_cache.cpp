@@ -1,8 +1,11 @@
-// Table rows kept by position (see the header).
+// Table rows kept by position, and the bound on their bytes (see the header).
 #include "rope_cache.h"
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <limits>
+#include <mutex>
 
 #include "rope_angle.h"
 
@@ -11,51 +14,189 @@ namespace {
 
 constexpr int64_t kPageRows = 256;
 constexpr int64_t kPageBytes = 256 * 1024;
+// What a block takes beside its rows.
+constexpr int64_t kBlockBytes = 64;
 
-// A page is a power of two of rows, fewer where rows are long.
-int page_bits(int64_t row_bytes) {
-  const int64_t rows = std::clamp<int64_t>(kPageBytes / row_bytes, 1, kPageRows);
-  return std::countr_zero(std::bit_floor(static_cast<uint64_t>(rows)));
+// All caches of the process. It is never destroyed: caches may be, when the process ends.
+struct Owners {
+  std::mutex mutex;
+  std::vector<TableOwner*> all;
+  std::atomic<int64_t> bytes = 0;
+  std::atomic<uint64_t> clock = 0;
+};
+
+Owners& owners() {
+  static Owners& value = *new Owners;
+  return value;
+}
+
+std::atomic<int64_t> computed = 0;
+
+// Lets go of tables, the one that was not used for longest first, until `bytes` more fit. False if they never do, or if
+// calls still read what has to go.
+bool make_room(int64_t bytes) {
+  if (bytes > kMaxTableBytes) return false;
+  Owners& known = owners();
+  if (known.bytes + bytes <= kMaxTableBytes) return true;
+  const std::lock_guard lock(known.mutex);
+  std::vector<TableOwner*> oldest = known.all;
+  std::sort(oldest.begin(), oldest.end(), [](const auto* a, const auto* b) { return a->last_use() < b->last_use(); });
+  for (TableOwner* owner : oldest) {
+    if (known.bytes + bytes <= kMaxTableBytes) return true;
+    owner->release();
+  }
+  return known.bytes + bytes <= kMaxTableBytes;
 }
 
 }  // namespace
 
-template <class T>
-RopeCache<T>::RopeCache(const std::vector<DoubleDouble>& frequencies, double scale, int64_t max_rows)
-    : frequencies_(frequencies), scale_(scale), row_size_(2 * static_cast<int64_t>(frequencies.size())) {
-  const int64_t row_bytes = row_size_ * static_cast<int64_t>(sizeof(T));
-  max_rows_ = max_rows != 0 ? max_rows : std::min(kDefaultCachedRows, kDefaultCacheBytes / row_bytes);
-  page_bits_ = page_bits(row_bytes);
-  pages_ = std::vector<std::atomic<T*>>(static_cast<size_t>((max_rows_ >> page_bits_) + 1));
+int64_t table_bytes() {
+  return owners().bytes;
+}
+
+void release_tables() {
+  const std::lock_guard lock(owners().mutex);
+  for (TableOwner* owner : owners().all) owner->release();
+}
+
+int64_t rows_computed() {
+  return computed;
+}
+
+void TableOwner::enter() {
+  const std::lock_guard lock(owners().mutex);
+  owners().all.push_back(this);
+}
+
+void TableOwner::leave() {
+  const std::lock_guard lock(owners().mutex);
+  std::erase(owners().all, this);
+}
+
+void TableOwner::touch() {
+  last_use_ = ++owners().clock;
 }
 
 template <class T>
-void RopeCache<T>::add_pages(std::vector<int64_t> pages) {
-  const std::lock_guard lock(growth_);
-  std::sort(pages.begin(), pages.end());
-  pages.erase(std::unique(pages.begin(), pages.end()), pages.end());
-  std::erase_if(pages, [this](int64_t page) { return has_page(page); });
-  const int64_t page_rows = int64_t{1} << page_bits_;
-  const size_t before = owned_.size();
-  owned_.reserve(before + pages.size());
-  std::vector<std::unique_ptr<T[]>> fresh(pages.size());
-  for (auto& page : fresh) page = std::make_unique_for_overwrite<T[]>(static_cast<size_t>(page_rows * row_size_));
-  const auto rows = static_cast<int64_t>(pages.size()) * page_rows;
-#pragma omp parallel for schedule(static)
-  for (int64_t r = 0; r < rows; ++r) {
-    const auto at = static_cast<size_t>(r / page_rows);
-    const int64_t in_page = r % page_rows;
-    compute(static_cast<double>(pages[at] * page_rows + in_page), fresh[at].get() + in_page * row_size_);
+RopeTable<T>::~RopeTable() {
+  owners().bytes -= bytes;
+}
+
+template <class T>
+RopeCache<T>::RopeCache(const std::vector<DoubleDouble>& frequencies, double scale, int64_t max_rows)
+    : frequencies_(frequencies),
+      scale_(scale),
+      row_size_(2 * static_cast<int64_t>(frequencies.size())),
+      max_rows_(max_rows == 0 ? INT64_MAX : max_rows),
+      table_(std::make_shared<RopeTable<T>>()) {
+  // A power of two, fewer where rows are long.
+  const int64_t row_bytes = row_size_ * static_cast<int64_t>(sizeof(T));
+  page_rows_ = static_cast<int64_t>(
+      std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(kPageBytes / row_bytes, 1, kPageRows))));
+  enter();
+}
+
+template <class T>
+std::shared_ptr<RopeTable<T>> RopeCache<T>::current() const {
+  const std::shared_lock lock(mutex_);
+  return table_;
+}
+
+template <class T>
+void RopeCache<T>::release() {
+  auto fresh = std::make_shared<RopeTable<T>>();
+  const std::unique_lock lock(mutex_);
+  table_.swap(fresh);
+}
+
+template <class T>
+double RopeCache<T>::first_of_block(double position) const {
+  const auto rows = static_cast<double>(page_rows_);
+  return std::floor(position) == position ? std::floor(position / rows) * rows : position;
+}
+
+template <class T>
+int64_t RopeCache<T>::rows_of_block(double first) const {
+  return std::floor(first) == first ? page_rows_ : 1;
+}
+
+// Sets the rows that the table has. The blocks that it has not, each once.
+template <class T>
+std::vector<double> RopeCache<T>::look_up(const RopeTable<T>& table, const std::vector<double>& positions,
+                                          std::vector<const T*>& rows) const {
+  std::vector<double> missing;
+  double last = std::numeric_limits<double>::quiet_NaN();
+  const T* block = nullptr;
+  const std::shared_lock lock(table.mutex);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const double first = first_of_block(positions[i]);
+    if (first != last) {
+      const auto found = table.blocks.find(first);
+      block = found == table.blocks.end() ? nullptr : found->second.get();
+      if (block == nullptr) missing.push_back(first);
+      last = first;
+    }
+    if (block != nullptr) rows[i] = block + static_cast<int64_t>(positions[i] - first) * row_size_;
   }
-  for (size_t i = 0; i < pages.size(); ++i) {
-    pages_[static_cast<size_t>(pages[i])].store(fresh[i].get(), std::memory_order_release);
-    owned_.push_back(std::move(fresh[i]));
+  std::sort(missing.begin(), missing.end());
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
+  return missing;
+}
+
+template <class T>
+void RopeCache<T>::add(RopeTable<T>& table, const std::vector<double>& blocks) const {
+  std::vector<std::unique_ptr<T[]>> fresh;
+  std::vector<std::pair<double, T*>> rows;
+  for (const double first : blocks) {
+    const int64_t count = rows_of_block(first);
+    T* data = fresh.emplace_back(std::make_unique_for_overwrite<T[]>(static_cast<size_t>(count * row_size_))).get();
+    for (int64_t r = 0; r < count; ++r) rows.emplace_back(first + static_cast<double>(r), data + r * row_size_);
+  }
+#pragma omp parallel for schedule(static)
+  for (size_t r = 0; r < rows.size(); ++r) compute(rows[r].first, rows[r].second);
+  const std::unique_lock lock(table.mutex);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const int64_t count = rows_of_block(blocks[i]);
+    if (!table.blocks.try_emplace(blocks[i], std::move(fresh[i])).second) continue;  // another call was faster
+    const int64_t bytes = count * row_size_ * static_cast<int64_t>(sizeof(T)) + kBlockBytes;
+    table.rows += count, table.bytes += bytes;
+    owners().bytes += bytes;
+  }
+}
+
+template <class T>
+typename RopeCache<T>::Rows RopeCache<T>::find(const std::vector<double>& positions) {
+  touch();
+  // Making room may let go of this table too: then once more with an empty one.
+  for (int attempt = 0;; ++attempt) {
+    const std::shared_ptr<RopeTable<T>> table = current();
+    Rows rows{table, std::vector<const T*>(positions.size())};
+    std::vector<double> missing = look_up(*table, positions, rows.at);
+    int64_t count = 0, room = max_rows_;
+    {
+      const std::shared_lock lock(table->mutex);
+      room -= table->rows;
+    }
+    std::erase_if(missing, [&](double first) {
+      if (count >= room) return true;
+      count += rows_of_block(first);
+      return false;
+    });
+    if (missing.empty()) return rows;
+    const int64_t bytes =
+        count * row_size_ * static_cast<int64_t>(sizeof(T)) + static_cast<int64_t>(missing.size()) * kBlockBytes;
+    if (!make_room(bytes)) return rows;
+    if (attempt == 0 && current() != table) continue;
+    add(*table, missing);
+    look_up(*table, positions, rows.at);
+    return rows;
   }
 }
 
 template <class T>
 void RopeCache<T>::compute(double position, T* out) const {
   fill_row(frequencies_, scale_, position, out, out + row_size_ / 2);
+  computed.fetch_add(1, std::memory_order_relaxed);
 }
 
 template class RopeCache<float>;

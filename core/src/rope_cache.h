@@ -1,67 +1,99 @@
-// Table rows of one operator, kept by position. Rows come in pages of consecutive positions, made when a call first
-// needs one and kept until the operator goes: a page never moves, so calls on other threads read on while pages are
-// added, and a call that finds its pages locks and allocates nothing.
+// Table rows of one operator, kept by position. Rows of integers come in pages of consecutive positions, those of other
+// numbers alone. A call takes its rows together with the table that owns them, so a table that is let go meanwhile
+// lives until the call is over.
 //
-// Memory: at most max_rows rows of 2 num_freqs elements, rounded up to a whole page.
+// Memory: the tables of all operators together hold at most kMaxTableBytes. Where new rows would exceed that, the table
+// that was not used for longest goes first; rows that no room can be made for are computed for the call.
 #ifndef RF_CORE_ROPE_CACHE_H_
 #define RF_CORE_ROPE_CACHE_H_
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "double_double.h"
 
 namespace rf::core {
 
-inline constexpr int64_t kDefaultCachedRows = int64_t{1} << 17;
 inline constexpr int64_t kMaxCachedRows = int64_t{1} << 24;
-// The default bound also keeps one table below this size.
-inline constexpr int64_t kDefaultCacheBytes = int64_t{256} << 20;
+inline constexpr int64_t kMaxTableBytes = int64_t{256} << 20;
 
-// T: float or double.
-template <class T>
-class RopeCache {
+// Of all tables of the process.
+int64_t table_bytes();
+// Lets go of all tables; those that calls still read are freed after the last of these.
+void release_tables();
+// Rows that were computed in this process so far, for tests.
+int64_t rows_computed();
+
+// What the bound on bytes has to know of a cache.
+class TableOwner {
  public:
-  // frequencies must outlive the cache. max_rows 0 takes the defaults above.
+  virtual ~TableOwner() = default;
+  virtual void release() = 0;
+  uint64_t last_use() const { return last_use_; }
+
+ protected:
+  TableOwner() = default;
+  // The last of construction, and the first of destruction: between them `release` may be called from any thread.
+  void enter();
+  void leave();
+  void touch();
+
+ private:
+  std::atomic<uint64_t> last_use_ = 0;
+};
+
+// The rows that were made since the table was last let go. T: float or double.
+template <class T>
+struct RopeTable {
+  RopeTable() = default;
+  ~RopeTable();
+  RopeTable(const RopeTable&) = delete;
+  RopeTable& operator=(const RopeTable&) = delete;
+
+  mutable std::shared_mutex mutex;
+  std::unordered_map<double, std::unique_ptr<T[]>> blocks;  // by their first position
+  int64_t rows = 0, bytes = 0;
+};
+
+template <class T>
+class RopeCache final : public TableOwner {
+ public:
+  // frequencies must outlive the cache. max_rows: 0 for no other bound than that on bytes.
   RopeCache(const std::vector<DoubleDouble>& frequencies, double scale, int64_t max_rows);
+  ~RopeCache() override { leave(); }
+  RopeCache(const RopeCache&) = delete;
+  RopeCache& operator=(const RopeCache&) = delete;
 
-  // Whether the row of a position is kept at all.
-  bool keeps(int64_t position) const { return position >= 0 && position < max_rows_; }
-
-  int64_t max_rows() const { return max_rows_; }
-
-  int64_t page_of(int64_t position) const { return position >> page_bits_; }
-
-  bool has_page(int64_t page) const {
-    return pages_[static_cast<size_t>(page)].load(std::memory_order_acquire) != nullptr;
-  }
-
-  int64_t page_rows() const { return int64_t{1} << page_bits_; }
-
-  // Makes those of the pages that are not there; duplicates are allowed.
-  void add_pages(std::vector<int64_t> pages);
-
-  // Row of a kept position whose page exists: num_freqs cosines, then num_freqs sines, times scale.
-  const T* row(int64_t position) const {
-    const T* page = pages_[static_cast<size_t>(page_of(position))].load(std::memory_order_acquire);
-    return page + (position & (page_rows() - 1)) * row_size_;
-  }
+  // For each position its row, num_freqs cosines and then num_freqs sines, times scale; nullptr for one that is not
+  // kept. `table` owns them.
+  struct Rows {
+    std::shared_ptr<const RopeTable<T>> table;
+    std::vector<const T*> at;
+  };
+  Rows find(const std::vector<double>& positions);
 
   // Computes the row of any position into out, [2 num_freqs].
   void compute(double position, T* out) const;
 
+  void release() override;
+
  private:
+  std::shared_ptr<RopeTable<T>> current() const;
+  std::vector<double> look_up(const RopeTable<T>& table, const std::vector<double>& positions,
+                              std::vector<const T*>& rows) const;
+  double first_of_block(double position) const;
+  int64_t rows_of_block(double first) const;
+  void add(RopeTable<T>& table, const std::vector<double>& blocks) const;
+
   const std::vector<DoubleDouble>& frequencies_;
   double scale_;
-  int64_t row_size_;
-  int64_t max_rows_;
-  int page_bits_;
-  std::vector<std::atomic<T*>> pages_;
-  std::mutex growth_;  // guards owned_
-  std::vector<std::unique_ptr<T[]>> owned_;
+  int64_t row_size_, max_rows_, page_rows_;
+  mutable std::shared_mutex mutex_;  // guards table_
+  std::shared_ptr<RopeTable<T>> table_;
 };
 
 extern template class RopeCache<float>;

@@ -73,7 +73,8 @@ class Call {
   bool run(int64_t first, int64_t last) const {
     const int64_t rows_bytes = step_ * rows_.space_bytes();
     const int64_t stage_bytes = rope_stage_bytes(data_.head_dim * element_bytes(data_.dtype));
-    auto* scratch = static_cast<char*>(thread_scratch(rows_bytes + stage_bytes));
+    const Scratch space(rows_bytes + stage_bytes);
+    auto* scratch = static_cast<char*>(space.get());
     if (scratch == nullptr) return false;
     for (int64_t i = first; i < last; ++i) {
       const int64_t b = i / tiles_per_sequence_;

@@ -42,15 +42,14 @@ template <class Run>
 void for_row_blocks(int64_t rows, int64_t columns, int64_t block, int64_t bytes, const Run& run) {
   const int64_t blocks = (rows + block - 1) / block;
   std::atomic<bool> out_of_memory = false;
-#pragma omp parallel for schedule(static) if (blocks > 1 && \
-                                              rows >= kParallelRowElements / std::max <int64_t>(columns, 1))
-  for (int64_t i = 0; i < blocks; ++i) {
-    void* space = thread_scratch(std::max<int64_t>(bytes, 1));
-    if (space == nullptr) {
-      out_of_memory = true;
-      continue;
+#pragma omp parallel if (blocks > 1 && rows >= kParallelRowElements / std::max <int64_t>(columns, 1))
+  {
+    const Scratch space(std::max<int64_t>(bytes, 1));
+    if (space.get() == nullptr) out_of_memory = true;
+#pragma omp for schedule(static) nowait
+    for (int64_t i = 0; i < blocks; ++i) {
+      if (space.get() != nullptr) run(i, RowRange{i * block, std::min(block, rows - i * block)}, space.get());
     }
-    run(i, RowRange{i * block, std::min(block, rows - i * block)}, space);
   }
   if (out_of_memory) throw std::bad_alloc();
 }

@@ -2,6 +2,8 @@
 #include "rf/status.h"
 
 #include "error.h"
+#include "rope_cache.h"
+#include "scratch.h"
 
 namespace rf::core {
 namespace {
@@ -26,4 +28,13 @@ extern "C" const char* rf_version(void) {
 
 extern "C" const char* rf_last_error(void) {
   return rf::core::last_error.c_str();
+}
+
+extern "C" rf_memory rf_memory_held(void) {
+  return {rf::core::scratch_bytes(), rf::core::table_bytes()};
+}
+
+extern "C" void rf_release_memory(void) {
+  rf::core::guarded("memory", [] { rf::core::release_tables(); });
+  rf::core::release_scratch();
 }

@@ -1,6 +1,7 @@
-// The rf_rope objects of this process, by what determines them. An rf_rope holds the frequencies and the table rows
-// that were used so far, so a call in the steady state finds its object and builds nothing. Bounded: the least recently
-// used object goes first; whoever still uses it keeps it alive.
+// The rf_rope objects of this process, by what determines them. An rf_rope holds the frequencies and table rows that
+// were used so far, so a call in the steady state finds its object and builds nothing. The number of objects is bounded
+// here, the bytes of their tables together in core: the least recently used object goes first; whoever still uses it
+// keeps it alive.
 #pragma once
 
 #include <cstddef>

@@ -39,14 +39,17 @@ RF_API rf_status rf_rope_table_f32(const double* hi, const double* lo, int64_t n
 RF_API rf_status rf_rope_table_f64(const double* hi, const double* lo, int64_t num_freqs, double scale,
                                    const double* positions, int64_t tokens, double* cos_rows, double* sin_rows);
 
-/* Frequencies, scale and a bounded cache of table rows by position, grown on demand, so that a steady-state call builds
- * nothing. Thread-safe. Rows of positions that are negative, not integers, or beyond the bound are computed for the
- * call and not kept. */
+/* Frequencies, scale and table rows by position, made when a call first needs them and kept, so that a call with
+ * positions that were seen before computes none. Thread-safe. Integers of any size and sign come in blocks of up to 256
+ * neighbours; a position that is no integer is a row of its own. The rows of all rf_rope objects together take at most
+ * 256 MiB: where more would be needed, the table that was not used for longest goes (rf_release_memory, rf/status.h).
+ */
 typedef struct rf_rope rf_rope;
 
 /* hi, lo: [num_freqs], copied; lo may be NULL; |lo| <= |hi|. scale: finite, not 0, within 2^-100..2^100 in magnitude.
- * max_cached_rows: at most 2^24; 0 takes the default, 2^17 and no more than 256 MiB a table. A row takes 2 num_freqs
- * elements of float, for float64 data of double; a scale other than 1 doubles that once the inverse is used. */
+ * max_cached_rows: at most 2^24, so many rows are kept and others are computed for the call; 0: no other bound than the
+ * one on bytes. A row takes 2 num_freqs elements of float, for float64 data of double; a scale other than 1 doubles
+ * that once the inverse is used. */
 RF_API rf_status rf_rope_create(const double* hi, const double* lo, int64_t num_freqs, double scale,
                                 int64_t max_cached_rows, rf_rope** out);
 RF_API void rf_rope_destroy(rf_rope* rope);

@@ -38,6 +38,16 @@ typedef enum rf_dtype { RF_F32 = 1, RF_F64 = 2, RF_BF16 = 3, RF_F16 = 4 } rf_dty
 /* Version of the library, "major.minor.patch". */
 RF_API const char* rf_version(void);
 
+/* What the library keeps from one call to the next: work space of threads, at most 64 MiB of what is not in use, and
+ * rows of rotary tables, at most 256 MiB. Neither belongs to a result. */
+typedef struct rf_memory {
+  int64_t work_bytes, table_bytes;
+} rf_memory;
+RF_API rf_memory rf_memory_held(void);
+
+/* Gives that back, except what calls on other threads use at this moment. */
+RF_API void rf_release_memory(void);
+
 /* Text of the last error on this thread; "" when there was none. Valid until the next call on this thread. */
 RF_API const char* rf_last_error(void);
 

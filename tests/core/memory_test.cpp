@@ -1,0 +1,118 @@
+// Memory that is kept between calls: table rows of any position, bounds in bytes, and giving all of it back.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <thread>
+
+#include "core/attention_case.h"
+#include "core/rope_case.h"
+#include "src/rope_cache.h"
+#include "src/scratch.h"
+
+namespace rf::tests {
+namespace {
+
+// Rows computed by a call with these positions.
+int64_t rows_of_call(rf_rope* rope, rf_dtype dtype, const std::vector<double>& positions) {
+  const auto tokens = static_cast<int64_t>(positions.size());
+  Elements x(dtype, tokens * 8), y = x;
+  x.fill();
+  rf_rope_args args = contiguous_args(x, y, 1, tokens, 1, 8, RF_ROPE_PAIRS);
+  args.positions_f64 = positions.data();
+  const int64_t before = core::rows_computed();
+  EXPECT_EQ(rf_rope_apply(rope, &args), RF_OK) << rf_last_error();
+  return core::rows_computed() - before;
+}
+
+std::vector<double> steps(double first, double step, int64_t count) {
+  std::vector<double> positions(static_cast<size_t>(count));
+  for (size_t i = 0; i < positions.size(); ++i) positions[i] = first + step * static_cast<double>(i);
+  return positions;
+}
+
+TEST(Memory, RowsOfAnyPositionAreComputedOnce) {
+  const Frequencies frequencies(8);
+  const Rope rope = make_rope(frequencies);
+  for (const auto& [positions, most] : {std::pair{steps(0, 1, 400), 512},
+                                        {steps(131072, 1, 400), 512},
+                                        {steps(0x1p40, 1, 400), 512},
+                                        {steps(-700, 1, 400), 768},
+                                        {steps(0.25, 0.5, 400), 400},
+                                        {steps(-3.5, -0.125, 400), 400 + 256}}) {
+    const int64_t computed = rows_of_call(rope.get(), RF_F32, positions);
+    EXPECT_GT(computed, 0) << positions[0];
+    EXPECT_LE(computed, most) << positions[0];
+    EXPECT_EQ(rows_of_call(rope.get(), RF_BF16, positions), 0) << positions[0];
+  }
+}
+
+TEST(Memory, TablesOfAllOperatorsAreBoundedTogether) {
+  constexpr int64_t kFrequencies = 4096, kRowBytes = 2 * kFrequencies * 8;
+  constexpr int64_t kTokens = core::kMaxTableBytes / kRowBytes * 3 / 5;
+  rf_release_memory();
+  const Frequencies frequencies(2 * kFrequencies);
+  const Rope old = make_rope(frequencies), recent = make_rope(frequencies), small = make_rope(Frequencies(8));
+  Elements x(RF_F64, 2 * kFrequencies), y = x;
+  const auto rows = [&](rf_rope* rope, int64_t first) {  // of kTokens tokens that are all x
+    rf_rope_args args = contiguous_args(x, y, 1, kTokens, 1, 2 * kFrequencies, RF_ROPE_PAIRS);
+    args.x_stride_t = args.y_stride_t = 0;
+    args.position_offset = first;
+    const int64_t before = core::rows_computed();
+    EXPECT_EQ(rf_rope_apply(rope, &args), RF_OK) << rf_last_error();
+    return core::rows_computed() - before;
+  };
+  const int threads = omp_get_max_threads();
+  omp_set_num_threads(1);  // tokens share a result
+  rows_of_call(small.get(), RF_F32, steps(0, 1, 10));
+  EXPECT_GE(rows(old.get(), 0), kTokens);
+  EXPECT_EQ(rows(old.get(), 0), 0);
+  EXPECT_EQ(rows_of_call(small.get(), RF_F32, steps(0, 1, 10)), 0);
+  EXPECT_GE(rows(recent.get(), 0), kTokens);
+  EXPECT_LE(rf_memory_held().table_bytes, core::kMaxTableBytes);
+  EXPECT_EQ(rows(recent.get(), 0), 0);
+  EXPECT_EQ(rows_of_call(small.get(), RF_F32, steps(0, 1, 10)), 0);  // used after `old`, which went
+  omp_set_num_threads(threads);
+  rf_release_memory();
+  EXPECT_EQ(rf_memory_held().table_bytes, 0);
+}
+
+TEST(Memory, WorkSpaceOfALongCallIsGivenBack) {
+  AttentionShape shape;
+  shape.queries = 2, shape.keys = 300000;  // 256 bytes of work space each
+  shape.head_dim = shape.value_dim = 17;
+  AttentionCase(shape, 1).run_tiles();
+  EXPECT_LE(rf_memory_held().work_bytes, core::kMaxIdleBytes);
+  shape.keys = 100;
+  AttentionCase(shape, 1).run_tiles();
+  const int64_t held = rf_memory_held().work_bytes;
+  EXPECT_GT(held, 0);
+  AttentionCase(shape, 1).run_tiles();
+  EXPECT_EQ(rf_memory_held().work_bytes, held);
+  rf_release_memory();
+  EXPECT_EQ(rf_memory_held().work_bytes, 0);
+}
+
+TEST(Memory, MayBeReleasedWhileCallsRun) {
+  const Frequencies frequencies(8);
+  const Rope rope = make_rope(frequencies);
+  AttentionShape shape;
+  shape.queries = shape.keys = 70, shape.rotation_q = shape.rotation_k = true;
+  std::vector<int> wrong(3, 0);
+  std::vector<std::thread> threads;
+  for (size_t k = 0; k < wrong.size(); ++k) {
+    threads.emplace_back([&, k] {
+      omp_set_num_threads(1);
+      const auto expected = AttentionCase(shape, k).run_tiles();
+      for (int step = 0; step < 30; ++step) {
+        wrong[k] += AttentionCase(shape, k).run_tiles() != expected;
+        rows_of_call(rope.get(), RF_F32, steps(300.0 * step, 1, 300));
+      }
+    });
+  }
+  for (int i = 0; i < 1000; ++i) rf_release_memory();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(3, 0));
+}
+
+}  // namespace
+}  // namespace rf::tests
