@@ -22,13 +22,16 @@ struct NotImplemented : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-void set_last_error(const std::string& text) noexcept;
+// The text of this thread, "[where] what" where `where` is not NULL. Allocates nothing: it is called when there may be
+// no memory. What is longer than the buffer is cut.
+void set_last_error(const char* where, const char* what) noexcept;
 
 // Throws InvalidArgument "[where] rule, got value" (the parts are written one after the other).
 template <class... Parts>
 [[noreturn]] void refuse(const char* where, const Parts&... parts) {
   std::ostringstream text;
   text.precision(17);
+  text.exceptions(std::ios::badbit);  // a text that there is no memory for is no text
   text << '[' << where << "] ";
   (text << ... << parts);
   throw InvalidArgument(text.str());
@@ -46,19 +49,19 @@ rf_status guarded(const char* where, const Body& body) noexcept {
     body();
     return RF_OK;
   } catch (const InvalidArgument& error) {
-    set_last_error(error.what());
+    set_last_error(nullptr, error.what());
     return RF_INVALID_ARGUMENT;
   } catch (const NotImplemented& error) {
-    set_last_error(error.what());
+    set_last_error(nullptr, error.what());
     return RF_NOT_IMPLEMENTED;
   } catch (const std::bad_alloc&) {
-    set_last_error(std::string("[") + where + "] out of memory");
+    set_last_error(where, "out of memory");
     return RF_OUT_OF_MEMORY;
   } catch (const std::exception& error) {
-    set_last_error(std::string("[") + where + "] " + error.what());
+    set_last_error(where, error.what());
     return RF_INTERNAL;
   } catch (...) {
-    set_last_error(std::string("[") + where + "] unknown failure");
+    set_last_error(where, "unknown failure");
     return RF_INTERNAL;
   }
 }

@@ -1,5 +1,7 @@
-// The error text of the C interface: one string a thread.
+// The error text of the C interface, one a thread; the version; memory that is kept.
 #include "rf/status.h"
+
+#include <cstdio>
 
 #include "error.h"
 #include "rope_cache.h"
@@ -8,15 +10,15 @@
 namespace rf::core {
 namespace {
 
-thread_local std::string last_error;
+thread_local char last_error[1024];
 
 }  // namespace
 
-void set_last_error(const std::string& text) noexcept {
-  try {
-    last_error = text;
-  } catch (...) {
-    last_error.clear();
+void set_last_error(const char* where, const char* what) noexcept {
+  if (where == nullptr) {
+    std::snprintf(last_error, sizeof last_error, "%s", what);
+  } else {
+    std::snprintf(last_error, sizeof last_error, "[%s] %s", where, what);
   }
 }
 
@@ -27,7 +29,7 @@ extern "C" const char* rf_version(void) {
 }
 
 extern "C" const char* rf_last_error(void) {
-  return rf::core::last_error.c_str();
+  return rf::core::last_error;
 }
 
 extern "C" rf_memory rf_memory_held(void) {
