@@ -27,7 +27,7 @@ struct BackwardQueries {
   float* y_columns = nullptr;     // [value_width][kQueryTile]
   float* delta = nullptr;         // a number a lane
   float* log2_sum = nullptr;      // a number a lane
-  float* gradient = nullptr;      // [inner][kQueryTile]: of the rotated query and of a
+  float* gradient = nullptr;      // [inner][kQueryTile]: of the rotated query and of a; before, see make_pairs
   float* raw_gradient = nullptr;  // [queries][width]: of q + w in (q + w) . K
   QueryPanel panel;
   Panel value_panel;           // y . V
@@ -45,7 +45,7 @@ struct BackwardQueries {
         y_columns(arena.take<float>(kQueryTile * problem.value_width)),
         delta(arena.take<float>(kQueryTile)),
         log2_sum(arena.take<float>(kQueryTile)),
-        gradient(arena.take<float>(kQueryTile * problem.inner)),
+        gradient(arena.take<float>(kQueryTile * std::max(problem.inner, problem.value_width / 2))),
         raw_gradient(arena.take<float>(problem.table_k.rows == nullptr ? 0 : kQueryTile * problem.width)),
         panel(problem, arena),
         value_panel(problem.table_v.rows != nullptr, arena),
