@@ -45,9 +45,9 @@ inline constexpr double kScheduleRelative = 1e-12;
 inline constexpr double kFloat32Primitive = 2e-6;
 
 // ---- bench ----
-// A result of a whole case against float64, in eps of its type and of its largest element, for both sides alike: sums
-// over thousands of products of either sign, gradients behind outputs that were rounded. It tells a wrong result from a
-// right one; the tests of the kernels hold ours to less.
+// A float32 result of a whole case against float64, in eps of its largest element, for both sides alike: sums over
+// thousands of products of either sign. It tells a wrong result from a right one; the tests of the kernels hold ours to
+// less. Results of bfloat16 are held to the plain formula in it, by kPlainErrors and kLastRounding below.
 inline constexpr double kBenchEps = 64;
 
 // ---- core: dropout ----
@@ -80,9 +80,15 @@ inline constexpr double kHandAttention = 64 * 2.220446049250313e-16;
 
 // ---- core: attention in tiles ----
 // An output is a mean of values, a gradient a sum of such products; each of the sums of float32 products behind a score
-// adds some eps of its absolute terms to the probability. Scores of 16-bit data are made of rounded rotated vectors.
+// adds some eps of its absolute terms to the probability. This is the rule for float32.
 inline constexpr double kAttentionEps = 16;
 inline constexpr double kScoreShare = 1;
+// Results of 16 bits: our largest error is at most this many times that of the plain formula in the same type, both
+// against float64, besides the rounding of the result, half an eps of it.
+inline constexpr double kPlainErrors = 2;
+inline constexpr double kLastRounding = 0.5;
+// What is left of a sum in float64 that is 0, relative to its terms.
+inline constexpr double kVanishes = 1e-12;
 
 // ---- core: linear attention ----
 // Sums of some hundred products of either sign in float32: a few eps of the largest result. 16-bit outputs enter the

@@ -1,5 +1,6 @@
-// A call of attention over terms twice: in float64 for the loops, and in another type for the tiles, on the same
-// numbers. Which terms there are, the shape and the positions are drawn from a seed or set by hand.
+// A call of attention over terms on the same numbers: in float64 for the loops, in another type for the tiles, and
+// where that has 16 bits, by the plain formula in it (attention_plain.h). Which terms there are, the shape and the
+// positions are drawn from a seed or set by hand.
 #ifndef RF_TESTS_CORE_ATTENTION_CASE_H_
 #define RF_TESTS_CORE_ATTENTION_CASE_H_
 
@@ -61,9 +62,14 @@ class AttentionCase {
   struct Result {
     std::string name;
     std::vector<double> tiles, loops;
-    double magnitude;  // of the terms that its sums are made of
+    std::vector<double> plain;  // of 16 bits
+    double magnitude;           // of the terms that its sums are made of
+    double float32_eps;         // that a sum of float32 may be off by
+
+    // What is wrong with the tiles by the rule for their type; "" if nothing is.
+    std::string fault(rf_dtype dtype) const;
   };
-  // Forward and backward of both sides; status RF_OK is expected of each.
+  // Forward and backward of all sides; status RF_OK is expected of each.
   std::vector<Result> run();
   // Of the tiles alone: out, then the gradients, of q, k and v first.
   std::vector<std::vector<double>> run_tiles();
@@ -82,13 +88,13 @@ class AttentionCase {
   void set_gradients();
   rf_attention_rotation rotation(int64_t tokens, rf_attention_rotation& loops);
   rf_attention_table table(int64_t width, rf_attention_table& loops);
-  void add_gradient(const char* name, void** tiles, void** loops, rf_dtype dtype, int64_t count, double magnitude);
+  void add_gradient(const char* name, void* rf_attention_grads::*slot, rf_dtype dtype, int64_t count, double magnitude);
 
   struct Gradient {
     std::string name;
     std::unique_ptr<TwinArray> tiles;
-    std::vector<double> loops;
-    double magnitude;
+    std::vector<double> loops, plain;
+    double magnitude;  // of the terms that its sums are made of
   };
 
   AttentionShape shape_;
@@ -97,11 +103,11 @@ class AttentionCase {
   std::vector<int64_t> query_positions_, key_positions_;
   std::vector<uint8_t> mask_;
   std::vector<float> log_sum_;
-  std::vector<double> loops_out_, loops_y_;
+  std::vector<double> loops_out_, plain_out_;
   TwinArray* out_ = nullptr;
   std::vector<Gradient> gradients_;
   rf_attention_args tiles_{}, loops_{};
-  rf_attention_grads tile_grads_{}, loop_grads_{};
+  rf_attention_grads tile_grads_{}, loop_grads_{}, plain_grads_{};
   double largest_score_terms_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -34,14 +35,18 @@ TEST_P(AttentionFused, EveryTermAloneEqualsTheLoops) {
   plain.queries = 101, plain.keys = 150, plain.heads = 2, plain.key_heads = 2, plain.head_dim = plain.value_dim = 24;
   plain.lo = -30, plain.hi = 60;
   const auto expect = [&](auto change) {
-    for (const Positions positions : {Positions::kSteps, Positions::kGaps}) {
-      AttentionShape shape = plain;
-      shape.positions = positions;
-      change(shape);
-      expect_equal(shape, 5);
+    for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16}) {
+      for (const Positions positions : {Positions::kSteps, Positions::kGaps, Positions::kShuffled}) {
+        AttentionShape shape = plain;
+        shape.dtype = dtype;
+        shape.positions = positions;
+        change(shape);
+        expect_equal(shape, 5);
+      }
     }
   };
   expect([](AttentionShape&) {});
+  expect([](AttentionShape& s) { s.value_dim = 80; });  // more than twice as wide as q and k
   expect([](AttentionShape& s) { s.rotation_q = s.rotation_k = true; });
   expect([](AttentionShape& s) { s.rotation_v = true; });
   expect([](AttentionShape& s) { s.u = true; });
@@ -64,9 +69,13 @@ TEST_P(AttentionFused, LongSequencesEqualTheLoops) {
   shape.queries = 500, shape.keys = 450, shape.head_dim = shape.value_dim = 16;
   shape.rotation_q = shape.rotation_k = shape.table_k = shape.table_q = shape.table_v = shape.bias = true;
   shape.lo = -70, shape.hi = 90;
-  expect_equal(shape, 6);
-  shape.window_right = 0;
-  expect_equal(shape, 7);
+  AttentionShape causal = shape;
+  causal.window_right = 0;
+  for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16}) {
+    shape.dtype = causal.dtype = dtype;
+    expect_equal(shape, 6);
+    expect_equal(causal, 7);
+  }
 }
 
 TEST_P(AttentionFused, PackedCallsEqualTheLoops) {
@@ -221,6 +230,62 @@ TEST_P(AttentionFused, WhatIsNoNumberStaysInItsRow) {
   EXPECT_EQ(x.log_sum[0], -kInfinity);
 }
 
+// What a kernel might do wrong breaks the rule that the tests above hold it to, in every result that it touches.
+class AttentionRule : public testing::TestWithParam<rf_dtype> {
+ protected:
+  AttentionRule() {
+    shape_.dtype = GetParam();
+    shape_.queries = 101, shape_.keys = 150, shape_.heads = 3, shape_.key_heads = 3;
+    shape_.head_dim = shape_.value_dim = 24;
+    shape_.rotation_q = shape_.rotation_k = shape_.bias = shape_.table_k = shape_.table_v = true;
+    shape_.lo = -30, shape_.hi = 60, shape_.positions = Positions::kGaps;
+    results_ = AttentionCase(shape_, 5).run();
+  }
+
+  AttentionShape shape_;
+  std::vector<AttentionCase::Result> results_;
+};
+
+TEST_P(AttentionRule, HoldsForTheKernelAndNotForZeros) {
+  for (auto& result : results_) {
+    EXPECT_EQ(result.fault(GetParam()), "");
+    result.tiles.assign(result.tiles.size(), 0);
+    EXPECT_NE(result.fault(GetParam()), "") << result.name;
+    result.tiles.assign(result.tiles.size(), std::numeric_limits<double>::quiet_NaN());
+    EXPECT_NE(result.fault(GetParam()), "") << result.name;
+  }
+}
+
+TEST_P(AttentionRule, DoesNotHoldForExchangedHeads) {
+  for (size_t i = 0; i < 4; ++i) {  // out and the gradients of q, k and v: [token][head][element]
+    auto& values = results_[i].tiles;
+    for (size_t token = 0; token < values.size(); token += 72) {
+      std::swap_ranges(values.begin() + token, values.begin() + token + 24, values.begin() + token + 24);
+    }
+    EXPECT_NE(results_[i].fault(GetParam()), "") << results_[i].name;
+  }
+}
+
+TEST_P(AttentionRule, DoesNotHoldWithoutATerm) {
+  const auto expect_missed = [&](auto remove, std::initializer_list<size_t> untouched) {
+    AttentionCase problem(shape_, 5);
+    remove(problem.tiles(), problem.tile_grads());
+    const auto without = problem.run_tiles();
+    for (size_t i = 0; i < 4; ++i) {
+      if (std::find(untouched.begin(), untouched.end(), i) != untouched.end()) continue;
+      auto result = results_[i];
+      result.tiles = without[i];
+      EXPECT_NE(result.fault(GetParam()), "") << result.name;
+    }
+  };
+  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.bias = {}, g.bias = nullptr; }, {});
+  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.table_k = {}, g.table_k = nullptr; }, {});
+  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.table_v = {}, g.table_v = nullptr; }, {3});
+  expect_missed([](rf_attention_args& x, rf_attention_grads&) { x.rotation_q = {}; }, {});
+  expect_missed([](rf_attention_args& x, rf_attention_grads&) { x.window = RF_WINDOW_RIGHT; }, {});
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, AttentionRule, testing::Values(RF_F32, RF_BF16, RF_F16));
 INSTANTIATE_TEST_SUITE_P(Targets, AttentionFused, testing::ValuesIn(instruction_sets()));
 
 }  // namespace

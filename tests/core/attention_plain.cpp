@@ -1,0 +1,296 @@
+// The plain formula in 16 bits (see the header), written from the equation of rf/attention.h a head at a time.
+#include "attention_plain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "src/element.h"
+#include "src/scalar_element.h"
+
+namespace rf::tests {
+namespace {
+
+using Row = std::vector<double>;
+using Rows = std::vector<Row>;
+
+double dot(const double* x, const double* y, size_t count) {
+  double sum = 0;
+  for (size_t i = 0; i < count; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+void add(Row& sums, double factor, const double* row) {
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] += factor * row[i];
+}
+
+// A term's rows by distance, of one head.
+struct Table {
+  Table(const rf_attention_table& table, void* gradient, int64_t head)
+      : lo(table.lo), hi(table.hi), width(table.width), is_set(table.rows != nullptr) {
+    const int64_t offset = table.heads == 1 ? 0 : head * (hi - lo + 1) * width;
+    if (is_set) rows = static_cast<const double*>(table.rows) + offset;
+    if (gradient != nullptr) gradients = static_cast<double*>(gradient) + offset;
+  }
+  int64_t at(int64_t distance) const { return (std::clamp(distance, lo, hi) - lo) * width; }
+  const double* row(int64_t distance) const { return rows + at(distance); }
+  void add_gradient(int64_t distance, double factor, const double* row) const {
+    if (gradients == nullptr) return;
+    for (int64_t i = 0; i < width; ++i) gradients[at(distance) + i] += factor * row[i];
+  }
+
+  int64_t lo, hi, width;
+  bool is_set;
+  const double* rows = nullptr;
+  double* gradients = nullptr;
+};
+
+// A head of a batch entry, or of a packed sequence: queries first_query .. and keys first_key .. of the arrays.
+struct Part {
+  int64_t b, head, first_query, queries, first_key, keys;
+};
+
+class Head {
+ public:
+  Head(rf_dtype dtype, const rf_attention_args& x, const rf_attention_grads& grads, const Part& part)
+      : dtype_(dtype),
+        x_(x),
+        grads_(grads),
+        part_(part),
+        table_k_(x.table_k, grads.table_k, part.head),
+        table_q_(x.table_q, grads.table_q, part.head),
+        table_v_(x.table_v, grads.table_v, part.head),
+        bias_(x.bias, grads.bias, part.head) {}
+
+  void run() {
+    const int64_t key_head = part_.head / (x_.heads / x_.key_heads);
+    for (int64_t n = 0; n < part_.keys; ++n) {
+      const int64_t s = part_.first_key + n;
+      const auto* k = static_cast<const double*>(x_.k) + part_.b * x_.k_stride_b + s * x_.k_stride_t;
+      const auto* v = static_cast<const double*>(x_.v) + part_.b * x_.v_stride_b + s * x_.v_stride_t;
+      k_.emplace_back(k + key_head * x_.k_stride_h, k + key_head * x_.k_stride_h + x_.head_dim);
+      const Row value(v + key_head * x_.v_stride_h, v + key_head * x_.v_stride_h + x_.value_dim);
+      rotated_k_.push_back(rotated(k_.back(), x_.rotation_k, s, x_.keys, 1));
+      rotated_v_.push_back(rotated(value, x_.rotation_v, s, x_.keys, 1));
+      dk_.emplace_back(x_.head_dim), dk_table_.emplace_back(x_.head_dim), dv_.emplace_back(x_.value_dim);
+    }
+    for (int64_t m = 0; m < part_.queries; ++m) run_query(m);
+    for (int64_t n = 0; n < part_.keys; ++n) {
+      const int64_t row = (part_.b * x_.keys + part_.first_key + n) * x_.key_heads + key_head;
+      Row dk = rotated(round(dk_[n]), x_.rotation_k, part_.first_key + n, x_.keys, -1);
+      if (table_q_.is_set) add(dk, 1, round(dk_table_[n]).data());
+      accumulate(grads_.k, row * x_.head_dim, dk);
+      accumulate(grads_.v, row * x_.value_dim, rotated(round(dv_[n]), x_.rotation_v, part_.first_key + n, x_.keys, -1));
+    }
+  }
+
+ private:
+  double round(double value) const { return tests::rounded(dtype_, value); }
+  Row round(Row row) const {
+    for (double& value : row) value = round(value);
+    return row;
+  }
+
+  static void accumulate(void* gradients, int64_t offset, const Row& row) {
+    if (gradients == nullptr) return;
+    for (size_t i = 0; i < row.size(); ++i) static_cast<double*>(gradients)[offset + static_cast<int64_t>(i)] += row[i];
+  }
+
+  // R x, or R^T x for direction -1.
+  Row rotated(const Row& x, const rf_attention_rotation& rotation, int64_t token, int64_t tokens, int direction) const {
+    Row y = x;
+    if (rotation.cos == nullptr) return y;
+    const int64_t row = ((rotation.batch == 1 ? 0 : part_.b) * tokens + token) * rotation.pairs;
+    const auto* cos = static_cast<const double*>(rotation.cos) + row;
+    const auto* sin = static_cast<const double*>(rotation.sin) + row;
+    for (int64_t i = 0; i < rotation.pairs; ++i) {
+      const bool pairs = x_.layout == RF_ROPE_PAIRS;
+      const auto a = static_cast<size_t>(pairs ? 2 * i : i),
+                 b = pairs ? a + 1 : a + static_cast<size_t>(rotation.pairs);
+      y[a] = round(cos[i] * x[a] - direction * sin[i] * x[b]);
+      y[b] = round(direction * sin[i] * x[a] + cos[i] * x[b]);
+    }
+    return y;
+  }
+
+  const double* of_head(const void* rows) const { return static_cast<const double*>(rows) + part_.head * x_.head_dim; }
+  const double* of_position(const void* rows, int64_t position) const {
+    return static_cast<const double*>(rows) + (part_.head * x_.positions + position) * x_.head_dim;
+  }
+
+  bool may_attend(int64_t m, int64_t n) const {
+    const int64_t ahead = n - (m + part_.keys - part_.queries);
+    if ((x_.window & RF_WINDOW_LEFT) != 0 && ahead < -x_.window_left) return false;
+    if ((x_.window & RF_WINDOW_RIGHT) != 0 && ahead > x_.window_right) return false;
+    return x_.mask == nullptr ||
+           x_.mask[part_.b * x_.mask_stride_b + part_.head * x_.mask_stride_h +
+                   (part_.first_query + m) * x_.mask_stride_t + (part_.first_key + n) * x_.mask_stride_s] != 0;
+  }
+
+  // Everything about a query that its keys share.
+  struct Query {
+    int64_t position;
+    Row content, distance, dy;  // q rotated with u, q with w
+    Row dcontent, ddistance;
+  };
+
+  int64_t key_position(int64_t n) const {
+    return x_.key_positions[part_.b * x_.key_position_stride_b + part_.first_key + n];
+  }
+  bool resets(const Query& query, int64_t n, const double*& reset, double*& gradient) const {
+    const bool row = x_.row != nullptr && query.position == 0, col = x_.col != nullptr && key_position(n) == 0;
+    if (!row && !col) return false;
+    reset = static_cast<const double*>(row ? x_.row : x_.col) + part_.head;
+    void* all = row ? grads_.row : grads_.col;
+    gradient = all == nullptr ? nullptr : static_cast<double*>(all) + part_.head;
+    return true;
+  }
+
+  double score(const Query& query, int64_t n) const {
+    const int64_t distance = query.position - key_position(n);
+    const auto width = static_cast<size_t>(x_.head_dim);
+    double sum = round(dot(query.content.data(), rotated_k_[n].data(), width));
+    if (table_k_.is_set) sum = round(sum + round(dot(query.distance.data(), table_k_.row(distance), width)));
+    if (table_q_.is_set) sum = round(sum + round(dot(k_[n].data(), table_q_.row(distance), width)));
+    double result = round(x_.scale * sum);
+    const double* reset = nullptr;
+    double* unused = nullptr;
+    if (resets(query, n, reset, unused)) return round(result + *reset);
+    if (bias_.is_set) result = round(result + *bias_.row(distance));
+    if (x_.a == nullptr) return result;
+    const double product = dot(of_position(x_.a, query.position), of_position(x_.c, key_position(n)), width);
+    return round(result + round(x_.scale * round(product)));
+  }
+
+  // Probabilities of the keys, 0 where the query may not attend.
+  Row softmax(const Query& query, int64_t m) const {
+    Row weights(part_.keys, -std::numeric_limits<double>::infinity());
+    double most = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (int64_t n = 0; n < part_.keys; ++n) {
+      if (may_attend(m, n)) most = std::max(most, weights[n] = score(query, n));
+    }
+    if (std::isinf(most)) return Row(part_.keys);
+    for (double& weight : weights) sum += weight = std::exp(weight - most);
+    for (double& weight : weights) weight = round(weight / sum);
+    return weights;
+  }
+
+  Query query_of(int64_t m) const {
+    const int64_t t = part_.first_query + m;
+    const auto* q = static_cast<const double*>(x_.q) + part_.b * x_.q_stride_b + t * x_.q_stride_t;
+    const auto* dy = static_cast<const double*>(grads_.out) + part_.b * grads_.out_stride_b + t * grads_.out_stride_t +
+                     part_.head * grads_.out_stride_h;
+    Query query;
+    query.position = x_.query_positions[part_.b * x_.query_position_stride_b + t];
+    query.distance.assign(q + part_.head * x_.q_stride_h, q + part_.head * x_.q_stride_h + x_.head_dim);
+    query.content = rotated(query.distance, x_.rotation_q, t, x_.queries, 1);
+    if (x_.u != nullptr) add(query.content, 1, of_head(x_.u));
+    if (x_.w != nullptr) add(query.distance, 1, of_head(x_.w));
+    query.content = round(query.content), query.distance = round(query.distance);
+    query.dy.assign(dy, dy + x_.value_dim);
+    query.dcontent.resize(query.content.size()), query.ddistance.resize(query.distance.size());
+    return query;
+  }
+
+  Row output(const Query& query, const Row& weights) const {
+    Row out(x_.value_dim), of_table(x_.value_dim);
+    for (int64_t n = 0; n < part_.keys; ++n) {
+      add(out, weights[n], rotated_v_[n].data());
+      if (table_v_.is_set) add(of_table, weights[n], table_v_.row(query.position - key_position(n)));
+    }
+    out = round(out);
+    if (table_v_.is_set) add(out, 1, round(of_table).data());
+    return round(out);
+  }
+
+  void run_query(int64_t m) {
+    Query query = query_of(m);
+    const Row weights = softmax(query, m), out = output(query, weights);
+    const int64_t t = part_.first_query + m, row = (part_.b * x_.queries + t) * x_.heads + part_.head;
+    auto* to =
+        static_cast<double*>(x_.out) + part_.b * x_.out_stride_b + t * x_.out_stride_t + part_.head * x_.out_stride_h;
+    std::copy(out.begin(), out.end(), to);
+    const double mean = round(dot(query.dy.data(), out.data(), out.size()));
+    for (int64_t n = 0; n < part_.keys; ++n) {
+      if (weights[n] != 0) run_pair(query, n, weights[n], mean);
+    }
+    Row dq = rotated(round(query.dcontent), x_.rotation_q, t, x_.queries, -1);
+    add(dq, 1, round(query.ddistance).data());
+    accumulate(grads_.q, row * x_.head_dim, round(dq));
+    accumulate(grads_.u, part_.head * x_.head_dim, round(query.dcontent));
+    accumulate(grads_.w, part_.head * x_.head_dim, round(query.ddistance));
+  }
+
+  // The backward of one probability; `mean` is dy . out.
+  void run_pair(Query& query, int64_t n, double weight, double mean) {
+    const int64_t distance = query.position - key_position(n);
+    const auto width = static_cast<size_t>(x_.value_dim);
+    double dweight = round(dot(query.dy.data(), rotated_v_[n].data(), width));
+    if (table_v_.is_set) dweight = round(dweight + round(dot(query.dy.data(), table_v_.row(distance), width)));
+    add(dv_[n], weight, query.dy.data());
+    table_v_.add_gradient(distance, weight, query.dy.data());
+    const double dscore = round(weight * round(dweight - mean)), scaled = round(dscore * x_.scale);
+    add(query.dcontent, scaled, rotated_k_[n].data());
+    add(dk_[n], scaled, query.content.data());
+    if (table_k_.is_set) add(query.ddistance, scaled, table_k_.row(distance));
+    if (table_q_.is_set) add(dk_table_[n], scaled, table_q_.row(distance));
+    table_k_.add_gradient(distance, scaled, query.distance.data());
+    table_q_.add_gradient(distance, scaled, k_[n].data());
+    const double* reset = nullptr;
+    double* gradient = nullptr;
+    if (resets(query, n, reset, gradient)) {
+      if (gradient != nullptr) *gradient += dscore;
+      return;
+    }
+    const double one = 1;
+    bias_.add_gradient(distance, dscore, &one);
+    if (x_.a == nullptr) return;
+    const auto add_to = [&](void* gradients, int64_t position, const double* row) {
+      Row sums(x_.head_dim);
+      add(sums, scaled, row);
+      accumulate(gradients, (part_.head * x_.positions + position) * x_.head_dim, sums);
+    };
+    add_to(grads_.a, query.position, of_position(x_.c, key_position(n)));
+    add_to(grads_.c, key_position(n), of_position(x_.a, query.position));
+  }
+
+  const rf_dtype dtype_;
+  const rf_attention_args& x_;
+  const rf_attention_grads& grads_;
+  const Part part_;
+  const Table table_k_, table_q_, table_v_, bias_;
+  Rows k_, rotated_k_, rotated_v_, dk_, dk_table_, dv_;
+};
+
+}  // namespace
+
+double rounded(rf_dtype dtype, double value) {
+  const auto number = static_cast<float>(value);
+  return dtype == RF_BF16 ? core::to_arithmetic(core::from_arithmetic<core::BFloat16>(number))
+                          : core::to_arithmetic(core::from_arithmetic<core::Float16>(number));
+}
+
+void plain_attention(rf_dtype dtype, const rf_attention_args& x, const rf_attention_grads& grads) {
+  const bool packed = x.cu_seqlens_q != nullptr;
+  for (int64_t head = 0; head < x.heads; ++head) {
+    for (int64_t i = 0; i < (packed ? x.sequences : x.batch); ++i) {
+      Part part = {i, head, 0, x.queries, 0, x.keys};
+      if (packed) {
+        const int64_t query = x.cu_seqlens_q[i], key = x.cu_seqlens_k[i];
+        part = {0, head, query, x.cu_seqlens_q[i + 1] - query, key, x.cu_seqlens_k[i + 1] - key};
+      }
+      Head(dtype, x, grads, part).run();
+    }
+  }
+  const auto round_all = [&](void* gradients, int64_t count) {
+    for (int64_t i = 0; gradients != nullptr && i < count; ++i) {
+      auto& value = static_cast<double*>(gradients)[i];
+      value = rounded(dtype, value);
+    }
+  };
+  round_all(grads.k, x.batch * x.keys * x.key_heads * x.head_dim);  // sums over the heads of a group
+  round_all(grads.v, x.batch * x.keys * x.key_heads * x.value_dim);
+}
+
+}  // namespace rf::tests
