@@ -217,6 +217,22 @@ def test_the_page_loads_nothing(made):
     assert "pictures/order-curves.svg" in markdown and "pictures/order-spread.svg" in markdown
 
 
+@pytest.mark.parametrize(
+    "name", ['x" onload="alert(1)', "a' b><script>alert(1)<", r"back\1slash\g<0>", ") [x](javascript:y"]
+)
+def test_a_folder_that_is_named_to_do_harm(directory, tmp_path, name):
+    name = name.replace("/", "")
+    write_result(directory, result(name, "small"))
+    plain = Elements(make(directory, tmp_path / "out")[0])
+    for tag, attributes in plain.elements:
+        assert tag != "script" and not [key for key in attributes if key.startswith("on")], (tag, attributes)
+    assert len(set(plain.ids)) == len(plain.ids) and name in plain.ids
+    for value in plain.ids:
+        assert value == name or re.fullmatch(r"[\w.-]+", value), value
+    markdown = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"\]\(pictures/[\w.%-]+\.svg\)", markdown)) == len(re.findall(r"(?<!\\)\]\(", markdown))
+
+
 def test_the_same_files_give_the_same_bytes(made, directory, tmp_path):
     make(directory, tmp_path / "again")
     names = sorted(path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*.*"))

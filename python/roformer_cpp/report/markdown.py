@@ -2,6 +2,7 @@
 
 import re
 from html import escape
+from urllib.parse import quote
 
 from . import words
 
@@ -78,6 +79,6 @@ def _rows(columns, rows):
 
 
 def _picture(picture):
-    return f"![{_text(picture.title)}](pictures/{picture.file})" + (
+    return f"![{_text(picture.title)}](pictures/{quote(picture.file)})" + (
         f"\n\n{_text(picture.note)}" if picture.note else ""
     )

@@ -153,7 +153,8 @@ def _figure(picture, folder):
 def _inline(svg, picture):
     """An SVG file as an element: no prologue, no metadata, names (ids) of its own among the page's pictures."""
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg[svg.index("<svg") :].strip(), flags=re.DOTALL)
-    prefix = picture.file.removesuffix(".svg")
+    # A folder gave the file its name, in which a quotation mark would end the attribute.
+    prefix = re.sub(r"[^A-Za-z0-9-]", lambda match: f"_{ord(match[0]):x}_", picture.file.removesuffix(".svg"))
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}-", svg)
     svg = re.sub(r'href="#', f'href="#{prefix}-', svg)
