@@ -75,7 +75,8 @@ def test_results_into_a_file(tmp_path):
 
 
 def test_bad_input(tmp_path, monkeypatch):
-    assert "a regular expression, got" in refused("bench", "--filter", "(")
+    assert "a regular expression without back-references, got" in refused("bench", "--filter", "(")
+    assert "a regular expression without back-references, got" in refused("bench", "--filter", r"(a)\1")
     assert 'part of a case\'s name (roformer bench --list has them), got "nothing"' in refused(
         "bench", "--filter", "nothing"
     )
@@ -84,6 +85,20 @@ def test_bad_input(tmp_path, monkeypatch):
         assert option in refused("bench", option, value, code=2)
     monkeypatch.setenv("RF_KERNEL", "ref")
     assert "[bench] [attention] dtype must be RF_F64" in refused_at("attention")
+
+
+@pytest.mark.parametrize("opening", ["(", "[", "(?:", "(?="])
+def test_a_filter_of_deep_nesting_is_refused(opening):
+    deep = opening * 30_000 + "a" + {"[": "]"}.get(opening, ")") * 30_000
+    assert f"the filter must have at most 512 bytes, got {len(deep)}" in refused("bench", "--list", "--filter", deep)
+
+
+def test_a_filter_of_the_greatest_length_and_one_of_many_stars_are_matched():
+    listed = ("bench", "--list", "--tiny", "--filter")
+    everything = results("bench", "--list", "--tiny")
+    assert results(*listed, "(" * 255 + "./" + ")" * 255) == everything
+    assert results(*listed, "(.*)*" * 20 + "/") == everything
+    assert "part of a case's name" in refused(*listed, "(.*)*" * 20 + "!")
 
 
 def refused_at(kernel):

@@ -24,7 +24,9 @@ enum class Sizes { kFull, kTiny };  // kTiny: to see every case work, not to lea
 enum class Peers { kNo, kYes };
 
 struct Options {
-  std::string filter;  // a regular expression (ECMAScript) that some part of a case's name matches; empty: all cases
+  // A regular expression (ECMAScript without back-references, at most 512 bytes) that some part of a case's name
+  // matches; empty: all cases.
+  std::string filter;
   Sizes sizes = Sizes::kFull;
   Peers peers = Peers::kNo;
   int64_t sets = 0;  // 0: as said above
@@ -44,7 +46,7 @@ struct Result {
 };
 
 // Names of the cases that the filter leaves, in the order in which they run. Throws Error for a filter that is no
-// regular expression, and for one that leaves none.
+// such regular expression, and for one that leaves none.
 std::vector<std::string> case_names(const Options& options);
 
 // Calls `result` for each side of each case. Throws std::runtime_error when a side is wrong, Error when a kernel
