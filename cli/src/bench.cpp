@@ -74,7 +74,6 @@ int run_kernels(const Options& options) {
   for (const std::string& name : names) width = std::max(width, name.size());
   Lines lines(options.json_path);
   lines.add(machine_line(options));
-  train::keep_freed_memory();
   say(fmt::format("{:{}}  {:5} {:>14} {:>16} {:>9}", "case", width, "side", "median of calls", "", "ours x"));
   bench::run(options.kernels, [&](const bench::Result& result) {
     lines.add(result_line(result));
@@ -125,6 +124,7 @@ std::function<int()> configure_bench(CLI::App& app, const Common& common) {
       "pretrain-step: no bfloat16 autocast");
   return [options, &common] {
     options->kernels.seed = common.seed.value_or(options->kernels.seed);
+    train::keep_freed_memory();
     // It reads stdin, so only when it is named.
     return options->kernels.filter == "pretrain-step" ? run_pretrain_step(options->pretrain) : run_kernels(*options);
   };

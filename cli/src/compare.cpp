@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "rf/train/runtime.h"
 
 namespace rf::cli {
 
@@ -61,6 +62,7 @@ std::function<int()> configure_compare(CLI::App& app, const Common& common) {
     options->arms = train::split_arms(*arms);
     options->seed = common.seed;
     options->note = say;
+    train::keep_freed_memory();
     return run_compare(*options);
   };
 }

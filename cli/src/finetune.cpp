@@ -9,6 +9,7 @@
 #include "read_options.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "rf/train/runtime.h"
 
 namespace rf::cli {
 
@@ -120,6 +121,7 @@ std::function<int()> configure_finetune(CLI::App& app, const Common& common) {
     options->task.columns = columns_of(*columns);
     options->seed = common.seed.value_or(options->seed);
     options->note = say;
+    train::keep_freed_memory();
     return run_finetune(*options);
   };
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "rf/train/runtime.h"
 
 namespace rf::cli {
 
@@ -40,6 +41,7 @@ std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
   return [options, &common] {
     options->seed = common.seed;
     options->note = say;
+    train::keep_freed_memory();
     return run_pretrain(*options);
   };
 }

@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "rf/io/error.h"
+#include "rf/train/runtime.h"
 
 namespace rf::cli {
 
@@ -66,6 +67,7 @@ std::function<int()> configure_reproduce(CLI::App& app, const Common&) {
   app.add_flag("--list", options->list, "The experiments, one JSON line each, and no run");
   return [options] {
     options->run.note = say;
+    train::keep_freed_memory();
     return run(*options);
   };
 }

@@ -15,7 +15,6 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
-#include "rf/train/runtime.h"
 #include "run_directory.h"
 #include "tasks/classes.h"
 
@@ -314,7 +313,6 @@ FinetuneReport Finetuning::go() {
 }  // namespace
 
 FinetuneReport finetune(const FinetuneOptions& options, io::Progress& progress) {
-  keep_freed_memory();
   return Finetuning(options, progress).go();
 }
 

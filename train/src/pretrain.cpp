@@ -24,7 +24,6 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/text/tokenizer.h"
-#include "rf/train/runtime.h"
 #include "run_directory.h"
 #include "train_step.h"
 
@@ -357,7 +356,6 @@ PretrainReport PretrainRun::go() {
 }  // namespace
 
 PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress) {
-  keep_freed_memory();
   return PretrainRun(options, progress).go();
 }
 

@@ -13,7 +13,6 @@
 #include "language_model.h"
 #include "rf/io/error.h"
 #include "rf/io/npy.h"
-#include "rf/train/runtime.h"
 #include "train_step.h"
 
 namespace rf::train {
@@ -77,7 +76,6 @@ int64_t step_count(const std::string& line) {
 void bench_pretrain_steps(const PretrainBenchOptions& options, const std::function<bool(std::string&)>& read_line,
                           const std::function<void(const std::string&)>& write_line) {
   using Clock = std::chrono::steady_clock;
-  keep_freed_memory();
   const auto model = nn::load_model(options.model_dir, Head::kMaskedLm, at::kFloat);
   const std::vector<data::Batch> batches = read_batches(options);
   AdamW optimizer(trained_parameters(*model), AdamWOptions{});

@@ -1,0 +1,73 @@
+// What training leaves alone in the process that calls it: malloc's options, which only a program may choose.
+#include <gtest/gtest.h>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "rf/data/prepare.h"
+#include "rf/train/finetune.h"
+#include "rf/train/pretrain.h"
+#include "rf/train/pretrain_bench.h"
+#include "support.h"
+
+namespace rf::train {
+namespace {
+
+// Whether malloc takes a large block from the system and gives it back, as it does unless it was told otherwise.
+bool gives_large_blocks_back() {
+  const size_t before = ::mallinfo2().hblks;
+  void* const block = std::malloc(size_t{64} << 20);  // above the largest threshold that malloc chooses by itself
+  *static_cast<volatile char*>(block) = 1;            // so that the compiler keeps the call
+  const size_t with_block = ::mallinfo2().hblks;
+  std::free(block);
+  return with_block == before + 1 && ::mallinfo2().hblks == before;
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;
+}
+
+std::string make_data(const TemporaryPath& folder) {
+  std::filesystem::create_directory(folder / "v");
+  write(folder / "v/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n");
+  std::string text;
+  for (int line = 0; line < 40; ++line) text += "a b c d a b c d a b\n\n";
+  write(folder / "a.txt", text);
+  data::PrepareOptions options;
+  options.input.inputs = {folder / "a.txt"};
+  options.model_dir = folder / "v";
+  options.output_dir = folder / "data";
+  io::Progress silent(false);
+  data::prepare(options, silent);
+  return options.output_dir;
+}
+
+TEST(Process, PretrainingLeavesMallocAlone) {
+  ASSERT_TRUE(gives_large_blocks_back());
+  const TemporaryPath folder;
+  PretrainOptions options;
+  options.data_dir = make_data(folder);
+  options.output_dir = folder / "run";
+  options.config_path = folder / "run.json";
+  write(options.config_path,
+        R"({"model": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
+                      "max_position_embeddings": 16},
+            "stages": [{"max_length": 16, "batch": 2, "steps": 2}], "precision": "float32"})");
+  io::Progress silent(false);
+  EXPECT_EQ(pretrain(options, silent).steps, 2);
+  EXPECT_TRUE(gives_large_blocks_back());
+}
+
+TEST(Process, FineTuningAndTimingLeaveMallocAlone) {
+  io::Progress silent(false);
+  message_of([&] { finetune({}, silent); });
+  message_of([] { bench_pretrain_steps({}, {}, {}); });
+  EXPECT_TRUE(gives_large_blocks_back());
+}
+
+}  // namespace
+}  // namespace rf::train
+#endif
