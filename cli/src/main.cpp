@@ -160,6 +160,7 @@ int run(int argc, char** argv) {
       return kBadInput;
     }
     if (common.threads > 0) train::set_threads(common.threads);
+    if (const std::string warning = train::openmp_warning(); !warning.empty()) say(warning);
     return action();
   });
 }

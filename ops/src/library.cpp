@@ -5,6 +5,7 @@
 #include "attention_operator.h"
 #include "dispatch.h"
 #include "linear_attention_operator.h"
+#include "rf/ops/openmp.h"
 #include "row_operators.h"
 #include "status.h"
 
@@ -42,6 +43,7 @@ TORCH_LIBRARY(roformer, library) {
   library.def(kCrossEntropyBackwardSchema, {at::Tag::pt2_compliant_tag});
   library.def(kLinearSchema, {at::Tag::pt2_compliant_tag});
   library.def(kLinearBackwardSchema, {at::Tag::pt2_compliant_tag});
+  library.def("openmp_warning() -> str", openmp_warning);
   library.def("target() -> str", target);
   library.def("set_target(str name) -> ()", set_target);
 }

@@ -1,6 +1,7 @@
 """Finds and loads the shared libraries that register the operators with PyTorch."""
 
 import os
+import warnings
 from pathlib import Path
 
 import torch
@@ -36,6 +37,8 @@ def load() -> bool:
             "set ROFORMER_LIB_DIR to the folder of another build"
         )
     _load(folder / _OPS)
+    if warning := torch.ops.roformer.openmp_warning():
+        warnings.warn(warning, RuntimeWarning, stacklevel=3)
     has_models = (folder / _NN).exists()
     if has_models:
         _load(folder / _NN)

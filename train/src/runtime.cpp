@@ -20,6 +20,7 @@
 #include "rf/nn/encoding_info.h"
 #include "rf/nn/linear_attention.h"
 #include "rf/nn/linear_backend.h"
+#include "rf/ops/openmp.h"
 
 namespace rf::train {
 
@@ -30,6 +31,10 @@ void set_threads(int threads) {
 
 int threads() {
   return at::get_num_threads();
+}
+
+std::string openmp_warning() {
+  return ops::openmp_warning();
 }
 
 void keep_freed_memory() {

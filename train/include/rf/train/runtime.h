@@ -13,9 +13,13 @@ namespace rf::train {
 void set_threads(int threads);
 int threads();
 
+// A line to show at start where the OpenMP runtime makes torch's results wrong (rf/ops/openmp.h), empty elsewhere.
+std::string openmp_warning();
+
 // Tells the C library's allocator, for the rest of the process, to keep the memory that is freed: where every step
 // makes tensors of the sizes of the step before, blocks above 32 MB otherwise go back to the system and are filled with
-// zeros, page by page, again. Nothing where the C library is not glibc.
+// zeros, page by page, again. Does nothing where the C library is not glibc. For programs that train; no function of
+// this room calls it, because the process belongs to its caller.
 void keep_freed_memory();
 
 // Whether torch gave up because the system had no memory for a tensor.
