@@ -70,26 +70,12 @@ def make_batches(vocab_size, shape, rng):
     return np.where(labels == -100, ids, masked).astype(np.int64), labels.astype(np.int64)
 
 
-class Ours:
-    def __init__(self, binary, directory, threads):
+class Server:
+    """A program that works on command: `steps N` in, `{"tokens": .., "seconds": ..}` out."""
+
+    def __init__(self, command, environment=None):
         self.process = subprocess.Popen(
-            [
-                binary,
-                "bench",
-                "--filter",
-                "pretrain-step",
-                "--model",
-                directory,
-                "--ids",
-                f"{directory}/ids.npy",
-                "--labels",
-                f"{directory}/labels.npy",
-                "--threads",
-                str(threads),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
 
     def ask(self, command):
@@ -97,7 +83,7 @@ class Ours:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            sys.exit(f"roformer bench ended with code {self.process.wait()}")
+            sys.exit(f"{self.process.args[0]} ended with code {self.process.wait()}")
         return json.loads(line)
 
     def loss(self):
@@ -106,6 +92,12 @@ class Ours:
     def tokens_per_second(self, steps):
         answer = self.ask(f"steps {steps}")
         return answer["tokens"] / answer["seconds"]
+
+
+def bench_command(binary, directory, threads):
+    """`roformer bench` on the model and the batches in the directory."""
+    files = ["--model", directory, "--ids", f"{directory}/ids.npy", "--labels", f"{directory}/labels.npy"]
+    return [binary, "bench", "--filter", "pretrain-step", *files, "--threads", str(threads)]
 
 
 class Theirs:
@@ -172,7 +164,8 @@ def main():
         model.save_pretrained(directory)
         np.save(f"{directory}/ids.npy", ids)
         np.save(f"{directory}/labels.npy", labels)
-        ours, theirs = Ours(arguments.binary, directory, arguments.threads), Theirs(model, ids, labels)
+        ours = Server(bench_command(arguments.binary, directory, arguments.threads))
+        theirs = Theirs(model, ids, labels)
         our_loss, their_loss = ours.loss(), theirs.loss()
     if not abs(our_loss - their_loss) <= LOSS_TOLERANCE * their_loss:
         sys.exit(f"the two sides must agree before they are timed, got losses {our_loss} and {their_loss}")

@@ -169,7 +169,8 @@ int run(int argc, char** argv) {
 
 }  // namespace rf::cli
 
-int main(int argc, char** argv) {
+// What program.cpp runs.
+extern "C" int rf_cli_main(int argc, char** argv) {
   // A reader that goes away and a file that may not grow become errors of write().
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);

@@ -1,6 +1,11 @@
-"""The program and the package warn where OpenMP's settings make torch's results wrong."""
+"""What the program and the package ask of OpenMP: how idle threads wait, and a warning where torch's results are wrong.
+
+libgomp says what it was told when OMP_DISPLAY_ENV is set.
+"""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 
@@ -20,6 +25,41 @@ def started(command, **settings):
     environment = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     environment |= {"PYTHONPATH": str(ROOT / "python"), "OMP_DISPLAY_ENV": "verbose", **settings}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+
+
+def spin_count(command, **settings):
+    (count,) = re.findall(r"GOMP_SPINCOUNT = '(\d+)'", started(command, **settings).stderr)
+    return int(count)
+
+
+@pytest.fixture(scope="module")
+def libgomps_own():
+    return spin_count([sys.executable, "-c", "import torch"])
+
+
+@COMMANDS
+def test_idle_threads_spin_for_a_bounded_while(command, libgomps_own):
+    assert 0 < spin_count(command) < libgomps_own
+
+
+def test_program_and_package_wait_alike():
+    assert spin_count(PROGRAM_INFO) == spin_count([sys.executable, "-c", IMPORT])
+
+
+@COMMANDS
+def test_the_users_choice_stays(command, libgomps_own):
+    assert spin_count(command, GOMP_SPINCOUNT="77") == 77
+    assert spin_count(command, OMP_WAIT_POLICY="passive") == 0
+    assert spin_count(command, OMP_WAIT_POLICY="active") > libgomps_own
+
+
+def test_the_package_leaves_the_environment_as_it_was():
+    unchanged = f"import os; before = dict(os.environ); {IMPORT}; assert dict(os.environ) == before"
+    started([sys.executable, "-c", unchanged])
+
+
+def test_a_torch_that_is_there_already_keeps_its_way(libgomps_own):
+    assert spin_count([sys.executable, "-c", f"import torch; {IMPORT}"]) == libgomps_own
 
 
 @COMMANDS
@@ -54,3 +94,11 @@ def test_threads_on_the_command_line_count():
     settings = {"OMP_DYNAMIC": "true"}
     assert "[openmp]" not in started([*PROGRAM_INFO, "--threads", "1"], **settings).stderr
     assert "[openmp]" in started([*PROGRAM_INFO, "--threads", "2"], **settings).stderr
+
+
+def test_a_program_without_its_commands_says_what_is_missing(tmp_path):
+    alone = tmp_path / "roformer"
+    shutil.copy2(PROGRAM, alone)
+    done = subprocess.run([alone, "info"], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 3 and done.stdout == ""
+    assert done.stderr.startswith("[program] libroformer_cli.so must be in lib/ beside the program, got: ")

@@ -1,0 +1,32 @@
+// The program `roformer`: says how idle threads wait, then loads the commands (main.cpp) and runs them.
+//
+// GNU OpenMP reads its settings when it is loaded, which for a library that a program links is before main(). So this
+// file links nothing, and the commands are a shared library beside the program.
+//
+// Without a setting a thread that has nothing to do spins for some milliseconds before it sleeps. On a machine whose
+// cores do other work too it spins away the time that the thread it waits for is owed: training is then several times
+// slower with two threads than with one. Sleeping at once costs a wake-up at each of the many short parallel regions of
+// a step. A bounded count costs little of either (bench/busy_machine.py measures it, docs/benchmarks.md has figures).
+// python/roformer_cpp/_openmp.py has the same count for `import roformer_cpp`.
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace {
+
+constexpr const char* kSpinCount = "3000";
+constexpr int kInternal = 3;  // the exit code (command.h)
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (!std::getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", kSpinCount, /*overwrite=*/0);
+  void* const commands = dlopen("libroformer_cli.so", RTLD_NOW | RTLD_GLOBAL);
+  void* const run = commands ? dlsym(commands, "rf_cli_main") : nullptr;
+  if (!run) {
+    std::fprintf(stderr, "[program] libroformer_cli.so must be in lib/ beside the program, got: %s\n", dlerror());
+    return kInternal;
+  }
+  return reinterpret_cast<int (*)(int, char**)>(run)(argc, argv);
+}
