@@ -171,6 +171,8 @@ TEST(RopeSpec, Longrope) {
   EXPECT_DOUBLE_EQ(read_v5(kLongrope).attention_factor, from_lengths);
   EXPECT_DOUBLE_EQ(read_v5(with(kLongrope, {{"factor", 4}})).attention_factor, from_lengths);
   EXPECT_EQ(read_v5(with(kLongrope, {{"factor", 1}})).attention_factor, 1);
+  // Trained on more than the model takes: a stretch below 1 shrinks nothing.
+  EXPECT_EQ(read_v5(with(kLongrope, {{"original_max_position_embeddings", 4096}})).attention_factor, 1);
   EXPECT_EQ(read_v5(with(kLongrope, {{"attention_factor", 1.19}})).attention_factor, 1.19);
   EXPECT_TRUE(read_v5(kLongrope).changes_with_length());
   expect_refused_v5(with(kLongrope, {{"attention_factor", 1.19}, {"factor", 4}}),
