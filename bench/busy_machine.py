@@ -81,7 +81,9 @@ def measure(servers, load, rounds):
                 process.send_signal(to_load)
             time.sleep(SETTLE_S)
             for (kind, variant), server in servers.items():
-                speeds[kind, variant, state].append(server.tokens_per_second(STEPS[kind]))
+                speed = server.tokens_per_second(STEPS[kind])
+                speeds[kind, variant, state].append(speed)
+                print(f"{kind}, {state}, {variant}: {speed:,.0f} tokens/s", file=sys.stderr, flush=True)
     return speeds
 
 
