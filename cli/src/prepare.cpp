@@ -16,6 +16,7 @@ int run(const data::PrepareOptions& options) {
   io::Progress progress = terminal_progress();
   const data::PrepareReport report = data::prepare(options, progress);
   progress.finish();
+  say_left_out(report.left_out);
   nlohmann::json result = {{"output", options.output_dir},
                            {"documents", report.documents},
                            {"train_tokens", report.train_tokens},

@@ -1,5 +1,6 @@
 #include "read_options.h"
 
+#include "command.h"
 #include "rf/io/error.h"
 
 namespace rf::cli {
@@ -59,6 +60,12 @@ void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes
       app, "--format", format, data::format, data::format_name(format),
       "What the records are, where names do not say it: jsonl, csv or tsv; of standard input jsonl is the default");
   add_no_quotes(app, quotes);
+}
+
+void say_left_out(const std::vector<std::string>& files) {
+  if (files.empty()) return;
+  say(fmt::format("left out of the input, as what this command writes: {}{}", files.front(),
+                  files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : ""));
 }
 
 void add_dictionary(CLI::App& app, text::LoadOptions& options) {

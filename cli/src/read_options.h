@@ -43,6 +43,8 @@ void add_record_options(CLI::App& app, data::RecordOptions& options);
 // --format and --no-quotes alone.
 void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes);
 // Where jieba's words come from: --dict and --user-dict.
+// Files of an input directory that were not read, because the command writes them; nothing where there are none.
+void say_left_out(const std::vector<std::string>& files);
 void add_dictionary(CLI::App& app, text::LoadOptions& options);
 // What a document is: for the commands to which it makes a difference.
 void add_document_rule(CLI::App& app, data::ReadOptions& options);

@@ -28,6 +28,16 @@ bool is_of_model_directory(const std::string& output) {
   return std::filesystem::path(output).filename() == "vocab.txt";
 }
 
+// The files that save() writes.
+std::vector<std::string> outputs_of(const std::string& output) {
+  std::vector<std::string> outputs = {output};
+  if (is_of_model_directory(output)) {
+    const std::filesystem::path directory = std::filesystem::path(output).parent_path();
+    for (const std::string_view name : text::kTokenizerFiles) outputs.push_back((directory / name).string());
+  }
+  return outputs;
+}
+
 void save(const text::Vocabulary& vocabulary, const Options& options) {
   const std::filesystem::path output(options.output);
   const std::filesystem::path directory = output.has_parent_path() ? output.parent_path() : ".";
@@ -55,7 +65,10 @@ int run(const Options& options) {
   }
   text::VocabularyTrainer trainer(options.trainer);
   io::Progress progress = terminal_progress();
-  data::DocumentReader reader(options.input);
+  data::ReadOptions input = options.input;
+  input.outputs = outputs_of(options.output);
+  data::DocumentReader reader(input);
+  say_left_out(reader.left_out());
   reader.read([&](const data::Piece& piece) {
     trainer.add(piece.text);
     progress.update(fmt::format("counting words: file {} of {}", reader.counts().files + 1, reader.files().size()));

@@ -122,6 +122,11 @@ std::vector<std::string> expand(const std::string& input, Format format) {
   return files;
 }
 
+// Whether a path is `output` or lies below it; both canonical.
+bool holds(const fs::path& output, const fs::path& path) {
+  return std::ranges::mismatch(output, path).in1 == output.end();
+}
+
 // `input`: what the path was found by. A pipe that nobody meant would be waited for without an end.
 void check_file(const std::string& path, const std::string& input) {
   if (path == kStandardInput) return;
@@ -146,19 +151,32 @@ std::optional<Format> format_of(const std::string& path) {
   return std::nullopt;
 }
 
-std::vector<std::string> list_files(const std::vector<std::string>& inputs, Format format) {
-  std::vector<std::string> files;
+FileList list_files(const std::vector<std::string>& inputs, Format format, const std::vector<std::string>& outputs) {
+  FileList list;
+  std::vector<fs::path> written;
+  for (const std::string& output : outputs) {
+    const fs::path path = fs::absolute(output).lexically_normal();
+    const fs::path name = path.has_filename() ? path : path.parent_path();
+    written.push_back(fs::weakly_canonical(name.parent_path()) / name.filename());
+  }
   std::set<fs::path> seen;
   for (const std::string& input : inputs) {
     for (std::string& path : expand(input, format)) {
       check_file(path, input);
       std::error_code unnamed;  // a pipe of the shell has no path of its own
       const fs::path canonical = fs::canonical(path, unnamed);
-      if (seen.insert(unnamed ? fs::path(path) : canonical).second) files.push_back(std::move(path));
+      if (!seen.insert(unnamed ? fs::path(path) : canonical).second) continue;
+      const bool is_output = path != input && std::ranges::any_of(written, [&](const fs::path& output) {
+                               return holds(output, canonical);
+                             });
+      (is_output ? list.left_out : list.files).push_back(std::move(path));
     }
   }
-  if (files.empty()) fail("input", "at least one file, directory or pattern must be given, got none");
-  return files;
+  if (list.files.empty()) {
+    fail("input", "at least one file, directory or pattern must be given, got none{}",
+         list.left_out.empty() ? "" : " but what is written here");
+  }
+  return list;
 }
 
 }  // namespace rf::data

@@ -15,7 +15,12 @@ std::optional<Format> format_of(const std::string& path);
 
 // The files of `inputs` (ReadOptions::inputs), each once. From a directory come the names that say a format, which must
 // be `format` unless that is kAuto; not .json, which holds other things than records as often, when it is. Globs match
-// names with a leading dot only when they give it, and files only. Throws Error as DocumentReader does.
-std::vector<std::string> list_files(const std::vector<std::string>& inputs, Format format);
+// names with a leading dot only when they give it, and files only. What lies at or below one of `outputs` is left out,
+// unless it is named itself. Throws Error as DocumentReader does.
+struct FileList {
+  std::vector<std::string> files, left_out;
+};
+FileList list_files(const std::vector<std::string>& inputs, Format format,
+                    const std::vector<std::string>& outputs = {});
 
 }  // namespace rf::data

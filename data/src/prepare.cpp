@@ -229,6 +229,7 @@ std::vector<Source> open_sources(const PrepareOptions& options) {
     if (split != kTrain && inputs->empty()) continue;
     ReadOptions read = options.input;
     read.inputs = *inputs;
+    read.outputs = Workplace::paths_of(options.output_dir);
     sources.push_back({split, DocumentReader(read)});
     for (const std::string& file : sources.back().reader.files()) {
       const auto [other, is_new] = split_of.emplace(file, split);
@@ -340,6 +341,10 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   PrepareReport report;
 
   std::map<std::string_view, SplitWriter> splits;
+  for (const Source& source : sources) {
+    const auto& files = source.reader.left_out();
+    report.left_out.insert(report.left_out.end(), files.begin(), files.end());
+  }
   for (const std::string_view split : {kTrain, kValid, kTest}) {
     if (split == kTest && options.test_inputs.empty()) continue;
     splits.try_emplace(split, directory, split, tokenizer.vocabulary(), options.shard_tokens);

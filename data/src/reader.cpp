@@ -216,8 +216,10 @@ const char* format_name(Format format) {
   return name_in(kFormats, format);
 }
 
-DocumentReader::DocumentReader(ReadOptions options)
-    : options_(std::move(options)), files_(list_files(options_.inputs, options_.format)) {
+DocumentReader::DocumentReader(ReadOptions options) : options_(std::move(options)) {
+  FileList list = list_files(options_.inputs, options_.format, options_.outputs);
+  files_ = std::move(list.files);
+  left_out_ = std::move(list.left_out);
   if (options_.field.empty()) fail("input", "the field must have a name, got none");
 }
 

@@ -172,7 +172,8 @@ double Record::number(const std::string& name) const {
 }
 
 void read_records(const RecordOptions& options, const std::function<void(Record&)>& record) {
-  for (const std::string& path : list_files(options.inputs, options.format)) {
+  const FileList list = list_files(options.inputs, options.format);
+  for (const std::string& path : list.files) {
     FileRecords(options, path, record).read();
   }
 }

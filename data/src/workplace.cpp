@@ -2,32 +2,104 @@
 #include "workplace.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <optional>
+#include <vector>
 
 #include "manifest.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::data {
 
 namespace fs = std::filesystem;
 
-Workplace::Workplace(const std::string& output)
-    : output_(fs::weakly_canonical(fs::absolute(output).lexically_normal())) {
-  if (!output_.has_filename()) output_ = output_.parent_path();
-  check_output();
-  directory_ = output_.string() + ".preparing";
+namespace {
+
+constexpr const char* kMark = ".roformer-prepare";  // in a directory that is being prepared
+
+// The directory's name, its links followed.
+fs::path named(const std::string& output) {
+  const fs::path path = fs::weakly_canonical(fs::absolute(output).lexically_normal());
+  return path.has_filename() ? path : path.parent_path();
+}
+
+// The files of a data directory as its data.json has them, that one last. Throws Error as read_manifest does.
+std::vector<std::string> files_of_data(const fs::path& directory) {
+  const Manifest manifest = read_manifest(directory.string());
+  std::vector<std::string> names(std::begin(text::kTokenizerFiles), std::end(text::kTokenizerFiles));
+  for (const auto& [split, contents] : manifest.splits) {
+    names.insert(names.end(), contents.shards.begin(), contents.shards.end());
+  }
+  names.emplace_back(kManifestName);
+  return names;
+}
+
+// An entry of the directory that is none of these files; none: absent.
+std::optional<std::string> foreign_entry(const fs::path& directory, const std::vector<std::string>& names) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const bool ours = std::ranges::find(names, entry.path().filename().string()) != names.end();
+    if (!ours || entry.is_directory()) return entry.path().string();
+  }
+  return std::nullopt;
+}
+
+void check_data_directory(const fs::path& directory) {
+  if (fs::is_empty(directory)) return;
+  if (!fs::exists(directory / kManifestName)) {
+    fail("prepare", "the output must be a new or empty directory or one that prepare made, got {} without {}",
+         directory.string(), kManifestName);
+  }
+  if (const auto foreign = foreign_entry(directory, files_of_data(directory))) {
+    fail("prepare", "the output must hold nothing but what prepare wrote, which it replaces, got {}", *foreign);
+  }
+}
+
+void check_output(const fs::path& output) {
+  std::error_code error;
+  if (!fs::exists(output, error) && !fs::is_symlink(output, error)) return;
+  if (!fs::is_directory(output, error))
+    fail("prepare", "the output must be a directory, got the file {}", output.string());
+  check_data_directory(output);
+}
+
+// Removes what the manifest names, and the directory when that was all; what has been put there since stays.
+void remove_data_directory(const fs::path& directory) {
+  std::error_code ignored;
+  for (const std::string& name : files_of_data(directory)) fs::remove(directory / name, ignored);
+  fs::remove(directory, ignored);
+}
+
+}  // namespace
+
+std::error_code exchange_names(const fs::path& a, const fs::path& b) {
+  const bool done = ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
+  return done ? std::error_code() : std::error_code(errno, std::generic_category());
+}
+
+std::vector<std::string> Workplace::paths_of(const std::string& output) {
+  check_output(named(output));
+  return {named(output).string(), named(output).string() + ".preparing"};
+}
+
+Workplace::Workplace(const std::string& output) : output_(named(output)), directory_(paths_of(output).back()) {
   try {
     fs::create_directories(directory_);
     lock();
-    for (const auto& left : fs::directory_iterator(directory_)) fs::remove_all(left.path());
+    take_over();
   } catch (const fs::filesystem_error& error) {
     if (lock_ >= 0) ::close(lock_);
     fail_to_write(error.code());
+  } catch (...) {
+    if (lock_ >= 0) ::close(lock_);
+    throw;
   }
 }
 
@@ -38,19 +110,66 @@ Workplace::~Workplace() {
   ::close(lock_);
 }
 
-void Workplace::publish() {
+// Empties a directory that a killed process left: one with our mark, or with a data directory and nothing else.
+void Workplace::take_over() {
+  const fs::path mark = directory_ / kMark;
+  const bool is_data = fs::exists(directory_ / kManifestName) && !foreign_entry(directory_, files_of_data(directory_));
+  if (!fs::exists(mark) && !is_data && !fs::is_empty(directory_)) {
+    fail("prepare", "{} must be free to work in, got a directory that prepare did not make, with {}",
+         directory_.string(), fs::directory_iterator(directory_)->path().filename().string());
+  }
+  io::write_file(mark.string(), "roformer prepare works here until the directory is whole\n");
+  for (const fs::directory_entry& left : fs::directory_iterator(directory_)) {
+    if (left.path() != mark) fs::remove_all(left.path());
+  }
+}
+
+void Workplace::publish(ExchangeNames exchange) {
+  std::error_code error;
+  check_output(output_);
+  fs::remove(directory_ / kMark, error);
+  io::sync_directory(directory_.string());
+  if (fs::exists(output_) && !fs::is_empty(output_)) {
+    replace(exchange);
+  } else {
+    fs::rename(directory_, output_, error);
+    if (error) fail_to_replace(error);
+    published_ = true;
+  }
+  io::sync_directory(output_.parent_path().string());
+}
+
+// The old directory is locked while it has the name that another process would work under.
+void Workplace::replace(ExchangeNames exchange) {
+  const int old_lock = ::open(output_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (old_lock >= 0) ::flock(old_lock, LOCK_EX | LOCK_NB);
+  const std::error_code error = exchange(directory_, output_);
+  if (!error) {
+    published_ = true;
+    remove_data_directory(directory_);
+  } else if (error == std::errc::invalid_argument || error == std::errc::function_not_supported ||
+             error == std::errc::operation_not_supported) {
+    move_aside();
+  }
+  if (old_lock >= 0) ::close(old_lock);
+  if (!published_) fail_to_replace(error);
+}
+
+void Workplace::move_aside() {
   const fs::path old = directory_.string() + ".old";
   std::error_code error;
-  io::sync_directory(directory_.string());
-  fs::remove_all(old, error);
-  if (fs::exists(output_)) fs::rename(output_, old, error);
-  if (!error) fs::rename(directory_, output_, error);
+  if (fs::exists(old)) check_data_directory(old);  // left by a killed process, or not ours
+  if (fs::exists(old)) remove_data_directory(old);
+  fs::rename(output_, old, error);
+  if (error) fail_to_replace(error);
+  fs::rename(directory_, output_, error);
   if (error) {
-    fail("prepare", "{} must be replaceable by {}, got: {}", output_.string(), directory_.string(), error.message());
+    std::error_code lost;
+    fs::rename(old, output_, lost);
+    fail_to_replace(error);
   }
   published_ = true;
-  io::sync_directory(output_.parent_path().string());
-  fs::remove_all(old, error);
+  remove_data_directory(old);
 }
 
 // Takes the lock, unless the file system knows none.
@@ -64,7 +183,6 @@ void Workplace::lock() {
   const bool is_gone = ::fstat(lock_, &locked) != 0 || ::lstat(directory_.c_str(), &named) != 0 ||
                        locked.st_dev != named.st_dev || locked.st_ino != named.st_ino;
   if (!is_held && !is_gone) return;
-  ::close(lock_);
   fail("prepare", "the output must be written by one process, got {}, which another one holds", directory_.string());
 }
 
@@ -72,17 +190,8 @@ void Workplace::fail_to_write(const std::error_code& error) const {
   fail("prepare", "{} must be writable, got: {}", directory_.string(), error.message());
 }
 
-void Workplace::check_output() const {
-  std::error_code error;
-  if (!fs::exists(output_, error) && !fs::is_symlink(output_, error)) return;
-  if (!fs::is_directory(output_, error))
-    fail("prepare", "the output must be a directory, got the file {}", output_.string());
-  if (fs::is_empty(output_)) return;
-  if (!fs::exists(output_ / kManifestName)) {
-    fail("prepare", "the output must be a new or empty directory or one that prepare made, got {} without {}",
-         output_.string(), kManifestName);
-  }
-  read_manifest(output_.string());
+void Workplace::fail_to_replace(const std::error_code& error) const {
+  fail("prepare", "{} must be replaceable by {}, got: {}", output_.string(), directory_.string(), error.message());
 }
 
 }  // namespace rf::data

@@ -5,7 +5,7 @@ import json
 import resource
 import subprocess
 
-from cli_support import PROGRAM, refused, results, run
+from cli_support import PROGRAM, make_corpus, refused, results, run
 
 
 def shards(folder):
@@ -91,3 +91,19 @@ def test_a_pipe_of_the_shell(prepared, tmp_path):
     )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert json.loads(done.stdout)["documents"] == 1, done.stderr
+
+
+def test_an_output_among_the_inputs_is_left_out(tmp_path):
+    """A second vocab or prepare reads what the first one read, and says what it left out."""
+    make_corpus(tmp_path / "corpus")
+    corpus = tmp_path / "corpus"
+    making = ["vocab", "--input", corpus, "--size", 120, "--output", corpus / "vocab.txt"]
+    preparing = ["prepare", "--input", corpus, "--model", corpus, "--output", corpus / "data"]
+    for command, key, left_out in ((making, "hash", "vocab.txt"), (preparing, "train_tokens", "data")):
+        outputs = []
+        for _ in range(2):
+            done = run(*command)
+            assert done.returncode == 0, done.stderr
+            outputs.append(json.loads(done.stdout)[key])
+        assert outputs[0] == outputs[1]
+        assert f"left out of the input, as what this command writes: {corpus / left_out}" in done.stderr

@@ -8,6 +8,7 @@
 
 #include "fixtures.h"
 #include "rf/text/byte_tokenizer.h"
+#include "workplace.h"
 
 namespace rf::data {
 namespace {
@@ -326,6 +327,7 @@ TEST_F(Prepare, ReplacesOnlyItsOwn) {
   std::filesystem::create_directories(directory_ / "out");  // empty
   run({.input = {.document_rule = DocumentRule::kLine}, .shard_tokens = 20});
   const auto first = contents(directory_ / "out");
+  write(directory_ / "out.preparing/.roformer-prepare", "");
   write(directory_ / "out.preparing/left", "over");
   EXPECT_NE(run_error({.model_dir = directory_ / "nomodel"}), "");
   EXPECT_EQ(contents(directory_ / "out"), first);  // a failed run leaves what was there
@@ -337,14 +339,115 @@ TEST_F(Prepare, ReplacesOnlyItsOwn) {
 
 TEST_F(Prepare, LeavesItsNeighboursAlone) {
   write_lines(10);
-  write(directory_ / "out.old/precious.txt", "text");
+  for (const char* neighbour : {"out.old", "out.preparing.old"})
+    write(directory_ / neighbour + "/precious.txt", "text");
   run({});
   run({});  // replaces
-  EXPECT_EQ(read(directory_ / "out.old/precious.txt"), "text");
+  for (const char* neighbour : {"out.old", "out.preparing.old"}) {
+    EXPECT_EQ(read(directory_ / neighbour + "/precious.txt"), "text");
+  }
+}
+
+// Files and directories that somebody has put beside what prepare wrote.
+TEST_F(Prepare, RefusesToReplaceWhatItDidNotMake) {
+  write_lines(10);
+  run({});
+  const auto first = contents(directory_ / "out");
+  for (const std::string precious : {"notes.txt", "run/model.safetensors", "more.rfs", "dict.txt/deep.txt"}) {
+    write(directory_ / "out/" + precious, "text");
+    const std::string top = precious.substr(0, precious.find('/'));
+    EXPECT_NE(run_error({.seed = 5}).find(directory_ / "out/" + top), std::string::npos) << precious;
+    EXPECT_EQ(read(directory_ / "out/" + precious), "text");
+    std::filesystem::remove_all(directory_ / "out/" + top);
+    EXPECT_EQ(contents(directory_ / "out"), first);
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));
+}
+
+TEST_F(Prepare, WorksInNoDirectoryOfAnother) {
+  write_lines(10);
+  write(directory_ / "out.preparing/precious.txt", "text");
+  const std::string message = run_error({});
+  EXPECT_NE(message.find("out.preparing"), std::string::npos) << message;
+  EXPECT_NE(message.find("precious.txt"), std::string::npos) << message;
+  EXPECT_EQ(read(directory_ / "out.preparing/precious.txt"), "text");
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "out"));
+}
+
+// The result of another run, and an output that holds one.
+class Publish : public Prepare {
+ protected:
+  // Replaces the output by a directory of two files; what happened.
+  std::string publish(ExchangeNames exchange) {
+    Workplace workplace(directory_ / "out");
+    write(workplace.directory() + "/data.json", read(directory_ / "out/data.json"));
+    write(workplace.directory() + "/train-00000.rfs", "new");
+    try {
+      workplace.publish(exchange);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+  std::string shard() { return read(directory_ / "out/train-00000.rfs"); }
+  int64_t entries() { return std::distance(std::filesystem::directory_iterator(directory_.path()), {}); }
+};
+
+TEST_F(Publish, NamesAreExchanged) {
+  write_lines(10);
+  run({});
+  EXPECT_EQ(publish(exchange_names), "");
+  EXPECT_EQ(shard(), "new");
+  EXPECT_EQ(entries(), 3);  // text, model, out
+}
+
+TEST_F(Publish, AFailureKeepsTheOldDirectory) {
+  write_lines(10);
+  run({});
+  const std::string old = shard();
+  const auto fails = [](const std::filesystem::path&, const std::filesystem::path&) {
+    return std::make_error_code(std::errc::io_error);
+  };
+  EXPECT_NE(publish(fails).find("must be replaceable"), std::string::npos);
+  EXPECT_EQ(shard(), old);
+  EXPECT_EQ(entries(), 3);
+}
+
+TEST_F(Publish, WithoutAnExchangeTheOldOneIsMovedAside) {
+  write_lines(10);
+  run({});
+  const auto unknown = [](const std::filesystem::path&, const std::filesystem::path&) {
+    return std::make_error_code(std::errc::invalid_argument);
+  };
+  EXPECT_EQ(publish(unknown), "");
+  EXPECT_EQ(shard(), "new");
+  EXPECT_EQ(entries(), 3);
+  write(directory_ / "out.preparing.old/precious.txt", "text");
+  EXPECT_NE(publish(unknown).find("out.preparing.old"), std::string::npos);
+  EXPECT_EQ(shard(), "new");
+  EXPECT_EQ(read(directory_ / "out.preparing.old/precious.txt"), "text");
+}
+
+// What the command has written before is no document of it.
+TEST_F(Prepare, LeavesItsOutputOutOfTheInput) {
+  write_lines(10);
+  PrepareOptions options{.output_dir = directory_ / "text/out", .valid_fraction = 0};
+  const PrepareReport first = run(options);
+  EXPECT_TRUE(first.left_out.empty());
+  for (const std::string& input : {directory_ / "text", directory_ / "text/**/*.txt"}) {
+    options.input.inputs = {input};
+    const PrepareReport again = run(options);
+    EXPECT_EQ(again.documents, first.documents);
+    EXPECT_EQ(again.train_tokens, first.train_tokens);
+    EXPECT_EQ(again.left_out, (std::vector<std::string>{directory_ / "text/out/vocab.txt"}));
+  }
+  options.input.inputs = {directory_ / "text/out/vocab.txt"};  // named itself
+  EXPECT_TRUE(run(options).left_out.empty());
 }
 
 TEST_F(Prepare, OneProcessAtATime) {
   write_lines(10);
+  write(directory_ / "out.preparing/.roformer-prepare", "");
   write(directory_ / "out.preparing/train-00000.rfs", "half");
   const int other = ::open((directory_ / "out.preparing").c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(::flock(other, LOCK_EX), 0);

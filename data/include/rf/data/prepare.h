@@ -27,7 +27,8 @@ struct PrepareOptions {
   std::string model_dir{};  // the tokenizer's files
   text::LoadOptions tokenizer{};
   WordRule words = WordRule::kTokenizer;
-  // Missing, empty, or made by prepare() before: then it is replaced once the new one is complete.
+  // Missing, empty, or made by prepare() before, with nothing else in it: then it is replaced, in one step where the
+  // file system can exchange two names, once the new one is complete.
   std::string output_dir{};
   double valid_fraction = 0.05;  // of the documents, by a hash of (seed, document number); 0: no held-out split
   // Files and directories as in `input`, read in the same way: all documents of the splits "valid" and "test". With the
@@ -44,6 +45,8 @@ struct PrepareReport {
   int64_t replaced_bytes = 0;  // invalid UTF-8 sequences replaced
   int64_t skipped_records = 0;
   int64_t input_bytes = 0;  // of the files as they lie on the disk
+  // Files below the output directory that an input directory or pattern has; they are not read.
+  std::vector<std::string> left_out{};
 
   double unknown_rate() const { return double(unknown_tokens) / double(train_tokens + valid_tokens + test_tokens); }
 };

@@ -51,6 +51,8 @@ struct ReadOptions {
   // A bad record is JSON that is broken or no object, has no such field, or has neither text nor null there; a row with
   // another number of columns than the first.
   BadRecords bad_records = BadRecords::kRefuse;
+  // Files and directories that the command writes: what a directory or a pattern has of them is left out.
+  std::vector<std::string> outputs{};
 };
 
 // A part of a document. A document that is longer than about 128 KiB comes in several, divided where no tokenizer sees
@@ -75,6 +77,8 @@ class DocumentReader {
   const ReadOptions& options() const { return options_; }
   // In the order they are read, each file once.
   const std::vector<std::string>& files() const { return files_; }
+  // The files that were left out as outputs.
+  const std::vector<std::string>& left_out() const { return left_out_; }
   int64_t total_bytes() const;  // of the regular files
 
   // Calls `piece` for every document that is not only white space, in order; without a byte order mark, and in text
@@ -85,7 +89,7 @@ class DocumentReader {
 
  private:
   ReadOptions options_;
-  std::vector<std::string> files_;
+  std::vector<std::string> files_, left_out_;
   ReadCounts counts_;
 };
 
