@@ -37,12 +37,31 @@ inline constexpr double kFloat32Model = 2e-5;
 inline constexpr double kFloat64Model = 1e-10;
 // With rotated values, moving a sequence changes its hidden states at least by this share (4e-3 in transformers).
 inline constexpr double kRotaryValueShift = 1e-4;
+// Another token changes its own hidden state at least by this share of the largest.
+inline constexpr double kTokenSeen = 1e-2;
 
 // ---- train ----
 // A schedule in double: a handful of roundings, or the six digits of a golden number.
 inline constexpr double kScheduleRelative = 1e-12;
 // A float32 primitive on values of order 1.
 inline constexpr double kFloat32Primitive = 2e-6;
+
+// Lengths drawn in likeness may pad by this share of the tokens, where draws without regard to length pad by 0.7.
+inline constexpr double kPaddedShare = 0.1;
+// A hundred lengths in random order: about half of the steps rise, with a standard deviation of 0.03.
+inline constexpr double kRisesHalf = 0.2;
+
+// ---- reproduce ----
+// Slopes and ranks of a handful of numbers in double.
+inline constexpr double kStatistics = 1e-12;
+// The epsilon of a layer norm, 1e-12, and what float64 sums leave, beside a variance of 1.
+inline constexpr double kNormEpsilonShare = 1e-6;
+// Means of 12 products of powers of two or of 1/sqrt(8).
+inline constexpr double kExactWeights = 1e-12;
+// A softmax over 8 keys: a few eps of 1.
+inline constexpr double kSoftmaxF64 = 1e-15;
+// What a part of a model with weights of order 1 is at least, where it must not vanish.
+inline constexpr double kPlain = 0.1;
 
 // ---- bench ----
 // A float32 result of a whole case against float64, in eps of its largest element, for both sides alike: sums over

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tolerances.h"
+
 namespace rf::reproduce {
 namespace {
 
@@ -63,8 +65,8 @@ TEST(LayerParts, FourTermsAddUpToTheScores) {
                      {24}, parameter("embeddings.LayerNorm.weight"), parameter("embeddings.LayerNorm.bias"),
                      model->config().layer_norm_eps);
   const QueryKey found = projected(*model, 0, input, Bias::kAdded);
-  EXPECT_LT(difference(sum, at::matmul(found.query_BHTD, found.key_BHTD.transpose(2, 3))), 1e-10);
-  EXPECT_GT(terms.content_position.abs().max().item<double>(), 0.1);
+  EXPECT_LT(difference(sum, at::matmul(found.query_BHTD, found.key_BHTD.transpose(2, 3))), tests::kFloat64Model);
+  EXPECT_GT(terms.content_position.abs().max().item<double>(), tests::kPlain);
 }
 
 // One input for each layer, beginning with the embeddings; each but the first is the output of the layer before, which
@@ -80,10 +82,10 @@ TEST(LayerParts, InputsOfLayers) {
     const std::string norm = norms[layer];
     const at::Tensor plain =
         (inputs[layer] - body_parameter(*model, norm + "bias")) / body_parameter(*model, norm + "weight");
-    EXPECT_LT(plain.mean(-1).abs().max().item<double>(), 1e-10) << layer;
-    EXPECT_LT((plain.var(-1, false) - 1).abs().max().item<double>(), 1e-6) << layer;
+    EXPECT_LT(plain.mean(-1).abs().max().item<double>(), tests::kFloat64Model) << layer;
+    EXPECT_LT((plain.var(-1, false) - 1).abs().max().item<double>(), tests::kNormEpsilonShare) << layer;
   }
-  EXPECT_GT(difference(inputs[2], inputs[1]), 0.1);
+  EXPECT_GT(difference(inputs[2], inputs[1]), tests::kPlain);
 }
 
 // Without a projection of queries and keys every feature is that of 0: 1 for elu, 1/sqrt(m) for favor.
@@ -98,7 +100,7 @@ TEST(LayerParts, MeanWeightsOfNothing) {
     }
     const at::Tensor weights = mean_weights(*model, 1, inputs[1]);
     EXPECT_EQ(weights.sizes(), (std::vector<int64_t>{2, 2, 12}));
-    EXPECT_LT(difference(weights, at::full_like(weights, weight)), 1e-12) << options;
+    EXPECT_LT(difference(weights, at::full_like(weights, weight)), tests::kExactWeights) << options;
   }
 }
 
@@ -122,21 +124,21 @@ TEST(LayerParts, MeanWeights) {
       const at::Tensor q_F = exponents(found.query_BHTD[1][0][query]), k_F = exponents(found.key_BHTD[1][0][key]);
       sum += (q_F + k_F).exp().sum().item<double>() / 8;
     }
-    EXPECT_NEAR(weights[1][0][query].item<double>() / (sum / double(query + 1)), 1, 1e-10) << query;
+    EXPECT_NEAR(weights[1][0][query].item<double>() / (sum / double(query + 1)), 1, tests::kFloat64Model) << query;
   }
 }
 
 TEST(LayerParts, AttentionByOffset) {
   const at::Tensor even = attention_by_offset(at::zeros({2, 3, 8, 8}, at::kDouble), 4);
   EXPECT_EQ(even.sizes(), (std::vector<int64_t>{3, 9}));
-  EXPECT_LT(difference(even, at::full_like(even, 1.0 / 8)), 1e-15);
+  EXPECT_LT(difference(even, at::full_like(even, 1.0 / 8)), tests::kSoftmaxF64);
   // A head that looks at the token after: all of its weight is at +1, but for the last token, which has none there.
   at::Tensor scores = at::zeros({1, 1, 8, 8}, at::kDouble);
   scores.diagonal(1, 2, 3).fill_(100);
   const at::Tensor next = attention_by_offset(scores, 4)[0];
-  EXPECT_NEAR(next[5].item<double>(), 1, 1e-15);
-  EXPECT_LT(next[6].item<double>(), 1e-15);
-  EXPECT_NEAR(next[3].item<double>(), 1.0 / 8 / 7, 1e-15);  // only the last token's eighth
+  EXPECT_NEAR(next[5].item<double>(), 1, tests::kSoftmaxF64);
+  EXPECT_LT(next[6].item<double>(), tests::kSoftmaxF64);
+  EXPECT_NEAR(next[3].item<double>(), 1.0 / 8 / 7, tests::kSoftmaxF64);  // only the last token's eighth
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ class CheckpointTest : public testing::Test {
 };
 
 TEST_F(CheckpointTest, ThereAndBack) {
-  for (const auto& [name, tensor] : optimizer_->moments()) tensor.fill_(0.1);
+  for (double own = 0; const auto& [name, tensor] : optimizer_->moments()) tensor.fill_(own += 0.5);
   save(40);
   TrainState state;
   load_state(run_ + "/checkpoint-40", [&](const nlohmann::json& json) { state = train_state(json); });
@@ -66,7 +66,9 @@ TEST_F(CheckpointTest, ThereAndBack) {
   EXPECT_EQ(state.evaluation.unigram_loss, 2.5);
   AdamW other(trained_parameters(*model_), {});
   load_moments(run_ + "/checkpoint-40", other);
+  ASSERT_GT(other.moments().size(), 2U);
   for (size_t i = 0; i < other.moments().size(); ++i) {
+    EXPECT_EQ(other.moments()[i].second.max().item<float>(), 0.5f * static_cast<float>(i + 1));
     EXPECT_TRUE(other.moments()[i].second.equal(optimizer_->moments()[i].second));
   }
 }

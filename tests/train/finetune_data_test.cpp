@@ -6,6 +6,7 @@
 #include <set>
 
 #include "support.h"
+#include "tolerances.h"
 
 namespace rf::train {
 namespace {
@@ -49,8 +50,8 @@ TEST(EpochBatches, PutLikeLengthsTogetherAndMixTheirOrder) {
     rises += longest >= before;
     before = longest;
   }
-  EXPECT_LT(padded / tokens, 1.1);  // drawn without regard to length it is 1.7
-  EXPECT_NEAR(rises / static_cast<double>(batches.size()), 0.5, 0.2);
+  EXPECT_LT(padded / tokens, 1 + tests::kPaddedShare);
+  EXPECT_NEAR(rises / static_cast<double>(batches.size()), 0.5, tests::kRisesHalf);
 }
 
 TEST(Columns, HaveTheirOwnNamesUnlessAnotherIsGiven) {
