@@ -3,11 +3,12 @@
 // the pair turns:
 //
 //   q_m -> zeta_i^(+e_m / scale_base) R_m q_m     zeta_i = (2i/R + 0.4) / 1.4
-//   k_n -> zeta_i^(-e_n / scale_base) R_n k_n     e_p = p - first position of the token's sequence
+//   k_n -> zeta_i^(-e_n / scale_base) R_n k_n     e_p = p - the middle of the token's sequence
 //
-// Scores depend on e_m - e_n = m - n alone; counting from the start keeps packed sequences and late positions small.
-// Even so the magnitudes of a long sequence leave the normal range of float32 (of float16 for float16 data), which is
-// an Error. The paper's models are
+// Scores depend on e_m - e_n = m - n alone; counting from the middle keeps both sides as near to 1 as they can be, in
+// packed sequences and at late positions too. The product of a query and a key is what leaves the range first: where
+// the first query meets the last key, zeta_0 comes to the power of minus the length. That power times what a product of
+// q and k may be without it must be a number of the dtype; a longer sequence is an Error. The paper's models are
 // causal: a key after its query grows instead of decaying.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -27,7 +28,30 @@ namespace {
 
 constexpr double kGamma = 0.4;
 
+// What a product q . k may come to before xPos (dy . v in the backward), so that it is still a number after it. Half of
+// float16's exponents are left for it, and more than enough in the others.
+constexpr double kProductRoom = 0x1p20, kHalfProductRoom = 0x1p8;
+
 enum class Side { kQuery, kKey };
+
+struct Range {
+  const char* name;
+  double lowest, highest;  // of numbers with all their digits
+  double room;
+};
+
+template <class T>
+Range range_of(const char* name, double room) {
+  return {name, static_cast<double>(std::numeric_limits<T>::min()), static_cast<double>(std::numeric_limits<T>::max()),
+          room};
+}
+
+Range range_of(at::ScalarType dtype) {
+  if (dtype == at::kDouble) return range_of<double>("float64", kProductRoom);
+  if (dtype == at::kHalf) return range_of<at::Half>("float16", kHalfProductRoom);
+  if (dtype == at::kBFloat16) return range_of<at::BFloat16>("bfloat16", kProductRoom);
+  return range_of<float>("float32", kProductRoom);
+}
 
 class Xpos : public Encoding {
  public:
@@ -47,30 +71,31 @@ class Xpos : public Encoding {
     return shared;
   }
 
-  // A later token may have a lower position, from which exponents then count.
+  // Exponents count from the middle, which moves.
   bool changes_with_length() const override { return true; }
 
  private:
-  // The smallest zeta, that of pair 0, is the first to leave the range: downwards in queries, upwards in keys.
+  // The smallest zeta, that of pair 0, is the first to leave the range: upwards in products of a query and a later key,
+  // downwards in the vectors themselves, over half of the length.
   void check_length(const TokenPositions& tokens, at::ScalarType dtype) const {
     if (tokens.ids.numel() == 0) return;
-    const bool is_half = dtype == at::kHalf;
-    const double lowest = is_half ? float{std::numeric_limits<at::Half>::min()} : std::numeric_limits<float>::min();
-    const double highest = is_half ? float{std::numeric_limits<at::Half>::max()} : std::numeric_limits<float>::max();
-    const double scale = frequencies_.spec().attention_factor;
-    const double room = std::min(std::log(scale / lowest), std::log(highest / scale)) / std::log((1 + kGamma) / kGamma);
-    const int64_t longest = 1 + static_cast<int64_t>(std::clamp(room * scale_base_, 0.0, 0x1p53));
-    const int64_t length = (tokens.ids - tokens.first).max().item<int64_t>() + 1;
+    const Range range = range_of(dtype);
+    const double factor = frequencies_.spec().attention_factor, decay = std::log((1 + kGamma) / kGamma);
+    const double product = std::log(range.highest / range.room) - 2 * std::log(factor);
+    const double vector = 2 * std::log(factor / range.lowest);
+    const double steps = std::clamp(std::min(product, vector) / decay * scale_base_, 0.0, 0x1p53);
+    const int64_t longest = 1 + static_cast<int64_t>(steps);
+    const int64_t length = (tokens.end - tokens.first).max().item<int64_t>();
     if (length > longest) {
-      fail("xpos", "a sequence must have at most {} tokens for its magnitudes to be normal {} numbers, got {}", longest,
-           is_half ? "float16" : "float32", length);
+      fail("xpos", "a sequence must span at most {} positions for products of {} to stay in range, got {}", longest,
+           range.name, length);
     }
   }
 
   Rotation rows(const TokenPositions& tokens, Side side, at::ScalarType dtype) const {
-    const at::Tensor steps_BT = tokens.ids - tokens.first;
+    const at::Tensor half_steps_BT = 2 * tokens.ids - tokens.first - tokens.end + 1;
     const double sign = side == Side::kQuery ? 1.0 : -1.0;
-    const at::Tensor magnitude = at::pow(zeta_, steps_BT.unsqueeze(-1) * (sign / scale_base_));
+    const at::Tensor magnitude = at::pow(zeta_, half_steps_BT.unsqueeze(-1).to(at::kDouble) * (sign / 2 / scale_base_));
     const Rotation turn = rotation_rows(tokens.ids, frequencies_.of(tokens.end), at::kDouble);
     const at::ScalarType type = ops::row_dtype(dtype);
     return {(turn.cos * magnitude).to(type), (turn.sin * magnitude).to(type)};
@@ -106,7 +131,7 @@ EncodingEntry xpos() {
                    .terms = "R^q, R^k",
                    .parameters = "0",
                    .cost = "(T + S) H D",
-                   .extrapolates = "yes when causal, to 35,000 tokens (float32's range)",
+                   .extrapolates = "yes when causal, to 30,000 tokens (float32's range; 2,200 in float16)",
                    .file = "nn/posenc/xpos.cpp",
                    .test = "tests/nn/test_xpos.py",
                    .keys = keys()},

@@ -11,7 +11,9 @@ import tolerances
 from nn.test_rope import SHIFTS, random_THD, scores
 
 HEAD_DIM = 24
-LONGEST = 35695  # 0.4/1.4 to this less one over 512 is the last normal float32
+ZETA = 0.4 / 1.4  # of pair 0
+# What a product q . k may come to without xPos, for the longest sequence; 2^8 in float16.
+ROOM = 2.0**20
 
 
 def encoding(**keys):
@@ -44,7 +46,7 @@ def test_scores_are_those_of_the_paper(scale_base):
     np.testing.assert_allclose(scores(terms, q, k), expected, atol=tolerances.SUM_ATOL, rtol=tolerances.SUM_ATOL)
 
 
-def test_exponents_count_from_the_start_of_the_sequence():
+def test_exponents_count_from_the_middle_of_the_sequence():
     q, k = random_THD(0), random_THD(1)
     positions = torch.tensor([0, 1, 5, 40, 200])
     start = encoding().terms(positions, dtype=torch.double)
@@ -60,7 +62,7 @@ def test_exponents_count_from_the_start_of_the_sequence():
         assert torch.equal(packed.key.sin[:, first:end], alone.key.sin)
 
 
-def test_a_continuation_counts_from_the_first_key():
+def test_a_continuation_counts_from_the_middle_of_all_keys():
     whole = encoding().terms(torch.arange(90))
     last = encoding().terms(torch.tensor([89]), torch.arange(90))
     assert torch.equal(last.query.cos, whole.query.cos[:, -1:])
@@ -75,34 +77,95 @@ def test_float32_rows_are_the_float64_ones_rounded():
         assert torch.equal(ours.sin, exact.sin.float())
 
 
-def test_magnitudes_beyond_float32_are_refused():
-    smallest = np.finfo(np.float32).tiny
-    zeta = 0.4 / 1.4
-    assert zeta ** ((LONGEST - 1) / 512) >= smallest > zeta ** (LONGEST / 512)
-    for start in (0, 10**6):
-        encoding().terms(torch.tensor([start, start + LONGEST - 1]))
-        with pytest.raises(RuntimeError, match=f"at most {LONGEST} tokens .* got {LONGEST + 1}"):
-            encoding().terms(torch.tensor([start, start + LONGEST]))
+def longest_of(xpos, dtype):
+    """From the error about too long a sequence."""
+    name = str(dtype).removeprefix("torch.")
+    with pytest.raises(RuntimeError, match=f"products of {name} to stay in range, got 1000000001") as refusal:
+        xpos.terms(torch.tensor([0, 10**9]), dtype=dtype)
+    return int(str(refusal.value).split("at most ")[1].split()[0])
 
 
 @pytest.mark.parametrize("dtype, factor", [
     (torch.float32, 1e-6), (torch.float32, 1e6), (torch.float16, None), (torch.float16, 8.0), (torch.float16, 0.125),
     (torch.bfloat16, None), (torch.float64, None),
 ])  # fmt: skip
-def test_the_longest_sequence_is_normal_in_its_dtype(dtype, factor):
+def test_the_longest_sequence_has_room_for_products(dtype, factor):
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "attention_factor": factor}
     xpos = encoding(**({"rope_parameters": yarn} if factor else {}))
-    limits = torch.finfo(torch.float16 if dtype == torch.float16 else torch.float32)
-    with pytest.raises(RuntimeError, match=f"normal {limits.dtype} numbers, got 1000000001") as refusal:
-        xpos.terms(torch.tensor([0, 10**9]), dtype=dtype)
-    longest = int(str(refusal.value).split("at most ")[1].split()[0])
-    terms = xpos.terms(torch.tensor([0, longest - 1, 0]), dtype=dtype)
-    magnitudes = [np.hypot(*(rows.double().numpy() for rows in side)) for side in (terms.query, terms.key)]
-    assert magnitudes[0].min() * (1 + tolerances.T2_RTOL) >= limits.tiny
-    assert magnitudes[1].max() * (1 - tolerances.T2_RTOL) <= limits.max
+    limits, room, factor = torch.finfo(dtype), 2.0**8 if dtype == torch.float16 else ROOM, factor or 1.0
+    longest = longest_of(xpos, dtype)
+    for start in (0, 10**6):
+        terms = xpos.terms(torch.tensor([start, start + longest - 1, start]), dtype=dtype)
+        with pytest.raises(RuntimeError, match=f"at most {longest} positions .* got {longest + 1}"):
+            xpos.terms(torch.tensor([start, start + longest]), dtype=dtype)
+    q, k = (np.hypot(*(rows.double().numpy() for rows in side)) for side in (terms.query, terms.key))
+    assert (q.max() * room * (1 - tolerances.T2_RTOL)) <= limits.max / k.max()
+    assert min(q.min(), k.min()) * (1 + tolerances.T2_RTOL) >= limits.tiny
+    np.testing.assert_allclose(q.max() / k.max(), 1, rtol=tolerances.T2_RTOL)
     # One more leaves the range at one end.
-    zeta = (0.4 / 1.4) ** (1 / 512)
-    assert magnitudes[0].min() * zeta < limits.tiny or magnitudes[1].max() / zeta > limits.max
+    decay = math.log(1 / ZETA) * longest / 512
+    largest, smallest = 2 * math.log(factor) + decay, math.log(factor) - decay / 2
+    assert largest > math.log(limits.max / room) or smallest < math.log(limits.tiny)
+
+
+def loops_of(q_THD, k_SHD, v_SHD, query_positions, key_positions, open_TS):
+    """Attention in float64 by distances: where scores are large, they are sums of what no vector holds."""
+    pairs = np.arange(0, HEAD_DIM, 2) / HEAD_DIM
+    distance_TS1 = (query_positions[:, None] - key_positions)[..., None].astype(float)
+    angle = distance_TS1 * 10000.0**-pairs
+    (qa, qb), (ka, kb) = ((x[..., 0::2], x[..., 1::2]) for x in (q_THD[:, None], k_SHD[None]))
+    real, imaginary = qa * ka + qb * kb, qa * kb - qb * ka  # [T, S, H, R/2]
+    turned = real * np.cos(angle)[:, :, None] + imaginary * np.sin(angle)[:, :, None]
+    scores = (turned * ((pairs + 0.4) / 1.4) ** (distance_TS1 / 512)[:, :, None]).sum(-1) / math.sqrt(HEAD_DIM)
+    scores = np.where(open_TS[..., None], scores, -np.inf)
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    return np.einsum("tsh,shd->thd", weights / weights.sum(1, keepdims=True), v_SHD)
+
+
+def plain(q_BTHD, k_BSHD, v_BSHD, terms, open_TS):
+    """The formula in torch, each step rounded to the dtype."""
+
+    def turned(x, rotation):
+        a, b = x[..., 0::2].float(), x[..., 1::2].float()
+        cos, sin = rotation.cos[:, :, None], rotation.sin[:, :, None]
+        return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).to(x.dtype).transpose(1, 2)
+
+    scores = turned(q_BTHD, terms.query) @ turned(k_BSHD, terms.key).transpose(-1, -2) / math.sqrt(HEAD_DIM)
+    weights = torch.softmax(scores.masked_fill(~torch.from_numpy(open_TS), -math.inf), -1)
+    return (weights @ v_BSHD.transpose(1, 2)).transpose(1, 2)
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+@pytest.mark.parametrize("dtype, kernel", [
+    (torch.float64, "explicit"), (torch.float32, "explicit"), (torch.float32, "fused"), (torch.bfloat16, "explicit"),
+    (torch.bfloat16, "fused"), (torch.float16, "explicit"), (torch.float16, "fused"),
+])  # fmt: skip
+def test_attention_over_the_longest_sequence(dtype, kernel, is_causal):
+    longest = longest_of(encoding(), dtype)
+    keys = np.concatenate([np.arange(40), np.arange(longest // 2, longest // 2 + 30), np.arange(longest - 40, longest)])
+    queries = keys[-3:] if is_causal else keys[[0, 55, -1]]
+    q, k, v = (
+        torch.from_numpy(random_THD(seed, tokens))[None].to(dtype)
+        for seed, tokens in enumerate((3, len(keys), len(keys)))
+    )
+    k = 8 * k  # rotated, they were no longer numbers where only rows were held to the range
+    open_TS = np.tri(3, len(keys), len(keys) - 3, dtype=bool) | (not is_causal)
+    positions = torch.from_numpy(queries), torch.from_numpy(keys)
+    terms = encoding().terms(*positions, dtype=dtype)
+    ours = roformer_cpp.attention(
+        q, k, v, terms, positions=positions[0], key_positions=positions[1], is_causal=is_causal, kernel=kernel
+    )
+    truth = loops_of(*(x[0].double().numpy() for x in (q, k, v)), queries, keys, open_TS)
+    error = np.abs(ours[0].double().numpy() - truth).max()
+    if dtype == torch.float64:
+        assert error <= tolerances.LINEAR_LONG_F64
+    elif dtype == torch.float32:
+        assert error <= tolerances.FUSED_F32
+    elif is_causal:
+        theirs = np.abs(plain(q, k, v, terms, open_TS)[0].double().numpy() - truth).max()
+        assert error <= tolerances.LOW_PRECISION_RATIO * theirs
+    else:  # the largest of such scores is beyond what 16 bits can tell from the next
+        assert np.isfinite(error)
 
 
 def test_refuses_several_axes():
