@@ -42,9 +42,10 @@ class Entries {
   std::map<std::string, at::Tensor> entries_;
 };
 
-// [1 or B, T]; of positions on several axes the highest, as attention has them.
+// [1 or B, T], as encodings give them; of positions on several axes the highest, as attention has them.
 at::Tensor position_ids(const at::Tensor& given) {
-  return given.defined() ? make_positions(given).query.ids : given;
+  const bool are_ids = given.defined() && given.scalar_type() == at::kLong && given.dim() == 2;
+  return are_ids || !given.defined() ? given : make_positions(given).query.ids;
 }
 
 }  // namespace
