@@ -103,6 +103,20 @@ TEST(Masking, SpecialTokensAreNeverChosen) {
   }
 }
 
+// A special token inside a word ends it: what follows is a word of its own, and the special token stays.
+TEST(Masking, AWordEndsBeforeASpecialToken) {
+  const Directory directory;
+  const TestDocument made{{7, 8, kSpecial.unk, 8, 9, kSpecial.mask}, {1, 0, 0, 0, 0, 0}};
+  const BatchOptions options{
+      .max_length = 16, .batch_size = 1, .mask = {.probability = 1, .unit = MaskUnit::kWholeWord}};
+  const Batcher batcher(make_split(directory, {made}, 10), kSpecial, options);
+  BatchCursor cursor;
+  const Batch batch = batcher.next(cursor);
+  EXPECT_EQ(batch.places, (std::vector<int64_t>{1, 2, 4, 5}));
+  EXPECT_EQ(batch.labels, (std::vector<int64_t>{7, 8, 8, 9}));
+  EXPECT_EQ(batch.ids[3], kSpecial.unk);
+}
+
 TEST(Masking, WholeWords) {
   const Directory directory;
   const int64_t word = 3;
