@@ -41,6 +41,9 @@ class Descriptor {
 // Opened with O_NONBLOCK, a pipe does not wait for its writer before it is refused here, like a device without an end.
 constexpr int kReadFlags = O_RDONLY | O_NONBLOCK;
 
+// Many times the largest vocabulary, dictionary or configuration that is used.
+constexpr size_t kMaxWholeFileBytes = size_t{1} << 28;
+
 size_t size_of_regular(const Descriptor& file, const std::string& path) {
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail_errno(path, "read the size");
@@ -148,7 +151,12 @@ void write_file(const std::string& path, std::string_view text) {
 
 std::string read_file(const std::string& path) {
   const Descriptor file(path, kReadFlags);
-  size_of_regular(file, path);
+  const auto check_size = [&path](size_t size) {
+    if (size > kMaxWholeFileBytes) {
+      fail(path, "a file that is read whole must have at most {} bytes, got {}", kMaxWholeFileBytes, size);
+    }
+  };
+  check_size(size_of_regular(file, path));
   std::string text;
   constexpr size_t kBlock = size_t{1} << 18;
   size_t used = 0;
@@ -158,6 +166,7 @@ std::string read_file(const std::string& path) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail_errno(path, "read");
     used += static_cast<size_t>(count);
+    check_size(used);  // one that grows
     if (count == 0) break;
   }
   text.resize(used);

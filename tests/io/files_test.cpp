@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
@@ -74,6 +76,16 @@ TEST(Files, PipesAndEndlessDevicesAreRefused) {
   expect_error([&] { MappedFile{pipe}; }, {pipe, "regular file"});
   expect_error([&] { AtomicFile{pipe}; }, {pipe, "regular file"});
   expect_error([] { read_file("/dev/zero"); }, {"/dev/zero", "regular file"});
+}
+
+// Before a byte is read: the file has holes where others would have gigabytes.
+TEST(Files, WhatIsReadWholeHasALimit) {
+  const TempDir dir;
+  const std::string path = dir.file("a");
+  write_file(path, "{}");
+  std::filesystem::resize_file(path, uintmax_t{3} << 30);
+  expect_error([&] { read_file(path); }, {path, "at most 268435456 bytes", "got 3221225472"});
+  expect_error([&] { read_json(path); }, {path, "at most 268435456 bytes", "got 3221225472"});
 }
 
 TEST(Files, MapsEmptyAndFullFiles) {

@@ -4,11 +4,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <sstream>
 
+#include "dictionary_image.h"
 #include "expect_error.h"
 #include "rf/text/segmenter.h"
 #include "temp_dir.h"
@@ -128,6 +132,77 @@ TEST(DictionaryCache, DamageIsRepaired) {
     EXPECT_TRUE(content(file) == good);
   }
   expect_works(first);
+}
+
+// Files that somebody made, with a good hash: what look-up would take from outside is found before.
+TEST(DictionaryCache, WhatLeadsOutOfTheFileIsRepaired) {
+  const TempDir dir;
+  const DictionaryCache cache{dir.path() + "/cache"};
+  const std::string path = dir.write("dict.txt", kLines);
+  Dictionary::load(path, {}, cache);
+  const fs::path file = files_in(cache.directory).at(0);
+  const std::string good = content(file);
+  ImageHeader header;
+  std::memcpy(&header, good.data(), sizeof header);
+  const size_t pages = sizeof header, codes = pages + DictionaryImage::kPages * sizeof(uint16_t);
+  const size_t nodes = good.size() - header.nodes * sizeof(DictionaryImage::Node);
+  const size_t of_word = codes + 'C' * sizeof(uint32_t);  // the code of a letter that begins a word
+  const struct {
+    size_t at;
+    uint64_t value;
+    size_t bytes;
+  } changes[] = {{nodes, 0x40000000, 4},                                     // the root's base
+                 {nodes + sizeof(DictionaryImage::Node), 0xFFFFFFF0, 4},     // another's
+                 {of_word, 0x3FFFFFFF | kInRun | kAlphanumeric, 4},          // a character's number
+                 {pages + 0x4E * sizeof(uint16_t), 0xFFFF, 2},               // a page
+                 {offsetof(ImageHeader, nodes), header.nodes + 1, 8},        // more than the file has
+                 {offsetof(ImageHeader, nodes), 1, 8},                       // fewer
+                 {offsetof(ImageHeader, code_pages), uint64_t{1} << 60, 8},  // that times 1024 is 0
+                 {offsetof(ImageHeader, code_pages), 0, 8}};
+  for (const auto& change : changes) {
+    std::string bytes = good;
+    std::memcpy(bytes.data() + change.at, &change.value, change.bytes);
+    std::memcpy(&header, bytes.data(), sizeof header);
+    header.content_hash = hash_bytes(std::as_bytes(std::span(bytes)).subspan(offsetof(ImageHeader, key)));
+    std::memcpy(bytes.data(), &header, sizeof header);
+    fs::remove(file);
+    std::ofstream(file, std::ios::binary) << bytes;
+    expect_works(Dictionary::load(path, {}, cache));
+    EXPECT_TRUE(content(file) == good) << change.at;
+  }
+}
+
+// A way through the words that never ends: no word is longer than kMaxWordChars all the same.
+TEST(DictionaryCache, WordsThatGoRoundEnd) {
+  const TempDir dir;
+  const DictionaryCache cache{dir.path() + "/cache"};
+  const std::string path = dir.write("dict.txt", kLines);
+  Dictionary::load(path, {}, cache);
+  const fs::path file = files_in(cache.directory).at(0);
+  std::string bytes = content(file);
+  ImageHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  DictionaryImage good{};
+  ASSERT_TRUE(open_image(std::as_bytes(std::span(bytes)), header.key, good));
+  const size_t nodes = bytes.size() - header.nodes * sizeof(DictionaryImage::Node);
+  uint32_t node = DictionaryImage::root();
+  ASSERT_TRUE(good.step(node, good.code(U'C') & kCodeMask));
+  // From the node behind "C", a letter that no word has leads back to the root.
+  ASSERT_EQ(good.code(U'Z') & kCodeMask, 0U);
+  DictionaryImage::Node changed{0, DictionaryImage::root(), -1}, root = good.nodes[DictionaryImage::root()];
+  root.parent = node;
+  std::memcpy(bytes.data() + nodes + node * sizeof changed, &changed, sizeof changed);
+  std::memcpy(bytes.data() + nodes, &root, sizeof root);
+  header.content_hash = hash_bytes(std::as_bytes(std::span(bytes)).subspan(offsetof(ImageHeader, key)));
+  std::memcpy(bytes.data(), &header, sizeof header);
+  std::ofstream(file, std::ios::binary) << bytes;
+  std::u32string text;
+  while (text.size() < 1000) text += U"CZ";
+  const std::vector<uint32_t> words = ends(Dictionary::load(path, {}, cache), text);
+  EXPECT_TRUE(content(file) == bytes) << "the file was not used";
+  ASSERT_FALSE(words.empty());
+  EXPECT_EQ(words.back(), text.size());
+  for (size_t i = 1; i < words.size(); ++i) EXPECT_LE(words[i] - words[i - 1], kMaxWordChars);
 }
 
 TEST(DictionaryCache, WhereItCannotBeWrittenMemoryServes) {

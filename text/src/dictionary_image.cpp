@@ -139,6 +139,19 @@ Hash128 content_hash(std::span<const std::byte> image) {
   return hash_bytes(image.subspan(offsetof(ImageHeader, key)));
 }
 
+// Look-up does not check: every page must be there, and every base with every code must be a node. The hash does not
+// say so, for anybody can compute it.
+bool stays_inside(const DictionaryImage& image) {
+  const std::span pages(image.pages, DictionaryImage::kPages);
+  const std::span codes(image.codes, image.header->code_pages * 256);
+  const std::span nodes(image.nodes, image.header->nodes);
+  if (std::ranges::any_of(pages, [&](uint16_t page) { return page >= image.header->code_pages; })) return false;
+  uint64_t highest_code = 0, highest_base = 0;
+  for (const uint32_t code : codes) highest_code = std::max<uint64_t>(highest_code, code & kCodeMask);
+  for (const DictionaryImage::Node& node : nodes) highest_base = std::max<uint64_t>(highest_base, node.base);
+  return !codes.empty() && highest_base + highest_code < nodes.size();
+}
+
 template <typename T>
 void copy_into(std::string& bytes, size_t offset, const std::vector<T>& values) {
   std::memcpy(bytes.data() + offset, values.data(), values.size() * sizeof(T));
@@ -187,11 +200,14 @@ bool open_image(std::span<const std::byte> bytes, const Hash128& key, Dictionary
   const bool ours = std::equal(std::begin(kMagic), std::end(kMagic), header->magic) && header->version == kVersion &&
                     header->byte_order == kByteOrder && header->key == key && header->size == bytes.size();
   if (!ours || header->content_hash != content_hash(bytes)) return false;
+  if (header->code_pages > DictionaryImage::kPages || header->nodes > DictionaryImage::kFree) return false;
+  const size_t nodes_at = nodes_offset(header->code_pages);
+  if (header->nodes == 0 || header->size != nodes_at + header->nodes * sizeof(DictionaryImage::Node)) return false;
   image.header = header;
   image.pages = reinterpret_cast<const uint16_t*>(bytes.data() + sizeof(ImageHeader));
   image.codes = reinterpret_cast<const uint32_t*>(bytes.data() + kCodesOffset);
-  image.nodes = reinterpret_cast<const DictionaryImage::Node*>(bytes.data() + nodes_offset(header->code_pages));
-  return true;
+  image.nodes = reinterpret_cast<const DictionaryImage::Node*>(bytes.data() + nodes_at);
+  return stays_inside(image);
 }
 
 }  // namespace rf::text

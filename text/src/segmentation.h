@@ -6,6 +6,7 @@
 // computed from the back and the sums are made in jieba's order, so that they round as its own and ties fall alike.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -63,7 +64,8 @@ void best_path(const Words& words, SegmentationBuffers& run) {
     double best = kNoWord;
     size_t best_end = i + 1;
     auto node = words.root();
-    for (size_t end = i; end < size && words.step(node, run.codes[end] & kCodeMask);) {
+    const size_t last_end = std::min(size, i + kMaxWordChars);  // a length fits a byte, whatever the words are
+    for (size_t end = i; end < last_end && words.step(node, run.codes[end] & kCodeMask);) {
       ++end;
       const double value = words.weight(node) + route[end % kRing];
       if (value >= best) {
