@@ -51,8 +51,7 @@ int run(const Options& options) {
     fail("add-words", "kind must be roformer or wobert, which know words, got {}", options.kind);
   }
   const text::Tokenizer base = text::Tokenizer::load(options.model_dir, {.pipeline = text::Pipeline::kBert});
-  const auto dictionary = text::Dictionary::load(text::find_dictionary(options.model_dir, options.load.dictionary),
-                                                 options.load.user_dictionaries);
+  const auto dictionary = text::load_dictionary(options.model_dir, options.load);
   data::DocumentReader reader(options.input);
   const text::WordVocabulary made = count_words(options, base, dictionary, reader);
 

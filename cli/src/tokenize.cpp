@@ -48,7 +48,7 @@ text::Tokenizer open(const Options& options) {
   text::check_dictionaries(load, made.pipeline);
   made.letter_case = options.cased ? text::Case::kKeep : text::Case::kLower;
   if (made.pipeline == text::Pipeline::kRoformer || made.pipeline == text::Pipeline::kWobert) {
-    made.dictionary = text::Dictionary::load(text::find_dictionary("", load.dictionary), load.user_dictionaries);
+    made.dictionary = text::load_dictionary("", load);
   }
   return {text::Vocabulary::load(options.vocab_path), made};
 }

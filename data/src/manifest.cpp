@@ -121,6 +121,7 @@ Manifest read_manifest(const std::string& data_dir) {
   if (version > kVersionWithoutInputs) read_inputs(object, path, manifest);
   manifest.document_rule = object.text("document_rule");
   if (object.has("words")) manifest.words = object.text("words");
+  if (object.has("dictionary")) manifest.dictionary = object.text("dictionary");
   manifest.valid_fraction = object.number("valid_fraction");
   manifest.seed = object.unsigned_number("seed");
   manifest.input_files = object.count("input_files");
@@ -154,6 +155,7 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
       {"replaced_bytes", manifest.replaced_bytes},
       {"splits", nlohmann::ordered_json::object()},
   };
+  if (!manifest.dictionary.empty()) root["dictionary"] = manifest.dictionary;
   for (const auto& [name, inputs] : manifest.split_inputs) root["split_inputs"][name] = inputs;
   for (const auto& [name, split] : manifest.splits) {
     root["splits"][name] = {{"documents", split.documents}, {"tokens", split.tokens}, {"shards", split.shards}};

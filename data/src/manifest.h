@@ -24,6 +24,7 @@ struct Manifest {
   std::map<std::string, std::vector<std::string>> split_inputs;  // of splits that have inputs of their own
   std::string format, field, document_rule;
   std::string words = "tokenizer";
+  std::string dictionary;  // text::Dictionary::hash; empty: none was used
   double valid_fraction = 0;
   uint64_t seed = 0;
   int64_t input_files = 0, input_bytes = 0, skipped_records = 0, unknown_tokens = 0, replaced_bytes = 0;

@@ -294,15 +294,16 @@ struct Pipeline {
 };
 
 // Of WordRule::kJieba; else null.
-std::shared_ptr<const text::Dictionary> word_dictionary(const PrepareOptions& options) {
+std::shared_ptr<const text::Dictionary> word_dictionary(const PrepareOptions& options,
+                                                        const text::Tokenizer& tokenizer) {
   if (options.words == WordRule::kTokenizer) return nullptr;
-  const std::string path = text::find_dictionary(options.model_dir, options.tokenizer.dictionary);
-  return text::Dictionary::load(path, options.tokenizer.user_dictionaries);
+  if (tokenizer.options().dictionary != nullptr) return tokenizer.options().dictionary;
+  return text::load_dictionary(options.model_dir, options.tokenizer);
 }
 
 // All but the splits.
-Manifest describe(const PrepareOptions& options, const text::Vocabulary& vocabulary, const std::vector<Source>& sources,
-                  const PrepareReport& report) {
+Manifest describe(const PrepareOptions& options, const text::Vocabulary& vocabulary, const text::Dictionary* dictionary,
+                  const std::vector<Source>& sources, const PrepareReport& report) {
   Manifest manifest{.vocab_hash = vocabulary.hash(),
                     .vocab_size = vocabulary.size(),
                     .splits = {},
@@ -312,6 +313,7 @@ Manifest describe(const PrepareOptions& options, const text::Vocabulary& vocabul
                     .field = options.input.field,
                     .document_rule = document_rule_name(options.input.document_rule),
                     .words = word_rule_name(options.words),
+                    .dictionary = dictionary == nullptr ? "" : dictionary->hash(),
                     .valid_fraction = drawn_fraction(options),
                     .seed = options.seed,
                     .input_bytes = report.input_bytes,
@@ -335,16 +337,16 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   check(options);
   std::vector<Source> sources = open_sources(options);
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model_dir, options.tokenizer);
-  const std::shared_ptr<const text::Dictionary> dictionary = word_dictionary(options);
+  const std::shared_ptr<const text::Dictionary> dictionary = word_dictionary(options, tokenizer);
   Workplace workplace(options.output_dir);
   const std::string directory = workplace.directory();
   PrepareReport report;
-
-  std::map<std::string_view, SplitWriter> splits;
   for (const Source& source : sources) {
     const auto& files = source.reader.left_out();
     report.left_out.insert(report.left_out.end(), files.begin(), files.end());
   }
+
+  std::map<std::string_view, SplitWriter> splits;
   for (const std::string_view split : {kTrain, kValid, kTest}) {
     if (split == kTest && options.test_inputs.empty()) continue;
     splits.try_emplace(split, directory, split, tokenizer.vocabulary(), options.shard_tokens);
@@ -363,7 +365,8 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
     pipeline.run();
   }
   divider.finish();
-  Manifest manifest = describe(options, tokenizer.vocabulary(), sources, report);
+  const text::Dictionary* used = dictionary ? dictionary.get() : tokenizer.options().dictionary.get();
+  Manifest manifest = describe(options, tokenizer.vocabulary(), used, sources, report);
   for (auto& [name, split] : splits) {
     split.finish();
     report.documents += split.contents().documents;

@@ -1,4 +1,7 @@
 // Where a dictionary comes from: files, a cache of what was built from them, places to look for them.
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -23,6 +26,33 @@ std::vector<Source> read_sources(const std::string& path, const std::vector<std:
   std::vector<Source> sources = {{path, io::read_file(path)}};
   for (const std::string& user : user_paths) sources.push_back({user, io::read_file(user)});
   return sources;
+}
+
+// The user dictionaries as one file.
+std::string joined_user_text(const std::vector<Source>& sources) {
+  std::string joined;
+  for (size_t i = 1; i < sources.size(); ++i) {
+    joined += sources[i].text;
+    if (!joined.empty() && joined.back() != '\n') joined += '\n';
+  }
+  return joined;
+}
+
+std::string hash_of(const std::vector<Source>& sources) {
+  const std::string user = joined_user_text(sources);
+  const Hash128 hashes[] = {hash_bytes(std::as_bytes(std::span(sources.front().text))),
+                            hash_bytes(std::as_bytes(std::span(user)))};
+  const Hash128 hash = hash_bytes(std::as_bytes(std::span(hashes)));
+  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
+
+// Where the set-up puts jieba's: beside the running program, or one directory above it.
+std::vector<fs::path> installed_places() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const fs::path installed = fs::path("share") / "roformer" / kDictionaryFile;
+  if (error) return {};
+  return {program / installed, program.parent_path() / installed};
 }
 
 // Of the contents, in their order.
@@ -112,7 +142,23 @@ std::shared_ptr<const Dictionary> Dictionary::load(const std::string& path, cons
   std::shared_ptr<Dictionary> dictionary(new Dictionary);
   dictionary->image_ = &storage->image;
   dictionary->storage_ = std::move(storage);
+  dictionary->hash_ = hash_of(sources);
+  for (const Source& source : sources) dictionary->paths_.push_back(source.path);
   return dictionary;
+}
+
+void Dictionary::save(const std::string& model_dir) const {
+  const std::vector<Source> sources = read_sources(paths_.front(), {paths_.begin() + 1, paths_.end()});
+  if (hash_of(sources) != hash_) {
+    fail("dictionary", "{} must stay what it was when it was read, got another content", fmt::join(paths_, ", "));
+  }
+  const fs::path main = fs::path(model_dir) / kDictionaryFile, user = fs::path(model_dir) / kUserDictionaryFile;
+  const bool is_installed = std::ranges::any_of(installed_places(), [&](const fs::path& place) {
+    std::error_code error;
+    return fs::equivalent(place, paths_.front(), error);
+  });
+  if (!is_installed || fs::exists(main)) io::write_file(main.string(), sources.front().text);
+  if (sources.size() > 1) io::write_file(user.string(), joined_user_text(sources));
 }
 
 int64_t Dictionary::size() const {
@@ -130,14 +176,9 @@ bool Dictionary::mapped() const {
 std::string find_dictionary(const std::string& model_dir, const std::string& given) {
   if (!given.empty()) return given;  // whoever reads it says what is wrong with it
   std::vector<fs::path> places;
-  if (!model_dir.empty()) places.push_back(fs::path(model_dir) / "dict.txt");
+  if (!model_dir.empty()) places.push_back(fs::path(model_dir) / kDictionaryFile);
+  for (const fs::path& place : installed_places()) places.push_back(place);
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
-  const fs::path installed = fs::path("share") / "roformer" / "dict.txt";
-  if (!error) {
-    places.push_back(program / installed);
-    places.push_back(program.parent_path() / installed);
-  }
   std::string looked_at;
   for (const fs::path& place : places) {
     if (fs::exists(place, error)) return place.string();

@@ -243,6 +243,10 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
   }
   if (own.tokenizer != serial_) {
     own.splitter = make_splitter(options_, vocabulary_, *trie_);
+void Tokenizer::save_dictionary(const std::string& model_dir) const {
+  if (options_.dictionary != nullptr) write_dictionary(model_dir, *options_.dictionary);
+}
+
     own.tokenizer = serial_;
   }
   PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, out);

@@ -97,9 +97,13 @@ void read_added_tokens_decoder(TokenizerConfig& config, const std::string& key, 
   }
 }
 
-void read_class(TokenizerConfig& config, const std::string& key, const json& value) {
+std::string read_text(const TokenizerConfig& config, const std::string& key, const json& value) {
   if (!value.is_string()) refuse(config.path, key, "a text", value);
-  config.tokenizer_class = value.get<std::string>();
+  return value.get<std::string>();
+}
+
+void read_class(TokenizerConfig& config, const std::string& key, const json& value) {
+  config.tokenizer_class = read_text(config, key, value);
   constexpr std::string_view kFast = "Fast";
   if (config.tokenizer_class.ends_with(kFast)) {
     config.tokenizer_class.resize(config.tokenizer_class.size() - kFast.size());
@@ -128,6 +132,8 @@ void read_key(TokenizerConfig& config, const std::string& key, const json& value
   } else if (key == "roformer_pipeline") {
     if (value != "roformer" && value != "wobert") refuse(config.path, key, "\"roformer\" or \"wobert\"", value);
     config.roformer_pipeline = value.get<std::string>();
+  } else if (key == kDictionaryKey) {
+    config.dictionary_hash = read_text(config, key, value);
   } else if (key == "do_lower_case") {
     config.do_lower_case = read_bool(config.path, key, value);
   } else if (key == "strip_accents") {

@@ -14,11 +14,14 @@
 
 namespace rf::text {
 
+inline constexpr const char kDictionaryKey[] = "roformer_dictionary";
+
 // What the three files say; absent: nothing.
 struct TokenizerConfig {
   std::string path;             // of tokenizer_config.json, for messages
   std::string tokenizer_class;  // without "Fast"
   std::string roformer_pipeline;
+  std::string dictionary_hash;                                          // Dictionary::hash; empty: none is recorded
   std::array<std::optional<AddedToken>, kSpecialRoles.size()> special;  // by role, no ids; no content: a file says null
   std::vector<AddedToken> extra;                                        // extra special tokens; no ids
   std::optional<std::vector<AddedToken>> added_tokens;  // with ids: added_tokens_decoder, else added_tokens.json

@@ -88,6 +88,7 @@ class Loader {
   void set_bert_options(TokenizerOptions& options) const;
   void set_byte_level_options(TokenizerOptions& options) const;
   void check_agreement(const TokenizerOptions& options) const;
+  void check_dictionary_hash() const;
   SequenceTemplate find_template(const Vocabulary& vocabulary) const;
   // The tokenizer.json must say the same as the class.
   template <typename T>
@@ -284,7 +285,19 @@ void Loader::set_options() {
   check_dictionaries(load_, options_.pipeline);
   if (options_.pipeline != Pipeline::kRoformer && options_.pipeline != Pipeline::kWobert) return;
   if (dictionaries_ == Dictionaries::kLeftOut) return;
-  options_.dictionary = Dictionary::load(find_dictionary(dir_.string(), load_.dictionary), load_.user_dictionaries);
+  options_.dictionary = load_dictionary(dir_.string(), load_);
+  check_dictionary_hash();
+}
+
+// Given ones are taken as they are: whoever gives them wants those.
+void Loader::check_dictionary_hash() const {
+  const bool given = !load_.dictionary.empty() || !load_.user_dictionaries.empty();
+  const std::string &recorded = config_.dictionary_hash, &found = options_.dictionary->hash();
+  if (given || recorded.empty() || recorded == found) return;
+  fail("dictionary",
+       "{} must be used with the dictionary that it was made with, of the hash {}, got {} of the hash {} (--dict gives "
+       "another)",
+       dir_.string(), recorded, find_dictionary(dir_.string(), ""), found);
 }
 
 void Loader::set_bert_options(TokenizerOptions& options) const {
@@ -359,6 +372,13 @@ void check_dictionaries(const LoadOptions& options, Pipeline pipeline) {
   if (options.dictionary.empty() && options.user_dictionaries.empty()) return;
   fail("tokenizer", "dictionaries go with the pipelines roformer and wobert, which segment words, got {} for {}",
        options.dictionary.empty() ? options.user_dictionaries.front() : options.dictionary, name(pipeline));
+}
+
+std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, const LoadOptions& options) {
+  std::vector<std::string> users = options.user_dictionaries;
+  const std::filesystem::path own = std::filesystem::path(model_dir) / kUserDictionaryFile;
+  if (users.empty() && !model_dir.empty() && std::filesystem::exists(own)) users.push_back(own.string());
+  return Dictionary::load(find_dictionary(model_dir, options.dictionary), users);
 }
 
 TokenizerParts read_tokenizer(const std::filesystem::path& model_dir, const LoadOptions& options,

@@ -165,6 +165,7 @@ std::string format_tokenizer_config(const Tokenizer& tokenizer) {
     config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
   }
   if (options.pipeline == Pipeline::kWobert) config["roformer_pipeline"] = "wobert";
+  if (options.dictionary != nullptr) config[kDictionaryKey] = options.dictionary->hash();
   for (const SpecialRole role : kSpecialRoles) {
     const std::string& token = name_of(tokenizer.vocabulary().special_names(), role);
     if (!token.empty()) config[std::string(config_key(role))] = token;
@@ -184,6 +185,16 @@ void write_tokenizer(const std::filesystem::path& model_dir, const Tokenizer& to
   if (pipeline != Pipeline::kBertLegacy) {
     io::write_file((model_dir / "tokenizer.json").string(), format_tokenizer_json(tokenizer));
   }
+  if (tokenizer.options().dictionary != nullptr) tokenizer.options().dictionary->save(model_dir.string());
+}
+
+void write_dictionary(const std::filesystem::path& model_dir, const Dictionary& dictionary) {
+  const std::string path = (model_dir / "tokenizer_config.json").string();
+  nlohmann::json config = nlohmann::json::object();
+  if (std::filesystem::exists(path)) config = io::read_json(path);
+  config[kDictionaryKey] = dictionary.hash();
+  dictionary.save(model_dir.string());
+  io::write_file(path, config.dump(2) + "\n");
 }
 
 }  // namespace rf::text

@@ -293,6 +293,7 @@ void Finetuning::finish() {
   if (test_) chosen["test"] = measure(*test_, "test");
   nn::save_model(*model_.model, options_.output_dir);
   copy_tokenizer(options_.model_dir, options_.output_dir);
+  model_.tokenizer->save_dictionary(options_.output_dir);
   io::write_file(directory_->file(kTaskFile), rf::train::to_json(model_.settings).dump(2) + "\n");
   io::write_file(directory_->file("report.json"), report_.dump(2) + "\n");
   io::write_file(directory_->file("report.md"), markdown_report(report_));

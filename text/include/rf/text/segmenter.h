@@ -48,6 +48,11 @@ class Dictionary {
   int64_t size() const;   // words with a frequency above 0
   int64_t total() const;  // the sum of all frequencies read
   bool mapped() const;    // whether it lies in a cache file
+  // Hash (XXH3, 32 hexadecimal digits) of the files' content, user dictionaries taken as one: what a model records.
+  const std::string& hash() const { return hash_; }
+  // Writes the files that it was read from into a model directory, user dictionaries as one: dict.txt, which is left
+  // out when it is the set-up's, and user_dict.txt. Throws Error when a file has changed since it was read.
+  void save(const std::string& model_dir) const;
   const DictionaryImage& image() const { return *image_; }
 
  private:
@@ -55,7 +60,12 @@ class Dictionary {
   class Storage;
   std::unique_ptr<const Storage> storage_;
   const DictionaryImage* image_ = nullptr;
+  std::vector<std::string> paths_;  // the main one first
+  std::string hash_;
 };
+
+// The files of a model directory that go before the set-up's dictionary.
+inline constexpr const char kDictionaryFile[] = "dict.txt", kUserDictionaryFile[] = "user_dict.txt";
 
 // The dictionary to use: `given` when not empty, else dict.txt in `model_dir` (when that is not empty), else
 // share/roformer/dict.txt beside the running program or one directory above it, where the set-up puts jieba's. Throws

@@ -89,12 +89,16 @@ struct TokenizerParts {
 
 struct LoadOptions {
   std::string dictionary = {};                      // of jieba; empty: the one that find_dictionary finds
-  std::vector<std::string> user_dictionaries = {};  // in jieba's format
+  std::vector<std::string> user_dictionaries = {};  // in jieba's format; empty: user_dict.txt of the model directory
   std::optional<Pipeline> pipeline = {};            // another one over the same word pieces
 };
 
 // Throws Error when dictionaries are given for a pipeline that segments no words.
 void check_dictionaries(const LoadOptions& options, Pipeline pipeline);
+
+// The dictionary that these options mean for a model directory ("": none). Throws Error as Dictionary::load and
+// find_dictionary do.
+std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, const LoadOptions& options);
 
 enum class SkipSpecials { kNo, kYes };
 
@@ -105,10 +109,14 @@ class Tokenizer {
   explicit Tokenizer(TokenizerParts parts);
   // Reads what `transformers` writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
   // added_tokens.json, vocab.txt, vocab.json and merges.txt (docs/tokenizers.md says which of them count). Throws
-  // Error, naming file and key, for what it cannot honour.
+  // Error, naming file and key, for what it cannot honour, and when no dictionary is given and the one found is not the
+  // one that the directory records.
   static Tokenizer load(const std::string& model_dir, const LoadOptions& options = {});
-  // Writes tokenizer.json and tokenizer_config.json, and vocab.txt for WordPiece.
+  // Writes tokenizer.json and tokenizer_config.json, vocab.txt for WordPiece, and save_dictionary's files.
   void save(const std::string& model_dir) const;
+  // Into a directory that has this tokenizer's other files: the files of Dictionary::save, and in tokenizer_config.json
+  // the dictionary's hash. Nothing for a tokenizer without one.
+  void save_dictionary(const std::string& model_dir) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const TokenizerOptions& options() const { return options_; }
@@ -141,7 +149,8 @@ class Tokenizer {
 inline constexpr std::string_view kTokenizerFiles[] = {"tokenizer.json",    "tokenizer_config.json",
                                                        "vocab.txt",         "special_tokens_map.json",
                                                        "added_tokens.json", "vocab.json",
-                                                       "merges.txt",        "dict.txt"};
+                                                       "merges.txt",        kDictionaryFile,
+                                                       kUserDictionaryFile};
 
 // The vocabulary alone of the tokenizer in a model directory, for those who have tokens already: needs no dictionary.
 Vocabulary load_vocabulary(const std::string& model_dir);

@@ -1,0 +1,103 @@
+"""The dictionary of a segmenting tokenizer travels with data and models: texts are cut as they were in training."""
+
+import json
+import random
+
+import pytest
+
+import task_files
+from cli_support import refused, results, run, run_file
+
+CHARACTERS = "今天气非常好我们在北京"
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CHARACTERS, "非常", "今天", "天气", "北京", "京我", "好我们"]
+DICTIONARY = "今天 500 t\n天气 400 n\n非常 300 d\n我们 200 r\n北京 100 ns\n"
+OTHER = "今 500 t\n天 400 n\n非 300 d\n我 200 r\n京我 100 ns\n"
+USER = "好我们 100000\n"
+TEXT = "今天天气非常好我们在北京我们\n"
+
+
+def ids(*arguments):
+    (row,) = results("tokenize", *arguments, stdin=TEXT)
+    return row["ids"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """vocabulary/ without a dictionary, own.txt, other.txt, user.txt, and data/ and run/ made with own.txt."""
+    folder = tmp_path_factory.mktemp("dictionary")
+    (folder / "vocabulary").mkdir()
+    (folder / "vocabulary" / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
+    config = {"tokenizer_class": "RoFormerTokenizer"}
+    (folder / "vocabulary" / "tokenizer_config.json").write_text(json.dumps(config))
+    for name, words in dict(own=DICTIONARY, other=OTHER, user=USER).items():
+        (folder / f"{name}.txt").write_text(words, encoding="utf-8")
+    rng = random.Random(1)
+    lines = ["".join(rng.choices(CHARACTERS, k=30)) for _ in range(60)]
+    (folder / "corpus.txt").write_text("\n".join(lines), encoding="utf-8")
+    source = ["--input", folder / "corpus.txt", "--documents", "line", "--model", folder / "vocabulary"]
+    results("prepare", *source, "--dict", folder / "own.txt", "--output", folder / "data", "--valid-fraction", 0.2)
+    config = run_file(folder / "run.json", evaluate_every_steps=4)
+    results("pretrain", "--config", config, "--data", folder / "data", "--output", folder / "run")
+    return folder
+
+
+@pytest.mark.parametrize("made", ["data", "run", "run/checkpoint-6"])
+def test_data_and_model_cut_as_they_were_made(folder, made):
+    vocabulary = ["--model", folder / "vocabulary", "--dict"]
+    assert ids(*vocabulary, folder / "own.txt") != ids(*vocabulary, folder / "other.txt")
+    assert ids("--model", folder / made) == ids(*vocabulary, folder / "own.txt")
+
+
+def test_another_dictionary_is_an_error_unless_it_is_given(folder, tmp_path):
+    for file in (folder / "run").iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "dict.txt").write_text(OTHER, encoding="utf-8")
+    recorded = json.loads((tmp_path / "tokenizer_config.json").read_text())["roformer_dictionary"]
+    manifest = json.loads((folder / "data" / "data.json").read_text())
+    assert manifest["dictionary"] == recorded
+    message = refused("tokenize", "--model", tmp_path, stdin=TEXT)
+    assert recorded in message and str(tmp_path / "dict.txt") in message and "--dict" in message
+    given = ids("--model", tmp_path, "--dict", folder / "other.txt")
+    assert given == ids("--model", folder / "vocabulary", "--dict", folder / "other.txt")
+
+
+def test_a_dictionary_that_is_gone_is_an_error(folder, tmp_path):
+    """Also where the set-up has put a dictionary beside the program: it is not the one of the training."""
+    for file in (folder / "run").iterdir():
+        if file.is_file() and file.name != "dict.txt":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    assert "dictionary" in refused("tokenize", "--model", tmp_path, stdin=TEXT)
+
+
+def test_user_words_of_a_fine_tuning(folder, tmp_path):
+    """The files keep the user dictionary, and predict and evaluate need no option."""
+    rng = random.Random(2)
+    files = {}
+    for name, count in dict(train=24, valid=8).items():
+        rows = [
+            dict(id=str(i), text="".join(rng.choices(CHARACTERS, k=12)) + TEXT.strip(), label="ab"[i % 2])
+            for i in range(count)
+        ]
+        files[name] = task_files.write(tmp_path / f"{name}.jsonl", rows)
+    out = tmp_path / "out"
+    users = ["--user-dict", folder / "user.txt"]
+    done = run(*task_files.options(folder / "run", files, out, "classification", "--epochs", 1), *users)
+    assert done.returncode == 0, done.stderr
+    own = ids("--model", folder / "run", *users)
+    assert own != ids("--model", folder / "run")
+    assert ids("--model", out) == own == ids("--model", out, *users)
+    assert ids("--model", out, "--dict", folder / "own.txt", *users) == own
+    predict = ["predict", "--model", out, "--input", files["valid"]]
+    assert results(*predict) == results(*predict, *users)
+
+
+def test_several_user_dictionaries_become_one(folder, tmp_path):
+    second = tmp_path / "second.txt"
+    second.write_text("天天 90000\n好我们 0", encoding="utf-8")  # no line break at its end
+    source = ["--input", folder / "corpus.txt", "--model", folder / "vocabulary", "--dict", folder / "own.txt"]
+    users = ["--user-dict", folder / "user.txt", second]
+    results("prepare", *source, *users, "--output", tmp_path / "data")
+    assert ids("--model", tmp_path / "data") == ids(
+        "--model", folder / "vocabulary", "--dict", folder / "own.txt", *users
+    )
