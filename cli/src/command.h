@@ -55,6 +55,7 @@ struct BrokenPipe {};
 
 // One JSON line on stdout. Throws Error when it cannot be written (a full disk).
 void emit(const nlohmann::json& result);
+void emit_part(const std::string& text);  // of a line that is too long to be held
 void emit_line(const std::string& line);
 // One line for people on stderr.
 void say(const std::string& text);

@@ -13,10 +13,15 @@
 
 namespace rf::cli {
 
+void emit_part(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
+  if (errno == EPIPE) throw BrokenPipe{};
+  fail("stdout", "results must be writable, got: {}", std::strerror(errno));
+}
+
 void emit_line(const std::string& line) {
-  const bool written = std::fwrite(line.data(), 1, line.size(), stdout) == line.size() &&
-                       std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
-  if (written) return;
+  emit_part(line);
+  if (std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0) return;
   if (errno == EPIPE) throw BrokenPipe{};
   fail("stdout", "results must be writable, got: {}", std::strerror(errno));
 }

@@ -1,6 +1,5 @@
 // roformer tokenize: lines of standard input to rows of token ids, special tokens included.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,6 +8,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "command.h"
 #include "read_options.h"
@@ -53,28 +53,48 @@ text::Tokenizer open(const Options& options) {
   return {text::Vocabulary::load(options.vocab_path), made};
 }
 
-void append_offsets(std::string& json, const char* key, const std::vector<int32_t>& begin,
-                    const std::vector<int32_t>& end) {
-  fmt::format_to(std::back_inserter(json), ",\"{}\":[", key);
-  for (size_t i = 0; i < begin.size(); ++i) {
-    fmt::format_to(std::back_inserter(json), "{}[{},{}]", i > 0 ? "," : "", begin[i], end[i]);
-  }
-  json += ']';
-}
+// A row as a line of JSON, written while it is made: of a long one, the text would take many times the memory of the
+// tokens, and as a JSON value in memory 600 bytes a token.
+class RowLine {
+ public:
+  explicit RowLine(const text::Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
 
-// Written directly: as a JSON value in memory, a line would take 600 bytes a token.
-std::string to_json(const text::Vocabulary& vocabulary, const Row& row, int64_t first_line) {
-  std::string json = fmt::format("{{\"line\":{},\"ids\":[{}]", first_line + row.sample, fmt::join(row.tokens.ids, ","));
-  append_offsets(json, "offsets", row.tokens.char_begin, row.tokens.char_end);
-  append_offsets(json, "byte_offsets", row.tokens.byte_begin, row.tokens.byte_end);
-  fmt::format_to(std::back_inserter(json), ",\"types\":[{}],\"mask\":[{}],\"tokens\":[", fmt::join(row.types, ","),
-                 fmt::join(row.mask, ","));
-  for (size_t i = 0; i < row.size(); ++i) {
-    if (i > 0) json += ',';
-    json += nlohmann::json(vocabulary.token(row.tokens.ids[i])).dump();
+  void write(const Row& row, int64_t first_line) {
+    append("{{\"line\":{}", first_line + row.sample);
+    array("ids", row, [&](size_t i) { append("{}", row.tokens.ids[i]); });
+    array("offsets", row, [&](size_t i) { append("[{},{}]", row.tokens.char_begin[i], row.tokens.char_end[i]); });
+    array("byte_offsets", row, [&](size_t i) { append("[{},{}]", row.tokens.byte_begin[i], row.tokens.byte_end[i]); });
+    array("types", row, [&](size_t i) { append("{}", row.types[i]); });
+    array("mask", row, [&](size_t i) { append("{}", row.mask[i]); });
+    array("tokens", row, [&](size_t i) { json_ += nlohmann::json(vocabulary_.token(row.tokens.ids[i])).dump(); });
+    json_ += '}';
+    emit_line(json_);
+    json_.clear();
   }
-  return json + "]}";
-}
+
+ private:
+  static constexpr size_t kBlockBytes = size_t{1} << 20;
+
+  template <typename... Values>
+  void append(fmt::format_string<Values...> format, Values&&... values) {
+    fmt::format_to(std::back_inserter(json_), format, std::forward<Values>(values)...);
+  }
+  template <typename Item>
+  void array(const char* key, const Row& row, Item item) {
+    append(",\"{}\":[", key);
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (i > 0) json_ += ',';
+      item(i);
+      if (json_.size() < kBlockBytes) continue;
+      emit_part(json_);
+      json_.clear();
+    }
+    json_ += ']';
+  }
+
+  const text::Vocabulary& vocabulary_;
+  std::string json_;
+};
 
 text::TextPair sample_of(const std::string& line, bool pairs, int64_t number) {
   if (!pairs) return {line};
@@ -90,7 +110,10 @@ text::TextPair sample_of(const std::string& line, bool pairs, int64_t number) {
 class LineTokenizer {
  public:
   explicit LineTokenizer(const Options& options)
-      : options_(options), tokenizer_(open(options)), encoder_(tokenizer_, options.batch) {}
+      : options_(options),
+        tokenizer_(open(options)),
+        encoder_(tokenizer_, options.batch),
+        line_(tokenizer_.vocabulary()) {}
 
   int64_t replaced() const { return replaced_; }
 
@@ -117,7 +140,7 @@ class LineTokenizer {
       samples.push_back(sample_of(lines_[i], options_.pairs, done_ + static_cast<int64_t>(i) + 1));
     }
     for (const Row& row : encoder_.encode(samples)) {
-      emit_line(to_json(tokenizer_.vocabulary(), row, done_ + 1));
+      line_.write(row, done_ + 1);
       replaced_ += row.tokens.replaced_bytes;
     }
     done_ += static_cast<int64_t>(lines_.size());
@@ -127,6 +150,7 @@ class LineTokenizer {
   const Options& options_;
   text::Tokenizer tokenizer_;
   text::BatchEncoder encoder_;
+  RowLine line_;
   std::vector<std::string> lines_;
   int64_t done_ = 0, replaced_ = 0;
 };

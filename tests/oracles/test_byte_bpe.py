@@ -115,6 +115,30 @@ def test_long_words(tmp_path, trained):
     tokenizer = tune(Tokenizer.from_str(trained), "one-word")
     wrapped = save(tokenizer, tmp_path)
     texts = ["".join(text for text in random_texts(60, seed)) for seed in range(20)] + ["ab" * 50_000]
+    texts += ["".join(random_texts(6000, seed)) for seed in (30, 31)]  # cut in windows of 32 KiB
+    texts += ["a" * 200_001, " hello world" * 20_000, "\u00e9" * 70_000]
+    assert all(len(text.encode()) > 100_000 for text in texts[-5:])
+    check_texts(tmp_path, texts, wrapped._tokenizer.encode)
+
+
+@pytest.mark.parametrize("variant", ["plain", "nfc", "prefix-trim"])
+def test_long_texts(tmp_path, trained, variant):
+    """Which are rewritten in stretches of 64 KiB or more, parted at a space between two letters."""
+    wrapped = save(tune(Tokenizer.from_str(trained), variant), tmp_path)
+    texts = [" ".join(random_texts(9000, seed)) for seed in (40, 41)] + ["x" * 150_000 + " hello e\u0301 world" * 9000]
+    assert all(len(text.encode()) > 150_000 for text in texts)
+    check_texts(tmp_path, texts, wrapped._tokenizer.encode)
+
+
+def test_long_added_tokens(tmp_path, trained):
+    """Longer than what the search walks through, with fronts in common and ends that begin another."""
+    tokenizer = Tokenizer.from_str(trained)
+    contents = ["ab" * 40, "ab" * 40 + "c", "ab" * 17, "b" + "ab" * 20, "a" * 50, "a" * 33 + "b", "a", "<s>" * 30]
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in contents])
+    wrapped = save(tokenizer, tmp_path)
+    draw = random.Random(4)
+    parts = [*contents, "ab" * 16, "abab", "b", "c", "a" * 49, " ", "aab"]
+    texts = ["".join(draw.choices(parts, k=draw.randrange(1, 9))) for _ in range(500)]
     check_texts(tmp_path, texts, wrapped._tokenizer.encode)
 
 

@@ -26,7 +26,7 @@ inline nlohmann::json split_words(text::Splitter& splitter, const std::string& t
   class WordList : public text::WordSink {
    public:
     void take(const text::Word& word) override {
-      const text::SourceSpan source = word.source(0, word.text.size());
+      const text::SourceSpan source = word.source();
       words.emplace_back(word.text);
       begin.push_back(source.char_begin);
       end.push_back(source.char_end);

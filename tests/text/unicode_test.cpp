@@ -23,7 +23,7 @@ std::ostream& operator<<(std::ostream& out, const Seen& seen) {
 class Collector : public WordSink {
  public:
   void take(const Word& word) override {
-    const SourceSpan source = word.source(0, word.text.size());
+    const SourceSpan source = word.source();
     seen.push_back({std::string(word.text), source.byte_begin, source.byte_end, source.char_begin, source.char_end});
     specials.push_back(word.special);
   }

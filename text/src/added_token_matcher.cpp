@@ -2,6 +2,7 @@
 #include "added_token_matcher.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "regex_classes.h"
 #include "utf8.h"
@@ -31,9 +32,10 @@ bool stands_alone(std::string_view text, size_t begin, size_t end) {
   return !word_before && (end == text.size() || !is_word(decode_utf8(text.substr(end))));
 }
 
-size_t skip_space_before(std::string_view text, size_t begin) {
-  while (begin > 0) {
-    const Decoded last = decode_last(text.substr(0, begin));
+// Not beyond `front`.
+size_t skip_space_before(std::string_view text, size_t begin, size_t front) {
+  while (begin > front) {
+    const Decoded last = decode_last(text.substr(front, begin - front));
     if (!is_white_space(last)) break;
     begin -= static_cast<size_t>(last.length);
   }
@@ -62,7 +64,7 @@ int32_t AddedTokenMatcher::child_of(int32_t node, char byte) const {
 void AddedTokenMatcher::add(const AddedToken& token, std::string_view form) {
   if (form.empty()) return;
   int32_t node = kNone;
-  for (const char byte : form) {
+  for (const char byte : form.substr(0, kWalk)) {
     const int32_t next = node == kNone ? first_[static_cast<uint8_t>(byte)] : child_of(node, byte);
     if (next != kNone) {
       node = next;
@@ -72,42 +74,117 @@ void AddedTokenMatcher::add(const AddedToken& token, std::string_view form) {
     int32_t& list = node == kNone ? first_[static_cast<uint8_t>(byte)] : nodes_[static_cast<size_t>(node)].child;
     const int32_t sibling = list;
     list = created;
-    nodes_.push_back({byte, kNone, sibling, nullptr});
+    nodes_.push_back({byte, kNone, sibling, nullptr, kNone});
     node = created;
   }
-  nodes_[static_cast<size_t>(node)].token = &token;
+  if (form.size() > kWalk) {
+    add_long(node, token, form);
+  } else {
+    nodes_[static_cast<size_t>(node)].token = &token;
+  }
 }
 
-AddedTokenMatcher::Match AddedTokenMatcher::find(std::string_view text, size_t from) const {
-  for (size_t begin = from; begin < text.size(); ++begin) {
+void AddedTokenMatcher::add_long(int32_t node, const AddedToken& token, std::string_view form) {
+  int32_t& longer = nodes_[static_cast<size_t>(node)].longer;
+  for (int32_t i = longer; i != kNone; i = long_forms_[static_cast<size_t>(i)].next) {
+    LongForm& known = long_forms_[static_cast<size_t>(i)];
+    if (known.form != form) continue;
+    known.token = &token;
+    return;
+  }
+  std::vector<uint32_t> borders(form.size());
+  for (uint32_t i = 1, border = 0; i < form.size(); ++i) {
+    while (border > 0 && form[i] != form[border]) border = borders[border - 1];
+    if (form[i] == form[border]) ++border;
+    borders[i] = border;
+  }
+  long_forms_.push_back({&token, form, std::move(borders), longer});
+  longer = static_cast<int32_t>(long_forms_.size()) - 1;
+}
+
+AddedTokenMatcher::Scan::Match AddedTokenMatcher::Scan::find(size_t from) {
+  const std::vector<Node>& nodes = matcher_.nodes_;
+  for (size_t begin = from; begin < text_.size(); ++begin) {
+    int32_t node = matcher_.first_[static_cast<uint8_t>(text_[begin])];
+    if (node == kNone) continue;
     Match match{nullptr, begin, begin};
     size_t at = begin;
-    for (int32_t node = first_[static_cast<uint8_t>(text[begin])]; node != kNone;) {
-      const AddedToken* token = nodes_[static_cast<size_t>(node)].token;
+    while (node != kNone) {
+      const Node& here = nodes[static_cast<size_t>(node)];
       ++at;
-      if (token != nullptr) match = {token, begin, at};
-      node = at < text.size() ? child_of(node, text[at]) : kNone;
+      if (here.token != nullptr) match = {here.token, begin, at};
+      for (int32_t i = here.longer; i != kNone; i = matcher_.long_forms_[static_cast<size_t>(i)].next) {
+        const LongForm& longer = matcher_.long_forms_[static_cast<size_t>(i)];
+        const size_t end = begin + longer.form.size();
+        if (end > match.end && stands_at(static_cast<size_t>(i), begin)) match = {longer.token, begin, end};
+      }
+      node = at < text_.size() ? matcher_.child_of(node, text_[at]) : kNone;
     }
+    steps_ += static_cast<int64_t>(at - begin);
     if (match.token != nullptr) return match;
   }
-  return {nullptr, text.size(), text.size()};
+  return {nullptr, text_.size(), text_.size()};
 }
 
-void AddedTokenMatcher::split(std::string_view text, std::vector<Section>& sections) const {
-  sections.clear();
-  size_t taken = 0;
-  for (size_t from = 0;;) {
-    const Match match = find(text, from);
-    if (match.token == nullptr) break;
-    from = match.end;
-    if (match.token->single_word && !stands_alone(text, match.begin, match.end)) continue;
-    const size_t begin = match.token->lstrip ? std::max(skip_space_before(text, match.begin), taken) : match.begin;
-    const size_t end = match.token->rstrip ? skip_space_after(text, match.end) : match.end;
-    if (taken < begin) sections.push_back({nullptr, taken, begin});
-    sections.push_back({match.token, begin, end});
-    taken = end;
+// Whether the form stands at `begin`, which never falls from one call to the next.
+bool AddedTokenMatcher::Scan::stands_at(size_t form, size_t begin) {
+  if (searches_.empty()) searches_.resize(matcher_.long_forms_.size());
+  const LongForm& wanted = matcher_.long_forms_[form];
+  Search& search = searches_[form];
+  if (search.at < begin) search = {begin, 0, search.found};
+  while (search.at < text_.size() && (!search.found || *search.found < begin)) {
+    const char byte = text_[search.at];
+    while (search.matched > 0 && byte != wanted.form[search.matched]) {
+      search.matched = wanted.borders[search.matched - 1];
+      ++steps_;
+    }
+    if (byte == wanted.form[search.matched]) ++search.matched;
+    ++search.at;
+    ++steps_;
+    if (search.matched < wanted.form.size()) continue;
+    search.found = search.at - search.matched;
+    search.matched = wanted.borders[search.matched - 1];
   }
-  if (taken < text.size()) sections.push_back({nullptr, taken, text.size()});
+  return search.found == begin;
+}
+
+size_t AddedTokenMatcher::Scan::space_end(size_t begin) {
+  if (begin < spaces_begin_ || begin > spaces_end_) {
+    spaces_begin_ = begin;
+    spaces_end_ = skip_space_after(text_, begin);
+    steps_ += static_cast<int64_t>(spaces_end_ - spaces_begin_);
+  }
+  return spaces_end_;
+}
+
+bool AddedTokenMatcher::Scan::next(Section& section) {
+  if (waiting_) {
+    section = *waiting_;
+    waiting_.reset();
+    return true;
+  }
+  while (!at_end_) {
+    const Match match = find(from_);
+    if (match.token == nullptr) {
+      at_end_ = true;
+      section = {nullptr, taken_, text_.size()};
+      return taken_ < text_.size();
+    }
+    from_ = match.end;
+    if (match.token->single_word && !stands_alone(text_, match.begin, match.end)) continue;
+    size_t begin = match.begin;
+    if (match.token->lstrip) begin = std::max(skip_space_before(text_, begin, taken_), taken_);
+    steps_ += static_cast<int64_t>(std::max(match.begin, begin) - begin);
+    const Section found{match.token, begin, match.token->rstrip ? space_end(match.end) : match.end};
+    section = found;
+    if (taken_ < begin) {
+      section = {nullptr, taken_, begin};
+      waiting_ = found;
+    }
+    taken_ = found.end;
+    return true;
+  }
+  return false;
 }
 
 }  // namespace rf::text

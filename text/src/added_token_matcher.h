@@ -1,11 +1,14 @@
 // Finds added tokens in a text as `tokenizers`' AddedVocabulary does: the leftmost match, of several that begin there
 // the longest; matches do not overlap; a token with single_word that touches a word is passed over; lstrip and rstrip
-// widen a match by the white space around it.
+// widen a match by the white space around it. Takes time linear in the text, whatever the tokens are: a walk through
+// the trie ends after kWalk bytes, and where a longer token stands is found by one pass over the text for each (Knuth,
+// Morris and Pratt), which begins when a walk has found the front of one.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -21,32 +24,68 @@ struct Section {
 
 class AddedTokenMatcher {
  public:
+  class Scan;
+
   AddedTokenMatcher() { first_.fill(kNone); }
-  // The token must outlive the matcher. `form` is what to look for: the content, or its normalised form. An empty form
-  // is never found; of two tokens with one form the later is.
+  // Token and form must outlive the matcher. `form` is what to look for: the content, or its normalised form. An empty
+  // form is never found; of two tokens with one form the later is.
   void add(const AddedToken& token, std::string_view form);
   bool empty() const { return nodes_.empty(); }
 
-  // Sections that cover the text, none of them empty; of an empty text there is none.
-  void split(std::string_view text, std::vector<Section>& sections) const;
-
  private:
   static constexpr int32_t kNone = -1;
+  static constexpr size_t kWalk = 32;
   // A byte trie: children of a node are a list of siblings.
   struct Node {
     char byte;
     int32_t child, sibling;
     const AddedToken* token;  // that ends here
+    int32_t longer;           // the first of the long forms that begin with the bytes up to here
   };
+  struct LongForm {
+    const AddedToken* token;
+    std::string_view form;
+    std::vector<uint32_t> borders;  // of each front of the form, the longest proper front that it ends with
+    int32_t next;                   // of those with the same first kWalk bytes
+  };
+  int32_t child_of(int32_t node, char byte) const;
+  void add_long(int32_t node, const AddedToken& token, std::string_view form);
+
+  std::array<int32_t, 256> first_;  // by first byte
+  std::vector<Node> nodes_;
+  std::vector<LongForm> long_forms_;
+};
+
+// The sections of a text in order, which cover it; none is empty. White space that rstrip has taken may be a token once
+// more: then a section begins inside the one before it.
+class AddedTokenMatcher::Scan {
+ public:
+  Scan(const AddedTokenMatcher& matcher, std::string_view text) : matcher_(matcher), text_(text) {}
+  bool next(Section& section);              // false: there are no more
+  int64_t steps() const { return steps_; }  // bytes compared, so far
+
+ private:
   struct Match {
     const AddedToken* token;  // null: none
     size_t begin, end;
   };
-  Match find(std::string_view text, size_t from) const;
-  int32_t child_of(int32_t node, char byte) const;
+  // How far the search for a long form is: `matched` bytes of it end at byte `at`; it was last found at `found`.
+  struct Search {
+    size_t at = 0, matched = 0;
+    std::optional<size_t> found{};
+  };
+  Match find(size_t from);
+  bool stands_at(size_t form, size_t begin);
+  size_t space_end(size_t begin);
 
-  std::array<int32_t, 256> first_;  // by first byte
-  std::vector<Node> nodes_;
+  const AddedTokenMatcher& matcher_;
+  const std::string_view text_;
+  size_t from_ = 0, taken_ = 0;
+  bool at_end_ = false;
+  size_t spaces_begin_ = 1, spaces_end_ = 0;  // white space that was looked at last
+  std::optional<Section> waiting_;
+  std::vector<Search> searches_;  // by long form; empty until one is needed
+  int64_t steps_ = 0;
 };
 
 }  // namespace rf::text

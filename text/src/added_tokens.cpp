@@ -11,6 +11,7 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocab
                          const std::function<std::string(std::string_view)>& normalize)
     : tokens_(std::move(tokens)) {
   std::ranges::sort(tokens_, {}, &AddedToken::id);
+  forms_.reserve(tokens_.size());
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const AddedToken& token = tokens_[i];
     if (vocabulary.find(token.content) != token.id) {

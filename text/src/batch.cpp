@@ -170,6 +170,8 @@ class BatchEncoder::Impl {
   std::span<const Row> encode(std::span<const TextPair> samples);
 
  private:
+  const std::vector<Piece>& pieces_for(const TextPair& sample) const;
+  void encode_whole(const TextPair& sample, Row& row) const;
   void tokenize(const TextPair& sample, Plan& plan) const;
   void build(const Plan& plan, size_t index, Row& row) const;
   size_t padded_length(size_t count) const;  // of the rows of so many plans; 0 without padding
@@ -183,10 +185,32 @@ class BatchEncoder::Impl {
   size_t padded_ = 0;
 };
 
+const std::vector<Piece>& BatchEncoder::Impl::pieces_for(const TextPair& sample) const {
+  const std::vector<Piece>& pieces = sample.second ? pair_ : single_;
+  if (pieces.empty()) fail("tokenize", "pairs of texts need a tokenizer that has a template for them, got none");
+  return pieces;
+}
+
+// A sample that nothing is cut from and nothing is put behind: its tokens are made where they stay.
+void BatchEncoder::Impl::encode_whole(const TextPair& sample, Row& row) const {
+  const std::vector<Piece>& pieces = pieces_for(sample);
+  clear(row, 0);
+  for (const Piece& piece : pieces) {
+    if (piece.part == Part::kSpecial) {
+      append_filling(row, 1, piece.id, piece.type, 1);
+      continue;
+    }
+    const bool is_first = piece.part == Part::kFirst;
+    tokenizer_.encode(is_first ? sample.first : *sample.second, row.tokens);
+    row.types.resize(row.size(), piece.type);
+    row.mask.resize(row.size(), 1);
+    row.text_index.resize(row.size(), is_first ? 0 : 1);
+  }
+}
+
 void BatchEncoder::Impl::tokenize(const TextPair& sample, Plan& plan) const {
   const bool is_pair = sample.second.has_value();
-  plan.pieces = is_pair ? &pair_ : &single_;
-  if (plan.pieces->empty()) fail("tokenize", "pairs of texts need a tokenizer that has a template for them, got none");
+  plan.pieces = &pieces_for(sample);
   for (Encoding& text : plan.texts) text.clear();
   tokenizer_.encode(sample.first, plan.texts[0]);
   if (is_pair) tokenizer_.encode(*sample.second, plan.texts[1]);
@@ -242,6 +266,14 @@ void BatchEncoder::Impl::build(const Plan& plan, size_t index, Row& row) const {
 }
 
 std::span<const Row> BatchEncoder::Impl::encode(std::span<const TextPair> samples) {
+  if (options_.truncation == Truncation::kNone && options_.padding == Padding::kNone) {
+    if (rows_.size() < samples.size()) rows_.resize(samples.size());
+    workers_.for_each_index(samples.size(), [&](size_t i) {
+      rows_[i].sample = static_cast<int64_t>(i);
+      encode_whole(samples[i], rows_[i]);
+    });
+    return {rows_.data(), samples.size()};
+  }
   if (plans_.size() < samples.size()) plans_.resize(samples.size());
   workers_.for_each_index(samples.size(), [&](size_t i) { tokenize(samples[i], plans_[i]); });
   padded_ = padded_length(samples.size());

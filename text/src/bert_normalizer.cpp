@@ -62,6 +62,18 @@ int64_t BertNormalizer::normalize(std::string_view text, SourcePlace& place, std
   return replaced;
 }
 
+// Before a character that canonical reordering does not move, and that is not dropped between two that it may.
+size_t BertNormalizer::stretch_end(std::string_view text, size_t bytes) {
+  size_t at = bytes;
+  while (at < text.size() && !begins_character(text[at])) ++at;
+  while (at < text.size()) {
+    const Decoded decoded = decode_utf8(text.substr(at));
+    if (!bert_character(decoded.code).has(BertCharacter::kCombines | BertCharacter::kDrop)) return at;
+    at += static_cast<size_t>(decoded.length);
+  }
+  return text.size();
+}
+
 void BertNormalizer::decompose(char32_t code, const BertCharacter& character) {
   if (code >= kSyllableBase && code - kSyllableBase < kSyllables) {
     const char32_t index = code - kSyllableBase, trail = index % kTrails;

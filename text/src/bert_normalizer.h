@@ -42,6 +42,8 @@ class BertNormalizer {
   // Appends the text, whose front is at that place of the source, and moves the place behind it. Ill-formed UTF-8
   // becomes U+FFFD and is dropped with it. Returns how many such sequences there were.
   int64_t normalize(std::string_view text, SourcePlace& place, std::vector<NormalizedChar>& out);
+  // Where a text may be parted, at `bytes` or behind, and its parts be normalised one by one with the same result.
+  static size_t stretch_end(std::string_view text, size_t bytes);
 
  private:
   struct Part {

@@ -2,11 +2,17 @@
 // between them that nothing changes is a word; any other is normalised and then split.
 #include "bert_splitter.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "ascii.h"
 #include "utf8.h"
 
 namespace rf::text {
 namespace {
+
+constexpr size_t kStretchBytes = size_t{1} << 14;
 
 char fold(char c) {
   return ascii_class(c) == Ascii::kCapital ? static_cast<char>(c + ('a' - 'A')) : c;
@@ -121,26 +127,40 @@ void BertSplitter::flush(const Scan& scan) {
                   Special::kNone});
 }
 
+// A long chunk is normalised in stretches. The word that is not at its end waits in chars_; of one that is too long to
+// be cut its two ends are kept.
 void BertSplitter::split_changing(std::string_view chunk, const Chunk& begin, WordSink& sink) {
   chars_.clear();
   SourcePlace place{begin.byte_begin, begin.char_begin};
-  normalizer_.normalize(chunk, place, chars_);
   const auto is_punctuation = [this](size_t i) {
     return bert_character(chars_[i].code).has(BertCharacter::kPunctuation);
   };
-  for (size_t first = 0; first < chars_.size();) {
-    size_t last = first + 1;
-    if (!is_punctuation(first)) {
-      while (last < chars_.size() && !is_punctuation(last)) ++last;
+  int64_t left_out = 0;  // behind the first of chars_
+  while (!chunk.empty()) {
+    const size_t stretch = normalizer_.stretch_end(chunk, kStretchBytes);
+    normalizer_.normalize(chunk.substr(0, stretch), place, chars_);
+    chunk.remove_prefix(stretch);
+    size_t first = 0;
+    while (first < chars_.size()) {
+      size_t last = first + 1;
+      if (!is_punctuation(first)) {
+        while (last < chars_.size() && !is_punctuation(last)) ++last;
+        if (last == chars_.size() && !chunk.empty()) break;
+      }
+      take_chars(first, last, std::exchange(left_out, 0), sink);
+      first = last;
     }
-    take_chars(first, last, sink);
-    first = last;
+    chars_.erase(chars_.begin(), chars_.begin() + static_cast<ptrdiff_t>(first));
+    if (std::ssize(chars_) + left_out > std::max<int64_t>(options_.max_word_chars, 2)) {
+      left_out += std::ssize(chars_) - 2;
+      chars_ = {chars_.front(), chars_.back()};
+    }
   }
 }
 
-void BertSplitter::take_chars(size_t first, size_t last, WordSink& sink) {
+void BertSplitter::take_chars(size_t first, size_t last, int64_t left_out, WordSink& sink) {
   write_utf8(std::span(chars_).subspan(first, last - first), word_, spans_);
-  sink.take({word_, static_cast<int64_t>(last - first), spans_.data(), {}, Special::kNone});
+  sink.take({word_, static_cast<int64_t>(last - first) + left_out, spans_.data(), {}, Special::kNone});
 }
 
 }  // namespace rf::text

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,8 @@ namespace rf::text {
 struct BertSplitterOptions {
   bool lower_case = true;
   bool strip_accents = true;
-  bool space_cjk = true;  // tokenize_chinese_chars
+  bool space_cjk = true;                                         // tokenize_chinese_chars
+  int64_t max_word_chars = std::numeric_limits<int64_t>::max();  // of a longer word the middle may be left out
 };
 
 class BertSplitter : public Splitter {
@@ -49,7 +51,7 @@ class BertSplitter : public Splitter {
   // The character at the scan's place as a word, which nothing changes.
   void take_alone(Scan& scan, int32_t length);
   void split_changing(std::string_view chunk, const Chunk& begin, WordSink& sink);
-  void take_chars(size_t first, size_t last, WordSink& sink);
+  void take_chars(size_t first, size_t last, int64_t left_out, WordSink& sink);
 
   BertSplitterOptions options_;
   BertNormalizer normalizer_;

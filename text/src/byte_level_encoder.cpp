@@ -12,6 +12,8 @@
 namespace rf::text {
 namespace {
 
+constexpr size_t kStretchBytes = size_t{1} << 16;  // at least
+
 bool is_trimmed(const Decoded& decoded) {
   return decoded.code == kSpaceLetter || (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
 }
@@ -74,19 +76,44 @@ void ByteLevelEncoder::normalize(std::string_view part, int32_t byte, int32_t ch
   }
 }
 
+// Where a stretch of the part that begins there ends: before a space between two ASCII letters, across which neither
+// NFC nor GPT-2's expression looks. What has to be rewritten is so no more than a stretch.
+size_t ByteLevelEncoder::stretch_end(std::string_view part, size_t begin) const {
+  if (!options_.use_regex || !added_.normalized().empty()) return part.size();
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  for (size_t at = begin + kStretchBytes; at + 1 < part.size(); ++at) {
+    if (part[at] == ' ' && is_letter(part[at - 1]) && is_letter(part[at + 1])) return at;
+  }
+  return part.size();
+}
+
 void ByteLevelEncoder::encode(std::string_view part, int32_t byte, int32_t character) {
-  Mapped whole{part, nullptr, byte, character};
-  if (!stays_as_it_is(part)) {
-    normalize(part, byte, character);
+  for (size_t begin = 0; begin < part.size();) {
+    const size_t end = stretch_end(part, begin);
+    const std::string_view stretch = part.substr(begin, end - begin);
+    encode_stretch(stretch, byte + static_cast<int32_t>(begin), character, begin == 0);
+    begin = end;
+    if (end == part.size()) return;
+    for (size_t at = 0; at < stretch.size(); ++character) {
+      at += static_cast<size_t>(decode_utf8(stretch.substr(at)).length);
+    }
+  }
+}
+
+// `is_front`: nothing of the part stands before it.
+void ByteLevelEncoder::encode_stretch(std::string_view stretch, int32_t byte, int32_t character, bool is_front) {
+  Mapped whole{stretch, nullptr, byte, character};
+  if (!stays_as_it_is(stretch)) {
+    normalize(stretch, byte, character);
     whole = {normalized_, normalized_spans_.data(), 0, 0};
   }
   if (added_.normalized().empty()) {
-    encode_words(whole);
+    encode_words(whole, is_front);
     return;
   }
-  added_.normalized().split(whole.text, sections_);
   size_t at = 0;  // the byte that `character` is of
-  for (const Section& section : sections_) {
+  Section section{};
+  for (AddedTokenMatcher::Scan scan(added_.normalized(), whole.text); scan.next(section);) {
     // A section may begin inside the one before it: white space that this one's rstrip has taken is looked at again.
     if (section.begin >= at) {
       character += count_characters(whole.text.substr(at, section.begin - at));
@@ -98,40 +125,28 @@ void ByteLevelEncoder::encode(std::string_view part, int32_t byte, int32_t chara
     const Mapped mapped = {text, whole.spans == nullptr ? nullptr : whole.spans + section.begin,
                            byte + static_cast<int32_t>(section.begin), character};
     if (section.token == nullptr) {
-      encode_words(mapped);
+      encode_words(mapped, true);
     } else {
       append_added(section.token->id, source_of(mapped), text);
     }
   }
 }
 
-// The space has the source of the first character, as that itself has.
-void ByteLevelEncoder::put_space_in_front(const Mapped& mapped) {
-  spaced_.assign(1, ' ').append(mapped.text);
-  spaced_spans_.clear();
-  if (mapped.spans != nullptr) {
-    spaced_spans_.push_back(mapped.spans[0]);
-    spaced_spans_.insert(spaced_spans_.end(), mapped.spans, mapped.spans + mapped.text.size());
+// With add_prefix_space a space is put in front; it has the source of the first character, as that itself has.
+void ByteLevelEncoder::encode_words(const Mapped& mapped, bool is_front) {
+  if (mapped.text.empty()) return;
+  if (!options_.add_prefix_space || !is_front || mapped.text.front() == ' ') {
+    cut_words(mapped);
     return;
   }
-  SourceSpan span{mapped.byte, mapped.byte, mapped.character, mapped.character};
-  for (size_t i = 0; i < mapped.text.size();) {
-    const auto length = static_cast<size_t>(decode_utf8(mapped.text.substr(i)).length);
-    span = {span.byte_end, span.byte_end + static_cast<int32_t>(length), span.char_end, span.char_end + 1};
-    if (i == 0) spaced_spans_.push_back(span);
-    spaced_spans_.resize(spaced_spans_.size() + length, span);
-    i += length;
+  spaced_.assign(1, ' ').append(mapped.text);
+  if (mapped.spans == nullptr) {
+    cut_words({spaced_, nullptr, mapped.byte, mapped.character, true});
+    return;
   }
-}
-
-void ByteLevelEncoder::encode_words(const Mapped& mapped) {
-  if (mapped.text.empty()) return;
-  if (options_.add_prefix_space && mapped.text.front() != ' ') {
-    put_space_in_front(mapped);
-    cut_words({spaced_, spaced_spans_.data(), 0, 0});
-  } else {
-    cut_words(mapped);
-  }
+  spaced_spans_.assign(1, mapped.spans[0]);
+  spaced_spans_.insert(spaced_spans_.end(), mapped.spans, mapped.spans + mapped.text.size());
+  cut_words({spaced_, spaced_spans_.data(), 0, 0});
 }
 
 void ByteLevelEncoder::cut_words(const Mapped& words) {
@@ -139,19 +154,19 @@ void ByteLevelEncoder::cut_words(const Mapped& words) {
   while (!rest.text.empty()) {
     const Gpt2Word word = options_.use_regex ? next_gpt2_word(rest.text, 0) : Gpt2Word{rest.text.size(), false};
     const std::string_view text = rest.text.substr(0, word.end);
-    model_.cut(text, pieces_, workspace_);
-    const auto bytes = static_cast<int32_t>(text.size());
+    size_t at = 0;
+    int32_t character = rest.character;
+    model_.cut(text, workspace_, [&](const BytePairModel::Piece& piece) {
+      append_piece(rest, {text, word.ascii}, at, piece, character);
+      at += piece.length;
+    });
     if (rest.spans != nullptr) {
-      append_mapped(text, rest.spans);
       rest.spans += text.size();
-    } else if (word.ascii) {
-      append_ascii(text, rest.byte, rest.character);
-      rest.character += bytes;
     } else {
-      append_unicode(text, rest.byte, rest.character);
-      rest.character += count_characters(text);
+      rest.byte += static_cast<int32_t>(text.size()) - (rest.spaced ? 1 : 0);
+      rest.character = character;
     }
-    rest.byte += bytes;
+    rest.spaced = false;
     rest.text.remove_prefix(text.size());
   }
 }
@@ -166,57 +181,40 @@ SourceSpan ByteLevelEncoder::source_of(const Mapped& mapped) const {
   return {first.byte_begin, last.byte_end, first.char_begin, last.char_end};
 }
 
-void ByteLevelEncoder::append_mapped(std::string_view word, const SourceSpan* spans) {
-  size_t at = 0;
-  for (const BytePairModel::Piece& piece : pieces_) {
-    const SourceSpan &first = spans[at], &last = spans[at + piece.length - 1];
-    append_piece(piece.id, {first.byte_begin, last.byte_end, first.char_begin, last.char_end},
-                 word.substr(at, piece.length), at == 0);
-    at += piece.length;
+// The piece at byte `at` of a word. `character`: of the source, at that byte; afterwards behind the piece.
+void ByteLevelEncoder::append_piece(const Mapped& mapped, const ByteLevelWord& word, size_t at,
+                                    const BytePairModel::Piece& piece, int32_t& character) {
+  const size_t length = piece.length;
+  const std::string_view slice = word.text.substr(at, length);
+  const Trimmed trimmed = options_.trim_offsets ? trimmed_of_piece(slice) : Trimmed{};
+  if (mapped.spans != nullptr) {
+    const SourceSpan &first = mapped.spans[at], &last = mapped.spans[at + length - 1];
+    append(piece.id, {first.byte_begin, last.byte_end, first.char_begin, last.char_end}, trimmed, at == 0);
+    return;
   }
-}
-
-void ByteLevelEncoder::append_ascii(std::string_view word, int32_t byte, int32_t character) {
-  size_t at = 0;
-  for (const BytePairModel::Piece& piece : pieces_) {
-    const auto begin = static_cast<int32_t>(at), end = static_cast<int32_t>(at + piece.length);
-    append_piece(piece.id, {byte + begin, byte + end, character + begin, character + end},
-                 word.substr(at, piece.length), at == 0);
-    at += piece.length;
+  const size_t added = mapped.spaced ? 1 : 0;  // the space in front, which takes the source of what is behind it
+  const size_t front = std::max(at, added);
+  size_t begin = front, end = std::max(at + length, added + 1);
+  int32_t characters = (word.ascii ? static_cast<int32_t>(length) : count_characters(slice)) - (at < added ? 1 : 0);
+  if (!word.ascii || at < added) {  // all of the characters that it has a part of
+    while (!begins_character(mapped.text[begin])) --begin;
+    while (end < mapped.text.size() && !begins_character(mapped.text[end])) ++end;
   }
-}
-
-void ByteLevelEncoder::append_unicode(std::string_view word, int32_t byte, int32_t character) {
-  size_t at = 0;
-  for (const BytePairModel::Piece& piece : pieces_) {
-    const std::string_view slice = word.substr(at, piece.length);
-    size_t begin = at, end = at + piece.length;  // of the characters that it has a part of
-    while (!begins_character(word[begin])) --begin;
-    while (end < word.size() && !begins_character(word[end])) ++end;
-    const int32_t first = begin == at ? character : character - 1;
-    character += count_characters(slice);
-    append_piece(piece.id, {byte + static_cast<int32_t>(begin), byte + static_cast<int32_t>(end), first, character},
-                 slice, at == 0);
-    at += piece.length;
-  }
+  const int32_t first = begin == front ? character : character - 1;
+  character += characters;
+  append(piece.id,
+         {mapped.byte + static_cast<int32_t>(begin - added), mapped.byte + static_cast<int32_t>(end - added), first,
+          std::max(character, first + 1)},
+         trimmed, at == 0);
 }
 
 void ByteLevelEncoder::append_added(int32_t id, const SourceSpan& source, std::string_view slice) {
   append(id, source, options_.trim_offsets ? trimmed_of_added(slice) : Trimmed{}, true);
 }
 
-void ByteLevelEncoder::append_piece(int32_t id, const SourceSpan& source, std::string_view slice, bool starts_word) {
-  append(id, source, options_.trim_offsets ? trimmed_of_piece(slice) : Trimmed{}, starts_word);
-}
-
 void ByteLevelEncoder::append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word) {
   if (trimmed.leading + trimmed.trailing > 0) trim(trimmed, source);
-  out_.ids.push_back(id);
-  out_.byte_begin.push_back(source.byte_begin);
-  out_.byte_end.push_back(source.byte_end);
-  out_.char_begin.push_back(source.char_begin);
-  out_.char_end.push_back(source.char_end);
-  out_.starts_word.push_back(starts_word ? 1 : 0);
+  writer_.append(id, source, starts_word);
 }
 
 // Counts characters of the token but steps over characters of the source, as `tokenizers` does. The one space in front

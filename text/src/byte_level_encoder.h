@@ -10,6 +10,7 @@
 
 #include "added_tokens.h"
 #include "byte_pair_model.h"
+#include "encoding_writer.h"
 #include "nfc.h"
 #include "rf/text/encoding.h"
 #include "rf/text/tokenizer.h"
@@ -26,7 +27,13 @@ class ByteLevelEncoder {
  public:
   ByteLevelEncoder(const BytePairModel& model, const ByteLevelOptions& options, const AddedTokens& added,
                    std::string_view text, Encoding& out)
-      : model_(model), options_(options), added_(added), source_(text), out_(out), first_token_(out.size()) {}
+      : model_(model),
+        options_(options),
+        added_(added),
+        source_(text),
+        out_(out),
+        writer_(out, text.size()),
+        first_token_(out.size()) {}
 
   // A stretch of the text that is no added token, and where it begins.
   void encode(std::string_view part, int32_t byte, int32_t character);
@@ -36,23 +43,26 @@ class ByteLevelEncoder {
 
  private:
   // Normalised text and its source: `spans` for each byte, or, when null, the text is the source from (byte, character)
-  // on.
+  // on, less a space in front of it where one was put there.
   struct Mapped {
     std::string_view text;
     const SourceSpan* spans;
     int32_t byte, character;
+    bool spaced = false;
+  };
+  struct ByteLevelWord {
+    std::string_view text;
+    bool ascii;
   };
   bool stays_as_it_is(std::string_view part) const;
   void normalize(std::string_view part, int32_t byte, int32_t character);
-  void encode_words(const Mapped& mapped);
+  size_t stretch_end(std::string_view part, size_t begin) const;
+  void encode_stretch(std::string_view stretch, int32_t byte, int32_t character, bool is_front);
+  void encode_words(const Mapped& mapped, bool is_front);
   void cut_words(const Mapped& words);
-  void put_space_in_front(const Mapped& mapped);
   SourceSpan source_of(const Mapped& mapped) const;
-  // The pieces of a word: of a rewritten text, of the text itself, of the text itself beyond ASCII.
-  void append_mapped(std::string_view word, const SourceSpan* spans);
-  void append_ascii(std::string_view word, int32_t byte, int32_t character);
-  void append_unicode(std::string_view word, int32_t byte, int32_t character);
-  void append_piece(int32_t id, const SourceSpan& source, std::string_view slice, bool starts_word);
+  void append_piece(const Mapped& mapped, const ByteLevelWord& word, size_t at, const BytePairModel::Piece& piece,
+                    int32_t& character);
   void append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word);
   void trim(const Trimmed& trimmed, SourceSpan& source) const;
   int32_t character_length(int32_t byte) const;  // bytes of the source's character that begins there
@@ -62,13 +72,12 @@ class ByteLevelEncoder {
   const AddedTokens& added_;
   const std::string_view source_;
   Encoding& out_;
+  EncodingWriter writer_;
   const size_t first_token_;
   int64_t replaced_ = 0;
 
   NfcNormalizer nfc_;
   BytePairModel::Workspace workspace_;
-  std::vector<BytePairModel::Piece> pieces_;
-  std::vector<Section> sections_;
   std::vector<SourcedChar> chars_;
   std::string normalized_, spaced_;
   std::vector<SourceSpan> normalized_spans_, spaced_spans_;

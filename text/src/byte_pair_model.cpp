@@ -1,5 +1,5 @@
 // Short words are merged by looking for the lowest rank again after every merge, long ones with a queue of candidates:
-// n log n steps for n bytes.
+// n log n steps for n bytes of a window.
 #include "byte_pair_model.h"
 
 #include <algorithm>
@@ -102,22 +102,50 @@ const BytePairModel::Pair& BytePairModel::find_pair(int32_t left, int32_t right)
   return pairs_[slot];
 }
 
-void BytePairModel::cut(std::string_view word, std::vector<Piece>& pieces, Workspace& workspace) const {
+BytePairModel::Piece BytePairModel::find_whole(std::string_view word) const {
+  const Whole& whole = find_whole(word, hash_of(word));
+  return {whole.id, whole.length};
+}
+
+void BytePairModel::merge_window(std::string_view window, std::vector<Piece>& pieces, Workspace& workspace) const {
+  merge(window, workspace);
   pieces.clear();
-  if (const Whole& whole = find_whole(word, hash_of(word)); whole.id >= 0) {
-    pieces.push_back({whole.id, whole.length});
-    return;
-  }
-  merge(word, workspace);
   for (const Workspace::Symbol& symbol : workspace.symbols) {
     if (symbol.end != symbol.begin) pieces.push_back({symbol.id, symbol.end - symbol.begin});
   }
+}
+
+size_t BytePairModel::next_window(std::string_view word, size_t& begin, size_t& length, Workspace& workspace) const {
+  std::vector<Piece>&pieces = workspace.pieces, &ahead = workspace.ahead;
+  size_t i = pieces.size(), at = begin + length;  // of the first piece of the next window
+  while (i > 0 && at + kOverlap > begin + length) at -= pieces[--i].length;
+  const size_t end = std::min(word.size(), begin + length + kWindow);
+  if (at > begin) {
+    size_t j = 0, ahead_at = at;
+    const size_t window = at;
+    merge_window(word.substr(window, end - window), ahead, workspace);
+    while (i < pieces.size() && j < ahead.size()) {
+      if (at == ahead_at && pieces[i] == ahead[j] && (j + 1 < ahead.size() || end == word.size())) {
+        begin = at + pieces[i].length;
+        length = end - begin;
+        ahead.erase(ahead.begin(), ahead.begin() + static_cast<ptrdiff_t>(j + 1));
+        return i + 1;
+      }
+      const bool behind = at <= ahead_at, ahead_behind = ahead_at <= at;
+      if (behind) at += pieces[i++].length;
+      if (ahead_behind) ahead_at += ahead[j++].length;
+    }
+  }
+  length = std::min(word.size() - begin, 2 * length);
+  merge_window(word.substr(begin, length), pieces, workspace);
+  return 0;
 }
 
 // Leaves the word's symbols in order; one that was merged into the symbol before it is left empty (begin == end).
 void BytePairModel::merge(std::string_view word, Workspace& workspace) const {
   std::vector<Workspace::Symbol>& symbols = workspace.symbols;
   symbols.resize(word.size());
+  workspace.steps += static_cast<int64_t>(word.size());
   for (size_t i = 0; i < word.size(); ++i) {
     const auto at = static_cast<int32_t>(i);
     const auto begin = static_cast<uint32_t>(i);
@@ -155,6 +183,7 @@ void BytePairModel::push(Workspace& workspace, int32_t at) const {
   const int32_t right = symbols[static_cast<size_t>(symbol.next)].id;
   const Pair& pair = find_pair(symbol.id, right);
   if (pair.rank == kNoRank) return;
+  ++workspace.steps;
   workspace.queue.push_back({pair.rank, at, symbol.id, right});
   std::ranges::push_heap(workspace.queue, std::greater{},
                          [](const Workspace::Candidate& c) { return std::pair(c.rank, c.at); });

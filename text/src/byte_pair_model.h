@@ -2,6 +2,12 @@
 // leftmost, is merged until no pair has a rank (GPT-2, and the BPE model of `tokenizers`). Words that come out as one
 // token, nearly all of a real text, are found in one step: which tokens their own bytes merge to is worked out when the
 // model is built.
+//
+// A long word is cut window by window, so that memory does not grow with it. That is exact: a sequence of tokens is the
+// one that merging gives if and only if each of them, and each two that are neighbours, are what merging gives for
+// their own bytes, since the first merge across a border would happen in the two alone as well. So where two
+// overlapping windows have a token in common, the tokens of the first up to it and those of the second behind it are
+// the word's.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +26,7 @@ class BytePairModel {
   struct Piece {
     int32_t id;
     uint32_t length;  // bytes
+    bool operator==(const Piece&) const = default;
   };
   // What cut() needs besides the model; one object a thread.
   struct Workspace {
@@ -35,16 +42,35 @@ class BytePairModel {
     };
     std::vector<Symbol> symbols;
     std::vector<Candidate> queue;
+    std::vector<Piece> pieces, ahead;  // of a window and of the next one
+    int64_t steps = 0;                 // symbols made and candidates queued, so far
   };
 
   // Merges in order of rank, as tokens of the vocabulary written in the byte alphabet. Throws Error for a vocabulary
   // without all 256 bytes, and for a merge whose parts or result it does not have.
   BytePairModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges, const ByteLevelOptions& options);
 
-  // Replaces `pieces` by those of a word, which is not empty.
-  void cut(std::string_view word, std::vector<Piece>& pieces, Workspace& workspace) const;
+  // Calls take(piece) for each piece of a word, which is not empty, in order.
+  template <typename Take>
+  void cut(std::string_view word, Workspace& workspace, Take take) const {
+    if (const Piece whole = find_whole(word); whole.id >= 0) {
+      take(whole);
+      return;
+    }
+    size_t begin = 0, length = kWindow;
+    merge_window(word.substr(0, length), workspace.pieces, workspace);
+    while (begin + length < word.size()) {
+      const size_t given = next_window(word, begin, length, workspace);
+      for (size_t i = 0; i < given; ++i) take(workspace.pieces[i]);
+      if (given > 0) std::swap(workspace.pieces, workspace.ahead);
+    }
+    for (const Piece& piece : workspace.pieces) take(piece);
+  }
+
+  static constexpr size_t kWindow = size_t{1} << 15;  // bytes
 
  private:
+  static constexpr size_t kOverlap = size_t{1} << 10;  // of two windows, at least
   static constexpr uint32_t kNoRank = ~uint32_t{0};
   struct Whole {
     uint64_t hash;           // of the bytes; 0: empty slot
@@ -61,7 +87,13 @@ class BytePairModel {
   void read_bytes(const Vocabulary& vocabulary);
   void read_merges(const Vocabulary& vocabulary, const std::vector<Merge>& merges);
   void find_wholes(const Vocabulary& vocabulary, bool ignore_merges);
+  Piece find_whole(std::string_view word) const;  // id -1: it is no token
   const Whole& find_whole(std::string_view word, uint64_t hash) const;
+  void merge_window(std::string_view window, std::vector<Piece>& pieces, Workspace& workspace) const;
+  // Goes on from the window of `length` bytes at `begin`, whose pieces are workspace.pieces: puts those behind the
+  // first token that the next one has in common with it into workspace.ahead, makes that the window, and returns how
+  // many pieces of the old one are in front. 0: there is no such token, and the window has been made twice as long.
+  size_t next_window(std::string_view word, size_t& begin, size_t& length, Workspace& workspace) const;
   const Pair& find_pair(int32_t left, int32_t right) const;
   void merge(std::string_view word, Workspace& workspace) const;
   void merge_short(std::vector<Workspace::Symbol>& symbols) const;

@@ -17,33 +17,42 @@ enum class Special : int8_t { kNone = -1, kPad, kUnk, kCls, kSep, kMask };
 inline constexpr std::array<std::string_view, 5> kSpecialTokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
 struct Word {
-  std::string_view text;  // normalised, valid UTF-8, not empty; valid during the call
-  int64_t chars;          // its code points
+  // Normalised, valid UTF-8, not empty; valid during the call. Of a word that is too long for the tokenizer, which
+  // makes one unknown token of it, the middle may be left out; `chars` counts it all the same.
+  std::string_view text;
+  int64_t chars;  // its code points
   // Of each byte of `text`; null: each character stands in the source in its place, with as many bytes.
   const SourceSpan* spans;
   SourceSpan begin;    // used when spans is null: where the source starts
   Special special;     // not kNone: a special token, kept whole
   int32_t token = -1;  // the id of the token that the whole word is, where the splitter knows it
 
-  // The source of bytes [first, last) of the word, which hold whole characters.
-  SourceSpan source(size_t first, size_t last) const {
-    if (spans == nullptr) return plain_source(first, last);
+  SourceSpan source() const {  // of the whole word
+    int32_t first_char = 0;
+    return source(0, text.size(), first_char);
+  }
+  // The source of bytes [first, last) of the word, which hold whole characters; `character` is the number of those
+  // before them, and afterwards of those before `last`.
+  SourceSpan source(size_t first, size_t last, int32_t& character) const {
+    if (spans == nullptr) return plain_source(first, last, character);
     SourceSpan whole = spans[first];
     for (size_t i = first + 1; i < last; ++i) whole = join(whole, spans[i]);
     return whole;
   }
 
  private:
-  SourceSpan plain_source(size_t first, size_t last) const {
+  SourceSpan plain_source(size_t first, size_t last, int32_t& character) const {
     const auto begin_byte = static_cast<int32_t>(first), end_byte = static_cast<int32_t>(last);
-    int32_t first_char = begin_byte, last_char = end_byte;
-    if (chars != static_cast<int64_t>(text.size())) {
-      first_char = count_characters(text.substr(0, first));
-      last_char = last == text.size() ? static_cast<int32_t>(chars)
-                                      : first_char + count_characters(text.substr(first, last - first));
+    const int32_t first_char = character;
+    if (chars == static_cast<int64_t>(text.size())) {
+      character += end_byte - begin_byte;
+    } else if (last == text.size()) {
+      character = static_cast<int32_t>(chars);
+    } else {
+      character += count_characters(text.substr(first, last - first));
     }
     return {begin.byte_begin + begin_byte, begin.byte_begin + end_byte, begin.char_begin + first_char,
-            begin.char_begin + last_char};
+            begin.char_begin + character};
   }
 };
 

@@ -36,7 +36,8 @@ std::vector<AddedToken> with_specials(std::vector<AddedToken> added, const Vocab
 
 BertSplitterOptions bert_options(const TokenizerOptions& options) {
   const bool lower_case = options.letter_case == Case::kLower;
-  return {lower_case, options.strip_accents.value_or(lower_case), options.tokenize_chinese_chars};
+  return {lower_case, options.strip_accents.value_or(lower_case), options.tokenize_chinese_chars,
+          options.max_word_chars};
 }
 
 // How the pipeline normalises an added token that is looked for in normalised text.
@@ -106,14 +107,12 @@ void check_template(const SequenceTemplate& sequence, const Vocabulary& vocabula
   }
 }
 
-constexpr size_t kBytesPerToken = 3;            // few texts have more tokens than that
 constexpr size_t kKeptBytes = size_t{1} << 20;  // buffers that longer texts have filled are not kept
 
 // What a thread keeps between texts, for its buffers.
 struct Scratch {
   uint64_t tokenizer = 0;  // the serial number of the one whose splitter it is; 0: none
   std::unique_ptr<Splitter> splitter;
-  std::vector<Section> sections;
 };
 
 Scratch& scratch() {
@@ -127,13 +126,35 @@ uint64_t next_serial() {
   return ++last;
 }
 
-// Characters between two bytes of the text; negative when the second lies before the first.
-int32_t count_characters(std::string_view text, size_t from, size_t to) {
-  if (to < from) return -count_characters(text, to, from);
-  int32_t count = 0;
-  for (; from < to; ++count) from += static_cast<size_t>(decode_utf8(text.substr(from)).length);
-  return count;
-}
+// Tells how many characters stand before a byte, counted from the nearer of two bytes that were asked for before: white
+// space that rstrip and lstrip take may be asked for again and again.
+class CharacterCounter {
+ public:
+  explicit CharacterCounter(std::string_view text) : text_(text) {}
+  int32_t before(size_t byte) {
+    const auto distance = [byte](const Place& place) {
+      return std::max(place.byte, byte) - std::min(place.byte, byte);
+    };
+    Place& near = distance(first_) <= distance(second_) ? first_ : second_;
+    const int32_t between = count(std::min(near.byte, byte), std::max(near.byte, byte));
+    near = {byte, near.byte <= byte ? near.characters + between : near.characters - between};
+    return near.characters;
+  }
+
+ private:
+  struct Place {
+    size_t byte = 0;
+    int32_t characters = 0;  // before it
+  };
+  int32_t count(size_t from, size_t to) const {
+    int32_t characters = 0;
+    for (; from < to; ++characters) from += static_cast<size_t>(decode_utf8(text_.substr(from)).length);
+    return characters;
+  }
+
+  const std::string_view text_;
+  Place first_, second_;
+};
 
 SequenceTemplate default_template(const SpecialIds& special) {
   return special.cls >= 0 && special.sep >= 0 ? bert_template(special.cls, special.sep) : plain_template();
@@ -142,38 +163,32 @@ SequenceTemplate default_template(const SpecialIds& special) {
 // Cuts the text at the added tokens: ordinary(part, byte, character) is called for what lies between them, with where
 // it begins, and added(id, source, slice) for each of them.
 template <class Ordinary, class Added>
-void for_each_section(const AddedTokenMatcher& matcher, std::string_view text, std::vector<Section>& sections,
-                      Ordinary ordinary, Added added) {
-  sections.clear();
-  matcher.split(text, sections);
-  size_t byte = 0;
-  int32_t character = 0;  // of that byte
-  for (const Section& section : sections) {
-    if (section.begin != byte) character += count_characters(text, byte, section.begin);
-    byte = section.begin;
+void for_each_section(const AddedTokenMatcher& matcher, std::string_view text, Ordinary ordinary, Added added) {
+  CharacterCounter characters(text);
+  Section section{};
+  for (AddedTokenMatcher::Scan scan(matcher, text); scan.next(section);) {
     const auto begin = static_cast<int32_t>(section.begin), end = static_cast<int32_t>(section.end);
+    const int32_t character = characters.before(section.begin);
     const std::string_view part = text.substr(section.begin, section.end - section.begin);
     if (section.token == nullptr) {
       ordinary(part, begin, character);
     } else {
-      const int32_t characters = count_characters(text, section.begin, section.end);
-      added(section.token->id, SourceSpan{begin, end, character, character + characters}, part);
+      added(section.token->id, SourceSpan{begin, end, character, characters.before(section.end)}, part);
     }
   }
 }
 
 // kBert with added tokens that are looked for in the normalised text.
 void encode_normalized(const AddedTokens& added, const TokenizerOptions& options, std::string_view text,
-                       std::vector<Section>& sections, PieceWriter& writer, Encoding& out) {
+                       PieceWriter& writer, Encoding& out) {
   BertNormalizedText normalized(bert_options(options));
-  std::vector<Section> inner;
   for_each_section(
-      added.raw(), text, sections,
+      added.raw(), text,
       [&](std::string_view part, int32_t byte, int32_t character) {
         out.replaced_bytes += normalized.normalize(part, byte, character);
-        added.normalized().split(normalized.text(), inner);
         writer.set_origin(0, 0);
-        for (const Section& section : inner) {
+        Section section{};
+        for (AddedTokenMatcher::Scan scan(added.normalized(), normalized.text()); scan.next(section);) {
           if (section.token == nullptr) {
             normalized.split(section.begin, section.end, writer);
           } else {
@@ -228,14 +243,17 @@ void Tokenizer::save(const std::string& model_dir) const {
   write_tokenizer(model_dir, *this);
 }
 
+void Tokenizer::save_dictionary(const std::string& model_dir) const {
+  if (options_.dictionary != nullptr) write_dictionary(model_dir, *options_.dictionary);
+}
+
 void Tokenizer::encode(std::string_view text, Encoding& out) const {
   check_text_size(text);
-  if (out.ids.capacity() == 0) out.reserve(text.size() / kBytesPerToken + 1);
   Scratch& own = scratch();
   if (byte_pairs_ != nullptr) {
     ByteLevelEncoder encoder(*byte_pairs_, options_.byte_level, *added_, text, out);
     for_each_section(
-        added_->raw(), text, own.sections,
+        added_->raw(), text,
         [&](std::string_view part, int32_t byte, int32_t character) { encoder.encode(part, byte, character); },
         [&](int32_t id, const SourceSpan& source, std::string_view slice) { encoder.append_added(id, source, slice); });
     out.replaced_bytes += encoder.replaced();
@@ -243,19 +261,15 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
   }
   if (own.tokenizer != serial_) {
     own.splitter = make_splitter(options_, vocabulary_, *trie_);
-void Tokenizer::save_dictionary(const std::string& model_dir) const {
-  if (options_.dictionary != nullptr) write_dictionary(model_dir, *options_.dictionary);
-}
-
     own.tokenizer = serial_;
   }
-  PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, out);
+  PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, text.size(), out);
   if (!added_->normalized().empty()) {
-    encode_normalized(*added_, options_, text, own.sections, writer, out);
+    encode_normalized(*added_, options_, text, writer, out);
     return;
   }
   for_each_section(
-      added_->raw(), text, own.sections,
+      added_->raw(), text,
       [&](std::string_view part, int32_t byte, int32_t character) {
         writer.set_origin(byte, character);
         out.replaced_bytes += own.splitter->split(part, writer);

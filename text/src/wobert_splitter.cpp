@@ -22,9 +22,10 @@ class Relay : public WordSink {
 
   void take(const Word& word) override {
     byte_spans_.clear();
+    int32_t character = 0;
     for (size_t i = 0; i < word.text.size();) {
       const auto length = static_cast<size_t>(decode_utf8(word.text.substr(i)).length);
-      const SourceSpan inner = word.source(i, i + length);
+      const SourceSpan inner = word.source(i, i + length, character);
       i += length;
       byte_spans_.resize(i, chars_[inner.char_begin]);
     }

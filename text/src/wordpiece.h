@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "encoding_writer.h"
 #include "piece_trie.h"
 #include "rf/text/encoding.h"
 #include "rf/text/vocabulary.h"
@@ -30,8 +31,9 @@ inline int32_t special_id(const SpecialIds& ids, Special special) {
 // Cuts words into pieces and appends them to an encoding.
 class PieceWriter : public WordSink {
  public:
-  PieceWriter(const PieceTrie& trie, const SpecialIds& special, int max_word_chars, Encoding& out)
-      : trie_(trie), special_(special), max_word_chars_(max_word_chars), out_(out) {}
+  // `text_bytes`: of the text that the words are of.
+  PieceWriter(const PieceTrie& trie, const SpecialIds& special, int max_word_chars, size_t text_bytes, Encoding& out)
+      : trie_(trie), special_(special), max_word_chars_(max_word_chars), out_(out), writer_(out, text_bytes) {}
 
   // Words given from now on have offsets into a part of the text that begins there.
   void set_origin(int32_t byte, int32_t character) {
@@ -47,14 +49,14 @@ class PieceWriter : public WordSink {
 
   void take(const Word& word) override {
     if (word.special != Special::kNone) {
-      append(special_id(special_, word.special), word.source(0, word.text.size()), true);
+      append(special_id(special_, word.special), word.source(), true);
     } else if (word.chars > max_word_chars_) {
-      append(special_.unk, word.source(0, word.text.size()), true);
+      append(special_.unk, word.source(), true);
     } else if (word.token >= 0) {
-      append(word.token, word.source(0, word.text.size()), true);
+      append(word.token, word.source(), true);
     } else if (const size_t before = out_.size(); !cut(word)) {
       forget_from(before);
-      append(special_.unk, word.source(0, word.text.size()), true);
+      append(special_.unk, word.source(), true);
     }
   }
 
@@ -62,10 +64,11 @@ class PieceWriter : public WordSink {
   // False when a part of the word begins with no piece; what is in front of it has been appended all the same.
   bool cut(const Word& word) {
     PieceTrie::Root root = PieceTrie::kWordStart;
+    int32_t first_char = 0;
     for (size_t first = 0; first < word.text.size(); root = PieceTrie::kContinuation) {
       const PieceTrie::Match piece = trie_.longest(word.text.substr(first), root);
       if (piece.id < 0) return false;
-      append(piece.id, word.source(first, first + piece.length), first == 0);
+      append(piece.id, word.source(first, first + piece.length, first_char), first == 0);
       first += piece.length;
     }
     return true;
@@ -79,18 +82,17 @@ class PieceWriter : public WordSink {
   }
 
   void append(int32_t id, const SourceSpan& source, bool starts_word) {
-    out_.ids.push_back(id);
-    out_.byte_begin.push_back(source.byte_begin + byte_origin_);
-    out_.byte_end.push_back(source.byte_end + byte_origin_);
-    out_.char_begin.push_back(source.char_begin + char_origin_);
-    out_.char_end.push_back(source.char_end + char_origin_);
-    out_.starts_word.push_back(starts_word ? 1 : 0);
+    writer_.append(id,
+                   {source.byte_begin + byte_origin_, source.byte_end + byte_origin_, source.char_begin + char_origin_,
+                    source.char_end + char_origin_},
+                   starts_word);
   }
 
   const PieceTrie& trie_;
   const SpecialIds& special_;
   const int64_t max_word_chars_;
   Encoding& out_;
+  EncodingWriter writer_;
   int32_t byte_origin_ = 0, char_origin_ = 0;
 };
 

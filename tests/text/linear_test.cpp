@@ -1,0 +1,214 @@
+// Tokenizing takes steps and memory in proportion to the text, also where a line is all of it, has no place to part it
+// at, or is full of what added tokens almost match. Steps are counted, not timed; memory is what operator new gave out.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <string>
+
+#include "added_token_matcher.h"
+#include "byte_alphabet.h"
+#include "byte_pair_model.h"
+#include "rf/text/batch.h"
+#include "rf/text/tokenizer.h"
+
+namespace {
+
+std::atomic<size_t> g_held{0}, g_peak{0};
+
+void* allocate(size_t bytes) {
+  void* const memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  const size_t held = g_held += malloc_usable_size(memory);
+  for (size_t peak = g_peak; peak < held && !g_peak.compare_exchange_weak(peak, held);) {
+  }
+  return memory;
+}
+
+void release(void* memory) {
+  if (memory != nullptr) g_held -= malloc_usable_size(memory);
+  std::free(memory);
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  return allocate(bytes);
+}
+void* operator new[](size_t bytes) {
+  return allocate(bytes);
+}
+void operator delete(void* memory) noexcept {
+  release(memory);
+}
+void operator delete[](void* memory) noexcept {
+  release(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+  release(memory);
+}
+void operator delete[](void* memory, size_t) noexcept {
+  release(memory);
+}
+
+namespace rf::text {
+namespace {
+
+constexpr size_t kTextBytes = size_t{1} << 22;
+constexpr size_t kMostBytesPerByte = 8;  // of memory for a byte of the text, the text itself among them
+
+std::string repeated(std::string_view part, size_t bytes) {
+  std::string text;
+  text.reserve(bytes + part.size());
+  while (text.size() < bytes) text += part;
+  return text;
+}
+
+// The bytes, "aa", "aaaa", "aaaaaaaa", and words of five letters with the space before them.
+TokenizerParts byte_level_parts(const ByteLevelOptions& options) {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char character = static_cast<char>(byte);
+    tokens.push_back(letters_of({&character, 1}));
+  }
+  std::vector<Merge> merges;
+  const auto merge = [&](std::string_view left, std::string_view right) {
+    merges.emplace_back(letters_of(left), letters_of(right));
+    tokens.push_back(merges.back().first + merges.back().second);
+  };
+  for (const std::string a : {"a", "aa", "aaaa"}) merge(a, a);
+  for (const std::string word : {" hello", " world"}) {
+    for (size_t i = 1; i < word.size(); ++i) merge(word.substr(0, i), word.substr(i, 1));
+  }
+  SpecialNames names;
+  for (const SpecialRole role : kSpecialRoles) name_of(names, role).clear();
+  TokenizerOptions made;
+  made.pipeline = Pipeline::kByteLevelBpe;
+  made.byte_level = options;
+  made.decoding.join = DecodingOptions::Join::kBytes;
+  return {Vocabulary(std::move(tokens), names), made, {}, std::move(merges), {}};
+}
+
+Tokenizer word_pieces() {
+  return {Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "a", "##a", "e", "##e"}), {}};
+}
+
+// Of `call` alone, beyond what was held before.
+template <typename Call>
+size_t peak_of(Call call) {
+  const size_t before = g_held;
+  g_peak = before;
+  call();
+  return g_peak - before;
+}
+
+// The steps for a text four times as long are four times as many, but for what does not depend on it.
+template <typename Steps>
+void expect_linear(Steps steps) {
+  const int64_t some = steps(size_t{1} << 17), many = steps(size_t{1} << 19);
+  EXPECT_GE(some, int64_t{1} << 17);  // each byte is counted
+  EXPECT_LT(many, 5 * some);
+}
+
+TEST(LinearSteps, ByteMergesOfOneLongWord) {
+  const TokenizerParts parts = byte_level_parts({});
+  const BytePairModel model(parts.vocabulary, parts.merges, {});
+  for (const std::string_view part : {"a", "ab", " hello world", "ahello"}) {
+    expect_linear([&](size_t bytes) {
+      BytePairModel::Workspace workspace;
+      size_t covered = 0;
+      const std::string word = repeated(part, bytes);
+      model.cut(word, workspace, [&](const BytePairModel::Piece& piece) { covered += piece.length; });
+      EXPECT_EQ(covered, word.size());
+      return workspace.steps;
+    });
+  }
+}
+
+int64_t scan_steps(const std::vector<AddedToken>& tokens, std::string_view text) {
+  AddedTokenMatcher matcher;
+  for (const AddedToken& token : tokens) matcher.add(token, token.content);
+  AddedTokenMatcher::Scan scan(matcher, text);
+  Section section{};
+  size_t sections = 0;
+  while (scan.next(section)) ++sections;
+  EXPECT_GT(sections, 0U);
+  return scan.steps();
+}
+
+// A token that the text begins with at every byte, and never ends with.
+TEST(LinearSteps, LongAddedTokens) {
+  expect_linear([](size_t bytes) {
+    const std::string token = std::string(bytes / 4, 'a') + "b";
+    return scan_steps({{.content = token}}, std::string(bytes, 'a'));
+  });
+  expect_linear([](size_t bytes) {
+    const std::string token = repeated("ab", bytes / 8);
+    return scan_steps({{.content = token}, {.content = token + "c"}}, repeated("ab", bytes));
+  });
+}
+
+TEST(LinearSteps, AddedTokensThatTakeWhiteSpace) {
+  for (const bool left : {true, false}) {
+    for (const std::string_view text : {" ", "\t\n", " a"}) {
+      expect_linear([&](size_t bytes) {
+        const std::vector<AddedToken> tokens = {{.content = " ", .lstrip = left, .rstrip = !left},
+                                                {.content = "\n", .lstrip = left, .rstrip = !left},
+                                                {.content = "a", .lstrip = left, .rstrip = !left}};
+        return scan_steps(tokens, repeated(text, bytes));
+      });
+    }
+  }
+}
+
+// What a line of `tokenize` takes, too: one text, with the rows of a BatchEncoder.
+void expect_little_memory(const Tokenizer& tokenizer, std::string_view part) {
+  const std::string text = repeated(part, kTextBytes);
+  const size_t encoding = peak_of([&] {
+    Encoding out;
+    tokenizer.encode(text, out);
+    EXPECT_GT(out.size(), 0U);
+  });
+  EXPECT_LT(encoding, (kMostBytesPerByte - 1) * text.size()) << "encode, " << part;
+  const size_t row = peak_of([&] {
+    BatchOptions options;
+    options.threads = 1;
+    BatchEncoder encoder(tokenizer, options);
+    const TextPair sample{text};
+    EXPECT_EQ(encoder.encode({&sample, 1}).size(), 1U);
+  });
+  EXPECT_LT(row, (kMostBytesPerByte - 1) * text.size()) << "rows, " << part;
+}
+
+TEST(LinearMemory, WordPieces) {
+  for (const std::string_view part : {"hello world ", "a", "A", "\u00C9", "hello W\u00F6rld "}) {
+    expect_little_memory(word_pieces(), part);
+  }
+}
+
+TEST(LinearMemory, BytePairs) {
+  for (const ByteLevelOptions& options :
+       {ByteLevelOptions{}, ByteLevelOptions{.nfc = true, .add_prefix_space = true, .trim_offsets = true}}) {
+    const Tokenizer tokenizer(byte_level_parts(options));
+    for (const std::string_view part : {" hello world", "a"}) expect_little_memory(tokenizer, part);
+  }
+  // A few characters that are rewritten, and one byte that is not UTF-8.
+  ByteLevelOptions nfc;
+  nfc.nfc = true;
+  std::string mixed = repeated(" hello world", size_t{1} << 18) + " e\u0301 world hello";
+  expect_little_memory(Tokenizer(byte_level_parts(nfc)), mixed);
+  expect_little_memory(Tokenizer(byte_level_parts({})), mixed + "\xFF hello");
+}
+
+TEST(LinearMemory, OneWordOfTheWholeText) {
+  ByteLevelOptions options;
+  options.use_regex = false;
+  for (const std::string_view part : {" hello world", "a"}) {
+    expect_little_memory(Tokenizer(byte_level_parts(options)), part);
+  }
+}
+
+}  // namespace
+}  // namespace rf::text
