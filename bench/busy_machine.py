@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 import tables  # noqa: E402
 
-TABLES = ["busy_machine"]  # in docs/benchmarks.md
+TABLES = ["busy_machine"]
 SPINS = [0, 300, 1000, 3000, 10000, 30000, 300000]
 ONE_THREAD = "one thread"
 FORWARD_SHAPE = (4, 64)

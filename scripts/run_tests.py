@@ -23,8 +23,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# In seconds: many times what a slow and busy machine needs, so that what reaches them hangs.
-PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT = 1800, 10800, 1200
+# In seconds: several times what a slow machine needs, so that what reaches them hangs.
+PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT = 900, 3600, 900
 
 
 class Totals:
