@@ -30,7 +30,7 @@ AttentionResult attention_cpu(const AttentionCall& call) {
   auto [out, log_sum] = empty_results(call);
   const AttentionCall ready = laid_out(call);
   const rf_attention_args args = core_args(ready, out, log_sum);
-  check_status(rf_attention_forward(&args));
+  call_core(rf_attention_forward, &args);
   return {out, log_sum};
 }
 
@@ -80,7 +80,7 @@ std::vector<at::Tensor> backward_cpu(const AttentionCall& call, const at::Tensor
   const at::Tensor given = grad_out.contiguous(), out_rows = out.contiguous(), sums = log_sum.contiguous();
   const rf_attention_args args = core_args(ready, out_rows, sums);
   const rf_attention_grads grad_args = core_grads(given, grads);
-  check_status(rf_attention_backward(&args, &grad_args));
+  call_core(rf_attention_backward, &args, &grad_args);
   return of_wanted(grads);
 }
 

@@ -59,7 +59,7 @@ CrossEntropyResult forward_cpu(const at::Tensor& logits, const at::Tensor& targe
   const at::Tensor ready = targets.contiguous();
   rf_cross_entropy_args args = core_args(rows, ready, ignore_index, log_sum);
   args.loss = loss.mutable_data_ptr();
-  check_status(rf_cross_entropy_forward(&args));
+  call_core(rf_cross_entropy_forward, &args);
   return {loss, log_sum};
 }
 
@@ -85,7 +85,7 @@ at::Tensor backward_cpu(const at::Tensor& grad, const at::Tensor& logits, const 
   grads.loss_stride = 1;
   grads.logits = dlogits.mutable_data_ptr();
   grads.logits_stride = rows.columns();
-  check_status(rf_cross_entropy_backward(&args, &grads));
+  call_core(rf_cross_entropy_backward, &args, &grads);
   return dlogits;
 }
 

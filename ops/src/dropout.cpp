@@ -25,8 +25,8 @@ at::Tensor dropout_cpu(const at::Tensor& x, double p, int64_t seed, int64_t stre
   check_arguments(x, p);
   const at::Tensor source = x.contiguous();
   at::Tensor y = at::empty(x.sizes(), x.options());
-  check_status(rf_dropout(*core_dtype(x.scalar_type()), source.const_data_ptr(), y.mutable_data_ptr(), x.numel(), p,
-                          static_cast<uint64_t>(seed), static_cast<uint64_t>(stream)));
+  call_core(rf_dropout, *core_dtype(x.scalar_type()), source.const_data_ptr(), y.mutable_data_ptr(), x.numel(), p,
+            static_cast<uint64_t>(seed), static_cast<uint64_t>(stream));
   return y;
 }
 

@@ -35,7 +35,7 @@ at::Tensor gelu_cpu(const at::Tensor& x, const OptionalTensor& bias, std::string
   rf_gelu_args args = gelu_args(rows, ready, form);
   args.y = y.mutable_data_ptr();
   args.y_stride = rows.columns();
-  check_status(rf_gelu_forward(&args));
+  call_core(rf_gelu_forward, &args);
   return y;
 }
 
@@ -74,7 +74,7 @@ std::vector<at::Tensor> gelu_backward_cpu(const at::Tensor& grad, std::array<boo
   grads.x = mutable_or_null(results[0]);
   grads.x_stride = rows.columns();
   grads.bias = mutable_or_null(results[1]);
-  check_status(rf_gelu_backward(&args, &grads));
+  call_core(rf_gelu_backward, &args, &grads);
   return of_wanted(results, bias);
 }
 
@@ -96,7 +96,7 @@ at::Tensor softmax_cpu(const at::Tensor& x) {
   args.x_stride = rows.stride();
   args.y = y.mutable_data_ptr();
   args.y_stride = rows.columns();
-  check_status(rf_softmax_forward(&args));
+  call_core(rf_softmax_forward, &args);
   return y;
 }
 
@@ -124,7 +124,7 @@ at::Tensor softmax_backward_cpu(const at::Tensor& grad, const at::Tensor& y) {
   grads.y_stride = dy.stride();
   grads.x = dx.mutable_data_ptr();
   grads.x_stride = rows.columns();
-  check_status(rf_softmax_backward(&args, &grads));
+  call_core(rf_softmax_backward, &args, &grads);
   return dx;
 }
 

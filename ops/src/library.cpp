@@ -21,6 +21,11 @@ void set_target(std::string_view name) {
   check_status(rf_set_target(std::string(name).c_str()));
 }
 
+std::tuple<int64_t, int64_t> memory_held() {
+  const rf_memory held = rf_memory_held();
+  return {held.work_bytes, held.table_bytes};
+}
+
 }  // namespace
 
 TORCH_LIBRARY(roformer, library) {
@@ -46,6 +51,8 @@ TORCH_LIBRARY(roformer, library) {
   library.def("openmp_warning() -> str", openmp_warning);
   library.def("target() -> str", target);
   library.def("set_target(str name) -> ()", set_target);
+  library.def("memory_held() -> (int, int)", memory_held);
+  library.def("release_memory() -> ()", rf_release_memory);
 }
 
 }  // namespace rf::ops

@@ -65,7 +65,7 @@ at::Tensor linear_cpu(const at::Tensor& x, const at::Tensor& weight, const Optio
   args.bias = data_or_null(ready);
   args.y = y.mutable_data_ptr();
   args.y_stride = args.out;
-  check_status(rf_linear_forward(&args));
+  call_core(rf_linear_forward, &args);
   return y;
 }
 
@@ -118,7 +118,7 @@ std::vector<at::Tensor> backward_cpu(const at::Tensor& grad, std::array<bool, 3>
   grads.weight = mutable_or_null(results[1]);
   grads.x_stride = grads.weight_stride = args.in;
   grads.bias = mutable_or_null(results[2]);
-  check_status(rf_linear_backward(&args, &grads));
+  call_core(rf_linear_backward, &args, &grads);
   return of_wanted(std::move(results));
 }
 

@@ -178,7 +178,7 @@ LinearAttentionResult linear_attention_cpu(const LinearAttentionCall& call) {
   if (call.state) state_after.copy_(*call.state);
   const LinearAttentionCall ready = laid_out(call);
   const rf_linear_attention_args args = core_args(ready, out, denominators, state_after);
-  check_status(rf_linear_attention_forward(&args));
+  call_core(rf_linear_attention_forward, &args);
   return results;
 }
 
@@ -230,7 +230,7 @@ std::vector<at::Tensor> backward_cpu(const LinearAttentionCall& call, const at::
   to.out = given.const_data_ptr();
   to.out_stride_b = given.stride(0), to.out_stride_t = given.stride(1), to.out_stride_h = given.stride(2);
   to.q = mutable_or_null(grads[0]), to.k = mutable_or_null(grads[1]), to.v = mutable_or_null(grads[2]);
-  check_status(rf_linear_attention_backward(&args, &to));
+  call_core(rf_linear_attention_backward, &args, &to);
   return defined_ones(grads);
 }
 

@@ -83,7 +83,7 @@ at::Tensor norm_cpu(const NormCall& call) {
   Ready ready(call);
   ready.args.y = y.mutable_data_ptr();
   ready.args.y_stride = ready.x.columns();
-  check_status(rf_norm_forward(&ready.args));
+  call_core(rf_norm_forward, &ready.args);
   return y;
 }
 
@@ -134,7 +134,7 @@ std::vector<at::Tensor> backward_cpu(const NormCall& call, const at::Tensor& gra
   grads.bias = mutable_or_null(results[1]);
   grads.gamma = mutable_or_null(results[3]);
   grads.beta = mutable_or_null(results[4]);
-  check_status(rf_norm_backward(&ready.args, &grads));
+  call_core(rf_norm_backward, &ready.args, &grads);
   return of_wanted(call, results);
 }
 

@@ -115,7 +115,7 @@ void rotate(const at::Tensor& x_BTHD, const at::Tensor& y_BTHD, const at::Tensor
     args.positions_i64 = ids.const_data_ptr<int64_t>();
   }
   args.position_stride_b = ids.dim() == 2 ? ids.size(1) : 0;
-  check_status(rf_rope_apply(find_rope(x_BTHD, o).get(), &args));
+  call_core(rf_rope_apply, find_rope(x_BTHD, o).get(), &args);
 }
 
 at::Tensor rope_cpu(const at::Tensor& x, const at::Tensor& positions, const RopeOptions& options) {

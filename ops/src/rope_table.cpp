@@ -106,8 +106,8 @@ void fill(const Groups& groups, double scale, const at::Tensor& positions, const
           return rf_rope_table_f64;
         }
       }();
-      check_status(kTable(hi + g * num_freqs, lo == nullptr ? nullptr : lo + g * num_freqs, num_freqs, scale,
-                          position + g * groups.tokens, groups.tokens, c + g * elements, s + g * elements));
+      call_core(kTable, hi + g * num_freqs, lo == nullptr ? nullptr : lo + g * num_freqs, num_freqs, scale,
+                position + g * groups.tokens, groups.tokens, c + g * elements, s + g * elements);
     }
   };
   if (elements > kThreadElements) return fill_groups(0, groups.count);

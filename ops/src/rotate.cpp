@@ -72,7 +72,7 @@ at::Tensor rotate_cpu(const at::Tensor& x, const at::Tensor& cos, const at::Tens
   args.sin = s.const_data_ptr();
   args.row_stride_b = c.size(0) == 1 ? 0 : c.stride(0);
   args.row_stride_t = c.stride(1);
-  check_status(rf_rope_rotate(&args));
+  call_core(rf_rope_rotate, &args);
   return y;
 }
 

@@ -1,6 +1,8 @@
-// core's status codes as exceptions of PyTorch: a bad argument becomes ValueError in Python, c10::ValueError in C++.
+// Calls of core: on as many threads as PyTorch's own operators have, and status codes as exceptions of PyTorch. A bad
+// argument becomes ValueError in Python, c10::ValueError in C++.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
 #include "rf/status.h"
@@ -13,6 +15,14 @@ inline void check_status(rf_status status) {
   TORCH_CHECK_NOT_IMPLEMENTED(status != RF_NOT_IMPLEMENTED, rf_last_error());
   TORCH_CHECK_WITH(OutOfMemoryError, status != RF_OUT_OF_MEMORY, rf_last_error());
   TORCH_CHECK(false, rf_last_error());
+}
+
+// Every kernel of core is called through this. OpenMP, and with it core, keeps a number of threads for each thread that
+// calls; asking PyTorch for it gives a thread that has not asked before the number of torch.set_num_threads.
+template <class... Parameters, class... Arguments>
+void call_core(rf_status (*kernel)(Parameters...), Arguments... arguments) {
+  at::get_num_threads();
+  check_status(kernel(arguments...));
 }
 
 }  // namespace rf::ops

@@ -20,9 +20,17 @@ from . import _library  # noqa: E402 - it imports torch
 
 _has_models = _library.load()
 
-from ._ops import rope, rope_table, rotate, set_target, target  # noqa: E402 - the operators exist once the library is loaded
+from ._ops import (  # noqa: E402 - the operators exist once the library is loaded
+    memory_held,
+    release_memory,
+    rope,
+    rope_table,
+    rotate,
+    set_target,
+    target,
+)
 
-__all__ = ["rope", "rope_table", "rotate", "set_target", "target"]
+__all__ = ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
 __version__ = "0.1.0"
 
 if _has_models:

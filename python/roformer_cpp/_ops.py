@@ -144,3 +144,16 @@ def set_target(name: str) -> None:
         ValueError: this machine or this build has no such instruction set.
     """
     torch.ops.roformer.set_target(name)
+
+
+def memory_held() -> tuple[int, int]:
+    """Bytes that the kernels keep between calls: work space of threads, and rows of rotary tables."""
+    return torch.ops.roformer.memory_held()
+
+
+def release_memory() -> None:
+    """Gives back what the kernels keep between calls, except what calls on other threads use at this moment.
+
+    They keep at most 64 MiB of work space that is not in use and 256 MiB of rotary tables, and no result depends on it.
+    """
+    torch.ops.roformer.release_memory()
