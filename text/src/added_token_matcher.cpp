@@ -104,8 +104,10 @@ void AddedTokenMatcher::add_long(int32_t node, const AddedToken& token, std::str
 
 AddedTokenMatcher::Scan::Match AddedTokenMatcher::Scan::find(size_t from) {
   const std::vector<Node>& nodes = matcher_.nodes_;
-  for (size_t begin = from; begin < text_.size(); ++begin) {
-    int32_t node = matcher_.first_[static_cast<uint8_t>(text_[begin])];
+  const std::string_view text = text_;
+  const std::array<int32_t, 256>& first = matcher_.first_;
+  for (size_t begin = from; begin < text.size(); ++begin) {
+    int32_t node = first[static_cast<uint8_t>(text[begin])];
     if (node == kNone) continue;
     Match match{nullptr, begin, begin};
     size_t at = begin;

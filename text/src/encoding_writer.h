@@ -15,8 +15,9 @@ class EncodingWriter {
  public:
   EncodingWriter(Encoding& out, size_t text_bytes) : out_(out), first_(out.size()), text_bytes_(text_bytes) {}
 
-  void append(int32_t id, const SourceSpan& source, bool starts_word) {
-    if (out_.ids.size() == out_.ids.capacity()) grow(static_cast<size_t>(source.byte_begin));
+  [[gnu::always_inline]] void append(int32_t id, SourceSpan source, bool starts_word) {
+    if (out_.ids.size() == out_.ids.capacity()) [[unlikely]]
+      grow(static_cast<size_t>(source.byte_begin));
     out_.ids.push_back(id);
     out_.byte_begin.push_back(source.byte_begin);
     out_.byte_end.push_back(source.byte_end);
@@ -26,11 +27,13 @@ class EncodingWriter {
   }
 
  private:
-  void grow(size_t bytes_done) {
+  [[gnu::noinline, gnu::cold]] void grow(size_t bytes_done) {
     constexpr size_t kFewTokens = size_t{1} << 16;  // too few to tell the rest
+    constexpr size_t kBytesPerToken = 3;            // few texts have more tokens than that
     constexpr double kMargin = 1.03;
     const size_t size = out_.size(), made = size - first_;
     size_t room = std::max(size + size / 8, std::min(4 * size, kFewTokens)) + 64;
+    if (made == 0) room = size + std::min(text_bytes_ / kBytesPerToken + 1, kFewTokens);
     if (made >= kFewTokens / 2 && bytes_done > 0) {
       const double tokens_per_byte = static_cast<double>(made) / static_cast<double>(bytes_done);
       const double rest = tokens_per_byte * static_cast<double>(text_bytes_ - std::min(text_bytes_, bytes_done));

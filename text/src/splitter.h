@@ -33,7 +33,7 @@ struct Word {
   }
   // The source of bytes [first, last) of the word, which hold whole characters; `character` is the number of those
   // before them, and afterwards of those before `last`.
-  SourceSpan source(size_t first, size_t last, int32_t& character) const {
+  [[gnu::always_inline]] SourceSpan source(size_t first, size_t last, int32_t& character) const {
     if (spans == nullptr) return plain_source(first, last, character);
     SourceSpan whole = spans[first];
     for (size_t i = first + 1; i < last; ++i) whole = join(whole, spans[i]);

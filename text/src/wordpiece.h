@@ -82,10 +82,9 @@ class PieceWriter : public WordSink {
   }
 
   void append(int32_t id, const SourceSpan& source, bool starts_word) {
-    writer_.append(id,
-                   {source.byte_begin + byte_origin_, source.byte_end + byte_origin_, source.char_begin + char_origin_,
-                    source.char_end + char_origin_},
-                   starts_word);
+    const SourceSpan place{source.byte_begin + byte_origin_, source.byte_end + byte_origin_,
+                           source.char_begin + char_origin_, source.char_end + char_origin_};
+    writer_.append(id, place, starts_word);
   }
 
   const PieceTrie& trie_;
