@@ -36,6 +36,8 @@ class Alibi : public Encoding {
     return shared;
   }
 
+  void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
+
  private:
   at::Tensor slopes_H1_;  // no buffer: it stays float64 whatever the model becomes
 };

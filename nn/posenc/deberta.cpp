@@ -83,6 +83,8 @@ class Deberta : public Encoding {
     return all;
   }
 
+  void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens), -choices_.delta.lo); }
+
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms terms = shared.terms;
     const bool own = choices_.projection == Projection::kOwn;

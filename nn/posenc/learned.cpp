@@ -19,16 +19,21 @@ class Learned : public Encoding {
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
     if (positions.ids.numel() > 0) {
-      for (const int64_t position : {positions.ids.min().item<int64_t>(), positions.ids.max().item<int64_t>()}) {
-        if (position >= 0 && position < table_PE_.size(0)) continue;
-        fail("learned", "positions must be in 0..{}, the rows of the table (max_position_embeddings), got {}",
-             table_PE_.size(0) - 1, position);
-      }
+      check(positions.ids.min().item<int64_t>());
+      check(positions.ids.max().item<int64_t>());
     }
     return at::embedding(table_PE_, positions.ids).to(dtype);
   }
 
+  void check_length(int64_t tokens) const override { check(tokens - 1); }
+
  private:
+  void check(int64_t position) const {
+    if (position >= 0 && position < table_PE_.size(0)) return;
+    fail("learned", "positions must be in 0..{}, the rows of the table (max_position_embeddings), got {}",
+         table_PE_.size(0) - 1, position);
+  }
+
   at::Tensor table_PE_;
 };
 

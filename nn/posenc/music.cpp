@@ -24,13 +24,11 @@ class Music : public Encoding {
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     const TokenPositions& query = positions.query;
-    const int64_t farthest = query.ids.numel() > 0 ? (query.ids - query.first).max().item<int64_t>() : 0;
-    if (farthest >= distances_) {
-      fail("music", "distances must be below the {} rows of the table (max_position_embeddings), got {}", distances_,
-           farthest);
-    }
+    if (query.ids.numel() > 0) check_farthest((query.ids - query.first).max().item<int64_t>());
     return Encoding::compute_shared(positions, dtype);
   }
+
+  void check_length(int64_t tokens) const override { check_farthest(tokens - 1); }
 
   Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
     Terms terms;
@@ -39,6 +37,12 @@ class Music : public Encoding {
   }
 
  private:
+  void check_farthest(int64_t distance) const {
+    if (distance < distances_) return;
+    fail("music", "distances must be below the {} rows of the table (max_position_embeddings), got {}", distances_,
+         distance);
+  }
+
   int64_t distances_;
   std::vector<at::Tensor> rows_HCD_;
 };

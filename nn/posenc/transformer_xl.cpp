@@ -58,6 +58,8 @@ class TransformerXl : public Encoding {
     return all;
   }
 
+  void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens), clamp_); }
+
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms terms = shared.terms;
     terms.key_table.rows = projected_rows(shared.table.rows.squeeze(0), weights_.at(layer), {}, shape_);

@@ -77,6 +77,8 @@ class Tupe : public Encoding {
     return all;
   }
 
+  void check_length(int64_t tokens) const override { checked_last(ends_of_sequence(tokens)); }
+
  private:
   // The highest position of both sides, 0 where there is none.
   int64_t checked_last(const Positions& positions) const {

@@ -65,11 +65,13 @@ class Xpos : public Encoding {
     require_one_axis("xpos", positions);
     Shared shared;
     shared.terms.layout = layout_;
-    for (const TokenPositions* tokens : {&positions.query, &positions.key}) check_length(*tokens, dtype);
+    for (const TokenPositions* tokens : {&positions.query, &positions.key}) check_range(*tokens, dtype);
     shared.terms.query = rows(positions.query, Side::kQuery, dtype);
     shared.terms.key = rows(positions.key, Side::kKey, dtype);
     return shared;
   }
+
+  void check_length(int64_t tokens) const override { check_range(ends_of_sequence(tokens).query, at::kFloat); }
 
   // Exponents count from the middle, which moves.
   bool changes_with_length() const override { return true; }
@@ -77,7 +79,7 @@ class Xpos : public Encoding {
  private:
   // The smallest zeta, that of pair 0, is the first to leave the range: upwards in products of a query and a later key,
   // downwards in the vectors themselves, over half of the length.
-  void check_length(const TokenPositions& tokens, at::ScalarType dtype) const {
+  void check_range(const TokenPositions& tokens, at::ScalarType dtype) const {
     if (tokens.ids.numel() == 0) return;
     const Range range = range_of(dtype);
     const double factor = frequencies_.spec().attention_factor, decay = std::log((1 + kGamma) / kGamma);

@@ -33,6 +33,7 @@ class Body {
   Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix);
 
   void set_encoding(std::shared_ptr<Encoding> encoding) { encoding_ = std::move(encoding); }
+  const Encoding& encoding() const { return *encoding_; }
   // One a layer, in place of softmax attention.
   void set_linear_attention(std::vector<std::shared_ptr<LinearAttention>> layers) { linear_ = std::move(layers); }
 

@@ -62,6 +62,10 @@ class Combined : public Encoding {
     return shared;
   }
 
+  void check_length(int64_t tokens) const override {
+    for (const auto& encoding : encodings_) encoding->check_length(tokens);
+  }
+
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms all;
     for (size_t i = 0; i < encodings_.size(); ++i) {

@@ -27,6 +27,8 @@ Shared Encoding::compute_shared(const Positions&, at::ScalarType) {
   return {};
 }
 
+void Encoding::check_length(int64_t) const {}
+
 Terms Encoding::compute_terms(int64_t, const Shared& shared, const Projections&) {
   return shared.terms;
 }

@@ -180,6 +180,10 @@ void Model::set_position_table(const at::Tensor& table_MD) {
   impl_->body.set_encoding(make_stored_rotation(table_MD));
 }
 
+void Model::check_length(int64_t tokens) const {
+  impl_->body.encoding().check_length(tokens);
+}
+
 at::Tensor Model::encode(const Input& input, KeyValueCache* cache) {
   check_input(input, impl_->config, impl_->body.dtype(), cache);
   DropoutKey key = dropout_key_of(input, is_training());

@@ -12,6 +12,7 @@
 #include <ATen/ops/min.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/scatter_reduce.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
@@ -117,6 +118,10 @@ Positions make_positions(const at::Tensor& query, const at::Tensor& key, const a
     side->end = (last_B1 + 1).expand({batch, tokens});
   }
   return positions;
+}
+
+Positions ends_of_sequence(int64_t tokens) {
+  return make_positions(at::tensor({int64_t{0}, tokens - 1}, at::kLong));
 }
 
 std::pair<int64_t, int64_t> distance_range(const Positions& positions, int64_t farthest) {

@@ -20,13 +20,17 @@ class StoredRotation : public Encoding {
     return shared;
   }
 
+  void check_length(int64_t tokens) const override { check_last(tokens - 1); }
+
  private:
+  void check_last(int64_t last) const {
+    if (last < table_MD_.size(0)) return;
+    fail("model", "positions must be below the {} rows of the checkpoint's own position table, got {}",
+         table_MD_.size(0), last);
+  }
+
   ops::Rotation rows(const at::Tensor& positions_BT, at::ScalarType dtype) const {
-    const int64_t last = positions_BT.numel() > 0 ? positions_BT.max().item<int64_t>() : 0;
-    if (last >= table_MD_.size(0)) {
-      fail("model", "positions must be below the {} rows of the checkpoint's own position table, got {}",
-           table_MD_.size(0), last);
-    }
+    if (positions_BT.numel() > 0) check_last(positions_BT.max().item<int64_t>());
     const at::Tensor rows_BTD = table_MD_.to(ops::row_dtype(dtype)).index({positions_BT});
     const int64_t half = rows_BTD.size(-1) / 2;
     return {.cos = rows_BTD.narrow(-1, half, half), .sin = rows_BTD.narrow(-1, 0, half)};

@@ -176,6 +176,13 @@ def test_a_broken_checkpoint_is_named(trained, tmp_path):
     assert done.returncode == 1 and f"{checkpoint}/state.json must be whole" in done.stderr
 
 
+def test_a_great_length_is_answered_without_a_pass_over_it(trained, tmp_path):
+    files = task_files.write_splits(tmp_path, task_files.classification, train=8, valid=8)
+    for length in (131_072, 1 << 24):
+        output = tmp_path / str(length)
+        results(*options(trained, files, output, "classification", "--epochs", 1, "--max-length", length))
+
+
 def test_patience_ends_a_run(trained, tmp_path):
     files = task_files.write_splits(tmp_path, task_files.classification, train=64)
     more = ["--epochs", 30, "--evaluate-every-steps", 2, "--patience", 3]

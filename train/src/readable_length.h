@@ -8,7 +8,8 @@
 
 namespace rf::train {
 
-// Why the model cannot read rows of that many tokens (the end of a learned table, for one); "" when it can.
-std::string why_too_long(nn::Model& model, int64_t tokens);
+// Why the model cannot read rows of that many tokens (the end of a learned table, for one); "" when it can. Runs
+// no forward pass.
+std::string why_too_long(const nn::Model& model, int64_t tokens);
 
 }  // namespace rf::train

@@ -43,7 +43,7 @@ TaskModel load_task_model(const std::string& model_dir, const text::LoadOptions&
   return model;
 }
 
-void check_length(nn::Model& model, int64_t max_length) {
+void check_length(const nn::Model& model, int64_t max_length) {
   const std::string reason = why_too_long(model, max_length);
   if (!reason.empty()) {
     fail("task", "max-length must be a length that the model reads, got {}: {}", max_length, reason);

@@ -27,7 +27,7 @@ std::shared_ptr<const text::Tokenizer> load_task_tokenizer(const std::string& mo
 TaskModel load_task_model(const std::string& model_dir, const text::LoadOptions& load,
                           std::optional<int64_t> max_length);
 // Throws Error when the model cannot read rows of that many tokens.
-void check_length(nn::Model& model, int64_t max_length);
+void check_length(const nn::Model& model, int64_t max_length);
 
 struct Judged {
   std::vector<Scores> scores;  // of each example

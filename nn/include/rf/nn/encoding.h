@@ -56,6 +56,9 @@ class Encoding : public torch::nn::Module {
   virtual at::Tensor input(const TokenPositions& positions, at::ScalarType dtype);
   // dtype: of queries and keys. Throws Error for positions beyond a table, naming both numbers.
   Shared shared(const Positions& positions, at::ScalarType dtype);
+  // Throws the Error of input() and shared() where a sequence has tokens >= 1 at positions 0..tokens-1 and the last is
+  // beyond a table or a range; computes neither of them.
+  virtual void check_length(int64_t tokens) const;
   Terms terms(int64_t layer, const Shared& shared, const Projections& projections);
   // True when the rotation of a token may change as its sequence grows: a key/value cache then holds unrotated keys.
   virtual bool changes_with_length() const { return false; }

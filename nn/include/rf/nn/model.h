@@ -61,6 +61,9 @@ class Model : public torch::nn::Module {
   // Every tensor of a checkpoint: model/weights.h's, then the position encoding's under "position_encoding.".
   const std::vector<WeightSpec>& weight_specs() const;
 
+  // Throws Error, in words of the position encoding, where a row of that many tokens (>= 1) is longer than it can read,
+  // as encode() would; at no cost that grows with it.
+  void check_length(int64_t tokens) const;
   // cache: nullptr, or what a causal model has seen so far, which takes the new tokens up; results are those of all
   // tokens at once.
   at::Tensor encode(const Input& input, KeyValueCache* cache = nullptr);  // [B,T,C]

@@ -32,6 +32,10 @@ struct Positions {
 // with sequences undefined they may also be others, and first/end are taken over both sides.
 Positions make_positions(const at::Tensor& query, const at::Tensor& key = {}, const at::Tensor& sequences = {});
 
+// The first and the last of the positions 0..tokens-1: what the limits of an encoding are checked with, at no cost that
+// grows with tokens >= 1.
+Positions ends_of_sequence(int64_t tokens);
+
 // The lowest and the highest distance, query minus key, that any row of the batch has, both clamped to
 // -farthest..farthest; (0, 0) without tokens. Throws Error for a position beyond 2^53, and, with both ends, when there
 // are more than 2^24 distances, more rows than a table may have.
