@@ -131,6 +131,67 @@ def test_answers(initial, tmp_path):
         assert (best["start"], best["answer"]) == (begin, row["context"][begin:stop])
 
 
+def choice_loss(model, tokenizer, rows):
+    losses = []
+    for row in rows:
+        encoded = tokenizer([row["text"]] * len(row["choices"]), row["choices"], return_tensors="pt", padding=True)
+        with torch.no_grad():
+            output = model(
+                **{key: value.unsqueeze(0) for key, value in encoded.items()}, labels=torch.tensor([row["label"]])
+            )
+        losses.append(float(output.loss))
+    return np.mean(losses)
+
+
+def tokens_loss(model, tokenizer, rows):
+    """The mean over all words, those of a record as a sum."""
+    total, count = 0, 0
+    for row in rows:
+        encoded = tokenizer(row["tokens"], is_split_into_words=True, return_tensors="pt")
+        words = encoded.word_ids(0)
+        labels = torch.full((1, len(words)), -100)
+        for i, label in enumerate(row["labels"]):
+            labels[0, words.index(i)] = model.config.label2id[label]
+        with torch.no_grad():
+            total += float(model(**encoded, labels=labels).loss) * len(row["labels"])
+        count += len(row["labels"])
+    return total / count
+
+
+def answers_loss(model, tokenizer, rows):
+    losses = []
+    for row in rows:
+        encoded = tokenizer(row["question"], row["context"], return_offsets_mapping=True, return_tensors="pt")
+        offsets = encoded.pop("offset_mapping")[0].tolist()
+        context = [i for i, kind in enumerate(encoded.sequence_ids(0)) if kind == 1]
+        (text,), (begin,) = row["answers"]["text"], row["answers"]["answer_start"]
+        start = next(i for i in context if offsets[i][0] <= begin < offsets[i][1])
+        end = next(i for i in context if offsets[i][0] < begin + len(text) <= offsets[i][1])
+        with torch.no_grad():
+            output = model(**encoded, start_positions=torch.tensor([start]), end_positions=torch.tensor([end]))
+        losses.append(float(output.loss))
+    return np.mean(losses)
+
+
+@pytest.mark.parametrize(
+    ("task", "head", "loss", "batches"),
+    [
+        ("choice", "MultipleChoice", choice_loss, (1, 5, 32)),
+        ("tokens", "TokenClassification", tokens_loss, (1, 5, 32)),
+        ("answers", "QuestionAnswering", answers_loss, (1,)),
+    ],
+)
+def test_losses(initial, tmp_path, task, head, loss, batches):
+    """In float64 on transformers' side. Records ask different numbers of things, so a mean of means would depend on the
+    batch."""
+    out, rows, _ = tuned(initial, tmp_path, task)
+    model, tokenizer = opened(out, head, None)
+    expected = loss(model.double(), tokenizer, rows)
+    for batch in batches:
+        (measured,) = results("evaluate", "--model", out, "--input", tmp_path / "valid.jsonl", "--batch", batch)
+        close([measured["loss"]], [expected])
+
+
 def test_a_fine_tuned_model_is_a_start_for_another(initial, tmp_path):
     """Its encoder, and a head of the same names, which must have the shape that the task needs."""
     out, _, _ = tuned(initial, tmp_path / "first", "classification")

@@ -144,6 +144,7 @@ class Answers : public Task {
             class_loss(output.end_logits_BT, targets_R2.select(1, 1), label_smoothing)) /
            2;
   }
+  int64_t loss_terms(const Batch& batch) const override { return batch.input.ids_BT.size(0); }  // a row each
   std::vector<Scores> scores(const nn::Output& output, const Batch& batch) const override;
   nlohmann::json prediction(const data::Record& record, const Scores& scores) const override;
   nlohmann::json metrics(std::span<const Scored> scored) const override;

@@ -70,8 +70,10 @@ class Task {
   virtual void set_outputs(ModelConfig& config) const = 0;
   // Throws Error, naming file and line, for a record without what the task needs.
   virtual Example example(const data::Record& record, Targets targets) = 0;
-  // Mean over what the batch asks; float32 scalar.
+  // Mean over the terms that loss_terms() counts; float32 scalar.
   virtual at::Tensor loss(const nn::Output& output, const Batch& batch, double label_smoothing) const = 0;
+  // How many: an example each, unless the task asks for more than one thing of an example.
+  virtual int64_t loss_terms(const Batch& batch) const { return static_cast<int64_t>(batch.examples.size()); }
   // One for each of the batch's examples.
   virtual std::vector<Scores> scores(const nn::Output& output, const Batch& batch) const = 0;
   // For a person or a program, without what identifies the record.

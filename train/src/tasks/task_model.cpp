@@ -60,6 +60,7 @@ Judged judge(TaskModel& model, std::span<const Example> examples, int64_t batch,
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return examples[a].longest_row() < examples[b].longest_row(); });
   Judged judged;
+  double all_terms = 0;
   judged.scores.resize(examples.size());
   for (size_t begin = 0; begin < order.size();) {
     const size_t end = std::min(order.size(), begin + static_cast<size_t>(batch));
@@ -70,12 +71,14 @@ Judged judge(TaskModel& model, std::span<const Example> examples, int64_t batch,
     std::vector<Scores> scores = model.task->scores(output, tensors);
     for (size_t i = begin; i < end; ++i) judged.scores[order[i]] = std::move(scores[i - begin]);
     if (targets == Targets::kNeeded) {
-      const double loss = model.task->loss(output, tensors, 0).item<float>();
-      judged.loss += loss * static_cast<double>(end - begin) / static_cast<double>(order.size());
+      const auto terms = static_cast<double>(model.task->loss_terms(tensors));
+      judged.loss += terms * model.task->loss(output, tensors, 0).item<float>();
+      all_terms += terms;
     }
     begin = end;
     if (tick) tick(end);
   }
+  if (all_terms > 0) judged.loss /= all_terms;
   model.model->train(was_training);
   return judged;
 }

@@ -31,7 +31,7 @@ void check_length(const nn::Model& model, int64_t max_length);
 
 struct Judged {
   std::vector<Scores> scores;  // of each example
-  double loss = 0;             // the mean over the examples
+  double loss = 0;             // the mean over what all examples ask, whatever the batches
 };
 // In evaluation mode, float32; the model is put back into the mode it was in. Examples of like lengths go together,
 // `batch` at a time. `tick` is called after each batch with the number of examples done; it may be empty. The loss is

@@ -56,14 +56,9 @@ class Tokens : public Task {
 
   Example example(const data::Record& record, Targets targets) override;
   at::Tensor loss(const nn::Output& output, const Batch& batch, double label_smoothing) const override {
-    std::vector<int64_t> targets;
-    for (const Example* example : batch.examples) {
-      for (size_t i = 0; i < example->places.size(); ++i) {
-        if (example->places[i] != kNoPlace) targets.push_back(example->targets[i]);
-      }
-    }
-    return class_loss(word_logits(output, batch), at::tensor(targets, at::kLong), label_smoothing);
+    return class_loss(word_logits(output, batch), at::tensor(word_targets(batch), at::kLong), label_smoothing);
   }
+  int64_t loss_terms(const Batch& batch) const override { return static_cast<int64_t>(word_targets(batch).size()); }
   std::vector<Scores> scores(const nn::Output& output, const Batch& batch) const override {
     std::vector<Scores> scores;
     const std::vector<Scores> of_words = rows_of(word_logits(output, batch));
@@ -104,7 +99,17 @@ class Tokens : public Task {
   }
 
  private:
-  // [N, L] of the words that have a piece, example after example.
+  // Of the words that have a piece, example after example.
+  static std::vector<int64_t> word_targets(const Batch& batch) {
+    std::vector<int64_t> targets;
+    for (const Example* example : batch.examples) {
+      for (size_t i = 0; i < example->places.size(); ++i) {
+        if (example->places[i] != kNoPlace) targets.push_back(example->targets[i]);
+      }
+    }
+    return targets;
+  }
+  // [N, L] of the same words.
   static at::Tensor word_logits(const nn::Output& output, const Batch& batch) {
     std::vector<int64_t> indices;
     int64_t first_row = 0;
