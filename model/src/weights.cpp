@@ -117,6 +117,11 @@ bool decays(WeightRole role, size_t dimensions) {
   }
 }
 
+WeightRole encoding_role(const std::string& name) {
+  const bool is_bias = name.ends_with("bias") || name == "gate" || name.ends_with(".gate");
+  return is_bias ? WeightRole::kEncodingBias : WeightRole::kEncoding;
+}
+
 std::string body_prefix(const ModelConfig& config) {
   return config.family == Family::kBert ? "bert." : "roformer.";
 }

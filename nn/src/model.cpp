@@ -38,6 +38,7 @@ at::Tensor initial_value(const WeightSpec& spec, const ModelConfig& config) {
     case WeightRole::kNormBias:
       return value.zero_();
     case WeightRole::kEncoding:
+    case WeightRole::kEncodingBias:
     case WeightRole::kTable:
     case WeightRole::kBuffer:
       break;

@@ -78,7 +78,7 @@ std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head,
   std::vector<WeightSpec> specs = weight_specs(config, head);
   if (model_type(config) == "bert") return specs;
   for (const auto& item : encoding.named_parameters()) {
-    specs.push_back({kEncodingPrefix + item.key(), item.value().sizes().vec(), WeightRole::kEncoding});
+    specs.push_back({kEncodingPrefix + item.key(), item.value().sizes().vec(), encoding_role(item.key())});
   }
   for (size_t layer = 0; layer < linear.size(); ++layer) {
     for (const auto& item : linear[layer]->named_buffers()) {

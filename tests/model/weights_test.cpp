@@ -98,6 +98,7 @@ TEST(Weights, Decay) {
        {WeightRole::kBias, WeightRole::kNormGain, WeightRole::kNormBias, WeightRole::kTable, WeightRole::kBuffer}) {
     EXPECT_FALSE(decays(role, 1));
   }
+  EXPECT_FALSE(decays(WeightRole::kEncodingBias, 3));
 }
 
 TEST(PositionTable, RefusesOddAndHugeSizes) {

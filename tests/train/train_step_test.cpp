@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
 #include "cross_entropy.h"
 #include "support.h"
@@ -122,6 +124,41 @@ TEST(TrainStep, BiasesAndNormsDoNotDecay) {
     decayed += p.decay == Decay::kApplied;
   }
   EXPECT_EQ(decayed, 2 + 2 * 6 + 1);  // two embeddings, six matrices a layer, the head's transform
+}
+
+// What is added to scores, queries or keys, or multiplies scores, is a bias whatever its shape; tables and matrices
+// decay.
+TEST(TrainStep, BiasesAndGatesOfEncodingsDoNotDecay) {
+  using Names = std::set<std::string>;
+  const std::map<std::string, Names> decayed = {
+      {"learned", {"weight"}},
+      {"t5", {}},
+      {"transformer-xl", {"layer.0.r_weight"}},
+      {"transformer-xl-literal", {"layer.0.r_weight"}},
+      {"huang-m1", {}},
+      {"huang-m2", {}},
+      {"huang-m3", {}},
+      {"huang-m4", {"layer.0.key_query"}},
+      {"tupe-r", {"pos", "pos_q_weight", "pos_k_weight"}},
+      {"shaw-literal", {"key", "value"}},
+  };
+  for (const auto& [encoding, expected] : decayed) {
+    ModelConfig with = config();
+    with.num_hidden_layers = 1;
+    with.max_position_embeddings = kLength;
+    with.position_encodings = {{encoding, "{}"}};
+    const nn::Model m(with, Head::kMaskedLm);
+    const std::string prefix = "position_encoding.";
+    Names names;
+    size_t all = 0;
+    for (const Parameter& p : trained_parameters(m)) {
+      if (!p.name.starts_with(prefix)) continue;
+      ++all;
+      if (p.decay == Decay::kApplied) names.insert(p.name.substr(prefix.size()));
+    }
+    EXPECT_EQ(names, expected) << encoding;
+    EXPECT_GT(all, 0u) << encoding;
+  }
 }
 
 TEST(TrainStep, StopsAtALossThatIsNotFinite) {

@@ -12,17 +12,21 @@
 namespace rf {
 
 enum class WeightRole {
-  kMatrix,     // initialised N(0, initializer_range), weight decay
-  kEmbedding,  // the same; the pad row of word_embeddings starts at 0
-  kBias,       // starts at 0, no decay
-  kNormGain,   // starts at 1, no decay
-  kNormBias,   // starts at 0, no decay
-  kEncoding,   // a position encoding's, which initialises it; decays when it has two dimensions or more
-  kTable,      // encoder.embed_positions.weight: the frozen sin|cos table, not trained
-  kBuffer,     // state of the attention that is not trained, for example random features
+  kMatrix,        // initialised N(0, initializer_range), weight decay
+  kEmbedding,     // the same; the pad row of word_embeddings starts at 0
+  kBias,          // starts at 0, no decay
+  kNormGain,      // starts at 1, no decay
+  kNormBias,      // starts at 0, no decay
+  kEncoding,      // a position encoding's, which initialises it; decays when it has two dimensions or more
+  kEncodingBias,  // what an encoding adds to scores, queries or keys, or multiplies scores by; initialised by it, no
+                  // decay
+  kTable,         // encoder.embed_positions.weight: the frozen sin|cos table, not trained
+  kBuffer,        // state of the attention that is not trained, for example random features
 };
 // Whether weight decay applies.
 bool decays(WeightRole role, size_t dimensions);
+// kEncodingBias where the parameter of an encoding is called "gate" or its name ends in "bias", otherwise kEncoding.
+WeightRole encoding_role(const std::string& name);
 
 struct WeightSpec {
   std::string name;  // as transformers names it in the task model, for example "roformer.embeddings.LayerNorm.weight"
