@@ -26,6 +26,17 @@ const nlohmann::json* StrictObject::find(const std::string& key) {
   return it == json_.end() ? nullptr : &*it;
 }
 
+void StrictObject::require(std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (find(key) == nullptr) fail(where_, "{} must be there, got none", path_of(key));
+  }
+}
+
+StrictObject StrictObject::object(const std::string& key) {
+  require({key.c_str()});
+  return {*find(key), where_, path_of(key)};
+}
+
 int64_t StrictObject::integer(const std::string& key, int64_t fallback, int64_t low, int64_t high) {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return fallback;
@@ -46,6 +57,7 @@ double StrictObject::number(const std::string& key, double fallback, NumberRange
   if (!above || !below || !std::isfinite(x)) {
     const char* low_end = range.ends == NumberRange::Ends::kOpenLow ? ">" : ">=";
     const char* high_end = range.ends == NumberRange::Ends::kOpenHigh ? "<" : "<=";
+    if (std::isinf(range.low)) fail(where_, "{} must be a number, got {}", path_of(key), value->dump());
     if (std::isinf(range.high)) {
       fail(where_, "{} must be a number {} {}, got {}", path_of(key), low_end, range.low, value->dump());
     }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "data_sets.h"
 #include "rf/data/prepare.h"
@@ -13,6 +12,7 @@
 #include "rf/text/vocabulary_trainer.h"
 #include "rf/text/word_vocabulary.h"
 #include "rf/train/pretrain.h"
+#include "rf/train/training_curve.h"
 
 namespace rf::reproduce {
 
@@ -201,15 +201,8 @@ TrainedArms train_run_files(const Context& context, const nlohmann::json& design
 }
 
 Curve loss_curve(const train::CompareRun& run) {
-  Curve curve;
-  std::ifstream metrics(run.directory + "/metrics.jsonl");
-  for (std::string line; std::getline(metrics, line);) {
-    const nlohmann::json entry = nlohmann::json::parse(line);
-    if (entry.at("type") != "train") continue;
-    curve.steps.push_back(entry.at("step"));
-    curve.losses.push_back(entry.at("loss"));
-  }
-  return curve;
+  train::TrainingCurve curve = train::training_curve(run.directory);
+  return {{curve.steps.begin(), curve.steps.end()}, std::move(curve.losses)};
 }
 
 Curves loss_curves(const std::vector<train::CompareRun>& runs) {

@@ -214,3 +214,17 @@ def test_resume_without_a_checkpoint_starts_and_says_so(prepared, tmp_path):
     config = run_file(tmp_path / "run.json")
     done = run("pretrain", "--data", prepared / "data", "--config", config, "--output", tmp_path / "run", "--resume")
     assert done.returncode == 0 and "starting at step 0" in done.stderr
+@pytest.mark.parametrize("whole", [1], indirect=True)
+def test_a_damaged_line_of_the_metrics_costs_no_other(prepared, whole, tmp_path):
+    folder, threads = whole
+    output = tmp_path / "run"
+    shutil.copytree(folder, output)
+    lines = (output / "metrics.jsonl").read_text().splitlines(keepends=True)
+    lines[2] = "{" + lines[2]
+    (output / "metrics.jsonl").write_text("".join(lines))
+    done = run("pretrain", "--data", prepared / "data", "--output", output, "--resume", threads=threads)
+    assert done.returncode == 0 and "metrics.jsonl.damaged-1" in done.stderr
+    assert (output / "metrics.jsonl").read_text() == "".join(lines[:2] + lines[3:])
+    assert (output / "metrics.jsonl.damaged-1").read_text() == "".join(lines)
+
+

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -19,6 +19,7 @@
 #include "rf/io/printable.h"
 #include "rf/text/tokenizer.h"
 #include "rf/train/pretrain.h"
+#include "rf/train/training_curve.h"
 #include "run_directory.h"
 #include "tensor_memory.h"
 
@@ -30,15 +31,11 @@ namespace fs = std::filesystem;
 
 // Median milliseconds a step over the log intervals of a run, those before an interruption included.
 double median_step_ms(const std::string& run_dir) {
+  const TrainingCurve curve = training_curve(run_dir);
   std::vector<double> times;
-  int64_t last_step = 0;
-  std::ifstream metrics(run_dir + "/metrics.jsonl");
-  for (std::string line; std::getline(metrics, line);) {
-    const nlohmann::json entry = nlohmann::json::parse(line);
-    if (entry.at("type") != "train") continue;
-    const int64_t step = entry.at("step");
-    times.push_back(1000 * entry.at("seconds").get<double>() / static_cast<double>(step - last_step));
-    last_step = step;
+  for (size_t i = 0; i < curve.steps.size(); ++i) {
+    const int64_t steps = curve.steps[i] - (i == 0 ? 0 : curve.steps[i - 1]);
+    times.push_back(1000 * curve.seconds[i] / static_cast<double>(steps));
   }
   if (times.empty()) return 0;
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());

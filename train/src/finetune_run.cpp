@@ -45,7 +45,7 @@ class Run {
     schedule_.learning_rate = run.learning_rate;
     schedule_.warmup_steps = std::llround(std::ceil(options.warmup * static_cast<double>(total_steps_)));
     if (checkpoint) resume_from(*checkpoint);
-    metrics_.emplace(directory + "/metrics.jsonl", run.steps);
+    metrics_.emplace(directory + "/metrics.jsonl", run.steps, options.note);
   }
 
   // False when a signal ended it early.

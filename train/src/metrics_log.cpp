@@ -7,39 +7,90 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/strict_object.h"
+#include "rf/train/training_curve.h"
 
 namespace rf::train {
 
 namespace {
 
-// Bytes of the leading complete lines whose step is at most last_step.
-size_t kept_bytes(const std::string& text, int64_t last_step) {
-  size_t kept = 0;
-  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', kept)) {
-    const nlohmann::json line = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(kept),
-                                                      text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    const auto step = line.is_object() ? line.find("step") : line.end();
-    if (step == line.end() || !step->is_number_integer() || step->get<int64_t>() > last_step) break;
-    kept = end + 1;
+// A line of the file, with its end, and what it says; null where it is damaged.
+struct Line {
+  std::string_view text;
+  nlohmann::json value;
+};
+
+// The complete lines.
+std::vector<Line> lines_of(std::string_view text) {
+  std::vector<Line> lines;
+  for (size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
+    nlohmann::json value = nlohmann::json::parse(text.substr(0, end), nullptr, false);
+    const auto step = value.is_object() ? value.find("step") : value.end();
+    if (step == value.end() || !step->is_number_integer()) value = nullptr;
+    lines.push_back({text.substr(0, end + 1), std::move(value)});
   }
-  return kept;
+  return lines;
+}
+
+// Writes `text` to the first of <path>.damaged-1, -2, .. that is free, and returns its name.
+std::string keep_damaged(const std::string& path, const std::string& text) {
+  for (int number = 1;; ++number) {
+    const std::string name = fmt::format("{}.damaged-{}", path, number);
+    if (std::filesystem::exists(name)) continue;
+    io::write_file(name, text);
+    return name;
+  }
 }
 
 }  // namespace
 
-MetricsLog::MetricsLog(std::string path, int64_t last_step) : path_(std::move(path)) {
-  const size_t kept = std::filesystem::exists(path_) ? kept_bytes(io::read_file(path_), last_step) : 0;
+TrainingCurve training_curve(const std::string& run_dir) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const std::string path = run_dir + "/metrics.jsonl";
+  const std::string text = io::read_file(path);
+  TrainingCurve curve;
+  for (const Line& line : lines_of(text)) {
+    if (line.value.is_null()) continue;
+    io::StrictObject entry(line.value, path, "");
+    const int64_t step = entry.integer("step", 0, 0, INT64_MAX);
+    const int64_t last = curve.steps.empty() ? 0 : curve.steps.back();
+    if (entry.text("type", "") != "train" || step <= last) continue;
+    entry.require({"loss", "seconds"});
+    curve.steps.push_back(step);
+    curve.losses.push_back(entry.number("loss", 0, {-kInfinity, kInfinity}));
+    curve.seconds.push_back(entry.number("seconds", 0, {0, kInfinity}));
+  }
+  return curve;
+}
+
+MetricsLog::MetricsLog(std::string path, int64_t last_step, const std::function<void(const std::string&)>& note)
+    : path_(std::move(path)) {
+  if (std::filesystem::exists(path_)) {
+    const std::string text = io::read_file(path_);
+    std::string kept;
+    int64_t damaged = 0;
+    for (const Line& line : lines_of(text)) {
+      damaged += line.value.is_null() ? 1 : 0;
+      if (!line.value.is_null() && line.value["step"] <= last_step) kept += line.text;
+    }
+    if (damaged > 0) {
+      const std::string beside = keep_damaged(path_, text);
+      if (note) {
+        note(fmt::format("warning: {} has damaged lines, {} of them, which are left out; it is kept as {}", path_,
+                         damaged, beside));
+      }
+    }
+    if (kept != text) io::write_file(path_, kept);
+  }
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0) fail("train", "{} must be writable, got: {}", path_, std::strerror(errno));
-  if (::ftruncate(fd_, static_cast<off_t>(kept)) != 0) {
-    const int error = errno;
-    ::close(fd_);
-    fail("train", "{} must be writable, got: {}", path_, std::strerror(error));
-  }
 }
 
 MetricsLog::~MetricsLog() {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -20,8 +21,10 @@ namespace rf::train {
 
 class MetricsLog {
  public:
-  // Opens the file for appending after cutting off every line of a step past last_step and a line that is not complete.
-  MetricsLog(std::string path, int64_t last_step);
+  // Opens the file for appending after leaving out every line of a step past last_step, and a last line without its
+  // end, as a killed process leaves one. Where other lines are damaged, they are left out, the file as it was is kept
+  // beside as metrics.jsonl.damaged-<n>, and `note`, unless it is empty, is told so.
+  MetricsLog(std::string path, int64_t last_step, const std::function<void(const std::string&)>& note);
   ~MetricsLog();
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;

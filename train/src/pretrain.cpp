@@ -124,7 +124,7 @@ PretrainRun::PretrainRun(const PretrainOptions& options, io::Progress& progress)
     io::write_file(directory_.file("run.json"), state_.run.dump(2) + "\n");
   }
   model_->train();
-  metrics_.emplace(directory_.file("metrics.jsonl"), state_.step);
+  metrics_.emplace(directory_.file("metrics.jsonl"), state_.step, options_.note);
 }
 
 void PretrainRun::read_run_file() {

@@ -22,6 +22,8 @@ class StrictObject {
   // `where` opens the messages, `path` is "" at the top. Throws Error unless `json` is an object.
   StrictObject(const nlohmann::json& json, std::string where, std::string path);
 
+  // Throws Error for the first of these keys that is absent.
+  void require(std::initializer_list<const char*> keys);
   // The value, or `fallback` when the key is absent.
   int64_t integer(const std::string& key, int64_t fallback, int64_t low, int64_t high);
   double number(const std::string& key, double fallback, NumberRange range);
@@ -30,6 +32,7 @@ class StrictObject {
   template <typename T>
   T choice(const std::string& key, T fallback, std::initializer_list<std::pair<const char*, T>> names);
 
+  StrictObject object(const std::string& key);         // must be there
   const nlohmann::json* find(const std::string& key);  // nullptr when absent
   std::string path_of(std::string_view key) const;
   // Throws Error for the first key that was not asked for, with the keys that were.
