@@ -22,7 +22,8 @@ void check_range(std::string_view where, std::string_view key, int64_t value, in
 }
 
 void check_probability(std::string_view where, std::string_view key, double value) {
-  if (!(value >= 0.0 && value < 1.0)) fail(where, "{} must be in [0, 1), got {}", key, value);
+  // The bound of core/include/rf/dropout.h.
+  if (!(value >= 0.0 && value < 1 - 0x1p-17)) fail(where, "{} must be in [0, 1 - 2^-17), got {}", key, value);
 }
 
 void check_heads(const ModelConfig& config, std::string_view where) {

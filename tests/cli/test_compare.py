@@ -98,6 +98,19 @@ def test_interrupted_comparison_goes_on_to_the_same_numbers(data, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [("losses", 5), ("losses", []), ("losses", ["x"]), ("seed", "1"), ("encoding", 7), ("step_ms", None)],
+)
+def test_a_result_with_a_wrong_value_is_named(data, tmp_path, key, value):
+    output = tmp_path / "out"
+    results(*options(data, output, "none", 1))
+    path = output / "none" / "seed-1" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    message = refused(*options(data, output, "none", 1))
+    assert str(path) in message and key in message
+
+
+@pytest.mark.parametrize(
     "encodings, words",
     [
         ("lerned", ["lerned", "learned"]),

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import task_files
-from cli_support import PROGRAM, results, run
+from cli_support import PROGRAM, refused, results, run
 from task_files import options
 
 METRICS = dict(
@@ -174,6 +174,27 @@ def test_a_broken_checkpoint_is_named(trained, tmp_path):
     (checkpoint / "state.json").write_text('{"version": 2, "step": 1}')
     done = run(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1))
     assert done.returncode == 1 and f"{checkpoint}/state.json must be whole" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("metrics", {}),
+        ("metrics", 5),
+        ("metrics", {"accuracy": "1"}),
+        ("seed", -1),
+        ("learning_rate", "x"),
+        ("steps", []),
+    ],
+)
+def test_a_result_with_a_wrong_value_is_named(trained, tmp_path, key, value):
+    files = task_files.write_splits(tmp_path, task_files.classification, train=16)
+    arguments = options(trained, files, tmp_path / "out", "classification", "--epochs", 1)
+    results(*arguments)
+    path = tmp_path / "out" / "lr-0.01" / "seed-1" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    message = refused(*arguments)
+    assert f"{path} must be whole" in message and key in message and "remove it" in message
 
 
 def test_a_great_length_is_answered_without_a_pass_over_it(trained, tmp_path):

@@ -228,3 +228,29 @@ def test_a_damaged_line_of_the_metrics_costs_no_other(prepared, whole, tmp_path)
     assert (output / "metrics.jsonl.damaged-1").read_text() == "".join(lines)
 
 
+@pytest.mark.parametrize("whole", [1], indirect=True)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("run", 5),
+        ("run", None),
+        ("data", {}),
+        ("step", "2"),
+        ("cursor", {"epoch": 0, "row": "x"}),
+        ("cursor", [1]),
+        ("interval", {"loss_sum": []}),
+        ("evaluation", 7),
+        ("version", "2"),
+    ],
+)
+def test_a_state_with_a_wrong_value_is_named(prepared, whole, tmp_path, key, value):
+    folder, threads = whole
+    output = tmp_path / "run"
+    shutil.copytree(folder, output)
+    for path in output.glob("checkpoint-*/state.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    done = run("pretrain", "--data", prepared / "data", "--output", output, "--resume", threads=threads)
+    assert done.returncode == 1 and key in done.stderr, done.stderr
+    assert "state.json" in done.stderr or key == "data"
+
+

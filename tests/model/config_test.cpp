@@ -169,8 +169,8 @@ TEST(Config, Ranges) {
     }
   }
   for (const char* key : {"hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"}) {
-    for (const double value : {-0.1, 1.0, 1.5})
-      expect_refused({{key, value}}, {key, "[0, 1)", fmt::format("{}", value)});
+    for (const double value : {-0.1, 0.999995, 1.0, 1.5})
+      expect_refused({{key, value}}, {key, "[0, 1 - 2^-17)", fmt::format("{}", value)});
     EXPECT_NO_THROW(parse_config({{key, 0}}));
   }
   expect_refused({{"layer_norm_eps", 0}}, {"layer_norm_eps", "above 0"});

@@ -382,14 +382,38 @@ FRAME = {
 REFUSED_STEPS = [
     ({"type": "Sequence", "processors": [TRIM, TRIM]}, "processors[1].trim_offsets"),
     (FRAME, "post_processor must name tokens of the vocabulary, with ids below"),
+    (FRAME | {"special_tokens": {"<s>": 5}}, "special_tokens"),
+    (FRAME | {"special_tokens": {"<s>": {"id": "<s>", "ids": [2**32], "tokens": ["<s>"]}}}, "special_tokens"),
+    (FRAME | {"special_tokens": ["<s>"]}, "special_tokens"),
+    (FRAME | {"single": {"<s>": 1}}, "single"),
+    ({"type": "RobertaProcessing", "sep": ["</s>", 2**32], "cls": ["<s>", 0]}, "sep"),
 ]
 
 
-@pytest.mark.parametrize(("post_processor", "named"), REFUSED_STEPS, ids=["two trim", "foreign id"])
+@pytest.mark.parametrize(("post_processor", "named"), REFUSED_STEPS, ids=range(len(REFUSED_STEPS)))
 def test_post_processor_refused_by_name(tmp_path, post_processor, named):
     roberta(tmp_path).save_pretrained(tmp_path / "m")
     document = json.loads((tmp_path / "m" / "tokenizer.json").read_text(encoding="utf-8"))
     write_json(tmp_path / "m" / "tokenizer.json", document | {"post_processor": post_processor})
+    write_json(tmp_path / "m" / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    assert named in refusal(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": {"a": TRIM, "b": TRIM}}}, "pre_tokenizer"),
+        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": 5}}, "pre_tokenizer"),
+        ({"padding": {"pad_token": 5}}, "padding.pad_token"),
+        ({"padding": []}, "padding"),
+        ({"added_tokens": {"a": 1}}, "added_tokens"),
+        ({"post_processor": {"type": "Sequence", "processors": 5}}, "processors"),
+    ],
+)
+def test_a_part_of_the_wrong_type_is_refused_by_name(tmp_path, changed, named):
+    roberta(tmp_path).save_pretrained(tmp_path / "m")
+    document = json.loads((tmp_path / "m" / "tokenizer.json").read_text(encoding="utf-8"))
+    write_json(tmp_path / "m" / "tokenizer.json", document | changed)
     write_json(tmp_path / "m" / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
     assert named in refusal(tmp_path / "m")
 

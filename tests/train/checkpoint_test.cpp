@@ -57,7 +57,7 @@ TEST_F(CheckpointTest, ThereAndBack) {
   for (double own = 0; const auto& [name, tensor] : optimizer_->moments()) tensor.fill_(own += 0.5);
   save(40);
   TrainState state;
-  load_state(run_ + "/checkpoint-40", [&](const nlohmann::json& json) { state = train_state(json); });
+  load_state(run_ + "/checkpoint-40", [&](io::StrictObject& json) { state = train_state(json); });
   EXPECT_EQ(state.step, 40);
   EXPECT_EQ(state.cursor.epoch, 3);
   EXPECT_EQ(state.cursor.row, 17);
@@ -100,6 +100,29 @@ TEST_F(CheckpointTest, OneThatCannotBeWrittenLeavesTheOldOne) {
   fs::remove(data_ + "/vocab.txt");
   EXPECT_NE(message_of([&] { save(2); }).find("vocab.txt"), std::string::npos);
   EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-1"}));
+}
+
+// Every key with a value of a wrong type, and without it.
+TEST_F(CheckpointTest, EveryKeyOfAStateIsChecked) {
+  save(1);
+  const std::string path = run_ + "/checkpoint-1/state.json";
+  const nlohmann::json whole = io::read_json(path);
+  const auto message_with = [&](const nlohmann::json& state) {
+    io::write_file(path, state.dump());
+    return message_of([&] { load_state(run_ + "/checkpoint-1", train_state); });
+  };
+  for (const auto& [key, value] : whole.items()) {
+    nlohmann::json state = whole;
+    state.erase(key);
+    EXPECT_NE(message_with(state).find(key + " must be there"), std::string::npos) << key;
+    if (key == "data") continue;  // compared as it is
+    for (const nlohmann::json& wrong : {nlohmann::json("x"), nlohmann::json::array({1}), nlohmann::json()}) {
+      state[key] = wrong;
+      const std::string message = message_with(state);
+      EXPECT_NE(message.find(path), std::string::npos) << message;
+      EXPECT_NE(message.find(key + " must be "), std::string::npos) << message;
+    }
+  }
 }
 
 TEST_F(CheckpointTest, ADamagedOneIsNamed) {

@@ -22,6 +22,10 @@ constexpr char kWhere[] = "tokenizer_json";
 constexpr std::string_view kGpt2Expression =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+bool is_id(const json& value) {
+  return value.is_number_unsigned() && value <= INT32_MAX;
+}
+
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path), json_(io::read_json(path)) {}
@@ -191,12 +195,13 @@ void Reader::read_pre_tokenizer(const json& value) {
     }
     return;
   }
-  if (type != "Sequence" || value.value("pretokenizers", json::array()).size() != 2) {
+  const json steps = type == "Sequence" ? value.value("pretokenizers", json()) : json();
+  if (!steps.is_array() || steps.size() != 2) {
     read_byte_level(unwrap(value, key, "pretokenizers"), key);
     return;
   }
-  read_split(value["pretokenizers"][0], key + ".pretokenizers[0]");
-  read_byte_level(value["pretokenizers"][1], key + ".pretokenizers[1]");
+  read_split(steps[0], key + ".pretokenizers[0]");
+  read_byte_level(steps[1], key + ".pretokenizers[1]");
   ByteLevelOptions& options = out_.options.byte_level;
   if (options.use_regex || options.add_prefix_space) {
     refuse(key, "a ByteLevel without use_regex and add_prefix_space after a Split", value);
@@ -300,8 +305,9 @@ std::vector<SequenceTemplate::Piece> Reader::read_pieces(const json& value, cons
       pieces.push_back({id == "A" ? SequenceTemplate::Part::kFirst : SequenceTemplate::Part::kSecond, 0, type});
       continue;
     }
-    const json ids = specials.is_object() && specials.contains(id) ? specials[id].value("ids", json()) : json();
-    if (!ids.is_array() || ids.size() != 1 || !ids[0].is_number_unsigned()) {
+    const json token = specials.is_object() ? specials.value(id, json()) : json();
+    const json ids = token.is_object() ? token.value("ids", json()) : json();
+    if (!ids.is_array() || ids.size() != 1 || !is_id(ids[0])) {
       refuse(key, "of special tokens with one id each in \"special_tokens\"", item);
     }
     pieces.push_back({SequenceTemplate::Part::kSpecial, ids[0].get<int32_t>(), type});
@@ -311,7 +317,7 @@ std::vector<SequenceTemplate::Piece> Reader::read_pieces(const json& value, cons
 
 // ["[SEP]", 102]
 int32_t Reader::read_frame_token(const json* value, const std::string& key) const {
-  if (value == nullptr || !value->is_array() || value->size() != 2 || !(*value)[1].is_number_unsigned()) {
+  if (value == nullptr || !value->is_array() || value->size() != 2 || !is_id((*value)[1])) {
     refuse(key, "a token and its id", value == nullptr ? json() : *value);
   }
   return (*value)[1].get<int32_t>();
@@ -359,7 +365,7 @@ void Reader::read_added(const json& value) {
   for (const json& item : value) {
     AddedToken token = read_added_token(item, path_, "added_tokens");
     const json id = item.is_object() ? item.value("id", json()) : json();
-    if (!id.is_number_unsigned() || id > INT32_MAX) refuse("added_tokens", "of tokens with an id", item);
+    if (!is_id(id)) refuse("added_tokens", "of tokens with an id", item);
     token.id = id.get<int32_t>();
     out_.added.push_back(std::move(token));
   }
@@ -367,8 +373,7 @@ void Reader::read_added(const json& value) {
 
 void Reader::read_padding(const json& value) {
   if (value.is_null()) return;
-  if (!value.is_object()) refuse("padding", "an object", value);
-  out_.pad_token = value.value("pad_token", "");
+  out_.pad_token = object(value, "padding").text("pad_token", "");
 }
 
 }  // namespace

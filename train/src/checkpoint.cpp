@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <regex>
 #include <vector>
 
@@ -132,14 +133,16 @@ void drop_checkpoints(const std::string& run_dir) {
   for (const int64_t step : checkpoint_steps(run_dir)) drop_checkpoint(run_dir, step);
 }
 
-void load_state(const std::string& checkpoint, const std::function<void(const nlohmann::json&)>& parse) {
+void load_state(const std::string& checkpoint, const std::function<void(io::StrictObject&)>& parse) {
   const std::string path = checkpoint + "/state.json";
   const nlohmann::json json = io::read_json(path);
   try {
-    const int version = json.at("version").get<int>();
-    if (version != kStateVersion) fail("resume", "{} must be of version {}, got {}", path, kStateVersion, version);
-    parse(json);
-  } catch (const nlohmann::json::exception& error) {
+    io::StrictObject state(json, "state.json", "");
+    state.require({"version"});
+    const int64_t version = state.integer("version", 0, 0, INT64_MAX);
+    if (version != kStateVersion) fail("state.json", "version must be {}, got {}", kStateVersion, version);
+    parse(state);
+  } catch (const Error& error) {
     fail("resume", "{} must be whole, got: {}; remove {} to go on from the checkpoint before", path, error.what(),
          checkpoint);
   }
@@ -162,23 +165,35 @@ nlohmann::json to_json(const TrainState& state) {
           {"platform", state.platform}};
 }
 
-TrainState train_state(const nlohmann::json& json) {
+TrainState train_state(io::StrictObject& json) {
+  const auto count = [](io::StrictObject& object, const char* key) {
+    object.require({key});
+    return object.integer(key, 0, 0, INT64_MAX);
+  };
+  const auto number = [](io::StrictObject& object, const char* key) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    object.require({key});
+    return object.number(key, 0, {-kInfinity, kInfinity});
+  };
   TrainState state;
-  state.step = json.at("step").get<int64_t>();
-  state.stage = json.at("stage").get<int64_t>();
-  state.micro_batches = json.at("micro_batches").get<int64_t>();
-  state.updates = json.at("updates").get<int64_t>();
-  state.cursor = {json.at("cursor").at("epoch").get<int64_t>(), json.at("cursor").at("row").get<int64_t>()};
-  const nlohmann::json& interval = json.at("interval");
-  state.interval = {interval.at("loss_sum").get<double>(), interval.at("predicted_tokens").get<int64_t>(),
-                    interval.at("real_tokens").get<int64_t>()};
-  state.train_loss = json.at("train_loss").get<double>();
-  const nlohmann::json& evaluation = json.at("evaluation");
-  state.evaluation = {evaluation.at("loss").get<double>(), evaluation.at("accuracy").get<double>(),
-                      evaluation.at("unigram_loss").get<double>(), evaluation.at("predicted_tokens").get<int64_t>()};
-  state.run = json.at("run");
-  state.data = json.at("data");
-  state.platform = json.at("platform").get<nlohmann::json::object_t>();
+  state.step = count(json, "step");
+  state.stage = count(json, "stage");
+  state.micro_batches = count(json, "micro_batches");
+  state.updates = count(json, "updates");
+  io::StrictObject cursor = json.object("cursor");
+  state.cursor = {count(cursor, "epoch"), count(cursor, "row")};
+  io::StrictObject interval = json.object("interval");
+  state.interval = {number(interval, "loss_sum"), count(interval, "predicted_tokens"), count(interval, "real_tokens")};
+  state.train_loss = number(json, "train_loss");
+  io::StrictObject evaluation = json.object("evaluation");
+  state.evaluation = {number(evaluation, "loss"), number(evaluation, "accuracy"), number(evaluation, "unigram_loss"),
+                      count(evaluation, "predicted_tokens")};
+  json.require({"data"});
+  state.data = *json.find("data");
+  for (const auto& [key, value] : {std::pair{"run", &state.run}, {"platform", &state.platform}}) {
+    json.object(key);  // whose keys are compared with those of now
+    *value = *json.find(key);
+  }
   return state;
 }
 

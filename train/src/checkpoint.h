@@ -15,6 +15,7 @@
 
 #include "optimizer.h"
 #include "rf/data/batcher.h"
+#include "rf/io/strict_object.h"
 #include "rf/nn/model.h"
 #include "rf/train/pretrain.h"
 
@@ -59,10 +60,11 @@ void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const A
                      const nlohmann::json& state);
 // All of a run that is done.
 void drop_checkpoints(const std::string& run_dir);
-// state.json, read by `parse`. Errors name the checkpoint; remove its directory to go on from the one before.
-void load_state(const std::string& checkpoint, const std::function<void(const nlohmann::json&)>& parse);
+// state.json, read by `parse`. Errors name the checkpoint and the key; remove its directory to go on from the one
+// before.
+void load_state(const std::string& checkpoint, const std::function<void(io::StrictObject&)>& parse);
 nlohmann::json to_json(const TrainState& state);
-TrainState train_state(const nlohmann::json& json);
+TrainState train_state(io::StrictObject& json);
 void load_moments(const std::string& checkpoint, AdamW& optimizer);
 // Those of text::kTokenizerFiles that there are.
 void copy_tokenizer(const std::string& from_dir, const std::string& to_dir);

@@ -17,6 +17,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
+#include "rf/io/strict_object.h"
 #include "rf/text/tokenizer.h"
 #include "rf/train/pretrain.h"
 #include "rf/train/training_curve.h"
@@ -57,14 +58,22 @@ nlohmann::json to_json(const CompareRun& run) {
           {"peak_bytes", run.peak_bytes}, {"losses", losses}};
 }
 
-CompareRun run_of_json(const nlohmann::json& json) {
-  CompareRun run{.arm = json.at("encoding"),
-                 .seed = json.at("seed"),
-                 .parameters = json.at("parameters"),
-                 .step_ms = json.at("step_ms"),
-                 .peak_bytes = json.at("peak_bytes"),
+CompareRun read_run(const std::string& path, size_t lengths) {
+  const nlohmann::json json = io::read_json(path);
+  io::StrictObject object(json, path, "");
+  object.require({"encoding", "seed", "parameters", "step_ms", "peak_bytes", "losses"});
+  CompareRun run{.arm = object.text("encoding", ""),
+                 .seed = static_cast<uint64_t>(object.integer("seed", 0, 0, INT64_MAX)),
+                 .parameters = object.integer("parameters", 0, 0, INT64_MAX),
+                 .step_ms = object.number("step_ms", 0, {0, std::numeric_limits<double>::infinity()}),
+                 .peak_bytes = object.integer("peak_bytes", 0, 0, INT64_MAX),
                  .losses = {}};
-  for (const nlohmann::json& loss : json.at("losses")) {
+  const nlohmann::json& losses = *object.find("losses");
+  const auto good = [](const nlohmann::json& loss) { return loss.is_null() || loss.is_number(); };
+  if (!losses.is_array() || losses.size() != lengths || !std::all_of(losses.begin(), losses.end(), good)) {
+    fail(path, "losses must be {} numbers or null, a length each, got {}", lengths, losses.dump());
+  }
+  for (const nlohmann::json& loss : losses) {
     run.losses.push_back(loss.is_null() ? std::nullopt : std::optional(loss.get<double>()));
   }
   return run;
@@ -165,7 +174,7 @@ void Comparison::open_output() {
 bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   const std::string directory = run_dir(arm, seed), result = directory + "/result.json";
   if (fs::exists(result)) {
-    run = run_of_json(io::read_json(result));
+    run = read_run(result, report_.lengths.size());
     run.directory = directory;
     return true;
   }

@@ -50,16 +50,19 @@ nlohmann::json to_json(const FinetuneRun& run) {
           {"best_step", run.best_step},         {"seconds", run.seconds}, {"metrics", run.metrics}};
 }
 
-FinetuneRun read_run(const std::string& path) {
+FinetuneRun read_run(const std::string& path, const std::string& metric) {
   const nlohmann::json json = io::read_json(path);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   try {
-    return {.learning_rate = json.at("learning_rate"),
-            .seed = json.at("seed"),
-            .steps = json.at("steps"),
-            .best_step = json.at("best_step"),
-            .seconds = json.at("seconds"),
-            .metrics = json.at("metrics")};
-  } catch (const nlohmann::json::exception& error) {
+    io::StrictObject run(json, "result.json", "");
+    run.require({"learning_rate", "seed", "steps", "best_step", "seconds"});
+    return {.learning_rate = run.number("learning_rate", 0, {0, kInfinity, io::NumberRange::Ends::kOpenLow}),
+            .seed = static_cast<uint64_t>(run.integer("seed", 0, 0, INT64_MAX)),
+            .steps = run.integer("steps", 0, 1, INT64_MAX),
+            .best_step = run.integer("best_step", 0, 1, INT64_MAX),
+            .seconds = run.number("seconds", 0, {0, kInfinity}),
+            .metrics = metrics_of(run, metric)};
+  } catch (const Error& error) {
     fail("finetune", "{} must be whole, got: {}; remove it to train this run again", path, error.what());
   }
 }
@@ -242,7 +245,7 @@ bool Finetuning::train(double rate, uint64_t seed) {
   const std::string directory = run_dir(rate, seed), result = directory + "/result.json";
   FinetuneRun run{.learning_rate = rate, .seed = seed, .metrics = {}};
   if (fs::exists(result)) {
-    runs_.push_back(read_run(result));
+    runs_.push_back(read_run(result, model_.settings.metric));
     return true;
   }
   fs::create_directories(directory);

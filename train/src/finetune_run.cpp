@@ -79,15 +79,19 @@ class Run {
   }
 
   void resume_from(const std::string& checkpoint) {
-    load_state(checkpoint, [&](const nlohmann::json& state) {
-      run_.steps = state.at("step");
-      run_.best_step = state.at("best_step");
-      run_.seconds = state.at("seconds");
-      run_.metrics = state.at("metrics");
-      without_better_ = state.at("without_better");
-      loss_sum_ = state.at("interval").at("loss_sum");
-      interval_steps_ = state.at("interval").at("steps");
-      optimizer_.set_updates(state.at("updates"));
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    load_state(checkpoint, [&](io::StrictObject& state) {
+      state.require({"step", "best_step", "seconds", "metrics", "without_better", "updates"});
+      run_.steps = state.integer("step", 0, 0, total_steps_);
+      run_.best_step = state.integer("best_step", 0, 0, run_.steps);
+      run_.seconds = state.number("seconds", 0, {0, kInfinity});
+      if (run_.best_step > 0) run_.metrics = metrics_of(state, model_.settings.metric);
+      without_better_ = state.integer("without_better", 0, 0, INT64_MAX);
+      io::StrictObject interval = state.object("interval");
+      interval.require({"loss_sum", "steps"});
+      loss_sum_ = interval.number("loss_sum", 0, {-kInfinity, kInfinity});
+      interval_steps_ = interval.integer("steps", 0, 0, run_.steps);
+      optimizer_.set_updates(state.integer("updates", 0, 0, INT64_MAX));
     });
     load_moments(checkpoint, optimizer_);
     if (options_.note) options_.note(fmt::format("going on at step {} of {}", run_.steps, total_steps_));
@@ -195,6 +199,16 @@ class Run {
 };
 
 }  // namespace
+
+nlohmann::json metrics_of(io::StrictObject& run, const std::string& metric) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  io::StrictObject metrics = run.object("metrics");
+  metrics.require({metric.c_str()});
+  for (const auto& item : run.find("metrics")->items()) {
+    if (!item.value().is_null()) metrics.number(item.key(), 0, {-kInfinity, kInfinity});
+  }
+  return *run.find("metrics");
+}
 
 std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const Task& task, uint64_t seed) {
   ModelConfig config = load_config(model_dir);

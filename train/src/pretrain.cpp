@@ -190,7 +190,7 @@ void PretrainRun::check_longest_stage() {
 
 void PretrainRun::resume_from(const std::string& checkpoint) {
   TrainState saved;
-  load_state(checkpoint, [&](const nlohmann::json& json) { saved = train_state(json); });
+  load_state(checkpoint, [&](io::StrictObject& json) { saved = train_state(json); });
   check_same_run(saved.run, state_.run);
   if (saved.data != state_.data) {
     fail("resume", "the data must be those of the run, {}, got {} in {}", saved.data.dump(), state_.data.dump(),

@@ -66,12 +66,13 @@ std::vector<Answer> answers_of(const data::Record& record, const TaskSettings& s
   }
   std::vector<Answer> answers;
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (!texts[i].is_string() || !starts[i].is_number() || std::trunc(starts[i].get<double>()) != starts[i]) {
+    const double start = starts[i].is_number() ? starts[i].get<double>() : NAN;
+    if (!texts[i].is_string() || !(std::abs(start) <= INT32_MAX) || std::trunc(start) != start) {
       fail("input", "{} must have texts and whole numbers in {}, got {} and {}", record.place(), column,
            io::escaped(texts[i].dump(), 120), starts[i].dump());
     }
     const auto text = texts[i].get<std::string>();
-    const std::optional<size_t> begin = byte_of_character(context, starts[i].get<int64_t>());
+    const std::optional<size_t> begin = byte_of_character(context, static_cast<int64_t>(start));
     if (!begin || text.empty() || context.compare(*begin, text.size(), text) != 0) {
       fail("input", "{} must have its answer at character {} of the context, got {} where the context has {}",
            record.place(), starts[i].dump(), io::printable(text),

@@ -3,6 +3,7 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "bag_of_words.h"
 #include "classes.h"
@@ -58,7 +59,7 @@ class Choice : public Task {
       const std::string& column = settings_.columns.at("label");
       const double label = record.number(column);
       const auto count = static_cast<double>(choices.size());
-      if (label != static_cast<double>(static_cast<int64_t>(label)) || label < 0 || label >= count) {
+      if (!(label >= 0 && label < count) || label != std::trunc(label)) {
         fail("input", "{} must have a whole number from 0 to {} as {}, got {}", record.place(), choices.size() - 1,
              column, record.at(column).dump());
       }
