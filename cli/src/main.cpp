@@ -3,6 +3,7 @@
 // 128 + the signal's number when SIGINT or SIGTERM ended a training run after it wrote a checkpoint.
 #include <fmt/format.h>
 #include <rf/io/error.h>
+#include <rf/io/files.h>
 #include <rf/io/nearest_name.h>
 #include <rf/io/printable.h>
 
@@ -174,5 +175,6 @@ extern "C" int rf_cli_main(int argc, char** argv) {
   // A reader that goes away and a file that may not grow become errors of write().
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  rf::io::report_lost_pages();
   return rf::cli::run(argc, argv);
 }

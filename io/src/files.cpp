@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "lost_pages.h"
 #include "rf/io/error.h"
 
 namespace rf::io {
@@ -89,9 +90,11 @@ MappedFile::MappedFile(const std::string& path) {
   void* const address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (address == MAP_FAILED) fail_errno(path, "map");
   data_ = static_cast<const std::byte*>(address);
+  range_ = std::make_unique<MappedRange>(bytes(), path);
 }
 
 MappedFile::~MappedFile() {
+  range_.reset();
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 

@@ -254,3 +254,44 @@ def test_a_state_with_a_wrong_value_is_named(prepared, whole, tmp_path, key, val
     assert "state.json" in done.stderr or key == "data"
 
 
+def running(prepared, tmp_path, data):
+    """A run of many steps on a copy of the data, once it has written two lines of metrics."""
+    shutil.copytree(prepared / "data", data)
+    config = run_file(
+        tmp_path / "run.json",
+        stages=[dict(max_length=16, batch=4, steps=100_000)],
+        log_every_steps=1,
+        checkpoint_every_steps=20,
+        evaluate_every_steps=30,
+    )
+    arguments = ["pretrain", "--data", data, "--config", config, "--output", tmp_path / "run"]
+    child = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while child.poll() is None and lines_written(tmp_path / "run") < 2:
+        time.sleep(0.01)
+    assert child.poll() is None
+    return child
+
+
+def test_a_shard_that_is_cut_short_while_it_is_read_is_named(prepared, tmp_path):
+    child = running(prepared, tmp_path, tmp_path / "data")
+    for shard in (tmp_path / "data").glob("train*.rfs"):
+        os.truncate(shard, 0)
+    _, message = child.communicate(timeout=60)
+    assert child.returncode == 1 and ".rfs" in message.decode() and "must keep its size" in message.decode()
+
+
+def test_data_that_are_deleted_while_they_are_read(prepared, tmp_path):
+    """The run goes on to evaluations and checkpoints, and ends by a signal as it does with its data."""
+    child = running(prepared, tmp_path, tmp_path / "data")
+    shutil.rmtree(tmp_path / "data")
+    begun = lines_written(tmp_path / "run")
+    while child.poll() is None and lines_written(tmp_path / "run") < begun + 100:
+        time.sleep(0.01)
+    child.terminate()
+    _, message = child.communicate(timeout=60)
+    assert child.returncode == 128 + 15 and "a checkpoint was written" in message.decode(), message
+    newest = max((tmp_path / "run").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    assert {path.name for path in newest.iterdir()} == CHECKPOINT_FILES
+    assert any(line["type"] == "evaluation" for line in metrics(tmp_path / "run"))
+
+

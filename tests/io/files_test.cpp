@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -212,6 +213,31 @@ TEST(AtomicFile, ManyThreadsWriteOneName) {
   const std::string text = read_file(dir.file("shared"));
   EXPECT_EQ(text, std::string(1000, text.at(0)));
   EXPECT_EQ(dir.entries(), 1u);
+}
+
+// Nothing can be thrown where a page is missing: the process must end, and say which of its files it was.
+TEST(FilesDeathTest, AFileThatIsCutShortUnderItsMappingIsNamed) {
+  const TempDir dir;
+  const std::string text(1 << 16, 'x');
+  for (const char* name : {"whole", "cut"}) write_file(dir.file(name), text);
+  const auto last = [](const MappedFile& file) { return static_cast<char>(file.bytes().back()); };
+  const MappedFile whole(dir.file("whole")), cut(dir.file("cut"));
+  std::filesystem::resize_file(dir.file("cut"), 10);
+  EXPECT_EXIT(
+      {
+        report_lost_pages();
+        ::_exit(last(whole) + last(cut) == 0 ? 2 : 3);
+      },
+      ::testing::ExitedWithCode(1), "cut. a file must keep its size while it is read");
+  // A signal of another cause ends the process as it would without the handler.
+  EXPECT_EXIT(
+      {
+        report_lost_pages();
+        ::raise(SIGBUS);
+        ::raise(SIGBUS);
+        ::_exit(3);
+      },
+      ::testing::KilledBySignal(SIGBUS), "");
 }
 
 }  // namespace

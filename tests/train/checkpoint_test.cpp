@@ -2,7 +2,9 @@
 #include "checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -38,7 +40,7 @@ class CheckpointTest : public testing::Test {
     state.interval = {0.1, 2, 3};
     state.evaluation = {1.5, 0.25, 2.5, 40};
     state.train_loss = 1.0 / 3;
-    save_checkpoint({run_, data_, keep}, *model_, *optimizer_, to_json(state));
+    save_checkpoint({run_, TokenizerFiles(data_), keep}, *model_, *optimizer_, to_json(state));
   }
   std::vector<std::string> entries() const {
     std::vector<std::string> names;
@@ -97,9 +99,26 @@ TEST_F(CheckpointTest, LeftoversAreNoCheckpointsAndGo) {
 
 TEST_F(CheckpointTest, OneThatCannotBeWrittenLeavesTheOldOne) {
   save(1);
-  fs::remove(data_ + "/vocab.txt");
-  EXPECT_NE(message_of([&] { save(2); }).find("vocab.txt"), std::string::npos);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old{};
+  ::getrlimit(RLIMIT_FSIZE, &old);
+  const rlimit full_disk{100, old.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &full_disk);
+  const std::string message = message_of([&] { save(2); });
+  ::setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_NE(message.find("cannot write"), std::string::npos) << message;
   EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-1"}));
+}
+
+TEST_F(CheckpointTest, TheTokenizerIsWrittenWhenItsDirectoryIsGone) {
+  const TokenizerFiles tokenizer(data_);
+  fs::remove_all(data_);
+  fs::create_directory(directory_ / "copy");
+  tokenizer.write(directory_ / "copy");
+  EXPECT_EQ(io::read_file(directory_ / "copy/vocab.txt"), "[PAD]\n");
+  EXPECT_EQ(io::read_file(directory_ / "copy/tokenizer_config.json"), "{}\n");
+  EXPECT_NE(message_of([&] { TokenizerFiles(run_); }).find("vocab.txt"), std::string::npos);
 }
 
 // Every key with a value of a wrong type, and without it.

@@ -118,7 +118,7 @@ void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const A
   if (fs::exists(path)) return;  // the same step of the same run has the same bits
   TemporaryDirectory temporary(temporary_name(plan.run_dir, step));
   nn::save_model(model, temporary.path());
-  copy_tokenizer(plan.tokenizer_dir, temporary.path());
+  plan.tokenizer.write(temporary.path());
   write_moments(temporary.path() + "/optimizer.safetensors", optimizer);
   nlohmann::json versioned = state;
   versioned["version"] = kStateVersion;
@@ -214,15 +214,19 @@ void load_moments(const std::string& checkpoint, AdamW& optimizer) {
   }
 }
 
-void copy_tokenizer(const std::string& from_dir, const std::string& to_dir) {
+TokenizerFiles::TokenizerFiles(const std::string& dir) {
   bool has_vocabulary = false;
   for (const std::string_view name : text::kTokenizerFiles) {
-    const std::string from = fmt::format("{}/{}", from_dir, name);
-    if (!std::filesystem::exists(from)) continue;
-    io::write_file(fmt::format("{}/{}", to_dir, name), io::read_file(from));
+    const std::string path = fmt::format("{}/{}", dir, name);
+    if (!fs::exists(path)) continue;
+    files_.emplace_back(name, io::read_file(path));
     has_vocabulary = has_vocabulary || name == "tokenizer.json" || name == "vocab.txt" || name == "vocab.json";
   }
-  if (!has_vocabulary) fail("checkpoint", "{} must hold tokenizer.json, vocab.txt or vocab.json, got none", from_dir);
+  if (!has_vocabulary) fail("checkpoint", "{} must hold tokenizer.json, vocab.txt or vocab.json, got none", dir);
+}
+
+void TokenizerFiles::write(const std::string& dir) const {
+  for (const auto& [name, content] : files_) io::write_file(fmt::format("{}/{}", dir, name), content);
 }
 
 }  // namespace rf::train

@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "optimizer.h"
 #include "rf/data/batcher.h"
@@ -49,10 +51,21 @@ std::optional<std::string> newest_checkpoint(const std::string& run_dir);
 bool is_temporary(const std::string& name);
 // Deletes those.
 void remove_temporaries(const std::string& run_dir);
-// What is the same at every step of a run: its directory, where the tokenizer's files are copied from, and how many
-// checkpoints stay, the newest.
+// The files of a tokenizer, in memory: a run goes on writing them when the directory that they came from is gone.
+class TokenizerFiles {
+ public:
+  // Those of text::kTokenizerFiles that are in the directory. Throws Error where none of them has the vocabulary.
+  explicit TokenizerFiles(const std::string& dir);
+  void write(const std::string& dir) const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> files_;  // name and content
+};
+
+// What is the same at every step of a run: its directory, the tokenizer, and how many checkpoints stay, the newest.
 struct CheckpointPlan {
-  std::string run_dir, tokenizer_dir;
+  std::string run_dir;
+  const TokenizerFiles& tokenizer;
   int64_t keep = 1;
 };
 // `state`: an object with "step".
@@ -66,7 +79,5 @@ void load_state(const std::string& checkpoint, const std::function<void(io::Stri
 nlohmann::json to_json(const TrainState& state);
 TrainState train_state(io::StrictObject& json);
 void load_moments(const std::string& checkpoint, AdamW& optimizer);
-// Those of text::kTokenizerFiles that there are.
-void copy_tokenizer(const std::string& from_dir, const std::string& to_dir);
 
 }  // namespace rf::train

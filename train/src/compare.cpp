@@ -120,7 +120,8 @@ Comparison::Comparison(const CompareOptions& options, io::Progress& progress)
   vocabulary_->require(data::required_roles(base_.objective), "compare");
   base_.model.vocab_size = vocabulary_->size();
   base_.model.pad_token_id = vocabulary_->special().pad;
-  held_out_.emplace(options_.data_dir, "valid", *vocabulary_);
+  held_out_.emplace(std::make_shared<data::Split>(options_.data_dir, "train", vocabulary_->hash()), options_.data_dir,
+                    "valid", *vocabulary_);
   if (held_out_->empty()) fail("compare", "the data must have held-out documents, got none in {}", options_.data_dir);
   check_arms();
   open_output();

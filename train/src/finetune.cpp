@@ -125,6 +125,7 @@ class Finetuning {
   const TaskKind& kind_;
   std::optional<RunDirectory> directory_;  // made when the input has been found good
   TaskModel model_;
+  std::optional<TokenizerFiles> tokenizer_files_;
   FinetuneData data_;
   std::optional<TaskSplit> test_;
   nlohmann::json identity_ = nlohmann::json::object();  // of the records of each split that decides how runs go
@@ -141,6 +142,7 @@ Finetuning::Finetuning(const FinetuneOptions& options, io::Progress& progress)
              {"warnings", nlohmann::json::array()},
              {"shared_with_train", nlohmann::json::object()}};
   model_.tokenizer = load_task_tokenizer(options.model_dir, options.load);
+  tokenizer_files_.emplace(options.model_dir);
   make_task();
   choose_metric();
   model_.model = initial_model(options.model_dir, *model_.task, options.seed);
@@ -250,7 +252,7 @@ bool Finetuning::train(double rate, uint64_t seed) {
   }
   fs::create_directories(directory);
   const InterruptScope interrupt;
-  if (!finetune_run(options_, data_, model_, directory, interrupt, progress_, run)) {
+  if (!finetune_run(options_, data_, *tokenizer_files_, model_, directory, interrupt, progress_, run)) {
     signal_ = interrupt.received();
     return false;
   }
@@ -295,7 +297,7 @@ void Finetuning::finish() {
   chosen["valid"] = measure(data_.valid, "valid");
   if (test_) chosen["test"] = measure(*test_, "test");
   nn::save_model(*model_.model, options_.output_dir);
-  copy_tokenizer(options_.model_dir, options_.output_dir);
+  tokenizer_files_->write(options_.output_dir);
   model_.tokenizer->save_dictionary(options_.output_dir);
   io::write_file(directory_->file(kTaskFile), rf::train::to_json(model_.settings).dump(2) + "\n");
   io::write_file(directory_->file("report.json"), report_.dump(2) + "\n");

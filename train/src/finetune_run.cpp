@@ -29,10 +29,12 @@ double now_seconds() {
 class Run {
  public:
   // checkpoint: that of the model, if it comes from one.
-  Run(const FinetuneOptions& options, const FinetuneData& data, TaskModel& model, const std::string& directory,
-      const std::optional<std::string>& checkpoint, io::Progress& progress, FinetuneRun& run)
+  Run(const FinetuneOptions& options, const FinetuneData& data, const TokenizerFiles& tokenizer, TaskModel& model,
+      const std::string& directory, const std::optional<std::string>& checkpoint, io::Progress& progress,
+      FinetuneRun& run)
       : options_(options),
         data_(data),
+        tokenizer_(tokenizer),
         model_(model),
         directory_(directory),
         progress_(progress),
@@ -99,7 +101,7 @@ class Run {
 
   void checkpoint_now() {
     metrics_->sync();
-    save_checkpoint({directory_, options_.model_dir, 1}, *model_.model, optimizer_,
+    save_checkpoint({directory_, tokenizer_, 1}, *model_.model, optimizer_,
                     {{"step", run_.steps},
                      {"best_step", run_.best_step},
                      {"seconds", run_.seconds},
@@ -185,6 +187,7 @@ class Run {
 
   const FinetuneOptions& options_;
   const FinetuneData& data_;
+  const TokenizerFiles& tokenizer_;
   TaskModel& model_;
   const std::string& directory_;
   io::Progress& progress_;
@@ -217,15 +220,15 @@ std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const Tas
   return nn::load_model(model_dir, config, task.head(), at::kFloat, FreshHead::kAllowed);
 }
 
-bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, TaskModel& model,
-                  const std::string& directory, const InterruptScope& interrupt, io::Progress& progress,
-                  FinetuneRun& run) {
+bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, const TokenizerFiles& tokenizer,
+                  TaskModel& model, const std::string& directory, const InterruptScope& interrupt,
+                  io::Progress& progress, FinetuneRun& run) {
   remove_temporaries(directory);
   const std::optional<std::string> checkpoint = newest_checkpoint(directory);
   model.model = checkpoint ? nn::load_model(*checkpoint, model.task->head(), at::kFloat)
                            : initial_model(options.model_dir, *model.task, run.seed);
   model.model->train();
-  return Run(options, data, model, directory, checkpoint, progress, run).go(interrupt);
+  return Run(options, data, tokenizer, model, directory, checkpoint, progress, run).go(interrupt);
 }
 
 }  // namespace rf::train

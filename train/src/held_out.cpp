@@ -19,15 +19,15 @@ int64_t batch_tokens(const Stage& stage) {
   return stage.max_length * (stage.batch / stage.accumulate);
 }
 
-HeldOut::HeldOut(std::string data_dir, const std::string& split, const text::Vocabulary& vocabulary)
-    : data_dir_(std::move(data_dir)),
-      vocabulary_hash_(vocabulary.hash()),
-      special_(vocabulary.special()),
-      split_(std::make_shared<data::Split>(data_dir_, split, vocabulary_hash_)) {}
+HeldOut::HeldOut(std::shared_ptr<const data::Split> train, const std::string& data_dir, const std::string& split,
+                 const text::Vocabulary& vocabulary)
+    : special_(vocabulary.special()),
+      train_(std::move(train)),
+      split_(std::make_shared<data::Split>(data_dir, split, vocabulary.hash())) {}
 
 EvaluationReport HeldOut::measure(nn::Model& model, const data::BatchOptions& options, Precision precision,
                                   int64_t max_batches, const Tick& tick) {
-  if (!unigram_) unigram_.emplace(data::Split(data_dir_, "train", vocabulary_hash_));
+  if (!unigram_) unigram_.emplace(*train_);
   const data::Batcher rows(split_, special_, options);
   return evaluate_rows(model, rows, *unigram_, precision, max_batches, tick);
 }
@@ -54,7 +54,8 @@ nlohmann::json to_json(const EvaluationReport& report) {
 
 EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress) {
   const text::Vocabulary vocabulary = text::load_vocabulary(options.model_dir);
-  HeldOut held_out(options.data_dir, options.split, vocabulary);
+  HeldOut held_out(std::make_shared<data::Split>(options.data_dir, "train", vocabulary.hash()), options.data_dir,
+                   options.split, vocabulary);
   const data::Objective objective = objective_of(load_config(options.model_dir));
   vocabulary.require(data::required_roles(objective), "evaluate");
   if (objective == data::Objective::kCausal && options.mask != data::MaskOptions{}) {

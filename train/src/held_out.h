@@ -24,8 +24,9 @@ class HeldOut {
   using Tick = std::function<void(int64_t)>;             // receives the number of batches done
   using Note = std::function<void(const std::string&)>;  // receives a remark for a person
 
-  // Throws Error when the data were prepared with another vocabulary.
-  HeldOut(std::string data_dir, const std::string& split, const text::Vocabulary& vocabulary);
+  // train: of the same data directory. Throws Error when the data were prepared with another vocabulary.
+  HeldOut(std::shared_ptr<const data::Split> train, const std::string& data_dir, const std::string& split,
+          const text::Vocabulary& vocabulary);
   bool empty() const { return split_->tokens() == 0; }
 
   // max_batches: 0: all.
@@ -38,9 +39,8 @@ class HeldOut {
                                                  int64_t batch_tokens, const Tick& tick, const Note& note);
 
  private:
-  std::string data_dir_, vocabulary_hash_;
   text::SpecialIds special_;
-  std::shared_ptr<const data::Split> split_;
+  std::shared_ptr<const data::Split> train_, split_;
   std::optional<UnigramModel> unigram_;  // of the training split; made when it is needed
 };
 

@@ -92,6 +92,7 @@ class PretrainRun {
   std::vector<int64_t> stage_ends_;  // last step of each stage
   std::shared_ptr<const data::Split> train_;
   std::optional<HeldOut> held_out_;
+  std::optional<TokenizerFiles> tokenizer_;
   std::optional<text::Vocabulary> vocabulary_;
   std::shared_ptr<nn::Model> model_;
   std::optional<AdamW> optimizer_;
@@ -151,9 +152,11 @@ void PretrainRun::read_run_file() {
   }
 }
 
+// All that is read of the data directory: a run goes on to its end when that is deleted under it.
 void PretrainRun::open_data() {
   train_ = std::make_shared<data::Split>(options_.data_dir, "train", vocabulary_->hash());
-  held_out_.emplace(options_.data_dir, "valid", *vocabulary_);
+  held_out_.emplace(train_, options_.data_dir, "valid", *vocabulary_);
+  tokenizer_.emplace(options_.data_dir);
   if (held_out_->empty()) note("no held-out documents: nothing is evaluated");
 }
 
@@ -299,8 +302,7 @@ void PretrainRun::evaluate_lengths() {
 
 void PretrainRun::checkpoint_now() {
   metrics_->sync();
-  save_checkpoint({directory_.path(), options_.data_dir, config_.keep_checkpoints}, *model_, *optimizer_,
-                  to_json(state_));
+  save_checkpoint({directory_.path(), *tokenizer_, config_.keep_checkpoints}, *model_, *optimizer_, to_json(state_));
 }
 
 void PretrainRun::show_progress() {
@@ -321,7 +323,7 @@ void PretrainRun::show_progress() {
 
 void PretrainRun::finish() {
   nn::save_model(*model_, directory_.path());
-  copy_tokenizer(options_.data_dir, directory_.path());
+  tokenizer_->write(directory_.path());
 }
 
 PretrainReport PretrainRun::go() {

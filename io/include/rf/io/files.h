@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
@@ -10,8 +11,10 @@
 
 namespace rf::io {
 
+class MappedRange;
+
 // A file mapped read-only. Writers that replace files by name (AtomicFile) leave a mapping as it was; a program that
-// shortens the file in place does not.
+// shortens the file in place does not: reading what is gone is a SIGBUS (report_lost_pages).
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -23,7 +26,12 @@ class MappedFile {
  private:
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  std::unique_ptr<MappedRange> range_;
 };
+
+// From now on a SIGBUS in a mapped file ends the process with a message on stderr that names the file and exit code 1.
+// For programs: a signal's handler belongs to the whole process.
+void report_lost_pages();
 
 // A file that appears under its name only when commit() has written, synced and renamed it. Without commit() (an
 // exception on the way) the temporary file is removed and what was there before stays. A file that is replaced passes

@@ -1,0 +1,25 @@
+// Which file a page of memory that cannot be read belongs to: see report_lost_pages in rf/io/files.h.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace rf::io {
+
+struct MappedPlace;
+
+// Enters a mapped file for as long as it lives, where one of a fixed number of places is free.
+class MappedRange {
+ public:
+  MappedRange(std::span<const std::byte> bytes, const std::string& path);
+  ~MappedRange();
+  MappedRange(const MappedRange&) = delete;
+  MappedRange& operator=(const MappedRange&) = delete;
+
+ private:
+  MappedPlace* place_ = nullptr;
+  std::string message_;
+};
+
+}  // namespace rf::io
