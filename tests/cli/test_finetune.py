@@ -176,6 +176,18 @@ def test_a_broken_checkpoint_is_named(trained, tmp_path):
     assert done.returncode == 1 and f"{checkpoint}/state.json must be whole" in done.stderr
 
 
+def test_what_a_kill_after_the_result_left_goes(trained, tmp_path):
+    files = task_files.write_splits(tmp_path, task_files.classification, train=16)
+    arguments = options(trained, files, tmp_path / "out", "classification", "--epochs", 1)
+    results(*arguments)
+    done = tmp_path / "out" / "lr-0.01" / "seed-1"
+    (done / ".checkpoint-1.tmp").mkdir()
+    (done / ".checkpoint-1.tmp" / "state.json").write_text("{")
+    shutil.copytree(done / ".checkpoint-1.tmp", done / "checkpoint-2")
+    results(*arguments)
+    assert {path.name for path in done.glob("*checkpoint*")} == set()
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

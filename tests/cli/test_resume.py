@@ -229,6 +229,20 @@ def test_a_damaged_line_of_the_metrics_costs_no_other(prepared, whole, tmp_path)
 
 
 @pytest.mark.parametrize("whole", [1], indirect=True)
+def test_checkpoints_that_a_kill_left_over_go(prepared, whole, tmp_path):
+    """A kill after a checkpoint was renamed into place and before the oldest was dropped, or while it was."""
+    folder, threads = whole
+    output = tmp_path / "run"
+    shutil.copytree(folder, output)
+    kept = {path.name for path in output.glob("checkpoint-*")}
+    shutil.copytree(output / "checkpoint-37", output / "checkpoint-2")
+    (output / ".checkpoint-1.tmp").mkdir()
+    results("pretrain", "--data", prepared / "data", "--output", output, "--resume", threads=threads)
+    assert {path.name for path in output.glob("*checkpoint-*")} == kept
+    assert not (output / ".checkpoint-1.tmp").exists()
+
+
+@pytest.mark.parametrize("whole", [1], indirect=True)
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -81,9 +81,11 @@ TEST_F(CheckpointTest, KeepsTheNewest) {
   EXPECT_EQ(newest_checkpoint(run_), run_ + "/checkpoint-100");
 }
 
-TEST_F(CheckpointTest, AllGo) {
-  for (const int64_t step : {5, 10}) save(step);
-  drop_checkpoints(run_);
+TEST_F(CheckpointTest, AllButTheNewestGo) {
+  for (const int64_t step : {5, 10, 20}) save(step, 3);
+  drop_checkpoints(run_, 2);
+  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-10", "checkpoint-20"}));
+  drop_checkpoints(run_, 0);
   EXPECT_TRUE(entries().empty());
 }
 

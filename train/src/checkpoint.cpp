@@ -124,13 +124,12 @@ void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const A
   versioned["version"] = kStateVersion;
   io::write_file(temporary.path() + "/state.json", versioned.dump(2) + "\n");
   temporary.rename_to(path);
-
-  const std::vector<int64_t> steps = checkpoint_steps(plan.run_dir);
-  for (size_t i = 0; i + static_cast<size_t>(plan.keep) < steps.size(); ++i) drop_checkpoint(plan.run_dir, steps[i]);
+  drop_checkpoints(plan.run_dir, plan.keep);
 }
 
-void drop_checkpoints(const std::string& run_dir) {
-  for (const int64_t step : checkpoint_steps(run_dir)) drop_checkpoint(run_dir, step);
+void drop_checkpoints(const std::string& run_dir, int64_t keep) {
+  const std::vector<int64_t> steps = checkpoint_steps(run_dir);
+  for (size_t i = 0; i + static_cast<size_t>(keep) < steps.size(); ++i) drop_checkpoint(run_dir, steps[i]);
 }
 
 void load_state(const std::string& checkpoint, const std::function<void(io::StrictObject&)>& parse) {

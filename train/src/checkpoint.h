@@ -71,8 +71,8 @@ struct CheckpointPlan {
 // `state`: an object with "step".
 void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const AdamW& optimizer,
                      const nlohmann::json& state);
-// All of a run that is done.
-void drop_checkpoints(const std::string& run_dir);
+// All but the newest `keep`.
+void drop_checkpoints(const std::string& run_dir, int64_t keep);
 // state.json, read by `parse`. Errors name the checkpoint and the key; remove its directory to go on from the one
 // before.
 void load_state(const std::string& checkpoint, const std::function<void(io::StrictObject&)>& parse);

@@ -248,6 +248,8 @@ bool Finetuning::train(double rate, uint64_t seed) {
   FinetuneRun run{.learning_rate = rate, .seed = seed, .metrics = {}};
   if (fs::exists(result)) {
     runs_.push_back(read_run(result, model_.settings.metric));
+    remove_temporaries(directory);  // a kill may have come before the last of its checkpoints was gone
+    drop_checkpoints(directory, 0);
     return true;
   }
   fs::create_directories(directory);
@@ -257,7 +259,7 @@ bool Finetuning::train(double rate, uint64_t seed) {
     return false;
   }
   io::write_file(result, to_json(run).dump(2) + "\n");
-  drop_checkpoints(directory);
+  drop_checkpoints(directory, 0);
   progress_.finish();
   if (options_.note) {
     options_.note(fmt::format("learning rate {:g}, seed {}: {} {} at step {}", rate, seed, model_.settings.metric,

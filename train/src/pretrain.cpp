@@ -207,6 +207,7 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
                                                                config_.epsilon, config_.clip_norm});
   load_moments(checkpoint, *optimizer_);
   optimizer_->set_updates(state_.updates);
+  drop_checkpoints(directory_.path(), config_.keep_checkpoints);  // a kill may have come before the oldest was gone
   note(fmt::format("resuming at step {} of {}", state_.step, total_steps_));
 }
 
