@@ -1,18 +1,22 @@
-// What tests/oracles/test_readers.py and test_prepare_memory.py call. `data_probe OPTIONS` with ReadOptions as a JSON
-// object:
+// What tests/oracles/test_readers.py, test_prepare_memory.py and test_language_model_metrics.py call. `data_probe
+// OPTIONS` with ReadOptions as a JSON object:
 //   {"inputs": [...], "format": .., "field": .., "documents": .., "quotes": bool, "skip": bool, "prepare": {..}}
 // prints {"documents": [hexadecimal ...], "pieces": [bytes ...], "skipped": n}, with the lengths of the pieces in which
-// the documents came; with "prepare": {"model": DIR, "output": DIR, "threads": n} the report. An rf::Error is
-// {"error": message}.
+// the documents came; with "prepare": {"model": DIR, "output": DIR, "threads": n} the report.
+//   {"rows": {"data": DIR, "split": .., "max_length": n, "mask_probability": x, "seed": n}}
+// prints the rows of a masked language model in order, one chunk of a document each and without padding:
+// {"rows": [{"ids": [..], "places": [..], "labels": [..]} ..]}. An rf::Error is {"error": message}.
 #include <fmt/format.h>
 
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "rf/data/batcher.h"
 #include "rf/data/prepare.h"
 #include "rf/data/reader.h"
 #include "rf/io/error.h"
+#include "rf/text/tokenizer.h"
 
 namespace {
 
@@ -75,13 +79,35 @@ json prepare(const json& given) {
           {"peak_bytes", peak_bytes()}};
 }
 
+json rows(const json& given) {
+  using namespace rf::data;
+  const std::string directory = given.at("data");
+  const rf::text::Vocabulary vocabulary = rf::text::load_vocabulary(directory);
+  const auto split = std::make_shared<const Split>(directory, given.at("split"), vocabulary.hash());
+  const Batcher batcher(split, vocabulary.special(),
+                        {.max_length = given.at("max_length"),
+                         .batch_size = 1,
+                         .packing = Packing::kPadded,
+                         .mask = {.probability = given.at("mask_probability")},
+                         .seed = given.at("seed")});
+  json all = json::array();
+  Batch batch;
+  for (int64_t row = 0; batcher.next_in_order(row, batch);) {
+    all.push_back({{"ids", batch.ids}, {"places", batch.places}, {"labels", batch.labels}});
+  }
+  return {{"rows", all}};
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const json given = json::parse(argv[1]);
   try {
-    std::cout << (given.contains("prepare") ? prepare(given) : read(given)).dump() << "\n";
+    const json answer = given.contains("rows")      ? rows(given.at("rows"))
+                        : given.contains("prepare") ? prepare(given)
+                                                    : read(given);
+    std::cout << answer.dump() << "\n";
   } catch (const rf::Error& error) {
     std::cout << json{{"error", error.what()}}.dump(-1, ' ', false, json::error_handler_t::replace) << "\n";
     return 1;

@@ -1,0 +1,85 @@
+"""What evaluate says of a masked language model, against transformers and NumPy in float64 over the same rows: loss,
+accuracy, and the loss of the training split's unigrams, counted from the shards' bytes."""
+
+import json
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from cli_support import PROGRAM, make_data, results
+from tolerances import T4_MAX
+
+HEADER_BYTES = 128
+
+
+def shard_tokens(path):
+    """data/include/rf/data/shard.h: a header, then the tokens, two bytes each for a vocabulary up to 65,536."""
+    content = path.read_bytes()
+    width, count = int.from_bytes(content[12:16], "little"), int.from_bytes(content[16:24], "little")
+    assert content[:8] == b"RFSHARD1" and width == 2
+    return np.frombuffer(content, "<u2", count, HEADER_BYTES)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model of transformers' making, moved by N(0, 0.3), beside data of its vocabulary."""
+    folder = tmp_path_factory.mktemp("masked")
+    make_data(folder)
+    size = len((folder / "data" / "vocab.txt").read_text().splitlines())
+    torch.manual_seed(5)
+    config = transformers.RoFormerConfig(
+        vocab_size=size,
+        embedding_size=16,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=64,
+    )
+    model = transformers.RoFormerForMaskedLM(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+        # So that the likeliest token is the right one at some places.
+        tokens = np.concatenate([shard_tokens(path) for path in (folder / "data").glob("train*.rfs")])
+        model.cls.predictions.bias[int(np.bincount(tokens).argmax())] += 5
+    model.save_pretrained(folder / "model")
+    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+        (folder / "model" / name).write_bytes((folder / "data" / name).read_bytes())
+    return folder
+
+
+@pytest.mark.parametrize("batch", [1, 3, 32])
+def test_masked_language_model(model, batch):
+    probability, seed, length = 0.4, 9, 24
+    asked = dict(data=str(model / "data"), split="valid", max_length=length, mask_probability=probability, seed=seed)
+    probe = subprocess.run(
+        [PROGRAM.parent / "tests" / "data_probe", json.dumps(dict(rows=asked))], capture_output=True, check=True
+    )
+    rows = json.loads(probe.stdout)["rows"]
+    assert len(rows) > 10
+    theirs = transformers.RoFormerForMaskedLM.from_pretrained(model / "model").double().eval()
+    losses, right, labels = [], [], []
+    with torch.no_grad():
+        for row in rows:
+            logits = theirs(torch.tensor([row["ids"]])).logits[0, row["places"]]
+            wanted = torch.tensor(row["labels"], dtype=torch.long)
+            losses += torch.nn.functional.cross_entropy(logits, wanted, reduction="none").tolist()
+            right += (logits.argmax(-1) == wanted).tolist()
+            labels += row["labels"]
+    tokens = np.concatenate([shard_tokens(path) for path in sorted((model / "data").glob("train*.rfs"))])
+    counts = 1 + np.bincount(tokens, minlength=theirs.config.vocab_size)
+    unigram = -np.log(counts[labels] / counts.sum()).mean()
+
+    (got,) = results(
+        "evaluate", "--model", model / "model", "--data", model / "data", "--padded", "--max-length", length,
+        "--batch", batch, "--mask-probability", probability, "--seed", seed,
+    )  # fmt: skip
+    assert got["predicted_tokens"] == len(labels)
+    assert 0 < sum(right) < len(right)
+    assert got["accuracy"] == pytest.approx(np.mean(right), rel=1e-15)
+    assert abs(got["loss"] - np.mean(losses)) <= T4_MAX * np.mean(losses)
+    assert got["unigram_loss"] == pytest.approx(unigram, rel=1e-12)
