@@ -8,6 +8,7 @@
 #include "read_options.h"
 #include "rf/io/error.h"
 #include "rf/train/finetune.h"
+#include "rf/train/inference.h"
 #include "rf/train/pretrain.h"
 
 namespace rf::cli {
@@ -56,6 +57,7 @@ int run_evaluate(const CLI::App& app, Options& options, const Common& common) {
     return run_on_records(options.records);
   }
   check_form(app, "--data", {"--format", "--no-quotes", "--dict", "--user-dict"});
+  options.data.model_dir = train::model_of_run(options.data.model_dir, say);
   options.data.max_length = options.max_length.value_or(options.data.max_length);
   options.data.batch_size = options.batch.value_or(options.data.batch_size);
   options.data.seed = common.seed.value_or(options.data.seed);

@@ -16,7 +16,8 @@ struct FillMaskOptions {
 };
 
 int run_fill_mask(const FillMaskOptions& options) {
-  for (const auto& mask : train::fill_mask(options.model_dir, options.text, options.top_k)) {
+  const std::string model_dir = train::model_of_run(options.model_dir, say);
+  for (const auto& mask : train::fill_mask(model_dir, options.text, options.top_k)) {
     nlohmann::json predictions = nlohmann::json::array();
     for (const train::MaskPrediction& p : mask) {
       predictions.push_back({{"token", p.token}, {"id", p.id}, {"probability", p.probability}});
@@ -47,6 +48,7 @@ std::function<int()> configure_forward(CLI::App& app, const Common&) {
       ->required();
   app.add_option("--dtype", options->dtype, "float32 or float64")->capture_default_str();
   return [options] {
+    options->model_dir = train::model_of_run(options->model_dir, say);
     const train::ForwardReport report = train::forward(*options);
     emit({{"output", options->output_path}, {"architecture", report.architecture}, {"shape", report.shape}});
     return kOk;

@@ -209,6 +209,13 @@ def test_a_result_with_a_wrong_value_is_named(trained, tmp_path, key, value):
     assert f"{path} must be whole" in message and key in message and "remove it" in message
 
 
+def test_more_epochs_than_the_runs_had(trained, tmp_path):
+    files = task_files.write_splits(tmp_path, task_files.classification, train=16)
+    results(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1))
+    message = refused(*options(trained, files, tmp_path / "out", "classification", "--epochs", 2))
+    assert "/epochs" in message and "--model of another --output" in message
+
+
 def test_a_great_length_is_answered_without_a_pass_over_it(trained, tmp_path):
     files = task_files.write_splits(tmp_path, task_files.classification, train=8, valid=8)
     for length in (131_072, 1 << 24):

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import time
 
+import numpy as np
 import pytest
 
 from cli_support import MODEL, PROGRAM, results, run, run_file
@@ -214,6 +215,8 @@ def test_resume_without_a_checkpoint_starts_and_says_so(prepared, tmp_path):
     config = run_file(tmp_path / "run.json")
     done = run("pretrain", "--data", prepared / "data", "--config", config, "--output", tmp_path / "run", "--resume")
     assert done.returncode == 0 and "starting at step 0" in done.stderr
+
+
 @pytest.mark.parametrize("whole", [1], indirect=True)
 def test_a_damaged_line_of_the_metrics_costs_no_other(prepared, whole, tmp_path):
     folder, threads = whole
@@ -268,6 +271,20 @@ def test_a_state_with_a_wrong_value_is_named(prepared, whole, tmp_path, key, val
     assert "state.json" in done.stderr or key == "data"
 
 
+@pytest.mark.parametrize("whole", [1], indirect=True)
+def test_more_steps_than_the_run_had(prepared, whole, tmp_path):
+    folder, _ = whole
+    stages = [KEYS["stages"][0], {**KEYS["stages"][1], "steps": 30}]
+    config = run_file(tmp_path / "longer.json", **{**KEYS, "stages": stages})
+    done = run("pretrain", "--data", prepared / "data", "--config", config, "--output", folder, "--resume")
+    assert done.returncode == 1 and "/stages/1/steps" in done.stderr and "init_from" in done.stderr
+    longer = run_file(tmp_path / "more.json", **{**KEYS, "init_from": str(folder)})
+    more = json.loads(longer.read_text())
+    del more["model"]
+    longer.write_text(json.dumps(more))
+    results("pretrain", "--data", prepared / "data", "--config", longer, "--output", tmp_path / "more")
+
+
 def running(prepared, tmp_path, data):
     """A run of many steps on a copy of the data, once it has written two lines of metrics."""
     shutil.copytree(prepared / "data", data)
@@ -309,3 +326,26 @@ def test_data_that_are_deleted_while_they_are_read(prepared, tmp_path):
     assert any(line["type"] == "evaluation" for line in metrics(tmp_path / "run"))
 
 
+def test_an_unfinished_run_is_read_at_its_newest_checkpoint(prepared, trained, tmp_path):
+    """evaluate, fill-mask and forward; a finished run is read as it is."""
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    shutil.copy(trained / "run.json", unfinished / "run.json")
+    commands = [
+        ("evaluate", "--data", prepared / "data", "--max-length", 16),
+        ("fill-mask", "--text", "ab [MASK]"),
+        ("forward", "--ids", tmp_path / "ids.npy", "--output", tmp_path / "out.npy"),
+    ]
+    np.save(tmp_path / "ids.npy", np.full((1, 4), 7))
+    for name, *options in commands:
+        done = run(name, "--model", unfinished, *options)
+        assert done.returncode == 1 and "must have a model or a checkpoint" in done.stderr
+    for checkpoint in trained.glob("checkpoint-*"):
+        shutil.copytree(checkpoint, unfinished / checkpoint.name)
+    newest = max(unfinished.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    for name, *options in commands:
+        done = run(name, "--model", unfinished, *options)
+        assert done.returncode == 0 and f"newest checkpoint is used, {newest}" in done.stderr
+        expected = run(name, "--model", newest, *options)
+        assert (expected.stdout, expected.stderr) == (done.stdout, "")
+        assert "checkpoint" not in run(name, "--model", trained, *options).stderr

@@ -237,7 +237,9 @@ void Finetuning::keep_settings() {
     }
     const std::string difference = first_difference(before, settings);
     if (difference.empty()) return;
-    fail("finetune", "the settings must be those of the runs in {}, got {}", options_.output_dir, difference);
+    const bool is_longer = before.is_object() && before.value("epochs", nlohmann::json()) != settings["epochs"];
+    fail("finetune", "the settings must be those of the runs in {}, got {}{}", options_.output_dir, difference,
+         is_longer ? "; to train a finished model further, give it as --model of another --output" : "");
   }
   io::write_file(path, settings.dump(2) + "\n");
 }

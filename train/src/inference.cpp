@@ -8,7 +8,9 @@
 #include <fmt/ranges.h>
 
 #include <cstring>
+#include <filesystem>
 
+#include "checkpoint.h"
 #include "rf/io/error.h"
 #include "rf/io/npy.h"
 #include "rf/nn/model.h"
@@ -66,6 +68,15 @@ at::Tensor result_of(const nn::Output& output) {
 }
 
 }  // namespace
+
+std::string model_of_run(const std::string& dir, const std::function<void(const std::string&)>& note) {
+  const auto has = [&](const char* name) { return std::filesystem::exists(fmt::format("{}/{}", dir, name)); };
+  if (has("config.json") || !has("run.json")) return dir;
+  const std::optional<std::string> checkpoint = newest_checkpoint(dir);
+  if (!checkpoint) fail("model", "a run must have a model or a checkpoint, got none yet in {}", dir);
+  note(fmt::format("{} has not finished: its newest checkpoint is used, {}", dir, *checkpoint));
+  return *checkpoint;
+}
 
 ForwardReport forward(const ForwardOptions& options) {
   const bool wide = options.dtype == "float64";

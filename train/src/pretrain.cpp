@@ -57,7 +57,10 @@ void check_same_run(nlohmann::json before, nlohmann::json now) {
     now.erase(key);
   }
   const std::string difference = first_difference(before, now);
-  if (!difference.empty()) fail("resume", "the run file must be the run's own, got {}", difference);
+  if (difference.empty()) return;
+  const bool other_stages = before.value("stages", nlohmann::json()) != now.value("stages", nlohmann::json());
+  fail("resume", "the run file must be the run's own, got {}{}", difference,
+       other_stages ? "; to train a finished model further, name its directory as init_from of another run" : "");
 }
 
 class PretrainRun {

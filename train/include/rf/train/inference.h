@@ -2,10 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace rf::train {
+
+// The directory to open a model from: `dir`, or where that is a run of pretraining that has not finished, its newest
+// checkpoint, of which `note` is told. Throws Error for a run without a checkpoint.
+std::string model_of_run(const std::string& dir, const std::function<void(const std::string&)>& note);
 
 struct ForwardOptions {
   std::string model_dir;
