@@ -120,7 +120,7 @@ TEST_F(CheckpointTest, TheTokenizerIsWrittenWhenItsDirectoryIsGone) {
   tokenizer.write(directory_ / "copy");
   EXPECT_EQ(io::read_file(directory_ / "copy/vocab.txt"), "[PAD]\n");
   EXPECT_EQ(io::read_file(directory_ / "copy/tokenizer_config.json"), "{}\n");
-  EXPECT_NE(message_of([&] { TokenizerFiles(run_); }).find("vocab.txt"), std::string::npos);
+  EXPECT_NE(message_of([&] { const TokenizerFiles none(run_); }).find("vocab.txt"), std::string::npos);
 }
 
 // Every key with a value of a wrong type, and without it.

@@ -72,7 +72,10 @@ TEST(AdamW, IsTorchs) {
   const AdamWOptions options{0.1, 0.9, 0.98, 1e-6, /*clip_norm=*/1.0};
   constexpr int64_t kSteps = 12;
   for (const Schedule kind : {Schedule::kConstant, Schedule::kLinear, Schedule::kCosine, Schedule::kInverseSqrt}) {
-    const ScheduleConfig schedule{.kind = kind, .learning_rate = 0.05, .warmup_steps = 4};
+    ScheduleConfig schedule;
+    schedule.kind = kind;
+    schedule.learning_rate = 0.05;
+    schedule.warmup_steps = 4;
     at::manual_seed(11);
     std::vector<Parameter> ours;
     std::vector<at::Tensor> theirs;
