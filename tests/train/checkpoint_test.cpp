@@ -36,6 +36,7 @@ class CheckpointTest : public testing::Test {
   void save(int64_t step, int64_t keep = 2) {
     TrainState state;
     state.step = step;
+    state.run = nlohmann::json::object();
     state.cursor = {3, 17};
     state.interval = {0.1, 2, 3};
     state.evaluation = {1.5, 0.25, 2.5, 40};
