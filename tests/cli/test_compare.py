@@ -25,7 +25,7 @@ def data(tmp_path_factory):
     return folder
 
 
-def options(data, output, encodings, seeds=2, *more):
+def options(data, output, encodings, seeds=2, *more, config="run.json"):
     return [
         "compare",
         "--encodings",
@@ -33,7 +33,7 @@ def options(data, output, encodings, seeds=2, *more):
         "--data",
         data / "data",
         "--config",
-        data / "run.json",
+        data / config,
         "--output",
         output,
         "--seeds",
@@ -83,17 +83,37 @@ def test_more_arms_and_seeds_leave_what_is_done_as_it_is(data, tmp_path):
     assert (output / "none" / "seed-1" / "result.json").stat().st_mtime_ns == before
 
 
+def wait_for(condition, child):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline and child.poll() is None
+        time.sleep(0.005)
+
+
 def test_interrupted_comparison_goes_on_to_the_same_numbers(data, tmp_path):
+    """Ended by a signal in its first run, and killed in its second one, each after a checkpoint and before the end."""
+    run_file(
+        data / "long.json",
+        stages=[dict(max_length=16, batch=4, steps=60)],
+        evaluate_batches=2,
+        checkpoint_every_steps=3,
+    )
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    results(*options(data, whole, "rope,none", 2))
-    arguments = [PROGRAM, *map(str, options(data, parts, "rope,none", 2))]
+    results(*options(data, whole, "rope,none", 1, config="long.json"))
+    again = options(data, parts, "rope,none", 1, config="long.json")
+    arguments = [PROGRAM, *map(str, again)]
     environment = dict(os.environ, OMP_NUM_THREADS="1")
-    for kill in (signal.SIGTERM, signal.SIGKILL):
+    for name, kill, code in (("rope", signal.SIGTERM, 128 + signal.SIGTERM), ("none", signal.SIGKILL, -signal.SIGKILL)):
+        folder = parts / name / "seed-1"
         child = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-        time.sleep(0.4)
+        wait_for(lambda: list(folder.glob("checkpoint-*")), child)  # noqa: B023, waited for here
         child.send_signal(kill)
-        child.wait()
-    results(*options(data, parts, "rope,none", 2))
+        assert child.wait(timeout=60) == code
+        assert list(folder.glob("checkpoint-*")) and not (folder / "model.safetensors").exists()
+    results(*again)
+    for name in ("rope", "none"):
+        steps = [json.loads(line)["step"] for line in (parts / name / "seed-1" / "metrics.jsonl").open()]
+        assert steps == sorted(steps) and max(steps) == 60
     assert losses(parts) == losses(whole)
 
 
