@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import random
 import subprocess
 from pathlib import Path
@@ -25,6 +26,23 @@ def run(*arguments, stdin=None, threads=1, **options):
         env=environment,
         **options,
     )
+
+
+def on_terminal(*arguments, stream="stderr"):
+    """Runs a command that must succeed with one of its outputs on a terminal; what that was sent."""
+    ours, theirs = pty.openpty()
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: theirs}
+    child = subprocess.Popen([PROGRAM, *map(str, arguments)], env=dict(os.environ, OMP_NUM_THREADS="1"), **streams)
+    os.close(theirs)
+    sent = b""
+    while True:
+        try:
+            sent += os.read(ours, 65536)
+        except OSError:  # nobody holds the other end
+            break
+    os.close(ours)
+    assert child.wait(timeout=120) == 0, sent
+    return sent.decode()
 
 
 def results(*arguments, **options):

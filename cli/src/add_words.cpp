@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "read_options.h"
+#include "rf/data/read_progress.h"
 #include "rf/data/reader.h"
 #include "rf/io/error.h"
 #include "rf/text/tokenizer.h"
@@ -35,12 +36,12 @@ text::WordVocabulary count_words(const Options& options, const text::Tokenizer& 
                                  const std::shared_ptr<const text::Dictionary>& dictionary,
                                  data::DocumentReader& reader) {
   text::WordVocabularyBuilder builder(base, dictionary);
-  io::Progress progress = terminal_progress();
+  data::ReadProgress reading(progress(), "counting words", reader.total_bytes());
   reader.read([&](const data::Piece& piece) {
     builder.add(piece.text);
-    progress.update(fmt::format("counting words: file {} of {}", reader.counts().files + 1, reader.files().size()));
+    reading.update(reader.counts().bytes);
   });
-  progress.finish();
+  progress().finish();
   return builder.build(options.words, options.min_frequency);
 }
 

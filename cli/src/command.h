@@ -1,4 +1,5 @@
-// What a command is, and what all of them share. Results go to stdout as JSON lines, text for people to stderr.
+// What a command is, and what all of them share. Results go to stdout as JSON lines, text for people to stderr; both
+// without characters that steer a terminal, whatever the files and names they come from.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,16 +8,19 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "rf/io/error.h"
 #include "rf/io/progress.h"
 
 namespace rf::cli {
 
-// Given to every command, so that a script may pass them without knowing which one uses them; --help says whether the
-// command at hand draws random numbers.
+// Options that commands share.
 struct Common {
-  std::optional<uint64_t> seed;
-  int threads = 0;  // 0: as many as the machine has, or OMP_NUM_THREADS
+  std::optional<uint64_t> seed;  // of those that draw random numbers
+  int threads = 0;               // 0: as many as the machine has, or OMP_NUM_THREADS
 };
 
 // Adds the command's options to `app`. The function it gives back runs the command and returns the exit code; values
@@ -50,17 +54,33 @@ std::function<int()> configure_bench(CLI::App& app, const Common& common);
 constexpr int kOk = 0, kBadInput = 1, kUsage = 2, kInternal = 3;
 constexpr int kSignalBase = 128;  // plus the number of the signal that ended a program early, as shells have it
 
+// Options that do not go together, or lack another one: like what the option parser finds wrong, it ends with kUsage.
+struct UsageError : Error {
+  using Error::Error;
+};
+template <typename... Args>
+[[noreturn]] void fail_usage(std::string_view where, fmt::format_string<Args...> format, Args&&... args) {
+  throw UsageError(where, fmt::format(format, std::forward<Args>(args)...));
+}
+
 // Thrown by emit() when nobody reads stdout any more; the program then ends quietly with kOk, as after `| head`.
 struct BrokenPipe {};
 
 // One JSON line on stdout. Throws Error when it cannot be written (a full disk).
 void emit(const nlohmann::json& result);
-void emit_part(const std::string& text);  // of a line that is too long to be held
-void emit_line(const std::string& line);
-// One line for people on stderr.
+void emit_part(const std::string& json);  // of a line that is too long to be held
+void emit_line(const std::string& json);
+// Text for people on stdout.
+void emit_text(const std::string& text);
+// Objects that are alike: JSON lines, or where stdout is a terminal, and --json was not given, a table of the keys
+// named.
+void emit_list(const nlohmann::json& objects, const std::vector<std::string>& keys, bool as_json);
+// The flag --json of commands with such lists.
+CLI::Option* add_json(CLI::App& app, bool& as_json);
+// All that goes to stderr: progress and messages.
+io::Progress& progress();
+// A message: one line or several.
 void say(const std::string& text);
-// A progress line where stderr is a terminal.
-io::Progress terminal_progress();
 // Where and of what a figure is: cpu, cores, threads, target, torch, commit.
 nlohmann::json machine_facts();
 

@@ -14,9 +14,8 @@ namespace rf::cli {
 namespace {
 
 int run_compare(const train::CompareOptions& options) {
-  io::Progress progress = terminal_progress();
-  const train::CompareReport report = train::compare(options, progress);
-  progress.finish();
+  const train::CompareReport report = train::compare(options, progress());
+  progress().finish();
   for (const train::CompareRun& run : report.runs) {
     nlohmann::json losses;
     for (size_t i = 0; i < report.lengths.size(); ++i) {

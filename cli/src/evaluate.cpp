@@ -6,7 +6,6 @@
 
 #include "command.h"
 #include "read_options.h"
-#include "rf/io/error.h"
 #include "rf/train/finetune.h"
 #include "rf/train/inference.h"
 #include "rf/train/pretrain.h"
@@ -24,30 +23,28 @@ struct Options {
 // Options of one form that are given with the other are errors: they would change nothing.
 void check_form(const CLI::App& app, const char* form, std::initializer_list<const char*> foreign) {
   for (const char* name : foreign) {
-    if (app.count(name) > 0) fail("evaluate", "{} must be left out with {}, got it", name, form);
+    if (app.count(name) > 0) fail_usage("evaluate", "{} must be left out with {}, got it", name, form);
   }
 }
 
 int run_on_data(const train::EvaluateOptions& options) {
-  io::Progress progress = terminal_progress();
-  const train::EvaluationReport report = train::evaluate(options, progress);
-  progress.finish();
+  const train::EvaluationReport report = train::evaluate(options, progress());
+  progress().finish();
   emit(to_json(report));
   return kOk;
 }
 
 int run_on_records(const train::PredictOptions& options) {
-  io::Progress progress = terminal_progress();
-  const nlohmann::json metrics = train::evaluate_task(options, progress);
-  progress.finish();
+  const nlohmann::json metrics = train::evaluate_task(options, progress());
+  progress().finish();
   emit(metrics);
   return kOk;
 }
 
 int run_evaluate(const CLI::App& app, Options& options, const Common& common) {
   if (options.data.data_dir.empty() == options.records.input.inputs.empty()) {
-    fail("evaluate", "one of --data and --input must be given, got {}",
-         options.data.data_dir.empty() ? "neither" : "both");
+    fail_usage("evaluate", "one of --data and --input must be given, got {}",
+               options.data.data_dir.empty() ? "neither" : "both");
   }
   if (options.data.data_dir.empty()) {
     check_form(app, "--input", {"--split", "--mask-probability", "--whole-word", "--padded", "--bfloat16"});
@@ -56,7 +53,7 @@ int run_evaluate(const CLI::App& app, Options& options, const Common& common) {
     options.records.batch = options.batch.value_or(options.records.batch);
     return run_on_records(options.records);
   }
-  check_form(app, "--data", {"--format", "--no-quotes", "--dict", "--user-dict"});
+  check_form(app, "--data", {"--format", "--no-quotes", "--columns", "--dict", "--user-dict"});
   options.data.model_dir = train::model_of_run(options.data.model_dir, say);
   options.data.max_length = options.max_length.value_or(options.data.max_length);
   options.data.batch_size = options.batch.value_or(options.data.batch_size);
@@ -86,7 +83,9 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
   app.add_flag_callback(
       "--bfloat16", [options] { options->data.precision = train::Precision::kBfloat16; },
       "With --data: compute in bfloat16 where training does; default: float32");
-  add_record_options(app, options->records.input);
+  add_record_inputs(app, options->records.input.inputs);
+  add_record_format(app, options->records.input.format, options->records.input.quotes);
+  add_columns(app, options->records.columns);
   add_dictionary(app, options->records.load);
   return [options, &app, &common] { return run_evaluate(app, *options, common); };
 }

@@ -7,8 +7,6 @@
 
 #include "command.h"
 #include "read_options.h"
-#include "rf/io/error.h"
-#include "rf/io/printable.h"
 #include "rf/train/runtime.h"
 
 namespace rf::cli {
@@ -17,24 +15,9 @@ namespace {
 
 using train::FinetuneOptions;
 
-// "text=sentence1" -> text: sentence1.
-std::map<std::string, std::string> columns_of(const std::vector<std::string>& pairs) {
-  std::map<std::string, std::string> columns;
-  for (const std::string& pair : pairs) {
-    const size_t equals = pair.find('=');
-    const std::string name = pair.substr(0, equals);
-    if (equals == std::string::npos || name.empty() || equals + 1 == pair.size() ||
-        !columns.emplace(name, pair.substr(equals + 1)).second) {
-      fail("finetune", "columns must be given once each, as name=field, got {}", io::printable(pair));
-    }
-  }
-  return columns;
-}
-
 int run_finetune(const FinetuneOptions& options) {
-  io::Progress progress = terminal_progress();
-  const train::FinetuneReport report = train::finetune(options, progress);
-  progress.finish();
+  const train::FinetuneReport report = train::finetune(options, progress());
+  progress().finish();
   for (const train::FinetuneRun& run : report.runs) {
     emit({{"learning_rate", run.learning_rate},
           {"seed", run.seed},
@@ -52,11 +35,10 @@ int run_finetune(const FinetuneOptions& options) {
   return kOk;
 }
 
-void add_task_options(CLI::App& app, FinetuneOptions& options, std::vector<std::string>& columns) {
+void add_task_options(CLI::App& app, FinetuneOptions& options) {
   app.add_option("--task", options.task.kind, "classification, regression, triples, choice, tokens or answers")
       ->required();
-  app.add_option("--columns", columns, "Which field is what: text=sentence1,pair=sentence2,label=score")
-      ->delimiter(',');
+  add_columns(app, options.task.columns);
   app.add_option("--metric", options.task.metric, "What chooses the best evaluation; each task has a default");
   app.add_option("--max-length", options.task.max_length, "Tokens a row, special ones included")->capture_default_str();
   add_choice<text::Truncation>(app, "--truncation", options.task.truncation, "longest-first",
@@ -102,23 +84,25 @@ void add_training_options(CLI::App& app, FinetuneOptions& options) {
 
 std::function<int()> configure_finetune(CLI::App& app, const Common& common) {
   auto options = std::make_shared<FinetuneOptions>();
-  auto columns = std::make_shared<std::vector<std::string>>();
   app.add_option("--model", options->model_dir, "Model directory to start from")->required();
   app.add_option("--train", options->files.train, "Records to train on: .jsonl .csv .tsv, also .gz and .zst")
       ->required();
-  app.add_option("--valid", options->files.valid, "Records that choose the best evaluation")->required();
+  CLI::Option_group* const valid = app.add_option_group("held out");
+  valid->add_option("--valid", options->files.valid, "Records that choose the best evaluation");
+  valid->add_option("--valid-fraction", options->files.valid_fraction,
+                    "In place of --valid: this part of the training file's records, drawn with the (first) seed");
+  valid->require_option(1);
   app.add_option("--test", options->files.test, "Records for the model that was chosen");
   app.add_option(
          "--output", options->output_dir,
          "Directory of the model, report.md and every run. Started again with the same options, it goes on; runs that "
          "are done are not repeated")
       ->required();
-  add_task_options(app, *options, *columns);
+  add_task_options(app, *options);
   add_training_options(app, *options);
   add_record_format(app, options->files.format, options->files.quotes);
   add_dictionary(app, options->load);
-  return [options, columns, &common] {
-    options->task.columns = columns_of(*columns);
+  return [options, &common] {
     options->seed = common.seed.value_or(options->seed);
     options->note = say;
     train::keep_freed_memory();
@@ -129,13 +113,18 @@ std::function<int()> configure_finetune(CLI::App& app, const Common& common) {
 std::function<int()> configure_predict(CLI::App& app, const Common&) {
   auto options = std::make_shared<train::PredictOptions>();
   app.add_option("--model", options->model_dir, "Directory of a fine-tuned model")->required();
-  add_record_options(app, options->input);
-  app.get_option("--input")->required();
+  CLI::Option_group* const what = app.add_option_group("what to read");
+  add_record_inputs(*what, options->input.inputs);
+  what->add_option("--text", options->texts, "A text, or several, each a record of its own");
+  what->require_option(1);
+  add_record_format(app, options->input.format, options->input.quotes, "jsonl, csv, tsv or text, a record a line");
+  add_columns(app, options->columns);
   app.add_option("--max-length", options->max_length, "Tokens a row; default: the task's");
   app.add_option("--batch", options->batch, "Records of one forward pass")->capture_default_str();
   add_dictionary(app, options->load);
   return [options] {
-    train::predict(*options, emit);
+    train::predict(*options, emit, progress());
+    progress().finish();
     return kOk;
   };
 }

@@ -1,10 +1,14 @@
 // roformer info: what this build is, what it uses on this machine, and the encodings it has.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "command.h"
@@ -13,35 +17,71 @@
 
 namespace rf::cli {
 
+namespace {
+
+struct Options {
+  bool encodings = false, json = false;
+};
+
+// What a target of the kernels is, for those who do not know Highway's names.
+const char* meaning(std::string_view target) {
+  static constexpr std::array<std::pair<std::string_view, const char*>, 10> kMeanings = {{
+      {"ref", "plain loops in float64, as RF_KERNEL=ref asks for"},
+      {"AVX3_AMX", "AVX-512 with AMX tiles for bf16 products"},
+      {"AVX3_SPR", "AVX-512 with bf16 products"},
+      {"AVX3_ZEN4", "AVX-512 with bf16 products"},
+      {"AVX3", "AVX-512"},
+      {"AVX2", "AVX2 with FMA"},
+      {"SSE4", "SSE4.2"},
+      {"SSE2", "SSE2"},
+      {"NEON_BF16", "NEON with bf16 products"},
+      {"NEON", "NEON"},
+  }};
+  for (const auto& [name, text] : kMeanings) {
+    if (name == target) return text;
+  }
+  return "no vectors beyond the compiler's";
+}
+
+nlohmann::json facts_of(const nlohmann::json& encodings) {
+  std::vector<std::string> names;
+  for (const nlohmann::json& encoding : encodings) names.push_back(encoding.at("name"));
+  const train::RuntimeFacts torch = train::runtime_facts();
+  nlohmann::json facts;
+  facts["version"] = ROFORMER_VERSION;
+  facts["encodings"] = names;
+  facts["instructions"] = {
+      {"kernels", rf_target()}, {"meaning", meaning(rf_target())}, {"torch", torch.cpu_capability}};
+  for (const auto& [what, kernel] : torch.attention) facts["attention"][what] = kernel;
+  for (const auto& [what, backend] : torch.linear) facts["linear"][what] = backend;
+  facts["threads"] = {{"used", train::threads()}, {"machine", std::thread::hardware_concurrency()}};
+  facts["build"] = {{"type", ROFORMER_BUILD_TYPE}, {"compiler", ROFORMER_COMPILER}};
+  facts["libraries"] = {{"torch", torch.torch_version},
+                        {"fmt", FMT_VERSION},
+                        {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,
+                                                      NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
+                        {"cli11", CLI11_VERSION}};
+  return facts;
+}
+
+int run(const Options& options) {
+  const nlohmann::json encodings = train::encodings();
+  if (options.encodings) {
+    emit_list(encodings, {"name", "terms", "extrapolates", "summary"}, options.json);
+  } else {
+    emit(facts_of(encodings));
+  }
+  return kOk;
+}
+
+}  // namespace
+
 std::function<int()> configure_info(CLI::App& app, const Common&) {
-  auto list_encodings = std::make_shared<bool>(false);
-  app.add_flag("--encodings", *list_encodings,
-               "A line for each position encoding: equation, source, terms, keys, cost");
-  return [list_encodings] {
-    const nlohmann::json encodings = train::encodings();
-    if (*list_encodings) {
-      for (const nlohmann::json& encoding : encodings) emit(encoding);
-      return kOk;
-    }
-    std::vector<std::string> names;
-    for (const nlohmann::json& encoding : encodings) names.push_back(encoding.at("name"));
-    const train::RuntimeFacts torch = train::runtime_facts();
-    nlohmann::json facts;
-    facts["version"] = ROFORMER_VERSION;
-    facts["encodings"] = names;
-    facts["instructions"] = {{"kernels", rf_target()}, {"torch", torch.cpu_capability}};
-    for (const auto& [what, kernel] : torch.attention) facts["attention"][what] = kernel;
-    for (const auto& [what, backend] : torch.linear) facts["linear"][what] = backend;
-    facts["threads"] = {{"used", train::threads()}, {"machine", std::thread::hardware_concurrency()}};
-    facts["build"] = {{"type", ROFORMER_BUILD_TYPE}, {"compiler", ROFORMER_COMPILER}};
-    facts["libraries"] = {{"torch", torch.torch_version},
-                          {"fmt", FMT_VERSION},
-                          {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,
-                                                        NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
-                          {"cli11", CLI11_VERSION}};
-    emit(facts);
-    return kOk;
-  };
+  auto options = std::make_shared<Options>();
+  CLI::Option* const encodings =
+      app.add_flag("--encodings", options->encodings, "Each position encoding: equation, source, terms, keys, cost");
+  add_json(app, options->json)->needs(encodings);
+  return [options] { return run(*options); };
 }
 
 }  // namespace rf::cli

@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -69,9 +71,13 @@ const std::array kCommands = {
             "roformer bench --filter 'attention/.*/1x2048' --peers", Command::Seed::kUsed, configure_bench},
 };
 
-// The first argument when it is meant as a command and is none.
+// Says what is wrong where the first argument should be a command and is none.
 bool unknown_command(int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return false;
+  if (argc < 2) {
+    say("[usage] a command must be given, got none (roformer --help lists them)");
+    return true;
+  }
+  if (argv[1][0] == '-') return false;
   const std::string_view given = argv[1];
   const auto same = [&](const Command& command) { return command.name == given; };
   if (std::any_of(kCommands.begin(), kCommands.end(), same)) return false;
@@ -82,6 +88,30 @@ bool unknown_command(int argc, char** argv) {
   say(fmt::format("[usage] the command must be a known one, got {}{} (roformer --help lists them)",
                   io::printable(given), hint));
   return true;
+}
+
+// CLI11 first misses the option that was misspelt; an option that does not exist is what is wrong then.
+bool unknown_option(CLI::App& command, int argc, char** argv) {
+  std::vector<std::string> known;
+  std::vector<CLI::App*> groups = command.get_subcommands([](const CLI::App*) { return true; });
+  groups.push_back(&command);
+  for (const CLI::App* group : groups) {
+    for (const CLI::Option* option : group->get_options()) {
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+  }
+  const std::vector<std::string_view> names(known.begin(), known.end());
+  for (const std::string_view argument : std::span(argv, static_cast<size_t>(argc)).subspan(2)) {
+    if (argument == "--") return false;
+    const std::string_view given = argument.substr(0, argument.find('='));
+    if (!given.starts_with("--") || std::find(names.begin(), names.end(), given) != names.end()) continue;
+    const std::string_view nearest = io::nearest_name(given, names);
+    const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
+    say(fmt::format("[usage] an option of {0} must be a known one, got {1}{2} (roformer {0} --help lists them)",
+                    command.get_name(), io::printable(given), hint));
+    return true;
+  }
+  return false;
 }
 
 // CLI11 reads octal and hexadecimal numbers, and one that does not fit as the nearest that does. Here a whole number is
@@ -104,11 +134,14 @@ void check_whole_numbers(CLI::App& app) {
 }
 
 void add_common(CLI::App& app, const Command& command, Common& common) {
-  const bool used = command.seed == Command::Seed::kUsed;
-  app.add_option("--seed", common.seed,
-                 used ? "Seed of the random numbers" : "Accepted by every command; this one draws no random numbers");
+  if (command.seed == Command::Seed::kUsed) app.add_option("--seed", common.seed, "Seed of the random numbers");
   app.add_option("--threads", common.threads, "Threads to use; default: all")->check(CLI::Range(1, 1024));
   app.footer(fmt::format("Example:\n  {}", command.example));
+}
+
+std::string without_line_end(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
 }
 
 int out_of_memory() {
@@ -116,16 +149,25 @@ int out_of_memory() {
   return kBadInput;
 }
 
+// The last line of progress stays above what is said of an error.
+struct ProgressScope {
+  ~ProgressScope() { progress().finish(); }
+};
+
 int run_guarded(const std::function<int()>& action) {
   try {
+    const ProgressScope scope;
     return action();
   } catch (const BrokenPipe&) {
     return kOk;
+  } catch (const UsageError& error) {
+    say(error.what());
+    return kUsage;
   } catch (const Error& error) {
     say(error.what());
     return kBadInput;
   } catch (const std::filesystem::filesystem_error& error) {
-    say(fmt::format("[files] {}", error.what()));
+    say(fmt::format("[files] {} must be usable, got: {}", error.path1().string(), error.code().message()));
     return kBadInput;
   } catch (const std::bad_alloc&) {
     return out_of_memory();
@@ -150,10 +192,20 @@ int run(int argc, char** argv) {
     sub->final_callback([&action, run_command] { action = run_command; });
   }
   if (unknown_command(argc, argv)) return kUsage;
+  if (argv[1][0] != '-' && unknown_option(*app.get_subcommand(argv[1]), argc, argv)) return kUsage;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kOk : kUsage;
+    std::ostringstream help, message;
+    const int code = app.exit(error, help, message) == 0 ? kOk : kUsage;
+    if (code == kUsage) {
+      say(without_line_end(message.str()));
+      return code;
+    }
+    return run_guarded([&] {
+      emit_text(without_line_end(help.str()));
+      return code;
+    });
   }
   return run_guarded([&] {
     if (*rf_target() == 0) {  // the environment asks for kernels that there are not

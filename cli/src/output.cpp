@@ -1,6 +1,7 @@
 // What commands write, and facts that go with results (command.h).
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -9,35 +10,88 @@
 #include "command.h"
 #include "rf/bench/machine.h"
 #include "rf/io/error.h"
+#include "rf/io/shown_text.h"
 #include "rf/train/runtime.h"
 
 namespace rf::cli {
 
-void emit_part(const std::string& text) {
+namespace {
+
+bool stdout_is_terminal() {
+  static const bool kIsOne = isatty(STDOUT_FILENO) != 0;
+  return kIsOne;
+}
+
+void write_part(const std::string& text) {
+  if (stdout_is_terminal()) progress().clear();
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
   if (errno == EPIPE) throw BrokenPipe{};
   fail("stdout", "results must be writable, got: {}", std::strerror(errno));
 }
 
-void emit_line(const std::string& line) {
-  emit_part(line);
+void write_line(const std::string& line) {
+  write_part(line);
   if (std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0) return;
   if (errno == EPIPE) throw BrokenPipe{};
   fail("stdout", "results must be writable, got: {}", std::strerror(errno));
+}
+
+}  // namespace
+
+void emit_part(const std::string& json) {
+  write_part(io::json_text(json));
+}
+
+void emit_line(const std::string& json) {
+  write_line(io::json_text(json));
+}
+
+void emit_text(const std::string& text) {
+  write_line(io::terminal_text(text));
 }
 
 void emit(const nlohmann::json& result) {
   emit_line(result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-// Work does not end because nobody can read about it.
-void say(const std::string& text) {
-  const std::string line = text + "\n";
-  [[maybe_unused]] const size_t written = std::fwrite(line.data(), 1, line.size(), stderr);
+void emit_list(const nlohmann::json& objects, const std::vector<std::string>& keys, bool as_json) {
+  if (as_json || !stdout_is_terminal()) {
+    for (const nlohmann::json& object : objects) emit(object);
+    return;
+  }
+  const auto cell = [](const nlohmann::json& object, const std::string& key) {
+    const nlohmann::json& value = object.at(key);
+    if (value.is_string()) return value.get<std::string>();
+    if (!value.is_array()) return value.dump();
+    std::string text;
+    for (const nlohmann::json& each : value) text += (text.empty() ? "" : ", ") + each.get<std::string>();
+    return text;
+  };
+  std::string header;
+  std::vector<std::string> rows(objects.size());
+  for (const std::string& key : keys) {
+    size_t width = key.size();
+    for (const nlohmann::json& object : objects) width = std::max(width, cell(object, key).size());
+    if (key == keys.back()) width = 0;  // nothing is to the right of it
+    const char* const gap = key == keys.front() ? "" : "  ";
+    header += fmt::format("{}{:{}}", gap, key, width);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] += fmt::format("{}{:{}}", gap, cell(objects[i], key), width);
+  }
+  emit_text(header);
+  for (const std::string& row : rows) emit_text(row);
 }
 
-io::Progress terminal_progress() {
-  return io::Progress(isatty(STDERR_FILENO) != 0);
+CLI::Option* add_json(CLI::App& app, bool& as_json) {
+  return app.add_flag("--json", as_json, "JSON lines with all there is, as where the output is no terminal");
+}
+
+io::Progress& progress() {
+  static io::Progress one(isatty(STDERR_FILENO) != 0 ? io::Progress::Show::kTerminal : io::Progress::Show::kLog);
+  return one;
+}
+
+void say(const std::string& text) {
+  progress().message(text);
 }
 
 nlohmann::json machine_facts() {

@@ -13,9 +13,8 @@ namespace rf::cli {
 namespace {
 
 int run(const data::PrepareOptions& options) {
-  io::Progress progress = terminal_progress();
-  const data::PrepareReport report = data::prepare(options, progress);
-  progress.finish();
+  const data::PrepareReport report = data::prepare(options, progress());
+  progress().finish();
   say_left_out(report.left_out);
   nlohmann::json result = {{"output", options.output_dir},
                            {"documents", report.documents},

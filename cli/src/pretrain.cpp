@@ -14,9 +14,8 @@ namespace rf::cli {
 namespace {
 
 int run_pretrain(const train::PretrainOptions& options) {
-  io::Progress progress = terminal_progress();
-  const train::PretrainReport report = train::pretrain(options, progress);
-  progress.finish();
+  const train::PretrainReport report = train::pretrain(options, progress());
+  progress().finish();
   nlohmann::json result = {{"output", options.output_dir},
                            {"steps", report.steps},
                            {"train_loss", report.train_loss},

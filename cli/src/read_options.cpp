@@ -2,6 +2,7 @@
 
 #include "command.h"
 #include "rf/io/error.h"
+#include "rf/io/printable.h"
 
 namespace rf::cli {
 
@@ -48,17 +49,16 @@ void add_read_options(CLI::App& app, data::ReadOptions& options) {
       "Count broken records, and those without the field, instead of ending at the first");
 }
 
-void add_record_options(CLI::App& app, data::RecordOptions& options) {
-  app.add_option("--input", options.inputs,
-                 "Records of a fine-tuned model's task: .jsonl .csv .tsv, also .gz and .zst, directories, patterns, or "
-                 "- for standard input");
-  add_record_format(app, options.format, options.quotes);
+void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs) {
+  app.add_option("--input", inputs,
+                 "Records of a fine-tuned model's task: files, also .gz and .zst, directories, patterns, or - for "
+                 "standard input");
 }
 
-void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes) {
-  add_named(
-      app, "--format", format, data::format, data::format_name(format),
-      "What the records are, where names do not say it: jsonl, csv or tsv; of standard input jsonl is the default");
+void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes, const char* formats) {
+  add_named(app, "--format", format, data::format, data::format_name(format),
+            fmt::format("What the records are, where names do not say it: {}; of standard input jsonl is the default",
+                        formats));
   add_no_quotes(app, quotes);
 }
 
@@ -66,6 +66,25 @@ void say_left_out(const std::vector<std::string>& files) {
   if (files.empty()) return;
   say(fmt::format("left out of the input, as what this command writes: {}{}", files.front(),
                   files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : ""));
+}
+
+void add_columns(CLI::App& app, std::map<std::string, std::string>& columns) {
+  app.add_option_function<std::vector<std::string>>(
+         "--columns",
+         [&columns](const std::vector<std::string>& pairs) {
+           for (const std::string& pair : pairs) {
+             const size_t equals = pair.find('=');
+             const std::string name = pair.substr(0, equals);
+             if (equals == std::string::npos || name.empty() || equals + 1 == pair.size() ||
+                 !columns.emplace(name, pair.substr(equals + 1)).second) {
+               throw CLI::ValidationError(
+                   "--columns", fmt::format("must give each once, as name=field, got {}", io::printable(pair)));
+             }
+           }
+         },
+         "Which field is what: text=sentence1,pair=sentence2,label=score")
+      ->type_name("NAME=FIELD")
+      ->delimiter(',');
 }
 
 void add_dictionary(CLI::App& app, text::LoadOptions& options) {

@@ -38,10 +38,14 @@ CLI::Option* add_choice(CLI::App& app, const char* name, Value& value, const cha
 // `options` lives as long as the application. What the user gives is in it when the command runs; a name that is none
 // is a usage error.
 void add_read_options(CLI::App& app, data::ReadOptions& options);
-// Records with fields: --input, --format and --no-quotes. --input is not required.
-void add_record_options(CLI::App& app, data::RecordOptions& options);
-// --format and --no-quotes alone.
-void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes);
+// --input of records with fields; not required.
+void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs);
+// --format and --no-quotes of such. formats: those that the command reads, for --help.
+void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes,
+                       const char* formats = "jsonl, csv or tsv");
+// --columns: which field is what, "text=sentence1" -> text: sentence1. One that is no such pair, or names a column
+// again, is a usage error.
+void add_columns(CLI::App& app, std::map<std::string, std::string>& columns);
 // Where jieba's words come from: --dict and --user-dict.
 // Files of an input directory that were not read, because the command writes them; nothing where there are none.
 void say_left_out(const std::vector<std::string>& files);

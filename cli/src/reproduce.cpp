@@ -17,7 +17,7 @@ namespace {
 struct Options {
   reproduce::Options run;
   std::string scale = "tiny";
-  bool list = false;
+  bool list = false, json = false;
 };
 
 std::string command_line(const Options& options) {
@@ -31,21 +31,21 @@ std::string command_line(const Options& options) {
 int run(Options& options) {
   options.run.scale = reproduce::scale_of_name(options.scale);
   if (options.list) {
-    for (const nlohmann::json& experiment : reproduce::experiments(options.run.scale)) emit(experiment);
+    emit_list(reproduce::experiments(options.run.scale), {"name", "claims", "budget", "title"}, options.json);
     return kOk;
   }
-  if (options.run.output_dir.empty()) fail("reproduce", "a directory for results must be given (--output), got none");
+  if (options.run.output_dir.empty())
+    fail_usage("reproduce", "a directory for results must be given (--output), got none");
   options.run.command = command_line(options);
   options.run.machine_json = machine_facts().dump();
-  io::Progress progress = terminal_progress();
-  const reproduce::Report report = reproduce::reproduce(options.run, progress, [](const nlohmann::json& line) {
+  const reproduce::Report report = reproduce::reproduce(options.run, progress(), [](const nlohmann::json& line) {
     emit(line);
     if (line.contains("missing_data")) {
       say(fmt::format("{} is left out: --data lacks {}", line.at("name").get<std::string>(),
                       line.at("missing_data").get<std::string>()));
     }
   });
-  progress.finish();
+  progress().finish();
   if (report.signal == 0) return kOk;
   say("interrupted; the same command goes on from here");
   return kSignalBase + report.signal;
@@ -64,7 +64,8 @@ std::function<int()> configure_reproduce(CLI::App& app, const Common&) {
                  "Directory of the results. Started again, experiments that are done are kept, and training goes on");
   app.add_option("--data", options->run.data_dir,
                  "Directory of data sets, laid out as docs/reproduce.md says; without it, what needs data is left out");
-  app.add_flag("--list", options->list, "The experiments, one JSON line each, and no run");
+  CLI::Option* const list = app.add_flag("--list", options->list, "The experiments, and no run");
+  add_json(app, options->json)->needs(list);
   return [options] {
     options->run.note = say;
     train::keep_freed_memory();

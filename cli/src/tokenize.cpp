@@ -43,7 +43,7 @@ text::Tokenizer open(const Options& options) {
   text::TokenizerOptions made;
   made.pipeline = load.pipeline.value_or(text::Pipeline::kBert);
   if (made.pipeline == text::Pipeline::kByteLevelBpe) {
-    fail("tokenize", "byte-level-bpe needs --model, a directory with tokenizer.json, got --vocab");
+    fail_usage("tokenize", "byte-level-bpe needs --model, a directory with tokenizer.json, got --vocab");
   }
   text::check_dictionaries(load, made.pipeline);
   made.letter_case = options.cased ? text::Case::kKeep : text::Case::kLower;
@@ -158,11 +158,11 @@ class LineTokenizer {
 int run(Options& options, const Common& common) {
   options.batch.threads = common.threads;
   if (options.cased && options.vocab_path.empty()) {
-    fail("tokenize", "--cased goes with --vocab, got --model, whose tokenizer_config.json has the letter case");
+    fail_usage("tokenize", "--cased goes with --vocab, got --model, whose tokenizer_config.json has the letter case");
   }
   if (options.batch.max_length != 0 && options.batch.truncation == Truncation::kNone &&
       options.batch.padding == Padding::kNone) {
-    fail("tokenize", "--max-length goes with --truncation or --pad, got neither");
+    fail_usage("tokenize", "--max-length goes with --truncation or --pad, got neither");
   }
   LineTokenizer tokenizer(options);
   tokenizer.run();

@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "read_options.h"
+#include "rf/data/read_progress.h"
 #include "rf/data/reader.h"
 #include "rf/io/error.h"
 #include "rf/text/byte_tokenizer.h"
@@ -64,18 +65,21 @@ int run(const Options& options) {
          options.output);
   }
   text::VocabularyTrainer trainer(options.trainer);
-  io::Progress progress = terminal_progress();
   data::ReadOptions input = options.input;
   input.outputs = outputs_of(options.output);
   data::DocumentReader reader(input);
   say_left_out(reader.left_out());
+  data::ReadProgress reading(progress(), "counting words", reader.total_bytes());
   reader.read([&](const data::Piece& piece) {
     trainer.add(piece.text);
-    progress.update(fmt::format("counting words: file {} of {}", reader.counts().files + 1, reader.files().size()));
+    reading.update(reader.counts().bytes);
   });
-  progress.update("merging");
-  const text::Vocabulary vocabulary = trainer.train();
-  progress.finish();
+  const io::Pace merging(static_cast<double>(options.trainer.size));
+  const text::Vocabulary vocabulary = trainer.train([&](int64_t tokens) {
+    progress().update(fmt::format("merging: {} of {} tokens{}", tokens, options.trainer.size,
+                                  merging.left(static_cast<double>(tokens))));
+  });
+  progress().finish();
   save(vocabulary, options);
   emit({{"output", options.output},
         {"size", vocabulary.size()},

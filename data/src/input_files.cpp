@@ -179,4 +179,13 @@ FileList list_files(const std::vector<std::string>& inputs, Format format, const
   return list;
 }
 
+int64_t total_bytes(const std::vector<std::string>& files) {
+  int64_t sum = 0;
+  for (const std::string& path : files) {
+    std::error_code error;
+    if (fs::is_regular_file(path, error)) sum += static_cast<int64_t>(fs::file_size(path, error));
+  }
+  return sum;
+}
+
 }  // namespace rf::data

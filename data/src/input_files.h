@@ -1,6 +1,7 @@
 // Which files the inputs mean, and what a file's name says of its format.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,5 +23,8 @@ struct FileList {
 };
 FileList list_files(const std::vector<std::string>& inputs, Format format,
                     const std::vector<std::string>& outputs = {});
+
+// Of the regular files among them, as they lie on the disk.
+int64_t total_bytes(const std::vector<std::string>& files);
 
 }  // namespace rf::data

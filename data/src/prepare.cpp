@@ -1,7 +1,6 @@
 #include "rf/data/prepare.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "manifest.h"
 #include "ordered_pool.h"
 #include "rf/data/random.h"
+#include "rf/data/read_progress.h"
 #include "rf/data/shard.h"
 #include "rf/io/error.h"
 #include "rf/text/segmenter.h"
@@ -177,26 +177,6 @@ class Divider {
   std::vector<uint8_t> waiting_starts_;
 };
 
-class ProgressLine {
- public:
-  ProgressLine(io::Progress& progress, int64_t total_bytes) : progress_(progress), total_(double(total_bytes)) {}
-  void update(int64_t bytes) {
-    const auto done = double(bytes);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
-    const double rate = done / std::max(elapsed.count(), 1e-9);
-    const std::string so_far = fmt::format("prepare {:.1f} MB, {:.1f} MB/s", done / 1e6, rate / 1e6);
-    // Pipes do not say how much they will give.
-    progress_.update(total_ < done ? so_far
-                                   : fmt::format("{}, of {:.1f} MB, {:.0f} s left", so_far, total_ / 1e6,
-                                                 (total_ - done) / std::max(rate, 1.0)));
-  }
-
- private:
-  io::Progress& progress_;
-  double total_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
 void check(const PrepareOptions& options) {
   if (!(options.valid_fraction >= 0 && options.valid_fraction < 1)) {
     fail("prepare", "valid_fraction must be in [0, 1), got {}", options.valid_fraction);
@@ -245,7 +225,7 @@ struct Pipeline {
   std::shared_ptr<const text::Dictionary> dictionary;  // of WordRule::kJieba
   DocumentReader& reader;
   std::function<void(const Tokens&, Piece::End)> take_tokens;
-  ProgressLine& progress;
+  ReadProgress& progress;
   PrepareReport& report;
   OrderedPool<TokenBatch> pool;
   size_t most_pending;
@@ -354,7 +334,7 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   Divider divider(drawn_fraction(options), options.seed, splits.at(kTrain), splits.at(kValid));
   int64_t bytes = 0;
   for (const Source& source : sources) bytes += source.reader.total_bytes();
-  ProgressLine line(progress, bytes);
+  ReadProgress line(progress, "tokenizing", bytes);
   const int threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
   for (Source& source : sources) {
     std::function<void(const Tokens&, Piece::End)> take = [&](auto& tokens, auto end) { divider.add(tokens, end); };

@@ -3,7 +3,6 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
-#include <numeric>
 #include <utility>
 
 #include "csv_rows.h"
@@ -36,12 +35,6 @@ const char* name_in(const Table& table, Value value) {
     if (known == value) return name;
   }
   return "";
-}
-
-int64_t bytes_on_disk(const std::string& path) {
-  std::error_code error;
-  const uintmax_t bytes = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
-  return error ? 0 : static_cast<int64_t>(bytes);
 }
 
 // The number of a column from 1; 0 when the field is a name.
@@ -169,7 +162,7 @@ class FileReader {
     read_parquet(path_, options_.field, [&](std::optional<std::string_view> text) {
       if (text) add_record(*text);
     });
-    counts_.bytes += bytes_on_disk(path_);
+    counts_.bytes += data::total_bytes({path_});
   }
 
   void add_record(std::string_view text) {
@@ -224,8 +217,7 @@ DocumentReader::DocumentReader(ReadOptions options) : options_(std::move(options
 }
 
 int64_t DocumentReader::total_bytes() const {
-  return std::accumulate(files_.begin(), files_.end(), int64_t{0},
-                         [](int64_t sum, const std::string& path) { return sum + bytes_on_disk(path); });
+  return data::total_bytes(files_);
 }
 
 void DocumentReader::read(const std::function<void(const Piece&)>& piece) {

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <set>
@@ -28,8 +29,9 @@ std::string shown(const nlohmann::json& value) {
 // Records of one file.
 class FileRecords {
  public:
-  FileRecords(const RecordOptions& options, const std::string& path, const std::function<void(Record&)>& record)
-      : options_(options), path_(path), record_(record) {
+  FileRecords(const RecordOptions& options, const std::string& path, const std::function<void(Record&)>& record,
+              int64_t& bytes_read)
+      : options_(options), path_(path), record_(record), bytes_read_(bytes_read) {
     source_ = std::make_shared<const std::string>(source_name(path));
   }
 
@@ -41,6 +43,9 @@ class FileRecords {
         return read_table(',');
       case Format::kTsv:
         return read_table('\t');
+      case Format::kText:
+        if (!options_.text_field.empty()) return read_text();
+        [[fallthrough]];
       default:
         fail("input", "{} must be jsonl, csv or tsv, got {} (--format says what it is)", *source_,
              data::format_name(format()));
@@ -54,21 +59,53 @@ class FileRecords {
     return format_of(path_).value_or(Format::kText);
   }
 
-  void read_json_lines() {
+  // Calls `take` with each line that is not white space alone, and its number.
+  void read_lines(const std::function<void(int64_t, std::string_view)>& take) {
     Lines lines([&](int64_t number, std::string_view line) {
-      if (is_blank(line)) return;
+      if (!is_blank(line)) take(number, line);
+    });
+    read_bytes([&](std::string_view text) {
+      lines.add(text);
+      check_record_size(*source_, lines.number(), lines.line_bytes());
+    });
+    lines.finish();
+  }
+
+  // In small pieces, so that bytes_read() follows the records that are given out.
+  void read_bytes(const std::function<void(std::string_view)>& take) {
+    constexpr size_t kPiece = 4096;
+    SourceText source(path_);
+    const int64_t begin = bytes_read_;
+    int64_t before = 0;
+    for (std::string_view text = source.next(); !text.empty(); text = source.next()) {
+      const int64_t packed = source.bytes_read() - before;
+      for (size_t at = 0; at < text.size(); at += kPiece) {
+        const size_t end = std::min(at + kPiece, text.size());
+        bytes_read_ = begin + before + packed * static_cast<int64_t>(end) / static_cast<int64_t>(text.size());
+        take(text.substr(at, end - at));
+      }
+      before += packed;
+    }
+    bytes_read_ = begin + source.bytes_read();
+  }
+
+  void read_text() {
+    read_lines([&](int64_t number, std::string_view line) {
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      nlohmann::json fields = {{options_.text_field, line}};
+      check_utf8(number, fields);
+      give(number, std::move(fields));
+    });
+  }
+
+  void read_json_lines() {
+    read_lines([&](int64_t number, std::string_view line) {
       nlohmann::json fields = io::parse_json(line, fmt::format("{} line {}", *source_, number));
       if (!fields.is_object()) {
         fail("input", "{} line {} must be a JSON object, got {}", *source_, number, shown(fields));
       }
       give(number, std::move(fields));
     });
-    SourceText source(path_);
-    for (std::string_view text = source.next(); !text.empty(); text = source.next()) {
-      lines.add(text);
-      check_record_size(*source_, lines.number(), lines.line_bytes());
-    }
-    lines.finish();
   }
 
   void read_table(char delimiter) {
@@ -84,11 +121,10 @@ class FileRecords {
       check_utf8(row.line, fields);
       give(row.line, std::move(fields));
     });
-    SourceText source(path_);
-    for (std::string_view text = source.next(); !text.empty(); text = source.next()) {
+    read_bytes([&](std::string_view text) {
       rows.add(text);
       check_record_size(*source_, rows.line(), rows.row_bytes());
-    }
+    });
     if (!rows.finish()) {
       fail("input", "{} line {} must close its quotation marks, got none to the end{}", *source_, rows.line(),
            hint_of_quotes());
@@ -125,6 +161,7 @@ class FileRecords {
   const RecordOptions& options_;
   const std::string& path_;
   const std::function<void(Record&)>& record_;
+  int64_t& bytes_read_;  // of all files
   std::shared_ptr<const std::string> source_;
 };
 
@@ -171,11 +208,15 @@ double Record::number(const std::string& name) const {
   return number;
 }
 
-void read_records(const RecordOptions& options, const std::function<void(Record&)>& record) {
-  const FileList list = list_files(options.inputs, options.format);
-  for (const std::string& path : list.files) {
-    FileRecords(options, path, record).read();
-  }
+RecordReader::RecordReader(RecordOptions options)
+    : options_(std::move(options)), files_(list_files(options_.inputs, options_.format).files) {}
+
+void RecordReader::read(const std::function<void(Record&)>& record) {
+  for (const std::string& path : files_) FileRecords(options_, path, record, bytes_read_).read();
+}
+
+int64_t RecordReader::total_bytes() const {
+  return data::total_bytes(files_);
 }
 
 }  // namespace rf::data

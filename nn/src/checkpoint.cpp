@@ -16,6 +16,7 @@
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/io/safetensors.h"
+#include "rf/io/shown_text.h"
 #include "rf/nn/model.h"
 
 namespace rf::nn {
@@ -75,9 +76,10 @@ Checkpoint open_checkpoint(const fs::path& dir) {
     fail("load_model",
          "weights must be model.safetensors, got only pytorch_model.bin in {}; convert it where transformers is "
          "installed: "
-         "python -c \"import transformers as t; d = '{}'; c = t.AutoConfig.from_pretrained(d).architectures[0]; "
-         "getattr(t, c).from_pretrained(d).save_pretrained(d)\"",
-         dir.string(), dir.string());
+         "python -c \"import sys, transformers as t; d = sys.argv[1]; c = "
+         "t.AutoConfig.from_pretrained(d).architectures[0]; "
+         "getattr(t, c).from_pretrained(d).save_pretrained(d)\" {}",
+         dir.string(), io::shell_word(dir.string()));
   } else {
     fail("load_model", "a model directory must hold model.safetensors, got none in {}", dir.string());
   }

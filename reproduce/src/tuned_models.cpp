@@ -37,7 +37,7 @@ double value_of(const nlohmann::json& metrics, const std::string& name) {
 
 void read_set(const Context& context, const std::string& file, data::Quotes quotes,
               const std::function<void(data::Record&)>& record) {
-  data::read_records({.inputs = {context.data_dir + "/" + file}, .quotes = quotes}, record);
+  data::RecordReader({.inputs = {context.data_dir + "/" + file}, .quotes = quotes}).read(record);
 }
 
 train::TaskFiles task_files(const Context& context, const TaskSource& source,

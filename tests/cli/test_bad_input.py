@@ -296,7 +296,7 @@ def test_numbers_that_do_not_fit(prepared, tmp_path):
     for text in ("99999999999999999999", "0x100", "0200", "1e3", ""):
         assert "--size" in refused(*arguments, f"--size={text}", code=2)
     for text in ("-1", "9223372036854775808"):
-        assert "--seed" in refused("info", f"--seed={text}", code=2)
+        assert "--seed" in refused("evaluate", "--model", "x", f"--seed={text}", code=2)
 
 
 def test_more_memory_than_there_is(prepared, tmp_path):

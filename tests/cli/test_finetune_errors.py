@@ -44,8 +44,10 @@ def test_missing_column(trained, tmp_path, rows):
 
 def test_unknown_column_names(trained, tmp_path, rows):
     assert "did you mean label?" in refused_with(trained, tmp_path, rows, "--columns", "lable=label")
-    assert "once each" in refused_with(trained, tmp_path, rows, "--columns", "text")
-    assert "once each" in refused_with(trained, tmp_path, rows, "--columns", "text=a,text=b")
+    files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows[name]) for name in rows}
+    for wrong in ("text", "text=a,text=b"):
+        message = refused(*options(trained, files, tmp_path / "out", "classification", "--columns", wrong), code=2)
+        assert "once" in message and "name=field" in message
 
 
 def test_row_with_another_number_of_columns(trained, tmp_path, rows):
@@ -56,13 +58,20 @@ def test_row_with_another_number_of_columns(trained, tmp_path, rows):
     assert "valid.tsv line 14" in message and "3 columns" in message
 
 
-def test_id_given_twice(trained, tmp_path, rows):
-    message = refused_with(trained, tmp_path, rows, valid=with_row(rows["valid"], 7, id="2"))
-    assert "valid.jsonl line 8" in message and "valid.jsonl line 3" in message
-    # Records without one, in the training file too, are no matter.
-    bare = [dict(text=row["text"], label=row["label"]) for row in rows["train"]]
-    message = refused_with(trained, tmp_path, rows, train=bare, valid=with_row(rows["valid"], 7, id="2"))
-    assert "valid.jsonl line 8" in message
+def test_ids_may_repeat(trained, tmp_path, rows):
+    """Nothing is decided by them: they come back from predict."""
+    files = dict(
+        train=task_files.write(tmp_path / "train.jsonl", [dict(row, id="7") for row in rows["train"]]),
+        valid=task_files.write(tmp_path / "valid.jsonl", with_row(rows["valid"], 7, id="2")),
+    )
+    results(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1))
+    (measured,) = results("evaluate", "--model", tmp_path / "out", "--input", files["valid"])
+    assert measured["records"] == len(rows["valid"])
+    lines = results("predict", "--model", tmp_path / "out", "--input", files["valid"])
+    assert [line["id"] for line in lines] == [row["id"] for row in with_row(rows["valid"], 7, id="2")]
+
+
+def test_a_named_id_that_is_not_there(trained, tmp_path, rows):
     assert "train.jsonl line 1" in refused_with(trained, tmp_path, rows, "--columns", "id=key")
 
 
@@ -333,8 +342,8 @@ def test_damaged_task_file(trained, tmp_path, rows):
 def test_evaluate_has_two_forms(trained, prepared, tmp_path, rows):
     records = task_files.write(tmp_path / "valid.jsonl", rows["valid"])
     data = prepared / "data"
-    assert "neither" in refused("evaluate", "--model", trained)
-    assert "both" in refused("evaluate", "--model", trained, "--data", data, "--input", records)
-    assert "--padded" in refused("evaluate", "--model", trained, "--input", records, "--padded")
-    assert "--no-quotes" in refused("evaluate", "--model", trained, "--data", data, "--no-quotes")
+    assert "neither" in refused("evaluate", "--model", trained, code=2)
+    assert "both" in refused("evaluate", "--model", trained, "--data", data, "--input", records, code=2)
+    assert "--padded" in refused("evaluate", "--model", trained, "--input", records, "--padded", code=2)
+    assert "--no-quotes" in refused("evaluate", "--model", trained, "--data", data, "--no-quotes", code=2)
     assert "batch" in refused("predict", "--model", trained, "--input", records, "--batch", 0)

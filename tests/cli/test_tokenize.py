@@ -52,8 +52,8 @@ def test_pairs_truncation_and_padding(vocab):
     assert rows[2]["mask"] == [1, 1, 1, 1, 1, 0, 0]
     assert "line 2 with 0 tabs" in refused("tokenize", *options, stdin="a\tb\nno tab\n")
     assert "max_length" in refused("tokenize", "--vocab", vocab, "--pad", stdin="a\n")
-    assert "--vocab" in refused("tokenize", "--model", vocab.parent, "--cased", stdin="a\n")
-    assert "--truncation" in refused("tokenize", "--vocab", vocab, "--max-length", "4", stdin="a\n")
+    assert "--vocab" in refused("tokenize", "--model", vocab.parent, "--cased", stdin="a\n", code=2)
+    assert "--truncation" in refused("tokenize", "--vocab", vocab, "--max-length", "4", stdin="a\n", code=2)
     for option, value in (("--stride", "1"), ("--truncation-side", "left"), ("--padding-side", "left")):
         assert option in refused("tokenize", "--vocab", vocab, option, value, stdin="a\n", code=2)
     for option in ("--dict", "--user-dict"):

@@ -70,7 +70,7 @@ json prepare(const json& given) {
   options.model_dir = given.at("prepare").at("model");
   options.output_dir = given.at("prepare").at("output");
   options.threads = given.at("prepare").value("threads", 0);
-  rf::io::Progress progress(false);
+  rf::io::Progress progress;
   const rf::data::PrepareReport report = rf::data::prepare(options, progress);
   return {{"documents", report.documents},
           {"tokens", report.train_tokens + report.valid_tokens},

@@ -16,7 +16,7 @@ namespace {
 class Prepare : public testing::Test {
  protected:
   PrepareReport run(PrepareOptions options) {
-    io::Progress progress(false);
+    io::Progress progress;
     if (options.input.inputs.empty()) options.input.inputs = {directory_ / "text"};
     if (options.model_dir.empty()) options.model_dir = make_model(directory_);
     if (options.output_dir.empty()) options.output_dir = directory_ / "out";
@@ -299,7 +299,7 @@ TEST_F(Prepare, BadInputs) {
   EXPECT_NE(run_error({.output_dir = directory_ / "text/a.txt"}).find("a.txt"), std::string::npos);
   EXPECT_NE(run_error({.output_dir = "/dev/null/out"}).find("/dev/null/out"), std::string::npos);
   EXPECT_NE(error_of([&] {
-              io::Progress progress(false);
+              io::Progress progress;
               prepare({.input = {.inputs = {directory_ / "text"}}, .model_dir = directory_ / "model"}, progress);
             }).find("no name"),
             std::string::npos);

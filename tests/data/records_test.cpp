@@ -12,7 +12,10 @@ std::vector<Record> records_of(const std::string& name, const std::string& bytes
   write(directory / name, bytes);
   options.inputs = {directory / name};
   std::vector<Record> records;
-  read_records(options, [&](Record& record) { records.push_back(std::move(record)); });
+  RecordReader reader(options);
+  reader.read([&](Record& record) { records.push_back(std::move(record)); });
+  EXPECT_EQ(reader.bytes_read(), std::ssize(bytes));
+  EXPECT_EQ(reader.total_bytes(), std::ssize(bytes));
   return records;
 }
 
@@ -63,6 +66,33 @@ TEST(Records, BadRecordsAreNamedWithFileAndLine) {
   expect_parts(record_error("a.jsonl", "{}\n[1]\n"), {"a.jsonl line 2", "JSON object", "[1]"});
   expect_parts(record_error("a.jsonl", "{}\n{\"a\":}\n"), {"a.jsonl line 2"});
   expect_parts(record_error("a.jsonl", "{\"a\":1,\"a\":2}\n"), {"a.jsonl line 1", "unique"});
+}
+
+TEST(Records, LinesOfPlainTextAreRecordsWhereTheirFieldIsNamed) {
+  const auto records = records_of("a.txt", "one, two\r\n \n\n\tthree\n\"four\"", {.text_field = "sentence"});
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0].fields, nlohmann::json({{"sentence", "one, two"}}));
+  EXPECT_EQ(records[1].fields, nlohmann::json({{"sentence", "\tthree"}}));
+  EXPECT_EQ(records[2].fields, nlohmann::json({{"sentence", "\"four\""}}));
+  expect_parts(records[2].place(), {"a.txt line 5"});
+  expect_parts(record_error("a.txt", "one\n"), {"a.txt", "jsonl, csv or tsv", "got text"});
+  expect_parts(record_error("a.txt", "one\n\xFF\n", {.text_field = "text"}), {"a.txt line 2", "UTF-8"});
+}
+
+TEST(Records, BytesReadFollowTheRecords) {
+  std::string bytes;
+  for (int i = 0; i < 20000; ++i) bytes += "{\"text\":\"0123456789\"}\n";
+  const Directory directory;
+  write(directory / "a.jsonl", bytes);
+  RecordReader reader({.inputs = {directory / "a.jsonl"}});
+  int64_t given = 0;
+  const int64_t line = std::ssize(bytes) / 20000;
+  reader.read([&](Record&) {
+    given += line;
+    EXPECT_GE(reader.bytes_read(), given);
+    EXPECT_LE(reader.bytes_read(), given + 4096);
+  });
+  EXPECT_EQ(given, reader.total_bytes());
 }
 
 TEST(Records, FieldsAreCheckedWhereTheyAreUsed) {

@@ -1,42 +1,145 @@
-// The progress line: nothing when the output is no terminal, the last line always shown otherwise.
+// What is said on stderr: a terminal's line is rewritten and its last state stays, a log gets a line every 30 seconds,
+// messages stay in both, and neither gets what steers a terminal. The clock is the test's.
 #include "rf/io/progress.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 
 namespace rf::io {
 namespace {
 
-template <typename Action>
-std::string stderr_of(Action&& action) {
-  ::testing::internal::CaptureStderr();
-  action();
-  return ::testing::internal::GetCapturedStderr();
-}
+constexpr int64_t kSecond = 1'000'000'000;
 
-TEST(Progress, SilentWhenDisabledOrUnused) {
-  EXPECT_EQ(stderr_of([] {
-              Progress progress(false);
-              progress.update("1 of 2");
-              progress.finish();
-            }),
+class ProgressTest : public ::testing::Test {
+ protected:
+  template <typename Action>
+  std::string shown(Progress::Show show, Action&& action) {
+    ::testing::internal::CaptureStderr();
+    {
+      Progress progress(show, clock());
+      action(progress);
+    }
+    return ::testing::internal::GetCapturedStderr();
+  }
+  Clock clock() {
+    return [this] { return now_; };
+  }
+  void wait(double seconds) { now_ += static_cast<int64_t>(seconds * kSecond); }
+
+  int64_t now_ = 17 * kSecond;
+};
+
+TEST_F(ProgressTest, NothingWhereNothingIsAskedForOrGiven) {
+  EXPECT_EQ(shown(Progress::Show::kNothing,
+                  [&](Progress& progress) {
+                    progress.update("1 of 2");
+                    wait(60);
+                    progress.update("2 of 2");
+                    progress.message("done");
+                    progress.finish();
+                  }),
             "");
-  EXPECT_EQ(stderr_of([] { Progress progress(true); }), "");
+  EXPECT_EQ(shown(Progress::Show::kTerminal, [](Progress&) {}), "");
+  EXPECT_EQ(shown(Progress::Show::kLog, [](Progress&) {}), "");
 }
 
-TEST(Progress, ShowsTheFirstAndTheLastLine) {
-  const std::string shown = stderr_of([] {
-    Progress progress(true);
-    for (int i = 1; i <= 1000; ++i) progress.update(std::to_string(i));
+TEST_F(ProgressTest, ATerminalShowsALineTenTimesASecondAndTheLastOne) {
+  const std::string text = shown(Progress::Show::kTerminal, [&](Progress& progress) {
+    for (int i = 1; i <= 7; ++i) {
+      progress.update(std::to_string(i));
+      wait(0.05);
+    }
+    progress.update("8");
     progress.finish();
     progress.finish();
   });
-  EXPECT_TRUE(shown.starts_with("\r\x1b[K1\r")) << shown;
-  EXPECT_TRUE(shown.ends_with("\r\x1b[K1000\n")) << shown;
-  EXPECT_LT(std::count(shown.begin(), shown.end(), '\r'), 500) << "ten times a second at most";
-  EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 1);
+  EXPECT_EQ(text, "\r\x1b[K1\r\x1b[K3\r\x1b[K5\r\x1b[K7\r\x1b[K8\n");
+}
+
+TEST_F(ProgressTest, ATerminalKeepsMessagesAboveTheLine) {
+  const std::string text = shown(Progress::Show::kTerminal, [&](Progress& progress) {
+    progress.message("begun");
+    progress.update("1 of 2");
+    progress.message("held-out loss 2.5");
+    wait(1);
+    progress.update("2 of 2");
+    progress.clear();
+  });
+  EXPECT_EQ(text, "begun\n\r\x1b[K1 of 2\r\x1b[Kheld-out loss 2.5\n1 of 2\r\x1b[K2 of 2\r\x1b[K");
+}
+
+TEST_F(ProgressTest, ALogGetsALineEveryThirtySecondsAndEveryMessage) {
+  const std::string text = shown(Progress::Show::kLog, [&](Progress& progress) {
+    for (int second = 0; second <= 100; ++second) {
+      progress.update(std::to_string(second));
+      if (second == 70) progress.message("held-out loss 2.5");
+      wait(1);
+    }
+    progress.finish();
+  });
+  EXPECT_EQ(text, "30\n60\nheld-out loss 2.5\n100\n");
+}
+
+TEST_F(ProgressTest, PartsAreNamedFromTheOuterOneIn) {
+  const std::string text = shown(Progress::Show::kLog, [&](Progress& progress) {
+    const Progress::Part outer(progress, "run 1 of 2");
+    for (const char* name : {"training", "measuring"}) {
+      const Progress::Part inner(progress, name);
+      wait(30);
+      progress.update("step 3");
+      progress.message("held-out loss 2.5");
+    }
+    wait(30);
+    progress.update("done");
+  });
+  EXPECT_EQ(text,
+            "run 1 of 2: training: step 3\nrun 1 of 2: training: held-out loss 2.5\n"
+            "run 1 of 2: measuring: step 3\nrun 1 of 2: measuring: held-out loss 2.5\nrun 1 of 2: done\n");
+}
+
+TEST_F(ProgressTest, NothingSteersTheTerminal) {
+  const auto hostile = [&](Progress& progress) {
+    const Progress::Part part(progress, "a\x1b[31m");
+    progress.message(
+        "file\x1b]0;x\x07 \xC2\x9B"
+        "1m \xE2\x80\xAEtxt");
+    wait(30);
+    progress.update("b\r");
+  };
+  const std::string log = shown(Progress::Show::kLog, hostile);
+  EXPECT_EQ(log, "a\\x1b[31m: file\\x1b]0;x\\x07 \\u009b1m \\u202etxt\na\\x1b[31m: b\\x0d\n");
+  EXPECT_EQ(shown(Progress::Show::kTerminal, hostile),
+            "a\\x1b[31m: file\\x1b]0;x\\x07 \\u009b1m \\u202etxt\n\r\x1b[Ka\\x1b[31m: b\\x0d\n");
+}
+
+TEST(Duration, HasMinutesAndSecondsOrHoursAndMinutes) {
+  EXPECT_EQ(duration_text(0.4), "0m00s");
+  EXPECT_EQ(duration_text(185.2), "3m05s");
+  EXPECT_EQ(duration_text(3600 + 7 * 60 + 50), "1h07m");
+}
+
+TEST(Pace, SaysWhatIsLeftByThePartDoneSinceTheStart) {
+  int64_t now = 5 * kSecond;
+  const Pace pace(100, 40, [&] { return now; });
+  EXPECT_EQ(pace.left(40), "");
+  now += 10 * kSecond;  // 20 of the 60 that were left
+  EXPECT_EQ(pace.left(60), ", 0m20s left");
+  EXPECT_EQ(pace.left(100), ", 0m00s left");
+  EXPECT_EQ(pace.left(101), "");
+  EXPECT_EQ(pace.seconds(), 10);
+}
+
+TEST(Counted, ShowsPartsDoneOfThoseThereAre) {
+  ::testing::internal::CaptureStderr();
+  Progress progress(Progress::Show::kTerminal);
+  const auto tick = counted(progress, "evaluating", 40);
+  tick(40);
+  progress.finish();
+  counted(progress, "predicting", 1)(2);  // more than was thought
+  progress.finish();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "\r\x1b[Kevaluating: 40 of 40, 0m00s left\n\r\x1b[Kpredicting: 2 of 2\n");
 }
 
 }  // namespace

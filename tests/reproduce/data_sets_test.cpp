@@ -34,7 +34,7 @@ TEST_F(DataSets, IdentityIsThatOfTheBytes) {
 
 TEST_F(DataSets, TaskFilesAreMadeAgain) {
   const nlohmann::json settings = nlohmann::json::object();
-  io::Progress progress(false);
+  io::Progress progress;
   const Context context{settings, directory_ + "/output", directory_, {}, progress};
   int made = 0;
   const auto files = [&](const nlohmann::json& how) {

@@ -86,7 +86,7 @@ def test_bad_input(tmp_path, arguments, words):
 
 
 def test_bad_output_and_data(tmp_path):
-    assert "--output" in refused("reproduce", "decay")
+    assert "--output" in refused("reproduce", "decay", code=2)
     (tmp_path / "file").write_text("")
     assert "directory" in refused("reproduce", "decay", "--output", tmp_path / "file")
     message = refused("reproduce", "convergence", "--output", tmp_path / "out", "--data", tmp_path)

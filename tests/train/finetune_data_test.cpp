@@ -77,14 +77,44 @@ TEST(Files, SharedInputsAreCounted) {
   EXPECT_EQ(count_shared(train, valid, kind, settings), 3);
 }
 
-TEST(Files, EqualIdsAreRefused) {
+TEST(Files, ColumnsOfATaskMayBeElsewhere) {
   TaskSettings settings;
-  settings.columns = {{"id", "id"}};
-  std::vector<data::Record> records = {record("a", 2), record("b", 3), record("b", 9)};
-  for (size_t i = 0; i < 3; ++i) records[i].fields["id"] = i == 2 ? "0" : std::to_string(i);
-  const std::string message = message_of([&] { check_ids(records, settings); });
-  EXPECT_NE(message.find("a.tsv line 9 must have an id of its own"), std::string::npos) << message;
-  EXPECT_NE(message.find("got \"0\", which a.tsv line 2 has too"), std::string::npos) << message;
+  settings.kind = "classification";
+  settings.columns = {{"text", "sentence"}, {"label", "label"}, {"id", "id"}};
+  rename_columns({{"text", "review"}, {"id", "number"}}, settings);
+  EXPECT_EQ(settings.columns, (Columns{{"text", "review"}, {"label", "label"}, {"id", "number"}}));
+  const std::string message = message_of([&] { rename_columns({{"pair", "b"}}, settings); });  // it was trained without
+  EXPECT_NE(message.find("must be one of id, label, text, got \"pair\""), std::string::npos) << message;
+}
+
+// A record's line says which it is.
+std::vector<int64_t> lines_of(const std::vector<data::Record>& records) {
+  std::vector<int64_t> lines;
+  for (const data::Record& one : records) lines.push_back(one.line);
+  return lines;
+}
+
+TEST(Files, AFractionIsDrawnWithTheSeedAndNothingIsLost) {
+  const auto divided = [](int64_t count, double fraction, uint64_t seed) {
+    std::vector<data::Record> records;
+    for (int64_t i = 0; i < count; ++i) records.push_back(record("a", i));
+    const std::vector<data::Record> taken = take_fraction(records, fraction, seed);
+    return std::pair(lines_of(records), lines_of(taken));
+  };
+  const auto [kept, taken] = divided(1000, 0.2, 1);
+  EXPECT_EQ(taken.size(), 200u);
+  std::vector<int64_t> all;
+  std::merge(kept.begin(), kept.end(), taken.begin(), taken.end(), std::back_inserter(all));  // both in order
+  for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(all.at(static_cast<size_t>(i)), i);
+  EXPECT_LT(taken.front(), 50);  // from everywhere
+  EXPECT_GT(taken.back(), 950);
+  EXPECT_EQ(divided(1000, 0.2, 1).second, taken);
+  EXPECT_NE(divided(1000, 0.2, 2).second, taken);
+  for (const double fraction : {0.01, 0.99}) {
+    EXPECT_EQ(divided(2, fraction, 1).first.size(), 1u);
+    EXPECT_EQ(divided(2, fraction, 1).second.size(), 1u);
+  }
+  EXPECT_NE(message_of([&] { divided(1, 0.5, 1); }).find("at least two records"), std::string::npos);
 }
 
 TEST(Tasks, UnknownOnesAreRefusedByName) {

@@ -103,7 +103,7 @@ class PairMerger {
     words_.push_back({std::move(pieces), count});
   }
 
-  void merge_until(int64_t size, int64_t min_frequency) {
+  void merge_until(int64_t size, int64_t min_frequency, const std::function<void(int64_t)>& tick) {
     push_grown();
     while (tokens_.size() < size && !heap_.empty()) {
       const Entry top = heap_.top();
@@ -112,6 +112,7 @@ class PairMerger {
       if (count < min_frequency) continue;
       if (count == top.count) {
         merge(top.pair);
+        if (tick) tick(tokens_.size());
       } else {
         heap_.push({count, top.pair});
       }
@@ -223,7 +224,7 @@ void VocabularyTrainer::add(std::string_view text) {
   LegacySplitter(options_.letter_case).split(text, counter);
 }
 
-Vocabulary VocabularyTrainer::train() const {
+Vocabulary VocabularyTrainer::train(const std::function<void(int64_t)>& tick) const {
   if (word_counts_.empty()) fail("vocab", "the texts must have at least one word, got none");
   WordCounts words(word_counts_.begin(), word_counts_.end());
   std::sort(words.begin(), words.end());
@@ -248,7 +249,7 @@ Vocabulary VocabularyTrainer::train() const {
     for (const std::string& piece : to_pieces(word, tokens)) ids.push_back(tokens.find(piece));
     if (ids.size() > 1) merger.add_word(std::move(ids), count);
   }
-  merger.merge_until(options_.size, options_.min_frequency);
+  merger.merge_until(options_.size, options_.min_frequency, tick);
   return Vocabulary(tokens.release());
 }
 

@@ -22,6 +22,7 @@
 #include "rf/train/pretrain.h"
 #include "rf/train/training_curve.h"
 #include "run_directory.h"
+#include "run_series.h"
 #include "tensor_memory.h"
 
 namespace rf::train {
@@ -101,12 +102,14 @@ class Comparison {
   std::optional<HeldOut> held_out_;
   std::map<std::string, int64_t> parameters_;  // of each arm's model
   CompareReport report_;
+  RunSeries series_;
 };
 
 Comparison::Comparison(const CompareOptions& options, io::Progress& progress)
     : options_(options),
       progress_(progress),
-      base_(options.config_path.empty() ? compare_defaults() : parse_run_config(io::read_json(options.config_path))) {
+      base_(options.config_path.empty() ? compare_defaults() : parse_run_config(io::read_json(options.config_path))),
+      series_(std::ssize(options.arms) * options.seeds) {
   if (options_.seeds < 1) fail("compare", "seeds must be at least 1, got {}", options_.seeds);
   if (!base_.init_from.empty()) {
     fail("compare", "init_from must be absent, since arms differ in their weights, got {}", base_.init_from);
@@ -175,6 +178,7 @@ void Comparison::open_output() {
 bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   const std::string directory = run_dir(arm, seed), result = directory + "/result.json";
   if (fs::exists(result)) {
+    series_.skip();
     run = read_run(result, report_.lengths.size());
     run.directory = directory;
     return true;
@@ -183,7 +187,8 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   fs::create_directories(directory);
   const std::string run_file = fmt::format("{}.run.json", directory);
   io::write_file(run_file, to_json(config).dump(2) + "\n");
-  if (options_.note) options_.note(fmt::format("{}, seed {}", arm, seed));
+  const io::Progress::Part part(progress_, series_.begin(fmt::format("{}, seed {}", arm, seed)));
+  if (options_.note) options_.note(plot_hint(directory));
   PretrainOptions pretraining{.config_path = run_file,
                               .data_dir = options_.data_dir,
                               .output_dir = directory,
@@ -203,6 +208,7 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
          .directory = directory};
   measure(directory, run);
   io::write_file(result, to_json(run).dump(2) + "\n");
+  series_.end();
   return true;
 }
 
@@ -210,12 +216,8 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
 void Comparison::measure(const std::string& directory, CompareRun& run) {
   const auto model = nn::load_model(directory, head_of(base_.objective), at::kFloat);
   for (const int64_t length : report_.lengths) {
-    const auto evaluation = held_out_->measure_length(
-        *model, base_, length, batch_tokens(base_.stages.back()),
-        [&](int64_t done) { progress_.update(fmt::format("{}: {} tokens, batch {}", run.arm, length, done)); },
-        [&](const std::string& remark) {
-          if (options_.note) options_.note(fmt::format("{} at {}", run.arm, remark));
-        });
+    const auto evaluation =
+        held_out_->measure_length(*model, base_, length, batch_tokens(base_.stages.back()), progress_, options_.note);
     run.losses.push_back(evaluation ? std::optional(evaluation->loss) : std::nullopt);
   }
 }

@@ -16,6 +16,7 @@
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "run_directory.h"
+#include "run_series.h"
 #include "tasks/classes.h"
 
 namespace rf::train {
@@ -83,6 +84,10 @@ void check_options(const FinetuneOptions& options) {
   at_least("weight-decay", options.weight_decay, 0);
   at_least("clip-norm", options.clip_norm, 0);
   const auto is_fraction = [](double value) { return value >= 0 && value < 1; };
+  const bool has_fraction = options.files.valid_fraction > 0 && options.files.valid_fraction < 1;
+  if (options.files.valid.empty() && !has_fraction) {
+    fail("finetune", "valid-fraction must be in (0, 1), got {}", options.files.valid_fraction);
+  }
   if (!is_fraction(options.warmup)) fail("finetune", "warmup must be in [0, 1), got {}", options.warmup);
   if (!is_fraction(options.label_smoothing)) {
     fail("finetune", "label-smoothing must be in [0, 1), got {}", options.label_smoothing);
@@ -131,11 +136,15 @@ class Finetuning {
   nlohmann::json identity_ = nlohmann::json::object();  // of the records of each split that decides how runs go
   nlohmann::json report_;
   std::vector<FinetuneRun> runs_;
+  RunSeries series_;
   int signal_ = 0;
 };
 
 Finetuning::Finetuning(const FinetuneOptions& options, io::Progress& progress)
-    : options_(options), progress_(progress), kind_(task_kind(options.task.kind)) {
+    : options_(options),
+      progress_(progress),
+      kind_(task_kind(options.task.kind)),
+      series_(std::ssize(options.learning_rates) * options.seeds) {
   check_options(options);
   report_ = {{"task", kind_.name},
              {"model", options.model_dir},
@@ -164,19 +173,18 @@ void Finetuning::make_task() {
          options_.label_smoothing, kind_.name);
   }
   if (kind_.learn != nullptr) kind_.learn(train, settings);
+  std::vector<data::Record> valid = options_.files.valid.empty()
+                                        ? take_fraction(train, options_.files.valid_fraction, options_.seed)
+                                        : read(options_.files.valid, "valid");
   model_.task = kind_.make(settings, model_.tokenizer);
-  check_ids(train, settings);
   data_.train = make_split(*model_.task, std::move(train));
   for (const std::string& sentence : lonely_classes(data_.train, settings)) warn(sentence);
-  std::vector<data::Record> valid = read(options_.files.valid, "valid");
-  check_ids(valid, settings);
   data_.valid = make_split(*model_.task, std::move(valid));
   add_split("train", data_.train);
   add_split("valid", data_.valid);
   identity_ = {{"train", records_identity(data_.train.records)}, {"valid", records_identity(data_.valid.records)}};
   if (!options_.files.test.empty()) {
     std::vector<data::Record> test = read(options_.files.test, "test");
-    check_ids(test, settings);
     test_ = make_split(*model_.task, std::move(test));
     add_split("test", *test_);
   }
@@ -249,12 +257,15 @@ bool Finetuning::train(double rate, uint64_t seed) {
   const std::string directory = run_dir(rate, seed), result = directory + "/result.json";
   FinetuneRun run{.learning_rate = rate, .seed = seed, .metrics = {}};
   if (fs::exists(result)) {
+    series_.skip();
     runs_.push_back(read_run(result, model_.settings.metric));
     remove_temporaries(directory);  // a kill may have come before the last of its checkpoints was gone
     drop_checkpoints(directory, 0);
     return true;
   }
   fs::create_directories(directory);
+  const io::Progress::Part part(progress_, series_.begin(fmt::format("learning rate {:g}, seed {}", rate, seed)));
+  if (options_.note) options_.note(plot_hint(directory));
   const InterruptScope interrupt;
   if (!finetune_run(options_, data_, *tokenizer_files_, model_, directory, interrupt, progress_, run)) {
     signal_ = interrupt.received();
@@ -264,16 +275,18 @@ bool Finetuning::train(double rate, uint64_t seed) {
   drop_checkpoints(directory, 0);
   progress_.finish();
   if (options_.note) {
-    options_.note(fmt::format("learning rate {:g}, seed {}: {} {} at step {}", rate, seed, model_.settings.metric,
+    options_.note(fmt::format("best {} {}, at step {}", model_.settings.metric,
                               run.metrics.at(model_.settings.metric).dump(), run.best_step));
   }
+  series_.end();
   runs_.push_back(std::move(run));
   return true;
 }
 
 // Of the model that is chosen; the confusion of the last split that is measured stays in the report.
 nlohmann::json Finetuning::measure(const TaskSplit& split, const std::string& name) {
-  Judged judged = judge(model_, split.examples, PredictOptions{}.batch, Targets::kNeeded, {});
+  Judged judged = judge(model_, split.examples, PredictOptions{}.batch, Targets::kNeeded,
+                        io::counted(progress_, "evaluating " + name, std::ssize(split.examples)));
   const std::vector<Scored> scored = split.with(std::move(judged.scores));
   const auto confusion = model_.task->confusion(scored);
   if (!confusion.empty()) {

@@ -6,7 +6,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <unordered_map>
+#include <cmath>
 #include <unordered_set>
 
 #include "rf/data/random.h"
@@ -45,6 +45,17 @@ bool all_have(const std::vector<data::Record>& records, const std::string& colum
   fail("input", "{} must have a field {}, as {} has, got none", without->place(), column, with->place());
 }
 
+// Throws Error for a column that is none of `names`.
+void check_names(const TaskKind& kind, const std::map<std::string, std::string>& given,
+                 const std::vector<std::string_view>& names) {
+  for (const auto& [name, field] : given) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const std::string_view nearest = io::nearest_name(name, names);
+    fail("task", "a column of {} must be one of {}, got {}{}", kind.name, fmt::join(names, ", "), io::printable(name),
+         nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+  }
+}
+
 // Of all that the model reads of a record.
 uint64_t hash_of_inputs(const data::Record& record, const TaskKind& kind, const TaskSettings& settings) {
   std::string all;
@@ -65,12 +76,7 @@ std::map<std::string, std::string> resolve_columns(const TaskKind& kind,
                                                    const std::vector<data::Record>& train) {
   std::vector<std::string_view> names = {kId};
   for (const TaskColumn& column : kind.columns) names.emplace_back(column.name);
-  for (const auto& [name, field] : given) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    const std::string_view nearest = io::nearest_name(name, names);
-    fail("task", "a column of {} must be one of {}, got {}{}", kind.name, fmt::join(names, ", "), io::printable(name),
-         nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
-  }
+  check_names(kind, given, names);
   std::map<std::string, std::string> fields;
   for (const TaskColumn& column : kind.columns) {
     const auto named = given.find(column.name);
@@ -86,26 +92,33 @@ std::map<std::string, std::string> resolve_columns(const TaskKind& kind,
   return fields;
 }
 
+void rename_columns(const std::map<std::string, std::string>& given, TaskSettings& settings) {
+  std::vector<std::string_view> names;
+  for (const auto& [name, field] : settings.columns) names.emplace_back(name);
+  check_names(task_kind(settings.kind), given, names);
+  for (const auto& [name, field] : given) settings.columns[name] = field;
+}
+
 std::vector<data::Record> read_task_records(const data::RecordOptions& options, const std::string& name) {
   std::vector<data::Record> records;
-  data::read_records(options, [&](data::Record& record) { records.push_back(std::move(record)); });
+  data::RecordReader(options).read([&](data::Record& record) { records.push_back(std::move(record)); });
   if (records.empty()) {
     fail("input", "the {} file must have at least one record, got none in {}", name, fmt::join(options.inputs, ", "));
   }
   return records;
 }
 
-void check_ids(const std::vector<data::Record>& records, const TaskSettings& settings) {
-  const std::string& column = settings.columns.at(kId);
-  std::unordered_map<std::string, const data::Record*> seen;
-  for (const data::Record& record : records) {
-    if (record.find(column) == nullptr) continue;
-    const auto [first, is_new] = seen.emplace(record.text(column), &record);
-    if (is_new) continue;
-    fail("input",
-         "{} must have an id of its own as {}, got {}, which {} has too (--columns id=NAME says where ids are)",
-         record.place(), column, io::printable(first->first), first->second->place());
-  }
+std::vector<data::Record> take_fraction(std::vector<data::Record>& records, double fraction, uint64_t seed) {
+  const auto count = static_cast<int64_t>(records.size());
+  if (count < 2) fail("finetune", "valid-fraction needs at least two records to divide, got {}", count);
+  const int64_t taken = std::clamp<int64_t>(std::llround(fraction * static_cast<double>(count)), 1, count - 1);
+  const data::Permutation order(count, seed, data::Stream::kSplit, 0);
+  std::vector<bool> is_taken(records.size());
+  for (int64_t i = 0; i < taken; ++i) is_taken[static_cast<size_t>(order(i))] = true;
+  std::vector<data::Record> kept, out;
+  for (size_t i = 0; i < records.size(); ++i) (is_taken[i] ? out : kept).push_back(std::move(records[i]));
+  records = std::move(kept);
+  return out;
 }
 
 TaskSplit make_split(Task& task, std::vector<data::Record> records) {

@@ -18,9 +18,15 @@ std::map<std::string, std::string> resolve_columns(const TaskKind& kind,
                                                    const std::map<std::string, std::string>& given,
                                                    const std::vector<data::Record>& train);
 
-// Throws Error, naming file and line, for a file without records and an id given twice; `name`: "train".
+// The columns of a fine-tuned model's task that are given have other fields. Throws Error for one that it does not
+// read.
+void rename_columns(const std::map<std::string, std::string>& given, TaskSettings& settings);
+
+// Throws Error, naming the files, where they have no record; `name`: "train".
 std::vector<data::Record> read_task_records(const data::RecordOptions& options, const std::string& name);
-void check_ids(const std::vector<data::Record>& records, const TaskSettings& settings);
+// Takes `fraction` of the records out, drawn with the seed, in their order; at least one is taken and one stays. Throws
+// Error where there are fewer than two.
+std::vector<data::Record> take_fraction(std::vector<data::Record>& records, double fraction, uint64_t seed);
 
 TaskSplit make_split(Task& task, std::vector<data::Record> records);
 

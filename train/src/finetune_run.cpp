@@ -48,6 +48,9 @@ class Run {
     schedule_.warmup_steps = std::llround(std::ceil(options.warmup * static_cast<double>(total_steps_)));
     if (checkpoint) resume_from(*checkpoint);
     metrics_.emplace(directory + "/metrics.jsonl", run.steps, options.note);
+    first_step_ = run.steps;
+    first_seconds_ = run.seconds;
+    pace_.emplace(static_cast<double>(total_steps_), static_cast<double>(first_step_));
   }
 
   // False when a signal ended it early.
@@ -145,15 +148,22 @@ class Run {
     interval_seconds_ += seconds;
     loss_sum_ += loss;
     ++interval_steps_;
-    progress_.update(fmt::format("lr {:g}, seed {}: step {}/{}  loss {:.3f}", run_.learning_rate, run_.seed, step,
-                                 total_steps_, loss));
+    progress_.update(standing(loss));
+  }
+
+  // Where the run is: step, loss, speed of the steps, and the time that is left, evaluations included.
+  std::string standing(double loss) const {
+    const auto records = static_cast<double>((run_.steps - first_step_) * options_.batch);
+    return fmt::format("step {}/{}  loss {:.3f}  {:.1f} records/s{}", run_.steps, total_steps_, loss,
+                       records / (run_.seconds - first_seconds_), pace_->left(static_cast<double>(run_.steps)));
   }
 
   void log(int64_t epoch) {
+    logged_loss_ = loss_sum_ / static_cast<double>(interval_steps_);
     metrics_->append({{"type", "train"},
                       {"step", run_.steps},
                       {"epoch", epoch + 1},
-                      {"loss", loss_sum_ / static_cast<double>(interval_steps_)},
+                      {"loss", logged_loss_},
                       {"learning_rate", rate_},
                       {"gradient_norm", gradient_norm_},
                       {"seconds", interval_seconds_}});
@@ -163,9 +173,8 @@ class Run {
 
   // False when there has been no better evaluation for too long.
   bool evaluate(int64_t epoch) {
-    Judged judged = judge(model_, data_.valid.examples, PredictOptions{}.batch, Targets::kNeeded, [&](size_t done) {
-      progress_.update(fmt::format("evaluating: {} of {}", done, data_.valid.examples.size()));
-    });
+    Judged judged = judge(model_, data_.valid.examples, PredictOptions{}.batch, Targets::kNeeded,
+                          io::counted(progress_, "evaluating", std::ssize(data_.valid.examples)));
     if (!std::isfinite(judged.loss)) {
       fail("finetune",
            "the loss must be finite, got {} on the valid file after step {} of learning rate {}; try a lower one",
@@ -175,6 +184,9 @@ class Run {
     nlohmann::json line = metrics;
     line.update({{"type", "evaluation"}, {"step", run_.steps}, {"epoch", epoch + 1}, {"loss", judged.loss}});
     metrics_->append(line);
+    const double loss = interval_steps_ > 0 ? loss_sum_ / static_cast<double>(interval_steps_) : logged_loss_;
+    progress_.message(fmt::format("{}  held-out loss {:.3f}  {} {:.3f}", standing(loss), judged.loss,
+                                  model_.settings.metric, chosen_by(metrics)));
     if (run_.best_step == 0 || chosen_by(metrics) > chosen_by(run_.metrics)) {
       run_.best_step = run_.steps;
       run_.metrics = metrics;
@@ -198,7 +210,11 @@ class Run {
   int64_t steps_an_epoch_ = 0, total_steps_ = 0, without_better_ = 0;
   double rate_ = 0, gradient_norm_ = 0;
   double loss_sum_ = 0, interval_seconds_ = 0;  // since the last line of the metrics
+  double logged_loss_ = 0;                      // the last one in the metrics
   int64_t interval_steps_ = 0;
+  int64_t first_step_ = 0;  // done before this process, as first_seconds_ are
+  double first_seconds_ = 0;
+  std::optional<io::Pace> pace_;
 };
 
 }  // namespace

@@ -26,17 +26,22 @@ HeldOut::HeldOut(std::shared_ptr<const data::Split> train, const std::string& da
       split_(std::make_shared<data::Split>(data_dir, split, vocabulary.hash())) {}
 
 EvaluationReport HeldOut::measure(nn::Model& model, const data::BatchOptions& options, Precision precision,
-                                  int64_t max_batches, const Tick& tick) {
+                                  int64_t max_batches, io::Progress& progress) {
   if (!unigram_) unigram_.emplace(*train_);
   const data::Batcher rows(split_, special_, options);
-  return evaluate_rows(model, rows, *unigram_, precision, max_batches, tick);
+  const int64_t all = (rows.rows_per_epoch() + options.batch_size - 1) / options.batch_size;
+  const int64_t batches = max_batches > 0 ? std::min(all, max_batches) : all;
+  return evaluate_rows(model, rows, *unigram_, precision, max_batches,
+                       counted(progress, "evaluating batches", batches));
 }
 
 std::optional<EvaluationReport> HeldOut::measure_length(nn::Model& model, const RunConfig& run, int64_t length,
-                                                        int64_t batch_tokens, const Tick& tick, const Note& note) {
+                                                        int64_t batch_tokens, io::Progress& progress,
+                                                        const Note& note) {
   const int64_t rows = std::max<int64_t>(batch_tokens / length, 1);
   try {
-    return measure(model, batch_options(run, length, rows), run.precision, run.evaluate_batches, tick);
+    const io::Progress::Part part(progress, fmt::format("{} tokens", length));
+    return measure(model, batch_options(run, length, rows), run.precision, run.evaluate_batches, progress);
   } catch (const Error& error) {
     if (note) note(fmt::format("{} tokens: {}", length, error.what()));
     return std::nullopt;
@@ -68,7 +73,7 @@ EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress
   }
   return held_out.measure(
       *model, {options.max_length, options.batch_size, options.packing, objective, options.mask, options.seed},
-      options.precision, 0, [&](int64_t done) { progress.update(fmt::format("evaluating: batch {}", done)); });
+      options.precision, 0, progress);
 }
 
 }  // namespace rf::train

@@ -21,7 +21,6 @@ int64_t batch_tokens(const Stage& stage);
 
 class HeldOut {
  public:
-  using Tick = std::function<void(int64_t)>;             // receives the number of batches done
   using Note = std::function<void(const std::string&)>;  // receives a remark for a person
 
   // train: of the same data directory. Throws Error when the data were prepared with another vocabulary.
@@ -29,14 +28,14 @@ class HeldOut {
           const text::Vocabulary& vocabulary);
   bool empty() const { return split_->tokens() == 0; }
 
-  // max_batches: 0: all.
+  // max_batches: 0: all. `progress` shows the batches done.
   EvaluationReport measure(nn::Model& model, const data::BatchOptions& options, Precision precision,
-                           int64_t max_batches, const Tick& tick);
+                           int64_t max_batches, io::Progress& progress);
   // The same documents in rows of at most `length` tokens, about `batch_tokens` a batch, so that with the run's limit
   // of batches as many tokens are measured at every length. None where the model cannot read that far (the end of a
   // learned table); `note` is told.
   std::optional<EvaluationReport> measure_length(nn::Model& model, const RunConfig& run, int64_t length,
-                                                 int64_t batch_tokens, const Tick& tick, const Note& note);
+                                                 int64_t batch_tokens, io::Progress& progress, const Note& note);
 
  private:
   text::SpecialIds special_;

@@ -1,5 +1,8 @@
 // What a fine-tuned model says of records, and what that is worth (rf/train/finetune.h).
+#include <cmath>
+
 #include "finetune_data.h"
+#include "rf/data/read_progress.h"
 #include "rf/io/error.h"
 #include "tasks/classes.h"
 
@@ -10,45 +13,95 @@ namespace {
 // So many batches are read ahead, for rows of like lengths to go together.
 constexpr int64_t kBatchesAhead = 8;
 
-void check(const PredictOptions& options) {
+TaskModel open(const PredictOptions& options) {
   if (options.batch < 1) fail("task", "batch must be at least 1, got {}", options.batch);
+  return load_task_model(options.model_dir, options.load, options.max_length, options.columns);
 }
+
+class Prediction {
+ public:
+  Prediction(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line,
+             io::Progress& progress)
+      : options_(options), line_(line), progress_(progress), model_(open(options)) {}
+
+  void read_texts() {
+    const std::string field = text_field();
+    if (field.empty()) fail("predict", "a text alone goes with tasks that read one, got it with {}", kind());
+    const auto source = std::make_shared<const std::string>("--text");
+    for (const std::string& text : options_.texts) {
+      add({source, static_cast<int64_t>(records_) + 1, {{field, text}}}, [](double) {});
+    }
+    flush([](double) {});
+  }
+
+  void read_input() {
+    data::RecordOptions input = options_.input;
+    input.text_field = text_field();
+    data::RecordReader reader(input);
+    data::ReadProgress reading(progress_, "predicting", reader.total_bytes());
+    int64_t done_bytes = 0;  // of the records before those that wait
+    const auto show = [&](double part) {
+      const int64_t waiting = reader.bytes_read() - done_bytes;
+      reading.update(done_bytes + std::llround(part * static_cast<double>(waiting)));
+      if (part == 1) done_bytes = reader.bytes_read();
+    };
+    reader.read([&](data::Record& record) { add(std::move(record), show); });
+    flush(show);
+  }
+
+ private:
+  using Show = std::function<void(double)>;  // receives the part done of the records that wait
+
+  const std::string& kind() const { return model_.settings.kind; }
+  // "" where the task reads other than texts.
+  std::string text_field() const {
+    const auto text = model_.settings.columns.find("text");
+    return text == model_.settings.columns.end() ? "" : text->second;
+  }
+
+  void add(data::Record record, const Show& show) {
+    waiting_.examples.push_back(model_.task->example(record, Targets::kIgnored));
+    waiting_.records.push_back(std::move(record));
+    ++records_;
+    if (static_cast<int64_t>(waiting_.records.size()) == options_.batch * kBatchesAhead) flush(show);
+  }
+
+  void flush(const Show& show) {
+    const auto count = static_cast<double>(waiting_.records.size());
+    const Judged judged = judge(model_, waiting_.examples, options_.batch, Targets::kIgnored,
+                                [&](size_t done) { show(static_cast<double>(done) / count); });
+    for (size_t i = 0; i < waiting_.records.size(); ++i) {
+      const data::Record& record = waiting_.records[i];
+      nlohmann::json result = model_.task->prediction(record, judged.scores[i]);
+      result["line"] = record.line;
+      if (const nlohmann::json* given = record.find(model_.settings.columns.at("id"))) result["id"] = *given;
+      line_(result);
+    }
+    waiting_ = {};
+  }
+
+  const PredictOptions& options_;
+  const std::function<void(const nlohmann::json&)>& line_;
+  io::Progress& progress_;
+  TaskModel model_;
+  TaskSplit waiting_;
+  size_t records_ = 0;
+};
 
 }  // namespace
 
-void predict(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line) {
-  check(options);
-  TaskModel model = load_task_model(options.model_dir, options.load, options.max_length);
-  const std::string& id = model.settings.columns.at("id");
-  TaskSplit waiting;
-  const auto flush = [&] {
-    const Judged judged = judge(model, waiting.examples, options.batch, Targets::kIgnored, {});
-    for (size_t i = 0; i < waiting.records.size(); ++i) {
-      const data::Record& record = waiting.records[i];
-      nlohmann::json result = model.task->prediction(record, judged.scores[i]);
-      result["line"] = record.line;
-      if (const nlohmann::json* given = record.find(id)) result["id"] = *given;
-      line(result);
-    }
-    waiting = {};
-  };
-  data::read_records(options.input, [&](data::Record& record) {
-    waiting.examples.push_back(model.task->example(record, Targets::kIgnored));
-    waiting.records.push_back(std::move(record));
-    if (static_cast<int64_t>(waiting.records.size()) == options.batch * kBatchesAhead) flush();
-  });
-  flush();
+void predict(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line,
+             io::Progress& progress) {
+  Prediction prediction(options, line, progress);
+  options.texts.empty() ? prediction.read_input() : prediction.read_texts();
 }
 
 nlohmann::json evaluate_task(const PredictOptions& options, io::Progress& progress) {
-  check(options);
-  TaskModel model = load_task_model(options.model_dir, options.load, options.max_length);
+  TaskModel model = open(options);
   std::vector<data::Record> records = read_task_records(options.input, "input");
-  check_ids(records, model.settings);
   const TaskSplit split = make_split(*model.task, std::move(records));
-  Judged judged = judge(model, split.examples, options.batch, Targets::kNeeded, [&](size_t done) {
-    progress.update(fmt::format("record {} of {}", done, split.examples.size()));
-  });
+  Judged judged = judge(model, split.examples, options.batch, Targets::kNeeded,
+                        io::counted(progress, "evaluating", std::ssize(split.examples)));
   nlohmann::json result = model.task->metrics(split.with(std::move(judged.scores)));
   result["loss"] = number_or_null(judged.loss);
   result["records"] = split.records.size();

@@ -44,12 +44,6 @@ int64_t peak_rss_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-std::string duration_text(double seconds) {
-  const int64_t s = std::llround(seconds);
-  if (s >= 3600) return fmt::format("{}h{:02d}m", s / 3600, s / 60 % 60);
-  return fmt::format("{}m{:02d}s", s / 60, s % 60);
-}
-
 // Run files that may continue each other: only what decides when checkpoints are written and kept may differ.
 void check_same_run(nlohmann::json before, nlohmann::json now) {
   for (const char* key : {"checkpoint_every_steps", "keep_checkpoints"}) {
@@ -77,11 +71,12 @@ class PretrainRun {
   data::BatchOptions stage_batches(int64_t stage) const;
   void enter_stage(int64_t stage);
   void one_step();
+  double interval_loss() const;  // mean, so far
   void log_interval();
   void evaluate_now();
   void evaluate_lengths();
   void checkpoint_now();
-  void show_progress();
+  std::string standing(double loss) const;
   void finish();
   void note(const std::string& text) const {
     if (options_.note) options_.note(text);
@@ -105,6 +100,7 @@ class PretrainRun {
   int64_t batcher_stage_ = -1;
   StepResult last_step_;
   double last_rate_ = 0;
+  double start_ = 0;                               // of the steps, by now_seconds()
   double interval_seconds_ = 0, run_seconds_ = 0;  // of steps alone
   int64_t timed_tokens_ = 0, run_tokens_ = 0;      // of the interval and of the run, by this process
 };
@@ -254,9 +250,12 @@ void PretrainRun::one_step() {
   run_tokens_ += last_step_.real_tokens;
 }
 
+double PretrainRun::interval_loss() const {
+  return state_.interval.loss_sum / static_cast<double>(std::max<int64_t>(state_.interval.predicted_tokens, 1));
+}
+
 void PretrainRun::log_interval() {
-  const double predicted = static_cast<double>(std::max<int64_t>(state_.interval.predicted_tokens, 1));
-  state_.train_loss = state_.interval.loss_sum / predicted;
+  state_.train_loss = interval_loss();
   metrics_->append({{"type", "train"},
                     {"step", state_.step},
                     {"stage", state_.stage},
@@ -276,12 +275,13 @@ void PretrainRun::evaluate_now() {
   if (held_out_->empty()) return;
   const double start = now_seconds();
   state_.evaluation =
-      held_out_->measure(*model_, stage_batches(state_.stage), config_.precision, config_.evaluate_batches,
-                         [&](int64_t done) { progress_.update(fmt::format("evaluating: batch {}", done)); });
+      held_out_->measure(*model_, stage_batches(state_.stage), config_.precision, config_.evaluate_batches, progress_);
   nlohmann::json line = to_json(state_.evaluation);
   line.update(
       {{"type", "evaluation"}, {"step", state_.step}, {"stage", state_.stage}, {"seconds", now_seconds() - start}});
   metrics_->append(line);
+  const double loss = state_.interval.predicted_tokens > 0 ? interval_loss() : state_.train_loss;
+  progress_.message(fmt::format("{}  held-out loss {:.3f}", standing(loss), state_.evaluation.loss));
 }
 
 // The batches are the first stage's at every stage, so that the same documents are measured throughout.
@@ -289,10 +289,8 @@ void PretrainRun::evaluate_lengths() {
   if (held_out_->empty()) return;
   for (const int64_t length : config_.evaluate_lengths) {
     const double start = now_seconds();
-    const auto evaluation = held_out_->measure_length(
-        *model_, config_, length, batch_tokens(config_.stages.front()),
-        [&](int64_t done) { progress_.update(fmt::format("evaluating: {} tokens, batch {}", length, done)); },
-        options_.note);
+    const auto evaluation = held_out_->measure_length(*model_, config_, length, batch_tokens(config_.stages.front()),
+                                                      progress_, options_.note);
     nlohmann::json line = to_json(evaluation.value_or(EvaluationReport{}));
     if (!evaluation) line = {{"loss", nullptr}, {"accuracy", nullptr}};
     line.update({{"type", "length"},
@@ -309,7 +307,8 @@ void PretrainRun::checkpoint_now() {
   save_checkpoint({directory_.path(), *tokenizer_, config_.keep_checkpoints}, *model_, *optimizer_, to_json(state_));
 }
 
-void PretrainRun::show_progress() {
+// Where the run is: step, loss, speed of the steps, and the time that is left, evaluations and checkpoints included.
+std::string PretrainRun::standing(double loss) const {
   double steps_left_cost = 0;  // in units of the tokens that a step of its stage can hold
   int64_t begin = state_.step;
   for (size_t i = 0; i < config_.stages.size(); ++i) {
@@ -318,11 +317,9 @@ void PretrainRun::show_progress() {
     steps_left_cost += static_cast<double>((stage_ends_[i] - begin) * stage.batch * stage.max_length);
     begin = stage_ends_[i];
   }
-  const double rate = static_cast<double>(run_tokens_) / run_seconds_;
-  progress_.update(
-      fmt::format("step {}/{}  loss {:.3f}  lr {:.2e}  {:.0f} tokens/s  {} left", state_.step, total_steps_,
-                  last_step_.loss_sum / static_cast<double>(std::max<int64_t>(last_step_.predicted_tokens, 1)),
-                  last_rate_, rate, duration_text(steps_left_cost / rate)));
+  const double tokens = static_cast<double>(run_tokens_), left = steps_left_cost / tokens * (now_seconds() - start_);
+  return fmt::format("step {}/{}  loss {:.3f}  lr {:.2e}  {:.0f} tokens/s  {} left", state_.step, total_steps_, loss,
+                     last_rate_, tokens / run_seconds_, io::duration_text(left));
 }
 
 void PretrainRun::finish() {
@@ -332,6 +329,8 @@ void PretrainRun::finish() {
 
 PretrainReport PretrainRun::go() {
   const InterruptScope interrupt;
+  note(plot_hint(directory_.path()));
+  start_ = now_seconds();
   while (state_.step < total_steps_ && interrupt.received() == 0) {
     one_step();
     const int64_t step = state_.step;
@@ -341,7 +340,8 @@ PretrainReport PretrainRun::go() {
     if (stage_end || (every > 0 && step % every == 0)) evaluate_now();
     if (stage_end) evaluate_lengths();
     if (step == total_steps_ || step % config_.checkpoint_every_steps == 0) checkpoint_now();
-    show_progress();
+    const double predicted = static_cast<double>(std::max<int64_t>(last_step_.predicted_tokens, 1));
+    progress_.update(standing(last_step_.loss_sum / predicted));
   }
   if (state_.step < total_steps_) {
     checkpoint_now();

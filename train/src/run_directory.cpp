@@ -18,6 +18,7 @@
 #include "checkpoint.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/shown_text.h"
 
 namespace rf::train {
 
@@ -91,6 +92,10 @@ std::string data_identity(const std::string& data_dir) {
     headers.append(reinterpret_cast<const char*>(mapped.bytes().data()), count);
   }
   return fmt::format("{:016x}", XXH3_64bits(headers.data(), headers.size()));
+}
+
+std::string plot_hint(const std::string& run_dir) {
+  return fmt::format("loss curves, at any time: python -m roformer_cpp.plot {}", io::shell_word(run_dir));
 }
 
 }  // namespace rf::train

@@ -34,4 +34,7 @@ std::string first_difference(const nlohmann::json& before, const nlohmann::json&
 // Identity of a prepared data directory: a hash of its shards' headers, which hold counts, vocabulary and checksums.
 std::string data_identity(const std::string& data_dir);
 
+// What to tell whoever starts a run: the command that draws its loss curves, while it is going too.
+std::string plot_hint(const std::string& run_dir);
+
 }  // namespace rf::train

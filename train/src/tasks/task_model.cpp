@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "finetune_data.h"
 #include "readable_length.h"
 #include "rf/io/error.h"
 
@@ -26,11 +27,12 @@ std::shared_ptr<const text::Tokenizer> load_task_tokenizer(const std::string& mo
 }
 
 TaskModel load_task_model(const std::string& model_dir, const text::LoadOptions& load,
-                          std::optional<int64_t> max_length) {
+                          std::optional<int64_t> max_length, const std::map<std::string, std::string>& columns) {
   TaskModel model;
   model.settings = load_task_settings(model_dir);
   if (max_length) model.settings.max_length = *max_length;
   check_settings(model.settings);
+  rename_columns(columns, model.settings);
   model.tokenizer = load_task_tokenizer(model_dir, load);
   model.task = task_kind(model.settings.kind).make(model.settings, model.tokenizer);
   model.model = nn::load_model(model_dir, model.task->head(), at::kFloat);

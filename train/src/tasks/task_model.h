@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,9 +24,9 @@ struct TaskModel {
 
 // A model's tokenizer. Throws Error for a vocabulary that is larger than the model's, or without [PAD].
 std::shared_ptr<const text::Tokenizer> load_task_tokenizer(const std::string& model_dir, const text::LoadOptions& load);
-// A fine-tuned model. max_length: in place of the task's.
+// A fine-tuned model. max_length: in place of the task's; columns: those of the task whose fields have other names.
 TaskModel load_task_model(const std::string& model_dir, const text::LoadOptions& load,
-                          std::optional<int64_t> max_length);
+                          std::optional<int64_t> max_length, const std::map<std::string, std::string>& columns);
 // Throws Error when the model cannot read rows of that many tokens.
 void check_length(const nn::Model& model, int64_t max_length);
 

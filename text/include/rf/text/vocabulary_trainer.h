@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -26,7 +27,8 @@ class VocabularyTrainer {
   void add(std::string_view text);  // counts the words of a text
   // [PAD] [UNK] [CLS] [SEP] [MASK], then the alphabet, then merged pieces. Throws Error when no word was added or size
   // is smaller than the specials and the alphabet need. Fewer than `size` tokens when the text has no more pairs.
-  Vocabulary train() const;
+  // `tick` receives the number of tokens so far, which grows to `size` unless pairs run out.
+  Vocabulary train(const std::function<void(int64_t tokens)>& tick = {}) const;
 
  private:
   VocabularyTrainerOptions options_;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ namespace rf::train {
 // A file of records by name: "train", "valid", "test" in messages.
 struct TaskFiles {
   std::vector<std::string> train, valid, test;  // test: may be empty
+  double valid_fraction = 0;                    // of the train file's records, in place of valid: drawn with the seed
   data::Format format = data::Format::kAuto;
   data::Quotes quotes = data::Quotes::kRead;
 };
@@ -73,13 +75,17 @@ FinetuneReport finetune(const FinetuneOptions& options, io::Progress& progress);
 struct PredictOptions {
   std::string model_dir;
   data::RecordOptions input;
+  std::vector<std::string> texts{};              // of predict, in place of the input: each is a record of one text
+  std::map<std::string, std::string> columns{};  // of the task's columns, those whose fields have other names here
   text::LoadOptions load;
   std::optional<int64_t> max_length;  // in place of the task's
   int64_t batch = 32;                 // records of one forward pass
 };
 // Calls `line` with what the model says of each record, in order: its line, its id where it has one, and the task's
-// prediction. Columns with targets are not looked at. Memory does not grow with the input.
-void predict(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line);
+// prediction. A line of plain text is a record of the task's text. Columns with targets are not looked at. Memory does
+// not grow with the input.
+void predict(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line,
+             io::Progress& progress);
 // The task's metrics on labelled records, their loss, and their number.
 nlohmann::json evaluate_task(const PredictOptions& options, io::Progress& progress);
 
