@@ -82,7 +82,8 @@ TEST(Files, ColumnsOfATaskMayBeElsewhere) {
   settings.kind = "classification";
   settings.columns = {{"text", "sentence"}, {"label", "label"}, {"id", "id"}};
   rename_columns({{"text", "review"}, {"id", "number"}}, settings);
-  EXPECT_EQ(settings.columns, (Columns{{"text", "review"}, {"label", "label"}, {"id", "number"}}));
+  EXPECT_EQ(settings.columns,
+            (std::map<std::string, std::string>{{"text", "review"}, {"label", "label"}, {"id", "number"}}));
   const std::string message = message_of([&] { rename_columns({{"pair", "b"}}, settings); });  // it was trained without
   EXPECT_NE(message.find("must be one of id, label, text, got \"pair\""), std::string::npos) << message;
 }
