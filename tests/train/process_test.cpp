@@ -40,7 +40,7 @@ std::string make_data(const TemporaryPath& folder) {
   options.input.inputs = {folder / "a.txt"};
   options.model_dir = folder / "v";
   options.output_dir = folder / "data";
-  io::Progress silent(false);
+  io::Progress silent;
   data::prepare(options, silent);
   return options.output_dir;
 }
@@ -56,13 +56,13 @@ TEST(Process, PretrainingLeavesMallocAlone) {
         R"({"model": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
                       "max_position_embeddings": 16},
             "stages": [{"max_length": 16, "batch": 2, "steps": 2}], "precision": "float32"})");
-  io::Progress silent(false);
+  io::Progress silent;
   EXPECT_EQ(pretrain(options, silent).steps, 2);
   EXPECT_TRUE(gives_large_blocks_back());
 }
 
 TEST(Process, FineTuningAndTimingLeaveMallocAlone) {
-  io::Progress silent(false);
+  io::Progress silent;
   message_of([&] { finetune({}, silent); });
   message_of([] { bench_pretrain_steps({}, {}, {}); });
   EXPECT_TRUE(gives_large_blocks_back());

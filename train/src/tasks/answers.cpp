@@ -1,8 +1,11 @@
 // The part of a context that answers a question (SQuAD), as transformers' run_qa has it: rows [CLS] question [SEP]
 // window of the context [SEP]; the loss is the mean of the cross-entropies of first and last token, which are [CLS]
-// in a window without the whole answer; of the pairs of the 20 best first and last tokens the best sums are kept.
-// Scores: [null score] then (first byte, last byte + 1, score) of each candidate, the best first.
-// Targets: first and last token in each row.
+// in a window without the whole answer (run_qa counts padding among the choices, we do not); of the pairs of the 20
+// best first and last tokens the best sums are kept. Scores: [null score] then (first byte, last byte + 1, score) of
+// each candidate, the best first. Targets: first and last token in each row.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -123,6 +126,26 @@ void add_candidates(std::span<const std::array<int32_t, 2>> places, std::span<co
   }
 }
 
+// [R], of the rows that a batch pads.
+at::Tensor row_lengths(const Batch& batch) {
+  std::vector<int64_t> lengths;
+  for (const Example* example : batch.examples) {
+    for (const text::Row& row : example->rows) lengths.push_back(static_cast<int64_t>(row.size()));
+  }
+  return at::tensor(lengths, at::kLong);
+}
+
+// The mean over rows of class_loss among the tokens of a row: its padding, which depends on the batch, is no choice.
+at::Tensor token_loss(const at::Tensor& logits_RT, const at::Tensor& lengths_R, const at::Tensor& targets_R,
+                      double label_smoothing) {
+  const at::Tensor is_padding_RT = at::arange(logits_RT.size(1)).ge(lengths_R.unsqueeze(1));
+  const at::Tensor log_p_RT =
+      logits_RT.to(at::kFloat).masked_fill(is_padding_RT, -std::numeric_limits<float>::infinity()).log_softmax(1);
+  const at::Tensor wanted_R = log_p_RT.gather(1, targets_R.unsqueeze(1)).squeeze(1);
+  const at::Tensor mean_R = log_p_RT.masked_fill(is_padding_RT, 0).sum(1) / lengths_R;
+  return -((1 - label_smoothing) * wanted_R + label_smoothing * mean_R).mean();
+}
+
 class Answers : public Task {
  public:
   Answers(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
@@ -140,9 +163,9 @@ class Answers : public Task {
 
   Example example(const data::Record& record, Targets targets) override;
   at::Tensor loss(const nn::Output& output, const Batch& batch, double label_smoothing) const override {
-    const at::Tensor targets_R2 = targets_of(batch).view({-1, 2});
-    return (class_loss(output.start_logits_BT, targets_R2.select(1, 0), label_smoothing) +
-            class_loss(output.end_logits_BT, targets_R2.select(1, 1), label_smoothing)) /
+    const at::Tensor targets_R2 = targets_of(batch).view({-1, 2}), lengths_R = row_lengths(batch);
+    return (token_loss(output.start_logits_BT, lengths_R, targets_R2.select(1, 0), label_smoothing) +
+            token_loss(output.end_logits_BT, lengths_R, targets_R2.select(1, 1), label_smoothing)) /
            2;
   }
   int64_t loss_terms(const Batch& batch) const override { return batch.input.ids_BT.size(0); }  // a row each
