@@ -130,7 +130,7 @@ void add_candidates(std::span<const std::array<int32_t, 2>> places, std::span<co
 at::Tensor row_lengths(const Batch& batch) {
   std::vector<int64_t> lengths;
   for (const Example* example : batch.examples) {
-    for (const text::Row& row : example->rows) lengths.push_back(static_cast<int64_t>(row.size()));
+    for (const TokenRow& row : example->rows) lengths.push_back(static_cast<int64_t>(row.ids.size()));
   }
   return at::tensor(lengths, at::kLong);
 }
