@@ -210,5 +210,19 @@ TEST(LinearMemory, OneWordOfTheWholeText) {
   }
 }
 
+TEST(LinearMemory, EncodingThatIsUsedAgain) {
+  const Tokenizer tokenizer = word_pieces();
+  for (const std::string_view part : {"hello world ", "a ", "a.", "\u00C9 "}) {
+    const std::string text = repeated(part, size_t{1} << 14);
+    Encoding fresh, again;
+    tokenizer.encode(text, fresh);
+    tokenizer.encode("hello", again);
+    again.clear();
+    tokenizer.encode(text, again);
+    EXPECT_EQ(again.ids, fresh.ids) << part;
+    EXPECT_LE(again.ids.capacity(), 2 * fresh.size()) << part;
+  }
+}
+
 }  // namespace
 }  // namespace rf::text

@@ -63,6 +63,11 @@ int32_t AddedTokenMatcher::child_of(int32_t node, char byte) const {
 
 void AddedTokenMatcher::add(const AddedToken& token, std::string_view form) {
   if (form.empty()) return;
+  if (empty()) {
+    only_front_ = form.front();
+  } else if (only_front_ != form.front()) {
+    only_front_.reset();
+  }
   int32_t node = kNone;
   for (const char byte : form.substr(0, kWalk)) {
     const int32_t next = node == kNone ? first_[static_cast<uint8_t>(byte)] : child_of(node, byte);
@@ -102,13 +107,16 @@ void AddedTokenMatcher::add_long(int32_t node, const AddedToken& token, std::str
   longer = static_cast<int32_t>(long_forms_.size()) - 1;
 }
 
+size_t AddedTokenMatcher::skip(std::string_view text, size_t from) const {
+  if (only_front_) return std::min(text.find(*only_front_, from), text.size());
+  while (from < text.size() && first_[static_cast<uint8_t>(text[from])] == kNone) ++from;
+  return from;
+}
+
 AddedTokenMatcher::Scan::Match AddedTokenMatcher::Scan::find(size_t from) {
   const std::vector<Node>& nodes = matcher_.nodes_;
-  const std::string_view text = text_;
-  const std::array<int32_t, 256>& first = matcher_.first_;
-  for (size_t begin = from; begin < text.size(); ++begin) {
-    int32_t node = first[static_cast<uint8_t>(text[begin])];
-    if (node == kNone) continue;
+  for (size_t begin = matcher_.skip(text_, from); begin < text_.size(); begin = matcher_.skip(text_, begin + 1)) {
+    int32_t node = matcher_.first_[static_cast<uint8_t>(text_[begin])];
     Match match{nullptr, begin, begin};
     size_t at = begin;
     while (node != kNone) {

@@ -50,8 +50,11 @@ class AddedTokenMatcher {
   };
   int32_t child_of(int32_t node, char byte) const;
   void add_long(int32_t node, const AddedToken& token, std::string_view form);
+  // The first byte at `from` or behind it that a form begins with; the text's size: none.
+  size_t skip(std::string_view text, size_t from) const;
 
   std::array<int32_t, 256> first_;  // by first byte
+  std::optional<char> only_front_;  // the first byte of all forms, when they have the same
   std::vector<Node> nodes_;
   std::vector<LongForm> long_forms_;
 };

@@ -5,45 +5,60 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "rf/text/encoding.h"
 #include "unicode.h"
 
 namespace rf::text {
 
+// While there is one, nothing else may make a column of the encoding longer or change its capacity.
 class EncodingWriter {
  public:
-  EncodingWriter(Encoding& out, size_t text_bytes) : out_(out), first_(out.size()), text_bytes_(text_bytes) {}
+  EncodingWriter(Encoding& out, size_t text_bytes)
+      : out_(out),
+        first_(out.size()),
+        text_bytes_(text_bytes),
+        room_(std::min({out.ids.capacity(), out.byte_begin.capacity(), out.byte_end.capacity(),
+                        out.char_begin.capacity(), out.char_end.capacity(), out.starts_word.capacity()})) {}
 
   [[gnu::always_inline]] void append(int32_t id, SourceSpan source, bool starts_word) {
-    if (out_.ids.size() == out_.ids.capacity()) [[unlikely]]
+    if (out_.ids.size() == room_) [[unlikely]]
       grow(static_cast<size_t>(source.byte_begin));
-    out_.ids.push_back(id);
-    out_.byte_begin.push_back(source.byte_begin);
-    out_.byte_end.push_back(source.byte_end);
-    out_.char_begin.push_back(source.char_begin);
-    out_.char_end.push_back(source.char_end);
-    out_.starts_word.push_back(starts_word ? 1 : 0);
+    push(out_.ids, id);
+    push(out_.byte_begin, source.byte_begin);
+    push(out_.byte_end, source.byte_end);
+    push(out_.char_begin, source.char_begin);
+    push(out_.char_end, source.char_end);
+    push(out_.starts_word, uint8_t{starts_word});
   }
 
  private:
+  // All columns have room for room_ tokens: one look is enough for the six of them.
+  template <class T>
+  [[gnu::always_inline]] static void push(std::vector<T>& column, T value) {
+    if (column.size() == column.capacity()) __builtin_unreachable();
+    column.push_back(value);
+  }
+
   [[gnu::noinline, gnu::cold]] void grow(size_t bytes_done) {
     constexpr size_t kFewTokens = size_t{1} << 16;  // too few to tell the rest
     constexpr size_t kBytesPerToken = 3;            // few texts have more tokens than that
     constexpr double kMargin = 1.03;
     const size_t size = out_.size(), made = size - first_;
-    size_t room = std::max(size + size / 8, std::min(4 * size, kFewTokens)) + 64;
-    if (made == 0) room = size + std::min(text_bytes_ / kBytesPerToken + 1, kFewTokens);
+    const size_t rest = text_bytes_ - std::min(text_bytes_, bytes_done);
+    const size_t more = size < kFewTokens ? size / 2 : size / 8;
+    room_ = size + std::max(more, std::min(rest / kBytesPerToken, kFewTokens) + 1);
     if (made >= kFewTokens / 2 && bytes_done > 0) {
       const double tokens_per_byte = static_cast<double>(made) / static_cast<double>(bytes_done);
-      const double rest = tokens_per_byte * static_cast<double>(text_bytes_ - std::min(text_bytes_, bytes_done));
-      room = std::max(room, size + static_cast<size_t>(kMargin * rest));
+      room_ = std::max(room_, size + static_cast<size_t>(kMargin * tokens_per_byte * static_cast<double>(rest)));
     }
-    out_.reserve(room);
+    out_.reserve(room_);
   }
 
   Encoding& out_;
   const size_t first_, text_bytes_;
+  size_t room_;
 };
 
 }  // namespace rf::text

@@ -109,6 +109,16 @@ void check_template(const SequenceTemplate& sequence, const Vocabulary& vocabula
 
 constexpr size_t kKeptBytes = size_t{1} << 20;  // buffers that longer texts have filled are not kept
 
+// The writer of an encoding looks at one column for the room in all.
+void check_columns(const Encoding& out) {
+  for (const size_t other : {out.byte_begin.size(), out.byte_end.size(), out.char_begin.size(), out.char_end.size(),
+                             out.starts_word.size()}) {
+    if (other == out.ids.size()) continue;
+    fail("tokenize", "the columns of an encoding must have one length, got {} ids beside {} in another column",
+         out.ids.size(), other);
+  }
+}
+
 // What a thread keeps between texts, for its buffers.
 struct Scratch {
   uint64_t tokenizer = 0;  // the serial number of the one whose splitter it is; 0: none
@@ -249,6 +259,7 @@ void Tokenizer::save_dictionary(const std::string& model_dir) const {
 
 void Tokenizer::encode(std::string_view text, Encoding& out) const {
   check_text_size(text);
+  check_columns(out);
   Scratch& own = scratch();
   if (byte_pairs_ != nullptr) {
     ByteLevelEncoder encoder(*byte_pairs_, options_.byte_level, *added_, text, out);

@@ -48,21 +48,22 @@ class PieceWriter : public WordSink {
   }
 
   void take(const Word& word) override {
-    if (word.special != Special::kNone) {
-      append(special_id(special_, word.special), word.source(), true);
-    } else if (word.chars > max_word_chars_) {
-      append(special_.unk, word.source(), true);
-    } else if (word.token >= 0) {
-      append(word.token, word.source(), true);
-    } else if (const size_t before = out_.size(); !cut(word)) {
-      forget_from(before);
-      append(special_.unk, word.source(), true);
+    int32_t whole = special_id(special_, word.special);  // the token that all of the word is; of ordinary words, [UNK]
+    if (word.special == Special::kNone && word.chars <= max_word_chars_) {
+      if (word.token >= 0) {
+        whole = word.token;
+      } else {
+        const size_t before = out_.size();
+        if (cut(word)) return;
+        forget_from(before);
+      }
     }
+    append(whole, word.source(), true);
   }
 
  private:
   // False when a part of the word begins with no piece; what is in front of it has been appended all the same.
-  bool cut(const Word& word) {
+  [[gnu::always_inline]] bool cut(const Word& word) {
     PieceTrie::Root root = PieceTrie::kWordStart;
     int32_t first_char = 0;
     for (size_t first = 0; first < word.text.size(); root = PieceTrie::kContinuation) {
@@ -81,7 +82,7 @@ class PieceWriter : public WordSink {
     out_.starts_word.resize(size);
   }
 
-  void append(int32_t id, const SourceSpan& source, bool starts_word) {
+  [[gnu::always_inline]] void append(int32_t id, const SourceSpan& source, bool starts_word) {
     const SourceSpan place{source.byte_begin + byte_origin_, source.byte_end + byte_origin_,
                            source.char_begin + char_origin_, source.char_end + char_origin_};
     writer_.append(id, place, starts_word);

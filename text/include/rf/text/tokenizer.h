@@ -124,8 +124,8 @@ class Tokenizer {
   const SequenceTemplate& sequence_template() const { return template_; }
   const std::vector<Merge>& merges() const;  // of byte-level BPE
 
-  // Appends to `out`. Added tokens, [MASK], [SEP] ... among them, are matched first and kept whole. Adds no special
-  // tokens.
+  // Appends to `out`, whose columns must have one length. Added tokens, [MASK], [SEP] ... among them, are matched first
+  // and kept whole. Adds no special tokens.
   // Thread-safe.
   void encode(std::string_view text, Encoding& out) const;
   // With the special tokens of sequence_template().single, for example [CLS] text [SEP].
