@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Sanitizers that scripts/test.sh does not run, because they need long builds of their own. Exit code 0: nothing found.
+#
+#   scripts/sanitize.sh threads [ARG...]   ThreadSanitizer over core: the tests of core (ARG: arguments of core_test)
+#   scripts/sanitize.sh ops [ARG...]       AddressSanitizer over the PyTorch operators (ARG: arguments of pytest)
+#
+# docs/architecture.md says what they see and what they do not, and has the result of a run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+check=${1:-}
+shift || true
+
+# One instruction set, that of this machine: what the others do differently is tested by scripts/test.sh.
+export CXXFLAGS="-O1 -g1 -march=native -DHWY_COMPILE_ONLY_STATIC"
+
+build() {  # directory, target, options of CMake
+  local directory=$1 target=$2
+  shift 2
+  cmake -S . -B "$directory" -G Ninja -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
+    -DROFORMER_WARNINGS_AS_ERRORS=OFF "$@" >/dev/null
+  cmake --build "$directory" --target "$target" >&2
+}
+
+case $check in
+  threads)
+    build build/sanitize-threads rf_core_test \
+      -DROFORMER_SANITIZE=thread -DROFORMER_TORCH=OFF -DROFORMER_ONEDNN=OFF
+    TSAN_OPTIONS="exitcode=66 ${TSAN_OPTIONS:-}" exec build/sanitize-threads/tests/core_test --gtest_brief=1 "$@"
+    ;;
+  ops)
+    # PyTorch and Python are not built for the sanitizer, so it is loaded before them. It replaces their malloc, which
+    # puts a red zone around the memory of every tensor. What they keep until the end is not looked for as a leak.
+    # libroformer_nn.so, which the tests of attention need, is the one of build/release.
+    python=${ROFORMER_PYTHON:-$PWD/.venv/bin/python}
+    [ -e build/release/lib/libroformer_nn.so ] || { echo "[sanitize] run scripts/setup.sh --tests first" >&2; exit 1; }
+    build build/sanitize-ops rf_ops \
+      -DROFORMER_SANITIZE=address -DROFORMER_TESTS=OFF -DROFORMER_PYTHON="$python"
+    ln -sf "$PWD/build/release/lib/libroformer_nn.so" build/sanitize-ops/lib/
+    [ $# -gt 0 ] || set -- tests/ops
+    export ROFORMER_LIB_DIR=$PWD/build/sanitize-ops/lib ASAN_OPTIONS="detect_leaks=0 ${ASAN_OPTIONS:-}"
+    # The test that is left out needs a second instruction set, AVX2 by its name.
+    # --capture=sys: a report is written to the descriptor of stderr, and pytest must not keep it.
+    LD_PRELOAD="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libstdc++.so)" \
+      exec "$python" -m pytest -q -p no:cacheprovider --capture=sys \
+      --deselect tests/ops/test_attention_fused.py::test_every_nan_stays_nan "$@"
+    ;;
+  *)
+    sed -n '2,7p' "$0" | sed 's/^# \{0,1\}//' >&2
+    exit 2
+    ;;
+esac
