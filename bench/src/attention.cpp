@@ -111,9 +111,9 @@ std::vector<Side> attention_sides(const AttentionCase& c) {
     formula.output_gradient = call->dy;
     formula.leaves = 3;
   }
-  Formula truth = formula;
-  truth.output = explicit_form;
-  return sides(ours, formula, truth);
+  Formula plain = formula;
+  plain.output = explicit_form;
+  return sides(ours, formula, plain, plain);
 }
 
 }  // namespace

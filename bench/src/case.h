@@ -23,6 +23,7 @@ struct Side {
   std::function<Tensors()> run;    // one call; what it computed, which the next call may overwrite
   std::function<Tensors()> truth;  // in float64; called right before the run it is held to. Empty: the side's before it
   When when = When::kAlways;
+  std::function<Tensors()> plain = {};  // beside `truth`: the plain formula in the type of the case
 };
 
 enum class Unit { kOperations, kBytes };

@@ -38,13 +38,14 @@ Formula in_float64(const Formula& formula) {
   return wide;
 }
 
-std::vector<Side> sides(std::function<Tensors()> ours, Formula formula, Formula truth) {
-  return {{"ours", std::move(ours), [truth = std::move(truth)] { return evaluate(in_float64(truth)); }},
-          {"torch", [formula = std::move(formula)] { return evaluate(formula); }, {}, When::kWithPeers}};
+std::vector<Side> sides(std::function<Tensors()> ours, Formula peer, Formula plain, Formula truth) {
+  Side own = {"ours", std::move(ours), [truth = std::move(truth)] { return evaluate(in_float64(truth)); }};
+  own.plain = [plain = std::move(plain)] { return evaluate(plain); };
+  return {own, {"torch", [peer = std::move(peer)] { return evaluate(peer); }, {}, When::kWithPeers}};
 }
 
 std::vector<Side> sides(std::function<Tensors()> ours, const Formula& formula) {
-  return sides(std::move(ours), formula, formula);
+  return sides(std::move(ours), formula, formula, formula);
 }
 
 RotationRows rotation_rows(int64_t tokens, int64_t head_dim) {

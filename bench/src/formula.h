@@ -17,8 +17,8 @@ struct Formula {
 Tensors evaluate(const Formula& formula);
 Formula in_float64(const Formula& formula);
 
-// `ours` beside `formula` as the peer, both held to `truth`.
-std::vector<Side> sides(std::function<Tensors()> ours, Formula formula, Formula truth);
+// `ours` beside `peer`, both held to `truth` in float64 and to the errors of `plain`.
+std::vector<Side> sides(std::function<Tensors()> ours, Formula peer, Formula plain, Formula truth);
 std::vector<Side> sides(std::function<Tensors()> ours, const Formula& formula);
 
 // Rows of RoPE with base 10000, float64 [tokens, head_dim / 2], and the rotation of x [.., T, D] by them in its dtype.

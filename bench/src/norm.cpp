@@ -158,12 +158,17 @@ std::vector<Side> norm_sides(const NormCase& c) {
     formula.leaves = formula.inputs.size();
   }
   if (c.variant != Variant::kBlock) return sides(ours, formula);
-  const auto truth_with = [formula](const at::Tensor& factors) {
-    return evaluate(in_float64(with_drop(formula, [factors](const at::Tensor& x) { return x * factors; })));
+  // Each side has a mask of its own.
+  const auto with_factors = [formula](const at::Tensor& factors) {
+    return with_drop(formula, [factors](const at::Tensor& x) { return x * factors.to(x.scalar_type()); });
   };
+  const auto ours_in_torch = [with_factors, c] { return with_factors(our_factors(c)); };
+  const auto torch_again = [with_factors, x = call->x] { return with_factors(torch_factors(x)); };
   std::vector<Side> all = sides(ours, formula);
-  all[0].truth = [truth_with, c] { return truth_with(our_factors(c)); };
-  all[1].truth = [truth_with, x = call->x] { return truth_with(torch_factors(x)); };
+  all[0].truth = [ours_in_torch] { return evaluate(in_float64(ours_in_torch())); };
+  all[0].plain = [ours_in_torch] { return evaluate(ours_in_torch()); };
+  all[1].truth = [torch_again] { return evaluate(in_float64(torch_again())); };
+  all[1].plain = [torch_again] { return evaluate(torch_again()); };
   return all;
 }
 

@@ -76,7 +76,7 @@ std::vector<Side> rope_sides(const RopeCase& c) {
   if (c.token_major) cos = cos.unsqueeze(1), sin = sin.unsqueeze(1);
   const auto rotate = [layout = c.layout](const Tensors& in) { return rotated(in[0], in[1], in[2], layout); };
   const Formula formula = {{x, cos.to(c.type.torch), sin.to(c.type.torch)}, rotate};
-  std::vector<Side> all = sides(ours, formula, {{x, cos, sin}, rotate});
+  std::vector<Side> all = sides(ours, formula, formula, {{x, cos, sin}, rotate});
   if (c.in_place) all.pop_back();  // torch has no such thing
   const auto run_copy = [x, y] {
     copy(x, y);

@@ -1,6 +1,10 @@
 // How a case is run: what is wrong is not timed, and sides and sets take turns. That every kernel's case is right is
 // tested through the command (tests/cli/test_bench.py).
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -55,6 +59,27 @@ TEST(RunCase, HoldsEverySideToFloat64) {
   EXPECT_NE(refusal({{"ours", right, truth}, {"torch", wrong, {}}}).find("torch of fake/case"), std::string::npos);
   EXPECT_NE(refusal({{"ours", right, truth}, {"torch", right, [] { return ones(2); }}}).find("torch"),
             std::string::npos);
+}
+
+// A side of bfloat16 beside the truth and the results of the plain formula: elements 1, 2, .., 8, heads of four.
+std::string refusal_of(const at::Tensor& result, const at::Tensor& want, double plain_error) {
+  const Tensors plain = {(want + plain_error).to(at::kBFloat16)};
+  Side side = {"ours", [=] { return Tensors{result.to(at::kBFloat16)}; }, [=] { return Tensors{want}; }};
+  side.plain = [=] { return plain; };
+  return refusal({side});
+}
+
+TEST(RunCase, HoldsBfloat16ToThePlainFormula) {
+  const at::Tensor want = at::arange(1, 9, at::kDouble), zeros = at::zeros_like(want);
+  constexpr double kPlain = 0.125;
+  EXPECT_EQ(refusal_of(want, want, kPlain), "");
+  EXPECT_EQ(refusal_of(want + tests::kPlainErrors * kPlain, want, kPlain), "");
+  EXPECT_NE(refusal_of(want + (tests::kPlainErrors + 1) * kPlain, want, kPlain), "");
+  for (const double plain : {0.0, kPlain, 1.0}) {
+    EXPECT_NE(refusal_of(zeros, want, plain).find("eps of float64, got"), std::string::npos);
+    EXPECT_NE(refusal_of(want.view({2, 4}).flip(0).flatten(), want, plain), "");
+    EXPECT_NE(refusal_of(want + at::full_like(want, 4), want, plain), "");  // a term of the sum is missing
+  }
 }
 
 TEST(RunCase, RefusesNanAndResultsOfAnotherShape) {
