@@ -20,17 +20,25 @@ thread_local int64_t allocations_left = -1;
 
 }  // namespace
 
-// Those of the whole program, the library's too.
-void* operator new(size_t size) {
+// Those of the whole program, the library's too. Not inlined, or g++ takes free for the wrong partner of new.
+[[gnu::noinline]] void* operator new(size_t size) {
   if (allocations_left == 0) throw std::bad_alloc();
   if (allocations_left > 0) --allocations_left;
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+// As the library's does, but under a sanitizer, whose own memory free must not be given.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
   std::free(memory);
 }
 

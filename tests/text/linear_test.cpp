@@ -40,6 +40,12 @@ void* operator new(size_t bytes) {
 void* operator new[](size_t bytes) {
   return allocate(bytes);
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate(bytes);
+}
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
+  return allocate(bytes);
+}
 void operator delete(void* memory) noexcept {
   release(memory);
 }
