@@ -22,7 +22,7 @@ def run(*arguments, stdin=None, threads=1, **options):
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,  # what takes longer hangs
         env=environment,
         **options,
     )
@@ -41,7 +41,7 @@ def on_terminal(*arguments, stream="stderr"):
         except OSError:  # nobody holds the other end
             break
     os.close(ours)
-    assert child.wait(timeout=120) == 0, sent
+    assert child.wait(timeout=600) == 0, sent
     return sent.decode()
 
 
