@@ -85,8 +85,8 @@ int run_kernels(const Options& options) {
 
 int run_pretrain_step(const train::PretrainBenchOptions& options) {
   if (options.model_dir.empty() || options.ids_path.empty() || options.labels_path.empty()) {
-    fail("bench", "pretrain-step must be given --model, --ids and --labels, got {}",
-         options.model_dir.empty() ? "no --model" : "no --ids or no --labels");
+    fail_usage("bench", "pretrain-step must be given --model, --ids and --labels, got {}",
+               options.model_dir.empty() ? "no --model" : "no --ids or no --labels");
   }
   train::bench_pretrain_steps(
       options, [](std::string& line) { return static_cast<bool>(std::getline(std::cin, line)); }, emit_line);

@@ -38,6 +38,9 @@ std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
   app.add_option("--output", options->output_dir, "Run directory: metrics, checkpoints and the model")->required();
   app.add_flag("--resume", options->resume, "Continue at the newest checkpoint, or at the start when there is none");
   return [options, &common] {
+    if (options->config_path.empty() && !options->resume) {
+      fail_usage("pretrain", "a run file must be given (--config), got none");
+    }
     options->seed = common.seed;
     options->note = say;
     train::keep_freed_memory();

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kHalfUlp = 6e-8;  // of 1 in float32, and a little
 
-nlohmann::json settings(Scale) {
+nlohmann::json settings() {
   return {{"head_dim", 64},
           {"positions", {1, 511, 1535, 131071, 1048575, 100000000, 2147483647}},
           {"model_positions", 64},

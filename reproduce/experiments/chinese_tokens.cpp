@@ -16,12 +16,10 @@ constexpr const char* kCharacters = "vocabs/bert_base_chinese_vocab.txt";
 constexpr const char* kWords = "vocabs/roformer_chinese_base_vocab.txt";
 constexpr const char* kDictionary = "vocabs/jieba_dict.txt";
 
-nlohmann::json settings(Scale scale) {
-  const std::vector<std::string> texts =
-      scale == Scale::kTiny ? std::vector<std::string>{"zh_laws/laws_valid.jsonl", "zh_classics/sanguoyanyi.txt"}
-                            : std::vector<std::string>{"zh_laws/laws_train.jsonl", "zh_classics/hongloumeng.txt",
-                                                       "zh_classics/sanguoyanyi.txt", "zh_classics/shuihuzhuan.txt",
-                                                       "zh_classics/xiyouji.txt"};
+nlohmann::json settings() {
+  const std::vector<std::string> texts = {"zh_laws/laws_train.jsonl", "zh_classics/hongloumeng.txt",
+                                          "zh_classics/sanguoyanyi.txt", "zh_classics/shuihuzhuan.txt",
+                                          "zh_classics/xiyouji.txt"};
   std::vector<std::string> files = {kCharacters, kWords, kDictionary};
   files.insert(files.end(), texts.begin(), texts.end());
   return {{"files", files}, {"texts", texts}};

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kSame = 1e-12, kDifferent = 1e-3;  // of the largest output
 
-nlohmann::json settings(Scale scale) {
+nlohmann::json settings() {
   return {{"encodings",
            {"none", "learned", "sinusoidal", "shaw", "nezha", "huang-m2", "huang-m3", "huang-m4", "alibi",
             "transformer-xl", "t5", "tupe-a", "tupe-r", "deberta", "rope", "axial:grid_width=5", "xpos"}},
@@ -26,7 +26,7 @@ nlohmann::json settings(Scale scale) {
           {"heads", 4},
           {"layers", 2},
           {"weights_std", 0.3},  // on top of the initialisation, under which attention is nearly uniform
-          {"seeds", seeds_of(scale)}};
+          {"seeds", {1, 2, 3}}};
 }
 
 // Largest difference between the outputs for permuted tokens and the permuted outputs, of the largest output.

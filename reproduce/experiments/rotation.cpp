@@ -66,8 +66,8 @@ at::Tensor closed_form_PTT(const Pairs& pairs, const at::Tensor& positions) {
          (q.norm(2, 1) * k.norm(2, 1)).view({-1, 1, 1});
 }
 
-nlohmann::json relative_settings(Scale scale) {
-  return {{"pairs", by_scale(scale, 8, 64)},
+nlohmann::json relative_settings() {
+  return {{"pairs", 64},
           {"head_dim", 64},
           {"positions", 64},
           {"shifts", {1, 7, 1000, 100000}},
@@ -106,8 +106,8 @@ Result run_relative(const Context& context) {
   return result;
 }
 
-nlohmann::json norm_settings(Scale scale) {
-  return {{"vectors", by_scale(scale, 16, 1024)},
+nlohmann::json norm_settings() {
+  return {{"vectors", 1024},
           {"head_dim", 64},
           {"positions", {0, 1, 17, 1535, 100000, 1000000}},
           {"seeds", {1}}};
@@ -147,8 +147,8 @@ Result run_norm(const Context& context) {
   return result;
 }
 
-nlohmann::json bilinear_settings(Scale scale) {
-  return {{"pairs", by_scale(scale, 8, 64)}, {"head_dim", 64}, {"positions", 64}, {"seeds", {1}}};
+nlohmann::json bilinear_settings() {
+  return {{"pairs", 64}, {"head_dim", 64}, {"positions", 64}, {"seeds", {1}}};
 }
 
 Result run_bilinear(const Context& context) {

@@ -13,8 +13,8 @@ namespace rf::reproduce {
 
 namespace {
 
-nlohmann::json settings(Scale scale) {
-  return {{"width", 64}, {"positions", by_scale(scale, 1000, 10000)}, {"shifts", {1, 5, 100}}, {"seeds", {1}}};
+nlohmann::json settings() {
+  return {{"width", 64}, {"positions", 10000}, {"shifts", {1, 5, 100}}, {"seeds", {1}}};
 }
 
 // [T,E].

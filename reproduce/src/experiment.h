@@ -1,8 +1,8 @@
 // An experiment: what is claimed, what is expected, how it is measured. One file of experiments/ and one line of
 // table.cpp each.
 //
-// Everything that decides the numbers is in its settings, a JSON object that depends on the scale alone: run() reads
-// nothing else, and a result is good for as long as the settings are what they were. Keys with a meaning for all:
+// Everything that decides the numbers is in its settings, a JSON object that depends on the scale alone, or on nothing
+// where the experiment is mathematics or counting and takes seconds: run() reads nothing else, and a result is good for as long as the settings are what they were. Keys with a meaning for all:
 // "seeds", the random seeds (absent where nothing is drawn), and "files", the data it reads, relative to --data.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "rf/io/progress.h"
@@ -49,7 +50,7 @@ struct Result {
 
 struct Context {
   const nlohmann::json& settings;
-  std::string shared_dir;  // <output>/<scale>
+  std::string shared_dir;  // <output>/<scale_name>
   std::string data_dir;
   std::function<void(const std::string&)> note;
   io::Progress& progress;
@@ -62,9 +63,15 @@ struct Experiment {
   std::vector<std::string> claims;  // one finding for each
   std::string expected;             // fixed before anything is run
   std::string budget;               // of scale small, on 2 cores
-  nlohmann::json (*settings)(Scale scale);
+  std::variant<nlohmann::json (*)(), nlohmann::json (*)(Scale scale)> settings;
   Result (*run)(const Context& context);
+
+  bool has_scale() const { return settings.index() == 1; }
+  nlohmann::json settings_at(Scale scale) const;
+  const char* scale_name(Scale scale) const;  // kNoScale without one
 };
+
+inline constexpr const char* kNoScale = "any";
 
 const std::vector<Experiment>& table();
 

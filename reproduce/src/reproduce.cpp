@@ -40,7 +40,7 @@ const Experiment& experiment_of_name(const std::string& name) {
 // What is needed and not there, "" when nothing is.
 std::string missing_data(const Experiment& experiment, const Options& options) {
   const std::vector<std::string> missing =
-      missing_files(options.data_dir, files_of(experiment.settings(options.scale)));
+      missing_files(options.data_dir, files_of(experiment.settings_at(options.scale)));
   return missing.empty() ? "" : where_had(missing);
 }
 
@@ -69,9 +69,10 @@ std::vector<const Experiment*> chosen(const Options& options) {
   return chosen;
 }
 
-std::string verdict(const Finding& finding, Scale scale) {
-  if (scale == Scale::kTiny) return "smoke run";
-  return finding.holds ? "confirmed" : "not confirmed at this size";
+std::string verdict(const Finding& finding, const Experiment& experiment, Scale scale) {
+  if (experiment.has_scale() && scale == Scale::kTiny) return "smoke run";
+  if (finding.holds) return "confirmed";
+  return experiment.has_scale() ? "not confirmed at this size" : "not confirmed";
 }
 
 nlohmann::json to_json(const Experiment& experiment, const Result& result, const Options& options) {
@@ -80,7 +81,7 @@ nlohmann::json to_json(const Experiment& experiment, const Result& result, const
                          {"title", experiment.title},
                          {"claims", experiment.claims},
                          {"expected", experiment.expected},
-                         {"scale", name_of(options.scale)},
+                         {"scale", experiment.scale_name(options.scale)},
                          {"command", options.command},
                          {"machine", nlohmann::json::parse(options.machine_json)},
                          {"table", {{"columns", result.columns}, {"rows", result.rows}}},
@@ -100,7 +101,7 @@ nlohmann::json to_json(const Experiment& experiment, const Result& result, const
                             {"values", map.values}});
   }
   for (const Finding& finding : result.findings) {
-    json["verdicts"][finding.claim] = verdict(finding, options.scale);
+    json["verdicts"][finding.claim] = verdict(finding, experiment, options.scale);
     json["figures"][finding.claim] = finding.figures;
   }
   return json;
@@ -158,8 +159,9 @@ std::vector<nlohmann::json> experiments(Scale scale) {
                    {"title", experiment.title},
                    {"claims", experiment.claims},
                    {"expected", experiment.expected},
+                   {"scale", experiment.scale_name(scale)},
                    {"budget", experiment.budget},
-                   {"data", files_of(experiment.settings(scale))}});
+                   {"data", files_of(experiment.settings_at(scale))}});
   }
   return all;
 }
@@ -167,12 +169,13 @@ std::vector<nlohmann::json> experiments(Scale scale) {
 Report reproduce(const Options& options, io::Progress& progress,
                  const std::function<void(const nlohmann::json&)>& result_to) {
   const std::vector<const Experiment*> experiments = chosen(options);
-  const std::string shared_dir = fmt::format("{}/{}", options.output_dir, name_of(options.scale));
-  make_directory(shared_dir);
+  make_directory(options.output_dir);
   io::write_file(options.output_dir + "/register.json", register_json().dump(2) + "\n");
   Report report;
   for (const Experiment* experiment : experiments) {
-    const nlohmann::json settings = experiment->settings(options.scale);
+    const nlohmann::json settings = experiment->settings_at(options.scale);
+    const char* const scale = experiment->scale_name(options.scale);
+    const std::string shared_dir = fmt::format("{}/{}", options.output_dir, scale);
     const std::string directory = fmt::format("{}/{}", shared_dir, experiment->name);
     const nlohmann::json before = done_before(directory + "/result.json", settings);
     if (!before.is_null()) {
@@ -182,7 +185,7 @@ Report reproduce(const Options& options, io::Progress& progress,
     }
     const std::string missing = missing_data(*experiment, options);
     if (!missing.empty()) {
-      result_to({{"name", experiment->name}, {"scale", name_of(options.scale)}, {"missing_data", missing}});
+      result_to({{"name", experiment->name}, {"scale", scale}, {"missing_data", missing}});
       ++report.missing_data;
       continue;
     }

@@ -61,6 +61,15 @@ const std::vector<Experiment>& table() {
   return kTable;
 }
 
+nlohmann::json Experiment::settings_at(Scale scale) const {
+  if (const auto* const at_scale = std::get_if<nlohmann::json (*)(Scale)>(&settings)) return (*at_scale)(scale);
+  return std::get<nlohmann::json (*)()>(settings)();
+}
+
+const char* Experiment::scale_name(Scale scale) const {
+  return has_scale() ? name_of(scale) : kNoScale;
+}
+
 nlohmann::json seeds_of(Scale scale) {
   return scale == Scale::kTiny ? nlohmann::json({1}) : nlohmann::json({1, 2, 3});
 }

@@ -185,7 +185,7 @@ def test_run_file_errors(prepared, tmp_path):
     assert "run.json" in refused(
         "pretrain", "--config", tmp_path / "run.json", "--data", prepared / "data", "--output", tmp_path / "run"
     )
-    assert "--config" in refused("pretrain", "--data", prepared / "data", "--output", tmp_path / "run")
+    assert "--config" in refused("pretrain", "--data", prepared / "data", "--output", tmp_path / "run", code=2)
 
 
 def test_damaged_shard(prepared, tmp_path):

@@ -19,7 +19,8 @@ def numeric(tmp_path_factory):
     output = tmp_path_factory.mktemp("numeric")
     lines = results("reproduce", *NUMERIC, "--scale", "tiny", "--output", output)
     assert [line["name"] for line in lines] == NUMERIC  # the order of the table
-    return {name: json.loads((output / "tiny" / name / "result.json").read_text()) for name in NUMERIC}
+    paths = {line["name"]: output / line["scale"] / line["name"] / "result.json" for line in lines}
+    return {name: json.loads(path.read_text()) for name, path in paths.items()}
 
 
 def make_books(folder):
@@ -46,12 +47,15 @@ def make_chinese(folder):
     (vocabs / "roformer_chinese_base_vocab.txt").write_text("\n".join([*special, *characters, *CHINESE_WORDS]) + "\n")
     (vocabs / "jieba_dict.txt").write_text("".join(f"{word} 1000 n\n" for word in [*CHINESE_WORDS, *characters]))
     laws = [rng.choices([*CHINESE_WORDS, "的", "了"], k=200) for _ in range(3)]
-    with (folder / "zh_laws" / "laws_valid.jsonl").open("w") as file:
+    with (folder / "zh_laws" / "laws_train.jsonl").open("w") as file:
         for words in laws:
             file.write(json.dumps({"text": "".join(words)}) + "\n")
-    novel = rng.choices(["是", *CHINESE_WORDS[:2]], k=400)
-    (folder / "zh_classics" / "sanguoyanyi.txt").write_text("".join(novel))
-    return {"zh_laws/laws_valid.jsonl": [word for law in laws for word in law], "zh_classics/sanguoyanyi.txt": novel}
+    texts = {"zh_laws/laws_train.jsonl": [word for law in laws for word in law]}
+    for name in ("hongloumeng", "sanguoyanyi", "shuihuzhuan", "xiyouji"):
+        novel = rng.choices(["是", *CHINESE_WORDS[:2]], k=400)
+        (folder / "zh_classics" / f"{name}.txt").write_text("".join(novel))
+        texts[f"zh_classics/{name}.txt"] = novel
+    return texts
 
 
 @pytest.fixture(scope="session")

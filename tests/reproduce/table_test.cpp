@@ -65,10 +65,10 @@ TEST(Table, NamesDifferAndClaimsAreKnown) {
 TEST(Table, SettingsDependOnTheScaleAlone) {
   for (const Experiment& experiment : table()) {
     for (const Scale scale : kScales) {
-      const nlohmann::json settings = experiment.settings(scale);
-      EXPECT_EQ(settings, experiment.settings(scale));
+      const nlohmann::json settings = experiment.settings_at(scale);
+      EXPECT_EQ(settings, experiment.settings_at(scale));
       EXPECT_EQ(settings, nlohmann::json::parse(settings.dump())) << experiment.name;
-      if (scale == Scale::kTiny && settings.contains("seeds")) {
+      if (experiment.has_scale() && scale == Scale::kTiny && settings.contains("seeds")) {
         EXPECT_EQ(settings.at("seeds").size(), 1U) << experiment.name;
       }
     }
@@ -78,7 +78,7 @@ TEST(Table, SettingsDependOnTheScaleAlone) {
 TEST(Table, EveryFileIsOfADescribedSet) {
   for (const Experiment& experiment : table()) {
     for (const Scale scale : kScales) {
-      const auto files = experiment.settings(scale).value("files", std::vector<std::string>());
+      const auto files = experiment.settings_at(scale).value("files", std::vector<std::string>());
       EXPECT_EQ(missing_files("", files), files);
       EXPECT_NO_THROW(where_had(files)) << experiment.name;
     }
@@ -107,7 +107,7 @@ TEST(Table, RunsCanBeMade) {
   int64_t designs = 0;
   for (const Experiment& experiment : table()) {
     for (const Scale scale : kScales) {
-      const nlohmann::json settings = experiment.settings(scale);
+      const nlohmann::json settings = experiment.settings_at(scale);
       if (!settings.contains("design")) continue;
       const nlohmann::json& design = settings.at("design");
       EXPECT_EQ(settings.at("seeds"), design.at("seeds"));
@@ -134,7 +134,7 @@ TEST(Table, PublishedLanguageModels) {
   const auto design = [](const char* name) {
     const auto& all = table();
     const auto found = std::find_if(all.begin(), all.end(), [&](const Experiment& each) { return each.name == name; });
-    return found->settings(Scale::kPaper).at("design");
+    return found->settings_at(Scale::kPaper).at("design");
   };
   const train::RunConfig performer =
       train::parse_run_config(design("linear-language-model").at("run_files").at("eq19-favor"));
@@ -161,7 +161,7 @@ TEST(Table, PublishedPretraining) {
   const auto found =
       std::find_if(all.begin(), all.end(), [](const Experiment& each) { return each.name == "convergence"; });
   ASSERT_NE(found, all.end());
-  const nlohmann::json design = found->settings(Scale::kPaper).at("design");
+  const nlohmann::json design = found->settings_at(Scale::kPaper).at("design");
   const train::RunConfig run = train::parse_run_config(design.at("run"));
   EXPECT_EQ(run.model.num_hidden_layers, 12);
   EXPECT_EQ(run.model.hidden_size, 768);

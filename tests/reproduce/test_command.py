@@ -33,8 +33,8 @@ def test_list_is_what_the_page_says():
 
 def test_what_is_done_is_kept_while_its_settings_are_the_same(tmp_path):
     (line,) = results("reproduce", "pairwise", "--output", tmp_path)
-    assert line["kept"] is False and line["verdicts"] == {"C-26": "smoke run", "C-05": "smoke run"}
-    path = tmp_path / "tiny" / "pairwise" / "result.json"
+    assert line["kept"] is False and line["verdicts"] == {"C-26": "confirmed", "C-05": "confirmed"}
+    path = tmp_path / "any" / "pairwise" / "result.json"
     before = path.stat().st_mtime_ns
     (line,) = results("reproduce", "pairwise", "--output", tmp_path)
     assert line["kept"] is True and path.stat().st_mtime_ns == before
@@ -45,9 +45,14 @@ def test_what_is_done_is_kept_while_its_settings_are_the_same(tmp_path):
     assert results("reproduce", "pairwise", "--output", tmp_path)[0]["kept"] is False
 
 
-def test_verdicts_of_the_small_scale(tmp_path):
+def test_mathematics_has_no_scale(tmp_path):
+    by_scale = {line["name"]: line["scale"] for line in results("reproduce", "--list", "--scale", "small")}
+    assert set(by_scale.values()) == {"any", "small"} and by_scale["convergence"] == "small"
     (line,) = results("reproduce", "norm", "--scale", "small", "--output", tmp_path)
-    assert line["verdicts"] == {"C-06": "confirmed"}
+    assert line["scale"] == by_scale["norm"] == "any" and line["verdicts"] == {"C-06": "confirmed"}
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["any"]
+    (line,) = results("reproduce", "norm", "--scale", "paper", "--output", tmp_path)
+    assert line["kept"] is True
 
 
 def test_register(tmp_path):

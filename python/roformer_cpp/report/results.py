@@ -10,7 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-SCALES = ("tiny", "small", "paper")  # the largest last
+NO_SCALE = "any"  # of experiments that no scale changes
+SCALES = ("tiny", "small", "paper", NO_SCALE)  # the largest last
 SMOKE_SCALE = "tiny"
 NOT_RUN = "not run"
 _NUMBER = (int, float)

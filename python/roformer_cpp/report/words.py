@@ -1,5 +1,7 @@
 """What both forms of the report say, and how they write numbers."""
 
+from .results import NO_SCALE
+
 TITLE = "The papers' claims about rotary position embedding, tried"
 HOW = (
     "Each experiment's design and the outcome that confirms were fixed in the program before it was run. "
@@ -70,5 +72,6 @@ def smoke_note(found):
 
 def run_line(result):
     """Scale, seeds and time, in words."""
-    seeds = f", seeds {' '.join(map(str, result.seeds))}" if result.seeds else ""
-    return f"scale {result.scale}{seeds}, {duration(result.seconds)}"
+    scale = "" if result.scale == NO_SCALE else f"scale {result.scale}, "
+    seeds = f"seeds {' '.join(map(str, result.seeds))}, " if result.seeds else ""
+    return f"{scale}{seeds}{duration(result.seconds)}"

@@ -2,7 +2,8 @@
 // machine can judge is a named experiment with its design, data and expected outcome fixed beforehand.
 // Free of torch. docs/reproduce.md describes the output for users.
 //
-// The output directory holds register.json (the claims, and the papers' tables) and, for each scale,
+// The output directory holds register.json (the claims, and the papers' tables) and, for each scale, and for "any",
+// which is that of experiments whose settings no scale changes,
 //
 //   <scale>/<experiment>/result.json     written when the experiment is done
 //   <scale>/corpus/<name>/               vocabulary and token shards that trained experiments share
@@ -35,7 +36,8 @@ struct Options {
   std::function<void(const std::string&)> note;
 };
 
-// Every experiment as an object: name, spec, title, claims, expected, budget, data (the files it needs at this scale).
+// Every experiment as an object: name, spec, title, claims, scale (this one, or "any"), expected, budget, data
+// (the files it needs).
 std::vector<nlohmann::json> experiments(Scale scale);
 
 struct Report {
