@@ -40,27 +40,36 @@ struct rf_rope {
 namespace rf::core {
 namespace {
 
-// Those of the tokens of every sequence that has its own, or of one for all; each is checked.
-std::vector<double> positions_of(const rf_rope& rope, const rf_rope_args& args) {
-  const bool given = args.positions_i64 != nullptr || args.positions_f64 != nullptr;
-  const int64_t sequences = given && args.position_stride_b != 0 ? args.batch : 1;
-  std::vector<double> positions;
-  positions.reserve(static_cast<size_t>(sequences * args.tokens));
-  for (int64_t b = 0; b < sequences; ++b) {
-    const int64_t row = b * args.position_stride_b;
-    for (int64_t t = 0; t < args.tokens; ++t) {
-      if (given) check_given_position(args, b, t, rope.max_theta);
-      positions.push_back(args.positions_i64 != nullptr   ? static_cast<double>(args.positions_i64[row + t])
-                          : args.positions_f64 != nullptr ? args.positions_f64[row + t]
-                                                          : static_cast<double>(args.position_offset + t));
+// The positions of a call.
+class Positions {
+ public:
+  explicit Positions(const rf_rope_args& args) : args_(args) {}
+
+  double at(int64_t b, int64_t t) const {
+    const int64_t row = b * args_.position_stride_b;
+    if (args_.positions_i64 != nullptr) return static_cast<double>(args_.positions_i64[row + t]);
+    if (args_.positions_f64 != nullptr) return args_.positions_f64[row + t];
+    return static_cast<double>(args_.position_offset + t);
+  }
+  // Whether they are an array; otherwise they count up from the offset, in every sequence.
+  bool are_given() const { return args_.positions_i64 != nullptr || args_.positions_f64 != nullptr; }
+  // Sequences that differ in their positions.
+  int64_t sequences() const { return are_given() && args_.position_stride_b != 0 ? args_.batch : 1; }
+
+  void check(double max_theta) const {
+    if (!are_given()) {
+      check_position(at(0, 0), max_theta);
+      check_position(at(0, args_.tokens - 1), max_theta);
+      return;
+    }
+    for (int64_t b = 0; b < sequences(); ++b) {
+      for (int64_t t = 0; t < args_.tokens; ++t) check_given_position(args_, b, t, max_theta);
     }
   }
-  if (!given) {
-    check_position(positions.front(), rope.max_theta);
-    check_position(positions.back(), rope.max_theta);
-  }
-  return positions;
-}
+
+ private:
+  const rf_rope_args& args_;
+};
 
 template <class T>
 RopeCache<T>& cache_of(rf_rope& rope, rf_rope_direction direction) {
@@ -82,24 +91,66 @@ RopeCache<T>& cache_of(rf_rope& rope, rf_rope_direction direction) {
   return *slot.load();
 }
 
+// The tokens of all sequences in order, divided where the block of the cache changes that holds their rows.
+struct Runs {
+  std::vector<int64_t> begins;
+  std::vector<double> blocks;
+};
+
+template <class T>
+Runs runs_of(const rf_rope_args& args, const RopeCache<T>& cache) {
+  const Positions positions(args);
+  Runs runs;
+  RopeBlock block = cache.block_of(positions.at(0, 0));
+  const auto add = [&](int64_t token) {
+    runs.begins.push_back(token);
+    runs.blocks.push_back(block.first);
+  };
+  add(0);
+  if (!positions.are_given()) {
+    for (;;) {
+      const int64_t token = static_cast<int64_t>(block.end()) - args.position_offset;
+      if (token >= args.tokens) return runs;
+      block = cache.block_of(block.end());
+      add(token);
+    }
+  }
+  for (int64_t b = 0; b < positions.sequences(); ++b) {
+    for (int64_t t = 0; t < args.tokens; ++t) {
+      const double position = positions.at(b, t);
+      if (block.has(position)) continue;
+      block = cache.block_of(position);
+      add(b * args.tokens + t);
+    }
+  }
+  return runs;
+}
+
 // Rows that are kept, found in the cache; the others are computed for the call.
 template <class T>
 class RowsByPosition final : public RopeRows {
  public:
-  RowsByPosition(const rf_rope_args& args, std::vector<double> positions, int64_t num_freqs, RopeCache<T>& cache)
-      : positions_(std::move(positions)),
+  RowsByPosition(const rf_rope_args& args, int64_t num_freqs, RopeCache<T>& cache)
+      : positions_(args),
         num_freqs_(num_freqs),
-        sequence_stride_(positions_.size() == static_cast<size_t>(args.tokens) ? 0 : args.tokens),
+        sequence_stride_(positions_.sequences() == 1 ? 0 : args.tokens),
         cache_(cache),
-        rows_(cache.find(positions_)) {}
+        runs_(runs_of(args, cache)),
+        kept_(cache.find(runs_.blocks)) {}
 
   void find(int64_t b, int64_t first, RopeTile& tile, void* space) const override {
+    const int64_t begin = b * sequence_stride_ + first;
+    auto next = std::upper_bound(runs_.begins.begin(), runs_.begins.end(), begin);
+    auto run = static_cast<size_t>(next - runs_.begins.begin()) - 1;
     for (int64_t t = 0; t < tile.tokens; ++t) {
-      const auto at = static_cast<size_t>(b * sequence_stride_ + first + t);
-      const T* row = rows_.at[at];
-      if (row == nullptr) {
+      if (next != runs_.begins.end() && *next == begin + t) ++next, ++run;
+      const double position = positions_.at(b, first + t);
+      const T* row = nullptr;
+      if (const T* const block = kept_.blocks[run]) {
+        row = block + static_cast<int64_t>(position - runs_.blocks[run]) * 2 * num_freqs_;
+      } else {
         T* computed = static_cast<T*>(space) + t * 2 * num_freqs_;
-        cache_.compute(positions_[at], computed);
+        cache_.compute(position, computed);
         row = computed;
       }
       tile.cos[t] = row;
@@ -109,21 +160,21 @@ class RowsByPosition final : public RopeRows {
   int64_t space_bytes() const override { return 2 * num_freqs_ * static_cast<int64_t>(sizeof(T)); }
 
  private:
-  const std::vector<double> positions_;
+  const Positions positions_;
   const int64_t num_freqs_;
-  const int64_t sequence_stride_;  // in positions; 0 where all sequences have the same
+  const int64_t sequence_stride_;  // in tokens of runs_; 0 where all sequences have the same positions
   const RopeCache<T>& cache_;
-  const typename RopeCache<T>::Rows rows_;
+  const Runs runs_;
+  const typename RopeCache<T>::Kept kept_;
 };
 
 template <class T>
 void apply_with(rf_rope& rope, const rf_rope_args& args, const RopeData& data) {
   RopeCache<T>& cache = cache_of<T>(rope, args.direction);
-  rotate_data(data, RowsByPosition<T>(args, positions_of(rope, args), data.num_freqs, cache));
+  rotate_data(data, RowsByPosition<T>(args, data.num_freqs, cache));
 }
 
 void apply_reference(rf_rope& rope, const rf_rope_args& args) {
-  positions_of(rope, args);  // for its checks
   std::vector<double> hi, lo;
   for (const DoubleDouble& theta : rope.frequencies) {
     hi.push_back(theta.hi);
@@ -139,6 +190,7 @@ void apply(rf_rope* rope, const rf_rope_args* given) {
   check_args(args, num_freqs);
   const RopeData data = data_of("rope", args, num_freqs);
   if (data.is_empty()) return;
+  Positions(args).check(rope->max_theta);
   if (use_reference()) return apply_reference(*rope, args);
   if (args.dtype == RF_F64) return apply_with<double>(*rope, args, data);
   apply_with<float>(*rope, args, data);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <mutex>
 
 #include "rope_angle.h"
@@ -110,33 +109,25 @@ void RopeCache<T>::release() {
 }
 
 template <class T>
-double RopeCache<T>::first_of_block(double position) const {
+RopeBlock RopeCache<T>::block_of(double position) const {
+  if (std::floor(position) != position) return {position, 1};
   const auto rows = static_cast<double>(page_rows_);
-  return std::floor(position) == position ? std::floor(position / rows) * rows : position;
+  return {std::floor(position / rows) * rows, page_rows_};
 }
 
+// Sets the blocks that the table has. Those that it has not, each once.
 template <class T>
-int64_t RopeCache<T>::rows_of_block(double first) const {
-  return std::floor(first) == first ? page_rows_ : 1;
-}
-
-// Sets the rows that the table has. The blocks that it has not, each once.
-template <class T>
-std::vector<double> RopeCache<T>::look_up(const RopeTable<T>& table, const std::vector<double>& positions,
-                                          std::vector<const T*>& rows) const {
+std::vector<double> RopeCache<T>::look_up(const RopeTable<T>& table, const std::vector<double>& blocks,
+                                          std::vector<const T*>& kept) {
   std::vector<double> missing;
-  double last = std::numeric_limits<double>::quiet_NaN();
-  const T* block = nullptr;
   const std::shared_lock lock(table.mutex);
-  for (size_t i = 0; i < positions.size(); ++i) {
-    const double first = first_of_block(positions[i]);
-    if (first != last) {
-      const auto found = table.blocks.find(first);
-      block = found == table.blocks.end() ? nullptr : found->second.get();
-      if (block == nullptr) missing.push_back(first);
-      last = first;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto found = table.blocks.find(blocks[i]);
+    if (found == table.blocks.end()) {
+      missing.push_back(blocks[i]);
+    } else {
+      kept[i] = found->second.get();
     }
-    if (block != nullptr) rows[i] = block + static_cast<int64_t>(positions[i] - first) * row_size_;
   }
   std::sort(missing.begin(), missing.end());
   missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
@@ -148,7 +139,7 @@ void RopeCache<T>::add(RopeTable<T>& table, const std::vector<double>& blocks) c
   std::vector<std::unique_ptr<T[]>> fresh;
   std::vector<std::pair<double, T*>> rows;
   for (const double first : blocks) {
-    const int64_t count = rows_of_block(first);
+    const int64_t count = block_of(first).rows;
     T* data = fresh.emplace_back(std::make_unique_for_overwrite<T[]>(static_cast<size_t>(count * row_size_))).get();
     for (int64_t r = 0; r < count; ++r) rows.emplace_back(first + static_cast<double>(r), data + r * row_size_);
   }
@@ -156,7 +147,7 @@ void RopeCache<T>::add(RopeTable<T>& table, const std::vector<double>& blocks) c
   for (size_t r = 0; r < rows.size(); ++r) compute(rows[r].first, rows[r].second);
   const std::unique_lock lock(table.mutex);
   for (size_t i = 0; i < blocks.size(); ++i) {
-    const int64_t count = rows_of_block(blocks[i]);
+    const int64_t count = block_of(blocks[i]).rows;
     if (!table.blocks.try_emplace(blocks[i], std::move(fresh[i])).second) continue;  // another call was faster
     const int64_t bytes = count * row_size_ * static_cast<int64_t>(sizeof(T)) + kBlockBytes;
     table.rows += count, table.bytes += bytes;
@@ -165,13 +156,14 @@ void RopeCache<T>::add(RopeTable<T>& table, const std::vector<double>& blocks) c
 }
 
 template <class T>
-typename RopeCache<T>::Rows RopeCache<T>::find(const std::vector<double>& positions) {
+typename RopeCache<T>::Kept RopeCache<T>::find(const std::vector<double>& blocks) {
   touch();
   // Making room may let go of this table too: then once more with an empty one.
   for (int attempt = 0;; ++attempt) {
     const std::shared_ptr<RopeTable<T>> table = current();
-    Rows rows{table, std::vector<const T*>(positions.size())};
-    std::vector<double> missing = look_up(*table, positions, rows.at);
+    Kept kept{table, std::vector<const T*>(blocks.size())};
+    std::vector<double> missing = look_up(*table, blocks, kept.blocks);
+    if (missing.empty()) return kept;
     int64_t count = 0, room = max_rows_;
     {
       const std::shared_lock lock(table->mutex);
@@ -179,17 +171,17 @@ typename RopeCache<T>::Rows RopeCache<T>::find(const std::vector<double>& positi
     }
     std::erase_if(missing, [&](double first) {
       if (count >= room) return true;
-      count += rows_of_block(first);
+      count += block_of(first).rows;
       return false;
     });
-    if (missing.empty()) return rows;
+    if (missing.empty()) return kept;
     const int64_t bytes =
         count * row_size_ * static_cast<int64_t>(sizeof(T)) + static_cast<int64_t>(missing.size()) * kBlockBytes;
-    if (!make_room(bytes)) return rows;
+    if (!make_room(bytes)) return kept;
     if (attempt == 0 && current() != table) continue;
     add(*table, missing);
-    look_up(*table, positions, rows.at);
-    return rows;
+    look_up(*table, blocks, kept.blocks);
+    return kept;
   }
 }
 

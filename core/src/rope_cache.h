@@ -8,6 +8,7 @@
 #define RF_CORE_ROPE_CACHE_H_
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <shared_mutex>
@@ -46,6 +47,17 @@ class TableOwner {
   std::atomic<uint64_t> last_use_ = 0;
 };
 
+// Rows that are kept together: those of consecutive integers from `first` on, or that of one other number.
+struct RopeBlock {
+  double first;
+  int64_t rows;
+
+  double end() const { return first + static_cast<double>(rows); }
+  bool has(double position) const {
+    return position == first || (rows > 1 && position > first && position < end() && std::floor(position) == position);
+  }
+};
+
 // The rows that were made since the table was last let go. T: float or double.
 template <class T>
 struct RopeTable {
@@ -68,13 +80,16 @@ class RopeCache final : public TableOwner {
   RopeCache(const RopeCache&) = delete;
   RopeCache& operator=(const RopeCache&) = delete;
 
-  // For each position its row, num_freqs cosines and then num_freqs sines, times scale; nullptr for one that is not
-  // kept. `table` owns them.
-  struct Rows {
+  // The block that has the row of a position.
+  RopeBlock block_of(double position) const;
+
+  // For each block, named by its first position, its rows: num_freqs cosines and then num_freqs sines, times scale.
+  // nullptr for one that is not kept. `table` owns them.
+  struct Kept {
     std::shared_ptr<const RopeTable<T>> table;
-    std::vector<const T*> at;
+    std::vector<const T*> blocks;
   };
-  Rows find(const std::vector<double>& positions);
+  Kept find(const std::vector<double>& blocks);
 
   // Computes the row of any position into out, [2 num_freqs].
   void compute(double position, T* out) const;
@@ -83,10 +98,8 @@ class RopeCache final : public TableOwner {
 
  private:
   std::shared_ptr<RopeTable<T>> current() const;
-  std::vector<double> look_up(const RopeTable<T>& table, const std::vector<double>& positions,
-                              std::vector<const T*>& rows) const;
-  double first_of_block(double position) const;
-  int64_t rows_of_block(double first) const;
+  static std::vector<double> look_up(const RopeTable<T>& table, const std::vector<double>& blocks,
+                                     std::vector<const T*>& kept);
   void add(RopeTable<T>& table, const std::vector<double>& blocks) const;
 
   const std::vector<DoubleDouble>& frequencies_;
