@@ -6,7 +6,7 @@
 
 namespace rf::ref {
 
-// Of weight and its gradient.
+// The element type of weight and its gradient.
 inline rf_dtype weight_type(const rf_linear_args& args) {
   return args.weight_dtype == rf_dtype{} ? args.dtype : args.weight_dtype;
 }

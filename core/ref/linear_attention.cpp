@@ -82,7 +82,7 @@ void add(double factor, const std::vector<double>& x, std::vector<double>& y) {
 
 // Queries or keys of one head: as given, mapped, and rotated.
 struct Side {
-  Rows given, plain, turned;
+  Rows given, plain, rotated;
   const Rows* under;  // what the denominator takes
 
   Side(const rf_linear_attention_args& x, const rf_attention_rotation& rotation, int64_t b, Rows rows)
@@ -90,9 +90,9 @@ struct Side {
     for (std::vector<double>& row : plain) {
       for (double& value : row) value = mapped(x.feature_map, value);
     }
-    turned = plain;
-    rotate(x, rotation, b, 1, turned);
-    under = x.denominator == RF_DENOMINATOR_ROTATED ? &turned : &plain;
+    rotated = plain;
+    rotate(x, rotation, b, 1, rotated);
+    under = x.denominator == RF_DENOMINATOR_ROTATED ? &rotated : &plain;
   }
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
@@ -123,7 +123,7 @@ struct Head {
     const int64_t ahead = static_cast<int64_t>(n) - static_cast<int64_t>(m) - (x.keys - x.queries);
     return is_key(n) && (x.direction != RF_LINEAR_CAUSAL || ahead <= 0);
   }
-  // Of feature f of the state, Dv + 1 numbers.
+  // The Dv + 1 numbers of the state that belong to feature f.
   double* state(size_t f) const {
     return x.state + ((b * x.key_heads + key_head) * x.features + static_cast<int64_t>(f)) * (x.value_dim + 1);
   }
@@ -137,14 +137,14 @@ struct Result {
 Result attend(const Head& head, size_t m) {
   const rf_linear_attention_args& x = head.x;
   Result result{std::vector<double>(static_cast<size_t>(x.value_dim)), x.eps};
-  const std::vector<double>&turned = head.q.turned[m], &under = (*head.q.under)[m];
-  for (size_t f = 0; x.state != nullptr && f < turned.size(); ++f) {
-    for (size_t e = 0; e < result.out.size(); ++e) result.out[e] += turned[f] * head.state(f)[e];
+  const std::vector<double>&rotated = head.q.rotated[m], &under = (*head.q.under)[m];
+  for (size_t f = 0; x.state != nullptr && f < rotated.size(); ++f) {
+    for (size_t e = 0; e < result.out.size(); ++e) result.out[e] += rotated[f] * head.state(f)[e];
     result.denominator += under[f] * head.state(f)[x.value_dim];
   }
   for (size_t n = 0; n < head.v.size(); ++n) {
     if (!head.may_attend(m, n)) continue;
-    add(dot(turned, head.k.turned[n]), head.v[n], result.out);
+    add(dot(rotated, head.k.rotated[n]), head.v[n], result.out);
     result.denominator += dot(under, (*head.k.under)[n]);
   }
   for (double& value : result.out) value = result.denominator == 0 ? 0 : value / result.denominator;
@@ -154,8 +154,8 @@ Result attend(const Head& head, size_t m) {
 void add_to_state(const Head& head) {
   for (size_t n = 0; n < head.v.size(); ++n) {
     if (!head.is_key(n)) continue;
-    for (size_t f = 0; f < head.k.turned[n].size(); ++f) {
-      for (size_t e = 0; e < head.v[n].size(); ++e) head.state(f)[e] += head.k.turned[n][f] * head.v[n][e];
+    for (size_t f = 0; f < head.k.rotated[n].size(); ++f) {
+      for (size_t e = 0; e < head.v[n].size(); ++e) head.state(f)[e] += head.k.rotated[n][f] * head.v[n][e];
       head.state(f)[head.x.value_dim] += (*head.k.under)[n][f];
     }
   }
@@ -167,15 +167,15 @@ Rows zeros_like(const Rows& rows) {
   return zeros;
 }
 
-// Gradients of the rotated features and of those in the denominator to that of what was given, in place of `turned`.
+// Gradients of the rotated features and of those in the denominator to that of what was given, in place of `rotated`.
 void to_given(const rf_linear_attention_args& x, const rf_attention_rotation& rotation, const Side& side, int64_t b,
-              Rows& turned, const Rows& under) {
-  const bool rotated = x.denominator == RF_DENOMINATOR_ROTATED;
-  for (size_t t = 0; rotated && t < turned.size(); ++t) add(1, under[t], turned[t]);
-  rotate(x, rotation, b, -1, turned);
-  for (size_t t = 0; t < turned.size(); ++t) {
-    if (!rotated) add(1, under[t], turned[t]);
-    for (size_t i = 0; i < turned[t].size(); ++i) turned[t][i] *= slope(x.feature_map, side.given[t][i]);
+              Rows& rotated, const Rows& under) {
+  const bool rotates_both = x.denominator == RF_DENOMINATOR_ROTATED;
+  for (size_t t = 0; rotates_both && t < rotated.size(); ++t) add(1, under[t], rotated[t]);
+  rotate(x, rotation, b, -1, rotated);
+  for (size_t t = 0; t < rotated.size(); ++t) {
+    if (!rotates_both) add(1, under[t], rotated[t]);
+    for (size_t i = 0; i < rotated[t].size(); ++i) rotated[t][i] *= slope(x.feature_map, side.given[t][i]);
   }
 }
 
@@ -198,8 +198,8 @@ struct Gradients {
 
 Gradients head_gradients(const Head& head, const Rows& y) {
   const rf_linear_attention_args& x = head.x;
-  Gradients turned{zeros_like(head.q.turned), zeros_like(head.k.turned), zeros_like(head.v)};
-  Rows q_under = turned.q, k_under = turned.k;
+  Gradients grads{zeros_like(head.q.rotated), zeros_like(head.k.rotated), zeros_like(head.v)};
+  Rows q_under = grads.q, k_under = grads.k;
   for (size_t m = 0; m < y.size(); ++m) {
     const Result result = attend(head, m);
     if (result.denominator == 0) continue;
@@ -207,20 +207,20 @@ Gradients head_gradients(const Head& head, const Rows& y) {
     for (size_t n = 0; n < head.v.size(); ++n) {
       if (!head.may_attend(m, n)) continue;
       const double dw = dot(y[m], head.v[n]) / result.denominator;
-      add(dot(head.q.turned[m], head.k.turned[n]) / result.denominator, y[m], turned.v[n]);
-      add(dw, head.k.turned[n], turned.q[m]);
-      add(dw, head.q.turned[m], turned.k[n]);
+      add(dot(head.q.rotated[m], head.k.rotated[n]) / result.denominator, y[m], grads.v[n]);
+      add(dw, head.k.rotated[n], grads.q[m]);
+      add(dw, head.q.rotated[m], grads.k[n]);
       add(c, (*head.k.under)[n], q_under[m]);
       add(c, (*head.q.under)[m], k_under[n]);
     }
   }
-  to_given(x, x.rotation_q, head.q, head.b, turned.q, q_under);
-  to_given(x, x.rotation_k, head.k, head.b, turned.k, k_under);
+  to_given(x, x.rotation_q, head.q, head.b, grads.q, q_under);
+  to_given(x, x.rotation_k, head.k, head.b, grads.k, k_under);
   // What is not a key may be a NaN, which a slope of 0 would not remove.
   for (size_t n = 0; n < head.v.size(); ++n) {
-    if (!head.is_key(n)) std::fill(turned.k[n].begin(), turned.k[n].end(), 0.0);
+    if (!head.is_key(n)) std::fill(grads.k[n].begin(), grads.k[n].end(), 0.0);
   }
-  return turned;
+  return grads;
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ inline rf_dtype parameter_type(rf_dtype dtype) {
   return dtype == RF_F64 ? RF_F64 : RF_F32;
 }
 
-// Of residual, y and their gradients.
+// The element type of residual, y and their gradients.
 inline rf_dtype stream_type(const rf_norm_args& x) {
   return x.stream_dtype == rf_dtype{} ? x.dtype : x.stream_dtype;
 }

@@ -1,5 +1,5 @@
 // The product of attention_product-inl.h for pairs of bfloat16 in AMX tiles: 16 rows by up to four vectors of C in
-// registers, 16 pairs of the sum in each step. A row of A has its terms side by side (a_term 1).
+// registers, 16 pairs of the sum in each step. Rows of A are contiguous (a_step 1).
 //
 // An element of C is the sum, in order, of what its steps give, and depends on its row of A and its column of B alone.
 // A step adds the products of the pairs' lower halves and those of the upper halves, and then both; numbers below
@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-#if RF_HAVE_BF16_TERMS
+#if RF_HAVE_BF16_PAIRS
 // Register kTile, from or to rows `stride` 32-bit units apart.
 template <int kTile>
 HWY_INLINE void load_amx(const void* from, int64_t stride) {
@@ -51,10 +51,10 @@ HWY_INLINE void with_each(const Action& action) {
 
 // One step of the sum for kVectors registers of C.
 template <int kVectors, int kA, int kB>
-HWY_INLINE void add_amx(const uint32_t* a, int64_t a_row, const uint32_t* b, int64_t b_term) {
+HWY_INLINE void add_amx(const uint32_t* a, int64_t a_row, const uint32_t* b, int64_t b_step) {
   load_amx<kA>(a, a_row);
   with_each<kVectors>([&](auto l) HWY_ATTR {
-    load_amx<kB>(b + l() * kLanes, b_term);
+    load_amx<kB>(b + l() * kLanes, b_step);
     multiply_amx<l(), kA, kB>();
   });
 }
@@ -71,16 +71,16 @@ HWY_INLINE void multiply_amx_block(const Product& p, int64_t row, int64_t vector
     with_each<kVectors>([&](auto l) HWY_ATTR { load_amx<l()>(start + l() * kLanes, p.start_row); });
   }
   int64_t t = 0;
-  for (; t + AmxTiles::kUnits <= p.terms; t += AmxTiles::kUnits) {
-    add_amx<kVectors, 4, 5>(a + t, p.a_row, b + t * p.b_term, p.b_term);
+  for (; t + AmxTiles::kUnits <= p.depth; t += AmxTiles::kUnits) {
+    add_amx<kVectors, 4, 5>(a + t, p.a_row, b + t * p.b_step, p.b_step);
   }
-  if (t < p.terms) add_amx<kVectors, 6, 7>(a + t, p.a_row, b + t * p.b_term, p.b_term);
+  if (t < p.depth) add_amx<kVectors, 6, 7>(a + t, p.a_row, b + t * p.b_step, p.b_step);
   with_each<kVectors>([&](auto l) HWY_ATTR { store_amx<l()>(c + l() * kLanes, p.c_row); });
 }
 
 inline HWY_NOINLINE void multiply_in_amx(const Product& p) {
   for (int64_t row = 0; row < p.rows; row += AmxTiles::kRows) {
-    p.amx->set(std::min(AmxTiles::kRows, p.rows - row), p.terms % AmxTiles::kUnits);
+    p.amx->set(std::min(AmxTiles::kRows, p.rows - row), p.depth % AmxTiles::kUnits);
     int64_t vector = 0;
     for (; p.vectors - vector >= 4; vector += 4) multiply_amx_block<4>(p, row, vector);
     if (p.vectors - vector == 3) multiply_amx_block<3>(p, row, vector);

@@ -6,8 +6,8 @@
 
 namespace rf::core {
 
-// C += A B with pairs of bfloat16 in 32 bits: registers 0 to 3 are parts of C, 4 of A and 5 of B, 6 of A and 7 of B
-// for the terms that are no whole tile.
+// C += A B with pairs of bfloat16 in 32 bits: registers 0 to 3 are parts of C, 4 of A and 5 of B; 6 of A and 7 of B for
+// what the depth has behind its last whole tile.
 class AmxTiles {
  public:
   static constexpr int64_t kRows = 16, kUnits = 16;  // of a register; a unit is 32 bits
@@ -21,8 +21,8 @@ class AmxTiles {
 #endif
   }
 
-  // rows: of A and C; rest: pairs behind the last whole tile of them. Kept until others are asked for: to set them
-  // takes as long as a dozen products.
+  // rows: of A and C; rest: pairs of the depth behind its last whole tile. The configuration is kept until another is
+  // asked for: to set it takes as long as a dozen products.
   void set(int64_t rows, int64_t rest) {
     if (rows == rows_ && rest == rest_) return;
     rows_ = rows;
@@ -31,9 +31,9 @@ class AmxTiles {
     Configuration to;
     for (int i = 0; i < 8; ++i) {
       const bool is_a = i == 4 || i == 6, is_b = i == 5 || i == 7, is_rest = i >= 6 && rest != 0;
-      const int64_t terms = is_rest ? rest : kUnits;
-      to.row_bytes[i] = static_cast<uint16_t>(4 * (is_a ? terms : kUnits));
-      to.rows[i] = static_cast<uint8_t>(is_b ? terms : rows);
+      const int64_t depth = is_rest ? rest : kUnits;
+      to.row_bytes[i] = static_cast<uint16_t>(4 * (is_a ? depth : kUnits));
+      to.rows[i] = static_cast<uint8_t>(is_b ? depth : rows);
     }
     asm volatile("ldtilecfg %0" : : "m"(to));
 #endif

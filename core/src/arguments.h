@@ -1,7 +1,7 @@
-// Argument structs as they come through the C interface. A caller was compiled with some version of a struct and says
-// its size in struct_size; the library goes on with a copy of today's size. Fields that the caller's version has not
-// are zero, which for every field added later means what was so before it. Fields that the library does not know may
-// be there as long as they are zero.
+// Argument structs as they come through the C interface. A caller was compiled with some version of a struct and gives
+// its size in struct_size; the library works on a copy of the current size. Fields that the caller's version lacks are
+// zero, which for every field added later means the behaviour before it. Fields that the library does not know must be
+// zero.
 #ifndef RF_CORE_ARGUMENTS_H_
 #define RF_CORE_ARGUMENTS_H_
 
@@ -42,13 +42,13 @@ RF_FIRST_VERSION_ENDS_WITH(rf_cross_entropy_args, log_sum);
 RF_FIRST_VERSION_ENDS_WITH(rf_cross_entropy_grads, logits_stride);
 #undef RF_FIRST_VERSION_ENDS_WITH
 
-// No version of any struct is larger; a greater struct_size is a number that was never set.
+// No version of any struct is larger; a greater struct_size was never set.
 inline constexpr size_t kMaxStructSize = 4096;
 
 // `copy`, of `known` bytes: the struct at `given`, then zeros.
 void copy_arguments(const char* where, const char* name, const void* given, size_t first, size_t known, void* copy);
 
-// The caller's struct in today's version. Throws InvalidArgument; `name` is the argument's name in the message.
+// The caller's struct in the current version. Throws InvalidArgument; `name` is the argument's name in the message.
 template <class Args>
 Args arguments(const char* where, const Args* given, const char* name = "args") {
   static_assert(kFirstSize<Args> != 0, "a struct with struct_size needs its first size in the list above");

@@ -1,4 +1,4 @@
-// Attention over terms (rf/attention.h): rules, and the choice of who computes a call: the float64 loops or the tiles.
+// Attention over terms (rf/attention.h): its rules, and the choice between the float64 loops and the tiles.
 #include "rf/attention.h"
 
 #include "arguments.h"

@@ -1,5 +1,5 @@
-// Rows that a kernel will read or write soon, asked for a few at a time between blocks of a product: those of one head
-// lie far apart in memory, and more requests at once than the processor keeps open would stop it.
+// Prefetches rows that a kernel will read or write soon, a few at a time between blocks of a product: the rows of one
+// head are far apart in memory, and more requests at once than the processor keeps open would stall it.
 #ifndef RF_CORE_ATTENTION_AHEAD_H_
 #define RF_CORE_ATTENTION_AHEAD_H_
 
@@ -15,11 +15,11 @@ class RowsAhead {
   // `count` rows of `bytes` bytes, `stride` bytes apart.
   template <Access kAccess>
   void add(const void* first, int64_t stride, int64_t count, int64_t bytes) {
-    if (count <= 0 || runs_ == kMostRuns) return;
+    if (count <= 0 || runs_ == kMaxRuns) return;
     run_[runs_++] = {static_cast<const char*>(first), stride, count, bytes, kAccess};
     waiting_ += count;
   }
-  // What waits is asked for within so many steps.
+  // Spreads the prefetches that wait over so many steps.
   void spread(int64_t steps) { rows_of_step_ = (waiting_ + steps - 1) / steps; }
   void step() {
     if (waiting_ > 0) ask(rows_of_step_);
@@ -27,14 +27,14 @@ class RowsAhead {
   void finish() { ask(waiting_); }
 
  private:
-  static constexpr int kMostRuns = 8;
+  static constexpr int kMaxRuns = 8;
   struct Run {
     const char* row;
     int64_t stride, count, bytes;
     Access access;
   };
 
-  // Not inline: products have no registers to spare.
+  // Not inline: products need all registers.
   __attribute__((noinline)) void ask(int64_t rows) {
     rows = std::min(rows, waiting_);
     waiting_ -= rows;
@@ -62,7 +62,7 @@ class RowsAhead {
     }
   }
 
-  Run run_[kMostRuns];
+  Run run_[kMaxRuns];
   int runs_ = 0;
   int64_t waiting_ = 0, rows_of_step_ = 1;
 };

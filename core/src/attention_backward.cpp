@@ -30,7 +30,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-inline constexpr int64_t kBlocksOfTile = 48;  // of the five products, or so
+inline constexpr int64_t kBlocksOfTile = 48;  // approximately, of the five products
 
 struct BackwardSpace {
   BackwardSpace(const AttentionProblem& problem, Arena& arena, int64_t tiles)
@@ -49,7 +49,7 @@ struct BackwardSpace {
         value_gradient(arena.take<float>(problem.args.keys * problem.value_width)) {
     for (int64_t i = 0; i < tiles; ++i) queries[i] = BackwardQueries(problem, arena);
   }
-  // A product of this kernel, of which nothing is known yet.
+  // A product of this kernel whose operands are still to be set.
   Product product() {
     Product p;
     p.ahead = &ahead;
@@ -69,19 +69,20 @@ struct BackwardSpace {
   float *guarded_weights, *guarded_scores;
   float* weights() { return guarded_weights + kGuardFloats; }  // p, then f p
   float* scores() { return guarded_scores + kGuardFloats; }    // dp, then dscore
-  // Of all keys of a key head; [S][inner], [S][width], [S][value_width].
+  // For all keys of a key head: [S][inner], [S][width], [S][value_width].
   float *key_gradient, *raw_key_gradient, *value_gradient;
   BackwardQueries queries[kBackwardGroup];
 };
 
-// Raw scores to probabilities in `weights`, dp to dscore in `scores`.
+// Raw scores to probabilities in `weights`, dp to dscore in `scores` (the equations above).
 template <int kVectors>
-HWY_NOINLINE void differentiate(const AttentionProblem& problem, BackwardSpace& space, const BackwardQueries& queries) {
+HWY_NOINLINE void softmax_backward(const AttentionProblem& problem, BackwardSpace& space,
+                                   const BackwardQueries& queries) {
   const FloatTag d;
   const int64_t keys = space.keys.span.count;
-  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // to a score of what the tile holds
+  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // from what the tile holds to a score
   if (!is_plain(problem.args, space.position, space.mask)) {
-    FloatVec largest[kVectors];  // not asked for
+    FloatVec largest[kVectors];  // not used here
     finish_scores<kVectors>(space.weights(), keys, factor, space.position, space.mask, largest);
     factor = 1;
   }
@@ -121,22 +122,22 @@ void value_products(const AttentionProblem& problem, BackwardSpace& space, int64
     gather_value_products(problem, h, span, keys, queries.y, space.scores());
     start = {space.scores(), kQueryTile};
   }
-  const bool pairs = uses_bf16_terms(problem);
+  const bool pairs = uses_bf16_pairs(problem);
   Product p = space.product();
   p.a = pairs ? static_cast<const void*>(space.key_pairs.value_rows) : space.keys.values;
-  p.a_row = p.terms = pairs ? problem.value_width / 2 : problem.value_width;
-  p.a_term = 1;
+  p.a_row = p.depth = pairs ? problem.value_width / 2 : problem.value_width;
+  p.a_step = 1;
   p.b = pairs ? static_cast<const void*>(queries.y_column_pairs) : queries.y_columns;
-  p.b_term = p.c_row = kQueryTile;
+  p.b_step = p.c_row = kQueryTile;
   p.start = start.rows;
   p.start_row = start.stride;
   p.c = space.scores();
   p.rows = keys.count;
   p.vectors = (span.count + kLanes - 1) / kLanes;
-  multiply_terms(problem, p);
+  multiply_for(problem, p);
 }
 
-// Rows of a side: floats, and for bfloat16 terms pairs of neighbours.
+// Rows of a side: floats, and for products of bfloat16 pairs of neighbours.
 struct SideRows {
   const float* rows;
   const uint32_t* pairs;
@@ -147,37 +148,37 @@ struct SideRows {
 void add_to_keys(const AttentionProblem& problem, BackwardSpace& space, const float* tile, const Span& queries,
                  const SideRows& rows, float* gradient) {
   const Span& keys = space.keys.span;
-  const bool pairs = uses_bf16_terms(problem);
+  const bool pairs = uses_bf16_pairs(problem);
   if (pairs) narrow_rows(tile, keys.count, kQueryTile, space.tile_pairs);
   Product p = space.product();
   p.a = pairs ? static_cast<const void*>(space.tile_pairs) : tile;
   p.a_row = pairs ? kQueryTile / 2 : kQueryTile;
-  p.a_term = 1;
+  p.a_step = 1;
   p.b = pairs ? static_cast<const void*>(rows.pairs) : rows.rows;
   p.start = p.c = gradient + keys.first * rows.width;
-  p.b_term = p.start_row = p.c_row = rows.width;
+  p.b_step = p.start_row = p.c_row = rows.width;
   p.rows = keys.count;
   p.vectors = rows.width / kLanes;
-  p.terms = pairs ? (queries.count + 1) / 2 : queries.count;
-  multiply_terms(problem, p);
+  p.depth = pairs ? (queries.count + 1) / 2 : queries.count;
+  multiply_for(problem, p);
 }
 
 // gradient[d][query] += sum over keys of s dscore[key][query] (R^k k)[key][d].
 void add_to_queries(const AttentionProblem& problem, BackwardSpace& space, BackwardQueries& queries) {
   const Span& keys = space.keys.span;
-  const bool pairs = uses_bf16_terms(problem);
+  const bool pairs = uses_bf16_pairs(problem);
   if (pairs) pair_neighbours(space.scores(), keys.count, kQueryTile, space.tile_pairs);
   Product p = space.product();
   p.a = pairs ? static_cast<const void*>(space.key_pairs.columns) : space.keys.rows;
   p.a_row = pairs ? kKeyTile / 2 : 1;
-  p.a_term = pairs ? 1 : problem.inner;
+  p.a_step = pairs ? 1 : problem.inner;
   p.b = pairs ? static_cast<const void*>(space.tile_pairs) : space.scores();
   p.start = p.c = queries.gradient;
-  p.b_term = p.start_row = p.c_row = kQueryTile;
+  p.b_step = p.start_row = p.c_row = kQueryTile;
   p.rows = problem.inner;
   p.vectors = (queries.side.span.count + kLanes - 1) / kLanes;
-  p.terms = pairs ? (keys.count + 1) / 2 : keys.count;
-  multiply_terms(problem, p);
+  p.depth = pairs ? (keys.count + 1) / 2 : keys.count;
+  multiply_for(problem, p);
 }
 
 HWY_NOINLINE void scale_tile(float* tile, int64_t keys, float factor) {
@@ -210,14 +211,14 @@ void backward_tile(const AttentionProblem& problem, BackwardSpace& space, int64_
   const rf_attention_args& x = problem.args;
   BackwardQueries& queries = space.queries[index];
   const Span &keys = space.keys.span, &span = queries.side.span;
-  if (space.mask.find(x, b, h, span, keys) == TileMask::Kind::kNone) return;
+  if (space.mask.compute(x, b, h, span, keys) == TileMask::Kind::kNone) return;
   const Start start = start_of_scores(problem, h, queries.side, space.keys, queries.panel, key_panel,
                                       index * kQueryTile, space.gradients.copies, space.weights());
   raw_scores(problem, queries.side, space.keys, start, space.product(), space.weights());
-  space.position.find(problem, h, span, keys);
+  space.position.compute(problem, h, span, keys);
   value_products(problem, space, h, queries);
-  if (space.dropout.any()) space.dropout.find(b, h, span, keys);
-  with_vectors(span, [&](auto vectors) { differentiate<decltype(vectors)::value>(problem, space, queries); });
+  if (space.dropout.any()) space.dropout.compute(b, h, span, keys);
+  with_vectors(span, [&](auto vectors) { softmax_backward<decltype(vectors)::value>(problem, space, queries); });
   const SideRows y = {queries.y, queries.y_pairs, problem.value_width};
   const SideRows query_rows = {queries.side.rows, queries.row_pairs, problem.inner};
   add_to_keys(problem, space, space.weights(), span, y, space.value_gradient);
@@ -228,7 +229,7 @@ void backward_tile(const AttentionProblem& problem, BackwardSpace& space, int64_
   add_table_gradients(problem, space, h, queries, terms);
 }
 
-// Gradients of a and c go to the rows of their positions; a reset had taken their place.
+// Gradients of a and c go to the rows of their positions, except where a reset replaced them.
 void add_position_rows(const rf_attention_args& x, const Span& span, const void* reset, const float* rows,
                        int64_t stride, float* gradient) {
   if (gradient == nullptr) return;
@@ -248,11 +249,12 @@ void write_queries(const AttentionProblem& problem, const rf_attention_grads& gr
                    BackwardQueries& queries, const HeadTermGradients& terms) {
   const rf_attention_args& x = problem.args;
   const Span& span = queries.side.span;
-  float* gradient = queries.side.rows;  // read no more
+  float* gradient = queries.side.rows;  // no longer read
   transpose(queries.gradient, kQueryTile, problem.inner, kQueryTile, gradient, problem.inner);
   add_rows(gradient, span.count, problem.inner, problem.width, terms.u);
   add_position_rows(x, span, x.row, gradient + problem.width, problem.inner, terms.a);
-  rotate_rows(x.rotation_q, x.layout, Turn::kClockwise, b, x.queries, span.first, span.count, gradient, problem.inner);
+  rotate_rows(x.rotation_q, x.layout, RotationDirection::kTransposed, b, x.queries, span.first, span.count, gradient,
+              problem.inner);
   const TableRows K(problem.table_k, h), V(problem.table_v, h);
   if (V.defined()) add_query_table_edges(queries.value_table(V, terms), span.count);
   if (K.defined()) {
@@ -382,9 +384,9 @@ void write_keys(const AttentionProblem& problem, const rf_attention_grads& grads
                 int64_t key_head, const KeyPart& part) {
   const rf_attention_args& x = problem.args;
   const int64_t first = part.first, count = part.end - part.first;
-  rotate_rows(x.rotation_k, x.layout, Turn::kClockwise, b, x.keys, first, count,
+  rotate_rows(x.rotation_k, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
               space.key_gradient + first * problem.inner, problem.inner);
-  rotate_rows(x.rotation_v, x.layout, Turn::kClockwise, b, x.keys, first, count,
+  rotate_rows(x.rotation_v, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
               space.value_gradient + first * problem.value_width, problem.value_width);
   for (int64_t j = first; j < part.end; ++j) {
     float* gradient = space.key_gradient + j * problem.inner;

@@ -22,16 +22,16 @@ struct HeadTermGradients {
 struct KeyPart {
   int64_t first, end;
   const std::atomic<int64_t>* before = nullptr;  // groups that the part before has done; nullptr: this is the first
-  std::atomic<int64_t>* done = nullptr;          // that this one has; nullptr: it is the last
-  float* sums = nullptr;                         // on their way; nullptr: there is one part
+  std::atomic<int64_t>* done = nullptr;          // groups that this part has done; nullptr: it is the last
+  float* sums = nullptr;                         // of queries, over the parts so far; nullptr: there is one part
 };
 
 int64_t attention_backward_bytes(const AttentionProblem& problem);
-// Floats that `sums` has room for: of all queries of one batch entry and key head.
+// The size of `sums` in floats: for all queries of one batch entry and key head.
 int64_t attention_query_sums(const AttentionProblem& problem);
 
 // A part of batch entry b and key head `key_head`: writes dk and dv of its keys, the last part dq of the query heads.
-// terms: an entry a query head.
+// terms: one entry per query head.
 void attention_backward_heads(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b,
                               int64_t key_head, const KeyPart& part, const HeadTermGradients* terms, void* space);
 

@@ -1,5 +1,5 @@
-// What the backward has beside the sides of the forward (attention_sides-inl.h): the gradients of outputs, what becomes
-// gradients of queries, and the pairs that its products of bfloat16 read.
+// What the backward has in addition to the sides of the forward (attention_sides-inl.h): the gradients of outputs, the
+// sums that become gradients of queries, and the pairs that its products of bfloat16 read.
 #if defined(RF_CORE_ATTENTION_BACKWARD_SIDES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_BACKWARD_SIDES_INL_H_
 #undef RF_CORE_ATTENTION_BACKWARD_SIDES_INL_H_
@@ -20,20 +20,20 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// A query tile, the gradient of its output and what becomes of it.
+// A query tile, the gradient of its output, and the gradients that follow from it.
 struct BackwardQueries {
   QuerySide side;
   float* y = nullptr;             // [queries][value_width]
   float* y_columns = nullptr;     // [value_width][kQueryTile]
-  float* delta = nullptr;         // a number a lane
-  float* log2_sum = nullptr;      // a number a lane
+  float* delta = nullptr;         // one number per lane
+  float* log2_sum = nullptr;      // one number per lane
   float* gradient = nullptr;      // [inner][kQueryTile]: of the rotated query and of a; before, see make_pairs
   float* raw_gradient = nullptr;  // [queries][width]: of q + w in (q + w) . K
   QueryPanel panel;
   Panel value_panel;           // y . V
   float* key_edges = nullptr;  // [2]: of pairs that read the first and the last row of K, and of V
   float* value_edges = nullptr;
-  // For bfloat16 terms, pairs of queries: [queries / 2][value_width] and [queries / 2][inner].
+  // For products of bfloat16, pairs of queries: [queries / 2][value_width] and [queries / 2][inner].
   uint32_t* y_pairs = nullptr;
   uint32_t* row_pairs = nullptr;
   uint32_t* y_column_pairs = nullptr;  // [value_width / 2][kQueryTile]: pairs of columns
@@ -51,9 +51,9 @@ struct BackwardQueries {
         value_panel(problem.table_v.rows != nullptr, arena),
         key_edges(arena.take<float>(2 * kQueryTile)),
         value_edges(arena.take<float>(2 * kQueryTile)),
-        y_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kQueryTile / 2 * problem.value_width : 0)),
-        row_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kQueryTile / 2 * problem.inner : 0)),
-        y_column_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? problem.value_width / 2 * kQueryTile : 0)) {}
+        y_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kQueryTile / 2 * problem.value_width : 0)),
+        row_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kQueryTile / 2 * problem.inner : 0)),
+        y_column_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? problem.value_width / 2 * kQueryTile : 0)) {}
 
   // The parts of K and V of head h, and their gradients.
   QueryTable key_table(const TableRows& table, const HeadTermGradients& terms) const {
@@ -65,7 +65,7 @@ struct BackwardQueries {
   void load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h, int64_t first,
             int64_t count);
 
-  // What the keys so far have added up to, of a tile: sums_size floats. Without what goes to the gradients of terms.
+  // The sums of a tile over the keys so far, sums_size floats; without those of the gradients of terms.
   static int64_t sums_size(const AttentionProblem& problem) {
     const int64_t raw = problem.table_k.rows == nullptr ? 0 : problem.width;
     return kQueryTile * (problem.inner + raw + 2);
@@ -85,16 +85,16 @@ struct BackwardQueries {
   void make_pairs(const AttentionProblem& problem);
 };
 
-// The same of a tile of keys, for bfloat16 terms: what the products with pairs read.
+// A tile of keys for products of bfloat16: the pairs that they read.
 struct KeyPairs {
   uint32_t* rows = nullptr;        // [keys / 2][inner]: pairs of keys
   uint32_t* columns = nullptr;     // the same, [inner][kKeyTile / 2]
   uint32_t* value_rows = nullptr;  // [keys][value_width / 2]: pairs of columns
 
   KeyPairs(const AttentionProblem& problem, Arena& arena)
-      : rows(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile / 2 * problem.inner : 0)),
-        columns(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile / 2 * problem.inner : 0)),
-        value_rows(arena.take<uint32_t>(uses_bf16_terms(problem) ? kKeyTile * problem.value_width / 2 : 0)) {}
+      : rows(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kKeyTile / 2 * problem.inner : 0)),
+        columns(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kKeyTile / 2 * problem.inner : 0)),
+        value_rows(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kKeyTile * problem.value_width / 2 : 0)) {}
   void load(const AttentionProblem& problem, const KeySide& keys);
 };
 
@@ -102,7 +102,7 @@ inline void BackwardQueries::make_pairs(const AttentionProblem& problem) {
   const int64_t count = side.span.count, width = problem.value_width;
   pair_neighbours(y, count, width, y_pairs);
   pair_neighbours(side.rows, count, problem.inner, row_pairs);
-  // The place of the gradient holds y as bfloat16 on its way to columns of pairs.
+  // The memory of `gradient` first holds y as bfloat16, on its way to columns of pairs.
   auto* narrow = reinterpret_cast<uint32_t*>(gradient);
   narrow_rows(y, count, width, narrow);
   std::fill_n(y_column_pairs, width / 2 * kQueryTile, 0u);
@@ -118,7 +118,7 @@ inline void BackwardQueries::give_sums(const AttentionProblem& problem, float* t
 }
 
 inline void KeyPairs::load(const AttentionProblem& problem, const KeySide& keys) {
-  if (!uses_bf16_terms(problem)) return;
+  if (!uses_bf16_pairs(problem)) return;
   pair_neighbours(keys.rows, keys.span.count, problem.inner, rows);
   transpose(reinterpret_cast<const float*>(rows), problem.inner, (keys.span.count + 1) / 2, problem.inner,
             reinterpret_cast<float*>(columns), kKeyTile / 2);
@@ -133,7 +133,7 @@ inline void BackwardQueries::load(const AttentionProblem& problem, const rf_atte
                                   int64_t h, int64_t first, int64_t count) {
   const rf_attention_args& x = problem.args;
   side.load(problem, b, h, first, count);
-  // The outputs pass through the place of their gradient's columns.
+  // The outputs are read into the memory of y_columns, which is filled below.
   float* out = y_columns;
   load_rows(x.dtype, y_rows(x, grads, b, h), first, count, x.value_dim, y, problem.value_width);
   load_rows(x.dtype, out_rows(x, b, h), first, count, x.value_dim, out, problem.value_width);
@@ -151,7 +151,7 @@ inline void BackwardQueries::load(const AttentionProblem& problem, const rf_atte
   }
   if (count < kQueryTile) std::fill_n(y_columns, kQueryTile * problem.value_width, 0.0f);
   transpose(y, problem.value_width, count, problem.value_width, y_columns, kQueryTile);
-  if (uses_bf16_terms(problem)) make_pairs(problem);
+  if (uses_bf16_pairs(problem)) make_pairs(problem);
   std::fill_n(gradient, kQueryTile * problem.inner, 0.0f);
   panel.start(problem, h, side);
   std::fill_n(key_edges, 2 * kQueryTile, 0.0f);

@@ -25,7 +25,7 @@ class AttentionEntries {
   rf_attention_args sequence(int64_t entry) const;
   // Where an entry's gradients are.
   rf_attention_grads grads(int64_t entry, const rf_attention_grads& of_all) const;
-  // Of a packed sequence: the place of its first element among those that dropout numbers.
+  // The index that dropout gives to the first element of a packed sequence.
   int64_t first_element(int64_t entry) const { return first_elements_[static_cast<size_t>(entry)]; }
 
  private:

@@ -29,17 +29,17 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// The running softmax of a query tile.
-struct Running {
+// The state of a query tile's online softmax.
+struct OnlineSoftmax {
   bool empty = true;        // no key yet, and nothing in out
   float* out = nullptr;     // [value_width][kQueryTile]
-  float* origin = nullptr;  // a number a lane
+  float* origin = nullptr;  // one number per lane
   float* sum = nullptr;
   float* edges = nullptr;     // [2]: weights of keys that read the first and the last row of V
-  float* of_table = nullptr;  // [queries][value_width]: what other rows of V give
+  float* of_table = nullptr;  // [queries][value_width]: contributions of the other rows of V
 
-  Running() = default;
-  Running(const AttentionProblem& problem, Arena& arena)
+  OnlineSoftmax() = default;
+  OnlineSoftmax(const AttentionProblem& problem, Arena& arena)
       : out(arena.take<float>(kQueryTile * problem.value_width)),
         origin(arena.take<float>(kQueryTile)),
         sum(arena.take<float>(kQueryTile)),
@@ -53,7 +53,7 @@ struct Running {
   }
 };
 
-inline constexpr int64_t kBlocksOfTile = 18;  // of both products, or so
+inline constexpr int64_t kBlocksOfTile = 18;  // approximately, of both products
 
 struct ForwardSpace {
   ForwardSpace(const AttentionProblem& problem, Arena& arena, int64_t tiles)
@@ -69,11 +69,11 @@ struct ForwardSpace {
         factors(arena.take<float>(kQueryTile)) {
     for (int64_t i = 0; i < tiles; ++i) {
       queries[i] = QuerySide(problem, arena);
-      running[i] = Running(problem, arena);
+      running[i] = OnlineSoftmax(problem, arena);
       panels[i] = QueryPanel(problem, arena);
     }
   }
-  // A product of this kernel, of which nothing is known yet.
+  // A product of this kernel whose operands are still to be set.
   Product product() {
     Product p;
     p.ahead = &ahead;
@@ -94,7 +94,7 @@ struct ForwardSpace {
   float* out_rows;  // [queries][value_width]: of one tile, to be written
   float* factors;
   QuerySide queries[kForwardGroup];
-  Running running[kForwardGroup];
+  OnlineSoftmax running[kForwardGroup];
   QueryPanel panels[kForwardGroup];
 };
 
@@ -115,19 +115,19 @@ HWY_NOINLINE void scale_rows(const float* factors, int64_t count, int64_t width,
   }
 }
 
-// Whether nothing is done to weights but to multiply values by them, as bfloat16.
+// Whether weights are only multiplied with values, as bfloat16: floats of them are not needed.
 HWY_INLINE bool keeps_pairs_alone(const AttentionProblem& problem, const ForwardSpace& space) {
-  return uses_bf16_terms(problem) && !space.dropout.any() && problem.table_v.rows == nullptr;
+  return uses_bf16_pairs(problem) && !space.dropout.any() && problem.table_v.rows == nullptr;
 }
 
-// exp2(factor raw - origin) of a tile in place, or where `kPairs` in `pairs`; `sum` grows by them.
+// exp2(factor raw - origin) of a tile, in place or, where `kPairs`, in `pairs`; adds them to `sum`.
 template <int kVectors, bool kPairs>
-HWY_INLINE void find_weights(float* tile, int64_t keys, float factor, const FloatVec (&origin)[kVectors],
+HWY_INLINE void compute_weights(float* tile, int64_t keys, float factor, const FloatVec (&origin)[kVectors],
                              FloatVec (&sum)[kVectors], uint32_t* pairs) {
   const FloatTag d;
   constexpr int64_t kStep = kPairs ? 2 : 1;
   const auto weight = [&](int64_t j, int l) HWY_ATTR {
-    // The product is rounded as it was when the largest score was found: that score's exponent is exactly 0.
+    // Rounded as in compute_largest, so that the exponent of the largest score is exactly 0.
     const auto score = hn::Mul(hn::LoadU(d, tile + j * kQueryTile + l * kLanes), hn::Set(d, factor));
     const auto w = exp2(hn::Sub(score, origin[l]));
     sum[l] = hn::Add(sum[l], w);
@@ -147,17 +147,18 @@ HWY_INLINE void find_weights(float* tile, int64_t keys, float factor, const Floa
   }
 }
 
-// Raw scores to weights, and the sums so far brought to a new origin where scores have risen far above the
-// old.
+// Computes weights from raw scores, and moves the origin of a lane, with its sums so far, where scores have risen far
+// above it.
 template <int kVectors>
-HWY_NOINLINE void soften(const AttentionProblem& problem, ForwardSpace& space, int64_t queries, Running& running) {
-  constexpr float kMostAbove = 8;
+HWY_NOINLINE void online_softmax_update(const AttentionProblem& problem, ForwardSpace& space, int64_t queries,
+                                        OnlineSoftmax& running) {
+  constexpr float kMaxAboveOrigin = 8;
   const FloatTag d;
   const int64_t keys = space.keys.span.count;
-  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // to a score of what the tile holds
+  float factor = static_cast<float>(problem.args.scale) * kLog2e;  // from what the tile holds to a score
   FloatVec largest[kVectors], origin[kVectors], sum[kVectors];
   if (is_plain(problem.args, space.position, space.mask)) {
-    find_largest<kVectors>(space.tile(), keys, factor, largest);
+    compute_largest<kVectors>(space.tile(), keys, factor, largest);
   } else {
     finish_scores<kVectors>(space.tile(), keys, factor, space.position, space.mask, largest);
     factor = 1;
@@ -166,20 +167,20 @@ HWY_NOINLINE void soften(const AttentionProblem& problem, ForwardSpace& space, i
   HWY_UNROLL(3)
   for (int l = 0; l < kVectors; ++l) {
     const auto before = hn::LoadU(d, running.origin + l * kLanes);
-    const auto above = hn::Gt(largest[l], hn::Add(before, hn::Set(d, kMostAbove)));
+    const auto above = hn::Gt(largest[l], hn::Add(before, hn::Set(d, kMaxAboveOrigin)));
     moved = moved || !hn::AllFalse(d, above);
     const auto next = hn::IfThenElse(above, largest[l], before);
     hn::StoreU(next, d, running.origin + l * kLanes);
-    // A query that has met no key yet: its weights are exp2(-infinity - 0).
+    // A query without a key so far: its weights are exp2(-infinity - 0).
     origin[l] = hn::IfThenElse(hn::Eq(next, hn::Set(d, kMinusInfinity)), hn::Zero(d), next);
     const auto shrinking = exp2(hn::Sub(before, origin[l]));
     sum[l] = hn::Mul(hn::LoadU(d, running.sum + l * kLanes), shrinking);
     hn::StoreU(shrinking, d, space.factors + l * kLanes);
   }
   if (keeps_pairs_alone(problem, space)) {
-    find_weights<kVectors, true>(space.tile(), keys, factor, origin, sum, space.pairs);
+    compute_weights<kVectors, true>(space.tile(), keys, factor, origin, sum, space.pairs);
   } else {
-    find_weights<kVectors, false>(space.tile(), keys, factor, origin, sum, space.pairs);
+    compute_weights<kVectors, false>(space.tile(), keys, factor, origin, sum, space.pairs);
   }
   HWY_UNROLL(3)
   for (int l = 0; l < kVectors; ++l) hn::StoreU(sum[l], d, running.sum + l * kLanes);
@@ -204,28 +205,29 @@ HWY_NOINLINE void drop_weights(float* tile, int64_t keys, int64_t queries, const
 }
 
 // out += weight R^v v.
-void add_values(const AttentionProblem& problem, ForwardSpace& space, const QuerySide& queries, Running& running) {
+void add_values(const AttentionProblem& problem, ForwardSpace& space, const QuerySide& queries,
+                OnlineSoftmax& running) {
   const int64_t keys = space.keys.span.count;
-  const bool pairs = uses_bf16_terms(problem);
+  const bool pairs = uses_bf16_pairs(problem);
   if (pairs && !keeps_pairs_alone(problem, space)) pair_neighbours(space.tile(), keys, kQueryTile, space.pairs);
   Product p = space.product();
   p.a = pairs ? static_cast<const void*>(space.keys.value_columns) : space.keys.values;
-  p.a_row = pairs ? kMostKeyTile / 2 : 1;
-  p.a_term = pairs ? 1 : problem.value_width;
+  p.a_row = pairs ? kMaxKeyTile / 2 : 1;
+  p.a_step = pairs ? 1 : problem.value_width;
   p.b = pairs ? static_cast<const void*>(space.pairs) : space.tile();
   p.start = running.empty ? nullptr : running.out;
   p.c = running.out;
-  p.b_term = p.start_row = p.c_row = kQueryTile;
+  p.b_step = p.start_row = p.c_row = kQueryTile;
   p.rows = problem.value_width;
   p.vectors = (queries.span.count + kLanes - 1) / kLanes;
-  p.terms = pairs ? (keys + 1) / 2 : keys;
-  multiply_terms(problem, p);
+  p.depth = pairs ? (keys + 1) / 2 : keys;
+  multiply_for(problem, p);
   running.empty = false;
 }
 
 // out += weight V[r].
 void add_value_rows(const AttentionProblem& problem, ForwardSpace& space, int64_t h, const Span& queries,
-                    Running& running) {
+                    OnlineSoftmax& running) {
   const Span& keys = space.keys.span;
   if (!steps(queries, keys)) return gather_values(problem, h, queries, keys, space.tile(), running.of_table);
   const TableRows V(problem.table_v, h);
@@ -244,17 +246,18 @@ void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t 
                   const KeyPanel* key_panel) {
   const rf_attention_args& x = problem.args;
   const QuerySide& queries = space.queries[index];
-  Running& running = space.running[index];
+  OnlineSoftmax& running = space.running[index];
   const Span& keys = space.keys.span;
-  if (space.mask.find(x, b, h, queries.span, keys) == TileMask::Kind::kNone) return;
+  if (space.mask.compute(x, b, h, queries.span, keys) == TileMask::Kind::kNone) return;
   const Start start = start_of_scores(problem, h, queries, space.keys, space.panels[index], key_panel,
                                       index * kQueryTile, space.copies, space.tile());
   raw_scores(problem, queries, space.keys, start, space.product(), space.tile());
-  space.position.find(problem, h, queries.span, keys);
-  with_vectors(queries.span,
-               [&](auto vectors) { soften<decltype(vectors)::value>(problem, space, queries.span.count, running); });
+  space.position.compute(problem, h, queries.span, keys);
+  with_vectors(queries.span, [&](auto vectors) {
+    online_softmax_update<decltype(vectors)::value>(problem, space, queries.span.count, running);
+  });
   if (space.dropout.any()) {
-    space.dropout.find(b, h, queries.span, keys);
+    space.dropout.compute(b, h, queries.span, keys);
     drop_weights(space.tile(), keys.count, queries.span.count, space.dropout);
   }
   add_values(problem, space, queries, running);
@@ -263,7 +266,7 @@ void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t 
 
 // log of the sum of exp(score), -infinity where there is no key.
 void write_log_sums(const AttentionProblem& problem, int64_t b, int64_t h, const Span& queries,
-                    const Running& running) {
+                    const OnlineSoftmax& running) {
   const rf_attention_args& x = problem.args;
   const FloatTag d;
   alignas(64) float log_sums[kQueryTile];
@@ -277,8 +280,8 @@ void write_log_sums(const AttentionProblem& problem, int64_t b, int64_t h, const
   std::copy_n(log_sums, queries.count, x.log_sum + (b * x.heads + h) * problem.log_sum_stride + queries.first);
 }
 
-void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const QuerySide& queries, const Running& running,
-                float* rows) {
+void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const QuerySide& queries,
+                const OnlineSoftmax& running, float* rows) {
   const rf_attention_args& x = problem.args;
   if (x.log_sum != nullptr) write_log_sums(problem, b, h, queries.span, running);
   if (running.empty) std::fill_n(running.out, kQueryTile * problem.value_width, 0.0f);
@@ -303,7 +306,7 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
 int64_t key_tile(const AttentionProblem& problem) {
   const rf_attention_args& x = problem.args;
   const bool is_whole = x.window == 0 && !problem.has_tables();
-  return is_whole ? kMostKeyTile : kKeyTile;
+  return is_whole ? kMaxKeyTile : kKeyTile;
 }
 
 // What comes after a tile of keys: the next one, and with the last, what this task writes and what the one after it
@@ -346,7 +349,7 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
     const int64_t keys = std::min(tile, x.keys - key);
     if (!is_needed(x, b, group, key, keys)) continue;
     space.keys.load(problem, b, h, key, keys);
-    space.keys.turn_values(problem);
+    space.keys.transpose_values(problem);
     look_ahead(problem, b, h, group, key + keys, space.ahead);
     space.ahead.spread(kBlocksOfTile * tiles);
     const bool shifts = problem.table_q.rows != nullptr && steps(whole_group, space.keys.span);

@@ -30,8 +30,8 @@ class ForwardTasks {
   ForwardTasks(const AttentionEntries& entries, int64_t heads, int64_t threads)
       : entries_(entries), heads_(heads), query_tile_(attention_query_tile()) {
     constexpr int64_t kTasksOfThread = 4;
-    // Fewer tiles a task where there would be too few tasks for the threads.
-    while (find() < kTasksOfThread * threads && group_ > 1) group_ /= 2;
+    // Fewer tiles per task where there would be too few tasks for the threads.
+    while (compute_ends() < kTasksOfThread * threads && group_ > 1) group_ /= 2;
   }
 
   int64_t count() const { return ends_.empty() ? 0 : ends_.back(); }
@@ -45,8 +45,8 @@ class ForwardTasks {
  private:
   int64_t tiles(int64_t entry) const { return (entries_.queries(entry) + query_tile_ - 1) / query_tile_; }
   int64_t groups(int64_t entry) const { return (tiles(entry) + group_ - 1) / group_; }
-  // With groups of group_ tiles; their number.
-  int64_t find() {
+  // The ends of the entries' tasks with groups of group_ tiles; returns the number of tasks.
+  int64_t compute_ends() {
     ends_.clear();
     for (int64_t i = 0; i < entries_.count(); ++i) ends_.push_back(count() + heads_ * groups(i));
     return count();
@@ -57,7 +57,7 @@ class ForwardTasks {
   std::vector<int64_t> ends_;  // of an entry's tasks
 };
 
-// Tasks that a thread takes at once: neighbours share pages, and what one asks for ahead the next one reads.
+// Tasks that a thread takes at once: neighbours share pages, and what one prefetches the next one reads.
 int64_t neighbouring_tasks(int64_t tasks) {
   return std::max<int64_t>(1, tasks / (8 * int64_t{omp_get_max_threads()}));
 }
@@ -150,7 +150,7 @@ class TermSums {
   int64_t chunks() const { return chunks_; }
   int64_t first_entry(int64_t chunk) const { return entries_ * chunk / chunks_; }
 
-  // An entry a query head.
+  // One entry per query head.
   const HeadTermGradients* of(int64_t chunk) const { return heads_.data() + chunk * x_.heads; }
 
   void write() const {
@@ -185,12 +185,13 @@ class TermSums {
   std::vector<HeadTermGradients> heads_;
 };
 
-// The parts that the keys of each key head are computed in: several where there are fewer key heads than threads, two a
-// thread, because causal ones are not alike. Gradients of terms are summed over all keys in one order, in one part.
+// The number of parts in which the keys of each key head are computed: several where there are fewer key heads than
+// threads, two per thread, because causal parts differ in work. Gradients of terms are summed over all keys in one
+// order, in one part.
 int64_t parts_of_keys(int64_t heads, int64_t keys, bool has_terms, int64_t threads) {
-  constexpr int64_t kLeastKeys = 2 * kKeyTile;
+  constexpr int64_t kMinKeys = 2 * kKeyTile;
   if (heads >= threads || heads == 0 || has_terms) return 1;
-  return std::clamp<int64_t>(keys / kLeastKeys, 1, 2 * ((threads + heads - 1) / heads));
+  return std::clamp<int64_t>(keys / kMinKeys, 1, 2 * ((threads + heads - 1) / heads));
 }
 
 // The sums of queries on their way through the parts of the keys, of every key head.
@@ -210,7 +211,7 @@ class QuerySums {
     part.sums = sums_.data() + head * size_;
     return part;
   }
-  // Nobody waits for a part that is not computed.
+  // So that no thread waits for a part that is not computed.
   void give_up(int64_t head, int64_t index) { done(head, index) = INT64_MAX; }
 
  private:

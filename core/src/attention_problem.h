@@ -13,8 +13,8 @@
 namespace rf::core {
 
 inline constexpr int64_t kKeyTile = 64;
-inline constexpr int64_t kMostKeyTile = 128;
-inline constexpr int64_t kMostQueryTile = 48;  // three vectors of the widest instruction set
+inline constexpr int64_t kMaxKeyTile = 128;
+inline constexpr int64_t kMaxQueryTile = 48;  // three vectors of the widest instruction set
 // Query tiles that a tile of keys is read and rotated for at once; what they need stays in the second-level cache.
 inline constexpr int64_t kForwardGroup = 48;
 inline constexpr int64_t kBackwardGroup = 12;

@@ -2,8 +2,8 @@
 //
 //   C[i][l] = start[i][l] + sum_t A(i,t) B[t][l]       l: neighbours in memory, in the lanes
 //
-// Elements of A are read one by one and broadcast, with any stride between rows and between terms of the sum, so A may
-// be a transposed or a skewed view; a row of B or C is `vectors` vectors. The sum runs over t in order, in one
+// Elements of A are read one by one and broadcast, with any stride between rows and along the depth, so A may be a
+// transposed or a skewed view; a row of B or C is `vectors` vectors. The sum runs over t in order, in one
 // accumulator for each element: bits do not depend on how rows fall into blocks.
 //
 //   f32   A and B are floats
@@ -21,7 +21,7 @@
 #include "float_vector-inl.h"
 #include "hwy/highway.h"
 
-#undef RF_HAVE_BF16_TERMS
+#undef RF_HAVE_BF16_PAIRS
 
 HWY_BEFORE_NAMESPACE();
 namespace rf::core {
@@ -37,19 +37,19 @@ inline constexpr int kBlockVectors = 3;
 
 struct Product {
   const void* a = nullptr;  // 32-bit elements
-  int64_t a_row = 0, a_term = 0;
+  int64_t a_row = 0, a_step = 0;  // strides between rows, and from one t to the next
   const void* b = nullptr;
-  int64_t b_term = 0;
+  int64_t b_step = 0;
   const float* start = nullptr;  // zeros
   int64_t start_row = 0;         // 0: the same row for all
   float* c = nullptr;            // may be start
   int64_t c_row = 0;
-  int64_t rows = 0, vectors = 0, terms = 0;
+  int64_t rows = 0, vectors = 0, depth = 0;  // depth: of the sum over t
   RowsAhead* ahead = nullptr;  // asked for between blocks
   AmxTiles* amx = nullptr;     // of the kernel, where it multiplies pairs in tiles
 };
 
-struct FloatTerms {
+struct FloatElements {
   using Element = float;
   static HWY_INLINE FloatVec broadcast(const float* a) { return hn::Set(FloatTag(), *a); }
   static HWY_INLINE FloatVec load(const float* b) { return hn::LoadU(FloatTag(), b); }
@@ -57,8 +57,8 @@ struct FloatTerms {
 };
 
 #if HWY_TARGET != HWY_SCALAR && RF_HAVE_BF16_INSTRUCTION
-#define RF_HAVE_BF16_TERMS 1
-struct Bf16Terms {
+#define RF_HAVE_BF16_PAIRS 1
+struct Bf16PairElements {
   using Element = uint32_t;
   using Tag = hn::RebindToUnsigned<FloatTag>;
   static HWY_INLINE hn::Vec<Tag> broadcast(const uint32_t* a) { return hn::Set(Tag(), *a); }
@@ -69,12 +69,12 @@ struct Bf16Terms {
   }
 };
 #else
-#define RF_HAVE_BF16_TERMS 0
+#define RF_HAVE_BF16_PAIRS 0
 #endif
 
-template <class Terms, int kRows, int kVectors>
+template <class Elements, int kRows, int kVectors>
 HWY_INLINE void multiply_block(const Product& p, int64_t row, int64_t vector) {
-  using Element = typename Terms::Element;
+  using Element = typename Elements::Element;
   const FloatTag d;
   const Element* a = static_cast<const Element*>(p.a) + row * p.a_row;
   const Element* b = static_cast<const Element*>(p.b) + vector * kLanes;
@@ -87,15 +87,15 @@ HWY_INLINE void multiply_block(const Product& p, int64_t row, int64_t vector) {
       sums[i][l] = start == nullptr ? hn::Zero(d) : hn::LoadU(d, start + i * p.start_row + l * kLanes);
     }
   }
-  for (int64_t t = 0; t < p.terms; ++t, a += p.a_term, b += p.b_term) {
-    decltype(Terms::load(b)) columns[kVectors];
+  for (int64_t t = 0; t < p.depth; ++t, a += p.a_step, b += p.b_step) {
+    decltype(Elements::load(b)) columns[kVectors];
     HWY_UNROLL(3)
-    for (int l = 0; l < kVectors; ++l) columns[l] = Terms::load(b + l * kLanes);
+    for (int l = 0; l < kVectors; ++l) columns[l] = Elements::load(b + l * kLanes);
     HWY_UNROLL(8)
     for (int i = 0; i < kRows; ++i) {
-      const auto factor = Terms::broadcast(a + i * p.a_row);
+      const auto factor = Elements::broadcast(a + i * p.a_row);
       HWY_UNROLL(3)
-      for (int l = 0; l < kVectors; ++l) sums[i][l] = Terms::add(factor, columns[l], sums[i][l]);
+      for (int l = 0; l < kVectors; ++l) sums[i][l] = Elements::add(factor, columns[l], sums[i][l]);
     }
   }
   float* c = p.c + row * p.c_row + vector * kLanes;
@@ -106,33 +106,33 @@ HWY_INLINE void multiply_block(const Product& p, int64_t row, int64_t vector) {
   }
 }
 
-template <class Terms, int kVectors>
+template <class Elements, int kVectors>
 HWY_INLINE void multiply_columns(const Product& p, int64_t vector) {
   int64_t row = 0;
   for (; row + kBlockRows <= p.rows; row += kBlockRows) {
-    multiply_block<Terms, kBlockRows, kVectors>(p, row, vector);
+    multiply_block<Elements, kBlockRows, kVectors>(p, row, vector);
     if (p.ahead != nullptr) p.ahead->step();
   }
   if (kBlockRows > 4 && row + 4 <= p.rows) {
-    multiply_block<Terms, 4, kVectors>(p, row, vector);
+    multiply_block<Elements, 4, kVectors>(p, row, vector);
     row += 4;
   }
   if (row + 2 <= p.rows) {
-    multiply_block<Terms, 2, kVectors>(p, row, vector);
+    multiply_block<Elements, 2, kVectors>(p, row, vector);
     row += 2;
   }
-  if (row < p.rows) multiply_block<Terms, 1, kVectors>(p, row, vector);
+  if (row < p.rows) multiply_block<Elements, 1, kVectors>(p, row, vector);
 }
 
-template <class Terms>
+template <class Elements>
 HWY_NOINLINE void multiply(const Product& p) {
   int64_t vector = 0;
   // Four vectors are two and two: three and one would leave the accumulators of the one waiting for each other.
   for (; p.vectors - vector >= kBlockVectors && p.vectors - vector != 4; vector += kBlockVectors) {
-    multiply_columns<Terms, kBlockVectors>(p, vector);
+    multiply_columns<Elements, kBlockVectors>(p, vector);
   }
-  for (; p.vectors - vector >= 2; vector += 2) multiply_columns<Terms, 2>(p, vector);
-  if (vector < p.vectors) multiply_columns<Terms, 1>(p, vector);
+  for (; p.vectors - vector >= 2; vector += 2) multiply_columns<Elements, 2>(p, vector);
+  if (vector < p.vectors) multiply_columns<Elements, 1>(p, vector);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,5 +1,5 @@
-// Rows of tokens between the memory of the caller (any type, any stride) and work space: floats, a token a row, padded
-// with zeros to whole vectors.
+// Rows of tokens between the memory of the caller (any type, any stride) and work space: floats, one row per token,
+// padded with zeros to whole vectors.
 #if defined(RF_CORE_ATTENTION_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_ROWS_INL_H_
 #undef RF_CORE_ATTENTION_ROWS_INL_H_
@@ -96,9 +96,10 @@ inline HWY_NOINLINE void transpose(const float* from, int64_t from_stride, int64
   }
 }
 
-// Turns rows of floats in place by the rotation of tokens first.. of batch entry b.
-inline HWY_NOINLINE void rotate_rows(const rf_attention_rotation& rotation, rf_rope_layout layout, Turn turn, int64_t b,
-                                     int64_t tokens, int64_t first, int64_t rows, float* x, int64_t stride) {
+// Rotates rows of floats in place by the rotation of tokens first.. of batch entry b.
+inline HWY_NOINLINE void rotate_rows(const rf_attention_rotation& rotation, rf_rope_layout layout,
+                                     RotationDirection direction, int64_t b, int64_t tokens, int64_t first,
+                                     int64_t rows, float* x, int64_t stride) {
   if (rotation.cos == nullptr) return;
   const int64_t begin = ((rotation.batch == 1 ? 0 : b) * tokens + first) * rotation.pairs;
   for (int64_t done = 0; done < rows; done += kMaxTileTokens) {
@@ -109,7 +110,7 @@ inline HWY_NOINLINE void rotate_rows(const rf_attention_rotation& rotation, rf_r
     tile.num_freqs = rotation.pairs;
     tile.head_dim = 2 * rotation.pairs;
     tile.x_stride_t = tile.y_stride_t = stride;
-    tile.turn = turn;
+    tile.direction = direction;
     for (int64_t t = 0; t < tile.tokens; ++t) {
       tile.cos[t] = static_cast<const float*>(rotation.cos) + begin + (done + t) * rotation.pairs;
       tile.sin[t] = static_cast<const float*>(rotation.sin) + begin + (done + t) * rotation.pairs;
@@ -135,7 +136,7 @@ HWY_INLINE void add_scaled(float factor, const float* x, int64_t count, float* y
   }
 }
 
-#if RF_HAVE_BF16_TERMS
+#if RF_HAVE_BF16_PAIRS
 // A row of floats, whole vectors, as bfloat16.
 HWY_INLINE void narrow_row(const float* from, int64_t columns, uint32_t* to) {
   auto* narrow = reinterpret_cast<uint16_t*>(to);
@@ -170,7 +171,7 @@ HWY_INLINE void store_pairs(FloatVec, FloatVec, uint32_t*) {}
 
 // Neighbouring rows as pairs; a row of zeros completes the last pair.
 HWY_INLINE void pair_neighbours(float* rows, int64_t count, int64_t width, uint32_t* pairs) {
-#if RF_HAVE_BF16_TERMS
+#if RF_HAVE_BF16_PAIRS
   if (count % 2 != 0) std::fill_n(rows + count * width, width, 0.0f);
   for (int64_t i = 0; i < count; i += 2)
     pair_rows(rows + i * width, rows + (i + 1) * width, width, pairs + i / 2 * width);
@@ -180,7 +181,7 @@ HWY_INLINE void pair_neighbours(float* rows, int64_t count, int64_t width, uint3
 }
 
 HWY_INLINE void narrow_rows(const float* rows, int64_t count, int64_t width, uint32_t* to) {
-#if RF_HAVE_BF16_TERMS
+#if RF_HAVE_BF16_PAIRS
   for (int64_t i = 0; i < count; ++i) narrow_row(rows + i * width, width, to + i * width / 2);
 #else
   (void)rows, (void)count, (void)width, (void)to;

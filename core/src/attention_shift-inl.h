@@ -43,7 +43,7 @@ struct Distances {
   int64_t count = 0;
 
   Distances() = default;
-  // Of all lanes of a query tile.
+  // The distances of all lanes of a query tile.
   Distances(const Span& queries, const Span& keys)
       : least(queries.positions[0] - keys.positions[keys.count - 1]), count(kQueryTile + keys.count - 1) {}
 
@@ -67,14 +67,14 @@ inline const float* rows_at(const TableRows& table, const Distances& distances, 
 inline void multiply_rows(const float* rows, int64_t stride, int64_t count, const float* columns, float* panel) {
   Product p;
   p.a = rows;
-  p.a_row = p.terms = stride;
-  p.a_term = 1;
+  p.a_row = p.depth = stride;
+  p.a_step = 1;
   p.b = columns;
-  p.b_term = p.c_row = kQueryTile;
+  p.b_step = p.c_row = kQueryTile;
   p.c = panel;
   p.rows = count;
   p.vectors = kBlockVectors;
-  multiply<FloatTerms>(p);
+  multiply<FloatElements>(p);
 }
 
 // Products of a query tile with rows by distance, kept for the next tile of keys, which shares most of them.
@@ -140,16 +140,16 @@ inline void add_rows_to_queries(const float* tile, int64_t queries, int64_t keys
                                 float* out) {
   Product p;
   p.a_row = kQueryTile + 1;
-  p.a_term = -kQueryTile;
-  p.b_term = p.start_row = p.c_row = width;
+  p.a_step = -kQueryTile;
+  p.b_step = p.start_row = p.c_row = width;
   p.vectors = width / kLanes;
   for (int64_t i = 0; i < queries; i += kBlockRows) {
     p.rows = std::min<int64_t>(kBlockRows, queries - i);
-    p.terms = keys + p.rows - 1;  // from row i, the last key of query i, to the first key of the block's last query
+    p.depth = keys + p.rows - 1;  // from row i, the last key of query i, to the first key of the block's last query
     p.a = tile + (keys - 1) * kQueryTile + i;
     p.b = rows + i * width;
     p.start = p.c = out + i * width;
-    multiply<FloatTerms>(p);
+    multiply<FloatElements>(p);
   }
 }
 
@@ -158,18 +158,18 @@ inline void add_queries_to_rows(const float* tile, int64_t queries, int64_t keys
                                 float* gradient) {
   Product p;
   p.a_row = -kQueryTile;
-  p.a_term = kQueryTile + 1;
-  p.b_term = p.start_row = p.c_row = width;
+  p.a_step = kQueryTile + 1;
+  p.b_step = p.start_row = p.c_row = width;
   p.vectors = width / kLanes;
   const int64_t distances = queries + keys - 1;
   for (int64_t x = 0; x < distances; x += kBlockRows) {
     p.rows = std::min<int64_t>(kBlockRows, distances - x);
     const int64_t first = std::max<int64_t>(0, x - (keys - 1)), last = std::min(queries - 1, x + p.rows - 1);
-    p.terms = last - first + 1;
+    p.depth = last - first + 1;
     p.a = tile + (keys - 1 - x + first) * kQueryTile + first;
     p.b = rows + first * width;
     p.start = p.c = gradient + x * width;
-    multiply<FloatTerms>(p);
+    multiply<FloatElements>(p);
   }
 }
 

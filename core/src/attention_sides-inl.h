@@ -23,8 +23,8 @@ namespace HWY_NAMESPACE {
 
 // Products of bfloat16 data are rounded as those of its explicit form where the CPU multiplies pairs: rotated queries
 // and keys, and weights, to bfloat16. Position-only terms are floats, which keeps their scores out of it.
-HWY_INLINE bool uses_bf16_terms(const AttentionProblem& problem) {
-#if RF_HAVE_BF16_TERMS
+HWY_INLINE bool uses_bf16_pairs(const AttentionProblem& problem) {
+#if RF_HAVE_BF16_PAIRS
   return problem.args.dtype == RF_BF16 && problem.args.a == nullptr && has_bf16_instruction();
 #else
   (void)problem;
@@ -32,21 +32,21 @@ HWY_INLINE bool uses_bf16_terms(const AttentionProblem& problem) {
 #endif
 }
 
-// A product in the terms of the problem.
-HWY_INLINE void multiply_terms(const AttentionProblem& problem, const Product& p) {
-#if RF_HAVE_BF16_TERMS
-  if (uses_bf16_terms(problem)) return problem.amx ? multiply_in_amx(p) : multiply<Bf16Terms>(p);
+// A product of the element type that the problem uses.
+HWY_INLINE void multiply_for(const AttentionProblem& problem, const Product& p) {
+#if RF_HAVE_BF16_PAIRS
+  if (uses_bf16_pairs(problem)) return problem.amx ? multiply_in_amx(p) : multiply<Bf16PairElements>(p);
 #else
   (void)problem;
 #endif
-  multiply<FloatTerms>(p);
+  multiply<FloatElements>(p);
 }
 
 HWY_INLINE const int64_t* positions_of(const int64_t* positions, int64_t stride_b, int64_t b) {
   return positions + b * stride_b;
 }
 
-// Rows of a (or c) at the positions of a span, beside rows of q (or k); none where a reset takes their place.
+// Rows of a (or c) at the positions of a span, next to rows of q (or k); zeros where a reset replaces them.
 inline HWY_NOINLINE void load_position_rows(const rf_attention_args& x, const void* table, const void* reset, int64_t h,
                                             const Span& span, float* to, int64_t stride) {
   for (int64_t i = 0; i < span.count; ++i, to += stride) {
@@ -60,15 +60,15 @@ inline HWY_NOINLINE void load_position_rows(const rf_attention_args& x, const vo
 struct QuerySide {
   Span span;
   float* rows = nullptr;          // [queries][inner]: R^q q + u, then a
-  float* columns = nullptr;       // [inner][kQueryTile]; for bfloat16 terms pairs [inner / 2][kQueryTile]
-  uint32_t* row_pairs = nullptr;  // for bfloat16 terms: [queries][inner / 2]
+  float* columns = nullptr;       // [inner][kQueryTile]; as bfloat16 pairs [inner / 2][kQueryTile]
+  uint32_t* row_pairs = nullptr;  // for products of bfloat16: [queries][inner / 2]
   float* raw_rows = nullptr;      // [queries][width]: q + w, where there is K
 
   QuerySide() = default;
   QuerySide(const AttentionProblem& problem, Arena& arena)
       : rows(arena.take<float>(kQueryTile * problem.inner)),
         columns(arena.take<float>(kQueryTile * problem.inner)),
-        row_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kQueryTile * problem.inner / 2 : 0)),
+        row_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kQueryTile * problem.inner / 2 : 0)),
         raw_rows(arena.take<float>(problem.args.table_k.rows == nullptr ? 0 : kQueryTile * problem.width)) {}
 
   void load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count);
@@ -108,7 +108,7 @@ inline void QuerySide::load_rows_of(const AttentionProblem& problem, int64_t b, 
       for (int64_t d = 0; d < x.head_dim; ++d) raw[d] += w[d];
     }
   }
-  rotate_rows(x.rotation_q, x.layout, Turn::kCounterClockwise, b, x.queries, span.first, span.count, rows,
+  rotate_rows(x.rotation_q, x.layout, RotationDirection::kForward, b, x.queries, span.first, span.count, rows,
               problem.inner);
   if (x.u == nullptr) return;
   const float* u = static_cast<const float*>(x.u) + h * x.head_dim;
@@ -123,7 +123,7 @@ inline void QuerySide::load(const AttentionProblem& problem, int64_t b, int64_t 
   load_rows_of(problem, b, h);
   if (x.a != nullptr) load_position_rows(x, x.a, x.row, h, span, rows + problem.width, problem.inner);
   if (count < kQueryTile) std::fill_n(columns, kQueryTile * problem.inner, 0.0f);
-  if (uses_bf16_terms(problem)) {
+  if (uses_bf16_pairs(problem)) {
     narrow_rows(rows, count, problem.inner, row_pairs);
     const auto* pairs = reinterpret_cast<const float*>(row_pairs);
     return transpose(pairs, problem.inner / 2, count, problem.inner / 2, columns, kQueryTile);
@@ -134,23 +134,23 @@ inline void QuerySide::load(const AttentionProblem& problem, int64_t b, int64_t 
 struct KeySide {
   Span span;
   float* rows = nullptr;              // [keys][inner]: R^k k, then c
-  uint32_t* row_pairs = nullptr;      // for bfloat16 terms: [keys][inner / 2]
+  uint32_t* row_pairs = nullptr;      // for products of bfloat16: [keys][inner / 2]
   float* raw_rows = nullptr;          // [keys][width]: k, where there is Q
   float* values = nullptr;            // [keys][value_width]: R^v v
-  uint32_t* value_pairs = nullptr;    // for bfloat16 terms: [keys / 2][value_width], pairs of keys
-  uint32_t* value_columns = nullptr;  // the same, [value_width][kMostKeyTile / 2]
+  uint32_t* value_pairs = nullptr;    // for products of bfloat16: [keys / 2][value_width], pairs of keys
+  uint32_t* value_columns = nullptr;  // the same, [value_width][kMaxKeyTile / 2]
 
   KeySide(const AttentionProblem& problem, Arena& arena)
-      : rows(arena.take<float>(kMostKeyTile * problem.inner)),
-        row_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kMostKeyTile * problem.inner / 2 : 0)),
-        raw_rows(arena.take<float>(problem.args.table_q.rows == nullptr ? 0 : kMostKeyTile * problem.width)),
-        values(arena.take<float>(kMostKeyTile * problem.value_width)),
-        value_pairs(arena.take<uint32_t>(uses_bf16_terms(problem) ? kMostKeyTile / 2 * problem.value_width : 0)),
-        value_columns(arena.take<uint32_t>(uses_bf16_terms(problem) ? kMostKeyTile / 2 * problem.value_width : 0)) {}
+      : rows(arena.take<float>(kMaxKeyTile * problem.inner)),
+        row_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kMaxKeyTile * problem.inner / 2 : 0)),
+        raw_rows(arena.take<float>(problem.args.table_q.rows == nullptr ? 0 : kMaxKeyTile * problem.width)),
+        values(arena.take<float>(kMaxKeyTile * problem.value_width)),
+        value_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kMaxKeyTile / 2 * problem.value_width : 0)),
+        value_columns(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kMaxKeyTile / 2 * problem.value_width : 0)) {}
 
   void load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count);
-  // For bfloat16 terms, values as columns of pairs.
-  void turn_values(const AttentionProblem& problem);
+  // For products of bfloat16: values as columns of pairs.
+  void transpose_values(const AttentionProblem& problem);
 
  private:
   void load_keys(const AttentionProblem& problem, int64_t b, int64_t h);
@@ -173,7 +173,7 @@ inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h
   add_rows_ahead<Access::kRead>(key_rows(problem, b, h), first, count, x.head_dim, element, ahead);
 }
 
-// The mask closes a key to every query of every head: it has the form of padding.
+// Whether the mask is the same for every query and every head, as a mask of padding is.
 HWY_INLINE bool is_padding_mask(const rf_attention_args& x) {
   return x.mask != nullptr && x.mask_stride_h == 0 && x.mask_stride_t == 0;
 }
@@ -194,7 +194,7 @@ HWY_INLINE bool is_needed(const rf_attention_args& x, int64_t b, const Span& que
   return false;
 }
 
-// Zeros in place of what lies in padding, which may be no number: 0 times that would not be 0.
+// Zeros in place of what is in padding, which may be a NaN or an infinity: 0 times that would not be 0.
 inline void clear_padding(const rf_attention_args& x, int64_t b, const Span& keys, int64_t width, int64_t stride,
                           float* rows) {
   if (!is_padding_mask(x)) return;
@@ -212,7 +212,8 @@ inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64
       std::copy_n(rows + j * problem.inner, problem.width, raw_rows + j * problem.width);
     }
   }
-  rotate_rows(x.rotation_k, x.layout, Turn::kCounterClockwise, b, x.keys, span.first, span.count, rows, problem.inner);
+  rotate_rows(x.rotation_k, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, rows,
+              problem.inner);
   if (x.c != nullptr) load_position_rows(x, x.c, x.col, h, span, rows + problem.width, problem.inner);
 }
 
@@ -220,15 +221,15 @@ inline void KeySide::load_values(const AttentionProblem& problem, int64_t b, int
   const rf_attention_args& x = problem.args;
   load_rows(x.dtype, value_rows(problem, b, h), span.first, span.count, x.value_dim, values, problem.value_width);
   clear_padding(x, b, span, problem.value_width, problem.value_width, values);
-  rotate_rows(x.rotation_v, x.layout, Turn::kCounterClockwise, b, x.keys, span.first, span.count, values,
+  rotate_rows(x.rotation_v, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, values,
               problem.value_width);
 }
 
-inline void KeySide::turn_values(const AttentionProblem& problem) {
-  if (!uses_bf16_terms(problem)) return;
+inline void KeySide::transpose_values(const AttentionProblem& problem) {
+  if (!uses_bf16_pairs(problem)) return;
   pair_neighbours(values, span.count, problem.value_width, value_pairs);
   transpose(reinterpret_cast<const float*>(value_pairs), problem.value_width, (span.count + 1) / 2, problem.value_width,
-            reinterpret_cast<float*>(value_columns), kMostKeyTile / 2);
+            reinterpret_cast<float*>(value_columns), kMaxKeyTile / 2);
 }
 
 inline void KeySide::load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count) {
@@ -236,7 +237,7 @@ inline void KeySide::load(const AttentionProblem& problem, int64_t b, int64_t h,
   span = Span(first, count, positions_of(x.key_positions, x.key_position_stride_b, b));
   load_keys(problem, b, h);
   load_values(problem, b, h);
-  if (uses_bf16_terms(problem)) narrow_rows(rows, span.count, problem.inner, row_pairs);
+  if (uses_bf16_pairs(problem)) narrow_rows(rows, span.count, problem.inner, row_pairs);
 }
 
 }  // namespace HWY_NAMESPACE

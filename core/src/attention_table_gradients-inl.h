@@ -62,16 +62,16 @@ inline void add_rows_to_keys(const float* wide, int64_t queries, int64_t keys, c
                              float* gradient) {
   Product p;
   p.a_row = kWideRow + 1;
-  p.a_term = 1;
-  p.b_term = p.start_row = p.c_row = width;
+  p.a_step = 1;
+  p.b_step = p.start_row = p.c_row = width;
   p.vectors = width / kLanes;
   for (int64_t j = 0; j < keys; j += kBlockRows) {
     p.rows = std::min<int64_t>(kBlockRows, keys - j);
-    p.terms = queries + p.rows - 1;
+    p.depth = queries + p.rows - 1;
     p.a = wide + j * kWideRow - (p.rows - 1);
     p.b = rows + (keys - j - p.rows) * width;
     p.start = p.c = gradient + j * width;
-    multiply<FloatTerms>(p);
+    multiply<FloatElements>(p);
   }
 }
 
@@ -80,18 +80,18 @@ inline void add_keys_to_rows(const float* wide, int64_t queries, int64_t keys, c
                              float* gradient) {
   Product p;
   p.a_row = 1;
-  p.a_term = kWideRow + 1;
-  p.b_term = p.start_row = p.c_row = width;
+  p.a_step = kWideRow + 1;
+  p.b_step = p.start_row = p.c_row = width;
   p.vectors = width / kLanes;
   const int64_t distances = queries + keys - 1;
   for (int64_t x = 0; x < distances; x += kBlockRows) {
     p.rows = std::min<int64_t>(kBlockRows, distances - x);
     const int64_t first = std::max<int64_t>(0, keys - x - p.rows), last = std::min(keys - 1, distances - 1 - x);
-    p.terms = last - first + 1;
+    p.depth = last - first + 1;
     p.a = wide + first * (kWideRow + 1) + x - (keys - 1);
     p.b = rows + first * width;
     p.start = p.c = gradient + x * width;
-    multiply<FloatTerms>(p);
+    multiply<FloatElements>(p);
   }
 }
 
@@ -181,7 +181,7 @@ inline void add_key_table(const AttentionProblem& problem, int64_t h, const Span
   float* key_gradient = raw_gradient + keys.span.first * problem.width;
   if (reach == Reach::kBelow || reach == Reach::kAbove) {
     const float* row = edge_row(Q, reach);
-    alignas(64) static constexpr float kOnes[kMostQueryTile] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    alignas(64) static constexpr float kOnes[kMaxQueryTile] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                                                 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
                                                                 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     for (int64_t j = 0; j < keys.span.count; ++j) {

@@ -54,15 +54,15 @@ inline HWY_NOINLINE void KeyPanel::fill(const AttentionProblem& problem, int64_t
   const int64_t head = problem.table_q.heads == 1 ? 0 : h;
   Product p;
   p.a = keys.raw_rows;
-  p.a_row = p.terms = problem.width;
-  p.a_term = 1;
+  p.a_row = p.depth = problem.width;
+  p.a_step = 1;
   p.b = problem.query_columns + head * problem.width * problem.query_column_stride + Q.index(least + first);
-  p.b_term = problem.query_column_stride;
+  p.b_step = problem.query_column_stride;
   p.c = rows_ + (outside ? 0 : first);
   p.c_row = kWidth;
   p.rows = keys.span.count;
   p.vectors = outside ? 1 : (end - first + kLanes - 1) / kLanes;
-  multiply<FloatTerms>(p);
+  multiply<FloatElements>(p);
   for (int64_t j = 0; j < keys.span.count; ++j) {
     float* row = rows_ + j * kWidth;
     if (outside) {
@@ -149,15 +149,15 @@ inline HWY_NOINLINE void raw_scores(const AttentionProblem& problem, const Query
   p.start = start.rows;
   p.start_row = start.stride;
   p.c = tile;
-  p.c_row = p.b_term = kQueryTile;
+  p.c_row = p.b_step = kQueryTile;
   p.b = queries.columns;
   p.rows = keys.span.count;
   p.vectors = (queries.span.count + kLanes - 1) / kLanes;
-  const bool pairs = uses_bf16_terms(problem);
+  const bool pairs = uses_bf16_pairs(problem);
   p.a = pairs ? static_cast<const void*>(keys.row_pairs) : keys.rows;
-  p.a_row = p.terms = pairs ? problem.inner / 2 : problem.inner;
-  p.a_term = 1;
-  multiply_terms(problem, p);
+  p.a_row = p.depth = pairs ? problem.inner / 2 : problem.inner;
+  p.a_step = 1;
+  multiply_for(problem, p);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -2,7 +2,7 @@
 //
 //   raw    [keys][queries]   (R^q q + u) . (R^k k) + s a . c / s + table terms, not yet scaled
 //   score  raw * s + pos,  in units of log2: s and pos are multiplied by log2(e) here
-//   weight exp2(score - a score near the largest); the lanes go their own ways, and no lane looks at another
+//   weight exp2(score - a score near the largest); no lane depends on another
 #if defined(RF_CORE_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RF_CORE_ATTENTION_TILE_INL_H_
 #undef RF_CORE_ATTENTION_TILE_INL_H_
@@ -24,7 +24,7 @@ namespace rf::core {
 namespace HWY_NAMESPACE {
 
 inline constexpr int64_t kQueryTile = kBlockVectors * kLanes;
-inline constexpr int64_t kTileFloats = kMostKeyTile * kQueryTile;
+inline constexpr int64_t kTileFloats = kMaxKeyTile * kQueryTile;
 
 // Tokens of one side that a tile has.
 struct Span {
@@ -62,7 +62,7 @@ class PositionScores {
  public:
   explicit PositionScores(Arena& arena) : numbers_(arena.take<float>(kTileFloats)) {}
 
-  void find(const AttentionProblem& problem, int64_t head, const Span& queries, const Span& keys);
+  void compute(const AttentionProblem& problem, int64_t head, const Span& queries, const Span& keys);
   bool any() const { return any_; }
   const float* row(int64_t key) const { return first_ + key * stride_; }
 
@@ -73,7 +73,7 @@ class PositionScores {
   bool any_ = false;
 };
 
-inline HWY_NOINLINE void PositionScores::find(const AttentionProblem& problem, int64_t head, const Span& queries,
+inline HWY_NOINLINE void PositionScores::compute(const AttentionProblem& problem, int64_t head, const Span& queries,
                                               const Span& keys) {
   const rf_attention_args& x = problem.args;
   const TableRows bias(problem.bias, head);
@@ -118,7 +118,7 @@ class TileMask {
   enum class Kind { kAll, kNone, kSome };
   explicit TileMask(Arena& arena) : open_(arena.take<float>(kTileFloats)) {}
 
-  Kind find(const rf_attention_args& x, int64_t b, int64_t head, const Span& queries, const Span& keys);
+  Kind compute(const rf_attention_args& x, int64_t b, int64_t head, const Span& queries, const Span& keys);
   Kind kind() const { return kind_; }
   const float* row(int64_t key) const { return open_ + key * kQueryTile; }  // 1: may, 0: may not
 
@@ -137,13 +137,13 @@ HWY_INLINE TileMask::Kind window_kind(const rf_attention_args& x, const Span& qu
   return inside ? TileMask::Kind::kAll : TileMask::Kind::kSome;
 }
 
-inline HWY_NOINLINE TileMask::Kind TileMask::find(const rf_attention_args& x, int64_t b, int64_t head,
+inline HWY_NOINLINE TileMask::Kind TileMask::compute(const rf_attention_args& x, int64_t b, int64_t head,
                                                   const Span& queries, const Span& keys) {
   kind_ = window_kind(x, queries, keys);
   if (kind_ == Kind::kNone || (kind_ == Kind::kAll && x.mask == nullptr)) return kind_;
   const bool in_window = kind_ == Kind::kAll;
   const int64_t shift = x.keys - x.queries;
-  // Wider windows leave out nothing, and their ends would overflow.
+  // Wider windows exclude nothing, and their ends would overflow.
   const int64_t left = std::min(x.window_left, x.queries + x.keys);
   const int64_t right = std::min(x.window_right, x.queries + x.keys);
   int64_t closed = 0;
@@ -173,14 +173,14 @@ inline HWY_NOINLINE TileMask::Kind TileMask::find(const rf_attention_args& x, in
   return kind_;
 }
 
-// Whether scores are raw scores times the scale, none left out: then nothing is done to the tile before exp2.
+// Whether scores are raw scores times the scale, with no key left out: the tile then goes to exp2 as it is.
 HWY_INLINE bool is_plain(const rf_attention_args& x, const PositionScores& position, const TileMask& mask) {
   return !position.any() && mask.kind() == TileMask::Kind::kAll && x.scale >= 0;
 }
 
 // The largest score of each lane of a plain tile. factor: raw to score.
 template <int kVectors>
-HWY_INLINE void find_largest(const float* tile, int64_t keys, float factor, FloatVec (&largest)[kVectors]) {
+HWY_INLINE void compute_largest(const float* tile, int64_t keys, float factor, FloatVec (&largest)[kVectors]) {
   const FloatTag d;
   HWY_UNROLL(3)
   for (int l = 0; l < kVectors; ++l) largest[l] = hn::LoadU(d, tile + l * kLanes);
@@ -250,7 +250,7 @@ class TileDropout {
         factor_(arena.take<float>(x_.dropout > 0 ? kTileFloats : 0)) {}
 
   bool any() const { return threshold_ > 0; }
-  void find(int64_t b, int64_t head, const Span& queries, const Span& keys);
+  void compute(int64_t b, int64_t head, const Span& queries, const Span& keys);
   const float* row(int64_t key) const { return factor_ + key * kQueryTile; }  // 0, or 1 / (1 - p)
 
  private:
@@ -260,9 +260,9 @@ class TileDropout {
   float* factor_;
 };
 
-inline HWY_NOINLINE void TileDropout::find(int64_t b, int64_t head, const Span& queries, const Span& keys) {
+inline HWY_NOINLINE void TileDropout::compute(int64_t b, int64_t head, const Span& queries, const Span& keys) {
   const auto scale = static_cast<float>(65536.0 / (65536.0 - threshold_));
-  alignas(64) uint16_t numbers[kMostKeyTile + kMostDrawnAtOnce];
+  alignas(64) uint16_t numbers[kMaxKeyTile + kMaxDrawnAtOnce];
   for (int64_t i = 0; i < queries.count; ++i) {
     const int64_t row = (b * x_.heads + head) * x_.queries + queries.first + i;
     const int64_t element = first_element_ + row * x_.keys + keys.first;

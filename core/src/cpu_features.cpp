@@ -1,4 +1,4 @@
-// Leave to use instructions whose registers the system keeps only for those who ask (see the header).
+// Permission to use instructions whose registers the system keeps only on request (see the header).
 #include "cpu_features.h"
 
 #if defined(__x86_64__) && defined(__linux__)

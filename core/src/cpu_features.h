@@ -1,4 +1,4 @@
-// Instructions that Highway's list of instruction sets does not tell of.
+// Instructions that Highway's list of instruction sets does not cover.
 #ifndef RF_CORE_CPU_FEATURES_H_
 #define RF_CORE_CPU_FEATURES_H_
 
@@ -30,7 +30,7 @@ inline bool has_amx_bf16() {
 #endif
 }
 
-// Whether this process may use the tiles: Linux gives a thread room for them once it was asked, and may refuse.
+// Whether this process may use the tiles: Linux reserves their registers on request, and may refuse.
 bool may_use_amx();
 
 }  // namespace rf::core

@@ -177,7 +177,7 @@ void drop(const void* x, void* y, int64_t first, int64_t count, uint32_t thresho
 
 void draw_any(int64_t block, int64_t count, uint64_t seed, uint64_t stream, uint16_t* numbers) {
 #if HWY_TARGET != HWY_SCALAR
-  static_assert(kBlock * hn::MaxLanes(hn::ScalableTag<uint64_t>()) <= kMostDrawnAtOnce);
+  static_assert(kBlock * hn::MaxLanes(hn::ScalableTag<uint64_t>()) <= kMaxDrawnAtOnce);
 #endif
   draw(static_cast<uint64_t>(block), count, seed, stream, numbers);
 }

@@ -13,10 +13,10 @@ inline constexpr int64_t kDropoutBlock = 8;
 // Elements that one step draws and applies.
 inline constexpr int64_t kDropoutChunk = 2048;
 // Numbers are drawn in runs of at most so many.
-inline constexpr int64_t kMostDrawnAtOnce = 64;
+inline constexpr int64_t kMaxDrawnAtOnce = 64;
 
-// The sixteen-bit numbers of `count` elements from the first of block `block` on. `numbers` has room for count rounded
-// up to kMostDrawnAtOnce.
+// The sixteen-bit numbers of `count` elements from the first of block `block` on. `numbers` must hold count rounded
+// up to kMaxDrawnAtOnce.
 void draw_numbers(int64_t block, int64_t count, uint64_t seed, uint64_t stream, uint16_t* numbers);
 
 // Elements first .. first + count - 1 of x and y (which point at element 0); first a multiple of kDropoutChunk.

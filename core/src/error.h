@@ -1,5 +1,5 @@
-// Errors inside core: plain exceptions, turned into a status and a text where the C interface begins. Nothing else of
-// the house is used here, so that the kernels build on their own.
+// Errors inside core: plain exceptions, converted to a status and a text where the C interface begins. No other
+// module is used here, so that the kernels build on their own.
 #ifndef RF_CORE_ERROR_H_
 #define RF_CORE_ERROR_H_
 
@@ -31,7 +31,7 @@ template <class... Parts>
 [[noreturn]] void refuse(const char* where, const Parts&... parts) {
   std::ostringstream text;
   text.precision(17);
-  text.exceptions(std::ios::badbit);  // a text that there is no memory for is no text
+  text.exceptions(std::ios::badbit);  // throws when there is no memory for the text
   text << '[' << where << "] ";
   (text << ... << parts);
   throw InvalidArgument(text.str());

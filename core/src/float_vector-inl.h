@@ -66,7 +66,7 @@ inline constexpr bool kHasVectors = HWY_TARGET != HWY_SCALAR &&
                                     (!std::is_same_v<T, Float16> || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 ||
                                      HWY_TARGET == HWY_NEON);
 
-// Calls action with an element of the type, for its type alone; float64 has loops of its own.
+// Calls action with an element of the type, of which only the type is used; float64 has loops of its own.
 template <class Action>
 HWY_INLINE void with_element(rf_dtype dtype, const Action& action) {
   switch (dtype) {
@@ -116,8 +116,8 @@ HWY_INLINE FloatVec first_lanes(FloatVec value, int64_t count) {
   return hn::IfThenElseZero(hn::FirstN(FloatTag(), static_cast<size_t>(count)), value);
 }
 
-// The sum of term(0), term(kLanes), .. below `count`, and then over the lanes: vectors that may wait for each other in
-// four accumulators.
+// The sum of term(0), term(kLanes), .. below `count`, and then over the lanes, in four accumulators so that
+// additions do not wait for each other.
 template <class Term>
 HWY_INLINE float sum_vectors(int64_t count, const Term& term) {
   const FloatTag d;
@@ -133,7 +133,7 @@ HWY_INLINE float sum_vectors(int64_t count, const Term& term) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
 
-// 2^x for x <= 0 or so; relative error 2^-23; below 2^-126 it may be 0; NaN stays NaN.
+// 2^x for x up to about 0; relative error 2^-23; below 2^-126 it may be 0; NaN stays NaN.
 #if HWY_TARGET == HWY_AVX3
 HWY_INLINE FloatVec exp2(FloatVec x) {
   const FloatTag d;

@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// From here on c is 0 or 1; cubes stay finite.
+// From here on c is 0 or 1; the cubes of smaller numbers are finite.
 inline constexpr float kFar = 32;
 
 // c(t) and t c'(t).

@@ -60,8 +60,8 @@ class TaskSpace {
   }
 
   uint32_t* const tile = static_cast<uint32_t*>(scratch_.get());
-  uint32_t* const turned = tile + kTileUnits;
-  float* const sums = reinterpret_cast<float*>(turned + kTileUnits);
+  uint32_t* const staging = tile + kTileUnits;  // a copy that is to be transposed
+  float* const sums = reinterpret_cast<float*>(staging + kTileUnits);
 };
 
 // Blocks first .. first + count - 1 of B, packed together.
@@ -77,7 +77,7 @@ struct PackedBlocks {
 void pack_blocks(const Gemm& gemm, const PackedBlocks& packed, uint32_t* to) {
   Tasks().run(gemm.chunks() * packed.count, [&](int64_t i) {
     const int64_t chunk = i / packed.count, block = packed.first + i % packed.count;
-    pack_block(gemm, block, chunk, to + (packed.at(gemm, chunk, block) - packed.units), TaskSpace().turned);
+    pack_block(gemm, block, chunk, to + (packed.at(gemm, chunk, block) - packed.units), TaskSpace().staging);
   });
 }
 
@@ -126,7 +126,7 @@ void multiply_task(const Gemm& gemm, const PackedBlocks& packed, int64_t row, in
   const int64_t rows = std::min(kTileRows, gemm.rows - row);
   if (gemm.chunks() == 0) std::fill_n(space.sums, kTileRows * count * kBlockColumns, 0.0f);
   for (int64_t chunk = 0; chunk < gemm.chunks(); ++chunk) {
-    pack_tile(gemm, row, rows, chunk, space.tile, space.turned);
+    pack_tile(gemm, row, rows, chunk, space.tile, space.staging);
     const int64_t units = gemm.units_of(chunk);
     std::fill(space.tile + rows * units, space.tile + kTileRows * units, 0);
     multiply_chunk(gemm, packed, space, rows, chunk, first, count);

@@ -2,10 +2,11 @@
 //
 //   C[i][j] = act(bias[j] + sum_t A(i,t) B(t,j))
 //
-// for operands of any orientation. C is computed in tiles of 64 rows; A of a tile is copied, chunk of the sum by chunk,
-// to [row][term], and B is copied once for all tiles to blocks of 64 columns, [chunk][block][term][64]. A unit of
-// either is 32 bits: a float, or two neighbouring terms of the sum as bfloat16 (the even one in the lower half). Sums
-// are floats. An element of C adds its terms in order in one thread: no bit depends on the number of threads.
+// for operands of any orientation; t runs over the depth of the product. C is computed in tiles of 64 rows; A of a tile
+// is copied, chunk of the depth by chunk, to [row][t], and B is copied once for all tiles to blocks of 64 columns,
+// [chunk][block][t][64]. A unit of either is 32 bits: a float, or two neighbours along the depth as bfloat16 (the even
+// one in the lower half). Sums are floats. An element of C is summed in order of t in one thread: no bit depends on the
+// number of threads.
 //
 // Only the product of a tile of A with blocks of B has backends, which share all the rest: Highway's
 // (gemm_kernel.cpp) and oneDNN's (gemm_onednn.cpp).
@@ -21,7 +22,7 @@ namespace rf::core {
 
 inline constexpr int64_t kTileRows = 64;
 inline constexpr int64_t kBlockColumns = 64;
-inline constexpr int64_t kUnitStep = 16;     // chunks are whole steps, zeros after the last term
+inline constexpr int64_t kUnitStep = 16;     // chunks are whole steps, zeros behind the depth
 inline constexpr int64_t kChunkUnits = 528;  // no power of two: rows of a tile would meet in the same cache lines
 inline constexpr int64_t kPanelBlocks = 4;   // blocks of B that are multiplied at once
 inline constexpr int64_t kRunBlocks = 16;    // at most so many share a copy of a tile of A
@@ -30,18 +31,19 @@ inline constexpr int64_t kTileUnits = kTileRows * kChunkUnits;  // of a tile of 
 enum class Unit { kFloat, kBf16Pair };
 enum class GemmBackend { kPlain, kOnednn };
 
-// Lines are rows of A or columns of B; the terms of a line, or the lines of a term, are neighbours in memory.
+// Lines are rows of A or columns of B. Neighbours in memory: the elements of a line, along the depth, or those of
+// neighbouring lines at one t.
 struct GemmOperand {
   rf_dtype dtype = RF_F32;
   const void* data = nullptr;
   int64_t stride = 0;
-  enum class Contiguous { kTerms, kLines } contiguous = Contiguous::kTerms;
+  enum class Contiguous { kDepth, kLines } contiguous = Contiguous::kDepth;
 };
 
 struct Gemm {
   Unit unit = Unit::kFloat;
   GemmBackend backend = GemmBackend::kPlain;
-  int64_t rows = 0, columns = 0, terms = 0;
+  int64_t rows = 0, columns = 0, depth = 0;
   GemmOperand a, b;
   const uint32_t* packed_b = nullptr;  // all of B, or nullptr
   rf_dtype c_dtype = RF_F32;
@@ -50,13 +52,13 @@ struct Gemm {
   const float* bias = nullptr;
   rf_linear_activation activation = RF_LINEAR_NONE;
 
-  int64_t terms_of_unit() const { return unit == Unit::kBf16Pair ? 2 : 1; }
-  int64_t chunk_terms() const { return kChunkUnits * terms_of_unit(); }
-  int64_t chunks() const { return (terms + chunk_terms() - 1) / chunk_terms(); }
-  int64_t terms_of(int64_t chunk) const { return std::min(chunk_terms(), terms - chunk * chunk_terms()); }
+  int64_t depth_of_unit() const { return unit == Unit::kBf16Pair ? 2 : 1; }
+  int64_t chunk_depth() const { return kChunkUnits * depth_of_unit(); }
+  int64_t chunks() const { return (depth + chunk_depth() - 1) / chunk_depth(); }
+  int64_t depth_of(int64_t chunk) const { return std::min(chunk_depth(), depth - chunk * chunk_depth()); }
   int64_t units_of(int64_t chunk) const {
-    const int64_t step = kUnitStep * terms_of_unit();
-    return (terms_of(chunk) + step - 1) / step * kUnitStep;
+    const int64_t step = kUnitStep * depth_of_unit();
+    return (depth_of(chunk) + step - 1) / step * kUnitStep;
   }
   int64_t units() const { return chunks() == 0 ? 0 : (chunks() - 1) * kChunkUnits + units_of(chunks() - 1); }
   int64_t blocks() const { return (columns + kBlockColumns - 1) / kBlockColumns; }

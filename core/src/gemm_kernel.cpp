@@ -1,8 +1,8 @@
 // The parts of a matrix product (gemm.h): operands copied to the order that the product reads, the product of a tile,
 // and what follows it.
 //
-// An operand whose terms are neighbours in memory is copied line by line, one whose lines are neighbours term by term;
-// where that is not the order wanted, the copy of a tile or of a block is turned round.
+// An operand that is contiguous along the depth is copied line by line, one whose lines are neighbours in memory t by
+// t; where that is not the order wanted, the copy of a tile or of a block is transposed.
 #include "gemm_kernel.h"
 
 #include "simd_targets.h"
@@ -18,49 +18,50 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// A part of an operand: `lines` from line, `terms` from term.
+// A part of an operand: `lines` from `line` on, `depth` elements of each from `depth_begin` on.
 struct Part {
   Unit unit;
   const GemmOperand& from;
-  int64_t line, lines, term, terms;
+  int64_t line, lines, depth_begin, depth;
 
   const void* begin() const {
-    const bool along_terms = from.contiguous == GemmOperand::Contiguous::kTerms;
-    const int64_t offset = along_terms ? line * from.stride + term : term * from.stride + line;
+    const bool along_depth = from.contiguous == GemmOperand::Contiguous::kDepth;
+    const int64_t offset = along_depth ? line * from.stride + depth_begin : depth_begin * from.stride + line;
     return static_cast<const char*>(from.data) + offset * element_bytes(from.dtype);
   }
 };
 
-// A line of floats as bfloat16, `terms` of them.
-HWY_INLINE void round_line(const float* from, int64_t terms, uint32_t* to) {
+// A line of `count` floats as bfloat16.
+HWY_INLINE void round_line(const float* from, int64_t count, uint32_t* to) {
   auto* rounded = reinterpret_cast<BFloat16*>(to);
-  for (int64_t i = 0; i < terms; i += kLanes) store_some(load_some(from + i, terms - i), rounded + i, terms - i);
+  for (int64_t i = 0; i < count; i += kLanes) store_some(load_some(from + i, count - i), rounded + i, count - i);
 }
 
 // to[line][unit], `stride` units a line, of which those behind the last are zeros.
 void copy_lines(const Part& part, uint32_t* to, int64_t stride) {
   if (part.unit == Unit::kFloat) {
-    return load_rows(part.from.dtype, {part.begin(), part.from.stride}, 0, part.lines, part.terms,
+    return load_rows(part.from.dtype, {part.begin(), part.from.stride}, 0, part.lines, part.depth,
                      reinterpret_cast<float*>(to), stride);
   }
   const auto* from = static_cast<const char*>(part.begin());
   const int64_t step = part.from.stride * element_bytes(part.from.dtype);
   for (int64_t line = 0; line < part.lines; ++line, from += step, to += stride) {
-    if (part.terms % 2 != 0) to[part.terms / 2] = 0;
+    if (part.depth % 2 != 0) to[part.depth / 2] = 0;
     if (part.from.dtype == RF_F32) {
-      round_line(reinterpret_cast<const float*>(from), part.terms, to);
+      round_line(reinterpret_cast<const float*>(from), part.depth, to);
     } else {
-      std::memcpy(to, from, static_cast<size_t>(part.terms) * sizeof(uint16_t));
+      std::memcpy(to, from, static_cast<size_t>(part.depth) * sizeof(uint16_t));
     }
-    std::fill(to + (part.terms + 1) / 2, to + stride, 0);
+    std::fill(to + (part.depth + 1) / 2, to + stride, 0);
   }
 }
 
-// Two terms of `lines` lines as bfloat16 pairs, zeros behind the last line; odd: nullptr for a term of zeros.
-HWY_INLINE void pair_terms(rf_dtype dtype, const void* even, const void* odd, int64_t lines, uint32_t* to) {
+// The elements of `lines` lines at two neighbouring t as bfloat16 pairs, zeros behind the last line; odd: nullptr for
+// zeros.
+HWY_INLINE void pair_depths(rf_dtype dtype, const void* even, const void* odd, int64_t lines, uint32_t* to) {
   std::fill(to + lines, to + kBlockColumns, 0);
   (void)dtype;
-#if RF_HAVE_BF16_TERMS
+#if RF_HAVE_BF16_PAIRS
   if (dtype == RF_F32) {
     const FloatTag d;
     const auto *low = static_cast<const float*>(even), *high = static_cast<const float*>(odd);
@@ -77,26 +78,27 @@ HWY_INLINE void pair_terms(rf_dtype dtype, const void* even, const void* odd, in
 }
 
 // to[unit][line], kBlockColumns units a row, of which those behind the last line are zeros; `units` rows.
-void copy_terms(const Part& part, uint32_t* to, int64_t units) {
+void copy_depths(const Part& part, uint32_t* to, int64_t units) {
   constexpr int64_t kStride = kBlockColumns;
-  int64_t done = part.terms;
+  int64_t done = part.depth;
   if (part.unit == Unit::kFloat) {
-    load_rows(part.from.dtype, {part.begin(), part.from.stride}, 0, part.terms, part.lines,
+    load_rows(part.from.dtype, {part.begin(), part.from.stride}, 0, part.depth, part.lines,
               reinterpret_cast<float*>(to), kStride);
   } else {
     const auto* from = static_cast<const char*>(part.begin());
     const int64_t step = part.from.stride * element_bytes(part.from.dtype);
-    done = (part.terms + 1) / 2;
+    done = (part.depth + 1) / 2;
     for (int64_t unit = 0; unit < done; ++unit, from += 2 * step) {
-      const void* odd = 2 * unit + 1 < part.terms ? from + step : nullptr;
-      pair_terms(part.from.dtype, from, odd, part.lines, to + unit * kStride);
+      const void* odd = 2 * unit + 1 < part.depth ? from + step : nullptr;
+      pair_depths(part.from.dtype, from, odd, part.lines, to + unit * kStride);
     }
   }
   std::fill(to + done * kStride, to + units * kStride, 0);
 }
 
 // [rows][columns] to [columns][rows], in parts whose results stay in the nearest cache; 16 columns a part.
-void turn(const uint32_t* from, int64_t from_stride, int64_t rows, int64_t columns, uint32_t* to, int64_t to_stride) {
+void transpose_units(const uint32_t* from, int64_t from_stride, int64_t rows, int64_t columns, uint32_t* to,
+                     int64_t to_stride) {
   constexpr int64_t kPart = 16;
   for (int64_t c = 0; c < columns; c += kPart) {
     transpose(reinterpret_cast<const float*>(from + c), from_stride, rows, kPart,
@@ -105,45 +107,45 @@ void turn(const uint32_t* from, int64_t from_stride, int64_t rows, int64_t colum
 }
 
 void pack_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t chunk, uint32_t* to, uint32_t* space) {
-  const Part part{gemm.unit, gemm.a, row, rows, chunk * gemm.chunk_terms(), gemm.terms_of(chunk)};
+  const Part part{gemm.unit, gemm.a, row, rows, chunk * gemm.chunk_depth(), gemm.depth_of(chunk)};
   const int64_t units = gemm.units_of(chunk);
-  if (gemm.a.contiguous == GemmOperand::Contiguous::kTerms) return copy_lines(part, to, units);
-  copy_terms(part, space, units);
-  turn(space, kBlockColumns, units, kTileRows, to, units);
+  if (gemm.a.contiguous == GemmOperand::Contiguous::kDepth) return copy_lines(part, to, units);
+  copy_depths(part, space, units);
+  transpose_units(space, kBlockColumns, units, kTileRows, to, units);
 }
 
 void pack_block(const Gemm& gemm, int64_t block, int64_t chunk, uint32_t* to, uint32_t* space) {
   const int64_t column = block * kBlockColumns, columns = std::min(kBlockColumns, gemm.columns - column);
-  const Part part{gemm.unit, gemm.b, column, columns, chunk * gemm.chunk_terms(), gemm.terms_of(chunk)};
+  const Part part{gemm.unit, gemm.b, column, columns, chunk * gemm.chunk_depth(), gemm.depth_of(chunk)};
   const int64_t units = gemm.units_of(chunk);
-  if (gemm.b.contiguous == GemmOperand::Contiguous::kLines) return copy_terms(part, to, units);
+  if (gemm.b.contiguous == GemmOperand::Contiguous::kLines) return copy_depths(part, to, units);
   copy_lines(part, space, units);
   std::fill(space + columns * units, space + kBlockColumns * units, 0);
-  turn(space, units, kBlockColumns, units, to, kBlockColumns);
+  transpose_units(space, units, kBlockColumns, units, to, kBlockColumns);
 }
 
 void multiply_tile(const TileProduct& product) {
   Product p;
   p.a = product.a;
   p.a_row = product.units;
-  p.a_term = 1;
-  p.b_term = kBlockColumns;
+  p.a_step = 1;
+  p.b_step = kBlockColumns;
   p.c_row = product.blocks * kBlockColumns;
   p.start_row = p.c_row;
   p.rows = product.rows;
   p.vectors = kBlockColumns / kLanes;
-  p.terms = product.units;
+  p.depth = product.units;
   for (int64_t block = 0; block < product.blocks; ++block) {
     p.b = product.b + block * product.units * kBlockColumns;
     p.c = product.c + block * kBlockColumns;
     p.start = product.adds ? p.c : nullptr;
-#if RF_HAVE_BF16_TERMS
+#if RF_HAVE_BF16_PAIRS
     if (product.unit == Unit::kBf16Pair) {
-      multiply<Bf16Terms>(p);
+      multiply<Bf16PairElements>(p);
       continue;
     }
 #endif
-    multiply<FloatTerms>(p);
+    multiply<FloatElements>(p);
   }
 }
 
@@ -184,7 +186,7 @@ void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64
 }
 
 bool multiplies_bf16_pairs() {
-  return RF_HAVE_BF16_TERMS && has_bf16_instruction();
+  return RF_HAVE_BF16_PAIRS && has_bf16_instruction();
 }
 
 bool is_avx512() {

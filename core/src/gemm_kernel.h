@@ -30,7 +30,7 @@ void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, in
 void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64_t column, int64_t columns,
               float* sums);
 
-// Of the instruction set in use.
+// Properties of the instruction set in use.
 bool multiplies_bf16_pairs();
 bool is_avx512();
 

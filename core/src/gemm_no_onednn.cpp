@@ -1,4 +1,4 @@
-// A build without oneDNN.
+// Replaces gemm_onednn.cpp in a build without oneDNN.
 #include "error.h"
 #include "gemm_onednn.h"
 

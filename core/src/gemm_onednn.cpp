@@ -51,11 +51,11 @@ Kernel make_kernel(const Shape& shape) {
   using dnnl::memory;
   const auto [unit, rows, units, blocks, adds] = shape;
   const bool pairs = unit == Unit::kBf16Pair;
-  const int64_t per_unit = pairs ? 2 : 1, columns = blocks * kBlockColumns, terms = units * per_unit;
+  const int64_t per_unit = pairs ? 2 : 1, columns = blocks * kBlockColumns, depth = units * per_unit;
   const auto type = pairs ? memory::data_type::bf16 : memory::data_type::f32;
   const auto order = pairs ? memory::format_tag::BA16a64b2a : memory::format_tag::BA16a64b;
-  const memory::desc a({rows, terms}, type, memory::dims{terms, 1});
-  const memory::desc b({terms, columns}, type, order);
+  const memory::desc a({rows, depth}, type, memory::dims{depth, 1});
+  const memory::desc b({depth, columns}, type, order);
   const memory::desc c({rows, columns}, memory::data_type::f32, memory::dims{columns, 1});
   dnnl::post_ops add;
   if (adds) add.append_sum(1.0f);
@@ -95,7 +95,7 @@ void* scratchpad(size_t bytes) {
 }  // namespace
 
 bool has_onednn(Unit unit) {
-  // Its reference loops take whatever its kernels do not, at a thousandth of their speed.
+  // Its reference loops compute what its kernels do not support, at a thousandth of their speed.
   const auto has_kernel = [](Unit of) {
     return make_kernel({of, kTileRows, kChunkUnits, kPanelBlocks, true}).name.find("ref") == std::string::npos;
   };

@@ -6,9 +6,9 @@
 
 namespace rf::core {
 
-// That the library is there and has kernels of its own for this machine.
+// Whether oneDNN is in the build and has kernels of its own for this machine.
 bool has_onednn(Unit unit);
-// As multiply_tile; a and c have room for kTileRows rows.
+// As multiply_tile; a and c must hold kTileRows rows.
 void multiply_tile_onednn(const TileProduct& product);
 
 }  // namespace rf::core

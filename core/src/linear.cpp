@@ -1,4 +1,4 @@
-// C interface of the linear layer (rf/linear.h): who computes a call, and the three products.
+// C interface of the linear layer (rf/linear.h): the choice of a backend, and the three products.
 #include "rf/linear.h"
 
 #include <omp.h>
@@ -53,9 +53,9 @@ bool is_reference(rf_dtype dtype) {
 
 GemmBackend backend_of(rf_dtype dtype, int64_t rows) {
   // Fewer rows are no whole tile of oneDNN's kernels; those of the plain product have any number.
-  constexpr int64_t kLeastRows = 16;
+  constexpr int64_t kMinRows = 16;
   const bool wanted = choice == Choice::kOnednn || (choice == Choice::kRule && dtype == RF_BF16 && has_amx_bf16());
-  return wanted && rows >= kLeastRows && onednn_can(dtype) ? GemmBackend::kOnednn : GemmBackend::kPlain;
+  return wanted && rows >= kMinRows && onednn_can(dtype) ? GemmBackend::kOnednn : GemmBackend::kPlain;
 }
 
 // The same for both backends, so that packed weights serve any number of rows.
@@ -65,13 +65,13 @@ Unit unit_of(rf_dtype dtype) {
 
 using Contiguous = GemmOperand::Contiguous;
 
-Gemm product_of(const rf_linear_args& args, int64_t rows, int64_t columns, int64_t terms) {
+Gemm product_of(const rf_linear_args& args, int64_t rows, int64_t columns, int64_t depth) {
   Gemm gemm;
   gemm.unit = unit_of(args.dtype);
   gemm.backend = backend_of(args.dtype, args.rows);
   gemm.rows = rows;
   gemm.columns = columns;
-  gemm.terms = terms;
+  gemm.depth = depth;
   return gemm;
 }
 
@@ -80,8 +80,8 @@ Gemm weight_product(rf_dtype dtype, int64_t in, int64_t out, const void* weight,
   Gemm gemm;
   gemm.unit = unit_of(dtype);
   gemm.columns = out;
-  gemm.terms = in;
-  gemm.b = {dtype, weight, stride, Contiguous::kTerms};
+  gemm.depth = in;
+  gemm.b = {dtype, weight, stride, Contiguous::kDepth};
   return gemm;
 }
 
@@ -99,8 +99,8 @@ void forward(const rf_linear_args& args) {
   if (args.packed != nullptr) check_packed(args);
   if (is_reference(args.dtype)) return ref::linear(args);
   Gemm gemm = product_of(args, args.rows, args.out, args.in);
-  gemm.a = {args.dtype, args.x, args.x_stride, Contiguous::kTerms};
-  gemm.b = {ref::weight_type(args), args.weight, args.weight_stride, Contiguous::kTerms};
+  gemm.a = {args.dtype, args.x, args.x_stride, Contiguous::kDepth};
+  gemm.b = {ref::weight_type(args), args.weight, args.weight_stride, Contiguous::kDepth};
   gemm.packed_b = args.packed == nullptr ? nullptr : args.packed->units.get();
   gemm.c_dtype = args.dtype;
   gemm.c = args.y;
@@ -124,7 +124,7 @@ void backward(const rf_linear_args& args, const rf_linear_grads& grads) {
   if (is_reference(args.dtype)) return ref::linear_backward(args, grads);
   if (grads.x != nullptr) {
     Gemm gemm = product_of(args, args.rows, args.in, args.out);
-    gemm.a = {args.dtype, grads.y, grads.y_stride, Contiguous::kTerms};
+    gemm.a = {args.dtype, grads.y, grads.y_stride, Contiguous::kDepth};
     gemm.b = {ref::weight_type(args), args.weight, args.weight_stride, Contiguous::kLines};
     gemm.c_dtype = args.dtype;
     gemm.c = grads.x;

@@ -1,4 +1,4 @@
-// Linear attention (rf/linear_attention.h): who computes a call, the float64 loops or the chunks, and the tasks of the
+// Linear attention (rf/linear_attention.h): the choice between the float64 loops and the chunks, and the tasks of the
 // latter. A task is a key head of a batch entry, or one of its two halves in the backward, so that whichever thread
 // takes it, its result is the same.
 #include "rf/linear_attention.h"

@@ -117,7 +117,7 @@ void QueryGradient::answer(const rf_linear_attention_grads& grads, const Chunk& 
                 gradient);
   if (chunk.paired()) {
     multiply_pairs(Triangle::kLower, chunk.queries, y.scaled, problem.value_width, x.value_dim, value_columns, pairs);
-    add_pairs(Triangle::kLower, chunk.queries, pairs, keys.turned, width, gradient);
+    add_pairs(Triangle::kLower, chunk.queries, pairs, keys.rotated, width, gradient);
   }
   const bool separate = FeatureRows::is_plain(problem, x.rotation_q);
   if (separate) std::fill_n(plain, chunk.queries * width, 0.0f);
@@ -132,7 +132,7 @@ void QueryGradient::answer(const rf_linear_attention_grads& grads, const Chunk& 
 }
 
 void QueryGradient::add_keys(const Chunk& chunk) const {
-  multiply_into(columns_of(values, problem.value_width), keys.turned, problem.width, x.value_dim, problem.width,
+  multiply_into(columns_of(values, problem.value_width), keys.rotated, problem.width, x.value_dim, problem.width,
                 chunk.keys, zeros, 0, sum.added);
   sum.add();
   norm.add();
@@ -213,7 +213,7 @@ void KeyGradient::begin() const {
 // What later chunks give to the keys.
 void KeyGradient::take_keys(const Chunk& chunk) const {
   load_keys(problem, b, key_head, chunk, keys, values);
-  multiply_into(rows_of(keys.turned, problem.width), sum.sum, problem.value_width, chunk.keys, problem.value_width,
+  multiply_into(rows_of(keys.rotated, problem.width), sum.sum, problem.value_width, chunk.keys, problem.value_width,
                 x.features, zeros, 0, value_gradient);
   multiply_into(rows_of(values, problem.value_width), sum_columns, problem.width, chunk.keys, problem.width,
                 x.value_dim, zeros, 0, gradient);
@@ -226,15 +226,15 @@ void KeyGradient::take_queries(const rf_linear_attention_grads& grads, const Chu
   load_queries(problem, b, h, chunk, queries);
   y.load(problem, grads, b, h, chunk);
   add_suffixes(chunk);
-  multiply_into(columns_of(queries.turned, width), y.scaled, value_width, x.features, value_width, chunk.queries,
+  multiply_into(columns_of(queries.rotated, width), y.scaled, value_width, x.features, value_width, chunk.queries,
                 sum.added, value_width, sum.added);
   if (!chunk.paired()) return;
-  transpose(queries.turned, width, chunk.queries, width, query_columns, kChunk);
+  transpose(queries.rotated, width, chunk.queries, width, query_columns, kChunk);
   transpose(y.scaled, value_width, chunk.queries, value_width, y_columns, kChunk);
-  multiply_pairs(Triangle::kUpper, chunk.keys, keys.turned, width, x.features, query_columns, pairs);
+  multiply_pairs(Triangle::kUpper, chunk.keys, keys.rotated, width, x.features, query_columns, pairs);
   add_pairs(Triangle::kUpper, chunk.keys, pairs, y.scaled, value_width, value_gradient);
   multiply_pairs(Triangle::kUpper, chunk.keys, values, value_width, x.value_dim, y_columns, pairs);
-  add_pairs(Triangle::kUpper, chunk.keys, pairs, queries.turned, width, gradient);
+  add_pairs(Triangle::kUpper, chunk.keys, pairs, queries.rotated, width, gradient);
 }
 
 void KeyGradient::add_suffixes(const Chunk& chunk) const {

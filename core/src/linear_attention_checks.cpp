@@ -43,9 +43,9 @@ void check_extents(const rf_linear_attention_args& x) {
   check_size(kWhere, {x.batch, x.keys, x.key_heads, x.value_dim}, "v");
   check_size(kWhere, {x.batch, x.queries, x.heads, x.value_dim}, "out");
   // The sums have padded rows and come several times; the state has a column more.
-  constexpr int64_t kMostWidth = int64_t{1} << 24;
-  require(x.features <= kMostWidth, kWhere, "features must be <= 2^24, got ", x.features);
-  require(x.value_dim <= kMostWidth, kWhere, "value_dim must be <= 2^24, got ", x.value_dim);
+  constexpr int64_t kMaxWidth = int64_t{1} << 24;
+  require(x.features <= kMaxWidth, kWhere, "features must be <= 2^24, got ", x.features);
+  require(x.value_dim <= kMaxWidth, kWhere, "value_dim must be <= 2^24, got ", x.value_dim);
   check_size(kWhere, {x.batch, x.key_heads, x.features, x.value_dim + 1}, "state");
 }
 

@@ -90,17 +90,17 @@ void LinearForward::keep_state() const {
 void LinearForward::take_keys(const Chunk& chunk) const {
   load_keys(problem, b, key_head, chunk, keys, values);
   sum_prefixes(norm.sum, keys.under, chunk.keys, problem.width, norm.added, prefix);
-  if (chunk.paired()) transpose(keys.turned, problem.width, chunk.keys, problem.width, key_columns, kChunk);
+  if (chunk.paired()) transpose(keys.rotated, problem.width, chunk.keys, problem.width, key_columns, kChunk);
 }
 
 void LinearForward::answer(const Chunk& chunk, const Chunk& next, int64_t h, RowsAhead& ahead) const {
   load_queries(problem, b, h, chunk, queries);
   add_queries_ahead(x, b, h, next, ahead);
-  multiply_into(rows_of(queries.turned, problem.width), sum.sum, problem.value_width, chunk.queries,
+  multiply_into(rows_of(queries.rotated, problem.width), sum.sum, problem.value_width, chunk.queries,
                 problem.value_width, x.features, zeros, 0, out, &ahead);
   ahead.finish();
   if (chunk.paired()) {
-    multiply_pairs(Triangle::kLower, chunk.queries, queries.turned, problem.width, x.features, key_columns, pairs);
+    multiply_pairs(Triangle::kLower, chunk.queries, queries.rotated, problem.width, x.features, key_columns, pairs);
     add_pairs(Triangle::kLower, chunk.queries, pairs, values, problem.value_width, out);
   }
   write(chunk, h);
@@ -121,7 +121,7 @@ void LinearForward::write(const Chunk& chunk, int64_t h) const {
 
 void LinearForward::add_keys(const Chunk& chunk, const Chunk& next, RowsAhead& ahead) const {
   add_keys_ahead(x, b, key_head, next, ahead);
-  multiply_into(columns_of(keys.turned, problem.width), values, problem.value_width, x.features, problem.value_width,
+  multiply_into(columns_of(keys.rotated, problem.width), values, problem.value_width, x.features, problem.value_width,
                 chunk.keys, zeros, 0, sum.added, &ahead);
   ahead.finish();
   sum.add();

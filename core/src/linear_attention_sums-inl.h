@@ -26,10 +26,10 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// A as multiply() reads it: element (i, t) is data[i * row + t * term].
+// A as multiply() reads it: element (i, t) is data[i * row + t * step].
 struct Left {
   const float* data;
-  int64_t row, term;
+  int64_t row, step;
 };
 inline Left rows_of(const float* data, int64_t stride) {
   return {data, stride, 1};
@@ -39,22 +39,22 @@ inline Left columns_of(const float* data, int64_t stride) {
 }
 
 // c = start + a b, where rows of b and c are `stride` floats apart.
-inline void multiply_into(const Left& a, const float* b, int64_t stride, int64_t rows, int64_t columns, int64_t terms,
+inline void multiply_into(const Left& a, const float* b, int64_t stride, int64_t rows, int64_t columns, int64_t depth,
                           const float* start, int64_t start_row, float* c, RowsAhead* ahead = nullptr) {
   Product p;
   p.a = a.data;
   p.a_row = a.row;
-  p.a_term = a.term;
+  p.a_step = a.step;
   p.b = b;
-  p.b_term = p.c_row = stride;
+  p.b_step = p.c_row = stride;
   p.start = start;
   p.start_row = start_row;
   p.c = c;
   p.rows = rows;
   p.vectors = (columns + kLanes - 1) / kLanes;
-  p.terms = terms;
+  p.depth = depth;
   p.ahead = ahead;
-  multiply<FloatTerms>(p);
+  multiply<FloatElements>(p);
 }
 
 enum class Triangle { kLower, kUpper };
@@ -72,12 +72,12 @@ struct Slab {
         count(triangle == Triangle::kLower ? row + rows : tokens - row) {}
 };
 
-// pairs[i][j] = rows[i] . columns[.][j] within the triangle; columns: [terms][kChunk].
-inline void multiply_pairs(Triangle triangle, int64_t tokens, const float* rows, int64_t stride, int64_t terms,
+// pairs[i][j] = rows[i] . columns[.][j] within the triangle; columns: [depth][kChunk].
+inline void multiply_pairs(Triangle triangle, int64_t tokens, const float* rows, int64_t stride, int64_t depth,
                            const float* columns, float* pairs) {
   for (int64_t row = 0; row < tokens; row += kSlab) {
     const Slab slab(triangle, row, tokens);
-    multiply_into(rows_of(rows + row * stride, stride), columns + slab.begin, kChunk, slab.rows, slab.count, terms,
+    multiply_into(rows_of(rows + row * stride, stride), columns + slab.begin, kChunk, slab.rows, slab.count, depth,
                   nullptr, 0, pairs + row * kChunk + slab.begin);
     for (int64_t i = row; i < row + slab.rows; ++i) {
       float* diagonal = pairs + i * kChunk + i;
@@ -103,7 +103,7 @@ inline void add_pairs(Triangle triangle, int64_t tokens, const float* pairs, con
 
 // A sum of any number of arrays, and what its roundings have lost (Kahan 1965): the true sum is near sum - lost.
 struct RunningSum {
-  float *sum, *lost, *added;  // `added`: room for what comes next
+  float *sum, *lost, *added;  // `added`: what the next call of add() adds
   int64_t count;
 
   RunningSum(int64_t floats, Arena& arena)
@@ -130,17 +130,17 @@ struct RunningSum {
 // Features of a chunk's tokens, [kChunk][width]: rotated, and as the denominator takes them. One array where these are
 // the same.
 struct FeatureRows {
-  float *turned, *under;
+  float *rotated, *under;
 
   FeatureRows(const LinearProblem& problem, const rf_attention_rotation& rotation, Arena& arena)
-      : turned(arena.take<float>(kChunk * problem.width)),
-        under(is_plain(problem, rotation) ? arena.take<float>(kChunk * problem.width) : turned) {}
+      : rotated(arena.take<float>(kChunk * problem.width)),
+        under(is_plain(problem, rotation) ? arena.take<float>(kChunk * problem.width) : rotated) {}
   static bool is_plain(const LinearProblem& problem, const rf_attention_rotation& rotation) {
     return rotation.cos != nullptr && problem.args.denominator == RF_DENOMINATOR_PLAIN;
   }
 };
 
-// e^x for x <= 0 or so; 0 below -87.
+// e^x for x up to about 0; 0 below -87.
 HWY_INLINE FloatVec exp_below_zero(FloatVec x) {
   const FloatTag d;
   const auto log2e = hn::Set(d, kLog2e);
@@ -170,7 +170,7 @@ inline HWY_NOINLINE void map_rows(const LinearProblem& problem, int64_t rows, fl
   }
 }
 
-// gradient *= the map's slope, which the features tell: for elu + 1 the feature itself up to 1.
+// gradient *= the map's slope, which follows from the features: for elu + 1, the feature itself up to 1.
 inline HWY_NOINLINE void multiply_by_slopes(const LinearProblem& problem, const float* features, int64_t rows,
                                             float* gradient) {
   const FloatTag d;
@@ -197,7 +197,7 @@ inline HeadRows out_rows(const rf_linear_attention_args& x, int64_t b, int64_t h
   return head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
 }
 
-// What the next chunk reads and writes, to be asked for between the blocks of a product.
+// What the next chunk reads and writes, to be prefetched between the blocks of a product.
 inline constexpr int64_t kBlocksOfProduct = 16;  // of AVX-512 with 64 features and value dimensions
 
 inline void add_rotation_ahead(const rf_attention_rotation& rotation, int64_t b, int64_t tokens, int64_t first,
@@ -230,7 +230,7 @@ inline void add_keys_ahead(const rf_linear_attention_args& x, int64_t b, int64_t
   ahead.spread(kBlocksOfProduct);
 }
 
-// Rows of tokens that are no keys become zeros.
+// Rows of masked tokens become zeros.
 inline void clear_masked(const rf_linear_attention_args& x, int64_t b, int64_t first, int64_t count, int64_t width,
                          float* rows) {
   if (x.key_mask == nullptr) return;
@@ -240,10 +240,10 @@ inline void clear_masked(const rf_linear_attention_args& x, int64_t b, int64_t f
   }
 }
 
-inline void turn_features(const LinearProblem& problem, const rf_attention_rotation& rotation, int64_t b,
+inline void rotate_features(const LinearProblem& problem, const rf_attention_rotation& rotation, int64_t b,
                           int64_t tokens, int64_t first, int64_t count, const FeatureRows& to) {
-  if (to.turned != to.under) std::copy_n(to.under, count * problem.width, to.turned);
-  rotate_rows(rotation, problem.args.layout, Turn::kCounterClockwise, b, tokens, first, count, to.turned,
+  if (to.rotated != to.under) std::copy_n(to.under, count * problem.width, to.rotated);
+  rotate_rows(rotation, problem.args.layout, RotationDirection::kForward, b, tokens, first, count, to.rotated,
               problem.width);
 }
 
@@ -252,7 +252,7 @@ inline void load_queries(const LinearProblem& problem, int64_t b, int64_t h, con
   const rf_linear_attention_args& x = problem.args;
   load_rows(x.dtype, query_rows(x, b, h), chunk.first_query, chunk.queries, x.features, to.under, problem.width);
   map_rows(problem, chunk.queries, to.under);
-  turn_features(problem, x.rotation_q, b, x.queries, chunk.first_query, chunk.queries, to);
+  rotate_features(problem, x.rotation_q, b, x.queries, chunk.first_query, chunk.queries, to);
 }
 
 // values: [kChunk][value_width].
@@ -262,7 +262,7 @@ inline void load_keys(const LinearProblem& problem, int64_t b, int64_t key_head,
   load_rows(x.dtype, key_rows(x, b, key_head), chunk.first_key, chunk.keys, x.features, to.under, problem.width);
   map_rows(problem, chunk.keys, to.under);
   clear_masked(x, b, chunk.first_key, chunk.keys, problem.width, to.under);
-  turn_features(problem, x.rotation_k, b, x.keys, chunk.first_key, chunk.keys, to);
+  rotate_features(problem, x.rotation_k, b, x.keys, chunk.first_key, chunk.keys, to);
   load_rows(x.dtype, value_rows(x, b, key_head), chunk.first_key, chunk.keys, x.value_dim, values, problem.value_width);
   clear_masked(x, b, chunk.first_key, chunk.keys, problem.value_width, values);
 }
@@ -282,18 +282,18 @@ inline HWY_NOINLINE void sum_prefixes(const float* before, const float* rows, in
   }
 }
 
-// Gradients of rotated features and of those in the denominator (`plain`, nullptr where they were added to `turned`
-// already) to those of what the caller gave, in place of `turned`; `scratch`: [kChunk][width].
+// From the gradients of rotated features and of those in the denominator (`plain`, nullptr where they were added to
+// `rotated` already) to the gradients of the caller's arrays, in place of `rotated`; `scratch`: [kChunk][width].
 inline void to_given(const LinearProblem& problem, const rf_attention_rotation& rotation, int64_t b, int64_t tokens,
-                     int64_t first, int64_t count, const HeadRows& given, const float* plain, float* turned,
+                     int64_t first, int64_t count, const HeadRows& given, const float* plain, float* rotated,
                      float* scratch) {
   const rf_linear_attention_args& x = problem.args;
-  rotate_rows(rotation, x.layout, Turn::kClockwise, b, tokens, first, count, turned, problem.width);
-  if (plain != nullptr) add_scaled(1, plain, count * problem.width, turned);
+  rotate_rows(rotation, x.layout, RotationDirection::kTransposed, b, tokens, first, count, rotated, problem.width);
+  if (plain != nullptr) add_scaled(1, plain, count * problem.width, rotated);
   if (x.feature_map == RF_FEATURES_GIVEN) return;
   load_rows(x.dtype, given, first, count, x.features, scratch, problem.width);
   map_rows(problem, count, scratch);
-  multiply_by_slopes(problem, scratch, count, turned);
+  multiply_by_slopes(problem, scratch, count, rotated);
 }
 
 }  // namespace HWY_NAMESPACE

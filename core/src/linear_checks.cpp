@@ -12,12 +12,12 @@ namespace {
 
 constexpr const char* kWhere = "linear";
 
-// With room for any element and for rounding up.
+// Bytes of elements of any size, with a margin for rounding up.
 void check_size(int64_t rows, int64_t columns, const char* name) {
-  constexpr int64_t kMostBytes = 64;
+  constexpr int64_t kMaxElementBytes = 64;
   int64_t bytes = 0;
-  require(!__builtin_mul_overflow(rows, columns, &bytes) && !__builtin_mul_overflow(bytes, kMostBytes, &bytes), kWhere,
-          "the size of ", name, " in bytes must fit in int64, got ", rows, " rows of ", columns);
+  require(!__builtin_mul_overflow(rows, columns, &bytes) && !__builtin_mul_overflow(bytes, kMaxElementBytes, &bytes),
+          kWhere, "the size of ", name, " in bytes must fit in int64, got ", rows, " rows of ", columns);
 }
 
 void check_vector(const rf_linear_args& args, const void* data, const char* name) {
@@ -31,9 +31,9 @@ void check_linear_shape(rf_dtype dtype, int64_t rows, int64_t in, int64_t out) {
   require(element_bytes(dtype) != 0, kWhere, "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ",
           static_cast<int>(dtype));
   // Far above any memory, and far enough below 2^63 for whatever is computed from an extent.
-  constexpr int64_t kMostExtent = int64_t{1} << 40;
+  constexpr int64_t kMaxExtent = int64_t{1} << 40;
   for (const auto& [extent, name] : {std::pair{rows, "rows"}, {in, "in"}, {out, "out"}}) {
-    require(extent >= 0 && extent <= kMostExtent, kWhere, name, " must be in 0..2^40, got ", extent);
+    require(extent >= 0 && extent <= kMaxExtent, kWhere, name, " must be in 0..2^40, got ", extent);
   }
   check_size(rows, in, "x");
   check_size(out, in, "weight");

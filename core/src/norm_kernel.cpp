@@ -223,7 +223,7 @@ HWY_EXPORT(backward_any);
 int64_t norm_space_bytes(int64_t columns) {
   // Numbers are drawn from a block's first element on and in whole runs.
   return 2 * padded(columns) * int64_t{sizeof(float)} +
-         (columns + kDropoutBlock + kMostDrawnAtOnce) * int64_t{sizeof(uint16_t)};
+         (columns + kDropoutBlock + kMaxDrawnAtOnce) * int64_t{sizeof(uint16_t)};
 }
 
 void norm_rows(const rf_norm_args& args, RowRange rows, void* space) {

@@ -136,9 +136,9 @@ class RowsByPosition final : public RopeRows {
         sequence_stride_(positions_.sequences() == 1 ? 0 : args.tokens),
         cache_(cache),
         runs_(runs_of(args, cache)),
-        kept_(cache.find(runs_.blocks)) {}
+        kept_(cache.get(runs_.blocks)) {}
 
-  void find(int64_t b, int64_t first, RopeTile& tile, void* space) const override {
+  void set_rows(int64_t b, int64_t first, RopeTile& tile, void* space) const override {
     const int64_t begin = b * sequence_stride_ + first;
     auto next = std::upper_bound(runs_.begins.begin(), runs_.begins.end(), begin);
     auto run = static_cast<size_t>(next - runs_.begins.begin()) - 1;

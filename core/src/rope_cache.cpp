@@ -156,7 +156,7 @@ void RopeCache<T>::add(RopeTable<T>& table, const std::vector<double>& blocks) c
 }
 
 template <class T>
-typename RopeCache<T>::Kept RopeCache<T>::find(const std::vector<double>& blocks) {
+typename RopeCache<T>::Kept RopeCache<T>::get(const std::vector<double>& blocks) {
   touch();
   // Making room may let go of this table too: then once more with an empty one.
   for (int attempt = 0;; ++attempt) {

@@ -22,7 +22,7 @@ namespace rf::core {
 inline constexpr int64_t kMaxCachedRows = int64_t{1} << 24;
 inline constexpr int64_t kMaxTableBytes = int64_t{256} << 20;
 
-// Of all tables of the process.
+// The bytes of all tables of the process.
 int64_t table_bytes();
 // Lets go of all tables; those that calls still read are freed after the last of these.
 void release_tables();
@@ -89,7 +89,7 @@ class RopeCache final : public TableOwner {
     std::shared_ptr<const RopeTable<T>> table;
     std::vector<const T*> blocks;
   };
-  Kept find(const std::vector<double>& blocks);
+  Kept get(const std::vector<double>& blocks);
 
   // Computes the row of any position into out, [2 num_freqs].
   void compute(double position, T* out) const;

@@ -144,7 +144,7 @@ struct VectorHalves {
       c = hn::LoadU(d, row.cos + i);
       s = hn::Mul(hn::Set(d, row.sign), hn::LoadU(d, row.sin + i));
     }
-    HWY_INLINE void turn(D d, const T* x, int64_t i, int64_t n, hn::Vec<D>& y_a, hn::Vec<D>& y_b) const {
+    HWY_INLINE void rotate_halves(D d, const T* x, int64_t i, int64_t n, hn::Vec<D>& y_a, hn::Vec<D>& y_b) const {
       const auto a = VectorElement<T>::load(d, x + i);
       const auto b = VectorElement<T>::load(d, x + n + i);
       y_a = hn::NegMulAdd(s, b, hn::Mul(c, a));
@@ -245,7 +245,7 @@ HWY_INLINE void rotate_steps(D d, const Row<Arithmetic<T>>& row, const Heads<T>&
       // All of a, then all of b: the lines of a head are written in their order.
       hn::Vec<D> y_a[kSteps], y_b[kSteps];
       HWY_UNROLL(4)
-      for (int k = 0; k < kSteps; ++k) coefficients[k].turn(d, x, i + k * step, n, y_a[k], y_b[k]);
+      for (int k = 0; k < kSteps; ++k) coefficients[k].rotate_halves(d, x, i + k * step, n, y_a[k], y_b[k]);
       HWY_UNROLL(4)
       for (int k = 0; k < kSteps; ++k) VectorElement<T>::template store<kStores>(d, y_a[k], y + i + k * step);
       HWY_UNROLL(4)
@@ -307,7 +307,7 @@ HWY_INLINE void stream_heads(const RopeTile& tile, const Row<Arithmetic<T>>& row
 template <class A>
 HWY_INLINE Row<A> row_of(const RopeTile& tile, int64_t t) {
   return {static_cast<const A*>(tile.cos[t]), static_cast<const A*>(tile.sin[t]),
-          tile.turn == Turn::kCounterClockwise ? A{1} : A{-1}};
+          tile.direction == RotationDirection::kForward ? A{1} : A{-1}};
 }
 
 // Whether every row of y consists of whole, aligned vectors.

@@ -9,8 +9,8 @@
 
 namespace rf::core {
 
-// Sign of the sine: R or its transpose.
-enum class Turn { kCounterClockwise, kClockwise };
+// Sign of the sine: R, counter-clockwise, or its transpose.
+enum class RotationDirection { kForward, kTransposed };
 
 inline constexpr int64_t kMaxTileTokens = 32;
 
@@ -22,7 +22,7 @@ struct RopeTile {
   int64_t head_dim = 0;
   int64_t num_freqs = 0;
   int64_t x_stride_t = 0, x_stride_h = 0, y_stride_t = 0, y_stride_h = 0;  // in elements
-  Turn turn = Turn::kCounterClockwise;
+  RotationDirection direction = RotationDirection::kForward;
   Stores stores = Stores::kPlain;  // streaming needs y != x and no gaps between a token's heads, or whole lines
   // Per token num_freqs cosines, and as many sines; double for RF_F64, float for the others.
   const void* cos[kMaxTileTokens] = {};

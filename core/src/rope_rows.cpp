@@ -15,7 +15,7 @@ class GivenRows final : public RopeRows {
  public:
   explicit GivenRows(const rf_rope_rows_args& args) : args_(args) {}
 
-  void find(int64_t b, int64_t first, RopeTile& tile, void*) const override {
+  void set_rows(int64_t b, int64_t first, RopeTile& tile, void*) const override {
     const int64_t bytes = row_element_bytes(args_.dtype);
     for (int64_t t = 0; t < tile.tokens; ++t) {
       const int64_t offset = (b * args_.row_stride_b + (first + t) * args_.row_stride_t) * bytes;

@@ -53,7 +53,7 @@ RopeTile tile_at(const RopeData& data, int64_t b, int64_t t) {
   tile.x_stride_h = data.x_stride_h;
   tile.y_stride_t = data.y_stride_t;
   tile.y_stride_h = data.y_stride_h;
-  tile.turn = data.turn;
+  tile.direction = data.direction;
   return tile;
 }
 
@@ -82,7 +82,7 @@ class Call {
       RopeTile tile = tile_at(data_, b, t);
       tile.stores = stores_;
       tile.stage = scratch + rows_bytes;
-      rows_.find(b, t, tile, scratch);
+      rows_.set_rows(b, t, tile, scratch);
       rotate_tile(data_.dtype, data_.layout, tile);
     }
     if (stores_ == Stores::kStreaming) finish_streaming();

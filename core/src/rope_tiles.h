@@ -15,7 +15,7 @@ struct RopeData {
   const char* where;  // the function's name in errors
   rf_dtype dtype;
   rf_rope_layout layout;
-  Turn turn;
+  RotationDirection direction;
   int64_t num_freqs;
   int64_t batch, tokens, heads, head_dim;
   const void* x;
@@ -29,8 +29,9 @@ struct RopeData {
 // Args: rf_rope_args or rf_rope_rows_args, not checked yet.
 template <class Args>
 RopeData data_of(const char* where, const Args& args, int64_t num_freqs) {
-  const Turn turn = args.direction == RF_ROPE_FORWARD ? Turn::kCounterClockwise : Turn::kClockwise;
-  return {where,           args.dtype,      args.layout,     turn,          num_freqs,
+  const RotationDirection direction =
+      args.direction == RF_ROPE_FORWARD ? RotationDirection::kForward : RotationDirection::kTransposed;
+  return {where,           args.dtype,      args.layout,     direction,     num_freqs,
           args.batch,      args.tokens,     args.heads,      args.head_dim, args.x,
           args.x_stride_b, args.x_stride_t, args.x_stride_h, args.y,        args.y_stride_b,
           args.y_stride_t, args.y_stride_h};
@@ -42,8 +43,8 @@ class RopeRows {
   virtual ~RopeRows() = default;
 
   // Sets cos and sin of the tile's tokens, which are those of sequence b from `first` on. Rows that have to be computed
-  // go to `space`, which holds them for space_bytes() a token.
-  virtual void find(int64_t b, int64_t first, RopeTile& tile, void* space) const = 0;
+  // go to `space`, space_bytes() for each token.
+  virtual void set_rows(int64_t b, int64_t first, RopeTile& tile, void* space) const = 0;
   virtual int64_t space_bytes() const = 0;
 };
 

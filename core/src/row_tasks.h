@@ -18,8 +18,8 @@ namespace rf::core {
 // Below this many elements a call is over before a second thread has begun.
 inline constexpr int64_t kParallelRowElements = 16 * 1024;
 // Sums over rows are taken in at most so many chunks, of at least so many rows.
-inline constexpr int64_t kMostRowChunks = 64;
-inline constexpr int64_t kLeastChunkRows = 16;
+inline constexpr int64_t kMaxRowChunks = 64;
+inline constexpr int64_t kMinChunkRows = 16;
 // Rows that a thread takes at once where nothing asks for more.
 inline constexpr int64_t kRowBlock = 8;
 
@@ -58,7 +58,7 @@ void for_row_blocks(int64_t rows, int64_t columns, int64_t block, int64_t bytes,
 // Then totals[k], [columns] or nullptr, are the sums over the chunks, in order.
 template <class Run>
 void sum_over_rows(int64_t rows, int64_t columns, int64_t bytes, const std::vector<float*>& totals, const Run& run) {
-  const int64_t chunk = std::max(kLeastChunkRows, (rows + kMostRowChunks - 1) / kMostRowChunks);
+  const int64_t chunk = std::max(kMinChunkRows, (rows + kMaxRowChunks - 1) / kMaxRowChunks);
   const int64_t chunks = (rows + chunk - 1) / chunk;
   const int64_t width = padded(columns), stride = width * static_cast<int64_t>(totals.size());
   std::vector<float> sums(static_cast<size_t>(chunks * stride));

@@ -30,7 +30,7 @@ class Scratch {
   void* memory_;
 };
 
-// Of all threads, in use or not.
+// The bytes of all threads, in use or not.
 int64_t scratch_bytes() noexcept;
 // Frees what no thread uses.
 void release_scratch() noexcept;

@@ -33,8 +33,8 @@
 extern "C" {
 #endif
 
-/* Rows of a rotation, contiguous [batch, T or S, pairs]: pair i of a token's vectors turns counter-clockwise by the
- * angle whose cosine and sine these are (any magnitude in both); elements from 2 pairs on are passed on. */
+/* Rows of a rotation, contiguous [batch, T or S, pairs]: pair i of a token's vectors is rotated counter-clockwise by
+ * the angle whose cosine and sine these are (any magnitude in both); elements from 2 pairs on are copied. */
 typedef struct rf_attention_rotation {
   const void* cos;
   const void* sin; /* both NULL: no rotation */
@@ -96,8 +96,8 @@ typedef struct rf_attention_args {
    * broadcast. NULL: to every key. */
   const uint8_t* mask;
   int64_t mask_stride_b, mask_stride_h, mask_stride_t, mask_stride_s;
-  /* Of the probabilities, after the softmax: element ((b H + h) T + t) S + s of [B,H,T,S] as rf_dropout has it. Only in
-   * tiles. */
+  /* Dropout of the probabilities, after the softmax: of element ((b H + h) T + t) S + s of [B,H,T,S] as by rf_dropout.
+   * Only in tiles. */
   double dropout; /* in [0, 1 - 2^-17) */
   uint64_t seed, stream;
   /* By token index: -left <= j - (i + S - T) <= right for query i and key j, each where window names the side, as
