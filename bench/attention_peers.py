@@ -40,7 +40,8 @@ from roformer_cpp import DistanceTable, Rotation, Terms  # noqa: E402
 TABLES = {"peers": "attention_peers", "encodings": "attention_peers encodings"}
 HEADS, HEAD_DIM = 12, 64
 SHAPES = [(8, 128), (2, 512), (1, 2048)]
-# Of the largest number, in eps of float32; and for bfloat16, of the errors of the formula in it and of its rounding.
+# Tolerances: in eps of float32 and of the largest number; for bfloat16, in errors of the formula in it and in
+# roundings.
 FLOAT32_EPS, PLAIN_ERRORS, LAST_ROUNDING = 64, 2.0, 0.5
 RESULTS = ("output", "gradient of q", "gradient of k", "gradient of v")
 

@@ -61,7 +61,7 @@ def cpu_name() -> str:
 
 
 def commit() -> str:
-    """Of the tree, with -dirty after it where files differ; the pages that tables are written into do not count."""
+    """The tree's commit, with -dirty where files differ; the pages that tables are written into do not count."""
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
     others = ["--", ".", ":!docs/benchmarks"]

@@ -50,7 +50,7 @@ def bytes_read(pid, path):
 
 
 def cpu_seconds(pid):
-    """Of every thread that lives."""
+    """CPU seconds of all living threads."""
     ticks = os.sysconf("SC_CLK_TCK")
     fields = [
         task.joinpath("stat").read_text().rsplit(")", 1)[1].split() for task in Path(f"/proc/{pid}/task").iterdir()

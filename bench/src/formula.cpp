@@ -59,8 +59,8 @@ at::Tensor rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor&
   const bool pairs = layout == RF_ROPE_PAIRS;
   const at::Tensor a = pairs ? x.slice(-1, 0, std::nullopt, 2) : x.slice(-1, 0, half);
   const at::Tensor b = pairs ? x.slice(-1, 1, std::nullopt, 2) : x.slice(-1, half);
-  const Tensors turned = {a * cos - b * sin, a * sin + b * cos};
-  return pairs ? at::stack(turned, -1).flatten(-2) : at::cat(turned, -1);
+  const Tensors rotated_elements = {a * cos - b * sin, a * sin + b * cos};
+  return pairs ? at::stack(rotated_elements, -1).flatten(-2) : at::cat(rotated_elements, -1);
 }
 
 }  // namespace rf::bench

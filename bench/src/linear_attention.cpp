@@ -93,12 +93,12 @@ at::Tensor causal_sums(const at::Tensor& f, const at::Tensor& g, const at::Tenso
 at::Tensor einsum_form(const Tensors& in, bool causal) {
   const at::Tensor f = at::elu(in[0]) + 1, g = at::elu(in[1]) + 1;
   const at::Tensor cos = in[3].unsqueeze(1), sin = in[4].unsqueeze(1);
-  const at::Tensor turned_f = rotated(f, cos, sin, RF_ROPE_HALVES), turned_g = rotated(g, cos, sin, RF_ROPE_HALVES);
+  const at::Tensor rotated_f = rotated(f, cos, sin, RF_ROPE_HALVES), rotated_g = rotated(g, cos, sin, RF_ROPE_HALVES);
   if (causal) {
-    return causal_sums(turned_f, turned_g, in[2]) / at::einsum("bthf,bthf->bth", {f, g.cumsum(1)}).unsqueeze(-1);
+    return causal_sums(rotated_f, rotated_g, in[2]) / at::einsum("bthf,bthf->bth", {f, g.cumsum(1)}).unsqueeze(-1);
   }
-  const at::Tensor sums = at::einsum("bshf,bshd->bhfd", {turned_g, in[2]});
-  return at::einsum("bthf,bhfd->bthd", {turned_f, sums}) / at::einsum("bthf,bhf->bth", {f, g.sum(1)}).unsqueeze(-1);
+  const at::Tensor sums = at::einsum("bshf,bshd->bhfd", {rotated_g, in[2]});
+  return at::einsum("bthf,bhfd->bthd", {rotated_f, sums}) / at::einsum("bthf,bhf->bth", {f, g.sum(1)}).unsqueeze(-1);
 }
 
 std::vector<Side> linear_attention_sides(const LinearAttentionCase& c) {

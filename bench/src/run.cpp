@@ -16,7 +16,7 @@ namespace rf::bench {
 namespace {
 
 constexpr double kTrafficBytes = 256.0 * (1 << 20);
-constexpr int64_t kMostSets = 64;  // of tiny arrays
+constexpr int64_t kMaxSets = 64;  // of tiny arrays
 
 // What one call of a side takes, in each round.
 using Seconds = std::vector<double>;
@@ -27,7 +27,7 @@ using Sets = std::vector<std::vector<Side>>;
 Sets make_sets(const Case& c, const Options& options) {
   const auto needed = c.unit == Unit::kBytes ? static_cast<int64_t>(std::ceil(kTrafficBytes / c.amount)) : 1;
   Sets sets;
-  for (int64_t i = 0; i < (options.sets != 0 ? options.sets : std::min(needed, kMostSets)); ++i) {
+  for (int64_t i = 0; i < (options.sets != 0 ? options.sets : std::min(needed, kMaxSets)); ++i) {
     at::manual_seed(options.seed);
     sets.push_back(c.sides());
     if (options.peers == Peers::kNo) {
@@ -48,7 +48,7 @@ double error_eps(const at::Tensor& got, const at::Tensor& want) {
 struct Truth {
   Tensors want, plain;
 
-  double most_eps(const at::Tensor& got, size_t i) const {
+  double max_eps(const at::Tensor& got, size_t i) const {
     if (got.scalar_type() != at::kBFloat16) return tests::kBenchEps;
     return tests::kLastRounding + (i < plain.size() ? tests::kPlainErrors * error_eps(plain[i], want[i]) : 0);
   }
@@ -67,10 +67,10 @@ std::vector<double> verify(const Case& c, const std::vector<Side>& sides) {
     }
     double worst = 0;
     for (size_t i = 0; i < got.size(); ++i) {
-      const double error = error_eps(got[i], truth.want[i]), most = truth.most_eps(got[i], i);
-      if (!(error <= most)) {  // NaN too
+      const double error = error_eps(got[i], truth.want[i]), limit = truth.max_eps(got[i], i);
+      if (!(error <= limit)) {  // NaN too
         throw std::runtime_error(fmt::format("[bench] {} of {} must be within {:.3g} eps of float64, got {:.3g}",
-                                             side.name, c.name, most, error));
+                                             side.name, c.name, limit, error));
       }
       worst = std::max(worst, error);
     }
@@ -87,12 +87,12 @@ double median(std::vector<double> values) {
 
 std::vector<Seconds> take_turns(const Sets& sets, const Options& options) {
   const size_t count = sets[0].size();
-  // What torch returned to a set is freed only when its turn comes again: so its results too go to memory that other
-  // sets have pushed out of the cache.
+  // Results that torch returned for a set are freed only when the set is used again, so that they too are in memory
+  // that other sets have pushed out of the cache.
   std::vector<std::vector<Tensors>> held(sets.size(), std::vector<Tensors>(count));
-  size_t turn = 0;
+  size_t calls = 0;
   const auto run = [&](size_t side) {
-    const size_t set = turn++ % sets.size();
+    const size_t set = calls++ % sets.size();
     held[set][side].clear();
     held[set][side] = sets[set][side].run();
   };

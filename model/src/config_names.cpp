@@ -54,16 +54,16 @@ constexpr std::string_view kKept[] = {
     "transformers_version", "return_dict", "output_hidden_states", "output_attentions", "use_cache", "torchscript",
     "tf_legacy_loss", "gradient_checkpointing", "chunk_size_feed_forward", "attn_implementation",
     "_attn_implementation", "_attn_implementation_autoset",
-    // Of the tokenizer and of task descriptions.
+    // Keys of the tokenizer and of task descriptions.
     "bos_token_id", "eos_token_id", "sep_token_id", "tokenizer_class", "prefix", "finetuning_task",
     "task_specific_params",
-    // Of text generation, which transformers 4 wrote into model configs.
+    // Keys of text generation, which transformers 4 wrote into model configs.
     "decoder_start_token_id", "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
     "diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty",
     "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores",
     "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
     "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
-    // Of a pooler with choices, which converted Chinese BERT configs carry and no class of transformers has.
+    // Keys of a pooler with options, which converted Chinese BERT configs carry and no class of transformers reads.
     "directionality", "pooler_activation", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "summary_proj_to_labels"};
 

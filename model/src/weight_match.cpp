@@ -23,7 +23,7 @@ constexpr std::string_view kHeadModules[] = {"cls.", "classifier.", "qa_outputs.
 constexpr std::string_view kIgnoredEnds[] = {"embeddings.position_ids", "embeddings.token_type_ids",
                                              "encoder.embed_positions.weight",
                                              "self.relative_positions_encoding.positions_encoding"};
-// Of a task that no head has.
+// Prefix of the layer of next-sentence prediction, a task for which there is no head.
 constexpr std::string_view kNextSentence = "cls.seq_relationship.";
 
 template <size_t N>

@@ -4,9 +4,9 @@
 // row = p / grid_width, column = p mod grid_width. A score depends on the difference of rows and of columns; moving all
 // flat indices moves columns across the grid's edge, and scores with them, unless it is by whole rows.
 //
-// Pairs are numbered across the head: the first half of them turns by the row, the second by the column. In layout
+// Pairs are numbered across the head: the first half of them is rotated by the row, the second by the column. In layout
 // "pairs" these are the two halves of the head; in "halves", pair i is (i, i + D/2). partial_rotary_factor is the share
-// of each half that turns; the elements that stand still are the last ones. Scalings are those of rf/model/rope_spec.h
+// of each half that is rotated; the other elements are the last ones. Scalings are those of rf/model/rope_spec.h
 // but for the two that follow a sequence's length, which a grid does not have.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

@@ -1,7 +1,7 @@
-// Rotary position embedding (arXiv 2104.09864 Eq. 14-16, 34; R-ROPE-01..11): queries and keys turn by their positions,
-// so that a score depends on the distance alone. Frequencies, scalings and precision are those of
+// Rotary position embedding (arXiv 2104.09864 Eq. 14-16, 34; R-ROPE-01..11): queries and keys are rotated by their
+// positions, so that a score depends on the distance alone. Frequencies, scalings and precision are those of
 // rf/model/rope_spec.h; scalings that depend on the length take that of a token's own sequence. With rotary_value the
-// values turn too and are not turned back, which makes the output depend on absolute positions (R-ROPE-11). With
+// values are rotated too and not rotated back, which makes the output depend on absolute positions (R-ROPE-11). With
 // trainable the frequencies are a parameter that starts at the scaled ones (R-ROPE-12). Cross-attention does not rotate
 // (R-ROPE-14): its caller takes no terms from here.
 #include "rf/io/error.h"
@@ -12,7 +12,7 @@ namespace rf::nn::posenc {
 
 namespace {
 
-enum class Values { kStill, kRotated };
+enum class Values { kUnrotated, kRotated };
 enum class Training { kFixed, kTrained };
 
 class Rope : public Encoding {
@@ -57,7 +57,7 @@ std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& s
   const RopeSpec spec =
       read_rope_spec(options, {.head_dim = shape.head_dim, .max_position_embeddings = shape.max_position_embeddings});
   const std::string layout = read_layout(options, "pairs");
-  const Values values = options.boolean("rotary_value", false) ? Values::kRotated : Values::kStill;
+  const Values values = options.boolean("rotary_value", false) ? Values::kRotated : Values::kUnrotated;
   const Training training = options.boolean("trainable", false) ? Training::kTrained : Training::kFixed;
   if (training == Training::kTrained && spec.changes_with_length()) {
     fail("position_encoding", "trainable must be false where frequencies follow the length, got true with rope_type {}",

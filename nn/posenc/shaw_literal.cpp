@@ -51,9 +51,9 @@ EncodingEntry shaw_literal() {
                    .keys = {"r_min = -16", "r_max = 16"},
                    .pairwise = EncodingInfo::Pairwise::kYes},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            constexpr int64_t kFarthest = (int64_t{1} << 23) - 1;
-            const int64_t lo = options.integer("r_min", -16, -kFarthest, kFarthest);
-            const int64_t hi = options.integer("r_max", 16, -kFarthest, kFarthest);
+            constexpr int64_t kMaxDistance = (int64_t{1} << 23) - 1;
+            const int64_t lo = options.integer("r_min", -16, -kMaxDistance, kMaxDistance);
+            const int64_t hi = options.integer("r_max", 16, -kMaxDistance, kMaxDistance);
             if (lo > hi) fail("shaw-literal", "r_min must not exceed r_max, got {} and {}", lo, hi);
             return std::make_shared<ShawLiteral>(lo, hi, shape);
           }};

@@ -82,7 +82,8 @@ class TransformerXl : public Encoding {
   Biases biases_;
   int64_t clamp_;
   EncodingShape shape_;
-  // Of each layer; tied biases are one tensor. Biases are [H, D], or [C] where they go through the query's projection.
+  // One for each layer; tied biases are one tensor. Biases are [H, D], or [C] where they go through the query's
+  // projection.
   std::vector<at::Tensor> content_biases_, position_biases_;
   std::vector<at::Tensor> weights_;  // W_r [H*D, C]
 };

@@ -1,6 +1,6 @@
 // xPos (Sun et al. 2022, arXiv 2212.10554): rotary embedding whose queries grow and whose keys shrink with
-// their positions, so that the share of pair i in a score also decays with the distance m - n, the faster the faster
-// the pair turns:
+// their positions, so that the share of pair i in a score also decays with the distance m - n, the faster the higher
+// the pair's frequency:
 //
 //   q_m -> zeta_i^(+e_m / scale_base) R_m q_m     zeta_i = (2i/R + 0.4) / 1.4
 //   k_n -> zeta_i^(-e_n / scale_base) R_n k_n     e_p = p - the middle of the token's sequence
@@ -98,9 +98,9 @@ class Xpos : public Encoding {
     const at::Tensor half_steps_BT = 2 * tokens.ids - tokens.first - tokens.end + 1;
     const double sign = side == Side::kQuery ? 1.0 : -1.0;
     const at::Tensor magnitude = at::pow(zeta_, half_steps_BT.unsqueeze(-1).to(at::kDouble) * (sign / 2 / scale_base_));
-    const Rotation turn = rotation_rows(tokens.ids, frequencies_.of(tokens.end), at::kDouble);
+    const Rotation rotation = rotation_rows(tokens.ids, frequencies_.of(tokens.end), at::kDouble);
     const at::ScalarType type = ops::row_dtype(dtype);
-    return {(turn.cos * magnitude).to(type), (turn.sin * magnitude).to(type)};
+    return {(rotation.cos * magnitude).to(type), (rotation.sin * magnitude).to(type)};
   }
 
   RotaryFrequencies frequencies_;

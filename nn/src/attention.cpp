@@ -28,13 +28,13 @@ bool is_trained(const Rotation& rotation) {
          (rotation.cos.requires_grad() || rotation.sin.requires_grad());
 }
 
-// Autocast reaches products alone; a kernel that has them inside is given what they would be given.
+// Autocast casts the inputs of products only; a kernel with products inside gets the dtype that they would get.
 at::ScalarType product_dtype(const at::Tensor& q_BTHD) {
   const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU) && q_BTHD.scalar_type() != at::kDouble;
   return is_cast ? at::autocast::get_autocast_dtype(at::kCPU) : q_BTHD.scalar_type();
 }
 
-// What the fused kernel requires and a call has not, as the end of "kernel fused needs ..."; empty: it can.
+// The end of the message "kernel fused needs ..." for a call that the fused kernel cannot compute; empty: it can.
 std::string missing_for_fused(at::Device device, at::ScalarType dtype, const Terms& terms) {
   if (!device.is_cpu()) return fmt::format("tensors on the CPU, got {}", device.str());
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
@@ -51,7 +51,7 @@ std::string missing_for_fused(at::Device device, at::ScalarType dtype, const Ter
   return {};
 }
 
-// RF_KERNEL=ref turns "auto" to the loops, which know no dropout.
+// With RF_KERNEL=ref, "auto" means the loops, which have no dropout.
 Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const Terms& terms,
               const AttentionDropout& dropout) {
   if (wanted != Kernel::kAuto && wanted != Kernel::kFused) return wanted;
@@ -61,7 +61,7 @@ Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const Term
   return loops_are_asked_for() && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
 }
 
-// What the kernels of core are given: packed rows as one, each sequence by itself; all others as they are.
+// The arguments of core's kernels: packed rows become one row of sequences; all others stay as they are.
 struct KernelCall {
   KernelCall(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, Terms given,
              AttentionContext::State& state);
@@ -92,7 +92,7 @@ KernelCall::KernelCall(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const
   }
 }
 
-// Rotations that are trained happen before the kernel, which has no gradients for them.
+// Trained rotations are applied before the kernel, which has no gradients for them.
 at::Tensor fused_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, Terms terms,
                            AttentionContext::State& state, const AttentionDropout& dropout) {
   const at::ScalarType dtype = product_dtype(q_BTHD);
@@ -173,8 +173,8 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
                                           state.window, call.packed));
   }
   const at::Tensor out_BTHD = explicit_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
-  const at::Tensor& alive_BTH1 = state.mask().alive_BTH1;
-  return alive_BTH1.defined() ? at::where(alive_BTH1, out_BTHD, 0) : out_BTHD;
+  const at::Tensor& has_key_BTH1 = state.mask().has_key_BTH1;
+  return has_key_BTH1.defined() ? at::where(has_key_BTH1, out_BTHD, 0) : out_BTHD;
 }
 
 namespace {

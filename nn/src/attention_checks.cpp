@@ -66,7 +66,7 @@ void check_table(const char* name, const DistanceTable& table, int64_t heads, st
   check_numbers(name, rows);
   if (lo > hi) fail("attention", "the window of {} must be lo <= hi, got ({}, {})", name, lo, hi);
   const uint64_t last = static_cast<uint64_t>(hi) - static_cast<uint64_t>(lo);
-  if (last >= static_cast<uint64_t>(kMostDistanceRows)) {
+  if (last >= static_cast<uint64_t>(kMaxDistanceRows)) {
     fail("attention", "the window of {} must span at most 2^24 distances, got ({}, {})", name, lo, hi);
   }
   const int64_t count = static_cast<int64_t>(last) + 1;
@@ -120,8 +120,8 @@ void check_positions_of_terms(const char* name, const at::Tensor& of_terms_BT, c
 
 void check_range(AttentionContext::State& state) {
   const auto [low, high] = state.range();
-  if (low < -kFarthestPosition || high > kFarthestPosition) {
-    fail("attention", "positions must be within 2^53, got {}", low < -kFarthestPosition ? low : high);
+  if (low < -kMaxPosition || high > kMaxPosition) {
+    fail("attention", "positions must be within 2^53, got {}", low < -kMaxPosition ? low : high);
   }
 }
 

@@ -14,7 +14,7 @@ void check_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
 
 // RF_KERNEL=ref.
 bool loops_are_asked_for();
-// x turned by a token's rows; x itself without a rotation.
+// x rotated by its tokens' rows; x itself without a rotation.
 at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout);
 // [B,S,Hk,D] as [B,H,S,D]: each head of the keys stands for H / Hk heads of the queries.
 at::Tensor heads_first(const at::Tensor& x_BSHD, int64_t heads);

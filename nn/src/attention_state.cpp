@@ -128,11 +128,11 @@ const Mask& AttentionContext::State::mask() {
     open = open.defined() ? open.logical_and(near) : near;
   }
   if (open.defined()) {
-    const at::Tensor alive_BHT1 = open.any(-1, /*keepdim=*/true);
+    const at::Tensor has_key_BHT1 = open.any(-1, /*keepdim=*/true);
     mask.attend = open;
-    if (!alive_BHT1.all().item<bool>()) {
-      mask.attend = open.logical_or(alive_BHT1.logical_not());
-      mask.alive_BTH1 = alive_BHT1.transpose(1, 2);
+    if (!has_key_BHT1.all().item<bool>()) {
+      mask.attend = open.logical_or(has_key_BHT1.logical_not());
+      mask.has_key_BTH1 = has_key_BHT1.transpose(1, 2);
     }
   }
   mask_ = mask;

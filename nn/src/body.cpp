@@ -38,7 +38,7 @@ Rotation last_rows(const Rotation& rows, int64_t count) {
   return {.cos = rows.cos.narrow(1, first, count), .sin = rows.sin.narrow(1, first, count)};
 }
 
-// Rotated queries, keys and values of the same tokens. What turns by the same rows turns together: one pass over its
+// Rotated queries, keys and values of the same tokens. Those with the same rows are rotated together, in one pass over
 // memory.
 Heads rotate_heads(const at::Tensor& qkv_BTC, int64_t heads, const Terms& terms) {
   Heads split = split_heads(qkv_BTC, heads);
@@ -47,9 +47,9 @@ Heads rotate_heads(const at::Tensor& qkv_BTC, int64_t heads, const Terms& terms)
     return {rotated(split.q_BTHD, terms.query, terms.layout), rotated(split.k_BTHD, terms.key, terms.layout),
             rotated(split.v_BTHD, terms.value, terms.layout)};
   const bool all = terms.value.defined() && terms.value.cos.is_same(terms.query.cos);
-  const int64_t turned = (all ? 3 : 2) * heads;
-  const at::Tensor x_BTHD = qkv_BTC.narrow(-1, 0, turned * split.q_BTHD.size(-1))
-                                .view({qkv_BTC.size(0), qkv_BTC.size(1), turned, split.q_BTHD.size(-1)});
+  const int64_t rotated_heads = (all ? 3 : 2) * heads;
+  const at::Tensor x_BTHD = qkv_BTC.narrow(-1, 0, rotated_heads * split.q_BTHD.size(-1))
+                                .view({qkv_BTC.size(0), qkv_BTC.size(1), rotated_heads, split.q_BTHD.size(-1)});
   const auto parts = rotated(x_BTHD, terms.query, terms.layout).split(heads, 2);
   return {parts[0], parts[1], all ? parts[2] : rotated(split.v_BTHD, terms.value, terms.layout)};
 }

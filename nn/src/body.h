@@ -37,7 +37,7 @@ class Body {
   // One a layer, in place of softmax attention.
   void set_linear_attention(std::vector<std::shared_ptr<LinearAttention>> layers) { linear_ = std::move(layers); }
 
-  // Of queries, keys and values: that of the weights, or autocast's.
+  // The dtype of queries, keys and values: that of the weights, or autocast's.
   at::ScalarType dtype() const;
 
   // [B,T,C]. The input must have been checked. cache: nullptr, or what came before; takes the new tokens up.

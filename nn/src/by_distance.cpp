@@ -69,7 +69,7 @@ at::Tensor narrowed(const at::Tensor& x, int64_t before, int64_t after) {
                  -1);
 }
 
-// Distances fall along the keys of a query: the run is turned round.
+// Distances decrease along the keys of a query: the run is reversed.
 Run run_for_queries(const DistanceTable& table, AttentionContext::State& state) {
   const int64_t keys = state.keys(), queries = state.queries();
   Run run = run_of_rows(table, state.steps()->first - (keys - 1), queries + keys - 1);

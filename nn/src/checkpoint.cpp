@@ -112,7 +112,7 @@ at::Tensor read_tensor(const io::TensorView& view, WeightRole role = WeightRole:
   return tensor;
 }
 
-// Of weights, which are float32, and of buffers.
+// The dtype in which a weight (float32) or a buffer is stored.
 io::DType stored_dtype(const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kLong) return io::DType::kI64;
   return tensor.scalar_type() == at::kDouble ? io::DType::kF64 : io::DType::kF32;

@@ -24,8 +24,8 @@ at::Tensor elu_plus_one(const at::Tensor& x) {
 }
 
 at::Tensor cosine(const at::Tensor& x) {
-  constexpr double kShortest = 1e-12;  // a vector of zeros stays one
-  const at::Tensor unit = x / at::linalg_vector_norm(x, 2, {-1}, /*keepdim=*/true).clamp_min(kShortest);
+  constexpr double kMinNorm = 1e-12;  // a vector of zeros stays one
+  const at::Tensor unit = x / at::linalg_vector_norm(x, 2, {-1}, /*keepdim=*/true).clamp_min(kMinNorm);
   return at::cat({unit, at::ones_like(x.narrow(-1, 0, 1))}, -1);
 }
 

@@ -71,7 +71,7 @@ void check_positions(const Input& input) {
       shape.size() == 3 && (shape[0] == 1 || shape[0] == ids[0]) && shape[1] == ids[1] && shape[2] > 0;
   if (!is_row && !has_axes) check_same_shape(given, input.ids_BT, "positions");
   check_dtype(given, at::kLong, "positions");
-  check_range(given, 0, kFarthestPosition, "positions");
+  check_range(given, 0, kMaxPosition, "positions");
 }
 
 void check_cache(const KeyValueCache& cache, const ModelConfig& config, at::ScalarType dtype, const Input& input) {

@@ -35,7 +35,7 @@ bool kernels_take(const at::Tensor& x) {
 
 bool kernel_takes(const Linear& layer, const at::Tensor& x) {
   const int64_t rows = layer.weight.size(1) == 0 ? 0 : x.numel() / layer.weight.size(1);
-  if (rows < kLeastKernelRows || !kernels_take(x)) return false;
+  if (rows < kMinKernelRows || !kernels_take(x)) return false;
   const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU);
   return is_cast || layer.weight.scalar_type() == x.scalar_type();
 }
@@ -52,7 +52,7 @@ std::optional<at::Tensor> optional(const at::Tensor& x) {
 }  // namespace
 
 std::string linear_backend(c10::ScalarType dtype, int64_t rows) {
-  if (rows < kLeastKernelRows || !kernels_take(dtype)) return "torch";
+  if (rows < kMinKernelRows || !kernels_take(dtype)) return "torch";
   const rf_dtype type = dtype == at::kFloat ? RF_F32 : dtype == at::kBFloat16 ? RF_BF16 : RF_F16;
   return rf_linear_backend(type, rows, 1, 1);
 }

@@ -39,7 +39,7 @@ struct Norm {
   at::Tensor gain, bias;
   double eps = 0;
   at::Tensor operator()(const at::Tensor& x) const;
-  // Of residual + drop(x, p).
+  // The norm of residual + drop(x, p).
   at::Tensor operator()(const at::Tensor& x, const at::Tensor& residual, const Dropout& drop, double p) const;
 };
 

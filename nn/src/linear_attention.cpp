@@ -1,5 +1,5 @@
-// Linear attention (rf/nn/linear_attention.h): which way computes a call, packed rows sequence by sequence, and the
-// layer with its random vectors.
+// Linear attention (rf/nn/linear_attention.h): the choice of a kernel, packed rows sequence by sequence, and the layer
+// with its random vectors.
 #include "rf/nn/linear_attention.h"
 
 #include <ATen/autocast_mode.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kWhere = "linear_attention";
 
-// What the choice of a way depends on.
+// What the choice of a kernel depends on.
 struct Facts {
   at::Device device;
   at::ScalarType dtype;
@@ -52,7 +52,7 @@ Facts facts_of(const LinearProblem& problem) {
   return facts;
 }
 
-// What the kernels require and a call has not, as the end of "kernel ref needs ..."; empty: they can.
+// The end of the message "kernel ref needs ..." for a call that the kernels cannot compute; empty: they can.
 std::string missing_for_kernels(const Facts& facts) {
   if (!facts.device.is_cpu()) return fmt::format("tensors on the CPU, got {}", facts.device.str());
   const bool exponential = facts.feature_map == FeatureMap::kShen || facts.feature_map == FeatureMap::kFavor;
@@ -71,7 +71,7 @@ std::string missing_for_fused(const Facts& facts) {
   return missing_for_kernels(facts);
 }
 
-// RF_KERNEL=ref turns "auto" to the loops.
+// With RF_KERNEL=ref, "auto" means the loops.
 Kernel choose(Kernel wanted, const Facts& facts) {
   if (wanted == Kernel::kExplicit) return wanted;
   if (wanted == Kernel::kAuto) {
@@ -83,7 +83,7 @@ Kernel choose(Kernel wanted, const Facts& facts) {
   return wanted;
 }
 
-// One sequence a row.
+// One sequence per row.
 at::Tensor attend(const LinearProblem& problem, Kernel kernel) {
   if (kernel == Kernel::kExplicit) return explicit_linear_attention(problem);
   return kernel_linear_attention(problem, kernel == Kernel::kRef ? at::kDouble : at::kFloat);
@@ -167,8 +167,8 @@ LinearProblem before_map(const LinearProblem& given, at::ScalarType dtype) {
   problem.v_BSHD = given.v_BSHD.to(dtype);
   if (given.projection_FD.defined()) problem.projection_FD = given.projection_FD.to(dtype);
   if (given.config.rope_site != RopeSite::kBeforeMap) return problem;
-  check_turned(problem.q_BTHD, given.terms.query);
-  check_turned(problem.k_BSHD, given.terms.key);
+  check_rotated_size(problem.q_BTHD, given.terms.query);
+  check_rotated_size(problem.k_BSHD, given.terms.key);
   problem.q_BTHD = rotated(problem.q_BTHD, given.terms.query, given.terms.layout);
   problem.k_BSHD = rotated(problem.k_BSHD, given.terms.key, given.terms.layout);
   return problem;

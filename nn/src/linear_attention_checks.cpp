@@ -145,7 +145,7 @@ void check_state(const LinearAttentionState& state, at::ScalarType dtype, const 
   check(state.maximum_BH, "maximum", begun && with_maximum, {batch, heads});
 }
 
-void check_turned(const at::Tensor& features, const Rotation& rotation) {
+void check_rotated_size(const at::Tensor& features, const Rotation& rotation) {
   if (rotation.defined() && 2 * rotation.cos.size(-1) > features.size(-1)) {
     fail(kWhere, "rotations must turn at most the {} elements there are (rope_site), got {}", features.size(-1),
          2 * rotation.cos.size(-1));

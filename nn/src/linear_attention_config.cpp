@@ -100,8 +100,8 @@ int64_t num_features(const LinearAttentionConfig& config, int64_t head_dim) {
 }
 
 int64_t feature_dim(const LinearAttentionConfig& config, int64_t head_dim) {
-  const bool features_turn = config.rope_site == RopeSite::kAfterMap && config.draws();
-  return features_turn ? num_features(config, head_dim) : head_dim;
+  const bool rotates_features = config.rope_site == RopeSite::kAfterMap && config.draws();
+  return rotates_features ? num_features(config, head_dim) : head_dim;
 }
 
 }  // namespace rf::nn

@@ -12,8 +12,8 @@ namespace rf::nn {
 
 namespace {
 
-at::Tensor turned(const at::Tensor& features, const Rotation& rotation, const std::string& layout) {
-  check_turned(features, rotation);
+at::Tensor rotated_features(const at::Tensor& features, const Rotation& rotation, const std::string& layout) {
+  check_rotated_size(features, rotation);
   return rotated(features, rotation, layout);
 }
 
@@ -49,12 +49,12 @@ at::Tensor explicit_linear_attention(const LinearProblem& given) {
   LinearAttentionState none;
   LinearAttentionState& state = problem.call.state != nullptr ? *problem.call.state : none;
   const auto [f_BTHF, keys] = features_of(problem);
-  at::Tensor turned_f_BTHF = f_BTHF, turned_g_BSHF = keys.rows_BSHF;
+  at::Tensor rotated_f_BTHF = f_BTHF, rotated_g_BSHF = keys.rows_BSHF;
   if (config.rope_site == RopeSite::kAfterMap) {
-    turned_f_BTHF = turned(f_BTHF, problem.terms.query, problem.terms.layout);
-    turned_g_BSHF = turned(keys.rows_BSHF, problem.terms.key, problem.terms.layout);
+    rotated_f_BTHF = rotated_features(f_BTHF, problem.terms.query, problem.terms.layout);
+    rotated_g_BSHF = rotated_features(keys.rows_BSHF, problem.terms.key, problem.terms.layout);
   }
-  SumInput over{heads_first(turned_f_BTHF), heads_first(turned_g_BSHF), heads_first(problem.v_BSHD),
+  SumInput over{heads_first(rotated_f_BTHF), heads_first(rotated_g_BSHF), heads_first(problem.v_BSHD),
                 keys.maximum_BSH.defined() ? heads_first(keys.maximum_BSH) : at::Tensor()};
   SumInput under = over;
   under.v_BHSD = at::ones_like(over.v_BHSD.narrow(3, 0, 1));

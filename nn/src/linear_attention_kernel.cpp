@@ -18,7 +18,7 @@ at::Tensor sums_of(const LinearAttentionState& state, const std::vector<int64_t>
 }
 
 ops::Rotation rows_for(const ops::Rotation& rotation, const at::Tensor& features) {
-  check_turned(features, rotation);
+  check_rotated_size(features, rotation);
   if (!rotation.defined()) return rotation;
   const at::ScalarType dtype = ops::row_dtype(features.scalar_type());
   return {rotation.cos.to(dtype), rotation.sin.to(dtype)};
@@ -29,10 +29,10 @@ ops::Rotation rows_for(const ops::Rotation& rotation, const at::Tensor& features
 at::Tensor kernel_linear_attention(const LinearProblem& given, at::ScalarType dtype) {
   const LinearAttentionConfig& config = given.config;
   const at::ScalarType asked = given.q_BTHD.scalar_type();
-  const bool turns_before =
+  const bool rotates_before =
       config.rope_site == RopeSite::kBeforeMap && (given.terms.query.defined() || given.terms.key.defined());
   const bool maps_inside = config.feature_map == FeatureMap::kElu;
-  const bool reads_as_given = maps_inside && !turns_before && dtype == at::kFloat;
+  const bool reads_as_given = maps_inside && !rotates_before && dtype == at::kFloat;
   LinearProblem problem = before_map(given, reads_as_given ? asked : dtype);
   LinearAttentionState* const state = problem.call.state;
   if (state != nullptr) {  // which has a sum for each query head

@@ -20,12 +20,12 @@ struct LinearProblem {
 
 // Throws Error for arguments that do not fit each other.
 void check_linear_attention(const LinearProblem& problem);
-// The same for a state beside features and values of these heads and sizes; with_maximum: as causal shen and favor have
+// The same for a state with features and values of these heads and sizes; with_maximum: as causal shen and favor have
 // it. State and data are of one dtype, or the state is float64.
 void check_state(const LinearAttentionState& state, at::ScalarType dtype, const std::vector<int64_t>& sum_shape,
                  bool with_maximum);
-// Whether rotations of the features turn no more elements than there are.
-void check_turned(const at::Tensor& features, const ops::Rotation& rotation);
+// Throws Error where a rotation of the features has more elements than there are.
+void check_rotated_size(const at::Tensor& features, const ops::Rotation& rotation);
 
 struct LinearFeatures {
   at::Tensor f_BTHF;

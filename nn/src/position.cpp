@@ -17,11 +17,11 @@ bool is_linear(const ModelConfig& config) {
 }
 
 EncodingShape encoding_shape(const ModelConfig& config) {
-  int64_t turned_dim = config.head_dim();
-  if (is_linear(config)) turned_dim = feature_dim(parse_linear_attention(config.attention), turned_dim);
+  int64_t rotated_dim = config.head_dim();
+  if (is_linear(config)) rotated_dim = feature_dim(parse_linear_attention(config.attention), rotated_dim);
   return {.layers = config.num_hidden_layers,
           .heads = config.num_attention_heads,
-          .head_dim = turned_dim,
+          .head_dim = rotated_dim,
           .hidden_size = config.hidden_size,
           .input_size = config.embedding_size,
           .max_position_embeddings = config.max_position_embeddings,

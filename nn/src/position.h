@@ -24,8 +24,8 @@ std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelC
 // Whether a tensor of that name is one of those that the next function adds to model/weights.h.
 bool is_added_name(const std::string& name);
 
-// Of model/weights.h; of the encoding under "position_encoding." unless transformers has a name for it; what linear
-// attention draws under "linear_attention.<layer>.".
+// The weights that model/weights.h lists; those of the encoding, under "position_encoding." unless transformers has a
+// name for them; and the buffers of linear attention, under "linear_attention.<layer>.".
 std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head, const Encoding& encoding,
                                            const std::vector<std::shared_ptr<LinearAttention>>& linear);
 

@@ -48,10 +48,11 @@ void check_sequences(const at::Tensor& sequences, const at::Tensor& key_ids) {
     fail("positions", "sequences must be integers [1 or {}, {}], got {} {}", batch, keys,
          toString(sequences.scalar_type()), sequences.sizes().vec());
   }
-  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kMaxSequence = std::numeric_limits<int32_t>::max();
   const int64_t lowest = sequences.min().item<int64_t>(), highest = sequences.max().item<int64_t>();
-  if (lowest < -1 || highest > kLargest) {
-    fail("positions", "sequences must be -1 (padding) or in 0..{}, got {}", kLargest, lowest < -1 ? lowest : highest);
+  if (lowest < -1 || highest > kMaxSequence) {
+    fail("positions", "sequences must be -1 (padding) or in 0..{}, got {}", kMaxSequence,
+         lowest < -1 ? lowest : highest);
   }
 }
 
@@ -74,7 +75,7 @@ void set_sequences(TokenPositions& keys, const at::Tensor& sequences) {
 
 void check_differences_fit(const at::Tensor& ids) {
   for (const int64_t position : {ids.min().item<int64_t>(), ids.max().item<int64_t>()}) {
-    if (position < -kFarthestPosition || position > kFarthestPosition) {
+    if (position < -kMaxPosition || position > kMaxPosition) {
       fail("positions", "positions must be within 2^53, got {}", position);
     }
   }
@@ -131,8 +132,8 @@ std::pair<int64_t, int64_t> distance_range(const Positions& positions, int64_t f
   check_differences_fit(key);
   const int64_t lo = std::clamp((query.amin(1) - key.amax(1)).min().item<int64_t>(), -farthest, farthest);
   const int64_t hi = std::clamp((query.amax(1) - key.amin(1)).max().item<int64_t>(), -farthest, farthest);
-  if (hi - lo >= kMostDistanceRows)
-    fail("positions", "distances must span at most {} rows, got {} to {}", kMostDistanceRows, lo, hi);
+  if (hi - lo >= kMaxDistanceRows)
+    fail("positions", "distances must span at most {} rows, got {} to {}", kMaxDistanceRows, lo, hi);
   return {lo, hi};
 }
 

@@ -23,10 +23,10 @@ class RotaryFrequencies {
  public:
   explicit RotaryFrequencies(RopeSpec spec);
   const RopeSpec& spec() const { return spec_; }
-  // Of tokens by the end of the sequence that each is part of, [1 or B, T] (rf/nn/positions.h): a sequence has the
-  // frequencies that it would have alone, whatever else is in its batch.
+  // The frequencies of tokens, given the end of the sequence of each, [1 or B, T] (rf/nn/positions.h): a sequence has
+  // the frequencies that it would have alone, whatever else is in its batch.
   TokenFrequencies of(const at::Tensor& end) const;
-  // Of every length, or for scalings that change with it of those within the training length.
+  // The frequencies for every length, or for lengths within the training length where a scaling depends on the length.
   const TokenFrequencies& initial() const { return initial_; }
 
  private:

@@ -28,7 +28,7 @@ AttentionResult empty_results(const AttentionCall& call) {
 AttentionResult attention_cpu(const AttentionCall& call) {
   check_call(call);
   auto [out, log_sum] = empty_results(call);
-  const AttentionCall ready = laid_out(call);
+  const AttentionCall ready = made_contiguous(call);
   const rf_attention_args args = core_args(ready, out, log_sum);
   call_core(rf_attention_forward, &args);
   return {out, log_sum};
@@ -76,7 +76,7 @@ std::vector<at::Tensor> backward_cpu(const AttentionCall& call, const at::Tensor
   check_call(call);
   check_results(grad_out, out, log_sum, call);
   const Inputs grads = empty_gradients(wanted, call);
-  const AttentionCall ready = laid_out(call);
+  const AttentionCall ready = made_contiguous(call);
   const at::Tensor given = grad_out.contiguous(), out_rows = out.contiguous(), sums = log_sum.contiguous();
   const rf_attention_args args = core_args(ready, out_rows, sums);
   const rf_attention_grads grad_args = core_grads(given, grads);

@@ -198,7 +198,7 @@ void check_call(const AttentionCall& call) {
                    {call.q().sym_size(0), call.q().sym_size(2), call.q().sym_size(1), call.k().sym_size(1)});
 }
 
-AttentionCall laid_out(const AttentionCall& call) {
+AttentionCall made_contiguous(const AttentionCall& call) {
   AttentionCall to = call;
   for (size_t i = 0; i < kInputs; ++i) {
     at::Tensor& x = to.inputs[i];

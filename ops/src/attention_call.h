@@ -64,11 +64,11 @@ struct AttentionCall {
 // what core sees in its arguments (heads of tables, for one) is left to core. Reads symbolic sizes.
 void check_call(const AttentionCall& call);
 
-// The same call with tensors laid out as core takes them; copies where they are not yet.
-AttentionCall laid_out(const AttentionCall& call);
+// The same call with contiguous tensors where core needs them, and the mask expanded; copies only where necessary.
+AttentionCall made_contiguous(const AttentionCall& call);
 
-// Of a call that is laid out. out and log_sum are those of the forward, contiguous; log_sum has no elements for
-// float64.
+// core's arguments for a call that made_contiguous returned. out and log_sum are those of the forward,
+// contiguous; log_sum has no elements for float64.
 rf_attention_args core_args(Borrowed<AttentionCall> ready, Borrowed<at::Tensor> out, Borrowed<at::Tensor> log_sum);
 // grads: contiguous, undefined where not wanted. grad_out: its last dimension contiguous.
 rf_attention_grads core_grads(Borrowed<at::Tensor> grad_out, Borrowed<Inputs> grads);

@@ -44,7 +44,7 @@ at::Tensor gelu_meta(const at::Tensor& x, const OptionalTensor& bias, std::strin
   return empty_like_rows(x);
 }
 
-// Of x and of bias, the latter in core's dtype; undefined: not wanted.
+// Gradients of x and of bias, the latter in core's dtype; undefined where not wanted.
 std::array<at::Tensor, 2> gelu_gradients(const at::Tensor& grad, const std::array<bool, 2>& wanted, const at::Tensor& x,
                                          const OptionalTensor& bias, std::string_view form) {
   check_gelu(x, bias, form);

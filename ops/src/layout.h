@@ -21,7 +21,7 @@ inline rf_rope_layout parse_layout(const char* where, std::string_view layout) {
                     "\"");
 }
 
-// The part that rf_rope_args and rf_rope_rows_args share: x is turned into y.
+// The fields that rf_rope_args and rf_rope_rows_args share, for a rotation of x into y.
 template <class Args>
 Args data_args(Borrowed<at::Tensor> x_BTHD, Borrowed<at::Tensor> y_BTHD) {
   Args args{};

@@ -77,7 +77,7 @@ at::Tensor linear_meta(const at::Tensor& x, const at::Tensor& weight, const Opti
   return empty_result(x, weight);
 }
 
-// Of x, weight and bias, the last in core's dtype.
+// Tensors for the gradients of x, weight and bias, the last in core's dtype.
 std::vector<at::Tensor> empty_gradients(const at::Tensor& grad, const std::array<bool, 3>& wanted, const at::Tensor& x,
                                         const at::Tensor& weight) {
   check(x, weight);

@@ -110,8 +110,8 @@ void check_call(const LinearAttentionCall& call) {
   check_device(call, mask, "key_mask");
 }
 
-// The same call with tensors laid out as core takes them; copies where they are not yet.
-LinearAttentionCall laid_out(const LinearAttentionCall& call) {
+// The same call with contiguous tensors where core needs them, and the mask expanded; copies only where necessary.
+LinearAttentionCall made_contiguous(const LinearAttentionCall& call) {
   LinearAttentionCall to = call;
   for (at::Tensor* x : {&to.q, &to.k, &to.v}) {
     if (x->stride(-1) != 1 && x->size(-1) != 1) *x = x->contiguous();
@@ -128,7 +128,7 @@ rf_attention_rotation rotation_args(Borrowed<MaybeTensor> cos, Borrowed<MaybeTen
   return {(*cos)->const_data_ptr(), (*sin)->const_data_ptr(), (*cos)->size(0), (*cos)->size(2)};
 }
 
-// Of a call that is laid out. state: undefined where there is none.
+// core's arguments for a call that made_contiguous returned. state: undefined where there is none.
 rf_linear_attention_args core_args(Borrowed<LinearAttentionCall> ready, Borrowed<at::Tensor> out,
                                    Borrowed<at::Tensor> denominators, Borrowed<at::Tensor> state) {
   const LinearAttentionCall& call = *ready;
@@ -176,7 +176,7 @@ LinearAttentionResult linear_attention_cpu(const LinearAttentionCall& call) {
   LinearAttentionResult results = empty_results(call);
   auto& [out, denominators, state_after] = results;
   if (call.state) state_after.copy_(*call.state);
-  const LinearAttentionCall ready = laid_out(call);
+  const LinearAttentionCall ready = made_contiguous(call);
   const rf_linear_attention_args args = core_args(ready, out, denominators, state_after);
   call_core(rf_linear_attention_forward, &args);
   return results;
@@ -200,7 +200,7 @@ void check_results(const LinearAttentionCall& call, const at::Tensor& grad_out, 
   }
 }
 
-// Of q, k and v; undefined where not wanted.
+// Tensors for the gradients of q, k and v; undefined where not wanted.
 std::array<at::Tensor, 3> empty_gradients(const LinearAttentionCall& call, LinearAttentionWanted wanted) {
   const auto like = [](bool is_wanted, const at::Tensor& x) {
     return is_wanted ? at::empty_symint(x.sym_sizes(), x.options()) : at::Tensor();
@@ -221,7 +221,7 @@ std::vector<at::Tensor> backward_cpu(const LinearAttentionCall& call, const at::
   check_call(call);
   check_results(call, grad_out, out, denominators);
   const std::array<at::Tensor, 3> grads = empty_gradients(call, wanted);
-  const LinearAttentionCall ready = laid_out(call);
+  const LinearAttentionCall ready = made_contiguous(call);
   const at::Tensor given = grad_out.contiguous(), out_rows = out.contiguous(), sums = denominators.contiguous();
   const at::Tensor no_state;
   const rf_linear_attention_args args = core_args(ready, out_rows, sums, no_state);

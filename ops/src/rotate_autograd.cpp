@@ -65,8 +65,8 @@ struct RotateFunction : torch::autograd::Function<RotateFunction> {
         dcos = (from.a * to.a + from.b * to.b).sum(-2).sum_to_size_symint(cos.sym_sizes());
       }
       if (ctx->needs_input_grad(2)) {
-        const at::Tensor turned = forward ? from.a * to.b - from.b * to.a : from.b * to.a - from.a * to.b;
-        dsin = turned.sum(-2).sum_to_size_symint(sin.sym_sizes());
+        const at::Tensor products = forward ? from.a * to.b - from.b * to.a : from.b * to.a - from.a * to.b;
+        dsin = products.sum(-2).sum_to_size_symint(sin.sym_sizes());
       }
     }
     return {dx, dcos, dsin, {}, {}};

@@ -22,7 +22,7 @@ struct RowView {
   }
   int64_t rows() const { return rows_NC.size(0); }
   int64_t columns() const { return rows_NC.size(1); }
-  // Of one row or none, any number that core takes.
+  // With at most one row the stride has no meaning, and this is one that core accepts.
   int64_t stride() const { return rows() <= 1 ? columns() : rows_NC.stride(0); }
   const void* data() const { return rows_NC.const_data_ptr(); }
 };

@@ -34,7 +34,7 @@ struct AttentionShape {
 };
 
 AttentionShape random_shape(uint64_t seed);
-// Of one row, which is cut into sequences; some may have no queries or no keys.
+// A case of one row, which is cut into sequences; some may have no queries or no keys.
 AttentionShape random_packed_shape(uint64_t seed);
 
 // The call with packed sequence i alone. log_sum is [1,H,T] of its own then.
@@ -71,7 +71,7 @@ class AttentionCase {
   };
   // Forward and backward of all sides; status RF_OK is expected of each.
   std::vector<Result> run();
-  // Of the tiles alone: out, then the gradients, of q, k and v first.
+  // Results of the tiles alone: out, then the gradients, those of q, k and v first.
   std::vector<std::vector<double>> run_tiles();
   std::vector<std::vector<double>> read_tiles() const;
 

@@ -21,7 +21,7 @@ H, D, T, LAYERS, ROWS = 2, 8, 7, 2, 64
 C = H * D
 REQUIRED = {"axial": {"grid_width": 3}, "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}}}
 
-# Of the paths: of parameters, and of queries, keys and values.
+# The dtypes of each path: of parameters, and of queries, keys and values.
 DTYPES = {
     "explicit": (torch.float64, torch.float64),
     "fused": (torch.float32, torch.float32),
@@ -75,7 +75,7 @@ class Layer:
         )
 
     def __call__(self, x, positions=None, queries=None, sequences=None, dtype=None, **rules):
-        """Of the last `queries` tokens (default: all)."""
+        """Outputs of the last `queries` tokens (default: all)."""
         positions = torch.arange(x.shape[1]) if positions is None else positions
         added = self.encoding.input(positions, dtype=self.dtype)
         x = x if added is None else x + added

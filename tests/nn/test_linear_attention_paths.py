@@ -234,7 +234,7 @@ def test_unknown_kernels():
 
 
 def test_second_derivatives():
-    """Of the explicit way; fused names it."""
+    """The explicit path has them; the error of fused names it."""
     leaf = Q.clone().requires_grad_()
     out = linear_attention(leaf, leaf, leaf, kernel="fused")
     with pytest.raises(NotImplementedError, match=r"\[linear_attention\] create_graph must be .* kernel explicit"):

@@ -191,7 +191,7 @@ def largest_error(x, truth):
 @pytest.mark.parametrize("with_terms", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_error_beside_the_explicit_path(dtype, with_terms):
-    """Of outputs and gradients, added up over draws: one draw's is the chance of a few roundings."""
+    """Errors of outputs and gradients, summed over draws: those of one draw are due to a few roundings."""
     parts = tuple(part for part in FUSED_PARTS if part not in ("query", "key", "value")) if with_terms else ()
     errors = []
     for seed in range(8):

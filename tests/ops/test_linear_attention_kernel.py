@@ -141,7 +141,7 @@ def test_no_tokens(batch, queries, keys, direction):
 @pytest.mark.parametrize("feature_map", MAPS)
 @pytest.mark.parametrize("dtype", LOW)
 def test_error_beside_the_formula(dtype, feature_map, direction):
-    """Of outputs and gradients, added up over draws, of numbers that the dtype holds exactly."""
+    """Errors of outputs and gradients, summed over draws, for numbers that the dtype holds exactly."""
     errors = []
     for seed in range(4):
         case = [x.to(dtype).double() for x in make_case(40, 40, feature_map, seed, features=16, value_dim=16)]

@@ -70,7 +70,7 @@ RuntimeFacts runtime_facts() {
                                     {"bfloat16", at::kBFloat16},
                                     {"float16", at::kHalf},
                                     {"float64", at::kDouble}}) {
-    facts.linear.emplace_back(name, nn::linear_backend(dtype, nn::kLeastKernelRows));
+    facts.linear.emplace_back(name, nn::linear_backend(dtype, nn::kMinKernelRows));
   }
   facts.linear.emplace_back("few_rows", nn::linear_backend(at::kFloat, 1));
   return facts;

@@ -59,7 +59,8 @@ struct RopeFrequencies {
   std::vector<double> hi, lo;
 };
 
-// Of a sequence of that many tokens (its highest position plus one); the length matters for dynamic and longrope only.
+// The frequencies for a sequence of that many tokens (its highest position plus one); the length matters for dynamic
+// and longrope only.
 RopeFrequencies frequencies(const RopeSpec& spec, int64_t sequence_length);
 
 }  // namespace rf

@@ -49,7 +49,7 @@ class AttentionContext {
   // positions: query [1 or B, T], key [1 or B, S].
   // attend: bool, broadcasts to [B, H, T, S]; undefined: all. Together with the window.
   AttentionContext(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel = Kernel::kAuto);
-  // Of packed rows: a query attends to keys of its sequence. sequences_BS: int64 [B,S], of the keys, -1 for padding,
+  // For packed rows: a query attends to keys of its sequence. sequences_BS: int64 [B,S], of the keys, -1 for padding,
   // which no query attends to and which attends to nothing; the queries are the last T keys of a row.
   static AttentionContext packed(Positions positions, at::Tensor sequences_BS, TokenWindow window);
 

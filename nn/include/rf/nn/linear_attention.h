@@ -11,7 +11,7 @@
 // eps is added to the sum as nn/src/feature_map.h scales it. Masked keys and values must be numbers: 0 times a NaN is a
 // NaN. Values are not rotated, probabilities are not dropped. The feature maps are in nn/src/feature_map.h.
 //
-// Which way computes a call is decided in nn/src/linear_attention.cpp, by device, dtype and kind, never by size or
+// The kernel of a call is chosen in nn/src/linear_attention.cpp, by device, dtype and kind, never by size or
 // values (Kernel of rf/nn/attention.h):
 //
 //   fused      the chunks of core (core/include/rf/linear_attention.h): float32, bfloat16 and float16 on the CPU, first
@@ -63,8 +63,8 @@ LinearAttentionConfig parse_linear_attention(const AttentionConfig& config);
 // Throws Error where linear attention cannot do what a model asks: an encoding with terms for pairs of tokens, the
 // bidirectional shen_original in a causal model.
 void check_linear_attention(const LinearAttentionConfig& config, const EncodingInfo& encoding, Direction direction);
-// The number of elements that rotations may turn, for EncodingShape.head_dim: F where rope_site is after_map (cosine:
-// D, its constant feature never turns), else D.
+// The number of elements that may be rotated, for EncodingShape.head_dim: F where rope_site is after_map (cosine: D,
+// its constant feature is never rotated), else D.
 int64_t feature_dim(const LinearAttentionConfig& config, int64_t head_dim);
 int64_t num_features(const LinearAttentionConfig& config, int64_t head_dim);  // m
 

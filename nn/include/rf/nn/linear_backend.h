@@ -9,7 +9,7 @@
 namespace rf::nn {
 
 // Weights are put in order for a product with so many rows; fewer do not pay for it.
-inline constexpr int64_t kLeastKernelRows = 16;
+inline constexpr int64_t kMinKernelRows = 16;
 
 // For CPU data of a dtype, under autocast autocast's: "torch", or what rf_linear_backend names.
 std::string linear_backend(c10::ScalarType dtype, int64_t rows);

@@ -8,12 +8,12 @@
 
 namespace rf::nn {
 
-inline constexpr int64_t kFarthestPosition = int64_t{1} << 53;  // differences of two are exact
-inline constexpr int64_t kMostDistanceRows = int64_t{1} << 24;  // of a table by distance
+inline constexpr int64_t kMaxPosition = int64_t{1} << 53;  // differences of two are exact
+inline constexpr int64_t kMaxDistanceRows = int64_t{1} << 24;  // of a table by distance
 
-// Of one side, queries or keys. first and end belong to the sequence that a token is part of, keys that came earlier
-// included: its lowest position, and one past its highest. Encodings whose terms depend on a sequence's length or start
-// (dynamic scalings, xPos) read them, so that a sequence never sees the rest of its batch.
+// Positions of the queries or of the keys. first and end belong to the sequence that a token is part of, keys that came
+// earlier included: its lowest position, and one past its highest. Encodings whose terms depend on a sequence's length
+// or start (dynamic scalings, xPos) read them, so that a sequence never sees the rest of its batch.
 struct TokenPositions {
   at::Tensor ids;         // int64 [1 or B, T]
   at::Tensor first, end;  // int64 [1 or B, T]

@@ -15,8 +15,8 @@
 
 namespace rf::ops {
 
-// Of the probabilities, as ops::dropout has it for them as one tensor [B,H,T,S]; of packed sequences as one list: the
-// [H,T,S] of the first, then that of the next.
+// Dropout of the probabilities, equal to ops::dropout of them as one tensor [B,H,T,S]; for packed sequences, of one
+// list: the [H,T,S] of the first sequence, then that of the next.
 struct ProbabilityDropout {
   double p = 0;
   int64_t seed = 0, stream = 0;

@@ -19,8 +19,8 @@
 
 namespace rf::ops {
 
-// Rows of a rotation: pair i of a token's vectors turns counter-clockwise by the angle whose cosine and sine these are;
-// a magnitude other than 1 (xPos, attention factors) is in both. float32, or float64 for float64 data.
+// Rows of a rotation: pair i of a token's vectors is rotated counter-clockwise by the angle whose cosine and sine these
+// are; a magnitude other than 1 (xPos, attention factors) is in both. float32, or float64 for float64 data.
 struct Rotation {
   at::Tensor cos, sin;  // [B or 1, T or S, R/2]; both undefined: no rotation
   bool defined() const { return cos.defined(); }
