@@ -1,5 +1,5 @@
 # Apache Arrow's Parquet reader, when it is there: as a CMake package, or inside the package pyarrow of `python`. Defines
-# the target rf::parquet, or leaves it undefined without a word.
+# the target rf::parquet, or silently leaves it undefined.
 find_package(Parquet CONFIG QUIET)
 if(TARGET Parquet::parquet_shared)
   add_library(rf_parquet INTERFACE)

@@ -1,0 +1,35 @@
+# rf_module(<name> [SHARED] SOURCES ... LINKS ... [PRIVATE_LINKS ...])
+# A module is a library rf_<name>, alias rf::<name>, whose public headers live in <name>/include. Only what it links is on
+# its include path, so a header of a module it may not use does not compile.
+add_library(rf_warnings INTERFACE)
+target_compile_options(rf_warnings INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion
+  $<$<BOOL:${ROFORMER_WARNINGS_AS_ERRORS}>:-Werror>)
+if(ROFORMER_SANITIZE)
+  add_compile_options(-fsanitize=${ROFORMER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${ROFORMER_SANITIZE})
+endif()
+
+function(rf_module name)
+  cmake_parse_arguments(MODULE "SHARED" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  set(kind STATIC)
+  if(MODULE_SHARED)
+    set(kind SHARED)
+  endif()
+  add_library(rf_${name} ${kind} ${MODULE_SOURCES})
+  add_library(rf::${name} ALIAS rf_${name})
+  set_target_properties(rf_${name} PROPERTIES OUTPUT_NAME roformer_${name})
+  target_include_directories(rf_${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
+  target_link_libraries(rf_${name} PUBLIC ${MODULE_LINKS} PRIVATE rf_warnings ${MODULE_PRIVATE_LINKS})
+endfunction()
+
+# rf_test(<module> SOURCES ... LINKS ...): one GoogleTest binary per module, build/<preset>/tests/<module>_test. The list of them,
+# tests/programs.txt in the build, is what scripts/run_tests.py expects.
+function(rf_test module)
+  cmake_parse_arguments(T "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(rf_${module}_test ${T_SOURCES})
+  set_target_properties(rf_${module}_test PROPERTIES OUTPUT_NAME ${module}_test RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_include_directories(rf_${module}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(rf_${module}_test PRIVATE rf_warnings ${T_LINKS} GTest::gtest GTest::gtest_main)
+  add_test(NAME ${module} COMMAND rf_${module}_test)
+  set_property(GLOBAL APPEND_STRING PROPERTY rf_test_programs "${module}_test\n")
+endfunction()
