@@ -16,8 +16,8 @@ void copy_arguments(const char* where, const char* name, const void* given, size
   require(size >= first && size <= kMaxStructSize, where, "struct_size of ", name, " must be in ", first, "..",
           kMaxStructSize, ", got ", size);
   for (size_t i = known; i < size; ++i) {
-    require(bytes[i] == 0, where, name, " must be zero behind byte ", known, ", where version ", rf_version(),
-            " of the library knows no field, got ", static_cast<int>(bytes[i]), " at byte ", i);
+    require(bytes[i] == 0, where, name, " must be zero after byte ", known, ", where version ", rf_version(),
+            " of the library has no field, got ", static_cast<int>(bytes[i]), " at byte ", i);
   }
   std::memcpy(copy, bytes, std::min(size, known));
 }

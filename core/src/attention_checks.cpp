@@ -119,7 +119,7 @@ void check_ends(const int64_t* cu_seqlens, int64_t sequences, int64_t tokens, co
   check_pointer(kWhere, cu_seqlens, sequences + 1, sizeof(int64_t), name);
   require(cu_seqlens[0] == 0, kWhere, name, " must begin with 0, got ", cu_seqlens[0]);
   for (int64_t i = 0; i < sequences; ++i) {
-    require(cu_seqlens[i] <= cu_seqlens[i + 1], kWhere, name, " must not fall, got ", cu_seqlens[i + 1], " after ",
+    require(cu_seqlens[i] <= cu_seqlens[i + 1], kWhere, name, " must not decrease, got ", cu_seqlens[i + 1], " after ",
             cu_seqlens[i]);
   }
   require(cu_seqlens[sequences] == tokens, kWhere, name, " must end with ", extent, " = ", tokens, ", got ",
@@ -138,16 +138,16 @@ void check_packing(const rf_attention_args& x) {
   check_ends(x.cu_seqlens_k, x.sequences, x.keys, "keys", "cu_seqlens_k");
 }
 
-// A limit that is not said to be one must be 0, so that a struct filled by another rule is not read by this one.
+// A limit of a side that window does not name must be 0, so that a struct filled for other rules is not misread.
 void check_limit(const rf_attention_args& x, uint32_t side, int64_t limit, const char* name) {
   const bool limited = (x.window & side) != 0;
   require(limit >= 0, kWhere, name, " must be >= 0, got ", limit);
-  require(limited || limit == 0, kWhere, name, " must be 0 unless window has that side, got ", limit);
+  require(limited || limit == 0, kWhere, name, " must be 0 unless window limits that side, got ", limit);
 }
 
 void check_absent(const void* term, const void* gradient, const char* name) {
   require(term != nullptr || gradient == nullptr, kWhere, "the gradient of ", name,
-          " must be NULL where there is no such term, got one");
+          " must be NULL where the term is absent, got an array");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ bool has_onednn(Unit /*unit*/) {
 }
 
 void multiply_tile_onednn(const TileProduct& /*product*/) {
-  throw NotImplemented("[linear] built without oneDNN");
+  throw NotImplemented("[linear] backend onednn must be in the build, got a build without oneDNN");
 }
 
 }  // namespace rf::core

@@ -91,7 +91,7 @@ void check_packed(const rf_linear_args& args) {
           "packed must be of the dtype, in and out of the call = ", static_cast<int>(args.dtype), ", ", args.in, ", ",
           args.out, ", got ", static_cast<int>(packed.dtype), ", ", packed.in, ", ", packed.out);
   require(!use_reference() && packed.unit == unit_of(args.dtype), kWhere,
-          "packed must be used with the instruction set it was packed for, got one of before rf_set_target");
+          "packed must be used with the instruction set that it was packed for, got a weight packed for another");
 }
 
 void forward(const rf_linear_args& args) {
@@ -146,7 +146,7 @@ void backward(const rf_linear_args& args, const rf_linear_grads& grads) {
 std::unique_ptr<rf_linear_packed> pack(rf_dtype dtype, int64_t in, int64_t out, const void* weight, int64_t stride) {
   check_linear_shape(dtype, 0, in, out);
   check_linear_array(dtype, weight, out, in, stride, "weight");
-  if (is_reference(dtype)) throw NotImplemented("[linear] the reference loops read weights as they are, not packed");
+  if (is_reference(dtype)) throw NotImplemented("[linear] packing needs kernels, got RF_F64 or the reference");
   const Gemm gemm = weight_product(dtype, in, out, weight, stride);
   const auto bytes = static_cast<size_t>(std::max<int64_t>(64, packed_units(gemm) * 4));
   auto packed = std::unique_ptr<rf_linear_packed>(new rf_linear_packed{dtype, gemm.unit, in, out, nullptr});
@@ -160,7 +160,7 @@ void set_backend(const std::string& name) {
   require(name.empty() || name == "plain" || name == "onednn", kWhere, "backend must be plain, onednn or empty, got ",
           name);
   require(name != "onednn" || onednn_can(RF_F32), kWhere,
-          "backend must be plain or empty without AVX-512 in use and oneDNN in the build, got ", name);
+          "backend must be plain or empty unless AVX-512 is in use and oneDNN in the build, got ", name);
   choice = name == "plain" ? Choice::kPlain : name == "onednn" ? Choice::kOnednn : Choice::kRule;
 }
 

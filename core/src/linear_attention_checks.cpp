@@ -42,7 +42,7 @@ void check_extents(const rf_linear_attention_args& x) {
   check_size(kWhere, {x.batch, x.keys, x.key_heads, x.features}, "k");
   check_size(kWhere, {x.batch, x.keys, x.key_heads, x.value_dim}, "v");
   check_size(kWhere, {x.batch, x.queries, x.heads, x.value_dim}, "out");
-  // The sums have padded rows and come several times; the state has a column more.
+  // Work space has several sums with padded rows, and the state has one column more.
   constexpr int64_t kMaxWidth = int64_t{1} << 24;
   require(x.features <= kMaxWidth, kWhere, "features must be <= 2^24, got ", x.features);
   require(x.value_dim <= kMaxWidth, kWhere, "value_dim must be <= 2^24, got ", x.value_dim);
@@ -68,7 +68,7 @@ void check_state(const rf_linear_attention_args& x) {
   check_pointer(kWhere, x.state, 0, sizeof(double), "state");
   require(x.direction == RF_LINEAR_CAUSAL, kWhere, "direction must be RF_LINEAR_CAUSAL with a state, got ",
           static_cast<int>(x.direction));
-  require(x.queries == x.keys, kWhere, "queries must be as many as the keys, ", x.keys, ", with a state, got ",
+  require(x.queries == x.keys, kWhere, "queries must equal keys = ", x.keys, " with a state, got ",
           x.queries);
 }
 

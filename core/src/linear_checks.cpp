@@ -57,8 +57,8 @@ void check_linear(const rf_linear_args& args) {
   check_linear_shape(args.dtype, args.rows, args.in, args.out);
   const rf_dtype weight = ref::weight_type(args);
   require(weight == args.dtype || (weight == RF_F32 && element_bytes(args.dtype) == 2), kWhere,
-          "weight_dtype must be 0, dtype, or RF_F32 beside RF_BF16 and RF_F16, got ", static_cast<int>(weight),
-          " beside ", static_cast<int>(args.dtype));
+          "weight_dtype must be 0, dtype, or RF_F32 where dtype is RF_BF16 or RF_F16, got ", static_cast<int>(weight),
+          " for dtype ", static_cast<int>(args.dtype));
   require(args.activation >= RF_LINEAR_NONE && args.activation <= RF_LINEAR_GELU_TANH, kWhere,
           "activation must be RF_LINEAR_NONE, RF_LINEAR_GELU_ERF or RF_LINEAR_GELU_TANH, got ",
           static_cast<int>(args.activation));
@@ -77,7 +77,7 @@ void check_linear_forward(const rf_linear_args& args) {
 
 void check_linear_backward(const rf_linear_args& args, const rf_linear_grads& grads) {
   require(args.activation == RF_LINEAR_NONE, kWhere,
-          "activation must be RF_LINEAR_NONE for the backward, which rf_gelu_backward goes before, got ",
+          "activation must be RF_LINEAR_NONE for the backward (rf_gelu_backward comes first), got ",
           static_cast<int>(args.activation));
   require(args.packed == nullptr, kWhere, "packed must be NULL for the backward, got one");
   check_linear_array(args.dtype, grads.y, args.rows, args.out, grads.y_stride, "grads.y");

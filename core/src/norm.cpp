@@ -13,7 +13,7 @@
 namespace rf::core {
 namespace {
 
-// Those of x, and of the stream beside it.
+// The rules of arrays of the dtype of x, and of arrays of the stream's dtype.
 struct NormChecks {
   RowChecks x = RowChecks("norm"), stream = RowChecks("norm");
 };
@@ -24,8 +24,8 @@ NormChecks check_norm(const rf_norm_args& x) {
   check.extents(x.dtype, x.rows, x.columns);
   const rf_dtype stream = ref::stream_type(x);
   require(stream == x.dtype || (stream == RF_F32 && (x.dtype == RF_BF16 || x.dtype == RF_F16)), "norm",
-          "stream_dtype must be 0, dtype, or RF_F32 beside RF_BF16 and RF_F16, got ", static_cast<int>(stream),
-          " beside ", static_cast<int>(x.dtype));
+          "stream_dtype must be 0, dtype, or RF_F32 where dtype is RF_BF16 or RF_F16, got ", static_cast<int>(stream),
+          " for dtype ", static_cast<int>(x.dtype));
   checks.stream.extents(stream, x.rows, x.columns);
   require(x.kind == RF_NORM_LAYER || x.kind == RF_NORM_RMS, "norm", "kind must be RF_NORM_LAYER or RF_NORM_RMS, got ",
           static_cast<int>(x.kind));
@@ -52,7 +52,7 @@ void backward(const rf_norm_args& x, const rf_norm_grads& grads) {
   check.optional_array(grads.x, grads.x_stride, "grads->x");
   stream.optional_array(grads.residual, grads.residual_stride, "grads->residual");
   require(grads.x == nullptr || grads.x != grads.residual, "norm",
-          "grads->x and grads->residual must be two arrays, got ", grads.x, " for both");
+          "grads->x and grads->residual must be different arrays, got ", grads.x, " for both");
   check.parameter(grads.bias, "grads->bias");
   check.parameter(grads.gamma, "grads->gamma");
   check.parameter(grads.beta, "grads->beta");

@@ -47,7 +47,7 @@ EncodingConfig parse_encoding(const json& value, std::string_view where) {
 void give_option(EncodingConfig& encoding, std::string_view where, std::string_view key, const json& value) {
   json options = io::parse_json(encoding.options, "position_encoding");
   if (options.contains(key)) {
-    fail(where, "{} must be given once, got {} beside the one in position_encoding", key, shown(value));
+    fail(where, "{} must be given once, got {} in addition to the one in position_encoding", key, shown(value));
   }
   options[std::string(key)] = value;
   encoding.options = options.dump();
@@ -104,7 +104,7 @@ void read_position(const json& object, std::string_view where, std::string_view 
     const auto value = object.find(key);
     if (value == object.end() || value->is_null()) continue;
     if (encodings.size() != 1) {
-      fail(where, "{} must be inside the entry of position_encoding that it belongs to, got {} beside {} entries", key,
+      fail(where, "{} must be inside the entry of position_encoding that it belongs to, got {} with {} entries", key,
            shown(*value), encodings.size());
     }
     give_option(encodings[0], where, key, *value);

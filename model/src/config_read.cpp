@@ -236,7 +236,7 @@ void check_directory(const std::string& model_dir) {
           : fmt::format(". Hint: a model of the Hugging Face Hub is downloaded first: hf download {} --local-dir DIR",
                         model_dir);
   fail("model", "a model must be a directory with config.json and model.safetensors, got {}, which {}{}", model_dir,
-       exists ? "is none" : "does not exist", hint);
+       exists ? "is not a directory" : "does not exist", hint);
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ class Matcher {
 
   static std::string hint(const std::string& name) {
     if (!starts_with_any(name, kHeadModules)) return "";
-    return "; the file holds another head: ask for that one, for none, or allow a fresh head";
+    return "; the file holds another head: load that head or none, or allow a fresh one";
   }
 
   // A pooler is above the encoder, and absent from files of heads that do without it.

@@ -49,13 +49,14 @@ class Axial : public Encoding {
 
 std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {
   if (shape.head_dim % 4 != 0) {
-    fail("position_encoding", "head_dim must be a multiple of 4, as each axis turns pairs of its half, got {}",
+    fail("position_encoding", "head_dim must be a multiple of 4, as each axis rotates pairs of its half, got {}",
          shape.head_dim);
   }
   const RopeSpec spec = read_rope_spec(
       options, {.head_dim = shape.head_dim / 2, .max_position_embeddings = shape.max_position_embeddings});
   if (spec.changes_with_length()) {
-    fail("position_encoding", "rope_type must not follow the length of a sequence on a grid, got {}", name(spec.type));
+    fail("position_encoding", "rope_type must not depend on the length of a sequence on a grid, got {}",
+         name(spec.type));
   }
   if (options.find("grid_width") == nullptr) {
     fail("position_encoding", "{} must be given, got none", options.path_of("grid_width"));
@@ -74,8 +75,8 @@ std::vector<std::string> keys() {
 
 EncodingEntry axial() {
   return {.info = {.name = "axial",
-                   .summary = "rotary on a grid: half of the head turns by the row, half by the column",
-                   .equation = "score = s R_m q . R_n k, pairs turning by row(m) theta_i or column(m) theta_i",
+                   .summary = "rotary on a grid: half of the head is rotated by the row, half by the column",
+                   .equation = "score = s R_m q . R_n k, pairs rotated by row(m) theta_i or column(m) theta_i",
                    .source = "Biderman et al. 2021, blog.eleuther.ai/rotary-embeddings",
                    .terms = "R^q, R^k",
                    .parameters = "0",

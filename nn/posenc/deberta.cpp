@@ -1,5 +1,5 @@
-// DeBERTa's disentangled attention (He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10): words meet distances on
-// both sides.
+// DeBERTa's disentangled attention (He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10): besides words with
+// words, queries are multiplied with distances, and keys with distances.
 //
 //   score(m,n) = s [ q_m.k_n + q_m.(W_kr P[delta(m,n)]) + k_n.(W_qr P[delta(m,n)]) ]
 //   delta(m,n) = clamp(m - n, -k, k - 1) + k
@@ -187,7 +187,7 @@ void read_terms(io::StrictObject& options, Choices& choices) {
 EncodingEntry deberta() {
   return {
       .info = {.name = "deberta",
-               .summary = "words meet distances on both sides, through projections of their own",
+               .summary = "content-to-position and position-to-content scores, through projections of their own",
                .equation = "score = s [q.k + q.(W_kr P[r]) + k.(W_qr P[r])], s = 1/sqrt(3D)",
                .source = "He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10",
                .terms = "K, Q, s",

@@ -60,8 +60,8 @@ std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& s
   const Values values = options.boolean("rotary_value", false) ? Values::kRotated : Values::kUnrotated;
   const Training training = options.boolean("trainable", false) ? Training::kTrained : Training::kFixed;
   if (training == Training::kTrained && spec.changes_with_length()) {
-    fail("position_encoding", "trainable must be false where frequencies follow the length, got true with rope_type {}",
-         name(spec.type));
+    fail("position_encoding",
+         "trainable must be false where frequencies depend on the length, got true with rope_type {}", name(spec.type));
   }
   return std::make_shared<Rope>(spec, layout, values, training);
 }
@@ -77,8 +77,8 @@ std::vector<std::string> keys() {
 
 EncodingEntry rope() {
   return {.info = {.name = "rope",
-                   .summary = "rotary: queries and keys turn by their positions, with seven published scalings",
-                   .equation = "score = s R_m q . R_n k, pair i of R_m turning by m theta_i",
+                   .summary = "rotary: queries and keys are rotated by their positions, with seven published scalings",
+                   .equation = "score = s R_m q . R_n k, pair i of R_m rotating by m theta_i",
                    .source = "Su et al. 2021, arXiv 2104.09864 Eq. 14-16",
                    .terms = "R^q, R^k; R^v with rotary_value",
                    .parameters = "0; R/2 with trainable",

@@ -31,7 +31,7 @@ EncodingEntry sinusoidal() {
                    .terms = "-",
                    .parameters = "0",
                    .cost = "0",
-                   .extrapolates = "defined at every position, but models seldom use untrained ones well",
+                   .extrapolates = "defined at every position; models seldom work well beyond the trained ones",
                    .file = "nn/posenc/sinusoidal.cpp",
                    .test = "tests/nn/test_sinusoidal.py",
                    .keys = {"layout = \"interleaved\" (or \"half\", \"sine-only\")"},

@@ -42,12 +42,12 @@ std::string missing_for_fused(at::Device device, at::ScalarType dtype, const Ter
   }
   if (terms.gate.defined()) return "terms without a gate, got one";
   if (is_trained(terms.query) && terms.key_table.defined()) {
-    return "a query rotation that is not trained beside a key_table, got one that is";
+    return "a query rotation that is not trained where terms have a key_table, got a trained one";
   }
   if (is_trained(terms.key) && terms.query_table.defined()) {
-    return "a key rotation that is not trained beside a query_table, got one that is";
+    return "a key rotation that is not trained where terms have a query_table, got a trained one";
   }
-  if (loops_are_asked_for()) return "an instruction set, got RF_KERNEL=ref, which asks for the loops";
+  if (loops_are_asked_for()) return "RF_KERNEL not to be ref, got RF_KERNEL=ref";
   return {};
 }
 
@@ -195,7 +195,7 @@ std::vector<int64_t> checked_ends(const char* name, const at::Tensor& cu_seqlens
   }
   for (size_t i = 1; i < numbers.size(); ++i) {
     if (numbers[i] < numbers[i - 1]) {
-      fail("attention", "{} must not fall, got {} after {}", name, numbers[i], numbers[i - 1]);
+      fail("attention", "{} must not decrease, got {} after {}", name, numbers[i], numbers[i - 1]);
     }
   }
   return numbers;
@@ -223,8 +223,8 @@ at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
   const auto query_ends = checked_ends("cu_seqlens", cu_seqlens_query, q_BTHD.size(1)),
              key_ends = checked_ends("cu_seqlens_k", cu_seqlens_key, k_BSHD.size(1));
   if (query_ends.size() != key_ends.size()) {
-    fail("attention", "cu_seqlens and cu_seqlens_k must have as many sequences, got {} and {}", query_ends.size() - 1,
-         key_ends.size() - 1);
+    fail("attention", "cu_seqlens and cu_seqlens_k must have the same number of sequences, got {} and {}",
+         query_ends.size() - 1, key_ends.size() - 1);
   }
   const AttentionContext all(positions, {}, window, kernel);
   check_attention(q_BTHD, k_BSHD, v_BSHD, terms, all.state());

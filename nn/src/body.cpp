@@ -123,7 +123,7 @@ void Body::check_sums(const KeyValueCache& before, const Pass& pass) const {
   };
   if (differ(then.cos, now.cos) || differ(then.sin, now.sin)) {
     fail("input",
-         "with linear attention the rotation of the {} tokens in a cache must not change, got {} that change it",
+         "with linear attention the rotation of the {} tokens in a cache must not change, got {} tokens that change it",
          before.tokens, pass.tokens.positions.query.ids.size(1));
   }
 }

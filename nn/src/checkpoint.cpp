@@ -36,7 +36,7 @@ struct Checkpoint {
     files.emplace_back(path);
     for (const io::TensorView& view : files.back().tensors()) {
       if (!tensors.emplace(view.name, &view).second)
-        fail(path, "a tensor must be in one shard only, got {} again", io::printable(view.name));
+        fail(path, "a tensor must be in one shard only, got {} in two", io::printable(view.name));
     }
   }
 };
@@ -50,7 +50,7 @@ std::set<std::string> shard_names(const fs::path& index) {
   }
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
-      fail(index.string(), "a shard must be the name of a file beside the index, got {} for {}",
+      fail(index.string(), "a shard must be the name of a file in the directory of the index, got {} for {}",
            io::escaped(file.dump(), 120), io::printable(tensor));
     }
     names.insert(file.get<std::string>());

@@ -47,13 +47,13 @@ void check_range(const at::Tensor& values, int64_t first, int64_t last, const ch
        place[0], place[1], axis);
 }
 
-// Numbers that are added to scores would be taken for their opposite: 0 there means that a token is attended to.
+// In a mask that is added to scores, 0 means that a token is attended to: read as 0 and 1 it would mean the opposite.
 void check_mask(const at::Tensor& mask, const char* name) {
   if (mask.scalar_type() == at::kBool) return;
   if (!at::isIntegralType(mask.scalar_type(), false)) {
     fail(kWhere,
-         "{} must be bool, or integers 0 and 1, got {}. Hint: of a mask that is added to scores, 0 and -inf, "
-         "give mask == 0; of 0.0 and 1.0, mask != 0",
+         "{} must be bool, or integers 0 and 1, got {}. Hint: for a mask that is added to scores, 0 and -inf, "
+         "pass mask == 0; for one of 0.0 and 1.0, mask != 0",
          name, toString(mask.scalar_type()));
   }
   check_range(mask, 0, 1, name);
@@ -84,11 +84,11 @@ void check_cache(const KeyValueCache& cache, const ModelConfig& config, at::Scal
                     (!keys_BSHD.defined() ||
                      (keys_BSHD.size(2) == config.num_attention_heads && keys_BSHD.size(3) == config.head_dim())) &&
                     cache.layers[0].cross_key_BSHD.defined() == config.add_cross_attention;
-  if (!fits) fail(kWhere, "a cache must be of the same model, got one of another, with {} layers", layers);
+  if (!fits) fail(kWhere, "a cache must be of the same model, got one of another model, with {} layers", layers);
   if (keys_BSHD.defined()) check_dtype(keys_BSHD, dtype, "keys of a cache");
   if (cache.batch != batch) fail(kWhere, "the batch must be that of the cache, {}, got {}", cache.batch, batch);
   if (const int64_t before = axes_of(cache.positions_BS); axes != before) {
-    fail(kWhere, "positions must have the {} axes of the cache's, got {}", before, axes);
+    fail(kWhere, "positions must have as many axes as those of the cache, {}, got {}", before, axes);
   }
 }
 
@@ -98,7 +98,7 @@ void check_encoder_states(const Input& input, const ModelConfig& config, at::Sca
   const int64_t batch = input.ids_BT.size(0);
   if (!config.add_cross_attention) {
     if (states.defined() || mask.defined()) {
-      fail(kWhere, "encoder states need a model with add_cross_attention, got them without");
+      fail(kWhere, "encoder states need a model with add_cross_attention, got a model without it");
     }
     return;
   }
@@ -134,7 +134,7 @@ void check_input(const Input& input, const ModelConfig& config, at::ScalarType d
   if (ids_BT.size(1) == 0) fail(kWhere, "a sequence must have at least one token, got shape [{}, 0]", ids_BT.size(0));
   check_range(ids_BT, 0, config.vocab_size - 1, "token ids");
   if (input.mask_BT.defined()) {
-    if (input.segments_BT.defined()) fail(kWhere, "segments and a mask exclude each other, got both");
+    if (input.segments_BT.defined()) fail(kWhere, "segments and a mask must not be given together, got both");
     check_same_shape(input.mask_BT, ids_BT, "the mask");
     check_mask(input.mask_BT, "the mask");
   }

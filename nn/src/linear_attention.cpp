@@ -60,14 +60,14 @@ std::string missing_for_kernels(const Facts& facts) {
     return fmt::format("a feature_map without a running maximum, got causal {}",
                        facts.feature_map == FeatureMap::kShen ? "shen" : "favor");
   }
-  if (facts.trains_rotation_after_map) return "rotations that are not trained after the map, got ones that are";
-  if (facts.trains_beside_state) return "tensors that require no grad beside a state, got ones that do";
+  if (facts.trains_rotation_after_map) return "rotations after the map that are not trained, got trained ones";
+  if (facts.trains_beside_state) return "tensors that do not require grad with a state, got tensors that do";
   return {};
 }
 
 std::string missing_for_fused(const Facts& facts) {
   if (facts.dtype == at::kDouble) return "float32, bfloat16 or float16, got Double";
-  if (loops_are_asked_for()) return "an instruction set, got RF_KERNEL=ref, which asks for the loops";
+  if (loops_are_asked_for()) return "RF_KERNEL not to be ref, got RF_KERNEL=ref";
   return missing_for_kernels(facts);
 }
 

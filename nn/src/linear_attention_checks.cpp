@@ -33,9 +33,10 @@ void check_terms(const Terms& terms, const LinearAttentionConfig& config) {
   refuse(terms.reset_row_H.defined(), "row");
   refuse(terms.reset_col_H.defined(), "col");
   if (!refused.empty()) {
-    fail(kWhere, "terms must be rotations, as there is no place for pairwise terms, got {}", fmt::join(refused, ", "));
+    fail(kWhere, "terms must be rotations, since linear attention has no pairwise terms, got {}",
+         fmt::join(refused, ", "));
   }
-  if (terms.value.defined()) fail(kWhere, "values must not be rotated, got a rotation of {}", "values");
+  if (terms.value.defined()) fail(kWhere, "values must not be rotated, got {}", "a rotation");
   const bool rotates = terms.query.defined() || terms.key.defined();
   if (rotates && config.rope_site == RopeSite::kNone) {
     fail(kWhere, "rope_site must be after_map or before_map where the terms rotate, got {}", "none");
@@ -147,8 +148,8 @@ void check_state(const LinearAttentionState& state, at::ScalarType dtype, const 
 
 void check_rotated_size(const at::Tensor& features, const Rotation& rotation) {
   if (rotation.defined() && 2 * rotation.cos.size(-1) > features.size(-1)) {
-    fail(kWhere, "rotations must turn at most the {} elements there are (rope_site), got {}", features.size(-1),
-         2 * rotation.cos.size(-1));
+    fail(kWhere, "rotations must have at most the {} elements of the vectors (see rope_site), got {}",
+         features.size(-1), 2 * rotation.cos.size(-1));
   }
 }
 

@@ -84,7 +84,7 @@ LinearAttentionConfig parse_linear_attention(const AttentionConfig& given) {
 
 void check_linear_attention(const LinearAttentionConfig& config, const EncodingInfo& encoding, Direction direction) {
   if (encoding.pairwise == EncodingInfo::Pairwise::kYes) {
-    fail("linear_attention", "position_encoding must need no term for a pair of tokens, got {} ({})", encoding.name,
+    fail("linear_attention", "position_encoding must not have pairwise terms, got {} ({})", encoding.name,
          encoding.terms);
   }
   if (config.feature_map == FeatureMap::kShenOriginal && direction == Direction::kCausal) {

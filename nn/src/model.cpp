@@ -43,7 +43,7 @@ at::Tensor initial_value(const WeightSpec& spec, const ModelConfig& config) {
     case WeightRole::kBuffer:
       break;
   }
-  fail("model", "a weight must have a role that says how it starts, got none for {}", spec.name);
+  fail("model", "a weight must have a role that defines its initial value, got none for {}", spec.name);
 }
 
 // Registers `value` under a dotted name, making plain modules on the way.
@@ -116,7 +116,7 @@ void Model::Impl::bind_head(const Parameters& parameters, const std::string& pre
   }
 }
 
-// What multiple choice looks at, [B,C]: the pooler's result, or the last token, padding or not, as transformers does
+// What multiple choice reads, [B,C]: the pooler's result, or the last token, padding or not, as transformers does
 // (R-HF-12), or the first.
 at::Tensor Model::Impl::summary(const Output& out) const {
   if (out.pooled_BC.defined()) return out.pooled_BC;
@@ -211,9 +211,9 @@ Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* ca
   if (input.ids_BT.defined() && input.ids_BT.dim() == 2 && input.ids_BT.size(0) % num_choices != 0) {
     fail("input", "the batch must be a multiple of the {} choices, got {}", num_choices, input.ids_BT.size(0));
   }
-  const bool looks_at_one = impl_->head == Head::kSequenceClassification || impl_->head == Head::kMultipleChoice;
-  if (cache && looks_at_one) {
-    fail("input", "a cache needs a head that looks at every token, got {}", architecture_of(config, impl_->head));
+  const bool reads_one_token = impl_->head == Head::kSequenceClassification || impl_->head == Head::kMultipleChoice;
+  if (cache && reads_one_token) {
+    fail("input", "a cache needs a head that reads every token, got {}", architecture_of(config, impl_->head));
   }
   const bool begins = !cache || cache->tokens == 0;
   check_input(input, config, impl_->body.dtype(), cache);

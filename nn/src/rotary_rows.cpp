@@ -79,7 +79,7 @@ std::vector<std::string> rotary_keys(const char* layout) {
           "rope_theta = 10000",
           "partial_rotary_factor = 1",
           "rope_parameters or rope_scaling = {\"rope_type\": \"default\"}",
-          "original_max_position_embeddings (beside or in rope_parameters)",
+          "original_max_position_embeddings (in rope_parameters or next to it)",
           "precision = exact"};
 }
 

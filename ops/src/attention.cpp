@@ -44,7 +44,7 @@ Inputs empty_gradients(const Wanted& wanted, const AttentionCall& call) {
   for (size_t i = 0; i < kInputs; ++i) {
     if (!wanted[i]) continue;
     const at::Tensor& x = call.inputs[i];
-    TORCH_CHECK_VALUE(x.defined(), "[attention] wanted must be of terms that there are, got the absent term ",
+    TORCH_CHECK_VALUE(x.defined(), "[attention] wanted must name terms that are given, got the absent term ",
                       i - kQueryCos);
     grads[i] = at::empty_symint(x.sym_sizes(), x.options());
   }
@@ -66,8 +66,8 @@ void check_results(const at::Tensor& grad_out, const at::Tensor& out, const at::
        {std::tuple{&grad_out, &like_out, "grad_out"}, {&out, &like_out, "out"}, {&log_sum, &like_log_sum, "log_sum"}}) {
     TORCH_CHECK_VALUE(
         x->sym_sizes() == like->sym_sizes() && x->scalar_type() == like->scalar_type() && x->device() == like->device(),
-        "[attention] ", name, " must be as the forward gives it, ", like->scalar_type(), " ", like->sym_sizes(),
-        ", got ", x->scalar_type(), " ", x->sym_sizes());
+        "[attention] ", name, " must have the dtype and shape of the forward's, ", like->scalar_type(), " ",
+        like->sym_sizes(), ", got ", x->scalar_type(), " ", x->sym_sizes());
   }
 }
 

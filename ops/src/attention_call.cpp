@@ -37,10 +37,10 @@ void check_data(const AttentionCall& call) {
                       x.sym_sizes());
   }
   TORCH_CHECK_VALUE(k.sym_size(0) == q.sym_size(0) && k.sym_size(3) == q.sym_size(3),
-                    "[attention] k must be [batch, keys, key_heads, head_dim] as of q, ", q.sym_sizes(), ", got ",
+                    "[attention] k must be [batch, keys, key_heads, head_dim] to match q, ", q.sym_sizes(), ", got ",
                     k.sym_sizes());
   TORCH_CHECK_VALUE(v.sym_size(0) == k.sym_size(0) && v.sym_size(1) == k.sym_size(1) && v.sym_size(2) == k.sym_size(2),
-                    "[attention] v must be [batch, keys, key_heads, value_dim] as of k, ", k.sym_sizes(), ", got ",
+                    "[attention] v must be [batch, keys, key_heads, value_dim] to match k, ", k.sym_sizes(), ", got ",
                     v.sym_sizes());
 }
 
@@ -74,7 +74,7 @@ void check_packed(const AttentionCall& call) {
   check_ends(call, q, "cu_seqlens_q");
   check_ends(call, k, "cu_seqlens_k");
   TORCH_CHECK_VALUE(!q.defined() || !k.defined() || q.sym_size(0) == k.sym_size(0),
-                    "[attention] cu_seqlens_k must be of as many sequences as cu_seqlens_q, ", q.sym_sizes(), ", got ",
+                    "[attention] cu_seqlens_k must have the shape of cu_seqlens_q, ", q.sym_sizes(), ", got ",
                     k.sym_sizes());
 }
 

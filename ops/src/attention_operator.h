@@ -56,8 +56,8 @@ inline std::array<int64_t, kRanges> ranges_of(at::IntArrayRef given) {
   return ranges;
 }
 inline void check_lists(const TermList& terms, at::IntArrayRef ranges) {
-  TORCH_CHECK_VALUE(terms.size() == kTerms && ranges.size() == kRanges, "[attention] there must be ", kTerms,
-                    " terms and ", kRanges, " numbers in ranges, got ", terms.size(), " and ", ranges.size());
+  TORCH_CHECK_VALUE(terms.size() == kTerms && ranges.size() == kRanges, "[attention] terms and ranges must have ",
+                    kTerms, " and ", kRanges, " entries, got ", terms.size(), " and ", ranges.size());
 }
 
 // Makes a kernel for the dispatcher from one that takes an AttentionCall, and then what the schema has before it.

@@ -49,7 +49,7 @@ std::array<at::Tensor, 2> gelu_gradients(const at::Tensor& grad, const std::arra
                                          const OptionalTensor& bias, std::string_view form) {
   check_gelu(x, bias, form);
   check_same("gelu", "grad", grad, x);
-  TORCH_CHECK_VALUE(bias || !wanted[1], "[gelu] wanted must be of what is given, got the absent bias");
+  TORCH_CHECK_VALUE(bias || !wanted[1], "[gelu] wanted must name arguments that are given, got the absent bias");
   return {wanted[0] ? empty_like_rows(x) : at::Tensor(),
           wanted[1] ? at::empty_symint(bias->sym_sizes(), bias->options().dtype(parameter_type(x))) : at::Tensor()};
 }

@@ -27,7 +27,7 @@ void check(const at::Tensor& x, const at::Tensor& weight) {
                     x.sym_size(-1), "], got ", weight.sym_sizes());
   TORCH_CHECK_VALUE(
       weight.scalar_type() == x.scalar_type() || (weight.scalar_type() == at::kFloat && x.scalar_type() != at::kDouble),
-      "[linear] weight must be of the dtype of x, or float32, got ", weight.scalar_type(), " beside ", x.scalar_type());
+      "[linear] weight must have the dtype of x or float32, got ", weight.scalar_type(), " for x of ", x.scalar_type());
   TORCH_CHECK_VALUE(weight.device() == x.device(), "[linear] weight must be on ", x.device(), ", got ",
                     weight.device());
 }

@@ -56,9 +56,10 @@ void check_data(const LinearAttentionCall& call) {
     check_device(call, *x, name);
   }
   TORCH_CHECK_VALUE(k.sym_size(0) == q.sym_size(0) && k.sym_size(3) == q.sym_size(3), kWhere,
-                    "k must be [batch, keys, key_heads, features] as of q, ", q.sym_sizes(), ", got ", k.sym_sizes());
+                    "k must be [batch, keys, key_heads, features] to match q, ", q.sym_sizes(), ", got ",
+                    k.sym_sizes());
   TORCH_CHECK_VALUE(v.sym_size(0) == k.sym_size(0) && v.sym_size(1) == k.sym_size(1) && v.sym_size(2) == k.sym_size(2),
-                    kWhere, "v must be [batch, keys, key_heads, value_dim] as of k, ", k.sym_sizes(), ", got ",
+                    kWhere, "v must be [batch, keys, key_heads, value_dim] to match k, ", k.sym_sizes(), ", got ",
                     v.sym_sizes());
 }
 
@@ -195,7 +196,7 @@ void check_results(const LinearAttentionCall& call, const at::Tensor& grad_out, 
                                         {&denominators, &std::get<1>(like), "denominators"}}) {
     TORCH_CHECK_VALUE(x->sym_sizes() == wanted->sym_sizes() && x->scalar_type() == wanted->scalar_type() &&
                           x->device() == wanted->device(),
-                      kWhere, name, " must be as the forward gives it, ", wanted->scalar_type(), " ",
+                      kWhere, name, " must have the dtype and shape of the forward's, ", wanted->scalar_type(), " ",
                       wanted->sym_sizes(), ", got ", x->scalar_type(), " ", x->sym_sizes());
   }
 }

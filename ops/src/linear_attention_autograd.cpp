@@ -97,7 +97,7 @@ LinearAttentionResult linear_attention_autograd(const LinearAttentionCall& call)
     check_no_gradient("linear_attention", name, *x);
   }
   TORCH_CHECK_NOT_IMPLEMENTED(!(trained && call.state),
-                              "[linear_attention] q, k and v must not require grad beside a state, got tensors that "
+                              "[linear_attention] q, k and v must not require grad with a state, got tensors that "
                               "do. Hint: torch.no_grad()");
   if (trained) {
     const variable_list results = LinearAttentionFunction::apply(call.q, call.k, call.v, call);

@@ -26,7 +26,7 @@ void check(const NormCall& call) {
     check_same(kWhere, "residual", residual, x);
     TORCH_CHECK_VALUE(residual.scalar_type() == x.scalar_type() ||
                           (residual.scalar_type() == at::kFloat && x.scalar_type() != at::kDouble),
-                      "[norm] residual must be of the dtype of x, or float32, got ", residual.scalar_type(), " beside ",
+                      "[norm] residual must have the dtype of x or float32, got ", residual.scalar_type(), " for x of ",
                       x.scalar_type());
   }
   const c10::SymInt size = x.sym_size(-1);
@@ -98,7 +98,7 @@ std::array<at::Tensor, 5> empty_gradients(const NormCall& call, const at::Tensor
   std::array<at::Tensor, 5> grads;
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!wanted[i]) continue;
-    TORCH_CHECK_VALUE(given[i], "[norm] wanted must be of what is given, got the absent argument ", i);
+    TORCH_CHECK_VALUE(given[i], "[norm] wanted must name arguments that are given, got the absent argument ", i);
     const at::TensorOptions options = given[i]->options();
     grads[i] =
         at::empty_symint(given[i]->sym_sizes(), is_parameter[i] ? options.dtype(parameter_type(call.x)) : options);

@@ -46,9 +46,9 @@ void check_arguments(const at::Tensor& x, const at::Tensor& cos, const at::Tenso
   check_rows(x, sin, "sin");
   TORCH_CHECK_VALUE(cos.sym_sizes() == sin.sym_sizes(), "[rotate] cos and sin must have one shape, got ",
                     cos.sym_sizes(), " and ", sin.sym_sizes());
-  const c10::SymInt pairs = cos.sym_size(2), most = x.sym_size(3) / 2;
-  TORCH_CHECK_VALUE(pairs >= 1 && pairs <= most, "[rotate] cos and sin must have 1 to head_dim/2 = ", most,
-                    " numbers a token, got ", pairs);
+  const c10::SymInt pairs = cos.sym_size(2), limit = x.sym_size(3) / 2;
+  TORCH_CHECK_VALUE(pairs >= 1 && pairs <= limit, "[rotate] cos and sin must have 1 to head_dim/2 = ", limit,
+                    " numbers per token, got ", pairs);
 }
 
 // Rows whose numbers follow each other.

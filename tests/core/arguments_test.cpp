@@ -68,7 +68,7 @@ void expect_versions(const char* name, const Args& args, size_t first_size, Numb
   expect_refused(never_set, of);
   std::vector<unsigned char> newer = version(args, sizeof args + 24);
   newer.back() = 1;
-  expect_refused(newer, "must be zero behind byte " + std::to_string(sizeof args));
+  expect_refused(newer, "must be zero after byte " + std::to_string(sizeof args));
   expect_refused(version(args, sizeof args + 1, 9), "got 9 at byte " + std::to_string(sizeof args));
   EXPECT_EQ(call(nullptr), RF_INVALID_ARGUMENT);
   EXPECT_NE(std::string(rf_last_error()).find("must not be NULL"), std::string::npos) << rf_last_error();

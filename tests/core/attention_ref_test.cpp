@@ -366,9 +366,9 @@ TEST_F(AttentionErrors, ArgumentsAndExtents) {
   expect_refused([](rf_attention_args& x) { x.window_right = -2; }, "window_right must be >= 0", "-2");
   expect_refused([](rf_attention_args& x) { x.window = 4; }, "window must be 0, RF_WINDOW_LEFT", "4");
   expect_refused([](rf_attention_args& x) { x.window = RF_WINDOW_RIGHT; },
-                 "window_left must be 0 unless window has that side", "2");
+                 "window_left must be 0 unless window limits that side", "2");
   expect_refused([](rf_attention_args& x) { x.window = RF_WINDOW_LEFT; },
-                 "window_right must be 0 unless window has that side", "1");
+                 "window_right must be 0 unless window limits that side", "1");
 }
 
 TEST_F(AttentionErrors, StridesAndAlignment) {
@@ -435,8 +435,8 @@ TEST_F(AttentionErrors, PackedSequences) {
   expect(ends, key_ends, INT64_MAX, "the size of cu_seqlens_q in bytes must fit in int64", "9223372036854775807");
   expect(late, key_ends, 2, "cu_seqlens_q must begin with 0", "1");
   expect(ends, late, 2, "cu_seqlens_k must begin with 0", "1");
-  expect(falling, key_ends, 2, "cu_seqlens_q must not fall", "3 after 5");
-  expect(ends, falling, 2, "cu_seqlens_k must not fall", "3 after 5");
+  expect(falling, key_ends, 2, "cu_seqlens_q must not decrease", "3 after 5");
+  expect(ends, falling, 2, "cu_seqlens_k must not decrease", "3 after 5");
   expect(ends, key_ends, 1, "cu_seqlens_q must end with queries = 3", "2");
   expect(ends, ends, 2, "cu_seqlens_k must end with keys = 4", "3");
   const auto* shifted = reinterpret_cast<const int64_t*>(reinterpret_cast<const char*>(ends) + 4);

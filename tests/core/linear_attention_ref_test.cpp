@@ -177,7 +177,7 @@ TEST_F(LinearAttentionErrors, RotationsAndState) {
   static double state[2 * 2 * 6 * 6];
   refused(WITH(x.state = state; x.direction = RF_LINEAR_BIDIRECTIONAL),
           "direction must be RF_LINEAR_CAUSAL with a state", "1");
-  refused(WITH(x.state = state; x.queries = 2), "queries must be as many as the keys, 3, with a state", "2");
+  refused(WITH(x.state = state; x.queries = 2), "queries must equal keys = 3 with a state", "2");
   refused(WITH(x.state = reinterpret_cast<double*>(reinterpret_cast<char*>(state) + 4)), "state must be aligned", "");
 }
 

@@ -46,7 +46,8 @@ TEST_F(LinearErrors, Struct) {
   expect_text("args must not be NULL", "NULL");
   refuse_forward([](auto& x) { x.struct_size = 8; }, "struct_size of args must be in", "8");
   refuse_forward([](auto& x) { x.dtype = static_cast<rf_dtype>(0); }, "dtype must be", "0");
-  refuse_forward([](auto& x) { x.weight_dtype = RF_BF16; }, "weight_dtype must be 0, dtype, or RF_F32", "3 beside 1");
+  refuse_forward([](auto& x) { x.weight_dtype = RF_BF16; }, "weight_dtype must be 0, dtype, or RF_F32",
+                 "3 for dtype 1");
   refuse_forward([](auto& x) { x.activation = static_cast<rf_linear_activation>(3); }, "activation must be", "3");
 }
 
@@ -112,7 +113,8 @@ TEST_F(LinearErrors, Packed) {
   refuse_backward(
       use, [](auto&) {}, "packed must be NULL for the backward", "one");
   ASSERT_EQ(rf_set_target("ref"), RF_OK);
-  refuse_forward(use, "packed must be used with the instruction set it was packed for", "one");
+  refuse_forward(use, "packed must be used with the instruction set that it was packed for",
+                 "a weight packed for another");
   ASSERT_EQ(rf_set_target(""), RF_OK);
 }
 
@@ -124,7 +126,7 @@ TEST_F(LinearErrors, Backend) {
   const std::vector<std::string> targets = instruction_sets();
   ASSERT_EQ(rf_set_target(targets.back().c_str()), RF_OK);  // the least one
   EXPECT_EQ(rf_linear_set_backend("onednn"), RF_INVALID_ARGUMENT);
-  expect_text("without AVX-512 in use", "onednn");
+  expect_text("unless AVX-512 is in use", "onednn");
   ASSERT_EQ(rf_set_target(""), RF_OK);
 }
 

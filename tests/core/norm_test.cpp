@@ -365,7 +365,8 @@ TEST(NormErrors, RulesAreNamed) {
   refused([](auto& a) { a.eps = -1; }, "[norm] eps must be >= 0 and finite, got -1");
   refused([](auto& a) { a.eps = std::nan(""); }, "[norm] eps must be >= 0 and finite, got nan");
   refused([](auto& a) { a.dropout = 1; }, "[norm] dropout must be in [0, 1 - 2^-17), got 1");
-  refused([](auto& a) { a.stream_dtype = RF_BF16; }, "[norm] stream_dtype must be 0, dtype, or RF_F32 beside RF_BF16");
+  refused([](auto& a) { a.stream_dtype = RF_BF16; },
+          "[norm] stream_dtype must be 0, dtype, or RF_F32 where dtype is RF_BF16");
 }
 
 TEST(NormErrors, RulesOfTheBackwardAreNamed) {
@@ -380,7 +381,7 @@ TEST(NormErrors, RulesOfTheBackwardAreNamed) {
   refused([](auto& g) { g.struct_size = 0; }, "[norm] struct_size of grads must be in");
   refused([](auto& g) { g.y = nullptr; }, "[norm] grads->y must not be NULL, got NULL");
   refused([](auto& g) { g.x_stride = 3; }, "[norm] grads->x_stride must be at least columns = 8, got 3");
-  refused([](auto& g) { g.residual = g.x; }, "[norm] grads->x and grads->residual must be two arrays");
+  refused([](auto& g) { g.residual = g.x; }, "[norm] grads->x and grads->residual must be different arrays");
   refused([](auto& g) { g.bias = static_cast<char*>(g.bias) + 1; }, "[norm] grads->bias must be aligned");
 }
 

@@ -92,7 +92,8 @@ TEST(Config, SavesAndLoadsADirectory) {
   io::write_file(dir.file("config.json"), R"({"hidden_size": "x"})");
   expect_error([&] { load_config(dir.path()); }, {dir.file("config.json"), "hidden_size", "\"x\""});
   expect_error([&] { load_config(dir.file("absent")); }, {"must be a directory", "absent", "does not exist"});
-  expect_error([&] { load_config(dir.file("config.json")); }, {"must be a directory", "config.json", "is none"});
+  expect_error([&] { load_config(dir.file("config.json")); },
+               {"must be a directory", "config.json", "is not a directory"});
   c.hidden_size = 7;
   expect_error([&] { save_config(c, dir.path()); }, {"hidden_size"});
 }

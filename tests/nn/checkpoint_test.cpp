@@ -156,7 +156,7 @@ TEST_F(ModelDirectory, MissingFilesAreNamed) {
   EXPECT_CONTAINS(load_error(), "only pytorch_model.bin");
   EXPECT_CONTAINS(load_error(), "save_pretrained");
   io::write_file(dir_ / "model.safetensors.index.json", R"({"weight_map": {"a": "../away"}})");
-  EXPECT_CONTAINS(load_error(), "beside the index, got \"../away\"");
+  EXPECT_CONTAINS(load_error(), "in the directory of the index, got \"../away\"");
   io::write_file(dir_ / "model.safetensors.index.json", R"({"metadata": {}})");
   EXPECT_CONTAINS(load_error(), "weight_map");
   fs::remove(dir_ / "config.json");

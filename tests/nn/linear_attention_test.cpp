@@ -47,7 +47,7 @@ TEST(LinearAttentionCheck, RefusesEncodingsWithPairwiseTerms) {
   EXPECT_EQ(error_of([&] { check_linear_attention({}, encoding, Direction::kCausal); }), "no error");
   encoding.pairwise = EncodingInfo::Pairwise::kYes;
   EXPECT_EQ(error_of([&] { check_linear_attention({}, encoding, Direction::kBidirectional); }),
-            "[linear_attention] position_encoding must need no term for a pair of tokens, got shaw (K, V)");
+            "[linear_attention] position_encoding must not have pairwise terms, got shaw (K, V)");
 }
 
 TEST(LinearAttentionCheck, RefusesShenOriginalInCausalModels) {

@@ -202,7 +202,7 @@ TEST(RoFormerInput, ErrorsNameTheValueAndItsPlace) {
   EXPECT_ERROR(model->forward(input), "the mask must have the shape [2, 5] of the token ids, got [2, 4]");
   input.mask_BT = at::ones({2, 5}, at::kLong);
   input.segments_BT = at::zeros({2, 5}, at::kInt);
-  EXPECT_ERROR(model->forward(input), "segments and a mask exclude each other");
+  EXPECT_ERROR(model->forward(input), "segments and a mask must not be given together");
   input.mask_BT = at::Tensor();
   input.segments_BT = at::full({2, 5}, -2, at::kInt);
   EXPECT_ERROR(model->forward(input), "segments must be in -1..2147483647, got -2");

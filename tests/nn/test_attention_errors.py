@@ -141,16 +141,16 @@ def test_packed_sequences():
     for ends, message in (
         ([1, 4], "cu_seqlens must begin with 0, got 1"),
         ([0, 3], "cu_seqlens must end with the number of tokens 4, got 3"),
-        ([0, 3, 2, 4], "cu_seqlens must not fall, got 2 after 3"),
+        ([0, 3, 2, 4], "cu_seqlens must not decrease, got 2 after 3"),
     ):
         refuses(RuntimeError, message, q, k, v, cu_seqlens=torch.tensor(ends))
     ends = torch.tensor([0, 4])
     refuses(ValueError, "cu_seqlens must be int32 or int64", q, k, v, cu_seqlens=ends.float())
     refuses(ValueError, "cu_seqlens must be int32 or int64", q, k, v, cu_seqlens=ends[:, None])
     refuses(ValueError, "cu_seqlens_k must come with cu_seqlens", q, k, v, cu_seqlens_k=ends)
-    refuses(
-        RuntimeError, "as many sequences, got 1 and 2", q, k, v, cu_seqlens=ends, cu_seqlens_k=torch.tensor([0, 1, 4])
-    )
+    other_ends = torch.tensor([0, 1, 4])
+    rule = "same number of sequences, got 1 and 2"
+    refuses(RuntimeError, rule, q, k, v, cu_seqlens=ends, cu_seqlens_k=other_ends)
     mask = torch.ones(1, 4, dtype=torch.bool)
     refuses(RuntimeError, "packed sequences must not have a mask", q, k, v, cu_seqlens=ends, mask=mask)
     two = [x.expand(2, -1, -1, -1) for x in (q, k, v)]
@@ -172,14 +172,14 @@ def test_what_the_fused_kernel_needs():
     for side, table, tokens in (("query", "key_table", 3), ("key", "query_table", 4)):
         rotation = Rotation(torch.ones(1, tokens, 3, requires_grad=True), torch.ones(1, tokens, 3))
         terms = Terms(**{side: rotation, table: DistanceTable(torch.ones(1, 1, D), 0, 0)})
-        rule = f"{needs} a {side} rotation that is not trained beside a {table}, got one that is"
+        rule = f"{needs} a {side} rotation that is not trained where terms have a {table}, got a trained one"
         refuses(RuntimeError, rule, *single, terms, kernel="fused")
         with torch.no_grad():
             attention(*single, terms, kernel="fused")
     target = roformer_cpp.target()
     roformer_cpp.set_target("ref")
     try:
-        refuses(RuntimeError, f"{needs} an instruction set, got RF_KERNEL=ref", *single, kernel="fused")
+        refuses(RuntimeError, f"{needs} RF_KERNEL not to be ref, got RF_KERNEL=ref", *single, kernel="fused")
     finally:
         roformer_cpp.set_target("" if target != "ref" else "ref")
 

@@ -61,7 +61,7 @@ def test_refuses_rows_and_columns_as_axes():
 @pytest.mark.parametrize("keys, words", [
     ({}, "axial.grid_width must be given, got none"),
     ({"grid_width": 0}, "axial.grid_width must be an integer from 1 .* got 0"),
-    ({"grid_width": 5, "head_dim": 6}, "head_dim must be a multiple of 4, as each axis turns pairs of its half, got 6"),
+    ({"grid_width": 5, "head_dim": 6}, "multiple of 4, as each axis rotates pairs of its half, got 6"),
     ({"grid_width": 5, "rope_parameters": {"rope_type": "dynamic", "factor": 2}}, "rope_type .* got dynamic"),
     ({"grid_width": 5, "rotary_value": True}, "rotary_value"),
 ])  # fmt: skip

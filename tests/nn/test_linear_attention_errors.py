@@ -28,7 +28,7 @@ PAIRWISE = {
 
 @pytest.mark.parametrize("symbols", PAIRWISE)
 def test_pairwise_terms(symbols):
-    with pytest.raises(RuntimeError, match=rf"\[linear_attention\] .*no place for pairwise terms, got {symbols}\b"):
+    with pytest.raises(RuntimeError, match=rf"\[linear_attention\] .*has no pairwise terms, got {symbols}\b"):
         linear_attention(Q, Q, Q, terms=Terms(**PAIRWISE[symbols]))
 
 

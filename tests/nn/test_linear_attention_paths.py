@@ -212,10 +212,10 @@ REFUSED = [
     ({"q": Q.double(), "k": Q.double(), "v": Q.double()}, "fused needs float32, bfloat16 or float16, got Double"),
     ({"feature_map": "shen", "is_causal": True}, "{} needs a feature_map without a running maximum, got causal shen"),
     ({"feature_map": "favor", "is_causal": True}, "{} needs a feature_map without .*, got causal favor"),
-    ({"terms": TRAINED}, "{} needs rotations that are not trained after the map, got ones that are"),
+    ({"terms": TRAINED}, "{} needs rotations after the map that are not trained, got trained ones"),
     (
         {"q": Q.clone().requires_grad_(), "is_causal": True, "state": LinearAttentionState()},
-        "{} needs tensors that require no grad beside a state, got ones that do",
+        "{} needs tensors that do not require grad with a state, got tensors that do",
     ),
 ]
 

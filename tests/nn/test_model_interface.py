@@ -149,7 +149,7 @@ def test_a_name_of_the_hub_has_a_hint(tmp_path, monkeypatch):
             roformer_cpp.load_model(path)
         assert "Hint" not in str(caught.value)
     (tmp_path / "file").write_text("{}")
-    with pytest.raises(RuntimeError, match="got file, which is none"):
+    with pytest.raises(RuntimeError, match="got file, which is not a directory"):
         roformer_cpp.load_model("file")
 
 

@@ -1,4 +1,4 @@
-"""The encoding `mrope`: three axes, each turning its section of the pairs (arXiv 2409.12191; R-ROPE-12). Beside
+"""The encoding `mrope`: three axes, each rotating its section of the pairs (arXiv 2409.12191; R-ROPE-12). Beside
 transformers in tests/oracles/test_mrope.py."""
 
 import numpy as np

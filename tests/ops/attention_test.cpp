@@ -109,9 +109,9 @@ TEST(AttentionOperator, RefusesPackedSequences) {
   expect(good, good_k.unsqueeze(0), "cu_seqlens_k must be int32 or int64 [sequences + 1]", "Long [1, 3]");
   expect(ends({}), good_k, "cu_seqlens_q must be int32 or int64 [sequences + 1]", "Long [0]");
   expect(good, good_k.to(at::kMeta), "cu_seqlens_k must be on the device of q, cpu", "meta");
-  expect(good, ends({0, 4}), "cu_seqlens_k must be of as many sequences as cu_seqlens_q, [3]", "[2]");
+  expect(good, ends({0, 4}), "cu_seqlens_k must have the shape of cu_seqlens_q, [3]", "[2]");
   expect(good, at::Tensor(), "cu_seqlens_q and cu_seqlens_k must be given together", "cu_seqlens_q alone");
-  expect(ends({0, 3, 1}).to(at::kInt), good_k, "cu_seqlens_q must not fall", "1 after 3");
+  expect(ends({0, 3, 1}).to(at::kInt), good_k, "cu_seqlens_q must not decrease", "1 after 3");
   expect_refused([&](Case& x) { x.packed = {good, good_k}; }, "batch must be 1 with packed sequences", "2");
 }
 

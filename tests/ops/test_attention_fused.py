@@ -144,12 +144,12 @@ def test_opcheck_of_the_backward(packed):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"out": lambda x: x[:1]}, "out must be as the forward gives it"),
-        ({"log_sum": lambda x: x[0]}, "log_sum must be as the forward gives it"),
-        ({"grad_out": lambda x: x.double()}, "grad_out must be as the forward gives it"),
-        ({"terms": lambda x: x[1:]}, "there must be 17 terms and 10 numbers in ranges, got 16 and 10"),
-        ({"ranges": lambda x: x[1:]}, "there must be 17 terms and 10 numbers in ranges, got 17 and 9"),
-        ({"terms": lambda x: [None] * 17}, "wanted must be of terms that there are, got the absent term 6"),
+        ({"out": lambda x: x[:1]}, "out must have the dtype and shape of the forward's"),
+        ({"log_sum": lambda x: x[0]}, "log_sum must have the dtype and shape of the forward's"),
+        ({"grad_out": lambda x: x.double()}, "grad_out must have the dtype and shape of the forward's"),
+        ({"terms": lambda x: x[1:]}, "terms and ranges must have 17 and 10 entries, got 16 and 10"),
+        ({"ranges": lambda x: x[1:]}, "terms and ranges must have 17 and 10 entries, got 17 and 9"),
+        ({"terms": lambda x: [None] * 17}, "wanted must name terms that are given, got the absent term 6"),
     ],
 )
 def test_the_backward_refuses(change, message):
@@ -168,7 +168,7 @@ def test_the_backward_refuses(change, message):
 def test_lists_of_other_lengths_are_refused(terms, ranges, requires_grad):
     q = torch.ones(1, 2, 1, 4, requires_grad=requires_grad)
     ids = torch.arange(2)[None]
-    with pytest.raises(ValueError, match=f"17 terms and 10 numbers in ranges, got {terms} and {ranges}"):
+    with pytest.raises(ValueError, match=f"17 and 10 entries, got {terms} and {ranges}"):
         kernel(q, q, q, ids, ids, None, [None] * terms, [0] * ranges)
 
 

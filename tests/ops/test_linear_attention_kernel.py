@@ -302,10 +302,10 @@ BAD = [
     ({"q": Q.int()}, "q must be float32, float64, bfloat16 or float16, got Int"),
     ({"q": Q[0]}, r"q must be \[batch, tokens, heads, size\] of Float, got Float \[3, 2, 4\]"),
     ({"k": Q.double()}, r"k must be \[batch, tokens, heads, size\] of Float, got Double"),
-    ({"k": Q[..., :3]}, r"k must be \[batch, keys, key_heads, features\] as of q, .*, got \[2, 3, 2, 3\]"),
-    ({"k": Q[:1]}, r"k must be .* as of q, .*, got \[1, 3, 2, 4\]"),
-    ({"v": Q[:, :2]}, r"v must be \[batch, keys, key_heads, value_dim\] as of k, .*, got \[2, 2, 2, 4\]"),
-    ({"v": Q[:, :, :1]}, r"v must be .* as of k, .*, got \[2, 3, 1, 4\]"),
+    ({"k": Q[..., :3]}, r"k must be \[batch, keys, key_heads, features\] to match q, .*, got \[2, 3, 2, 3\]"),
+    ({"k": Q[:1]}, r"k must be .* to match q, .*, got \[1, 3, 2, 4\]"),
+    ({"v": Q[:, :2]}, r"v must be \[batch, keys, key_heads, value_dim\] to match k, .*, got \[2, 2, 2, 4\]"),
+    ({"v": Q[:, :, :1]}, r"v must be .* to match k, .*, got \[2, 3, 1, 4\]"),
     ({"q": Q[:, :, :1]}, "heads must be a multiple of key_heads = 2, got 1"),
     ({"k": Q[:, :, :0], "v": Q[:, :, :0]}, "key_heads must be >= 1, got 0"),
     ({"q": Q[..., :0], "k": Q[..., :0]}, "features must be >= 1, got 0"),
@@ -328,7 +328,7 @@ BAD = [
     ({"state": STATE.float()}, r"state must be Double \[2, 2, 4, 5\], got Float"),
     ({"state": STATE[:1]}, r"state must be Double \[2, 2, 4, 5\], got Double \[1, 2, 4, 5\]"),
     ({"state": STATE, "direction": "bidirectional"}, "direction must be RF_LINEAR_CAUSAL with a state, got 1"),
-    ({"state": STATE, "q": Q[:, 1:]}, "queries must be as many as the keys, 3, with a state, got 2"),
+    ({"state": STATE, "q": Q[:, 1:]}, "queries must equal keys = 3 with a state, got 2"),
 ]
 
 
@@ -342,9 +342,9 @@ def test_bad_arguments(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"out": lambda x: x[:1]}, "out must be as the forward gives it"),
-        ({"denominators": lambda x: x[0]}, "denominators must be as the forward gives it"),
-        ({"grad_out": lambda x: x.double()}, "grad_out must be as the forward gives it"),
+        ({"out": lambda x: x[:1]}, "out must have the dtype and shape of the forward's"),
+        ({"denominators": lambda x: x[0]}, "denominators must have the dtype and shape of the forward's"),
+        ({"grad_out": lambda x: x.double()}, "grad_out must have the dtype and shape of the forward's"),
     ],
 )
 def test_the_backward_refuses(change, message):
@@ -361,7 +361,7 @@ def test_gradients_that_there_are_not():
     options = {"feature_map": "elu", "direction": "causal"}
     with pytest.raises(NotImplementedError, match=r"key_cos must not require grad, .* Hint: key_cos.detach\(\)"):
         kernel(Q, Q, Q, **options, **{name: x.clone().requires_grad_() for name, x in ROWS.items()})
-    with pytest.raises(NotImplementedError, match=r"must not require grad beside a state, .* Hint: torch.no_grad\(\)"):
+    with pytest.raises(NotImplementedError, match=r"must not require grad with a state, .* Hint: torch.no_grad\(\)"):
         kernel(Q, leaf, Q, **options, state=STATE)
     with torch.no_grad():
         kernel(Q, leaf, Q, **options, state=STATE)

@@ -51,7 +51,7 @@ VALUE_ERRORS = [
     ({"freqs": FREQS.float()}, "freqs must be float64 of shape [rotary_dim/2]", "got Float of shape [2]"),
     ({"freqs": FREQS[None]}, "freqs must be float64 of shape [rotary_dim/2]", "got Double of shape [1, 2]"),
     ({"freqs": FREQS[:0]}, "freqs must be float64 of shape [rotary_dim/2]", "got Double of shape [0]"),
-    ({"freqs": FREQS, "base": 500.0}, "base and freqs", "got base 500 and freqs"),
+    ({"freqs": FREQS, "base": 500.0}, "base must not be given together with freqs", "got base 500"),
     ({"freqs": FREQS, "rotary_dim": 6}, "rotary_dim must be twice the number of freqs, 4", "got 6"),
     ({"freqs": FREQS.repeat(3)}, "freqs must be at most head_dim/2 = 4 numbers", "got 6"),
     ({"freqs": torch.tensor([1.0, float("nan")]).double()}, "finite", "got nan"),

@@ -304,7 +304,7 @@ ROTATE_ERRORS = [
     ({"cos": ROWS.expand(3, 3, 4)}, "cos must be [batch or 1, tokens, rotary_dim/2]", "got [3, 3, 4]"),
     ({"sin": ROWS[:, :2]}, "sin must be [batch or 1, tokens, rotary_dim/2]", "got [1, 2, 4]"),
     ({"sin": ROWS.expand(2, 3, 4)}, "cos and sin must have one shape", "got [1, 3, 4] and [2, 3, 4]"),
-    ({"x": X[..., :7]}, "cos and sin must have 1 to head_dim/2 = 3 numbers a token", "got 4"),
+    ({"x": X[..., :7]}, "cos and sin must have 1 to head_dim/2 = 3 numbers per token", "got 4"),
     ({"cos": ROWS[..., :0], "sin": ROWS[..., :0]}, "cos and sin must have 1 to head_dim/2 = 4", "got 0"),
     ({"cos": ROWS.to("meta")}, "cos must be on the device of x, cpu", "got meta"),
 ]

@@ -241,7 +241,7 @@ BAD = {
     "norm_residual": (lambda: norm(X, residual=P), "[norm] residual must be [2, 6], got [6]"),
     "norm_stream": (
         lambda: norm(X, residual=X.bfloat16()),
-        "[norm] residual must be of the dtype of x, or float32, got BFloat16 beside Float",
+        "[norm] residual must have the dtype of x or float32, got BFloat16 for x of Float",
     ),
     "norm_gamma": (lambda: norm(X, gamma=P[:5]), "[norm] gamma must be [6], got [5]"),
     "norm_beta": (lambda: norm(X, beta=P.int()), "[norm] beta must be floating-point, got Int"),
@@ -270,7 +270,7 @@ BAD = {
     "linear_weight": (lambda: ops.linear(X, torch.zeros(3, 5)), "[linear] weight must be [out, 6], got [3, 5]"),
     "linear_dtype": (
         lambda: ops.linear(X, torch.zeros(3, 6).half()),
-        "[linear] weight must be of the dtype of x, or float32, got Half beside Float",
+        "[linear] weight must have the dtype of x or float32, got Half for x of Float",
     ),
     "linear_bias": (lambda: ops.linear(X, torch.zeros(3, 6), P), "[linear] bias must be [3], got [6]"),
     "linear_activation": (
