@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Memory of fused attention beside its inputs, outputs and gradients: one head of 64, float32, RoPE.
+"""Memory of fused attention in addition to its inputs, outputs and gradients: one head of 64, float32, RoPE.
 
     bench/attention_memory.py [--tokens T ..] [--threads N ..] [--calls N] [--update-docs]
 
@@ -31,8 +31,8 @@ TABLES = ["attention_memory"]
 HEAD_DIM = 64
 
 
-def beside_mb(tokens: int, calls: int) -> float:
-    """Of this process."""
+def additional_mb(tokens: int, calls: int) -> float:
+    """Peak memory that the calls add to this process, less their outputs and gradients."""
     generator = torch.Generator().manual_seed(0)
     q, k, v, grad = torch.randn(4, 1, tokens, 1, HEAD_DIM, generator=generator).unbind()
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
@@ -68,9 +68,9 @@ def main() -> None:
     tables.add_option(parser)
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(beside_mb(arguments.one, arguments.calls)))
+        print(json.dumps(additional_mb(arguments.one, arguments.calls)))
         return
-    lines = [["tokens", "threads", "MB beside inputs, output and gradients"]]
+    lines = [["tokens", "threads", "MB in addition to inputs, output and gradients"]]
     for tokens in arguments.tokens:
         for threads in arguments.threads:
             lines.append([f"{tokens:,}", str(threads), f"{measured(tokens, threads, arguments.calls):.0f}"])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Attention, ours beside torch's, and every encoding of ours beside RoPE: 12 heads of 64, forward and with backward.
+"""Attention compared with torch's, and each of our encodings with RoPE: 12 heads of 64, forward and with backward.
 
     bench/attention_peers.py [--rounds N] [--json FILE] [--no-compile] [--encodings] [--update-docs]
 
 Sides: our fused kernel; torch's scaled_dot_product_attention; the formula in torch (matmul, softmax, matmul), and the
 same compiled; flex_attention, compiled (forward: it has no backward on the CPU); ONNX Runtime's operators for attention
-(forward, float32: it has no other). One that is not to be had is left out, and a sentence on stderr says why. At 8 x
+(forward, float32: it has no other). One that is not available is left out; stderr says why. At 8 x
 128, 2 x 512 and 1 x 2048 (batch x tokens), in float32 and bfloat16, without a bias and with one by distance, which the
 others take as a matrix, flex_attention as a function. --encodings: ours at 2048 and 512 tokens in float32 with the
 terms of each encoding, relative to RoPE's time.
@@ -105,7 +105,7 @@ class Case:
         return torch.compile(lambda q, k, v: flex_attention(q, k, v, score_mod=change), dynamic=False)
 
     def onnxruntime_sides(self):
-        """Of [B, T, H*D]."""
+        """ONNX Runtime's operators, which take arrays [B, T, H*D]."""
         q, k, v = (x.flatten(2) for x in (self.q, self.k, self.v))
         bias = None if self.bias is None else self.bias.contiguous()
         sides = []
@@ -191,7 +191,7 @@ def training_windows(case, side):
 
 
 def verified(case, sides):
-    """Those that can be had here; what torch cannot compile it says at the first call."""
+    """The sides that are available; torch reports at the first call what it cannot compile."""
     kept = []
     for side in sides:
         try:
@@ -331,7 +331,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", metavar="FILE", help="write machine, commit and results as JSON too")
     parser.add_argument("--no-compile", action="store_true", help="leave out what torch.compile makes")
-    parser.add_argument("--encodings", action="store_true", help="ours with the terms of each encoding, beside RoPE")
+    parser.add_argument("--encodings", action="store_true", help="ours with each encoding's terms, relative to RoPE")
     parser.add_argument("--threads", type=int, help="threads of every side (default: PyTorch's)")
     tables.add_option(parser)
     arguments = parser.parse_args()

@@ -5,7 +5,7 @@
 
 Two kinds of work, on the small model of bench/train_bench.py: training steps by the program, and forward passes of a
 few short texts by the library. Each runs once for every spin count (GOMP_SPINCOUNT; 0 sleeps at once, 300000 is what
-GNU OpenMP does by itself), and on one thread. In a round all take turns, first alone and then beside `--load` processes
+GNU OpenMP does by itself), and on one thread. In a round all take turns, first alone and then with `--load` processes
 that compute without a pause (default: one for each core). A figure is the median over the rounds of a count's speed,
 divided by the speed of the best count in the same round and state: 1.00 loses nothing.
 """

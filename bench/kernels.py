@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The kernels of core through their C interface, beside torch eager: `roformer bench`, and its results as tables.
+"""The kernels of core (C interface) compared with torch eager: `roformer bench`, and its results as tables.
 
     bench/kernels.py [--tables rope attention ...] [--rounds N] [--threads N] [--update-docs]
 

@@ -4,8 +4,8 @@
 
 Features elu + 1, one head of 64, float32, causal, RoPE in the numerator (arXiv 2104.09864 Eq. 19), called through the C
 interface, which gives one head one thread. After a comparison with float64, 2^14 to 2^20 positions: the slope of log
-time over log positions, and what the calls add to the peak of the process's memory. How fast the kernels are beside
-torch is measured by bench/kernels.py.
+time over log positions, and what the calls add to the peak of the process's memory. How fast the kernels are compared
+with torch is measured by bench/kernels.py.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Rotary position embedding beside other people's: one table, every side verified against float64 before it is timed.
+"""Rotary position embedding compared with other libraries; every side is verified against float64 first.
 
     python bench/rope_peers.py [--quick] [--json FILE] [--update-docs]
 
 12 heads of 64, at 4096 and 32768 positions, float32 and bfloat16. All sides run in one process, in interleaved windows
 with a pause between them, on the same threads. Times are the median and the best of the windows; a ratio is the median
-of the ratios within a round, and beside it the ratio of the best windows, which is the one to read on a busy machine.
+of the ratios within a round, followed by the ratio of the best windows, which is the one to read on a busy machine.
 GB/s (of the median) counts the tensor once read and once written. No side builds its tables inside the
 timing: peers are given exact ones. Memory is [T, H, D] except where a name says [H, T, D].
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Tokenizing, ours beside other people's: megabytes of UTF-8 a second, from strings in memory to ids and offsets.
+"""Tokenizing, compared with other libraries: megabytes of UTF-8 per second, from strings in memory to ids and offsets.
 
     bench/tokenizer_bench.py bert     --vocab vocab.txt --text english.txt [--update-docs]
     bench/tokenizer_bench.py roformer --vocab vocab.txt --text chinese.txt --dict dict.txt [--update-docs]
 
-bert: the library `tokenizers` (encode_batch), roformer: transformers' RoFormerTokenizer, both 1000 lines a call.
+bert: the library `tokenizers` (encode_batch), roformer: transformers' RoFormerTokenizer, both 1000 lines per call.
 First every line's ids and offsets are compared; a difference ends the run. Then the sides take turns, one pass over the
 text each, on one core; the result is the median of the passes, and the ratio the median of the ratios within a round.
-Ours on two cores, through BatchEncoder, is timed beside its one-core self. The slow side sees the first
+Ours on two cores, through BatchEncoder, is compared with itself on one core. The slow side sees the first
 --peer-megabytes of the text only.
 """
 
@@ -86,12 +86,12 @@ def verify(ours, peer, lines):
 
 
 def docs_table(kind, result):
-    beside = {"bert": "`bert`, beside `tokenizers`", "roformer": "`roformer`, beside transformers"}[kind]
+    compared = {"bert": "`bert`, compared with `tokenizers`", "roformer": "`roformer`, compared with transformers"}
     keys = ("ours", "peer", "ratio", "batch_one_core", "batch_two_cores", "scaling")
     numbers = [result[key if key in result else f"{key}_MB_per_s"] for key in keys]
     titles = ["kind", "ours, one core", "theirs, one core", "ratio"]
     titles += ["rows of `BatchEncoder`, one core", "two cores", "scaling"]
-    return tables.markdown([titles, [beside, *map(str, numbers)]])
+    return tables.markdown([titles, [compared[kind], *map(str, numbers)]])
 
 
 def main():

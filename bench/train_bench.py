@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pretraining tokens per second: `roformer` beside transformers' RoFormerForMaskedLM, on this machine.
+"""Pretraining tokens per second: `roformer` compared with transformers' RoFormerForMaskedLM, on this machine.
 
 Both sides start from the same weights and take the same batches: 15 % of the tokens masked, dropout 0.1, bfloat16
 autocast with float32 master weights, clipping at norm 1, fused AdamW. They are verified first (the same loss with
@@ -147,7 +147,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="small")
     parser.add_argument("--windows", type=int, default=9)
-    parser.add_argument("--steps", type=int, help="steps a window")
+    parser.add_argument("--steps", type=int, help="steps per window")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     build = os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")
     parser.add_argument("--binary", default=str(pathlib.Path(build) / "roformer"))

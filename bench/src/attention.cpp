@@ -1,4 +1,4 @@
-// Attention in tiles, 12 heads of 64, without a bias and with T5's, beside torch's scaled_dot_product_attention, to
+// Attention in tiles, 12 heads of 64, without a bias and with T5's, and torch's scaled_dot_product_attention, to
 // which the bias is a matrix. Counted: 4 D operations for each pair of query and key forward, 14 D with backward.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

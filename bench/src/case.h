@@ -21,9 +21,9 @@ enum class When { kAlways, kWithPeers };
 struct Side {
   std::string name;
   std::function<Tensors()> run;    // one call; what it computed, which the next call may overwrite
-  std::function<Tensors()> truth;  // in float64; called right before the run it is held to. Empty: the side's before it
+  std::function<Tensors()> truth;  // in float64; called right before the run to compare. Empty: that of the side before
   When when = When::kAlways;
-  std::function<Tensors()> plain = {};  // beside `truth`: the plain formula in the type of the case
+  std::function<Tensors()> plain = {};  // the plain formula in the type of the case, in addition to `truth`
 };
 
 enum class Unit { kOperations, kBytes };

@@ -17,7 +17,7 @@ struct Formula {
 Tensors evaluate(const Formula& formula);
 Formula in_float64(const Formula& formula);
 
-// `ours` beside `peer`, both held to `truth` in float64 and to the errors of `plain`.
+// `ours` and `peer`, both compared with `truth` in float64 and with the errors of `plain`.
 std::vector<Side> sides(std::function<Tensors()> ours, Formula peer, Formula plain, Formula truth);
 std::vector<Side> sides(std::function<Tensors()> ours, const Formula& formula);
 

@@ -1,4 +1,4 @@
-// GELU of the feed-forward's width, both forms, and the form with erf after a bias. Counted: an array a read or a
+// GELU of the feed-forward's width, both forms, and the form with erf after a bias. Counted: one array per read or
 // write: 2 forward, and 3 more with backward.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>

@@ -1,5 +1,5 @@
-// Linear attention in chunks, features elu + 1, heads of 64, RoPE in the numerator, beside the einsum form in torch,
-// which takes causal sums in chunks of 128 tokens. Counted: 4 D^2 operations a token and head forward, 12 D^2 with
+// Linear attention in chunks, features elu + 1, heads of 64, RoPE in the numerator, and the einsum form in torch,
+// which takes causal sums in chunks of 128 tokens. Counted: 4 D^2 operations per token and head forward, 12 D^2 with
 // backward, which is what the running sums take.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>

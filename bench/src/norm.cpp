@@ -1,5 +1,5 @@
 // Norms over rows: layer norm, RMS norm, and what ends half a post-norm block, layer norm of residual + dropout of
-// x + bias. Counted: an array a read or a write: 2 (block 3) forward, and 3 (block 5) more with backward.
+// x + bias. Counted: one array per read or write: 2 (block 3) forward, and 3 (block 5) more with backward.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/dropout.h>

@@ -1,5 +1,5 @@
-// Rotary embedding of 12 heads of 64, every layout and place, beside an out-of-place copy of the same bytes (memcpy,
-// one share a thread) and the formula in torch. Tables are there before. Counted: x once, y once.
+// Rotary embedding of 12 heads of 64, every layout and place, compared with an out-of-place copy of the same bytes
+// (memcpy, one share per thread) and the formula in torch. Tables are made before. Counted: x once, y once.
 #include <fmt/format.h>
 #include <omp.h>
 

@@ -44,7 +44,7 @@ double error_eps(const at::Tensor& got, const at::Tensor& want) {
   return error / eps / want.abs().max().item<double>();
 }
 
-// What a side is held to: results in float64, and where they are bfloat16, those of the plain formula in it.
+// What a side is compared with: results in float64, and where they are bfloat16, those of the plain formula in it.
 struct Truth {
   Tensors want, plain;
 

@@ -1,4 +1,4 @@
-// Softmax over the rows of 12 heads' scores. Counted: an array a read or a write: 2 forward, and 3 more with backward.
+// Softmax over the rows of 12 heads' scores. Counted: one array per read or write: 2 forward, and 3 more with backward.
 #include <ATen/ops/softmax.h>
 #include <fmt/format.h>
 

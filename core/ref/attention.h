@@ -1,6 +1,6 @@
 // Attention over terms in float64 loops, forward and backward, written from the equation in rf/attention.h: the twin
-// that every other way to compute it is held to. One thread; all scores of one query at a time, so memory beyond the
-// results is O(T + S) for each head. No tiles, no online softmax, no shortcuts for terms that are absent.
+// that every other way to compute it is compared with. One thread; all scores of one query at a time, so memory beyond
+// the results is O(T + S) for each head. No tiles, no online softmax, no shortcuts for terms that are absent.
 #ifndef RF_CORE_REF_ATTENTION_H_
 #define RF_CORE_REF_ATTENTION_H_
 

@@ -1,5 +1,5 @@
 // Linear attention in float64 loops over all pairs, forward and backward, written from the equation in
-// rf/linear_attention.h: the twin that the chunks are held to, and what RF_KERNEL=ref runs. One thread; a row of
+// rf/linear_attention.h: what the chunks are compared with, and what RF_KERNEL=ref runs. One thread; a row of
 // weights at a time. No chunks and, but for the state that a caller wants, no sums over keys that are kept.
 #ifndef RF_CORE_REF_LINEAR_ATTENTION_H_
 #define RF_CORE_REF_LINEAR_ATTENTION_H_

@@ -1,6 +1,6 @@
 // Rotary embedding in float64 loops, written from the formula (RoFormer Eq. 34; R-CONV-05..07, R-ROPE-06): the twin
-// that the kernels are held to, and what RF_KERNEL=ref runs. It keeps no tables and takes no shortcuts; an angle is
-// formed for every element pair.
+// that the kernels are compared with, and what RF_KERNEL=ref runs. It keeps no tables and takes no shortcuts; an angle
+// is formed for every element pair.
 #ifndef RF_CORE_REF_ROPE_H_
 #define RF_CORE_REF_ROPE_H_
 

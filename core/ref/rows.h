@@ -6,7 +6,7 @@
 
 namespace rf::ref {
 
-// The type of parameters and of numbers of a row beside arrays of `dtype`.
+// The type of parameters, and of one number for each row, where the arrays are of `dtype`.
 inline rf_dtype parameter_type(rf_dtype dtype) {
   return dtype == RF_F64 ? RF_F64 : RF_F32;
 }

@@ -2,12 +2,13 @@
 //
 // A 64-bit lane carries one block of eight elements. Each of the four counter words sits in the lower half of a lane,
 // so that the 32 x 32 -> 64 bit product of a round is one multiplication; what it leaves in the upper half of the next
-// word is never read. After ten rounds the words are packed into two vectors of 64 bits a block, and stored interleaved
-// they are the sixteen-bit numbers in element order:
+// word is never read. After ten rounds the words are packed into two vectors of 64 bits per block, and stored
+// interleaved they are the sixteen-bit numbers in element order:
 //
 //   block j      [ w1 | w0 ] [ w3 | w2 ]     numbers of elements 8j .. 8j + 7, low half first
 //
-// The numbers of a chunk go through a buffer in the first-level cache; a second loop reads them beside the elements.
+// The numbers of a chunk go through a buffer in the first-level cache; a second loop reads them together with the
+// elements.
 #include "dropout_kernel.h"
 
 #include <algorithm>

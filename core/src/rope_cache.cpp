@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kPageRows = 256;
 constexpr int64_t kPageBytes = 256 * 1024;
-// What a block takes beside its rows.
+// What a block takes in addition to its rows.
 constexpr int64_t kBlockBytes = 64;
 
 // All caches of the process. It is never destroyed: caches may be, when the process ends.
@@ -31,8 +31,8 @@ Owners& owners() {
 
 std::atomic<int64_t> computed = 0;
 
-// Lets go of tables, the one that was not used for longest first, until `bytes` more fit. False if they never do, or if
-// calls still read what has to go.
+// Releases tables, least recently used first, until `bytes` more fit. False if they never do, or if calls still read
+// the tables that were released.
 bool make_room(int64_t bytes) {
   if (bytes > kMaxTableBytes) return false;
   Owners& known = owners();
@@ -158,7 +158,7 @@ void RopeCache<T>::add(RopeTable<T>& table, const std::vector<double>& blocks) c
 template <class T>
 typename RopeCache<T>::Kept RopeCache<T>::get(const std::vector<double>& blocks) {
   touch();
-  // Making room may let go of this table too: then once more with an empty one.
+  // Making room may release this table too: then once more with an empty one.
   for (int attempt = 0;; ++attempt) {
     const std::shared_ptr<RopeTable<T>> table = current();
     Kept kept{table, std::vector<const T*>(blocks.size())};

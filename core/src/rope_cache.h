@@ -1,9 +1,9 @@
 // Table rows of one operator, kept by position. Rows of integers come in pages of consecutive positions, those of other
-// numbers alone. A call takes its rows together with the table that owns them, so a table that is let go meanwhile
+// numbers alone. A call takes its rows together with the table that owns them, so a table that is released meanwhile
 // lives until the call is over.
 //
-// Memory: the tables of all operators together hold at most kMaxTableBytes. Where new rows would exceed that, the table
-// that was not used for longest goes first; rows that no room can be made for are computed for the call.
+// Memory: the tables of all operators together hold at most kMaxTableBytes. Where new rows would exceed that, the
+// least recently used table is released first; rows that still do not fit are computed for the call and not kept.
 #ifndef RF_CORE_ROPE_CACHE_H_
 #define RF_CORE_ROPE_CACHE_H_
 
@@ -24,7 +24,7 @@ inline constexpr int64_t kMaxTableBytes = int64_t{256} << 20;
 
 // The bytes of all tables of the process.
 int64_t table_bytes();
-// Lets go of all tables; those that calls still read are freed after the last of these.
+// Releases all tables; those that calls still read are freed after the last of these calls.
 void release_tables();
 // Rows that were computed in this process so far, for tests.
 int64_t rows_computed();
@@ -58,7 +58,7 @@ struct RopeBlock {
   }
 };
 
-// The rows that were made since the table was last let go. T: float or double.
+// The rows that were made since the table was last released. T: float or double.
 template <class T>
 struct RopeTable {
   RopeTable() = default;

@@ -1,4 +1,4 @@
-// The error text of the C interface, one a thread; the version; memory that is kept.
+// The error text of the C interface, one per thread; the version; memory that is kept.
 #include "rf/status.h"
 
 #include <cstdio>

@@ -43,7 +43,7 @@ std::atomic<int64_t>& best_target() {
   return target;
 }
 
-// AVX-512 with AMX tiles beside it is a target of that name, and the one before AVX-512 alone.
+// AVX-512 with AMX tiles is a target of that name, which comes before AVX-512 alone.
 constexpr const char* kAmxName = "AVX3_AMX";
 
 std::atomic<bool>& amx_switch() {

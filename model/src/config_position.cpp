@@ -1,5 +1,5 @@
-// Position encoding and attention in config.json, and the model_type that follows from them. What transformers computes
-// alike is told from what it does not in one place, unlike_transformers(). The names of encodings below are those that
+// Position encoding and attention in config.json, and the model_type that follows from them. unlike_transformers()
+// alone decides whether transformers computes the same as a config. The names of encodings below are those that
 // transformers' own model types imply.
 #include <nlohmann/json.hpp>
 #include <optional>

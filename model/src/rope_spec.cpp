@@ -78,7 +78,7 @@ const json* find_or_null(StrictObject& object, const std::string& key) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
-// Reads one spec. `top_` holds the keys beside the dictionary, `given_` the dictionary.
+// Reads one spec. `top_` is the object that contains its dictionary, `given_` the dictionary.
 class Reader {
  public:
   Reader(StrictObject& top, const RopeShape& shape) : top_(top), shape_(shape) {
@@ -152,25 +152,25 @@ class Reader {
              fmt::join(known, ", "), value.dump());
       }
     }
-    // Phi-3 keeps this one beside the dictionary.
-    const bool beside = contains(keys.required, kOriginal) && find_or_null(top_, kOriginal) != nullptr;
+    // Phi-3 has this key at the top level, outside the dictionary.
+    const bool at_top = contains(keys.required, kOriginal) && find_or_null(top_, kOriginal) != nullptr;
     for (const std::string& key : keys.required) {
-      if (!json_.contains(key) && !(beside && key == kOriginal)) {
+      if (!json_.contains(key) && !(at_top && key == kOriginal)) {
         fail(kWhere, "{}.{} must be given for rope_type {}, got {}", path_, key, keys.name, json_.dump());
       }
     }
   }
 
-  // A number that may stand in the dictionary, beside it, or in both with one value.
+  // A number that may be given in the dictionary, at the top level, or in both with the same value.
   double twice_or_once(const std::string& key, double fallback, NumberRange range) {
-    const json* beside = find_or_null(top_, key);
+    const json* outside = find_or_null(top_, key);
     const json* inside = given_->find(key);
-    if (beside != nullptr && inside != nullptr && *beside != *inside) {
-      fail(kWhere, "{} and {} must agree, got {} and {}", top_.path_of(key), given_->path_of(key), beside->dump(),
+    if (outside != nullptr && inside != nullptr && *outside != *inside) {
+      fail(kWhere, "{} and {} must agree, got {} and {}", top_.path_of(key), given_->path_of(key), outside->dump(),
            inside->dump());
     }
     if (inside != nullptr) return given_->number(key, fallback, range);
-    return beside != nullptr ? top_.number(key, fallback, range) : fallback;
+    return outside != nullptr ? top_.number(key, fallback, range) : fallback;
   }
 
   void read_rotary_dim() {

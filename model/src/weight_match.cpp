@@ -2,7 +2,7 @@
 //   a  encoder.embed_positions.weight may be absent (converted checkpoints): computed instead
 //   b  cls.predictions.decoder.* may be present although tied: a copy to compare
 //   c  embeddings_project.* may be present although E == C: ignored; so is a pooler that the head does not use,
-//      and what other versions store beside the weights
+//      and what other versions store in addition to the weights
 //   d  every other difference of names or shapes is an error
 #include <fmt/format.h>
 

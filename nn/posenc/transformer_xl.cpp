@@ -1,5 +1,5 @@
-// Transformer-XL (Dai et al. 2019, arXiv 1901.02860; arXiv 2104.09864 Eq. 7). Keys are words plus distances, and where
-// the query's own position was stand two trained vectors a head:
+// Transformer-XL (Dai et al. 2019, arXiv 1901.02860; arXiv 2104.09864 Eq. 7). Keys are words plus distances; two
+// trained vectors per head replace the query's own position:
 //
 //   score(m,n) = [ (q_m + u).k_n + (q_m + v).(W_r R[m - n]) ] / sqrt(D)
 //   R[r]       = [ sin(r w_0), .., sin(r w_{C/2-1}), cos(r w_0), .., cos(r w_{C/2-1}) ],  w_t = 10000^(-2t/C)

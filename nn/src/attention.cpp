@@ -136,7 +136,7 @@ std::string_view name_of(Kernel kernel) {
 
 bool loops_are_asked_for() {
   const std::string_view target = rf_target();
-  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // as every other use of the kernels answers
+  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // the error that any call of a kernel would have
   return target == "ref";
 }
 

@@ -34,7 +34,7 @@ class Body {
 
   void set_encoding(std::shared_ptr<Encoding> encoding) { encoding_ = std::move(encoding); }
   const Encoding& encoding() const { return *encoding_; }
-  // One a layer, in place of softmax attention.
+  // One per layer, in place of softmax attention.
   void set_linear_attention(std::vector<std::shared_ptr<LinearAttention>> layers) { linear_ = std::move(layers); }
 
   // The dtype of queries, keys and values: that of the weights, or autocast's.

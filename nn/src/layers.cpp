@@ -25,7 +25,7 @@ namespace {
 bool kernels_take(at::ScalarType dtype) {
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return false;
   const std::string_view target = rf_target();
-  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // as every other use of the kernels answers
+  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // the error that any call of a kernel would have
   return target != "ref";
 }
 

@@ -18,7 +18,7 @@ namespace rf::nn {
 // check_linear_attention; rotary_value without a rotation, or with linear attention.
 std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config);
 
-// One a layer; empty for softmax attention.
+// One per layer; empty for softmax attention.
 std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config);
 
 // Whether a tensor of that name is one of those that the next function adds to model/weights.h.

@@ -59,7 +59,7 @@ inline void check_dropout(const char* where, const char* name, double p) {
   TORCH_CHECK_VALUE(p >= 0 && p < 1 - 0x1p-17, "[", where, "] ", name, " must be in [0, 1 - 2^-17), got ", p);
 }
 
-// A parameter as core reads it beside x; absent: undefined.
+// A parameter in the type that core reads with x; absent: undefined.
 inline at::Tensor ready_parameter(const OptionalTensor& parameter, const at::Tensor& x) {
   return parameter ? parameter->to(parameter_type(x)).contiguous() : at::Tensor();
 }

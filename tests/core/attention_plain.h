@@ -1,6 +1,6 @@
 // Attention over terms by the plain formula in 16 bits: operation by operation as a framework without a fused kernel
-// computes it, each result rounded to the type. What a fused kernel of that type is held to: its errors against float64
-// are at most some times these (tolerances.h).
+// computes it, each result rounded to the type. What a fused kernel of that type is compared with: its errors against
+// float64 are at most some times these (tolerances.h).
 #ifndef RF_TESTS_CORE_ATTENTION_PLAIN_H_
 #define RF_TESTS_CORE_ATTENTION_PLAIN_H_
 

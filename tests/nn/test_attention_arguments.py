@@ -1,5 +1,5 @@
 """The order of heads and tokens, the scale, and whose positions attention takes: arguments of attention and
-linear_attention in Python, held to torch's own formula and to the float64 loops.
+linear_attention in Python, compared with torch's own formula and the float64 loops.
 """
 
 import re

@@ -1,5 +1,5 @@
 """roformer::norm, gelu, softmax, cross_entropy and linear (ops/src): values and gradients against torch in float64,
-operator contracts, bad input. The kernels themselves are held to the formulas in tests/core.
+operator contracts, bad input. The kernels themselves are compared with the formulas in tests/core.
 """
 
 import pytest

@@ -1,5 +1,5 @@
 """Hooks on saved tensors (torch.autograd.graph.saved_tensors_hooks: offloading, compression) may give a backward the
-same numbers at other strides. Gradients of every operator are then held to torch's own formulas in float64.
+same numbers at other strides. Gradients of every operator are then compared with torch's own formulas in float64.
 """
 
 import pytest

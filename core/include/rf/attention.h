@@ -14,10 +14,10 @@
  * Letters: B batch, T queries, S keys, H query heads, Hk key heads (H a multiple; query head h reads key head
  * h / (H/Hk)), D head_dim, Dv value_dim, R rotated elements, P positions.
  *
- * RF_F64 is computed by plain loops on one thread, the reference that other ways are held to. RF_F32, RF_BF16 and
+ * RF_F64 is computed by plain loops on one thread, the reference for all other kernels. RF_F32, RF_BF16 and
  * RF_F16 are computed in tiles with sums in float32 and memory that does not grow with T * S; there G is answered with
  * RF_NOT_IMPLEMENTED, and cos and sin have no gradients. Outputs and the gradients of q, k and v have the same bits for
- * any number of threads and whatever else is in the batch or packed beside a sequence; gradients of terms for any
+ * any number of threads and whatever else is in the batch or packed with a sequence; gradients of terms for any
  * number of threads. Limits of float32 in tiles: a score has a relative error of some 2^-24, and so has its weight an
  * error of |score| 2^-24; sums over values may be 2^8 S times the largest value before they are divided; below -2^127
  * scores count as -infinity. RF_BF16 without a and c, where the CPU has AVX512_BF16 or AMX: products round rotated
@@ -106,7 +106,7 @@ typedef struct rf_attention_args {
   int64_t window_left, window_right;
 
   /* Packed sequences, or both NULL. With batch 1, sequence i is the queries cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1
-   * and the keys cu_seqlens_k[i] .. cu_seqlens_k[i + 1] - 1; both [sequences + 1], never falling from 0 to T and S. A
+   * and the keys cu_seqlens_k[i] .. cu_seqlens_k[i + 1] - 1; both [sequences + 1], non-decreasing from 0 to T and S. A
    * query meets the keys of its own sequence only, as if each were an entry of a batch: the window is by index within
    * the sequence, with its own T and S, and the elements that dropout numbers are those of its own [H,T,S], which
    * follow those of the sequence before. Whatever belongs to a token, positions and the mask too, is as without

@@ -4,8 +4,9 @@
  *   dx = dy W,  dW = dy^T x,  db = sum over rows of dy        where act is the identity
  *
  * A row of an array is contiguous, row r begins at data + r * stride. Any extent may be 0: a sum over nothing is 0.
- * W and dW may be float32 beside arrays of 16 bits, so that training keeps one copy of its weights: weight_dtype is 0
- * (that of x), dtype, or RF_F32 beside RF_BF16 and RF_F16; W is then rounded to bfloat16 where the products are in it.
+ * W and dW may be float32 while the other arrays have 16 bits, so that training keeps one copy of its weights:
+ * weight_dtype is 0 (that of x), dtype, or RF_F32 where dtype is RF_BF16 or RF_F16; W is then rounded to bfloat16
+ * where the products are in it.
  *
  * Sums are in float32 whatever the type of the arrays, and an element is rounded once, when it is written; RF_F64 is
  * computed by plain loops on one thread, the reference. bfloat16 products on AVX512_BF16 and AMX take operands below

@@ -7,13 +7,13 @@
  *
  * The sums run over the keys that the mask leaves, causal ones over those with n <= m + S - T; RF_DENOMINATOR_ROTATED
  * has R in the denominator too. A query whose denominator is 0, one without a key in particular, has output 0 and
- * gradient 0. Time is linear in T + S; memory beside the arrays named here does not grow with them.
+ * gradient 0. Time is linear in T + S; memory in addition to the arrays named here does not grow with them.
  *
  * Letters: B batch, T queries, S keys, H query heads, Hk key heads (H a multiple; query head h reads key head
  * h / (H/Hk)), F features, Dv value_dim.
  *
  * RF_F64, and every type where RF_KERNEL=ref asks for it, is computed from the equation by plain loops over all pairs,
- * the reference that the other way is held to: RF_F32, RF_BF16 and RF_F16 in chunks of tokens, in float32, sums over
+ * the reference for the other way: RF_F32, RF_BF16 and RF_F16 in chunks of tokens, in float32, sums over
  * chunks compensated, so that their error does not grow with S. Results have the same bits for any number of threads
  * and whatever else is in the batch. Values are not rotated, weights are not dropped, cos and sin have no gradients.
  */

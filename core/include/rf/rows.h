@@ -30,7 +30,8 @@ extern "C" {
  * backward: it draws the mask again and computes s, m and v from x and residual, which must be as they were.
  *
  * residual, y and their gradients may be of a wider type than x and its gradient, as where products are in bfloat16 and
- * the stream of a model is in float32: stream_dtype is 0 (that of x), dtype, or RF_F32 beside RF_BF16 and RF_F16. */
+ * the stream of a model is in float32: stream_dtype is 0 (that of x), dtype, or RF_F32 where dtype is RF_BF16 or
+ * RF_F16. */
 typedef enum rf_norm_kind { RF_NORM_LAYER = 1, RF_NORM_RMS = 2 } rf_norm_kind;
 
 typedef struct rf_norm_args {
@@ -132,7 +133,7 @@ RF_API rf_status rf_softmax_backward(const rf_softmax_args* args, const rf_softm
  *
  *   log_sum = log sum_j exp(logits[j]),  loss = log_sum - logits[target]      0 where target is ignore_index
  *
- * The forward reads the logits once and writes two numbers a row. The backward needs log_sum as the forward left it,
+ * The forward reads the logits once and writes two numbers per row. The backward needs log_sum as the forward left it,
  * in double, so that a number added to all logits of a row costs no digits; its result may go over the logits, so that
  * there is one array of that size:
  *

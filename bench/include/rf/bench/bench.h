@@ -1,9 +1,9 @@
-// Speed of the kernels of core through their C interface, beside the same work in torch eager (peers).
+// Speed of the kernels of core through their C interface, compared with the same work in torch eager (peers).
 //
 // A case is a kernel at one size, type and variant; its name, for example attention/t5/2x512/bfloat16/forward, is what
-// a filter looks into. Every side is first held to float64, which torch computes from the formula. Then the sides take
-// turns in one process, in short windows; how many times as fast one is as another is the median over rounds of the
-// quotient of their times within a round, so that what else the machine does at that moment falls on both.
+// a filter looks into. Every side is first compared with float64, which torch computes from the formula. Then the sides
+// take turns in one process, in short windows; how many times as fast one is as another is the median over rounds of
+// the quotient of their times within a round, so that what else the machine does at that moment falls on both.
 //
 // Ours writes into memory that is there; torch allocates its results, which costs little where the C library keeps
 // freed memory, and has no more of it in the cache than ours. A backward includes the forward before it, and gives

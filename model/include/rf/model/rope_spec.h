@@ -1,6 +1,6 @@
 // Rotary embedding as data: which frequencies, for which part of a head, at which precision. Read from the keys of
 // Hugging Face, those of version 5 ("rope_parameters") and of version 4 ("rope_theta", "partial_rotary_factor" and
-// "rope_scaling" beside each other); core/include/rf/rope_scaling.h has the formulas of the types.
+// "rope_scaling" as keys of the top level); core/include/rf/rope_scaling.h has the formulas of the types.
 #pragma once
 
 #include <cstdint>

@@ -37,8 +37,8 @@ struct WeightSpec {
 // All tensors that transformers 5 writes for this head, in order of the model's definition; bare names (without
 // "roformer." or "bert.") for Head::kNone. Position encodings are there only as far as transformers has a name for
 // them: a roformer's frozen table and a bert's trained one. The tied decoder tensors (cls.predictions.decoder.*) are
-// not among them when tie_word_embeddings is true. When it is false, cls.predictions.bias is stored beside
-// cls.predictions.decoder.bias and transformers computes with the latter only.
+// not among them when tie_word_embeddings is true. When it is false, cls.predictions.bias is stored as well as
+// cls.predictions.decoder.bias, and transformers computes with the latter only.
 std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head);
 
 // What the names of the encoder's tensors begin with in a model with a head: "roformer." or "bert.".

@@ -6,7 +6,7 @@
 //   ref        the float64 loops of core/ref, forward and backward, written independently; also RF_KERNEL=ref
 //   auto       fused where it can compute a call, else explicit
 //
-// What keeps a call from the fused kernel: float64; another device; a gate; a rotation that is trained beside the table
+// What keeps a call from the fused kernel: float64; another device; a gate; a trained rotation together with a table
 // that meets unrotated vectors (K for queries, Q for keys); RF_KERNEL=ref. Kernel::kFused then throws Error with the
 // reason. Both draw the same dropout from the same stream, but for packed rows, where fused numbers the probabilities
 // of each sequence alone (rf/ops/attention.h) and explicit those of whole rows. Autocast lowers what enters the fused

@@ -1,4 +1,4 @@
-// What a table of encodings says about each, for people. Free of torch.
+// Descriptions of the encodings for readers, as the tables of the documentation show them. Does not use torch.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -21,7 +21,7 @@
 //   auto       fused where it can compute a call, else explicit
 //
 // What keeps a call from fused: float64; another device; causal shen and favor, whose sums are rescaled from key to
-// key; rotations that are trained after the map; a state beside tensors that require grad; RF_KERNEL=ref.
+// key; rotations that are trained after the map; a state together with tensors that require grad; RF_KERNEL=ref.
 // Kernel::kFused then throws Error with the reason, and kRef for all but the dtype and RF_KERNEL.
 #pragma once
 

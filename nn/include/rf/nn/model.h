@@ -88,9 +88,9 @@ class Model : public torch::nn::Module {
 // the one that config.json names. `dtype` of the parameters in memory: kFloat or kDouble, from F16, BF16, F32 or F64
 // files. The stored position table is compared with the computed one; beyond 1e-6 TORCH_WARN says so and the stored one
 // is used. The model is in evaluation mode. FreshHead::kAllowed: a head that the file lacks keeps its random
-// initialisation. Errors: a missing file, a missing or unexpected tensor, a shape (both are told), NaN or infinity
-// (with its index), a tied copy that differs from its source. Checkpoints of transformers' RoFormer and BERT classes
-// and of its version 4's NEZHA load, besides what save_model writes.
+// initialisation. Errors: a missing file, a missing or unexpected tensor, a wrong shape (the message has both), NaN or
+// infinity (with its index), a tied copy that differs from its source. Checkpoints of transformers' RoFormer and BERT
+// classes and of its version 4's NEZHA load, as well as what save_model writes.
 std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
                                   FreshHead fresh_head = FreshHead::kForbidden);
 // The same with `config` in place of the directory's, from which it may differ in what its head is for: labels,

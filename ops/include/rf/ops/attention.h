@@ -29,7 +29,8 @@ at::Tensor attention_fused(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, c
                            const at::Tensor& attend, TokenWindow window, const ProbabilityDropout& dropout,
                            const PackedSequences& packed = {});
 
-// Slow, and what other ways are held to: everything is computed in float64. Derivatives to q, k, v and every term.
+// Slow, and the reference for all other kernels: everything is computed in float64. Derivatives to q, k, v and every
+// term.
 at::Tensor attention_ref(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                          const Terms& terms, const at::Tensor& query_positions, const at::Tensor& key_positions,
                          const at::Tensor& attend, TokenWindow window, const PackedSequences& packed = {});

@@ -1,7 +1,7 @@
 // Linear attention on feature vectors by the kernels of core (core/include/rf/linear_attention.h has the equation).
 //
 // q: [B,T,H,F]; k: [B,S,Hk,F], v: [B,S,Hk,Dv] with H a multiple of Hk; float32, bfloat16 or float16, computed in
-// float32 with compensated sums; or float64, by loops over all pairs, which are what other ways are held to. CPU
+// float32 with compensated sums; or float64, by loops over all pairs, which are the reference for the other ways. CPU
 // tensors; slices of a larger one are read without a copy where the last dimension is contiguous. Result: [B,T,H,Dv]
 // in the dtype of q, with first derivatives to q, k and v. A query whose denominator is 0 has output 0 and gradient 0.
 // A bad argument throws c10::ValueError, "[linear_attention] rule, got value".

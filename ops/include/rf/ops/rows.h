@@ -22,7 +22,7 @@ struct NormOptions {
   std::optional<at::Tensor> gamma = {}, beta = {};
   std::string_view kind = "layer";  // or "rms"
   double eps = 1e-12;
-  double dropout = 0;  // as ops::dropout has it for x
+  double dropout = 0;  // the probability, as in ops::dropout, of x
   int64_t seed = 0, stream = 0;
 };
 // The shape of x. Nothing but the arguments is kept for the backward.

@@ -61,7 +61,7 @@ struct Terms {
 // and the keys cu_seqlens_k[i] .. cu_seqlens_k[i+1]-1. A query meets the keys of its own sequence only, whose T and S
 // are those of the window; positions, rotations and masks are of tokens, as without packing.
 struct PackedSequences {
-  at::Tensor cu_seqlens_q, cu_seqlens_k;  // int32 or int64 [sequences+1], never falling from 0 to the tokens of a side
+  at::Tensor cu_seqlens_q, cu_seqlens_k;  // int32 or int64 [sequences+1], non-decreasing from 0 to the tokens of a side
   bool defined() const { return cu_seqlens_q.defined(); }
 };
 
