@@ -1,6 +1,6 @@
 # rf_module(<name> [SHARED] SOURCES ... LINKS ... [PRIVATE_LINKS ...])
-# A module is a library rf_<name>, alias rf::<name>, whose public headers live in <name>/include. Only what it links is on
-# its include path, so a header of a module it may not use does not compile.
+# A module is a library rf_<name>, alias rf::<name>, whose public headers live in <name>/include. Only what it links is
+# on its include path, so a header of a module it may not use does not compile.
 add_library(rf_warnings INTERFACE)
 target_compile_options(rf_warnings INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion
   $<$<BOOL:${ROFORMER_WARNINGS_AS_ERRORS}>:-Werror>)
@@ -22,8 +22,8 @@ function(rf_module name)
   target_link_libraries(rf_${name} PUBLIC ${MODULE_LINKS} PRIVATE rf_warnings ${MODULE_PRIVATE_LINKS})
 endfunction()
 
-# rf_test(<module> SOURCES ... LINKS ...): one GoogleTest binary per module, build/<preset>/tests/<module>_test. The list of them,
-# tests/programs.txt in the build, is what scripts/run_tests.py expects.
+# rf_test(<module> SOURCES ... LINKS ...): one GoogleTest binary per module, build/<preset>/tests/<module>_test. The list
+# of them, tests/programs.txt in the build, is what scripts/run_tests.py expects.
 function(rf_test module)
   cmake_parse_arguments(T "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(rf_${module}_test ${T_SOURCES})
