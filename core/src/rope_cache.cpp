@@ -31,21 +31,28 @@ Owners& owners() {
 
 std::atomic<int64_t> computed = 0;
 
-// Releases tables, least recently used first, until `bytes` more fit. False if they never do, or if calls still read
-// the tables that were released.
-bool make_room(int64_t bytes) {
-  if (bytes > kMaxTableBytes) return false;
-  Owners& known = owners();
-  if (known.bytes + bytes <= kMaxTableBytes) return true;
-  const std::lock_guard lock(known.mutex);
-  std::vector<TableOwner*> oldest = known.all;
-  std::sort(oldest.begin(), oldest.end(), [](const auto* a, const auto* b) { return a->last_use() < b->last_use(); });
-  for (TableOwner* owner : oldest) {
-    if (known.bytes + bytes <= kMaxTableBytes) return true;
-    owner->release();
+// Bytes that count towards the bound before there is a table that holds them.
+struct Reservation {
+  // Releases tables, the one that was not used for longest first, until `wanted` more fit. Reserves nothing if they
+  // never do, or if calls still read what has to go.
+  explicit Reservation(int64_t wanted) {
+    if (wanted > kMaxTableBytes) return;
+    Owners& known = owners();
+    const std::lock_guard lock(known.mutex);
+    std::vector<TableOwner*> oldest = known.all;
+    std::sort(oldest.begin(), oldest.end(), [](const auto* a, const auto* b) { return a->last_use() < b->last_use(); });
+    for (TableOwner* owner : oldest) {
+      if (known.bytes + wanted <= kMaxTableBytes) break;
+      owner->release();
+    }
+    if (known.bytes + wanted <= kMaxTableBytes) known.bytes += bytes = wanted;
   }
-  return known.bytes + bytes <= kMaxTableBytes;
-}
+  ~Reservation() { owners().bytes -= bytes; }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  int64_t bytes = 0;  // 0: none
+};
 
 }  // namespace
 
@@ -135,7 +142,7 @@ std::vector<double> RopeCache<T>::look_up(const RopeTable<T>& table, const std::
 }
 
 template <class T>
-void RopeCache<T>::add(RopeTable<T>& table, const std::vector<double>& blocks) const {
+void RopeCache<T>::add(RopeTable<T>& table, const std::vector<double>& blocks, int64_t& reserved) const {
   std::vector<std::unique_ptr<T[]>> fresh;
   std::vector<std::pair<double, T*>> rows;
   for (const double first : blocks) {
@@ -151,7 +158,7 @@ void RopeCache<T>::add(RopeTable<T>& table, const std::vector<double>& blocks) c
     if (!table.blocks.try_emplace(blocks[i], std::move(fresh[i])).second) continue;  // another call was faster
     const int64_t bytes = count * row_size_ * static_cast<int64_t>(sizeof(T)) + kBlockBytes;
     table.rows += count, table.bytes += bytes;
-    owners().bytes += bytes;
+    reserved -= bytes;
   }
 }
 
@@ -177,9 +184,10 @@ typename RopeCache<T>::Kept RopeCache<T>::get(const std::vector<double>& blocks)
     if (missing.empty()) return kept;
     const int64_t bytes =
         count * row_size_ * static_cast<int64_t>(sizeof(T)) + static_cast<int64_t>(missing.size()) * kBlockBytes;
-    if (!make_room(bytes)) return kept;
+    Reservation reserved(bytes);
+    if (reserved.bytes == 0) return kept;
     if (attempt == 0 && current() != table) continue;
-    add(*table, missing);
+    add(*table, missing, reserved.bytes);
     look_up(*table, blocks, kept.blocks);
     return kept;
   }

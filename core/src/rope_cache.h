@@ -100,7 +100,8 @@ class RopeCache final : public TableOwner {
   std::shared_ptr<RopeTable<T>> current() const;
   static std::vector<double> look_up(const RopeTable<T>& table, const std::vector<double>& blocks,
                                      std::vector<const T*>& kept);
-  void add(RopeTable<T>& table, const std::vector<double>& blocks) const;
+  // Takes from `reserved` the bytes that the table holds from then on.
+  void add(RopeTable<T>& table, const std::vector<double>& blocks, int64_t& reserved) const;
 
   const std::vector<DoubleDouble>& frequencies_;
   double scale_;

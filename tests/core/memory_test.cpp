@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <omp.h>
 
+#include <atomic>
 #include <thread>
 
 #include "core/attention_case.h"
@@ -72,6 +73,33 @@ TEST(Memory, TablesOfAllOperatorsAreBoundedTogether) {
   EXPECT_EQ(rows(recent.get(), 0), 0);
   EXPECT_EQ(rows_of_call(small.get(), RF_F32, steps(0, 1, 10)), 0);  // used after `old`, which went
   omp_set_num_threads(threads);
+  rf_release_memory();
+  EXPECT_EQ(rf_memory_held().table_bytes, 0);
+}
+
+// Two calls at once that each need more than half of what may be kept: one of them computes its rows for itself.
+TEST(Memory, TheBoundHoldsForCallsAtOnce) {
+  constexpr int64_t kFrequencies = 4096, kRowBytes = 2 * kFrequencies * 8;
+  constexpr int64_t kTokens = core::kMaxTableBytes / kRowBytes * 3 / 5;
+  rf_release_memory();
+  const Frequencies frequencies(2 * kFrequencies);
+  std::vector<std::thread> threads;
+  std::atomic<int> waiting = 2;
+  const Rope ropes[] = {make_rope(frequencies), make_rope(frequencies)};
+  for (const Rope& rope : ropes) {
+    threads.emplace_back([&] {
+      omp_set_num_threads(1);  // tokens share a result
+      Elements x(RF_F64, 2 * kFrequencies), y = x;
+      rf_rope_args args = contiguous_args(x, y, 1, kTokens, 1, 2 * kFrequencies, RF_ROPE_PAIRS);
+      args.x_stride_t = args.y_stride_t = 0;
+      for (--waiting; waiting > 0;) {
+      }
+      EXPECT_EQ(rf_rope_apply(rope.get(), &args), RF_OK) << rf_last_error();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(rf_memory_held().table_bytes, core::kMaxTableBytes / 2);
+  EXPECT_LE(rf_memory_held().table_bytes, core::kMaxTableBytes);
   rf_release_memory();
   EXPECT_EQ(rf_memory_held().table_bytes, 0);
 }
