@@ -1,14 +1,10 @@
 // roformer info: what this build is, what it uses on this machine, and the encodings it has.
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "command.h"
@@ -23,26 +19,6 @@ struct Options {
   bool encodings = false, json = false;
 };
 
-// What a target of the kernels is, for those who do not know Highway's names.
-const char* meaning(std::string_view target) {
-  static constexpr std::array<std::pair<std::string_view, const char*>, 10> kMeanings = {{
-      {"ref", "plain loops in float64, as RF_KERNEL=ref asks for"},
-      {"AVX3_AMX", "AVX-512 with AMX tiles for bf16 products"},
-      {"AVX3_SPR", "AVX-512 with bf16 products"},
-      {"AVX3_ZEN4", "AVX-512 with bf16 products"},
-      {"AVX3", "AVX-512"},
-      {"AVX2", "AVX2 with FMA"},
-      {"SSE4", "SSE4.2"},
-      {"SSE2", "SSE2"},
-      {"NEON_BF16", "NEON with bf16 products"},
-      {"NEON", "NEON"},
-  }};
-  for (const auto& [name, text] : kMeanings) {
-    if (name == target) return text;
-  }
-  return "no vectors beyond the compiler's";
-}
-
 nlohmann::json facts_of(const nlohmann::json& encodings) {
   std::vector<std::string> names;
   for (const nlohmann::json& encoding : encodings) names.push_back(encoding.at("name"));
@@ -51,7 +27,7 @@ nlohmann::json facts_of(const nlohmann::json& encodings) {
   facts["version"] = ROFORMER_VERSION;
   facts["encodings"] = names;
   facts["instructions"] = {
-      {"kernels", rf_target()}, {"meaning", meaning(rf_target())}, {"torch", torch.cpu_capability}};
+      {"kernels", rf_target()}, {"meaning", rf_target_description()}, {"torch", torch.cpu_capability}};
   for (const auto& [what, kernel] : torch.attention) facts["attention"][what] = kernel;
   for (const auto& [what, backend] : torch.linear) facts["linear"][what] = backend;
   facts["threads"] = {{"used", train::threads()}, {"machine", std::thread::hardware_concurrency()}};

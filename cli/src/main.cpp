@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "command.h"
@@ -90,19 +91,26 @@ bool unknown_command(int argc, char** argv) {
   return true;
 }
 
-// CLI11 first misses the option that was misspelt; an option that does not exist is what is wrong then.
+// CLI11 first misses the option that was misspelt; an option that does not exist is what is wrong then. What follows an
+// option with a value is that value, even if it begins with "--".
 bool unknown_option(CLI::App& command, int argc, char** argv) {
-  std::vector<std::string> known;
+  std::vector<std::string> known, with_value;
   std::vector<CLI::App*> groups = command.get_subcommands([](const CLI::App*) { return true; });
   groups.push_back(&command);
   for (const CLI::App* group : groups) {
     for (const CLI::Option* option : group->get_options()) {
-      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+      for (const std::string& name : option->get_lnames()) {
+        known.push_back("--" + name);
+        if (option->get_items_expected_min() > 0) with_value.push_back("--" + name);
+      }
     }
   }
   const std::vector<std::string_view> names(known.begin(), known.end());
+  bool is_value = false;
   for (const std::string_view argument : std::span(argv, static_cast<size_t>(argc)).subspan(2)) {
+    if (std::exchange(is_value, false)) continue;
     if (argument == "--") return false;
+    is_value = std::find(with_value.begin(), with_value.end(), argument) != with_value.end();
     const std::string_view given = argument.substr(0, argument.find('='));
     if (!given.starts_with("--") || std::find(names.begin(), names.end(), given) != names.end()) continue;
     const std::string_view nearest = io::nearest_name(given, names);
@@ -212,6 +220,7 @@ int run(int argc, char** argv) {
       say(rf_last_error());
       return kBadInput;
     }
+    train::give_warnings_to(say);
     if (common.threads > 0) train::set_threads(common.threads);
     if (const std::string warning = train::openmp_warning(); !warning.empty()) say(warning);
     return action();

@@ -2,6 +2,7 @@
 #include "rf/status.h"
 
 #include <cstdio>
+#include <cstring>
 
 #include "error.h"
 #include "rope_cache.h"
@@ -12,6 +13,18 @@ namespace {
 
 thread_local char last_error[1024];
 
+// Takes off the beginning of a UTF-8 character whose end was cut off.
+void drop_cut_character() noexcept {
+  size_t end = std::strlen(last_error);
+  if (end + 1 < sizeof last_error) return;  // nothing was cut
+  size_t first = end;
+  while (first > 0 && end - first < 3 && (static_cast<unsigned char>(last_error[first - 1]) & 0xC0) == 0x80) --first;
+  if (first == 0) return;
+  const auto lead = static_cast<unsigned char>(last_error[first - 1]);
+  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+  if (first - 1 + length > end) last_error[first - 1] = 0;
+}
+
 }  // namespace
 
 void set_last_error(const char* where, const char* what) noexcept {
@@ -20,6 +33,7 @@ void set_last_error(const char* where, const char* what) noexcept {
   } else {
     std::snprintf(last_error, sizeof last_error, "[%s] %s", where, what);
   }
+  drop_cut_character();
 }
 
 }  // namespace rf::core

@@ -86,6 +86,23 @@ const char* target_name() {
   return use_amx() ? kAmxName : hwy::TargetName(best_target());
 }
 
+const char* target_description() {
+  if (use_reference()) return "plain loops in float64";
+  if (use_amx()) return "AVX-512 with AMX tiles for bf16 products";
+  switch (best_target()) {
+    case HWY_AVX3:
+      return has_bf16_instruction() ? "AVX-512 with bf16 products" : "AVX-512";
+    case HWY_AVX2:
+      return "AVX2 with FMA";
+    case HWY_SSE4:
+      return "SSE4.2";
+    case HWY_NEON:
+      return "NEON";
+    default:
+      return "no vectors";
+  }
+}
+
 }  // namespace
 
 bool use_reference() {
@@ -102,6 +119,12 @@ extern "C" const char* rf_target(void) {
   const char* name = "";
   rf::core::guarded("target", [&] { name = rf::core::target_name(); });
   return name;
+}
+
+extern "C" const char* rf_target_description(void) {
+  const char* description = "";
+  rf::core::guarded("target", [&] { description = rf::core::target_description(); });
+  return description;
 }
 
 extern "C" rf_status rf_set_target(const char* name) {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import time
@@ -40,6 +41,17 @@ def test_info():
     assert info["instructions"]["kernels"] and info["version"]
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86's instruction sets")
+def test_instruction_sets_are_named_by_what_they_do(monkeypatch):
+    flags = set(Path("/proc/cpuinfo").read_text().split("flags", 1)[1].split("\n", 1)[0].split())
+    (info,) = results("info")
+    named = info["instructions"]["meaning"]
+    assert ("AVX-512" in named) == ({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd"} <= flags)
+    assert ("bf16 products" in named) == ("avx512_bf16" in flags)
+    monkeypatch.setenv("RF_KERNEL", "ref")
+    assert results("info")[0]["instructions"]["meaning"] == "plain loops in float64"
+
+
 def test_version_and_help():
     assert run("--version").stdout.startswith("roformer 0.")
     listing = run("--help").stdout
@@ -58,6 +70,12 @@ def test_usage_errors():
     assert "did you mean --model?" in refused("predict", "--modle", "x", "--input", "y", code=2)
     assert "did you mean --valid-fraction?" in refused("finetune", "--valid-fractoin=0.1", code=2)
     assert "--seed" in refused("tokenize", "--seed", "1", code=2)
+
+
+def test_a_value_may_begin_with_two_dashes(trained):
+    (line,) = results("fill-mask", "--model", trained, "--text", "--- [MASK] abc", "--top-k", 1)
+    assert len(line["predictions"]) == 1
+    assert "did you mean --text?" in refused("fill-mask", "--model", trained, "--txet", "--- [MASK]", code=2)
     assert "--input" in refused("vocab", "--output", "v", code=2)
     assert "--frobnicate" in refused("info", "--frobnicate", code=2)
     assert "--threads" in refused("info", "--threads", "0", code=2)

@@ -110,5 +110,19 @@ TEST(Status, ALongTextIsCut) {
   EXPECT_LT(text.size(), name.size());
 }
 
+// Whatever the place of the cut, in front of a whole character.
+TEST(Status, NoCharacterIsCut) {
+  for (const std::string character : {"\xC3\xA9", "\xE4\xB8\xAD", "\xF0\x9F\x99\x82"}) {
+    for (size_t shift = 0; shift < character.size(); ++shift) {
+      std::string name(shift, 'x');
+      while (name.size() < 3000) name += character;
+      EXPECT_EQ(rf_set_target(name.c_str()), RF_INVALID_ARGUMENT);
+      const std::string text = rf_last_error();
+      EXPECT_LT(text.size(), name.size());
+      EXPECT_TRUE(text.ends_with(character)) << shift;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rf::tests

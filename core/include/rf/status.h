@@ -57,6 +57,10 @@ RF_API const char* rf_last_error(void);
  * by "" and rf_last_error(), by every call with kernels behind it as an invalid argument. */
 RF_API const char* rf_target(void);
 
+/* What that is in the words of the processor's makers, for example "AVX-512 with bf16 products"; "" where rf_target()
+ * is "". */
+RF_API const char* rf_target_description(void);
+
 /* Restricts run-time dispatch to the named target ("AVX3_AMX", or Highway's "AVX3", "AVX2", "SSE4", ..), for tests; ""
  * or NULL: all that the machine has; "ref": the float64 reference loops. An unknown name is refused and changes
  * nothing. Not for use while kernels run on other threads. */
