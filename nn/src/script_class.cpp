@@ -1,12 +1,10 @@
 // torch.classes.roformer.Model: a model for Python, with autograd. Parameters are handed out as they are (shared
 // storage), so that .grad is visible after a backward pass in Python. rf::Error arrives as RuntimeError with its
 // message. torch.classes.roformer.KeyValueCache holds what a causal model has seen.
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/custom_class.h>
 
 #include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,6 +12,7 @@
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/nn/model.h"
+#include "rf/nn/seed_scope.h"
 #include "script_terms.h"
 
 namespace rf::nn {
@@ -59,26 +58,6 @@ Input input_of(const TensorDict& tensors, const MaybeKey& key) {
   }
   return input;
 }
-
-// torch's generator starts from `seed` while this lives, and then goes on as if nothing had been drawn.
-class SeedScope {
- public:
-  explicit SeedScope(uint64_t seed) : generator_(at::detail::getDefaultCPUGenerator()) {
-    const std::lock_guard lock(generator_.mutex());
-    before_ = generator_.get_state();
-    generator_.set_current_seed(seed);
-  }
-  ~SeedScope() {
-    const std::lock_guard lock(generator_.mutex());
-    generator_.set_state(before_);
-  }
-  SeedScope(const SeedScope&) = delete;
-  SeedScope& operator=(const SeedScope&) = delete;
-
- private:
-  at::Generator generator_;
-  at::Tensor before_;
-};
 
 // Keeps the warnings of this thread while it lives, for Python to give.
 class KeptWarnings : public c10::WarningHandler {

@@ -4,6 +4,7 @@ process keeps of it.
 
 import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -184,6 +185,18 @@ def test_building_leaves_torchs_generator_as_it_was():
     other = dict(build(seed=6).named_parameters())
     key = "cls.predictions.transform.dense.weight"
     assert all(torch.equal(ours[name], same[name]) for name in ours) and not torch.equal(ours[key], other[key])
+
+
+def test_models_built_at_once_are_those_of_their_seeds():
+    expected = [dict(build(seed=seed).named_parameters()) for seed in range(4)]
+    torch.manual_seed(11)
+    after = torch.randn(3)
+    torch.manual_seed(11)
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(8):
+            for made, parameters in zip(pool.map(lambda seed: build(seed=seed), range(4)), expected, strict=True):
+                assert all(torch.equal(value, parameters[name]) for name, value in made.named_parameters())
+    assert torch.equal(torch.randn(3), after)
 
 
 def test_a_seed_gives_the_numbers_of_torchs_generator():

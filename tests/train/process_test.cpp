@@ -1,4 +1,7 @@
-// What training leaves alone in the process that calls it: malloc's options, which only a program may choose.
+// What training leaves alone in the process that calls it: malloc's options, which only a program may choose, and
+// torch's random numbers.
+#include <ATen/Context.h>
+#include <ATen/ops/rand.h>
 #include <gtest/gtest.h>
 
 #ifdef __GLIBC__
@@ -45,9 +48,7 @@ std::string make_data(const TemporaryPath& folder) {
   return options.output_dir;
 }
 
-TEST(Process, PretrainingLeavesMallocAlone) {
-  ASSERT_TRUE(gives_large_blocks_back());
-  const TemporaryPath folder;
+PretrainOptions small_run(const TemporaryPath& folder) {
   PretrainOptions options;
   options.data_dir = make_data(folder);
   options.output_dir = folder / "run";
@@ -56,9 +57,27 @@ TEST(Process, PretrainingLeavesMallocAlone) {
         R"({"model": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
                       "max_position_embeddings": 16},
             "stages": [{"max_length": 16, "batch": 2, "steps": 2}], "precision": "float32"})");
+  return options;
+}
+
+TEST(Process, PretrainingLeavesMallocAlone) {
+  ASSERT_TRUE(gives_large_blocks_back());
+  const TemporaryPath folder;
+  const PretrainOptions options = small_run(folder);
   io::Progress silent;
   EXPECT_EQ(pretrain(options, silent).steps, 2);
   EXPECT_TRUE(gives_large_blocks_back());
+}
+
+TEST(Process, PretrainingLeavesTorchsGeneratorAlone) {
+  const TemporaryPath folder;
+  const PretrainOptions options = small_run(folder);
+  at::manual_seed(3);
+  const at::Tensor expected = at::rand({4});
+  at::manual_seed(3);
+  io::Progress silent;
+  EXPECT_EQ(pretrain(options, silent).steps, 2);
+  EXPECT_TRUE(at::rand({4}).equal(expected));
 }
 
 TEST(Process, FineTuningAndTimingLeaveMallocAlone) {

@@ -2,8 +2,6 @@
 // so that a run goes on from a checkpoint to the bits of one that was never interrupted.
 #include "finetune_run.h"
 
-#include <ATen/Context.h>
-
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -13,6 +11,7 @@
 #include "metrics_log.h"
 #include "optimizer.h"
 #include "rf/io/error.h"
+#include "rf/nn/seed_scope.h"
 #include "train_step.h"
 
 namespace rf::train {
@@ -232,7 +231,7 @@ nlohmann::json metrics_of(io::StrictObject& run, const std::string& metric) {
 std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const Task& task, uint64_t seed) {
   ModelConfig config = load_config(model_dir);
   task.set_outputs(config);
-  at::manual_seed(seed);
+  const nn::SeedScope drawn(seed);
   return nn::load_model(model_dir, config, task.head(), at::kFloat, FreshHead::kAllowed);
 }
 

@@ -7,9 +7,6 @@
 
 #include <sys/resource.h>
 
-#include <ATen/Context.h>
-#include <ATen/Parallel.h>
-
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -23,6 +20,7 @@
 #include "readable_length.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/nn/seed_scope.h"
 #include "rf/text/tokenizer.h"
 #include "run_directory.h"
 #include "train_step.h"
@@ -160,7 +158,7 @@ void PretrainRun::open_data() {
 }
 
 void PretrainRun::open_model() {
-  at::manual_seed(config_.seed);
+  const nn::SeedScope drawn(config_.seed);
   if (config_.init_from.empty()) {
     model_ = std::make_shared<nn::Model>(config_.model, head_of(config_.objective));
   } else {
