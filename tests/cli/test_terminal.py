@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import transformers
 
 from cli_support import on_terminal, refused, results, run, run_file
 
@@ -49,6 +50,18 @@ def test_names_of_files(prepared, tmp_path):
     message = refused("forward", "--model", folder, "--ids", tmp_path / "ids.npy", "--output", tmp_path / "o.npy")
     assert "pytorch_model.bin" in message
     assert_tame(message)
+
+
+def test_warnings_of_models(tmp_path):
+    folder = tmp_path / HOSTILE.replace("/", "")
+    sizes = dict(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    model = transformers.RoFormerForMaskedLM(transformers.RoFormerConfig(**sizes, max_position_embeddings=16))
+    model.roformer.encoder.embed_positions.weight.data[3, 0] += 0.5
+    model.save_pretrained(folder)
+    np.save(tmp_path / "ids.npy", np.array([[5]]))
+    done = run("forward", "--model", folder, "--ids", tmp_path / "ids.npy", "--output", tmp_path / "o.npy")
+    assert done.returncode == 0 and done.stderr.startswith("[load_model] encoder.embed_positions.weight in ")
+    assert_tame(done.stderr)
 
 
 def test_what_files_hold(prepared, tmp_path):

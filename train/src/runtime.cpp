@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <ATen/ops/ones.h>
+#include <c10/util/Exception.h>
 #include <omp.h>
 #include <torch/version.h>
 
@@ -15,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "rf/nn/attention.h"
 #include "rf/nn/encoding_info.h"
@@ -23,6 +25,22 @@
 #include "rf/ops/openmp.h"
 
 namespace rf::train {
+
+namespace {
+
+class NotedWarnings : public c10::WarningHandler {
+ public:
+  std::function<void(const std::string&)> note;
+  void process(const c10::Warning& warning) override { note(warning.msg()); }
+};
+
+}  // namespace
+
+void give_warnings_to(std::function<void(const std::string&)> note) {
+  static NotedWarnings handler;
+  handler.note = std::move(note);
+  c10::WarningUtils::set_warning_handler(&handler);
+}
 
 void set_threads(int threads) {
   at::set_num_threads(threads);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
@@ -15,6 +16,10 @@ int threads();
 
 // A line to show at start where the OpenMP runtime makes torch's results wrong (rf/ops/openmp.h), empty elsewhere.
 std::string openmp_warning();
+
+// Gives the warnings of torch, and of models that are loaded, to `note` instead of writing them to stderr: those of the
+// calling thread, for the rest of the process. For programs.
+void give_warnings_to(std::function<void(const std::string&)> note);
 
 // Tells the C library's allocator, for the rest of the process, to keep the memory that is freed: where every step
 // makes tensors of the sizes of the step before, blocks above 32 MB otherwise go back to the system and are filled with
