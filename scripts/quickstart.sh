@@ -74,7 +74,7 @@ resume=()
 [ ! -e "$run/model/run.json" ] || resume=(--resume)
 "$roformer" pretrain --config "$run_file" --data "$run/data" --output "$run/model" --seed "$seed" "${resume[@]}"
 
-say "held-out documents: loss of the model beside that of the unigram distribution, nats a masked token"
+say "held-out documents: loss of the model and of the unigram distribution, nats per masked token"
 "$roformer" evaluate --model "$run/model" --data "$run/data" | tee "$run/evaluation.json"
 
 say "filling masks"

@@ -95,10 +95,10 @@ int run_pretrain_step(const train::PretrainBenchOptions& options) {
 
 void add_kernel_options(CLI::App& app, Options& options) {
   app.add_option("--filter", options.kernels.filter,
-                 "A regular expression that part of a case's name matches; pretrain-step is a case of its own");
-  app.add_flag("--list", options.list, "The names of the cases, and no timing");
+                 "Regular expression, searched in the names of cases; pretrain-step is a separate case");
+  app.add_flag("--list", options.list, "List the names of the cases without timing them");
   app.add_flag_callback(
-      "--peers", [&options] { options.kernels.peers = bench::Peers::kYes; }, "The same work in torch eager, in turn");
+      "--peers", [&options] { options.kernels.peers = bench::Peers::kYes; }, "Also time the same work in torch eager");
   app.add_option("--json", options.json_path, "Results into this file instead of stdout");
   app.add_option("--rounds", options.kernels.rounds, "Rounds of windows; medians are over these")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
@@ -108,7 +108,7 @@ void add_kernel_options(CLI::App& app, Options& options) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
   app.add_flag_callback(
       "--tiny", [&options] { options.kernels.sizes = bench::Sizes::kTiny; },
-      "Every case at a size that shows that it works, not how fast");
+      "Every case at a small size, to test that it works");
 }
 
 }  // namespace

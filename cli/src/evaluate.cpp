@@ -67,12 +67,12 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
   auto options = std::make_shared<Options>();
   train::EvaluateOptions& data = options->data;
   app.add_option("--model", data.model_dir, "Model directory")->required();
-  app.add_option("--max-length", options->max_length, "Tokens a row; default: 128, with --input the task's");
+  app.add_option("--max-length", options->max_length, "Tokens per row; default: 128, or with --input the task's");
   app.add_option("--batch", options->batch, "Rows or records of one forward pass; default: 32");
   app.add_option("--data", data.data_dir, "Language models: data directory made by prepare");
   app.add_option("--split", data.split, "With --data: valid, train or test")->capture_default_str();
   app.add_option("--mask-probability", data.mask.probability,
-                 "With --data: part of the tokens that is masked (masked language models)")
+                 "With --data: share of tokens to mask (masked language models)")
       ->capture_default_str();
   app.add_flag_callback(
       "--whole-word", [options] { options->data.mask.unit = data::MaskUnit::kWholeWord; },

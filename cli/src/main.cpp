@@ -50,7 +50,7 @@ const std::array kCommands = {
             "roformer finetune --task classification --model run --train train.tsv --valid valid.tsv --output tuned\n"
             "      --learning-rates 2e-5,3e-5 --seeds 3 --columns text=sentence1,pair=sentence2",
             Command::Seed::kUsed, configure_finetune},
-    Command{"predict", "What a fine-tuned model says of records, one JSON line each",
+    Command{"predict", "Predictions of a fine-tuned model, one JSON line per record",
             "roformer predict --model tuned --input new.tsv", Command::Seed::kNotUsed, configure_predict},
     Command{"evaluate", "A language model's loss on held-out documents, or a fine-tuned model's metrics on records",
             "roformer evaluate --model run --data data\n  roformer evaluate --model tuned --input test.tsv",
@@ -61,7 +61,7 @@ const std::array kCommands = {
     Command{"forward", "Raw logits or hidden states of token ids, for checks",
             "roformer forward --model run --ids ids.npy --output logits.npy", Command::Seed::kNotUsed,
             configure_forward},
-    Command{"compare", "Train the same model with one position encoding after another, and tabulate",
+    Command{"compare", "Train the same model with each of several position encodings and compare them",
             "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3",
             Command::Seed::kUsed, configure_compare},
     Command{"reproduce", "The papers' experiments: figures, tables and claims, with verdicts",

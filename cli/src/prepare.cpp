@@ -40,7 +40,7 @@ std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
   add_dictionary(app, options->tokenizer);
   add_choice<data::WordRule>(
       app, "--words", options->words, "tokenizer",
-      "Whose words whole-word masking hides: tokenizer, or jieba, for a vocabulary of Chinese characters",
+      "Whose words whole-word masking masks: tokenizer, or jieba (for a vocabulary of Chinese characters)",
       {{"tokenizer", data::WordRule::kTokenizer}, {"jieba", data::WordRule::kJieba}});
   app.add_option("--output", options->output_dir, "Data directory to write")->required();
   CLI::Option* const fraction =

@@ -38,7 +38,7 @@ void add_read_options(CLI::App& app, data::ReadOptions& options) {
                  "('corpus/**/*.jsonl.gz'), or - for standard input")
       ->required();
   add_named(app, "--format", options.format, data::format, data::format_name(options.format),
-            "What the inputs are, where their names do not say it: text, jsonl, csv, tsv or parquet");
+            "Format of the inputs, if their names do not tell it: text, jsonl, csv, tsv or parquet");
   app.add_option("--field", options.field,
                  "Where a record has its text: a JSON key (a.b or /a/b), a column's name, or in a table without header "
                  "its number from 1")
@@ -46,7 +46,7 @@ void add_read_options(CLI::App& app, data::ReadOptions& options) {
   add_no_quotes(app, options.quotes);
   app.add_flag_callback(
       "--skip-bad-records", [&options] { options.bad_records = data::BadRecords::kSkip; },
-      "Count broken records, and those without the field, instead of ending at the first");
+      "Count and skip damaged records and those without the field, instead of stopping at the first");
 }
 
 void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs) {
@@ -90,7 +90,7 @@ void add_columns(CLI::App& app, std::map<std::string, std::string>& columns) {
 void add_dictionary(CLI::App& app, text::LoadOptions& options) {
   app.add_option(
       "--dict", options.dictionary,
-      "jieba's dict.txt for tokenizers that segment; default: dict.txt in the model directory, else the set-up's");
+      "jieba's dict.txt for tokenizers that segment; default: dict.txt in the model directory, else the installed one");
   app.add_option("--user-dict", options.user_dictionaries, "Further words, in jieba's format");
 }
 

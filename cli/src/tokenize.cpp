@@ -173,9 +173,9 @@ int run(Options& options, const Common& common) {
 }
 
 void add_row_options(CLI::App& app, text::BatchOptions& batch) {
-  app.add_option("--max-length", batch.max_length, "Tokens of a row at most, special ones included");
+  app.add_option("--max-length", batch.max_length, "Largest number of tokens in a row, including special tokens");
   CLI::Option* const truncation = add_choice<Truncation>(app, "--truncation", batch.truncation, "",
-                                                         "What loses tokens: longest-first, only-first, only-second",
+                                                         "What is truncated: longest-first, only-first, only-second",
                                                          {{"longest-first", Truncation::kLongestFirst},
                                                           {"only-first", Truncation::kOnlyFirst},
                                                           {"only-second", Truncation::kOnlySecond}});
@@ -191,7 +191,7 @@ void add_row_options(CLI::App& app, text::BatchOptions& batch) {
                    {{"right", Side::kRight}, {"left", Side::kLeft}})
       ->needs(pad);
   app.add_flag_callback(
-      "--no-special-tokens", [&batch] { batch.add_specials = text::AddSpecials::kNo; }, "The text's own tokens alone");
+      "--no-special-tokens", [&batch] { batch.add_specials = text::AddSpecials::kNo; }, "Do not add special tokens");
 }
 
 }  // namespace
@@ -203,7 +203,7 @@ std::function<int()> configure_tokenize(CLI::App& app, const Common& common) {
   source->add_option("--vocab", options->vocab_path, "vocab.txt");
   source->require_option(1);
   app.add_option("--kind", options->kind,
-                 "bert (default with --vocab), bert-legacy, roformer, wobert; with --model instead of its own");
+                 "bert (default with --vocab), bert-legacy, roformer, wobert; with --model it replaces the directory's own");
   app.add_flag("--cased", options->cased, "The vocabulary of --vocab keeps case and accents");
   add_dictionary(app, options->load);
   app.add_flag("--pairs", options->pairs, "A line holds two texts with a tab between them");

@@ -95,7 +95,7 @@ std::function<int()> configure_vocab(CLI::App& app, const Common&) {
   auto options = std::make_shared<Options>();
   const auto common = static_cast<std::ptrdiff_t>(app.get_options().size());
   add_read_options(app, options->input);
-  app.add_option("--size", options->trainer.size, "Tokens in all, the five special ones included")
+  app.add_option("--size", options->trainer.size, "Tokens in total, including the five special ones")
       ->capture_default_str();
   app.add_option("--min-frequency", options->trainer.min_frequency, "Pairs seen less often are not merged")
       ->capture_default_str();

@@ -33,7 +33,7 @@ class CsvRows {
  private:
   enum class State { kRowBegin, kFieldBegin, kPlain, kQuoted, kQuoteInQuoted };
 
-  // Of a field beside its text: its end and its view, in vectors that may have twice the room.
+  // Memory of a field in addition to its text: its end and its view, in vectors with up to twice the capacity.
   static constexpr size_t kFieldBytes = 2 * (sizeof(size_t) + sizeof(std::string_view));
 
   size_t plain_run(std::string_view text) const;

@@ -188,7 +188,7 @@ void check(const PrepareOptions& options) {
   }
 }
 
-// Of the documents of `input`, those that are held out.
+// The fraction of the documents of `input` that is held out.
 double drawn_fraction(const PrepareOptions& options) {
   return options.valid_inputs.empty() ? options.valid_fraction : 0;
 }

@@ -187,7 +187,7 @@ void read_terms(io::StrictObject& options, Choices& choices) {
 EncodingEntry deberta() {
   return {
       .info = {.name = "deberta",
-               .summary = "words meet distances on both sides, through projections of their own",
+               .summary = "trained vectors by distance, projected and multiplied with query and key",
                .equation = "score = s [q.k + q.(W_kr P[r]) + k.(W_qr P[r])], s = 1/sqrt(3D)",
                .source = "He et al. 2020, arXiv 2006.03654; arXiv 2104.09864 Eq. 10",
                .terms = "K, Q, s",

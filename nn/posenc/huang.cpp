@@ -117,7 +117,7 @@ EncodingEntry huang_m3() {
 }
 
 EncodingEntry huang_m4() {
-  return {.info = info_of("huang-m4", "a trained vector by distance that meets query and key",
+  return {.info = info_of("huang-m4", "a trained vector by distance, multiplied with query and key",
                           "s (q_m.k_n + q_m.a_r + k_n.a_r)", "K, Q", "L * (2 max_relative_position + 1) * D",
                           "(T + S) * N * H * D multiply-adds, N = min(T + S, 2 max_relative_position + 1)"),
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {

@@ -7,7 +7,7 @@ EncodingEntry none() {
   return {.info = {.name = "none",
                    .summary = "no position at all",
                    .equation = "score = s q.k",
-                   .source = "the baseline that is blind to order; arXiv 2104.09864 section 2.1",
+                   .source = "the baseline without order; arXiv 2104.09864 section 2.1",
                    .terms = "-",
                    .parameters = "0",
                    .cost = "0",

@@ -277,7 +277,7 @@ Experiment linear_language_model() {
               "with rotations before it, have a lower mean training loss over the last two thirds of the "
               "steps than with a learned table. C-08: Eq. 19 trains to finite losses, lower than without "
               "positions, and its denominators stay positive.",
-          .budget = "7 minutes an arm and seed, 6 arms",
+          .budget = "7 minutes per arm and seed, 6 arms",
           .settings = linear_settings,
           .run = run_linear};
 }
@@ -291,7 +291,7 @@ Experiment extrapolation() {
               "C-23: with every seed the held-out loss at twice the training length is at most 0.02 nats above "
               "that at the training length. C-03: RoPE reads eight times the training length, a learned table "
               "not twice.",
-          .budget = "5 minutes an arm and seed, 4 arms",
+          .budget = "5 minutes per arm and seed, 4 arms",
           .settings = length_settings,
           .run = run_length};
 }

@@ -143,7 +143,7 @@ Experiment chinese_models() {
           .expected =
               "On texts of at most 128 tokens the means of RoFormer's and WoBERT's accuracies differ by two points at "
               "most.",
-          .budget = "2 minutes an arm and seed, 4 arms",
+          .budget = "2 minutes per arm and seed, 4 arms",
           .settings = settings,
           .run = run};
 }

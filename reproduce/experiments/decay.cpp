@@ -114,7 +114,7 @@ nlohmann::json score_settings() {
           {"seeds", {1}}};
 }
 
-// Of one query at each distance from one key, [T]: both vectors of ones.
+// Scores of a query at each distance from a key, [T]; both are vectors of ones.
 std::vector<double> scores_of_ones(const at::Tensor& distances, int64_t head_dim) {
   const at::Tensor one_T1D = at::ones({distances.size(0), 1, head_dim}, at::kDouble);
   return values(rotated(one_T1D, distances).sum(2).squeeze(1));  // the key at 0 is ones

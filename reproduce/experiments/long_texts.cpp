@@ -186,7 +186,7 @@ Experiment long_texts() {
           "C-16: with every seed RoFormer's accuracy is at least one point higher at 256 tokens than at 128. C-22: the "
           "means of RoFormer and BERT at 128 differ by two points at most, and RoFormer's mean at 256 is at least one "
           "point above that at 128.",
-      .budget = "2 minutes an arm and seed, 3 arms, beside 2 minutes for each of 6 models",
+      .budget = "2 minutes per arm and seed, 3 arms, and 2 minutes for each of 6 models",
       .settings = settings,
       .run = run};
 }

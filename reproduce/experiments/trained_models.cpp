@@ -182,7 +182,7 @@ Experiment word_position() {
           .expected =
               "In the first layer of a model with a learned table, the terms of Eq. 6 between word and "
               "position spread at most 0.2 times as far as the term between words, with every seed.",
-          .budget = "1 minute beside the models of convergence",
+          .budget = "1 minute, without the models of convergence",
           .settings = word_settings,
           .run = run_word};
 }
@@ -195,7 +195,7 @@ Experiment trained_scores() {
           .expected =
               "In a model trained with RoPE the mean score of tokens 1 to 8 apart is above that of tokens 64 "
               "to 127 apart, with every seed.",
-          .budget = "1 minute beside the models of convergence",
+          .budget = "1 minute, without the models of convergence",
           .settings = score_settings,
           .run = run_scores};
 }
@@ -206,7 +206,7 @@ Experiment trained_frequencies() {
           .title = "Do frequencies stay where they are when they may be trained?",
           .claims = {"C-29"},
           .expected = "With every seed the median frequency changes by less than 5 % in the course of training.",
-          .budget = "5 minutes a seed",
+          .budget = "5 minutes per seed",
           .settings = frequency_settings,
           .run = run_frequencies};
 }

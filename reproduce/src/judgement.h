@@ -46,7 +46,8 @@ struct ByLength {
 Judgement equal_when_short(const ByLength& accuracies, double bound, double least);
 // C-22, its first half alone: the means differ by `bound` at most.
 Judgement as_good_as(const std::vector<double>& own, const std::vector<double>& other, double bound);
-// Of a task, by seed: another encoding's metric, and our own; and what it takes to know nothing, or no order.
+// Metrics of a task, by seed: another encoding's and our own; and those of the two baselines, which know the targets
+// alone, or the words without their order.
 struct TaskScores {
   std::string task;
   std::vector<double> other, own;

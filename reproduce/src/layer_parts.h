@@ -39,8 +39,8 @@ ScoreTerms first_layer_terms(const nn::Model& model, const at::Tensor& ids_BT);
 // What enters each layer, [B,T,C] each, for a model of RoPE (nothing is added to the input), in evaluation mode.
 std::vector<at::Tensor> layer_inputs(const nn::Model& model, const at::Tensor& ids_BT);
 
-// Of a causal layer of linear attention, elu or favor, what each query's denominator of Eq. 19 has for a key: the mean
-// of f(q).g(k) over the keys up to the query's own, [B,H,T]. favor: without the constant that it adds to features.
+// For a causal layer of linear attention, elu or favor: each query's denominator of Eq. 19 divided by its number of keys,
+// which is the mean of f(q).g(k) over the keys up to the query's own, [B,H,T]. favor: without the constant that it adds to features.
 at::Tensor mean_weights(const nn::Model& model, int64_t layer, const at::Tensor& x_BTC);
 
 // Mean of softmax(scores) over rows and pairs of tokens whose key is `offset` after the query (negative: before it),

@@ -39,7 +39,7 @@ struct TaskSource {
 // The task's files, made unless they are there already, made of the same. Valid and test records with the inputs of a
 // training record are left out; all fields but `label` are inputs.
 train::TaskFiles task_files(const Context& context, const TaskSource& source, const std::function<TaskRecords()>& read);
-// Of the sets that a task names.
+// The files of the sets that a task names.
 train::TaskFiles task_files(const Context& context, const nlohmann::json& task);
 // Calls `record` for each of a file of --data.
 void read_set(const Context& context, const std::string& file, data::Quotes quotes,

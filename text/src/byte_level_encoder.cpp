@@ -18,14 +18,14 @@ bool is_trimmed(const Decoded& decoded) {
   return decoded.code == kSpaceLetter || (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
 }
 
-// Of a token of the model: bytes, of which only the ASCII space has the letter that is trimmed.
+// White space at the ends of a token of the model, in bytes; only the ASCII space is trimmed there.
 Trimmed trimmed_of_piece(std::string_view bytes) {
   const size_t first = std::min(bytes.find_first_not_of(' '), bytes.size());
   const size_t last = bytes.find_last_not_of(' ') + 1;  // 0 when there is nothing else
   return {static_cast<int32_t>(first), static_cast<int32_t>(bytes.size() - last)};
 }
 
-// Of an added token: characters.
+// White space at the ends of an added token, in characters.
 Trimmed trimmed_of_added(std::string_view text) {
   Trimmed trimmed{0, 0};
   for (size_t i = 0; i < text.size(); ++trimmed.leading) {

@@ -55,7 +55,7 @@ std::vector<fs::path> installed_places() {
   return {program / installed, program.parent_path() / installed};
 }
 
-// Of the contents, in their order.
+// The hash of the contents, in their order.
 Hash128 key_of(const std::vector<Source>& sources) {
   std::vector<Hash128> hashes;
   for (const Source& source : sources) hashes.push_back(hash_bytes(std::as_bytes(std::span(source.text))));

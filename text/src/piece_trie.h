@@ -31,7 +31,7 @@ class PieceTrie {
     return match.length == text.size() ? match.id : -1;
   }
   bool contains(std::string_view text) const { return find(text) >= 0; }
-  // Of text in valid UTF-8.
+  // The longest piece that `text`, valid UTF-8, begins with.
   Match longest(std::string_view text, Root root) const {
     Match best{-1, 0};
     uint32_t base = roots_[root];

@@ -21,7 +21,7 @@ struct Word {
   // makes one unknown token of it, the middle may be left out; `chars` counts it all the same.
   std::string_view text;
   int64_t chars;  // its code points
-  // Of each byte of `text`; null: each character stands in the source in its place, with as many bytes.
+  // The source of each byte of `text`; null: each character has the same place and number of bytes in the source.
   const SourceSpan* spans;
   SourceSpan begin;    // used when spans is null: where the source starts
   Special special;     // not kNone: a special token, kept whole

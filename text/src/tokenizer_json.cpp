@@ -262,7 +262,7 @@ void Reader::read_post_processor(const json& value, const std::string& key) {
   }
 }
 
-// Of a RobertaProcessing or a ByteLevel, of which one may trim.
+// Reads how offsets are trimmed from a RobertaProcessing or a ByteLevel; only one of them may trim.
 void Reader::read_trim(StrictObject& step) {
   const bool trims = step.boolean("trim_offsets", true), keeps = step.boolean("add_prefix_space", true);
   if (!trims) return;

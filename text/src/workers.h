@@ -21,7 +21,7 @@ class Workers {
 
   // Calls action(i) for every i < count and returns when all are done. Each thread begins with a share of neighbours,
   // the same in every loop of that count, so that what it has written stays in its cache; who is done helps the others.
-  // Of the exceptions thrown, the one of the smallest i is thrown on.
+  // If actions throw, the exception of the smallest i is rethrown.
   void for_each_index(size_t count, const std::function<void(size_t)>& action);
 
  private:

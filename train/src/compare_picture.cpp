@@ -64,7 +64,7 @@ std::string grid(const Axis& axis, double bottom) {
                        kTop, bottom);
     out += svg_text(axis.x(tick), bottom + 16, "middle", fmt::format("{:.4g}", tick));
   }
-  return out + svg_text(kLeft + kPlot / 2, bottom + 34, "middle", "held-out loss, nats a token");
+  return out + svg_text(kLeft + kPlot / 2, bottom + 34, "middle", "held-out loss, nats per token");
 }
 
 std::string legend(const CompareReport& report) {

@@ -70,7 +70,7 @@ std::string csv_table(const CompareReport& report) {
 }
 
 std::string markdown_table(const CompareReport& report) {
-  std::string out = "| encoding | parameters | ms a step | peak MiB |";
+  std::string out = "| encoding | parameters | ms per step | peak MiB |";
   std::string rule = "|---|---:|---:|---:|";
   for (const int64_t length : report.lengths) {
     out += fmt::format(" loss at {} tokens |", length);

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of configuration, weights, tokenizer and the dictionaries given with it.
+// A hash of configuration, weights, tokenizer and the dictionaries given with it.
 std::string model_identity(const std::string& model_dir, const text::LoadOptions& load) {
   std::vector<std::string> paths = load.user_dictionaries;
   if (!load.dictionary.empty()) paths.push_back(load.dictionary);
@@ -283,7 +283,7 @@ bool Finetuning::train(double rate, uint64_t seed) {
   return true;
 }
 
-// Of the model that is chosen; the confusion of the last split that is measured stays in the report.
+// Evaluates the chosen model on `split`; the report keeps the confusion matrix of the last split.
 nlohmann::json Finetuning::measure(const TaskSplit& split, const std::string& name) {
   Judged judged = judge(model_, split.examples, PredictOptions{}.batch, Targets::kNeeded,
                         io::counted(progress_, "evaluating " + name, std::ssize(split.examples)));

@@ -56,7 +56,7 @@ void check_names(const TaskKind& kind, const std::map<std::string, std::string>&
   }
 }
 
-// Of all that the model reads of a record.
+// A hash of everything that the model reads of a record.
 uint64_t hash_of_inputs(const data::Record& record, const TaskKind& kind, const TaskSettings& settings) {
   std::string all;
   for (const TaskColumn& column : kind.columns) {

@@ -20,7 +20,7 @@ std::vector<RateSummary> summaries(const std::vector<FinetuneRun>& runs, const s
 // The rate with the best mean; the first of equals.
 const RateSummary& best_rate(const std::vector<RateSummary>& rates);
 
-// Of report.json (finetune.cpp writes it).
+// report.json (finetune.cpp writes it) as Markdown.
 std::string markdown_report(const nlohmann::json& report);
 // Rows: gold; columns: predicted; a cell is the darker, the greater its part of the row.
 std::string confusion_svg(const std::vector<std::string>& labels, const std::vector<std::vector<int64_t>>& counts);

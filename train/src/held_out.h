@@ -16,7 +16,7 @@ namespace rf::train {
 
 // Rows as a run file describes them.
 data::BatchOptions batch_options(const RunConfig& run, int64_t max_length, int64_t batch_size);
-// Of a stage's micro-batches, padding included.
+// Tokens of a stage's micro-batch, including padding.
 int64_t batch_tokens(const Stage& stage);
 
 class HeldOut {

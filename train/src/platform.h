@@ -8,7 +8,7 @@
 
 namespace rf::train {
 
-// Of this process, with the product of linear layers that it takes by itself.
+// The facts of this process, with the product of linear layers that it chooses by default.
 nlohmann::json fresh_platform();
 // For a run that was begun on `before`: keeps its product of linear layers where this machine has it. `note` is told of
 // every fact that differs all the same. Returns this process's facts.

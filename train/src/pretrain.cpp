@@ -210,7 +210,7 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
   note(fmt::format("resuming at step {} of {}", state_.step, total_steps_));
 }
 
-// Of a stage's micro-batches.
+// How a stage's micro-batches are made.
 data::BatchOptions PretrainRun::stage_batches(int64_t stage) const {
   const Stage& s = config_.stages[static_cast<size_t>(stage)];
   return batch_options(config_, s.max_length, s.batch / s.accumulate);

@@ -35,7 +35,7 @@ class InverseFrequencies {
     ++texts_;
     for (const auto& [token, count] : text) ++texts_with_[token];
   }
-  // Of length 1; empty where no token is known.
+  // The tf-idf vector of a text, of length 1; empty where no token is known.
   Counts weighted(const Counts& text) const {
     Counts vector;
     double squares = 0;
@@ -63,7 +63,7 @@ double dot(const Counts& a, const Counts& b) {
   return sum;
 }
 
-// Of the first text of an example's first input.
+// Counts of the tokens of the first text of an example's first input.
 Counts text_of(const Example& example) {
   return std::move(counts_of(example, 0).front());
 }

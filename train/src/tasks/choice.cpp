@@ -100,14 +100,14 @@ class Choice : public Task {
   }
 
  private:
-  // Of equal greatest scores one is drawn.
+  // Where several scores are the greatest, one of them is guessed.
   static double chance_of_right(const Scored& one) {
     const double most = *std::max_element(one.scores.begin(), one.scores.end());
     if (one.scores[static_cast<size_t>(one.example->targets[0])] != most) return 0;
     return 1 / static_cast<double>(std::count(one.scores.begin(), one.scores.end(), most));
   }
 
-  // Of each example.
+  // The logits of each example.
   std::vector<at::Tensor> logits(const nn::Output& output, const Batch& batch) const {
     const at::Tensor logits_I = pooled(output.logits, batch, settings_.pooling).flatten().to(at::kFloat);
     std::vector<at::Tensor> logits;

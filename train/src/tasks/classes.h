@@ -12,7 +12,7 @@ void add_label(const data::Record& record, std::string label, std::vector<std::s
 // The labels of the training records without repetition: by value where all are whole numbers, otherwise by their
 // bytes. Throws Error, naming the file, for one label alone.
 std::vector<std::string> training_labels(std::span<const data::Record> records, std::vector<std::string> labels);
-// Of task.json: at least two, none twice.
+// Checks the labels of task.json: at least two, none twice.
 void check_labels(const std::vector<std::string>& labels, const char* task);
 
 class Labels {

@@ -86,7 +86,7 @@ class Task {
   // The same of what sees the tokens of texts, but not their order (bag_of_words.h); empty for a task that asks for
   // more than the classes of texts and the likeness of two.
   virtual std::vector<Scores> bag_of_words(std::span<const Example>, std::span<const Example>) const { return {}; }
-  // Of the classes: counts[gold][predicted]; empty for a task without classes.
+  // Confusion of the classes: counts[gold][predicted]; empty for a task without classes.
   virtual std::vector<std::vector<int64_t>> confusion(std::span<const Scored>) const { return {}; }
 };
 

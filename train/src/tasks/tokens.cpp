@@ -168,7 +168,7 @@ std::vector<int64_t> words_of(const Joined& joined, const text::Row& row) {
   return words;
 }
 
-// Of each word the row and position of its first piece, in the row where it is furthest from an end. A row may begin
+// The row and position of each word's first piece, in the row where it is furthest from an end. A row may begin
 // within a word, so that what is first in it need not be the word's first.
 std::vector<std::array<int32_t, 2>> places_of(const Joined& joined, std::span<const text::Row> rows) {
   const size_t count = joined.words.size();

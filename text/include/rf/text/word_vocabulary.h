@@ -17,7 +17,7 @@ namespace rf::text {
 struct WordVocabulary {
   Vocabulary vocabulary;
   std::vector<AddedToken> added;  // the base's, with their ids in the vocabulary
-  // Of each token, the ids in the vocabulary it was made from: one for a token that was there before, those of the
+  // For each token, the ids in the vocabulary it was made from: one for a token that was there before, those of the
   // characters for a new word. An embedding is the mean of theirs.
   std::vector<std::vector<int32_t>> sources;
 };

@@ -11,7 +11,7 @@
 
 namespace rf::train {
 
-// Of a text that is too long: what stays. kHeadTail: the first half of the room and the last.
+// Which part of a text that is too long is kept. kHeadTail: half of the tokens from its beginning, half from its end.
 enum class Keep { kHead, kTail, kHeadTail };
 // Logits of a text's windows to one: their mean, or the greatest of each.
 enum class Pooling { kMean, kMax };
