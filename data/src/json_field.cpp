@@ -11,7 +11,7 @@
 namespace rf::data {
 namespace {
 
-constexpr int kMostNesting = 500;
+constexpr int kMaxNesting = 500;
 
 // Bytes that end a run of plain characters in a string: the quote, the backslash, and control characters, which JSON
 // wants escaped.
@@ -114,7 +114,7 @@ class Scanner {
   }
 
   void enter(int depth) {
-    if (depth >= kMostNesting) throw Bad{at_, "less nesting"};
+    if (depth >= kMaxNesting) throw Bad{at_, "less nesting"};
     ++at_;
   }
 

@@ -6,7 +6,7 @@ namespace rf::data {
 namespace {
 
 constexpr std::string_view kWhitespace{" \t\r\n\f\v"};
-constexpr size_t kMostPieceBytes = size_t{1} << 22;
+constexpr size_t kMaxPieceBytes = size_t{1} << 22;
 
 bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
@@ -68,14 +68,14 @@ void PieceCutter::add(std::string_view text) {
 
 void PieceCutter::cut() {
   size_t at = last_word_begin(text_);
-  if (at == 0 && text_.size() == kMostPieceBytes) at = last_resort(text_);
+  if (at == 0 && text_.size() == kMaxPieceBytes) at = last_resort(text_);
   if (at > 0) {
     piece_({std::string_view(text_).substr(0, at), Piece::End::kNo});
     text_.erase(0, at);
     begun_ = true;
   }
   // Twice the size where no place was found, so that the search stays short beside the reading.
-  next_cut_ = std::clamp(2 * text_.size(), kLongDocumentBytes, kMostPieceBytes);
+  next_cut_ = std::clamp(2 * text_.size(), kLongDocumentBytes, kMaxPieceBytes);
 }
 
 void PieceCutter::end_document() {

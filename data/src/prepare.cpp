@@ -17,14 +17,14 @@
 #include "rf/text/segmenter.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/word_boundaries.h"
-#include "workplace.h"
+#include "staging_directory.h"
 
 namespace rf::data {
 namespace {
 
 constexpr size_t kBatchBytes = size_t{1} << 18;   // documents are tokenized in batches of about this many bytes
-constexpr size_t kMostWaiting = size_t{1} << 22;  // tokens of the document that waits for its split
-constexpr int kMostThreads = 1024;
+constexpr size_t kMaxWaitingTokens = size_t{1} << 22;  // tokens of the document that waits for its split
+constexpr int kMaxThreads = 1024;
 constexpr std::string_view kTrain = "train", kValid = "valid", kTest = "test";
 
 // The part of a document in a batch: up to `end`, of the text or of the tokens.
@@ -111,9 +111,9 @@ class SplitWriter {
 
 // Sends each document to its split. The first one that is not too long waits until both splits have one or the input
 // ends.
-class Divider {
+class SplitAssigner {
  public:
-  Divider(double valid_fraction, uint64_t seed, SplitWriter& train, SplitWriter& valid)
+  SplitAssigner(double valid_fraction, uint64_t seed, SplitWriter& train, SplitWriter& valid)
       : valid_fraction_(valid_fraction), seed_(seed), train_(train), valid_(valid), wanted_(valid_fraction > 0) {}
 
   void add(const Tokens& tokens, Piece::End end) {
@@ -134,7 +134,7 @@ class Divider {
   void wait(const Tokens& tokens) {
     waiting_ids_.insert(waiting_ids_.end(), tokens.ids.begin(), tokens.ids.end());
     waiting_starts_.insert(waiting_starts_.end(), tokens.starts_word.begin(), tokens.starts_word.end());
-    if (waiting_ids_.size() <= kMostWaiting) return;
+    if (waiting_ids_.size() <= kMaxWaitingTokens) return;
     current_ = &choose(number_);
     current_->append({waiting_ids_, waiting_starts_});
     clear_waiting();
@@ -183,8 +183,8 @@ void check(const PrepareOptions& options) {
   }
   if (options.output_dir.empty()) fail("prepare", "the output must be a directory, got no name");
   if (options.shard_tokens < 1) fail("prepare", "shard_tokens must be at least 1, got {}", options.shard_tokens);
-  if (options.threads < 0 || options.threads > kMostThreads) {
-    fail("prepare", "threads must be in [0, {}], got {}", kMostThreads, options.threads);
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    fail("prepare", "threads must be in [0, {}], got {}", kMaxThreads, options.threads);
   }
 }
 
@@ -209,7 +209,7 @@ std::vector<Source> open_sources(const PrepareOptions& options) {
     if (split != kTrain && inputs->empty()) continue;
     ReadOptions read = options.input;
     read.inputs = *inputs;
-    read.outputs = Workplace::paths_of(options.output_dir);
+    read.outputs = StagingDirectory::paths_of(options.output_dir);
     sources.push_back({split, DocumentReader(read)});
     for (const std::string& file : sources.back().reader.files()) {
       const auto [other, is_new] = split_of.emplace(file, split);
@@ -318,8 +318,8 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   std::vector<Source> sources = open_sources(options);
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model_dir, options.tokenizer);
   const std::shared_ptr<const text::Dictionary> dictionary = word_dictionary(options, tokenizer);
-  Workplace workplace(options.output_dir);
-  const std::string directory = workplace.directory();
+  StagingDirectory staging(options.output_dir);
+  const std::string directory = staging.directory();
   PrepareReport report;
   for (const Source& source : sources) {
     const auto& files = source.reader.left_out();
@@ -331,20 +331,20 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
     if (split == kTest && options.test_inputs.empty()) continue;
     splits.try_emplace(split, directory, split, tokenizer.vocabulary(), options.shard_tokens);
   }
-  Divider divider(drawn_fraction(options), options.seed, splits.at(kTrain), splits.at(kValid));
+  SplitAssigner assigner(drawn_fraction(options), options.seed, splits.at(kTrain), splits.at(kValid));
   int64_t bytes = 0;
   for (const Source& source : sources) bytes += source.reader.total_bytes();
   ReadProgress line(progress, "tokenizing", bytes);
   const int threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
   for (Source& source : sources) {
-    std::function<void(const Tokens&, Piece::End)> take = [&](auto& tokens, auto end) { divider.add(tokens, end); };
+    std::function<void(const Tokens&, Piece::End)> take = [&](auto& tokens, auto end) { assigner.add(tokens, end); };
     if (source.split != kTrain) take = [&](auto& tokens, auto end) { splits.at(source.split).add(tokens, end); };
     Pipeline pipeline{
         tokenizer,          dictionary, source.reader, take, line, report, OrderedPool<TokenBatch>(threads),
         4 * size_t(threads)};
     pipeline.run();
   }
-  divider.finish();
+  assigner.finish();
   const text::Dictionary* used = dictionary ? dictionary.get() : tokenizer.options().dictionary.get();
   Manifest manifest = describe(options, tokenizer.vocabulary(), used, sources, report);
   for (auto& [name, split] : splits) {
@@ -359,7 +359,7 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
 
   tokenizer.save(directory);
   write_manifest(directory, manifest);
-  workplace.publish();
+  staging.publish();
   return report;
 }
 

@@ -28,9 +28,9 @@ Character first_character(std::string_view text) {
     if ((byte(i) & 0xC0) != 0x80) return {lead, 1, false};
     code = code << 6 | (byte(i) & 0x3F);
   }
-  static constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  static constexpr uint32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};
   const bool is_surrogate = code >= 0xD800 && code < 0xE000;
-  if (code < kLeast[bytes] || code > 0x10FFFF || is_surrogate) return {lead, 1, false};
+  if (code < kMinCode[bytes] || code > 0x10FFFF || is_surrogate) return {lead, 1, false};
   return {code, bytes, true};
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using Piece = SequenceTemplate::Piece;
 using Part = SequenceTemplate::Part;
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 
 struct Window {
   size_t begin, end;
@@ -85,8 +85,8 @@ void check(const Tokenizer& tokenizer, const BatchOptions& options) {
     fail("tokenize", "max_length must be a multiple of pad_to_multiple_of {}, got {}", options.pad_to_multiple_of,
          options.max_length);
   }
-  if (options.threads < 0 || options.threads > kMostThreads) {
-    fail("tokenize", "threads must be in [0, {}], got {}", kMostThreads, options.threads);
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    fail("tokenize", "threads must be in [0, {}], got {}", kMaxThreads, options.threads);
   }
   if (options.overflow == Overflow::kRows && options.truncation == Truncation::kNone) {
     fail("tokenize", "overflowing rows need truncation, got none");

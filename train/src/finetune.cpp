@@ -69,9 +69,9 @@ FinetuneRun read_run(const std::string& path, const std::string& metric) {
 }
 
 void check_options(const FinetuneOptions& options) {
-  static constexpr int64_t kMost = int64_t{1} << 30;
+  static constexpr int64_t kMax = int64_t{1} << 30;
   const auto count = [](const char* name, int64_t value) {
-    if (value < 1 || value > kMost) fail("finetune", "{} must be from 1 to {}, got {}", name, kMost, value);
+    if (value < 1 || value > kMax) fail("finetune", "{} must be from 1 to {}, got {}", name, kMax, value);
   };
   const auto at_least = [](const char* name, double value, double least) {
     if (!(value >= least)) fail("finetune", "{} must be at least {}, got {}", name, least, value);

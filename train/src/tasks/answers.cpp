@@ -24,7 +24,7 @@ namespace rf::train {
 namespace {
 
 constexpr size_t kBest = 20;         // first tokens and last tokens that are tried, and candidates that are kept
-constexpr size_t kMostTokens = 30;   // of an answer
+constexpr size_t kMaxAnswerTokens = 30;   // of an answer
 constexpr int64_t kClsPosition = 0;  // stands for: no answer here
 constexpr std::array<int32_t, 2> kNoSpan = {-1, -1};
 
@@ -119,7 +119,7 @@ void add_candidates(std::span<const std::array<int32_t, 2>> places, std::span<co
                     std::span<const double> ends, std::vector<Candidate>& candidates) {
   for (const size_t first : best_of(starts)) {
     for (const size_t last : best_of(ends)) {
-      if (places[first] == kNoSpan || places[last] == kNoSpan || last < first || last - first + 1 > kMostTokens)
+      if (places[first] == kNoSpan || places[last] == kNoSpan || last < first || last - first + 1 > kMaxAnswerTokens)
         continue;
       candidates.push_back({places[first][0], places[last][1], starts[first] + ends[last]});
     }

@@ -15,14 +15,14 @@ std::error_code exchange_names(const std::filesystem::path& a, const std::filesy
 
 // A directory that is built beside `output`, empty but for a mark that it is ours. Removed unless it becomes `output`.
 // Locked, so that a second process does not take it for one that a killed process left behind.
-class Workplace {
+class StagingDirectory {
  public:
   // Throws Error when `output` is something that prepare() may not replace, when the place is taken by what prepare()
   // did not make, and when another process works there.
-  explicit Workplace(const std::string& output);
-  ~Workplace();
-  Workplace(const Workplace&) = delete;
-  Workplace& operator=(const Workplace&) = delete;
+  explicit StagingDirectory(const std::string& output);
+  ~StagingDirectory();
+  StagingDirectory(const StagingDirectory&) = delete;
+  StagingDirectory& operator=(const StagingDirectory&) = delete;
   std::string directory() const { return directory_.string(); }
   // What there would be for that output: its own path, links followed, and the directory's. Throws Error for an output
   // that may not be replaced.

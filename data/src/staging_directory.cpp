@@ -1,5 +1,5 @@
-// Where prepare() works (workplace.h).
-#include "workplace.h"
+// Where prepare() works (staging_directory.h).
+#include "staging_directory.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -84,12 +84,13 @@ std::error_code exchange_names(const fs::path& a, const fs::path& b) {
   return done ? std::error_code() : std::error_code(errno, std::generic_category());
 }
 
-std::vector<std::string> Workplace::paths_of(const std::string& output) {
+std::vector<std::string> StagingDirectory::paths_of(const std::string& output) {
   check_output(named(output));
   return {named(output).string(), named(output).string() + ".preparing"};
 }
 
-Workplace::Workplace(const std::string& output) : output_(named(output)), directory_(paths_of(output).back()) {
+StagingDirectory::StagingDirectory(const std::string& output)
+    : output_(named(output)), directory_(paths_of(output).back()) {
   try {
     fs::create_directories(directory_);
     lock();
@@ -103,7 +104,7 @@ Workplace::Workplace(const std::string& output) : output_(named(output)), direct
   }
 }
 
-Workplace::~Workplace() {
+StagingDirectory::~StagingDirectory() {
   std::error_code ignored;
   // Where it has become `output`, what is called `directory_` is another process's.
   if (!published_) fs::remove_all(directory_, ignored);
@@ -111,7 +112,7 @@ Workplace::~Workplace() {
 }
 
 // Empties a directory that a killed process left: one with our mark, or with a data directory and nothing else.
-void Workplace::take_over() {
+void StagingDirectory::take_over() {
   const fs::path mark = directory_ / kMark;
   const bool is_data = fs::exists(directory_ / kManifestName) && !foreign_entry(directory_, files_of_data(directory_));
   if (!fs::exists(mark) && !is_data && !fs::is_empty(directory_)) {
@@ -124,7 +125,7 @@ void Workplace::take_over() {
   }
 }
 
-void Workplace::publish(ExchangeNames exchange) {
+void StagingDirectory::publish(ExchangeNames exchange) {
   std::error_code error;
   check_output(output_);
   fs::remove(directory_ / kMark, error);
@@ -140,7 +141,7 @@ void Workplace::publish(ExchangeNames exchange) {
 }
 
 // The old directory is locked while it has the name that another process would work under.
-void Workplace::replace(ExchangeNames exchange) {
+void StagingDirectory::replace(ExchangeNames exchange) {
   const int old_lock = ::open(output_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (old_lock >= 0) ::flock(old_lock, LOCK_EX | LOCK_NB);
   const std::error_code error = exchange(directory_, output_);
@@ -155,7 +156,7 @@ void Workplace::replace(ExchangeNames exchange) {
   if (!published_) fail_to_replace(error);
 }
 
-void Workplace::move_aside() {
+void StagingDirectory::move_aside() {
   const fs::path old = directory_.string() + ".old";
   std::error_code error;
   if (fs::exists(old)) check_data_directory(old);  // left by a killed process, or not ours
@@ -173,7 +174,7 @@ void Workplace::move_aside() {
 }
 
 // Takes the lock, unless the file system knows none.
-void Workplace::lock() {
+void StagingDirectory::lock() {
   lock_ = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (lock_ < 0) fail_to_write({errno, std::generic_category()});
   const bool is_held = ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -186,11 +187,11 @@ void Workplace::lock() {
   fail("prepare", "the output must be written by one process, got {}, which another one holds", directory_.string());
 }
 
-void Workplace::fail_to_write(const std::error_code& error) const {
+void StagingDirectory::fail_to_write(const std::error_code& error) const {
   fail("prepare", "{} must be writable, got: {}", directory_.string(), error.message());
 }
 
-void Workplace::fail_to_replace(const std::error_code& error) const {
+void StagingDirectory::fail_to_replace(const std::error_code& error) const {
   fail("prepare", "{} must be replaceable by {}, got: {}", output_.string(), directory_.string(), error.message());
 }
 
