@@ -92,8 +92,8 @@ struct Batcher::Impl {
       check_row_specials(special, chunks.split().vocab_size());
     }
     if (options.packing == Packing::kPacked) {
-      const double chunks_a_row = double(options.max_length) * double(chunks.count()) / double(chunks.total_length());
-      block_chunks = std::clamp(int64_t(double(kBlockRows) * chunks_a_row), kBlockRows, kMaxBlockChunks);
+      const double chunks_per_row = double(options.max_length) * double(chunks.count()) / double(chunks.total_length());
+      block_chunks = std::clamp(int64_t(double(kBlockRows) * chunks_per_row), kBlockRows, kMaxBlockChunks);
     }
   }
 

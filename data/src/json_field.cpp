@@ -22,7 +22,7 @@ constexpr std::array<bool, 256> kSpecial = [] {
   return special;
 }();
 
-struct Bad {
+struct SyntaxError {
   const char* at;
   const char* wanted;
 };
@@ -41,10 +41,10 @@ class Scanner {
 
   Found run() {
     skip_space();
-    if (at_ == end_ || *at_ != '{') throw Bad{at_, "an object"};
+    if (at_ == end_ || *at_ != '{') throw SyntaxError{at_, "an object"};
     value(0, true);
     skip_space();
-    if (at_ != end_) throw Bad{at_, "the end of the line"};
+    if (at_ != end_) throw SyntaxError{at_, "the end of the line"};
     return found_;
   }
 
@@ -57,7 +57,7 @@ class Scanner {
   // A value `depth` containers deep. `on_path`: the keys so far are the first `depth` of the path.
   void value(int depth, bool on_path) {
     skip_space();
-    if (at_ == end_) throw Bad{at_, "a value"};
+    if (at_ == end_) throw SyntaxError{at_, "a value"};
     const bool is_field = on_path && static_cast<size_t>(depth) == path_.size();
     if (is_field) found_ = {.kind = Found::Kind::kOther};
     switch (*at_) {
@@ -91,14 +91,14 @@ class Scanner {
     if (take('}')) return;
     do {
       skip_space();
-      if (at_ == end_ || *at_ != '"') throw Bad{at_, "a key"};
+      if (at_ == end_ || *at_ != '"') throw SyntaxError{at_, "a key"};
       const String key = string();
       const bool on = on_path && static_cast<size_t>(depth) < path_.size() && is_key(key, path_[depth]);
       if (on) found_ = {};  // of equal keys the last counts
-      if (!take(':')) throw Bad{at_, "a colon"};
+      if (!take(':')) throw SyntaxError{at_, "a colon"};
       value(depth + 1, on);
     } while (take(','));
-    if (!take('}')) throw Bad{at_, "a comma or }"};
+    if (!take('}')) throw SyntaxError{at_, "a comma or }"};
   }
 
   void list(int depth, bool on_path) {
@@ -110,11 +110,11 @@ class Scanner {
       value(depth + 1, may_be_on && path_[depth] == std::to_string(index));
       ++index;
     } while (take(','));
-    if (!take(']')) throw Bad{at_, "a comma or ]"};
+    if (!take(']')) throw SyntaxError{at_, "a comma or ]"};
   }
 
   void enter(int depth) {
-    if (depth >= kMaxNesting) throw Bad{at_, "less nesting"};
+    if (depth >= kMaxNesting) throw SyntaxError{at_, "less nesting"};
     ++at_;
   }
 
@@ -123,9 +123,9 @@ class Scanner {
     bool escaped = false;
     while (true) {
       while (at_ != end_ && !kSpecial[static_cast<unsigned char>(*at_)]) ++at_;
-      if (at_ == end_) throw Bad{at_, "a closing quotation mark"};
+      if (at_ == end_) throw SyntaxError{at_, "a closing quotation mark"};
       if (*at_ == '"') break;
-      if (*at_ != '\\') throw Bad{at_, "an escape for a control character"};
+      if (*at_ != '\\') throw SyntaxError{at_, "an escape for a control character"};
       escaped = true;
       escape();
     }
@@ -134,11 +134,11 @@ class Scanner {
   void escape() {
     ++at_;
     if (at_ == end_ || std::string_view("\"\\/bfnrtu").find(*at_) == std::string_view::npos) {
-      throw Bad{at_, "an escape that JSON has"};
+      throw SyntaxError{at_, "an escape that JSON has"};
     }
     if (*at_++ != 'u') return;
     for (int i = 0; i < 4; ++i, ++at_) {
-      if (at_ == end_ || std::isxdigit(static_cast<unsigned char>(*at_)) == 0) throw Bad{at_, "four hex digits"};
+      if (at_ == end_ || std::isxdigit(static_cast<unsigned char>(*at_)) == 0) throw SyntaxError{at_, "four hex digits"};
     }
   }
 
@@ -163,12 +163,12 @@ class Scanner {
   }
   void digits(const char* wanted) {
     const auto is_digit = [this] { return at_ != end_ && *at_ >= '0' && *at_ <= '9'; };
-    if (!is_digit()) throw Bad{at_, wanted};
+    if (!is_digit()) throw SyntaxError{at_, wanted};
     while (is_digit()) ++at_;
   }
 
   void word(std::string_view expected) {
-    if (!std::string_view(at_, end_).starts_with(expected)) throw Bad{at_, "a value"};
+    if (!std::string_view(at_, end_).starts_with(expected)) throw SyntaxError{at_, "a value"};
     at_ += expected.size();
   }
   bool take(char wanted) {
@@ -294,7 +294,7 @@ JsonField::Result JsonField::find(std::string_view json) {
   Found found;
   try {
     found = Scanner(json, path_).run();
-  } catch (const Bad& bad) {
+  } catch (const SyntaxError& bad) {
     const auto offset = static_cast<size_t>(bad.at - json.data());
     const std::string_view rest = json.substr(offset);
     return {.kind = Result::Kind::kBad,

@@ -38,7 +38,7 @@ bool is_ascii(char c) {
   return c >= ' ' && c <= '~';
 }
 
-bool steers(const Character& c) {
+bool is_terminal_control(const Character& c) {
   if (!c.valid) return true;
   if (c.code < 0x20) return c.code != '\n' && c.code != '\t';
   if (c.code < 0x7F) return false;
@@ -47,7 +47,7 @@ bool steers(const Character& c) {
          within(0x2066, 0x2069);
 }
 
-// `escape` appends what stands for a character that steers.
+// `escape` appends what stands for a character that is_terminal_control.
 template <typename Escape>
 std::string replaced(std::string_view text, Escape&& escape) {
   std::string out;
@@ -58,7 +58,7 @@ std::string replaced(std::string_view text, Escape&& escape) {
     text.remove_prefix(ascii);
     if (text.empty()) break;
     const Character c = first_character(text);
-    if (steers(c)) {
+    if (is_terminal_control(c)) {
       escape(c, text.substr(0, c.bytes), out);
     } else {
       out += text.substr(0, c.bytes);

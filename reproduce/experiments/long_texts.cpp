@@ -19,12 +19,12 @@ constexpr const char* kDocuments = "cjrc_legal_docs/cjrc_docs.jsonl";
 constexpr const char* kScmDocuments = "cail2019_scm/docs.jsonl";
 constexpr const char* kScmTriples = "cail2019_scm/triples.tsv";
 
-struct Judgment {
+struct CourtRuling {
   std::string domain, cause, text;
 };
 
 // Triples of documents: A, one of its cause, and one of the same domain with another cause, in an order that is drawn.
-std::vector<nlohmann::json> same_cause_triples(const std::vector<Judgment>& documents, int64_t count, uint64_t seed) {
+std::vector<nlohmann::json> same_cause_triples(const std::vector<CourtRuling>& documents, int64_t count, uint64_t seed) {
   std::map<std::pair<std::string, std::string>, std::vector<size_t>> by_cause;
   for (size_t i = 0; i < documents.size(); ++i) by_cause[{documents[i].domain, documents[i].cause}].push_back(i);
   std::map<std::string, std::vector<size_t>> by_domain;
@@ -41,7 +41,7 @@ std::vector<nlohmann::json> same_cause_triples(const std::vector<Judgment>& docu
       return indices[static_cast<size_t>(data::scale_to(word, static_cast<int64_t>(indices.size())))];
     };
     const size_t anchor = one_of(anchors, words[0]);
-    const Judgment& a = documents[anchor];
+    const CourtRuling& a = documents[anchor];
     const size_t alike = one_of(by_cause[{a.domain, a.cause}], words[1]), other = one_of(by_domain[a.domain], words[2]);
     if (alike == anchor || documents[other].cause == a.cause) continue;
     const bool is_b = words[3] % 2 == 0;
@@ -71,11 +71,11 @@ std::vector<nlohmann::json> scm_triples(const Context& context, const std::strin
 // Every tenth judgment of the training part is for choosing the epoch.
 TaskRecords records(const Context& context) {
   const nlohmann::json& counts = context.settings.at("triples");
-  std::vector<Judgment> train, valid, test;
+  std::vector<CourtRuling> train, valid, test;
   int64_t seen = 0;
   read_set(context, kDocuments, data::Quotes::kRead, [&](data::Record& record) {
     const bool is_test = record.text("split") == "test";
-    std::vector<Judgment>& part = is_test ? test : seen++ % 10 == 0 ? valid : train;
+    std::vector<CourtRuling>& part = is_test ? test : seen++ % 10 == 0 ? valid : train;
     part.push_back({record.text("domain"), record.text("cause"), record.text("text")});
   });
   TaskRecords records{.train = same_cause_triples(train, counts.at("train"), 1),

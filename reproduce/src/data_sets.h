@@ -11,7 +11,7 @@ namespace rf::reproduce {
 std::vector<std::string> missing_files(const std::string& data_dir, const std::vector<std::string>& files);
 // "en_books/books_train.jsonl (public-domain English books as JSON lines with `text`: github ...)", with the source
 // once for each folder. Throws std::logic_error for a folder that nobody described.
-std::string where_had(const std::vector<std::string>& files);
+std::string where_to_get(const std::vector<std::string>& files);
 // A hash of each file's bytes by its name: what is made of the files is good for as long as these are.
 nlohmann::json identity_of(const std::string& data_dir, const std::vector<std::string>& files);
 

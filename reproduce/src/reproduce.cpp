@@ -41,7 +41,7 @@ const Experiment& experiment_of_name(const std::string& name) {
 std::string missing_data(const Experiment& experiment, const Options& options) {
   const std::vector<std::string> missing =
       missing_files(options.data_dir, files_of(experiment.settings_at(options.scale)));
-  return missing.empty() ? "" : where_had(missing);
+  return missing.empty() ? "" : where_to_get(missing);
 }
 
 // The named experiments in the order of the table.

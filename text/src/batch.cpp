@@ -41,26 +41,26 @@ std::vector<Window> windows_of(size_t tokens, size_t room, const BatchOptions& o
   return windows;
 }
 
-struct Room {
+struct KeptTokens {
   size_t first, second;  // tokens that each text may keep
 };
 
-Room longest_first(size_t first, size_t second, size_t room) {
+KeptTokens longest_first(size_t first, size_t second, size_t room) {
   size_t shorter = std::min(first, second), longer = std::max(first, second);
   longer = shorter > room ? shorter : std::max(shorter, room - shorter);
   if (shorter + longer > room) {
     shorter = room / 2;
     longer = shorter + room % 2;
   }
-  return first <= second ? Room{shorter, longer} : Room{longer, shorter};
+  return first <= second ? KeptTokens{shorter, longer} : KeptTokens{longer, shorter};
 }
 
-Room room_for(size_t first, size_t second, bool is_pair, size_t room, const BatchOptions& options) {
+KeptTokens kept_tokens(size_t first, size_t second, bool is_pair, size_t room, const BatchOptions& options) {
   if (options.truncation == Truncation::kNone || first + second <= room) return {first, second};
   if (room == 0) return {0, 0};  // whatever the truncation
   const size_t excess = first + second - room;
   if (options.truncation == Truncation::kLongestFirst) {
-    return is_pair ? longest_first(first, second, room) : Room{room, 0};
+    return is_pair ? longest_first(first, second, room) : KeptTokens{room, 0};
   }
   const bool of_first = options.truncation == Truncation::kOnlyFirst;
   if (!of_first && !is_pair) fail("tokenize", "truncation only_second needs pairs of texts, got one text");
@@ -68,7 +68,7 @@ Room room_for(size_t first, size_t second, bool is_pair, size_t room, const Batc
     fail("tokenize", "the {} text must have more than the {} tokens that are too many, got {}",
          of_first ? "first" : "second", excess, of_first ? first : second);
   }
-  return of_first ? Room{first - excess, second} : Room{first, second - excess};
+  return of_first ? KeptTokens{first - excess, second} : KeptTokens{first, second - excess};
 }
 
 void check(const Tokenizer& tokenizer, const BatchOptions& options) {
@@ -221,9 +221,9 @@ void BatchEncoder::Impl::tokenize(const TextPair& sample, Plan& plan) const {
     fail("tokenize", "max_length must be at least the {} special tokens of a row, got {}", specials, max_length);
   }
   const size_t tokens[2] = {plan.texts[0].size(), plan.texts[1].size()};
-  const Room room = room_for(tokens[0], tokens[1], is_pair, max_length - specials, options_);
-  const std::vector<Window> first = windows_of(tokens[0], room.first, options_);
-  const std::vector<Window> second = windows_of(tokens[1], room.second, options_);
+  const KeptTokens kept = kept_tokens(tokens[0], tokens[1], is_pair, max_length - specials, options_);
+  const std::vector<Window> first = windows_of(tokens[0], kept.first, options_);
+  const std::vector<Window> second = windows_of(tokens[1], kept.second, options_);
 
   plan.rows.clear();
   plan.rows.push_back({first[0], second[0]});

@@ -19,11 +19,11 @@ class EncodingWriter {
       : out_(out),
         first_(out.size()),
         text_bytes_(text_bytes),
-        room_(std::min({out.ids.capacity(), out.byte_begin.capacity(), out.byte_end.capacity(),
+        capacity_(std::min({out.ids.capacity(), out.byte_begin.capacity(), out.byte_end.capacity(),
                         out.char_begin.capacity(), out.char_end.capacity(), out.starts_word.capacity()})) {}
 
   [[gnu::always_inline]] void append(int32_t id, SourceSpan source, bool starts_word) {
-    if (out_.ids.size() == room_) [[unlikely]]
+    if (out_.ids.size() == capacity_) [[unlikely]]
       grow(static_cast<size_t>(source.byte_begin));
     push(out_.ids, id);
     push(out_.byte_begin, source.byte_begin);
@@ -34,7 +34,7 @@ class EncodingWriter {
   }
 
  private:
-  // All columns have room for room_ tokens: one look is enough for the six of them.
+  // All columns have room for capacity_ tokens: one look is enough for the six of them.
   template <class T>
   [[gnu::always_inline]] static void push(std::vector<T>& column, T value) {
     if (column.size() == column.capacity()) __builtin_unreachable();
@@ -48,17 +48,17 @@ class EncodingWriter {
     const size_t size = out_.size(), made = size - first_;
     const size_t rest = text_bytes_ - std::min(text_bytes_, bytes_done);
     const size_t more = size < kFewTokens ? size / 2 : size / 8;
-    room_ = size + std::max(more, std::min(rest / kBytesPerToken, kFewTokens) + 1);
+    capacity_ = size + std::max(more, std::min(rest / kBytesPerToken, kFewTokens) + 1);
     if (made >= kFewTokens / 2 && bytes_done > 0) {
       const double tokens_per_byte = static_cast<double>(made) / static_cast<double>(bytes_done);
-      room_ = std::max(room_, size + static_cast<size_t>(kMargin * tokens_per_byte * static_cast<double>(rest)));
+      capacity_ = std::max(capacity_, size + static_cast<size_t>(kMargin * tokens_per_byte * static_cast<double>(rest)));
     }
-    out_.reserve(room_);
+    out_.reserve(capacity_);
   }
 
   Encoding& out_;
   const size_t first_, text_bytes_;
-  size_t room_;
+  size_t capacity_;
 };
 
 }  // namespace rf::text

@@ -95,7 +95,7 @@ struct PairHash {
 
 class PairMerger {
  public:
-  explicit PairMerger(TokenList& tokens) : tokens_(tokens), heap_(Later{&tokens}) {}
+  explicit PairMerger(TokenList& tokens) : tokens_(tokens), heap_(LessFrequent{&tokens}) {}
 
   void add_word(std::vector<int32_t> pieces, int64_t count) {
     const auto index = static_cast<int32_t>(words_.size());
@@ -132,7 +132,7 @@ class PairMerger {
     int64_t count;
     Pair pair;
   };
-  struct Later {  // the heap's top is the most frequent pair, and of equals the first by the pieces' bytes
+  struct LessFrequent {  // the heap's top is the most frequent pair, and of equals the first by the pieces' bytes
     const TokenList* tokens;
     bool operator()(const Entry& a, const Entry& b) const {
       if (a.count != b.count) return a.count < b.count;
@@ -194,7 +194,7 @@ class PairMerger {
   TokenList& tokens_;
   std::vector<WordPieces> words_;
   std::unordered_map<Pair, PairState, PairHash> pairs_;
-  std::priority_queue<Entry, std::vector<Entry>, Later> heap_;
+  std::priority_queue<Entry, std::vector<Entry>, LessFrequent> heap_;
   std::vector<Pair> grown_;
   std::vector<std::pair<Pair, int64_t>> differences_;  // of the word being merged
 };

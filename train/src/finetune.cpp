@@ -178,7 +178,7 @@ void Finetuning::make_task() {
                                         : read(options_.files.valid, "valid");
   model_.task = kind_.make(settings, model_.tokenizer);
   data_.train = make_split(*model_.task, std::move(train));
-  for (const std::string& sentence : lonely_classes(data_.train, settings)) warn(sentence);
+  for (const std::string& sentence : single_example_classes(data_.train, settings)) warn(sentence);
   data_.valid = make_split(*model_.task, std::move(valid));
   add_split("train", data_.train);
   add_split("valid", data_.valid);

@@ -137,7 +137,7 @@ int64_t count_shared(const std::vector<data::Record>& train, const std::vector<d
   });
 }
 
-std::vector<std::string> lonely_classes(const TaskSplit& train, const TaskSettings& settings) {
+std::vector<std::string> single_example_classes(const TaskSplit& train, const TaskSettings& settings) {
   std::vector<int64_t> counts(settings.labels.size(), 0);
   std::vector<size_t> places(settings.labels.size(), 0);
   for (size_t i = 0; i < train.examples.size(); ++i) {

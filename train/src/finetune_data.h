@@ -34,7 +34,7 @@ TaskSplit make_split(Task& task, std::vector<data::Record> records);
 int64_t count_shared(const std::vector<data::Record>& train, const std::vector<data::Record>& records,
                      const TaskKind& kind, const TaskSettings& settings);
 // A sentence about each class with one training example, which names its place.
-std::vector<std::string> lonely_classes(const TaskSplit& train, const TaskSettings& settings);
+std::vector<std::string> single_example_classes(const TaskSplit& train, const TaskSettings& settings);
 // A hash of every field of the records.
 std::string records_identity(const std::vector<data::Record>& records);
 

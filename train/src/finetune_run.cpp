@@ -41,8 +41,8 @@ class Run {
         run_(run),
         optimizer_(trained_parameters(*model.model), optimizer_options()) {
     const auto examples = static_cast<int64_t>(data.train.examples.size());
-    steps_an_epoch_ = (examples + options.batch - 1) / options.batch;
-    total_steps_ = options.epochs * steps_an_epoch_;
+    steps_per_epoch_ = (examples + options.batch - 1) / options.batch;
+    total_steps_ = options.epochs * steps_per_epoch_;
     schedule_.kind = options.schedule;
     schedule_.learning_rate = run.learning_rate;
     schedule_.warmup_steps = std::llround(std::ceil(options.warmup * static_cast<double>(total_steps_)));
@@ -55,15 +55,15 @@ class Run {
 
   // False when a signal ended it early.
   bool go(const InterruptScope& interrupt) {
-    for (int64_t epoch = run_.steps / steps_an_epoch_; epoch < options_.epochs; ++epoch) {
+    for (int64_t epoch = run_.steps / steps_per_epoch_; epoch < options_.epochs; ++epoch) {
       const auto batches = epoch_batches(data_.train.examples, options_.batch, run_.seed, epoch);
-      for (auto i = static_cast<size_t>(run_.steps % steps_an_epoch_); i < batches.size(); ++i) {
+      for (auto i = static_cast<size_t>(run_.steps % steps_per_epoch_); i < batches.size(); ++i) {
         if (interrupt.received() != 0) {
           checkpoint_now();
           return false;
         }
         step(batches[i]);
-        const bool epoch_ends = run_.steps == (epoch + 1) * steps_an_epoch_;
+        const bool epoch_ends = run_.steps == (epoch + 1) * steps_per_epoch_;
         if (epoch_ends || run_.steps % kLogEverySteps == 0) log(epoch);
         const int64_t every = options_.evaluate_every_steps;
         if (every > 0 ? run_.steps % every == 0 || run_.steps == total_steps_ : epoch_ends) {
@@ -207,7 +207,7 @@ class Run {
   AdamW optimizer_;
   std::optional<MetricsLog> metrics_;
   ScheduleConfig schedule_;
-  int64_t steps_an_epoch_ = 0, total_steps_ = 0, without_better_ = 0;
+  int64_t steps_per_epoch_ = 0, total_steps_ = 0, without_better_ = 0;
   double rate_ = 0, gradient_norm_ = 0;
   double loss_sum_ = 0, interval_seconds_ = 0;  // since the last line of the metrics
   double logged_loss_ = 0;                      // the last one in the metrics

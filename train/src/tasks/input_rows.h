@@ -32,7 +32,7 @@ class InputRows {
 
  private:
   std::shared_ptr<const text::Tokenizer> tokenizer_;
-  size_t most_rows_;
+  size_t max_rows_;
   text::BatchEncoder encoder_;
   std::unique_ptr<text::BatchEncoder> tail_encoder_;  // keeps the ends; of Keep::kHeadTail
   std::vector<text::Row> joined_;
