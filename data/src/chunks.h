@@ -1,5 +1,5 @@
-// The chunks of a split: each document cut into pieces of max_length - 2 tokens (the last one shorter), numbered
-// through in the order of the documents.
+// The chunks of a split: each document cut into pieces of max_length - 2 tokens (the last one shorter), with
+// consecutive numbers in the order of the documents.
 #pragma once
 
 #include <algorithm>

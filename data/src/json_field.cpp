@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kMaxNesting = 500;
 
-// Bytes that end a run of plain characters in a string: the quote, the backslash, and control characters, which JSON
-// wants escaped.
+// Bytes that end a run of plain characters in a string: the quote, the backslash, and control characters, which must be
+// escaped in JSON.
 constexpr std::array<bool, 256> kSpecial = [] {
   std::array<bool, 256> special{};
   for (size_t c = 0; c < ' '; ++c) special[c] = true;
@@ -27,7 +27,7 @@ struct SyntaxError {
   const char* wanted;
 };
 
-// What was found of the field.
+// The value of the field so far.
 struct Found {
   enum class Kind { kNothing, kText, kNull, kOther } kind = Kind::kNothing;
   std::string_view raw{};  // between the quotes
@@ -134,11 +134,12 @@ class Scanner {
   void escape() {
     ++at_;
     if (at_ == end_ || std::string_view("\"\\/bfnrtu").find(*at_) == std::string_view::npos) {
-      throw SyntaxError{at_, "an escape that JSON has"};
+      throw SyntaxError{at_, "a valid escape"};
     }
     if (*at_++ != 'u') return;
     for (int i = 0; i < 4; ++i, ++at_) {
-      if (at_ == end_ || std::isxdigit(static_cast<unsigned char>(*at_)) == 0) throw SyntaxError{at_, "four hex digits"};
+      const bool hex = at_ != end_ && std::isxdigit(static_cast<unsigned char>(*at_)) != 0;
+      if (!hex) throw SyntaxError{at_, "four hex digits"};
     }
   }
 

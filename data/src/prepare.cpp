@@ -22,12 +22,12 @@
 namespace rf::data {
 namespace {
 
-constexpr size_t kBatchBytes = size_t{1} << 18;   // documents are tokenized in batches of about this many bytes
-constexpr size_t kMaxWaitingTokens = size_t{1} << 22;  // tokens of the document that waits for its split
+constexpr size_t kBatchBytes = size_t{1} << 18;        // documents are tokenized in batches of about this many bytes
+constexpr size_t kMaxWaitingTokens = size_t{1} << 22;  // of a document that waits for its split
 constexpr int kMaxThreads = 1024;
 constexpr std::string_view kTrain = "train", kValid = "valid", kTest = "test";
 
-// The part of a document in a batch: up to `end`, of the text or of the tokens.
+// The part of a document in a batch: it ends at `end` in the batch's text, or in its tokens.
 struct Part {
   size_t end;
   Piece::End ends;
@@ -38,13 +38,13 @@ struct TokenBatch {
   std::vector<Part> parts;
 };
 
-// Tokens that follow each other in a document.
+// Consecutive tokens of a document.
 struct Tokens {
   std::span<const int32_t> ids;
   std::span<const uint8_t> starts_word;
 };
 
-// dictionary: null: the tokenizer's words.
+// Words are the dictionary's, or the tokenizer's if `dictionary` is null.
 TokenBatch tokenize(const text::Tokenizer& tokenizer, const std::shared_ptr<const text::Dictionary>& dictionary,
                     std::string_view text, std::vector<Part> parts) {
   TokenBatch batch;
@@ -62,7 +62,7 @@ TokenBatch tokenize(const text::Tokenizer& tokenizer, const std::shared_ptr<cons
   return batch;
 }
 
-// The shards of one split, a new one when one is full.
+// Writes the shards of one split; a new shard begins when one is full.
 class SplitWriter {
  public:
   SplitWriter(std::string directory, std::string_view name, const text::Vocabulary& vocabulary, int64_t shard_tokens)
@@ -109,8 +109,8 @@ class SplitWriter {
   bool inside_document_ = false;
 };
 
-// Sends each document to its split. The first one that is not too long waits until both splits have one or the input
-// ends.
+// Writes each document to its split. The first document that is not too long waits until both splits have one or the
+// input ends.
 class SplitAssigner {
  public:
   SplitAssigner(double valid_fraction, uint64_t seed, SplitWriter& train, SplitWriter& valid)
@@ -130,7 +130,7 @@ class SplitAssigner {
   }
 
  private:
-  // Adds to the document that waits, or gives up the wish when it becomes too long.
+  // Adds to the document that waits; writes it to its split if it becomes too long to wait.
   void wait(const Tokens& tokens) {
     waiting_ids_.insert(waiting_ids_.end(), tokens.ids.begin(), tokens.ids.end());
     waiting_starts_.insert(waiting_starts_.end(), tokens.starts_word.begin(), tokens.starts_word.end());
@@ -170,8 +170,8 @@ class SplitAssigner {
   uint64_t seed_;
   SplitWriter& train_;
   SplitWriter& valid_;
-  bool wanted_;                     // a document that waits
-  SplitWriter* current_ = nullptr;  // of the document that is not at its end, unless that waits
+  bool wanted_;                     // no document waits yet, and one should
+  SplitWriter* current_ = nullptr;  // the split of the current document, unless that waits
   int64_t number_ = 0, waiting_number_ = 0;
   std::vector<int32_t> waiting_ids_;
   std::vector<uint8_t> waiting_starts_;
@@ -193,13 +193,13 @@ double drawn_fraction(const PrepareOptions& options) {
   return options.valid_inputs.empty() ? options.valid_fraction : 0;
 }
 
-// Documents, and the split that they are for.
+// Documents and the split that they belong to.
 struct Source {
   std::string_view split;
   DocumentReader reader;
 };
 
-// The inputs of each split. Throws Error for a file that would be in two.
+// The inputs of each split. Throws Error for a file in two splits.
 std::vector<Source> open_sources(const PrepareOptions& options) {
   const std::vector<std::pair<std::string_view, const std::vector<std::string>*>> inputs_of = {
       {kTrain, &options.input.inputs}, {kValid, &options.valid_inputs}, {kTest, &options.test_inputs}};
@@ -219,7 +219,7 @@ std::vector<Source> open_sources(const PrepareOptions& options) {
   return sources;
 }
 
-// Tokenizes the documents of a source on several threads and hands them on in input order.
+// Tokenizes the documents of a source on several threads and passes them on in input order.
 struct Pipeline {
   const text::Tokenizer& tokenizer;
   std::shared_ptr<const text::Dictionary> dictionary;  // of WordRule::kJieba
@@ -228,10 +228,10 @@ struct Pipeline {
   ReadProgress& progress;
   PrepareReport& report;
   OrderedPool<TokenBatch> pool;
-  size_t most_pending;
+  size_t max_pending;
   std::string text{};         // of the pieces not yet submitted
   std::vector<Part> parts{};  // in `text`
-  int64_t tokens = 0;         // handed on
+  int64_t tokens = 0;         // passed on
 
   void add(const Piece& piece) {
     text += piece.text;
@@ -244,7 +244,7 @@ struct Pipeline {
     });
     text.clear();
     parts.clear();
-    while (pool.pending() >= most_pending) take();
+    while (pool.pending() >= max_pending) take();
   }
   void take() {
     const TokenBatch batch = pool.take();
@@ -273,7 +273,7 @@ struct Pipeline {
   }
 };
 
-// Of WordRule::kJieba; else null.
+// The dictionary for WordRule::kJieba, otherwise null.
 std::shared_ptr<const text::Dictionary> word_dictionary(const PrepareOptions& options,
                                                         const text::Tokenizer& tokenizer) {
   if (options.words == WordRule::kTokenizer) return nullptr;
@@ -281,7 +281,7 @@ std::shared_ptr<const text::Dictionary> word_dictionary(const PrepareOptions& op
   return text::load_dictionary(options.model_dir, options.tokenizer);
 }
 
-// All but the splits.
+// The manifest without the splits.
 Manifest describe(const PrepareOptions& options, const text::Vocabulary& vocabulary, const text::Dictionary* dictionary,
                   const std::vector<Source>& sources, const PrepareReport& report) {
   Manifest manifest{.vocab_hash = vocabulary.hash(),

@@ -71,7 +71,7 @@ class FileRecords {
     lines.finish();
   }
 
-  // In small pieces, so that bytes_read() follows the records that are given out.
+  // In small pieces, so that bytes_read() matches the records passed on so far.
   void read_bytes(const std::function<void(std::string_view)>& take) {
     constexpr size_t kPiece = 4096;
     SourceText source(path_);

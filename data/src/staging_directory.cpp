@@ -1,4 +1,4 @@
-// Where prepare() works (staging_directory.h).
+// The directory in which prepare() works (staging_directory.h).
 #include "staging_directory.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ fs::path named(const std::string& output) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-// The files of a data directory as its data.json has them, that one last. Throws Error as read_manifest does.
+// The files of a data directory that its data.json lists, and then data.json. Throws Error as read_manifest does.
 std::vector<std::string> files_of_data(const fs::path& directory) {
   const Manifest manifest = read_manifest(directory.string());
   std::vector<std::string> names(std::begin(text::kTokenizerFiles), std::end(text::kTokenizerFiles));
@@ -42,7 +42,7 @@ std::vector<std::string> files_of_data(const fs::path& directory) {
   return names;
 }
 
-// An entry of the directory that is none of these files; none: absent.
+// An entry of the directory that is not one of these files, if there is one.
 std::optional<std::string> foreign_entry(const fs::path& directory, const std::vector<std::string>& names) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const bool ours = std::ranges::find(names, entry.path().filename().string()) != names.end();
@@ -70,7 +70,7 @@ void check_output(const fs::path& output) {
   check_data_directory(output);
 }
 
-// Removes what the manifest names, and the directory when that was all; what has been put there since stays.
+// Removes the files that the manifest names, and the directory if it is then empty; other files are kept.
 void remove_data_directory(const fs::path& directory) {
   std::error_code ignored;
   for (const std::string& name : files_of_data(directory)) fs::remove(directory / name, ignored);
@@ -106,12 +106,12 @@ StagingDirectory::StagingDirectory(const std::string& output)
 
 StagingDirectory::~StagingDirectory() {
   std::error_code ignored;
-  // Where it has become `output`, what is called `directory_` is another process's.
+  // After publish(), a directory with the name `directory_` belongs to another process.
   if (!published_) fs::remove_all(directory_, ignored);
   ::close(lock_);
 }
 
-// Empties a directory that a killed process left: one with our mark, or with a data directory and nothing else.
+// Empties a directory that a killed process left behind: it has our mark, or is a data directory and nothing else.
 void StagingDirectory::take_over() {
   const fs::path mark = directory_ / kMark;
   const bool is_data = fs::exists(directory_ / kManifestName) && !foreign_entry(directory_, files_of_data(directory_));
@@ -140,7 +140,7 @@ void StagingDirectory::publish(ExchangeNames exchange) {
   io::sync_directory(output_.parent_path().string());
 }
 
-// The old directory is locked while it has the name that another process would work under.
+// The old directory is locked while it has the name of the staging directory, which another process could take.
 void StagingDirectory::replace(ExchangeNames exchange) {
   const int old_lock = ::open(output_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (old_lock >= 0) ::flock(old_lock, LOCK_EX | LOCK_NB);
@@ -159,7 +159,7 @@ void StagingDirectory::replace(ExchangeNames exchange) {
 void StagingDirectory::move_aside() {
   const fs::path old = directory_.string() + ".old";
   std::error_code error;
-  if (fs::exists(old)) check_data_directory(old);  // left by a killed process, or not ours
+  if (fs::exists(old)) check_data_directory(old);  // left behind by a killed process, or not made by prepare()
   if (fs::exists(old)) remove_data_directory(old);
   fs::rename(output_, old, error);
   if (error) fail_to_replace(error);
@@ -173,7 +173,7 @@ void StagingDirectory::move_aside() {
   remove_data_directory(old);
 }
 
-// Takes the lock, unless the file system knows none.
+// Takes the lock, unless the file system has no locks.
 void StagingDirectory::lock() {
   lock_ = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (lock_ < 0) fail_to_write({errno, std::generic_category()});

@@ -1,4 +1,4 @@
-// The directory in which prepare() works until its result is whole.
+// The directory in which prepare() works until its result is complete.
 #pragma once
 
 #include <filesystem>
@@ -8,29 +8,30 @@
 
 namespace rf::data {
 
-// Gives two directories each other's name in one step, or says why it could not: std::errc::invalid_argument or
-// function_not_supported where the system or the file system knows no such step.
+// Exchanges the names of two directories in one step, or returns the error: std::errc::invalid_argument or
+// function_not_supported if the system or the file system cannot do it.
 using ExchangeNames = std::error_code (*)(const std::filesystem::path&, const std::filesystem::path&);
 std::error_code exchange_names(const std::filesystem::path& a, const std::filesystem::path& b);
 
-// A directory that is built beside `output`, empty but for a mark that it is ours. Removed unless it becomes `output`.
-// Locked, so that a second process does not take it for one that a killed process left behind.
+// A directory in the same folder as `output`, at first empty except for a file that marks it as ours. It is removed
+// unless it becomes `output`, and locked, so that a second process does not mistake it for one that a killed process
+// left behind.
 class StagingDirectory {
  public:
-  // Throws Error when `output` is something that prepare() may not replace, when the place is taken by what prepare()
-  // did not make, and when another process works there.
+  // Throws Error if `output` is something that prepare() may not replace, if there is a directory of this name that
+  // prepare() did not make, and if another process uses it.
   explicit StagingDirectory(const std::string& output);
   ~StagingDirectory();
   StagingDirectory(const StagingDirectory&) = delete;
   StagingDirectory& operator=(const StagingDirectory&) = delete;
   std::string directory() const { return directory_.string(); }
-  // What there would be for that output: its own path, links followed, and the directory's. Throws Error for an output
-  // that may not be replaced.
+  // The paths that would be used for that output: its own, with links resolved, and that of the staging directory.
+  // Throws Error for an output that may not be replaced.
   static std::vector<std::string> paths_of(const std::string& output);
 
-  // Makes the directory `output`. There is always a whole directory of that name if there was one before, except where
-  // names cannot be exchanged: there the old one is moved away first, and back when the second step fails. Of what was
-  // there before only the files that its data.json names are removed.
+  // Renames the directory to `output`. If there was a directory of that name, a complete one exists at every moment,
+  // except where names cannot be exchanged: there the old one is renamed first, and renamed back if the second step
+  // fails. Only those files of the old directory are removed that its data.json names.
   void publish(ExchangeNames exchange = exchange_names);
 
  private:

@@ -18,7 +18,7 @@ constexpr int64_t kTerminalIntervalNs = 100'000'000;
 constexpr int64_t kLogIntervalNs = 30'000'000'000;
 constexpr const char* kErase = "\r\x1b[K";
 
-// Work does not end because nobody can read about it.
+// Errors of writing are ignored: work continues without its diagnostics.
 void write(const std::string& text) {
   [[maybe_unused]] const size_t written = std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);

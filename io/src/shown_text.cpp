@@ -13,7 +13,7 @@ namespace {
 struct Character {
   uint32_t code;
   size_t bytes;
-  bool valid;  // otherwise one byte that begins nothing
+  bool valid;  // false: one byte that begins no character
 };
 
 // The first character of a text that is not empty.
@@ -47,7 +47,7 @@ bool is_terminal_control(const Character& c) {
          within(0x2066, 0x2069);
 }
 
-// `escape` appends what stands for a character that is_terminal_control.
+// The text with terminal control characters replaced by what `escape` appends for them.
 template <typename Escape>
 std::string replaced(std::string_view text, Escape&& escape) {
   std::string out;

@@ -24,7 +24,8 @@ struct CourtRuling {
 };
 
 // Triples of documents: A, one of its cause, and one of the same domain with another cause, in an order that is drawn.
-std::vector<nlohmann::json> same_cause_triples(const std::vector<CourtRuling>& documents, int64_t count, uint64_t seed) {
+std::vector<nlohmann::json> same_cause_triples(const std::vector<CourtRuling>& documents, int64_t count,
+                                               uint64_t seed) {
   std::map<std::pair<std::string, std::string>, std::vector<size_t>> by_cause;
   for (size_t i = 0; i < documents.size(); ++i) by_cause[{documents[i].domain, documents[i].cause}].push_back(i);
   std::map<std::string, std::vector<size_t>> by_domain;

@@ -60,7 +60,7 @@ def test_bad_inputs_are_named(prepared, tmp_path):
     (tmp_path / "a.csv").write_text("id,body\n1,a\n")
     assert "id, body" in refused("prepare", "--input", tmp_path / "a.csv", *arguments)
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"a b c" * 100)[:-9])
-    assert "b.txt.gz must be whole" in refused("prepare", "--input", tmp_path / "b.txt.gz", *arguments)
+    assert "b.txt.gz must be complete" in refused("prepare", "--input", tmp_path / "b.txt.gz", *arguments)
     assert "match at least one file" in refused("prepare", "--input", tmp_path / "*.txt", *arguments)
     for option, value in (("--format", "xml"), ("--documents", "page")):
         assert value in refused("prepare", "--input", tmp_path / "a.csv", option, value, *arguments, code=2)

@@ -1,5 +1,5 @@
-// Appends the tokens of one text to an encoding, whose columns grow by what the text so far says of the rest: doubling
-// them would take three times the memory of the tokens.
+// Appends the tokens of one text to an encoding. Its columns grow by the number of tokens that the text so far predicts
+// for the rest: doubling them would take three times the memory of the tokens.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace rf::text {
 
-// While there is one, nothing else may make a column of the encoding longer or change its capacity.
+// While a writer exists, nothing else may append to a column of the encoding or change its capacity.
 class EncodingWriter {
  public:
   EncodingWriter(Encoding& out, size_t text_bytes)
@@ -20,7 +20,7 @@ class EncodingWriter {
         first_(out.size()),
         text_bytes_(text_bytes),
         capacity_(std::min({out.ids.capacity(), out.byte_begin.capacity(), out.byte_end.capacity(),
-                        out.char_begin.capacity(), out.char_end.capacity(), out.starts_word.capacity()})) {}
+                            out.char_begin.capacity(), out.char_end.capacity(), out.starts_word.capacity()})) {}
 
   [[gnu::always_inline]] void append(int32_t id, SourceSpan source, bool starts_word) {
     if (out_.ids.size() == capacity_) [[unlikely]]
@@ -34,7 +34,7 @@ class EncodingWriter {
   }
 
  private:
-  // All columns have room for capacity_ tokens: one look is enough for the six of them.
+  // All six columns have room for capacity_ tokens, so append() checks one of them.
   template <class T>
   [[gnu::always_inline]] static void push(std::vector<T>& column, T value) {
     if (column.size() == column.capacity()) __builtin_unreachable();
@@ -42,7 +42,7 @@ class EncodingWriter {
   }
 
   [[gnu::noinline, gnu::cold]] void grow(size_t bytes_done) {
-    constexpr size_t kFewTokens = size_t{1} << 16;  // too few to tell the rest
+    constexpr size_t kFewTokens = size_t{1} << 16;  // too few to estimate the rest
     constexpr size_t kBytesPerToken = 3;            // few texts have more tokens than that
     constexpr double kMargin = 1.03;
     const size_t size = out_.size(), made = size - first_;
@@ -51,7 +51,8 @@ class EncodingWriter {
     capacity_ = size + std::max(more, std::min(rest / kBytesPerToken, kFewTokens) + 1);
     if (made >= kFewTokens / 2 && bytes_done > 0) {
       const double tokens_per_byte = static_cast<double>(made) / static_cast<double>(bytes_done);
-      capacity_ = std::max(capacity_, size + static_cast<size_t>(kMargin * tokens_per_byte * static_cast<double>(rest)));
+      const double expected = kMargin * tokens_per_byte * static_cast<double>(rest);
+      capacity_ = std::max(capacity_, size + static_cast<size_t>(expected));
     }
     out_.reserve(capacity_);
   }
