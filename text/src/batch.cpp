@@ -1,6 +1,6 @@
-// Rows of model input (rf/text/batch.h). Lengths and windows follow the library `tokenizers` as it behaves: of a pair
-// that is too long, the shorter text keeps its tokens while it has at most half of the room; windows of an overflow
-// start every room - stride tokens, and the one that reaches the end is the last.
+// Rows of model input (rf/text/batch.h). Lengths and windows follow the behaviour of the library `tokenizers`: in a
+// pair that is too long, the shorter text keeps its tokens while it has at most half of the available tokens ("room");
+// windows of an overflow start every room - stride tokens, and the one that reaches the end is the last.
 #include "rf/text/batch.h"
 
 #include <algorithm>
@@ -21,11 +21,11 @@ struct Window {
   size_t begin, end;
 };
 
-// The first window is what stays; the others, in order, are the overflow.
+// The first window is the part that is kept; the others, in order, are the overflow.
 std::vector<Window> windows_of(size_t tokens, size_t room, const BatchOptions& options) {
   if (tokens <= room) return {{0, tokens}};
   const bool right = options.truncation_side == Side::kRight;
-  const auto window = [&](size_t first) {  // `first`: counted from the side that stays
+  const auto window = [&](size_t first) {  // `first`: counted from the side that is kept
     const size_t last = std::min(first + room, tokens);
     return right ? Window{first, last} : Window{tokens - last, tokens - first};
   };
@@ -100,7 +100,7 @@ int threads_of(const BatchOptions& options) {
   return options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-// The template without special tokens where none are wanted.
+// The template, without special tokens if none are wanted.
 std::vector<Piece> pieces_of(const std::vector<Piece>& pieces, AddSpecials add_specials) {
   std::vector<Piece> wanted;
   for (const Piece& piece : pieces) {
@@ -191,7 +191,7 @@ const std::vector<Piece>& BatchEncoder::Impl::pieces_for(const TextPair& sample)
   return pieces;
 }
 
-// A sample that nothing is cut from and nothing is put behind: its tokens are made where they stay.
+// For a sample without truncation and padding: its tokens are written directly to the row.
 void BatchEncoder::Impl::encode_whole(const TextPair& sample, Row& row) const {
   const std::vector<Piece>& pieces = pieces_for(sample);
   clear(row, 0);

@@ -57,7 +57,7 @@ void BytePairModel::read_merges(const Vocabulary& vocabulary, const std::vector<
     const int32_t ids[] = {vocabulary.find(left), vocabulary.find(right), vocabulary.find(left + right)};
     for (const int32_t id : ids) {
       if (id < 0 || id >= vocabulary.model_size()) {
-        fail("byte-level-bpe", "a merge must be of tokens that the vocabulary has and give one, got \"{} {}\"", left,
+        fail("byte-level-bpe", "a merge must join two tokens of the vocabulary into a third, got \"{} {}\"", left,
              right);
       }
     }
