@@ -87,7 +87,7 @@ nlohmann::json linear_settings(Scale scale) {
           {"tokens", length.tokens}};
 }
 
-// Over layers, heads and tokens of held-out text, of a model of Eq. 19: a query's mean weight of a key.
+// A query's mean weight of a key in a model of Eq. 19, over layers, heads and tokens of held-out text.
 double smallest_mean_weight(const std::string& model_dir, const at::Tensor& ids_BT) {
   const at::NoGradGuard no_grad;
   const auto model = nn::load_model(model_dir, Head::kCausalLm, at::kDouble);
@@ -105,7 +105,7 @@ Result run_linear(const Context& context) {
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const Curves curves = loss_curves(trained.runs);
   const Losses held_out = held_out_losses(trained.runs);
-  Result result{.columns = {"model", "late training loss", "lowest", "highest", "held-out bits a byte", "lowest",
+  Result result{.columns = {"model", "late training loss", "lowest", "highest", "held-out bits per byte", "lowest",
                             "highest", "smallest denominator by keys"},
                 .rows = {}};
   const at::Tensor ids_BT = held_out_rows(trained.data_dir, context.settings.at("rows"), context.settings.at("tokens"));
@@ -151,7 +151,7 @@ nlohmann::json length_settings(Scale scale) {
           {"design", design},
           {"interpolated", "rope"},
           {"rows", by_scale(scale, 2, 32)},  // of the loss by position
-          {"window", 32},                    // positions that a point of it is the mean of
+          {"window", 32},                    // positions over which a point of it is the mean
           {"bound", 0.02}};
 }
 
@@ -172,7 +172,7 @@ std::string interpolated_model(const train::CompareRun& run, int64_t factor) {
   return directory;
 }
 
-// Held out, at `factor` times the training length.
+// Held-out loss at `factor` times the training length.
 double held_out_loss(const Context& context, const std::string& model_dir, const std::string& data_dir,
                      int64_t factor) {
   const train::RunConfig trained = train::parse_run_config(context.settings.at("design").at("run"));
@@ -187,7 +187,7 @@ double held_out_loss(const Context& context, const std::string& model_dir, const
   return train::evaluate(options, context.progress).loss;
 }
 
-// The loss of a token by the number of those before it, mean over rows and over windows of positions.
+// The loss of a token by its position in the row, mean over rows and over windows of positions.
 Series loss_by_position(const std::string& name, const std::string& model_dir, const at::Tensor& ids_BT,
                         int64_t window) {
   const at::NoGradGuard no_grad;

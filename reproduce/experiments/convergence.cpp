@@ -1,6 +1,6 @@
 // X-03 (C-17, the paper's Figure 3, left): masked-LM loss of the same body with BERT's learned table, with sinusoids,
-// and with RoPE; data order, masks and initial weights are the same. The paper's learning rate of 1e-5 would not get
-// anywhere in so few steps; scale small takes 1e-3.
+// and with RoPE; data order, masks and initial weights are the same. The paper's learning rate of 1e-5 is too low for
+// so few steps; scale small uses 1e-3.
 #include <fmt/format.h>
 
 #include "experiment.h"

@@ -26,7 +26,7 @@ std::vector<double> bound(const at::Tensor& distances, int64_t head_dim, double 
   return values((rows.cos.cumsum(2).square() + rows.sin.cumsum(2).square()).sqrt().mean(2));
 }
 
-// 0, 1, 2, .., then about `steps` a factor of two, and `farthest`.
+// 0, 1, 2, .., then about `steps` per factor of two, and `farthest`.
 at::Tensor spread_distances(int64_t farthest, int64_t steps) {
   std::vector<int64_t> distances;
   for (double r = 0; r < static_cast<double>(farthest);) {
@@ -120,7 +120,7 @@ std::vector<double> scores_of_ones(const at::Tensor& distances, int64_t head_dim
   return values(rotated(one_T1D, distances).sum(2).squeeze(1));  // the key at 0 is ones
 }
 
-// Variance of the score over independent normal queries and keys, of its value without rotation, head_dim.
+// Variance of the score over independent normal queries and keys, divided by its value without rotation, head_dim.
 double variance(int64_t distance, int64_t head_dim, int64_t samples) {
   constexpr int64_t kBlock = 20000;
   double sum = 0, squares = 0;

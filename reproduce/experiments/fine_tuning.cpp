@@ -1,6 +1,6 @@
-// X-09 (C-20, the paper's Table 2): the models of X-03 and their Chinese sisters, BERT's learned table beside RoPE,
-// tuned on classes of texts, on paraphrases and on graded likeness. GLUE's test files are not public where this
-// measures the valid file, which chose the epoch too.
+// X-09 (C-20, the paper's Table 2): the models of X-03 and their Chinese counterparts, with BERT's learned table and
+// with RoPE, tuned on classes of texts, on paraphrases and on graded similarity. Where GLUE's test files are not
+// public, this measures the valid file, which also chose the epoch.
 #include <fmt/format.h>
 
 #include "experiment.h"
@@ -122,9 +122,9 @@ Result run(const Context& context) {
                              spread_of.low, spread_of.high, scores.baseline, scores.bag_of_words});
     }
   }
-  const Judgement beside_bert = not_worse(all, settings.at("bound")), beside_baselines = above_baselines(all);
-  result.findings = {{"C-20", beside_bert.holds, beside_bert.figures},
-                     {"X-09", beside_baselines.holds, beside_baselines.figures}};
+  const Judgement against_bert = not_worse(all, settings.at("bound")), against_baselines = above_baselines(all);
+  result.findings = {{"C-20", against_bert.holds, against_bert.figures},
+                     {"X-09", against_baselines.holds, against_baselines.figures}};
   return result;
 }
 

@@ -1,7 +1,7 @@
-// Linear attention with rotations (arXiv 2104.09864 Eq. 17-19), the product's sums over keys held to the sums over all
-// pairs written out here in float64:
+// Linear attention with rotations (arXiv 2104.09864 Eq. 17-19); the program's sums over keys are compared with the sums
+// over all pairs, written out here in float64:
 //
-//   linear-attention  C-05  Eq. 19 takes the rotation (spec R-LIN-06);  C-08  its denominator, its weights
+//   linear-attention  C-05  Eq. 19 works with the rotation (spec R-LIN-06);  C-08  its denominator, its weights
 //   pairwise          C-26, C-05  encodings with a term for each pair of tokens are refused (R-REL-10)
 #include <ATen/ATen.h>
 #include <fmt/format.h>

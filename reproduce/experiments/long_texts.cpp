@@ -1,7 +1,7 @@
 // X-08 (C-16, C-22; the paper's Table 5): which of two judgments is like a third, by 128 tokens of the pair and by 256,
 // with BERT's learned table (which ends at the 128 it was pretrained on) and with RoPE. Training triples are two
-// judgments of one cause of action and one of another cause, beside those of CAIL2019-SCM whose documents are in no
-// other part; they are tested on triples of other judgments, and on SCM's of other documents. Characters are tokens.
+// judgments of one cause of action and one of another cause, and those of CAIL2019-SCM whose documents are in no other
+// part; they are tested on triples of other judgments, and on SCM's of other documents. Characters are tokens.
 #include <fmt/format.h>
 
 #include "experiment.h"
@@ -35,7 +35,7 @@ std::vector<nlohmann::json> same_cause_triples(const std::vector<CourtRuling>& d
     if (by_cause[{documents[i].domain, documents[i].cause}].size() > 1) anchors.push_back(i);
   }
   std::vector<nlohmann::json> triples;
-  // What has no answer is drawn again.
+  // A draw without a matching document is repeated.
   for (int64_t i = 0; static_cast<int64_t>(triples.size()) < count && !anchors.empty() && i < 100 * count; ++i) {
     const data::PhiloxBlock words = data::draw(seed, data::Stream::kExampleOrder, static_cast<uint32_t>(i), 0, 0);
     const auto one_of = [](const std::vector<size_t>& indices, uint32_t word) {
@@ -54,7 +54,7 @@ std::vector<nlohmann::json> same_cause_triples(const std::vector<CourtRuling>& d
   return triples;
 }
 
-// SCM's triples all of whose documents are of that side.
+// SCM's triples with all documents of that side.
 std::vector<nlohmann::json> scm_triples(const Context& context, const std::string& side) {
   std::map<std::string, std::string> texts;
   read_set(context, kScmDocuments, data::Quotes::kRead,
@@ -156,7 +156,7 @@ Result run(const Context& context) {
       arm.accuracies.push_back(tuned.model);
       arm.on_scm.push_back(accuracy_on(context, directory, scm.test.front(), length));
       if (arms.size() < settings.at("arms").size()) continue;
-      // The last arm's model read at other lengths than it was tuned at.
+      // The last arm's model also reads other lengths than it was tuned at.
       Series series{fmt::format("{} tuned at {}, seed {}", model, length, body.seed), {}, {}};
       for (const int64_t other : settings.at("read_at")) {
         series.x.push_back(static_cast<double>(other));

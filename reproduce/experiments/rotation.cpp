@@ -1,4 +1,4 @@
-// What holds of the rotation itself, each measured on the operator roformer::rope with random vectors:
+// Properties of the rotation, each measured on the operator roformer::rope with random vectors:
 //
 //   relative-score   C-02  scores depend on the difference of positions (spec R-ROPE-01, R-ROPE-05)
 //   norm             C-06  the rotation is orthogonal (R-ROPE-08)

@@ -1,5 +1,5 @@
-// C-14 and C-15 (spec R-ABS-06, R-ABS-08): what is said of the sinusoid of Eq. 4, measured on the encoding
-// "sinusoidal", and beside it what RoPE changes in a vector.
+// C-14 and C-15 (spec R-ABS-06, R-ABS-08): claims about the sinusoid of Eq. 4, measured on the encoding "sinusoidal",
+// and for comparison the change of a vector by RoPE.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ double least_distance(const at::Tensor& rows_TE) {
   double least = HUGE_VAL;
   for (int64_t begin = 0; begin < rows_TE.size(0); begin += kBlock) {
     const at::Tensor block = rows_TE.slice(0, begin, begin + kBlock);
-    at::Tensor distances = at::cdist(block, rows_TE, 2.0, /*compute_mode=*/2);  // no products: they cancel
+    at::Tensor distances = at::cdist(block, rows_TE, 2.0, /*compute_mode=*/2);  // no products, which would cancel
     distances.narrow(1, begin, block.size(0)).fill_diagonal_(HUGE_VAL);
     least = std::min(least, distances.min().item<double>());
   }

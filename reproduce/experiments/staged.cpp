@@ -40,7 +40,7 @@ nlohmann::json settings(Scale scale) {
   return {{"files", files_of_design(design)}, {"seeds", design.at("seeds")}, {"design", design}};
 }
 
-// One measurement: after a stage, of rows of a length.
+// A measurement after a stage, on rows of a length.
 struct Place {
   int64_t stage, length;
   auto operator<=>(const Place&) const = default;

@@ -13,7 +13,7 @@ namespace rf::reproduce {
 
 namespace {
 
-constexpr size_t kSmoothed = 5;  // losses that are averaged where single ones would be compared
+constexpr size_t kSmoothed = 5;  // compared losses are means of this many
 
 double mean_of_last(const Curve& curve, size_t end) {
   const size_t begin = end > kSmoothed ? end - kSmoothed : 0;
@@ -69,7 +69,7 @@ Judgement lower_late_loss(const Curves& curves, const std::vector<std::string>& 
     }
     const auto holding = std::count_if(differences.begin(), differences.end(), [](double d) { return d < 0; });
     judgement.holds = judgement.holds && static_cast<size_t>(holding) == others.size();
-    judgement.figures += fmt::format("{}{}: late training loss {} beside {} (negative: lower), {}",
+    judgement.figures += fmt::format("{}{}: late training loss {} relative to {} (negative: lower), {}",
                                      judgement.figures.empty() ? "" : "; ", arm, text(spread(differences)), baseline,
                                      count(static_cast<size_t>(holding), others.size()));
   }
@@ -109,7 +109,7 @@ Judgement faster_convergence(const Curves& curves, const std::string& arm, const
     }
     judgement.holds = judgement.holds && holding == own.size();
     judgement.figures += fmt::format(
-        "{}beside {}: late training loss {} higher (negative: lower), its final loss after "
+        "{}compared with {}: late training loss {} higher (negative: lower), its final loss after "
         "{} of {:.0f} steps, {}",
         judgement.figures.empty() ? "" : "; ", baseline, text(spread(differences)), text(spread(steps)),
         others.front().steps.back(), count(holding, own.size()));
@@ -189,8 +189,9 @@ Judgement equal_when_short(const ByLength& accuracies, double bound, double leas
 
 Judgement as_good_as(const std::vector<double>& own, const std::vector<double>& other, double bound) {
   const Spread mine = spread(own), theirs = spread(other);
-  return {std::abs(mine.mean - theirs.mean) <= bound, fmt::format("{} beside {}, a difference of the means of {:+.3f}",
-                                                                  text(mine), text(theirs), mine.mean - theirs.mean)};
+  return {std::abs(mine.mean - theirs.mean) <= bound,
+          fmt::format("{} compared with {}, a difference of the means of {:+.3f}", text(mine), text(theirs),
+                      mine.mean - theirs.mean)};
 }
 
 Judgement not_worse(const std::vector<TaskScores>& tasks, double bound) {

@@ -295,7 +295,7 @@ void Loader::check_dictionary_hash() const {
   const std::string &recorded = config_.dictionary_hash, &found = options_.dictionary->hash();
   if (given || recorded.empty() || recorded == found) return;
   fail("dictionary",
-       "{} must be used with the dictionary that it was made with, of the hash {}, got {} of the hash {} (--dict gives "
+       "{} must be used with the dictionary that it was made with, with hash {}, got {} with hash {} (--dict gives "
        "another)",
        dir_.string(), recorded, find_dictionary(dir_.string(), ""), found);
 }

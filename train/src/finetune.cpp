@@ -64,7 +64,7 @@ FinetuneRun read_run(const std::string& path, const std::string& metric) {
             .seconds = run.number("seconds", 0, {0, kInfinity}),
             .metrics = metrics_of(run, metric)};
   } catch (const Error& error) {
-    fail("finetune", "{} must be whole, got: {}; remove it to train this run again", path, error.what());
+    fail("finetune", "{} must be undamaged, got: {}; remove it to train this run again", path, error.what());
   }
 }
 
@@ -128,12 +128,12 @@ class Finetuning {
   const FinetuneOptions& options_;
   io::Progress& progress_;
   const TaskKind& kind_;
-  std::optional<RunDirectory> directory_;  // made when the input has been found good
+  std::optional<RunDirectory> directory_;  // made after the input was checked
   TaskModel model_;
   std::optional<TokenizerFiles> tokenizer_files_;
   FinetuneData data_;
   std::optional<TaskSplit> test_;
-  nlohmann::json identity_ = nlohmann::json::object();  // of the records of each split that decides how runs go
+  nlohmann::json identity_ = nlohmann::json::object();  // of the records of each split that runs depend on
   nlohmann::json report_;
   std::vector<FinetuneRun> runs_;
   RunSeries series_;
@@ -190,14 +190,14 @@ void Finetuning::make_task() {
   }
 }
 
-// Counts and baselines of a split, and how much of it was in the training file.
+// Counts and baselines of a split, and how many of its records are in the training file.
 void Finetuning::add_split(const std::string& name, const TaskSplit& split) {
   report_["records"][name] = split.records.size();
   if (name == "train") return;
   const int64_t shared = count_shared(data_.train.records, split.records, kind_, model_.settings);
   report_["shared_with_train"][name] = shared;
   if (shared > 0) {
-    warn(fmt::format("warning: {} of the {} records of the {} file have inputs that the train file has too", shared,
+    warn(fmt::format("warning: {} of the {} records of the {} file have inputs that are also in the train file", shared,
                      split.records.size(), name));
   }
   report_["baseline"][name] =
@@ -220,7 +220,7 @@ void Finetuning::choose_metric() {
   report_["metric"] = metric;
 }
 
-// Everything that a run's numbers depend on but its rate and seed: more of these may come, and so may a test file.
+// Everything that a run's numbers depend on except its rate and seed: these may be added later, and so may a test file.
 void Finetuning::keep_settings() {
   const nlohmann::json settings = {{"task", rf::train::to_json(model_.settings)},
                                    {"model", model_identity(options_.model_dir, options_.load)},
@@ -252,14 +252,14 @@ void Finetuning::keep_settings() {
   io::write_file(path, settings.dump(2) + "\n");
 }
 
-// False when a signal ended it early.
+// False if a signal ended it early.
 bool Finetuning::train(double rate, uint64_t seed) {
   const std::string directory = run_dir(rate, seed), result = directory + "/result.json";
   FinetuneRun run{.learning_rate = rate, .seed = seed, .metrics = {}};
   if (fs::exists(result)) {
     series_.skip();
     runs_.push_back(read_run(result, model_.settings.metric));
-    remove_temporaries(directory);  // a kill may have come before the last of its checkpoints was gone
+    remove_temporaries(directory);  // a kill may have come before its last checkpoint was removed
     drop_checkpoints(directory, 0);
     return true;
   }

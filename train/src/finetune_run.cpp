@@ -1,5 +1,5 @@
-// The training loop of fine-tuning (finetune_run.h). Batches, dropout and a fresh head are functions of the seed alone,
-// so that a run goes on from a checkpoint to the bits of one that was never interrupted.
+// The training loop of fine-tuning (finetune_run.h). Batches, dropout and a new head are functions of the seed alone,
+// so that a run that continues from a checkpoint has the same bits as one that was never interrupted.
 #include "finetune_run.h"
 
 #include <ATen/Context.h>
@@ -53,7 +53,7 @@ class Run {
     pace_.emplace(static_cast<double>(total_steps_), static_cast<double>(first_step_));
   }
 
-  // False when a signal ended it early.
+  // False if a signal ended it early.
   bool go(const InterruptScope& interrupt) {
     for (int64_t epoch = run_.steps / steps_per_epoch_; epoch < options_.epochs; ++epoch) {
       const auto batches = epoch_batches(data_.train.examples, options_.batch, run_.seed, epoch);
@@ -99,7 +99,7 @@ class Run {
       optimizer_.set_updates(state.integer("updates", 0, 0, INT64_MAX));
     });
     load_moments(checkpoint, optimizer_);
-    if (options_.note) options_.note(fmt::format("going on at step {} of {}", run_.steps, total_steps_));
+    if (options_.note) options_.note(fmt::format("continuing at step {} of {}", run_.steps, total_steps_));
   }
 
   void checkpoint_now() {
@@ -151,7 +151,7 @@ class Run {
     progress_.update(standing(loss));
   }
 
-  // Where the run is: step, loss, speed of the steps, and the time that is left, evaluations included.
+  // Shows progress: step, loss, speed of the steps, and the time that is left, including evaluations.
   std::string standing(double loss) const {
     const auto records = static_cast<double>((run_.steps - first_step_) * options_.batch);
     return fmt::format("step {}/{}  loss {:.3f}  {:.1f} records/s{}", run_.steps, total_steps_, loss,
@@ -171,7 +171,7 @@ class Run {
     interval_steps_ = 0;
   }
 
-  // False when there has been no better evaluation for too long.
+  // False if there was no better evaluation for options_.patience evaluations.
   bool evaluate(int64_t epoch) {
     Judged judged = judge(model_, data_.valid.examples, PredictOptions{}.batch, Targets::kNeeded,
                           io::counted(progress_, "evaluating", std::ssize(data_.valid.examples)));
@@ -212,7 +212,7 @@ class Run {
   double loss_sum_ = 0, interval_seconds_ = 0;  // since the last line of the metrics
   double logged_loss_ = 0;                      // the last one in the metrics
   int64_t interval_steps_ = 0;
-  int64_t first_step_ = 0;  // done before this process, as first_seconds_ are
+  int64_t first_step_ = 0;  // steps done before this process; first_seconds_ are their time
   double first_seconds_ = 0;
   std::optional<io::Pace> pace_;
 };

@@ -1,4 +1,4 @@
-// What a fine-tuned model says of records, and what that is worth (rf/train/finetune.h).
+// Predictions of a fine-tuned model for records, and their metrics (rf/train/finetune.h).
 #include <cmath>
 
 #include "finetune_data.h"
@@ -10,7 +10,7 @@ namespace rf::train {
 
 namespace {
 
-// So many batches are read ahead, for rows of like lengths to go together.
+// Number of batches that are read ahead, so that rows of similar lengths can be batched.
 constexpr int64_t kBatchesAhead = 8;
 
 TaskModel open(const PredictOptions& options) {
@@ -50,10 +50,10 @@ class Prediction {
   }
 
  private:
-  using Show = std::function<void(double)>;  // receives the part done of the records that wait
+  using Show = std::function<void(double)>;  // receives the finished part of the records that wait
 
   const std::string& kind() const { return model_.settings.kind; }
-  // "" where the task reads other than texts.
+  // "" if the task reads other things than texts.
   std::string text_field() const {
     const auto text = model_.settings.columns.find("text");
     return text == model_.settings.columns.end() ? "" : text->second;

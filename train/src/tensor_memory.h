@@ -1,5 +1,5 @@
-// Bytes of the tensors that are alive, as torch's allocator counts them: parameters, moments, activations, gradients.
-// A number of the work alone, unlike resident memory, which depends on what the C library keeps.
+// Bytes of the existing tensors, as torch's allocator counts them: parameters, moments, activations, gradients. Unlike
+// resident memory, this does not depend on what the C library keeps.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -12,7 +12,7 @@
 
 namespace rf::train {
 
-// Counts tensors made on this thread, and in backward passes that it starts, while it lives.
+// While it exists, counts tensors made on this thread and in backward passes that it starts.
 class TensorMemoryScope {
  public:
   TensorMemoryScope() : counter_(std::make_shared<Counter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}

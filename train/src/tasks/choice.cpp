@@ -14,7 +14,7 @@ namespace rf::train {
 
 namespace {
 
-// The field `choices`, a list of texts; or the fields choice0, choice1, .. as far as there are.
+// The field `choices`, a list of texts; or the fields choices0, choices1, .. up to the last one present.
 std::vector<std::string> choices_of(const data::Record& record, const TaskSettings& settings) {
   std::vector<std::string> choices;
   const std::string& column = settings.columns.at("choices");
@@ -46,7 +46,7 @@ class Choice : public Task {
     config.num_labels = ModelConfig{}.num_labels;
     config.id2label.clear();
     config.problem_type.clear();
-    // A RoFormer's: of a padded row the last token is padding (R-HF-12).
+    // A RoFormer's default, the last token, is padding in a padded row (R-HF-12).
     if (config.family == Family::kRoFormer) config.summary_type = "first";
   }
 

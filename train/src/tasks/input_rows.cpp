@@ -1,5 +1,5 @@
-// Rows out of texts (input_rows.h). Both ends of a text are had from two truncations, one that keeps its beginning and
-// one that keeps its end: the rows are of one shape, and differ only in the tokens of texts that were cut.
+// Rows of texts (input_rows.h). Both ends of a text are taken from two truncations, one that keeps its beginning and
+// one that keeps its end: the rows have the same shape, and differ only in the tokens of texts that were cut.
 #include "input_rows.h"
 
 #include <limits>
