@@ -5,7 +5,7 @@
 #   scripts/quickstart.sh PATH [RUN_DIR]     your own text: a .txt file or a directory of them
 #
 # The run directory (default runs/sotu, or runs/<name of PATH>) ends up with the model, its metrics and loss.png. A run
-# that was interrupted goes on where it was when the same command is given again.
+# that was interrupted continues where it stopped when the same command is given again.
 #
 #   ROFORMER_SEED=2                another seed (default 1)
 #   ROFORMER_RUN_FILE=run.json     another run file (default examples/quickstart.json)

@@ -23,7 +23,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# In seconds: several times what a slow machine needs, so that what reaches them hangs.
+# In seconds: several times what a slow machine needs, so that a test that reaches them hangs.
 PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT = 900, 3600, 900
 
 
@@ -152,7 +152,7 @@ def check_packages(requirements, totals):
 
 
 def cpp_sources(root):
-    """Of every room: a directory that CMake builds."""
+    """The sources of every module, which is a directory that CMake builds."""
     rooms = sorted(path.parent for path in root.glob("*/CMakeLists.txt"))
     return [path for room in rooms for path in sorted(room.rglob("*")) if path.suffix in (".c", ".cpp", ".h")]
 

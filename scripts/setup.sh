@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes this checkout ready to use: Debian packages, a Python environment in .venv, a build in build/release.
-# Every step looks first whether its work is done, so a second run takes seconds.
+# Every step first checks whether its work is done, so a second run takes seconds.
 #
 #   scripts/setup.sh            what the program needs
 #   scripts/setup.sh --tests    also what the tests and benchmarks need, and their binaries

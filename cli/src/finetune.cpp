@@ -40,7 +40,8 @@ void add_task_options(CLI::App& app, FinetuneOptions& options) {
       ->required();
   add_columns(app, options.task.columns);
   app.add_option("--metric", options.task.metric, "Metric that chooses the best evaluation; each task has a default");
-  app.add_option("--max-length", options.task.max_length, "Tokens per row, including special tokens")->capture_default_str();
+  app.add_option("--max-length", options.task.max_length, "Tokens per row, including special tokens")
+      ->capture_default_str();
   add_choice<text::Truncation>(app, "--truncation", options.task.truncation, "longest-first",
                                "Which text of a pair loses tokens: longest-first, only-first, only-second",
                                {{"longest-first", text::Truncation::kLongestFirst},
@@ -54,7 +55,8 @@ void add_task_options(CLI::App& app, FinetuneOptions& options) {
       ->capture_default_str();
   app.add_option("--stride", options.task.stride, "Tokens that a window repeats of the one before")
       ->capture_default_str();
-  add_choice<train::Pooling>(app, "--pooling", options.task.pooling, "mean", "How the logits of the windows are pooled: mean or max",
+  add_choice<train::Pooling>(app, "--pooling", options.task.pooling, "mean",
+                             "How the logits of the windows are pooled: mean or max",
                              {{"mean", train::Pooling::kMean}, {"max", train::Pooling::kMax}});
 }
 
@@ -62,19 +64,23 @@ void add_training_options(CLI::App& app, FinetuneOptions& options) {
   app.add_option("--learning-rates", options.learning_rates, "Peak rates, each trained with every seed; default: 3e-5")
       ->delimiter(',');
   app.add_option("--seeds", options.seeds, "Seeds per rate, counted from --seed")->capture_default_str();
-  app.add_option("--epochs", options.epochs, "Times through the training file")->capture_default_str();
+  app.add_option("--epochs", options.epochs, "Passes through the training file")->capture_default_str();
   app.add_option("--batch", options.batch, "Records per step")->capture_default_str();
   add_choice<train::Schedule>(app, "--schedule", options.schedule, "linear",
                               "After the warm-up: linear (to 0) or constant",
                               {{"linear", train::Schedule::kLinear}, {"constant", train::Schedule::kConstant}});
-  app.add_option("--warmup", options.warmup, "Part of the steps in which the rate rises")->capture_default_str();
-  app.add_option("--weight-decay", options.weight_decay, "AdamW's decay, not applied to biases and norms")->capture_default_str();
-  app.add_option("--clip-norm", options.clip_norm, "Largest norm of the whole gradient; 0: no clipping")->capture_default_str();
+  app.add_option("--warmup", options.warmup, "Part of the steps during which the rate rises")->capture_default_str();
+  app.add_option("--weight-decay", options.weight_decay, "AdamW's decay, not applied to biases and norms")
+      ->capture_default_str();
+  app.add_option("--clip-norm", options.clip_norm, "Largest norm of the whole gradient; 0: no clipping")
+      ->capture_default_str();
   app.add_option("--label-smoothing", options.label_smoothing, "Part of a target that is spread over all classes")
       ->capture_default_str();
-  add_choice<train::Precision>(app, "--precision", options.precision, "bfloat16", "Precision of training: bfloat16 or float32",
+  add_choice<train::Precision>(app, "--precision", options.precision, "bfloat16",
+                               "Precision of training: bfloat16 or float32",
                                {{"bfloat16", train::Precision::kBfloat16}, {"float32", train::Precision::kFloat32}});
-  app.add_option("--evaluate-every-steps", options.evaluate_every_steps, "Steps between evaluations; 0: at the end of each epoch")
+  app.add_option("--evaluate-every-steps", options.evaluate_every_steps,
+                 "Steps between evaluations; 0: at the end of each epoch")
       ->capture_default_str();
   app.add_option("--patience", options.patience, "End a run after this many evaluations without improvement; 0: never")
       ->capture_default_str();
@@ -90,13 +96,13 @@ std::function<int()> configure_finetune(CLI::App& app, const Common& common) {
   CLI::Option_group* const valid = app.add_option_group("held out");
   valid->add_option("--valid", options->files.valid, "Records that choose the best evaluation");
   valid->add_option("--valid-fraction", options->files.valid_fraction,
-                    "In place of --valid: this part of the training file's records, drawn with the (first) seed");
+                    "Instead of --valid: this part of the training file's records, drawn with the (first) seed");
   valid->require_option(1);
   app.add_option("--test", options->files.test, "Records on which the chosen model is measured");
   app.add_option(
          "--output", options->output_dir,
-         "Directory of the model, report.md and every run. The same command continues an interrupted one; finished runs "
-         "are not repeated")
+         "Directory of the model, report.md and every run. The same command continues an interrupted one; finished "
+         "runs are not repeated")
       ->required();
   add_task_options(app, *options);
   add_training_options(app, *options);
@@ -115,12 +121,12 @@ std::function<int()> configure_predict(CLI::App& app, const Common&) {
   app.add_option("--model", options->model_dir, "Directory of a fine-tuned model")->required();
   CLI::Option_group* const what = app.add_option_group("what to read");
   add_record_inputs(*what, options->input.inputs);
-  what->add_option("--text", options->texts, "A text, or several, each a record of its own");
+  what->add_option("--text", options->texts, "One or several texts; each is a record");
   what->require_option(1);
-  add_record_format(app, options->input.format, options->input.quotes, "jsonl, csv, tsv or text, a record a line");
+  add_record_format(app, options->input.format, options->input.quotes, "jsonl, csv, tsv or text, one record per line");
   add_columns(app, options->columns);
   app.add_option("--max-length", options->max_length, "Tokens per row; default: the task's");
-  app.add_option("--batch", options->batch, "Records of one forward pass")->capture_default_str();
+  app.add_option("--batch", options->batch, "Records per forward pass")->capture_default_str();
   add_dictionary(app, options->load);
   return [options] {
     train::predict(*options, emit, progress());

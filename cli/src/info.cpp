@@ -1,4 +1,4 @@
-// roformer info: what this build is, what it uses on this machine, and the encodings it has.
+// roformer info: the build, what it uses on this machine, and the encodings.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Options {
   bool encodings = false, json = false;
 };
 
-// What a target of the kernels is, for those who do not know Highway's names.
+// Explains a target of the kernels, which has one of Highway's names.
 const char* meaning(std::string_view target) {
   static constexpr std::array<std::pair<std::string_view, const char*>, 10> kMeanings = {{
       {"ref", "plain loops in float64, as RF_KERNEL=ref asks for"},

@@ -150,7 +150,7 @@ def test_an_interrupted_grid_goes_on_to_the_same_bits(trained, tmp_path):
 
     # In the first epoch of the first seed, by a signal; then after the first evaluation of the second, by a kill.
     code, message = interrupt(signal.SIGTERM, lambda: (first / "metrics.jsonl").exists() and metrics_of(first))
-    assert code == 128 + signal.SIGTERM and "same command goes on" in message
+    assert code == 128 + signal.SIGTERM and "same command continues" in message
     (checkpoint,) = first.glob("checkpoint-*")
     code, message = interrupt(signal.SIGKILL, lambda: list(second.glob("checkpoint-*")))
     assert code == -signal.SIGKILL and f"continuing at step {checkpoint.name[11:]} of" in message

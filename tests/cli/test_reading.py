@@ -106,4 +106,4 @@ def test_an_output_among_the_inputs_is_left_out(tmp_path):
             assert done.returncode == 0, done.stderr
             outputs.append(json.loads(done.stdout)[key])
         assert outputs[0] == outputs[1]
-        assert f"left out of the input, as what this command writes: {corpus / left_out}" in done.stderr
+        assert f"left out of the input, because this command writes it: {corpus / left_out}" in done.stderr

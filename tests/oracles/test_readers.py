@@ -316,4 +316,4 @@ def test_bad_parquet(tmp_path):
     whole = path.read_bytes()
     for broken in (whole[:-1], whole[: len(whole) // 2], whole[:4] + bytes(300) + whole[304:], b""):
         path.write_bytes(broken)
-        assert "a.parquet must be a whole Parquet file" in probe(path)["error"]
+        assert "a.parquet must be an undamaged Parquet file" in probe(path)["error"]
