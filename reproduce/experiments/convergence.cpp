@@ -22,7 +22,7 @@ Result run(const Context& context) {
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const Curves curves = loss_curves(trained.runs);
   const Losses held_out = held_out_losses(trained.runs);
-  Result result{.columns = {"encoding", "parameters", "ms a step", "late training loss", "lowest", "highest",
+  Result result{.columns = {"encoding", "parameters", "ms per step", "late training loss", "lowest", "highest",
                             "held-out loss", "lowest", "highest"},
                 .rows = {}};
   for (const std::string arm : design.at("arms")) {

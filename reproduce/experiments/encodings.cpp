@@ -34,7 +34,7 @@ Result run(const Context& context) {
   const TrainedArms trained = train_arms(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const Losses losses = held_out_losses(trained.runs);
-  Result result{.columns = {"encoding", "parameters", "ms a step", "peak MiB", "held-out loss", "lowest", "highest"},
+  Result result{.columns = {"encoding", "parameters", "ms per step", "peak MiB", "held-out loss", "lowest", "highest"},
                 .rows = {}};
   std::map<std::string, double> milliseconds;
   for (const std::string arm : design.at("arms")) {

@@ -101,7 +101,7 @@ Tokenizer word_pieces() {
   return {Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "a", "##a", "e", "##e"}), {}};
 }
 
-// Of `call` alone, beyond what was held before.
+// The peak memory of `call`, without memory in use before.
 template <typename Call>
 size_t peak_of(Call call) {
   const size_t before = g_held;

@@ -36,7 +36,7 @@ class Workers {
 
   // The loop being run; begun only while no worker takes part in one.
   const std::function<void(size_t)>* action_ = nullptr;
-  std::vector<Share> shares_;  // one a thread
+  std::vector<Share> shares_;  // one per thread
 
   std::mutex mutex_;  // of the failure
   std::exception_ptr failure_;
