@@ -74,7 +74,7 @@ int run(const Options& options) {
     trainer.add(piece.text);
     reading.update(reader.counts().bytes);
   });
-  const io::Pace merging(static_cast<double>(options.trainer.size));
+  const io::TimeEstimate merging(static_cast<double>(options.trainer.size));
   const text::Vocabulary vocabulary = trainer.train([&](int64_t tokens) {
     progress().update(fmt::format("merging: {} of {} tokens{}", tokens, options.trainer.size,
                                   merging.left(static_cast<double>(tokens))));

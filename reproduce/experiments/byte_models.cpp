@@ -109,7 +109,7 @@ Result run_linear(const Context& context) {
                             "highest", "smallest denominator by keys"},
                 .rows = {}};
   const at::Tensor ids_BT = held_out_rows(trained.data_dir, context.settings.at("rows"), context.settings.at("tokens"));
-  double least = std::numeric_limits<double>::infinity();
+  double lowest = std::numeric_limits<double>::infinity();
   for (const auto& [arm, of_seeds] : curves) {
     std::vector<double> late, bits;
     for (const Curve& curve : of_seeds) {
@@ -126,7 +126,7 @@ Result run_linear(const Context& context) {
         smallest.push_back(smallest_mean_weight(each.directory, ids_BT));
       }
       denominator = spread(smallest).low;
-      least = std::min(least, spread(smallest).low);
+      lowest = std::min(lowest, spread(smallest).low);
     }
     result.rows.push_back(
         {arm, training.mean, training.low, training.high, valid.mean, valid.low, valid.high, denominator});
@@ -134,9 +134,9 @@ Result run_linear(const Context& context) {
   const Judgement faster = lower_late_loss(curves, {"eq19-favor", "before-map"}, "learned");
   const Judgement useful = lower_late_loss(curves, {"eq19-favor"}, "none");
   result.findings = {{"C-18", faster.holds, faster.figures},
-                     {"C-08", useful.holds && least > 0,
+                     {"C-08", useful.holds && lowest > 0,
                       fmt::format("{}; smallest denominator of the trained models, by the number of keys: {:.3g}",
-                                  useful.figures, least)}};
+                                  useful.figures, lowest)}};
   return result;
 }
 

@@ -26,14 +26,14 @@ std::vector<double> bound(const at::Tensor& distances, int64_t head_dim, double 
   return values((rows.cos.cumsum(2).square() + rows.sin.cumsum(2).square()).sqrt().mean(2));
 }
 
-// 0, 1, 2, .., then about `steps` per factor of two, and `farthest`.
-at::Tensor spread_distances(int64_t farthest, int64_t steps) {
+// 0, 1, 2, .., then about `steps` per factor of two, and `max_distance`.
+at::Tensor spread_distances(int64_t max_distance, int64_t steps) {
   std::vector<int64_t> distances;
-  for (double r = 0; r < static_cast<double>(farthest);) {
+  for (double r = 0; r < static_cast<double>(max_distance);) {
     distances.push_back(std::llround(r));
     r = std::max(r + 1, r * std::exp2(1.0 / static_cast<double>(steps)));
   }
-  distances.push_back(farthest);
+  distances.push_back(max_distance);
   return at::tensor(distances, at::kLong);
 }
 

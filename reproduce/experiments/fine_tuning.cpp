@@ -15,7 +15,7 @@ namespace {
 constexpr double kBound = 0.01;
 
 nlohmann::json tasks(Scale scale) {
-  const int64_t most = by_scale(scale, 256, 0);
+  const int64_t max_records = by_scale(scale, 256, 0);
   const nlohmann::json pair = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "label"}};
   const nlohmann::json graded = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "score"}};
   nlohmann::json all = {{{"name", "SST-2"},
@@ -56,7 +56,7 @@ nlohmann::json tasks(Scale scale) {
                          {"columns", pair},
                          {"train", "zh_pairs/afqmc_train.tsv"},
                          {"valid", "zh_pairs/afqmc_dev.tsv"}}};
-  for (nlohmann::json& task : all) task["most"] = most;
+  for (nlohmann::json& task : all) task["most"] = max_records;
   return all;
 }
 

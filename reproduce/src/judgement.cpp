@@ -172,18 +172,19 @@ Judgement rope_among(const Losses& losses, const std::map<std::string, double>& 
                   field.slower.size())};
 }
 
-Judgement better_when_longer(const std::vector<double>& at_length, const std::vector<double>& at_twice, double least) {
+Judgement better_when_longer(const std::vector<double>& at_length, const std::vector<double>& at_twice,
+                             double min_gain) {
   std::vector<double> gains;
   for (size_t seed = 0; seed < at_length.size(); ++seed) gains.push_back(at_twice[seed] - at_length[seed]);
   const Spread gain = spread(gains);
-  return {gain.low >= least, fmt::format("accuracy {} at the smaller length, {} at twice that: a gain of {}",
-                                         text(spread(at_length)), text(spread(at_twice)), text(gain))};
+  return {gain.low >= min_gain, fmt::format("accuracy {} at the smaller length, {} at twice that: a gain of {}",
+                                            text(spread(at_length)), text(spread(at_twice)), text(gain))};
 }
 
-Judgement equal_when_short(const ByLength& accuracies, double bound, double least) {
+Judgement equal_when_short(const ByLength& accuracies, double bound, double min_gain) {
   const Judgement on_short = as_good_as(accuracies.own_short, accuracies.other_short, bound);
   const double gain = spread(accuracies.own_long).mean - spread(accuracies.own_short).mean;
-  return {on_short.holds && gain >= least,
+  return {on_short.holds && gain >= min_gain,
           fmt::format("on short rows {}; on longer ones {:+.3f}", on_short.figures, gain)};
 }
 

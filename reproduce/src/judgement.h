@@ -37,13 +37,14 @@ Judgement reads_further(const std::vector<double>& at_length, const std::vector<
 // with every seed accuracies rise strictly with the length. accuracies: by rising length, then seed.
 Judgement rises_with_length(const std::vector<std::vector<double>>& accuracies, const std::vector<int64_t>& lengths);
 
-// X-08, C-16: with every seed the accuracy at the greater length is at least `least` above that at the smaller one.
-Judgement better_when_longer(const std::vector<double>& at_length, const std::vector<double>& at_twice, double least);
-// C-22: on short rows the means differ by `bound` at most, and the mean on longer rows is higher by at least `least`.
+// X-08, C-16: with every seed the accuracy at the greater length is at least `min_gain` above that at the smaller one.
+Judgement better_when_longer(const std::vector<double>& at_length, const std::vector<double>& at_twice,
+                             double min_gain);
+// C-22: on short rows the means differ by `bound` at most, and on longer rows the mean is higher by `min_gain` or more.
 struct ByLength {
   std::vector<double> other_short, own_short, own_long;  // accuracies by seed
 };
-Judgement equal_when_short(const ByLength& accuracies, double bound, double least);
+Judgement equal_when_short(const ByLength& accuracies, double bound, double min_gain);
 // The first half of C-22: the means differ by `bound` at most.
 Judgement as_good_as(const std::vector<double>& own, const std::vector<double>& other, double bound);
 // Metrics of a task, by seed: another encoding's and our own; and those of the two baselines, which know the targets

@@ -44,7 +44,7 @@ Trimmed trimmed_of_added(std::string_view text) {
 
 }  // namespace
 
-bool ByteLevelEncoder::stays_as_it_is(std::string_view part) const {
+bool ByteLevelEncoder::is_unchanged(std::string_view part) const {
   for (size_t i = 0; i < part.size();) {
     if (static_cast<uint8_t>(part[i]) < 0x80) {
       ++i;
@@ -103,7 +103,7 @@ void ByteLevelEncoder::encode(std::string_view part, int32_t byte, int32_t chara
 // `is_front`: it is the beginning of the part.
 void ByteLevelEncoder::encode_stretch(std::string_view stretch, int32_t byte, int32_t character, bool is_front) {
   Mapped whole{stretch, nullptr, byte, character};
-  if (!stays_as_it_is(stretch)) {
+  if (!is_unchanged(stretch)) {
     normalize(stretch, byte, character);
     whole = {normalized_, normalized_spans_.data(), 0, 0};
   }

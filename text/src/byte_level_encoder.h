@@ -54,7 +54,7 @@ class ByteLevelEncoder {
     std::string_view text;
     bool ascii;
   };
-  bool stays_as_it_is(std::string_view part) const;
+  bool is_unchanged(std::string_view part) const;
   void normalize(std::string_view part, int32_t byte, int32_t character);
   size_t stretch_end(std::string_view part, size_t begin) const;
   void encode_stretch(std::string_view stretch, int32_t byte, int32_t character, bool is_front);

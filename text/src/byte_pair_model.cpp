@@ -35,7 +35,7 @@ BytePairModel::BytePairModel(const Vocabulary& vocabulary, const std::vector<Mer
                              const ByteLevelOptions& options) {
   read_bytes(vocabulary);
   read_merges(vocabulary, merges);
-  find_wholes(vocabulary, options.ignore_merges);
+  compute_wholes(vocabulary, options.ignore_merges);
 }
 
 void BytePairModel::read_bytes(const Vocabulary& vocabulary) {
@@ -66,7 +66,7 @@ void BytePairModel::read_merges(const Vocabulary& vocabulary, const std::vector<
   }
 }
 
-void BytePairModel::find_wholes(const Vocabulary& vocabulary, bool ignore_merges) {
+void BytePairModel::compute_wholes(const Vocabulary& vocabulary, bool ignore_merges) {
   const auto tokens = static_cast<size_t>(vocabulary.model_size());
   wholes_.assign(std::bit_ceil(2 * tokens + 2), Whole{0, 0, 0, -1});
   Workspace workspace;

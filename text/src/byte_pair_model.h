@@ -85,7 +85,7 @@ class BytePairModel {
 
   void read_bytes(const Vocabulary& vocabulary);
   void read_merges(const Vocabulary& vocabulary, const std::vector<Merge>& merges);
-  void find_wholes(const Vocabulary& vocabulary, bool ignore_merges);
+  void compute_wholes(const Vocabulary& vocabulary, bool ignore_merges);
   Piece find_whole(std::string_view word) const;  // id -1: it is no token
   const Whole& find_whole(std::string_view word, uint64_t hash) const;
   void merge_window(std::string_view window, std::vector<Piece>& pieces, Workspace& workspace) const;

@@ -147,7 +147,7 @@ bool LegacySplitter::any(uint32_t flags) const {
 // Each step runs only if a character of the chunk needs it.
 void LegacySplitter::split_unicode(std::string_view chunk, const SourceSpan& begin, WordSink& sink) {
   read_chars(chunk, begin);
-  normalizer_.forget_parts();
+  normalizer_.clear_parts();
   if (any(kNfcUnstable)) normalizer_.nfc(chars_);
   if (const Special special = special_in_chars(); special != Special::kNone) {
     take_chars(0, chars_.size(), special, sink);

@@ -83,7 +83,7 @@ class Loader {
   void name_specials();
   void collect_added();
   void add(AddedToken token);
-  void give_ids(std::vector<std::string>& tokens);
+  void assign_ids(std::vector<std::string>& tokens);
   void set_options();
   void set_bert_options(TokenizerOptions& options) const;
   void set_byte_level_options(TokenizerOptions& options) const;
@@ -145,7 +145,7 @@ TokenizerParts Loader::load() {
   set_options();
   name_specials();
   collect_added();
-  give_ids(tokens);
+  assign_ids(tokens);
   Vocabulary vocabulary(std::move(tokens), names_, model_size, dir_.string());
   SequenceTemplate sequence = find_template(vocabulary);
   return {std::move(vocabulary), std::move(options_), std::move(added_), std::move(merges_), std::move(sequence)};
@@ -230,7 +230,7 @@ void Loader::collect_added() {
 }
 
 // A token of the model keeps its id; others get the next ids. A file with other ids is refused.
-void Loader::give_ids(std::vector<std::string>& tokens) {
+void Loader::assign_ids(std::vector<std::string>& tokens) {
   std::map<std::string_view, int32_t> ids;
   for (size_t id = 0; id < tokens.size(); ++id) ids[tokens[id]] = static_cast<int32_t>(id);
   std::vector<std::string> more;

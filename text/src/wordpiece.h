@@ -55,7 +55,7 @@ class PieceWriter : public WordSink {
       } else {
         const size_t before = out_.size();
         if (cut(word)) return;
-        forget_from(before);
+        truncate_to(before);
       }
     }
     append(whole, word.source(), true);
@@ -75,7 +75,7 @@ class PieceWriter : public WordSink {
     return true;
   }
 
-  void forget_from(size_t size) {
+  void truncate_to(size_t size) {
     for (auto* column : {&out_.ids, &out_.byte_begin, &out_.byte_end, &out_.char_begin, &out_.char_end}) {
       column->resize(size);
     }

@@ -73,8 +73,8 @@ void check_options(const FinetuneOptions& options) {
   const auto count = [](const char* name, int64_t value) {
     if (value < 1 || value > kMax) fail("finetune", "{} must be from 1 to {}, got {}", name, kMax, value);
   };
-  const auto at_least = [](const char* name, double value, double least) {
-    if (!(value >= least)) fail("finetune", "{} must be at least {}, got {}", name, least, value);
+  const auto at_least = [](const char* name, double value, double min) {
+    if (!(value >= min)) fail("finetune", "{} must be at least {}, got {}", name, min, value);
   };
   count("epochs", options.epochs);
   count("batch", options.batch);
@@ -285,9 +285,9 @@ bool Finetuning::train(double rate, uint64_t seed) {
 
 // Evaluates the chosen model on `split`; the report keeps the confusion matrix of the last split.
 nlohmann::json Finetuning::measure(const TaskSplit& split, const std::string& name) {
-  Judged judged = judge(model_, split.examples, PredictOptions{}.batch, Targets::kNeeded,
-                        io::counted(progress_, "evaluating " + name, std::ssize(split.examples)));
-  const std::vector<Scored> scored = split.with(std::move(judged.scores));
+  Evaluated evaluated = score_examples(model_, split.examples, PredictOptions{}.batch, Targets::kNeeded,
+                                       io::counted(progress_, "evaluating " + name, std::ssize(split.examples)));
+  const std::vector<Scored> scored = split.with(std::move(evaluated.scores));
   const auto confusion = model_.task->confusion(scored);
   if (!confusion.empty()) {
     report_["confusion"] = {{"split", name}, {"labels", model_.settings.labels}, {"counts", confusion}};

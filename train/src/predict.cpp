@@ -68,11 +68,11 @@ class Prediction {
 
   void flush(const Show& show) {
     const auto count = static_cast<double>(waiting_.records.size());
-    const Judged judged = judge(model_, waiting_.examples, options_.batch, Targets::kIgnored,
-                                [&](size_t done) { show(static_cast<double>(done) / count); });
+    const Evaluated evaluated = score_examples(model_, waiting_.examples, options_.batch, Targets::kIgnored,
+                                               [&](size_t done) { show(static_cast<double>(done) / count); });
     for (size_t i = 0; i < waiting_.records.size(); ++i) {
       const data::Record& record = waiting_.records[i];
-      nlohmann::json result = model_.task->prediction(record, judged.scores[i]);
+      nlohmann::json result = model_.task->prediction(record, evaluated.scores[i]);
       result["line"] = record.line;
       if (const nlohmann::json* given = record.find(model_.settings.columns.at("id"))) result["id"] = *given;
       line_(result);
@@ -100,10 +100,10 @@ nlohmann::json evaluate_task(const PredictOptions& options, io::Progress& progre
   TaskModel model = open(options);
   std::vector<data::Record> records = read_task_records(options.input, "input");
   const TaskSplit split = make_split(*model.task, std::move(records));
-  Judged judged = judge(model, split.examples, options.batch, Targets::kNeeded,
-                        io::counted(progress, "evaluating", std::ssize(split.examples)));
-  nlohmann::json result = model.task->metrics(split.with(std::move(judged.scores)));
-  result["loss"] = number_or_null(judged.loss);
+  Evaluated evaluated = score_examples(model, split.examples, options.batch, Targets::kNeeded,
+                                       io::counted(progress, "evaluating", std::ssize(split.examples)));
+  nlohmann::json result = model.task->metrics(split.with(std::move(evaluated.scores)));
+  result["loss"] = number_or_null(evaluated.loss);
   result["records"] = split.records.size();
   return result;
 }

@@ -136,12 +136,12 @@ std::vector<Scores> gaussian_classes(std::span<const Example> train, std::span<c
   });
   for (size_t k = 0; k <= classes; ++k) mean[k] /= count[k];
   for_each([&](size_t k, double number) { variance[k] += (number - mean[k]) * (number - mean[k]) / count[k]; });
-  const double least = std::max(1e-9 * variance[classes], 1e-30);  // so that a class of equal numbers has some spread
+  const double min_variance = std::max(1e-9 * variance[classes], 1e-30);  // for classes of equal numbers
   std::vector<Scores> all;
   for (const Scores& number : asked) {
     Scores& scores = all.emplace_back();
     for (size_t k = 0; k < classes; ++k) {
-      const double spread = variance[k] + least, away = number[0] - mean[k];
+      const double spread = variance[k] + min_variance, away = number[0] - mean[k];
       scores.push_back(std::log(count[k] / count[classes]) - 0.5 * std::log(2 * std::numbers::pi * spread) -
                        away * away / (2 * spread));
     }

@@ -102,9 +102,9 @@ class Choice : public Task {
  private:
   // Where several scores are the greatest, one of them is guessed.
   static double chance_of_right(const Scored& one) {
-    const double most = *std::max_element(one.scores.begin(), one.scores.end());
-    if (one.scores[static_cast<size_t>(one.example->targets[0])] != most) return 0;
-    return 1 / static_cast<double>(std::count(one.scores.begin(), one.scores.end(), most));
+    const double highest = *std::max_element(one.scores.begin(), one.scores.end());
+    if (one.scores[static_cast<size_t>(one.example->targets[0])] != highest) return 0;
+    return 1 / static_cast<double>(std::count(one.scores.begin(), one.scores.end(), highest));
   }
 
   // The logits of each example.

@@ -30,15 +30,15 @@ TaskModel load_task_model(const std::string& model_dir, const text::LoadOptions&
 // Throws Error if the model cannot read rows of that many tokens.
 void check_length(const nn::Model& model, int64_t max_length);
 
-struct Judged {
+struct Evaluated {
   std::vector<Scores> scores;  // of each example
   double loss = 0;             // the mean over the terms of all examples, whatever the batches
 };
 // Evaluates the model in float32 and restores its mode. Examples of similar lengths are batched, `batch` at a time.
 // `tick` is called after each batch with the number of examples done; it may be empty. The loss is computed if the
 // examples have targets.
-Judged judge(TaskModel& model, std::span<const Example> examples, int64_t batch, Targets targets,
-             const std::function<void(size_t)>& tick);
+Evaluated score_examples(TaskModel& model, std::span<const Example> examples, int64_t batch, Targets targets,
+                         const std::function<void(size_t)>& tick);
 
 // Records with their examples.
 struct TaskSplit {

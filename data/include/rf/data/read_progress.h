@@ -18,7 +18,7 @@ class ReadProgress {
   io::Progress& progress_;
   std::string what_;
   double total_;
-  io::Pace pace_;
+  io::TimeEstimate estimate_;
 };
 
 }  // namespace rf::data

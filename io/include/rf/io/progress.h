@@ -59,10 +59,10 @@ class Progress {
 std::string duration_text(double seconds);
 
 // Estimates the time to the end of work of a known size from the time that the work so far has taken.
-class Pace {
+class TimeEstimate {
  public:
   // done: the part of `size` that was finished before the clock started. The unit is the caller's.
-  explicit Pace(double size, double done = 0, Clock clock = steady_ns);
+  explicit TimeEstimate(double size, double done = 0, Clock clock = steady_ns);
   // ", 3m05s left"; "" without an estimate: before anything is done, and if more than `size` is done.
   std::string left(double done) const;
   double seconds() const;  // since the start
