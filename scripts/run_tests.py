@@ -50,7 +50,7 @@ def show_stacks(pid):
 
 
 def call(command, limit, on_limit=show_stacks, **options):
-    """The exit code, or None for a program that reached the limit: `on_limit` is called, then its processes are ended."""
+    """The exit code, or None if a program reached the limit: `on_limit` is called, then its processes are ended."""
     process = subprocess.Popen(command, start_new_session=True, **options)
     try:
         return process.wait(limit)

@@ -2,7 +2,7 @@
 // characters that words are made of; a run is cut along its most probable path. With w(i, e) the logarithm of the
 // probability of the word [i, e), jieba's rule is
 //   route(n) = 0,  route(i) = max over e of w(i, e) + route(e),  of equal values the larger e,
-// over the dictionary's words that begin at i, or the one character i with frequency 1 when there is none. It is
+// over the dictionary's words that begin at i, or the one character i with frequency 1 if there is none. It is
 // computed from the back and the sums are made in jieba's order, so that rounding and ties are the same.
 #pragma once
 

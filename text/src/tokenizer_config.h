@@ -22,7 +22,7 @@ struct TokenizerConfig {
   std::string tokenizer_class;  // without "Fast"
   std::string roformer_pipeline;
   std::string dictionary_hash;                                          // Dictionary::hash; empty: none is recorded
-  std::array<std::optional<AddedToken>, kSpecialRoles.size()> special;  // by role, no ids; no content: a file says null
+  std::array<std::optional<AddedToken>, kSpecialRoles.size()> special;  // by role, no ids; no content: null in a file
   std::vector<AddedToken> extra;                                        // extra special tokens; no ids
   std::optional<std::vector<AddedToken>> added_tokens;  // with ids: added_tokens_decoder, else added_tokens.json
   bool has_added_tokens_decoder = false;

@@ -1,5 +1,5 @@
-// WordPiece: every word is cut, from its front, into the longest pieces that the vocabulary has; a word that cannot be
-// cut whole is [UNK].
+// WordPiece: every word is cut, from its front, into the longest pieces of the vocabulary; a word that cannot be cut
+// completely is [UNK].
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,11 @@ inline int32_t special_id(const SpecialIds& ids, Special special) {
 // Cuts words into pieces and appends them to an encoding.
 class PieceWriter : public WordSink {
  public:
-  // `text_bytes`: of the text that the words are of.
+  // `text_bytes`: the size of the text that the words come from.
   PieceWriter(const PieceTrie& trie, const SpecialIds& special, int max_word_chars, size_t text_bytes, Encoding& out)
       : trie_(trie), special_(special), max_word_chars_(max_word_chars), out_(out), writer_(out, text_bytes) {}
 
-  // Words given from now on have offsets into a part of the text that begins there.
+  // The following words have offsets into a part of the text that begins there.
   void set_origin(int32_t byte, int32_t character) {
     byte_origin_ = byte;
     char_origin_ = character;
@@ -62,7 +62,7 @@ class PieceWriter : public WordSink {
   }
 
  private:
-  // False when a part of the word begins with no piece; what is in front of it has been appended all the same.
+  // False if a part of the word begins with no piece; the pieces before it were already appended.
   [[gnu::always_inline]] bool cut(const Word& word) {
     PieceTrie::Root root = PieceTrie::kWordStart;
     int32_t first_char = 0;

@@ -36,9 +36,9 @@ struct SpanMetrics {
 SpanMetrics entity_metrics(std::span<const std::vector<std::string>> gold,
                            std::span<const std::vector<std::string>> predicted);
 
-// SQuAD's comparison of answers: lower case (of ASCII), without ASCII punctuation and the articles a, an, the; white
-// space is one space. f1 counts the words that both have. Against several gold answers the best counts; none means that
-// there is no answer, which "" says too.
+// SQuAD's comparison of answers: in lower case (of ASCII), without ASCII punctuation and the articles a, an, the, and
+// with single spaces. f1 counts the words in common. With several gold answers the best counts; an empty list, or "",
+// means that there is no answer.
 double answer_exact(const std::vector<std::string>& gold, const std::string& predicted);
 double answer_f1(const std::vector<std::string>& gold, const std::string& predicted);
 
