@@ -153,8 +153,8 @@ def check_packages(requirements, totals):
 
 def cpp_sources(root):
     """The sources of every module, which is a directory that CMake builds."""
-    rooms = sorted(path.parent for path in root.glob("*/CMakeLists.txt"))
-    return [path for room in rooms for path in sorted(room.rglob("*")) if path.suffix in (".c", ".cpp", ".h")]
+    modules = sorted(path.parent for path in root.glob("*/CMakeLists.txt"))
+    return [path for module in modules for path in sorted(module.rglob("*")) if path.suffix in (".c", ".cpp", ".h")]
 
 
 def run_check(name, command, totals):

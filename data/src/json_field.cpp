@@ -28,7 +28,7 @@ struct SyntaxError {
 };
 
 // The value of the field so far.
-struct Found {
+struct FieldValue {
   enum class Kind { kNothing, kText, kNull, kOther } kind = Kind::kNothing;
   std::string_view raw{};  // between the quotes
   bool escaped = false;
@@ -39,7 +39,7 @@ class Scanner {
   Scanner(std::string_view json, const std::vector<std::string>& path)
       : at_(json.data()), end_(json.data() + json.size()), path_(path) {}
 
-  Found run() {
+  FieldValue run() {
     skip_space();
     if (at_ == end_ || *at_ != '{') throw SyntaxError{at_, "an object"};
     value(0, true);
@@ -59,7 +59,7 @@ class Scanner {
     skip_space();
     if (at_ == end_) throw SyntaxError{at_, "a value"};
     const bool is_field = on_path && static_cast<size_t>(depth) == path_.size();
-    if (is_field) found_ = {.kind = Found::Kind::kOther};
+    if (is_field) found_ = {.kind = FieldValue::Kind::kOther};
     switch (*at_) {
       case '{':
         return object(depth, on_path);
@@ -67,11 +67,11 @@ class Scanner {
         return list(depth, on_path);
       case '"': {
         const String text = string();
-        if (is_field) found_ = {Found::Kind::kText, text.raw, text.escaped};
+        if (is_field) found_ = {FieldValue::Kind::kText, text.raw, text.escaped};
         return;
       }
       case 'n':
-        if (is_field) found_ = {.kind = Found::Kind::kNull};
+        if (is_field) found_ = {.kind = FieldValue::Kind::kNull};
         return word("null");
       case 't':
         return word("true");
@@ -186,7 +186,7 @@ class Scanner {
   const char* at_;
   const char* end_;
   const std::vector<std::string>& path_;
-  Found found_;
+  FieldValue found_;
 };
 
 uint32_t hex4(const char* digits) {
@@ -292,7 +292,7 @@ JsonField::JsonField(const std::string& field) : field_(field), path_(parse_path
 
 JsonField::Result JsonField::find(std::string_view json) {
   constexpr size_t kShownBytes = 40;
-  Found found;
+  FieldValue found;
   try {
     found = Scanner(json, path_).run();
   } catch (const SyntaxError& bad) {
@@ -304,16 +304,16 @@ JsonField::Result JsonField::find(std::string_view json) {
                 rest.empty() ? "the end of the line" : fmt::format("\"{}\"", io::escaped(rest, kShownBytes)))};
   }
   switch (found.kind) {
-    case Found::Kind::kText:
+    case FieldValue::Kind::kText:
       if (!found.escaped) return {Result::Kind::kText, found.raw};
       unescape(found.raw, unescaped_);
       return {Result::Kind::kText, unescaped_};
-    case Found::Kind::kNull:
+    case FieldValue::Kind::kNull:
       return {.kind = Result::Kind::kNull};
-    case Found::Kind::kOther:
+    case FieldValue::Kind::kOther:
       return {.kind = Result::Kind::kBad,
               .problem = fmt::format("must have a text or null as {}, got another value", io::printable(field_))};
-    case Found::Kind::kNothing:
+    case FieldValue::Kind::kNothing:
       break;
   }
   return {.kind = Result::Kind::kBad,

@@ -25,8 +25,8 @@ namespace {
 
 constexpr const char* kMark = ".roformer-prepare";  // in a directory that is being prepared
 
-// The directory's name, its links followed.
-fs::path named(const std::string& output) {
+// The directory's path, with links resolved.
+fs::path resolved(const std::string& output) {
   const fs::path path = fs::weakly_canonical(fs::absolute(output).lexically_normal());
   return path.has_filename() ? path : path.parent_path();
 }
@@ -85,16 +85,16 @@ std::error_code exchange_names(const fs::path& a, const fs::path& b) {
 }
 
 std::vector<std::string> StagingDirectory::paths_of(const std::string& output) {
-  check_output(named(output));
-  return {named(output).string(), named(output).string() + ".preparing"};
+  check_output(resolved(output));
+  return {resolved(output).string(), resolved(output).string() + ".preparing"};
 }
 
 StagingDirectory::StagingDirectory(const std::string& output)
-    : output_(named(output)), directory_(paths_of(output).back()) {
+    : output_(resolved(output)), directory_(paths_of(output).back()) {
   try {
     fs::create_directories(directory_);
     lock();
-    take_over();
+    clear_leftovers();
   } catch (const fs::filesystem_error& error) {
     if (lock_ >= 0) ::close(lock_);
     fail_to_write(error.code());
@@ -112,7 +112,7 @@ StagingDirectory::~StagingDirectory() {
 }
 
 // Empties a directory that a killed process left behind: it has our mark, or is a data directory and nothing else.
-void StagingDirectory::take_over() {
+void StagingDirectory::clear_leftovers() {
   const fs::path mark = directory_ / kMark;
   const bool is_data = fs::exists(directory_ / kManifestName) && !foreign_entry(directory_, files_of_data(directory_));
   if (!fs::exists(mark) && !is_data && !fs::is_empty(directory_)) {

@@ -35,7 +35,7 @@ class StagingDirectory {
   void publish(ExchangeNames exchange = exchange_names);
 
  private:
-  void take_over();
+  void clear_leftovers();
   void lock();
   void replace(ExchangeNames exchange);
   void move_aside();

@@ -14,10 +14,10 @@ constexpr size_t kStretch = 4096;  // characters, at least
 // Receives the words into which one of jieba's words is split, and passes them on with offsets into the original text.
 // A word of jieba's is one character, or characters that normalisation maps one by one, so each character of an inner
 // word has one source.
-class Relay : public WordSink {
+class OffsetMapper : public WordSink {
  public:
   // `chars` holds the source of each character of the outer word.
-  Relay(const SourceSpan* chars, WordSink& sink, std::vector<SourceSpan>& byte_spans)
+  OffsetMapper(const SourceSpan* chars, WordSink& sink, std::vector<SourceSpan>& byte_spans)
       : chars_(chars), sink_(sink), byte_spans_(byte_spans) {}
 
   void take(const Word& word) override {
@@ -98,8 +98,8 @@ void WobertSplitter::split_word(size_t first, size_t last, WordSink& sink) {
   if (vocabulary_.contains(word_)) {
     sink.take({word_, static_cast<int64_t>(last - first), byte_spans_.data(), {}, Special::kNone});
   } else {
-    Relay relay(&spans_[first], sink, byte_spans_);
-    legacy_.split(word_, relay);
+    OffsetMapper offset_mapper(&spans_[first], sink, byte_spans_);
+    legacy_.split(word_, offset_mapper);
   }
 }
 

@@ -148,11 +148,11 @@ class Run {
     interval_seconds_ += seconds;
     loss_sum_ += loss;
     ++interval_steps_;
-    progress_.update(standing(loss));
+    progress_.update(progress_line(loss));
   }
 
   // Shows progress: step, loss, speed of the steps, and the time that is left, including evaluations.
-  std::string standing(double loss) const {
+  std::string progress_line(double loss) const {
     const auto records = static_cast<double>((run_.steps - first_step_) * options_.batch);
     return fmt::format("step {}/{}  loss {:.3f}  {:.1f} records/s{}", run_.steps, total_steps_, loss,
                        records / (run_.seconds - first_seconds_), estimate_->left(static_cast<double>(run_.steps)));
@@ -185,7 +185,7 @@ class Run {
     line.update({{"type", "evaluation"}, {"step", run_.steps}, {"epoch", epoch + 1}, {"loss", evaluated.loss}});
     metrics_->append(line);
     const double loss = interval_steps_ > 0 ? loss_sum_ / static_cast<double>(interval_steps_) : logged_loss_;
-    progress_.message(fmt::format("{}  held-out loss {:.3f}  {} {:.3f}", standing(loss), evaluated.loss,
+    progress_.message(fmt::format("{}  held-out loss {:.3f}  {} {:.3f}", progress_line(loss), evaluated.loss,
                                   model_.settings.metric, chosen_by(metrics)));
     if (run_.best_step == 0 || chosen_by(metrics) > chosen_by(run_.metrics)) {
       run_.best_step = run_.steps;

@@ -76,7 +76,7 @@ class PretrainRun {
   void evaluate_now();
   void evaluate_lengths();
   void checkpoint_now();
-  std::string standing(double loss) const;
+  std::string progress_line(double loss) const;
   void finish();
   void note(const std::string& text) const {
     if (options_.note) options_.note(text);
@@ -281,7 +281,7 @@ void PretrainRun::evaluate_now() {
       {{"type", "evaluation"}, {"step", state_.step}, {"stage", state_.stage}, {"seconds", now_seconds() - start}});
   metrics_->append(line);
   const double loss = state_.interval.predicted_tokens > 0 ? interval_loss() : state_.train_loss;
-  progress_.message(fmt::format("{}  held-out loss {:.3f}", standing(loss), state_.evaluation.loss));
+  progress_.message(fmt::format("{}  held-out loss {:.3f}", progress_line(loss), state_.evaluation.loss));
 }
 
 // Every stage is measured in batches like the first stage's, so that the same documents are measured throughout.
@@ -308,7 +308,7 @@ void PretrainRun::checkpoint_now() {
 }
 
 // Shows progress: step, loss, speed of the steps, and the time that is left, including evaluations and checkpoints.
-std::string PretrainRun::standing(double loss) const {
+std::string PretrainRun::progress_line(double loss) const {
   double steps_left_cost = 0;  // in units of the tokens that a step of its stage can hold
   int64_t begin = state_.step;
   for (size_t i = 0; i < config_.stages.size(); ++i) {
@@ -341,7 +341,7 @@ PretrainReport PretrainRun::go() {
     if (stage_end) evaluate_lengths();
     if (step == total_steps_ || step % config_.checkpoint_every_steps == 0) checkpoint_now();
     const double predicted = static_cast<double>(std::max<int64_t>(last_step_.predicted_tokens, 1));
-    progress_.update(standing(last_step_.loss_sum / predicted));
+    progress_.update(progress_line(last_step_.loss_sum / predicted));
   }
   if (state_.step < total_steps_) {
     checkpoint_now();
