@@ -21,10 +21,10 @@ class TensorMemoryScope {
  private:
   struct Counter : c10::MemoryReportingInfoBase {
     void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-      peak = std::max(peak.load(), alive += bytes);
+      peak = std::max(peak.load(), current += bytes);
     }
     bool memoryProfilingEnabled() const override { return true; }
-    std::atomic<int64_t> alive = 0, peak = 0;
+    std::atomic<int64_t> current = 0, peak = 0;
   };
 
   std::shared_ptr<Counter> counter_;
