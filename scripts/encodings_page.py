@@ -28,7 +28,7 @@ def table(infos):
         name = f"[{info['name']}](../{info['file']})"
         equation = f"`{info['equation'].replace('|', chr(92) + '|')}`"
         lines.append(row([name, cell(info["summary"]), equation, cell(info["terms"]), cell(info["source"])]))
-    lines += ["", row(["encoding", "parameters", "cost a layer", "pairwise", "extrapolates", "keys", "test"])]
+    lines += ["", row(["encoding", "parameters", "cost per layer", "pairwise", "extrapolates", "keys", "test"])]
     lines.append("|---|---|---|---|---|---|---|")
     for info in infos:
         keys = ", ".join(f"`{key}`" for key in info["keys"]) or "-"

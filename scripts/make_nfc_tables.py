@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes text/src/nfc_tables.inc: where the NFC of the library `tokenizers` is that of an older Unicode version than
-the one of text/src/unicode_tables.inc. Found by comparing it with Python's on every code point, next to marks of low
-and high classes, and on every canonical composition. Run with the same Python as make_unicode_tables.py:
+"""Writes text/src/nfc_tables.inc: the differences of the NFC of the library `tokenizers`, which has an older Unicode
+version, from text/src/unicode_tables.inc. It is compared with Python's on every code point, next to marks of low and
+high classes, and on every canonical composition. Run with the same Python as make_unicode_tables.py:
 
     python scripts/make_nfc_tables.py
 """

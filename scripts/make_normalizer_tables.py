@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes text/src/normalizer_tables.inc: what the library `tokenizers` does with every code point.
+"""Writes text/src/normalizer_tables.inc: how the library `tokenizers` treats every code point.
 
 These are the tables of the `bert` and `roformer` pipelines (spec R-TOK-05, set A). Each step of its BertNormalizer and
-of its BertPreTokenizer is asked about every code point, one by one; nothing is taken from `unicodedata` but one sample
-character of each combining class, against which the classes of all others are measured. Needs `pip install tokenizers`:
+of its BertPreTokenizer is run on every code point separately; from `unicodedata` comes only one sample character of
+each combining class, with which the classes of all others are determined. Needs `pip install tokenizers`:
 
     python scripts/make_normalizer_tables.py
 """
@@ -117,7 +117,7 @@ def make_record(code, samples):
 
 
 def check_assumptions(records):
-    """What the C++ code relies on."""
+    """Checks the properties that the C++ code relies on."""
     for code in CODE_POINTS:
         _, _, parts, _ = records[code]
         if not parts:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes text/src/unicode_tables.inc from Python's own `unicodedata` and `str.lower`.
 
-These are the tables of the BERT tokenizer (spec R-TOK-05, set B): what Python's BasicTokenizer sees of a code point.
-Run with the Python whose Unicode version the tokenizer shall follow (CPython 3.11: Unicode 14.0):
+These are the tables of the BERT tokenizer (spec R-TOK-05, set B): the properties that Python's BasicTokenizer uses.
+Run with the Python whose Unicode version the tokenizer follows (CPython 3.11: Unicode 14.0):
 
     python scripts/make_unicode_tables.py
 """
@@ -64,7 +64,7 @@ def make_record(code, composing):
         flags |= PUNCTUATION
     if category == "Mn":
         flags |= MARK
-    # What str.lower does with a capital sigma tells the two properties that its rule looks at.
+    # The result of str.lower for a capital sigma shows the two properties that its rule uses.
     cased = (char + "\u03a3").lower()[-1] == "\u03c2"
     ignorable_or_cased = ("a" + char + "\u03a3").lower()[-1] == "\u03c2"
     if cased:
@@ -84,7 +84,7 @@ def make_record(code, composing):
 
 
 def check_assumptions():
-    """What the C++ code does by rule and not by table."""
+    """Checks what the C++ code computes by rule and not from the table."""
     longer = [code for code in CODE_POINTS if len(chr(code).lower()) != 1]
     assert longer == [0x130], longer
     for code in HANGUL_SYLLABLES:

@@ -5,7 +5,7 @@
 #   scripts/quickstart.sh PATH [RUN_DIR]     your own text: a .txt file or a directory of them
 #
 # The run directory (default runs/sotu, or runs/<name of PATH>) ends up with the model, its metrics and loss.png. A run
-# that was interrupted goes on where it was when the same command is given again.
+# that was interrupted continues where it stopped when the same command is given again.
 #
 #   ROFORMER_SEED=2                another seed (default 1)
 #   ROFORMER_RUN_FILE=run.json     another run file (default examples/quickstart.json)
@@ -58,7 +58,7 @@ if [ ! -e "$run/vocabulary/tokenizer_config.json" ]; then
   "$roformer" vocab --input "$input" --format text --size 4000 --max-alphabet 1500 --output "$run/vocabulary/vocab.txt"
 fi
 
-# A document is a file, or with few files what blank lines separate, or else a line: there must be some to hold out.
+# A document is a file, or with few files a part between blank lines, or else a line: some must be held out.
 held_out=$run/data/valid-00000.rfs
 documents=(blank-line line)
 [ "$(find "$input" -name '*.txt' | head -n 20 | wc -l)" -lt 20 ] || documents=(file)
@@ -67,14 +67,14 @@ for rule in "${documents[@]}"; do
   say "token shards; one document in twenty is held out"
   "$roformer" prepare --input "$input" --format text --documents "$rule" --model "$run/vocabulary" --output "$run/data" --seed 1
 done
-[ -e "$held_out" ] || fail "the text must have at least two lines, one of them to hold out, got one in $input"
+[ -e "$held_out" ] || fail "the text must have at least two lines, one of which is held out, got one in $input"
 
 say "pretraining (configuration: $run_file)"
 resume=()
 [ ! -e "$run/model/run.json" ] || resume=(--resume)
 "$roformer" pretrain --config "$run_file" --data "$run/data" --output "$run/model" --seed "$seed" "${resume[@]}"
 
-say "held-out documents: loss of the model beside that of the unigram distribution, nats a masked token"
+say "held-out documents: loss of the model and of the unigram distribution, nats per masked token"
 "$roformer" evaluate --model "$run/model" --data "$run/data" | tee "$run/evaluation.json"
 
 say "filling masks"
@@ -90,6 +90,6 @@ curve=$run/loss.png
 if "$python" -c 'import matplotlib' 2>/dev/null; then
   PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH} "$python" -m roformer_cpp.plot "$run/model" --output "$curve"
 else
-  curve="none, for want of matplotlib in $python"
+  curve="none, because $python has no matplotlib"
 fi
 say "done. The model: $run/model   metrics: $run/model/metrics.jsonl   curve: $curve"

@@ -1,4 +1,4 @@
-"""The build backend of pyproject.toml: says that pip cannot install this project, and what to do instead.
+"""The build backend of pyproject.toml: reports that pip cannot install this project, and what to do instead.
 
 A wheel has to bring the C++ libraries, which are built by scripts/setup.sh for the torch that is installed. A package
 without them would install and then fail to import.

@@ -1,11 +1,11 @@
 """Runs the built tests and prints one line of totals: C++ test programs, pytest, format checks.
 
-Called by scripts/test.sh. The counts come from the machine-readable reports (GoogleTest JSON, JUnit XML). One failure
-each is a program that crashes, or leaves no report, or takes longer than its limit; a program that CMake declares and
-the build lacks; and a package of requirements-dev.txt that is not installed, for then its tests could not run.
+Called by scripts/test.sh. The counts come from the machine-readable reports (GoogleTest JSON, JUnit XML). Each of these
+counts as one failure: a program that crashes, leaves no report, or takes longer than its limit; a program that CMake
+declares and the build lacks; and a package of requirements-dev.txt that is not installed, because its tests cannot run.
 
-The output of a test program is kept beside it, in <program>.log, and shown where it fails. One that takes too long is
-ended after the stacks of its threads were shown (where there is gdb); pytest shows the stacks of its own.
+The output of a test program is written to <program>.log next to it, and shown if it fails. One that takes too long is
+ended after showing the stacks of its threads (if there is gdb); pytest shows its own stacks.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# In seconds: several times what a slow machine needs, so that what reaches them hangs.
+# In seconds: several times what a slow machine needs, so that a test that reaches them hangs.
 PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT = 900, 3600, 900
 
 
@@ -50,7 +50,7 @@ def show_stacks(pid):
 
 
 def call(command, limit, on_limit=show_stacks, **options):
-    """The exit code, or None for a program that reached the limit: `on_limit` sees it, then all it started is ended."""
+    """The exit code, or None if a program reached the limit: `on_limit` is called, then its processes are ended."""
     process = subprocess.Popen(command, start_new_session=True, **options)
     try:
         return process.wait(limit)
@@ -152,9 +152,9 @@ def check_packages(requirements, totals):
 
 
 def cpp_sources(root):
-    """Of every room: a directory that CMake builds."""
-    rooms = sorted(path.parent for path in root.glob("*/CMakeLists.txt"))
-    return [path for room in rooms for path in sorted(room.rglob("*")) if path.suffix in (".c", ".cpp", ".h")]
+    """The sources of every module, which is a directory that CMake builds."""
+    modules = sorted(path.parent for path in root.glob("*/CMakeLists.txt"))
+    return [path for module in modules for path in sorted(module.rglob("*")) if path.suffix in (".c", ".cpp", ".h")]
 
 
 def run_check(name, command, totals):

@@ -4,13 +4,13 @@
 #   scripts/sanitize.sh threads [ARG...]   ThreadSanitizer over core: the tests of core (ARG: arguments of core_test)
 #   scripts/sanitize.sh ops [ARG...]       AddressSanitizer over the PyTorch operators (ARG: arguments of pytest)
 #
-# docs/architecture.md says what they see and what they do not, and has the result of a run.
+# docs/architecture.md says what they detect and what they do not, and has the result of a run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 check=${1:-}
 shift || true
 
-# One instruction set, that of this machine: what the others do differently is tested by scripts/test.sh.
+# Only the instruction set of this machine; scripts/test.sh tests the others.
 export CXXFLAGS="-O1 -g1 -march=native -DHWY_COMPILE_ONLY_STATIC"
 
 build() {  # directory, target, options of CMake

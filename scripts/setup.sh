@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes this checkout ready to use: Debian packages, a Python environment in .venv, a build in build/release.
-# Every step looks first whether its work is done, so a second run takes seconds.
+# Every step first checks whether its work is done, so a second run takes seconds.
 #
 #   scripts/setup.sh            what the program needs
 #   scripts/setup.sh --tests    also what the tests and benchmarks need, and their binaries
@@ -58,7 +58,7 @@ if [ -n "${ROFORMER_PYTHON:-}" ]; then
   python=$(realpath -s "$(command -v "$python")")
 else
   python=$PWD/.venv/bin/python
-  # Without pip it is one whose making was interrupted.
+  # An environment without pip was not completed.
   "$python" -m pip --version >/dev/null 2>&1 || { say "making .venv"; python3 -m venv .venv; }
   files=(requirements.txt)
   [ "$tests" = 0 ] || files+=(requirements-dev.txt)
@@ -71,7 +71,7 @@ else
       cp "$file" "$stamp"
     fi
   done
-  # What the product can do without, where it cannot be had.
+  # An optional package, which may not be available.
   file=requirements-onednn.txt stamp=.venv/.installed-$file
   if ! cmp -s "$file" "$stamp"; then
     say "installing $file into .venv"
@@ -79,7 +79,7 @@ else
       installed=1
       cp "$file" "$stamp"
     else
-      say "it cannot be had here; linear layers run without it"
+      say "it is not available here; linear layers run without it"
     fi
   fi
   # `import roformer_cpp` in the environment means the package of this checkout.
@@ -88,7 +88,7 @@ else
 fi
 
 # --- build ------------------------------------------------------------------------------------------------------------
-# Configured anew only for another Python or its packages, or for the tests; Ninja sees to changes of the build files by itself.
+# Configured again only for another Python or its packages, or for the tests; Ninja notices changes of the build files.
 build=build/release
 export ROFORMER_PYTHON=$python
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt" 2>/dev/null || true; }
@@ -109,10 +109,10 @@ else
 fi
 
 # --- dictionary -------------------------------------------------------------------------------------------------------
-# Beside the program, where it looks for the dictionary of the tokenizers that segment Chinese.
+# Next to the program, which looks there for the dictionary of the tokenizers that segment Chinese.
 dictionary=$build/share/roformer/dict.txt
 if [ ! -e "$dictionary" ]; then
-  # Without importing the package, which would write to the terminal.
+  # The package is not imported, because that writes to the terminal.
   package=$("$python" -c 'import importlib.util as u; s = u.find_spec("jieba"); print(s.submodule_search_locations[0] if s else "")')
   if [ -n "$package" ]; then
     mkdir -p "${dictionary%/*}"

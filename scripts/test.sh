@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and runs every test: C++ and Python, the rooms without torch again under sanitizers, and the format checks.
+# Builds and runs every test: C++ and Python, the modules without torch again under sanitizers, and the format checks.
 # The last line of output is the total. Exit code 0 when nothing failed.
 #
 #   scripts/test.sh              everything
@@ -12,7 +12,7 @@ scripts/setup.sh --tests
 python=${ROFORMER_PYTHON:-$PWD/.venv/bin/python}
 
 if [ "${1:-}" != --quick ]; then
-  echo "[test] building the rooms without torch under sanitizers" >&2
+  echo "[test] building the modules without torch under sanitizers" >&2
   cmake --preset sanitize >/dev/null
   cmake --build --preset sanitize >&2
 fi

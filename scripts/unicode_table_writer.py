@@ -1,4 +1,4 @@
-"""How the generated Unicode tables are laid out in C++: two-stage look-up tables and wrapped array literals."""
+"""Writes the generated Unicode tables as C++: two-stage look-up tables and wrapped array literals."""
 
 LINE_WIDTH = 118
 BLOCK_BITS = 7

@@ -29,7 +29,7 @@ inline constexpr double kNormF64 = 1e-14;
 // always.
 inline constexpr double kSigmas = 4;
 // Real tokens over slots of packed rows: less than 10 % is padding on documents of every kind.
-inline constexpr double kLeastPacked = 0.9;
+inline constexpr double kMinPacked = 0.9;
 
 // ---- nn ----
 // A whole model against itself by another path, relative to the largest value (float64: order of summation).

@@ -49,7 +49,7 @@ int run(const Options& options) {
   check_output(options.output_dir);
   const text::Pipeline pipeline = text::pipeline_of_name(options.kind);
   if (pipeline != text::Pipeline::kRoformer && pipeline != text::Pipeline::kWobert) {
-    fail("add-words", "kind must be roformer or wobert, which know words, got {}", options.kind);
+    fail("add-words", "kind must be roformer or wobert, which segment words, got {}", options.kind);
   }
   const text::Tokenizer base = text::Tokenizer::load(options.model_dir, {.pipeline = text::Pipeline::kBert});
   const auto dictionary = text::load_dictionary(options.model_dir, options.load);
@@ -86,15 +86,16 @@ std::function<int()> configure_add_words(CLI::App& app, const Common&) {
                  "Directory with the tokenizer and, if it has them, config.json and weights")
       ->required();
   app.add_option("--output", options->output_dir, "Model directory to write")->required();
-  app.add_option("--words", options->words, "New words at most, the most frequent first")->capture_default_str();
-  app.add_option("--min-frequency", options->min_frequency, "Words seen less often are left out")
+  app.add_option("--words", options->words, "Largest number of new words; the most frequent are taken")
+      ->capture_default_str();
+  app.add_option("--min-frequency", options->min_frequency, "Words that occur less often are left out")
       ->capture_default_str();
   app.add_option("--kind", options->kind, "Tokenizer of the result: roformer or wobert")->capture_default_str();
   add_dictionary(app, options->load);
   app.description(
       app.get_description() +
       "\nWoBERT's rule: the segmenter's most frequent words of Han characters become tokens; the embedding of "
-      "one is the mean\nof its characters', and pieces \"##x\" of one Han character go");
+      "each is the mean\nof its characters' embeddings, and pieces \"##x\" of one Han character are removed");
   return [options] { return run(*options); };
 }
 

@@ -1,6 +1,6 @@
 // roformer bench: timings, each verified before it is timed.
 //
-//   kernels        every kernel of core, with --peers beside torch eager (rf/bench/bench.h)
+//   kernels        every kernel of core, with --peers compared with torch eager (rf/bench/bench.h)
 //   pretrain-step  training steps on command (stdin), for a program that alternates its own windows with ours
 //
 // Other peers are timed by the scripts of bench/.
@@ -95,20 +95,20 @@ int run_pretrain_step(const train::PretrainBenchOptions& options) {
 
 void add_kernel_options(CLI::App& app, Options& options) {
   app.add_option("--filter", options.kernels.filter,
-                 "A regular expression that part of a case's name matches; pretrain-step is a case of its own");
-  app.add_flag("--list", options.list, "The names of the cases, and no timing");
+                 "Regular expression, searched in the names of cases; pretrain-step is a separate case");
+  app.add_flag("--list", options.list, "List the names of the cases without timing them");
   app.add_flag_callback(
-      "--peers", [&options] { options.kernels.peers = bench::Peers::kYes; }, "The same work in torch eager, in turn");
-  app.add_option("--json", options.json_path, "Results into this file instead of stdout");
-  app.add_option("--rounds", options.kernels.rounds, "Rounds of windows; medians are over these")
+      "--peers", [&options] { options.kernels.peers = bench::Peers::kYes; }, "Also time the same work in torch eager");
+  app.add_option("--json", options.json_path, "Write results to this file instead of stdout");
+  app.add_option("--rounds", options.kernels.rounds, "Number of rounds; medians are over these")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   app.add_option("--sets", options.kernels.sets,
-                 "Sets of arrays taken in turn; 0: as many as make the data come from memory where that matters; 1: "
-                 "what fits stays in the cache")
+                 "Sets of arrays used in turn; 0: enough for the data to come from memory, where that matters; 1: "
+                 "data that fit stay in the cache")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
   app.add_flag_callback(
       "--tiny", [&options] { options.kernels.sizes = bench::Sizes::kTiny; },
-      "Every case at a size that shows that it works, not how fast");
+      "Every case at a small size, to test that it works");
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ std::function<int()> configure_bench(CLI::App& app, const Common& common) {
   return [options, &common] {
     options->kernels.seed = common.seed.value_or(options->kernels.seed);
     train::keep_freed_memory();
-    // It reads stdin, so only when it is named.
+    // pretrain-step reads stdin, so it runs only if it is named.
     return options->kernels.filter == "pretrain-step" ? run_pretrain_step(options->pretrain) : run_kernels(*options);
   };
 }

@@ -1,5 +1,5 @@
-// What a command is, and what all of them share. Results go to stdout as JSON lines, text for people to stderr; both
-// without characters that steer a terminal, whatever the files and names they come from.
+// The interface of commands, and what they share. Results go to stdout as JSON lines, diagnostics to stderr; in both,
+// terminal control characters from files and names are escaped.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -19,12 +19,12 @@ namespace rf::cli {
 
 // Options that commands share.
 struct Common {
-  std::optional<uint64_t> seed;  // of those that draw random numbers
+  std::optional<uint64_t> seed;  // for commands that draw random numbers
   int threads = 0;               // 0: as many as the machine has, or OMP_NUM_THREADS
 };
 
-// Adds the command's options to `app`. The function it gives back runs the command and returns the exit code; values
-// that the options bind to live in its captures.
+// Adds the command's options to `app`. The returned function runs the command and returns the exit code; its captures
+// hold the values of the options.
 using Configure = std::function<int()> (*)(CLI::App& app, const Common& common);
 
 struct Command {
@@ -50,11 +50,11 @@ std::function<int()> configure_compare(CLI::App& app, const Common& common);
 std::function<int()> configure_reproduce(CLI::App& app, const Common& common);
 std::function<int()> configure_bench(CLI::App& app, const Common& common);
 
-// Exit codes of the contract.
+// Exit codes (README.md).
 constexpr int kOk = 0, kBadInput = 1, kUsage = 2, kInternal = 3;
-constexpr int kSignalBase = 128;  // plus the number of the signal that ended a program early, as shells have it
+constexpr int kSignalBase = 128;  // plus the number of the signal that ended a program early, as in shells
 
-// Options that do not go together, or lack another one: like what the option parser finds wrong, it ends with kUsage.
+// Options that exclude each other, or need another one. It ends with kUsage, like errors of the option parser.
 struct UsageError : Error {
   using Error::Error;
 };
@@ -63,25 +63,24 @@ template <typename... Args>
   throw UsageError(where, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Thrown by emit() when nobody reads stdout any more; the program then ends quietly with kOk, as after `| head`.
+// Thrown by emit() if the reader of stdout has closed it; the program then ends silently with kOk, as after `| head`.
 struct BrokenPipe {};
 
 // One JSON line on stdout. Throws Error when it cannot be written (a full disk).
 void emit(const nlohmann::json& result);
-void emit_part(const std::string& json);  // of a line that is too long to be held
+void emit_part(const std::string& json);  // of a line that is too long to be kept in memory
 void emit_line(const std::string& json);
-// Text for people on stdout.
+// Text on stdout: help and tables.
 void emit_text(const std::string& text);
-// Objects that are alike: JSON lines, or where stdout is a terminal, and --json was not given, a table of the keys
-// named.
+// Objects with the same keys: JSON lines, or if stdout is a terminal and --json was not given, a table of `keys`.
 void emit_list(const nlohmann::json& objects, const std::vector<std::string>& keys, bool as_json);
 // The flag --json of commands with such lists.
 CLI::Option* add_json(CLI::App& app, bool& as_json);
-// All that goes to stderr: progress and messages.
+// The output to stderr: progress and messages.
 io::Progress& progress();
-// A message: one line or several.
+// Writes a message of one or several lines to stderr.
 void say(const std::string& text);
-// Where and of what a figure is: cpu, cores, threads, target, torch, commit.
+// The machine and build that a figure belongs to: cpu, cores, threads, target, torch, commit.
 nlohmann::json machine_facts();
 
 }  // namespace rf::cli

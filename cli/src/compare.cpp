@@ -32,7 +32,7 @@ int run_compare(const train::CompareOptions& options) {
     say(report.table);
     return kOk;
   }
-  say("interrupted; the same command goes on from here");
+  say("interrupted; the same command continues from here");
   return kSignalBase + report.signal;
 }
 
@@ -48,12 +48,12 @@ std::function<int()> configure_compare(CLI::App& app, const Common& common) {
   app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
   app.add_option(
          "--output", options->output_dir,
-         "Directory of the comparison: table.csv, table.md, table.svg and every run. Started again with the same "
-         "options, it goes on; runs that are done are not repeated")
+         "Directory of the comparison: table.csv, table.md, table.svg and every run. The same command continues an "
+         "interrupted comparison; finished runs are not repeated")
       ->required();
   app.add_option("--config", options->config_path,
                  "Run file without position_encoding; default: 4 layers of 128, 400 steps of 32 x 128 tokens");
-  app.add_option("--seeds", options->seeds, "Seeds an encoding: the first, the next, ..")->capture_default_str();
+  app.add_option("--seeds", options->seeds, "Seeds per encoding, counted from --seed")->capture_default_str();
   app.add_option("--lengths", options->length_factors, "Held-out loss at these multiples of the training length")
       ->delimiter(',')
       ->capture_default_str();

@@ -20,7 +20,7 @@ struct Options {
   std::optional<int64_t> max_length, batch;
 };
 
-// Options of one form that are given with the other are errors: they would change nothing.
+// Options of one form that are given with the other are errors, because they would have no effect.
 void check_form(const CLI::App& app, const char* form, std::initializer_list<const char*> foreign) {
   for (const char* name : foreign) {
     if (app.count(name) > 0) fail_usage("evaluate", "{} must be left out with {}, got it", name, form);
@@ -67,12 +67,12 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
   auto options = std::make_shared<Options>();
   train::EvaluateOptions& data = options->data;
   app.add_option("--model", data.model_dir, "Model directory")->required();
-  app.add_option("--max-length", options->max_length, "Tokens a row; default: 128, with --input the task's");
-  app.add_option("--batch", options->batch, "Rows or records of one forward pass; default: 32");
+  app.add_option("--max-length", options->max_length, "Tokens per row; default: 128, or with --input the task's");
+  app.add_option("--batch", options->batch, "Rows or records per forward pass; default: 32");
   app.add_option("--data", data.data_dir, "Language models: data directory made by prepare");
   app.add_option("--split", data.split, "With --data: valid, train or test")->capture_default_str();
   app.add_option("--mask-probability", data.mask.probability,
-                 "With --data: part of the tokens that is masked (masked language models)")
+                 "With --data: share of tokens to mask (masked language models)")
       ->capture_default_str();
   app.add_flag_callback(
       "--whole-word", [options] { options->data.mask.unit = data::MaskUnit::kWholeWord; },

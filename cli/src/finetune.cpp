@@ -27,7 +27,7 @@ int run_finetune(const FinetuneOptions& options) {
           {"valid", run.metrics}});
   }
   if (report.signal != 0) {
-    say("interrupted; the same command goes on from here");
+    say("interrupted; the same command continues from here");
     return kSignalBase + report.signal;
   }
   emit({{"output", options.output_dir}, {"chosen", report.report.at("chosen")}});
@@ -39,44 +39,50 @@ void add_task_options(CLI::App& app, FinetuneOptions& options) {
   app.add_option("--task", options.task.kind, "classification, regression, triples, choice, tokens or answers")
       ->required();
   add_columns(app, options.task.columns);
-  app.add_option("--metric", options.task.metric, "What chooses the best evaluation; each task has a default");
-  app.add_option("--max-length", options.task.max_length, "Tokens a row, special ones included")->capture_default_str();
+  app.add_option("--metric", options.task.metric, "Metric that chooses the best evaluation; each task has a default");
+  app.add_option("--max-length", options.task.max_length, "Tokens per row, including special tokens")
+      ->capture_default_str();
   add_choice<text::Truncation>(app, "--truncation", options.task.truncation, "longest-first",
                                "Which text of a pair loses tokens: longest-first, only-first, only-second",
                                {{"longest-first", text::Truncation::kLongestFirst},
                                 {"only-first", text::Truncation::kOnlyFirst},
                                 {"only-second", text::Truncation::kOnlySecond}});
   add_choice<train::Keep>(
-      app, "--keep", options.task.keep, "head", "What stays of a text that is too long: head, tail, head-tail",
+      app, "--keep", options.task.keep, "head", "Which part of a text that is too long is kept: head, tail, head-tail",
       {{"head", train::Keep::kHead}, {"tail", train::Keep::kTail}, {"head-tail", train::Keep::kHeadTail}});
   app.add_option("--windows", options.task.windows,
-                 "Read a text that is too long in so many windows at most, and pool their logits; 1: cut it off")
+                 "Read a text that is too long in at most this many windows and pool their logits; 1: truncate it")
       ->capture_default_str();
   app.add_option("--stride", options.task.stride, "Tokens that a window repeats of the one before")
       ->capture_default_str();
-  add_choice<train::Pooling>(app, "--pooling", options.task.pooling, "mean", "Of the windows' logits: mean or max",
+  add_choice<train::Pooling>(app, "--pooling", options.task.pooling, "mean",
+                             "How the logits of the windows are pooled: mean or max",
                              {{"mean", train::Pooling::kMean}, {"max", train::Pooling::kMax}});
 }
 
 void add_training_options(CLI::App& app, FinetuneOptions& options) {
   app.add_option("--learning-rates", options.learning_rates, "Peak rates, each trained with every seed; default: 3e-5")
       ->delimiter(',');
-  app.add_option("--seeds", options.seeds, "Seeds a rate: the first (--seed), the next, ..")->capture_default_str();
-  app.add_option("--epochs", options.epochs, "Times through the training file")->capture_default_str();
-  app.add_option("--batch", options.batch, "Records a step")->capture_default_str();
+  app.add_option("--seeds", options.seeds, "Seeds per rate, counted from --seed")->capture_default_str();
+  app.add_option("--epochs", options.epochs, "Passes through the training file")->capture_default_str();
+  app.add_option("--batch", options.batch, "Records per step")->capture_default_str();
   add_choice<train::Schedule>(app, "--schedule", options.schedule, "linear",
                               "After the warm-up: linear (to 0) or constant",
                               {{"linear", train::Schedule::kLinear}, {"constant", train::Schedule::kConstant}});
-  app.add_option("--warmup", options.warmup, "Part of the steps in which the rate rises")->capture_default_str();
-  app.add_option("--weight-decay", options.weight_decay, "AdamW's, not on biases and norms")->capture_default_str();
-  app.add_option("--clip-norm", options.clip_norm, "Of the whole gradient; 0: none")->capture_default_str();
-  app.add_option("--label-smoothing", options.label_smoothing, "Part of a target that all classes share")
+  app.add_option("--warmup", options.warmup, "Part of the steps during which the rate rises")->capture_default_str();
+  app.add_option("--weight-decay", options.weight_decay, "AdamW's decay, not applied to biases and norms")
       ->capture_default_str();
-  add_choice<train::Precision>(app, "--precision", options.precision, "bfloat16", "Of training: bfloat16 or float32",
+  app.add_option("--clip-norm", options.clip_norm, "Largest norm of the whole gradient; 0: no clipping")
+      ->capture_default_str();
+  app.add_option("--label-smoothing", options.label_smoothing, "Part of a target that is spread over all classes")
+      ->capture_default_str();
+  add_choice<train::Precision>(app, "--precision", options.precision, "bfloat16",
+                               "Precision of training: bfloat16 or float32",
                                {{"bfloat16", train::Precision::kBfloat16}, {"float32", train::Precision::kFloat32}});
-  app.add_option("--evaluate-every-steps", options.evaluate_every_steps, "0: at the end of each epoch")
+  app.add_option("--evaluate-every-steps", options.evaluate_every_steps,
+                 "Steps between evaluations; 0: at the end of each epoch")
       ->capture_default_str();
-  app.add_option("--patience", options.patience, "Evaluations without a better one that end a run; 0: all epochs")
+  app.add_option("--patience", options.patience, "End a run after this many evaluations without improvement; 0: never")
       ->capture_default_str();
 }
 
@@ -90,13 +96,13 @@ std::function<int()> configure_finetune(CLI::App& app, const Common& common) {
   CLI::Option_group* const valid = app.add_option_group("held out");
   valid->add_option("--valid", options->files.valid, "Records that choose the best evaluation");
   valid->add_option("--valid-fraction", options->files.valid_fraction,
-                    "In place of --valid: this part of the training file's records, drawn with the (first) seed");
+                    "Instead of --valid: this part of the training file's records, drawn with the (first) seed");
   valid->require_option(1);
-  app.add_option("--test", options->files.test, "Records for the model that was chosen");
+  app.add_option("--test", options->files.test, "Records on which the chosen model is measured");
   app.add_option(
          "--output", options->output_dir,
-         "Directory of the model, report.md and every run. Started again with the same options, it goes on; runs that "
-         "are done are not repeated")
+         "Directory of the model, report.md and every run. The same command continues an interrupted one; finished "
+         "runs are not repeated")
       ->required();
   add_task_options(app, *options);
   add_training_options(app, *options);
@@ -115,12 +121,12 @@ std::function<int()> configure_predict(CLI::App& app, const Common&) {
   app.add_option("--model", options->model_dir, "Directory of a fine-tuned model")->required();
   CLI::Option_group* const what = app.add_option_group("what to read");
   add_record_inputs(*what, options->input.inputs);
-  what->add_option("--text", options->texts, "A text, or several, each a record of its own");
+  what->add_option("--text", options->texts, "One or several texts; each is a record");
   what->require_option(1);
-  add_record_format(app, options->input.format, options->input.quotes, "jsonl, csv, tsv or text, a record a line");
+  add_record_format(app, options->input.format, options->input.quotes, "jsonl, csv, tsv or text, one record per line");
   add_columns(app, options->columns);
-  app.add_option("--max-length", options->max_length, "Tokens a row; default: the task's");
-  app.add_option("--batch", options->batch, "Records of one forward pass")->capture_default_str();
+  app.add_option("--max-length", options->max_length, "Tokens per row; default: the task's");
+  app.add_option("--batch", options->batch, "Records per forward pass")->capture_default_str();
   add_dictionary(app, options->load);
   return [options] {
     train::predict(*options, emit, progress());

@@ -1,4 +1,4 @@
-// roformer info: what this build is, what it uses on this machine, and the encodings it has.
+// roformer info: the build, what it uses on this machine, and the encodings.
 #include <fmt/core.h>
 
 #include <memory>

@@ -1,6 +1,6 @@
-// The program `roformer`: a table of commands, the options they share, and errors turned into exit codes:
-// 0 done (also when the reader of stdout went away), 1 bad input, 2 usage, 3 an error of the program itself,
-// 128 + the signal's number when SIGINT or SIGTERM ended a training run after it wrote a checkpoint.
+// The program `roformer`: a table of commands, the options they share, and the exit codes of errors:
+// 0 success (also if the reader of stdout has closed it), 1 bad input, 2 usage, 3 an internal error,
+// 128 + the signal's number if SIGINT or SIGTERM ended a training run after it wrote a checkpoint.
 #include <fmt/format.h>
 #include <rf/io/error.h>
 #include <rf/io/files.h>
@@ -51,7 +51,7 @@ const std::array kCommands = {
             "roformer finetune --task classification --model run --train train.tsv --valid valid.tsv --output tuned\n"
             "      --learning-rates 2e-5,3e-5 --seeds 3 --columns text=sentence1,pair=sentence2",
             Command::Seed::kUsed, configure_finetune},
-    Command{"predict", "What a fine-tuned model says of records, one JSON line each",
+    Command{"predict", "Predictions of a fine-tuned model, one JSON line per record",
             "roformer predict --model tuned --input new.tsv", Command::Seed::kNotUsed, configure_predict},
     Command{"evaluate", "A language model's loss on held-out documents, or a fine-tuned model's metrics on records",
             "roformer evaluate --model run --data data\n  roformer evaluate --model tuned --input test.tsv",
@@ -62,7 +62,7 @@ const std::array kCommands = {
     Command{"forward", "Raw logits or hidden states of token ids, for checks",
             "roformer forward --model run --ids ids.npy --output logits.npy", Command::Seed::kNotUsed,
             configure_forward},
-    Command{"compare", "Train the same model with one position encoding after another, and tabulate",
+    Command{"compare", "Train the same model with each of several position encodings and compare them",
             "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3",
             Command::Seed::kUsed, configure_compare},
     Command{"reproduce", "The papers' experiments: figures, tables and claims, with verdicts",
@@ -72,7 +72,7 @@ const std::array kCommands = {
             "roformer bench --filter 'attention/.*/1x2048' --peers", Command::Seed::kUsed, configure_bench},
 };
 
-// Says what is wrong where the first argument should be a command and is none.
+// True, after a message, if the first argument should be a command and is not.
 bool unknown_command(int argc, char** argv) {
   if (argc < 2) {
     say("[usage] a command must be given, got none (roformer --help lists them)");
@@ -122,13 +122,13 @@ bool unknown_option(CLI::App& command, int argc, char** argv) {
   return false;
 }
 
-// CLI11 reads octal and hexadecimal numbers, and one that does not fit as the nearest that does. Here a whole number is
-// decimal and fits into 64 bits; a seed, like the run file's, is from 0 to 2^63 - 1.
-std::string check_whole_number(const std::string& text, int64_t least) {
+// CLI11 reads octal and hexadecimal numbers, and replaces one that does not fit by the nearest that does. Here a whole
+// number is decimal and fits into 64 bits; a seed, like the run file's, is from 0 to 2^63 - 1.
+std::string check_whole_number(const std::string& text, int64_t min) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && std::to_string(value) == text && value >= least) return "";
-  return fmt::format("must be a whole number from {} to 2^63 - 1 in decimal digits, got {}", least == 0 ? "0" : "-2^63",
+  if (error == std::errc() && std::to_string(value) == text && value >= min) return "";
+  return fmt::format("must be a whole number from {} to 2^63 - 1 in decimal digits, got {}", min == 0 ? "0" : "-2^63",
                      io::printable(text));
 }
 
@@ -136,8 +136,8 @@ void check_whole_numbers(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     const std::string type = option->get_type_name();
     if (!type.starts_with("INT") && !type.starts_with("UINT")) continue;
-    const int64_t least = type.starts_with("UINT") ? 0 : std::numeric_limits<int64_t>::min();
-    option->check([least](const std::string& text) { return check_whole_number(text, least); });
+    const int64_t min = type.starts_with("UINT") ? 0 : std::numeric_limits<int64_t>::min();
+    option->check([min](const std::string& text) { return check_whole_number(text, min); });
   }
 }
 
@@ -157,7 +157,7 @@ int out_of_memory() {
   return kBadInput;
 }
 
-// The last line of progress stays above what is said of an error.
+// Ends the progress line before the message of an error.
 struct ProgressScope {
   ~ProgressScope() { progress().finish(); }
 };
@@ -216,7 +216,7 @@ int run(int argc, char** argv) {
     });
   }
   return run_guarded([&] {
-    if (*rf_target() == 0) {  // the environment asks for kernels that there are not
+    if (*rf_target() == 0) {  // RF_KERNEL names kernels that do not exist
       say(rf_last_error());
       return kBadInput;
     }
@@ -233,7 +233,7 @@ int run(int argc, char** argv) {
 
 // What program.cpp runs.
 extern "C" int rf_cli_main(int argc, char** argv) {
-  // A reader that goes away and a file that may not grow become errors of write().
+  // A closed pipe and a file at its size limit become errors of write() instead of signals.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   rf::io::report_lost_pages();

@@ -1,4 +1,4 @@
-// What commands write, and facts that go with results (command.h).
+// The output of commands, and the facts recorded with results (command.h).
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace rf::cli {
 namespace {
 
 bool stdout_is_terminal() {
-  static const bool kIsOne = isatty(STDOUT_FILENO) != 0;
-  return kIsOne;
+  static const bool kIsTerminal = isatty(STDOUT_FILENO) != 0;
+  return kIsTerminal;
 }
 
 void write_part(const std::string& text) {
@@ -82,7 +82,7 @@ void emit_list(const nlohmann::json& objects, const std::vector<std::string>& ke
 }
 
 CLI::Option* add_json(CLI::App& app, bool& as_json) {
-  return app.add_flag("--json", as_json, "JSON lines with all there is, as where the output is no terminal");
+  return app.add_flag("--json", as_json, "JSON lines with all keys, the default if the output is not a terminal");
 }
 
 io::Progress& progress() {

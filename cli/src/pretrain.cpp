@@ -33,10 +33,10 @@ int run_pretrain(const train::PretrainOptions& options) {
 
 std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
   auto options = std::make_shared<train::PretrainOptions>();
-  app.add_option("--config", options->config_path, "Run file (JSON); with --resume the run's own is the default");
+  app.add_option("--config", options->config_path, "Run file (JSON); default with --resume: the run's own");
   app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
   app.add_option("--output", options->output_dir, "Run directory: metrics, checkpoints and the model")->required();
-  app.add_flag("--resume", options->resume, "Continue at the newest checkpoint, or at the start when there is none");
+  app.add_flag("--resume", options->resume, "Continue from the newest checkpoint, or start if there is none");
   return [options, &common] {
     if (options->config_path.empty() && !options->resume) {
       fail_usage("pretrain", "a run file must be given (--config), got none");

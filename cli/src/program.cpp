@@ -1,12 +1,12 @@
-// The program `roformer`: says how idle threads wait, then loads the commands (main.cpp) and runs them.
+// The program `roformer`: sets how idle threads wait, then loads the commands (main.cpp) and runs them.
 //
 // GNU OpenMP reads its settings when it is loaded, which for a library that a program links is before main(). So this
-// file links nothing, and the commands are a shared library beside the program.
+// file links nothing, and the commands are a shared library in lib/ beside the program.
 //
-// Without a setting a thread that has nothing to do spins for some milliseconds before it sleeps. On a machine whose
-// cores do other work too it spins away the time that the thread it waits for is owed: training is then several times
-// slower with two threads than with one. Sleeping at once costs a wake-up at each of the many short parallel regions of
-// a step. A bounded count costs little of either (bench/busy_machine.py measures it, docs/benchmarks.md has figures).
+// By default an idle thread spins for some milliseconds before it sleeps. On a machine whose cores do other work too,
+// it takes the time of the thread that it waits for: training is then several times slower with two threads than with
+// one. Sleeping at once costs a wake-up at each of the many short parallel regions of a step. A bounded spin count
+// avoids most of both costs (bench/busy_machine.py measures them, docs/benchmarks.md has figures).
 // python/roformer_cpp/_openmp.py has the same count for `import roformer_cpp`.
 #include <dlfcn.h>
 

@@ -8,7 +8,7 @@ namespace rf::cli {
 
 namespace {
 
-// An option whose value `parse` takes by name; a name that it refuses is a usage error.
+// An option whose value `parse` reads by name; a name that it refuses is a usage error.
 template <typename Value>
 void add_named(CLI::App& app, const std::string& name, Value& value, Value (*parse)(const std::string&),
                const char* initial, const std::string& description) {
@@ -38,15 +38,15 @@ void add_read_options(CLI::App& app, data::ReadOptions& options) {
                  "('corpus/**/*.jsonl.gz'), or - for standard input")
       ->required();
   add_named(app, "--format", options.format, data::format, data::format_name(options.format),
-            "What the inputs are, where their names do not say it: text, jsonl, csv, tsv or parquet");
+            "Format of the inputs, if their names do not tell it: text, jsonl, csv, tsv or parquet");
   app.add_option("--field", options.field,
-                 "Where a record has its text: a JSON key (a.b or /a/b), a column's name, or in a table without header "
-                 "its number from 1")
+                 "Field with the text of a record: a JSON key (a.b or /a/b), a column's name, or in a table without "
+                 "header its number from 1")
       ->capture_default_str();
   add_no_quotes(app, options.quotes);
   app.add_flag_callback(
       "--skip-bad-records", [&options] { options.bad_records = data::BadRecords::kSkip; },
-      "Count broken records, and those without the field, instead of ending at the first");
+      "Count and skip damaged records and those without the field, instead of stopping at the first");
 }
 
 void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs) {
@@ -57,14 +57,14 @@ void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs) {
 
 void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes, const char* formats) {
   add_named(app, "--format", format, data::format, data::format_name(format),
-            fmt::format("What the records are, where names do not say it: {}; of standard input jsonl is the default",
+            fmt::format("Format of the records, if names do not tell it: {}; for standard input the default is jsonl",
                         formats));
   add_no_quotes(app, quotes);
 }
 
 void say_left_out(const std::vector<std::string>& files) {
   if (files.empty()) return;
-  say(fmt::format("left out of the input, as what this command writes: {}{}", files.front(),
+  say(fmt::format("left out of the input, because this command writes it: {}{}", files.front(),
                   files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : ""));
 }
 
@@ -82,7 +82,7 @@ void add_columns(CLI::App& app, std::map<std::string, std::string>& columns) {
              }
            }
          },
-         "Which field is what: text=sentence1,pair=sentence2,label=score")
+         "Names of the fields: text=sentence1,pair=sentence2,label=score")
       ->type_name("NAME=FIELD")
       ->delimiter(',');
 }
@@ -90,7 +90,7 @@ void add_columns(CLI::App& app, std::map<std::string, std::string>& columns) {
 void add_dictionary(CLI::App& app, text::LoadOptions& options) {
   app.add_option(
       "--dict", options.dictionary,
-      "jieba's dict.txt for tokenizers that segment; default: dict.txt in the model directory, else the set-up's");
+      "jieba's dict.txt for tokenizers that segment; default: dict.txt in the model directory, else the installed one");
   app.add_option("--user-dict", options.user_dictionaries, "Further words, in jieba's format");
 }
 

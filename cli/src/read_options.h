@@ -1,4 +1,4 @@
-// The options that say what a command reads and how, the same in each.
+// Options for the input of a command, which several commands share.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 
 namespace rf::cli {
 
-// An option whose values have names; one that is none is a usage error that lists them. `initial`: the default's name,
+// An option whose values have names; an unknown name is a usage error that lists them. `initial`: the default's name,
 // for --help; "": not shown.
 template <typename Value>
 CLI::Option* add_choice(CLI::App& app, const char* name, Value& value, const char* initial, const char* help,
@@ -35,22 +35,22 @@ CLI::Option* add_choice(CLI::App& app, const char* name, Value& value, const cha
   return option;
 }
 
-// `options` lives as long as the application. What the user gives is in it when the command runs; a name that is none
-// is a usage error.
+// `options` must outlive the application. It has the user's values when the command runs; an unknown name is a usage
+// error.
 void add_read_options(CLI::App& app, data::ReadOptions& options);
 // --input of records with fields; not required.
 void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs);
-// --format and --no-quotes of such. formats: those that the command reads, for --help.
+// --format and --no-quotes of records. formats: those that the command reads, for --help.
 void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes,
                        const char* formats = "jsonl, csv or tsv");
-// --columns: which field is what, "text=sentence1" -> text: sentence1. One that is no such pair, or names a column
-// again, is a usage error.
+// --columns: the names of fields, "text=sentence1" -> text: sentence1. A value that is not such a pair, or names a
+// column again, is a usage error.
 void add_columns(CLI::App& app, std::map<std::string, std::string>& columns);
-// Where jieba's words come from: --dict and --user-dict.
-// Files of an input directory that were not read, because the command writes them; nothing where there are none.
+// A message about files of an input directory that were not read because the command writes them; none without files.
 void say_left_out(const std::vector<std::string>& files);
+// --dict and --user-dict: jieba's dictionaries.
 void add_dictionary(CLI::App& app, text::LoadOptions& options);
-// What a document is: for the commands to which it makes a difference.
+// --documents, for the commands to which it makes a difference.
 void add_document_rule(CLI::App& app, data::ReadOptions& options);
 
 }  // namespace rf::cli

@@ -47,7 +47,7 @@ int run(Options& options) {
   });
   progress().finish();
   if (report.signal == 0) return kOk;
-  say("interrupted; the same command goes on from here");
+  say("interrupted; the same command continues from here");
   return kSignalBase + report.signal;
 }
 
@@ -57,14 +57,13 @@ std::function<int()> configure_reproduce(CLI::App& app, const Common&) {
   auto options = std::make_shared<Options>();
   app.add_option("names", options->run.names, "Experiments (--list names them), or all");
   app.add_option("--scale", options->scale,
-                 "tiny: everything once, in minutes; small: the designs, three seeds, hours; paper: published "
-                 "hyperparameters")
+                 "tiny: everything once, in minutes; small: three seeds, in hours; paper: published hyperparameters")
       ->capture_default_str();
   app.add_option("--output", options->run.output_dir,
-                 "Directory of the results. Started again, experiments that are done are kept, and training goes on");
+                 "Directory of the results. Finished experiments are kept, and interrupted training continues");
   app.add_option("--data", options->run.data_dir,
-                 "Directory of data sets, laid out as docs/reproduce.md says; without it, what needs data is left out");
-  CLI::Option* const list = app.add_flag("--list", options->list, "The experiments, and no run");
+                 "Directory of data sets (docs/reproduce.md); without it, experiments that need data are skipped");
+  CLI::Option* const list = app.add_flag("--list", options->list, "List the experiments without running them");
   add_json(app, options->json)->needs(list);
   return [options] {
     options->run.note = say;

@@ -1,4 +1,4 @@
-// roformer tokenize: lines of standard input to rows of token ids, special tokens included.
+// roformer tokenize: lines of standard input to rows of token ids, including special tokens.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,8 +53,8 @@ text::Tokenizer open(const Options& options) {
   return {text::Vocabulary::load(options.vocab_path), made};
 }
 
-// A row as a line of JSON, written while it is made: of a long one, the text would take many times the memory of the
-// tokens, and as a JSON value in memory 600 bytes a token.
+// Writes a row as a line of JSON in parts: the text of a long row would take many times the memory of the tokens, and a
+// JSON value 600 bytes per token.
 class RowLine {
  public:
   explicit RowLine(const text::Vocabulary& vocabulary) : vocabulary_(vocabulary) {}
@@ -117,7 +117,8 @@ class LineTokenizer {
 
   int64_t replaced() const { return replaced_; }
 
-  // Lines are taken up until there are enough for the threads, or no more wait: who types a line sees its tokens.
+  // Collects lines until there are enough for the threads or no more are waiting, so that a typed line is answered at
+  // once.
   void run() {
     std::ios::sync_with_stdio(false);  // whole blocks, and errors of reading
     size_t bytes = 0;
@@ -173,9 +174,9 @@ int run(Options& options, const Common& common) {
 }
 
 void add_row_options(CLI::App& app, text::BatchOptions& batch) {
-  app.add_option("--max-length", batch.max_length, "Tokens of a row at most, special ones included");
+  app.add_option("--max-length", batch.max_length, "Largest number of tokens in a row, including special tokens");
   CLI::Option* const truncation = add_choice<Truncation>(app, "--truncation", batch.truncation, "",
-                                                         "What loses tokens: longest-first, only-first, only-second",
+                                                         "What is truncated: longest-first, only-first, only-second",
                                                          {{"longest-first", Truncation::kLongestFirst},
                                                           {"only-first", Truncation::kOnlyFirst},
                                                           {"only-second", Truncation::kOnlySecond}});
@@ -183,7 +184,7 @@ void add_row_options(CLI::App& app, text::BatchOptions& batch) {
                    {{"right", Side::kRight}, {"left", Side::kLeft}})
       ->needs(truncation);
   CLI::Option* const overflow = app.add_flag_callback(
-      "--overflow", [&batch] { batch.overflow = Overflow::kRows; }, "What is cut off becomes further rows");
+      "--overflow", [&batch] { batch.overflow = Overflow::kRows; }, "Tokens that are cut off become further rows");
   app.add_option("--stride", batch.stride, "Tokens that an overflowing row repeats of the one before")->needs(overflow);
   CLI::Option* const pad = app.add_flag_callback(
       "--pad", [&batch] { batch.padding = Padding::kMaxLength; }, "Fill rows up to --max-length");
@@ -191,7 +192,7 @@ void add_row_options(CLI::App& app, text::BatchOptions& batch) {
                    {{"right", Side::kRight}, {"left", Side::kLeft}})
       ->needs(pad);
   app.add_flag_callback(
-      "--no-special-tokens", [&batch] { batch.add_specials = text::AddSpecials::kNo; }, "The text's own tokens alone");
+      "--no-special-tokens", [&batch] { batch.add_specials = text::AddSpecials::kNo; }, "Do not add special tokens");
 }
 
 }  // namespace
@@ -203,10 +204,11 @@ std::function<int()> configure_tokenize(CLI::App& app, const Common& common) {
   source->add_option("--vocab", options->vocab_path, "vocab.txt");
   source->require_option(1);
   app.add_option("--kind", options->kind,
-                 "bert (default with --vocab), bert-legacy, roformer, wobert; with --model instead of its own");
+                 "bert (default with --vocab), bert-legacy, roformer, wobert; with --model it replaces the directory's "
+                 "own");
   app.add_flag("--cased", options->cased, "The vocabulary of --vocab keeps case and accents");
   add_dictionary(app, options->load);
-  app.add_flag("--pairs", options->pairs, "A line holds two texts with a tab between them");
+  app.add_flag("--pairs", options->pairs, "Each line has two texts with a tab between them");
   add_row_options(app, options->batch);
   app.description(app.get_description() +
                   "\nA row has ids, tokens, types and mask; offsets are code points of the line (of its text, with "

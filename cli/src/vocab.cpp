@@ -1,4 +1,4 @@
-// roformer vocab: documents to a WordPiece vocabulary, or the tokenizer of bytes, which needs none.
+// roformer vocab: documents to a WordPiece vocabulary, or the tokenizer of bytes, which needs no documents.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -24,7 +24,7 @@ struct Options {
   text::VocabularyTrainerOptions trainer;
 };
 
-// Such a file makes its directory one that tokenizes: tokenizer_config.json goes beside it.
+// With such a file the directory becomes a tokenizer: tokenizer_config.json is written next to it.
 bool is_of_model_directory(const std::string& output) {
   return std::filesystem::path(output).filename() == "vocab.txt";
 }
@@ -61,7 +61,7 @@ int write_bytes(const Options& options) {
 int run(const Options& options) {
   if (options.trainer.letter_case == text::Case::kKeep && !is_of_model_directory(options.output)) {
     fail("vocab",
-         "with --cased the output must be named vocab.txt, for tokenizer_config.json beside it to say so, got {}",
+         "with --cased the output must be named vocab.txt, so that tokenizer_config.json can record the case, got {}",
          options.output);
   }
   text::VocabularyTrainer trainer(options.trainer);
@@ -74,7 +74,7 @@ int run(const Options& options) {
     trainer.add(piece.text);
     reading.update(reader.counts().bytes);
   });
-  const io::Pace merging(static_cast<double>(options.trainer.size));
+  const io::TimeEstimate merging(static_cast<double>(options.trainer.size));
   const text::Vocabulary vocabulary = trainer.train([&](int64_t tokens) {
     progress().update(fmt::format("merging: {} of {} tokens{}", tokens, options.trainer.size,
                                   merging.left(static_cast<double>(tokens))));
@@ -95,9 +95,9 @@ std::function<int()> configure_vocab(CLI::App& app, const Common&) {
   auto options = std::make_shared<Options>();
   const auto common = static_cast<std::ptrdiff_t>(app.get_options().size());
   add_read_options(app, options->input);
-  app.add_option("--size", options->trainer.size, "Tokens in all, the five special ones included")
+  app.add_option("--size", options->trainer.size, "Tokens in total, including the five special ones")
       ->capture_default_str();
-  app.add_option("--min-frequency", options->trainer.min_frequency, "Pairs seen less often are not merged")
+  app.add_option("--min-frequency", options->trainer.min_frequency, "Pairs that occur less often are not merged")
       ->capture_default_str();
   app.add_option("--max-alphabet", options->trainer.max_alphabet, "Characters kept, the most frequent first")
       ->capture_default_str();

@@ -15,7 +15,7 @@ namespace rf::data {
 namespace {
 
 constexpr int64_t kBlockRows = 64;          // a block holds about this many packed rows,
-constexpr int64_t kMaxBlockChunks = 16384;  // however short the documents are
+constexpr int64_t kMaxBlockChunks = 16384;  // also with very short documents
 constexpr int64_t kMaxBatchTokens = int64_t{1} << 24;
 
 struct Piece {
@@ -34,7 +34,7 @@ int64_t checked_max_length(const BatchOptions& options) {
   return options.max_length;
 }
 
-// Puts each piece, longest first, into the first row with room for it.
+// Puts each piece, longest first, into the first row with enough space for it.
 std::vector<Row> first_fit_decreasing(Row pieces, int64_t max_length) {
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.length > b.length; });
   std::vector<Row> rows;
@@ -62,7 +62,7 @@ void check_row_specials(const text::SpecialIds& special, int64_t vocab_size) {
   }
 }
 
-// kCausal: appends what is predicted in [CLS] chunk [SEP] from flat index `at` on.
+// kCausal: appends the labels of [CLS] chunk [SEP], which begins at flat index `at`.
 void label_next_tokens(const text::SpecialIds& special, int64_t at, int64_t length, Batch& batch) {
   const auto specials = {special.pad, special.unk, special.cls, special.sep, special.mask};
   for (int64_t next = at + 1; next < at + length; ++next) {
@@ -92,12 +92,12 @@ struct Batcher::Impl {
       check_row_specials(special, chunks.split().vocab_size());
     }
     if (options.packing == Packing::kPacked) {
-      const double chunks_a_row = double(options.max_length) * double(chunks.count()) / double(chunks.total_length());
-      block_chunks = std::clamp(int64_t(double(kBlockRows) * chunks_a_row), kBlockRows, kMaxBlockChunks);
+      const double chunks_per_row = double(options.max_length) * double(chunks.count()) / double(chunks.total_length());
+      block_chunks = std::clamp(int64_t(double(kBlockRows) * chunks_per_row), kBlockRows, kMaxBlockChunks);
     }
   }
 
-  // The rows of a block from a row number on. Without an epoch: in the order of the documents.
+  // The rows of a block, beginning at a row number. Without an epoch: in the order of the documents.
   std::vector<Row> rows_from(std::optional<int64_t> epoch, int64_t row) const {
     const int64_t block = row / block_chunks, begin = block * block_chunks;
     const int64_t end = std::min(begin + block_chunks, chunks.count());
@@ -114,7 +114,7 @@ struct Batcher::Impl {
     return rows;
   }
 
-  // Appends rows to `rows` until there are batch_size or the epoch ends; moves `row` on, to chunks.count() at the end.
+  // Appends rows to `rows` until there are batch_size or the epoch ends; advances `row`, to chunks.count() at the end.
   void take(std::optional<int64_t> epoch, int64_t& row, std::vector<Row>& rows) const {
     while (std::ssize(rows) < options.batch_size && row < chunks.count()) {
       std::vector<Row> rest = rows_from(epoch, row);

@@ -20,7 +20,7 @@ constexpr std::string_view kGzipMagic = "\x1F\x8B", kZstdMagic = "\x28\xB5\x2F\x
 // Frames that hold no data have magic numbers 0x184D2A50 to 0x184D2A5F, little-endian; a file may begin with one.
 constexpr std::string_view kZstdSkippableTail = "\x2A\x4D\x18";
 
-// A file descriptor with the bytes read and not yet taken.
+// A file descriptor with the bytes that were read and not yet consumed.
 class RawInput {
  public:
   explicit RawInput(const std::string& path) : name_(source_name(path)) {
@@ -35,7 +35,7 @@ class RawInput {
   int64_t bytes_read() const { return bytes_read_; }
   std::string_view rest() const { return rest_; }
   void take(size_t bytes) { rest_.remove_prefix(bytes); }
-  // Reads when nothing is left; false at the end.
+  // Reads if no bytes are left; false at the end of the file.
   bool fill() { return !rest_.empty() || read(0); }
   // The first `bytes` of what is left, fewer only at the end.
   std::string_view peek(size_t bytes) {
@@ -45,7 +45,7 @@ class RawInput {
   }
 
  private:
-  // Reads behind the `kept` bytes that are left, which move to the front.
+  // Moves the `kept` bytes that are left to the front and reads more after them.
   bool read(size_t kept) {
     std::memmove(buffer_.data(), rest_.data(), kept);
     rest_ = {buffer_.data(), kept};
@@ -98,12 +98,12 @@ class GzipBytes final : public Unpacker {
       const size_t made = inflate_some(input);
       if (made > 0) return {out_.data(), made};
     }
-    if (!between_members_) fail("input", "{} must be whole, got gzip data that end early", input.name());
+    if (!between_members_) fail("input", "{} must be complete, got gzip data that end early", input.name());
     return {};
   }
 
  private:
-  // False for padding, which it takes.
+  // False for padding, which it consumes.
   bool begin_member(RawInput& input) {
     if (any_member_ && input.rest().front() == '\0') {
       const size_t padding = input.rest().find_first_not_of('\0');
@@ -117,7 +117,7 @@ class GzipBytes final : public Unpacker {
   }
   size_t inflate_some(RawInput& input) {
     const std::string_view bytes = input.rest();
-    // zlib writes nothing through next_in, but has it without const.
+    // zlib writes nothing through next_in, but declares it without const.
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
     stream_.avail_in = static_cast<uInt>(bytes.size());
     stream_.next_out = reinterpret_cast<Bytef*>(out_.data());
@@ -125,7 +125,7 @@ class GzipBytes final : public Unpacker {
     const int code = ::inflate(&stream_, Z_NO_FLUSH);
     if (code == Z_MEM_ERROR) throw std::bad_alloc();
     if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) {
-      fail("input", "{} must be whole, got damaged gzip data: {}", input.name(),
+      fail("input", "{} must be undamaged, got gzip data with an error: {}", input.name(),
            stream_.msg != nullptr ? stream_.msg : "a preset dictionary");
     }
     input.take(bytes.size() - stream_.avail_in);
@@ -154,14 +154,14 @@ class ZstdBytes final : public Unpacker {
       ZSTD_outBuffer out{out_.data(), out_.size(), 0};
       const size_t hint = ::ZSTD_decompressStream(context_, &out, &in);
       if (::ZSTD_isError(hint) != 0) {
-        fail("input", "{} must be whole, got damaged zstd data: {}", input.name(), ::ZSTD_getErrorName(hint));
+        fail("input", "{} must be undamaged, got zstd data with an error: {}", input.name(), ::ZSTD_getErrorName(hint));
       }
       input.take(in.pos);
       inside_frame_ = hint != 0;
       more_in_context_ = out.pos == out.size && inside_frame_;
       if (out.pos > 0) return {out_.data(), out.pos};
     }
-    if (inside_frame_) fail("input", "{} must be whole, got zstd data that end early", input.name());
+    if (inside_frame_) fail("input", "{} must be complete, got zstd data that end early", input.name());
     return {};
   }
 
@@ -180,12 +180,12 @@ Packing packing_by_content(RawInput& input) {
   return head.size() == kZstdMagic.size() && skippable ? Packing::kZstd : Packing::kNone;
 }
 
-// A name that promises packed data keeps its word.
+// A file with the name of a compressed file must be one.
 void check_name(const std::string& path, Packing packing) {
   const Packing said = path.ends_with(".gz") ? Packing::kGzip : path.ends_with(".zst") ? Packing::kZstd : packing;
   if (packing == said) return;
-  fail("input", "a file named .gz or .zst must begin as such data do, got {}, which is {}", path,
-       packing == Packing::kNone ? "empty or not packed" : "packed otherwise");
+  fail("input", "a file named .gz or .zst must hold gzip or zstd data, got {}, which is {}", path,
+       packing == Packing::kNone ? "empty or not compressed" : "packed otherwise");
 }
 
 std::unique_ptr<Unpacker> make_unpacker(const std::string& path, RawInput& input) {

@@ -1,5 +1,5 @@
-// The chunks of a split: each document cut into pieces of max_length - 2 tokens (the last one shorter), numbered
-// through in the order of the documents.
+// The chunks of a split: each document cut into pieces of max_length - 2 tokens (the last one shorter), with
+// consecutive numbers in the order of the documents.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ inline constexpr int64_t kChunkSpecials = 2;  // [CLS] and [SEP]
 class Chunks {
  public:
   Chunks(std::shared_ptr<const Split> split, int64_t max_length)
-      : split_(std::move(split)), tokens_a_chunk_(max_length - kChunkSpecials) {
+      : split_(std::move(split)), tokens_per_chunk_(max_length - kChunkSpecials) {
     if (split_->tokens() == 0) {
       fail("batch", "{} must have at least one token, got none (a single document is not divided between the splits)",
            split_->label());
@@ -26,7 +26,7 @@ class Chunks {
     first_.push_back(0);
     for (int64_t document = 0; document < split_->documents(); ++document) {
       const int64_t tokens = split_->document_tokens(document);
-      first_.push_back(first_.back() + (tokens + tokens_a_chunk_ - 1) / tokens_a_chunk_);
+      first_.push_back(first_.back() + (tokens + tokens_per_chunk_ - 1) / tokens_per_chunk_);
     }
   }
 
@@ -51,12 +51,12 @@ class Chunks {
   };
   Place place(int64_t chunk) const {
     const int64_t document = std::upper_bound(first_.begin(), first_.end(), chunk) - first_.begin() - 1;
-    const int64_t begin = (chunk - first_[document]) * tokens_a_chunk_;
-    return {document, begin, std::min(tokens_a_chunk_, split_->document_tokens(document) - begin)};
+    const int64_t begin = (chunk - first_[document]) * tokens_per_chunk_;
+    return {document, begin, std::min(tokens_per_chunk_, split_->document_tokens(document) - begin)};
   }
 
   std::shared_ptr<const Split> split_;
-  int64_t tokens_a_chunk_;
+  int64_t tokens_per_chunk_;
   std::vector<int64_t> first_;  // chunk of each document, then the number of chunks
 };
 

@@ -27,7 +27,7 @@ void CsvRows::add(std::string_view text) {
   }
 }
 
-// How many characters at the front mean themselves.
+// The number of ordinary characters at the front.
 size_t CsvRows::plain_run(std::string_view text) const {
   size_t run = 0;
   if (state_ == State::kPlain && !return_waits_) {
@@ -38,7 +38,7 @@ size_t CsvRows::plain_run(std::string_view text) const {
   return run;
 }
 
-// A character that ends no row.
+// Handles a character that does not end a row.
 void CsvRows::add_char(char c) {
   if (state_ == State::kQuoted) {
     if (c == '"') {

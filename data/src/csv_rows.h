@@ -1,6 +1,6 @@
-// Rows of CSV (RFC 4180) and of the same with tabs, out of text that comes in any pieces. Read as Python's csv reads
-// them: a field that begins with a quotation mark ends at the next single one, two of them are one, and what follows
-// the end is text; an empty line is no row. Unlike there, a "\r" alone is text, which writers of "\n" files leave
+// Rows of CSV (RFC 4180) and of the same with tabs, from text that arrives in pieces of any size. As in Python's csv, a
+// field that begins with a quotation mark ends at the next single one, two of them stand for one, and what follows the
+// end is text; an empty line is not a row. Unlike there, a "\r" alone is text, because writers of "\n" files leave it
 // unquoted, and a file that ends inside quotes is an error.
 #pragma once
 
@@ -15,17 +15,17 @@
 namespace rf::data {
 
 struct CsvRow {
-  int64_t line;  // on which it begins, from 1
+  int64_t line;  // where it begins, from 1
   std::vector<std::string_view> columns;
 };
 
 class CsvRows {
  public:
-  // What `row` is given is gone after the call.
+  // The argument of `row` is valid during the call only.
   CsvRows(char delimiter, Quotes quotes, std::function<void(const CsvRow&)> row);
 
   void add(std::string_view text);
-  // The end of the file. False when it lies inside quotes: then the last row, which begins on line(), is not given.
+  // The end of the file. False if it is inside quotes: then the last row, which begins on line(), is not passed on.
   bool finish();
   int64_t line() const { return view_.line; }
   size_t row_bytes() const { return text_.size() + ends_.size() * kFieldBytes; }  // in memory, so far
@@ -33,7 +33,7 @@ class CsvRows {
  private:
   enum class State { kRowBegin, kFieldBegin, kPlain, kQuoted, kQuoteInQuoted };
 
-  // Of a field beside its text: its end and its view, in vectors that may have twice the room.
+  // Memory of a field in addition to its text: its end and its view, in vectors with up to twice the capacity.
   static constexpr size_t kFieldBytes = 2 * (sizeof(size_t) + sizeof(std::string_view));
 
   size_t plain_run(std::string_view text) const;

@@ -12,7 +12,7 @@ void DocumentSplitter::add(std::string_view text) {
   add_lines(text);
 }
 
-// `text` ends in no "\r" that belongs to what follows.
+// `text` does not end in a "\r" that may belong to the text that follows.
 void DocumentSplitter::add_lines(std::string_view text) {
   if (rule_ == DocumentRule::kFile) {
     for (size_t end = text.find("\r\n"); end != std::string_view::npos; end = text.find("\r\n")) {

@@ -1,5 +1,5 @@
-// Divides a text, which comes in any pieces, into documents by a DocumentRule. "\r\n" is read as "\n", and a "\r" at
-// the end is dropped; any other "\r" is white space. Documents of lines come without their last line end.
+// Divides a text, which arrives in pieces of any size, into documents by a DocumentRule. "\r\n" is read as "\n", and a
+// "\r" at the end is dropped; any other "\r" is white space. With kLine, documents have no line end.
 #pragma once
 
 #include <string>
@@ -25,8 +25,8 @@ class DocumentSplitter {
   DocumentRule rule_;
   PieceCutter& cutter_;
   bool return_waits_ = false;  // a "\r" that may belong to "\r\n"
-  // kBlankLine: the last line end, and white space at the start of a line, count when the document goes on; at most
-  // kLongDocumentBytes, for memory.
+  // kBlankLine: the last line end, and white space at the start of a line, which are added if the document continues;
+  // at most kLongDocumentBytes, to bound memory.
   std::string waiting_;
   bool line_is_blank_ = true;
 };

@@ -41,7 +41,7 @@ bool is_searched_for(const fs::path& path, Format format) {
 // Links to directories are not followed, so that a ring of them ends.
 std::vector<std::string> files_in(const std::string& directory, Format format) {
   std::vector<std::string> files;
-  fs::path at = directory;  // what an error is about: a directory that cannot be entered throws one without a path
+  fs::path at = directory;  // for errors: that of a directory that cannot be entered has no path
   try {
     for (const auto& entry : fs::recursive_directory_iterator(directory)) {
       at = entry.path();
@@ -78,7 +78,7 @@ void match(const fs::path& directory, const std::vector<std::string>& components
     const std::string name = entry.path().filename().string();
     const fs::path path = directory / name;
     if (::fnmatch(any_depth ? "*" : component.c_str(), name.c_str(), FNM_PERIOD) != 0) continue;
-    std::error_code unknown;  // of a link to itself: a name like others
+    std::error_code unknown;  // ignored: a link to itself is a name like others
     if (!entry.is_directory(unknown)) {
       if (is_last) files.push_back(path.string());
     } else if (any_depth) {
@@ -122,12 +122,12 @@ std::vector<std::string> expand(const std::string& input, Format format) {
   return files;
 }
 
-// Whether a path is `output` or lies below it; both canonical.
+// Whether a path is `output` or inside it; both are canonical.
 bool holds(const fs::path& output, const fs::path& path) {
   return std::ranges::mismatch(output, path).in1 == output.end();
 }
 
-// `input`: what the path was found by. A pipe that nobody meant would be waited for without an end.
+// `input`: the input by which the path was found. Reading a pipe that the user did not name might wait forever.
 void check_file(const std::string& path, const std::string& input) {
   if (path == kStandardInput) return;
   std::error_code error;
@@ -174,7 +174,7 @@ FileList list_files(const std::vector<std::string>& inputs, Format format, const
   }
   if (list.files.empty()) {
     fail("input", "at least one file, directory or pattern must be given, got none{}",
-         list.left_out.empty() ? "" : " but what is written here");
+         list.left_out.empty() ? "" : " except the command's own outputs");
   }
   return list;
 }

@@ -11,10 +11,10 @@
 namespace rf::data {
 namespace {
 
-constexpr int kMostNesting = 500;
+constexpr int kMaxNesting = 500;
 
-// Bytes that end a run of plain characters in a string: the quote, the backslash, and control characters, which JSON
-// wants escaped.
+// Bytes that end a run of plain characters in a string: the quote, the backslash, and control characters, which must be
+// escaped in JSON.
 constexpr std::array<bool, 256> kSpecial = [] {
   std::array<bool, 256> special{};
   for (size_t c = 0; c < ' '; ++c) special[c] = true;
@@ -22,13 +22,13 @@ constexpr std::array<bool, 256> kSpecial = [] {
   return special;
 }();
 
-struct Bad {
+struct SyntaxError {
   const char* at;
   const char* wanted;
 };
 
-// What was found of the field.
-struct Found {
+// The value of the field so far.
+struct FieldValue {
   enum class Kind { kNothing, kText, kNull, kOther } kind = Kind::kNothing;
   std::string_view raw{};  // between the quotes
   bool escaped = false;
@@ -39,12 +39,12 @@ class Scanner {
   Scanner(std::string_view json, const std::vector<std::string>& path)
       : at_(json.data()), end_(json.data() + json.size()), path_(path) {}
 
-  Found run() {
+  FieldValue run() {
     skip_space();
-    if (at_ == end_ || *at_ != '{') throw Bad{at_, "an object"};
+    if (at_ == end_ || *at_ != '{') throw SyntaxError{at_, "an object"};
     value(0, true);
     skip_space();
-    if (at_ != end_) throw Bad{at_, "the end of the line"};
+    if (at_ != end_) throw SyntaxError{at_, "the end of the line"};
     return found_;
   }
 
@@ -57,9 +57,9 @@ class Scanner {
   // A value `depth` containers deep. `on_path`: the keys so far are the first `depth` of the path.
   void value(int depth, bool on_path) {
     skip_space();
-    if (at_ == end_) throw Bad{at_, "a value"};
+    if (at_ == end_) throw SyntaxError{at_, "a value"};
     const bool is_field = on_path && static_cast<size_t>(depth) == path_.size();
-    if (is_field) found_ = {.kind = Found::Kind::kOther};
+    if (is_field) found_ = {.kind = FieldValue::Kind::kOther};
     switch (*at_) {
       case '{':
         return object(depth, on_path);
@@ -67,11 +67,11 @@ class Scanner {
         return list(depth, on_path);
       case '"': {
         const String text = string();
-        if (is_field) found_ = {Found::Kind::kText, text.raw, text.escaped};
+        if (is_field) found_ = {FieldValue::Kind::kText, text.raw, text.escaped};
         return;
       }
       case 'n':
-        if (is_field) found_ = {.kind = Found::Kind::kNull};
+        if (is_field) found_ = {.kind = FieldValue::Kind::kNull};
         return word("null");
       case 't':
         return word("true");
@@ -91,14 +91,14 @@ class Scanner {
     if (take('}')) return;
     do {
       skip_space();
-      if (at_ == end_ || *at_ != '"') throw Bad{at_, "a key"};
+      if (at_ == end_ || *at_ != '"') throw SyntaxError{at_, "a key"};
       const String key = string();
       const bool on = on_path && static_cast<size_t>(depth) < path_.size() && is_key(key, path_[depth]);
       if (on) found_ = {};  // of equal keys the last counts
-      if (!take(':')) throw Bad{at_, "a colon"};
+      if (!take(':')) throw SyntaxError{at_, "a colon"};
       value(depth + 1, on);
     } while (take(','));
-    if (!take('}')) throw Bad{at_, "a comma or }"};
+    if (!take('}')) throw SyntaxError{at_, "a comma or }"};
   }
 
   void list(int depth, bool on_path) {
@@ -110,11 +110,11 @@ class Scanner {
       value(depth + 1, may_be_on && path_[depth] == std::to_string(index));
       ++index;
     } while (take(','));
-    if (!take(']')) throw Bad{at_, "a comma or ]"};
+    if (!take(']')) throw SyntaxError{at_, "a comma or ]"};
   }
 
   void enter(int depth) {
-    if (depth >= kMostNesting) throw Bad{at_, "less nesting"};
+    if (depth >= kMaxNesting) throw SyntaxError{at_, "less nesting"};
     ++at_;
   }
 
@@ -123,9 +123,9 @@ class Scanner {
     bool escaped = false;
     while (true) {
       while (at_ != end_ && !kSpecial[static_cast<unsigned char>(*at_)]) ++at_;
-      if (at_ == end_) throw Bad{at_, "a closing quotation mark"};
+      if (at_ == end_) throw SyntaxError{at_, "a closing quotation mark"};
       if (*at_ == '"') break;
-      if (*at_ != '\\') throw Bad{at_, "an escape for a control character"};
+      if (*at_ != '\\') throw SyntaxError{at_, "an escape for a control character"};
       escaped = true;
       escape();
     }
@@ -134,11 +134,12 @@ class Scanner {
   void escape() {
     ++at_;
     if (at_ == end_ || std::string_view("\"\\/bfnrtu").find(*at_) == std::string_view::npos) {
-      throw Bad{at_, "an escape that JSON has"};
+      throw SyntaxError{at_, "a valid escape"};
     }
     if (*at_++ != 'u') return;
     for (int i = 0; i < 4; ++i, ++at_) {
-      if (at_ == end_ || std::isxdigit(static_cast<unsigned char>(*at_)) == 0) throw Bad{at_, "four hex digits"};
+      const bool hex = at_ != end_ && std::isxdigit(static_cast<unsigned char>(*at_)) != 0;
+      if (!hex) throw SyntaxError{at_, "four hex digits"};
     }
   }
 
@@ -163,12 +164,12 @@ class Scanner {
   }
   void digits(const char* wanted) {
     const auto is_digit = [this] { return at_ != end_ && *at_ >= '0' && *at_ <= '9'; };
-    if (!is_digit()) throw Bad{at_, wanted};
+    if (!is_digit()) throw SyntaxError{at_, wanted};
     while (is_digit()) ++at_;
   }
 
   void word(std::string_view expected) {
-    if (!std::string_view(at_, end_).starts_with(expected)) throw Bad{at_, "a value"};
+    if (!std::string_view(at_, end_).starts_with(expected)) throw SyntaxError{at_, "a value"};
     at_ += expected.size();
   }
   bool take(char wanted) {
@@ -185,7 +186,7 @@ class Scanner {
   const char* at_;
   const char* end_;
   const std::vector<std::string>& path_;
-  Found found_;
+  FieldValue found_;
 };
 
 uint32_t hex4(const char* digits) {
@@ -291,10 +292,10 @@ JsonField::JsonField(const std::string& field) : field_(field), path_(parse_path
 
 JsonField::Result JsonField::find(std::string_view json) {
   constexpr size_t kShownBytes = 40;
-  Found found;
+  FieldValue found;
   try {
     found = Scanner(json, path_).run();
-  } catch (const Bad& bad) {
+  } catch (const SyntaxError& bad) {
     const auto offset = static_cast<size_t>(bad.at - json.data());
     const std::string_view rest = json.substr(offset);
     return {.kind = Result::Kind::kBad,
@@ -303,16 +304,16 @@ JsonField::Result JsonField::find(std::string_view json) {
                 rest.empty() ? "the end of the line" : fmt::format("\"{}\"", io::escaped(rest, kShownBytes)))};
   }
   switch (found.kind) {
-    case Found::Kind::kText:
+    case FieldValue::Kind::kText:
       if (!found.escaped) return {Result::Kind::kText, found.raw};
       unescape(found.raw, unescaped_);
       return {Result::Kind::kText, unescaped_};
-    case Found::Kind::kNull:
+    case FieldValue::Kind::kNull:
       return {.kind = Result::Kind::kNull};
-    case Found::Kind::kOther:
+    case FieldValue::Kind::kOther:
       return {.kind = Result::Kind::kBad,
               .problem = fmt::format("must have a text or null as {}, got another value", io::printable(field_))};
-    case Found::Kind::kNothing:
+    case FieldValue::Kind::kNothing:
       break;
   }
   return {.kind = Result::Kind::kBad,

@@ -1,6 +1,6 @@
-// One text out of a JSON object (RFC 8259) in one pass, without a value in memory: the rest is checked and passed over.
-// Taken as Python's json takes it: of equal keys the last counts, and NaN, Infinity and -Infinity are numbers. Bytes
-// above 0x7F in strings are not looked at. Nesting deeper than 500 is refused.
+// One text out of a JSON object (RFC 8259) in one pass, without a JSON value in memory: the rest is checked and
+// skipped. Follows Python's json: the last of equal keys counts, and NaN, Infinity and -Infinity are numbers. Bytes
+// above 0x7F in strings are not checked. Nesting deeper than 500 is refused.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ class JsonField {
 
   struct Result {
     enum class Kind { kText, kNull, kBad } kind;
-    std::string_view text{};  // of the field, valid until the next call or the line goes
+    std::string_view text{};  // of the field, valid until the next call and while the line exists
     std::string problem{};    // of a bad line: "must be ..., got ..."
   };
   // A lone half of a surrogate pair becomes the byte 0xFF: like any byte that is not UTF-8, the tokenizer replaces it

@@ -14,9 +14,9 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "roformer-data";
 constexpr int kVersion = 2;
-constexpr int kVersionWithoutInputs = 1;  // is read as well
+constexpr int kVersionWithoutInputs = 1;  // is also read
 
-// Reads the keys of one JSON object; each must be there with the right type, and no other.
+// Reads the keys of one JSON object; each must be present with the right type, and there must be no other.
 class Object {
  public:
   Object(const json& value, std::string path) : value_(value), path_(std::move(path)) {
@@ -53,7 +53,7 @@ class Object {
     if (!value.is_number()) fail("data", "{}: {} must be a number, got {}", path_, key, value.dump());
     return value.get<double>();
   }
-  void finish() const {  // each key is read once, so an unknown one shows in the count
+  void finish() const {  // each key is read once, so the count is wrong if there is an unknown one
     if (used_ != value_.size()) fail("data", "{} must have {} keys, got {}", path_, used_, value_.size());
   }
 

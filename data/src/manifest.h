@@ -19,9 +19,9 @@ struct Manifest {
   std::string vocab_hash;
   int64_t vocab_size = 0;
   std::map<std::string, ManifestSplit> splits;
-  // How it was made; for people, and checked only to be there.
+  // How it was made: documentation, of which only the presence is checked.
   std::vector<std::string> inputs;
-  std::map<std::string, std::vector<std::string>> split_inputs;  // of splits that have inputs of their own
+  std::map<std::string, std::vector<std::string>> split_inputs;  // of splits with their own inputs
   std::string format, field, document_rule;
   std::string words = "tokenizer";
   std::string dictionary;  // text::Dictionary::hash; empty: none was used

@@ -8,8 +8,8 @@
 namespace rf::data {
 namespace {
 
-void check_fraction(const char* name, double value, double least) {
-  if (!(value >= least && value <= 1)) fail("mask", "{} must be in [{}, 1], got {}", name, least, value);
+void check_fraction(const char* name, double value, double min_value) {
+  if (!(value >= min_value && value <= 1)) fail("mask", "{} must be in [{}, 1], got {}", name, min_value, value);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 //
 // For the token at index t of a chunk, draw(seed, kMask, t, epoch, chunk) gives four uniform words:
 //   word 0  chosen when below probability (kWholeWord: the draw of the word's first token decides for all its tokens)
-//   word 1  fate: [MASK] below mask_fraction, a random id below mask_fraction + random_fraction, otherwise unchanged
+//   word 1  replacement: [MASK] below mask_fraction, random below mask_fraction + random_fraction, otherwise unchanged
 //   word 2  the random id, uniform over the ids that are not special
 #pragma once
 
@@ -40,7 +40,7 @@ class MaskDraft {
   MaskDraft(const Masking& masking, Batch& batch) : masking_(masking), batch_(batch) {}
   // The chunk whose first token after [CLS] is at flat index `at`.
   void add(int64_t epoch, int64_t chunk, int64_t at, std::span<const uint8_t> starts_word);
-  void finish();  // when nothing was chosen: takes the candidate with the smallest draw
+  void finish();  // if nothing was chosen: chooses the candidate with the smallest draw
 
  private:
   struct Unit {  // a token or a word that may be chosen

@@ -1,5 +1,5 @@
-// Jobs run by several threads in any order, while their results are taken in the order the jobs came. The thread that
-// takes them is one of the threads: it works on a job when the result that it wants is not there yet.
+// Jobs run by several threads in any order, with results in the order of submission. The thread that takes the results
+// is one of the threads: it runs jobs while the result that it waits for is not ready.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ class OrderedPool {
   explicit OrderedPool(int threads) {
     try {
       for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
-    } catch (const std::system_error&) {  // the system gives no more: those there are do the same work
+    } catch (const std::system_error&) {  // no more threads are available: the existing ones do all the work
     }
   }
   ~OrderedPool() {  // jobs not yet begun are dropped

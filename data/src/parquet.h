@@ -1,5 +1,5 @@
-// The texts of a column of a Parquet file, through Apache Arrow's C++ library; parquet_absent.cpp stands in for it in a
-// build that did not find Arrow.
+// The texts of a column of a Parquet file, read by Apache Arrow's C++ library; parquet_absent.cpp takes its place in a
+// build without Arrow.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@
 
 namespace rf::data {
 
-// Calls `record` for each row, in order; null has no text. `field`: the name of a column of texts or bytes, with dots
-// into structs. Reads a page at a time. Throws Error, naming the file, for one that is damaged, a field that is not
-// there or lies in a list, and a column of another type; always in a build without Arrow.
+// Calls `record` for each row, in order, with nullopt for null. `field`: the name of a column of texts or bytes, with
+// dots into structs. Reads one page at a time. Throws Error, naming the file, for a damaged file, a field that is
+// absent or inside a list, and a column of another type; always in a build without Arrow.
 void read_parquet(const std::string& path, const std::string& field,
                   const std::function<void(std::optional<std::string_view>)>& record);
 

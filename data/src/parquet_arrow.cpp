@@ -21,7 +21,7 @@ int find_column(const parquet::SchemaDescriptor& schema, const std::string& path
     names += (names.empty() ? "" : ", ") + name;
     if (name != field) continue;
     if (column.physical_type() != parquet::Type::BYTE_ARRAY || column.max_repetition_level() > 0) {
-      fail("input", "{}: the column {} must hold a text a row, got {}{}", path, io::printable(field),
+      fail("input", "{}: the column {} must hold one text per row, got {}{}", path, io::printable(field),
            parquet::TypeToString(column.physical_type()), column.max_repetition_level() > 0 ? " in lists" : "");
     }
     return i;
@@ -67,7 +67,7 @@ void read_parquet(const std::string& path, const std::string& field,
       read_column(static_cast<parquet::ByteArrayReader&>(*reader), defined, record);
     }
   } catch (const parquet::ParquetException& error) {
-    fail("input", "{} must be a whole Parquet file, got: {}", path, error.what());
+    fail("input", "{} must be an undamaged Parquet file, got: {}", path, error.what());
   }
 }
 

@@ -6,14 +6,14 @@ namespace rf::data {
 namespace {
 
 constexpr std::string_view kWhitespace{" \t\r\n\f\v"};
-constexpr size_t kMostPieceBytes = size_t{1} << 22;
+constexpr size_t kMaxPieceBytes = size_t{1} << 22;
 
 bool is_continuation(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
 }
 
-// Letters that are told by the first byte or two of a character: ASCII, Greek to Arabic, kana, Chinese and Hangul; the
-// little punctuation among them does no harm in running text.
+// Letters that are recognised by the first byte or two of a character: ASCII, Greek to Arabic, kana, Chinese and
+// Hangul. These ranges contain a little punctuation, which does no harm in running text.
 bool is_letter(std::string_view text, size_t at) {
   const auto first = static_cast<unsigned char>(text[at]), second = static_cast<unsigned char>(text[at + 1]);
   const unsigned char lower = first | 0x20;
@@ -26,8 +26,8 @@ bool is_letter_before(std::string_view text, size_t end) {
   return is_letter(text, at);
 }
 
-// The last place to cut that leaves room for a character on either side; 0 for none. A space comes before other places:
-// a byte-level tokenizer with add_prefix_space puts one before a text that does not begin with one.
+// The last place to cut with at least one character on either side; 0 for none. A space is preferred to other places,
+// because a byte-level tokenizer with add_prefix_space puts one before a text that does not begin with one.
 size_t last_word_begin(std::string_view text) {
   constexpr size_t kBefore = 3, kAfter = 2;
   for (const std::string_view mark : {" ", "\n", "，", "。"}) {
@@ -68,14 +68,14 @@ void PieceCutter::add(std::string_view text) {
 
 void PieceCutter::cut() {
   size_t at = last_word_begin(text_);
-  if (at == 0 && text_.size() == kMostPieceBytes) at = last_resort(text_);
+  if (at == 0 && text_.size() == kMaxPieceBytes) at = last_resort(text_);
   if (at > 0) {
     piece_({std::string_view(text_).substr(0, at), Piece::End::kNo});
     text_.erase(0, at);
     begun_ = true;
   }
-  // Twice the size where no place was found, so that the search stays short beside the reading.
-  next_cut_ = std::clamp(2 * text_.size(), kLongDocumentBytes, kMostPieceBytes);
+  // Twice the size if no place was found, so that searching takes little time compared with reading.
+  next_cut_ = std::clamp(2 * text_.size(), kLongDocumentBytes, kMaxPieceBytes);
 }
 
 void PieceCutter::end_document() {

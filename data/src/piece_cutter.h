@@ -1,9 +1,9 @@
-// Gathers the text of a document and passes it on in pieces that may be tokenized one by one.
+// Collects the text of a document and passes it on in pieces that may be tokenized separately.
 //
 // A long document is cut before a single space, line end, "，" or "。" with a letter on either side. BERT, jieba and
 // the byte-level patterns of GPT-2 and its successors all begin a word there, so the tokens are those of the whole
-// text; only an added token that spans such a place would show. A text of 4 MiB without one is cut before white space,
-// or else between two characters, and there a word may be lost.
+// text, except for an added token that spans such a place. A text of 4 MiB without such a place is cut before white
+// space, or else between two characters, where a word may be lost.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace rf::data {
 
-inline constexpr size_t kLongDocumentBytes = size_t{1} << 17;  // shorter ones stay whole
+inline constexpr size_t kLongDocumentBytes = size_t{1} << 17;  // shorter ones are not cut
 
 size_t leading_blanks(std::string_view text);  // white space of ASCII
 bool is_blank(std::string_view text);          // nothing else
@@ -32,8 +32,8 @@ class PieceCutter {
 
   const std::function<void(const Piece&)>& piece_;
   std::string text_;
-  size_t next_cut_ = kLongDocumentBytes;  // size of text_ at which a place to cut is searched
-  bool begun_ = false;                    // a piece of this document has gone out
+  size_t next_cut_ = kLongDocumentBytes;  // size of text_ at which the next place to cut is searched
+  bool begun_ = false;                    // a piece of this document was passed on
 };
 
 }  // namespace rf::data

@@ -17,17 +17,17 @@
 #include "rf/text/segmenter.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/word_boundaries.h"
-#include "workplace.h"
+#include "staging_directory.h"
 
 namespace rf::data {
 namespace {
 
-constexpr size_t kBatchBytes = size_t{1} << 18;   // documents are tokenized in batches of about this many bytes
-constexpr size_t kMostWaiting = size_t{1} << 22;  // tokens of the document that waits for its split
-constexpr int kMostThreads = 1024;
+constexpr size_t kBatchBytes = size_t{1} << 18;        // documents are tokenized in batches of about this many bytes
+constexpr size_t kMaxWaitingTokens = size_t{1} << 22;  // of a document that waits for its split
+constexpr int kMaxThreads = 1024;
 constexpr std::string_view kTrain = "train", kValid = "valid", kTest = "test";
 
-// The part of a document in a batch: up to `end`, of the text or of the tokens.
+// The part of a document in a batch: it ends at `end` in the batch's text, or in its tokens.
 struct Part {
   size_t end;
   Piece::End ends;
@@ -38,13 +38,13 @@ struct TokenBatch {
   std::vector<Part> parts;
 };
 
-// Tokens that follow each other in a document.
+// Consecutive tokens of a document.
 struct Tokens {
   std::span<const int32_t> ids;
   std::span<const uint8_t> starts_word;
 };
 
-// dictionary: null: the tokenizer's words.
+// Words are the dictionary's, or the tokenizer's if `dictionary` is null.
 TokenBatch tokenize(const text::Tokenizer& tokenizer, const std::shared_ptr<const text::Dictionary>& dictionary,
                     std::string_view text, std::vector<Part> parts) {
   TokenBatch batch;
@@ -62,7 +62,7 @@ TokenBatch tokenize(const text::Tokenizer& tokenizer, const std::shared_ptr<cons
   return batch;
 }
 
-// The shards of one split, a new one when one is full.
+// Writes the shards of one split; a new shard begins when one is full.
 class SplitWriter {
  public:
   SplitWriter(std::string directory, std::string_view name, const text::Vocabulary& vocabulary, int64_t shard_tokens)
@@ -109,11 +109,11 @@ class SplitWriter {
   bool inside_document_ = false;
 };
 
-// Sends each document to its split. The first one that is not too long waits until both splits have one or the input
-// ends.
-class Divider {
+// Writes each document to its split. The first document that is not too long waits until both splits have one or the
+// input ends.
+class SplitAssigner {
  public:
-  Divider(double valid_fraction, uint64_t seed, SplitWriter& train, SplitWriter& valid)
+  SplitAssigner(double valid_fraction, uint64_t seed, SplitWriter& train, SplitWriter& valid)
       : valid_fraction_(valid_fraction), seed_(seed), train_(train), valid_(valid), wanted_(valid_fraction > 0) {}
 
   void add(const Tokens& tokens, Piece::End end) {
@@ -130,11 +130,11 @@ class Divider {
   }
 
  private:
-  // Adds to the document that waits, or gives up the wish when it becomes too long.
+  // Adds to the document that waits; writes it to its split if it becomes too long to wait.
   void wait(const Tokens& tokens) {
     waiting_ids_.insert(waiting_ids_.end(), tokens.ids.begin(), tokens.ids.end());
     waiting_starts_.insert(waiting_starts_.end(), tokens.starts_word.begin(), tokens.starts_word.end());
-    if (waiting_ids_.size() <= kMostWaiting) return;
+    if (waiting_ids_.size() <= kMaxWaitingTokens) return;
     current_ = &choose(number_);
     current_->append({waiting_ids_, waiting_starts_});
     clear_waiting();
@@ -170,8 +170,8 @@ class Divider {
   uint64_t seed_;
   SplitWriter& train_;
   SplitWriter& valid_;
-  bool wanted_;                     // a document that waits
-  SplitWriter* current_ = nullptr;  // of the document that is not at its end, unless that waits
+  bool wanted_;                     // no document waits yet, and one should
+  SplitWriter* current_ = nullptr;  // the split of the current document, unless that waits
   int64_t number_ = 0, waiting_number_ = 0;
   std::vector<int32_t> waiting_ids_;
   std::vector<uint8_t> waiting_starts_;
@@ -183,23 +183,23 @@ void check(const PrepareOptions& options) {
   }
   if (options.output_dir.empty()) fail("prepare", "the output must be a directory, got no name");
   if (options.shard_tokens < 1) fail("prepare", "shard_tokens must be at least 1, got {}", options.shard_tokens);
-  if (options.threads < 0 || options.threads > kMostThreads) {
-    fail("prepare", "threads must be in [0, {}], got {}", kMostThreads, options.threads);
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    fail("prepare", "threads must be in [0, {}], got {}", kMaxThreads, options.threads);
   }
 }
 
-// Of the documents of `input`, those that are held out.
+// The fraction of the documents of `input` that is held out.
 double drawn_fraction(const PrepareOptions& options) {
   return options.valid_inputs.empty() ? options.valid_fraction : 0;
 }
 
-// Documents, and the split that they are for.
+// Documents and the split that they belong to.
 struct Source {
   std::string_view split;
   DocumentReader reader;
 };
 
-// The inputs of each split. Throws Error for a file that would be in two.
+// The inputs of each split. Throws Error for a file in two splits.
 std::vector<Source> open_sources(const PrepareOptions& options) {
   const std::vector<std::pair<std::string_view, const std::vector<std::string>*>> inputs_of = {
       {kTrain, &options.input.inputs}, {kValid, &options.valid_inputs}, {kTest, &options.test_inputs}};
@@ -209,7 +209,7 @@ std::vector<Source> open_sources(const PrepareOptions& options) {
     if (split != kTrain && inputs->empty()) continue;
     ReadOptions read = options.input;
     read.inputs = *inputs;
-    read.outputs = Workplace::paths_of(options.output_dir);
+    read.outputs = StagingDirectory::paths_of(options.output_dir);
     sources.push_back({split, DocumentReader(read)});
     for (const std::string& file : sources.back().reader.files()) {
       const auto [other, is_new] = split_of.emplace(file, split);
@@ -219,7 +219,7 @@ std::vector<Source> open_sources(const PrepareOptions& options) {
   return sources;
 }
 
-// Tokenizes the documents of a source on several threads and hands them on in input order.
+// Tokenizes the documents of a source on several threads and passes them on in input order.
 struct Pipeline {
   const text::Tokenizer& tokenizer;
   std::shared_ptr<const text::Dictionary> dictionary;  // of WordRule::kJieba
@@ -228,10 +228,10 @@ struct Pipeline {
   ReadProgress& progress;
   PrepareReport& report;
   OrderedPool<TokenBatch> pool;
-  size_t most_pending;
+  size_t max_pending;
   std::string text{};         // of the pieces not yet submitted
   std::vector<Part> parts{};  // in `text`
-  int64_t tokens = 0;         // handed on
+  int64_t tokens = 0;         // passed on
 
   void add(const Piece& piece) {
     text += piece.text;
@@ -244,7 +244,7 @@ struct Pipeline {
     });
     text.clear();
     parts.clear();
-    while (pool.pending() >= most_pending) take();
+    while (pool.pending() >= max_pending) take();
   }
   void take() {
     const TokenBatch batch = pool.take();
@@ -273,7 +273,7 @@ struct Pipeline {
   }
 };
 
-// Of WordRule::kJieba; else null.
+// The dictionary for WordRule::kJieba, otherwise null.
 std::shared_ptr<const text::Dictionary> word_dictionary(const PrepareOptions& options,
                                                         const text::Tokenizer& tokenizer) {
   if (options.words == WordRule::kTokenizer) return nullptr;
@@ -281,7 +281,7 @@ std::shared_ptr<const text::Dictionary> word_dictionary(const PrepareOptions& op
   return text::load_dictionary(options.model_dir, options.tokenizer);
 }
 
-// All but the splits.
+// The manifest without the splits.
 Manifest describe(const PrepareOptions& options, const text::Vocabulary& vocabulary, const text::Dictionary* dictionary,
                   const std::vector<Source>& sources, const PrepareReport& report) {
   Manifest manifest{.vocab_hash = vocabulary.hash(),
@@ -318,8 +318,8 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   std::vector<Source> sources = open_sources(options);
   const text::Tokenizer tokenizer = text::Tokenizer::load(options.model_dir, options.tokenizer);
   const std::shared_ptr<const text::Dictionary> dictionary = word_dictionary(options, tokenizer);
-  Workplace workplace(options.output_dir);
-  const std::string directory = workplace.directory();
+  StagingDirectory staging(options.output_dir);
+  const std::string directory = staging.directory();
   PrepareReport report;
   for (const Source& source : sources) {
     const auto& files = source.reader.left_out();
@@ -331,20 +331,20 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
     if (split == kTest && options.test_inputs.empty()) continue;
     splits.try_emplace(split, directory, split, tokenizer.vocabulary(), options.shard_tokens);
   }
-  Divider divider(drawn_fraction(options), options.seed, splits.at(kTrain), splits.at(kValid));
+  SplitAssigner assigner(drawn_fraction(options), options.seed, splits.at(kTrain), splits.at(kValid));
   int64_t bytes = 0;
   for (const Source& source : sources) bytes += source.reader.total_bytes();
   ReadProgress line(progress, "tokenizing", bytes);
   const int threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
   for (Source& source : sources) {
-    std::function<void(const Tokens&, Piece::End)> take = [&](auto& tokens, auto end) { divider.add(tokens, end); };
+    std::function<void(const Tokens&, Piece::End)> take = [&](auto& tokens, auto end) { assigner.add(tokens, end); };
     if (source.split != kTrain) take = [&](auto& tokens, auto end) { splits.at(source.split).add(tokens, end); };
     Pipeline pipeline{
         tokenizer,          dictionary, source.reader, take, line, report, OrderedPool<TokenBatch>(threads),
         4 * size_t(threads)};
     pipeline.run();
   }
-  divider.finish();
+  assigner.finish();
   const text::Dictionary* used = dictionary ? dictionary.get() : tokenizer.options().dictionary.get();
   Manifest manifest = describe(options, tokenizer.vocabulary(), used, sources, report);
   for (auto& [name, split] : splits) {
@@ -359,7 +359,7 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
 
   tokenizer.save(directory);
   write_manifest(directory, manifest);
-  workplace.publish();
+  staging.publish();
   return report;
 }
 

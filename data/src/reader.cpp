@@ -114,7 +114,7 @@ class FileReader {
   }
 
   void read_rows(char delimiter) {
-    // A number is a place in a file without header.
+    // In a file without a header the field is the number of a column.
     const size_t number = column_number(options_.field);
     size_t column = number > 0 ? number - 1 : 0, columns = 0;
     CsvRows rows(delimiter, options_.quotes, [&](const CsvRow& row) {
@@ -184,7 +184,7 @@ class FileReader {
   PieceCutter cutter_;
   DocumentSplitter splitter_;
   ReadCounts& counts_;
-  bool guessed_ = false;  // nothing says that the file is text
+  bool guessed_ = false;  // neither the name nor --format says that the file is text
 };
 
 }  // namespace

@@ -71,7 +71,7 @@ class FileRecords {
     lines.finish();
   }
 
-  // In small pieces, so that bytes_read() follows the records that are given out.
+  // In small pieces, so that bytes_read() matches the records passed on so far.
   void read_bytes(const std::function<void(std::string_view)>& take) {
     constexpr size_t kPiece = 4096;
     SourceText source(path_);
@@ -94,7 +94,7 @@ class FileRecords {
       if (line.ends_with('\r')) line.remove_suffix(1);
       nlohmann::json fields = {{options_.text_field, line}};
       check_utf8(number, fields);
-      give(number, std::move(fields));
+      pass_on(number, std::move(fields));
     });
   }
 
@@ -104,7 +104,7 @@ class FileRecords {
       if (!fields.is_object()) {
         fail("input", "{} line {} must be a JSON object, got {}", *source_, number, shown(fields));
       }
-      give(number, std::move(fields));
+      pass_on(number, std::move(fields));
     });
   }
 
@@ -119,7 +119,7 @@ class FileRecords {
       nlohmann::json fields = nlohmann::json::object();
       for (size_t i = 0; i < names.size(); ++i) fields[names[i]] = row.columns[i];
       check_utf8(row.line, fields);
-      give(row.line, std::move(fields));
+      pass_on(row.line, std::move(fields));
     });
     read_bytes([&](std::string_view text) {
       rows.add(text);
@@ -153,7 +153,7 @@ class FileRecords {
     return options_.quotes == Quotes::kRead ? " (are its quotation marks text? --no-quotes)" : "";
   }
 
-  void give(int64_t line, nlohmann::json fields) const {
+  void pass_on(int64_t line, nlohmann::json fields) const {
     Record record{source_, line, std::move(fields)};
     record_(record);
   }

@@ -6,14 +6,14 @@ namespace rf::data {
 
 namespace {
 
-constexpr size_t kMostRecordBytes = size_t{1} << 29;
+constexpr size_t kMaxRecordBytes = size_t{1} << 29;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 }  // namespace
 
 void check_record_size(const std::string& name, int64_t line, size_t bytes) {
-  if (bytes > kMostRecordBytes) {
-    fail("input", "{} line {} must have a record of at most {} bytes, got more", name, line, kMostRecordBytes);
+  if (bytes > kMaxRecordBytes) {
+    fail("input", "{} line {} must have a record of at most {} bytes, got more", name, line, kMaxRecordBytes);
   }
 }
 

@@ -1,4 +1,4 @@
-// The text of a source (byte_source.h) in pieces, and the lines in it: what every format but Parquet begins with.
+// The text of a source (byte_source.h) in pieces, and its lines: the first step for every format but Parquet.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class SourceText {
   explicit SourceText(const std::string& path) : source_(path) {}
   // The next piece, without a byte order mark, valid until the next call; empty at the end.
   std::string_view next();
-  int64_t bytes_read() const { return source_.bytes_read(); }  // as they lie on the disk
+  int64_t bytes_read() const { return source_.bytes_read(); }  // on disk
 
  private:
   ByteSource source_;
@@ -27,21 +27,21 @@ class SourceText {
   bool begun_ = false;
 };
 
-// Lines out of text that comes in any pieces, without their "\n".
+// Lines of text that arrives in pieces of any size, without their "\n".
 class Lines {
  public:
-  // What `line` is given is gone after the call; numbers are from 1.
+  // The text passed to `line` is valid during the call only; numbers are from 1.
   explicit Lines(std::function<void(int64_t number, std::string_view line)> line) : line_(std::move(line)) {}
 
   void add(std::string_view text);
   void finish() { line_(number_, rest_); }
-  int64_t number() const { return number_; }          // of the line that has begun
-  size_t line_bytes() const { return rest_.size(); }  // of it, so far
+  int64_t number() const { return number_; }          // of the current line
+  size_t line_bytes() const { return rest_.size(); }  // of the current line, so far
 
  private:
   std::function<void(int64_t, std::string_view)> line_;
   int64_t number_ = 1;
-  std::string rest_;  // what has come of a line that several pieces share
+  std::string rest_;  // the beginning of a line that spans several pieces
 };
 
 }  // namespace rf::data

@@ -1,5 +1,5 @@
 // Memory maps and atomic replacement on POSIX: write to a temporary name in the same directory, fsync, rename, fsync
-// the directory. Does not lock: of two writers of one name the last rename wins, and each file is whole.
+// the directory. There are no locks: with two writers of one name the last rename wins, and each file is complete.
 #include "rf/io/files.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace {
   fail(path, "cannot {}: {}", action, std::strerror(code));
 }
 
-// Closes on the way out, also when a check throws.
+// Closes the descriptor when the scope ends, also by an exception.
 class Descriptor {
  public:
   Descriptor(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {
@@ -39,10 +39,10 @@ class Descriptor {
   int fd_;
 };
 
-// Opened with O_NONBLOCK, a pipe does not wait for its writer before it is refused here, like a device without an end.
+// With O_NONBLOCK, opening a pipe does not wait for its writer; pipes and devices are refused here.
 constexpr int kReadFlags = O_RDONLY | O_NONBLOCK;
 
-// Many times the largest vocabulary, dictionary or configuration that is used.
+// Many times the size of the largest vocabulary, dictionary or configuration in use.
 constexpr size_t kMaxWholeFileBytes = size_t{1} << 28;
 
 size_t size_of_regular(const Descriptor& file, const std::string& path) {
@@ -52,8 +52,8 @@ size_t size_of_regular(const Descriptor& file, const std::string& path) {
   return static_cast<size_t>(status.st_size);
 }
 
-// The name to rename onto: what a symbolic link points to, so that the link stays one. A device, a pipe or a directory
-// is refused, because the rename would replace it.
+// The name to rename to: for a symbolic link its target, so that the link is kept. A device, a pipe or a directory is
+// refused, because the rename would replace it.
 std::string replaceable_target(std::string path) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -71,7 +71,7 @@ std::string replaceable_target(std::string path) {
 
 std::pair<std::string, int> open_temporary(const std::string& path) {
   static std::atomic<uint64_t> counter{0};
-  constexpr int kAttempts = 1000;  // names left behind by a killed process that had the same id
+  constexpr int kAttempts = 1000;  // a killed process with the same id may have left files with these names
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     std::string name = fmt::format("{}.tmp.{}.{}", path, ::getpid(), counter.fetch_add(1));
     const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -138,7 +138,7 @@ void AtomicFile::write_at(size_t offset, std::span<const std::byte> bytes) {
 
 void AtomicFile::commit() {
   if (::fsync(fd_) != 0) fail_errno(path_, "sync");
-  // close() may report a deferred write error (network file systems); the descriptor is gone either way.
+  // close() may report a deferred write error (network file systems); the descriptor is closed either way.
   if (::close(std::exchange(fd_, -1)) != 0) fail_errno(path_, "close");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno(path_, "rename the temporary file");
   temporary_.clear();

@@ -1,6 +1,6 @@
-// Runs a nlohmann SAX handler over JSON text and knows where the reader stands, which nlohmann tells only for syntax
-// errors. nlohmann's grammar is strict: NaN, Infinity, comments, trailing commas and bytes that are not UTF-8 are
-// refused.
+// Runs a nlohmann SAX handler over JSON text and tracks the position of the reader, which nlohmann gives only for
+// syntax errors. nlohmann's grammar is strict: NaN, Infinity, comments, trailing commas and bytes that are not UTF-8
+// are refused.
 #pragma once
 
 #include <algorithm>
@@ -36,9 +36,10 @@ struct JsonText {
 class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit JsonHandler(const JsonText& source) : source_(source) {}
-  bool binary(binary_t&) override { source_.fail_here("binary values are no JSON"); }
+  bool binary(binary_t&) override { source_.fail_here("JSON has no binary values"); }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: ..."; the bytes last read may be anything.
+    // "[json.exception.parse_error.101] parse error at line 1, column 5: ...", with the last bytes read, which may be
+    // anything.
     const std::string_view what = error.what();
     constexpr size_t kMaxMessage = 240;
     fail(source_.where, "must be valid JSON, got a {}", escaped(what.substr(what.find("] ") + 2), kMaxMessage));
@@ -84,7 +85,7 @@ class MarkingIterator {
 // The handler reports by throwing.
 inline void run_sax(JsonText& source, JsonHandler& handler) {
   const char* const begin = source.text.data();
-  // nlohmann takes NUL for the end of the text and would not look at what follows.
+  // nlohmann treats NUL as the end of the text and would ignore what follows.
   if (const size_t nul = source.text.find('\0'); nul != std::string_view::npos) {
     source.mark = begin + nul;
     source.fail_here("must be valid JSON, got a NUL byte");

@@ -1,7 +1,6 @@
-// A page of a mapped file that is no longer there, because another program cut the file short or the disk failed, is a
-// SIGBUS at the instruction that reads it. Nothing can be thrown from there. The handler finds the file by the address
-// in a table of atomics, writes a message that was made when the file was mapped, and ends the process. It calls only
-// what POSIX allows in a handler.
+// Reading a page of a mapped file that is lost, because another program truncated the file or the disk failed, raises
+// SIGBUS. A handler cannot throw. It looks up the file by the address in a table of atomics, writes a message that was
+// made when the file was mapped, and ends the process. It calls only functions that POSIX allows in a handler.
 #include "lost_pages.h"
 
 #include <fmt/format.h>
@@ -18,14 +17,14 @@ namespace rf::io {
 
 struct MappedPlace {
   std::atomic<bool> taken;
-  std::atomic<const std::byte*> begin;  // set last and cleared first: a range is whole where it is not nullptr
+  std::atomic<const std::byte*> begin;  // set last and cleared first: where it is not nullptr, the entry is complete
   std::atomic<size_t> size, message_size;
   std::atomic<const char*> message;
 };
 
 namespace {
 
-constexpr int kBadInput = 1;  // the exit code of the program for what rf::Error is elsewhere
+constexpr int kBadInput = 1;  // the program's exit code for rf::Error
 
 std::array<MappedPlace, 256> places;
 
@@ -41,7 +40,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
     write_to_stderr(place.message.load(), place.message_size.load());
     ::_exit(kBadInput);
   }
-  ::signal(SIGBUS, SIG_DFL);  // no file of ours: the instruction runs again, to the end that it has without a handler
+  ::signal(SIGBUS, SIG_DFL);  // not one of our files: the instruction runs again without a handler
 }
 
 }  // namespace

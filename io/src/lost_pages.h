@@ -1,4 +1,4 @@
-// Which file a page of memory that cannot be read belongs to: see report_lost_pages in rf/io/files.h.
+// Finds the file that a page of memory that cannot be read belongs to: see report_lost_pages in rf/io/files.h.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace rf::io {
 
 struct MappedPlace;
 
-// Enters a mapped file for as long as it lives, where one of a fixed number of places is free.
+// Registers a mapped file while it exists, if one of a fixed number of entries is free.
 class MappedRange {
  public:
   MappedRange(std::span<const std::byte> bytes, const std::string& path);

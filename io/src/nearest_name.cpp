@@ -10,7 +10,7 @@
 namespace rf::io {
 namespace {
 
-constexpr size_t kMaxBytes = 64;  // longer ones are no misspelling
+constexpr size_t kMaxBytes = 64;  // longer names are not compared
 
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);

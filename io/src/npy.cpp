@@ -98,7 +98,8 @@ class HeaderParser {
     if (!accept(c)) reject(fmt::format("'{}'", c));
   }
   [[noreturn]] void reject(std::string_view expected) const {
-    fail(path_, "header must be NumPy's dict, got {} where {} was due", printable(text_.substr(at_, 16)), expected);
+    fail(path_, "header must be NumPy's dict, got {} where {} was expected", printable(text_.substr(at_, 16)),
+         expected);
   }
 
   std::string_view quoted() {

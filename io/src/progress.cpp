@@ -18,7 +18,7 @@ constexpr int64_t kTerminalIntervalNs = 100'000'000;
 constexpr int64_t kLogIntervalNs = 30'000'000'000;
 constexpr const char* kErase = "\r\x1b[K";
 
-// Work does not end because nobody can read about it.
+// Errors of writing are ignored: work continues without its diagnostics.
 void write(const std::string& text) {
   [[maybe_unused]] const size_t written = std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
@@ -81,22 +81,22 @@ std::string duration_text(double seconds) {
   return fmt::format("{}m{:02d}s", s / 60, s % 60);
 }
 
-Pace::Pace(double size, double done, Clock clock)
+TimeEstimate::TimeEstimate(double size, double done, Clock clock)
     : size_(size), first_(done), clock_(std::move(clock)), start_ns_(clock_()) {}
 
-double Pace::seconds() const {
+double TimeEstimate::seconds() const {
   return static_cast<double>(clock_() - start_ns_) * 1e-9;
 }
 
-std::string Pace::left(double done) const {
+std::string TimeEstimate::left(double done) const {
   if (done <= first_ || done > size_) return "";
   return fmt::format(", {} left", duration_text((size_ - done) * seconds() / (done - first_)));
 }
 
 std::function<void(int64_t)> counted(Progress& progress, const std::string& what, int64_t size) {
-  return [&progress, what, size, pace = Pace(static_cast<double>(size))](int64_t done) {
+  return [&progress, what, size, estimate = TimeEstimate(static_cast<double>(size))](int64_t done) {
     progress.update(
-        fmt::format("{}: {} of {}{}", what, done, std::max(size, done), pace.left(static_cast<double>(done))));
+        fmt::format("{}: {} of {}{}", what, done, std::max(size, done), estimate.left(static_cast<double>(done))));
   };
 }
 

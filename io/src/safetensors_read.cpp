@@ -1,8 +1,8 @@
 // Reader of safetensors files (R-HF-01):
 //   u64 n | n bytes of JSON | data        JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]},
 //                                                "__metadata__": {str: str}}
-// The header is read event by event into entries and nothing else, so that its memory is bounded by the file's size and
-// no nesting is followed. Extents are sorted and must tile the data exactly. No type conversion, no pickles.
+// The header is read by SAX events into entries only, so that its memory is bounded by the file's size and there is no
+// recursion. Extents are sorted and must tile the data exactly. No type conversion, no pickles.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -16,7 +16,7 @@
 #include "rf/io/printable.h"
 #include "rf/io/safetensors.h"
 
-static_assert(std::endian::native == std::endian::little, "tensor data are mapped as they lie in the file");
+static_assert(std::endian::native == std::endian::little, "tensor data are mapped without conversion");
 
 namespace rf::io {
 namespace {
@@ -200,7 +200,7 @@ void check_tiling(const std::vector<Entry>& sorted, size_t data_bytes, const std
   for (const Entry& entry : sorted) {
     const int64_t begin = entry.offsets[0];
     if (begin != at) {
-      fail(path, "tensors must cover the data without {}, got {} at {} where {} was due",
+      fail(path, "tensors must cover the data without {}, got {} at {} where {} was expected",
            begin < at ? "overlap" : "holes", printable(entry.name), begin, at);
     }
     at = entry.offsets[1];

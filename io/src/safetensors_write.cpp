@@ -1,4 +1,4 @@
-// Writer of safetensors files (R-HF-01). Tensors lie in the order given, wider elements first, so that every tensor
+// Writer of safetensors files (R-HF-01). Tensors are in the order given, wider elements first, so that every tensor
 // begins at a multiple of its element size; offsets leave no hole.
 #include <algorithm>
 #include <cstring>

@@ -13,7 +13,7 @@ namespace {
 struct Character {
   uint32_t code;
   size_t bytes;
-  bool valid;  // otherwise one byte that begins nothing
+  bool valid;  // false: one byte that begins no character
 };
 
 // The first character of a text that is not empty.
@@ -28,9 +28,9 @@ Character first_character(std::string_view text) {
     if ((byte(i) & 0xC0) != 0x80) return {lead, 1, false};
     code = code << 6 | (byte(i) & 0x3F);
   }
-  static constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  static constexpr uint32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};
   const bool is_surrogate = code >= 0xD800 && code < 0xE000;
-  if (code < kLeast[bytes] || code > 0x10FFFF || is_surrogate) return {lead, 1, false};
+  if (code < kMinCode[bytes] || code > 0x10FFFF || is_surrogate) return {lead, 1, false};
   return {code, bytes, true};
 }
 
@@ -38,7 +38,7 @@ bool is_ascii(char c) {
   return c >= ' ' && c <= '~';
 }
 
-bool steers(const Character& c) {
+bool is_terminal_control(const Character& c) {
   if (!c.valid) return true;
   if (c.code < 0x20) return c.code != '\n' && c.code != '\t';
   if (c.code < 0x7F) return false;
@@ -47,7 +47,7 @@ bool steers(const Character& c) {
          within(0x2066, 0x2069);
 }
 
-// `escape` appends what stands for a character that steers.
+// The text with terminal control characters replaced by what `escape` appends for them.
 template <typename Escape>
 std::string replaced(std::string_view text, Escape&& escape) {
   std::string out;
@@ -58,7 +58,7 @@ std::string replaced(std::string_view text, Escape&& escape) {
     text.remove_prefix(ascii);
     if (text.empty()) break;
     const Character c = first_character(text);
-    if (steers(c)) {
+    if (is_terminal_control(c)) {
       escape(c, text.substr(0, c.bytes), out);
     } else {
       out += text.substr(0, c.bytes);

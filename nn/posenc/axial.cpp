@@ -76,7 +76,7 @@ std::vector<std::string> keys() {
 EncodingEntry axial() {
   return {.info = {.name = "axial",
                    .summary = "rotary on a grid: half of the head is rotated by the row, half by the column",
-                   .equation = "score = s R_m q . R_n k, pairs rotated by row(m) theta_i or column(m) theta_i",
+                   .equation = "score = s R_m q . R_n k, R_m rotating pair i by row(m) theta_i or column(m) theta_i",
                    .source = "Biderman et al. 2021, blog.eleuther.ai/rotary-embeddings",
                    .terms = "R^q, R^k",
                    .parameters = "0",

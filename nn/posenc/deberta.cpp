@@ -221,7 +221,7 @@ EncodingEntry deberta() {
 
 EncodingEntry deberta_literal() {
   return {.info = {.name = "deberta-literal",
-                   .summary = "deberta as Eq. 10 prints it, distances pushed through W_q and W_k",
+                   .summary = "deberta as Eq. 10 prints it, distances multiplied by W_q and W_k",
                    .equation = "score = s [q.k + q.(W_k P[r]) + k.(W_q P[r])]",
                    .source = "arXiv 2104.09864 Eq. 10",
                    .terms = "K, Q",

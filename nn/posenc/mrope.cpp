@@ -74,7 +74,7 @@ std::vector<std::string> keys() {
 EncodingEntry mrope() {
   return {.info = {.name = "mrope",
                    .summary = "rotary on three axes, time, height and width, each rotating its section of the pairs",
-                   .equation = "score = s R_m q . R_n k, pair i rotated by m[axis(i)] theta_i",
+                   .equation = "score = s R_m q . R_n k, R_m rotating pair i by m[axis(i)] theta_i",
                    .source = "Wang et al. 2024, arXiv 2409.12191 section 2.1",
                    .terms = "R^q, R^k",
                    .parameters = "0",

@@ -78,7 +78,7 @@ std::vector<std::string> keys() {
 EncodingEntry rope() {
   return {.info = {.name = "rope",
                    .summary = "rotary: queries and keys are rotated by their positions, with seven published scalings",
-                   .equation = "score = s R_m q . R_n k, pair i of R_m rotating by m theta_i",
+                   .equation = "score = s R_m q . R_n k, R_m rotating pair i by m theta_i",
                    .source = "Su et al. 2021, arXiv 2104.09864 Eq. 14-16",
                    .terms = "R^q, R^k; R^v with rotary_value",
                    .parameters = "0; R/2 with trainable",

@@ -120,7 +120,7 @@ EncodingEntry transformer_xl() {
 
 EncodingEntry transformer_xl_literal() {
   return {.info = {.name = "transformer-xl-literal",
-                   .summary = "transformer-xl as Eq. 7 prints it, its biases pushed through W_q",
+                   .summary = "transformer-xl as Eq. 7 prints it, its biases multiplied by W_q",
                    .equation = "score = s [(q + W_q u).k + (q + W_q v).(W_r R[r])]",
                    .source = "arXiv 2104.09864 Eq. 7",
                    .terms = "u, w, K",

@@ -8,8 +8,8 @@ The operators are also ``torch.ops.roformer.rope``, ``rope_``, ``rotate``, ``rop
 gradients of any order and work under ``torch.compile``. So do, with first gradients, ``norm``, ``gelu``, ``softmax``,
 ``cross_entropy`` and ``linear``, for float32, bfloat16 and float16 on the CPU (ops/include/rf/ops/rows.h).
 
-Import it before torch where the machine has other work as well: OpenMP's idle threads then spin for a short while only,
-unless OMP_WAIT_POLICY or GOMP_SPINCOUNT say otherwise. Where torch comes first, set GOMP_SPINCOUNT=3000 yourself.
+On a machine with other work, import it before torch: OpenMP's idle threads then spin for a short time only, unless
+OMP_WAIT_POLICY or GOMP_SPINCOUNT is set. If torch is imported first, set GOMP_SPINCOUNT=3000 yourself.
 """
 
 from . import _openmp

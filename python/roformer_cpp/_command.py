@@ -1,11 +1,11 @@
-"""What the commands of the package (`python -m roformer_cpp.plot` and the like) end with."""
+"""The exit code of the package's commands (`python -m roformer_cpp.plot` and the others)."""
 
 import sys
 from collections.abc import Callable
 
 
 def exit_code(work: Callable[[], object]) -> int:
-    """0 when the work is done, 1 with its message on standard error when input or machine stand in its way."""
+    """0 on success; 1, with the message on standard error, for an error of the input or the machine."""
     try:
         work()
     except (ImportError, OSError, ValueError) as error:

@@ -11,7 +11,7 @@ _NN = "libroformer_nn.so"
 
 
 def _folders() -> list[Path]:
-    """Where the libraries may be: $ROFORMER_LIB_DIR alone when it is set, else the package's lib/, else the build."""
+    """The folders to search: only $ROFORMER_LIB_DIR if it is set, else the package's lib/ and the build."""
     if given := os.environ.get("ROFORMER_LIB_DIR"):
         return [Path(given)]
     package = Path(__file__).resolve().parent
@@ -19,10 +19,10 @@ def _folders() -> list[Path]:
 
 
 def load() -> bool:
-    """Loads the operators, and the models where their library is beside them.
+    """Loads the operators, and the models if their library is in the same folder.
 
     Returns:
-        Whether the models are there.
+        Whether the models were loaded.
 
     Raises:
         ImportError: no operators in any of the folders, or they do not fit this version of PyTorch.

@@ -1,8 +1,8 @@
-"""How OpenMP's idle threads wait: a choice that holds for the whole process, made when torch is loaded.
+"""Sets how OpenMP's idle threads wait, for the whole process, before torch is loaded.
 
-GNU OpenMP reads its settings once, when torch loads it. Unless the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT, and
-unless torch is there already, its threads are told to spin for a short while before they sleep, as those of the program
-`roformer` are (cli/src/program.cpp gives the reasons and has the same count). The environment is left as it was.
+GNU OpenMP reads its settings once, when torch loads it. Unless the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT, or
+torch is already loaded, its threads spin for a short time before they sleep, as in the program `roformer`
+(cli/src/program.cpp gives the reasons and has the same count). The environment is restored.
 """
 
 import os

@@ -37,9 +37,9 @@ def rope(
         layout: which elements form pair i: ``"pairs"`` (2i, 2i+1), as in RoFormer and GPT-J; ``"halves"`` (i, i+R/2),
             as in GPT-NeoX and Llama. There is no default, because the wrong one goes unnoticed.
         base: of the frequencies.
-        freqs: float64 ``[R/2]``, the frequencies themselves, in place of ``base``; they may require grad.
+        freqs: float64 ``[R/2]``, the frequencies, instead of ``base``; they may require grad.
         scale: multiplies cos and sin; finite, not 0.
-        rotary_dim: R, even; the elements from R on are passed on. Default: D, or twice the number of ``freqs``.
+        rotary_dim: R, even; the elements from R on are unchanged. Default: D, or twice the number of ``freqs``.
         heads_first: whether ``x`` is ``[.., H, T, D]``.
         direction: ``"forward"`` applies R, ``"transpose"`` R^T (the backward), ``"inverse"`` R^-1. The last two
             coincide for scale 1.
@@ -77,16 +77,16 @@ def rotate(
     layout: Literal["pairs", "halves"],
     direction: Literal["forward", "transpose"] = "forward",
 ) -> Tensor:
-    """Rotation by given rows: what ``rope`` does once it has cosines and sines.
+    """Rotation by given rows: the second step of ``rope``, after cosines and sines were computed.
 
-    Pair i of the vectors of token t becomes ``(c x_a - s x_b, s x_a + c x_b)`` with c and s the row of t at i. Any
-    magnitude is in the rows.
+    Pair i of the vectors of token t becomes ``(c x_a - s x_b, s x_a + c x_b)`` with c and s the row of t at i. The rows
+    include any scale.
 
     Args:
         x: ``[B, T, H, D]``; float32, float64, bfloat16 or float16, on the CPU. Views with a contiguous last dimension
             are read without a copy.
         cos, sin: ``[B or 1, T, R/2]``, R <= D; float64 for float64 ``x``, float32 for the other dtypes. The elements
-            of ``x`` from R on are passed on.
+            of ``x`` from R on are unchanged.
         layout: which elements form pair i, as for ``rope``.
         direction: ``"forward"``, or ``"transpose"``: the transposed matrix, which is the backward.
 
@@ -118,7 +118,7 @@ def rope_table(
         positions: integers within 2^53, or float64; any shape ``[..]``.
         freqs: float64 ``[R/2]``, or ``[.., R/2]`` with the dimensions of ``positions`` or 1: frequencies that differ
             from sequence to sequence (``[B, 1, R/2]``) or from token to token.
-        freqs_lo: what ``freqs`` rounded away, of the same shape; default: nothing.
+        freqs_lo: the rounding error of ``freqs``, of the same shape; default: 0.
         scale: finite, not 0.
         dtype: of the result, ``torch.float32`` or ``torch.float64``.
 
@@ -138,7 +138,7 @@ def target() -> str:
 
 
 def set_target(name: str) -> None:
-    """Restricts the kernels to the instruction set ``name`` (``"AVX2"``, ``"ref"``, ..); ``""`` is all that there is.
+    """Restricts the kernels to the instruction set ``name`` (``"AVX2"``, ``"ref"``, ..); ``""`` allows all.
 
     Raises:
         ValueError: this machine or this build has no such instruction set.
@@ -152,8 +152,8 @@ def memory_held() -> tuple[int, int]:
 
 
 def release_memory() -> None:
-    """Gives back what the kernels keep between calls, except what calls on other threads use at this moment.
+    """Frees the memory that the kernels keep between calls, except memory in use by calls on other threads.
 
-    They keep at most 64 MiB of work space that is not in use and 256 MiB of rotary tables, and no result depends on it.
+    They keep at most 64 MiB of unused work space and 256 MiB of rotary tables; no result depends on it.
     """
     torch.ops.roformer.release_memory()

@@ -1,4 +1,4 @@
-"""Options on their way to C++, which reads them as JSON and knows their rules."""
+"""Options as JSON for the C++ side, which checks them."""
 
 import json
 
@@ -7,7 +7,7 @@ def options_json(where: str, options: dict) -> str:
     """``options`` as JSON.
 
     Raises:
-        ValueError: a number that is not finite, or a value that JSON does not have.
+        ValueError: a number that is not finite, or a value without a JSON form.
     """
     try:
         return json.dumps(options, allow_nan=False)

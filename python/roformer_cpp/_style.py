@@ -1,12 +1,12 @@
-"""How every picture of the package looks, and how it is written: the same numbers give the same bytes."""
+"""The style of the package's pictures. The same numbers give files with the same bytes."""
 
 from contextlib import contextmanager
 from pathlib import Path
 
-# Told apart by the colour-blind (Okabe and Ito) and, with the dashes, in grey.
+# Colours that colour-blind readers can distinguish (Okabe and Ito); with the dashes also in grey.
 COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
 DASHES = ["-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2))]
-# From dark blue to yellow, ever lighter.
+# From dark blue to yellow, with rising lightness.
 COLOUR_MAP = "cividis"
 
 _STYLE = {
@@ -22,18 +22,18 @@ _STYLE = {
     "legend.frameon": False,
     "savefig.facecolor": "white",
     "savefig.dpi": 120,
-    "svg.fonttype": "none",  # words that can be searched and read aloud; DejaVu Sans, or what the reader has
+    "svg.fonttype": "none",  # text that can be searched and read aloud; DejaVu Sans, or another font of the viewer
     "svg.hashsalt": "roformer",
 }
-# What would differ from one run to the next.
+# Metadata that would differ from one run to the next.
 _DATES = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 @contextmanager
 def picture(output, width=7.0, height=4.0):
-    """A matplotlib figure of that many inches, to be drawn on in the ``with`` block; written to ``output`` at its end.
+    """A matplotlib figure of this size in inches for the ``with`` block, at whose end it is written to ``output``.
 
-    The file's name says the format. Raises ImportError, with what to install, where there is no matplotlib.
+    The file's name determines the format. Raises ImportError, with what to install, without matplotlib.
     """
     try:
         import matplotlib

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .terms import Terms, tokens_first
 
-_MASK_HINT = "of a mask that is added to scores, 0 and -inf, give mask == 0; of 0 and 1, mask != 0"
+_MASK_HINT = "for a mask that is added to scores, 0 and -inf, give mask == 0; for one of 0 and 1, mask != 0"
 
 
 def attention(
@@ -30,8 +30,8 @@ def attention(
 ) -> Tensor:
     """Softmax attention with any position encoding.
 
-    Query i and key j are tokens; which keys a query may attend to is a matter of tokens, never of positions: ``i`` is
-    level with key ``i + S - T`` (bottom-right aligned). A query with no key has output 0 and gradient 0.
+    Query i and key j are tokens. Which keys a query may attend to depends on tokens, never on positions: query ``i`` is
+    aligned with key ``i + S - T`` (bottom-right). A query with no key has output 0 and gradient 0.
 
     Args:
         q: ``[B, T, H, D]``, or ``[B, H, T, D]`` with ``heads_first``; float32, float64, bfloat16 or float16, any
@@ -39,27 +39,27 @@ def attention(
         k: ``[B, S, Hk, D]``, H a multiple of Hk: each key head serves H / Hk query heads. With ``heads_first``
             ``[B, Hk, S, D]``.
         v: ``[B, S, Hk, Dv]``; with ``heads_first`` ``[B, Hk, S, Dv]``.
-        terms: what attention knows of position, for example ``encoding(..).terms(positions)``, of the same shapes with
-            and without ``heads_first``. Default: nothing.
-        positions: of the queries, integers ``[T]`` or ``[B, T]``; those of the terms, where they have any. Default:
-            those of the terms, or 0, 1, .. for the keys and the last T of them for the queries; in each sequence anew
-            when packed.
+        terms: the position encoding, for example ``encoding(..).terms(positions)``, with the same shapes with and
+            without ``heads_first``. Default: none.
+        positions: of the queries, integers ``[T]`` or ``[B, T]``; they must be those of the terms, if these have any.
+            Default: those of the terms, or 0, 1, .. for the keys and the last T of them for the queries; packed
+            sequences each start again.
         key_positions: of the keys, ``[S]`` or ``[B, S]``. Default: ``positions``.
         is_causal: a query may attend to keys up to its own token only.
         window: how many tokens to either side (with ``is_causal``, back) a query may attend to; ``(left, right)`` for
-            each side its own, -1 for no limit.
+            different sides, -1 for no limit.
         mask: bool, True where a query may attend to a key: four dimensions that broadcast to ``[B, H, T, S]``, or
-            ``[B, S]`` for keys. In addition to ``is_causal`` and ``window``. No numbers: give ``mask == 0`` of those
-            that are added to scores (0 and -inf), ``mask != 0`` of 0 and 1.
+            ``[B, S]`` for keys. In addition to ``is_causal`` and ``window``. Not a mask of numbers: give ``mask == 0``
+            for one that is added to scores (0 and -inf), ``mask != 0`` for one of 0 and 1.
         cu_seqlens: packed sequences: int32 or int64 ``[sequences + 1]``, rising from 0 to T; with B = 1, sequence i is
-            tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``. No ``mask`` then.
+            tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``. Not with ``mask``.
         cu_seqlens_k: the same for the keys. Default: ``cu_seqlens``.
         kernel: ``"fused"``: a tiled kernel for float32, bfloat16 and float16 on the CPU, memory linear in T; no gate,
             first derivatives only. ``"explicit"``: torch operations, any dtype, derivatives of any order. ``"ref"``:
             float64 loops. ``"auto"``: fused where it can compute the call, else explicit.
         heads_first: whether ``q``, ``k``, ``v`` and the result have heads before tokens, as in
             ``torch.nn.functional.scaled_dot_product_attention``. Read and written through strides, without a copy.
-        scale: of the scores, s in the equation, in place of ``1/sqrt(D)``. Not beside terms that have one.
+        scale: of the scores, s in the equation, instead of ``1/sqrt(D)``. Not with terms that have one.
 
     Returns:
         ``[B, T, H, Dv]`` in the dtype of ``q``; with ``heads_first`` ``[B, H, T, Dv]``, a view. Gradients flow to
@@ -67,8 +67,8 @@ def attention(
 
     Raises:
         ValueError: ``window``, ``mask``, ``scale`` or ``key_positions`` outside the rules above.
-        RuntimeError: shapes, dtypes, terms or positions that do not fit each other, or what keeps the call from
-            ``kernel="fused"``; the message names them.
+        RuntimeError: shapes, dtypes, terms or positions that do not match, or a call that ``kernel="fused"`` cannot
+            compute; the message names the reason.
         NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
     if heads_first:
@@ -110,14 +110,14 @@ def _scaled(terms: Terms, scale: float | None) -> Terms:
     if scale is None:
         return terms
     if terms.scale is not None:
-        raise ValueError(f"[attention] scale must be given once, got {scale} beside the terms' {terms.scale}")
+        raise ValueError(f"[attention] scale must be given once, got {scale} and the terms' {terms.scale}")
     return replace(terms, scale=scale)
 
 
 def _window(window: int | tuple[int, int] | None, is_causal: bool) -> tuple[int, int]:
     sides = (-1, -1) if window is None else tuple(window) if isinstance(window, (tuple, list)) else (window, window)
-    least = 0 if isinstance(window, int) else -1
-    if len(sides) != 2 or not all(isinstance(side, int) and side >= least for side in sides):
+    lowest = 0 if isinstance(window, int) else -1
+    if len(sides) != 2 or not all(isinstance(side, int) and side >= lowest for side in sides):
         raise ValueError(
             f"[attention] window must be a number >= 0 or (left, right) with -1 for no limit, got {window}"
         )
@@ -157,10 +157,10 @@ def _positions(
 
 
 def _packed_positions(query_ends: Tensor, key_ends: Tensor) -> tuple[Tensor, Tensor]:
-    """Of every sequence anew: its keys from 0 on, its queries level with the last of them."""
+    """For every sequence: its keys from 0 on, its queries aligned with the last of them."""
     lengths = list(zip(query_ends.diff().tolist(), key_ends.diff().tolist(), strict=False))
     none = [torch.zeros(0, dtype=torch.int64)]
-    # A length that is not one is for the operator to refuse, which sees the ends themselves.
+    # Negative lengths are refused by the operator, which gets the ends.
     queries = [torch.arange(s - t, s) for t, s in lengths if t > 0]
     keys = [torch.arange(s) for _, s in lengths if s > 0]
     return torch.cat(none + queries), torch.cat(none + keys)

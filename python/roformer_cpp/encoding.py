@@ -22,7 +22,7 @@ class Encoding(nn.Module):
         self._script = script
         self.name = name
         for full_name, parameter in script.named_parameters().items():
-            parameter._is_param = True  # what makes torch.nn take a tensor as a Parameter without a copy
+            parameter._is_param = True  # so that torch.nn accepts the tensor as a Parameter without a copy
             module, leaf = self._module_of(full_name)
             module.register_parameter(leaf, parameter)
         for full_name, buffer in script.named_buffers().items():
@@ -48,7 +48,7 @@ class Encoding(nn.Module):
         return self._script.changes_with_length()
 
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
-        """What is added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
+        """The vectors added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
         return self._script.input(positions, _scalar_type(dtype))
 
     def terms(
@@ -67,7 +67,7 @@ class Encoding(nn.Module):
             positions: integers ``[T]`` or ``[B, T]``, of the queries; ``[1 or B, T, 3]`` for encodings with three axes.
             key_positions: the same of the keys, with S. Default: ``positions``.
             layer: which layer's.
-            sequences: integers ``[B, S]``, equal within a sequence of a row, -1 for padding. Default: a row is one.
+            sequences: integers ``[B, S]``, equal within a sequence of a row, -1 for padding. Default: one per row.
             projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, for encodings that project their tables;
                 its biases ``(b_q, b_k, b_v)`` may follow.
             dtype: of queries and keys.

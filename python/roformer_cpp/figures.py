@@ -1,9 +1,9 @@
-"""Draws the mathematics of rotary position embedding, as SVG with the plotted numbers as CSV beside it:
+"""Draws the mathematics of rotary position embedding, as SVG files with the plotted numbers as CSV files:
 
     python -m roformer_cpp.figures --output pictures
 
-Every picture is two functions, `<name>_numbers` (columns
-of numbers, from theory.py) and `_draw_<name>`; the same numbers give the same bytes.
+Every picture is two functions, `<name>_numbers` (columns of numbers, from theory.py) and `_draw_<name>`; the same
+numbers give the same bytes.
 """
 
 import argparse
@@ -196,7 +196,7 @@ def _cells(axes, values, limits):
     axes.grid(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    # Enlarged here, for not every reader of SVG keeps the pixels of a small picture apart.
+    # Enlarged here, because some viewers of SVG blur the pixels of a small picture.
     return axes.imshow(values, cmap=COLOUR_MAP, vmin=limits[0], vmax=limits[1], aspect="auto", interpolation="nearest")
 
 

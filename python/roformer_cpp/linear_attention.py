@@ -88,7 +88,7 @@ def _scaled(terms: Terms | None, scale: float | None, feature_map: str) -> Terms
             f"{scale} with {feature_map}"
         )
     if terms is not None and terms.scale is not None:
-        raise ValueError(f"[linear_attention] scale must be given once, got {scale} beside the terms' {terms.scale}")
+        raise ValueError(f"[linear_attention] scale must be given once, got {scale} and the terms' {terms.scale}")
     return replace(terms or Terms(), scale=scale)
 
 
@@ -114,8 +114,8 @@ def linear_attention(
 ) -> Tensor:
     """Attention in time and memory linear in the number of tokens.
 
-    ``out_m = sum_n (R_m f(q_m)).(R_n g(k_n)) v_n / (eps + sum_n f(q_m).g(k_n))`` with the rotation R where
-    ``rope_site`` says so. A query whose denominator is 0, one without a key in particular, has output 0 and gradient 0.
+    ``out_m = sum_n (R_m f(q_m)).(R_n g(k_n)) v_n / (eps + sum_n f(q_m).g(k_n))`` with the rotation R at the place that
+    ``rope_site`` names. A query whose denominator is 0, such as one without a key, has output 0 and gradient 0.
 
     Args:
         q: ``[B, T, H, D]``, or ``[B, H, T, D]`` with ``heads_first``; float32, float64, or bfloat16 and float16
@@ -123,10 +123,10 @@ def linear_attention(
         k, v: ``[B, S, Hk, D]`` and ``[B, S, Hk, Dv]``, H a multiple of Hk; with ``heads_first`` ``[B, Hk, S, ..]``.
         feature_map: ``"elu"`` (elu(x) + 1), ``"shen_original"`` (bidirectional only), ``"shen"``, ``"favor"``,
             ``"relu"``, or ``"cosine"`` (1 + cos); nn/src/feature_map.h has the equations.
-        terms: rotations of queries and keys, from ``roformer_cpp.encoding``. With ``rope_site="after_map"`` they turn
-            features: ask the encoding for ``head_dim=linear_feature_dim(..)``.
+        terms: rotations of queries and keys, from ``roformer_cpp.encoding``. With ``rope_site="after_map"`` they rotate
+            features: make the encoding with ``head_dim=linear_feature_dim(..)``.
         is_causal: query i attends to the keys up to ``i + S - T``.
-        key_mask: bool ``[B, S]``; false keys are in neither sum.
+        key_mask: bool ``[B, S]``; keys with False are left out of both sums.
         cu_seqlens: integers ``[sequences + 1]``, rising from 0 to S: packed sequences, with ``B = 1``.
         rope_site: ``"after_map"``, ``"before_map"`` or ``"none"``. Default: ``"before_map"`` for cosine, else
             ``"after_map"``.
@@ -134,13 +134,13 @@ def linear_attention(
         eps: added to the denominator; ``shen`` and ``favor`` have divided their exponentials by the largest one before.
         feature_eps: added to every feature of ``favor`` (default 1e-4) and ``relu`` (1e-3).
         projection: ``[m, D]`` for ``favor`` and ``relu``. Default: ``orthogonal_features`` with seed 0.
-        state: keys that came before; changed to include those of this call. Causal, with ``T = S``.
+        state: earlier keys; it is changed to include those of this call. Causal, with ``T = S``.
         kernel: ``"fused"``: in chunks, for float32, bfloat16 and float16 on the CPU, first derivatives to q, k, v and
-            ``projection``; neither causal ``shen`` and ``favor``, nor a state beside tensors that require grad.
+            ``projection``; neither causal ``shen`` and ``favor``, nor a state with tensors that require grad.
             ``"explicit"``: torch operations, any dtype, derivatives of any order. ``"ref"``: float64 loops over all
             pairs. ``"auto"``: fused where it can compute the call, else explicit.
         heads_first: whether ``q``, ``k``, ``v`` and the result have heads before tokens.
-        scale: in place of ``1/sqrt(D)`` where a feature map has it (favor and relu). Not beside terms that have one.
+        scale: instead of ``1/sqrt(D)``, for feature maps that have it (favor and relu). Not with terms that have one.
 
     Returns:
         ``[B, T, H, Dv]`` in the dtype of ``q``; with ``heads_first`` ``[B, H, T, Dv]``, a view.
@@ -169,7 +169,7 @@ def linear_attention(
 
 
 def linear_feature_dim(head_dim: int, **options) -> int:
-    """The size that rotations turn with these options of ``LinearAttention``: the encoding's ``head_dim``."""
+    """The ``head_dim`` of an encoding for these options of ``LinearAttention``: the size that is rotated."""
     return torch.ops.roformer.linear_attention_feature_dim(options_json("linear_attention", options), head_dim)
 
 
@@ -183,7 +183,7 @@ class LinearAttention(nn.Module):
             ``num_features``, ``orthogonal``, ``orthogonal_scaling``, ``redraw_every`` (0: never), ``feature_eps``,
             ``seed``.
 
-    The buffers ``projection``, ``redraws`` and ``calls`` are all that a run needs to go on where it stopped.
+    The buffers ``projection``, ``redraws`` and ``calls`` are the whole state that a resumed run needs.
     """
 
     def __init__(self, head_dim: int, layer: int = 0, **options):

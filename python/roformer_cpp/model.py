@@ -57,19 +57,19 @@ class Model:
 
         Args:
             input_ids: int64 ``[B, T]``, T > 0.
-            attention_mask: ``[B, T]``, bool or integers 0 and 1; 1: the token may be attended to. Default: all. No
-                numbers that are added to scores: of such a mask, give ``mask == 0``.
+            attention_mask: ``[B, T]``, bool or integers 0 and 1; 1: the token may be attended to. Default: all. Not a
+                mask of numbers that are added to scores: for such a mask, give ``mask == 0``.
             num_choices: for multiple choice, whose ``input_ids`` are ``[B * num_choices, T]``.
-            cache: from :meth:`new_cache`. Results are those of all tokens at once, for the new ones.
+            cache: from :meth:`new_cache`. The results for the new tokens are those of a pass over all tokens.
             dropout_key: (seed, step), of which dropout in training mode is then a function. Default: every pass draws
                 a new seed from torch's default generator; ``torch.manual_seed`` repeats a run, and
                 ``torch.utils.checkpoint``, which restores the generator, drops the same in both of its passes.
             token_type_ids: int64 ``[B, T]``. Default: 0.
             segments: int32 ``[B, T]``, in place of ``attention_mask``: tokens attend within equal values >= 0; -1 is
                 padding.
-            positions: int64 ``[T]``, ``[B, T]`` or, on several axes, ``[B, T, axes]``, >= 0. Default: 0..T-1, with a
-                cache going on after it.
-            encoder_hidden: ``[B, S, C]``, for cross-attention: what is attended to. With a cache, at its first call.
+            positions: int64 ``[T]``, ``[B, T]`` or, on several axes, ``[B, T, axes]``, >= 0. Default: 0..T-1, or with a
+                cache the positions after it.
+            encoder_hidden: ``[B, S, C]``, the states that cross-attention attends to. With a cache, at its first call.
             encoder_mask: ``[B, S]``, as ``attention_mask``. Default: all.
 
         Returns:
@@ -90,13 +90,13 @@ class Model:
         dropout_key: tuple[int, int] | None = None,
         **inputs: Tensor | None,
     ) -> Tensor:
-        """The last hidden state [B, T, C] alone; arguments as above."""
+        """Only the last hidden state [B, T, C]; arguments as above."""
         given = _given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
         return self._model.encode(given, cache, dropout_key)
 
     @staticmethod
     def new_cache() -> torch.ScriptObject:
-        """Keys and values of a causal model, of no token yet; its ``tokens()`` counts them."""
+        """An empty cache of keys and values for a causal model; its ``tokens()`` is the number of tokens."""
         return torch.classes.roformer.KeyValueCache()
 
     def masked_lm_logits(self, hidden: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ class Model:
 
     @property
     def head(self) -> str:
-        """The class of ``transformers`` that computes the same, such as those of ``HEADS``; for what it has not,
+        """The class of ``transformers`` that computes the same, such as those of ``HEADS``; if it has none,
         ``RfEncoder`` with the same ending."""
         return self._model.head()
 
@@ -152,14 +152,14 @@ def load_model(
         head: one of ``HEADS``, or the same with ``Bert`` (but ``BertLMHeadModel``) or ``RfEncoder``. Default: the one
             that config.json names.
         dtype: of the parameters in memory; files may hold F16, BF16, F32 or F64.
-        allow_fresh_head: a head whose weights the file lacks is initialised at random instead of refused.
+        allow_fresh_head: whether a head whose weights are not in the file is initialised at random instead of refused.
 
     Raises:
         RuntimeError: a missing or damaged file, a missing, unexpected or misshapen tensor, NaN or infinity in a weight,
             an unknown configuration key; the message says where and which.
 
     Warns:
-        UserWarning: the file has a position table of its own, which is not the computed one: it is used.
+        UserWarning: the file has a position table that differs from the computed one; the file's is used.
     """
     script_model = torch.classes.roformer.Model(fspath(model_dir), head or "", dtype, allow_fresh_head)
     for message in script_model.warnings():
@@ -173,7 +173,7 @@ def build_model(config: dict, head: str | None = None, seed: int = 0) -> Model:
     Args:
         config: the keys of config.json (docs/formats.md), among them ``position_encoding`` and ``attention``.
         head: as for :func:`load_model`.
-        seed: of the draws. Torch's own generator stays as it is.
+        seed: of the draws. Torch's own generator is not used.
 
     Raises:
         RuntimeError: an unknown key or a value out of range; the message says which.

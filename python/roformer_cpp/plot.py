@@ -1,7 +1,7 @@
 """Draws the loss curve of a run directory: `python -m roformer_cpp.plot RUN_DIR [--output loss.png]`.
 
-Reads metrics.jsonl as `roformer pretrain` and `finetune` write it: one JSON object a line, with "type" either "train",
-"evaluation" or "length". Losses are in nats a predicted token.
+Reads metrics.jsonl of `roformer pretrain` and `finetune`: one JSON object per line, with "type" either "train",
+"evaluation" or "length". Losses are in nats per predicted token.
 """
 
 import argparse

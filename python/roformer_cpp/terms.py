@@ -1,4 +1,4 @@
-"""What attention knows of position; ops/include/rf/ops/terms.h has the equation."""
+"""The terms of attention that depend on position; ops/include/rf/ops/terms.h has the equation."""
 
 from dataclasses import dataclass, fields
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def shape_text(x: Tensor) -> str:
-    """What a tensor is, without its numbers: ``float32 [2, 3]``."""
+    """The dtype and shape of a tensor: ``float32 [2, 3]``."""
     return f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
 
 
@@ -22,7 +22,7 @@ def tokens_first(where: str, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, T
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines per token, ``[B or 1, T, R/2]``; a magnitude other than 1 is in both."""
+    """Cosines and sines per token, ``[B or 1, T, R/2]``; both include a scale other than 1."""
 
     cos: Tensor
     sin: Tensor
@@ -52,7 +52,7 @@ class Terms:
     ``reset_row`` and ``reset_col`` ``[H]``; ``scale`` (s) defaults to ``1/sqrt(D)``.
 
     ``positions`` and ``key_positions``, ``[1 or B, T]`` and ``[1 or B, S]``, are those that the terms were made for:
-    attention takes these, and refuses others. ``None``: the terms hold for any.
+    attention uses these, and refuses others. ``None``: the terms are valid for any positions.
     """
 
     query: Rotation | None = None

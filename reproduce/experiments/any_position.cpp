@@ -1,5 +1,5 @@
-// C-03 (spec R-ROPE-10): rotations at any position, and a model that has no longest input. The truth is cos and sin of
-// position * 10000^(-2i/D) in long double, whose error stays below 1e-9 to position 2^31.
+// C-03 (spec R-ROPE-10): rotations at any position, and a model without a longest input. The reference is cos and sin
+// of position * 10000^(-2i/D) in long double, whose error is below 1e-9 up to position 2^31.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -37,7 +37,7 @@ double error_of(const at::Tensor& cos_I, const at::Tensor& sin_I, int64_t positi
   return worst;
 }
 
-// The longest of the inputs that a model made for `model_positions` tokens reads; 0 when it reads none.
+// The longest of the inputs that a model made for `model_positions` tokens reads; 0 if it reads none.
 int64_t longest_read(const char* encoding, const nlohmann::json& settings) {
   const at::NoGradGuard no_grad;
   ModelConfig config;
@@ -55,7 +55,7 @@ int64_t longest_read(const char* encoding, const nlohmann::json& settings) {
     input.ids_BT = integers(0, tokens).remainder(10).unsqueeze(0);
     try {
       if (at::isfinite(model.encode(input)).all().item<bool>()) longest = std::max(longest, tokens);
-    } catch (const Error&) {  // the encoding ends before
+    } catch (const Error&) {  // the encoding has fewer positions
     }
   }
   return longest;

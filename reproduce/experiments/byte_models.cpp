@@ -87,7 +87,7 @@ nlohmann::json linear_settings(Scale scale) {
           {"tokens", length.tokens}};
 }
 
-// Over layers, heads and tokens of held-out text, of a model of Eq. 19: a query's mean weight of a key.
+// A query's mean weight of a key in a model of Eq. 19, over layers, heads and tokens of held-out text.
 double smallest_mean_weight(const std::string& model_dir, const at::Tensor& ids_BT) {
   const at::NoGradGuard no_grad;
   const auto model = nn::load_model(model_dir, Head::kCausalLm, at::kDouble);
@@ -105,11 +105,11 @@ Result run_linear(const Context& context) {
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const Curves curves = loss_curves(trained.runs);
   const Losses held_out = held_out_losses(trained.runs);
-  Result result{.columns = {"model", "late training loss", "lowest", "highest", "held-out bits a byte", "lowest",
+  Result result{.columns = {"model", "late training loss", "lowest", "highest", "held-out bits per byte", "lowest",
                             "highest", "smallest denominator by keys"},
                 .rows = {}};
   const at::Tensor ids_BT = held_out_rows(trained.data_dir, context.settings.at("rows"), context.settings.at("tokens"));
-  double least = std::numeric_limits<double>::infinity();
+  double lowest = std::numeric_limits<double>::infinity();
   for (const auto& [arm, of_seeds] : curves) {
     std::vector<double> late, bits;
     for (const Curve& curve : of_seeds) {
@@ -126,7 +126,7 @@ Result run_linear(const Context& context) {
         smallest.push_back(smallest_mean_weight(each.directory, ids_BT));
       }
       denominator = spread(smallest).low;
-      least = std::min(least, spread(smallest).low);
+      lowest = std::min(lowest, spread(smallest).low);
     }
     result.rows.push_back(
         {arm, training.mean, training.low, training.high, valid.mean, valid.low, valid.high, denominator});
@@ -134,9 +134,9 @@ Result run_linear(const Context& context) {
   const Judgement faster = lower_late_loss(curves, {"eq19-favor", "before-map"}, "learned");
   const Judgement useful = lower_late_loss(curves, {"eq19-favor"}, "none");
   result.findings = {{"C-18", faster.holds, faster.figures},
-                     {"C-08", useful.holds && least > 0,
+                     {"C-08", useful.holds && lowest > 0,
                       fmt::format("{}; smallest denominator of the trained models, by the number of keys: {:.3g}",
-                                  useful.figures, least)}};
+                                  useful.figures, lowest)}};
   return result;
 }
 
@@ -151,7 +151,7 @@ nlohmann::json length_settings(Scale scale) {
           {"design", design},
           {"interpolated", "rope"},
           {"rows", by_scale(scale, 2, 32)},  // of the loss by position
-          {"window", 32},                    // positions that a point of it is the mean of
+          {"window", 32},                    // positions over which a point of it is the mean
           {"bound", 0.02}};
 }
 
@@ -172,7 +172,7 @@ std::string interpolated_model(const train::CompareRun& run, int64_t factor) {
   return directory;
 }
 
-// Held out, at `factor` times the training length.
+// Held-out loss at `factor` times the training length.
 double held_out_loss(const Context& context, const std::string& model_dir, const std::string& data_dir,
                      int64_t factor) {
   const train::RunConfig trained = train::parse_run_config(context.settings.at("design").at("run"));
@@ -187,7 +187,7 @@ double held_out_loss(const Context& context, const std::string& model_dir, const
   return train::evaluate(options, context.progress).loss;
 }
 
-// The loss of a token by the number of those before it, mean over rows and over windows of positions.
+// The loss of a token by its position in the row, mean over rows and over windows of positions.
 Series loss_by_position(const std::string& name, const std::string& model_dir, const at::Tensor& ids_BT,
                         int64_t window) {
   const at::NoGradGuard no_grad;
@@ -277,7 +277,7 @@ Experiment linear_language_model() {
               "with rotations before it, have a lower mean training loss over the last two thirds of the "
               "steps than with a learned table. C-08: Eq. 19 trains to finite losses, lower than without "
               "positions, and its denominators stay positive.",
-          .budget = "7 minutes an arm and seed, 6 arms",
+          .budget = "7 minutes per arm and seed, 6 arms",
           .settings = linear_settings,
           .run = run_linear};
 }
@@ -291,7 +291,7 @@ Experiment extrapolation() {
               "C-23: with every seed the held-out loss at twice the training length is at most 0.02 nats above "
               "that at the training length. C-03: RoPE reads eight times the training length, a learned table "
               "not twice.",
-          .budget = "5 minutes an arm and seed, 4 arms",
+          .budget = "5 minutes per arm and seed, 4 arms",
           .settings = length_settings,
           .run = run_length};
 }

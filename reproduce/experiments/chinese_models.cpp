@@ -1,6 +1,7 @@
 // The Chinese models of the paper's Table 3, characters or words as tokens, and three position encodings: BERT, WoBERT,
-// NEZHA and RoFormer. Each is the same body, trained on the same laws for as many steps, whole words hidden, and tuned
-// on reviews of at most 128 tokens. On such short texts the paper has RoFormer equal to WoBERT (C-22).
+// NEZHA and RoFormer. Each is the same body, trained on the same laws for the same number of steps with whole-word
+// masking, and tuned on reviews of at most 128 tokens. On such short texts the paper has RoFormer equal to WoBERT
+// (C-22).
 #include <fmt/format.h>
 
 #include "experiment.h"
@@ -123,13 +124,13 @@ Result run(const Context& context) {
       result.series.push_back({fmt::format("{}, seed {}", model.name, body.seed), curve.steps, curve.losses});
     }
     const Spread loss = spread(held_out_losses(trained.runs).at(model.name)), accuracy = spread(accuracies[model.name]);
-    // A word stands for several of the characters' tokens of the same held-out texts.
+    // A word token covers several character tokens of the same held-out texts.
     const double characters = held_out_tokens(pretrained.at("characters")) / held_out_tokens(trained);
     result.rows.push_back({model.name, model.tokens, loss.mean, loss.low, loss.high, loss.mean / characters,
                            accuracy.mean, accuracy.low, accuracy.high, tuned.baseline, tuned.bag_of_words});
   }
   const Judgement equal = as_good_as(accuracies.at("RoFormer"), accuracies.at("WoBERT"), settings.at("equal"));
-  result.findings = {{"C-22", equal.holds, "RoFormer beside WoBERT on short texts: " + equal.figures}};
+  result.findings = {{"C-22", equal.holds, "RoFormer compared with WoBERT on short texts: " + equal.figures}};
   return result;
 }
 
@@ -143,7 +144,7 @@ Experiment chinese_models() {
           .expected =
               "On texts of at most 128 tokens the means of RoFormer's and WoBERT's accuracies differ by two points at "
               "most.",
-          .budget = "2 minutes an arm and seed, 4 arms",
+          .budget = "2 minutes per arm and seed, 4 arms",
           .settings = settings,
           .run = run};
 }

@@ -1,6 +1,6 @@
 // X-03 (C-17, the paper's Figure 3, left): masked-LM loss of the same body with BERT's learned table, with sinusoids,
-// and with RoPE; data order, masks and initial weights are the same. The paper's learning rate of 1e-5 would not get
-// anywhere in so few steps; scale small takes 1e-3.
+// and with RoPE; data order, masks and initial weights are the same. The paper's learning rate of 1e-5 is too low for
+// so few steps; scale small uses 1e-3.
 #include <fmt/format.h>
 
 #include "experiment.h"
@@ -22,7 +22,7 @@ Result run(const Context& context) {
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const Curves curves = loss_curves(trained.runs);
   const Losses held_out = held_out_losses(trained.runs);
-  Result result{.columns = {"encoding", "parameters", "ms a step", "late training loss", "lowest", "highest",
+  Result result{.columns = {"encoding", "parameters", "ms per step", "late training loss", "lowest", "highest",
                             "held-out loss", "lowest", "highest"},
                 .rows = {}};
   for (const std::string arm : design.at("arms")) {
@@ -53,7 +53,7 @@ Experiment convergence() {
           .expected =
               "With every seed RoPE's mean training loss over the last two thirds of the steps is below that "
               "of the learned table and of sinusoids, and RoPE reaches the final loss of each in fewer steps.",
-          .budget = "4 minutes an arm and seed",
+          .budget = "4 minutes per arm and seed",
           .settings = settings,
           .run = run};
 }

@@ -1,7 +1,8 @@
 // What rotations and attention cost, on this machine:
 //
-//   rotation-cost   X-13, C-07  the sparse form of R (Eq. 34) beside the matrix product with R, an addition of the same
-//                               size, and a whole layer, for [tokens, batch, heads, head size] as in EleutherAI's post
+//   rotation-cost   X-13, C-07  the sparse form of R (Eq. 34) compared with the matrix product with R, an addition of
+//                               the same size, and a whole layer, for [tokens, batch, heads, head size] as in
+//                               EleutherAI's post
 //   attention-time  X-14, C-09  attention and linear attention by the number of tokens
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -88,7 +89,7 @@ Result run_rotation(const Context& context) {
 
 nlohmann::json attention_settings(Scale scale) {
   return {{"tokens", by_scale<nlohmann::json>(scale, {128, 256, 512, 1024}, {256, 512, 1024, 2048, 4096, 8192})},
-          {"power_from", by_scale(scale, 256, 1024)},  // below, what does not grow with the tokens counts too
+          {"power_from", by_scale(scale, 256, 1024)},  // with fewer tokens, constant costs matter too
           {"heads", 4},
           {"head_dim", 64},
           {"rounds", by_scale(scale, 3, 5)},

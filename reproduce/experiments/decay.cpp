@@ -26,14 +26,14 @@ std::vector<double> bound(const at::Tensor& distances, int64_t head_dim, double 
   return values((rows.cos.cumsum(2).square() + rows.sin.cumsum(2).square()).sqrt().mean(2));
 }
 
-// 0, 1, 2, .., then about `steps` a factor of two, and `farthest`.
-at::Tensor spread_distances(int64_t farthest, int64_t steps) {
+// 0, 1, 2, .., then about `steps` per factor of two, and `max_distance`.
+at::Tensor spread_distances(int64_t max_distance, int64_t steps) {
   std::vector<int64_t> distances;
-  for (double r = 0; r < static_cast<double>(farthest);) {
+  for (double r = 0; r < static_cast<double>(max_distance);) {
     distances.push_back(std::llround(r));
     r = std::max(r + 1, r * std::exp2(1.0 / static_cast<double>(steps)));
   }
-  distances.push_back(farthest);
+  distances.push_back(max_distance);
   return at::tensor(distances, at::kLong);
 }
 
@@ -114,13 +114,13 @@ nlohmann::json score_settings() {
           {"seeds", {1}}};
 }
 
-// Of one query at each distance from one key, [T]: both vectors of ones.
+// Scores of a query at each distance from a key, [T]; both are vectors of ones.
 std::vector<double> scores_of_ones(const at::Tensor& distances, int64_t head_dim) {
   const at::Tensor one_T1D = at::ones({distances.size(0), 1, head_dim}, at::kDouble);
   return values(rotated(one_T1D, distances).sum(2).squeeze(1));  // the key at 0 is ones
 }
 
-// Variance of the score over independent normal queries and keys, of its value without rotation, head_dim.
+// Variance of the score over independent normal queries and keys, divided by its value without rotation, head_dim.
 double variance(int64_t distance, int64_t head_dim, int64_t samples) {
   constexpr int64_t kBlock = 20000;
   double sum = 0, squares = 0;

@@ -34,7 +34,7 @@ Result run(const Context& context) {
   const TrainedArms trained = train_arms(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const Losses losses = held_out_losses(trained.runs);
-  Result result{.columns = {"encoding", "parameters", "ms a step", "peak MiB", "held-out loss", "lowest", "highest"},
+  Result result{.columns = {"encoding", "parameters", "ms per step", "peak MiB", "held-out loss", "lowest", "highest"},
                 .rows = {}};
   std::map<std::string, double> milliseconds;
   for (const std::string arm : design.at("arms")) {
@@ -74,7 +74,7 @@ Experiment encodings() {
               "the lowest loss of the four with every seed. X-05: without encoding the loss is higher than "
               "with every relative one, RoPE is as good as the best of them, and its step is faster than "
               "Shaw's, Transformer-XL's and DeBERTa's. Better and worse mean beyond the range over seeds.",
-          .budget = "1 minute an arm and seed, huang-m3 4 minutes, 18 arms",
+          .budget = "1 minute per arm and seed, huang-m3 4 minutes, 18 arms",
           .settings = settings,
           .run = run};
 }

@@ -1,6 +1,6 @@
-// X-09 (C-20, the paper's Table 2): the models of X-03 and their Chinese sisters, BERT's learned table beside RoPE,
-// tuned on classes of texts, on paraphrases and on graded likeness. GLUE's test files are not public where this
-// measures the valid file, which chose the epoch too.
+// X-09 (C-20, the paper's Table 2): the models of X-03 and their Chinese counterparts, with BERT's learned table and
+// with RoPE, tuned on classes of texts, on paraphrases and on graded similarity. Where GLUE's test files are not
+// public, this measures the valid file, which also chose the epoch.
 #include <fmt/format.h>
 
 #include "experiment.h"
@@ -15,7 +15,7 @@ namespace {
 constexpr double kBound = 0.01;
 
 nlohmann::json tasks(Scale scale) {
-  const int64_t most = by_scale(scale, 256, 0);
+  const int64_t max_records = by_scale(scale, 256, 0);
   const nlohmann::json pair = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "label"}};
   const nlohmann::json graded = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "score"}};
   nlohmann::json all = {{{"name", "SST-2"},
@@ -56,7 +56,7 @@ nlohmann::json tasks(Scale scale) {
                          {"columns", pair},
                          {"train", "zh_pairs/afqmc_train.tsv"},
                          {"valid", "zh_pairs/afqmc_dev.tsv"}}};
-  for (nlohmann::json& task : all) task["most"] = most;
+  for (nlohmann::json& task : all) task["most"] = max_records;
   return all;
 }
 
@@ -122,9 +122,9 @@ Result run(const Context& context) {
                              spread_of.low, spread_of.high, scores.baseline, scores.bag_of_words});
     }
   }
-  const Judgement beside_bert = not_worse(all, settings.at("bound")), beside_baselines = above_baselines(all);
-  result.findings = {{"C-20", beside_bert.holds, beside_bert.figures},
-                     {"X-09", beside_baselines.holds, beside_baselines.figures}};
+  const Judgement against_bert = not_worse(all, settings.at("bound")), against_baselines = above_baselines(all);
+  result.findings = {{"C-20", against_bert.holds, against_bert.figures},
+                     {"X-09", against_baselines.holds, against_baselines.figures}};
   return result;
 }
 
@@ -138,7 +138,7 @@ Experiment fine_tuning() {
           .expected =
               "On every task the mean of RoPE's metric is at most one point below that of the learned table; X-09: it "
               "is above the most frequent class (of numbers, the mean) and above a bag of words.",
-          .budget = "20 minutes beside the models of convergence and long-texts",
+          .budget = "20 minutes, without the models of convergence and long-texts",
           .settings = settings,
           .run = run};
 }

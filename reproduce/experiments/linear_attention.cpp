@@ -1,7 +1,7 @@
-// Linear attention with rotations (arXiv 2104.09864 Eq. 17-19), the product's sums over keys held to the sums over all
-// pairs written out here in float64:
+// Linear attention with rotations (arXiv 2104.09864 Eq. 17-19); the program's sums over keys are compared with the sums
+// over all pairs, written out here in float64:
 //
-//   linear-attention  C-05  Eq. 19 takes the rotation (spec R-LIN-06);  C-08  its denominator, its weights
+//   linear-attention  C-05  Eq. 19 works with the rotation (spec R-LIN-06);  C-08  its denominator, its weights
 //   pairwise          C-26, C-05  encodings with a term for each pair of tokens are refused (R-REL-10)
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -97,15 +97,15 @@ Result run(const Context& context) {
     return std::max(largest(by_product(tokens, form) - pairs(form).output_TD) / largest(pairs(form).output_TD),
                     largest(by_product(example(), form) - by_pairs(example(), form).output_TD));
   };
-  const auto least = [&](Form form) { return pairs(form).denominator_T.min().item<double>(); };
+  const auto smallest_denominator = [&](Form form) { return pairs(form).denominator_T.min().item<double>(); };
   const auto lowest_sum = [&](Form form) { return pairs(form).weights_TT.sum(1).min().item<double>(); };
   const auto highest_sum = [&](Form form) { return pairs(form).weights_TT.sum(1).max().item<double>(); };
   result.rows.push_back(row("largest difference from the sums over all pairs", error));
-  result.rows.push_back(row("smallest denominator", least));
+  result.rows.push_back(row("smallest denominator", smallest_denominator));
   result.rows.push_back(row("lowest sum of a query's weights", lowest_sum));
   result.rows.push_back(row("highest sum of a query's weights", highest_sum));
   const double worst = std::max(error(Form::kPlain), error(Form::kNumerator));
-  const double denominator = least(Form::kNumerator), smallest = example_weight(Form::kNumerator);
+  const double denominator = smallest_denominator(Form::kNumerator), smallest = example_weight(Form::kNumerator);
   result.findings = {
       {"C-05", worst <= 1e-11,
        fmt::format("Eq. 19 by sums over keys, in time linear in the tokens, equals the sums over all pairs to {:.1e}",

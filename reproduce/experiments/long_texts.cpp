@@ -1,7 +1,7 @@
 // X-08 (C-16, C-22; the paper's Table 5): which of two judgments is like a third, by 128 tokens of the pair and by 256,
 // with BERT's learned table (which ends at the 128 it was pretrained on) and with RoPE. Training triples are two
-// judgments of one cause of action and one of another cause, beside those of CAIL2019-SCM whose documents are in no
-// other part; they are tested on triples of other judgments, and on SCM's of other documents. Characters are tokens.
+// judgments of one cause of action and one of another cause, and those of CAIL2019-SCM whose documents are in no other
+// part; they are tested on triples of other judgments, and on SCM's of other documents. Characters are tokens.
 #include <fmt/format.h>
 
 #include "experiment.h"
@@ -19,12 +19,13 @@ constexpr const char* kDocuments = "cjrc_legal_docs/cjrc_docs.jsonl";
 constexpr const char* kScmDocuments = "cail2019_scm/docs.jsonl";
 constexpr const char* kScmTriples = "cail2019_scm/triples.tsv";
 
-struct Judgment {
+struct CourtRuling {
   std::string domain, cause, text;
 };
 
 // Triples of documents: A, one of its cause, and one of the same domain with another cause, in an order that is drawn.
-std::vector<nlohmann::json> same_cause_triples(const std::vector<Judgment>& documents, int64_t count, uint64_t seed) {
+std::vector<nlohmann::json> same_cause_triples(const std::vector<CourtRuling>& documents, int64_t count,
+                                               uint64_t seed) {
   std::map<std::pair<std::string, std::string>, std::vector<size_t>> by_cause;
   for (size_t i = 0; i < documents.size(); ++i) by_cause[{documents[i].domain, documents[i].cause}].push_back(i);
   std::map<std::string, std::vector<size_t>> by_domain;
@@ -34,14 +35,14 @@ std::vector<nlohmann::json> same_cause_triples(const std::vector<Judgment>& docu
     if (by_cause[{documents[i].domain, documents[i].cause}].size() > 1) anchors.push_back(i);
   }
   std::vector<nlohmann::json> triples;
-  // What has no answer is drawn again.
+  // A draw without a matching document is repeated.
   for (int64_t i = 0; static_cast<int64_t>(triples.size()) < count && !anchors.empty() && i < 100 * count; ++i) {
     const data::PhiloxBlock words = data::draw(seed, data::Stream::kExampleOrder, static_cast<uint32_t>(i), 0, 0);
     const auto one_of = [](const std::vector<size_t>& indices, uint32_t word) {
       return indices[static_cast<size_t>(data::scale_to(word, static_cast<int64_t>(indices.size())))];
     };
     const size_t anchor = one_of(anchors, words[0]);
-    const Judgment& a = documents[anchor];
+    const CourtRuling& a = documents[anchor];
     const size_t alike = one_of(by_cause[{a.domain, a.cause}], words[1]), other = one_of(by_domain[a.domain], words[2]);
     if (alike == anchor || documents[other].cause == a.cause) continue;
     const bool is_b = words[3] % 2 == 0;
@@ -53,7 +54,7 @@ std::vector<nlohmann::json> same_cause_triples(const std::vector<Judgment>& docu
   return triples;
 }
 
-// SCM's triples all of whose documents are of that side.
+// SCM's triples with all documents of that side.
 std::vector<nlohmann::json> scm_triples(const Context& context, const std::string& side) {
   std::map<std::string, std::string> texts;
   read_set(context, kScmDocuments, data::Quotes::kRead,
@@ -71,11 +72,11 @@ std::vector<nlohmann::json> scm_triples(const Context& context, const std::strin
 // Every tenth judgment of the training part is for choosing the epoch.
 TaskRecords records(const Context& context) {
   const nlohmann::json& counts = context.settings.at("triples");
-  std::vector<Judgment> train, valid, test;
+  std::vector<CourtRuling> train, valid, test;
   int64_t seen = 0;
   read_set(context, kDocuments, data::Quotes::kRead, [&](data::Record& record) {
     const bool is_test = record.text("split") == "test";
-    std::vector<Judgment>& part = is_test ? test : seen++ % 10 == 0 ? valid : train;
+    std::vector<CourtRuling>& part = is_test ? test : seen++ % 10 == 0 ? valid : train;
     part.push_back({record.text("domain"), record.text("cause"), record.text("text")});
   });
   TaskRecords records{.train = same_cause_triples(train, counts.at("train"), 1),
@@ -155,7 +156,7 @@ Result run(const Context& context) {
       arm.accuracies.push_back(tuned.model);
       arm.on_scm.push_back(accuracy_on(context, directory, scm.test.front(), length));
       if (arms.size() < settings.at("arms").size()) continue;
-      // The last arm's model read at other lengths than it was tuned at.
+      // The last arm's model also reads other lengths than it was tuned at.
       Series series{fmt::format("{} tuned at {}, seed {}", model, length, body.seed), {}, {}};
       for (const int64_t other : settings.at("read_at")) {
         series.x.push_back(static_cast<double>(other));
@@ -186,7 +187,7 @@ Experiment long_texts() {
           "C-16: with every seed RoFormer's accuracy is at least one point higher at 256 tokens than at 128. C-22: the "
           "means of RoFormer and BERT at 128 differ by two points at most, and RoFormer's mean at 256 is at least one "
           "point above that at 128.",
-      .budget = "2 minutes an arm and seed, 3 arms, beside 2 minutes for each of 6 models",
+      .budget = "2 minutes per arm and seed, 3 arms, and 2 minutes for each of 6 models",
       .settings = settings,
       .run = run};
 }

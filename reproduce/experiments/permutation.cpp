@@ -1,5 +1,5 @@
-// C-01 (spec R-ATT-03): permute the tokens of an encoder without position encoding, and its outputs are permuted,
-// nothing else; with any encoding they are not.
+// C-01 (spec R-ATT-03): if the tokens of an encoder without position encoding are permuted, its outputs are permuted
+// and nothing else changes; with an encoding this is not so.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -25,11 +25,11 @@ nlohmann::json settings() {
           {"hidden_size", 32},
           {"heads", 4},
           {"layers", 2},
-          {"weights_std", 0.3},  // on top of the initialisation, under which attention is nearly uniform
+          {"weights_std", 0.3},  // added to the initialisation, with which attention is nearly uniform
           {"seeds", {1, 2, 3}}};
 }
 
-// Largest difference between the outputs for permuted tokens and the permuted outputs, of the largest output.
+// Largest difference between the outputs for permuted tokens and the permuted outputs, divided by the largest output.
 double order_seen(const std::string& encoding, const nlohmann::json& settings, uint64_t seed) {
   const at::NoGradGuard no_grad;
   const int64_t tokens = settings.at("tokens");

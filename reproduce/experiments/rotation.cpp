@@ -1,4 +1,4 @@
-// What holds of the rotation itself, each measured on the operator roformer::rope with random vectors:
+// Properties of the rotation, each measured on the operator roformer::rope with random vectors:
 //
 //   relative-score   C-02  scores depend on the difference of positions (spec R-ROPE-01, R-ROPE-05)
 //   norm             C-06  the rotation is orthogonal (R-ROPE-08)
@@ -167,9 +167,9 @@ Result run_bilinear(const Context& context) {
     const at::Tensor sum = raw(2 * pairs.query_PD - 3 * others.query_PD, how);
     return largest(sum - (2 * raw(pairs.query_PD, how) - 3 * raw(others.query_PD, how))) / largest(sum);
   };
-  const auto of_nothing = [&](How how) { return largest(raw(at::zeros_like(pairs.query_PD), how)); };
+  const auto of_zeros = [&](How how) { return largest(raw(at::zeros_like(pairs.query_PD), how)); };
   const double rope_linear = linearity(How::kRotated), sum_linear = linearity(How::kAdded);
-  const double rope_zero = of_nothing(How::kRotated), sum_zero = of_nothing(How::kAdded);
+  const double rope_zero = of_zeros(How::kRotated), sum_zero = of_zeros(How::kAdded);
   Result result{.columns = {"of the scores of 2q - 3q'", "RoPE", "sinusoid added"}, .rows = {}};
   result.rows = {{"from 2 score(q) - 3 score(q'), of the largest", rope_linear, sum_linear},
                  {"largest score of a query of zeros", rope_zero, sum_zero}};

@@ -1,5 +1,5 @@
-// C-14 and C-15 (spec R-ABS-06, R-ABS-08): what is said of the sinusoid of Eq. 4, measured on the encoding
-// "sinusoidal", and beside it what RoPE changes in a vector.
+// C-14 and C-15 (spec R-ABS-06, R-ABS-08): claims about the sinusoid of Eq. 4, measured on the encoding "sinusoidal",
+// and for comparison the change of a vector by RoPE.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -24,16 +24,16 @@ at::Tensor sinusoid(const at::Tensor& positions, int64_t width) {
 }
 
 // The smallest distance between two different rows.
-double least_distance(const at::Tensor& rows_TE) {
+double smallest_distance(const at::Tensor& rows_TE) {
   constexpr int64_t kBlock = 256;
-  double least = HUGE_VAL;
+  double smallest = HUGE_VAL;
   for (int64_t begin = 0; begin < rows_TE.size(0); begin += kBlock) {
     const at::Tensor block = rows_TE.slice(0, begin, begin + kBlock);
-    at::Tensor distances = at::cdist(block, rows_TE, 2.0, /*compute_mode=*/2);  // no products: they cancel
+    at::Tensor distances = at::cdist(block, rows_TE, 2.0, /*compute_mode=*/2);  // no products, which would cancel
     distances.narrow(1, begin, block.size(0)).fill_diagonal_(HUGE_VAL);
-    least = std::min(least, distances.min().item<double>());
+    smallest = std::min(smallest, distances.min().item<double>());
   }
-  return least;
+  return smallest;
 }
 
 // Largest difference between the rows moved by `shift` and a matrix of the shift alone times the rows.
@@ -62,10 +62,10 @@ Result run(const Context& context) {
   const at::Tensor positions = integers(0, count), rows = sinusoid(positions, width);
   at::manual_seed(settings.at("seeds")[0].get<uint64_t>());
   const at::Tensor tokens_2E = at::randn({2, width}, at::kDouble);
-  const double least = least_distance(rows), bound = largest(rows);
+  const double smallest = smallest_distance(rows), bound = largest(rows);
   const double other_length = largest(sinusoid(integers(0, 64), width) - rows.slice(0, 0, 64));
   Result result{.columns = {"quantity", "value"}, .rows = {}};
-  result.rows = {{fmt::format("smallest distance of two of {} rows", count), least},
+  result.rows = {{fmt::format("smallest distance of two of {} rows", count), smallest},
                  {"largest element", bound},
                  {"difference of the first 64 rows in a shorter sequence", other_length}};
   double worst_shift = 0;
@@ -78,10 +78,10 @@ Result run(const Context& context) {
   const double turned = change_by_token(tokens_2E, positions, true);
   result.rows.push_back({"change by a position, difference between two tokens: sinusoid", added});
   result.rows.push_back({"change by a position, difference between two tokens: RoPE", turned});
-  result.findings = {{"C-14", least > 1e-3 && bound <= 1 && other_length == 0 && worst_shift <= 1e-10,
+  result.findings = {{"C-14", smallest > 1e-3 && bound <= 1 && other_length == 0 && worst_shift <= 1e-10,
                       fmt::format("rows differ by at least {:.3f}, elements are at most {:.3f}, the first rows are the "
                                   "same at every length, shifts are linear to {:.1e}",
-                                  least, bound, worst_shift)},
+                                  smallest, bound, worst_shift)},
                      {"C-15", added <= 1e-12 && turned > 1e-3,
                       fmt::format("a position changes two tokens alike to {:.1e} with a sinusoid, and by up to {:.2f} "
                                   "differently with RoPE",

@@ -40,7 +40,7 @@ nlohmann::json settings(Scale scale) {
   return {{"files", files_of_design(design)}, {"seeds", design.at("seeds")}, {"design", design}};
 }
 
-// One measurement: after a stage, of rows of a length.
+// A measurement after a stage, on rows of a length.
 struct Place {
   int64_t stage, length;
   auto operator<=>(const Place&) const = default;
@@ -104,7 +104,7 @@ Experiment staged_pretraining() {
               "After the last stage one and the same model has a higher held-out accuracy on each longer "
               "length, with every seed; measuring one model leaves out the training time, with which the "
               "paper's lengths are confounded.",
-          .budget = "15 minutes a seed",
+          .budget = "15 minutes per seed",
           .settings = settings,
           .run = run};
 }

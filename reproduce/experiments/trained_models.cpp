@@ -1,4 +1,4 @@
-// What trained models look like inside:
+// Parts of trained models:
 //
 //   word-position        X-15, C-11  Eq. 6's terms in the first layer of X-03's models with a learned table
 //   trained-scores       X-02, C-04  scores by distance in X-03's models with RoPE
@@ -20,7 +20,7 @@ std::shared_ptr<nn::Model> trained_model(const train::CompareRun& run) {
   return nn::load_model(run.directory, Head::kMaskedLm, at::kDouble);
 }
 
-// Settings of what reads X-03's models.
+// Settings of experiments that read X-03's models.
 nlohmann::json settings_on_convergence(Scale scale, const char* arm) {
   const nlohmann::json design = convergence_design(scale);
   return {{"files", files_of_design(design)},
@@ -97,7 +97,7 @@ at::Tensor mean_scores(const std::vector<at::Tensor>& layers) {
   return sums / at::bincount(distance_TT.flatten(), {}, tokens);
 }
 
-// Where each head of each layer looks, by distance.
+// Mean attention of each head of each layer by distance.
 HeatMap attention_map(const std::vector<at::Tensor>& layers, int64_t reach, const std::string& name) {
   HeatMap map{name, "position of the key from the query", "mean attention", values(integers(-reach, reach + 1)), {},
               {}};
@@ -131,7 +131,7 @@ Result run_scores(const Context& context) {
     result.rows.push_back({run.seed, scores_T[0].item<double>(), near.back(), far.back()});
     result.series.push_back({fmt::format("mean score by distance, seed {}", run.seed),
                              values(integers(0, scores_T.size(0))), values(scores_T)});
-    if (!result.maps.empty()) continue;  // one model is enough to look at
+    if (!result.maps.empty()) continue;  // maps of one model are enough
     result.maps.push_back(
         attention_map(layers, settings.at("reach"), fmt::format("Attention by distance, seed {}", run.seed)));
   }
@@ -182,7 +182,7 @@ Experiment word_position() {
           .expected =
               "In the first layer of a model with a learned table, the terms of Eq. 6 between word and "
               "position spread at most 0.2 times as far as the term between words, with every seed.",
-          .budget = "1 minute beside the models of convergence",
+          .budget = "1 minute, without the models of convergence",
           .settings = word_settings,
           .run = run_word};
 }
@@ -195,7 +195,7 @@ Experiment trained_scores() {
           .expected =
               "In a model trained with RoPE the mean score of tokens 1 to 8 apart is above that of tokens 64 "
               "to 127 apart, with every seed.",
-          .budget = "1 minute beside the models of convergence",
+          .budget = "1 minute, without the models of convergence",
           .settings = score_settings,
           .run = run_scores};
 }
@@ -206,7 +206,7 @@ Experiment trained_frequencies() {
           .title = "Do frequencies stay where they are when they may be trained?",
           .claims = {"C-29"},
           .expected = "With every seed the median frequency changes by less than 5 % in the course of training.",
-          .budget = "5 minutes a seed",
+          .budget = "5 minutes per seed",
           .settings = frequency_settings,
           .run = run_frequencies};
 }

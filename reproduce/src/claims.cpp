@@ -42,7 +42,8 @@ const std::vector<Claim>& claims() {
       {"C-17", "RoFormer's masked-LM loss falls faster than BERT's", "paper Figure 3, left", "experiment", ""},
       {"C-18", "With RoPE, Performer's loss falls faster and lower", "paper Figure 3, right", "experiment", ""},
       {"C-19", "RoFormer translates English to German by 0.2 BLEU better than Transformer-base", "paper Table 1",
-       "published only", "Needs an encoder-decoder, which is not there; 0.2 is below the noise of small runs."},
+       "published only",
+       "Needs an encoder-decoder, which this project does not have; 0.2 is below the noise of small runs."},
       {"C-20", "RoFormer is better than BERT on three of six GLUE tasks", "paper Table 2", "experiment",
        "The paper compares BERT on the test server with RoFormer on the validation set."},
       {"C-21", "Pretraining on longer texts gives a higher masked-LM accuracy", "paper Table 4", "experiment",
@@ -65,7 +66,7 @@ const std::vector<Claim>& claims() {
       {"C-30", "Word tokens make Chinese sequences shorter", "paper section 4.5.1; kexue.fm/archives/7758",
        "experiment", ""},
       {"C-31", "Without biases and with plain norms RoFormerV2 is 1.2 to 1.3 times as fast", "kexue.fm/archives/8998",
-       "published only", "Needs RoFormerV2, which is not there."},
+       "published only", "Needs RoFormerV2, which this project does not have."},
       {"C-32", "There is no explanation for the faster convergence nor for the gain on long texts",
        "paper section 4.5.5", "no claim", "A limitation that the paper states."},
   };

@@ -59,7 +59,7 @@ std::vector<std::string> missing_files(const std::string& data_dir, const std::v
   return missing;
 }
 
-std::string where_had(const std::vector<std::string>& files) {
+std::string where_to_get(const std::vector<std::string>& files) {
   std::string text;
   std::set<std::string> told;
   for (const std::string& file : files) {

@@ -1,9 +1,10 @@
-// An experiment: what is claimed, what is expected, how it is measured. One file of experiments/ and one line of
-// table.cpp each.
+// An experiment: what is claimed, what is expected, how it is measured. Each is one file of experiments/ and one line
+// of table.cpp.
 //
-// Everything that decides the numbers is in its settings, a JSON object that depends on the scale alone, or on nothing
-// where the experiment is mathematics or counting and takes seconds: run() reads nothing else, and a result is good for as long as the settings are what they were. Keys with a meaning for all:
-// "seeds", the random seeds (absent where nothing is drawn), and "files", the data it reads, relative to --data.
+// Everything that determines the numbers is in its settings, a JSON object that depends on the scale alone, or on
+// nothing if the experiment is mathematics or counting and takes seconds. run() reads nothing else, and a result is
+// valid while the settings are the same. Keys with a meaning for all: "seeds", the random seeds (absent if nothing is
+// drawn), and "files", the data it reads, relative to --data.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +33,9 @@ struct HeatMap {
   std::vector<std::vector<double>> values;
 };
 
-// What an experiment says about a claim: whether what was expected came out, and the figures that this rests on.
+// The result of an experiment for a claim: whether the outcome was as expected, and the figures that this rests on.
 struct Finding {
-  std::string claim;  // "C-04"; or the experiment's own "X-05" for an expectation that is no claim of a paper
+  std::string claim;  // "C-04"; or the experiment's own "X-05" for an expectation that is not a claim of a paper
   bool holds = false;
   std::string figures;
 };
@@ -45,7 +46,7 @@ struct Result {
   std::vector<Series> series = {};
   std::vector<HeatMap> maps = {};
   std::vector<Finding> findings = {};
-  int signal = 0;  // a training run was ended early: nothing else counts
+  int signal = 0;  // not 0: a training run was ended early, and nothing else is valid
 };
 
 struct Context {
@@ -58,7 +59,7 @@ struct Context {
 
 struct Experiment {
   std::string name;
-  std::string spec;  // "X-01", or the requirement that a small one shows
+  std::string spec;  // "X-01", or the requirement that a small experiment tests
   std::string title;
   std::vector<std::string> claims;  // one finding for each
   std::string expected;             // fixed before anything is run
@@ -77,7 +78,7 @@ const std::vector<Experiment>& table();
 
 // Scale tiny: one seed.
 nlohmann::json seeds_of(Scale scale);
-// tiny where the scale is, else other.
+// `tiny` for scale tiny, otherwise `other`.
 template <typename T>
 T by_scale(Scale scale, T tiny, T other) {
   return scale == Scale::kTiny ? tiny : other;

@@ -13,7 +13,7 @@ namespace rf::reproduce {
 
 namespace {
 
-constexpr size_t kSmoothed = 5;  // losses that are averaged where single ones would be compared
+constexpr size_t kSmoothed = 5;  // compared losses are means of this many
 
 double mean_of_last(const Curve& curve, size_t end) {
   const size_t begin = end > kSmoothed ? end - kSmoothed : 0;
@@ -69,7 +69,7 @@ Judgement lower_late_loss(const Curves& curves, const std::vector<std::string>& 
     }
     const auto holding = std::count_if(differences.begin(), differences.end(), [](double d) { return d < 0; });
     judgement.holds = judgement.holds && static_cast<size_t>(holding) == others.size();
-    judgement.figures += fmt::format("{}{}: late training loss {} beside {} (negative: lower), {}",
+    judgement.figures += fmt::format("{}{}: late training loss {} relative to {} (negative: lower), {}",
                                      judgement.figures.empty() ? "" : "; ", arm, text(spread(differences)), baseline,
                                      count(static_cast<size_t>(holding), others.size()));
   }
@@ -109,7 +109,7 @@ Judgement faster_convergence(const Curves& curves, const std::string& arm, const
     }
     judgement.holds = judgement.holds && holding == own.size();
     judgement.figures += fmt::format(
-        "{}beside {}: late training loss {} higher (negative: lower), its final loss after "
+        "{}compared with {}: late training loss {} higher (negative: lower), its final loss after "
         "{} of {:.0f} steps, {}",
         judgement.figures.empty() ? "" : "; ", baseline, text(spread(differences)), text(spread(steps)),
         others.front().steps.back(), count(holding, own.size()));
@@ -172,25 +172,27 @@ Judgement rope_among(const Losses& losses, const std::map<std::string, double>& 
                   field.slower.size())};
 }
 
-Judgement better_when_longer(const std::vector<double>& at_length, const std::vector<double>& at_twice, double least) {
+Judgement better_when_longer(const std::vector<double>& at_length, const std::vector<double>& at_twice,
+                             double min_gain) {
   std::vector<double> gains;
   for (size_t seed = 0; seed < at_length.size(); ++seed) gains.push_back(at_twice[seed] - at_length[seed]);
   const Spread gain = spread(gains);
-  return {gain.low >= least, fmt::format("accuracy {} at the smaller length, {} at twice that: a gain of {}",
-                                         text(spread(at_length)), text(spread(at_twice)), text(gain))};
+  return {gain.low >= min_gain, fmt::format("accuracy {} at the smaller length, {} at twice that: a gain of {}",
+                                            text(spread(at_length)), text(spread(at_twice)), text(gain))};
 }
 
-Judgement equal_when_short(const ByLength& accuracies, double bound, double least) {
+Judgement equal_when_short(const ByLength& accuracies, double bound, double min_gain) {
   const Judgement on_short = as_good_as(accuracies.own_short, accuracies.other_short, bound);
   const double gain = spread(accuracies.own_long).mean - spread(accuracies.own_short).mean;
-  return {on_short.holds && gain >= least,
+  return {on_short.holds && gain >= min_gain,
           fmt::format("on short rows {}; on longer ones {:+.3f}", on_short.figures, gain)};
 }
 
 Judgement as_good_as(const std::vector<double>& own, const std::vector<double>& other, double bound) {
   const Spread mine = spread(own), theirs = spread(other);
-  return {std::abs(mine.mean - theirs.mean) <= bound, fmt::format("{} beside {}, a difference of the means of {:+.3f}",
-                                                                  text(mine), text(theirs), mine.mean - theirs.mean)};
+  return {std::abs(mine.mean - theirs.mean) <= bound,
+          fmt::format("{} compared with {}, a difference of the means of {:+.3f}", text(mine), text(theirs),
+                      mine.mean - theirs.mean)};
 }
 
 Judgement not_worse(const std::vector<TaskScores>& tasks, double bound) {

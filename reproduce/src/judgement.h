@@ -1,7 +1,7 @@
 // The rules by which trained experiments confirm a claim (docs/reproduce.md). They are fixed here, as functions of the
-// measured numbers alone, before anything is run; tests hold each against made-up numbers of both outcomes.
+// measured numbers alone, before anything is run; tests check each with made-up numbers for both outcomes.
 //
-// Noise: two means of losses are told apart when they differ by more than the larger of the two ranges over seeds.
+// Noise: two means of losses count as different if they differ by more than the larger of the two ranges over seeds.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ using Losses = std::map<std::string, std::vector<double>>;  // held out
 // Mean of the losses in the last two thirds of a run.
 double late_mean(const Curve& curve);
 // The first step at which the mean of the last five losses is at most that of the other curve's last five; a step past
-// the end when there is none.
+// the end if there is none.
 double steps_to_end_of(const Curve& curve, const Curve& other);
 
 // with every seed each of the arms has a lower late mean than the baseline.
@@ -37,16 +37,18 @@ Judgement reads_further(const std::vector<double>& at_length, const std::vector<
 // with every seed accuracies rise strictly with the length. accuracies: by rising length, then seed.
 Judgement rises_with_length(const std::vector<std::vector<double>>& accuracies, const std::vector<int64_t>& lengths);
 
-// X-08, C-16: with every seed the accuracy at the greater length is at least `least` above that at the smaller one.
-Judgement better_when_longer(const std::vector<double>& at_length, const std::vector<double>& at_twice, double least);
-// C-22: on short rows the means differ by `bound` at most, and the mean of the longer ones is at least `least` above.
+// X-08, C-16: with every seed the accuracy at the greater length is at least `min_gain` above that at the smaller one.
+Judgement better_when_longer(const std::vector<double>& at_length, const std::vector<double>& at_twice,
+                             double min_gain);
+// C-22: on short rows the means differ by `bound` at most, and on longer rows the mean is higher by `min_gain` or more.
 struct ByLength {
   std::vector<double> other_short, own_short, own_long;  // accuracies by seed
 };
-Judgement equal_when_short(const ByLength& accuracies, double bound, double least);
-// C-22, its first half alone: the means differ by `bound` at most.
+Judgement equal_when_short(const ByLength& accuracies, double bound, double min_gain);
+// The first half of C-22: the means differ by `bound` at most.
 Judgement as_good_as(const std::vector<double>& own, const std::vector<double>& other, double bound);
-// Of a task, by seed: another encoding's metric, and our own; and what it takes to know nothing, or no order.
+// Metrics of a task, by seed: another encoding's and our own; and those of the two baselines, which know the targets
+// alone, or the words without their order.
 struct TaskScores {
   std::string task;
   std::vector<double> other, own;
@@ -62,13 +64,13 @@ Judgement faster_convergence(const Curves& curves, const std::string& arm, const
 
 // C-10: the longest clip is not better than the middle one beyond noise. Arms in the order short, middle, long.
 Judgement clipping_loses_nothing(const Losses& losses, const std::vector<std::string>& arms);
-// C-12: `both` middle terms are at least as good as each alone, and as `all_four`, up to noise.
+// C-12: `both` middle terms are at least as good as each of `alone`, and as `all_four`, up to noise.
 Judgement middle_terms_suffice(const Losses& losses, const std::string& both, const std::vector<std::string>& alone,
                                const std::string& all_four);
 // C-13: with every seed the last of the methods has the lowest loss.
 Judgement last_is_best(const Losses& losses, const std::vector<std::string>& methods);
 // `none` is worse than every relative arm beyond noise; rope is as good as the best of them up to noise, and
-// takes less time a step than each of `slower`. milliseconds: by arm, the median over seeds.
+// takes less time per step than each of `slower`. milliseconds: by arm, the median over seeds.
 struct Field {
   std::vector<std::string> relative, slower;
 };

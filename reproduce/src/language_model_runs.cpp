@@ -56,7 +56,7 @@ text::Tokenizer tokenizer(const Context& context, const nlohmann::json& corpus) 
   return {words.build(corpus.at("add_words"), /*min_frequency=*/2).vocabulary, options};
 }
 
-// The data directory of a corpus, made unless it is there already, made of the same files in the same way.
+// The data directory of a corpus. It is made unless there is one from the same files with the same settings.
 std::string prepared(const Context& context, const nlohmann::json& corpus) {
   const std::string directory = fmt::format("{}/corpus/{}", context.shared_dir, corpus.at("name").get<std::string>());
   const std::string mark = directory + "/corpus.json", data_dir = directory + "/data";

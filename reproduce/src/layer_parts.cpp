@@ -1,4 +1,4 @@
-// Encoders taken apart (layer_parts.h).
+// Intermediate results of encoders (layer_parts.h).
 #include "layer_parts.h"
 
 #include <ATen/ATen.h>

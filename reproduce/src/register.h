@@ -1,5 +1,5 @@
-// The claims that the sources make about rotary position embedding, and the tables that they print. Data, in our own
-// words; which experiments bear on a claim is said by the experiments.
+// The claims that the sources make about rotary position embedding, in our own words, and the tables that they print.
+// Each experiment names the claims that it tests.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,8 +12,8 @@ struct Claim {
   std::string id;
   std::string text;
   std::string source;
-  // What is known of it before any experiment: "testable", "experiment", "published only" (the numbers need data or
-  // machines that are not at hand), "qualified" (not true as it stands; the note says how), "no claim".
+  // The status before any experiment: "testable", "experiment", "published only" (the numbers need data or machines
+  // that are not available), "qualified" (not true as stated; the note explains it), "no claim".
   std::string status;
   std::string note;
 };

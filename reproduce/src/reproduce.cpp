@@ -37,11 +37,11 @@ const Experiment& experiment_of_name(const std::string& name) {
        nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
 }
 
-// What is needed and not there, "" when nothing is.
+// The missing data, and where to get them; "" if none are missing.
 std::string missing_data(const Experiment& experiment, const Options& options) {
   const std::vector<std::string> missing =
       missing_files(options.data_dir, files_of(experiment.settings_at(options.scale)));
-  return missing.empty() ? "" : where_had(missing);
+  return missing.empty() ? "" : where_to_get(missing);
 }
 
 // The named experiments in the order of the table.
@@ -117,7 +117,7 @@ nlohmann::json result_line(const nlohmann::json& result, Source source) {
           {"kept", source == Source::kKept}};
 }
 
-// The result that is there, when its settings are those of now; else null.
+// The existing result, if its settings are the current ones; otherwise null.
 nlohmann::json done_before(const std::string& path, const nlohmann::json& settings) {
   if (!fs::exists(path)) return nullptr;
   nlohmann::json result = io::read_json(path);

@@ -1,4 +1,4 @@
-// The little statistics that verdicts rest on.
+// The statistics that verdicts rest on.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@ struct Spread {
   double range() const { return high - low; }
 };
 Spread spread(const std::vector<double>& values);  // at least one
-std::string text(const Spread& spread);            // "1.234 (1.200 to 1.260)"; of one value "1.234"
+std::string text(const Spread& spread);            // "1.234 (1.200 to 1.260)"; for one value "1.234"
 
-double median(std::vector<double> values);  // at least one; of an even number the upper of the two in the middle
-// Of the least squares line through (x, y); at least two different x.
+double median(std::vector<double> values);  // at least one; for an even number the upper of the two in the middle
+// The slope of the least squares line through (x, y); at least two different x.
 double slope(const std::vector<double>& x, const std::vector<double>& y);
 // The same through (ln x, ln y): the power with which y grows.
 double power(const std::vector<double>& x, const std::vector<double>& y);

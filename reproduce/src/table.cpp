@@ -1,5 +1,5 @@
 // The table of experiments: one line each, in the order in which "all" runs them. The numeric ones take seconds; the
-// trained ones share their runs, so that what trains comes before what reads it.
+// trained ones share their runs, so those that train models come before those that read them.
 #include "experiment.h"
 
 namespace rf::reproduce {

@@ -9,7 +9,7 @@ namespace rf::reproduce {
 
 namespace {
 
-double seconds_a_call(const std::function<void()>& call, double window_seconds) {
+double seconds_per_call(const std::function<void()>& call, double window_seconds) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   double passed = 0;
@@ -29,7 +29,7 @@ std::vector<double> median_seconds(const std::vector<std::function<void()>>& sid
   for (const auto& side : sides) side();
   std::vector<std::vector<double>> times(sides.size());
   for (int64_t round = 0; round < rounds; ++round) {
-    for (size_t i = 0; i < sides.size(); ++i) times[i].push_back(seconds_a_call(sides[i], window_seconds));
+    for (size_t i = 0; i < sides.size(); ++i) times[i].push_back(seconds_per_call(sides[i], window_seconds));
   }
   std::vector<double> medians;
   for (const std::vector<double>& of_side : times) medians.push_back(median(of_side));

@@ -7,8 +7,8 @@
 
 namespace rf::reproduce {
 
-// Seconds of one call of each side: the sides take turns, `rounds` times, each time as many calls as take at least
-// `window_seconds`; the medians over rounds. Each side is called once before.
+// Seconds per call of each side, medians over `rounds` rounds. The sides alternate; in a round each is called for at
+// least `window_seconds`. Each side is called once before.
 std::vector<double> median_seconds(const std::vector<std::function<void()>>& sides, int64_t rounds,
                                    double window_seconds);
 

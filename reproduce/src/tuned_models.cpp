@@ -70,11 +70,11 @@ train::TaskFiles task_files(const Context& context, const nlohmann::json& task) 
     if (task.contains(split)) source.files.push_back(task.at(split));
   }
   return task_files(context, source, [&] {
-    const auto records = [&](const char* split, size_t most) {
+    const auto records = [&](const char* split, size_t max_records) {
       std::vector<nlohmann::json> all;
       if (!task.contains(split)) return all;
       read_set(context, task.at(split), data::Quotes::kText, [&](data::Record& record) {
-        if (most > 0 && all.size() == most) return;
+        if (max_records > 0 && all.size() == max_records) return;
         nlohmann::json& fields = all.emplace_back(nlohmann::json::object());
         for (const auto& [name, field] : task.at("columns").items()) fields[name] = record.text(field);
       });

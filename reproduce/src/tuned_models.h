@@ -1,17 +1,16 @@
-// What the experiments on tasks share: task files made of the sets of --data, and models tuned on them. Files are JSON
-// lines with the task's own names of fields. Records of the valid and test files whose inputs the train file has too
-// are left out: published sets share some.
+// What the experiments on tasks share: task files made from the sets of --data, and models tuned on them. Files are
+// JSON lines with the task's own names of fields. Records of the valid and test files whose inputs are also in the
+// train file are left out, because published sets share some.
 //
 // A task is a JSON object that is part of an experiment's settings:
 //
 //   name                directory of the files: <scale>/corpus/tasks/<name>
-//   task, columns       as roformer finetune takes them, the columns all of them
-//   train, valid, test  files of --data, quotation marks in them being text; without "test" the valid file is what is
-//                       measured
-//   most                at most so many training records, the first; 0: all
-//   metric              that is measured, of those of the task
+//   task, columns       as for roformer finetune, with all columns
+//   train, valid, test  files of --data, in which quotation marks are text; without "test" the valid file is measured
+//   most                the first so many training records are used; 0: all
+//   metric              the metric of the task that is measured
 //
-// and how it is trained another, `tuning`: max_length, epochs, batch, learning_rates; "dictionary": jieba's, of --data,
+// and its training is another, `tuning`: max_length, epochs, batch, learning_rates; "dictionary": jieba's, of --data,
 // for a model whose tokens are words.
 #pragma once
 
@@ -26,7 +25,7 @@
 
 namespace rf::reproduce {
 
-// A task's records, in memory before they are files.
+// A task's records in memory, before they are written to files.
 struct TaskRecords {
   std::vector<nlohmann::json> train, valid, test;  // test: may be empty
 };
@@ -36,21 +35,21 @@ struct TaskSource {
   nlohmann::json how;
   std::vector<std::string> files;
 };
-// The task's files, made unless they are there already, made of the same. Valid and test records with the inputs of a
-// training record are left out; all fields but `label` are inputs.
+// The task's files. They are made unless there are files made from the same data. Valid and test records with the
+// inputs of a training record are left out; all fields but `label` are inputs.
 train::TaskFiles task_files(const Context& context, const TaskSource& source, const std::function<TaskRecords()>& read);
-// Of the sets that a task names.
+// The files of the sets that a task names.
 train::TaskFiles task_files(const Context& context, const nlohmann::json& task);
-// Calls `record` for each of a file of --data.
+// Calls `record` for each record of a file of --data.
 void read_set(const Context& context, const std::string& file, data::Quotes quotes,
               const std::function<void(data::Record&)>& record);
 
-// What came out on the file that is measured.
+// The metrics on the file that is measured.
 struct Tuned {
   double model = 0, baseline = 0, bag_of_words = 0;  // the metric; a rank correlation that is not defined is 0
-  int signal = 0;                                    // a signal ended it early: nothing else counts
+  int signal = 0;                                    // not 0: a signal ended it early, and nothing else is valid
 };
-// The model of `model_dir` tuned with a seed; `directory` then holds what finetune leaves.
+// Tunes the model of `model_dir` with a seed; `directory` then holds the output of finetune.
 Tuned tune(const Context& context, const nlohmann::json& task, const nlohmann::json& tuning,
            const train::TaskFiles& files, const std::string& model_dir, const std::string& directory, uint64_t seed);
 

@@ -12,7 +12,7 @@ TINY = ("bench", "--tiny", "--rounds", 1)
 
 @pytest.fixture(scope="module")
 def lines():
-    """Of every case with peers, which are verified before they are timed."""
+    """Every case with peers, which are verified before they are timed."""
     return results(*TINY, "--peers")
 
 
@@ -102,7 +102,7 @@ def test_a_filter_of_the_greatest_length_and_one_of_many_stars_are_matched():
 
 
 def refused_at(kernel):
-    """Of a run that has begun, its message."""
+    """The message of a run that has begun."""
     done = run(*TINY, "--filter", f"^{kernel}/")
     assert done.returncode == 1 and len(done.stdout.splitlines()) == 1
     return done.stderr

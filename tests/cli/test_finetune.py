@@ -150,10 +150,10 @@ def test_an_interrupted_grid_goes_on_to_the_same_bits(trained, tmp_path):
 
     # In the first epoch of the first seed, by a signal; then after the first evaluation of the second, by a kill.
     code, message = interrupt(signal.SIGTERM, lambda: (first / "metrics.jsonl").exists() and metrics_of(first))
-    assert code == 128 + signal.SIGTERM and "same command goes on" in message
+    assert code == 128 + signal.SIGTERM and "same command continues" in message
     (checkpoint,) = first.glob("checkpoint-*")
     code, message = interrupt(signal.SIGKILL, lambda: list(second.glob("checkpoint-*")))
-    assert code == -signal.SIGKILL and f"going on at step {checkpoint.name[11:]} of" in message
+    assert code == -signal.SIGKILL and f"continuing at step {checkpoint.name[11:]} of" in message
     assert not list(first.glob("checkpoint-*")), "a run that is done needs none"
     lines = results(*options(trained, files, parts, "classification", *more))
     assert [line["valid"] for line in lines[:-1]] == [line["valid"] for line in expected[:-1]]
@@ -173,7 +173,7 @@ def test_a_broken_checkpoint_is_named(trained, tmp_path):
     shutil.copytree(tmp_path / "model", checkpoint)
     (checkpoint / "state.json").write_text('{"version": 2, "step": 1}')
     done = run(*options(trained, files, tmp_path / "out", "classification", "--epochs", 1))
-    assert done.returncode == 1 and f"{checkpoint}/state.json must be whole" in done.stderr
+    assert done.returncode == 1 and f"{checkpoint}/state.json must be undamaged" in done.stderr
 
 
 def test_what_a_kill_after_the_result_left_goes(trained, tmp_path):
@@ -206,7 +206,7 @@ def test_a_result_with_a_wrong_value_is_named(trained, tmp_path, key, value):
     path = tmp_path / "out" / "lr-0.01" / "seed-1" / "result.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     message = refused(*arguments)
-    assert f"{path} must be whole" in message and key in message and "remove it" in message
+    assert f"{path} must be undamaged" in message and key in message and "remove it" in message
 
 
 def test_more_epochs_than_the_runs_had(trained, tmp_path):

@@ -304,7 +304,7 @@ def test_damaged_result_of_a_run(trained, tmp_path, rows):
     result = tmp_path / "out" / "lr-0.01" / "seed-1" / "result.json"
     result.write_text("{}")
     message = refused(*arguments)
-    assert f"{result} must be whole" in message and "remove it" in message
+    assert f"{result} must be undamaged" in message and "remove it" in message
 
 
 def test_the_output_of_another_command(trained, tmp_path, rows):

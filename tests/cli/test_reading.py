@@ -60,7 +60,7 @@ def test_bad_inputs_are_named(prepared, tmp_path):
     (tmp_path / "a.csv").write_text("id,body\n1,a\n")
     assert "id, body" in refused("prepare", "--input", tmp_path / "a.csv", *arguments)
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"a b c" * 100)[:-9])
-    assert "b.txt.gz must be whole" in refused("prepare", "--input", tmp_path / "b.txt.gz", *arguments)
+    assert "b.txt.gz must be complete" in refused("prepare", "--input", tmp_path / "b.txt.gz", *arguments)
     assert "match at least one file" in refused("prepare", "--input", tmp_path / "*.txt", *arguments)
     for option, value in (("--format", "xml"), ("--documents", "page")):
         assert value in refused("prepare", "--input", tmp_path / "a.csv", option, value, *arguments, code=2)
@@ -106,4 +106,4 @@ def test_an_output_among_the_inputs_is_left_out(tmp_path):
             assert done.returncode == 0, done.stderr
             outputs.append(json.loads(done.stdout)[key])
         assert outputs[0] == outputs[1]
-        assert f"left out of the input, as what this command writes: {corpus / left_out}" in done.stderr
+        assert f"left out of the input, because this command writes it: {corpus / left_out}" in done.stderr

@@ -314,9 +314,9 @@ TEST(Batcher, PackingWastesLittle) {
       slots += double(batch.batch_size * batch.length);
       rows += 1;
     }
-    EXPECT_GT(real / slots, tests::kLeastPacked) << most;
+    EXPECT_GT(real / slots, tests::kMinPacked) << most;
     EXPECT_LE(double(batcher.rows_per_epoch()), rows) << most;
-    EXPECT_GT(double(batcher.rows_per_epoch()), tests::kLeastPacked * rows) << most;
+    EXPECT_GT(double(batcher.rows_per_epoch()), tests::kMinPacked * rows) << most;
   }
 }
 

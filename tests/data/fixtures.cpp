@@ -5,14 +5,14 @@
 namespace rf::data {
 
 std::shared_ptr<const Split> make_split(const Directory& directory, const std::vector<TestDocument>& documents,
-                                        int64_t vocab_size, size_t documents_a_shard) {
+                                        int64_t vocab_size, size_t documents_per_shard) {
   const std::string hash(32, '0');
   nlohmann::json shards = nlohmann::json::array();
   int64_t tokens = 0;
-  for (size_t begin = 0; begin < documents.size(); begin += documents_a_shard) {
+  for (size_t begin = 0; begin < documents.size(); begin += documents_per_shard) {
     shards.push_back("train-" + std::to_string(begin) + ".rfs");
     ShardWriter writer(directory / shards.back().get<std::string>(), vocab_size, hash);
-    for (size_t i = begin; i < std::min(documents.size(), begin + documents_a_shard); ++i) {
+    for (size_t i = begin; i < std::min(documents.size(), begin + documents_per_shard); ++i) {
       writer.add(documents[i].ids, documents[i].starts_word);
     }
     tokens += writer.tokens();

@@ -93,8 +93,8 @@ struct TestDocument {
   std::vector<uint8_t> starts_word;
 };
 
-// A prepared directory made by hand: documents in shards of `documents_a_shard`, all in `train`.
+// A prepared directory made by hand: documents in shards of `documents_per_shard`, all in `train`.
 std::shared_ptr<const Split> make_split(const Directory& directory, const std::vector<TestDocument>& documents,
-                                        int64_t vocab_size, size_t documents_a_shard = 1000);
+                                        int64_t vocab_size, size_t documents_per_shard = 1000);
 
 }  // namespace rf::data

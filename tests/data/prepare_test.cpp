@@ -8,7 +8,7 @@
 
 #include "fixtures.h"
 #include "rf/text/byte_tokenizer.h"
-#include "workplace.h"
+#include "staging_directory.h"
 
 namespace rf::data {
 namespace {
@@ -379,11 +379,11 @@ class Publish : public Prepare {
  protected:
   // Replaces the output by a directory of two files; what happened.
   std::string publish(ExchangeNames exchange) {
-    Workplace workplace(directory_ / "out");
-    write(workplace.directory() + "/data.json", read(directory_ / "out/data.json"));
-    write(workplace.directory() + "/train-00000.rfs", "new");
+    StagingDirectory staging(directory_ / "out");
+    write(staging.directory() + "/data.json", read(directory_ / "out/data.json"));
+    write(staging.directory() + "/train-00000.rfs", "new");
     try {
-      workplace.publish(exchange);
+      staging.publish(exchange);
     } catch (const Error& error) {
       return error.what();
     }

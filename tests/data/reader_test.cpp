@@ -84,11 +84,11 @@ std::string zstd(const std::string& bytes) {
 
 // A frame of plain blocks that asks for a window of 2^window_log bytes, which zstd itself writes only for long texts.
 std::string zstd_of_window(const std::string& bytes, int window_log) {
-  constexpr size_t kMostBlockBytes = size_t{1} << 17;
+  constexpr size_t kMaxBlockBytes = size_t{1} << 17;
   std::string packed{"\x28\xB5\x2F\xFD\x00", 5};
   packed += static_cast<char>((window_log - 10) << 3);
-  for (size_t begin = 0; begin < bytes.size(); begin += kMostBlockBytes) {
-    const std::string block = bytes.substr(begin, kMostBlockBytes);
+  for (size_t begin = 0; begin < bytes.size(); begin += kMaxBlockBytes) {
+    const std::string block = bytes.substr(begin, kMaxBlockBytes);
     const size_t is_last = begin + block.size() == bytes.size() ? 1 : 0, header = block.size() << 3 | is_last;
     for (const int shift : {0, 8, 16}) packed += static_cast<char>(header >> shift);
     packed += block;

@@ -119,15 +119,15 @@ TEST(Duration, HasMinutesAndSecondsOrHoursAndMinutes) {
   EXPECT_EQ(duration_text(3600 + 7 * 60 + 50), "1h07m");
 }
 
-TEST(Pace, SaysWhatIsLeftByThePartDoneSinceTheStart) {
+TEST(TimeEstimate, SaysWhatIsLeftByThePartDoneSinceTheStart) {
   int64_t now = 5 * kSecond;
-  const Pace pace(100, 40, [&] { return now; });
-  EXPECT_EQ(pace.left(40), "");
+  const TimeEstimate estimate(100, 40, [&] { return now; });
+  EXPECT_EQ(estimate.left(40), "");
   now += 10 * kSecond;  // 20 of the 60 that were left
-  EXPECT_EQ(pace.left(60), ", 0m20s left");
-  EXPECT_EQ(pace.left(100), ", 0m00s left");
-  EXPECT_EQ(pace.left(101), "");
-  EXPECT_EQ(pace.seconds(), 10);
+  EXPECT_EQ(estimate.left(60), ", 0m20s left");
+  EXPECT_EQ(estimate.left(100), ", 0m00s left");
+  EXPECT_EQ(estimate.left(101), "");
+  EXPECT_EQ(estimate.seconds(), 10);
 }
 
 TEST(Counted, ShowsPartsDoneOfThoseThereAre) {

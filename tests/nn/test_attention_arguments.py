@@ -109,13 +109,13 @@ def test_linear_attention_scale():
 @pytest.mark.parametrize(
     ("run", "message"),
     [
-        (lambda *x: attention(*x, Terms(scale=1.0), scale=0.5), "[attention] scale must be given once, got 0.5 beside"),
+        (lambda *x: attention(*x, Terms(scale=1.0), scale=0.5), "[attention] scale must be given once, got 0.5 and"),
         (lambda *x: attention(*x, scale=float("nan")), "[attention] scale must be finite, got nan"),
         (lambda *x: linear_attention(*x, scale=0.5), "got 0.5 with elu"),
         (lambda *x: linear_attention(*x, "relu", scale=-0.5), "scale must be a number > 0 and go with feature_map"),
         (
             lambda *x: linear_attention(*x, "relu", Terms(scale=1.0), scale=0.5),
-            "[linear_attention] scale must be given once, got 0.5 beside the terms' 1.0",
+            "[linear_attention] scale must be given once, got 0.5 and the terms' 1.0",
         ),
         (
             lambda q, k, v: attention(q[0], k, v, heads_first=True),

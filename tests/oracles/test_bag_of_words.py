@@ -79,7 +79,7 @@ def column(rows, name):
 
 
 def cosines(train, rows, *names):
-    """Of the first named text with each of the others."""
+    """The first named text with each of the others."""
     vectors = TfidfVectorizer(token_pattern=r"\S+").fit([row[name] for row in train for name in names])
     first, *others = (vectors.transform(column(rows, name)) for name in names)
     return np.stack([np.asarray(first.multiply(other).sum(1)).ravel() for other in others], 1)

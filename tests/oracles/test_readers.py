@@ -311,9 +311,9 @@ def test_bad_parquet(tmp_path):
     path = tmp_path / "a.parquet"
     parquet.write_table(arrow.table({"text": ["a" * 50] * 1000, "n": [1] * 1000, "many": [["a"]] * 1000}), path)
     assert '"body", got "text, n, many' in probe(path, field="body")["error"]
-    assert '"n" must hold a text a row, got INT64' in probe(path, field="n")["error"]
+    assert '"n" must hold one text per row, got INT64' in probe(path, field="n")["error"]
     assert "in lists" in probe(path, field="many.list.element")["error"]
     whole = path.read_bytes()
     for broken in (whole[:-1], whole[: len(whole) // 2], whole[:4] + bytes(300) + whole[304:], b""):
         path.write_bytes(broken)
-        assert "a.parquet must be a whole Parquet file" in probe(path)["error"]
+        assert "a.parquet must be an undamaged Parquet file" in probe(path)["error"]

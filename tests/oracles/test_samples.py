@@ -49,7 +49,7 @@ def test_roformer(tmp_path, name, options):
 
 
 def test_the_samples_have_words_of_each_kind():
-    """Of one character and of several, known to the vocabulary and not; else the test above would say little."""
+    """There are words of one character and of several, in the vocabulary and not; else the test above shows little."""
     texts = lines("chinese")
     known = set(words_of_jieba(texts))
     words = {word for text in texts for word in rjieba.cut(text, False)}

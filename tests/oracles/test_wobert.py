@@ -98,7 +98,7 @@ def test_random_strings(vocabulary, case):
 
 
 def test_every_code_point(vocabulary):
-    """Of those that all fare alike (unassigned, private, Hangul syllables, ideographs) a part."""
+    """A part of the code points that are all treated alike (unassigned, private, Hangul syllables, ideographs)."""
     texts = []
     for code in range(0x110000):
         char = chr(code)

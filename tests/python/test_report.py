@@ -253,7 +253,7 @@ def test_unknown_keys_are_left_alone(directory, tmp_path):
 
 
 def test_curves_of_any_form_are_drawn(directory, tmp_path):
-    """Of other steps for each seed, of one point, with values that are no numbers, long, empty."""
+    """Series with other steps for each seed, with one point, with values that are not numbers, long, empty."""
     series = [
         {"name": "a, seed 1", "x": [1, 2], "y": [1.0, 2.0]},
         {"name": "a, seed 2", "x": [1, 3], "y": [1.0, None]},

@@ -47,7 +47,7 @@ TEST(Judgement, FasterConvergence) {
 TEST(Judgement, ALowerMeanThatArrivesLateIsNotFaster) {
   Curve late = line(3, 3);
   for (size_t i = 25; i < 30; ++i) late.losses[i] = 6;
-  // Of the same late mean but for a better start, and above the baseline's end from there on.
+  // The same late mean but for a better start, and above the baseline's end from there on.
   EXPECT_FALSE(faster_convergence({{"rope", {line(4.5, 4.5)}}, {"learned", {line(9, 4)}}}, "rope", {"learned"}).holds);
   EXPECT_TRUE(faster_convergence({{"rope", {late}}, {"learned", {line(9, 4)}}}, "rope", {"learned"}).holds);
 }

@@ -80,7 +80,7 @@ TEST(Table, EveryFileIsOfADescribedSet) {
     for (const Scale scale : kScales) {
       const auto files = experiment.settings_at(scale).value("files", std::vector<std::string>());
       EXPECT_EQ(missing_files("", files), files);
-      EXPECT_NO_THROW(where_had(files)) << experiment.name;
+      EXPECT_NO_THROW(where_to_get(files)) << experiment.name;
     }
   }
 }

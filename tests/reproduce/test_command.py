@@ -134,7 +134,7 @@ def test_convergence(trained):
         assert line["x"] == list(losses) and line["y"] == list(losses.values())
         late = [loss for step, loss in losses.items() if step > max(losses) / 3]
         assert table[arm][3] == pytest.approx(np.mean(late), rel=tol.T1_RTOL)
-    assert result["verdicts"] == {"C-17": "smoke run"} and "beside sinusoidal" in result["figures"]["C-17"]
+    assert result["verdicts"] == {"C-17": "smoke run"} and "compared with sinusoidal" in result["figures"]["C-17"]
 
 
 def test_insides_of_trained_models(trained):

@@ -63,7 +63,7 @@ namespace rf::text {
 namespace {
 
 constexpr size_t kTextBytes = size_t{1} << 22;
-constexpr size_t kMostBytesPerByte = 8;  // of memory for a byte of the text, the text itself among them
+constexpr size_t kMaxBytesPerByte = 8;  // of memory for a byte of the text, the text itself among them
 
 std::string repeated(std::string_view part, size_t bytes) {
   std::string text;
@@ -101,7 +101,7 @@ Tokenizer word_pieces() {
   return {Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "a", "##a", "e", "##e"}), {}};
 }
 
-// Of `call` alone, beyond what was held before.
+// The peak memory of `call`, without memory in use before.
 template <typename Call>
 size_t peak_of(Call call) {
   const size_t before = g_held;
@@ -177,7 +177,7 @@ void expect_little_memory(const Tokenizer& tokenizer, std::string_view part) {
     tokenizer.encode(text, out);
     EXPECT_GT(out.size(), 0U);
   });
-  EXPECT_LT(encoding, (kMostBytesPerByte - 1) * text.size()) << "encode, " << part;
+  EXPECT_LT(encoding, (kMaxBytesPerByte - 1) * text.size()) << "encode, " << part;
   const size_t row = peak_of([&] {
     BatchOptions options;
     options.threads = 1;
@@ -185,7 +185,7 @@ void expect_little_memory(const Tokenizer& tokenizer, std::string_view part) {
     const TextPair sample{text};
     EXPECT_EQ(encoder.encode({&sample, 1}).size(), 1U);
   });
-  EXPECT_LT(row, (kMostBytesPerByte - 1) * text.size()) << "rows, " << part;
+  EXPECT_LT(row, (kMaxBytesPerByte - 1) * text.size()) << "rows, " << part;
 }
 
 TEST(LinearMemory, WordPieces) {

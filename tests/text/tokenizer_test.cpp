@@ -235,7 +235,7 @@ TEST(Tokenizer, ColumnsOfAnEncodingHaveOneLength) {
   Encoding out = encode(tokenizer(), "a un");
   out.ids.clear();
   EXPECT_EQ(message_of([&] { tokenizer().encode("a", out); }),
-            "[tokenize] the columns of an encoding must have one length, got 0 ids beside 2 in another column");
+            "[tokenize] the columns of an encoding must have one length, got 0 ids and 2 in another column");
 }
 
 }  // namespace

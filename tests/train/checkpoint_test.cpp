@@ -152,7 +152,7 @@ TEST_F(CheckpointTest, ADamagedOneIsNamed) {
   std::ofstream(run_ + "/checkpoint-1/state.json") << "{\"version\":2}";
   EXPECT_NE(message_of([&] {
               load_state(run_ + "/checkpoint-1", train_state);
-            }).find("remove " + run_ + "/checkpoint-1 to go on"),
+            }).find("remove " + run_ + "/checkpoint-1 to continue"),
             std::string::npos);
   io::write_file(run_ + "/checkpoint-1/optimizer.safetensors",
                  io::read_file(run_ + "/checkpoint-1/optimizer.safetensors").substr(0, 100));

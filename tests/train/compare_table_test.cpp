@@ -30,7 +30,7 @@ TEST(CompareTable, Csv) {
 
 TEST(CompareTable, MarkdownHasMeanAndSpread) {
   EXPECT_EQ(markdown_table(small_report()),
-            "| encoding | parameters | ms a step | peak MiB | loss at 8 tokens | loss at 16 tokens |\n"
+            "| encoding | parameters | ms per step | peak MiB | loss at 8 tokens | loss at 16 tokens |\n"
             "|---|---:|---:|---:|---|---|\n"
             "| rope | 10 | 3.0 | 3 | 1.500 (1.250 to 1.750) | 1.500 (1.500 to 1.500) |\n"
             "| shaw:a=1,2 | 12 | 4.0 | 0 | 2.000 | - |\n");

@@ -1,4 +1,4 @@
-// Every byte that no token begins with is stepped over; at the others the trie is walked.
+// Bytes that no token begins with are skipped; at the others the trie is searched.
 #include "added_token_matcher.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace rf::text {
 namespace {
 
-// The last code point of a text that is not empty; U+FFFD where the bytes before its end are no whole character.
+// The last code point of a text that is not empty; U+FFFD if its last bytes are not a complete character.
 Decoded decode_last(std::string_view text) {
   for (size_t length = 1; length <= std::min<size_t>(text.size(), 4); ++length) {
     const Decoded decoded = decode_utf8(text.substr(text.size() - length));
@@ -136,7 +136,7 @@ AddedTokenMatcher::Scan::Match AddedTokenMatcher::Scan::find(size_t from) {
   return {nullptr, text_.size(), text_.size()};
 }
 
-// Whether the form stands at `begin`, which never falls from one call to the next.
+// Whether the form occurs at `begin`, which never decreases from one call to the next.
 bool AddedTokenMatcher::Scan::stands_at(size_t form, size_t begin) {
   if (searches_.empty()) searches_.resize(matcher_.long_forms_.size());
   const LongForm& wanted = matcher_.long_forms_[form];

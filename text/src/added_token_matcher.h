@@ -1,8 +1,8 @@
-// Finds added tokens in a text as `tokenizers`' AddedVocabulary does: the leftmost match, of several that begin there
-// the longest; matches do not overlap; a token with single_word that touches a word is passed over; lstrip and rstrip
-// widen a match by the white space around it. Takes time linear in the text, whatever the tokens are: a walk through
-// the trie ends after kWalk bytes, and where a longer token stands is found by one pass over the text for each (Knuth,
-// Morris and Pratt), which begins when a walk has found the front of one.
+// Finds added tokens in a text as `tokenizers`' AddedVocabulary does: the leftmost match, and the longest of several
+// that begin there; matches do not overlap; a match of a token with single_word next to a word character is skipped;
+// lstrip and rstrip extend a match by the white space around it. Takes time linear in the text, whatever the tokens
+// are: a search in the trie ends after kWalk bytes, and each longer token is searched in one pass over the text (Knuth,
+// Morris and Pratt), which begins when its first kWalk bytes were found.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace rf::text {
 
-// A stretch of the text: an added token, or what lies between two of them.
+// A part of the text: an added token, or the text between two of them.
 struct Section {
   const AddedToken* token;  // null: ordinary text
   size_t begin, end;        // bytes
@@ -27,8 +27,8 @@ class AddedTokenMatcher {
   class Scan;
 
   AddedTokenMatcher() { first_.fill(kNone); }
-  // Token and form must outlive the matcher. `form` is what to look for: the content, or its normalised form. An empty
-  // form is never found; of two tokens with one form the later is.
+  // Token and form must outlive the matcher. `form` is the text to search: the content, or its normalised form. An
+  // empty form is never found; of two tokens with the same form the later one is.
   void add(const AddedToken& token, std::string_view form);
   bool empty() const { return nodes_.empty(); }
 
@@ -50,7 +50,7 @@ class AddedTokenMatcher {
   };
   int32_t child_of(int32_t node, char byte) const;
   void add_long(int32_t node, const AddedToken& token, std::string_view form);
-  // The first byte at `from` or behind it that a form begins with; the text's size: none.
+  // The first byte at or after `from` that a form begins with; the text's size if there is none.
   size_t skip(std::string_view text, size_t from) const;
 
   std::array<int32_t, 256> first_;  // by first byte
@@ -59,8 +59,8 @@ class AddedTokenMatcher {
   std::vector<LongForm> long_forms_;
 };
 
-// The sections of a text in order, which cover it; none is empty. White space that rstrip has taken may be a token once
-// more: then a section begins inside the one before it.
+// The sections of a text in order; they cover the text, and none is empty. White space that rstrip added to a match may
+// be a token too: then a section begins inside the one before it.
 class AddedTokenMatcher::Scan {
  public:
   Scan(const AddedTokenMatcher& matcher, std::string_view text) : matcher_(matcher), text_(text) {}
@@ -72,7 +72,7 @@ class AddedTokenMatcher::Scan {
     const AddedToken* token;  // null: none
     size_t begin, end;
   };
-  // How far the search for a long form is: `matched` bytes of it end at byte `at`; it was last found at `found`.
+  // State of the search for a long form: `matched` bytes of it end at byte `at`; it was last found at `found`.
   struct Search {
     size_t at = 0, matched = 0;
     std::optional<size_t> found{};
@@ -85,7 +85,7 @@ class AddedTokenMatcher::Scan {
   const std::string_view text_;
   size_t from_ = 0, taken_ = 0;
   bool at_end_ = false;
-  size_t spaces_begin_ = 1, spaces_end_ = 0;  // white space that was looked at last
+  size_t spaces_begin_ = 1, spaces_end_ = 0;  // the last white space that was examined
   std::optional<Section> waiting_;
   std::vector<Search> searches_;  // by long form; empty until one is needed
   int64_t steps_ = 0;

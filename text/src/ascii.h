@@ -1,4 +1,4 @@
-// What the splitters look at in an ASCII byte.
+// The classes of ASCII bytes that the splitters use.
 #pragma once
 
 #include <array>

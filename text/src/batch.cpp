@@ -1,6 +1,6 @@
-// Rows of model input (rf/text/batch.h). Lengths and windows follow the library `tokenizers` as it behaves: of a pair
-// that is too long, the shorter text keeps its tokens while it has at most half of the room; windows of an overflow
-// start every room - stride tokens, and the one that reaches the end is the last.
+// Rows of model input (rf/text/batch.h). Lengths and windows follow the behaviour of the library `tokenizers`: in a
+// pair that is too long, the shorter text keeps its tokens while it has at most half of the available tokens ("room");
+// windows of an overflow start every room - stride tokens, and the one that reaches the end is the last.
 #include "rf/text/batch.h"
 
 #include <algorithm>
@@ -15,17 +15,17 @@ namespace {
 
 using Piece = SequenceTemplate::Piece;
 using Part = SequenceTemplate::Part;
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 
 struct Window {
   size_t begin, end;
 };
 
-// The first window is what stays; the others, in order, are the overflow.
+// The first window is the part that is kept; the others, in order, are the overflow.
 std::vector<Window> windows_of(size_t tokens, size_t room, const BatchOptions& options) {
   if (tokens <= room) return {{0, tokens}};
   const bool right = options.truncation_side == Side::kRight;
-  const auto window = [&](size_t first) {  // `first`: counted from the side that stays
+  const auto window = [&](size_t first) {  // `first`: counted from the side that is kept
     const size_t last = std::min(first + room, tokens);
     return right ? Window{first, last} : Window{tokens - last, tokens - first};
   };
@@ -41,26 +41,26 @@ std::vector<Window> windows_of(size_t tokens, size_t room, const BatchOptions& o
   return windows;
 }
 
-struct Room {
+struct KeptTokens {
   size_t first, second;  // tokens that each text may keep
 };
 
-Room longest_first(size_t first, size_t second, size_t room) {
+KeptTokens longest_first(size_t first, size_t second, size_t room) {
   size_t shorter = std::min(first, second), longer = std::max(first, second);
   longer = shorter > room ? shorter : std::max(shorter, room - shorter);
   if (shorter + longer > room) {
     shorter = room / 2;
     longer = shorter + room % 2;
   }
-  return first <= second ? Room{shorter, longer} : Room{longer, shorter};
+  return first <= second ? KeptTokens{shorter, longer} : KeptTokens{longer, shorter};
 }
 
-Room room_for(size_t first, size_t second, bool is_pair, size_t room, const BatchOptions& options) {
+KeptTokens kept_tokens(size_t first, size_t second, bool is_pair, size_t room, const BatchOptions& options) {
   if (options.truncation == Truncation::kNone || first + second <= room) return {first, second};
   if (room == 0) return {0, 0};  // whatever the truncation
   const size_t excess = first + second - room;
   if (options.truncation == Truncation::kLongestFirst) {
-    return is_pair ? longest_first(first, second, room) : Room{room, 0};
+    return is_pair ? longest_first(first, second, room) : KeptTokens{room, 0};
   }
   const bool of_first = options.truncation == Truncation::kOnlyFirst;
   if (!of_first && !is_pair) fail("tokenize", "truncation only_second needs pairs of texts, got one text");
@@ -68,7 +68,7 @@ Room room_for(size_t first, size_t second, bool is_pair, size_t room, const Batc
     fail("tokenize", "the {} text must have more than the {} tokens that are too many, got {}",
          of_first ? "first" : "second", excess, of_first ? first : second);
   }
-  return of_first ? Room{first - excess, second} : Room{first, second - excess};
+  return of_first ? KeptTokens{first - excess, second} : KeptTokens{first, second - excess};
 }
 
 void check(const Tokenizer& tokenizer, const BatchOptions& options) {
@@ -85,8 +85,8 @@ void check(const Tokenizer& tokenizer, const BatchOptions& options) {
     fail("tokenize", "max_length must be a multiple of pad_to_multiple_of {}, got {}", options.pad_to_multiple_of,
          options.max_length);
   }
-  if (options.threads < 0 || options.threads > kMostThreads) {
-    fail("tokenize", "threads must be in [0, {}], got {}", kMostThreads, options.threads);
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    fail("tokenize", "threads must be in [0, {}], got {}", kMaxThreads, options.threads);
   }
   if (options.overflow == Overflow::kRows && options.truncation == Truncation::kNone) {
     fail("tokenize", "overflowing rows need truncation, got none");
@@ -100,7 +100,7 @@ int threads_of(const BatchOptions& options) {
   return options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-// The template without special tokens where none are wanted.
+// The template, without special tokens if none are wanted.
 std::vector<Piece> pieces_of(const std::vector<Piece>& pieces, AddSpecials add_specials) {
   std::vector<Piece> wanted;
   for (const Piece& piece : pieces) {
@@ -191,7 +191,7 @@ const std::vector<Piece>& BatchEncoder::Impl::pieces_for(const TextPair& sample)
   return pieces;
 }
 
-// A sample that nothing is cut from and nothing is put behind: its tokens are made where they stay.
+// For a sample without truncation and padding: its tokens are written directly to the row.
 void BatchEncoder::Impl::encode_whole(const TextPair& sample, Row& row) const {
   const std::vector<Piece>& pieces = pieces_for(sample);
   clear(row, 0);
@@ -221,9 +221,9 @@ void BatchEncoder::Impl::tokenize(const TextPair& sample, Plan& plan) const {
     fail("tokenize", "max_length must be at least the {} special tokens of a row, got {}", specials, max_length);
   }
   const size_t tokens[2] = {plan.texts[0].size(), plan.texts[1].size()};
-  const Room room = room_for(tokens[0], tokens[1], is_pair, max_length - specials, options_);
-  const std::vector<Window> first = windows_of(tokens[0], room.first, options_);
-  const std::vector<Window> second = windows_of(tokens[1], room.second, options_);
+  const KeptTokens kept = kept_tokens(tokens[0], tokens[1], is_pair, max_length - specials, options_);
+  const std::vector<Window> first = windows_of(tokens[0], kept.first, options_);
+  const std::vector<Window> second = windows_of(tokens[1], kept.second, options_);
 
   plan.rows.clear();
   plan.rows.push_back({first[0], second[0]});

@@ -1,6 +1,6 @@
-// What the library `tokenizers` makes of each code point in its BertNormalizer and BertPreTokenizer (spec R-TOK-05,
-// table set A). The tables are that library's answers (scripts/make_normalizer_tables.py); its Unicode versions are
-// older than table set B's and differ from step to step, which is why no property is taken from elsewhere.
+// How the library `tokenizers` treats each code point in its BertNormalizer and BertPreTokenizer (spec R-TOK-05, table
+// set A). The tables are generated from that library's results (scripts/make_normalizer_tables.py); its Unicode
+// versions are older than table set B's and differ from step to step, so no property is taken from elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace rf::text {
 
 struct BertCharacter {
   enum Flag : uint8_t {
-    kDrop = 1 << 0,         // cleaning removes it; none of the rest is set
-    kSpace = 1 << 1,        // cleaning makes it a space; none of the rest is set
+    kDrop = 1 << 0,         // cleaning removes it; no other flag is set
+    kSpace = 1 << 1,        // cleaning makes it a space; no other flag is set
     kPunctuation = 1 << 2,  // a word of its own
     kMark = 1 << 3,         // stripping accents removes it
     kCjk = 1 << 4,          // spaces are put around it
@@ -22,11 +22,11 @@ struct BertCharacter {
   uint8_t flags;
   uint8_t combining_class;  // of the character, or of the first part of its decomposition
   uint8_t decomposition_length, lower_length;
-  uint16_t pool;  // where the decomposition and, behind it, the lower case lie
+  uint16_t pool;  // index of the decomposition, which the lower case follows
 
   bool has(int any_of) const { return (flags & any_of) != 0; }
   std::u32string_view lower() const;  // empty when it does not change
-  // Empty for Hangul syllables too, which are taken apart by arithmetic.
+  // Also empty for Hangul syllables, which are decomposed by arithmetic.
   std::u32string_view decomposition() const;
 };
 

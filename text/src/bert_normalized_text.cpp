@@ -1,4 +1,4 @@
-// What stands between CJK characters is normalised stretch by stretch: the spaces around these keep marks apart.
+// The text between CJK characters is normalised stretch by stretch: the spaces around these keep marks apart.
 #include "bert_normalized_text.h"
 
 #include "bert_characters.h"

@@ -1,5 +1,5 @@
-// The whole of a text as BertNormalizer leaves it, for tokenizers with added tokens that are looked for there; all
-// others take the shorter way of BertSplitter, which never writes such a text down.
+// The complete result of BertNormalizer, for tokenizers with added tokens that are searched in it; all others use
+// BertSplitter, which is faster because it does not store the normalised text.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace rf::text {
 
-// Holds buffers: one object a thread.
+// Holds buffers: use one object per thread.
 class BertNormalizedText {
  public:
   explicit BertNormalizedText(const BertSplitterOptions& options);
@@ -21,8 +21,8 @@ class BertNormalizedText {
   int64_t normalize(std::string_view text, int32_t byte, int32_t character);
 
   const std::string& text() const { return text_; }
-  SourceSpan source(size_t begin, size_t end) const;  // of bytes [begin, end) of text(), which are not none
-  // The words of these bytes, as BertPreTokenizer cuts them.
+  SourceSpan source(size_t begin, size_t end) const;  // of bytes [begin, end) of text(); begin < end
+  // The words of these bytes, cut as by BertPreTokenizer.
   void split(size_t begin, size_t end, WordSink& sink) const;
 
  private:

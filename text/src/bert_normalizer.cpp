@@ -1,5 +1,5 @@
-// A character that nothing changes goes straight to the output. Those that decompose or combine wait as parts until a
-// starter (combining class 0) ends the stretch that canonical reordering works on.
+// A character that does not change is written to the output at once. Characters that decompose or combine are kept as
+// parts until a starter (combining class 0) ends the stretch for canonical reordering.
 #include "bert_normalizer.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ int64_t BertNormalizer::normalize(std::string_view text, SourcePlace& place, std
   return replaced;
 }
 
-// Before a character that canonical reordering does not move, and that is not dropped between two that it may.
+// A place before a character that canonical reordering does not move, and that is not dropped between two that it may.
 size_t BertNormalizer::stretch_end(std::string_view text, size_t bytes) {
   size_t at = bytes;
   while (at < text.size() && !begins_character(text[at])) ++at;
@@ -92,8 +92,8 @@ void BertNormalizer::add_part(char32_t code, bool inserted) {
   parts_.push_back({code, bert_character(code).combining_class, inserted});
 }
 
-// Reorders the waiting parts and gives out those that are no marks. Sources go to the parts in the order that these
-// have now: each part that is not inserted takes the next source, an inserted one shares that of the part before it.
+// Reorders the waiting parts and writes those that are not marks. Sources are assigned to the parts in their new order:
+// each part that is not inserted takes the next source, an inserted one shares that of the part before it.
 void BertNormalizer::flush(std::vector<NormalizedChar>& out) {
   if (parts_.empty()) return;
   const auto is_starter = [](const Part& part) { return part.combining_class == 0; };

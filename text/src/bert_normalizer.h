@@ -1,7 +1,7 @@
 // The BertNormalizer of the library `tokenizers` without its spaces around CJK characters: clean; NFD without marks
-// ("strip accents"); lower case, code point by code point. Gives code points that know where in the text they come
-// from, with that library's alignment: of a character that became several, each has the whole source; a mark that
-// canonical reordering moves has the source of the character whose place it took.
+// ("strip accents"); lower case, code point by code point. The result is code points with their sources in the text,
+// aligned as by that library: if a character becomes several, each has the whole source; a mark that canonical
+// reordering moves has the source of the character whose place it takes.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace rf::text {
 
 struct NormalizedChar {
   char32_t code;
-  int32_t byte_begin, byte_end;  // of the one source character it comes from, in the text normalised
+  int32_t byte_begin, byte_end;  // its one source character in the text before normalisation
   int32_t character;
 
   SourceSpan source() const { return {byte_begin, byte_end, character, character + 1}; }
@@ -30,19 +30,20 @@ struct SourcePlace {
   int32_t byte, character;
 };
 
-// Holds buffers: one object a thread.
+// Holds buffers: use one object per thread.
 class BertNormalizer {
  public:
   BertNormalizer(bool lower_case, bool strip_accents);
 
-  // Whether a character is passed through as it is, wherever it stands. What stands before such a character and what
-  // stands behind it do not see each other.
+  // Whether a character is unchanged in any context. The text before such a character and the text after it are
+  // normalised independently.
   bool keeps(const BertCharacter& character) const { return !character.has(changing_); }
 
-  // Appends the text, whose front is at that place of the source, and moves the place behind it. Ill-formed UTF-8
-  // becomes U+FFFD and is dropped with it. Returns how many such sequences there were.
+  // Appends the text, which begins at that place of the source, and moves the place to its end. Ill-formed UTF-8
+  // becomes U+FFFD, which is dropped. Returns the number of such sequences.
   int64_t normalize(std::string_view text, SourcePlace& place, std::vector<NormalizedChar>& out);
-  // Where a text may be parted, at `bytes` or behind, and its parts be normalised one by one with the same result.
+  // The first place at or after `bytes` where a text may be divided and its parts be normalised separately with the
+  // same result.
   static size_t stretch_end(std::string_view text, size_t bytes);
 
  private:

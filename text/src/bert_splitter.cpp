@@ -1,5 +1,5 @@
-// One scan cuts the text at what is certain to separate words: white space, punctuation and CJK characters. A chunk
-// between them that nothing changes is a word; any other is normalised and then split.
+// One scan cuts the text at characters that always separate words: white space, punctuation and CJK characters. A chunk
+// between them that normalisation does not change is a word; any other is normalised and then split.
 #include "bert_splitter.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ int64_t BertSplitter::split(std::string_view text, WordSink& sink) {
   return scan.replaced;
 }
 
-// Passes over ASCII letters and digits.
+// Skips ASCII letters and digits.
 void BertSplitter::scan_word(Scan& scan) const {
   const auto size = static_cast<int32_t>(scan.text.size());
   bool capitals = false;
@@ -127,15 +127,15 @@ void BertSplitter::flush(const Scan& scan) {
                   Special::kNone});
 }
 
-// A long chunk is normalised in stretches. The word that is not at its end waits in chars_; of one that is too long to
-// be cut its two ends are kept.
+// A long chunk is normalised in stretches. A word that is not complete waits in chars_; if it is too long to be cut,
+// only its two ends are kept.
 void BertSplitter::split_changing(std::string_view chunk, const Chunk& begin, WordSink& sink) {
   chars_.clear();
   SourcePlace place{begin.byte_begin, begin.char_begin};
   const auto is_punctuation = [this](size_t i) {
     return bert_character(chars_[i].code).has(BertCharacter::kPunctuation);
   };
-  int64_t left_out = 0;  // behind the first of chars_
+  int64_t left_out = 0;  // characters left out after the first of chars_
   while (!chunk.empty()) {
     const size_t stretch = normalizer_.stretch_end(chunk, kStretchBytes);
     normalizer_.normalize(chunk.substr(0, stretch), place, chars_);

@@ -1,7 +1,7 @@
 // BertNormalizer and BertPreTokenizer of the library `tokenizers`: the words of `transformers` 5's BertTokenizer (spec
-// R-TOK-04 with table set A of R-TOK-05). Cleaned; CJK characters words of their own; NFD without marks; lower case;
-// split at white space and at punctuation. Text that none of this changes, which is nearly all English and Chinese, is
-// cut as it stands. Knows no special tokens.
+// R-TOK-04 with table set A of R-TOK-05). The text is cleaned; each CJK character is a word; NFD without marks; lower
+// case; split at white space and at punctuation. Text that none of this changes, which is nearly all English and
+// Chinese, is cut without a copy. Special tokens are not recognised here.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct BertSplitterOptions {
   bool lower_case = true;
   bool strip_accents = true;
   bool space_cjk = true;                                         // tokenize_chinese_chars
-  int64_t max_word_chars = std::numeric_limits<int64_t>::max();  // of a longer word the middle may be left out
+  int64_t max_word_chars = std::numeric_limits<int64_t>::max();  // the middle of a longer word may be left out
 };
 
 class BertSplitter : public Splitter {
@@ -28,7 +28,7 @@ class BertSplitter : public Splitter {
   int64_t split(std::string_view text, WordSink& sink) override;
 
  private:
-  // What lies between two separators.
+  // The text between two separators.
   struct Chunk {
     int32_t byte_begin, char_begin;
     bool changes = false;  // has a character that must be normalised
@@ -48,7 +48,7 @@ class BertSplitter : public Splitter {
   void scan_word(Scan& scan) const;
   void scan_unicode(Scan& scan);
   void flush(const Scan& scan);  // the chunk ends here
-  // The character at the scan's place as a word, which nothing changes.
+  // Passes on the character at the scan's place as a word, unchanged.
   void take_alone(Scan& scan, int32_t length);
   void split_changing(std::string_view chunk, const Chunk& begin, WordSink& sink);
   void take_chars(size_t first, size_t last, int64_t left_out, WordSink& sink);

@@ -1,5 +1,5 @@
-// Text that normalisation leaves alone, nearly all of it, is encoded where it stands; other text is rewritten together
-// with the source of each byte.
+// Text that normalisation does not change, which is nearly all text, is encoded without a copy; other text is rewritten
+// together with the source of each byte.
 #include "byte_level_encoder.h"
 
 #include <algorithm>
@@ -18,14 +18,14 @@ bool is_trimmed(const Decoded& decoded) {
   return decoded.code == kSpaceLetter || (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
 }
 
-// Of a token of the model: bytes, of which only the ASCII space has the letter that is trimmed.
+// White space at the ends of a token of the model, in bytes; only the ASCII space is trimmed there.
 Trimmed trimmed_of_piece(std::string_view bytes) {
   const size_t first = std::min(bytes.find_first_not_of(' '), bytes.size());
   const size_t last = bytes.find_last_not_of(' ') + 1;  // 0 when there is nothing else
   return {static_cast<int32_t>(first), static_cast<int32_t>(bytes.size() - last)};
 }
 
-// Of an added token: characters.
+// White space at the ends of an added token, in characters.
 Trimmed trimmed_of_added(std::string_view text) {
   Trimmed trimmed{0, 0};
   for (size_t i = 0; i < text.size(); ++trimmed.leading) {
@@ -44,7 +44,7 @@ Trimmed trimmed_of_added(std::string_view text) {
 
 }  // namespace
 
-bool ByteLevelEncoder::stays_as_it_is(std::string_view part) const {
+bool ByteLevelEncoder::is_unchanged(std::string_view part) const {
   for (size_t i = 0; i < part.size();) {
     if (static_cast<uint8_t>(part[i]) < 0x80) {
       ++i;
@@ -76,8 +76,8 @@ void ByteLevelEncoder::normalize(std::string_view part, int32_t byte, int32_t ch
   }
 }
 
-// Where a stretch of the part that begins there ends: before a space between two ASCII letters, across which neither
-// NFC nor GPT-2's expression looks. What has to be rewritten is so no more than a stretch.
+// The end of the stretch that begins there: before a space between two ASCII letters, which neither a change by NFC nor
+// a match of GPT-2's expression crosses. So at most a stretch has to be rewritten.
 size_t ByteLevelEncoder::stretch_end(std::string_view part, size_t begin) const {
   if (!options_.use_regex || !added_.normalized().empty()) return part.size();
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
@@ -100,10 +100,10 @@ void ByteLevelEncoder::encode(std::string_view part, int32_t byte, int32_t chara
   }
 }
 
-// `is_front`: nothing of the part stands before it.
+// `is_front`: it is the beginning of the part.
 void ByteLevelEncoder::encode_stretch(std::string_view stretch, int32_t byte, int32_t character, bool is_front) {
   Mapped whole{stretch, nullptr, byte, character};
-  if (!stays_as_it_is(stretch)) {
+  if (!is_unchanged(stretch)) {
     normalize(stretch, byte, character);
     whole = {normalized_, normalized_spans_.data(), 0, 0};
   }
@@ -114,7 +114,7 @@ void ByteLevelEncoder::encode_stretch(std::string_view stretch, int32_t byte, in
   size_t at = 0;  // the byte that `character` is of
   Section section{};
   for (AddedTokenMatcher::Scan scan(added_.normalized(), whole.text); scan.next(section);) {
-    // A section may begin inside the one before it: white space that this one's rstrip has taken is looked at again.
+    // A section may begin inside the one before it: white space that rstrip added to that one is processed again.
     if (section.begin >= at) {
       character += count_characters(whole.text.substr(at, section.begin - at));
     } else {
@@ -132,7 +132,7 @@ void ByteLevelEncoder::encode_stretch(std::string_view stretch, int32_t byte, in
   }
 }
 
-// With add_prefix_space a space is put in front; it has the source of the first character, as that itself has.
+// With add_prefix_space a space is added to the front; it has the same source as the first character.
 void ByteLevelEncoder::encode_words(const Mapped& mapped, bool is_front) {
   if (mapped.text.empty()) return;
   if (!options_.add_prefix_space || !is_front || mapped.text.front() == ' ') {
@@ -181,7 +181,8 @@ SourceSpan ByteLevelEncoder::source_of(const Mapped& mapped) const {
   return {first.byte_begin, last.byte_end, first.char_begin, last.char_end};
 }
 
-// The piece at byte `at` of a word. `character`: of the source, at that byte; afterwards behind the piece.
+// Passes on the piece at byte `at` of a word. `character`: the index in the source at that byte; afterwards that after
+// the piece.
 void ByteLevelEncoder::append_piece(const Mapped& mapped, const ByteLevelWord& word, size_t at,
                                     const BytePairModel::Piece& piece, int32_t& character) {
   const size_t length = piece.length;
@@ -192,11 +193,11 @@ void ByteLevelEncoder::append_piece(const Mapped& mapped, const ByteLevelWord& w
     append(piece.id, {first.byte_begin, last.byte_end, first.char_begin, last.char_end}, trimmed, at == 0);
     return;
   }
-  const size_t added = mapped.spaced ? 1 : 0;  // the space in front, which takes the source of what is behind it
+  const size_t added = mapped.spaced ? 1 : 0;  // the added space, which has the source of the character after it
   const size_t front = std::max(at, added);
   size_t begin = front, end = std::max(at + length, added + 1);
   int32_t characters = (word.ascii ? static_cast<int32_t>(length) : count_characters(slice)) - (at < added ? 1 : 0);
-  if (!word.ascii || at < added) {  // all of the characters that it has a part of
+  if (!word.ascii || at < added) {  // all characters of which it has a part
     while (!begins_character(mapped.text[begin])) --begin;
     while (end < mapped.text.size() && !begins_character(mapped.text[end])) ++end;
   }
@@ -217,8 +218,8 @@ void ByteLevelEncoder::append(int32_t id, SourceSpan source, const Trimmed& trim
   writer_.append(id, source, starts_word);
 }
 
-// Counts characters of the token but steps over characters of the source, as `tokenizers` does. The one space in front
-// of a first token is taken for the one that was put there.
+// Counts characters of the token but skips characters of the source, as `tokenizers` does. A single space at the front
+// of a first token is treated as the added one.
 void ByteLevelEncoder::trim(const Trimmed& trimmed, SourceSpan& source) const {
   int32_t leading = trimmed.leading;
   const int32_t trailing = trimmed.trailing;
@@ -229,7 +230,8 @@ void ByteLevelEncoder::trim(const Trimmed& trimmed, SourceSpan& source) const {
     ++source.char_begin;
   }
   if (trailing == 0 || source.char_end < trailing) return;
-  // Where characters end is found from the front alone: bytes that are not UTF-8 do not say to which one they belong.
+  // The ends of characters can only be found from the front: bytes that are not UTF-8 do not tell which one they belong
+  // to.
   const int32_t kept = std::max(source.char_end - source.char_begin - trailing, 0);
   if (source.char_begin >= source.char_end) return;
   source.char_end = source.char_begin + kept;

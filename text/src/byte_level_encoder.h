@@ -1,6 +1,6 @@
-// Byte-level BPE as `tokenizers` does it with its ByteLevel pre-tokenizer: NFC if the model asks for it, added tokens
-// of the normalised text, a space in front, GPT-2's words, byte pairs. A token that holds a part of a character has the
-// whole character as its source. With trim_offsets the white space at both ends of a token is no part of its source.
+// Byte-level BPE as in `tokenizers` with its ByteLevel pre-tokenizer: NFC if the model asks for it, added tokens of the
+// normalised text, a space at the front, GPT-2's words, byte pairs. A token with a part of a character has the whole
+// character as its source. With trim_offsets the source excludes white space at both ends of a token.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace rf::text {
 
-// Characters at the ends of a token that are no part of its source.
+// Numbers of characters at the ends of a token that are excluded from its source.
 struct Trimmed {
   int32_t leading = 0, trailing = 0;
 };
@@ -35,15 +35,15 @@ class ByteLevelEncoder {
         writer_(out, text.size()),
         first_token_(out.size()) {}
 
-  // A stretch of the text that is no added token, and where it begins.
+  // A part of the text between added tokens, and where it begins.
   void encode(std::string_view part, int32_t byte, int32_t character);
   // An added token that was found in the text itself.
   void append_added(int32_t id, const SourceSpan& source, std::string_view slice);
   int64_t replaced() const { return replaced_; }
 
  private:
-  // Normalised text and its source: `spans` for each byte, or, when null, the text is the source from (byte, character)
-  // on, less a space in front of it where one was put there.
+  // Normalised text and its source: `spans` for each byte; if null, the text is the source from (byte, character) on,
+  // possibly with a space added to the front.
   struct Mapped {
     std::string_view text;
     const SourceSpan* spans;
@@ -54,7 +54,7 @@ class ByteLevelEncoder {
     std::string_view text;
     bool ascii;
   };
-  bool stays_as_it_is(std::string_view part) const;
+  bool is_unchanged(std::string_view part) const;
   void normalize(std::string_view part, int32_t byte, int32_t character);
   size_t stretch_end(std::string_view part, size_t begin) const;
   void encode_stretch(std::string_view stretch, int32_t byte, int32_t character, bool is_front);

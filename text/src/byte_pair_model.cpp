@@ -35,7 +35,7 @@ BytePairModel::BytePairModel(const Vocabulary& vocabulary, const std::vector<Mer
                              const ByteLevelOptions& options) {
   read_bytes(vocabulary);
   read_merges(vocabulary, merges);
-  find_wholes(vocabulary, options.ignore_merges);
+  compute_wholes(vocabulary, options.ignore_merges);
 }
 
 void BytePairModel::read_bytes(const Vocabulary& vocabulary) {
@@ -57,7 +57,7 @@ void BytePairModel::read_merges(const Vocabulary& vocabulary, const std::vector<
     const int32_t ids[] = {vocabulary.find(left), vocabulary.find(right), vocabulary.find(left + right)};
     for (const int32_t id : ids) {
       if (id < 0 || id >= vocabulary.model_size()) {
-        fail("byte-level-bpe", "a merge must be of tokens that the vocabulary has and give one, got \"{} {}\"", left,
+        fail("byte-level-bpe", "a merge must join two tokens of the vocabulary into a third, got \"{} {}\"", left,
              right);
       }
     }
@@ -66,7 +66,7 @@ void BytePairModel::read_merges(const Vocabulary& vocabulary, const std::vector<
   }
 }
 
-void BytePairModel::find_wholes(const Vocabulary& vocabulary, bool ignore_merges) {
+void BytePairModel::compute_wholes(const Vocabulary& vocabulary, bool ignore_merges) {
   const auto tokens = static_cast<size_t>(vocabulary.model_size());
   wholes_.assign(std::bit_ceil(2 * tokens + 2), Whole{0, 0, 0, -1});
   Workspace workspace;

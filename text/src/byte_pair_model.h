@@ -1,13 +1,12 @@
-// Byte pair encoding over bytes: a word begins as its bytes, and the adjacent pair of the lowest rank, of several the
-// leftmost, is merged until no pair has a rank (GPT-2, and the BPE model of `tokenizers`). Words that come out as one
-// token, nearly all of a real text, are found in one step: which tokens their own bytes merge to is worked out when the
+// Byte pair encoding over bytes: a word begins as its bytes, and the leftmost adjacent pair of the lowest rank is
+// merged until no pair has a rank (GPT-2, and the BPE model of `tokenizers`). Words that become one token, which are
+// most words of real text, are looked up in one step: the tokens that their own bytes merge to are computed when the
 // model is built.
 //
 // A long word is cut window by window, so that memory does not grow with it. That is exact: a sequence of tokens is the
-// one that merging gives if and only if each of them, and each two that are neighbours, are what merging gives for
-// their own bytes, since the first merge across a border would happen in the two alone as well. So where two
-// overlapping windows have a token in common, the tokens of the first up to it and those of the second behind it are
-// the word's.
+// result of merging if and only if each of them, and each two neighbours, are the result of merging their own bytes,
+// since the first merge across a border would happen in the two alone as well. So if two overlapping windows have a
+// token in common, the tokens of the first up to it and those of the second after it are the word's.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +27,7 @@ class BytePairModel {
     uint32_t length;  // bytes
     bool operator==(const Piece&) const = default;
   };
-  // What cut() needs besides the model; one object a thread.
+  // Buffers of cut(); use one object per thread.
   struct Workspace {
     struct Symbol {
       int32_t id;
@@ -86,13 +85,13 @@ class BytePairModel {
 
   void read_bytes(const Vocabulary& vocabulary);
   void read_merges(const Vocabulary& vocabulary, const std::vector<Merge>& merges);
-  void find_wholes(const Vocabulary& vocabulary, bool ignore_merges);
+  void compute_wholes(const Vocabulary& vocabulary, bool ignore_merges);
   Piece find_whole(std::string_view word) const;  // id -1: it is no token
   const Whole& find_whole(std::string_view word, uint64_t hash) const;
   void merge_window(std::string_view window, std::vector<Piece>& pieces, Workspace& workspace) const;
-  // Goes on from the window of `length` bytes at `begin`, whose pieces are workspace.pieces: puts those behind the
-  // first token that the next one has in common with it into workspace.ahead, makes that the window, and returns how
-  // many pieces of the old one are in front. 0: there is no such token, and the window has been made twice as long.
+  // Continues after the window of `length` bytes at `begin`, whose pieces are workspace.pieces: puts the next window's
+  // pieces after the first token that both have in common into workspace.ahead, makes that the window, and returns the
+  // number of pieces of the old one before it. 0: there is no such token, and the window was made twice as long.
   size_t next_window(std::string_view word, size_t& begin, size_t& length, Workspace& workspace) const;
   const Pair& find_pair(int32_t left, int32_t right) const;
   void merge(std::string_view word, Workspace& workspace) const;

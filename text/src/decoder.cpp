@@ -1,4 +1,5 @@
-// Words with spaces between them and pieces glued on; or bytes of the byte alphabet, ill-formed UTF-8 replaced.
+// Words with spaces between them and pieces appended to them; or bytes of the byte alphabet, with ill-formed UTF-8
+// replaced.
 #include "decoder.h"
 
 #include <utility>
@@ -22,7 +23,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   text = std::move(replaced);
 }
 
-// English punctuation and contractions close up, in the order of both libraries.
+// Removes spaces before English punctuation and contractions, in the order of both libraries.
 constexpr std::pair<std::string_view, std::string_view> kCleanup[] = {
     {" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}};
 constexpr std::pair<std::string_view, std::string_view> kLastCleanup[] = {
@@ -33,7 +34,7 @@ void clean_up(std::string& text) {
   for (const auto& [from, to] : kLastCleanup) replace_all(text, from, to);
 }
 
-// The decoder of `tokenizers` cleans each token by itself, and knows one contraction more.
+// The decoder of `tokenizers` cleans each token separately, and has one contraction more.
 void clean_up_token(std::string& token) {
   for (const auto& [from, to] : kCleanup) replace_all(token, from, to);
   replace_all(token, " do not", " don't");

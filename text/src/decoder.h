@@ -1,4 +1,4 @@
-// Tokens back to text, as the decoders of `tokenizers` and `transformers`' decode() do it.
+// Tokens back to text, as by the decoders of `tokenizers` and `transformers`' decode().
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Where a dictionary comes from: files, a cache of what was built from them, places to look for them.
+// Where a dictionary comes from: its files, the places to look for them, and the cache of built dictionaries.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ std::string hash_of(const std::vector<Source>& sources) {
   return fmt::format("{:016x}{:016x}", hash.high, hash.low);
 }
 
-// Where the set-up puts jieba's: beside the running program, or one directory above it.
+// Where scripts/setup.sh installs jieba's: in the directory of the running program, or one directory above it.
 std::vector<fs::path> installed_places() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
@@ -55,7 +55,7 @@ std::vector<fs::path> installed_places() {
   return {program / installed, program.parent_path() / installed};
 }
 
-// Of the contents, in their order.
+// The hash of the contents, in their order.
 Hash128 key_of(const std::vector<Source>& sources) {
   std::vector<Hash128> hashes;
   for (const Source& source : sources) hashes.push_back(hash_bytes(std::as_bytes(std::span(source.text))));
@@ -71,7 +71,7 @@ std::string build(const std::vector<Source>& sources, const Hash128& key) {
   return build_image(words, key);
 }
 
-// False when it cannot be written: then the dictionary is used without it.
+// False if the cache file cannot be written: then the dictionary is used without one.
 bool keep(const std::string& cache_file, const std::string& image) {
   std::error_code error;
   fs::create_directories(fs::path(cache_file).parent_path(), error);
@@ -85,10 +85,10 @@ bool keep(const std::string& cache_file, const std::string& image) {
 
 }  // namespace
 
-// What the image lies in: a mapped file, or memory.
+// The storage of the image: a mapped file, or memory.
 class Dictionary::Storage {
  public:
-  // Whether there is an undamaged one.
+  // Whether there is an undamaged cache file.
   bool map(const std::string& cache_file, const Hash128& key) {
     std::error_code error;
     if (!fs::is_regular_file(cache_file, error)) return false;
@@ -150,7 +150,7 @@ std::shared_ptr<const Dictionary> Dictionary::load(const std::string& path, cons
 void Dictionary::save(const std::string& model_dir) const {
   const std::vector<Source> sources = read_sources(paths_.front(), {paths_.begin() + 1, paths_.end()});
   if (hash_of(sources) != hash_) {
-    fail("dictionary", "{} must stay what it was when it was read, got another content", fmt::join(paths_, ", "));
+    fail("dictionary", "{} must not change after it was read, got other content", fmt::join(paths_, ", "));
   }
   const fs::path main = fs::path(model_dir) / kDictionaryFile, user = fs::path(model_dir) / kUserDictionaryFile;
   const bool is_installed = std::ranges::any_of(installed_places(), [&](const fs::path& place) {
@@ -174,7 +174,7 @@ bool Dictionary::mapped() const {
 }
 
 std::string find_dictionary(const std::string& model_dir, const std::string& given) {
-  if (!given.empty()) return given;  // whoever reads it says what is wrong with it
+  if (!given.empty()) return given;  // its errors are reported when it is read
   std::vector<fs::path> places;
   if (!model_dir.empty()) places.push_back(fs::path(model_dir) / kDictionaryFile);
   for (const fs::path& place : installed_places()) places.push_back(place);

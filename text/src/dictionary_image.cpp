@@ -1,4 +1,4 @@
-// Packing the words into a double array, and looking at one found on disk.
+// Packs the words into a double array, and checks one from disk.
 #define XXH_INLINE_ALL
 #include "dictionary_image.h"
 
@@ -21,7 +21,7 @@ constexpr size_t nodes_offset(uint64_t code_pages) {
   return (kCodesOffset + code_pages * 256 * sizeof(uint32_t) + 15) / 16 * 16;
 }
 
-// Numbers from 1 on for the characters of the words; the more often one is used the smaller, which packs well.
+// Numbers from 1 on for the characters of the words; frequent ones get small numbers, which packs well.
 std::vector<uint32_t> number_characters(const DictionaryWords& words) {
   std::vector<uint32_t> uses(0x110000);
   for (const DictionaryWords::Edge& edge : words.edges()) ++uses[edge.character];
@@ -40,7 +40,7 @@ struct CodeTable {
   std::vector<uint32_t> codes;
 };
 
-// Pages that are the same are kept once.
+// Equal pages are stored once.
 CodeTable make_code_table(const std::vector<uint32_t>& numbers) {
   CodeTable table;
   for (size_t page = 0; page < DictionaryImage::kPages; ++page) {
@@ -84,8 +84,8 @@ class Children {
   std::vector<Child> children_;
 };
 
-// Finds places for the children of one node after the other. Sets of about the same size are laid out one behind the
-// other, into what larger sets have left free, so the search for each size passes over the array once.
+// Finds places for the children of one node after another. Sets of about the same size are placed one after another in
+// the gaps that larger sets left, so the search for each size goes through the array once.
 class Packer {
  public:
   explicit Packer(uint32_t alphabet) : alphabet_(alphabet) { reserve(0); }
@@ -114,7 +114,7 @@ class Packer {
  private:
   bool is_free(size_t index) const { return nodes_[index].parent == DictionaryImage::kFree; }
 
-  // Any base with any code stays inside the array: look-up does not check.
+  // Any base plus any code is inside the array, because look-up does not check.
   void reserve(size_t base) {
     if (base + alphabet_ < nodes_.size()) return;
     nodes_.resize(base + 2 * size_t{alphabet_} + 2, {0, DictionaryImage::kFree, kNoWord});
@@ -131,7 +131,7 @@ class Packer {
 
   uint32_t alphabet_;
   std::vector<DictionaryImage::Node> nodes_;
-  // Where the search for a set of each size stands; the last is for all larger ones.
+  // Where the search for a set of each size continues; the last is for all larger ones.
   std::vector<uint32_t> bases_ = std::vector<uint32_t>(64, 1);
 };
 
@@ -139,8 +139,8 @@ Hash128 content_hash(std::span<const std::byte> image) {
   return hash_bytes(image.subspan(offsetof(ImageHeader, key)));
 }
 
-// Look-up does not check: every page must be there, and every base with every code must be a node. The hash does not
-// say so, for anybody can compute it.
+// Look-up does not check, so every page must exist, and every base plus every code must be a node. The hash is no proof
+// of that, because anybody can compute it.
 bool stays_inside(const DictionaryImage& image) {
   const std::span pages(image.pages, DictionaryImage::kPages);
   const std::span codes(image.codes, image.header->code_pages * 256);

@@ -1,4 +1,4 @@
-// A dictionary in the form it is used and kept on disk: one block of memory without pointers.
+// A dictionary in the form in which it is used and stored on disk: one block of memory without pointers.
 //
 //   ImageHeader | pages: uint16[kPages] | codes: uint32[256 * code_pages] | zeros to a multiple of 16 | nodes:
 //   Node[nodes]
@@ -30,7 +30,7 @@ struct ImageHeader {
   char magic[8];
   uint32_t version;
   uint32_t byte_order;   // 0x01020304
-  Hash128 content_hash;  // of everything behind it
+  Hash128 content_hash;  // of everything after it
   Hash128 key;           // of what it was built from
   uint64_t size;         // of the whole, bytes
   uint64_t code_pages, nodes;
@@ -68,8 +68,8 @@ struct DictionaryImage {
 // The image as bytes. `key` is written into it.
 std::string build_image(const DictionaryWords& words, const Hash128& key);
 
-// The image that lies in `bytes` (aligned to 16), which must outlive it. Returns false when they are no whole and
-// undamaged image of this version with that key.
+// The image in `bytes` (aligned to 16), which must outlive it. Returns false unless they are a complete, undamaged
+// image of this version with that key.
 bool open_image(std::span<const std::byte> bytes, const Hash128& key, DictionaryImage& image);
 
 }  // namespace rf::text

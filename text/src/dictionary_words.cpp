@@ -30,7 +30,7 @@ std::string_view strip(std::string_view line) {
   return line.substr(first, line.find_last_not_of(kSpace) + 1 - first);
 }
 
-// Calls take(line, line number) for every line, without white space around it; those that are empty are left out.
+// Calls take(line, line number) for every line, without white space around it; empty lines are skipped.
 template <typename Take>
 void each_line(std::string_view text, Take take) {
   for (int64_t number = 1; !text.empty(); ++number) {
@@ -74,7 +74,7 @@ struct UserLine {
   std::optional<std::string_view> frequency;
 };
 
-// What the pattern ^(.+?)( [0-9]+)?( [a-z]+)?$ matches: the word takes what no other part can, and at least a byte.
+// The match of ^(.+?)( [0-9]+)?( [a-z]+)?$: the word is everything before the other parts, and at least one byte.
 UserLine split_user_line(std::string_view line) {
   const auto without = [](std::string_view text, bool (*in_field)(char)) {
     size_t begin = text.size();
@@ -140,7 +140,7 @@ uint64_t DictionaryWords::suggested_frequency(std::u32string_view word) {
   return std::max(static_cast<uint64_t>(probability * total) + 1, frequency_or_one(word));
 }
 
-// As in jieba: 0 for what is only the front of words.
+// As in jieba: 0 for a prefix of words that is not a word.
 uint64_t DictionaryWords::frequency_or_one(std::u32string_view word) const {
   Node node = root();
   for (const char32_t c : word) {
@@ -149,7 +149,7 @@ uint64_t DictionaryWords::frequency_or_one(std::u32string_view word) const {
   return frequencies_[node];
 }
 
-// Where the edge is, or the empty slot where it belongs.
+// The slot of the edge, or the empty slot for it.
 size_t DictionaryWords::slot_of(Node parent, char32_t character) const {
   constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15ULL;  // 2^64 over the golden ratio
   const uint64_t key = uint64_t{parent} << 21 | character;

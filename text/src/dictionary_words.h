@@ -20,7 +20,7 @@ class DictionaryWords {
   };
 
   DictionaryWords();
-  // `text` is the content of the file `path`, which errors name.
+  // `text` is the content of the file `path`, which is named in errors.
   void add_main(std::string_view text, const std::string& path);
   void add_user(std::string_view text, const std::string& path);
 

@@ -1,4 +1,4 @@
-// Tokens with their places (rf/text/encoding.h).
+// Tokens with their positions (rf/text/encoding.h).
 #include "rf/text/encoding.h"
 
 namespace rf::text {

@@ -1,5 +1,5 @@
-// Appends the tokens of one text to an encoding, whose columns grow by what the text so far says of the rest: doubling
-// them would take three times the memory of the tokens.
+// Appends the tokens of one text to an encoding. Its columns grow by the number of tokens that the text so far predicts
+// for the rest: doubling them would take three times the memory of the tokens.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +12,18 @@
 
 namespace rf::text {
 
-// While there is one, nothing else may make a column of the encoding longer or change its capacity.
+// While a writer exists, nothing else may append to a column of the encoding or change its capacity.
 class EncodingWriter {
  public:
   EncodingWriter(Encoding& out, size_t text_bytes)
       : out_(out),
         first_(out.size()),
         text_bytes_(text_bytes),
-        room_(std::min({out.ids.capacity(), out.byte_begin.capacity(), out.byte_end.capacity(),
-                        out.char_begin.capacity(), out.char_end.capacity(), out.starts_word.capacity()})) {}
+        capacity_(std::min({out.ids.capacity(), out.byte_begin.capacity(), out.byte_end.capacity(),
+                            out.char_begin.capacity(), out.char_end.capacity(), out.starts_word.capacity()})) {}
 
   [[gnu::always_inline]] void append(int32_t id, SourceSpan source, bool starts_word) {
-    if (out_.ids.size() == room_) [[unlikely]]
+    if (out_.ids.size() == capacity_) [[unlikely]]
       grow(static_cast<size_t>(source.byte_begin));
     push(out_.ids, id);
     push(out_.byte_begin, source.byte_begin);
@@ -34,7 +34,7 @@ class EncodingWriter {
   }
 
  private:
-  // All columns have room for room_ tokens: one look is enough for the six of them.
+  // All six columns have room for capacity_ tokens, so append() checks one of them.
   template <class T>
   [[gnu::always_inline]] static void push(std::vector<T>& column, T value) {
     if (column.size() == column.capacity()) __builtin_unreachable();
@@ -42,23 +42,24 @@ class EncodingWriter {
   }
 
   [[gnu::noinline, gnu::cold]] void grow(size_t bytes_done) {
-    constexpr size_t kFewTokens = size_t{1} << 16;  // too few to tell the rest
+    constexpr size_t kFewTokens = size_t{1} << 16;  // too few to estimate the rest
     constexpr size_t kBytesPerToken = 3;            // few texts have more tokens than that
     constexpr double kMargin = 1.03;
     const size_t size = out_.size(), made = size - first_;
     const size_t rest = text_bytes_ - std::min(text_bytes_, bytes_done);
     const size_t more = size < kFewTokens ? size / 2 : size / 8;
-    room_ = size + std::max(more, std::min(rest / kBytesPerToken, kFewTokens) + 1);
+    capacity_ = size + std::max(more, std::min(rest / kBytesPerToken, kFewTokens) + 1);
     if (made >= kFewTokens / 2 && bytes_done > 0) {
       const double tokens_per_byte = static_cast<double>(made) / static_cast<double>(bytes_done);
-      room_ = std::max(room_, size + static_cast<size_t>(kMargin * tokens_per_byte * static_cast<double>(rest)));
+      const double expected = kMargin * tokens_per_byte * static_cast<double>(rest);
+      capacity_ = std::max(capacity_, size + static_cast<size_t>(expected));
     }
-    out_.reserve(room_);
+    out_.reserve(capacity_);
   }
 
   Encoding& out_;
   const size_t first_, text_bytes_;
-  size_t room_;
+  size_t capacity_;
 };
 
 }  // namespace rf::text

@@ -1,4 +1,5 @@
-// One look at the first character (two after a space) tells which alternative matches; then its class is followed.
+// The first character (the first two, if there is a space) decides which alternative matches; the word then ends with
+// the run of characters of its class.
 #include "gpt2_splitter.h"
 
 #include <array>
@@ -44,7 +45,7 @@ size_t contraction(std::string_view text, size_t at) {
   return rest == "re" || rest == "ve" || rest == "ll" ? 3 : 0;
 }
 
-// White space leaves its last character to what follows, unless it is the only one or nothing follows.
+// The last character of white space belongs to the next word, unless it is the only one or nothing follows.
 Gpt2Word white_space(std::string_view text, size_t begin) {
   size_t last = begin, end = begin;
   bool ascii = true;

@@ -1,5 +1,5 @@
 // Text to words: one scan cuts the text at white space, CJK characters and special tokens into chunks; a chunk of
-// printable ASCII is split as it stands, any other is decoded, normalised and then split.
+// printable ASCII is split directly, any other is decoded, normalised and then split.
 #include "legacy_splitter.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ Special LegacySplitter::special_at(std::string_view text) const {
   return Special::kNone;
 }
 
-// A special token that shows only now that the control characters inside it are dropped is one all the same.
+// A special token is also recognised here, after control characters inside it were dropped.
 Special LegacySplitter::special_in_chars() const {
   if (chars_.empty()) return Special::kNone;
   const auto same = [](const MappedChar& c, char letter) { return c.code == static_cast<char32_t>(letter); };
@@ -124,7 +124,7 @@ void LegacySplitter::split_plain(std::string_view chunk, const SourceSpan& begin
   }
 }
 
-// Decodes a chunk into chars_, without what is dropped.
+// Decodes a chunk into chars_, without the characters that are dropped.
 void LegacySplitter::read_chars(std::string_view chunk, const SourceSpan& begin) {
   chars_.clear();
   SourceSpan at = begin;
@@ -144,10 +144,10 @@ bool LegacySplitter::any(uint32_t flags) const {
                      [flags](const MappedChar& c) { return (unicode_record(c.code) & flags) != 0; });
 }
 
-// Each step runs only when a character in the chunk asks for it.
+// Each step runs only if a character of the chunk needs it.
 void LegacySplitter::split_unicode(std::string_view chunk, const SourceSpan& begin, WordSink& sink) {
   read_chars(chunk, begin);
-  normalizer_.forget_parts();
+  normalizer_.clear_parts();
   if (any(kNfcUnstable)) normalizer_.nfc(chars_);
   if (const Special special = special_in_chars(); special != Special::kNone) {
     take_chars(0, chars_.size(), special, sink);

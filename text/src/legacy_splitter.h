@@ -1,8 +1,8 @@
 // The first half of the BERT tokenizer: text to words (spec R-TOK-04, table set B). The steps are those of
 // `transformers`' bert.tokenization_bert_legacy, in its order: literal special tokens are cut out; control characters
-// and U+FFFD dropped; CJK characters made words of their own; split at white space; NFC; lower-case, NFD without
-// category Mn (Case::kLower only); split at punctuation. A stretch without white space that is plain ASCII takes a
-// short way.
+// and U+FFFD are dropped; each CJK character becomes a word; split at white space; NFC; lower case, NFD without
+// category Mn (Case::kLower only); split at punctuation. A plain ASCII stretch without white space is split by a faster
+// path.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace rf::text {
 
-// Holds buffers: one object a thread.
+// Holds buffers: use one object per thread.
 class LegacySplitter : public Splitter {
  public:
   // The special tokens are those of these names that are not empty.
@@ -26,7 +26,7 @@ class LegacySplitter : public Splitter {
   int64_t split(std::string_view text, WordSink& sink) override;
 
  private:
-  // What lies between two separators; `plain` when it is printable ASCII.
+  // The text between two separators; `plain` if it is printable ASCII.
   struct Chunk {
     int32_t byte_begin, char_begin;
     bool plain;

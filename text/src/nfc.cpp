@@ -1,4 +1,4 @@
-// Decompose, put marks in order, compose; then the changes are laid along the source.
+// Decomposes, orders marks, composes; then the changes are aligned with the source.
 #include "nfc.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Canonical composition (NFC) as the library `tokenizers` does it: an older Unicode version than the tables of
 // unicode.h (nfc_tables.inc has the differences), and an alignment that counts characters from left to right: a
-// composite has the source of its first character, and what canonical reordering moves has the source of the character
-// whose place it took.
+// composite has the source of its first character, and a character that canonical reordering moves has the source of
+// the character whose place it takes.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ inline bool may_change_under_nfc(char32_t code) {
   return (unicode_record(code) & kNfcUnstable) != 0;
 }
 
-// Holds buffers: one object a thread.
+// Holds buffers: use one object per thread.
 class NfcNormalizer {
  public:
   void normalize(std::vector<SourcedChar>& chars);  // in place
 
  private:
-  // A character and how many of the source it adds to (1), replaces (0), or replaces beyond the first (negative).
+  // A character and its change to the source: it adds one (1), replaces one (0), or replaces more than one (negative).
   struct Change {
     char32_t code;
     int32_t added;

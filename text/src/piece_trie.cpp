@@ -1,6 +1,6 @@
-// Building the double array: breadth first over the sorted pieces; the children of a node go to the first base at which
-// all their slots are free. The search goes on from where the last one for as many children ended, so that nodes of few
-// children fill the gaps that those of many leave.
+// Builds the double array breadth first over the sorted pieces; the children of a node go to the first base at which
+// all their slots are free. The search continues where the last one for as many children ended, so that nodes with few
+// children fill the gaps between those with many.
 #include "piece_trie.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ uint32_t PieceTrie::build(std::vector<Piece> pieces) {
     size_t first, last, depth;  // the pieces below a node, and the bytes that lead to it
     uint32_t slot;
   };
-  constexpr uint32_t kRoot = kLeaf;  // its slot is none: the base is returned
+  constexpr uint32_t kRoot = kLeaf;  // it has no slot: its base is returned
   uint32_t root_base = kLeaf;
   std::deque<Task> tasks = {{0, pieces.size(), 0, kRoot}};
   std::vector<uint8_t> bytes;
@@ -86,7 +86,7 @@ uint32_t PieceTrie::find_base(std::span<const uint8_t> bytes) {
   }
 }
 
-// Makes room for slots [0, slots) and for the bytes behind the last base.
+// Grows the array for slots [0, slots) and for the bytes after the last base.
 void PieceTrie::grow(size_t slots) {
   if (nodes_.size() >= slots + kBytes) return;
   if (slots > kMaxSlots) fail("wordpiece", "the tokens of a vocabulary must have fewer than 2^24 prefixes, got more");

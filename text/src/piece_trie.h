@@ -1,5 +1,5 @@
 // The word pieces of a vocabulary for longest-match look-up: two byte tries, of all tokens, any of which may begin a
-// word, and of those that continue one (stored without their "##"). Both lie in one double array without parents: the
+// word, and of those that continue one (stored without their "##"). Both are in one double array without parents: the
 // child of a node under a byte is at the node's base plus the byte, if that slot is labelled with the byte; no two
 // nodes have the same base. A piece holds whole characters, so on valid UTF-8 a byte-wise match ends at a character
 // boundary.
@@ -31,7 +31,7 @@ class PieceTrie {
     return match.length == text.size() ? match.id : -1;
   }
   bool contains(std::string_view text) const { return find(text) >= 0; }
-  // Of text in valid UTF-8.
+  // The longest piece that `text`, valid UTF-8, begins with.
   Match longest(std::string_view text, Root root) const {
     Match best{-1, 0};
     uint32_t base = roots_[root];
@@ -47,7 +47,7 @@ class PieceTrie {
 
  private:
   static constexpr uint8_t kFree = 0xFF;  // a label: no byte of UTF-8
-  static constexpr uint32_t kLeaf = 0;    // the base of nodes without children; the slots behind it stay free
+  static constexpr uint32_t kLeaf = 0;    // the base of nodes without children; the slots after it stay free
   struct Node {
     uint32_t base_and_label = kFree;
     int32_t id = -1;  // of the piece that ends here, or -1

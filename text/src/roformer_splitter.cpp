@@ -1,5 +1,5 @@
-// Text is worked on in stretches, which end where neither normalisation nor jieba looks across. A stretch is normalised
-// before jieba sees it, so that a word may span what cleaning dropped.
+// Text is processed in stretches, whose ends neither normalisation nor jieba's words cross. A stretch is normalised
+// before jieba's step, so that a word may span characters that cleaning dropped.
 #include "roformer_splitter.h"
 
 #include <utility>
@@ -9,7 +9,7 @@
 namespace rf::text {
 namespace {
 
-constexpr size_t kStretchBytes = size_t{1} << 14;  // at least; what is held for it stays in the second-level cache
+constexpr size_t kStretchBytes = size_t{1} << 14;  // at least; the buffers of a stretch fit into the second-level cache
 
 }  // namespace
 
@@ -58,7 +58,7 @@ void RoformerSplitter::split_word(size_t first, size_t last, WordSink& sink) {
     sink.take(word);
     return;
   }
-  size_t begin = first;  // of the characters that wait for what parts them from the next
+  size_t begin = first;  // of the characters since the last separator
   const auto take_until = [&](size_t end) {
     if (begin < end) sink.take(word_of(begin, end));
   };

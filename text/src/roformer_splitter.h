@@ -1,7 +1,7 @@
 // The words of `transformers` 5's RoFormerTokenizer (spec R-TOK-01): BertNormalizer without spaces around CJK
 // characters, then jieba without its hidden Markov model. A word that the vocabulary has stays whole; any other is cut
-// before and behind each CJK character. Nothing is split at punctuation: a jieba word may hold some. Knows no special
-// tokens.
+// before and after each CJK character. Nothing is split at punctuation: a jieba word may contain it. Special tokens are
+// not recognised here.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ class RoformerSplitter : public Splitter {
   int64_t split(std::string_view text, WordSink& sink) override;
 
  private:
-  // Where the stretch of the text that begins there ends.
+  // The end of the stretch of text that begins there.
   size_t stretch_end(std::string_view text, size_t begin) const;
-  // Characters [first, last) of the normalised text, which are a word of jieba's.
+  // Passes on characters [first, last) of the normalised text, which are one of jieba's words.
   void split_word(size_t first, size_t last, WordSink& sink);
-  // The same characters as a word to give on, valid until the next.
+  // The same characters as a word to pass on, valid until the next call.
   Word word_of(size_t first, size_t last);
 
   BertNormalizer normalizer_;

@@ -2,8 +2,8 @@
 // characters that words are made of; a run is cut along its most probable path. With w(i, e) the logarithm of the
 // probability of the word [i, e), jieba's rule is
 //   route(n) = 0,  route(i) = max over e of w(i, e) + route(e),  of equal values the larger e,
-// over the dictionary's words that begin at i, or the one character i with frequency 1 when there is none. It is
-// computed from the back and the sums are made in jieba's order, so that they round as its own and ties fall alike.
+// over the dictionary's words that begin at i, or the one character i with frequency 1 if there is none. It is
+// computed from the back and the sums are made in jieba's order, so that rounding and ties are the same.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +25,12 @@ inline double word_weight(double frequency, double log_total) {
   return std::log(frequency) - log_total;
 }
 
-// A character as the words know it, with what it is in the two upper bits.
+// The code of a character in the dictionary, with its class in the two upper bits.
 constexpr uint32_t kInRun = uint32_t{1} << 31;
 constexpr uint32_t kAlphanumeric = uint32_t{1} << 30;  // ASCII letter or digit
 constexpr uint32_t kCodeMask = kAlphanumeric - 1;
 
-// The two bits of a code point, for the characters that `rjieba` has in its runs.
+// The two bits of a code point, for the characters of `rjieba`'s runs.
 constexpr uint32_t run_flags(char32_t c) {
   if (c < 0x80) {
     const bool alphanumeric = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
@@ -48,9 +48,9 @@ struct SegmentationBuffers {
 };
 
 // `Words` has
-//   uint32_t code(char32_t c) const;                its name for a character and its flags
+//   uint32_t code(char32_t c) const;                the code of a character and its flags
 //   Node root() const;                              where a word begins
-//   bool step(Node& node, uint32_t code) const;     to the next character, code without flags; false: no word goes on
+//   bool step(Node& node, uint32_t code) const;     to the next character, code without flags; false: no word continues
 //   double weight(Node node) const;                 of the word that ends here, or kNoWord
 //   double single() const;                          of a character that no word begins with
 template <typename Words>

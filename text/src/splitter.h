@@ -1,4 +1,4 @@
-// The first half of a tokenizer: text to normalised words that remember where in the text they come from.
+// The first half of a tokenizer: text to normalised words with their sources in the text.
 #pragma once
 
 #include <array>
@@ -17,22 +17,22 @@ enum class Special : int8_t { kNone = -1, kPad, kUnk, kCls, kSep, kMask };
 inline constexpr std::array<std::string_view, 5> kSpecialTokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
 struct Word {
-  // Normalised, valid UTF-8, not empty; valid during the call. Of a word that is too long for the tokenizer, which
-  // makes one unknown token of it, the middle may be left out; `chars` counts it all the same.
+  // Normalised, valid UTF-8, not empty; valid during the call. The middle of a word that is too long for the tokenizer,
+  // which makes it one unknown token, may be left out; `chars` counts it nevertheless.
   std::string_view text;
   int64_t chars;  // its code points
-  // Of each byte of `text`; null: each character stands in the source in its place, with as many bytes.
+  // The source of each byte of `text`; null: each character has the same place and number of bytes in the source.
   const SourceSpan* spans;
   SourceSpan begin;    // used when spans is null: where the source starts
-  Special special;     // not kNone: a special token, kept whole
-  int32_t token = -1;  // the id of the token that the whole word is, where the splitter knows it
+  Special special;     // not kNone: a special token, which is not cut
+  int32_t token = -1;  // the id of the token that equals the word, if the splitter has looked it up
 
   SourceSpan source() const {  // of the whole word
     int32_t first_char = 0;
     return source(0, text.size(), first_char);
   }
-  // The source of bytes [first, last) of the word, which hold whole characters; `character` is the number of those
-  // before them, and afterwards of those before `last`.
+  // The source of bytes [first, last) of the word, which are whole characters; `character` is the number of characters
+  // before `first`, and afterwards of those before `last`.
   [[gnu::always_inline]] SourceSpan source(size_t first, size_t last, int32_t& character) const {
     if (spans == nullptr) return plain_source(first, last, character);
     SourceSpan whole = spans[first];
@@ -69,11 +69,11 @@ inline void check_text_size(std::string_view text) {
   }
 }
 
-// Holds buffers: one object a thread.
+// Holds buffers: use one object per thread.
 class Splitter {
  public:
   virtual ~Splitter() = default;
-  // Gives the words of the text to the sink, in order. Returns how many ill-formed UTF-8 sequences were replaced.
+  // Passes the words of the text to the sink, in order. Returns the number of ill-formed UTF-8 sequences replaced.
   // Throws Error when the text has 2^31 bytes or more.
   virtual int64_t split(std::string_view text, WordSink& sink) = 0;
 };

@@ -1,4 +1,4 @@
-// A tokenizer put together: a splitter gives words, a model cuts them into tokens.
+// A complete tokenizer: a splitter makes words, a model cuts them into tokens.
 #include "rf/text/tokenizer.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 namespace rf::text {
 namespace {
 
-// The special tokens of the vocabulary, save those that the caller describes.
+// The special tokens of the vocabulary, except those that the caller describes.
 std::vector<AddedToken> with_specials(std::vector<AddedToken> added, const Vocabulary& vocabulary) {
   for (AddedToken& special : special_tokens(vocabulary)) {
     const bool described =
@@ -40,7 +40,7 @@ BertSplitterOptions bert_options(const TokenizerOptions& options) {
           options.max_word_chars};
 }
 
-// How the pipeline normalises an added token that is looked for in normalised text.
+// How the pipeline normalises an added token that is searched in normalised text.
 std::function<std::string(std::string_view)> normalizer_of(const TokenizerOptions& options) {
   if (options.pipeline == Pipeline::kByteLevelBpe) {
     return [nfc = options.byte_level.nfc](std::string_view text) { return nfc ? to_nfc(text) : std::string(text); };
@@ -109,19 +109,19 @@ void check_template(const SequenceTemplate& sequence, const Vocabulary& vocabula
 
 constexpr size_t kKeptBytes = size_t{1} << 20;  // buffers that longer texts have filled are not kept
 
-// The writer of an encoding looks at one column for the room in all.
+// EncodingWriter checks the size of one column only, so all must be equal.
 void check_columns(const Encoding& out) {
   for (const size_t other : {out.byte_begin.size(), out.byte_end.size(), out.char_begin.size(), out.char_end.size(),
                              out.starts_word.size()}) {
     if (other == out.ids.size()) continue;
-    fail("tokenize", "the columns of an encoding must have one length, got {} ids beside {} in another column",
+    fail("tokenize", "the columns of an encoding must have one length, got {} ids and {} in another column",
          out.ids.size(), other);
   }
 }
 
-// What a thread keeps between texts, for its buffers.
+// The splitter that a thread keeps between texts, for its buffers.
 struct Scratch {
-  uint64_t tokenizer = 0;  // the serial number of the one whose splitter it is; 0: none
+  uint64_t tokenizer = 0;  // the serial number of the tokenizer whose splitter it is; 0: none
   std::unique_ptr<Splitter> splitter;
 };
 
@@ -130,14 +130,14 @@ Scratch& scratch() {
   return scratch;
 }
 
-// A tokenizer's place in the order of their making, from 1; copies have that of the original.
+// Numbers tokenizers from 1 in the order of their creation; copies have the number of the original.
 uint64_t next_serial() {
   static std::atomic<uint64_t> last{0};
   return ++last;
 }
 
-// Tells how many characters stand before a byte, counted from the nearer of two bytes that were asked for before: white
-// space that rstrip and lstrip take may be asked for again and again.
+// Computes the number of characters before a byte, counting from the nearer of two bytes of earlier calls: positions of
+// white space that rstrip and lstrip add to tokens may be requested many times.
 class CharacterCounter {
  public:
   explicit CharacterCounter(std::string_view text) : text_(text) {}
@@ -170,8 +170,8 @@ SequenceTemplate default_template(const SpecialIds& special) {
   return special.cls >= 0 && special.sep >= 0 ? bert_template(special.cls, special.sep) : plain_template();
 }
 
-// Cuts the text at the added tokens: ordinary(part, byte, character) is called for what lies between them, with where
-// it begins, and added(id, source, slice) for each of them.
+// Cuts the text at the added tokens: calls ordinary(part, byte, character) for the text between them, with its
+// beginning, and added(id, source, slice) for each of them.
 template <class Ordinary, class Added>
 void for_each_section(const AddedTokenMatcher& matcher, std::string_view text, Ordinary ordinary, Added added) {
   CharacterCounter characters(text);
@@ -188,7 +188,7 @@ void for_each_section(const AddedTokenMatcher& matcher, std::string_view text, O
   }
 }
 
-// kBert with added tokens that are looked for in the normalised text.
+// kBert with added tokens that are searched in the normalised text.
 void encode_normalized(const AddedTokens& added, const TokenizerOptions& options, std::string_view text,
                        PieceWriter& writer, Encoding& out) {
   BertNormalizedText normalized(bert_options(options));

@@ -1,5 +1,5 @@
-// Strict reading: what the tokenizers follow is read, the keys that cannot change the tokens are listed, and every
-// other key is an error. As in `transformers`, special_tokens_map.json and added_tokens.json count only when
+// Strict reading: supported keys are read, keys that cannot change the tokens are listed and ignored, and every other
+// key is an error. As in `transformers`, special_tokens_map.json and added_tokens.json are used only if
 // tokenizer_config.json has no added_tokens_decoder.
 #include "tokenizer_config.h"
 
@@ -69,7 +69,7 @@ void read_special(TokenizerConfig& config, const std::string& path, SpecialRole 
   config.special[static_cast<size_t>(role)] = std::move(token);
 }
 
-// Under the old name they count only where there are none under the new one.
+// Those under the old name are used only if there are none under the new one.
 void read_extra_specials(TokenizerConfig& config, const std::string& path, const json& object) {
   for (const std::string_view key : kExtraKeys) {
     const json value = object.value(key, json());
@@ -170,7 +170,7 @@ void read_special_tokens_map(TokenizerConfig& config, const std::filesystem::pat
     if (role != kSpecialRoles.end()) {
       read_special(config, path.string(), *role, value, true);
     } else if (!is_extra_key(key)) {
-      refuse(path.string(), key, "absent: it is no special token that this program knows", value);
+      refuse(path.string(), key, "absent: this program does not know this special token", value);
     }
   }
   read_extra_specials(config, path.string(), map);

@@ -16,13 +16,13 @@ namespace rf::text {
 
 inline constexpr const char kDictionaryKey[] = "roformer_dictionary";
 
-// What the three files say; absent: nothing.
+// The contents of the three files; absent values are not set in any of them.
 struct TokenizerConfig {
   std::string path;             // of tokenizer_config.json, for messages
   std::string tokenizer_class;  // without "Fast"
   std::string roformer_pipeline;
   std::string dictionary_hash;                                          // Dictionary::hash; empty: none is recorded
-  std::array<std::optional<AddedToken>, kSpecialRoles.size()> special;  // by role, no ids; no content: a file says null
+  std::array<std::optional<AddedToken>, kSpecialRoles.size()> special;  // by role, no ids; no content: null in a file
   std::vector<AddedToken> extra;                                        // extra special tokens; no ids
   std::optional<std::vector<AddedToken>> added_tokens;  // with ids: added_tokens_decoder, else added_tokens.json
   bool has_added_tokens_decoder = false;
@@ -31,12 +31,12 @@ struct TokenizerConfig {
   bool add_bos_or_eos = false;
 };
 
-// Throws Error, naming file and key, for a setting that would change the result in a way these tokenizers cannot
-// follow, and for a key it does not know.
+// Throws Error, naming file and key, for a setting that would change the result and is not supported, and for an
+// unknown key.
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir);
 std::string format_tokenizer_config(const Tokenizer& tokenizer);
 
-// An added token as JSON objects have it.
+// An added token from a JSON object.
 nlohmann::ordered_json format_added_token(const AddedToken& token);
 AddedToken read_added_token(const nlohmann::json& value, const std::string& where, const std::string& key);
 

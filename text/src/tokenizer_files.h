@@ -12,7 +12,7 @@ enum class Dictionaries { kLoaded, kLeftOut };
 TokenizerParts read_tokenizer(const std::filesystem::path& model_dir, const LoadOptions& options,
                               Dictionaries dictionaries);
 void write_tokenizer(const std::filesystem::path& model_dir, const Tokenizer& tokenizer);
-// The dictionary's files, and its hash in the tokenizer_config.json that is there.
+// The dictionary's files, and its hash in the existing tokenizer_config.json.
 void write_dictionary(const std::filesystem::path& model_dir, const Dictionary& dictionary);
 
 }  // namespace rf::text

@@ -1,6 +1,6 @@
-// Strict reading of tokenizer.json: every section is taken apart key by key, and what has no counterpart here is an
-// error. The sections "truncation" and "padding" set what a call may ask for, not how a text is cut: of them only the
-// padding token is read.
+// Strict reading of tokenizer.json: every section is read key by key, and settings without a counterpart here are
+// errors. The sections "truncation" and "padding" are defaults of calls, not of how a text is cut: only the padding
+// token is read from them.
 #include "tokenizer_json.h"
 
 #include <algorithm>
@@ -130,7 +130,7 @@ void Reader::read_word_piece(StrictObject& model) {
   out_.options.max_word_chars = static_cast<int>(model.integer("max_input_chars_per_word", 100, 1, INT32_MAX));
 }
 
-// Every byte has a token, so that what is said of unknown characters can never matter.
+// Every byte has a token, so settings for unknown characters have no effect.
 void Reader::read_bpe(StrictObject& model) {
   out_.options.pipeline = Pipeline::kByteLevelBpe;
   for (const char* key : {"unk_token", "fuse_unk", "byte_fallback"}) model.find(key);
@@ -219,7 +219,7 @@ void Reader::read_split(const json& value, const std::string& key) const {
   }
   const std::string behavior = split.text("behavior", "");
   const bool invert = split.boolean("invert", false);
-  // Every character is part of a match: to isolate the matches and to remove what is none of them are the same.
+  // Every character is part of a match, so isolating the matches and removing everything else are the same.
   if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
     refuse(key + ".behavior", "\"Isolated\", or \"Removed\" with \"invert\"", value);
   }
@@ -230,7 +230,7 @@ void Reader::read_byte_level(const json& value, const std::string& key) {
   if (type_of(value) != "ByteLevel") refuse(key, "ByteLevel for a BPE model", value);
   StrictObject level = object(value, key);
   level.find("type");
-  level.find("trim_offsets");  // that of the post-processor counts
+  level.find("trim_offsets");  // ignored: the post-processor's is used
   out_.options.byte_level.add_prefix_space = level.boolean("add_prefix_space", true);
   out_.options.byte_level.use_regex = level.boolean("use_regex", true);
   level.finish();
@@ -262,12 +262,12 @@ void Reader::read_post_processor(const json& value, const std::string& key) {
   }
 }
 
-// Of a RobertaProcessing or a ByteLevel, of which one may trim.
+// Reads how offsets are trimmed from a RobertaProcessing or a ByteLevel; only one of them may trim.
 void Reader::read_trim(StrictObject& step) {
   const bool trims = step.boolean("trim_offsets", true), keeps = step.boolean("add_prefix_space", true);
   if (!trims) return;
   ByteLevelOptions& options = out_.options.byte_level;
-  if (options.trim_offsets) refuse(step.path_of("trim_offsets"), "true in one step alone", true);
+  if (options.trim_offsets) refuse(step.path_of("trim_offsets"), "true in at most one step", true);
   options.trim_offsets = true;
   options.trim_keeps_first_space = keeps;
 }

@@ -12,8 +12,8 @@
 
 namespace rf::text {
 
-// What the file says. The pipeline is kBert or kByteLevelBpe; that of RoFormer, which the library cannot write down, is
-// told by tokenizer_config.json.
+// The contents of the file. The pipeline is kBert or kByteLevelBpe; RoFormer's, which the library cannot represent, is
+// named by tokenizer_config.json.
 struct TokenizerJson {
   std::vector<std::string> tokens;  // of the model, by id
   std::vector<Merge> merges;
@@ -24,11 +24,11 @@ struct TokenizerJson {
   std::string pad_token;  // of the padding section; empty: there is none
 };
 
-// Throws Error, naming file and key, for what these tokenizers cannot follow.
+// Throws Error, naming file and key, for settings that are not supported.
 TokenizerJson read_tokenizer_json(const std::string& path);
 std::string format_tokenizer_json(const Tokenizer& tokenizer);
 
-// Token by id. Throws Error unless the ids are 0, 1, ... without a hole.
+// The tokens by id. Throws Error unless the ids are 0, 1, ... without a gap.
 std::vector<std::string> read_token_ids(const nlohmann::json& vocab, const std::string& where);
 
 }  // namespace rf::text

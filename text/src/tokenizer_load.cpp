@@ -1,8 +1,8 @@
-// Which files count, as in `transformers` 5. The class is named by tokenizer_config.json, else by config.json
-// (tokenizer_class, then model_type), else told by the files there are. tokenizer.json goes before vocab.txt and
-// vocab.json. Of it the classes of BERT, RoFormer, GPT-2 and RoBERTa take only the vocabulary, the merges, the added
-// tokens and the post-processor, and set up everything else by their own settings; where the file says otherwise, other
-// programs would give other tokens, and this one refuses. PreTrainedTokenizerFast takes the file as it stands.
+// Which files are used, as in `transformers` 5. The class is named by tokenizer_config.json, else by config.json
+// (tokenizer_class, then model_type), else inferred from the files present. tokenizer.json takes precedence over
+// vocab.txt and vocab.json. The classes of BERT, RoFormer, GPT-2 and RoBERTa read only the vocabulary, the merges, the
+// added tokens and the post-processor from it, and take everything else from their own settings; if the file differs
+// from these, other programs would give other tokens, so it is refused. PreTrainedTokenizerFast reads the whole file.
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -83,14 +83,14 @@ class Loader {
   void name_specials();
   void collect_added();
   void add(AddedToken token);
-  void give_ids(std::vector<std::string>& tokens);
+  void assign_ids(std::vector<std::string>& tokens);
   void set_options();
   void set_bert_options(TokenizerOptions& options) const;
   void set_byte_level_options(TokenizerOptions& options) const;
   void check_agreement(const TokenizerOptions& options) const;
   void check_dictionary_hash() const;
   SequenceTemplate find_template(const Vocabulary& vocabulary) const;
-  // The tokenizer.json must say the same as the class.
+  // tokenizer.json must agree with the class.
   template <typename T>
   void agree(const char* what, const T& of_class, const T& of_file) const;
 
@@ -145,7 +145,7 @@ TokenizerParts Loader::load() {
   set_options();
   name_specials();
   collect_added();
-  give_ids(tokens);
+  assign_ids(tokens);
   Vocabulary vocabulary(std::move(tokens), names_, model_size, dir_.string());
   SequenceTemplate sequence = find_template(vocabulary);
   return {std::move(vocabulary), std::move(options_), std::move(added_), std::move(merges_), std::move(sequence)};
@@ -165,7 +165,7 @@ std::vector<std::string> Loader::read_model_tokens() {
   return read_token_ids(io::read_json(path), path);
 }
 
-// merges.txt: a line a merge, two tokens and a space between them; the first line may name a version.
+// merges.txt: one merge per line, two tokens with a space between them; the first line may name a version.
 void Loader::read_merges_file() {
   const std::string path = (dir_ / "merges.txt").string();
   const std::vector<std::string> lines = read_lines(path);
@@ -229,8 +229,8 @@ void Loader::collect_added() {
   for (const AddedToken& token : config_.extra) add(token);
 }
 
-// A token that the model has keeps its id; others get the next ones. A file that says otherwise is refused.
-void Loader::give_ids(std::vector<std::string>& tokens) {
+// A token of the model keeps its id; others get the next ids. A file with other ids is refused.
+void Loader::assign_ids(std::vector<std::string>& tokens) {
   std::map<std::string_view, int32_t> ids;
   for (size_t id = 0; id < tokens.size(); ++id) ids[tokens[id]] = static_cast<int32_t>(id);
   std::vector<std::string> more;
@@ -271,7 +271,7 @@ void Loader::set_options() {
   if (json_) check_agreement(options_);
   const bool wobert = config_.roformer_pipeline == "wobert";
   if (!config_.roformer_pipeline.empty() && family_ != Family::kRoformer) {
-    fail(kWhere, "{}: \"roformer_pipeline\" must stand beside the tokenizer_class RoFormerTokenizer, got \"{}\"",
+    fail(kWhere, "{}: \"roformer_pipeline\" must be used with the tokenizer_class RoFormerTokenizer, got \"{}\"",
          config_.path, config_.tokenizer_class);
   }
   if (family_ == Family::kRoformer) options_.pipeline = wobert ? Pipeline::kWobert : Pipeline::kRoformer;
@@ -289,13 +289,13 @@ void Loader::set_options() {
   check_dictionary_hash();
 }
 
-// Given ones are taken as they are: whoever gives them wants those.
+// Dictionaries that are given are not checked against the recorded hash.
 void Loader::check_dictionary_hash() const {
   const bool given = !load_.dictionary.empty() || !load_.user_dictionaries.empty();
   const std::string &recorded = config_.dictionary_hash, &found = options_.dictionary->hash();
   if (given || recorded.empty() || recorded == found) return;
   fail("dictionary",
-       "{} must be used with the dictionary that it was made with, of the hash {}, got {} of the hash {} (--dict gives "
+       "{} must be used with the dictionary that it was made with, with hash {}, got {} with hash {} (--dict gives "
        "another)",
        dir_.string(), recorded, find_dictionary(dir_.string(), ""), found);
 }
@@ -348,7 +348,7 @@ void Loader::check_agreement(const TokenizerOptions& options) const {
   const auto strips = [&](const TokenizerOptions& o) { return o.strip_accents.value_or(lower(o)); };
   agree("lowercase", lower(options), lower(file));
   agree("strip_accents", strips(options), strips(file));
-  // RoFormer's own step after the segmenter does what the normaliser leaves to it.
+  // RoFormer splits CJK characters after the segmenter instead of in the normaliser.
   const bool spaces_cjk = family_ != Family::kRoformer && options.tokenize_chinese_chars;
   agree("handle_chinese_chars", spaces_cjk, file.tokenize_chinese_chars);
   agree("max_input_chars_per_word", options.max_word_chars, file.max_word_chars);

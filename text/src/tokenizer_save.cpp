@@ -1,6 +1,6 @@
 // Writes tokenizer.json and tokenizer_config.json, which `transformers` 5 reads, and vocab.txt for WordPiece, which
-// older programs read. A class is named that sets up what the file says: BertTokenizer and RoFormerTokenizer for their
-// pipelines as they are, PreTrainedTokenizerFast for everything else.
+// older programs read. The class is one that gives the same settings as the file: BertTokenizer and RoFormerTokenizer
+// for their pipelines with default settings, PreTrainedTokenizerFast for everything else.
 #include <nlohmann/json.hpp>
 
 #include "rf/io/error.h"
@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 
 constexpr char kPlainClass[] = "PreTrainedTokenizerFast";
 
-// Throws Error for a pipeline whose one class cannot say what the options are.
+// Throws Error for a pipeline whose only class cannot represent the options.
 std::string class_of(const TokenizerOptions& options) {
   const TokenizerOptions usual;
   if (options.pipeline == Pipeline::kByteLevelBpe) return kPlainClass;

@@ -1,5 +1,5 @@
-// Unicode look-ups and canonical normalisation (UAX #15) over generated tables. Hangul syllables are composed and taken
-// apart by the arithmetic of the Unicode standard, section 3.12; they are in no table.
+// Unicode look-ups and canonical normalisation (UAX #15) over generated tables. Hangul syllables are composed and
+// decomposed by the arithmetic of the Unicode standard, section 3.12; they are in no table.
 #include "unicode.h"
 
 #include <algorithm>
@@ -37,8 +37,8 @@ char32_t simple_lower(char32_t code) {
   return found->to;
 }
 
-// A capital sigma is final when the nearest letter before it, case-ignorable characters aside, is cased and the nearest
-// one after it is not (Unicode standard, table 3-17, as CPython applies it).
+// A capital sigma is final if the nearest letter before it, ignoring case-ignorable characters, is cased and the
+// nearest one after it is not (Unicode standard, table 3-17, as CPython applies it).
 bool is_final_sigma(const std::vector<MappedChar>& chars, size_t at) {
   const auto ignorable = [&chars](size_t i) { return (unicode_record(chars[i].code) & kIgnorable) != 0; };
   const auto cased = [&chars](size_t i) { return (unicode_record(chars[i].code) & kCased) != 0; };
@@ -50,7 +50,7 @@ bool is_final_sigma(const std::vector<MappedChar>& chars, size_t at) {
   return after == chars.size() || !cased(after);
 }
 
-// Stable order of the combining class inside each run of characters whose class is not 0.
+// Sorts each run of characters with a combining class other than 0 by this class, stably.
 void order_marks(std::vector<MappedChar>& chars) {
   const auto rank = [](const MappedChar& c) { return combining_class(unicode_record(c.code)); };
   for (auto begin = chars.begin(); begin != chars.end();) {

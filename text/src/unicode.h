@@ -1,6 +1,6 @@
-// What the BERT tokenizer needs to know of Unicode (spec R-TOK-05, table set B: Python's unicodedata and str.lower),
-// and the three normalisations of its pipeline over code points that remember where in the source they come from. Not
-// here: compatibility forms (NFKC), title case, collation.
+// The Unicode properties that the BERT tokenizer needs (spec R-TOK-05, table set B: Python's unicodedata and
+// str.lower), and the three normalisations of its pipeline over code points with their sources. Not included:
+// compatibility forms (NFKC), title case, collation.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ enum UnicodeFlag : uint32_t {
   kSpace = 1 << 1,        // separates words: \t \n \r, Zs, Zl, Zp
   kPunctuation = 1 << 2,  // category P* and every ASCII symbol
   kMark = 1 << 3,         // category Mn, what "strip accents" removes
-  kCased = 1 << 4,        // looked at by the final-sigma rule, as is the next
+  kCased = 1 << 4,        // used by the final-sigma rule, like the next
   kIgnorable = 1 << 5,
   kNfcUnstable = 1 << 6,  // may change, compose or be reordered under NFC
   kHasLower = 1 << 7,
@@ -45,26 +45,26 @@ struct SourceSpan {
 };
 SourceSpan join(const SourceSpan& a, const SourceSpan& b);
 
-// A code point with the source it stands for. NFC makes one of several; `parts` remembers theirs, so that taking the
-// composite apart again gives each its own source back.
+// A code point with its source. NFC composes several to one; `parts` stores their sources, so that decomposing the
+// composite again restores the source of each.
 struct MappedChar {
   char32_t code;
   int32_t parts_begin, parts;  // into the normalizer's list; 0 parts when not composed
   SourceSpan span;
 };
 
-// Works in place on the code points of one word. Holds buffers: one object a thread.
+// Works in place on the code points of one word. Holds buffers: use one object per thread.
 class Normalizer {
  public:
   void nfc(std::vector<MappedChar>& chars);
   void lower(std::vector<MappedChar>& chars);          // str.lower, with U+0130 and the final sigma
   void strip_accents(std::vector<MappedChar>& chars);  // NFD, then category Mn removed
-  void forget_parts() { parts_.clear(); }              // before the next word
+  void clear_parts() { parts_.clear(); }              // before the next word
 
  private:
   void decompose(std::vector<MappedChar>& chars);
   void compose(std::vector<MappedChar>& chars);
-  // The source of the i-th of the `count` code points that c is taken apart into.
+  // The source of the i-th of the `count` code points that c decomposes into.
   SourceSpan part_span(const MappedChar& c, size_t i, size_t count) const;
   void absorb(MappedChar& starter, const MappedChar& next, char32_t composite);
 

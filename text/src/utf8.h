@@ -40,14 +40,14 @@ inline bool begins_character(char byte) {
   return (static_cast<uint8_t>(byte) & 0xC0) != 0x80;
 }
 
-// Of valid UTF-8.
+// The number of characters of valid UTF-8.
 inline int32_t count_characters(std::string_view text) {
   int32_t count = 0;
   for (const char byte : text) count += begins_character(byte) ? 1 : 0;
   return count;
 }
 
-// Of a code point below 0x110000.
+// `code` must be below 0x110000.
 inline void append_utf8(char32_t code, std::string& out) {
   const auto tail = [&out, code](int shift) { out.push_back(static_cast<char>(0x80 | (code >> shift & 0x3F))); };
   if (code < 0x80) {

@@ -1,6 +1,6 @@
 // Byte-pair merges over the characters of distinct words. A pair's count changes only in the words that hold it, so
-// each merge touches those words alone, and a heap with stale entries gives the next pair: an entry is checked against
-// the current count when it comes to the top.
+// each merge changes those words alone, and a heap with stale entries gives the next pair: an entry is checked against
+// the current count when it reaches the top.
 #include "rf/text/vocabulary_trainer.h"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ std::vector<std::string> choose_alphabet(const WordCounts& words, int64_t max_al
 // The vocabulary as it grows.
 class TokenList {
  public:
-  int32_t add(const std::string& token) {  // the id it has already, when it has one
+  int32_t add(const std::string& token) {  // the existing id, if it has one
     const auto [found, added] = ids_.try_emplace(token, static_cast<int32_t>(tokens_.size()));
     if (added) tokens_.push_back(token);
     return found->second;
@@ -95,7 +95,7 @@ struct PairHash {
 
 class PairMerger {
  public:
-  explicit PairMerger(TokenList& tokens) : tokens_(tokens), heap_(Later{&tokens}) {}
+  explicit PairMerger(TokenList& tokens) : tokens_(tokens), heap_(LessFrequent{&tokens}) {}
 
   void add_word(std::vector<int32_t> pieces, int64_t count) {
     const auto index = static_cast<int32_t>(words_.size());
@@ -126,13 +126,13 @@ class PairMerger {
   };
   struct PairState {
     int64_t count = 0;
-    std::vector<int32_t> words;  // that held the pair when it was last counted up; some may hold it no more
+    std::vector<int32_t> words;  // that had the pair when its count last rose; some may no longer have it
   };
   struct Entry {
     int64_t count;
     Pair pair;
   };
-  struct Later {  // the heap's top is the most frequent pair, and of equals the first by the pieces' bytes
+  struct LessFrequent {  // the heap's top is the most frequent pair; ties go to the first by the pieces' bytes
     const TokenList* tokens;
     bool operator()(const Entry& a, const Entry& b) const {
       if (a.count != b.count) return a.count < b.count;
@@ -194,13 +194,13 @@ class PairMerger {
   TokenList& tokens_;
   std::vector<WordPieces> words_;
   std::unordered_map<Pair, PairState, PairHash> pairs_;
-  std::priority_queue<Entry, std::vector<Entry>, Later> heap_;
+  std::priority_queue<Entry, std::vector<Entry>, LessFrequent> heap_;
   std::vector<Pair> grown_;
   std::vector<std::pair<Pair, int64_t>> differences_;  // of the word being merged
 };
 
-// The word as characters, those after the first with "##"; empty when one of them is not in the alphabet, because such
-// a word will be [UNK] whatever is merged.
+// The word as characters, those after the first with "##"; empty if one of them is not in the alphabet, because such a
+// word will be [UNK] whatever is merged.
 std::vector<std::string> to_pieces(const std::string& word, const TokenList& tokens) {
   std::vector<std::string> pieces = split_chars(word);
   for (size_t i = 0; i < pieces.size(); ++i) {

@@ -1,5 +1,5 @@
-// The text is worked on in stretches that end where a run of jieba's ends, so that a long one needs no more memory than
-// its longest run.
+// The text is processed in stretches that end where one of jieba's runs ends, so that memory is bounded by the longest
+// run.
 #include "wobert_splitter.h"
 
 #include <utility>
@@ -11,13 +11,13 @@ namespace {
 
 constexpr size_t kStretch = 4096;  // characters, at least
 
-// Takes the words of a word of jieba's and gives them on with offsets into the text that this one came from. A word of
-// jieba's is one character or made of characters that normalisation keeps one by one, so each character of an inner
+// Receives the words into which one of jieba's words is split, and passes them on with offsets into the original text.
+// A word of jieba's is one character, or characters that normalisation maps one by one, so each character of an inner
 // word has one source.
-class Relay : public WordSink {
+class OffsetMapper : public WordSink {
  public:
   // `chars` holds the source of each character of the outer word.
-  Relay(const SourceSpan* chars, WordSink& sink, std::vector<SourceSpan>& byte_spans)
+  OffsetMapper(const SourceSpan* chars, WordSink& sink, std::vector<SourceSpan>& byte_spans)
       : chars_(chars), sink_(sink), byte_spans_(byte_spans) {}
 
   void take(const Word& word) override {
@@ -66,7 +66,7 @@ int64_t WobertSplitter::split(std::string_view text, WordSink& sink) {
 void WobertSplitter::put(char32_t code, const SourceSpan& span) {
   if (case_ == Case::kLower && (unicode_record(code) & kHasLower) != 0) {
     lower_.assign(1, {code, 0, 0, span});
-    normalizer_.lower(lower_);  // of U+0130 it makes two
+    normalizer_.lower(lower_);  // U+0130 becomes two code points
     for (const MappedChar& c : lower_) {
       codes_.push_back(c.code);
       spans_.push_back(span);
@@ -98,8 +98,8 @@ void WobertSplitter::split_word(size_t first, size_t last, WordSink& sink) {
   if (vocabulary_.contains(word_)) {
     sink.take({word_, static_cast<int64_t>(last - first), byte_spans_.data(), {}, Special::kNone});
   } else {
-    Relay relay(&spans_[first], sink, byte_spans_);
-    legacy_.split(word_, relay);
+    OffsetMapper offset_mapper(&spans_[first], sink, byte_spans_);
+    legacy_.split(word_, offset_mapper);
   }
 }
 

@@ -1,9 +1,9 @@
 // The words of the original WoBERT and RoFormer tokenizer (spec R-TOK-03), as `transformers` 4's RoFormerTokenizer in
-// Python gave them: every character in lower case by itself (Case::kLower; accents stay), so that a final sigma is one
-// like any other; jieba without its hidden Markov model; a word that the vocabulary has stays whole; any other goes
-// through the BERT tokenizer's steps, which split it at punctuation and CJK characters and strip its accents. One point
-// differs: a word of the vocabulary that is longer than TokenizerOptions::max_word_chars is [UNK]. Knows no special
-// tokens.
+// Python gave them: lower case character by character (Case::kLower; accents are kept), without a rule for the final
+// sigma; jieba without its hidden Markov model; a word of the vocabulary stays whole; any other goes through the BERT
+// tokenizer's steps, which split it at punctuation and CJK characters and strip its accents. One point differs: a word
+// of the vocabulary that is longer than TokenizerOptions::max_word_chars is [UNK]. Special tokens are not recognised
+// here.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class WobertSplitter : public Splitter {
   LegacySplitter legacy_;
   Normalizer normalizer_;
   std::vector<MappedChar> lower_;
-  std::u32string codes_;           // of the stretch of text that is worked on, in lower case
+  std::u32string codes_;           // of the current stretch of text, in lower case
   std::vector<SourceSpan> spans_;  // of each of them
   std::vector<uint32_t> ends_;
   std::string word_;

@@ -1,5 +1,5 @@
-// WordPiece: every word is cut, from its front, into the longest pieces that the vocabulary has; a word that cannot be
-// cut whole is [UNK].
+// WordPiece: every word is cut, from its front, into the longest pieces of the vocabulary; a word that cannot be cut
+// completely is [UNK].
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,11 @@ inline int32_t special_id(const SpecialIds& ids, Special special) {
 // Cuts words into pieces and appends them to an encoding.
 class PieceWriter : public WordSink {
  public:
-  // `text_bytes`: of the text that the words are of.
+  // `text_bytes`: the size of the text that the words come from.
   PieceWriter(const PieceTrie& trie, const SpecialIds& special, int max_word_chars, size_t text_bytes, Encoding& out)
       : trie_(trie), special_(special), max_word_chars_(max_word_chars), out_(out), writer_(out, text_bytes) {}
 
-  // Words given from now on have offsets into a part of the text that begins there.
+  // The following words have offsets into a part of the text that begins there.
   void set_origin(int32_t byte, int32_t character) {
     byte_origin_ = byte;
     char_origin_ = character;
@@ -55,14 +55,14 @@ class PieceWriter : public WordSink {
       } else {
         const size_t before = out_.size();
         if (cut(word)) return;
-        forget_from(before);
+        truncate_to(before);
       }
     }
     append(whole, word.source(), true);
   }
 
  private:
-  // False when a part of the word begins with no piece; what is in front of it has been appended all the same.
+  // False if a part of the word begins with no piece; the pieces before it were already appended.
   [[gnu::always_inline]] bool cut(const Word& word) {
     PieceTrie::Root root = PieceTrie::kWordStart;
     int32_t first_char = 0;
@@ -75,7 +75,7 @@ class PieceWriter : public WordSink {
     return true;
   }
 
-  void forget_from(size_t size) {
+  void truncate_to(size_t size) {
     for (auto* column : {&out_.ids, &out_.byte_begin, &out_.byte_end, &out_.char_begin, &out_.char_end}) {
       column->resize(size);
     }

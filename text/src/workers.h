@@ -1,5 +1,5 @@
-// Threads that wait for loops to share. They live as long as this object, for starting one takes as long as a
-// small batch of texts.
+// Threads that share loops. They exist as long as this object, because starting one takes as long as a small batch of
+// texts.
 #pragma once
 
 #include <atomic>
@@ -14,14 +14,14 @@ namespace rf::text {
 
 class Workers {
  public:
-  explicit Workers(int threads);  // the calling one among them; fewer where the system refuses more
+  explicit Workers(int threads);  // including the calling one; fewer if the system refuses more
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // Calls action(i) for every i < count and returns when all are done. Each thread begins with a share of neighbours,
-  // the same in every loop of that count, so that what it has written stays in its cache; who is done helps the others.
-  // Of the exceptions thrown, the one of the smallest i is thrown on.
+  // Calls action(i) for every i < count and returns when all are done. Each thread begins with a range of indices, the
+  // same in every loop of that count, so that its data stay in its cache; a thread that has finished helps the others.
+  // If actions throw, the exception of the smallest i is rethrown.
   void for_each_index(size_t count, const std::function<void(size_t)>& action);
 
  private:
@@ -34,9 +34,9 @@ class Workers {
   void take_part(size_t thread);
   void run_block(size_t begin, size_t end);
 
-  // The loop being run; begun only while no worker takes part in one.
+  // The current loop; a new one begins only when no worker is in a loop.
   const std::function<void(size_t)>* action_ = nullptr;
-  std::vector<Share> shares_;  // one a thread
+  std::vector<Share> shares_;  // one per thread
 
   std::mutex mutex_;  // of the failure
   std::exception_ptr failure_;

@@ -1,4 +1,4 @@
-// bfloat16 where training computes in it.
+// Autocast for training in bfloat16.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,7 +7,7 @@
 
 namespace rf::train {
 
-// Autocast to bfloat16 on the CPU while the scope lives, and then as it was before; nothing with Precision::kFloat32.
+// Autocast to bfloat16 on the CPU while the scope exists; the previous state is restored. No effect with kFloat32.
 // Casts of weights are kept until the scope ends, so a scope must not span a change of the weights.
 class AutocastScope {
  public:

@@ -50,7 +50,7 @@ bool is_by_token(const std::string& name) {
 
 int64_t index_of(const std::vector<std::vector<int32_t>>& sources, int64_t old_token) {
   const auto found = std::find(sources.begin(), sources.end(), std::vector{static_cast<int32_t>(old_token)});
-  if (found == sources.end()) fail("vocabulary", "the padding token {} must stay, got it left out", old_token);
+  if (found == sources.end()) fail("vocabulary", "the padding token {} must be kept, got it left out", old_token);
   return found - sources.begin();
 }
 

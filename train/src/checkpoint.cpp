@@ -27,7 +27,7 @@ std::string temporary_name(const std::string& run_dir, int64_t step) {
   return fmt::format("{}/{}{}.tmp", run_dir, kTemporaryPrefix, step);
 }
 
-// Steps of the checkpoints, rising.
+// Steps of the checkpoints, in ascending order.
 std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {
   std::vector<int64_t> steps;
   for (const fs::directory_entry& entry : fs::directory_iterator(run_dir)) {
@@ -58,7 +58,7 @@ void write_moments(const std::string& path, const AdamW& optimizer) {
   io::write_safetensors(path, views, {});
 }
 
-// Removes a directory so that a kill on the way leaves a temporary, never half a checkpoint.
+// Removes a directory so that a kill meanwhile leaves a temporary directory, never an incomplete checkpoint.
 void drop_checkpoint(const std::string& run_dir, int64_t step) {
   const std::string temporary = temporary_name(run_dir, step);
   fs::rename(checkpoint_path(run_dir, step), temporary);
@@ -142,8 +142,8 @@ void load_state(const std::string& checkpoint, const std::function<void(io::Stri
     if (version != kStateVersion) fail("state.json", "version must be {}, got {}", kStateVersion, version);
     parse(state);
   } catch (const Error& error) {
-    fail("resume", "{} must be whole, got: {}; remove {} to go on from the checkpoint before", path, error.what(),
-         checkpoint);
+    fail("resume", "{} must be undamaged, got: {}; remove {} to continue from the previous checkpoint", path,
+         error.what(), checkpoint);
   }
 }
 
@@ -190,7 +190,7 @@ TrainState train_state(io::StrictObject& json) {
   json.require({"data"});
   state.data = *json.find("data");
   for (const auto& [key, value] : {std::pair{"run", &state.run}, {"platform", &state.platform}}) {
-    json.object(key);  // whose keys are compared with those of now
+    json.object(key);  // its keys are compared later
     *value = *json.find(key);
   }
   return state;

@@ -1,10 +1,10 @@
-// Checkpoints of a run: checkpoint-<step>/ in the run directory, complete or not there.
+// Checkpoints of a run: checkpoint-<step>/ in the run directory, complete or absent.
 //
 // A checkpoint is written as .checkpoint-<step>.tmp/, every file synced, then the directory is renamed and its parent
-// synced; one that is dropped is renamed to such a name first. So a kill at any moment leaves only whole checkpoints
-// and temporaries, and a full disk leaves the older ones. It is a model directory (config.json, model.safetensors,
-// vocab.txt, tokenizer_config.json) with optimizer.safetensors (moments, float32) and state.json: of pretraining a
-// TrainState, of fine-tuning what finetune_run.cpp keeps.
+// synced; a checkpoint that is removed is renamed to such a name first. So a kill at any moment leaves only complete
+// checkpoints and temporary directories, and a full disk leaves the older ones. A checkpoint is a model directory
+// (config.json, model.safetensors, vocab.txt, tokenizer_config.json) with optimizer.safetensors (moments, float32) and
+// state.json: a TrainState for pretraining, the state of finetune_run.cpp for fine-tuning.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Interval {
   int64_t predicted_tokens = 0, real_tokens = 0;
 };
 
-// All that decides how a run goes on, beside weights and moments.
+// Everything that the rest of a run depends on, except weights and moments.
 struct TrainState {
   int64_t step = 0;           // optimizer steps done
   int64_t stage = 0;          // of the last step done
@@ -47,14 +47,14 @@ struct TrainState {
 
 // The newest checkpoint's path in a run directory.
 std::optional<std::string> newest_checkpoint(const std::string& run_dir);
-// Whether an entry of a run directory is what a killed process left half-written or half-deleted.
+// Whether an entry of a run directory is a temporary one that a killed process left behind.
 bool is_temporary(const std::string& name);
-// Deletes those.
+// Deletes those entries.
 void remove_temporaries(const std::string& run_dir);
-// The files of a tokenizer, in memory: a run goes on writing them when the directory that they came from is gone.
+// The files of a tokenizer, in memory: a run can write them also after their directory was deleted.
 class TokenizerFiles {
  public:
-  // Those of text::kTokenizerFiles that are in the directory. Throws Error where none of them has the vocabulary.
+  // Reads those of text::kTokenizerFiles that are in the directory. Throws Error if none of them has the vocabulary.
   explicit TokenizerFiles(const std::string& dir);
   void write(const std::string& dir) const;
 
@@ -62,7 +62,7 @@ class TokenizerFiles {
   std::vector<std::pair<std::string, std::string>> files_;  // name and content
 };
 
-// What is the same at every step of a run: its directory, the tokenizer, and how many checkpoints stay, the newest.
+// The settings of a run's checkpoints: its directory, the tokenizer, and how many of the newest checkpoints are kept.
 struct CheckpointPlan {
   std::string run_dir;
   const TokenizerFiles& tokenizer;
@@ -71,10 +71,10 @@ struct CheckpointPlan {
 // `state`: an object with "step".
 void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const AdamW& optimizer,
                      const nlohmann::json& state);
-// All but the newest `keep`.
+// Removes all but the newest `keep`.
 void drop_checkpoints(const std::string& run_dir, int64_t keep);
-// state.json, read by `parse`. Errors name the checkpoint and the key; remove its directory to go on from the one
-// before.
+// state.json, read by `parse`. Errors name the checkpoint and the key, and tell the user to remove its directory to
+// continue from the previous one.
 void load_state(const std::string& checkpoint, const std::function<void(io::StrictObject&)>& parse);
 nlohmann::json to_json(const TrainState& state);
 TrainState train_state(io::StrictObject& json);

@@ -1,5 +1,5 @@
-// A comparison from its options to its tables (rf/train/compare.h). Each run is a pretraining run in a directory of its
-// own, so a comparison that is killed goes on where it was.
+// A comparison from its options to its tables (rf/train/compare.h). Each run is a pretraining run in its own directory,
+// so a comparison that was killed continues where it stopped.
 #include "rf/train/compare.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Median milliseconds a step over the log intervals of a run, those before an interruption included.
+// Median milliseconds per step over the log intervals of a run, including those before an interruption.
 double median_step_ms(const std::string& run_dir) {
   const TrainingCurve curve = training_curve(run_dir);
   std::vector<double> times;
@@ -44,7 +44,7 @@ double median_step_ms(const std::string& run_dir) {
   return times[times.size() / 2];
 }
 
-// A directory's name: letters, digits, '-', '_', '.' and '=' stay.
+// A directory's name: letters, digits, '-', '_', '.' and '=' are kept.
 std::string directory_name(const std::string& arm) {
   std::string name;
   for (const char c : arm) name += std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-_.=", c) ? c : '+';
@@ -72,7 +72,7 @@ CompareRun read_run(const std::string& path, size_t lengths) {
   const nlohmann::json& losses = *object.find("losses");
   const auto good = [](const nlohmann::json& loss) { return loss.is_null() || loss.is_number(); };
   if (!losses.is_array() || losses.size() != lengths || !std::all_of(losses.begin(), losses.end(), good)) {
-    fail(path, "losses must be {} numbers or null, a length each, got {}", lengths, losses.dump());
+    fail(path, "losses must be {} numbers or null, one per length, got {}", lengths, losses.dump());
   }
   for (const nlohmann::json& loss : losses) {
     run.losses.push_back(loss.is_null() ? std::nullopt : std::optional(loss.get<double>()));
@@ -90,7 +90,7 @@ class Comparison {
   void open_output();
   RunConfig config_of(const std::string& arm, uint64_t seed) const;
   std::string run_dir(const std::string& arm, uint64_t seed) const;
-  // False when a signal ended it early.
+  // False if a signal ended it early.
   bool train(const std::string& arm, uint64_t seed, CompareRun& run);
   void measure(const std::string& directory, CompareRun& run);
   void write_tables();
@@ -153,7 +153,7 @@ std::string Comparison::run_dir(const std::string& arm, uint64_t seed) const {
   return fmt::format("{}/{}/seed-{}", options_.output_dir, directory_name(arm), seed);
 }
 
-// Everything that the numbers depend on is in compare.json, but neither the arms nor the seeds: more of both may come.
+// compare.json has everything that the numbers depend on except the arms and the seeds, which may be added later.
 void Comparison::open_output() {
   const nlohmann::json settings = {
       {"run", to_json(base_)}, {"data", data_identity(options_.data_dir)}, {"length_factors", options_.length_factors}};
@@ -212,7 +212,7 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   return true;
 }
 
-// Held-out loss at every length; by the base's seed, so that all runs are measured on the same masks.
+// Held-out loss at every length, with the seed of the run file, so that all runs are measured on the same masks.
 void Comparison::measure(const std::string& directory, CompareRun& run) {
   const auto model = nn::load_model(directory, head_of(base_.objective), at::kFloat);
   for (const int64_t length : report_.lengths) {

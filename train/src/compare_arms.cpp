@@ -1,4 +1,4 @@
-// Arms of a comparison as the command line writes them (rf/train/compare.h).
+// Arms of a comparison in the notation of the command line (rf/train/compare.h).
 #include <nlohmann/json.hpp>
 
 #include "rf/io/error.h"
@@ -10,7 +10,7 @@ namespace rf::train {
 
 namespace {
 
-// Pieces between separators that stand outside brackets and quotes.
+// Pieces between separators; those inside brackets and quotes do not count.
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> pieces(1);
   int depth = 0;

@@ -1,5 +1,5 @@
-// The picture of a comparison as SVG (compare_table.h): a row an arm, a dot a run, a colour a length; further left is
-// better. Losses beyond twice the span of those at the training length are drawn at the edge, as arrows.
+// The picture of a comparison as SVG (compare_table.h): one row per arm, one dot per run, one colour per length;
+// further left is better. Losses beyond twice the span of those at the training length are drawn as arrows at the edge.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace rf::train {
 namespace {
 
 constexpr double kRow = 26, kLeft = 220, kPlot = 520, kTop = 48, kBottom = 44, kRight = 30;
-// Told apart by people who see no red or no green (Okabe and Ito).
+// Colours that colour-blind readers can distinguish (Okabe and Ito).
 constexpr std::array kColours = {"#0072B2", "#E69F00", "#CC79A7", "#009E73", "#56B4E9", "#D55E00"};
 
 struct Axis {
@@ -64,7 +64,7 @@ std::string grid(const Axis& axis, double bottom) {
                        kTop, bottom);
     out += svg_text(axis.x(tick), bottom + 16, "middle", fmt::format("{:.4g}", tick));
   }
-  return out + svg_text(kLeft + kPlot / 2, bottom + 34, "middle", "held-out loss, nats a token");
+  return out + svg_text(kLeft + kPlot / 2, bottom + 34, "middle", "held-out loss, nats per token");
 }
 
 std::string legend(const CompareReport& report) {

@@ -1,4 +1,4 @@
-// CSV and Markdown of a comparison (compare_table.h); the picture is compare_picture.cpp's.
+// CSV and Markdown of a comparison (compare_table.h); compare_picture.cpp draws the picture.
 #include "compare_table.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
 
-// Runs of one arm, which follow each other.
+// Consecutive runs of one arm.
 using Runs = std::vector<const CompareRun*>;
 std::vector<Runs> by_arm(const CompareReport& report) {
   std::vector<Runs> arms;
@@ -38,7 +38,7 @@ double median(const std::vector<double>& sorted) {
   return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
-// "3.412 (3.398 to 3.431)", "-" when no run has a value. The spread is all that the seeds gave.
+// "3.412 (3.398 to 3.431)", the mean and the range over the seeds; "-" if no run has a value.
 std::string with_spread(const std::vector<double>& sorted) {
   if (sorted.empty()) return "-";
   double sum = 0;
@@ -70,7 +70,7 @@ std::string csv_table(const CompareReport& report) {
 }
 
 std::string markdown_table(const CompareReport& report) {
-  std::string out = "| encoding | parameters | ms a step | peak MiB |";
+  std::string out = "| encoding | parameters | ms per step | peak MiB |";
   std::string rule = "|---|---:|---:|---:|";
   for (const int64_t length : report.lengths) {
     out += fmt::format(" loss at {} tokens |", length);

@@ -1,5 +1,5 @@
-// The results of a comparison as CSV (a line a run), Markdown (a line an arm, mean and spread over its seeds) and a
-// picture (SVG: held-out loss of every run at every length).
+// The results of a comparison as CSV (one line per run), Markdown (one line per arm, mean and spread over its seeds)
+// and a picture (SVG: held-out loss of every run at every length).
 #pragma once
 
 #include <string>

@@ -3,8 +3,8 @@
 //   loss            = scale * sum_n (log sum_v exp(z_nv) - z_n,label(n))
 //   d loss / d z_nv = scale * (softmax(z_n)_v - [v = label(n)])
 //
-// in float32, by rf_cross_entropy. The gradient takes the place of the logits, in their own type: they are gone
-// afterwards. There is no ignored index and no label smoothing.
+// in float32, by rf_cross_entropy. The gradient overwrites the logits, in their own type. There is no ignored index and
+// no label smoothing.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of configuration, weights, tokenizer and the dictionaries given with it.
+// A hash of configuration, weights, tokenizer and the dictionaries given with it.
 std::string model_identity(const std::string& model_dir, const text::LoadOptions& load) {
   std::vector<std::string> paths = load.user_dictionaries;
   if (!load.dictionary.empty()) paths.push_back(load.dictionary);
@@ -64,17 +64,17 @@ FinetuneRun read_run(const std::string& path, const std::string& metric) {
             .seconds = run.number("seconds", 0, {0, kInfinity}),
             .metrics = metrics_of(run, metric)};
   } catch (const Error& error) {
-    fail("finetune", "{} must be whole, got: {}; remove it to train this run again", path, error.what());
+    fail("finetune", "{} must be undamaged, got: {}; remove it to train this run again", path, error.what());
   }
 }
 
 void check_options(const FinetuneOptions& options) {
-  static constexpr int64_t kMost = int64_t{1} << 30;
+  static constexpr int64_t kMax = int64_t{1} << 30;
   const auto count = [](const char* name, int64_t value) {
-    if (value < 1 || value > kMost) fail("finetune", "{} must be from 1 to {}, got {}", name, kMost, value);
+    if (value < 1 || value > kMax) fail("finetune", "{} must be from 1 to {}, got {}", name, kMax, value);
   };
-  const auto at_least = [](const char* name, double value, double least) {
-    if (!(value >= least)) fail("finetune", "{} must be at least {}, got {}", name, least, value);
+  const auto at_least = [](const char* name, double value, double min) {
+    if (!(value >= min)) fail("finetune", "{} must be at least {}, got {}", name, min, value);
   };
   count("epochs", options.epochs);
   count("batch", options.batch);
@@ -128,12 +128,12 @@ class Finetuning {
   const FinetuneOptions& options_;
   io::Progress& progress_;
   const TaskKind& kind_;
-  std::optional<RunDirectory> directory_;  // made when the input has been found good
+  std::optional<RunDirectory> directory_;  // made after the input was checked
   TaskModel model_;
   std::optional<TokenizerFiles> tokenizer_files_;
   FinetuneData data_;
   std::optional<TaskSplit> test_;
-  nlohmann::json identity_ = nlohmann::json::object();  // of the records of each split that decides how runs go
+  nlohmann::json identity_ = nlohmann::json::object();  // of the records of each split that runs depend on
   nlohmann::json report_;
   std::vector<FinetuneRun> runs_;
   RunSeries series_;
@@ -178,7 +178,7 @@ void Finetuning::make_task() {
                                         : read(options_.files.valid, "valid");
   model_.task = kind_.make(settings, model_.tokenizer);
   data_.train = make_split(*model_.task, std::move(train));
-  for (const std::string& sentence : lonely_classes(data_.train, settings)) warn(sentence);
+  for (const std::string& sentence : single_example_classes(data_.train, settings)) warn(sentence);
   data_.valid = make_split(*model_.task, std::move(valid));
   add_split("train", data_.train);
   add_split("valid", data_.valid);
@@ -190,14 +190,14 @@ void Finetuning::make_task() {
   }
 }
 
-// Counts and baselines of a split, and how much of it was in the training file.
+// Counts and baselines of a split, and how many of its records are in the training file.
 void Finetuning::add_split(const std::string& name, const TaskSplit& split) {
   report_["records"][name] = split.records.size();
   if (name == "train") return;
   const int64_t shared = count_shared(data_.train.records, split.records, kind_, model_.settings);
   report_["shared_with_train"][name] = shared;
   if (shared > 0) {
-    warn(fmt::format("warning: {} of the {} records of the {} file have inputs that the train file has too", shared,
+    warn(fmt::format("warning: {} of the {} records of the {} file have inputs that are also in the train file", shared,
                      split.records.size(), name));
   }
   report_["baseline"][name] =
@@ -220,7 +220,7 @@ void Finetuning::choose_metric() {
   report_["metric"] = metric;
 }
 
-// Everything that a run's numbers depend on but its rate and seed: more of these may come, and so may a test file.
+// Everything that a run's numbers depend on except its rate and seed: these may be added later, and so may a test file.
 void Finetuning::keep_settings() {
   const nlohmann::json settings = {{"task", rf::train::to_json(model_.settings)},
                                    {"model", model_identity(options_.model_dir, options_.load)},
@@ -252,14 +252,14 @@ void Finetuning::keep_settings() {
   io::write_file(path, settings.dump(2) + "\n");
 }
 
-// False when a signal ended it early.
+// False if a signal ended it early.
 bool Finetuning::train(double rate, uint64_t seed) {
   const std::string directory = run_dir(rate, seed), result = directory + "/result.json";
   FinetuneRun run{.learning_rate = rate, .seed = seed, .metrics = {}};
   if (fs::exists(result)) {
     series_.skip();
     runs_.push_back(read_run(result, model_.settings.metric));
-    remove_temporaries(directory);  // a kill may have come before the last of its checkpoints was gone
+    remove_temporaries(directory);  // a kill may have come before its last checkpoint was removed
     drop_checkpoints(directory, 0);
     return true;
   }
@@ -283,11 +283,11 @@ bool Finetuning::train(double rate, uint64_t seed) {
   return true;
 }
 
-// Of the model that is chosen; the confusion of the last split that is measured stays in the report.
+// Evaluates the chosen model on `split`; the report keeps the confusion matrix of the last split.
 nlohmann::json Finetuning::measure(const TaskSplit& split, const std::string& name) {
-  Judged judged = judge(model_, split.examples, PredictOptions{}.batch, Targets::kNeeded,
-                        io::counted(progress_, "evaluating " + name, std::ssize(split.examples)));
-  const std::vector<Scored> scored = split.with(std::move(judged.scores));
+  Evaluated evaluated = score_examples(model_, split.examples, PredictOptions{}.batch, Targets::kNeeded,
+                                       io::counted(progress_, "evaluating " + name, std::ssize(split.examples)));
+  const std::vector<Scored> scored = split.with(std::move(evaluated.scores));
   const auto confusion = model_.task->confusion(scored);
   if (!confusion.empty()) {
     report_["confusion"] = {{"split", name}, {"labels", model_.settings.labels}, {"counts", confusion}};

@@ -35,7 +35,7 @@ bool is_numbered(const std::string& name, const std::string& column) {
                      [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// An optional column without a name of its own: whether the training records have it, all or none.
+// For an optional column that is not named: whether the training records have it; all or none must.
 bool all_have(const std::vector<data::Record>& records, const std::string& column) {
   const auto has = [&](const data::Record& record) { return record.find(column) != nullptr; };
   const auto with = std::find_if(records.begin(), records.end(), has);
@@ -45,7 +45,7 @@ bool all_have(const std::vector<data::Record>& records, const std::string& colum
   fail("input", "{} must have a field {}, as {} has, got none", without->place(), column, with->place());
 }
 
-// Throws Error for a column that is none of `names`.
+// Throws Error for a column that is not one of `names`.
 void check_names(const TaskKind& kind, const std::map<std::string, std::string>& given,
                  const std::vector<std::string_view>& names) {
   for (const auto& [name, field] : given) {
@@ -56,7 +56,7 @@ void check_names(const TaskKind& kind, const std::map<std::string, std::string>&
   }
 }
 
-// Of all that the model reads of a record.
+// A hash of everything that the model reads of a record.
 uint64_t hash_of_inputs(const data::Record& record, const TaskKind& kind, const TaskSettings& settings) {
   std::string all;
   for (const TaskColumn& column : kind.columns) {
@@ -88,7 +88,7 @@ std::map<std::string, std::string> resolve_columns(const TaskKind& kind,
   }
   const auto id = given.find(kId);
   fields[kId] = id == given.end() ? kId : id->second;
-  if (id != given.end()) static_cast<void>(train.front().at(id->second));  // who names it has it
+  if (id != given.end()) static_cast<void>(train.front().at(id->second));  // a field that is named must exist
   return fields;
 }
 
@@ -137,12 +137,12 @@ int64_t count_shared(const std::vector<data::Record>& train, const std::vector<d
   });
 }
 
-std::vector<std::string> lonely_classes(const TaskSplit& train, const TaskSettings& settings) {
+std::vector<std::string> single_example_classes(const TaskSplit& train, const TaskSettings& settings) {
   std::vector<int64_t> counts(settings.labels.size(), 0);
   std::vector<size_t> places(settings.labels.size(), 0);
   for (size_t i = 0; i < train.examples.size(); ++i) {
     for (const int64_t target : train.examples[i].targets) {
-      if (static_cast<size_t>(target) >= counts.size()) continue;  // of a task whose targets are no labels
+      if (static_cast<size_t>(target) >= counts.size()) continue;  // for tasks whose targets are not labels
       ++counts[static_cast<size_t>(target)];
       places[static_cast<size_t>(target)] = i;
     }

@@ -1,4 +1,4 @@
-// The report for people (finetune_report.h).
+// The report as Markdown (finetune_report.h).
 #include "finetune_report.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ std::string number_text(const nlohmann::json& value) {
   return value.is_number_float() ? fmt::format("{:.4f}", value.get<double>()) : value.is_null() ? "-" : value.dump();
 }
 
-// A line a metric: the model on each split beside its baselines.
+// One line per metric: the model on each split, compared with its baselines.
 std::string metrics_table(const nlohmann::json& report) {
   const nlohmann::json& chosen = report.at("chosen");
   std::string head = "| metric |", rule = "|---|";
@@ -47,7 +47,7 @@ std::string metrics_table(const nlohmann::json& report) {
 }
 
 std::string rates_table(const nlohmann::json& report) {
-  std::string out = fmt::format("| learning rate | seeds | {} on valid: mean (least to greatest) |\n|---:|---:|---|\n",
+  std::string out = fmt::format("| learning rate | seeds | {} on valid: mean (lowest to highest) |\n|---:|---:|---|\n",
                                 report.at("metric").get<std::string>());
   for (const nlohmann::json& rate : report.at("rates")) {
     out += fmt::format("| {:g} | {} | {} ({} to {}) |\n", rate.at("learning_rate").get<double>(),
@@ -92,7 +92,7 @@ std::string markdown_report(const nlohmann::json& report) {
   for (const auto& [name, count] : report.at("records").items()) {
     out += fmt::format("- {}: {} records", name, count.get<int64_t>());
     const nlohmann::json& shared = report.at("shared_with_train");
-    if (shared.contains(name)) out += fmt::format(", {} of them in train too", shared.at(name).get<int64_t>());
+    if (shared.contains(name)) out += fmt::format(", {} of them also in train", shared.at(name).get<int64_t>());
     out += "\n";
   }
   if (report.contains("confusion")) {

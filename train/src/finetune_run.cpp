@@ -1,5 +1,5 @@
-// The training loop of fine-tuning (finetune_run.h). Batches, dropout and a fresh head are functions of the seed alone,
-// so that a run goes on from a checkpoint to the bits of one that was never interrupted.
+// The training loop of fine-tuning (finetune_run.h). Batches, dropout and a new head are functions of the seed alone,
+// so that a run that continues from a checkpoint has the same bits as one that was never interrupted.
 #include "finetune_run.h"
 
 #include <chrono>
@@ -40,8 +40,8 @@ class Run {
         run_(run),
         optimizer_(trained_parameters(*model.model), optimizer_options()) {
     const auto examples = static_cast<int64_t>(data.train.examples.size());
-    steps_an_epoch_ = (examples + options.batch - 1) / options.batch;
-    total_steps_ = options.epochs * steps_an_epoch_;
+    steps_per_epoch_ = (examples + options.batch - 1) / options.batch;
+    total_steps_ = options.epochs * steps_per_epoch_;
     schedule_.kind = options.schedule;
     schedule_.learning_rate = run.learning_rate;
     schedule_.warmup_steps = std::llround(std::ceil(options.warmup * static_cast<double>(total_steps_)));
@@ -49,20 +49,20 @@ class Run {
     metrics_.emplace(directory + "/metrics.jsonl", run.steps, options.note);
     first_step_ = run.steps;
     first_seconds_ = run.seconds;
-    pace_.emplace(static_cast<double>(total_steps_), static_cast<double>(first_step_));
+    estimate_.emplace(static_cast<double>(total_steps_), static_cast<double>(first_step_));
   }
 
-  // False when a signal ended it early.
+  // False if a signal ended it early.
   bool go(const InterruptScope& interrupt) {
-    for (int64_t epoch = run_.steps / steps_an_epoch_; epoch < options_.epochs; ++epoch) {
+    for (int64_t epoch = run_.steps / steps_per_epoch_; epoch < options_.epochs; ++epoch) {
       const auto batches = epoch_batches(data_.train.examples, options_.batch, run_.seed, epoch);
-      for (auto i = static_cast<size_t>(run_.steps % steps_an_epoch_); i < batches.size(); ++i) {
+      for (auto i = static_cast<size_t>(run_.steps % steps_per_epoch_); i < batches.size(); ++i) {
         if (interrupt.received() != 0) {
           checkpoint_now();
           return false;
         }
         step(batches[i]);
-        const bool epoch_ends = run_.steps == (epoch + 1) * steps_an_epoch_;
+        const bool epoch_ends = run_.steps == (epoch + 1) * steps_per_epoch_;
         if (epoch_ends || run_.steps % kLogEverySteps == 0) log(epoch);
         const int64_t every = options_.evaluate_every_steps;
         if (every > 0 ? run_.steps % every == 0 || run_.steps == total_steps_ : epoch_ends) {
@@ -90,7 +90,7 @@ class Run {
       run_.best_step = state.integer("best_step", 0, 0, run_.steps);
       run_.seconds = state.number("seconds", 0, {0, kInfinity});
       if (run_.best_step > 0) run_.metrics = metrics_of(state, model_.settings.metric);
-      without_better_ = state.integer("without_better", 0, 0, INT64_MAX);
+      evaluations_without_improvement_ = state.integer("without_better", 0, 0, INT64_MAX);
       io::StrictObject interval = state.object("interval");
       interval.require({"loss_sum", "steps"});
       loss_sum_ = interval.number("loss_sum", 0, {-kInfinity, kInfinity});
@@ -98,7 +98,7 @@ class Run {
       optimizer_.set_updates(state.integer("updates", 0, 0, INT64_MAX));
     });
     load_moments(checkpoint, optimizer_);
-    if (options_.note) options_.note(fmt::format("going on at step {} of {}", run_.steps, total_steps_));
+    if (options_.note) options_.note(fmt::format("continuing at step {} of {}", run_.steps, total_steps_));
   }
 
   void checkpoint_now() {
@@ -108,7 +108,7 @@ class Run {
                      {"best_step", run_.best_step},
                      {"seconds", run_.seconds},
                      {"metrics", run_.metrics},
-                     {"without_better", without_better_},
+                     {"without_better", evaluations_without_improvement_},
                      {"interval", {{"loss_sum", loss_sum_}, {"steps", interval_steps_}}},
                      {"updates", optimizer_.updates()}});
   }
@@ -147,14 +147,14 @@ class Run {
     interval_seconds_ += seconds;
     loss_sum_ += loss;
     ++interval_steps_;
-    progress_.update(standing(loss));
+    progress_.update(progress_line(loss));
   }
 
-  // Where the run is: step, loss, speed of the steps, and the time that is left, evaluations included.
-  std::string standing(double loss) const {
+  // Shows progress: step, loss, speed of the steps, and the time that is left, including evaluations.
+  std::string progress_line(double loss) const {
     const auto records = static_cast<double>((run_.steps - first_step_) * options_.batch);
     return fmt::format("step {}/{}  loss {:.3f}  {:.1f} records/s{}", run_.steps, total_steps_, loss,
-                       records / (run_.seconds - first_seconds_), pace_->left(static_cast<double>(run_.steps)));
+                       records / (run_.seconds - first_seconds_), estimate_->left(static_cast<double>(run_.steps)));
   }
 
   void log(int64_t epoch) {
@@ -170,30 +170,30 @@ class Run {
     interval_steps_ = 0;
   }
 
-  // False when there has been no better evaluation for too long.
+  // False if there was no better evaluation for options_.patience evaluations.
   bool evaluate(int64_t epoch) {
-    Judged judged = judge(model_, data_.valid.examples, PredictOptions{}.batch, Targets::kNeeded,
-                          io::counted(progress_, "evaluating", std::ssize(data_.valid.examples)));
-    if (!std::isfinite(judged.loss)) {
+    Evaluated evaluated = score_examples(model_, data_.valid.examples, PredictOptions{}.batch, Targets::kNeeded,
+                                         io::counted(progress_, "evaluating", std::ssize(data_.valid.examples)));
+    if (!std::isfinite(evaluated.loss)) {
       fail("finetune",
            "the loss must be finite, got {} on the valid file after step {} of learning rate {}; try a lower one",
-           std::abs(judged.loss), run_.steps, run_.learning_rate);
+           std::abs(evaluated.loss), run_.steps, run_.learning_rate);
     }
-    const nlohmann::json metrics = model_.task->metrics(data_.valid.with(std::move(judged.scores)));
+    const nlohmann::json metrics = model_.task->metrics(data_.valid.with(std::move(evaluated.scores)));
     nlohmann::json line = metrics;
-    line.update({{"type", "evaluation"}, {"step", run_.steps}, {"epoch", epoch + 1}, {"loss", judged.loss}});
+    line.update({{"type", "evaluation"}, {"step", run_.steps}, {"epoch", epoch + 1}, {"loss", evaluated.loss}});
     metrics_->append(line);
     const double loss = interval_steps_ > 0 ? loss_sum_ / static_cast<double>(interval_steps_) : logged_loss_;
-    progress_.message(fmt::format("{}  held-out loss {:.3f}  {} {:.3f}", standing(loss), judged.loss,
+    progress_.message(fmt::format("{}  held-out loss {:.3f}  {} {:.3f}", progress_line(loss), evaluated.loss,
                                   model_.settings.metric, chosen_by(metrics)));
     if (run_.best_step == 0 || chosen_by(metrics) > chosen_by(run_.metrics)) {
       run_.best_step = run_.steps;
       run_.metrics = metrics;
       nn::save_model(*model_.model, directory_);
-      without_better_ = 0;
+      evaluations_without_improvement_ = 0;
       return true;
     }
-    return options_.patience == 0 || ++without_better_ < options_.patience;
+    return options_.patience == 0 || ++evaluations_without_improvement_ < options_.patience;
   }
 
   const FinetuneOptions& options_;
@@ -206,14 +206,14 @@ class Run {
   AdamW optimizer_;
   std::optional<MetricsLog> metrics_;
   ScheduleConfig schedule_;
-  int64_t steps_an_epoch_ = 0, total_steps_ = 0, without_better_ = 0;
+  int64_t steps_per_epoch_ = 0, total_steps_ = 0, evaluations_without_improvement_ = 0;
   double rate_ = 0, gradient_norm_ = 0;
   double loss_sum_ = 0, interval_seconds_ = 0;  // since the last line of the metrics
   double logged_loss_ = 0;                      // the last one in the metrics
   int64_t interval_steps_ = 0;
-  int64_t first_step_ = 0;  // done before this process, as first_seconds_ are
+  int64_t first_step_ = 0;  // steps done before this process; first_seconds_ are their time
   double first_seconds_ = 0;
-  std::optional<io::Pace> pace_;
+  std::optional<io::TimeEstimate> estimate_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The held-out documents of a data directory and how a model does on them: the one way for pretraining, `evaluate` and
+// The held-out documents of a data directory, and a model's loss on them: used by pretraining, `evaluate` and
 // `compare`.
 #pragma once
 
@@ -14,14 +14,14 @@
 
 namespace rf::train {
 
-// Rows as a run file describes them.
+// The options of rows in a run file.
 data::BatchOptions batch_options(const RunConfig& run, int64_t max_length, int64_t batch_size);
-// Of a stage's micro-batches, padding included.
+// Tokens of a stage's micro-batch, including padding.
 int64_t batch_tokens(const Stage& stage);
 
 class HeldOut {
  public:
-  using Note = std::function<void(const std::string&)>;  // receives a remark for a person
+  using Note = std::function<void(const std::string&)>;  // receives a message for the user
 
   // train: of the same data directory. Throws Error when the data were prepared with another vocabulary.
   HeldOut(std::shared_ptr<const data::Split> train, const std::string& data_dir, const std::string& split,
@@ -31,16 +31,16 @@ class HeldOut {
   // max_batches: 0: all. `progress` shows the batches done.
   EvaluationReport measure(nn::Model& model, const data::BatchOptions& options, Precision precision,
                            int64_t max_batches, io::Progress& progress);
-  // The same documents in rows of at most `length` tokens, about `batch_tokens` a batch, so that with the run's limit
-  // of batches as many tokens are measured at every length. None where the model cannot read that far (the end of a
-  // learned table); `note` is told.
+  // The same documents in rows of at most `length` tokens, about `batch_tokens` per batch, so that with the run's limit
+  // of batches the same number of tokens is measured at every length. nullopt, with a message to `note`, if the model
+  // cannot read rows of that length (beyond a learned table).
   std::optional<EvaluationReport> measure_length(nn::Model& model, const RunConfig& run, int64_t length,
                                                  int64_t batch_tokens, io::Progress& progress, const Note& note);
 
  private:
   text::SpecialIds special_;
   std::shared_ptr<const data::Split> train_, split_;
-  std::optional<UnigramModel> unigram_;  // of the training split; made when it is needed
+  std::optional<UnigramModel> unigram_;  // of the training split; made when it is first needed
 };
 
 }  // namespace rf::train

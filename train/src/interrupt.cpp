@@ -1,4 +1,4 @@
-// Remembers SIGINT and SIGTERM (interrupt.h).
+// Records SIGINT and SIGTERM (interrupt.h).
 #include "interrupt.h"
 
 namespace rf::train {

@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM while a run is going: remembered, so that the loop can write a checkpoint and leave. A second
-// signal has its usual effect. The handlers that were there come back when the scope ends.
+// Records SIGINT and SIGTERM during a run, so that the loop can write a checkpoint and end. A second signal has its
+// usual effect. The previous handlers are restored when the scope ends.
 #pragma once
 
 #include <csignal>

@@ -23,7 +23,7 @@ at::Tensor to_tensor(const std::vector<T>& values, at::IntArrayRef shape, at::Sc
   return tensor;
 }
 
-bool one_full_segment_a_row(const data::Batch& batch) {
+bool one_full_segment_per_row(const data::Batch& batch) {
   const bool one_segment = std::all_of(batch.segments.begin(), batch.segments.end(), [](int32_t s) { return s == 0; });
   if (!one_segment) return false;
   for (int64_t i = 0; i < batch.batch_size * batch.length; ++i) {
@@ -51,7 +51,7 @@ LanguageBatch to_tensors(const data::Batch& batch) {
   const int64_t places = static_cast<int64_t>(batch.places.size());
   LanguageBatch result;
   result.input.ids_BT = to_tensor(batch.ids, shape, at::kLong);
-  if (!one_full_segment_a_row(batch)) {
+  if (!one_full_segment_per_row(batch)) {
     result.input.segments_BT = to_tensor(batch.segments, shape, at::kInt);
     result.input.positions_BT = to_tensor(batch.positions, shape, at::kLong);
   }

@@ -1,6 +1,6 @@
-// One micro-batch of language modelling, masked or causal: tensors, the loss where something is predicted, and held-out
-// evaluation (spec R-TRN-01, R-TRN-02, R-MET-01). The hidden states are gathered at these places before the head, so no
-// logits are made elsewhere.
+// One micro-batch of language modelling, masked or causal: tensors, the loss at the predicted positions, and held-out
+// evaluation (spec R-TRN-01, R-TRN-02, R-MET-01). The hidden states are gathered at these positions before the head, so
+// no other logits are computed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 namespace rf::train {
 
-// A model whose attention is causal is trained on the causal objective, with the head of that name, and no other one.
+// The objective of a model: causal, with the head of that name, if its attention is causal, otherwise masked.
 inline data::Objective objective_of(const ModelConfig& config) {
   return config.is_decoder ? data::Objective::kCausal : data::Objective::kMasked;
 }
@@ -25,21 +25,21 @@ inline Head head_of(data::Objective objective) {
 
 struct LanguageBatch {
   nn::Input input;
-  at::Tensor places_N;  // int64, flat indices into [B*T]: where something is predicted
+  at::Tensor places_N;  // int64, flat indices into [B*T] of the predicted positions
   at::Tensor labels_N;  // int64
   int64_t real_tokens = 0;
 };
 
-// Copies. Segments and positions are left out of the input when every row is one segment without padding: the model's
-// defaults are the same function then, and cheaper.
+// Copies the batch. Segments and positions are left out of the input if every row is one segment without padding: the
+// model's defaults then compute the same, faster.
 LanguageBatch to_tensors(const data::Batch& batch);
 
-// Logits [N,V] at the batch's places. There must be at least one.
+// Logits [N,V] at the batch's predicted positions, of which there must be at least one.
 at::Tensor label_logits(nn::Model& model, const LanguageBatch& batch);
 // Cross-entropy of the labels, summed, float32 scalar (nats).
 at::Tensor label_loss_sum(nn::Model& model, const LanguageBatch& batch);
 
-// Unigram distribution of a split's tokens with one added to every count: the cross-entropy that knows no context.
+// Unigram distribution of a split's tokens with one added to every count: the baseline without context.
 class UnigramModel {
  public:
   explicit UnigramModel(const data::Split& split);
@@ -49,8 +49,8 @@ class UnigramModel {
   std::vector<double> cost_;
 };
 
-// Runs the model in evaluation mode over the batcher's rows in order, at most max_batches batches (0: all), and puts it
-// back into the mode it was in. `tick` is called after each batch with the number of batches done.
+// Runs the model in evaluation mode over the batcher's rows in order, at most max_batches batches (0: all), and
+// restores its mode. `tick` is called after each batch with the number of batches done.
 EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, const UnigramModel& unigram,
                                Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick);
 

@@ -1,5 +1,5 @@
-// What predictions are worth (spec R-MET-02..06), as scikit-learn, scipy, seqeval and SQuAD's own script have it. Where
-// those give no number, or a warning and a number of their choice, ours is stated.
+// Metrics of predictions (spec R-MET-02..06), equal to scikit-learn, scipy, seqeval and SQuAD's own script. Where those
+// give no number, or a warning and a default, our value is stated.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ std::vector<std::vector<int64_t>> confusion_matrix(std::span<const int64_t> gold
 
 struct ClassMetrics {
   double accuracy = 0;
-  double f1 = 0;        // of class 1: 2 tp / (2 tp + fp + fn); 0 when it is neither gold nor predicted
+  double f1 = 0;        // of class 1: 2 tp / (2 tp + fp + fn); 0 if it is neither gold nor predicted
   double macro_f1 = 0;  // the mean of every class's f1, over classes that are gold or predicted
   double matthews = 0;  // Matthews' correlation of any number of classes; 0 when gold or predictions are one class
 };
-// From a confusion matrix; all are NaN when it counts nothing.
+// From a confusion matrix; all are NaN if it is empty.
 ClassMetrics class_metrics(const std::vector<std::vector<int64_t>>& confusion);
 
 // NaN when there are fewer than two numbers, and when the gold or the predicted ones are all the same.
@@ -29,16 +29,16 @@ double spearman(std::span<const double> gold, std::span<const double> predicted)
 double mean_squared_error(std::span<const double> gold, std::span<const double> predicted);  // NaN for none
 
 struct SpanMetrics {
-  double precision = 0, recall = 0, f1 = 0;  // 0 where nothing is predicted, nothing gold, or nothing of both
+  double precision = 0, recall = 0, f1 = 0;  // 0 if nothing is predicted, gold, or both
 };
-// Entities in the scheme IOB2, strictly: B-X and the I-X that follow it. One that has the same words and type on both
-// sides is right. Counted over all sequences (micro), as seqeval's mode="strict", scheme=IOB2.
+// Entities in the scheme IOB2, strictly: B-X and the I-X that follow it. A predicted entity is right if a gold one has
+// the same words and type. Counted over all sequences (micro), as seqeval's mode="strict", scheme=IOB2.
 SpanMetrics entity_metrics(std::span<const std::vector<std::string>> gold,
                            std::span<const std::vector<std::string>> predicted);
 
-// SQuAD's comparison of answers: lower case (of ASCII), without ASCII punctuation and the articles a, an, the; white
-// space is one space. f1 counts the words that both have. Against several gold answers the best counts; none means that
-// there is no answer, which "" says too.
+// SQuAD's comparison of answers: in lower case (of ASCII), without ASCII punctuation and the articles a, an, the, and
+// with single spaces. f1 counts the words in common. With several gold answers the best counts; an empty list, or "",
+// means that there is no answer.
 double answer_exact(const std::vector<std::string>& gold, const std::string& predicted);
 double answer_f1(const std::vector<std::string>& gold, const std::string& predicted);
 

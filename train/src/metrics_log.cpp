@@ -21,7 +21,7 @@ namespace rf::train {
 
 namespace {
 
-// A line of the file, with its end, and what it says; null where it is damaged.
+// A line of the file, with its line end, and its value; null if it is damaged.
 struct Line {
   std::string_view text;
   nlohmann::json value;
@@ -39,7 +39,7 @@ std::vector<Line> lines_of(std::string_view text) {
   return lines;
 }
 
-// Writes `text` to the first of <path>.damaged-1, -2, .. that is free, and returns its name.
+// Writes `text` to the first of <path>.damaged-1, -2, .. that does not exist, and returns its name.
 std::string keep_damaged(const std::string& path, const std::string& text) {
   for (int number = 1;; ++number) {
     const std::string name = fmt::format("{}.damaged-{}", path, number);
@@ -83,7 +83,7 @@ MetricsLog::MetricsLog(std::string path, int64_t last_step, const std::function<
     if (damaged > 0) {
       const std::string beside = keep_damaged(path_, text);
       if (note) {
-        note(fmt::format("warning: {} has damaged lines, {} of them, which are left out; it is kept as {}", path_,
+        note(fmt::format("warning: {} has {} damaged lines, which are removed; the original file is kept as {}", path_,
                          damaged, beside));
       }
     }

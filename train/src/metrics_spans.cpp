@@ -35,7 +35,7 @@ bool is_punctuation(char c) {
   return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
 }
 
-// Words as SQuAD's script compares them.
+// The words of an answer, normalised as by SQuAD's script.
 std::vector<std::string> answer_words(const std::string& text) {
   std::vector<std::string> words(1);
   for (const char c : text) {

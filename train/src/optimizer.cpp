@@ -1,5 +1,5 @@
-// AdamW through torch's fused kernel (optimizer.h). Clipping rides on the kernel's gradient scale, so that it costs no
-// pass over the gradients of its own.
+// AdamW by torch's fused kernel (optimizer.h). Clipping uses the kernel's gradient scale, so that it needs no extra
+// pass over the gradients.
 #include "optimizer.h"
 
 #include <ATen/ops/_foreach_norm.h>

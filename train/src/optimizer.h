@@ -34,10 +34,11 @@ class AdamW {
  public:
   AdamW(std::vector<Parameter> parameters, AdamWOptions options);
 
-  // One update from the weights' gradients; a weight without a gradient counts as gradient 0. Returns the norm of all
-  // gradients before clipping. Throws Error, and changes nothing, when that is not finite; `step` is for its message.
+  // One update from the weights' gradients; a weight without a gradient has gradient 0. Returns the norm of all
+  // gradients before clipping. Throws Error, and changes nothing, if that is not finite; `step` is for its message.
   double step(double learning_rate, int64_t step);
-  // Frees the gradients, so that the next backward hands over its own tensors and nothing is filled or added.
+  // Frees the gradients, so that the next backward pass stores its own tensors and nothing is filled with zeros or
+  // added.
   void drop_gradients();
 
   // Moments as named tensors "exp_avg.<name>" and "exp_avg_sq.<name>", and the number of updates made.
@@ -47,7 +48,7 @@ class AdamW {
   void set_updates(int64_t updates) { updates_ = updates; }
 
  private:
-  struct Group {  // parameters with the same decay, as the lists that torch's kernel takes
+  struct Group {  // parameters with the same decay, as lists for torch's kernel
     double weight_decay;
     std::vector<std::string> names;
     std::vector<at::Tensor> weights, exp_avg, exp_avg_sq;

@@ -35,7 +35,7 @@ void keep_linear_backend(const nlohmann::json& before, const nlohmann::json& now
 }  // namespace
 
 nlohmann::json fresh_platform() {
-  rf_linear_set_backend("");  // a run before this one in the same process may have kept another
+  rf_linear_set_backend("");  // an earlier run in the same process may have chosen another
   return facts();
 }
 
@@ -45,7 +45,7 @@ nlohmann::json resumed_platform(const nlohmann::json& before, const std::functio
   for (const auto& fact : now.items()) {
     const nlohmann::json was = before.value(fact.key(), nlohmann::json());
     if (was == fact.value()) continue;
-    note(fmt::format("warning: {} was {} and is {}: the run goes on, but not bit for bit as it would have", fact.key(),
+    note(fmt::format("warning: {} was {} and is {}: the run continues, but its bits will differ", fact.key(),
                      was.dump(), fact.value().dump()));
   }
   return now;

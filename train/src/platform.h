@@ -1,5 +1,5 @@
-// What the bits of a run depend on beside its run file and data: threads, versions, instruction sets, the product of
-// linear layers. Checkpoints record it.
+// What the bits of a run depend on in addition to its run file and data: threads, versions, instruction sets, the
+// product of linear layers. Checkpoints record it.
 #pragma once
 
 #include <functional>
@@ -8,10 +8,10 @@
 
 namespace rf::train {
 
-// Of this process, with the product of linear layers that it takes by itself.
+// The facts of this process, with the product of linear layers that it chooses by default.
 nlohmann::json fresh_platform();
-// For a run that was begun on `before`: keeps its product of linear layers where this machine has it. `note` is told of
-// every fact that differs all the same. Returns this process's facts.
+// For a run that began on `before`: uses the same product of linear layers if this machine has it, and calls `note` for
+// every fact that still differs. Returns this process's facts.
 nlohmann::json resumed_platform(const nlohmann::json& before, const std::function<void(const std::string&)>& note);
 
 }  // namespace rf::train

@@ -1,4 +1,4 @@
-// What a fine-tuned model says of records, and what that is worth (rf/train/finetune.h).
+// Predictions of a fine-tuned model for records, and their metrics (rf/train/finetune.h).
 #include <cmath>
 
 #include "finetune_data.h"
@@ -10,7 +10,7 @@ namespace rf::train {
 
 namespace {
 
-// So many batches are read ahead, for rows of like lengths to go together.
+// Number of batches that are read ahead, so that rows of similar lengths can be batched.
 constexpr int64_t kBatchesAhead = 8;
 
 TaskModel open(const PredictOptions& options) {
@@ -50,10 +50,10 @@ class Prediction {
   }
 
  private:
-  using Show = std::function<void(double)>;  // receives the part done of the records that wait
+  using Show = std::function<void(double)>;  // receives the finished part of the records that wait
 
   const std::string& kind() const { return model_.settings.kind; }
-  // "" where the task reads other than texts.
+  // "" if the task reads other things than texts.
   std::string text_field() const {
     const auto text = model_.settings.columns.find("text");
     return text == model_.settings.columns.end() ? "" : text->second;
@@ -68,11 +68,11 @@ class Prediction {
 
   void flush(const Show& show) {
     const auto count = static_cast<double>(waiting_.records.size());
-    const Judged judged = judge(model_, waiting_.examples, options_.batch, Targets::kIgnored,
-                                [&](size_t done) { show(static_cast<double>(done) / count); });
+    const Evaluated evaluated = score_examples(model_, waiting_.examples, options_.batch, Targets::kIgnored,
+                                               [&](size_t done) { show(static_cast<double>(done) / count); });
     for (size_t i = 0; i < waiting_.records.size(); ++i) {
       const data::Record& record = waiting_.records[i];
-      nlohmann::json result = model_.task->prediction(record, judged.scores[i]);
+      nlohmann::json result = model_.task->prediction(record, evaluated.scores[i]);
       result["line"] = record.line;
       if (const nlohmann::json* given = record.find(model_.settings.columns.at("id"))) result["id"] = *given;
       line_(result);
@@ -100,10 +100,10 @@ nlohmann::json evaluate_task(const PredictOptions& options, io::Progress& progre
   TaskModel model = open(options);
   std::vector<data::Record> records = read_task_records(options.input, "input");
   const TaskSplit split = make_split(*model.task, std::move(records));
-  Judged judged = judge(model, split.examples, options.batch, Targets::kNeeded,
-                        io::counted(progress, "evaluating", std::ssize(split.examples)));
-  nlohmann::json result = model.task->metrics(split.with(std::move(judged.scores)));
-  result["loss"] = number_or_null(judged.loss);
+  Evaluated evaluated = score_examples(model, split.examples, options.batch, Targets::kNeeded,
+                                       io::counted(progress, "evaluating", std::ssize(split.examples)));
+  nlohmann::json result = model.task->metrics(split.with(std::move(evaluated.scores)));
+  result["loss"] = number_or_null(evaluated.loss);
   result["records"] = split.records.size();
   return result;
 }

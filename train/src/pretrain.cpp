@@ -2,7 +2,7 @@
 // stages, and writes metrics, evaluations and checkpoints. The arithmetic of a step is train_step.h's.
 //
 // Order within a step: update, metrics line, evaluation, checkpoint; so the metrics file holds every line up to its
-// newest checkpoint, and what came later is cut off on resume.
+// newest checkpoint, and later lines are removed on resume.
 #include "rf/train/pretrain.h"
 
 #include <sys/resource.h>
@@ -42,7 +42,7 @@ int64_t peak_rss_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-// Run files that may continue each other: only what decides when checkpoints are written and kept may differ.
+// Whether a run may continue with this run file: only the keys for when checkpoints are written and kept may differ.
 void check_same_run(nlohmann::json before, nlohmann::json now) {
   for (const char* key : {"checkpoint_every_steps", "keep_checkpoints"}) {
     before.erase(key);
@@ -74,7 +74,7 @@ class PretrainRun {
   void evaluate_now();
   void evaluate_lengths();
   void checkpoint_now();
-  std::string standing(double loss) const;
+  std::string progress_line(double loss) const;
   void finish();
   void note(const std::string& text) const {
     if (options_.note) options_.note(text);
@@ -149,7 +149,7 @@ void PretrainRun::read_run_file() {
   }
 }
 
-// All that is read of the data directory: a run goes on to its end when that is deleted under it.
+// Opens everything that is read of the data directory: a run continues to its end if the directory is deleted.
 void PretrainRun::open_data() {
   train_ = std::make_shared<data::Split>(options_.data_dir, "train", vocabulary_->hash());
   held_out_.emplace(train_, options_.data_dir, "valid", *vocabulary_);
@@ -178,7 +178,7 @@ void PretrainRun::open_model() {
                                                                config_.epsilon, config_.clip_norm});
 }
 
-// A later stage may be too long for the model (the end of a learned table): said now, not when it begins.
+// A later stage may be too long for the model (beyond a learned table): reported at the start, not when it begins.
 void PretrainRun::check_longest_stage() {
   int64_t longest = 0;
   for (const Stage& stage : config_.stages) longest = std::max(longest, stage.max_length);
@@ -204,17 +204,17 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
                                                                config_.epsilon, config_.clip_norm});
   load_moments(checkpoint, *optimizer_);
   optimizer_->set_updates(state_.updates);
-  drop_checkpoints(directory_.path(), config_.keep_checkpoints);  // a kill may have come before the oldest was gone
+  drop_checkpoints(directory_.path(), config_.keep_checkpoints);  // after a kill the oldest may still exist
   note(fmt::format("resuming at step {} of {}", state_.step, total_steps_));
 }
 
-// Of a stage's micro-batches.
+// How a stage's micro-batches are made.
 data::BatchOptions PretrainRun::stage_batches(int64_t stage) const {
   const Stage& s = config_.stages[static_cast<size_t>(stage)];
   return batch_options(config_, s.max_length, s.batch / s.accumulate);
 }
 
-// Another length cuts the documents into other rows, so a stage starts with an epoch of its own.
+// Another length cuts the documents into other rows, so each stage starts a new epoch.
 void PretrainRun::enter_stage(int64_t stage) {
   if (state_.step > 0 && stage != state_.stage) state_.cursor = {state_.cursor.epoch + 1, 0};
   state_.stage = stage;
@@ -279,10 +279,10 @@ void PretrainRun::evaluate_now() {
       {{"type", "evaluation"}, {"step", state_.step}, {"stage", state_.stage}, {"seconds", now_seconds() - start}});
   metrics_->append(line);
   const double loss = state_.interval.predicted_tokens > 0 ? interval_loss() : state_.train_loss;
-  progress_.message(fmt::format("{}  held-out loss {:.3f}", standing(loss), state_.evaluation.loss));
+  progress_.message(fmt::format("{}  held-out loss {:.3f}", progress_line(loss), state_.evaluation.loss));
 }
 
-// The batches are the first stage's at every stage, so that the same documents are measured throughout.
+// Every stage is measured in batches like the first stage's, so that the same documents are measured throughout.
 void PretrainRun::evaluate_lengths() {
   if (held_out_->empty()) return;
   for (const int64_t length : config_.evaluate_lengths) {
@@ -305,8 +305,8 @@ void PretrainRun::checkpoint_now() {
   save_checkpoint({directory_.path(), *tokenizer_, config_.keep_checkpoints}, *model_, *optimizer_, to_json(state_));
 }
 
-// Where the run is: step, loss, speed of the steps, and the time that is left, evaluations and checkpoints included.
-std::string PretrainRun::standing(double loss) const {
+// Shows progress: step, loss, speed of the steps, and the time that is left, including evaluations and checkpoints.
+std::string PretrainRun::progress_line(double loss) const {
   double steps_left_cost = 0;  // in units of the tokens that a step of its stage can hold
   int64_t begin = state_.step;
   for (size_t i = 0; i < config_.stages.size(); ++i) {
@@ -339,7 +339,7 @@ PretrainReport PretrainRun::go() {
     if (stage_end) evaluate_lengths();
     if (step == total_steps_ || step % config_.checkpoint_every_steps == 0) checkpoint_now();
     const double predicted = static_cast<double>(std::max<int64_t>(last_step_.predicted_tokens, 1));
-    progress_.update(standing(last_step_.loss_sum / predicted));
+    progress_.update(progress_line(last_step_.loss_sum / predicted));
   }
   if (state_.step < total_steps_) {
     checkpoint_now();

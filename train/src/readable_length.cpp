@@ -1,4 +1,4 @@
-// Asks the model's position encoding (readable_length.h).
+// Tries the model's position encoding (readable_length.h).
 #include "readable_length.h"
 
 #include "rf/io/error.h"

@@ -1,4 +1,4 @@
-// How long the rows may be that a model reads.
+// The length of rows that a model can read.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace rf::train {
 
-// Why the model cannot read rows of that many tokens (the end of a learned table, for one); "" when it can. Runs
-// no forward pass.
+// Why the model cannot read rows of that many tokens (for example because a learned table ends); "" if it can. Runs no
+// forward pass.
 std::string why_too_long(const nn::Model& model, int64_t tokens);
 
 }  // namespace rf::train

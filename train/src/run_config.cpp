@@ -99,7 +99,7 @@ std::vector<std::pair<int64_t, double>> parse_points(const nlohmann::json* json)
   return points;
 }
 
-// Only the keys that a kind of schedule reads are known to it.
+// A kind of schedule accepts only the keys that it reads.
 ScheduleConfig parse_schedule(const nlohmann::json& json) {
   io::StrictObject object(json, kWhere, "schedule");
   ScheduleConfig schedule;
@@ -160,7 +160,7 @@ double piecewise(const ScheduleConfig& schedule, int64_t step) {
   return from.second;
 }
 
-// Attention is causal with objective causal and only then; a model that does not say which gets what it needs.
+// Attention is causal if and only if the objective is; a model without the key gets the value for its objective.
 void fit_attention(RunConfig& run, const nlohmann::json* model) {
   const bool causal = run.objective == data::Objective::kCausal;
   const bool says = model != nullptr && model->contains("is_decoder");
@@ -179,7 +179,7 @@ RunConfig parse_run_config(const nlohmann::json& json) {
   run.init_from = object.text("init_from", run.init_from);
   if (const nlohmann::json* model = object.find("model")) {
     if (!run.init_from.empty()) {
-      fail(kWhere, "model must be absent with init_from, whose config.json says it, got {}", model->dump());
+      fail(kWhere, "model must be absent with init_from, whose config.json is used, got {}", model->dump());
     }
     run.model = parse_config(*model);
   }

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kShardHeaderBytes = 128;
 
-// The first entry that is neither hidden nor a temporary, or "".
+// The first entry that is neither hidden nor temporary, or "".
 std::string first_entry(const std::string& path) {
   std::string first;
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {

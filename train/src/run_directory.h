@@ -1,4 +1,4 @@
-// The run directory: who may write in it, and what it is found to hold.
+// The run directory: locks it for one process and checks its contents.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,13 +6,13 @@
 
 namespace rf::train {
 
-// Holds the directory for this process alone until it goes; the system lets go of it when the process is killed.
+// Locks the directory for this process while it exists; the system releases the lock if the process is killed.
 class RunDirectory {
  public:
   enum class Use { kFresh, kResume };
 
   // Makes the directory. kFresh: it must be absent or empty. kResume: it must be a run directory, absent or empty.
-  // Throws Error otherwise, and when another process holds it. Temporaries of a killed process are removed.
+  // Throws Error otherwise, and if another process has locked it. Temporary files of a killed process are removed.
   RunDirectory(std::string path, Use use);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
@@ -28,13 +28,13 @@ class RunDirectory {
   bool has_run_ = false;
 };
 
-// The first setting that is not what it was, as "40 at /seed where there was 30"; "" when all are.
+// The first setting that has changed, as "40 at /seed where there was 30"; "" if there is none.
 std::string first_difference(const nlohmann::json& before, const nlohmann::json& now);
 
 // Identity of a prepared data directory: a hash of its shards' headers, which hold counts, vocabulary and checksums.
 std::string data_identity(const std::string& data_dir);
 
-// What to tell whoever starts a run: the command that draws its loss curves, while it is going too.
+// A message for the start of a run: the command that draws its loss curves, also during the run.
 std::string plot_hint(const std::string& run_dir);
 
 }  // namespace rf::train

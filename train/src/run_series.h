@@ -1,5 +1,5 @@
-// Runs that are trained one after another, as they are named in progress lines: "rope, seed 2 (run 3 of 9, 12m00s for
-// those after it)", by the time of the runs that this process trained.
+// Names of consecutive runs for progress lines: "rope, seed 2 (run 3 of 9, 12m00s for those after it)", estimated from
+// the time of the runs that this process trained.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,9 +15,9 @@ class RunSeries {
  public:
   explicit RunSeries(int64_t runs) : runs_(runs) {}
 
-  // One that is done already.
+  // Skips a run that is already finished.
   void skip() { ++number_; }
-  // The name in full.
+  // Begins a run; returns its full name.
   std::string begin(const std::string& name) {
     ++number_;
     start_ns_ = io::steady_ns();

@@ -62,7 +62,7 @@ void keep_freed_memory() {
 #endif
 }
 
-// The CPU allocator throws no type of its own.
+// torch's CPU allocator has no exception type for this.
 bool is_out_of_memory(const std::exception& error) {
   return std::string_view(error.what()).find("DefaultCPUAllocator: ") != std::string_view::npos;
 }

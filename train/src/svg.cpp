@@ -18,7 +18,7 @@ std::string escaped_xml(const std::string& text) {
         out += "&gt;";
         break;
       default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;  // control characters are no XML
+        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;  // XML has no control characters
     }
   }
   return out;

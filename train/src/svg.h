@@ -1,4 +1,4 @@
-// Pieces of the pictures that are written as SVG.
+// Elements of SVG pictures.
 #pragma once
 
 #include <string>

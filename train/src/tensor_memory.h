@@ -1,5 +1,5 @@
-// Bytes of the tensors that are alive, as torch's allocator counts them: parameters, moments, activations, gradients.
-// A number of the work alone, unlike resident memory, which depends on what the C library keeps.
+// Bytes of the existing tensors, as torch's allocator counts them: parameters, moments, activations, gradients. Unlike
+// resident memory, this does not depend on what the C library keeps.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -12,7 +12,7 @@
 
 namespace rf::train {
 
-// Counts tensors made on this thread, and in backward passes that it starts, while it lives.
+// While it exists, counts tensors made on this thread and in backward passes that it starts.
 class TensorMemoryScope {
  public:
   TensorMemoryScope() : counter_(std::make_shared<Counter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
@@ -21,10 +21,10 @@ class TensorMemoryScope {
  private:
   struct Counter : c10::MemoryReportingInfoBase {
     void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-      peak = std::max(peak.load(), alive += bytes);
+      peak = std::max(peak.load(), current += bytes);
     }
     bool memoryProfilingEnabled() const override { return true; }
-    std::atomic<int64_t> alive = 0, peak = 0;
+    std::atomic<int64_t> current = 0, peak = 0;
   };
 
   std::shared_ptr<Counter> counter_;

@@ -30,9 +30,8 @@ struct StepResult {
   double gradient_norm = 0;
 };
 
-// The model must be in training mode and without gradients, as it is afterwards. Without a token to predict
-// nothing changes. Throws Error, naming the step, when the loss or a gradient is not finite; the weights are those from
-// before the step then.
+// The model must be in training mode and have no gradients, before and after. Without a token to predict nothing
+// changes. Throws Error, naming the step, if the loss or a gradient is not finite; the weights are then unchanged.
 StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> micro_batches,
                       const StepPlan& plan);
 

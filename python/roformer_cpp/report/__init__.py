@@ -1,4 +1,4 @@
-"""A report on what `roformer reproduce` found: one HTML file and one of Markdown, with pictures.
+"""A report on the results of `roformer reproduce`: one HTML file and one of Markdown, with pictures.
 
     python -m roformer_cpp.report reproduced --output report
 

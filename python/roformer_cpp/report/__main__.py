@@ -13,7 +13,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m roformer_cpp.report", description=description, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("directory", type=Path, help="what --output of `roformer reproduce` named")
+    parser.add_argument("directory", type=Path, help="the --output directory of `roformer reproduce`")
     parser.add_argument("--output", type=Path, required=True, help="folder for report.html, report.md and pictures/")
     arguments = parser.parse_args(arguments)
     return exit_code(lambda: write(arguments.directory, arguments.output))

@@ -11,8 +11,8 @@ from .. import figures
 from .._style import COLOUR_MAP, COLOURS, DASHES, picture
 
 WIDTH = 6.2  # inches
-MOST_TICKS = 10  # an axis with more values has ticks of its own
-MOST_POINTS = 300  # of a curve; longer ones are drawn as means of neighbours
+MAX_TICKS = 10  # an axis with more values has matplotlib's ticks
+MAX_POINTS = 300  # of a curve; longer ones are drawn as means of neighbours
 _SEED = re.compile(r"^(.*), seed \d+$")
 
 
@@ -23,7 +23,7 @@ class Picture:
     note: str  # how to read it; may be empty
 
 
-# What the axes of an experiment's series are; others are drawn without names of axes.
+# Names of the axes of an experiment's series; others are drawn without names.
 @dataclass(frozen=True)
 class _Axes:
     x: str = ""
@@ -61,7 +61,7 @@ _THEORY = {
 
 
 def draw(result, folder):
-    """Writes the pictures of a result into a folder; returns them, none where it has nothing to draw."""
+    """Writes the pictures of a result to a folder; returns them, none if it has nothing to draw."""
     drawn = []
     if result.series:
         file = f"{result.name}-curves.svg"
@@ -107,7 +107,7 @@ def _draw_curves(result, output):
             if len(x) > 2 and x.min() >= 0 and np.median(x) < 0.4 * x[-1]:  # denser where it begins
                 axes.set(xscale="log", xlim=(x[x > 0].min(), None))
                 axes.xaxis.minorticks_off()
-            if len(x) <= MOST_TICKS:
+            if len(x) <= MAX_TICKS:
                 axes.set_xticks(x, [f"{value:g}" for value in x])
         pairs = [pair for axes in figure.axes for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
         lines = {label: line for line, label in pairs}  # each once
@@ -145,7 +145,7 @@ def _draw_group(axes, name, group, style):
 
 
 def _thinned(x, values):
-    neighbours = max(1, -(-len(x) // MOST_POINTS))
+    neighbours = max(1, -(-len(x) // MAX_POINTS))
     starts = np.arange(0, len(x), neighbours)
     sizes = np.diff(np.append(starts, len(x)))
     means = np.add.reduceat(values, starts, axis=1) / sizes if len(x) else values
@@ -163,7 +163,7 @@ def _spread_columns(table):
 
 
 def _row_names(table, before):
-    """What tells rows apart, and their names: as many as it takes of the columns before `before` that vary."""
+    """The columns that distinguish rows, and the rows' names: as many as needed of those before `before` that vary."""
     varied = [i for i in range(before) if len({str(row[i]) for row in table.rows}) > 1] or [0]
     for count in range(1, len(varied) + 1):
         names = [", ".join(str(row[i]) for i in varied[:count]) for row in table.rows]
@@ -191,7 +191,7 @@ def _draw_spreads(table, spreads, output):
 
 
 def _draw_map(heat, output):
-    """x is taken to rise in equal steps."""
+    """x must rise in equal steps."""
     values = np.array(heat.values, dtype=float)
     smallest = values[values > 0].min(initial=values.max() or 1.0)
     half = (heat.x[-1] - heat.x[0]) / max(len(heat.x) - 1, 1) / 2 or 0.5

@@ -10,12 +10,12 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-NO_SCALE = "any"  # of experiments that no scale changes
+NO_SCALE = "any"  # of experiments that do not depend on the scale
 SCALES = ("tiny", "small", "paper", NO_SCALE)  # the largest last
 SMOKE_SCALE = "tiny"
 NOT_RUN = "not run"
 _NUMBER = (int, float)
-_LARGEST = 1e300  # of a number that can be drawn
+_MAX_DRAWN = 1e300  # of a number that can be drawn
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def read(directory):
 
 
 class _Object:
-    """A JSON object, and where it is from."""
+    """A JSON object, and the file it comes from."""
 
     def __init__(self, where, value):
         if not isinstance(value, dict):
@@ -187,8 +187,8 @@ def _short(value):
 
 
 def _is_number(value):
-    """A finite one that a picture has room for."""
-    return isinstance(value, _NUMBER) and not isinstance(value, bool) and abs(value) <= _LARGEST
+    """Whether it is a finite number that can be drawn."""
+    return isinstance(value, _NUMBER) and not isinstance(value, bool) and abs(value) <= _MAX_DRAWN
 
 
 def _table(entry):

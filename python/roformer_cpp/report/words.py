@@ -1,4 +1,4 @@
-"""What both forms of the report say, and how they write numbers."""
+"""Texts of both forms of the report, and how they write numbers."""
 
 from .results import NO_SCALE
 
@@ -14,7 +14,7 @@ def is_number(value):
 
 
 def number(value):
-    """A value in four digits; texts as they are."""
+    """A value in four digits; texts unchanged."""
     if value is None:
         return "–"
     if isinstance(value, bool):

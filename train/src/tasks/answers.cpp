@@ -1,7 +1,7 @@
-// The part of a context that answers a question (SQuAD), as transformers' run_qa has it: rows [CLS] question [SEP]
-// window of the context [SEP]; the loss is the mean of the cross-entropies of first and last token, which are [CLS]
-// in a window without the whole answer (run_qa counts padding among the choices, we do not); of the pairs of the 20
-// best first and last tokens the best sums are kept. Scores: [null score] then (first byte, last byte + 1, score) of
+// The part of a context that answers a question (SQuAD), as in transformers' run_qa: rows [CLS] question [SEP] window
+// of the context [SEP]; the loss is the mean of the cross-entropies of first and last token, which are [CLS] in a
+// window without the whole answer (run_qa counts padding among the choices, this does not); the pairs of the 20 best
+// first and last tokens with the best sums are kept. Scores: [null score] then (first byte, last byte + 1, score) of
 // each candidate, the best first. Targets: first and last token in each row.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -23,9 +23,9 @@ namespace rf::train {
 
 namespace {
 
-constexpr size_t kBest = 20;         // first tokens and last tokens that are tried, and candidates that are kept
-constexpr size_t kMostTokens = 30;   // of an answer
-constexpr int64_t kClsPosition = 0;  // stands for: no answer here
+constexpr size_t kBest = 20;             // first tokens and last tokens that are tried, and candidates that are kept
+constexpr size_t kMaxAnswerTokens = 30;  // of an answer
+constexpr int64_t kClsPosition = 0;      // means: no answer in this row
 constexpr std::array<int32_t, 2> kNoSpan = {-1, -1};
 
 // The byte where a character begins, counted in code points; the size of the text for the one after the last.
@@ -86,7 +86,7 @@ std::vector<Answer> answers_of(const data::Record& record, const TaskSettings& s
   return answers;
 }
 
-// First and last token of a row that cover the bytes, both kClsPosition when some of them are not in it.
+// First and last token of a row that cover the bytes; both are kClsPosition if some of the bytes are not in it.
 std::array<int64_t, 2> span_in(std::span<const std::array<int32_t, 2>> places, const Answer& answer) {
   std::array<int64_t, 2> span = {-1, -1};
   for (size_t i = 0; i < places.size(); ++i) {
@@ -119,7 +119,7 @@ void add_candidates(std::span<const std::array<int32_t, 2>> places, std::span<co
                     std::span<const double> ends, std::vector<Candidate>& candidates) {
   for (const size_t first : best_of(starts)) {
     for (const size_t last : best_of(ends)) {
-      if (places[first] == kNoSpan || places[last] == kNoSpan || last < first || last - first + 1 > kMostTokens)
+      if (places[first] == kNoSpan || places[last] == kNoSpan || last < first || last - first + 1 > kMaxAnswerTokens)
         continue;
       candidates.push_back({places[first][0], places[last][1], starts[first] + ends[last]});
     }
@@ -135,7 +135,7 @@ at::Tensor row_lengths(const Batch& batch) {
   return at::tensor(lengths, at::kLong);
 }
 
-// The mean over rows of class_loss among the tokens of a row: its padding, which depends on the batch, is no choice.
+// The mean over rows of class_loss among the tokens of a row. Its padding, which depends on the batch, is excluded.
 at::Tensor token_loss(const at::Tensor& logits_RT, const at::Tensor& lengths_R, const at::Tensor& targets_R,
                       double label_smoothing) {
   const at::Tensor is_padding_RT = at::arange(logits_RT.size(1)).ge(lengths_R.unsqueeze(1));
@@ -168,7 +168,7 @@ class Answers : public Task {
             token_loss(output.end_logits_BT, lengths_R, targets_R2.select(1, 1), label_smoothing)) /
            2;
   }
-  int64_t loss_terms(const Batch& batch) const override { return batch.input.ids_BT.size(0); }  // a row each
+  int64_t loss_terms(const Batch& batch) const override { return batch.input.ids_BT.size(0); }  // one per row
   std::vector<Scores> scores(const nn::Output& output, const Batch& batch) const override;
   nlohmann::json prediction(const data::Record& record, const Scores& scores) const override;
   nlohmann::json metrics(std::span<const Scored> scored) const override;
@@ -178,7 +178,7 @@ class Answers : public Task {
   }
 
  private:
-  // The question is kept whole.
+  // The question is never cut.
   static TaskSettings with_windows(TaskSettings settings) {
     settings.truncation = text::Truncation::kOnlySecond;
     return settings;

@@ -13,7 +13,7 @@ namespace {
 
 using Counts = std::map<int32_t, double>;  // by token
 
-// What the rows of each input have of a text: 0, the first, or 1.
+// For each input, the counts of its rows' tokens from one of its texts: 0, the first, or 1.
 std::vector<Counts> counts_of(const Example& example, int8_t text) {
   std::vector<Counts> counts;
   auto row = example.rows.begin();
@@ -28,14 +28,14 @@ std::vector<Counts> counts_of(const Example& example, int8_t text) {
   return counts;
 }
 
-// Weights of tokens by how many texts have them.
+// Weights of tokens by the number of texts that have them.
 class InverseFrequencies {
  public:
   void add(const Counts& text) {
     ++texts_;
     for (const auto& [token, count] : text) ++texts_with_[token];
   }
-  // Of length 1; empty where no token is known.
+  // The tf-idf vector of a text, of length 1; empty where no token is known.
   Counts weighted(const Counts& text) const {
     Counts vector;
     double squares = 0;
@@ -63,7 +63,7 @@ double dot(const Counts& a, const Counts& b) {
   return sum;
 }
 
-// Of the first text of an example's first input.
+// Counts of the tokens of the first text of an example's first input.
 Counts text_of(const Example& example) {
   return std::move(counts_of(example, 0).front());
 }
@@ -122,7 +122,7 @@ std::vector<Scores> cosines(std::span<const Example> train, std::span<const Exam
 
 std::vector<Scores> gaussian_classes(std::span<const Example> train, std::span<const Scores> numbers,
                                      std::span<const Scores> asked, size_t classes) {
-  // The last entry is that of all numbers.
+  // The last entry is for all numbers.
   std::vector<double> count(classes + 1, 0), mean(classes + 1, 0), variance(classes + 1, 0);
   const auto for_each = [&](const auto& use) {
     for (size_t i = 0; i < train.size(); ++i) {
@@ -136,12 +136,12 @@ std::vector<Scores> gaussian_classes(std::span<const Example> train, std::span<c
   });
   for (size_t k = 0; k <= classes; ++k) mean[k] /= count[k];
   for_each([&](size_t k, double number) { variance[k] += (number - mean[k]) * (number - mean[k]) / count[k]; });
-  const double least = std::max(1e-9 * variance[classes], 1e-30);  // a class of equal numbers has some spread, too
+  const double min_variance = std::max(1e-9 * variance[classes], 1e-30);  // for classes of equal numbers
   std::vector<Scores> all;
   for (const Scores& number : asked) {
     Scores& scores = all.emplace_back();
     for (size_t k = 0; k < classes; ++k) {
-      const double spread = variance[k] + least, away = number[0] - mean[k];
+      const double spread = variance[k] + min_variance, away = number[0] - mean[k];
       scores.push_back(std::log(count[k] / count[classes]) - 0.5 * std::log(2 * std::numbers::pi * spread) -
                        away * away / (2 * spread));
     }

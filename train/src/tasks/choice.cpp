@@ -14,7 +14,7 @@ namespace rf::train {
 
 namespace {
 
-// The field `choices`, a list of texts; or the fields choice0, choice1, .. as far as there are.
+// The field `choices`, a list of texts; or the fields choices0, choices1, .. up to the last one present.
 std::vector<std::string> choices_of(const data::Record& record, const TaskSettings& settings) {
   std::vector<std::string> choices;
   const std::string& column = settings.columns.at("choices");
@@ -46,7 +46,7 @@ class Choice : public Task {
     config.num_labels = ModelConfig{}.num_labels;
     config.id2label.clear();
     config.problem_type.clear();
-    // A RoFormer's: of a padded row the last token is padding (R-HF-12).
+    // A RoFormer's default, the last token, is padding in a padded row (R-HF-12).
     if (config.family == Family::kRoFormer) config.summary_type = "first";
   }
 
@@ -100,14 +100,14 @@ class Choice : public Task {
   }
 
  private:
-  // Of equal greatest scores one is drawn.
+  // Where several scores are the greatest, one of them is guessed.
   static double chance_of_right(const Scored& one) {
-    const double most = *std::max_element(one.scores.begin(), one.scores.end());
-    if (one.scores[static_cast<size_t>(one.example->targets[0])] != most) return 0;
-    return 1 / static_cast<double>(std::count(one.scores.begin(), one.scores.end(), most));
+    const double highest = *std::max_element(one.scores.begin(), one.scores.end());
+    if (one.scores[static_cast<size_t>(one.example->targets[0])] != highest) return 0;
+    return 1 / static_cast<double>(std::count(one.scores.begin(), one.scores.end(), highest));
   }
 
-  // Of each example.
+  // The logits of each example.
   std::vector<at::Tensor> logits(const nn::Output& output, const Batch& batch) const {
     const at::Tensor logits_I = pooled(output.logits, batch, settings_.pooling).flatten().to(at::kFloat);
     std::vector<at::Tensor> logits;

@@ -96,10 +96,10 @@ at::Tensor targets_of(const Batch& batch) {
 }
 
 std::vector<double> softmax(std::span<const double> logits) {
-  const double most = *std::max_element(logits.begin(), logits.end());
+  const double largest = *std::max_element(logits.begin(), logits.end());
   std::vector<double> values;
   double sum = 0;
-  for (const double logit : logits) sum += values.emplace_back(std::exp(logit - most));
+  for (const double logit : logits) sum += values.emplace_back(std::exp(logit - largest));
   for (double& value : values) value /= sum;
   return values;
 }

@@ -10,9 +10,9 @@ namespace rf::train {
 // Adds a record's label. Throws Error for an empty one.
 void add_label(const data::Record& record, std::string label, std::vector<std::string>& labels);
 // The labels of the training records without repetition: by value where all are whole numbers, otherwise by their
-// bytes. Throws Error, naming the file, for one label alone.
+// bytes. Throws Error, naming the file, if there is only one label.
 std::vector<std::string> training_labels(std::span<const data::Record> records, std::vector<std::string> labels);
-// Of task.json: at least two, none twice.
+// Checks the labels of task.json: at least two, none twice.
 void check_labels(const std::vector<std::string>& labels, const char* task);
 
 class Labels {
@@ -20,7 +20,7 @@ class Labels {
   explicit Labels(std::vector<std::string> names);
   size_t size() const { return names_.size(); }
   const std::string& name(size_t id) const { return names_[id]; }
-  // Throws Error for a label that is none of them; `place` opens the message.
+  // Throws Error for a label that is not one of them; `place` begins the message.
   int64_t id(const std::string& place, const std::string& label) const;
   void set_outputs(ModelConfig& config) const;  // num_labels and id2label
 
@@ -37,8 +37,8 @@ at::Tensor class_loss(const at::Tensor& logits_NL, const at::Tensor& targets_N, 
 at::Tensor targets_of(const Batch& batch);
 
 std::vector<double> softmax(std::span<const double> logits);
-size_t greatest(std::span<const double> values);           // the first of equals
-std::vector<Scores> rows_of(const at::Tensor& values_NL);  // a row each
+size_t greatest(std::span<const double> values);           // index; the first of several
+std::vector<Scores> rows_of(const at::Tensor& values_NL);  // one per row
 std::vector<double> values_of(const at::Tensor& values);   // all of them, as float64
 nlohmann::json number_or_null(double value);               // null: NaN
 nlohmann::json class_metrics_json(const std::vector<std::vector<int64_t>>& confusion);

@@ -1,5 +1,5 @@
-// Rows out of texts (input_rows.h). Both ends of a text are had from two truncations, one that keeps its beginning and
-// one that keeps its end: the rows are of one shape, and differ only in the tokens of texts that were cut.
+// Rows of texts (input_rows.h). Both ends of a text are taken from two truncations, one that keeps its beginning and
+// one that keeps its end: the rows have the same shape, and differ only in the tokens of texts that were cut.
 #include "input_rows.h"
 
 #include <limits>
@@ -54,7 +54,7 @@ TokenRow token_row(const text::Row& row) {
 InputRows::InputRows(std::shared_ptr<const text::Tokenizer> tokenizer, const TaskSettings& settings,
                      text::Overflow overflow)
     : tokenizer_(std::move(tokenizer)),
-      most_rows_(settings.windows > 1 ? static_cast<size_t>(settings.windows) : std::numeric_limits<size_t>::max()),
+      max_rows_(settings.windows > 1 ? static_cast<size_t>(settings.windows) : std::numeric_limits<size_t>::max()),
       encoder_(*tokenizer_, options_of(settings, overflow_of(settings, overflow),
                                        settings.keep == Keep::kTail ? text::Side::kLeft : text::Side::kRight)) {
   if (settings.stride > 0 && overflow_of(settings, overflow) != text::Overflow::kRows) {
@@ -69,7 +69,7 @@ InputRows::InputRows(std::shared_ptr<const text::Tokenizer> tokenizer, const Tas
 std::span<const text::Row> InputRows::rows(const std::string& place, const text::TextPair& texts) {
   try {
     const std::span<const text::Row> rows = encoder_.encode({&texts, 1});
-    if (!tail_encoder_) return rows.first(std::min(rows.size(), most_rows_));
+    if (!tail_encoder_) return rows.first(std::min(rows.size(), max_rows_));
     joined_ = {both_ends(rows[0], tail_encoder_->encode({&texts, 1})[0])};
     return joined_;
   } catch (const Error& error) {

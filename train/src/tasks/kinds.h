@@ -1,4 +1,4 @@
-// The kinds of tasks, each described in its file; table.cpp lists them.
+// The kinds of tasks, each defined in its own file; table.cpp lists them.
 #pragma once
 
 #include "task.h"

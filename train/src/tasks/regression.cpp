@@ -1,5 +1,5 @@
-// A number for a text or a pair of texts: mean squared error of one logit, as transformers' problem_type regression has
-// it. Scores: the number.
+// A number for a text or a pair of texts: mean squared error of one logit, as transformers' problem_type regression.
+// Scores: the number.
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/tensor.h>
 
@@ -15,7 +15,7 @@ namespace rf::train {
 
 namespace {
 
-constexpr double kMostNumber = 1e15;  // whose square, summed over a batch, is a float32
+constexpr double kMaxNumber = 1e15;  // the sum of its square over a batch fits a float32
 
 class Regression : public Task {
  public:
@@ -35,9 +35,9 @@ class Regression : public Task {
     if (targets == Targets::kNeeded) {
       const std::string& column = settings_.columns.at("label");
       example.number = record.number(column);
-      if (std::abs(example.number) > kMostNumber) {
-        fail("input", "{} must have a number from {:g} to {:g} as {}, got {:g}", record.place(), -kMostNumber,
-             kMostNumber, column, example.number);
+      if (std::abs(example.number) > kMaxNumber) {
+        fail("input", "{} must have a number from {:g} to {:g} as {}, got {:g}", record.place(), -kMaxNumber,
+             kMaxNumber, column, example.number);
       }
     }
     return example;

@@ -1,4 +1,4 @@
-// The table of tasks: a line a kind.
+// The table of tasks: one line per kind.
 #include <fmt/ranges.h>
 
 #include "kinds.h"

@@ -52,8 +52,8 @@ void check_length(const nn::Model& model, int64_t max_length) {
   }
 }
 
-Judged judge(TaskModel& model, std::span<const Example> examples, int64_t batch, Targets targets,
-             const std::function<void(size_t)>& tick) {
+Evaluated score_examples(TaskModel& model, std::span<const Example> examples, int64_t batch, Targets targets,
+                         const std::function<void(size_t)>& tick) {
   const c10::NoGradGuard no_grad;
   const bool was_training = model.model->is_training();
   model.model->eval();
@@ -61,9 +61,9 @@ Judged judge(TaskModel& model, std::span<const Example> examples, int64_t batch,
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return examples[a].longest_row() < examples[b].longest_row(); });
-  Judged judged;
+  Evaluated evaluated;
   double all_terms = 0;
-  judged.scores.resize(examples.size());
+  evaluated.scores.resize(examples.size());
   for (size_t begin = 0; begin < order.size();) {
     const size_t end = std::min(order.size(), begin + static_cast<size_t>(batch));
     std::vector<const Example*> chosen;
@@ -71,18 +71,18 @@ Judged judge(TaskModel& model, std::span<const Example> examples, int64_t batch,
     const Batch tensors = make_batch(chosen, model.model->config().pad_token_id);
     const nn::Output output = model.model->forward(tensors.input);
     std::vector<Scores> scores = model.task->scores(output, tensors);
-    for (size_t i = begin; i < end; ++i) judged.scores[order[i]] = std::move(scores[i - begin]);
+    for (size_t i = begin; i < end; ++i) evaluated.scores[order[i]] = std::move(scores[i - begin]);
     if (targets == Targets::kNeeded) {
       const auto terms = static_cast<double>(model.task->loss_terms(tensors));
-      judged.loss += terms * model.task->loss(output, tensors, 0).item<float>();
+      evaluated.loss += terms * model.task->loss(output, tensors, 0).item<float>();
       all_terms += terms;
     }
     begin = end;
     if (tick) tick(end);
   }
-  if (all_terms > 0) judged.loss /= all_terms;
+  if (all_terms > 0) evaluated.loss /= all_terms;
   model.model->train(was_training);
-  return judged;
+  return evaluated;
 }
 
 std::vector<Scored> TaskSplit::with(std::vector<Scores> scores) const {

@@ -27,8 +27,8 @@ const Names<Truncation> kTruncations = {{"longest-first", Truncation::kLongestFi
 const Names<Keep> kKeeps = {{"head", Keep::kHead}, {"tail", Keep::kTail}, {"head-tail", Keep::kHeadTail}};
 const Names<Pooling> kPoolings = {{"mean", Pooling::kMean}, {"max", Pooling::kMax}};
 
-constexpr int64_t kMostTokens = int64_t{1} << 24;
-constexpr int64_t kMostWindows = int64_t{1} << 10;
+constexpr int64_t kMaxTokens = int64_t{1} << 24;
+constexpr int64_t kMaxWindows = int64_t{1} << 10;
 
 template <typename T>
 const char* name_of(Names<T> names, T value) {
@@ -108,11 +108,11 @@ TaskSettings load_task_settings(const std::string& model_dir) {
   settings.kind = object.text("kind", "");
   settings.columns = columns_of(object.find("columns"), path);
   settings.labels = labels_of(object.find("labels"), path);
-  settings.max_length = object.integer("max_length", settings.max_length, 1, kMostTokens);
+  settings.max_length = object.integer("max_length", settings.max_length, 1, kMaxTokens);
   settings.truncation = object.choice("truncation", settings.truncation, kTruncations);
   settings.keep = object.choice("keep", settings.keep, kKeeps);
-  settings.windows = object.integer("windows", settings.windows, 1, kMostWindows);
-  settings.stride = object.integer("stride", settings.stride, 0, kMostTokens);
+  settings.windows = object.integer("windows", settings.windows, 1, kMaxWindows);
+  settings.stride = object.integer("stride", settings.stride, 0, kMaxTokens);
   settings.pooling = object.choice("pooling", settings.pooling, kPoolings);
   settings.metric = object.text("metric", "");
   settings.no_answer = object.boolean("no_answer", settings.no_answer);
@@ -129,11 +129,11 @@ TaskSettings load_task_settings(const std::string& model_dir) {
 
 void check_settings(const TaskSettings& settings) {
   task_kind(settings.kind);
-  if (settings.max_length < 1 || settings.max_length > kMostTokens) {
-    fail("task", "max-length must be from 1 to {}, got {}", kMostTokens, settings.max_length);
+  if (settings.max_length < 1 || settings.max_length > kMaxTokens) {
+    fail("task", "max-length must be from 1 to {}, got {}", kMaxTokens, settings.max_length);
   }
-  if (settings.windows < 1 || settings.windows > kMostWindows) {
-    fail("task", "windows must be from 1 to {}, got {}", kMostWindows, settings.windows);
+  if (settings.windows < 1 || settings.windows > kMaxWindows) {
+    fail("task", "windows must be from 1 to {}, got {}", kMaxWindows, settings.windows);
   }
   if (settings.stride < 0) fail("task", "stride must be at least 0, got {}", settings.stride);
   if (settings.windows > 1 && settings.keep == Keep::kHeadTail) {

@@ -1,7 +1,7 @@
-// A label for each word of a list: the first piece of a word carries it, as transformers' examples for token
-// classification have it. A text that is too long is read in windows, and each word in the one where it has most
-// around it. A word that the tokenizer makes nothing of has no loss, and gets the label O, or where there is none the
-// first. Scores: [words, labels]. Targets: a label for each word.
+// A label for each word of a list: the first piece of a word has the label, as in transformers' examples for token
+// classification. A text that is too long is read in windows, and each word in the window where it is furthest from an
+// end. A word without tokens has no loss, and gets the label O, or the first label if there is no O. Scores: [words,
+// labels]. Targets: a label for each word.
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -99,7 +99,7 @@ class Tokens : public Task {
   }
 
  private:
-  // Of the words that have a piece, example after example.
+  // The targets of the words that have a piece, example after example.
   static std::vector<int64_t> word_targets(const Batch& batch) {
     std::vector<int64_t> targets;
     for (const Example* example : batch.examples) {
@@ -109,7 +109,7 @@ class Tokens : public Task {
     }
     return targets;
   }
-  // [N, L] of the same words.
+  // The logits [N, L] of the same words.
   static at::Tensor word_logits(const nn::Output& output, const Batch& batch) {
     std::vector<int64_t> indices;
     int64_t first_row = 0;
@@ -168,8 +168,8 @@ std::vector<int64_t> words_of(const Joined& joined, const text::Row& row) {
   return words;
 }
 
-// Of each word the row and position of its first piece, in the row where it is furthest from an end. A row may begin
-// within a word, so that what is first in it need not be the word's first.
+// The row and position of each word's first piece, in the row where it is furthest from an end. A row may begin
+// within a word, so that a word's first piece in a row need not be the word's first.
 std::vector<std::array<int32_t, 2>> places_of(const Joined& joined, std::span<const text::Row> rows) {
   const size_t count = joined.words.size();
   std::vector<std::array<int32_t, 2>> places(count, kNoPlace);

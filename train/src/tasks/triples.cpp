@@ -52,7 +52,7 @@ class Triples : public Task {
     return {{"label", labels_.name(greatest(scores))},
             {"scores", {{"B", sigmoid(scores[0])}, {"C", sigmoid(scores[1])}}}};
   }
-  // Equal scores are half right: a model that says nothing is worth what a coin is.
+  // Equal scores count as half right, like a guess.
   nlohmann::json metrics(std::span<const Scored> scored) const override {
     double right = 0;
     for (const Scored& one : scored) {

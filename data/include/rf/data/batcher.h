@@ -1,17 +1,17 @@
-// Rows of token ids out of a split, and what a language model predicts of them (masked tokens, spec R-TRN-01, or every
-// next one), each a function of (seed, epoch, row) alone, so that a resumed run sees what an uninterrupted one would,
-// whatever the number of threads.
+// Rows of token ids from a split, and the tokens that a language model predicts (masked ones, spec R-TRN-01, or every
+// next one). Both are functions of (seed, epoch, row) alone, so that a resumed run sees the same as an uninterrupted
+// one, with any number of threads.
 //
 // Chunks. A document is cut into chunks of max_length - 2 tokens, the last one shorter; each becomes [CLS] chunk [SEP].
 // An epoch has every chunk once, in the order of a pseudo-random permutation keyed by (seed, epoch) (random.h).
 // Rows. kPadded: a row is one chunk. kPacked: a row holds several chunks, each its own segment (attention stays inside
 // a segment, positions restart at 0). The permuted chunks are taken in blocks that fill about 64 rows; each block is
-// packed by first-fit decreasing, and its rows are permuted. So a row is found by packing one block, nothing is kept
-// from one call to the next, and little is wasted: full chunks fill rows, the tails of documents share theirs. Rows are
-// numbered (first chunk of the block) + (row in the block): rising, with gaps, below the number of chunks.
-// Masks. The decisions for a token are one Philox draw keyed by (seed, epoch, chunk, token in the chunk), hence the
-// same however the chunks are packed and batched.
-// The last batch of an epoch that is not full is completed with the first rows of the next.
+// packed by first-fit decreasing, and its rows are permuted. So a row is computed by packing one block, no state is
+// kept between calls, and little is wasted: full chunks fill rows, and the tails of documents share rows. Rows are
+// numbered (first chunk of the block) + (row in the block): rising, with gaps, below the number of chunks. Masks. The
+// decisions for a token are one Philox draw keyed by (seed, epoch, chunk, token in the chunk), hence the same however
+// the chunks are packed and batched. The last batch of an epoch that is not full is completed with the first rows of
+// the next.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +24,22 @@
 
 namespace rf::data {
 
-// What is predicted. Special tokens ([CLS], [SEP], [PAD], and [UNK] and [MASK] of the text) never are, as in
-// transformers' collator; so [SEP], which stands wherever a chunk was cut, is no part of a causal loss either.
+// Which tokens are predicted. Special tokens ([CLS], [SEP], [PAD], and [UNK] and [MASK] of the text) never are, as in
+// transformers' collator; so [SEP], which stands wherever a chunk was cut, is not part of a causal loss either.
 enum class Objective {
-  kMasked,  // tokens that were chosen and, most of them, hidden, each at its own place
-  kCausal,  // every token of the text, at the place before it
+  kMasked,  // tokens that were chosen and, most of them, masked, each at its own position
+  kCausal,  // every token of the text, at the position before it
 };
 // The special tokens that rows need.
 std::initializer_list<text::SpecialRole> required_roles(Objective objective);
 
 enum class Packing { kPadded, kPacked };
-enum class MaskUnit { kToken, kWholeWord };  // kWholeWord: one decision for a word (of the chunk), fates by token
+enum class MaskUnit { kToken, kWholeWord };  // kWholeWord: one decision per word of a chunk; replacements by token
 
 struct MaskOptions {
-  double probability = 0.15;     // of the tokens (or words) that are not special, each on its own; above 0
-  double mask_fraction = 0.8;    // of the chosen ones: [MASK]
-  double random_fraction = 0.1;  // uniform over the vocabulary without special tokens; the rest stays
+  double probability = 0.15;     // of each token (or word) that is not special, independently; above 0
+  double mask_fraction = 0.8;    // part of the chosen tokens that becomes [MASK]
+  double random_fraction = 0.1;  // part that becomes a random token that is not special; the rest is unchanged
   MaskUnit unit = MaskUnit::kToken;
   bool operator==(const MaskOptions&) const = default;
 };
@@ -59,8 +59,8 @@ struct Batch {
   std::vector<int64_t> ids;        // [B*T], [PAD] past the end
   std::vector<int32_t> segments;   // [B*T], 0, 1, ... within a row; -1 at padding
   std::vector<int64_t> positions;  // [B*T], restarting at 0 in each segment; 0 at padding
-  // Flat indices b*T + t where something is predicted, rising. When masking chooses no token in the whole batch, the
-  // one (or the word) that came closest is taken; so this is empty only for a batch of special tokens alone.
+  // Flat indices b*T + t where a token is predicted, rising. If masking chooses no token in the whole batch, the token
+  // (or word) with the smallest draw is taken, so this is empty only for a batch of special tokens alone.
   std::vector<int64_t> places;
   std::vector<int64_t> labels;  // the ids to predict there
   int64_t real_tokens = 0;      // tokens that are not padding
@@ -77,13 +77,14 @@ class Batcher {
   // Throws Error when the split has no token or an option is out of range (max_length < 3, batch_size < 1, ...).
   Batcher(std::shared_ptr<const Split> split, const text::SpecialIds& special, BatchOptions options);
   ~Batcher();
-  // For epoch numbers and progress. kPadded: exact. kPacked: as many as perfect packing would need, a few percent fewer
-  // than there are.
+  // For epoch numbers and progress. kPadded: exact. kPacked: the number that perfect packing would need, a few percent
+  // below the true one.
   int64_t rows_per_epoch() const;
-  // The batch at the cursor, which moves on past it. Thread-safe (on different cursors).
+  // The batch at the cursor, which is moved to the next one. Thread-safe (on different cursors).
   Batch next(BatchCursor& cursor) const;
-  // For evaluation: every chunk once in the order of the documents, the last batch shorter; masks those of epoch 0, so
-  // the same tokens are chosen for every packing and batch size. `row` starts at 0 and moves on. False when done.
+  // For evaluation: every chunk once in the order of the documents, the last batch shorter. The masks are those of
+  // epoch 0, so the same tokens are chosen for every packing and batch size. `row` starts at 0 and is advanced. False
+  // at the end.
   bool next_in_order(int64_t& row, Batch& batch) const;
 
  private:

@@ -2,8 +2,8 @@
 // how it was made), the tokenizer's files, train-00000.rfs ..., valid-00000.rfs ... and, where there are inputs for it,
 // test-00000.rfs ...
 //
-// Everything is written in "<output_dir>.preparing" beside the output directory and renamed when it is complete,
-// data.json last: a directory with data.json is whole. What it holds is a function of the inputs and the options except
+// Everything is written to "<output_dir>.preparing", which is renamed when it is complete; data.json is written last,
+// so a directory with data.json is complete. Its contents are a function of the inputs and of all options but
 // `threads`. Memory grows neither with the inputs nor with a document.
 #pragma once
 
@@ -17,8 +17,8 @@
 
 namespace rf::data {
 
-// Whose words whole-word masking hides: the tokenizer's own, or those of jieba (rf/text/word_boundaries.h) with the
-// dictionary that text::find_dictionary finds.
+// Which words whole-word masking masks: the tokenizer's own, or those of jieba (rf/text/word_boundaries.h) with the
+// dictionary that text::find_dictionary returns.
 enum class WordRule { kTokenizer, kJieba };
 const char* word_rule_name(WordRule rule);  // "tokenizer", "jieba"
 
@@ -27,16 +27,16 @@ struct PrepareOptions {
   std::string model_dir{};  // the tokenizer's files
   text::LoadOptions tokenizer{};
   WordRule words = WordRule::kTokenizer;
-  // Missing, empty, or made by prepare() before, with nothing else in it: then it is replaced, in one step where the
-  // file system can exchange two names, once the new one is complete.
+  // Missing, empty, or made by an earlier prepare() with nothing else in it. The latter is replaced once the new one is
+  // complete, in one step where the file system can exchange two names.
   std::string output_dir{};
   double valid_fraction = 0.05;  // of the documents, by a hash of (seed, document number); 0: no held-out split
-  // Files and directories as in `input`, read in the same way: all documents of the splits "valid" and "test". With the
-  // first, none is drawn by valid_fraction; without the second, there is no such split.
+  // Files and directories as in `input`, read in the same way: all documents of the splits "valid" and "test". With
+  // valid_inputs, valid_fraction is not used; without test_inputs, there is no such split.
   std::vector<std::string> valid_inputs{}, test_inputs{};
   uint64_t seed = 1;
-  int64_t shard_tokens = int64_t{1} << 28;  // a new shard after this many
-  int threads = 0;                          // that tokenize, the reading one among them; 0: all
+  int64_t shard_tokens = int64_t{1} << 28;  // after this many a new shard begins
+  int threads = 0;                          // that tokenize, including the one that reads; 0: all
 };
 
 struct PrepareReport {
@@ -44,16 +44,16 @@ struct PrepareReport {
   int64_t train_tokens = 0, valid_tokens = 0, test_tokens = 0, unknown_tokens = 0;
   int64_t replaced_bytes = 0;  // invalid UTF-8 sequences replaced
   int64_t skipped_records = 0;
-  int64_t input_bytes = 0;  // of the files as they lie on the disk
-  // Files below the output directory that an input directory or pattern has; they are not read.
+  int64_t input_bytes = 0;  // size of the files on disk
+  // Files of an input directory or pattern that are in the output directory; they are not read.
   std::vector<std::string> left_out{};
 
   double unknown_rate() const { return double(unknown_tokens) / double(train_tokens + valid_tokens + test_tokens); }
 };
 
-// When there are at least two documents and valid_fraction is above 0, each split gets at least one: the first document
-// of at most 2^22 tokens goes where one is missing. Throws Error for unreadable inputs, inputs without a token, options
-// out of range, and an output directory that holds something else.
+// With at least two documents and valid_fraction above 0, each split gets at least one: the first document of at most
+// 2^22 tokens goes to the split that has none. Throws Error for unreadable inputs, inputs without a token, options out
+// of range, and an output directory that holds other files.
 PrepareReport prepare(const PrepareOptions& options, io::Progress& progress);
 
 }  // namespace rf::data

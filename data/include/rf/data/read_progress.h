@@ -1,4 +1,4 @@
-// How far the reading of files is, by the bytes on the disk: "tokenizing: 12.3 of 45.6 MB, 4.1 MB/s, 0m08s left".
+// Progress of reading files, in bytes on disk: "tokenizing: 12.3 of 45.6 MB, 4.1 MB/s, 0m08s left".
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace rf::data {
 
 class ReadProgress {
  public:
-  // total_bytes: of what has a size; pipes do not say how much they give.
+  // total_bytes: of the inputs with a size; the size of a pipe is not known.
   ReadProgress(io::Progress& progress, std::string what, int64_t total_bytes);
   void update(int64_t bytes);
 
@@ -18,7 +18,7 @@ class ReadProgress {
   io::Progress& progress_;
   std::string what_;
   double total_;
-  io::Pace pace_;
+  io::TimeEstimate estimate_;
 };
 
 }  // namespace rf::data

@@ -1,9 +1,9 @@
-// Documents out of sources: text, JSON lines, CSV, TSV and Parquet; plain or packed with gzip or zstd; files,
+// Documents from inputs: text, JSON lines, CSV, TSV and Parquet; plain or compressed with gzip or zstd; files,
 // directories, globs, pipes and standard input. docs/formats.md describes each for users.
 //
 // Memory does not grow with a file: text is read in pieces, and so is a long document of a text file. A record (a line
-// of JSON, a row) is held whole and may have 512 MiB. Bytes that are not UTF-8 are passed on as they are, for the
-// tokenizer to replace and count.
+// of JSON, a row) is held in memory as a whole and may have 512 MiB. Bytes that are not UTF-8 are passed on unchanged;
+// the tokenizer replaces and counts them.
 #pragma once
 
 #include <cstdint>
@@ -26,37 +26,37 @@ const char* document_rule_name(DocumentRule rule);    // the same names
 enum class Format {
   kAuto,  // by the name of each file: see format_of() in input_files.h
   kText,
-  kJsonLines,  // a JSON object a line
-  kCsv,        // quotes and line ends in quotes as RFC 4180 has them
+  kJsonLines,  // one JSON object per line
+  kCsv,        // with quotes, and line ends in quotes, as in RFC 4180
   kTsv,        // the same with tabs
   kParquet,    // where the build found Apache Arrow
 };
 Format format(const std::string& name);  // "auto", "text", "jsonl", "csv", "tsv", "parquet"; throws Error otherwise
 const char* format_name(Format format);  // the same names
 
-enum class Quotes { kRead, kText };        // CSV and TSV: kText takes quotation marks for text
+enum class Quotes { kRead, kText };        // CSV and TSV: with kText quotation marks are text
 enum class BadRecords { kRefuse, kSkip };  // kSkip counts them
 
 struct ReadOptions {
-  // Files, directories (searched for names that say a format), quoted globs (*, ?, [...], ** for any directories), and
-  // "-" for standard input. Read in this order; what a directory or a glob gives in the order of the names.
+  // Files, directories (searched for names that have a format), quoted globs (*, ?, [...], ** for any directories), and
+  // "-" for standard input. Read in this order, the files of a directory or a glob in the order of their names.
   std::vector<std::string> inputs{};
   Format format = Format::kAuto;
-  // Where a record has its text. JSON: a key, keys with dots between them, or a JSON pointer ("/a/0/b"); Parquet: a
+  // The field with a record's text. JSON: a key, keys with dots between them, or a JSON pointer ("/a/0/b"); Parquet: a
   // column, with dots into structs; CSV and TSV: a name in the header, or the number of a column from 1 in a file
   // without header.
   std::string field = "text";
   DocumentRule document_rule = DocumentRule::kFile;
   Quotes quotes = Quotes::kRead;
-  // A bad record is JSON that is broken or no object, has no such field, or has neither text nor null there; a row with
-  // another number of columns than the first.
+  // A bad record is a line that is not a JSON object, has no such field, or has neither text nor null there; or a row
+  // with another number of columns than the first.
   BadRecords bad_records = BadRecords::kRefuse;
-  // Files and directories that the command writes: what a directory or a pattern has of them is left out.
+  // Files and directories that the command writes: they are left out of input directories and patterns.
   std::vector<std::string> outputs{};
 };
 
-// A part of a document. A document that is longer than about 128 KiB comes in several, divided where no tokenizer sees
-// a difference (piece_cutter.h).
+// A part of a document. A document of more than about 128 KiB comes in several pieces, divided where this makes no
+// difference to a tokenizer (piece_cutter.h).
 struct Piece {
   std::string_view text;
   enum class End { kNo, kOfDocument } end;
@@ -64,14 +64,14 @@ struct Piece {
 
 struct ReadCounts {
   int64_t files = 0;            // finished
-  int64_t bytes = 0;            // of the files as they lie on the disk
-  int64_t skipped_records = 0;  // bad ones
+  int64_t bytes = 0;            // read, on disk
+  int64_t skipped_records = 0;  // bad records
 };
 
 class DocumentReader {
  public:
   // Lists the files. Throws Error for a path that does not exist or cannot be read, a directory without a file to read,
-  // a glob without a match, and names of no known format.
+  // a glob without a match, and names without a known format.
   explicit DocumentReader(ReadOptions options);
 
   const ReadOptions& options() const { return options_; }

@@ -1,6 +1,6 @@
-// Records with named fields out of JSON lines, CSV and TSV files, and out of plain text where a field is named for its
-// lines; plain or packed, with the place that each comes from: the input of tasks (docs/finetuning.md). Sources and
-// formats are those of reader.h; Parquet is not read.
+// Records with named fields, and the file and line of each: the input of tasks (docs/finetuning.md). They come from
+// JSON lines, CSV and TSV files, and from lines of plain text if a field is named for these. Inputs and formats are
+// those of reader.h, also compressed; Parquet is not read.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace rf::data {
 
 struct Record {
   std::shared_ptr<const std::string> source;  // the file, or "standard input"
-  int64_t line = 0;                           // on which it begins, from 1
+  int64_t line = 0;                           // where it begins, from 1
   nlohmann::json fields;                      // an object; in a table every value is a string
 
   std::string place() const;                                  // "train.tsv line 3"
   const nlohmann::json* find(const std::string& name) const;  // nullptr where it is absent or null
-  // Throws Error, naming place and the fields there are, where it is absent or null.
+  // Throws Error, naming the place and the record's fields, if it is absent or null.
   const nlohmann::json& at(const std::string& name) const;
-  // A string; of a number or a truth value its JSON text. Throws Error for another value.
+  // A string, or the JSON text of a number or a truth value. Throws Error for another value.
   std::string text(const std::string& name) const;
-  // A finite number, or a string that says one. Throws Error otherwise.
+  // A finite number, also from a string. Throws Error otherwise.
   double number(const std::string& name) const;
 };
 
@@ -41,11 +41,11 @@ class RecordReader {
   explicit RecordReader(RecordOptions options);  // throws Error as DocumentReader does
 
   // Calls `record` for each in order; the callee may move from it. The first row of a table names the columns; lines of
-  // white space alone are none. Throws Error, naming file and line, for what is no JSON object, a row with another
-  // number of columns than the first, a name given twice, bytes that are not UTF-8, and all that DocumentReader throws
-  // for.
+  // white space alone are skipped. Throws Error, naming file and line, for a line that is not a JSON object, a row with
+  // another number of columns than the first, a column named twice, bytes that are not UTF-8, and as DocumentReader
+  // does.
   void read(const std::function<void(Record&)>& record);
-  int64_t bytes_read() const { return bytes_read_; }  // so far, as they lie on the disk
+  int64_t bytes_read() const { return bytes_read_; }  // so far, on disk
   int64_t total_bytes() const;                        // of the regular files
 
  private:

@@ -1,15 +1,15 @@
 // Token shards: whole documents as token ids, memory-mapped.
 //
-// Little-endian file of four sections, each at a multiple of 64 bytes, the gaps zero:
-//   header    128 bytes: magic "RFSHARD1", u32 version = 1, u32 bytes a token (2 when the vocabulary has at most 65536
+// Little-endian file of four sections, each at a multiple of 64 bytes, with zeros between them:
+//   header    128 bytes: magic "RFSHARD1", u32 version = 1, u32 bytes per token (2 if the vocabulary has at most 65536
 //             tokens, otherwise 4), u64 tokens, u64 documents, u64 vocabulary size, 32 characters vocabulary hash,
 //             48 zero bytes, u64 checksum: XXH3 of all that follows the header, then of the 120 bytes before it
 //   tokens    u16 or u32 each
-//   words     one bit a token, lowest bit first: 1 where a word starts
+//   words     one bit per token, lowest bit first: 1 where a word starts
 //   documents u64 each and one more: the first token of each document, then the number of tokens
-// Tokens come first, so that they can be written as they come. A reader checks everything when it opens a file: header,
-// size, checksum, that the document offsets rise from 0 to the number of tokens, and that every token id is in the
-// vocabulary. It does not compress, and a document never spans two shards.
+// Tokens come first, so that they can be written as they arrive. A reader checks everything when it opens a file:
+// header, size, checksum, that the document offsets rise from 0 to the number of tokens, and that every token id is in
+// the vocabulary. There is no compression, and a document never spans two shards.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@
 
 namespace rf::data {
 
-// Everything goes to disk as it comes, so memory does not grow. The file appears under its name at finish(), complete;
-// a writer destroyed before leaves nothing behind.
+// Everything is written to disk as it arrives, so memory does not grow. The file appears under its name at finish(),
+// complete; a writer that is destroyed before leaves nothing behind.
 class ShardWriter {
  public:
   // vocab_hash: 32 hexadecimal digits (text::Vocabulary::hash).
@@ -30,7 +30,7 @@ class ShardWriter {
   // The next tokens of a document, without [CLS] and [SEP]. Throws Error for an id out of range or for two lengths that
   // differ.
   void append(std::span<const int32_t> ids, std::span<const uint8_t> starts_word);
-  void end_document();  // ignored when nothing came since the last one
+  void end_document();  // ignored if no token was added since the last one
   void add(const std::vector<int32_t>& ids, const std::vector<uint8_t>& starts_word) {
     append(ids, starts_word);
     end_document();
@@ -53,7 +53,7 @@ class ShardReader {
   int64_t documents() const;
   int64_t vocab_size() const;
   const std::string& vocab_hash() const;
-  // Indices are the caller's duty: 0 <= document <= documents(), 0 <= index < tokens().
+  // Indices are not checked: 0 <= document <= documents(), 0 <= index < tokens().
   int64_t document_begin(int64_t document) const;  // token index; document_begin(documents()) == tokens()
   int32_t token(int64_t index) const;
   bool starts_word(int64_t index) const;

@@ -1,4 +1,4 @@
-// All shards of one split ("train" or "valid") of a directory that prepare() made, documents numbered through.
+// All shards of one split ("train" or "valid") of a directory that prepare() made, with consecutive document numbers.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace rf::data {
 
 class Split {
  public:
-  // Throws Error when the directory, a shard or the split is missing, when a shard disagrees with data.json, or when
+  // Throws Error if the directory, a shard or the split is missing, if a shard does not match data.json, or if
   // the vocabulary hash differs from expected_hash ("": not checked). A split without documents is not an error here.
   Split(const std::string& data_dir, const std::string& name, const std::string& expected_hash);
   int64_t documents() const { return first_document_.back(); }

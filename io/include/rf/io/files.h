@@ -13,8 +13,8 @@ namespace rf::io {
 
 class MappedRange;
 
-// A file mapped read-only. Writers that replace files by name (AtomicFile) leave a mapping as it was; a program that
-// shortens the file in place does not: reading what is gone is a SIGBUS (report_lost_pages).
+// A file mapped read-only. Writers that replace files by name (AtomicFile) do not change a mapping. If a program
+// truncates the file in place, reading the lost part is a SIGBUS (report_lost_pages).
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -29,13 +29,13 @@ class MappedFile {
   std::unique_ptr<MappedRange> range_;
 };
 
-// From now on a SIGBUS in a mapped file ends the process with a message on stderr that names the file and exit code 1.
-// For programs: a signal's handler belongs to the whole process.
+// From now on a SIGBUS in a mapped file ends the process with exit code 1 and a message on stderr that names the file.
+// To be called by programs, not by libraries, because a signal handler belongs to the whole process.
 void report_lost_pages();
 
-// A file that appears under its name only when commit() has written, synced and renamed it. Without commit() (an
-// exception on the way) the temporary file is removed and what was there before stays. A file that is replaced passes
-// its permissions on. Writes are not buffered.
+// A file that appears under its name only when commit() has written, synced and renamed it. Without commit(), as after
+// an exception, the temporary file is removed and an existing file is unchanged. The new file gets the permissions of
+// the file that it replaces. Writes are not buffered.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);

@@ -7,7 +7,7 @@
 namespace rf::io {
 
 // The name in `known` with the fewest edits (insertions, deletions, substitutions of bytes) from `given`, the first of
-// equals; "" when none is within two edits or a quarter of its length. The view is one of `known`.
+// several; "" if none is within two edits or a quarter of its length. The result is a view of one of `known`.
 std::string_view nearest_name(std::string_view given, std::span<const std::string_view> known);
 
 }  // namespace rf::io

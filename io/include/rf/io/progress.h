@@ -1,6 +1,6 @@
-// What a program says on stderr while it works: messages, and how far it is. On a terminal the latter is one line that
-// is rewritten, with the messages above it; elsewhere, where a log is read later, it is a line every 30 seconds.
-// Characters that would steer a terminal are escaped (shown_text.h).
+// Diagnostics of a program on stderr: messages and progress. On a terminal progress is one line that is rewritten, with
+// the messages above it; in a log it is a line every 30 seconds. Terminal control characters are escaped
+// (shown_text.h).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace rf::io {
 
-using Clock = std::function<int64_t()>;  // nanoseconds since any moment; never back
+using Clock = std::function<int64_t()>;  // nanoseconds since some moment; never decreases
 int64_t steady_ns();
 
 class Progress {
@@ -22,16 +22,16 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // How far the work is. A terminal shows it at most ten times a second.
+  // Sets the progress line. A terminal shows it at most ten times per second.
   void update(const std::string& line);
-  // A line, or several, that stays.
+  // Writes a message of one or several lines.
   void message(const std::string& text);
-  // Takes the progress line off a terminal that shows other output too; the next update brings it back.
+  // Removes the progress line from a terminal that shows other output too; the next update shows it again.
   void clear();
-  // Shows the last line given to update() and ends it, once. A log gets nothing.
+  // Shows the last line given to update() on a terminal and ends it, once. Writes nothing to a log.
   void finish();
 
-  // While it lives, progress and messages begin with `name`, after those of the parts that this one is part of.
+  // While it exists, progress and messages begin with `name`, after the names of the enclosing parts.
   class Part {
    public:
     Part(Progress& progress, std::string name) : progress_(progress) { progress_.parts_.push_back(std::move(name)); }
@@ -49,21 +49,21 @@ class Progress {
   Show show_;
   Clock clock_;
   std::vector<std::string> parts_;
-  int64_t last_ns_;     // when a line was shown last; of a log at first, when it began
-  bool open_ = false;   // a terminal shows a line that has no end yet
-  std::string line_;    // the one shown, or the one to show next
+  int64_t last_ns_;     // when the last line was shown; of a log at first, when it began
+  bool open_ = false;   // a terminal shows a line that is not ended yet
+  std::string line_;    // the line that is shown, or the one to show next
   bool stale_ = false;  // line_ came too early to be shown
 };
 
 // "3m05s", "2h07m".
 std::string duration_text(double seconds);
 
-// How long work of a known size takes to its end, by the time that its part so far has taken.
-class Pace {
+// Estimates the time to the end of work of a known size from the time that the work so far has taken.
+class TimeEstimate {
  public:
-  // done: before the clock started, and of the size too. The unit is the caller's.
-  explicit Pace(double size, double done = 0, Clock clock = steady_ns);
-  // ", 3m05s left"; "" where that cannot be said: before anything is done, and when more is done than there should be.
+  // done: the part of `size` that was finished before the clock started. The unit is the caller's.
+  explicit TimeEstimate(double size, double done = 0, Clock clock = steady_ns);
+  // ", 3m05s left"; "" without an estimate: before anything is done, and if more than `size` is done.
   std::string left(double done) const;
   double seconds() const;  // since the start
 
@@ -73,7 +73,7 @@ class Pace {
   int64_t start_ns_;
 };
 
-// Receives how many of `size` parts are done, and shows "evaluating: 3 of 40, 0m10s left".
+// A function that takes the number of finished parts of `size` and shows "evaluating: 3 of 40, 0m10s left".
 std::function<void(int64_t)> counted(Progress& progress, const std::string& what, int64_t size);
 
 }  // namespace rf::io

@@ -1,4 +1,4 @@
-// A JSON object read strictly: every value is checked for type and range, and a key that nobody asked for is an error.
+// A JSON object read strictly: every value is checked for type and range, and a key that nobody reads is an error.
 // Keys are named by their path from the top of the file, for example "stages[1].max_length".
 #pragma once
 
@@ -19,7 +19,7 @@ struct NumberRange {
 
 class StrictObject {
  public:
-  // `where` opens the messages, `path` is "" at the top. Throws Error unless `json` is an object.
+  // `where` is the tag of the messages, `path` is "" at the top. Throws Error unless `json` is an object.
   StrictObject(const nlohmann::json& json, std::string where, std::string path);
 
   // Throws Error for the first of these keys that is absent.

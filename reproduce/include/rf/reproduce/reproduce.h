@@ -1,11 +1,11 @@
-// The papers' experiments as a program: each claim of the RoFormer paper and of what was written about it that a
-// machine can judge is a named experiment with its design, data and expected outcome fixed beforehand.
+// The papers' experiments as a program: each claim of the RoFormer paper, and of publications about it, that a machine
+// can judge is a named experiment with its design, data and expected outcome fixed beforehand.
 // Free of torch. docs/reproduce.md describes the output for users.
 //
-// The output directory holds register.json (the claims, and the papers' tables) and, for each scale, and for "any",
-// which is that of experiments whose settings no scale changes,
+// The output directory holds register.json (the claims, and the papers' tables) and, for each scale, including "any"
+// for experiments whose settings do not depend on it,
 //
-//   <scale>/<experiment>/result.json     written when the experiment is done
+//   <scale>/<experiment>/result.json     written when the experiment is finished
 //   <scale>/corpus/<name>/               vocabulary and token shards that trained experiments share
 //   <scale>/runs/<name>/                 comparisons (rf/train/compare.h) that they share
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace rf::reproduce {
 
-// kTiny: every pipeline from end to end, one seed, nothing is concluded. kSmall: the designs for 2 cores, three seeds.
+// kTiny: every pipeline from end to end, one seed, no conclusions. kSmall: the designs for 2 cores, three seeds.
 // kPaper: published hyperparameters.
 enum class Scale { kTiny, kSmall, kPaper };
 Scale scale_of_name(const std::string& name);  // "tiny", "small", "paper"; throws Error otherwise
@@ -30,7 +30,7 @@ struct Options {
   std::vector<std::string> names;  // of experiments, or "all" alone
   Scale scale = Scale::kTiny;
   std::string output_dir;
-  std::string data_dir;             // "": only what needs no data
+  std::string data_dir;             // "": only experiments without data
   std::string command;              // as the user gave it, for the record
   std::string machine_json = "{}";  // facts about the machine, for the record
   std::function<void(const std::string&)> note;
@@ -42,13 +42,13 @@ std::vector<nlohmann::json> experiments(Scale scale);
 
 struct Report {
   int64_t done = 0, missing_data = 0;
-  int signal = 0;  // SIGINT or SIGTERM when one ended a training run, after a checkpoint; the same call goes on there
+  int signal = 0;  // SIGINT or SIGTERM if one ended a training run, after a checkpoint; the same call continues there
 };
 
 // Calls `result` for each experiment in the order of the table: an object with name, scale, verdicts, seconds, and
-// "kept", true where a result with the same settings was there; or with name, scale and missing_data. Throws Error,
-// before anything is run, for an unknown name, and for a named experiment whose data are missing; with "all" those are
-// passed over.
+// "kept", true if there was a result with the same settings; or with name, scale and missing_data. Throws Error, before
+// anything is run, for an unknown name, and for a named experiment whose data are missing; with "all" those are
+// skipped.
 Report reproduce(const Options& options, io::Progress& progress,
                  const std::function<void(const nlohmann::json&)>& result);
 

@@ -18,11 +18,11 @@ namespace rf::text {
 
 enum class Truncation {
   kNone,
-  kLongestFirst,  // of a pair, the longer text loses tokens until both are equal, then both do
+  kLongestFirst,  // the longer text of a pair loses tokens until both are equal, then both do
   kOnlyFirst,
   kOnlySecond
 };
-enum class Overflow { kDropped, kRows };  // what truncation cuts off becomes further rows
+enum class Overflow { kDropped, kRows };  // kRows: the tokens that truncation cuts off become further rows
 enum class Padding { kNone, kLongest, kMaxLength };
 enum class Side { kRight, kLeft };
 enum class AddSpecials { kYes, kNo };
@@ -33,11 +33,11 @@ struct BatchOptions {
   Side truncation_side = Side::kRight;  // where tokens are cut off
   Overflow overflow = Overflow::kDropped;
   int64_t stride = 0;      // tokens that an overflowing row repeats of the one before
-  int64_t max_length = 0;  // of a row, special tokens included; needed by truncation and Padding::kMaxLength
+  int64_t max_length = 0;  // of a row, including special tokens; needed by truncation and Padding::kMaxLength
   Padding padding = Padding::kNone;
   Side padding_side = Side::kRight;
   int64_t pad_to_multiple_of = 1;
-  int threads = 0;  // that tokenize, the calling one among them; 0: all
+  int threads = 0;  // that tokenize, including the calling one; 0: all
 };
 
 struct TextPair {
@@ -47,7 +47,7 @@ struct TextPair {
 
 struct Row {
   Encoding tokens;             // offsets into the text that a token comes from; [0, 0) for special tokens and padding
-  std::vector<uint8_t> types;  // token type; of padding 0
+  std::vector<uint8_t> types;  // token type; 0 for padding
   std::vector<uint8_t> mask;   // 1: token, 0: padding
   std::vector<int8_t> text_index;  // 0: first text, 1: second, -1: special token or padding
   int64_t sample = 0;              // index of the text or pair in the batch
@@ -55,20 +55,20 @@ struct Row {
   size_t size() const { return tokens.size(); }
 };
 
-// Rows for one batch after another. Its threads and the memory of its rows serve all of them. The tokenizer must
-// outlive it; one thread at a time may call it.
+// Makes rows for one batch after another, with the same threads and memory. The tokenizer must outlive it; one thread
+// at a time may call it.
 class BatchEncoder {
  public:
-  // Throws Error for options that contradict each other, padding without a [PAD] token.
+  // Throws Error for options that contradict each other, and for padding without a [PAD] token.
   BatchEncoder(const Tokenizer& tokenizer, const BatchOptions& options);
   ~BatchEncoder();
   BatchEncoder(const BatchEncoder&) = delete;
   BatchEncoder& operator=(const BatchEncoder&) = delete;
 
   // Rows in the order of the samples, valid until the next call; a sample's overflowing rows follow its first one.
-  // Throws Error for a max_length that leaves no room beside the special tokens, a text too short for kOnlyFirst or
-  // kOnlySecond, a stride not below the room that is left, pairs where the tokenizer has no template for them: the
-  // error of the first sample that has one.
+  // Throws the Error of the first sample that has one: for a max_length below the number of special tokens, a text too
+  // short for kOnlyFirst or kOnlySecond, a stride not below the number of tokens that the text may have, and pairs if
+  // the tokenizer has no template for them.
   std::span<const Row> encode(std::span<const TextPair> samples);
 
  private:

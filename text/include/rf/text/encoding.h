@@ -1,4 +1,4 @@
-// Tokens of a text, and where in it they come from.
+// The tokens of a text and their positions in it.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace rf::text {
 struct Encoding {
   std::vector<int32_t> ids;
   std::vector<int32_t> byte_begin, byte_end;  // into the original text, half-open; [0, 0) for special tokens added
-  std::vector<int32_t> char_begin, char_end;  // the same in code points, as `tokenizers` counts them
+  std::vector<int32_t> char_begin, char_end;  // the same in code points, as in `tokenizers`
   std::vector<uint8_t> starts_word;           // 1 where a token begins a word (no "##" continuation)
   int64_t replaced_bytes = 0;                 // invalid UTF-8 sequences replaced
 

@@ -1,14 +1,13 @@
 // Chinese text to words, as jieba does it without its hidden Markov model (spec R-TOK-02): the text is cut into runs of
 // Han characters, ASCII letters and digits and + # & . _ % -; in a run the words are those of the most probable
-// path through the dictionary words that begin at each character; outside runs every character is a word, save that
-// \r\n is one.
+// path through the dictionary words that begin at each character; outside runs every character is a word, except that
+// \r\n is one word.
 //
 // The result is that of `rjieba.cut(text, False)`. Python's `jieba.cut(text, HMM=False)` differs in what is Han: only
 // U+4E00..U+9FD5, where rjieba and this have U+3400..4DBF, 4E00..9FFF, F900..FAFF, 20000..2A6DF, 2A700..2EBEF and
-// 2F800..2FA1F. jieba's runs end at the others. That shows when a (user) dictionary has words with such a character,
-// and where two ways to cut a run are equally probable but for the rounding of sums, which go over the whole run.
-// jieba's own dictionary has no such word. Not here: the hidden Markov model, "cut all" and search modes, parts of
-// speech.
+// 2F800..2FA1F. jieba's runs end at the others. Results differ if a (user) dictionary has words with such a character
+// (jieba's own has none), and where two ways to cut a run differ in probability only by the rounding of sums, which go
+// over the whole run. Not implemented: the hidden Markov model, "cut all" and search modes, parts of speech.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +22,9 @@ namespace rf::text {
 struct DictionaryImage;
 struct SegmentationBuffers;
 
-// Where built dictionaries are kept: $XDG_CACHE_HOME/roformer, else ~/.cache/roformer.
+// The directory of built dictionaries: $XDG_CACHE_HOME/roformer, else ~/.cache/roformer.
 struct DictionaryCache {
-  std::string directory = default_directory();  // empty: nothing is kept
+  std::string directory = default_directory();  // empty: no cache
   static std::string default_directory();       // empty when neither variable is set
 };
 
@@ -36,10 +35,10 @@ class Dictionary {
   // [frequency] [tag]"; without a frequency the word gets the one that jieba's suggest_freq gives; frequency 0 removes
   // the word). A later line replaces an earlier one of the same word; both count in the total, as in jieba.
   //
-  // What is built is kept in the cache under a hash of the files' content and memory-mapped by whoever needs it next. A
-  // damaged cache file is built anew; when the cache cannot be written the dictionary is held in memory. Nothing is
-  // ever deleted from the cache; whoever likes may do so at any time.
-  // Throws Error: a file cannot be read, a line is not in the format (names file and line), no word has a frequency.
+  // The built dictionary is stored in the cache under a hash of the files' content and memory-mapped by later calls. A
+  // damaged cache file is built again; if the cache cannot be written, the dictionary is kept in memory. Files are
+  // never deleted from the cache by this program; they may be deleted at any time. Throws Error: a file cannot be read,
+  // a line is not in the format (names file and line), no word has a frequency.
   static std::shared_ptr<const Dictionary> load(const std::string& path,
                                                 const std::vector<std::string>& user_paths = {},
                                                 const DictionaryCache& cache = {});
@@ -47,11 +46,11 @@ class Dictionary {
 
   int64_t size() const;   // words with a frequency above 0
   int64_t total() const;  // the sum of all frequencies read
-  bool mapped() const;    // whether it lies in a cache file
-  // Hash (XXH3, 32 hexadecimal digits) of the files' content, user dictionaries taken as one: what a model records.
+  bool mapped() const;    // whether it is a mapped cache file
+  // Hash (XXH3, 32 hexadecimal digits) of the files' content, with user dictionaries as one file. Models record it.
   const std::string& hash() const { return hash_; }
-  // Writes the files that it was read from into a model directory, user dictionaries as one: dict.txt, which is left
-  // out when it is the set-up's, and user_dict.txt. Throws Error when a file has changed since it was read.
+  // Writes the files that it was read from to a model directory: dict.txt, which is left out if it is the installed
+  // one, and user_dict.txt with all user dictionaries. Throws Error if a file has changed since it was read.
   void save(const std::string& model_dir) const;
   const DictionaryImage& image() const { return *image_; }
 
@@ -64,15 +63,15 @@ class Dictionary {
   std::string hash_;
 };
 
-// The files of a model directory that go before the set-up's dictionary.
+// The dictionary files of a model directory, which take precedence over the installed dictionary.
 inline constexpr const char kDictionaryFile[] = "dict.txt", kUserDictionaryFile[] = "user_dict.txt";
 
-// The dictionary to use: `given` when not empty, else dict.txt in `model_dir` (when that is not empty), else
-// share/roformer/dict.txt beside the running program or one directory above it, where the set-up puts jieba's. Throws
-// Error that names every place looked at.
+// The dictionary to use: `given` if not empty, else dict.txt in `model_dir` (if that is not empty), else
+// share/roformer/dict.txt in the directory of the running program or one directory above it, where scripts/setup.sh
+// installs jieba's. Throws Error with the names of all files that were tried.
 std::string find_dictionary(const std::string& model_dir, const std::string& given);
 
-// Holds buffers: one object a thread.
+// Holds buffers: use one object per thread.
 class Segmenter {
  public:
   explicit Segmenter(std::shared_ptr<const Dictionary> dictionary);
@@ -80,18 +79,17 @@ class Segmenter {
   Segmenter(Segmenter&&) noexcept;
   Segmenter& operator=(Segmenter&&) noexcept;
 
-  // Cuts a text given as code points (any values; those above U+10FFFF and surrogates are words of their own). `ends`
+  // Cuts a text given as code points (any values; each one above U+10FFFF and each surrogate is a word). `ends`
   // is cleared and then gets the end of each word, in code points from the text's front: word k is [ends[k - 1],
   // ends[k]), the first begins at 0, and nothing of the text is left out. jieba does no normalisation: lower-case first
   // if the words are to be looked up in lower case.
   //
   // Time is linear in the text. The most probable path of a run depends on all of it, to the last bit of the
-  // floating-point sums, so a run is never worked on in pieces: 5 bytes are held for each character of the longest run,
-  // and nothing for the rest of the text.
+  // floating-point sums, so a run is never processed in pieces: memory is 5 bytes per character of the longest run.
   void cut(std::u32string_view text, std::vector<uint32_t>& ends);
 
-  // Whether a text may be parted behind this character and the parts be cut each by itself, with the same words: it is
-  // in no run, and a line feed behind it would not belong to it.
+  // Whether a text may be divided after this character and the parts be cut separately, with the same words: the
+  // character is in no run, and a line feed after it would not belong to it.
   static bool may_part_after(char32_t c);
 
  private:

@@ -1,4 +1,4 @@
-// How texts and special tokens are put together: "[CLS] A [SEP]", "[CLS] A [SEP] B [SEP]" and what other models have.
+// How texts and special tokens are combined: "[CLS] A [SEP]", "[CLS] A [SEP] B [SEP]" and the forms of other models.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ struct SequenceTemplate {
     int32_t id = 0;    // of a special token
     uint8_t type = 0;  // token type of this piece
   };
-  std::vector<Piece> single;  // of one text
-  std::vector<Piece> pair;    // of two; empty: pairs are not known to the model
+  std::vector<Piece> single;  // for one text
+  std::vector<Piece> pair;    // for two texts; empty: the model has no form for pairs
 };
 
 // BERT's: types 0 for [CLS] A [SEP] and 1 for B [SEP].

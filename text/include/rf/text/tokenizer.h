@@ -1,12 +1,12 @@
-// Text to token ids with the place of each in the text. Published tokenizers are followed, the same in ids
-// and in offsets; Pipeline names them. Invalid UTF-8 is replaced by U+FFFD and counted, never fatal.
+// Text to token ids with the position of each in the text. Ids and offsets equal those of published tokenizers, which
+// Pipeline names. Invalid UTF-8 is replaced by U+FFFD and counted, and is never an error.
 //
-// kBert and kRoformer are what `transformers` 5 runs, which is the library `tokenizers`; kBertLegacy is BERT as written
+// kBert and kRoformer equal `transformers` 5, which uses the library `tokenizers`; kBertLegacy is BERT as written
 // in Python (bert.tokenization_bert_legacy, Unicode 14.0). The two differ in five rare points: `tokenizers` keeps
 // unassigned code points, which Python drops; it does not apply NFC, which shows where accents stay; it lower-cases
 // without the final-sigma rule; its lists of marks and format characters are of another Unicode version; and it does
 // not put spaces around U+2B820..U+2B91F. With kBertLegacy offsets are those of `tokenizers` wherever both see the same
-// words, save that they follow a combining mark that normalisation moves.
+// words, except that they follow a combining mark that normalisation moves.
 #pragma once
 
 #include <cstdint>
@@ -43,23 +43,23 @@ enum class Pipeline {
 std::string_view name(Pipeline pipeline);
 Pipeline pipeline_of_name(std::string_view name);  // throws Error for another name
 
-// Of Pipeline::kByteLevelBpe; the names are those of tokenizer.json.
+// Options of Pipeline::kByteLevelBpe; the names are those of tokenizer.json.
 struct ByteLevelOptions {
-  bool nfc = false;                     // normalise to NFC before
-  bool add_prefix_space = false;        // a space in front of a text that begins with none, as if a word went before
+  bool nfc = false;                     // normalise to NFC first
+  bool add_prefix_space = false;        // add a space to the front of a text that does not begin with one
   bool use_regex = true;                // cut into words by GPT-2's expression
-  bool ignore_merges = false;           // a word that is a token is not cut, whatever the merges say
-  bool trim_offsets = false;            // white space is no part of a token's offsets
-  bool trim_keeps_first_space = false;  // but the space that add_prefix_space put in front of the first token may be
+  bool ignore_merges = false;           // a word that is a token is not cut, whatever the merges are
+  bool trim_offsets = false;            // offsets of a token exclude white space
+  bool trim_keeps_first_space = false;  // except the space that add_prefix_space added to the first token
 };
 
-// Two tokens, in the byte alphabet, that give a third; in order of rank.
+// Two tokens, in the byte alphabet, that are merged to a third; in order of rank.
 using Merge = std::pair<std::string, std::string>;
 
 // Tokens back to text, as tokenizer.json and tokenizer_config.json name it.
 struct DecodingOptions {
   enum class Join : uint8_t {
-    kWordPieces,  // spaces between words, "##" pieces glued on
+    kWordPieces,  // spaces between words, "##" pieces without one
     kBytes,       // tokens in the byte alphabet
     kSpaces       // spaces between all tokens
   };
@@ -74,7 +74,7 @@ struct TokenizerOptions {
   std::optional<bool> strip_accents{};                     // absent: with kLower only
   bool tokenize_chinese_chars = true;                      // kBert: each CJK character is a word
   int max_word_chars = 100;                                // longer words become [UNK]
-  std::shared_ptr<const Dictionary> dictionary = nullptr;  // of kRoformer and kWobert, which need one
+  std::shared_ptr<const Dictionary> dictionary = nullptr;  // required by kRoformer and kWobert
   ByteLevelOptions byte_level{};
   DecodingOptions decoding{};
 };
@@ -82,21 +82,21 @@ struct TokenizerOptions {
 struct TokenizerParts {
   Vocabulary vocabulary;
   TokenizerOptions options;
-  std::vector<AddedToken> added;  // besides the special tokens of the vocabulary; may name them again, with flags
+  std::vector<AddedToken> added;  // in addition to the vocabulary's special tokens, or these again with flags
   std::vector<Merge> merges;      // of Pipeline::kByteLevelBpe
   std::optional<SequenceTemplate> sequence_template = {};  // absent: BERT's, or bare texts without [CLS] and [SEP]
 };
 
 struct LoadOptions {
-  std::string dictionary = {};                      // of jieba; empty: the one that find_dictionary finds
+  std::string dictionary = {};                      // jieba's; empty: the result of find_dictionary
   std::vector<std::string> user_dictionaries = {};  // in jieba's format; empty: user_dict.txt of the model directory
   std::optional<Pipeline> pipeline = {};            // another one over the same word pieces
 };
 
-// Throws Error when dictionaries are given for a pipeline that segments no words.
+// Throws Error if dictionaries are given for a pipeline that does not segment words.
 void check_dictionaries(const LoadOptions& options, Pipeline pipeline);
 
-// The dictionary that these options mean for a model directory ("": none). Throws Error as Dictionary::load and
+// The dictionary for these options and a model directory ("": none). Throws Error as Dictionary::load and
 // find_dictionary do.
 std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, const LoadOptions& options);
 
@@ -108,14 +108,14 @@ class Tokenizer {
   Tokenizer(Vocabulary vocabulary, TokenizerOptions options);
   explicit Tokenizer(TokenizerParts parts);
   // Reads what `transformers` writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
-  // added_tokens.json, vocab.txt, vocab.json and merges.txt (docs/tokenizers.md says which of them count). Throws
-  // Error, naming file and key, for what it cannot honour, and when no dictionary is given and the one found is not the
-  // one that the directory records.
+  // added_tokens.json, vocab.txt, vocab.json and merges.txt (docs/tokenizers.md says which of them are used). Throws
+  // Error, naming file and key, for settings that are not supported, and if no dictionary is given and the one found is
+  // not the one that the directory records.
   static Tokenizer load(const std::string& model_dir, const LoadOptions& options = {});
   // Writes tokenizer.json and tokenizer_config.json, vocab.txt for WordPiece, and save_dictionary's files.
   void save(const std::string& model_dir) const;
-  // Into a directory that has this tokenizer's other files: the files of Dictionary::save, and in tokenizer_config.json
-  // the dictionary's hash. Nothing for a tokenizer without one.
+  // Writes the dictionary to a directory with this tokenizer's other files: the files of Dictionary::save, and the
+  // dictionary's hash in tokenizer_config.json. Does nothing for a tokenizer without a dictionary.
   void save_dictionary(const std::string& model_dir) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
@@ -124,8 +124,8 @@ class Tokenizer {
   const SequenceTemplate& sequence_template() const { return template_; }
   const std::vector<Merge>& merges() const;  // of byte-level BPE
 
-  // Appends to `out`, whose columns must have one length. Added tokens, [MASK], [SEP] ... among them, are matched first
-  // and kept whole. Adds no special tokens.
+  // Appends to `out`, whose columns must have one length. Added tokens, including [MASK], [SEP] and so on, are matched
+  // first and never cut. Adds no special tokens.
   // Thread-safe.
   void encode(std::string_view text, Encoding& out) const;
   // With the special tokens of sequence_template().single, for example [CLS] text [SEP].
@@ -135,7 +135,7 @@ class Tokenizer {
   std::string decode(const std::vector<int32_t>& ids, SkipSpecials skip = SkipSpecials::kNo) const;
 
  private:
-  uint64_t serial_;  // of its making
+  uint64_t serial_;  // number of this tokenizer in the process; copies share it
   Vocabulary vocabulary_;
   TokenizerOptions options_;
   std::shared_ptr<const AddedTokens> added_;         // immutable, shared by copies, as is the next
@@ -145,14 +145,14 @@ class Tokenizer {
   SequenceTemplate template_;
 };
 
-// The files that a tokenizer may be made of.
+// The files that a tokenizer may have.
 inline constexpr std::string_view kTokenizerFiles[] = {"tokenizer.json",    "tokenizer_config.json",
                                                        "vocab.txt",         "special_tokens_map.json",
                                                        "added_tokens.json", "vocab.json",
                                                        "merges.txt",        kDictionaryFile,
                                                        kUserDictionaryFile};
 
-// The vocabulary alone of the tokenizer in a model directory, for those who have tokens already: needs no dictionary.
+// The vocabulary of the tokenizer in a model directory, for callers that have tokens already; needs no dictionary.
 Vocabulary load_vocabulary(const std::string& model_dir);
 
 }  // namespace rf::text

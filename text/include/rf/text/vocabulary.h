@@ -1,6 +1,6 @@
-// The tokens of a model by id, and which of them have a special role. In vocab.txt it is one token a line, id = line
-// number from 0. As in Python, a line ends with \n, \r\n or \r and nothing else, and an empty line is an empty
-// token that keeps its number (no text ever gives it).
+// The tokens of a model by id, and which of them have a special role. vocab.txt has one token per line, id = line
+// number from 0. As in Python, a line ends with \n, \r\n or \r and nothing else, and an empty line is an empty token
+// that keeps its number (no text ever contains it).
 #pragma once
 
 #include <array>
@@ -34,11 +34,10 @@ int32_t id_of(const SpecialIds& ids, SpecialRole role);
 
 class Vocabulary {
  public:
-  // Throws Error for a token that occurs twice or is no UTF-8, and for a special token that is not among them. The
-  // first `model_size` tokens are those that the model cuts words into; the others are only found whole, as added
-  // tokens.
+  // Throws Error for a token that occurs twice or is not UTF-8, and for a special token that is not among them. The
+  // model cuts words into the first `model_size` tokens; the others are only matched as added tokens.
   explicit Vocabulary(std::vector<std::string> tokens, SpecialNames names = {}, int64_t model_size = kAll,
-                      std::string_view where = "vocabulary");  // `where` begins the messages
+                      std::string_view where = "vocabulary");  // `where` is the tag of the messages
   static constexpr int64_t kAll = -1;
   static Vocabulary load(const std::string& path, SpecialNames names = {});  // vocab.txt
   void save(const std::string& path) const;  // the model's tokens, as vocab.txt; atomic; throws Error for a line break
@@ -49,9 +48,9 @@ class Vocabulary {
   const std::string& token(int64_t id) const;  // throws Error when out of range
   const SpecialIds& special() const { return special_; }
   const SpecialNames& special_names() const { return names_; }
-  // Throws Error, beginning with `where`, when the model has no token of one of these roles.
+  // Throws Error, with the tag `where`, if the model has no token for one of these roles.
   void require(std::initializer_list<SpecialRole> roles, std::string_view where) const;
-  // 128-bit hash (XXH3) of the tokens in order, as 32 hexadecimal digits; token shards carry it.
+  // 128-bit hash (XXH3) of the tokens in order, as 32 hexadecimal digits; token shards store it.
   std::string hash() const;
 
  private:
@@ -66,7 +65,7 @@ class Vocabulary {
   SpecialIds special_;
 };
 
-// The lines of a text file, as vocab.txt has them.
+// The lines of a text file, by the rules of vocab.txt.
 std::vector<std::string> read_lines(const std::string& path);
 
 }  // namespace rf::text

@@ -15,8 +15,8 @@
 namespace rf::text {
 
 struct VocabularyTrainerOptions {
-  int64_t size = 8000;          // total, special tokens included
-  int64_t min_frequency = 2;    // pairs seen less often are not merged
+  int64_t size = 8000;          // total, including special tokens
+  int64_t min_frequency = 2;    // pairs that occur less often are not merged
   int64_t max_alphabet = 6000;  // the most frequent characters are kept
   Case letter_case = Case::kLower;
 };
@@ -25,9 +25,9 @@ class VocabularyTrainer {
  public:
   explicit VocabularyTrainer(VocabularyTrainerOptions options);
   void add(std::string_view text);  // counts the words of a text
-  // [PAD] [UNK] [CLS] [SEP] [MASK], then the alphabet, then merged pieces. Throws Error when no word was added or size
-  // is smaller than the specials and the alphabet need. Fewer than `size` tokens when the text has no more pairs.
-  // `tick` receives the number of tokens so far, which grows to `size` unless pairs run out.
+  // [PAD] [UNK] [CLS] [SEP] [MASK], then the alphabet, then merged pieces. Throws Error if no word was added or `size`
+  // is below the number of special tokens and characters. There are fewer than `size` tokens if the text has no more
+  // pairs. `tick` receives the number of tokens so far.
   Vocabulary train(const std::function<void(int64_t tokens)>& tick = {}) const;
 
  private:

@@ -1,5 +1,5 @@
-// Where words begin in Chinese, over the tokens of any tokenizer: one of characters has no words of its own, so
-// whole-word masking needs those of the segmenter (spec R-TRN-01).
+// Marks where Chinese words begin in the tokens of any tokenizer: a tokenizer of characters has no words, so whole-word
+// masking needs those of the segmenter (spec R-TRN-01).
 #pragma once
 
 #include <memory>
@@ -12,12 +12,12 @@
 
 namespace rf::text {
 
-// Holds buffers: one object a thread.
+// Holds buffers: use one object per thread.
 class WordBoundaries {
  public:
   explicit WordBoundaries(std::shared_ptr<const Dictionary> dictionary) : segmenter_(std::move(dictionary)) {}
-  // The tokens from `first` on are those of `text`. Sets starts_word: 1 for a token that begins in another word of
-  // jieba's than the token before it.
+  // The tokens from `first` on are those of `text`. Sets starts_word: 1 for a token that begins in another of jieba's
+  // words than the token before it.
   void mark(std::string_view text, size_t first, Encoding& tokens);
 
  private:

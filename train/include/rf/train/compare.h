@@ -1,8 +1,8 @@
-// The laboratory: trains the same body with one position encoding after another on the same data, in the same order,
-// from the same seeds, and measures what each costs and gives. Free of torch.
+// The comparison of encodings: trains the same body with each of several position encodings on the same data, in the
+// same order, from the same seeds, and measures the cost and the loss of each. Free of torch.
 //
-// The output directory holds compare.json (the settings), a directory an arm with a run directory a seed
-// (<arm>/seed-<n>/, see pretrain.h, with result.json when it is done), and at the end table.csv, table.md and
+// The output directory holds compare.json (the settings), one directory per arm with one run directory per seed
+// (<arm>/seed-<n>/, see pretrain.h, with result.json when it is finished), and at the end table.csv, table.md and
 // table.svg.
 #pragma once
 
@@ -18,19 +18,19 @@
 
 namespace rf::train {
 
-// An arm as the command line writes it: "rope", or a name with its keys, "shaw:max_relative_position=64:values=false".
-// Values are JSON; what is none is a string. Commas and colons inside brackets and quotes are the value's. Throws Error
-// for an empty name and for a key without a value or given twice.
+// An arm from the command line: "rope", or a name with its keys, "shaw:max_relative_position=64:values=false". Values
+// are JSON, otherwise strings. Commas and colons inside brackets and quotes belong to the value. Throws Error for an
+// empty name and for a key without a value or given twice.
 EncodingConfig parse_arm(const std::string& text);
 // "none,rope,t5" -> the arms.
 std::vector<std::string> split_arms(const std::string& text);
 
 struct CompareOptions {
-  std::vector<std::string> arms;  // at least one, no two alike
+  std::vector<std::string> arms;  // at least one, all different
   std::string data_dir, output_dir;
   std::string config_path;                          // run file; "": compare_defaults()
   std::optional<uint64_t> seed;                     // the first seed, in place of the run file's
-  int64_t seeds = 3;                                // each arm is trained with this many seeds: the first, the next, ..
+  int64_t seeds = 3;                                // each arm is trained with this many consecutive seeds
   std::vector<int64_t> length_factors = {1, 2, 4};  // held-out loss at these multiples of the training length
   std::function<void(const std::string&)> note;
 };
@@ -38,14 +38,14 @@ struct CompareOptions {
 // A body of 4 layers of 128: 400 steps of 32 x 128 tokens.
 RunConfig compare_defaults();
 
-// One run: an arm with a seed. A length that the encoding cannot read (a learned table's end) has no loss.
+// One run: an arm with a seed. A length that the encoding cannot read (beyond a learned table) has no loss.
 struct CompareRun {
   std::string arm;
   uint64_t seed = 0;
   int64_t parameters = 0;
   double step_ms = 0;      // median over the log intervals
-  int64_t peak_bytes = 0;  // of tensors alive at once while the run was trained: weights, moments, activations
-  std::vector<std::optional<double>> losses;  // held out, nats a predicted token, one for each length factor
+  int64_t peak_bytes = 0;  // of tensors that existed at the same time in training: weights, moments, activations
+  std::vector<std::optional<double>> losses;  // held out, nats per predicted token, one for each length factor
   std::string directory = {};                 // of the run
 };
 
@@ -56,8 +56,8 @@ struct CompareReport {
   int signal = 0;  // SIGINT or SIGTERM when one ended the comparison early; call again with the same options
 };
 
-// Every arm is checked before the first is trained. Runs that are done are not repeated, one that was interrupted goes
-// on at its newest checkpoint. Throws Error when the output directory holds another comparison (the settings differ).
+// Every arm is checked before the first is trained. Finished runs are not repeated, and an interrupted run continues
+// from its newest checkpoint. Throws Error if the output directory holds another comparison (the settings differ).
 CompareReport compare(const CompareOptions& options, io::Progress& progress);
 
 }  // namespace rf::train

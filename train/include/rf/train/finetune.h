@@ -1,8 +1,8 @@
-// Fine-tuning for the tasks of docs/finetuning.md, and what a fine-tuned model says of records. Free of torch.
+// Fine-tuning for the tasks of docs/finetuning.md, and predictions of a fine-tuned model. Free of torch.
 //
-// The output directory holds run.json (the settings), a directory a run (lr-<rate>/seed-<n>/: metrics.jsonl, the model
-// of its best evaluation, a checkpoint while it is going, and result.json when it is done), and at the end the model of
-// the best run with task.json, report.json, report.md and, for tasks with classes, confusion.svg.
+// The output directory holds run.json (the settings), one directory per run (lr-<rate>/seed-<n>/: metrics.jsonl, the
+// model of its best evaluation, a checkpoint during the run, and result.json when it is finished), and at the end the
+// model of the best run with task.json, report.json, report.md and, for tasks with classes, confusion.svg.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace rf::train {
 // A file of records by name: "train", "valid", "test" in messages.
 struct TaskFiles {
   std::vector<std::string> train, valid, test;  // test: may be empty
-  double valid_fraction = 0;                    // of the train file's records, in place of valid: drawn with the seed
+  double valid_fraction = 0;                    // of the train file's records, drawn with the seed, instead of valid
   data::Format format = data::Format::kAuto;
   data::Quotes quotes = data::Quotes::kRead;
 };
@@ -36,7 +36,7 @@ struct FinetuneOptions {
   text::LoadOptions load;  // dictionaries of the tokenizer
 
   std::vector<double> learning_rates = {3e-5};
-  int64_t seeds = 1;  // each rate is trained with this many seeds: the first, the next, ..
+  int64_t seeds = 1;  // each rate is trained with this many consecutive seeds
   uint64_t seed = 1;  // the first
   int64_t epochs = 3, batch = 32;
   Schedule schedule = Schedule::kLinear;  // or kConstant
@@ -46,15 +46,15 @@ struct FinetuneOptions {
   double label_smoothing = 0;
   Precision precision = Precision::kBfloat16;
   int64_t evaluate_every_steps = 0;              // 0: at the end of each epoch
-  int64_t patience = 0;                          // evaluations without a better one that end a run; 0: all epochs
-  std::function<void(const std::string&)> note;  // receives remarks for a person; may be empty
+  int64_t patience = 0;                          // evaluations without improvement that end a run; 0: all epochs
+  std::function<void(const std::string&)> note;  // receives messages for the user; may be empty
 };
 
 // A rate with a seed.
 struct FinetuneRun {
   double learning_rate = 0;
   uint64_t seed = 0;
-  int64_t steps = 0, best_step = 0;  // made, and at the best evaluation
+  int64_t steps = 0, best_step = 0;  // at the end, and at the best evaluation
   double seconds = 0;                // of training, evaluations excluded
   nlohmann::json metrics;            // of the best evaluation on the valid file
 };
@@ -63,27 +63,26 @@ struct FinetuneReport {
   std::vector<FinetuneRun> runs;  // by rate, then seed
   nlohmann::json report;          // report.json; null when a signal ended the work early
   std::string table;              // report.md
-  int signal = 0;  // SIGINT or SIGTERM when one ended the work early; call again with the same options to go on
+  int signal = 0;  // SIGINT or SIGTERM if one ended the work early; call again with the same options to continue
 };
 
-// Runs that are done are not repeated; one that was interrupted goes on at its last checkpoint. Throws Error, naming
-// file and line, for records without what the task needs, a label that the train file lacks, an id given twice, an
-// empty file; for settings that contradict each other or those of the runs in the output directory; for a loss that is
-// not finite.
+// Finished runs are not repeated; an interrupted run continues from its last checkpoint. Throws Error, naming file and
+// line, for records without the fields that the task needs, a label that is missing from the train file, an empty file;
+// for settings that contradict each other or those of the runs in the output directory; for a loss that is not finite.
 FinetuneReport finetune(const FinetuneOptions& options, io::Progress& progress);
 
 struct PredictOptions {
   std::string model_dir;
   data::RecordOptions input;
-  std::vector<std::string> texts{};              // of predict, in place of the input: each is a record of one text
-  std::map<std::string, std::string> columns{};  // of the task's columns, those whose fields have other names here
+  std::vector<std::string> texts{};              // for predict, instead of the input: each is a record of one text
+  std::map<std::string, std::string> columns{};  // fields of the task's columns that have other names here
   text::LoadOptions load;
   std::optional<int64_t> max_length;  // in place of the task's
   int64_t batch = 32;                 // records of one forward pass
 };
-// Calls `line` with what the model says of each record, in order: its line, its id where it has one, and the task's
-// prediction. A line of plain text is a record of the task's text. Columns with targets are not looked at. Memory does
-// not grow with the input.
+// Calls `line` with the prediction for each record, in order: its line, its id if it has one, and the keys of the task.
+// A line of plain text is a record of the task's text. Columns with targets are not read. Memory does not grow with the
+// input.
 void predict(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line,
              io::Progress& progress);
 // The task's metrics on labelled records, their loss, and their number.

@@ -1,4 +1,4 @@
-// One function a command that runs a trained model. Free of torch.
+// One function for each command that runs a trained model. Free of torch.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace rf::train {
 
-// The directory to open a model from: `dir`, or where that is a run of pretraining that has not finished, its newest
-// checkpoint, of which `note` is told. Throws Error for a run without a checkpoint.
+// The directory to open a model from: `dir`, or if that is a pretraining run that has not finished, its newest
+// checkpoint, with a message to `note`. Throws Error for a run without a checkpoint.
 std::string model_of_run(const std::string& dir, const std::function<void(const std::string&)>& note);
 
 struct ForwardOptions {

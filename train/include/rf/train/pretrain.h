@@ -1,9 +1,9 @@
-// Language-model pretraining, masked or causal, and evaluation. Headers of this room are free of torch.
+// Language-model pretraining, masked or causal, and evaluation. Headers of this module are free of torch.
 //
-// A run directory holds run.json (the run file with every default written out), metrics.jsonl (one JSON object a log or
-// evaluation, see src/metrics_log.h), checkpoint-<step>/ directories, and at the end the model itself: config.json,
-// model.safetensors, vocab.txt and tokenizer_config.json, as transformers reads them. A checkpoint directory is such a
-// model directory too, with optimizer.safetensors and state.json beside it.
+// A run directory holds run.json (the run file with every default written out), metrics.jsonl (one JSON object per log
+// or evaluation, see src/metrics_log.h), checkpoint-<step>/ directories, and at the end the model itself: config.json,
+// model.safetensors, vocab.txt and tokenizer_config.json, as transformers reads them. A checkpoint directory is also a
+// model directory, with optimizer.safetensors and state.json in addition.
 #pragma once
 
 #include <cstdint>
@@ -21,27 +21,28 @@ struct PretrainOptions {
   std::string config_path;  // the run file; with resume it may be empty: the run directory's copy
   std::string data_dir;
   std::string output_dir;                        // without resume: must be absent or empty
-  bool resume = false;                           // continue at the newest checkpoint, or at step 0 when there is none
+  bool resume = false;                           // continue from the newest checkpoint, or at step 0 if there is none
   std::optional<uint64_t> seed;                  // in place of the run file's
-  std::function<void(const std::string&)> note;  // receives remarks for a person ("resuming at step 500"); may be empty
+  std::function<void(const std::string&)> note;  // receives messages such as "resuming at step 500"; may be empty
 };
 
 struct EvaluationReport {
-  double loss = 0;          // nats a predicted token
+  double loss = 0;          // nats per predicted token
   double accuracy = 0;      // argmax of the predicted tokens
   double unigram_loss = 0;  // cross-entropy of the same tokens under the training split's unigram distribution, with
                             // one added to every count
   int64_t predicted_tokens = 0;
 };
-// Its members by name, and "perplexity", e^loss, and "bits", loss / ln 2: of a vocabulary of bytes, bits a byte.
+// Its members by name, and "perplexity", e^loss, and "bits", loss / ln 2, which are bits per byte for a vocabulary of
+// bytes.
 nlohmann::json to_json(const EvaluationReport& report);
 
 struct PretrainReport {
-  int64_t steps = 0;             // optimizer steps done, those before a resume included
-  double train_loss = 0;         // nats a predicted token, mean over the last log interval
-  double tokens_per_second = 0;  // tokens that are not padding, of this process, evaluations and checkpoints excluded
+  int64_t steps = 0;             // optimizer steps done, including those before a resume
+  double train_loss = 0;         // nats per predicted token, mean over the last log interval
+  double tokens_per_second = 0;  // tokens that are not padding, of this process, without evaluations and checkpoints
   int64_t peak_rss_bytes = 0;
-  EvaluationReport evaluation;  // the last one; zeros when none was made
+  EvaluationReport evaluation;  // the last one; zeros if there was none
   int signal = 0;               // SIGINT or SIGTERM when one ended the run early, after a checkpoint; else 0
 };
 
@@ -58,7 +59,7 @@ struct EvaluateOptions {
   uint64_t seed = 1;
   Precision precision = Precision::kFloat32;
 };
-// A causal model is measured on every token, and `mask` must then be left as it is. Throws Error when the model's
+// A causal model is measured on every token, and `mask` must then have its default. Throws Error if the model's
 // vocabulary is not the data's.
 EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress);
 

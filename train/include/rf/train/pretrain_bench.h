@@ -17,8 +17,8 @@ struct PretrainBenchOptions {
   Precision precision = Precision::kBfloat16;
 };
 
-// Reads one command a line from `read_line` (false: no more) and writes one JSON object a command to `write_line`:
-//   loss      {"loss": nats a masked token of batch 0, dropout off}
+// Reads one command per line from `read_line` (false: no more) and writes one JSON object per command to `write_line`:
+//   loss      {"loss": nats per masked token of batch 0, dropout off}
 //   steps N   {"steps": N, "seconds": ..., "tokens": ..., "loss": of the last step}   N optimizer steps with dropout,
 //             clipping at 1 and AdamW (rate 1e-4, weight decay 0.01) on the batches in turn
 void bench_pretrain_steps(const PretrainBenchOptions& options, const std::function<bool(std::string&)>& read_line,

@@ -11,7 +11,7 @@
 
 namespace rf::train {
 
-// One stage of training (the paper's Table 4): sequences of at most max_length tokens, `batch` rows an optimizer step,
+// One stage of training (the paper's Table 4): sequences of at most max_length tokens, `batch` rows per optimizer step,
 // run as `accumulate` micro-batches.
 struct Stage {
   int64_t max_length = 128;

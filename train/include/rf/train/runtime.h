@@ -1,4 +1,4 @@
-// Facts and settings of what lies underneath, for programs that do not see torch.
+// Facts and settings of torch and the C library, for programs that do not include torch.
 #pragma once
 
 #include <exception>
@@ -10,34 +10,34 @@
 
 namespace rf::train {
 
-// Threads of every parallel part (torch's and the kernels' OpenMP teams). threads >= 1.
+// Sets the number of threads of torch and of the kernels' OpenMP teams. threads >= 1.
 void set_threads(int threads);
 int threads();
 
-// A line to show at start where the OpenMP runtime makes torch's results wrong (rf/ops/openmp.h), empty elsewhere.
+// A warning to show at start if the OpenMP runtime makes torch's results wrong (rf/ops/openmp.h), otherwise empty.
 std::string openmp_warning();
 
 // Gives the warnings of torch, and of models that are loaded, to `note` instead of writing them to stderr: those of the
 // calling thread, for the rest of the process. For programs.
 void give_warnings_to(std::function<void(const std::string&)> note);
 
-// Tells the C library's allocator, for the rest of the process, to keep the memory that is freed: where every step
-// makes tensors of the sizes of the step before, blocks above 32 MB otherwise go back to the system and are filled with
-// zeros, page by page, again. Does nothing where the C library is not glibc. For programs that train; no function of
-// this room calls it, because the process belongs to its caller.
+// Tells the C library's allocator, for the rest of the process, to keep freed memory. Each training step makes tensors
+// of the same sizes; blocks above 32 MB would otherwise be returned to the system and be filled with zeros, page by
+// page, again. No effect if the C library is not glibc. For programs that train; no function of this module calls it,
+// because the process belongs to its caller.
 void keep_freed_memory();
 
-// Whether torch gave up because the system had no memory for a tensor.
+// Whether torch failed because the system had no memory for a tensor.
 bool is_out_of_memory(const std::exception& error);
 
 struct RuntimeFacts {
   std::string torch_version;
   std::string cpu_capability;  // the instruction set torch dispatches to, for example "AVX512"
-  // Who computes attention (rf/nn/attention.h): for data of a dtype, "float32", and where there is a gate; and linear
-  // attention (rf/nn/linear_attention.h) of float32, "linear", and where a running maximum keeps it from the kernel.
+  // The kernel of attention (rf/nn/attention.h) by dtype of the data, such as "float32", and with a gate; and that of
+  // linear attention (rf/nn/linear_attention.h) for float32, "linear", and with a running maximum, which has no kernel.
   std::vector<std::pair<std::string, std::string>> attention;
-  // Who computes linear layers (rf/linear.h), "torch" or a backend of the kernels: for data of a dtype, "float32", and
-  // for products of few rows.
+  // What computes linear layers (rf/linear.h), "torch" or a backend of the kernels: by dtype of the data, such as
+  // "float32", and for products of few rows.
   std::vector<std::pair<std::string, std::string>> linear;
 };
 RuntimeFacts runtime_facts();

@@ -1,4 +1,4 @@
-// What a fine-tuned model is for: task.json in its directory, so that predict and evaluate need no options.
+// The task of a fine-tuned model: task.json in its directory, so that predict and evaluate need no options.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace rf::train {
 
-// Of a text that is too long: what stays. kHeadTail: the first half of the room and the last.
+// Which part of a text that is too long is kept. kHeadTail: half of the tokens from its beginning, half from its end.
 enum class Keep { kHead, kTail, kHeadTail };
-// Logits of a text's windows to one: their mean, or the greatest of each.
+// How the logits of a text's windows are combined: their mean, or the maximum of each.
 enum class Pooling { kMean, kMax };
 
 struct TaskSettings {
@@ -23,11 +23,11 @@ struct TaskSettings {
   int64_t max_length = 128;                                       // tokens of a row, special tokens included
   text::Truncation truncation = text::Truncation::kLongestFirst;  // which text of a pair loses tokens
   Keep keep = Keep::kHead;
-  int64_t windows = 1;  // of a text that is too long, at most; 1: it is cut off
+  int64_t windows = 1;  // largest number of windows of a text that is too long; 1: it is truncated
   int64_t stride = 0;   // tokens that a window repeats of the one before
   Pooling pooling = Pooling::kMean;
-  std::string metric;      // the one that chooses the best model
-  bool no_answer = false;  // answers: there may be none
+  std::string metric;      // chooses the best model
+  bool no_answer = false;  // answers: a record may have none
 };
 
 nlohmann::json to_json(const TaskSettings& settings);

@@ -7,13 +7,12 @@
 
 namespace rf::train {
 
-struct TrainingCurve {  // an entry a line
+struct TrainingCurve {  // one entry per line
   std::vector<int64_t> steps;
-  std::vector<double> losses, seconds;  // as docs/formats.md has them
+  std::vector<double> losses, seconds;  // as in docs/formats.md
 };
 
-// In step order; lines that are damaged are left out. Throws Error, naming the key, for a line without one of the
-// three.
+// In step order; damaged lines are skipped. Throws Error, naming the key, for a line without one of the three.
 TrainingCurve training_curve(const std::string& run_dir);
 
 }  // namespace rf::train

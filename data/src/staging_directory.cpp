@@ -1,5 +1,5 @@
-// Where prepare() works (workplace.h).
-#include "workplace.h"
+// The directory in which prepare() works (staging_directory.h).
+#include "staging_directory.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,13 +25,13 @@ namespace {
 
 constexpr const char* kMark = ".roformer-prepare";  // in a directory that is being prepared
 
-// The directory's name, its links followed.
-fs::path named(const std::string& output) {
+// The directory's path, with links resolved.
+fs::path resolved(const std::string& output) {
   const fs::path path = fs::weakly_canonical(fs::absolute(output).lexically_normal());
   return path.has_filename() ? path : path.parent_path();
 }
 
-// The files of a data directory as its data.json has them, that one last. Throws Error as read_manifest does.
+// The files of a data directory that its data.json lists, and then data.json. Throws Error as read_manifest does.
 std::vector<std::string> files_of_data(const fs::path& directory) {
   const Manifest manifest = read_manifest(directory.string());
   std::vector<std::string> names(std::begin(text::kTokenizerFiles), std::end(text::kTokenizerFiles));
@@ -42,7 +42,7 @@ std::vector<std::string> files_of_data(const fs::path& directory) {
   return names;
 }
 
-// An entry of the directory that is none of these files; none: absent.
+// An entry of the directory that is not one of these files, if there is one.
 std::optional<std::string> foreign_entry(const fs::path& directory, const std::vector<std::string>& names) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const bool ours = std::ranges::find(names, entry.path().filename().string()) != names.end();
@@ -70,7 +70,7 @@ void check_output(const fs::path& output) {
   check_data_directory(output);
 }
 
-// Removes what the manifest names, and the directory when that was all; what has been put there since stays.
+// Removes the files that the manifest names, and the directory if it is then empty; other files are kept.
 void remove_data_directory(const fs::path& directory) {
   std::error_code ignored;
   for (const std::string& name : files_of_data(directory)) fs::remove(directory / name, ignored);
@@ -84,16 +84,17 @@ std::error_code exchange_names(const fs::path& a, const fs::path& b) {
   return done ? std::error_code() : std::error_code(errno, std::generic_category());
 }
 
-std::vector<std::string> Workplace::paths_of(const std::string& output) {
-  check_output(named(output));
-  return {named(output).string(), named(output).string() + ".preparing"};
+std::vector<std::string> StagingDirectory::paths_of(const std::string& output) {
+  check_output(resolved(output));
+  return {resolved(output).string(), resolved(output).string() + ".preparing"};
 }
 
-Workplace::Workplace(const std::string& output) : output_(named(output)), directory_(paths_of(output).back()) {
+StagingDirectory::StagingDirectory(const std::string& output)
+    : output_(resolved(output)), directory_(paths_of(output).back()) {
   try {
     fs::create_directories(directory_);
     lock();
-    take_over();
+    clear_leftovers();
   } catch (const fs::filesystem_error& error) {
     if (lock_ >= 0) ::close(lock_);
     fail_to_write(error.code());
@@ -103,15 +104,15 @@ Workplace::Workplace(const std::string& output) : output_(named(output)), direct
   }
 }
 
-Workplace::~Workplace() {
+StagingDirectory::~StagingDirectory() {
   std::error_code ignored;
-  // Where it has become `output`, what is called `directory_` is another process's.
+  // After publish(), a directory with the name `directory_` belongs to another process.
   if (!published_) fs::remove_all(directory_, ignored);
   ::close(lock_);
 }
 
-// Empties a directory that a killed process left: one with our mark, or with a data directory and nothing else.
-void Workplace::take_over() {
+// Empties a directory that a killed process left behind: it has our mark, or is a data directory and nothing else.
+void StagingDirectory::clear_leftovers() {
   const fs::path mark = directory_ / kMark;
   const bool is_data = fs::exists(directory_ / kManifestName) && !foreign_entry(directory_, files_of_data(directory_));
   if (!fs::exists(mark) && !is_data && !fs::is_empty(directory_)) {
@@ -124,7 +125,7 @@ void Workplace::take_over() {
   }
 }
 
-void Workplace::publish(ExchangeNames exchange) {
+void StagingDirectory::publish(ExchangeNames exchange) {
   std::error_code error;
   check_output(output_);
   fs::remove(directory_ / kMark, error);
@@ -139,8 +140,8 @@ void Workplace::publish(ExchangeNames exchange) {
   io::sync_directory(output_.parent_path().string());
 }
 
-// The old directory is locked while it has the name that another process would work under.
-void Workplace::replace(ExchangeNames exchange) {
+// The old directory is locked while it has the name of the staging directory, which another process could take.
+void StagingDirectory::replace(ExchangeNames exchange) {
   const int old_lock = ::open(output_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (old_lock >= 0) ::flock(old_lock, LOCK_EX | LOCK_NB);
   const std::error_code error = exchange(directory_, output_);
@@ -155,10 +156,10 @@ void Workplace::replace(ExchangeNames exchange) {
   if (!published_) fail_to_replace(error);
 }
 
-void Workplace::move_aside() {
+void StagingDirectory::move_aside() {
   const fs::path old = directory_.string() + ".old";
   std::error_code error;
-  if (fs::exists(old)) check_data_directory(old);  // left by a killed process, or not ours
+  if (fs::exists(old)) check_data_directory(old);  // left behind by a killed process, or not made by prepare()
   if (fs::exists(old)) remove_data_directory(old);
   fs::rename(output_, old, error);
   if (error) fail_to_replace(error);
@@ -172,8 +173,8 @@ void Workplace::move_aside() {
   remove_data_directory(old);
 }
 
-// Takes the lock, unless the file system knows none.
-void Workplace::lock() {
+// Takes the lock, unless the file system has no locks.
+void StagingDirectory::lock() {
   lock_ = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (lock_ < 0) fail_to_write({errno, std::generic_category()});
   const bool is_held = ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -186,11 +187,11 @@ void Workplace::lock() {
   fail("prepare", "the output must be written by one process, got {}, which another one holds", directory_.string());
 }
 
-void Workplace::fail_to_write(const std::error_code& error) const {
+void StagingDirectory::fail_to_write(const std::error_code& error) const {
   fail("prepare", "{} must be writable, got: {}", directory_.string(), error.message());
 }
 
-void Workplace::fail_to_replace(const std::error_code& error) const {
+void StagingDirectory::fail_to_replace(const std::error_code& error) const {
   fail("prepare", "{} must be replaceable by {}, got: {}", output_.string(), directory_.string(), error.message());
 }
 
