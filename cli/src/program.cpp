@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr const char* kSpinCount = "3000";
+constexpr const char* kSpinCount = "10000";
 constexpr int kInternal = 3;  // the exit code (command.h)
 
 }  // namespace

@@ -123,7 +123,7 @@ HWY_INLINE bool keeps_pairs_alone(const AttentionProblem& problem, const Forward
 // exp2(factor raw - origin) of a tile, in place or, where `kPairs`, in `pairs`; adds them to `sum`.
 template <int kVectors, bool kPairs>
 HWY_INLINE void compute_weights(float* tile, int64_t keys, float factor, const FloatVec (&origin)[kVectors],
-                             FloatVec (&sum)[kVectors], uint32_t* pairs) {
+                                FloatVec (&sum)[kVectors], uint32_t* pairs) {
   const FloatTag d;
   constexpr int64_t kStep = kPairs ? 2 : 1;
   const auto weight = [&](int64_t j, int l) HWY_ATTR {

@@ -36,7 +36,7 @@ inline constexpr int kBlockRows = 4;
 inline constexpr int kBlockVectors = 3;
 
 struct Product {
-  const void* a = nullptr;  // 32-bit elements
+  const void* a = nullptr;        // 32-bit elements
   int64_t a_row = 0, a_step = 0;  // strides between rows, and from one t to the next
   const void* b = nullptr;
   int64_t b_step = 0;
@@ -45,8 +45,8 @@ struct Product {
   float* c = nullptr;            // may be start
   int64_t c_row = 0;
   int64_t rows = 0, vectors = 0, depth = 0;  // depth: of the sum over t
-  RowsAhead* ahead = nullptr;  // asked for between blocks
-  AmxTiles* amx = nullptr;     // of the kernel, where it multiplies pairs in tiles
+  RowsAhead* ahead = nullptr;                // asked for between blocks
+  AmxTiles* amx = nullptr;                   // of the kernel, where it multiplies pairs in tiles
 };
 
 struct FloatElements {

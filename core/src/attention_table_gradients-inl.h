@@ -182,8 +182,8 @@ inline void add_key_table(const AttentionProblem& problem, int64_t h, const Span
   if (reach == Reach::kBelow || reach == Reach::kAbove) {
     const float* row = edge_row(Q, reach);
     alignas(64) static constexpr float kOnes[kMaxQueryTile] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                                                1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-                                                                1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+                                                               1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                                                               1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     for (int64_t j = 0; j < keys.span.count; ++j) {
       const float sum = dot(wide + j * kWideRow, kOnes, kQueryTile);
       add_scaled(sum, row, problem.width, key_gradient + j * problem.width);

@@ -74,7 +74,7 @@ class PositionScores {
 };
 
 inline HWY_NOINLINE void PositionScores::compute(const AttentionProblem& problem, int64_t head, const Span& queries,
-                                              const Span& keys) {
+                                                 const Span& keys) {
   const rf_attention_args& x = problem.args;
   const TableRows bias(problem.bias, head);
   const bool reset_rows = x.row != nullptr && queries.has_zero, reset_columns = x.col != nullptr && keys.has_zero;
@@ -138,7 +138,7 @@ HWY_INLINE TileMask::Kind window_kind(const rf_attention_args& x, const Span& qu
 }
 
 inline HWY_NOINLINE TileMask::Kind TileMask::compute(const rf_attention_args& x, int64_t b, int64_t head,
-                                                  const Span& queries, const Span& keys) {
+                                                     const Span& queries, const Span& keys) {
   kind_ = window_kind(x, queries, keys);
   if (kind_ == Kind::kNone || (kind_ == Kind::kAll && x.mask == nullptr)) return kind_;
   const bool in_window = kind_ == Kind::kAll;

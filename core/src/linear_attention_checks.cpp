@@ -68,8 +68,7 @@ void check_state(const rf_linear_attention_args& x) {
   check_pointer(kWhere, x.state, 0, sizeof(double), "state");
   require(x.direction == RF_LINEAR_CAUSAL, kWhere, "direction must be RF_LINEAR_CAUSAL with a state, got ",
           static_cast<int>(x.direction));
-  require(x.queries == x.keys, kWhere, "queries must equal keys = ", x.keys, " with a state, got ",
-          x.queries);
+  require(x.queries == x.keys, kWhere, "queries must equal keys = ", x.keys, " with a state, got ", x.queries);
 }
 
 }  // namespace

@@ -241,7 +241,7 @@ inline void clear_masked(const rf_linear_attention_args& x, int64_t b, int64_t f
 }
 
 inline void rotate_features(const LinearProblem& problem, const rf_attention_rotation& rotation, int64_t b,
-                          int64_t tokens, int64_t first, int64_t count, const FeatureRows& to) {
+                            int64_t tokens, int64_t first, int64_t count, const FeatureRows& to) {
   if (to.rotated != to.under) std::copy_n(to.under, count * problem.width, to.rotated);
   rotate_rows(rotation, problem.args.layout, RotationDirection::kForward, b, tokens, first, count, to.rotated,
               problem.width);

@@ -31,10 +31,9 @@ template <class Args>
 RopeData data_of(const char* where, const Args& args, int64_t num_freqs) {
   const RotationDirection direction =
       args.direction == RF_ROPE_FORWARD ? RotationDirection::kForward : RotationDirection::kTransposed;
-  return {where,           args.dtype,      args.layout,     direction,     num_freqs,
-          args.batch,      args.tokens,     args.heads,      args.head_dim, args.x,
-          args.x_stride_b, args.x_stride_t, args.x_stride_h, args.y,        args.y_stride_b,
-          args.y_stride_t, args.y_stride_h};
+  return {where,           args.dtype, args.layout,     direction,       num_freqs,       args.batch,
+          args.tokens,     args.heads, args.head_dim,   args.x,          args.x_stride_b, args.x_stride_t,
+          args.x_stride_h, args.y,     args.y_stride_b, args.y_stride_t, args.y_stride_h};
 }
 
 // Cosines and sines by token.

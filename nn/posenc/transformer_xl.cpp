@@ -90,8 +90,7 @@ class TransformerXl : public Encoding {
 
 std::shared_ptr<Encoding> make(const char* name, Biases biases, io::StrictObject& options, const EncodingShape& shape) {
   if (shape.hidden_size % 2 != 0) {
-    fail("position_encoding", "hidden_size must be even for {} (sines and cosines), got {}", name,
-         shape.hidden_size);
+    fail("position_encoding", "hidden_size must be even for {} (sines and cosines), got {}", name, shape.hidden_size);
   }
   const Ties ties = options.boolean("untie_r", true) ? Ties::kEachLayer : Ties::kAllLayers;
   const int64_t clamp = options.integer("clamp_len", -1, -1, int64_t{1} << 24);

@@ -18,7 +18,7 @@ struct Steps {
 
 // Which keys the queries may attend to.
 struct Mask {
-  at::Tensor attend;      // bool, broadcasts to [B,H,T,S]; every row has a key: rows without one are opened here ...
+  at::Tensor attend;        // bool, broadcasts to [B,H,T,S]; every row has a key: rows without one are opened here ...
   at::Tensor has_key_BTH1;  // ... and their outputs are 0: false here, [B or 1, T, H or 1, 1]; undefined: none
 };
 

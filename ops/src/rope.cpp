@@ -48,8 +48,8 @@ void check_frequencies(const at::Tensor& x, const RopeOptions& o) {
   const c10::SymInt head_dim = x.sym_size(-1);
   if (o.freqs) {
     check_device(x, *o.freqs, "freqs");
-    TORCH_CHECK_VALUE(o.base == RopeOptions{}.base,
-                      "[rope] base must not be given together with freqs, got base ", o.base);
+    TORCH_CHECK_VALUE(o.base == RopeOptions{}.base, "[rope] base must not be given together with freqs, got base ",
+                      o.base);
     TORCH_CHECK_VALUE(o.freqs->scalar_type() == at::kDouble && o.freqs->dim() == 1 && o.freqs->sym_size(0) > 0,
                       "[rope] freqs must be float64 of shape [rotary_dim/2], got ", o.freqs->scalar_type(),
                       " of shape ", o.freqs->sym_sizes());

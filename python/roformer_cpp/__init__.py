@@ -9,7 +9,7 @@ gradients of any order and work under ``torch.compile``. So do, with first gradi
 ``cross_entropy`` and ``linear``, for float32, bfloat16 and float16 on the CPU (ops/include/rf/ops/rows.h).
 
 On a machine with other work, import it before torch: OpenMP's idle threads then spin for a short time only, unless
-OMP_WAIT_POLICY or GOMP_SPINCOUNT is set. If torch is imported first, set GOMP_SPINCOUNT=3000 yourself.
+OMP_WAIT_POLICY or GOMP_SPINCOUNT is set. If torch is imported first, set GOMP_SPINCOUNT=10000 yourself.
 """
 
 from . import _openmp

@@ -8,7 +8,7 @@ torch is already loaded, its threads spin for a short time before they sleep, as
 import os
 import sys
 
-SPIN_COUNT = "3000"
+SPIN_COUNT = "10000"
 _SPIN = "GOMP_SPINCOUNT"
 
 

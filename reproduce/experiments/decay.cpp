@@ -106,12 +106,8 @@ Result run_decay(const Context& context) {
 }
 
 nlohmann::json score_settings() {
-  return {{"head_dim", 64},
-          {"ones_to", 1024},
-          {"distances", {0, 1, 10, 100, 1000}},
-          {"samples", 200000},
-          {"variance_bound", 0.02},
-          {"seeds", {1}}};
+  return {{"head_dim", 64},    {"ones_to", 1024},        {"distances", {0, 1, 10, 100, 1000}},
+          {"samples", 200000}, {"variance_bound", 0.02}, {"seeds", {1}}};
 }
 
 // Scores of a query at each distance from a key, [T]; both are vectors of ones.

@@ -67,11 +67,7 @@ at::Tensor closed_form_PTT(const Pairs& pairs, const at::Tensor& positions) {
 }
 
 nlohmann::json relative_settings() {
-  return {{"pairs", 64},
-          {"head_dim", 64},
-          {"positions", 64},
-          {"shifts", {1, 7, 1000, 100000}},
-          {"seeds", {1}}};
+  return {{"pairs", 64}, {"head_dim", 64}, {"positions", 64}, {"shifts", {1, 7, 1000, 100000}}, {"seeds", {1}}};
 }
 
 Result run_relative(const Context& context) {
@@ -107,10 +103,7 @@ Result run_relative(const Context& context) {
 }
 
 nlohmann::json norm_settings() {
-  return {{"vectors", 1024},
-          {"head_dim", 64},
-          {"positions", {0, 1, 17, 1535, 100000, 1000000}},
-          {"seeds", {1}}};
+  return {{"vectors", 1024}, {"head_dim", 64}, {"positions", {0, 1, 17, 1535, 100000, 1000000}}, {"seeds", {1}}};
 }
 
 Result run_norm(const Context& context) {

@@ -59,7 +59,7 @@ class Normalizer {
   void nfc(std::vector<MappedChar>& chars);
   void lower(std::vector<MappedChar>& chars);          // str.lower, with U+0130 and the final sigma
   void strip_accents(std::vector<MappedChar>& chars);  // NFD, then category Mn removed
-  void clear_parts() { parts_.clear(); }              // before the next word
+  void clear_parts() { parts_.clear(); }               // before the next word
 
  private:
   void decompose(std::vector<MappedChar>& chars);

@@ -8,7 +8,7 @@
 
 namespace rf::nn {
 
-inline constexpr int64_t kMaxPosition = int64_t{1} << 53;  // differences of two are exact
+inline constexpr int64_t kMaxPosition = int64_t{1} << 53;      // differences of two are exact
 inline constexpr int64_t kMaxDistanceRows = int64_t{1} << 24;  // of a table by distance
 
 // Positions of the queries or of the keys. first and end belong to the sequence that a token is part of, keys that came
