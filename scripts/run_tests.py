@@ -23,8 +23,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# In seconds: several times what a slow machine needs, so that a test that reaches them hangs.
-PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT = 900, 3600, 900
+# In seconds: several times what a slow machine needs, so that what reaches them hangs.
+PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT, GDB_LIMIT = 900, 3600, 900, 120
 
 
 class Totals:
@@ -46,7 +46,10 @@ def show_stacks(pid):
         print("no gdb here, so no stacks", flush=True)
         return
     command = [gdb, "-batch", "-p", str(pid), "-ex", "thread apply all backtrace 40"]
-    subprocess.run(command, stderr=subprocess.DEVNULL, timeout=120, check=False)
+    try:
+        subprocess.run(command, stderr=subprocess.DEVNULL, timeout=GDB_LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        print(f"gdb: still running after {GDB_LIMIT} s", flush=True)
 
 
 def call(command, limit, on_limit=show_stacks, **options):

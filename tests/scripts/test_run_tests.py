@@ -95,6 +95,18 @@ def test_a_program_that_hangs_is_one_failure_and_its_output_is_kept(build, capsy
     assert not is_running(child)
 
 
+def test_a_debugger_that_hangs_does_not_end_the_run(build, tmp_path, monkeypatch, capsys):
+    gdb = tmp_path / "bin" / "gdb"
+    gdb.parent.mkdir()
+    gdb.write_text(f"#!/bin/sh\nexec sleep {NEVER_S}\n")
+    gdb.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{gdb.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(run_tests, "GDB_LIMIT", 1)
+    totals = totals_of(build, limit=1, a_test=f"exec sleep {NEVER_S}", b_test=report(PASSED))
+    assert numbers(totals) == (1, 1, 0) and totals.failures == ["a_test: 1"]
+    assert "gdb: still running after 1 s" in capsys.readouterr().out
+
+
 def pytest_totals(folder, body, **limits):
     (folder / "tests").mkdir()
     (folder / "tests" / "test_it.py").write_text(body)
