@@ -1,6 +1,7 @@
 """The project as part of another one: `add_subdirectory(roformer)`."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -59,6 +60,15 @@ def test_tests_and_warnings_as_errors_are_off(parent):
     ours = [entry["command"] for entry in compiled if entry["file"].startswith(str(ROOT))]
     assert ours and not any("-Werror" in command for command in ours)
     assert all("-Wall" in command for command in ours)
+
+
+def test_no_path_is_the_parents():
+    """CMAKE_SOURCE_DIR and CMAKE_BINARY_DIR are those of the whole build, so of the parent."""
+    files = [path for pattern in ("CMakeLists.txt", "*.cmake") for path in ROOT.rglob(pattern)]
+    files = [path for path in files if path.relative_to(ROOT).parts[0] != "build"]
+    assert {ROOT / "CMakeLists.txt", ROOT / "tests" / "data" / "CMakeLists.txt"} <= set(files)
+    used = [str(path) for path in files if re.search(r"\bCMAKE_(SOURCE|BINARY)_DIR\b", path.read_text())]
+    assert used == []
 
 
 def test_the_parents_program_compiles_against_the_headers(parent):
