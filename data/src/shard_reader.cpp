@@ -78,7 +78,7 @@ void check_documents(const std::string& path, std::span<const uint64_t> offsets,
 }  // namespace
 
 struct ShardReader::Impl {
-  explicit Impl(const std::string& path) : file(path), header(read_header(path, file.bytes())) {
+  explicit Impl(const std::string& name) : path(name), file(name), header(read_header(name, file.bytes())) {
     check_sum(path, header, file.bytes());
     const ShardLayout layout(header);
     const std::byte* base = file.bytes().data();
@@ -95,6 +95,7 @@ struct ShardReader::Impl {
     vocab_hash.assign(header.vocab_hash.data(), header.vocab_hash.size());
   }
 
+  std::string path;
   io::MappedFile file;
   ShardHeader header;
   const uint16_t* short_tokens = nullptr;
@@ -127,6 +128,11 @@ int64_t ShardReader::document_begin(int64_t document) const {
 int32_t ShardReader::token(int64_t index) const {
   return impl_->short_tokens != nullptr ? int32_t{impl_->short_tokens[index]}
                                         : static_cast<int32_t>(impl_->long_tokens[index]);
+}
+
+void ShardReader::check_whole() const {
+  if (impl_->offsets[impl_->header.documents] == impl_->header.tokens) return;
+  fail(impl_->path, "a file must keep its size while it is read, got a part of it that is gone");
 }
 
 bool ShardReader::starts_word(int64_t index) const {

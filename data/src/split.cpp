@@ -42,7 +42,9 @@ Split::Place Split::place(int64_t document) const {
   const auto next = std::upper_bound(first_document_.begin(), first_document_.end(), document);
   const auto i = next - first_document_.begin() - 1;
   const int64_t local = document - first_document_[i];
-  return {&shards_[i], shards_[i].document_begin(local), shards_[i].document_begin(local + 1)};
+  const Place at{&shards_[i], shards_[i].document_begin(local), shards_[i].document_begin(local + 1)};
+  at.shard->check_whole();
+  return at;
 }
 
 int64_t Split::document_tokens(int64_t document) const {
@@ -60,6 +62,7 @@ void Split::copy(int64_t document, int64_t begin, int64_t count, int32_t* ids, u
     ids[i] = at.shard->token(at.begin + begin + i);
     starts_word[i] = at.shard->starts_word(at.begin + begin + i) ? 1 : 0;
   }
+  at.shard->check_whole();
 }
 
 }  // namespace rf::data

@@ -303,10 +303,11 @@ def running(prepared, tmp_path, data):
     return child
 
 
-def test_a_shard_that_is_cut_short_while_it_is_read_is_named(prepared, tmp_path):
+@pytest.mark.parametrize("cut", [100, None], ids=["inside its last page", "to nothing"])
+def test_a_shard_that_is_cut_short_while_it_is_read_is_named(prepared, tmp_path, cut):
     child = running(prepared, tmp_path, tmp_path / "data")
     for shard in (tmp_path / "data").glob("train*.rfs"):
-        os.truncate(shard, 0)
+        os.truncate(shard, shard.stat().st_size - cut if cut else 0)
     _, message = child.communicate(timeout=60)
     assert child.returncode == 1 and ".rfs" in message.decode() and "must keep its size" in message.decode()
 

@@ -126,6 +126,38 @@ TEST(Shard, EmptyShard) {
   EXPECT_EQ(reader.documents(), 0);
 }
 
+// Behind its new end the last page of a mapped file reads as zeros.
+TEST(Shard, AFileThatIsCutShortWhileItIsReadIsNoticed) {
+  const std::vector<TestDocument> documents = {{{1, 2, 999}, {1, 0, 1}}, {{7, 8}, {1, 1}}, {{300}, {1}}};
+  const Directory directory;
+  for (size_t cut = 1, size = 2; cut < size; ++cut) {
+    const auto split = make_split(directory, documents, 1000);
+    const std::string path = directory / "train-0.rfs";
+    size = std::filesystem::file_size(path);
+    std::filesystem::resize_file(path, size - cut);
+    std::vector<TestDocument> copies;
+    std::string message;
+    try {
+      for (int64_t d = 0; d < split->documents(); ++d) {
+        TestDocument& copy = copies.emplace_back();
+        copy.ids.resize(static_cast<size_t>(split->document_tokens(d)));
+        copy.starts_word.resize(copy.ids.size());
+        split->copy(d, 0, std::ssize(copy.ids), copy.ids.data(), copy.starts_word.data());
+      }
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    if (cut < 8 && message.empty()) {  // the file's last bytes are zeros, as are those in their place
+      for (size_t d = 0; d < documents.size(); ++d) {
+        EXPECT_EQ(copies.at(d).ids, documents[d].ids);
+        EXPECT_EQ(copies[d].starts_word, documents[d].starts_word);
+      }
+      continue;
+    }
+    EXPECT_NE(message.find(path + "] a file must keep its size"), std::string::npos) << cut << ": " << message;
+  }
+}
+
 TEST(Shard, NothingStaysWithoutFinish) {
   const Directory directory;
   { ShardWriter(directory / "a.rfs", 10, kHash).add({1}, {1}); }

@@ -57,6 +57,10 @@ class ShardReader {
   int64_t document_begin(int64_t document) const;  // token index; document_begin(documents()) == tokens()
   int32_t token(int64_t index) const;
   bool starts_word(int64_t index) const;
+  // Throws Error where the file has been cut short since it was opened. Behind its new end the last page reads as
+  // zeros, so the last number of the file tells, which is 0 only in a shard without tokens. A call that does not throw
+  // says that what the functions above gave before it was right.
+  void check_whole() const;
 
  private:
   struct Impl;

@@ -14,7 +14,8 @@ namespace rf::io {
 class MappedRange;
 
 // A file mapped read-only. Writers that replace files by name (AtomicFile) do not change a mapping. If a program
-// truncates the file in place, reading the lost part is a SIGBUS (report_lost_pages).
+// truncates the file in place, reading the lost part is a SIGBUS (report_lost_pages), except that the rest of the page
+// with the new end reads as zeros.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
