@@ -6,6 +6,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/text/tokenizer.h"
 
 namespace rf::data {
 namespace {
@@ -87,6 +88,15 @@ std::vector<std::string> read_texts(const json& value, const std::string& what) 
   return value.get<std::vector<std::string>>();
 }
 
+std::vector<std::string> read_tokenizer_files(const json& value, const std::string& path) {
+  std::vector<std::string> names = read_texts(value, path + ": tokenizer_files");
+  for (const std::string& name : names) {
+    if (std::ranges::find(text::kTokenizerFiles, name) != std::end(text::kTokenizerFiles)) continue;
+    fail("data", "{}: tokenizer_files must be names of a tokenizer's files, got {}", path, json(name).dump());
+  }
+  return names;
+}
+
 void read_inputs(Object& object, const std::string& path, Manifest& manifest) {
   manifest.inputs = read_texts(object.at("inputs"), path + ": inputs");
   if (object.has("split_inputs")) {
@@ -122,6 +132,9 @@ Manifest read_manifest(const std::string& data_dir) {
   manifest.document_rule = object.text("document_rule");
   if (object.has("words")) manifest.words = object.text("words");
   if (object.has("dictionary")) manifest.dictionary = object.text("dictionary");
+  if (object.has("tokenizer_files")) {
+    manifest.tokenizer_files = read_tokenizer_files(object.at("tokenizer_files"), path);
+  }
   manifest.valid_fraction = object.number("valid_fraction");
   manifest.seed = object.unsigned_number("seed");
   manifest.input_files = object.count("input_files");
@@ -156,6 +169,7 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
       {"splits", nlohmann::ordered_json::object()},
   };
   if (!manifest.dictionary.empty()) root["dictionary"] = manifest.dictionary;
+  if (manifest.tokenizer_files) root["tokenizer_files"] = *manifest.tokenizer_files;
   for (const auto& [name, inputs] : manifest.split_inputs) root["split_inputs"][name] = inputs;
   for (const auto& [name, split] : manifest.splits) {
     root["splits"][name] = {{"documents", split.documents}, {"tokens", split.tokens}, {"shards", split.shards}};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct Manifest {
   std::string vocab_hash;
   int64_t vocab_size = 0;
   std::map<std::string, ManifestSplit> splits;
+  // Of text::kTokenizerFiles, those that prepare wrote; none: a data.json of an earlier version, which does not say.
+  std::optional<std::vector<std::string>> tokenizer_files;
   // How it was made: documentation, of which only the presence is checked.
   std::vector<std::string> inputs;
   std::map<std::string, std::vector<std::string>> split_inputs;  // of splits with their own inputs
@@ -30,7 +33,8 @@ struct Manifest {
   int64_t input_files = 0, input_bytes = 0, skipped_records = 0, unknown_tokens = 0, replaced_bytes = 0;
 };
 
-// Throws Error for a missing or malformed file, an unknown key, or a shard name that is a path.
+// Throws Error for a missing or malformed file, an unknown key, a shard name that is a path, or a name
+// that is no tokenizer file's.
 Manifest read_manifest(const std::string& data_dir);
 void write_manifest(const std::string& data_dir, const Manifest& manifest);
 

@@ -1,6 +1,7 @@
 #include "rf/data/prepare.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -281,12 +282,13 @@ std::shared_ptr<const text::Dictionary> word_dictionary(const PrepareOptions& op
   return text::load_dictionary(options.model_dir, options.tokenizer);
 }
 
-// The manifest without the splits.
+// The manifest without the splits and the files.
 Manifest describe(const PrepareOptions& options, const text::Vocabulary& vocabulary, const text::Dictionary* dictionary,
                   const std::vector<Source>& sources, const PrepareReport& report) {
   Manifest manifest{.vocab_hash = vocabulary.hash(),
                     .vocab_size = vocabulary.size(),
                     .splits = {},
+                    .tokenizer_files = {},
                     .inputs = options.input.inputs,
                     .split_inputs = {},
                     .format = format_name(options.input.format),
@@ -305,6 +307,16 @@ Manifest describe(const PrepareOptions& options, const text::Vocabulary& vocabul
     if (source.split != kTrain) manifest.split_inputs[std::string(source.split)] = source.reader.options().inputs;
   }
   return manifest;
+}
+
+// Into a directory without one; the names of its files.
+std::vector<std::string> save_tokenizer(const text::Tokenizer& tokenizer, const std::filesystem::path& directory) {
+  tokenizer.save(directory.string());
+  std::vector<std::string> names;
+  for (const std::string_view name : text::kTokenizerFiles) {
+    if (std::filesystem::exists(directory / name)) names.emplace_back(name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -357,7 +369,7 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   report.valid_tokens = splits.at(kValid).contents().tokens;
   if (splits.contains(kTest)) report.test_tokens = splits.at(kTest).contents().tokens;
 
-  tokenizer.save(directory);
+  manifest.tokenizer_files = save_tokenizer(tokenizer, directory);
   write_manifest(directory, manifest);
   staging.publish();
   return report;

@@ -31,10 +31,30 @@ fs::path resolved(const std::string& output) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-// The files of a data directory that its data.json lists, and then data.json. Throws Error as read_manifest does.
+// The tokenizer's files where data.json does not name them: those that Tokenizer::save writes of the tokenizer that is
+// there, and the dictionary's only if it is the one that data.json records.
+std::vector<std::string> files_of_tokenizer(const fs::path& directory, const std::string& dictionary_hash) try {
+  const text::Tokenizer tokenizer = text::Tokenizer::load(directory.string());
+  const text::TokenizerOptions& options = tokenizer.options();
+  std::vector<std::string> names = {"tokenizer_config.json"};
+  if (options.pipeline != text::Pipeline::kBertLegacy) names.emplace_back("tokenizer.json");
+  if (options.pipeline != text::Pipeline::kByteLevelBpe) names.emplace_back("vocab.txt");
+  if (options.dictionary != nullptr && options.dictionary->hash() == dictionary_hash) {
+    names.insert(names.end(), {text::kDictionaryFile, text::kUserDictionaryFile});
+  }
+  return names;
+} catch (const Error& error) {
+  fail("prepare",
+       "{} must have its tokenizer, since its {} does not name the files that prepare wrote, got: {}; remove the "
+       "directory if nothing in it is needed",
+       directory.string(), kManifestName, error.what());
+}
+
+// The files of a data directory that prepare wrote, data.json last. Throws Error as read_manifest does.
 std::vector<std::string> files_of_data(const fs::path& directory) {
   const Manifest manifest = read_manifest(directory.string());
-  std::vector<std::string> names(std::begin(text::kTokenizerFiles), std::end(text::kTokenizerFiles));
+  std::vector<std::string> names =
+      manifest.tokenizer_files ? *manifest.tokenizer_files : files_of_tokenizer(directory, manifest.dictionary);
   for (const auto& [split, contents] : manifest.splits) {
     names.insert(names.end(), contents.shards.begin(), contents.shards.end());
   }
