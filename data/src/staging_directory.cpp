@@ -97,6 +97,32 @@ void remove_data_directory(const fs::path& directory) {
   fs::remove(directory, ignored);
 }
 
+bool is_data_directory(const fs::path& directory) {
+  return fs::exists(directory / kManifestName) && !foreign_entry(directory, files_of_data(directory));
+}
+
+// By the mark, or by the temporary file that becomes it, whose name begins with the mark's.
+bool is_marked(const fs::path& directory) {
+  return std::any_of(fs::directory_iterator(directory), fs::directory_iterator(), [](const fs::directory_entry& entry) {
+    return entry.path().filename().string().starts_with(kMark);
+  });
+}
+
+void empty_but_mark(const fs::path& directory) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (entry.path().filename() != kMark) fs::remove_all(entry.path());
+  }
+}
+
+// The mark goes last, so that a directory that is half removed when the process is killed still has it.
+void remove_marked(const fs::path& directory) noexcept {
+  try {
+    empty_but_mark(directory);
+    fs::remove_all(directory);
+  } catch (const fs::filesystem_error&) {  // what cannot be removed stays
+  }
+}
+
 }  // namespace
 
 std::error_code exchange_names(const fs::path& a, const fs::path& b) {
@@ -125,24 +151,19 @@ StagingDirectory::StagingDirectory(const std::string& output)
 }
 
 StagingDirectory::~StagingDirectory() {
-  std::error_code ignored;
   // After publish(), a directory with the name `directory_` belongs to another process.
-  if (!published_) fs::remove_all(directory_, ignored);
+  if (!published_) remove_marked(directory_);
   ::close(lock_);
 }
 
 // Empties a directory that a killed process left behind: it has our mark, or is a data directory and nothing else.
 void StagingDirectory::clear_leftovers() {
-  const fs::path mark = directory_ / kMark;
-  const bool is_data = fs::exists(directory_ / kManifestName) && !foreign_entry(directory_, files_of_data(directory_));
-  if (!fs::exists(mark) && !is_data && !fs::is_empty(directory_)) {
+  if (!is_marked(directory_) && !is_data_directory(directory_) && !fs::is_empty(directory_)) {
     fail("prepare", "{} must be free to work in, got a directory that prepare did not make, with {}",
          directory_.string(), fs::directory_iterator(directory_)->path().filename().string());
   }
-  io::write_file(mark.string(), "roformer prepare works here until the directory is whole\n");
-  for (const fs::directory_entry& left : fs::directory_iterator(directory_)) {
-    if (left.path() != mark) fs::remove_all(left.path());
-  }
+  io::write_file((directory_ / kMark).string(), "roformer prepare works here until the directory is whole\n");
+  empty_but_mark(directory_);
 }
 
 void StagingDirectory::publish(ExchangeNames exchange) {

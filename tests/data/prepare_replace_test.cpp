@@ -1,4 +1,8 @@
 // What prepare() replaces and removes, and what it leaves alone: only files that it wrote go.
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "prepare_fixture.h"
@@ -73,6 +77,50 @@ TEST_F(PrepareReplace, NoOlderDirectoryWithoutItsTokenizer) {
   const std::string message = run_error({});
   EXPECT_NE(message.find(directory_ / "out must have its tokenizer"), std::string::npos) << message;
   EXPECT_NE(message.find("remove the directory"), std::string::npos) << message;
+}
+
+// A kill may come before the mark has its name, or later.
+TEST_F(PrepareReplace, WhatAKilledProcessLeft) {
+  write_lines(10);
+  run({});
+  const auto whole = contents(directory_ / "out");
+  const std::vector<std::vector<std::string>> leftovers = {
+      {},
+      {".roformer-prepare.tmp.7.0"},
+      {".roformer-prepare.tmp.7.0", "data.json", "train-00000.rfs"},
+      {".roformer-prepare", "data.json"},  // one that cannot be read
+  };
+  for (const std::vector<std::string>& names : leftovers) {
+    std::filesystem::create_directories(directory_ / "out.preparing");
+    for (const std::string& name : names) write(directory_ / "out.preparing/" + name, "");
+    run({});
+    EXPECT_EQ(contents(directory_ / "out"), whole);
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));
+  }
+}
+
+// So that a directory that is half removed is still known as ours. The system reports the order.
+TEST_F(PrepareReplace, TheMarkGoesLast) {
+  write_lines(100);
+  write(directory_ / "bad.jsonl", "not JSON");
+  write(directory_ / "out.preparing/.roformer-prepare", "");
+  const int events = ::inotify_init1(IN_NONBLOCK);
+  ASSERT_GE(::inotify_add_watch(events, (directory_ / "out.preparing").c_str(), IN_DELETE), 0);
+  run_error({.input = {.document_rule = DocumentRule::kLine},
+             .valid_inputs = {directory_ / "bad.jsonl"},
+             .shard_tokens = 20});
+  std::vector<std::string> removed;
+  alignas(inotify_event) std::array<char, 65536> bytes;
+  const ssize_t count = ::read(events, bytes.data(), bytes.size());
+  for (ssize_t at = 0; at < count;) {
+    const auto* event = reinterpret_cast<const inotify_event*>(bytes.data() + at);
+    if ((event->mask & IN_DELETE) != 0) removed.emplace_back(event->name);
+    at += ssize_t(sizeof(inotify_event)) + event->len;
+  }
+  ::close(events);
+  ASSERT_GT(removed.size(), 10u);  // shards
+  EXPECT_EQ(removed.back(), ".roformer-prepare");
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "out.preparing"));
 }
 
 }  // namespace
