@@ -1,12 +1,15 @@
 """The dictionary of a segmenting tokenizer travels with data and models: texts are cut as they were in training."""
 
 import json
+import os
 import random
+import subprocess
+import time
 
 import pytest
 
 import task_files
-from cli_support import refused, results, run, run_file
+from cli_support import PROGRAM, refused, results, run, run_file
 
 CHARACTERS = "今天气非常好我们在北京"
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CHARACTERS, "非常", "今天", "天气", "北京", "京我", "好我们"]
@@ -90,6 +93,48 @@ def test_user_words_of_a_fine_tuning(folder, tmp_path):
     assert ids("--model", out, "--dict", folder / "own.txt", *users) == own
     predict = ["predict", "--model", out, "--input", files["valid"]]
     assert results(*predict) == results(*predict, *users)
+
+
+def test_a_dictionary_that_changes_while_data_are_prepared(folder, tmp_path):
+    """The input is a pipe: what is read of it waits until the dictionary, read before, has changed."""
+    given, corpus = tmp_path / "given.txt", tmp_path / "corpus.txt"
+    given.write_text(DICTIONARY, encoding="utf-8")
+    os.mkfifo(corpus)
+    arguments = ["prepare", "--model", folder / "vocabulary", "--dict", given, "--input", corpus]
+    arguments = [PROGRAM, *map(str, [*arguments, "--output", tmp_path / "data"])]
+    child = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    with corpus.open("w", encoding="utf-8") as pipe:  # once the program opens it too
+        given.write_text(OTHER, encoding="utf-8")
+        pipe.write(TEXT)
+    _, message = child.communicate(timeout=600)
+    assert child.returncode == 0, message
+    assert (tmp_path / "data" / "dict.txt").read_text(encoding="utf-8") == DICTIONARY
+    assert ids("--model", tmp_path / "data") == ids("--model", folder / "vocabulary", "--dict", folder / "own.txt")
+
+
+def test_dictionaries_that_change_while_a_fine_tuning_runs(folder, tmp_path):
+    """One is written over and one deleted in the first of several runs; the finished model has them as they were."""
+    rng = random.Random(3)
+    rows = [dict(text="".join(rng.choices(CHARACTERS, k=12)), label="ab"[i % 2]) for i in range(80)]
+    files = {name: task_files.write(tmp_path / f"{name}.jsonl", rows) for name in ("train", "valid")}
+    given, user, out = tmp_path / "given.txt", tmp_path / "user.txt", tmp_path / "out"
+    given.write_text(OTHER, encoding="utf-8")
+    user.write_text(USER, encoding="utf-8")
+    more = ["--epochs", 4, "--seeds", 6, "--dict", given, "--user-dict", user]
+    arguments = [PROGRAM, *map(str, task_files.options(folder / "run", files, out, "classification", *more))]
+    child = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while child.poll() is None and not list(out.glob("*/*/metrics.jsonl")):
+        time.sleep(0.005)
+    given.write_text(DICTIONARY, encoding="utf-8")
+    user.unlink()
+    assert child.poll() is None and not (out / "report.json").exists()
+    _, message = child.communicate(timeout=600)
+    assert child.returncode == 0, message
+    assert (out / "task.json").exists()
+    assert (out / "dict.txt").read_text(encoding="utf-8") == OTHER
+    assert (out / "user_dict.txt").read_text(encoding="utf-8") == USER
+    given = ["--dict", folder / "other.txt", "--user-dict", folder / "user.txt"]
+    assert ids("--model", out) == ids("--model", folder / "run", *given)
 
 
 def test_several_user_dictionaries_become_one(folder, tmp_path):

@@ -91,6 +91,27 @@ TEST(Dictionary, UserDictionariesMayTakeAllWordsAway) {
   EXPECT_EQ(ends(dictionary, U"\u4E2D\u56FD"), (std::vector<uint32_t>{1, 2}));
 }
 
+// The files change in place, or go, after they were read.
+TEST(Dictionary, SavesWhatWasRead) {
+  const TempDir dir;
+  const std::string users[] = {"C++ 7\nx+ 1", "y+ 2\n"};
+  const std::string path = dir.write("main.txt", kLines);
+  const std::vector<std::string> user_paths = {dir.write("first.txt", users[0]), dir.write("second.txt", users[1])};
+  const auto dictionary = Dictionary::load(path, user_paths, kNoCache);
+  dir.write("main.txt", "other 1\n");
+  dir.write("first.txt", "");
+  fs::remove(user_paths[1]);
+  const std::string saved = dir.path() + "/saved";
+  fs::create_directory(saved);
+  dictionary->save(saved);
+  EXPECT_EQ(content(saved + "/dict.txt"), kLines);
+  EXPECT_EQ(content(saved + "/user_dict.txt"), users[0] + "\n" + users[1]);
+  EXPECT_EQ(Dictionary::load(saved + "/dict.txt", {saved + "/user_dict.txt"}, kNoCache)->hash(), dictionary->hash());
+  fs::remove(path);
+  dictionary->save(saved);
+  EXPECT_EQ(content(saved + "/dict.txt"), kLines);
+}
+
 TEST(DictionaryCache, IsWrittenOnceForEachContent) {
   const TempDir dir;
   const DictionaryCache cache{dir.path() + "/new/folder"};

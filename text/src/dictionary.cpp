@@ -1,6 +1,4 @@
 // Where a dictionary comes from: its files, the places to look for them, and the cache of built dictionaries.
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -38,10 +36,9 @@ std::string joined_user_text(const std::vector<Source>& sources) {
   return joined;
 }
 
-std::string hash_of(const std::vector<Source>& sources) {
-  const std::string user = joined_user_text(sources);
-  const Hash128 hashes[] = {hash_bytes(std::as_bytes(std::span(sources.front().text))),
-                            hash_bytes(std::as_bytes(std::span(user)))};
+std::string hash_of(const std::string& text, const std::string& user_text) {
+  const Hash128 hashes[] = {hash_bytes(std::as_bytes(std::span(text))),
+                            hash_bytes(std::as_bytes(std::span(user_text)))};
   const Hash128 hash = hash_bytes(std::as_bytes(std::span(hashes)));
   return fmt::format("{:016x}{:016x}", hash.high, hash.low);
 }
@@ -127,7 +124,7 @@ std::string DictionaryCache::default_directory() {
 
 std::shared_ptr<const Dictionary> Dictionary::load(const std::string& path, const std::vector<std::string>& user_paths,
                                                    const DictionaryCache& cache) {
-  const std::vector<Source> sources = read_sources(path, user_paths);
+  std::vector<Source> sources = read_sources(path, user_paths);
   const Hash128 key = key_of(sources);
   const std::string cache_file =
       cache.directory.empty()
@@ -142,23 +139,22 @@ std::shared_ptr<const Dictionary> Dictionary::load(const std::string& path, cons
   std::shared_ptr<Dictionary> dictionary(new Dictionary);
   dictionary->image_ = &storage->image;
   dictionary->storage_ = std::move(storage);
-  dictionary->hash_ = hash_of(sources);
-  for (const Source& source : sources) dictionary->paths_.push_back(source.path);
+  std::string user_text = joined_user_text(sources);
+  dictionary->hash_ = hash_of(sources.front().text, user_text);
+  if (sources.size() > 1) dictionary->user_text_ = std::move(user_text);
+  dictionary->path_ = std::move(sources.front().path);
+  dictionary->text_ = std::move(sources.front().text);
   return dictionary;
 }
 
 void Dictionary::save(const std::string& model_dir) const {
-  const std::vector<Source> sources = read_sources(paths_.front(), {paths_.begin() + 1, paths_.end()});
-  if (hash_of(sources) != hash_) {
-    fail("dictionary", "{} must not change after it was read, got other content", fmt::join(paths_, ", "));
-  }
   const fs::path main = fs::path(model_dir) / kDictionaryFile, user = fs::path(model_dir) / kUserDictionaryFile;
   const bool is_installed = std::ranges::any_of(installed_places(), [&](const fs::path& place) {
     std::error_code error;
-    return fs::equivalent(place, paths_.front(), error);
+    return fs::equivalent(place, path_, error) && io::read_file(place.string()) == text_;
   });
-  if (!is_installed || fs::exists(main)) io::write_file(main.string(), sources.front().text);
-  if (sources.size() > 1) io::write_file(user.string(), joined_user_text(sources));
+  if (!is_installed || fs::exists(main)) io::write_file(main.string(), text_);
+  if (user_text_) io::write_file(user.string(), *user_text_);
 }
 
 int64_t Dictionary::size() const {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,8 +50,8 @@ class Dictionary {
   bool mapped() const;    // whether it is a mapped cache file
   // Hash (XXH3, 32 hexadecimal digits) of the files' content, with user dictionaries as one file. Models record it.
   const std::string& hash() const { return hash_; }
-  // Writes the files that it was read from to a model directory: dict.txt, which is left out if it is the installed
-  // one, and user_dict.txt with all user dictionaries. Throws Error if a file has changed since it was read.
+  // Writes the files that it was read from to a model directory, as they were read: dict.txt, which is left out if it is
+  // the installed one, and user_dict.txt with all user dictionaries. Later changes of the files do not matter.
   void save(const std::string& model_dir) const;
   const DictionaryImage& image() const { return *image_; }
 
@@ -59,7 +60,8 @@ class Dictionary {
   class Storage;
   std::unique_ptr<const Storage> storage_;
   const DictionaryImage* image_ = nullptr;
-  std::vector<std::string> paths_;  // the main one first
+  std::string path_, text_;               // of the main one
+  std::optional<std::string> user_text_;  // of the user dictionaries, if there are any
   std::string hash_;
 };
 
