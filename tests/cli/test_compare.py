@@ -117,6 +117,19 @@ def test_interrupted_comparison_goes_on_to_the_same_numbers(data, tmp_path):
     assert losses(parts) == losses(whole)
 
 
+def test_a_damaged_line_of_the_metrics_is_told(data, tmp_path):
+    output = tmp_path / "out"
+    results(*options(data, output, "none", 1))
+    folder = output / "none" / "seed-1"
+    (folder / "result.json").unlink()
+    damaged = "{\n" + (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").write_text(damaged)
+    done = run(*options(data, output, "none", 1))
+    assert done.returncode == 0, done.stderr
+    assert str(folder / "metrics.jsonl.damaged-1") in done.stderr
+    assert (folder / "metrics.jsonl.damaged-1").read_text() == damaged
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("losses", 5), ("losses", []), ("losses", ["x"]), ("seed", "1"), ("encoding", 7), ("step_ms", None)],

@@ -188,13 +188,12 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   const std::string run_file = fmt::format("{}.run.json", directory);
   io::write_file(run_file, to_json(config).dump(2) + "\n");
   const io::Progress::Part part(progress_, series_.begin(fmt::format("{}, seed {}", arm, seed)));
-  if (options_.note) options_.note(plot_hint(directory));
   PretrainOptions pretraining{.config_path = run_file,
                               .data_dir = options_.data_dir,
                               .output_dir = directory,
                               .resume = true,
                               .seed = {},
-                              .note = {}};
+                              .note = options_.note};
   const TensorMemoryScope memory;
   const PretrainReport report = pretrain(pretraining, progress_);
   report_.signal = report.signal;
