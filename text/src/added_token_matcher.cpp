@@ -185,7 +185,9 @@ bool AddedTokenMatcher::Scan::next(Section& section) {
     size_t begin = match.begin;
     if (match.token->lstrip) begin = std::max(skip_space_before(text_, begin, taken_), taken_);
     steps_ += static_cast<int64_t>(std::max(match.begin, begin) - begin);
-    const Section found{match.token, begin, match.token->rstrip ? space_end(match.end) : match.end};
+    const size_t end = match.token->rstrip ? space_end(match.end) : match.end;
+    if (begin >= end) continue;  // rstrip of the section before it has taken all of it
+    const Section found{match.token, begin, end};
     section = found;
     if (taken_ < begin) {
       section = {nullptr, taken_, begin};

@@ -59,8 +59,9 @@ class AddedTokenMatcher {
   std::vector<LongForm> long_forms_;
 };
 
-// The sections of a text in order; they cover the text, and none is empty. White space that rstrip added to a match may
-// be a token too: then a section begins inside the one before it.
+// The sections of a text in order, which cover it; none is empty, and each begins behind where the one before it
+// begins. White space that rstrip has taken may be a token once more: then a section begins inside the one before it.
+// With lstrip such a token would begin behind that white space: where nothing is left of it, it is no section.
 class AddedTokenMatcher::Scan {
  public:
   Scan(const AddedTokenMatcher& matcher, std::string_view text) : matcher_(matcher), text_(text) {}
