@@ -8,11 +8,13 @@
 #include <new>
 #include <string>
 
-#include "added_token_matcher.h"
+#include "added_tokens.h"
 #include "byte_alphabet.h"
+#include "byte_level_encoder.h"
 #include "byte_pair_model.h"
 #include "rf/text/batch.h"
 #include "rf/text/tokenizer.h"
+#include "sections.h"
 
 namespace {
 
@@ -112,9 +114,9 @@ size_t peak_of(Call call) {
 
 // The steps for a text four times as long are four times as many, but for what does not depend on it.
 template <typename Steps>
-void expect_linear(Steps steps) {
-  const int64_t some = steps(size_t{1} << 17), many = steps(size_t{1} << 19);
-  EXPECT_GE(some, int64_t{1} << 17);  // each byte is counted
+void expect_linear(Steps steps, size_t bytes = size_t{1} << 17) {
+  const int64_t some = steps(bytes), many = steps(4 * bytes);
+  EXPECT_GE(some, static_cast<int64_t>(bytes));  // each byte is counted
   EXPECT_LT(many, 5 * some);
 }
 
@@ -133,26 +135,25 @@ TEST(LinearSteps, ByteMergesOfOneLongWord) {
   }
 }
 
-int64_t scan_steps(const std::vector<AddedToken>& tokens, std::string_view text) {
+int64_t section_steps(const std::vector<AddedToken>& tokens, std::string_view text) {
   AddedTokenMatcher matcher;
   for (const AddedToken& token : tokens) matcher.add(token, token.content);
-  AddedTokenMatcher::Scan scan(matcher, text);
-  Section section{};
   size_t sections = 0;
-  while (scan.next(section)) ++sections;
+  const int64_t steps = for_each_section(
+      matcher, text, [&](std::string_view, int32_t, int32_t) { ++sections; }, [&](const FoundToken&) { ++sections; });
   EXPECT_GT(sections, 0U);
-  return scan.steps();
+  return steps;
 }
 
 // A token that the text begins with at every byte, and never ends with.
 TEST(LinearSteps, LongAddedTokens) {
   expect_linear([](size_t bytes) {
     const std::string token = std::string(bytes / 4, 'a') + "b";
-    return scan_steps({{.content = token}}, std::string(bytes, 'a'));
+    return section_steps({{.content = token}}, std::string(bytes, 'a'));
   });
   expect_linear([](size_t bytes) {
     const std::string token = repeated("ab", bytes / 8);
-    return scan_steps({{.content = token}, {.content = token + "c"}}, repeated("ab", bytes));
+    return section_steps({{.content = token}, {.content = token + "c"}}, repeated("ab", bytes));
   });
 }
 
@@ -163,8 +164,43 @@ TEST(LinearSteps, AddedTokensThatTakeWhiteSpace) {
         const std::vector<AddedToken> tokens = {{.content = " ", .lstrip = left, .rstrip = !left},
                                                 {.content = "\n", .lstrip = left, .rstrip = !left},
                                                 {.content = "a", .lstrip = left, .rstrip = !left}};
-        return scan_steps(tokens, repeated(text, bytes));
+        return section_steps(tokens, repeated(text, bytes));
       });
+    }
+  }
+}
+
+int64_t byte_level_steps(ByteLevelOptions options, std::vector<AddedToken> tokens, std::string_view text) {
+  const TokenizerParts parts = byte_level_parts(options);
+  const BytePairModel model(parts.vocabulary, parts.merges, options);
+  std::vector<std::string> contents;
+  for (AddedToken& token : tokens) {
+    token.id = static_cast<int32_t>(contents.size());
+    contents.push_back(token.content);
+  }
+  const Vocabulary vocabulary(contents, parts.vocabulary.special_names());
+  const AddedTokens added(tokens, vocabulary, [](std::string_view content) { return std::string(content); });
+  Encoding out;
+  ByteLevelEncoder encoder(model, options, added, text, out);
+  encoder.encode();
+  EXPECT_GT(out.size(), text.size() / 8);
+  return encoder.steps();
+}
+
+// Sections that have the rest of the white space in common, each of which is trimmed; "e\u0301" is rewritten.
+TEST(LinearSteps, TrimmedWhiteSpaceOfAddedTokens) {
+  const ByteLevelOptions options{.nfc = true, .add_prefix_space = true, .trim_offsets = true};
+  for (const bool normalized : {true, false}) {
+    for (const std::string front : {"x", "e\u0301"}) {
+      for (const std::string_view text : {" ", " \t", " \n\t"}) {
+        const auto steps = [&](size_t bytes) {
+          const std::vector<AddedToken> tokens = {{.content = " ", .rstrip = true, .normalized = normalized},
+                                                  {.content = "x", .rstrip = true, .normalized = normalized},
+                                                  {.content = "\t", .normalized = normalized}};
+          return byte_level_steps(options, tokens, front + repeated(text, bytes));
+        };
+        expect_linear(steps, size_t{1} << 13);
+      }
     }
   }
 }

@@ -187,7 +187,7 @@ bool AddedTokenMatcher::Scan::next(Section& section) {
     steps_ += static_cast<int64_t>(std::max(match.begin, begin) - begin);
     const size_t end = match.token->rstrip ? space_end(match.end) : match.end;
     if (begin >= end) continue;  // rstrip of the section before it has taken all of it
-    const Section found{match.token, begin, end};
+    const Section found{match.token, begin, end, match.begin, match.end};
     section = found;
     if (taken_ < begin) {
       section = {nullptr, taken_, begin};

@@ -18,8 +18,9 @@ namespace rf::text {
 
 // A part of the text: an added token, or the text between two of them.
 struct Section {
-  const AddedToken* token;  // null: ordinary text
-  size_t begin, end;        // bytes
+  const AddedToken* token;              // null: ordinary text
+  size_t begin, end;                    // bytes
+  size_t form_begin = 0, form_end = 0;  // of an added token: where its form was found, maybe before `begin`
 };
 
 class AddedTokenMatcher {

@@ -25,21 +25,27 @@ Trimmed trimmed_of_piece(std::string_view bytes) {
   return {static_cast<int32_t>(first), static_cast<int32_t>(bytes.size() - last)};
 }
 
-// White space at the ends of an added token, in characters.
-Trimmed trimmed_of_added(std::string_view text) {
-  Trimmed trimmed{0, 0};
-  for (size_t i = 0; i < text.size(); ++trimmed.leading) {
-    const Decoded decoded = decode_utf8(text.substr(i));
+int32_t leading_trimmed(std::string_view text) {
+  int32_t characters = 0;
+  while (!text.empty()) {
+    const Decoded decoded = decode_utf8(text);
     if (!is_trimmed(decoded)) break;
-    i += static_cast<size_t>(decoded.length);
+    text.remove_prefix(static_cast<size_t>(decoded.length));
+    ++characters;
   }
-  for (size_t end = text.size(); end > 0; ++trimmed.trailing) {
-    size_t begin = end - 1;
+  return characters;
+}
+
+int32_t trailing_trimmed(std::string_view text) {
+  int32_t characters = 0;
+  while (!text.empty()) {
+    size_t begin = text.size() - 1;
     while (begin > 0 && !begins_character(text[begin])) --begin;
-    if (!is_trimmed(decode_utf8(text.substr(begin, end - begin)))) break;
-    end = begin;
+    if (!is_trimmed(decode_utf8(text.substr(begin)))) break;
+    text.remove_suffix(text.size() - begin);
+    ++characters;
   }
-  return trimmed;
+  return characters;
 }
 
 }  // namespace
@@ -87,7 +93,14 @@ size_t ByteLevelEncoder::stretch_end(std::string_view part, size_t begin) const 
   return part.size();
 }
 
-void ByteLevelEncoder::encode(std::string_view part, int32_t byte, int32_t character) {
+void ByteLevelEncoder::encode() {
+  steps_ += for_each_section(
+      added_.raw(), source_,
+      [&](std::string_view part, int32_t byte, int32_t character) { encode_part(part, byte, character); },
+      [&](const FoundToken& found) { append_added(found, found.place); });
+}
+
+void ByteLevelEncoder::encode_part(std::string_view part, int32_t byte, int32_t character) {
   for (size_t begin = 0; begin < part.size();) {
     const size_t end = stretch_end(part, begin);
     const std::string_view stretch = part.substr(begin, end - begin);
@@ -111,25 +124,22 @@ void ByteLevelEncoder::encode_stretch(std::string_view stretch, int32_t byte, in
     encode_words(whole, is_front);
     return;
   }
-  size_t at = 0;  // the byte that `character` is of
-  Section section{};
-  for (AddedTokenMatcher::Scan scan(added_.normalized(), whole.text); scan.next(section);) {
-    // A section may begin inside the one before it: white space that rstrip added to that one is processed again.
-    if (section.begin >= at) {
-      character += count_characters(whole.text.substr(at, section.begin - at));
-    } else {
-      character -= count_characters(whole.text.substr(section.begin, at - section.begin));
-    }
-    at = section.begin;
-    const std::string_view text = whole.text.substr(section.begin, section.end - section.begin);
-    const Mapped mapped = {text, whole.spans == nullptr ? nullptr : whole.spans + section.begin,
-                           byte + static_cast<int32_t>(section.begin), character};
-    if (section.token == nullptr) {
-      encode_words(mapped, true);
-    } else {
-      append_added(section.token->id, source_of(mapped), text);
-    }
-  }
+  steps_ += for_each_section(
+      added_.normalized(), whole.text,
+      [&](std::string_view text, int32_t begin, int32_t first_char) {
+        const SourceSpan* const spans = whole.spans == nullptr ? nullptr : whole.spans + begin;
+        encode_words({text, spans, byte + begin, character + first_char}, true);
+      },
+      [&](const FoundToken& found) {
+        const SourceSpan& place = found.place;
+        if (whole.spans == nullptr) {
+          append_added(found, {byte + place.byte_begin, byte + place.byte_end, character + place.char_begin,
+                               character + place.char_end});
+        } else {
+          const SourceSpan &first = whole.spans[place.byte_begin], &last = whole.spans[place.byte_end - 1];
+          append_added(found, {first.byte_begin, last.byte_end, first.char_begin, last.char_end});
+        }
+      });
 }
 
 // With add_prefix_space a space is added to the front; it has the same source as the first character.
@@ -171,16 +181,6 @@ void ByteLevelEncoder::cut_words(const Mapped& words) {
   }
 }
 
-SourceSpan ByteLevelEncoder::source_of(const Mapped& mapped) const {
-  const size_t bytes = mapped.text.size();
-  if (mapped.spans == nullptr) {
-    return {mapped.byte, mapped.byte + static_cast<int32_t>(bytes), mapped.character,
-            mapped.character + count_characters(mapped.text)};
-  }
-  const SourceSpan &first = mapped.spans[0], &last = mapped.spans[bytes - 1];
-  return {first.byte_begin, last.byte_end, first.char_begin, last.char_end};
-}
-
 // Passes on the piece at byte `at` of a word. `character`: the index in the source at that byte; afterwards that after
 // the piece.
 void ByteLevelEncoder::append_piece(const Mapped& mapped, const ByteLevelWord& word, size_t at,
@@ -209,8 +209,19 @@ void ByteLevelEncoder::append_piece(const Mapped& mapped, const ByteLevelWord& w
          trimmed, at == 0);
 }
 
-void ByteLevelEncoder::append_added(int32_t id, const SourceSpan& source, std::string_view slice) {
-  append(id, source, options_.trim_offsets ? trimmed_of_added(slice) : Trimmed{}, true);
+void ByteLevelEncoder::append_added(const FoundToken& found, const SourceSpan& source) {
+  append(found.id, source, options_.trim_offsets ? trimmed_of_added(found) : Trimmed{}, true);
+}
+
+// Around the form there is only white space, which may be a part of many sections: it is looked at only where the form
+// has something else. At most two such sections share it.
+Trimmed ByteLevelEncoder::trimmed_of_added(const FoundToken& found) {
+  const int32_t in_form = leading_trimmed(found.form), in_section = found.place.char_end - found.place.char_begin;
+  steps_ += in_form;
+  if (in_form == count_characters(found.form)) return {in_section, in_section};
+  const Trimmed trimmed{leading_trimmed(found.section), trailing_trimmed(found.section)};
+  steps_ += trimmed.leading + trimmed.trailing;
+  return trimmed;
 }
 
 void ByteLevelEncoder::append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word) {
@@ -220,12 +231,18 @@ void ByteLevelEncoder::append(int32_t id, SourceSpan source, const Trimmed& trim
 
 // Counts characters of the token but skips characters of the source, as `tokenizers` does. A single space at the front
 // of a first token is treated as the added one.
-void ByteLevelEncoder::trim(const Trimmed& trimmed, SourceSpan& source) const {
+void ByteLevelEncoder::trim(const Trimmed& trimmed, SourceSpan& source) {
   int32_t leading = trimmed.leading;
   const int32_t trailing = trimmed.trailing;
   const bool is_first = out_.size() == first_token_ || source.char_begin == 0;
   if (is_first && options_.trim_keeps_first_space && leading == 1) leading = 0;
-  for (; leading > 0 && source.char_begin < source.char_end; --leading) {
+  if (leading >= source.char_end - source.char_begin) {
+    source.byte_begin = source.byte_end;
+    source.char_begin = source.char_end;
+    return;
+  }
+  steps_ += leading;
+  for (; leading > 0; --leading) {
     source.byte_begin += character_length(source.byte_begin);
     ++source.char_begin;
   }
@@ -233,9 +250,9 @@ void ByteLevelEncoder::trim(const Trimmed& trimmed, SourceSpan& source) const {
   // The ends of characters can only be found from the front: bytes that are not UTF-8 do not tell which one they belong
   // to.
   const int32_t kept = std::max(source.char_end - source.char_begin - trailing, 0);
-  if (source.char_begin >= source.char_end) return;
   source.char_end = source.char_begin + kept;
   source.byte_end = source.byte_begin;
+  steps_ += kept;
   for (int32_t i = 0; i < kept; ++i) source.byte_end += character_length(source.byte_end);
 }
 

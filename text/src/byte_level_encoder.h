@@ -14,6 +14,7 @@
 #include "nfc.h"
 #include "rf/text/encoding.h"
 #include "rf/text/tokenizer.h"
+#include "sections.h"
 
 namespace rf::text {
 
@@ -35,11 +36,10 @@ class ByteLevelEncoder {
         writer_(out, text.size()),
         first_token_(out.size()) {}
 
-  // A part of the text between added tokens, and where it begins.
-  void encode(std::string_view part, int32_t byte, int32_t character);
-  // An added token that was found in the text itself.
-  void append_added(int32_t id, const SourceSpan& source, std::string_view slice);
+  void encode();
   int64_t replaced() const { return replaced_; }
+  // For sections and for trimmed tokens: bytes compared and characters counted.
+  int64_t steps() const { return steps_; }
 
  private:
   // Normalised text and its source: `spans` for each byte; if null, the text is the source from (byte, character) on,
@@ -54,17 +54,20 @@ class ByteLevelEncoder {
     std::string_view text;
     bool ascii;
   };
+  // A stretch of the text that is no added token, and where it begins.
+  void encode_part(std::string_view part, int32_t byte, int32_t character);
   bool is_unchanged(std::string_view part) const;
   void normalize(std::string_view part, int32_t byte, int32_t character);
   size_t stretch_end(std::string_view part, size_t begin) const;
   void encode_stretch(std::string_view stretch, int32_t byte, int32_t character, bool is_front);
   void encode_words(const Mapped& mapped, bool is_front);
   void cut_words(const Mapped& words);
-  SourceSpan source_of(const Mapped& mapped) const;
   void append_piece(const Mapped& mapped, const ByteLevelWord& word, size_t at, const BytePairModel::Piece& piece,
                     int32_t& character);
+  void append_added(const FoundToken& found, const SourceSpan& source);
+  Trimmed trimmed_of_added(const FoundToken& found);
   void append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word);
-  void trim(const Trimmed& trimmed, SourceSpan& source) const;
+  void trim(const Trimmed& trimmed, SourceSpan& source);
   int32_t character_length(int32_t byte) const;  // bytes of the source's character that begins there
 
   const BytePairModel& model_;
@@ -74,7 +77,7 @@ class ByteLevelEncoder {
   Encoding& out_;
   EncodingWriter writer_;
   const size_t first_token_;
-  int64_t replaced_ = 0;
+  int64_t replaced_ = 0, steps_ = 0;
 
   NfcNormalizer nfc_;
   BytePairModel::Workspace workspace_;

@@ -16,8 +16,8 @@
 #include "piece_trie.h"
 #include "rf/io/error.h"
 #include "roformer_splitter.h"
+#include "sections.h"
 #include "tokenizer_files.h"
-#include "utf8.h"
 #include "wobert_splitter.h"
 #include "wordpiece.h"
 
@@ -136,56 +136,8 @@ uint64_t next_serial() {
   return ++last;
 }
 
-// Computes the number of characters before a byte, counting from the nearer of two bytes of earlier calls: positions of
-// white space that rstrip and lstrip add to tokens may be requested many times.
-class CharacterCounter {
- public:
-  explicit CharacterCounter(std::string_view text) : text_(text) {}
-  int32_t before(size_t byte) {
-    const auto distance = [byte](const Place& place) {
-      return std::max(place.byte, byte) - std::min(place.byte, byte);
-    };
-    Place& near = distance(first_) <= distance(second_) ? first_ : second_;
-    const int32_t between = count(std::min(near.byte, byte), std::max(near.byte, byte));
-    near = {byte, near.byte <= byte ? near.characters + between : near.characters - between};
-    return near.characters;
-  }
-
- private:
-  struct Place {
-    size_t byte = 0;
-    int32_t characters = 0;  // before it
-  };
-  int32_t count(size_t from, size_t to) const {
-    int32_t characters = 0;
-    for (; from < to; ++characters) from += static_cast<size_t>(decode_utf8(text_.substr(from)).length);
-    return characters;
-  }
-
-  const std::string_view text_;
-  Place first_, second_;
-};
-
 SequenceTemplate default_template(const SpecialIds& special) {
   return special.cls >= 0 && special.sep >= 0 ? bert_template(special.cls, special.sep) : plain_template();
-}
-
-// Cuts the text at the added tokens: calls ordinary(part, byte, character) for the text between them, with its
-// beginning, and added(id, source, slice) for each of them.
-template <class Ordinary, class Added>
-void for_each_section(const AddedTokenMatcher& matcher, std::string_view text, Ordinary ordinary, Added added) {
-  CharacterCounter characters(text);
-  Section section{};
-  for (AddedTokenMatcher::Scan scan(matcher, text); scan.next(section);) {
-    const auto begin = static_cast<int32_t>(section.begin), end = static_cast<int32_t>(section.end);
-    const int32_t character = characters.before(section.begin);
-    const std::string_view part = text.substr(section.begin, section.end - section.begin);
-    if (section.token == nullptr) {
-      ordinary(part, begin, character);
-    } else {
-      added(section.token->id, SourceSpan{begin, end, character, characters.before(section.end)}, part);
-    }
-  }
 }
 
 // kBert with added tokens that are searched in the normalised text.
@@ -206,7 +158,7 @@ void encode_normalized(const AddedTokens& added, const TokenizerOptions& options
           }
         }
       },
-      [&](int32_t id, const SourceSpan& source, std::string_view) { writer.take_added(id, source); });
+      [&](const FoundToken& found) { writer.take_added(found.id, found.place); });
 }
 
 }  // namespace
@@ -263,10 +215,7 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
   Scratch& own = scratch();
   if (byte_pairs_ != nullptr) {
     ByteLevelEncoder encoder(*byte_pairs_, options_.byte_level, *added_, text, out);
-    for_each_section(
-        added_->raw(), text,
-        [&](std::string_view part, int32_t byte, int32_t character) { encoder.encode(part, byte, character); },
-        [&](int32_t id, const SourceSpan& source, std::string_view slice) { encoder.append_added(id, source, slice); });
+    encoder.encode();
     out.replaced_bytes += encoder.replaced();
     return;
   }
@@ -285,7 +234,7 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
         writer.set_origin(byte, character);
         out.replaced_bytes += own.splitter->split(part, writer);
       },
-      [&](int32_t id, const SourceSpan& source, std::string_view) { writer.take_added(id, source); });
+      [&](const FoundToken& found) { writer.take_added(found.id, found.place); });
   if (text.size() > kKeptBytes) own = {};
 }
 
