@@ -164,6 +164,16 @@ def test_roformer_on_long_texts(tmp_path):
     check_encodings("roformer", texts, [*chinese_vocabulary(), word], DEFAULTS[0], tmp_path)
 
 
+def test_long_words():
+    """Which wait for their ends, one stretch of 16 KiB after the other."""
+    draw = random.Random(14)
+    letters = ["\u00c9", "e", "e\u0301"]
+    words = ["".join(draw.choices(letters, k=draw.choice([1, 9_000, 30_000]))) for _ in range(30)]
+    texts = [".".join(words[i : i + 6]) for i in range(0, len(words), 6)]
+    texts += ["\u00c9" * 8_192 * stretches + end for stretches in (1, 2, 3) for end in (".", "..e", "e", "")]
+    check_words(texts, DEFAULTS[0])
+
+
 @pytest.mark.parametrize("options", DEFAULTS)
 def test_roformer_on_every_code_point(tmp_path, options):
     """A sample of those that no table treats in a special way, all others; alone and inside a word."""

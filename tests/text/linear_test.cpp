@@ -9,6 +9,7 @@
 #include <string>
 
 #include "added_tokens.h"
+#include "bert_splitter.h"
 #include "byte_alphabet.h"
 #include "byte_level_encoder.h"
 #include "byte_pair_model.h"
@@ -202,6 +203,25 @@ TEST(LinearSteps, TrimmedWhiteSpaceOfAddedTokens) {
         expect_linear(steps, size_t{1} << 13);
       }
     }
+  }
+}
+
+class WordCounter : public WordSink {
+ public:
+  void take(const Word& word) override { chars += word.chars; }
+  int64_t chars = 0;
+};
+
+// None is too long to be cut into pieces, so that all of it waits for its end.
+TEST(LinearSteps, LongWordsOfBert) {
+  for (const std::string part : {"\u00C9", "\u00C9e\u0301", "\u00C9."}) {
+    expect_linear([&](size_t bytes) {
+      BertSplitter splitter({});
+      WordCounter counter;
+      splitter.split(repeated(part, 4 * bytes), counter);
+      EXPECT_GT(counter.chars, static_cast<int64_t>(bytes));
+      return splitter.steps();
+    });
   }
 }
 

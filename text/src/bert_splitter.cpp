@@ -127,8 +127,8 @@ void BertSplitter::flush(const Scan& scan) {
                   Special::kNone});
 }
 
-// A long chunk is normalised in stretches. A word that is not complete waits in chars_; if it is too long to be cut,
-// only its two ends are kept.
+// A long chunk is normalised in stretches. A word that is not complete waits in chars_, and is not searched
+// again; if it is too long to be cut, only its two ends are kept.
 void BertSplitter::split_changing(std::string_view chunk, const Chunk& begin, WordSink& sink) {
   chars_.clear();
   SourcePlace place{begin.byte_begin, begin.char_begin};
@@ -136,25 +136,29 @@ void BertSplitter::split_changing(std::string_view chunk, const Chunk& begin, Wo
     return bert_character(chars_[i].code).has(BertCharacter::kPunctuation);
   };
   int64_t left_out = 0;  // characters left out after the first of chars_
+  size_t waiting = 0;    // of chars_, no punctuation
   while (!chunk.empty()) {
     const size_t stretch = normalizer_.stretch_end(chunk, kStretchBytes);
     normalizer_.normalize(chunk.substr(0, stretch), place, chars_);
     chunk.remove_prefix(stretch);
     size_t first = 0;
     while (first < chars_.size()) {
-      size_t last = first + 1;
-      if (!is_punctuation(first)) {
-        while (last < chars_.size() && !is_punctuation(last)) ++last;
+      size_t last = std::max(first + 1, waiting);
+      if (waiting > 0 || !is_punctuation(first)) {
+        for (; last < chars_.size() && !is_punctuation(last); ++last) ++steps_;
         if (last == chars_.size() && !chunk.empty()) break;
       }
+      ++steps_;
       take_chars(first, last, std::exchange(left_out, 0), sink);
       first = last;
+      waiting = 0;
     }
     chars_.erase(chars_.begin(), chars_.begin() + static_cast<ptrdiff_t>(first));
     if (std::ssize(chars_) + left_out > std::max<int64_t>(options_.max_word_chars, 2)) {
       left_out += std::ssize(chars_) - 2;
       chars_ = {chars_.front(), chars_.back()};
     }
+    waiting = chars_.size();
   }
 }
 

@@ -26,6 +26,7 @@ class BertSplitter : public Splitter {
  public:
   explicit BertSplitter(const BertSplitterOptions& options);
   int64_t split(std::string_view text, WordSink& sink) override;
+  int64_t steps() const { return steps_; }  // normalised characters that it looked for punctuation in, so far
 
  private:
   // The text between two separators.
@@ -55,6 +56,7 @@ class BertSplitter : public Splitter {
 
   BertSplitterOptions options_;
   BertNormalizer normalizer_;
+  int64_t steps_ = 0;
   int spaced_;  // flags of the characters that are, or get, spaces around them
   std::vector<NormalizedChar> chars_;
   std::string word_;
