@@ -109,6 +109,22 @@ TEST(BertTokenizer, OptionsOfTheNormalizer) {
   EXPECT_EQ(encode(tokenizer(Pipeline::kBert), "中国").ids, (Ids{35, 36}));
 }
 
+// Ids and offsets of `tokenizers`, for added tokens of which one takes the white space that is another.
+TEST(BertTokenizer, WhiteSpaceThatTwoAddedTokensTake) {
+  std::vector<std::string> tokens = kTokens;
+  tokens.insert(tokens.end(), {"y", " "});
+  for (const bool normalized : {true, false}) {
+    const std::vector<AddedToken> added = {{.content = "x", .id = 25, .rstrip = true, .normalized = normalized},
+                                           {.content = " ", .id = 46, .lstrip = true, .normalized = normalized}};
+    const TokenizerParts parts{Vocabulary(tokens), TokenizerOptions(), added, {}, {}};
+    const Tokenizer bert(parts);
+    const Encoding out = encode(bert, "yx ");
+    EXPECT_EQ(out.ids, (Ids{45, 25}));
+    EXPECT_EQ(characters(out), (Offsets{{0, 1}, {1, 3}}));
+    EXPECT_EQ(encode(bert, "  xa").ids, (Ids{46, 46, 25, 22}));
+  }
+}
+
 // A thread keeps one splitter: the next text may be another tokenizer's, or another thread's.
 TEST(BertTokenizer, TokenizersTakeTurnsAndThreadsShareOne) {
   TokenizerOptions keeping;
