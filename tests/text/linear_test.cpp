@@ -272,6 +272,53 @@ TEST(LinearMemory, OneWordOfTheWholeText) {
   }
 }
 
+size_t row_memory(const Tokenizer& tokenizer, const std::string& text, size_t& tokens) {
+  return peak_of([&] {
+    BatchOptions options;
+    options.threads = 1;
+    BatchEncoder encoder(tokenizer, options);
+    const TextPair sample{text};
+    tokens = encoder.encode({&sample, 1}).front().size();
+  });
+}
+
+constexpr size_t kMaxBytesPerToken = 32;                             // where no text is written down
+constexpr size_t kMaxBytesPerWrittenByte = 128;                      // of a text that is, its row among them
+constexpr size_t kOddBytes = (size_t{1} << 20) + (size_t{1} << 16);  // buffers that double have just done so
+
+TEST(LinearMemory, RowsOfDenseTokens) {
+  const Tokenizer byte_pairs(byte_level_parts({}));
+  for (const std::string_view part : {".", "a.", "a "}) {
+    const std::string text = repeated(part, kOddBytes);
+    size_t tokens = 0;
+    for (const Tokenizer& tokenizer : {word_pieces(), byte_pairs}) {
+      const size_t memory = row_memory(tokenizer, text, tokens);
+      EXPECT_LT(memory, kMaxBytesPerToken * tokens) << part;
+    }
+  }
+}
+
+// The added token occurs nowhere.
+TEST(LinearMemory, TextsThatAreWrittenDown) {
+  const std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "zz"};
+  const std::vector<AddedToken> added = {{.content = "zz", .id = 5, .normalized = true}};
+  const TokenizerParts normalized{Vocabulary(tokens), TokenizerOptions(), added, {}, {}};
+  TokenizerParts legacy{Vocabulary(tokens), TokenizerOptions(), {}, {}, {}};
+  legacy.options.pipeline = Pipeline::kBertLegacy;
+  TokenizerParts long_words{Vocabulary(tokens), TokenizerOptions(), {}, {}, {}};
+  long_words.options.max_word_chars = kOddBytes;
+  ByteLevelOptions nfc;
+  nfc.nfc = true;
+  for (const TokenizerParts& parts : {normalized, legacy, long_words, byte_level_parts(nfc)}) {
+    const Tokenizer tokenizer(parts);
+    for (const std::string_view part : {"hello world ", "\u00C9", "\u4E2D", "e\u0301 b"}) {
+      const std::string text = repeated(part, kOddBytes);
+      size_t count = 0;
+      EXPECT_LT(row_memory(tokenizer, text, count), kMaxBytesPerWrittenByte * text.size()) << part;
+    }
+  }
+}
+
 TEST(LinearMemory, EncodingThatIsUsedAgain) {
   const Tokenizer tokenizer = word_pieces();
   for (const std::string_view part : {"hello world ", "a ", "a.", "\u00C9 "}) {
