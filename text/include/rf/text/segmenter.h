@@ -50,8 +50,8 @@ class Dictionary {
   bool mapped() const;    // whether it is a mapped cache file
   // Hash (XXH3, 32 hexadecimal digits) of the files' content, with user dictionaries as one file. Models record it.
   const std::string& hash() const { return hash_; }
-  // Writes the files that it was read from to a model directory, as they were read: dict.txt, which is left out if it is
-  // the installed one, and user_dict.txt with all user dictionaries. Later changes of the files do not matter.
+  // Writes the files that it was read from to a model directory, as they were read: dict.txt, which is left out if it
+  // is the installed one, and user_dict.txt with all user dictionaries. Later changes of the files do not matter.
   void save(const std::string& model_dir) const;
   const DictionaryImage& image() const { return *image_; }
 
