@@ -51,7 +51,7 @@ rf_rope_args arguments(const RopeCase& c, const at::Tensor& x, const at::Tensor&
   return args;
 }
 
-void copy(const at::Tensor& from, const at::Tensor& to) {
+void copy_in_parallel(const at::Tensor& from, const at::Tensor& to) {
   const auto bytes = static_cast<int64_t>(from.nbytes());
 #pragma omp parallel
   {
@@ -79,7 +79,7 @@ std::vector<Side> rope_sides(const RopeCase& c) {
   std::vector<Side> all = sides(ours, formula, formula, {{x, cos, sin}, rotate});
   if (c.in_place) all.pop_back();  // torch has no such thing
   const auto run_copy = [x, y] {
-    copy(x, y);
+    copy_in_parallel(x, y);
     return Tensors{y};
   };
   all.push_back({"copy", run_copy, [x] { return Tensors{x.to(at::kDouble)}; }});
