@@ -200,7 +200,7 @@ TEST(Reader, DamagedArchivesAreNamed) {
     flipped[packed.size() / 2] = static_cast<char>(flipped[packed.size() / 2] ^ 0x10);
     expect_parts(file_error(name, flipped), {name, "got"});
     expect_parts(file_error(name, packed + "garbage"), {name, "damaged"});
-    expect_parts(file_error(name, text), {name, "not packed"});
+    expect_parts(file_error(name, text), {name, "not compressed"});
     const std::string other = name == "a.txt.gz" ? zstd(text) : gzip(text);
     expect_parts(file_error(name, other), {name, "packed otherwise"});
   }
