@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -62,6 +63,8 @@ def cpu_name() -> str:
 
 def commit() -> str:
     """The tree's commit, with -dirty where files differ; the pages that tables are written into do not count."""
+    if shutil.which("git") is None:
+        return "unknown"
     git = ["git", "-C", str(ROOT)]
     head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
     others = ["--", ".", ":!docs/benchmarks"]

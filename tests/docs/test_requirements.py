@@ -1,6 +1,7 @@
 """docs/requirements.md: every code that the tree cites has one line, every line is cited, and its tests exist."""
 
 import re
+import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -28,11 +29,20 @@ def lines():
     return [(code, *rest) for head, *rest in rows for code in sorted(codes(head))]
 
 
+def names_of_files():
+    """The tracked files; without git, all but what a build, a set-up and a run make."""
+    if shutil.which("git"):
+        command = ["git", "-c", "safe.directory=*", "ls-files", "-z"]
+        listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        return list(filter(None, listed.split("\0")))
+    tops = [path for path in ROOT.iterdir() if path.name not in ("build", "runs") and path.name[0] != "."]
+    paths = [path for top in tops for path in ([top] if top.is_file() else top.rglob("*"))]
+    return [str(path.relative_to(ROOT)) for path in paths if "__pycache__" not in path.parts]
+
+
 def tree():
-    """Path and text of every tracked file but the page, and the reports and pictures that programs write."""
-    command = ["git", "-c", "safe.directory=*", "ls-files", "-z"]
-    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, names.split("\0")):
+    """Path and text of every file but the page, and the reports and pictures that programs write."""
+    for name in names_of_files():
         path = ROOT / name
         generated = name.startswith("docs/report/") or path.suffix in (".svg", ".inc")
         if path.is_file() and not generated and path not in (PAGE, Path(__file__)):

@@ -69,7 +69,8 @@ ADDED = torch.where(SHOWN.bool(), 0.0, -torch.inf)
 @pytest.mark.parametrize("mask", [ADDED, ADDED.clamp(-1e4).bfloat16(), torch.zeros(2, 4), SHOWN.double()])
 def test_masks_of_numbers_are_refused(mask):
     name = {torch.float32: "Float", torch.float64: "Double", torch.bfloat16: "BFloat16"}[mask.dtype]
-    rule = f"the mask must be bool, or integers 0 and 1, got {name}. Hint: .* pass mask == 0; for one of 0.0 and 1.0, mask != 0"
+    rule = f"the mask must be bool, or integers 0 and 1, got {name}. "
+    rule += "Hint: .* pass mask == 0; for one of 0.0 and 1.0, mask != 0"
     with pytest.raises(RuntimeError, match=rf"\[input\] {rule}"):
         build()(IDS, mask)
     crossed = build(is_decoder=True, add_cross_attention=True)
