@@ -15,7 +15,7 @@ thread_local char last_error[1024];
 
 // Takes off the beginning of a UTF-8 character whose end was cut off.
 void drop_cut_character() noexcept {
-  size_t end = std::strlen(last_error);
+  const size_t end = std::strlen(last_error);
   if (end + 1 < sizeof last_error) return;  // nothing was cut
   size_t first = end;
   while (first > 0 && end - first < 3 && (static_cast<unsigned char>(last_error[first - 1]) & 0xC0) == 0x80) --first;

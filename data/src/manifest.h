@@ -20,7 +20,7 @@ struct Manifest {
   std::string vocab_hash;
   int64_t vocab_size = 0;
   std::map<std::string, ManifestSplit> splits;
-  // Of text::kTokenizerFiles, those that prepare wrote; none: a data.json of an earlier version, which does not say.
+  // The files of text::kTokenizerFiles that prepare wrote; absent in a data.json of an earlier version.
   std::optional<std::vector<std::string>> tokenizer_files;
   // How it was made: documentation, of which only the presence is checked.
   std::vector<std::string> inputs;

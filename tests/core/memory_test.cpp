@@ -47,23 +47,31 @@ TEST(Memory, RowsOfAnyPositionAreComputedOnce) {
   }
 }
 
+// Rows so long that those of kTokens positions take more than half of what may be kept.
+constexpr int64_t kFrequencies = 4096, kRowBytes = 2 * kFrequencies * 8;
+constexpr int64_t kTokens = core::kMaxTableBytes / kRowBytes * 3 / 5;
+
+// A call for kTokens tokens that are all x, and all have their result in y: for one thread.
+rf_rope_args long_call(const Elements& x, Elements& y, int64_t first) {
+  rf_rope_args args = contiguous_args(x, y, 1, kTokens, 1, 2 * kFrequencies, RF_ROPE_PAIRS);
+  args.x_stride_t = args.y_stride_t = 0;
+  args.position_offset = first;
+  return args;
+}
+
 TEST(Memory, TablesOfAllOperatorsAreBoundedTogether) {
-  constexpr int64_t kFrequencies = 4096, kRowBytes = 2 * kFrequencies * 8;
-  constexpr int64_t kTokens = core::kMaxTableBytes / kRowBytes * 3 / 5;
   rf_release_memory();
   const Frequencies frequencies(2 * kFrequencies);
   const Rope old = make_rope(frequencies), recent = make_rope(frequencies), small = make_rope(Frequencies(8));
   Elements x(RF_F64, 2 * kFrequencies), y = x;
-  const auto rows = [&](rf_rope* rope, int64_t first) {  // of kTokens tokens that are all x
-    rf_rope_args args = contiguous_args(x, y, 1, kTokens, 1, 2 * kFrequencies, RF_ROPE_PAIRS);
-    args.x_stride_t = args.y_stride_t = 0;
-    args.position_offset = first;
+  const auto rows = [&](rf_rope* rope, int64_t first) {
+    const rf_rope_args args = long_call(x, y, first);
     const int64_t before = core::rows_computed();
     EXPECT_EQ(rf_rope_apply(rope, &args), RF_OK) << rf_last_error();
     return core::rows_computed() - before;
   };
   const int threads = omp_get_max_threads();
-  omp_set_num_threads(1);  // tokens share a result
+  omp_set_num_threads(1);
   rows_of_call(small.get(), RF_F32, steps(0, 1, 10));
   EXPECT_GE(rows(old.get(), 0), kTokens);
   EXPECT_EQ(rows(old.get(), 0), 0);
@@ -79,8 +87,6 @@ TEST(Memory, TablesOfAllOperatorsAreBoundedTogether) {
 
 // Two calls at once that each need more than half of what may be kept: one of them computes its rows for itself.
 TEST(Memory, TheBoundHoldsForCallsAtOnce) {
-  constexpr int64_t kFrequencies = 4096, kRowBytes = 2 * kFrequencies * 8;
-  constexpr int64_t kTokens = core::kMaxTableBytes / kRowBytes * 3 / 5;
   rf_release_memory();
   const Frequencies frequencies(2 * kFrequencies);
   std::vector<std::thread> threads;
@@ -88,10 +94,9 @@ TEST(Memory, TheBoundHoldsForCallsAtOnce) {
   const Rope ropes[] = {make_rope(frequencies), make_rope(frequencies)};
   for (const Rope& rope : ropes) {
     threads.emplace_back([&] {
-      omp_set_num_threads(1);  // tokens share a result
+      omp_set_num_threads(1);
       Elements x(RF_F64, 2 * kFrequencies), y = x;
-      rf_rope_args args = contiguous_args(x, y, 1, kTokens, 1, 2 * kFrequencies, RF_ROPE_PAIRS);
-      args.x_stride_t = args.y_stride_t = 0;
+      const rf_rope_args args = long_call(x, y, 0);
       for (--waiting; waiting > 0;) {
       }
       EXPECT_EQ(rf_rope_apply(rope.get(), &args), RF_OK) << rf_last_error();
@@ -99,8 +104,8 @@ TEST(Memory, TheBoundHoldsForCallsAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(rf_memory_held().table_bytes, core::kMaxTableBytes);
-  EXPECT_GT(rows_of_call(ropes[0].get(), RF_F64, steps(0x1p30, 1, 10), 2 * kFrequencies),
-            0);  // what either call reserved is free again
+  // What either call reserved is free again.
+  EXPECT_GT(rows_of_call(ropes[0].get(), RF_F64, steps(0x1p30, 1, 10), 2 * kFrequencies), 0);
   EXPECT_EQ(rows_of_call(ropes[0].get(), RF_F64, steps(0x1p30, 1, 10), 2 * kFrequencies), 0);
   rf_release_memory();
   EXPECT_EQ(rf_memory_held().table_bytes, 0);

@@ -14,7 +14,7 @@ namespace {
 
 class PrepareReplace : public Prepare {
  protected:
-  // Of word pieces, of bytes, and of words that a dictionary segments.
+  // Directories of three tokenizers: word pieces, bytes, and words that a dictionary segments.
   std::vector<std::string> models() {
     for (const char* name : {"bytes", "words"}) std::filesystem::create_directories(directory_ / name);
     text::byte_tokenizer().save(directory_ / "bytes");
