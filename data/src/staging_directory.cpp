@@ -35,11 +35,9 @@ fs::path resolved(const std::string& output) {
 // there, and the dictionary's only if it is the one that data.json records.
 std::vector<std::string> files_of_tokenizer(const fs::path& directory, const std::string& dictionary_hash) try {
   const text::Tokenizer tokenizer = text::Tokenizer::load(directory.string());
-  const text::TokenizerOptions& options = tokenizer.options();
-  std::vector<std::string> names = {"tokenizer_config.json"};
-  if (options.pipeline != text::Pipeline::kBertLegacy) names.emplace_back("tokenizer.json");
-  if (options.pipeline != text::Pipeline::kByteLevelBpe) names.emplace_back("vocab.txt");
-  if (options.dictionary != nullptr && options.dictionary->hash() == dictionary_hash) {
+  std::vector<std::string> names = tokenizer.saved_files();
+  const text::Dictionary* const dictionary = tokenizer.options().dictionary.get();
+  if (dictionary != nullptr && dictionary->hash() == dictionary_hash) {
     names.insert(names.end(), {text::kDictionaryFile, text::kUserDictionaryFile});
   }
   return names;

@@ -178,12 +178,22 @@ std::string format_tokenizer_config(const Tokenizer& tokenizer) {
   return config.dump(2) + "\n";
 }
 
+std::vector<std::string> Tokenizer::saved_files() const {
+  std::vector<std::string> names = {"tokenizer_config.json"};
+  if (options_.pipeline != Pipeline::kByteLevelBpe) names.emplace_back("vocab.txt");
+  if (options_.pipeline != Pipeline::kBertLegacy) names.emplace_back("tokenizer.json");
+  return names;
+}
+
 void write_tokenizer(const std::filesystem::path& model_dir, const Tokenizer& tokenizer) {
-  const Pipeline pipeline = tokenizer.options().pipeline;
-  io::write_file((model_dir / "tokenizer_config.json").string(), format_tokenizer_config(tokenizer));
-  if (pipeline != Pipeline::kByteLevelBpe) tokenizer.vocabulary().save((model_dir / "vocab.txt").string());
-  if (pipeline != Pipeline::kBertLegacy) {
-    io::write_file((model_dir / "tokenizer.json").string(), format_tokenizer_json(tokenizer));
+  for (const std::string& name : tokenizer.saved_files()) {
+    const std::string path = (model_dir / name).string();
+    if (name == "vocab.txt") {
+      tokenizer.vocabulary().save(path);
+    } else {
+      io::write_file(path,
+                     name == "tokenizer.json" ? format_tokenizer_json(tokenizer) : format_tokenizer_config(tokenizer));
+    }
   }
   if (tokenizer.options().dictionary != nullptr) tokenizer.options().dictionary->save(model_dir.string());
 }

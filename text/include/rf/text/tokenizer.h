@@ -114,6 +114,8 @@ class Tokenizer {
   static Tokenizer load(const std::string& model_dir, const LoadOptions& options = {});
   // Writes tokenizer.json and tokenizer_config.json, vocab.txt for WordPiece, and save_dictionary's files.
   void save(const std::string& model_dir) const;
+  // The names of the files that save() writes, without the dictionary's.
+  std::vector<std::string> saved_files() const;
   // Writes the dictionary to a directory with this tokenizer's other files: the files of Dictionary::save, and the
   // dictionary's hash in tokenizer_config.json. Does nothing for a tokenizer without a dictionary.
   void save_dictionary(const std::string& model_dir) const;
