@@ -56,8 +56,8 @@ class Args(ctypes.Structure):
         *[(name, Int) for name in ("batch", "queries", "keys", "heads", "key_heads", "features", "value_dim")],
         *(field for name in ("q", "k", "v", "out") for field in rows(name)),
         ("denominators", Pointer),
-        ("rotation_q", Rotation),
-        ("rotation_k", Rotation),
+        ("query", Rotation),
+        ("key", Rotation),
         ("eps", ctypes.c_double),
         ("key_mask", Pointer),
         ("key_mask_stride_b", Int),
@@ -95,7 +95,7 @@ class Call:
                 setattr(self.args, f"{name}_stride_{d}", stride)
         self.args.denominators = self.denominators.data_ptr()
         rotation = Rotation(self.cos.data_ptr(), self.sin.data_ptr(), 1, FEATURES // 2)
-        self.args.rotation_q = self.args.rotation_k = rotation
+        self.args.query = self.args.key = rotation
 
     def __call__(self) -> Tensor:
         if self.core.rf_linear_attention_forward(ctypes.byref(self.args)):

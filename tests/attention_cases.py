@@ -13,12 +13,11 @@ from torch import Tensor
 import roformer_cpp
 from attention_reference import reference, window_mask
 from roformer_cpp import DistanceTable, Rotation, Terms
+from term_list import PAIRS, ROTATIONS, TABLES, TERMS, shape
 
-ROTATIONS = ("query", "key", "value")
-TABLES = ("key_table", "query_table", "value_table", "bias", "gate")
-VECTORS = ("content_bias", "position_bias", "position_query", "position_key", "reset_row", "reset_col")
-# What a case may have; a and c come together.
-PARTS = tuple(name for name in (*ROTATIONS, *TABLES, *VECTORS) if name != "position_key")
+VECTORS = tuple(term.name for term in TERMS if term.kind in ("NUMBERS", "PAIR"))
+# What a case may have; a pair comes together.
+PARTS = tuple(name for name in (*ROTATIONS, *TABLES, *VECTORS) if name not in PAIRS[1::2])
 POSITIONS = 12  # rows of a and c; positions lie below
 
 
@@ -137,17 +136,12 @@ def make_case(seed: int, parts: tuple[str, ...] | None = None) -> Case:
     for name in [name for name in ROTATIONS if name in parts]:
         setattr(terms, name, draw.rotation(batch, queries if name == "query" else keys, head_dim))
     for name in [name for name in TABLES if name in parts]:
-        width = {"bias": (), "gate": (1 if draw.chance(0.3) else head_dim,)}.get(name, (head_dim,))
+        width = (1,) if draw.chance(0.3) and name == "gate" else shape(name, heads, POSITIONS, head_dim)[2:]
         setattr(terms, name, draw.table(heads, *width))
-    for name in ("content_bias", "position_bias"):
-        if name in parts:
-            setattr(terms, name, draw.normal(heads, head_dim))
-    if "position_query" in parts:
-        terms.position_query = draw.normal(heads, POSITIONS, head_dim)
-        terms.position_key = draw.normal(heads, POSITIONS, head_dim)
-    for name in ("reset_row", "reset_col"):
-        if name in parts:
-            setattr(terms, name, draw.normal(heads))
+    for name in VECTORS:
+        first = PAIRS[PAIRS.index(name) // 2 * 2] if name in PAIRS else name
+        if first in parts:
+            setattr(terms, name, draw.normal(*shape(name, heads, POSITIONS, head_dim)))
     return Case(
         q=draw.normal(batch, queries, heads, head_dim),
         k=draw.normal(batch, keys, key_heads, head_dim),

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from roformer_cpp import DistanceTable, Rotation, Terms, attention
+from term_list import NUMBERS, PAIRS, shape
 
 D = 6
 POSITIONS = 240  # rows of the tables by position
@@ -37,29 +38,24 @@ def all_terms(batch, queries, keys, heads, dtype=torch.float64, positions=POSITI
         query=rotation(max(batch, 1), queries, 2),
         key=rotation(1, keys, 2),
         value=rotation(1, keys, 1),
-        content_bias=_draw(heads, D, dtype=dtype),
-        position_bias=_draw(heads, D, dtype=dtype),
         key_table=table(heads, -3, 2, D),
         query_table=table(1, -10, 2, D),
         value_table=table(heads, -1, 2, D),
         bias=table(heads, -20, 20),
         gate=table(1, -1, 1, D),
-        position_query=_draw(heads, positions, D, dtype=dtype),
-        position_key=_draw(heads, positions, D, dtype=dtype),
-        reset_row=_draw(heads, dtype=dtype),
-        reset_col=_draw(heads, dtype=dtype),
         scale=0.3,
+        **{name: _draw(*shape(name, heads, positions, D), dtype=dtype) for name in (*NUMBERS, *PAIRS)},
     )
 
 
 def each_term(batch, queries, keys, heads, **options) -> dict[str, Terms]:
     """Terms with one term set (and what it needs beside it), by its name."""
     full = all_terms(batch, queries, keys, heads, **options)
-    needs = {"position_bias": ("key_table",), "position_query": ("position_key",)}
+    needs = {"position_bias": ("key_table",)} | dict(zip(PAIRS[::2], zip(PAIRS[1::2]), strict=True))
     alone = {
         field.name: Terms(**{name: getattr(full, name) for name in (field.name, *needs.get(field.name, ()))})
         for field in dataclasses.fields(full)
-        if field.name not in ("layout", "position_key") and getattr(full, field.name) is not None
+        if field.name != "layout" and field.name not in PAIRS[1::2] and getattr(full, field.name) is not None
     }
     gate = full.gate
     alone["gate_number"] = Terms(gate=DistanceTable(gate.rows.repeat(heads, 1, 1)[..., :1].contiguous(), *gate[1:]))

@@ -68,7 +68,7 @@ std::shared_ptr<Call> make_call(const LinearAttentionCase& c) {
   args.v = call->v.const_data_ptr();
   args.out = call->out.data_ptr();
   args.denominators = call->denominators.data_ptr<float>();
-  args.rotation_q = args.rotation_k = {call->cos.const_data_ptr(), call->sin.const_data_ptr(), 1, kHeadDim / 2};
+  args.query = args.key = {call->cos.const_data_ptr(), call->sin.const_data_ptr(), 1, kHeadDim / 2};
   call->grads.out = call->dy.const_data_ptr();
   call->grads.q = call->dq.data_ptr();
   call->grads.k = call->dk.data_ptr();

@@ -181,6 +181,10 @@ int run_guarded(const std::function<int()>& action) {
     return out_of_memory();
   } catch (const std::exception& error) {
     if (train::is_out_of_memory(error)) return out_of_memory();
+    if (const auto message = train::refused_argument(error)) {
+      say(*message);
+      return kBadInput;
+    }
     say(fmt::format("internal error: {}", error.what()));
     return kInternal;
   }

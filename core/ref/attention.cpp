@@ -65,17 +65,18 @@ double position_score(const Head& head, int64_t m, int64_t n) {
   const int64_t h = head.h;
   switch (position_term(head, m, n)) {
     case PositionTerm::kRow:
-      return element(x.row, h);
+      return element(x.reset_row, h);
     case PositionTerm::kColumn:
-      return element(x.col, h);
+      return element(x.reset_col, h);
     case PositionTerm::kBias:
       break;
   }
   double product = 0;
-  if (x.a != nullptr) {
+  if (x.position_query != nullptr) {
     const int64_t a_row = (h * x.positions + head.query_positions[m]) * x.head_dim;
     const int64_t c_row = (h * x.positions + head.key_positions[n]) * x.head_dim;
-    for (int64_t d = 0; d < x.head_dim; ++d) product += element(x.a, a_row + d) * element(x.c, c_row + d);
+    for (int64_t d = 0; d < x.head_dim; ++d)
+      product += element(x.position_query, a_row + d) * element(x.position_key, c_row + d);
   }
   return element(x.bias.rows, row_of(x.bias, h, head.distance(m, n))) + x.scale * product;
 }
@@ -83,17 +84,17 @@ double position_score(const Head& head, int64_t m, int64_t n) {
 double score(const Head& head, int64_t m, int64_t n) {
   const rf_attention_args& x = head.args;
   const int64_t distance = head.distance(m, n);
-  const int64_t K = row_of(x.table_k, head.h, distance);
-  const int64_t Q = row_of(x.table_q, head.h, distance);
+  const int64_t K = row_of(x.key_table, head.h, distance);
+  const int64_t Q = row_of(x.query_table, head.h, distance);
   const int64_t G = row_of(x.gate, head.h, distance);
   double sum = 0;
   for (int64_t d = 0; d < x.head_dim; ++d) {
-    const double u = element(x.u, head.h * x.head_dim + d);
-    const double w = element(x.w, head.h * x.head_dim + d);
+    const double u = element(x.content_bias, head.h * x.head_dim + d);
+    const double w = element(x.position_bias, head.h * x.head_dim + d);
     const double gate = element(x.gate.rows, G + column_of(x.gate, d), /*absent=*/1);
     sum += (head.rotated_q[m][d] + u) * gate * head.rotated_k[n][d];
-    sum += (head.q[m][d] + w) * element(x.table_k.rows, K + d);
-    sum += head.k[n][d] * element(x.table_q.rows, Q + d);
+    sum += (head.q[m][d] + w) * element(x.key_table.rows, K + d);
+    sum += head.k[n][d] * element(x.query_table.rows, Q + d);
   }
   return x.scale * sum + position_score(head, m, n);
 }
@@ -108,9 +109,9 @@ Head::Head(const rf_attention_args& x, int64_t batch_entry, int64_t query_head)
       q(load(x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t, x.queries, x.head_dim)),
       k(load(x.k, b * x.k_stride_b + key_head * x.k_stride_h, x.k_stride_t, x.keys, x.head_dim)),
       v(load(x.v, b * x.v_stride_b + key_head * x.v_stride_h, x.v_stride_t, x.keys, x.value_dim)),
-      rotated_q(rotate(q, x.rotation_q, x.layout, b)),
-      rotated_k(rotate(k, x.rotation_k, x.layout, b)),
-      rotated_v(rotate(v, x.rotation_v, x.layout, b)),
+      rotated_q(rotate(q, x.query, x.layout, b)),
+      rotated_k(rotate(k, x.key, x.layout, b)),
+      rotated_v(rotate(v, x.value, x.layout, b)),
       query_positions(x.query_positions + b * x.query_position_stride_b),
       key_positions(x.key_positions + b * x.key_position_stride_b) {}
 
@@ -126,8 +127,8 @@ int64_t row_of(const rf_attention_table& table, int64_t h, int64_t distance) {
 }
 
 PositionTerm position_term(const Head& head, int64_t m, int64_t n) {
-  if (head.args.row != nullptr && head.query_positions[m] == 0) return PositionTerm::kRow;
-  if (head.args.col != nullptr && head.key_positions[n] == 0) return PositionTerm::kColumn;
+  if (head.args.reset_row != nullptr && head.query_positions[m] == 0) return PositionTerm::kRow;
+  if (head.args.reset_col != nullptr && head.key_positions[n] == 0) return PositionTerm::kColumn;
   return PositionTerm::kBias;
 }
 
@@ -151,7 +152,7 @@ AttentionRow attention_row(const Head& head, int64_t m) {
 }
 
 double value(const Head& head, int64_t m, int64_t n, int64_t e) {
-  const rf_attention_table& V = head.args.table_v;
+  const rf_attention_table& V = head.args.value_table;
   return head.rotated_v[n][e] + element(V.rows, row_of(V, head.h, head.distance(m, n)) + e);
 }
 

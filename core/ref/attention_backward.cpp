@@ -11,6 +11,7 @@
 
 #include "attention.h"
 #include "attention_head.h"
+#include "src/attention_terms.h"
 
 namespace rf::ref {
 namespace {
@@ -38,19 +39,19 @@ void position_score_backward(const Head& head, int64_t m, int64_t n, double g, c
   const int64_t h = head.h;
   switch (position_term(head, m, n)) {
     case PositionTerm::kRow:
-      return add(grads.row, h, g);
+      return add(grads.reset_row, h, g);
     case PositionTerm::kColumn:
-      return add(grads.col, h, g);
+      return add(grads.reset_col, h, g);
     case PositionTerm::kBias:
       break;
   }
   add(grads.bias, row_of(x.bias, h, head.distance(m, n)), g);
-  if (x.a == nullptr) return;
+  if (x.position_query == nullptr) return;
   const int64_t a_row = (h * x.positions + head.query_positions[m]) * x.head_dim;
   const int64_t c_row = (h * x.positions + head.key_positions[n]) * x.head_dim;
   for (int64_t d = 0; d < x.head_dim; ++d) {
-    add(grads.a, a_row + d, x.scale * g * element(x.c, c_row + d));
-    add(grads.c, c_row + d, x.scale * g * element(x.a, a_row + d));
+    add(grads.position_query, a_row + d, x.scale * g * element(x.position_key, c_row + d));
+    add(grads.position_key, c_row + d, x.scale * g * element(x.position_query, a_row + d));
   }
 }
 
@@ -59,28 +60,28 @@ void score_backward(const Head& head, int64_t m, int64_t n, double g, HeadGradie
                     const rf_attention_grads& grads) {
   const rf_attention_args& x = head.args;
   const int64_t distance = head.distance(m, n);
-  const int64_t K = row_of(x.table_k, head.h, distance);
-  const int64_t Q = row_of(x.table_q, head.h, distance);
+  const int64_t K = row_of(x.key_table, head.h, distance);
+  const int64_t Q = row_of(x.query_table, head.h, distance);
   const int64_t G = row_of(x.gate, head.h, distance);
   const double dsum = x.scale * g;
   for (int64_t d = 0; d < x.head_dim; ++d) {
     const int64_t hd = head.h * x.head_dim + d;
     const int64_t Gd = G + column_of(x.gate, d);
-    const double biased_q = head.rotated_q[m][d] + element(x.u, hd);
+    const double biased_q = head.rotated_q[m][d] + element(x.content_bias, hd);
     const double gate = element(x.gate.rows, Gd, /*absent=*/1);
     const double rotated_k = head.rotated_k[n][d];
     dhead.rotated_q[m][d] += dsum * gate * rotated_k;
-    add(grads.u, hd, dsum * gate * rotated_k);
+    add(grads.content_bias, hd, dsum * gate * rotated_k);
     add(grads.gate, Gd, dsum * biased_q * rotated_k);
     dhead.rotated_k[n][d] += dsum * biased_q * gate;
 
-    const double key_row = element(x.table_k.rows, K + d);
+    const double key_row = element(x.key_table.rows, K + d);
     dhead.q[m][d] += dsum * key_row;
-    add(grads.w, hd, dsum * key_row);
-    add(grads.table_k, K + d, dsum * (head.q[m][d] + element(x.w, hd)));
+    add(grads.position_bias, hd, dsum * key_row);
+    add(grads.key_table, K + d, dsum * (head.q[m][d] + element(x.position_bias, hd)));
 
-    dhead.k[n][d] += dsum * element(x.table_q.rows, Q + d);
-    add(grads.table_q, Q + d, dsum * head.k[n][d]);
+    dhead.k[n][d] += dsum * element(x.query_table.rows, Q + d);
+    add(grads.query_table, Q + d, dsum * head.k[n][d]);
   }
   position_score_backward(head, m, n, g, grads);
 }
@@ -99,10 +100,10 @@ void query_backward(const Head& head, int64_t m, const double* y, HeadGradients&
   for (size_t i = 0; i < row.keys.size(); ++i) {
     const int64_t n = row.keys[i];
     const double p = row.probabilities[i];
-    const int64_t V = row_of(x.table_v, head.h, head.distance(m, n));
+    const int64_t V = row_of(x.value_table, head.h, head.distance(m, n));
     for (int64_t e = 0; e < x.value_dim; ++e) {
       dhead.rotated_v[n][e] += p * y[e];
-      add(grads.table_v, V + e, p * y[e]);
+      add(grads.value_table, V + e, p * y[e]);
     }
     score_backward(head, m, n, p * (dp[i] - mean), dhead, grads);
   }
@@ -139,34 +140,23 @@ void clear(void* gradient, int64_t elements) {
   if (gradient != nullptr) std::fill_n(static_cast<double*>(gradient), elements, 0.0);
 }
 
-void clear_rotation(const rf_attention_rotation& rotation, int64_t tokens, void* dcos, void* dsin) {
-  if (rotation.cos == nullptr) return;
-  clear(dcos, rotation.batch * tokens * rotation.pairs);
-  clear(dsin, rotation.batch * tokens * rotation.pairs);
-}
-
-void clear_table(const rf_attention_table& table, void* gradient) {
-  if (table.rows != nullptr) clear(gradient, table.heads * (table.hi - table.lo + 1) * table.width);
-}
-
 void clear_all(const rf_attention_args& x, const rf_attention_grads& grads) {
   clear(grads.q, x.batch * x.queries * x.heads * x.head_dim);
   clear(grads.k, x.batch * x.keys * x.key_heads * x.head_dim);
   clear(grads.v, x.batch * x.keys * x.key_heads * x.value_dim);
-  clear_rotation(x.rotation_q, x.queries, grads.cos_q, grads.sin_q);
-  clear_rotation(x.rotation_k, x.keys, grads.cos_k, grads.sin_k);
-  clear_rotation(x.rotation_v, x.keys, grads.cos_v, grads.sin_v);
-  clear(grads.u, x.heads * x.head_dim);
-  clear(grads.w, x.heads * x.head_dim);
-  clear_table(x.table_k, grads.table_k);
-  clear_table(x.table_q, grads.table_q);
-  clear_table(x.table_v, grads.table_v);
-  clear_table(x.bias, grads.bias);
-  clear_table(x.gate, grads.gate);
-  clear(grads.a, x.heads * x.positions * x.head_dim);
-  clear(grads.c, x.heads * x.positions * x.head_dim);
-  clear(grads.row, x.heads);
-  clear(grads.col, x.heads);
+  for (const core::RotationTerm& term : core::kRotationTerms) {
+    const rf_attention_rotation& rotation = x.*term.member;
+    if (rotation.cos == nullptr) continue;
+    clear(grads.*term.cos_gradient, rotation.batch * term.tokens(x) * rotation.pairs);
+    clear(grads.*term.sin_gradient, rotation.batch * term.tokens(x) * rotation.pairs);
+  }
+  for (const core::TableTerm& term : core::kTableTerms) {
+    const rf_attention_table& table = x.*term.member;
+    if (table.rows != nullptr) clear(grads.*term.gradient, table.heads * term.rows(x) * table.width);
+  }
+  for (const core::NumbersTerm& term : core::kNumbersTerms) {
+    clear(grads.*term.gradient, x.heads * term.rows(x) * term.width(x));
+  }
 }
 
 }  // namespace
@@ -182,9 +172,9 @@ void attention_backward(const rf_attention_args& args, const rf_attention_grads&
         const double* y = dout + b * grads.out_stride_b + m * grads.out_stride_t + h * grads.out_stride_h;
         query_backward(head, m, y, dhead, grads);
       }
-      rotate_backward(args.rotation_q, args.layout, b, head.q, dhead.rotated_q, dhead.q, grads.cos_q, grads.sin_q);
-      rotate_backward(args.rotation_k, args.layout, b, head.k, dhead.rotated_k, dhead.k, grads.cos_k, grads.sin_k);
-      rotate_backward(args.rotation_v, args.layout, b, head.v, dhead.rotated_v, dhead.v, grads.cos_v, grads.sin_v);
+      rotate_backward(args.query, args.layout, b, head.q, dhead.rotated_q, dhead.q, grads.query_cos, grads.query_sin);
+      rotate_backward(args.key, args.layout, b, head.k, dhead.rotated_k, dhead.k, grads.key_cos, grads.key_sin);
+      rotate_backward(args.value, args.layout, b, head.v, dhead.rotated_v, dhead.v, grads.value_cos, grads.value_sin);
       add_head(grads.q, dhead.q, b, args.heads, h);
       add_head(grads.k, dhead.k, b, args.key_heads, head.key_head);
       add_head(grads.v, dhead.v, b, args.key_heads, head.key_head);

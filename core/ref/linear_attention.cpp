@@ -104,9 +104,9 @@ struct Head {
         b(entry),
         h(head),
         key_head(h / (x.heads / x.key_heads)),
-        q(x, x.rotation_q, b,
+        q(x, x.query, b,
           load_rows(x.dtype, x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t, x.queries, x.features)),
-        k(x, x.rotation_k, b,
+        k(x, x.key, b,
           load_rows(x.dtype, x.k, b * x.k_stride_b + key_head * x.k_stride_h, x.k_stride_t, x.keys, x.features)),
         v(load_rows(x.dtype, x.v, b * x.v_stride_b + key_head * x.v_stride_h, x.v_stride_t, x.keys, x.value_dim)) {}
 
@@ -214,8 +214,8 @@ Gradients head_gradients(const Head& head, const Rows& y) {
       add(c, (*head.q.under)[m], k_under[n]);
     }
   }
-  to_given(x, x.rotation_q, head.q, head.b, grads.q, q_under);
-  to_given(x, x.rotation_k, head.k, head.b, grads.k, k_under);
+  to_given(x, x.query, head.q, head.b, grads.q, q_under);
+  to_given(x, x.key, head.k, head.b, grads.k, k_under);
   // What is not a key may be a NaN, which a slope of 0 would not remove.
   for (size_t n = 0; n < head.v.size(); ++n) {
     if (!head.is_key(n)) std::fill(grads.k[n].begin(), grads.k[n].end(), 0.0);

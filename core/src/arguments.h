@@ -24,7 +24,7 @@ inline constexpr size_t kFirstSize = 0;
   template <>                                   \
   inline constexpr size_t kFirstSize<Args> = offsetof(Args, field) + sizeof(Args::field)
 RF_FIRST_VERSION_ENDS_WITH(rf_attention_args, window_right);
-RF_FIRST_VERSION_ENDS_WITH(rf_attention_grads, col);
+RF_FIRST_VERSION_ENDS_WITH(rf_attention_grads, reset_col);
 RF_FIRST_VERSION_ENDS_WITH(rf_linear_attention_args, state);
 RF_FIRST_VERSION_ENDS_WITH(rf_linear_attention_grads, v);
 RF_FIRST_VERSION_ENDS_WITH(rf_rope_args, position_offset);

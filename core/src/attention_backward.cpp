@@ -45,7 +45,8 @@ struct BackwardSpace {
         guarded_weights(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
         guarded_scores(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
         key_gradient(arena.take<float>(problem.args.keys * problem.inner)),
-        raw_key_gradient(arena.take<float>(problem.table_q.rows == nullptr ? 0 : problem.args.keys * problem.width)),
+        raw_key_gradient(
+            arena.take<float>(problem.query_table.rows == nullptr ? 0 : problem.args.keys * problem.width)),
         value_gradient(arena.take<float>(problem.args.keys * problem.value_width)) {
     for (int64_t i = 0; i < tiles; ++i) queries[i] = BackwardQueries(problem, arena);
   }
@@ -115,10 +116,10 @@ HWY_NOINLINE void softmax_backward(const AttentionProblem& problem, BackwardSpac
 void value_products(const AttentionProblem& problem, BackwardSpace& space, int64_t h, BackwardQueries& queries) {
   const Span &span = queries.side.span, &keys = space.keys.span;
   Start start;
-  if (problem.table_v.rows != nullptr && steps(span, keys)) {
-    start = start_of_panel(TableRows(problem.table_v, h), span, keys, queries.y_columns, queries.value_panel,
+  if (problem.value_table.rows != nullptr && steps(span, keys)) {
+    start = start_of_panel(TableRows(problem.value_table, h), span, keys, queries.y_columns, queries.value_panel,
                            space.gradients.copies, space.scores());
-  } else if (problem.table_v.rows != nullptr) {
+  } else if (problem.value_table.rows != nullptr) {
     gather_value_products(problem, h, span, keys, queries.y, space.scores());
     start = {space.scores(), kQueryTile};
   }
@@ -197,11 +198,12 @@ void add_table_gradients(const AttentionProblem& problem, BackwardSpace& space, 
     return gather_gradients(problem, h, {queries.side, queries.y, queries.raw_gradient},
                             {space.keys, space.raw_key_gradient}, space.weights(), space.scores(), terms);
   }
-  const TableRows K(problem.table_k, h), V(problem.table_v, h);
+  const TableRows K(problem.key_table, h), V(problem.value_table, h);
   if (K.defined()) add_query_table(queries.key_table(K, terms), span, keys, space.scores(), space.gradients);
   if (V.defined()) add_query_table(queries.value_table(V, terms), span, keys, space.weights(), space.gradients);
-  if (problem.table_q.rows != nullptr) {
-    add_key_table(problem, h, span, space.keys, space.scores(), space.raw_key_gradient, terms.table_q, space.gradients);
+  if (problem.query_table.rows != nullptr) {
+    add_key_table(problem, h, span, space.keys, space.scores(), space.raw_key_gradient, terms.query_table,
+                  space.gradients);
   }
 }
 
@@ -251,15 +253,15 @@ void write_queries(const AttentionProblem& problem, const rf_attention_grads& gr
   const Span& span = queries.side.span;
   float* gradient = queries.side.rows;  // no longer read
   transpose(queries.gradient, kQueryTile, problem.inner, kQueryTile, gradient, problem.inner);
-  add_rows(gradient, span.count, problem.inner, problem.width, terms.u);
-  add_position_rows(x, span, x.row, gradient + problem.width, problem.inner, terms.a);
-  rotate_rows(x.rotation_q, x.layout, RotationDirection::kTransposed, b, x.queries, span.first, span.count, gradient,
+  add_rows(gradient, span.count, problem.inner, problem.width, terms.content_bias);
+  add_position_rows(x, span, x.reset_row, gradient + problem.width, problem.inner, terms.position_query);
+  rotate_rows(x.query, x.layout, RotationDirection::kTransposed, b, x.queries, span.first, span.count, gradient,
               problem.inner);
-  const TableRows K(problem.table_k, h), V(problem.table_v, h);
+  const TableRows K(problem.key_table, h), V(problem.value_table, h);
   if (V.defined()) add_query_table_edges(queries.value_table(V, terms), span.count);
   if (K.defined()) {
     add_query_table_edges(queries.key_table(K, terms), span.count);
-    add_rows(queries.raw_gradient, span.count, problem.width, problem.width, terms.w);
+    add_rows(queries.raw_gradient, span.count, problem.width, problem.width, terms.position_bias);
     for (int64_t i = 0; i < span.count; ++i) {
       add_scaled(1.0f, queries.raw_gradient + i * problem.width, problem.width, gradient + i * problem.inner);
     }
@@ -354,7 +356,7 @@ void backward_head(const AttentionProblem& problem, const rf_attention_grads& gr
       space.key_pairs.load(problem, space.keys);
       look_ahead(problem, grads, b, h, part, group, space.keys.span, space.ahead);
       space.ahead.spread(kBlocksOfTile * tiles);
-      const bool shifts = problem.table_q.rows != nullptr && steps(group, space.keys.span);
+      const bool shifts = problem.query_table.rows != nullptr && steps(group, space.keys.span);
       if (shifts) space.key_panel.fill(problem, h, group, space.keys);
       for (int64_t i = 0; i < tiles; ++i) {
         backward_tile(problem, space, b, h, i, shifts ? &space.key_panel : nullptr, terms);
@@ -373,10 +375,10 @@ void backward_head(const AttentionProblem& problem, const rf_attention_grads& gr
 void take_key_position_gradients(const AttentionProblem& problem, BackwardSpace& space, int64_t b, const KeyPart& part,
                                  const HeadTermGradients& terms) {
   const rf_attention_args& x = problem.args;
-  if (x.c == nullptr) return;
+  if (x.position_key == nullptr) return;
   const Span all(part.first, part.end - part.first, positions_of(x.key_positions, x.key_position_stride_b, b));
   float* gradient = space.key_gradient + part.first * problem.inner + problem.width;
-  add_position_rows(x, all, x.col, gradient, problem.inner, terms.c);
+  add_position_rows(x, all, x.reset_col, gradient, problem.inner, terms.position_key);
   for (int64_t j = 0; j < all.count; ++j) std::fill_n(gradient + j * problem.inner, problem.width, 0.0f);
 }
 
@@ -384,13 +386,13 @@ void write_keys(const AttentionProblem& problem, const rf_attention_grads& grads
                 int64_t key_head, const KeyPart& part) {
   const rf_attention_args& x = problem.args;
   const int64_t first = part.first, count = part.end - part.first;
-  rotate_rows(x.rotation_k, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
+  rotate_rows(x.key, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
               space.key_gradient + first * problem.inner, problem.inner);
-  rotate_rows(x.rotation_v, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
+  rotate_rows(x.value, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
               space.value_gradient + first * problem.value_width, problem.value_width);
   for (int64_t j = first; j < part.end; ++j) {
     float* gradient = space.key_gradient + j * problem.inner;
-    if (x.table_q.rows != nullptr) {
+    if (x.query_table.rows != nullptr) {
       add_scaled(1.0f, space.raw_key_gradient + j * problem.width, problem.width, gradient);
     }
     const int64_t row = (b * x.keys + j) * x.key_heads + key_head;
@@ -413,7 +415,7 @@ void backward_heads(const AttentionProblem& problem, const rf_attention_grads& g
   };
   clear(space.key_gradient, problem.inner);
   clear(space.value_gradient, problem.value_width);
-  if (x.table_q.rows != nullptr) clear(space.raw_key_gradient, problem.width);
+  if (x.query_table.rows != nullptr) clear(space.raw_key_gradient, problem.width);
   for (int64_t i = 0; i < problem.group; ++i) {
     const int64_t h = key_head * problem.group + i;
     backward_head(problem, grads, space, b, h, part, terms[h]);

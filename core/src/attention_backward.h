@@ -7,14 +7,9 @@
 #include <cstdint>
 
 #include "attention_problem.h"
+#include "attention_terms.h"
 
 namespace rf::core {
-
-// Where one query head's share of the gradients of terms is added up; nullptr: not wanted.
-struct HeadTermGradients {
-  float *table_k = nullptr, *table_q = nullptr, *table_v = nullptr, *bias = nullptr;
-  float *u = nullptr, *w = nullptr, *a = nullptr, *c = nullptr, *row = nullptr, *col = nullptr;
-};
 
 // Keys first .. end - 1 of a key head, whole tiles but for the last. Parts of one key head may be computed at the same
 // time: the sums that become gradients of queries go through all parts in order, one group of query tiles after the

@@ -46,9 +46,9 @@ struct BackwardQueries {
         delta(arena.take<float>(kQueryTile)),
         log2_sum(arena.take<float>(kQueryTile)),
         gradient(arena.take<float>(kQueryTile * std::max(problem.inner, problem.value_width / 2))),
-        raw_gradient(arena.take<float>(problem.table_k.rows == nullptr ? 0 : kQueryTile * problem.width)),
+        raw_gradient(arena.take<float>(problem.key_table.rows == nullptr ? 0 : kQueryTile * problem.width)),
         panel(problem, arena),
-        value_panel(problem.table_v.rows != nullptr, arena),
+        value_panel(problem.value_table.rows != nullptr, arena),
         key_edges(arena.take<float>(2 * kQueryTile)),
         value_edges(arena.take<float>(2 * kQueryTile)),
         y_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kQueryTile / 2 * problem.value_width : 0)),
@@ -57,17 +57,17 @@ struct BackwardQueries {
 
   // The parts of K and V of head h, and their gradients.
   QueryTable key_table(const TableRows& table, const HeadTermGradients& terms) const {
-    return {table, side.raw_rows, raw_gradient, key_edges, terms.table_k};
+    return {table, side.raw_rows, raw_gradient, key_edges, terms.key_table};
   }
   QueryTable value_table(const TableRows& table, const HeadTermGradients& terms) const {
-    return {table, y, nullptr, value_edges, terms.table_v};
+    return {table, y, nullptr, value_edges, terms.value_table};
   }
   void load(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h, int64_t first,
             int64_t count);
 
   // The sums of a tile over the keys so far, sums_size floats; without those of the gradients of terms.
   static int64_t sums_size(const AttentionProblem& problem) {
-    const int64_t raw = problem.table_k.rows == nullptr ? 0 : problem.width;
+    const int64_t raw = problem.key_table.rows == nullptr ? 0 : problem.width;
     return kQueryTile * (problem.inner + raw + 2);
   }
   void take_sums(const AttentionProblem& problem, const float* from);
@@ -156,8 +156,8 @@ inline void BackwardQueries::load(const AttentionProblem& problem, const rf_atte
   panel.start(problem, h, side);
   std::fill_n(key_edges, 2 * kQueryTile, 0.0f);
   std::fill_n(value_edges, 2 * kQueryTile, 0.0f);
-  if (problem.table_k.rows != nullptr) std::fill_n(raw_gradient, kQueryTile * problem.width, 0.0f);
-  if (problem.table_v.rows != nullptr) value_panel.start(TableRows(problem.table_v, h), y_columns);
+  if (problem.key_table.rows != nullptr) std::fill_n(raw_gradient, kQueryTile * problem.width, 0.0f);
+  if (problem.value_table.rows != nullptr) value_panel.start(TableRows(problem.value_table, h), y_columns);
 }
 
 }  // namespace HWY_NAMESPACE

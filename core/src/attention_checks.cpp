@@ -2,9 +2,11 @@
 #include "attention_checks.h"
 
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "argument_checks.h"
+#include "attention_terms.h"
 #include "element.h"
 #include "error.h"
 #include "target.h"
@@ -14,18 +16,6 @@ namespace {
 
 constexpr const char* kWhere = "attention";
 constexpr int64_t kMaxPosition = int64_t{1} << 53;
-
-void check_dtype(const rf_attention_args& x) {
-  require(element_bytes(x.dtype) != 0, kWhere, "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ",
-          static_cast<int>(x.dtype));
-  const bool loops = x.dtype == RF_F64;
-  if (!loops && x.gate.rows != nullptr) throw NotImplemented("[attention] gate must be NULL unless dtype is RF_F64");
-  if (!loops && use_reference()) {
-    throw NotImplemented("[attention] dtype must be RF_F64 for the reference loops, which RF_KERNEL=ref asks for");
-  }
-  require(x.dropout >= 0 && x.dropout < 1 - 0x1p-17, kWhere, "dropout must be in [0, 1 - 2^-17), got ", x.dropout);
-  if (loops && x.dropout > 0) throw NotImplemented("[attention] dropout must be 0 with dtype RF_F64");
-}
 
 void check_extents(const rf_attention_args& x) {
   for (const auto& [extent, name] :
@@ -38,8 +28,6 @@ void check_extents(const rf_attention_args& x) {
   }
   require(x.heads % x.key_heads == 0, kWhere, "heads must be a multiple of key_heads = ", x.key_heads, ", got ",
           x.heads);
-  require(x.value_dim == x.head_dim || (x.rotation_v.cos == nullptr && x.table_v.rows == nullptr), kWhere,
-          "value_dim must be head_dim = ", x.head_dim, " where values have a rotation or a table, got ", x.value_dim);
   check_size(kWhere, {x.batch, x.queries, x.heads, x.head_dim}, "q");
   check_size(kWhere, {x.batch, x.keys, x.heads, x.head_dim}, "k");
   check_size(kWhere, {x.batch, x.keys, x.heads, x.value_dim}, "v");
@@ -68,49 +56,51 @@ void check_positions(const rf_attention_args& x, const int64_t* positions, int64
                      const char* name) {
   require(stride_b >= 0, kWhere, name, "_stride_b must be >= 0, got ", stride_b);
   if (x.heads == 0) return;
-  const bool bounded = x.a != nullptr;
+  const bool bounded = x.position_query != nullptr;
   for (int64_t b = 0; b < x.batch; ++b) {
     for (int64_t t = 0; t < tokens; ++t) {
       const int64_t p = positions[b * stride_b + t];
       require(p >= -kMaxPosition && p <= kMaxPosition, kWhere, name, " must be within 2^53, got ", p);
       require(!bounded || (p >= 0 && p < x.positions), kWhere, name, " must be in 0..", x.positions - 1,
-              ", the rows of a and c, got ", p);
+              ", the rows of position_query and position_key, got ", p);
     }
   }
 }
 
-void check_table(const rf_attention_args& x, const rf_attention_table& table, int64_t width, const char* name) {
+void check_table(const rf_attention_args& x, const TableTerm& term) {
+  const rf_attention_table& table = x.*term.member;
   if (table.rows == nullptr) return;
-  require(table.lo <= table.hi, kWhere, name, ".lo must be <= hi = ", table.hi, ", got ", table.lo);
-  require(table.lo >= -kMaxPosition && table.hi <= kMaxPosition, kWhere, name, ".lo and hi must be within 2^53, got ",
-          table.lo, " and ", table.hi);
-  require(table.heads == x.heads || table.heads == 1, kWhere, name, ".heads must be 1 or heads = ", x.heads, ", got ",
-          table.heads);
-  require(table.width == width, kWhere, name, ".width must be ", width, ", got ", table.width);
-  check_pointer(kWhere, table.rows, 0, row_element_bytes(x.dtype), name);
-  check_size(kWhere, {table.heads, table.hi - table.lo + 1, table.width}, name);
+  require(table.lo <= table.hi, kWhere, term.name, ".lo must be <= hi = ", table.hi, ", got ", table.lo);
+  require(table.lo >= -kMaxPosition && table.hi <= kMaxPosition, kWhere, term.name,
+          ".lo and hi must be within 2^53, got ", table.lo, " and ", table.hi);
+  require(table.heads == x.heads || table.heads == 1, kWhere, term.name, ".heads must be 1 or heads = ", x.heads,
+          ", got ", table.heads);
+  require(table.width == term.width(x), kWhere, term.name, ".width must be ", term.width(x), ", got ", table.width);
+  check_pointer(kWhere, table.rows, 0, row_element_bytes(x.dtype), term.name);
+  check_size(kWhere, {table.heads, term.rows(x), table.width}, term.name);
+}
+
+void check_pair(const rf_attention_args& x, const void* of_queries, const char* query_name, const void* of_keys,
+                const char* key_name) {
+  require((of_queries == nullptr) == (of_keys == nullptr), kWhere, query_name, " and ", key_name,
+          " must be given together, got ", of_queries == nullptr ? key_name : query_name, " alone");
+  if (of_queries == nullptr) return;
+  require(x.positions >= 1, kWhere, "positions must be >= 1 with ", query_name, " and ", key_name, ", got ",
+          x.positions);
+  check_size(kWhere, {x.heads, x.positions, x.head_dim}, query_name);
 }
 
 void check_terms(const rf_attention_args& x) {
-  const RotatedData vectors = {x.dtype, x.layout, x.batch, x.head_dim};
-  const RotatedData values = {x.dtype, x.layout, x.batch, x.value_dim};
-  check_rotation(kWhere, vectors, x.rotation_q, "rotation_q");
-  check_rotation(kWhere, vectors, x.rotation_k, "rotation_k");
-  check_rotation(kWhere, values, x.rotation_v, "rotation_v");
-  check_table(x, x.table_k, x.head_dim, "table_k");
-  check_table(x, x.table_q, x.head_dim, "table_q");
-  check_table(x, x.table_v, x.value_dim, "table_v");
-  check_table(x, x.bias, 1, "bias");
-  check_table(x, x.gate, x.gate.width == 1 ? 1 : x.head_dim, "gate");
-  require((x.a == nullptr) == (x.c == nullptr), kWhere, "a and c must be given together, got ",
-          x.a == nullptr ? "c" : "a", " alone");
-  if (x.a != nullptr) {
-    require(x.positions >= 1, kWhere, "positions must be >= 1 with a and c, got ", x.positions);
-    check_size(kWhere, {x.heads, x.positions, x.head_dim}, "a");
+  for (const RotationTerm& term : kRotationTerms) {
+    check_rotation(kWhere, {x.dtype, x.layout, x.batch, term.width(x)}, x.*term.member, term.name);
   }
-  for (const auto& [numbers, name] :
-       {std::pair{x.u, "u"}, {x.w, "w"}, {x.a, "a"}, {x.c, "c"}, {x.row, "row"}, {x.col, "col"}}) {
-    check_pointer(kWhere, numbers, 0, row_element_bytes(x.dtype), name);
+  for (const TableTerm& term : kTableTerms) check_table(x, term);
+#define RF_CHECK_PAIR(query_name, query_symbol, key_name, key_symbol) \
+  check_pair(x, x.query_name, #query_name, x.key_name, #key_name);
+  RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_CHECK_PAIR)
+#undef RF_CHECK_PAIR
+  for (const NumbersTerm& term : kNumbersTerms) {
+    check_pointer(kWhere, x.*term.member, 0, row_element_bytes(x.dtype), term.name);
   }
   require(std::isfinite(x.scale), kWhere, "scale must be finite, got ", x.scale);
 }
@@ -145,7 +135,7 @@ void check_limit(const rf_attention_args& x, uint32_t side, int64_t limit, const
   require(limited || limit == 0, kWhere, name, " must be 0 unless window limits that side, got ", limit);
 }
 
-void check_absent(const void* term, const void* gradient, const char* name) {
+void check_absent(const void* term, const void* gradient, const std::string& name) {
   require(term != nullptr || gradient == nullptr, kWhere, "the gradient of ", name,
           " must be NULL where the term is absent, got an array");
 }
@@ -153,7 +143,9 @@ void check_absent(const void* term, const void* gradient, const char* name) {
 }  // namespace
 
 void check_attention(const rf_attention_args& x) {
-  check_dtype(x);
+  require(element_bytes(x.dtype) != 0, kWhere, "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ",
+          static_cast<int>(x.dtype));
+  require(x.dropout >= 0 && x.dropout < 1 - 0x1p-17, kWhere, "dropout must be in [0, 1 - 2^-17), got ", x.dropout);
   check_extents(x);
   check_pointers(x);
   check_terms(x);
@@ -166,6 +158,22 @@ void check_attention(const rf_attention_args& x) {
   check_limit(x, RF_WINDOW_RIGHT, x.window_right, "window_right");
 }
 
+void check_attention_kernel(const rf_attention_args& x) {
+  require(x.value_dim == x.head_dim || (x.value.cos == nullptr && x.value_table.rows == nullptr), kWhere,
+          "value_dim must be head_dim = ", x.head_dim, " where values have a rotation or a table, got ", x.value_dim);
+  if (x.dtype == RF_F64) {
+    if (x.dropout > 0) throw NotImplemented("[attention] dropout must be 0 with dtype RF_F64");
+    return;
+  }
+  for (const TableTerm& term : kTableTerms) {
+    if (term.kernels == TableTerm::Kernels::kTiles || (x.*term.member).rows == nullptr) continue;
+    throw NotImplemented(std::string("[attention] ") + term.name + " must be NULL unless dtype is RF_F64");
+  }
+  if (use_reference()) {
+    throw NotImplemented("[attention] dtype must be RF_F64 for the reference loops, which RF_KERNEL=ref asks for");
+  }
+}
+
 void check_attention_out(const rf_attention_args& x) {
   check_pointer(kWhere, x.out, x.batch * x.queries * x.heads, element_bytes(x.dtype), "out");
 }
@@ -176,29 +184,18 @@ void check_attention_grads(const rf_attention_args& x, const rf_attention_grads&
   if (x.dtype != RF_F64) {
     check_pointer(kWhere, x.out, queries, element_bytes(x.dtype), "out");
     check_pointer(kWhere, x.log_sum, queries, sizeof(float), "log_sum");
-    for (const void* gradient : {grads.cos_q, grads.sin_q, grads.cos_k, grads.sin_k, grads.cos_v, grads.sin_v}) {
-      if (gradient != nullptr) {
+    for (const RotationTerm& term : kRotationTerms) {
+      if (grads.*term.cos_gradient != nullptr || grads.*term.sin_gradient != nullptr) {
         throw NotImplemented("[attention] the gradients of cos and sin must be NULL unless dtype is RF_F64");
       }
     }
   }
-  check_absent(x.rotation_q.cos, grads.cos_q, "rotation_q.cos");
-  check_absent(x.rotation_q.sin, grads.sin_q, "rotation_q.sin");
-  check_absent(x.rotation_k.cos, grads.cos_k, "rotation_k.cos");
-  check_absent(x.rotation_k.sin, grads.sin_k, "rotation_k.sin");
-  check_absent(x.rotation_v.cos, grads.cos_v, "rotation_v.cos");
-  check_absent(x.rotation_v.sin, grads.sin_v, "rotation_v.sin");
-  check_absent(x.u, grads.u, "u");
-  check_absent(x.w, grads.w, "w");
-  check_absent(x.table_k.rows, grads.table_k, "table_k");
-  check_absent(x.table_q.rows, grads.table_q, "table_q");
-  check_absent(x.table_v.rows, grads.table_v, "table_v");
-  check_absent(x.bias.rows, grads.bias, "bias");
-  check_absent(x.gate.rows, grads.gate, "gate");
-  check_absent(x.a, grads.a, "a");
-  check_absent(x.c, grads.c, "c");
-  check_absent(x.row, grads.row, "row");
-  check_absent(x.col, grads.col, "col");
+  for (const RotationTerm& term : kRotationTerms) {
+    check_absent((x.*term.member).cos, grads.*term.cos_gradient, std::string(term.name) + ".cos");
+    check_absent((x.*term.member).sin, grads.*term.sin_gradient, std::string(term.name) + ".sin");
+  }
+  for (const TableTerm& term : kTableTerms) check_absent((x.*term.member).rows, grads.*term.gradient, term.name);
+  for (const NumbersTerm& term : kNumbersTerms) check_absent(x.*term.member, grads.*term.gradient, term.name);
 }
 
 }  // namespace rf::core

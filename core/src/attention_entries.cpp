@@ -56,9 +56,9 @@ rf_attention_args AttentionEntries::sequence(int64_t entry) const {
   move(x.log_sum, query, sizeof(float));
   move(x.query_positions, query, sizeof(int64_t));
   move(x.key_positions, key, sizeof(int64_t));
-  move_rotation(x.rotation_q, query);
-  move_rotation(x.rotation_k, key);
-  move_rotation(x.rotation_v, key);
+  move_rotation(x.query, query);
+  move_rotation(x.key, key);
+  move_rotation(x.value, key);
   move(x.mask, query * x.mask_stride_t + key * x.mask_stride_s, sizeof(uint8_t));
   x.cu_seqlens_q = x.cu_seqlens_k = nullptr;
   x.sequences = 0;

@@ -44,9 +44,9 @@ struct OnlineSoftmax {
         origin(arena.take<float>(kQueryTile)),
         sum(arena.take<float>(kQueryTile)),
         edges(arena.take<float>(2 * kQueryTile)),
-        of_table(arena.take<float>(problem.table_v.rows == nullptr ? 0 : kQueryTile * problem.value_width)) {}
+        of_table(arena.take<float>(problem.value_table.rows == nullptr ? 0 : kQueryTile * problem.value_width)) {}
   void clear(const AttentionProblem& problem) {
-    if (problem.table_v.rows != nullptr) std::fill_n(of_table, kQueryTile * problem.value_width, 0.0f);
+    if (problem.value_table.rows != nullptr) std::fill_n(of_table, kQueryTile * problem.value_width, 0.0f);
     std::fill_n(origin, kQueryTile, kMinusInfinity);
     std::fill_n(sum, kQueryTile, 0.0f);
     std::fill_n(edges, 2 * kQueryTile, 0.0f);
@@ -117,7 +117,7 @@ HWY_NOINLINE void scale_rows(const float* factors, int64_t count, int64_t width,
 
 // Whether weights are only multiplied with values, as bfloat16: floats of them are not needed.
 HWY_INLINE bool keeps_pairs_alone(const AttentionProblem& problem, const ForwardSpace& space) {
-  return uses_bf16_pairs(problem) && !space.dropout.any() && problem.table_v.rows == nullptr;
+  return uses_bf16_pairs(problem) && !space.dropout.any() && problem.value_table.rows == nullptr;
 }
 
 // exp2(factor raw - origin) of a tile, in place or, where `kPairs`, in `pairs`; adds them to `sum`.
@@ -186,7 +186,7 @@ HWY_NOINLINE void online_softmax_update(const AttentionProblem& problem, Forward
   for (int l = 0; l < kVectors; ++l) hn::StoreU(sum[l], d, running.sum + l * kLanes);
   if (!moved || running.empty) return;
   scale_columns(space.factors, queries, problem.value_width, running.out);
-  if (problem.table_v.rows == nullptr) return;
+  if (problem.value_table.rows == nullptr) return;
   scale_rows(space.factors, queries, problem.value_width, running.of_table);
   for (int64_t i = 0; i < kVectors * kLanes; ++i) {
     running.edges[i] *= space.factors[i];
@@ -230,7 +230,7 @@ void add_value_rows(const AttentionProblem& problem, ForwardSpace& space, int64_
                     OnlineSoftmax& running) {
   const Span& keys = space.keys.span;
   if (!steps(queries, keys)) return gather_values(problem, h, queries, keys, space.tile(), running.of_table);
-  const TableRows V(problem.table_v, h);
+  const TableRows V(problem.value_table, h);
   const Distances distances(queries, keys);
   const Reach reach = distances.reach(V);
   if (reach == Reach::kBelow || reach == Reach::kAbove) {
@@ -261,7 +261,7 @@ void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t 
     drop_weights(space.tile(), keys.count, queries.span.count, space.dropout);
   }
   add_values(problem, space, queries, running);
-  if (problem.table_v.rows != nullptr) add_value_rows(problem, space, h, queries.span, running);
+  if (problem.value_table.rows != nullptr) add_value_rows(problem, space, h, queries.span, running);
 }
 
 // log of the sum of exp(score), -infinity where there is no key.
@@ -287,7 +287,7 @@ void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const Que
   if (running.empty) std::fill_n(running.out, kQueryTile * problem.value_width, 0.0f);
   const int64_t lanes = (queries.span.count + kLanes - 1) / kLanes * kLanes;
   transpose(running.out, kQueryTile, problem.value_width, lanes, rows, problem.value_width);
-  const TableRows V(problem.table_v, h);
+  const TableRows V(problem.value_table, h);
   for (int64_t i = 0; i < queries.span.count; ++i) {
     const int64_t t = queries.span.first + i;
     const float sum = running.sum[i];
@@ -352,7 +352,7 @@ void forward_tiles(const AttentionProblem& problem, int64_t b, int64_t h, int64_
     space.keys.transpose_values(problem);
     look_ahead(problem, b, h, group, key + keys, space.ahead);
     space.ahead.spread(kBlocksOfTile * tiles);
-    const bool shifts = problem.table_q.rows != nullptr && steps(whole_group, space.keys.span);
+    const bool shifts = problem.query_table.rows != nullptr && steps(whole_group, space.keys.span);
     if (shifts) space.key_panel.fill(problem, h, group, space.keys);
     for (int64_t i = 0; i < tiles; ++i) forward_tile(problem, space, b, h, i, shifts ? &space.key_panel : nullptr);
     space.ahead.finish();

@@ -13,6 +13,7 @@
 #include "attention_entries.h"
 #include "attention_forward.h"
 #include "attention_problem.h"
+#include "attention_terms.h"
 #include "error.h"
 #include "scratch.h"
 
@@ -102,23 +103,14 @@ struct TermGradient {
 };
 
 std::vector<TermGradient> wanted_terms(const rf_attention_args& x, const rf_attention_grads& grads) {
-  const auto of_table = [](float* HeadTermGradients::*slot, const rf_attention_table& table, void* gradient) {
-    return TermGradient{slot, gradient, table.hi - table.lo + 1, table.width, table.heads == 1};
-  };
-  const auto of_heads = [](float* HeadTermGradients::*slot, int64_t rows, int64_t width, void* gradient) {
-    return TermGradient{slot, gradient, rows, width, false};
-  };
-  using Terms = HeadTermGradients;
-  std::vector<TermGradient> terms = {of_table(&Terms::table_k, x.table_k, grads.table_k),
-                                     of_table(&Terms::table_q, x.table_q, grads.table_q),
-                                     of_table(&Terms::table_v, x.table_v, grads.table_v),
-                                     of_table(&Terms::bias, x.bias, grads.bias),
-                                     of_heads(&Terms::u, 1, x.head_dim, grads.u),
-                                     of_heads(&Terms::w, 1, x.head_dim, grads.w),
-                                     of_heads(&Terms::a, x.positions, x.head_dim, grads.a),
-                                     of_heads(&Terms::c, x.positions, x.head_dim, grads.c),
-                                     of_heads(&Terms::row, 1, 1, grads.row),
-                                     of_heads(&Terms::col, 1, 1, grads.col)};
+  std::vector<TermGradient> terms;
+  for (const TableTerm& term : kTableTerms) {
+    const rf_attention_table& table = x.*term.member;
+    terms.push_back({term.sum, grads.*term.gradient, term.rows(x), table.width, table.heads == 1});
+  }
+  for (const NumbersTerm& term : kNumbersTerms) {
+    terms.push_back({term.sum, grads.*term.gradient, term.rows(x), term.width(x), false});
+  }
   std::erase_if(terms, [](const TermGradient& term) { return term.gradient == nullptr; });
   return terms;
 }

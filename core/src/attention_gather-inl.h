@@ -26,7 +26,7 @@ HWY_INLINE int64_t distance(const Span& queries, const Span& keys, int64_t i, in
 // (q + w) . K[r] + k . Q[r] of every pair, one at a time: for positions that do not rise by 1.
 inline HWY_NOINLINE void gather_scores(const AttentionProblem& problem, int64_t h, const QuerySide& queries,
                                        const KeySide& keys, float* tile) {
-  const TableRows K(problem.table_k, h), Q(problem.table_q, h);
+  const TableRows K(problem.key_table, h), Q(problem.query_table, h);
   for (int64_t j = 0; j < keys.span.count; ++j) {
     for (int64_t i = 0; i < queries.span.count; ++i) {
       const int64_t r = distance(queries.span, keys.span, i, j);
@@ -42,7 +42,7 @@ inline HWY_NOINLINE void gather_scores(const AttentionProblem& problem, int64_t 
 // out += weight V[r].
 inline HWY_NOINLINE void gather_values(const AttentionProblem& problem, int64_t h, const Span& queries,
                                        const Span& keys, const float* tile, float* out) {
-  const TableRows V(problem.table_v, h);
+  const TableRows V(problem.value_table, h);
   for (int64_t i = 0; i < queries.count; ++i) {
     for (int64_t j = 0; j < keys.count; ++j) {
       add_scaled(tile[j * kQueryTile + i], V.row(distance(queries, keys, i, j)), problem.value_width,
@@ -54,7 +54,7 @@ inline HWY_NOINLINE void gather_values(const AttentionProblem& problem, int64_t 
 // y . V[r] of every pair.
 inline HWY_NOINLINE void gather_value_products(const AttentionProblem& problem, int64_t h, const Span& queries,
                                                const Span& keys, const float* y, float* tile) {
-  const TableRows V(problem.table_v, h);
+  const TableRows V(problem.value_table, h);
   for (int64_t j = 0; j < keys.count; ++j) {
     for (int64_t i = 0; i < queries.count; ++i) {
       tile[j * kQueryTile + i] =
@@ -78,7 +78,7 @@ struct KeyGradients {
 inline HWY_NOINLINE void gather_gradients(const AttentionProblem& problem, int64_t h, const QueryGradients& queries,
                                           const KeyGradients& keys, const float* weights, const float* scores,
                                           const HeadTermGradients& terms) {
-  const TableRows K(problem.table_k, h), Q(problem.table_q, h), V(problem.table_v, h);
+  const TableRows K(problem.key_table, h), Q(problem.query_table, h), V(problem.value_table, h);
   const Span &query_span = queries.side.span, &key_span = keys.side.span;
   const auto add_row = [](float factor, const float* row, int64_t width, float* gradient, int64_t index) {
     if (gradient != nullptr) add_scaled(factor, row, width, gradient + index * width);
@@ -89,15 +89,15 @@ inline HWY_NOINLINE void gather_gradients(const AttentionProblem& problem, int64
       const float g = scores[j * kQueryTile + i];
       if (K.defined()) {
         add_scaled(g, K.row(r), problem.width, queries.raw_gradient + i * problem.width);
-        add_row(g, queries.side.raw_rows + i * problem.width, problem.width, terms.table_k, K.index(r));
+        add_row(g, queries.side.raw_rows + i * problem.width, problem.width, terms.key_table, K.index(r));
       }
       if (Q.defined()) {
         add_scaled(g, Q.row(r), problem.width, keys.raw_gradient + (key_span.first + j) * problem.width);
-        add_row(g, keys.side.raw_rows + j * problem.width, problem.width, terms.table_q, Q.index(r));
+        add_row(g, keys.side.raw_rows + j * problem.width, problem.width, terms.query_table, Q.index(r));
       }
       if (V.defined()) {
         const float weight = weights[j * kQueryTile + i];
-        add_row(weight, queries.y + i * problem.value_width, problem.value_width, terms.table_v, V.index(r));
+        add_row(weight, queries.y + i * problem.value_width, problem.value_width, terms.value_table, V.index(r));
       }
     }
   }
@@ -112,10 +112,10 @@ inline HWY_NOINLINE void gather_position_gradients(const AttentionProblem& probl
   for (int64_t j = 0; j < keys.count; ++j) {
     for (int64_t i = 0; i < queries.count; ++i) {
       const float g = scores[j * kQueryTile + i];
-      if (x.row != nullptr && queries.positions[i] == 0) {
-        if (terms.row != nullptr) *terms.row += g;
-      } else if (x.col != nullptr && keys.positions[j] == 0) {
-        if (terms.col != nullptr) *terms.col += g;
+      if (x.reset_row != nullptr && queries.positions[i] == 0) {
+        if (terms.reset_row != nullptr) *terms.reset_row += g;
+      } else if (x.reset_col != nullptr && keys.positions[j] == 0) {
+        if (terms.reset_col != nullptr) *terms.reset_col += g;
       } else if (terms.bias != nullptr) {
         terms.bias[bias.index(distance(queries, keys, i, j))] += g;
       }

@@ -27,25 +27,25 @@ TermTable padded_table(const rf_attention_table& given, std::vector<float>& copi
 AttentionProblem::AttentionProblem(const rf_attention_args& x)
     : args(x),
       width(padded(x.head_dim)),
-      inner(x.a == nullptr ? width : 2 * width),
+      inner(x.position_query == nullptr ? width : 2 * width),
       value_width(padded(x.value_dim)),
       group(x.heads / x.key_heads),
-      table_k(padded_table(x.table_k, padded_rows[0])),
-      table_q(padded_table(x.table_q, padded_rows[1])),
-      table_v(padded_table(x.table_v, padded_rows[2])),
+      key_table(padded_table(x.key_table, padded_rows[0])),
+      query_table(padded_table(x.query_table, padded_rows[1])),
+      value_table(padded_table(x.value_table, padded_rows[2])),
       bias{static_cast<const float*>(x.bias.rows), x.bias.lo, x.bias.hi, x.bias.heads, 1},
       log_sum_stride(x.queries),
       amx(use_amx()) {
-  if (table_q.rows == nullptr) return;
-  const int64_t rows = table_q.row_count();
+  if (query_table.rows == nullptr) return;
+  const int64_t rows = query_table.row_count();
   query_column_stride = rows + kRowFloats;
-  query_column_rows.assign(static_cast<size_t>(table_q.heads * width * query_column_stride), 0.0f);
+  query_column_rows.assign(static_cast<size_t>(query_table.heads * width * query_column_stride), 0.0f);
   query_columns = query_column_rows.data();
 #pragma omp parallel for collapse(2) schedule(static)
-  for (int64_t head = 0; head < table_q.heads; ++head) {
+  for (int64_t head = 0; head < query_table.heads; ++head) {
     for (int64_t d = 0; d < width; ++d) {
       float* to = query_column_rows.data() + (head * width + d) * query_column_stride;
-      const float* from = table_q.rows + head * rows * width + d;
+      const float* from = query_table.rows + head * rows * width + d;
       for (int64_t r = 0; r < rows; ++r) to[r] = from[r * width];
     }
   }
@@ -57,9 +57,9 @@ AttentionProblem::AttentionProblem(const AttentionProblem& whole, const rf_atten
       inner(whole.inner),
       value_width(whole.value_width),
       group(whole.group),
-      table_k(whole.table_k),
-      table_q(whole.table_q),
-      table_v(whole.table_v),
+      key_table(whole.key_table),
+      query_table(whole.query_table),
+      value_table(whole.value_table),
       bias(whole.bias),
       query_columns(whole.query_columns),
       query_column_stride(whole.query_column_stride),

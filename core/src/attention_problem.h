@@ -41,7 +41,7 @@ struct AttentionProblem {
   int64_t value_width;                // of a row of v
   int64_t group;                      // query heads that share a key head
   std::vector<float> padded_rows[3];  // of K, Q and V, where the caller's are no whole vectors
-  TermTable table_k, table_q, table_v, bias;
+  TermTable key_table, query_table, value_table, bias;
   // Q with a row for each element and a column for each distance, kRowFloats columns of zeros behind the last.
   const float* query_columns = nullptr;
   int64_t query_column_stride = 0;
@@ -50,7 +50,9 @@ struct AttentionProblem {
   int64_t first_element = 0;  // of those that dropout numbers
   bool amx;                   // whether products of bfloat16 may be those of its tiles
 
-  bool has_tables() const { return table_k.rows != nullptr || table_q.rows != nullptr || table_v.rows != nullptr; }
+  bool has_tables() const {
+    return key_table.rows != nullptr || query_table.rows != nullptr || value_table.rows != nullptr;
+  }
 };
 
 // Whether the window has a limit on that side: RF_WINDOW_LEFT or RF_WINDOW_RIGHT.

@@ -25,7 +25,7 @@ namespace HWY_NAMESPACE {
 // and keys, and weights, to bfloat16. Position-only terms are floats, which keeps their scores out of it.
 HWY_INLINE bool uses_bf16_pairs(const AttentionProblem& problem) {
 #if RF_HAVE_BF16_PAIRS
-  return problem.args.dtype == RF_BF16 && problem.args.a == nullptr && has_bf16_instruction();
+  return problem.args.dtype == RF_BF16 && problem.args.position_query == nullptr && has_bf16_instruction();
 #else
   (void)problem;
   return false;
@@ -69,7 +69,7 @@ struct QuerySide {
       : rows(arena.take<float>(kQueryTile * problem.inner)),
         columns(arena.take<float>(kQueryTile * problem.inner)),
         row_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kQueryTile * problem.inner / 2 : 0)),
-        raw_rows(arena.take<float>(problem.args.table_k.rows == nullptr ? 0 : kQueryTile * problem.width)) {}
+        raw_rows(arena.take<float>(problem.args.key_table.rows == nullptr ? 0 : kQueryTile * problem.width)) {}
 
   void load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count);
 
@@ -99,19 +99,19 @@ HWY_INLINE HeadRows value_rows(const AttentionProblem& problem, int64_t b, int64
 inline void QuerySide::load_rows_of(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
   load_rows(x.dtype, query_rows(problem, b, h), span.first, span.count, x.head_dim, rows, problem.inner);
-  if (x.table_k.rows != nullptr) {
+  if (x.key_table.rows != nullptr) {
     for (int64_t i = 0; i < span.count; ++i) {
       float* raw = raw_rows + i * problem.width;
       std::copy_n(rows + i * problem.inner, problem.width, raw);
-      if (x.w == nullptr) continue;
-      const float* w = static_cast<const float*>(x.w) + h * x.head_dim;
+      if (x.position_bias == nullptr) continue;
+      const float* w = static_cast<const float*>(x.position_bias) + h * x.head_dim;
       for (int64_t d = 0; d < x.head_dim; ++d) raw[d] += w[d];
     }
   }
-  rotate_rows(x.rotation_q, x.layout, RotationDirection::kForward, b, x.queries, span.first, span.count, rows,
+  rotate_rows(x.query, x.layout, RotationDirection::kForward, b, x.queries, span.first, span.count, rows,
               problem.inner);
-  if (x.u == nullptr) return;
-  const float* u = static_cast<const float*>(x.u) + h * x.head_dim;
+  if (x.content_bias == nullptr) return;
+  const float* u = static_cast<const float*>(x.content_bias) + h * x.head_dim;
   for (int64_t i = 0; i < span.count; ++i) {
     for (int64_t d = 0; d < x.head_dim; ++d) rows[i * problem.inner + d] += u[d];
   }
@@ -121,7 +121,8 @@ inline void QuerySide::load(const AttentionProblem& problem, int64_t b, int64_t 
   const rf_attention_args& x = problem.args;
   span = Span(first, count, positions_of(x.query_positions, x.query_position_stride_b, b));
   load_rows_of(problem, b, h);
-  if (x.a != nullptr) load_position_rows(x, x.a, x.row, h, span, rows + problem.width, problem.inner);
+  if (x.position_query != nullptr)
+    load_position_rows(x, x.position_query, x.reset_row, h, span, rows + problem.width, problem.inner);
   if (count < kQueryTile) std::fill_n(columns, kQueryTile * problem.inner, 0.0f);
   if (uses_bf16_pairs(problem)) {
     narrow_rows(rows, count, problem.inner, row_pairs);
@@ -143,7 +144,7 @@ struct KeySide {
   KeySide(const AttentionProblem& problem, Arena& arena)
       : rows(arena.take<float>(kMaxKeyTile * problem.inner)),
         row_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kMaxKeyTile * problem.inner / 2 : 0)),
-        raw_rows(arena.take<float>(problem.args.table_q.rows == nullptr ? 0 : kMaxKeyTile * problem.width)),
+        raw_rows(arena.take<float>(problem.args.query_table.rows == nullptr ? 0 : kMaxKeyTile * problem.width)),
         values(arena.take<float>(kMaxKeyTile * problem.value_width)),
         value_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kMaxKeyTile / 2 * problem.value_width : 0)),
         value_columns(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kMaxKeyTile / 2 * problem.value_width : 0)) {}
@@ -207,21 +208,21 @@ inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64
   const rf_attention_args& x = problem.args;
   load_rows(x.dtype, key_rows(problem, b, h), span.first, span.count, x.head_dim, rows, problem.inner);
   clear_padding(x, b, span, problem.width, problem.inner, rows);
-  if (x.table_q.rows != nullptr) {
+  if (x.query_table.rows != nullptr) {
     for (int64_t j = 0; j < span.count; ++j) {
       std::copy_n(rows + j * problem.inner, problem.width, raw_rows + j * problem.width);
     }
   }
-  rotate_rows(x.rotation_k, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, rows,
-              problem.inner);
-  if (x.c != nullptr) load_position_rows(x, x.c, x.col, h, span, rows + problem.width, problem.inner);
+  rotate_rows(x.key, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, rows, problem.inner);
+  if (x.position_key != nullptr)
+    load_position_rows(x, x.position_key, x.reset_col, h, span, rows + problem.width, problem.inner);
 }
 
 inline void KeySide::load_values(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
   load_rows(x.dtype, value_rows(problem, b, h), span.first, span.count, x.value_dim, values, problem.value_width);
   clear_padding(x, b, span, problem.value_width, problem.value_width, values);
-  rotate_rows(x.rotation_v, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, values,
+  rotate_rows(x.value, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, values,
               problem.value_width);
 }
 

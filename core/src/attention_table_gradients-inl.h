@@ -112,8 +112,8 @@ inline HWY_NOINLINE void add_position_gradients(const AttentionProblem& problem,
                                                 const Span& keys, const float* scores, GradientSpace& space,
                                                 const HeadTermGradients& terms) {
   const rf_attention_args& x = problem.args;
-  if (terms.bias == nullptr && terms.row == nullptr && terms.col == nullptr) return;
-  const bool resets = (x.row != nullptr && queries.has_zero) || (x.col != nullptr && keys.has_zero);
+  if (terms.bias == nullptr && terms.reset_row == nullptr && terms.reset_col == nullptr) return;
+  const bool resets = (x.reset_row != nullptr && queries.has_zero) || (x.reset_col != nullptr && keys.has_zero);
   if (resets || !steps(queries, keys)) {
     return gather_position_gradients(problem, h, queries, keys, scores, terms);
   }
@@ -174,7 +174,7 @@ inline void add_query_table_edges(const QueryTable& t, int64_t queries) {
 // Q of a tile. scores: s dscore; raw_gradient: [S][width], of k.
 inline void add_key_table(const AttentionProblem& problem, int64_t h, const Span& queries, const KeySide& keys,
                           const float* scores, float* raw_gradient, float* gradient, GradientSpace& space) {
-  const TableRows Q(problem.table_q, h);
+  const TableRows Q(problem.query_table, h);
   const Distances distances(queries, keys.span);
   const Reach reach = distances.reach(Q);
   const float* wide = space.widen(scores, queries, keys.span);

@@ -29,7 +29,7 @@ HWY_INLINE bool steps(const Span& queries, const Span& keys) {
 class KeyPanel {
  public:
   KeyPanel(const AttentionProblem& problem, Arena& arena)
-      : rows_(arena.take<float>(problem.table_q.rows == nullptr ? 0 : kKeyTile * kWidth)) {}
+      : rows_(arena.take<float>(problem.query_table.rows == nullptr ? 0 : kKeyTile * kWidth)) {}
 
   // queries: of the whole group.
   void fill(const AttentionProblem& problem, int64_t h, const Span& queries, const KeySide& keys);
@@ -43,7 +43,7 @@ class KeyPanel {
 
 inline HWY_NOINLINE void KeyPanel::fill(const AttentionProblem& problem, int64_t h, const Span& queries,
                                         const KeySide& keys) {
-  const TableRows Q(problem.table_q, h);
+  const TableRows Q(problem.query_table, h);
   const int64_t tiles = (queries.count + kQueryTile - 1) / kQueryTile;
   const int64_t least = queries.positions[0] - keys.span.positions[keys.span.count - 1];
   const int64_t count = tiles * kQueryTile + keys.span.count - 1;
@@ -51,7 +51,7 @@ inline HWY_NOINLINE void KeyPanel::fill(const AttentionProblem& problem, int64_t
   const int64_t first = std::clamp<int64_t>(Q.lo - least, 0, count),
                 end = std::clamp<int64_t>(Q.hi - least + 1, 0, count);
   const bool outside = first == end;
-  const int64_t head = problem.table_q.heads == 1 ? 0 : h;
+  const int64_t head = problem.query_table.heads == 1 ? 0 : h;
   Product p;
   p.a = keys.raw_rows;
   p.a_row = p.depth = problem.width;
@@ -92,14 +92,14 @@ struct QueryPanel {
 
   QueryPanel() = default;
   QueryPanel(const AttentionProblem& problem, Arena& arena)
-      : columns(arena.take<float>(problem.table_k.rows == nullptr ? 0 : problem.width * kQueryTile)),
-        panel(problem.table_k.rows != nullptr, arena) {}
+      : columns(arena.take<float>(problem.key_table.rows == nullptr ? 0 : problem.width * kQueryTile)),
+        panel(problem.key_table.rows != nullptr, arena) {}
 
   void start(const AttentionProblem& problem, int64_t h, const QuerySide& queries) {
-    if (problem.table_k.rows == nullptr) return;
+    if (problem.key_table.rows == nullptr) return;
     std::fill_n(columns, problem.width * kQueryTile, 0.0f);
     transpose(queries.raw_rows, problem.width, queries.span.count, problem.width, columns, kQueryTile);
-    panel.start(TableRows(problem.table_k, h), columns);
+    panel.start(TableRows(problem.key_table, h), columns);
   }
 };
 
@@ -124,7 +124,7 @@ inline Start start_of_panel(const TableRows& table, const Span& queries, const S
 // (q + w) . K[r] + k . Q[r], which raw scores begin with. `offset`: of the tile's first query in its group.
 inline Start start_of_scores(const AttentionProblem& problem, int64_t h, const QuerySide& queries, const KeySide& keys,
                              QueryPanel& panel, const KeyPanel* key_panel, int64_t offset, float* copies, float* tile) {
-  const bool has_k = problem.table_k.rows != nullptr, has_q = problem.table_q.rows != nullptr;
+  const bool has_k = problem.key_table.rows != nullptr, has_q = problem.query_table.rows != nullptr;
   if (!has_k && !has_q) return {};
   if (!steps(queries.span, keys.span) || (has_q && key_panel == nullptr)) {
     gather_scores(problem, h, queries, keys, tile);
@@ -132,7 +132,7 @@ inline Start start_of_scores(const AttentionProblem& problem, int64_t h, const Q
   }
   Start start;
   if (has_k) {
-    start = start_of_panel(TableRows(problem.table_k, h), queries.span, keys.span, panel.columns, panel.panel, copies,
+    start = start_of_panel(TableRows(problem.key_table, h), queries.span, keys.span, panel.columns, panel.panel, copies,
                            tile);
   }
   if (!has_q) return start;

@@ -77,7 +77,8 @@ inline HWY_NOINLINE void PositionScores::compute(const AttentionProblem& problem
                                                  const Span& keys) {
   const rf_attention_args& x = problem.args;
   const TableRows bias(problem.bias, head);
-  const bool reset_rows = x.row != nullptr && queries.has_zero, reset_columns = x.col != nullptr && keys.has_zero;
+  const bool reset_rows = x.reset_row != nullptr && queries.has_zero,
+             reset_columns = x.reset_col != nullptr && keys.has_zero;
   any_ = bias.rows != nullptr || reset_rows || reset_columns;
   if (!any_) return;
   if (queries.steps && keys.steps && !reset_rows && !reset_columns) {
@@ -93,8 +94,8 @@ inline HWY_NOINLINE void PositionScores::compute(const AttentionProblem& problem
     stride_ = -1;
     return;
   }
-  const float at_row = reset_rows ? static_cast<const float*>(x.row)[head] * kLog2e : 0;
-  const float at_column = reset_columns ? static_cast<const float*>(x.col)[head] * kLog2e : 0;
+  const float at_row = reset_rows ? static_cast<const float*>(x.reset_row)[head] * kLog2e : 0;
+  const float at_column = reset_columns ? static_cast<const float*>(x.reset_col)[head] * kLog2e : 0;
   for (int64_t j = 0; j < keys.count; ++j) {
     float* to = numbers_ + j * kQueryTile;
     for (int64_t i = 0; i < queries.count; ++i) {

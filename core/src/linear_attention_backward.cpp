@@ -69,7 +69,7 @@ struct QueryGradient {
         x(problem.args),
         b(entry),
         key_head(head),
-        keys(problem, x.rotation_k, arena),
+        keys(problem, x.key, arena),
         y(problem, arena),
         values(arena.take<float>(kChunk * problem.value_width)),
         value_columns(arena.take<float>(problem.value_width * kChunk)),
@@ -119,13 +119,13 @@ void QueryGradient::answer(const rf_linear_attention_grads& grads, const Chunk& 
     multiply_pairs(Triangle::kLower, chunk.queries, y.scaled, problem.value_width, x.value_dim, value_columns, pairs);
     add_pairs(Triangle::kLower, chunk.queries, pairs, keys.rotated, width, gradient);
   }
-  const bool separate = FeatureRows::is_plain(problem, x.rotation_q);
+  const bool separate = FeatureRows::is_plain(problem, x.query);
   if (separate) std::fill_n(plain, chunk.queries * width, 0.0f);
   for (int64_t i = 0; i < chunk.queries; ++i) {
     const float* z = chunk.paired() ? prefix + i * width : norm.sum;
     add_scaled(y.factor[i], z, width, (separate ? plain : gradient) + i * width);
   }
-  to_given(problem, x.rotation_q, b, x.queries, chunk.first_query, chunk.queries, query_rows(x, b, h),
+  to_given(problem, x.query, b, x.queries, chunk.first_query, chunk.queries, query_rows(x, b, h),
            separate ? plain : nullptr, gradient, scratch);
   store_rows(x.dtype, gradient, width, chunk.queries, x.features, (b * x.queries + chunk.first_query) * x.heads + h,
              x.heads, grads.q);
@@ -161,8 +161,8 @@ struct KeyGradient {
         x(problem.args),
         b(entry),
         key_head(head),
-        keys(problem, x.rotation_k, arena),
-        queries(problem, x.rotation_q, arena),
+        keys(problem, x.key, arena),
+        queries(problem, x.query, arena),
         y(problem, arena),
         values(arena.take<float>(kChunk * problem.value_width)),
         query_columns(arena.take<float>(problem.width * kChunk)),
@@ -253,10 +253,10 @@ void KeyGradient::add_suffixes(const Chunk& chunk) const {
 }
 
 void KeyGradient::write_keys(const rf_linear_attention_grads& grads, const Chunk& chunk) const {
-  const bool separate = FeatureRows::is_plain(problem, x.rotation_k);
+  const bool separate = FeatureRows::is_plain(problem, x.key);
   const int64_t row = (b * x.keys + chunk.first_key) * x.key_heads + key_head;
   if (!separate) add_scaled(1, suffix, chunk.keys * problem.width, gradient);
-  to_given(problem, x.rotation_k, b, x.keys, chunk.first_key, chunk.keys, key_rows(x, b, key_head),
+  to_given(problem, x.key, b, x.keys, chunk.first_key, chunk.keys, key_rows(x, b, key_head),
            separate ? suffix : nullptr, gradient, scratch);
   clear_masked(x, b, chunk.first_key, chunk.keys, problem.width, gradient);
   if (grads.k != nullptr) {

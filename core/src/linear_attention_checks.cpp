@@ -78,8 +78,8 @@ void check_linear_attention(const rf_linear_attention_args& x) {
   check_extents(x);
   check_arrays(x);
   const RotatedData rotated = {x.dtype, x.layout, x.batch, x.features};
-  check_rotation(kWhere, rotated, x.rotation_q, "rotation_q");
-  check_rotation(kWhere, rotated, x.rotation_k, "rotation_k");
+  check_rotation(kWhere, rotated, x.query, "query");
+  check_rotation(kWhere, rotated, x.key, "key");
   check_state(x);
   const int64_t outputs = x.batch * x.queries * x.heads;
   check_pointer(kWhere, x.out, outputs, element_bytes(x.dtype), "out");

@@ -213,7 +213,7 @@ inline void add_rotation_ahead(const rf_attention_rotation& rotation, int64_t b,
 inline void add_queries_ahead(const rf_linear_attention_args& x, int64_t b, int64_t h, const Chunk& next,
                               RowsAhead& ahead) {
   const int64_t element = element_bytes(x.dtype);
-  add_rotation_ahead(x.rotation_q, b, x.queries, next.first_query, next.queries, ahead);
+  add_rotation_ahead(x.query, b, x.queries, next.first_query, next.queries, ahead);
   add_rows_ahead<Access::kWrite>(out_rows(x, b, h), next.first_query, next.queries, x.value_dim, element, ahead);
   add_rows_ahead<Access::kRead>(query_rows(x, b, h), next.first_query, next.queries, x.features, element, ahead);
   ahead.spread(kBlocksOfProduct);
@@ -223,8 +223,8 @@ inline void add_keys_ahead(const rf_linear_attention_args& x, int64_t b, int64_t
                            RowsAhead& ahead) {
   const int64_t element = element_bytes(x.dtype);
   add_rows_ahead<Access::kRead>(value_rows(x, b, key_head), next.first_key, next.keys, x.value_dim, element, ahead);
-  if (x.rotation_k.cos != x.rotation_q.cos) {
-    add_rotation_ahead(x.rotation_k, b, x.keys, next.first_key, next.keys, ahead);
+  if (x.key.cos != x.query.cos) {
+    add_rotation_ahead(x.key, b, x.keys, next.first_key, next.keys, ahead);
   }
   add_rows_ahead<Access::kRead>(key_rows(x, b, key_head), next.first_key, next.keys, x.features, element, ahead);
   ahead.spread(kBlocksOfProduct);
@@ -252,7 +252,7 @@ inline void load_queries(const LinearProblem& problem, int64_t b, int64_t h, con
   const rf_linear_attention_args& x = problem.args;
   load_rows(x.dtype, query_rows(x, b, h), chunk.first_query, chunk.queries, x.features, to.under, problem.width);
   map_rows(problem, chunk.queries, to.under);
-  rotate_features(problem, x.rotation_q, b, x.queries, chunk.first_query, chunk.queries, to);
+  rotate_features(problem, x.query, b, x.queries, chunk.first_query, chunk.queries, to);
 }
 
 // values: [kChunk][value_width].
@@ -262,7 +262,7 @@ inline void load_keys(const LinearProblem& problem, int64_t b, int64_t key_head,
   load_rows(x.dtype, key_rows(x, b, key_head), chunk.first_key, chunk.keys, x.features, to.under, problem.width);
   map_rows(problem, chunk.keys, to.under);
   clear_masked(x, b, chunk.first_key, chunk.keys, problem.width, to.under);
-  rotate_features(problem, x.rotation_k, b, x.keys, chunk.first_key, chunk.keys, to);
+  rotate_features(problem, x.key, b, x.keys, chunk.first_key, chunk.keys, to);
   load_rows(x.dtype, value_rows(x, b, key_head), chunk.first_key, chunk.keys, x.value_dim, values, problem.value_width);
   clear_masked(x, b, chunk.first_key, chunk.keys, problem.value_width, values);
 }

@@ -65,8 +65,8 @@ class TransformerXl : public Encoding {
     terms.key_table.rows = projected_rows(shared.table.rows.squeeze(0), weights_.at(layer), {}, shape_);
     terms.key_table.lo = shared.table.lo;
     terms.key_table.hi = shared.table.hi;
-    terms.content_bias_HD = bias(content_biases_.at(layer), projections);
-    terms.position_bias_HD = bias(position_biases_.at(layer), projections);
+    terms.content_bias = bias(content_biases_.at(layer), projections);
+    terms.position_bias = bias(position_biases_.at(layer), projections);
     return terms;
   }
 

@@ -63,16 +63,16 @@ class Tupe : public Encoding {
     Terms& terms = all.terms;
     const double scale = 1 / std::sqrt(2.0 * static_cast<double>(shape_.head_dim));
     terms.scale = scale;
-    terms.position_query_HPD = query_HPD.narrow(1, 1, last + 1);
-    terms.position_key_HPD = key_HPD.narrow(1, 1, last + 1);
+    terms.position_query = query_HPD.narrow(1, 1, last + 1);
+    terms.position_key = key_HPD.narrow(1, 1, last + 1);
     const at::Tensor reset_H2 = (query_HPD.narrow(1, 0, 2) * key_HPD.narrow(1, 0, 2)).sum(-1) * scale;
-    terms.reset_row_H = reset_H2.select(1, 0);
-    terms.reset_col_H = reset_H2.select(1, 1);
+    terms.reset_row = reset_H2.select(1, 0);
+    terms.reset_col = reset_H2.select(1, 1);
     if (bias_BH_.defined()) {
       const DistanceRows& distances = buckets_.distances;
       terms.bias = {bias_BH_.t().index_select(1, distances.rows), distances.lo, distances.hi};
-      terms.reset_row_H = terms.reset_row_H + bias_BH_[buckets_.count / 2];
-      terms.reset_col_H = terms.reset_col_H + bias_BH_[buckets_.count];
+      terms.reset_row = terms.reset_row + bias_BH_[buckets_.count / 2];
+      terms.reset_col = terms.reset_col + bias_BH_[buckets_.count];
     }
     return all;
   }

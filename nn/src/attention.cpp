@@ -9,7 +9,9 @@
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "attention_paths.h"
@@ -61,54 +63,78 @@ Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const Term
   return loops_are_asked_for() && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
 }
 
-// The arguments of core's kernels: packed rows become one row of sequences; all others stay as they are.
-struct KernelCall {
-  KernelCall(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, Terms given,
-             AttentionContext::State& state);
-
-  // The kernel's result in the shape of the queries.
-  at::Tensor result(const at::Tensor& out_1NHD) const {
-    return packed.defined() ? out_1NHD.squeeze(0).unflatten(0, {batch, out_1NHD.size(1) / batch}) : out_1NHD;
+// Terms that were made for other positions would be read at the wrong rows.
+void check_positions_of_terms(const char* name, const at::Tensor& of_terms_BT, const at::Tensor& ids_BT) {
+  if (!of_terms_BT.defined() || of_terms_BT.is_same(ids_BT)) return;
+  const auto is_1_or = [](int64_t size, int64_t number) { return size == 1 || size == number; };
+  if (of_terms_BT.size(1) != ids_BT.size(1) || (!is_1_or(of_terms_BT.size(0), ids_BT.size(0)) && ids_BT.size(0) != 1)) {
+    fail("attention", "terms must be made for the {} positions of the call, {}, got terms for {}", name,
+         ids_BT.sizes().vec(), of_terms_BT.sizes().vec());
   }
+  const at::Tensor differ = of_terms_BT.ne(ids_BT).nonzero();
+  if (differ.size(0) == 0) return;
+  const int64_t row = differ[0][0].item<int64_t>(), token = differ[0][1].item<int64_t>();
+  const auto at_place = [&](const at::Tensor& x_BT) {
+    return x_BT[std::min(row, x_BT.size(0) - 1)][token].item<int64_t>();
+  };
+  fail("attention", "terms must be made for the {} positions of the call, {} at row {}, token {}, got terms for {}",
+       name, at_place(ids_BT), row, token, at_place(of_terms_BT));
+}
 
-  int64_t batch;
-  at::Tensor q, k, v;
-  Terms terms;
-  at::Tensor query_ids, key_ids, attend;
-  PackedSequences packed;
-};
+// The call as it is given.
+ops::AttentionCall given_call(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
+                              const Terms& terms, AttentionContext::State& state) {
+  return {.q = q_BTHD,
+          .k = k_BSHD,
+          .v = v_BSHD,
+          .terms = terms,
+          .query_positions = state.positions.query.ids,
+          .key_positions = state.positions.key.ids,
+          .mask = state.given_attend,
+          .window = state.window,
+          .dropout = {},
+          .packed = {}};
+}
 
-KernelCall::KernelCall(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, Terms given,
-                       AttentionContext::State& state)
-    : batch(q_BTHD.size(0)), q(q_BTHD), k(k_BSHD), v(v_BSHD), terms(std::move(given)) {
+// The same call for the kernels of core: packed rows become one row of sequences; all others stay as they are.
+ops::AttentionCall kernel_call(ops::AttentionCall call, AttentionContext::State& state) {
   if (!state.packing()) {
-    query_ids = state.positions.query.ids, key_ids = state.positions.key.ids, attend = state.attend();
-    return;
+    call.mask = state.attend();
+    return call;
   }
-  packed = state.packing()->ends, query_ids = state.packing()->query_ids, key_ids = state.packing()->key_ids;
-  for (at::Tensor* x : {&q, &k, &v, &terms.query.cos, &terms.query.sin, &terms.key.cos, &terms.key.sin,
-                        &terms.value.cos, &terms.value.sin}) {
-    *x = as_one_row(*x, batch);
-  }
+  const int64_t batch = call.q.size(0);
+  call.packed = state.packing()->ends;
+  call.query_positions = state.packing()->query_ids, call.key_positions = state.packing()->key_ids;
+  for (at::Tensor* x : {&call.q, &call.k, &call.v}) *x = as_one_row(*x, batch);
+  ops::for_each_term([&](const char*, const char*, auto member) {
+    if constexpr (std::is_same_v<decltype(member), Rotation Terms::*>) {
+      call.terms.*member = {as_one_row((call.terms.*member).cos, batch), as_one_row((call.terms.*member).sin, batch)};
+    }
+  });
+  return call;
+}
+
+// A kernel's result in the shape of the queries.
+at::Tensor in_rows(const at::Tensor& out_1NHD, const at::Tensor& q_BTHD, AttentionContext::State& state) {
+  return state.packing() ? out_1NHD.squeeze(0).unflatten(0, {q_BTHD.size(0), q_BTHD.size(1)}) : out_1NHD;
 }
 
 // Trained rotations are applied before the kernel, which has no gradients for them.
-at::Tensor fused_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, Terms terms,
-                           AttentionContext::State& state, const AttentionDropout& dropout) {
+at::Tensor fused_attention(ops::AttentionCall call, AttentionContext::State& state, const AttentionDropout& dropout) {
+  const at::Tensor q_BTHD = call.q;
   const at::ScalarType dtype = product_dtype(q_BTHD);
+  const bool is_cast = dtype != q_BTHD.scalar_type();  // without autocast, dtypes that differ are refused
   const auto ready = [&](const at::Tensor& x, Rotation& rotation) {
-    return is_trained(rotation) ? rotated(x, std::exchange(rotation, {}), terms.layout).to(dtype) : x.to(dtype);
+    const at::Tensor y = is_trained(rotation) ? rotated(x, std::exchange(rotation, {}), call.terms.layout) : x;
+    return is_cast ? y.to(dtype) : y;
   };
-  const at::Tensor q = ready(q_BTHD, terms.query), k = ready(k_BSHD, terms.key), v = ready(v_BSHD, terms.value);
-  const KernelCall call(q, k, v, std::move(terms), state);
-  ops::ProbabilityDropout drop;
+  call.q = ready(call.q, call.terms.query), call.k = ready(call.k, call.terms.key);
+  call.v = ready(call.v, call.terms.value);
   if (dropout.p > 0) {
-    drop = {.p = dropout.p, .seed = static_cast<int64_t>(dropout.key->seed), .stream = dropout.key->next_stream()};
+    call.dropout = {dropout.p, static_cast<int64_t>(dropout.key->seed), dropout.key->next_stream()};
   }
-  return call
-      .result(ops::attention_fused(call.q, call.k, call.v, call.terms, call.query_ids, call.key_ids, call.attend,
-                                   state.window, drop, call.packed))
-      .to(q_BTHD.scalar_type());
+  const at::Tensor out = ops::attention_fused(kernel_call(std::move(call), state));
+  return in_rows(out, q_BTHD, state).to(q_BTHD.scalar_type());
 }
 
 }  // namespace
@@ -163,15 +189,16 @@ double score_scale(const Terms& terms, const at::Tensor& q_BTHD) {
 at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, const Terms& terms,
                      const AttentionContext& context, const AttentionDropout& dropout) {
   AttentionContext::State& state = context.state();
-  check_attention(q_BTHD, k_BSHD, v_BSHD, terms, state);
+  check_positions_of_terms("query", terms.query_positions, state.positions.query.ids);
+  check_positions_of_terms("key", terms.key_positions, state.positions.key.ids);
+  const ops::AttentionCall call = given_call(q_BTHD, k_BSHD, v_BSHD, terms, state);
   const Kernel kernel = choose(state.kernel, q_BTHD.device(), q_BTHD.scalar_type(), terms, dropout);
-  if (kernel == Kernel::kFused) return fused_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
+  if (kernel == Kernel::kFused) return fused_attention(call, state, dropout);
   if (kernel == Kernel::kRef) {
     if (dropout.p > 0) fail("attention", "dropout must be 0 with kernel ref, got {}", dropout.p);
-    const KernelCall call(q_BTHD, k_BSHD, v_BSHD, terms, state);
-    return call.result(ops::attention_ref(call.q, call.k, call.v, call.terms, call.query_ids, call.key_ids, call.attend,
-                                          state.window, call.packed));
+    return in_rows(ops::attention_ref(kernel_call(call, state)), q_BTHD, state);
   }
+  ops::check_attention(call);
   const at::Tensor out_BTHD = explicit_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
   const at::Tensor& has_key_BTH1 = state.mask().has_key_BTH1;
   return has_key_BTH1.defined() ? at::where(has_key_BTH1, out_BTHD, 0) : out_BTHD;
@@ -179,26 +206,9 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
 
 namespace {
 
-// The ends of packed sequences as numbers.
-std::vector<int64_t> checked_ends(const char* name, const at::Tensor& cu_seqlens, int64_t tokens) {
-  const at::ScalarType type = cu_seqlens.scalar_type();
-  if (cu_seqlens.dim() != 1 || cu_seqlens.size(0) == 0 || (type != at::kInt && type != at::kLong)) {
-    fail("attention", "{} must be int32 or int64 [sequences + 1], got {} {}", name, toString(type),
-         cu_seqlens.sizes().vec());
-  }
-  const at::Tensor ends = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
-  const int64_t* first = ends.const_data_ptr<int64_t>();
-  const std::vector<int64_t> numbers(first, first + ends.numel());
-  if (numbers.front() != 0) fail("attention", "{} must begin with 0, got {}", name, numbers.front());
-  if (numbers.back() != tokens) {
-    fail("attention", "{} must end with the number of tokens {}, got {}", name, tokens, numbers.back());
-  }
-  for (size_t i = 1; i < numbers.size(); ++i) {
-    if (numbers[i] < numbers[i - 1]) {
-      fail("attention", "{} must not decrease, got {} after {}", name, numbers[i], numbers[i - 1]);
-    }
-  }
-  return numbers;
+std::vector<int64_t> numbers_of(const at::Tensor& x) {
+  const at::Tensor numbers = x.to(at::kCPU, at::kLong).contiguous();
+  return {numbers.const_data_ptr<int64_t>(), numbers.const_data_ptr<int64_t>() + numbers.numel()};
 }
 
 // Tokens begin .. begin+count-1 of a side.
@@ -217,21 +227,18 @@ struct Slice {
 
 at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                             const Terms& terms, const Positions& positions, TokenWindow window,
-                            const at::Tensor& cu_seqlens_query, const at::Tensor& cu_seqlens_key, Kernel kernel) {
-  check_data(q_BTHD, k_BSHD, v_BSHD);
-  if (q_BTHD.size(0) != 1) fail("attention", "packed sequences must have batch size 1, got {}", q_BTHD.size(0));
-  const auto query_ends = checked_ends("cu_seqlens", cu_seqlens_query, q_BTHD.size(1)),
-             key_ends = checked_ends("cu_seqlens_k", cu_seqlens_key, k_BSHD.size(1));
-  if (query_ends.size() != key_ends.size()) {
-    fail("attention", "cu_seqlens and cu_seqlens_k must have the same number of sequences, got {} and {}",
-         query_ends.size() - 1, key_ends.size() - 1);
-  }
+                            const PackedSequences& packed, Kernel kernel) {
   const AttentionContext all(positions, {}, window, kernel);
-  check_attention(q_BTHD, k_BSHD, v_BSHD, terms, all.state());
   if (choose(kernel, q_BTHD.device(), q_BTHD.scalar_type(), terms, {}) != Kernel::kExplicit) {
-    all.state().set_packing({cu_seqlens_query, cu_seqlens_key});
+    all.state().set_packing(packed);
     return attention(q_BTHD, k_BSHD, v_BSHD, terms, all);
   }
+  check_positions_of_terms("query", terms.query_positions, positions.query.ids);
+  check_positions_of_terms("key", terms.key_positions, positions.key.ids);
+  ops::AttentionCall call = given_call(q_BTHD, k_BSHD, v_BSHD, terms, all.state());
+  call.packed = packed;
+  ops::check_attention(call);
+  const std::vector<int64_t> query_ends = numbers_of(packed.cu_seqlens_q), key_ends = numbers_of(packed.cu_seqlens_k);
   std::vector<at::Tensor> outputs;
   for (size_t i = 1; i < query_ends.size(); ++i) {
     const Slice query{query_ends[i - 1], query_ends[i] - query_ends[i - 1]},

@@ -1,4 +1,4 @@
-// Attention over terms from torch's own operations (rf/ops/terms.h has the equation). Scores are made in the dtype of
+// Attention over terms from torch's own operations (rf/attention_terms.h has the equation). Scores are made in the dtype of
 // the queries, or in autocast's; gradients of every term, of any order, are plain autograd. Terms in another dtype are
 // converted after what is cheap and exact in their own (scale, choice of rows).
 #include <ATen/TensorOperators.h>
@@ -31,8 +31,8 @@ at::Tensor content_scores(const at::Tensor& q_BTHD, const at::Tensor& k_BHSD, co
                           AttentionContext::State& state) {
   at::Tensor q_BHTD = rotated(q_BTHD, terms.query, terms.layout).transpose(1, 2);
   q_BHTD = q_BHTD * scale;
-  if (terms.content_bias_HD.defined()) {
-    q_BHTD = q_BHTD + scaled(terms.content_bias_HD, scale, q_BHTD.scalar_type()).unsqueeze(1);
+  if (terms.content_bias.defined()) {
+    q_BHTD = q_BHTD + scaled(terms.content_bias, scale, q_BHTD.scalar_type()).unsqueeze(1);
   }
   if (!terms.gate.defined()) return at::matmul(q_BHTD, k_BHSD.transpose(2, 3));
   if (terms.gate.rows.size(-1) > 1) return gated_products(q_BHTD, k_BHSD, terms.gate, state);
@@ -51,13 +51,13 @@ at::Tensor rows_at(const at::Tensor& table_HPD, const at::Tensor& ids_BT) {
 at::Tensor position_scores(const Terms& terms, double scale, at::ScalarType dtype, AttentionContext::State& state) {
   at::Tensor scores;
   if (terms.bias.defined()) scores = numbers_of_rows(terms.bias, state).to(dtype);
-  if (terms.position_query_HPD.defined()) {
-    const at::Tensor a = scaled(rows_at(terms.position_query_HPD, state.positions.query.ids), scale, dtype),
-                     c = rows_at(terms.position_key_HPD, state.positions.key.ids).to(dtype);
+  if (terms.position_query.defined()) {
+    const at::Tensor a = scaled(rows_at(terms.position_query, state.positions.query.ids), scale, dtype),
+                     c = rows_at(terms.position_key, state.positions.key.ids).to(dtype);
     const at::Tensor products = at::matmul(a, c.transpose(2, 3));
     scores = scores.defined() ? scores + products : products;
   }
-  const at::Tensor &row_H = terms.reset_row_H, &col_H = terms.reset_col_H;
+  const at::Tensor &row_H = terms.reset_row, &col_H = terms.reset_col;
   if (!scores.defined() && (row_H.defined() || col_H.defined())) {
     scores = at::zeros({1, 1, state.queries(), state.keys()}, (row_H.defined() ? row_H : col_H).options().dtype(dtype));
   }
@@ -80,7 +80,7 @@ at::Tensor explicit_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD
   at::Tensor scores_BHTS = content_scores(q_BTHD, k_BHSD, terms, scale, state);
   if (terms.key_table.defined()) {
     at::Tensor q_BHTD = q_BTHD.transpose(1, 2);
-    if (terms.position_bias_HD.defined()) q_BHTD = q_BHTD + terms.position_bias_HD.to(dtype).unsqueeze(1);
+    if (terms.position_bias.defined()) q_BHTD = q_BHTD + terms.position_bias.to(dtype).unsqueeze(1);
     scores_BHTS.add_(query_dot_rows(q_BHTD, scaled(terms.key_table, scale, dtype), state));
   }
   if (terms.query_table.defined()) {

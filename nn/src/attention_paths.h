@@ -6,12 +6,6 @@
 
 namespace rf::nn {
 
-// Throws Error for shapes and dtypes of queries, keys and values that do not fit each other.
-void check_data(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD);
-// The same, and for terms, positions and masks that do not fit them.
-void check_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, const Terms& terms,
-                     AttentionContext::State& state);
-
 // RF_KERNEL=ref.
 bool loops_are_asked_for();
 // x rotated by its tokens' rows; x itself without a rotation.

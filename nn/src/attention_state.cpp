@@ -14,8 +14,6 @@
 #include <limits>
 #include <vector>
 
-#include "rf/io/error.h"
-
 namespace rf::nn {
 
 namespace {
@@ -83,16 +81,7 @@ at::Tensor as_one_row(const at::Tensor& x_BT, int64_t batch) {
 }
 
 AttentionContext::State::State(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel)
-    : positions(std::move(positions)), given_attend(std::move(attend)), window(window), kernel(kernel) {
-  if (given_attend.defined() && (given_attend.scalar_type() != at::kBool || given_attend.dim() > 4)) {
-    fail("attention", "mask must be bool and broadcast to [batch, heads, queries, keys], got {} of {} dimensions",
-         toString(given_attend.scalar_type()), given_attend.dim());
-  }
-  if (window.left < -1 || window.right < -1) {
-    fail("attention", "window must be numbers of tokens >= 0, or -1 for no limit, got ({}, {})", window.left,
-         window.right);
-  }
-}
+    : positions(std::move(positions)), given_attend(std::move(attend)), window(window), kernel(kernel) {}
 
 const at::Tensor& AttentionContext::State::attend() {
   if (!sequences_BS.defined()) return given_attend;
@@ -169,19 +158,6 @@ const at::Tensor& AttentionContext::State::rows_by_distance(int64_t lo, int64_t 
     entry->second = distance_BTS.clamp_(lo, hi).sub_(lo);
   }
   return entry->second;
-}
-
-std::pair<int64_t, int64_t> AttentionContext::State::range() {
-  if (range_) return *range_;
-  range_ = {0, 0};
-  bool first = true;
-  for (const at::Tensor& ids : {positions.query.ids, positions.key.ids}) {
-    if (ids.numel() == 0) continue;
-    const int64_t low = ids.min().item<int64_t>(), high = ids.max().item<int64_t>();
-    range_ = {first ? low : std::min(low, range_->first), first ? high : std::max(high, range_->second)};
-    first = false;
-  }
-  return *range_;
 }
 
 AttentionContext::AttentionContext(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel)

@@ -49,8 +49,6 @@ struct AttentionContext::State {
   const std::optional<Steps>& steps();
   // r(m,n), int64 [1 or B, T, S].
   const at::Tensor& rows_by_distance(int64_t lo, int64_t hi);
-  // Lowest and highest position of queries and keys; {0, 0} without any.
-  std::pair<int64_t, int64_t> range();
 
   const Positions positions;
   const at::Tensor given_attend;
@@ -65,7 +63,6 @@ struct AttentionContext::State {
   std::map<at::ScalarType, at::Tensor> additive_;
   std::optional<std::optional<Steps>> steps_;
   std::map<std::pair<int64_t, int64_t>, at::Tensor> rows_;
-  std::optional<std::pair<int64_t, int64_t>> range_;
 };
 
 }  // namespace rf::nn

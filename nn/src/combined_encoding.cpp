@@ -6,7 +6,6 @@
 
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
-#include "terms_members.h"
 
 namespace rf::nn {
 
@@ -25,16 +24,11 @@ void add_terms(Terms& all, Terms part) {
     if (rotates(all) && all.layout != part.layout) fail_twice("the layout of rotations");
     all.layout = part.layout;
   }
-  const auto add = [&](const auto& members) {
-    for (const auto& [name, at] : members) {
-      if (!(part.*at).defined()) continue;
-      if ((all.*at).defined()) fail_twice(name);
-      all.*at = std::move(part.*at);
-    }
-  };
-  add(kRotationMembers);
-  add(kTableMembers);
-  add(kTensorMembers);
+  ops::for_each_term([&](const char* name, const char*, auto member) {
+    if (!(part.*member).defined()) return;
+    if ((all.*member).defined()) fail_twice(name);
+    all.*member = std::move(part.*member);
+  });
   if (part.scale) {
     if (all.scale) fail_twice("scale");
     all.scale = part.scale;

@@ -2,6 +2,7 @@
 // numbers.
 #include <fmt/ranges.h>
 
+#include <type_traits>
 #include <utility>
 
 #include "linear_attention_paths.h"
@@ -18,20 +19,10 @@ constexpr const char* kWhere = "linear_attention";
 
 void check_terms(const Terms& terms, const LinearAttentionConfig& config) {
   std::vector<const char*> refused;
-  const auto refuse = [&](bool set, const char* name) {
-    if (set) refused.push_back(name);
-  };
-  refuse(terms.content_bias_HD.defined(), "u");
-  refuse(terms.position_bias_HD.defined(), "w");
-  refuse(terms.key_table.defined(), "K");
-  refuse(terms.query_table.defined(), "Q");
-  refuse(terms.value_table.defined(), "V");
-  refuse(terms.bias.defined(), "b");
-  refuse(terms.gate.defined(), "G");
-  refuse(terms.position_query_HPD.defined(), "a");
-  refuse(terms.position_key_HPD.defined(), "c");
-  refuse(terms.reset_row_H.defined(), "row");
-  refuse(terms.reset_col_H.defined(), "col");
+  ops::for_each_term([&](const char*, const char* symbol, auto member) {
+    const bool rotates = std::is_same_v<decltype(member), Rotation Terms::*>;
+    if (!rotates && (terms.*member).defined()) refused.push_back(symbol);
+  });
   if (!refused.empty()) {
     fail(kWhere, "terms must be rotations, since linear attention has no pairwise terms, got {}",
          fmt::join(refused, ", "));

@@ -23,8 +23,8 @@ at::Tensor script_attention(const at::Tensor& q, const at::Tensor& k, const at::
   const Positions where = make_positions(positions, key_positions);
   if (cu_seqlens) {
     if (mask) fail("attention", "packed sequences must not have a mask, got cu_seqlens and a mask");
-    return packed_attention(q, k, v, terms_of_dict(terms), where, {left, right}, *cu_seqlens,
-                            cu_seqlens_k.value_or(*cu_seqlens), kernel_of_name(kernel));
+    return packed_attention(q, k, v, terms_of_dict(terms), where, {left, right},
+                            {*cu_seqlens, cu_seqlens_k.value_or(*cu_seqlens)}, kernel_of_name(kernel));
   }
   const AttentionContext context(where, mask.value_or(at::Tensor()), {left, right}, kernel_of_name(kernel));
   return attention(q, k, v, terms_of_dict(terms), context);

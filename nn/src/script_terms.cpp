@@ -10,7 +10,6 @@
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 #include "rf/nn/positions.h"
-#include "terms_members.h"
 
 namespace rf::nn {
 
@@ -19,6 +18,12 @@ namespace {
 using ops::DistanceTable;
 using ops::Rotation;
 using ops::Terms;
+
+// One function for each kind of term.
+template <class... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
 
 // Takes entries out of a dictionary; what is left was known to nobody.
 class Entries {
@@ -58,20 +63,19 @@ TensorDict named(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
 
 TensorDict to_dict(const Terms& terms) {
   TensorDict dict;
-  for (const auto& [name, at] : kRotationMembers) {
-    if (!(terms.*at).defined()) continue;
-    dict.insert(std::string(name) + "_cos", (terms.*at).cos);
-    dict.insert(std::string(name) + "_sin", (terms.*at).sin);
-  }
-  for (const auto& [name, at] : kTableMembers) {
-    const DistanceTable& table = terms.*at;
-    if (!table.defined()) continue;
-    dict.insert(name, table.rows);
-    dict.insert(std::string(name) + "_window", at::tensor({table.lo, table.hi}, at::kLong));
-  }
-  for (const auto& [name, at] : kTensorMembers) {
-    if ((terms.*at).defined()) dict.insert(name, terms.*at);
-  }
+  const auto insert =
+      Overloaded{[&](const std::string& name, const Rotation& rotation) {
+                   dict.insert(name + "_cos", rotation.cos);
+                   dict.insert(name + "_sin", rotation.sin);
+                 },
+                 [&](const std::string& name, const DistanceTable& table) {
+                   dict.insert(name, table.rows);
+                   dict.insert(name + "_window", at::tensor({table.lo, table.hi}, at::kLong));
+                 },
+                 [&](const std::string& name, const at::Tensor& numbers) { dict.insert(name, numbers); }};
+  ops::for_each_term([&](const char* name, const char*, auto member) {
+    if ((terms.*member).defined()) insert(name, terms.*member);
+  });
   if (terms.query_positions.defined()) dict.insert("positions", terms.query_positions);
   if (terms.key_positions.defined()) dict.insert("key_positions", terms.key_positions);
   if (terms.layout == "halves") dict.insert("halves", at::full({}, 1, at::kLong));
@@ -82,23 +86,26 @@ TensorDict to_dict(const Terms& terms) {
 Terms terms_of_dict(const TensorDict& dict) {
   Entries entries(dict);
   Terms terms;
-  for (const auto& [name, at] : kRotationMembers) {
-    Rotation& rotation = terms.*at;
-    rotation.cos = entries.take(std::string(name) + "_cos");
-    rotation.sin = entries.take(std::string(name) + "_sin");
-    if (rotation.cos.defined() != rotation.sin.defined()) fail("terms", "{} must have cos and sin, got one", name);
-  }
-  for (const auto& [name, at] : kTableMembers) {
-    DistanceTable& table = terms.*at;
-    table.rows = entries.take(name);
-    const at::Tensor window = entries.take(std::string(name) + "_window");
-    if (table.rows.defined() != window.defined()) fail("terms", "{} must have rows and a window, got one", name);
-    if (!window.defined()) continue;
-    if (window.numel() != 2) fail("terms", "the window of {} must be (lo, hi), got {} numbers", name, window.numel());
-    table.lo = window[0].item<int64_t>();
-    table.hi = window[1].item<int64_t>();
-  }
-  for (const auto& [name, at] : kTensorMembers) terms.*at = entries.take(name);
+  const auto take =
+      Overloaded{[&](const std::string& name, Rotation& rotation) {
+                   rotation = {entries.take(name + "_cos"), entries.take(name + "_sin")};
+                   if (rotation.cos.defined() != rotation.sin.defined())
+                     fail("terms", "{} must have cos and sin, got one", name);
+                 },
+                 [&](const std::string& name, DistanceTable& table) {
+                   table.rows = entries.take(name);
+                   const at::Tensor window = entries.take(name + "_window");
+                   if (table.rows.defined() != window.defined())
+                     fail("terms", "{} must have rows and a window, got one", name);
+                   if (!window.defined()) return;
+                   if (window.numel() != 2) {
+                     fail("terms", "the window of {} must be (lo, hi), got {} numbers", name, window.numel());
+                   }
+                   table.lo = window[0].item<int64_t>();
+                   table.hi = window[1].item<int64_t>();
+                 },
+                 [&](const std::string& name, at::Tensor& numbers) { numbers = entries.take(name); }};
+  ops::for_each_term([&](const char* name, const char*, auto member) { take(name, terms.*member); });
   terms.query_positions = position_ids(entries.take("positions"));
   terms.key_positions = position_ids(entries.take("key_positions"));
   if (entries.take("halves").defined()) terms.layout = "halves";

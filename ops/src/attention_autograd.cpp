@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include <algorithm>
+#include <vector>
 
 #include "attention_operator.h"
 #include "autograd.h"
@@ -18,41 +18,41 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // What stands before the inputs in the tensors that are saved.
-enum Saved : size_t { kQueryPositions, kKeyPositions, kAttend, kQueryEnds, kKeyEnds, kOut, kLogSum, kFirstInput };
+enum Saved : size_t { kQueryPositions, kKeyPositions, kMask, kQueryEnds, kKeyEnds, kOut, kLogSum, kFirstInput };
 
 void save_call(AutogradContext* ctx, const AttentionCall& call, const AttentionResult& result) {
-  variable_list saved = {call.query_positions,     call.key_positions,       call.attend.value_or(at::Tensor()),
-                         call.packed.cu_seqlens_q, call.packed.cu_seqlens_k, std::get<0>(result),
-                         std::get<1>(result)};
-  saved.insert(saved.end(), call.inputs.begin(), call.inputs.end());
+  variable_list saved = {call.query_positions,     call.key_positions,  call.mask,          call.packed.cu_seqlens_q,
+                         call.packed.cu_seqlens_k, std::get<0>(result), std::get<1>(result)};
+  for (const at::Tensor* input : inputs_of(call)) saved.push_back(*input);
   ctx->save_for_backward(std::move(saved));
+  std::vector<int64_t> ranges;
+  for (const DistanceTable* table : tables_of(call.terms)) ranges.insert(ranges.end(), {table->lo, table->hi});
   auto& data = ctx->saved_data;
-  data["ranges"] = std::vector<int64_t>(call.ranges.begin(), call.ranges.end());
-  data["layout"] = call.layout;
-  data["scale"] = call.scale;
+  data["ranges"] = std::move(ranges);
+  data["layout"] = call.terms.layout;
+  data["scale"] = call.terms.scale;
   data["window"] = std::vector<int64_t>{call.window.left, call.window.right};
-  data["dropout"] = call.dropout;
-  data["seed"] = call.seed;
-  data["stream"] = call.stream;
+  data["dropout"] = call.dropout.p;
+  data["seed"] = call.dropout.seed;
+  data["stream"] = call.dropout.stream;
 }
 
 AttentionCall saved_call(AutogradContext* ctx, const variable_list& saved) {
   auto& data = ctx->saved_data;
-  const std::vector<int64_t> window = data["window"].toIntVector();
-  Inputs inputs;
-  std::copy(saved.begin() + kFirstInput, saved.end(), inputs.begin());
-  return {.inputs = std::move(inputs),
-          .query_positions = saved[kQueryPositions],
-          .key_positions = saved[kKeyPositions],
-          .attend = saved[kAttend].defined() ? std::optional(saved[kAttend]) : std::nullopt,
-          .ranges = ranges_of(data["ranges"].toIntVector()),
-          .layout = data["layout"].toStringRef(),
-          .scale = data["scale"].toOptional<double>(),
-          .window = {window[0], window[1]},
-          .packed = {saved[kQueryEnds], saved[kKeyEnds]},
-          .dropout = data["dropout"].toDouble(),
-          .seed = data["seed"].toSymInt(),
-          .stream = data["stream"].toSymInt()};
+  const std::vector<int64_t> window = data["window"].toIntVector(), ranges = data["ranges"].toIntVector();
+  AttentionCall call;
+  auto next_input = saved.begin() + kFirstInput;
+  for (at::Tensor* input : inputs_of(call)) *input = *next_input++;
+  const int64_t* next = ranges.data();
+  for (DistanceTable* table : tables_of(call.terms)) table->lo = *next++, table->hi = *next++;
+  call.terms.layout = data["layout"].toStringRef();
+  call.terms.scale = data["scale"].toOptional<double>();
+  call.query_positions = saved[kQueryPositions], call.key_positions = saved[kKeyPositions];
+  call.mask = saved[kMask];
+  call.window = {window[0], window[1]};
+  call.dropout = {data["dropout"].toDouble(), data["seed"].toSymInt(), data["stream"].toSymInt()};
+  call.packed = {saved[kQueryEnds], saved[kKeyEnds]};
+  return call;
 }
 
 // Autograd knows the inputs that are given only; everything else sees a place for each.
@@ -71,17 +71,17 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                                 "derivatives only, got true. Hint: kernel explicit has derivatives of any order");
     const variable_list saved = ctx->get_saved_variables();
     const AttentionCall call = saved_call(ctx, saved);
-    Wanted wanted{};
-    size_t given = 0;
+    AttentionBackward given{grads_of_results[0], saved[kOut], saved[kLogSum], {}};
+    const auto inputs = inputs_of(call);
+    size_t argument = 0;
     for (size_t i = 0; i < kInputs; ++i) {
-      if (call.inputs[i].defined()) wanted[i] = ctx->needs_input_grad(given++);
+      if (inputs[i]->defined()) given.wanted[i] = ctx->needs_input_grad(argument++);
     }
-    const std::vector<at::Tensor> grads =
-        dispatch_attention_backward(call, grads_of_results[0], saved[kOut], saved[kLogSum], wanted);
+    const std::vector<at::Tensor> grads = dispatch_attention_backward(call, given);
     variable_list result;
     size_t next = 0;
     for (size_t i = 0; i < kInputs; ++i) {
-      if (call.inputs[i].defined()) result.push_back(wanted[i] ? grads[next++] : at::Tensor());
+      if (inputs[i]->defined()) result.push_back(given.wanted[i] ? grads[next++] : at::Tensor());
     }
     result.emplace_back();  // of the call
     return result;
@@ -91,18 +91,23 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 AttentionResult attention_autograd(const AttentionCall& call) {
   bool trained = false;
   variable_list given;
-  for (const at::Tensor& x : call.inputs) {
-    if (!x.defined()) continue;
-    check_no_tangent("attention", "q, k, v and terms", x);
-    trained = trained || needs_gradient(x);
-    given.push_back(x);
+  for (const at::Tensor* x : inputs_of(call)) {
+    if (!x->defined()) continue;
+    check_no_tangent("attention", "q, k, v and terms", *x);
+    trained = trained || needs_gradient(*x);
+    given.push_back(*x);
   }
   if (!trained) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     return dispatch_attention(call);
   }
-  for (size_t i = kQueryCos; i <= kValueSin && call.q().scalar_type() != at::kDouble; ++i) {
-    if (call.inputs[i].defined()) check_no_gradient("attention", "a rotation", call.inputs[i]);
+  if (call.q.scalar_type() != at::kDouble) {
+#define RF_CHECK_ROTATION(name, ...)                                         \
+  for (const at::Tensor* x : {&call.terms.name.cos, &call.terms.name.sin}) { \
+    if (x->defined()) check_no_gradient("attention", "a rotation", *x);      \
+  }
+    RF_ATTENTION_TERMS(RF_CHECK_ROTATION, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)
+#undef RF_CHECK_ROTATION
   }
   const variable_list results = AttentionFunction::apply(at::TensorList(given), call);
   return {results[0], results[1]};
@@ -111,7 +116,7 @@ AttentionResult attention_autograd(const AttentionCall& call) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(roformer, Autograd, library) {
-  library.impl("attention_kernel", AttentionKernel<attention_autograd>::run);
+  library.impl("attention_kernel", torch::CppFunction::makeFromBoxedFunction<attention_entry<attention_autograd>>());
 }
 
 }  // namespace rf::ops

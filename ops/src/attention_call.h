@@ -1,67 +1,59 @@
-// A call of roformer::attention_kernel: its arguments together, their rules, and what core takes for them.
+// A call of roformer::attention_kernel: the tensors in it, their rules, and what core takes for them.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/SymInt.h>
-
 #include <array>
-#include <optional>
-#include <string>
-#include <vector>
+#include <cstddef>
 
 #include "borrowed.h"
 #include "rf/attention.h"
-#include "rf/ops/terms.h"
+#include "rf/ops/attention.h"
 
 namespace rf::ops {
 
-// The differentiable inputs, in this order wherever they are a list. The operator has q, k and v as arguments of their
-// own and the others, from kQueryCos on, as `terms`.
-enum Input : size_t {
-  kQ,
-  kK,
-  kV,
-  kQueryCos,
-  kQuerySin,
-  kKeyCos,
-  kKeySin,
-  kValueCos,
-  kValueSin,
-  kContentBias,
-  kPositionBias,
-  kKeyTable,
-  kQueryTable,
-  kValueTable,
-  kBias,
-  kGate,
-  kPositionQuery,
-  kPositionKey,
-  kResetRow,
-  kResetCol,
-  kInputs
-};
-inline constexpr size_t kTerms = kInputs - kQueryCos, kRanges = 10;
-using Inputs = std::array<at::Tensor, kInputs>;
+// The differentiable inputs, or their gradients, in one order: q, k, v, then the tensors of terms in the order of
+// rf/attention_terms.h, two for a rotation.
+#define RF_ROTATION(name, ...) #name "_cos", #name "_sin",
+#define RF_TERM(name, ...) #name,
+#define RF_PAIR(query_name, query_symbol, key_name, key_symbol) #query_name, #key_name,
+inline constexpr std::array kInputNames = {"q", "k", "v", RF_ATTENTION_TERMS(RF_ROTATION, RF_TERM, RF_TERM, RF_PAIR)};
+#undef RF_ROTATION
+#undef RF_TERM
+#undef RF_PAIR
+inline constexpr size_t kInputs = kInputNames.size(), kTerms = kInputs - 3;
 
-struct AttentionCall {
-  Inputs inputs;  // undefined where a term is absent
-  at::Tensor query_positions, key_positions;
-  std::optional<at::Tensor> attend;
-  std::array<int64_t, kRanges> ranges{};  // lo and hi of K, Q, V, b and G
-  std::string layout;
-  std::optional<double> scale;
-  TokenWindow window;
-  PackedSequences packed;
-  double dropout = 0;
-  c10::SymInt seed, stream;
-
-  const at::Tensor& q() const { return inputs[kQ]; }
-  const at::Tensor& k() const { return inputs[kK]; }
-  const at::Tensor& v() const { return inputs[kV]; }
+struct AttentionGradients {
+  at::Tensor q, k, v;
+  Terms terms;
 };
 
-// Throws c10::ValueError, "[attention] rule, got value", for shapes, dtypes and devices that do not fit each other;
-// what core sees in its arguments (heads of tables, for one) is left to core. Reads symbolic sizes.
+// Where they are in an AttentionCall or in AttentionGradients; undefined where absent.
+template <class Call>
+auto inputs_of(Call& call) {
+  auto& terms = call.terms;
+#define RF_ROTATION(name, ...) &terms.name.cos, &terms.name.sin,
+#define RF_TABLE(name, ...) &terms.name.rows,
+#define RF_NUMBERS(name, ...) &terms.name,
+#define RF_PAIR(query_name, query_symbol, key_name, key_symbol) &terms.query_name, &terms.key_name,
+  return std::array{&call.q, &call.k, &call.v, RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR)};
+#undef RF_ROTATION
+#undef RF_TABLE
+#undef RF_NUMBERS
+#undef RF_PAIR
+}
+
+// The tables by distance, in the order of the list.
+template <class AnyTerms>
+auto tables_of(AnyTerms& terms) {
+#define RF_TABLE(name, ...) &terms.name,
+  return std::array{RF_ATTENTION_TERMS(RF_NO_TERM, RF_TABLE, RF_NO_TERM, RF_NO_TERM)};
+#undef RF_TABLE
+}
+inline constexpr size_t kRanges = 2 * std::tuple_size_v<decltype(tables_of(std::declval<Terms&>()))>;
+
+// Throws c10::ValueError where q, k or v is undefined or an input is not floating-point: before inputs are converted.
+void check_floating(const AttentionCall& call);
+// Throws c10::ValueError for what core does not see: dtypes, devices, and shapes that do not fit each other. Reads
+// symbolic sizes. Rules of extents, positions and values are core's.
 void check_call(const AttentionCall& call);
 
 // The same call with contiguous tensors where core needs them, and the mask expanded; copies only where necessary.
@@ -71,6 +63,6 @@ AttentionCall made_contiguous(const AttentionCall& call);
 // contiguous; log_sum has no elements for float64.
 rf_attention_args core_args(Borrowed<AttentionCall> ready, Borrowed<at::Tensor> out, Borrowed<at::Tensor> log_sum);
 // grads: contiguous, undefined where not wanted. grad_out: its last dimension contiguous.
-rf_attention_grads core_grads(Borrowed<at::Tensor> grad_out, Borrowed<Inputs> grads);
+rf_attention_grads core_grads(Borrowed<at::Tensor> grad_out, Borrowed<AttentionGradients> grads);
 
 }  // namespace rf::ops

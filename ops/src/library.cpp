@@ -34,8 +34,8 @@ TORCH_LIBRARY(roformer, library) {
   library.def(kRotateSchema, {at::Tag::pt2_compliant_tag});
   library.def(kRopeTableSchema, {at::Tag::pt2_compliant_tag});
   library.def(kDropoutSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kAttentionSchema, {at::Tag::pt2_compliant_tag});
-  library.def(kAttentionBackwardSchema, {at::Tag::pt2_compliant_tag});
+  library.def(attention_schema().c_str(), {at::Tag::pt2_compliant_tag});
+  library.def(attention_backward_schema().c_str(), {at::Tag::pt2_compliant_tag});
   library.def(kLinearAttentionSchema, {at::Tag::pt2_compliant_tag});
   library.def(kLinearAttentionBackwardSchema, {at::Tag::pt2_compliant_tag});
   library.def(kNormSchema, {at::Tag::pt2_compliant_tag});

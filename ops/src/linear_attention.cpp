@@ -12,7 +12,6 @@
 
 #include "borrowed.h"
 #include "dtype.h"
-#include "find_operator.h"
 #include "layout.h"
 #include "linear_attention_operator.h"
 #include "rf/linear_attention.h"
@@ -150,8 +149,8 @@ rf_linear_attention_args core_args(Borrowed<LinearAttentionCall> ready, Borrowed
   args.out = out->mutable_data_ptr();
   args.out_stride_b = out->stride(0), args.out_stride_t = out->stride(1), args.out_stride_h = out->stride(2);
   if (denominators->numel() > 0) args.denominators = denominators->mutable_data_ptr<float>();
-  args.rotation_q = rotation_args(call.query_cos, call.query_sin);
-  args.rotation_k = rotation_args(call.key_cos, call.key_sin);
+  args.query = rotation_args(call.query_cos, call.query_sin);
+  args.key = rotation_args(call.key_cos, call.key_sin);
   args.eps = call.eps;
   if (call.key_mask) {
     args.key_mask = static_cast<const uint8_t*>(call.key_mask->const_data_ptr());
@@ -188,12 +187,11 @@ LinearAttentionResult linear_attention_meta(const LinearAttentionCall& call) {
   return empty_results(call);
 }
 
-void check_results(const LinearAttentionCall& call, const at::Tensor& grad_out, const at::Tensor& out,
-                   const at::Tensor& denominators) {
+void check_results(const LinearAttentionCall& call, const LinearAttentionBackward& given) {
   const LinearAttentionResult like = empty_results(call);
-  for (const auto& [x, wanted, name] : {std::tuple{&grad_out, &std::get<0>(like), "grad_out"},
-                                        {&out, &std::get<0>(like), "out"},
-                                        {&denominators, &std::get<1>(like), "denominators"}}) {
+  for (const auto& [x, wanted, name] : {std::tuple{&given.grad_out, &std::get<0>(like), "grad_out"},
+                                        {&given.out, &std::get<0>(like), "out"},
+                                        {&given.denominators, &std::get<1>(like), "denominators"}}) {
     TORCH_CHECK_VALUE(x->sym_sizes() == wanted->sym_sizes() && x->scalar_type() == wanted->scalar_type() &&
                           x->device() == wanted->device(),
                       kWhere, name, " must have the dtype and shape of the forward's, ", wanted->scalar_type(), " ",
@@ -217,30 +215,28 @@ std::vector<at::Tensor> defined_ones(const std::array<at::Tensor, 3>& grads) {
   return defined;
 }
 
-std::vector<at::Tensor> backward_cpu(const LinearAttentionCall& call, const at::Tensor& grad_out, const at::Tensor& out,
-                                     const at::Tensor& denominators, LinearAttentionWanted wanted) {
+std::vector<at::Tensor> backward_cpu(const LinearAttentionCall& call, const LinearAttentionBackward& given) {
   check_call(call);
-  check_results(call, grad_out, out, denominators);
-  const std::array<at::Tensor, 3> grads = empty_gradients(call, wanted);
+  check_results(call, given);
+  const std::array<at::Tensor, 3> grads = empty_gradients(call, given.wanted);
   const LinearAttentionCall ready = made_contiguous(call);
-  const at::Tensor given = grad_out.contiguous(), out_rows = out.contiguous(), sums = denominators.contiguous();
+  const at::Tensor grad_out = given.grad_out.contiguous(), out = given.out.contiguous(),
+                   denominators = given.denominators.contiguous();
   const at::Tensor no_state;
-  const rf_linear_attention_args args = core_args(ready, out_rows, sums, no_state);
+  const rf_linear_attention_args args = core_args(ready, out, denominators, no_state);
   rf_linear_attention_grads to{};
   to.struct_size = sizeof to;
-  to.out = given.const_data_ptr();
-  to.out_stride_b = given.stride(0), to.out_stride_t = given.stride(1), to.out_stride_h = given.stride(2);
+  to.out = grad_out.const_data_ptr();
+  to.out_stride_b = grad_out.stride(0), to.out_stride_t = grad_out.stride(1), to.out_stride_h = grad_out.stride(2);
   to.q = mutable_or_null(grads[0]), to.k = mutable_or_null(grads[1]), to.v = mutable_or_null(grads[2]);
   call_core(rf_linear_attention_backward, &args, &to);
   return defined_ones(grads);
 }
 
-std::vector<at::Tensor> backward_meta(const LinearAttentionCall& call, const at::Tensor& grad_out,
-                                      const at::Tensor& out, const at::Tensor& denominators,
-                                      LinearAttentionWanted wanted) {
+std::vector<at::Tensor> backward_meta(const LinearAttentionCall& call, const LinearAttentionBackward& given) {
   check_call(call);
-  check_results(call, grad_out, out, denominators);
-  return defined_ones(empty_gradients(call, wanted));
+  check_results(call, given);
+  return defined_ones(empty_gradients(call, given.wanted));
 }
 
 MaybeTensor maybe(const at::Tensor& x) {
@@ -248,20 +244,6 @@ MaybeTensor maybe(const at::Tensor& x) {
 }
 
 }  // namespace
-
-LinearAttentionResult dispatch_linear_attention(const LinearAttentionCall& c) {
-  static const auto op = find_operator<LinearAttentionSignature>("roformer::linear_attention_kernel");
-  return op.call(c.q, c.k, c.v, c.feature_map, c.direction, c.denominator, c.query_cos, c.query_sin, c.key_cos,
-                 c.key_sin, c.layout, c.key_mask, c.eps, c.state);
-}
-
-std::vector<at::Tensor> dispatch_linear_attention_backward(const LinearAttentionCall& c, const at::Tensor& grad_out,
-                                                           const at::Tensor& out, const at::Tensor& denominators,
-                                                           LinearAttentionWanted wanted) {
-  static const auto op = find_operator<LinearAttentionBackwardSignature>("roformer::linear_attention_kernel_backward");
-  return op.call(grad_out, out, denominators, wanted, c.q, c.k, c.v, c.feature_map, c.direction, c.denominator,
-                 c.query_cos, c.query_sin, c.key_cos, c.key_sin, c.layout, c.key_mask, c.eps);
-}
 
 at::Tensor linear_attention_kernel(const at::Tensor& q_BTHF, const at::Tensor& k_BSHF, const at::Tensor& v_BSHD,
                                    const LinearAttentionOptions& options, at::Tensor* state) {
@@ -285,13 +267,17 @@ at::Tensor linear_attention_kernel(const at::Tensor& q_BTHF, const at::Tensor& k
 }
 
 TORCH_LIBRARY_IMPL(roformer, CPU, library) {
-  library.impl("linear_attention_kernel", linear_attention_entry<linear_attention_cpu>);
-  library.impl("linear_attention_kernel_backward", linear_attention_backward_entry<backward_cpu>);
+  library.impl("linear_attention_kernel",
+               torch::CppFunction::makeFromBoxedFunction<linear_attention_entry<linear_attention_cpu>>());
+  library.impl("linear_attention_kernel_backward",
+               torch::CppFunction::makeFromBoxedFunction<linear_attention_backward_entry<backward_cpu>>());
 }
 
 TORCH_LIBRARY_IMPL(roformer, Meta, library) {
-  library.impl("linear_attention_kernel", linear_attention_entry<linear_attention_meta>);
-  library.impl("linear_attention_kernel_backward", linear_attention_backward_entry<backward_meta>);
+  library.impl("linear_attention_kernel",
+               torch::CppFunction::makeFromBoxedFunction<linear_attention_entry<linear_attention_meta>>());
+  library.impl("linear_attention_kernel_backward",
+               torch::CppFunction::makeFromBoxedFunction<linear_attention_backward_entry<backward_meta>>());
 }
 
 }  // namespace rf::ops

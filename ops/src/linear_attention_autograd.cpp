@@ -70,13 +70,12 @@ struct LinearAttentionFunction : torch::autograd::Function<LinearAttentionFuncti
                                 "[linear_attention] create_graph must be false: the kernel and the reference have "
                                 "first derivatives only, got true. Hint: kernel explicit has derivatives of any order");
     const variable_list saved = ctx->get_saved_variables();
-    LinearAttentionWanted wanted{};
-    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = ctx->needs_input_grad(i);
-    const std::vector<at::Tensor> grads = dispatch_linear_attention_backward(
-        saved_call(ctx, saved), grads_of_results[0], saved[kOut], saved[kDenominators], wanted);
+    LinearAttentionBackward given{grads_of_results[0], saved[kOut], saved[kDenominators], {}};
+    for (size_t i = 0; i < given.wanted.size(); ++i) given.wanted[i] = ctx->needs_input_grad(i);
+    const std::vector<at::Tensor> grads = dispatch_linear_attention_backward(saved_call(ctx, saved), given);
     variable_list result;
     size_t next = 0;
-    for (const bool is_wanted : wanted) result.push_back(is_wanted ? grads[next++] : at::Tensor());
+    for (const bool is_wanted : given.wanted) result.push_back(is_wanted ? grads[next++] : at::Tensor());
     result.emplace_back();  // of the call
     return result;
   }
@@ -110,7 +109,8 @@ LinearAttentionResult linear_attention_autograd(const LinearAttentionCall& call)
 }  // namespace
 
 TORCH_LIBRARY_IMPL(roformer, Autograd, library) {
-  library.impl("linear_attention_kernel", linear_attention_entry<linear_attention_autograd>);
+  library.impl("linear_attention_kernel",
+               torch::CppFunction::makeFromBoxedFunction<linear_attention_entry<linear_attention_autograd>>());
 }
 
 }  // namespace rf::ops

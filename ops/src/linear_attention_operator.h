@@ -7,9 +7,11 @@
 #include <array>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
+
+#include "boxed.h"
 
 namespace rf::ops {
 
@@ -41,49 +43,32 @@ struct LinearAttentionCall {
 using LinearAttentionResult = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  // out, denominators, state_after
 using LinearAttentionWanted = std::array<bool, 3>;
 
-using LinearAttentionSignature = LinearAttentionResult(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                       std::string_view feature_map, std::string_view direction,
-                                                       std::string_view denominator, const MaybeTensor& query_cos,
-                                                       const MaybeTensor& query_sin, const MaybeTensor& key_cos,
-                                                       const MaybeTensor& key_sin, std::string_view layout,
-                                                       const MaybeTensor& key_mask, double eps,
-                                                       const MaybeTensor& state);
-using LinearAttentionBackwardSignature = std::vector<at::Tensor>(
-    const at::Tensor& grad_out, const at::Tensor& out, const at::Tensor& denominators, LinearAttentionWanted wanted,
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::string_view feature_map,
-    std::string_view direction, std::string_view denominator, const MaybeTensor& query_cos,
-    const MaybeTensor& query_sin, const MaybeTensor& key_cos, const MaybeTensor& key_sin, std::string_view layout,
-    const MaybeTensor& key_mask, double eps);
+// What the backward has before the forward's arguments.
+struct LinearAttentionBackward {
+  at::Tensor grad_out, out, denominators;
+  LinearAttentionWanted wanted{};
+};
 
-// Make a kernel for the dispatcher from one that takes a LinearAttentionCall.
+// With the state, which is the forward's last argument.
+LinearAttentionCall read_linear_call(StackReader& stack, bool is_forward);
+LinearAttentionBackward read_linear_backward(StackReader& stack);
+
+// Kernels for the dispatcher.
 template <LinearAttentionResult (*kKernel)(const LinearAttentionCall&)>
-LinearAttentionResult linear_attention_entry(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                             std::string_view feature_map, std::string_view direction,
-                                             std::string_view denominator, const MaybeTensor& query_cos,
-                                             const MaybeTensor& query_sin, const MaybeTensor& key_cos,
-                                             const MaybeTensor& key_sin, std::string_view layout,
-                                             const MaybeTensor& key_mask, double eps, const MaybeTensor& state) {
-  return kKernel({q, k, v, std::string(feature_map), std::string(direction), std::string(denominator), query_cos,
-                  query_sin, key_cos, key_sin, std::string(layout), key_mask, eps, state});
+void linear_attention_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  StackReader reader(op, *stack);
+  auto [out, denominators, state_after] = kKernel(read_linear_call(reader, true));
+  reader.finish(std::move(out), std::move(denominators), std::move(state_after));
 }
-template <std::vector<at::Tensor> (*kKernel)(const LinearAttentionCall&, const at::Tensor&, const at::Tensor&,
-                                             const at::Tensor&, LinearAttentionWanted)>
-std::vector<at::Tensor> linear_attention_backward_entry(const at::Tensor& grad_out, const at::Tensor& out,
-                                                        const at::Tensor& denominators, LinearAttentionWanted wanted,
-                                                        const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                        std::string_view feature_map, std::string_view direction,
-                                                        std::string_view denominator, const MaybeTensor& query_cos,
-                                                        const MaybeTensor& query_sin, const MaybeTensor& key_cos,
-                                                        const MaybeTensor& key_sin, std::string_view layout,
-                                                        const MaybeTensor& key_mask, double eps) {
-  return kKernel({q, k, v, std::string(feature_map), std::string(direction), std::string(denominator), query_cos,
-                  query_sin, key_cos, key_sin, std::string(layout), key_mask, eps, std::nullopt},
-                 grad_out, out, denominators, wanted);
+template <std::vector<at::Tensor> (*kKernel)(const LinearAttentionCall&, const LinearAttentionBackward&)>
+void linear_attention_backward_entry(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  StackReader reader(op, *stack);
+  const LinearAttentionBackward given = read_linear_backward(reader);
+  reader.finish(kKernel(read_linear_call(reader, false), given));
 }
 
 LinearAttentionResult dispatch_linear_attention(const LinearAttentionCall& call);
-std::vector<at::Tensor> dispatch_linear_attention_backward(const LinearAttentionCall& call, const at::Tensor& grad_out,
-                                                           const at::Tensor& out, const at::Tensor& denominators,
-                                                           LinearAttentionWanted wanted);
+std::vector<at::Tensor> dispatch_linear_attention_backward(const LinearAttentionCall& call,
+                                                           const LinearAttentionBackward& given);
 
 }  // namespace rf::ops

@@ -1,4 +1,4 @@
-"""Attention over terms; ops/include/rf/ops/terms.h has the equation, nn/include/rf/nn/attention.h the C++ side."""
+"""Attention over terms; core/include/rf/attention_terms.h has the equation, nn/include/rf/nn/attention.h the C++ side."""
 
 from dataclasses import replace
 from typing import Literal
@@ -66,9 +66,9 @@ def attention(
         ``q``, ``k``, ``v`` and every term.
 
     Raises:
-        ValueError: ``window``, ``mask``, ``scale`` or ``key_positions`` outside the rules above.
-        RuntimeError: shapes, dtypes, terms or positions that do not match, or a call that ``kernel="fused"`` cannot
-            compute; the message names the reason.
+        ValueError: an argument outside the rules above, or shapes, dtypes and devices that do not match; the message
+            names the rule and the value.
+        RuntimeError: terms that were made for other positions, or a call that the kernel cannot compute.
         NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
     if heads_first:
@@ -145,7 +145,11 @@ def _positions(
         if ends is None:
             tokens = torch.arange(keys, device=q.device)
             return tokens if queries == keys else torch.arange(keys - queries, keys, device=q.device), tokens
-        return _packed_positions(*ends)
+        return tuple(
+            # Ends that do not fit are refused by the operator, which gets them.
+            made if len(made) == tokens else torch.zeros(tokens, dtype=torch.int64)
+            for made, tokens in zip(_packed_positions(*ends), (queries, keys), strict=True)
+        )
     if key_positions is None:
         if queries != keys:
             raise ValueError(
@@ -160,7 +164,6 @@ def _packed_positions(query_ends: Tensor, key_ends: Tensor) -> tuple[Tensor, Ten
     """For every sequence: its keys from 0 on, its queries aligned with the last of them."""
     lengths = list(zip(query_ends.diff().tolist(), key_ends.diff().tolist(), strict=False))
     none = [torch.zeros(0, dtype=torch.int64)]
-    # Negative lengths are refused by the operator, which gets the ends.
     queries = [torch.arange(s - t, s) for t, s in lengths if t > 0]
     keys = [torch.arange(s) for _, s in lengths if s > 0]
     return torch.cat(none + queries), torch.cat(none + keys)

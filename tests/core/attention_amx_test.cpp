@@ -74,12 +74,12 @@ TEST_F(AttentionAmx, EveryTermEqualsLoopsAndPairs) {
     change(shape);
     expect_both(shape, 5);
   };
-  expect([](AttentionShape& s) { s.rotation_q = s.rotation_k = s.rotation_v = true; });
-  expect([](AttentionShape& s) { s.u = s.table_k = s.w = true; });
-  expect([](AttentionShape& s) { s.table_q = true; });
-  expect([](AttentionShape& s) { s.table_v = true; });
-  expect([](AttentionShape& s) { s.bias = s.row = s.col = true; });
-  expect([](AttentionShape& s) { s.a = true; });
+  expect([](AttentionShape& s) { s.query = s.key = s.value = true; });
+  expect([](AttentionShape& s) { s.content_bias = s.key_table = s.position_bias = true; });
+  expect([](AttentionShape& s) { s.query_table = true; });
+  expect([](AttentionShape& s) { s.value_table = true; });
+  expect([](AttentionShape& s) { s.bias = s.reset_row = s.reset_col = true; });
+  expect([](AttentionShape& s) { s.position_query = true; });
   expect([](AttentionShape& s) { s.window_left = s.window_right = 20; });
   expect([](AttentionShape& s) { s.mask = AttentionShape::Mask::kPadding; });
   expect([](AttentionShape& s) { s.dropout = 0.25; });

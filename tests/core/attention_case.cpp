@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "attention_plain.h"
+#include "src/attention_terms.h"
 #include "src/element.h"
 #include "src/scalar_element.h"
 #include "tolerances.h"
@@ -63,11 +64,12 @@ double eps_of(rf_dtype dtype) {
 std::string AttentionShape::text() const {
   std::ostringstream out;
   out << "dtype " << dtype << " B" << batch << " T" << queries << " S" << keys << " H" << heads << '/' << key_heads
-      << " D" << head_dim << '/' << value_dim << " layout " << layout << " R" << rotation_q << rotation_k << rotation_v
-      << " u" << u << " w" << w << " K" << table_k << " Q" << table_q << " V" << table_v << " b" << bias << " shared "
-      << shared_tables << " [" << lo << ',' << hi << "] a" << a << " row" << row << " col" << col << " positions "
-      << static_cast<int>(positions) << '+' << first_query << " mask " << static_cast<int>(mask) << " window "
-      << window_left << ',' << window_right << " dropout " << dropout;
+      << " D" << head_dim << '/' << value_dim << " layout " << layout << " R" << query << key << value << " u"
+      << content_bias << " w" << position_bias << " K" << key_table << " Q" << query_table << " V" << value_table
+      << " b" << bias << " shared " << shared_tables << " [" << lo << ',' << hi << "] a" << position_query << " row"
+      << reset_row << " col" << reset_col << " positions " << static_cast<int>(positions) << '+' << first_query
+      << " mask " << static_cast<int>(mask) << " window " << window_left << ',' << window_right << " dropout "
+      << dropout;
   for (size_t i = 0; i < query_ends.size(); ++i)
     out << (i == 0 ? " ends " : " ") << query_ends[i] << '/' << key_ends[i];
   return out.str();
@@ -85,14 +87,14 @@ AttentionShape random_shape(uint64_t seed) {
   s.key_heads = pick({1, 1, 2});
   s.heads = s.key_heads * pick({1, 2, 3});
   s.head_dim = pick({2, 6, 16, 24, 64, 70, 128});
-  s.rotation_v = chance(5), s.table_v = chance(3);
-  s.value_dim = s.rotation_v || s.table_v || chance(2) ? s.head_dim : pick({1, 16, 33, 80});
+  s.value = chance(5), s.value_table = chance(3);
+  s.value_dim = s.value || s.value_table || chance(2) ? s.head_dim : pick({1, 16, 33, 80});
   s.layout = chance(2) ? RF_ROPE_PAIRS : RF_ROPE_HALVES;
-  s.rotation_q = chance(2), s.rotation_k = chance(2), s.shared_rotation = chance(2);
-  s.table_k = chance(3), s.table_q = chance(3), s.bias = chance(3), s.shared_tables = chance(3);
-  s.u = chance(3), s.w = s.table_k && chance(2);
+  s.query = chance(2), s.key = chance(2), s.shared_rotation = chance(2);
+  s.key_table = chance(3), s.query_table = chance(3), s.bias = chance(3), s.shared_tables = chance(3);
+  s.content_bias = chance(3), s.position_bias = s.key_table && chance(2);
   s.lo = pick({-200, -70, -20, -3, 0}), s.hi = s.lo + pick({0, 1, 40, 90, 400});
-  s.a = chance(4), s.row = chance(4), s.col = chance(4);
+  s.position_query = chance(4), s.reset_row = chance(4), s.reset_col = chance(4);
   s.positions = static_cast<AttentionShape::Positions>(pick({0, 0, 0, 1, 2}));
   s.first_query = pick({0, 0, 7, 150});
   s.mask = static_cast<AttentionShape::Mask>(pick({0, 0, 1, 2}));
@@ -143,9 +145,9 @@ rf_attention_args sequence_alone(const rf_attention_args& packed, int64_t i, flo
   x.out = const_cast<void*>(element_at(x.out, query * x.out_stride_t, bytes));
   x.log_sum = log_sum;
   x.query_positions += query, x.key_positions += key;
-  skip_tokens(x.rotation_q, query, row_bytes);
-  skip_tokens(x.rotation_k, key, row_bytes);
-  skip_tokens(x.rotation_v, key, row_bytes);
+  skip_tokens(x.query, query, row_bytes);
+  skip_tokens(x.key, key, row_bytes);
+  skip_tokens(x.value, key, row_bytes);
   if (x.mask != nullptr) x.mask += query * x.mask_stride_t + key * x.mask_stride_s;
   return x;
 }
@@ -284,21 +286,21 @@ void AttentionCase::set_terms() {
     TwinArray& numbers = draw(RF_F32, count, 0.5);
     tile = numbers.narrow(), loop = numbers.wide().data();
   };
-  if (s.rotation_q) tiles_.rotation_q = rotation(s.queries, loops_.rotation_q);
-  if (s.rotation_k) tiles_.rotation_k = rotation(s.keys, loops_.rotation_k);
-  if (s.rotation_v) tiles_.rotation_v = rotation(s.keys, loops_.rotation_v);
-  if (s.table_k) tiles_.table_k = table(s.head_dim, loops_.table_k);
-  if (s.table_q) tiles_.table_q = table(s.head_dim, loops_.table_q);
-  if (s.table_v) tiles_.table_v = table(s.value_dim, loops_.table_v);
+  if (s.query) tiles_.query = rotation(s.queries, loops_.query);
+  if (s.key) tiles_.key = rotation(s.keys, loops_.key);
+  if (s.value) tiles_.value = rotation(s.keys, loops_.value);
+  if (s.key_table) tiles_.key_table = table(s.head_dim, loops_.key_table);
+  if (s.query_table) tiles_.query_table = table(s.head_dim, loops_.query_table);
+  if (s.value_table) tiles_.value_table = table(s.value_dim, loops_.value_table);
   if (s.bias) tiles_.bias = table(1, loops_.bias);
-  vector(s.u, tiles_.u, loops_.u, s.heads * s.head_dim);
-  vector(s.w, tiles_.w, loops_.w, s.heads * s.head_dim);
+  vector(s.content_bias, tiles_.content_bias, loops_.content_bias, s.heads * s.head_dim);
+  vector(s.position_bias, tiles_.position_bias, loops_.position_bias, s.heads * s.head_dim);
   const int64_t positions = 500;
-  vector(s.a, tiles_.a, loops_.a, s.heads * positions * s.head_dim);
-  vector(s.a, tiles_.c, loops_.c, s.heads * positions * s.head_dim);
-  tiles_.positions = loops_.positions = s.a ? positions : 0;
-  vector(s.row, tiles_.row, loops_.row, s.heads);
-  vector(s.col, tiles_.col, loops_.col, s.heads);
+  vector(s.position_query, tiles_.position_query, loops_.position_query, s.heads * positions * s.head_dim);
+  vector(s.position_query, tiles_.position_key, loops_.position_key, s.heads * positions * s.head_dim);
+  tiles_.positions = loops_.positions = s.position_query ? positions : 0;
+  vector(s.reset_row, tiles_.reset_row, loops_.reset_row, s.heads);
+  vector(s.reset_col, tiles_.reset_col, loops_.reset_col, s.heads);
 }
 
 void AttentionCase::add_gradient(const char* name, void* rf_attention_grads::*slot, rf_dtype dtype, int64_t count,
@@ -329,22 +331,16 @@ void AttentionCase::set_gradients() {
   add_gradient("q", &Grads::q, s.dtype, s.batch * s.queries * s.heads * s.head_dim, one);
   add_gradient("k", &Grads::k, s.dtype, s.batch * s.keys * s.key_heads * s.head_dim, one);
   add_gradient("v", &Grads::v, s.dtype, s.batch * s.keys * s.key_heads * s.value_dim, one);
-  const auto rows = [](const rf_attention_table& table) {
-    return table.heads * (table.hi - table.lo + 1) * table.width;
-  };
   const auto term = [&](const char* name, const void* given, void* Grads::*slot, int64_t count) {
     if (given != nullptr) add_gradient(name, slot, RF_F32, count, one * std::sqrt(all));
   };
-  term("table_k", tiles_.table_k.rows, &Grads::table_k, rows(tiles_.table_k));
-  term("table_q", tiles_.table_q.rows, &Grads::table_q, rows(tiles_.table_q));
-  term("table_v", tiles_.table_v.rows, &Grads::table_v, rows(tiles_.table_v));
-  term("bias", tiles_.bias.rows, &Grads::bias, rows(tiles_.bias));
-  term("u", tiles_.u, &Grads::u, s.heads * s.head_dim);
-  term("w", tiles_.w, &Grads::w, s.heads * s.head_dim);
-  term("a", tiles_.a, &Grads::a, s.heads * tiles_.positions * s.head_dim);
-  term("c", tiles_.c, &Grads::c, s.heads * tiles_.positions * s.head_dim);
-  term("row", tiles_.row, &Grads::row, s.heads);
-  term("col", tiles_.col, &Grads::col, s.heads);
+  for (const core::TableTerm& t : core::kTableTerms) {
+    const rf_attention_table& table = tiles_.*t.member;
+    term(t.name, table.rows, t.gradient, table.heads * t.rows(tiles_) * table.width);
+  }
+  for (const core::NumbersTerm& t : core::kNumbersTerms) {
+    term(t.name, tiles_.*t.member, t.gradient, s.heads * t.rows(tiles_) * t.width(tiles_));
+  }
 }
 
 std::vector<std::vector<double>> AttentionCase::read_tiles() const {

@@ -18,11 +18,13 @@ struct AttentionShape {
   rf_dtype dtype = RF_F32;
   int64_t batch = 1, queries = 1, keys = 1, heads = 1, key_heads = 1, head_dim = 8, value_dim = 8;
   rf_rope_layout layout = RF_ROPE_PAIRS;
-  bool rotation_q = false, rotation_k = false, rotation_v = false, shared_rotation = false;
-  bool u = false, w = false, table_k = false, table_q = false, table_v = false, bias = false;
+  bool query = false, key = false, value = false, shared_rotation = false;
+  bool content_bias = false, position_bias = false, key_table = false, query_table = false, value_table = false,
+       bias = false;
   bool shared_tables = false;
-  int64_t lo = -1, hi = 1;  // of every table
-  bool a = false, row = false, col = false;
+  int64_t lo = -1, hi = 1;      // of every table
+  bool position_query = false;  // and position_key
+  bool reset_row = false, reset_col = false;
   enum class Positions { kSteps, kGaps, kShuffled } positions = Positions::kSteps;
   int64_t first_query = 0;  // position of query 0, where positions step; that of key 0 is 0
   enum class Mask { kNone, kPadding, kFull } mask = Mask::kNone;

@@ -47,16 +47,16 @@ TEST_P(AttentionFused, EveryTermAloneEqualsTheLoops) {
   };
   expect([](AttentionShape&) {});
   expect([](AttentionShape& s) { s.value_dim = 80; });  // more than twice as wide as q and k
-  expect([](AttentionShape& s) { s.rotation_q = s.rotation_k = true; });
-  expect([](AttentionShape& s) { s.rotation_v = true; });
-  expect([](AttentionShape& s) { s.u = true; });
-  expect([](AttentionShape& s) { s.table_k = s.w = true; });
-  expect([](AttentionShape& s) { s.table_q = true; });
-  expect([](AttentionShape& s) { s.table_v = true; });
+  expect([](AttentionShape& s) { s.query = s.key = true; });
+  expect([](AttentionShape& s) { s.value = true; });
+  expect([](AttentionShape& s) { s.content_bias = true; });
+  expect([](AttentionShape& s) { s.key_table = s.position_bias = true; });
+  expect([](AttentionShape& s) { s.query_table = true; });
+  expect([](AttentionShape& s) { s.value_table = true; });
   expect([](AttentionShape& s) { s.bias = true; });
-  expect([](AttentionShape& s) { s.a = true; });
-  expect([](AttentionShape& s) { s.row = s.col = true; });
-  expect([](AttentionShape& s) { s.a = s.bias = s.row = s.col = true; });
+  expect([](AttentionShape& s) { s.position_query = true; });
+  expect([](AttentionShape& s) { s.reset_row = s.reset_col = true; });
+  expect([](AttentionShape& s) { s.position_query = s.bias = s.reset_row = s.reset_col = true; });
   expect([](AttentionShape& s) { s.window_right = 0; });
   expect([](AttentionShape& s) { s.window_left = s.window_right = 20; });
   expect([](AttentionShape& s) { s.mask = Mask::kPadding; });
@@ -67,7 +67,7 @@ TEST_P(AttentionFused, EveryTermAloneEqualsTheLoops) {
 TEST_P(AttentionFused, LongSequencesEqualTheLoops) {
   AttentionShape shape;
   shape.queries = 500, shape.keys = 450, shape.head_dim = shape.value_dim = 16;
-  shape.rotation_q = shape.rotation_k = shape.table_k = shape.table_q = shape.table_v = shape.bias = true;
+  shape.query = shape.key = shape.key_table = shape.query_table = shape.value_table = shape.bias = true;
   shape.lo = -70, shape.hi = 90;
   AttentionShape causal = shape;
   causal.window_right = 0;
@@ -88,8 +88,8 @@ TEST_P(AttentionFused, PackedCallsEqualTheLoops) {
 AttentionShape packed_shape() {
   AttentionShape shape;
   shape.heads = 4, shape.key_heads = 2, shape.head_dim = shape.value_dim = 24;
-  shape.rotation_q = shape.rotation_k = shape.rotation_v = shape.u = true;
-  shape.table_k = shape.table_q = shape.table_v = shape.bias = shape.a = shape.col = true;
+  shape.query = shape.key = shape.value = shape.content_bias = true;
+  shape.key_table = shape.query_table = shape.value_table = shape.bias = shape.position_query = shape.reset_col = true;
   shape.lo = -20, shape.hi = 30;
   shape.query_ends = {0, 70, 70, 171, 174, 180}, shape.key_ends = {0, 90, 97, 200, 200, 260};
   shape.queries = 180, shape.keys = 260;
@@ -145,7 +145,7 @@ TEST_P(AttentionFused, SequencesOfOneLengthAreABatch) {
   rf_attention_args& x = problem.tiles();
   x.cu_seqlens_q = x.cu_seqlens_k = nullptr;
   x.batch = 5, x.queries = 50, x.keys = 70;
-  x.rotation_q.batch = x.rotation_k.batch = x.rotation_v.batch = 5;
+  x.query.batch = x.key.batch = x.value.batch = 5;
   x.query_position_stride_b = 50, x.key_position_stride_b = 70;
   x.q_stride_b = 50 * x.q_stride_t, x.out_stride_b = problem.tile_grads().out_stride_b = 50 * x.out_stride_t;
   x.k_stride_b = 70 * x.k_stride_t, x.v_stride_b = 70 * x.v_stride_t;
@@ -164,7 +164,7 @@ TEST_P(AttentionFused, BitsDoNotDependOnThreads) {
   AttentionShape shape;
   shape.batch = 3, shape.queries = 430, shape.keys = 90, shape.heads = 4, shape.key_heads = 2;
   shape.head_dim = shape.value_dim = 16;
-  shape.rotation_q = shape.rotation_k = shape.table_k = shape.table_q = shape.table_v = shape.bias = true;
+  shape.query = shape.key = shape.key_table = shape.query_table = shape.value_table = shape.bias = true;
   shape.lo = -20, shape.hi = 30, shape.shared_tables = true, shape.mask = Mask::kPadding;
   for (const Positions positions : {Positions::kSteps, Positions::kGaps}) {
     shape.positions = positions;
@@ -179,8 +179,9 @@ TEST_P(AttentionFused, BitsDoNotDependOnThreadsThatShareAHead) {
   const int before = omp_get_max_threads();
   AttentionShape shape;
   shape.queries = 410, shape.keys = 400, shape.heads = 2, shape.head_dim = shape.value_dim = 16;
-  shape.rotation_q = shape.rotation_k = shape.rotation_v = shape.u = shape.a = shape.row = shape.col = true;
-  shape.table_k = shape.table_q = shape.table_v = shape.bias = shape.w = true;
+  shape.query = shape.key = shape.value = shape.content_bias = shape.position_query = shape.reset_row =
+      shape.reset_col = true;
+  shape.key_table = shape.query_table = shape.value_table = shape.bias = shape.position_bias = true;
   shape.lo = -150, shape.hi = 40;
   AttentionShape packed = shape;
   packed.query_ends = {0, 10, 10, 410}, packed.key_ends = {0, 100, 130, 400};
@@ -194,8 +195,9 @@ TEST_P(AttentionFused, BitsDoNotDependOnThreadsThatShareAHead) {
         omp_set_num_threads(threads);
         AttentionCase problem(own, 8);
         rf_attention_grads& grads = problem.tile_grads();
-        grads.table_k = grads.table_q = grads.table_v = grads.bias = nullptr;
-        grads.u = grads.w = grads.a = grads.c = grads.row = grads.col = nullptr;
+        grads.key_table = grads.query_table = grads.value_table = grads.bias = nullptr;
+        grads.content_bias = grads.position_bias = grads.position_query = grads.position_key = grads.reset_row =
+            grads.reset_col = nullptr;
         const auto values = problem.run_tiles();
         if (threads == 1) one = values;
         EXPECT_TRUE(values == one) << own.text() << " threads " << threads;
@@ -237,7 +239,7 @@ class AttentionRule : public testing::TestWithParam<rf_dtype> {
     shape_.dtype = GetParam();
     shape_.queries = 101, shape_.keys = 150, shape_.heads = 3, shape_.key_heads = 3;
     shape_.head_dim = shape_.value_dim = 24;
-    shape_.rotation_q = shape_.rotation_k = shape_.bias = shape_.table_k = shape_.table_v = true;
+    shape_.query = shape_.key = shape_.bias = shape_.key_table = shape_.value_table = true;
     shape_.lo = -30, shape_.hi = 60, shape_.positions = Positions::kGaps;
     results_ = AttentionCase(shape_, 5).run();
   }
@@ -279,9 +281,9 @@ TEST_P(AttentionRule, DoesNotHoldWithoutATerm) {
     }
   };
   expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.bias = {}, g.bias = nullptr; }, {});
-  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.table_k = {}, g.table_k = nullptr; }, {});
-  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.table_v = {}, g.table_v = nullptr; }, {3});
-  expect_missed([](rf_attention_args& x, rf_attention_grads&) { x.rotation_q = {}; }, {});
+  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.key_table = {}, g.key_table = nullptr; }, {});
+  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.value_table = {}, g.value_table = nullptr; }, {3});
+  expect_missed([](rf_attention_args& x, rf_attention_grads&) { x.query = {}; }, {});
   expect_missed([](rf_attention_args& x, rf_attention_grads&) { x.window = RF_WINDOW_RIGHT; }, {});
 }
 

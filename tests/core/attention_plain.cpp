@@ -58,9 +58,9 @@ class Head {
         x_(x),
         grads_(grads),
         part_(part),
-        table_k_(x.table_k, grads.table_k, part.head),
-        table_q_(x.table_q, grads.table_q, part.head),
-        table_v_(x.table_v, grads.table_v, part.head),
+        key_table_(x.key_table, grads.key_table, part.head),
+        query_table_(x.query_table, grads.query_table, part.head),
+        value_table_(x.value_table, grads.value_table, part.head),
         bias_(x.bias, grads.bias, part.head) {}
 
   void run() {
@@ -71,17 +71,17 @@ class Head {
       const auto* v = static_cast<const double*>(x_.v) + part_.b * x_.v_stride_b + s * x_.v_stride_t;
       k_.emplace_back(k + key_head * x_.k_stride_h, k + key_head * x_.k_stride_h + x_.head_dim);
       const Row value(v + key_head * x_.v_stride_h, v + key_head * x_.v_stride_h + x_.value_dim);
-      rotated_k_.push_back(rotated(k_.back(), x_.rotation_k, s, x_.keys, 1));
-      rotated_v_.push_back(rotated(value, x_.rotation_v, s, x_.keys, 1));
+      rotated_k_.push_back(rotated(k_.back(), x_.key, s, x_.keys, 1));
+      rotated_v_.push_back(rotated(value, x_.value, s, x_.keys, 1));
       dk_.emplace_back(x_.head_dim), dk_table_.emplace_back(x_.head_dim), dv_.emplace_back(x_.value_dim);
     }
     for (int64_t m = 0; m < part_.queries; ++m) run_query(m);
     for (int64_t n = 0; n < part_.keys; ++n) {
       const int64_t row = (part_.b * x_.keys + part_.first_key + n) * x_.key_heads + key_head;
-      Row dk = rotated(round(dk_[n]), x_.rotation_k, part_.first_key + n, x_.keys, -1);
-      if (table_q_.is_set) add(dk, 1, round(dk_table_[n]).data());
+      Row dk = rotated(round(dk_[n]), x_.key, part_.first_key + n, x_.keys, -1);
+      if (query_table_.is_set) add(dk, 1, round(dk_table_[n]).data());
       accumulate(grads_.k, row * x_.head_dim, dk);
-      accumulate(grads_.v, row * x_.value_dim, rotated(round(dv_[n]), x_.rotation_v, part_.first_key + n, x_.keys, -1));
+      accumulate(grads_.v, row * x_.value_dim, rotated(round(dv_[n]), x_.value, part_.first_key + n, x_.keys, -1));
     }
   }
 
@@ -139,10 +139,11 @@ class Head {
     return x_.key_positions[part_.b * x_.key_position_stride_b + part_.first_key + n];
   }
   bool resets(const Query& query, int64_t n, const double*& reset, double*& gradient) const {
-    const bool row = x_.row != nullptr && query.position == 0, col = x_.col != nullptr && key_position(n) == 0;
+    const bool row = x_.reset_row != nullptr && query.position == 0,
+               col = x_.reset_col != nullptr && key_position(n) == 0;
     if (!row && !col) return false;
-    reset = static_cast<const double*>(row ? x_.row : x_.col) + part_.head;
-    void* all = row ? grads_.row : grads_.col;
+    reset = static_cast<const double*>(row ? x_.reset_row : x_.reset_col) + part_.head;
+    void* all = row ? grads_.reset_row : grads_.reset_col;
     gradient = all == nullptr ? nullptr : static_cast<double*>(all) + part_.head;
     return true;
   }
@@ -151,15 +152,16 @@ class Head {
     const int64_t distance = query.position - key_position(n);
     const auto width = static_cast<size_t>(x_.head_dim);
     double sum = round(dot(query.content.data(), rotated_k_[n].data(), width));
-    if (table_k_.is_set) sum = round(sum + round(dot(query.distance.data(), table_k_.row(distance), width)));
-    if (table_q_.is_set) sum = round(sum + round(dot(k_[n].data(), table_q_.row(distance), width)));
+    if (key_table_.is_set) sum = round(sum + round(dot(query.distance.data(), key_table_.row(distance), width)));
+    if (query_table_.is_set) sum = round(sum + round(dot(k_[n].data(), query_table_.row(distance), width)));
     double result = round(x_.scale * sum);
     const double* reset = nullptr;
     double* unused = nullptr;
     if (resets(query, n, reset, unused)) return round(result + *reset);
     if (bias_.is_set) result = round(result + *bias_.row(distance));
-    if (x_.a == nullptr) return result;
-    const double product = dot(of_position(x_.a, query.position), of_position(x_.c, key_position(n)), width);
+    if (x_.position_query == nullptr) return result;
+    const double product =
+        dot(of_position(x_.position_query, query.position), of_position(x_.position_key, key_position(n)), width);
     return round(result + round(x_.scale * round(product)));
   }
 
@@ -184,9 +186,9 @@ class Head {
     Query query;
     query.position = x_.query_positions[part_.b * x_.query_position_stride_b + t];
     query.distance.assign(q + part_.head * x_.q_stride_h, q + part_.head * x_.q_stride_h + x_.head_dim);
-    query.content = rotated(query.distance, x_.rotation_q, t, x_.queries, 1);
-    if (x_.u != nullptr) add(query.content, 1, of_head(x_.u));
-    if (x_.w != nullptr) add(query.distance, 1, of_head(x_.w));
+    query.content = rotated(query.distance, x_.query, t, x_.queries, 1);
+    if (x_.content_bias != nullptr) add(query.content, 1, of_head(x_.content_bias));
+    if (x_.position_bias != nullptr) add(query.distance, 1, of_head(x_.position_bias));
     query.content = round(query.content), query.distance = round(query.distance);
     query.dy.assign(dy, dy + x_.value_dim);
     query.dcontent.resize(query.content.size()), query.ddistance.resize(query.distance.size());
@@ -197,10 +199,10 @@ class Head {
     Row out(x_.value_dim), of_table(x_.value_dim);
     for (int64_t n = 0; n < part_.keys; ++n) {
       add(out, weights[n], rotated_v_[n].data());
-      if (table_v_.is_set) add(of_table, weights[n], table_v_.row(query.position - key_position(n)));
+      if (value_table_.is_set) add(of_table, weights[n], value_table_.row(query.position - key_position(n)));
     }
     out = round(out);
-    if (table_v_.is_set) add(out, 1, round(of_table).data());
+    if (value_table_.is_set) add(out, 1, round(of_table).data());
     return round(out);
   }
 
@@ -215,11 +217,11 @@ class Head {
     for (int64_t n = 0; n < part_.keys; ++n) {
       if (weights[n] != 0) run_pair(query, n, weights[n], mean);
     }
-    Row dq = rotated(round(query.dcontent), x_.rotation_q, t, x_.queries, -1);
+    Row dq = rotated(round(query.dcontent), x_.query, t, x_.queries, -1);
     add(dq, 1, round(query.ddistance).data());
     accumulate(grads_.q, row * x_.head_dim, round(dq));
-    accumulate(grads_.u, part_.head * x_.head_dim, round(query.dcontent));
-    accumulate(grads_.w, part_.head * x_.head_dim, round(query.ddistance));
+    accumulate(grads_.content_bias, part_.head * x_.head_dim, round(query.dcontent));
+    accumulate(grads_.position_bias, part_.head * x_.head_dim, round(query.ddistance));
   }
 
   // The backward of one probability; `mean` is dy . out.
@@ -227,16 +229,16 @@ class Head {
     const int64_t distance = query.position - key_position(n);
     const auto width = static_cast<size_t>(x_.value_dim);
     double dweight = round(dot(query.dy.data(), rotated_v_[n].data(), width));
-    if (table_v_.is_set) dweight = round(dweight + round(dot(query.dy.data(), table_v_.row(distance), width)));
+    if (value_table_.is_set) dweight = round(dweight + round(dot(query.dy.data(), value_table_.row(distance), width)));
     add(dv_[n], weight, query.dy.data());
-    table_v_.add_gradient(distance, weight, query.dy.data());
+    value_table_.add_gradient(distance, weight, query.dy.data());
     const double dscore = round(weight * round(dweight - mean)), scaled = round(dscore * x_.scale);
     add(query.dcontent, scaled, rotated_k_[n].data());
     add(dk_[n], scaled, query.content.data());
-    if (table_k_.is_set) add(query.ddistance, scaled, table_k_.row(distance));
-    if (table_q_.is_set) add(dk_table_[n], scaled, table_q_.row(distance));
-    table_k_.add_gradient(distance, scaled, query.distance.data());
-    table_q_.add_gradient(distance, scaled, k_[n].data());
+    if (key_table_.is_set) add(query.ddistance, scaled, key_table_.row(distance));
+    if (query_table_.is_set) add(dk_table_[n], scaled, query_table_.row(distance));
+    key_table_.add_gradient(distance, scaled, query.distance.data());
+    query_table_.add_gradient(distance, scaled, k_[n].data());
     const double* reset = nullptr;
     double* gradient = nullptr;
     if (resets(query, n, reset, gradient)) {
@@ -245,21 +247,21 @@ class Head {
     }
     const double one = 1;
     bias_.add_gradient(distance, dscore, &one);
-    if (x_.a == nullptr) return;
+    if (x_.position_query == nullptr) return;
     const auto add_to = [&](void* gradients, int64_t position, const double* row) {
       Row sums(x_.head_dim);
       add(sums, scaled, row);
       accumulate(gradients, (part_.head * x_.positions + position) * x_.head_dim, sums);
     };
-    add_to(grads_.a, query.position, of_position(x_.c, key_position(n)));
-    add_to(grads_.c, key_position(n), of_position(x_.a, query.position));
+    add_to(grads_.position_query, query.position, of_position(x_.position_key, key_position(n)));
+    add_to(grads_.position_key, key_position(n), of_position(x_.position_query, query.position));
   }
 
   const rf_dtype dtype_;
   const rf_attention_args& x_;
   const rf_attention_grads& grads_;
   const Part part_;
-  const Table table_k_, table_q_, table_v_, bias_;
+  const Table key_table_, query_table_, value_table_, bias_;
   Rows k_, rotated_k_, rotated_v_, dk_, dk_table_, dv_;
 };
 

@@ -12,6 +12,7 @@
 
 #include "attention_case.h"
 #include "rf/attention.h"
+#include "src/attention_terms.h"
 #include "tolerances.h"
 
 namespace rf::tests {
@@ -33,18 +34,18 @@ struct ReferenceCase {
     args.batch = kBatch, args.queries = kQueries, args.keys = kKeys, args.heads = kHeads, args.key_heads = kKeyHeads;
     args.head_dim = kDim, args.value_dim = kDim;
     set_data();
-    args.rotation_q = rotation(rotation_batch, kQueries);
-    args.rotation_k = rotation(rotation_batch, kKeys);
-    args.rotation_v = rotation(rotation_batch, kKeys);
-    args.u = draw(kHeads * kDim), args.w = draw(kHeads * kDim);
-    args.table_k = table(-1, 2, table_heads, kDim);
-    args.table_q = table(0, 1, table_heads, kDim);
-    args.table_v = table(-2, 0, table_heads, kDim);
+    args.query = rotation(rotation_batch, kQueries);
+    args.key = rotation(rotation_batch, kKeys);
+    args.value = rotation(rotation_batch, kKeys);
+    args.content_bias = draw(kHeads * kDim), args.position_bias = draw(kHeads * kDim);
+    args.key_table = table(-1, 2, table_heads, kDim);
+    args.query_table = table(0, 1, table_heads, kDim);
+    args.value_table = table(-2, 0, table_heads, kDim);
     args.bias = table(-3, 3, table_heads, 1);
     args.gate = table(-1, 1, table_heads, gate_width);
-    args.a = draw(kHeads * kPositions * kDim), args.c = draw(kHeads * kPositions * kDim);
+    args.position_query = draw(kHeads * kPositions * kDim), args.position_key = draw(kHeads * kPositions * kDim);
     args.positions = kPositions;
-    args.row = draw(kHeads), args.col = draw(kHeads);
+    args.reset_row = draw(kHeads), args.reset_col = draw(kHeads);
     args.scale = 0.4;
     for (uint8_t& attend : mask) attend = 1;
     mask[1] = 0;                                                               // query 0 of the first entry
@@ -72,7 +73,7 @@ struct ReferenceCase {
     args.batch = 1, args.queries = kBatch * kQueries, args.keys = kBatch * kKeys;
     for (int64_t* stride : {&args.q_stride_b, &args.k_stride_b, &args.v_stride_b, &args.out_stride_b})
       *stride *= kBatch;
-    args.rotation_q.batch = args.rotation_k.batch = args.rotation_v.batch = 1;
+    args.query.batch = args.key.batch = args.value.batch = 1;
     args.query_position_stride_b = 0, args.key_positions = packed_key_positions;
     for (uint8_t& attend : packed_mask) attend = generator() % 5 != 0;
     args.mask = packed_mask, args.mask_stride_t = kBatch * kKeys;
@@ -118,7 +119,7 @@ struct ReferenceCase {
 };
 
 // Compares a gradient with (loss(x + h) - loss(x - h)) / 2h at each of its elements.
-void expect_gradient(ReferenceCase& problem, const void* array, const Values& gradient, const char* name) {
+void expect_gradient(ReferenceCase& problem, const void* array, const Values& gradient, const std::string& name) {
   auto* x = const_cast<double*>(static_cast<const double*>(array));
   double largest = 0;
   for (size_t i = 0; i < gradient.size(); ++i) {
@@ -132,7 +133,7 @@ void expect_gradient(ReferenceCase& problem, const void* array, const Values& gr
     largest = std::max(largest, std::abs(gradient[i]));
   }
   // A reset row adds the same to all scores of its query, which softmax does not see.
-  const bool invisible = array == problem.args.row;
+  const bool invisible = array == problem.args.reset_row;
   EXPECT_EQ(largest > kDifferenceError, !invisible) << name;
 }
 
@@ -147,35 +148,26 @@ void expect_every_gradient(ReferenceCase& problem) {
   grads.out_stride_b = x.out_stride_b, grads.out_stride_t = x.out_stride_t, grads.out_stride_h = x.out_stride_h;
 
   struct Tested {
-    const char* name;
+    std::string name;
     const void* array;
     void** slot;
     int64_t count;
     Values gradient{};
   };
-  const auto rows = [](const rf_attention_table& t) { return t.heads * (t.hi - t.lo + 1) * t.width; };
-  const auto turns = [](const rf_attention_rotation& r, int64_t tokens) { return r.batch * tokens * r.pairs; };
-  const int64_t q = x.batch * x.q_stride_b, k = x.batch * x.k_stride_b, hd = x.heads * x.head_dim;
-  std::vector<Tested> all = {{"q", x.q, &grads.q, q},
-                             {"k", x.k, &grads.k, k},
-                             {"v", x.v, &grads.v, k},
-                             {"cos_q", x.rotation_q.cos, &grads.cos_q, turns(x.rotation_q, x.queries)},
-                             {"sin_q", x.rotation_q.sin, &grads.sin_q, turns(x.rotation_q, x.queries)},
-                             {"cos_k", x.rotation_k.cos, &grads.cos_k, turns(x.rotation_k, x.keys)},
-                             {"sin_k", x.rotation_k.sin, &grads.sin_k, turns(x.rotation_k, x.keys)},
-                             {"cos_v", x.rotation_v.cos, &grads.cos_v, turns(x.rotation_v, x.keys)},
-                             {"sin_v", x.rotation_v.sin, &grads.sin_v, turns(x.rotation_v, x.keys)},
-                             {"u", x.u, &grads.u, hd},
-                             {"w", x.w, &grads.w, hd},
-                             {"table_k", x.table_k.rows, &grads.table_k, rows(x.table_k)},
-                             {"table_q", x.table_q.rows, &grads.table_q, rows(x.table_q)},
-                             {"table_v", x.table_v.rows, &grads.table_v, rows(x.table_v)},
-                             {"bias", x.bias.rows, &grads.bias, rows(x.bias)},
-                             {"gate", x.gate.rows, &grads.gate, rows(x.gate)},
-                             {"a", x.a, &grads.a, x.positions * hd},
-                             {"c", x.c, &grads.c, x.positions * hd},
-                             {"row", x.row, &grads.row, x.heads},
-                             {"col", x.col, &grads.col, x.heads}};
+  const int64_t q = x.batch * x.q_stride_b, k = x.batch * x.k_stride_b;
+  std::vector<Tested> all = {{"q", x.q, &grads.q, q}, {"k", x.k, &grads.k, k}, {"v", x.v, &grads.v, k}};
+  for (const core::RotationTerm& t : core::kRotationTerms) {
+    const auto& [cos, sin, batch, pairs] = x.*t.member;
+    all.push_back({std::string(t.name) + "_cos", cos, &(grads.*t.cos_gradient), batch * t.tokens(x) * pairs});
+    all.push_back({std::string(t.name) + "_sin", sin, &(grads.*t.sin_gradient), batch * t.tokens(x) * pairs});
+  }
+  for (const core::TableTerm& t : core::kTableTerms) {
+    const rf_attention_table& table = x.*t.member;
+    all.push_back({t.name, table.rows, &(grads.*t.gradient), table.heads * t.rows(x) * table.width});
+  }
+  for (const core::NumbersTerm& t : core::kNumbersTerms) {
+    all.push_back({t.name, x.*t.member, &(grads.*t.gradient), x.heads * t.rows(x) * t.width(x)});
+  }
   for (Tested& t : all) {
     t.gradient.assign(static_cast<size_t>(t.count), std::numeric_limits<double>::quiet_NaN());  // is overwritten
     *t.slot = t.gradient.data();
@@ -267,11 +259,11 @@ TEST(AttentionRef, RotationByHand) {
   double out[4];
   rf_attention_args args = two_by_two(q, k, v, out);
   args.layout = RF_ROPE_PAIRS;
-  args.rotation_q = args.rotation_k = {cos, sin, 1, 1};
+  args.query = args.key = {cos, sin, 1, 1};
   ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
   const double expected[] = {4, 12, -4, 4};
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], expected[i], kHandAttention) << i;
-  args.rotation_v = args.rotation_k;  // the second value becomes (0, -8)
+  args.value = args.key;  // the second value becomes (0, -8)
   ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
   const double turned[] = {6, 10, 2, -2};
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], turned[i], kHandAttention) << i;
@@ -385,10 +377,10 @@ TEST_F(AttentionErrors, StridesAndAlignment) {
                  "a stride of " + std::to_string(kFar));
   const auto shifted = [](const void* data) { return static_cast<const void*>(static_cast<const char*>(data) + 1); };
   expect_refused([&](rf_attention_args& x) { x.k = shifted(x.k); }, "k must be aligned to its element of 8", "0x");
-  expect_refused([&](rf_attention_args& x) { x.u = shifted(x.u); }, "u must be aligned to its element of 8", "0x");
+  expect_refused([&](rf_attention_args& x) { x.content_bias = shifted(x.content_bias); },
+                 "content_bias must be aligned to its element of 8", "0x");
   expect_refused([&](rf_attention_args& x) { x.bias.rows = shifted(x.bias.rows); }, "bias must be aligned", "0x");
-  expect_refused([&](rf_attention_args& x) { x.rotation_q.cos = shifted(x.rotation_q.cos); },
-                 "rotation_q must be aligned", "0x");
+  expect_refused([&](rf_attention_args& x) { x.query.cos = shifted(x.query.cos); }, "query must be aligned", "0x");
 }
 
 TEST_F(AttentionErrors, Positions) {
@@ -406,17 +398,18 @@ TEST_F(AttentionErrors, Positions) {
 TEST_F(AttentionErrors, Terms) {
   expect_refused([](rf_attention_args& x) { x.layout = static_cast<rf_rope_layout>(0); },
                  "layout must be RF_ROPE_PAIRS", "0");
-  expect_refused([](rf_attention_args& x) { x.rotation_q.sin = nullptr; }, "rotation_q must have both cos and sin",
-                 "cos alone");
-  expect_refused([](rf_attention_args& x) { x.rotation_k.batch = 3; }, "rotation_k.batch must be 1 or batch = 2", "3");
-  expect_refused([](rf_attention_args& x) { x.rotation_v.pairs = 4; }, "rotation_v.pairs must be in 1..3", "4");
-  expect_refused([](rf_attention_args& x) { x.table_k.lo = 3; }, "table_k.lo must be <= hi = 2", "3");
-  expect_refused([](rf_attention_args& x) { x.table_q.lo = INT64_MIN; }, "table_q.lo and hi must be within 2^53",
-                 "-9223");
-  expect_refused([](rf_attention_args& x) { x.table_v.heads = 2; }, "table_v.heads must be 1 or heads = 4", "2");
+  expect_refused([](rf_attention_args& x) { x.query.sin = nullptr; }, "query must have both cos and sin", "cos alone");
+  expect_refused([](rf_attention_args& x) { x.key.batch = 3; }, "key.batch must be 1 or batch = 2", "3");
+  expect_refused([](rf_attention_args& x) { x.value.pairs = 4; }, "value.pairs must be in 1..3", "4");
+  expect_refused([](rf_attention_args& x) { x.key_table.lo = 3; }, "key_table.lo must be <= hi = 2", "3");
+  expect_refused([](rf_attention_args& x) { x.query_table.lo = INT64_MIN; },
+                 "query_table.lo and hi must be within 2^53", "-9223");
+  expect_refused([](rf_attention_args& x) { x.value_table.heads = 2; }, "value_table.heads must be 1 or heads = 4",
+                 "2");
   expect_refused([](rf_attention_args& x) { x.bias.width = 6; }, "bias.width must be 1", "6");
   expect_refused([](rf_attention_args& x) { x.gate.width = 3; }, "gate.width must be 6", "3");
-  expect_refused([](rf_attention_args& x) { x.c = nullptr; }, "a and c must be given together", "a alone");
+  expect_refused([](rf_attention_args& x) { x.position_key = nullptr; },
+                 "position_query and position_key must be given together", "position_query alone");
   expect_refused([](rf_attention_args& x) { x.positions = 0; }, "positions must be >= 1", "0");
 }
 
@@ -424,7 +417,7 @@ TEST_F(AttentionErrors, PackedSequences) {
   static const int64_t ends[] = {0, 2, 3}, key_ends[] = {0, 2, 4}, late[] = {1, 2, 3}, falling[] = {0, 5, 3};
   const auto expect = [&](const int64_t* q, const int64_t* k, int64_t sequences, const char* rule, const char* got) {
     const auto pack = [=](rf_attention_args& x) {
-      x.batch = x.rotation_q.batch = x.rotation_k.batch = x.rotation_v.batch = 1;
+      x.batch = x.query.batch = x.key.batch = x.value.batch = 1;
       x.cu_seqlens_q = q, x.cu_seqlens_k = k, x.sequences = sequences;
     };
     expect_refused(pack, rule, got);
@@ -457,10 +450,10 @@ TEST_F(AttentionErrors, Gradients) {
   EXPECT_NE(std::string(rf_last_error()).find("grads.out must not be NULL"), std::string::npos) << rf_last_error();
   Values gradient(ReferenceCase::kHeads * ReferenceCase::kDim);
   grads.out = problem.args.out;
-  grads.u = gradient.data();
-  problem.args.u = nullptr;
+  grads.content_bias = gradient.data();
+  problem.args.content_bias = nullptr;
   EXPECT_EQ(rf_attention_backward(&problem.args, &grads), RF_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(rf_last_error()).find("the gradient of u must be NULL"), std::string::npos) << rf_last_error();
+  EXPECT_NE(std::string(rf_last_error()).find("the gradient of content_bias must be NULL"), std::string::npos) << rf_last_error();
 }
 
 }  // namespace

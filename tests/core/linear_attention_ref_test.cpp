@@ -34,7 +34,7 @@ struct Golden {
 TEST(LinearAttentionRef, GoldenNumbers) {
   Golden golden;
   golden.expect({1.20177986889, -0.20177986889, 1.24101352458, -0.241013524577, 1.42974341483, -0.429743414834});
-  golden.args.rotation_q = golden.args.rotation_k = {golden.cos, golden.sin, 1, 1};
+  golden.args.query = golden.args.key = {golden.cos, golden.sin, 1, 1};
   golden.expect({-1.2917328864, 0.727259189852, -0.44087066942, 0.47123260212, 1.05664681714, -0.622515605629});
   golden.args.denominator = RF_DENOMINATOR_ROTATED;
   golden.expect({2.28838455061, -1.28838455061, -14.520507432, 15.520507432, 2.4339342326, -1.4339342326});
@@ -167,13 +167,13 @@ TEST_F(LinearAttentionErrors, Arrays) {
 }
 
 TEST_F(LinearAttentionErrors, RotationsAndState) {
-  refused(WITH(x.rotation_q.sin = nullptr), "rotation_q must have both cos and sin or neither", "cos alone");
-  refused(WITH(x.rotation_k.cos = nullptr), "rotation_k must have both cos and sin or neither", "sin alone");
+  refused(WITH(x.query.sin = nullptr), "query must have both cos and sin or neither", "cos alone");
+  refused(WITH(x.key.cos = nullptr), "key must have both cos and sin or neither", "sin alone");
   refused(WITH(x.layout = static_cast<rf_rope_layout>(3)), "layout must be", "3");
-  refused(WITH(x.rotation_q.batch = 3), "rotation_q.batch must be 1 or batch = 2", "3");
-  refused(WITH(x.rotation_k.pairs = 4), "rotation_k.pairs must be in 1..3", "4");
-  refused(WITH(x.rotation_k.pairs = 0), "rotation_k.pairs must be in 1..3", "0");
-  refused(WITH(x.rotation_k.cos = static_cast<const char*>(x.rotation_k.cos) + 1), "rotation_k must be aligned", "");
+  refused(WITH(x.query.batch = 3), "query.batch must be 1 or batch = 2", "3");
+  refused(WITH(x.key.pairs = 4), "key.pairs must be in 1..3", "4");
+  refused(WITH(x.key.pairs = 0), "key.pairs must be in 1..3", "0");
+  refused(WITH(x.key.cos = static_cast<const char*>(x.key.cos) + 1), "key must be aligned", "");
   static double state[2 * 2 * 6 * 6];
   refused(WITH(x.state = state; x.direction = RF_LINEAR_BIDIRECTIONAL),
           "direction must be RF_LINEAR_CAUSAL with a state", "1");

@@ -173,7 +173,7 @@ TEST_P(LinearAttention, ThreadsAndNeighboursDoNotChangeBits) {
   EXPECT_EQ(one.dk.bytes, two.dk.bytes);
   EXPECT_EQ(one.dv.bytes, two.dv.bytes);
   alone.args.batch = 1;
-  alone.args.rotation_q.batch = alone.args.rotation_k.batch = 1;
+  alone.args.query.batch = alone.args.key.batch = 1;
   alone.forward(), alone.backward();
   const auto expect_start = [](const Elements& whole, const Elements& part) {
     const int64_t count = whole.count() / 3;
@@ -204,7 +204,7 @@ TEST_P(LinearAttention, StreamsInPartsOfAnyLength) {
     x.v = static_cast<const char*>(x.v) + first * x.v_stride_t * bytes;
     x.out = static_cast<char*>(x.out) + first * x.out_stride_t * bytes;
     x.key_mask += first;
-    for (rf_attention_rotation* r : {&x.rotation_q, &x.rotation_k}) {
+    for (rf_attention_rotation* r : {&x.query, &x.key}) {
       r->cos = static_cast<const float*>(r->cos) + first * r->pairs;
       r->sin = static_cast<const float*>(r->sin) + first * r->pairs;
     }

@@ -80,8 +80,8 @@ class LinearCase {
     args.denominators = denominators.data();
     const int64_t rotations = options.shared_rotation ? 1 : shape.batch;
     if (options.pairs > 0) {
-      args.rotation_q = rotation(cos_sin_[0], cos_sin_[1], rotations, shape.queries, options.pairs);
-      args.rotation_k = rotation(cos_sin_[2], cos_sin_[3], rotations, shape.keys, options.pairs);
+      args.query = rotation(cos_sin_[0], cos_sin_[1], rotations, shape.queries, options.pairs);
+      args.key = rotation(cos_sin_[2], cos_sin_[3], rotations, shape.keys, options.pairs);
     }
     if (options.masked) {
       for (size_t i = 0; i < mask.size(); ++i) mask[i] = i % 5 != 2;

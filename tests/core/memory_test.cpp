@@ -131,7 +131,7 @@ TEST(Memory, MayBeReleasedWhileCallsRun) {
   const Frequencies frequencies(8);
   const Rope rope = make_rope(frequencies);
   AttentionShape shape;
-  shape.queries = shape.keys = 70, shape.rotation_q = shape.rotation_k = true;
+  shape.queries = shape.keys = 70, shape.query = shape.key = true;
   std::vector<int> wrong(3, 0);
   std::vector<std::thread> threads;
   for (size_t k = 0; k < wrong.size(); ++k) {

@@ -65,7 +65,7 @@ void expect_out_of_memory(const std::string& where, rf_status status, const std:
 TEST(Status, OutOfMemoryInACall) {
   AttentionShape shape;
   shape.queries = 60, shape.keys = 50, shape.head_dim = shape.value_dim = 6;
-  shape.table_k = shape.table_q = shape.table_v = shape.bias = shape.u = true;
+  shape.key_table = shape.query_table = shape.value_table = shape.bias = shape.content_bias = true;
   AttentionCase attention(shape, 1);
   expect_out_of_memory("attention", RF_OK, [&] { return rf_attention_forward(&attention.tiles()); });
   expect_out_of_memory("attention", RF_OK,

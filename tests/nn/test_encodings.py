@@ -14,6 +14,7 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
+from term_list import NUMBERS, PAIRS, TABLES, shape
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 INFOS = {info["name"]: info for info in roformer_cpp.encodings()}
@@ -174,17 +175,14 @@ def test_conversion_reaches_the_encoding(name):
 def check_shape(name, value, flat):
     if name.endswith(("_cos", "_sin")):
         assert value.dim() == 3 and value.shape[:2] == (1, T) and 2 * value.shape[2] <= D
-    elif name in ("bias", "key_table", "query_table", "value_table", "gate"):
+    elif name in TABLES:
         lo, hi = flat[f"{name}_window"].tolist()
         assert value.shape[0] in (1, H) and value.shape[1] == hi - lo + 1
-        widths = {"bias": [()], "gate": [(1,), (D,)]}.get(name, [(D,)])
-        assert value.shape[2:] in widths
-    elif name in ("content_bias", "position_bias"):
-        assert value.shape == (H, D)
-    elif name in ("position_query", "position_key"):
+        assert value.shape[2:] in [(1,), (D,)] if name == "gate" else value.shape[2:] == shape(name, H, T, D)[2:]
+    elif name in PAIRS:
         assert value.dim() == 3 and value.shape[::2] == (H, D) and value.shape[1] >= T
-    elif name in ("reset_row", "reset_col"):
-        assert value.shape == (H,)
+    elif name in NUMBERS:
+        assert value.shape == shape(name, H, T, D)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

@@ -14,18 +14,14 @@ namespace rf::ops {
 namespace {
 
 // B 2, T 3, S 4, H 4, Hk 2, D 6.
-struct Case {
-  at::Tensor q = at::ones({2, 3, 4, 6}), k = at::ones({2, 4, 2, 6}), v = at::ones({2, 4, 2, 6});
-  at::Tensor query_positions = at::arange(3, at::kLong).unsqueeze(0);
-  at::Tensor key_positions = at::arange(4, at::kLong).unsqueeze(0);
-  at::Tensor attend;
-  Terms terms;
-  PackedSequences packed;
-
-  at::Tensor run() const { return attention_ref(q, k, v, terms, query_positions, key_positions, attend, {}, packed); }
-  at::Tensor run_fused(ProbabilityDropout dropout = {}) const {
-    return attention_fused(q, k, v, terms, query_positions, key_positions, attend, {}, dropout, packed);
+struct Case : AttentionCall {
+  Case() {
+    q = at::ones({2, 3, 4, 6}), k = at::ones({2, 4, 2, 6}), v = at::ones({2, 4, 2, 6});
+    query_positions = at::arange(3, at::kLong).unsqueeze(0), key_positions = at::arange(4, at::kLong).unsqueeze(0);
   }
+
+  at::Tensor run() const { return attention_ref(*this); }
+  at::Tensor run_fused() const { return attention_fused(*this); }
 };
 
 void expect_error(const std::function<void()>& run, const std::string& rule, const std::string& got) {
@@ -40,12 +36,13 @@ void expect_error(const std::function<void()>& run, const std::string& rule, con
   }
 }
 
-// By both.
+// By both, and by the check for others.
 void expect_refused(const std::function<void(Case&)>& change, const std::string& rule, const std::string& got) {
   Case problem;
   change(problem);
   expect_error([&] { problem.run(); }, rule, got);
   expect_error([&] { problem.run_fused(); }, rule, got);
+  expect_error([&] { check_attention(problem); }, rule, got);
 }
 
 TEST(AttentionOperator, MeansOfEqualScores) {
@@ -73,7 +70,9 @@ TEST(AttentionOperator, FusedRefusesWhatOnlyTheLoopsKnow) {
   problem.k = problem.k.to(at::kHalf);
   expect_error([&] { problem.run_fused(); }, "k must be [batch, tokens, heads, size] of Float", "Half");
   problem = {};
-  expect_error([&] { problem.run_fused({.p = 1}); }, "dropout must be in [0, 1 - 2^-17)", "1");
+  problem.dropout.p = 1;
+  expect_error([&] { problem.run_fused(); }, "dropout must be in [0, 1 - 2^-17)", "1");
+  problem = {};
   problem.terms.gate = {at::ones({1, 1, 1}), 0, 0};
   EXPECT_THROW(problem.run_fused(), c10::NotImplementedError);
   problem = {};
@@ -86,12 +85,12 @@ TEST(AttentionOperator, RefusesPositionsAndMasks) {
                  "Int");
   expect_refused([](Case& x) { x.key_positions = at::arange(5, at::kLong).unsqueeze(0); },
                  "key_positions must be [1 or 2, 4]", "[1, 5]");
-  expect_refused([](Case& x) { x.attend = at::ones({1, 1, 3, 4}); }, "attend must be bool", "Float");
+  expect_refused([](Case& x) { x.mask = at::ones({1, 1, 3, 4}); }, "mask must be bool", "Float");
   expect_refused(
       [](Case& x) {
-        x.attend = at::ones({3, 4, 3, 4}, at::kBool);
+        x.mask = at::ones({3, 4, 3, 4}, at::kBool);
       },
-      "attend must broadcast to [2, 4, 3, 4]", "[3, 4, 3, 4]");
+      "broadcast to [batch, heads, queries, keys] = [2, 4, 3, 4]", "Bool [3, 4, 3, 4]");
 }
 
 TEST(AttentionOperator, RefusesPackedSequences) {
@@ -145,24 +144,20 @@ TEST(AttentionOperator, RefusesTerms) {
         x.terms.bias = {at::ones({1, 1}).to(at::kMeta), 0, 0};
       },
       "bias must be on the device of q", "meta");
-  expect_refused([](Case& x) { x.terms.content_bias_HD = at::ones({2, 6}); }, "content_bias must be [4, 6]", "[2, 6]");
+  expect_refused([](Case& x) { x.terms.content_bias = at::ones({2, 6}); }, "content_bias must be [4, 6]", "[2, 6]");
   expect_refused(
       [](Case& x) {
-        x.terms.position_query_HPD = x.terms.position_key_HPD = at::ones({4, 6});
+        x.terms.position_query = x.terms.position_key = at::ones({4, 6});
       },
       "position_query must be", "[4, 6]");
   expect_refused(
       [](Case& x) {
-        x.terms.position_query_HPD = at::ones({4, 9, 6});
-        x.terms.position_key_HPD = at::ones({4, 8, 6});
+        x.terms.position_query = at::ones({4, 9, 6});
+        x.terms.position_key = at::ones({4, 8, 6});
       },
       "position_key must be [4, 9, 6]", "[4, 8, 6]");
-  expect_refused(
-      [](Case& x) {
-        x.terms.position_key_HPD = at::ones({4, 8, 6});
-      },
-      "given together", "position_key alone");
-  expect_refused([](Case& x) { x.terms.reset_row_H = at::ones({1}); }, "reset_row must be [4]", "[1]");
+  expect_refused([](Case& x) { x.terms.position_key = at::ones({4, 8, 6}); }, "given together", "position_key alone");
+  expect_refused([](Case& x) { x.terms.reset_row = at::ones({1}); }, "reset_row must be [4]", "[1]");
   Case problem;
   problem.terms.gate = {at::ones({4, 3, 2}), -1, 1};
   expect_error([&] { problem.run(); }, "gate.width must be 6", "2");

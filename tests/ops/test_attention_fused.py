@@ -12,13 +12,9 @@ from torch.library import opcheck
 import roformer_cpp
 import tolerances as tol
 from attention_cases import PARTS, make_case
+from term_list import NUMBERS, PAIRS, TABLES, TENSORS, shape
 
 kernel = torch.ops.roformer.attention_kernel.default
-TERMS = [
-    *("query_cos", "query_sin", "key_cos", "key_sin", "value_cos", "value_sin"),
-    *("content_bias", "position_bias", "key_table", "query_table", "value_table", "bias", "gate"),
-    *("position_query", "position_key", "reset_row", "reset_col"),
-]
 FUSED_PARTS = tuple(part for part in PARTS if part != "gate")
 LOW = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -87,19 +83,15 @@ def operator_arguments(dtype=torch.float32, absent=(), requires_grad=True, batch
         **dict.fromkeys(("query_cos", "query_sin"), (1, queries, 2)),
         **dict.fromkeys(("key_cos", "key_sin"), (batch, keys, 3)),
         **dict.fromkeys(("value_cos", "value_sin"), (1, keys, 1)),
-        **dict.fromkeys(("content_bias", "position_bias"), (heads, dim)),
-        **dict.fromkeys(("key_table", "query_table", "value_table"), (1, 6, dim)),
-        "bias": (heads, 6),
-        "gate": (1, 6, dim),
-        **dict.fromkeys(("position_query", "position_key"), (heads, positions, dim)),
-        **dict.fromkeys(("reset_row", "reset_col"), (heads,)),
+        **{name: shape(name, heads, positions, dim) for name in (*NUMBERS, *PAIRS)},
+        **{name: shape(name, heads if name == "bias" else 1, positions, dim, rows=6) for name in TABLES},
     }
     trained = [
         name for name in shapes if requires_grad and (dtype == torch.float64 or not name.endswith(("cos", "sin")))
     ]
     terms = [
         None if name in absent else torch.randn(shapes[name], dtype=rows, requires_grad=name in trained)
-        for name in TERMS
+        for name in TENSORS
     ]
     q, k, v = (
         torch.randn(batch, tokens, each, dim, dtype=dtype, requires_grad=requires_grad)
@@ -113,7 +105,7 @@ def operator_arguments(dtype=torch.float32, absent=(), requires_grad=True, batch
     ("dtype", "absent", "options"),
     [
         (torch.float32, ("gate",), {"left": 4, "dropout": 0.3, "seed": 3, "stream": 5}),
-        (torch.float32, TERMS, {"layout": "halves"}),
+        (torch.float32, TENSORS, {"layout": "halves"}),
         (torch.bfloat16, ("gate", "key_table", "query_cos", "query_sin"), {"scale": 0.5, "right": 0}),
         (torch.float64, (), {"layout": "halves"}),
     ],
@@ -135,7 +127,7 @@ def test_opcheck_of_the_backward(packed):
     *tensors, terms, ranges = operator_arguments(absent=("gate",), requires_grad=False, batch=1 if packed else 2)
     out, log_sum = kernel(*tensors, terms, ranges, **packed)
     wanted = [True] * 3 + [
-        x is not None and not name.endswith(("cos", "sin")) for name, x in zip(TERMS, terms, strict=True)
+        x is not None and not name.endswith(("cos", "sin")) for name, x in zip(TENSORS, terms, strict=True)
     ]
     backward = torch.ops.roformer.attention_kernel_backward.default
     opcheck(backward, (torch.randn_like(out), out, log_sum, wanted, *tensors, terms, ranges), packed)
@@ -149,7 +141,7 @@ def test_opcheck_of_the_backward(packed):
         ({"grad_out": lambda x: x.double()}, "grad_out must have the dtype and shape of the forward's"),
         ({"terms": lambda x: x[1:]}, "terms and ranges must have 17 and 10 entries, got 16 and 10"),
         ({"ranges": lambda x: x[1:]}, "terms and ranges must have 17 and 10 entries, got 17 and 9"),
-        ({"terms": lambda x: [None] * 17}, "wanted must name terms that are given, got the absent term 6"),
+        ({"terms": lambda x: [None] * 17}, "wanted must name terms that are given, got the absent content_bias"),
     ],
 )
 def test_the_backward_refuses(change, message):
@@ -174,7 +166,7 @@ def test_lists_of_other_lengths_are_refused(terms, ranges, requires_grad):
 
 def test_compiled():
     q, k, v = (torch.randn(2, 6, 2, 8, requires_grad=True) for _ in range(3))
-    ids, terms, ranges = torch.arange(6)[None], [None] * len(TERMS), [0] * 10
+    ids, terms, ranges = torch.arange(6)[None], [None] * len(TENSORS), [0] * 10
 
     def run(q, k, v):
         return kernel(q, k, v, ids, ids, None, terms, ranges, right=0)[0].square().sum()
@@ -222,15 +214,10 @@ def resized(terms, heads, head_dim):
             width = () if name == "bias" else (head_dim,)
             rows = torch.randn(heads, table.hi - table.lo + 1, *width, dtype=torch.float64) / 4
             setattr(terms, name, table._replace(rows=rows))
-    for name in ("content_bias", "position_bias"):
-        if getattr(terms, name) is not None:
-            setattr(terms, name, torch.randn(heads, head_dim, dtype=torch.float64))
-    for name in ("position_query", "position_key"):
-        if (rows := getattr(terms, name)) is not None:
-            setattr(terms, name, torch.randn(heads, rows.shape[1], head_dim, dtype=torch.float64))
-    for name in ("reset_row", "reset_col"):
-        if getattr(terms, name) is not None:
-            setattr(terms, name, torch.randn(heads, dtype=torch.float64))
+    for name in (*NUMBERS, *PAIRS):
+        if (given := getattr(terms, name)) is not None:
+            positions = given.shape[1] if name in PAIRS else 0
+            setattr(terms, name, torch.randn(*shape(name, heads, positions, head_dim), dtype=torch.float64))
     return terms
 
 
@@ -313,7 +300,7 @@ def test_dropout_is_that_of_the_probabilities():
     v = torch.eye(keys)[None, :, None].expand(batch, keys, heads, keys).contiguous().requires_grad_()
     places = torch.arange(queries)[None], torch.arange(keys)[None]
     options = {"dropout": p, "seed": seed, "stream": stream}
-    out, _ = kernel(q, k, v, *places, None, [None] * len(TERMS), [0] * 10, **options)
+    out, _ = kernel(q, k, v, *places, None, [None] * len(TENSORS), [0] * 10, **options)
     weights = (torch.einsum("bthd,bshd->bhts", q, k) / 70**0.5).softmax(-1)
     dropped = torch.ops.roformer.dropout(weights, p, seed, stream)
     expected = torch.einsum("bhts,bshd->bthd", dropped, v)
@@ -332,7 +319,7 @@ def test_dropout_of_packed_sequences():
     places = [torch.arange(end)[None] for end in (ends[-1], key_ends[-1])]
     packed = {"cu_seqlens_q": torch.tensor(ends), "cu_seqlens_k": torch.tensor(key_ends)}
     options = {"dropout": p, "seed": seed, "stream": stream, **packed}
-    out, _ = kernel(q, k, v, *places, None, [None] * len(TERMS), [0] * 10, **options)
+    out, _ = kernel(q, k, v, *places, None, [None] * len(TENSORS), [0] * 10, **options)
     sides = [
         (slice(*a), slice(*b)) for a, b in zip(itertools.pairwise(ends), itertools.pairwise(key_ends), strict=True)
     ]

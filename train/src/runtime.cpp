@@ -67,6 +67,13 @@ bool is_out_of_memory(const std::exception& error) {
   return std::string_view(error.what()).find("DefaultCPUAllocator: ") != std::string_view::npos;
 }
 
+std::optional<std::string> refused_argument(const std::exception& error) {
+  const auto* refusal = dynamic_cast<const c10::ValueError*>(&error);
+  if (refusal == nullptr) return std::nullopt;
+  std::string text = refusal->what_without_backtrace();
+  return text.starts_with('[') ? std::optional(std::move(text)) : std::nullopt;
+}
+
 RuntimeFacts runtime_facts() {
   RuntimeFacts facts{TORCH_VERSION, at::get_cpu_capability(), {}, {}};
   for (const auto& [name, dtype] : {std::pair{"float32", at::kFloat},

@@ -1,15 +1,7 @@
-/* Attention over terms: every position encoding of the literature as a choice of the terms of one formula. For batch
- * entry b, query head h, query m at position p_m and key n at position p_n:
- *
- *   score(m,n) = s * [ ((R^q_m q_m + u) * G[r]) . (R^k_n k_n)  +  (q_m + w) . K[r]  +  k_n . Q[r] ]  +  pos(m,n)
- *   pos(m,n)   = row[h] if row is set and p_m = 0,  else col[h] if col is set and p_n = 0,
- *                else b[r] + s * a[p_m] . c[p_n]
- *   out_m      = sum_n softmax_n(score(m,n)) * ( R^v_n v_n + V[r] )
- *   r          = clamp(p_m - p_n, lo, hi) - lo                       each of K, Q, V, b and G has its own lo and hi
- *
- * A term that is NULL is absent: R and G are 1, everything else 0. The sum runs over the keys that mask and window
- * leave; a query that they leave no key has output 0 and gradient 0. In tiles, so has a query whose scores are all
- * -infinity; a score that is NaN or +infinity makes the output of its query NaN, and of no other.
+/* Attention over terms: every position encoding of the literature as a choice of the terms of one equation, which
+ * rf/attention_terms.h has with their list. A query that mask and window leave no key has output 0 and gradient 0. In
+ * tiles, so has a query whose scores are all -infinity; a score that is NaN or +infinity makes the output of its query
+ * NaN, and of no other.
  *
  * Letters: B batch, T queries, S keys, H query heads, Hk key heads (H a multiple; query head h reads key head
  * h / (H/Hk)), D head_dim, Dv value_dim, R rotated elements, P positions.
@@ -26,6 +18,7 @@
 #ifndef RF_ATTENTION_H_
 #define RF_ATTENTION_H_
 
+#include "rf/attention_terms.h"
 #include "rf/rope.h"
 #include "rf/status.h"
 
@@ -53,6 +46,14 @@ typedef struct rf_attention_table {
 /* Sides of a window that are limited; their sum is both. */
 enum { RF_WINDOW_LEFT = 1, RF_WINDOW_RIGHT = 2 };
 
+#define RF_ROTATION_MEMBER(name, symbol, side) rf_attention_rotation name;
+#define RF_TABLE_MEMBER(name, symbol, width, kernels) rf_attention_table name;
+#define RF_NUMBERS_MEMBER(name, symbol, width) const void* name;
+#define RF_PAIR_MEMBERS(query_name, query_symbol, key_name, key_symbol) \
+  const void* query_name;                                               \
+  const void* key_name;                                                 \
+  int64_t positions; /* P */
+
 /* Strides in elements; the last dimension of q, k, v and out is contiguous. Any of B, T, S and H may be 0. Terms, cos
  * and sin are double for RF_F64 data and float for all other. */
 typedef struct rf_attention_args {
@@ -65,7 +66,7 @@ typedef struct rf_attention_args {
   int64_t q_stride_b, q_stride_t, q_stride_h;
   const void* k; /* [B,S,Hk,D] */
   int64_t k_stride_b, k_stride_t, k_stride_h;
-  const void* v; /* [B,S,Hk,Dv]; Dv = D where rotation_v or table_v is set */
+  const void* v; /* [B,S,Hk,Dv]; Dv = D where value or value_table is set */
   int64_t v_stride_b, v_stride_t, v_stride_h;
   void* out; /* [B,T,H,Dv]; what the backward in tiles reads, and the one in loops does not */
   int64_t out_stride_b, out_stride_t, out_stride_h;
@@ -81,16 +82,10 @@ typedef struct rf_attention_args {
   const int64_t* key_positions;
   int64_t key_position_stride_b;
 
-  rf_attention_rotation rotation_q, rotation_k, rotation_v; /* R^q, R^k, R^v */
-  const void* u;                                            /* [H,D] */
-  const void* w;                                            /* [H,D] */
-  rf_attention_table table_k, table_q, table_v, bias, gate; /* K, Q, V, b, G */
-  const void* a;                                            /* [H,P,D]; set together with c */
-  const void* c;                                            /* [H,P,D] */
-  int64_t positions;                                        /* P; with a and c, positions must be in 0..P-1 */
-  const void* row;                                          /* [H] */
-  const void* col;                                          /* [H] */
-  double scale;                                             /* s, finite */
+  /* Terms of the first version; those that came later are at the end. Rotations and tables without an array, and NULL,
+   * are absent. With position_query and position_key, positions must be in 0..positions-1. */
+  RF_ATTENTION_FIRST_TERMS(RF_ROTATION_MEMBER, RF_TABLE_MEMBER, RF_NUMBERS_MEMBER, RF_PAIR_MEMBERS)
+  double scale; /* s, finite */
 
   /* mask[b * stride_b + h * stride_h + t * stride_t + s * stride_s] != 0: the query may attend to the key; strides of 0
    * broadcast. NULL: to every key. */
@@ -114,22 +109,34 @@ typedef struct rf_attention_args {
   const int64_t* cu_seqlens_q;
   const int64_t* cu_seqlens_k;
   int64_t sequences;
+
+  RF_ATTENTION_LATER_TERMS(RF_ROTATION_MEMBER, RF_TABLE_MEMBER, RF_NUMBERS_MEMBER, RF_PAIR_MEMBERS)
 } rf_attention_args;
+#undef RF_ROTATION_MEMBER
+#undef RF_TABLE_MEMBER
+#undef RF_NUMBERS_MEMBER
+#undef RF_PAIR_MEMBERS
+
+#define RF_ROTATION_GRADIENTS(name, symbol, side) void *name##_cos, *name##_sin;
+#define RF_GRADIENT(name, ...) void* name;
+#define RF_PAIR_GRADIENTS(query_name, query_symbol, key_name, key_symbol) void *query_name, *key_name;
 
 /* Gradients of a scalar, given its gradient with respect to out. Each has the shape of what it belongs to, is
- * contiguous, and is overwritten; NULL: not wanted. */
+ * contiguous, and is overwritten; NULL: not wanted. Those of a rotation are <name>_cos and <name>_sin. */
 typedef struct rf_attention_grads {
   size_t struct_size;
   const void* out; /* given: [B,T,H,Dv] */
   int64_t out_stride_b, out_stride_t, out_stride_h;
   void *q, *k, *v;
-  void *cos_q, *sin_q, *cos_k, *sin_k, *cos_v, *sin_v;
-  void *u, *w;
-  void *table_k, *table_q, *table_v, *bias, *gate;
-  void *a, *c;
-  void *row, *col;
+  RF_ATTENTION_TERMS(RF_ROTATION_GRADIENTS, RF_GRADIENT, RF_GRADIENT, RF_PAIR_GRADIENTS)
 } rf_attention_grads;
+#undef RF_ROTATION_GRADIENTS
+#undef RF_GRADIENT
+#undef RF_PAIR_GRADIENTS
 
+/* What both functions require of the arguments but for out and log_sum, without computing: for other implementations of
+ * the same equation. Reads positions and cu_seqlens, and no other array. */
+RF_API rf_status rf_attention_check(const rf_attention_args* args);
 RF_API rf_status rf_attention_forward(const rf_attention_args* args);
 RF_API rf_status rf_attention_backward(const rf_attention_args* args, const rf_attention_grads* grads);
 

@@ -60,8 +60,8 @@ typedef struct rf_linear_attention_args {
   /* [B,H,T] contiguous, or NULL: the denominators. Written by the forward, read by the backward in chunks. */
   float* denominators;
 
-  rf_attention_rotation rotation_q, rotation_k; /* R^q, R^k: of the features, pairs <= F/2 */
-  double eps;                                   /* finite, >= 0 */
+  rf_attention_rotation query, key; /* R^q, R^k: of the features, pairs <= F/2 */
+  double eps;                       /* finite, >= 0 */
 
   /* key_mask[b * stride_b + s * stride_s] != 0: the key is summed; NULL: all are. Rows of k and v that are not may hold
    * anything. */

@@ -66,14 +66,15 @@ struct AttentionDropout {
 };
 
 // q: [B,T,H,D]; k: [B,S,Hk,D], v: [B,S,Hk,Dv] with H a multiple of Hk (Dv = D where a value rotation or V is set).
-// Result: [B,T,H,Dv] in the dtype of q.
+// Result: [B,T,H,Dv] in the dtype of q. Throws Error where terms were made for other positions or the kernel does not
+// apply, c10::ValueError for every other bad argument (rf/ops/attention.h).
 at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD, const Terms& terms,
                      const AttentionContext& context, const AttentionDropout& dropout = {});
 
-// Packed sequences: q [1,N,H,D] holds sequence i at tokens query_ends[i] .. query_ends[i+1]-1, keys likewise; window
-// and positions are those of each sequence alone. cu_seqlens: int32 or int64 [sequences+1], rising from 0.
+// Packed sequences: q [1,N,H,D] holds all of them, k and v likewise; window and positions are those of each sequence
+// alone.
 at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                             const Terms& terms, const Positions& positions, TokenWindow window,
-                            const at::Tensor& cu_seqlens_query, const at::Tensor& cu_seqlens_key, Kernel kernel);
+                            const PackedSequences& packed, Kernel kernel);
 
 }  // namespace rf::nn

@@ -1,13 +1,5 @@
-// What attention knows of position. Every encoding of the literature is a choice of these terms in one formula; for
-// head h, query m at position p_m and key n at position p_n (arXiv 2104.09864 Eq. 2-16 and the papers they name):
-//
-//   score(m,n) = s * [ ((R^q_m q_m + u) * G[r]) . (R^k_n k_n)  +  (q_m + w) . K[r]  +  k_n . Q[r] ]  +  pos(m,n)
-//   pos(m,n)   = row[h] if row is set and p_m = 0,  else col[h] if col is set and p_n = 0,
-//                else b[r] + s * a[p_m] . c[p_n]
-//   out_m      = sum_n softmax_n(score(m,n)) * ( R^v_n v_n + V[r] )
-//   r          = clamp(p_m - p_n, lo, hi) - lo                       each of K, Q, V, b and G has its own lo and hi
-//
-// A term that is not set is absent: R and G are 1, everything else 0. Attention never knows the name of an encoding.
+// What attention knows of position: the terms of one equation, which rf/attention_terms.h has with their list. Every
+// encoding of the literature is a choice of these; attention never knows the name of an encoding.
 // Letters: H query heads (also under grouped keys), D head size, R rotated dims, T queries, S keys, B batch.
 #pragma once
 
@@ -16,6 +8,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "rf/attention_terms.h"
 
 namespace rf::ops {
 
@@ -38,24 +32,34 @@ struct DistanceTable {
   bool defined() const { return rows.defined(); }
 };
 
+#define RF_ROTATION(name, symbol, side) Rotation name;
+#define RF_TABLE(name, symbol, width, kernels) DistanceTable name;
+#define RF_NUMBERS(name, symbol, width) at::Tensor name;
+#define RF_PAIR(query_name, query_symbol, key_name, key_symbol) at::Tensor query_name, key_name;
 struct Terms {
-  Rotation query, key, value;           // R^q, R^k, R^v
-  std::string layout = "pairs";         // of all three: "pairs" or "halves", as in rf/ops/ops.h
-  at::Tensor content_bias_HD;           // u
-  at::Tensor position_bias_HD;          // w
-  DistanceTable key_table;              // K
-  DistanceTable query_table;            // Q
-  DistanceTable value_table;            // V
-  DistanceTable bias;                   // b
-  DistanceTable gate;                   // G
-  at::Tensor position_query_HPD;        // a, [H, positions, D]: indexed by p, which must be in 0..positions-1
-  at::Tensor position_key_HPD;          // c
-  at::Tensor reset_row_H, reset_col_H;  // row, col
-  std::optional<double> scale;          // s; absent: 1/sqrt(D)
+  RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR)
+  std::string layout = "pairs";  // of all rotations: "pairs" or "halves", as in rf/ops/ops.h
+  std::optional<double> scale;   // s; absent: 1/sqrt(D)
 
   // p_m and p_n that the terms were made for, int64 [1 or B, T] and [1 or B, S]; undefined: they hold for any.
   at::Tensor query_positions, key_positions;
 };
+#undef RF_ROTATION
+#undef RF_TABLE
+#undef RF_NUMBERS
+#undef RF_PAIR
+
+// Calls visit(name, symbol, member) for each term in the order of the list; `member` is &Terms::name, and what it
+// points to has defined().
+template <class Visit>
+void for_each_term(const Visit& visit) {
+#define RF_VISIT(name, symbol, ...) visit(#name, symbol, &Terms::name);
+#define RF_VISIT_PAIR(query_name, query_symbol, key_name, key_symbol) \
+  RF_VISIT(query_name, query_symbol) RF_VISIT(key_name, key_symbol)
+  RF_ATTENTION_TERMS(RF_VISIT, RF_VISIT, RF_VISIT, RF_VISIT_PAIR)
+#undef RF_VISIT
+#undef RF_VISIT_PAIR
+}
 
 // Sequences of a batch of one, one after the other: sequence i is the queries cu_seqlens_q[i] .. cu_seqlens_q[i+1]-1
 // and the keys cu_seqlens_k[i] .. cu_seqlens_k[i+1]-1. A query meets the keys of its own sequence only, whose T and S

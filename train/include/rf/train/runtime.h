@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,10 @@ void keep_freed_memory();
 
 // Whether torch failed because the system had no memory for a tensor.
 bool is_out_of_memory(const std::exception& error);
+
+// The message "[where] rule, got value" of an operator of this product that refused an argument (c10::ValueError);
+// nothing for any other error.
+std::optional<std::string> refused_argument(const std::exception& error);
 
 struct RuntimeFacts {
   std::string torch_version;

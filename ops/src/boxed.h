@@ -1,0 +1,67 @@
+// Operators with many arguments, which the dispatcher hands over on its stack: a struct is read from there and written
+// there, in the order of the schema, in place of functions with a parameter for each.
+#pragma once
+
+#include <ATen/core/List.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rf::ops {
+
+// Takes the arguments of a call off the stack, from the first on.
+class StackReader {
+ public:
+  StackReader(const c10::OperatorHandle& op, torch::jit::Stack& stack)
+      : stack_(stack), next_(stack.size() - op.schema().arguments().size()), first_(next_) {}
+
+  c10::IValue next() { return std::move(stack_[next_++]); }
+  at::Tensor tensor() { return next().toTensor(); }
+  // Undefined for None.
+  at::Tensor optional_tensor() { return next().toOptional<at::Tensor>().value_or(at::Tensor()); }
+  std::string text() { return next().toStringRef(); }
+  double number() { return next().toDouble(); }
+  int64_t integer() { return next().toInt(); }
+  template <size_t kCount>
+  void flags(std::array<bool, kCount>& to) {
+    const c10::List<bool> list = next().toBoolList();
+    TORCH_CHECK_VALUE(list.size() == kCount, "[operator] the list must have ", kCount, " flags, got ", list.size());
+    for (size_t i = 0; i < kCount; ++i) to[i] = list[i];
+  }
+
+  // Leaves the results in place of the arguments, all of which have been read.
+  template <class... Results>
+  void finish(Results&&... results) {
+    stack_.resize(first_);
+    torch::jit::push(stack_, std::forward<Results>(results)...);
+  }
+
+ private:
+  torch::jit::Stack& stack_;
+  size_t next_, first_;
+};
+
+// None where undefined.
+inline c10::IValue none_or(const at::Tensor& x) {
+  return x.defined() ? c10::IValue(x) : c10::IValue();
+}
+
+template <size_t kCount>
+c10::List<bool> list_of(const std::array<bool, kCount>& flags) {
+  c10::List<bool> list;
+  for (const bool flag : flags) list.push_back(flag);
+  return list;
+}
+
+// To be kept in a static: the search takes a lock.
+inline c10::OperatorHandle find_schema(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+}
+
+}  // namespace rf::ops

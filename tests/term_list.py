@@ -1,0 +1,43 @@
+"""The terms of attention that core/include/rf/attention_terms.h lists, for tests that treat terms of a kind alike."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+HEADER = Path(__file__).parents[1] / "core" / "include" / "rf" / "attention_terms.h"
+
+
+class Term(NamedTuple):
+    kind: str  # ROTATION, TABLE, NUMBERS, or PAIR for each of the two
+    name: str
+    symbol: str
+    width: str = ""  # One, HeadDim, ValueDim or HeadDimOrOne
+
+
+def read_terms(header: str) -> list[Term]:
+    terms = []
+    for kind, arguments in re.findall(r"^  (ROTATION|TABLE|NUMBERS|PAIR)\((\w+, \"[^\n]*)\)", header, re.MULTILINE):
+        fields = [field.strip().strip('"') for field in arguments.split(",")]
+        if kind == "PAIR":
+            terms += [Term(kind, *fields[:2], "HeadDim"), Term(kind, *fields[2:], "HeadDim")]
+        else:
+            terms.append(Term(kind, *fields[:2], "" if kind == "ROTATION" else fields[2]))
+    return terms
+
+
+TERMS = read_terms(HEADER.read_text())
+ROTATIONS = tuple(term.name for term in TERMS if term.kind == "ROTATION")
+TABLES = tuple(term.name for term in TERMS if term.kind == "TABLE")
+NUMBERS = tuple(term.name for term in TERMS if term.kind == "NUMBERS")
+PAIRS = tuple(term.name for term in TERMS if term.kind == "PAIR")
+# The tensors of terms in the order of torch.ops.roformer.attention_kernel.
+TENSORS = tuple(
+    name for t in TERMS for name in ([f"{t.name}_cos", f"{t.name}_sin"] if t.kind == "ROTATION" else [t.name])
+)
+
+
+def shape(name: str, heads: int, positions: int, head_dim: int, rows: int = 0) -> tuple[int, ...]:
+    """Of a term that is no rotation, with `rows` distances if it is a table; a gate with a factor for each element."""
+    term = next(term for term in TERMS if term.name == name)
+    between = {"TABLE": (rows,), "PAIR": (positions,), "NUMBERS": ()}[term.kind]
+    return (heads, *between, *(() if term.width == "One" else (head_dim,)))
