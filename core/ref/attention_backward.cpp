@@ -11,7 +11,7 @@
 
 #include "attention.h"
 #include "attention_head.h"
-#include "src/attention_terms.h"
+#include "src/attention/terms.h"
 
 namespace rf::ref {
 namespace {

@@ -11,9 +11,9 @@
 #include <sstream>
 
 #include "attention_plain.h"
-#include "src/attention_terms.h"
-#include "src/element.h"
-#include "src/scalar_element.h"
+#include "src/attention/terms.h"
+#include "src/common/element.h"
+#include "src/common/scalar_element.h"
 #include "tolerances.h"
 
 namespace rf::tests {

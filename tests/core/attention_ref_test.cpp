@@ -12,7 +12,7 @@
 
 #include "attention_case.h"
 #include "rf/attention.h"
-#include "src/attention_terms.h"
+#include "src/attention/terms.h"
 #include "tolerances.h"
 
 namespace rf::tests {

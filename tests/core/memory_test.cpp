@@ -7,8 +7,8 @@
 
 #include "core/attention_case.h"
 #include "core/rope_case.h"
-#include "src/rope_cache.h"
-#include "src/scratch.h"
+#include "src/common/scratch.h"
+#include "src/rope/cache.h"
 
 namespace rf::tests {
 namespace {

@@ -1,0 +1,34 @@
+// The fused backward, by the best instruction set: keys of one batch entry, and the query heads that
+// share them.
+#ifndef RF_CORE_ATTENTION_BACKWARD_H_
+#define RF_CORE_ATTENTION_BACKWARD_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "attention/problem.h"
+#include "attention/terms.h"
+
+namespace rf::core {
+
+// Keys first .. end - 1 of a key head, whole tiles but for the last. Parts of one key head may be computed at the same
+// time: the sums that become gradients of queries go through all parts in order, one group of query tiles after the
+// other, so that they are those of a single part.
+struct KeyPart {
+  int64_t first, end;
+  const std::atomic<int64_t>* before = nullptr;  // groups that the part before has done; nullptr: this is the first
+  std::atomic<int64_t>* done = nullptr;          // groups that this part has done; nullptr: it is the last
+  float* sums = nullptr;                         // of queries, over the parts so far; nullptr: there is one part
+};
+
+int64_t attention_backward_bytes(const AttentionProblem& problem);
+// The size of `sums` in floats: for all queries of one batch entry and key head.
+int64_t attention_query_sums(const AttentionProblem& problem);
+
+// A part of batch entry b and key head `key_head`: writes dk and dv of its keys, the last part dq of the query heads.
+// terms: one entry per query head.
+void attention_backward_heads(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b,
+                              int64_t key_head, const KeyPart& part, const HeadTermGradients* terms, void* space);
+
+}  // namespace rf::core
+#endif

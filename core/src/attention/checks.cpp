@@ -1,0 +1,201 @@
+// Argument rules of attention over terms (see the header).
+#include "attention/checks.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "attention/terms.h"
+#include "common/argument_checks.h"
+#include "common/element.h"
+#include "common/error.h"
+#include "common/target.h"
+
+namespace rf::core {
+namespace {
+
+constexpr const char* kWhere = "attention";
+constexpr int64_t kMaxPosition = int64_t{1} << 53;
+
+void check_extents(const rf_attention_args& x) {
+  for (const auto& [extent, name] :
+       {std::pair{x.batch, "batch"}, {x.queries, "queries"}, {x.keys, "keys"}, {x.heads, "heads"}}) {
+    require(extent >= 0, kWhere, name, " must be >= 0, got ", extent);
+  }
+  for (const auto& [extent, name] :
+       {std::pair{x.key_heads, "key_heads"}, {x.head_dim, "head_dim"}, {x.value_dim, "value_dim"}}) {
+    require(extent >= 1, kWhere, name, " must be >= 1, got ", extent);
+  }
+  require(x.heads % x.key_heads == 0, kWhere, "heads must be a multiple of key_heads = ", x.key_heads, ", got ",
+          x.heads);
+  check_size(kWhere, {x.batch, x.queries, x.heads, x.head_dim}, "q");
+  check_size(kWhere, {x.batch, x.keys, x.heads, x.head_dim}, "k");
+  check_size(kWhere, {x.batch, x.keys, x.heads, x.value_dim}, "v");
+  check_size(kWhere, {x.batch, x.queries, x.heads, x.value_dim}, "out");
+}
+
+void check_pointers(const rf_attention_args& x) {
+  const int64_t queries = x.batch * x.queries * x.heads, keys = x.batch * x.keys * x.heads;
+  const int64_t bytes = element_bytes(x.dtype);
+  check_pointer(kWhere, x.q, queries, bytes, "q");
+  check_pointer(kWhere, x.k, keys, bytes, "k");
+  check_pointer(kWhere, x.v, keys, bytes, "v");
+  check_pointer(kWhere, x.query_positions, queries, sizeof(int64_t), "query_positions");
+  check_pointer(kWhere, x.key_positions, keys, sizeof(int64_t), "key_positions");
+  check_reach(kWhere, {{x.batch, x.q_stride_b}, {x.queries, x.q_stride_t}, {x.heads, x.q_stride_h}}, "q");
+  check_reach(kWhere, {{x.batch, x.k_stride_b}, {x.keys, x.k_stride_t}, {x.key_heads, x.k_stride_h}}, "k");
+  check_reach(kWhere, {{x.batch, x.v_stride_b}, {x.keys, x.v_stride_t}, {x.key_heads, x.v_stride_h}}, "v");
+  check_reach(kWhere, {{x.batch, x.out_stride_b}, {x.queries, x.out_stride_t}, {x.heads, x.out_stride_h}}, "out");
+  check_reach(
+      kWhere,
+      {{x.batch, x.mask_stride_b}, {x.heads, x.mask_stride_h}, {x.queries, x.mask_stride_t}, {x.keys, x.mask_stride_s}},
+      "mask");
+}
+
+void check_positions(const rf_attention_args& x, const int64_t* positions, int64_t stride_b, int64_t tokens,
+                     const char* name) {
+  require(stride_b >= 0, kWhere, name, "_stride_b must be >= 0, got ", stride_b);
+  if (x.heads == 0) return;
+  const bool bounded = x.position_query != nullptr;
+  for (int64_t b = 0; b < x.batch; ++b) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int64_t p = positions[b * stride_b + t];
+      require(p >= -kMaxPosition && p <= kMaxPosition, kWhere, name, " must be within 2^53, got ", p);
+      require(!bounded || (p >= 0 && p < x.positions), kWhere, name, " must be in 0..", x.positions - 1,
+              ", the rows of position_query and position_key, got ", p);
+    }
+  }
+}
+
+void check_table(const rf_attention_args& x, const TableTerm& term) {
+  const rf_attention_table& table = x.*term.member;
+  if (table.rows == nullptr) return;
+  require(table.lo <= table.hi, kWhere, term.name, ".lo must be <= hi = ", table.hi, ", got ", table.lo);
+  require(table.lo >= -kMaxPosition && table.hi <= kMaxPosition, kWhere, term.name,
+          ".lo and hi must be within 2^53, got ", table.lo, " and ", table.hi);
+  require(table.heads == x.heads || table.heads == 1, kWhere, term.name, ".heads must be 1 or heads = ", x.heads,
+          ", got ", table.heads);
+  require(table.width == term.width(x), kWhere, term.name, ".width must be ", term.width(x), ", got ", table.width);
+  check_pointer(kWhere, table.rows, 0, row_element_bytes(x.dtype), term.name);
+  check_size(kWhere, {table.heads, term.rows(x), table.width}, term.name);
+}
+
+void check_pair(const rf_attention_args& x, const void* of_queries, const char* query_name, const void* of_keys,
+                const char* key_name) {
+  require((of_queries == nullptr) == (of_keys == nullptr), kWhere, query_name, " and ", key_name,
+          " must be given together, got ", of_queries == nullptr ? key_name : query_name, " alone");
+  if (of_queries == nullptr) return;
+  require(x.positions >= 1, kWhere, "positions must be >= 1 with ", query_name, " and ", key_name, ", got ",
+          x.positions);
+  check_size(kWhere, {x.heads, x.positions, x.head_dim}, query_name);
+}
+
+void check_terms(const rf_attention_args& x) {
+  for (const RotationTerm& term : kRotationTerms) {
+    check_rotation(kWhere, {x.dtype, x.layout, x.batch, term.width(x)}, x.*term.member, term.name);
+  }
+  for (const TableTerm& term : kTableTerms) check_table(x, term);
+#define RF_CHECK_PAIR(query_name, query_symbol, key_name, key_symbol) \
+  check_pair(x, x.query_name, #query_name, x.key_name, #key_name);
+  RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_CHECK_PAIR)
+#undef RF_CHECK_PAIR
+  for (const NumbersTerm& term : kNumbersTerms) {
+    check_pointer(kWhere, x.*term.member, 0, row_element_bytes(x.dtype), term.name);
+  }
+  require(std::isfinite(x.scale), kWhere, "scale must be finite, got ", x.scale);
+}
+
+void check_ends(const int64_t* cu_seqlens, int64_t sequences, int64_t tokens, const char* extent, const char* name) {
+  check_pointer(kWhere, cu_seqlens, sequences + 1, sizeof(int64_t), name);
+  require(cu_seqlens[0] == 0, kWhere, name, " must begin with 0, got ", cu_seqlens[0]);
+  for (int64_t i = 0; i < sequences; ++i) {
+    require(cu_seqlens[i] <= cu_seqlens[i + 1], kWhere, name, " must not decrease, got ", cu_seqlens[i + 1], " after ",
+            cu_seqlens[i]);
+  }
+  require(cu_seqlens[sequences] == tokens, kWhere, name, " must end with ", extent, " = ", tokens, ", got ",
+          cu_seqlens[sequences]);
+}
+
+void check_packing(const rf_attention_args& x) {
+  require((x.cu_seqlens_q == nullptr) == (x.cu_seqlens_k == nullptr), kWhere,
+          "cu_seqlens_q and cu_seqlens_k must be given together, got ",
+          x.cu_seqlens_q == nullptr ? "cu_seqlens_k" : "cu_seqlens_q", " alone");
+  if (x.cu_seqlens_q == nullptr) return;
+  require(x.batch == 1, kWhere, "batch must be 1 with packed sequences, got ", x.batch);
+  require(x.sequences >= 0, kWhere, "sequences must be >= 0, got ", x.sequences);
+  check_size(kWhere, {x.sequences, 2}, "cu_seqlens_q");
+  check_ends(x.cu_seqlens_q, x.sequences, x.queries, "queries", "cu_seqlens_q");
+  check_ends(x.cu_seqlens_k, x.sequences, x.keys, "keys", "cu_seqlens_k");
+}
+
+// A limit of a side that window does not name must be 0, so that a struct filled for other rules is not misread.
+void check_limit(const rf_attention_args& x, uint32_t side, int64_t limit, const char* name) {
+  const bool limited = (x.window & side) != 0;
+  require(limit >= 0, kWhere, name, " must be >= 0, got ", limit);
+  require(limited || limit == 0, kWhere, name, " must be 0 unless window limits that side, got ", limit);
+}
+
+void check_absent(const void* term, const void* gradient, const std::string& name) {
+  require(term != nullptr || gradient == nullptr, kWhere, "the gradient of ", name,
+          " must be NULL where the term is absent, got an array");
+}
+
+}  // namespace
+
+void check_attention(const rf_attention_args& x) {
+  require(element_bytes(x.dtype) != 0, kWhere, "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ",
+          static_cast<int>(x.dtype));
+  require(x.dropout >= 0 && x.dropout < 1 - 0x1p-17, kWhere, "dropout must be in [0, 1 - 2^-17), got ", x.dropout);
+  check_extents(x);
+  check_pointers(x);
+  check_terms(x);
+  check_packing(x);
+  check_positions(x, x.query_positions, x.query_position_stride_b, x.queries, "query_positions");
+  check_positions(x, x.key_positions, x.key_position_stride_b, x.keys, "key_positions");
+  require(x.window <= (RF_WINDOW_LEFT | RF_WINDOW_RIGHT), kWhere,
+          "window must be 0, RF_WINDOW_LEFT, RF_WINDOW_RIGHT or their sum, got ", x.window);
+  check_limit(x, RF_WINDOW_LEFT, x.window_left, "window_left");
+  check_limit(x, RF_WINDOW_RIGHT, x.window_right, "window_right");
+}
+
+void check_attention_kernel(const rf_attention_args& x) {
+  require(x.value_dim == x.head_dim || (x.value.cos == nullptr && x.value_table.rows == nullptr), kWhere,
+          "value_dim must be head_dim = ", x.head_dim, " where values have a rotation or a table, got ", x.value_dim);
+  if (x.dtype == RF_F64) {
+    if (x.dropout > 0) throw NotImplemented("[attention] dropout must be 0 with dtype RF_F64");
+    return;
+  }
+  for (const TableTerm& term : kTableTerms) {
+    if (term.kernels == TableTerm::Kernels::kTiles || (x.*term.member).rows == nullptr) continue;
+    throw NotImplemented(std::string("[attention] ") + term.name + " must be NULL unless dtype is RF_F64");
+  }
+  if (use_reference()) {
+    throw NotImplemented("[attention] dtype must be RF_F64 for the reference loops, which RF_KERNEL=ref asks for");
+  }
+}
+
+void check_attention_out(const rf_attention_args& x) {
+  check_pointer(kWhere, x.out, x.batch * x.queries * x.heads, element_bytes(x.dtype), "out");
+}
+
+void check_attention_grads(const rf_attention_args& x, const rf_attention_grads& grads) {
+  const int64_t queries = x.batch * x.queries * x.heads;
+  check_pointer(kWhere, grads.out, queries, element_bytes(x.dtype), "grads.out");
+  if (x.dtype != RF_F64) {
+    check_pointer(kWhere, x.out, queries, element_bytes(x.dtype), "out");
+    check_pointer(kWhere, x.log_sum, queries, sizeof(float), "log_sum");
+    for (const RotationTerm& term : kRotationTerms) {
+      if (grads.*term.cos_gradient != nullptr || grads.*term.sin_gradient != nullptr) {
+        throw NotImplemented("[attention] the gradients of cos and sin must be NULL unless dtype is RF_F64");
+      }
+    }
+  }
+  for (const RotationTerm& term : kRotationTerms) {
+    check_absent((x.*term.member).cos, grads.*term.cos_gradient, std::string(term.name) + ".cos");
+    check_absent((x.*term.member).sin, grads.*term.sin_gradient, std::string(term.name) + ".sin");
+  }
+  for (const TableTerm& term : kTableTerms) check_absent((x.*term.member).rows, grads.*term.gradient, term.name);
+  for (const NumbersTerm& term : kNumbersTerms) check_absent(x.*term.member, grads.*term.gradient, term.name);
+}
+
+}  // namespace rf::core

@@ -1,0 +1,255 @@
+// Tasks and threads of the fused attention (see the header). A task of the forward is a group of neighbouring query
+// tiles of one head, so that whichever thread takes it, its result is the same.
+#include "attention/fused.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+#include <vector>
+
+#include "attention/backward.h"
+#include "attention/entries.h"
+#include "attention/forward.h"
+#include "attention/problem.h"
+#include "attention/terms.h"
+#include "common/error.h"
+#include "common/scratch.h"
+
+namespace rf::core {
+namespace {
+
+// Neighbouring query tiles of one head of one entry.
+struct ForwardTask {
+  int64_t entry, head, first, tiles;
+};
+
+// The tasks of a call: entry by entry, in it head by head.
+class ForwardTasks {
+ public:
+  ForwardTasks(const AttentionEntries& entries, int64_t heads, int64_t threads)
+      : entries_(entries), heads_(heads), query_tile_(attention_query_tile()) {
+    constexpr int64_t kTasksOfThread = 4;
+    // Fewer tiles per task where there would be too few tasks for the threads.
+    while (compute_ends() < kTasksOfThread * threads && group_ > 1) group_ /= 2;
+  }
+
+  int64_t count() const { return ends_.empty() ? 0 : ends_.back(); }
+  ForwardTask operator[](int64_t task) const {
+    const auto end = std::upper_bound(ends_.begin(), ends_.end(), task);
+    const int64_t entry = end - ends_.begin(), index = task - (end == ends_.begin() ? 0 : *(end - 1));
+    const int64_t first = index % groups(entry) * group_;
+    return {entry, index / groups(entry), first, std::min(group_, tiles(entry) - first)};
+  }
+
+ private:
+  int64_t tiles(int64_t entry) const { return (entries_.queries(entry) + query_tile_ - 1) / query_tile_; }
+  int64_t groups(int64_t entry) const { return (tiles(entry) + group_ - 1) / group_; }
+  // The ends of the entries' tasks with groups of group_ tiles; returns the number of tasks.
+  int64_t compute_ends() {
+    ends_.clear();
+    for (int64_t i = 0; i < entries_.count(); ++i) ends_.push_back(count() + heads_ * groups(i));
+    return count();
+  }
+
+  const AttentionEntries& entries_;
+  int64_t heads_, query_tile_, group_ = kForwardGroup;
+  std::vector<int64_t> ends_;  // of an entry's tasks
+};
+
+// Tasks that a thread takes at once: neighbours share pages, and what one prefetches the next one reads.
+int64_t neighbouring_tasks(int64_t tasks) {
+  return std::max<int64_t>(1, tasks / (8 * int64_t{omp_get_max_threads()}));
+}
+
+}  // namespace
+
+void attention_fused(const rf_attention_args& args) {
+  const AttentionEntries entries(args);
+  const ForwardTasks tasks(entries, args.heads, omp_get_max_threads());
+  if (tasks.count() == 0) return;
+  const AttentionProblem problem(args);
+  const int64_t bytes = attention_forward_bytes(problem);
+  std::atomic<bool> out_of_memory = false;
+  const int64_t chunk = neighbouring_tasks(tasks.count());
+#pragma omp parallel if (tasks.count() > 1)
+  {
+    const Scratch space(bytes);
+    if (space.get() == nullptr) out_of_memory = true;
+#pragma omp for schedule(dynamic, chunk) nowait
+    for (int64_t i = 0; i < tasks.count(); ++i) {
+      if (space.get() == nullptr) continue;
+      const ForwardTask task = tasks[i];
+      const AttentionEntry entry(problem, entries, task.entry);
+      attention_forward_tiles(entry.problem, entry.b, task.head, task.first, task.tiles, space.get());
+    }
+  }
+  if (out_of_memory) throw std::bad_alloc();
+}
+
+namespace {
+
+// Gradients of one term: the caller's array, and a part of it for each query head.
+struct TermGradient {
+  float* HeadTermGradients::*slot;
+  void* gradient;
+  int64_t rows, width;  // of a head
+  bool shared;          // by all heads
+  int64_t offset = 0;   // in the sums of a chunk, which has room for every head
+
+  int64_t stride() const { return width == 1 ? 1 : padded(width); }  // the sums' rows are whole vectors
+  int64_t head_size() const { return rows * stride(); }
+};
+
+std::vector<TermGradient> wanted_terms(const rf_attention_args& x, const rf_attention_grads& grads) {
+  std::vector<TermGradient> terms;
+  for (const TableTerm& term : kTableTerms) {
+    const rf_attention_table& table = x.*term.member;
+    terms.push_back({term.sum, grads.*term.gradient, term.rows(x), table.width, table.heads == 1});
+  }
+  for (const NumbersTerm& term : kNumbersTerms) {
+    terms.push_back({term.sum, grads.*term.gradient, term.rows(x), term.width(x), false});
+  }
+  std::erase_if(terms, [](const TermGradient& term) { return term.gradient == nullptr; });
+  return terms;
+}
+
+// The gradients of terms, which all entries and sometimes all heads share. Entries are added up in a fixed number of
+// chunks, each in order, and the chunks in order: the sum has the same bits for any number of threads.
+class TermSums {
+ public:
+  TermSums(const rf_attention_args& x, const rf_attention_grads& grads, int64_t entries)
+      : x_(x),
+        entries_(entries),
+        terms_(wanted_terms(x, grads)),
+        chunks_(terms_.empty() ? entries : std::min(entries, kChunks)) {
+    for (TermGradient& term : terms_) {
+      term.offset = chunk_size_;
+      chunk_size_ += x.heads * term.head_size();
+    }
+    sums_.resize(static_cast<size_t>(chunks_ * chunk_size_));
+    heads_.resize(static_cast<size_t>(chunks_ * x.heads));
+    for (int64_t i = 0; i < chunks_ * x.heads; ++i) {
+      for (const TermGradient& term : terms_) {
+        heads_[static_cast<size_t>(i)].*term.slot =
+            sums_.data() + i / x.heads * chunk_size_ + term.offset + i % x.heads * term.head_size();
+      }
+    }
+  }
+
+  bool wanted() const { return !terms_.empty(); }
+  int64_t chunks() const { return chunks_; }
+  int64_t first_entry(int64_t chunk) const { return entries_ * chunk / chunks_; }
+
+  // One entry per query head.
+  const HeadTermGradients* of(int64_t chunk) const { return heads_.data() + chunk * x_.heads; }
+
+  void write() const {
+    for (const TermGradient& term : terms_) {
+      const int64_t rows = term.shared ? term.rows : x_.heads * term.rows;
+#pragma omp parallel for schedule(static) if (rows * term.width > 4096)
+      for (int64_t row = 0; row < rows; ++row) write_row(term, row);
+    }
+  }
+
+ private:
+  static constexpr int64_t kChunks = 4;
+
+  void write_row(const TermGradient& term, int64_t row) const {
+    const int64_t parts = term.shared ? x_.heads : 1;
+    float* to = static_cast<float*>(term.gradient) + row * term.width;
+    for (int64_t d = 0; d < term.width; ++d) {
+      const float* from = sums_.data() + term.offset + row * term.stride() + d;
+      float sum = 0;
+      for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
+        for (int64_t part = 0; part < parts; ++part) sum += from[chunk * chunk_size_ + part * term.head_size()];
+      }
+      to[d] = sum;
+    }
+  }
+
+  const rf_attention_args& x_;
+  int64_t entries_;
+  std::vector<TermGradient> terms_;
+  int64_t chunks_, chunk_size_ = 0;
+  std::vector<float> sums_;
+  std::vector<HeadTermGradients> heads_;
+};
+
+// The number of parts in which the keys of each key head are computed: several where there are fewer key heads than
+// threads, two per thread, because causal parts differ in work. Gradients of terms are summed over all keys in one
+// order, in one part.
+int64_t parts_of_keys(int64_t heads, int64_t keys, bool has_terms, int64_t threads) {
+  constexpr int64_t kMinKeys = 2 * kKeyTile;
+  if (heads >= threads || heads == 0 || has_terms) return 1;
+  return std::clamp<int64_t>(keys / kMinKeys, 1, 2 * ((threads + heads - 1) / heads));
+}
+
+// The sums of queries on their way through the parts of the keys, of every key head.
+class QuerySums {
+ public:
+  QuerySums(int64_t heads, int64_t parts, int64_t size)
+      : parts_(parts),
+        size_(parts == 1 ? 0 : size),
+        sums_(static_cast<size_t>(heads * size_)),
+        done_(static_cast<size_t>(heads * parts)) {}
+
+  KeyPart part(int64_t head, int64_t index, int64_t keys) {
+    const int64_t tiles = (keys + kKeyTile - 1) / kKeyTile;
+    KeyPart part{tiles * index / parts_ * kKeyTile, std::min(keys, tiles * (index + 1) / parts_ * kKeyTile)};
+    if (index > 0) part.before = &done(head, index - 1);
+    if (index + 1 < parts_) part.done = &done(head, index);
+    part.sums = sums_.data() + head * size_;
+    return part;
+  }
+  // So that no thread waits for a part that is not computed.
+  void give_up(int64_t head, int64_t index) { done(head, index) = INT64_MAX; }
+
+ private:
+  std::atomic<int64_t>& done(int64_t head, int64_t index) { return done_[static_cast<size_t>(head * parts_ + index)]; }
+
+  int64_t parts_, size_;
+  std::vector<float> sums_;
+  std::vector<std::atomic<int64_t>> done_;  // groups of query tiles, of every part
+};
+
+}  // namespace
+
+void attention_fused_backward(const rf_attention_args& args, const rf_attention_grads& grads) {
+  const AttentionEntries entries(args);
+  const AttentionProblem problem(args);
+  TermSums sums(args, grads, entries.count());
+  const rf_attention_args largest = entries.largest();
+  const AttentionProblem sized(problem, largest, 0);
+  const int64_t bytes = attention_backward_bytes(sized);
+  const int64_t heads = args.heads == 0 ? 0 : sums.chunks() * args.key_heads;
+  const int64_t parts = parts_of_keys(heads, largest.keys, sums.wanted(), omp_get_max_threads());
+  QuerySums query_sums(heads, parts, attention_query_sums(sized));
+  std::atomic<bool> out_of_memory = false;
+  const int64_t neighbours = neighbouring_tasks(heads * parts);
+  // Part after part: the one that a task waits for has been begun.
+#pragma omp parallel if (heads * parts > 1)
+  {
+    const Scratch space(bytes);
+    if (space.get() == nullptr) out_of_memory = true;
+#pragma omp for schedule(monotonic : dynamic, neighbours) nowait
+    for (int64_t task = 0; task < heads * parts; ++task) {
+      const int64_t head = task % heads, part = task / heads;
+      const int64_t chunk = head / args.key_heads, key_head = head % args.key_heads;
+      if (space.get() == nullptr) {
+        query_sums.give_up(head, part);
+        continue;
+      }
+      for (int64_t i = sums.first_entry(chunk); i < sums.first_entry(chunk + 1); ++i) {
+        const AttentionEntry entry(problem, entries, i);
+        attention_backward_heads(entry.problem, entries.grads(i, grads), entry.b, key_head,
+                                 query_sums.part(head, part, entries.keys(i)), sums.of(chunk), space.get());
+      }
+    }
+  }
+  if (out_of_memory) throw std::bad_alloc();
+  sums.write();
+}
+
+}  // namespace rf::core

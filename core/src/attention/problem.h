@@ -1,0 +1,81 @@
+// What the fused attention kernels share, forward and backward: sizes of tiles, widths of rows in work space, and how
+// work space is cut up. Nothing here depends on the instruction set.
+#ifndef RF_CORE_ATTENTION_PROBLEM_H_
+#define RF_CORE_ATTENTION_PROBLEM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/scratch.h"
+#include "rf/attention.h"
+
+namespace rf::core {
+
+inline constexpr int64_t kKeyTile = 64;
+inline constexpr int64_t kMaxKeyTile = 128;
+inline constexpr int64_t kMaxQueryTile = 48;  // three vectors of the widest instruction set
+// Query tiles that a tile of keys is read and rotated for at once; what they need stays in the second-level cache.
+inline constexpr int64_t kForwardGroup = 48;
+inline constexpr int64_t kBackwardGroup = 12;
+
+// A term with rows by distance as the kernels read it: rows are whole vectors, those of all heads or of each.
+struct TermTable {
+  const float* rows = nullptr;
+  int64_t lo = 0, hi = 0, heads = 1;
+  int64_t stride = 0;  // floats of a row
+
+  int64_t row_count() const { return hi - lo + 1; }
+};
+
+struct AttentionProblem {
+  explicit AttentionProblem(const rf_attention_args& x);
+  // The same terms in a part of the call: `part` of `whole`, which outlives it.
+  AttentionProblem(const AttentionProblem& whole, const rf_attention_args& part, int64_t first_element);
+  AttentionProblem(const AttentionProblem&) = delete;
+  AttentionProblem& operator=(const AttentionProblem&) = delete;
+
+  const rf_attention_args& args;
+  int64_t width;                      // floats of a row of q or k
+  int64_t inner;                      // of a row of [q, a] or [k, c], whose product is a score's: width, or twice that
+  int64_t value_width;                // of a row of v
+  int64_t group;                      // query heads that share a key head
+  std::vector<float> padded_rows[3];  // of K, Q and V, where the caller's are no whole vectors
+  TermTable key_table, query_table, value_table, bias;
+  // Q with a row for each element and a column for each distance, kRowFloats columns of zeros behind the last.
+  const float* query_columns = nullptr;
+  int64_t query_column_stride = 0;
+  std::vector<float> query_column_rows;
+  int64_t log_sum_stride;     // numbers from a head's first to the next one's
+  int64_t first_element = 0;  // of those that dropout numbers
+  bool amx;                   // whether products of bfloat16 may be those of its tiles
+
+  bool has_tables() const {
+    return key_table.rows != nullptr || query_table.rows != nullptr || value_table.rows != nullptr;
+  }
+};
+
+// Whether the window has a limit on that side: RF_WINDOW_LEFT or RF_WINDOW_RIGHT.
+inline bool is_limited(const rf_attention_args& x, uint32_t side) {
+  return (x.window & side) != 0;
+}
+
+// Cuts work space into arrays aligned to 64 bytes. Without space it counts.
+class Arena {
+ public:
+  explicit Arena(void* space) : space_(static_cast<char*>(space)) {}
+  template <class T>
+  T* take(int64_t count) {
+    char* begin = space_ == nullptr ? nullptr : space_ + used_;
+    used_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+    return reinterpret_cast<T*>(begin);
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  char* space_;
+  int64_t used_ = 0;
+};
+
+}  // namespace rf::core
+#endif

@@ -1,0 +1,248 @@
+// The two sides of a tile of scores in work space: queries and keys as rows of floats, rotated, with what the terms add
+// to them, and in the orders that the products read.
+#if defined(RF_CORE_ATTENTION_SIDES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RF_CORE_ATTENTION_SIDES_INL_H_
+#undef RF_CORE_ATTENTION_SIDES_INL_H_
+#else
+#define RF_CORE_ATTENTION_SIDES_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "attention/problem.h"
+#include "attention/tile-inl.h"
+#include "common/amx_product-inl.h"
+#include "common/element.h"
+#include "common/rows_ahead.h"
+#include "common/token_rows-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+
+// Products of bfloat16 data are rounded as those of its explicit form where the CPU multiplies pairs: rotated queries
+// and keys, and weights, to bfloat16. Position-only terms are floats, which keeps their scores out of it.
+HWY_INLINE bool uses_bf16_pairs(const AttentionProblem& problem) {
+#if RF_HAVE_BF16_PAIRS
+  return problem.args.dtype == RF_BF16 && problem.args.position_query == nullptr && has_bf16_instruction();
+#else
+  (void)problem;
+  return false;
+#endif
+}
+
+// A product of the element type that the problem uses.
+HWY_INLINE void multiply_for(const AttentionProblem& problem, const Product& p) {
+#if RF_HAVE_BF16_PAIRS
+  if (uses_bf16_pairs(problem)) return problem.amx ? multiply_in_amx(p) : multiply<Bf16PairElements>(p);
+#else
+  (void)problem;
+#endif
+  multiply<FloatElements>(p);
+}
+
+HWY_INLINE const int64_t* positions_of(const int64_t* positions, int64_t stride_b, int64_t b) {
+  return positions + b * stride_b;
+}
+
+// Rows of a (or c) at the positions of a span, next to rows of q (or k); zeros where a reset replaces them.
+inline HWY_NOINLINE void load_position_rows(const rf_attention_args& x, const void* table, const void* reset, int64_t h,
+                                            const Span& span, float* to, int64_t stride) {
+  for (int64_t i = 0; i < span.count; ++i, to += stride) {
+    const bool replaced = reset != nullptr && span.positions[i] == 0;
+    const float* row = static_cast<const float*>(table) + (h * x.positions + span.positions[i]) * x.head_dim;
+    if (!replaced) std::copy_n(row, x.head_dim, to);
+    std::fill(to + (replaced ? 0 : x.head_dim), to + padded(x.head_dim), 0.0f);
+  }
+}
+
+struct QuerySide {
+  Span span;
+  float* rows = nullptr;          // [queries][inner]: R^q q + u, then a
+  float* columns = nullptr;       // [inner][kQueryTile]; as bfloat16 pairs [inner / 2][kQueryTile]
+  uint32_t* row_pairs = nullptr;  // for products of bfloat16: [queries][inner / 2]
+  float* raw_rows = nullptr;      // [queries][width]: q + w, where there is K
+
+  QuerySide() = default;
+  QuerySide(const AttentionProblem& problem, Arena& arena)
+      : rows(arena.take<float>(kQueryTile * problem.inner)),
+        columns(arena.take<float>(kQueryTile * problem.inner)),
+        row_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kQueryTile * problem.inner / 2 : 0)),
+        raw_rows(arena.take<float>(problem.args.key_table.rows == nullptr ? 0 : kQueryTile * problem.width)) {}
+
+  void load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count);
+
+ private:
+  void load_rows_of(const AttentionProblem& problem, int64_t b, int64_t h);
+};
+
+HWY_INLINE HeadRows head_rows(rf_dtype dtype, const void* data, int64_t offset, int64_t stride) {
+  return {static_cast<const char*>(data) + offset * element_bytes(dtype), stride};
+}
+HWY_INLINE HeadRows query_rows(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  return head_rows(x.dtype, x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t);
+}
+HWY_INLINE HeadRows out_rows(const rf_attention_args& x, int64_t b, int64_t h) {
+  return head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
+}
+HWY_INLINE HeadRows key_rows(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  return head_rows(x.dtype, x.k, b * x.k_stride_b + h / problem.group * x.k_stride_h, x.k_stride_t);
+}
+HWY_INLINE HeadRows value_rows(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  return head_rows(x.dtype, x.v, b * x.v_stride_b + h / problem.group * x.v_stride_h, x.v_stride_t);
+}
+
+inline void QuerySide::load_rows_of(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  load_rows(x.dtype, query_rows(problem, b, h), span.first, span.count, x.head_dim, rows, problem.inner);
+  if (x.key_table.rows != nullptr) {
+    for (int64_t i = 0; i < span.count; ++i) {
+      float* raw = raw_rows + i * problem.width;
+      std::copy_n(rows + i * problem.inner, problem.width, raw);
+      if (x.position_bias == nullptr) continue;
+      const float* w = static_cast<const float*>(x.position_bias) + h * x.head_dim;
+      for (int64_t d = 0; d < x.head_dim; ++d) raw[d] += w[d];
+    }
+  }
+  rotate_rows(x.query, x.layout, RotationDirection::kForward, b, x.queries, span.first, span.count, rows,
+              problem.inner);
+  if (x.content_bias == nullptr) return;
+  const float* u = static_cast<const float*>(x.content_bias) + h * x.head_dim;
+  for (int64_t i = 0; i < span.count; ++i) {
+    for (int64_t d = 0; d < x.head_dim; ++d) rows[i * problem.inner + d] += u[d];
+  }
+}
+
+inline void QuerySide::load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count) {
+  const rf_attention_args& x = problem.args;
+  span = Span(first, count, positions_of(x.query_positions, x.query_position_stride_b, b));
+  load_rows_of(problem, b, h);
+  if (x.position_query != nullptr)
+    load_position_rows(x, x.position_query, x.reset_row, h, span, rows + problem.width, problem.inner);
+  if (count < kQueryTile) std::fill_n(columns, kQueryTile * problem.inner, 0.0f);
+  if (uses_bf16_pairs(problem)) {
+    narrow_rows(rows, count, problem.inner, row_pairs);
+    const auto* pairs = reinterpret_cast<const float*>(row_pairs);
+    return transpose(pairs, problem.inner / 2, count, problem.inner / 2, columns, kQueryTile);
+  }
+  transpose(rows, problem.inner, count, problem.inner, columns, kQueryTile);
+}
+
+struct KeySide {
+  Span span;
+  float* rows = nullptr;              // [keys][inner]: R^k k, then c
+  uint32_t* row_pairs = nullptr;      // for products of bfloat16: [keys][inner / 2]
+  float* raw_rows = nullptr;          // [keys][width]: k, where there is Q
+  float* values = nullptr;            // [keys][value_width]: R^v v
+  uint32_t* value_pairs = nullptr;    // for products of bfloat16: [keys / 2][value_width], pairs of keys
+  uint32_t* value_columns = nullptr;  // the same, [value_width][kMaxKeyTile / 2]
+
+  KeySide(const AttentionProblem& problem, Arena& arena)
+      : rows(arena.take<float>(kMaxKeyTile * problem.inner)),
+        row_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kMaxKeyTile * problem.inner / 2 : 0)),
+        raw_rows(arena.take<float>(problem.args.query_table.rows == nullptr ? 0 : kMaxKeyTile * problem.width)),
+        values(arena.take<float>(kMaxKeyTile * problem.value_width)),
+        value_pairs(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kMaxKeyTile / 2 * problem.value_width : 0)),
+        value_columns(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kMaxKeyTile / 2 * problem.value_width : 0)) {}
+
+  void load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count);
+  // For products of bfloat16: values as columns of pairs.
+  void transpose_values(const AttentionProblem& problem);
+
+ private:
+  void load_keys(const AttentionProblem& problem, int64_t b, int64_t h);
+  void load_values(const AttentionProblem& problem, int64_t b, int64_t h);
+};
+
+template <Access kAccess>
+HWY_INLINE void add_rows_ahead(HeadRows rows, int64_t first, int64_t count, int64_t columns, int64_t element,
+                               RowsAhead& ahead) {
+  const int64_t stride = rows.stride * element;
+  ahead.add<kAccess>(static_cast<const char*>(rows.data) + first * stride, stride, count, columns * element);
+}
+
+// Keys from `first` on, as many as a tile has or as there are.
+inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tile,
+                           RowsAhead& ahead) {
+  const rf_attention_args& x = problem.args;
+  const int64_t element = element_bytes(x.dtype), count = std::min(tile, x.keys - first);
+  add_rows_ahead<Access::kRead>(value_rows(problem, b, h), first, count, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(key_rows(problem, b, h), first, count, x.head_dim, element, ahead);
+}
+
+// Whether the mask is the same for every query and every head, as a mask of padding is.
+HWY_INLINE bool is_padding_mask(const rf_attention_args& x) {
+  return x.mask != nullptr && x.mask_stride_h == 0 && x.mask_stride_t == 0;
+}
+HWY_INLINE bool is_padding(const rf_attention_args& x, int64_t b, int64_t key) {
+  return x.mask[b * x.mask_stride_b + key * x.mask_stride_s] == 0;
+}
+
+// Whether any of the queries may attend to any of the keys.
+HWY_INLINE bool is_needed(const rf_attention_args& x, int64_t b, const Span& queries, int64_t first, int64_t count) {
+  Span keys;
+  keys.first = first;
+  keys.count = count;
+  if (window_kind(x, queries, keys) == TileMask::Kind::kNone) return false;
+  if (!is_padding_mask(x)) return true;
+  for (int64_t j = 0; j < count; ++j) {
+    if (!is_padding(x, b, first + j)) return true;
+  }
+  return false;
+}
+
+// Zeros in place of what is in padding, which may be a NaN or an infinity: 0 times that would not be 0.
+inline void clear_padding(const rf_attention_args& x, int64_t b, const Span& keys, int64_t width, int64_t stride,
+                          float* rows) {
+  if (!is_padding_mask(x)) return;
+  for (int64_t j = 0; j < keys.count; ++j) {
+    if (is_padding(x, b, keys.first + j)) std::fill_n(rows + j * stride, width, 0.0f);
+  }
+}
+
+inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  load_rows(x.dtype, key_rows(problem, b, h), span.first, span.count, x.head_dim, rows, problem.inner);
+  clear_padding(x, b, span, problem.width, problem.inner, rows);
+  if (x.query_table.rows != nullptr) {
+    for (int64_t j = 0; j < span.count; ++j) {
+      std::copy_n(rows + j * problem.inner, problem.width, raw_rows + j * problem.width);
+    }
+  }
+  rotate_rows(x.key, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, rows, problem.inner);
+  if (x.position_key != nullptr)
+    load_position_rows(x, x.position_key, x.reset_col, h, span, rows + problem.width, problem.inner);
+}
+
+inline void KeySide::load_values(const AttentionProblem& problem, int64_t b, int64_t h) {
+  const rf_attention_args& x = problem.args;
+  load_rows(x.dtype, value_rows(problem, b, h), span.first, span.count, x.value_dim, values, problem.value_width);
+  clear_padding(x, b, span, problem.value_width, problem.value_width, values);
+  rotate_rows(x.value, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, values,
+              problem.value_width);
+}
+
+inline void KeySide::transpose_values(const AttentionProblem& problem) {
+  if (!uses_bf16_pairs(problem)) return;
+  pair_neighbours(values, span.count, problem.value_width, value_pairs);
+  transpose(reinterpret_cast<const float*>(value_pairs), problem.value_width, (span.count + 1) / 2, problem.value_width,
+            reinterpret_cast<float*>(value_columns), kMaxKeyTile / 2);
+}
+
+inline void KeySide::load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count) {
+  const rf_attention_args& x = problem.args;
+  span = Span(first, count, positions_of(x.key_positions, x.key_position_stride_b, b));
+  load_keys(problem, b, h);
+  load_values(problem, b, h);
+  if (uses_bf16_pairs(problem)) narrow_rows(rows, span.count, problem.inner, row_pairs);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,100 @@
+// The list of terms (rf/attention_terms.h) as arrays, for whatever is the same for every term of a kind.
+#ifndef RF_CORE_SRC_ATTENTION_TERMS_H_
+#define RF_CORE_SRC_ATTENTION_TERMS_H_
+
+#include <cstdint>
+
+#include "rf/attention.h"
+
+namespace rf::core {
+
+// Where one query head's share of the gradients of terms is added up; nullptr: not wanted.
+struct HeadTermGradients {
+#define RF_SUM(name, ...) float* name = nullptr;
+#define RF_PAIR_SUMS(query_name, query_symbol, key_name, key_symbol) RF_SUM(query_name) RF_SUM(key_name)
+  RF_ATTENTION_TERMS(RF_NO_TERM, RF_SUM, RF_SUM, RF_PAIR_SUMS)
+#undef RF_SUM
+#undef RF_PAIR_SUMS
+};
+
+struct RotationTerm {
+  enum class Side { kQuery, kKey, kValue };
+
+  const char* name;
+  rf_attention_rotation rf_attention_args::*member;
+  void* rf_attention_grads::*cos_gradient;
+  void* rf_attention_grads::*sin_gradient;
+  Side side;
+
+  int64_t tokens(const rf_attention_args& x) const { return side == Side::kQuery ? x.queries : x.keys; }
+  int64_t width(const rf_attention_args& x) const { return side == Side::kValue ? x.value_dim : x.head_dim; }
+};
+
+struct TableTerm {
+  enum class Width { kHeadDim, kValueDim, kOne, kHeadDimOrOne };
+  enum class Kernels { kTiles, kLoops };
+
+  const char* name;
+  rf_attention_table rf_attention_args::*member;
+  void* rf_attention_grads::*gradient;
+  float* HeadTermGradients::*sum;
+  Width width_rule;
+  Kernels kernels;
+
+  // What the table's width must be.
+  int64_t width(const rf_attention_args& x) const {
+    if (width_rule == Width::kOne || (width_rule == Width::kHeadDimOrOne && (x.*member).width == 1)) return 1;
+    return width_rule == Width::kValueDim ? x.value_dim : x.head_dim;
+  }
+  int64_t rows(const rf_attention_args& x) const { return (x.*member).hi - (x.*member).lo + 1; }
+};
+
+// An array [H, rows, width].
+struct NumbersTerm {
+  enum class Rows { kOne, kPositions };
+  enum class Width { kOne, kHeadDim };
+
+  const char* name;
+  const void* rf_attention_args::*member;
+  void* rf_attention_grads::*gradient;
+  float* HeadTermGradients::*sum;
+  Rows rows_rule;
+  Width width_rule;
+
+  int64_t rows(const rf_attention_args& x) const { return rows_rule == Rows::kOne ? 1 : x.positions; }
+  int64_t width(const rf_attention_args& x) const { return width_rule == Width::kOne ? 1 : x.head_dim; }
+};
+
+#define RF_ROTATION(name, symbol, side)                                                                           \
+  RotationTerm{#name, &rf_attention_args::name, &rf_attention_grads::name##_cos, &rf_attention_grads::name##_sin, \
+               RotationTerm::Side::k##side},
+#define RF_TABLE(name, symbol, width, kernels) \
+  TableTerm{#name,                             \
+            &rf_attention_args::name,          \
+            &rf_attention_grads::name,         \
+            &HeadTermGradients::name,          \
+            TableTerm::Width::k##width,        \
+            TableTerm::Kernels::k##kernels},
+#define RF_ARRAY(name, rows, width)       \
+  NumbersTerm{#name,                      \
+              &rf_attention_args::name,   \
+              &rf_attention_grads::name,  \
+              &HeadTermGradients::name,   \
+              NumbersTerm::Rows::k##rows, \
+              NumbersTerm::Width::k##width},
+#define RF_NUMBERS(name, symbol, width) RF_ARRAY(name, One, width)
+#define RF_PAIR(query_name, query_symbol, key_name, key_symbol) \
+  RF_ARRAY(query_name, Positions, HeadDim) RF_ARRAY(key_name, Positions, HeadDim)
+
+inline constexpr RotationTerm kRotationTerms[] = {RF_ATTENTION_TERMS(RF_ROTATION, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)};
+inline constexpr TableTerm kTableTerms[] = {RF_ATTENTION_TERMS(RF_NO_TERM, RF_TABLE, RF_NO_TERM, RF_NO_TERM)};
+inline constexpr NumbersTerm kNumbersTerms[] = {RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NUMBERS, RF_PAIR)};
+
+#undef RF_ROTATION
+#undef RF_TABLE
+#undef RF_ARRAY
+#undef RF_NUMBERS
+#undef RF_PAIR
+
+}  // namespace rf::core
+#endif

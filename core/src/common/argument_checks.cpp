@@ -1,0 +1,49 @@
+// Shared argument rules (see the header).
+#include "common/argument_checks.h"
+
+#include <cstdlib>
+
+#include "common/element.h"
+#include "common/error.h"
+
+namespace rf::core {
+
+void check_size(const char* where, std::initializer_list<int64_t> extents, const char* name) {
+  int64_t bytes = sizeof(double);
+  for (const int64_t extent : extents) {
+    require(!__builtin_mul_overflow(bytes, extent, &bytes), where, "the size of ", name,
+            " in bytes must fit in int64, got ", extent, " as one of its extents");
+  }
+}
+
+void check_reach(const char* where, std::initializer_list<std::pair<int64_t, int64_t>> dimensions, const char* name) {
+  int64_t reach = 0, step = 0;
+  for (const auto& [extent, stride] : dimensions) {
+    if (extent == 0) return;
+    const bool fits = stride != INT64_MIN && !__builtin_mul_overflow(extent - 1, std::abs(stride), &step) &&
+                      !__builtin_add_overflow(reach, step, &reach) && reach <= INT64_MAX / 16;
+    require(fits, where, "extents times strides of ", name, " must fit in int64, got a stride of ", stride);
+  }
+}
+
+void check_pointer(const char* where, const void* data, int64_t elements, int64_t bytes, const char* name) {
+  require(data != nullptr || elements == 0, where, name, " must not be NULL, got NULL");
+  require(is_aligned(data, bytes), where, name, " must be aligned to its element of ", bytes, " bytes, got ", data);
+}
+
+void check_rotation(const char* where, const RotatedData& data, const rf_attention_rotation& rotation,
+                    const char* name) {
+  require((rotation.cos == nullptr) == (rotation.sin == nullptr), where, name,
+          " must have both cos and sin or neither, got ", rotation.cos == nullptr ? "sin" : "cos", " alone");
+  if (rotation.cos == nullptr) return;
+  require(data.layout == RF_ROPE_PAIRS || data.layout == RF_ROPE_HALVES, where,
+          "layout must be RF_ROPE_PAIRS or RF_ROPE_HALVES, got ", static_cast<int>(data.layout));
+  require(rotation.batch == data.batch || rotation.batch == 1, where, name, ".batch must be 1 or batch = ", data.batch,
+          ", got ", rotation.batch);
+  require(rotation.pairs >= 1 && rotation.pairs <= data.width / 2, where, name, ".pairs must be in 1..", data.width / 2,
+          ", got ", rotation.pairs);
+  check_pointer(where, rotation.cos, 0, row_element_bytes(data.dtype), name);
+  check_pointer(where, rotation.sin, 0, row_element_bytes(data.dtype), name);
+}
+
+}  // namespace rf::core

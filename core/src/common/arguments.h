@@ -1,0 +1,62 @@
+// Argument structs as they come through the C interface. A caller was compiled with some version of a struct and gives
+// its size in struct_size; the library works on a copy of the current size. Fields that the caller's version lacks are
+// zero, which for every field added later means the behaviour before it. Fields that the library does not know must be
+// zero.
+#ifndef RF_CORE_COMMON_ARGUMENTS_H_
+#define RF_CORE_COMMON_ARGUMENTS_H_
+
+#include <cstddef>
+
+#include "rf/attention.h"
+#include "rf/linear.h"
+#include "rf/linear_attention.h"
+#include "rf/rope.h"
+#include "rf/rope_scaling.h"
+#include "rf/rows.h"
+
+namespace rf::core {
+
+// Where the first version of a struct ends: no caller's is smaller. These never change; fields are added at the end.
+template <class Args>
+inline constexpr size_t kFirstSize = 0;
+
+#define RF_FIRST_VERSION_ENDS_WITH(Args, field) \
+  template <>                                   \
+  inline constexpr size_t kFirstSize<Args> = offsetof(Args, field) + sizeof(Args::field)
+RF_FIRST_VERSION_ENDS_WITH(rf_attention_args, window_right);
+RF_FIRST_VERSION_ENDS_WITH(rf_attention_grads, reset_col);
+RF_FIRST_VERSION_ENDS_WITH(rf_linear_attention_args, state);
+RF_FIRST_VERSION_ENDS_WITH(rf_linear_attention_grads, v);
+RF_FIRST_VERSION_ENDS_WITH(rf_rope_args, position_offset);
+RF_FIRST_VERSION_ENDS_WITH(rf_rope_rows_args, row_stride_t);
+RF_FIRST_VERSION_ENDS_WITH(rf_rope_scaling, rotating_pairs);
+RF_FIRST_VERSION_ENDS_WITH(rf_linear_args, y_stride);
+RF_FIRST_VERSION_ENDS_WITH(rf_linear_grads, bias);
+RF_FIRST_VERSION_ENDS_WITH(rf_norm_args, y_stride);
+RF_FIRST_VERSION_ENDS_WITH(rf_norm_grads, beta);
+RF_FIRST_VERSION_ENDS_WITH(rf_gelu_args, y_stride);
+RF_FIRST_VERSION_ENDS_WITH(rf_gelu_grads, bias);
+RF_FIRST_VERSION_ENDS_WITH(rf_softmax_args, y_stride);
+RF_FIRST_VERSION_ENDS_WITH(rf_softmax_grads, x_stride);
+RF_FIRST_VERSION_ENDS_WITH(rf_cross_entropy_args, log_sum);
+RF_FIRST_VERSION_ENDS_WITH(rf_cross_entropy_grads, logits_stride);
+#undef RF_FIRST_VERSION_ENDS_WITH
+
+// No version of any struct is larger; a greater struct_size was never set.
+inline constexpr size_t kMaxStructSize = 4096;
+
+// `copy`, of `known` bytes: the struct at `given`, then zeros.
+void copy_arguments(const char* where, const char* name, const void* given, size_t first, size_t known, void* copy);
+
+// The caller's struct in the current version. Throws InvalidArgument; `name` is the argument's name in the message.
+template <class Args>
+Args arguments(const char* where, const Args* given, const char* name = "args") {
+  static_assert(kFirstSize<Args> != 0, "a struct with struct_size needs its first size in the list above");
+  Args copy = {};
+  copy_arguments(where, name, given, kFirstSize<Args>, sizeof copy, &copy);
+  copy.struct_size = sizeof copy;
+  return copy;
+}
+
+}  // namespace rf::core
+#endif

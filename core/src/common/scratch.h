@@ -1,0 +1,39 @@
+// Work space of a thread. It is kept from one use to the next, so that a repeated call allocates nothing, as long as
+// the threads of the process together keep no more than kMaxIdleBytes.
+#ifndef RF_CORE_COMMON_SCRATCH_H_
+#define RF_CORE_COMMON_SCRATCH_H_
+
+#include <cstdint>
+
+namespace rf::core {
+
+// Rows of floats in work space are whole vectors of the widest instruction set.
+inline constexpr int64_t kRowFloats = 16;
+inline constexpr int64_t kMaxIdleBytes = int64_t{64} << 20;
+
+inline int64_t padded(int64_t columns) {
+  return (columns + kRowFloats - 1) / kRowFloats * kRowFloats;
+}
+
+// At least `bytes` bytes aligned to 64 while it lives. One at a time in a thread, which also ends it.
+class Scratch {
+ public:
+  explicit Scratch(int64_t bytes) noexcept;
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  // nullptr when there is no memory.
+  void* get() const { return memory_; }
+
+ private:
+  void* memory_;
+};
+
+// The bytes of all threads, in use or not.
+int64_t scratch_bytes() noexcept;
+// Frees what no thread uses.
+void release_scratch() noexcept;
+
+}  // namespace rf::core
+#endif

@@ -1,0 +1,38 @@
+// The parts of a matrix product (gemm.h) by the best instruction set.
+#ifndef RF_CORE_LINEAR_GEMM_KERNEL_H_
+#define RF_CORE_LINEAR_GEMM_KERNEL_H_
+
+#include "linear/gemm.h"
+
+namespace rf::core {
+
+// A tile of A times blocks of B that lie one behind the other: sums, or added to sums.
+struct TileProduct {
+  Unit unit = Unit::kFloat;
+  const uint32_t* a = nullptr;  // [rows][units]
+  const uint32_t* b = nullptr;  // [blocks][units][64]
+  float* c = nullptr;           // [rows][blocks * 64]
+  int64_t rows = 0, units = 0, blocks = 0;
+  bool adds = false;
+};
+
+// Chunk `chunk` of rows row.. of A, [rows][units]. space: kTileUnits.
+void pack_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t chunk, uint32_t* to, uint32_t* space);
+// Chunk `chunk` of block `block` of B, [units][64]. space: kTileUnits.
+void pack_block(const Gemm& gemm, int64_t block, int64_t chunk, uint32_t* to, uint32_t* space);
+void multiply_tile(const TileProduct& product);
+// Sums, [rows][stride], of rows row.. and columns column.. into C, plus bias[columns] if there is one. columns <=
+// kPanelBlocks * kBlockColumns.
+void finish_tile(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t columns, const float* bias,
+                 const float* sums, int64_t stride);
+
+// sums[c] = sum over rows of x[r][column + c], in chunks of 256 rows; columns <= kBlockColumns.
+void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64_t column, int64_t columns,
+              float* sums);
+
+// Properties of the instruction set in use.
+bool multiplies_bf16_pairs();
+bool is_avx512();
+
+}  // namespace rf::core
+#endif

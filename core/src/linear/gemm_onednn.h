@@ -1,0 +1,15 @@
+// Tiles of a matrix product by oneDNN. Built from gemm_onednn.cpp, or without the library from gemm_no_onednn.cpp.
+#ifndef RF_CORE_LINEAR_GEMM_ONEDNN_H_
+#define RF_CORE_LINEAR_GEMM_ONEDNN_H_
+
+#include "linear/gemm_kernel.h"
+
+namespace rf::core {
+
+// Whether oneDNN is in the build and has kernels of its own for this machine.
+bool has_onednn(Unit unit);
+// As multiply_tile; a and c must hold kTileRows rows.
+void multiply_tile_onednn(const TileProduct& product);
+
+}  // namespace rf::core
+#endif

@@ -1,0 +1,214 @@
+// C interface of the linear layer (rf/linear.h): the choice of a backend, and the three products.
+#include "rf/linear.h"
+
+#include <omp.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/arguments.h"
+#include "common/cpu_features.h"
+#include "common/error.h"
+#include "common/target.h"
+#include "linear/checks.h"
+#include "linear/gemm.h"
+#include "linear/gemm_kernel.h"
+#include "linear/gemm_onednn.h"
+#include "ref/linear.h"
+
+namespace {
+
+struct Free {
+  void operator()(uint32_t* memory) const { std::free(memory); }
+};
+
+}  // namespace
+
+struct rf_linear_packed {
+  rf_dtype dtype;
+  rf::core::Unit unit;
+  int64_t in, out;
+  std::unique_ptr<uint32_t, Free> units;
+};
+
+namespace rf::core {
+namespace {
+
+constexpr const char* kWhere = "linear";
+
+enum class Choice { kRule, kPlain, kOnednn };
+std::atomic<Choice> choice = Choice::kRule;
+
+bool onednn_can(rf_dtype dtype) {
+  if (!is_avx512()) return false;
+  return dtype == RF_F32 ? has_onednn(Unit::kFloat)
+                         : dtype == RF_BF16 && multiplies_bf16_pairs() && has_onednn(Unit::kBf16Pair);
+}
+
+bool is_reference(rf_dtype dtype) {
+  return dtype == RF_F64 || use_reference();
+}
+
+GemmBackend backend_of(rf_dtype dtype, int64_t rows) {
+  // Fewer rows are no whole tile of oneDNN's kernels; those of the plain product have any number.
+  constexpr int64_t kMinRows = 16;
+  const bool wanted = choice == Choice::kOnednn || (choice == Choice::kRule && dtype == RF_BF16 && has_amx_bf16());
+  return wanted && rows >= kMinRows && onednn_can(dtype) ? GemmBackend::kOnednn : GemmBackend::kPlain;
+}
+
+// The same for both backends, so that packed weights serve any number of rows.
+Unit unit_of(rf_dtype dtype) {
+  return dtype == RF_BF16 && multiplies_bf16_pairs() ? Unit::kBf16Pair : Unit::kFloat;
+}
+
+using Contiguous = GemmOperand::Contiguous;
+
+Gemm product_of(const rf_linear_args& args, int64_t rows, int64_t columns, int64_t depth) {
+  Gemm gemm;
+  gemm.unit = unit_of(args.dtype);
+  gemm.backend = backend_of(args.dtype, args.rows);
+  gemm.rows = rows;
+  gemm.columns = columns;
+  gemm.depth = depth;
+  return gemm;
+}
+
+// B(t,j) = W[j][t]; no rows.
+Gemm weight_product(rf_dtype dtype, int64_t in, int64_t out, const void* weight, int64_t stride) {
+  Gemm gemm;
+  gemm.unit = unit_of(dtype);
+  gemm.columns = out;
+  gemm.depth = in;
+  gemm.b = {dtype, weight, stride, Contiguous::kDepth};
+  return gemm;
+}
+
+void check_packed(const rf_linear_args& args) {
+  const rf_linear_packed& packed = *args.packed;
+  require(packed.dtype == args.dtype && packed.in == args.in && packed.out == args.out, kWhere,
+          "packed must be of the dtype, in and out of the call = ", static_cast<int>(args.dtype), ", ", args.in, ", ",
+          args.out, ", got ", static_cast<int>(packed.dtype), ", ", packed.in, ", ", packed.out);
+  require(!use_reference() && packed.unit == unit_of(args.dtype), kWhere,
+          "packed must be used with the instruction set that it was packed for, got a weight packed for another");
+}
+
+void forward(const rf_linear_args& args) {
+  check_linear_forward(args);
+  if (args.packed != nullptr) check_packed(args);
+  if (is_reference(args.dtype)) return ref::linear(args);
+  Gemm gemm = product_of(args, args.rows, args.out, args.in);
+  gemm.a = {args.dtype, args.x, args.x_stride, Contiguous::kDepth};
+  gemm.b = {ref::weight_type(args), args.weight, args.weight_stride, Contiguous::kDepth};
+  gemm.packed_b = args.packed == nullptr ? nullptr : args.packed->units.get();
+  gemm.c_dtype = args.dtype;
+  gemm.c = args.y;
+  gemm.c_stride = args.y_stride;
+  gemm.bias = static_cast<const float*>(args.bias);
+  gemm.activation = args.activation;
+  multiply(gemm);
+}
+
+void sum_bias(const rf_linear_args& args, const rf_linear_grads& grads) {
+  const int64_t blocks = (args.out + kBlockColumns - 1) / kBlockColumns;
+#pragma omp parallel for schedule(static) if (blocks > 1)
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t column = block * kBlockColumns;
+    sum_rows(args.dtype, grads.y, grads.y_stride, args.rows, column, std::min(kBlockColumns, args.out - column),
+             static_cast<float*>(grads.bias) + column);
+  }
+}
+
+void backward(const rf_linear_args& args, const rf_linear_grads& grads) {
+  if (is_reference(args.dtype)) return ref::linear_backward(args, grads);
+  if (grads.x != nullptr) {
+    Gemm gemm = product_of(args, args.rows, args.in, args.out);
+    gemm.a = {args.dtype, grads.y, grads.y_stride, Contiguous::kDepth};
+    gemm.b = {ref::weight_type(args), args.weight, args.weight_stride, Contiguous::kLines};
+    gemm.c_dtype = args.dtype;
+    gemm.c = grads.x;
+    gemm.c_stride = grads.x_stride;
+    multiply(gemm);
+  }
+  if (grads.weight != nullptr) {
+    Gemm gemm = product_of(args, args.out, args.in, args.rows);
+    gemm.a = {args.dtype, grads.y, grads.y_stride, Contiguous::kLines};
+    gemm.b = {args.dtype, args.x, args.x_stride, Contiguous::kLines};
+    gemm.c_dtype = ref::weight_type(args);
+    gemm.c = grads.weight;
+    gemm.c_stride = grads.weight_stride;
+    multiply(gemm);
+  }
+  if (grads.bias != nullptr) sum_bias(args, grads);
+}
+
+std::unique_ptr<rf_linear_packed> pack(rf_dtype dtype, int64_t in, int64_t out, const void* weight, int64_t stride) {
+  check_linear_shape(dtype, 0, in, out);
+  check_linear_array(dtype, weight, out, in, stride, "weight");
+  if (is_reference(dtype)) throw NotImplemented("[linear] packing needs kernels, got RF_F64 or the reference");
+  const Gemm gemm = weight_product(dtype, in, out, weight, stride);
+  const auto bytes = static_cast<size_t>(std::max<int64_t>(64, packed_units(gemm) * 4));
+  auto packed = std::unique_ptr<rf_linear_packed>(new rf_linear_packed{dtype, gemm.unit, in, out, nullptr});
+  packed->units.reset(static_cast<uint32_t*>(std::aligned_alloc(64, bytes)));
+  if (packed->units == nullptr) throw std::bad_alloc();
+  pack_b(gemm, packed->units.get());
+  return packed;
+}
+
+void set_backend(const std::string& name) {
+  require(name.empty() || name == "plain" || name == "onednn", kWhere, "backend must be plain, onednn or empty, got ",
+          name);
+  require(name != "onednn" || onednn_can(RF_F32), kWhere,
+          "backend must be plain or empty unless AVX-512 is in use and oneDNN in the build, got ", name);
+  choice = name == "plain" ? Choice::kPlain : name == "onednn" ? Choice::kOnednn : Choice::kRule;
+}
+
+}  // namespace
+}  // namespace rf::core
+
+extern "C" rf_status rf_linear_forward(const rf_linear_args* args) {
+  return rf::core::guarded("linear", [&] {
+    const rf_linear_args x = rf::core::arguments("linear", args);
+    rf::core::check_linear(x);
+    rf::core::forward(x);
+  });
+}
+
+extern "C" rf_status rf_linear_backward(const rf_linear_args* args, const rf_linear_grads* grads) {
+  return rf::core::guarded("linear", [&] {
+    const rf_linear_args x = rf::core::arguments("linear", args);
+    const rf_linear_grads g = rf::core::arguments("linear", grads, "grads");
+    rf::core::check_linear(x);
+    rf::core::check_linear_backward(x, g);
+    rf::core::backward(x, g);
+  });
+}
+
+extern "C" rf_status rf_linear_pack(rf_dtype dtype, int64_t in, int64_t out, const void* weight, int64_t weight_stride,
+                                    rf_linear_packed** packed) {
+  return rf::core::guarded("linear", [&] {
+    rf::core::require(packed != nullptr, "linear", "packed must not be NULL, got NULL");
+    *packed = nullptr;
+    *packed = rf::core::pack(dtype, in, out, weight, weight_stride).release();
+  });
+}
+
+extern "C" void rf_linear_packed_destroy(rf_linear_packed* packed) {
+  delete packed;
+}
+
+extern "C" const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out) {
+  const char* name = "";
+  rf::core::guarded("linear", [&] {
+    rf::core::check_linear_shape(dtype, rows, in, out);
+    name = rf::core::is_reference(dtype)                                         ? "ref"
+           : rf::core::backend_of(dtype, rows) == rf::core::GemmBackend::kOnednn ? "onednn"
+                                                                                 : "plain";
+  });
+  return name;
+}
+
+extern "C" rf_status rf_linear_set_backend(const char* name) {
+  return rf::core::guarded("linear", [&] { rf::core::set_backend(name == nullptr ? "" : name); });
+}

@@ -1,0 +1,303 @@
+// What the three passes of linear attention have in common: features in work space, sums over chunks, and products over
+// the pairs of a chunk, of which a triangle counts:
+//
+//            keys                              kLower: key <= query, rows are queries      kUpper: rows are keys
+//   queries  [ x . . . ]
+//            [ x x . . ]   a slab of 16 rows takes the columns up to its last (kUpper: from its first) row, and what
+//            [ x x x . ]   lies across the diagonal within the slab is set to 0
+//            [ x x x x ]
+#if defined(RF_CORE_LINEAR_ATTENTION_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RF_CORE_LINEAR_ATTENTION_SUMS_INL_H_
+#undef RF_CORE_LINEAR_ATTENTION_SUMS_INL_H_
+#else
+#define RF_CORE_LINEAR_ATTENTION_SUMS_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "attention/sides-inl.h"
+#include "attention/tile-inl.h"
+#include "common/element.h"
+#include "common/token_rows-inl.h"
+#include "hwy/highway.h"
+#include "linear_attention/problem.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+
+// A as multiply() reads it: element (i, t) is data[i * row + t * step].
+struct Left {
+  const float* data;
+  int64_t row, step;
+};
+inline Left rows_of(const float* data, int64_t stride) {
+  return {data, stride, 1};
+}
+inline Left columns_of(const float* data, int64_t stride) {
+  return {data, 1, stride};
+}
+
+// c = start + a b, where rows of b and c are `stride` floats apart.
+inline void multiply_into(const Left& a, const float* b, int64_t stride, int64_t rows, int64_t columns, int64_t depth,
+                          const float* start, int64_t start_row, float* c, RowsAhead* ahead = nullptr) {
+  Product p;
+  p.a = a.data;
+  p.a_row = a.row;
+  p.a_step = a.step;
+  p.b = b;
+  p.b_step = p.c_row = stride;
+  p.start = start;
+  p.start_row = start_row;
+  p.c = c;
+  p.rows = rows;
+  p.vectors = (columns + kLanes - 1) / kLanes;
+  p.depth = depth;
+  p.ahead = ahead;
+  multiply<FloatElements>(p);
+}
+
+enum class Triangle { kLower, kUpper };
+
+inline constexpr int64_t kSlab = kRowFloats;
+inline constexpr int64_t kPairFloats = kChunk * kChunk;
+
+struct Slab {
+  int64_t first, rows;   // rows of the triangle
+  int64_t begin, count;  // columns
+  Slab(Triangle triangle, int64_t row, int64_t tokens)
+      : first(row),
+        rows(std::min(kSlab, tokens - row)),
+        begin(triangle == Triangle::kLower ? 0 : row),
+        count(triangle == Triangle::kLower ? row + rows : tokens - row) {}
+};
+
+// pairs[i][j] = rows[i] . columns[.][j] within the triangle; columns: [depth][kChunk].
+inline void multiply_pairs(Triangle triangle, int64_t tokens, const float* rows, int64_t stride, int64_t depth,
+                           const float* columns, float* pairs) {
+  for (int64_t row = 0; row < tokens; row += kSlab) {
+    const Slab slab(triangle, row, tokens);
+    multiply_into(rows_of(rows + row * stride, stride), columns + slab.begin, kChunk, slab.rows, slab.count, depth,
+                  nullptr, 0, pairs + row * kChunk + slab.begin);
+    for (int64_t i = row; i < row + slab.rows; ++i) {
+      float* diagonal = pairs + i * kChunk + i;
+      if (triangle == Triangle::kLower) {
+        std::fill(diagonal + 1, diagonal + (row + slab.rows - i), 0.0f);
+      } else {
+        std::fill(diagonal - (i - row), diagonal, 0.0f);
+      }
+    }
+  }
+}
+
+// to[i] += sum_j pairs[i][j] rows[j].
+inline void add_pairs(Triangle triangle, int64_t tokens, const float* pairs, const float* rows, int64_t stride,
+                      float* to) {
+  for (int64_t row = 0; row < tokens; row += kSlab) {
+    const Slab slab(triangle, row, tokens);
+    float* c = to + row * stride;
+    multiply_into(rows_of(pairs + row * kChunk + slab.begin, kChunk), rows + slab.begin * stride, stride, slab.rows,
+                  stride, slab.count, c, stride, c);
+  }
+}
+
+// A sum of any number of arrays, and what its roundings have lost (Kahan 1965): the true sum is near sum - lost.
+struct RunningSum {
+  float *sum, *lost, *added;  // `added`: what the next call of add() adds
+  int64_t count;
+
+  RunningSum(int64_t floats, Arena& arena)
+      : sum(arena.take<float>(floats)),
+        lost(arena.take<float>(floats)),
+        added(arena.take<float>(floats)),
+        count(floats) {}
+  void clear() const {
+    std::fill_n(sum, count, 0.0f);
+    std::fill_n(lost, count, 0.0f);
+  }
+  HWY_NOINLINE void add() const {
+    const FloatTag d;
+    for (int64_t i = 0; i < count; i += kLanes) {
+      const auto before = hn::LoadU(d, sum + i);
+      const auto rest = hn::Sub(hn::LoadU(d, added + i), hn::LoadU(d, lost + i));
+      const auto after = hn::Add(before, rest);
+      hn::StoreU(hn::Sub(hn::Sub(after, before), rest), d, lost + i);
+      hn::StoreU(after, d, sum + i);
+    }
+  }
+};
+
+// Features of a chunk's tokens, [kChunk][width]: rotated, and as the denominator takes them. One array where these are
+// the same.
+struct FeatureRows {
+  float *rotated, *under;
+
+  FeatureRows(const LinearProblem& problem, const rf_attention_rotation& rotation, Arena& arena)
+      : rotated(arena.take<float>(kChunk * problem.width)),
+        under(is_plain(problem, rotation) ? arena.take<float>(kChunk * problem.width) : rotated) {}
+  static bool is_plain(const LinearProblem& problem, const rf_attention_rotation& rotation) {
+    return rotation.cos != nullptr && problem.args.denominator == RF_DENOMINATOR_PLAIN;
+  }
+};
+
+// e^x for x up to about 0; 0 below -87.
+HWY_INLINE FloatVec exp_below_zero(FloatVec x) {
+  const FloatTag d;
+  const auto log2e = hn::Set(d, kLog2e);
+  const auto power = hn::Mul(x, log2e);
+  const auto rest = hn::MulAdd(x, hn::Set(d, 1.925963033500e-8f), hn::MulSub(x, log2e, power));
+  const auto y = exp2(power);
+  return hn::MulAdd(y, hn::Mul(rest, hn::Set(d, 0.693147180559945309f)), y);
+}
+
+// Rows of x to features in place; the zeros behind `features` stay.
+inline HWY_NOINLINE void map_rows(const LinearProblem& problem, int64_t rows, float* x) {
+  const FloatTag d;
+  const rf_linear_attention_args& args = problem.args;
+  if (args.feature_map == RF_FEATURES_GIVEN) return;
+  const auto zero = hn::Zero(d);
+  for (int64_t r = 0; r < rows; ++r, x += problem.width) {
+    for (int64_t i = 0; i < args.features; i += kLanes) {
+      const auto value = hn::LoadU(d, x + i);
+      auto y = hn::Max(value, zero);
+      if (args.feature_map == RF_FEATURES_ELU_PLUS_ONE) {
+        const auto above = hn::Add(value, hn::Set(d, 1.0f));
+        y = hn::IfThenElse(hn::Gt(value, zero), above, exp_below_zero(value));
+      }
+      hn::StoreU(y, d, x + i);
+    }
+    std::fill(x + args.features, x + problem.width, 0.0f);
+  }
+}
+
+// gradient *= the map's slope, which follows from the features: for elu + 1, the feature itself up to 1.
+inline HWY_NOINLINE void multiply_by_slopes(const LinearProblem& problem, const float* features, int64_t rows,
+                                            float* gradient) {
+  const FloatTag d;
+  const auto one = hn::Set(d, 1.0f);
+  const bool relu = problem.args.feature_map == RF_FEATURES_RELU;
+  for (int64_t i = 0; i < rows * problem.width; i += kLanes) {
+    const auto feature = hn::LoadU(d, features + i), before = hn::LoadU(d, gradient + i);
+    const auto slope = relu ? hn::IfThenElseZero(hn::Gt(feature, hn::Zero(d)), one) : hn::Min(feature, one);
+    hn::StoreU(hn::Mul(before, slope), d, gradient + i);
+  }
+}
+
+inline HeadRows query_rows(const rf_linear_attention_args& x, int64_t b, int64_t h) {
+  return head_rows(x.dtype, x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t);
+}
+inline HeadRows key_rows(const rf_linear_attention_args& x, int64_t b, int64_t key_head) {
+  return head_rows(x.dtype, x.k, b * x.k_stride_b + key_head * x.k_stride_h, x.k_stride_t);
+}
+
+inline HeadRows value_rows(const rf_linear_attention_args& x, int64_t b, int64_t key_head) {
+  return head_rows(x.dtype, x.v, b * x.v_stride_b + key_head * x.v_stride_h, x.v_stride_t);
+}
+inline HeadRows out_rows(const rf_linear_attention_args& x, int64_t b, int64_t h) {
+  return head_rows(x.dtype, x.out, b * x.out_stride_b + h * x.out_stride_h, x.out_stride_t);
+}
+
+// What the next chunk reads and writes, to be prefetched between the blocks of a product.
+inline constexpr int64_t kBlocksOfProduct = 16;  // of AVX-512 with 64 features and value dimensions
+
+inline void add_rotation_ahead(const rf_attention_rotation& rotation, int64_t b, int64_t tokens, int64_t first,
+                               int64_t count, RowsAhead& ahead) {
+  if (rotation.cos == nullptr) return;
+  const int64_t begin = ((rotation.batch == 1 ? 0 : b) * tokens + first);
+  for (const void* rows : {rotation.cos, rotation.sin}) {
+    add_rows_ahead<Access::kRead>({static_cast<const char*>(rows), rotation.pairs}, begin, count, rotation.pairs,
+                                  sizeof(float), ahead);
+  }
+}
+
+inline void add_queries_ahead(const rf_linear_attention_args& x, int64_t b, int64_t h, const Chunk& next,
+                              RowsAhead& ahead) {
+  const int64_t element = element_bytes(x.dtype);
+  add_rotation_ahead(x.query, b, x.queries, next.first_query, next.queries, ahead);
+  add_rows_ahead<Access::kWrite>(out_rows(x, b, h), next.first_query, next.queries, x.value_dim, element, ahead);
+  add_rows_ahead<Access::kRead>(query_rows(x, b, h), next.first_query, next.queries, x.features, element, ahead);
+  ahead.spread(kBlocksOfProduct);
+}
+
+inline void add_keys_ahead(const rf_linear_attention_args& x, int64_t b, int64_t key_head, const Chunk& next,
+                           RowsAhead& ahead) {
+  const int64_t element = element_bytes(x.dtype);
+  add_rows_ahead<Access::kRead>(value_rows(x, b, key_head), next.first_key, next.keys, x.value_dim, element, ahead);
+  if (x.key.cos != x.query.cos) {
+    add_rotation_ahead(x.key, b, x.keys, next.first_key, next.keys, ahead);
+  }
+  add_rows_ahead<Access::kRead>(key_rows(x, b, key_head), next.first_key, next.keys, x.features, element, ahead);
+  ahead.spread(kBlocksOfProduct);
+}
+
+// Rows of masked tokens become zeros.
+inline void clear_masked(const rf_linear_attention_args& x, int64_t b, int64_t first, int64_t count, int64_t width,
+                         float* rows) {
+  if (x.key_mask == nullptr) return;
+  const uint8_t* mask = x.key_mask + b * x.key_mask_stride_b;
+  for (int64_t i = 0; i < count; ++i) {
+    if (mask[(first + i) * x.key_mask_stride_s] == 0) std::fill_n(rows + i * width, width, 0.0f);
+  }
+}
+
+inline void rotate_features(const LinearProblem& problem, const rf_attention_rotation& rotation, int64_t b,
+                            int64_t tokens, int64_t first, int64_t count, const FeatureRows& to) {
+  if (to.rotated != to.under) std::copy_n(to.under, count * problem.width, to.rotated);
+  rotate_rows(rotation, problem.args.layout, RotationDirection::kForward, b, tokens, first, count, to.rotated,
+              problem.width);
+}
+
+inline void load_queries(const LinearProblem& problem, int64_t b, int64_t h, const Chunk& chunk,
+                         const FeatureRows& to) {
+  const rf_linear_attention_args& x = problem.args;
+  load_rows(x.dtype, query_rows(x, b, h), chunk.first_query, chunk.queries, x.features, to.under, problem.width);
+  map_rows(problem, chunk.queries, to.under);
+  rotate_features(problem, x.query, b, x.queries, chunk.first_query, chunk.queries, to);
+}
+
+// values: [kChunk][value_width].
+inline void load_keys(const LinearProblem& problem, int64_t b, int64_t key_head, const Chunk& chunk,
+                      const FeatureRows& to, float* values) {
+  const rf_linear_attention_args& x = problem.args;
+  load_rows(x.dtype, key_rows(x, b, key_head), chunk.first_key, chunk.keys, x.features, to.under, problem.width);
+  map_rows(problem, chunk.keys, to.under);
+  clear_masked(x, b, chunk.first_key, chunk.keys, problem.width, to.under);
+  rotate_features(problem, x.key, b, x.keys, chunk.first_key, chunk.keys, to);
+  load_rows(x.dtype, value_rows(x, b, key_head), chunk.first_key, chunk.keys, x.value_dim, values, problem.value_width);
+  clear_masked(x, b, chunk.first_key, chunk.keys, problem.value_width, values);
+}
+
+// prefix[i] = before + rows 0..i; `total`: all rows.
+inline HWY_NOINLINE void sum_prefixes(const float* before, const float* rows, int64_t count, int64_t width,
+                                      float* total, float* prefix) {
+  const FloatTag d;
+  for (int64_t i = 0; i < width; i += kLanes) {
+    const auto start = hn::LoadU(d, before + i);
+    auto sum = hn::Zero(d);
+    for (int64_t r = 0; r < count; ++r) {
+      sum = hn::Add(sum, hn::LoadU(d, rows + r * width + i));
+      hn::StoreU(hn::Add(start, sum), d, prefix + r * width + i);
+    }
+    hn::StoreU(sum, d, total + i);
+  }
+}
+
+// From the gradients of rotated features and of those in the denominator (`plain`, nullptr where they were added to
+// `rotated` already) to the gradients of the caller's arrays, in place of `rotated`; `scratch`: [kChunk][width].
+inline void to_given(const LinearProblem& problem, const rf_attention_rotation& rotation, int64_t b, int64_t tokens,
+                     int64_t first, int64_t count, const HeadRows& given, const float* plain, float* rotated,
+                     float* scratch) {
+  const rf_linear_attention_args& x = problem.args;
+  rotate_rows(rotation, x.layout, RotationDirection::kTransposed, b, tokens, first, count, rotated, problem.width);
+  if (plain != nullptr) add_scaled(1, plain, count * problem.width, rotated);
+  if (x.feature_map == RF_FEATURES_GIVEN) return;
+  load_rows(x.dtype, given, first, count, x.features, scratch, problem.width);
+  map_rows(problem, count, scratch);
+  multiply_by_slopes(problem, scratch, count, rotated);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,117 @@
+// Table rows of one operator, kept by position. Rows of integers come in pages of consecutive positions, those of other
+// numbers alone. A call takes its rows together with the table that owns them, so a table that is released meanwhile
+// lives until the call is over.
+//
+// Memory: the tables of all operators together hold at most kMaxTableBytes. Where new rows would exceed that, the
+// least recently used table is released first; rows that still do not fit are computed for the call and not kept.
+#ifndef RF_CORE_ROPE_CACHE_H_
+#define RF_CORE_ROPE_CACHE_H_
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "rope/double_double.h"
+
+namespace rf::core {
+
+inline constexpr int64_t kMaxCachedRows = int64_t{1} << 24;
+inline constexpr int64_t kMaxTableBytes = int64_t{256} << 20;
+
+// The bytes of all tables of the process.
+int64_t table_bytes();
+// Releases all tables; those that calls still read are freed after the last of these calls.
+void release_tables();
+// Rows that were computed in this process so far, for tests.
+int64_t rows_computed();
+
+// What the bound on bytes has to know of a cache.
+class TableOwner {
+ public:
+  virtual ~TableOwner() = default;
+  virtual void release() = 0;
+  uint64_t last_use() const { return last_use_; }
+
+ protected:
+  TableOwner() = default;
+  // The last of construction, and the first of destruction: between them `release` may be called from any thread.
+  void enter();
+  void leave();
+  void touch();
+
+ private:
+  std::atomic<uint64_t> last_use_ = 0;
+};
+
+// Rows that are kept together: those of consecutive integers from `first` on, or that of one other number.
+struct RopeBlock {
+  double first;
+  int64_t rows;
+
+  double end() const { return first + static_cast<double>(rows); }
+  bool has(double position) const {
+    return position == first || (rows > 1 && position > first && position < end() && std::floor(position) == position);
+  }
+};
+
+// The rows that were made since the table was last released. T: float or double.
+template <class T>
+struct RopeTable {
+  RopeTable() = default;
+  ~RopeTable();
+  RopeTable(const RopeTable&) = delete;
+  RopeTable& operator=(const RopeTable&) = delete;
+
+  mutable std::shared_mutex mutex;
+  std::unordered_map<double, std::unique_ptr<T[]>> blocks;  // by their first position
+  int64_t rows = 0, bytes = 0;
+};
+
+template <class T>
+class RopeCache final : public TableOwner {
+ public:
+  // frequencies must outlive the cache. max_rows: 0 for no other bound than that on bytes.
+  RopeCache(const std::vector<DoubleDouble>& frequencies, double scale, int64_t max_rows);
+  ~RopeCache() override { leave(); }
+  RopeCache(const RopeCache&) = delete;
+  RopeCache& operator=(const RopeCache&) = delete;
+
+  // The block that has the row of a position.
+  RopeBlock block_of(double position) const;
+
+  // For each block, named by its first position, its rows: num_freqs cosines and then num_freqs sines, times scale.
+  // nullptr for one that is not kept. `table` owns them.
+  struct Kept {
+    std::shared_ptr<const RopeTable<T>> table;
+    std::vector<const T*> blocks;
+  };
+  Kept get(const std::vector<double>& blocks);
+
+  // Computes the row of any position into out, [2 num_freqs].
+  void compute(double position, T* out) const;
+
+  void release() override;
+
+ private:
+  std::shared_ptr<RopeTable<T>> current() const;
+  static std::vector<double> look_up(const RopeTable<T>& table, const std::vector<double>& blocks,
+                                     std::vector<const T*>& kept);
+  // Takes from `reserved` the bytes that the table holds from then on.
+  void add(RopeTable<T>& table, const std::vector<double>& blocks, int64_t& reserved) const;
+
+  const std::vector<DoubleDouble>& frequencies_;
+  double scale_;
+  int64_t row_size_, max_rows_, page_rows_;
+  mutable std::shared_mutex mutex_;  // guards table_
+  std::shared_ptr<RopeTable<T>> table_;
+};
+
+extern template class RopeCache<float>;
+extern template class RopeCache<double>;
+
+}  // namespace rf::core
+#endif

@@ -1,0 +1,118 @@
+// Division of a rotary call into tiles (see the header): a few tokens of one sequence by all heads, so that the rows of
+// a tile are read from the second-level cache for every head.
+#include "rope/tiles.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+
+#include "common/cpu_cache.h"
+#include "common/element.h"
+#include "common/scratch.h"
+
+namespace rf::core {
+namespace {
+
+// Table rows of a tile's tokens stay in the second-level cache.
+constexpr int64_t kTileTableBytes = 64 * 1024;
+// Below this many bytes a call is over before a second thread has begun.
+constexpr int64_t kParallelBytes = 256 * 1024;
+
+int64_t total_bytes(const RopeData& data) {
+  return data.batch * data.tokens * data.heads * data.head_dim * element_bytes(data.dtype);
+}
+
+bool results_stream(const RopeData& data) {
+  // Whole lines can be formed where heads follow each other, or are whole lines themselves.
+  constexpr int64_t kLineBytes = 64;
+  const bool whole_lines =
+      std::min(data.y_stride_t, data.y_stride_h) == data.head_dim &&
+      (data.y_stride_h == data.head_dim ||
+       (data.head_dim * element_bytes(data.dtype) % kLineBytes == 0 && is_aligned(data.y, kLineBytes)));
+  return data.x != data.y && whole_lines && 2 * total_bytes(data) > last_level_cache_bytes();
+}
+
+int64_t tile_tokens(int64_t num_freqs) {
+  const int64_t token_bytes = 2 * num_freqs * static_cast<int64_t>(sizeof(double));
+  return std::clamp<int64_t>(kTileTableBytes / token_bytes, 1, kMaxTileTokens);
+}
+
+// A tile of the call without its rows: sequence b, from token t on.
+RopeTile tile_at(const RopeData& data, int64_t b, int64_t t) {
+  const int64_t bytes = element_bytes(data.dtype);
+  RopeTile tile;
+  tile.x = static_cast<const char*>(data.x) + (b * data.x_stride_b + t * data.x_stride_t) * bytes;
+  tile.y = static_cast<char*>(data.y) + (b * data.y_stride_b + t * data.y_stride_t) * bytes;
+  tile.tokens = std::min(tile_tokens(data.num_freqs), data.tokens - t);
+  tile.heads = data.heads;
+  tile.head_dim = data.head_dim;
+  tile.num_freqs = data.num_freqs;
+  tile.x_stride_t = data.x_stride_t;
+  tile.x_stride_h = data.x_stride_h;
+  tile.y_stride_t = data.y_stride_t;
+  tile.y_stride_h = data.y_stride_h;
+  tile.direction = data.direction;
+  return tile;
+}
+
+// What all threads of a call share.
+class Call {
+ public:
+  Call(const RopeData& data, const RopeRows& rows)
+      : data_(data),
+        rows_(rows),
+        step_(tile_tokens(data.num_freqs)),
+        tiles_per_sequence_((data.tokens + step_ - 1) / step_),
+        stores_(results_stream(data) ? Stores::kStreaming : Stores::kPlain) {}
+
+  int64_t tiles() const { return data_.batch * tiles_per_sequence_; }
+
+  // Tiles first .. last - 1 on this thread. False when there is no memory to work in.
+  bool run(int64_t first, int64_t last) const {
+    const int64_t rows_bytes = step_ * rows_.space_bytes();
+    const int64_t stage_bytes = rope_stage_bytes(data_.head_dim * element_bytes(data_.dtype));
+    const Scratch space(rows_bytes + stage_bytes);
+    auto* scratch = static_cast<char*>(space.get());
+    if (scratch == nullptr) return false;
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t b = i / tiles_per_sequence_;
+      const int64_t t = i % tiles_per_sequence_ * step_;
+      RopeTile tile = tile_at(data_, b, t);
+      tile.stores = stores_;
+      tile.stage = scratch + rows_bytes;
+      rows_.set_rows(b, t, tile, scratch);
+      rotate_tile(data_.dtype, data_.layout, tile);
+    }
+    if (stores_ == Stores::kStreaming) finish_streaming();
+    return true;
+  }
+
+ private:
+  const RopeData& data_;
+  const RopeRows& rows_;
+  const int64_t step_;
+  const int64_t tiles_per_sequence_;
+  const Stores stores_;
+};
+
+}  // namespace
+
+void rotate_data(const RopeData& data, const RopeRows& rows) {
+  const Call call(data, rows);
+  const int64_t tiles = call.tiles();
+  std::atomic<bool> worked = true;
+  if (tiles == 1 || 2 * total_bytes(data) < kParallelBytes || omp_get_max_threads() == 1) {
+    worked = call.run(0, tiles);
+  } else {
+#pragma omp parallel
+    {
+      const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
+      if (!call.run(tiles * thread / threads, tiles * (thread + 1) / threads)) worked = false;
+    }
+  }
+  if (!worked) throw std::bad_alloc();
+}
+
+}  // namespace rf::core

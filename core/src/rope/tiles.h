@@ -1,0 +1,54 @@
+// A rotary call inside core: its data, where its rows come from, and the division of both into tiles for the threads.
+// The arithmetic is kernel.cpp's.
+#ifndef RF_CORE_ROPE_TILES_H_
+#define RF_CORE_ROPE_TILES_H_
+
+#include <cstdint>
+
+#include "rf/rope.h"
+#include "rope/kernel.h"
+
+namespace rf::core {
+
+// The [B, T, H, D] views of a call, as its argument struct gives them.
+struct RopeData {
+  const char* where;  // the function's name in errors
+  rf_dtype dtype;
+  rf_rope_layout layout;
+  RotationDirection direction;
+  int64_t num_freqs;
+  int64_t batch, tokens, heads, head_dim;
+  const void* x;
+  int64_t x_stride_b, x_stride_t, x_stride_h;
+  void* y;
+  int64_t y_stride_b, y_stride_t, y_stride_h;
+
+  bool is_empty() const { return batch == 0 || tokens == 0 || heads == 0; }
+};
+
+// Args: rf_rope_args or rf_rope_rows_args, not checked yet.
+template <class Args>
+RopeData data_of(const char* where, const Args& args, int64_t num_freqs) {
+  const RotationDirection direction =
+      args.direction == RF_ROPE_FORWARD ? RotationDirection::kForward : RotationDirection::kTransposed;
+  return {where,           args.dtype, args.layout,     direction,       num_freqs,       args.batch,
+          args.tokens,     args.heads, args.head_dim,   args.x,          args.x_stride_b, args.x_stride_t,
+          args.x_stride_h, args.y,     args.y_stride_b, args.y_stride_t, args.y_stride_h};
+}
+
+// Cosines and sines by token.
+class RopeRows {
+ public:
+  virtual ~RopeRows() = default;
+
+  // Sets cos and sin of the tile's tokens, which are those of sequence b from `first` on. Rows that have to be computed
+  // go to `space`, space_bytes() for each token.
+  virtual void set_rows(int64_t b, int64_t first, RopeTile& tile, void* space) const = 0;
+  virtual int64_t space_bytes() const = 0;
+};
+
+// Rotates all of the data, on several threads where that pays. Throws std::bad_alloc.
+void rotate_data(const RopeData& data, const RopeRows& rows);
+
+}  // namespace rf::core
+#endif

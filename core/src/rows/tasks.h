@@ -1,0 +1,80 @@
+// Rows dealt out to threads, and sums over rows whose bits do not depend on the number of threads.
+#ifndef RF_CORE_ROWS_TASKS_H_
+#define RF_CORE_ROWS_TASKS_H_
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <new>
+#include <vector>
+
+#include "common/scratch.h"
+#include "rf/status.h"
+
+namespace rf::core {
+
+// Below this many elements a call is over before a second thread has begun.
+inline constexpr int64_t kParallelRowElements = 16 * 1024;
+// Sums over rows are taken in at most so many chunks, of at least so many rows.
+inline constexpr int64_t kMaxRowChunks = 64;
+inline constexpr int64_t kMinChunkRows = 16;
+// Rows that a thread takes at once where nothing asks for more.
+inline constexpr int64_t kRowBlock = 8;
+
+struct RowRange {
+  int64_t first, count;
+};
+
+// A row of an array that may be absent.
+template <class T>
+T* row_of(void* data, int64_t stride, int64_t row) {
+  return data == nullptr ? nullptr : static_cast<T*>(data) + row * stride;
+}
+template <class T>
+const T* row_of(const void* data, int64_t stride, int64_t row) {
+  return data == nullptr ? nullptr : static_cast<const T*>(data) + row * stride;
+}
+
+// run(index, rows, space) for every `block` rows; space has `bytes` bytes of the thread.
+template <class Run>
+void for_row_blocks(int64_t rows, int64_t columns, int64_t block, int64_t bytes, const Run& run) {
+  const int64_t blocks = (rows + block - 1) / block;
+  std::atomic<bool> out_of_memory = false;
+#pragma omp parallel if (blocks > 1 && rows >= kParallelRowElements / std::max <int64_t>(columns, 1))
+  {
+    const Scratch space(std::max<int64_t>(bytes, 1));
+    if (space.get() == nullptr) out_of_memory = true;
+#pragma omp for schedule(static) nowait
+    for (int64_t i = 0; i < blocks; ++i) {
+      if (space.get() != nullptr) run(i, RowRange{i * block, std::min(block, rows - i * block)}, space.get());
+    }
+  }
+  if (out_of_memory) throw std::bad_alloc();
+}
+
+// The same in chunks, each with zeros to add its rows to: run(rows, space, sums), sums [totals.size()][padded].
+// Then totals[k], [columns] or nullptr, are the sums over the chunks, in order.
+template <class Run>
+void sum_over_rows(int64_t rows, int64_t columns, int64_t bytes, const std::vector<float*>& totals, const Run& run) {
+  const int64_t chunk = std::max(kMinChunkRows, (rows + kMaxRowChunks - 1) / kMaxRowChunks);
+  const int64_t chunks = (rows + chunk - 1) / chunk;
+  const int64_t width = padded(columns), stride = width * static_cast<int64_t>(totals.size());
+  std::vector<float> sums(static_cast<size_t>(chunks * stride));
+  for_row_blocks(rows, columns, chunk, bytes,
+                 [&](int64_t index, RowRange range, void* space) { run(range, space, sums.data() + index * stride); });
+  std::vector<double> total(static_cast<size_t>(columns));
+  for (size_t k = 0; k < totals.size(); ++k) {
+    if (totals[k] == nullptr) continue;
+    std::fill(total.begin(), total.end(), 0.0);
+    for (int64_t i = 0; i < chunks; ++i) {
+      const float* part = sums.data() + i * stride + static_cast<int64_t>(k) * width;
+      for (int64_t c = 0; c < columns; ++c) total[static_cast<size_t>(c)] += static_cast<double>(part[c]);
+    }
+    for (int64_t c = 0; c < columns; ++c) totals[k][c] = static_cast<float>(total[static_cast<size_t>(c)]);
+  }
+}
+
+}  // namespace rf::core
+#endif
