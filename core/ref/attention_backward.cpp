@@ -10,8 +10,8 @@
 #include <algorithm>
 
 #include "attention.h"
+#include "attention/terms.h"
 #include "attention_head.h"
-#include "src/attention/terms.h"
 
 namespace rf::ref {
 namespace {

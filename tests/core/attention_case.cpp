@@ -10,10 +10,10 @@
 #include <numeric>
 #include <sstream>
 
+#include "attention/terms.h"
 #include "attention_plain.h"
-#include "src/attention/terms.h"
-#include "src/common/element.h"
-#include "src/common/scalar_element.h"
+#include "common/element.h"
+#include "common/scalar_element.h"
 #include "tolerances.h"
 
 namespace rf::tests {

@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "src/common/element.h"
-#include "src/common/scalar_element.h"
+#include "common/element.h"
+#include "common/scalar_element.h"
 
 namespace rf::tests {
 namespace {

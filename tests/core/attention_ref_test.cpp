@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "attention/terms.h"
 #include "attention_case.h"
 #include "rf/attention.h"
-#include "src/attention/terms.h"
 #include "tolerances.h"
 
 namespace rf::tests {
@@ -453,7 +453,8 @@ TEST_F(AttentionErrors, Gradients) {
   grads.content_bias = gradient.data();
   problem.args.content_bias = nullptr;
   EXPECT_EQ(rf_attention_backward(&problem.args, &grads), RF_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(rf_last_error()).find("the gradient of content_bias must be NULL"), std::string::npos) << rf_last_error();
+  EXPECT_NE(std::string(rf_last_error()).find("the gradient of content_bias must be NULL"), std::string::npos)
+      << rf_last_error();
 }
 
 }  // namespace

@@ -5,10 +5,10 @@
 #include <atomic>
 #include <thread>
 
+#include "common/scratch.h"
 #include "core/attention_case.h"
 #include "core/rope_case.h"
-#include "src/common/scratch.h"
-#include "src/rope/cache.h"
+#include "rope/cache.h"
 
 namespace rf::tests {
 namespace {

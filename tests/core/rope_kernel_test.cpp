@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "core/rope_case.h"
-#include "src/rope/kernel.h"
+#include "rope/kernel.h"
 
 namespace rf::tests {
 namespace {

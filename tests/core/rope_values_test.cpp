@@ -1,6 +1,6 @@
 // Golden numbers and the laws of the rotation (R-ROPE-04, R-ROPE-06..08), by the kernels and by the float64 loops.
 #include "core/rope_case.h"
-#include "src/rope/angle.h"
+#include "rope/angle.h"
 
 namespace rf::tests {
 namespace {
