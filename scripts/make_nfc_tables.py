@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes text/src/nfc_tables.inc: the differences of the NFC of the library `tokenizers`, which has an older Unicode
-version, from text/src/unicode_tables.inc. It is compared with Python's on every code point, next to marks of low and
-high classes, and on every canonical composition. Run with the same Python as make_unicode_tables.py:
+"""Writes text/src/unicode/nfc_tables.inc: the differences of the NFC of the library `tokenizers`, which has an older
+Unicode version, from unicode_tables.inc beside it. It is compared with Python's on every code point, next to marks of
+low and high classes, and on every canonical composition. Run with the same Python as make_unicode_tables.py:
 
     python scripts/make_nfc_tables.py
 """
@@ -15,7 +15,7 @@ from make_unicode_tables import find_compositions
 from tokenizers import normalizers
 from unicode_table_writer import CODE_POINTS, format_array
 
-OUTPUT = Path(__file__).resolve().parent.parent / "text" / "src" / "nfc_tables.inc"
+OUTPUT = Path(__file__).resolve().parent.parent / "text" / "src" / "unicode" / "nfc_tables.inc"
 LOWEST, HIGHEST = "\u0334", "\u0345"  # marks of classes 1 and 240
 
 theirs = normalizers.NFC().normalize_str

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes text/src/normalizer_tables.inc: how the library `tokenizers` treats every code point.
+"""Writes text/src/unicode/normalizer_tables.inc: how the library `tokenizers` treats every code point.
 
 These are the tables of the `bert` and `roformer` pipelines (spec R-TOK-05, set A). Each step of its BertNormalizer and
 of its BertPreTokenizer is run on every code point separately; from `unicodedata` comes only one sample character of
@@ -24,9 +24,9 @@ from unicode_table_writer import (
     smallest_type,
 )
 
-OUTPUT = Path(__file__).resolve().parent.parent / "text" / "src" / "normalizer_tables.inc"
+OUTPUT = Path(__file__).resolve().parent.parent / "text" / "src" / "unicode" / "normalizer_tables.inc"
 
-# The bits of a record; text/src/bert_characters.h names the same.
+# The bits of a record; text/src/unicode/bert_characters.h names the same.
 DROP, SPACE, PUNCTUATION, MARK, CJK, LOWERS, DECOMPOSES, COMBINES = (1 << i for i in range(8))
 LOWEST_CLASS, HIGHEST_CLASS = 1, 240  # of the canonical combining classes that characters have
 

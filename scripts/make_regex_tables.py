@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes text/src/regex_tables.inc: the code points that the regular expressions inside the library `tokenizers` match
-as a letter, a number, white space and a part of a word. Each class is probed on every code point, because the library's
+"""Writes text/src/unicode/regex_tables.inc: the code points that the regular expressions inside the library `tokenizers`
+match as a letter, a number, white space and a part of a word. Each class is probed on every code point, because the library's
 two expression engines have different Unicode versions. Needs the package `tokenizers` of requirements-dev.txt:
 
     python scripts/make_regex_tables.py
@@ -13,10 +13,10 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 from unicode_table_writer import BLOCK_BITS, CODE_POINTS, format_array, make_trie
 
-OUTPUT = Path(__file__).resolve().parent.parent / "text" / "src" / "regex_tables.inc"
+OUTPUT = Path(__file__).resolve().parent.parent / "text" / "src" / "unicode" / "regex_tables.inc"
 CHUNK = 4096
 
-# The bits of a record; text/src/regex_classes.h names the same.
+# The bits of a record; text/src/unicode/regex_classes.h names the same.
 LETTER, NUMBER, SPACE, WORD = (1 << i for i in range(4))
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes text/src/unicode_tables.inc from Python's own `unicodedata` and `str.lower`.
+"""Writes text/src/unicode/unicode_tables.inc from Python's own `unicodedata` and `str.lower`.
 
 These are the tables of the BERT tokenizer (spec R-TOK-05, set B): the properties that Python's BasicTokenizer uses.
 Run with the Python whose Unicode version the tokenizer follows (CPython 3.11: Unicode 14.0):
@@ -13,9 +13,9 @@ from pathlib import Path
 
 from unicode_table_writer import BLOCK_BITS, CODE_POINTS, HANGUL_SYLLABLES, format_array, hangul_parts, make_trie
 
-OUTPUT = Path(__file__).resolve().parent.parent / "text" / "src" / "unicode_tables.inc"
+OUTPUT = Path(__file__).resolve().parent.parent / "text" / "src" / "unicode" / "unicode_tables.inc"
 
-# The bits of a record; text/src/unicode.h names the same.
+# The bits of a record; text/src/unicode/unicode.h names the same.
 DROP, SPACE, PUNCTUATION, MARK, CASED, IGNORABLE, NFC_UNSTABLE, LOWER, DECOMPOSES, CJK = (1 << i for i in range(10))
 CLASS_SHIFT = 16  # canonical combining class
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "tokenizer_probe"
 DATA = ROOT.parent / "shared" / "data"
 DICTIONARY = Path(jieba.__file__).parent / "dict.txt"
-TABLE_VERSION = "14.0.0"  # of Unicode, in text/src/unicode_tables.inc
+TABLE_VERSION = "14.0.0"  # of Unicode, in text/src/unicode/unicode_tables.inc
 
 pytestmark = pytest.mark.skipif(
     unicodedata.unidata_version != TABLE_VERSION,

@@ -24,7 +24,7 @@ tokenizers = pytest.importorskip("tokenizers")
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "tests" / "text_probe"
 DATA = ROOT.parent / "shared" / "data"
-TABLE_VERSION = "14.0.0"  # of Unicode, in text/src/unicode_tables.inc
+TABLE_VERSION = "14.0.0"  # of Unicode, in text/src/unicode/unicode_tables.inc
 
 same_unicode = pytest.mark.skipif(
     unicodedata.unidata_version != TABLE_VERSION,

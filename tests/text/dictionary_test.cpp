@@ -12,9 +12,9 @@
 #include <span>
 #include <sstream>
 
-#include "dictionary_image.h"
 #include "expect_error.h"
 #include "rf/text/segmenter.h"
+#include "segmenter/dictionary_image.h"
 #include "temp_dir.h"
 
 namespace rf::text {

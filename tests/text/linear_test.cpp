@@ -9,14 +9,14 @@
 #include <span>
 #include <string>
 
-#include "added_tokens.h"
-#include "bert_splitter.h"
-#include "byte_alphabet.h"
-#include "byte_level_encoder.h"
-#include "byte_pair_model.h"
+#include "added_tokens/added_tokens.h"
+#include "added_tokens/sections.h"
+#include "models/byte_alphabet.h"
+#include "models/byte_level_encoder.h"
+#include "models/byte_pair_model.h"
 #include "rf/text/batch.h"
 #include "rf/text/tokenizer.h"
-#include "sections.h"
+#include "splitters/bert_splitter.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Longest-match look-up against a search through all tokens.
-#include "piece_trie.h"
+#include "models/piece_trie.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "rf/text/encoding.h"
-#include "splitter.h"
+#include "splitters/splitter.h"
 
 namespace rf::tests {
 

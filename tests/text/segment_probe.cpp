@@ -8,7 +8,7 @@
 
 #include "rf/io/error.h"
 #include "rf/text/segmenter.h"
-#include "utf8.h"
+#include "unicode/utf8.h"
 
 int main(int argc, char** argv) {
   if (argc < 3) {

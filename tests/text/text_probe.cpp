@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "legacy_splitter.h"
 #include "probe.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/vocabulary_trainer.h"
+#include "splitters/legacy_splitter.h"
 
 namespace {
 

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "bert_splitter.h"
 #include "probe.h"
 #include "rf/text/tokenizer.h"
+#include "splitters/bert_splitter.h"
 
 namespace {
 

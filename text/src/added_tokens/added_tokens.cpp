@@ -1,0 +1,57 @@
+// Checks added tokens against the vocabulary and prepares the search for them.
+#include "added_tokens/added_tokens.h"
+
+#include <algorithm>
+
+#include "rf/io/error.h"
+
+namespace rf::text {
+
+AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
+                         const std::function<std::string(std::string_view)>& normalize)
+    : tokens_(std::move(tokens)) {
+  std::ranges::sort(tokens_, {}, &AddedToken::id);
+  forms_.reserve(tokens_.size());
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const AddedToken& token = tokens_[i];
+    if (vocabulary.find(token.content) != token.id) {
+      fail("added_tokens", "\"{}\" must have its id in the vocabulary, {}, got {}", token.content,
+           vocabulary.find(token.content), token.id);
+    }
+    if (i > 0 && token.id == tokens_[i - 1].id) {
+      fail("added_tokens", "every added token must occur once, got \"{}\" twice", token.content);
+    }
+    forms_.push_back(token.normalized ? normalize(token.content) : token.content);
+    (token.normalized ? normalized_ : raw_).add(token, forms_.back());
+  }
+}
+
+size_t AddedTokens::index_of(int32_t id) const {
+  const auto found = std::ranges::lower_bound(tokens_, id, {}, &AddedToken::id);
+  const bool hit = found != tokens_.end() && found->id == id;
+  return hit ? static_cast<size_t>(found - tokens_.begin()) : tokens_.size();
+}
+
+const std::string* AddedTokens::shown(int32_t id) const {
+  const size_t i = index_of(id);
+  return i == tokens_.size() ? nullptr : &forms_[i];
+}
+
+// `tokenizers` looks the form shown up among the special tokens as they were given.
+bool AddedTokens::is_left_out(int32_t id) const {
+  const size_t i = index_of(id);
+  return i != tokens_.size() && tokens_[i].special && forms_[i] == tokens_[i].content;
+}
+
+std::vector<AddedToken> special_tokens(const Vocabulary& vocabulary) {
+  std::vector<AddedToken> tokens;
+  for (const SpecialRole role : kSpecialRoles) {
+    const std::string& content = name_of(vocabulary.special_names(), role);
+    const auto same = [&content](const AddedToken& token) { return token.content == content; };
+    if (content.empty() || std::ranges::any_of(tokens, same)) continue;
+    tokens.push_back({.content = content, .id = vocabulary.find(content), .special = true});
+  }
+  return tokens;
+}
+
+}  // namespace rf::text

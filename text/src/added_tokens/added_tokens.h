@@ -1,0 +1,45 @@
+// The added tokens of a tokenizer, which are applied before its splitter: they cut a text into sections, and only the
+// sections that are not added tokens are split further.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "added_tokens/added_token_matcher.h"
+#include "rf/text/added_token.h"
+#include "rf/text/vocabulary.h"
+
+namespace rf::text {
+
+class AddedTokens {
+ public:
+  // Tokens with an id each. Throws Error for one that the vocabulary does not have under that id, and for content that
+  // occurs twice.
+  // `normalize` returns the form in which a `normalized` token is searched.
+  AddedTokens(std::vector<AddedToken> tokens, const Vocabulary& vocabulary,
+              const std::function<std::string(std::string_view)>& normalize);
+  AddedTokens(const AddedTokens&) = delete;
+  AddedTokens& operator=(const AddedTokens&) = delete;
+
+  const std::vector<AddedToken>& tokens() const { return tokens_; }
+  // The text of a token in decode(): the normalised form of a `normalized` one. Null if the id is not an added token.
+  const std::string* shown(int32_t id) const;
+  bool is_left_out(int32_t id) const;  // when special tokens are skipped
+  // Searches the original text, for the tokens that are not `normalized`.
+  const AddedTokenMatcher& raw() const { return raw_; }
+  const AddedTokenMatcher& normalized() const { return normalized_; }  // searches the normalised text
+
+ private:
+  size_t index_of(int32_t id) const;  // tokens_.size() when there is none
+
+  std::vector<AddedToken> tokens_;  // by id
+  std::vector<std::string> forms_;  // the form in which each is searched
+  AddedTokenMatcher raw_, normalized_;
+};
+
+// The special tokens of the vocabulary, as `transformers` adds them.
+std::vector<AddedToken> special_tokens(const Vocabulary& vocabulary);
+
+}  // namespace rf::text

@@ -1,0 +1,239 @@
+// Strict reading: supported keys are read, keys that cannot change the tokens are listed and ignored, and every other
+// key is an error. As in `transformers`, special_tokens_map.json and added_tokens.json are used only if
+// tokenizer_config.json has no added_tokens_decoder.
+#include "files/tokenizer_config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+
+namespace rf::text {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kHarmless[] = {"model_max_length",
+                                          "max_len",
+                                          "max_length",
+                                          "padding_side",
+                                          "truncation_side",
+                                          "stride",
+                                          "truncation_strategy",
+                                          "pad_to_multiple_of",
+                                          "pad_token_type_id",
+                                          "name_or_path",
+                                          "tokenizer_file",
+                                          "full_tokenizer_file",
+                                          "special_tokens_map_file",
+                                          "use_fast",
+                                          "model_input_names",
+                                          "backend",
+                                          "is_local",
+                                          "local_files_only",
+                                          "processor_class",
+                                          "auto_map",
+                                          "errors",
+                                          "chat_template",
+                                          "_commit_hash",
+                                          "transformers_version"};
+
+constexpr std::array<std::string_view, 2> kExtraKeys = {"extra_special_tokens", "additional_special_tokens"};
+
+bool is_extra_key(std::string_view key) {
+  return std::ranges::find(kExtraKeys, key) != kExtraKeys.end();
+}
+
+[[noreturn]] void refuse(const std::string& path, std::string_view key, std::string_view rule, const json& value) {
+  fail("tokenizer_config", "{}: \"{}\" must be {}, got {}", path, key, rule, value.dump());
+}
+
+std::optional<bool> read_bool(const std::string& path, const std::string& key, const json& value) {
+  if (value.is_null()) return std::nullopt;
+  if (!value.is_boolean()) refuse(path, key, "true or false", value);
+  return value.get<bool>();
+}
+
+// A special token: its text, or an object with flags, or null.
+void read_special(TokenizerConfig& config, const std::string& path, SpecialRole role, const json& value,
+                  bool in_map = false) {
+  AddedToken token;
+  if (!value.is_null()) {
+    token = read_added_token(value, path, std::string(config_key(role)));
+    // An object that leaves "normalized" out is a special token from the start only in special_tokens_map.json.
+    if (in_map && value.is_object() && !value.contains("normalized")) token.normalized = false;
+    token.special = true;
+  }
+  config.special[static_cast<size_t>(role)] = std::move(token);
+}
+
+// Those under the old name are used only if there are none under the new one.
+void read_extra_specials(TokenizerConfig& config, const std::string& path, const json& object) {
+  for (const std::string_view key : kExtraKeys) {
+    const json value = object.value(key, json());
+    if (value.is_null()) continue;
+    if (!value.is_array() && !(value.is_object() && value.empty())) refuse(path, key, "an array of tokens", value);
+    if (key == kExtraKeys[1] && !config.extra.empty()) continue;
+    for (const json& item : value) {
+      AddedToken token = read_added_token(item, path, std::string(key));
+      token.special = true;
+      config.extra.push_back(std::move(token));
+    }
+  }
+}
+
+void read_added_tokens_decoder(TokenizerConfig& config, const std::string& key, const json& value) {
+  if (!value.is_object()) refuse(config.path, key, "an object", value);
+  config.has_added_tokens_decoder = true;
+  config.added_tokens.emplace();
+  for (const auto& [id, item] : value.items()) {
+    AddedToken token = read_added_token(item, config.path, key);
+    const bool digits = !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == std::string::npos;
+    if (!digits) refuse(config.path, key, "an object whose keys are ids", id);
+    token.id = std::stoi(id);
+    config.added_tokens->push_back(std::move(token));
+  }
+}
+
+std::string read_text(const TokenizerConfig& config, const std::string& key, const json& value) {
+  if (!value.is_string()) refuse(config.path, key, "a text", value);
+  return value.get<std::string>();
+}
+
+void read_class(TokenizerConfig& config, const std::string& key, const json& value) {
+  config.tokenizer_class = read_text(config, key, value);
+  constexpr std::string_view kFast = "Fast";
+  if (config.tokenizer_class.ends_with(kFast)) {
+    config.tokenizer_class.resize(config.tokenizer_class.size() - kFast.size());
+  }
+}
+
+void read_fixed(const TokenizerConfig& config, const std::string& key, const json& value) {
+  if (key == "do_basic_tokenize") {
+    if (value != true) refuse(config.path, key, "true", value);
+  } else if (key == "split_special_tokens") {
+    if (value != false) refuse(config.path, key, "false", value);
+  } else if (key == "never_split" || key == "init_inputs") {
+    if (!value.is_null() && !value.empty()) refuse(config.path, key, "null or empty", value);
+  } else if (std::ranges::find(kHarmless, key) == std::end(kHarmless)) {
+    fail("tokenizer_config", "{}: every key must be known, got \"{}\"; remove it if it does not change the tokens",
+         config.path, key);
+  }
+}
+
+void read_key(TokenizerConfig& config, const std::string& key, const json& value) {
+  const auto* role = std::ranges::find(kSpecialRoles, key, config_key);
+  if (role != kSpecialRoles.end()) {
+    read_special(config, config.path, *role, value);
+  } else if (key == "tokenizer_class") {
+    read_class(config, key, value);
+  } else if (key == "roformer_pipeline") {
+    if (value != "roformer" && value != "wobert") refuse(config.path, key, "\"roformer\" or \"wobert\"", value);
+    config.roformer_pipeline = value.get<std::string>();
+  } else if (key == kDictionaryKey) {
+    config.dictionary_hash = read_text(config, key, value);
+  } else if (key == "do_lower_case") {
+    config.do_lower_case = read_bool(config.path, key, value);
+  } else if (key == "strip_accents") {
+    config.strip_accents = read_bool(config.path, key, value);
+  } else if (key == "tokenize_chinese_chars") {
+    config.tokenize_chinese_chars = read_bool(config.path, key, value);
+  } else if (key == "add_prefix_space") {
+    config.add_prefix_space = read_bool(config.path, key, value);
+  } else if (key == "trim_offsets") {
+    config.trim_offsets = read_bool(config.path, key, value);
+  } else if (key == "add_bos_token" || key == "add_eos_token") {
+    config.add_bos_or_eos |= read_bool(config.path, key, value).value_or(false);
+  } else if (key == "clean_up_tokenization_spaces") {
+    config.clean_up_tokenization_spaces = read_bool(config.path, key, value);
+  } else if (key == "added_tokens_decoder") {
+    read_added_tokens_decoder(config, key, value);
+  } else if (!is_extra_key(key)) {
+    read_fixed(config, key, value);
+  }
+}
+
+json read_object(const std::filesystem::path& path) {
+  json value = io::read_json(path.string());
+  if (!value.is_object()) {
+    fail("tokenizer_config", "{}: must be a JSON object, got {}", path.string(), value.type_name());
+  }
+  return value;
+}
+
+void read_special_tokens_map(TokenizerConfig& config, const std::filesystem::path& path) {
+  const json map = read_object(path);
+  for (const auto& [key, value] : map.items()) {
+    const auto* role = std::ranges::find(kSpecialRoles, key, config_key);
+    if (role != kSpecialRoles.end()) {
+      read_special(config, path.string(), *role, value, true);
+    } else if (!is_extra_key(key)) {
+      refuse(path.string(), key, "absent: this program does not know this special token", value);
+    }
+  }
+  read_extra_specials(config, path.string(), map);
+}
+
+void read_added_tokens_file(TokenizerConfig& config, const std::filesystem::path& path) {
+  const json map = read_object(path);
+  config.added_tokens.emplace();
+  for (const auto& [content, id] : map.items()) {
+    if (!id.is_number_integer() || id < 0 || id > INT32_MAX) refuse(path.string(), content, "an id", id);
+    const auto same = [&content](const AddedToken& token) { return token.content == content; };
+    const bool special = std::ranges::any_of(config.extra, same) ||
+                         std::ranges::any_of(config.special, [&](const auto& token) { return token && same(*token); });
+    config.added_tokens->push_back(
+        {.content = content, .id = id.get<int32_t>(), .special = special, .normalized = !special});
+  }
+}
+
+}  // namespace
+
+AddedToken read_added_token(const json& value, const std::string& where, const std::string& key) {
+  if (value.is_string()) return {.content = value.get<std::string>(), .special = true};
+  if (!value.is_object() || !value.contains("content") || !value["content"].is_string()) {
+    refuse(where, key, "a token, as text or as an object with \"content\"", value);
+  }
+  AddedToken token{.content = value["content"].get<std::string>()};
+  const auto flag = [&](const char* name, bool otherwise) {
+    if (!value.contains(name)) return otherwise;
+    return read_bool(where, key + "." + name, value[name]).value_or(otherwise);
+  };
+  token.special = flag("special", false);
+  token.single_word = flag("single_word", false);
+  token.lstrip = flag("lstrip", false);
+  token.rstrip = flag("rstrip", false);
+  token.normalized = flag("normalized", !token.special);
+  for (const auto& [name, unused] : value.items()) {
+    constexpr std::string_view kKeys[] = {"content", "special", "single_word", "lstrip",
+                                          "rstrip",  "id",      "normalized",  "__type"};
+    if (std::ranges::find(kKeys, name) == std::end(kKeys))
+      refuse(where, key, "a token without \"" + name + "\"", value);
+  }
+  return token;
+}
+
+nlohmann::ordered_json format_added_token(const AddedToken& token) {
+  return {{"content", token.content}, {"single_word", token.single_word}, {"lstrip", token.lstrip},
+          {"rstrip", token.rstrip},   {"normalized", token.normalized},   {"special", token.special}};
+}
+
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& model_dir) {
+  TokenizerConfig config;
+  const std::filesystem::path path = model_dir / "tokenizer_config.json";
+  config.path = path.string();
+  if (std::filesystem::exists(path)) {
+    const json object = read_object(path);
+    for (const auto& [key, value] : object.items()) read_key(config, key, value);
+    read_extra_specials(config, config.path, object);
+  }
+  if (config.has_added_tokens_decoder) return config;
+  const std::filesystem::path map = model_dir / "special_tokens_map.json", added = model_dir / "added_tokens.json";
+  if (std::filesystem::exists(map)) read_special_tokens_map(config, map);
+  if (std::filesystem::exists(added)) read_added_tokens_file(config, added);
+  return config;
+}
+
+}  // namespace rf::text

@@ -1,0 +1,389 @@
+// Which files are used, as in `transformers` 5. The class is named by tokenizer_config.json, else by config.json
+// (tokenizer_class, then model_type), else inferred from the files present. tokenizer.json takes precedence over
+// vocab.txt and vocab.json. The classes of BERT, RoFormer, GPT-2 and RoBERTa read only the vocabulary, the merges, the
+// added tokens and the post-processor from it, and take everything else from their own settings; if the file differs
+// from these, other programs would give other tokens, so it is refused. PreTrainedTokenizerFast reads the whole file.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "files/tokenizer_config.h"
+#include "files/tokenizer_files.h"
+#include "files/tokenizer_json.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/text/segmenter.h"
+
+namespace rf::text {
+namespace {
+
+constexpr char kWhere[] = "tokenizer_config";
+
+enum class Family { kBert, kBertLegacy, kRoformer, kGpt2, kRoberta, kFile };
+
+bool is_bert_like(Family family) {
+  return family == Family::kBert || family == Family::kBertLegacy || family == Family::kRoformer;
+}
+
+std::optional<Family> family_of_class(std::string_view name) {
+  static const std::map<std::string_view, Family> kClasses = {{"BertTokenizer", Family::kBert},
+                                                              {"BertTokenizerLegacy", Family::kBertLegacy},
+                                                              {"RoFormerTokenizer", Family::kRoformer},
+                                                              {"GPT2Tokenizer", Family::kGpt2},
+                                                              {"RobertaTokenizer", Family::kRoberta},
+                                                              {"PreTrainedTokenizer", Family::kFile},
+                                                              {"TokenizersBackend", Family::kFile},
+                                                              // transformers has these as other names of BertTokenizer.
+                                                              {"DistilBertTokenizer", Family::kBert},
+                                                              {"ElectraTokenizer", Family::kBert},
+                                                              {"MobileBertTokenizer", Family::kBert}};
+  const auto found = kClasses.find(name);
+  return found == kClasses.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<Family> family_of_model(std::string_view type) {
+  static const std::map<std::string_view, Family> kModels = {{"bert", Family::kBert},
+                                                             {"roformer", Family::kRoformer},
+                                                             {"gpt2", Family::kGpt2},
+                                                             {"roberta", Family::kRoberta},
+                                                             {"modernbert", Family::kFile}};
+  const auto found = kModels.find(type);
+  return found == kModels.end() ? std::nullopt : std::optional(found->second);
+}
+
+SpecialNames default_names(Family family) {
+  if (is_bert_like(family)) return {};
+  SpecialNames names;
+  for (const SpecialRole role : kSpecialRoles) name_of(names, role).clear();
+  if (family == Family::kGpt2) names.unk = names.bos = names.eos = "<|endoftext|>";
+  if (family == Family::kRoberta) {
+    names.cls = names.bos = "<s>";
+    names.sep = names.eos = "</s>";
+    names.unk = "<unk>";
+    names.pad = "<pad>";
+    names.mask = "<mask>";
+  }
+  return names;
+}
+
+class Loader {
+ public:
+  Loader(const std::filesystem::path& dir, const LoadOptions& load, Dictionaries dictionaries)
+      : dir_(dir), load_(load), dictionaries_(dictionaries), config_(read_tokenizer_config(dir)) {}
+  TokenizerParts load();
+
+ private:
+  Family find_family() const;
+  std::optional<Family> family_of_config_json() const;
+  bool has(const char* file) const { return std::filesystem::exists(dir_ / file); }
+  std::vector<std::string> read_model_tokens();
+  void read_merges_file();
+  void name_specials();
+  void collect_added();
+  void add(AddedToken token);
+  void assign_ids(std::vector<std::string>& tokens);
+  void set_options();
+  void set_bert_options(TokenizerOptions& options) const;
+  void set_byte_level_options(TokenizerOptions& options) const;
+  void check_agreement(const TokenizerOptions& options) const;
+  void check_dictionary_hash() const;
+  SequenceTemplate find_template(const Vocabulary& vocabulary) const;
+  // tokenizer.json must agree with the class.
+  template <typename T>
+  void agree(const char* what, const T& of_class, const T& of_file) const;
+
+  const std::filesystem::path dir_;
+  const LoadOptions& load_;
+  const Dictionaries dictionaries_;
+  const TokenizerConfig config_;
+  std::optional<TokenizerJson> json_;
+  Family family_ = Family::kBert;
+  SpecialNames names_;
+  std::vector<AddedToken> added_;
+  std::vector<Merge> merges_;
+  TokenizerOptions options_;
+};
+
+std::optional<Family> Loader::family_of_config_json() const {
+  if (!has("config.json")) return std::nullopt;
+  const nlohmann::json config = io::read_json((dir_ / "config.json").string());
+  const auto text = [&config](const char* key) {
+    return config.is_object() && config.contains(key) && config[key].is_string() ? config[key].get<std::string>()
+                                                                                 : std::string();
+  };
+  std::string name = text("tokenizer_class");
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  const std::optional<Family> family = family_of_class(name);
+  return family ? family : family_of_model(text("model_type"));
+}
+
+Family Loader::find_family() const {
+  if (!config_.tokenizer_class.empty()) {
+    const std::optional<Family> family = family_of_class(config_.tokenizer_class);
+    if (!family) {
+      fail(kWhere,
+           "{}: \"tokenizer_class\" must be BertTokenizer, BertTokenizerLegacy, RoFormerTokenizer, GPT2Tokenizer, "
+           "RobertaTokenizer or PreTrainedTokenizerFast, got \"{}\"",
+           config_.path, config_.tokenizer_class);
+    }
+    return *family;
+  }
+  if (const std::optional<Family> family = family_of_config_json(); family) return *family;
+  if (has("tokenizer.json")) return Family::kFile;
+  return has("vocab.json") && !has("vocab.txt") ? Family::kGpt2 : Family::kBert;
+}
+
+TokenizerParts Loader::load() {
+  family_ = find_family();
+  if (has("tokenizer.json") && family_ != Family::kBertLegacy) {
+    json_ = read_tokenizer_json((dir_ / "tokenizer.json").string());
+  }
+  std::vector<std::string> tokens = read_model_tokens();
+  const auto model_size = static_cast<int64_t>(tokens.size());
+  set_options();
+  name_specials();
+  collect_added();
+  assign_ids(tokens);
+  Vocabulary vocabulary(std::move(tokens), names_, model_size, dir_.string());
+  SequenceTemplate sequence = find_template(vocabulary);
+  return {std::move(vocabulary), std::move(options_), std::move(added_), std::move(merges_), std::move(sequence)};
+}
+
+std::vector<std::string> Loader::read_model_tokens() {
+  if (json_) {
+    merges_ = std::move(json_->merges);
+    return std::move(json_->tokens);
+  }
+  if (is_bert_like(family_)) return read_lines((dir_ / "vocab.txt").string());
+  if (family_ == Family::kFile) {
+    fail(kWhere, "{}: {} must have a tokenizer.json, got none", dir_.string(), config_.tokenizer_class);
+  }
+  read_merges_file();
+  const std::string path = (dir_ / "vocab.json").string();
+  return read_token_ids(io::read_json(path), path);
+}
+
+// merges.txt: one merge per line, two tokens with a space between them; the first line may name a version.
+void Loader::read_merges_file() {
+  const std::string path = (dir_ / "merges.txt").string();
+  const std::vector<std::string> lines = read_lines(path);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
+    if (line.starts_with("#version") || line.empty()) continue;
+    const size_t space = line.find(' ');
+    if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
+      fail("merges", "{}: a line must be two tokens with a space between them, got \"{}\" in line {}", path, line,
+           i + 1);
+    }
+    merges_.emplace_back(line.substr(0, space), line.substr(space + 1));
+  }
+}
+
+void Loader::name_specials() {
+  names_ = default_names(family_);
+  for (const SpecialRole role : kSpecialRoles) {
+    if (const auto& named = config_.special[static_cast<size_t>(role)]; named) name_of(names_, role) = named->content;
+  }
+  if (family_ != Family::kFile) return;
+  if (names_.pad.empty()) names_.pad = json_->pad_token;
+  if (options_.pipeline == Pipeline::kByteLevelBpe) return;
+  const std::string unk = json_->unk_token.value_or("");
+  if (names_.unk.empty()) names_.unk = unk;
+  agree("the unk_token", names_.unk, unk);
+}
+
+// A token that is described twice keeps its last description.
+void Loader::add(AddedToken token) {
+  const auto same = std::ranges::find(added_, token.content, &AddedToken::content);
+  if (same == added_.end()) {
+    added_.push_back(std::move(token));
+  } else if (token.id >= 0) {
+    *same = std::move(token);
+  }
+}
+
+void Loader::collect_added() {
+  const bool config_counts = config_.has_added_tokens_decoder;
+  if (json_ && (family_ == Family::kFile || !config_counts)) {
+    if (config_.added_tokens && !config_counts) {
+      for (const AddedToken& token : *config_.added_tokens) add(token);
+    }
+    for (const AddedToken& token : json_->added) add(token);
+  }
+  if (config_.added_tokens && (config_counts || !json_)) {
+    for (const AddedToken& token : *config_.added_tokens) add(token);
+  }
+  std::ranges::sort(added_, {}, &AddedToken::id);
+  for (const SpecialRole role : {SpecialRole::kBos, SpecialRole::kEos, SpecialRole::kUnk, SpecialRole::kSep,
+                                 SpecialRole::kPad, SpecialRole::kCls, SpecialRole::kMask}) {
+    const std::string& content = name_of(names_, role);
+    if (content.empty()) continue;
+    if (const auto& described = config_.special[static_cast<size_t>(role)]; described) {
+      add(*described);
+    } else if (!is_bert_like(family_)) {
+      add({.content = content, .special = true});
+    }
+  }
+  for (const AddedToken& token : config_.extra) add(token);
+}
+
+// A token of the model keeps its id; others get the next ids. A file with other ids is refused.
+void Loader::assign_ids(std::vector<std::string>& tokens) {
+  std::map<std::string_view, int32_t> ids;
+  for (size_t id = 0; id < tokens.size(); ++id) ids[tokens[id]] = static_cast<int32_t>(id);
+  std::vector<std::string> more;
+  auto next = static_cast<int32_t>(tokens.size());
+  for (AddedToken& token : added_) {
+    const auto found = ids.find(token.content);
+    const int32_t id = found == ids.end() ? next : found->second;
+    if (token.id >= 0 && token.id != id) {
+      fail("added_tokens", "{}: \"{}\" must have the id {}, that of the vocabulary or the next free one, got {}",
+           dir_.string(), token.content, id, token.id);
+    }
+    token.id = id;
+    if (found != ids.end()) continue;
+    more.push_back(token.content);
+    ++next;
+  }
+  tokens.insert(tokens.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+template <typename T>
+void Loader::agree(const char* what, const T& of_class, const T& of_file) const {
+  if (of_class == of_file) return;
+  fail(kWhere, "{}: tokenizer.json and {} must agree on {}, got {} and {}", dir_.string(),
+       config_.tokenizer_class.empty() ? "the tokenizer's class" : config_.tokenizer_class, what, of_file, of_class);
+}
+
+void Loader::set_options() {
+  if (family_ == Family::kFile) options_ = json_->options;
+  const bool bytes = family_ == Family::kFile ? options_.pipeline == Pipeline::kByteLevelBpe : !is_bert_like(family_);
+  if (bytes) {
+    set_byte_level_options(options_);
+  } else {
+    set_bert_options(options_);
+  }
+  const bool cleans = config_.clean_up_tokenization_spaces.value_or(family_ == Family::kBertLegacy);
+  options_.decoding.clean_up_tokenization_spaces = cleans && !bytes;
+  if (family_ == Family::kBertLegacy) options_.decoding.cleanup = false;  // it has no decoder of `tokenizers`
+  if (json_) check_agreement(options_);
+  const bool wobert = config_.roformer_pipeline == "wobert";
+  if (!config_.roformer_pipeline.empty() && family_ != Family::kRoformer) {
+    fail(kWhere, "{}: \"roformer_pipeline\" must be used with the tokenizer_class RoFormerTokenizer, got \"{}\"",
+         config_.path, config_.tokenizer_class);
+  }
+  if (family_ == Family::kRoformer) options_.pipeline = wobert ? Pipeline::kWobert : Pipeline::kRoformer;
+  if (load_.pipeline) {
+    if (bytes != (*load_.pipeline == Pipeline::kByteLevelBpe)) {
+      fail(kWhere, "{}: the pipeline must be one for the directory's {}, got {}", dir_.string(),
+           bytes ? "byte-level BPE" : "word pieces", name(*load_.pipeline));
+    }
+    options_.pipeline = *load_.pipeline;
+  }
+  check_dictionaries(load_, options_.pipeline);
+  if (options_.pipeline != Pipeline::kRoformer && options_.pipeline != Pipeline::kWobert) return;
+  if (dictionaries_ == Dictionaries::kLeftOut) return;
+  options_.dictionary = load_dictionary(dir_.string(), load_);
+  check_dictionary_hash();
+}
+
+// Dictionaries that are given are not checked against the recorded hash.
+void Loader::check_dictionary_hash() const {
+  const bool given = !load_.dictionary.empty() || !load_.user_dictionaries.empty();
+  const std::string &recorded = config_.dictionary_hash, &found = options_.dictionary->hash();
+  if (given || recorded.empty() || recorded == found) return;
+  fail("dictionary",
+       "{} must be used with the dictionary that it was made with, with hash {}, got {} with hash {} (--dict gives "
+       "another)",
+       dir_.string(), recorded, find_dictionary(dir_.string(), ""), found);
+}
+
+void Loader::set_bert_options(TokenizerOptions& options) const {
+  const bool by_class = family_ != Family::kFile;
+  if (by_class) options.pipeline = family_ == Family::kBertLegacy ? Pipeline::kBertLegacy : Pipeline::kBert;
+  if (by_class || config_.do_lower_case) {
+    options.letter_case = config_.do_lower_case.value_or(true) ? Case::kLower : Case::kKeep;
+  }
+  if (by_class || config_.strip_accents) options.strip_accents = config_.strip_accents;
+  if (by_class || config_.tokenize_chinese_chars) {
+    options.tokenize_chinese_chars = config_.tokenize_chinese_chars.value_or(true);
+  }
+}
+
+void Loader::set_byte_level_options(TokenizerOptions& options) const {
+  ByteLevelOptions& level = options.byte_level;
+  if (family_ == Family::kFile) {
+    if (config_.add_prefix_space) level.add_prefix_space = *config_.add_prefix_space;
+    return;
+  }
+  options.pipeline = Pipeline::kByteLevelBpe;
+  options.decoding.join = DecodingOptions::Join::kBytes;
+  level.add_prefix_space = config_.add_prefix_space.value_or(false);
+  if (family_ == Family::kRoberta) {
+    level.trim_offsets = config_.trim_offsets.value_or(true);
+    level.trim_keeps_first_space = level.add_prefix_space;
+  } else if (json_) {
+    level.trim_offsets = json_->options.byte_level.trim_offsets;
+    level.trim_keeps_first_space = json_->options.byte_level.trim_keeps_first_space;
+  }
+  if (config_.add_bos_or_eos && !json_) {
+    fail(kWhere, "{}: \"add_bos_token\" and \"add_eos_token\" must be false without a tokenizer.json, got true",
+         config_.path);
+  }
+}
+
+void Loader::check_agreement(const TokenizerOptions& options) const {
+  const TokenizerOptions& file = json_->options;
+  agree("the model", name(options.pipeline), name(file.pipeline));
+  if (options.pipeline == Pipeline::kByteLevelBpe) {
+    agree("add_prefix_space", options.byte_level.add_prefix_space, file.byte_level.add_prefix_space);
+    agree("use_regex", options.byte_level.use_regex, file.byte_level.use_regex);
+    agree("NFC", options.byte_level.nfc, file.byte_level.nfc);
+    agree("ignore_merges", options.byte_level.ignore_merges, file.byte_level.ignore_merges);
+    return;
+  }
+  const auto lower = [](const TokenizerOptions& o) { return o.letter_case == Case::kLower; };
+  const auto strips = [&](const TokenizerOptions& o) { return o.strip_accents.value_or(lower(o)); };
+  agree("lowercase", lower(options), lower(file));
+  agree("strip_accents", strips(options), strips(file));
+  // RoFormer splits CJK characters after the segmenter instead of in the normaliser.
+  const bool spaces_cjk = family_ != Family::kRoformer && options.tokenize_chinese_chars;
+  agree("handle_chinese_chars", spaces_cjk, file.tokenize_chinese_chars);
+  agree("max_input_chars_per_word", options.max_word_chars, file.max_word_chars);
+  agree("the decoder's cleanup", options.decoding.cleanup, file.decoding.cleanup);
+}
+
+SequenceTemplate Loader::find_template(const Vocabulary& vocabulary) const {
+  const SpecialIds& special = vocabulary.special();
+  if (is_bert_like(family_) || family_ == Family::kRoberta) {
+    vocabulary.require({SpecialRole::kCls, SpecialRole::kSep}, dir_.string());
+    return family_ == Family::kRoberta ? roberta_template(special.cls, special.sep)
+                                       : bert_template(special.cls, special.sep);
+  }
+  return json_ && json_->sequence ? *json_->sequence : plain_template();
+}
+
+}  // namespace
+
+void check_dictionaries(const LoadOptions& options, Pipeline pipeline) {
+  if (pipeline == Pipeline::kRoformer || pipeline == Pipeline::kWobert) return;
+  if (options.dictionary.empty() && options.user_dictionaries.empty()) return;
+  fail("tokenizer", "dictionaries go with the pipelines roformer and wobert, which segment words, got {} for {}",
+       options.dictionary.empty() ? options.user_dictionaries.front() : options.dictionary, name(pipeline));
+}
+
+std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, const LoadOptions& options) {
+  std::vector<std::string> users = options.user_dictionaries;
+  const std::filesystem::path own = std::filesystem::path(model_dir) / kUserDictionaryFile;
+  if (users.empty() && !model_dir.empty() && std::filesystem::exists(own)) users.push_back(own.string());
+  return Dictionary::load(find_dictionary(model_dir, options.dictionary), users);
+}
+
+TokenizerParts read_tokenizer(const std::filesystem::path& model_dir, const LoadOptions& options,
+                              Dictionaries dictionaries) {
+  return Loader(model_dir, options, dictionaries).load();
+}
+
+}  // namespace rf::text

@@ -1,0 +1,210 @@
+// Writes tokenizer.json and tokenizer_config.json, which `transformers` 5 reads, and vocab.txt for WordPiece, which
+// older programs read. The class is one that gives the same settings as the file: BertTokenizer and RoFormerTokenizer
+// for their pipelines with default settings, PreTrainedTokenizerFast for everything else.
+#include <nlohmann/json.hpp>
+
+#include "files/tokenizer_config.h"
+#include "files/tokenizer_files.h"
+#include "files/tokenizer_json.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+
+namespace rf::text {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr char kPlainClass[] = "PreTrainedTokenizerFast";
+
+// Throws Error for a pipeline whose only class cannot represent the options.
+std::string class_of(const TokenizerOptions& options) {
+  const TokenizerOptions usual;
+  if (options.pipeline == Pipeline::kByteLevelBpe) return kPlainClass;
+  if (options.pipeline == Pipeline::kBert) {
+    const bool as_the_class_has_it = options.max_word_chars == usual.max_word_chars &&
+                                     options.decoding.cleanup == usual.decoding.cleanup &&
+                                     options.decoding.join == usual.decoding.join;
+    return as_the_class_has_it ? "BertTokenizer" : kPlainClass;
+  }
+  if (options.max_word_chars != usual.max_word_chars) {
+    fail("tokenizer", "max_word_chars must be {} for the pipeline {} to be saved, got {}", usual.max_word_chars,
+         name(options.pipeline), options.max_word_chars);
+  }
+  return options.pipeline == Pipeline::kBertLegacy ? "BertTokenizerLegacy" : "RoFormerTokenizer";
+}
+
+ordered_json format_normalizer(const TokenizerOptions& options) {
+  if (options.pipeline == Pipeline::kByteLevelBpe) {
+    return options.byte_level.nfc ? ordered_json{{"type", "NFC"}} : ordered_json();
+  }
+  ordered_json normalizer = {
+      {"type", "BertNormalizer"},
+      {"clean_text", true},
+      {"handle_chinese_chars", options.pipeline == Pipeline::kBert && options.tokenize_chinese_chars},
+      {"strip_accents", nullptr},
+      {"lowercase", options.letter_case == Case::kLower}};
+  if (options.strip_accents) normalizer["strip_accents"] = *options.strip_accents;
+  return normalizer;
+}
+
+ordered_json format_byte_level(bool add_prefix_space, bool trim_offsets, bool use_regex) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", add_prefix_space},
+          {"trim_offsets", trim_offsets},
+          {"use_regex", use_regex}};
+}
+
+ordered_json format_pieces(const std::vector<SequenceTemplate::Piece>& pieces, const Vocabulary& vocabulary) {
+  ordered_json out = ordered_json::array();
+  for (const SequenceTemplate::Piece& piece : pieces) {
+    const bool special = piece.part == SequenceTemplate::Part::kSpecial;
+    const std::string id = special                                        ? vocabulary.token(piece.id)
+                           : piece.part == SequenceTemplate::Part::kFirst ? "A"
+                                                                          : "B";
+    out.push_back({{special ? "SpecialToken" : "Sequence", {{"id", id}, {"type_id", piece.type}}}});
+  }
+  return out;
+}
+
+ordered_json format_post_processor(const Tokenizer& tokenizer) {
+  const SequenceTemplate& sequence = tokenizer.sequence_template();
+  ordered_json specials = ordered_json::object();
+  for (const auto* pieces : {&sequence.single, &sequence.pair}) {
+    for (const SequenceTemplate::Piece& piece : *pieces) {
+      if (piece.part != SequenceTemplate::Part::kSpecial) continue;
+      const std::string& token = tokenizer.vocabulary().token(piece.id);
+      specials[token] = {{"id", token}, {"ids", {piece.id}}, {"tokens", {token}}};
+    }
+  }
+  ordered_json frame = {{"type", "TemplateProcessing"},
+                        {"single", format_pieces(sequence.single, tokenizer.vocabulary())},
+                        {"pair", format_pieces(sequence.pair, tokenizer.vocabulary())},
+                        {"special_tokens", specials}};
+  const ByteLevelOptions& level = tokenizer.options().byte_level;
+  if (tokenizer.options().pipeline != Pipeline::kByteLevelBpe || !level.trim_offsets) return frame;
+  const ordered_json trim = format_byte_level(level.trim_keeps_first_space, true, level.use_regex);
+  return {{"type", "Sequence"}, {"processors", {trim, frame}}};
+}
+
+ordered_json format_decoder(const DecodingOptions& decoding) {
+  switch (decoding.join) {
+    case DecodingOptions::Join::kSpaces:
+      return nullptr;
+    case DecodingOptions::Join::kBytes:
+      return format_byte_level(true, true, true);
+    default:
+      return {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", decoding.cleanup}};
+  }
+}
+
+ordered_json format_model(const Tokenizer& tokenizer) {
+  const Vocabulary& vocabulary = tokenizer.vocabulary();
+  ordered_json vocab = ordered_json::object();
+  vocab.get_ref<ordered_json::object_t&>().reserve(static_cast<size_t>(vocabulary.model_size()));
+  for (int64_t id = 0; id < vocabulary.model_size(); ++id) {
+    // Tokens are known to differ; a look-up for each would take quadratic time.
+    vocab.get_ref<ordered_json::object_t&>().Container::emplace_back(vocabulary.token(id), id);
+  }
+  if (tokenizer.options().pipeline != Pipeline::kByteLevelBpe) {
+    return {{"type", "WordPiece"},
+            {"unk_token", vocabulary.special_names().unk},
+            {"continuing_subword_prefix", "##"},
+            {"max_input_chars_per_word", tokenizer.options().max_word_chars},
+            {"vocab", std::move(vocab)}};
+  }
+  ordered_json merges = ordered_json::array();
+  for (const auto& [left, right] : tokenizer.merges()) merges.push_back({left, right});
+  return {{"type", "BPE"},
+          {"dropout", nullptr},
+          {"unk_token", nullptr},
+          {"continuing_subword_prefix", nullptr},
+          {"end_of_word_suffix", nullptr},
+          {"fuse_unk", false},
+          {"byte_fallback", false},
+          {"ignore_merges", tokenizer.options().byte_level.ignore_merges},
+          {"vocab", std::move(vocab)},
+          {"merges", std::move(merges)}};
+}
+
+}  // namespace
+
+std::string format_tokenizer_json(const Tokenizer& tokenizer) {
+  const TokenizerOptions& options = tokenizer.options();
+  const ByteLevelOptions& level = options.byte_level;
+  ordered_json added = ordered_json::array();
+  for (const AddedToken& token : tokenizer.added_tokens()) {
+    ordered_json item = {{"id", token.id}};
+    item.update(format_added_token(token));
+    added.push_back(std::move(item));
+  }
+  const ordered_json pre_tokenizer = options.pipeline == Pipeline::kByteLevelBpe
+                                         ? format_byte_level(level.add_prefix_space, true, level.use_regex)
+                                         : ordered_json{{"type", "BertPreTokenizer"}};
+  const ordered_json file = {{"version", "1.0"},
+                             {"truncation", nullptr},
+                             {"padding", nullptr},
+                             {"added_tokens", std::move(added)},
+                             {"normalizer", format_normalizer(options)},
+                             {"pre_tokenizer", pre_tokenizer},
+                             {"post_processor", format_post_processor(tokenizer)},
+                             {"decoder", format_decoder(options.decoding)},
+                             {"model", format_model(tokenizer)}};
+  return file.dump(2) + "\n";
+}
+
+std::string format_tokenizer_config(const Tokenizer& tokenizer) {
+  const TokenizerOptions& options = tokenizer.options();
+  ordered_json config = {{"tokenizer_class", class_of(options)}};
+  if (options.pipeline == Pipeline::kByteLevelBpe) {
+    config["add_prefix_space"] = options.byte_level.add_prefix_space;
+  } else {
+    config["do_lower_case"] = options.letter_case == Case::kLower;
+    config["strip_accents"] = nullptr;
+    if (options.strip_accents) config["strip_accents"] = *options.strip_accents;
+    config["tokenize_chinese_chars"] = options.tokenize_chinese_chars;
+    config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
+  }
+  if (options.pipeline == Pipeline::kWobert) config["roformer_pipeline"] = "wobert";
+  if (options.dictionary != nullptr) config[kDictionaryKey] = options.dictionary->hash();
+  for (const SpecialRole role : kSpecialRoles) {
+    const std::string& token = name_of(tokenizer.vocabulary().special_names(), role);
+    if (!token.empty()) config[std::string(config_key(role))] = token;
+  }
+  if (options.pipeline == Pipeline::kBertLegacy) {
+    for (const AddedToken& token : tokenizer.added_tokens()) {
+      config["added_tokens_decoder"][std::to_string(token.id)] = format_added_token(token);
+    }
+  }
+  return config.dump(2) + "\n";
+}
+
+std::vector<std::string> Tokenizer::saved_files() const {
+  std::vector<std::string> names = {"tokenizer_config.json"};
+  if (options_.pipeline != Pipeline::kByteLevelBpe) names.emplace_back("vocab.txt");
+  if (options_.pipeline != Pipeline::kBertLegacy) names.emplace_back("tokenizer.json");
+  return names;
+}
+
+void write_tokenizer(const std::filesystem::path& model_dir, const Tokenizer& tokenizer) {
+  for (const std::string& name : tokenizer.saved_files()) {
+    const std::string path = (model_dir / name).string();
+    if (name == "vocab.txt") {
+      tokenizer.vocabulary().save(path);
+    } else {
+      io::write_file(path,
+                     name == "tokenizer.json" ? format_tokenizer_json(tokenizer) : format_tokenizer_config(tokenizer));
+    }
+  }
+  if (tokenizer.options().dictionary != nullptr) tokenizer.options().dictionary->save(model_dir.string());
+}
+
+void write_dictionary(const std::filesystem::path& model_dir, const Dictionary& dictionary) {
+  const std::string path = (model_dir / "tokenizer_config.json").string();
+  nlohmann::json config = nlohmann::json::object();
+  if (std::filesystem::exists(path)) config = io::read_json(path);
+  config[kDictionaryKey] = dictionary.hash();
+  dictionary.save(model_dir.string());
+  io::write_file(path, config.dump(2) + "\n");
+}
+
+}  // namespace rf::text

@@ -1,0 +1,263 @@
+// Text that normalisation does not change, which is nearly all text, is encoded without a copy; other text is rewritten
+// together with the source of each byte.
+#include "models/byte_level_encoder.h"
+
+#include <algorithm>
+
+#include "models/byte_alphabet.h"
+#include "splitters/gpt2_splitter.h"
+#include "unicode/regex_classes.h"
+#include "unicode/utf8.h"
+
+namespace rf::text {
+namespace {
+
+constexpr size_t kStretchBytes = size_t{1} << 16;  // at least
+
+bool is_trimmed(const Decoded& decoded) {
+  return decoded.code == kSpaceLetter || (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
+}
+
+// White space at the ends of a token of the model, in bytes; only the ASCII space is trimmed there.
+Trimmed trimmed_of_piece(std::string_view bytes) {
+  const size_t first = std::min(bytes.find_first_not_of(' '), bytes.size());
+  const size_t last = bytes.find_last_not_of(' ') + 1;  // 0 when there is nothing else
+  return {static_cast<int32_t>(first), static_cast<int32_t>(bytes.size() - last)};
+}
+
+int32_t leading_trimmed(std::string_view text) {
+  int32_t characters = 0;
+  while (!text.empty()) {
+    const Decoded decoded = decode_utf8(text);
+    if (!is_trimmed(decoded)) break;
+    text.remove_prefix(static_cast<size_t>(decoded.length));
+    ++characters;
+  }
+  return characters;
+}
+
+int32_t trailing_trimmed(std::string_view text) {
+  int32_t characters = 0;
+  while (!text.empty()) {
+    size_t begin = text.size() - 1;
+    while (begin > 0 && !begins_character(text[begin])) --begin;
+    if (!is_trimmed(decode_utf8(text.substr(begin)))) break;
+    text.remove_suffix(text.size() - begin);
+    ++characters;
+  }
+  return characters;
+}
+
+}  // namespace
+
+bool ByteLevelEncoder::is_unchanged(std::string_view part) const {
+  for (size_t i = 0; i < part.size();) {
+    if (static_cast<uint8_t>(part[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    const Decoded decoded = decode_utf8(part.substr(i));
+    if (!decoded.valid || (options_.nfc && may_change_under_nfc(decoded.code))) return false;
+    i += static_cast<size_t>(decoded.length);
+  }
+  return true;
+}
+
+void ByteLevelEncoder::normalize(std::string_view part, int32_t byte, int32_t character) {
+  chars_.clear();
+  while (!part.empty()) {
+    const Decoded decoded = decode_utf8(part);
+    if (!decoded.valid) ++replaced_;
+    chars_.push_back({decoded.code, {byte, byte + decoded.length, character, character + 1}});
+    byte += decoded.length;
+    ++character;
+    part.remove_prefix(static_cast<size_t>(decoded.length));
+  }
+  if (options_.nfc) nfc_.normalize(chars_);
+  normalized_.clear();
+  normalized_spans_.clear();
+  for (const SourcedChar& c : chars_) {
+    append_utf8(c.code, normalized_);
+    normalized_spans_.resize(normalized_.size(), c.source);
+  }
+}
+
+// The end of the stretch that begins there: before a space between two ASCII letters, which neither a change by NFC nor
+// a match of GPT-2's expression crosses. So at most a stretch has to be rewritten.
+size_t ByteLevelEncoder::stretch_end(std::string_view part, size_t begin) const {
+  if (!options_.use_regex || !added_.normalized().empty()) return part.size();
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  for (size_t at = begin + kStretchBytes; at + 1 < part.size(); ++at) {
+    if (part[at] == ' ' && is_letter(part[at - 1]) && is_letter(part[at + 1])) return at;
+  }
+  return part.size();
+}
+
+void ByteLevelEncoder::encode() {
+  steps_ += for_each_section(
+      added_.raw(), source_,
+      [&](std::string_view part, int32_t byte, int32_t character) { encode_part(part, byte, character); },
+      [&](const FoundToken& found) { append_added(found, found.place); });
+}
+
+void ByteLevelEncoder::encode_part(std::string_view part, int32_t byte, int32_t character) {
+  for (size_t begin = 0; begin < part.size();) {
+    const size_t end = stretch_end(part, begin);
+    const std::string_view stretch = part.substr(begin, end - begin);
+    encode_stretch(stretch, byte + static_cast<int32_t>(begin), character, begin == 0);
+    begin = end;
+    if (end == part.size()) return;
+    for (size_t at = 0; at < stretch.size(); ++character) {
+      at += static_cast<size_t>(decode_utf8(stretch.substr(at)).length);
+    }
+  }
+}
+
+// `is_front`: it is the beginning of the part.
+void ByteLevelEncoder::encode_stretch(std::string_view stretch, int32_t byte, int32_t character, bool is_front) {
+  Mapped whole{stretch, nullptr, byte, character};
+  if (!is_unchanged(stretch)) {
+    normalize(stretch, byte, character);
+    whole = {normalized_, normalized_spans_.data(), 0, 0};
+  }
+  if (added_.normalized().empty()) {
+    encode_words(whole, is_front);
+    return;
+  }
+  steps_ += for_each_section(
+      added_.normalized(), whole.text,
+      [&](std::string_view text, int32_t begin, int32_t first_char) {
+        const SourceSpan* const spans = whole.spans == nullptr ? nullptr : whole.spans + begin;
+        encode_words({text, spans, byte + begin, character + first_char}, true);
+      },
+      [&](const FoundToken& found) {
+        const SourceSpan& place = found.place;
+        if (whole.spans == nullptr) {
+          append_added(found, {byte + place.byte_begin, byte + place.byte_end, character + place.char_begin,
+                               character + place.char_end});
+        } else {
+          const SourceSpan &first = whole.spans[place.byte_begin], &last = whole.spans[place.byte_end - 1];
+          append_added(found, {first.byte_begin, last.byte_end, first.char_begin, last.char_end});
+        }
+      });
+}
+
+// With add_prefix_space a space is added to the front; it has the same source as the first character.
+void ByteLevelEncoder::encode_words(const Mapped& mapped, bool is_front) {
+  if (mapped.text.empty()) return;
+  if (!options_.add_prefix_space || !is_front || mapped.text.front() == ' ') {
+    cut_words(mapped);
+    return;
+  }
+  spaced_.assign(1, ' ').append(mapped.text);
+  if (mapped.spans == nullptr) {
+    cut_words({spaced_, nullptr, mapped.byte, mapped.character, true});
+    return;
+  }
+  spaced_spans_.assign(1, mapped.spans[0]);
+  spaced_spans_.insert(spaced_spans_.end(), mapped.spans, mapped.spans + mapped.text.size());
+  cut_words({spaced_, spaced_spans_.data(), 0, 0});
+}
+
+void ByteLevelEncoder::cut_words(const Mapped& words) {
+  Mapped rest = words;
+  while (!rest.text.empty()) {
+    const Gpt2Word word = options_.use_regex ? next_gpt2_word(rest.text, 0) : Gpt2Word{rest.text.size(), false};
+    const std::string_view text = rest.text.substr(0, word.end);
+    size_t at = 0;
+    int32_t character = rest.character;
+    model_.cut(text, workspace_, [&](const BytePairModel::Piece& piece) {
+      append_piece(rest, {text, word.ascii}, at, piece, character);
+      at += piece.length;
+    });
+    if (rest.spans != nullptr) {
+      rest.spans += text.size();
+    } else {
+      rest.byte += static_cast<int32_t>(text.size()) - (rest.spaced ? 1 : 0);
+      rest.character = character;
+    }
+    rest.spaced = false;
+    rest.text.remove_prefix(text.size());
+  }
+}
+
+// Passes on the piece at byte `at` of a word. `character`: the index in the source at that byte; afterwards that after
+// the piece.
+void ByteLevelEncoder::append_piece(const Mapped& mapped, const ByteLevelWord& word, size_t at,
+                                    const BytePairModel::Piece& piece, int32_t& character) {
+  const size_t length = piece.length;
+  const std::string_view slice = word.text.substr(at, length);
+  const Trimmed trimmed = options_.trim_offsets ? trimmed_of_piece(slice) : Trimmed{};
+  if (mapped.spans != nullptr) {
+    const SourceSpan &first = mapped.spans[at], &last = mapped.spans[at + length - 1];
+    append(piece.id, {first.byte_begin, last.byte_end, first.char_begin, last.char_end}, trimmed, at == 0);
+    return;
+  }
+  const size_t added = mapped.spaced ? 1 : 0;  // the added space, which has the source of the character after it
+  const size_t front = std::max(at, added);
+  size_t begin = front, end = std::max(at + length, added + 1);
+  int32_t characters = (word.ascii ? static_cast<int32_t>(length) : count_characters(slice)) - (at < added ? 1 : 0);
+  if (!word.ascii || at < added) {  // all characters of which it has a part
+    while (!begins_character(mapped.text[begin])) --begin;
+    while (end < mapped.text.size() && !begins_character(mapped.text[end])) ++end;
+  }
+  const int32_t first = begin == front ? character : character - 1;
+  character += characters;
+  append(piece.id,
+         {mapped.byte + static_cast<int32_t>(begin - added), mapped.byte + static_cast<int32_t>(end - added), first,
+          std::max(character, first + 1)},
+         trimmed, at == 0);
+}
+
+void ByteLevelEncoder::append_added(const FoundToken& found, const SourceSpan& source) {
+  append(found.id, source, options_.trim_offsets ? trimmed_of_added(found) : Trimmed{}, true);
+}
+
+// Around the form there is only white space, which may be a part of many sections: it is looked at only where the form
+// has something else. At most two such sections share it.
+Trimmed ByteLevelEncoder::trimmed_of_added(const FoundToken& found) {
+  const int32_t in_form = leading_trimmed(found.form), in_section = found.place.char_end - found.place.char_begin;
+  steps_ += in_form;
+  if (in_form == count_characters(found.form)) return {in_section, in_section};
+  const Trimmed trimmed{leading_trimmed(found.section), trailing_trimmed(found.section)};
+  steps_ += trimmed.leading + trimmed.trailing;
+  return trimmed;
+}
+
+void ByteLevelEncoder::append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word) {
+  if (trimmed.leading + trimmed.trailing > 0) trim(trimmed, source);
+  writer_.append(id, source, starts_word);
+}
+
+// Counts characters of the token but skips characters of the source, as `tokenizers` does. A single space at the front
+// of a first token is treated as the added one.
+void ByteLevelEncoder::trim(const Trimmed& trimmed, SourceSpan& source) {
+  int32_t leading = trimmed.leading;
+  const int32_t trailing = trimmed.trailing;
+  const bool is_first = out_.size() == first_token_ || source.char_begin == 0;
+  if (is_first && options_.trim_keeps_first_space && leading == 1) leading = 0;
+  if (leading >= source.char_end - source.char_begin) {
+    source.byte_begin = source.byte_end;
+    source.char_begin = source.char_end;
+    return;
+  }
+  steps_ += leading;
+  for (; leading > 0; --leading) {
+    source.byte_begin += character_length(source.byte_begin);
+    ++source.char_begin;
+  }
+  if (trailing == 0 || source.char_end < trailing) return;
+  // The ends of characters can only be found from the front: bytes that are not UTF-8 do not tell which one they belong
+  // to.
+  const int32_t kept = std::max(source.char_end - source.char_begin - trailing, 0);
+  source.char_end = source.char_begin + kept;
+  source.byte_end = source.byte_begin;
+  steps_ += kept;
+  for (int32_t i = 0; i < kept; ++i) source.byte_end += character_length(source.byte_end);
+}
+
+int32_t ByteLevelEncoder::character_length(int32_t byte) const {
+  return decode_utf8(source_.substr(static_cast<size_t>(byte))).length;
+}
+
+}  // namespace rf::text

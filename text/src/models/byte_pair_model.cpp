@@ -1,0 +1,216 @@
+// Short words are merged by looking for the lowest rank again after every merge, long ones with a queue of candidates:
+// n log n steps for n bytes of a window.
+#include "models/byte_pair_model.h"
+
+#include <algorithm>
+#include <bit>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "models/byte_alphabet.h"
+#include "rf/io/error.h"
+
+namespace rf::text {
+namespace {
+
+constexpr size_t kShortWord = 64;  // bytes; from here on the queue is faster
+
+uint64_t hash_of(std::string_view word) {
+  return XXH3_64bits(word.data(), word.size()) | 1;  // never 0, which marks an empty slot
+}
+
+uint64_t key_of(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
+size_t slot_of(uint64_t key, size_t slots) {
+  constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15ULL;  // 2^64 over the golden ratio
+  return static_cast<size_t>(key * kMultiplier >> 20) & (slots - 1);
+}
+
+}  // namespace
+
+BytePairModel::BytePairModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges,
+                             const ByteLevelOptions& options) {
+  read_bytes(vocabulary);
+  read_merges(vocabulary, merges);
+  compute_wholes(vocabulary, options.ignore_merges);
+}
+
+void BytePairModel::read_bytes(const Vocabulary& vocabulary) {
+  for (size_t byte = 0; byte < 256; ++byte) {
+    const char character = static_cast<char>(byte);
+    const std::string letter = letters_of({&character, 1});
+    byte_ids_[byte] = vocabulary.find(letter);
+    if (byte_ids_[byte] < 0 || byte_ids_[byte] >= vocabulary.model_size()) {
+      fail("byte-level-bpe", "the vocabulary must have a token for each of the 256 bytes, got none for {} (\"{}\")",
+           byte, letter);
+    }
+  }
+}
+
+void BytePairModel::read_merges(const Vocabulary& vocabulary, const std::vector<Merge>& merges) {
+  pairs_.assign(std::bit_ceil(2 * merges.size() + 2), Pair{kNoPair, kNoRank, -1});
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [left, right] = merges[rank];
+    const int32_t ids[] = {vocabulary.find(left), vocabulary.find(right), vocabulary.find(left + right)};
+    for (const int32_t id : ids) {
+      if (id < 0 || id >= vocabulary.model_size()) {
+        fail("byte-level-bpe", "a merge must join two tokens of the vocabulary into a third, got \"{} {}\"", left,
+             right);
+      }
+    }
+    Pair& pair = const_cast<Pair&>(find_pair(ids[0], ids[1]));
+    pair = {key_of(ids[0], ids[1]), static_cast<uint32_t>(rank), ids[2]};  // of a pair given twice the last counts
+  }
+}
+
+void BytePairModel::compute_wholes(const Vocabulary& vocabulary, bool ignore_merges) {
+  const auto tokens = static_cast<size_t>(vocabulary.model_size());
+  wholes_.assign(std::bit_ceil(2 * tokens + 2), Whole{0, 0, 0, -1});
+  Workspace workspace;
+  for (size_t i = 0; i < tokens; ++i) {
+    const auto id = static_cast<int32_t>(i);
+    std::string word;
+    if (!append_bytes(vocabulary.token(id), word) || word.empty()) continue;
+    if (!ignore_merges) {
+      merge(word, workspace);
+      if (workspace.symbols[0].end != word.size()) continue;
+      if (workspace.symbols[0].id != id) continue;
+    }
+    const uint64_t hash = hash_of(word);
+    Whole& whole = const_cast<Whole&>(find_whole(word, hash));
+    whole = {hash, static_cast<uint32_t>(bytes_.size()), static_cast<uint32_t>(word.size()), id};
+    bytes_ += word;
+  }
+}
+
+const BytePairModel::Whole& BytePairModel::find_whole(std::string_view word, uint64_t hash) const {
+  const size_t mask = wholes_.size() - 1;
+  for (size_t slot = hash >> 8 & mask;; slot = (slot + 1) & mask) {
+    const Whole& whole = wholes_[slot];
+    if (whole.hash == 0) return whole;
+    if (whole.hash == hash && std::string_view(bytes_).substr(whole.begin, whole.length) == word) return whole;
+  }
+}
+
+const BytePairModel::Pair& BytePairModel::find_pair(int32_t left, int32_t right) const {
+  const uint64_t key = key_of(left, right);
+  size_t slot = slot_of(key, pairs_.size());
+  while (pairs_[slot].key != key && pairs_[slot].key != kNoPair) slot = (slot + 1) & (pairs_.size() - 1);
+  return pairs_[slot];
+}
+
+BytePairModel::Piece BytePairModel::find_whole(std::string_view word) const {
+  const Whole& whole = find_whole(word, hash_of(word));
+  return {whole.id, whole.length};
+}
+
+void BytePairModel::merge_window(std::string_view window, std::vector<Piece>& pieces, Workspace& workspace) const {
+  merge(window, workspace);
+  pieces.clear();
+  for (const Workspace::Symbol& symbol : workspace.symbols) {
+    if (symbol.end != symbol.begin) pieces.push_back({symbol.id, symbol.end - symbol.begin});
+  }
+}
+
+size_t BytePairModel::next_window(std::string_view word, size_t& begin, size_t& length, Workspace& workspace) const {
+  std::vector<Piece>&pieces = workspace.pieces, &ahead = workspace.ahead;
+  size_t i = pieces.size(), at = begin + length;  // of the first piece of the next window
+  while (i > 0 && at + kOverlap > begin + length) at -= pieces[--i].length;
+  const size_t end = std::min(word.size(), begin + length + kWindow);
+  if (at > begin) {
+    size_t j = 0, ahead_at = at;
+    const size_t window = at;
+    merge_window(word.substr(window, end - window), ahead, workspace);
+    while (i < pieces.size() && j < ahead.size()) {
+      if (at == ahead_at && pieces[i] == ahead[j] && (j + 1 < ahead.size() || end == word.size())) {
+        begin = at + pieces[i].length;
+        length = end - begin;
+        ahead.erase(ahead.begin(), ahead.begin() + static_cast<ptrdiff_t>(j + 1));
+        return i + 1;
+      }
+      const bool behind = at <= ahead_at, ahead_behind = ahead_at <= at;
+      if (behind) at += pieces[i++].length;
+      if (ahead_behind) ahead_at += ahead[j++].length;
+    }
+  }
+  length = std::min(word.size() - begin, 2 * length);
+  merge_window(word.substr(begin, length), pieces, workspace);
+  return 0;
+}
+
+// Leaves the word's symbols in order; one that was merged into the symbol before it is left empty (begin == end).
+void BytePairModel::merge(std::string_view word, Workspace& workspace) const {
+  std::vector<Workspace::Symbol>& symbols = workspace.symbols;
+  symbols.resize(word.size());
+  workspace.steps += static_cast<int64_t>(word.size());
+  for (size_t i = 0; i < word.size(); ++i) {
+    const auto at = static_cast<int32_t>(i);
+    const auto begin = static_cast<uint32_t>(i);
+    symbols[i] = {byte_ids_[static_cast<uint8_t>(word[i])], kNoRank, begin, begin + 1, at - 1, at + 1};
+  }
+  if (word.size() <= kShortWord) {
+    merge_short(symbols);
+  } else {
+    merge_long(workspace);
+  }
+}
+
+void BytePairModel::merge_short(std::vector<Workspace::Symbol>& symbols) const {
+  const auto rank_at = [this, &symbols](size_t i) {
+    return i + 1 < symbols.size() ? find_pair(symbols[i].id, symbols[i + 1].id).rank : kNoRank;
+  };
+  for (size_t i = 0; i < symbols.size(); ++i) symbols[i].rank = rank_at(i);
+  for (;;) {
+    const auto best = std::ranges::min_element(symbols, {}, &Workspace::Symbol::rank);
+    if (best->rank == kNoRank) return;
+    const auto next = best + 1;
+    best->id = find_pair(best->id, next->id).id;
+    best->end = next->end;
+    symbols.erase(next);
+    const auto i = static_cast<size_t>(best - symbols.begin());
+    symbols[i].rank = rank_at(i);
+    if (i > 0) symbols[i - 1].rank = rank_at(i - 1);
+  }
+}
+
+void BytePairModel::push(Workspace& workspace, int32_t at) const {
+  const std::vector<Workspace::Symbol>& symbols = workspace.symbols;
+  if (at < 0 || symbols[static_cast<size_t>(at)].next >= static_cast<int32_t>(symbols.size())) return;
+  const Workspace::Symbol& symbol = symbols[static_cast<size_t>(at)];
+  const int32_t right = symbols[static_cast<size_t>(symbol.next)].id;
+  const Pair& pair = find_pair(symbol.id, right);
+  if (pair.rank == kNoRank) return;
+  ++workspace.steps;
+  workspace.queue.push_back({pair.rank, at, symbol.id, right});
+  std::ranges::push_heap(workspace.queue, std::greater{},
+                         [](const Workspace::Candidate& c) { return std::pair(c.rank, c.at); });
+}
+
+void BytePairModel::merge_long(Workspace& workspace) const {
+  std::vector<Workspace::Symbol>& symbols = workspace.symbols;
+  const auto size = static_cast<int32_t>(symbols.size());
+  workspace.queue.clear();
+  for (int32_t at = 0; at + 1 < size; ++at) push(workspace, at);
+  while (!workspace.queue.empty()) {
+    std::ranges::pop_heap(workspace.queue, std::greater{},
+                          [](const Workspace::Candidate& c) { return std::pair(c.rank, c.at); });
+    const Workspace::Candidate top = workspace.queue.back();
+    workspace.queue.pop_back();
+    Workspace::Symbol& left = symbols[static_cast<size_t>(top.at)];
+    if (left.begin == left.end || left.id != top.left || left.next >= size) continue;  // merged since
+    Workspace::Symbol& right = symbols[static_cast<size_t>(left.next)];
+    if (right.id != top.right) continue;
+    left.id = find_pair(top.left, top.right).id;
+    left.end = right.end;
+    left.next = right.next;
+    right.begin = right.end;
+    if (left.next < size) symbols[static_cast<size_t>(left.next)].previous = top.at;
+    push(workspace, left.previous);
+    push(workspace, top.at);
+  }
+}
+
+}  // namespace rf::text

@@ -1,0 +1,99 @@
+// WordPiece: every word is cut, from its front, into the longest pieces of the vocabulary; a word that cannot be cut
+// completely is [UNK].
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "models/piece_trie.h"
+#include "rf/text/encoding.h"
+#include "rf/text/vocabulary.h"
+#include "splitters/splitter.h"
+#include "tokenizer/encoding_writer.h"
+
+namespace rf::text {
+
+inline int32_t special_id(const SpecialIds& ids, Special special) {
+  switch (special) {
+    case Special::kPad:
+      return ids.pad;
+    case Special::kCls:
+      return ids.cls;
+    case Special::kSep:
+      return ids.sep;
+    case Special::kMask:
+      return ids.mask;
+    default:
+      return ids.unk;
+  }
+}
+
+// Cuts words into pieces and appends them to an encoding.
+class PieceWriter : public WordSink {
+ public:
+  // `text_bytes`: the size of the text that the words come from.
+  PieceWriter(const PieceTrie& trie, const SpecialIds& special, int max_word_chars, size_t text_bytes, Encoding& out)
+      : trie_(trie), special_(special), max_word_chars_(max_word_chars), out_(out), writer_(out, text_bytes) {}
+
+  // The following words have offsets into a part of the text that begins there.
+  void set_origin(int32_t byte, int32_t character) {
+    byte_origin_ = byte;
+    char_origin_ = character;
+  }
+
+  // An added token; the source is that of the whole text.
+  void take_added(int32_t id, const SourceSpan& source) {
+    set_origin(0, 0);
+    append(id, source, true);
+  }
+
+  void take(const Word& word) override {
+    int32_t whole = special_id(special_, word.special);  // the token that all of the word is; of ordinary words, [UNK]
+    if (word.special == Special::kNone && word.chars <= max_word_chars_) {
+      if (word.token >= 0) {
+        whole = word.token;
+      } else {
+        const size_t before = out_.size();
+        if (cut(word)) return;
+        truncate_to(before);
+      }
+    }
+    append(whole, word.source(), true);
+  }
+
+ private:
+  // False if a part of the word begins with no piece; the pieces before it were already appended.
+  [[gnu::always_inline]] bool cut(const Word& word) {
+    PieceTrie::Root root = PieceTrie::kWordStart;
+    int32_t first_char = 0;
+    for (size_t first = 0; first < word.text.size(); root = PieceTrie::kContinuation) {
+      const PieceTrie::Match piece = trie_.longest(word.text.substr(first), root);
+      if (piece.id < 0) return false;
+      append(piece.id, word.source(first, first + piece.length, first_char), first == 0);
+      first += piece.length;
+    }
+    return true;
+  }
+
+  void truncate_to(size_t size) {
+    for (auto* column : {&out_.ids, &out_.byte_begin, &out_.byte_end, &out_.char_begin, &out_.char_end}) {
+      column->resize(size);
+    }
+    out_.starts_word.resize(size);
+  }
+
+  [[gnu::always_inline]] void append(int32_t id, const SourceSpan& source, bool starts_word) {
+    const SourceSpan place{source.byte_begin + byte_origin_, source.byte_end + byte_origin_,
+                           source.char_begin + char_origin_, source.char_end + char_origin_};
+    writer_.append(id, place, starts_word);
+  }
+
+  const PieceTrie& trie_;
+  const SpecialIds& special_;
+  const int64_t max_word_chars_;
+  Encoding& out_;
+  EncodingWriter writer_;
+  int32_t byte_origin_ = 0, char_origin_ = 0;
+};
+
+}  // namespace rf::text

@@ -1,0 +1,189 @@
+// Where a dictionary comes from: its files, the places to look for them, and the cache of built dictionaries.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <span>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/text/segmenter.h"
+#include "segmenter/dictionary_image.h"
+#include "segmenter/dictionary_words.h"
+
+namespace rf::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Source {
+  std::string path, text;
+};
+
+std::vector<Source> read_sources(const std::string& path, const std::vector<std::string>& user_paths) {
+  std::vector<Source> sources = {{path, io::read_file(path)}};
+  for (const std::string& user : user_paths) sources.push_back({user, io::read_file(user)});
+  return sources;
+}
+
+// The user dictionaries as one file.
+std::string joined_user_text(const std::vector<Source>& sources) {
+  std::string joined;
+  for (size_t i = 1; i < sources.size(); ++i) {
+    joined += sources[i].text;
+    if (!joined.empty() && joined.back() != '\n') joined += '\n';
+  }
+  return joined;
+}
+
+std::string hash_of(const std::string& text, const std::string& user_text) {
+  const Hash128 hashes[] = {hash_bytes(std::as_bytes(std::span(text))),
+                            hash_bytes(std::as_bytes(std::span(user_text)))};
+  const Hash128 hash = hash_bytes(std::as_bytes(std::span(hashes)));
+  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
+
+// Where scripts/setup.sh installs jieba's: in the directory of the running program, or one directory above it.
+std::vector<fs::path> installed_places() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const fs::path installed = fs::path("share") / "roformer" / kDictionaryFile;
+  if (error) return {};
+  return {program / installed, program.parent_path() / installed};
+}
+
+// The hash of the contents, in their order.
+Hash128 key_of(const std::vector<Source>& sources) {
+  std::vector<Hash128> hashes;
+  for (const Source& source : sources) hashes.push_back(hash_bytes(std::as_bytes(std::span(source.text))));
+  return hash_bytes(std::as_bytes(std::span(hashes)));
+}
+
+std::string build(const std::vector<Source>& sources, const Hash128& key) {
+  DictionaryWords words;
+  words.add_main(sources.front().text, sources.front().path);
+  if (words.total() == 0)
+    fail(sources.front().path, "a dictionary must have a word with a frequency above 0, got none");
+  for (size_t i = 1; i < sources.size(); ++i) words.add_user(sources[i].text, sources[i].path);
+  return build_image(words, key);
+}
+
+// False if the cache file cannot be written: then the dictionary is used without one.
+bool keep(const std::string& cache_file, const std::string& image) {
+  std::error_code error;
+  fs::create_directories(fs::path(cache_file).parent_path(), error);
+  try {
+    io::write_file(cache_file, image);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// The storage of the image: a mapped file, or memory.
+class Dictionary::Storage {
+ public:
+  // Whether there is an undamaged cache file.
+  bool map(const std::string& cache_file, const Hash128& key) {
+    std::error_code error;
+    if (!fs::is_regular_file(cache_file, error)) return false;
+    try {
+      file_.emplace(cache_file);
+    } catch (const Error&) {
+      return false;
+    }
+    if (open_image(file_->bytes(), key, image)) return true;
+    file_.reset();
+    return false;
+  }
+  void hold(std::string bytes, const Hash128& key) {
+    memory_ = std::move(bytes);
+    open_image(std::as_bytes(std::span(memory_)), key, image);
+  }
+  bool mapped() const { return file_.has_value(); }
+
+  DictionaryImage image{};
+
+ private:
+  std::optional<io::MappedFile> file_;
+  std::string memory_;
+};
+
+Dictionary::Dictionary() = default;
+Dictionary::~Dictionary() = default;
+
+std::string DictionaryCache::default_directory() {
+  const auto variable = [](const char* name) { return std::string(std::getenv(name) ? std::getenv(name) : ""); };
+  // The base directory specification: a relative path is to be ignored.
+  if (const fs::path cache = variable("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "roformer";
+  if (const fs::path home = variable("HOME"); home.is_absolute()) return home / ".cache" / "roformer";
+  return {};
+}
+
+std::shared_ptr<const Dictionary> Dictionary::load(const std::string& path, const std::vector<std::string>& user_paths,
+                                                   const DictionaryCache& cache) {
+  std::vector<Source> sources = read_sources(path, user_paths);
+  const Hash128 key = key_of(sources);
+  const std::string cache_file =
+      cache.directory.empty()
+          ? std::string()
+          : (fs::path(cache.directory) / fmt::format("dictionary-{:016x}{:016x}.bin", key.high, key.low)).string();
+  auto storage = std::make_unique<Storage>();
+  if (cache_file.empty() || !storage->map(cache_file, key)) {
+    std::string image = build(sources, key);
+    const bool kept = !cache_file.empty() && keep(cache_file, image) && storage->map(cache_file, key);
+    if (!kept) storage->hold(std::move(image), key);
+  }
+  std::shared_ptr<Dictionary> dictionary(new Dictionary);
+  dictionary->image_ = &storage->image;
+  dictionary->storage_ = std::move(storage);
+  std::string user_text = joined_user_text(sources);
+  dictionary->hash_ = hash_of(sources.front().text, user_text);
+  if (sources.size() > 1) dictionary->user_text_ = std::move(user_text);
+  dictionary->path_ = std::move(sources.front().path);
+  dictionary->text_ = std::move(sources.front().text);
+  return dictionary;
+}
+
+void Dictionary::save(const std::string& model_dir) const {
+  const fs::path main = fs::path(model_dir) / kDictionaryFile, user = fs::path(model_dir) / kUserDictionaryFile;
+  const bool is_installed = std::ranges::any_of(installed_places(), [&](const fs::path& place) {
+    std::error_code error;
+    return fs::equivalent(place, path_, error) && io::read_file(place.string()) == text_;
+  });
+  if (!is_installed || fs::exists(main)) io::write_file(main.string(), text_);
+  if (user_text_) io::write_file(user.string(), *user_text_);
+}
+
+int64_t Dictionary::size() const {
+  return static_cast<int64_t>(image_->header->words);
+}
+
+int64_t Dictionary::total() const {
+  return static_cast<int64_t>(image_->header->total);
+}
+
+bool Dictionary::mapped() const {
+  return storage_->mapped();
+}
+
+std::string find_dictionary(const std::string& model_dir, const std::string& given) {
+  if (!given.empty()) return given;  // its errors are reported when it is read
+  std::vector<fs::path> places;
+  if (!model_dir.empty()) places.push_back(fs::path(model_dir) / kDictionaryFile);
+  for (const fs::path& place : installed_places()) places.push_back(place);
+  std::error_code error;
+  std::string looked_at;
+  for (const fs::path& place : places) {
+    if (fs::exists(place, error)) return place.string();
+    looked_at += fmt::format("{}{}", looked_at.empty() ? "" : ", ", place.string());
+  }
+  fail("dictionary",
+       "a segmenting tokenizer needs jieba's dict.txt (give it with --dict, or run scripts/setup.sh, which puts it "
+       "beside the program), got none at {}",
+       looked_at);
+}
+
+}  // namespace rf::text

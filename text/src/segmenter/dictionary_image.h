@@ -1,0 +1,75 @@
+// A dictionary in the form in which it is used and stored on disk: one block of memory without pointers.
+//
+//   ImageHeader | pages: uint16[kPages] | codes: uint32[256 * code_pages] | zeros to a multiple of 16 | nodes:
+//   Node[nodes]
+//
+// A character's code is codes[256 * pages[c >> 8] + (c & 255)]: the flags of segmentation.h and its number in the
+// dictionary's alphabet, 0 when no word has it. The words are a double array over these numbers: the child of node i by
+// code k is node j = nodes[i].base + k if nodes[j].parent is i. Node 0 is the root. All numbers in the machine's order
+// of bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "segmenter/dictionary_words.h"
+#include "segmenter/segmentation.h"
+
+namespace rf::text {
+
+struct Hash128 {
+  uint64_t low, high;
+  bool operator==(const Hash128&) const = default;
+};
+Hash128 hash_bytes(std::span<const std::byte> bytes);
+
+struct ImageHeader {
+  char magic[8];
+  uint32_t version;
+  uint32_t byte_order;   // 0x01020304
+  Hash128 content_hash;  // of everything after it
+  Hash128 key;           // of what it was built from
+  uint64_t size;         // of the whole, bytes
+  uint64_t code_pages, nodes;
+  uint64_t words, total;
+  double single;  // weight of a character that no word begins with
+};
+
+struct DictionaryImage {
+  struct Node {
+    uint32_t base;    // 0: no children
+    uint32_t parent;  // kFree: not in use
+    double weight;    // of the word that ends here, or kNoWord
+  };
+  static constexpr uint32_t kFree = ~uint32_t{0};
+  static constexpr size_t kPages = 0x110000 / 256;
+
+  const ImageHeader* header;
+  const uint16_t* pages;
+  const uint32_t* codes;
+  const Node* nodes;
+
+  // For segment().
+  uint32_t code(char32_t c) const { return c < 0x110000 ? codes[size_t{256} * pages[c >> 8] + (c & 255)] : 0; }
+  static uint32_t root() { return 0; }
+  bool step(uint32_t& node, uint32_t code) const {
+    const uint32_t next = nodes[node].base + code;
+    if (nodes[next].parent != node) return false;
+    node = next;
+    return true;
+  }
+  double weight(uint32_t node) const { return nodes[node].weight; }
+  double single() const { return header->single; }
+};
+
+// The image as bytes. `key` is written into it.
+std::string build_image(const DictionaryWords& words, const Hash128& key);
+
+// The image in `bytes` (aligned to 16), which must outlive it. Returns false unless they are a complete, undamaged
+// image of this version with that key.
+bool open_image(std::span<const std::byte> bytes, const Hash128& key, DictionaryImage& image);
+
+}  // namespace rf::text

@@ -1,0 +1,38 @@
+// The complete result of BertNormalizer, for tokenizers with added tokens that are searched in it; all others use
+// BertSplitter, which is faster because it does not store the normalised text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "splitters/bert_normalizer.h"
+#include "splitters/bert_splitter.h"
+#include "splitters/splitter.h"
+
+namespace rf::text {
+
+// Holds buffers: use one object per thread.
+class BertNormalizedText {
+ public:
+  explicit BertNormalizedText(const BertSplitterOptions& options);
+  // Normalises a text whose front is at (byte, character) of the source. Returns how many ill-formed sequences it has.
+  int64_t normalize(std::string_view text, int32_t byte, int32_t character);
+
+  const std::string& text() const { return text_; }
+  SourceSpan source(size_t begin, size_t end) const;  // of bytes [begin, end) of text(); begin < end
+  // The words of these bytes, cut as by BertPreTokenizer.
+  void split(size_t begin, size_t end, WordSink& sink) const;
+
+ private:
+  int64_t normalize_chars(std::string_view text, SourcePlace place);
+
+  const bool space_cjk_;
+  BertNormalizer normalizer_;
+  std::vector<NormalizedChar> chars_;
+  std::string text_;
+  std::vector<SourceSpan> spans_;  // of each byte
+};
+
+}  // namespace rf::text

@@ -1,0 +1,84 @@
+// The first character (the first two, if there is a space) decides which alternative matches; the word then ends with
+// the run of characters of its class.
+#include "splitters/gpt2_splitter.h"
+
+#include <array>
+#include <cstdint>
+
+#include "unicode/regex_classes.h"
+#include "unicode/utf8.h"
+
+namespace rf::text {
+namespace {
+
+constexpr uint8_t kSplittingClasses =
+    kLetterClass | kNumberClass | kWhiteSpaceClass;  // none of them: the "other" class
+
+constexpr std::array<uint8_t, 128> make_ascii_classes() {
+  std::array<uint8_t, 128> classes{};
+  for (size_t c = 0; c < classes.size(); ++c) {
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) classes[c] = kLetterClass;
+    if (c >= '0' && c <= '9') classes[c] = kNumberClass;
+    if (c == ' ' || (c >= '\t' && c <= '\r')) classes[c] = kWhiteSpaceClass;
+  }
+  return classes;
+}
+constexpr std::array<uint8_t, 128> kAsciiClasses = make_ascii_classes();
+
+struct Classified {
+  uint8_t classes;
+  uint8_t length;  // bytes
+};
+
+Classified classify(std::string_view text, size_t at) {
+  const auto first = static_cast<uint8_t>(text[at]);
+  if (first < 0x80) return {kAsciiClasses[first], 1};
+  const Decoded decoded = decode_utf8(text.substr(at));
+  return {static_cast<uint8_t>(regex_classes(decoded.code) & kSplittingClasses), static_cast<uint8_t>(decoded.length)};
+}
+
+// Bytes of the contraction that begins with the apostrophe at `at`; 0 when there is none.
+size_t contraction(std::string_view text, size_t at) {
+  const std::string_view rest = text.substr(at + 1, 2);
+  if (rest.empty()) return 0;
+  if (rest[0] == 's' || rest[0] == 't' || rest[0] == 'm' || rest[0] == 'd') return 2;
+  return rest == "re" || rest == "ve" || rest == "ll" ? 3 : 0;
+}
+
+// The last character of white space belongs to the next word, unless it is the only one or nothing follows.
+Gpt2Word white_space(std::string_view text, size_t begin) {
+  size_t last = begin, end = begin;
+  bool ascii = true;
+  while (end < text.size()) {
+    const Classified c = classify(text, end);
+    if (c.classes != kWhiteSpaceClass) break;
+    last = end;
+    end += c.length;
+  }
+  if (end < text.size() && last > begin) end = last;
+  for (size_t i = begin; i < end; ++i) ascii = ascii && static_cast<uint8_t>(text[i]) < 0x80;
+  return {end, ascii};
+}
+
+}  // namespace
+
+Gpt2Word next_gpt2_word(std::string_view text, size_t begin) {
+  size_t at = begin;
+  if (text[at] == '\'') {
+    if (const size_t length = contraction(text, at); length != 0) return {at + length, true};
+  }
+  if (text[at] == ' ' && at + 1 < text.size()) ++at;
+  const Classified first = classify(text, at);
+  if (first.classes == kWhiteSpaceClass) return white_space(text, begin);
+  bool ascii = first.length == 1;
+  at += first.length;
+  while (at < text.size()) {
+    const Classified next = classify(text, at);
+    if (next.classes != first.classes) break;
+    ascii = ascii && next.length == 1;
+    at += next.length;
+  }
+  return {at, ascii};
+}
+
+}  // namespace rf::text

@@ -1,0 +1,106 @@
+// The text is processed in stretches that end where one of jieba's runs ends, so that memory is bounded by the longest
+// run.
+#include "splitters/wobert_splitter.h"
+
+#include <utility>
+
+#include "unicode/utf8.h"
+
+namespace rf::text {
+namespace {
+
+constexpr size_t kStretch = 4096;  // characters, at least
+
+// Receives the words into which one of jieba's words is split, and passes them on with offsets into the original text.
+// A word of jieba's is one character, or characters that normalisation maps one by one, so each character of an inner
+// word has one source.
+class OffsetMapper : public WordSink {
+ public:
+  // `chars` holds the source of each character of the outer word.
+  OffsetMapper(const SourceSpan* chars, WordSink& sink, std::vector<SourceSpan>& byte_spans)
+      : chars_(chars), sink_(sink), byte_spans_(byte_spans) {}
+
+  void take(const Word& word) override {
+    byte_spans_.clear();
+    int32_t character = 0;
+    for (size_t i = 0; i < word.text.size();) {
+      const auto length = static_cast<size_t>(decode_utf8(word.text.substr(i)).length);
+      const SourceSpan inner = word.source(i, i + length, character);
+      i += length;
+      byte_spans_.resize(i, chars_[inner.char_begin]);
+    }
+    sink_.take({word.text, word.chars, byte_spans_.data(), {}, word.special});
+  }
+
+ private:
+  const SourceSpan* chars_;
+  WordSink& sink_;
+  std::vector<SourceSpan>& byte_spans_;
+};
+
+}  // namespace
+
+WobertSplitter::WobertSplitter(Case letter_case, const PieceTrie& vocabulary,
+                               std::shared_ptr<const Dictionary> dictionary)
+    : case_(letter_case), vocabulary_(vocabulary), segmenter_(std::move(dictionary)), legacy_(letter_case) {}
+
+int64_t WobertSplitter::split(std::string_view text, WordSink& sink) {
+  check_text_size(text);
+  int64_t replaced = 0;
+  SourceSpan at{0, 0, 0, 0};
+  while (!text.empty()) {
+    const Decoded decoded = decode_utf8(text);
+    text.remove_prefix(static_cast<size_t>(decoded.length));
+    if (!decoded.valid) ++replaced;
+    at.byte_end += decoded.length;
+    ++at.char_end;
+    put(decoded.code, at);
+    at.byte_begin = at.byte_end;
+    at.char_begin = at.char_end;
+    if (codes_.size() >= kStretch && Segmenter::may_part_after(codes_.back())) flush(sink);
+  }
+  flush(sink);
+  return replaced;
+}
+
+void WobertSplitter::put(char32_t code, const SourceSpan& span) {
+  if (case_ == Case::kLower && (unicode_record(code) & kHasLower) != 0) {
+    lower_.assign(1, {code, 0, 0, span});
+    normalizer_.lower(lower_);  // U+0130 becomes two code points
+    for (const MappedChar& c : lower_) {
+      codes_.push_back(c.code);
+      spans_.push_back(span);
+    }
+  } else {
+    codes_.push_back(code);
+    spans_.push_back(span);
+  }
+}
+
+void WobertSplitter::flush(WordSink& sink) {
+  segmenter_.cut(codes_, ends_);
+  size_t first = 0;
+  for (const uint32_t last : ends_) {
+    split_word(first, last, sink);
+    first = last;
+  }
+  codes_.clear();
+  spans_.clear();
+}
+
+void WobertSplitter::split_word(size_t first, size_t last, WordSink& sink) {
+  word_.clear();
+  byte_spans_.clear();
+  for (size_t i = first; i < last; ++i) {
+    append_utf8(codes_[i], word_);
+    byte_spans_.resize(word_.size(), spans_[i]);
+  }
+  if (vocabulary_.contains(word_)) {
+    sink.take({word_, static_cast<int64_t>(last - first), byte_spans_.data(), {}, Special::kNone});
+  } else {
+    OffsetMapper offset_mapper(&spans_[first], sink, byte_spans_);
+    legacy_.split(word_, offset_mapper);
+  }
+}
+
+}  // namespace rf::text
