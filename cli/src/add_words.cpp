@@ -48,8 +48,8 @@ text::WordVocabulary count_words(const Options& options, const text::Tokenizer& 
 int run(const Options& options) {
   check_output(options.output_dir);
   const text::Pipeline pipeline = text::pipeline_of_name(options.kind);
-  if (pipeline != text::Pipeline::kRoformer && pipeline != text::Pipeline::kWobert) {
-    fail("add-words", "kind must be roformer or wobert, which segment words, got {}", options.kind);
+  if (!pipeline.segments_words()) {
+    fail("add-words", "kind must be {}, which segment words, got {}", text::segmenting_pipelines("or"), options.kind);
   }
   const text::Tokenizer base = text::Tokenizer::load(options.model_dir, {.pipeline = text::Pipeline::kBert});
   const auto dictionary = text::load_dictionary(options.model_dir, options.load);
@@ -90,7 +90,8 @@ std::function<int()> configure_add_words(CLI::App& app, const Common&) {
       ->capture_default_str();
   app.add_option("--min-frequency", options->min_frequency, "Words that occur less often are left out")
       ->capture_default_str();
-  app.add_option("--kind", options->kind, "Tokenizer of the result: roformer or wobert")->capture_default_str();
+  app.add_option("--kind", options->kind, "Tokenizer of the result: " + text::segmenting_pipelines("or"))
+      ->capture_default_str();
   add_dictionary(app, options->load);
   app.description(
       app.get_description() +

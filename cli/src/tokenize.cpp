@@ -1,5 +1,6 @@
 // roformer tokenize: lines of standard input to rows of token ids, including special tokens.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -42,14 +43,12 @@ text::Tokenizer open(const Options& options) {
   if (!options.model_dir.empty()) return text::Tokenizer::load(options.model_dir, load);
   text::TokenizerOptions made;
   made.pipeline = load.pipeline.value_or(text::Pipeline::kBert);
-  if (made.pipeline == text::Pipeline::kByteLevelBpe) {
-    fail_usage("tokenize", "byte-level-bpe needs --model, a directory with tokenizer.json, got --vocab");
+  if (!made.pipeline.has_word_pieces()) {
+    fail_usage("tokenize", "{} needs --model, a directory with tokenizer.json, got --vocab", options.kind);
   }
   text::check_dictionaries(load, made.pipeline);
   made.letter_case = options.cased ? text::Case::kKeep : text::Case::kLower;
-  if (made.pipeline == text::Pipeline::kRoformer || made.pipeline == text::Pipeline::kWobert) {
-    made.dictionary = text::load_dictionary("", load);
-  }
+  if (made.pipeline.segments_words()) made.dictionary = text::load_dictionary("", load);
   return {text::Vocabulary::load(options.vocab_path), made};
 }
 
@@ -195,6 +194,16 @@ void add_row_options(CLI::App& app, text::BatchOptions& batch) {
       "--no-special-tokens", [&batch] { batch.add_specials = text::AddSpecials::kNo; }, "Do not add special tokens");
 }
 
+std::vector<std::string> kinds_of_vocabularies() {
+  std::vector<std::string> kinds;
+  for (const text::Pipeline pipeline : text::all_pipelines()) {
+    if (!pipeline.has_word_pieces()) continue;
+    kinds.emplace_back(text::name(pipeline));
+    if (pipeline == text::Pipeline::kBert) kinds.back() += " (default with --vocab)";
+  }
+  return kinds;
+}
+
 }  // namespace
 
 std::function<int()> configure_tokenize(CLI::App& app, const Common& common) {
@@ -203,9 +212,9 @@ std::function<int()> configure_tokenize(CLI::App& app, const Common& common) {
   source->add_option("--model", options->model_dir, "Model directory: tokenizer.json or vocab.txt, and their settings");
   source->add_option("--vocab", options->vocab_path, "vocab.txt");
   source->require_option(1);
-  app.add_option("--kind", options->kind,
-                 "bert (default with --vocab), bert-legacy, roformer, wobert; with --model it replaces the directory's "
-                 "own");
+  app.add_option(
+      "--kind", options->kind,
+      fmt::format("{}; with --model it replaces the directory's own", fmt::join(kinds_of_vocabularies(), ", ")));
   app.add_flag("--cased", options->cased, "The vocabulary of --vocab keeps case and accents");
   add_dictionary(app, options->load);
   app.add_flag("--pairs", options->pairs, "Each line has two texts with a tab between them");

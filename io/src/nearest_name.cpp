@@ -1,5 +1,7 @@
-// Levenshtein distance, one row of its table at a time.
+// nearest_name: Levenshtein distance, one row of its table at a time.
 #include "rf/io/nearest_name.h"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -38,6 +40,15 @@ std::string_view nearest_name(std::string_view given, std::span<const std::strin
     nearest = name;
   }
   return nearest;
+}
+
+std::string listed(std::span<const std::string_view> names, std::string_view conjunction) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) text += i + 1 < names.size() ? ", " : fmt::format(" {} ", conjunction);
+    text += names[i];
+  }
+  return text;
 }
 
 }  // namespace rf::io

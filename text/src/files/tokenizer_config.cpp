@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/nearest_name.h"
 
 namespace rf::text {
 namespace {
@@ -102,6 +104,21 @@ std::string read_text(const TokenizerConfig& config, const std::string& key, con
   return value.get<std::string>();
 }
 
+// One of the pipelines that share a class.
+Pipeline read_pipeline(const std::string& path, const json& value) {
+  std::vector<std::string> names;
+  for (const Pipeline pipeline : all_pipelines()) {
+    const bool shared = std::ranges::any_of(all_pipelines(), [&](Pipeline other) {
+      return other.entry().classes.empty() && other.entry().saved_class == pipeline.entry().saved_class;
+    });
+    if (!shared) continue;
+    if (value == name(pipeline)) return pipeline;
+    names.push_back(fmt::format("\"{}\"", name(pipeline)));
+  }
+  const std::vector<std::string_view> quoted(names.begin(), names.end());
+  refuse(path, kPipelineKey, io::listed(quoted, "or"), value);
+}
+
 void read_class(TokenizerConfig& config, const std::string& key, const json& value) {
   config.tokenizer_class = read_text(config, key, value);
   constexpr std::string_view kFast = "Fast";
@@ -129,9 +146,8 @@ void read_key(TokenizerConfig& config, const std::string& key, const json& value
     read_special(config, config.path, *role, value);
   } else if (key == "tokenizer_class") {
     read_class(config, key, value);
-  } else if (key == "roformer_pipeline") {
-    if (value != "roformer" && value != "wobert") refuse(config.path, key, "\"roformer\" or \"wobert\"", value);
-    config.roformer_pipeline = value.get<std::string>();
+  } else if (key == kPipelineKey) {
+    config.pipeline = read_pipeline(config.path, value);
   } else if (key == kDictionaryKey) {
     config.dictionary_hash = read_text(config, key, value);
   } else if (key == "do_lower_case") {

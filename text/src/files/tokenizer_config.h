@@ -18,9 +18,9 @@ inline constexpr const char kDictionaryKey[] = "roformer_dictionary";
 
 // The contents of the three files; absent values are not set in any of them.
 struct TokenizerConfig {
-  std::string path;             // of tokenizer_config.json, for messages
-  std::string tokenizer_class;  // without "Fast"
-  std::string roformer_pipeline;
+  std::string path;                                                     // of tokenizer_config.json, for messages
+  std::string tokenizer_class;                                          // without "Fast"
+  std::optional<Pipeline> pipeline;                                     // that of kPipelineKey
   std::string dictionary_hash;                                          // Dictionary::hash; empty: none is recorded
   std::array<std::optional<AddedToken>, kSpecialRoles.size()> special;  // by role, no ids; no content: null in a file
   std::vector<AddedToken> extra;                                        // extra special tokens; no ids

@@ -4,6 +4,8 @@
 // added tokens and the post-processor from it, and take everything else from their own settings; if the file differs
 // from these, other programs would give other tokens, so it is refused. PreTrainedTokenizerFast reads the whole file.
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,60 +14,47 @@
 #include "files/tokenizer_config.h"
 #include "files/tokenizer_files.h"
 #include "files/tokenizer_json.h"
+#include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/nearest_name.h"
 #include "rf/text/segmenter.h"
 
 namespace rf::text {
 namespace {
 
 constexpr char kWhere[] = "tokenizer_config";
+const SpecialNames kNoSpecialNames = {.pad = "", .unk = "", .cls = "", .sep = "", .mask = "", .bos = "", .eos = ""};
 
-enum class Family { kBert, kBertLegacy, kRoformer, kGpt2, kRoberta, kFile };
+// The tokenizer class of a directory; without a pipeline tokenizer.json says everything.
+struct DirectoryClass {
+  std::optional<Pipeline> pipeline;
+  const TokenizerClass* settings = nullptr;
 
-bool is_bert_like(Family family) {
-  return family == Family::kBert || family == Family::kBertLegacy || family == Family::kRoformer;
-}
+  bool has_word_pieces() const { return pipeline && pipeline->has_word_pieces(); }
+  bool is(InTokenizerJson part) const { return pipeline && pipeline->entry().in_tokenizer_json == part; }
+};
 
-std::optional<Family> family_of_class(std::string_view name) {
-  static const std::map<std::string_view, Family> kClasses = {{"BertTokenizer", Family::kBert},
-                                                              {"BertTokenizerLegacy", Family::kBertLegacy},
-                                                              {"RoFormerTokenizer", Family::kRoformer},
-                                                              {"GPT2Tokenizer", Family::kGpt2},
-                                                              {"RobertaTokenizer", Family::kRoberta},
-                                                              {"PreTrainedTokenizer", Family::kFile},
-                                                              {"TokenizersBackend", Family::kFile},
-                                                              // transformers has these as other names of BertTokenizer.
-                                                              {"DistilBertTokenizer", Family::kBert},
-                                                              {"ElectraTokenizer", Family::kBert},
-                                                              {"MobileBertTokenizer", Family::kBert}};
-  const auto found = kClasses.find(name);
-  return found == kClasses.end() ? std::nullopt : std::optional(found->second);
-}
-
-std::optional<Family> family_of_model(std::string_view type) {
-  static const std::map<std::string_view, Family> kModels = {{"bert", Family::kBert},
-                                                             {"roformer", Family::kRoformer},
-                                                             {"gpt2", Family::kGpt2},
-                                                             {"roberta", Family::kRoberta},
-                                                             {"modernbert", Family::kFile}};
-  const auto found = kModels.find(type);
-  return found == kModels.end() ? std::nullopt : std::optional(found->second);
-}
-
-SpecialNames default_names(Family family) {
-  if (is_bert_like(family)) return {};
-  SpecialNames names;
-  for (const SpecialRole role : kSpecialRoles) name_of(names, role).clear();
-  if (family == Family::kGpt2) names.unk = names.bos = names.eos = "<|endoftext|>";
-  if (family == Family::kRoberta) {
-    names.cls = names.bos = "<s>";
-    names.sep = names.eos = "</s>";
-    names.unk = "<unk>";
-    names.pad = "<pad>";
-    names.mask = "<mask>";
+std::optional<DirectoryClass> find_class(const std::function<bool(const TokenizerClass&)>& matches) {
+  for (const Pipeline pipeline : all_pipelines()) {
+    for (const TokenizerClass& known : pipeline.entry().classes) {
+      if (matches(known)) return DirectoryClass{pipeline, &known};
+    }
   }
-  return names;
+  return std::nullopt;
+}
+
+std::optional<DirectoryClass> class_of_name(std::string_view name) {
+  if (name == "PreTrainedTokenizer" || name == "TokenizersBackend") return DirectoryClass{};
+  return find_class([name](const TokenizerClass& known) {
+    return known.name == name || std::ranges::find(known.other_names, name) != known.other_names.end();
+  });
+}
+
+std::optional<DirectoryClass> class_of_model(std::string_view type) {
+  if (type.empty()) return std::nullopt;
+  if (type == "modernbert") return DirectoryClass{};
+  return find_class([type](const TokenizerClass& known) { return known.model_type == type; });
 }
 
 class Loader {
@@ -75,8 +64,8 @@ class Loader {
   TokenizerParts load();
 
  private:
-  Family find_family() const;
-  std::optional<Family> family_of_config_json() const;
+  DirectoryClass find_class_of_directory() const;
+  std::optional<DirectoryClass> class_of_config_json() const;
   bool has(const char* file) const { return std::filesystem::exists(dir_ / file); }
   std::vector<std::string> read_model_tokens();
   void read_merges_file();
@@ -85,6 +74,7 @@ class Loader {
   void add(AddedToken token);
   void assign_ids(std::vector<std::string>& tokens);
   void set_options();
+  void choose_pipeline();
   void set_bert_options(TokenizerOptions& options) const;
   void set_byte_level_options(TokenizerOptions& options) const;
   void check_agreement(const TokenizerOptions& options) const;
@@ -99,14 +89,14 @@ class Loader {
   const Dictionaries dictionaries_;
   const TokenizerConfig config_;
   std::optional<TokenizerJson> json_;
-  Family family_ = Family::kBert;
+  DirectoryClass class_;
   SpecialNames names_;
   std::vector<AddedToken> added_;
   std::vector<Merge> merges_;
   TokenizerOptions options_;
 };
 
-std::optional<Family> Loader::family_of_config_json() const {
+std::optional<DirectoryClass> Loader::class_of_config_json() const {
   if (!has("config.json")) return std::nullopt;
   const nlohmann::json config = io::read_json((dir_ / "config.json").string());
   const auto text = [&config](const char* key) {
@@ -115,29 +105,30 @@ std::optional<Family> Loader::family_of_config_json() const {
   };
   std::string name = text("tokenizer_class");
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  const std::optional<Family> family = family_of_class(name);
-  return family ? family : family_of_model(text("model_type"));
+  const std::optional<DirectoryClass> named = class_of_name(name);
+  return named ? named : class_of_model(text("model_type"));
 }
 
-Family Loader::find_family() const {
+DirectoryClass Loader::find_class_of_directory() const {
   if (!config_.tokenizer_class.empty()) {
-    const std::optional<Family> family = family_of_class(config_.tokenizer_class);
-    if (!family) {
-      fail(kWhere,
-           "{}: \"tokenizer_class\" must be BertTokenizer, BertTokenizerLegacy, RoFormerTokenizer, GPT2Tokenizer, "
-           "RobertaTokenizer or PreTrainedTokenizerFast, got \"{}\"",
-           config_.path, config_.tokenizer_class);
+    const std::optional<DirectoryClass> named = class_of_name(config_.tokenizer_class);
+    if (named) return *named;
+    std::vector<std::string_view> names;
+    for (const Pipeline pipeline : all_pipelines()) {
+      std::ranges::transform(pipeline.entry().classes, std::back_inserter(names), &TokenizerClass::name);
     }
-    return *family;
+    names.emplace_back(kPlainClass);
+    fail(kWhere, "{}: \"tokenizer_class\" must be {}, got \"{}\"", config_.path, io::listed(names, "or"),
+         config_.tokenizer_class);
   }
-  if (const std::optional<Family> family = family_of_config_json(); family) return *family;
-  if (has("tokenizer.json")) return Family::kFile;
-  return has("vocab.json") && !has("vocab.txt") ? Family::kGpt2 : Family::kBert;
+  if (const std::optional<DirectoryClass> named = class_of_config_json(); named) return *named;
+  if (has("tokenizer.json")) return {};
+  return *class_of_name(has("vocab.json") && !has("vocab.txt") ? "GPT2Tokenizer" : "BertTokenizer");
 }
 
 TokenizerParts Loader::load() {
-  family_ = find_family();
-  if (has("tokenizer.json") && family_ != Family::kBertLegacy) {
+  class_ = find_class_of_directory();
+  if (has("tokenizer.json") && !class_.is(InTokenizerJson::kNone)) {
     json_ = read_tokenizer_json((dir_ / "tokenizer.json").string());
   }
   std::vector<std::string> tokens = read_model_tokens();
@@ -156,8 +147,8 @@ std::vector<std::string> Loader::read_model_tokens() {
     merges_ = std::move(json_->merges);
     return std::move(json_->tokens);
   }
-  if (is_bert_like(family_)) return read_lines((dir_ / "vocab.txt").string());
-  if (family_ == Family::kFile) {
+  if (class_.has_word_pieces()) return read_lines((dir_ / "vocab.txt").string());
+  if (!class_.pipeline) {
     fail(kWhere, "{}: {} must have a tokenizer.json, got none", dir_.string(), config_.tokenizer_class);
   }
   read_merges_file();
@@ -182,13 +173,13 @@ void Loader::read_merges_file() {
 }
 
 void Loader::name_specials() {
-  names_ = default_names(family_);
+  names_ = class_.pipeline ? class_.settings->special : kNoSpecialNames;
   for (const SpecialRole role : kSpecialRoles) {
     if (const auto& named = config_.special[static_cast<size_t>(role)]; named) name_of(names_, role) = named->content;
   }
-  if (family_ != Family::kFile) return;
+  if (class_.pipeline) return;
   if (names_.pad.empty()) names_.pad = json_->pad_token;
-  if (options_.pipeline == Pipeline::kByteLevelBpe) return;
+  if (has_byte_pairs(options_)) return;
   const std::string unk = json_->unk_token.value_or("");
   if (names_.unk.empty()) names_.unk = unk;
   agree("the unk_token", names_.unk, unk);
@@ -206,7 +197,7 @@ void Loader::add(AddedToken token) {
 
 void Loader::collect_added() {
   const bool config_counts = config_.has_added_tokens_decoder;
-  if (json_ && (family_ == Family::kFile || !config_counts)) {
+  if (json_ && (!class_.pipeline || !config_counts)) {
     if (config_.added_tokens && !config_counts) {
       for (const AddedToken& token : *config_.added_tokens) add(token);
     }
@@ -222,7 +213,7 @@ void Loader::collect_added() {
     if (content.empty()) continue;
     if (const auto& described = config_.special[static_cast<size_t>(role)]; described) {
       add(*described);
-    } else if (!is_bert_like(family_)) {
+    } else if (!class_.has_word_pieces()) {
       add({.content = content, .special = true});
     }
   }
@@ -258,35 +249,44 @@ void Loader::agree(const char* what, const T& of_class, const T& of_file) const 
 }
 
 void Loader::set_options() {
-  if (family_ == Family::kFile) options_ = json_->options;
-  const bool bytes = family_ == Family::kFile ? options_.pipeline == Pipeline::kByteLevelBpe : !is_bert_like(family_);
+  if (class_.pipeline) {
+    options_.pipeline = *class_.pipeline;
+  } else {
+    options_ = json_->options;
+  }
+  const bool bytes = has_byte_pairs(options_);
   if (bytes) {
     set_byte_level_options(options_);
   } else {
     set_bert_options(options_);
   }
-  const bool cleans = config_.clean_up_tokenization_spaces.value_or(family_ == Family::kBertLegacy);
-  options_.decoding.clean_up_tokenization_spaces = cleans && !bytes;
-  if (family_ == Family::kBertLegacy) options_.decoding.cleanup = false;  // it has no decoder of `tokenizers`
+  const bool python = class_.is(InTokenizerJson::kNone);
+  options_.decoding.clean_up_tokenization_spaces = !bytes && config_.clean_up_tokenization_spaces.value_or(python);
+  if (python) options_.decoding.cleanup = false;  // it has no decoder of `tokenizers`
   if (json_) check_agreement(options_);
-  const bool wobert = config_.roformer_pipeline == "wobert";
-  if (!config_.roformer_pipeline.empty() && family_ != Family::kRoformer) {
-    fail(kWhere, "{}: \"roformer_pipeline\" must be used with the tokenizer_class RoFormerTokenizer, got \"{}\"",
-         config_.path, config_.tokenizer_class);
-  }
-  if (family_ == Family::kRoformer) options_.pipeline = wobert ? Pipeline::kWobert : Pipeline::kRoformer;
-  if (load_.pipeline) {
-    if (bytes != (*load_.pipeline == Pipeline::kByteLevelBpe)) {
-      fail(kWhere, "{}: the pipeline must be one for the directory's {}, got {}", dir_.string(),
-           bytes ? "byte-level BPE" : "word pieces", name(*load_.pipeline));
-    }
-    options_.pipeline = *load_.pipeline;
-  }
+  choose_pipeline();
   check_dictionaries(load_, options_.pipeline);
-  if (options_.pipeline != Pipeline::kRoformer && options_.pipeline != Pipeline::kWobert) return;
-  if (dictionaries_ == Dictionaries::kLeftOut) return;
+  if (!options_.pipeline.segments_words() || dictionaries_ == Dictionaries::kLeftOut) return;
   options_.dictionary = load_dictionary(dir_.string(), load_);
   check_dictionary_hash();
+}
+
+void Loader::choose_pipeline() {
+  if (config_.pipeline) {
+    const std::string_view shared = config_.pipeline->entry().saved_class;
+    if (!class_.pipeline || class_.settings->name != shared) {
+      fail(kWhere, "{}: \"{}\" must be used with the tokenizer_class {}, got \"{}\"", config_.path, kPipelineKey,
+           shared, config_.tokenizer_class);
+    }
+    options_.pipeline = *config_.pipeline;
+  }
+  if (!load_.pipeline) return;
+  const bool bytes = has_byte_pairs(options_);
+  if (bytes == load_.pipeline->has_word_pieces()) {
+    fail(kWhere, "{}: the pipeline must be one for the directory's {}, got {}", dir_.string(),
+         bytes ? "byte-level BPE" : "word pieces", name(*load_.pipeline));
+  }
+  options_.pipeline = *load_.pipeline;
 }
 
 // Dictionaries that are given are not checked against the recorded hash.
@@ -301,8 +301,7 @@ void Loader::check_dictionary_hash() const {
 }
 
 void Loader::set_bert_options(TokenizerOptions& options) const {
-  const bool by_class = family_ != Family::kFile;
-  if (by_class) options.pipeline = family_ == Family::kBertLegacy ? Pipeline::kBertLegacy : Pipeline::kBert;
+  const bool by_class = class_.pipeline.has_value();
   if (by_class || config_.do_lower_case) {
     options.letter_case = config_.do_lower_case.value_or(true) ? Case::kLower : Case::kKeep;
   }
@@ -314,14 +313,13 @@ void Loader::set_bert_options(TokenizerOptions& options) const {
 
 void Loader::set_byte_level_options(TokenizerOptions& options) const {
   ByteLevelOptions& level = options.byte_level;
-  if (family_ == Family::kFile) {
+  if (!class_.pipeline) {
     if (config_.add_prefix_space) level.add_prefix_space = *config_.add_prefix_space;
     return;
   }
-  options.pipeline = Pipeline::kByteLevelBpe;
   options.decoding.join = DecodingOptions::Join::kBytes;
   level.add_prefix_space = config_.add_prefix_space.value_or(false);
-  if (family_ == Family::kRoberta) {
+  if (class_.settings->trims_offsets) {
     level.trim_offsets = config_.trim_offsets.value_or(true);
     level.trim_keeps_first_space = level.add_prefix_space;
   } else if (json_) {
@@ -336,8 +334,11 @@ void Loader::set_byte_level_options(TokenizerOptions& options) const {
 
 void Loader::check_agreement(const TokenizerOptions& options) const {
   const TokenizerOptions& file = json_->options;
-  agree("the model", name(options.pipeline), name(file.pipeline));
-  if (options.pipeline == Pipeline::kByteLevelBpe) {
+  const auto model = [](const TokenizerOptions& o) {
+    return name(has_byte_pairs(o) ? Pipeline::kByteLevelBpe : Pipeline::kBert);
+  };
+  agree("the model", model(options), model(file));
+  if (has_byte_pairs(options)) {
     agree("add_prefix_space", options.byte_level.add_prefix_space, file.byte_level.add_prefix_space);
     agree("use_regex", options.byte_level.use_regex, file.byte_level.use_regex);
     agree("NFC", options.byte_level.nfc, file.byte_level.nfc);
@@ -345,11 +346,10 @@ void Loader::check_agreement(const TokenizerOptions& options) const {
     return;
   }
   const auto lower = [](const TokenizerOptions& o) { return o.letter_case == Case::kLower; };
-  const auto strips = [&](const TokenizerOptions& o) { return o.strip_accents.value_or(lower(o)); };
   agree("lowercase", lower(options), lower(file));
-  agree("strip_accents", strips(options), strips(file));
+  agree("strip_accents", strips_accents(options), strips_accents(file));
   // RoFormer splits CJK characters after the segmenter instead of in the normaliser.
-  const bool spaces_cjk = family_ != Family::kRoformer && options.tokenize_chinese_chars;
+  const bool spaces_cjk = !class_.is(InTokenizerJson::kPart) && options.tokenize_chinese_chars;
   agree("handle_chinese_chars", spaces_cjk, file.tokenize_chinese_chars);
   agree("max_input_chars_per_word", options.max_word_chars, file.max_word_chars);
   agree("the decoder's cleanup", options.decoding.cleanup, file.decoding.cleanup);
@@ -357,10 +357,9 @@ void Loader::check_agreement(const TokenizerOptions& options) const {
 
 SequenceTemplate Loader::find_template(const Vocabulary& vocabulary) const {
   const SpecialIds& special = vocabulary.special();
-  if (is_bert_like(family_) || family_ == Family::kRoberta) {
+  if (class_.pipeline && class_.settings->frame != nullptr) {
     vocabulary.require({SpecialRole::kCls, SpecialRole::kSep}, dir_.string());
-    return family_ == Family::kRoberta ? roberta_template(special.cls, special.sep)
-                                       : bert_template(special.cls, special.sep);
+    return class_.settings->frame(special.cls, special.sep);
   }
   return json_ && json_->sequence ? *json_->sequence : plain_template();
 }
@@ -368,10 +367,11 @@ SequenceTemplate Loader::find_template(const Vocabulary& vocabulary) const {
 }  // namespace
 
 void check_dictionaries(const LoadOptions& options, Pipeline pipeline) {
-  if (pipeline == Pipeline::kRoformer || pipeline == Pipeline::kWobert) return;
+  if (pipeline.segments_words()) return;
   if (options.dictionary.empty() && options.user_dictionaries.empty()) return;
-  fail("tokenizer", "dictionaries go with the pipelines roformer and wobert, which segment words, got {} for {}",
-       options.dictionary.empty() ? options.user_dictionaries.front() : options.dictionary, name(pipeline));
+  fail("tokenizer", "dictionaries go with the pipelines {}, which segment words, got {} for {}",
+       segmenting_pipelines("and"), options.dictionary.empty() ? options.user_dictionaries.front() : options.dictionary,
+       name(pipeline));
 }
 
 std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, const LoadOptions& options) {

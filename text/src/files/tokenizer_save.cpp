@@ -1,11 +1,12 @@
 // Writes tokenizer.json and tokenizer_config.json, which `transformers` 5 reads, and vocab.txt for WordPiece, which
-// older programs read. The class is one that gives the same settings as the file: BertTokenizer and RoFormerTokenizer
-// for their pipelines with default settings, PreTrainedTokenizerFast for everything else.
+// older programs read. The class is one that gives the same settings as the file: that of the pipeline with default
+// settings, PreTrainedTokenizerFast for everything else.
 #include <nlohmann/json.hpp>
 
 #include "files/tokenizer_config.h"
 #include "files/tokenizer_files.h"
 #include "files/tokenizer_json.h"
+#include "pipelines/pipeline.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 
@@ -14,35 +15,33 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr char kPlainClass[] = "PreTrainedTokenizerFast";
-
 // Throws Error for a pipeline whose only class cannot represent the options.
-std::string class_of(const TokenizerOptions& options) {
+std::string_view class_of(const TokenizerOptions& options) {
   const TokenizerOptions usual;
-  if (options.pipeline == Pipeline::kByteLevelBpe) return kPlainClass;
-  if (options.pipeline == Pipeline::kBert) {
-    const bool as_the_class_has_it = options.max_word_chars == usual.max_word_chars &&
-                                     options.decoding.cleanup == usual.decoding.cleanup &&
+  const PipelineEntry& pipeline = options.pipeline.entry();
+  const bool usual_words = options.max_word_chars == usual.max_word_chars;
+  if (pipeline.in_tokenizer_json == InTokenizerJson::kAll) {
+    const bool as_the_class_has_it = usual_words && options.decoding.cleanup == usual.decoding.cleanup &&
                                      options.decoding.join == usual.decoding.join;
-    return as_the_class_has_it ? "BertTokenizer" : kPlainClass;
+    return as_the_class_has_it ? pipeline.saved_class : kPlainClass;
   }
-  if (options.max_word_chars != usual.max_word_chars) {
+  if (!usual_words) {
     fail("tokenizer", "max_word_chars must be {} for the pipeline {} to be saved, got {}", usual.max_word_chars,
-         name(options.pipeline), options.max_word_chars);
+         pipeline.name, options.max_word_chars);
   }
-  return options.pipeline == Pipeline::kBertLegacy ? "BertTokenizerLegacy" : "RoFormerTokenizer";
+  return pipeline.saved_class;
 }
 
 ordered_json format_normalizer(const TokenizerOptions& options) {
-  if (options.pipeline == Pipeline::kByteLevelBpe) {
+  if (has_byte_pairs(options)) {
     return options.byte_level.nfc ? ordered_json{{"type", "NFC"}} : ordered_json();
   }
-  ordered_json normalizer = {
-      {"type", "BertNormalizer"},
-      {"clean_text", true},
-      {"handle_chinese_chars", options.pipeline == Pipeline::kBert && options.tokenize_chinese_chars},
-      {"strip_accents", nullptr},
-      {"lowercase", options.letter_case == Case::kLower}};
+  const bool whole = options.pipeline.entry().in_tokenizer_json == InTokenizerJson::kAll;
+  ordered_json normalizer = {{"type", "BertNormalizer"},
+                             {"clean_text", true},
+                             {"handle_chinese_chars", whole && options.tokenize_chinese_chars},
+                             {"strip_accents", nullptr},
+                             {"lowercase", options.letter_case == Case::kLower}};
   if (options.strip_accents) normalizer["strip_accents"] = *options.strip_accents;
   return normalizer;
 }
@@ -81,7 +80,7 @@ ordered_json format_post_processor(const Tokenizer& tokenizer) {
                         {"pair", format_pieces(sequence.pair, tokenizer.vocabulary())},
                         {"special_tokens", specials}};
   const ByteLevelOptions& level = tokenizer.options().byte_level;
-  if (tokenizer.options().pipeline != Pipeline::kByteLevelBpe || !level.trim_offsets) return frame;
+  if (!has_byte_pairs(tokenizer.options()) || !level.trim_offsets) return frame;
   const ordered_json trim = format_byte_level(level.trim_keeps_first_space, true, level.use_regex);
   return {{"type", "Sequence"}, {"processors", {trim, frame}}};
 }
@@ -105,7 +104,7 @@ ordered_json format_model(const Tokenizer& tokenizer) {
     // Tokens are known to differ; a look-up for each would take quadratic time.
     vocab.get_ref<ordered_json::object_t&>().Container::emplace_back(vocabulary.token(id), id);
   }
-  if (tokenizer.options().pipeline != Pipeline::kByteLevelBpe) {
+  if (!has_byte_pairs(tokenizer.options())) {
     return {{"type", "WordPiece"},
             {"unk_token", vocabulary.special_names().unk},
             {"continuing_subword_prefix", "##"},
@@ -137,7 +136,7 @@ std::string format_tokenizer_json(const Tokenizer& tokenizer) {
     item.update(format_added_token(token));
     added.push_back(std::move(item));
   }
-  const ordered_json pre_tokenizer = options.pipeline == Pipeline::kByteLevelBpe
+  const ordered_json pre_tokenizer = has_byte_pairs(options)
                                          ? format_byte_level(level.add_prefix_space, true, level.use_regex)
                                          : ordered_json{{"type", "BertPreTokenizer"}};
   const ordered_json file = {{"version", "1.0"},
@@ -155,7 +154,7 @@ std::string format_tokenizer_json(const Tokenizer& tokenizer) {
 std::string format_tokenizer_config(const Tokenizer& tokenizer) {
   const TokenizerOptions& options = tokenizer.options();
   ordered_json config = {{"tokenizer_class", class_of(options)}};
-  if (options.pipeline == Pipeline::kByteLevelBpe) {
+  if (has_byte_pairs(options)) {
     config["add_prefix_space"] = options.byte_level.add_prefix_space;
   } else {
     config["do_lower_case"] = options.letter_case == Case::kLower;
@@ -164,13 +163,13 @@ std::string format_tokenizer_config(const Tokenizer& tokenizer) {
     config["tokenize_chinese_chars"] = options.tokenize_chinese_chars;
     config["clean_up_tokenization_spaces"] = options.decoding.clean_up_tokenization_spaces;
   }
-  if (options.pipeline == Pipeline::kWobert) config["roformer_pipeline"] = "wobert";
+  if (options.pipeline.entry().classes.empty()) config[kPipelineKey] = name(options.pipeline);
   if (options.dictionary != nullptr) config[kDictionaryKey] = options.dictionary->hash();
   for (const SpecialRole role : kSpecialRoles) {
     const std::string& token = name_of(tokenizer.vocabulary().special_names(), role);
     if (!token.empty()) config[std::string(config_key(role))] = token;
   }
-  if (options.pipeline == Pipeline::kBertLegacy) {
+  if (options.pipeline.entry().in_tokenizer_json == InTokenizerJson::kNone) {
     for (const AddedToken& token : tokenizer.added_tokens()) {
       config["added_tokens_decoder"][std::to_string(token.id)] = format_added_token(token);
     }
@@ -180,8 +179,8 @@ std::string format_tokenizer_config(const Tokenizer& tokenizer) {
 
 std::vector<std::string> Tokenizer::saved_files() const {
   std::vector<std::string> names = {"tokenizer_config.json"};
-  if (options_.pipeline != Pipeline::kByteLevelBpe) names.emplace_back("vocab.txt");
-  if (options_.pipeline != Pipeline::kBertLegacy) names.emplace_back("tokenizer.json");
+  if (!has_byte_pairs(options_)) names.emplace_back("vocab.txt");
+  if (options_.pipeline.entry().in_tokenizer_json != InTokenizerJson::kNone) names.emplace_back("tokenizer.json");
   return names;
 }
 

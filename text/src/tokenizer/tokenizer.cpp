@@ -12,14 +12,9 @@
 #include "models/byte_pair_model.h"
 #include "models/piece_trie.h"
 #include "models/wordpiece.h"
+#include "pipelines/pipeline.h"
 #include "rf/io/error.h"
-#include "splitters/bert_normalized_text.h"
-#include "splitters/bert_splitter.h"
-#include "splitters/legacy_splitter.h"
-#include "splitters/roformer_splitter.h"
-#include "splitters/wobert_splitter.h"
 #include "tokenizer/decoder.h"
-#include "unicode/nfc.h"
 
 namespace rf::text {
 namespace {
@@ -34,64 +29,35 @@ std::vector<AddedToken> with_specials(std::vector<AddedToken> added, const Vocab
   return added;
 }
 
-BertSplitterOptions bert_options(const TokenizerOptions& options) {
-  const bool lower_case = options.letter_case == Case::kLower;
-  return {lower_case, options.strip_accents.value_or(lower_case), options.tokenize_chinese_chars,
-          options.max_word_chars};
-}
-
-// How the pipeline normalises an added token that is searched in normalised text.
+// The form in which the pipeline searches a `normalized` added token.
 std::function<std::string(std::string_view)> normalizer_of(const TokenizerOptions& options) {
-  if (options.pipeline == Pipeline::kByteLevelBpe) {
-    return [nfc = options.byte_level.nfc](std::string_view text) { return nfc ? to_nfc(text) : std::string(text); };
-  }
-  if (options.pipeline == Pipeline::kBert) {
-    return [splitting = bert_options(options)](std::string_view text) {
-      BertNormalizedText normalized(splitting);
-      normalized.normalize(text, 0, 0);
-      return normalized.text();
-    };
-  }
-  return [pipeline = options.pipeline](std::string_view text) -> std::string {
-    fail("added_tokens", "\"normalized\" must be false in the pipeline {}, got true for \"{}\"", name(pipeline), text);
+  return [&options](std::string_view text) {
+    const auto normalize = options.pipeline.entry().normalize;
+    if (normalize == nullptr) {
+      fail("added_tokens", "\"normalized\" must be false in the pipeline {}, got true for \"{}\"",
+           name(options.pipeline), text);
+    }
+    return normalize(options, text);
   };
 }
 
-std::unique_ptr<Splitter> make_splitter(const TokenizerOptions& options, const Vocabulary& vocabulary,
-                                        const PieceTrie& trie) {
-  const BertSplitterOptions bert = bert_options(options);
-  switch (options.pipeline) {
-    case Pipeline::kBert:
-      return std::make_unique<BertSplitter>(bert);
-    case Pipeline::kBertLegacy:
-      return std::make_unique<LegacySplitter>(options.letter_case, vocabulary.special_names());
-    case Pipeline::kRoformer:
-      return std::make_unique<RoformerSplitter>(bert.lower_case, bert.strip_accents, trie, options.dictionary);
-    case Pipeline::kWobert:
-      return std::make_unique<WobertSplitter>(options.letter_case, trie, options.dictionary);
-    default:
-      fail("tokenizer", "pipeline must be one that this program has, got {}", name(options.pipeline));
-  }
-}
-
-// The two pipelines that follow Python's BasicTokenizer have one setting for letter case and accents.
 void check_options(const TokenizerOptions& options) {
-  if (options.pipeline == Pipeline::kByteLevelBpe) return;
+  const PipelineEntry& pipeline = options.pipeline.entry();
+  if (pipeline.model == PieceModel::kBytePairs) return;
   if (options.max_word_chars < 1) {
     fail("wordpiece", "max_word_chars must be at least 1, got {}", options.max_word_chars);
   }
-  const bool segments = options.pipeline == Pipeline::kRoformer || options.pipeline == Pipeline::kWobert;
-  if (segments && options.dictionary == nullptr) {
-    fail("tokenizer", "pipeline {} must have a dictionary, got none", name(options.pipeline));
+  if (pipeline.segments_words && options.dictionary == nullptr) {
+    fail("tokenizer", "pipeline {} must have a dictionary, got none", pipeline.name);
   }
-  if (options.pipeline != Pipeline::kBertLegacy && options.pipeline != Pipeline::kWobert) return;
+  if (!pipeline.basic_tokenizer) return;
   const bool lower = options.letter_case == Case::kLower;
-  if (options.strip_accents.value_or(lower) != lower) {
+  if (strips_accents(options) != lower) {
     fail("tokenizer", "\"strip_accents\" must be null or {}, as \"do_lower_case\" is, in the pipeline {}, got {}",
-         lower, name(options.pipeline), !lower);
+         lower, pipeline.name, !lower);
   }
   if (!options.tokenize_chinese_chars) {
-    fail("tokenizer", "\"tokenize_chinese_chars\" must be true in the pipeline {}, got false", name(options.pipeline));
+    fail("tokenizer", "\"tokenize_chinese_chars\" must be true in the pipeline {}, got false", pipeline.name);
   }
 }
 
@@ -140,27 +106,6 @@ SequenceTemplate default_template(const SpecialIds& special) {
   return special.cls >= 0 && special.sep >= 0 ? bert_template(special.cls, special.sep) : plain_template();
 }
 
-// kBert with added tokens that are searched in the normalised text.
-void encode_normalized(const AddedTokens& added, const TokenizerOptions& options, std::string_view text,
-                       PieceWriter& writer, Encoding& out) {
-  BertNormalizedText normalized(bert_options(options));
-  for_each_section(
-      added.raw(), text,
-      [&](std::string_view part, int32_t byte, int32_t character) {
-        out.replaced_bytes += normalized.normalize(part, byte, character);
-        writer.set_origin(0, 0);
-        Section section{};
-        for (AddedTokenMatcher::Scan scan(added.normalized(), normalized.text()); scan.next(section);) {
-          if (section.token == nullptr) {
-            normalized.split(section.begin, section.end, writer);
-          } else {
-            writer.take_added(section.token->id, normalized.source(section.begin, section.end));
-          }
-        }
-      },
-      [&](const FoundToken& found) { writer.take_added(found.id, found.place); });
-}
-
 }  // namespace
 
 Tokenizer::Tokenizer(Vocabulary vocabulary, TokenizerOptions options)
@@ -175,7 +120,7 @@ Tokenizer::Tokenizer(TokenizerParts parts)
       template_(parts.sequence_template.value_or(default_template(vocabulary_.special()))) {
   check_options(options_);
   check_template(template_, vocabulary_);
-  if (options_.pipeline == Pipeline::kByteLevelBpe) {
+  if (has_byte_pairs(options_)) {
     byte_pairs_ = std::make_shared<const BytePairModel>(vocabulary_, parts.merges, options_.byte_level);
     merges_ = std::make_shared<const std::vector<Merge>>(std::move(parts.merges));
     return;
@@ -220,12 +165,12 @@ void Tokenizer::encode(std::string_view text, Encoding& out) const {
     return;
   }
   if (own.tokenizer != serial_) {
-    own.splitter = make_splitter(options_, vocabulary_, *trie_);
+    own.splitter = options_.pipeline.entry().make_splitter(options_, vocabulary_, *trie_);
     own.tokenizer = serial_;
   }
   PieceWriter writer(*trie_, vocabulary_.special(), options_.max_word_chars, text.size(), out);
   if (!added_->normalized().empty()) {
-    encode_normalized(*added_, options_, text, writer, out);
+    options_.pipeline.entry().encode_normalized(*added_, options_, text, writer, out);
     return;
   }
   for_each_section(

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,17 +32,33 @@ class PieceTrie;
 
 enum class Case { kLower, kKeep };
 
-// Which published tokenizer's steps are followed. On the command line and in messages: "bert", "bert-legacy",
-// "roformer", "wobert", "byte-level-bpe".
-enum class Pipeline {
-  kBert,          // transformers' BertTokenizer, on the library `tokenizers` (spec R-TOK-04)
-  kBertLegacy,    // transformers' BertTokenizerLegacy, Python's own Unicode rules (spec R-TOK-04)
-  kRoformer,      // transformers' RoFormerTokenizer: words by jieba, no splitting at punctuation (spec R-TOK-01)
-  kWobert,        // the original WoBERT tokenizer: words by jieba, then BERT's (spec R-TOK-03)
-  kByteLevelBpe,  // GPT-2's: byte pair encoding over UTF-8 bytes
+struct PipelineEntry;  // text/src/pipelines/pipeline.h
+
+// Which published tokenizer's steps are followed: a line of the table in text/src/pipelines/table.cpp. The constants
+// are those that code asks for.
+class Pipeline {
+ public:
+  static const Pipeline kBert;          // transformers' BertTokenizer, on the library `tokenizers` (spec R-TOK-04)
+  static const Pipeline kBertLegacy;    // transformers' BertTokenizerLegacy, Python's Unicode rules (spec R-TOK-04)
+  static const Pipeline kRoformer;      // transformers' RoFormerTokenizer: words by jieba, no splitting at punctuation
+                                        // (spec R-TOK-01)
+  static const Pipeline kWobert;        // the original WoBERT tokenizer: words by jieba, then BERT's (spec R-TOK-03)
+  static const Pipeline kByteLevelBpe;  // GPT-2's: byte pair encoding over UTF-8 bytes
+
+  explicit constexpr Pipeline(const PipelineEntry& (*entry)()) : entry_(entry) {}
+  const PipelineEntry& entry() const { return entry_(); }
+  bool segments_words() const;   // by jieba: it needs a dictionary
+  bool has_word_pieces() const;  // WordPiece, not byte pairs
+  bool operator==(const Pipeline&) const = default;
+
+ private:
+  const PipelineEntry& (*entry_)();
 };
+std::span<const Pipeline> all_pipelines();
+// On the command line and in messages: "bert", "bert-legacy", "roformer", "wobert", "byte-level-bpe".
 std::string_view name(Pipeline pipeline);
-Pipeline pipeline_of_name(std::string_view name);  // throws Error for another name
+Pipeline pipeline_of_name(std::string_view name);                // throws Error for another name
+std::string segmenting_pipelines(std::string_view conjunction);  // "roformer or wobert"
 
 // Options of Pipeline::kByteLevelBpe; the names are those of tokenizer.json.
 struct ByteLevelOptions {

@@ -1,9 +1,20 @@
+// The words of `transformers` 5's RoFormerTokenizer (spec R-TOK-01): BertNormalizer without spaces around CJK
+// characters, then jieba without its hidden Markov model. A word that the vocabulary has stays whole; any other is cut
+// before and after each CJK character. Nothing is split at punctuation: a jieba word may contain it. Special tokens are
+// not recognised here.
+//
 // Text is processed in stretches, whose ends neither normalisation nor jieba's words cross. A stretch is normalised
 // before jieba's step, so that a word may span characters that cleaning dropped.
-#include "splitters/roformer_splitter.h"
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
-#include <utility>
-
+#include "models/piece_trie.h"
+#include "pipelines/pipeline.h"
+#include "splitters/bert_normalizer.h"
+#include "splitters/splitter.h"
 #include "unicode/utf8.h"
 
 namespace rf::text {
@@ -11,11 +22,31 @@ namespace {
 
 constexpr size_t kStretchBytes = size_t{1} << 14;  // at least; the buffers of a stretch fit into the second-level cache
 
-}  // namespace
+class RoformerSplitter : public Splitter {
+ public:
+  RoformerSplitter(const TokenizerOptions& options, const PieceTrie& vocabulary)
+      : normalizer_(options.letter_case == Case::kLower, strips_accents(options)),
+        vocabulary_(vocabulary),
+        segmenter_(options.dictionary) {}
+  int64_t split(std::string_view text, WordSink& sink) override;
 
-RoformerSplitter::RoformerSplitter(bool lower_case, bool strip_accents, const PieceTrie& vocabulary,
-                                   std::shared_ptr<const Dictionary> dictionary)
-    : normalizer_(lower_case, strip_accents), vocabulary_(vocabulary), segmenter_(std::move(dictionary)) {}
+ private:
+  // The end of the stretch of text that begins there.
+  size_t stretch_end(std::string_view text, size_t begin) const;
+  // Passes on characters [first, last) of the normalised text, which are one of jieba's words.
+  void split_word(size_t first, size_t last, WordSink& sink);
+  // The same characters as a word to pass on, valid until the next call.
+  Word word_of(size_t first, size_t last);
+
+  BertNormalizer normalizer_;
+  const PieceTrie& vocabulary_;
+  Segmenter segmenter_;
+  std::vector<NormalizedChar> chars_;
+  std::u32string codes_;
+  std::vector<uint32_t> ends_;
+  std::string word_;
+  std::vector<SourceSpan> spans_;
+};
 
 int64_t RoformerSplitter::split(std::string_view text, WordSink& sink) {
   int64_t replaced = 0;
@@ -91,4 +122,21 @@ Word RoformerSplitter::word_of(size_t first, size_t last) {
   return {word_, count, spans_.data(), {}, Special::kNone};
 }
 
+}  // namespace
+
+namespace pipelines {
+
+const PipelineEntry& roformer() {
+  static const PipelineEntry entry = {
+      .name = "roformer",
+      .classes = {{.name = "RoFormerTokenizer", .model_type = "roformer"}},
+      .saved_class = "RoFormerTokenizer",
+      .in_tokenizer_json = InTokenizerJson::kPart,
+      .segments_words = true,
+      .make_splitter = [](const TokenizerOptions& options, const Vocabulary&, const PieceTrie& trie) {
+        return SplitterPtr(std::make_unique<RoformerSplitter>(options, trie));
+      }};
+  return entry;
+}
+}  // namespace pipelines
 }  // namespace rf::text

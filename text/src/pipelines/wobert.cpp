@@ -1,9 +1,22 @@
+// The words of the original WoBERT and RoFormer tokenizer (spec R-TOK-03), as `transformers` 4's RoFormerTokenizer in
+// Python gave them: lower case character by character (Case::kLower; accents are kept), without a rule for the final
+// sigma; jieba without its hidden Markov model; a word of the vocabulary stays whole; any other goes through the BERT
+// tokenizer's steps, which split it at punctuation and CJK characters and strip its accents. One point differs: a word
+// of the vocabulary that is longer than TokenizerOptions::max_word_chars is [UNK]. Special tokens are not recognised
+// here.
+//
 // The text is processed in stretches that end where one of jieba's runs ends, so that memory is bounded by the longest
 // run.
-#include "splitters/wobert_splitter.h"
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
-#include <utility>
-
+#include "models/piece_trie.h"
+#include "pipelines/pipeline.h"
+#include "splitters/legacy_splitter.h"
+#include "splitters/splitter.h"
 #include "unicode/utf8.h"
 
 namespace rf::text {
@@ -38,11 +51,29 @@ class OffsetMapper : public WordSink {
   std::vector<SourceSpan>& byte_spans_;
 };
 
-}  // namespace
+class WobertSplitter : public Splitter {
+ public:
+  WobertSplitter(const TokenizerOptions& options, const PieceTrie& vocabulary)
+      : case_(options.letter_case), vocabulary_(vocabulary), segmenter_(options.dictionary), legacy_(case_) {}
+  int64_t split(std::string_view text, WordSink& sink) override;
 
-WobertSplitter::WobertSplitter(Case letter_case, const PieceTrie& vocabulary,
-                               std::shared_ptr<const Dictionary> dictionary)
-    : case_(letter_case), vocabulary_(vocabulary), segmenter_(std::move(dictionary)), legacy_(letter_case) {}
+ private:
+  void put(char32_t code, const SourceSpan& span);
+  void flush(WordSink& sink);
+  void split_word(size_t first, size_t last, WordSink& sink);
+
+  Case case_;
+  const PieceTrie& vocabulary_;
+  Segmenter segmenter_;
+  LegacySplitter legacy_;
+  Normalizer normalizer_;
+  std::vector<MappedChar> lower_;
+  std::u32string codes_;           // of the current stretch of text, in lower case
+  std::vector<SourceSpan> spans_;  // of each of them
+  std::vector<uint32_t> ends_;
+  std::string word_;
+  std::vector<SourceSpan> byte_spans_;
+};
 
 int64_t WobertSplitter::split(std::string_view text, WordSink& sink) {
   check_text_size(text);
@@ -103,4 +134,21 @@ void WobertSplitter::split_word(size_t first, size_t last, WordSink& sink) {
   }
 }
 
+}  // namespace
+
+namespace pipelines {
+
+const PipelineEntry& wobert() {
+  static const PipelineEntry entry = {
+      .name = "wobert",
+      .saved_class = "RoFormerTokenizer",
+      .in_tokenizer_json = InTokenizerJson::kPart,
+      .segments_words = true,
+      .basic_tokenizer = true,
+      .make_splitter = [](const TokenizerOptions& options, const Vocabulary&, const PieceTrie& trie) {
+        return SplitterPtr(std::make_unique<WobertSplitter>(options, trie));
+      }};
+  return entry;
+}
+}  // namespace pipelines
 }  // namespace rf::text

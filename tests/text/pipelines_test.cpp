@@ -1,0 +1,50 @@
+// What holds for every line of the table of pipelines.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "expect_error.h"
+#include "rf/text/byte_tokenizer.h"
+#include "rf/text/tokenizer.h"
+#include "temp_dir.h"
+
+namespace rf::text {
+namespace {
+
+Tokenizer tokenizer(Pipeline pipeline, const TempDir& dir) {
+  if (!pipeline.has_word_pieces()) return byte_tokenizer();
+  TokenizerOptions options{.pipeline = pipeline};
+  if (pipeline.segments_words()) {
+    options.dictionary = Dictionary::load(dir.write("words.txt", "今天 15960\n天气 2657\n好 92543\n"), {}, {""});
+  }
+  return {Vocabulary({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今", "天", "天气", "hel", "##lo", ","}), options};
+}
+
+TEST(Pipelines, AreFoundByTheirNames) {
+  const std::string message = message_of([] { pipeline_of_name("Bert"); });
+  expect_contains(message, "[tokenizer] pipeline must be bert, bert-legacy, roformer, wobert");
+  for (const Pipeline pipeline : all_pipelines()) {
+    EXPECT_TRUE(pipeline_of_name(name(pipeline)) == pipeline) << name(pipeline);
+    expect_contains(message, std::string(name(pipeline)));
+  }
+}
+
+TEST(Pipelines, AreLoadedAsTheyWereSaved) {
+  for (const Pipeline pipeline : all_pipelines()) {
+    SCOPED_TRACE(name(pipeline));
+    const TempDir dir;
+    const Tokenizer made = tokenizer(pipeline, dir);
+    made.save(dir.path());
+    for (const std::string& file : made.saved_files()) EXPECT_TRUE(std::filesystem::exists(dir.path() + "/" + file));
+    const Tokenizer loaded = Tokenizer::load(dir.path());
+    EXPECT_TRUE(loaded.options().pipeline == pipeline);
+    for (const char* text : {"Hello, 今天天气", "[MASK] é"}) {
+      const Encoding expected = made.encode_with_specials(text), got = loaded.encode_with_specials(text);
+      EXPECT_EQ(got.ids, expected.ids);
+      EXPECT_EQ(got.char_end, expected.char_end);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rf::text

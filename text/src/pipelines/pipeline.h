@@ -1,0 +1,76 @@
+// What a pipeline is: everything that the tokenizer and its files need to know about it. A pipeline is a function in
+// pipelines/<name>.cpp that returns its entry, and a line in table.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "added_tokens/added_tokens.h"
+#include "models/piece_trie.h"
+#include "models/wordpiece.h"
+#include "rf/text/sequence_template.h"
+#include "rf/text/tokenizer.h"
+#include "rf/text/vocabulary.h"
+#include "splitters/splitter.h"
+
+namespace rf::text {
+
+// A tokenizer class of `transformers` whose directories are read.
+struct TokenizerClass {
+  std::string_view name = {};                      // in tokenizer_config.json, without "Fast"
+  std::vector<std::string_view> other_names = {};  // classes of other models that are the same tokenizer
+  std::string_view model_type = {};                // in config.json
+  SpecialNames special = {};                       // its special tokens, if no file names them
+  // [CLS] and [SEP] around texts; null: by tokenizer.json, or else bare texts.
+  SequenceTemplate (*frame)(int32_t cls, int32_t sep) = bert_template;
+  bool trims_offsets = false;  // unless tokenizer_config.json says otherwise
+};
+
+// How much of a pipeline tokenizer.json represents.
+enum class InTokenizerJson : uint8_t {
+  kAll,
+  kPart,  // `tokenizers` has no splitter for it: tokenizer_config.json names the class
+  kNone   // a class in Python, which neither reads nor writes that file and decodes without `tokenizers`
+};
+
+enum class PieceModel : uint8_t { kWordPieces, kBytePairs };
+
+using SplitterPtr = std::unique_ptr<Splitter>;
+
+struct PipelineEntry {
+  std::string_view name = {};  // on the command line and in messages
+  PieceModel model = PieceModel::kWordPieces;
+  std::vector<TokenizerClass> classes = {};  // the directories that are read as this pipeline
+  // The class that is written to tokenizer_config.json. A pipeline without `classes` shares that of another one and is
+  // named there by "roformer_pipeline".
+  std::string_view saved_class = {};
+  InTokenizerJson in_tokenizer_json = InTokenizerJson::kAll;
+  bool segments_words = false;   // by jieba: needs a dictionary
+  bool basic_tokenizer = false;  // Python's BasicTokenizer: one setting for case and accents, CJK characters are words
+
+  // For word pieces: what makes the words of a text that are then cut into pieces.
+  SplitterPtr (*make_splitter)(const TokenizerOptions& options, const Vocabulary& vocabulary,
+                               const PieceTrie& trie) = nullptr;
+  // The form in which a `normalized` added token is searched; null: such tokens are refused.
+  std::string (*normalize)(const TokenizerOptions& options, std::string_view text) = nullptr;
+  // For word pieces with `normalize`: encodes a text in whose normalised form added tokens are searched.
+  void (*encode_normalized)(const AddedTokens& added, const TokenizerOptions& options, std::string_view text,
+                            PieceWriter& writer, Encoding& out) = nullptr;
+};
+
+// tokenizer_config.json's key for a pipeline that shares its class.
+inline constexpr const char kPipelineKey[] = "roformer_pipeline";
+// The class for which tokenizer.json says everything.
+inline constexpr const char kPlainClass[] = "PreTrainedTokenizerFast";
+
+inline bool has_byte_pairs(const TokenizerOptions& options) {
+  return options.pipeline.entry().model == PieceModel::kBytePairs;
+}
+inline bool strips_accents(const TokenizerOptions& options) {
+  return options.strip_accents.value_or(options.letter_case == Case::kLower);
+}
+
+}  // namespace rf::text
