@@ -17,27 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string lower_extension(const fs::path& path) {
-  std::string extension = path.extension().string();
-  for (char& c : extension) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
-  }
-  return extension;
-}
-
-// ".jsonl" of "a.JSONL.gz".
-std::string format_extension(fs::path path) {
-  const std::string last = lower_extension(path);
-  if (last == ".gz" || last == ".zst") path = path.stem();
-  return lower_extension(path);
-}
-
-bool is_searched_for(const fs::path& path, Format format) {
-  const std::optional<Format> said = format_of(path.string());
-  if (!said) return false;
-  return format == Format::kAuto ? format_extension(path) != ".json" : *said == format;
-}
-
 // Links to directories are not followed, so that a ring of them ends.
 std::vector<std::string> files_in(const std::string& directory, Format format) {
   std::vector<std::string> files;
@@ -45,14 +24,13 @@ std::vector<std::string> files_in(const std::string& directory, Format format) {
   try {
     for (const auto& entry : fs::recursive_directory_iterator(directory)) {
       at = entry.path();
-      if (is_searched_for(at, format) && !entry.is_directory()) files.push_back(at.string());
+      if (is_searched_for(at.string(), format) && !entry.is_directory()) files.push_back(at.string());
     }
   } catch (const fs::filesystem_error& error) {
     fail("input", "{} must be readable, got: {}", at.string(), error.code().message());
   }
   if (files.empty()) {
-    fail("input", "a directory must hold a file named as {}, got {}",
-         format == Format::kAuto ? "text, JSON lines, CSV, TSV or Parquet" : format_name(format), directory);
+    fail("input", "a directory must hold a file named as {}, got {}", searched_formats(format), directory);
   }
   return files;
 }
@@ -140,16 +118,6 @@ void check_file(const std::string& path, const std::string& input) {
 }
 
 }  // namespace
-
-std::optional<Format> format_of(const std::string& path) {
-  const std::string extension = format_extension(path);
-  if (extension == ".txt" || extension == ".text") return Format::kText;
-  if (extension == ".jsonl" || extension == ".ndjson" || extension == ".json") return Format::kJsonLines;
-  if (extension == ".csv") return Format::kCsv;
-  if (extension == ".tsv" || extension == ".tab") return Format::kTsv;
-  if (extension == ".parquet") return Format::kParquet;
-  return std::nullopt;
-}
 
 FileList list_files(const std::vector<std::string>& inputs, Format format, const std::vector<std::string>& outputs) {
   FileList list;

@@ -1,41 +1,26 @@
 #include "rf/data/reader.h"
 
-#include <array>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <utility>
 
-#include "csv_rows.h"
+#include "byte_source.h"
 #include "document_splitter.h"
+#include "input_file.h"
 #include "input_files.h"
-#include "json_field.h"
 #include "parquet.h"
 #include "piece_cutter.h"
 #include "rf/io/error.h"
+#include "rf/io/json_field.h"
 #include "rf/io/printable.h"
-#include "source_text.h"
 
 namespace rf::data {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr std::array<std::pair<DocumentRule, const char*>, 3> kDocumentRules{
-    {{DocumentRule::kFile, "file"}, {DocumentRule::kBlankLine, "blank-line"}, {DocumentRule::kLine, "line"}}};
-constexpr std::array<std::pair<Format, const char*>, 6> kFormats{{{Format::kAuto, "auto"},
-                                                                  {Format::kText, "text"},
-                                                                  {Format::kJsonLines, "jsonl"},
-                                                                  {Format::kCsv, "csv"},
-                                                                  {Format::kTsv, "tsv"},
-                                                                  {Format::kParquet, "parquet"}}};
-
-template <typename Table, typename Value>
-const char* name_in(const Table& table, Value value) {
-  for (const auto& [known, name] : table) {
-    if (known == value) return name;
-  }
-  return "";
-}
+constexpr std::pair<DocumentRule, const char*> kDocumentRules[] = {
+    {DocumentRule::kFile, "file"}, {DocumentRule::kBlankLine, "blank-line"}, {DocumentRule::kLine, "line"}};
 
 // The number of a column from 1; 0 when the field is a name.
 size_t column_number(const std::string& field) {
@@ -52,7 +37,7 @@ class FileReader {
              ReadCounts& counts)
       : options_(options),
         path_(path),
-        name_(source_name(path)),
+        file_(path, options.quotes, counts.bytes, std::string_view::npos),
         cutter_(piece),
         splitter_(options.document_rule, cutter_),
         counts_(counts) {}
@@ -61,100 +46,66 @@ class FileReader {
     const Format format = options_.format != Format::kAuto ? options_.format : format_of(path_).value_or(Format::kAuto);
     switch (format) {
       case Format::kAuto:
-        guessed_ = path_ != kStandardInput;
-        [[fallthrough]];
       case Format::kText:
-        return read_text();
+        return read_text(format == Format::kAuto && path_ != kStandardInput);
       case Format::kJsonLines:
         return read_json_lines();
       case Format::kCsv:
-        return read_rows(',');
       case Format::kTsv:
-        return read_rows('\t');
+        return read_rows(delimiter_of(format));
       case Format::kParquet:
         return read_columns();
     }
   }
 
  private:
-  // Calls `take` with the file's text in pieces.
-  template <typename Take>
-  void read_bytes(Take take) {
-    SourceText source(path_);
-    const int64_t bytes_before = counts_.bytes;
+  // `guessed`: neither the name nor --format says that the file is text.
+  void read_text(bool guessed) {
     bool is_first = true;
-    for (std::string_view text = source.next(); !text.empty(); text = source.next()) {
-      if (guessed_ && std::exchange(is_first, false) && text.find('\0') != std::string_view::npos) {
-        fail("input", "{} must be text, got zero bytes in it (--format says what it is)", name_);
+    file_.read_pieces([&](std::string_view text) {
+      if (guessed && std::exchange(is_first, false) && text.find('\0') != std::string_view::npos) {
+        fail("input", "{} must be text, got zero bytes in it (--format says what it is)", file_.name());
       }
-      counts_.bytes = bytes_before + source.bytes_read();
-      take(text);
-    }
-    counts_.bytes = bytes_before + source.bytes_read();
-  }
-
-  void read_text() {
-    read_bytes([&](std::string_view text) { splitter_.add(text); });
+      splitter_.add(text);
+    });
     splitter_.finish();
   }
 
   void read_json_lines() {
-    JsonField field(options_.field);
-    Lines lines([&](int64_t number, std::string_view line) {
-      if (is_blank(line)) return;
-      const JsonField::Result found = field.find(line);
-      if (found.kind == JsonField::Result::Kind::kText) add_record(found.text);
-      if (found.kind == JsonField::Result::Kind::kBad) refuse(number, found.problem);
+    io::JsonField field(options_.field);
+    file_.read_lines([&](int64_t number, std::string_view line) {
+      const io::JsonField::Result found = field.find(line);
+      if (found.kind == io::JsonField::Result::Kind::kText) add_record(found.text);
+      if (found.kind == io::JsonField::Result::Kind::kBad) refuse(number, found.problem);
     });
-    read_bytes([&](std::string_view text) {
-      lines.add(text);
-      check_record_size(name_, lines.number(), lines.line_bytes());
-    });
-    lines.finish();
   }
 
   void read_rows(char delimiter) {
     // In a file without a header the field is the number of a column.
     const size_t number = column_number(options_.field);
-    size_t column = number > 0 ? number - 1 : 0, columns = 0;
-    CsvRows rows(delimiter, options_.quotes, [&](const CsvRow& row) {
-      if (columns == 0) {
-        columns = row.columns.size();
-        if (number == 0) {
-          column = find_column(row);
-          return;
-        }
-        if (number > columns) fail("input", "{} must have a column {}, got {} columns", name_, number, columns);
+    size_t column = number > 0 ? number - 1 : 0;
+    const auto first = [&](const CsvRow& row) {
+      if (number == 0) {
+        column = find_column(row);
+        return InputFile::FirstRow::kNames;
       }
-      if (row.columns.size() == columns) {
-        add_record(row.columns[column]);
-      } else {
-        refuse(row.line, fmt::format("must have {} columns, as the first row has, got {}{}", columns,
-                                     row.columns.size(), hint_of_quotes()));
+      if (number > row.columns.size()) {
+        fail("input", "{} must have a column {}, got {} columns", file_.name(), number, row.columns.size());
       }
-    });
-    read_bytes([&](std::string_view text) {
-      rows.add(text);
-      check_record_size(name_, rows.line(), rows.row_bytes());
-    });
-    if (!rows.finish()) {
-      refuse(rows.line(), fmt::format("must close its quotation marks, got none to the end{}", hint_of_quotes()));
-    }
+      return InputFile::FirstRow::kValues;
+    };
+    file_.read_rows(
+        delimiter, first, [&](const CsvRow& row) { add_record(row.columns[column]); },
+        [&](int64_t line, const std::string& problem) { refuse(line, problem); });
   }
   size_t find_column(const CsvRow& header) const {
-    const auto is_field = [&](std::string_view column) { return column == options_.field; };
     const auto& columns = header.columns;
-    const auto found = std::find_if(columns.begin(), columns.end(), is_field);
-    if (found == columns.end() || std::find_if(found + 1, columns.end(), is_field) != columns.end()) {
-      std::string names;
-      for (const std::string_view name : columns) names += (names.empty() ? "" : ", ") + std::string(name);
-      fail("input", "{} must have one column {}, got {} (--field says which; a number where there is no header)", name_,
-           io::printable(options_.field), io::printable(names));
+    const auto found = std::ranges::find(columns, options_.field);
+    if (std::ranges::count(columns, options_.field) != 1) {
+      fail("input", "{} must have one column {}, got {} (--field says which; a number where there is no header)",
+           file_.name(), io::printable(options_.field), io::printable(fmt::format("{}", fmt::join(columns, ", "))));
     }
     return static_cast<size_t>(found - columns.begin());
-  }
-  const char* hint_of_quotes() const {
-    return options_.quotes == Quotes::kRead ? " (are its quotation marks text? --no-quotes)" : "";
   }
 
   void read_columns() {
@@ -174,17 +125,16 @@ class FileReader {
     }
   }
   void refuse(int64_t line, const std::string& problem) {
-    if (options_.bad_records == BadRecords::kRefuse) fail("input", "{} line {} {}", name_, line, problem);
+    if (options_.bad_records == BadRecords::kRefuse) fail("input", "{} line {} {}", file_.name(), line, problem);
     ++counts_.skipped_records;
   }
 
   const ReadOptions& options_;
   const std::string& path_;
-  std::string name_;
+  const InputFile file_;
   PieceCutter cutter_;
   DocumentSplitter splitter_;
   ReadCounts& counts_;
-  bool guessed_ = false;  // neither the name nor --format says that the file is text
 };
 
 }  // namespace
@@ -196,17 +146,7 @@ DocumentRule document_rule(const std::string& name) {
   fail("input", "the document rule must be file, blank-line or line, got {}", name);
 }
 const char* document_rule_name(DocumentRule rule) {
-  return name_in(kDocumentRules, rule);
-}
-
-Format format(const std::string& name) {
-  for (const auto& [format, known] : kFormats) {
-    if (name == known) return format;
-  }
-  fail("input", "the format must be auto, text, jsonl, csv, tsv or parquet, got {}", name);
-}
-const char* format_name(Format format) {
-  return name_in(kFormats, format);
+  return std::ranges::find(kDocumentRules, rule, &std::pair<DocumentRule, const char*>::first)->second;
 }
 
 DocumentReader::DocumentReader(ReadOptions options) : options_(std::move(options)) {

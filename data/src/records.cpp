@@ -8,13 +8,11 @@
 #include <set>
 
 #include "byte_source.h"
-#include "csv_rows.h"
+#include "input_file.h"
 #include "input_files.h"
-#include "piece_cutter.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
-#include "source_text.h"
 
 namespace rf::data {
 
@@ -31,8 +29,8 @@ class FileRecords {
  public:
   FileRecords(const RecordOptions& options, const std::string& path, const std::function<void(Record&)>& record,
               int64_t& bytes_read)
-      : options_(options), path_(path), record_(record), bytes_read_(bytes_read) {
-    source_ = std::make_shared<const std::string>(source_name(path));
+      : options_(options), path_(path), record_(record), file_(path, options.quotes, bytes_read, kPieceBytes) {
+    source_ = std::make_shared<const std::string>(file_.name());
   }
 
   void read() {
@@ -40,9 +38,8 @@ class FileRecords {
       case Format::kJsonLines:
         return read_json_lines();
       case Format::kCsv:
-        return read_table(',');
       case Format::kTsv:
-        return read_table('\t');
+        return read_table(delimiter_of(format()));
       case Format::kText:
         if (!options_.text_field.empty()) return read_text();
         [[fallthrough]];
@@ -53,44 +50,16 @@ class FileRecords {
   }
 
  private:
+  static constexpr size_t kPieceBytes = 4096;  // small: the caller asks for bytes_read() after each record
+
   Format format() const {
     if (options_.format != Format::kAuto) return options_.format;
     if (path_ == kStandardInput) return Format::kJsonLines;
     return format_of(path_).value_or(Format::kText);
   }
 
-  // Calls `take` with each line that is not white space alone, and its number.
-  void read_lines(const std::function<void(int64_t, std::string_view)>& take) {
-    Lines lines([&](int64_t number, std::string_view line) {
-      if (!is_blank(line)) take(number, line);
-    });
-    read_bytes([&](std::string_view text) {
-      lines.add(text);
-      check_record_size(*source_, lines.number(), lines.line_bytes());
-    });
-    lines.finish();
-  }
-
-  // In small pieces, so that bytes_read() matches the records passed on so far.
-  void read_bytes(const std::function<void(std::string_view)>& take) {
-    constexpr size_t kPiece = 4096;
-    SourceText source(path_);
-    const int64_t begin = bytes_read_;
-    int64_t before = 0;
-    for (std::string_view text = source.next(); !text.empty(); text = source.next()) {
-      const int64_t packed = source.bytes_read() - before;
-      for (size_t at = 0; at < text.size(); at += kPiece) {
-        const size_t end = std::min(at + kPiece, text.size());
-        bytes_read_ = begin + before + packed * static_cast<int64_t>(end) / static_cast<int64_t>(text.size());
-        take(text.substr(at, end - at));
-      }
-      before += packed;
-    }
-    bytes_read_ = begin + source.bytes_read();
-  }
-
   void read_text() {
-    read_lines([&](int64_t number, std::string_view line) {
+    file_.read_lines([&](int64_t number, std::string_view line) {
       if (line.ends_with('\r')) line.remove_suffix(1);
       nlohmann::json fields = {{options_.text_field, line}};
       check_utf8(number, fields);
@@ -99,7 +68,7 @@ class FileRecords {
   }
 
   void read_json_lines() {
-    read_lines([&](int64_t number, std::string_view line) {
+    file_.read_lines([&](int64_t number, std::string_view line) {
       nlohmann::json fields = io::parse_json(line, fmt::format("{} line {}", *source_, number));
       if (!fields.is_object()) {
         fail("input", "{} line {} must be a JSON object, got {}", *source_, number, shown(fields));
@@ -110,25 +79,19 @@ class FileRecords {
 
   void read_table(char delimiter) {
     std::vector<std::string> names;
-    CsvRows rows(delimiter, options_.quotes, [&](const CsvRow& row) {
-      if (names.empty()) return read_header(row, names);
-      if (row.columns.size() != names.size()) {
-        fail("input", "{} line {} must have {} columns, as the first row has, got {}{}", *source_, row.line,
-             names.size(), row.columns.size(), hint_of_quotes());
-      }
+    const auto first = [&](const CsvRow& row) {
+      read_header(row, names);
+      return InputFile::FirstRow::kNames;
+    };
+    const auto take = [&](const CsvRow& row) {
       nlohmann::json fields = nlohmann::json::object();
       for (size_t i = 0; i < names.size(); ++i) fields[names[i]] = row.columns[i];
       check_utf8(row.line, fields);
       pass_on(row.line, std::move(fields));
+    };
+    file_.read_rows(delimiter, first, take, [&](int64_t line, const std::string& problem) {
+      fail("input", "{} line {} {}", *source_, line, problem);
     });
-    read_bytes([&](std::string_view text) {
-      rows.add(text);
-      check_record_size(*source_, rows.line(), rows.row_bytes());
-    });
-    if (!rows.finish()) {
-      fail("input", "{} line {} must close its quotation marks, got none to the end{}", *source_, rows.line(),
-           hint_of_quotes());
-    }
   }
 
   void check_utf8(int64_t line, const nlohmann::json& fields) const {
@@ -149,10 +112,6 @@ class FileRecords {
     }
   }
 
-  const char* hint_of_quotes() const {
-    return options_.quotes == Quotes::kRead ? " (are its quotation marks text? --no-quotes)" : "";
-  }
-
   void pass_on(int64_t line, nlohmann::json fields) const {
     Record record{source_, line, std::move(fields)};
     record_(record);
@@ -161,7 +120,7 @@ class FileRecords {
   const RecordOptions& options_;
   const std::string& path_;
   const std::function<void(Record&)>& record_;
-  int64_t& bytes_read_;  // of all files
+  const InputFile file_;
   std::shared_ptr<const std::string> source_;
 };
 

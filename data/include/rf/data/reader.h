@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rf/data/format.h"
+
 namespace rf::data {
 
 // What a document is. In the formats that have records, the text of each record counts as a file.
@@ -22,17 +24,6 @@ enum class DocumentRule {
 };
 DocumentRule document_rule(const std::string& name);  // "file", "blank-line", "line"; throws Error otherwise
 const char* document_rule_name(DocumentRule rule);    // the same names
-
-enum class Format {
-  kAuto,  // by the name of each file: see format_of() in input_files.h
-  kText,
-  kJsonLines,  // one JSON object per line
-  kCsv,        // with quotes, and line ends in quotes, as in RFC 4180
-  kTsv,        // the same with tabs
-  kParquet,    // where the build found Apache Arrow
-};
-Format format(const std::string& name);  // "auto", "text", "jsonl", "csv", "tsv", "parquet"; throws Error otherwise
-const char* format_name(Format format);  // the same names
 
 enum class Quotes { kRead, kText };        // CSV and TSV: with kText quotation marks are text
 enum class BadRecords { kRefuse, kSkip };  // kSkip counts them

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rf::data {
+namespace rf::io {
 
 class JsonField {
  public:
@@ -30,4 +30,4 @@ class JsonField {
   std::string unescaped_;
 };
 
-}  // namespace rf::data
+}  // namespace rf::io

@@ -1,4 +1,4 @@
-#include "json_field.h"
+#include "rf/io/json_field.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 
-namespace rf::data {
+namespace rf::io {
 namespace {
 
 constexpr int kMaxNesting = 500;
@@ -279,7 +279,7 @@ std::vector<std::string> parse_path(std::string_view field) {
   while (true) {
     const size_t end = rest.find(is_pointer ? '/' : '.');
     const std::string_view key = rest.substr(0, end);
-    if (key.empty()) fail("input", "the field must be keys that are not empty, got {}", io::printable(field));
+    if (key.empty()) fail("input", "the field must be keys that are not empty, got {}", printable(field));
     path.push_back(is_pointer ? pointer_key(key) : std::string(key));
     if (end == std::string_view::npos) return path;
     rest.remove_prefix(end + 1);
@@ -299,9 +299,9 @@ JsonField::Result JsonField::find(std::string_view json) {
     const auto offset = static_cast<size_t>(bad.at - json.data());
     const std::string_view rest = json.substr(offset);
     return {.kind = Result::Kind::kBad,
-            .problem = fmt::format(
-                "must be a JSON object with {} at byte {}, got {}", bad.wanted, offset + 1,
-                rest.empty() ? "the end of the line" : fmt::format("\"{}\"", io::escaped(rest, kShownBytes)))};
+            .problem =
+                fmt::format("must be a JSON object with {} at byte {}, got {}", bad.wanted, offset + 1,
+                            rest.empty() ? "the end of the line" : fmt::format("\"{}\"", escaped(rest, kShownBytes)))};
   }
   switch (found.kind) {
     case FieldValue::Kind::kText:
@@ -312,13 +312,13 @@ JsonField::Result JsonField::find(std::string_view json) {
       return {.kind = Result::Kind::kNull};
     case FieldValue::Kind::kOther:
       return {.kind = Result::Kind::kBad,
-              .problem = fmt::format("must have a text or null as {}, got another value", io::printable(field_))};
+              .problem = fmt::format("must have a text or null as {}, got another value", printable(field_))};
     case FieldValue::Kind::kNothing:
       break;
   }
   return {.kind = Result::Kind::kBad,
-          .problem = fmt::format("must have the field {}, got {}", io::printable(field_),
-                                 fmt::format("\"{}\"", io::escaped(json, kShownBytes)))};
+          .problem = fmt::format("must have the field {}, got {}", printable(field_),
+                                 fmt::format("\"{}\"", escaped(json, kShownBytes)))};
 }
 
-}  // namespace rf::data
+}  // namespace rf::io

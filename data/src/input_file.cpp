@@ -1,0 +1,128 @@
+#include "input_file.h"
+
+#include <algorithm>
+
+#include "byte_source.h"
+#include "piece_cutter.h"
+#include "rf/io/error.h"
+
+namespace rf::data {
+namespace {
+
+// The text of a source in pieces, without a byte order mark.
+class SourceText {
+ public:
+  explicit SourceText(const std::string& path) : source_(path) {}
+
+  // The next piece, valid until the next call; empty at the end.
+  std::string_view next() {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    if (begun_) return source_.next();
+    begun_ = true;
+    for (std::string_view bytes = "x"; head_.size() < kByteOrderMark.size() && !bytes.empty(); head_ += bytes) {
+      bytes = source_.next();
+    }
+    if (!head_.starts_with(kByteOrderMark)) return head_;
+    const std::string_view text = std::string_view(head_).substr(kByteOrderMark.size());
+    return text.empty() ? source_.next() : text;
+  }
+  int64_t bytes_read() const { return source_.bytes_read(); }  // on disk
+
+ private:
+  ByteSource source_;
+  std::string head_;
+  bool begun_ = false;
+};
+
+// Lines of text that arrives in pieces of any size, without their "\n".
+class Lines {
+ public:
+  explicit Lines(std::function<void(int64_t, std::string_view)> line) : line_(std::move(line)) {}
+
+  void add(std::string_view text) {
+    for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+      if (rest_.empty()) {
+        line_(number_, text.substr(0, end));
+      } else {
+        line_(number_, rest_ += text.substr(0, end));
+        rest_.clear();
+      }
+      ++number_;
+      text.remove_prefix(end + 1);
+    }
+    rest_ += text;
+  }
+  void finish() { line_(number_, rest_); }
+  int64_t number() const { return number_; }          // of the current line
+  size_t line_bytes() const { return rest_.size(); }  // of the current line, so far
+
+ private:
+  std::function<void(int64_t, std::string_view)> line_;
+  int64_t number_ = 1;
+  std::string rest_;  // the beginning of a line that spans several pieces
+};
+
+}  // namespace
+
+InputFile::InputFile(const std::string& path, Quotes quotes, int64_t& bytes_read, size_t piece_bytes)
+    : path_(path), name_(source_name(path)), quotes_(quotes), bytes_read_(bytes_read), piece_bytes_(piece_bytes) {}
+
+void InputFile::check_record_size(int64_t line, size_t bytes) const {
+  constexpr size_t kMaxRecordBytes = size_t{1} << 29;
+  if (bytes > kMaxRecordBytes) {
+    fail("input", "{} line {} must have a record of at most {} bytes, got more", name_, line, kMaxRecordBytes);
+  }
+}
+
+void InputFile::read_pieces(const std::function<void(std::string_view)>& take) const {
+  SourceText source(path_);
+  const int64_t begin = bytes_read_;
+  int64_t before = 0;
+  for (std::string_view text = source.next(); !text.empty(); text = source.next()) {
+    const int64_t packed = source.bytes_read() - before;
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = at + std::min(piece_bytes_, text.size() - at);
+      bytes_read_ = begin + before + packed * static_cast<int64_t>(end) / static_cast<int64_t>(text.size());
+      take(text.substr(at, end - at));
+      at = end;
+    }
+    before += packed;
+  }
+  bytes_read_ = begin + source.bytes_read();
+}
+
+void InputFile::read_lines(const std::function<void(int64_t, std::string_view)>& take) const {
+  Lines lines([&](int64_t number, std::string_view line) {
+    if (!is_blank(line)) take(number, line);
+  });
+  read_pieces([&](std::string_view text) {
+    lines.add(text);
+    check_record_size(lines.number(), lines.line_bytes());
+  });
+  lines.finish();
+}
+
+void InputFile::read_rows(char delimiter, const std::function<FirstRow(const CsvRow&)>& first,
+                          const std::function<void(const CsvRow&)>& take, const Refuse& refuse) const {
+  const char* const hint = quotes_ == Quotes::kRead ? " (are its quotation marks text? --no-quotes)" : "";
+  size_t columns = 0;
+  CsvRows rows(delimiter, quotes_, [&](const CsvRow& row) {
+    if (columns == 0) {
+      columns = row.columns.size();
+      if (first(row) == FirstRow::kNames) return;
+    }
+    if (row.columns.size() == columns) {
+      take(row);
+    } else {
+      refuse(row.line,
+             fmt::format("must have {} columns, as the first row has, got {}{}", columns, row.columns.size(), hint));
+    }
+  });
+  read_pieces([&](std::string_view text) {
+    rows.add(text);
+    check_record_size(rows.line(), rows.row_bytes());
+  });
+  if (!rows.finish()) refuse(rows.line(), fmt::format("must close its quotation marks, got none to the end{}", hint));
+}
+
+}  // namespace rf::data
