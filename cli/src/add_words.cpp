@@ -37,7 +37,7 @@ text::WordVocabulary count_words(const Options& options, const text::Tokenizer& 
                                  data::DocumentReader& reader) {
   text::WordVocabularyBuilder builder(base, dictionary);
   data::ReadProgress reading(progress(), "counting words", reader.total_bytes());
-  reader.read([&](const data::Piece& piece) {
+  reader.read([&](const data::DocumentPart& piece) {
     builder.add(piece.text);
     reading.update(reader.counts().bytes);
   });

@@ -70,7 +70,7 @@ int run(const Options& options) {
   data::DocumentReader reader(input);
   say_left_out(reader.left_out());
   data::ReadProgress reading(progress(), "counting words", reader.total_bytes());
-  reader.read([&](const data::Piece& piece) {
+  reader.read([&](const data::DocumentPart& piece) {
     trainer.add(piece.text);
     reading.update(reader.counts().bytes);
   });

@@ -5,14 +5,14 @@
 #include <string>
 #include <string_view>
 
-#include "piece_cutter.h"
+#include "document_cutter.h"
 #include "rf/data/reader.h"
 
 namespace rf::data {
 
 class DocumentSplitter {
  public:
-  DocumentSplitter(DocumentRule rule, PieceCutter& cutter) : rule_(rule), cutter_(cutter) {}
+  DocumentSplitter(DocumentRule rule, DocumentCutter& cutter) : rule_(rule), cutter_(cutter) {}
 
   void add(std::string_view text);
   void finish();  // ends the document; another text may follow
@@ -23,7 +23,7 @@ class DocumentSplitter {
   void add_to_blank_line_document(std::string_view text);
 
   DocumentRule rule_;
-  PieceCutter& cutter_;
+  DocumentCutter& cutter_;
   bool return_waits_ = false;  // a "\r" that may belong to "\r\n"
   // kBlankLine: the last line end, and white space at the start of a line, which are added if the document continues;
   // at most kLongDocumentBytes, to bound memory.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "byte_source.h"
-#include "piece_cutter.h"
+#include "document_cutter.h"
 #include "rf/io/error.h"
 
 namespace rf::data {

@@ -31,7 +31,7 @@ constexpr std::string_view kTrain = "train", kValid = "valid", kTest = "test";
 // The part of a document in a batch: it ends at `end` in the batch's text, or in its tokens.
 struct Part {
   size_t end;
-  Piece::End ends;
+  DocumentPart::End ends;
 };
 
 struct TokenBatch {
@@ -83,9 +83,9 @@ class SplitWriter {
     contents_.tokens += std::ssize(tokens.ids);
     inside_document_ = true;
   }
-  void add(const Tokens& tokens, Piece::End end) {
+  void add(const Tokens& tokens, DocumentPart::End end) {
     append(tokens);
-    if (end == Piece::End::kOfDocument) end_document();
+    if (end == DocumentPart::End::kOfDocument) end_document();
   }
   void end_document() {
     if (!inside_document_) return;
@@ -117,14 +117,14 @@ class SplitAssigner {
   SplitAssigner(double valid_fraction, uint64_t seed, SplitWriter& train, SplitWriter& valid)
       : valid_fraction_(valid_fraction), seed_(seed), train_(train), valid_(valid), wanted_(valid_fraction > 0) {}
 
-  void add(const Tokens& tokens, Piece::End end) {
+  void add(const Tokens& tokens, DocumentPart::End end) {
     if (current_ == nullptr && wanted_) {
       wait(tokens);
     } else {
       if (current_ == nullptr) current_ = &choose(number_);
       current_->append(tokens);
     }
-    if (end == Piece::End::kOfDocument) end_document();
+    if (end == DocumentPart::End::kOfDocument) end_document();
   }
   void finish() {
     if (!waiting_ids_.empty()) release(train_.contents().documents == 0 ? train_ : valid_);
@@ -225,7 +225,7 @@ struct Pipeline {
   const text::Tokenizer& tokenizer;
   std::shared_ptr<const text::Dictionary> dictionary;  // of WordRule::kJieba
   DocumentReader& reader;
-  std::function<void(const Tokens&, Piece::End)> take_tokens;
+  std::function<void(const Tokens&, DocumentPart::End)> take_tokens;
   ReadProgress& progress;
   PrepareReport& report;
   OrderedPool<TokenBatch> pool;
@@ -234,7 +234,7 @@ struct Pipeline {
   std::vector<Part> parts{};  // in `text`
   int64_t tokens = 0;         // passed on
 
-  void add(const Piece& piece) {
+  void add(const DocumentPart& piece) {
     text += piece.text;
     parts.push_back({text.size(), piece.end});
     if (text.size() >= kBatchBytes) submit();
@@ -263,7 +263,7 @@ struct Pipeline {
     progress.update(report.input_bytes + reader.counts().bytes);
   }
   void run() {
-    reader.read([this](const Piece& piece) { add(piece); });
+    reader.read([this](const DocumentPart& piece) { add(piece); });
     if (!parts.empty()) submit();
     while (pool.pending() > 0) take();
     report.input_bytes += reader.counts().bytes;
@@ -349,7 +349,9 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   ReadProgress line(progress, "tokenizing", bytes);
   const int threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
   for (Source& source : sources) {
-    std::function<void(const Tokens&, Piece::End)> take = [&](auto& tokens, auto end) { assigner.add(tokens, end); };
+    std::function<void(const Tokens&, DocumentPart::End)> take = [&](auto& tokens, auto end) {
+      assigner.add(tokens, end);
+    };
     if (source.split != kTrain) take = [&](auto& tokens, auto end) { splits.at(source.split).add(tokens, end); };
     Pipeline pipeline{
         tokenizer,          dictionary, source.reader, take, line, report, OrderedPool<TokenBatch>(threads),

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "byte_source.h"
+#include "document_cutter.h"
 #include "document_splitter.h"
 #include "input_file.h"
 #include "input_files.h"
 #include "parquet.h"
-#include "piece_cutter.h"
 #include "rf/io/error.h"
 #include "rf/io/json_field.h"
 #include "rf/io/printable.h"
@@ -33,7 +33,7 @@ size_t column_number(const std::string& field) {
 // Documents of one file.
 class FileReader {
  public:
-  FileReader(const ReadOptions& options, const std::string& path, const std::function<void(const Piece&)>& piece,
+  FileReader(const ReadOptions& options, const std::string& path, const std::function<void(const DocumentPart&)>& piece,
              ReadCounts& counts)
       : options_(options),
         path_(path),
@@ -132,7 +132,7 @@ class FileReader {
   const ReadOptions& options_;
   const std::string& path_;
   const InputFile file_;
-  PieceCutter cutter_;
+  DocumentCutter cutter_;
   DocumentSplitter splitter_;
   ReadCounts& counts_;
 };
@@ -160,7 +160,7 @@ int64_t DocumentReader::total_bytes() const {
   return data::total_bytes(files_);
 }
 
-void DocumentReader::read(const std::function<void(const Piece&)>& piece) {
+void DocumentReader::read(const std::function<void(const DocumentPart&)>& piece) {
   counts_ = {};
   for (const std::string& path : files_) {
     FileReader(options_, path, piece, counts_).run();

@@ -48,7 +48,7 @@ Result run(const Context& context) {
   std::string figures;
   for (const std::string file : context.settings.at("texts")) {
     int64_t count = 0, character_tokens = 0, word_tokens = 0;
-    data::DocumentReader({.inputs = {path(file)}}).read([&](const data::Piece& piece) {
+    data::DocumentReader({.inputs = {path(file)}}).read([&](const data::DocumentPart& piece) {
       text::Encoding encoding;
       count += characters(piece.text);
       by_character.encode(piece.text, encoding);

@@ -39,7 +39,7 @@ text::Vocabulary vocabulary(const Context& context, const nlohmann::json& corpus
   const nlohmann::json& tokens = corpus.at("tokens");
   if (tokens.is_string()) return text::Vocabulary::load(context.data_dir + "/" + tokens.get<std::string>());
   text::VocabularyTrainer trainer({.size = tokens});
-  data::DocumentReader(inputs(context, corpus)).read([&](const data::Piece& piece) { trainer.add(piece.text); });
+  data::DocumentReader(inputs(context, corpus)).read([&](const data::DocumentPart& piece) { trainer.add(piece.text); });
   return trainer.train();
 }
 
@@ -52,7 +52,7 @@ text::Tokenizer tokenizer(const Context& context, const nlohmann::json& corpus) 
   const text::TokenizerOptions options{.pipeline = pipeline, .dictionary = dictionary};
   if (!corpus.contains("add_words")) return {made, options};
   text::WordVocabularyBuilder words({made, {}}, dictionary);
-  data::DocumentReader(inputs(context, corpus)).read([&](const data::Piece& piece) { words.add(piece.text); });
+  data::DocumentReader(inputs(context, corpus)).read([&](const data::DocumentPart& piece) { words.add(piece.text); });
   return {words.build(corpus.at("add_words"), /*min_frequency=*/2).vocabulary, options};
 }
 

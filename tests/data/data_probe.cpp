@@ -45,10 +45,10 @@ json read(const json& given) {
   json documents = json::array();
   json pieces = json::array();
   std::string document;
-  reader.read([&](const rf::data::Piece& piece) {
+  reader.read([&](const rf::data::DocumentPart& piece) {
     pieces.push_back(piece.text.size());
     document += piece.text;
-    if (piece.end == rf::data::Piece::End::kOfDocument) {
+    if (piece.end == rf::data::DocumentPart::End::kOfDocument) {
       documents.push_back(hexadecimal(std::exchange(document, "")));
     }
   });

@@ -27,10 +27,10 @@ Read read_all(const ReadOptions& options) {
   DocumentReader reader(options);
   Read all;
   bool open = false;
-  reader.read([&](const Piece& piece) {
+  reader.read([&](const DocumentPart& piece) {
     if (!open) all.documents.emplace_back();
     all.documents.back() += piece.text;
-    open = piece.end == Piece::End::kNo;
+    open = piece.end == DocumentPart::End::kNo;
     all.longest_piece = std::max(all.longest_piece, piece.text.size());
   });
   EXPECT_FALSE(open);
@@ -258,7 +258,7 @@ TEST(Reader, BadPathsAreNamed) {
   expect_parts(error_of([&] { DocumentReader({.inputs = {directory / "a.txt"}, .field = ""}); }), {"field"});
   DocumentReader reader({.inputs = {directory / "a.txt"}});
   std::filesystem::remove(directory / "a.txt");
-  expect_parts(error_of([&] { reader.read([](const Piece&) {}); }), {directory / "a.txt"});
+  expect_parts(error_of([&] { reader.read([](const DocumentPart&) {}); }), {directory / "a.txt"});
 }
 
 TEST(Reader, Pipes) {

@@ -47,8 +47,8 @@ struct ReadOptions {
 };
 
 // A part of a document. A document of more than about 128 KiB comes in several pieces, divided where this makes no
-// difference to a tokenizer (piece_cutter.h).
-struct Piece {
+// difference to a tokenizer (document_cutter.h).
+struct DocumentPart {
   std::string_view text;
   enum class End { kNo, kOfDocument } end;
 };
@@ -75,7 +75,7 @@ class DocumentReader {
   // Calls `piece` for every document that is not only white space, in order; without a byte order mark, and in text
   // files with "\n" for "\r\n". Throws Error, naming file and line, for bad records, damaged archives, and files that
   // fail to read.
-  void read(const std::function<void(const Piece&)>& piece);
+  void read(const std::function<void(const DocumentPart&)>& piece);
   const ReadCounts& counts() const { return counts_; }  // so far
 
  private:

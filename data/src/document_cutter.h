@@ -19,9 +19,9 @@ inline constexpr size_t kLongDocumentBytes = size_t{1} << 17;  // shorter ones a
 size_t leading_blanks(std::string_view text);  // white space of ASCII
 bool is_blank(std::string_view text);          // nothing else
 
-class PieceCutter {
+class DocumentCutter {
  public:
-  explicit PieceCutter(const std::function<void(const Piece&)>& piece) : piece_(piece) {}
+  explicit DocumentCutter(const std::function<void(const DocumentPart&)>& piece) : piece_(piece) {}
 
   void add(std::string_view text);
   void end_document();  // a document of white space alone is left out
@@ -30,7 +30,7 @@ class PieceCutter {
  private:
   void cut();
 
-  const std::function<void(const Piece&)>& piece_;
+  const std::function<void(const DocumentPart&)>& piece_;
   std::string text_;
   size_t next_cut_ = kLongDocumentBytes;  // size of text_ at which the next place to cut is searched
   bool begun_ = false;                    // a piece of this document was passed on

@@ -1,4 +1,4 @@
-#include "piece_cutter.h"
+#include "document_cutter.h"
 
 #include <algorithm>
 
@@ -57,7 +57,7 @@ bool is_blank(std::string_view text) {
   return leading_blanks(text) == text.size();
 }
 
-void PieceCutter::add(std::string_view text) {
+void DocumentCutter::add(std::string_view text) {
   while (!text.empty()) {
     const size_t bytes = std::min(text.size(), next_cut_ - text_.size());
     text_ += text.substr(0, bytes);
@@ -66,11 +66,11 @@ void PieceCutter::add(std::string_view text) {
   }
 }
 
-void PieceCutter::cut() {
+void DocumentCutter::cut() {
   size_t at = last_word_begin(text_);
   if (at == 0 && text_.size() == kMaxPieceBytes) at = last_resort(text_);
   if (at > 0) {
-    piece_({std::string_view(text_).substr(0, at), Piece::End::kNo});
+    piece_({std::string_view(text_).substr(0, at), DocumentPart::End::kNo});
     text_.erase(0, at);
     begun_ = true;
   }
@@ -78,16 +78,16 @@ void PieceCutter::cut() {
   next_cut_ = std::clamp(2 * text_.size(), kLongDocumentBytes, kMaxPieceBytes);
 }
 
-void PieceCutter::end_document() {
-  if (begun_ || !is_blank(text_)) piece_({text_, Piece::End::kOfDocument});
+void DocumentCutter::end_document() {
+  if (begun_ || !is_blank(text_)) piece_({text_, DocumentPart::End::kOfDocument});
   text_.clear();
   next_cut_ = kLongDocumentBytes;
   begun_ = false;
 }
 
-void PieceCutter::add_document(std::string_view text) {
+void DocumentCutter::add_document(std::string_view text) {
   if (text_.empty() && !begun_ && text.size() < kLongDocumentBytes) {
-    if (!is_blank(text)) piece_({text, Piece::End::kOfDocument});
+    if (!is_blank(text)) piece_({text, DocumentPart::End::kOfDocument});
   } else {
     add(text);
     end_document();
