@@ -8,7 +8,6 @@
 #include <string>
 
 #include "rf/data/reader.h"
-#include "rf/data/records.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::cli {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "rf/io/error.h"
 
@@ -81,8 +82,13 @@ bool StrictObject::boolean(const std::string& key, bool fallback) {
   return value->get<bool>();
 }
 
-void StrictObject::fail_choice(const std::string& key, const std::string& names, const nlohmann::json& got) const {
-  fail(where_, "{} must be one of {}, got {}", path_of(key), names, got.dump());
+std::optional<size_t> StrictObject::choose(const std::string& key, std::span<const std::string_view> names) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (*value == names[i]) return i;
+  }
+  fail(where_, "{} must be one of {}, got {}", path_of(key), fmt::join(names, ", "), value->dump());
 }
 
 void StrictObject::finish() const {

@@ -1,6 +1,7 @@
 // The vocabulary of config.json: what transformers 4 and 5 write into the config of a RoFormer, a BERT or a NEZHA,
 // sorted by what it does; and the names of architectures.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "names.h"
 #include "rf/io/error.h"

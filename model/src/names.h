@@ -1,7 +1,7 @@
 // What the files of the configuration share: its words, and the pieces that parse_config and to_json are made of.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>

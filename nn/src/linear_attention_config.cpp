@@ -16,13 +16,6 @@ namespace {
 constexpr double kFavorEps = 1e-4, kReluEps = 1e-3;  // R-LIN-04, R-LIN-05
 constexpr int64_t kMaxFeatures = int64_t{1} << 20;
 
-bool flag(io::StrictObject& options, const std::string& key, bool fallback) {
-  const nlohmann::json* value = options.find(key);
-  if (value == nullptr) return fallback;
-  if (!value->is_boolean()) fail("attention", "{} must be true or false, got {}", options.path_of(key), value->dump());
-  return value->get<bool>();
-}
-
 void read_draws(io::StrictObject& options, LinearAttentionConfig& config) {
   if (!config.draws()) {
     for (const char* key :
@@ -41,7 +34,7 @@ void read_draws(io::StrictObject& options, LinearAttentionConfig& config) {
            options.path_of("num_features"), config.num_features);
     }
   }
-  config.orthogonal = flag(options, "orthogonal", true);
+  config.orthogonal = options.boolean("orthogonal", true);
   config.orthogonal_scaling = options.integer("orthogonal_scaling", 0, 0, 1);
   if (!config.orthogonal && config.orthogonal_scaling != 0) {
     fail("attention", "{} must be 0 when orthogonal is false, got {}", options.path_of("orthogonal_scaling"),
@@ -71,7 +64,7 @@ LinearAttentionConfig parse_linear_attention(const AttentionConfig& given) {
   config.rope_site = options.choice(
       "rope_site", site,
       {{"after_map", RopeSite::kAfterMap}, {"before_map", RopeSite::kBeforeMap}, {"none", RopeSite::kNone}});
-  config.rotate_denominator = flag(options, "rotate_denominator", false);
+  config.rotate_denominator = options.boolean("rotate_denominator", false);
   if (config.rotate_denominator && config.rope_site != RopeSite::kAfterMap) {
     fail("attention", "{} must be false unless rope_site is after_map, got true with {}",
          options.path_of("rotate_denominator"), config.rope_site == RopeSite::kNone ? "none" : "before_map");

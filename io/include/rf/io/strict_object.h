@@ -4,11 +4,15 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
+#include <iterator>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace rf::io {
 
@@ -39,7 +43,8 @@ class StrictObject {
   void finish() const;
 
  private:
-  [[noreturn]] void fail_choice(const std::string& key, const std::string& names, const nlohmann::json& got) const;
+  // Which of the names the value is; nullopt when the key is absent. Throws Error for another value.
+  std::optional<size_t> choose(const std::string& key, std::span<const std::string_view> names);
 
   const nlohmann::json& json_;
   std::string where_, path_;
@@ -48,15 +53,10 @@ class StrictObject {
 
 template <typename T>
 T StrictObject::choice(const std::string& key, T fallback, std::initializer_list<std::pair<const char*, T>> names) {
-  const nlohmann::json* value = find(key);
-  if (value == nullptr) return fallback;
-  std::string listed;
-  for (const auto& [name, choice] : names) {
-    if (value->is_string() && value->get_ref<const std::string&>() == name) return choice;
-    listed += listed.empty() ? "" : ", ";
-    listed += name;
-  }
-  fail_choice(key, listed, *value);
+  std::vector<std::string_view> known;
+  for (const auto& [name, choice] : names) known.push_back(name);
+  const std::optional<size_t> chosen = choose(key, known);
+  return chosen ? std::data(names)[*chosen].second : fallback;
 }
 
 }  // namespace rf::io
