@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "rf/io/error.h"
-#include "tokenizer/workers.h"
+#include "rf/text/workers.h"
 
 namespace rf::text {
 namespace {

@@ -1,5 +1,5 @@
-// Loops shared by waiting threads (workers.h).
-#include "tokenizer/workers.h"
+// Jobs in one queue; a loop is a job for each thread.
+#include "rf/text/workers.h"
 
 #include <algorithm>
 #include <system_error>
@@ -10,41 +10,69 @@ namespace {
 
 constexpr size_t kBlock = 16;
 
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 // A thread looks this often before it sleeps: some tens of microseconds, what waking it would take. Loops come in
 // pairs.
 constexpr int kLooks = 1000;
 
-// Returns once the value is no longer `old`.
-void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
-  for (int look = 0; look < kLooks; ++look) {
-    if (value.load(std::memory_order_acquire) != old) return;
-    relax();
+template <class Condition>
+void look_for(Condition condition) {
+  for (int look = 0; look < kLooks && !condition(); ++look) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
   }
-  value.wait(old);
 }
 
 }  // namespace
 
 Workers::Workers(int threads) : shares_(static_cast<size_t>(threads)) {
   try {
-    for (size_t i = 1; i < shares_.size(); ++i) threads_.emplace_back([this, i] { wait_for_loops(i); });
-  } catch (const std::system_error&) {  // no further thread is to be had: the others take its share
+    for (size_t i = 1; i < shares_.size(); ++i) threads_.emplace_back([this, i] { work(i); });
+  } catch (const std::system_error&) {  // no more threads are available: the others do all the work
   }
 }
 
 Workers::~Workers() {
-  stopping_ = true;
-  ++loops_;
-  loops_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.clear();
+    stopping_ = true;
+  }
+  wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+}
+
+void Workers::submit(Job job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+    waiting_ = jobs_.size();
+  }
+  wake_.notify_one();
+}
+
+bool Workers::run_next(size_t thread) {
+  std::unique_lock lock(mutex_);
+  if (jobs_.empty()) return false;
+  const Job job = std::move(jobs_.front());
+  jobs_.pop_front();
+  waiting_ = jobs_.size();
+  lock.unlock();
+  job(thread);
+  return true;
+}
+
+void Workers::work(size_t thread) {
+  while (!stopping_) {
+    look_for([this] { return waiting_ > 0 || stopping_; });
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    }
+    run_next(thread);
+  }
 }
 
 void Workers::for_each_index(size_t count, const std::function<void(size_t)>& action) {
@@ -54,22 +82,24 @@ void Workers::for_each_index(size_t count, const std::function<void(size_t)>& ac
     shares_[i].end = count * (i + 1) / shares_.size();
   }
   if (count > kBlock && !threads_.empty()) {
-    working_ = static_cast<uint32_t>(threads_.size());
-    ++loops_;
-    loops_.notify_all();
+    running_ = static_cast<uint32_t>(threads_.size());
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.assign(threads_.size(), [this](size_t thread) {
+        take_part(thread);
+        if (--running_ == 0) running_.notify_one();
+      });
+      waiting_ = jobs_.size();
+    }
+    wake_.notify_all();
   }
   take_part(0);
-  for (uint32_t working; (working = working_.load()) != 0;) wait_while(working_, working);
-  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-}
-
-void Workers::wait_for_loops(size_t thread) {
-  for (uint32_t seen = 0;; ++seen) {
-    wait_while(loops_, seen);
-    if (stopping_) return;
-    take_part(thread);
-    if (--working_ == 0) working_.notify_one();
+  for (uint32_t running; (running = running_) != 0;) {
+    if (run_one()) continue;
+    look_for([&] { return running_ != running; });
+    running_.wait(running);
   }
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 void Workers::take_part(size_t thread) {

@@ -1,0 +1,63 @@
+// Threads that share work: jobs and loops. They exist as long as this object, because starting one takes as long as a
+// small batch of texts. The thread that calls is one of them; one thread at a time may call.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace rf::text {
+
+class Workers {
+ public:
+  using Job = std::function<void(size_t thread)>;  // is given the number of the thread that runs it; 0: the calling one
+
+  explicit Workers(int threads);  // including the calling one; fewer if the system refuses more
+  ~Workers();                     // jobs not yet begun are dropped
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  // A job for any thread; it must not throw.
+  void submit(Job job);
+  // Runs the next job on the calling thread; false if none waits.
+  bool run_one() { return run_next(0); }
+  // Calls action(i) for every i < count and returns when all are done. Each thread begins with a range of indices, the
+  // same in every loop of that count, so that its data stay in its cache; a thread that has finished helps the others.
+  // If actions throw, the exception of the smallest i is rethrown. No jobs may wait.
+  void for_each_index(size_t count, const std::function<void(size_t)>& action);
+
+ private:
+  struct alignas(64) Share {
+    std::atomic<size_t> next = 0;
+    size_t end = 0;
+  };
+
+  void work(size_t thread);
+  bool run_next(size_t thread);
+  void take_part(size_t thread);
+  void run_block(size_t begin, size_t end);
+
+  std::mutex mutex_;  // of the jobs and of the failure
+  std::condition_variable wake_;
+  std::deque<Job> jobs_;
+  std::atomic<size_t> waiting_ = 0;  // the size of jobs_
+  std::atomic<bool> stopping_ = false;
+
+  // The current loop.
+  const std::function<void(size_t)>* action_ = nullptr;
+  std::vector<Share> shares_;          // one per thread
+  std::atomic<uint32_t> running_ = 0;  // of its jobs, those that have not ended
+  std::exception_ptr failure_;
+  size_t failed_index_ = 0;
+
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace rf::text
