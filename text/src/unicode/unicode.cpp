@@ -100,10 +100,6 @@ char32_t canonical_composite(char32_t first, char32_t second) {
   return hit ? found->composite : 0;
 }
 
-const char* unicode_version() {
-  return kUnicodeVersion;
-}
-
 SourceSpan join(const SourceSpan& a, const SourceSpan& b) {
   return {std::min(a.byte_begin, b.byte_begin), std::max(a.byte_end, b.byte_end), std::min(a.char_begin, b.char_begin),
           std::max(a.char_end, b.char_end)};

@@ -37,8 +37,6 @@ Decomposed canonical_decomposition(char32_t code);
 // The primary composite of two code points; 0 when they do not compose.
 char32_t canonical_composite(char32_t first, char32_t second);
 
-const char* unicode_version();
-
 // A half-open range of the source text, in bytes and in code points.
 struct SourceSpan {
   int32_t byte_begin, byte_end, char_begin, char_end;
