@@ -30,7 +30,7 @@ class Gates : public Encoding {
   Gates(By by, int64_t width, int64_t clip, const EncodingShape& shape)
       : by_(by), clip_(clip), rows_HCD_(layer_parameters(*this, shape.layers, "gate", [&] {
           const int64_t rows = by == By::kDistance ? 2 * clip + 1 : clip + 1;
-          return at::empty({shape.heads, rows, width}, at::kFloat).normal_(1, shape.initializer_range);
+          return drawn({shape.heads, rows, width}, shape, /*mean=*/1);
         })) {}
 
   Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {

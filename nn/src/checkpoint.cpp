@@ -10,7 +10,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 
+#include "layer_parameters.h"
 #include "position.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -188,17 +190,20 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   }
   // Sizes are checked against the file before memory is taken for them: those of the encoder before the position
   // encoding is made, which knows its own.
-  match_weights(config, head, named_by_transformers, fresh_head);
-  const std::vector<WeightSpec> specs =
-      model_weight_specs(config, head, *make_position_encoding(config), make_linear_attention(config));
+  std::optional<EmptyParameters> empty;
+  if (match_weights(config, head, named_by_transformers, fresh_head).fresh.empty()) empty.emplace();
+  const auto encoding = make_position_encoding(config);
+  const auto linear = make_linear_attention(config);
+  const std::vector<WeightSpec> specs = model_weight_specs(config, head, *encoding, linear);
   const WeightMatch match = match_weights(config, head, shapes, fresh_head, specs);
   for (const std::string& name : match.tied_copies) {
     check_tied_copy(checkpoint, match, name, tied_source(config, name));
   }
 
-  auto model = std::make_shared<Model>(config, head);
+  auto model = std::make_shared<Model>(config, head, encoding, linear);
   for (at::Tensor& parameter : model->parameters()) parameter.set_data(parameter.to(dtype));
   auto parameters = model->named_parameters(), buffers = model->named_buffers();
+  size_t filled = 0;
   for (const WeightSpec& spec : specs) {
     const auto in_file = match.names.find(spec.name);
     if (in_file == match.names.end()) continue;  // computed or fresh
@@ -210,8 +215,10 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
       load_position_table(*model, finite_as(stored, dtype, view.name), model_dir);
     } else {
       parameters[spec.name].copy_(finite_as(stored, dtype, view.name));
+      ++filled;
     }
   }
+  if (empty && filled != parameters.size()) throw std::logic_error("load_model: a parameter has no values");
   model->eval();
   return model;
 }

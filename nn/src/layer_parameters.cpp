@@ -8,14 +8,29 @@
 
 namespace rf::nn {
 
+namespace {
+thread_local int empty_scopes = 0;
+}
+
+EmptyParameters::EmptyParameters() {
+  ++empty_scopes;
+}
+EmptyParameters::~EmptyParameters() {
+  --empty_scopes;
+}
+bool EmptyParameters::wanted() {
+  return empty_scopes > 0;
+}
+
 std::shared_ptr<torch::nn::Module> child(torch::nn::Module& parent, const std::string& name) {
   const auto children = parent.named_children();
   if (const auto* found = children.find(name)) return *found;
   return parent.register_module(name, std::make_shared<torch::nn::Module>(name));
 }
 
-at::Tensor drawn(at::IntArrayRef sizes, const EncodingShape& shape) {
-  return at::empty(sizes, at::kFloat).normal_(0, shape.initializer_range);
+at::Tensor drawn(at::IntArrayRef sizes, const EncodingShape& shape, double mean) {
+  const at::Tensor values = at::empty(sizes, at::kFloat);
+  return EmptyParameters::wanted() ? values : values.normal_(mean, shape.initializer_range);
 }
 
 std::vector<at::Tensor> layer_parameters(torch::nn::Module& module, int64_t layers, const std::string& name,

@@ -18,8 +18,19 @@ namespace rf::nn {
 // The module of that name in parent, made where there is none.
 std::shared_ptr<torch::nn::Module> child(torch::nn::Module& parent, const std::string& name);
 
-// float32, N(0, initializer_range^2).
-at::Tensor drawn(at::IntArrayRef sizes, const EncodingShape& shape);
+// While it exists, parameters that this thread makes have no values, because a file gives them: nothing is computed,
+// and torch's generator is not used.
+class EmptyParameters {
+ public:
+  EmptyParameters();
+  ~EmptyParameters();
+  EmptyParameters(const EmptyParameters&) = delete;
+  EmptyParameters& operator=(const EmptyParameters&) = delete;
+  static bool wanted();  // one exists
+};
+
+// float32, N(mean, initializer_range^2), or without values.
+at::Tensor drawn(at::IntArrayRef sizes, const EncodingShape& shape, double mean = 0);
 
 // Registers layer.<i>.<name> = draw() for each layer i, and returns them in order.
 std::vector<at::Tensor> layer_parameters(torch::nn::Module& module, int64_t layers, const std::string& name,

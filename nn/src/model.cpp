@@ -25,6 +25,7 @@ namespace {
 
 at::Tensor initial_value(const WeightSpec& spec, const ModelConfig& config) {
   at::Tensor value = at::empty(spec.shape, at::kFloat);
+  if (EmptyParameters::wanted()) return value;
   switch (spec.role) {
     case WeightRole::kMatrix:
       return value.normal_(0, config.initializer_range);
@@ -130,21 +131,25 @@ at::Tensor Model::Impl::sequence_logits(const Output& out, const Dropout& drop, 
   return classifier(drop(classifier_dense(first_BC, config.hidden_act), p));
 }
 
-Model::Model(const ModelConfig& config, Head head) : impl_(std::make_shared<Impl>()) {
+Model::Model(const ModelConfig& config, Head head) : Model(config, head, nullptr, {}) {}
+
+Model::Model(const ModelConfig& config, Head head, std::shared_ptr<Encoding> encoding,
+             std::vector<std::shared_ptr<LinearAttention>> linear)
+    : impl_(std::make_shared<Impl>()) {
   impl_->config = config;
   impl_->head = head;
   for (const WeightSpec& spec : rf::weight_specs(config, head)) {
     if (spec.role == WeightRole::kTable || spec.role == WeightRole::kEncoding) continue;
     register_dotted(*this, spec.name, initial_value(spec, config));
   }
-  impl_->encoding = make_position_encoding(config);
+  impl_->encoding = encoding ? encoding : make_position_encoding(config);
   const std::string prefix = head == Head::kNone ? "" : body_prefix(config);
   if (model_type(config) == "bert") {
     register_dotted(*this, prefix + kLearnedPositions, impl_->encoding->parameters().at(0));
   } else {
     register_module("position_encoding", impl_->encoding);
   }
-  const auto linear = make_linear_attention(config);
+  if (!encoding) linear = make_linear_attention(config);
   impl_->specs = model_weight_specs(config, head, *impl_->encoding, linear);
   if (!linear.empty()) {
     const auto parent = register_module("linear_attention", std::make_shared<torch::nn::Module>("linear_attention"));

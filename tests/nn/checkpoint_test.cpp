@@ -1,4 +1,5 @@
 // Model directories: round trip and every refusal. What transformers writes is read in tests/oracles.
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -67,7 +68,9 @@ class ModelDirectory : public testing::Test {
 #define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST_F(ModelDirectory, RoundTripIsExact) {
+  const at::Tensor generator = at::detail::getDefaultCPUGenerator().get_state();
   const auto again = load_model(dir_, std::nullopt, at::kFloat);
+  EXPECT_TRUE(at::detail::getDefaultCPUGenerator().get_state().equal(generator)) << "nothing is drawn";
   EXPECT_EQ(again->head(), Head::kMaskedLm);
   const auto expected = model_->named_parameters(), got = again->named_parameters();
   ASSERT_EQ(got.size(), expected.size());

@@ -20,6 +20,9 @@
 
 namespace rf::nn {
 
+class Encoding;
+class LinearAttention;
+
 // Everything is checked; an Error names the rule, the value and its row and column. A query that may attend to no key
 // (a padding token, a row of zeros in the mask) has attention output 0 and gradient 0.
 struct Input {
@@ -27,6 +30,8 @@ struct Input {
   at::Tensor mask_BT;       // optional; bool, or integers 0 and 1: true or 1 may be attended to
   at::Tensor types_BT;      // optional, int64, 0 <= type < type_vocab_size; default 0
   at::Tensor segments_BT;   // optional, int32; tokens attend within equal values >= 0; -1 is padding. Excludes mask_BT
+  at::Tensor ends_N;        // optional, with segments: int64, 0, then where each run of equal segments in a row ends,
+                            // counted through all rows; without it they are looked for
   at::Tensor positions_BT;  // optional, int64 [T], [B,T] or, on several axes, [1 or B,T,axes], >= 0; default 0..T-1,
                             // with a cache going on after it
   // With add_cross_attention: what is attended to, [B,S,C], and where that may be (as mask_BT). With a cache: at its
@@ -54,6 +59,10 @@ class Model : public torch::nn::Module {
   // config.is_decoder, whatever the head. Throws Error for an encoding or attention that the configuration does not
   // fit.
   Model(const ModelConfig& config, Head head);
+  // The same with an encoding and layers of linear attention (none: softmax) that were made for `config`; nullptr: both
+  // are made here, after the body.
+  Model(const ModelConfig& config, Head head, std::shared_ptr<Encoding> encoding,
+        std::vector<std::shared_ptr<LinearAttention>> linear);
 
   const ModelConfig& config() const;
   Head head() const;
@@ -87,10 +96,10 @@ class Model : public torch::nn::Module {
 // Model directories: config.json and model.safetensors, or its shards with model.safetensors.index.json. `head` absent:
 // the one that config.json names. `dtype` of the parameters in memory: kFloat or kDouble, from F16, BF16, F32 or F64
 // files. The stored position table is compared with the computed one; beyond 1e-6 TORCH_WARN says so and the stored one
-// is used. The model is in evaluation mode. FreshHead::kAllowed: a head that the file lacks keeps its random
-// initialisation. Errors: a missing file, a missing or unexpected tensor, a wrong shape (the message has both), NaN or
-// infinity (with its index), a tied copy that differs from its source. Checkpoints of transformers' RoFormer and BERT
-// classes and of its version 4's NEZHA load, as well as what save_model writes.
+// is used. The model is in evaluation mode. Only what the file lacks is initialised: a head, with FreshHead::kAllowed;
+// otherwise torch's generator is not used. Errors: a missing file, a missing or unexpected tensor, a wrong shape (the
+// message has both), NaN or infinity (with its index), a tied copy that differs from its source. Checkpoints of
+// transformers' RoFormer and BERT classes and of its version 4's NEZHA load, as well as what save_model writes.
 std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<Head> head, at::ScalarType dtype,
                                   FreshHead fresh_head = FreshHead::kForbidden);
 // The same with `config` in place of the directory's, from which it may differ in what its head is for: labels,
