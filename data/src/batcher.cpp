@@ -143,7 +143,9 @@ struct Batcher::Impl {
       for (const Piece& piece : rows[b]) {
         place(piece, segment++, at, epochs[b], batch, draft);
         at += piece.length;
+        batch.ends.push_back(at);
       }
+      if (const int64_t end = (b + 1) * batch.length; at < end) batch.ends.push_back(end);
     }
     if (draft) draft->finish();
     return batch;

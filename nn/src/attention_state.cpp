@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace rf::nn {
@@ -41,34 +42,47 @@ std::optional<at::Tensor> start_of_steps(const at::Tensor& ids_BT) {
   return start_B1;
 }
 
-// Runs of keys of one sequence in a row, and the queries among them, which are the last of the row. Undefined where a
+// Where the runs of keys of one sequence end.
+std::vector<int64_t> run_ends(const int64_t* names, int64_t batch, int64_t keys) {
+  std::vector<int64_t> ends = {0};
+  for (int64_t i = 1; i <= batch * keys; ++i) {
+    if (i % keys == 0 || names[i] != names[i - 1]) ends.push_back(i);
+  }
+  return ends;
+}
+
+// Those runs as packed sequences, with the queries among them, which are the last of the row. Undefined where a
 // sequence comes back after another one: names rise, but for padding, whose queries and keys are apart.
-PackedSequences ends_of(const at::Tensor& sequences_BS, int64_t queries) {
-  const at::Tensor given = sequences_BS.to(at::kCPU).contiguous();
-  const int64_t batch = given.size(0), keys = given.size(1);
-  const auto* names = given.const_data_ptr<int64_t>();
+PackedSequences packed_runs(const int64_t* names, int64_t queries, int64_t keys, std::span<const int64_t> ends) {
   std::vector<int64_t> query_ends = {0}, key_ends = {0};
   const auto add = [&](int64_t queries_of_run, int64_t keys_of_run) {
     query_ends.push_back(query_ends.back() + queries_of_run);
     key_ends.push_back(key_ends.back() + keys_of_run);
   };
-  for (int64_t b = 0; b < batch; ++b, names += keys) {
-    int64_t before = -1;
-    for (int64_t begin = 0, end = 0; begin < keys; begin = end) {
-      const int64_t name = names[begin];
-      while (end < keys && names[end] == name) ++end;
-      const int64_t queries_of_run = std::max<int64_t>(0, end - std::max(begin, keys - queries));
-      if (name < 0) {
-        add(queries_of_run, 0);
-        add(0, end - begin);
-        continue;
-      }
-      if (name <= before) return {};
-      before = name;
-      add(queries_of_run, end - begin);
+  int64_t before = -1;
+  for (size_t i = 1; i < ends.size(); ++i) {
+    const int64_t begin = ends[i - 1] % keys, end = begin + ends[i] - ends[i - 1], name = names[ends[i - 1]];
+    const int64_t queries_of_run = std::max<int64_t>(0, end - std::max(begin, keys - queries));
+    if (begin == 0) before = -1;
+    if (name < 0) {
+      add(queries_of_run, 0);
+      add(0, end - begin);
+      continue;
     }
+    if (name <= before) return {};
+    before = name;
+    add(queries_of_run, end - begin);
   }
   return {at::tensor(query_ends, at::kLong), at::tensor(key_ends, at::kLong)};
+}
+
+PackedSequences packed_sequences(const at::Tensor& sequences_BS, int64_t queries, const at::Tensor& ends_N) {
+  const at::Tensor given = sequences_BS.to(at::kCPU).contiguous();
+  const auto* const names = given.const_data_ptr<int64_t>();
+  const int64_t keys = given.size(1);
+  if (!ends_N.defined()) return packed_runs(names, queries, keys, run_ends(names, given.size(0), keys));
+  const at::Tensor ends = ends_N.contiguous();
+  return packed_runs(names, queries, keys, {ends.const_data_ptr<int64_t>(), static_cast<size_t>(ends.size(0))});
 }
 
 }  // namespace
@@ -96,7 +110,7 @@ const std::optional<Packing>& AttentionContext::State::packing() {
   if (packing_) return *packing_;
   packing_.emplace();
   if (!sequences_BS.defined()) return *packing_;
-  if (const PackedSequences ends = ends_of(sequences_BS, queries()); ends.defined()) {
+  if (const PackedSequences ends = packed_sequences(sequences_BS, queries(), ends_N); ends.defined()) {
     const int64_t batch = sequences_BS.size(0);
     *packing_ = {ends, as_one_row(positions.query.ids, batch), as_one_row(positions.key.ids, batch)};
   }
@@ -163,9 +177,11 @@ const at::Tensor& AttentionContext::State::rows_by_distance(int64_t lo, int64_t 
 AttentionContext::AttentionContext(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel)
     : state_(std::make_shared<State>(std::move(positions), std::move(attend), window, kernel)) {}
 
-AttentionContext AttentionContext::packed(Positions positions, at::Tensor sequences_BS, TokenWindow window) {
+AttentionContext AttentionContext::packed(Positions positions, at::Tensor sequences_BS, TokenWindow window,
+                                          at::Tensor ends_N) {
   AttentionContext context(std::move(positions), {}, window);
   context.state_->sequences_BS = std::move(sequences_BS);
+  context.state_->ends_N = std::move(ends_N);
   return context;
 }
 

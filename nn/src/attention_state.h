@@ -53,6 +53,7 @@ struct AttentionContext::State {
   const Positions positions;
   const at::Tensor given_attend;
   at::Tensor sequences_BS;  // of packed rows
+  at::Tensor ends_N;        // of their runs, or undefined
   const TokenWindow window;
   const Kernel kernel;
 

@@ -223,7 +223,8 @@ at::Tensor Body::linear_attention(int64_t index, const at::Tensor& qkv_BTC, Term
   const Heads x = split_heads(qkv_BTC, config_.num_attention_heads);
   LinearAttentionCall call{.direction = config_.is_decoder ? Direction::kCausal : Direction::kBidirectional,
                            .key_mask_BS = pass.tokens.key_mask_BS,
-                           .sequences_BS = pass.tokens.sequences_BS};
+                           .sequences_BS = pass.tokens.sequences_BS,
+                           .ends_N = pass.tokens.ends_N};
   if (pass.cache) {
     const int64_t tokens = qkv_BTC.size(1);
     terms.key = last_rows(terms.key, tokens);

@@ -116,6 +116,21 @@ Grouping group(const at::Tensor& sequences_BS, int64_t queries) {
   return grouping;
 }
 
+// The same where the runs of tokens of one sequence are known.
+Grouping group_runs(const at::Tensor& sequences_BT, const at::Tensor& ends_N) {
+  const at::Tensor names = sequences_BT.flatten();
+  const auto name = names.accessor<int64_t, 1>(), end = ends_N.accessor<int64_t, 1>();
+  Grouping grouping;
+  for (int64_t run = 1; run < end.size(0); ++run) {
+    if (name[end[run - 1]] < 0) continue;
+    for (int64_t token = end[run - 1]; token < end[run]; ++token) grouping.queries.push_back(token);
+    grouping.query_counts.push_back(end[run] - end[run - 1]);
+  }
+  grouping.keys = grouping.queries;
+  grouping.key_counts = grouping.query_counts;
+  return grouping;
+}
+
 // Tokens of all rows, taken apart into sequences [1,tokens,..]; undefined ones for an undefined x.
 std::vector<at::Tensor> apart(const at::Tensor& x, int64_t batch, const std::vector<int64_t>& tokens,
                               const std::vector<int64_t>& counts) {
@@ -132,7 +147,9 @@ std::vector<at::Tensor> apart(const at::Tensor& x, int64_t batch, const std::vec
 // Rows that hold several sequences: each alone, and back to its place.
 at::Tensor attend_packed(const LinearProblem& all, Kernel kernel) {
   const int64_t batch = all.q_BTHD.size(0), queries = all.q_BTHD.size(1);
-  const Grouping grouping = group(all.call.sequences_BS.to(at::kLong).expand({batch, all.k_BSHD.size(1)}), queries);
+  const at::Tensor sequences_BS = all.call.sequences_BS.to(at::kLong).expand({batch, all.k_BSHD.size(1)});
+  const Grouping grouping =
+      all.call.ends_N.defined() ? group_runs(sequences_BS, all.call.ends_N) : group(sequences_BS, queries);
   const auto of_queries = [&](const at::Tensor& x) { return apart(x, batch, grouping.queries, grouping.query_counts); };
   const auto of_keys = [&](const at::Tensor& x) { return apart(x, batch, grouping.keys, grouping.key_counts); };
   const auto q = of_queries(all.q_BTHD), k = of_keys(all.k_BSHD), v = of_keys(all.v_BSHD),

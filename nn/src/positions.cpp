@@ -11,6 +11,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/min.h>
 #include <ATen/ops/minimum.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/scatter_reduce.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
@@ -20,6 +21,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "packed_positions.h"
 #include "rf/io/error.h"
 
 namespace rf::nn {
@@ -56,13 +58,17 @@ void check_sequences(const at::Tensor& sequences, const at::Tensor& key_ids) {
   }
 }
 
-// The first and the end of each key's sequence.
-void set_sequences(TokenPositions& keys, const at::Tensor& sequences) {
-  const int64_t batch = std::max(sequences.size(0), keys.ids.size(0)), tokens = keys.ids.size(1);
-  const at::Tensor ids_BS = keys.ids.expand({batch, tokens});
-  const at::Tensor row_B1 = at::arange(batch, ids_BS.options()).unsqueeze(1);
+// A number for the sequence of each key, counted through all rows.
+at::Tensor sequence_numbers(const at::Tensor& sequences, int64_t batch) {
+  const at::Tensor row_B1 = at::arange(batch, at::dtype(at::kLong)).unsqueeze(1);
   const at::Tensor named_BS = sequences + row_B1 * (int64_t{1} << 32);
-  const at::Tensor number_N = std::get<1>(at::_unique(named_BS, /*sorted=*/true, /*return_inverse=*/true)).flatten();
+  return std::get<1>(at::_unique(named_BS, /*sorted=*/true, /*return_inverse=*/true)).flatten();
+}
+
+// The first and the end of each key's sequence, which has a number below batch * keys.
+void set_sequences(TokenPositions& keys, const at::Tensor& sequences, const at::Tensor& number_N) {
+  const int64_t tokens = keys.ids.size(1), batch = number_N.size(0) / tokens;
+  const at::Tensor ids_BS = keys.ids.expand({batch, tokens});
   const at::Tensor is_padding_BS = sequences.lt(0);
   const auto reduced = [&](const char* how) {
     const at::Tensor found_N = at::zeros({batch * tokens}, ids_BS.options())
@@ -98,7 +104,8 @@ Positions make_positions(const at::Tensor& query, const at::Tensor& key, const a
   }
   if (sequences.defined()) {
     check_sequences(sequences, key_ids);
-    set_sequences(positions.key, sequences);
+    const int64_t batch = std::max(sequences.size(0), key_ids.size(0));
+    set_sequences(positions.key, sequences, sequence_numbers(sequences, batch));
     const int64_t queries = query_ids.size(1), skipped = key_ids.size(1) - queries;
     if (skipped < 0) {
       fail("positions", "queries must be the last keys of their rows, got {} queries and {} keys", queries,
@@ -118,6 +125,14 @@ Positions make_positions(const at::Tensor& query, const at::Tensor& key, const a
     side->first = first_B1.expand({batch, tokens});
     side->end = (last_B1 + 1).expand({batch, tokens});
   }
+  return positions;
+}
+
+Positions packed_positions(const at::Tensor& ids, const at::Tensor& sequences_BT, const at::Tensor& ends_N) {
+  Positions positions;
+  positions.query = tokens_of(ids, "query");
+  set_sequences(positions.query, sequences_BT, at::repeat_interleave(ends_N.diff()));
+  positions.key = positions.query;
   return positions;
 }
 

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "packed_positions.h"
+
 namespace rf::nn {
 
 namespace {
@@ -63,7 +65,9 @@ Tokens make_tokens(const Input& input, KeyValueCache* cache) {
     cache->rows = packed ? KeyValueCache::Rows::kPacked : KeyValueCache::Rows::kPadded;
   }
   Tokens result;
-  result.positions = make_positions(query_BT, key_BS, sequences_BS);
+  if (packed && before == 0) result.ends_N = input.ends_N;
+  result.positions = result.ends_N.defined() ? packed_positions(query_BT, sequences_BS, result.ends_N)
+                                             : make_positions(query_BT, key_BS, sequences_BS);
   if (packed) {
     result.sequences_BS = sequences_BS;
   } else if (sequences_BS.defined()) {
@@ -73,7 +77,9 @@ Tokens make_tokens(const Input& input, KeyValueCache* cache) {
 }
 
 AttentionContext self_attention_context(const Tokens& tokens, TokenWindow window) {
-  if (tokens.sequences_BS.defined()) return AttentionContext::packed(tokens.positions, tokens.sequences_BS, window);
+  if (tokens.sequences_BS.defined()) {
+    return AttentionContext::packed(tokens.positions, tokens.sequences_BS, window, tokens.ends_N);
+  }
   const at::Tensor attend = tokens.key_mask_BS.defined() ? tokens.key_mask_BS.unsqueeze(1).unsqueeze(2) : at::Tensor();
   return {tokens.positions, attend, window};
 }

@@ -12,6 +12,7 @@ struct Tokens {
   Positions positions;      // queries: the new tokens; keys: those of the cache and the new ones
   at::Tensor key_mask_BS;   // bool; padding is false; undefined: none, or sequences_BS says so
   at::Tensor sequences_BS;  // of packed rows, else undefined
+  at::Tensor ends_N;        // of their runs (Input::ends_N), where they are known
 };
 
 // Positions default to 0, 1, .., and go on after those of the cache, which takes the new tokens up.

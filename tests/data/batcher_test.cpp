@@ -82,6 +82,16 @@ std::vector<std::vector<int64_t>> chunks_of(const Batch& batch, int64_t b) {
   return chunks;
 }
 
+// Where a token's segment is not that of the token before it, or a row ends.
+std::vector<int64_t> segment_ends(const Batch& batch) {
+  std::vector<int64_t> ends = {0};
+  const auto& segments = batch.segments;
+  for (int64_t i = 1; i <= std::ssize(segments); ++i) {
+    if (i % batch.length == 0 || segments[i] != segments[i - 1]) ends.push_back(i);
+  }
+  return ends;
+}
+
 bool same(const Batch& a, const Batch& b) {
   return a.batch_size == b.batch_size && a.length == b.length && a.ids == b.ids && a.segments == b.segments &&
          a.positions == b.positions && a.places == b.places && a.labels == b.labels && a.real_tokens == b.real_tokens;
@@ -127,6 +137,7 @@ TEST_P(Packings, InOrderEveryChunkOnce) {
   while (batcher.next_in_order(row, batch)) {
     EXPECT_EQ(partial, 0) << "only the last batch is shorter";
     partial += batch.batch_size < 7 ? 1 : 0;
+    EXPECT_EQ(batch.ends, segment_ends(batch));
     for (int64_t b = 0; b < batch.batch_size; ++b) {
       for (auto& chunk : chunks_of(batch, b)) found.push_back(chunk);
     }

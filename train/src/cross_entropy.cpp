@@ -16,8 +16,10 @@ void check(rf_status status) {
   TORCH_CHECK(status == RF_OK, rf_last_error());
 }
 
-// Returns the sum of losses before the scale, and leaves the gradient in logits.
-double sum_losses(const at::Tensor& logits_NV, const at::Tensor& labels_N, double scale) {
+enum class Gradient { kNone, kInLogits };
+
+// The sum of losses before the scale. kInLogits: the gradient of the scaled sum is left in logits.
+double sum_losses(const at::Tensor& logits_NV, const at::Tensor& labels_N, Gradient gradient, double scale) {
   const bool is_known = logits_NV.scalar_type() == at::kFloat || logits_NV.scalar_type() == at::kBFloat16;
   TORCH_CHECK(is_known && logits_NV.is_contiguous(), "logits must be float32 or bfloat16 and contiguous, got ",
               logits_NV.scalar_type());
@@ -35,6 +37,8 @@ double sum_losses(const at::Tensor& logits_NV, const at::Tensor& labels_N, doubl
   args.loss = losses_N.mutable_data_ptr();
   args.log_sum = log_sums_N.mutable_data_ptr<double>();
   check(rf_cross_entropy_forward(&args));
+  const double sum = losses_N.sum(at::kDouble).item<double>();
+  if (gradient == Gradient::kNone) return sum;
   const auto weight = static_cast<float>(scale);
   rf_cross_entropy_grads grads{};
   grads.struct_size = sizeof grads;
@@ -42,7 +46,7 @@ double sum_losses(const at::Tensor& logits_NV, const at::Tensor& labels_N, doubl
   grads.logits = logits_NV.mutable_data_ptr();
   grads.logits_stride = args.logits_stride;
   check(rf_cross_entropy_backward(&args, &grads));
-  return losses_N.sum(at::kDouble).item<double>();
+  return sum;
 }
 
 class ScaledCrossEntropy : public torch::autograd::Function<ScaledCrossEntropy> {
@@ -50,7 +54,7 @@ class ScaledCrossEntropy : public torch::autograd::Function<ScaledCrossEntropy> 
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits_NV,
                             const at::Tensor& labels_N, double scale) {
     const at::Tensor gradient_NV = logits_NV.detach();
-    const double sum = sum_losses(gradient_NV, labels_N, scale);
+    const double sum = sum_losses(gradient_NV, labels_N, Gradient::kInLogits, scale);
     context->saved_data["gradient"] = gradient_NV;
     return at::full({}, scale * sum, at::kFloat);
   }
@@ -65,6 +69,10 @@ class ScaledCrossEntropy : public torch::autograd::Function<ScaledCrossEntropy> 
 };
 
 }  // namespace
+
+double summed_cross_entropy(const at::Tensor& logits_NV, const at::Tensor& labels_N) {
+  return sum_losses(logits_NV, labels_N, Gradient::kNone, 1);
+}
 
 at::Tensor scaled_cross_entropy(const at::Tensor& logits_NV, const at::Tensor& labels_N, double scale) {
   return ScaledCrossEntropy::apply(logits_NV, labels_N, scale);

@@ -1,17 +1,19 @@
-// Cross-entropy of the predicted tokens (spec R-TRN-02) and its gradient in one pass over the logits:
+// Cross-entropy of the predicted tokens (spec R-TRN-02), of training and of evaluation:
 //
 //   loss            = scale * sum_n (log sum_v exp(z_nv) - z_n,label(n))
 //   d loss / d z_nv = scale * (softmax(z_n)_v - [v = label(n)])
 //
-// in float32, by rf_cross_entropy. The gradient overwrites the logits, in their own type. There is no ignored index and
-// no label smoothing.
+// in float32, by rf_cross_entropy. There is no ignored index and no label smoothing. logits: [N,V], float32 or
+// bfloat16, contiguous; labels: [N], int64.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace rf::train {
 
-// logits [N,V] float32 or bfloat16, contiguous, with an autograd history; labels [N] int64. A float32 scalar.
+// The sum over n, nats.
+double summed_cross_entropy(const at::Tensor& logits_NV, const at::Tensor& labels_N);
+// A float32 scalar with a gradient, which overwrites the logits, in their own type: they have an autograd history.
 at::Tensor scaled_cross_entropy(const at::Tensor& logits_NV, const at::Tensor& labels_N, double scale);
 
 }  // namespace rf::train

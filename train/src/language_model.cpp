@@ -4,13 +4,12 @@
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "autocast.h"
+#include "cross_entropy.h"
 #include "rf/io/error.h"
-#include "rf/ops/rows.h"
 
 namespace rf::train {
 
@@ -21,15 +20,6 @@ at::Tensor to_tensor(const std::vector<T>& values, at::IntArrayRef shape, at::Sc
   at::Tensor tensor = at::empty(shape, dtype);
   if (!values.empty()) std::memcpy(tensor.data_ptr(), values.data(), values.size() * sizeof(T));
   return tensor;
-}
-
-bool one_full_segment_per_row(const data::Batch& batch) {
-  const bool one_segment = std::all_of(batch.segments.begin(), batch.segments.end(), [](int32_t s) { return s == 0; });
-  if (!one_segment) return false;
-  for (int64_t i = 0; i < batch.batch_size * batch.length; ++i) {
-    if (batch.positions[static_cast<size_t>(i)] != i % batch.length) return false;
-  }
-  return true;
 }
 
 class EvaluationMode {
@@ -51,7 +41,9 @@ LanguageBatch to_tensors(const data::Batch& batch) {
   const int64_t places = static_cast<int64_t>(batch.places.size());
   LanguageBatch result;
   result.input.ids_BT = to_tensor(batch.ids, shape, at::kLong);
-  if (!one_full_segment_per_row(batch)) {
+  const int64_t runs = std::ssize(batch.ends) - 1;
+  if (runs > batch.batch_size) {  // padding is a run, too
+    result.input.ends_N = to_tensor(batch.ends, {runs + 1}, at::kLong);
     result.input.segments_BT = to_tensor(batch.segments, shape, at::kInt);
     result.input.positions_BT = to_tensor(batch.positions, shape, at::kLong);
   }
@@ -67,9 +59,8 @@ at::Tensor label_logits(nn::Model& model, const LanguageBatch& batch) {
   return model.masked_lm_logits(hidden_NC);
 }
 
-at::Tensor label_loss_sum(nn::Model& model, const LanguageBatch& batch) {
-  const at::Tensor logits_NV = label_logits(model, batch);
-  return ops::cross_entropy(logits_NV, batch.labels_N).sum();
+double label_loss_sum(nn::Model& model, const LanguageBatch& batch) {
+  return summed_cross_entropy(label_logits(model, batch), batch.labels_N);
 }
 
 UnigramModel::UnigramModel(const data::Split& split) : cost_(static_cast<size_t>(split.vocab_size())) {
@@ -102,7 +93,7 @@ EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, c
     if (batch.places.empty()) continue;
     const LanguageBatch tensors = to_tensors(batch);
     const at::Tensor logits_NV = label_logits(model, tensors);
-    report.loss += ops::cross_entropy(logits_NV, tensors.labels_N).sum(at::kDouble).item<double>();
+    report.loss += summed_cross_entropy(logits_NV, tensors.labels_N);
     correct += logits_NV.argmax(-1).eq(tensors.labels_N).sum().item<int64_t>();
     for (const int64_t id : batch.labels) report.unigram_loss += unigram.cost(id);
     report.predicted_tokens += static_cast<int64_t>(batch.labels.size());

@@ -30,14 +30,14 @@ struct LanguageBatch {
   int64_t real_tokens = 0;
 };
 
-// Copies the batch. Segments and positions are left out of the input if every row is one segment without padding: the
-// model's defaults then compute the same, faster.
+// Copies the batch. Segments, their ends and positions are left out of the input if every row is one segment without
+// padding: the model's defaults then compute the same, faster.
 LanguageBatch to_tensors(const data::Batch& batch);
 
 // Logits [N,V] at the batch's predicted positions, of which there must be at least one.
 at::Tensor label_logits(nn::Model& model, const LanguageBatch& batch);
-// Cross-entropy of the labels, summed, float32 scalar (nats).
-at::Tensor label_loss_sum(nn::Model& model, const LanguageBatch& batch);
+// Cross-entropy of the labels, summed, nats.
+double label_loss_sum(nn::Model& model, const LanguageBatch& batch);
 
 // Unigram distribution of a split's tokens with one added to every count: the baseline without context.
 class UnigramModel {

@@ -47,6 +47,7 @@ std::vector<data::Batch> read_batches(const PretrainBenchOptions& options) {
       batch.places.push_back(i);
       batch.labels.push_back(label);
     }
+    for (int64_t b = 1; b <= batch.batch_size; ++b) batch.ends.push_back(b * batch.length);
     if (batch.places.empty()) fail(kWhere, "each batch must have a masked token, got none in batch {}", n);
     batches.push_back(std::move(batch));
   }
@@ -57,7 +58,7 @@ double evaluation_loss(nn::Model& model, const data::Batch& batch, Precision pre
   const c10::NoGradGuard no_grad;
   const AutocastScope autocast(precision);
   model.eval();
-  const double sum = label_loss_sum(model, to_tensors(batch)).item<float>();
+  const double sum = label_loss_sum(model, to_tensors(batch));
   model.train();
   return sum / static_cast<double>(batch.places.size());
 }

@@ -59,6 +59,8 @@ struct Batch {
   std::vector<int64_t> ids;        // [B*T], [PAD] past the end
   std::vector<int32_t> segments;   // [B*T], 0, 1, ... within a row; -1 at padding
   std::vector<int64_t> positions;  // [B*T], restarting at 0 in each segment; 0 at padding
+  // 0, then where each run of tokens ends, counted through all rows: those of a segment, or the padding of a row.
+  std::vector<int64_t> ends = {0};
   // Flat indices b*T + t where a token is predicted, rising. If masking chooses no token in the whole batch, the token
   // (or word) with the smallest draw is taken, so this is empty only for a batch of special tokens alone.
   std::vector<int64_t> places;

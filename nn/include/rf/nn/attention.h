@@ -50,8 +50,10 @@ class AttentionContext {
   // attend: bool, broadcasts to [B, H, T, S]; undefined: all. Together with the window.
   AttentionContext(Positions positions, at::Tensor attend, TokenWindow window, Kernel kernel = Kernel::kAuto);
   // For packed rows: a query attends to keys of its sequence. sequences_BS: int64 [B,S], of the keys, -1 for padding,
-  // which no query attends to and which attends to nothing; the queries are the last T keys of a row.
-  static AttentionContext packed(Positions positions, at::Tensor sequences_BS, TokenWindow window);
+  // which no query attends to and which attends to nothing; the queries are the last T keys of a row. ends_N: as
+  // Input::ends_N of rf/nn/model.h, of the keys.
+  static AttentionContext packed(Positions positions, at::Tensor sequences_BS, TokenWindow window,
+                                 at::Tensor ends_N = {});
 
   struct State;
   State& state() const { return *state_; }

@@ -89,6 +89,7 @@ struct LinearAttentionCall {
   at::Tensor key_mask_BS = {};   // bool; false: not attended to; undefined: all true
   at::Tensor sequences_BS = {};  // int, [1 or B, S]: tokens attend within equal values >= 0 of a row, -1 is padding;
                                  // queries are the last T keys of their rows; undefined: a row is one sequence
+  at::Tensor ends_N = {};        // with as many queries as keys: as Input::ends_N of rf/nn/model.h, or undefined
   LinearAttentionState* state = nullptr;  // causal, without sequences: keys that came before; k and v are added to it
   Kernel kernel = Kernel::kAuto;
 };
