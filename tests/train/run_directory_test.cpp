@@ -1,5 +1,5 @@
 // The run directory: which ones are taken, and the leftovers of a process killed before its first checkpoint.
-#include "run_directory.h"
+#include "rf/train/run_directory.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ TEST(RunDirectory, KilledWhileTheRunFileWasWritten) {
   for (const Use use : {Use::kFresh, Use::kResume}) {
     const TemporaryPath directory;
     io::write_file(directory / "run.json.tmp.12.0", "{");
-    EXPECT_FALSE(RunDirectory(directory.path(), use).has_run());
+    EXPECT_FALSE(RunDirectory(directory.path(), use).has("run.json"));
     EXPECT_FALSE(std::filesystem::exists(directory / "run.json.tmp.12.0"));
   }
 }

@@ -11,17 +11,17 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "checkpoint.h"
 #include "compare_table.h"
 #include "held_out.h"
+#include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/io/strict_object.h"
 #include "rf/text/tokenizer.h"
 #include "rf/train/pretrain.h"
+#include "rf/train/run_directory.h"
 #include "rf/train/training_curve.h"
-#include "run_directory.h"
 #include "run_series.h"
 #include "tensor_memory.h"
 
@@ -155,24 +155,17 @@ std::string Comparison::run_dir(const std::string& arm, uint64_t seed) const {
 
 // compare.json has everything that the numbers depend on except the arms and the seeds, which may be added later.
 void Comparison::open_output() {
-  const nlohmann::json settings = {
-      {"run", to_json(base_)}, {"data", data_identity(options_.data_dir)}, {"length_factors", options_.length_factors}};
-  const std::string path = options_.output_dir + "/compare.json";
-  std::error_code error;
-  fs::create_directories(options_.output_dir, error);
-  if (error)
-    fail("compare", "the output must be a directory that can be made, got {}: {}", options_.output_dir,
-         error.message());
-  if (fs::exists(path)) {
-    const std::string difference = first_difference(io::read_json(path), settings);
-    if (difference.empty()) return;
-    fail("compare", "the settings must be those of the comparison in {}, got {}", options_.output_dir, difference);
-  }
-  if (!fs::is_empty(options_.output_dir)) {
+  const nlohmann::json settings = {{"run", to_json(base_)},
+                                   {"data", data::identity(options_.data_dir)},
+                                   {"length_factors", options_.length_factors}};
+  const auto directory = RunDirectory::unlocked("compare", options_.output_dir);
+  if (!directory.has("compare.json") && !fs::is_empty(directory.path())) {
     fail("compare", "the output directory must be empty or hold a comparison, got {} without compare.json",
-         options_.output_dir);
+         directory.path());
   }
-  io::write_file(path, settings.dump(2) + "\n");
+  const std::string difference = first_difference(directory.kept_settings("compare.json", settings), settings);
+  if (difference.empty()) return;
+  fail("compare", "the settings must be those of the comparison in {}, got {}", directory.path(), difference);
 }
 
 bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
@@ -183,19 +176,12 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
     run.directory = directory;
     return true;
   }
-  const RunConfig config = config_of(arm, seed);
-  fs::create_directories(directory);
-  const std::string run_file = fmt::format("{}.run.json", directory);
-  io::write_file(run_file, to_json(config).dump(2) + "\n");
   const io::Progress::Part part(progress_, series_.begin(fmt::format("{}, seed {}", arm, seed)));
-  PretrainOptions pretraining{.config_path = run_file,
-                              .data_dir = options_.data_dir,
-                              .output_dir = directory,
-                              .resume = true,
-                              .seed = {},
-                              .note = options_.note};
+  PretrainOptions pretraining;
+  pretraining.data_dir = options_.data_dir;
+  pretraining.note = options_.note;
   const TensorMemoryScope memory;
-  const PretrainReport report = pretrain(pretraining, progress_);
+  const PretrainReport report = pretrain_part(directory, to_json(config_of(arm, seed)), pretraining, progress_);
   report_.signal = report.signal;
   if (report.signal != 0) return false;
   run = {.arm = arm,

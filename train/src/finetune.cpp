@@ -15,7 +15,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
-#include "run_directory.h"
+#include "rf/train/run_directory.h"
 #include "run_series.h"
 #include "tasks/classes.h"
 
@@ -236,20 +236,16 @@ void Finetuning::keep_settings() {
                                    {"evaluate_every_steps", options_.evaluate_every_steps},
                                    {"patience", options_.patience}};
   directory_.emplace(options_.output_dir, RunDirectory::Use::kResume);
-  const std::string path = directory_->file("run.json");
-  if (directory_->has_run()) {
-    const nlohmann::json before = io::read_json(path);
-    if (!before.contains("task")) {
-      fail("finetune", "the output must be a directory of finetune, got {}, which holds another kind of run",
-           options_.output_dir);
-    }
-    const std::string difference = first_difference(before, settings);
-    if (difference.empty()) return;
-    const bool is_longer = before.is_object() && before.value("epochs", nlohmann::json()) != settings["epochs"];
-    fail("finetune", "the settings must be those of the runs in {}, got {}{}", options_.output_dir, difference,
-         is_longer ? "; to train a finished model further, give it as --model of another --output" : "");
+  const nlohmann::json before = directory_->kept_settings("run.json", settings);
+  if (!before.contains("task")) {
+    fail("finetune", "the output must be a directory of finetune, got {}, which holds another kind of run",
+         options_.output_dir);
   }
-  io::write_file(path, settings.dump(2) + "\n");
+  const std::string difference = first_difference(before, settings);
+  if (difference.empty()) return;
+  const bool is_longer = before.is_object() && before.value("epochs", nlohmann::json()) != settings["epochs"];
+  fail("finetune", "the settings must be those of the runs in {}, got {}{}", options_.output_dir, difference,
+       is_longer ? "; to train a finished model further, give it as --model of another --output" : "");
 }
 
 // False if a signal ended it early.

@@ -18,11 +18,12 @@
 #include "metrics_log.h"
 #include "platform.h"
 #include "readable_length.h"
+#include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/nn/seed_scope.h"
 #include "rf/text/tokenizer.h"
-#include "run_directory.h"
+#include "rf/train/run_directory.h"
 #include "train_step.h"
 
 namespace rf::train {
@@ -64,6 +65,7 @@ class PretrainRun {
   void read_run_file();
   void open_data();
   void open_model();
+  void make_optimizer();
   void check_longest_stage();
   void resume_from(const std::string& checkpoint);
   data::BatchOptions stage_batches(int64_t stage) const;
@@ -110,7 +112,7 @@ PretrainRun::PretrainRun(const PretrainOptions& options, io::Progress& progress)
   read_run_file();
   open_data();
   state_.run = to_json(config_);
-  state_.data = data_identity(options_.data_dir);
+  state_.data = data::identity(options_.data_dir);
   const std::optional<std::string> checkpoint = newest_checkpoint(directory_.path());
   if (checkpoint) {
     resume_from(*checkpoint);
@@ -127,7 +129,7 @@ PretrainRun::PretrainRun(const PretrainOptions& options, io::Progress& progress)
 
 void PretrainRun::read_run_file() {
   std::string path = options_.config_path;
-  if (path.empty() && options_.resume && directory_.has_run()) path = directory_.file("run.json");
+  if (path.empty() && options_.resume && directory_.has("run.json")) path = directory_.file("run.json");
   if (path.empty()) fail("pretrain", "a run file must be given (--config), got none");
   const nlohmann::json json = io::read_json(path);
   config_ = parse_run_config(json);
@@ -174,6 +176,10 @@ void PretrainRun::open_model() {
     }
     model_ = nn::load_model(config_.init_from, head_of(config_.objective), at::kFloat, FreshHead::kAllowed);
   }
+  make_optimizer();
+}
+
+void PretrainRun::make_optimizer() {
   optimizer_.emplace(trained_parameters(*model_), AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2,
                                                                config_.epsilon, config_.clip_norm});
 }
@@ -200,8 +206,7 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
   saved.platform = resumed_platform(saved.platform, [this](const std::string& text) { note(text); });
   state_ = std::move(saved);
   model_ = nn::load_model(checkpoint, head_of(config_.objective), at::kFloat);
-  optimizer_.emplace(trained_parameters(*model_), AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2,
-                                                               config_.epsilon, config_.clip_norm});
+  make_optimizer();
   load_moments(checkpoint, *optimizer_);
   optimizer_->set_updates(state_.updates);
   drop_checkpoints(directory_.path(), config_.keep_checkpoints);  // after a kill the oldest may still exist
@@ -361,6 +366,16 @@ PretrainReport PretrainRun::go() {
 
 PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress) {
   return PretrainRun(options, progress).go();
+}
+
+PretrainReport pretrain_part(const std::string& directory, const nlohmann::json& run, PretrainOptions options,
+                             io::Progress& progress) {
+  fs::create_directories(directory);
+  options.config_path = directory + ".run.json";
+  options.output_dir = directory;
+  options.resume = true;
+  io::write_file(options.config_path, run.dump(2) + "\n");
+  return pretrain(options, progress);
 }
 
 }  // namespace rf::train

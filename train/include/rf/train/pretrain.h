@@ -49,6 +49,10 @@ struct PretrainReport {
 // Throws Error for bad input, a full disk, and a loss or gradient that is not finite (the step is named). Checkpoints
 // already written stay valid whatever happens.
 PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress);
+// One of several runs: `directory` in place of the options' output, with the run file beside it as
+// <directory>.run.json. The same call continues it.
+PretrainReport pretrain_part(const std::string& directory, const nlohmann::json& run, PretrainOptions options,
+                             io::Progress& progress);
 
 struct EvaluateOptions {
   std::string model_dir, data_dir;

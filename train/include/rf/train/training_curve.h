@@ -1,4 +1,4 @@
-// The training lines of a run's metrics.jsonl.
+// What is read of a run's metrics.jsonl (docs/formats.md); damaged lines are skipped.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,17 @@ namespace rf::train {
 
 struct TrainingCurve {  // one entry per line
   std::vector<int64_t> steps;
-  std::vector<double> losses, seconds;  // as in docs/formats.md
+  std::vector<double> losses, seconds;
 };
 
-// In step order; damaged lines are skipped. Throws Error, naming the key, for a line without one of the three.
+// In step order. Throws Error, naming the key, for a line without one of the three.
 TrainingCurve training_curve(const std::string& run_dir);
+
+// A held-out measurement after a stage, on rows of a length that the model can read.
+struct LengthEvaluation {
+  int64_t stage = 0, length = 0;
+  double loss = 0, accuracy = 0;
+};
+std::vector<LengthEvaluation> length_evaluations(const std::string& run_dir);
 
 }  // namespace rf::train

@@ -1,0 +1,32 @@
+// The identity of a data directory (identity.h).
+#include "rf/data/identity.h"
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "rf/io/files.h"
+#include "shard_format.h"
+
+namespace rf::data {
+
+std::string identity(const std::string& data_dir) {
+  std::vector<std::string> shards;
+  for (const auto& entry : std::filesystem::directory_iterator(data_dir)) {
+    if (entry.path().extension() == ".rfs") shards.push_back(entry.path());
+  }
+  std::sort(shards.begin(), shards.end());
+  std::string headers;
+  for (const std::string& shard : shards) {
+    const io::MappedFile mapped(shard);
+    const size_t count = std::min(sizeof(ShardHeader), mapped.bytes().size());
+    headers.append(reinterpret_cast<const char*>(mapped.bytes().data()), count);
+  }
+  return fmt::format("{:016x}", XXH3_64bits(headers.data(), headers.size()));
+}
+
+}  // namespace rf::data
