@@ -16,13 +16,14 @@ namespace {
 
 constexpr double kHalfUlp = 6e-8;  // of 1 in float32, and a little
 
-nlohmann::json settings() {
-  return {{"head_dim", 64},
-          {"positions", {1, 511, 1535, 131071, 1048575, 100000000, 2147483647}},
-          {"model_positions", 64},
-          {"model_tokens", {64, 65, 256, 1024}},
-          {"seeds", {1}}};
-}
+struct Settings {
+  int64_t head_dim = 64;
+  std::vector<int64_t> positions = {1, 511, 1535, 131071, 1048575, 100000000, 2147483647};
+  int64_t model_positions = 64;
+  std::vector<int64_t> model_tokens = {64, 65, 256, 1024};
+  Seeds seeds = {1};
+  RF_MEMBERS(Settings, head_dim, positions, model_positions, model_tokens, seeds)
+};
 
 // Largest error of cos and sin rows [I].
 double error_of(const at::Tensor& cos_I, const at::Tensor& sin_I, int64_t position) {
@@ -38,19 +39,19 @@ double error_of(const at::Tensor& cos_I, const at::Tensor& sin_I, int64_t positi
 }
 
 // The longest of the inputs that a model made for `model_positions` tokens reads; 0 if it reads none.
-int64_t longest_read(const char* encoding, const nlohmann::json& settings) {
+int64_t longest_read(const char* encoding, const Settings& settings) {
   const at::NoGradGuard no_grad;
   ModelConfig config;
   config.position_encodings = {{encoding, "{}"}};
   config.vocab_size = 10;
   config.hidden_size = config.embedding_size = config.intermediate_size = 32;
   config.num_attention_heads = config.num_hidden_layers = 2;
-  config.max_position_embeddings = settings.at("model_positions");
-  at::manual_seed(settings.at("seeds")[0].get<uint64_t>());
+  config.max_position_embeddings = settings.model_positions;
+  at::manual_seed(settings.seeds[0]);
   nn::Model model(config, Head::kNone);
   model.eval();
   int64_t longest = 0;
-  for (const int64_t tokens : settings.at("model_tokens")) {
+  for (const int64_t tokens : settings.model_tokens) {
     nn::Input input;
     input.ids_BT = integers(0, tokens).remainder(10).unsqueeze(0);
     try {
@@ -61,12 +62,11 @@ int64_t longest_read(const char* encoding, const nlohmann::json& settings) {
   return longest;
 }
 
-Result run(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const int64_t head_dim = settings.at("head_dim");
+Result run(const Settings& settings, const Context&) {
+  const int64_t head_dim = settings.head_dim;
   Result result{.columns = {"quantity", "exact angles", "angles as float32 products"}, .rows = {}};
   double worst = 0, worst_product = 0;
-  for (const int64_t position : settings.at("positions")) {
+  for (const int64_t position : settings.positions) {
     const ops::Rotation rows = rotation(at::tensor({position}, at::kLong), head_dim, at::kFloat);
     const double exact = error_of(rows.cos.flatten(), rows.sin.flatten(), position);
     const at::Tensor angle = frequencies(head_dim).to(at::kFloat) * static_cast<float>(position);
@@ -75,7 +75,7 @@ Result run(const Context& context) {
     worst = std::max(worst, exact);
     worst_product = std::max(worst_product, product);
   }
-  const int64_t longest = settings.at("model_tokens").back(), limit = settings.at("model_positions");
+  const int64_t longest = settings.model_tokens.back(), limit = settings.model_positions;
   const int64_t rope = longest_read("rope", settings), learned = longest_read("learned", settings);
   result.rows.push_back({fmt::format("longest input read by a model for {} tokens, rope", limit), rope, nullptr});
   result.rows.push_back({fmt::format("longest input read by a model for {} tokens, learned", limit), learned, nullptr});
@@ -98,8 +98,7 @@ Experiment any_position() {
               "float32 tables are off by at most 6e-8 at every position to 2^31 - 1, and a model with rope "
               "reads 16 times its max_position_embeddings where a learned table refuses one token more.",
           .budget = "seconds",
-          .settings = settings,
-          .run = run};
+          .method = run};
 }
 
 }  // namespace rf::reproduce

@@ -25,13 +25,12 @@ namespace fs = std::filesystem;
 
 constexpr const char* kInterpolated = "rope, positions interpolated";
 
-nlohmann::json byte_corpus(Scale scale) {
-  const bool published = scale == Scale::kPaper;
-  return {{"name", "bytes"},
-          {"files", nlohmann::json::array({published ? "enwik8/enwik8.txt" : "enwiki_xml/enwiki_head.xml"})},
-          {"tokens", "bytes"},
-          {"documents", "blank-line"},
-          {"valid_fraction", 0.05}};
+Corpus byte_corpus(Scale scale) {
+  return {.name = "bytes",
+          .files = {scale == Scale::kPaper ? "enwik8/enwik8.txt" : "enwiki_xml/enwiki_head.xml"},
+          .tokens = "bytes",
+          .valid_fraction = 0.05,
+          .documents = "blank-line"};
 }
 
 struct Length {
@@ -62,7 +61,12 @@ nlohmann::json byte_run(Scale scale, const nlohmann::json& encoding, const nlohm
   return to_json(train::parse_run_config(run));
 }
 
-nlohmann::json linear_settings(Scale scale) {
+struct LinearSettings : Trained {
+  int64_t rows, tokens;
+  RF_MEMBERS_AND(Trained, LinearSettings, rows, tokens)
+};
+
+LinearSettings linear_settings(Scale scale) {
   const int64_t features = scale == Scale::kPaper ? 266 : 64;
   const nlohmann::json favor = {{"type", "linear"}, {"feature_map", "favor"}, {"num_features", features}};
   nlohmann::json before = favor;
@@ -70,21 +74,16 @@ nlohmann::json linear_settings(Scale scale) {
   const Length length{256, 16};
   const nlohmann::json both = nlohmann::json::array({"sinusoidal", "rope"});
   const nlohmann::json elu = {{"type", "linear"}, {"feature_map", "elu"}};
-  const nlohmann::json design = {{"runs", "linear-language-model"},
-                                 {"corpus", byte_corpus(scale)},
-                                 {"seeds", seeds_of(scale)},
-                                 {"run_files",
-                                  {{"none", byte_run(scale, "none", favor, length)},
-                                   {"learned", byte_run(scale, "learned", favor, length)},
-                                   {"eq19-elu", byte_run(scale, "rope", elu, length)},
-                                   {"eq19-favor", byte_run(scale, "rope", favor, length)},
-                                   {"before-map", byte_run(scale, both, before, length)},
-                                   {"softmax-rope", byte_run(scale, "rope", "softmax", length)}}}};
-  return {{"files", files_of_design(design)},
-          {"seeds", design.at("seeds")},
-          {"design", design},
-          {"rows", by_scale(scale, 2, 16)},
-          {"tokens", length.tokens}};
+  const Design design = {.runs = "linear-language-model",
+                         .corpus = byte_corpus(scale),
+                         .seeds = seeds_of(scale),
+                         .run_files = {{"none", byte_run(scale, "none", favor, length)},
+                                       {"learned", byte_run(scale, "learned", favor, length)},
+                                       {"eq19-elu", byte_run(scale, "rope", elu, length)},
+                                       {"eq19-favor", byte_run(scale, "rope", favor, length)},
+                                       {"before-map", byte_run(scale, both, before, length)},
+                                       {"softmax-rope", byte_run(scale, "rope", "softmax", length)}}};
+  return {{design}, by_scale(scale, 2, 16), length.tokens};
 }
 
 // A query's mean weight of a key in a model of Eq. 19, over layers, heads and tokens of held-out text.
@@ -99,8 +98,8 @@ double smallest_mean_weight(const std::string& model_dir, const at::Tensor& ids_
   return smallest;
 }
 
-Result run_linear(const Context& context) {
-  const nlohmann::json& design = context.settings.at("design");
+Result run_linear(const LinearSettings& settings, const Context& context) {
+  const Design& design = settings.design;
   const TrainedArms trained = train_run_files(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const Curves curves = loss_curves(trained.runs);
@@ -108,14 +107,14 @@ Result run_linear(const Context& context) {
   Result result{.columns = {"model", "late training loss", "lowest", "highest", "held-out bits per byte", "lowest",
                             "highest", "smallest denominator by keys"},
                 .rows = {}};
-  const at::Tensor ids_BT = held_out_rows(trained.data_dir, context.settings.at("rows"), context.settings.at("tokens"));
+  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.rows, settings.tokens);
   double lowest = std::numeric_limits<double>::infinity();
   for (const auto& [arm, of_seeds] : curves) {
     std::vector<double> late, bits;
     for (const Curve& curve : of_seeds) {
       late.push_back(late_mean(curve));
       result.series.push_back(
-          {fmt::format("{}, seed {}", arm, design.at("seeds")[late.size() - 1].dump()), curve.steps, curve.losses});
+          {fmt::format("{}, seed {}", arm, design.seeds[late.size() - 1]), curve.steps, curve.losses});
     }
     for (const double loss : held_out.at(arm)) bits.push_back(loss / std::log(2.0));
     const Spread training = spread(late), valid = spread(bits);
@@ -140,19 +139,24 @@ Result run_linear(const Context& context) {
   return result;
 }
 
-nlohmann::json length_settings(Scale scale) {
+struct LengthSettings : Trained {
+  int64_t rows;         // of the loss by position
+  int64_t window = 32;  // positions over which a point of it is the mean
+  std::string interpolated = "rope";
+  double bound = 0.02;
+  RF_MEMBERS_AND(Trained, LengthSettings, rows, window, interpolated, bound)
+};
+
+LengthSettings length_settings(Scale scale) {
   nlohmann::json run = byte_run(scale, "rope", "softmax", {128, 32});
   run["evaluate_batches"] = 0;  // all, as for the interpolated models
-  const nlohmann::json design = {
-      {"runs", "extrapolation"},  {"corpus", byte_corpus(scale)},   {"arms", {"learned", "sinusoidal", "t5", "rope"}},
-      {"seeds", seeds_of(scale)}, {"length_factors", {1, 2, 4, 8}}, {"run", run}};
-  return {{"files", files_of_design(design)},
-          {"seeds", design.at("seeds")},
-          {"design", design},
-          {"interpolated", "rope"},
-          {"rows", by_scale(scale, 2, 32)},  // of the loss by position
-          {"window", 32},                    // positions over which a point of it is the mean
-          {"bound", 0.02}};
+  return {{{.runs = "extrapolation",
+            .corpus = byte_corpus(scale),
+            .seeds = seeds_of(scale),
+            .arms = {"learned", "sinusoidal", "t5", "rope"},
+            .run = run,
+            .length_factors = {1, 2, 4, 8}}},
+          by_scale(scale, 2, 32)};
 }
 
 // A run's model whose positions are divided by `factor`.
@@ -173,9 +177,8 @@ std::string interpolated_model(const train::CompareRun& run, int64_t factor) {
 }
 
 // Held-out loss at `factor` times the training length.
-double held_out_loss(const Context& context, const std::string& model_dir, const std::string& data_dir,
-                     int64_t factor) {
-  const train::RunConfig trained = train::parse_run_config(context.settings.at("design").at("run"));
+double held_out_loss(const train::RunConfig& trained, const std::string& model_dir, const std::string& data_dir,
+                     int64_t factor, io::Progress& progress) {
   const train::Stage& stage = trained.stages.front();
   const int64_t length = factor * stage.max_length;
   train::EvaluateOptions options;
@@ -184,7 +187,7 @@ double held_out_loss(const Context& context, const std::string& model_dir, const
   options.max_length = length;
   options.batch_size = std::max<int64_t>(stage.max_length * stage.batch / length, 1);
   options.precision = trained.precision;
-  return train::evaluate(options, context.progress).loss;
+  return train::evaluate(options, progress).loss;
 }
 
 // The loss of a token by its position in the row, mean over rows and over windows of positions.
@@ -208,13 +211,13 @@ Series loss_by_position(const std::string& name, const std::string& model_dir, c
   return series;
 }
 
-Result run_length(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const nlohmann::json& design = settings.at("design");
+Result run_length(const LengthSettings& settings, const Context& context) {
+  const Design& design = settings.design;
   const TrainedArms trained = train_arms(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
-  const std::vector<int64_t> factors = design.at("length_factors");
-  const int64_t length = design.at("run").at("stages")[0].at("max_length");
+  const std::vector<int64_t>& factors = design.length_factors;
+  const train::RunConfig run_file = train::parse_run_config(design.run);
+  const int64_t length = run_file.stages.front().max_length;
   Result result{.columns = {"encoding", "times the training length", "tokens", "held-out loss", "lowest", "highest"},
                 .rows = {}};
   const auto add = [&](const std::string& name, size_t i, const std::vector<double>& losses) {
@@ -227,7 +230,7 @@ Result run_length(const Context& context) {
     }
   };
   std::map<std::string, std::vector<std::vector<double>>> losses;  // by arm and factor: of each seed that reads so far
-  for (const std::string arm : design.at("arms")) {
+  for (const std::string& arm : design.arms) {
     for (size_t i = 0; i < factors.size(); ++i) {
       std::vector<double> of_seeds;
       for (const train::CompareRun& run : runs_of(trained.runs, arm)) {
@@ -239,24 +242,23 @@ Result run_length(const Context& context) {
   }
   for (size_t i = 1; i < factors.size(); ++i) {
     std::vector<double> of_seeds;
-    for (const train::CompareRun& run : runs_of(trained.runs, settings.at("interpolated"))) {
+    for (const train::CompareRun& run : runs_of(trained.runs, settings.interpolated)) {
       const std::string model_dir = interpolated_model(run, factors[i]);
-      of_seeds.push_back(held_out_loss(context, model_dir, trained.data_dir, factors[i]));
+      of_seeds.push_back(held_out_loss(run_file, model_dir, trained.data_dir, factors[i], context.progress));
     }
     add(kInterpolated, i, of_seeds);
   }
-  const int64_t window = settings.at("window");
-  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.at("rows"), factors.back() * length);
+  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.rows, factors.back() * length);
   for (const train::CompareRun& run : trained.runs) {
     const auto draw = [&](const std::string& name, const std::string& model_dir, int64_t tokens) {
-      result.series.push_back(
-          loss_by_position(fmt::format("{}, seed {}", name, run.seed), model_dir, ids_BT.slice(1, 0, tokens), window));
+      result.series.push_back(loss_by_position(fmt::format("{}, seed {}", name, run.seed), model_dir,
+                                               ids_BT.slice(1, 0, tokens), settings.window));
     };
     draw(run.arm, run.directory, run.losses.back() ? factors.back() * length : length);
-    if (run.arm != settings.at("interpolated")) continue;
+    if (run.arm != settings.interpolated) continue;
     draw(kInterpolated, interpolated_model(run, factors.back()), factors.back() * length);
   }
-  const Judgement reads = reads_further(losses.at("rope")[0], losses.at("rope")[1], settings.at("bound"));
+  const Judgement reads = reads_further(losses.at("rope")[0], losses.at("rope")[1], settings.bound);
   const bool rope_runs = !losses.at("rope").back().empty(), learned_ends = losses.at("learned")[1].empty();
   result.findings = {{"C-23", reads.holds, reads.figures},
                      {"C-03", rope_runs && learned_ends,
@@ -278,8 +280,7 @@ Experiment linear_language_model() {
               "steps than with a learned table. C-08: Eq. 19 trains to finite losses, lower than without "
               "positions, and its denominators stay positive.",
           .budget = "7 minutes per arm and seed, 6 arms",
-          .settings = linear_settings,
-          .run = run_linear};
+          .method = {linear_settings, run_linear}};
 }
 
 Experiment extrapolation() {
@@ -292,8 +293,7 @@ Experiment extrapolation() {
               "that at the training length. C-03: RoPE reads eight times the training length, a learned table "
               "not twice.",
           .budget = "5 minutes per arm and seed, 4 arms",
-          .settings = length_settings,
-          .run = run_length};
+          .method = {length_settings, run_length}};
 }
 
 }  // namespace rf::reproduce

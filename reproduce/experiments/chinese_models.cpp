@@ -14,8 +14,17 @@ namespace rf::reproduce {
 
 namespace {
 
-constexpr double kEqual = 0.02;
 constexpr const char* kDictionary = "vocabs/jieba_dict.txt";
+
+struct Settings {
+  Files files = {};
+  Seeds seeds;
+  std::map<std::string, Design> designs;  // by tokens
+  TunedTask task;
+  Tuning tuning;
+  double equal = 0.02;
+  RF_MEMBERS(Settings, files, seeds, designs, task, tuning, equal)
+};
 
 struct Model {
   const char* name;
@@ -34,23 +43,23 @@ const std::vector<Model>& models() {
   return kModels;
 }
 
-nlohmann::json corpus_of(Scale scale, const std::string& tokens) {
-  nlohmann::json corpus = law_corpus(scale);
-  corpus["name"] = fmt::format("{}-{}", corpus.at("name").get<std::string>(), tokens);
-  corpus["dictionary"] = kDictionary;
+Corpus corpus_of(Scale scale, const std::string& tokens) {
+  Corpus corpus = law_corpus(scale);
+  corpus.name += "-" + tokens;
+  corpus.dictionary = kDictionary;
   if (tokens == "characters") return corpus;
-  corpus["pipeline"] = "roformer";
+  corpus.pipeline = "roformer";
   if (scale == Scale::kPaper) {  // WoBERT's vocabulary, and RoFormer's
-    corpus["tokens"] = "vocabs/roformer_chinese_base_vocab.txt";
+    corpus.tokens = "vocabs/roformer_chinese_base_vocab.txt";
   } else {
-    corpus["add_words"] = by_scale(scale, 100, 8000);
+    corpus.add_words = by_scale(scale, 100, 8000);
   }
   return corpus;
 }
 
 // kPaper: R-CFG-5, without its warm start and its stages.
 nlohmann::json run_of(Scale scale, const Model& model) {
-  nlohmann::json run = masked_lm_run(scale, 600);
+  nlohmann::json run = to_json(masked_lm_run(scale, 600));
   run["mask"]["unit"] = "whole-word";
   run["model"]["family"] = model.family;
   run["model"]["position_encoding"] = model.encoding;
@@ -59,65 +68,58 @@ nlohmann::json run_of(Scale scale, const Model& model) {
   return run;
 }
 
-nlohmann::json design_of(Scale scale, const std::string& tokens) {
-  nlohmann::json run_files;
+Design design_of(Scale scale, const std::string& tokens) {
+  Design design{.runs = "chinese-models", .corpus = corpus_of(scale, tokens), .seeds = seeds_of(scale)};
   for (const Model& model : models()) {
-    if (model.tokens == tokens) run_files[model.name] = run_of(scale, model);
+    if (model.tokens == tokens) design.run_files[model.name] = run_of(scale, model);
   }
-  return {{"runs", "chinese-models"},
-          {"corpus", corpus_of(scale, tokens)},
-          {"seeds", seeds_of(scale)},
-          {"run_files", run_files}};
+  return design;
 }
 
-nlohmann::json settings(Scale scale) {
-  const nlohmann::json designs = {{"characters", design_of(scale, "characters")}, {"words", design_of(scale, "words")}};
-  const nlohmann::json task = {{"name", "ChnSentiCorp"},
-                               {"task", "classification"},
-                               {"metric", "accuracy"},
-                               {"columns", {{"text", "text"}, {"label", "label"}}},
-                               {"train", "zh_cls/chnsenticorp_train.tsv"},
-                               {"valid", "zh_cls/chnsenticorp_dev.tsv"},
-                               {"test", "zh_cls/chnsenticorp_test.tsv"},
-                               {"most", by_scale(scale, 256, 0)}};
-  nlohmann::json tuning = {{"max_length", 128}, {"epochs", by_scale(scale, 1, 3)}, {"batch", 32}};
-  tuning["learning_rates"] = {5e-4};
-  if (scale == Scale::kPaper) tuning["learning_rates"] = {2e-5, 3e-5, 4e-5, 5e-5};
-  nlohmann::json files = files_of_design(designs.at("characters"));
-  for (const nlohmann::json& file : files_of_design(designs.at("words"))) {
-    if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
-  }
-  for (const char* split : {"train", "valid", "test"}) files.push_back(task.at(split));
-  return {{"files", files}, {"seeds", seeds_of(scale)}, {"designs", designs},
-          {"task", task},   {"tuning", tuning},         {"equal", kEqual}};
+Settings settings(Scale scale) {
+  Settings settings{
+      .seeds = seeds_of(scale),
+      .designs = {{"characters", design_of(scale, "characters")}, {"words", design_of(scale, "words")}},
+      .task = {.name = "ChnSentiCorp",
+               .task = "classification",
+               .metric = "accuracy",
+               .columns = {{"text", "text"}, {"label", "label"}},
+               .train = "zh_cls/chnsenticorp_train.tsv",
+               .valid = "zh_cls/chnsenticorp_dev.tsv",
+               .test = "zh_cls/chnsenticorp_test.tsv",
+               .most = by_scale(scale, 256, 0)},
+      .tuning = {.epochs = by_scale(scale, 1, 3), .batch = 32, .learning_rates = {5e-4}, .max_length = 128}};
+  if (scale == Scale::kPaper) settings.tuning.learning_rates = {2e-5, 3e-5, 4e-5, 5e-5};
+  for (const auto& [tokens, design] : settings.designs) add_files(settings.files, design.corpus.all_files());
+  add_files(settings.files, settings.task.files());
+  return settings;
 }
 
 double held_out_tokens(const TrainedArms& trained) {
   return io::read_json(trained.data_dir + "/data.json").at("splits").at("valid").at("tokens");
 }
 
-Result run(const Context& context) {
-  const nlohmann::json& settings = context.settings;
+Result run(const Settings& settings, const Context& context) {
   std::map<std::string, TrainedArms> pretrained;  // by tokens
-  for (const auto& [tokens, design] : settings.at("designs").items()) {
+  for (const auto& [tokens, design] : settings.designs) {
     pretrained[tokens] = train_run_files(context, design);
     if (pretrained[tokens].signal != 0) return {.columns = {}, .rows = {}, .signal = pretrained[tokens].signal};
   }
-  const train::TaskFiles files = task_files(context, settings.at("task"));
+  const train::TaskFiles files = task_files(context, settings.task);
   Result result{.columns = {"model", "tokens", "held-out loss", "lowest", "highest", "for a character", "accuracy",
                             "lowest", "highest", "baseline", "bag of words"},
                 .rows = {}};
   std::map<std::string, std::vector<double>> accuracies;
   for (const Model& model : models()) {
     const TrainedArms& trained = pretrained.at(model.tokens);
-    nlohmann::json tuning = settings.at("tuning");
-    if (model.tokens == std::string("words")) tuning["dictionary"] = kDictionary;
+    Tuning tuning = settings.tuning;
+    if (model.tokens == std::string("words")) tuning.dictionary = kDictionary;
     Tuned tuned;
     for (const train::CompareRun& body : runs_of(trained.runs, model.name)) {
       if (context.note) context.note(fmt::format("{} on {}, seed {}", model.name, "ChnSentiCorp", body.seed));
       const std::string directory =
           fmt::format("{}/runs/chinese-models/tuned/{}/seed-{}", context.shared_dir, model.name, body.seed);
-      tuned = tune(context, settings.at("task"), tuning, files, body.directory, directory, body.seed);
+      tuned = tune(context, settings.task, tuning, files, body.directory, directory, body.seed);
       if (tuned.signal != 0) return {.columns = {}, .rows = {}, .signal = tuned.signal};
       accuracies[model.name].push_back(tuned.model);
       const Curve curve = loss_curve(body);
@@ -129,7 +131,7 @@ Result run(const Context& context) {
     result.rows.push_back({model.name, model.tokens, loss.mean, loss.low, loss.high, loss.mean / characters,
                            accuracy.mean, accuracy.low, accuracy.high, tuned.baseline, tuned.bag_of_words});
   }
-  const Judgement equal = as_good_as(accuracies.at("RoFormer"), accuracies.at("WoBERT"), settings.at("equal"));
+  const Judgement equal = as_good_as(accuracies.at("RoFormer"), accuracies.at("WoBERT"), settings.equal);
   result.findings = {{"C-22", equal.holds, "RoFormer compared with WoBERT on short texts: " + equal.figures}};
   return result;
 }
@@ -145,8 +147,7 @@ Experiment chinese_models() {
               "On texts of at most 128 tokens the means of RoFormer's and WoBERT's accuracies differ by two points at "
               "most.",
           .budget = "2 minutes per arm and seed, 4 arms",
-          .settings = settings,
-          .run = run};
+          .method = {settings, run}};
 }
 
 }  // namespace rf::reproduce

@@ -16,14 +16,12 @@ constexpr const char* kCharacters = "vocabs/bert_base_chinese_vocab.txt";
 constexpr const char* kWords = "vocabs/roformer_chinese_base_vocab.txt";
 constexpr const char* kDictionary = "vocabs/jieba_dict.txt";
 
-nlohmann::json settings() {
-  const std::vector<std::string> texts = {"zh_laws/laws_train.jsonl", "zh_classics/hongloumeng.txt",
-                                          "zh_classics/sanguoyanyi.txt", "zh_classics/shuihuzhuan.txt",
-                                          "zh_classics/xiyouji.txt"};
-  std::vector<std::string> files = {kCharacters, kWords, kDictionary};
-  files.insert(files.end(), texts.begin(), texts.end());
-  return {{"files", files}, {"texts", texts}};
-}
+struct Settings {
+  Files texts = {"zh_laws/laws_train.jsonl", "zh_classics/hongloumeng.txt", "zh_classics/sanguoyanyi.txt",
+                 "zh_classics/shuihuzhuan.txt", "zh_classics/xiyouji.txt"};
+  Files files = {kCharacters, kWords, kDictionary, texts[0], texts[1], texts[2], texts[3], texts[4]};
+  RF_MEMBERS(Settings, files, texts)
+};
 
 text::Tokenizer tokenizer(const std::string& vocabulary, text::Pipeline pipeline,
                           std::shared_ptr<const text::Dictionary> dictionary) {
@@ -36,7 +34,7 @@ int64_t characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-Result run(const Context& context) {
+Result run(const Settings& settings, const Context& context) {
   const auto path = [&](const std::string& file) { return context.data_dir + "/" + file; };
   const text::Tokenizer by_character = tokenizer(path(kCharacters), text::Pipeline::kBert, nullptr);
   const text::Tokenizer by_word =
@@ -46,7 +44,7 @@ Result run(const Context& context) {
       .rows = {}};
   double worst = 0;
   std::string figures;
-  for (const std::string file : context.settings.at("texts")) {
+  for (const std::string& file : settings.texts) {
     int64_t count = 0, character_tokens = 0, word_tokens = 0;
     data::DocumentReader({.inputs = {path(file)}}).read([&](const data::DocumentPart& piece) {
       text::Encoding encoding;
@@ -78,8 +76,7 @@ Experiment chinese_tokens() {
           .claims = {"C-30"},
           .expected = "On every text RoFormer's word tokens are at most 0.75 times as many as BERT's character tokens.",
           .budget = "seconds",
-          .settings = settings,
-          .run = run};
+          .method = run};
 }
 
 }  // namespace rf::reproduce

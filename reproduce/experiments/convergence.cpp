@@ -11,13 +11,12 @@ namespace rf::reproduce {
 
 namespace {
 
-nlohmann::json settings(Scale scale) {
-  const nlohmann::json design = convergence_design(scale);
-  return {{"files", files_of_design(design)}, {"seeds", design.at("seeds")}, {"design", design}};
+Trained settings(Scale scale) {
+  return {convergence_design(scale)};
 }
 
-Result run(const Context& context) {
-  const nlohmann::json& design = context.settings.at("design");
+Result run(const Trained& settings, const Context& context) {
+  const Design& design = settings.design;
   const TrainedArms trained = train_arms(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const Curves curves = loss_curves(trained.runs);
@@ -25,12 +24,12 @@ Result run(const Context& context) {
   Result result{.columns = {"encoding", "parameters", "ms per step", "late training loss", "lowest", "highest",
                             "held-out loss", "lowest", "highest"},
                 .rows = {}};
-  for (const std::string arm : design.at("arms")) {
+  for (const std::string& arm : design.arms) {
     std::vector<double> late, milliseconds;
     for (const Curve& curve : curves.at(arm)) {
       late.push_back(late_mean(curve));
       result.series.push_back(
-          {fmt::format("{}, seed {}", arm, design.at("seeds")[late.size() - 1].dump()), curve.steps, curve.losses});
+          {fmt::format("{}, seed {}", arm, design.seeds[late.size() - 1]), curve.steps, curve.losses});
     }
     const std::vector<train::CompareRun> runs = runs_of(trained.runs, arm);
     for (const train::CompareRun& each : runs) milliseconds.push_back(each.step_ms);
@@ -54,8 +53,7 @@ Experiment convergence() {
               "With every seed RoPE's mean training loss over the last two thirds of the steps is below that "
               "of the learned table and of sinusoids, and RoPE reaches the final loss of each in fewer steps.",
           .budget = "4 minutes per arm and seed",
-          .settings = settings,
-          .run = run};
+          .method = {settings, run}};
 }
 
 }  // namespace rf::reproduce

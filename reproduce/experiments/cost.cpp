@@ -19,39 +19,41 @@ namespace rf::reproduce {
 
 namespace {
 
-nlohmann::json rotation_settings(Scale scale) {
-  return {{"tokens", by_scale(scale, 256, 2048)},
-          {"batch", by_scale(scale, 2, 16)},
-          {"heads", 12},
-          {"head_dim", 64},
-          {"rounds", by_scale(scale, 3, 9)},
-          {"window_seconds", 0.05},
-          {"dense_at_least", 10},
-          {"addition_at_most", 5},
-          {"layer_share_at_most", 0.05},
-          {"seeds", {1}}};
+struct RotationSettings {
+  int64_t tokens, batch, rounds;
+  int64_t heads = 12, head_dim = 64;
+  double window_seconds = 0.05;
+  int64_t dense_at_least = 10, addition_at_most = 5;  // times
+  double layer_share_at_most = 0.05;
+  Seeds seeds = {1};
+  RF_MEMBERS(RotationSettings, tokens, batch, rounds, heads, head_dim, window_seconds, dense_at_least, addition_at_most,
+             layer_share_at_most, seeds)
+};
+
+RotationSettings rotation_settings(Scale scale) {
+  return scale == Scale::kTiny ? RotationSettings{.tokens = 256, .batch = 2, .rounds = 3}
+                               : RotationSettings{.tokens = 2048, .batch = 16, .rounds = 9};
 }
 
 // A layer of this width, and the embeddings before it, as a model of one layer.
-std::shared_ptr<nn::Model> one_layer(const nlohmann::json& settings) {
+std::shared_ptr<nn::Model> one_layer(const RotationSettings& settings) {
   ModelConfig config;
-  config.num_attention_heads = settings.at("heads");
-  config.hidden_size = config.embedding_size = config.num_attention_heads * settings.at("head_dim").get<int64_t>();
+  config.num_attention_heads = settings.heads;
+  config.hidden_size = config.embedding_size = settings.heads * settings.head_dim;
   config.intermediate_size = 4 * config.hidden_size;
   config.num_hidden_layers = 1;
   config.vocab_size = 1000;
-  config.max_position_embeddings = settings.at("tokens");
+  config.max_position_embeddings = settings.tokens;
   auto model = std::make_shared<nn::Model>(config, Head::kNone);
   model->eval();
   return model;
 }
 
-Result run_rotation(const Context& context) {
+Result run_rotation(const RotationSettings& settings, const Context&) {
   const at::NoGradGuard no_grad;
-  const nlohmann::json& settings = context.settings;
-  const int64_t tokens = settings.at("tokens"), batch = settings.at("batch"), heads = settings.at("heads");
-  const int64_t head_dim = settings.at("head_dim");
-  at::manual_seed(settings.at("seeds")[0].get<uint64_t>());
+  const int64_t tokens = settings.tokens, batch = settings.batch, heads = settings.heads;
+  const int64_t head_dim = settings.head_dim;
+  at::manual_seed(settings.seeds[0]);
   const at::Tensor x_BTHD = at::randn({batch, tokens, heads, head_dim}), positions = integers(0, tokens);
   const ops::Rotation rows = rotation(positions, head_dim, at::kFloat);
   const at::Tensor added_THD = at::randn({tokens, 1, head_dim});
@@ -65,7 +67,7 @@ Result run_rotation(const Context& context) {
   const std::vector<double> seconds =
       median_seconds({[&] { ops::rotate(x_BTHD, rows.cos, rows.sin, "pairs"); }, [&] { at::add(x_BTHD, added_THD); },
                       [&] { at::bmm(x_TND, transposed_TDD); }, [&] { model->encode(input); }},
-                     settings.at("rounds"), settings.at("window_seconds"));
+                     settings.rounds, settings.window_seconds);
   const double rope = seconds[0], addition = seconds[1], dense = seconds[2], layer = seconds[3];
   const double error = largest(at::bmm(x_TND, transposed_TDD).view({tokens, batch, heads, head_dim}).transpose(0, 1) -
                                ops::rotate(x_BTHD, rows.cos, rows.sin, "pairs"));
@@ -77,9 +79,9 @@ Result run_rotation(const Context& context) {
   const double share = 2 * rope / layer;
   result.findings = {
       {"C-07",
-       dense >= settings.at("dense_at_least").get<double>() * rope &&
-           rope <= settings.at("addition_at_most").get<double>() * addition &&
-           share <= settings.at("layer_share_at_most").get<double>() && error < 1e-4,
+       dense >= static_cast<double>(settings.dense_at_least) * rope &&
+           rope <= static_cast<double>(settings.addition_at_most) * addition && share <= settings.layer_share_at_most &&
+           error < 1e-4,
        fmt::format("the matrix product takes {:.1f} times as long as the rotation (and gives the same to "
                    "{:.0e}), the rotation {:.2f} times as long as an addition; queries and keys are {:.1f} "
                    "% of a layer's forward pass",
@@ -87,49 +89,51 @@ Result run_rotation(const Context& context) {
   return result;
 }
 
-nlohmann::json attention_settings(Scale scale) {
-  return {{"tokens", by_scale<nlohmann::json>(scale, {128, 256, 512, 1024}, {256, 512, 1024, 2048, 4096, 8192})},
-          {"power_from", by_scale(scale, 256, 1024)},  // with fewer tokens, constant costs matter too
-          {"heads", 4},
-          {"head_dim", 64},
-          {"rounds", by_scale(scale, 3, 5)},
-          {"window_seconds", 0.05},
-          {"tolerance", 0.2},
-          {"seeds", {1}}};
+struct AttentionSettings {
+  std::vector<int64_t> tokens;
+  int64_t power_from, rounds;  // with fewer tokens, constant costs matter too
+  int64_t heads = 4, head_dim = 64;
+  double window_seconds = 0.05, tolerance = 0.2;
+  Seeds seeds = {1};
+  RF_MEMBERS(AttentionSettings, tokens, power_from, rounds, heads, head_dim, window_seconds, tolerance, seeds)
+};
+
+AttentionSettings attention_settings(Scale scale) {
+  if (scale == Scale::kTiny) return {.tokens = {128, 256, 512, 1024}, .power_from = 256, .rounds = 3};
+  return {.tokens = {256, 512, 1024, 2048, 4096, 8192}, .power_from = 1024, .rounds = 5};
 }
 
-Result run_attention(const Context& context) {
+Result run_attention(const AttentionSettings& settings, const Context&) {
   const at::NoGradGuard no_grad;
-  const nlohmann::json& settings = context.settings;
-  at::manual_seed(settings.at("seeds")[0].get<uint64_t>());
-  const int64_t heads = settings.at("heads"), head_dim = settings.at("head_dim");
+  at::manual_seed(settings.seeds[0]);
+  const int64_t heads = settings.heads, head_dim = settings.head_dim;
   Result result{.columns = {"tokens", "softmax, ms", "linear, ms"}, .rows = {}};
   Series softmax{"softmax", {}, {}}, linear{"linear", {}, {}};
   std::vector<double> from_x, softmax_from, linear_from;
-  for (const int64_t tokens : settings.at("tokens")) {
+  for (const int64_t tokens : settings.tokens) {
     const auto draw = [&] { return at::randn({1, tokens, heads, head_dim}); };
     const at::Tensor q = draw(), k = draw(), v = draw();
     const nn::AttentionContext all(nn::make_positions(integers(0, tokens)), /*attend=*/{}, {});
     const std::vector<double> seconds = median_seconds(
         {[&] { nn::attention(q, k, v, {}, all); }, [&] { nn::linear_attention(q, k, v, {}, {}, {}, {}); }},
-        settings.at("rounds"), settings.at("window_seconds"));
+        settings.rounds, settings.window_seconds);
     result.rows.push_back({tokens, 1000 * seconds[0], 1000 * seconds[1]});
     softmax.x.push_back(static_cast<double>(tokens));
     softmax.y.push_back(seconds[0]);
     linear.x.push_back(static_cast<double>(tokens));
     linear.y.push_back(seconds[1]);
-    if (tokens < settings.at("power_from").get<int64_t>()) continue;
+    if (tokens < settings.power_from) continue;
     from_x.push_back(static_cast<double>(tokens));
     softmax_from.push_back(seconds[0]);
     linear_from.push_back(seconds[1]);
   }
   result.series = {softmax, linear};
   const double softmax_power = power(from_x, softmax_from), linear_power = power(from_x, linear_from);
-  const double tolerance = settings.at("tolerance");
+  const double tolerance = settings.tolerance;
   result.findings = {{"C-09", std::abs(softmax_power - 2) <= tolerance && std::abs(linear_power - 1) <= tolerance,
                       fmt::format("from {} tokens on, time grows with the tokens to the power {:.2f} for softmax "
                                   "attention and {:.2f} for linear attention",
-                                  settings.at("power_from").get<int64_t>(), softmax_power, linear_power)}};
+                                  settings.power_from, softmax_power, linear_power)}};
   return result;
 }
 
@@ -144,8 +148,7 @@ Experiment rotation_cost() {
               "Multiplying by the matrix R takes at least 10 times as long as the rotation; the rotation takes "
               "at most 5 times as long as adding positions, and at most 5 % of a layer's forward pass.",
           .budget = "1 minute",
-          .settings = rotation_settings,
-          .run = run_rotation};
+          .method = {rotation_settings, run_rotation}};
 }
 
 Experiment attention_time() {
@@ -155,8 +158,7 @@ Experiment attention_time() {
           .claims = {"C-09"},
           .expected = "Time grows with the tokens to the power 2 for softmax and 1 for linear attention, within 0.2.",
           .budget = "2 minutes",
-          .settings = attention_settings,
-          .run = run_attention};
+          .method = {attention_settings, run_attention}};
 }
 
 }  // namespace rf::reproduce

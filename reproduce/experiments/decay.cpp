@@ -37,14 +37,11 @@ at::Tensor spread_distances(int64_t max_distance, int64_t steps) {
   return at::tensor(distances, at::kLong);
 }
 
-nlohmann::json decay_settings() {
-  return {{"head_dims", {64, 128, 256}},
-          {"bases", {10, 100, 1000, 10000, 1000000}},
-          {"bases_head_dim", 128},
-          {"near", 256},
-          {"far", 65536},
-          {"saturated_from", 512}};
-}
+struct DecaySettings {
+  std::vector<int64_t> head_dims = {64, 128, 256}, bases = {10, 100, 1000, 10000, 1000000};
+  int64_t bases_head_dim = 128, near = 256, far = 65536, saturated_from = 512;
+  RF_MEMBERS(DecaySettings, head_dims, bases, bases_head_dim, near, far, saturated_from)
+};
 
 struct Shape {
   bool falls = false;  // every window's mean below that of the window before
@@ -61,11 +58,10 @@ Shape shape(int64_t head_dim, double base, int64_t near) {
   return shape;
 }
 
-Result run_decay(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const int64_t near = settings.at("near");
+Result run_decay(const DecaySettings& settings, const Context&) {
+  const int64_t near = settings.near;
   const at::Tensor near_distances = integers(0, near + 1);
-  const at::Tensor far_distances = spread_distances(settings.at("far"), 16);
+  const at::Tensor far_distances = spread_distances(settings.far, 16);
   const std::vector<double> far_x = values(far_distances);
   Result result{.columns = {"head size", "base", "f(0)", fmt::format("f({})", near), "rank correlation with r",
                             "rising steps", "means of 32 fall", "lowest beyond 512", "highest beyond 512"},
@@ -77,7 +73,7 @@ Result run_decay(const Context& context) {
     const std::vector<double> far = bound(far_distances, head_dim, base);
     std::vector<double> beyond;
     for (size_t i = 0; i < far.size(); ++i) {
-      if (far_x[i] >= settings.at("saturated_from").get<double>()) beyond.push_back(far[i]);
+      if (far_x[i] >= static_cast<double>(settings.saturated_from)) beyond.push_back(far[i]);
     }
     const Spread tail = spread(beyond);
     result.rows.push_back({head_dim, base, found.near.front(), found.near.back(),
@@ -88,27 +84,30 @@ Result run_decay(const Context& context) {
     if (base == 10000) result.series.push_back({name + ", far", far_x, far});
     return std::pair{found, tail};
   };
-  for (const int64_t head_dim : settings.at("head_dims")) {
+  for (const int64_t head_dim : settings.head_dims) {
     const auto [found, tail] = add(head_dim, 10000);
     falls = falls && found.falls;
     figures += fmt::format(
         "{}head size {}: the means of {} distances go from {:.2f} to {:.2f}, {}; {} of {} steps rise, and beyond {} "
         "tokens f stays between {:.1f} and {:.1f}",
         figures.empty() ? "" : ". ", head_dim, kWindow, found.means.front(), found.means.back(),
-        found.falls ? "falling throughout" : "not falling throughout", found.rises, near,
-        settings.at("saturated_from").get<int64_t>(), tail.low, tail.high);
+        found.falls ? "falling throughout" : "not falling throughout", found.rises, near, settings.saturated_from,
+        tail.low, tail.high);
   }
-  for (const double base : settings.at("bases")) {
-    if (base != 10000) add(settings.at("bases_head_dim"), base);
+  for (const int64_t base : settings.bases) {
+    if (base != 10000) add(settings.bases_head_dim, static_cast<double>(base));
   }
   result.findings = {{"C-04", falls, figures}};
   return result;
 }
 
-nlohmann::json score_settings() {
-  return {{"head_dim", 64},    {"ones_to", 1024},        {"distances", {0, 1, 10, 100, 1000}},
-          {"samples", 200000}, {"variance_bound", 0.02}, {"seeds", {1}}};
-}
+struct ScoreSettings {
+  int64_t head_dim = 64, ones_to = 1024, samples = 200000;
+  std::vector<int64_t> distances = {0, 1, 10, 100, 1000};
+  double variance_bound = 0.02;
+  Seeds seeds = {1};
+  RF_MEMBERS(ScoreSettings, head_dim, ones_to, samples, distances, variance_bound, seeds)
+};
 
 // Scores of a query at each distance from a key, [T]; both are vectors of ones.
 std::vector<double> scores_of_ones(const at::Tensor& distances, int64_t head_dim) {
@@ -132,23 +131,22 @@ double variance(int64_t distance, int64_t head_dim, int64_t samples) {
   return (squares / static_cast<double>(samples) - mean * mean) / static_cast<double>(head_dim);
 }
 
-Result run_score(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const int64_t head_dim = settings.at("head_dim"), samples = settings.at("samples");
-  const at::Tensor distances = integers(0, settings.at("ones_to").get<int64_t>() + 1);
+Result run_score(const ScoreSettings& settings, const Context&) {
+  const int64_t head_dim = settings.head_dim, samples = settings.samples;
+  const at::Tensor distances = integers(0, settings.ones_to + 1);
   const std::vector<double> ones = scores_of_ones(distances, head_dim);
   const double trend = spearman(values(distances), ones);
-  at::manual_seed(settings.at("seeds")[0].get<uint64_t>());
+  at::manual_seed(settings.seeds[0]);
   Result result{.columns = {"distance", "score of ones", "variance of random scores, of that at 0 without rotation"},
                 .rows = {}};
   double worst = 0;
-  for (const int64_t distance : settings.at("distances")) {
+  for (const int64_t distance : settings.distances) {
     const double found = variance(distance, head_dim, samples);
     result.rows.push_back({distance, ones.at(static_cast<size_t>(distance)), found});
     worst = std::max(worst, std::abs(found - 1));
   }
   result.series = {{"score of vectors of ones by distance", values(distances), ones}};
-  result.findings = {{"C-04", trend < -0.5 && worst < settings.at("variance_bound").get<double>(),
+  result.findings = {{"C-04", trend < -0.5 && worst < settings.variance_bound,
                       fmt::format("equal vectors: rank correlation of score and distance {:.2f}; independent ones: the "
                                   "variance stays within {:.1f} % at every distance, so nothing decays",
                                   trend, 100 * worst)}};
@@ -166,8 +164,7 @@ Experiment decay() {
               "Means of f over windows of 32 distances fall strictly on 0..256 for heads of 64, 128 and 256; "
               "single steps may rise, and far away f levels off.",
           .budget = "seconds",
-          .settings = decay_settings,
-          .run = run_decay};
+          .method = run_decay};
 }
 
 Experiment score_by_distance() {
@@ -179,8 +176,7 @@ Experiment score_by_distance() {
               "Of vectors of ones the score falls with the distance (rank correlation below -0.5); of "
               "independent random vectors its variance is the same at every distance to 2 %: no decay.",
           .budget = "seconds",
-          .settings = score_settings,
-          .run = run_score};
+          .method = run_score};
 }
 
 }  // namespace rf::reproduce

@@ -17,27 +17,26 @@ const std::vector<std::string> kRelative = {
     "shaw:max_relative_position=16", "transformer-xl", "t5", "tupe-r", "deberta", "nezha"};
 const std::vector<std::string> kSlower = {"shaw:max_relative_position=16", "transformer-xl", "deberta"};
 
-nlohmann::json settings(Scale scale) {
+Trained settings(Scale scale) {
   std::vector<std::string> arms = {"none", "learned", "sinusoidal", "rope", "transformer-xl",
                                    "t5",   "tupe-r",  "deberta",    "nezha"};
   for (const auto* more : {&kClips, &kOneMiddleTerm, &kHuang}) arms.insert(arms.end(), more->begin(), more->end());
-  const nlohmann::json design = {{"runs", "encodings"},
-                                 {"corpus", book_corpus(scale)},
-                                 {"arms", arms},
-                                 {"seeds", seeds_of(scale)},
-                                 {"run", masked_lm_run(scale, 400)}};
-  return {{"files", files_of_design(design)}, {"seeds", design.at("seeds")}, {"design", design}};
+  return {{.runs = "encodings",
+           .corpus = book_corpus(scale),
+           .seeds = seeds_of(scale),
+           .arms = arms,
+           .run = to_json(masked_lm_run(scale, 400))}};
 }
 
-Result run(const Context& context) {
-  const nlohmann::json& design = context.settings.at("design");
+Result run(const Trained& settings, const Context& context) {
+  const Design& design = settings.design;
   const TrainedArms trained = train_arms(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const Losses losses = held_out_losses(trained.runs);
   Result result{.columns = {"encoding", "parameters", "ms per step", "peak MiB", "held-out loss", "lowest", "highest"},
                 .rows = {}};
   std::map<std::string, double> milliseconds;
-  for (const std::string arm : design.at("arms")) {
+  for (const std::string& arm : design.arms) {
     const std::vector<train::CompareRun> runs = runs_of(trained.runs, arm);
     std::vector<double> times, peaks;
     for (const train::CompareRun& each : runs) {
@@ -75,8 +74,7 @@ Experiment encodings() {
               "with every relative one, RoPE is as good as the best of them, and its step is faster than "
               "Shaw's, Transformer-XL's and DeBERTa's. Better and worse mean beyond the range over seeds.",
           .budget = "1 minute per arm and seed, huang-m3 4 minutes, 18 arms",
-          .settings = settings,
-          .run = run};
+          .method = {settings, run}};
 }
 
 }  // namespace rf::reproduce

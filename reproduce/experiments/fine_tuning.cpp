@@ -12,87 +12,84 @@ namespace rf::reproduce {
 
 namespace {
 
-constexpr double kBound = 0.01;
+struct Settings {
+  Files files = {};
+  Seeds seeds;
+  std::map<std::string, Design> designs;
+  std::vector<TunedTask> tasks;
+  Tuning tuning;
+  double bound = 0.01;
+  RF_MEMBERS(Settings, files, seeds, designs, tasks, tuning, bound)
+};
 
-nlohmann::json tasks(Scale scale) {
-  const int64_t max_records = by_scale(scale, 256, 0);
-  const nlohmann::json pair = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "label"}};
-  const nlohmann::json graded = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "score"}};
-  nlohmann::json all = {{{"name", "SST-2"},
-                         {"pretrained", "english"},
-                         {"task", "classification"},
-                         {"metric", "accuracy"},
-                         {"columns", {{"text", "sentence"}, {"label", "label"}}},
-                         {"train", "glue/sst2_train.tsv"},
-                         {"valid", "glue/sst2_dev.tsv"}},
-                        {{"name", "MRPC"},
-                         {"pretrained", "english"},
-                         {"task", "classification"},
-                         {"metric", "f1"},
-                         {"columns", pair},
-                         {"train", "glue/mrpc_train.tsv"},
-                         {"valid", "glue/mrpc_dev.tsv"},
-                         {"test", "glue/mrpc_test.tsv"}},
-                        {{"name", "STS-B"},
-                         {"pretrained", "english"},
-                         {"task", "regression"},
-                         {"metric", "spearman"},
-                         {"columns", graded},
-                         {"train", "glue/stsb_train.tsv"},
-                         {"valid", "glue/stsb_dev.tsv"},
-                         {"test", "glue/stsb_test.tsv"}},
-                        {{"name", "ChnSentiCorp"},
-                         {"pretrained", "chinese"},
-                         {"task", "classification"},
-                         {"metric", "accuracy"},
-                         {"columns", {{"text", "text"}, {"label", "label"}}},
-                         {"train", "zh_cls/chnsenticorp_train.tsv"},
-                         {"valid", "zh_cls/chnsenticorp_dev.tsv"},
-                         {"test", "zh_cls/chnsenticorp_test.tsv"}},
-                        {{"name", "AFQMC"},
-                         {"pretrained", "chinese"},
-                         {"task", "classification"},
-                         {"metric", "accuracy"},
-                         {"columns", pair},
-                         {"train", "zh_pairs/afqmc_train.tsv"},
-                         {"valid", "zh_pairs/afqmc_dev.tsv"}}};
-  for (nlohmann::json& task : all) task["most"] = max_records;
+std::vector<TunedTask> tasks(Scale scale) {
+  const std::map<std::string, std::string> one = {{"text", "sentence"}, {"label", "label"}},
+                                           pair = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "label"}},
+                                           graded = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "score"}},
+                                           review = {{"text", "text"}, {"label", "label"}};
+  std::vector<TunedTask> all = {{.name = "SST-2",
+                                 .task = "classification",
+                                 .metric = "accuracy",
+                                 .columns = one,
+                                 .train = "glue/sst2_train.tsv",
+                                 .valid = "glue/sst2_dev.tsv",
+                                 .pretrained = "english"},
+                                {.name = "MRPC",
+                                 .task = "classification",
+                                 .metric = "f1",
+                                 .columns = pair,
+                                 .train = "glue/mrpc_train.tsv",
+                                 .valid = "glue/mrpc_dev.tsv",
+                                 .test = "glue/mrpc_test.tsv",
+                                 .pretrained = "english"},
+                                {.name = "STS-B",
+                                 .task = "regression",
+                                 .metric = "spearman",
+                                 .columns = graded,
+                                 .train = "glue/stsb_train.tsv",
+                                 .valid = "glue/stsb_dev.tsv",
+                                 .test = "glue/stsb_test.tsv",
+                                 .pretrained = "english"},
+                                {.name = "ChnSentiCorp",
+                                 .task = "classification",
+                                 .metric = "accuracy",
+                                 .columns = review,
+                                 .train = "zh_cls/chnsenticorp_train.tsv",
+                                 .valid = "zh_cls/chnsenticorp_dev.tsv",
+                                 .test = "zh_cls/chnsenticorp_test.tsv",
+                                 .pretrained = "chinese"},
+                                {.name = "AFQMC",
+                                 .task = "classification",
+                                 .metric = "accuracy",
+                                 .columns = pair,
+                                 .train = "zh_pairs/afqmc_train.tsv",
+                                 .valid = "zh_pairs/afqmc_dev.tsv",
+                                 .pretrained = "chinese"}};
+  for (TunedTask& task : all) task.most = by_scale(scale, 256, 0);
   return all;
 }
 
 // R-CFG-3 at scale paper. A small model of random weights needs a higher rate than its four.
-nlohmann::json tuning(Scale scale) {
-  nlohmann::json tuning = {{"max_length", 128}, {"epochs", by_scale(scale, 1, 3)}, {"batch", 32}};
-  tuning["learning_rates"] = {5e-4};
+Tuning tuning(Scale scale) {
   if (scale == Scale::kPaper) {
-    tuning["max_length"] = 512;
-    tuning["learning_rates"] = {2e-5, 3e-5, 4e-5, 5e-5};
+    return {.epochs = 3, .batch = 32, .learning_rates = {2e-5, 3e-5, 4e-5, 5e-5}, .max_length = 512};
   }
-  return tuning;
+  return {.epochs = by_scale(scale, 1, 3), .batch = 32, .learning_rates = {5e-4}, .max_length = 128};
 }
 
-nlohmann::json settings(Scale scale) {
-  const nlohmann::json designs = {{"english", convergence_design(scale)}, {"chinese", chinese_design(scale)}};
-  nlohmann::json files = nlohmann::json::array();
-  const auto add = [&](const nlohmann::json& file) {
-    if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
-  };
-  for (const nlohmann::json& design : designs) {
-    for (const nlohmann::json& file : files_of_design(design)) add(file);
-  }
-  for (const nlohmann::json& task : tasks(scale)) {
-    for (const char* split : {"train", "valid", "test"}) {
-      if (task.contains(split)) add(task.at(split));
-    }
-  }
-  return {{"files", files},        {"seeds", seeds_of(scale)}, {"designs", designs},
-          {"tasks", tasks(scale)}, {"tuning", tuning(scale)},  {"bound", kBound}};
+Settings settings(Scale scale) {
+  Settings settings{.seeds = seeds_of(scale),
+                    .designs = {{"english", convergence_design(scale)}, {"chinese", chinese_design(scale)}},
+                    .tasks = tasks(scale),
+                    .tuning = tuning(scale)};
+  for (const auto& [name, design] : settings.designs) add_files(settings.files, design.corpus.all_files());
+  for (const TunedTask& task : settings.tasks) add_files(settings.files, task.files());
+  return settings;
 }
 
-Result run(const Context& context) {
-  const nlohmann::json& settings = context.settings;
+Result run(const Settings& settings, const Context& context) {
   std::map<std::string, TrainedArms> pretrained;
-  for (const auto& [name, design] : settings.at("designs").items()) {
+  for (const auto& [name, design] : settings.designs) {
     pretrained[name] = train_arms(context, design);
     if (pretrained[name].signal != 0) return {.columns = {}, .rows = {}, .signal = pretrained[name].signal};
   }
@@ -100,29 +97,29 @@ Result run(const Context& context) {
       .columns = {"task", "metric", "measured on", "encoding", "mean", "lowest", "highest", "baseline", "bag of words"},
       .rows = {}};
   std::vector<TaskScores> all;
-  for (const nlohmann::json& task : settings.at("tasks")) {
-    const std::string name = task.at("name");
+  for (const TunedTask& task : settings.tasks) {
+    const std::string& name = task.name;
     const train::TaskFiles files = task_files(context, task);
     TaskScores& scores = all.emplace_back(TaskScores{.task = name, .other = {}, .own = {}});
-    const TrainedArms& bodies = pretrained.at(task.at("pretrained").get<std::string>());
+    const TrainedArms& bodies = pretrained.at(task.pretrained);
     for (const std::string arm : {"learned", "rope"}) {
       std::vector<double>& values = arm == "rope" ? scores.own : scores.other;
       for (const train::CompareRun& body : runs_of(bodies.runs, arm)) {
         if (context.note) context.note(fmt::format("{}, {}, seed {}", name, arm, body.seed));
         const std::string directory =
             fmt::format("{}/runs/fine-tuning/{}/{}/seed-{}", context.shared_dir, name, arm, body.seed);
-        const Tuned tuned = tune(context, task, settings.at("tuning"), files, body.directory, directory, body.seed);
+        const Tuned tuned = tune(context, task, settings.tuning, files, body.directory, directory, body.seed);
         if (tuned.signal != 0) return {.columns = {}, .rows = {}, .signal = tuned.signal};
         values.push_back(tuned.model);
         scores.baseline = tuned.baseline;
         scores.bag_of_words = tuned.bag_of_words;
       }
       const Spread spread_of = spread(values);
-      result.rows.push_back({name, task.at("metric"), files.test.empty() ? "valid" : "test", arm, spread_of.mean,
+      result.rows.push_back({name, task.metric, files.test.empty() ? "valid" : "test", arm, spread_of.mean,
                              spread_of.low, spread_of.high, scores.baseline, scores.bag_of_words});
     }
   }
-  const Judgement against_bert = not_worse(all, settings.at("bound")), against_baselines = above_baselines(all);
+  const Judgement against_bert = not_worse(all, settings.bound), against_baselines = above_baselines(all);
   result.findings = {{"C-20", against_bert.holds, against_bert.figures},
                      {"X-09", against_baselines.holds, against_baselines.figures}};
   return result;
@@ -139,8 +136,7 @@ Experiment fine_tuning() {
               "On every task the mean of RoPE's metric is at most one point below that of the learned table; X-09: it "
               "is above the most frequent class (of numbers, the mean) and above a bag of words.",
           .budget = "20 minutes, without the models of convergence and long-texts",
-          .settings = settings,
-          .run = run};
+          .method = {settings, run}};
 }
 
 }  // namespace rf::reproduce

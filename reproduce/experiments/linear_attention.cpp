@@ -70,9 +70,11 @@ Pairwise by_pairs(const Tokens& tokens, Form form) {
   return {at::matmul(weights_TT, tokens.value_TD), weights_TT, denominator_T};
 }
 
-nlohmann::json settings() {
-  return {{"tokens", 1024}, {"head_dim", 64}, {"seeds", {1}}};
-}
+struct Settings {
+  int64_t tokens = 1024, head_dim = 64;
+  Seeds seeds = {1};
+  RF_MEMBERS(Settings, tokens, head_dim, seeds)
+};
 
 // A row of the table: a quantity, by form.
 nlohmann::json row(const std::string& quantity, const std::function<double(Form)>& of) {
@@ -81,10 +83,8 @@ nlohmann::json row(const std::string& quantity, const std::function<double(Form)
   return row;
 }
 
-Result run(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const Tokens tokens =
-      random_tokens(settings.at("tokens"), settings.at("head_dim"), settings.at("seeds")[0].get<uint64_t>());
+Result run(const Settings& settings, const Context&) {
+  const Tokens tokens = random_tokens(settings.tokens, settings.head_dim, settings.seeds[0]);
   Result result{.columns = {"quantity", "Eq. 18", "Eq. 19", "both sums rotated"}, .rows = {}};
   for (int64_t i = 0; i < 6; ++i) {
     result.rows.push_back(row(fmt::format("worked example, output {} of token {}", i % 2, i / 2),
@@ -118,9 +118,9 @@ Result run(const Context& context) {
   return result;
 }
 
-nlohmann::json pairwise_settings() {
-  return nlohmann::json::object();
-}
+struct NoSettings {
+  friend void to_json(nlohmann::json& json, const NoSettings&) { json = nlohmann::json::object(); }
+};
 
 bool accepted(const nn::EncodingInfo& info) {
   const bool causal = info.needs == nn::EncodingInfo::Needs::kCausal;
@@ -132,7 +132,7 @@ bool accepted(const nn::EncodingInfo& info) {
   }
 }
 
-Result run_pairwise(const Context&) {
+Result run_pairwise(const NoSettings&, const Context&) {
   Result result{.columns = {"encoding", "terms", "a term for each pair", "works with linear attention"}, .rows = {}};
   int64_t refused = 0, taken = 0;
   bool as_expected = true, rope = false;
@@ -161,8 +161,7 @@ Experiment linear_attention() {
               "rotated every denominator is positive, a query's weights do not add up to 1, and in the worked "
               "example some are negative.",
           .budget = "seconds",
-          .settings = settings,
-          .run = run};
+          .method = run};
 }
 
 Experiment pairwise() {
@@ -172,8 +171,7 @@ Experiment pairwise() {
           .claims = {"C-26", "C-05"},
           .expected = "Exactly the encodings that need a term for each pair of tokens are refused; rope is not.",
           .budget = "seconds",
-          .settings = pairwise_settings,
-          .run = run_pairwise};
+          .method = run_pairwise};
 }
 
 }  // namespace rf::reproduce

@@ -14,10 +14,33 @@ namespace rf::reproduce {
 
 namespace {
 
-constexpr double kGain = 0.01, kEqual = 0.02;
 constexpr const char* kDocuments = "cjrc_legal_docs/cjrc_docs.jsonl";
 constexpr const char* kScmDocuments = "cail2019_scm/docs.jsonl";
 constexpr const char* kScmTriples = "cail2019_scm/triples.tsv";
+
+struct Counts {
+  int64_t train, valid, test;
+  RF_MEMBERS(Counts, train, valid, test)
+};
+
+struct TunedArm {
+  std::string name, encoding;
+  int64_t max_length;
+  RF_MEMBERS(TunedArm, name, encoding, max_length)
+};
+
+struct Settings {
+  Files files = {};
+  Seeds seeds = {};
+  Design design;
+  TunedTask task = {.name = "triples", .task = "triples", .metric = "accuracy"};
+  Counts triples;
+  Tuning tuning;  // and the length of each arm
+  std::vector<TunedArm> arms;
+  std::vector<int64_t> read_at;
+  double gain = 0.01, equal = 0.02;
+  RF_MEMBERS(Settings, files, seeds, design, task, triples, tuning, arms, read_at, gain, equal)
+};
 
 struct CourtRuling {
   std::string domain, cause, text;
@@ -70,8 +93,7 @@ std::vector<nlohmann::json> scm_triples(const Context& context, const std::strin
 }
 
 // Every tenth judgment of the training part is for choosing the epoch.
-TaskRecords records(const Context& context) {
-  const nlohmann::json& counts = context.settings.at("triples");
+TaskRecords records(const Context& context, const Counts& counts) {
   std::vector<CourtRuling> train, valid, test;
   int64_t seen = 0;
   read_set(context, kDocuments, data::Quotes::kRead, [&](data::Record& record) {
@@ -79,38 +101,31 @@ TaskRecords records(const Context& context) {
     std::vector<CourtRuling>& part = is_test ? test : seen++ % 10 == 0 ? valid : train;
     part.push_back({record.text("domain"), record.text("cause"), record.text("text")});
   });
-  TaskRecords records{.train = same_cause_triples(train, counts.at("train"), 1),
-                      .valid = same_cause_triples(valid, counts.at("valid"), 2),
-                      .test = same_cause_triples(test, counts.at("test"), 3)};
+  TaskRecords records{.train = same_cause_triples(train, counts.train, 1),
+                      .valid = same_cause_triples(valid, counts.valid, 2),
+                      .test = same_cause_triples(test, counts.test, 3)};
   for (nlohmann::json& triple : scm_triples(context, "train")) records.train.push_back(std::move(triple));
   return records;
 }
 
 // R-CFG-6 at scale paper.
-nlohmann::json settings(Scale scale) {
-  const nlohmann::json design = chinese_design(scale);
-  nlohmann::json files = files_of_design(design);
-  for (const char* file : {kDocuments, kScmDocuments, kScmTriples}) files.push_back(file);
+Settings settings(Scale scale) {
   const bool is_paper = scale == Scale::kPaper;
   const int64_t shorter = is_paper ? 512 : 128;
-  nlohmann::json tuning = {{"epochs", by_scale(scale, 1, 4)}, {"batch", 16}, {"learning_rates", {5e-4}}};
-  if (is_paper) tuning = {{"epochs", 20}, {"batch", 4}, {"learning_rates", {6e-6}}};
-  return {{"files", files},
-          {"seeds", design.at("seeds")},
-          {"design", design},
-          {"task", {{"name", "triples"}, {"task", "triples"}, {"metric", "accuracy"}}},
-          {"triples",
-           {{"train", by_scale(scale, 64, 2400)},
-            {"valid", by_scale(scale, 16, 300)},
-            {"test", by_scale(scale, 64, 1000)}}},
-          {"tuning", tuning},
-          {"arms",
-           {{{"name", "BERT"}, {"encoding", "learned"}, {"max_length", shorter}},
-            {{"name", "RoFormer"}, {"encoding", "rope"}, {"max_length", shorter}},
-            {{"name", "RoFormer"}, {"encoding", "rope"}, {"max_length", 2 * shorter}}}},
-          {"read_at", by_scale<nlohmann::json>(scale, {128, 256, 512}, {128, 256, 512, 1024, 1536})},
-          {"gain", kGain},
-          {"equal", kEqual}};
+  Settings settings{
+      .design = chinese_design(scale),
+      .triples = {.train = by_scale(scale, 64, 2400),
+                  .valid = by_scale(scale, 16, 300),
+                  .test = by_scale(scale, 64, 1000)},
+      .tuning = {.epochs = by_scale(scale, 1, 4), .batch = 16, .learning_rates = {5e-4}},
+      .arms = {{"BERT", "learned", shorter}, {"RoFormer", "rope", shorter}, {"RoFormer", "rope", 2 * shorter}},
+      .read_at = {128, 256, 512}};
+  if (is_paper) settings.tuning = {.epochs = 20, .batch = 4, .learning_rates = {6e-6}};
+  if (scale != Scale::kTiny) settings.read_at.insert(settings.read_at.end(), {1024, 1536});
+  settings.files = settings.design.corpus.all_files();
+  for (const char* file : {kDocuments, kScmDocuments, kScmTriples}) settings.files.push_back(file);
+  settings.seeds = settings.design.seeds;
+  return settings;
 }
 
 double accuracy_on(const Context& context, const std::string& model_dir, const std::string& file, int64_t length) {
@@ -125,13 +140,12 @@ struct Arm {
   std::vector<double> accuracies, on_scm;  // by seed
 };
 
-Result run(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const TrainedArms bodies = train_arms(context, settings.at("design"));
+Result run(const Settings& settings, const Context& context) {
+  const TrainedArms bodies = train_arms(context, settings.design);
   if (bodies.signal != 0) return {.columns = {}, .rows = {}, .signal = bodies.signal};
   const train::TaskFiles files =
-      task_files(context, {"triples", settings.at("triples"), {kDocuments, kScmDocuments, kScmTriples}},
-                 [&] { return records(context); });
+      task_files(context, {"triples", settings.triples, {kDocuments, kScmDocuments, kScmTriples}},
+                 [&] { return records(context, settings.triples); });
   const train::TaskFiles scm = task_files(context, {"scm", "test", {kScmDocuments, kScmTriples}}, [&] {
     return TaskRecords{.train = {}, .valid = {}, .test = scm_triples(context, "test")};
   });
@@ -139,26 +153,24 @@ Result run(const Context& context) {
       .columns = {"model", "tokens", "accuracy", "lowest", "highest", "bag of words", "on SCM", "lowest", "highest"},
       .rows = {}};
   std::vector<Arm> arms;
-  for (const nlohmann::json& description : settings.at("arms")) {
+  for (const auto& [model, encoding, length] : settings.arms) {
     Arm& arm = arms.emplace_back();
-    const std::string encoding = description.at("encoding"), model = description.at("name");
-    const int64_t length = description.at("max_length");
-    nlohmann::json tuning = settings.at("tuning");
-    tuning["max_length"] = length;
+    Tuning tuning = settings.tuning;
+    tuning.max_length = length;
     double bag_of_words = 0;
     for (const train::CompareRun& body : runs_of(bodies.runs, encoding)) {
       if (context.note) context.note(fmt::format("{} at {}, seed {}", model, length, body.seed));
       const std::string directory =
           fmt::format("{}/runs/long-texts/{}-{}/seed-{}", context.shared_dir, model, length, body.seed);
-      const Tuned tuned = tune(context, settings.at("task"), tuning, files, body.directory, directory, body.seed);
+      const Tuned tuned = tune(context, settings.task, tuning, files, body.directory, directory, body.seed);
       if (tuned.signal != 0) return {.columns = {}, .rows = {}, .signal = tuned.signal};
       bag_of_words = tuned.bag_of_words;
       arm.accuracies.push_back(tuned.model);
       arm.on_scm.push_back(accuracy_on(context, directory, scm.test.front(), length));
-      if (arms.size() < settings.at("arms").size()) continue;
+      if (arms.size() < settings.arms.size()) continue;
       // The last arm's model also reads other lengths than it was tuned at.
       Series series{fmt::format("{} tuned at {}, seed {}", model, length, body.seed), {}, {}};
-      for (const int64_t other : settings.at("read_at")) {
+      for (const int64_t other : settings.read_at) {
         series.x.push_back(static_cast<double>(other));
         series.y.push_back(other == length ? tuned.model : accuracy_on(context, directory, files.test.front(), other));
       }
@@ -168,9 +180,9 @@ Result run(const Context& context) {
     result.rows.push_back(
         {model, length, own.mean, own.low, own.high, bag_of_words, on_scm.mean, on_scm.low, on_scm.high});
   }
-  const Judgement longer = better_when_longer(arms[1].accuracies, arms[2].accuracies, settings.at("gain"));
-  const Judgement equal = equal_when_short({arms[0].accuracies, arms[1].accuracies, arms[2].accuracies},
-                                           settings.at("equal"), settings.at("gain"));
+  const Judgement longer = better_when_longer(arms[1].accuracies, arms[2].accuracies, settings.gain);
+  const Judgement equal =
+      equal_when_short({arms[0].accuracies, arms[1].accuracies, arms[2].accuracies}, settings.equal, settings.gain);
   result.findings = {{"C-16", longer.holds, longer.figures}, {"C-22", equal.holds, equal.figures}};
   return result;
 }
@@ -188,8 +200,7 @@ Experiment long_texts() {
           "means of RoFormer and BERT at 128 differ by two points at most, and RoFormer's mean at 256 is at least one "
           "point above that at 128.",
       .budget = "2 minutes per arm and seed, 3 arms, and 2 minutes for each of 6 models",
-      .settings = settings,
-      .run = run};
+      .method = {settings, run}};
 }
 
 }  // namespace rf::reproduce

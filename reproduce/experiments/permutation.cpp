@@ -17,33 +17,32 @@ namespace {
 
 constexpr double kSame = 1e-12, kDifferent = 1e-3;  // of the largest output
 
-nlohmann::json settings() {
-  return {{"encodings",
-           {"none", "learned", "sinusoidal", "shaw", "nezha", "huang-m2", "huang-m3", "huang-m4", "alibi",
-            "transformer-xl", "t5", "tupe-a", "tupe-r", "deberta", "rope", "axial:grid_width=5", "xpos"}},
-          {"tokens", 24},
-          {"hidden_size", 32},
-          {"heads", 4},
-          {"layers", 2},
-          {"weights_std", 0.3},  // added to the initialisation, with which attention is nearly uniform
-          {"seeds", {1, 2, 3}}};
-}
+struct Settings {
+  std::vector<std::string> encodings = {
+      "none",  "learned",        "sinusoidal", "shaw",   "nezha",  "huang-m2", "huang-m3", "huang-m4",
+      "alibi", "transformer-xl", "t5",         "tupe-a", "tupe-r", "deberta",  "rope",     "axial:grid_width=5",
+      "xpos"};
+  int64_t tokens = 24, hidden_size = 32, heads = 4, layers = 2;
+  double weights_std = 0.3;  // added to the initialisation, with which attention is nearly uniform
+  Seeds seeds = {1, 2, 3};
+  RF_MEMBERS(Settings, encodings, tokens, hidden_size, heads, layers, weights_std, seeds)
+};
 
 // Largest difference between the outputs for permuted tokens and the permuted outputs, divided by the largest output.
-double order_seen(const std::string& encoding, const nlohmann::json& settings, uint64_t seed) {
+double order_seen(const std::string& encoding, const Settings& settings, uint64_t seed) {
   const at::NoGradGuard no_grad;
-  const int64_t tokens = settings.at("tokens");
+  const int64_t tokens = settings.tokens;
   ModelConfig config;
   config.position_encodings = {train::parse_arm(encoding)};
   config.vocab_size = tokens + 1;
-  config.hidden_size = config.embedding_size = config.intermediate_size = settings.at("hidden_size");
-  config.num_attention_heads = settings.at("heads");
-  config.num_hidden_layers = settings.at("layers");
+  config.hidden_size = config.embedding_size = config.intermediate_size = settings.hidden_size;
+  config.num_attention_heads = settings.heads;
+  config.num_hidden_layers = settings.layers;
   config.max_position_embeddings = tokens;
   at::manual_seed(seed);
   nn::Model model(config, Head::kNone);
   for (at::Tensor& parameter : model.parameters()) {
-    parameter.add_(at::randn_like(parameter), settings.at("weights_std").get<double>());
+    parameter.add_(at::randn_like(parameter), settings.weights_std);
   }
   model.to(at::kDouble);
   model.eval();
@@ -58,15 +57,13 @@ double order_seen(const std::string& encoding, const nlohmann::json& settings, u
   return largest(permuted_BTC - outputs_BTC.index_select(1, order)) / largest(outputs_BTC);
 }
 
-Result run(const Context& context) {
+Result run(const Settings& settings, const Context&) {
   Result result{.columns = {"encoding", "largest difference", "lowest", "highest"}, .rows = {}};
   double without = 0, least_with = HUGE_VAL;
   std::string least_name;
-  for (const std::string encoding : context.settings.at("encodings")) {
+  for (const std::string& encoding : settings.encodings) {
     std::vector<double> differences;
-    for (const uint64_t seed : context.settings.at("seeds")) {
-      differences.push_back(order_seen(encoding, context.settings, seed));
-    }
+    for (const uint64_t seed : settings.seeds) differences.push_back(order_seen(encoding, settings, seed));
     const Spread found = spread(differences);
     result.rows.push_back({encoding, found.mean, found.low, found.high});
     if (encoding == "none") {
@@ -94,8 +91,7 @@ Experiment permutation() {
               "Without an encoding, permuted tokens give permuted outputs to 1e-12 of the largest (float64); "
               "with each encoding some output differs by more than 1e-3 of it.",
           .budget = "seconds",
-          .settings = settings,
-          .run = run};
+          .method = run};
 }
 
 }  // namespace rf::reproduce

@@ -13,14 +13,17 @@ namespace {
 
 constexpr double kPowerTolerance = 0.15;
 
-nlohmann::json settings(Scale scale) {
-  return {{"tokens", 64},
-          {"heads", 4},
-          {"head_dim", 16},
-          {"input_std", 0.5},  // of queries, keys and values
-          {"features", {16, 32, 64, 128, 256, 512, 1024}},
-          {"draws", by_scale(scale, 8, 100)},
-          {"seeds", {1}}};
+struct Settings {
+  int64_t draws;
+  int64_t tokens = 64, heads = 4, head_dim = 16;
+  double input_std = 0.5;  // of queries, keys and values
+  std::vector<int64_t> features = {16, 32, 64, 128, 256, 512, 1024};
+  Seeds seeds = {1};
+  RF_MEMBERS(Settings, draws, tokens, heads, head_dim, input_std, features, seeds)
+};
+
+Settings settings(Scale scale) {
+  return {.draws = by_scale(scale, 8, 100)};
 }
 
 struct Inputs {
@@ -28,7 +31,7 @@ struct Inputs {
 };
 
 // The relative error of the outputs, mean over draws of the random vectors.
-double mean_error(const Inputs& in, const at::Tensor& exact, const nlohmann::json& settings, int64_t features,
+double mean_error(const Inputs& in, const at::Tensor& exact, const Settings& settings, int64_t features,
                   bool orthogonal) {
   nn::LinearAttentionConfig config;
   config.feature_map = nn::FeatureMap::kFavor;
@@ -37,22 +40,21 @@ double mean_error(const Inputs& in, const at::Tensor& exact, const nlohmann::jso
   config.orthogonal = orthogonal;
   config.feature_eps = 0;
   double sum = 0;
-  const int64_t draws = settings.at("draws");
-  for (int64_t draw = 0; draw < draws; ++draw) {
-    const at::Tensor projection_FD = nn::draw_features(
-        features, settings.at("head_dim"), {.orthogonal = orthogonal, .seed = settings.at("seeds")[0], .redraw = draw});
+  for (int64_t draw = 0; draw < settings.draws; ++draw) {
+    const at::Tensor projection_FD =
+        nn::draw_features(features, settings.head_dim,
+                          {.orthogonal = orthogonal, .seed = static_cast<int64_t>(settings.seeds[0]), .redraw = draw});
     const at::Tensor found =
         nn::linear_attention(in.query_BTHD, in.key_BTHD, in.value_BTHD, {}, config, projection_FD, {});
     sum += (found - exact).norm().item<double>() / exact.norm().item<double>();
   }
-  return sum / static_cast<double>(draws);
+  return sum / static_cast<double>(settings.draws);
 }
 
-Result run(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  at::manual_seed(settings.at("seeds")[0].get<uint64_t>());
-  const int64_t tokens = settings.at("tokens"), heads = settings.at("heads"), head_dim = settings.at("head_dim");
-  const double deviation = settings.at("input_std");
+Result run(const Settings& settings, const Context&) {
+  at::manual_seed(settings.seeds[0]);
+  const int64_t tokens = settings.tokens, heads = settings.heads, head_dim = settings.head_dim;
+  const double deviation = settings.input_std;
   const auto draw = [&] { return deviation * at::randn({1, tokens, heads, head_dim}, at::kDouble); };
   const at::Tensor query = draw(), key = draw();
   const Inputs in{query, key, draw()};
@@ -61,7 +63,7 @@ Result run(const Context& context) {
   Result result{.columns = {"features", "error, independent", "error, orthogonal"}, .rows = {}};
   std::vector<double> numbers, independent, orthogonal;
   bool better = true;
-  for (const int64_t features : settings.at("features")) {
+  for (const int64_t features : settings.features) {
     numbers.push_back(static_cast<double>(features));
     independent.push_back(mean_error(in, exact, settings, features, false));
     orthogonal.push_back(mean_error(in, exact, settings, features, true));
@@ -88,8 +90,7 @@ Experiment random_features() {
               "The error of attention falls with the number of features m as m^(-1/2) (power -0.5 within "
               "0.15), and orthogonal features are at no m worse than independent ones.",
           .budget = "1 minute",
-          .settings = settings,
-          .run = run};
+          .method = {settings, run}};
 }
 
 }  // namespace rf::reproduce

@@ -66,15 +66,21 @@ at::Tensor closed_form_PTT(const Pairs& pairs, const at::Tensor& positions) {
          (q.norm(2, 1) * k.norm(2, 1)).view({-1, 1, 1});
 }
 
-nlohmann::json relative_settings() {
-  return {{"pairs", 64}, {"head_dim", 64}, {"positions", 64}, {"shifts", {1, 7, 1000, 100000}}, {"seeds", {1}}};
-}
+struct PairSettings {
+  int64_t pairs = 64, head_dim = 64, positions = 64;
+  Seeds seeds = {1};
+  RF_MEMBERS(PairSettings, pairs, head_dim, positions, seeds)
+};
 
-Result run_relative(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const Pairs pairs = random_pairs(settings.at("pairs"), settings.at("head_dim"), settings.at("seeds")[0]);
+struct RelativeSettings : PairSettings {
+  std::vector<int64_t> shifts = {1, 7, 1000, 100000};
+  RF_MEMBERS_AND(PairSettings, RelativeSettings, shifts)
+};
+
+Result run_relative(const RelativeSettings& settings, const Context&) {
+  const Pairs pairs = random_pairs(settings.pairs, settings.head_dim, settings.seeds[0]);
   const Pairs pairs32 = {pairs.query_PD.to(at::kFloat), pairs.key_PD.to(at::kFloat)};
-  const at::Tensor positions = integers(0, settings.at("positions").get<int64_t>());
+  const at::Tensor positions = integers(0, settings.positions);
   const at::Tensor scores = scores_PTT(pairs, positions, How::kRotated);
   const at::Tensor scores32 = scores_PTT(pairs32, positions, How::kRotated);
   const at::Tensor added = scores_PTT(pairs, positions, How::kAdded);
@@ -83,7 +89,7 @@ Result run_relative(const Context& context) {
   double worst = largest(scores - closed_form_PTT(pairs, positions));
   double worst32 = largest(scores32 - closed_form_PTT(pairs, positions)), least_added = HUGE_VAL;
   result.rows.push_back({"from the closed form in m - n", worst, worst32, nullptr});
-  for (const int64_t shift : settings.at("shifts")) {
+  for (const int64_t shift : settings.shifts) {
     const at::Tensor moved = positions + shift;
     const double by64 = largest(scores_PTT(pairs, moved, How::kRotated) - scores);
     const double by32 = largest(scores_PTT(pairs32, moved, How::kRotated) - scores32);
@@ -102,14 +108,16 @@ Result run_relative(const Context& context) {
   return result;
 }
 
-nlohmann::json norm_settings() {
-  return {{"vectors", 1024}, {"head_dim", 64}, {"positions", {0, 1, 17, 1535, 100000, 1000000}}, {"seeds", {1}}};
-}
+struct NormSettings {
+  int64_t vectors = 1024, head_dim = 64;
+  std::vector<int64_t> positions = {0, 1, 17, 1535, 100000, 1000000};
+  Seeds seeds = {1};
+  RF_MEMBERS(NormSettings, vectors, head_dim, positions, seeds)
+};
 
-Result run_norm(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const int64_t head_dim = settings.at("head_dim");
-  const at::Tensor x_PD = random_pairs(settings.at("vectors"), head_dim, settings.at("seeds")[0]).query_PD;
+Result run_norm(const NormSettings& settings, const Context&) {
+  const int64_t head_dim = settings.head_dim;
+  const at::Tensor x_PD = random_pairs(settings.vectors, head_dim, settings.seeds[0]).query_PD;
   const at::Tensor x32_PD = x_PD.to(at::kFloat);
   const at::Tensor basis_DD = at::eye(head_dim, at::kDouble);
   const auto change = [](const at::Tensor& before_PD, const at::Tensor& after_PD) {
@@ -119,7 +127,7 @@ Result run_norm(const Context& context) {
                             "change of |x| when a sinusoid is added"},
                 .rows = {}};
   double worst = 0, worst32 = 0, worst_matrix = 0, least_added = HUGE_VAL;
-  for (const int64_t position : settings.at("positions")) {
+  for (const int64_t position : settings.positions) {
     const at::Tensor at_position = at::tensor({position}, at::kLong);
     const double by64 = change(x_PD, placed_TPD(x_PD, at_position, How::kRotated)[0]);
     const double by32 = change(x32_PD, placed_TPD(x32_PD, at_position, How::kRotated)[0]);
@@ -140,17 +148,11 @@ Result run_norm(const Context& context) {
   return result;
 }
 
-nlohmann::json bilinear_settings() {
-  return {{"pairs", 64}, {"head_dim", 64}, {"positions", 64}, {"seeds", {1}}};
-}
-
-Result run_bilinear(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const int64_t head_dim = settings.at("head_dim");
-  const uint64_t seed = settings.at("seeds")[0];
-  const Pairs pairs = random_pairs(settings.at("pairs"), head_dim, seed);
-  const Pairs others = random_pairs(settings.at("pairs"), head_dim, seed + 1);
-  const at::Tensor positions = integers(0, settings.at("positions").get<int64_t>());
+Result run_bilinear(const PairSettings& settings, const Context&) {
+  const uint64_t seed = settings.seeds[0];
+  const Pairs pairs = random_pairs(settings.pairs, settings.head_dim, seed);
+  const Pairs others = random_pairs(settings.pairs, settings.head_dim, seed + 1);
+  const at::Tensor positions = integers(0, settings.positions);
   // Scores that are not divided by norms, which would not be linear.
   const auto raw = [&](const at::Tensor& query_PD, How how) {
     const at::Tensor query_PTD = placed_TPD(query_PD, positions, how).transpose(0, 1);
@@ -184,8 +186,7 @@ Experiment relative_score() {
               "Moving both positions, or computing from their difference alone, changes scores by less than "
               "1e-12 (float64) and 2e-6 (float32) of |q| |k|; with an added sinusoid by more than 1e-3.",
           .budget = "seconds",
-          .settings = relative_settings,
-          .run = run_relative};
+          .method = run_relative};
 }
 
 Experiment norm() {
@@ -197,8 +198,7 @@ Experiment norm() {
               "To position 10^6 norms change by less than 1e-14 (float64) and 1e-6 (float32), and R^T R is I "
               "to 1e-14.",
           .budget = "seconds",
-          .settings = norm_settings,
-          .run = run_norm};
+          .method = run_norm};
 }
 
 Experiment bilinear() {
@@ -210,8 +210,7 @@ Experiment bilinear() {
               "RoPE's scores are linear in the query to 1e-12 and exactly 0 for a query of zeros; with an "
               "added sinusoid neither holds to 1e-3.",
           .budget = "seconds",
-          .settings = bilinear_settings,
-          .run = run_bilinear};
+          .method = run_bilinear};
 }
 
 }  // namespace rf::reproduce

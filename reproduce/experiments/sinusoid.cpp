@@ -13,9 +13,12 @@ namespace rf::reproduce {
 
 namespace {
 
-nlohmann::json settings() {
-  return {{"width", 64}, {"positions", 10000}, {"shifts", {1, 5, 100}}, {"seeds", {1}}};
-}
+struct Settings {
+  int64_t width = 64, positions = 10000;
+  std::vector<int64_t> shifts = {1, 5, 100};
+  Seeds seeds = {1};
+  RF_MEMBERS(Settings, width, positions, shifts, seeds)
+};
 
 // [T,E].
 at::Tensor sinusoid(const at::Tensor& positions, int64_t width) {
@@ -56,11 +59,10 @@ double change_by_token(const at::Tensor& tokens_2E, const at::Tensor& positions,
   return largest(change_T2E.select(1, 0) - change_T2E.select(1, 1));
 }
 
-Result run(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const int64_t width = settings.at("width"), count = settings.at("positions");
+Result run(const Settings& settings, const Context&) {
+  const int64_t width = settings.width, count = settings.positions;
   const at::Tensor positions = integers(0, count), rows = sinusoid(positions, width);
-  at::manual_seed(settings.at("seeds")[0].get<uint64_t>());
+  at::manual_seed(settings.seeds[0]);
   const at::Tensor tokens_2E = at::randn({2, width}, at::kDouble);
   const double smallest = smallest_distance(rows), bound = largest(rows);
   const double other_length = largest(sinusoid(integers(0, 64), width) - rows.slice(0, 0, 64));
@@ -69,7 +71,7 @@ Result run(const Context& context) {
                  {"largest element", bound},
                  {"difference of the first 64 rows in a shorter sequence", other_length}};
   double worst_shift = 0;
-  for (const int64_t shift : settings.at("shifts")) {
+  for (const int64_t shift : settings.shifts) {
     const double residual = shift_residual(rows, shift);
     result.rows.push_back({fmt::format("error of the linear map for a shift by {}", shift), residual});
     worst_shift = std::max(worst_shift, residual);
@@ -101,8 +103,7 @@ Experiment sinusoid() {
               "shift is one linear map to 1e-10; what a position adds is the same for two tokens to 1e-12, "
               "what RoPE changes differs by more than 1e-3.",
           .budget = "seconds",
-          .settings = settings,
-          .run = run};
+          .method = run};
 }
 
 }  // namespace rf::reproduce

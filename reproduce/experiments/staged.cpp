@@ -2,11 +2,11 @@
 // documents are measured at each length.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <map>
 
 #include "experiment.h"
 #include "language_model_runs.h"
+#include "rf/train/training_curve.h"
 #include "statistics.h"
 
 namespace rf::reproduce {
@@ -14,30 +14,29 @@ namespace rf::reproduce {
 namespace {
 
 // Stages as {max_length, batch, steps}: Table 4 with a quarter of its lengths; tiny has a fiftieth of the steps.
-nlohmann::json stages(Scale scale) {
+std::vector<train::Stage> stages(Scale scale) {
   const int64_t small[][3] = {{128, 64, 300}, {384, 21, 60}, {64, 128, 200},
                               {32, 256, 150}, {384, 21, 50}, {128, 64, 100}};
   const int64_t published[][3] = {{512, 256, 200000}, {1536, 256, 12500}, {256, 256, 120000},
                                   {128, 512, 80000},  {1536, 256, 10000}, {512, 512, 30000}};
-  nlohmann::json all = nlohmann::json::array();
+  std::vector<train::Stage> all;
   for (const auto& [length, batch, steps] : scale == Scale::kPaper ? published : small) {
-    all.push_back({{"max_length", length}, {"batch", batch}, {"steps", by_scale(scale, steps / 50, steps)}});
+    all.push_back({.max_length = length, .batch = batch, .steps = by_scale(scale, steps / 50, steps)});
   }
   return all;
 }
 
-nlohmann::json settings(Scale scale) {
-  nlohmann::json run = masked_lm_run(scale, 1);
-  run["stages"] = stages(scale);
-  if (scale == Scale::kPaper) run["schedule"]["warmup_steps"] = 20000;
-  run["model"]["max_position_embeddings"] = scale == Scale::kPaper ? 1536 : 384;
-  run["evaluate_lengths"] =
-      scale == Scale::kPaper ? nlohmann::json({128, 256, 512, 1536}) : nlohmann::json({32, 64, 128, 384});
-  const nlohmann::json design = {{"runs", "staged"},
-                                 {"corpus", book_corpus(scale)},
-                                 {"seeds", seeds_of(scale)},
-                                 {"run_files", {{"rope", to_json(train::parse_run_config(run))}}}};
-  return {{"files", files_of_design(design)}, {"seeds", design.at("seeds")}, {"design", design}};
+Trained settings(Scale scale) {
+  train::RunConfig run = masked_lm_run(scale, 1);
+  run.stages = stages(scale);
+  if (scale == Scale::kPaper) run.schedule.warmup_steps = 20000;
+  run.model.max_position_embeddings = scale == Scale::kPaper ? 1536 : 384;
+  run.evaluate_lengths =
+      scale == Scale::kPaper ? std::vector<int64_t>{128, 256, 512, 1536} : std::vector<int64_t>{32, 64, 128, 384};
+  return {{.runs = "staged",
+           .corpus = book_corpus(scale),
+           .seeds = seeds_of(scale),
+           .run_files = {{"rope", to_json(run)}}}};
 }
 
 // A measurement after a stage, on rows of a length.
@@ -52,33 +51,30 @@ struct Measured {
 std::map<Place, Measured> measurements(const std::vector<train::CompareRun>& runs) {
   std::map<Place, Measured> found;
   for (const train::CompareRun& run : runs) {
-    std::ifstream metrics(run.directory + "/metrics.jsonl");
-    for (std::string line; std::getline(metrics, line);) {
-      const nlohmann::json entry = nlohmann::json::parse(line);
-      if (entry.at("type") != "length") continue;
-      Measured& measured = found[{entry.at("stage"), entry.at("length")}];
-      measured.losses.push_back(entry.at("loss"));
-      measured.accuracies.push_back(entry.at("accuracy"));
+    for (const train::LengthEvaluation& entry : train::length_evaluations(run.directory)) {
+      Measured& measured = found[{entry.stage, entry.length}];
+      measured.losses.push_back(entry.loss);
+      measured.accuracies.push_back(entry.accuracy);
     }
   }
   return found;
 }
 
-Result run(const Context& context) {
-  const nlohmann::json& design = context.settings.at("design");
+Result run(const Trained& settings, const Context& context) {
+  const Design& design = settings.design;
   const TrainedArms trained = train_run_files(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
-  const nlohmann::json& run_file = design.at("run_files").at("rope");
+  const std::vector<train::Stage> stages = train::parse_run_config(design.run_files.at("rope")).stages;
   Result result{
       .columns = {"stage", "trained on", "batch", "steps", "measured on", "loss", "accuracy", "lowest", "highest"},
       .rows = {}};
-  const int64_t last = static_cast<int64_t>(run_file.at("stages").size()) - 1;
+  const int64_t last = std::ssize(stages) - 1;
   std::vector<std::vector<double>> by_length;  // accuracies after the last stage, rising lengths
   std::vector<int64_t> lengths;
   for (const auto& [place, measured] : measurements(trained.runs)) {
-    const nlohmann::json& stage = run_file.at("stages")[static_cast<size_t>(place.stage)];
+    const train::Stage& stage = stages.at(static_cast<size_t>(place.stage));
     const Spread accuracy = spread(measured.accuracies);
-    result.rows.push_back({place.stage + 1, stage.at("max_length"), stage.at("batch"), stage.at("steps"), place.length,
+    result.rows.push_back({place.stage + 1, stage.max_length, stage.batch, stage.steps, place.length,
                            spread(measured.losses).mean, accuracy.mean, accuracy.low, accuracy.high});
     if (place.stage != last) continue;
     lengths.push_back(place.length);
@@ -105,8 +101,7 @@ Experiment staged_pretraining() {
               "length, with every seed; measuring one model leaves out the training time, with which the "
               "paper's lengths are confounded.",
           .budget = "15 minutes per seed",
-          .settings = settings,
-          .run = run};
+          .method = {settings, run}};
 }
 
 }  // namespace rf::reproduce

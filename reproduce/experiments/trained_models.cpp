@@ -6,6 +6,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <array>
+
 #include "experiment.h"
 #include "language_model_runs.h"
 #include "layer_parts.h"
@@ -21,20 +23,23 @@ std::shared_ptr<nn::Model> trained_model(const train::CompareRun& run) {
 }
 
 // Settings of experiments that read X-03's models.
-nlohmann::json settings_on_convergence(Scale scale, const char* arm) {
-  const nlohmann::json design = convergence_design(scale);
-  return {{"files", files_of_design(design)},
-          {"seeds", design.at("seeds")},
-          {"design", design},
-          {"arm", arm},
-          {"rows", by_scale(scale, 4, 32)},
-          {"tokens", 128}};
+struct ModelSettings : Trained {
+  std::string arm;
+  int64_t rows, tokens = 128;
+  RF_MEMBERS_AND(Trained, ModelSettings, arm, rows, tokens)
+};
+
+ModelSettings models_of_convergence(Scale scale, const char* arm) {
+  return {{convergence_design(scale)}, arm, by_scale(scale, 4, 32)};
 }
 
-nlohmann::json word_settings(Scale scale) {
-  nlohmann::json settings = settings_on_convergence(scale, "learned");
-  settings["bound"] = 0.2;
-  return settings;
+struct WordSettings : ModelSettings {
+  double bound = 0.2;
+  RF_MEMBERS_AND(ModelSettings, WordSettings, bound)
+};
+
+WordSettings word_settings(Scale scale) {
+  return {models_of_convergence(scale, "learned")};
 }
 
 // Standard deviation over all pairs of tokens of a row and all rows, mean over heads. scores: [B,H,T,T].
@@ -42,33 +47,34 @@ double deviation(const at::Tensor& scores_BHTT) {
   return scores_BHTT.transpose(0, 1).flatten(1).std(1, /*unbiased=*/false).mean().item<double>();
 }
 
-Result run_word(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const TrainedArms trained = train_arms(context, settings.at("design"));
+Result run_word(const WordSettings& settings, const Context& context) {
+  const TrainedArms trained = train_arms(context, settings.design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const at::NoGradGuard no_grad;
-  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.at("rows"), settings.at("tokens"));
+  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.rows, settings.tokens);
   Result result{.columns = {"seed", "word to word", "word to position", "position to word", "position to position"},
                 .rows = {}};
   std::vector<double> ratios;
-  for (const train::CompareRun& run : runs_of(trained.runs, settings.at("arm"))) {
+  for (const train::CompareRun& run : runs_of(trained.runs, settings.arm)) {
     const ScoreTerms terms = first_layer_terms(*trained_model(run), ids_BT);
     const double content = deviation(terms.content_content), to_position = deviation(terms.content_position);
     const double to_content = deviation(terms.position_content);
     result.rows.push_back({run.seed, content, to_position, to_content, deviation(terms.position_position)});
     ratios.push_back(std::max(to_position, to_content) / content);
   }
-  const Judgement judgement = little_correlation(ratios, settings.at("bound"));
+  const Judgement judgement = little_correlation(ratios, settings.bound);
   result.findings = {{"C-11", judgement.holds, judgement.figures}};
   return result;
 }
 
-nlohmann::json score_settings(Scale scale) {
-  nlohmann::json settings = settings_on_convergence(scale, "rope");
-  settings["near"] = nlohmann::json::array({1, 8});  // distances, both ends included
-  settings["far"] = nlohmann::json::array({64, 127});
-  settings["reach"] = 32;  // of the picture of attention, to either side
-  return settings;
+struct ScoreSettings : ModelSettings {
+  std::array<int64_t, 2> near = {1, 8}, far = {64, 127};  // distances, both ends included
+  int64_t reach = 32;                                     // of the picture of attention, to either side
+  RF_MEMBERS_AND(ModelSettings, ScoreSettings, near, far, reach)
+};
+
+ScoreSettings score_settings(Scale scale) {
+  return {models_of_convergence(scale, "rope")};
 }
 
 // q.k / sqrt(D) of each layer, [B,H,T,T].
@@ -111,45 +117,47 @@ HeatMap attention_map(const std::vector<at::Tensor>& layers, int64_t reach, cons
   return map;
 }
 
-Result run_scores(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const TrainedArms trained = train_arms(context, settings.at("design"));
+Result run_scores(const ScoreSettings& settings, const Context& context) {
+  const TrainedArms trained = train_arms(context, settings.design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const at::NoGradGuard no_grad;
-  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.at("rows"), settings.at("tokens"));
-  const auto mean_over = [&](const at::Tensor& scores_T, const char* which) {
-    const nlohmann::json& ends = settings.at(which);
-    return scores_T.slice(0, ends[0].get<int64_t>(), ends[1].get<int64_t>() + 1).mean().item<double>();
+  const at::Tensor ids_BT = held_out_rows(trained.data_dir, settings.rows, settings.tokens);
+  const auto mean_over = [](const at::Tensor& scores_T, std::array<int64_t, 2> ends) {
+    return scores_T.slice(0, ends[0], ends[1] + 1).mean().item<double>();
   };
   Result result{.columns = {"seed", "mean score, same token", "near pairs", "far pairs"}, .rows = {}};
   std::vector<double> near, far;
-  for (const train::CompareRun& run : runs_of(trained.runs, settings.at("arm"))) {
+  for (const train::CompareRun& run : runs_of(trained.runs, settings.arm)) {
     const std::vector<at::Tensor> layers = layer_scores(*trained_model(run), ids_BT);
     const at::Tensor scores_T = mean_scores(layers);
-    near.push_back(mean_over(scores_T, "near"));
-    far.push_back(mean_over(scores_T, "far"));
+    near.push_back(mean_over(scores_T, settings.near));
+    far.push_back(mean_over(scores_T, settings.far));
     result.rows.push_back({run.seed, scores_T[0].item<double>(), near.back(), far.back()});
     result.series.push_back({fmt::format("mean score by distance, seed {}", run.seed),
                              values(integers(0, scores_T.size(0))), values(scores_T)});
     if (!result.maps.empty()) continue;  // maps of one model are enough
     result.maps.push_back(
-        attention_map(layers, settings.at("reach"), fmt::format("Attention by distance, seed {}", run.seed)));
+        attention_map(layers, settings.reach, fmt::format("Attention by distance, seed {}", run.seed)));
   }
   const Judgement judgement = nearer_is_higher(near, far);
   result.findings = {{"C-04", judgement.holds, judgement.figures}};
   return result;
 }
 
-nlohmann::json frequency_settings(Scale scale) {
-  nlohmann::json design = convergence_design(scale);
-  design["runs"] = "trained-frequencies";
-  design["arms"] = nlohmann::json::array({"rope:trainable=true"});
-  return {{"files", files_of_design(design)}, {"seeds", design.at("seeds")}, {"design", design}, {"bound", 0.05}};
+struct FrequencySettings : Trained {
+  double bound = 0.05;
+  RF_MEMBERS_AND(Trained, FrequencySettings, bound)
+};
+
+FrequencySettings frequency_settings(Scale scale) {
+  Design design = convergence_design(scale);
+  design.runs = "trained-frequencies";
+  design.arms = {"rope:trainable=true"};
+  return {{design}};
 }
 
-Result run_frequencies(const Context& context) {
-  const nlohmann::json& settings = context.settings;
-  const TrainedArms trained = train_arms(context, settings.at("design"));
+Result run_frequencies(const FrequencySettings& settings, const Context& context) {
+  const TrainedArms trained = train_arms(context, settings.design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const at::NoGradGuard no_grad;
   Result result{.columns = {"seed", "median change of a frequency, of it", "largest change"}, .rows = {}};
@@ -167,7 +175,7 @@ Result run_frequencies(const Context& context) {
       result.series.push_back({"frequencies before", values(integers(0, now.size(0))), values(before)});
     }
   }
-  const Judgement judgement = frequencies_stay(medians, settings.at("bound"));
+  const Judgement judgement = frequencies_stay(medians, settings.bound);
   result.findings = {{"C-29", judgement.holds, judgement.figures}};
   return result;
 }
@@ -183,8 +191,7 @@ Experiment word_position() {
               "In the first layer of a model with a learned table, the terms of Eq. 6 between word and "
               "position spread at most 0.2 times as far as the term between words, with every seed.",
           .budget = "1 minute, without the models of convergence",
-          .settings = word_settings,
-          .run = run_word};
+          .method = {word_settings, run_word}};
 }
 
 Experiment trained_scores() {
@@ -196,8 +203,7 @@ Experiment trained_scores() {
               "In a model trained with RoPE the mean score of tokens 1 to 8 apart is above that of tokens 64 "
               "to 127 apart, with every seed.",
           .budget = "1 minute, without the models of convergence",
-          .settings = score_settings,
-          .run = run_scores};
+          .method = {score_settings, run_scores}};
 }
 
 Experiment trained_frequencies() {
@@ -207,8 +213,7 @@ Experiment trained_frequencies() {
           .claims = {"C-29"},
           .expected = "With every seed the median frequency changes by less than 5 % in the course of training.",
           .budget = "5 minutes per seed",
-          .settings = frequency_settings,
-          .run = run_frequencies};
+          .method = {frequency_settings, run_frequencies}};
 }
 
 }  // namespace rf::reproduce

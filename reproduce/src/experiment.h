@@ -1,23 +1,37 @@
 // An experiment: what is claimed, what is expected, how it is measured. Each is one file of experiments/ and one line
 // of table.cpp.
 //
-// Everything that determines the numbers is in its settings, a JSON object that depends on the scale alone, or on
-// nothing if the experiment is mathematics or counting and takes seconds. run() reads nothing else, and a result is
-// valid while the settings are the same. Keys with a meaning for all: "seeds", the random seeds (absent if nothing is
-// drawn), and "files", the data it reads, relative to --data.
+// Everything that determines the numbers is in its settings, a struct that depends on the scale alone, or on nothing if
+// the experiment is mathematics or counting and takes seconds. The function that measures reads nothing else, and a
+// result is valid while the settings, as JSON, are the same. Members with a meaning for all: `seeds`, the random seeds
+// (absent if nothing is drawn), and `files`, the data it reads, relative to --data.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "rf/io/progress.h"
 #include "rf/reproduce/reproduce.h"
 
+// The JSON of a struct in which it stands: the named members.
+#define RF_MEMBERS(Type, ...)                                                         \
+  friend void to_json(nlohmann::json& nlohmann_json_j, const Type& nlohmann_json_t) { \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__))          \
+  }
+// The same, after those of its base.
+#define RF_MEMBERS_AND(Base, Type, ...)                                               \
+  friend void to_json(nlohmann::json& nlohmann_json_j, const Type& nlohmann_json_t) { \
+    to_json(nlohmann_json_j, static_cast<const Base&>(nlohmann_json_t));              \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__))          \
+  }
+
 namespace rf::reproduce {
+
+using Seeds = std::vector<uint64_t>;
+using Files = std::vector<std::string>;
 
 // A line of a plot.
 struct Series {
@@ -50,11 +64,34 @@ struct Result {
 };
 
 struct Context {
-  const nlohmann::json& settings;
   std::string shared_dir;  // <output>/<scale_name>
   std::string data_dir;
   std::function<void(const std::string&)> note;
   io::Progress& progress;
+};
+
+// The settings of an experiment, and the function that measures with them.
+class Method {
+ public:
+  template <typename Settings>
+  Method(Settings (*settings)(Scale), Result (*run)(const Settings&, const Context&))
+      : has_scale_(true),
+        settings_([settings](Scale scale) { return nlohmann::json(settings(scale)); }),
+        run_([settings, run](Scale scale, const Context& context) { return run(settings(scale), context); }) {}
+  // Settings that do not depend on the scale: the defaults of the struct.
+  template <typename Settings>
+  Method(Result (*run)(const Settings&, const Context&))
+      : settings_([](Scale) { return nlohmann::json(Settings{}); }),
+        run_([run](Scale, const Context& context) { return run(Settings{}, context); }) {}
+
+  bool has_scale() const { return has_scale_; }
+  nlohmann::json settings(Scale scale) const { return settings_(scale); }
+  Result run(Scale scale, const Context& context) const { return run_(scale, context); }
+
+ private:
+  bool has_scale_ = false;
+  std::function<nlohmann::json(Scale)> settings_;
+  std::function<Result(Scale, const Context&)> run_;
 };
 
 struct Experiment {
@@ -64,20 +101,21 @@ struct Experiment {
   std::vector<std::string> claims;  // one finding for each
   std::string expected;             // fixed before anything is run
   std::string budget;               // of scale small, on 2 cores
-  std::variant<nlohmann::json (*)(), nlohmann::json (*)(Scale scale)> settings;
-  Result (*run)(const Context& context);
+  Method method;
 
-  bool has_scale() const { return settings.index() == 1; }
-  nlohmann::json settings_at(Scale scale) const;
-  const char* scale_name(Scale scale) const;  // kNoScale without one
+  bool has_scale() const { return method.has_scale(); }
+  nlohmann::json settings_at(Scale scale) const { return method.settings(scale); }
+  const char* scale_name(Scale scale) const { return has_scale() ? name_of(scale) : kNoScale; }
+
+  static constexpr const char* kNoScale = "any";
 };
-
-inline constexpr const char* kNoScale = "any";
 
 const std::vector<Experiment>& table();
 
 // Scale tiny: one seed.
-nlohmann::json seeds_of(Scale scale);
+Seeds seeds_of(Scale scale);
+// Adds those that are not in `files` yet.
+void add_files(Files& files, const Files& more);
 // `tiny` for scale tiny, otherwise `other`.
 template <typename T>
 T by_scale(Scale scale, T tiny, T other) {

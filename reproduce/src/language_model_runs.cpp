@@ -20,61 +20,61 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> files_of_corpus(const nlohmann::json& corpus) {
-  std::vector<std::string> files = corpus.at("files");
-  const nlohmann::json& tokens = corpus.at("tokens");
-  if (tokens.is_string() && tokens != "bytes") files.push_back(tokens);
-  if (corpus.contains("dictionary")) files.push_back(corpus.at("dictionary"));
-  return files;
+// The file of a vocabulary, or "bytes"; nullptr: it is trained.
+const std::string* named_tokens(const Corpus& corpus) {
+  return std::get_if<std::string>(&corpus.tokens);
 }
 
-data::ReadOptions inputs(const Context& context, const nlohmann::json& corpus) {
+bool is_bytes(const Corpus& corpus) {
+  return named_tokens(corpus) && *named_tokens(corpus) == "bytes";
+}
+
+data::ReadOptions inputs(const Context& context, const Corpus& corpus) {
   data::ReadOptions options;
-  for (const std::string file : corpus.at("files")) options.inputs.push_back(context.data_dir + "/" + file);
-  options.document_rule = data::document_rule(corpus.value("documents", "file"));
+  for (const std::string& file : corpus.files) options.inputs.push_back(context.data_dir + "/" + file);
+  options.document_rule = data::document_rule(corpus.documents.empty() ? "file" : corpus.documents);
   return options;
 }
 
-text::Vocabulary vocabulary(const Context& context, const nlohmann::json& corpus) {
-  const nlohmann::json& tokens = corpus.at("tokens");
-  if (tokens.is_string()) return text::Vocabulary::load(context.data_dir + "/" + tokens.get<std::string>());
-  text::VocabularyTrainer trainer({.size = tokens});
+text::Vocabulary vocabulary(const Context& context, const Corpus& corpus) {
+  if (const std::string* file = named_tokens(corpus)) return text::Vocabulary::load(context.data_dir + "/" + *file);
+  text::VocabularyTrainer trainer({.size = std::get<int64_t>(corpus.tokens)});
   data::DocumentReader(inputs(context, corpus)).read([&](const data::DocumentPart& piece) { trainer.add(piece.text); });
   return trainer.train();
 }
 
-text::Tokenizer tokenizer(const Context& context, const nlohmann::json& corpus) {
-  if (corpus.at("tokens") == "bytes") return text::byte_tokenizer();
+text::Tokenizer tokenizer(const Context& context, const Corpus& corpus) {
+  if (is_bytes(corpus)) return text::byte_tokenizer();
   const text::Vocabulary made = vocabulary(context, corpus);
-  const text::Pipeline pipeline = text::pipeline_of_name(corpus.value("pipeline", "bert"));
+  const text::Pipeline pipeline = text::pipeline_of_name(corpus.pipeline.empty() ? "bert" : corpus.pipeline);
   if (pipeline == text::Pipeline::kBert) return {made, {}};
-  const auto dictionary = text::Dictionary::load(context.data_dir + "/" + corpus.at("dictionary").get<std::string>());
+  const auto dictionary = text::Dictionary::load(context.data_dir + "/" + corpus.dictionary);
   const text::TokenizerOptions options{.pipeline = pipeline, .dictionary = dictionary};
-  if (!corpus.contains("add_words")) return {made, options};
+  if (corpus.add_words == 0) return {made, options};
   text::WordVocabularyBuilder words({made, {}}, dictionary);
   data::DocumentReader(inputs(context, corpus)).read([&](const data::DocumentPart& piece) { words.add(piece.text); });
-  return {words.build(corpus.at("add_words"), /*min_frequency=*/2).vocabulary, options};
+  return {words.build(corpus.add_words, /*min_frequency=*/2).vocabulary, options};
 }
 
 // The data directory of a corpus. It is made unless there is one from the same files with the same settings.
-std::string prepared(const Context& context, const nlohmann::json& corpus) {
-  const std::string directory = fmt::format("{}/corpus/{}", context.shared_dir, corpus.at("name").get<std::string>());
+std::string prepared(const Context& context, const Corpus& corpus) {
+  const std::string directory = fmt::format("{}/corpus/{}", context.shared_dir, corpus.name);
   const std::string mark = directory + "/corpus.json", data_dir = directory + "/data";
-  const nlohmann::json made_of = {{"corpus", corpus}, {"data", identity_of(context.data_dir, files_of_corpus(corpus))}};
+  const nlohmann::json made_of = {{"corpus", corpus}, {"data", identity_of(context.data_dir, corpus.all_files())}};
   if (fs::exists(mark) && io::read_json(mark) == made_of) return data_dir;
   if (context.note) context.note(fmt::format("preparing {}", directory));
   const std::string model_dir = directory + "/vocabulary";
   fs::create_directories(model_dir);
   tokenizer(context, corpus).save(model_dir);
-  if (corpus.contains("dictionary")) {  // where prepare looks for it
-    fs::copy_file(context.data_dir + "/" + corpus.at("dictionary").get<std::string>(), model_dir + "/dict.txt",
+  if (!corpus.dictionary.empty()) {  // where prepare looks for it
+    fs::copy_file(context.data_dir + "/" + corpus.dictionary, model_dir + "/dict.txt",
                   fs::copy_options::overwrite_existing);
   }
   data::prepare({.input = inputs(context, corpus),
                  .model_dir = model_dir,
-                 .words = corpus.contains("dictionary") ? data::WordRule::kJieba : data::WordRule::kTokenizer,
+                 .words = corpus.dictionary.empty() ? data::WordRule::kTokenizer : data::WordRule::kJieba,
                  .output_dir = data_dir,
-                 .valid_fraction = corpus.at("valid_fraction")},
+                 .valid_fraction = corpus.valid_fraction},
                 context.progress);
   io::write_file(mark, made_of.dump(2) + "\n");
   return data_dir;
@@ -82,24 +82,56 @@ std::string prepared(const Context& context, const nlohmann::json& corpus) {
 
 }  // namespace
 
-nlohmann::json book_corpus(Scale scale) {
+Files Corpus::all_files() const {
+  Files all = files;
+  if (named_tokens(*this) && !is_bytes(*this)) all.push_back(*named_tokens(*this));
+  if (!dictionary.empty()) all.push_back(dictionary);
+  return all;
+}
+
+void to_json(nlohmann::json& json, const Corpus& corpus) {
+  json = {{"name", corpus.name}, {"files", corpus.files}, {"valid_fraction", corpus.valid_fraction}};
+  std::visit([&](const auto& tokens) { json["tokens"] = tokens; }, corpus.tokens);
+  if (!corpus.documents.empty()) json["documents"] = corpus.documents;
+  if (!corpus.dictionary.empty()) json["dictionary"] = corpus.dictionary;
+  if (!corpus.pipeline.empty()) json["pipeline"] = corpus.pipeline;
+  if (corpus.add_words > 0) json["add_words"] = corpus.add_words;
+}
+
+void to_json(nlohmann::json& json, const Design& design) {
+  json = {{"runs", design.runs}, {"corpus", design.corpus}, {"seeds", design.seeds}};
+  if (!design.run_files.empty()) {
+    json["run_files"] = design.run_files;
+    return;
+  }
+  json["arms"] = design.arms;
+  json["run"] = design.run;
+  if (!design.length_factors.empty()) json["length_factors"] = design.length_factors;
+}
+
+void to_json(nlohmann::json& json, const Trained& settings) {
+  const Design& design = settings.design;
+  json = {{"files", design.corpus.all_files()}, {"seeds", design.seeds}, {"design", design}};
+}
+
+Corpus book_corpus(Scale scale) {
   switch (scale) {
     case Scale::kTiny:
-      return {{"name", "books"}, {"files", {"en_books/books_valid.jsonl"}}, {"tokens", 4096}, {"valid_fraction", 0.25}};
+      return {.name = "books", .files = {"en_books/books_valid.jsonl"}, .tokens = 4096, .valid_fraction = 0.25};
     case Scale::kSmall:
-      return {{"name", "books"},
-              {"files", {"en_books/books_train.jsonl", "en_books/books_valid.jsonl"}},
-              {"tokens", 4096},
-              {"valid_fraction", 0.05}};
+      return {.name = "books",
+              .files = {"en_books/books_train.jsonl", "en_books/books_valid.jsonl"},
+              .tokens = 4096,
+              .valid_fraction = 0.05};
     default:  // BookCorpus and Wikipedia, 8 parts to 2
-      return {{"name", "pretraining"},
-              {"files", {"en_pretraining/train.jsonl"}},
-              {"tokens", "vocabs/bert_base_uncased_vocab.txt"},
-              {"valid_fraction", 0.2}};
+      return {.name = "pretraining",
+              .files = {"en_pretraining/train.jsonl"},
+              .tokens = "vocabs/bert_base_uncased_vocab.txt",
+              .valid_fraction = 0.2};
   }
 }
 
-nlohmann::json masked_lm_run(Scale scale, int64_t small_steps) {
+train::RunConfig masked_lm_run(Scale scale, int64_t small_steps) {
   train::RunConfig run = train::compare_defaults();
   run.stages.front().steps = by_scale(scale, int64_t{60}, small_steps);
   run.schedule.warmup_steps = by_scale(scale, 15, 100);
@@ -113,60 +145,56 @@ nlohmann::json masked_lm_run(Scale scale, int64_t small_steps) {
     run.log_every_steps = 100;
     run.checkpoint_every_steps = 1000;
   }
-  return to_json(run);
+  return run;
 }
 
-nlohmann::json convergence_design(Scale scale) {
-  return {{"runs", "convergence"},
-          {"corpus", book_corpus(scale)},
-          {"arms", {"learned", "sinusoidal", "rope"}},
-          {"seeds", seeds_of(scale)},
-          {"run", masked_lm_run(scale, 600)}};
+Design convergence_design(Scale scale) {
+  return {.runs = "convergence",
+          .corpus = book_corpus(scale),
+          .seeds = seeds_of(scale),
+          .arms = {"learned", "sinusoidal", "rope"},
+          .run = to_json(masked_lm_run(scale, 600))};
 }
 
-nlohmann::json law_corpus(Scale scale) {
+Corpus law_corpus(Scale scale) {
   switch (scale) {
     case Scale::kTiny:
-      return {{"name", "laws"}, {"files", {"zh_laws/laws_valid.jsonl"}}, {"tokens", 8000}, {"valid_fraction", 0.25}};
+      return {.name = "laws", .files = {"zh_laws/laws_valid.jsonl"}, .tokens = 8000, .valid_fraction = 0.25};
     case Scale::kSmall:
-      return {{"name", "laws"},
-              {"files", {"zh_laws/laws_train.jsonl", "zh_laws/laws_valid.jsonl"}},
-              {"tokens", 8000},
-              {"valid_fraction", 0.02}};
+      return {.name = "laws",
+              .files = {"zh_laws/laws_train.jsonl", "zh_laws/laws_valid.jsonl"},
+              .tokens = 8000,
+              .valid_fraction = 0.02};
     default:
-      return {{"name", "chinese"},
-              {"files", {"zh_pretraining/train.jsonl"}},
-              {"tokens", "vocabs/bert_base_chinese_vocab.txt"},
-              {"valid_fraction", 0.001}};
+      return {.name = "chinese",
+              .files = {"zh_pretraining/train.jsonl"},
+              .tokens = "vocabs/bert_base_chinese_vocab.txt",
+              .valid_fraction = 0.001};
   }
 }
 
-nlohmann::json chinese_design(Scale scale) {
-  return {{"runs", "chinese"},
-          {"corpus", law_corpus(scale)},
-          {"arms", {"learned", "rope"}},
-          {"seeds", seeds_of(scale)},
-          {"run", masked_lm_run(scale, 600)}};
+Design chinese_design(Scale scale) {
+  return {.runs = "chinese",
+          .corpus = law_corpus(scale),
+          .seeds = seeds_of(scale),
+          .arms = {"learned", "rope"},
+          .run = to_json(masked_lm_run(scale, 600))};
 }
 
-nlohmann::json files_of_design(const nlohmann::json& design) {
-  return files_of_corpus(design.at("corpus"));
-}
-
-TrainedArms train_arms(const Context& context, const nlohmann::json& design) {
-  TrainedArms trained{.data_dir = prepared(context, design.at("corpus")), .runs = {}};
-  const std::string directory = fmt::format("{}/runs/{}", context.shared_dir, design.at("runs").get<std::string>());
+TrainedArms train_arms(const Context& context, const Design& design) {
+  TrainedArms trained{.data_dir = prepared(context, design.corpus), .runs = {}};
+  const std::string directory = fmt::format("{}/runs/{}", context.shared_dir, design.runs);
   fs::create_directories(fs::path(directory).parent_path());
   const std::string run_file = directory + ".run.json";
-  io::write_file(run_file, design.at("run").dump(2) + "\n");
+  io::write_file(run_file, design.run.dump(2) + "\n");
   const train::CompareReport report =
-      train::compare({.arms = design.at("arms"),
+      train::compare({.arms = design.arms,
                       .data_dir = trained.data_dir,
                       .output_dir = directory,
                       .config_path = run_file,
-                      .seed = design.at("seeds")[0].get<uint64_t>(),
-                      .seeds = static_cast<int64_t>(design.at("seeds").size()),
-                      .length_factors = design.value("length_factors", std::vector<int64_t>{1}),
+                      .seed = design.seeds.front(),
+                      .seeds = std::ssize(design.seeds),
+                      .length_factors = design.length_factors.empty() ? std::vector<int64_t>{1} : design.length_factors,
                       .note = context.note},
                      context.progress);
   trained.runs = report.runs;
@@ -174,24 +202,18 @@ TrainedArms train_arms(const Context& context, const nlohmann::json& design) {
   return trained;
 }
 
-TrainedArms train_run_files(const Context& context, const nlohmann::json& design) {
-  TrainedArms trained{.data_dir = prepared(context, design.at("corpus")), .runs = {}};
-  for (const auto& [arm, run_file] : design.at("run_files").items()) {
-    for (const uint64_t seed : design.at("seeds")) {
-      const std::string directory =
-          fmt::format("{}/runs/{}/{}/seed-{}", context.shared_dir, design.at("runs").get<std::string>(), arm, seed);
-      fs::create_directories(directory);
-      nlohmann::json run = run_file;
-      run.at("model").erase("vocab_size");  // comes from the data
-      io::write_file(directory + ".run.json", run.dump(2) + "\n");
+TrainedArms train_run_files(const Context& context, const Design& design) {
+  TrainedArms trained{.data_dir = prepared(context, design.corpus), .runs = {}};
+  for (auto [arm, run] : design.run_files) {
+    run["model"].erase("vocab_size");  // comes from the data
+    for (const uint64_t seed : design.seeds) {
+      const std::string directory = fmt::format("{}/runs/{}/{}/seed-{}", context.shared_dir, design.runs, arm, seed);
       if (context.note) context.note(fmt::format("{}, seed {}", arm, seed));
-      const train::PretrainReport report = train::pretrain({.config_path = directory + ".run.json",
-                                                            .data_dir = trained.data_dir,
-                                                            .output_dir = directory,
-                                                            .resume = true,
-                                                            .seed = seed,
-                                                            .note = context.note},
-                                                           context.progress);
+      train::PretrainOptions options;
+      options.data_dir = trained.data_dir;
+      options.seed = seed;
+      options.note = context.note;
+      const train::PretrainReport report = train::pretrain_part(directory, run, options, context.progress);
       trained.signal = report.signal;
       if (trained.signal != 0) return trained;
       trained.runs.push_back({.arm = arm, .seed = seed, .losses = {report.evaluation.loss}, .directory = directory});

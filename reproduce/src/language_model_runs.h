@@ -1,20 +1,11 @@
 // What the trained experiments share: a corpus that is prepared once (and again if the data change), and comparisons
-// (rf/train/compare.h) whose runs are trained once, by the first experiment that needs them. A design is a JSON object
-// that is part of an experiment's settings:
-//
-//   runs             name of the directory <scale>/runs/<runs>
-//   corpus           {name, files, tokens, valid_fraction}; tokens: "bytes", the size of a vocabulary that is trained
-//                    on the files, or the file of one; "documents": as roformer prepare takes them. "dictionary":
-//                    jieba's, whose words whole-word masking masks; with "pipeline": "roformer" they are tokens,
-//                    "add_words" of them, the most frequent, being new to the vocabulary
-//   seeds            rising by one
-//   arms, run        encodings, as roformer compare takes them, and the run file (docs/pretraining.md) of them all;
-//                    "length_factors": held-out loss at these multiples of the training length, too
-//   run_files        in place of both: a run file for each arm
+// (rf/train/compare.h) whose runs are trained once, by the first experiment that needs them.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "experiment.h"
@@ -23,18 +14,50 @@
 
 namespace rf::reproduce {
 
-// Books in English, and the body of X-03 with a vocabulary of 4096; kPaper: R-CFG-2, BERT-base.
-nlohmann::json book_corpus(Scale scale);
-nlohmann::json masked_lm_run(Scale scale, int64_t small_steps);
-// Chinese laws, with characters as tokens.
-nlohmann::json law_corpus(Scale scale);
-// The same body on them: BERT's learned table, and rope.
-nlohmann::json chinese_design(Scale scale);
-// X-03's: BERT's learned table, sinusoids, and rope.
-nlohmann::json convergence_design(Scale scale);
-// The files that a design reads, for "files" of the settings.
-nlohmann::json files_of_design(const nlohmann::json& design);
+// In JSON, members that are empty are absent.
+struct Corpus {
+  std::string name;
+  Files files;
+  std::variant<int64_t, std::string> tokens;  // "bytes", the size of a vocabulary that is trained on the files, or the
+                                              // file of one
+  double valid_fraction = 0;
+  std::string documents = {};   // as roformer prepare takes them; "": each file
+  std::string dictionary = {};  // jieba's, whose words whole-word masking masks;
+  std::string pipeline = {};    // with "roformer" they are tokens,
+  int64_t add_words = 0;        // of which this many, the most frequent, are new to the vocabulary
 
+  Files all_files() const;
+};
+void to_json(nlohmann::json& json, const Corpus& corpus);
+
+// Runs to train: with each of several encodings, or with a run file (docs/pretraining.md) for each arm. In JSON,
+// members that are empty are absent.
+struct Design {
+  std::string runs;  // name of the directory <scale>/runs/<runs>
+  Corpus corpus;
+  Seeds seeds;                               // rising by one
+  std::vector<std::string> arms = {};        // encodings, as roformer compare takes them,
+  nlohmann::json run = {};                   // the run file of them all,
+  std::vector<int64_t> length_factors = {};  // and held-out loss at these multiples of the training length, too
+  std::map<std::string, nlohmann::json> run_files = {};  // in place of the three
+};
+void to_json(nlohmann::json& json, const Design& design);
+
+// Settings of an experiment that trains the runs of a design.
+struct Trained {
+  Design design;
+};
+void to_json(nlohmann::json& json, const Trained& settings);
+
+// Books in English, and the body of X-03 with a vocabulary of 4096; kPaper: R-CFG-2, BERT-base.
+Corpus book_corpus(Scale scale);
+train::RunConfig masked_lm_run(Scale scale, int64_t small_steps);
+// Chinese laws, with characters as tokens.
+Corpus law_corpus(Scale scale);
+// The same body on them: BERT's learned table, and rope.
+Design chinese_design(Scale scale);
+// X-03's: BERT's learned table, sinusoids, and rope.
+Design convergence_design(Scale scale);
 struct TrainedArms {
   std::string data_dir;                 // prepared
   std::vector<train::CompareRun> runs;  // by arm, then seed
@@ -42,8 +65,8 @@ struct TrainedArms {
 };
 // Train the runs that are not trained yet, by encoding or by run file. The latter's runs have an arm, a seed, the last
 // held-out loss and a directory.
-TrainedArms train_arms(const Context& context, const nlohmann::json& design);
-TrainedArms train_run_files(const Context& context, const nlohmann::json& design);
+TrainedArms train_arms(const Context& context, const Design& design);
+TrainedArms train_run_files(const Context& context, const Design& design);
 
 Curve loss_curve(const train::CompareRun& run);
 Curves loss_curves(const std::vector<train::CompareRun>& runs);

@@ -12,6 +12,7 @@
 #include "rf/io/files.h"
 #include "rf/io/nearest_name.h"
 #include "rf/io/printable.h"
+#include "rf/train/run_directory.h"
 
 namespace rf::reproduce {
 
@@ -128,12 +129,6 @@ nlohmann::json done_before(const std::string& path, const nlohmann::json& settin
   return result.at("settings") == settings ? result : nlohmann::json();
 }
 
-void make_directory(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) fail("reproduce", "the output must be a directory that can be made, got {}: {}", path, error.message());
-}
-
 }  // namespace
 
 Scale scale_of_name(const std::string& name) {
@@ -169,8 +164,8 @@ std::vector<nlohmann::json> experiments(Scale scale) {
 Report reproduce(const Options& options, io::Progress& progress,
                  const std::function<void(const nlohmann::json&)>& result_to) {
   const std::vector<const Experiment*> experiments = chosen(options);
-  make_directory(options.output_dir);
-  io::write_file(options.output_dir + "/register.json", register_json().dump(2) + "\n");
+  const auto output = train::RunDirectory::unlocked("reproduce", options.output_dir);
+  io::write_file(output.file("register.json"), register_json().dump(2) + "\n");
   Report report;
   for (const Experiment* experiment : experiments) {
     const nlohmann::json settings = experiment->settings_at(options.scale);
@@ -191,15 +186,14 @@ Report reproduce(const Options& options, io::Progress& progress,
     }
     if (options.note) options.note(fmt::format("{} ({}): {}", experiment->name, experiment->spec, experiment->title));
     const auto start = std::chrono::steady_clock::now();
-    const Result result = experiment->run({settings, shared_dir, options.data_dir, options.note, progress});
+    const Result result = experiment->method.run(options.scale, {shared_dir, options.data_dir, options.note, progress});
     report.signal = result.signal;
     if (report.signal != 0) return report;
     nlohmann::json json = to_json(*experiment, result, options);
     json["settings"] = settings;
     json["seeds"] = settings.value("seeds", nlohmann::json::array());
     json["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    make_directory(directory);
-    io::write_file(directory + "/result.json", json.dump(1) + "\n");
+    io::write_file(train::RunDirectory::unlocked("reproduce", directory).file("result.json"), json.dump(1) + "\n");
     result_to(result_line(json, Source::kRun));
     ++report.done;
   }

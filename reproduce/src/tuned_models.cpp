@@ -64,50 +64,67 @@ train::TaskFiles task_files(const Context& context, const TaskSource& source,
   return files;
 }
 
-train::TaskFiles task_files(const Context& context, const nlohmann::json& task) {
-  TaskSource source{task.at("name"), task, {}};
-  for (const char* split : {"train", "valid", "test"}) {
-    if (task.contains(split)) source.files.push_back(task.at(split));
+Files TunedTask::files() const {
+  Files all;
+  for (const std::string* file : {&train, &valid, &test}) {
+    if (!file->empty()) all.push_back(*file);
   }
-  return task_files(context, source, [&] {
-    const auto records = [&](const char* split, size_t max_records) {
+  return all;
+}
+
+void to_json(nlohmann::json& json, const TunedTask& task) {
+  json = {{"name", task.name}, {"task", task.task}, {"metric", task.metric}};
+  if (!task.columns.empty()) json["columns"] = task.columns;
+  if (!task.train.empty()) json["train"] = task.train;
+  if (!task.valid.empty()) json["valid"] = task.valid;
+  if (!task.test.empty()) json["test"] = task.test;
+  if (task.most) json["most"] = *task.most;
+  if (!task.pretrained.empty()) json["pretrained"] = task.pretrained;
+}
+
+void to_json(nlohmann::json& json, const Tuning& tuning) {
+  json = {{"epochs", tuning.epochs}, {"batch", tuning.batch}, {"learning_rates", tuning.learning_rates}};
+  if (tuning.max_length > 0) json["max_length"] = tuning.max_length;
+  if (!tuning.dictionary.empty()) json["dictionary"] = tuning.dictionary;
+}
+
+train::TaskFiles task_files(const Context& context, const TunedTask& task) {
+  return task_files(context, {task.name, task, task.files()}, [&] {
+    const auto records = [&](const std::string& file, int64_t max_records) {
       std::vector<nlohmann::json> all;
-      if (!task.contains(split)) return all;
-      read_set(context, task.at(split), data::Quotes::kText, [&](data::Record& record) {
-        if (max_records > 0 && all.size() == max_records) return;
+      if (file.empty()) return all;
+      read_set(context, file, data::Quotes::kText, [&](data::Record& record) {
+        if (max_records > 0 && std::ssize(all) == max_records) return;
         nlohmann::json& fields = all.emplace_back(nlohmann::json::object());
-        for (const auto& [name, field] : task.at("columns").items()) fields[name] = record.text(field);
+        for (const auto& [name, field] : task.columns) fields[name] = record.text(field);
       });
       return all;
     };
-    return TaskRecords{records("train", task.at("most")), records("valid", 0), records("test", 0)};
+    return TaskRecords{records(task.train, task.most.value_or(0)), records(task.valid, 0), records(task.test, 0)};
   });
 }
 
-Tuned tune(const Context& context, const nlohmann::json& task, const nlohmann::json& tuning,
-           const train::TaskFiles& files, const std::string& model_dir, const std::string& directory, uint64_t seed) {
+Tuned tune(const Context& context, const TunedTask& task, const Tuning& tuning, const train::TaskFiles& files,
+           const std::string& model_dir, const std::string& directory, uint64_t seed) {
   train::FinetuneOptions options;
-  options.task.kind = task.at("task");
-  options.task.max_length = tuning.at("max_length");
-  options.task.metric = task.at("metric");
+  options.task.kind = task.task;
+  options.task.max_length = tuning.max_length;
+  options.task.metric = task.metric;
   options.model_dir = model_dir;
   options.output_dir = directory;
   options.files = files;
-  options.learning_rates = tuning.at("learning_rates").get<std::vector<double>>();
+  options.learning_rates = tuning.learning_rates;
   options.seed = seed;
-  options.epochs = tuning.at("epochs");
-  options.batch = tuning.at("batch");
-  if (tuning.contains("dictionary")) {
-    options.load.dictionary = context.data_dir + "/" + tuning.at("dictionary").get<std::string>();
-  }
+  options.epochs = tuning.epochs;
+  options.batch = tuning.batch;
+  if (!tuning.dictionary.empty()) options.load.dictionary = context.data_dir + "/" + tuning.dictionary;
   options.note = context.note;
   fs::create_directories(fs::path(directory).parent_path());
   const train::FinetuneReport done = train::finetune(options, context.progress);
   if (done.signal != 0) return {.signal = done.signal};
-  const std::string split = files.test.empty() ? "valid" : "test", metric = task.at("metric");
-  return {.model = value_of(done.report.at("chosen").at(split), metric),
-          .baseline = value_of(done.report.at("baseline").at(split), metric),
-          .bag_of_words = value_of(done.report.at("bag_of_words").at(split), metric)};
+  const std::string split = files.test.empty() ? "valid" : "test";
+  const auto measured = [&](const char* what) { return value_of(done.report.at(what).at(split), task.metric); };
+  return {.model = measured("chosen"), .baseline = measured("baseline"), .bag_of_words = measured("bag_of_words")};
 }
 
 }  // namespace rf::reproduce

@@ -1,21 +1,12 @@
 // What the experiments on tasks share: task files made from the sets of --data, and models tuned on them. Files are
 // JSON lines with the task's own names of fields. Records of the valid and test files whose inputs are also in the
 // train file are left out, because published sets share some.
-//
-// A task is a JSON object that is part of an experiment's settings:
-//
-//   name                directory of the files: <scale>/corpus/tasks/<name>
-//   task, columns       as for roformer finetune, with all columns
-//   train, valid, test  files of --data, in which quotation marks are text; without "test" the valid file is measured
-//   most                the first so many training records are used; 0: all
-//   metric              the metric of the task that is measured
-//
-// and its training is another, `tuning`: max_length, epochs, batch, learning_rates; "dictionary": jieba's, of --data,
-// for a model whose tokens are words.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +15,30 @@
 #include "rf/train/finetune.h"
 
 namespace rf::reproduce {
+
+// In JSON, members that are empty are absent.
+struct TunedTask {
+  std::string name;  // directory of the files: <scale>/corpus/tasks/<name>
+  std::string task;  // as for roformer finetune,
+  std::string metric;
+  std::map<std::string, std::string> columns = {};  // with all columns
+  std::string train = {}, valid = {}, test = {};    // files of --data, in which quotation marks are text;
+                                                    // without test the valid file is measured
+  std::optional<int64_t> most = {};                 // the first so many training records are used; 0: all
+  std::string pretrained = {};                      // which of the experiment's designs made the models
+
+  Files files() const;
+};
+void to_json(nlohmann::json& json, const TunedTask& task);
+
+// Its training. In JSON, members that are empty are absent.
+struct Tuning {
+  int64_t epochs = 1, batch = 32;
+  std::vector<double> learning_rates;
+  int64_t max_length = 0;
+  std::string dictionary = {};  // jieba's, of --data, for a model whose tokens are words
+};
+void to_json(nlohmann::json& json, const Tuning& tuning);
 
 // A task's records in memory, before they are written to files.
 struct TaskRecords {
@@ -39,7 +54,7 @@ struct TaskSource {
 // inputs of a training record are left out; all fields but `label` are inputs.
 train::TaskFiles task_files(const Context& context, const TaskSource& source, const std::function<TaskRecords()>& read);
 // The files of the sets that a task names.
-train::TaskFiles task_files(const Context& context, const nlohmann::json& task);
+train::TaskFiles task_files(const Context& context, const TunedTask& task);
 // Calls `record` for each record of a file of --data.
 void read_set(const Context& context, const std::string& file, data::Quotes quotes,
               const std::function<void(data::Record&)>& record);
@@ -50,7 +65,7 @@ struct Tuned {
   int signal = 0;                                    // not 0: a signal ended it early, and nothing else is valid
 };
 // Tunes the model of `model_dir` with a seed; `directory` then holds the output of finetune.
-Tuned tune(const Context& context, const nlohmann::json& task, const nlohmann::json& tuning,
-           const train::TaskFiles& files, const std::string& model_dir, const std::string& directory, uint64_t seed);
+Tuned tune(const Context& context, const TunedTask& task, const Tuning& tuning, const train::TaskFiles& files,
+           const std::string& model_dir, const std::string& directory, uint64_t seed);
 
 }  // namespace rf::reproduce

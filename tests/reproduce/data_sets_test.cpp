@@ -33,9 +33,8 @@ TEST_F(DataSets, IdentityIsThatOfTheBytes) {
 }
 
 TEST_F(DataSets, TaskFilesAreMadeAgain) {
-  const nlohmann::json settings = nlohmann::json::object();
   io::Progress progress;
-  const Context context{settings, directory_ + "/output", directory_, {}, progress};
+  const Context context{directory_ + "/output", directory_, {}, progress};
   int made = 0;
   const auto files = [&](const nlohmann::json& how) {
     return task_files(context, {"task", how, {"set/a.tsv"}}, [&] {
