@@ -77,9 +77,7 @@ int run(const Options& options) {
   return kOk;
 }
 
-}  // namespace
-
-std::function<int()> configure_add_words(CLI::App& app, const Common&) {
+std::function<int()> configure(CLI::App& app, const Common&) {
   auto options = std::make_shared<Options>();
   add_read_options(app, options->input);
   app.add_option("--model", options->model_dir,
@@ -98,6 +96,14 @@ std::function<int()> configure_add_words(CLI::App& app, const Common&) {
       "\nWoBERT's rule: the segmenter's most frequent words of Han characters become tokens; the embedding of "
       "each is the mean\nof its characters' embeddings, and pieces \"##x\" of one Han character are removed");
   return [options] { return run(*options); };
+}
+
+}  // namespace
+
+Command add_words_command() {
+  return {"add-words", "Add words to the vocabulary of a model of characters",
+          "roformer add-words --model bert-base-chinese --input corpus/ --words 20000 --output wobert",
+          Command::Seed::kNotUsed, configure};
 }
 
 }  // namespace rf::cli

@@ -111,9 +111,7 @@ void add_kernel_options(CLI::App& app, Options& options) {
       "Every case at a small size, to test that it works");
 }
 
-}  // namespace
-
-std::function<int()> configure_bench(CLI::App& app, const Common& common) {
+std::function<int()> configure(CLI::App& app, const Common& common) {
   auto options = std::make_shared<Options>();
   add_kernel_options(app, *options);
   app.add_option("--model", options->pretrain.model_dir, "pretrain-step: model directory to start from");
@@ -128,6 +126,13 @@ std::function<int()> configure_bench(CLI::App& app, const Common& common) {
     // pretrain-step reads stdin, so it runs only if it is named.
     return options->kernels.filter == "pretrain-step" ? run_pretrain_step(options->pretrain) : run_kernels(*options);
   };
+}
+
+}  // namespace
+
+Command bench_command() {
+  return {"bench", "Time kernels and training steps, verified before they are timed",
+          "roformer bench --filter 'attention/.*/1x2048' --peers", Command::Seed::kUsed, configure};
 }
 
 }  // namespace rf::cli

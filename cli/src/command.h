@@ -27,6 +27,7 @@ struct Common {
 // hold the values of the options.
 using Configure = std::function<int()> (*)(CLI::App& app, const Common& common);
 
+// Each command is a function <name>_command() in a file of its own, and a line of main.cpp.
 struct Command {
   const char* name;
   const char* summary;
@@ -34,21 +35,6 @@ struct Command {
   enum class Seed { kUsed, kNotUsed } seed;
   Configure configure;
 };
-
-std::function<int()> configure_info(CLI::App& app, const Common& common);
-std::function<int()> configure_tokenize(CLI::App& app, const Common& common);
-std::function<int()> configure_vocab(CLI::App& app, const Common& common);
-std::function<int()> configure_add_words(CLI::App& app, const Common& common);
-std::function<int()> configure_prepare(CLI::App& app, const Common& common);
-std::function<int()> configure_pretrain(CLI::App& app, const Common& common);
-std::function<int()> configure_finetune(CLI::App& app, const Common& common);
-std::function<int()> configure_predict(CLI::App& app, const Common& common);
-std::function<int()> configure_evaluate(CLI::App& app, const Common& common);
-std::function<int()> configure_fill_mask(CLI::App& app, const Common& common);
-std::function<int()> configure_forward(CLI::App& app, const Common& common);
-std::function<int()> configure_compare(CLI::App& app, const Common& common);
-std::function<int()> configure_reproduce(CLI::App& app, const Common& common);
-std::function<int()> configure_bench(CLI::App& app, const Common& common);
 
 // Exit codes (README.md).
 constexpr int kOk = 0, kBadInput = 1, kUsage = 2, kInternal = 3;

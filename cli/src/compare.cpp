@@ -36,9 +36,7 @@ int run_compare(const train::CompareOptions& options) {
   return kSignalBase + report.signal;
 }
 
-}  // namespace
-
-std::function<int()> configure_compare(CLI::App& app, const Common& common) {
+std::function<int()> configure(CLI::App& app, const Common& common) {
   auto options = std::make_shared<train::CompareOptions>();
   auto arms = std::make_shared<std::string>();
   app.add_option("--encodings", *arms,
@@ -64,6 +62,14 @@ std::function<int()> configure_compare(CLI::App& app, const Common& common) {
     train::keep_freed_memory();
     return run_compare(*options);
   };
+}
+
+}  // namespace
+
+Command compare_command() {
+  return {"compare", "Train the same model with each of several position encodings and compare them",
+          "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3",
+          Command::Seed::kUsed, configure};
 }
 
 }  // namespace rf::cli

@@ -61,9 +61,7 @@ int run_evaluate(const CLI::App& app, Options& options, const Common& common) {
   return run_on_data(options.data);
 }
 
-}  // namespace
-
-std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
+std::function<int()> configure(CLI::App& app, const Common& common) {
   auto options = std::make_shared<Options>();
   train::EvaluateOptions& data = options->data;
   app.add_option("--model", data.model_dir, "Model directory")->required();
@@ -88,6 +86,14 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
   add_columns(app, options->records.columns);
   add_dictionary(app, options->records.load);
   return [options, &app, &common] { return run_evaluate(app, *options, common); };
+}
+
+}  // namespace
+
+Command evaluate_command() {
+  return {"evaluate", "A language model's loss on held-out documents, or a fine-tuned model's metrics on records",
+          "roformer evaluate --model run --data data\n  roformer evaluate --model tuned --input test.tsv",
+          Command::Seed::kUsed, configure};
 }
 
 }  // namespace rf::cli

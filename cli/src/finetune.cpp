@@ -86,8 +86,6 @@ void add_training_options(CLI::App& app, FinetuneOptions& options) {
       ->capture_default_str();
 }
 
-}  // namespace
-
 std::function<int()> configure_finetune(CLI::App& app, const Common& common) {
   auto options = std::make_shared<FinetuneOptions>();
   app.add_option("--model", options->model_dir, "Model directory to start from")->required();
@@ -133,6 +131,20 @@ std::function<int()> configure_predict(CLI::App& app, const Common&) {
     progress().finish();
     return kOk;
   };
+}
+
+}  // namespace
+
+Command finetune_command() {
+  return {"finetune", "Train a model for a task: classes, numbers, triples, choices, labels of words, answers",
+          "roformer finetune --task classification --model run --train train.tsv --valid valid.tsv --output tuned\n"
+          "      --learning-rates 2e-5,3e-5 --seeds 3 --columns text=sentence1,pair=sentence2",
+          Command::Seed::kUsed, configure_finetune};
+}
+
+Command predict_command() {
+  return {"predict", "Predictions of a fine-tuned model, one JSON line per record",
+          "roformer predict --model tuned --input new.tsv", Command::Seed::kNotUsed, configure_predict};
 }
 
 }  // namespace rf::cli

@@ -27,8 +27,6 @@ int run_fill_mask(const FillMaskOptions& options) {
   return kOk;
 }
 
-}  // namespace
-
 std::function<int()> configure_fill_mask(CLI::App& app, const Common&) {
   auto options = std::make_shared<FillMaskOptions>();
   app.add_option("--model", options->model_dir, "Model directory")->required();
@@ -53,6 +51,19 @@ std::function<int()> configure_forward(CLI::App& app, const Common&) {
     emit({{"output", options->output_path}, {"architecture", report.architecture}, {"shape", report.shape}});
     return kOk;
   };
+}
+
+}  // namespace
+
+Command fill_mask_command() {
+  return {"fill-mask", "The most probable tokens for each [MASK] of a text",
+          "roformer fill-mask --model run --text 'The people of the United [MASK].' --top-k 5", Command::Seed::kNotUsed,
+          configure_fill_mask};
+}
+
+Command forward_command() {
+  return {"forward", "Raw logits or hidden states of token ids, for checks",
+          "roformer forward --model run --ids ids.npy --output logits.npy", Command::Seed::kNotUsed, configure_forward};
 }
 
 }  // namespace rf::cli

@@ -50,14 +50,19 @@ int run(const Options& options) {
   return kOk;
 }
 
-}  // namespace
-
-std::function<int()> configure_info(CLI::App& app, const Common&) {
+std::function<int()> configure(CLI::App& app, const Common&) {
   auto options = std::make_shared<Options>();
   CLI::Option* const encodings =
       app.add_flag("--encodings", options->encodings, "Each position encoding: equation, source, terms, keys, cost");
   add_json(app, options->json)->needs(encodings);
   return [options] { return run(*options); };
+}
+
+}  // namespace
+
+Command info_command() {
+  return {"info", "Encodings, instruction sets in use, build and versions", "roformer info", Command::Seed::kNotUsed,
+          configure};
 }
 
 }  // namespace rf::cli

@@ -26,51 +26,32 @@
 #include "rf/status.h"
 #include "rf/train/runtime.h"
 
+// One line for each command, in the order of --help; each is defined in its own file.
+#define RF_COMMANDS(X) \
+  X(info)              \
+  X(tokenize)          \
+  X(vocab)             \
+  X(add_words)         \
+  X(prepare)           \
+  X(pretrain)          \
+  X(finetune)          \
+  X(predict)           \
+  X(evaluate)          \
+  X(fill_mask)         \
+  X(forward)           \
+  X(compare)           \
+  X(reproduce)         \
+  X(bench)
+
 namespace rf::cli {
+
+#define DECLARE(name) Command name##_command();
+#define CALL(name) name##_command(),
+RF_COMMANDS(DECLARE)
 
 namespace {
 
-const std::array kCommands = {
-    Command{"info", "Encodings, instruction sets in use, build and versions", "roformer info", Command::Seed::kNotUsed,
-            configure_info},
-    Command{"tokenize", "Token ids, tokens and offsets, one JSON line for each line of stdin",
-            "echo 'We the people' | roformer tokenize --model runs/sotu/model", Command::Seed::kNotUsed,
-            configure_tokenize},
-    Command{"vocab", "Train a WordPiece vocabulary, or make the tokenizer of bytes",
-            "roformer vocab --input corpus/ --size 8000 --output v/vocab.txt", Command::Seed::kNotUsed,
-            configure_vocab},
-    Command{"add-words", "Add words to the vocabulary of a model of characters",
-            "roformer add-words --model bert-base-chinese --input corpus/ --words 20000 --output wobert",
-            Command::Seed::kNotUsed, configure_add_words},
-    Command{"prepare", "Text to token shards", "roformer prepare --input corpus/ --model v --output data",
-            Command::Seed::kUsed, configure_prepare},
-    Command{"pretrain", "Masked or causal language-model pretraining from a run file",
-            "roformer pretrain --config run.json --data data --output run [--resume]", Command::Seed::kUsed,
-            configure_pretrain},
-    Command{"finetune", "Train a model for a task: classes, numbers, triples, choices, labels of words, answers",
-            "roformer finetune --task classification --model run --train train.tsv --valid valid.tsv --output tuned\n"
-            "      --learning-rates 2e-5,3e-5 --seeds 3 --columns text=sentence1,pair=sentence2",
-            Command::Seed::kUsed, configure_finetune},
-    Command{"predict", "Predictions of a fine-tuned model, one JSON line per record",
-            "roformer predict --model tuned --input new.tsv", Command::Seed::kNotUsed, configure_predict},
-    Command{"evaluate", "A language model's loss on held-out documents, or a fine-tuned model's metrics on records",
-            "roformer evaluate --model run --data data\n  roformer evaluate --model tuned --input test.tsv",
-            Command::Seed::kUsed, configure_evaluate},
-    Command{"fill-mask", "The most probable tokens for each [MASK] of a text",
-            "roformer fill-mask --model run --text 'The people of the United [MASK].' --top-k 5",
-            Command::Seed::kNotUsed, configure_fill_mask},
-    Command{"forward", "Raw logits or hidden states of token ids, for checks",
-            "roformer forward --model run --ids ids.npy --output logits.npy", Command::Seed::kNotUsed,
-            configure_forward},
-    Command{"compare", "Train the same model with each of several position encodings and compare them",
-            "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3",
-            Command::Seed::kUsed, configure_compare},
-    Command{"reproduce", "The papers' experiments: figures, tables and claims, with verdicts",
-            "roformer reproduce all --scale tiny --output reproduced --data data", Command::Seed::kNotUsed,
-            configure_reproduce},
-    Command{"bench", "Time kernels and training steps, verified before they are timed",
-            "roformer bench --filter 'attention/.*/1x2048' --peers", Command::Seed::kUsed, configure_bench},
-};
+const std::array kCommands = {RF_COMMANDS(CALL)};
 
 // True, after a message, if the first argument should be a command and is not.
 bool unknown_command(int argc, char** argv) {

@@ -30,9 +30,7 @@ int run(const data::PrepareOptions& options) {
   return kOk;
 }
 
-}  // namespace
-
-std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
+std::function<int()> configure(CLI::App& app, const Common& common) {
   auto options = std::make_shared<data::PrepareOptions>();
   add_read_options(app, options->input);
   add_document_rule(app, options->input);
@@ -56,6 +54,13 @@ std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
     options->threads = common.threads;
     return run(*options);
   };
+}
+
+}  // namespace
+
+Command prepare_command() {
+  return {"prepare", "Text to token shards", "roformer prepare --input corpus/ --model v --output data",
+          Command::Seed::kUsed, configure};
 }
 
 }  // namespace rf::cli

@@ -29,9 +29,7 @@ int run_pretrain(const train::PretrainOptions& options) {
   return kSignalBase + report.signal;
 }
 
-}  // namespace
-
-std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
+std::function<int()> configure(CLI::App& app, const Common& common) {
   auto options = std::make_shared<train::PretrainOptions>();
   app.add_option("--config", options->config_path, "Run file (JSON); default with --resume: the run's own");
   app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
@@ -46,6 +44,13 @@ std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
     train::keep_freed_memory();
     return run_pretrain(*options);
   };
+}
+
+}  // namespace
+
+Command pretrain_command() {
+  return {"pretrain", "Masked or causal language-model pretraining from a run file",
+          "roformer pretrain --config run.json --data data --output run [--resume]", Command::Seed::kUsed, configure};
 }
 
 }  // namespace rf::cli

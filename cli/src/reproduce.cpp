@@ -51,9 +51,7 @@ int run(Options& options) {
   return kSignalBase + report.signal;
 }
 
-}  // namespace
-
-std::function<int()> configure_reproduce(CLI::App& app, const Common&) {
+std::function<int()> configure(CLI::App& app, const Common&) {
   auto options = std::make_shared<Options>();
   app.add_option("names", options->run.names, "Experiments (--list names them), or all");
   app.add_option("--scale", options->scale,
@@ -70,6 +68,13 @@ std::function<int()> configure_reproduce(CLI::App& app, const Common&) {
     train::keep_freed_memory();
     return run(*options);
   };
+}
+
+}  // namespace
+
+Command reproduce_command() {
+  return {"reproduce", "The papers' experiments: figures, tables and claims, with verdicts",
+          "roformer reproduce all --scale tiny --output reproduced --data data", Command::Seed::kNotUsed, configure};
 }
 
 }  // namespace rf::cli

@@ -204,9 +204,7 @@ std::vector<std::string> kinds_of_vocabularies() {
   return kinds;
 }
 
-}  // namespace
-
-std::function<int()> configure_tokenize(CLI::App& app, const Common& common) {
+std::function<int()> configure(CLI::App& app, const Common& common) {
   auto options = std::make_shared<Options>();
   CLI::Option_group* source = app.add_option_group("vocabulary");
   source->add_option("--model", options->model_dir, "Model directory: tokenizer.json or vocab.txt, and their settings");
@@ -223,6 +221,13 @@ std::function<int()> configure_tokenize(CLI::App& app, const Common& common) {
                   "\nA row has ids, tokens, types and mask; offsets are code points of the line (of its text, with "
                   "--pairs), byte_offsets\nbytes, both half-open");
   return [options, &common] { return run(*options, common); };
+}
+
+}  // namespace
+
+Command tokenize_command() {
+  return {"tokenize", "Token ids, tokens and offsets, one JSON line for each line of stdin",
+          "echo 'We the people' | roformer tokenize --model runs/sotu/model", Command::Seed::kNotUsed, configure};
 }
 
 }  // namespace rf::cli

@@ -89,9 +89,7 @@ int run(const Options& options) {
   return kOk;
 }
 
-}  // namespace
-
-std::function<int()> configure_vocab(CLI::App& app, const Common&) {
+std::function<int()> configure(CLI::App& app, const Common&) {
   auto options = std::make_shared<Options>();
   const auto common = static_cast<std::ptrdiff_t>(app.get_options().size());
   add_read_options(app, options->input);
@@ -113,6 +111,13 @@ std::function<int()> configure_vocab(CLI::App& app, const Common&) {
   source->add_option(app.get_option("--input")->required(false));
   source->require_option(1);
   return [options] { return options->bytes ? write_bytes(*options) : run(*options); };
+}
+
+}  // namespace
+
+Command vocab_command() {
+  return {"vocab", "Train a WordPiece vocabulary, or make the tokenizer of bytes",
+          "roformer vocab --input corpus/ --size 8000 --output v/vocab.txt", Command::Seed::kNotUsed, configure};
 }
 
 }  // namespace rf::cli

@@ -14,10 +14,10 @@
 #include <set>
 
 #include "classes.h"
-#include "kinds.h"
 #include "metrics.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "task.h"
 
 namespace rf::train {
 

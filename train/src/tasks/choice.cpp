@@ -7,8 +7,8 @@
 
 #include "bag_of_words.h"
 #include "classes.h"
-#include "kinds.h"
 #include "rf/io/error.h"
+#include "task.h"
 
 namespace rf::train {
 

@@ -2,7 +2,7 @@
 // Scores: the logits. Targets: the class.
 #include "bag_of_words.h"
 #include "classes.h"
-#include "kinds.h"
+#include "task.h"
 
 namespace rf::train {
 

@@ -7,9 +7,9 @@
 
 #include "bag_of_words.h"
 #include "classes.h"
-#include "kinds.h"
 #include "metrics.h"
 #include "rf/io/error.h"
+#include "task.h"
 
 namespace rf::train {
 

@@ -1,17 +1,28 @@
-// The table of tasks: one line per kind.
+// The table of tasks.
 #include <fmt/ranges.h>
 
-#include "kinds.h"
 #include "rf/io/error.h"
 #include "rf/io/nearest_name.h"
 #include "rf/io/printable.h"
+#include "task.h"
+
+// One line for each kind, which is defined in its own file.
+#define RF_TASK_KINDS(X) \
+  X(classification)      \
+  X(regression)          \
+  X(triples)             \
+  X(choice)              \
+  X(tokens)              \
+  X(answers)
 
 namespace rf::train {
 
+#define DECLARE(name) TaskKind name##_kind();
+#define CALL(name) name##_kind(),
+RF_TASK_KINDS(DECLARE)
+
 const std::vector<TaskKind>& task_kinds() {
-  static const std::vector<TaskKind> kinds = {
-      classification_kind(), regression_kind(), triples_kind(), choice_kind(), tokens_kind(), answers_kind(),
-  };
+  static const std::vector<TaskKind> kinds = {RF_TASK_KINDS(CALL)};
   return kinds;
 }
 

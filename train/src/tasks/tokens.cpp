@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "classes.h"
-#include "kinds.h"
 #include "metrics.h"
 #include "rf/io/error.h"
+#include "task.h"
 
 namespace rf::train {
 

@@ -8,7 +8,7 @@
 
 #include "bag_of_words.h"
 #include "classes.h"
-#include "kinds.h"
+#include "task.h"
 
 namespace rf::train {
 
