@@ -23,49 +23,30 @@ struct Settings {
 };
 
 std::vector<TunedTask> tasks(Scale scale) {
-  const std::map<std::string, std::string> one = {{"text", "sentence"}, {"label", "label"}},
-                                           pair = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "label"}},
-                                           graded = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "score"}},
-                                           review = {{"text", "text"}, {"label", "label"}};
-  std::vector<TunedTask> all = {{.name = "SST-2",
-                                 .task = "classification",
-                                 .metric = "accuracy",
-                                 .columns = one,
-                                 .train = "glue/sst2_train.tsv",
-                                 .valid = "glue/sst2_dev.tsv",
-                                 .pretrained = "english"},
-                                {.name = "MRPC",
-                                 .task = "classification",
-                                 .metric = "f1",
-                                 .columns = pair,
-                                 .train = "glue/mrpc_train.tsv",
-                                 .valid = "glue/mrpc_dev.tsv",
-                                 .test = "glue/mrpc_test.tsv",
-                                 .pretrained = "english"},
-                                {.name = "STS-B",
-                                 .task = "regression",
-                                 .metric = "spearman",
-                                 .columns = graded,
-                                 .train = "glue/stsb_train.tsv",
-                                 .valid = "glue/stsb_dev.tsv",
-                                 .test = "glue/stsb_test.tsv",
-                                 .pretrained = "english"},
-                                {.name = "ChnSentiCorp",
-                                 .task = "classification",
-                                 .metric = "accuracy",
-                                 .columns = review,
-                                 .train = "zh_cls/chnsenticorp_train.tsv",
-                                 .valid = "zh_cls/chnsenticorp_dev.tsv",
-                                 .test = "zh_cls/chnsenticorp_test.tsv",
-                                 .pretrained = "chinese"},
-                                {.name = "AFQMC",
-                                 .task = "classification",
-                                 .metric = "accuracy",
-                                 .columns = pair,
-                                 .train = "zh_pairs/afqmc_train.tsv",
-                                 .valid = "zh_pairs/afqmc_dev.tsv",
-                                 .pretrained = "chinese"}};
-  for (TunedTask& task : all) task.most = by_scale(scale, 256, 0);
+  using Columns = std::map<std::string, std::string>;
+  const Columns one = {{"text", "sentence"}, {"label", "label"}}, review = {{"text", "text"}, {"label", "label"}},
+                pair = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "label"}},
+                graded = {{"text", "sentence1"}, {"pair", "sentence2"}, {"label", "score"}};
+  const auto task = [&](const char* name, const char* kind, const char* metric, const Columns& columns,
+                        const std::string& files, const char* pretrained) {
+    return TunedTask{.name = name,
+                     .task = kind,
+                     .metric = metric,
+                     .columns = columns,
+                     .train = files + "_train.tsv",
+                     .valid = files + "_dev.tsv",
+                     .most = by_scale(scale, 256, 0),
+                     .pretrained = pretrained};
+  };
+  std::vector<TunedTask> all = {
+      task("SST-2", "classification", "accuracy", one, "glue/sst2", "english"),
+      task("MRPC", "classification", "f1", pair, "glue/mrpc", "english"),
+      task("STS-B", "regression", "spearman", graded, "glue/stsb", "english"),
+      task("ChnSentiCorp", "classification", "accuracy", review, "zh_cls/chnsenticorp", "chinese"),
+      task("AFQMC", "classification", "accuracy", pair, "zh_pairs/afqmc", "chinese")};
+  all[1].test = "glue/mrpc_test.tsv";
+  all[2].test = "glue/stsb_test.tsv";
+  all[3].test = "zh_cls/chnsenticorp_test.tsv";
   return all;
 }
 

@@ -8,7 +8,6 @@
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "rf/io/printable.h"
 #include "rf/io/strict_object.h"
 #include "task.h"
 
@@ -38,17 +37,6 @@ const char* name_of(Names<T> names, T value) {
   throw std::logic_error("an enumerator without a name");
 }
 
-template <typename T>
-T value_of(Names<T> names, const std::string& given) {
-  std::string listed;
-  for (const auto& [name, value] : names) {
-    if (given == name) return value;
-    listed += listed.empty() ? "" : ", ";
-    listed += name;
-  }
-  fail("task", "a name must be one of {}, got {}", listed, io::printable(given));
-}
-
 std::vector<std::string> labels_of(const nlohmann::json* list, const std::string& where) {
   std::vector<std::string> labels;
   if (list == nullptr) return labels;
@@ -72,16 +60,6 @@ std::map<std::string, std::string> columns_of(const nlohmann::json* object, cons
 }
 
 }  // namespace
-
-text::Truncation truncation_of_name(const std::string& name) {
-  return value_of(kTruncations, name);
-}
-Keep keep_of_name(const std::string& name) {
-  return value_of(kKeeps, name);
-}
-Pooling pooling_of_name(const std::string& name) {
-  return value_of(kPoolings, name);
-}
 
 nlohmann::json to_json(const TaskSettings& settings) {
   return {{"kind", settings.kind},

@@ -36,12 +36,6 @@ TaskSettings load_task_settings(const std::string& model_dir);
 // Throws Error for settings that contradict each other.
 void check_settings(const TaskSettings& settings);
 
-// By the names of the command line: "longest-first", "only-first", "only-second"; "head", "tail", "head-tail"; "mean",
-// "max". Throw Error for another name.
-text::Truncation truncation_of_name(const std::string& name);
-Keep keep_of_name(const std::string& name);
-Pooling pooling_of_name(const std::string& name);
-
 inline constexpr const char* kTaskFile = "task.json";
 
 }  // namespace rf::train
