@@ -1,4 +1,4 @@
-"""Attention over terms as float64 loops, written from the equation at the head of core/include/rf/attention_terms.h.
+"""Attention over terms as float64 loops, written from the equation at the head of core/terms/rf/attention_terms.h.
 
 One loop each over batch, head, query and key; NumPy only for the dot products over a head's elements. It shares nothing
 with the product but the names of the terms. No dropout, no gradients.

@@ -1,10 +1,10 @@
-"""The terms of attention that core/include/rf/attention_terms.h lists, for tests that treat terms of a kind alike."""
+"""The terms of attention that core/terms/rf/attention_terms.h lists, for tests that treat terms of a kind alike."""
 
 import re
 from pathlib import Path
 from typing import NamedTuple
 
-HEADER = Path(__file__).parents[1] / "core" / "include" / "rf" / "attention_terms.h"
+HEADER = Path(__file__).parents[1] / "core" / "terms" / "rf" / "attention_terms.h"
 
 
 class Term(NamedTuple):

@@ -18,8 +18,8 @@
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 #include "rf/ops/attention.h"
+#include "rf/ops/kernels.h"
 #include "rf/ops/ops.h"
-#include "rf/status.h"
 
 namespace rf::nn {
 
@@ -49,7 +49,7 @@ std::string missing_for_fused(at::Device device, at::ScalarType dtype, const Ter
   if (is_trained(terms.key) && terms.query_table.defined()) {
     return "a key rotation that is not trained where terms have a query_table, got a trained one";
   }
-  if (loops_are_asked_for()) return "RF_KERNEL not to be ref, got RF_KERNEL=ref";
+  if (ops::reference_is_asked_for()) return "RF_KERNEL not to be ref, got RF_KERNEL=ref";
   return {};
 }
 
@@ -60,7 +60,7 @@ Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const Term
   const std::string missing = missing_for_fused(device, dtype, terms);
   if (missing.empty()) return Kernel::kFused;
   if (wanted == Kernel::kFused) fail("attention", "kernel fused needs {}", missing);
-  return loops_are_asked_for() && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
+  return ops::reference_is_asked_for() && dropout.p == 0 ? Kernel::kRef : Kernel::kExplicit;
 }
 
 // Terms that were made for other positions would be read at the wrong rows.
@@ -158,12 +158,6 @@ std::string_view name_of(Kernel kernel) {
       return "ref";
   }
   fail("attention", "unknown kernel, got {}", static_cast<int>(kernel));
-}
-
-bool loops_are_asked_for() {
-  const std::string_view target = rf_target();
-  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // the error that any call of a kernel would have
-  return target == "ref";
 }
 
 Kernel automatic_kernel(at::ScalarType dtype, const Terms& terms) {

@@ -6,8 +6,6 @@
 
 namespace rf::nn {
 
-// RF_KERNEL=ref.
-bool loops_are_asked_for();
 // x rotated by its tokens' rows; x itself without a rotation.
 at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout);
 // [B,S,Hk,D] as [B,H,S,D]: each head of the keys stands for H / Hk heads of the queries.

@@ -13,20 +13,16 @@
 
 #include <string_view>
 
-#include "rf/linear.h"
 #include "rf/nn/linear_backend.h"
+#include "rf/ops/kernels.h"
 #include "rf/ops/rows.h"
-#include "rf/status.h"
 
 namespace rf::nn {
 
 namespace {
 
 bool kernels_take(at::ScalarType dtype) {
-  if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) return false;
-  const std::string_view target = rf_target();
-  TORCH_CHECK_VALUE(!target.empty(), rf_last_error());  // the error that any call of a kernel would have
-  return target != "ref";
+  return (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf) && !ops::reference_is_asked_for();
 }
 
 bool kernels_take(const at::Tensor& x) {
@@ -52,9 +48,7 @@ std::optional<at::Tensor> optional(const at::Tensor& x) {
 }  // namespace
 
 std::string linear_backend(c10::ScalarType dtype, int64_t rows) {
-  if (rows < kMinKernelRows || !kernels_take(dtype)) return "torch";
-  const rf_dtype type = dtype == at::kFloat ? RF_F32 : dtype == at::kBFloat16 ? RF_BF16 : RF_F16;
-  return rf_linear_backend(type, rows, 1, 1);
+  return rows < kMinKernelRows || !kernels_take(dtype) ? "torch" : ops::linear_backend(dtype, rows);
 }
 
 at::Tensor activate(Activation activation, const at::Tensor& x) {

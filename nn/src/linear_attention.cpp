@@ -17,6 +17,7 @@
 #include "attention_paths.h"
 #include "linear_attention_paths.h"
 #include "rf/io/error.h"
+#include "rf/ops/kernels.h"
 
 namespace rf::nn {
 
@@ -67,7 +68,7 @@ std::string missing_for_kernels(const Facts& facts) {
 
 std::string missing_for_fused(const Facts& facts) {
   if (facts.dtype == at::kDouble) return "float32, bfloat16 or float16, got Double";
-  if (loops_are_asked_for()) return "RF_KERNEL not to be ref, got RF_KERNEL=ref";
+  if (ops::reference_is_asked_for()) return "RF_KERNEL not to be ref, got RF_KERNEL=ref";
   return missing_for_kernels(facts);
 }
 
@@ -76,7 +77,7 @@ Kernel choose(Kernel wanted, const Facts& facts) {
   if (wanted == Kernel::kExplicit) return wanted;
   if (wanted == Kernel::kAuto) {
     if (missing_for_fused(facts).empty()) return Kernel::kFused;
-    return loops_are_asked_for() && missing_for_kernels(facts).empty() ? Kernel::kRef : Kernel::kExplicit;
+    return ops::reference_is_asked_for() && missing_for_kernels(facts).empty() ? Kernel::kRef : Kernel::kExplicit;
   }
   const std::string missing = wanted == Kernel::kFused ? missing_for_fused(facts) : missing_for_kernels(facts);
   if (!missing.empty()) fail(kWhere, "kernel {} needs {}", name_of(wanted), missing);

@@ -2,22 +2,17 @@
 #include "sinusoid.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
-#include "rf/io/error.h"
+#include "rf/ops/kernels.h"
 #include "rf/ops/ops.h"
 #include "rf/ops/terms.h"
-#include "rf/rope.h"
 
 namespace rf::nn {
 
 at::Tensor sinusoid(const at::Tensor& positions, int64_t width, SinusoidLayout layout, at::ScalarType dtype) {
   // 10000^(-j/width) for every j, which also serves odd widths: a rotation of 2 * width dimensions has these.
-  at::Tensor freqs = at::empty({width}, at::kDouble), freqs_lo = at::empty({width}, at::kDouble);
-  const rf_status status =
-      rf_rope_frequencies(10000.0, 2 * width, freqs.mutable_data_ptr<double>(), freqs_lo.mutable_data_ptr<double>());
-  if (status != RF_OK) fail("sinusoid", "width must be 1..2^19, got {}", width);
+  auto [freqs, freqs_lo] = ops::rope_frequencies(10000.0, 2 * width);
   if (layout != SinusoidLayout::kSineOnly) {
     freqs = freqs.slice(0, 0, width, 2).contiguous();
     freqs_lo = freqs_lo.slice(0, 0, width, 2).contiguous();

@@ -1,4 +1,4 @@
-"""Attention over terms; core/include/rf/attention_terms.h has the equation, nn/include/rf/nn/attention.h the C++ side."""
+"""Attention over terms; core/terms/rf/attention_terms.h has the equation, nn/include/rf/nn/attention.h its C++."""
 
 from dataclasses import replace
 from typing import Literal

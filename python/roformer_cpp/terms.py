@@ -1,4 +1,4 @@
-"""The terms of attention that depend on position; core/include/rf/attention_terms.h has the equation."""
+"""The terms of attention that depend on position; core/terms/rf/attention_terms.h has the equation."""
 
 from dataclasses import dataclass, fields
 from typing import NamedTuple

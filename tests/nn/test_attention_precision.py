@@ -14,7 +14,7 @@ TIMES = 5  # draws whose errors are added up: one draw's are the chance of a few
 
 
 def plain_formula(q, k, v, terms, positions, key_positions, attend):
-    """The equation of core/include/rf/attention_terms.h in the dtype of q, with every pair's rows written out."""
+    """The equation of core/terms/rf/attention_terms.h in the dtype of q, with every pair's rows written out."""
     dtype, group = q.dtype, q.shape[2] // k.shape[2]
     q, k, v = q.transpose(1, 2), *(x.transpose(1, 2).repeat_interleave(group, 1) for x in (k, v))
     query_ids, key_ids = positions.reshape(-1), key_positions.reshape(-1)

@@ -1,4 +1,4 @@
-"""Terms of Python against the list in C (core/include/rf/attention_terms.h), and the list against the operator."""
+"""Terms of Python against the list in C (core/terms/rf/attention_terms.h), and the list against the operator."""
 
 from dataclasses import fields
 

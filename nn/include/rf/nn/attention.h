@@ -1,4 +1,5 @@
-// Attention over terms (rf/ops/terms.h has the equation): which path computes it is decided here and nowhere else.
+// Attention over terms (rf/attention_terms.h has the equation): which path computes it is decided here and nowhere
+// else.
 //
 //   fused      the tiles of core (core/include/rf/attention.h): float32, bfloat16 and float16 on the CPU, every
 //              term but a gate, memory O(T + S), first derivatives

@@ -10,7 +10,7 @@ namespace rf::nn {
 struct EncodingInfo {
   std::string name;                    // the identifier in config.json, in Python and on the command line
   std::string summary;                 // a line
-  std::string equation;                // plain text, in the letters of rf/ops/terms.h
+  std::string equation;                // plain text, in the letters of rf/attention_terms.h
   std::string source;                  // paper and equation
   std::string terms;                   // the terms it sets, for example "K, V"
   std::string parameters;              // their number in the letters H, D, C, L, ..; "0" when none

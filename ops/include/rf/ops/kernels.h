@@ -1,0 +1,24 @@
+// Which kernels of core compute, for modules that choose between them and torch's operators.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace rf::ops {
+
+// Whether RF_KERNEL=ref. Throws c10::ValueError, the error that any call of a kernel would have, for an instruction set
+// that there is not.
+bool reference_is_asked_for();
+
+// rf_linear_backend (rf/linear.h) for float32, bfloat16 or float16 data of so many rows.
+std::string linear_backend(c10::ScalarType dtype, int64_t rows);
+
+// base^(-2i/dims), i < dims/2, as the sum of two float64 tensors. Throws c10::ValueError for dims that are not even or
+// not in 2..2^20.
+std::pair<at::Tensor, at::Tensor> rope_frequencies(double base, int64_t dims);
+
+}  // namespace rf::ops
