@@ -195,8 +195,8 @@ void add_table_gradients(const AttentionProblem& problem, BackwardSpace& space, 
   const Span &keys = space.keys.span, &span = queries.side.span;
   if (!problem.has_tables()) return;
   if (!steps(span, keys)) {
-    return gather_gradients(problem, h, {queries.side, queries.y, queries.raw_gradient},
-                            {space.keys, space.raw_key_gradient}, space.weights(), space.scores(), terms);
+    return gather_gradients(problem, h, {queries.side.raw(), queries.y, queries.raw_gradient},
+                            {space.keys.raw(), space.raw_key_gradient}, space.weights(), space.scores(), terms);
   }
   const TableRows K(problem.key_table, h), V(problem.value_table, h);
   if (K.defined()) add_query_table(queries.key_table(K, terms), span, keys, space.scores(), space.gradients);

@@ -11,8 +11,8 @@
 
 #include "attention/backward.h"
 #include "attention/problem.h"
-#include "attention/sides-inl.h"
 #include "attention/tile-inl.h"
+#include "common/rows-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,8 +24,8 @@ HWY_INLINE int64_t distance(const Span& queries, const Span& keys, int64_t i, in
 }
 
 // (q + w) . K[r] + k . Q[r] of every pair, one at a time: for positions that do not rise by 1.
-inline HWY_NOINLINE void gather_scores(const AttentionProblem& problem, int64_t h, const QuerySide& queries,
-                                       const KeySide& keys, float* tile) {
+inline HWY_NOINLINE void gather_scores(const AttentionProblem& problem, int64_t h, const RawSide& queries,
+                                       const RawSide& keys, float* tile) {
   const TableRows K(problem.key_table, h), Q(problem.query_table, h);
   for (int64_t j = 0; j < keys.span.count; ++j) {
     for (int64_t i = 0; i < queries.span.count; ++i) {
@@ -65,12 +65,12 @@ inline HWY_NOINLINE void gather_value_products(const AttentionProblem& problem, 
 }
 
 struct QueryGradients {
-  const QuerySide& side;
+  RawSide side;
   const float* y;       // [queries][value_width]: gradient of the output
   float* raw_gradient;  // [queries][width]: of q + w
 };
 struct KeyGradients {
-  const KeySide& side;
+  RawSide side;
   float* raw_gradient;  // [S][width]: of k
 };
 

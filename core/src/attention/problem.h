@@ -1,5 +1,5 @@
-// What the fused attention kernels share, forward and backward: sizes of tiles, widths of rows in work space, and how
-// work space is cut up. Nothing here depends on the instruction set.
+// What the fused attention kernels share, forward and backward: sizes of tiles and widths of rows in work space.
+// Nothing here depends on the instruction set.
 #ifndef RF_CORE_ATTENTION_PROBLEM_H_
 #define RF_CORE_ATTENTION_PROBLEM_H_
 
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/scratch.h"
+#include "common/arena.h"
 #include "rf/attention.h"
 
 namespace rf::core {
@@ -59,23 +59,6 @@ struct AttentionProblem {
 inline bool is_limited(const rf_attention_args& x, uint32_t side) {
   return (x.window & side) != 0;
 }
-
-// Cuts work space into arrays aligned to 64 bytes. Without space it counts.
-class Arena {
- public:
-  explicit Arena(void* space) : space_(static_cast<char*>(space)) {}
-  template <class T>
-  T* take(int64_t count) {
-    char* begin = space_ == nullptr ? nullptr : space_ + used_;
-    used_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
-    return reinterpret_cast<T*>(begin);
-  }
-  int64_t used() const { return used_; }
-
- private:
-  char* space_;
-  int64_t used_ = 0;
-};
 
 }  // namespace rf::core
 #endif

@@ -12,10 +12,11 @@
 #include "attention/problem.h"
 #include "attention/tile-inl.h"
 #include "common/amx_product-inl.h"
-#include "common/element.h"
+#include "common/arena.h"
+#include "common/rows-inl.h"
 #include "common/rows_ahead.h"
-#include "common/token_rows-inl.h"
 #include "hwy/highway.h"
+#include "rope/rotate_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rf::core {
@@ -24,7 +25,7 @@ namespace HWY_NAMESPACE {
 // Products of bfloat16 data are rounded as those of its explicit form where the CPU multiplies pairs: rotated queries
 // and keys, and weights, to bfloat16. Position-only terms are floats, which keeps their scores out of it.
 HWY_INLINE bool uses_bf16_pairs(const AttentionProblem& problem) {
-#if RF_HAVE_BF16_PAIRS
+#if RF_HAVE_BF16_INSTRUCTION
   return problem.args.dtype == RF_BF16 && problem.args.position_query == nullptr && has_bf16_instruction();
 #else
   (void)problem;
@@ -34,7 +35,7 @@ HWY_INLINE bool uses_bf16_pairs(const AttentionProblem& problem) {
 
 // A product of the element type that the problem uses.
 HWY_INLINE void multiply_for(const AttentionProblem& problem, const Product& p) {
-#if RF_HAVE_BF16_PAIRS
+#if RF_HAVE_BF16_INSTRUCTION
   if (uses_bf16_pairs(problem)) return problem.amx ? multiply_in_amx(p) : multiply<Bf16PairElements>(p);
 #else
   (void)problem;
@@ -72,14 +73,12 @@ struct QuerySide {
         raw_rows(arena.take<float>(problem.args.key_table.rows == nullptr ? 0 : kQueryTile * problem.width)) {}
 
   void load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count);
+  RawSide raw() const { return {span, raw_rows}; }
 
  private:
   void load_rows_of(const AttentionProblem& problem, int64_t b, int64_t h);
 };
 
-HWY_INLINE HeadRows head_rows(rf_dtype dtype, const void* data, int64_t offset, int64_t stride) {
-  return {static_cast<const char*>(data) + offset * element_bytes(dtype), stride};
-}
 HWY_INLINE HeadRows query_rows(const AttentionProblem& problem, int64_t b, int64_t h) {
   const rf_attention_args& x = problem.args;
   return head_rows(x.dtype, x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t);
@@ -150,6 +149,7 @@ struct KeySide {
         value_columns(arena.take<uint32_t>(uses_bf16_pairs(problem) ? kMaxKeyTile / 2 * problem.value_width : 0)) {}
 
   void load(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t count);
+  RawSide raw() const { return {span, raw_rows}; }
   // For products of bfloat16: values as columns of pairs.
   void transpose_values(const AttentionProblem& problem);
 
@@ -157,13 +157,6 @@ struct KeySide {
   void load_keys(const AttentionProblem& problem, int64_t b, int64_t h);
   void load_values(const AttentionProblem& problem, int64_t b, int64_t h);
 };
-
-template <Access kAccess>
-HWY_INLINE void add_rows_ahead(HeadRows rows, int64_t first, int64_t count, int64_t columns, int64_t element,
-                               RowsAhead& ahead) {
-  const int64_t stride = rows.stride * element;
-  ahead.add<kAccess>(static_cast<const char*>(rows.data) + first * stride, stride, count, columns * element);
-}
 
 // Keys from `first` on, as many as a tile has or as there are.
 inline void add_keys_ahead(const AttentionProblem& problem, int64_t b, int64_t h, int64_t first, int64_t tile,

@@ -9,8 +9,10 @@
 #include <algorithm>
 
 #include "attention/backward.h"
+#include "attention/gather-inl.h"
 #include "attention/problem.h"
-#include "attention/tables-inl.h"
+#include "attention/shift-inl.h"
+#include "attention/sides-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -20,10 +20,6 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-HWY_INLINE bool steps(const Span& queries, const Span& keys) {
-  return queries.steps && keys.steps;
-}
-
 // k . Q[r] of a tile of keys with all distances that a group of query tiles needs: neighbours in memory are distances,
 // so that a key's row, read from where the tile's distances to it begin, lies as the tile does.
 class KeyPanel {
@@ -127,7 +123,7 @@ inline Start start_of_scores(const AttentionProblem& problem, int64_t h, const Q
   const bool has_k = problem.key_table.rows != nullptr, has_q = problem.query_table.rows != nullptr;
   if (!has_k && !has_q) return {};
   if (!steps(queries.span, keys.span) || (has_q && key_panel == nullptr)) {
-    gather_scores(problem, h, queries, keys, tile);
+    gather_scores(problem, h, queries.raw(), keys.raw(), tile);
     return {tile, kQueryTile};
   }
   Start start;

@@ -15,7 +15,8 @@
 #include <limits>
 
 #include "attention/problem.h"
-#include "common/token_rows-inl.h"
+#include "common/arena.h"
+#include "common/tile_product-inl.h"
 #include "hwy/highway.h"
 #include "rows/dropout_kernel.h"
 
@@ -41,6 +42,16 @@ struct Span {
       has_zero = has_zero || positions[i] == 0;
     }
   }
+};
+
+HWY_INLINE bool steps(const Span& queries, const Span& keys) {
+  return queries.steps && keys.steps;
+}
+
+// Tokens of one side, and their rows before rotation, [count][width].
+struct RawSide {
+  const Span& span;
+  const float* raw_rows;
 };
 
 // Rows by distance of one head.

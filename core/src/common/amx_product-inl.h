@@ -1,4 +1,4 @@
-// The product of product-inl.h for pairs of bfloat16 in AMX tiles: 16 rows by up to four vectors of C in
+// The product of tile_product-inl.h for pairs of bfloat16 in AMX tiles: 16 rows by up to four vectors of C in
 // registers, 16 pairs of the sum in each step. Rows of A are contiguous (a_step 1).
 //
 // An element of C is the sum, in order, of what its steps give, and depends on its row of A and its column of B alone.
@@ -14,14 +14,14 @@
 #include <algorithm>
 
 #include "common/amx_tiles.h"
-#include "common/product-inl.h"
+#include "common/tile_product-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-#if RF_HAVE_BF16_PAIRS
+#if RF_HAVE_BF16_INSTRUCTION
 // Register kTile, from or to rows `stride` 32-bit units apart.
 template <int kTile>
 HWY_INLINE void load_amx(const void* from, int64_t stride) {

@@ -24,6 +24,14 @@ namespace rf::core {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Whether kernels may use AVX512_BF16, which they do where has_bf16_instruction(): to round, and to multiply pairs.
+#undef RF_HAVE_BF16_INSTRUCTION
+#if HWY_TARGET == HWY_AVX3 && HWY_COMPILER_GCC
+#define RF_HAVE_BF16_INSTRUCTION 1
+#else
+#define RF_HAVE_BF16_INSTRUCTION 0
+#endif
+
 #if HWY_TARGET != HWY_SCALAR
 
 // Instruction sets whose float16 conversions round to nearest even in hardware.
@@ -104,9 +112,7 @@ struct IntegerRounding {
   }
 };
 
-#if (HWY_TARGET == HWY_AVX3) && HWY_COMPILER_GCC
-#define RF_HAVE_BF16_INSTRUCTION 1
-
+#if RF_HAVE_BF16_INSTRUCTION
 // AVX512_BF16 rounds two vectors in one instruction. Highway has no instruction set of that name here, so the
 // instruction is written out and chosen at run time. It takes results below 2^-126 in magnitude for zero.
 struct InstructionRounding {
@@ -125,8 +131,6 @@ struct InstructionRounding {
     }
   }
 };
-#else
-#define RF_HAVE_BF16_INSTRUCTION 0
 #endif
 
 template <class DU>

@@ -7,13 +7,7 @@
 
 namespace rf::core {
 
-// Rows of floats in work space are whole vectors of the widest instruction set.
-inline constexpr int64_t kRowFloats = 16;
 inline constexpr int64_t kMaxIdleBytes = int64_t{64} << 20;
-
-inline int64_t padded(int64_t columns) {
-  return (columns + kRowFloats - 1) / kRowFloats * kRowFloats;
-}
 
 // At least `bytes` bytes aligned to 64 while it lives. One at a time in a thread, which also ends it.
 class Scratch {

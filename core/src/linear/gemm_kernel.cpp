@@ -11,7 +11,8 @@
 #include "hwy/foreach_target.h"
 // The list of targets, then each of them.
 #include "common/element.h"
-#include "common/token_rows-inl.h"
+#include "common/rows-inl.h"
+#include "common/tile_product-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -61,7 +62,7 @@ void copy_lines(const Part& part, uint32_t* to, int64_t stride) {
 HWY_INLINE void pair_depths(rf_dtype dtype, const void* even, const void* odd, int64_t lines, uint32_t* to) {
   std::fill(to + lines, to + kBlockColumns, 0);
   (void)dtype;
-#if RF_HAVE_BF16_PAIRS
+#if RF_HAVE_BF16_INSTRUCTION
   if (dtype == RF_F32) {
     const FloatTag d;
     const auto *low = static_cast<const float*>(even), *high = static_cast<const float*>(odd);
@@ -139,7 +140,7 @@ void multiply_tile(const TileProduct& product) {
     p.b = product.b + block * product.units * kBlockColumns;
     p.c = product.c + block * kBlockColumns;
     p.start = product.adds ? p.c : nullptr;
-#if RF_HAVE_BF16_PAIRS
+#if RF_HAVE_BF16_INSTRUCTION
     if (product.unit == Unit::kBf16Pair) {
       multiply<Bf16PairElements>(p);
       continue;
@@ -186,7 +187,7 @@ void sum_rows(rf_dtype dtype, const void* x, int64_t stride, int64_t rows, int64
 }
 
 bool multiplies_bf16_pairs() {
-  return RF_HAVE_BF16_PAIRS && has_bf16_instruction();
+  return RF_HAVE_BF16_INSTRUCTION && has_bf16_instruction();
 }
 
 bool is_avx512() {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "attention/problem.h"
+#include "common/arena.h"
 #include "rf/linear_attention.h"
 
 namespace rf::core {

@@ -15,12 +15,13 @@
 
 #include <algorithm>
 
-#include "attention/sides-inl.h"
-#include "attention/tile-inl.h"
+#include "common/arena.h"
 #include "common/element.h"
-#include "common/token_rows-inl.h"
+#include "common/rows-inl.h"
+#include "common/tile_product-inl.h"
 #include "hwy/highway.h"
 #include "linear_attention/problem.h"
+#include "rope/rotate_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rf::core {

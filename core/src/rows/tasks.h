@@ -10,6 +10,7 @@
 #include <new>
 #include <vector>
 
+#include "common/arena.h"
 #include "common/scratch.h"
 #include "rf/status.h"
 

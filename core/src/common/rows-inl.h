@@ -1,19 +1,18 @@
 // Rows of tokens between the memory of the caller (any type, any stride) and work space: floats, one row per token,
 // padded with zeros to whole vectors.
-#if defined(RF_CORE_COMMON_TOKEN_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef RF_CORE_COMMON_TOKEN_ROWS_INL_H_
-#undef RF_CORE_COMMON_TOKEN_ROWS_INL_H_
+#if defined(RF_CORE_COMMON_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RF_CORE_COMMON_ROWS_INL_H_
+#undef RF_CORE_COMMON_ROWS_INL_H_
 #else
-#define RF_CORE_COMMON_TOKEN_ROWS_INL_H_
+#define RF_CORE_COMMON_ROWS_INL_H_
 #endif
 
 #include <algorithm>
 
-#include "attention/problem.h"
-#include "common/element-inl.h"
-#include "common/product-inl.h"
+#include "common/element.h"
+#include "common/float_vector-inl.h"
+#include "common/rows_ahead.h"
 #include "hwy/highway.h"
-#include "rope/kernel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rf::core {
@@ -24,6 +23,18 @@ struct HeadRows {
   const void* data;
   int64_t stride;
 };
+
+// Of an array whose element `offset` is the first of row 0.
+HWY_INLINE HeadRows head_rows(rf_dtype dtype, const void* data, int64_t offset, int64_t stride) {
+  return {static_cast<const char*>(data) + offset * element_bytes(dtype), stride};
+}
+
+template <Access kAccess>
+HWY_INLINE void add_rows_ahead(HeadRows rows, int64_t first, int64_t count, int64_t columns, int64_t element,
+                               RowsAhead& ahead) {
+  const int64_t stride = rows.stride * element;
+  ahead.add<kAccess>(static_cast<const char*>(rows.data) + first * stride, stride, count, columns * element);
+}
 
 template <class T>
 void load_rows_of(const T* from, int64_t stride, int64_t rows, int64_t columns, float* to, int64_t to_stride) {
@@ -96,29 +107,6 @@ inline HWY_NOINLINE void transpose(const float* from, int64_t from_stride, int64
   }
 }
 
-// Rotates rows of floats in place by the rotation of tokens first.. of batch entry b.
-inline HWY_NOINLINE void rotate_rows(const rf_attention_rotation& rotation, rf_rope_layout layout,
-                                     RotationDirection direction, int64_t b, int64_t tokens, int64_t first,
-                                     int64_t rows, float* x, int64_t stride) {
-  if (rotation.cos == nullptr) return;
-  const int64_t begin = ((rotation.batch == 1 ? 0 : b) * tokens + first) * rotation.pairs;
-  for (int64_t done = 0; done < rows; done += kMaxTileTokens) {
-    RopeTile tile;
-    tile.x = tile.y = x + done * stride;
-    tile.tokens = std::min(kMaxTileTokens, rows - done);
-    tile.heads = 1;
-    tile.num_freqs = rotation.pairs;
-    tile.head_dim = 2 * rotation.pairs;
-    tile.x_stride_t = tile.y_stride_t = stride;
-    tile.direction = direction;
-    for (int64_t t = 0; t < tile.tokens; ++t) {
-      tile.cos[t] = static_cast<const float*>(rotation.cos) + begin + (done + t) * rotation.pairs;
-      tile.sin[t] = static_cast<const float*>(rotation.sin) + begin + (done + t) * rotation.pairs;
-    }
-    rotate_tile(RF_F32, layout, tile);
-  }
-}
-
 // x . y over whole vectors.
 HWY_INLINE float dot(const float* x, const float* y, int64_t count) {
   const FloatTag d;
@@ -136,7 +124,7 @@ HWY_INLINE void add_scaled(float factor, const float* x, int64_t count, float* y
   }
 }
 
-#if RF_HAVE_BF16_PAIRS
+#if RF_HAVE_BF16_INSTRUCTION
 // A row of floats, whole vectors, as bfloat16.
 HWY_INLINE void narrow_row(const float* from, int64_t columns, uint32_t* to) {
   auto* narrow = reinterpret_cast<uint16_t*>(to);
@@ -171,7 +159,7 @@ HWY_INLINE void store_pairs(FloatVec, FloatVec, uint32_t*) {}
 
 // Neighbouring rows as pairs; a row of zeros completes the last pair.
 HWY_INLINE void pair_neighbours(float* rows, int64_t count, int64_t width, uint32_t* pairs) {
-#if RF_HAVE_BF16_PAIRS
+#if RF_HAVE_BF16_INSTRUCTION
   if (count % 2 != 0) std::fill_n(rows + count * width, width, 0.0f);
   for (int64_t i = 0; i < count; i += 2)
     pair_rows(rows + i * width, rows + (i + 1) * width, width, pairs + i / 2 * width);
@@ -181,7 +169,7 @@ HWY_INLINE void pair_neighbours(float* rows, int64_t count, int64_t width, uint3
 }
 
 HWY_INLINE void narrow_rows(const float* rows, int64_t count, int64_t width, uint32_t* to) {
-#if RF_HAVE_BF16_PAIRS
+#if RF_HAVE_BF16_INSTRUCTION
   for (int64_t i = 0; i < count; ++i) narrow_row(rows + i * width, width, to + i * width / 2);
 #else
   (void)rows, (void)count, (void)width, (void)to;

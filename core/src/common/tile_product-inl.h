@@ -1,4 +1,4 @@
-// The one product that attention is made of, for blocks of rows by a few vectors:
+// The product of tiles that attention and linear layers are made of, for blocks of rows by a few vectors:
 //
 //   C[i][l] = start[i][l] + sum_t A(i,t) B[t][l]       l: neighbours in memory, in the lanes
 //
@@ -8,11 +8,11 @@
 //
 //   f32   A and B are floats
 //   bf16  A and B are pairs of bfloat16 in 32 bits, and a step of the sum adds both products (AVX512_BF16)
-#if defined(RF_CORE_COMMON_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef RF_CORE_COMMON_PRODUCT_INL_H_
-#undef RF_CORE_COMMON_PRODUCT_INL_H_
+#if defined(RF_CORE_COMMON_TILE_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RF_CORE_COMMON_TILE_PRODUCT_INL_H_
+#undef RF_CORE_COMMON_TILE_PRODUCT_INL_H_
 #else
-#define RF_CORE_COMMON_PRODUCT_INL_H_
+#define RF_CORE_COMMON_TILE_PRODUCT_INL_H_
 #endif
 
 #include "common/amx_tiles.h"
@@ -20,8 +20,6 @@
 #include "common/float_vector-inl.h"
 #include "common/rows_ahead.h"
 #include "hwy/highway.h"
-
-#undef RF_HAVE_BF16_PAIRS
 
 HWY_BEFORE_NAMESPACE();
 namespace rf::core {
@@ -56,8 +54,7 @@ struct FloatElements {
   static HWY_INLINE FloatVec add(FloatVec a, FloatVec b, FloatVec sum) { return hn::MulAdd(a, b, sum); }
 };
 
-#if HWY_TARGET != HWY_SCALAR && RF_HAVE_BF16_INSTRUCTION
-#define RF_HAVE_BF16_PAIRS 1
+#if RF_HAVE_BF16_INSTRUCTION
 struct Bf16PairElements {
   using Element = uint32_t;
   using Tag = hn::RebindToUnsigned<FloatTag>;
@@ -68,8 +65,6 @@ struct Bf16PairElements {
     return sum;
   }
 };
-#else
-#define RF_HAVE_BF16_PAIRS 0
 #endif
 
 template <class Elements, int kRows, int kVectors>

@@ -1,0 +1,46 @@
+// Rows of floats in work space, rotated in place by a rotation that a call of attention gives.
+#if defined(RF_CORE_ROPE_ROTATE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RF_CORE_ROPE_ROTATE_ROWS_INL_H_
+#undef RF_CORE_ROPE_ROTATE_ROWS_INL_H_
+#else
+#define RF_CORE_ROPE_ROTATE_ROWS_INL_H_
+#endif
+
+#include <algorithm>
+
+#include "hwy/highway.h"
+#include "rf/attention.h"
+#include "rope/kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+
+// Rotates rows of floats in place by the rotation of tokens first.. of batch entry b.
+inline HWY_NOINLINE void rotate_rows(const rf_attention_rotation& rotation, rf_rope_layout layout,
+                                     RotationDirection direction, int64_t b, int64_t tokens, int64_t first,
+                                     int64_t rows, float* x, int64_t stride) {
+  if (rotation.cos == nullptr) return;
+  const int64_t begin = ((rotation.batch == 1 ? 0 : b) * tokens + first) * rotation.pairs;
+  for (int64_t done = 0; done < rows; done += kMaxTileTokens) {
+    RopeTile tile;
+    tile.x = tile.y = x + done * stride;
+    tile.tokens = std::min(kMaxTileTokens, rows - done);
+    tile.heads = 1;
+    tile.num_freqs = rotation.pairs;
+    tile.head_dim = 2 * rotation.pairs;
+    tile.x_stride_t = tile.y_stride_t = stride;
+    tile.direction = direction;
+    for (int64_t t = 0; t < tile.tokens; ++t) {
+      tile.cos[t] = static_cast<const float*>(rotation.cos) + begin + (done + t) * rotation.pairs;
+      tile.sin[t] = static_cast<const float*>(rotation.sin) + begin + (done + t) * rotation.pairs;
+    }
+    rotate_tile(RF_F32, layout, tile);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#endif
