@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <new>
 #include <vector>
 
 #include "attention/backward.h"
@@ -14,8 +13,7 @@
 #include "attention/forward.h"
 #include "attention/problem.h"
 #include "attention/terms.h"
-#include "common/error.h"
-#include "common/scratch.h"
+#include "common/parallel_tasks.h"
 
 namespace rf::core {
 namespace {
@@ -71,21 +69,12 @@ void attention_fused(const rf_attention_args& args) {
   if (tasks.count() == 0) return;
   const AttentionProblem problem(args);
   const int64_t bytes = attention_forward_bytes(problem);
-  std::atomic<bool> out_of_memory = false;
-  const int64_t chunk = neighbouring_tasks(tasks.count());
-#pragma omp parallel if (tasks.count() > 1)
-  {
-    const Scratch space(bytes);
-    if (space.get() == nullptr) out_of_memory = true;
-#pragma omp for schedule(dynamic, chunk) nowait
-    for (int64_t i = 0; i < tasks.count(); ++i) {
-      if (space.get() == nullptr) continue;
-      const ForwardTask task = tasks[i];
-      const AttentionEntry entry(problem, entries, task.entry);
-      attention_forward_tiles(entry.problem, entry.b, task.head, task.first, task.tiles, space.get());
-    }
-  }
-  if (out_of_memory) throw std::bad_alloc();
+  const TaskLoop loop{tasks.count(), tasks.count() > 1, bytes, neighbouring_tasks(tasks.count())};
+  parallel_tasks<Schedule::kDynamic>(loop, [&](int64_t i, void* space) {
+    const ForwardTask task = tasks[i];
+    const AttentionEntry entry(problem, entries, task.entry);
+    attention_forward_tiles(entry.problem, entry.b, task.head, task.first, task.tiles, space);
+  });
 }
 
 namespace {
@@ -226,29 +215,18 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
   const int64_t heads = args.heads == 0 ? 0 : sums.chunks() * args.key_heads;
   const int64_t parts = parts_of_keys(heads, largest.keys, sums.wanted(), omp_get_max_threads());
   QuerySums query_sums(heads, parts, attention_query_sums(sized));
-  std::atomic<bool> out_of_memory = false;
-  const int64_t neighbours = neighbouring_tasks(heads * parts);
+  const TaskLoop loop{heads * parts, heads * parts > 1, bytes, neighbouring_tasks(heads * parts)};
   // Part after part: the one that a task waits for has been begun.
-#pragma omp parallel if (heads * parts > 1)
-  {
-    const Scratch space(bytes);
-    if (space.get() == nullptr) out_of_memory = true;
-#pragma omp for schedule(monotonic : dynamic, neighbours) nowait
-    for (int64_t task = 0; task < heads * parts; ++task) {
-      const int64_t head = task % heads, part = task / heads;
-      const int64_t chunk = head / args.key_heads, key_head = head % args.key_heads;
-      if (space.get() == nullptr) {
-        query_sums.give_up(head, part);
-        continue;
-      }
-      for (int64_t i = sums.first_entry(chunk); i < sums.first_entry(chunk + 1); ++i) {
-        const AttentionEntry entry(problem, entries, i);
-        attention_backward_heads(entry.problem, entries.grads(i, grads), entry.b, key_head,
-                                 query_sums.part(head, part, entries.keys(i)), sums.of(chunk), space.get());
-      }
+  const auto run = [&](int64_t task, void* space) {
+    const int64_t head = task % heads, part = task / heads;
+    const int64_t chunk = head / args.key_heads, key_head = head % args.key_heads;
+    for (int64_t i = sums.first_entry(chunk); i < sums.first_entry(chunk + 1); ++i) {
+      const AttentionEntry entry(problem, entries, i);
+      attention_backward_heads(entry.problem, entries.grads(i, grads), entry.b, key_head,
+                               query_sums.part(head, part, entries.keys(i)), sums.of(chunk), space);
     }
-  }
-  if (out_of_memory) throw std::bad_alloc();
+  };
+  parallel_tasks<Schedule::kDynamic>(loop, run, [&](int64_t task) { query_sums.give_up(task % heads, task / heads); });
   sums.write();
 }
 

@@ -4,16 +4,10 @@
 // group. Sums of a task stay in its thread's work space until the last chunk has been added.
 #include "linear/gemm.h"
 
-#include <omp.h>
+#include <algorithm>
 
-#include <atomic>
-#include <cstdlib>
-#include <exception>
-#include <memory>
-#include <mutex>
-#include <new>
-
-#include "common/scratch.h"
+#include "common/aligned_array.h"
+#include "common/parallel_tasks.h"
 #include "linear/gemm_kernel.h"
 #include "linear/gemm_onednn.h"
 #include "rows/gelu_kernel.h"
@@ -21,48 +15,24 @@
 namespace rf::core {
 namespace {
 
-// No exception may leave a parallel loop: keeps the first for the thread that began it.
-class Tasks {
- public:
-  template <class Task>
-  void run(int64_t count, const Task& task) {
-#pragma omp parallel for schedule(dynamic) if (count > 1)
-    for (int64_t i = 0; i < count; ++i) attempt(task, i);
-    if (error_ != nullptr) std::rethrow_exception(error_);
-  }
-
- private:
-  template <class Task>
-  void attempt(const Task& task, int64_t i) noexcept {
-    if (failed_) return;
-    try {
-      task(i);
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (error_ == nullptr) error_ = std::current_exception();
-      failed_ = true;
-    }
-  }
-
-  std::atomic<bool> failed_ = false;
-  std::mutex mutex_;
-  std::exception_ptr error_;
-};
-
 // Work space of a task.
-class TaskSpace {
+struct TaskSpace {
   static constexpr int64_t kUnits = kTileUnits * 2 + kTileRows * kRunBlocks * kBlockColumns;
-  const Scratch scratch_ = Scratch(kUnits * int64_t{sizeof(uint32_t)});
 
- public:
-  TaskSpace() {
-    if (scratch_.get() == nullptr) throw std::bad_alloc();
-  }
+  explicit TaskSpace(void* memory) : tile(static_cast<uint32_t*>(memory)) {}
 
-  uint32_t* const tile = static_cast<uint32_t*>(scratch_.get());
+  uint32_t* const tile;
   uint32_t* const staging = tile + kTileUnits;  // a copy that is to be transposed
   float* const sums = reinterpret_cast<float*>(staging + kTileUnits);
 };
+
+// task(i, space) for i below count.
+template <class Task>
+void run_tasks(int64_t count, const Task& task) {
+  constexpr int64_t kBytes = TaskSpace::kUnits * int64_t{sizeof(uint32_t)};
+  parallel_tasks<Schedule::kDynamic>({count, count > 1, kBytes},
+                                     [&](int64_t i, void* memory) { task(i, TaskSpace(memory)); });
+}
 
 // Blocks first .. first + count - 1 of B, packed together.
 struct PackedBlocks {
@@ -75,9 +45,9 @@ struct PackedBlocks {
 };
 
 void pack_blocks(const Gemm& gemm, const PackedBlocks& packed, uint32_t* to) {
-  Tasks().run(gemm.chunks() * packed.count, [&](int64_t i) {
+  run_tasks(gemm.chunks() * packed.count, [&](int64_t i, const TaskSpace& space) {
     const int64_t chunk = i / packed.count, block = packed.first + i % packed.count;
-    pack_block(gemm, block, chunk, to + (packed.at(gemm, chunk, block) - packed.units), TaskSpace().staging);
+    pack_block(gemm, block, chunk, to + (packed.at(gemm, chunk, block) - packed.units), space.staging);
   });
 }
 
@@ -121,8 +91,8 @@ void finish(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t
 }
 
 // Rows row.. of C by blocks first .. first + count - 1.
-void multiply_task(const Gemm& gemm, const PackedBlocks& packed, int64_t row, int64_t first, int64_t count) {
-  const TaskSpace space;
+void multiply_task(const Gemm& gemm, const PackedBlocks& packed, const TaskSpace& space, int64_t row, int64_t first,
+                   int64_t count) {
   const int64_t rows = std::min(kTileRows, gemm.rows - row);
   if (gemm.chunks() == 0) std::fill_n(space.sums, kTileRows * count * kBlockColumns, 0.0f);
   for (int64_t chunk = 0; chunk < gemm.chunks(); ++chunk) {
@@ -145,9 +115,10 @@ void multiply_blocks(const Gemm& gemm, const PackedBlocks& packed) {
   const auto runs = [&] { return (packed.count + run - 1) / run; };
   while (run > kPanelBlocks && tiles * runs() < kEnoughTasks) run /= 2;
   while (run > 1 && tiles * runs() < kFewTasks) run /= 2;  // another copy of A costs less than a thread that waits
-  Tasks().run(tiles * runs(), [&](int64_t i) {
+  run_tasks(tiles * runs(), [&](int64_t i, const TaskSpace& space) {
     const int64_t begin = i / tiles * run;
-    multiply_task(gemm, packed, i % tiles * kTileRows, packed.first + begin, std::min(run, packed.count - begin));
+    multiply_task(gemm, packed, space, i % tiles * kTileRows, packed.first + begin,
+                  std::min(run, packed.count - begin));
   });
 }
 
@@ -157,10 +128,6 @@ int64_t blocks_of_group(const Gemm& gemm) {
   const int64_t block_units = std::max<int64_t>(1, gemm.units()) * kBlockColumns;
   return std::max(kPanelBlocks, kGroupUnits / block_units / kPanelBlocks * kPanelBlocks);
 }
-
-struct Free {
-  void operator()(uint32_t* memory) const { std::free(memory); }
-};
 
 }  // namespace
 
@@ -172,10 +139,7 @@ void multiply(const Gemm& gemm) {
   if (gemm.rows == 0 || gemm.columns == 0) return;
   if (gemm.packed_b != nullptr) return multiply_blocks(gemm, {gemm.packed_b, 0, gemm.blocks()});
   const int64_t group = std::min(gemm.blocks(), blocks_of_group(gemm));
-  const auto units = static_cast<size_t>(std::max<int64_t>(16, gemm.units() * group * kBlockColumns));
-  const std::unique_ptr<uint32_t, Free> memory(
-      static_cast<uint32_t*>(std::aligned_alloc(64, units * sizeof(uint32_t))));
-  if (memory == nullptr) throw std::bad_alloc();
+  const auto memory = aligned_array<uint32_t>(gemm.units() * group * kBlockColumns);
   for (int64_t first = 0; first < gemm.blocks(); first += group) {
     const int64_t count = std::min(group, gemm.blocks() - first);
     const PackedBlocks packed{memory.get(), first, count};

@@ -7,17 +7,17 @@
 // primitive has no state of its own.
 #include "linear/gemm_onednn.h"
 
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <tuple>
 #include <unordered_map>
 
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.hpp>
+
+#include "common/aligned_array.h"
 
 namespace rf::core {
 namespace {
@@ -76,18 +76,12 @@ const Kernel& kernel_of(const Shape& shape) {
   return *kernel;
 }
 
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
-};
-
 void* scratchpad(size_t bytes) {
-  thread_local std::unique_ptr<void, Free> memory;
+  thread_local AlignedArray<char> memory;
   thread_local size_t held = 0;
   if (bytes > held) {
-    const size_t rounded = (bytes + 63) / 64 * 64;
-    memory.reset(std::aligned_alloc(64, rounded));
-    held = memory == nullptr ? 0 : rounded;
-    if (memory == nullptr) throw std::bad_alloc();
+    memory = aligned_array<char>(static_cast<int64_t>(bytes));
+    held = bytes;
   }
   return memory.get();
 }

@@ -4,12 +4,10 @@
 #include "rf/linear_attention.h"
 
 #include <algorithm>
-#include <atomic>
-#include <new>
 
 #include "common/arguments.h"
 #include "common/error.h"
-#include "common/scratch.h"
+#include "common/parallel_tasks.h"
 #include "common/target.h"
 #include "linear_attention/checks.h"
 #include "linear_attention/problem.h"
@@ -22,34 +20,21 @@ bool in_loops(const rf_linear_attention_args& args) {
   return use_reference() || args.dtype == RF_F64;
 }
 
-// task(index, space), `bytes` of space.
-template <class Task>
-void run_tasks(int64_t count, int64_t bytes, const Task& task) {
-  std::atomic<bool> out_of_memory = false;
-#pragma omp parallel if (count > 1)
-  {
-    const Scratch space(bytes);
-    if (space.get() == nullptr) out_of_memory = true;
-#pragma omp for schedule(dynamic) nowait
-    for (int64_t i = 0; i < count; ++i) {
-      if (space.get() != nullptr) task(i, space.get());
-    }
-  }
-  if (out_of_memory) throw std::bad_alloc();
-}
-
 void forward(const rf_linear_attention_args& args) {
   const LinearProblem problem(args);
-  run_tasks(args.batch * args.key_heads, linear_forward_bytes(problem), [&](int64_t i, void* space) {
+  const int64_t tasks = args.batch * args.key_heads;
+  const TaskLoop loop{tasks, tasks > 1, linear_forward_bytes(problem)};
+  parallel_tasks<Schedule::kDynamic>(loop, [&](int64_t i, void* space) {
     linear_forward_head(problem, i / args.key_heads, i % args.key_heads, space);
   });
 }
 
 void backward(const rf_linear_attention_args& args, const rf_linear_attention_grads& grads) {
   const LinearProblem problem(args);
+  const int64_t tasks = 2 * args.batch * args.key_heads;
   const bool of_queries = grads.q != nullptr, of_keys = grads.k != nullptr || grads.v != nullptr;
   const int64_t bytes = std::max(linear_query_gradient_bytes(problem), linear_key_gradient_bytes(problem));
-  run_tasks(2 * args.batch * args.key_heads, bytes, [&](int64_t i, void* space) {
+  parallel_tasks<Schedule::kDynamic>({tasks, tasks > 1, bytes}, [&](int64_t i, void* space) {
     const int64_t b = i / 2 / args.key_heads, key_head = i / 2 % args.key_heads;
     // The longer half first.
     if (i % 2 == 0 && of_keys) linear_key_gradient(problem, grads, b, key_head, space);

@@ -5,12 +5,10 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <atomic>
-#include <new>
 
 #include "common/cpu_cache.h"
 #include "common/element.h"
-#include "common/scratch.h"
+#include "common/parallel_tasks.h"
 
 namespace rf::core {
 namespace {
@@ -65,28 +63,25 @@ class Call {
         rows_(rows),
         step_(tile_tokens(data.num_freqs)),
         tiles_per_sequence_((data.tokens + step_ - 1) / step_),
+        rows_bytes_(step_ * rows.space_bytes()),
         stores_(results_stream(data) ? Stores::kStreaming : Stores::kPlain) {}
 
   int64_t tiles() const { return data_.batch * tiles_per_sequence_; }
 
-  // Tiles first .. last - 1 on this thread. False when there is no memory to work in.
-  bool run(int64_t first, int64_t last) const {
-    const int64_t rows_bytes = step_ * rows_.space_bytes();
-    const int64_t stage_bytes = rope_stage_bytes(data_.head_dim * element_bytes(data_.dtype));
-    const Scratch space(rows_bytes + stage_bytes);
-    auto* scratch = static_cast<char*>(space.get());
-    if (scratch == nullptr) return false;
+  int64_t space_bytes() const { return rows_bytes_ + rope_stage_bytes(data_.head_dim * element_bytes(data_.dtype)); }
+
+  // Tiles first .. last - 1 on this thread.
+  void run(int64_t first, int64_t last, void* space) const {
     for (int64_t i = first; i < last; ++i) {
       const int64_t b = i / tiles_per_sequence_;
       const int64_t t = i % tiles_per_sequence_ * step_;
       RopeTile tile = tile_at(data_, b, t);
       tile.stores = stores_;
-      tile.stage = scratch + rows_bytes;
-      rows_.set_rows(b, t, tile, scratch);
+      tile.stage = static_cast<char*>(space) + rows_bytes_;
+      rows_.set_rows(b, t, tile, space);
       rotate_tile(data_.dtype, data_.layout, tile);
     }
     if (stores_ == Stores::kStreaming) finish_streaming();
-    return true;
   }
 
  private:
@@ -94,6 +89,7 @@ class Call {
   const RopeRows& rows_;
   const int64_t step_;
   const int64_t tiles_per_sequence_;
+  const int64_t rows_bytes_;  // of work space: rows that are computed; the stage for streaming follows
   const Stores stores_;
 };
 
@@ -102,17 +98,12 @@ class Call {
 void rotate_data(const RopeData& data, const RopeRows& rows) {
   const Call call(data, rows);
   const int64_t tiles = call.tiles();
-  std::atomic<bool> worked = true;
-  if (tiles == 1 || 2 * total_bytes(data) < kParallelBytes || omp_get_max_threads() == 1) {
-    worked = call.run(0, tiles);
-  } else {
-#pragma omp parallel
-    {
-      const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
-      if (!call.run(tiles * thread / threads, tiles * (thread + 1) / threads)) worked = false;
-    }
-  }
-  if (!worked) throw std::bad_alloc();
+  // A share of the tiles for every thread.
+  const bool parallel = tiles > 1 && 2 * total_bytes(data) >= kParallelBytes;
+  const int64_t shares = parallel ? omp_get_max_threads() : 1;
+  parallel_tasks<Schedule::kStatic>({shares, shares > 1, call.space_bytes()}, [&](int64_t i, void* space) {
+    call.run(tiles * i / shares, tiles * (i + 1) / shares, space);
+  });
 }
 
 }  // namespace rf::core

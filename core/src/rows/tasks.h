@@ -2,17 +2,12 @@
 #ifndef RF_CORE_ROWS_TASKS_H_
 #define RF_CORE_ROWS_TASKS_H_
 
-#include <omp.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <new>
 #include <vector>
 
 #include "common/arena.h"
-#include "common/scratch.h"
-#include "rf/status.h"
+#include "common/parallel_tasks.h"
 
 namespace rf::core {
 
@@ -42,17 +37,10 @@ const T* row_of(const void* data, int64_t stride, int64_t row) {
 template <class Run>
 void for_row_blocks(int64_t rows, int64_t columns, int64_t block, int64_t bytes, const Run& run) {
   const int64_t blocks = (rows + block - 1) / block;
-  std::atomic<bool> out_of_memory = false;
-#pragma omp parallel if (blocks > 1 && rows >= kParallelRowElements / std::max <int64_t>(columns, 1))
-  {
-    const Scratch space(std::max<int64_t>(bytes, 1));
-    if (space.get() == nullptr) out_of_memory = true;
-#pragma omp for schedule(static) nowait
-    for (int64_t i = 0; i < blocks; ++i) {
-      if (space.get() != nullptr) run(i, RowRange{i * block, std::min(block, rows - i * block)}, space.get());
-    }
-  }
-  if (out_of_memory) throw std::bad_alloc();
+  const bool parallel = blocks > 1 && rows >= kParallelRowElements / std::max<int64_t>(columns, 1);
+  parallel_tasks<Schedule::kStatic>({blocks, parallel, bytes}, [&](int64_t i, void* space) {
+    run(i, RowRange{i * block, std::min(block, rows - i * block)}, space);
+  });
 }
 
 // The same in chunks, each with zeros to add its rows to: run(rows, space, sums), sums [totals.size()][padded].
