@@ -9,7 +9,7 @@
 // in index order.
 #include <algorithm>
 
-#include "attention.h"
+#include "attention/reference.h"
 #include "attention/terms.h"
 #include "attention_head.h"
 

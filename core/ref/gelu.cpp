@@ -3,8 +3,9 @@
 #include <numbers>
 #include <vector>
 
+#include "common/element.h"
 #include "convert.h"
-#include "rows.h"
+#include "rows/reference.h"
 
 namespace rf::ref {
 namespace {
@@ -27,7 +28,7 @@ Curve curve(rf_gelu_form form, double t) {
 }
 
 double argument(const rf_gelu_args& x, int64_t row, int64_t column) {
-  const double bias = x.bias == nullptr ? 0 : load(parameter_type(x.dtype), x.bias, column);
+  const double bias = x.bias == nullptr ? 0 : load(core::parameter_type(x.dtype), x.bias, column);
   return load(x.dtype, x.x, row * x.x_stride + column) + bias;
 }
 
@@ -54,7 +55,8 @@ void gelu_backward(const rf_gelu_args& x, const rf_gelu_grads& grads) {
     }
   }
   if (grads.bias == nullptr) return;
-  for (int64_t c = 0; c < x.columns; ++c) store(parameter_type(x.dtype), grads.bias, c, bias[static_cast<size_t>(c)]);
+  for (int64_t c = 0; c < x.columns; ++c)
+    store(core::parameter_type(x.dtype), grads.bias, c, bias[static_cast<size_t>(c)]);
 }
 
 }  // namespace rf::ref

@@ -1,8 +1,10 @@
 // The linear layer in plain loops (see the header).
-#include "linear.h"
+#include "linear/reference.h"
 
+#include "common/element.h"
 #include "convert.h"
-#include "rows.h"
+#include "linear/checks.h"
+#include "rows/reference.h"
 
 namespace rf::ref {
 namespace {
@@ -23,10 +25,10 @@ double activated(rf_linear_activation activation, double sum) {
 void linear(const rf_linear_args& args) {
   for (int64_t r = 0; r < args.rows; ++r) {
     for (int64_t j = 0; j < args.out; ++j) {
-      double sum = args.bias == nullptr ? 0 : load(parameter_type(args.dtype), args.bias, j);
+      double sum = args.bias == nullptr ? 0 : load(core::parameter_type(args.dtype), args.bias, j);
       for (int64_t i = 0; i < args.in; ++i) {
         sum += load(args.dtype, args.x, r * args.x_stride + i) *
-               load(weight_type(args), args.weight, j * args.weight_stride + i);
+               load(core::weight_type(args), args.weight, j * args.weight_stride + i);
       }
       store(args.dtype, args.y, r * args.y_stride + j, activated(args.activation, sum));
     }
@@ -39,7 +41,7 @@ void linear_backward(const rf_linear_args& args, const rf_linear_grads& grads) {
     for (int64_t i = 0; i < args.in; ++i) {
       double sum = 0;
       for (int64_t j = 0; j < args.out; ++j)
-        sum += dy(r, j) * load(weight_type(args), args.weight, j * args.weight_stride + i);
+        sum += dy(r, j) * load(core::weight_type(args), args.weight, j * args.weight_stride + i);
       store(args.dtype, grads.x, r * grads.x_stride + i, sum);
     }
   }
@@ -47,13 +49,13 @@ void linear_backward(const rf_linear_args& args, const rf_linear_grads& grads) {
     for (int64_t i = 0; i < args.in; ++i) {
       double sum = 0;
       for (int64_t r = 0; r < args.rows; ++r) sum += dy(r, j) * load(args.dtype, args.x, r * args.x_stride + i);
-      store(weight_type(args), grads.weight, j * grads.weight_stride + i, sum);
+      store(core::weight_type(args), grads.weight, j * grads.weight_stride + i, sum);
     }
   }
   for (int64_t j = 0; grads.bias != nullptr && j < args.out; ++j) {
     double sum = 0;
     for (int64_t r = 0; r < args.rows; ++r) sum += dy(r, j);
-    store(parameter_type(args.dtype), grads.bias, j, sum);
+    store(core::parameter_type(args.dtype), grads.bias, j, sum);
   }
 }
 

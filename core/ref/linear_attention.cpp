@@ -3,7 +3,7 @@
 //
 //   out_m = sum_n w_mn v_n / d_m                        c_m = -(y_m . out_m) / d_m
 //   dv_n  = sum_m w_mn y_m / d_m      dw_mn = y_m . v_n / d_m      ds_mn = c_m
-#include "linear_attention.h"
+#include "linear_attention/reference.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,9 +2,11 @@
 #include <cmath>
 #include <vector>
 
+#include "common/element.h"
 #include "convert.h"
 #include "dropout.h"
-#include "rows.h"
+#include "rows/checks.h"
+#include "rows/reference.h"
 
 namespace rf::ref {
 namespace {
@@ -28,7 +30,7 @@ struct NormalRow {
 
 NormalRow normal_row(const rf_norm_args& x, int64_t row) {
   const auto n = static_cast<double>(x.columns);
-  const rf_dtype parameter = parameter_type(x.dtype);
+  const rf_dtype parameter = core::parameter_type(x.dtype);
   Numbers s(static_cast<size_t>(x.columns));
   for (int64_t c = 0; c < x.columns; ++c) {
     const double bias = x.bias == nullptr ? 0 : load(parameter, x.bias, c);
@@ -38,7 +40,7 @@ NormalRow normal_row(const rf_norm_args& x, int64_t row) {
   double sum = 0, squares = 0;
   for (int64_t c = 0; c < x.columns; ++c) {
     double& value = s[static_cast<size_t>(c)];
-    if (x.residual != nullptr) value += load(stream_type(x), x.residual, row * x.residual_stride + c);
+    if (x.residual != nullptr) value += load(core::stream_type(x), x.residual, row * x.residual_stride + c);
     sum += value;
   }
   const double mean = x.kind == RF_NORM_LAYER ? sum / n : 0;
@@ -54,19 +56,19 @@ NormalRow normal_row(const rf_norm_args& x, int64_t row) {
 }  // namespace
 
 void norm(const rf_norm_args& x) {
-  const rf_dtype parameter = parameter_type(x.dtype);
+  const rf_dtype parameter = core::parameter_type(x.dtype);
   for (int64_t row = 0; row < x.rows; ++row) {
     const NormalRow normal = normal_row(x, row);
     for (int64_t c = 0; c < x.columns; ++c) {
       const double gamma = x.gamma == nullptr ? 1 : load(parameter, x.gamma, c);
       const double beta = x.beta == nullptr ? 0 : load(parameter, x.beta, c);
-      store(stream_type(x), x.y, row * x.y_stride + c, normal.h[static_cast<size_t>(c)] * gamma + beta);
+      store(core::stream_type(x), x.y, row * x.y_stride + c, normal.h[static_cast<size_t>(c)] * gamma + beta);
     }
   }
 }
 
 void norm_backward(const rf_norm_args& x, const rf_norm_grads& grads) {
-  const rf_dtype parameter = parameter_type(x.dtype);
+  const rf_dtype parameter = core::parameter_type(x.dtype);
   const auto columns = static_cast<size_t>(x.columns);
   const auto n = static_cast<double>(x.columns);
   Numbers bias_sum(columns), gamma_sum(columns), beta_sum(columns), ds(columns);
@@ -75,7 +77,7 @@ void norm_backward(const rf_norm_args& x, const rf_norm_grads& grads) {
     double mean_g = 0, mean_gh = 0;
     for (size_t c = 0; c < columns; ++c) {
       const auto column = static_cast<int64_t>(c);
-      const double dy = load(stream_type(x), grads.y, row * grads.y_stride + column);
+      const double dy = load(core::stream_type(x), grads.y, row * grads.y_stride + column);
       ds[c] = dy * (x.gamma == nullptr ? 1 : load(parameter, x.gamma, column));
       gamma_sum[c] += dy * h[c];
       beta_sum[c] += dy;
@@ -85,7 +87,7 @@ void norm_backward(const rf_norm_args& x, const rf_norm_grads& grads) {
     for (size_t c = 0; c < columns; ++c) {
       ds[c] = r * (ds[c] - mean_g - h[c] * mean_gh);
       if (grads.residual == nullptr) continue;
-      store(stream_type(x), grads.residual, row * grads.residual_stride + static_cast<int64_t>(c), ds[c]);
+      store(core::stream_type(x), grads.residual, row * grads.residual_stride + static_cast<int64_t>(c), ds[c]);
     }
     drop_row(x, row, ds);
     for (size_t c = 0; c < columns; ++c) {

@@ -1,5 +1,5 @@
 // Rotary embedding in float64 loops (see the header).
-#include "rope.h"
+#include "rope/reference.h"
 
 #include <cmath>
 
@@ -7,6 +7,19 @@
 
 namespace rf::ref {
 namespace {
+
+struct Rotation {
+  double cos;
+  double sin;
+};
+
+// Of position * (hi + lo): with a = the rounded product and b = what the rounding left,
+// cos(a + b) = cos a cos b - sin a sin b and sin(a + b) = sin a cos b + cos a sin b, all by libm.
+Rotation rotation(double position, double hi, double lo) {
+  const double a = position * hi;
+  const double b = std::fma(position, hi, -a) + position * lo;
+  return {std::cos(a) * std::cos(b) - std::sin(a) * std::sin(b), std::sin(a) * std::cos(b) + std::cos(a) * std::sin(b)};
+}
 
 double position_of(const rf_rope_args& args, int64_t b, int64_t t) {
   if (args.positions_i64 != nullptr) return static_cast<double>(args.positions_i64[b * args.position_stride_b + t]);
@@ -58,12 +71,6 @@ void rotate_by(const Args& args, int64_t num_freqs, const RowAt& row) {
 }
 
 }  // namespace
-
-Rotation rotation(double position, double hi, double lo) {
-  const double a = position * hi;
-  const double b = std::fma(position, hi, -a) + position * lo;
-  return {std::cos(a) * std::cos(b) - std::sin(a) * std::sin(b), std::sin(a) * std::cos(b) + std::cos(a) * std::sin(b)};
-}
 
 void rope(const double* hi, const double* lo, int64_t num_freqs, double scale, const rf_rope_args& args) {
   rotate_by(args, num_freqs, [&](int64_t b, int64_t t, int64_t i) {

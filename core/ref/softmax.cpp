@@ -4,8 +4,9 @@
 #include <limits>
 #include <vector>
 
+#include "common/element.h"
 #include "convert.h"
-#include "rows.h"
+#include "rows/reference.h"
 
 namespace rf::ref {
 namespace {
@@ -50,7 +51,7 @@ void softmax_backward(const rf_softmax_args& x, const rf_softmax_grads& grads) {
 }
 
 void cross_entropy(const rf_cross_entropy_args& x) {
-  const rf_dtype number = parameter_type(x.dtype);
+  const rf_dtype number = core::parameter_type(x.dtype);
   for (int64_t r = 0; r < x.rows; ++r) {
     const Exponentials e = exponentials(x.dtype, x.logits, r * x.logits_stride, x.columns);
     const double log_sum = e.from + std::log(e.sum);
@@ -62,7 +63,7 @@ void cross_entropy(const rf_cross_entropy_args& x) {
 }
 
 void cross_entropy_backward(const rf_cross_entropy_args& x, const rf_cross_entropy_grads& grads) {
-  const rf_dtype number = parameter_type(x.dtype);
+  const rf_dtype number = core::parameter_type(x.dtype);
   for (int64_t r = 0; r < x.rows; ++r) {
     const bool ignored = x.targets[r] == x.ignore_index;
     const double log_sum = x.log_sum[r], given = load(number, grads.loss, r * grads.loss_stride);

@@ -1,5 +1,5 @@
-// The float64 reference of attention over terms (core/ref/attention.h): values by hand (spec R-ATT-02), every gradient
-// by central differences of the forward (R-ATT-05), queries without keys, and the rules, each broken once.
+// The float64 reference of attention over terms (core/ref/attention*.cpp): values by hand (spec R-ATT-02), every
+// gradient by central differences of the forward (R-ATT-05), queries without keys, and the rules, each broken once.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The float64 reference of linear attention (core/ref/linear_attention.h): golden numbers (R-LIN-06), gradients by
+// The float64 reference of linear attention (core/ref/linear_attention.cpp): golden numbers (R-LIN-06), gradients by
 // central differences of the forward, queries without keys, and the rules, each broken once.
 #include <functional>
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "core/rope_case.h"
-#include "ref/linear.h"
+#include "linear/reference.h"
 #include "rf/linear.h"
 
 namespace rf::tests {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "core/rope_case.h"
+#include "rope/reference.h"
 
 namespace rf::tests {
 namespace {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "ref/convert.h"
-#include "ref/rope.h"
 #include "rf/rope.h"
 #include "tolerances.h"
 

@@ -9,6 +9,7 @@
 
 #include "core/rope_case.h"
 #include "rope/kernel.h"
+#include "rope/reference.h"
 
 namespace rf::tests {
 namespace {

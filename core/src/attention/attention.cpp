@@ -3,9 +3,9 @@
 
 #include "attention/checks.h"
 #include "attention/fused.h"
+#include "attention/reference.h"
 #include "common/arguments.h"
 #include "common/error.h"
-#include "ref/attention.h"
 
 extern "C" rf_status rf_attention_check(const rf_attention_args* args) {
   return rf::core::guarded("attention", [&] { rf::core::check_attention(rf::core::arguments("attention", args)); });

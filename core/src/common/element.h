@@ -28,6 +28,11 @@ inline int64_t row_element_bytes(rf_dtype dtype) {
   return dtype == RF_F64 ? 8 : 4;
 }
 
+// The type of parameters, and of one number for each row, where the arrays are of `dtype`.
+inline rf_dtype parameter_type(rf_dtype dtype) {
+  return dtype == RF_F64 ? RF_F64 : RF_F32;
+}
+
 inline bool is_aligned(const void* pointer, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(bytes) == 0;
 }

@@ -5,7 +5,6 @@
 
 #include "common/element.h"
 #include "common/error.h"
-#include "ref/linear.h"
 
 namespace rf::core {
 namespace {
@@ -55,7 +54,7 @@ void check_linear_array(rf_dtype dtype, const void* data, int64_t rows, int64_t 
 
 void check_linear(const rf_linear_args& args) {
   check_linear_shape(args.dtype, args.rows, args.in, args.out);
-  const rf_dtype weight = ref::weight_type(args);
+  const rf_dtype weight = weight_type(args);
   require(weight == args.dtype || (weight == RF_F32 && element_bytes(args.dtype) == 2), kWhere,
           "weight_dtype must be 0, dtype, or RF_F32 where dtype is RF_BF16 or RF_F16, got ", static_cast<int>(weight),
           " for dtype ", static_cast<int>(args.dtype));
@@ -70,7 +69,7 @@ void check_linear_forward(const rf_linear_args& args) {
   require(args.packed == nullptr || args.weight == nullptr, kWhere,
           "weight must be NULL where packed is set, got both");
   if (args.packed == nullptr) {
-    check_linear_array(ref::weight_type(args), args.weight, args.out, args.in, args.weight_stride, "weight");
+    check_linear_array(weight_type(args), args.weight, args.out, args.in, args.weight_stride, "weight");
   }
   check_vector(args, args.bias, "bias");
 }
@@ -83,10 +82,10 @@ void check_linear_backward(const rf_linear_args& args, const rf_linear_grads& gr
   check_linear_array(args.dtype, grads.y, args.rows, args.out, grads.y_stride, "grads.y");
   if (grads.x != nullptr) {
     check_linear_array(args.dtype, grads.x, args.rows, args.in, grads.x_stride, "grads.x");
-    check_linear_array(ref::weight_type(args), args.weight, args.out, args.in, args.weight_stride, "weight");
+    check_linear_array(weight_type(args), args.weight, args.out, args.in, args.weight_stride, "weight");
   }
   if (grads.weight != nullptr) {
-    check_linear_array(ref::weight_type(args), grads.weight, args.out, args.in, grads.weight_stride, "grads.weight");
+    check_linear_array(weight_type(args), grads.weight, args.out, args.in, grads.weight_stride, "grads.weight");
     check_linear_array(args.dtype, args.x, args.rows, args.in, args.x_stride, "x");
   }
   check_vector(args, grads.bias, "grads.bias");

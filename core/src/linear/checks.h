@@ -6,6 +6,11 @@
 
 namespace rf::core {
 
+// The element type of weight and its gradient.
+inline rf_dtype weight_type(const rf_linear_args& args) {
+  return args.weight_dtype == rf_dtype{} ? args.dtype : args.weight_dtype;
+}
+
 void check_linear_shape(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);
 // An array of `rows` rows; NULL is refused where it has elements.
 void check_linear_array(rf_dtype dtype, const void* data, int64_t rows, int64_t columns, int64_t stride,

@@ -1,13 +1,12 @@
 // C interface of the linear layer (rf/linear.h): the choice of a backend, and the three products.
 #include "rf/linear.h"
 
-#include <omp.h>
-
 #include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/aligned_array.h"
 #include "common/arguments.h"
 #include "common/cpu_features.h"
 #include "common/error.h"
@@ -16,21 +15,13 @@
 #include "linear/gemm.h"
 #include "linear/gemm_kernel.h"
 #include "linear/gemm_onednn.h"
-#include "ref/linear.h"
-
-namespace {
-
-struct Free {
-  void operator()(uint32_t* memory) const { std::free(memory); }
-};
-
-}  // namespace
+#include "linear/reference.h"
 
 struct rf_linear_packed {
   rf_dtype dtype;
   rf::core::Unit unit;
   int64_t in, out;
-  std::unique_ptr<uint32_t, Free> units;
+  rf::core::AlignedArray<uint32_t> units;
 };
 
 namespace rf::core {
@@ -100,7 +91,7 @@ void forward(const rf_linear_args& args) {
   if (is_reference(args.dtype)) return ref::linear(args);
   Gemm gemm = product_of(args, args.rows, args.out, args.in);
   gemm.a = {args.dtype, args.x, args.x_stride, Contiguous::kDepth};
-  gemm.b = {ref::weight_type(args), args.weight, args.weight_stride, Contiguous::kDepth};
+  gemm.b = {weight_type(args), args.weight, args.weight_stride, Contiguous::kDepth};
   gemm.packed_b = args.packed == nullptr ? nullptr : args.packed->units.get();
   gemm.c_dtype = args.dtype;
   gemm.c = args.y;
@@ -125,7 +116,7 @@ void backward(const rf_linear_args& args, const rf_linear_grads& grads) {
   if (grads.x != nullptr) {
     Gemm gemm = product_of(args, args.rows, args.in, args.out);
     gemm.a = {args.dtype, grads.y, grads.y_stride, Contiguous::kDepth};
-    gemm.b = {ref::weight_type(args), args.weight, args.weight_stride, Contiguous::kLines};
+    gemm.b = {weight_type(args), args.weight, args.weight_stride, Contiguous::kLines};
     gemm.c_dtype = args.dtype;
     gemm.c = grads.x;
     gemm.c_stride = grads.x_stride;
@@ -135,7 +126,7 @@ void backward(const rf_linear_args& args, const rf_linear_grads& grads) {
     Gemm gemm = product_of(args, args.out, args.in, args.rows);
     gemm.a = {args.dtype, grads.y, grads.y_stride, Contiguous::kLines};
     gemm.b = {args.dtype, args.x, args.x_stride, Contiguous::kLines};
-    gemm.c_dtype = ref::weight_type(args);
+    gemm.c_dtype = weight_type(args);
     gemm.c = grads.weight;
     gemm.c_stride = grads.weight_stride;
     multiply(gemm);
@@ -148,10 +139,8 @@ std::unique_ptr<rf_linear_packed> pack(rf_dtype dtype, int64_t in, int64_t out, 
   check_linear_array(dtype, weight, out, in, stride, "weight");
   if (is_reference(dtype)) throw NotImplemented("[linear] packing needs kernels, got RF_F64 or the reference");
   const Gemm gemm = weight_product(dtype, in, out, weight, stride);
-  const auto bytes = static_cast<size_t>(std::max<int64_t>(64, packed_units(gemm) * 4));
   auto packed = std::unique_ptr<rf_linear_packed>(new rf_linear_packed{dtype, gemm.unit, in, out, nullptr});
-  packed->units.reset(static_cast<uint32_t*>(std::aligned_alloc(64, bytes)));
-  if (packed->units == nullptr) throw std::bad_alloc();
+  packed->units = aligned_array<uint32_t>(packed_units(gemm));
   pack_b(gemm, packed->units.get());
   return packed;
 }

@@ -11,7 +11,7 @@
 #include "common/target.h"
 #include "linear_attention/checks.h"
 #include "linear_attention/problem.h"
-#include "ref/linear_attention.h"
+#include "linear_attention/reference.h"
 
 namespace rf::core {
 namespace {

@@ -11,9 +11,9 @@
 #include "common/arguments.h"
 #include "common/error.h"
 #include "common/target.h"
-#include "ref/rope.h"
 #include "rope/cache.h"
 #include "rope/checks.h"
+#include "rope/reference.h"
 #include "rope/tiles.h"
 
 struct rf_rope {

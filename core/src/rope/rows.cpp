@@ -3,9 +3,9 @@
 #include "common/element.h"
 #include "common/error.h"
 #include "common/target.h"
-#include "ref/rope.h"
 #include "rf/rope.h"
 #include "rope/checks.h"
+#include "rope/reference.h"
 #include "rope/tiles.h"
 
 namespace rf::core {

@@ -9,8 +9,8 @@
 #include "common/element.h"
 #include "common/error.h"
 #include "common/target.h"
-#include "ref/dropout.h"
 #include "rows/dropout_kernel.h"
+#include "rows/reference.h"
 
 namespace rf::core {
 namespace {

@@ -20,7 +20,7 @@
 // The list of targets, then each of them.
 #include "common/element-inl.h"
 #include "hwy/highway.h"
-#include "ref/dropout.h"
+#include "rows/philox.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rf::core {
@@ -32,9 +32,9 @@ inline constexpr int64_t kBlock = kDropoutBlock;
 
 void draw(uint64_t block, int64_t count, uint64_t seed, uint64_t stream, uint16_t* numbers) {
   for (int64_t i = 0; i < count; i += kBlock, ++block) {
-    const auto words = ref::philox4x32_10({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                                           static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
-                                          {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+    const auto words = philox4x32_10({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                                      static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
+                                     {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
     for (size_t w = 0; w < 4; ++w) {
       numbers[i + 2 * static_cast<int64_t>(w)] = static_cast<uint16_t>(words[w]);
       numbers[i + 2 * static_cast<int64_t>(w) + 1] = static_cast<uint16_t>(words[w] >> 16);

@@ -2,10 +2,10 @@
 #include "common/arguments.h"
 #include "common/error.h"
 #include "common/target.h"
-#include "ref/rows.h"
 #include "rf/rows.h"
 #include "rows/checks.h"
 #include "rows/gelu_kernel.h"
+#include "rows/reference.h"
 #include "rows/tasks.h"
 
 namespace rf::core {

@@ -4,10 +4,10 @@
 #include "common/arguments.h"
 #include "common/error.h"
 #include "common/target.h"
-#include "ref/rows.h"
 #include "rf/rows.h"
 #include "rows/checks.h"
 #include "rows/norm_kernel.h"
+#include "rows/reference.h"
 #include "rows/tasks.h"
 
 namespace rf::core {
@@ -22,7 +22,7 @@ NormChecks check_norm(const rf_norm_args& x) {
   NormChecks checks;
   RowChecks& check = checks.x;
   check.extents(x.dtype, x.rows, x.columns);
-  const rf_dtype stream = ref::stream_type(x);
+  const rf_dtype stream = stream_type(x);
   require(stream == x.dtype || (stream == RF_F32 && (x.dtype == RF_BF16 || x.dtype == RF_F16)), "norm",
           "stream_dtype must be 0, dtype, or RF_F32 where dtype is RF_BF16 or RF_F16, got ", static_cast<int>(stream),
           " for dtype ", static_cast<int>(x.dtype));

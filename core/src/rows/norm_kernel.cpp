@@ -14,7 +14,7 @@
 #include <cmath>
 
 #include "common/simd_targets.h"
-#include "ref/rows.h"
+#include "rows/checks.h"
 #include "rows/dropout_kernel.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "rows/norm_kernel.cpp"
@@ -195,9 +195,8 @@ void backward(const rf_norm_args& x, const rf_norm_grads& grads, RowRange rows, 
 // Calls action with an element of x and one of the stream.
 template <class Action>
 void with_elements(const rf_norm_args& x, const Action& action) {
-  with_element(x.dtype, [&](auto element) {
-    ref::stream_type(x) != x.dtype ? action(element, float{}) : action(element, element);
-  });
+  with_element(x.dtype,
+               [&](auto element) { stream_type(x) != x.dtype ? action(element, float{}) : action(element, element); });
 }
 
 void forward_any(const rf_norm_args& x, RowRange rows, void* space) {

@@ -2,9 +2,9 @@
 #include "common/arguments.h"
 #include "common/error.h"
 #include "common/target.h"
-#include "ref/rows.h"
 #include "rf/rows.h"
 #include "rows/checks.h"
+#include "rows/reference.h"
 #include "rows/softmax_kernel.h"
 #include "rows/tasks.h"
 

@@ -1,20 +1,12 @@
-// Operations on rows in plain loops on one thread, straight from rf/rows.h, with float64 arithmetic for every dtype.
-#ifndef RF_CORE_REF_ROWS_H_
-#define RF_CORE_REF_ROWS_H_
+// Operations on rows in plain loops on one thread (core/ref), straight from rf/rows.h and rf/dropout.h, with float64
+// arithmetic for every dtype.
+#ifndef RF_CORE_ROWS_REFERENCE_H_
+#define RF_CORE_ROWS_REFERENCE_H_
 
+#include "rf/dropout.h"
 #include "rf/rows.h"
 
 namespace rf::ref {
-
-// The type of parameters, and of one number for each row, where the arrays are of `dtype`.
-inline rf_dtype parameter_type(rf_dtype dtype) {
-  return dtype == RF_F64 ? RF_F64 : RF_F32;
-}
-
-// The element type of residual, y and their gradients.
-inline rf_dtype stream_type(const rf_norm_args& x) {
-  return x.stream_dtype == rf_dtype{} ? x.dtype : x.stream_dtype;
-}
 
 void norm(const rf_norm_args& x);
 void norm_backward(const rf_norm_args& x, const rf_norm_grads& grads);
@@ -27,6 +19,9 @@ void softmax_backward(const rf_softmax_args& x, const rf_softmax_grads& grads);
 
 void cross_entropy(const rf_cross_entropy_args& x);
 void cross_entropy_backward(const rf_cross_entropy_args& x, const rf_cross_entropy_grads& grads);
+
+// threshold = round(65536 p).
+void dropout(rf_dtype dtype, const void* x, void* y, int64_t count, uint32_t threshold, uint64_t seed, uint64_t stream);
 
 }  // namespace rf::ref
 #endif

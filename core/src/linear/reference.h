@@ -1,0 +1,15 @@
+// The linear layer in plain loops (core/ref/linear.cpp) from the equations in rf/linear.h, with float64 sums, for every
+// element type.
+#ifndef RF_CORE_LINEAR_REFERENCE_H_
+#define RF_CORE_LINEAR_REFERENCE_H_
+
+#include "rf/linear.h"
+
+namespace rf::ref {
+
+// args.packed must be NULL.
+void linear(const rf_linear_args& args);
+void linear_backward(const rf_linear_args& args, const rf_linear_grads& grads);
+
+}  // namespace rf::ref
+#endif

@@ -1,0 +1,18 @@
+// Rotary embedding in float64 loops (core/ref/rope.cpp), written from the formula (RoFormer Eq. 34; R-CONV-05..07,
+// R-ROPE-06): the twin that the kernels are compared with, and what RF_KERNEL=ref runs. It keeps no tables and takes no
+// shortcuts; an angle is formed for every element pair.
+#ifndef RF_CORE_ROPE_REFERENCE_H_
+#define RF_CORE_ROPE_REFERENCE_H_
+
+#include "rf/rope.h"
+
+namespace rf::ref {
+
+// theta: hi[i] + lo[i], [num_freqs]. The arguments must have passed the operator's checks.
+void rope(const double* hi, const double* lo, int64_t num_freqs, double scale, const rf_rope_args& args);
+
+// The same by given rows.
+void rotate(const rf_rope_rows_args& args);
+
+}  // namespace rf::ref
+#endif
