@@ -1,4 +1,5 @@
-// Every tolerance of the C++ tests and benches, with its reason. Tests name them; none writes a literal.
+// Every tolerance of the C++ tests, with its reason (those of the benches: bench/src/cases.h). Tests name them; none
+// writes a literal.
 #ifndef RF_TESTS_TOLERANCES_H_
 #define RF_TESTS_TOLERANCES_H_
 
@@ -62,12 +63,6 @@ inline constexpr double kExactWeights = 1e-12;
 inline constexpr double kSoftmaxF64 = 1e-15;
 // What a part of a model with weights of order 1 is at least, where it must not vanish.
 inline constexpr double kPlain = 0.1;
-
-// ---- bench ----
-// A float32 result of a whole case against float64, in eps of its largest element, for both sides alike: sums over
-// thousands of products of either sign. It tells a wrong result from a right one; the tests of the kernels hold ours to
-// less. Results of bfloat16 are held to the plain formula in it, by kPlainErrors and kLastRounding below.
-inline constexpr double kBenchEps = 64;
 
 // ---- core: dropout ----
 // Share of dropped elements: standard deviations of a binomial count allowed in a seeded draw.

@@ -9,7 +9,6 @@
 #include <stdexcept>
 
 #include "cases.h"
-#include "tolerances.h"
 
 namespace rf::bench {
 
@@ -39,7 +38,7 @@ Sets make_sets(const Case& c, const Options& options) {
 
 double error_eps(const at::Tensor& got, const at::Tensor& want) {
   if (got.sizes() != want.sizes()) return INFINITY;
-  const double eps = got.scalar_type() == at::kBFloat16 ? tests::kEpsBf16 : tests::kEpsF32;
+  const double eps = got.scalar_type() == at::kBFloat16 ? kEpsBf16 : kEpsF32;
   const double error = (got.to(at::kDouble) - want).abs().max().item<double>();
   return error / eps / want.abs().max().item<double>();
 }
@@ -49,8 +48,8 @@ struct Truth {
   Tensors want, plain;
 
   double max_eps(const at::Tensor& got, size_t i) const {
-    if (got.scalar_type() != at::kBFloat16) return tests::kBenchEps;
-    return tests::kLastRounding + (i < plain.size() ? tests::kPlainErrors * error_eps(plain[i], want[i]) : 0);
+    if (got.scalar_type() != at::kBFloat16) return kMaxEps;
+    return kLastRounding + (i < plain.size() ? kPlainErrors * error_eps(plain[i], want[i]) : 0);
   }
 };
 

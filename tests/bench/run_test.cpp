@@ -13,7 +13,6 @@
 #include <thread>
 
 #include "cases.h"
-#include "tolerances.h"
 
 namespace rf::bench {
 
@@ -52,7 +51,7 @@ const auto right = [] { return floats(1); };
 const auto truth = [] { return ones(); };
 
 TEST(RunCase, HoldsEverySideToFloat64) {
-  const double far = 1 + 2 * tests::kBenchEps * tests::kEpsF32, near = 1 + tests::kBenchEps * tests::kEpsF32 / 2;
+  const double far = 1 + 2 * kMaxEps * kEpsF32, near = 1 + kMaxEps * kEpsF32 / 2;
   const auto wrong = [=] { return floats(far); };
   EXPECT_EQ(refusal({{"ours", right, truth}, {"torch", [=] { return floats(near); }, {}}}), "");
   EXPECT_NE(refusal({{"ours", wrong, truth}}).find("ours of fake/case must be within 64 eps"), std::string::npos);
@@ -73,8 +72,8 @@ TEST(RunCase, HoldsBfloat16ToThePlainFormula) {
   const at::Tensor want = at::arange(1, 9, at::kDouble), zeros = at::zeros_like(want);
   constexpr double kPlain = 0.125;
   EXPECT_EQ(refusal_of(want, want, kPlain), "");
-  EXPECT_EQ(refusal_of(want + tests::kPlainErrors * kPlain, want, kPlain), "");
-  EXPECT_NE(refusal_of(want + (tests::kPlainErrors + 1) * kPlain, want, kPlain), "");
+  EXPECT_EQ(refusal_of(want + kPlainErrors * kPlain, want, kPlain), "");
+  EXPECT_NE(refusal_of(want + (kPlainErrors + 1) * kPlain, want, kPlain), "");
   for (const double plain : {0.0, kPlain, 1.0}) {
     EXPECT_NE(refusal_of(zeros, want, plain).find("eps of float64, got"), std::string::npos);
     EXPECT_NE(refusal_of(want.view({2, 4}).flip(0).flatten(), want, plain), "");
