@@ -7,6 +7,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "rf/io/utf8.h"
 
 namespace rf::io {
 namespace {
@@ -193,25 +194,6 @@ uint32_t hex4(const char* digits) {
   uint32_t value = 0;
   std::from_chars(digits, digits + 4, value, 16);
   return value;
-}
-
-void append_utf8(uint32_t code, std::string& out) {
-  const auto byte = [&](uint32_t value) { out += static_cast<char>(value); };
-  if (code < 0x80) {
-    byte(code);
-  } else if (code < 0x800) {
-    byte(0xC0 | code >> 6);
-    byte(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    byte(0xE0 | code >> 12);
-    byte(0x80 | (code >> 6 & 0x3F));
-    byte(0x80 | (code & 0x3F));
-  } else {
-    byte(0xF0 | code >> 18);
-    byte(0x80 | (code >> 12 & 0x3F));
-    byte(0x80 | (code >> 6 & 0x3F));
-    byte(0x80 | (code & 0x3F));
-  }
 }
 
 bool is_high(uint32_t code) {

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <iterator>
 
+#include "rf/io/utf8.h"
+
 namespace rf::io {
 namespace {
 
@@ -18,20 +20,9 @@ struct Character {
 
 // The first character of a text that is not empty.
 Character first_character(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80) return {lead, 1, true};
-  const size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < bytes) return {lead, 1, false};
-  uint32_t code = lead & (0x7Fu >> bytes);
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {lead, 1, false};
-    code = code << 6 | (byte(i) & 0x3F);
-  }
-  static constexpr uint32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool is_surrogate = code >= 0xD800 && code < 0xE000;
-  if (code < kMinCode[bytes] || code > 0x10FFFF || is_surrogate) return {lead, 1, false};
-  return {code, bytes, true};
+  const Decoded decoded = decode_utf8(text);
+  if (!decoded.valid) return {static_cast<uint8_t>(text[0]), 1, false};
+  return {decoded.code, static_cast<size_t>(decoded.length), true};
 }
 
 bool is_ascii(char c) {

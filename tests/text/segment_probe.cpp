@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "rf/io/error.h"
+#include "rf/io/utf8.h"
 #include "rf/text/segmenter.h"
-#include "unicode/utf8.h"
 
 int main(int argc, char** argv) {
   if (argc < 3) {
@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
       std::u32string chars;
       const auto text = nlohmann::json::parse(line).get<std::string>();
       for (std::string_view rest = text; !rest.empty();) {
-        const rf::text::Decoded decoded = rf::text::decode_utf8(rest);
+        const rf::Decoded decoded = rf::decode_utf8(rest);
         chars.push_back(decoded.code);
         rest.remove_prefix(static_cast<size_t>(decoded.length));
       }
@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
       std::vector<std::string> words(ends.size());
       uint32_t at = 0;
       for (size_t word = 0; word < ends.size(); ++word) {
-        for (; at < ends[word]; ++at) rf::text::append_utf8(chars[at], words[word]);
+        for (; at < ends[word]; ++at) rf::append_utf8(chars[at], words[word]);
       }
       std::cout << nlohmann::json(words).dump() << '\n';
     }

@@ -4,8 +4,8 @@
 #include <sys/mman.h>
 
 #include "expect_error.h"
+#include "rf/io/utf8.h"
 #include "splitters/legacy_splitter.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rf/io/utf8.h"
 #include "unicode/regex_classes.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "unicode/utf8.h"
+#include "rf/io/utf8.h"
 
 namespace rf::text {
 namespace {

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "models/byte_alphabet.h"
+#include "rf/io/utf8.h"
 #include "splitters/gpt2_splitter.h"
 #include "unicode/regex_classes.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "models/piece_trie.h"
 #include "pipelines/pipeline.h"
+#include "rf/io/utf8.h"
 #include "splitters/bert_normalizer.h"
 #include "splitters/splitter.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 namespace {

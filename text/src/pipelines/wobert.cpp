@@ -15,9 +15,9 @@
 
 #include "models/piece_trie.h"
 #include "pipelines/pipeline.h"
+#include "rf/io/utf8.h"
 #include "splitters/legacy_splitter.h"
 #include "splitters/splitter.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
-#include "unicode/utf8.h"
+#include "rf/io/utf8.h"
 
 namespace rf::text {
 namespace {

@@ -1,8 +1,8 @@
 // The text between CJK characters is normalised stretch by stretch: the spaces around these keep marks apart.
 #include "splitters/bert_normalized_text.h"
 
+#include "rf/io/utf8.h"
 #include "unicode/bert_characters.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "rf/io/utf8.h"
 #include "unicode/ascii.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 namespace {

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "rf/io/utf8.h"
 #include "unicode/regex_classes.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "rf/io/utf8.h"
 #include "unicode/ascii.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 

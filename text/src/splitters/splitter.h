@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "rf/io/error.h"
+#include "rf/io/utf8.h"
 #include "unicode/unicode.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "models/byte_alphabet.h"
-#include "unicode/utf8.h"
+#include "rf/io/utf8.h"
 
 namespace rf::text {
 namespace {

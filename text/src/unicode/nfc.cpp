@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "unicode/utf8.h"
+#include "rf/io/utf8.h"
 
 namespace rf::text {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
-#include "unicode/utf8.h"
+#include "rf/io/utf8.h"
 
 namespace rf::text {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "rf/io/error.h"
+#include "rf/io/utf8.h"
 #include "splitters/legacy_splitter.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 namespace {

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "rf/io/error.h"
+#include "rf/io/utf8.h"
 #include "rf/text/segmenter.h"
 #include "splitters/bert_normalizer.h"
 #include "unicode/bert_characters.h"
-#include "unicode/utf8.h"
 
 namespace rf::text {
 namespace {

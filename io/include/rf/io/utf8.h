@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace rf::text {
+namespace rf {
 
 constexpr char32_t kReplacement = 0xFFFD;
 
@@ -67,4 +67,4 @@ inline void append_utf8(char32_t code, std::string& out) {
   }
 }
 
-}  // namespace rf::text
+}  // namespace rf
