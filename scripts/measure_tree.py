@@ -1,4 +1,5 @@
-"""Measures of the source tree: what a change costs, and where it has grown. Prints one block for each measure.
+"""Measures of the source tree: what a change costs, and where it has grown. Prints one block for each measure;
+scripts/include_depth.py prints the chains of headers.
 
 scripts/measure_tree.py [--term content_bias] [--build build/release] [--tree .]
 """
@@ -6,13 +7,12 @@ scripts/measure_tree.py [--term content_bias] [--build build/release] [--tree .]
 import argparse
 import re
 import subprocess
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
 MODULES = ("core", "io", "model", "text", "data", "ops", "nn", "train", "reproduce", "bench", "cli", "python", "tests")
 SOURCES = (".cpp", ".h")
 PARAMETERS = re.compile(r"([\w:~]+)\(((?:[^(){};]|\([^()]*\))*)\)\s*(?:const\s*)?(?:noexcept\s*)?(?:override\s*)?[{;]")
-INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
 def tracked(tree: Path) -> list[Path]:
@@ -53,32 +53,6 @@ def longest_signatures(sources: dict[Path, str], tree: Path, count: int) -> list
     return sorted(((number, key) for key, number in found.items()), reverse=True)[:count]
 
 
-def include_depths(sources: dict[Path, str], tree: Path) -> dict[str, list[str]]:
-    """The longest chain of the project's own headers from a source of each module."""
-    by_name = defaultdict(list)
-    for path in sources:
-        parts = path.relative_to(tree).parts
-        for start in range(len(parts)):
-            by_name["/".join(parts[start:])].append(path)
-    chains: dict[Path, list[str]] = {}
-
-    def chain(path: Path) -> list[str]:
-        if path not in chains:
-            chains[path] = []  # of a header that includes itself, as Highway's do
-            below = []
-            for name in INCLUDE.findall(sources[path]):
-                near = [found for found in by_name[name] if module_of(found, tree) == module_of(path, tree)]
-                below += [chain(found) for found in (near or by_name[name])[:1] if found != path]
-            chains[path] = [str(path.relative_to(tree)), *max(below, key=len, default=[])]
-        return chains[path]
-
-    longest = defaultdict(list)
-    for path in sources:
-        if path.suffix == ".cpp":
-            longest[module_of(path, tree)] = max(longest[module_of(path, tree)], chain(path), key=len)
-    return longest
-
-
 def build_seconds(log: Path) -> Counter:
     """Of compiling and linking, by module, summed over the last time that each output was built."""
     seconds, last = Counter(), {}
@@ -108,9 +82,6 @@ def main() -> None:
     print("longest signatures")
     for number, name in longest_signatures(sources, tree, 5):
         print(f"  {number:3} {name}")
-    print("longest chain of includes")
-    for module, chain in sorted(include_depths(sources, tree).items(), key=lambda item: -len(item[1])):
-        print(f"  {len(chain):3} {module}: {' > '.join(Path(name).name for name in chain)}")
     print("lines, files")
     for module in MODULES:
         own = [text for path, text in texts.items() if module_of(path, tree) == module]
