@@ -221,7 +221,7 @@ std::vector<Source> open_sources(const PrepareOptions& options) {
 }
 
 // Tokenizes the documents of a source on several threads and passes them on in input order.
-struct Pipeline {
+struct SourceTokenizer {
   const text::Tokenizer& tokenizer;
   std::shared_ptr<const text::Dictionary> dictionary;  // of WordRule::kJieba
   DocumentReader& reader;
@@ -353,10 +353,10 @@ PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
       assigner.add(tokens, end);
     };
     if (source.split != kTrain) take = [&](auto& tokens, auto end) { splits.at(source.split).add(tokens, end); };
-    Pipeline pipeline{
+    SourceTokenizer source_tokenizer{
         tokenizer,          dictionary, source.reader, take, line, report, OrderedPool<TokenBatch>(threads),
         4 * size_t(threads)};
-    pipeline.run();
+    source_tokenizer.run();
   }
   assigner.finish();
   const text::Dictionary* used = dictionary ? dictionary.get() : tokenizer.options().dictionary.get();

@@ -30,11 +30,11 @@ size_t column_number(const std::string& field) {
   return error == std::errc() && rest == end ? number : 0;
 }
 
-// Documents of one file.
-class FileReader {
+// The documents of one file.
+class FileDocuments {
  public:
-  FileReader(const ReadOptions& options, const std::string& path, const std::function<void(const DocumentPart&)>& piece,
-             ReadCounts& counts)
+  FileDocuments(const ReadOptions& options, const std::string& path,
+                const std::function<void(const DocumentPart&)>& piece, ReadCounts& counts)
       : options_(options),
         path_(path),
         file_(path, options.quotes, counts.bytes, std::string_view::npos),
@@ -163,7 +163,7 @@ int64_t DocumentReader::total_bytes() const {
 void DocumentReader::read(const std::function<void(const DocumentPart&)>& piece) {
   counts_ = {};
   for (const std::string& path : files_) {
-    FileReader(options_, path, piece, counts_).run();
+    FileDocuments(options_, path, piece, counts_).run();
     ++counts_.files;
   }
 }

@@ -2,7 +2,8 @@
 // word, and of those that continue one (stored without their "##"). Both are in one double array without parents: the
 // child of a node under a byte is at the node's base plus the byte, if that slot is labelled with the byte; no two
 // nodes have the same base. A piece holds whole characters, so on valid UTF-8 a byte-wise match ends at a character
-// boundary.
+// boundary. A dictionary (dictionary_image.h) steps by characters, which do not fit a label, so its nodes name their
+// parents and are twice as large: with them English text would take 16 % longer here.
 #pragma once
 
 #include <array>

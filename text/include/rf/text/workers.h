@@ -1,5 +1,8 @@
 // Threads that share work: jobs and loops. They exist as long as this object, because starting one takes as long as a
 // small batch of texts. The thread that calls is one of them; one thread at a time may call.
+//
+// Not OpenMP: its runtime ends the process when the system refuses a thread, an exception may not leave its loops, and
+// the calling thread of a pipeline (data/src/ordered_pool.h) reads the next texts while others work.
 #pragma once
 
 #include <atomic>
