@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes text/src/unicode/regex_tables.inc: the code points that the regular expressions inside the library `tokenizers`
-match as a letter, a number, white space and a part of a word. Each class is probed on every code point, because the library's
-two expression engines have different Unicode versions. Needs the package `tokenizers` of requirements-dev.txt:
+"""Writes text/src/unicode/regex_tables.inc: the code points that the regular expressions inside the library
+`tokenizers` match as a letter, a number, white space and a part of a word. Each class is probed on every code point,
+because the library's two expression engines have different Unicode versions. Needs the package `tokenizers` of
+requirements-dev.txt:
 
     python scripts/make_regex_tables.py
 """
