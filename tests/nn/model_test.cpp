@@ -159,6 +159,27 @@ TEST(RoFormerMasks, RowsMayBePackedDifferently) {
   EXPECT_LE(largest(packed - masked), kFloat32Model * largest(masked));
 }
 
+// Encodings whose terms depend on a sequence's length or start, too, and linear attention.
+TEST(RoFormerMasks, EndsThatAreGivenAreThoseThatAreFound) {
+  const EncodingConfig dynamic = {"rope", R"({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}})"};
+  for (const EncodingConfig& encoding : {EncodingConfig{"rope", "{}"}, dynamic, EncodingConfig{"xpos", "{}"}}) {
+    for (const char* attention : {"softmax", "linear"}) {
+      ModelConfig config = small_config();
+      config.is_decoder = true;
+      config.max_position_embeddings = 4;
+      config.position_encodings = {encoding};
+      config.attention.type = attention;
+      const auto model = small_model(config, Head::kCausalLm);
+      Input input = input_of(small_ids(2, 8));
+      input.segments_BT = at::tensor({0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, -1, -1}, at::kInt).view({2, 8});
+      input.positions_BT = at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 0, 0}, at::kLong).view({2, 8});
+      const at::Tensor found = model->encode(input);
+      input.ends_N = at::tensor({0, 3, 8, 14, 16}, at::kLong);
+      EXPECT_TRUE(model->encode(input).equal(found)) << encoding.type << ' ' << attention;
+    }
+  }
+}
+
 TEST(RoFormerInput, PositionsShiftNothingButRotatedValues) {
   ModelConfig config = small_config();
   for (const bool rotary_value : {false, true}) {
@@ -206,6 +227,9 @@ TEST(RoFormerInput, ErrorsNameTheValueAndItsPlace) {
   input.mask_BT = at::Tensor();
   input.segments_BT = at::full({2, 5}, -2, at::kInt);
   EXPECT_ERROR(model->forward(input), "segments must be in -1..2147483647, got -2");
+  input.segments_BT = at::zeros({2, 5}, at::kInt);
+  input.ends_N = at::tensor({0, 5, 9}, at::kLong);
+  EXPECT_ERROR(model->forward(input), "ends must rise from 0 to the 10 tokens of the batch");
   input = input_of(small_ids(2, 5));
   input.positions_BT = at::tensor({0, 1, 2, 3, -4}, at::kLong);
   EXPECT_ERROR(model->forward(input), "got -4 at row 0, column 4");
