@@ -83,14 +83,6 @@ bool GOMP_loop_dynamic_next(long* from, long* to) {
   return take_chunk(from, to);
 }
 
-bool GOMP_loop_nonmonotonic_dynamic_start(long first, long end, long step, long chunk, long* from, long* to) {
-  return GOMP_loop_dynamic_start(first, end, step, chunk, from, to);
-}
-
-bool GOMP_loop_nonmonotonic_dynamic_next(long* from, long* to) {
-  return take_chunk(from, to);
-}
-
 void GOMP_loop_end_nowait() {}
 
 }  // extern "C"
