@@ -72,9 +72,11 @@ struct PairSettings {
   RF_MEMBERS(PairSettings, pairs, head_dim, positions, seeds)
 };
 
-struct RelativeSettings : PairSettings {
+struct RelativeSettings {
+  int64_t pairs = 64, head_dim = 64, positions = 64;
+  Seeds seeds = {1};
   std::vector<int64_t> shifts = {1, 7, 1000, 100000};
-  RF_MEMBERS_AND(PairSettings, RelativeSettings, shifts)
+  RF_MEMBERS(RelativeSettings, pairs, head_dim, positions, seeds, shifts)
 };
 
 Result run_relative(const RelativeSettings& settings, const Context&) {
