@@ -439,6 +439,19 @@ TEST_F(AttentionErrors, PackedSequences) {
                  "batch must be 1 with packed sequences", "2");
 }
 
+// Other implementations of the equation know what the kernels here do not, and have results of their own.
+TEST_F(AttentionErrors, CheckForOthers) {
+  ReferenceCase problem(RF_ROPE_PAIRS);
+  rf_attention_args& x = problem.args;
+  x.dtype = RF_F32, x.out = nullptr;
+  x.value_dim = 4, x.value_table.width = 4;
+  EXPECT_EQ(rf_attention_check(&x), RF_OK) << rf_last_error();
+  EXPECT_EQ(rf_attention_forward(&x), RF_NOT_IMPLEMENTED);
+  x.value_table.width = 6;
+  EXPECT_EQ(rf_attention_check(&x), RF_INVALID_ARGUMENT);
+  EXPECT_STREQ(rf_last_error(), "[attention] value_table.width must be 4, got 6");
+}
+
 TEST_F(AttentionErrors, Gradients) {
   ReferenceCase problem(RF_ROPE_PAIRS);
   rf_attention_grads grads{};

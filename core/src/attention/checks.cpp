@@ -17,6 +17,20 @@ namespace {
 constexpr const char* kWhere = "attention";
 constexpr int64_t kMaxPosition = int64_t{1} << 53;
 
+void check_kernel(const rf_attention_args& x) {
+  if (x.dtype == RF_F64) {
+    if (x.dropout > 0) throw NotImplemented("[attention] dropout must be 0 with dtype RF_F64");
+    return;
+  }
+  for (const TableTerm& term : kTableTerms) {
+    if (term.kernels == TableTerm::Kernels::kTiles || (x.*term.member).rows == nullptr) continue;
+    throw NotImplemented(std::string("[attention] ") + term.name + " must be NULL unless dtype is RF_F64");
+  }
+  if (use_reference()) {
+    throw NotImplemented("[attention] dtype must be RF_F64 for the reference loops, which RF_KERNEL=ref asks for");
+  }
+}
+
 void check_extents(const rf_attention_args& x) {
   for (const auto& [extent, name] :
        {std::pair{x.batch, "batch"}, {x.queries, "queries"}, {x.keys, "keys"}, {x.heads, "heads"}}) {
@@ -142,11 +156,16 @@ void check_absent(const void* term, const void* gradient, const std::string& nam
 
 }  // namespace
 
-void check_attention(const rf_attention_args& x) {
+void check_attention(const rf_attention_args& x, CheckedFor use) {
   require(element_bytes(x.dtype) != 0, kWhere, "dtype must be RF_F32, RF_F64, RF_BF16 or RF_F16, got ",
           static_cast<int>(x.dtype));
   require(x.dropout >= 0 && x.dropout < 1 - 0x1p-17, kWhere, "dropout must be in [0, 1 - 2^-17), got ", x.dropout);
+  if (use == CheckedFor::kKernels) check_kernel(x);
   check_extents(x);
+  if (use == CheckedFor::kKernels) {
+    require(x.value_dim == x.head_dim || (x.value.cos == nullptr && x.value_table.rows == nullptr), kWhere,
+            "value_dim must be head_dim = ", x.head_dim, " where values have a rotation or a table, got ", x.value_dim);
+  }
   check_pointers(x);
   check_terms(x);
   check_packing(x);
@@ -156,22 +175,6 @@ void check_attention(const rf_attention_args& x) {
           "window must be 0, RF_WINDOW_LEFT, RF_WINDOW_RIGHT or their sum, got ", x.window);
   check_limit(x, RF_WINDOW_LEFT, x.window_left, "window_left");
   check_limit(x, RF_WINDOW_RIGHT, x.window_right, "window_right");
-}
-
-void check_attention_kernel(const rf_attention_args& x) {
-  require(x.value_dim == x.head_dim || (x.value.cos == nullptr && x.value_table.rows == nullptr), kWhere,
-          "value_dim must be head_dim = ", x.head_dim, " where values have a rotation or a table, got ", x.value_dim);
-  if (x.dtype == RF_F64) {
-    if (x.dropout > 0) throw NotImplemented("[attention] dropout must be 0 with dtype RF_F64");
-    return;
-  }
-  for (const TableTerm& term : kTableTerms) {
-    if (term.kernels == TableTerm::Kernels::kTiles || (x.*term.member).rows == nullptr) continue;
-    throw NotImplemented(std::string("[attention] ") + term.name + " must be NULL unless dtype is RF_F64");
-  }
-  if (use_reference()) {
-    throw NotImplemented("[attention] dtype must be RF_F64 for the reference loops, which RF_KERNEL=ref asks for");
-  }
 }
 
 void check_attention_out(const rf_attention_args& x) {

@@ -7,9 +7,9 @@
 
 namespace rf::core {
 
-// What any implementation of the equation requires; what the kernel for the dtype does; what forward and backward do.
-void check_attention(const rf_attention_args& args);
-void check_attention_kernel(const rf_attention_args& args);
+// What any implementation of the equation requires, or also what the kernels here do; what forward and backward do.
+enum class CheckedFor { kEquation, kKernels };
+void check_attention(const rf_attention_args& args, CheckedFor use);
 void check_attention_out(const rf_attention_args& args);
 void check_attention_grads(const rf_attention_args& args, const rf_attention_grads& grads);
 
