@@ -11,9 +11,11 @@
 #include <fstream>
 
 #include "rf/data/prepare.h"
+#include "rf/ops/attention.h"
 #include "rf/train/finetune.h"
 #include "rf/train/pretrain.h"
 #include "rf/train/pretrain_bench.h"
+#include "rf/train/runtime.h"
 #include "support.h"
 
 namespace rf::train {
@@ -85,6 +87,21 @@ TEST(Process, FineTuningAndTimingLeaveMallocAlone) {
   message_of([&] { finetune({}, silent); });
   message_of([] { bench_pretrain_steps({}, {}, {}); });
   EXPECT_TRUE(gives_large_blocks_back());
+}
+
+// What main() turns into exit code 1: the refusals of operators, and no other error of torch.
+TEST(Process, RefusedArgumentsAreTold) {
+  const auto told = [](const std::function<void()>& run) -> std::optional<std::string> {
+    try {
+      run();
+    } catch (const std::exception& error) {
+      return refused_argument(error);
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_EQ(told([] { ops::attention_fused({}); }), "[attention] q must be [batch, tokens, heads, size], got nothing");
+  EXPECT_EQ(told([] { TORCH_CHECK_VALUE(false, "of torch itself"); }), std::nullopt);
+  EXPECT_EQ(told([] { throw std::runtime_error("[other] error"); }), std::nullopt);
 }
 
 }  // namespace
