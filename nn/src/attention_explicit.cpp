@@ -1,6 +1,6 @@
-// Attention over terms from torch's own operations (rf/attention_terms.h has the equation). Scores are made in the dtype
-// of the queries, or in autocast's; gradients of every term, of any order, are plain autograd. Terms in another dtype
-// are converted after what is cheap and exact in their own (scale, choice of rows).
+// Attention over terms from torch's own operations (rf/attention_terms.h has the equation). Scores are made in the
+// dtype of the queries, or in autocast's; gradients of every term, of any order, are plain autograd. Terms in another
+// dtype are converted after what is cheap and exact in their own (scale, choice of rows).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
