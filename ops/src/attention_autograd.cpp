@@ -25,10 +25,8 @@ void save_call(AutogradContext* ctx, const AttentionCall& call, const AttentionR
                          call.packed.cu_seqlens_k, std::get<0>(result), std::get<1>(result)};
   for (const at::Tensor* input : inputs_of(call)) saved.push_back(*input);
   ctx->save_for_backward(std::move(saved));
-  std::vector<int64_t> ranges;
-  for (const DistanceTable* table : tables_of(call.terms)) ranges.insert(ranges.end(), {table->lo, table->hi});
   auto& data = ctx->saved_data;
-  data["ranges"] = std::move(ranges);
+  data["ranges"] = ranges_of(call.terms);
   data["layout"] = call.terms.layout;
   data["scale"] = call.terms.scale;
   data["window"] = std::vector<int64_t>{call.window.left, call.window.right};
@@ -39,12 +37,11 @@ void save_call(AutogradContext* ctx, const AttentionCall& call, const AttentionR
 
 AttentionCall saved_call(AutogradContext* ctx, const variable_list& saved) {
   auto& data = ctx->saved_data;
-  const std::vector<int64_t> window = data["window"].toIntVector(), ranges = data["ranges"].toIntVector();
+  const std::vector<int64_t> window = data["window"].toIntVector();
   AttentionCall call;
   auto next_input = saved.begin() + kFirstInput;
   for (at::Tensor* input : inputs_of(call)) *input = *next_input++;
-  const int64_t* next = ranges.data();
-  for (DistanceTable* table : tables_of(call.terms)) table->lo = *next++, table->hi = *next++;
+  set_ranges(call.terms, data["ranges"].toIntVector());
   call.terms.layout = data["layout"].toStringRef();
   call.terms.scale = data["scale"].toOptional<double>();
   call.query_positions = saved[kQueryPositions], call.key_positions = saved[kKeyPositions];

@@ -217,6 +217,17 @@ void make_indices_readable(AttentionCall& call) {
 
 }  // namespace
 
+std::vector<int64_t> ranges_of(const Terms& terms) {
+  std::vector<int64_t> ranges;
+  for (const DistanceTable* table : tables_of(terms)) ranges.insert(ranges.end(), {table->lo, table->hi});
+  return ranges;
+}
+
+void set_ranges(Terms& terms, const std::vector<int64_t>& ranges) {
+  const int64_t* next = ranges.data();
+  for (DistanceTable* table : tables_of(terms)) table->lo = *next++, table->hi = *next++;
+}
+
 void check_floating(const AttentionCall& call) {
   const auto inputs = inputs_of(call);
   for (size_t i = 0; i < kInputs; ++i) {

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "borrowed.h"
 #include "rf/attention.h"
@@ -49,6 +51,10 @@ auto tables_of(AnyTerms& terms) {
 #undef RF_TABLE
 }
 inline constexpr size_t kRanges = 2 * std::tuple_size_v<decltype(tables_of(std::declval<Terms&>()))>;
+
+// Their lo and hi, in that order.
+std::vector<int64_t> ranges_of(const Terms& terms);
+void set_ranges(Terms& terms, const std::vector<int64_t>& ranges);
 
 // Throws c10::ValueError where q, k or v is undefined or an input is not floating-point: before inputs are converted.
 void check_floating(const AttentionCall& call);

@@ -22,8 +22,7 @@ void read_terms(AttentionCall& call, const c10::IValue& given_terms, const c10::
                     kTerms, " and ", kRanges, " entries, got ", terms.size(), " and ", ranges.size());
   const auto inputs = inputs_of(call);
   for (size_t i = 0; i < kTerms; ++i) *inputs[kInputs - kTerms + i] = terms[i].value_or(at::Tensor());
-  const int64_t* next = ranges.data();
-  for (DistanceTable* table : tables_of(call.terms)) table->lo = *next++, table->hi = *next++;
+  set_ranges(call.terms, ranges);
 }
 
 void push_call(torch::jit::Stack& stack, const AttentionCall& call) {
@@ -32,10 +31,8 @@ void push_call(torch::jit::Stack& stack, const AttentionCall& call) {
   for (size_t i = kInputs - kTerms; i < kInputs; ++i) {
     terms.push_back(inputs[i]->defined() ? std::optional(*inputs[i]) : std::nullopt);
   }
-  std::vector<int64_t> ranges;
-  for (const DistanceTable* table : tables_of(call.terms)) ranges.insert(ranges.end(), {table->lo, table->hi});
   torch::jit::push(stack, call.q, call.k, call.v, call.query_positions, call.key_positions, none_or(call.mask),
-                   std::move(terms), std::move(ranges), call.terms.layout, call.terms.scale, call.window.left,
+                   std::move(terms), ranges_of(call.terms), call.terms.layout, call.terms.scale, call.window.left,
                    call.window.right, call.dropout.p, call.dropout.seed, call.dropout.stream,
                    none_or(call.packed.cu_seqlens_q), none_or(call.packed.cu_seqlens_k));
 }
