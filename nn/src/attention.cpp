@@ -137,6 +137,14 @@ at::Tensor fused_attention(ops::AttentionCall call, AttentionContext::State& sta
   return in_rows(out, q_BTHD, state).to(q_BTHD.scalar_type());
 }
 
+// The explicit path, of a call that has been checked; 0 where a query has no key.
+at::Tensor checked_explicit(const ops::AttentionCall& call, AttentionContext::State& state,
+                            const AttentionDropout& dropout) {
+  const at::Tensor out_BTHD = explicit_attention(call.q, call.k, call.v, call.terms, state, dropout);
+  const at::Tensor& has_key_BTH1 = state.mask().has_key_BTH1;
+  return has_key_BTH1.defined() ? at::where(has_key_BTH1, out_BTHD, 0) : out_BTHD;
+}
+
 }  // namespace
 
 Kernel kernel_of_name(std::string_view name) {
@@ -193,9 +201,7 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
     return in_rows(ops::attention_ref(kernel_call(call, state)), q_BTHD, state);
   }
   ops::check_attention(call);
-  const at::Tensor out_BTHD = explicit_attention(q_BTHD, k_BSHD, v_BSHD, terms, state, dropout);
-  const at::Tensor& has_key_BTH1 = state.mask().has_key_BTH1;
-  return has_key_BTH1.defined() ? at::where(has_key_BTH1, out_BTHD, 0) : out_BTHD;
+  return checked_explicit(call, state, dropout);
 }
 
 namespace {
@@ -241,11 +247,11 @@ at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
     own.query = query(terms.query);
     own.key = key(terms.key);
     own.value = key(terms.value);
-    own.query_positions = own.key_positions = at::Tensor();  // of all sequences; they have been checked
     const AttentionContext context({query(positions.query), key(positions.key)}, {}, window, kernel);
-    outputs.push_back(attention(query(q_BTHD), key(k_BSHD), key(v_BSHD), own, context));
+    outputs.push_back(checked_explicit(given_call(query(q_BTHD), key(k_BSHD), key(v_BSHD), own, context.state()),
+                                       context.state(), {}));
   }
-  if (outputs.empty()) return attention(q_BTHD, k_BSHD, v_BSHD, terms, all);
+  if (outputs.empty()) return checked_explicit(call, all.state(), {});
   return at::cat(outputs, 1);
 }
 
