@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "find_operator.h"
+
 namespace rf::ops {
 
 // Takes the arguments of a call off the stack, from the first on.
@@ -57,11 +59,6 @@ c10::List<bool> list_of(const std::array<bool, kCount>& flags) {
   c10::List<bool> list;
   for (const bool flag : flags) list.push_back(flag);
   return list;
-}
-
-// To be kept in a static: the search takes a lock.
-inline c10::OperatorHandle find_schema(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
 }
 
 }  // namespace rf::ops

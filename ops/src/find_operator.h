@@ -6,9 +6,13 @@
 namespace rf::ops {
 
 // `name` with its namespace, for example "roformer::rope". To be kept in a static: the search takes a lock.
+inline c10::OperatorHandle find_schema(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+}
+
 template <class Signature>
 c10::TypedOperatorHandle<Signature> find_operator(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+  return find_schema(name).typed<Signature>();
 }
 
 }  // namespace rf::ops
