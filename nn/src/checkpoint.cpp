@@ -5,20 +5,17 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <iterator>
 #include <stdexcept>
 
 #include "layer_parameters.h"
 #include "position.h"
 #include "rf/io/error.h"
-#include "rf/io/files.h"
-#include "rf/io/printable.h"
 #include "rf/io/safetensors.h"
-#include "rf/io/shown_text.h"
+#include "rf/model/checkpoint_files.h"
 #include "rf/nn/model.h"
 
 namespace rf::nn {
@@ -28,65 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kTableTolerance = 1e-6;  // loader rule (a)
-
-// The tensors of a directory, whatever the number of files.
-struct Checkpoint {
-  std::vector<io::SafetensorsFile> files;
-  std::map<std::string, const io::TensorView*> tensors;
-
-  void add(const std::string& path) {
-    files.emplace_back(path);
-    for (const io::TensorView& view : files.back().tensors()) {
-      if (!tensors.emplace(view.name, &view).second)
-        fail(path, "a tensor must be in one shard only, got {} in two", io::printable(view.name));
-    }
-  }
-};
-
-// Shards named by model.safetensors.index.json, each a plain file name in the same directory.
-std::set<std::string> shard_names(const fs::path& index) {
-  const nlohmann::json json = io::read_json(index);
-  std::set<std::string> names;
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
-    fail(index.string(), "a shard index must have an object weight_map, got none");
-  }
-  for (const auto& [tensor, file] : json["weight_map"].items()) {
-    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
-      fail(index.string(), "a shard must be the name of a file in the directory of the index, got {} for {}",
-           io::escaped(file.dump(), 120), io::printable(tensor));
-    }
-    names.insert(file.get<std::string>());
-  }
-  return names;
-}
-
-// Also true of a link that leads nowhere, so that opening it says why.
-bool has_entry(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(fs::symlink_status(path, error));
-}
-
-Checkpoint open_checkpoint(const fs::path& dir) {
-  Checkpoint checkpoint;
-  if (has_entry(dir / "model.safetensors")) {
-    checkpoint.add(dir / "model.safetensors");
-  } else if (const fs::path index = dir / "model.safetensors.index.json"; has_entry(index)) {
-    const std::set<std::string> names = shard_names(index);
-    checkpoint.files.reserve(names.size());  // views point into the files
-    for (const std::string& name : names) checkpoint.add(dir / name);
-  } else if (has_entry(dir / "pytorch_model.bin") || has_entry(dir / "pytorch_model.bin.index.json")) {
-    fail("load_model",
-         "weights must be model.safetensors, got only pytorch_model.bin in {}; convert it where transformers is "
-         "installed: "
-         "python -c \"import sys, transformers as t; d = sys.argv[1]; c = "
-         "t.AutoConfig.from_pretrained(d).architectures[0]; "
-         "getattr(t, c).from_pretrained(d).save_pretrained(d)\" {}",
-         dir.string(), io::shell_word(dir.string()));
-  } else {
-    fail("load_model", "a model directory must hold model.safetensors, got none in {}", dir.string());
-  }
-  return checkpoint;
-}
 
 at::ScalarType scalar_type(const io::TensorView& view, WeightRole role) {
   switch (view.dtype) {
@@ -163,10 +101,10 @@ void load_position_table(Model& model, const at::Tensor& stored_MD, const std::s
 }
 
 // Loader rule (b): decoder tensors of a tied model are copies.
-void check_tied_copy(const Checkpoint& checkpoint, const WeightMatch& match, const std::string& name,
+void check_tied_copy(const CheckpointFiles& checkpoint, const WeightMatch& match, const std::string& name,
                      const std::string& source_name) {
   const std::string source = match.names.at(source_name);
-  if (!read_tensor(*checkpoint.tensors.at(name)).equal(read_tensor(*checkpoint.tensors.at(source)))) {
+  if (!read_tensor(checkpoint.at(name)).equal(read_tensor(checkpoint.at(source)))) {
     fail("load_model", "{} must equal {} when tie_word_embeddings is true, got other values", name, source);
   }
 }
@@ -182,12 +120,11 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<He
 std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfig& config, Head head,
                                   at::ScalarType dtype, FreshHead fresh_head) {
   const c10::NoGradGuard no_grad;
-  const Checkpoint checkpoint = open_checkpoint(model_dir);
-  std::vector<NamedShape> shapes, named_by_transformers;
-  for (const auto& [name, view] : checkpoint.tensors) {
-    shapes.push_back({name, view->shape});
-    if (!is_added_name(name)) named_by_transformers.push_back(shapes.back());
-  }
+  const CheckpointFiles checkpoint(model_dir, "load_model");
+  const std::vector<NamedShape> shapes = checkpoint.shapes();
+  std::vector<NamedShape> named_by_transformers;
+  std::copy_if(shapes.begin(), shapes.end(), std::back_inserter(named_by_transformers),
+               [](const NamedShape& each) { return !is_added_name(each.name); });
   // Sizes are checked against the file before memory is taken for them: those of the encoder before the position
   // encoding is made, which knows its own.
   std::optional<EmptyParameters> empty;
@@ -207,7 +144,7 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   for (const WeightSpec& spec : specs) {
     const auto in_file = match.names.find(spec.name);
     if (in_file == match.names.end()) continue;  // computed or fresh
-    const io::TensorView& view = *checkpoint.tensors.at(in_file->second);
+    const io::TensorView& view = checkpoint.at(in_file->second);
     const at::Tensor stored = read_tensor(view, spec.role);
     if (spec.role == WeightRole::kBuffer) {
       load_buffer(buffers[spec.name], stored, view.name);

@@ -1,0 +1,87 @@
+/* The C interface of the engine: trained encoders without PyTorch. rf/engine/model.h says what is computed, and how
+ * sequences are passed.
+ *
+ * Functions return an rf_status (rf/status.h) and never throw; after one other than RF_OK, rf_engine_last_error() of
+ * the calling thread reads "[where] rule, got value". Argument structs start with struct_size = sizeof(the struct); all
+ * else is 0 unless it is set. An rf_engine may be used by several threads at once.
+ */
+#ifndef RF_ENGINE_H_
+#define RF_ENGINE_H_
+
+#include "rf/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct rf_engine rf_engine;
+
+typedef enum rf_engine_precision {
+  RF_ENGINE_FLOAT32 = 0,
+  RF_ENGINE_BFLOAT16 = 1,
+  RF_ENGINE_INT8 = 2
+} rf_engine_precision;
+
+typedef enum rf_engine_head {
+  RF_ENGINE_CONFIGURED_HEAD = 0, /* the one that config.json names */
+  RF_ENGINE_NO_HEAD = 1,
+  RF_ENGINE_MASKED_LM = 2
+} rf_engine_head;
+
+typedef enum rf_engine_pooling {
+  RF_ENGINE_MEAN = 0,
+  RF_ENGINE_CLS = 1,
+  RF_ENGINE_POOLER = 2,
+  RF_ENGINE_LAST = 3,
+  RF_ENGINE_MAX = 4,
+  RF_ENGINE_MEAN_SQRT_LEN = 5
+} rf_engine_pooling;
+
+typedef struct rf_engine_options {
+  size_t struct_size;
+  rf_engine_precision precision;
+  int64_t token_budget; /* tokens that are computed at once; 0: 4096 */
+  rf_engine_head head;
+} rf_engine_options;
+
+/* Sequence i is the tokens offsets[i] .. offsets[i + 1] - 1. */
+typedef struct rf_engine_tokens {
+  size_t struct_size;
+  int64_t sequences;
+  const int64_t* offsets;   /* [sequences + 1], rising from 0 */
+  const int32_t* ids;       /* [offsets[sequences]], as what follows */
+  const int32_t* types;     /* or NULL: all 0 */
+  const uint8_t* attend;    /* 0: no token attends to it; or NULL: all are attended to */
+  const int64_t* positions; /* or NULL: 0, 1, .. in each sequence */
+} rf_engine_tokens;
+
+typedef struct rf_engine_info {
+  size_t struct_size;
+  int64_t vocab_size, hidden_size, layers, heads;
+  int64_t logits_per_row;   /* 0: a bare encoder */
+  int32_t logits_of_tokens; /* 1: rf_engine_logits gives a row for each token, 0: for each sequence */
+} rf_engine_info;
+
+/* options: NULL for the defaults. */
+RF_API rf_status rf_engine_open(const char* model_dir, const rf_engine_options* options, rf_engine** engine);
+RF_API void rf_engine_close(rf_engine* engine); /* NULL is allowed */
+RF_API rf_status rf_engine_describe(const rf_engine* engine, rf_engine_info* info);
+
+/* out: [tokens, hidden_size] */
+RF_API rf_status rf_engine_hidden(const rf_engine* engine, const rf_engine_tokens* tokens, float* out);
+/* out: [sequences, hidden_size] */
+RF_API rf_status rf_engine_pooled(const rf_engine* engine, const rf_engine_tokens* tokens, rf_engine_pooling pooling,
+                                  float* out);
+/* out: [tokens or sequences, logits_per_row] */
+RF_API rf_status rf_engine_logits(const rf_engine* engine, const rf_engine_tokens* tokens, float* out);
+/* Logits of a language model at chosen tokens; rows: ascending; out: [count, vocab_size]. */
+RF_API rf_status rf_engine_vocabulary_logits(const rf_engine* engine, const rf_engine_tokens* tokens,
+                                             const int64_t* rows, int64_t count, float* out);
+
+/* "" when there was no error on this thread. Valid until the next call on this thread. */
+RF_API const char* rf_engine_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,107 @@
+// A trained encoder in production: token ids in, vectors and logits out. Opens model directories of RoFormer, BERT and
+// NEZHA, and rf_encoder with any position encoding (docs/engine.md). Needs no PyTorch.
+//
+// A call takes any number of sequences of any lengths, one after the other, without padding. They are computed in
+// chunks of at most `token_budget` tokens, so memory does not grow with their number; a longer sequence is a chunk of
+// its own. The result of a sequence has the same bits whatever else a call has, in whatever order, and for any number
+// of threads. A Model may be used by several threads at once; each call uses OpenMP's threads of its caller.
+//
+// Throws std::runtime_error, whose text reads "[where] rule, got value", for files and arguments that break a rule, and
+// std::bad_alloc.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rf/engine/precision.h"
+
+#if defined(__GNUC__)
+#define RF_ENGINE_API __attribute__((visibility("default")))
+#else
+#define RF_ENGINE_API
+#endif
+
+namespace rf::engine {
+
+// What is computed from the hidden states; named by the ends of the classes in transformers.
+enum class Task {
+  kNone,  // ..Model: hidden states
+  kMaskedLm,
+  kCausalLm,
+  kSequenceClassification,
+  kMultipleChoice,
+  kTokenClassification,
+  kQuestionAnswering,
+};
+
+struct ModelOptions {
+  Precision precision = Precision::kFloat32;
+  int64_t token_budget = 4096;  // >= 1
+  // Which head to load: kConfigured is the one that config.json names; kBare none, whatever the directory has.
+  enum class Head { kConfigured, kBare, kMaskedLm } head = Head::kConfigured;
+  // Takes warnings, each a line; without it they are dropped.
+  std::function<void(const std::string&)> warn{};
+};
+
+// Sequence i is ids[offsets[i]] .. ids[offsets[i + 1] - 1].
+struct Tokens {
+  std::span<const int32_t> ids;
+  std::span<const int64_t> offsets;      // [sequences + 1], from 0 to ids.size(); no sequence is empty
+  std::span<const int32_t> types{};      // [ids.size()], or empty: all 0
+  std::span<const uint8_t> attend{};     // [ids.size()], 0: no token attends to it; empty: all are attended to
+  std::span<const int64_t> positions{};  // [ids.size()], or empty: 0, 1, .. in each sequence
+};
+
+// One vector for each sequence.
+enum class Pooling {
+  kMean,         // of all tokens that are attended to
+  kCls,          // the first token
+  kPooler,       // tanh(dense(first token)), of models of the family bert that have it
+  kLast,         // the last token
+  kMax,          // element by element
+  kMeanSqrtLen,  // the sum over the square root of the number of tokens
+};
+
+struct ModelInfo {
+  std::string model_type;    // "roformer", "bert" or "rf_encoder"
+  std::string architecture;  // for example "RoFormerForMaskedLM"
+  Task task = Task::kNone;
+  int64_t vocab_size = 0, hidden_size = 0, layers = 0, heads = 0;
+  int64_t type_vocab_size = 0, max_position_embeddings = 0, pad_token_id = 0;
+  bool causal = false;
+  std::vector<std::string> labels;  // of classification
+  std::string problem_type;         // "", regression, single_label_classification, multi_label_classification
+};
+
+class RF_ENGINE_API Model {
+ public:
+  explicit Model(const std::string& model_dir, const ModelOptions& options = {});
+  ~Model();
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+
+  const ModelInfo& info() const;
+
+  // The last hidden states, [ids.size(), hidden_size].
+  void hidden(const Tokens& tokens, float* out) const;
+  // One vector for each sequence, [sequences, hidden_size].
+  void pooled(const Tokens& tokens, Pooling pooling, float* out) const;
+  // Logits of the head. Sequence classification: [sequences, labels]; multiple choice: one for each sequence; token
+  // classification: [ids.size(), labels]; question answering: [ids.size(), 2], start and end; language models:
+  // [ids.size(), vocab_size].
+  void logits(const Tokens& tokens, float* out) const;
+  int64_t logits_per_row() const;
+  bool logits_of_tokens() const;  // rows are tokens, not sequences
+  // Logits of a language model at chosen tokens, [rows.size(), vocab_size]; rows: ascending indices into ids.
+  void vocabulary_logits(const Tokens& tokens, std::span<const int64_t> rows, float* out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rf::engine

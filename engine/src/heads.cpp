@@ -1,0 +1,97 @@
+// Heads (see the header).
+#include "heads.h"
+
+#include <cstring>
+
+#include "rf/io/error.h"
+
+namespace rf::engine {
+
+namespace {
+
+Linear read_linear(const Weights& weights, const std::string& name, Precision precision) {
+  const std::vector<int64_t>& shape = weights.view(name + ".weight").shape;
+  return Linear(precision, shape[1], shape[0], weights.floats(name + ".weight").get(), weights.vector(name + ".bias"));
+}
+
+// Small layers of float32 weights in int8 would lose more than they gain.
+Precision of_small_layers(Precision precision) {
+  return precision == Precision::kInt8 ? Precision::kFloat32 : precision;
+}
+
+}  // namespace
+
+HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weights, const std::string& prefix,
+                       Precision precision)
+    : head_(head), precision_(of_small_layers(precision)), hidden_(config.hidden_size) {
+  activation_ = config.hidden_act;
+  const auto linear = [&](const std::string& name) { return read_linear(weights, name, precision_); };
+  if (weights.has(prefix + "pooler.dense.weight")) pooler_ = linear(prefix + "pooler.dense");
+  switch (head) {
+    case Head::kNone:
+      return;
+    case Head::kMaskedLm:
+    case Head::kCausalLm: {
+      dense_ = linear("cls.predictions.transform.dense");
+      const std::string norm = "cls.predictions.transform.LayerNorm";
+      norm_ = {weights.vector(norm + ".weight"), weights.vector(norm + ".bias"), config.layer_norm_eps};
+      const bool tied = config.tie_word_embeddings;
+      const std::string weight = tied ? prefix + "embeddings.word_embeddings.weight" : "cls.predictions.decoder.weight";
+      last_ = Linear(precision, config.embedding_size, config.vocab_size, weights.floats(weight).get(),
+                     weights.vector(tied ? "cls.predictions.bias" : "cls.predictions.decoder.bias"));
+      return;
+    }
+    case Head::kSequenceClassification:
+      if (config.family == Family::kRoFormer) {
+        dense_ = linear("classifier.dense");
+        last_ = linear("classifier.out_proj");
+        return;
+      }
+      [[fallthrough]];
+    case Head::kMultipleChoice:
+    case Head::kTokenClassification:
+      last_ = linear("classifier");
+      return;
+    case Head::kQuestionAnswering:
+      last_ = linear("qa_outputs");
+      return;
+  }
+}
+
+int64_t HeadLayers::logits() const {
+  if (last_.empty()) fail("model", "logits need a model with a head, got a bare encoder");
+  return last_.out();
+}
+
+void HeadLayers::pool(int64_t rows, const void* x, int64_t x_stride, float* y) const {
+  const rf_dtype dtype = activation_dtype(precision_);
+  std::vector<std::byte> pooled(static_cast<size_t>(rows * hidden_ * bytes_of(dtype)));
+  pooler_(rows, x, x_stride, pooled.data(), Activation::kTanh);
+  to_floats(dtype, rows * hidden_, pooled.data(), y);
+}
+
+std::vector<std::byte> HeadLayers::before_last(int64_t rows, const void* x, int64_t x_stride) const {
+  const rf_dtype dtype = activation_dtype(precision_);
+  const Linear& first = dense_.empty() ? pooler_ : dense_;
+  std::vector<std::byte> y(static_cast<size_t>(rows * first.out() * bytes_of(dtype)));
+  first(rows, x, x_stride, y.data(), dense_.empty() ? Activation::kTanh : activation_);
+  if (!norm_.gain.empty()) norm_(dtype, rows, y.data(), nullptr, y.data());
+  return y;
+}
+
+void HeadLayers::operator()(int64_t rows, const void* x, int64_t x_stride, float* y) const {
+  const rf_dtype dtype = activation_dtype(precision_);
+  const bool pools = has_pooler() && (head_ == Head::kSequenceClassification || head_ == Head::kMultipleChoice);
+  std::vector<std::byte> kept;
+  if (pools || !dense_.empty()) {
+    kept = before_last(rows, x, x_stride);
+    x = kept.data();
+    x_stride = last_.in();
+  }
+  if (dtype == RF_F32) return last_(rows, x, x_stride, y);
+  std::vector<std::byte> result(static_cast<size_t>(rows * logits() * bytes_of(dtype)));
+  last_(rows, x, x_stride, result.data());
+  to_floats(dtype, rows * logits(), result.data(), y);
+}
+
+}  // namespace rf::engine

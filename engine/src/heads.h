@@ -1,0 +1,41 @@
+// The heads of a model on rows of hidden states (spec R-HF-09..13).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "layers.h"
+#include "rf/model/config.h"
+#include "weights.h"
+
+namespace rf::engine {
+
+// Rows of activations and memory for what a head computes from them; all sizes in rows.
+class HeadLayers {
+ public:
+  HeadLayers() = default;
+  // prefix: of the encoder's names.
+  HeadLayers(const ModelConfig& config, Head head, const Weights& weights, const std::string& prefix,
+             Precision precision);
+
+  bool has_pooler() const { return !pooler_.empty(); }
+  // tanh(dense(x)) of rows x_stride apart: y [rows, hidden_size].
+  void pool(int64_t rows, const void* x, int64_t x_stride, float* y) const;
+  // Logits of rows x_stride apart, [rows, logits()]. For heads of sequences the rows are the tokens that they read.
+  void operator()(int64_t rows, const void* x, int64_t x_stride, float* y) const;
+  int64_t logits() const;
+
+ private:
+  // The steps between the hidden states and the last product, [rows, width] of the activations' type.
+  std::vector<std::byte> before_last(int64_t rows, const void* x, int64_t x_stride) const;
+
+  Head head_ = Head::kNone;
+  Precision precision_ = Precision::kFloat32;
+  Activation activation_ = Activation::kGelu;
+  int64_t hidden_ = 0;
+  Linear pooler_, dense_, last_;  // dense_: of language models and of RoFormer's classification
+  Norm norm_;                     // of language models
+};
+
+}  // namespace rf::engine

@@ -1,0 +1,123 @@
+// Layers by core's kernels (see the header).
+#include "layers.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "elements.h"
+#include "rf/io/error.h"
+#include "rf/rows.h"
+#include "status.h"
+
+namespace rf::engine {
+
+namespace {
+
+float activated(Activation activation, float x) {
+  switch (activation) {
+    case Activation::kRelu:
+      return x > 0 || std::isnan(x) ? x : 0;
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case Activation::kTanh:
+      return std::tanh(x);
+    case Activation::kGelu:
+    case Activation::kGeluTanh:
+      break;
+  }
+  fail("model", "unknown activation, got {}", static_cast<int>(activation));
+}
+
+rf_linear_activation gelu_of(Activation activation) {
+  return activation == Activation::kGelu       ? RF_LINEAR_GELU_ERF
+         : activation == Activation::kGeluTanh ? RF_LINEAR_GELU_TANH
+                                               : RF_LINEAR_NONE;
+}
+
+}  // namespace
+
+Linear::Linear(Precision precision, int64_t in, int64_t out, const float* weight, std::vector<float> bias)
+    : dtype_(activation_dtype(precision)), in_(in), out_(out), bias_(std::move(bias)) {
+  rf_linear_packed* packed = nullptr;
+  if (precision == Precision::kBfloat16) {
+    const auto rounded = std::make_unique_for_overwrite<uint16_t[]>(static_cast<size_t>(in * out));
+    from_floats(RF_BF16, in * out, weight, rounded.get());
+    check_status(rf_linear_pack(RF_BF16, in, out, rounded.get(), in, &packed));
+  } else {
+    check_status(rf_linear_pack(RF_F32, in, out, weight, in, &packed));
+  }
+  packed_.reset(packed);
+}
+
+void Linear::run(int64_t rows, const void* x, int64_t x_stride, void* y, rf_linear_activation activation) const {
+  rf_linear_args args = {};
+  args.struct_size = sizeof args;
+  args.dtype = dtype_;
+  args.activation = activation;
+  args.rows = rows;
+  args.in = in_;
+  args.out = out_;
+  args.x = x;
+  args.x_stride = x_stride;
+  args.packed = packed_.get();
+  args.bias = bias_.empty() ? nullptr : bias_.data();
+  args.y = y;
+  args.y_stride = out_;
+  check_status(rf_linear_forward(&args));
+}
+
+void Linear::operator()(int64_t rows, const void* x, int64_t x_stride, void* y, Activation activation) const {
+  const rf_linear_activation gelu = gelu_of(activation);
+  run(rows, x, x_stride, y, gelu);
+  if (gelu == RF_LINEAR_NONE) activate(activation, dtype_, rows * out_, y);
+}
+
+void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const {
+  rf_norm_args args = {};
+  args.struct_size = sizeof args;
+  args.dtype = dtype;
+  args.kind = RF_NORM_LAYER;
+  args.rows = rows;
+  args.columns = static_cast<int64_t>(gain.size());
+  args.x = x;
+  args.residual = residual;
+  args.y = y;
+  args.x_stride = args.residual_stride = args.y_stride = args.columns;
+  args.gamma = gain.data();
+  args.beta = bias.data();
+  args.eps = eps;
+  check_status(rf_norm_forward(&args));
+}
+
+void activate(Activation activation, rf_dtype dtype, int64_t count, void* x) {
+  if (dtype == RF_F32) {
+    auto* values = static_cast<float*>(x);
+#pragma omp parallel for schedule(static) if (count > 65536)
+    for (int64_t i = 0; i < count; ++i) values[i] = activated(activation, values[i]);
+    return;
+  }
+  auto* values = static_cast<uint16_t*>(x);
+#pragma omp parallel for schedule(static) if (count > 65536)
+  for (int64_t i = 0; i < count; ++i) values[i] = bf16_of_float(activated(activation, float_of_bf16(values[i])));
+}
+
+void from_floats(rf_dtype dtype, int64_t count, const float* from, void* to) {
+  if (dtype == RF_F32) {
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  auto* rounded = static_cast<uint16_t*>(to);
+#pragma omp parallel for schedule(static) if (count > 65536)
+  for (int64_t i = 0; i < count; ++i) rounded[i] = bf16_of_float(from[i]);
+}
+
+void to_floats(rf_dtype dtype, int64_t count, const void* from, float* to) {
+  if (dtype == RF_F32) {
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  const auto* values = static_cast<const uint16_t*>(from);
+  for (int64_t i = 0; i < count; ++i) to[i] = float_of_bf16(values[i]);
+}
+
+}  // namespace rf::engine

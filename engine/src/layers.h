@@ -1,0 +1,66 @@
+// The layers of an encoder on rows of activations, by the kernels of core.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "rf/engine/precision.h"
+#include "rf/linear.h"
+#include "rf/model/config.h"
+
+namespace rf::engine {
+
+// The type of activations.
+inline rf_dtype activation_dtype(Precision precision) {
+  return precision == Precision::kBfloat16 ? RF_BF16 : RF_F32;
+}
+
+struct DestroyPacked {
+  void operator()(rf_linear_packed* packed) const { rf_linear_packed_destroy(packed); }
+};
+
+// y = x W^T + b, with W packed.
+class Linear {
+ public:
+  Linear() = default;
+  // weight: [out, in]; bias: [out], or empty.
+  Linear(Precision precision, int64_t in, int64_t out, const float* weight, std::vector<float> bias);
+
+  bool empty() const { return packed_ == nullptr; }
+  int64_t in() const { return in_; }
+  int64_t out() const { return out_; }
+  // x: rows of `in` elements, x_stride apart; y: [rows, out] of the same type.
+  void operator()(int64_t rows, const void* x, int64_t x_stride, void* y) const {
+    run(rows, x, x_stride, y, RF_LINEAR_NONE);
+  }
+  // The same, with an activation after it.
+  void operator()(int64_t rows, const void* x, int64_t x_stride, void* y, Activation activation) const;
+
+ private:
+  void run(int64_t rows, const void* x, int64_t x_stride, void* y, rf_linear_activation activation) const;
+
+  rf_dtype dtype_ = RF_F32;
+  int64_t in_ = 0, out_ = 0;
+  std::unique_ptr<rf_linear_packed, DestroyPacked> packed_;
+  std::vector<float> bias_;
+};
+
+// y = layer_norm(x + residual); y may be residual. residual: nullptr for none.
+struct Norm {
+  std::vector<float> gain, bias;
+  double eps = 0;
+  void operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const;
+};
+
+// x = activation(x) in place.
+void activate(Activation activation, rf_dtype dtype, int64_t count, void* x);
+
+// Conversions of activations.
+void from_floats(rf_dtype dtype, int64_t count, const float* from, void* to);
+void to_floats(rf_dtype dtype, int64_t count, const void* from, float* to);
+inline int64_t bytes_of(rf_dtype dtype) {
+  return dtype == RF_F32 ? 4 : 2;
+}
+
+}  // namespace rf::engine

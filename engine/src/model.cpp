@@ -1,0 +1,298 @@
+// The public face of a model (rf/engine/model.h): checks of a call, chunks, and what is made of hidden states.
+#include "rf/engine/model.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include "encoder.h"
+#include "heads.h"
+#include "pooling.h"
+#include "rf/io/error.h"
+#include "rf/model/config.h"
+#include "weights.h"
+
+namespace rf::engine {
+
+namespace {
+
+constexpr const char* kWhere = "input";
+
+Head wanted_head(const ModelConfig& config, ModelOptions::Head head) {
+  switch (head) {
+    case ModelOptions::Head::kConfigured:
+      return config.head();
+    case ModelOptions::Head::kBare:
+      return Head::kNone;
+    case ModelOptions::Head::kMaskedLm:
+      return Head::kMaskedLm;
+  }
+  fail("model", "head must be a known one, got {}", static_cast<int>(head));
+}
+
+Task task_of(Head head) {
+  switch (head) {
+    case Head::kNone:
+      return Task::kNone;
+    case Head::kMaskedLm:
+      return Task::kMaskedLm;
+    case Head::kCausalLm:
+      return Task::kCausalLm;
+    case Head::kSequenceClassification:
+      return Task::kSequenceClassification;
+    case Head::kMultipleChoice:
+      return Task::kMultipleChoice;
+    case Head::kTokenClassification:
+      return Task::kTokenClassification;
+    case Head::kQuestionAnswering:
+      return Task::kQuestionAnswering;
+  }
+  return Task::kNone;
+}
+
+ModelInfo info_of(const ModelConfig& config, Head head) {
+  ModelInfo info{.model_type = model_type(config),
+                 .architecture = architecture_of(config, head),
+                 .task = task_of(head),
+                 .vocab_size = config.vocab_size,
+                 .hidden_size = config.hidden_size,
+                 .layers = config.num_hidden_layers,
+                 .heads = config.num_attention_heads,
+                 .type_vocab_size = config.type_vocab_size,
+                 .max_position_embeddings = config.max_position_embeddings,
+                 .pad_token_id = config.pad_token_id,
+                 .causal = config.is_decoder,
+                 .labels = {},
+                 .problem_type = config.problem_type};
+  for (int64_t i = 0; i < config.num_labels; ++i) {
+    const auto found = config.id2label.find(i);
+    info.labels.push_back(found == config.id2label.end() ? "LABEL_" + std::to_string(i) : found->second);
+  }
+  return info;
+}
+
+template <class T>
+void check_size(const std::span<T>& values, size_t tokens, const char* name) {
+  if (values.empty() || values.size() == tokens) return;
+  fail(kWhere, "{} must be one for each of the {} tokens, got {}", name, tokens, values.size());
+}
+
+void check_tokens(const Tokens& tokens) {
+  const std::span<const int64_t> offsets = tokens.offsets;
+  if (offsets.empty() || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(tokens.ids.size())) {
+    fail(kWhere, "offsets must go from 0 to the {} token ids, got {} of them", tokens.ids.size(), offsets.size());
+  }
+  for (size_t i = 1; i < offsets.size(); ++i) {
+    if (offsets[i] <= offsets[i - 1]) {
+      fail(kWhere, "a sequence must have at least one token, got {} in sequence {}", offsets[i] - offsets[i - 1],
+           i - 1);
+    }
+  }
+  check_size(tokens.types, tokens.ids.size(), "types");
+  check_size(tokens.attend, tokens.ids.size(), "attend");
+  check_size(tokens.positions, tokens.ids.size(), "positions");
+}
+
+// Sequences that are computed at once.
+struct Chunk {
+  int64_t first_sequence = 0, sequences = 0;
+  int64_t first_token = 0, tokens = 0;
+  const int64_t* cu_seqlens = nullptr;  // from 0
+  const uint8_t* attend = nullptr;
+  const char* hidden = nullptr;  // [tokens, hidden_size]
+};
+
+// What a thread needs during a call.
+struct Session {
+  Workspace work;
+  std::vector<int64_t> cu_seqlens, positions;
+};
+
+}  // namespace
+
+struct Model::Impl {
+  ModelInfo info;
+  Head head;
+  int64_t token_budget;
+  std::optional<Encoder> encoder;
+  HeadLayers layers;
+
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Session>> idle;
+
+  std::unique_ptr<Session> take_session() {
+    const std::lock_guard lock(mutex);
+    if (idle.empty()) return std::make_unique<Session>();
+    std::unique_ptr<Session> session = std::move(idle.back());
+    idle.pop_back();
+    return session;
+  }
+
+  void give_back(std::unique_ptr<Session> session) {
+    const std::lock_guard lock(mutex);
+    idle.push_back(std::move(session));
+  }
+
+  // The input of sequences first .. first + count - 1.
+  EncoderInput input_of(const Tokens& tokens, size_t first, size_t count, Session& session) const {
+    const int64_t begin = tokens.offsets[first], size = tokens.offsets[first + count] - begin;
+    session.cu_seqlens.resize(count + 1);
+    session.positions.resize(static_cast<size_t>(size));
+    for (size_t i = 0; i <= count; ++i) session.cu_seqlens[i] = tokens.offsets[first + i] - begin;
+    for (size_t i = 0; i < count; ++i) {
+      for (int64_t t = session.cu_seqlens[i]; t < session.cu_seqlens[i + 1]; ++t) {
+        session.positions[static_cast<size_t>(t)] = t - session.cu_seqlens[i];
+      }
+    }
+    if (!tokens.positions.empty()) std::copy_n(tokens.positions.begin() + begin, size, session.positions.begin());
+    EncoderInput input;
+    input.sequences = {size, static_cast<int64_t>(count), session.cu_seqlens.data(), session.positions.data()};
+    input.ids = tokens.ids.data() + begin;
+    input.types = tokens.types.empty() ? nullptr : tokens.types.data() + begin;
+    input.attend = tokens.attend.empty() ? nullptr : tokens.attend.data() + begin;
+    return input;
+  }
+
+  // Sequences from `first` on that fit into the budget, at least one.
+  size_t sequences_of_chunk(const Tokens& tokens, size_t first) const {
+    size_t end = first + 1;
+    while (end + 1 < tokens.offsets.size() && tokens.offsets[end + 1] - tokens.offsets[first] <= token_budget) ++end;
+    return end - first;
+  }
+
+  // Calls visit(chunk) for all sequences in order. All tokens are checked before any is computed.
+  template <class Visit>
+  void for_chunks(const Tokens& tokens, const Visit& visit) {
+    check_tokens(tokens);
+    std::unique_ptr<Session> session = take_session();
+    const size_t all = tokens.offsets.size() - 1;
+    for (size_t first = 0, count; first < all; first += count) {
+      count = sequences_of_chunk(tokens, first);
+      encoder->check(input_of(tokens, first, count, *session));
+    }
+    for (size_t first = 0, count; first < all; first += count) {
+      count = sequences_of_chunk(tokens, first);
+      const EncoderInput input = input_of(tokens, first, count, *session);
+      const void* hidden = encoder->encode(input, session->work);
+      visit(Chunk{static_cast<int64_t>(first), static_cast<int64_t>(count), tokens.offsets[first],
+                  input.sequences.tokens, input.sequences.cu_seqlens, input.attend, static_cast<const char*>(hidden)});
+    }
+    give_back(std::move(session));
+  }
+
+  int64_t row_bytes() const { return info.hidden_size * bytes_of(encoder->dtype()); }
+
+  // The rows of a chunk's tokens that `rows` names, one after the other.
+  std::vector<std::byte> gathered(const Chunk& chunk, std::span<const int64_t> rows) const {
+    std::vector<std::byte> out(rows.size() * static_cast<size_t>(row_bytes()));
+    std::byte* to = out.data();
+    for (const int64_t row : rows) {
+      const auto* from = reinterpret_cast<const std::byte*>(chunk.hidden) + (row - chunk.first_token) * row_bytes();
+      to = std::copy_n(from, row_bytes(), to);
+    }
+    return out;
+  }
+
+  // The tokens that heads of sequences read, by index in the call.
+  std::vector<int64_t> read_tokens(const Chunk& chunk, bool last) const {
+    std::vector<int64_t> rows;
+    for (int64_t i = 0; i < chunk.sequences; ++i) {
+      rows.push_back(chunk.first_token + (last ? chunk.cu_seqlens[i + 1] - 1 : chunk.cu_seqlens[i]));
+    }
+    return rows;
+  }
+  bool reads_last_token = false;  // multiple choice of RoFormer
+};
+
+Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(std::make_unique<Impl>()) {
+  if (options.token_budget < 1) fail("model", "token_budget must be at least 1, got {}", options.token_budget);
+  const ModelConfig config = load_config(model_dir);
+  const Head head = wanted_head(config, options.head);
+  const Weights weights(model_dir, config, head);
+  const std::string prefix = head == Head::kNone ? "" : body_prefix(config);
+  impl_->info = info_of(config, head);
+  impl_->head = head;
+  impl_->token_budget = options.token_budget;
+  impl_->encoder.emplace(config, model_dir, weights, prefix, options.precision, options.warn);
+  impl_->layers = HeadLayers(config, head, weights, prefix, options.precision);
+  impl_->reads_last_token =
+      head == Head::kMultipleChoice && !impl_->layers.has_pooler() && config.summary_type == "last";
+}
+
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+
+const ModelInfo& Model::info() const {
+  return impl_->info;
+}
+
+void Model::hidden(const Tokens& tokens, float* out) const {
+  const int64_t width = impl_->info.hidden_size;
+  impl_->for_chunks(tokens, [&](const Chunk& chunk) {
+    to_floats(impl_->encoder->dtype(), chunk.tokens * width, chunk.hidden, out + chunk.first_token * width);
+  });
+}
+
+void Model::pooled(const Tokens& tokens, Pooling pooling, float* out) const {
+  const int64_t width = impl_->info.hidden_size;
+  if (pooling == Pooling::kPooler && !impl_->layers.has_pooler()) {
+    fail("model", "pooling by the pooler needs a BERT with a pooler, got {} without one", impl_->info.architecture);
+  }
+  impl_->for_chunks(tokens, [&](const Chunk& chunk) {
+    float* to = out + chunk.first_sequence * width;
+    if (pooling == Pooling::kPooler) {
+      const auto first = impl_->gathered(chunk, impl_->read_tokens(chunk, false));
+      return impl_->layers.pool(chunk.sequences, first.data(), width, to);
+    }
+#pragma omp parallel for schedule(dynamic) if (chunk.tokens > 256)
+    for (int64_t i = 0; i < chunk.sequences; ++i) {
+      const int64_t begin = chunk.cu_seqlens[i];
+      pool_sequence(pooling, impl_->encoder->dtype(), chunk.hidden + begin * impl_->row_bytes(),
+                    chunk.cu_seqlens[i + 1] - begin, width, chunk.attend == nullptr ? nullptr : chunk.attend + begin,
+                    to + i * width);
+    }
+  });
+}
+
+int64_t Model::logits_per_row() const {
+  return impl_->layers.logits();
+}
+
+bool Model::logits_of_tokens() const {
+  return impl_->head != Head::kSequenceClassification && impl_->head != Head::kMultipleChoice;
+}
+
+void Model::logits(const Tokens& tokens, float* out) const {
+  const int64_t columns = logits_per_row(), width = impl_->info.hidden_size;
+  const bool of_tokens = logits_of_tokens();
+  impl_->for_chunks(tokens, [&](const Chunk& chunk) {
+    if (of_tokens) return impl_->layers(chunk.tokens, chunk.hidden, width, out + chunk.first_token * columns);
+    const auto rows = impl_->gathered(chunk, impl_->read_tokens(chunk, impl_->reads_last_token));
+    impl_->layers(chunk.sequences, rows.data(), width, out + chunk.first_sequence * columns);
+  });
+}
+
+void Model::vocabulary_logits(const Tokens& tokens, std::span<const int64_t> rows, float* out) const {
+  if (impl_->head != Head::kMaskedLm && impl_->head != Head::kCausalLm) {
+    fail("model", "logits over the vocabulary need a language model, got {}", impl_->info.architecture);
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t least = i == 0 ? 0 : rows[i - 1] + 1;
+    if (rows[i] < least || rows[i] >= static_cast<int64_t>(tokens.ids.size())) {
+      fail(kWhere, "rows must ascend below the {} tokens, got {} at {}", tokens.ids.size(), rows[i], i);
+    }
+  }
+  const int64_t columns = logits_per_row();
+  size_t next = 0;
+  impl_->for_chunks(tokens, [&](const Chunk& chunk) {
+    const size_t begin = next;
+    while (next < rows.size() && rows[next] < chunk.first_token + chunk.tokens) ++next;
+    if (next == begin) return;
+    const auto hidden = impl_->gathered(chunk, rows.subspan(begin, next - begin));
+    impl_->layers(static_cast<int64_t>(next - begin), hidden.data(), impl_->info.hidden_size,
+                  out + static_cast<int64_t>(begin) * columns);
+  });
+}
+
+}  // namespace rf::engine

@@ -1,0 +1,48 @@
+// What a model knows of position, for packed sequences: vectors added to the input, rows of rotations, and terms of
+// attention (rf/attention_terms.h). Nothing here is trained, so terms are constants of the checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rf/attention.h"
+#include "rf/model/config.h"
+#include "weights.h"
+
+namespace rf::engine {
+
+// The tokens of sequences one after the other: sequence i is tokens cu_seqlens[i] .. cu_seqlens[i + 1] - 1.
+struct Sequences {
+  int64_t tokens = 0, count = 0;
+  const int64_t* cu_seqlens = nullptr;  // [count + 1]
+  const int64_t* positions = nullptr;   // [tokens], >= 0
+};
+
+// Rows of rotations of the tokens of one call; kept from call to call, so that memory is taken once.
+struct PositionRows {
+  std::vector<float> query_cos, query_sin, key_cos, key_sin;  // those of the key are empty where they are the query's
+};
+
+class Position {
+ public:
+  // warn: takes messages. prefix: of the encoder's names.
+  static std::unique_ptr<Position> open(const ModelConfig& config, const std::string& model_dir, const Weights& weights,
+                                        const std::string& prefix, const std::function<void(const std::string&)>& warn);
+  virtual ~Position() = default;
+
+  // Throws Error where a position is beyond a table or a range.
+  virtual void check(const Sequences& sequences) const;
+  // Adds to the embeddings x [tokens, width] before their layer norm.
+  virtual void add_input(const Sequences& sequences, float* x, int64_t width) const;
+  // Computes what all layers of a call share.
+  virtual void prepare(const Sequences& sequences, PositionRows& rows) const;
+  // Sets the terms of a layer, whose rotations are `rows`.
+  virtual void set_terms(int64_t layer, const PositionRows& rows, rf_attention_args& args) const;
+  // True where the rotation of a token may change as its sequence grows.
+  virtual bool changes_with_length() const { return false; }
+};
+
+}  // namespace rf::engine

@@ -1,0 +1,31 @@
+// The tensors of a model directory: model.safetensors, or the shards that model.safetensors.index.json names.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "rf/io/safetensors.h"
+#include "rf/model/weights.h"
+
+namespace rf {
+
+class CheckpointFiles {
+ public:
+  // Throws Error for a directory without such files, a damaged file, an index that is not one, and a tensor in two
+  // shards. `where`: of messages about the directory.
+  CheckpointFiles(const std::string& model_dir, const std::string& where);
+
+  // By name; valid as long as this object.
+  const std::map<std::string, const io::TensorView*>& tensors() const { return tensors_; }
+  const io::TensorView& at(const std::string& name) const { return *tensors_.at(name); }
+  std::vector<NamedShape> shapes() const;
+
+ private:
+  void add(const std::string& path);
+
+  std::vector<io::SafetensorsFile> files_;
+  std::map<std::string, const io::TensorView*> tensors_;
+};
+
+}  // namespace rf

@@ -1,0 +1,79 @@
+// Finding and opening the files of a checkpoint (see the header).
+#include "rf/model/checkpoint_files.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
+#include "rf/io/shown_text.h"
+
+namespace rf {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Shards named by model.safetensors.index.json, each a plain file name in the same directory.
+std::set<std::string> shard_names(const fs::path& index) {
+  const nlohmann::json json = io::read_json(index);
+  std::set<std::string> names;
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+    fail(index.string(), "a shard index must have an object weight_map, got none");
+  }
+  for (const auto& [tensor, file] : json["weight_map"].items()) {
+    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
+      fail(index.string(), "a shard must be the name of a file in the directory of the index, got {} for {}",
+           io::escaped(file.dump(), 120), io::printable(tensor));
+    }
+    names.insert(file.get<std::string>());
+  }
+  return names;
+}
+
+// Also true of a link that leads nowhere, so that opening it says why.
+bool has_entry(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+}  // namespace
+
+CheckpointFiles::CheckpointFiles(const std::string& model_dir, const std::string& where) {
+  const fs::path dir = model_dir;
+  if (has_entry(dir / "model.safetensors")) {
+    add(dir / "model.safetensors");
+  } else if (const fs::path index = dir / "model.safetensors.index.json"; has_entry(index)) {
+    const std::set<std::string> names = shard_names(index);
+    files_.reserve(names.size());  // views point into the files
+    for (const std::string& name : names) add(dir / name);
+  } else if (has_entry(dir / "pytorch_model.bin") || has_entry(dir / "pytorch_model.bin.index.json")) {
+    fail(where,
+         "weights must be model.safetensors, got only pytorch_model.bin in {}; convert it where transformers is "
+         "installed: "
+         "python -c \"import sys, transformers as t; d = sys.argv[1]; c = "
+         "t.AutoConfig.from_pretrained(d).architectures[0]; "
+         "getattr(t, c).from_pretrained(d).save_pretrained(d)\" {}",
+         model_dir, io::shell_word(model_dir));
+  } else {
+    fail(where, "a model directory must hold model.safetensors, got none in {}", model_dir);
+  }
+}
+
+void CheckpointFiles::add(const std::string& path) {
+  files_.emplace_back(path);
+  for (const io::TensorView& view : files_.back().tensors()) {
+    if (!tensors_.emplace(view.name, &view).second)
+      fail(path, "a tensor must be in one shard only, got {} in two", io::printable(view.name));
+  }
+}
+
+std::vector<NamedShape> CheckpointFiles::shapes() const {
+  std::vector<NamedShape> shapes;
+  for (const auto& [name, view] : tensors_) shapes.push_back({name, view->shape});
+  return shapes;
+}
+
+}  // namespace rf

@@ -1,0 +1,52 @@
+"""Random perturbed models of transformers, and sequences, for the tests of the engine."""
+
+import numpy as np
+import torch
+import transformers
+
+import tolerances as tol
+
+VOCAB, TYPES, LABELS = 61, 3, 5
+LENGTHS = (1, 13, 7, 2, 20)
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 37,
+    "max_position_embeddings": 32,
+    "type_vocab_size": TYPES,
+}
+
+
+def make_oracle(family, head, **changes):
+    torch.manual_seed(3)
+    labels = 2 if head == "ForQuestionAnswering" else LABELS
+    config = getattr(transformers, f"{family}Config")(**(SIZES | {"num_labels": labels} | changes))
+    model = getattr(transformers, family + head)(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:  # the table of rotations is not
+                parameter.add_(0.3 * torch.randn(parameter.shape))
+    return model.eval()
+
+
+def make_sequences(lengths=LENGTHS, seed=1):
+    random = np.random.default_rng(seed)
+    ids = [random.integers(1, VOCAB, n).astype(np.int32) for n in lengths]
+    types = [random.integers(0, TYPES, n).astype(np.int32) for n in lengths]
+    return ids, types
+
+
+def run_oracle(model, ids, types):
+    """One sequence at a time, so that nothing is padded."""
+    with torch.no_grad():
+        for row, type_row in zip(ids, types, strict=True):
+            yield model(input_ids=torch.tensor(row)[None].long(), token_type_ids=torch.tensor(type_row)[None].long())
+
+
+def assert_close(ours, theirs):
+    largest = np.abs(theirs).max()
+    assert ours.shape == theirs.shape
+    assert np.abs(ours - theirs).max() <= tol.T4_MAX * largest
+    assert np.abs(ours - theirs).mean() <= tol.T4_MEAN * largest

@@ -1,0 +1,111 @@
+"""The engine's C interface (engine/include/rf/engine.h) called by ctypes: no torch is loaded."""
+
+import ctypes
+import os
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = Path(os.environ.get("ROFORMER_BUILD", ROOT / "build/release")) / "lib/libroformer_engine.so"
+PRECISIONS = {"float32": 0, "bfloat16": 1, "int8": 2}
+HEADS = {"configured": 0, "none": 1, "masked-lm": 2}
+POOLINGS = {"mean": 0, "cls": 1, "pooler": 2, "last": 3, "max": 4, "mean-sqrt-len": 5}
+OK = 0
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("precision", ctypes.c_int),
+        ("token_budget", ctypes.c_int64),
+        ("head", ctypes.c_int),
+    ]
+
+
+class Tokens(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("sequences", ctypes.c_int64),
+        ("offsets", ctypes.c_void_p),
+        ("ids", ctypes.c_void_p),
+        ("types", ctypes.c_void_p),
+        ("attend", ctypes.c_void_p),
+        ("positions", ctypes.c_void_p),
+    ]
+
+
+class Info(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("vocab_size", ctypes.c_int64),
+        ("hidden_size", ctypes.c_int64),
+        ("layers", ctypes.c_int64),
+        ("heads", ctypes.c_int64),
+        ("logits_per_row", ctypes.c_int64),
+        ("logits_of_tokens", ctypes.c_int32),
+    ]
+
+
+def library():
+    lib = ctypes.CDLL(str(LIBRARY))
+    lib.rf_engine_last_error.restype = ctypes.c_char_p
+    lib.rf_engine_close.argtypes = [ctypes.c_void_p]
+    return lib
+
+
+class EngineError(Exception):
+    pass
+
+
+class Engine:
+    """A model directory. Sequences are lists of token ids of any lengths."""
+
+    def __init__(self, directory, precision="float32", token_budget=0, head="configured"):
+        self.lib = library()
+        self.handle = ctypes.c_void_p()
+        options = Options(ctypes.sizeof(Options), PRECISIONS[precision], token_budget, HEADS[head])
+        self.call("open", str(directory).encode(), ctypes.byref(options), ctypes.byref(self.handle))
+        self.info = Info(struct_size=ctypes.sizeof(Info))
+        self.call("describe", self.handle, ctypes.byref(self.info))
+
+    def __del__(self):
+        if getattr(self, "handle", None):
+            self.lib.rf_engine_close(self.handle)
+
+    def call(self, name, *arguments):
+        if getattr(self.lib, f"rf_engine_{name}")(*arguments) != OK:
+            raise EngineError(self.lib.rf_engine_last_error().decode())
+
+    def run(self, name, columns, sequences, of_tokens, extra=(), rows=None, **more):
+        """more: types, attend and positions, each a list like the sequences."""
+        arrays = {"ids": np.concatenate([np.asarray(s, np.int32) for s in sequences] or [np.zeros(0, np.int32)])}
+        dtypes = {"types": np.int32, "attend": np.uint8, "positions": np.int64}
+        for key, value in more.items():
+            arrays[key] = np.concatenate([np.asarray(s, dtypes[key]) for s in value])
+        arrays["offsets"] = np.cumsum([0] + [len(s) for s in sequences], dtype=np.int64)
+        tokens = Tokens(ctypes.sizeof(Tokens), len(sequences), **{k: a.ctypes.data for k, a in arrays.items()})
+        if rows is None:
+            rows = len(arrays["ids"]) if of_tokens else len(sequences)
+        out = np.full((rows, columns), np.nan, np.float32)
+        self.call(name, self.handle, ctypes.byref(tokens), *extra, ctypes.c_void_p(out.ctypes.data))
+        return out
+
+    def hidden(self, sequences, **more):
+        """[tokens, hidden_size]"""
+        return self.run("hidden", self.info.hidden_size, sequences, True, **more)
+
+    def pooled(self, sequences, pooling="mean", **more):
+        """[sequences, hidden_size]"""
+        extra = (ctypes.c_int(POOLINGS[pooling]),)
+        return self.run("pooled", self.info.hidden_size, sequences, False, extra, **more)
+
+    def logits(self, sequences, **more):
+        """[tokens or sequences, logits_per_row]"""
+        return self.run("logits", self.info.logits_per_row, sequences, bool(self.info.logits_of_tokens), **more)
+
+    def vocabulary_logits(self, sequences, chosen, **more):
+        """[chosen, vocab_size]"""
+        rows = np.asarray(chosen, np.int64)
+        extra = (ctypes.c_void_p(rows.ctypes.data), ctypes.c_int64(len(rows)))
+        return self.run("vocabulary_logits", self.info.vocab_size, sequences, True, extra, rows=len(rows), **more)
