@@ -5,7 +5,7 @@ function(rf_precompile target)
   target_compile_options(${target} PRIVATE -fpch-preprocess)
 endfunction()
 
-# rf_module(<name> [SHARED] SOURCES ... LINKS ... [PRIVATE_LINKS ...] [PRECOMPILED <header>...])
+# rf_module(<name> [SHARED] SOURCES ... LINKS ... [PRIVATE_LINKS ...] [PRECOMPILED <header>...] [UNITY <files>])
 # A module is a library rf_<name>, alias rf::<name>, whose public headers live in <name>/include. Only what it links is
 # on its include path, so a header of a module it may not use does not compile.
 add_library(rf_warnings INTERFACE)
@@ -16,8 +16,16 @@ if(ROFORMER_SANITIZE)
   add_link_options(-fsanitize=${ROFORMER_SANITIZE})
 endif()
 
+# rf_unity(<target> <files>): the compiler reads so many files of a target as one, because what the headers of torch cost
+# for each file, precompiled or not, is half of the time. Names in anonymous namespaces are then shared by the files.
+# With -DROFORMER_UNITY=OFF each file is compiled alone, which is faster for someone who changes one.
+option(ROFORMER_UNITY "Compile several source files of a module at once" ON)
+function(rf_unity target files)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${ROFORMER_UNITY} UNITY_BUILD_BATCH_SIZE ${files})
+endfunction()
+
 function(rf_module name)
-  cmake_parse_arguments(MODULE "SHARED" "" "SOURCES;LINKS;PRIVATE_LINKS;PRECOMPILED" ${ARGN})
+  cmake_parse_arguments(MODULE "SHARED" "UNITY" "SOURCES;LINKS;PRIVATE_LINKS;PRECOMPILED" ${ARGN})
   set(kind STATIC)
   if(MODULE_SHARED)
     set(kind SHARED)
@@ -29,6 +37,9 @@ function(rf_module name)
   target_link_libraries(rf_${name} PUBLIC ${MODULE_LINKS} PRIVATE rf_warnings ${MODULE_PRIVATE_LINKS})
   if(MODULE_PRECOMPILED)
     rf_precompile(rf_${name} ${MODULE_PRECOMPILED})
+  endif()
+  if(MODULE_UNITY)
+    rf_unity(rf_${name} ${MODULE_UNITY})
   endif()
 endfunction()
 

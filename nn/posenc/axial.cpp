@@ -47,7 +47,7 @@ class Axial : public Encoding {
   int64_t grid_width_;
 };
 
-std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {
+std::shared_ptr<Encoding> make_axial(io::StrictObject& options, const EncodingShape& shape) {
   if (shape.head_dim % 4 != 0) {
     fail("position_encoding", "head_dim must be a multiple of 4, as each axis rotates pairs of its half, got {}",
          shape.head_dim);
@@ -65,7 +65,7 @@ std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& s
   return std::make_shared<Axial>(spec, read_layout(options, "pairs"), grid_width);
 }
 
-std::vector<std::string> keys() {
+std::vector<std::string> axial_keys() {
   std::vector<std::string> keys = rotary_keys("pairs");
   keys.push_back("grid_width (required)");
   return keys;
@@ -84,9 +84,9 @@ EncodingEntry axial() {
                    .extrapolates = "to more rows, as rotary embedding does",
                    .file = "nn/posenc/axial.cpp",
                    .test = "tests/nn/test_axial.py",
-                   .keys = keys(),
+                   .keys = axial_keys(),
                    .invariance = EncodingInfo::Invariance::kNone},
-          .make = make};
+          .make = make_axial};
 }
 
 }  // namespace rf::nn::posenc

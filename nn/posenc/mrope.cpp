@@ -56,14 +56,14 @@ class Mrope : public Encoding {
   std::string layout_;
 };
 
-std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {
+std::shared_ptr<Encoding> make_mrope(io::StrictObject& options, const EncodingShape& shape) {
   const RopeSpec spec = read_rope_spec(options, {.head_dim = shape.head_dim,
                                                  .max_position_embeddings = shape.max_position_embeddings,
                                                  .mrope_section = MropeSection::kRequired});
   return std::make_shared<Mrope>(spec, read_layout(options, "halves"));
 }
 
-std::vector<std::string> keys() {
+std::vector<std::string> mrope_keys() {
   std::vector<std::string> keys = rotary_keys("halves");
   keys.push_back("rope_parameters.mrope_section (required)");
   return keys;
@@ -82,8 +82,8 @@ EncodingEntry mrope() {
                    .extrapolates = "with a scaling in rope_parameters; without one, poorly beyond the training length",
                    .file = "nn/posenc/mrope.cpp",
                    .test = "tests/nn/test_mrope.py",
-                   .keys = keys()},
-          .make = make};
+                   .keys = mrope_keys()},
+          .make = make_mrope};
 }
 
 }  // namespace rf::nn::posenc

@@ -53,7 +53,7 @@ class Rope : public Encoding {
   at::Tensor freqs_;  // [R/2]; undefined when the frequencies are fixed
 };
 
-std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {
+std::shared_ptr<Encoding> make_rope(io::StrictObject& options, const EncodingShape& shape) {
   const RopeSpec spec =
       read_rope_spec(options, {.head_dim = shape.head_dim, .max_position_embeddings = shape.max_position_embeddings});
   const std::string layout = read_layout(options, "pairs");
@@ -66,7 +66,7 @@ std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& s
   return std::make_shared<Rope>(spec, layout, values, training);
 }
 
-std::vector<std::string> keys() {
+std::vector<std::string> rope_keys() {
   std::vector<std::string> keys = rotary_keys("pairs");
   keys.push_back("rotary_value = false");
   keys.push_back("trainable = false");
@@ -86,8 +86,8 @@ EncodingEntry rope() {
                    .extrapolates = "with a scaling in rope_parameters; without one, poorly beyond the training length",
                    .file = "nn/posenc/rope.cpp",
                    .test = "tests/nn/test_rope.py",
-                   .keys = keys()},
-          .make = make};
+                   .keys = rope_keys()},
+          .make = make_rope};
 }
 
 }  // namespace rf::nn::posenc

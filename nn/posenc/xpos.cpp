@@ -109,7 +109,7 @@ class Xpos : public Encoding {
   at::Tensor zeta_;  // float64 [R/2]
 };
 
-std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {
+std::shared_ptr<Encoding> make_xpos(io::StrictObject& options, const EncodingShape& shape) {
   const RopeSpec spec =
       read_rope_spec(options, {.head_dim = shape.head_dim, .max_position_embeddings = shape.max_position_embeddings});
   const double scale_base =
@@ -117,7 +117,7 @@ std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& s
   return std::make_shared<Xpos>(spec, read_layout(options, "pairs"), scale_base);
 }
 
-std::vector<std::string> keys() {
+std::vector<std::string> xpos_keys() {
   std::vector<std::string> keys = rotary_keys("pairs");
   keys.push_back("scale_base = 512");
   return keys;
@@ -136,8 +136,8 @@ EncodingEntry xpos() {
                    .extrapolates = "yes when causal, to 30,000 tokens (float32's range; 2,200 in float16)",
                    .file = "nn/posenc/xpos.cpp",
                    .test = "tests/nn/test_xpos.py",
-                   .keys = keys()},
-          .make = make};
+                   .keys = xpos_keys()},
+          .make = make_xpos};
 }
 
 }  // namespace rf::nn::posenc

@@ -23,7 +23,7 @@ namespace rf::nn {
 
 namespace {
 
-constexpr const char* kWhere = "linear_attention";
+constexpr const char* kLinearAttention = "linear_attention";
 
 // What the choice of a kernel depends on.
 struct Facts {
@@ -80,7 +80,7 @@ Kernel choose(Kernel wanted, const Facts& facts) {
     return ops::reference_is_asked_for() && missing_for_kernels(facts).empty() ? Kernel::kRef : Kernel::kExplicit;
   }
   const std::string missing = wanted == Kernel::kFused ? missing_for_fused(facts) : missing_for_kernels(facts);
-  if (!missing.empty()) fail(kWhere, "kernel {} needs {}", name_of(wanted), missing);
+  if (!missing.empty()) fail(kLinearAttention, "kernel {} needs {}", name_of(wanted), missing);
   return wanted;
 }
 

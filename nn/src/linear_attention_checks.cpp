@@ -15,7 +15,7 @@ namespace {
 using ops::Rotation;
 using ops::Terms;
 
-constexpr const char* kWhere = "linear_attention";
+constexpr const char* kLinearAttention = "linear_attention";
 
 void check_terms(const Terms& terms, const LinearAttentionConfig& config) {
   std::vector<const char*> refused;
@@ -24,32 +24,34 @@ void check_terms(const Terms& terms, const LinearAttentionConfig& config) {
     if (!rotates && (terms.*member).defined()) refused.push_back(symbol);
   });
   if (!refused.empty()) {
-    fail(kWhere, "terms must be rotations, since linear attention has no pairwise terms, got {}",
+    fail(kLinearAttention, "terms must be rotations, since linear attention has no pairwise terms, got {}",
          fmt::join(refused, ", "));
   }
-  if (terms.value.defined()) fail(kWhere, "values must not be rotated, got {}", "a rotation");
+  if (terms.value.defined()) fail(kLinearAttention, "values must not be rotated, got {}", "a rotation");
   const bool rotates = terms.query.defined() || terms.key.defined();
   if (rotates && config.rope_site == RopeSite::kNone) {
-    fail(kWhere, "rope_site must be after_map or before_map where the terms rotate, got {}", "none");
+    fail(kLinearAttention, "rope_site must be after_map or before_map where the terms rotate, got {}", "none");
   }
 }
 
 void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   for (const auto& [x, name] : {std::pair(&q, "q"), {&k, "k"}, {&v, "v"}}) {
-    if (x->dim() != 4) fail(kWhere, "{} must be [batch, tokens, heads, head_dim], got {} dimensions", name, x->dim());
+    if (x->dim() != 4)
+      fail(kLinearAttention, "{} must be [batch, tokens, heads, head_dim], got {} dimensions", name, x->dim());
     const at::ScalarType dtype = x->scalar_type();
     if (dtype != at::kFloat && dtype != at::kDouble && dtype != at::kBFloat16 && dtype != at::kHalf) {
-      fail(kWhere, "{} must be float32, float64, bfloat16 or float16, got {}", name, toString(dtype));
+      fail(kLinearAttention, "{} must be float32, float64, bfloat16 or float16, got {}", name, toString(dtype));
     }
-    if (x->size(3) == 0) fail(kWhere, "{} must have a head_dim of at least 1, got 0", name);
+    if (x->size(3) == 0) fail(kLinearAttention, "{} must have a head_dim of at least 1, got 0", name);
     if (dtype != q.scalar_type()) {
-      fail(kWhere, "{} must have the dtype of q, {}, got {}", name, toString(q.scalar_type()), toString(dtype));
+      fail(kLinearAttention, "{} must have the dtype of q, {}, got {}", name, toString(q.scalar_type()),
+           toString(dtype));
     }
   }
   const bool agree = q.size(0) == k.size(0) && q.size(0) == v.size(0) && k.size(1) == v.size(1) &&
                      k.size(2) == v.size(2) && q.size(3) == k.size(3) && k.size(2) > 0 && q.size(2) % k.size(2) == 0;
   if (!agree) {
-    fail(kWhere, "q, k and v must agree in batch, keys, heads and head_dim, got [{}], [{}] and [{}]",
+    fail(kLinearAttention, "q, k and v must agree in batch, keys, heads and head_dim, got [{}], [{}] and [{}]",
          fmt::join(q.sizes(), ", "), fmt::join(k.sizes(), ", "), fmt::join(v.sizes(), ", "));
   }
 }
@@ -57,40 +59,42 @@ void check_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)
 void check_row(const at::Tensor& x, const char* name, const at::Tensor& k_BSHD) {
   const bool one_row_fits = x.dim() == 2 && (x.size(0) == 1 || x.size(0) == k_BSHD.size(0));
   if (one_row_fits && x.size(1) == k_BSHD.size(1)) return;
-  fail(kWhere, "{} must be [1 or {}, {}], got [{}]", name, k_BSHD.size(0), k_BSHD.size(1), fmt::join(x.sizes(), ", "));
+  fail(kLinearAttention, "{} must be [1 or {}, {}], got [{}]", name, k_BSHD.size(0), k_BSHD.size(1),
+       fmt::join(x.sizes(), ", "));
 }
 
 void check_call(const at::Tensor& q, const at::Tensor& k, const LinearAttentionConfig& config,
                 const at::Tensor& projection, const LinearAttentionCall& call) {
   const bool causal = call.direction == Direction::kCausal;
   if (config.feature_map == FeatureMap::kShenOriginal && causal) {
-    fail(kWhere, "feature_map must not be shen_original in causal attention, got {}", "shen_original");
+    fail(kLinearAttention, "feature_map must not be shen_original in causal attention, got {}", "shen_original");
   }
   if (config.draws() != projection.defined()) {
-    fail(kWhere, "projection must be given with feature_map favor and relu, and only there, got {}",
+    fail(kLinearAttention, "projection must be given with feature_map favor and relu, and only there, got {}",
          projection.defined() ? "one" : "none");
   }
   if (projection.defined() && (projection.dim() != 2 || projection.size(1) != q.size(3) || projection.size(0) < 1)) {
-    fail(kWhere, "projection must be [features, {}], got [{}]", q.size(3), fmt::join(projection.sizes(), ", "));
+    fail(kLinearAttention, "projection must be [features, {}], got [{}]", q.size(3),
+         fmt::join(projection.sizes(), ", "));
   }
   if (call.key_mask_BS.defined()) {
     check_row(call.key_mask_BS, "key_mask", k);
     if (call.key_mask_BS.scalar_type() != at::kBool) {
-      fail(kWhere, "key_mask must be bool, got {}", toString(call.key_mask_BS.scalar_type()));
+      fail(kLinearAttention, "key_mask must be bool, got {}", toString(call.key_mask_BS.scalar_type()));
     }
   }
   if (call.sequences_BS.defined()) {
     check_row(call.sequences_BS, "sequences", k);
     if (!at::isIntegralType(call.sequences_BS.scalar_type(), false)) {
-      fail(kWhere, "sequences must be integers, got {}", toString(call.sequences_BS.scalar_type()));
+      fail(kLinearAttention, "sequences must be integers, got {}", toString(call.sequences_BS.scalar_type()));
     }
     if (q.size(1) > k.size(1)) {
-      fail(kWhere, "packed queries must be the last keys of their rows, got {} queries and {} keys", q.size(1),
-           k.size(1));
+      fail(kLinearAttention, "packed queries must be the last keys of their rows, got {} queries and {} keys",
+           q.size(1), k.size(1));
     }
   }
   if (call.state != nullptr && (!causal || call.sequences_BS.defined() || q.size(1) != k.size(1))) {
-    fail(kWhere, "a state needs causal attention with as many queries as keys and no packing, got {}",
+    fail(kLinearAttention, "a state needs causal attention with as many queries as keys and no packing, got {}",
          !causal ? "bidirectional attention"
                  : fmt::format("{} queries and {} keys{}", q.size(1), k.size(1),
                                call.sequences_BS.defined() ? ", packed" : ""));
@@ -103,7 +107,7 @@ void check_rotation(const Rotation& rotation, const char* name, const at::Tensor
   const bool fits = shape.size() == 3 && rotation.sin.sizes() == shape && shape[1] == x_BTHD.size(1) &&
                     (shape[0] == 1 || shape[0] == x_BTHD.size(0));
   if (fits) return;
-  fail(kWhere, "cos and sin of {} must be [1 or {}, {}, pairs], got [{}] and [{}]", name, x_BTHD.size(0),
+  fail(kLinearAttention, "cos and sin of {} must be [1 or {}, {}, pairs], got [{}] and [{}]", name, x_BTHD.size(0),
        x_BTHD.size(1), fmt::join(shape, ", "), fmt::join(rotation.sin.sizes(), ", "));
 }
 
@@ -121,13 +125,13 @@ void check_state(const LinearAttentionState& state, at::ScalarType dtype, const 
                  bool with_maximum) {
   const auto check = [&](const at::Tensor& given, const char* name, bool wanted, const std::vector<int64_t>& shape) {
     if (given.defined() != wanted) {
-      fail(kWhere, "a state must come from calls with the same feature_map, got one with{} {}", wanted ? "out" : "",
-           name);
+      fail(kLinearAttention, "a state must come from calls with the same feature_map, got one with{} {}",
+           wanted ? "out" : "", name);
     }
     if (!wanted) return;
     if (given.sizes() != shape || (given.scalar_type() != dtype && given.scalar_type() != at::kDouble)) {
-      fail(kWhere, "{} of the state must be {} [{}], got {} [{}]", name, toString(dtype), fmt::join(shape, ", "),
-           toString(given.scalar_type()), fmt::join(given.sizes(), ", "));
+      fail(kLinearAttention, "{} of the state must be {} [{}], got {} [{}]", name, toString(dtype),
+           fmt::join(shape, ", "), toString(given.scalar_type()), fmt::join(given.sizes(), ", "));
     }
   };
   const bool begun = state.sum_BHFD.defined();
@@ -139,7 +143,7 @@ void check_state(const LinearAttentionState& state, at::ScalarType dtype, const 
 
 void check_rotated_size(const at::Tensor& features, const Rotation& rotation) {
   if (rotation.defined() && 2 * rotation.cos.size(-1) > features.size(-1)) {
-    fail(kWhere, "rotations must have at most the {} elements of the vectors (see rope_site), got {}",
+    fail(kLinearAttention, "rotations must have at most the {} elements of the vectors (see rope_site), got {}",
          features.size(-1), 2 * rotation.cos.size(-1));
   }
 }

@@ -11,7 +11,7 @@ namespace rf::nn {
 
 namespace {
 
-constexpr const char* kSchema =
+constexpr const char* kAttentionSchema =
     "attention(Tensor q, Tensor k, Tensor v, Dict(str, Tensor) terms, Tensor positions, Tensor key_positions, "
     "Tensor? mask, int left, int right, Tensor? cu_seqlens, Tensor? cu_seqlens_k, str kernel) -> Tensor";
 
@@ -31,7 +31,7 @@ at::Tensor script_attention(const at::Tensor& q, const at::Tensor& k, const at::
 }
 
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
-  library.def(kSchema, script_attention);
+  library.def(kAttentionSchema, script_attention);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace rf::nn {
 
 namespace {
 
-constexpr const char* kSchema =
+constexpr const char* kLinearAttentionSchema =
     "linear_attention(Tensor q, Tensor k, Tensor v, Dict(str, Tensor) terms, str options, Tensor? projection, "
     "bool causal, Tensor? key_mask, Tensor? sequences, Dict(str, Tensor)? state, str kernel=\"auto\") -> "
     "(Tensor, Dict(str, Tensor))";
@@ -80,7 +80,7 @@ at::Tensor draw(int64_t count, int64_t head_dim, bool orthogonal, int64_t scalin
 }
 
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
-  library.def(kSchema, attend_once);
+  library.def(kLinearAttentionSchema, attend_once);
   library.def("linear_attention_feature_dim", feature_dim_of);
   library.def("draw_features", draw);
   library.class_<ScriptLinearAttention>("LinearAttention")

@@ -2,7 +2,6 @@
 // so that a run that continues from a checkpoint has the same bits as one that was never interrupted.
 #include "finetune_run.h"
 
-#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -12,6 +11,7 @@
 #include "optimizer.h"
 #include "rf/io/error.h"
 #include "rf/nn/seed_scope.h"
+#include "seconds.h"
 #include "train_step.h"
 
 namespace rf::train {
@@ -19,11 +19,6 @@ namespace rf::train {
 namespace {
 
 constexpr int64_t kLogEverySteps = 10;
-
-double now_seconds() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-}
 
 class Run {
  public:

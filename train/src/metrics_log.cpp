@@ -21,7 +21,7 @@ namespace rf::train {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 // A line of the file, with its line end, and its value; null if it is damaged.
 struct Line {
@@ -71,8 +71,8 @@ TrainingCurve training_curve(const std::string& run_dir) {
     if (step <= (curve.steps.empty() ? 0 : curve.steps.back())) return;
     entry.require({"loss", "seconds"});
     curve.steps.push_back(step);
-    curve.losses.push_back(entry.number("loss", 0, {-kInfinity, kInfinity}));
-    curve.seconds.push_back(entry.number("seconds", 0, {0, kInfinity}));
+    curve.losses.push_back(entry.number("loss", 0, {-kUnlimited, kUnlimited}));
+    curve.seconds.push_back(entry.number("seconds", 0, {0, kUnlimited}));
   });
   return curve;
 }
@@ -83,7 +83,7 @@ std::vector<LengthEvaluation> length_evaluations(const std::string& run_dir) {
     if (entry.find("loss") != nullptr && entry.find("loss")->is_null()) return;
     entry.require({"stage", "length", "loss", "accuracy"});
     found.push_back({entry.integer("stage", 0, 0, INT64_MAX), entry.integer("length", 0, 1, INT64_MAX),
-                     entry.number("loss", 0, {-kInfinity, kInfinity}), entry.number("accuracy", 0, {0, 1})});
+                     entry.number("loss", 0, {-kUnlimited, kUnlimited}), entry.number("accuracy", 0, {0, 1})});
   });
   return found;
 }

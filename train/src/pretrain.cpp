@@ -7,7 +7,6 @@
 
 #include <sys/resource.h>
 
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -24,6 +23,7 @@
 #include "rf/nn/seed_scope.h"
 #include "rf/text/tokenizer.h"
 #include "rf/train/run_directory.h"
+#include "seconds.h"
 #include "train_step.h"
 
 namespace rf::train {
@@ -31,11 +31,6 @@ namespace rf::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-double now_seconds() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-}
 
 int64_t peak_rss_bytes() {
   struct rusage usage {};

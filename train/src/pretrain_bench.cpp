@@ -19,14 +19,14 @@ namespace rf::train {
 
 namespace {
 
-constexpr const char* kWhere = "bench";
+constexpr const char* kBench = "bench";
 constexpr int64_t kNotMasked = -100;
 constexpr double kLearningRate = 1e-4;
 
 std::vector<data::Batch> read_batches(const PretrainBenchOptions& options) {
   const io::NpyArray ids = io::read_npy(options.ids_path), labels = io::read_npy(options.labels_path);
   if (ids.shape.size() != 3 || ids.shape != labels.shape || ids.data.empty()) {
-    fail(kWhere, "ids and labels must have one shape [N, B, T], got [{}] and [{}]", fmt::join(ids.shape, ", "),
+    fail(kBench, "ids and labels must have one shape [N, B, T], got [{}] and [{}]", fmt::join(ids.shape, ", "),
          fmt::join(labels.shape, ", "));
   }
   const std::vector<int64_t> id_values = ids.to_int64(options.ids_path);
@@ -48,7 +48,7 @@ std::vector<data::Batch> read_batches(const PretrainBenchOptions& options) {
       batch.labels.push_back(label);
     }
     for (int64_t b = 1; b <= batch.batch_size; ++b) batch.ends.push_back(b * batch.length);
-    if (batch.places.empty()) fail(kWhere, "each batch must have a masked token, got none in batch {}", n);
+    if (batch.places.empty()) fail(kBench, "each batch must have a masked token, got none in batch {}", n);
     batches.push_back(std::move(batch));
   }
   return batches;
@@ -88,7 +88,7 @@ void bench_pretrain_steps(const PretrainBenchOptions& options, const std::functi
       continue;
     }
     const int64_t count = step_count(line);
-    if (count < 1) fail(kWhere, "a command must be \"loss\" or \"steps N\", got \"{}\"", line);
+    if (count < 1) fail(kBench, "a command must be \"loss\" or \"steps N\", got \"{}\"", line);
     const Clock::time_point start = Clock::now();
     StepResult last;
     int64_t tokens = 0;

@@ -13,7 +13,7 @@ namespace rf::train {
 
 namespace {
 
-constexpr const char* kWhere = "run file";
+constexpr const char* kRunFile = "run file";
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMinLength = 3, kMaxLength = int64_t{1} << 24;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
@@ -44,7 +44,7 @@ const char* name_of(std::initializer_list<std::pair<const char*, T>> names, T va
 }
 
 Stage parse_stage(const nlohmann::json& json, const std::string& path) {
-  io::StrictObject object(json, kWhere, path);
+  io::StrictObject object(json, kRunFile, path);
   Stage stage;
   stage.max_length = object.integer("max_length", stage.max_length, kMinLength, kMaxLength);
   stage.batch = object.integer("batch", stage.batch, 1, kMaxRows);
@@ -52,19 +52,19 @@ Stage parse_stage(const nlohmann::json& json, const std::string& path) {
   stage.accumulate = object.integer("accumulate", stage.accumulate, 1, kMaxRows);
   object.finish();
   if (stage.batch % stage.accumulate != 0) {
-    fail(kWhere, "{}.batch must be a multiple of accumulate, got batch {} and accumulate {}", path, stage.batch,
+    fail(kRunFile, "{}.batch must be a multiple of accumulate, got batch {} and accumulate {}", path, stage.batch,
          stage.accumulate);
   }
   return stage;
 }
 
 std::vector<int64_t> parse_lengths(const nlohmann::json& json) {
-  if (!json.is_array()) fail(kWhere, "evaluate_lengths must be a list of lengths, got {}", json.dump());
+  if (!json.is_array()) fail(kRunFile, "evaluate_lengths must be a list of lengths, got {}", json.dump());
   std::vector<int64_t> lengths;
   for (const nlohmann::json& length : json) {
     const bool good = length.is_number_integer() && length >= kMinLength && length <= kMaxLength;
     if (!good) {
-      fail(kWhere, "each of evaluate_lengths must be an integer from {} to {}, got {}", kMinLength, kMaxLength,
+      fail(kRunFile, "each of evaluate_lengths must be an integer from {} to {}, got {}", kMinLength, kMaxLength,
            length.dump());
     }
     lengths.push_back(length);
@@ -74,7 +74,7 @@ std::vector<int64_t> parse_lengths(const nlohmann::json& json) {
 
 std::vector<Stage> parse_stages(const nlohmann::json& json) {
   if (!json.is_array() || json.empty()) {
-    fail(kWhere, "stages must be a list of at least one stage, got {}", json.dump());
+    fail(kRunFile, "stages must be a list of at least one stage, got {}", json.dump());
   }
   std::vector<Stage> stages;
   for (size_t i = 0; i < json.size(); ++i) stages.push_back(parse_stage(json[i], fmt::format("stages[{}]", i)));
@@ -83,16 +83,16 @@ std::vector<Stage> parse_stages(const nlohmann::json& json) {
 
 std::vector<std::pair<int64_t, double>> parse_points(const nlohmann::json* json) {
   if (json == nullptr || !json->is_array() || json->empty()) {
-    fail(kWhere, "schedule.points must be a list of [step, multiplier], got {}", json ? json->dump() : "nothing");
+    fail(kRunFile, "schedule.points must be a list of [step, multiplier], got {}", json ? json->dump() : "nothing");
   }
   std::vector<std::pair<int64_t, double>> points;
   for (const nlohmann::json& point : *json) {
     const bool good = point.is_array() && point.size() == 2 && point[0].is_number_integer() && point[1].is_number() &&
                       point[0].get<int64_t>() >= 0 && point[1].get<double>() >= 0;
-    if (!good) fail(kWhere, "each of schedule.points must be [step >= 0, multiplier >= 0], got {}", point.dump());
+    if (!good) fail(kRunFile, "each of schedule.points must be [step >= 0, multiplier >= 0], got {}", point.dump());
     points.emplace_back(point[0].get<int64_t>(), point[1].get<double>());
     if (points.size() > 1 && points.back().first <= points[points.size() - 2].first) {
-      fail(kWhere, "steps of schedule.points must rise, got {} after {}", points.back().first,
+      fail(kRunFile, "steps of schedule.points must rise, got {} after {}", points.back().first,
            points[points.size() - 2].first);
     }
   }
@@ -101,7 +101,7 @@ std::vector<std::pair<int64_t, double>> parse_points(const nlohmann::json* json)
 
 // A kind of schedule accepts only the keys that it reads.
 ScheduleConfig parse_schedule(const nlohmann::json& json) {
-  io::StrictObject object(json, kWhere, "schedule");
+  io::StrictObject object(json, kRunFile, "schedule");
   ScheduleConfig schedule;
   schedule.kind = object.choice("kind", schedule.kind, kSchedules);
   schedule.learning_rate = object.number("learning_rate", schedule.learning_rate, kPositive);
@@ -120,7 +120,7 @@ ScheduleConfig parse_schedule(const nlohmann::json& json) {
 }
 
 data::MaskOptions parse_mask(const nlohmann::json& json) {
-  io::StrictObject object(json, kWhere, "mask");
+  io::StrictObject object(json, kRunFile, "mask");
   data::MaskOptions mask;
   mask.probability = object.number("probability", mask.probability, {0, 1, io::NumberRange::Ends::kOpenLow});
   mask.mask_fraction = object.number("mask_fraction", mask.mask_fraction, kFraction);
@@ -128,7 +128,7 @@ data::MaskOptions parse_mask(const nlohmann::json& json) {
   mask.unit = object.choice("unit", mask.unit, kMaskUnits);
   object.finish();
   if (mask.mask_fraction + mask.random_fraction > 1) {
-    fail(kWhere, "mask.mask_fraction + mask.random_fraction must be at most 1, got {} + {}", mask.mask_fraction,
+    fail(kRunFile, "mask.mask_fraction + mask.random_fraction must be at most 1, got {} + {}", mask.mask_fraction,
          mask.random_fraction);
   }
   return mask;
@@ -165,8 +165,9 @@ void fit_attention(RunConfig& run, const nlohmann::json* model) {
   const bool causal = run.objective == data::Objective::kCausal;
   const bool says = model != nullptr && model->contains("is_decoder");
   if (says && run.model.is_decoder != causal) {
-    fail(kWhere, "model.is_decoder must be {} with objective {}, got {}{}", causal, name_of(kObjectives, run.objective),
-         run.model.is_decoder, causal ? "" : "; causal attention goes with \"objective\": \"causal\"");
+    fail(kRunFile, "model.is_decoder must be {} with objective {}, got {}{}", causal,
+         name_of(kObjectives, run.objective), run.model.is_decoder,
+         causal ? "" : "; causal attention goes with \"objective\": \"causal\"");
   }
   run.model.is_decoder = causal;
 }
@@ -174,12 +175,12 @@ void fit_attention(RunConfig& run, const nlohmann::json* model) {
 }  // namespace
 
 RunConfig parse_run_config(const nlohmann::json& json) {
-  io::StrictObject object(json, kWhere, "");
+  io::StrictObject object(json, kRunFile, "");
   RunConfig run;
   run.init_from = object.text("init_from", run.init_from);
   if (const nlohmann::json* model = object.find("model")) {
     if (!run.init_from.empty()) {
-      fail(kWhere, "model must be absent with init_from, whose config.json is used, got {}", model->dump());
+      fail(kRunFile, "model must be absent with init_from, whose config.json is used, got {}", model->dump());
     }
     run.model = parse_config(*model);
   }
@@ -195,7 +196,7 @@ RunConfig parse_run_config(const nlohmann::json& json) {
   if (run.init_from.empty()) fit_attention(run, object.find("model"));
   if (const nlohmann::json* mask = object.find("mask")) {
     if (run.objective == data::Objective::kCausal) {
-      fail(kWhere, "mask must be absent with objective causal, which predicts every token, got {}", mask->dump());
+      fail(kRunFile, "mask must be absent with objective causal, which predicts every token, got {}", mask->dump());
     }
     run.mask = parse_mask(*mask);
   }

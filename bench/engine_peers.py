@@ -1,0 +1,365 @@
+#!/usr/bin/env python3
+"""The engine compared with what else runs an encoder on a CPU: RoFormer-base (12 layers of 768), random weights.
+
+    bench/engine_peers.py [--rounds N] [--sides NAME ...] [--shapes BxT ...] [--mixed FILE] [--json FILE]
+                          [--update-docs]
+
+Sides: engine (ours, without torch); transformers, eager; the same by torch.compile with freezing; ONNX Runtime,
+float32 and dynamic int8; OpenVINO; zentorch. In float32, bfloat16 and int8 where a side has them. One that is not
+installed is left out; stderr says why. Each side is a process of its own that loads the same model directory, so that
+no two share libraries or threads; one works at a time, the sides take turns within a round, and a ratio is the median
+of the ratios within a round.
+
+Before anything is timed, every side's hidden states are compared with those of transformers in float32 without
+padding: float32 to T4 (tests/tolerances.py), bfloat16 within three times the error of transformers in bfloat16; for
+int8 the cosine is reported. The ceiling is what packed products of the engine's library reach in the same rounds,
+1024 x 3072 x 768.
+
+--mixed: sequences of the lengths of the lines of a text file (characters, at most 512), 128 of them: useful tokens per
+second of the engine, which does not pad, and of the others, in batches of 16 in order of arrival and sorted by length.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
+
+LAYERS, HIDDEN, INNER, VOCAB = 12, 768, 3072, 21128
+SHAPES = ["1x8", "1x32", "1x128", "8x128", "4x512", "1x1024"]
+MIXED_BATCH, MIXED_TEXTS, MIXED_LONGEST = 16, 128, 512
+T4_MAX, BFLOAT16_ERRORS = 2e-5, 3.0
+WINDOW_S, PAUSE_S = 0.3, 0.05
+
+
+def flops(lengths):
+    """Of the products and of attention, for sequences of these lengths."""
+    tokens = sum(lengths)
+    products = 2 * tokens * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * INNER)
+    return LAYERS * (products + sum(4 * n * n * HIDDEN for n in lengths))
+
+
+class Engine:
+    def __init__(self, directory, precision):
+        import rf_engine
+
+        self.engine = rf_engine.Engine(directory, precision, token_budget=8192)
+
+    def __call__(self, sequences):
+        return self.engine.hidden(sequences)
+
+
+class Padded:
+    """What takes rows of one length, with a mask."""
+
+    def __call__(self, sequences):
+        longest = max(len(s) for s in sequences)
+        ids = np.zeros((len(sequences), longest), np.int64)
+        mask = np.zeros_like(ids)
+        for row, sequence in enumerate(sequences):
+            ids[row, : len(sequence)] = sequence
+            mask[row, : len(sequence)] = 1
+        hidden = self.run(ids, mask)
+        return np.concatenate([hidden[row, : len(s)] for row, s in enumerate(sequences)])
+
+
+class Torch(Padded):
+    def __init__(self, directory, precision, backend=None):
+        import torch
+        import transformers
+
+        self.torch = torch
+        self.model = transformers.RoFormerModel.from_pretrained(directory).eval()
+        if precision == "bfloat16":
+            self.model = self.model.to(torch.bfloat16)
+        if backend == "zentorch":
+            import zentorch  # noqa: F401
+        if backend:
+            torch._inductor.config.freezing = True
+            self.model = torch.compile(self.model, backend=backend, dynamic=False)
+
+    def run(self, ids, mask):
+        torch = self.torch
+        with torch.inference_mode():
+            output = self.model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
+            return output.last_hidden_state.float().numpy()
+
+
+def onnx_file(directory):
+    """The model as ONNX, made once."""
+    path = Path(directory) / "model.onnx"
+    if not path.exists():
+        import torch
+        import transformers
+
+        model = transformers.RoFormerModel.from_pretrained(directory, attn_implementation="eager").eval()
+        ids = torch.ones(2, 16, dtype=torch.int64)
+        axes = {0: "batch", 1: "tokens"}
+        torch.onnx.export(
+            model,
+            (ids, torch.ones_like(ids)),
+            str(path),
+            input_names=["input_ids", "attention_mask"],
+            output_names=["hidden"],
+            dynamic_axes={"input_ids": axes, "attention_mask": axes, "hidden": axes},
+            opset_version=17,
+            dynamo=False,
+        )
+    return path
+
+
+class OnnxRuntime(Padded):
+    def __init__(self, directory, precision):
+        import onnxruntime
+
+        path = onnx_file(directory)
+        if precision == "int8":
+            from onnxruntime.quantization import quantize_dynamic
+
+            quantized = path.with_suffix(".int8.onnx")
+            if not quantized.exists():
+                quantize_dynamic(path, quantized, per_channel=True)
+            path = quantized
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = os.cpu_count()
+        options.log_severity_level = 4
+        self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def run(self, ids, mask):
+        names = [i.name for i in self.session.get_inputs()]
+        return self.session.run(None, dict(zip(names, (ids, mask), strict=False)))[0]
+
+
+class OpenVino(Padded):
+    def __init__(self, directory, precision):
+        import openvino
+
+        core = openvino.Core()
+        hint = {"float32": "f32", "bfloat16": "bf16"}[precision]
+        settings = {"INFERENCE_PRECISION_HINT": hint, "PERFORMANCE_HINT": "LATENCY"}
+        self.model = core.compile_model(core.read_model(onnx_file(directory)), "CPU", settings)
+
+    def run(self, ids, mask):
+        inputs = [ids, mask][: len(self.model.inputs)]
+        return np.asarray(self.model(inputs)[0], np.float32)
+
+
+SIDES = {
+    "engine": (Engine, ["float32", "bfloat16", "int8"]),
+    "transformers": (Torch, ["float32", "bfloat16"]),
+    "torch.compile": (lambda d, p: Torch(d, p, "inductor"), ["float32", "bfloat16"]),
+    "onnxruntime": (OnnxRuntime, ["float32", "int8"]),
+    "openvino": (OpenVino, ["float32", "bfloat16"]),
+    "zentorch": (lambda d, p: Torch(d, p, "zentorch"), ["float32", "bfloat16"]),
+}
+
+
+def work(make, directory, precision, pipe):
+    """A side's process: answers ("run", batches) with the results, and ("time", batches) with seconds."""
+    try:
+        side = make(directory, precision)
+    except Exception as error:  # the others' error types are their own
+        pipe.send(f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else ''}")
+        return
+    pipe.send(None)
+    while True:
+        task, batches = pipe.recv()
+        try:
+            if task == "run":
+                pipe.send([side(batch) for batch in batches])
+                continue
+            for batch in batches:
+                side(batch)
+            calls, start = 0, time.perf_counter()
+            while calls == 0 or time.perf_counter() - start < WINDOW_S:
+                for batch in batches:
+                    side(batch)
+                calls += 1
+            pipe.send((time.perf_counter() - start) / calls)
+        except Exception as error:
+            pipe.send(f"{type(error).__name__}: {error}")
+
+
+class Side:
+    def __init__(self, name, precision, directory):
+        self.name, self.precision, self.label = name, precision, f"{name} {precision}"
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        arguments = (SIDES[name][0] if name != "ceiling" else Ceiling, directory, precision, theirs)
+        self.process = context.Process(target=work, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+        try:
+            self.missing = self.pipe.recv()
+        except EOFError:
+            self.missing = "its process ended"
+
+    def ask(self, task, batches):
+        self.pipe.send((task, batches))
+        return self.pipe.recv()
+
+
+class Ceiling:
+    """Packed products of the engine's own library, [1024, 3072] by [768, 3072] transposed."""
+
+    ROWS, IN, OUT = 1024, 3072, 768
+
+    def __init__(self, _, precision):
+        import core_linear
+
+        self.product = core_linear.PackedProduct(self.ROWS, self.IN, self.OUT, precision)
+
+    def __call__(self, _):
+        self.product()
+
+
+def make_model(directory):
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.RoFormerConfig(
+        vocab_size=VOCAB, embedding_size=HIDDEN, hidden_size=HIDDEN, max_position_embeddings=1536
+    )
+    transformers.RoFormerModel(config).save_pretrained(directory)
+
+
+def random_sequences(lengths, seed=0):
+    random = np.random.default_rng(seed)
+    return [random.integers(1, VOCAB, n).astype(np.int32) for n in lengths]
+
+
+def verify(sides):
+    """Removes sides whose results are wrong; returns their errors."""
+    sequences = [random_sequences((32,)), random_sequences((7, 100, 64))]
+    plain = next(s for s in sides if s.label == "transformers float32")
+    exact = np.concatenate(plain.ask("run", [[s] for batch in sequences for s in batch]))
+    errors = {}
+    for side in sides:
+        result = side.ask("run", sequences)
+        if isinstance(result, str):
+            side.missing = result
+            continue
+        ours = np.concatenate(result)
+        cosine = (ours * exact).sum(-1) / np.linalg.norm(ours, axis=-1) / np.linalg.norm(exact, axis=-1)
+        errors[side.label] = (float(np.abs(ours - exact).max() / np.abs(exact).max()), float(cosine.min()))
+    allowed = {"float32": T4_MAX, "bfloat16": BFLOAT16_ERRORS * errors["transformers bfloat16"][0], "int8": np.inf}
+    for side in sides:
+        if side.missing is None and errors[side.label][0] > allowed[side.precision]:
+            side.missing = f"its error is {errors[side.label][0]:.2g}, and at most {allowed[side.precision]:.2g} counts"
+    return errors
+
+
+def timed(sides, work_of, rounds):
+    """Seconds of each side in each round; work_of(side): its batches."""
+    seconds = {side.label: [] for side in sides}
+    for _ in range(rounds):
+        for side in sides:
+            time.sleep(PAUSE_S)
+            result = side.ask("time", work_of(side))
+            if isinstance(result, str):
+                sys.exit(f"{side.label}: {result}")
+            seconds[side.label].append(result)
+    return seconds
+
+
+def median_ratio(seconds, one, other):
+    return statistics.median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))
+
+
+def in_batches(sequences, order):
+    rows = sorted(sequences, key=len) if order == "sorted" else sequences
+    return [rows[i : i + MIXED_BATCH] for i in range(0, len(rows), MIXED_BATCH)]
+
+
+def report(name, lengths, seconds, ceilings, sides):
+    """One line for each side: milliseconds, GFLOP/s, share of the ceiling, and how many times as fast the engine is."""
+    rows = []
+    for side in sides:
+        if side.name == "ceiling":
+            continue
+        best = min(seconds[side.label])
+        rate = flops(lengths) / best / 1e9
+        ceiling = ceilings.get(side.precision)
+        rows.append(
+            {
+                "case": name,
+                "side": side.name,
+                "precision": side.precision,
+                "ms": best * 1e3,
+                "gflops": rate,
+                "tokens_per_second": sum(lengths) / best,
+                "share_of_ceiling": rate / ceiling if ceiling else None,
+                "engine_is_faster_by": median_ratio(seconds, side.label, f"engine {side.precision}"),
+            }
+        )
+        share = f"{rows[-1]['share_of_ceiling']:.2f}" if ceiling else "-"
+        print(
+            f"{name:12} {side.label:24} {best * 1e3:9.2f} ms {rate:7.0f} GFLOP/s  of the ceiling {share}  "
+            f"engine: {rows[-1]['engine_is_faster_by']:.2f} times as fast",
+            flush=True,
+        )
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
+    parser.add_argument("--shapes", nargs="*", default=SHAPES)
+    parser.add_argument("--mixed", type=Path, nargs="*", default=[])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--model", help="directory for the model and what is made of it; default: a temporary one")
+    given = parser.parse_args()
+    directory = given.model or tempfile.mkdtemp(prefix="engine-peers-")
+    if not (Path(directory) / "config.json").exists():
+        make_model(directory)
+    wanted = [(name, p) for name in given.sides for p in SIDES[name][1]]
+    for needed in (("transformers", "float32"), ("transformers", "bfloat16")):
+        if needed not in wanted:
+            wanted.append(needed)
+    sides = []
+    for name, precision in wanted:
+        side = Side(name, precision, directory)
+        if side.missing is None:
+            sides.append(side)
+        else:
+            print(f"{side.label} is left out: {side.missing}", file=sys.stderr)
+    errors = verify(sides)
+    for side in sides:
+        if side.missing is not None:
+            print(f"{side.label} is left out: {side.missing}", file=sys.stderr)
+    sides = [side for side in sides if side.missing is None and (side.name in given.sides)]
+    precisions = {side.precision for side in sides}
+    ceilings = [Side("ceiling", p, directory) for p in sorted(precisions)]
+    ceilings = [side for side in ceilings if side.missing is None]
+    results = []
+    work_flops = 2 * Ceiling.ROWS * Ceiling.IN * Ceiling.OUT
+    for shape in given.shapes:
+        batch, tokens = map(int, shape.split("x"))
+        sequences = random_sequences([tokens] * batch)
+        seconds = timed(sides + ceilings, lambda side, s=sequences: [s], given.rounds)
+        rates = {c.precision: work_flops / min(seconds[c.label]) / 1e9 for c in ceilings}
+        results += report(shape, [tokens] * batch, seconds, rates, sides)
+    for path in given.mixed:
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()][:MIXED_TEXTS]
+        sequences = random_sequences([min(len(line) + 2, MIXED_LONGEST) for line in lines])
+        for order in ("arrival", "sorted"):
+            batches = in_batches(sequences, order)
+            seconds = timed(sides, lambda s, b=batches, q=sequences: [q] if s.name == "engine" else b, given.rounds)
+            results += report(f"{path.stem} {order}", [len(s) for s in sequences], seconds, {}, sides)
+    if given.json:
+        given.json.write_text(json.dumps({"errors": errors, "results": results}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
