@@ -1,5 +1,6 @@
 // The sinusoid table of a checkpoint (spec R-ABS-04): [sin(m t_i) for all i, cos(m t_i) for all i], t_i =
 // 10000^(-2i/dim). This is the table as transformers stores it; the kernels make their own, more accurate one.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -28,6 +29,22 @@ std::vector<float> position_table(int64_t rows, int64_t dim) {
     }
   }
   return table;
+}
+
+std::optional<std::string> stored_table_warning(const std::string& model_dir, std::span<const double> stored,
+                                                int64_t dim) {
+  constexpr double kTolerance = 1e-6;
+  const int64_t rows = std::ssize(stored) / dim;
+  const std::vector<float> computed = position_table(rows, dim);
+  double difference = 0;
+  for (size_t i = 0; i < computed.size(); ++i) {
+    difference = std::max(difference, std::abs(stored[i] - static_cast<double>(computed[i])));
+  }
+  if (difference <= kTolerance) return std::nullopt;
+  return fmt::format(
+      "[load_model] encoder.embed_positions.weight in {} differs from the computed table by {:.3g} (more than {:.0e}); "
+      "the stored one is used, and limits sequences to its {} rows",
+      model_dir, difference, kTolerance, rows);
 }
 
 }  // namespace rf

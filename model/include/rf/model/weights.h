@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,6 +57,10 @@ std::string tied_source(const ModelConfig& config, const std::string& name);
 // The half-layout sinusoid that encoder.embed_positions.weight [rows, dim] holds (R-ABS-04): row m is sin(m t_0), ...,
 // sin(m t_{dim/2-1}), cos(m t_0), ..., with t_i = 10000^(-2i/dim); computed in double, rounded once. dim must be even.
 std::vector<float> position_table(int64_t rows, int64_t dim);
+// The warning of a loader that found another table than that in a checkpoint, which is then used as transformers does:
+// one whose [rows, dim] numbers differ by more than 1e-6. nullopt for the computed table.
+std::optional<std::string> stored_table_warning(const std::string& model_dir, std::span<const double> stored,
+                                                int64_t dim);
 
 // A checkpoint's tensor names sorted out against the model's: which spec each file tensor fills, which specs may be
 // left out (the position table), which file tensors are ignored (tied copies, a projection where E == D, a pooler that

@@ -1,0 +1,111 @@
+// Rotary encodings as data, and the cosines and sines that they give tokens. nn and the engine both compute with this:
+// what it returns for a token is a function of the token's position and of where its sequence begins and ends.
+//
+//   rope   pair i is rotated by p theta_i (rf/model/rope_spec.h has the frequencies)
+//   axial  the first half of the pairs by floor(p / grid_width) theta_i, the second by (p mod grid_width) theta_i
+//   mrope  pair i by the position on the axis of its section; the axes of a text are equal, which makes it rope
+//   xpos   rope whose cosines and sines are multiplied by zeta_i^(e / scale_base) for queries, and divided by it for
+//          keys; zeta_i = (2i/R + 0.4) / 1.4, and e counts from the middle of the token's sequence
+//
+// nn/posenc has a file for each, with its sources. Precision float32 is defined by what torch's operators return, so
+// that its frequencies come from outside (nn computes them, and the file of rf/model/position_terms.h holds them), and
+// nn gives its own cosine and sine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rf/io/dtype.h"
+#include "rf/io/strict_object.h"
+#include "rf/model/rope_spec.h"
+
+namespace rf {
+
+enum class RotaryForm { kRope, kAxial, kMrope, kXpos };
+enum class RotaryLayout { kPairs, kHalves };  // pair i is (2i, 2i+1), or (i, i + R/2)
+const char* name(RotaryLayout layout);
+
+struct RotarySettings {
+  RotaryForm form = RotaryForm::kRope;
+  RopeSpec spec;  // axial: of one axis
+  RotaryLayout layout = RotaryLayout::kPairs;
+  bool rotates_values = false;
+  bool trained = false;     // the frequencies are a parameter, float32 [R/2]
+  int64_t grid_width = 1;   // axial
+  double scale_base = 512;  // xpos
+};
+
+// Reads the keys of an encoding. Throws Error for values out of range and for combinations that make no encoding.
+RotarySettings read_rotary(RotaryForm form, io::StrictObject& options, int64_t head_dim,
+                           int64_t max_position_embeddings);
+
+enum class RotarySide { kQuery, kKey };  // xpos tells them apart
+
+struct RotaryTokens {
+  int64_t count = 0;
+  const int64_t* ids = nullptr;  // [count], positions, |p| <= 2^53
+  // [count], the lowest position of each token's sequence and one past its highest; read where depends_on_sequence().
+  const int64_t *first = nullptr, *end = nullptr;
+  const int64_t* axes = nullptr;  // mrope: [count, 3]; nullptr: every axis is ids
+};
+
+// The frequencies [R/2] of a sequence of that many tokens.
+using GivenFrequencies = std::function<std::vector<float>(int64_t sequence_length)>;
+// The cosine and the sine of each of `count` angles.
+using Float32CosSin = std::function<void(const float* angles, int64_t count, float* cos, float* sin)>;
+
+class RotaryRows {
+ public:
+  // given: where the frequencies are trained, or precision is float32. cos_sin: for precision float32; absent:
+  // correctly rounded.
+  explicit RotaryRows(RotarySettings settings, GivenFrequencies given = {}, Float32CosSin cos_sin = {});
+
+  const RotarySettings& settings() const { return settings_; }
+  int64_t pairs() const;  // elements of a row
+  // Whether the rotation of a token may change as its sequence grows.
+  bool changes_with_length() const;
+  // Whether rows depend on more than a token's position in sequences that end at `end` or before it.
+  bool depends_on_sequence(int64_t end) const;
+  // Throws Error where products of queries and keys of that dtype, in a sequence whose positions span so many, leave
+  // the dtype's range (xpos).
+  void check_span(int64_t positions, io::DType dtype) const;
+
+  // cos and sin [count, pairs()], T float or double.
+  template <class T>
+  void fill(RotarySide side, const RotaryTokens& tokens, T* cos, T* sin) const;
+  // Frequencies of every length, or of lengths within the training length where they depend on it.
+  std::vector<double> initial_frequencies() const { return initial_.hi; }
+
+ private:
+  // Pairs begin .. begin + count - 1 of one axis.
+  struct Section {
+    int64_t begin, count;
+  };
+  // Tokens in the same sequence length, which therefore have the same frequencies.
+  struct Run {
+    int64_t begin, count;
+    const RopeFrequencies* theta;
+  };
+
+  RopeFrequencies of_length(int64_t sequence_length) const;
+  template <class T>
+  void table(const RopeFrequencies& theta, Section section, const double* positions, int64_t count, T* cos,
+             T* sin) const;
+  template <class T>
+  void fill_axis(const RotaryTokens& tokens, Section section, const double* positions, T* cos, T* sin) const;
+  template <class T>
+  void fill_xpos(RotarySide side, const RotaryTokens& tokens, T* cos, T* sin) const;
+
+  RotarySettings settings_;
+  GivenFrequencies given_;
+  Float32CosSin cos_sin_;
+  RopeFrequencies initial_;
+};
+
+// Positions as float64, which holds them exactly. Throws Error beyond 2^53.
+std::vector<double> exact_positions(const int64_t* positions, int64_t count);
+
+}  // namespace rf

@@ -1,0 +1,231 @@
+// Rows of rotations (rotary_rows.h).
+#include "rf/model/rotary_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <type_traits>
+#include <utility>
+
+#include "rf/io/error.h"
+#include "rf/rope.h"
+
+namespace rf {
+
+namespace {
+
+constexpr int64_t kMaxExactPosition = int64_t{1} << 53;
+constexpr int64_t kAxes = 3;  // of mrope
+
+constexpr double kGamma = 0.4;  // of xpos
+// What a product q . k may come to before xPos (dy . v in the backward), so that it is still a number after it. Half of
+// float16's exponents are left for it, and more than enough in the others.
+constexpr double kProductRoom = 0x1p20, kHalfProductRoom = 0x1p8;
+
+struct Range {
+  const char* name;
+  double lowest, highest;  // of numbers with all their digits
+  double room;
+};
+
+Range range_of(io::DType dtype) {
+  if (dtype == io::DType::kF64) {
+    return {"float64", std::numeric_limits<double>::min(), std::numeric_limits<double>::max(), kProductRoom};
+  }
+  if (dtype == io::DType::kF16) return {"float16", 0x1p-14, 65504.0, kHalfProductRoom};
+  const double lowest = std::numeric_limits<float>::min();
+  if (dtype == io::DType::kBF16) return {"bfloat16", lowest, 0x1.FEp127, kProductRoom};
+  return {"float32", lowest, std::numeric_limits<float>::max(), kProductRoom};
+}
+
+void check_core(rf_status status) {
+  if (status == RF_OUT_OF_MEMORY) throw std::bad_alloc();
+  if (status != RF_OK) fail("rope", "rows must be computable, got {}", rf_last_error());
+}
+
+void core_table(const double* hi, const double* lo, int64_t pairs, double scale, const double* positions,
+                int64_t tokens, float* cos, float* sin) {
+  check_core(rf_rope_table_f32(hi, lo, pairs, scale, positions, tokens, cos, sin));
+}
+void core_table(const double* hi, const double* lo, int64_t pairs, double scale, const double* positions,
+                int64_t tokens, double* cos, double* sin) {
+  check_core(rf_rope_table_f64(hi, lo, pairs, scale, positions, tokens, cos, sin));
+}
+
+// Cosine and sine of angles that float32 holds: those of positions at frequency 1.
+void rounded_cos_sin(const float* angles, int64_t count, float* cos, float* sin) {
+  const std::vector<double> exact(angles, angles + count);
+  constexpr double kOne = 1;
+  core_table(&kOne, nullptr, 1, 1, exact.data(), count, cos, sin);
+}
+
+int64_t floor_divided(int64_t a, int64_t b) {
+  return a / b - (a % b < 0 ? 1 : 0);  // b > 0
+}
+
+}  // namespace
+
+std::vector<double> exact_positions(const int64_t* positions, int64_t count) {
+  std::vector<double> exact(static_cast<size_t>(count));
+  for (int64_t t = 0; t < count; ++t) {
+    if (positions[t] < -kMaxExactPosition || positions[t] > kMaxExactPosition) {
+      fail("positions", "positions must be within 2^53, got {}", positions[t]);
+    }
+    exact[t] = static_cast<double>(positions[t]);
+  }
+  return exact;
+}
+
+RotaryRows::RotaryRows(RotarySettings settings, GivenFrequencies given, Float32CosSin cos_sin)
+    : settings_(std::move(settings)), given_(std::move(given)), cos_sin_(std::move(cos_sin)), initial_(of_length(0)) {
+  if (!cos_sin_) cos_sin_ = rounded_cos_sin;
+}
+
+int64_t RotaryRows::pairs() const {
+  return settings_.spec.rotary_dim / 2 * (settings_.form == RotaryForm::kAxial ? 2 : 1);
+}
+
+bool RotaryRows::changes_with_length() const {
+  return settings_.form == RotaryForm::kXpos || settings_.spec.changes_with_length();
+}
+
+bool RotaryRows::depends_on_sequence(int64_t end) const {
+  if (settings_.form == RotaryForm::kXpos) return true;
+  return settings_.spec.changes_with_length() && end > settings_.spec.trained_length;
+}
+
+// The smallest zeta, that of pair 0, is the first to leave the range: upwards in products of a query and a later key,
+// downwards in the vectors themselves, over half of the length.
+void RotaryRows::check_span(int64_t positions, io::DType dtype) const {
+  if (settings_.form != RotaryForm::kXpos) return;
+  const Range range = range_of(dtype);
+  const double factor = settings_.spec.attention_factor, decay = std::log((1 + kGamma) / kGamma);
+  const double product = std::log(range.highest / range.room) - 2 * std::log(factor);
+  const double vector = 2 * std::log(factor / range.lowest);
+  const double steps = std::clamp(std::min(product, vector) / decay * settings_.scale_base, 0.0, 0x1p53);
+  const int64_t longest = 1 + static_cast<int64_t>(steps);
+  if (positions > longest) {
+    fail("xpos", "a sequence must span at most {} positions for products of {} to stay in range, got {}", longest,
+         range.name, positions);
+  }
+}
+
+RopeFrequencies RotaryRows::of_length(int64_t sequence_length) const {
+  if (!given_) return frequencies(settings_.spec, sequence_length);
+  const std::vector<float> given = given_(sequence_length);
+  return {.hi = std::vector<double>(given.begin(), given.end()), .lo = {}};
+}
+
+template <class T>
+void RotaryRows::table(const RopeFrequencies& theta, Section section, const double* positions, int64_t count, T* cos,
+                       T* sin) const {
+  const double* hi = theta.hi.data() + section.begin;
+  const double scale = settings_.spec.attention_factor;
+  if (settings_.spec.precision == RopePrecision::kExact) {
+    const double* lo = theta.lo.empty() ? nullptr : theta.lo.data() + section.begin;
+    return core_table(hi, lo, section.count, scale, positions, count, cos, sin);
+  }
+  const int64_t elements = count * section.count;
+  std::vector<float> angles(static_cast<size_t>(elements)), cosines(angles.size()), sines(angles.size());
+  for (int64_t t = 0; t < count; ++t) {
+    for (int64_t i = 0; i < section.count; ++i) {
+      angles[t * section.count + i] = static_cast<float>(positions[t]) * static_cast<float>(hi[i]);
+    }
+  }
+  cos_sin_(angles.data(), elements, cosines.data(), sines.data());
+  const auto factor = static_cast<float>(scale);
+  for (int64_t i = 0; i < elements; ++i) {
+    cos[i] = cosines[i] * factor;
+    sin[i] = sines[i] * factor;
+  }
+}
+
+// Rows [count, section.count] at these positions, each with the frequencies of its own sequence's length.
+template <class T>
+void RotaryRows::fill_axis(const RotaryTokens& tokens, Section section, const double* positions, T* cos, T* sin) const {
+  const RopeSpec& spec = settings_.spec;
+  if (!spec.changes_with_length()) return table(initial_, section, positions, tokens.count, cos, sin);
+  // Lengths that share their frequencies are one: those within the training length, and for longrope those beyond it.
+  const auto length_of = [&](int64_t t) {
+    const int64_t length = tokens.end == nullptr ? spec.trained_length : std::max(tokens.end[t], spec.trained_length);
+    return spec.type == RopeType::kLongrope ? std::min(length, spec.trained_length + 1) : length;
+  };
+  std::map<int64_t, RopeFrequencies> by_length;
+  for (int64_t begin = 0, end = 0; begin < tokens.count; begin = end) {
+    const int64_t length = length_of(begin);
+    while (end < tokens.count && length_of(end) == length) ++end;
+    const bool is_initial = length == spec.trained_length;
+    if (!is_initial && !by_length.contains(length)) by_length.emplace(length, of_length(length));
+    const int64_t first = begin * section.count;
+    table(is_initial ? initial_ : by_length.at(length), section, positions + begin, end - begin, cos + first,
+          sin + first);
+  }
+}
+
+template <class T>
+void RotaryRows::fill_xpos(RotarySide side, const RotaryTokens& tokens, T* cos, T* sin) const {
+  const int64_t dim = settings_.spec.rotary_dim, count = pairs();
+  std::vector<double> zeta(static_cast<size_t>(count)), cosines(static_cast<size_t>(tokens.count * count)),
+      sines(cosines.size());
+  for (int64_t i = 0; i < count; ++i) {
+    zeta[i] = (static_cast<double>(2 * i) / static_cast<double>(dim) + kGamma) / (1 + kGamma);
+  }
+  const std::vector<double> positions = exact_positions(tokens.ids, tokens.count);
+  fill_axis(tokens, {0, count}, positions.data(), cosines.data(), sines.data());
+  const double half_step = (side == RotarySide::kQuery ? 1.0 : -1.0) / 2 / settings_.scale_base;
+  for (int64_t t = 0; t < tokens.count; ++t) {
+    const auto half_steps = static_cast<double>(2 * tokens.ids[t] - tokens.first[t] - tokens.end[t] + 1);
+    for (int64_t i = 0; i < count; ++i) {
+      const double magnitude = std::pow(zeta[i], half_steps * half_step);
+      cos[t * count + i] = static_cast<T>(cosines[t * count + i] * magnitude);
+      sin[t * count + i] = static_cast<T>(sines[t * count + i] * magnitude);
+    }
+  }
+}
+
+template <class T>
+void RotaryRows::fill(RotarySide side, const RotaryTokens& tokens, T* cos, T* sin) const {
+  if (tokens.count == 0) return;
+  if (settings_.form == RotaryForm::kXpos) return fill_xpos(side, tokens, cos, sin);
+  const bool axial = settings_.form == RotaryForm::kAxial;
+  if (!axial && tokens.axes == nullptr) {
+    const std::vector<double> positions = exact_positions(tokens.ids, tokens.count);
+    return fill_axis(tokens, {0, pairs()}, positions.data(), cos, sin);
+  }
+  // The pairs of a row are those of one axis after those of another.
+  std::vector<int64_t> ids(static_cast<size_t>(tokens.count));
+  std::vector<T> cosines, sines;
+  int64_t first = 0;
+  const auto fill_part = [&](Section section) {
+    const std::vector<double> positions = exact_positions(ids.data(), tokens.count);
+    cosines.resize(static_cast<size_t>(tokens.count * section.count));
+    sines.resize(cosines.size());
+    fill_axis(tokens, section, positions.data(), cosines.data(), sines.data());
+    for (int64_t t = 0; t < tokens.count; ++t) {
+      std::copy_n(cosines.data() + t * section.count, section.count, cos + t * pairs() + first);
+      std::copy_n(sines.data() + t * section.count, section.count, sin + t * pairs() + first);
+    }
+    first += section.count;
+  };
+  if (axial) {
+    const int64_t width = settings_.grid_width;
+    std::transform(tokens.ids, tokens.ids + tokens.count, ids.begin(),
+                   [&](int64_t p) { return floor_divided(p, width); });
+    fill_part({0, pairs() / 2});
+    std::transform(tokens.ids, tokens.ids + tokens.count, ids.begin(),
+                   [&](int64_t p) { return p - floor_divided(p, width) * width; });
+    return fill_part({0, pairs() / 2});
+  }
+  for (int64_t axis = 0; axis < kAxes; ++axis) {
+    const int64_t count = settings_.spec.mrope_section[static_cast<size_t>(axis)];
+    if (count == 0) continue;
+    for (int64_t t = 0; t < tokens.count; ++t) ids[t] = tokens.axes[t * kAxes + axis];
+    fill_part({first, count});
+  }
+}
+
+template void RotaryRows::fill(RotarySide, const RotaryTokens&, float*, float*) const;
+template void RotaryRows::fill(RotarySide, const RotaryTokens&, double*, double*) const;
+
+}  // namespace rf
