@@ -1,18 +1,15 @@
-// Position encodings without torch (see the header).
+// The position of a model: from its configuration to the parts that compute it (position_parts.h).
 #include "position.h"
 
-#include <algorithm>
-#include <cmath>
-#include <mutex>
-#include <nlohmann/json.hpp>
-#include <shared_mutex>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "position_parts.h"
 #include "rf/io/error.h"
-#include "rf/io/files.h"
-#include "rf/io/strict_object.h"
-#include "rf/model/rope_spec.h"
-#include "rf/rope.h"
-#include "status.h"
+#include "rf/model/computed_encoding.h"
 
 namespace rf::engine {
 
@@ -20,119 +17,151 @@ namespace {
 
 constexpr const char* kWhere = "position";
 
-// A trained vector for each position, added to the input.
-class LearnedInput : public Position {
+// What several encodings do together.
+class Combination : public Position {
  public:
-  LearnedInput(MappedRows table, int64_t width) : table_(std::move(table)) {
-    if (table_.width() != width) fail(kWhere, "position vectors must have {} elements, got {}", width, table_.width());
-  }
+  Combination(std::vector<std::unique_ptr<Position>> parts, bool rotates_values)
+      : parts_(std::move(parts)), rotates_values_(rotates_values) {}
 
   void check(const Sequences& sequences) const override {
-    for (int64_t t = 0; t < sequences.tokens; ++t) {
-      if (sequences.positions[t] >= table_.rows()) {
-        fail(kWhere, "positions must be below the {} of the trained table, got {}", table_.rows(),
-             sequences.positions[t]);
-      }
-    }
+    for (const auto& part : parts_) part->check(sequences);
   }
-
   void add_input(const Sequences& sequences, float* x, int64_t width) const override {
-    for (int64_t t = 0; t < sequences.tokens; ++t) table_.add_row(sequences.positions[t], x + t * width);
+    for (const auto& part : parts_) part->add_input(sequences, x, width);
   }
-
- private:
-  MappedRows table_;
-};
-
-// Rows by position, made once and kept.
-class RotationTable {
- public:
-  RotationTable(RopeFrequencies theta, double scale) : theta_(std::move(theta)), scale_(scale) {}
-
-  int64_t pairs() const { return static_cast<int64_t>(theta_.hi.size()); }
-
-  void copy_rows(const Sequences& sequences, std::vector<float>& cos, std::vector<float>& sin) {
-    const auto size = static_cast<size_t>(sequences.tokens * pairs());
-    if (cos.size() < size) cos.resize(size), sin.resize(size);
-    const int64_t last = *std::max_element(sequences.positions, sequences.positions + sequences.tokens);
-    if (last >= kMaxKept) return compute(sequences, cos, sin);
-    grow_to(last + 1);
-    const std::shared_lock lock(mutex_);
-    for (int64_t t = 0; t < sequences.tokens; ++t) {
-      const int64_t from = sequences.positions[t] * pairs();
-      std::copy_n(cos_.data() + from, pairs(), cos.data() + t * pairs());
-      std::copy_n(sin_.data() + from, pairs(), sin.data() + t * pairs());
-    }
-  }
-
- private:
-  static constexpr int64_t kMaxKept = int64_t{1} << 18;
-
-  void compute(const Sequences& sequences, std::vector<float>& cos, std::vector<float>& sin) const {
-    const std::vector<double> positions(sequences.positions, sequences.positions + sequences.tokens);
-    table(positions, cos.data(), sin.data());
-  }
-
-  void table(const std::vector<double>& positions, float* cos, float* sin) const {
-    check_status(rf_rope_table_f32(theta_.hi.data(), theta_.lo.data(), pairs(), scale_, positions.data(),
-                                   static_cast<int64_t>(positions.size()), cos, sin));
-  }
-
-  void grow_to(int64_t count) {
-    {
-      const std::shared_lock lock(mutex_);
-      if (rows_ >= count) return;
-    }
-    const std::unique_lock lock(mutex_);
-    const int64_t target = std::min(kMaxKept, std::max({count, 2 * rows_, int64_t{512}}));
-    if (rows_ >= count) return;
-    std::vector<double> positions(static_cast<size_t>(target - rows_));
-    for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<double>(rows_ + static_cast<int64_t>(i));
-    cos_.resize(static_cast<size_t>(target * pairs()));
-    sin_.resize(cos_.size());
-    table(positions, cos_.data() + rows_ * pairs(), sin_.data() + rows_ * pairs());
-    rows_ = target;
-  }
-
-  RopeFrequencies theta_;
-  double scale_;
-  std::shared_mutex mutex_;
-  int64_t rows_ = 0;
-  std::vector<float> cos_, sin_;
-};
-
-class Rotary : public Position {
- public:
-  Rotary(const RopeSpec& spec, rf_rope_layout layout, bool rotates_values)
-      : table_(frequencies(spec, 0), spec.attention_factor), layout_(layout), rotates_values_(rotates_values) {}
-
   void prepare(const Sequences& sequences, PositionRows& rows) const override {
-    table_.copy_rows(sequences, rows.query_cos, rows.query_sin);
+    for (const auto& part : parts_) part->prepare(sequences, rows);
   }
-
-  void set_terms(int64_t, const PositionRows& rows, rf_attention_args& args) const override {
-    args.layout = layout_;
-    args.query = {rows.query_cos.data(), rows.query_sin.data(), 1, table_.pairs()};
-    args.key = args.query;
-    if (rotates_values_) args.value = args.query;
+  void set_terms(int64_t layer, const PositionRows& rows, rf_attention_args& args) const override {
+    for (const auto& part : parts_) part->set_terms(layer, rows, args);
+    if (rotates_values_) args.value = args.key;
+  }
+  bool changes_with_length() const override {
+    return std::any_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->changes_with_length(); });
   }
 
  private:
-  mutable RotationTable table_;
-  rf_rope_layout layout_;
+  std::vector<std::unique_ptr<Position>> parts_;
   bool rotates_values_;
 };
 
-std::unique_ptr<Position> open_rotary(const ModelConfig& config) {
-  const EncodingConfig& encoding = config.position_encodings[0];
-  const nlohmann::json json = io::parse_json(encoding.options, "position_encoding");
-  io::StrictObject options(json, "position_encoding", encoding.type);
-  const RopeSpec spec = read_rope_spec(
-      options, {.head_dim = config.head_dim(), .max_position_embeddings = config.max_position_embeddings});
-  const auto layout = options.choice("layout", RF_ROPE_PAIRS, {{"pairs", RF_ROPE_PAIRS}, {"halves", RF_ROPE_HALVES}});
-  const bool rotates_values = options.boolean("rotary_value", false) || config.rotary_value;
-  options.finish();
-  return std::make_unique<Rotary>(spec, layout, rotates_values);
+// NEZHA's rows, as terms.
+struct NezhaTerms {
+  std::vector<float> rows;
+  PositionTerms terms;
+
+  NezhaTerms(int64_t clip, const ModelConfig& config) : rows(static_cast<size_t>((2 * clip + 1) * config.head_dim())) {
+    nezha_rows(clip, config.head_dim(), rows.data());
+    const PositionTerms::Term term{
+        .shape = {1, 2 * clip + 1, config.head_dim()}, .values = rows, .lo = -clip, .hi = clip};
+    terms.shared = {{"key_table", term}, {"value_table", term}};
+    terms.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  }
+};
+
+class Opening {
+ public:
+  Opening(const ModelConfig& config, const std::string& model_dir, const Weights& weights)
+      : config_(config), model_dir_(model_dir), weights_(weights) {}
+
+  std::unique_ptr<Position> open() {
+    if (needs_position_terms(config_)) open_file();
+    const size_t count = config_.position_encodings.size();
+    for (size_t i = 0; i < count; ++i) {
+      const std::optional<ComputedEncoding> computed = computed_encoding(config_.position_encodings[i], config_);
+      name_ = count == 1 ? "position_encoding." : fmt::format("position_encoding.{}.", i);
+      if (computed) std::visit([this](const auto& encoding) { add(encoding); }, *computed);
+    }
+    if (rotations_ > 1 || nezhas_ > 1) {
+      fail(kWhere, "each term must be set by one encoding, got {} from two",
+           rotations_ > 1 ? "rotations" : "key_table");
+    }
+    if (config_.rotary_value && rotations_ == 0) {
+      fail(kWhere, "rotary_value needs a position encoding that rotates, got {}", config_.position_encodings[0].type);
+    }
+    return std::make_unique<Combination>(std::move(parts_), config_.rotary_value);
+  }
+
+ private:
+  void open_file() {
+    file_ = std::make_shared<const PositionTermsFile>(model_dir_, config_,
+                                                      position_terms_hash(config_, weights_.files().tensors()));
+    parts_.push_back(make_constant_terms(file_->terms(), config_.num_hidden_layers, file_, model_dir_));
+  }
+
+  void add(const NoPosition&) {}
+  void add(const LearnedInput& learned) {
+    MappedRows table = weights_.rows(name_ + "weight");
+    if (table.rows() != learned.positions) {
+      fail(kWhere, "{}weight must have {} rows, got {}", name_, learned.positions, table.rows());
+    }
+    parts_.push_back(make_learned(std::move(table), config_.embedding_size));
+  }
+  void add(const SinusoidalInput& sinusoidal) {
+    parts_.push_back(make_sinusoidal(sinusoidal.layout, config_.embedding_size));
+  }
+  void add(const NezhaTable& nezha) {
+    ++nezhas_;
+    if (file_ != nullptr) return;  // which has its table
+    const auto terms = std::make_shared<const NezhaTerms>(nezha.clip, config_);
+    parts_.push_back(make_constant_terms(terms->terms, config_.num_hidden_layers, terms, model_dir_));
+  }
+  void add(const RotarySettings& settings) {
+    ++rotations_;
+    parts_.push_back(make_rotary(RotaryRows(settings, given_frequencies(settings))));
+  }
+
+  // Those of the file or the weights; empty where they are computed.
+  GivenFrequencies given_frequencies(const RotarySettings& settings) const {
+    const int64_t pairs = settings.spec.rotary_dim / 2;
+    if (settings.trained) {
+      const std::vector<float> trained = weights_.vector(name_ + "freqs");
+      check_pairs(std::ssize(trained), pairs);
+      return [trained](int64_t) { return trained; };
+    }
+    if (settings.spec.precision == RopePrecision::kExact) return {};
+    const auto& shared = file_->terms().shared;
+    const auto found = shared.find("rotary_frequencies");
+    const bool is_long = settings.spec.type == RopeType::kLongrope;
+    if (found == shared.end() || found->second.shape[0] != (is_long ? 2 : 1)) {
+      fail(kWhere, "{} must have rotary_frequencies for precision float32, got none; {}", kPositionTermsFile,
+           bake_command(model_dir_));
+    }
+    check_pairs(found->second.shape[1], pairs);
+    return [file = file_, values = found->second.values, pairs, is_long,
+            trained_length = settings.spec.trained_length](int64_t sequence_length) {
+      const auto* begin = values.data() + (is_long && sequence_length > trained_length ? pairs : 0);
+      return std::vector<float>(begin, begin + pairs);
+    };
+  }
+
+  static void check_pairs(int64_t given, int64_t pairs) {
+    if (given != pairs) fail(kWhere, "frequencies must be {}, half of the rotated dimensions, got {}", pairs, given);
+  }
+
+  const ModelConfig& config_;
+  const std::string& model_dir_;
+  const Weights& weights_;
+  std::string name_;  // of the tensors of the encoding
+  std::shared_ptr<const PositionTermsFile> file_;
+  std::vector<std::unique_ptr<Position>> parts_;
+  int rotations_ = 0, nezhas_ = 0;
+};
+
+// The rotation by a RoFormer's own table, where that is not the computed one.
+std::unique_ptr<Position> open_stored_table(const ModelConfig& config, const std::string& model_dir,
+                                            const Weights& weights, const std::string& prefix,
+                                            const std::function<void(const std::string&)>& warn) {
+  const std::string name = prefix + "encoder.embed_positions.weight";
+  if (model_type(config) != "roformer" || !weights.has(name)) return nullptr;
+  std::vector<float> table = weights.vector(name);
+  const std::vector<double> exact(table.begin(), table.end());
+  const std::optional<std::string> warning = stored_table_warning(model_dir, exact, config.head_dim());
+  if (!warning) return nullptr;
+  if (warn) warn(*warning);
+  std::vector<std::unique_ptr<Position>> parts;
+  parts.push_back(make_stored_rotation(std::move(table), config.head_dim()));
+  return std::make_unique<Combination>(std::move(parts), config.rotary_value);
 }
 
 }  // namespace
@@ -142,14 +171,14 @@ void Position::add_input(const Sequences&, float*, int64_t) const {}
 void Position::prepare(const Sequences&, PositionRows&) const {}
 void Position::set_terms(int64_t, const PositionRows&, rf_attention_args&) const {}
 
-std::unique_ptr<Position> Position::open(const ModelConfig& config, const std::string&, const Weights& weights,
-                                         const std::string& prefix, const std::function<void(const std::string&)>&) {
+std::unique_ptr<Position> Position::open(const ModelConfig& config, const std::string& model_dir,
+                                         const Weights& weights, const std::string& prefix,
+                                         const std::function<void(const std::string&)>& warn) {
   if (model_type(config) == "bert") {
-    return std::make_unique<LearnedInput>(weights.rows(prefix + kLearnedPositions), config.embedding_size);
+    return make_learned(weights.rows(prefix + kLearnedPositions), config.embedding_size);
   }
-  const std::string& type = config.position_encodings.at(0).type;
-  if (config.position_encodings.size() == 1 && type == "rope") return open_rotary(config);
-  fail(kWhere, "the position encoding must be rope or learned, got {}", type);
+  if (auto stored = open_stored_table(config, model_dir, weights, prefix, warn)) return stored;
+  return Opening(config, model_dir, weights).open();
 }
 
 }  // namespace rf::engine

@@ -1,5 +1,7 @@
 // What a model knows of position, for packed sequences: vectors added to the input, rows of rotations, and terms of
-// attention (rf/attention_terms.h). Nothing here is trained, so terms are constants of the checkpoint.
+// attention (rf/attention_terms.h). Nothing is trained here, so that terms are constants of the checkpoint: they are
+// read from its position_terms.safetensors (rf/model/position_terms.h), except for those that
+// rf/model/computed_encoding.h lists, which are computed by the routines that nn uses too.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +26,7 @@ struct Sequences {
 // Rows of rotations of the tokens of one call; kept from call to call, so that memory is taken once.
 struct PositionRows {
   std::vector<float> query_cos, query_sin, key_cos, key_sin;  // those of the key are empty where they are the query's
+  std::vector<int64_t> first, end;  // lowest position of each token's sequence, and one past its highest; where needed
 };
 
 class Position {

@@ -35,6 +35,7 @@ class Weights {
   // not floats. A bare encoder (Head::kNone) of the family bert may lack its pooler.
   Weights(const std::string& model_dir, const ModelConfig& config, Head head);
 
+  const CheckpointFiles& files() const { return *files_; }
   bool has(const std::string& name) const { return find(name) != nullptr; }
   // The tensor of a name of model/weights.h, or of one that an encoding adds.
   const io::TensorView& view(const std::string& name) const;

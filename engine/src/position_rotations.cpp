@@ -1,0 +1,152 @@
+// Rotations of queries, keys and values (position_parts.h).
+#include <algorithm>
+#include <utility>
+
+#include "position_parts.h"
+#include "rf/io/error.h"
+
+namespace rf::engine {
+
+namespace {
+
+int64_t highest_end(const Sequences& sequences) {
+  const int64_t* end = sequences.positions + sequences.tokens;
+  return sequences.tokens == 0 ? 0 : *std::max_element(sequences.positions, end) + 1;
+}
+
+// Calls visit(begin, end, first, last) for the tokens of each sequence, with its lowest and highest position.
+template <class Visit>
+void for_sequences(const Sequences& sequences, const Visit& visit) {
+  for (int64_t i = 0; i < sequences.count; ++i) {
+    const int64_t begin = sequences.cu_seqlens[i], end = sequences.cu_seqlens[i + 1];
+    if (begin == end) continue;
+    const auto [first, last] = std::minmax_element(sequences.positions + begin, sequences.positions + end);
+    visit(begin, end, *first, *last);
+  }
+}
+
+void set_rotations(const PositionRows& rows, rf_rope_layout layout, int64_t pairs, rf_attention_args& args) {
+  args.layout = layout;
+  args.query = {rows.query_cos.data(), rows.query_sin.data(), 1, pairs};
+  args.key =
+      rows.key_cos.empty() ? args.query : rf_attention_rotation{rows.key_cos.data(), rows.key_sin.data(), 1, pairs};
+}
+
+void resize(int64_t tokens, int64_t pairs, std::vector<float>& cos, std::vector<float>& sin) {
+  const auto size = static_cast<size_t>(tokens * pairs);
+  if (cos.size() < size) {
+    cos.resize(size);
+    sin.resize(size);
+  }
+}
+
+class Rotary : public Position {
+ public:
+  explicit Rotary(RotaryRows rows)
+      : rows_(std::move(rows)), cache_(2 * rows_.pairs(), [this](const int64_t* positions, int64_t count, float* to) {
+          fill_cached(positions, count, to);
+        }) {}
+
+  void check(const Sequences& sequences) const override {
+    const RopeSpec& spec = rows_.settings().spec;
+    const bool bounded = spec.type == RopeType::kDynamic && spec.precision == RopePrecision::kFloat32;
+    for_sequences(sequences, [&](int64_t, int64_t, int64_t first, int64_t last) {
+      rows_.check_span(last - first + 1, io::DType::kF32);
+      if (bounded && last >= spec.trained_length) {
+        fail("position",
+             "rope_type dynamic of precision float32 must stay within the training length {} here, got position {}; "
+             "precision exact has no such limit",
+             spec.trained_length, last);
+      }
+    });
+  }
+
+  void prepare(const Sequences& sequences, PositionRows& rows) const override {
+    const int64_t pairs = rows_.pairs();
+    resize(sequences.tokens, pairs, rows.query_cos, rows.query_sin);
+    if (rows_.depends_on_sequence(highest_end(sequences))) return fill_by_sequence(sequences, rows);
+    cache_.for_rows(sequences, [&](int64_t t, const float* row) {
+      std::copy_n(row, pairs, rows.query_cos.data() + t * pairs);
+      std::copy_n(row + pairs, pairs, rows.query_sin.data() + t * pairs);
+    });
+  }
+
+  void set_terms(int64_t, const PositionRows& rows, rf_attention_args& args) const override {
+    const bool pairs = rows_.settings().layout == RotaryLayout::kPairs;
+    set_rotations(rows, pairs ? RF_ROPE_PAIRS : RF_ROPE_HALVES, rows_.pairs(), args);
+    if (rows_.settings().rotates_values) args.value = args.key;
+  }
+
+  bool changes_with_length() const override { return rows_.changes_with_length(); }
+
+ private:
+  void fill_cached(const int64_t* positions, int64_t count, float* to) const {
+    const int64_t pairs = rows_.pairs();
+    std::vector<float> cos(static_cast<size_t>(count * pairs)), sin(cos.size());
+    rows_.fill(RotarySide::kQuery, {.count = count, .ids = positions}, cos.data(), sin.data());
+    for (int64_t t = 0; t < count; ++t) {
+      std::copy_n(sin.data() + t * pairs, pairs, std::copy_n(cos.data() + t * pairs, pairs, to + 2 * t * pairs));
+    }
+  }
+
+  void fill_by_sequence(const Sequences& sequences, PositionRows& rows) const {
+    const auto tokens = static_cast<size_t>(sequences.tokens);
+    rows.first.resize(tokens);
+    rows.end.resize(tokens);
+    for_sequences(sequences, [&](int64_t begin, int64_t end, int64_t first, int64_t last) {
+      std::fill(rows.first.begin() + begin, rows.first.begin() + end, first);
+      std::fill(rows.end.begin() + begin, rows.end.begin() + end, last + 1);
+    });
+    const RotaryTokens all{
+        .count = sequences.tokens, .ids = sequences.positions, .first = rows.first.data(), .end = rows.end.data()};
+    rows_.fill(RotarySide::kQuery, all, rows.query_cos.data(), rows.query_sin.data());
+    if (rows_.settings().form != RotaryForm::kXpos) return;
+    resize(sequences.tokens, rows_.pairs(), rows.key_cos, rows.key_sin);
+    rows_.fill(RotarySide::kKey, all, rows.key_cos.data(), rows.key_sin.data());
+  }
+
+  RotaryRows rows_;
+  mutable RowCache cache_;  // of cos and sin, where they follow from the position alone
+};
+
+class StoredRotation : public Position {
+ public:
+  StoredRotation(std::vector<float> table, int64_t dim) : table_(std::move(table)), dim_(dim) {}
+
+  void check(const Sequences& sequences) const override {
+    const int64_t last = highest_end(sequences) - 1, rows = std::ssize(table_) / dim_;
+    if (last >= rows) {
+      fail("model", "positions must be below the {} rows of the checkpoint's own position table, got {}", rows, last);
+    }
+  }
+
+  void prepare(const Sequences& sequences, PositionRows& rows) const override {
+    const int64_t pairs = dim_ / 2;
+    resize(sequences.tokens, pairs, rows.query_cos, rows.query_sin);
+    for (int64_t t = 0; t < sequences.tokens; ++t) {
+      const float* row = table_.data() + sequences.positions[t] * dim_;
+      std::copy_n(row, pairs, rows.query_sin.data() + t * pairs);
+      std::copy_n(row + pairs, pairs, rows.query_cos.data() + t * pairs);
+    }
+  }
+
+  void set_terms(int64_t, const PositionRows& rows, rf_attention_args& args) const override {
+    set_rotations(rows, RF_ROPE_PAIRS, dim_ / 2, args);
+  }
+
+ private:
+  std::vector<float> table_;
+  int64_t dim_;
+};
+
+}  // namespace
+
+std::unique_ptr<Position> make_rotary(RotaryRows rows) {
+  return std::make_unique<Rotary>(std::move(rows));
+}
+
+std::unique_ptr<Position> make_stored_rotation(std::vector<float> table, int64_t dim) {
+  return std::make_unique<StoredRotation>(std::move(table), dim);
+}
+
+}  // namespace rf::engine

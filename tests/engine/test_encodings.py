@@ -1,0 +1,185 @@
+"""The engine's position encodings against the modules of nn, which have tests of their own against their papers."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+import roformer_cpp
+from engine_case import SIZES, assert_close, make_sequences
+from rf_engine import Engine, EngineError
+
+INFOS = {info["name"]: info for info in roformer_cpp.encodings()}
+GATED = ["huang-m1", "huang-m2", "huang-m3"]
+REQUIRED = {"axial": {"grid_width": 3}, "mrope": {"rope_parameters": {"mrope_section": [2, 1, 3]}}}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 6,
+    "long_factor": [3.0, 1.0, 2.0, 5.0, 1.5, 4.0],
+    "original_max_position_embeddings": 6,
+}
+FLOAT32 = {"precision": "float32"}
+LONG = (1, 40, 7, 2, 33)  # beyond max_position_embeddings, which is 32
+
+CASES = {
+    **{name: {"type": name} | REQUIRED.get(name, {}) for name in INFOS if name not in GATED},
+    "rope halves": {"type": "rope", "layout": "halves", "partial_rotary_factor": 0.5},
+    "rope values": {"type": "rope", "rotary_value": True},
+    "rope trained": {"type": "rope", "trainable": True},
+    "rope yarn": {"type": "rope", "rope_parameters": YARN},
+    "rope dynamic": {"type": "rope", "rope_parameters": DYNAMIC},
+    "rope longrope": {"type": "rope", "rope_parameters": LONGROPE},
+    "mrope dynamic": {"type": "mrope", "rope_parameters": DYNAMIC | {"mrope_section": [2, 1, 3]}},
+    "rope float32": {"type": "rope"} | FLOAT32,
+    "rope float32 trained": {"type": "rope", "trainable": True} | FLOAT32,
+    "rope float32 longrope": {"type": "rope", "rope_parameters": LONGROPE} | FLOAT32,
+    "axial float32": {"type": "axial", "grid_width": 3} | FLOAT32,
+    "xpos float32": {"type": "xpos", "scale_base": 8} | FLOAT32,
+    "xpos longrope": {"type": "xpos", "scale_base": 8, "rope_parameters": LONGROPE},
+    "sinusoidal half": {"type": "sinusoidal", "layout": "half"},
+    "sinusoidal sine-only": {"type": "sinusoidal", "layout": "sine-only"},
+    "nezha 3": {"type": "nezha", "max_relative_position": 3},
+    "shaw 3": {"type": "shaw", "max_relative_position": 3},
+    "t5 sqrt": {"type": "t5", "scale": "sqrt"},
+    "deberta buckets": {"type": "deberta", "position_buckets": 8, "max_relative_positions": 20},
+    "deberta paper": {"type": "deberta", "p2c": "paper", "share_att_key": True},
+    "transformer-xl tied": {"type": "transformer-xl", "untie_r": False, "clamp_len": 7},
+    "sinusoidal and rope": ["sinusoidal", "rope"],
+    "learned, rope and alibi": ["learned", "rope", "alibi"],
+    "rope, nezha and t5": ["rope", {"type": "nezha", "max_relative_position": 2}, {"type": "t5", "scale": "sqrt"}],
+    "shaw and rope trained": ["shaw", {"type": "rope", "trainable": True}],
+}
+# Those that read no more than max_position_embeddings, and dynamic frequencies of precision float32.
+LIMITED = {"learned", "music", "tupe-a", "tupe-r", "learned, rope and alibi"}
+
+
+def save(encoding, directory, head=None, **changes):
+    names = [e if isinstance(e, str) else e["type"] for e in (encoding if isinstance(encoding, list) else [encoding])]
+    causal = {"is_decoder": any(INFOS[name]["needs_causal"] for name in names)}
+    model = roformer_cpp.build_model(SIZES | causal | {"position_encoding": encoding} | changes, head)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            scale = 0.02 if name.endswith("freqs") else 0.3
+            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
+    model.save(directory)
+    return model
+
+
+def hidden_of(model, ids, types, positions=None):
+    rows = []
+    with torch.no_grad():
+        for i, (row, type_row) in enumerate(zip(ids, types, strict=True)):
+            given = {} if positions is None else {"positions": torch.as_tensor(positions[i])[None]}
+            tokens = torch.tensor(row)[None].long(), torch.tensor(type_row)[None].long()
+            rows.append(model.encode(tokens[0], token_type_ids=tokens[1], **given)[0].numpy())
+    return np.concatenate(rows)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hidden_states(name, tmp_path):
+    model = save(CASES[name], tmp_path)
+    ids, types = make_sequences(*(() if name in LIMITED else (LONG,)))
+    engine = Engine(tmp_path, token_budget=45)
+    ours, theirs = engine.hidden(ids, types=types), hidden_of(model, ids, types)
+    assert_close(ours, theirs)
+    assert np.array_equal(engine.hidden(ids[::-1], types=types[::-1])[-len(ids[0]) :], ours[: len(ids[0])])
+
+
+@pytest.mark.parametrize("name", ["rope", "xpos", "rope dynamic", "alibi", "shaw 3", "tupe-r", "t5", "sinusoidal"])
+def test_other_positions(name, tmp_path):
+    model = save(CASES[name], tmp_path)
+    ids, types = make_sequences()
+    draw = np.random.default_rng(2)
+    positions = [np.sort(draw.choice(32, len(row), replace=False)) for row in ids]
+    assert_close(
+        Engine(tmp_path).hidden(ids, types=types, positions=positions), hidden_of(model, ids, types, positions)
+    )
+
+
+@pytest.mark.parametrize("name", ["rope", "shaw", "xpos", "t5"])
+@pytest.mark.parametrize("family", ["roformer", "bert"])
+def test_families_and_causal_models(name, family, tmp_path):
+    changes = {"family": family, "is_decoder": True, "rotary_value": name in ("rope", "xpos")}
+    model = save(CASES[name], tmp_path, "RfEncoderForCausalLM", **changes)
+    ids, types = make_sequences()
+    assert_close(Engine(tmp_path).hidden(ids, types=types), hidden_of(model, ids, types))
+
+
+@pytest.mark.parametrize("name", GATED)
+def test_gates_are_refused(name, tmp_path):
+    save({"type": name}, tmp_path)
+    with pytest.raises(EngineError, match="must have no gate here, got the term gate"):
+        Engine(tmp_path)
+
+
+def test_nezha_of_transformers_4(tmp_path):
+    """Its directories have no file of terms, and no option of ours."""
+    model = save({"type": "nezha", "max_relative_position": 5}, tmp_path, family="bert", hidden_act="gelu")
+    config = json.loads((tmp_path / "config.json").read_text())
+    for key in ("position_encoding", "attention", "family"):
+        config.pop(key, None)
+    config |= {"model_type": "nezha", "architectures": ["NezhaModel"], "max_relative_position": 5}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({f"nezha.{name}": value for name, value in tensors.items()}, tmp_path / "model.safetensors")
+    ids, types = make_sequences(LONG)
+    assert_close(Engine(tmp_path).hidden(ids, types=types), hidden_of(model, ids, types))
+
+
+def test_stored_table(tmp_path):
+    """A RoFormer's own table in 16 bits is used, as transformers does, and a longer sequence is refused."""
+    save("rope", tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    name = "encoder.embed_positions.weight"
+    tensors[name] = torch.from_numpy(tensors[name]).bfloat16().float().numpy()
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.warns(UserWarning, match="differs from the computed table"):
+        model = roformer_cpp.load_model(tmp_path)
+    ids, types = make_sequences()
+    engine = Engine(tmp_path)
+    assert_close(engine.hidden(ids, types=types), hidden_of(model, ids, types))
+    with pytest.raises(EngineError, match="must be below the 32 rows of the checkpoint's own position table, got 39"):
+        engine.hidden(make_sequences(LONG)[0])
+
+
+@pytest.mark.parametrize("name, length, message", [
+    ("alibi", 2049, "at most the 2048 positions of position_terms.safetensors, got 2049; .* --length 2049 "),
+    ("tupe-a", 33, "at most the 32 positions that the encoding reads, got 33"),
+    ("music", 33, "at most the 32 positions that the encoding reads, got 33"),
+    ("learned", 33, "positions must be below the 32 of the trained table, got 32"),
+    ("xpos float32", 2000, "a sequence must span at most .* products of float32"),
+])  # fmt: skip
+def test_too_long(name, length, message, tmp_path):
+    save(CASES[name], tmp_path)
+    engine = Engine(tmp_path)
+    with pytest.raises(EngineError, match=message):
+        engine.hidden([np.ones(length, np.int32)])
+
+
+def test_dynamic_frequencies_of_precision_float32(tmp_path):
+    model = save({"type": "rope", "rope_parameters": DYNAMIC} | FLOAT32, tmp_path)
+    ids, types = make_sequences()
+    engine = Engine(tmp_path)
+    assert_close(engine.hidden(ids, types=types), hidden_of(model, ids, types))
+    with pytest.raises(EngineError, match="must stay within the training length 32 here, got position 39"):
+        engine.hidden(make_sequences(LONG)[0])
+
+
+def test_missing_and_stale_files(tmp_path):
+    save("shaw", tmp_path)
+    terms = tmp_path / "position_terms.safetensors"
+    kept = terms.read_bytes()
+    terms.unlink()
+    with pytest.raises(EngineError, match=r"got none in .*; roformer bake --model .* writes it"):
+        Engine(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["position_encoding.layer.1.key"] = tensors["position_encoding.layer.1.key"] + np.float32(1)
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    terms.write_bytes(kept)
+    with pytest.raises(EngineError, match="got those of others; roformer bake --model"):
+        Engine(tmp_path)
