@@ -37,6 +37,7 @@ class Alibi : public Encoding {
   }
 
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens)); }
+  int64_t last_new_length() const override { return INT64_MAX; }
 
  private:
   at::Tensor slopes_H1_;  // no buffer: it stays float64 whatever the model becomes

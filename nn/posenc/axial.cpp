@@ -8,12 +8,8 @@
 // "pairs" these are the two halves of the head; in "halves", pair i is (i, i + D/2). partial_rotary_factor is the share
 // of each half that is rotated; the other elements are the last ones. Scalings are those of rf/model/rope_spec.h
 // but for the two that follow a sequence's length, which a grid does not have.
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/floor_divide.h>
-#include <ATen/ops/remainder.h>
+#include <utility>
 
-#include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 #include "rotary_rows.h"
 
@@ -23,51 +19,22 @@ namespace {
 
 class Axial : public Encoding {
  public:
-  Axial(const RopeSpec& spec, std::string layout, int64_t grid_width)
-      : frequencies_(spec), layout_(std::move(layout)), grid_width_(grid_width) {}
+  explicit Axial(RotaryRows rows) : rows_(std::move(rows)) {}
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     require_one_axis("axial", positions);
     Shared shared;
-    shared.terms.layout = layout_;
-    shared.terms.query = rows(positions.query.ids, dtype);
-    shared.terms.key = positions.same_tokens() ? shared.terms.query : rows(positions.key.ids, dtype);
+    shared.terms = rotary_terms(rows_, positions, dtype);
     return shared;
   }
 
  private:
-  Rotation rows(const at::Tensor& ids, at::ScalarType dtype) const {
-    const Rotation row = rotation_rows(at::floor_divide(ids, grid_width_), frequencies_.initial(), dtype);
-    const Rotation column = rotation_rows(at::remainder(ids, grid_width_), frequencies_.initial(), dtype);
-    return {at::cat({row.cos, column.cos}, -1), at::cat({row.sin, column.sin}, -1)};
-  }
-
-  RotaryFrequencies frequencies_;
-  std::string layout_;
-  int64_t grid_width_;
+  RotaryRows rows_;
 };
-
-std::shared_ptr<Encoding> make_axial(io::StrictObject& options, const EncodingShape& shape) {
-  if (shape.head_dim % 4 != 0) {
-    fail("position_encoding", "head_dim must be a multiple of 4, as each axis rotates pairs of its half, got {}",
-         shape.head_dim);
-  }
-  const RopeSpec spec = read_rope_spec(
-      options, {.head_dim = shape.head_dim / 2, .max_position_embeddings = shape.max_position_embeddings});
-  if (spec.changes_with_length()) {
-    fail("position_encoding", "rope_type must not depend on the length of a sequence on a grid, got {}",
-         name(spec.type));
-  }
-  if (options.find("grid_width") == nullptr) {
-    fail("position_encoding", "{} must be given, got none", options.path_of("grid_width"));
-  }
-  const int64_t grid_width = options.integer("grid_width", 1, 1, int64_t{1} << 31);
-  return std::make_shared<Axial>(spec, read_layout(options, "pairs"), grid_width);
-}
 
 std::vector<std::string> axial_keys() {
   std::vector<std::string> keys = rotary_keys("pairs");
-  keys.push_back("grid_width (required)");
+  keys.emplace_back("grid_width (required)");
   return keys;
 }
 
@@ -86,7 +53,9 @@ EncodingEntry axial() {
                    .test = "tests/nn/test_axial.py",
                    .keys = axial_keys(),
                    .invariance = EncodingInfo::Invariance::kNone},
-          .make = make_axial};
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<Axial>(make_rotary_rows(RotaryForm::kAxial, options, shape));
+          }};
 }
 
 }  // namespace rf::nn::posenc

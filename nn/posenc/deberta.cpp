@@ -84,6 +84,7 @@ class Deberta : public Encoding {
   }
 
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens), -choices_.delta.lo); }
+  int64_t last_new_length() const override { return 1 - choices_.delta.lo; }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms terms = shared.terms;

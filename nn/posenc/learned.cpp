@@ -6,6 +6,7 @@
 
 #include "layer_parameters.h"
 #include "rf/io/error.h"
+#include "rf/model/computed_encoding.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn::posenc {
@@ -53,9 +54,7 @@ EncodingEntry learned() {
                    .keys = {"max_position_embeddings = that of the model"},
                    .invariance = EncodingInfo::Invariance::kNone},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            const int64_t positions =
-                options.integer("max_position_embeddings", shape.max_position_embeddings, 1, int64_t{1} << 24);
-            return std::make_shared<Learned>(positions, shape);
+            return std::make_shared<Learned>(read_table_positions(options, shape.max_position_embeddings), shape);
           }};
 }
 

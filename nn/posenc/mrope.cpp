@@ -3,7 +3,7 @@
 // rotated by theta_i times the position on its section's axis, theta_i being that of ordinary rotary embedding. A
 // text's axes are equal, which makes it that embedding. Positions come as [B, T, 3] (TokenPositions::axes); without
 // axes they are text. The sections are contiguous; the interleaved form of later models is not here.
-#include <ATen/ops/cat.h>
+#include <utility>
 
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
@@ -17,55 +17,27 @@ constexpr int64_t kAxes = 3;
 
 class Mrope : public Encoding {
  public:
-  Mrope(const RopeSpec& spec, std::string layout) : frequencies_(spec), layout_(std::move(layout)) {}
+  explicit Mrope(RotaryRows rows) : rows_(std::move(rows)) {}
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
+    for (const at::Tensor& axes : {positions.query.axes, positions.key.axes}) {
+      if (axes.defined() && axes.size(2) != kAxes)
+        fail("mrope", "positions must have {} axes, got {}", kAxes, axes.size(2));
+    }
     Shared shared;
-    shared.terms.layout = layout_;
-    shared.terms.query = rows(positions.query, dtype);
-    shared.terms.key = positions.same_tokens() ? shared.terms.query : rows(positions.key, dtype);
+    shared.terms = rotary_terms(rows_, positions, dtype);
     return shared;
   }
 
-  bool changes_with_length() const override { return frequencies_.spec().changes_with_length(); }
+  bool changes_with_length() const override { return rows_.changes_with_length(); }
 
  private:
-  Rotation rows(const TokenPositions& tokens, at::ScalarType dtype) const {
-    const TokenFrequencies theta = frequencies_.of(tokens.end);
-    if (!tokens.axes.defined()) return rotation_rows(tokens.ids, theta, dtype);
-    if (tokens.axes.size(2) != kAxes) {
-      fail("mrope", "positions must have {} axes, got {}", kAxes, tokens.axes.size(2));
-    }
-    std::vector<at::Tensor> cos, sin;
-    int64_t first = 0;
-    for (int64_t axis = 0; axis < kAxes; ++axis) {
-      const int64_t pairs = frequencies_.spec().mrope_section[static_cast<size_t>(axis)];
-      if (pairs == 0) continue;
-      TokenFrequencies section = theta;
-      section.hi = theta.hi.narrow(-1, first, pairs);
-      if (theta.lo.defined()) section.lo = theta.lo.narrow(-1, first, pairs);
-      const Rotation rotation = rotation_rows(tokens.axes.select(2, axis), section, dtype);
-      cos.push_back(rotation.cos);
-      sin.push_back(rotation.sin);
-      first += pairs;
-    }
-    return {at::cat(cos, -1), at::cat(sin, -1)};
-  }
-
-  RotaryFrequencies frequencies_;
-  std::string layout_;
+  RotaryRows rows_;
 };
-
-std::shared_ptr<Encoding> make_mrope(io::StrictObject& options, const EncodingShape& shape) {
-  const RopeSpec spec = read_rope_spec(options, {.head_dim = shape.head_dim,
-                                                 .max_position_embeddings = shape.max_position_embeddings,
-                                                 .mrope_section = MropeSection::kRequired});
-  return std::make_shared<Mrope>(spec, read_layout(options, "halves"));
-}
 
 std::vector<std::string> mrope_keys() {
   std::vector<std::string> keys = rotary_keys("halves");
-  keys.push_back("rope_parameters.mrope_section (required)");
+  keys.emplace_back("rope_parameters.mrope_section (required)");
   return keys;
 }
 
@@ -83,7 +55,9 @@ EncodingEntry mrope() {
                    .file = "nn/posenc/mrope.cpp",
                    .test = "tests/nn/test_mrope.py",
                    .keys = mrope_keys()},
-          .make = make_mrope};
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<Mrope>(make_rotary_rows(RotaryForm::kMrope, options, shape));
+          }};
 }
 
 }  // namespace rf::nn::posenc

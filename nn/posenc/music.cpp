@@ -9,6 +9,7 @@
 
 #include "layer_parameters.h"
 #include "rf/io/error.h"
+#include "rf/model/computed_encoding.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn::posenc {
@@ -64,9 +65,7 @@ EncodingEntry music() {
                    .needs = EncodingInfo::Needs::kCausal,
                    .pairwise = EncodingInfo::Pairwise::kYes},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            const int64_t distances =
-                options.integer("max_position_embeddings", shape.max_position_embeddings, 1, int64_t{1} << 24);
-            return std::make_shared<Music>(distances, shape);
+            return std::make_shared<Music>(read_table_positions(options, shape.max_position_embeddings), shape);
           }};
 }
 

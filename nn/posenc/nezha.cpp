@@ -2,10 +2,11 @@
 // arXiv 1909.00204; spec R-REL-09). T[c] is the interleaved sinusoid of the index c = clip(j - i, -k, k) + k, from 0 to
 // 2k, as the authors' code has it; the paper's formula takes sines of j - i itself. One table for keys and
 // values, all heads and all layers; no parameters.
-#include <ATen/ops/arange.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 
+#include "rf/model/sinusoid.h"
 #include "rf/nn/encoding.h"
-#include "sinusoid.h"
 
 namespace rf::nn::posenc {
 
@@ -16,9 +17,13 @@ class Nezha : public Encoding {
   Nezha(int64_t clip, int64_t head_dim) : clip_(clip), head_dim_(head_dim) {}
 
   Shared compute_shared(const Positions&, at::ScalarType dtype) override {
-    // The paper counts key minus query; terms run by query minus key.
-    const at::Tensor index_C = at::arange(2 * clip_, -1, -1, at::kLong);
-    const at::Tensor rows_1CD = sinusoid(index_C, head_dim_, SinusoidLayout::kInterleaved, dtype).unsqueeze(0);
+    const at::Tensor rows_1CD = at::empty({1, 2 * clip_ + 1, head_dim_}, ops::row_dtype(dtype));
+    at::get_num_threads();  // core then uses as many
+    if (dtype == at::kDouble) {
+      nezha_rows(clip_, head_dim_, rows_1CD.mutable_data_ptr<double>());
+    } else {
+      nezha_rows(clip_, head_dim_, rows_1CD.mutable_data_ptr<float>());
+    }
     Shared shared;
     shared.terms.key_table = {.rows = rows_1CD, .lo = -clip_, .hi = clip_};
     shared.terms.value_table = shared.terms.key_table;
@@ -45,8 +50,7 @@ EncodingEntry nezha() {
                    .keys = {"max_relative_position = 64"},
                    .pairwise = EncodingInfo::Pairwise::kYes},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            const int64_t clip = options.integer("max_relative_position", 64, 0, (int64_t{1} << 23) - 1);
-            return std::make_shared<Nezha>(clip, shape.head_dim);
+            return std::make_shared<Nezha>(read_nezha_clip(options), shape.head_dim);
           }};
 }
 

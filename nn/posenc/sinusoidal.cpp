@@ -37,11 +37,7 @@ EncodingEntry sinusoidal() {
                    .keys = {"layout = \"interleaved\" (or \"half\", \"sine-only\")"},
                    .invariance = EncodingInfo::Invariance::kNone},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            const auto layout = options.choice("layout", SinusoidLayout::kInterleaved,
-                                               {{"interleaved", SinusoidLayout::kInterleaved},
-                                                {"half", SinusoidLayout::kHalf},
-                                                {"sine-only", SinusoidLayout::kSineOnly}});
-            return std::make_shared<Sinusoidal>(shape.input_size, layout);
+            return std::make_shared<Sinusoidal>(shape.input_size, read_sinusoid_layout(options));
           }};
 }
 

@@ -59,6 +59,7 @@ class TransformerXl : public Encoding {
   }
 
   void check_length(int64_t tokens) const override { distance_range(ends_of_sequence(tokens), clamp_); }
+  int64_t last_new_length() const override { return clamp_ == INT64_MAX ? INT64_MAX : clamp_ + 1; }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms terms = shared.terms;

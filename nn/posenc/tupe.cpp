@@ -24,6 +24,7 @@
 #include "distance_buckets.h"
 #include "layer_parameters.h"
 #include "rf/io/error.h"
+#include "rf/model/computed_encoding.h"
 #include "rf/nn/encoding.h"
 
 namespace rf::nn::posenc {
@@ -78,6 +79,7 @@ class Tupe : public Encoding {
   }
 
   void check_length(int64_t tokens) const override { checked_last(ends_of_sequence(tokens)); }
+  int64_t last_new_length() const override { return positions_; }
 
  private:
   // The highest position of both sides, 0 where there is none.
@@ -105,7 +107,7 @@ class Tupe : public Encoding {
 };
 
 int64_t table_positions(io::StrictObject& options, const EncodingShape& shape) {
-  return options.integer("max_position_embeddings", shape.max_position_embeddings, 1, int64_t{1} << 24);
+  return read_table_positions(options, shape.max_position_embeddings);
 }
 
 }  // namespace

@@ -11,14 +11,10 @@
 // q and k may be without it must be a number of the dtype; a longer sequence is an Error. The paper's models are
 // causal: a key after its query grows instead of decaying.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/pow.h>
+#include <ATen/ops/max.h>
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
+#include <utility>
 
-#include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 #include "rotary_rows.h"
 
@@ -26,100 +22,46 @@ namespace rf::nn::posenc {
 
 namespace {
 
-constexpr double kGamma = 0.4;
-
-// What a product q . k may come to before xPos (dy . v in the backward), so that it is still a number after it. Half of
-// float16's exponents are left for it, and more than enough in the others.
-constexpr double kProductRoom = 0x1p20, kHalfProductRoom = 0x1p8;
-
-enum class Side { kQuery, kKey };
-
-struct Range {
-  const char* name;
-  double lowest, highest;  // of numbers with all their digits
-  double room;
-};
-
-template <class T>
-Range range_of(const char* name, double room) {
-  return {name, static_cast<double>(std::numeric_limits<T>::min()), static_cast<double>(std::numeric_limits<T>::max()),
-          room};
-}
-
-Range range_of(at::ScalarType dtype) {
-  if (dtype == at::kDouble) return range_of<double>("float64", kProductRoom);
-  if (dtype == at::kHalf) return range_of<at::Half>("float16", kHalfProductRoom);
-  if (dtype == at::kBFloat16) return range_of<at::BFloat16>("bfloat16", kProductRoom);
-  return range_of<float>("float32", kProductRoom);
+io::DType range_dtype(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return io::DType::kF64;
+    case at::kHalf:
+      return io::DType::kF16;
+    case at::kBFloat16:
+      return io::DType::kBF16;
+    default:
+      return io::DType::kF32;
+  }
 }
 
 class Xpos : public Encoding {
  public:
-  Xpos(const RopeSpec& spec, std::string layout, double scale_base)
-      : frequencies_(spec), layout_(std::move(layout)), scale_base_(scale_base) {
-    const int64_t dim = spec.rotary_dim;
-    zeta_ = (at::arange(0, dim, 2, at::kDouble) / dim + kGamma) / (1 + kGamma);
-  }
+  explicit Xpos(RotaryRows rows) : rows_(std::move(rows)) {}
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     require_one_axis("xpos", positions);
+    for (const TokenPositions* tokens : {&positions.query, &positions.key}) {
+      if (tokens->ids.numel() == 0) continue;
+      rows_.check_span((tokens->end - tokens->first).max().item<int64_t>(), range_dtype(dtype));
+    }
     Shared shared;
-    shared.terms.layout = layout_;
-    for (const TokenPositions* tokens : {&positions.query, &positions.key}) check_range(*tokens, dtype);
-    shared.terms.query = rows(positions.query, Side::kQuery, dtype);
-    shared.terms.key = rows(positions.key, Side::kKey, dtype);
+    shared.terms = rotary_terms(rows_, positions, dtype);
     return shared;
   }
 
-  void check_length(int64_t tokens) const override { check_range(ends_of_sequence(tokens).query, at::kFloat); }
+  void check_length(int64_t tokens) const override { rows_.check_span(tokens, io::DType::kF32); }
 
   // Exponents count from the middle, which moves.
-  bool changes_with_length() const override { return true; }
+  bool changes_with_length() const override { return rows_.changes_with_length(); }
 
  private:
-  // The smallest zeta, that of pair 0, is the first to leave the range: upwards in products of a query and a later key,
-  // downwards in the vectors themselves, over half of the length.
-  void check_range(const TokenPositions& tokens, at::ScalarType dtype) const {
-    if (tokens.ids.numel() == 0) return;
-    const Range range = range_of(dtype);
-    const double factor = frequencies_.spec().attention_factor, decay = std::log((1 + kGamma) / kGamma);
-    const double product = std::log(range.highest / range.room) - 2 * std::log(factor);
-    const double vector = 2 * std::log(factor / range.lowest);
-    const double steps = std::clamp(std::min(product, vector) / decay * scale_base_, 0.0, 0x1p53);
-    const int64_t longest = 1 + static_cast<int64_t>(steps);
-    const int64_t length = (tokens.end - tokens.first).max().item<int64_t>();
-    if (length > longest) {
-      fail("xpos", "a sequence must span at most {} positions for products of {} to stay in range, got {}", longest,
-           range.name, length);
-    }
-  }
-
-  Rotation rows(const TokenPositions& tokens, Side side, at::ScalarType dtype) const {
-    const at::Tensor half_steps_BT = 2 * tokens.ids - tokens.first - tokens.end + 1;
-    const double sign = side == Side::kQuery ? 1.0 : -1.0;
-    const at::Tensor magnitude = at::pow(zeta_, half_steps_BT.unsqueeze(-1).to(at::kDouble) * (sign / 2 / scale_base_));
-    const Rotation rotation = rotation_rows(tokens.ids, frequencies_.of(tokens.end), at::kDouble);
-    const at::ScalarType type = ops::row_dtype(dtype);
-    return {(rotation.cos * magnitude).to(type), (rotation.sin * magnitude).to(type)};
-  }
-
-  RotaryFrequencies frequencies_;
-  std::string layout_;
-  double scale_base_;
-  at::Tensor zeta_;  // float64 [R/2]
+  RotaryRows rows_;
 };
-
-std::shared_ptr<Encoding> make_xpos(io::StrictObject& options, const EncodingShape& shape) {
-  const RopeSpec spec =
-      read_rope_spec(options, {.head_dim = shape.head_dim, .max_position_embeddings = shape.max_position_embeddings});
-  const double scale_base =
-      options.number("scale_base", 512, {1, std::numeric_limits<double>::infinity(), io::NumberRange::Ends::kClosed});
-  return std::make_shared<Xpos>(spec, read_layout(options, "pairs"), scale_base);
-}
 
 std::vector<std::string> xpos_keys() {
   std::vector<std::string> keys = rotary_keys("pairs");
-  keys.push_back("scale_base = 512");
+  keys.emplace_back("scale_base = 512");
   return keys;
 }
 
@@ -137,7 +79,9 @@ EncodingEntry xpos() {
                    .file = "nn/posenc/xpos.cpp",
                    .test = "tests/nn/test_xpos.py",
                    .keys = xpos_keys()},
-          .make = make_xpos};
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<Xpos>(make_rotary_rows(RotaryForm::kXpos, options, shape));
+          }};
 }
 
 }  // namespace rf::nn::posenc

@@ -181,9 +181,9 @@ at::Tensor Body::layer_forward(int64_t index, const at::Tensor& hidden_BTC, cons
   return joined(layer.output, layer.output_norm, inner_BTF, attended_BTC);
 }
 
-at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
+Terms Body::terms(int64_t index, const Shared& shared) const {
   const AttentionLayer& layer = layers_[static_cast<size_t>(index)].self;
-  Terms terms = encoding_->terms(index, pass.shared,
+  Terms terms = encoding_->terms(index, shared,
                                  {.query_weight = layer.query.weight,
                                   .key_weight = layer.key.weight,
                                   .value_weight = layer.value.weight,
@@ -191,6 +191,12 @@ at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, con
                                   .key_bias = layer.key.bias,
                                   .value_bias = layer.value.bias});
   if (config_.rotary_value) terms.value = terms.key;
+  return terms;
+}
+
+at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
+  const AttentionLayer& layer = layers_[static_cast<size_t>(index)].self;
+  Terms terms = this->terms(index, pass.shared);
   const at::Tensor qkv_BTC = project(layer.query, layer.key, layer.value, hidden_BTC);
   if (!linear_.empty()) return linear_attention(index, qkv_BTC, std::move(terms), pass);
   return softmax_attention(index, qkv_BTC, std::move(terms), pass);

@@ -37,6 +37,9 @@ class Body {
   // One per layer, in place of softmax attention.
   void set_linear_attention(std::vector<std::shared_ptr<LinearAttention>> layers) { linear_ = std::move(layers); }
 
+  // The terms of a layer, whose projections some encodings push their tables through.
+  Terms terms(int64_t layer, const Shared& shared) const;
+
   // The dtype of queries, keys and values: that of the weights, or autocast's.
   at::ScalarType dtype() const;
 

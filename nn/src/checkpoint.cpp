@@ -9,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <optional>
+#include <span>
 #include <stdexcept>
 
 #include "layer_parameters.h"
@@ -17,14 +19,13 @@
 #include "rf/io/safetensors.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/nn/model.h"
+#include "rf/nn/position_terms.h"
 
 namespace rf::nn {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr double kTableTolerance = 1e-6;  // loader rule (a)
 
 at::ScalarType scalar_type(const io::TensorView& view, WeightRole role) {
   switch (view.dtype) {
@@ -90,13 +91,11 @@ at::Tensor computed_table(int64_t rows, int64_t dim) {
 
 void load_position_table(Model& model, const at::Tensor& stored_MD, const std::string& dir) {
   if (stored_MD.numel() == 0) return;
-  const at::Tensor computed_MD = computed_table(stored_MD.size(0), stored_MD.size(1));
-  const double difference = (stored_MD.to(at::kDouble) - computed_MD).abs().max().item<double>();
-  if (difference <= kTableTolerance) return;
-  TORCH_WARN(fmt::format(
-      "[load_model] encoder.embed_positions.weight in {} differs from the computed table by {:.3g} (more than {:.0e}); "
-      "the stored one is used, and limits sequences to its {} rows",
-      dir, difference, kTableTolerance, stored_MD.size(0)));
+  const at::Tensor exact_MD = stored_MD.to(at::kDouble).contiguous();
+  const std::span<const double> numbers(exact_MD.const_data_ptr<double>(), static_cast<size_t>(exact_MD.numel()));
+  const std::optional<std::string> warning = stored_table_warning(dir, numbers, stored_MD.size(1));
+  if (!warning) return;
+  TORCH_WARN(*warning);
   model.set_position_table(stored_MD);
 }
 
@@ -160,7 +159,7 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   return model;
 }
 
-void save_model(const Model& model, const std::string& model_dir) {
+void save_model(const Model& model, const std::string& model_dir, StoredTerms terms) {
   ModelConfig config = model.config();
   config.architectures = {architecture_of(config, model.head())};
   const auto parameters = model.named_parameters(), buffers = model.named_buffers();
@@ -184,6 +183,11 @@ void save_model(const Model& model, const std::string& model_dir) {
   if (error) fail("save_model", "the model directory must be writable, got {} for {}", error.message(), model_dir);
   io::write_safetensors(fs::path(model_dir) / "model.safetensors", views, {{"format", "pt"}});
   save_config(config, model_dir);
+  if (terms == StoredTerms::kWritten) {
+    save_position_terms(model, model_dir);
+  } else {
+    remove_position_terms(model_dir);
+  }
 }
 
 }  // namespace rf::nn

@@ -1,6 +1,7 @@
 // Several encodings as one (encoding.h).
 #include <ATen/TensorOperators.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -58,6 +59,12 @@ class Combined : public Encoding {
 
   void check_length(int64_t tokens) const override {
     for (const auto& encoding : encodings_) encoding->check_length(tokens);
+  }
+
+  int64_t last_new_length() const override {
+    int64_t last = 1;
+    for (const auto& encoding : encodings_) last = std::max(last, encoding->last_new_length());
+    return last;
   }
 
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {

@@ -190,6 +190,19 @@ void Model::check_length(int64_t tokens) const {
   impl_->body.encoding().check_length(tokens);
 }
 
+std::vector<ops::Terms> Model::position_terms(int64_t tokens) const {
+  const c10::NoGradGuard no_grad;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const Shared shared = impl_->encoding->shared(ends_of_sequence(tokens), at::kFloat);
+  std::vector<ops::Terms> layers;
+  for (int64_t i = 0; i < impl_->config.num_hidden_layers; ++i) layers.push_back(impl_->body.terms(i, shared));
+  return layers;
+}
+
+const Encoding& Model::position_encoding() const {
+  return impl_->body.encoding();
+}
+
 at::Tensor Model::encode(const Input& input, KeyValueCache* cache) {
   check_input(input, impl_->config, impl_->body.dtype(), cache);
   DropoutKey key = dropout_key_of(input, is_training());

@@ -1,11 +1,15 @@
-// Rows of a rotation (rotary_rows.h).
+// Rows of a rotation as tensors (rotary_rows.h).
 #include "rotary_rows.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_unique.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/max.h>
+#include <ATen/ops/sin.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "rf/io/error.h"
@@ -14,64 +18,89 @@
 
 namespace rf::nn {
 
-RotaryFrequencies::RotaryFrequencies(RopeSpec spec) : spec_(std::move(spec)), initial_(of_length(0)) {}
+namespace {
 
-TokenFrequencies RotaryFrequencies::of_length(int64_t sequence_length) const {
-  TokenFrequencies found{.hi = {}, .lo = {}, .scale = spec_.attention_factor, .precision = spec_.precision};
-  if (spec_.precision == RopePrecision::kFloat32) {
-    found.hi = float32_frequencies(spec_, sequence_length);
-  } else {
-    const RopeFrequencies theta = frequencies(spec_, sequence_length);
-    found.hi = at::tensor(theta.hi, at::kDouble);
-    found.lo = at::tensor(theta.lo, at::kDouble);
-  }
-  return found;
+// By torch, as transformers has it.
+void torch_cos_sin(const float* angles, int64_t count, float* cos, float* sin) {
+  const at::Tensor from = at::from_blob(const_cast<float*>(angles), {count}, at::kFloat);
+  at::Tensor to_cos = at::from_blob(cos, {count}, at::kFloat), to_sin = at::from_blob(sin, {count}, at::kFloat);
+  at::cos_out(to_cos, from);
+  at::sin_out(to_sin, from);
 }
 
-TokenFrequencies RotaryFrequencies::of(const at::Tensor& end) const {
-  if (!spec_.changes_with_length() || end.numel() == 0) return initial_;
-  // Lengths that share their frequencies become one: those within the training length, and for longrope those beyond.
-  // Where a row of tokens is one sequence, its length is stored once and its frequencies need no more.
-  const at::Tensor end_of_row = end.stride(1) == 0 ? end.narrow(1, 0, 1) : end;
-  at::Tensor length = end_of_row.clamp_min(spec_.trained_length);
-  if (spec_.type == RopeType::kLongrope) length = length.clamp_max(spec_.trained_length + 1);
-  const auto [lengths, index] = at::_unique(length, /*sorted=*/true, /*return_inverse=*/true);
-  if (lengths.size(0) == 1) return of_length(lengths[0].item<int64_t>());
-  std::vector<at::Tensor> hi, lo;
-  for (int64_t i = 0; i < lengths.size(0); ++i) {
-    const TokenFrequencies found = of_length(lengths[i].item<int64_t>());
-    hi.push_back(found.hi);
-    lo.push_back(found.lo);
+int64_t highest_end(const TokenPositions& tokens) {
+  return tokens.end.numel() == 0 ? 0 : tokens.end.max().item<int64_t>();
+}
+
+template <class T>
+Rotation filled(const RotaryRows& rows, RotarySide side, const TokenPositions& tokens, at::ScalarType dtype) {
+  // A batch whose rows of tokens have the same positions has the same rotations, unless its sequences tell them apart.
+  const bool by_sequence = rows.changes_with_length() && rows.depends_on_sequence(highest_end(tokens));
+  const int64_t length = tokens.ids.size(1);
+  const int64_t batch = std::max(tokens.ids.size(0), by_sequence ? tokens.end.size(0) : 1);
+  const auto whole = [&](const at::Tensor& given) { return given.expand({batch, length}).contiguous(); };
+  const at::Tensor ids = whole(tokens.ids);
+  at::Tensor first, end, axes;
+  RotaryTokens of{.count = ids.numel(), .ids = ids.const_data_ptr<int64_t>()};
+  if (by_sequence) {
+    first = whole(tokens.first);
+    end = whole(tokens.end);
+    of.first = first.const_data_ptr<int64_t>();
+    of.end = end.const_data_ptr<int64_t>();
   }
-  const auto by_token = [&index = index](const std::vector<at::Tensor>& rows) {
-    return at::stack(rows).index_select(0, index.flatten()).unflatten(0, index.sizes());
+  if (tokens.axes.defined()) {
+    axes = tokens.axes.expand({batch, length, tokens.axes.size(2)}).contiguous();
+    of.axes = axes.const_data_ptr<int64_t>();
+  }
+  const Rotation result{.cos = at::empty({batch, length, rows.pairs()}, dtype),
+                        .sin = at::empty({batch, length, rows.pairs()}, dtype)};
+  at::get_num_threads();  // core then uses as many
+  rows.fill(side, of, result.cos.mutable_data_ptr<T>(), result.sin.mutable_data_ptr<T>());
+  return result;
+}
+
+}  // namespace
+
+RotaryRows make_rotary_rows(RotaryForm form, io::StrictObject& options, const EncodingShape& shape) {
+  RotarySettings settings = read_rotary(form, options, shape.head_dim, shape.max_position_embeddings);
+  if (settings.spec.precision == RopePrecision::kExact) return RotaryRows(std::move(settings));
+  const auto by_torch = [spec = settings.spec](int64_t sequence_length) {
+    const at::Tensor found = float32_frequencies(spec, sequence_length).contiguous();
+    const auto* begin = found.const_data_ptr<float>();
+    return std::vector<float>(begin, begin + found.numel());
   };
-  TokenFrequencies found = initial_;
-  found.hi = by_token(hi);
-  if (found.lo.defined()) found.lo = by_token(lo);
-  return found;
+  return RotaryRows(std::move(settings), by_torch, torch_cos_sin);
 }
 
-Rotation rotation_rows(const at::Tensor& ids_BT, const TokenFrequencies& frequencies, at::ScalarType dtype) {
-  const at::ScalarType rows = ops::row_dtype(dtype);
-  const bool by_token = frequencies.hi.dim() == 3 && frequencies.hi.size(0) > 1;
-  const at::Tensor ids = by_token ? ids_BT.expand({frequencies.hi.size(0), ids_BT.size(1)}) : ids_BT;
-  if (frequencies.precision == RopePrecision::kFloat32) {
-    const at::Tensor angle = ids.unsqueeze(-1).to(at::kFloat) * frequencies.hi;
-    return {(angle.cos() * frequencies.scale).to(rows), (angle.sin() * frequencies.scale).to(rows)};
+Rotation rotation_rows(const RotaryRows& rows, RotarySide side, const TokenPositions& tokens, at::ScalarType dtype) {
+  if (dtype == at::kDouble) return filled<double>(rows, side, tokens, dtype);
+  return filled<float>(rows, side, tokens, at::kFloat);
+}
+
+Rotation trained_rotation_rows(const RopeSpec& spec, const at::Tensor& freqs, const at::Tensor& ids,
+                               at::ScalarType dtype) {
+  const at::ScalarType type = ops::row_dtype(dtype);
+  if (spec.precision == RopePrecision::kFloat32) {
+    const at::Tensor angle = ids.unsqueeze(-1).to(at::kFloat) * freqs.to(at::kFloat);
+    return {(angle.cos() * spec.attention_factor).to(type), (angle.sin() * spec.attention_factor).to(type)};
   }
-  auto [cos, sin] = ops::rope_table(ids, frequencies.hi, frequencies.lo, frequencies.scale, rows);
+  auto [cos, sin] = ops::rope_table(ids, freqs.to(at::kDouble), {}, spec.attention_factor, type);
   return {cos, sin};
+}
+
+Terms rotary_terms(const RotaryRows& rows, const Positions& positions, at::ScalarType dtype) {
+  Terms terms;
+  terms.layout = name(rows.settings().layout);
+  terms.query = rotation_rows(rows, RotarySide::kQuery, positions.query, dtype);
+  const bool same = positions.same_tokens() && rows.settings().form != RotaryForm::kXpos;
+  terms.key = same ? terms.query : rotation_rows(rows, RotarySide::kKey, positions.key, dtype);
+  return terms;
 }
 
 void require_one_axis(const char* where, const Positions& positions) {
   for (const at::Tensor& axes : {positions.query.axes, positions.key.axes}) {
     if (axes.defined()) fail(where, "positions must be [tokens] or [batch, tokens], got {} axes", axes.size(2));
   }
-}
-
-std::string read_layout(io::StrictObject& options, const char* fallback) {
-  return options.choice<std::string>("layout", fallback, {{"pairs", "pairs"}, {"halves", "halves"}});
 }
 
 std::vector<std::string> rotary_keys(const char* layout) {

@@ -12,6 +12,7 @@
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/nn/model.h"
+#include "rf/nn/position_terms.h"
 #include "rf/nn/seed_scope.h"
 #include "script_terms.h"
 
@@ -144,6 +145,12 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
       .def("is_training", [](const Self& self) { return self->model->is_training(); })
       .def("warnings", [](const Self& self) { return self->warnings; })
       .def("save", [](const Self& self, const std::string& model_dir) { save_model(*self->model, model_dir); });
+  // tokens, longest and bytes of SavedTerms; nothing where no file is needed.
+  library.def("bake", [](const std::string& model_dir, std::optional<int64_t> length) -> std::vector<int64_t> {
+    const std::optional<SavedTerms> saved = save_position_terms(model_dir, length);
+    if (!saved) return {};
+    return {saved->tokens, saved->longest, saved->bytes};
+  });
 }
 
 }  // namespace

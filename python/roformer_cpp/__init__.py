@@ -43,10 +43,10 @@ if _has_models:
         linear_feature_dim,
         orthogonal_features,
     )
-    from .model import build_model, load_model
+    from .model import bake, build_model, load_model
     from .terms import DistanceTable, Rotation, Terms
 
-    __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "build_model", "load_model"]
+    __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "bake", "build_model", "load_model"]
     __all__ += ["combine_encodings", "encoding", "encodings"]
     __all__ += ["LinearAttention", "LinearAttentionState", "linear_attention", "linear_feature_dim"]
     __all__ += ["orthogonal_features"]

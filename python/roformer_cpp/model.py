@@ -20,6 +20,9 @@ HEADS = (
 )
 
 
+_ALL_TOKENS = 2**63 - 1
+
+
 class Model:
     """An encoder with one head; made by :func:`load_model` or :func:`build_model`. Starts in evaluation mode, with
     gradients enabled.
@@ -123,7 +126,8 @@ class Model:
         return self._model.is_training()
 
     def save(self, model_dir: str | PathLike) -> None:
-        """Writes config.json and model.safetensors (float32), which ``transformers`` reads."""
+        """Writes config.json and model.safetensors (float32), which ``transformers`` reads, and for position encodings
+        that need it position_terms.safetensors (docs/formats.md)."""
         self._model.save(fspath(model_dir))
 
     @property
@@ -179,6 +183,29 @@ def build_model(config: dict, head: str | None = None, seed: int = 0) -> Model:
         RuntimeError: an unknown key or a value out of range; the message says which.
     """
     return Model(torch.classes.roformer.Model.build(json.dumps(config), head or "", seed))
+
+
+def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int | None] | None:
+    """Writes position_terms.safetensors (docs/formats.md) into a model directory, as ``roformer bake`` does: for
+    sequences that are longer than those which it was written for with the weights, or where there is none.
+
+    Args:
+        model_dir: with config.json and model.safetensors.
+        length: tokens of the longest sequence, for encodings whose tables have rows for each length. Default: that of
+            :meth:`Model.save`.
+
+    Returns:
+        ``tokens``, the longest sequence that the file serves, and ``longest``, that the encoding reads at all; None
+        where there is no limit; and ``bytes``. None for an encoding that needs no file.
+
+    Raises:
+        RuntimeError: a length that the encoding does not read, or whose tables are larger than 4 GiB.
+    """
+    saved = torch.ops.roformer.bake(fspath(model_dir), length)
+    if not saved:
+        return None
+    tokens, longest = (None if value == _ALL_TOKENS else value for value in saved[:2])
+    return {"tokens": tokens, "longest": longest, "bytes": saved[2]}
 
 
 def _given(**inputs: Tensor | None) -> dict[str, Tensor]:

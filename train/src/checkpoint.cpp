@@ -117,7 +117,7 @@ void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const A
   const std::string path = checkpoint_path(plan.run_dir, step);
   if (fs::exists(path)) return;  // the same step of the same run has the same bits
   TemporaryDirectory temporary(temporary_name(plan.run_dir, step));
-  nn::save_model(model, temporary.path());
+  nn::save_model(model, temporary.path(), nn::StoredTerms::kLeftOut);
   plan.tokenizer.write(temporary.path());
   write_moments(temporary.path() + "/optimizer.safetensors", optimizer);
   nlohmann::json versioned = state;

@@ -184,7 +184,7 @@ class Run {
     if (run_.best_step == 0 || chosen_by(metrics) > chosen_by(run_.metrics)) {
       run_.best_step = run_.steps;
       run_.metrics = metrics;
-      nn::save_model(*model_.model, directory_);
+      nn::save_model(*model_.model, directory_, nn::StoredTerms::kLeftOut);
       evaluations_without_improvement_ = 0;
       return true;
     }

@@ -59,6 +59,9 @@ class Encoding : public torch::nn::Module {
   // Throws the Error of input() and shared() where a sequence has tokens >= 1 at positions 0..tokens-1 and the last is
   // beyond a table or a range; computes neither of them.
   virtual void check_length(int64_t tokens) const;
+  // The longest sequence that has rows of tables which a shorter one lacks: 1 where the rows of tables are the same for
+  // every length, INT64_MAX where each length adds some.
+  virtual int64_t last_new_length() const { return 1; }
   Terms terms(int64_t layer, const Shared& shared, const Projections& projections);
   // True when the rotation of a token may change as its sequence grows: a key/value cache then holds unrotated keys.
   virtual bool changes_with_length() const { return false; }

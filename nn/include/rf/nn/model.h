@@ -17,6 +17,7 @@
 #include "rf/model/weights.h"
 #include "rf/nn/cache.h"
 #include "rf/nn/dropout_key.h"
+#include "rf/ops/terms.h"
 
 namespace rf::nn {
 
@@ -73,6 +74,9 @@ class Model : public torch::nn::Module {
   // Throws Error, in words of the position encoding, where a row of that many tokens (>= 1) is longer than it can read,
   // as encode() would; at no cost that grows with it.
   void check_length(int64_t tokens) const;
+  // The terms of every layer for the positions 0..tokens-1, float32 and without gradients; throws as check_length().
+  std::vector<ops::Terms> position_terms(int64_t tokens) const;
+  const Encoding& position_encoding() const;
   // cache: nullptr, or what a causal model has seen so far, which takes the new tokens up; results are those of all
   // tokens at once.
   at::Tensor encode(const Input& input, KeyValueCache* cache = nullptr);  // [B,T,C]
@@ -106,8 +110,10 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, std::optional<He
 // problem_type, summary_type.
 std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfig& config, Head head,
                                   at::ScalarType dtype, FreshHead fresh_head);
+enum class StoredTerms { kWritten, kLeftOut };
 // model.safetensors (float32, metadata format=pt) and config.json with `architectures`, as transformers reads them
-// where model_type is its own. The directory is made when missing.
-void save_model(const Model& model, const std::string& model_dir);
+// where model_type is its own; and position_terms.safetensors where the engine needs it (rf/nn/position_terms.h), or
+// none with kLeftOut, for checkpoints that training alone reads. The directory is made when missing.
+void save_model(const Model& model, const std::string& model_dir, StoredTerms terms = StoredTerms::kWritten);
 
 }  // namespace rf::nn

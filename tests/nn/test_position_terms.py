@@ -1,0 +1,210 @@
+"""position_terms.safetensors: what save() stores for the engine equals the terms that each encoding gives."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+import roformer_cpp
+import tolerances as tol
+from nn.test_model import INFOS, OPTIONS, SIZES, config_of, perturbed
+from term_list import NUMBERS, PAIRS, TABLES
+
+LAYERS, POSITIONS = SIZES["num_hidden_layers"], SIZES["max_position_embeddings"]
+# What rf/model/computed_encoding.h lists.
+COMPUTED = {"none", "learned", "sinusoidal", "nezha", "rope", "axial", "mrope", "xpos"}
+STORED = [name for name in INFOS if name not in COMPUTED]
+# Tables whose rows do not end, of max_position_embeddings = 32 and so of 2048 tokens.
+ENDLESS = {"alibi", "transformer-xl", "transformer-xl-literal"}
+# Those that read no more than max_position_embeddings.
+LIMITED = {"music", "tupe-a", "tupe-r"}
+# Encodings whose rows pass through a matrix: the bits of torch's product depend on the number of rows.
+PROJECTED = {"transformer-xl", "transformer-xl-literal", "deberta", "deberta-literal", "tupe-a", "tupe-r"}
+VARIANTS = [
+    *[(name, {}) for name in STORED],
+    ("shaw", {"values": False, "max_relative_position": 3}),
+    ("t5", {"scale": "sqrt"}),
+    ("deberta", {"position_buckets": 8, "max_relative_positions": 20}),
+    ("deberta", {"p2c": "paper", "max_relative_positions": 5}),
+    ("deberta", {"pos_att_type": ["p2c"], "share_att_key": True}),
+    ("transformer-xl", {"untie_r": False, "clamp_len": 7}),
+    ("tupe-a", {"max_position_embeddings": 20}),
+]
+
+
+def saved(name, options, tmp_path, **changes):
+    encoding = {"type": name} | OPTIONS.get(name, {}) | options
+    model = perturbed(roformer_cpp.build_model(config_of(name, position_encoding=encoding, **changes)))
+    model.save(tmp_path)
+    return model
+
+
+def read(directory):
+    with safe_open(directory / "position_terms.safetensors", "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+
+
+def encoding_of(model, name, options):
+    """The encoding alone, with the parameters of the model's."""
+    shape = {"num_attention_heads": 2, "hidden_size": 24, "num_hidden_layers": LAYERS}
+    shape |= {"head_dim": 12, "max_position_embeddings": POSITIONS, "is_decoder": INFOS[name]["needs_causal"]}
+    encoding = roformer_cpp.encoding(name, **(shape | options))
+    values = dict(model.named_parameters())
+    with torch.no_grad():
+        for key, parameter in encoding.named_parameters():
+            parameter.copy_(values[f"position_encoding.{key}"])
+    return encoding
+
+
+def projections_of(model, layer):
+    values, prefix = dict(model.named_parameters()), f"encoder.layer.{layer}.attention.self."
+    return tuple(values[prefix + f"{part}.{kind}"] for kind in ("weight", "bias") for part in ("query", "key", "value"))
+
+
+def by_distance(rows, window, distances):
+    lo, hi = window
+    return rows[:, torch.as_tensor(distances).clamp(lo, hi) - lo]
+
+
+def assert_equal(ours, theirs, exact):
+    if exact:
+        assert torch.equal(ours, theirs)
+    else:
+        torch.testing.assert_close(ours, theirs, atol=tol.T3_ATOL, rtol=tol.T3_RTOL)
+
+
+@pytest.mark.parametrize("name, options", VARIANTS)
+def test_stored_terms_are_those_of_the_encoding(name, options, tmp_path):
+    model = saved(name, options, tmp_path)
+    tensors, metadata = read(tmp_path)
+    assert metadata["format"] == "roformer position terms 1"
+    encoding, used = encoding_of(model, name, options), set()
+    longest = int(metadata["longest"]) if metadata["longest"] != "all" else 10**6
+    tokens = min(int(metadata["tokens"]) if metadata["tokens"] != "all" else 10**6, longest)
+    draw = np.random.default_rng(1)
+    rows = [np.arange(tokens if tokens < 10**6 else 50)]
+    rows += [np.sort(draw.choice(min(tokens, 5000), size, replace=False)) for size in (1, 2, 13)]
+    for layer in range(LAYERS):
+        own = {key.removeprefix(f"layers.{layer}."): key for key in tensors if key.startswith(f"layers.{layer}.")}
+        named = {key: key for key in tensors if not key.startswith("layers.")} | own
+        for positions in rows:
+            with torch.no_grad():
+                given = torch.as_tensor(positions)
+                terms = encoding.terms(
+                    given, layer=layer, projections=projections_of(model, layer), dtype=torch.float32
+                )
+            expected, exact = terms.to_dict(), name not in PROJECTED or len(positions) == tokens
+            assert (metadata.get("scale") is None) == (terms.scale is None)
+            if terms.scale is not None:
+                assert float(metadata["scale"]) == terms.scale
+            assert set(named) == {key for key in expected if key in (*TABLES, *NUMBERS, *PAIRS)}
+            for key, stored in named.items():
+                used.add(stored)
+                assert tensors[stored].dtype == torch.float32
+                if key in TABLES:
+                    window = [int(x) for x in metadata[f"{key}.range"].split()]
+                    distances = np.unique(positions[:, None] - positions)
+                    ours = by_distance(tensors[stored], window, distances)
+                    assert_equal(ours, by_distance(expected[key], expected[f"{key}_window"].tolist(), distances), exact)
+                elif key in PAIRS:
+                    assert_equal(tensors[stored][:, positions], expected[key][:, positions], exact)
+                else:
+                    assert_equal(tensors[stored], expected[key], exact)
+    assert used == set(tensors)
+
+
+@pytest.mark.parametrize("name", INFOS)
+def test_which_lengths_a_file_serves(name, tmp_path):
+    saved(name, {}, tmp_path)
+    path = tmp_path / "position_terms.safetensors"
+    assert path.exists() == (name not in COMPUTED)
+    if name in COMPUTED:
+        return
+    _, metadata = read(tmp_path)
+    limit = str(POSITIONS) if name in LIMITED else str(2**23) if name == "alibi" else "all"
+    if name.startswith("transformer-xl"):
+        limit = str(2**23)
+    assert metadata["longest"] == limit
+    assert metadata["tokens"] == ("2048" if name in ENDLESS else limit)
+
+
+def test_bake_extends_what_does_not_end(tmp_path):
+    saved("alibi", {}, tmp_path)
+    short, _ = read(tmp_path)
+    assert roformer_cpp.bake(tmp_path, 5000) == {"tokens": 5000, "longest": 2**23, "bytes": 2 * 9999 * 4}
+    long, metadata = read(tmp_path)
+    assert metadata["tokens"] == "5000" and metadata["bias.range"] == "-4999 4999"
+    assert torch.equal(long["bias"][:, 4999 - 2047 : 4999 + 2048], short["bias"])
+    assert roformer_cpp.bake(tmp_path)["tokens"] == 2048
+
+
+def test_bake_writes_all_rows_that_there_are(tmp_path):
+    saved("deberta", {"max_relative_positions": 6}, tmp_path)
+    before = (tmp_path / "position_terms.safetensors").read_bytes()
+    (tmp_path / "position_terms.safetensors").unlink()
+    report = roformer_cpp.bake(tmp_path, 3)
+    assert report["tokens"] is None and report["longest"] is None
+    assert (tmp_path / "position_terms.safetensors").read_bytes() == before
+    saved("rope", {}, tmp_path)
+    assert roformer_cpp.bake(tmp_path, 9) is None
+
+
+@pytest.mark.parametrize("name, length, message", [
+    ("alibi", 0, "the length must be at least 1 and at most the 8388608 .* got 0"),
+    ("tupe-r", 33, "at most the 32 that the position encoding reads, got 33"),
+    ("transformer-xl", 2**23, r"must fit into 4 GiB, which is a length of \d+, got 8388608"),
+])  # fmt: skip
+def test_bake_refuses(name, length, message, tmp_path):
+    saved(name, {}, tmp_path, hidden_size=120, num_attention_heads=2)
+    with pytest.raises(RuntimeError, match=message):
+        roformer_cpp.bake(tmp_path, length)
+
+
+def test_terms_of_all_layers_are_stored_once(tmp_path):
+    saved("t5", {}, tmp_path / "t5")
+    assert set(read(tmp_path / "t5")[0]) == {"bias"}
+    saved("shaw", {}, tmp_path / "shaw")
+    expected = {f"layers.{i}.{term}" for i in range(LAYERS) for term in ("key_table", "value_table")}
+    assert set(read(tmp_path / "shaw")[0]) == expected
+
+
+def test_combinations(tmp_path):
+    """A file has the tables of all encodings, NEZHA's too, and no rotation."""
+    encodings = ["rope", {"type": "nezha", "max_relative_position": 2}, "alibi"]
+    roformer_cpp.build_model(SIZES | {"position_encoding": encodings}).save(tmp_path)
+    tensors, metadata = read(tmp_path)
+    assert set(tensors) == {"key_table", "value_table", "bias"}
+    assert metadata["key_table.range"] == "-2 2" and metadata["bias.range"] == "-2047 2047"
+
+
+@pytest.mark.parametrize("scaling", ["default", "longrope"])
+def test_frequencies_of_precision_float32(scaling, tmp_path):
+    parameters = {"rope_type": "default"}
+    if scaling == "longrope":
+        parameters = {"rope_type": "longrope", "short_factor": [1.0] * 6, "long_factor": [3.0, 1, 2, 5, 1.5, 4],
+                      "original_max_position_embeddings": 6}  # fmt: skip
+    saved("rope", {"precision": "float32", "rope_parameters": parameters}, tmp_path)
+    tensors, _ = read(tmp_path)
+    inverse = 1.0 / (10000.0 ** (torch.arange(0, 12, 2, dtype=torch.int64).float() / 12))
+    expected = inverse[None]
+    if scaling == "longrope":  # as transformers' _compute_longrope_parameters
+        powers = 10000.0 ** (torch.arange(0, 12, 2, dtype=torch.int64).float() / 12)
+        factors = torch.tensor([parameters["short_factor"], parameters["long_factor"]], dtype=torch.float32)
+        expected = 1.0 / (factors * powers)
+    assert torch.equal(tensors["rotary_frequencies"], expected)
+
+
+def test_a_model_without_terms_removes_the_file(tmp_path):
+    saved("shaw", {}, tmp_path)
+    saved("rope", {}, tmp_path)
+    assert not (tmp_path / "position_terms.safetensors").exists()
+
+
+def test_other_readers_ignore_the_file(tmp_path):
+    model = saved("shaw", {}, tmp_path)
+    (tmp_path / "position_terms.safetensors").write_bytes(b"no safetensors file")
+    again = roformer_cpp.load_model(tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "rf_encoder"
