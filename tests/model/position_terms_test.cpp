@@ -1,0 +1,250 @@
+// The file of position terms: what is written is read, and everything else is refused with its reason.
+#include "rf/model/position_terms.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <numeric>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/model/computed_encoding.h"
+
+namespace rf {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+using Metadata = std::map<std::string, std::string>;
+
+class PositionTermsTest : public testing::Test {
+ protected:
+  PositionTermsTest() : dir_(fs::temp_directory_path() / ("position_terms_" + std::to_string(getpid()))) {
+    fs::create_directories(dir_);
+    config_.position_encodings = {{.type = "alibi", .options = "{}"}};
+    config_.num_hidden_layers = 2;
+    config_.num_attention_heads = 3;
+    config_.hidden_size = 12;
+    std::iota(numbers_.begin(), numbers_.end(), 1.0f);
+  }
+  ~PositionTermsTest() override { fs::remove_all(dir_); }
+
+  PositionTerms::Term term(std::vector<int64_t> shape, int64_t lo = 0, int64_t hi = 0) const {
+    const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    return {.shape = std::move(shape), .values = {numbers_.data(), static_cast<size_t>(count)}, .lo = lo, .hi = hi};
+  }
+
+  io::TensorView view(const std::string& name, std::vector<int64_t> shape, io::DType dtype = io::DType::kF32) const {
+    const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    return {name, dtype, std::move(shape), std::as_bytes(std::span(numbers_)).first(io::size_of(dtype) * count)};
+  }
+
+  // A valid file's metadata.
+  static Metadata metadata() {
+    return {{"format", "roformer position terms 1"}, {"weights", "h"}, {"tokens", "4"}, {"longest", "all"}};
+  }
+
+  std::string reason(const std::vector<io::TensorView>& tensors, const Metadata& entries) const {
+    io::write_safetensors(path(), tensors, entries);
+    return reason();
+  }
+  std::string reason(const std::string& hash = "h") const {
+    try {
+      const PositionTermsFile file(dir_.string(), config_, hash);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "none";
+  }
+  // Without io::write_file, which waits for the disk.
+  void put(std::string_view bytes) const {
+    std::ofstream(path(), std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  }
+  std::string path() const { return (dir_ / kPositionTermsFile).string(); }
+
+  fs::path dir_;
+  ModelConfig config_;
+  std::vector<float> numbers_ = std::vector<float>(1000);
+};
+
+TEST_F(PositionTermsTest, ReadsWhatWasWritten) {
+  PositionTerms terms;
+  terms.shared = {{"bias", term({3, 7}, -3, 3)}, {"reset_row", term({3})}};
+  terms.layers = {{{"key_table", term({1, 2, 4}, 0, 1)}}, {{"key_table", term({1, 2, 4}, 0, 1)}}};
+  terms.scale = 0.1;  // in binary without end
+  terms.tokens = 4;
+  write_position_terms(dir_.string(), terms, "h");
+  const PositionTermsFile file(dir_.string(), config_, "h");
+  EXPECT_EQ(file.terms().tokens, 4);
+  EXPECT_EQ(file.terms().longest, kAllTokens);
+  EXPECT_EQ(file.terms().scale, 0.1);
+  ASSERT_EQ(file.terms().shared.size(), 2u);
+  const PositionTerms::Term& bias = file.terms().shared.at("bias");
+  EXPECT_EQ(bias.lo, -3);
+  EXPECT_EQ(bias.hi, 3);
+  EXPECT_EQ(bias.shape, (std::vector<int64_t>{3, 7}));
+  EXPECT_TRUE(std::equal(bias.values.begin(), bias.values.end(), numbers_.begin()));
+  ASSERT_EQ(file.terms().layers.size(), 2u);
+  EXPECT_EQ(file.terms().layers[1].at("key_table").values.size(), 8u);
+}
+
+TEST_F(PositionTermsTest, NamesTheCommandThatWritesTheFile) {
+  EXPECT_NE(reason().find("roformer bake --model "), std::string::npos);
+  EXPECT_NE(bake_command("a b", 9000).find("--model 'a b' --length 9000"), std::string::npos);
+}
+
+TEST_F(PositionTermsTest, RefusesTermsOfOtherWeights) {
+  write_position_terms(dir_.string(), {.shared = {}, .layers = {{}, {}}, .scale = {}}, "h");
+  EXPECT_EQ(reason(), "none");
+  const std::string stale = reason("g");
+  EXPECT_NE(stale.find("got those of others"), std::string::npos) << stale;
+  EXPECT_NE(stale.find("roformer bake"), std::string::npos) << stale;
+}
+
+TEST_F(PositionTermsTest, HashesWhatTermsAreMadeOf) {
+  const io::TensorView gate = view("position_encoding.layer.0.gate", {3, 2}), same = gate;
+  const io::TensorView key = view("roformer.encoder.layer.0.attention.self.key.weight", {4, 4});
+  const io::TensorView head = view("cls.predictions.bias", {5});
+  const auto hash = [&](std::vector<const io::TensorView*> tensors) {
+    std::map<std::string, const io::TensorView*> by_name;
+    for (const io::TensorView* each : tensors) by_name[each->name] = each;
+    return position_terms_hash(config_, by_name);
+  };
+  const std::string first = hash({&gate, &key, &head});
+  EXPECT_EQ(first.size(), 32u);
+  EXPECT_EQ(hash({&same, &key}), first);  // a head's tensors do not matter
+  EXPECT_NE(hash({&gate, &head}), first);
+  EXPECT_NE(hash({&key}), first);
+  numbers_[5] += 1;
+  EXPECT_NE(hash({&gate, &key}), first);
+  numbers_[5] -= 1;
+  EXPECT_EQ(hash({&gate, &key}), first);
+  config_.position_encodings[0].options = R"({"a":1})";
+  EXPECT_NE(hash({&gate, &key}), first);
+}
+
+struct Damage {
+  const char* reason;
+  std::function<void(std::vector<io::TensorView>&, Metadata&)> change;
+};
+
+TEST_F(PositionTermsTest, RefusesDamage) {
+  const auto bias = view("bias", {3, 7});
+  const auto ranged = [](Metadata m, const std::string& name, const std::string& range) {
+    m[name + ".range"] = range;
+    return m;
+  };
+  EXPECT_EQ(reason({bias}, ranged(metadata(), "bias", "-3 3")), "none");
+  const Damage damages[] = {
+      {"format must be", [](auto&, Metadata& m) { m["format"] = "roformer position terms 2"; }},
+      {"got none", [](auto&, Metadata& m) { m.erase("format"); }},
+      {"got those of others", [](auto&, Metadata& m) { m.erase("weights"); }},
+      {"must have tokens", [](auto&, Metadata& m) { m.erase("tokens"); }},
+      {"tokens must be at least 1, got 0", [](auto&, Metadata& m) { m["tokens"] = "0"; }},
+      {"longest must be a number, got \"9x\"", [](auto&, Metadata& m) { m["longest"] = "9x"; }},
+      {"tokens must be a number", [](auto&, Metadata& m) { m["tokens"] = "99999999999999999999"; }},
+      {"scale must be finite", [](auto&, Metadata& m) { m["scale"] = "inf"; }},
+      {"scale must be a number", [](auto&, Metadata& m) { m["scale"] = ""; }},
+      {"must have bias.range", [](auto&, Metadata& m) { m.erase("bias.range"); }},
+      {"bias.range must be", [](auto&, Metadata& m) { m["bias.range"] = "3 -3"; }},
+      {"bias.range must be a number", [](auto&, Metadata& m) { m["bias.range"] = "-3"; }},
+      {"its range -3..4", [](auto&, Metadata& m) { m["bias.range"] = "-3 4"; }},
+      {"got \"biaz\"", [&](auto& t, Metadata&) { t[0].name = "biaz"; }},
+      {"one of the 2 layers, got \"layers.2.bias\"", [&](auto& t, Metadata&) { t[0].name = "layers.2.bias"; }},
+      {"one of the 2 layers", [&](auto& t, Metadata&) { t[0].name = "layers.-1.bias"; }},
+      {"one of the 2 layers", [&](auto& t, Metadata&) { t[0].name = "layers."; }},
+      {"for each of the layers", [&](auto& t, Metadata&) { t[0].name = "layers.1.bias"; }},
+      {"of all layers or of each",
+       [&](auto& t, Metadata&) {
+         t.push_back(t[0]);
+         t[1].name = "layers.1.bias";
+         t.push_back(t[0]);
+         t[2].name = "layers.0.bias";
+       }},
+      {"must be F32, got F16",
+       [&](auto& t, Metadata&) {
+         t[0] = view("bias", {3, 7}, io::DType::kF16);
+       }},
+      {"[2, 7]",
+       [&](auto& t, Metadata&) {
+         t[0] = view("bias", {2, 7});
+       }},
+      {"[3, 7, 1]",
+       [&](auto& t, Metadata&) {
+         t[0] = view("bias", {3, 7, 1});
+       }},
+      {"given together",
+       [&](auto& t, Metadata&) {
+         t.push_back(view("position_key", {3, 4, 4}));
+       }},
+      {"given together",
+       [&](auto& t, Metadata&) {
+         t.push_back(view("position_key", {3, 4, 4}));
+         t.push_back(view("position_query", {3, 5, 4}));
+       }},
+      {"a row for each of the 4 tokens, got 3",
+       [&](auto& t, Metadata&) {
+         t.push_back(view("position_key", {3, 3, 4}));
+         t.push_back(view("position_query", {3, 3, 4}));
+       }},
+      {"content_bias must fit",
+       [&](auto& t, Metadata&) {
+         t.push_back(view("content_bias", {3, 5}));
+       }},
+      {"rotary_frequencies must fit",
+       [&](auto& t, Metadata&) {
+         t.push_back(view("rotary_frequencies", {1, 3}));
+       }},
+      {"terms must be finite, got nan in bias at element 6", [&](auto&, Metadata&) { numbers_[6] = std::nanf(""); }},
+  };
+  for (const Damage& damage : damages) {
+    std::vector<io::TensorView> tensors = {bias};
+    Metadata entries = ranged(metadata(), "bias", "-3 3");
+    damage.change(tensors, entries);
+    const std::string found = reason(tensors, entries);
+    EXPECT_NE(found.find(damage.reason), std::string::npos) << damage.reason << "\n" << found;
+  }
+}
+
+// Whatever byte of the header changes and wherever the file ends: an Error or a file that reads, never a crash.
+TEST_F(PositionTermsTest, SurvivesDamagedBytes) {
+  PositionTerms terms;
+  terms.shared = {{"bias", term({3, 7}, -3, 3)}};
+  terms.layers.resize(2);
+  terms.tokens = 4;
+  write_position_terms(dir_.string(), terms, "h");
+  const std::string whole = io::read_file(path());
+  int refused = 0;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    std::string damaged = whole;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x21);
+    put(damaged);
+    refused += reason() != "none";
+    put(std::string_view(whole).substr(0, i));
+    EXPECT_NE(reason(), "none") << i;
+  }
+  EXPECT_GT(refused, 100);
+}
+
+TEST(ComputedEncoding, SaysWhichModelsNeedAFile) {
+  ModelConfig config;
+  const auto needs = [&](std::vector<EncodingConfig> encodings) {
+    config.position_encodings = std::move(encodings);
+    return needs_position_terms(config);
+  };
+  EXPECT_FALSE(needs({{"rope", "{}"}}));
+  EXPECT_FALSE(needs({{"rope", R"({"precision":"float32","trainable":true})"}}));
+  EXPECT_TRUE(needs({{"rope", R"({"precision":"float32"})"}}));
+  EXPECT_FALSE(needs({{"sinusoidal", "{}"}, {"xpos", "{}"}, {"nezha", "{}"}, {"learned", "{}"}, {"none", "{}"}}));
+  EXPECT_TRUE(needs({{"rope", "{}"}, {"alibi", "{}"}}));
+  EXPECT_THROW(needs({{"nezha", R"({"no_such_key":1})"}}), Error);
+}
+
+}  // namespace
+
+}  // namespace rf
