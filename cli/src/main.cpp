@@ -32,6 +32,7 @@
   X(tokenize)          \
   X(vocab)             \
   X(add_words)         \
+  X(bake)              \
   X(prepare)           \
   X(pretrain)          \
   X(finetune)          \

@@ -21,6 +21,7 @@ COMMANDS = [
     "tokenize",
     "vocab",
     "add-words",
+    "bake",
     "prepare",
     "pretrain",
     "finetune",
