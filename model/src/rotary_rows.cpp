@@ -174,12 +174,18 @@ void RotaryRows::fill_xpos(RotarySide side, const RotaryTokens& tokens, T* cos, 
   const std::vector<double> positions = exact_positions(tokens.ids, tokens.count);
   fill_axis(tokens, {0, count}, positions.data(), cosines.data(), sines.data());
   const double half_step = (side == RotarySide::kQuery ? 1.0 : -1.0) / 2 / settings_.scale_base;
+  std::map<int64_t, std::vector<double>> magnitudes;  // by twice the distance from the middle, which many tokens share
   for (int64_t t = 0; t < tokens.count; ++t) {
-    const auto half_steps = static_cast<double>(2 * tokens.ids[t] - tokens.first[t] - tokens.end[t] + 1);
+    const int64_t half_steps = 2 * tokens.ids[t] - tokens.first[t] - tokens.end[t] + 1;
+    std::vector<double>& magnitude = magnitudes[half_steps];
+    if (magnitude.empty()) {
+      for (int64_t i = 0; i < count; ++i) {
+        magnitude.push_back(std::pow(zeta[i], static_cast<double>(half_steps) * half_step));
+      }
+    }
     for (int64_t i = 0; i < count; ++i) {
-      const double magnitude = std::pow(zeta[i], half_steps * half_step);
-      cos[t * count + i] = static_cast<T>(cosines[t * count + i] * magnitude);
-      sin[t * count + i] = static_cast<T>(sines[t * count + i] * magnitude);
+      cos[t * count + i] = static_cast<T>(cosines[t * count + i] * magnitude[i]);
+      sin[t * count + i] = static_cast<T>(sines[t * count + i] * magnitude[i]);
     }
   }
 }

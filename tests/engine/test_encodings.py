@@ -39,6 +39,7 @@ CASES = {
     "rope float32 longrope": {"type": "rope", "rope_parameters": LONGROPE} | FLOAT32,
     "axial float32": {"type": "axial", "grid_width": 3} | FLOAT32,
     "xpos float32": {"type": "xpos", "scale_base": 8} | FLOAT32,
+    "xpos 8": {"type": "xpos", "scale_base": 8},
     "xpos longrope": {"type": "xpos", "scale_base": 8, "rope_parameters": LONGROPE},
     "sinusoidal half": {"type": "sinusoidal", "layout": "half"},
     "sinusoidal sine-only": {"type": "sinusoidal", "layout": "sine-only"},
@@ -152,7 +153,7 @@ def test_stored_table(tmp_path):
     ("tupe-a", 33, "at most the 32 positions that the encoding reads, got 33"),
     ("music", 33, "at most the 32 positions that the encoding reads, got 33"),
     ("learned", 33, "positions must be below the 32 of the trained table, got 32"),
-    ("xpos float32", 2000, "a sequence must span at most .* products of float32"),
+    ("xpos 8", 2000, "a sequence must span at most 479 positions for products of float32 .* got 2000"),
 ])  # fmt: skip
 def test_too_long(name, length, message, tmp_path):
     save(CASES[name], tmp_path)
