@@ -17,11 +17,17 @@ if(ROFORMER_SANITIZE)
 endif()
 
 # rf_unity(<target> <files>): the compiler reads so many files of a target as one, because what the headers of torch cost
-# for each file, precompiled or not, is half of the time. Names in anonymous namespaces are then shared by the files.
-# With -DROFORMER_UNITY=OFF each file is compiled alone, which is faster for someone who changes one.
+# for each file, precompiled or not, is most of its time. Names in anonymous namespaces are then shared by the files of a
+# group. With -DROFORMER_UNITY=OFF each file is compiled alone, which is faster for someone who changes one.
 option(ROFORMER_UNITY "Compile several source files of a module at once" ON)
 function(rf_unity target files)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${ROFORMER_UNITY} UNITY_BUILD_BATCH_SIZE ${files})
+  # g++ 12 sees accesses beyond a tensor in torch's headers where it inlines more.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds>)
+endfunction()
+# rf_unity_group(<name> <file>...): these are read as one, where the names of others would collide with theirs.
+function(rf_unity_group name)
+  set_source_files_properties(${ARGN} PROPERTIES UNITY_GROUP ${name})
 endfunction()
 
 function(rf_module name)
@@ -43,17 +49,20 @@ function(rf_module name)
   endif()
 endfunction()
 
-# rf_test(<module> SOURCES ... LINKS ... [PRECOMPILED <header>...]): one GoogleTest binary per module,
+# rf_test(<module> SOURCES ... LINKS ... [PRECOMPILED <header>...] [UNITY <files>]): one GoogleTest binary per module,
 # build/<preset>/tests/<module>_test. The list of them, tests/programs.txt in the build, is what scripts/run_tests.py
 # expects.
 function(rf_test module)
-  cmake_parse_arguments(T "" "" "SOURCES;LINKS;PRECOMPILED" ${ARGN})
+  cmake_parse_arguments(T "" "UNITY" "SOURCES;LINKS;PRECOMPILED" ${ARGN})
   add_executable(rf_${module}_test ${T_SOURCES})
   set_target_properties(rf_${module}_test PROPERTIES OUTPUT_NAME ${module}_test RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_include_directories(rf_${module}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(rf_${module}_test PRIVATE rf_warnings ${T_LINKS} GTest::gtest GTest::gtest_main)
   if(T_PRECOMPILED)
     rf_precompile(rf_${module}_test <gtest/gtest.h> ${T_PRECOMPILED})
+  endif()
+  if(T_UNITY)
+    rf_unity(rf_${module}_test ${T_UNITY})
   endif()
   add_test(NAME ${module} COMMAND rf_${module}_test)
   set_property(GLOBAL APPEND_STRING PROPERTY rf_test_programs "${module}_test\n")

@@ -23,8 +23,6 @@ namespace rf::nn {
 
 namespace {
 
-constexpr const char* kLinearAttention = "linear_attention";
-
 // What the choice of a kernel depends on.
 struct Facts {
   at::Device device;

@@ -15,8 +15,6 @@ namespace {
 using ops::Rotation;
 using ops::Terms;
 
-constexpr const char* kLinearAttention = "linear_attention";
-
 void check_terms(const Terms& terms, const LinearAttentionConfig& config) {
   std::vector<const char*> refused;
   ops::for_each_term([&](const char*, const char* symbol, auto member) {

@@ -9,6 +9,8 @@
 
 namespace rf::nn {
 
+inline constexpr const char* kLinearAttention = "linear_attention";  // of messages
+
 // A call, or one sequence of it; dtypes are those of the caller.
 struct LinearProblem {
   at::Tensor q_BTHD, k_BSHD, v_BSHD;

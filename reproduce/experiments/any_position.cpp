@@ -16,13 +16,13 @@ namespace {
 
 constexpr double kHalfUlp = 6e-8;  // of 1 in float32, and a little
 
-struct Settings {
+struct AnyPositionSettings {
   int64_t head_dim = 64;
   std::vector<int64_t> positions = {1, 511, 1535, 131071, 1048575, 100000000, 2147483647};
   int64_t model_positions = 64;
   std::vector<int64_t> model_tokens = {64, 65, 256, 1024};
   Seeds seeds = {1};
-  RF_MEMBERS(Settings, head_dim, positions, model_positions, model_tokens, seeds)
+  RF_MEMBERS(AnyPositionSettings, head_dim, positions, model_positions, model_tokens, seeds)
 };
 
 // Largest error of cos and sin rows [I].
@@ -39,7 +39,7 @@ double error_of(const at::Tensor& cos_I, const at::Tensor& sin_I, int64_t positi
 }
 
 // The longest of the inputs that a model made for `model_positions` tokens reads; 0 if it reads none.
-int64_t longest_read(const char* encoding, const Settings& settings) {
+int64_t longest_read(const char* encoding, const AnyPositionSettings& settings) {
   const at::NoGradGuard no_grad;
   ModelConfig config;
   config.position_encodings = {{encoding, "{}"}};
@@ -62,7 +62,7 @@ int64_t longest_read(const char* encoding, const Settings& settings) {
   return longest;
 }
 
-Result run(const Settings& settings, const Context&) {
+Result run_any_position(const AnyPositionSettings& settings, const Context&) {
   const int64_t head_dim = settings.head_dim;
   Result result{.columns = {"quantity", "exact angles", "angles as float32 products"}, .rows = {}};
   double worst = 0, worst_product = 0;
@@ -98,7 +98,7 @@ Experiment any_position() {
               "float32 tables are off by at most 6e-8 at every position to 2^31 - 1, and a model with rope "
               "reads 16 times its max_position_embeddings where a learned table refuses one token more.",
           .budget = "seconds",
-          .method = run};
+          .method = run_any_position};
 }
 
 }  // namespace rf::reproduce

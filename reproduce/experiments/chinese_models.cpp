@@ -4,6 +4,7 @@
 // (C-22).
 #include <fmt/format.h>
 
+#include "data_sets.h"
 #include "experiment.h"
 #include "language_model_runs.h"
 #include "rf/io/files.h"
@@ -14,16 +15,14 @@ namespace rf::reproduce {
 
 namespace {
 
-constexpr const char* kDictionary = "vocabs/jieba_dict.txt";
-
-struct Settings {
+struct ChineseModelsSettings {
   Files files = {};
   Seeds seeds;
   std::map<std::string, Design> designs;  // by tokens
   TunedTask task;
   Tuning tuning;
   double equal = 0.02;
-  RF_MEMBERS(Settings, files, seeds, designs, task, tuning, equal)
+  RF_MEMBERS(ChineseModelsSettings, files, seeds, designs, task, tuning, equal)
 };
 
 struct Model {
@@ -76,8 +75,8 @@ Design design_of(Scale scale, const std::string& tokens) {
   return design;
 }
 
-Settings settings(Scale scale) {
-  Settings settings{
+ChineseModelsSettings chinese_models_settings(Scale scale) {
+  ChineseModelsSettings settings{
       .seeds = seeds_of(scale),
       .designs = {{"characters", design_of(scale, "characters")}, {"words", design_of(scale, "words")}},
       .task = {.name = "ChnSentiCorp",
@@ -99,7 +98,7 @@ double held_out_tokens(const TrainedArms& trained) {
   return io::read_json(trained.data_dir + "/data.json").at("splits").at("valid").at("tokens");
 }
 
-Result run(const Settings& settings, const Context& context) {
+Result run_chinese_models(const ChineseModelsSettings& settings, const Context& context) {
   std::map<std::string, TrainedArms> pretrained;  // by tokens
   for (const auto& [tokens, design] : settings.designs) {
     pretrained[tokens] = train_run_files(context, design);

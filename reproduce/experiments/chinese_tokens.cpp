@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "data_sets.h"
 #include "experiment.h"
 #include "rf/data/reader.h"
 #include "rf/text/tokenizer.h"
@@ -14,13 +15,12 @@ namespace {
 constexpr double kRatioBound = 0.75;
 constexpr const char* kCharacters = "vocabs/bert_base_chinese_vocab.txt";
 constexpr const char* kWords = "vocabs/roformer_chinese_base_vocab.txt";
-constexpr const char* kDictionary = "vocabs/jieba_dict.txt";
 
-struct Settings {
+struct ChineseTokensSettings {
   Files texts = {"zh_laws/laws_train.jsonl", "zh_classics/hongloumeng.txt", "zh_classics/sanguoyanyi.txt",
                  "zh_classics/shuihuzhuan.txt", "zh_classics/xiyouji.txt"};
   Files files = {kCharacters, kWords, kDictionary, texts[0], texts[1], texts[2], texts[3], texts[4]};
-  RF_MEMBERS(Settings, files, texts)
+  RF_MEMBERS(ChineseTokensSettings, files, texts)
 };
 
 text::Tokenizer tokenizer(const std::string& vocabulary, text::Pipeline pipeline,
@@ -34,7 +34,7 @@ int64_t characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-Result run(const Settings& settings, const Context& context) {
+Result run_chinese_tokens(const ChineseTokensSettings& settings, const Context& context) {
   const auto path = [&](const std::string& file) { return context.data_dir + "/" + file; };
   const text::Tokenizer by_character = tokenizer(path(kCharacters), text::Pipeline::kBert, nullptr);
   const text::Tokenizer by_word =
@@ -76,7 +76,7 @@ Experiment chinese_tokens() {
           .claims = {"C-30"},
           .expected = "On every text RoFormer's word tokens are at most 0.75 times as many as BERT's character tokens.",
           .budget = "seconds",
-          .method = run};
+          .method = run_chinese_tokens};
 }
 
 }  // namespace rf::reproduce

@@ -11,11 +11,11 @@ namespace rf::reproduce {
 
 namespace {
 
-Trained settings(Scale scale) {
+Trained convergence_settings(Scale scale) {
   return {convergence_design(scale)};
 }
 
-Result run(const Trained& settings, const Context& context) {
+Result run_convergence(const Trained& settings, const Context& context) {
   const Design& design = settings.design;
   const TrainedArms trained = train_arms(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};

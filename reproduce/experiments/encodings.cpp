@@ -17,7 +17,7 @@ const std::vector<std::string> kRelative = {
     "shaw:max_relative_position=16", "transformer-xl", "t5", "tupe-r", "deberta", "nezha"};
 const std::vector<std::string> kSlower = {"shaw:max_relative_position=16", "transformer-xl", "deberta"};
 
-Trained settings(Scale scale) {
+Trained encodings_settings(Scale scale) {
   std::vector<std::string> arms = {"none", "learned", "sinusoidal", "rope", "transformer-xl",
                                    "t5",   "tupe-r",  "deberta",    "nezha"};
   for (const auto* more : {&kClips, &kOneMiddleTerm, &kHuang}) arms.insert(arms.end(), more->begin(), more->end());
@@ -28,7 +28,7 @@ Trained settings(Scale scale) {
            .run = to_json(masked_lm_run(scale, 400))}};
 }
 
-Result run(const Trained& settings, const Context& context) {
+Result run_encodings(const Trained& settings, const Context& context) {
   const Design& design = settings.design;
   const TrainedArms trained = train_arms(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};

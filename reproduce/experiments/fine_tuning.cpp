@@ -12,14 +12,14 @@ namespace rf::reproduce {
 
 namespace {
 
-struct Settings {
+struct FineTuningSettings {
   Files files = {};
   Seeds seeds;
   std::map<std::string, Design> designs;
   std::vector<TunedTask> tasks;
   Tuning tuning;
   double bound = 0.01;
-  RF_MEMBERS(Settings, files, seeds, designs, tasks, tuning, bound)
+  RF_MEMBERS(FineTuningSettings, files, seeds, designs, tasks, tuning, bound)
 };
 
 std::vector<TunedTask> tasks(Scale scale) {
@@ -58,17 +58,17 @@ Tuning tuning(Scale scale) {
   return {.epochs = by_scale(scale, 1, 3), .batch = 32, .learning_rates = {5e-4}, .max_length = 128};
 }
 
-Settings settings(Scale scale) {
-  Settings settings{.seeds = seeds_of(scale),
-                    .designs = {{"english", convergence_design(scale)}, {"chinese", chinese_design(scale)}},
-                    .tasks = tasks(scale),
-                    .tuning = tuning(scale)};
+FineTuningSettings fine_tuning_settings(Scale scale) {
+  FineTuningSettings settings{.seeds = seeds_of(scale),
+                              .designs = {{"english", convergence_design(scale)}, {"chinese", chinese_design(scale)}},
+                              .tasks = tasks(scale),
+                              .tuning = tuning(scale)};
   for (const auto& [name, design] : settings.designs) add_files(settings.files, design.corpus.all_files());
   for (const TunedTask& task : settings.tasks) add_files(settings.files, task.files());
   return settings;
 }
 
-Result run(const Settings& settings, const Context& context) {
+Result run_fine_tuning(const FineTuningSettings& settings, const Context& context) {
   std::map<std::string, TrainedArms> pretrained;
   for (const auto& [name, design] : settings.designs) {
     pretrained[name] = train_arms(context, design);

@@ -70,10 +70,10 @@ Pairwise by_pairs(const Tokens& tokens, Form form) {
   return {at::matmul(weights_TT, tokens.value_TD), weights_TT, denominator_T};
 }
 
-struct Settings {
+struct LinearAttentionSettings {
   int64_t tokens = 1024, head_dim = 64;
   Seeds seeds = {1};
-  RF_MEMBERS(Settings, tokens, head_dim, seeds)
+  RF_MEMBERS(LinearAttentionSettings, tokens, head_dim, seeds)
 };
 
 // A row of the table: a quantity, by form.
@@ -83,7 +83,7 @@ nlohmann::json row(const std::string& quantity, const std::function<double(Form)
   return row;
 }
 
-Result run(const Settings& settings, const Context&) {
+Result run_linear_attention(const LinearAttentionSettings& settings, const Context&) {
   const Tokens tokens = random_tokens(settings.tokens, settings.head_dim, settings.seeds[0]);
   Result result{.columns = {"quantity", "Eq. 18", "Eq. 19", "both sums rotated"}, .rows = {}};
   for (int64_t i = 0; i < 6; ++i) {
@@ -161,7 +161,7 @@ Experiment linear_attention() {
               "rotated every denominator is positive, a query's weights do not add up to 1, and in the worked "
               "example some are negative.",
           .budget = "seconds",
-          .method = run};
+          .method = run_linear_attention};
 }
 
 Experiment pairwise() {

@@ -29,7 +29,7 @@ struct TunedArm {
   RF_MEMBERS(TunedArm, name, encoding, max_length)
 };
 
-struct Settings {
+struct LongTextsSettings {
   Files files = {};
   Seeds seeds = {};
   Design design;
@@ -39,7 +39,7 @@ struct Settings {
   std::vector<TunedArm> arms;
   std::vector<int64_t> read_at;
   double gain = 0.01, equal = 0.02;
-  RF_MEMBERS(Settings, files, seeds, design, task, triples, tuning, arms, read_at, gain, equal)
+  RF_MEMBERS(LongTextsSettings, files, seeds, design, task, triples, tuning, arms, read_at, gain, equal)
 };
 
 struct CourtRuling {
@@ -109,10 +109,10 @@ TaskRecords records(const Context& context, const Counts& counts) {
 }
 
 // R-CFG-6 at scale paper.
-Settings settings(Scale scale) {
+LongTextsSettings long_texts_settings(Scale scale) {
   const bool is_paper = scale == Scale::kPaper;
   const int64_t shorter = is_paper ? 512 : 128;
-  Settings settings{
+  LongTextsSettings settings{
       .design = chinese_design(scale),
       .triples = {.train = by_scale(scale, 64, 2400),
                   .valid = by_scale(scale, 16, 300),
@@ -140,7 +140,7 @@ struct Arm {
   std::vector<double> accuracies, on_scm;  // by seed
 };
 
-Result run(const Settings& settings, const Context& context) {
+Result run_long_texts(const LongTextsSettings& settings, const Context& context) {
   const TrainedArms bodies = train_arms(context, settings.design);
   if (bodies.signal != 0) return {.columns = {}, .rows = {}, .signal = bodies.signal};
   const train::TaskFiles files =

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kSame = 1e-12, kDifferent = 1e-3;  // of the largest output
 
-struct Settings {
+struct PermutationSettings {
   std::vector<std::string> encodings = {
       "none",  "learned",        "sinusoidal", "shaw",   "nezha",  "huang-m2", "huang-m3", "huang-m4",
       "alibi", "transformer-xl", "t5",         "tupe-a", "tupe-r", "deberta",  "rope",     "axial:grid_width=5",
@@ -25,11 +25,11 @@ struct Settings {
   int64_t tokens = 24, hidden_size = 32, heads = 4, layers = 2;
   double weights_std = 0.3;  // added to the initialisation, with which attention is nearly uniform
   Seeds seeds = {1, 2, 3};
-  RF_MEMBERS(Settings, encodings, tokens, hidden_size, heads, layers, weights_std, seeds)
+  RF_MEMBERS(PermutationSettings, encodings, tokens, hidden_size, heads, layers, weights_std, seeds)
 };
 
 // Largest difference between the outputs for permuted tokens and the permuted outputs, divided by the largest output.
-double order_seen(const std::string& encoding, const Settings& settings, uint64_t seed) {
+double order_seen(const std::string& encoding, const PermutationSettings& settings, uint64_t seed) {
   const at::NoGradGuard no_grad;
   const int64_t tokens = settings.tokens;
   ModelConfig config;
@@ -57,7 +57,7 @@ double order_seen(const std::string& encoding, const Settings& settings, uint64_
   return largest(permuted_BTC - outputs_BTC.index_select(1, order)) / largest(outputs_BTC);
 }
 
-Result run(const Settings& settings, const Context&) {
+Result run_permutation(const PermutationSettings& settings, const Context&) {
   Result result{.columns = {"encoding", "largest difference", "lowest", "highest"}, .rows = {}};
   double without = 0, least_with = HUGE_VAL;
   std::string least_name;
@@ -91,7 +91,7 @@ Experiment permutation() {
               "Without an encoding, permuted tokens give permuted outputs to 1e-12 of the largest (float64); "
               "with each encoding some output differs by more than 1e-3 of it.",
           .budget = "seconds",
-          .method = run};
+          .method = run_permutation};
 }
 
 }  // namespace rf::reproduce

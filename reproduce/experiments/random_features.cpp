@@ -13,16 +13,16 @@ namespace {
 
 constexpr double kPowerTolerance = 0.15;
 
-struct Settings {
+struct RandomFeaturesSettings {
   int64_t draws;
   int64_t tokens = 64, heads = 4, head_dim = 16;
   double input_std = 0.5;  // of queries, keys and values
   std::vector<int64_t> features = {16, 32, 64, 128, 256, 512, 1024};
   Seeds seeds = {1};
-  RF_MEMBERS(Settings, draws, tokens, heads, head_dim, input_std, features, seeds)
+  RF_MEMBERS(RandomFeaturesSettings, draws, tokens, heads, head_dim, input_std, features, seeds)
 };
 
-Settings settings(Scale scale) {
+RandomFeaturesSettings random_features_settings(Scale scale) {
   return {.draws = by_scale(scale, 8, 100)};
 }
 
@@ -31,7 +31,7 @@ struct Inputs {
 };
 
 // The relative error of the outputs, mean over draws of the random vectors.
-double mean_error(const Inputs& in, const at::Tensor& exact, const Settings& settings, int64_t features,
+double mean_error(const Inputs& in, const at::Tensor& exact, const RandomFeaturesSettings& settings, int64_t features,
                   bool orthogonal) {
   nn::LinearAttentionConfig config;
   config.feature_map = nn::FeatureMap::kFavor;
@@ -51,7 +51,7 @@ double mean_error(const Inputs& in, const at::Tensor& exact, const Settings& set
   return sum / static_cast<double>(settings.draws);
 }
 
-Result run(const Settings& settings, const Context&) {
+Result run_random_features(const RandomFeaturesSettings& settings, const Context&) {
   at::manual_seed(settings.seeds[0]);
   const int64_t tokens = settings.tokens, heads = settings.heads, head_dim = settings.head_dim;
   const double deviation = settings.input_std;

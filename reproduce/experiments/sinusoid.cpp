@@ -13,11 +13,11 @@ namespace rf::reproduce {
 
 namespace {
 
-struct Settings {
+struct SinusoidSettings {
   int64_t width = 64, positions = 10000;
   std::vector<int64_t> shifts = {1, 5, 100};
   Seeds seeds = {1};
-  RF_MEMBERS(Settings, width, positions, shifts, seeds)
+  RF_MEMBERS(SinusoidSettings, width, positions, shifts, seeds)
 };
 
 // [T,E].
@@ -59,7 +59,7 @@ double change_by_token(const at::Tensor& tokens_2E, const at::Tensor& positions,
   return largest(change_T2E.select(1, 0) - change_T2E.select(1, 1));
 }
 
-Result run(const Settings& settings, const Context&) {
+Result run_sinusoid(const SinusoidSettings& settings, const Context&) {
   const int64_t width = settings.width, count = settings.positions;
   const at::Tensor positions = integers(0, count), rows = sinusoid(positions, width);
   at::manual_seed(settings.seeds[0]);
@@ -103,7 +103,7 @@ Experiment sinusoid() {
               "shift is one linear map to 1e-10; what a position adds is the same for two tokens to 1e-12, "
               "what RoPE changes differs by more than 1e-3.",
           .budget = "seconds",
-          .method = run};
+          .method = run_sinusoid};
 }
 
 }  // namespace rf::reproduce

@@ -26,7 +26,7 @@ std::vector<train::Stage> stages(Scale scale) {
   return all;
 }
 
-Trained settings(Scale scale) {
+Trained staged_settings(Scale scale) {
   train::RunConfig run = masked_lm_run(scale, 1);
   run.stages = stages(scale);
   if (scale == Scale::kPaper) run.schedule.warmup_steps = 20000;
@@ -60,7 +60,7 @@ std::map<Place, Measured> measurements(const std::vector<train::CompareRun>& run
   return found;
 }
 
-Result run(const Trained& settings, const Context& context) {
+Result run_staged(const Trained& settings, const Context& context) {
   const Design& design = settings.design;
   const TrainedArms trained = train_run_files(context, design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};

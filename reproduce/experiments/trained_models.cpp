@@ -67,13 +67,13 @@ Result run_word(const WordSettings& settings, const Context& context) {
   return result;
 }
 
-struct ScoreSettings : ModelSettings {
+struct TrainedScoreSettings : ModelSettings {
   std::array<int64_t, 2> near = {1, 8}, far = {64, 127};  // distances, both ends included
   int64_t reach = 32;                                     // of the picture of attention, to either side
-  RF_MEMBERS_AND(ModelSettings, ScoreSettings, near, far, reach)
+  RF_MEMBERS_AND(ModelSettings, TrainedScoreSettings, near, far, reach)
 };
 
-ScoreSettings score_settings(Scale scale) {
+TrainedScoreSettings score_settings(Scale scale) {
   return {models_of_convergence(scale, "rope")};
 }
 
@@ -117,7 +117,7 @@ HeatMap attention_map(const std::vector<at::Tensor>& layers, int64_t reach, cons
   return map;
 }
 
-Result run_scores(const ScoreSettings& settings, const Context& context) {
+Result run_scores(const TrainedScoreSettings& settings, const Context& context) {
   const TrainedArms trained = train_arms(context, settings.design);
   if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
   const at::NoGradGuard no_grad;

@@ -7,6 +7,9 @@
 
 namespace rf::reproduce {
 
+// jieba's dictionary.
+inline constexpr const char* kDictionary = "vocabs/jieba_dict.txt";
+
 // Those of `files` (relative to data_dir) that do not exist; all of them if data_dir is "".
 std::vector<std::string> missing_files(const std::string& data_dir, const std::vector<std::string>& files);
 // "en_books/books_train.jsonl (public-domain English books as JSON lines with `text`: github ...)", with the source
