@@ -2,6 +2,10 @@
 #ifndef RF_CORE_COMMON_ALIGNED_ARRAY_H_
 #define RF_CORE_COMMON_ALIGNED_ARRAY_H_
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -22,6 +26,21 @@ AlignedArray<T> aligned_array(int64_t count) {
   AlignedArray<T> array(static_cast<T*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)));
   if (array == nullptr) throw std::bad_alloc();
   return array;
+}
+
+// The same for arrays that are kept and read from memory again and again, in pages of 2 MiB where the system has them
+// to give: a processor reads through the small ones at two thirds of the speed.
+template <class T>
+AlignedArray<T> huge_array(int64_t count) {
+  constexpr size_t kPage = size_t{2} << 20;
+  const auto bytes = static_cast<size_t>(count) * sizeof(T);
+  if (bytes < kPage) return aligned_array<T>(count);
+  void* memory = nullptr;
+  if (posix_memalign(&memory, kPage, bytes) != 0) throw std::bad_alloc();
+#if defined(__linux__)
+  madvise(memory, bytes / kPage * kPage, MADV_HUGEPAGE);  // an advice: nothing is lost where it is not taken
+#endif
+  return AlignedArray<T>(static_cast<T*>(memory));
 }
 
 }  // namespace rf::core

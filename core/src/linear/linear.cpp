@@ -140,7 +140,7 @@ std::unique_ptr<rf_linear_packed> pack(rf_dtype dtype, int64_t in, int64_t out, 
   if (is_reference(dtype)) throw NotImplemented("[linear] packing needs kernels, got RF_F64 or the reference");
   const Gemm gemm = weight_product(dtype, in, out, weight, stride);
   auto packed = std::unique_ptr<rf_linear_packed>(new rf_linear_packed{dtype, gemm.unit, in, out, nullptr});
-  packed->units = aligned_array<uint32_t>(packed_units(gemm));
+  packed->units = huge_array<uint32_t>(packed_units(gemm));
   pack_b(gemm, packed->units.get());
   return packed;
 }
