@@ -173,24 +173,6 @@ TEST_P(LinearTiles, ThreadsGiveTheSameBits) {
   }
 }
 
-TEST_P(LinearTiles, PackedWeightsGiveTheSameBits) {
-  for (const rf_dtype dtype : kTypes) {
-    LinearLayerCase plain(dtype, 70, 1100, 1100);
-    LinearLayerCase packed = plain;
-    plain.run();
-    rf_linear_packed* made = nullptr;
-    rf_linear_args call = packed.args();
-    ASSERT_EQ(rf_linear_pack(dtype, call.in, call.out, call.weight, call.weight_stride, &made), RF_OK)
-        << rf_last_error();
-    const Packed owner(made);
-    std::fill(packed.weight.bytes.begin(), packed.weight.bytes.end(), 0);
-    call.packed = made;
-    call.weight = nullptr;
-    ASSERT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
-    EXPECT_EQ(plain.y.bytes, packed.y.bytes) << name_of(plain);
-  }
-}
-
 // NaN and infinity of a row stay in that row, those of a weight in its column: nothing is padded by multiplication with
 // 0.
 TEST_P(Linear, KeepsNanAndInfinityWhereTheyAre) {

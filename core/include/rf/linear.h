@@ -15,6 +15,9 @@
  * Determinism: an element of y, dx or dW is one sum over its terms in their order, cut up by the shape alone and taken
  * by one thread, so it has the same bits for any number of threads; db is summed in chunks of 256 rows, and the chunks
  * in their order. Backends differ in their last bits.
+ *
+ * Packed weights have one product for any number of rows, so that a row of y has the same bits whatever other rows its
+ * call has, and a call allocates nothing once each of its threads has work space from an earlier one.
  */
 #ifndef RF_LINEAR_H_
 #define RF_LINEAR_H_
@@ -72,7 +75,8 @@ RF_API rf_status rf_linear_pack(rf_dtype dtype, int64_t in, int64_t out, const v
                                 rf_linear_packed** packed);
 RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allowed */
 
-/* What computes a layer of this type and shape, forward and backward:
+/* What computes a layer of this type and shape, forward and backward, whose weights are not packed (those are "plain",
+ * RF_BF16 in AMX tiles where rf_target() is AVX3_AMX):
  *
  *   "ref"     the float64 loops: RF_F64, or RF_KERNEL=ref
  *   "onednn"  oneDNN, for RF_BF16 where the CPU has AMX and rows >= 16: it was there when this was built and the
@@ -83,8 +87,8 @@ RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allow
 RF_API const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);
 
 /* "plain" leaves oneDNN out; "onednn" takes it for RF_F32 and, with AVX512_BF16, RF_BF16 of 16 rows and more, and is
- * refused where it cannot run; "" or NULL: the rule above. For tests, and to continue with what a run was begun with.
- * Not for use while layers run on other threads. */
+ * refused where it cannot run; "" or NULL: the rule above. For tests, and to continue with what a run was begun with;
+ * packed weights are not concerned. Not for use while layers run on other threads. */
 RF_API rf_status rf_linear_set_backend(const char* name);
 
 #ifdef __cplusplus

@@ -67,8 +67,26 @@ struct Bf16PairElements {
 };
 #endif
 
-template <class Elements, int kRows, int kVectors>
-HWY_INLINE void multiply_block(const Product& p, int64_t row, int64_t vector) {
+// What is done beside each step of a sum.
+struct NothingBeside {
+  HWY_INLINE void step() {}
+};
+
+// Asks for the lines up to `end`, so many in each step.
+struct LinesBeside {
+  const char* next = nullptr;
+  const char* end = nullptr;
+  int64_t lines = 0;
+
+  HWY_INLINE void step() {
+    constexpr int64_t kLine = 64;
+    if (next >= end) return;
+    for (int64_t i = 0; i < lines; ++i, next += kLine) __builtin_prefetch(next, 0, 2);
+  }
+};
+
+template <class Elements, int kRows, int kVectors, class Beside>
+HWY_INLINE void multiply_block(const Product& p, int64_t row, int64_t vector, Beside& beside) {
   using Element = typename Elements::Element;
   const FloatTag d;
   const Element* a = static_cast<const Element*>(p.a) + row * p.a_row;
@@ -77,46 +95,48 @@ HWY_INLINE void multiply_block(const Product& p, int64_t row, int64_t vector) {
   FloatVec sums[kRows][kVectors];
   HWY_UNROLL(8)
   for (int i = 0; i < kRows; ++i) {
-    HWY_UNROLL(3)
+    HWY_UNROLL(4)
     for (int l = 0; l < kVectors; ++l) {
       sums[i][l] = start == nullptr ? hn::Zero(d) : hn::LoadU(d, start + i * p.start_row + l * kLanes);
     }
   }
   for (int64_t t = 0; t < p.depth; ++t, a += p.a_step, b += p.b_step) {
     decltype(Elements::load(b)) columns[kVectors];
-    HWY_UNROLL(3)
+    HWY_UNROLL(4)
     for (int l = 0; l < kVectors; ++l) columns[l] = Elements::load(b + l * kLanes);
     HWY_UNROLL(8)
     for (int i = 0; i < kRows; ++i) {
       const auto factor = Elements::broadcast(a + i * p.a_row);
-      HWY_UNROLL(3)
+      HWY_UNROLL(4)
       for (int l = 0; l < kVectors; ++l) sums[i][l] = Elements::add(factor, columns[l], sums[i][l]);
     }
+    beside.step();
   }
   float* c = p.c + row * p.c_row + vector * kLanes;
   HWY_UNROLL(8)
   for (int i = 0; i < kRows; ++i) {
-    HWY_UNROLL(3)
+    HWY_UNROLL(4)
     for (int l = 0; l < kVectors; ++l) hn::StoreU(sums[i][l], d, c + i * p.c_row + l * kLanes);
   }
 }
 
 template <class Elements, int kVectors>
 HWY_INLINE void multiply_columns(const Product& p, int64_t vector) {
+  NothingBeside nothing;
   int64_t row = 0;
   for (; row + kBlockRows <= p.rows; row += kBlockRows) {
-    multiply_block<Elements, kBlockRows, kVectors>(p, row, vector);
+    multiply_block<Elements, kBlockRows, kVectors>(p, row, vector, nothing);
     if (p.ahead != nullptr) p.ahead->step();
   }
   if (kBlockRows > 4 && row + 4 <= p.rows) {
-    multiply_block<Elements, 4, kVectors>(p, row, vector);
+    multiply_block<Elements, 4, kVectors>(p, row, vector, nothing);
     row += 4;
   }
   if (row + 2 <= p.rows) {
-    multiply_block<Elements, 2, kVectors>(p, row, vector);
+    multiply_block<Elements, 2, kVectors>(p, row, vector, nothing);
     row += 2;
   }
-  if (row < p.rows) multiply_block<Elements, 1, kVectors>(p, row, vector);
+  if (row < p.rows) multiply_block<Elements, 1, kVectors>(p, row, vector, nothing);
 }
 
 template <class Elements>

@@ -5,8 +5,11 @@
 #include "linear/gemm.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 
 #include "common/aligned_array.h"
+#include "common/element.h"
 #include "common/parallel_tasks.h"
 #include "linear/gemm_kernel.h"
 #include "linear/gemm_onednn.h"
@@ -26,12 +29,28 @@ struct TaskSpace {
   float* const sums = reinterpret_cast<float*>(staging + kTileUnits);
 };
 
-// task(i, space) for i below count.
+constexpr int64_t kSpaceBytes = TaskSpace::kUnits * int64_t{sizeof(uint32_t)};
+
+// task(i, space) for i below count, where each has a share of neighbours for each thread: a thread reads one part of B,
+// and the same part in the next call, when its caches may still hold it. Who has done his share helps the others.
 template <class Task>
-void run_tasks(int64_t count, const Task& task) {
-  constexpr int64_t kBytes = TaskSpace::kUnits * int64_t{sizeof(uint32_t)};
-  parallel_tasks<Schedule::kDynamic>({count, count > 1, kBytes},
-                                     [&](int64_t i, void* memory) { task(i, TaskSpace(memory)); });
+void run_shares(int64_t count, bool parallel, const Task& task) {
+  constexpr int64_t kMaxShares = 64;
+  struct alignas(64) Share {  // a cache line of its own
+    std::atomic<int64_t> begun = 0;
+  };
+  std::array<Share, kMaxShares> shares;
+  const int64_t threads = parallel ? omp_get_max_threads() : 1, number = std::min({threads, count, kMaxShares});
+  parallel_tasks<Schedule::kStatic>({threads, parallel, kSpaceBytes}, [&](int64_t thread, void* memory) {
+    const TaskSpace space(memory);
+    for (int64_t i = 0; i < number; ++i) {
+      const int64_t share = (thread * number / threads + i) % number;
+      const int64_t begin = count * share / number, end = count * (share + 1) / number;
+      for (int64_t done; (done = shares[share].begun.fetch_add(1, std::memory_order_relaxed)) < end - begin;) {
+        task(begin + done, space);
+      }
+    }
+  });
 }
 
 // Blocks first .. first + count - 1 of B, packed together.
@@ -45,31 +64,84 @@ struct PackedBlocks {
 };
 
 void pack_blocks(const Gemm& gemm, const PackedBlocks& packed, uint32_t* to) {
-  run_tasks(gemm.chunks() * packed.count, [&](int64_t i, const TaskSpace& space) {
+  const int64_t count = gemm.chunks() * packed.count;
+  parallel_tasks<Schedule::kDynamic>({count, count > 1, kSpaceBytes}, [&](int64_t i, void* memory) {
     const int64_t chunk = i / packed.count, block = packed.first + i % packed.count;
-    pack_block(gemm, block, chunk, to + (packed.at(gemm, chunk, block) - packed.units), space.staging);
+    pack_block(gemm, block, chunk, to + (packed.at(gemm, chunk, block) - packed.units), TaskSpace(memory).staging);
   });
+}
+
+// Whether rows of A are units where they are. Products with packed weights end with the depth; those with weights that
+// are packed for one call add the products of the zeros behind it, which can turn a sum of -0 into 0.
+bool reads_rows_in_place(const Gemm& gemm) {
+  const int64_t unit_depth = gemm.depth_of_unit();
+  return gemm.backend != GemmBackend::kOnednn && gemm.a.contiguous == GemmOperand::Contiguous::kDepth &&
+         gemm.a.dtype == (gemm.unit == Unit::kFloat ? RF_F32 : RF_BF16) && gemm.depth % unit_depth == 0 &&
+         gemm.a.stride % unit_depth == 0 && reinterpret_cast<uintptr_t>(gemm.a.data) % sizeof(uint32_t) == 0 &&
+         (gemm.packed_b != nullptr || gemm.depth % (kUnitStep * unit_depth) == 0);
+}
+
+// Tiles of rows by runs of blocks; the tiles of a run are neighbours.
+struct Division {
+  bool in_place;
+  int64_t tile_rows, tiles, run, runs;
+};
+
+Division divide(const Gemm& gemm, int64_t blocks) {
+  Division cut = {};
+  cut.in_place = reads_rows_in_place(gemm);
+  cut.tiles = (gemm.rows + kTileRows - 1) / kTileRows;
+  // Tiles of nearly one size; oneDNN's are whole but for the last.
+  cut.tile_rows = gemm.backend == GemmBackend::kOnednn ? kTileRows : (gemm.rows + cut.tiles - 1) / cut.tiles;
+  cut.run = kRunBlocks;
+  const auto tasks = [&] { return cut.tiles * ((blocks + cut.run - 1) / cut.run); };
+  // Another copy of A costs less than a thread that waits.
+  const int64_t threads = omp_get_max_threads(), enough = 16 * threads, few = 4 * threads;
+  while (cut.run > (cut.in_place ? 1 : kPanelBlocks) && tasks() < enough) cut.run /= 2;
+  while (cut.run > 1 && tasks() < few) cut.run /= 2;
+  cut.runs = (blocks + cut.run - 1) / cut.run;
+  return cut;
+}
+
+struct Task {
+  bool in_place;
+  int64_t row, rows;
+  int64_t first, count;  // blocks
+  int64_t next;          // the block that the next task begins with
+};
+
+Task task_of(const Gemm& gemm, const PackedBlocks& packed, const Division& cut, int64_t i) {
+  const auto begin = [&](int64_t task) { return packed.first + std::min(task / cut.tiles, cut.runs - 1) * cut.run; };
+  Task task = {};
+  task.in_place = cut.in_place;
+  task.row = i % cut.tiles * cut.tile_rows;
+  task.rows = std::min(cut.tile_rows, gemm.rows - task.row);
+  task.first = begin(i);
+  task.count = std::min(cut.run, packed.first + packed.count - task.first);
+  task.next = begin(i + 1);
+  return task;
+}
+
+// A tile of A for one chunk.
+void set_tile(const Gemm& gemm, const Task& task, const TaskSpace& space, int64_t chunk, TileProduct& product) {
+  if (task.in_place) {
+    const int64_t offset = task.row * gemm.a.stride + chunk * gemm.chunk_depth();
+    product.a =
+        reinterpret_cast<const uint32_t*>(static_cast<const char*>(gemm.a.data) + offset * element_bytes(gemm.a.dtype));
+    product.a_row = gemm.a.stride / gemm.depth_of_unit();
+    return;
+  }
+  const int64_t units = gemm.units_of(chunk);
+  pack_tile(gemm, task.row, task.rows, chunk, space.tile, space.staging);
+  if (gemm.backend == GemmBackend::kOnednn)
+    std::fill(space.tile + task.rows * units, space.tile + kTileRows * units, 0);
+  product.a = space.tile;
+  product.a_row = units;
 }
 
 // Sums of a task: panel by panel, [panel][kTileRows][columns of the panel].
 float* sums_of(const TaskSpace& space, int64_t block) {
   return space.sums + block * kBlockColumns * kTileRows;
-}
-
-void multiply_chunk(const Gemm& gemm, const PackedBlocks& packed, const TaskSpace& space, int64_t rows, int64_t chunk,
-                    int64_t first, int64_t count) {
-  TileProduct product;
-  product.unit = gemm.unit;
-  product.a = space.tile;
-  product.rows = rows;
-  product.units = gemm.units_of(chunk);
-  product.adds = chunk > 0;
-  for (int64_t block = 0; block < count; block += kPanelBlocks) {
-    product.b = packed.at(gemm, chunk, first + block);
-    product.c = sums_of(space, block);
-    product.blocks = std::min(kPanelBlocks, count - block);
-    gemm.backend == GemmBackend::kOnednn ? multiply_tile_onednn(product) : multiply_tile(product);
-  }
 }
 
 // Sums, [rows][stride], to elements of C.
@@ -90,35 +162,50 @@ void finish(const Gemm& gemm, int64_t row, int64_t rows, int64_t column, int64_t
   finish_tile(gemm, row, rows, column, columns, bias, sums, stride);
 }
 
-// Rows row.. of C by blocks first .. first + count - 1.
-void multiply_task(const Gemm& gemm, const PackedBlocks& packed, const TaskSpace& space, int64_t row, int64_t first,
-                   int64_t count) {
-  const int64_t rows = std::min(kTileRows, gemm.rows - row);
-  if (gemm.chunks() == 0) std::fill_n(space.sums, kTileRows * count * kBlockColumns, 0.0f);
-  for (int64_t chunk = 0; chunk < gemm.chunks(); ++chunk) {
-    pack_tile(gemm, row, rows, chunk, space.tile, space.staging);
-    const int64_t units = gemm.units_of(chunk);
-    std::fill(space.tile + rows * units, space.tile + kTileRows * units, 0);
-    multiply_chunk(gemm, packed, space, rows, chunk, first, count);
-  }
-  for (int64_t block = 0; block < count; block += kPanelBlocks) {
-    const int64_t column = (first + block) * kBlockColumns;
-    const int64_t width = std::min(kPanelBlocks, count - block) * kBlockColumns;
-    finish(gemm, row, rows, column, std::min(width, gemm.columns - column), sums_of(space, block), width);
+void finish_panel(const Gemm& gemm, const Task& task, const TaskSpace& space, int64_t block) {
+  const int64_t column = (task.first + block) * kBlockColumns;
+  const int64_t width = std::min(kPanelBlocks, task.count - block) * kBlockColumns;
+  finish(gemm, task.row, task.rows, column, std::min(width, gemm.columns - column), sums_of(space, block), width);
+}
+
+void multiply_chunk(const Gemm& gemm, const PackedBlocks& packed, const Task& task, const TaskSpace& space,
+                    int64_t chunk) {
+  const auto block_at = [&](int64_t of, int64_t block) {
+    return BlockUnits{packed.at(gemm, of, block), gemm.units_of(of)};
+  };
+  const bool is_last = chunk + 1 == gemm.chunks();
+  TileProduct product;
+  product.unit = gemm.unit;
+  product.amx = gemm.backend == GemmBackend::kAmx;
+  product.rows = task.rows;
+  product.block_units = gemm.units_of(chunk);
+  product.units = gemm.packed_b == nullptr ? product.block_units : gemm.depth_units_of(chunk);
+  product.adds = chunk > 0;
+  set_tile(gemm, task, space, chunk, product);
+  for (int64_t block = 0; block < task.count; block += kPanelBlocks) {
+    product.b = packed.at(gemm, chunk, task.first + block);
+    product.c = sums_of(space, block);
+    product.blocks = std::min(kPanelBlocks, task.count - block);
+    product.ahead = block + kPanelBlocks < task.count ? block_at(chunk, task.first + block + kPanelBlocks)
+                    : is_last                         ? block_at(0, task.next)
+                                                      : block_at(chunk + 1, task.first);
+    gemm.backend == GemmBackend::kOnednn ? multiply_tile_onednn(product) : multiply_tile(product);
+    if (is_last) finish_panel(gemm, task, space, block);
   }
 }
 
+void multiply_task(const Gemm& gemm, const PackedBlocks& packed, const Task& task, const TaskSpace& space) {
+  for (int64_t chunk = 0; chunk < gemm.chunks(); ++chunk) multiply_chunk(gemm, packed, task, space, chunk);
+  if (gemm.chunks() > 0) return;
+  std::fill_n(space.sums, kTileRows * task.count * kBlockColumns, 0.0f);
+  for (int64_t block = 0; block < task.count; block += kPanelBlocks) finish_panel(gemm, task, space, block);
+}
+
 void multiply_blocks(const Gemm& gemm, const PackedBlocks& packed) {
-  constexpr int64_t kEnoughTasks = 32, kFewTasks = 8;
-  const int64_t tiles = (gemm.rows + kTileRows - 1) / kTileRows;
-  int64_t run = kRunBlocks;
-  const auto runs = [&] { return (packed.count + run - 1) / run; };
-  while (run > kPanelBlocks && tiles * runs() < kEnoughTasks) run /= 2;
-  while (run > 1 && tiles * runs() < kFewTasks) run /= 2;  // another copy of A costs less than a thread that waits
-  run_tasks(tiles * runs(), [&](int64_t i, const TaskSpace& space) {
-    const int64_t begin = i / tiles * run;
-    multiply_task(gemm, packed, space, i % tiles * kTileRows, packed.first + begin,
-                  std::min(run, packed.count - begin));
+  const Division cut = divide(gemm, packed.count);
+  const int64_t tasks = cut.tiles * cut.runs;
+  run_shares(tasks, tasks > 1, [&](int64_t i, const TaskSpace& space) {
+    multiply_task(gemm, packed, task_of(gemm, packed, cut, i), space);
   });
 }
 

@@ -2,14 +2,15 @@
 //
 //   C[i][j] = act(bias[j] + sum_t A(i,t) B(t,j))
 //
-// for operands of any orientation; t runs over the depth of the product. C is computed in tiles of 64 rows; A of a tile
-// is copied, chunk of the depth by chunk, to [row][t], and B is copied once for all tiles to blocks of 64 columns,
-// [chunk][block][t][64]. A unit of either is 32 bits: a float, or two neighbours along the depth as bfloat16 (the even
-// one in the lower half). Sums are floats. An element of C is summed in order of t in one thread: no bit depends on the
-// number of threads.
+// for operands of any orientation; t runs over the depth of the product. C is computed in tiles of at most 64 rows. B
+// is copied once for all tiles to blocks of 64 columns, [chunk][block][t][64]. A of a tile is copied, chunk of the
+// depth by chunk, to [row][t]; rows that are units already are read where they are. A unit of either is 32 bits: a
+// float, or two neighbours along the depth as bfloat16 (the even one in the lower half). Sums are floats. An element of
+// C is summed in order of t in one thread: no bit depends on the number of threads, nor, within a backend of this
+// library, on the other rows.
 //
-// Only the product of a tile of A with blocks of B has backends, which share all the rest: Highway's
-// (gemm_kernel.cpp) and oneDNN's (gemm_onednn.cpp).
+// Only the product of a tile of A with blocks of B has backends, which share all the rest: Highway's and the AMX tiles
+// of attention (gemm_kernel.cpp), and oneDNN's (gemm_onednn.cpp).
 #ifndef RF_CORE_LINEAR_GEMM_H_
 #define RF_CORE_LINEAR_GEMM_H_
 
@@ -25,11 +26,11 @@ inline constexpr int64_t kBlockColumns = 64;
 inline constexpr int64_t kUnitStep = 16;     // chunks are whole steps, zeros behind the depth
 inline constexpr int64_t kChunkUnits = 528;  // no power of two: rows of a tile would meet in the same cache lines
 inline constexpr int64_t kPanelBlocks = 4;   // blocks of B that are multiplied at once
-inline constexpr int64_t kRunBlocks = 16;    // at most so many share a copy of a tile of A
+inline constexpr int64_t kRunBlocks = 16;    // at most so many are a task
 inline constexpr int64_t kTileUnits = kTileRows * kChunkUnits;  // of a tile of A, or of a block of B
 
 enum class Unit { kFloat, kBf16Pair };
-enum class GemmBackend { kPlain, kOnednn };
+enum class GemmBackend { kPlain, kAmx, kOnednn };  // kAmx: of pairs
 
 // Lines are rows of A or columns of B. Neighbours in memory: the elements of a line, along the depth, or those of
 // neighbouring lines at one t.
@@ -60,6 +61,7 @@ struct Gemm {
     const int64_t step = kUnitStep * depth_of_unit();
     return (depth_of(chunk) + step - 1) / step * kUnitStep;
   }
+  int64_t depth_units_of(int64_t chunk) const { return (depth_of(chunk) + depth_of_unit() - 1) / depth_of_unit(); }
   int64_t units() const { return chunks() == 0 ? 0 : (chunks() - 1) * kChunkUnits + units_of(chunks() - 1); }
   int64_t blocks() const { return (columns + kBlockColumns - 1) / kBlockColumns; }
 };

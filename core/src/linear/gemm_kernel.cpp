@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "linear/gemm_kernel.cpp"
 #include "hwy/foreach_target.h"
 // The list of targets, then each of them.
+#include "common/amx_product-inl.h"
 #include "common/element.h"
 #include "common/rows-inl.h"
 #include "common/tile_product-inl.h"
@@ -125,28 +126,94 @@ void pack_block(const Gemm& gemm, int64_t block, int64_t chunk, uint32_t* to, ui
   transpose_units(space, units, kBlockColumns, units, to, kBlockColumns);
 }
 
+// Rows by four vectors whose sums are in registers, 24 of 32 or 8 of 16.
+#if HWY_TARGET == HWY_AVX3
+inline constexpr int64_t kPanelRows = 6;
+#else
+inline constexpr int64_t kPanelRows = 2;
+#endif
+inline constexpr int64_t kPanelVectors = 4;
+inline constexpr int64_t kBlockVectorCount = kBlockColumns / kLanes;
+
+template <class Elements, int kRows>
+void multiply_rows(const Product& p, int64_t row, LinesBeside& beside) {
+  for (int64_t vector = 0; vector < kBlockVectorCount; vector += kPanelVectors) {
+    multiply_block<Elements, kRows, kPanelVectors>(p, row, vector, beside);
+  }
+}
+
+template <class Elements>
+void multiply_some_rows(const Product& p, int64_t row, int64_t rows, LinesBeside& beside) {
+#if HWY_TARGET == HWY_AVX3
+  if (rows == 6) return multiply_rows<Elements, 6>(p, row, beside);
+  if (rows == 5) return multiply_rows<Elements, 5>(p, row, beside);
+  if (rows == 4) return multiply_rows<Elements, 4>(p, row, beside);
+  if (rows == 3) return multiply_rows<Elements, 3>(p, row, beside);
+#endif
+  if (rows == 2) return multiply_rows<Elements, 2>(p, row, beside);
+  multiply_rows<Elements, 1>(p, row, beside);
+}
+
+// One part of rows reads a block of B once, from wherever it is, and asks for its lines a little ahead. With more, the
+// first would wait for the block while memory rests during the others, so they ask for the next one together.
+LinesBeside lines_beside(const Product& p, int64_t parts, BlockUnits next) {
+  constexpr int64_t kLineUnits = 16, kUnitLines = kBlockColumns / kLineUnits, kMaxLines = 8;
+  constexpr int64_t kFewRows = 4, kNearBytes = 1024, kFarBytes = 8192;  // measured
+  constexpr int64_t kUnitBytes = kBlockColumns * int64_t{sizeof(uint32_t)};
+  LinesBeside beside;
+  if (parts == 1) {
+    beside.next = static_cast<const char*>(p.b) + (p.rows <= kFewRows ? kNearBytes : kFarBytes);
+    beside.end = beside.next + p.depth * kUnitBytes;
+    beside.lines = kUnitLines;
+  } else {
+    const int64_t steps = parts * p.depth * (kBlockVectorCount / kPanelVectors);
+    beside.next = reinterpret_cast<const char*>(next.data);
+    beside.end = beside.next + next.count * kUnitBytes;
+    beside.lines = std::min(kMaxLines, (next.count * kUnitLines + steps - 1) / steps);
+  }
+  return beside;
+}
+
+// As many rows at once as the registers hold, in parts of nearly one size.
+template <class Elements>
+HWY_NOINLINE void multiply_panel(const Product& p, BlockUnits next) {
+  const int64_t parts = (p.rows + kPanelRows - 1) / kPanelRows;
+  if (HWY_TARGET != HWY_AVX3 && parts > 1) return multiply<Elements>(p);
+  LinesBeside beside = lines_beside(p, parts, next);
+  for (int64_t part = 0, row = 0; part < parts; ++part) {
+    const int64_t rows = (p.rows - row + parts - part - 1) / (parts - part);
+    multiply_some_rows<Elements>(p, row, rows, beside);
+    row += rows;
+  }
+}
+
 void multiply_tile(const TileProduct& product) {
+  AmxTiles amx;
   Product p;
   p.a = product.a;
-  p.a_row = product.units;
+  p.a_row = product.a_row;
   p.a_step = 1;
   p.b_step = kBlockColumns;
   p.c_row = product.blocks * kBlockColumns;
   p.start_row = p.c_row;
   p.rows = product.rows;
-  p.vectors = kBlockColumns / kLanes;
+  p.vectors = kBlockVectorCount;
   p.depth = product.units;
+  p.amx = &amx;
   for (int64_t block = 0; block < product.blocks; ++block) {
-    p.b = product.b + block * product.units * kBlockColumns;
+    const uint32_t* b = product.b + block * product.block_units * kBlockColumns;
+    const BlockUnits following = {b + product.block_units * kBlockColumns, product.block_units};
+    const BlockUnits next = block + 1 < product.blocks ? following : product.ahead;
+    p.b = b;
     p.c = product.c + block * kBlockColumns;
     p.start = product.adds ? p.c : nullptr;
 #if RF_HAVE_BF16_INSTRUCTION
     if (product.unit == Unit::kBf16Pair) {
-      multiply<Bf16PairElements>(p);
+      product.amx ? multiply_in_amx(p) : multiply_panel<Bf16PairElements>(p, next);
       continue;
     }
 #endif
-    multiply<FloatElements>(p);
+    multiply_panel<FloatElements>(p, next);
   }
 }
 

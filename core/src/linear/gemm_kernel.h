@@ -6,14 +6,23 @@
 
 namespace rf::core {
 
+// Units of a block of B.
+struct BlockUnits {
+  const uint32_t* data = nullptr;
+  int64_t count = 0;  // along the depth
+};
+
 // A tile of A times blocks of B that lie one behind the other: sums, or added to sums.
 struct TileProduct {
   Unit unit = Unit::kFloat;
-  const uint32_t* a = nullptr;  // [rows][units]
-  const uint32_t* b = nullptr;  // [blocks][units][64]
+  const uint32_t* a = nullptr;  // [rows], a_row units apart
+  int64_t a_row = 0;
+  const uint32_t* b = nullptr;  // [blocks][block_units][64]
   float* c = nullptr;           // [rows][blocks * 64]
-  int64_t rows = 0, units = 0, blocks = 0;
+  int64_t rows = 0, units = 0, block_units = 0, blocks = 0;
   bool adds = false;
+  bool amx = false;  // pairs are multiplied in its tiles
+  BlockUnits ahead;  // what is multiplied next
 };
 
 // Chunk `chunk` of rows row.. of A, [rows][units]. space: kTileUnits.

@@ -49,7 +49,12 @@ GemmBackend backend_of(rf_dtype dtype, int64_t rows) {
   return wanted && rows >= kMinRows && onednn_can(dtype) ? GemmBackend::kOnednn : GemmBackend::kPlain;
 }
 
-// The same for both backends, so that packed weights serve any number of rows.
+// For any number of rows, so that the bits of one do not depend on it.
+GemmBackend backend_of_packed(Unit unit) {
+  return unit == Unit::kBf16Pair && use_amx() ? GemmBackend::kAmx : GemmBackend::kPlain;
+}
+
+// The same for all backends, so that packed weights serve any number of rows.
 Unit unit_of(rf_dtype dtype) {
   return dtype == RF_BF16 && multiplies_bf16_pairs() ? Unit::kBf16Pair : Unit::kFloat;
 }
@@ -92,7 +97,10 @@ void forward(const rf_linear_args& args) {
   Gemm gemm = product_of(args, args.rows, args.out, args.in);
   gemm.a = {args.dtype, args.x, args.x_stride, Contiguous::kDepth};
   gemm.b = {weight_type(args), args.weight, args.weight_stride, Contiguous::kDepth};
-  gemm.packed_b = args.packed == nullptr ? nullptr : args.packed->units.get();
+  if (args.packed != nullptr) {
+    gemm.packed_b = args.packed->units.get();
+    gemm.backend = backend_of_packed(gemm.unit);
+  }
   gemm.c_dtype = args.dtype;
   gemm.c = args.y;
   gemm.c_stride = args.y_stride;

@@ -1,0 +1,14 @@
+// How often the test program, with its libraries, has allocated memory.
+#ifndef RF_TESTS_CORE_ALLOCATION_COUNT_H_
+#define RF_TESTS_CORE_ALLOCATION_COUNT_H_
+
+#include <cstdint>
+
+namespace rf::tests {
+
+// False where calls of malloc cannot be counted: under sanitizers, and without the GNU C library.
+bool counts_allocations();
+int64_t allocations();
+
+}  // namespace rf::tests
+#endif

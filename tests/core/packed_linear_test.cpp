@@ -1,0 +1,154 @@
+// What callers of packed weights rely on: the bits of a row are the same in every call, and a call allocates nothing.
+#include <omp.h>
+
+#include <cstring>
+
+#include "core/allocation_count.h"
+#include "core/linear_layer_case.h"
+#include "core/row_case.h"
+#include "rf/linear.h"
+
+namespace rf::tests {
+namespace {
+
+constexpr rf_dtype kTypes[] = {RF_F32, RF_BF16, RF_F16};
+
+class PackedLinear : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { ASSERT_EQ(rf_set_target(GetParam().c_str()), RF_OK) << rf_last_error(); }
+  void TearDown() override {
+    rf_linear_set_backend("");
+    rf_set_target("");
+    omp_set_num_threads(threads_);
+  }
+
+ private:
+  int threads_ = omp_get_max_threads();
+};
+
+std::string name_of(const LinearLayerCase& linear) {
+  return "dtype " + std::to_string(linear.dtype) + " rows " + std::to_string(linear.rows) + " in " +
+         std::to_string(linear.in) + " out " + std::to_string(linear.out) + " gap " + std::to_string(linear.gap);
+}
+
+Packed pack(const rf_linear_args& call) {
+  rf_linear_packed* made = nullptr;
+  EXPECT_EQ(rf_linear_pack(call.dtype, call.in, call.out, call.weight, call.weight_stride, &made), RF_OK)
+      << rf_last_error();
+  return Packed(made);
+}
+
+// A layer with packed weights, any rows of which are one call.
+class Layer {
+ public:
+  explicit Layer(LinearLayerCase linear, rf_linear_activation activation = RF_LINEAR_NONE)
+      : case_(std::move(linear)), packed_(pack(case_.args())), activation_(activation) {
+    std::fill(case_.weight.bytes.begin(), case_.weight.bytes.end(), 0);  // nothing of it is kept
+  }
+
+  const Elements& forward(int64_t first, int64_t rows) {
+    rf_linear_args call = case_.args();
+    call.weight = nullptr;
+    call.packed = packed_.get();
+    call.activation = activation_;
+    call.rows = rows;
+    call.x = static_cast<const char*>(call.x) + first * call.x_stride * bytes_of(call.dtype);
+    call.y = static_cast<char*>(call.y) + first * call.y_stride * bytes_of(call.dtype);
+    EXPECT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
+    return case_.y;
+  }
+  const LinearLayerCase& linear() const { return case_; }
+
+ private:
+  LinearLayerCase case_;
+  Packed packed_;
+  rf_linear_activation activation_;
+};
+
+TEST_P(PackedLinear, EqualsFloat64) {
+  for (const rf_dtype dtype : kTypes) {
+    for (const auto& [rows, in, out] : std::initializer_list<std::array<int64_t, 3>>{
+             {1, 1, 1}, {3, 0, 7}, {5, 33, 65}, {16, 600, 70}, {47, 1200, 130}, {129, 64, 20}}) {
+      const LinearLayerCase linear(dtype, rows, in, out);
+      LinearLayerCase values = linear.in_float64(LinearLayerCase::As::kValues);
+      LinearLayerCase magnitudes = linear.in_float64(LinearLayerCase::As::kMagnitudes);
+      ref::linear(values.args());
+      ref::linear(magnitudes.args());
+      expect_close_sums(Layer(linear).forward(0, rows), values.y, magnitudes.y, name_of(linear), 0);
+    }
+  }
+}
+
+TEST_P(PackedLinear, GivesTheBitsOfTheProductThatIsNotPacked) {
+  for (const rf_dtype dtype : kTypes) {
+    LinearLayerCase plain(dtype, 70, 1100, 1100);
+    const bool in_tiles = dtype == RF_BF16 && std::string(rf_target()) == "AVX3_AMX";
+    if (in_tiles || std::string(rf_linear_backend(dtype, 70, 1100, 1100)) != "plain") continue;
+    const rf_linear_args call = plain.args();
+    ASSERT_EQ(rf_linear_forward(&call), RF_OK) << rf_last_error();
+    EXPECT_EQ(plain.y.bytes, Layer(plain).forward(0, 70).bytes) << name_of(plain);
+  }
+}
+
+// Rows of one call, of calls of their own, and of calls with any neighbours.
+TEST_P(PackedLinear, TheBitsOfARowDependOnNothingElse) {
+  constexpr int64_t kRows = 200;
+  std::mt19937 random(3);
+  std::vector<int64_t> counts = {200, 129, 65, 64, 17, 16, 15, 13, 12, 7, 6, 5, 4, 3, 2};
+  for (int i = 0; i < 10; ++i) counts.push_back(1 + static_cast<int64_t>(random() % kRows));
+  // Two chunks of the depth, halves of pairs, parts of vectors and blocks, rows that are aligned to their element only.
+  for (const auto& [in, out, gap] :
+       std::initializer_list<std::array<int64_t, 3>>{{64, 130, 0}, {600, 70, 0}, {1090, 33, 3}, {33, 300, 0}}) {
+    for (const rf_dtype dtype : kTypes) {
+      const auto activation = in == 600 ? RF_LINEAR_GELU_ERF : RF_LINEAR_NONE;
+      const LinearLayerCase linear(dtype, kRows, in, out, gap);
+      Layer alone(linear, activation), together(linear, activation);
+      omp_set_num_threads(1);
+      for (int64_t r = 0; r < kRows; ++r) alone.forward(r, 1);
+      for (const int64_t count : counts) {
+        omp_set_num_threads(1 + static_cast<int>(random() % 3));
+        const auto first = static_cast<int64_t>(random() % static_cast<unsigned>(kRows - count + 1));
+        const Elements& got = together.forward(first, count);
+        const auto row_bytes = static_cast<size_t>((out + gap) * bytes_of(dtype));
+        const size_t begin = static_cast<size_t>(first) * row_bytes;
+        ASSERT_EQ(
+            std::memcmp(&got.bytes[begin], &alone.linear().y.bytes[begin], static_cast<size_t>(count) * row_bytes), 0)
+            << name_of(linear) << ": rows " << first << " to " << first + count;
+      }
+    }
+  }
+}
+
+TEST_P(PackedLinear, NoBackendIsChosenByTheNumberOfRows) {
+  if (rf_linear_set_backend("onednn") != RF_OK) GTEST_SKIP() << "no oneDNN for this instruction set";
+  rf_linear_set_backend("");
+  for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
+    const LinearLayerCase linear(dtype, 40, 1100, 130);
+    Layer rule(linear), onednn(linear);
+    rule.forward(0, 40);
+    ASSERT_EQ(rf_linear_set_backend("onednn"), RF_OK) << rf_last_error();
+    EXPECT_EQ(onednn.forward(0, 40).bytes, rule.linear().y.bytes);
+    ASSERT_EQ(rf_linear_set_backend(""), RF_OK);
+  }
+}
+
+TEST_P(PackedLinear, ACallAllocatesNothing) {
+  if (!counts_allocations()) GTEST_SKIP() << "calls of malloc cannot be counted here";
+  for (const rf_dtype dtype : kTypes) {
+    Layer layer(LinearLayerCase(dtype, 150, 600, 700), RF_LINEAR_GELU_ERF);
+    layer.forward(0, 1);
+    const int64_t before = allocations(), work = rf_memory_held().work_bytes;
+    for (const int64_t rows : {1, 7, 16, 64, 150, 3}) layer.forward(0, rows);
+    EXPECT_EQ(allocations(), before) << name_of(layer.linear());
+    EXPECT_EQ(rf_memory_held().work_bytes, work);
+  }
+  const int64_t before = allocations();
+  const Layer another(LinearLayerCase(RF_F32, 1, 8, 8));
+  EXPECT_GT(allocations(), before) << "the count must count";
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSets, PackedLinear, testing::ValuesIn(instruction_sets()),
+                         [](const testing::TestParamInfo<std::string>& info) { return info.param; });
+
+}  // namespace
+}  // namespace rf::tests
