@@ -71,17 +71,16 @@ struct Bf16PairElements {
 struct NothingBeside {
   HWY_INLINE void step() {}
 };
-
-// Asks for the lines up to `end`, so many in each step.
+// Asks for lines of memory, evenly: so many bytes further in each step.
 struct LinesBeside {
   const char* next = nullptr;
-  const char* end = nullptr;
-  int64_t lines = 0;
+  const char* until = next;
+  int64_t bytes = 0;
 
   HWY_INLINE void step() {
     constexpr int64_t kLine = 64;
-    if (next >= end) return;
-    for (int64_t i = 0; i < lines; ++i, next += kLine) __builtin_prefetch(next, 0, 2);
+    until += bytes;
+    for (; next < until; next += kLine) __builtin_prefetch(next, 0, 2);
   }
 };
 

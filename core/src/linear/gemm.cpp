@@ -18,7 +18,7 @@
 namespace rf::core {
 namespace {
 
-// Work space of a task.
+// Work space of the tasks of a thread.
 struct TaskSpace {
   static constexpr int64_t kUnits = kTileUnits * 2 + kTileRows * kRunBlocks * kBlockColumns;
 
@@ -27,6 +27,7 @@ struct TaskSpace {
   uint32_t* const tile;
   uint32_t* const staging = tile + kTileUnits;  // a copy that is to be transposed
   float* const sums = reinterpret_cast<float*>(staging + kTileUnits);
+  const uint32_t* ahead = nullptr;  // the block that was asked for last
 };
 
 constexpr int64_t kSpaceBytes = TaskSpace::kUnits * int64_t{sizeof(uint32_t)};
@@ -42,7 +43,7 @@ void run_shares(int64_t count, bool parallel, const Task& task) {
   std::array<Share, kMaxShares> shares;
   const int64_t threads = parallel ? omp_get_max_threads() : 1, number = std::min({threads, count, kMaxShares});
   parallel_tasks<Schedule::kStatic>({threads, parallel, kSpaceBytes}, [&](int64_t thread, void* memory) {
-    const TaskSpace space(memory);
+    TaskSpace space(memory);
     for (int64_t i = 0; i < number; ++i) {
       const int64_t share = (thread * number / threads + i) % number;
       const int64_t begin = count * share / number, end = count * (share + 1) / number;
@@ -168,8 +169,7 @@ void finish_panel(const Gemm& gemm, const Task& task, const TaskSpace& space, in
   finish(gemm, task.row, task.rows, column, std::min(width, gemm.columns - column), sums_of(space, block), width);
 }
 
-void multiply_chunk(const Gemm& gemm, const PackedBlocks& packed, const Task& task, const TaskSpace& space,
-                    int64_t chunk) {
+void multiply_chunk(const Gemm& gemm, const PackedBlocks& packed, const Task& task, TaskSpace& space, int64_t chunk) {
   const auto block_at = [&](int64_t of, int64_t block) {
     return BlockUnits{packed.at(gemm, of, block), gemm.units_of(of)};
   };
@@ -189,12 +189,14 @@ void multiply_chunk(const Gemm& gemm, const PackedBlocks& packed, const Task& ta
     product.ahead = block + kPanelBlocks < task.count ? block_at(chunk, task.first + block + kPanelBlocks)
                     : is_last                         ? block_at(0, task.next)
                                                       : block_at(chunk + 1, task.first);
+    product.asked = product.b == space.ahead;
+    space.ahead = product.ahead.data;
     gemm.backend == GemmBackend::kOnednn ? multiply_tile_onednn(product) : multiply_tile(product);
     if (is_last) finish_panel(gemm, task, space, block);
   }
 }
 
-void multiply_task(const Gemm& gemm, const PackedBlocks& packed, const Task& task, const TaskSpace& space) {
+void multiply_task(const Gemm& gemm, const PackedBlocks& packed, const Task& task, TaskSpace& space) {
   for (int64_t chunk = 0; chunk < gemm.chunks(); ++chunk) multiply_chunk(gemm, packed, task, space, chunk);
   if (gemm.chunks() > 0) return;
   std::fill_n(space.sums, kTileRows * task.count * kBlockColumns, 0.0f);
@@ -204,9 +206,8 @@ void multiply_task(const Gemm& gemm, const PackedBlocks& packed, const Task& tas
 void multiply_blocks(const Gemm& gemm, const PackedBlocks& packed) {
   const Division cut = divide(gemm, packed.count);
   const int64_t tasks = cut.tiles * cut.runs;
-  run_shares(tasks, tasks > 1, [&](int64_t i, const TaskSpace& space) {
-    multiply_task(gemm, packed, task_of(gemm, packed, cut, i), space);
-  });
+  run_shares(tasks, tasks > 1,
+             [&](int64_t i, TaskSpace& space) { multiply_task(gemm, packed, task_of(gemm, packed, cut, i), space); });
 }
 
 // Blocks that are packed together: they stay in the last-level cache, or are one run of a very long sum.

@@ -134,6 +134,7 @@ inline constexpr int64_t kPanelRows = 2;
 #endif
 inline constexpr int64_t kPanelVectors = 4;
 inline constexpr int64_t kBlockVectorCount = kBlockColumns / kLanes;
+inline constexpr int64_t kBlockPanels = kBlockVectorCount / kPanelVectors;
 
 template <class Elements, int kRows>
 void multiply_rows(const Product& p, int64_t row, LinesBeside& beside) {
@@ -154,35 +155,33 @@ void multiply_some_rows(const Product& p, int64_t row, int64_t rows, LinesBeside
   multiply_rows<Elements, 1>(p, row, beside);
 }
 
-// One part of rows reads a block of B once, from wherever it is, and asks for its lines a little ahead. With more, the
-// first would wait for the block while memory rests during the others, so they ask for the next one together.
-LinesBeside lines_beside(const Product& p, int64_t parts, BlockUnits next) {
-  constexpr int64_t kLineUnits = 16, kUnitLines = kBlockColumns / kLineUnits, kMaxLines = 8;
-  constexpr int64_t kFewRows = 4, kNearBytes = 1024, kFarBytes = 8192;  // measured
-  constexpr int64_t kUnitBytes = kBlockColumns * int64_t{sizeof(uint32_t)};
-  LinesBeside beside;
-  if (parts == 1) {
-    beside.next = static_cast<const char*>(p.b) + (p.rows <= kFewRows ? kNearBytes : kFarBytes);
-    beside.end = beside.next + p.depth * kUnitBytes;
-    beside.lines = kUnitLines;
-  } else {
-    const int64_t steps = parts * p.depth * (kBlockVectorCount / kPanelVectors);
-    beside.next = reinterpret_cast<const char*>(next.data);
-    beside.end = beside.next + next.count * kUnitBytes;
-    beside.lines = std::min(kMaxLines, (next.count * kUnitLines + steps - 1) / steps);
-  }
-  return beside;
-}
+// What the parts of the rows of a panel ask for, so that memory is read all the time. The first part of a block that
+// was not asked for asks for its lines a little ahead; the others, for the next block together.
+struct PanelAhead {
+  LinesBeside block, next;
 
-// As many rows at once as the registers hold, in parts of nearly one size.
+  PanelAhead(const Product& p, int64_t parts, BlockUnits following, bool asked) {
+    constexpr int64_t kFewRows = 4, kNearBytes = 1024, kFarBytes = 8192;  // measured
+    constexpr int64_t kUnitBytes = kBlockColumns * int64_t{sizeof(uint32_t)};
+    block.next = block.until = static_cast<const char*>(p.b) + (p.rows <= kFewRows ? kNearBytes : kFarBytes);
+    block.bytes = kUnitBytes / kBlockPanels;
+    const int64_t steps = (asked ? parts : parts - 1) * p.depth * kBlockPanels;
+    next.next = next.until = reinterpret_cast<const char*>(following.data);
+    next.bytes = steps == 0 ? 0 : (following.count * kUnitBytes + steps - 1) / steps;
+  }
+};
+
+// As many rows at once as the registers hold, in parts of nearly one size. A single part reads its block when it needs
+// it, from wherever it is.
 template <class Elements>
-HWY_NOINLINE void multiply_panel(const Product& p, BlockUnits next) {
+HWY_NOINLINE void multiply_panel(const Product& p, BlockUnits following, bool asked) {
   const int64_t parts = (p.rows + kPanelRows - 1) / kPanelRows;
   if (HWY_TARGET != HWY_AVX3 && parts > 1) return multiply<Elements>(p);
-  LinesBeside beside = lines_beside(p, parts, next);
+  asked = asked && parts > 1;
+  PanelAhead ahead(p, parts, following, asked);
   for (int64_t part = 0, row = 0; part < parts; ++part) {
     const int64_t rows = (p.rows - row + parts - part - 1) / (parts - part);
-    multiply_some_rows<Elements>(p, row, rows, beside);
+    multiply_some_rows<Elements>(p, row, rows, part == 0 && !asked ? ahead.block : ahead.next);
     row += rows;
   }
 }
@@ -207,13 +206,14 @@ void multiply_tile(const TileProduct& product) {
     p.b = b;
     p.c = product.c + block * kBlockColumns;
     p.start = product.adds ? p.c : nullptr;
+    const bool asked = product.asked || block > 0;
 #if RF_HAVE_BF16_INSTRUCTION
     if (product.unit == Unit::kBf16Pair) {
-      product.amx ? multiply_in_amx(p) : multiply_panel<Bf16PairElements>(p, next);
+      product.amx ? multiply_in_amx(p) : multiply_panel<Bf16PairElements>(p, next, asked);
       continue;
     }
 #endif
-    multiply_panel<FloatElements>(p, next);
+    multiply_panel<FloatElements>(p, next, asked);
   }
 }
 

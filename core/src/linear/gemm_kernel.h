@@ -21,8 +21,9 @@ struct TileProduct {
   float* c = nullptr;           // [rows][blocks * 64]
   int64_t rows = 0, units = 0, block_units = 0, blocks = 0;
   bool adds = false;
-  bool amx = false;  // pairs are multiplied in its tiles
-  BlockUnits ahead;  // what is multiplied next
+  bool amx = false;    // pairs are multiplied in its tiles
+  bool asked = false;  // the first block was `ahead` of the call before
+  BlockUnits ahead;    // what is multiplied next
 };
 
 // Chunk `chunk` of rows row.. of A, [rows][units]. space: kTileUnits.
