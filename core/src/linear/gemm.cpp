@@ -206,7 +206,10 @@ void multiply_task(const Gemm& gemm, const PackedBlocks& packed, const Task& tas
 void multiply_blocks(const Gemm& gemm, const PackedBlocks& packed) {
   const Division cut = divide(gemm, packed.count);
   const int64_t tasks = cut.tiles * cut.runs;
-  run_shares(tasks, tasks > 1,
+  // Four microseconds of one thread: to begin with another takes one to three. Reading B takes as long as three rows.
+  constexpr int64_t kEnoughWork = int64_t{1} << 18, kRowsOfReading = 3;
+  const int64_t work = gemm.units() * packed.count * kBlockColumns * std::max(gemm.rows, kRowsOfReading);
+  run_shares(tasks, tasks > 1 && work >= kEnoughWork,
              [&](int64_t i, TaskSpace& space) { multiply_task(gemm, packed, task_of(gemm, packed, cut, i), space); });
 }
 
