@@ -27,13 +27,13 @@ struct TaskSpace {
   uint32_t* const tile;
   uint32_t* const staging = tile + kTileUnits;  // a copy that is to be transposed
   float* const sums = reinterpret_cast<float*>(staging + kTileUnits);
-  const uint32_t* ahead = nullptr;  // the block that was asked for last
+  const uint32_t* ahead = nullptr;  // the block that was prefetched last
 };
 
 constexpr int64_t kSpaceBytes = TaskSpace::kUnits * int64_t{sizeof(uint32_t)};
 
-// task(i, space) for i below count, where each has a share of neighbours for each thread: a thread reads one part of B,
-// and the same part in the next call, when its caches may still hold it. Who has done his share helps the others.
+// task(i, space) for i below count. Each thread begins with its own share of neighbouring tasks, so that it reads the
+// same part of B in every call, which its caches may still hold; a thread that has finished its share helps the others.
 template <class Task>
 void run_shares(int64_t count, bool parallel, const Task& task) {
   constexpr int64_t kMaxShares = 64;

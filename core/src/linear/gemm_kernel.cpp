@@ -155,8 +155,8 @@ void multiply_some_rows(const Product& p, int64_t row, int64_t rows, LinesBeside
   multiply_rows<Elements, 1>(p, row, beside);
 }
 
-// What the parts of the rows of a panel ask for, so that memory is read all the time. The first part of a block that
-// was not asked for asks for its lines a little ahead; the others, for the next block together.
+// What the parts of the rows of a panel prefetch, so that memory is read all the time: the first part of a block that
+// was not prefetched itself, the lines of that block shortly before their use; the others together, the next block.
 struct PanelAhead {
   LinesBeside block, next;
 

@@ -22,7 +22,7 @@ struct TileProduct {
   int64_t rows = 0, units = 0, block_units = 0, blocks = 0;
   bool adds = false;
   bool amx = false;    // pairs are multiplied in its tiles
-  bool asked = false;  // the first block was `ahead` of the call before
+  bool asked = false;  // the first block was `ahead` before
   BlockUnits ahead;    // what is multiplied next
 };
 
