@@ -81,6 +81,8 @@ inline constexpr double kGeluEps = 4;
 // the standard deviation of the error does: each of n partial sums of size sqrt(n) adds up to half an eps of itself.
 // That is half an eps of the magnitudes; eight of these for the worst of all elements of all tests.
 inline constexpr double kLinearEps = 4;
+// int8: an exact sum as a float, two scales and the bias, half an eps each, of the magnitudes of product and bias.
+inline constexpr double kInt8Eps = 2;
 // The largest slope of GELU, 1.129 of the form with erf and 1.130 of the one with tanh, rounded up.
 inline constexpr double kGeluSlope = 1.14;
 

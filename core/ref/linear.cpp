@@ -1,6 +1,11 @@
 // The linear layer in plain loops (see the header).
 #include "linear/reference.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
 #include "common/element.h"
 #include "convert.h"
 #include "linear/checks.h"
@@ -20,7 +25,48 @@ double activated(rf_linear_activation activation, double sum) {
   return sum;
 }
 
+// A row of x as whole numbers times a scale.
+struct WholeRow {
+  std::vector<int64_t> values;
+  float scale;
+};
+
+WholeRow whole_row(const rf_linear_args& args, int64_t row) {
+  std::vector<float> x(static_cast<size_t>(args.in));
+  float least = 0, most = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < args.in; ++i) {
+    x[i] = static_cast<float>(load(args.dtype, args.x, row * args.x_stride + i));
+    finite = finite && std::isfinite(x[i]);
+    least = std::min(least, x[i]);
+    most = std::max(most, x[i]);
+  }
+  WholeRow whole{std::vector<int64_t>(x.size()), std::numeric_limits<float>::quiet_NaN()};
+  if (!finite) return whole;
+  whole.scale = std::max(most / 255 - least / 255, 0x1p-126f);
+  const float inverse = 1 / whole.scale;
+  const auto nearest = [](float value) { return static_cast<int64_t>(std::nearbyint(static_cast<double>(value))); };
+  const int64_t zero = nearest(-least * inverse);
+  for (size_t i = 0; i < x.size(); ++i) {
+    whole.values[i] = std::min<int64_t>(nearest(x[i] * inverse) + zero, 255) - zero;
+  }
+  return whole;
+}
+
 }  // namespace
+
+void linear_int8(const rf_linear_args& args, const core::Int8Weight& weight) {
+  for (int64_t r = 0; r < args.rows; ++r) {
+    const WholeRow x = whole_row(args, r);
+    for (int64_t j = 0; j < args.out; ++j) {
+      int64_t sum = 0;
+      for (int64_t i = 0; i < args.in; ++i) sum += x.values[i] * weight.at(j, i);
+      const double scaled = static_cast<double>(sum) * static_cast<double>(weight.scales[j]) * x.scale;
+      const double bias = args.bias == nullptr ? 0 : load(RF_F32, args.bias, j);
+      store(args.dtype, args.y, r * args.y_stride + j, activated(args.activation, scaled + bias));
+    }
+  }
+}
 
 void linear(const rf_linear_args& args) {
   for (int64_t r = 0; r < args.rows; ++r) {

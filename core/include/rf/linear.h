@@ -47,7 +47,7 @@ typedef struct rf_linear_args {
   int64_t x_stride;
   const void* weight; /* NULL where packed is set; not read by the backward unless the gradient of x is wanted */
   int64_t weight_stride;
-  const rf_linear_packed* packed; /* of the same dtype, in and out; NULL for the backward */
+  const rf_linear_packed* packed; /* of the same in and out, and dtype unless int8; NULL for the backward */
   const void* bias;               /* float (RF_F64: double), or NULL; not read by the backward */
   void* y;                        /* overlaps no input; not read by the backward */
   int64_t y_stride;
@@ -75,13 +75,35 @@ RF_API rf_status rf_linear_pack(rf_dtype dtype, int64_t in, int64_t out, const v
                                 rf_linear_packed** packed);
 RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allowed */
 
+/* Packs weight [out, in] to bytes, with a scale for each output, for the forward of RF_F32, RF_BF16 and RF_F16:
+ *
+ *   scale_j = max(max_t |W[j][t]| / 127, 2^-126)        W8[j][t] = nearest(W[j][t] / scale_j)
+ *
+ * A call quantises each row of x by itself, where min and max are over the row and 0, and scale 2^-126 at least:
+ *
+ *   scale = max / 255 - min / 255      zero = nearest(-min (1 / scale))
+ *   x8[t] = min(nearest(x[t] (1 / scale)) + zero, 255)
+ *
+ *   y[j] = act(sum_t (x8[t] - zero) W8[j][t] * scale_j * scale + b[j])
+ *
+ * The zero point makes use of all 256 steps where a row is not symmetric, as after GELU, and 0 is exact. Quotients,
+ * products and sums are float32, one after the other as they are written, and nearest() takes a tie to the even number.
+ * The sum over t is exact: in <= 2^16. An infinity or NaN in a row of x makes the whole row of y NaN, one in weight is
+ * refused.
+ *
+ * A row of y depends on that row of x alone, and has the same bits for any number of rows or threads and on every
+ * instruction set but for what GELU and the rounding to 16 bits of numbers below 2^-126 differ in there. Such a weight
+ * serves every dtype and instruction set, and RF_KERNEL=ref. */
+RF_API rf_status rf_linear_pack_int8(int64_t in, int64_t out, const float* weight, int64_t weight_stride,
+                                     rf_linear_packed** packed);
+
 /* What computes a layer of this type and shape, forward and backward, whose weights are not packed (those are "plain",
  * RF_BF16 in AMX tiles where rf_target() is AVX3_AMX):
  *
  *   "ref"     the float64 loops: RF_F64, or RF_KERNEL=ref
  *   "onednn"  oneDNN, for RF_BF16 where the CPU has AMX and rows >= 16: it was there when this was built and the
  *             instruction set in use is AVX-512
- *   "plain"   the product of this library, everything else
+ *   "plain"   the product of this library, everything else, and every weight packed as int8
  *
  * "" and rf_last_error() for a type or an extent that there is not. */
 RF_API const char* rf_linear_backend(rf_dtype dtype, int64_t rows, int64_t in, int64_t out);

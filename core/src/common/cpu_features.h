@@ -18,12 +18,41 @@ inline bool has_bf16_instruction() {
 #endif
 }
 
+// AVX512_VNNI: four products of bytes added to each lane.
+inline bool has_int8_instruction() {
+#if defined(__x86_64__)
+  static const bool has = __builtin_cpu_supports("avx512vnni") != 0;
+  return has;
+#else
+  return false;
+#endif
+}
+
+#if defined(__x86_64__)
+// A bit of EDX of the leaf of features.
+inline bool has_feature(unsigned bit) {
+  constexpr unsigned kFeatures = 7;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(kFeatures, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & 1u << bit) != 0;
+}
+#endif
+
 // AMX tiles of bfloat16.
 inline bool has_amx_bf16() {
 #if defined(__x86_64__)
-  constexpr unsigned kFeatures = 7, kAmxBf16 = 1u << 22;  // leaf, and bit of EDX
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  static const bool has = __get_cpuid_count(kFeatures, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAmxBf16) != 0;
+  constexpr unsigned kAmxBf16 = 22;
+  static const bool has = has_feature(kAmxBf16);
+  return has;
+#else
+  return false;
+#endif
+}
+
+// AMX tiles of bytes.
+inline bool has_amx_int8() {
+#if defined(__x86_64__)
+  constexpr unsigned kAmxInt8 = 25;
+  static const bool has = has_feature(kAmxInt8);
   return has;
 #else
   return false;

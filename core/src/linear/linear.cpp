@@ -13,15 +13,17 @@
 #include "common/target.h"
 #include "linear/checks.h"
 #include "linear/gemm.h"
+#include "linear/gemm_int8.h"
 #include "linear/gemm_kernel.h"
 #include "linear/gemm_onednn.h"
 #include "linear/reference.h"
 
 struct rf_linear_packed {
-  rf_dtype dtype;
-  rf::core::Unit unit;
-  int64_t in, out;
+  rf_dtype dtype = {};
+  rf::core::Unit unit = {};
+  int64_t in = 0, out = 0;
   rf::core::AlignedArray<uint32_t> units;
+  std::unique_ptr<const rf::core::Int8Weight> int8;  // where it is set, dtype, unit and units are not
 };
 
 namespace rf::core {
@@ -90,8 +92,18 @@ void check_packed(const rf_linear_args& args) {
           "packed must be used with the instruction set that it was packed for, got a weight packed for another");
 }
 
+void forward_int8(const rf_linear_args& args, const Int8Weight& weight) {
+  require(args.dtype != RF_F64, kWhere, "dtype must be RF_F32, RF_BF16 or RF_F16 for a weight packed as int8, got ",
+          static_cast<int>(args.dtype));
+  require(weight.in == args.in && weight.out == args.out, kWhere,
+          "packed must be of the in and out of the call = ", args.in, ", ", args.out, ", got ", weight.in, ", ",
+          weight.out);
+  use_reference() ? ref::linear_int8(args, weight) : multiply_int8(args, weight);
+}
+
 void forward(const rf_linear_args& args) {
   check_linear_forward(args);
+  if (args.packed != nullptr && args.packed->int8 != nullptr) return forward_int8(args, *args.packed->int8);
   if (args.packed != nullptr) check_packed(args);
   if (is_reference(args.dtype)) return ref::linear(args);
   Gemm gemm = product_of(args, args.rows, args.out, args.in);
@@ -147,9 +159,18 @@ std::unique_ptr<rf_linear_packed> pack(rf_dtype dtype, int64_t in, int64_t out, 
   check_linear_array(dtype, weight, out, in, stride, "weight");
   if (is_reference(dtype)) throw NotImplemented("[linear] packing needs kernels, got RF_F64 or the reference");
   const Gemm gemm = weight_product(dtype, in, out, weight, stride);
-  auto packed = std::unique_ptr<rf_linear_packed>(new rf_linear_packed{dtype, gemm.unit, in, out, nullptr});
+  auto packed = std::unique_ptr<rf_linear_packed>(new rf_linear_packed{dtype, gemm.unit, in, out, {}, {}});
   packed->units = huge_array<uint32_t>(packed_units(gemm));
   pack_b(gemm, packed->units.get());
+  return packed;
+}
+
+std::unique_ptr<rf_linear_packed> pack_int8_weight(int64_t in, int64_t out, const float* weight, int64_t stride) {
+  check_linear_shape(RF_F32, 0, in, out);
+  require(in <= kMaxInt8Depth, kWhere, "in must be in 0..2^16 for int8, where sums are exact, got ", in);
+  check_linear_array(RF_F32, weight, out, in, stride, "weight");
+  auto packed = std::make_unique<rf_linear_packed>();
+  packed->int8 = std::make_unique<const Int8Weight>(pack_int8(in, out, weight, stride));
   return packed;
 }
 
@@ -188,6 +209,15 @@ extern "C" rf_status rf_linear_pack(rf_dtype dtype, int64_t in, int64_t out, con
     rf::core::require(packed != nullptr, "linear", "packed must not be NULL, got NULL");
     *packed = nullptr;
     *packed = rf::core::pack(dtype, in, out, weight, weight_stride).release();
+  });
+}
+
+extern "C" rf_status rf_linear_pack_int8(int64_t in, int64_t out, const float* weight, int64_t weight_stride,
+                                         rf_linear_packed** packed) {
+  return rf::core::guarded("linear", [&] {
+    rf::core::require(packed != nullptr, "linear", "packed must not be NULL, got NULL");
+    *packed = nullptr;
+    *packed = rf::core::pack_int8_weight(in, out, weight, weight_stride).release();
   });
 }
 

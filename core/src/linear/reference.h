@@ -3,12 +3,15 @@
 #ifndef RF_CORE_LINEAR_REFERENCE_H_
 #define RF_CORE_LINEAR_REFERENCE_H_
 
+#include "linear/gemm_int8.h"
 #include "rf/linear.h"
 
 namespace rf::ref {
 
 // args.packed must be NULL.
 void linear(const rf_linear_args& args);
+// The definition of rf_linear_pack_int8: bytes as it says, in float32, and float64 from there on.
+void linear_int8(const rf_linear_args& args, const core::Int8Weight& weight);
 void linear_backward(const rf_linear_args& args, const rf_linear_grads& grads);
 
 }  // namespace rf::ref

@@ -1,0 +1,53 @@
+// The parts of an int8 product (gemm_int8.h) by the best instruction set.
+#ifndef RF_CORE_LINEAR_GEMM_INT8_KERNEL_H_
+#define RF_CORE_LINEAR_GEMM_INT8_KERNEL_H_
+
+#include "linear/gemm_int8.h"
+
+namespace rf::core {
+
+// x = scale (byte - zero); a scale that is not a number stands for a row of which an element is infinite or not a
+// number.
+struct Int8RowScale {
+  float scale;
+  int32_t zero;
+};
+
+// A row of x to `bytes` bytes, a multiple of kDepthStep.
+Int8RowScale quantize_row(rf_dtype dtype, const void* x, int64_t count, uint8_t* to, int64_t bytes);
+
+// Panel `panel` of `to`, whose scales are not numbers where a weight is none or infinite. space: kPanelColumns times
+// to.units().
+void pack_panel(const float* weight, int64_t stride, int64_t panel, Int8Weight& to, uint32_t* space);
+
+// Rows of bytes times a panel.
+struct Int8Tile {
+  const uint8_t* rows = nullptr;
+  int64_t row_bytes = 0;  // from one to the next
+  int64_t count = 0;
+  const int8_t* panel = nullptr;
+  int64_t units = 0;
+  int32_t* sums = nullptr;  // [count][kPanelColumns]
+};
+void multiply_panel(const Int8Tile& tile);
+
+// Sums of a tile to rows of y: scaled, and the bias added where there is one.
+struct Int8Finish {
+  const int32_t* sums = nullptr;
+  const Int8RowScale* rows = nullptr;
+  int64_t count = 0;
+  const float* column_scales = nullptr;
+  const int32_t* column_sums = nullptr;
+  int64_t columns = 0;  // <= kPanelColumns
+  const float* bias = nullptr;
+  rf_dtype dtype = RF_F32;
+  void* y = nullptr;
+  int64_t y_stride = 0;
+};
+void scale_panel(const Int8Finish& finish);
+
+// Floats [rows][kPanelColumns] to rows of y.
+void store_panel(const float* from, int64_t rows, int64_t columns, rf_dtype dtype, void* y, int64_t y_stride);
+
+}  // namespace rf::core
+#endif

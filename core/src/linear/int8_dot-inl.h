@@ -1,0 +1,141 @@
+// Bytes times bytes, for every instruction set: a lane of 32 bits holds four neighbours along the depth, those of a row
+// 0..255, those of a column -127..127, and a lane of the sum gets all four products. Exact in every one.
+//
+//   AVX512_VNNI   one instruction for the four
+//   AMX           the same for 16 rows by 16 columns by 16 lanes
+//   AVX2, SSE4    bytes 0 and 2, and bytes 1 and 3, widened to 16 bits; an instruction multiplies and adds two. (The
+//                 one that takes bytes saturates.)
+//   others        byte by byte in lanes of 32 bits
+#if defined(RF_CORE_LINEAR_INT8_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RF_CORE_LINEAR_INT8_DOT_INL_H_
+#undef RF_CORE_LINEAR_INT8_DOT_INL_H_
+#else
+#define RF_CORE_LINEAR_INT8_DOT_INL_H_
+#endif
+
+#include <cstring>
+
+#include "common/amx_product-inl.h"
+#include "common/cpu_features.h"
+#include "common/float_vector-inl.h"
+#include "hwy/highway.h"
+#include "linear/gemm_int8_kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rf::core {
+namespace HWY_NAMESPACE {
+
+// Whether kernels may use AVX512_VNNI, which they do where has_int8_instruction(), and AMX.
+#undef RF_HAVE_INT8_INSTRUCTION
+#if HWY_TARGET == HWY_AVX3 && HWY_COMPILER_GCC
+#define RF_HAVE_INT8_INSTRUCTION 1
+#else
+#define RF_HAVE_INT8_INSTRUCTION 0
+#endif
+
+using IntTag = hn::RebindToSigned<FloatTag>;
+using IntVec = hn::Vec<IntTag>;
+
+HWY_INLINE IntVec broadcast_unit(const uint8_t* from) {
+  int32_t unit;
+  std::memcpy(&unit, from, sizeof unit);
+  return hn::Set(IntTag(), unit);
+}
+HWY_INLINE IntVec load_units(const int8_t* from) {
+#if HWY_TARGET == HWY_SCALAR
+  return broadcast_unit(reinterpret_cast<const uint8_t*>(from));
+#else
+  const hn::Repartition<int8_t, IntTag> d8;
+  return hn::BitCast(IntTag(), hn::LoadU(d8, from));
+#endif
+}
+
+#if RF_HAVE_INT8_INSTRUCTION
+struct Int8InstructionDot {
+  static constexpr int kRows = 8, kVectors = 3;
+  using Columns = IntVec;
+  static HWY_INLINE IntVec row(const uint8_t* from) { return broadcast_unit(from); }
+  static HWY_INLINE IntVec columns(const int8_t* from) { return load_units(from); }
+  static HWY_INLINE IntVec add(IntVec row, IntVec columns, IntVec sum) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(row.raw), "v"(columns.raw));
+    return sum;
+  }
+};
+
+template <int kC, int kA, int kB>
+HWY_INLINE void multiply_amx_bytes() {
+  asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+}
+
+inline HWY_NOINLINE void multiply_panel_in_amx(const Int8Tile& tile) {
+  constexpr int kVectors = kPanelColumns / kLanes;
+  AmxTiles amx;
+  for (int64_t row = 0; row < tile.count; row += AmxTiles::kRows) {
+    amx.set(std::min(AmxTiles::kRows, tile.count - row), 0);
+    const uint8_t* a = tile.rows + row * tile.row_bytes;
+    const int8_t* b = tile.panel;
+    with_each<kVectors>([&](auto l) HWY_ATTR { clear_amx<l()>(); });
+    for (int64_t unit = 0; unit < tile.units; unit += AmxTiles::kUnits) {
+      load_amx<4>(a + unit * kUnitDepth, tile.row_bytes / kUnitDepth);
+      with_each<kVectors>([&](auto l) HWY_ATTR {
+        load_amx<5>(b + (unit * kPanelColumns + l() * kLanes) * kUnitDepth, kPanelColumns);
+        multiply_amx_bytes<l(), 4, 5>();
+      });
+    }
+    auto* sums = reinterpret_cast<float*>(tile.sums + row * kPanelColumns);  // their bits
+    with_each<kVectors>([&](auto l) HWY_ATTR { store_amx<l()>(sums + l() * kLanes, kPanelColumns); });
+  }
+}
+#endif
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4
+struct PortableDot {
+  static constexpr int kRows = 4, kVectors = kLanes == 16 ? 3 : 2;
+  using Tag16 = hn::Repartition<int16_t, IntTag>;
+  using Vec16 = hn::Vec<Tag16>;
+  struct Columns {
+    Vec16 even, odd;
+  };
+  static HWY_INLINE Columns row(const uint8_t* from) {
+    const auto bytes = hn::BitCast(Tag16(), broadcast_unit(from));
+    const hn::RebindToUnsigned<Tag16> unsigned16;
+    const auto odd = hn::ShiftRight<8>(hn::BitCast(unsigned16, bytes));
+    return {hn::And(bytes, hn::Set(Tag16(), 0xFF)), hn::BitCast(Tag16(), odd)};
+  }
+  static HWY_INLINE Columns columns(const int8_t* from) {
+    const auto bytes = hn::BitCast(Tag16(), load_units(from));
+    return {hn::ShiftRight<8>(hn::ShiftLeft<8>(bytes)), hn::ShiftRight<8>(bytes)};
+  }
+  static HWY_INLINE IntVec add(const Columns& row, const Columns& columns, IntVec sum) {
+    auto unused = hn::Zero(IntTag());
+    sum = hn::ReorderWidenMulAccumulate(IntTag(), row.even, columns.even, sum, unused);
+    return hn::ReorderWidenMulAccumulate(IntTag(), row.odd, columns.odd, sum, unused);
+  }
+};
+#else
+struct PortableDot {
+  static constexpr int kRows = 4, kVectors = 2;
+  struct Columns {
+    IntVec at[kUnitDepth];
+  };
+  static HWY_INLINE Columns row(const uint8_t* from) {
+    const IntTag d;
+    return {hn::Set(d, from[0]), hn::Set(d, from[1]), hn::Set(d, from[2]), hn::Set(d, from[3])};
+  }
+  static HWY_INLINE Columns columns(const int8_t* from) {
+    const auto bytes = load_units(from);
+    return {hn::ShiftRight<24>(hn::ShiftLeft<24>(bytes)), hn::ShiftRight<24>(hn::ShiftLeft<16>(bytes)),
+            hn::ShiftRight<24>(hn::ShiftLeft<8>(bytes)), hn::ShiftRight<24>(bytes)};
+  }
+  static HWY_INLINE IntVec add(const Columns& row, const Columns& columns, IntVec sum) {
+    for (int k = 0; k < kUnitDepth; ++k) sum = hn::Add(sum, hn::Mul(row.at[k], columns.at[k]));
+    return sum;
+  }
+};
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace rf::core
+HWY_AFTER_NAMESPACE();
+
+#endif
