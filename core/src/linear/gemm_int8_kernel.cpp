@@ -174,10 +174,12 @@ HWY_NOINLINE void multiply_panel_by(const Int8Tile& tile) {
 }
 
 void multiply_panel(const Int8Tile& tile) {
-#if RF_HAVE_INT8_INSTRUCTION
+#if RF_HAVE_BF16_INSTRUCTION
   constexpr int64_t kMinAmxRows = 8;
   if (tile.count >= kMinAmxRows && has_amx_int8() && use_amx()) return multiply_panel_in_amx(tile);
-  if (has_int8_instruction()) return multiply_panel_by<Int8InstructionDot>(tile);
+#endif
+#if RF_HAVE_INT8_INSTRUCTION
+  if (Int8InstructionDot::available()) return multiply_panel_by<Int8InstructionDot>(tile);
 #endif
   multiply_panel_by<PortableDot>(tile);
 }

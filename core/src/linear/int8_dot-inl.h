@@ -1,7 +1,7 @@
 // Bytes times bytes, for every instruction set: a lane of 32 bits holds four neighbours along the depth, those of a row
 // 0..255, those of a column -127..127, and a lane of the sum gets all four products. Exact in every one.
 //
-//   AVX512_VNNI   one instruction for the four
+//   VNNI          one instruction for the four, of AVX-512 or of AVX
 //   AMX           the same for 16 rows by 16 columns by 16 lanes
 //   AVX2, SSE4    bytes 0 and 2, and bytes 1 and 3, widened to 16 bits; an instruction multiplies and adds two. (The
 //                 one that takes bytes saturates.)
@@ -25,9 +25,9 @@ HWY_BEFORE_NAMESPACE();
 namespace rf::core {
 namespace HWY_NAMESPACE {
 
-// Whether kernels may use AVX512_VNNI, which they do where has_int8_instruction(), and AMX.
+// Whether kernels may use VNNI, which they do where Int8InstructionDot::available().
 #undef RF_HAVE_INT8_INSTRUCTION
-#if HWY_TARGET == HWY_AVX3 && HWY_COMPILER_GCC
+#if (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) && HWY_COMPILER_GCC
 #define RF_HAVE_INT8_INSTRUCTION 1
 #else
 #define RF_HAVE_INT8_INSTRUCTION 0
@@ -52,16 +52,35 @@ HWY_INLINE IntVec load_units(const int8_t* from) {
 
 #if RF_HAVE_INT8_INSTRUCTION
 struct Int8InstructionDot {
-  static constexpr int kRows = 8, kVectors = 3;
+  static constexpr bool kAvx512 = HWY_TARGET == HWY_AVX3;
+  static constexpr int kRows = kAvx512 ? 8 : 4, kVectors = kAvx512 ? 3 : 2;  // what registers hold sums for
   using Columns = IntVec;
-  static HWY_INLINE IntVec row(const uint8_t* from) { return broadcast_unit(from); }
-  static HWY_INLINE IntVec columns(const int8_t* from) { return load_units(from); }
+  static HWY_INLINE bool available() {
+#if HWY_TARGET == HWY_AVX3
+    return has_int8_instruction();
+#else
+    static const bool has = __builtin_cpu_supports("avxvnni") != 0;
+    return has;
+#endif
+  }
+  static HWY_INLINE IntVec row(const uint8_t* from) {
+    return broadcast_unit(from);
+  }
+  static HWY_INLINE IntVec columns(const int8_t* from) {
+    return load_units(from);
+  }
   static HWY_INLINE IntVec add(IntVec row, IntVec columns, IntVec sum) {
+#if HWY_TARGET == HWY_AVX3
     asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(row.raw), "v"(columns.raw));
+#else
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(row.raw), "x"(columns.raw));
+#endif
     return sum;
   }
 };
+#endif
 
+#if RF_HAVE_BF16_INSTRUCTION
 template <int kC, int kA, int kB>
 HWY_INLINE void multiply_amx_bytes() {
   asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
