@@ -78,7 +78,8 @@ Int8RowScale quantize_row(rf_dtype dtype, const void* x, int64_t count, uint8_t*
   return scale;
 }
 
-// A column of the product, `count` elements of W, as bytes; `bytes` of them, zeros behind the last.
+// A column of the product, `count` elements of W, as bytes; `bytes` of them, zeros behind the last. None are written
+// where the scale is not a number.
 HWY_INLINE void quantize_column(const float* from, int64_t count, int8_t* to, int64_t bytes, float& scale,
                                 int32_t& sum) {
   const FloatTag d;
@@ -89,8 +90,12 @@ HWY_INLINE void quantize_column(const float* from, int64_t count, int8_t* to, in
     largest = hn::Max(largest, magnitude_bits(load_some(from + i, count - i)));
   }
   const int32_t bits = hn::GetLane(hn::MaxOfLanes(IntTag(), largest));
-  scale = bits >= kInfinityBits ? std::numeric_limits<float>::quiet_NaN()
-                                : std::max(std::bit_cast<float>(bits) / kSteps, kLeastScale);
+  if (bits >= kInfinityBits) {
+    scale = std::numeric_limits<float>::quiet_NaN();
+    sum = 0;
+    return;
+  }
+  scale = std::max(std::bit_cast<float>(bits) / kSteps, kLeastScale);
   int64_t i = 0;
   for (; i < count; i += kLanes) {
     const auto whole = nearest(hn::Div(load_some(from + i, count - i), hn::Set(d, scale)), 0);
