@@ -5,9 +5,12 @@ function(rf_precompile target)
   target_compile_options(${target} PRIVATE -fpch-preprocess)
 endfunction()
 
-# rf_module(<name> [SHARED] SOURCES ... LINKS ... [PRIVATE_LINKS ...] [PRECOMPILED <header>...] [UNITY <files>])
+# rf_module(<name> [SHARED] SOURCES ... LINKS ... [PRIVATE_LINKS ...] [PRECOMPILED <header>...] [UNITY <files>]
+#   [EXPORTS <file>])
 # A module is a library rf_<name>, alias rf::<name>, whose public headers live in <name>/include. Only what it links is
-# on its include path, so a header of a module it may not use does not compile.
+# on its include path, so a header of a module it may not use does not compile. EXPORTS is for libraries that programs
+# of others link: a linker's version script with the symbols that they may use. Such a library has a soname; while the
+# major version is 0, each minor version may change the interface.
 add_library(rf_warnings INTERFACE)
 target_compile_options(rf_warnings INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion
   $<$<BOOL:${ROFORMER_WARNINGS_AS_ERRORS}>:-Werror>)
@@ -31,7 +34,7 @@ function(rf_unity_group name)
 endfunction()
 
 function(rf_module name)
-  cmake_parse_arguments(MODULE "SHARED" "UNITY" "SOURCES;LINKS;PRIVATE_LINKS;PRECOMPILED" ${ARGN})
+  cmake_parse_arguments(MODULE "SHARED" "EXPORTS;UNITY" "SOURCES;LINKS;PRIVATE_LINKS;PRECOMPILED" ${ARGN})
   set(kind STATIC)
   if(MODULE_SHARED)
     set(kind SHARED)
@@ -39,13 +42,19 @@ function(rf_module name)
   add_library(rf_${name} ${kind} ${MODULE_SOURCES})
   add_library(rf::${name} ALIAS rf_${name})
   set_target_properties(rf_${name} PROPERTIES OUTPUT_NAME roformer_${name})
-  target_include_directories(rf_${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
+  target_include_directories(rf_${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
   target_link_libraries(rf_${name} PUBLIC ${MODULE_LINKS} PRIVATE rf_warnings ${MODULE_PRIVATE_LINKS})
   if(MODULE_PRECOMPILED)
     rf_precompile(rf_${name} ${MODULE_PRECOMPILED})
   endif()
   if(MODULE_UNITY)
     rf_unity(rf_${name} ${MODULE_UNITY})
+  endif()
+  if(MODULE_EXPORTS)
+    set(script ${CMAKE_CURRENT_SOURCE_DIR}/${MODULE_EXPORTS})
+    target_link_options(rf_${name} PRIVATE LINKER:--version-script=${script})
+    set_target_properties(rf_${name} PROPERTIES LINK_DEPENDS ${script} VERSION ${PROJECT_VERSION}
+      SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   endif()
 endfunction()
 

@@ -22,11 +22,12 @@ struct MappedPlace {
   std::atomic<const char*> message;
 };
 
+// One table for the process: the libraries that have this file in them export it, and so share it.
+std::array<MappedPlace, 256> mapped_places;
+
 namespace {
 
 constexpr int kBadInput = 1;  // the program's exit code for rf::Error
-
-std::array<MappedPlace, 256> places;
 
 void write_to_stderr(const char* text, size_t size) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, size);
@@ -34,7 +35,7 @@ void write_to_stderr(const char* text, size_t size) {
 
 void on_bus_error(int, siginfo_t* info, void*) {
   const auto* const address = static_cast<const std::byte*>(info->si_addr);
-  for (const MappedPlace& place : places) {
+  for (const MappedPlace& place : mapped_places) {
     const std::byte* const begin = place.begin.load();
     if (begin == nullptr || address < begin || address >= begin + place.size.load()) continue;
     write_to_stderr(place.message.load(), place.message_size.load());
@@ -48,7 +49,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
 MappedRange::MappedRange(std::span<const std::byte> bytes, const std::string& path)
     : message_(fmt::format("[{}] a file must keep its size while it is read, got a part of it that is gone\n",
                            escaped(path, path.size()))) {
-  for (MappedPlace& place : places) {
+  for (MappedPlace& place : mapped_places) {
     if (place.taken.exchange(true)) continue;
     place.size = bytes.size();
     place.message = message_.data();
