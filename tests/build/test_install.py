@@ -1,0 +1,181 @@
+"""`cmake --install`: what the prefix has, what its libraries export, and programs that use it after it was moved."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from cli_support import ROOT
+from engine_case import assert_close, make_oracle, make_sequences, run_oracle
+
+BUILD = ROOT / "build" / "release"
+EXAMPLE = ROOT / "examples" / "find_package"
+MIB = 2**20
+
+
+def run(*command, stdin="", **options):
+    done = subprocess.run(
+        [str(word) for word in command], input=stdin, capture_output=True, text=True, timeout=300, **options
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    """Installed to one folder, stripped, and moved to another."""
+    folder = tmp_path_factory.mktemp("install")
+    run("cmake", "--install", BUILD, "--prefix", folder / "first", "--strip")
+    (folder / "first").rename(folder / "prefix")
+    return folder / "prefix"
+
+
+@pytest.fixture(scope="module")
+def programs(prefix, tmp_path_factory):
+    """The build folder of the example."""
+    build = tmp_path_factory.mktemp("example")
+    run("cmake", "-G", "Ninja", "-S", EXAMPLE, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", build)
+    return build
+
+
+def names_of(prefix):
+    return {str(path.relative_to(prefix)) for path in prefix.rglob("*") if not path.is_dir()}
+
+
+def test_files(prefix):
+    names = names_of(prefix)
+    assert {
+        "include/rf/rope.h",
+        "include/rf/attention_terms.h",
+        "include/rf/engine.h",
+        "include/rf/engine/model.h",
+        "lib/libroformer_core.so",
+        "lib/libroformer_engine.so",
+        "lib/cmake/roformer/roformer-config.cmake",
+        "lib/cmake/roformer/roformer-config-version.cmake",
+        "lib/pkgconfig/roformer.pc",
+        "share/doc/roformer/LICENSE",
+    } <= names
+    assert not any(re.search(r"\.a$|torch|roformer_(nn|ops|training)", name) for name in names)
+
+
+def test_size(prefix):
+    assert sum(path.lstat().st_size for path in prefix.rglob("*") if path.is_file()) < 40 * MIB
+
+
+@pytest.mark.parametrize("name", ["core", "engine"])
+def test_soname_and_run_path(prefix, name):
+    dynamic = run("readelf", "-d", prefix / "lib" / f"libroformer_{name}.so")
+    assert re.search(rf"soname: \[libroformer_{name}\.so\.0\.1\]", dynamic)
+    path = re.search(r"runpath: \[(.*)\]", dynamic)[1].split(":")
+    assert path[0] == "$ORIGIN"
+    assert not any(str(ROOT) in entry for entry in path)
+
+
+def exported(library):
+    lines = run("nm", "-DC", "--defined-only", library).splitlines()
+    return {line.split(maxsplit=2)[2] for line in lines}
+
+
+def functions_of(*headers):
+    """The functions that C headers declare."""
+    return {name for header in headers for name in re.findall(r"^RF_API\b[^;]*?\b(rf_\w+)\(", header.read_text(), re.M)}
+
+
+def test_core_exports_its_c_interface(prefix):
+    declared = functions_of(*(ROOT / "core" / "include" / "rf").glob("*.h"))
+    assert len(declared) > 20 and exported(prefix / "lib" / "libroformer_core.so") == declared
+
+
+def test_engine_exports_its_interfaces(prefix):
+    found = exported(prefix / "lib" / "libroformer_engine.so")
+    assert {name for name in found if name.startswith("rf_")} == functions_of(
+        ROOT / "engine" / "include" / "rf" / "engine.h"
+    )
+    headers = (ROOT / "engine" / "include" / "rf" / "engine").glob("*.h")
+    public = {name for path in headers for name in re.findall(r"RF_ENGINE_API[^(){;]*?(\w+)\s*[({]", path.read_text())}
+    rest = {name for name in found if not name.startswith("rf_")} - {"rf::io::mapped_places"}
+    assert "Model" in public
+    assert {name for name in rest if not re.search(rf"\brf::engine::({'|'.join(public)})\b", name)} == set()
+
+
+def test_no_torch(prefix):
+    for library in ("core", "engine"):
+        assert "torch" not in run("ldd", prefix / "lib" / f"libroformer_{library}.so")
+
+
+HEADERS = sorted(
+    path.relative_to(folder).as_posix()
+    for folder in (ROOT / "core" / "include", ROOT / "engine" / "include")
+    for path in folder.rglob("*.h")
+)
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_headers_need_nothing_else(prefix, header, tmp_path):
+    in_cpp = header.startswith("rf/engine/")
+    source = tmp_path / ("one.cpp" if in_cpp else "one.c")
+    source.write_text(f'#include "{header}"\n')
+    compiler = ["c++", "-std=c++20"] if in_cpp else ["cc", "-std=c99", "-pedantic"]
+    included = run(*compiler, "-Wall", "-Wextra", "-Werror", "-M", "-I", prefix / "include", source)
+    run(*compiler, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I", prefix / "include", source)
+    assert not re.search(r"/(fmt|nlohmann|hwy|torch)/", included)
+
+
+@pytest.mark.parametrize("family", ["RoFormer", "Bert"])
+def test_cpp_example(programs, family, tmp_path):
+    oracle = make_oracle(family, "Model")
+    oracle.save_pretrained(tmp_path)
+    ids, _ = make_sequences()
+    theirs = [o.last_hidden_state[0].mean(0).numpy() for o in run_oracle(oracle, ids, [0 * i for i in ids])]
+    lines = run(programs / "embed", tmp_path, stdin="".join(" ".join(map(str, row)) + "\n" for row in ids))
+    assert_close(np.loadtxt(lines.splitlines()), np.array(theirs))
+
+
+def c_output(program, model_dir, ids, **options):
+    return np.loadtxt(run(program, model_dir, *ids, **options).splitlines())
+
+
+def test_c_example(programs, tmp_path):
+    oracle = make_oracle("RoFormer", "Model")
+    oracle.save_pretrained(tmp_path)
+    ids, _ = make_sequences((13,))
+    theirs = next(run_oracle(oracle, ids, [0 * ids[0]])).last_hidden_state[0].numpy()
+    assert_close(c_output(programs / "embed_c", tmp_path, ids[0]), theirs)
+
+
+@pytest.mark.skipif(not shutil.which("pkg-config"), reason="no pkg-config")
+def test_pkg_config(prefix, programs, tmp_path):
+    paths = dict(os.environ, PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig"))
+    assert run("pkg-config", "--modversion", "roformer", env=paths).strip() == "0.1.0"
+    flags = run("pkg-config", "--cflags", "--libs", "roformer", env=paths).split()
+    run("cc", "-std=c99", "-o", tmp_path / "embed_c", EXAMPLE / "embed.c", *flags)
+    make_oracle("Bert", "Model").save_pretrained(tmp_path)
+    there = dict(os.environ, LD_LIBRARY_PATH=str(prefix / "lib"))
+    ours = c_output(tmp_path / "embed_c", tmp_path, [5, 6, 7], env=there)
+    assert np.array_equal(ours, c_output(programs / "embed_c", tmp_path, [5, 6, 7]))
+
+
+def test_another_minor_version_is_refused(prefix, tmp_path):
+    text = (EXAMPLE / "CMakeLists.txt").read_text().replace("find_package(roformer 0.1", "find_package(roformer 0.2")
+    (tmp_path / "CMakeLists.txt").write_text(text)
+    for name in ("embed.cpp", "embed.c"):
+        (tmp_path / name).write_text("")
+    command = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode != 0 and "version: 0.1.0" in done.stderr
+
+
+@pytest.mark.parametrize("program", ["embed", "embed_c"])
+def test_examples_report_errors(programs, program, tmp_path):
+    done = subprocess.run(
+        [programs / program, tmp_path / "none", *["1"] * (program == "embed_c")],
+        input="",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and done.stderr.startswith("[") and "got" in done.stderr
