@@ -101,6 +101,10 @@ void Encoder::check(const EncoderInput& input) const {
   const int64_t tokens = input.sequences.tokens;
   check_range(input.ids, tokens, config_.vocab_size, "token ids");
   check_range(input.types, tokens, config_.type_vocab_size, "token types");
+  for (int64_t i = 0; i < tokens; ++i) {
+    const int64_t position = input.sequences.positions[i];
+    if (position < 0) fail(kWhere, "positions must be at least 0, got {} at token {}", position, i);
+  }
   position_->check(input.sequences);
 }
 

@@ -1,0 +1,189 @@
+// The C interface: arguments that break a rule are refused, and nothing is written.
+#include "rf/engine.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "engine/model_directory.h"
+
+namespace rf::tests {
+namespace {
+
+class EngineCApi : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(rf_engine_open(model.path().c_str(), nullptr, &engine), RF_OK) << rf_engine_last_error();
+    tokens.struct_size = sizeof tokens;
+    tokens.sequences = 2;
+    tokens.offsets = offsets;
+    tokens.ids = ids;
+  }
+  void TearDown() override { rf_engine_close(engine); }
+
+  // The call is refused, its message has the word, and the output is as it was.
+  void expect_refused(rf_status status, const char* word) {
+    const std::string message = rf_engine_last_error();
+    EXPECT_EQ(status, RF_INVALID_ARGUMENT) << message;
+    EXPECT_TRUE(message.starts_with("[") && message.find(word) != std::string::npos) << word << " in " << message;
+    for (const float value : out) EXPECT_EQ(value, kUntouched);
+  }
+  rf_status hidden() { return rf_engine_hidden(engine, &tokens, out.data()); }
+
+  static constexpr float kUntouched = 17;
+  ModelDirectory model{small_config("bert", "BertForMaskedLM")};
+  rf_engine* engine = nullptr;
+  rf_engine_tokens tokens = {};
+  int32_t ids[3] = {3, 4, 5};
+  int64_t offsets[3] = {0, 1, 3};
+  std::vector<float> out = std::vector<float>(3 * 31, kUntouched);
+};
+
+TEST_F(EngineCApi, Null) {
+  rf_engine* opened = engine;
+  expect_refused(rf_engine_open(nullptr, nullptr, &opened), "model_dir");
+  EXPECT_EQ(opened, nullptr);
+  expect_refused(rf_engine_open("x", nullptr, nullptr), "engine");
+  rf_engine_info info = {};
+  info.struct_size = sizeof info;
+  expect_refused(rf_engine_describe(nullptr, &info), "engine");
+  expect_refused(rf_engine_describe(engine, nullptr), "info");
+  const int64_t rows[] = {0};
+  expect_refused(rf_engine_hidden(nullptr, &tokens, out.data()), "engine");
+  expect_refused(rf_engine_hidden(engine, nullptr, out.data()), "tokens");
+  expect_refused(rf_engine_hidden(engine, &tokens, nullptr), "out");
+  expect_refused(rf_engine_pooled(nullptr, &tokens, RF_ENGINE_MEAN, out.data()), "engine");
+  expect_refused(rf_engine_pooled(engine, nullptr, RF_ENGINE_MEAN, out.data()), "tokens");
+  expect_refused(rf_engine_pooled(engine, &tokens, RF_ENGINE_MEAN, nullptr), "out");
+  expect_refused(rf_engine_logits(nullptr, &tokens, out.data()), "engine");
+  expect_refused(rf_engine_logits(engine, nullptr, out.data()), "tokens");
+  expect_refused(rf_engine_logits(engine, &tokens, nullptr), "out");
+  expect_refused(rf_engine_vocabulary_logits(nullptr, &tokens, rows, 1, out.data()), "engine");
+  expect_refused(rf_engine_vocabulary_logits(engine, nullptr, rows, 1, out.data()), "tokens");
+  expect_refused(rf_engine_vocabulary_logits(engine, &tokens, nullptr, 1, out.data()), "rows");
+  expect_refused(rf_engine_vocabulary_logits(engine, &tokens, rows, 1, nullptr), "out");
+  rf_engine_close(nullptr);
+  tokens.ids = nullptr;
+  expect_refused(hidden(), "ids");
+  tokens.offsets = nullptr;
+  expect_refused(hidden(), "offsets");
+}
+
+TEST_F(EngineCApi, StructSize) {
+  for (const size_t size : {size_t{0}, size_t{4}, sizeof tokens + 8, SIZE_MAX}) {
+    tokens.struct_size = size;
+    expect_refused(hidden(), "tokens.struct_size");
+    rf_engine_info info = {};
+    info.struct_size = size == sizeof tokens + 8 ? sizeof info + 8 : size;
+    expect_refused(rf_engine_describe(engine, &info), "info.struct_size");
+    rf_engine_options options = {};
+    options.struct_size = size == sizeof tokens + 8 ? sizeof options + 8 : size;
+    rf_engine* opened = nullptr;
+    expect_refused(rf_engine_open(model.path().c_str(), &options, &opened), "options.struct_size");
+  }
+}
+
+TEST_F(EngineCApi, AnOlderCallersStructs) {
+  rf_engine_info info = {};
+  info.struct_size = offsetof(rf_engine_info, hidden_size);
+  ASSERT_EQ(rf_engine_describe(engine, &info), RF_OK);
+  EXPECT_EQ(info.vocab_size, 31);
+  EXPECT_EQ(info.hidden_size, 0);
+  tokens.struct_size = offsetof(rf_engine_tokens, types);
+  EXPECT_EQ(hidden(), RF_OK) << rf_engine_last_error();
+}
+
+TEST_F(EngineCApi, Options) {
+  const auto refused = [&](auto&& set, const char* word) {
+    rf_engine_options options = {};
+    options.struct_size = sizeof options;
+    set(options);
+    rf_engine* opened = engine;
+    expect_refused(rf_engine_open(model.path().c_str(), &options, &opened), word);
+    EXPECT_EQ(opened, nullptr);
+  };
+  for (const int bad : {-1, 3, 1 << 30}) {
+    // Through memory, because an enum does not hold every value.
+    refused([&](rf_engine_options& x) { std::memcpy(&x.precision, &bad, sizeof bad); }, "precision");
+    refused([&](rf_engine_options& x) { std::memcpy(&x.head, &bad, sizeof bad); }, "head");
+  }
+  for (const int64_t bad : {int64_t{-1}, INT64_MIN}) {
+    refused([&](rf_engine_options& x) { x.token_budget = bad; }, "token_budget");
+  }
+}
+
+TEST_F(EngineCApi, Sequences) {
+  tokens.sequences = -1;
+  expect_refused(hidden(), "sequences");
+  tokens.sequences = INT64_MIN;
+  expect_refused(hidden(), "sequences");
+  tokens.sequences = 2;
+  for (const int64_t bad : {int64_t{0}, int64_t{3}, int64_t{4}, int64_t{-1}, INT64_MAX, INT64_MIN}) {
+    offsets[1] = bad;
+    expect_refused(hidden(), "sequence");
+  }
+  offsets[1] = 1;
+  offsets[0] = 1;
+  expect_refused(hidden(), "offsets");
+  offsets[0] = 0;
+  offsets[2] = -1;
+  expect_refused(hidden(), "ids");
+}
+
+TEST_F(EngineCApi, NoSequences) {
+  tokens.sequences = 0;
+  EXPECT_EQ(hidden(), RF_OK) << rf_engine_last_error();
+  EXPECT_EQ(rf_engine_pooled(engine, &tokens, RF_ENGINE_MEAN, out.data()), RF_OK);
+  for (const float value : out) EXPECT_EQ(value, kUntouched);
+}
+
+TEST_F(EngineCApi, ValuesOfTokens) {
+  for (const int32_t bad : {-1, 31, INT32_MAX, INT32_MIN}) {
+    ids[2] = bad;
+    expect_refused(hidden(), "token ids");
+    ids[2] = 5;
+    int32_t types[3] = {0, 1, 0};
+    types[1] = bad;
+    tokens.types = types;
+    expect_refused(hidden(), "token types");
+    tokens.types = nullptr;
+  }
+  for (const int64_t bad : {int64_t{-1}, int64_t{16}, int64_t{1} << 40, INT64_MAX, INT64_MIN}) {
+    const int64_t positions[3] = {0, 0, bad};
+    tokens.positions = positions;
+    expect_refused(hidden(), std::to_string(bad).c_str());
+    tokens.positions = nullptr;
+  }
+}
+
+TEST_F(EngineCApi, Rows) {
+  const auto refused = [&](std::vector<int64_t> rows, int64_t count) {
+    expect_refused(rf_engine_vocabulary_logits(engine, &tokens, rows.data(), count, out.data()), "rows");
+  };
+  refused({0}, -1);
+  refused({0}, INT64_MIN);
+  refused({3}, 1);
+  refused({-1}, 1);
+  refused({1, 1}, 2);
+  refused({2, 0}, 2);
+  refused({INT64_MAX}, 1);
+}
+
+TEST_F(EngineCApi, Poolings) {
+  for (const int bad : {-1, 6}) {
+    rf_engine_pooling pooling;
+    std::memcpy(&pooling, &bad, sizeof bad);
+    expect_refused(rf_engine_pooled(engine, &tokens, pooling, out.data()), "pooling");
+  }
+  expect_refused(rf_engine_pooled(engine, &tokens, RF_ENGINE_POOLER, out.data()), "pooler");  // a masked LM has none
+}
+
+TEST_F(EngineCApi, NothingIsAttendedTo) {
+  const uint8_t attend[3] = {0, 0, 0};
+  tokens.attend = attend;
+  ASSERT_EQ(rf_engine_pooled(engine, &tokens, RF_ENGINE_MEAN, out.data()), RF_OK) << rf_engine_last_error();
+  for (size_t i = 0; i < 2 * 24; ++i) EXPECT_EQ(out[i], 0);
+}
+
+}  // namespace
+}  // namespace rf::tests

@@ -1,0 +1,184 @@
+// Damaged model directories: each is refused with a message that names the place. Run under the address and
+// undefined-behaviour sanitizers too, which look for leaks at the end.
+#include <cmath>
+#include <limits>
+
+#include "engine/model_directory.h"
+#include "rf/io/files.h"
+
+namespace rf::tests {
+namespace {
+
+using nlohmann::json;
+
+json roformer() {
+  return small_config("roformer", "RoFormerForMaskedLM", {{"embedding_size", 16}});
+}
+
+json bert() {
+  return small_config("bert", "BertModel");
+}
+
+// The table of positions may be left out, and a pooler too; what is not a tensor may be anything.
+bool may_be_absent(const std::string& name) {
+  return name == "__metadata__" || name.find("embed_positions") != std::string::npos || name.starts_with("pooler.");
+}
+
+void expect_refusal(const ModelDirectory& model, const std::string& word, const std::string& what) {
+  const std::string message = refusal(model.path());
+  EXPECT_TRUE(message.starts_with("[") && message.find(word) != std::string::npos)
+      << what << (message.empty() ? ": no error" : ": " + message);
+  EXPECT_LT(message.size(), 1500u) << what;
+}
+
+class Damaged : public ::testing::TestWithParam<json (*)()> {
+ protected:
+  ModelDirectory model{GetParam()()};
+};
+INSTANTIATE_TEST_SUITE_P(Families, Damaged, ::testing::Values(&roformer, &bert),
+                         [](const auto& info) { return info.index == 0 ? "RoFormer" : "Bert"; });
+
+TEST_P(Damaged, WholeModelsOpen) {
+  EXPECT_EQ(refusal(model.path()), "");
+}
+
+TEST_P(Damaged, TruncatedWeights) {
+  const std::string& good = model.weights();
+  ASSERT_GT(good.size(), size_t{6} * 4096);
+  for (size_t size = 0; size < good.size(); size += 4096) {
+    model.write_weights(good.substr(0, size));
+    expect_refusal(model, "model.safetensors", std::to_string(size));
+  }
+  model.write_weights(good.substr(0, good.size() - 1));
+  expect_refusal(model, "model.safetensors", "the last byte");
+  model.write_weights(good + '\0');
+  expect_refusal(model, "model.safetensors", "one byte more");
+}
+
+TEST_P(Damaged, HeaderLength) {
+  for (size_t i = 0; i < 64; ++i) {
+    std::string bad = model.weights();
+    bad[i / 8] = static_cast<char>(bad[i / 8] ^ (1 << (i % 8)));
+    model.write_weights(bad);
+    expect_refusal(model, "model.safetensors", "bit " + std::to_string(i));
+  }
+}
+
+TEST_P(Damaged, FieldsOfTheHeader) {
+  const json good = model.header();
+  const auto expect_refused = [&](const json& bad, const std::string& name, const std::string& what) {
+    model.write_weights(model.with_header(bad));
+    expect_refusal(model, "", name + ": " + what);
+  };
+  for (const auto& [name, tensor] : good.items()) {
+    if (name == "__metadata__") continue;
+    for (const char* dtype : {"I32", "BF16", "F64", "f32", ""}) {
+      json bad = good;
+      bad[name]["dtype"] = dtype;
+      expect_refused(bad, name, dtype);
+    }
+    for (const char* field : {"shape", "data_offsets"}) {
+      for (size_t i = 0; i < tensor[field].size(); ++i) {
+        const auto old = tensor[field][i].get<int64_t>();
+        for (const int64_t value : {old + 1, old - 1, -old - 1, old + (int64_t{1} << 32), INT64_MAX, INT64_MIN}) {
+          json bad = good;
+          bad[name][field][i] = value;
+          expect_refused(bad, name, field + std::to_string(value));
+        }
+      }
+      json bad = good;
+      bad[name][field].push_back(1);
+      if (*field == 'd') expect_refused(bad, name, "one more of data_offsets");
+      bad[name].erase(field);
+      expect_refused(bad, name, "no " + std::string(field));
+    }
+  }
+}
+
+TEST_P(Damaged, NamesOfTensors) {
+  const json good = model.header();
+  for (const auto& [name, tensor] : good.items()) {
+    if (may_be_absent(name)) continue;
+    json bad = good;
+    bad.erase(name);
+    bad["x" + name] = tensor;
+    model.write_weights(model.with_header(bad));
+    expect_refusal(model, name, "renamed");
+  }
+}
+
+TEST_P(Damaged, ValuesThatAreNotFinite) {
+  const json header = model.header();
+  for (const auto& [name, tensor] : header.items()) {
+    if (name == "__metadata__") continue;
+    const auto [begin, end] = model.data_of(name);
+    for (const float value : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+      for (const size_t at : {begin, end - sizeof value}) {
+        std::string bad = model.weights();
+        bad.replace(at, sizeof value, reinterpret_cast<const char*>(&value), sizeof value);
+        model.write_weights(bad);
+        expect_refusal(model, name, "not finite");
+      }
+    }
+  }
+}
+
+TEST_P(Damaged, TypesAndRangesOfTheConfiguration) {
+  const json values[] = {nullptr, true,           -1,         0,         7,          1.5,       1e300,
+                         "x",     json::array(),  INT64_MAX,  INT64_MIN, UINT64_MAX, INT32_MAX, json::object(),
+                         "",      json{{"a", 1}}, json{1, 2}, "\xc3\xa9"};
+  for (const auto& [key, old] : model.config().items()) {
+    for (const json& value : values) {
+      if (value == old) continue;
+      json bad = model.config();
+      bad[key] = value;
+      model.write_config(bad);
+      const std::string message = refusal(model.path());  // it may open where the value means the same
+      EXPECT_TRUE(message.empty() || message.starts_with("[")) << message;
+      const bool wrong_type = value.is_structured() && key != "architectures";
+      EXPECT_TRUE(!wrong_type || message.find(key) != std::string::npos) << key << " " << value << ": " << message;
+    }
+  }
+}
+
+TEST_P(Damaged, ConfigurationsThatAreNone) {
+  const std::string good = model.config().dump();
+  for (const std::string& bad :
+       {std::string(), std::string("null"), std::string("[]"), std::string("{"), std::string(100'000, '['),
+        good.substr(0, good.size() / 2), good + "}", std::string("{\"model_type\": \"\xff\"}"), std::string(1, '\0')}) {
+    io::write_file(model.path() + "/config.json", bad);
+    expect_refusal(model, "config.json", bad.substr(0, 20));
+  }
+}
+
+TEST_P(Damaged, OtherArchitectures) {
+  for (const char* type : {"llama", "distilbert", "roformer_v2", "gpt2"}) {
+    json bad = model.config();
+    bad["model_type"] = type;
+    model.write_config(bad);
+    expect_refusal(model, type, type);
+    expect_refusal(model, "rf_encoder", type);  // what can be opened
+  }
+  for (const char* name : {"LlamaForCausalLM", "BertForNextSentencePrediction", "RoFormerFor"}) {
+    json bad = model.config();
+    bad["architectures"] = {name};
+    model.write_config(bad);
+    expect_refusal(model, name, name);
+  }
+  json bad = model.config();
+  bad["norm_type"] = "rms_norm";
+  model.write_config(bad);
+  expect_refusal(model, model.config()["model_type"] == "roformer" ? "RoFormer-V2" : "norm_type", "RoFormer-V2");
+}
+
+TEST_P(Damaged, FilesThatAreNone) {
+  EXPECT_NE(refusal(model.path() + "/nowhere").find("nowhere"), std::string::npos);
+  EXPECT_NE(refusal("").find("config.json"), std::string::npos);
+  std::filesystem::remove(model.path() + "/model.safetensors");
+  expect_refusal(model, "model.safetensors", "no weights");
+  std::filesystem::create_directory(model.path() + "/model.safetensors");
+  expect_refusal(model, "model.safetensors", "a directory");
+}
+
+}  // namespace
+}  // namespace rf::tests
