@@ -1,0 +1,34 @@
+// What targets.cpp lists, and what the targets share.
+#pragma once
+
+#include <cstdlib>
+#include <string_view>
+
+namespace rf::fuzz {
+
+// config.json: what is read is written, and read again to the same value.
+void config_json(std::string_view bytes);
+// model.safetensors: all data that it shows can be read.
+void safetensors(std::string_view bytes);
+// Sections: config.json, position_terms.safetensors, model.safetensors. A model that opens computes.
+void model_directory(std::string_view bytes);
+// Sections: the files of a tokenizer, and a text that it encodes and decodes.
+void tokenizer_files(std::string_view bytes);
+// A byte for the format, one for options, and the file.
+void input_files(std::string_view bytes);
+
+// Ends the process where a promise does not hold.
+inline void check(bool holds) {
+  if (!holds) std::abort();
+}
+
+// The bytes up to the mark between sections, which are taken away with it; without a mark all of them.
+inline std::string_view take_section(std::string_view& bytes) {
+  constexpr std::string_view kMark = "\n=====\n";
+  const size_t end = bytes.find(kMark);
+  const std::string_view section = bytes.substr(0, end);
+  bytes = end == std::string_view::npos ? std::string_view() : bytes.substr(end + kMark.size());
+  return section;
+}
+
+}  // namespace rf::fuzz
