@@ -1,5 +1,7 @@
 """Random perturbed models of transformers, and sequences, for the tests of the engine."""
 
+import ctypes
+
 import numpy as np
 import torch
 import transformers
@@ -17,6 +19,12 @@ SIZES = {
     "max_position_embeddings": 32,
     "type_vocab_size": TYPES,
 }
+WIDE = {"hidden_size": 96, "intermediate_size": 200, "num_attention_heads": 3, "max_position_embeddings": 300}
+CAUSAL_HEADS = {"RoFormer": "ForCausalLM", "Bert": "LMHeadModel"}
+
+
+def set_threads(count):
+    ctypes.CDLL("libgomp.so.1").omp_set_num_threads(count)
 
 
 def make_oracle(family, head, **changes):
@@ -29,6 +37,14 @@ def make_oracle(family, head, **changes):
             if parameter.requires_grad:  # the table of rotations is not
                 parameter.add_(0.3 * torch.randn(parameter.shape))
     return model.eval()
+
+
+def make_causal(family, folder, **changes):
+    """A causal language model, saved in a folder."""
+    oracle = make_oracle(family, CAUSAL_HEADS[family], is_decoder=True, **changes)
+    oracle.save_pretrained(folder)
+    oracle.generation_config.pad_token_id = 0
+    return oracle
 
 
 def make_sequences(lengths=LENGTHS, seed=1):

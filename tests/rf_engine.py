@@ -51,6 +51,7 @@ def library():
     lib = ctypes.CDLL(str(LIBRARY))
     lib.rf_engine_last_error.restype = ctypes.c_char_p
     lib.rf_engine_close.argtypes = [ctypes.c_void_p]
+    lib.rf_engine_decoder_close.argtypes = [ctypes.c_void_p]
     return lib
 
 

@@ -1,16 +1,23 @@
 // The C interface over the C++ one (rf/engine.h).
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "rf/engine.h"
+#include "rf/engine/decoder.h"
+#include "rf/engine/generator.h"
 #include "rf/engine/model.h"
 #include "rf/io/error.h"
 
 struct rf_engine {
   rf::engine::Model model;
+};
+struct rf_engine_decoder {
+  rf::engine::Decoder decoder;
 };
 
 namespace rf::engine {
@@ -90,10 +97,61 @@ ModelOptions options_of(const rf_engine_options* given) {
   return options;
 }
 
+GenerationOptions generation_of(const rf_engine_generation* given) {
+  GenerationOptions options;
+  if (given == nullptr) return options;
+  const rf_engine_generation x = copied(given, "generation");
+  if (x.search < RF_ENGINE_GREEDY || x.search > RF_ENGINE_BEAMS) {
+    fail("engine", "search must be a known one, got {}", static_cast<int>(x.search));
+  }
+  if (x.stop_count < 0 || (x.stop_count > 0 && x.stop_ids == nullptr)) {
+    fail("engine", "stop_ids must be given, got {} of them", x.stop_count);
+  }
+  const auto set = [](auto& option, auto value) {
+    if (value != 0) option = value;
+  };
+  options.search = static_cast<Search>(x.search);
+  set(options.max_new_tokens, x.max_new_tokens);
+  set(options.min_new_tokens, x.min_new_tokens);
+  options.stop_ids.assign(x.stop_ids, x.stop_ids + x.stop_count);
+  set(options.repetition_penalty, x.repetition_penalty);
+  set(options.return_sequences, x.return_sequences);
+  set(options.temperature, x.temperature);
+  set(options.top_k, x.top_k);
+  set(options.top_p, x.top_p);
+  options.seed = x.seed;
+  set(options.beams, x.beams);
+  if (x.length_penalty != nullptr) options.length_penalty = *x.length_penalty;
+  options.stop_when_full = x.stop_when_full != 0;
+  set(options.batch, x.batch);
+  return options;
+}
+
+void write_generated(const std::vector<std::vector<Generated>>& all, int64_t max_new_tokens,
+                     const rf_engine_generated& out) {
+  int64_t i = 0;
+  for (const std::vector<Generated>& of_prompt : all) {
+    for (const Generated& each : of_prompt) {
+      std::copy(each.ids.begin(), each.ids.end(), out.ids + i * max_new_tokens);
+      out.counts[i] = static_cast<int64_t>(each.ids.size());
+      if (out.log_probability != nullptr) out.log_probability[i] = each.log_probability;
+      if (out.score != nullptr) out.score[i] = each.score;
+      if (out.stopped != nullptr) out.stopped[i] = each.stopped ? 1 : 0;
+      ++i;
+    }
+  }
+}
+
+Decoder& decoder_of(rf_engine_decoder* decoder) {
+  if (decoder == nullptr) fail("engine", "the decoder must not be NULL, got NULL");
+  return decoder->decoder;
+}
+
 }  // namespace
 }  // namespace rf::engine
 
 using rf::engine::check_output;
+using rf::engine::decoder_of;
 using rf::engine::guarded;
 using rf::engine::model_of;
 using rf::engine::tokens_of;
@@ -159,6 +217,67 @@ extern "C" rf_status rf_engine_vocabulary_logits(const rf_engine* engine, const 
     if (count < 0 || (count > 0 && rows == nullptr)) rf::fail("engine", "rows must be given, got {} of them", count);
     model_of(engine).vocabulary_logits(tokens_of(tokens), {rows, static_cast<size_t>(count)}, out);
   });
+}
+
+extern "C" rf_status rf_engine_generate(const rf_engine* engine, const rf_engine_tokens* prompts,
+                                        const rf_engine_generation* options, const rf_engine_generated* out) {
+  return guarded([&] {
+    const rf::engine::Tokens tokens = tokens_of(prompts);
+    const rf_engine_generated to = rf::engine::copied(out, "generated");
+    if (to.ids == nullptr || to.counts == nullptr) rf::fail("engine", "ids and counts must not be NULL, got NULL");
+    const rf::engine::GenerationOptions wanted = rf::engine::generation_of(options);
+    std::vector<std::vector<int32_t>> texts;
+    for (size_t i = 0; i + 1 < tokens.offsets.size(); ++i) {
+      const int64_t begin = tokens.offsets[i], end = tokens.offsets[i + 1];
+      if (begin < 0 || end < begin || end > tokens.offsets.back()) {
+        rf::fail("engine", "offsets must rise from 0, got {} after {}", end, begin);
+      }
+      texts.emplace_back(tokens.ids.begin() + begin, tokens.ids.begin() + end);
+    }
+    rf::engine::Generator generator(model_of(engine));
+    rf::engine::write_generated(generator.generate(texts, wanted), wanted.max_new_tokens, to);
+  });
+}
+
+extern "C" rf_status rf_engine_next_probabilities(const rf_engine* engine, const int32_t* prompt, int64_t count,
+                                                  const rf_engine_generation* options, float* out) {
+  return guarded([&] {
+    check_output(out);
+    if (count < 0 || prompt == nullptr) rf::fail("engine", "the prompt must be given, got {} ids", count);
+    rf::engine::Generator generator(model_of(engine));
+    generator.next_probabilities({prompt, static_cast<size_t>(count)}, rf::engine::generation_of(options), out);
+  });
+}
+
+extern "C" rf_status rf_engine_decoder_open(const rf_engine* engine, int64_t sequences, int64_t max_tokens,
+                                            rf_engine_decoder** decoder) {
+  return guarded([&] {
+    if (decoder == nullptr) rf::fail("engine", "decoder must not be NULL, got NULL");
+    *decoder = nullptr;
+    *decoder = new rf_engine_decoder{rf::engine::Decoder(model_of(engine), sequences, max_tokens)};
+  });
+}
+
+extern "C" void rf_engine_decoder_close(rf_engine_decoder* decoder) {
+  delete decoder;
+}
+
+extern "C" rf_status rf_engine_decoder_append(rf_engine_decoder* decoder, const int64_t* sequences,
+                                              const rf_engine_tokens* added, float* logits) {
+  return guarded([&] {
+    check_output(logits);
+    const rf::engine::Tokens tokens = tokens_of(added);
+    if (sequences == nullptr) rf::fail("engine", "sequences must not be NULL, got NULL");
+    decoder_of(decoder).append({sequences, tokens.offsets.size() - 1}, tokens.offsets, tokens.ids, logits);
+  });
+}
+
+extern "C" rf_status rf_engine_decoder_copy(rf_engine_decoder* decoder, int64_t from, int64_t to) {
+  return guarded([&] { decoder_of(decoder).copy(from, to); });
+}
+
+extern "C" rf_status rf_engine_decoder_truncate(rf_engine_decoder* decoder, int64_t sequence, int64_t tokens) {
+  return guarded([&] { decoder_of(decoder).truncate(sequence, tokens); });
 }
 
 extern "C" const char* rf_engine_last_error(void) {

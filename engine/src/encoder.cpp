@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 #include "rf/io/error.h"
 #include "status.h"
@@ -128,52 +129,57 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
   embeddings_project_(tokens, rounded, width, x);
 }
 
-void Encoder::attend(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
-                     void* out) const {
-  const Sequences& sequences = input.sequences;
+rf_attention_args Encoder::attention_args(const void* qkv, void* out) const {
   const int64_t hidden = config_.hidden_size, head_dim = config_.head_dim();
   const auto* parts = static_cast<const char*>(qkv);
   rf_attention_args args = {};
   args.struct_size = sizeof args;
   args.dtype = dtype_;
-  args.batch = 1;
-  args.queries = args.keys = sequences.tokens;
   args.heads = args.key_heads = config_.num_attention_heads;
   args.head_dim = args.value_dim = head_dim;
   args.q = parts;
   args.k = parts + hidden * bytes_of(dtype_);
   args.v = parts + 2 * hidden * bytes_of(dtype_);
   args.q_stride_t = args.k_stride_t = args.v_stride_t = 3 * hidden;
-  args.q_stride_b = args.k_stride_b = args.v_stride_b = 3 * hidden * sequences.tokens;
   args.q_stride_h = args.k_stride_h = args.v_stride_h = args.out_stride_h = head_dim;
   args.out = out;
   args.out_stride_t = hidden;
-  args.out_stride_b = hidden * sequences.tokens;
-  args.query_positions = args.key_positions = sequences.positions;
   args.scale = 1 / std::sqrt(static_cast<double>(head_dim));
+  if (config_.is_decoder) args.window = RF_WINDOW_RIGHT;
+  return args;
+}
+
+void Encoder::attend(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
+                     void* out) const {
+  const Sequences& sequences = input.sequences;
+  rf_attention_args args = attention_args(qkv, out);
+  args.batch = 1;
+  args.queries = args.keys = sequences.tokens;
+  args.q_stride_b = args.k_stride_b = args.v_stride_b = args.q_stride_t * sequences.tokens;
+  args.out_stride_b = args.out_stride_t * sequences.tokens;
+  args.query_positions = args.key_positions = sequences.positions;
   if (input.attend != nullptr) {
     args.mask = input.attend;
     args.mask_stride_s = 1;
   }
-  if (config_.is_decoder) args.window = RF_WINDOW_RIGHT;
   args.cu_seqlens_q = args.cu_seqlens_k = sequences.cu_seqlens;
   args.sequences = sequences.count;
   position_->set_terms(layer, rows, args);
   check_status(rf_attention_forward(&args));
 }
 
-void* Encoder::encode(const EncoderInput& input, Workspace& work) const {
+template <class Attend>
+void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend& attend) const {
   const int64_t tokens = input.sequences.tokens, hidden = config_.hidden_size, element = bytes_of(dtype_);
   const int64_t wide_columns = std::max({3 * hidden, config_.intermediate_size, config_.embedding_size});
   void* x = work.buffer(kHidden, tokens * hidden * element);
   void* wide = work.buffer(kWide, tokens * wide_columns * element);
   void* narrow = work.buffer(kNarrow, tokens * hidden * element);
-  position_->prepare(input.sequences, work.rows);
   embed(input, work, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     layer.qkv(tokens, x, hidden, wide);
-    attend(static_cast<int64_t>(i), input, work.rows, wide, narrow);
+    attend(static_cast<int64_t>(i), wide, narrow);
     layer.attention_output(tokens, narrow, hidden, wide);
     layer.attention_norm(dtype_, tokens, wide, x, x);
     layer.intermediate(tokens, x, hidden, wide, config_.hidden_act);
@@ -181,6 +187,111 @@ void* Encoder::encode(const EncoderInput& input, Workspace& work) const {
     layer.output_norm(dtype_, tokens, narrow, x, x);
   }
   return x;
+}
+
+void* Encoder::encode(const EncoderInput& input, Workspace& work) const {
+  position_->prepare(input.sequences, work.rows);
+  return forward(input, work,
+                 [&](int64_t layer, const void* qkv, void* out) { attend(layer, input, work.rows, qkv, out); });
+}
+
+KeyValueCache Encoder::make_cache(int64_t sequences, int64_t capacity) const {
+  return KeyValueCache({.layers = config_.num_hidden_layers,
+                        .heads = config_.num_attention_heads,
+                        .head_dim = config_.head_dim(),
+                        .element_bytes = bytes_of(dtype_),
+                        .sequences = sequences,
+                        .capacity = capacity});
+}
+
+void Encoder::check_ids(std::span<const int32_t> ids) const {
+  check_range(ids.data(), std::ssize(ids), config_.vocab_size, "token ids");
+}
+
+void Encoder::check_length(int64_t tokens) const {
+  std::vector<int64_t> positions(static_cast<size_t>(tokens));
+  std::iota(positions.begin(), positions.end(), int64_t{0});
+  const int64_t cu_seqlens[] = {0, tokens};
+  position_->check({tokens, 1, cu_seqlens, positions.data()});
+}
+
+void Encoder::group(const Extension& input, const KeyValueCache& cache, Workspace& work) const {
+  work.used_groups = 0;
+  work.positions.resize(static_cast<size_t>(input.tokens()));
+  for (size_t i = 0; i < input.sequences.size(); ++i) {
+    const int64_t begin = input.offsets[i], tokens = input.offsets[i + 1] - begin;
+    const int64_t before = cache.length(input.sequences[i]);
+    std::iota(work.positions.begin() + begin, work.positions.begin() + begin + tokens, before);
+    Workspace::Group* last = work.used_groups == 0 ? nullptr : &work.groups[work.used_groups - 1];
+    if (last != nullptr && last->tokens == tokens && last->keys == before + tokens &&
+        input.sequences[i - 1] + 1 == input.sequences[i]) {
+      ++last->count;
+      continue;
+    }
+    if (work.groups.size() == work.used_groups) work.groups.emplace_back();
+    Workspace::Group& next = work.groups[work.used_groups++];
+    next.first = static_cast<int64_t>(i);
+    next.count = 1;
+    next.tokens = tokens;
+    next.keys = before + tokens;
+  }
+}
+
+void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
+                     const Workspace& work, const void* qkv, void* out) const {
+  const int64_t row_bytes = 3 * config_.hidden_size * bytes_of(dtype_), first = input.offsets[group.first];
+  rf_attention_args args = attention_args(static_cast<const char*>(qkv) + first * row_bytes,
+                                          static_cast<char*>(out) + first * row_bytes / 3);
+  for (int64_t i = 0; i < group.count; ++i) {
+    const int64_t offset = i * group.tokens * row_bytes;
+    cache.store(layer, input.sequences[group.first + i], group.tokens, static_cast<const char*>(args.k) + offset,
+                static_cast<const char*>(args.v) + offset, row_bytes);
+  }
+  const int64_t sequence = input.sequences[group.first];
+  args.batch = group.count;
+  args.queries = group.tokens;
+  args.keys = group.keys;
+  args.q_stride_b = args.q_stride_t * group.tokens;
+  args.out_stride_b = args.out_stride_t * group.tokens;
+  args.k = cache.keys(layer, sequence);
+  args.v = cache.values(layer, sequence);
+  args.k_stride_b = args.v_stride_b = cache.sequence_stride();
+  args.k_stride_h = args.v_stride_h = cache.head_stride();
+  args.k_stride_t = args.v_stride_t = config_.head_dim();
+  const int64_t before = group.keys - group.tokens;
+  args.query_positions = work.counting.data() + before;
+  args.key_positions = work.counting.data();
+  position_->set_terms(layer, group.rows, args);
+  // Queries are the last of the keys.
+  if (args.query.cos != nullptr) {
+    args.query.cos = static_cast<const float*>(args.query.cos) + before * args.query.pairs;
+    args.query.sin = static_cast<const float*>(args.query.sin) + before * args.query.pairs;
+  }
+  check_status(rf_attention_forward(&args));
+}
+
+void* Encoder::extend(const Extension& input, KeyValueCache& cache, Workspace& work) const {
+  group(input, cache, work);
+  const auto groups = std::span(work.groups).first(work.used_groups);
+  for (Workspace::Group& each : groups) {
+    const auto known = std::ssize(work.counting);
+    if (known < each.keys) {
+      work.counting.resize(static_cast<size_t>(each.keys));
+      std::iota(work.counting.begin() + known, work.counting.end(), known);
+    }
+    const int64_t cu_seqlens[] = {0, each.keys};
+    position_->prepare({each.keys, 1, cu_seqlens, work.counting.data()}, each.rows);
+  }
+  EncoderInput tokens;
+  tokens.sequences = {input.tokens(), std::ssize(input.sequences), input.offsets.data(), work.positions.data()};
+  tokens.ids = input.ids;
+  void* hidden = forward(tokens, work, [&](int64_t layer, const void* qkv, void* out) {
+    for (const Workspace::Group& each : groups) attend(layer, input, each, cache, work, qkv, out);
+  });
+  for (size_t i = 0; i < input.sequences.size(); ++i) {
+    cache.append(input.sequences[i], {input.ids + input.offsets[i], input.ids + input.offsets[i + 1]});
+  }
+  return hidden;
 }
 
 }  // namespace rf::engine

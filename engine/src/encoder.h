@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "kv_cache.h"
 #include "layers.h"
 #include "position.h"
 #include "rf/model/config.h"
@@ -24,12 +26,32 @@ struct EncoderInput {
   const uint8_t* attend = nullptr;  // [tokens], 0: no query attends to the token; nullptr: to all
 };
 
+// Tokens behind those of a cache: sequence sequences[i] of the cache grows by the tokens ids[offsets[i]] ..
+// ids[offsets[i + 1] - 1]. Sequences ascend.
+struct Extension {
+  std::span<const int64_t> sequences;
+  std::span<const int64_t> offsets;  // [sequences.size() + 1], rising from 0
+  const int32_t* ids = nullptr;
+  int64_t tokens() const { return offsets.back(); }
+};
+
 // The memory of one call, kept for the next.
 class Workspace {
  public:
   // Buffer i of at least that many bytes, aligned to 64; what it held is lost where it grows.
   void* buffer(int index, int64_t bytes);
   PositionRows rows;
+
+  // Neighbours in an extension and in the cache, with as many tokens: attention computes them in one call.
+  struct Group {
+    int64_t first = 0, count = 0;  // in the extension
+    int64_t tokens = 0, keys = 0;  // of each: new ones, and those with the earlier ones
+    PositionRows rows;             // of the keys
+  };
+  std::vector<Group> groups;  // of the last extension, as many as `used_groups`
+  size_t used_groups = 0;
+  std::vector<int64_t> positions;  // of new tokens
+  std::vector<int64_t> counting;   // 0, 1, ..
 
  private:
   struct Free {
@@ -55,6 +77,16 @@ class Encoder {
   // have been checked.
   void* encode(const EncoderInput& input, Workspace& work) const;
 
+  // A cache for this model, which must attend to earlier tokens only.
+  KeyValueCache make_cache(int64_t sequences, int64_t capacity) const;
+  // Throws Error for ids out of range.
+  void check_ids(std::span<const int32_t> ids) const;
+  // Throws Error where a sequence of so many tokens is beyond a table or a range.
+  void check_length(int64_t tokens) const;
+  // The hidden states of the new tokens, as encode() gives them; the cache takes the tokens up. Ids and lengths must
+  // have been checked, and the cache have room. Where it throws, the cache is unchanged.
+  void* extend(const Extension& input, KeyValueCache& cache, Workspace& work) const;
+
  private:
   struct Layer {
     Linear qkv, attention_output, intermediate, output;
@@ -62,7 +94,16 @@ class Encoder {
   };
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
+  // Embeddings and layers; attend(layer, qkv, out) is their attention.
+  template <class Attend>
+  void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
+  // Arguments that all calls have.
+  rf_attention_args attention_args(const void* qkv, void* out) const;
   void attend(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv, void* out) const;
+
+  void group(const Extension& input, const KeyValueCache& cache, Workspace& work) const;
+  void attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
+              const Workspace& work, const void* qkv, void* out) const;
 
   ModelConfig config_;
   rf_dtype dtype_;

@@ -70,28 +70,26 @@ void HeadLayers::pool(int64_t rows, const void* x, int64_t x_stride, float* y) c
   to_floats(dtype, rows * hidden_, pooled.data(), y);
 }
 
-std::vector<std::byte> HeadLayers::before_last(int64_t rows, const void* x, int64_t x_stride) const {
+void HeadLayers::before_last(int64_t rows, const void* x, int64_t x_stride, std::vector<std::byte>& y) const {
   const rf_dtype dtype = activation_dtype(precision_);
   const Linear& first = dense_.empty() ? pooler_ : dense_;
-  std::vector<std::byte> y(static_cast<size_t>(rows * first.out() * bytes_of(dtype)));
+  y.resize(static_cast<size_t>(rows * first.out() * bytes_of(dtype)));
   first(rows, x, x_stride, y.data(), dense_.empty() ? Activation::kTanh : activation_);
   if (!norm_.gain.empty()) norm_(dtype, rows, y.data(), nullptr, y.data());
-  return y;
 }
 
-void HeadLayers::operator()(int64_t rows, const void* x, int64_t x_stride, float* y) const {
+void HeadLayers::operator()(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const {
   const rf_dtype dtype = activation_dtype(precision_);
   const bool pools = has_pooler() && (head_ == Head::kSequenceClassification || head_ == Head::kMultipleChoice);
-  std::vector<std::byte> kept;
   if (pools || !dense_.empty()) {
-    kept = before_last(rows, x, x_stride);
-    x = kept.data();
+    before_last(rows, x, x_stride, memory.before_last);
+    x = memory.before_last.data();
     x_stride = last_.in();
   }
   if (dtype == RF_F32) return last_(rows, x, x_stride, y);
-  std::vector<std::byte> result(static_cast<size_t>(rows * logits() * bytes_of(dtype)));
-  last_(rows, x, x_stride, result.data());
-  to_floats(dtype, rows * logits(), result.data(), y);
+  memory.result.resize(static_cast<size_t>(rows * logits() * bytes_of(dtype)));
+  last_(rows, x, x_stride, memory.result.data());
+  to_floats(dtype, rows * logits(), memory.result.data(), y);
 }
 
 }  // namespace rf::engine

@@ -1,6 +1,7 @@
 // The heads of a model on rows of hidden states (spec R-HF-09..13).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,12 +24,20 @@ class HeadLayers {
   // tanh(dense(x)) of rows x_stride apart: y [rows, hidden_size].
   void pool(int64_t rows, const void* x, int64_t x_stride, float* y) const;
   // Logits of rows x_stride apart, [rows, logits()]. For heads of sequences the rows are the tokens that they read.
-  void operator()(int64_t rows, const void* x, int64_t x_stride, float* y) const;
+  void operator()(int64_t rows, const void* x, int64_t x_stride, float* y) const {
+    Memory memory;
+    (*this)(rows, x, x_stride, y, memory);
+  }
+  // The same with memory that is kept from call to call.
+  struct Memory {
+    std::vector<std::byte> before_last, result;
+  };
+  void operator()(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const;
   int64_t logits() const;
 
  private:
   // The steps between the hidden states and the last product, [rows, width] of the activations' type.
-  std::vector<std::byte> before_last(int64_t rows, const void* x, int64_t x_stride) const;
+  void before_last(int64_t rows, const void* x, int64_t x_stride, std::vector<std::byte>& y) const;
 
   Head head_ = Head::kNone;
   Precision precision_ = Precision::kFloat32;

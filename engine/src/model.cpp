@@ -7,6 +7,7 @@
 
 #include "encoder.h"
 #include "heads.h"
+#include "loaded_model.h"
 #include "pooling.h"
 #include "rf/io/error.h"
 #include "rf/model/config.h"
@@ -225,6 +226,10 @@ Model& Model::operator=(Model&&) noexcept = default;
 
 const ModelInfo& Model::info() const {
   return impl_->info;
+}
+
+LoadedModel Model::loaded() const {
+  return {*impl_->encoder, impl_->layers};
 }
 
 void Model::hidden(const Tokens& tokens, float* out) const {

@@ -1,19 +1,12 @@
 """The vector of a sequence has the same bits whatever else a call has, in whatever order, on any number of threads."""
 
-import ctypes
-
 import numpy as np
 import pytest
 
-from engine_case import make_oracle, make_sequences
+from engine_case import WIDE, make_oracle, make_sequences, set_threads
 from rf_engine import Engine
 
-WIDE = {"hidden_size": 96, "intermediate_size": 200, "num_attention_heads": 3, "max_position_embeddings": 300}
 LENGTHS = [1, 2, 1, 17, 64, 65, 3, 130, 1, 31, 256, 5, 16, 15, 90, 1]
-
-
-def set_threads(count):
-    ctypes.CDLL("libgomp.so.1").omp_set_num_threads(count)
 
 
 @pytest.mark.parametrize("family", ["RoFormer", "Bert"])

@@ -78,6 +78,57 @@ RF_API rf_status rf_engine_logits(const rf_engine* engine, const rf_engine_token
 RF_API rf_status rf_engine_vocabulary_logits(const rf_engine* engine, const rf_engine_tokens* tokens,
                                              const int64_t* rows, int64_t count, float* out);
 
+/* ---- generation, for causal language models: rf/engine/generator.h and rf/engine/decoder.h say what is computed ----
+ */
+typedef enum rf_engine_search { RF_ENGINE_GREEDY = 0, RF_ENGINE_SAMPLE = 1, RF_ENGINE_BEAMS = 2 } rf_engine_search;
+
+/* 0 in a field: its default, which GenerationOptions has. */
+typedef struct rf_engine_generation {
+  size_t struct_size;
+  rf_engine_search search;
+  int64_t max_new_tokens, min_new_tokens;
+  const int32_t* stop_ids;
+  int64_t stop_count;
+  double repetition_penalty;
+  int64_t return_sequences; /* for each prompt */
+  double temperature;
+  int64_t top_k;
+  double top_p;
+  uint64_t seed;
+  int64_t beams;
+  const double* length_penalty; /* NULL: 1 */
+  int32_t stop_when_full;       /* not 0: true */
+  int64_t batch;
+} rf_engine_generation;
+
+typedef struct rf_engine_generated {
+  size_t struct_size;
+  int32_t* ids;            /* [sequences, return_sequences, max_new_tokens] */
+  int64_t* counts;         /* [sequences, return_sequences]: ids of each */
+  double* log_probability; /* the same, as what follows; or NULL */
+  double* score;           /* or NULL */
+  int32_t* stopped;        /* or NULL */
+} rf_engine_generated;
+
+/* prompts: ids and offsets alone. options: NULL for the defaults. */
+RF_API rf_status rf_engine_generate(const rf_engine* engine, const rf_engine_tokens* prompts,
+                                    const rf_engine_generation* options, const rf_engine_generated* out);
+/* Of the token after a prompt of `count` ids, as sampling draws it; out: [vocab_size]. */
+RF_API rf_status rf_engine_next_probabilities(const rf_engine* engine, const int32_t* prompt, int64_t count,
+                                              const rf_engine_generation* options, float* out);
+
+/* Sequences that grow; the engine must outlive them. Not for use by several threads at once. */
+typedef struct rf_engine_decoder rf_engine_decoder;
+RF_API rf_status rf_engine_decoder_open(const rf_engine* engine, int64_t sequences, int64_t max_tokens,
+                                        rf_engine_decoder** decoder);
+RF_API void rf_engine_decoder_close(rf_engine_decoder* decoder); /* NULL is allowed */
+/* added: sequence sequences[i] grows by the i-th of them; sequences: ascending; logits: [added->sequences, vocab_size].
+ */
+RF_API rf_status rf_engine_decoder_append(rf_engine_decoder* decoder, const int64_t* sequences,
+                                          const rf_engine_tokens* added, float* logits);
+RF_API rf_status rf_engine_decoder_copy(rf_engine_decoder* decoder, int64_t from, int64_t to);
+RF_API rf_status rf_engine_decoder_truncate(rf_engine_decoder* decoder, int64_t sequence, int64_t tokens);
+
 /* "" when there was no error on this thread. Valid until the next call on this thread. */
 RF_API const char* rf_engine_last_error(void);
 

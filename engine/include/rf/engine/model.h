@@ -77,6 +77,8 @@ struct ModelInfo {
   std::string problem_type;         // "", regression, single_label_classification, multi_label_classification
 };
 
+struct LoadedModel;
+
 class RF_ENGINE_API Model {
  public:
   explicit Model(const std::string& model_dir, const ModelOptions& options = {});
@@ -100,6 +102,9 @@ class RF_ENGINE_API Model {
   void vocabulary_logits(const Tokens& tokens, std::span<const int64_t> rows, float* out) const;
 
  private:
+  friend class Decoder;
+  LoadedModel loaded() const;
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -1,0 +1,75 @@
+// Text of a causal language model: greedy search, sampling and beam search over a Decoder. Greedy and beam search give
+// the tokens of transformers' generate(); sampling draws from the distribution of its temperature, top-k and top-p.
+//
+// The result of a prompt is a function of the model, the prompt and the options: not of other prompts of the call, nor
+// of the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "rf/engine/decoder.h"
+#include "rf/engine/model.h"
+
+namespace rf::engine {
+
+enum class Search {
+  kGreedy,  // the most probable token at each step
+  kSample,
+  kBeams,  // the sequences of highest score among those that `beams` beams meet
+};
+
+struct GenerationOptions {
+  Search search = Search::kGreedy;
+  int64_t max_new_tokens = 64;      // >= 1
+  int64_t min_new_tokens = 0;       // no stop id before
+  std::vector<int32_t> stop_ids{};  // one of them ends a sequence, and is its last token
+  double repetition_penalty = 1;    // > 0: scores of tokens that occur, prompt included, are divided by it where
+                                    // they are positive, and multiplied where negative (Keskar et al. 2019)
+  int64_t return_sequences = 1;     // for each prompt; at most 1 with kGreedy, `beams` with kBeams
+  // Sampling, in this order.
+  double temperature = 1;  // > 0
+  int64_t top_k = 0;       // only the k most probable tokens, and those that equal the last; 0: all
+  double top_p = 1;        // in (0, 1]: the fewest tokens whose probability is at least p
+  uint64_t seed = 0;
+  // Beam search.
+  int64_t beams = 4;
+  double length_penalty = 1;    // a score is the sum of log-probabilities over tokens^length_penalty
+  bool stop_when_full = false;  // as soon as `beams` sequences have ended (early_stopping of transformers)
+  int64_t batch = 8;            // sequences that are computed at once, at least those of one prompt
+};
+
+struct Generated {
+  std::vector<int32_t> ids;    // the new tokens
+  double log_probability = 0;  // sum of log-probabilities of the new tokens, before any option changes them
+  double score = 0;            // of beam search; else log_probability
+  bool stopped = false;        // by a stop id, not by max_new_tokens
+};
+
+// Sampling draws sequence r of a prompt with std::mt19937_64, seeded by std::seed_seq{low 32 bits of the seed, high 32
+// bits, r}: one number for each token, of which the upper 53 bits are a fraction u; the token is the first, by id, at
+// which the sum of probabilities is above u.
+//
+// Throws as Model does. The model must outlive it; not for use by several threads at once.
+class RF_ENGINE_API Generator {
+ public:
+  explicit Generator(const Model& model);
+  ~Generator();
+  Generator(Generator&&) noexcept;
+  Generator& operator=(Generator&&) noexcept;
+
+  // return_sequences results for each prompt, beams the best first. A prompt has at least one token, and with the new
+  // tokens no more than the model has positions.
+  std::vector<std::vector<Generated>> generate(std::span<const std::vector<int32_t>> prompts,
+                                               const GenerationOptions& options);
+  // Probabilities of the token after a prompt that kSample draws from, [vocab_size].
+  void next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rf::engine

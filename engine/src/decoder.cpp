@@ -1,0 +1,131 @@
+// Sequences with a cache (rf/engine/decoder.h): checks of a call, and the rows that the head reads.
+#include "rf/engine/decoder.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "loaded_model.h"
+#include "rf/io/error.h"
+
+namespace rf::engine {
+
+namespace {
+
+constexpr const char* kWhere = "generate";
+
+void check_causal(const ModelInfo& info) {
+  if (info.task != Task::kCausalLm) {
+    fail(kWhere, "the model must be a causal language model, as RoFormerForCausalLM or BertLMHeadModel, got {}",
+         info.architecture);
+  }
+  if (!info.causal) {
+    fail(kWhere, "the model must attend to earlier tokens only (is_decoder), got a bidirectional {}",
+         info.architecture);
+  }
+}
+
+}  // namespace
+
+struct Decoder::Impl {
+  LoadedModel model;
+  ModelInfo info;
+  KeyValueCache cache;
+  Workspace work;
+  std::vector<std::byte> last_rows;
+  HeadLayers::Memory head_memory;
+
+  void check_sequence(int64_t sequence) const {
+    if (sequence < 0 || sequence >= cache.shape().sequences) {
+      fail(kWhere, "sequences must be in 0..{}, got {}", cache.shape().sequences - 1, sequence);
+    }
+  }
+
+  void check(const Extension& input, size_t ids) const {
+    const auto &sequences = input.sequences, &offsets = input.offsets;
+    if (offsets.size() != sequences.size() + 1 || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(ids)) {
+      fail(kWhere, "offsets must be one more than the sequences, from 0 to the number of ids, got {} for {}",
+           offsets.size(), sequences.size());
+    }
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      check_sequence(sequences[i]);
+      if (i > 0 && sequences[i] <= sequences[i - 1]) {
+        fail(kWhere, "sequences must ascend, got {} after {}", sequences[i], sequences[i - 1]);
+      }
+      const int64_t added = offsets[i + 1] - offsets[i], before = cache.length(sequences[i]);
+      if (added < 1) fail(kWhere, "a sequence must grow by at least one token, got {} for {}", added, sequences[i]);
+      if (added > cache.shape().capacity - before) {
+        fail(kWhere, "a sequence must have at most the {} tokens that there is room for, got {}",
+             cache.shape().capacity, before + added);
+      }
+    }
+    model.encoder.check_ids({input.ids, ids});
+  }
+
+  void append(const Extension& input, float* logits) {
+    const auto* hidden = static_cast<const std::byte*>(model.encoder.extend(input, cache, work));
+    const int64_t row_bytes = info.hidden_size * bytes_of(model.encoder.dtype());
+    const int64_t rows = std::ssize(input.sequences);
+    last_rows.resize(static_cast<size_t>(rows * row_bytes));
+    for (int64_t i = 0; i < rows; ++i) {
+      std::copy_n(hidden + (input.offsets[i + 1] - 1) * row_bytes, row_bytes, last_rows.data() + i * row_bytes);
+    }
+    model.head(rows, last_rows.data(), info.hidden_size, logits, head_memory);
+  }
+};
+
+Decoder::Decoder(const Model& model, int64_t sequences, int64_t max_tokens) {
+  check_causal(model.info());
+  if (sequences < 1 || max_tokens < 1) {
+    fail(kWhere, "sequences and max_tokens must be at least 1, got {} and {}", sequences, max_tokens);
+  }
+  const LoadedModel loaded = model.loaded();
+  loaded.encoder.check_length(max_tokens);
+  impl_.reset(new Impl{.model = loaded,
+                       .info = model.info(),
+                       .cache = loaded.encoder.make_cache(sequences, max_tokens),
+                       .work = {},
+                       .last_rows = {},
+                       .head_memory = {}});
+}
+
+Decoder::~Decoder() = default;
+Decoder::Decoder(Decoder&&) noexcept = default;
+Decoder& Decoder::operator=(Decoder&&) noexcept = default;
+
+int64_t Decoder::sequences() const {
+  return impl_->cache.shape().sequences;
+}
+
+int64_t Decoder::max_tokens() const {
+  return impl_->cache.shape().capacity;
+}
+
+std::span<const int32_t> Decoder::ids(int64_t sequence) const {
+  impl_->check_sequence(sequence);
+  return impl_->cache.ids(sequence);
+}
+
+void Decoder::append(std::span<const int64_t> sequences, std::span<const int64_t> offsets, std::span<const int32_t> ids,
+                     float* logits) {
+  if (sequences.empty()) return;
+  const Extension input{.sequences = sequences, .offsets = offsets, .ids = ids.data()};
+  impl_->check(input, ids.size());
+  impl_->append(input, logits);
+}
+
+void Decoder::copy(int64_t from, int64_t to) {
+  impl_->check_sequence(from);
+  impl_->check_sequence(to);
+  impl_->cache.copy(from, to);
+}
+
+void Decoder::truncate(int64_t sequence, int64_t tokens) {
+  impl_->check_sequence(sequence);
+  if (tokens < 0 || tokens > impl_->cache.length(sequence)) {
+    fail(kWhere, "truncate must leave 0..{} tokens, got {}", impl_->cache.length(sequence), tokens);
+  }
+  impl_->cache.truncate(sequence, tokens);
+}
+
+}  // namespace rf::engine

@@ -1,0 +1,204 @@
+// Prompts in a batch (rf/engine/generator.h): each has a search and sequences of the decoder of its own, and all of
+// them take a step together. A prompt that is done makes room for the next.
+#include "rf/engine/generator.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "prompt_search.h"
+#include "rf/io/error.h"
+
+namespace rf::engine {
+
+namespace {
+
+constexpr const char* kWhere = "generate";
+constexpr int64_t kPrefillTokens = 4096;  // of prompts that are computed at once
+
+void check_sampling(const GenerationOptions& options) {
+  if (!(options.temperature > 0) || !std::isfinite(options.temperature)) {
+    fail(kWhere, "temperature must be above 0, got {}", options.temperature);
+  }
+  if (options.top_k < 0) fail(kWhere, "top_k must be at least 0, got {}", options.top_k);
+  if (!(options.top_p > 0 && options.top_p <= 1)) {
+    fail(kWhere, "top_p must be above 0 and at most 1, got {}", options.top_p);
+  }
+}
+
+void check_beams(const GenerationOptions& options, int64_t vocab_size) {
+  if (options.beams < 1) fail(kWhere, "beams must be at least 1, got {}", options.beams);
+  if (!std::isfinite(options.length_penalty)) {
+    fail(kWhere, "length_penalty must be finite, got {}", options.length_penalty);
+  }
+  if (options.beams > vocab_size || PromptSearch::candidates_of(options) > vocab_size) {
+    fail(kWhere, "{} candidates for each beam must be at most the {} tokens of the vocabulary, got {} beams",
+         PromptSearch::candidates_of(options) / options.beams, vocab_size, options.beams);
+  }
+}
+
+void check_options(const GenerationOptions& options, int64_t vocab_size) {
+  if (options.max_new_tokens < 1) fail(kWhere, "max_new_tokens must be at least 1, got {}", options.max_new_tokens);
+  if (options.min_new_tokens < 0 || options.min_new_tokens > options.max_new_tokens) {
+    fail(kWhere, "min_new_tokens must be in 0..{}, got {}", options.max_new_tokens, options.min_new_tokens);
+  }
+  for (const int32_t id : options.stop_ids) {
+    if (id < 0 || id >= vocab_size) fail(kWhere, "stop_ids must be in 0..{}, got {}", vocab_size - 1, id);
+  }
+  if (!(options.repetition_penalty > 0) || !std::isfinite(options.repetition_penalty)) {
+    fail(kWhere, "repetition_penalty must be above 0, got {}", options.repetition_penalty);
+  }
+  if (options.batch < 1) fail(kWhere, "batch must be at least 1, got {}", options.batch);
+  check_sampling(options);
+  if (options.search == Search::kBeams) check_beams(options, vocab_size);
+  const int64_t most = options.search == Search::kGreedy  ? 1
+                       : options.search == Search::kBeams ? options.beams
+                                                          : INT32_MAX;
+  if (options.return_sequences < 1 || options.return_sequences > most) {
+    fail(kWhere, "return_sequences must be in 1..{}, got {}", most, options.return_sequences);
+  }
+}
+
+}  // namespace
+
+struct Generator::Impl {
+  // A prompt that is being continued.
+  struct Active {
+    size_t prompt = 0;
+    std::unique_ptr<PromptSearch> search;  // nullptr: a free place
+  };
+
+  const Model* model;
+  int64_t vocab_size;
+  Decoder decoder;
+  TokenScores scores;
+  std::vector<float> logits;
+  // What the decoder appends next.
+  std::vector<int64_t> sequences, offsets;
+  std::vector<int32_t> ids;
+
+  explicit Impl(const Model& of)
+      : model(&of), vocab_size(of.info().vocab_size), decoder(of, 1, 1), scores(of.info().vocab_size) {}
+
+  // A decoder for so many sequences, of the longest prompt and `new_tokens` more.
+  void reserve(int64_t count, int64_t longest, int64_t new_tokens) {
+    const int64_t tokens = longest + new_tokens - 1;  // nothing follows the last one
+    if (decoder.sequences() >= count && decoder.max_tokens() >= tokens) return;
+    try {
+      decoder = Decoder(*model, count, tokens);
+    } catch (const Error& error) {
+      fail(kWhere, "a prompt and its new tokens must fit into the model's positions, got {} and {}: {}", longest,
+           new_tokens, error.what());
+    }
+  }
+
+  void start_append() {
+    sequences.clear();
+    offsets.assign(1, 0);
+    ids.clear();
+  }
+  void add(int64_t sequence, std::span<const int32_t> added) {
+    sequences.push_back(sequence);
+    ids.insert(ids.end(), added.begin(), added.end());
+    offsets.push_back(std::ssize(ids));
+  }
+  const float* append() {
+    logits.resize(sequences.size() * static_cast<size_t>(vocab_size));
+    decoder.append(sequences, offsets, ids, logits.data());
+    return logits.data();
+  }
+
+  // Puts prompts from `next` on into free places, some at a time; returns the first that is left.
+  size_t admit(std::span<const std::vector<int32_t>> prompts, const GenerationOptions& options, size_t next,
+               std::vector<Active>& places) {
+    const int64_t width = PromptSearch::sequences_of(options);
+    std::vector<size_t> admitted;
+    start_append();
+    for (size_t place = 0; place < places.size() && next < prompts.size(); ++place) {
+      if (places[place].search != nullptr) continue;
+      if (!admitted.empty() && std::ssize(ids) + std::ssize(prompts[next]) > kPrefillTokens) break;
+      const int64_t first = static_cast<int64_t>(place) * width;
+      for (int64_t i = 0; i < width; ++i) decoder.truncate(first + i, 0);
+      add(first, prompts[next]);
+      places[place].prompt = next++;
+      admitted.push_back(place);
+    }
+    if (admitted.empty()) return next;
+    const float* of_prompts = append();
+    for (const size_t place : admitted) {
+      places[place].search =
+          PromptSearch::make(options, decoder, scores, vocab_size, static_cast<int64_t>(place) * width);
+      places[place].search->advance(of_prompts);
+      of_prompts += vocab_size;
+    }
+    return next;
+  }
+
+  void step(std::vector<Active>& places) {
+    start_append();
+    for (const Active& active : places) {
+      if (active.search == nullptr) continue;
+      for (const PromptSearch::Step& next : active.search->steps()) add(next.sequence, {&next.token, 1});
+    }
+    const float* rows = append();
+    for (const Active& active : places) {
+      if (active.search == nullptr) continue;
+      const int64_t count = std::ssize(active.search->steps());
+      active.search->advance(rows);
+      rows += count * vocab_size;
+    }
+  }
+
+  std::vector<std::vector<Generated>> generate(std::span<const std::vector<int32_t>> prompts,
+                                               const GenerationOptions& options, int64_t places_count) {
+    std::vector<std::vector<Generated>> results(prompts.size());
+    std::vector<Active> places(static_cast<size_t>(places_count));
+    size_t next = 0, done = 0;
+    while (done < prompts.size()) {
+      next = admit(prompts, options, next, places);
+      for (Active& active : places) {
+        if (active.search == nullptr || !active.search->steps().empty()) continue;
+        results[active.prompt] = active.search->results();
+        active.search.reset();
+        ++done;
+      }
+      const auto is_busy = [](const Active& active) { return active.search != nullptr; };
+      if (std::any_of(places.begin(), places.end(), is_busy)) step(places);
+    }
+    return results;
+  }
+};
+
+Generator::Generator(const Model& model) : impl_(std::make_unique<Impl>(model)) {}
+Generator::~Generator() = default;
+Generator::Generator(Generator&&) noexcept = default;
+Generator& Generator::operator=(Generator&&) noexcept = default;
+
+std::vector<std::vector<Generated>> Generator::generate(std::span<const std::vector<int32_t>> prompts,
+                                                        const GenerationOptions& options) {
+  check_options(options, impl_->vocab_size);
+  if (prompts.empty()) return {};
+  int64_t longest = 0;
+  for (const std::vector<int32_t>& prompt : prompts) {
+    if (prompt.empty()) fail(kWhere, "a prompt must have at least one token, got none");
+    longest = std::max(longest, std::ssize(prompt));
+  }
+  const int64_t width = PromptSearch::sequences_of(options);
+  const int64_t places = std::clamp<int64_t>(options.batch / width, 1, std::ssize(prompts));
+  impl_->reserve(places * width, longest, options.max_new_tokens);
+  return impl_->generate(prompts, options, places);
+}
+
+void Generator::next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out) {
+  check_options(options, impl_->vocab_size);
+  if (prompt.empty()) fail(kWhere, "a prompt must have at least one token, got none");
+  impl_->reserve(1, std::ssize(prompt), 1);
+  impl_->decoder.truncate(0, 0);
+  impl_->start_append();
+  impl_->add(0, prompt);
+  impl_->decoder.append(impl_->sequences, impl_->offsets, impl_->ids, out);
+  const std::span<float> scores(out, static_cast<size_t>(impl_->vocab_size));
+  impl_->scores.adjust(options, prompt, 0, scores);
+  impl_->scores.to_probabilities(options, scores);
+}
+
+}  // namespace rf::engine

@@ -1,0 +1,57 @@
+// Keys and values of the tokens that sequences have so far, layer by layer. They are kept as they were projected, and
+// attention rotates them on reading: so a token has the bits that it has in a call with its whole sequence, for every
+// encoding and element type, and also where a rotation changes as the sequence grows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace rf::engine {
+
+class KeyValueCache {
+ public:
+  struct Shape {
+    int64_t layers = 0, heads = 0, head_dim = 0;
+    int64_t element_bytes = 0;
+    int64_t sequences = 0, capacity = 0;  // tokens of a sequence
+  };
+
+  KeyValueCache() = default;
+  // Throws std::bad_alloc. Memory is taken from the system as tokens come.
+  explicit KeyValueCache(const Shape& shape);
+
+  const Shape& shape() const { return shape_; }
+  // The tokens of a sequence.
+  std::span<const int32_t> ids(int64_t sequence) const { return ids_[static_cast<size_t>(sequence)]; }
+  int64_t length(int64_t sequence) const { return std::ssize(ids_[static_cast<size_t>(sequence)]); }
+
+  // Keys and values of a layer and sequence, [heads, capacity, head_dim].
+  char* keys(int64_t layer, int64_t sequence) const { return part(layer, 0, sequence); }
+  char* values(int64_t layer, int64_t sequence) const { return part(layer, 1, sequence); }
+  int64_t head_stride() const { return shape_.capacity * shape_.head_dim; }  // in elements, as is the next
+  int64_t sequence_stride() const { return shape_.heads * head_stride(); }
+
+  // Rows [tokens, heads, head_dim] of keys, and the same of values, row_bytes apart, behind the tokens of a sequence.
+  // It has them once `append` has its ids.
+  void store(int64_t layer, int64_t sequence, int64_t tokens, const char* keys, const char* values, int64_t row_bytes);
+  void append(int64_t sequence, std::span<const int32_t> ids);
+
+  // Sequence `to` becomes what `from` is. What they begin with in common stays where it is.
+  void copy(int64_t from, int64_t to);
+  void truncate(int64_t sequence, int64_t tokens) { ids_[static_cast<size_t>(sequence)].resize(tokens); }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const;
+  };
+
+  char* part(int64_t layer, int64_t which, int64_t sequence) const;
+
+  Shape shape_;
+  std::unique_ptr<char, Free> memory_;
+  std::vector<std::vector<int32_t>> ids_;
+};
+
+}  // namespace rf::engine

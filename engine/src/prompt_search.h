@@ -1,0 +1,61 @@
+// How one prompt is continued: which tokens its sequences get next, from the logits of those before.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "rf/engine/decoder.h"
+#include "rf/engine/generator.h"
+#include "token_scores.h"
+
+namespace rf::engine {
+
+class PromptSearch {
+ public:
+  struct Step {
+    int64_t sequence;  // of the decoder
+    int32_t token;
+  };
+
+  // The search for `options.search`, in sequences first_sequence .. first_sequence + sequences_of(options) - 1 of the
+  // decoder. The first of them holds the prompt. All arguments must outlive it.
+  static std::unique_ptr<PromptSearch> make(const GenerationOptions& options, Decoder& decoder, TokenScores& scores,
+                                            int64_t vocab_size, int64_t first_sequence);
+  static int64_t sequences_of(const GenerationOptions& options) {
+    return options.search == Search::kBeams ? options.beams : options.return_sequences;
+  }
+  // Candidates that a step of beam search needs, so that there are `beams` that go on if all others end.
+  static int64_t candidates_of(const GenerationOptions& options);
+  virtual ~PromptSearch() = default;
+
+  // What the decoder must append, by ascending sequences; empty: the search is over.
+  std::span<const Step> steps() const { return steps_; }
+  // logits: [steps().size(), vocab_size] of what the decoder appended; the first time one row, that of the prompt.
+  virtual void advance(const float* logits) = 0;
+  virtual std::vector<Generated> results() = 0;
+
+ protected:
+  PromptSearch(const GenerationOptions& options, Decoder& decoder, TokenScores& scores, int64_t vocab_size,
+               int64_t first_sequence);
+
+  std::span<const float> row(const float* logits, int64_t index) const {
+    return {logits + index * vocab_size_, static_cast<size_t>(vocab_size_)};
+  }
+  // A row to be changed.
+  std::span<float> copied(std::span<const float> row);
+  bool is_stop(int32_t token) const;
+
+  const GenerationOptions& options_;
+  Decoder& decoder_;
+  TokenScores& scores_;
+  int64_t vocab_size_, first_sequence_;
+  int64_t prompt_tokens_;
+  std::vector<Step> steps_;
+
+ private:
+  std::vector<float> row_;
+};
+
+}  // namespace rf::engine

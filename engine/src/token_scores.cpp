@@ -1,0 +1,146 @@
+// Scores of the next token (see the header).
+#include "token_scores.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "rf/rows.h"
+#include "status.h"
+
+namespace rf::engine {
+
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+void softmax(std::span<float> row) {
+  rf_softmax_args args = {};
+  args.struct_size = sizeof args;
+  args.dtype = RF_F32;
+  args.rows = 1;
+  args.columns = args.x_stride = args.y_stride = std::ssize(row);
+  args.x = row.data();
+  args.y = row.data();
+  check_status(rf_softmax_forward(&args));
+}
+
+}  // namespace
+
+double log_sum_exp(std::span<const float> row) {
+  const int64_t target = 0;
+  float loss = 0;
+  double log_sum = 0;
+  rf_cross_entropy_args args = {};
+  args.struct_size = sizeof args;
+  args.dtype = RF_F32;
+  args.rows = 1;
+  args.columns = args.logits_stride = std::ssize(row);
+  args.logits = row.data();
+  args.targets = &target;
+  args.ignore_index = -1;
+  args.loss = &loss;
+  args.log_sum = &log_sum;
+  check_status(rf_cross_entropy_forward(&args));
+  return log_sum;
+}
+
+void BestTokens::add(const ScoredToken& token) {
+  if (heap_.size() == count_) {
+    if (!is_better(token, heap_.front())) return;
+    std::pop_heap(heap_.begin(), heap_.end(), is_better);
+    heap_.back() = token;
+  } else {
+    heap_.push_back(token);
+  }
+  std::push_heap(heap_.begin(), heap_.end(), is_better);
+}
+
+void BestTokens::add_row(std::span<const float> scores, float added, int32_t row) {
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const float score = scores[i] + added;
+    if (heap_.size() == count_ && score < heap_.front().score) continue;
+    add({score, row, static_cast<int32_t>(i)});
+  }
+}
+
+std::span<const ScoredToken> BestTokens::sorted() {
+  std::sort_heap(heap_.begin(), heap_.end(), is_better);
+  return heap_;
+}
+
+void TokenScores::adjust(const GenerationOptions& options, std::span<const int32_t> ids, int64_t new_tokens,
+                         std::span<float> scores) {
+  if (options.repetition_penalty != 1) {
+    const auto penalty = static_cast<float>(options.repetition_penalty);
+    if (++mark_ == std::numeric_limits<int32_t>::max()) {
+      std::fill(marks_.begin(), marks_.end(), 0);
+      mark_ = 1;
+    }
+    for (const int32_t id : ids) {
+      if (std::exchange(marks_[static_cast<size_t>(id)], mark_) == mark_) continue;
+      float& score = scores[static_cast<size_t>(id)];
+      score = score < 0 ? score * penalty : score / penalty;
+    }
+  }
+  if (new_tokens >= options.min_new_tokens) return;
+  for (const int32_t id : options.stop_ids) scores[static_cast<size_t>(id)] = kMinusInfinity;
+}
+
+void TokenScores::to_probabilities(const GenerationOptions& options, std::span<float> scores) {
+  if (options.temperature != 1) {
+    const auto temperature = static_cast<float>(options.temperature);
+    for (float& score : scores) score /= temperature;
+  }
+  if (options.top_k > 0 && options.top_k < std::ssize(scores)) keep_top_k(options.top_k, scores);
+  softmax(scores);
+  if (options.top_p < 1) keep_top_p(options.top_p, scores);
+}
+
+void TokenScores::keep_top_k(int64_t k, std::span<float> scores) {
+  best_.start(k);
+  best_.add_row(scores, 0, 0);
+  const float least = best_.sorted().back().score;
+  for (float& score : scores) {
+    if (score < least) score = kMinusInfinity;
+  }
+}
+
+void TokenScores::keep_top_p(double p, std::span<float> probabilities) {
+  const auto is_worse = [](const ScoredToken& a, const ScoredToken& b) { return is_better(b, a); };
+  candidates_.clear();
+  for (size_t i = 0; i < probabilities.size(); ++i) {
+    if (probabilities[i] > 0) candidates_.push_back({probabilities[i], 0, static_cast<int32_t>(i)});
+  }
+  std::fill(probabilities.begin(), probabilities.end(), 0.0f);
+  std::make_heap(candidates_.begin(), candidates_.end(), is_worse);
+  double sum = 0;
+  auto end = candidates_.end();
+  while (end != candidates_.begin() && sum < p) {
+    std::pop_heap(candidates_.begin(), end--, is_worse);
+    probabilities[static_cast<size_t>(end->id)] = end->score;
+    sum += end->score;
+  }
+  for (auto kept = end; kept != candidates_.end(); ++kept) {
+    float& probability = probabilities[static_cast<size_t>(kept->id)];
+    probability = static_cast<float>(probability / sum);
+  }
+}
+
+int32_t draw(std::span<const float> probabilities, double u) {
+  double all = 0;
+  for (const float probability : probabilities) all += probability;
+  const double wanted = u * all;
+  double sum = 0;
+  int32_t last = 0;
+  for (size_t i = 0; i < probabilities.size(); ++i) {
+    if (probabilities[i] <= 0) continue;
+    last = static_cast<int32_t>(i);
+    sum += probabilities[i];
+    if (sum > wanted) break;
+  }
+  return last;
+}
+
+}  // namespace rf::engine

@@ -1,0 +1,68 @@
+// Scores of the next token, one for each token of the vocabulary, and what options of generation do to them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rf/engine/generator.h"
+
+namespace rf::engine {
+
+// log of the sum of exp(row).
+double log_sum_exp(std::span<const float> row);
+
+// A token and its score, of one of several rows. Better is a higher score, then an earlier row, then a lower id.
+struct ScoredToken {
+  float score;
+  int32_t row, id;
+};
+inline bool is_better(const ScoredToken& a, const ScoredToken& b) {
+  if (a.score != b.score) return a.score > b.score;
+  return a.row != b.row ? a.row < b.row : a.id < b.id;
+}
+
+// The best `count` of the tokens that it is given.
+class BestTokens {
+ public:
+  void start(int64_t count) {
+    count_ = static_cast<size_t>(count);
+    heap_.clear();
+  }
+  void add(const ScoredToken& token);
+  // All tokens of a row, their scores plus `added`.
+  void add_row(std::span<const float> scores, float added, int32_t row);
+  // Best first; the next call must be start().
+  std::span<const ScoredToken> sorted();
+
+ private:
+  size_t count_ = 0;
+  std::vector<ScoredToken> heap_;  // the worst first
+};
+
+// Holds the memory of the functions below.
+class TokenScores {
+ public:
+  explicit TokenScores(int64_t vocab_size) : marks_(static_cast<size_t>(vocab_size)) {}
+
+  // The repetition penalty for the tokens of `parts`, and -infinity for stop ids where there are fewer new tokens than
+  // the least. scores: logits or log-probabilities.
+  void adjust(const GenerationOptions& options, std::span<const int32_t> ids, int64_t new_tokens,
+              std::span<float> scores);
+  // scores to probabilities after temperature, top-k and top-p.
+  void to_probabilities(const GenerationOptions& options, std::span<float> scores);
+
+ private:
+  void keep_top_k(int64_t k, std::span<float> scores);
+  void keep_top_p(double p, std::span<float> probabilities);
+
+  std::vector<int32_t> marks_;  // of tokens that were seen: the number of the call
+  int32_t mark_ = 0;
+  BestTokens best_;
+  std::vector<ScoredToken> candidates_;
+};
+
+// The first token at which the sum of probabilities is above `u` of their sum.
+int32_t draw(std::span<const float> probabilities, double u);
+
+}  // namespace rf::engine

@@ -1,0 +1,93 @@
+"""A cache of keys and values changes no bit: logits of sequences that grow in steps are those of the whole at once."""
+
+import numpy as np
+import pytest
+import torch
+
+from engine_case import VOCAB, WIDE, assert_close, make_causal, make_sequences, set_threads
+from rf_engine import EngineError
+from rf_generation import CausalEngine, Decoder
+
+LENGTHS = [1, 64, 3, 130, 65, 31, 130, 3, 260]
+
+
+def grow(decoder, rows, random, longest_step):
+    """Appends all rows in random steps, some rows at a time; logits of the last of each step, by (row, length)."""
+    done = [0] * len(rows)
+    logits = {}
+    while left := [i for i, row in enumerate(rows) if done[i] < len(row)]:
+        some = [i for i in left if random.random() < 0.7] or left[:1]
+        counts = [min(len(rows[i]) - done[i], int(random.integers(1, longest_step + 1))) for i in some]
+        added = [rows[i][done[i] : done[i] + n] for i, n in zip(some, counts, strict=True)]
+        for i, n, row in zip(some, counts, decoder.append(some, added), strict=True):
+            done[i] += n
+            logits[i, done[i]] = row
+    return logits
+
+
+@pytest.mark.parametrize("family", ["RoFormer", "Bert"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_bits(family, precision, tmp_path):
+    make_causal(family, tmp_path, **WIDE)
+    engine = CausalEngine(tmp_path, precision)
+    rows, _ = make_sequences(LENGTHS)
+    whole = [engine.logits([row]) for row in rows]
+    for threads, longest_step in ((1, 1), (2, 1), (2, 50), (3, 300)):
+        set_threads(threads)
+        steps = grow(Decoder(engine, len(rows), max(LENGTHS)), rows, np.random.default_rng(threads), longest_step)
+        for (i, length), logits in steps.items():
+            assert np.array_equal(logits, whole[i][length - 1]), (i, length)
+
+
+@pytest.mark.parametrize("family", ["RoFormer", "Bert"])
+def test_parity(family, tmp_path):
+    oracle = make_causal(family, tmp_path, max_position_embeddings=48)
+    (row,), _ = make_sequences((40,))
+    decoder = Decoder(CausalEngine(tmp_path), 1, 40)
+    ours = np.concatenate([decoder.append([0], [[token]]) for token in row])
+    with torch.no_grad():
+        assert_close(ours, oracle(torch.tensor(row)[None].long()).logits[0].numpy())
+
+
+def test_copies(tmp_path):
+    """Sequences become others, which they share a part with, and go on."""
+    make_causal("RoFormer", tmp_path, max_position_embeddings=64)
+    engine = CausalEngine(tmp_path)
+    random = np.random.default_rng(2)
+    decoder = Decoder(engine, 4, 60)
+    rows = [[int(random.integers(VOCAB))] for _ in range(4)]
+    decoder.append(range(4), rows)
+    for _ in range(50):
+        source, target = (int(i) for i in random.integers(0, 4, 2))
+        decoder.copy(source, target)
+        rows[target] = list(rows[source])
+        if random.random() < 0.3 and len(rows[source]) > 1:
+            rows[source] = rows[source][: int(random.integers(1, len(rows[source])))]
+            decoder.truncate(source, len(rows[source]))
+        added = [[int(random.integers(VOCAB))] for _ in range(4)]
+        rows = [row + new for row, new in zip(rows, added, strict=True)]
+        logits = decoder.append(range(4), added)
+        for row, ours in zip(rows, logits, strict=True):
+            assert np.array_equal(ours, engine.logits([row])[-1])
+
+
+def test_errors(tmp_path):
+    make_causal("Bert", tmp_path, max_position_embeddings=48)
+    engine = CausalEngine(tmp_path)
+    decoder = Decoder(engine, 2, 4)
+    before = decoder.append([1], [[3, 4]])
+    for sequences, added, message in (
+        ([2], [[1]], r"sequences must be in 0\.\.1, got 2"),
+        ([1, 0], [[1], [1]], "sequences must ascend, got 0 after 1"),
+        ([0, 1], [[1], []], "must grow by at least one token, got 0 for 1"),
+        ([1], [[1, 2, 3]], "at most the 4 tokens that there is room for, got 5"),
+        ([1], [[VOCAB]], r"token ids must be in 0\.\.60, got 61"),
+    ):
+        with pytest.raises(EngineError, match=message):
+            decoder.append(sequences, added)
+    with pytest.raises(EngineError, match=r"truncate must leave 0\.\.2 tokens, got 3"):
+        decoder.truncate(1, 3)
+    with pytest.raises(EngineError, match="positions must be below the 48"):
+        Decoder(engine, 1, 49)
+    decoder.truncate(1, 1)
+    assert np.array_equal(decoder.append([1], [[4]]), before)

@@ -1,0 +1,133 @@
+"""Generation by the engine's C interface, called by ctypes."""
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+
+from rf_engine import Engine, Tokens
+
+SEARCHES = {"greedy": 0, "sample": 1, "beams": 2}
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("search", ctypes.c_int),
+        ("max_new_tokens", ctypes.c_int64),
+        ("min_new_tokens", ctypes.c_int64),
+        ("stop_ids", ctypes.c_void_p),
+        ("stop_count", ctypes.c_int64),
+        ("repetition_penalty", ctypes.c_double),
+        ("return_sequences", ctypes.c_int64),
+        ("temperature", ctypes.c_double),
+        ("top_k", ctypes.c_int64),
+        ("top_p", ctypes.c_double),
+        ("seed", ctypes.c_uint64),
+        ("beams", ctypes.c_int64),
+        ("length_penalty", ctypes.POINTER(ctypes.c_double)),
+        ("stop_when_full", ctypes.c_int32),
+        ("batch", ctypes.c_int64),
+    ]
+
+
+class Generated(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t)] + [
+        (name, ctypes.c_void_p) for name in ("ids", "counts", "log_probability", "score", "stopped")
+    ]
+
+
+@dataclass
+class Result:
+    ids: list
+    log_probability: float
+    score: float
+    stopped: bool
+
+
+def make_options(search="greedy", stop_ids=(), length_penalty=1.0, **values):
+    """The struct, and what it points to."""
+    stops = np.asarray(stop_ids, np.int32)
+    penalty = ctypes.c_double(length_penalty)
+    options = Options(ctypes.sizeof(Options), SEARCHES[search], **values)
+    options.stop_ids, options.stop_count = stops.ctypes.data, len(stops)
+    options.length_penalty = ctypes.pointer(penalty)
+    return options, (stops, penalty)
+
+
+def make_tokens(sequences):
+    """The struct, and what it points to."""
+    ids = np.concatenate([np.asarray(s, np.int32) for s in sequences] or [np.zeros(0, np.int32)])
+    offsets = np.cumsum([0] + [len(s) for s in sequences], dtype=np.int64)
+    return Tokens(ctypes.sizeof(Tokens), len(sequences), offsets.ctypes.data, ids.ctypes.data), (ids, offsets)
+
+
+class CausalEngine(Engine):
+    def generate(self, prompts, search="greedy", max_new_tokens=20, return_sequences=1, **values):
+        """[prompt][sequence]"""
+        options, _kept = make_options(
+            search, max_new_tokens=max_new_tokens, return_sequences=return_sequences, **values
+        )
+        tokens, _kept_too = make_tokens(prompts)
+        shape = (len(prompts), return_sequences)
+        arrays = {
+            "ids": np.full((*shape, max_new_tokens), -1, np.int32),
+            "counts": np.zeros(shape, np.int64),
+            "log_probability": np.zeros(shape),
+            "score": np.zeros(shape),
+            "stopped": np.zeros(shape, np.int32),
+        }
+        out = Generated(ctypes.sizeof(Generated), **{name: array.ctypes.data for name, array in arrays.items()})
+        self.call("generate", self.handle, ctypes.byref(tokens), ctypes.byref(options), ctypes.byref(out))
+        return [
+            [
+                Result(
+                    arrays["ids"][i, j, : arrays["counts"][i, j]].tolist(),
+                    arrays["log_probability"][i, j],
+                    arrays["score"][i, j],
+                    bool(arrays["stopped"][i, j]),
+                )
+                for j in range(return_sequences)
+            ]
+            for i in range(len(prompts))
+        ]
+
+    def next_probabilities(self, prompt, **values):
+        options, _kept = make_options("sample", **values)
+        ids = np.asarray(prompt, np.int32)
+        out = np.full(self.info.vocab_size, np.nan, np.float32)
+        self.call(
+            "next_probabilities",
+            self.handle,
+            ctypes.c_void_p(ids.ctypes.data),
+            ctypes.c_int64(len(ids)),
+            ctypes.byref(options),
+            ctypes.c_void_p(out.ctypes.data),
+        )
+        return out
+
+
+class Decoder:
+    def __init__(self, engine, sequences, max_tokens):
+        self.engine, self.handle = engine, ctypes.c_void_p()
+        counts = (ctypes.c_int64(sequences), ctypes.c_int64(max_tokens))
+        engine.call("decoder_open", engine.handle, *counts, ctypes.byref(self.handle))
+
+    def __del__(self):
+        if getattr(self, "handle", None):
+            self.engine.lib.rf_engine_decoder_close(self.handle)
+
+    def append(self, sequences, added):
+        """[sequences, vocab_size]"""
+        tokens, _kept = make_tokens(added)
+        which = np.asarray(sequences, np.int64)
+        logits = np.full((len(added), self.engine.info.vocab_size), np.nan, np.float32)
+        data = (ctypes.c_void_p(which.ctypes.data), ctypes.byref(tokens), ctypes.c_void_p(logits.ctypes.data))
+        self.engine.call("decoder_append", self.handle, *data)
+        return logits
+
+    def copy(self, source, target):
+        self.engine.call("decoder_copy", self.handle, ctypes.c_int64(source), ctypes.c_int64(target))
+
+    def truncate(self, sequence, tokens):
+        self.engine.call("decoder_truncate", self.handle, ctypes.c_int64(sequence), ctypes.c_int64(tokens))
