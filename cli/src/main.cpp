@@ -40,6 +40,7 @@
   X(evaluate)          \
   X(fill_mask)         \
   X(forward)           \
+  X(generate)          \
   X(compare)           \
   X(reproduce)         \
   X(bench)

@@ -1,0 +1,239 @@
+// roformer generate: a causal language model continues prompts.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "command.h"
+#include "read_options.h"
+#include "rf/data/reader.h"
+#include "rf/engine/generator.h"
+#include "rf/io/error.h"
+#include "rf/io/printable.h"
+#include "rf/text/tokenizer.h"
+#include "rf/train/inference.h"
+
+namespace rf::cli {
+
+namespace {
+
+constexpr const char* kWhere = "generate";
+
+struct Options {
+  std::string model_dir;
+  std::vector<std::string> prompts, stops;
+  data::ReadOptions read{.document_rule = data::DocumentRule::kLine};
+  text::LoadOptions load;
+  engine::Precision precision = engine::Precision::kFloat32;
+  engine::GenerationOptions generation;
+  bool sample = false, no_stop = false;
+};
+
+// How a prompt begins and a text ends in the form of the tokenizer: "[CLS] text [SEP]".
+struct Ends {
+  std::vector<int32_t> before, after;
+};
+
+Ends ends_of(const text::Tokenizer& tokenizer) {
+  using Part = text::SequenceTemplate::Part;
+  Ends ends;
+  bool is_after = false;
+  for (const auto& piece : tokenizer.sequence_template().single) {
+    if (piece.part == Part::kSpecial) (is_after ? ends.after : ends.before).push_back(piece.id);
+    is_after = is_after || piece.part == Part::kFirst;
+  }
+  const int32_t eos = tokenizer.vocabulary().special().eos;
+  if (ends.after.empty() && eos >= 0) ends.after.push_back(eos);
+  return ends;
+}
+
+std::vector<int32_t> stop_ids(const Options& options, const text::Vocabulary& vocabulary, const Ends& ends) {
+  if (options.no_stop) return {};
+  if (options.stops.empty()) return ends.after;
+  std::vector<int32_t> ids;
+  for (const std::string& token : options.stops) {
+    const int32_t id = vocabulary.find(token);
+    if (id < 0) fail(kWhere, "--stop must be a token of the vocabulary, got {}", io::printable(token));
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+// Continues prompts and writes their results, in order.
+class Writer {
+ public:
+  Writer(const Options& options, const text::Tokenizer& tokenizer, const engine::Model& model)
+      : generation_(options.generation), tokenizer_(tokenizer), ends_(ends_of(tokenizer)), generator_(model) {
+    generation_.stop_ids = stop_ids(options, tokenizer.vocabulary(), ends_);
+  }
+
+  void add(std::string prompt) {
+    text::Encoding encoding;
+    tokenizer_.encode(prompt, encoding);
+    std::vector<int32_t> ids = ends_.before;
+    ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
+    if (ids.empty()) fail(kWhere, "a prompt must have at least one token, got {}", nlohmann::json(prompt).dump());
+    prompts_.push_back(std::move(prompt));
+    ids_.push_back(std::move(ids));
+    // Several batches at once: a prompt that is done makes room for the next.
+    if (std::ssize(ids_) >= 4 * generation_.batch) finish();
+  }
+
+  void finish() {
+    const auto results = generator_.generate(ids_, generation_);
+    for (size_t i = 0; i < results.size(); ++i) {
+      for (size_t r = 0; r < results[i].size(); ++r) write(i, r, results[i][r]);
+    }
+    first_ += std::ssize(ids_);
+    prompts_.clear();
+    ids_.clear();
+  }
+
+ private:
+  void write(size_t i, size_t sequence, const engine::Generated& result) const {
+    nlohmann::json line = {{"index", first_ + static_cast<int64_t>(i)},
+                           {"sequence", sequence},
+                           {"prompt", prompts_[i]},
+                           {"text", new_text(ids_[i], result.ids)},
+                           {"ids", result.ids},
+                           {"log_probability", result.log_probability},
+                           {"stopped", result.stopped}};
+    if (generation_.search == engine::Search::kBeams) line["score"] = result.score;
+    emit(line);
+  }
+
+  // What the new tokens add to the text: a word piece may continue the prompt's last word.
+  std::string new_text(const std::vector<int32_t>& prompt, const std::vector<int32_t>& added) const {
+    std::vector<int32_t> all = prompt;
+    all.insert(all.end(), added.begin(), added.end());
+    const std::string before = tokenizer_.decode(prompt, text::SkipSpecials::kYes);
+    const std::string text = tokenizer_.decode(all, text::SkipSpecials::kYes);
+    return text.starts_with(before) ? text.substr(before.size()) : tokenizer_.decode(added, text::SkipSpecials::kYes);
+  }
+
+  engine::GenerationOptions generation_;
+  const text::Tokenizer& tokenizer_;
+  Ends ends_;
+  engine::Generator generator_;
+  int64_t first_ = 0;  // of the prompts that are held, by number
+  std::vector<std::string> prompts_;
+  std::vector<std::vector<int32_t>> ids_;
+};
+
+int run(const Options& options) {
+  const std::string model_dir = train::model_of_run(options.model_dir, say);
+  const auto tokenizer = text::Tokenizer::load(model_dir, options.load);
+  const engine::Model model(model_dir, {.precision = options.precision, .warn = say});
+  if (model.info().vocab_size != tokenizer.vocabulary().size()) {
+    fail(kWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir, tokenizer.vocabulary().size(),
+         model.info().vocab_size);
+  }
+  Writer writer(options, tokenizer, model);
+  for (const std::string& prompt : options.prompts) writer.add(prompt);
+  if (!options.read.inputs.empty()) {
+    std::string prompt;
+    data::DocumentReader(options.read).read([&](const data::DocumentPart& part) {
+      prompt += part.text;
+      if (part.end == data::DocumentPart::End::kOfDocument) writer.add(std::exchange(prompt, {}));
+    });
+  }
+  writer.finish();
+  return kOk;
+}
+
+// Which search the options ask for. Those that another search would ignore are refused.
+engine::Search search_of(const CLI::App& app, const Options& options) {
+  const auto given = [&](const char* name) { return app.count(name) > 0; };
+  const auto first_of = [&](std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      if (given(name)) return name;
+    }
+    return "";
+  };
+  const std::string sampling = first_of({"--sample", "--temperature", "--top-k", "--top-p"});
+  if (given("--beams") && !sampling.empty()) {
+    fail_usage(kWhere, "--beams must be without sampling, got {}", sampling);
+  }
+  if (const std::string of_beams = first_of({"--length-penalty"}); !given("--beams") && !of_beams.empty()) {
+    fail_usage(kWhere, "{} must be with --beams, got none", of_beams);
+  }
+  if (sampling.empty() && given("--seed")) {
+    fail_usage(kWhere, "--seed must be with sampling (--sample, --temperature, --top-k or --top-p), got none");
+  }
+  if (sampling.empty() && !given("--beams") && options.generation.return_sequences != 1) {
+    fail_usage(kWhere, "--num-return-sequences must be 1 without sampling and --beams, got {}",
+               options.generation.return_sequences);
+  }
+  if (!options.stops.empty() && options.no_stop) fail_usage(kWhere, "--no-stop must be without --stop, got both");
+  return given("--beams")   ? engine::Search::kBeams
+         : sampling.empty() ? engine::Search::kGreedy
+                            : engine::Search::kSample;
+}
+
+void add_search_options(CLI::App& app, Options& options) {
+  engine::GenerationOptions& generation = options.generation;
+  app.add_option("--max-new-tokens", generation.max_new_tokens, "Tokens at most")->capture_default_str();
+  app.add_option("--min-new-tokens", generation.min_new_tokens, "No end before so many tokens")->capture_default_str();
+  app.add_flag("--sample", options.sample,
+               "Draw each token from its distribution; so do the next three options. Without them, and without "
+               "--beams, it is the most probable one");
+  app.add_option("--temperature", generation.temperature, "Divides the logits; below 1 probable tokens gain")
+      ->capture_default_str();
+  app.add_option("--top-k", generation.top_k, "Draw from the k most probable tokens only; 0: all")
+      ->capture_default_str();
+  app.add_option("--top-p", generation.top_p, "Draw from the fewest tokens whose probability is at least p")
+      ->capture_default_str();
+  app.add_option("--repetition-penalty", generation.repetition_penalty,
+                 "Above 1, tokens that occur already, in the prompt too, become less probable")
+      ->capture_default_str();
+  app.add_option("--beams", generation.beams, "Beam search with so many beams");
+  app.add_option("--length-penalty", generation.length_penalty,
+                 "Beams are ranked by log-probability over tokens^penalty")
+      ->capture_default_str();
+  app.add_option("--num-return-sequences", generation.return_sequences, "Results for each prompt; beams: the best")
+      ->capture_default_str();
+  app.add_option("--stop", options.stops, "Tokens that end a text; default: what ends one in the tokenizer, as [SEP]");
+  app.add_flag("--no-stop", options.no_stop, "No token ends a text before --max-new-tokens");
+  app.add_option("--batch", generation.batch, "Sequences that are computed at once; no result depends on it")
+      ->capture_default_str();
+}
+
+std::function<int()> configure(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<Options>();
+  app.add_option("--model", options->model_dir, "Directory of a causal language model")->required();
+  app.add_option("--prompt", options->prompts, "Text to continue; may be given several times")->expected(1);
+  add_read_options(app, options->read);
+  app.get_option("--input")->required(false)->description(
+      "Prompts, one per line or record: files, directories, "
+      "patterns, or - for standard input");
+  add_search_options(app, *options);
+  add_choice(app, "--precision", options->precision, "float32", "float32, bfloat16 or int8",
+             {{"float32", engine::Precision::kFloat32},
+              {"bfloat16", engine::Precision::kBfloat16},
+              {"int8", engine::Precision::kInt8}});
+  add_dictionary(app, options->load);
+  return [&app, &common, options] {
+    if (options->prompts.empty() == options->read.inputs.empty()) {
+      fail_usage(kWhere, "either --prompt or --input must be given, got {}",
+                 options->prompts.empty() ? "none" : "both");
+    }
+    options->generation.search = search_of(app, *options);
+    options->generation.seed = common.seed.value_or(0);
+    return run(*options);
+  };
+}
+
+}  // namespace
+
+Command generate_command() {
+  return {"generate", "Texts that a causal language model continues",
+          "roformer generate --model run --prompt 'The people' --temperature 0.8 --top-p 0.9 --seed 1",
+          Command::Seed::kUsed, configure};
+}
+
+}  // namespace rf::cli

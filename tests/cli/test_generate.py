@@ -1,0 +1,163 @@
+"""roformer generate against transformers, and what it refuses."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+
+from cli_support import refused, results
+from engine_case import make_causal
+
+CLS, SEP = 258, 259  # of the tokenizer of bytes
+PROMPTS = ["abc", "the people", "x", "zwölf"]
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """transformers' model, and its directory with a tokenizer of bytes."""
+    folder = tmp_path_factory.mktemp("causal") / "model"
+    results("vocab", "--bytes", "--output", folder)
+    return make_causal("RoFormer", folder, vocab_size=261, max_position_embeddings=128), folder
+
+
+def ids_of(prompt):
+    return [CLS, *prompt.encode()]
+
+
+def oracle_generate(oracle, prompt, eos, **options):
+    with torch.no_grad():
+        rows = oracle.generate(torch.tensor([ids_of(prompt)]), eos_token_id=eos, **options)
+    new = [row[len(ids_of(prompt)) :] for row in rows.tolist()]
+    return [row[: row.index(eos) + 1] if eos in row else row for row in new]
+
+
+def decoded(folder, prompt, ids):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return tokenizer.decode(ids_of(prompt) + ids, skip_special_tokens=True)[len(prompt) :]
+
+
+def test_greedy(case, tmp_path):
+    oracle, folder = case
+    asked = [argument for prompt in PROMPTS for argument in ("--prompt", prompt)]
+    ours = results("generate", "--model", folder, *asked, "--max-new-tokens", 12)
+    for number, (prompt, row) in enumerate(zip(PROMPTS, ours, strict=True)):
+        (expected,) = oracle_generate(oracle, prompt, SEP, do_sample=False, max_new_tokens=12)
+        assert row["ids"] == expected
+        assert row["text"] == decoded(folder, prompt, expected)
+        assert (row["index"], row["sequence"], row["prompt"]) == (number, 0, prompt)
+        assert row["stopped"] == (expected[-1] == SEP)
+        assert "score" not in row
+    # The same prompts as lines of a file and of standard input.
+    lines = "\n".join(PROMPTS) + "\n"
+    (tmp_path / "prompts.txt").write_text(lines)
+    common = ["generate", "--model", folder, "--max-new-tokens", 12, "--batch", 1]
+    assert results(*common, "--input", tmp_path / "prompts.txt") == ours
+    assert results(*common, "--input", "-", "--threads", 2, stdin=lines) == ours
+
+
+def test_beams(case):
+    oracle, folder = case
+    common = ["generate", "--model", folder, "--prompt", PROMPTS[1], "--max-new-tokens", 10]
+    ours = results(*common, "--beams", 3, "--num-return-sequences", 2, "--length-penalty", 0.5)
+    expected = oracle_generate(
+        oracle,
+        PROMPTS[1],
+        SEP,
+        do_sample=False,
+        num_beams=3,
+        num_return_sequences=2,
+        length_penalty=0.5,
+        max_new_tokens=10,
+    )
+    assert [row["ids"] for row in ours] == expected
+    for row in ours:
+        assert row["score"] == pytest.approx(row["log_probability"] / len(row["ids"]) ** 0.5, rel=1e-6)
+
+
+def test_stops(case):
+    oracle, folder = case
+    common = ["generate", "--model", folder, "--prompt", PROMPTS[0], "--max-new-tokens", 12]
+    (free,) = results(*common, "--no-stop")
+    assert len(free["ids"]) == 12 and not free["stopped"]
+    stop = free["ids"][5]
+    token = transformers.AutoTokenizer.from_pretrained(folder).convert_ids_to_tokens(stop)
+    (row,) = results(*common, "--stop", token)
+    (expected,) = oracle_generate(oracle, PROMPTS[0], stop, do_sample=False, max_new_tokens=12)
+    assert row["ids"] == expected and row["stopped"]
+    (row,) = results(*common, "--stop", token, "--min-new-tokens", 9)
+    assert len(row["ids"]) >= 9
+
+
+def test_a_seed_gives_the_same_text(case):
+    _, folder = case
+    common = [
+        "generate",
+        "--model",
+        folder,
+        "--prompt",
+        PROMPTS[2],
+        "--max-new-tokens",
+        16,
+        "--num-return-sequences",
+        4,
+    ]
+    common += ["--temperature", 1.3, "--top-k", 40, "--top-p", 0.95, "--repetition-penalty", 1.1]
+    first = results(*common, "--seed", 5)
+    assert len({row["text"] for row in first}) > 1
+    assert results(*common, "--seed", 5, "--threads", 2, "--batch", 1) == first
+    assert results(*common, "--seed", 6) != first
+    with_others = results(*common, "--seed", 5, "--prompt", PROMPTS[0])
+    assert with_others[:4] == first
+
+
+def test_bfloat16(case):
+    _, folder = case
+    common = ["generate", "--model", folder, "--prompt", PROMPTS[0], "--max-new-tokens", 6, "--precision", "bfloat16"]
+    (row,) = results(*common)
+    assert len(row["ids"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--prompt", "a", "--top-p", 1.5], 1, "[generate] top_p must be above 0 and at most 1, got 1.5"),
+        (["--prompt", "a", "--top-p", 0], 1, "[generate] top_p must be above 0 and at most 1, got 0"),
+        (["--prompt", "a", "--temperature", 0], 1, "[generate] temperature must be above 0, got 0"),
+        (["--prompt", "a", "--max-new-tokens", 0], 1, "[generate] max_new_tokens must be at least 1, got 0"),
+        (["--prompt", "a", "--stop", "nothing"], 1, "[generate] --stop must be a token of the vocabulary, got nothing"),
+        (["--prompt", "a", "--beams", 2, "--top-k", 3], 2, "[generate] --beams must be without sampling, got --top-k"),
+        (["--prompt", "a", "--length-penalty", 2], 2, "[generate] --length-penalty must be with --beams, got none"),
+        (["--prompt", "a", "--seed", 2], 2, "[generate] --seed must be with sampling"),
+        (["--prompt", "a", "--num-return-sequences", 2], 2, "[generate] --num-return-sequences must be 1 without"),
+        (["--prompt", "a", "--stop", "b", "--no-stop"], 2, "[generate] --no-stop must be without --stop, got both"),
+        ([], 2, "[generate] either --prompt or --input must be given, got none"),
+        (["--prompt", "a", "--input", "-"], 2, "[generate] either --prompt or --input must be given, got both"),
+        (["--prompt", "a", "--beams", 200], 1, "[generate] 2 candidates for each beam must be at most the 261 tokens"),
+    ],
+)
+def test_refused(case, options, code, message):
+    _, folder = case
+    assert refused("generate", "--model", folder, *options, code=code).startswith(message)
+
+
+def test_refused_models(case, tmp_path):
+    _, folder = case
+    bidirectional = tmp_path / "bidirectional"
+    shutil.copytree(folder, bidirectional)
+    config = json.loads((folder / "config.json").read_text())
+    (bidirectional / "config.json").write_text(json.dumps(config | {"is_decoder": False}))
+    message = refused("generate", "--model", bidirectional, "--prompt", "a")
+    assert "must attend to earlier tokens only (is_decoder), got a bidirectional RoFormerForCausalLM" in message
+    (bidirectional / "config.json").write_text(json.dumps(config | {"architectures": ["RoFormerForMaskedLM"]}))
+    message = refused("generate", "--model", bidirectional, "--prompt", "a")
+    assert "must be a causal language model" in message and "got RoFormerForMaskedLM" in message
+
+    bert = tmp_path / "bert"
+    results("vocab", "--bytes", "--output", bert)
+    make_causal("Bert", bert, vocab_size=261, max_position_embeddings=16)
+    assert len(results("generate", "--model", bert, "--prompt", "a" * 9, "--max-new-tokens", 7, "--no-stop")) == 1
+    for text, new in (("a" * 9, 8), ("a" * 30, 1)):
+        message = refused("generate", "--model", bert, "--prompt", text, "--max-new-tokens", new)
+        assert f"must fit into the model's positions, got {len(text) + 1} and {new}: " in message
