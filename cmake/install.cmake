@@ -29,9 +29,6 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/roformer.pc DESTINATION ${CMAKE_INSTAL
 
 # --- the program ------------------------------------------------------------------------------------------------------
 if(TARGET rf_cli)
-  get_target_property(cli_links rf_cli LINK_LIBRARIES)
-endif()
-if(TARGET rf_cli AND NOT "rf::train" IN_LIST cli_links)
   file(RELATIVE_PATH bin_to_private /${CMAKE_INSTALL_BINDIR} /${private_dir})
   file(RELATIVE_PATH private_to_lib /${private_dir} /${CMAKE_INSTALL_LIBDIR})
   set_target_properties(roformer PROPERTIES INSTALL_RPATH "\$ORIGIN/${bin_to_private}")

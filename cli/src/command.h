@@ -23,17 +23,21 @@ struct Common {
   int threads = 0;               // 0: as many as the machine has, or OMP_NUM_THREADS
 };
 
+// What the training library (training_library.h) uses.
+#define RF_CLI_API __attribute__((visibility("default")))
+
 // Adds the command's options to `app`. The returned function runs the command and returns the exit code; its captures
 // hold the values of the options.
 using Configure = std::function<int()> (*)(CLI::App& app, const Common& common);
 
-// Each command is a function <name>_command() in a file of its own, and a line of main.cpp.
+// Each command is a function <name>_command() in a file of its own, or if it needs torch in training_commands.cpp, and
+// a line of main.cpp.
 struct Command {
   const char* name;
   const char* summary;
   const char* example;
   enum class Seed { kUsed, kNotUsed } seed;
-  Configure configure;
+  Configure configure;  // nullptr: that of the training library
 };
 
 // Exit codes (README.md).
@@ -41,7 +45,7 @@ constexpr int kOk = 0, kBadInput = 1, kUsage = 2, kInternal = 3;
 constexpr int kSignalBase = 128;  // plus the number of the signal that ended a program early, as in shells
 
 // Options that exclude each other, or need another one. It ends with kUsage, like errors of the option parser.
-struct UsageError : Error {
+struct RF_CLI_API UsageError : Error {
   using Error::Error;
 };
 template <typename... Args>
@@ -50,23 +54,21 @@ template <typename... Args>
 }
 
 // Thrown by emit() if the reader of stdout has closed it; the program then ends silently with kOk, as after `| head`.
-struct BrokenPipe {};
+struct RF_CLI_API BrokenPipe {};
 
 // One JSON line on stdout. Throws Error when it cannot be written (a full disk).
-void emit(const nlohmann::json& result);
-void emit_part(const std::string& json);  // of a line that is too long to be kept in memory
-void emit_line(const std::string& json);
+RF_CLI_API void emit(const nlohmann::json& result);
+RF_CLI_API void emit_part(const std::string& json);  // of a line that is too long to be kept in memory
+RF_CLI_API void emit_line(const std::string& json);
 // Text on stdout: help and tables.
-void emit_text(const std::string& text);
+RF_CLI_API void emit_text(const std::string& text);
 // Objects with the same keys: JSON lines, or if stdout is a terminal and --json was not given, a table of `keys`.
-void emit_list(const nlohmann::json& objects, const std::vector<std::string>& keys, bool as_json);
+RF_CLI_API void emit_list(const nlohmann::json& objects, const std::vector<std::string>& keys, bool as_json);
 // The flag --json of commands with such lists.
-CLI::Option* add_json(CLI::App& app, bool& as_json);
+RF_CLI_API CLI::Option* add_json(CLI::App& app, bool& as_json);
 // The output to stderr: progress and messages.
-io::Progress& progress();
+RF_CLI_API io::Progress& progress();
 // Writes a message of one or several lines to stderr.
-void say(const std::string& text);
-// The machine and build that a figure belongs to: cpu, cores, threads, target, torch, commit.
-nlohmann::json machine_facts();
+RF_CLI_API void say(const std::string& text);
 
 }  // namespace rf::cli

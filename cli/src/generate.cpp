@@ -15,8 +15,8 @@
 #include "rf/engine/generator.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "rf/model/run_checkpoints.h"
 #include "rf/text/tokenizer.h"
-#include "rf/train/inference.h"
 
 namespace rf::cli {
 
@@ -126,7 +126,7 @@ class Writer {
 };
 
 int run(const Options& options) {
-  const std::string model_dir = train::model_of_run(options.model_dir, say);
+  const std::string model_dir = model_of_run(options.model_dir, say);
   const auto tokenizer = text::Tokenizer::load(model_dir, options.load);
   const engine::Model model(model_dir, {.precision = options.precision, .warn = say});
   if (model.info().vocab_size != tokenizer.vocabulary().size()) {

@@ -1,15 +1,14 @@
-// roformer info: the build, what it uses on this machine, and the encodings.
+// roformer info: the build, what it uses on this machine, and the encodings, which the training library knows.
 #include <fmt/core.h>
+#include <omp.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "command.h"
 #include "rf/status.h"
-#include "rf/train/runtime.h"
+#include "training_library.h"
 
 namespace rf::cli {
 
@@ -19,43 +18,50 @@ struct Options {
   bool encodings = false, json = false;
 };
 
-nlohmann::json facts_of(const nlohmann::json& encodings) {
-  std::vector<std::string> names;
-  for (const nlohmann::json& encoding : encodings) names.push_back(encoding.at("name"));
-  const train::RuntimeFacts torch = train::runtime_facts();
+// What the training library adds, or why it cannot.
+void add_torch_facts(nlohmann::json& facts, const Common& common) {
+  try {
+    const nlohmann::json torch = torch_facts(common);
+    facts["libraries"]["torch"] = torch.at("version");
+    facts["instructions"]["torch"] = torch.at("instructions");
+    facts["threads"]["used"] = torch.at("threads");
+    facts["attention"] = torch.at("attention");
+    facts["linear"] = torch.at("linear");
+    for (const nlohmann::json& encoding : torch.at("encodings")) facts["encodings"].push_back(encoding.at("name"));
+  } catch (const Error& error) {
+    facts["training"] = error.what();
+  }
+}
+
+nlohmann::json facts_of(const Common& common) {
   nlohmann::json facts;
   facts["version"] = ROFORMER_VERSION;
-  facts["encodings"] = names;
-  facts["instructions"] = {
-      {"kernels", rf_target()}, {"meaning", rf_target_description()}, {"torch", torch.cpu_capability}};
-  for (const auto& [what, kernel] : torch.attention) facts["attention"][what] = kernel;
-  for (const auto& [what, backend] : torch.linear) facts["linear"][what] = backend;
-  facts["threads"] = {{"used", train::threads()}, {"machine", std::thread::hardware_concurrency()}};
+  facts["instructions"] = {{"kernels", rf_target()}, {"meaning", rf_target_description()}};
+  facts["threads"] = {{"used", omp_get_max_threads()}, {"machine", std::thread::hardware_concurrency()}};
   facts["build"] = {{"type", ROFORMER_BUILD_TYPE}, {"compiler", ROFORMER_COMPILER}};
-  facts["libraries"] = {{"torch", torch.torch_version},
-                        {"fmt", FMT_VERSION},
+  facts["libraries"] = {{"fmt", FMT_VERSION},
                         {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,
                                                       NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
                         {"cli11", CLI11_VERSION}};
+  add_torch_facts(facts, common);
   return facts;
 }
 
-int run(const Options& options) {
-  const nlohmann::json encodings = train::encodings();
+int run(const Options& options, const Common& common) {
   if (options.encodings) {
-    emit_list(encodings, {"name", "terms", "extrapolates", "summary"}, options.json);
+    emit_list(torch_facts(common).at("encodings"), {"name", "terms", "extrapolates", "summary"}, options.json);
   } else {
-    emit(facts_of(encodings));
+    emit(facts_of(common));
   }
   return kOk;
 }
 
-std::function<int()> configure(CLI::App& app, const Common&) {
+std::function<int()> configure(CLI::App& app, const Common& common) {
   auto options = std::make_shared<Options>();
   CLI::Option* const encodings =
       app.add_flag("--encodings", options->encodings, "Each position encoding: equation, source, terms, keys, cost");
   add_json(app, options->json)->needs(encodings);
-  return [options] { return run(*options); };
+  return [options, &common] { return run(*options, common); };
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // 0 success (also if the reader of stdout has closed it), 1 bad input, 2 usage, 3 an internal error,
 // 128 + the signal's number if SIGINT or SIGTERM ended a training run after it wrote a checkpoint.
 #include <fmt/format.h>
+#include <omp.h>
 #include <rf/io/error.h>
 #include <rf/io/files.h>
 #include <rf/io/nearest_name.h>
@@ -14,19 +15,19 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <new>
 #include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "command.h"
 #include "rf/status.h"
-#include "rf/train/runtime.h"
+#include "training_library.h"
 
-// One line for each command, in the order of --help; each is defined in its own file.
+// One line for each command, in the order of --help; each is defined in its own file, or in training_commands.cpp.
 #define RF_COMMANDS(X) \
   X(info)              \
   X(tokenize)          \
@@ -55,6 +56,12 @@ namespace {
 
 const std::array kCommands = {RF_COMMANDS(CALL)};
 
+const Command* find_command(std::string_view name) {
+  const auto found =
+      std::find_if(kCommands.begin(), kCommands.end(), [&](const auto& each) { return each.name == name; });
+  return found == kCommands.end() ? nullptr : &*found;
+}
+
 // True, after a message, if the first argument should be a command and is not.
 bool unknown_command(int argc, char** argv) {
   if (argc < 2) {
@@ -63,8 +70,7 @@ bool unknown_command(int argc, char** argv) {
   }
   if (argv[1][0] == '-') return false;
   const std::string_view given = argv[1];
-  const auto same = [&](const Command& command) { return command.name == given; };
-  if (std::any_of(kCommands.begin(), kCommands.end(), same)) return false;
+  if (find_command(given) != nullptr) return false;
   std::vector<std::string_view> names;
   for (const Command& command : kCommands) names.push_back(command.name);
   const std::string_view nearest = io::nearest_name(given, names);
@@ -163,30 +169,20 @@ int run_guarded(const std::function<int()>& action) {
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   } catch (const std::exception& error) {
-    if (train::is_out_of_memory(error)) return out_of_memory();
-    if (const auto message = train::refused_argument(error)) {
-      say(*message);
-      return kBadInput;
-    }
     say(fmt::format("internal error: {}", error.what()));
     return kInternal;
   }
 }
 
-int run(int argc, char** argv) {
-  CLI::App app("RoFormer and rotary position embedding: pretraining, fine-tuning and inference", "roformer");
-  app.set_version_flag("--version", "roformer " ROFORMER_VERSION);
-  app.require_subcommand(1);
-  Common common;
-  std::function<int()> action;
-  for (const Command& command : kCommands) {
-    CLI::App* sub = app.add_subcommand(command.name, command.summary);
-    add_common(*sub, command, common);
-    std::function<int()> run_command = command.configure(*sub, common);
-    check_whole_numbers(*sub);
-    sub->final_callback([&action, run_command] { action = run_command; });
-  }
-  if (unknown_command(argc, argv)) return kUsage;
+// Adds the options of the command that is called, the only one whose library is opened.
+void configure(CLI::App& app, const Command& command, const Common& common, std::function<int()>& action) {
+  const Configure add_options = command.configure != nullptr ? command.configure : training_command(command.name);
+  std::function<int()> run_command = add_options(app, common);
+  check_whole_numbers(app);
+  app.final_callback([&action, run_command = std::move(run_command)] { action = run_command; });
+}
+
+int parse_and_run(CLI::App& app, int argc, char** argv, const Common& common, const std::function<int()>& action) {
   if (argv[1][0] != '-' && unknown_option(*app.get_subcommand(argv[1]), argc, argv)) return kUsage;
   try {
     app.parse(argc, argv);
@@ -207,10 +203,27 @@ int run(int argc, char** argv) {
       say(rf_last_error());
       return kBadInput;
     }
-    train::give_warnings_to(say);
-    if (common.threads > 0) train::set_threads(common.threads);
-    if (const std::string warning = train::openmp_warning(); !warning.empty()) say(warning);
+    if (common.threads > 0) omp_set_num_threads(common.threads);
     return action();
+  });
+}
+
+int run(int argc, char** argv) {
+  if (unknown_command(argc, argv)) return kUsage;
+  CLI::App app("RoFormer and rotary position embedding: pretraining, fine-tuning and inference", "roformer");
+  app.set_version_flag("--version", "roformer " ROFORMER_VERSION);
+  app.require_subcommand(1);
+  Common common;
+  for (const Command& command : kCommands)
+    add_common(*app.add_subcommand(command.name, command.summary), command, common);
+  std::function<int()> action;
+  const std::span arguments(argv, static_cast<size_t>(argc));
+  const auto called =
+      std::find_if(arguments.begin() + 1, arguments.end(), [](const char* each) { return *each != '-'; });
+  const Command* const command = called == arguments.end() ? nullptr : find_command(*called);
+  return run_guarded([&] {
+    if (command != nullptr) configure(*app.get_subcommand(command->name), *command, common, action);
+    return parse_and_run(app, argc, argv, common, action);
   });
 }
 

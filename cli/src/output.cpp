@@ -1,4 +1,4 @@
-// The output of commands, and the facts recorded with results (command.h).
+// The output of commands (command.h).
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,10 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "rf/bench/machine.h"
 #include "rf/io/error.h"
 #include "rf/io/shown_text.h"
-#include "rf/train/runtime.h"
 
 namespace rf::cli {
 
@@ -92,16 +90,6 @@ io::Progress& progress() {
 
 void say(const std::string& text) {
   progress().message(text);
-}
-
-nlohmann::json machine_facts() {
-  const bench::Machine machine = bench::this_machine();
-  return {{"cpu", machine.cpu},
-          {"cores", machine.cores},
-          {"threads", train::threads()},
-          {"target", machine.target},
-          {"torch", train::runtime_facts().torch_version},
-          {"commit", machine.commit}};
 }
 
 }  // namespace rf::cli

@@ -1,6 +1,5 @@
 #include "read_options.h"
 
-#include "command.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 

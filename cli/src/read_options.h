@@ -1,4 +1,4 @@
-// Options for the input of a command, which several commands share.
+// Options for the input of a command, which several commands share, those of the training library too.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "command.h"
 #include "rf/data/reader.h"
 #include "rf/text/tokenizer.h"
 
@@ -36,20 +37,20 @@ CLI::Option* add_choice(CLI::App& app, const char* name, Value& value, const cha
 
 // `options` must outlive the application. It has the user's values when the command runs; an unknown name is a usage
 // error.
-void add_read_options(CLI::App& app, data::ReadOptions& options);
+RF_CLI_API void add_read_options(CLI::App& app, data::ReadOptions& options);
 // --input of records with fields; not required.
-void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs);
+RF_CLI_API void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs);
 // --format and --no-quotes of records. formats: those that the command reads, for --help.
-void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes,
-                       const char* formats = "jsonl, csv or tsv");
+RF_CLI_API void add_record_format(CLI::App& app, data::Format& format, data::Quotes& quotes,
+                                  const char* formats = "jsonl, csv or tsv");
 // --columns: the names of fields, "text=sentence1" -> text: sentence1. A value that is not such a pair, or names a
 // column again, is a usage error.
-void add_columns(CLI::App& app, std::map<std::string, std::string>& columns);
+RF_CLI_API void add_columns(CLI::App& app, std::map<std::string, std::string>& columns);
 // A message about files of an input directory that were not read because the command writes them; none without files.
-void say_left_out(const std::vector<std::string>& files);
+RF_CLI_API void say_left_out(const std::vector<std::string>& files);
 // --dict and --user-dict: jieba's dictionaries.
-void add_dictionary(CLI::App& app, text::LoadOptions& options);
+RF_CLI_API void add_dictionary(CLI::App& app, text::LoadOptions& options);
 // --documents, for the commands to which it makes a difference.
-void add_document_rule(CLI::App& app, data::ReadOptions& options);
+RF_CLI_API void add_document_rule(CLI::App& app, data::ReadOptions& options);
 
 }  // namespace rf::cli

@@ -77,7 +77,8 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
                  const std::string& prefix, Precision precision, const std::function<void(const std::string&)>& warn)
     : config_(config), dtype_(activation_dtype(precision)) {
   if (config.attention.type != "softmax") {
-    fail("model", "attention must be softmax here, got {}; linear attention runs under torch", config.attention.type);
+    fail("model", "attention must be softmax without PyTorch, got {}; roformer_cpp.load_model opens the model in Python",
+         config.attention.type);
   }
   if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
   position_ = Position::open(config, model_dir, weights, prefix, warn);

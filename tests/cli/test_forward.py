@@ -50,11 +50,9 @@ def expected_output(model, ids, mask, types):
 
 
 @pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_equal_to_transformers(tmp_path, name, dtype):
     model = saved_model(name, tmp_path / "model")
-    if dtype == "float64":
-        model = model.double()
     rng = np.random.default_rng(2)
     shape = (3, 2, 11) if name == "RoFormerForMultipleChoice" else (3, 11)
     ids, types = rng.integers(0, 61, shape), rng.integers(0, 3, shape)
@@ -79,10 +77,9 @@ def test_equal_to_transformers(tmp_path, name, dtype):
     )
     got, expected = np.load(tmp_path / "out.npy"), expected_output(model, ids, mask, types)
     assert report["architecture"] == name and report["shape"] == list(expected.shape)
-    assert got.dtype == dtype and got.shape == expected.shape
+    assert got.dtype == np.float32 and got.shape == expected.shape
     difference = np.abs(got - expected) / np.abs(expected).max()
     if dtype == "float32":
         assert difference.max() <= tolerances.T4_MAX and difference.mean() <= tolerances.T4_MEAN
     else:
-        # transformers makes its table of sines in float32 also for a float64 model.
-        assert difference.max() <= tolerances.T4_MAX
+        assert tolerances.T4_MAX < difference.max() <= tolerances.BF16_MODEL

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "rf/io/files.h"
+#include "rf/model/run_checkpoints.h"
 #include "support.h"
 #include "train_step.h"
 

@@ -1,7 +1,6 @@
 // Writing, finding and reading checkpoints (checkpoint.h).
 #include "checkpoint.h"
 
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -11,6 +10,7 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/safetensors.h"
+#include "rf/model/run_checkpoints.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::train {
@@ -19,31 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kTemporaryPrefix = ".checkpoint-";
 constexpr int kStateVersion = 2;
 
 std::string temporary_name(const std::string& run_dir, int64_t step) {
   return fmt::format("{}/{}{}.tmp", run_dir, kTemporaryPrefix, step);
-}
-
-// Steps of the checkpoints, in ascending order.
-std::vector<int64_t> checkpoint_steps(const std::string& run_dir) {
-  std::vector<int64_t> steps;
-  for (const fs::directory_entry& entry : fs::directory_iterator(run_dir)) {
-    const std::string name = entry.path().filename();
-    if (!name.starts_with(kPrefix)) continue;
-    int64_t step = 0;
-    const char* end = name.data() + name.size();
-    const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-    if (error == std::errc() && stop == end) steps.push_back(step);
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
-
-std::string checkpoint_path(const std::string& run_dir, int64_t step) {
-  return fmt::format("{}/{}{}", run_dir, kPrefix, step);
 }
 
 std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
@@ -91,12 +71,6 @@ class TemporaryDirectory {
 };
 
 }  // namespace
-
-std::optional<std::string> newest_checkpoint(const std::string& run_dir) {
-  const std::vector<int64_t> steps = checkpoint_steps(run_dir);
-  if (steps.empty()) return std::nullopt;
-  return checkpoint_path(run_dir, steps.back());
-}
 
 bool is_temporary(const std::string& name) {
   static const std::regex file(R"(.+\.tmp\.[0-9]+\.[0-9]+)");  // io::AtomicFile's names

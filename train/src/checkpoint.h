@@ -1,4 +1,4 @@
-// Checkpoints of a run: checkpoint-<step>/ in the run directory, complete or absent.
+// Checkpoints of a run: checkpoint-<step>/ in the run directory (rf/model/run_checkpoints.h), complete or absent.
 //
 // A checkpoint is written as .checkpoint-<step>.tmp/, every file synced, then the directory is renamed and its parent
 // synced; a checkpoint that is removed is renamed to such a name first. So a kill at any moment leaves only complete
@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,8 +44,6 @@ struct TrainState {
       nlohmann::json::object();  // threads, versions, instruction sets: what bit-identity depends on
 };
 
-// The newest checkpoint's path in a run directory.
-std::optional<std::string> newest_checkpoint(const std::string& run_dir);
 // Whether an entry of a run directory is a temporary one that a killed process left behind.
 bool is_temporary(const std::string& name);
 // Deletes those entries.

@@ -10,6 +10,7 @@
 #include "metrics_log.h"
 #include "optimizer.h"
 #include "rf/io/error.h"
+#include "rf/model/run_checkpoints.h"
 #include "rf/nn/seed_scope.h"
 #include "seconds.h"
 #include "train_step.h"

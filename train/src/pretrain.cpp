@@ -20,6 +20,7 @@
 #include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/model/run_checkpoints.h"
 #include "rf/nn/seed_scope.h"
 #include "rf/text/tokenizer.h"
 #include "rf/train/run_directory.h"

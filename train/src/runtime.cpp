@@ -67,11 +67,13 @@ bool is_out_of_memory(const std::exception& error) {
   return std::string_view(error.what()).find("DefaultCPUAllocator: ") != std::string_view::npos;
 }
 
-std::optional<std::string> refused_argument(const std::exception& error) {
+std::optional<Error> refused_argument(const std::exception& error) {
   const auto* refusal = dynamic_cast<const c10::ValueError*>(&error);
   if (refusal == nullptr) return std::nullopt;
-  std::string text = refusal->what_without_backtrace();
-  return text.starts_with('[') ? std::optional(std::move(text)) : std::nullopt;
+  const std::string_view text = refusal->what_without_backtrace();
+  const size_t end = text.find("] ");
+  if (!text.starts_with('[') || end == std::string_view::npos) return std::nullopt;
+  return Error(text.substr(1, end - 1), text.substr(end + 2));
 }
 
 RuntimeFacts runtime_facts() {

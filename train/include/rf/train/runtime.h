@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "rf/io/error.h"
+
 namespace rf::train {
 
 // Sets the number of threads of torch and of the kernels' OpenMP teams. threads >= 1.
@@ -31,9 +33,8 @@ void keep_freed_memory();
 // Whether torch failed because the system had no memory for a tensor.
 bool is_out_of_memory(const std::exception& error);
 
-// The message "[where] rule, got value" of an operator of this product that refused an argument (c10::ValueError);
-// nothing for any other error.
-std::optional<std::string> refused_argument(const std::exception& error);
+// The error of an operator of this product that refused an argument (c10::ValueError); nothing for any other error.
+std::optional<Error> refused_argument(const std::exception& error);
 
 struct RuntimeFacts {
   std::string torch_version;

@@ -4,11 +4,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
 #include "read_options.h"
+#include "rf/model/run_checkpoints.h"
 #include "rf/train/finetune.h"
-#include "rf/train/inference.h"
 #include "rf/train/pretrain.h"
+#include "training_command.h"
 
 namespace rf::cli {
 
@@ -54,7 +54,7 @@ int run_evaluate(const CLI::App& app, Options& options, const Common& common) {
     return run_on_records(options.records);
   }
   check_form(app, "--data", {"--format", "--no-quotes", "--columns", "--dict", "--user-dict"});
-  options.data.model_dir = train::model_of_run(options.data.model_dir, say);
+  options.data.model_dir = model_of_run(options.data.model_dir, say);
   options.data.max_length = options.max_length.value_or(options.data.max_length);
   options.data.batch_size = options.batch.value_or(options.data.batch_size);
   options.data.seed = common.seed.value_or(options.data.seed);
@@ -90,10 +90,6 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 
 }  // namespace
 
-Command evaluate_command() {
-  return {"evaluate", "A language model's loss on held-out documents, or a fine-tuned model's metrics on records",
-          "roformer evaluate --model run --data data\n  roformer evaluate --model tuned --input test.tsv",
-          Command::Seed::kUsed, configure};
-}
-
 }  // namespace rf::cli
+
+RF_TRAINING_COMMAND(evaluate, rf::cli::configure)

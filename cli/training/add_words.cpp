@@ -4,7 +4,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
 #include "read_options.h"
 #include "rf/data/read_progress.h"
 #include "rf/data/reader.h"
@@ -12,6 +11,7 @@
 #include "rf/text/tokenizer.h"
 #include "rf/text/word_vocabulary.h"
 #include "rf/train/change_vocabulary.h"
+#include "training_command.h"
 
 namespace rf::cli {
 
@@ -100,10 +100,6 @@ std::function<int()> configure(CLI::App& app, const Common&) {
 
 }  // namespace
 
-Command add_words_command() {
-  return {"add-words", "Add words to the vocabulary of a model of characters",
-          "roformer add-words --model bert-base-chinese --input corpus/ --words 20000 --output wobert",
-          Command::Seed::kNotUsed, configure};
-}
-
 }  // namespace rf::cli
+
+RF_TRAINING_COMMAND(add_words, rf::cli::configure)

@@ -6,8 +6,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
 #include "rf/train/runtime.h"
+#include "training_command.h"
 
 namespace rf::cli {
 
@@ -48,9 +48,6 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 
 }  // namespace
 
-Command pretrain_command() {
-  return {"pretrain", "Masked or causal language-model pretraining from a run file",
-          "roformer pretrain --config run.json --data data --output run [--resume]", Command::Seed::kUsed, configure};
-}
-
 }  // namespace rf::cli
+
+RF_TRAINING_COMMAND(pretrain, rf::cli::configure)

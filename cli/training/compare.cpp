@@ -6,8 +6,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
 #include "rf/train/runtime.h"
+#include "training_command.h"
 
 namespace rf::cli {
 
@@ -66,10 +66,6 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 
 }  // namespace
 
-Command compare_command() {
-  return {"compare", "Train the same model with each of several position encodings and compare them",
-          "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3",
-          Command::Seed::kUsed, configure};
-}
-
 }  // namespace rf::cli
+
+RF_TRAINING_COMMAND(compare, rf::cli::configure)

@@ -4,7 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
+#include "training_command.h"
 
 namespace rf::cli {
 
@@ -33,9 +33,6 @@ std::function<int()> configure(CLI::App& app, const Common&) {
 
 }  // namespace
 
-Command bake_command() {
-  return {"bake", "Write the constants of a model's position encoding, for sequences up to a length",
-          "roformer bake --model run --length 8192", Command::Seed::kNotUsed, configure};
-}
-
 }  // namespace rf::cli
+
+RF_TRAINING_COMMAND(bake, rf::cli::configure)

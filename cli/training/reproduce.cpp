@@ -6,9 +6,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "command.h"
 #include "rf/io/error.h"
 #include "rf/train/runtime.h"
+#include "training_command.h"
 
 namespace rf::cli {
 
@@ -72,9 +72,6 @@ std::function<int()> configure(CLI::App& app, const Common&) {
 
 }  // namespace
 
-Command reproduce_command() {
-  return {"reproduce", "The papers' experiments: figures, tables and claims, with verdicts",
-          "roformer reproduce all --scale tiny --output reproduced --data data", Command::Seed::kNotUsed, configure};
-}
-
 }  // namespace rf::cli
+
+RF_TRAINING_COMMAND(reproduce, rf::cli::configure)

@@ -5,9 +5,9 @@
 
 #include <memory>
 
-#include "command.h"
 #include "read_options.h"
 #include "rf/train/runtime.h"
+#include "training_command.h"
 
 namespace rf::cli {
 
@@ -135,16 +135,7 @@ std::function<int()> configure_predict(CLI::App& app, const Common&) {
 
 }  // namespace
 
-Command finetune_command() {
-  return {"finetune", "Train a model for a task: classes, numbers, triples, choices, labels of words, answers",
-          "roformer finetune --task classification --model run --train train.tsv --valid valid.tsv --output tuned\n"
-          "      --learning-rates 2e-5,3e-5 --seeds 3 --columns text=sentence1,pair=sentence2",
-          Command::Seed::kUsed, configure_finetune};
-}
-
-Command predict_command() {
-  return {"predict", "Predictions of a fine-tuned model, one JSON line per record",
-          "roformer predict --model tuned --input new.tsv", Command::Seed::kNotUsed, configure_predict};
-}
-
 }  // namespace rf::cli
+
+RF_TRAINING_COMMAND(finetune, rf::cli::configure_finetune)
+RF_TRAINING_COMMAND(predict, rf::cli::configure_predict)

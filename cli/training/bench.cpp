@@ -12,11 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "command.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/train/pretrain_bench.h"
 #include "rf/train/runtime.h"
+#include "training_command.h"
 
 namespace rf::cli {
 
@@ -130,9 +130,6 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 
 }  // namespace
 
-Command bench_command() {
-  return {"bench", "Time kernels and training steps, verified before they are timed",
-          "roformer bench --filter 'attention/.*/1x2048' --peers", Command::Seed::kUsed, configure};
-}
-
 }  // namespace rf::cli
+
+RF_TRAINING_COMMAND(bench, rf::cli::configure)

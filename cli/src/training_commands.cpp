@@ -1,0 +1,59 @@
+// The commands of the training library, as --help lists them; their options and their work are in cli/training, in
+// files of the same names.
+#include "command.h"
+
+namespace rf::cli {
+
+using Seed = Command::Seed;
+
+Command add_words_command() {
+  return {"add-words", "Add words to the vocabulary of a model of characters",
+          "roformer add-words --model bert-base-chinese --input corpus/ --words 20000 --output wobert", Seed::kNotUsed,
+          nullptr};
+}
+
+Command bake_command() {
+  return {"bake", "Write the constants of a model's position encoding, for sequences up to a length",
+          "roformer bake --model run --length 8192", Seed::kNotUsed, nullptr};
+}
+
+Command pretrain_command() {
+  return {"pretrain", "Masked or causal language-model pretraining from a run file",
+          "roformer pretrain --config run.json --data data --output run [--resume]", Seed::kUsed, nullptr};
+}
+
+Command finetune_command() {
+  return {"finetune", "Train a model for a task: classes, numbers, triples, choices, labels of words, answers",
+          "roformer finetune --task classification --model run --train train.tsv --valid valid.tsv --output tuned\n"
+          "      --learning-rates 2e-5,3e-5 --seeds 3 --columns text=sentence1,pair=sentence2",
+          Seed::kUsed, nullptr};
+}
+
+Command predict_command() {
+  return {"predict", "Predictions of a fine-tuned model, one JSON line per record",
+          "roformer predict --model tuned --input new.tsv", Seed::kNotUsed, nullptr};
+}
+
+Command evaluate_command() {
+  return {"evaluate", "A language model's loss on held-out documents, or a fine-tuned model's metrics on records",
+          "roformer evaluate --model run --data data\n  roformer evaluate --model tuned --input test.tsv", Seed::kUsed,
+          nullptr};
+}
+
+Command compare_command() {
+  return {"compare", "Train the same model with each of several position encodings and compare them",
+          "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3", Seed::kUsed,
+          nullptr};
+}
+
+Command reproduce_command() {
+  return {"reproduce", "The papers' experiments: figures, tables and claims, with verdicts",
+          "roformer reproduce all --scale tiny --output reproduced --data data", Seed::kNotUsed, nullptr};
+}
+
+Command bench_command() {
+  return {"bench", "Time kernels and training steps, verified before they are timed",
+          "roformer bench --filter 'attention/.*/1x2048' --peers", Seed::kUsed, nullptr};
+}
+
+}  // namespace rf::cli

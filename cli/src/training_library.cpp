@@ -1,0 +1,53 @@
+// Opening the training library (training_library.h).
+#include "training_library.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "rf/io/error.h"
+
+// What program.cpp runs; main.cpp has it.
+extern "C" int rf_cli_main(int argc, char** argv);
+
+namespace rf::cli {
+
+namespace {
+
+constexpr const char* kLibrary = "libroformer_training.so";
+
+// The library lies beside this one, so that a copied or installed program never opens that of another build.
+std::string library_path() {
+  Dl_info here = {};
+  dladdr(reinterpret_cast<void*>(&rf_cli_main), &here);
+  return std::filesystem::path(here.dli_fname).replace_filename(kLibrary);
+}
+
+void* symbol(const std::string& command, const std::string& name) {
+  // RTLD_GLOBAL: as if the program linked torch.
+  void* const library = dlopen(library_path().c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* const found = library == nullptr ? nullptr : dlsym(library, name.c_str());
+  if (found == nullptr) {
+    fail("program",
+         "{} needs {} beside libroformer_cli.so, and PyTorch (README.md says under \"The command line\" how to get "
+         "both), got: {}",
+         command, kLibrary, dlerror());
+  }
+  return found;
+}
+
+}  // namespace
+
+Configure training_command(const std::string& name) {
+  std::string function = "rf_configure_" + name;
+  std::replace(function.begin(), function.end(), '-', '_');
+  return reinterpret_cast<Configure>(symbol(name, function));
+}
+
+nlohmann::json torch_facts(const Common& common) {
+  return reinterpret_cast<nlohmann::json (*)(const Common&)>(symbol("info --encodings", "rf_torch_facts"))(common);
+}
+
+}  // namespace rf::cli

@@ -1,0 +1,18 @@
+// The library of the commands that need PyTorch: libroformer_training.so, made from cli/training, which is opened when
+// one of them is called. Everything else runs without it and without PyTorch.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "command.h"
+
+namespace rf::cli {
+
+// The options and the work of one of its commands. Throws Error if the library or PyTorch cannot be loaded.
+Configure training_command(const std::string& name);
+
+// Facts about PyTorch: version, instructions, threads, encodings (a list of objects), attention and linear (what
+// computes them). Throws Error like training_command().
+nlohmann::json torch_facts(const Common& common);
+
+}  // namespace rf::cli

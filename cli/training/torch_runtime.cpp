@@ -1,0 +1,61 @@
+// Torch's settings, errors and facts for the program (training_command.h).
+#include <fmt/format.h>
+
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "rf/bench/machine.h"
+#include "rf/train/runtime.h"
+#include "training_command.h"
+
+namespace rf::cli {
+
+namespace {
+
+void set_up_torch(const Common& common) {
+  train::give_warnings_to(say);
+  if (common.threads > 0) train::set_threads(common.threads);
+  if (const std::string warning = train::openmp_warning(); !warning.empty()) say(warning);
+}
+
+nlohmann::json torch_facts(const Common& common) {
+  set_up_torch(common);
+  const train::RuntimeFacts torch = train::runtime_facts();
+  nlohmann::json facts = {{"version", torch.torch_version},
+                          {"instructions", torch.cpu_capability},
+                          {"threads", train::threads()},
+                          {"encodings", train::encodings()}};
+  for (const auto& [what, kernel] : torch.attention) facts["attention"][what] = kernel;
+  for (const auto& [what, backend] : torch.linear) facts["linear"][what] = backend;
+  return facts;
+}
+
+}  // namespace
+
+int run_with_torch(const Common& common, const std::function<int()>& command) {
+  set_up_torch(common);
+  try {
+    return command();
+  } catch (const std::exception& error) {
+    if (train::is_out_of_memory(error)) throw std::bad_alloc();
+    if (const auto refusal = train::refused_argument(error)) throw *refusal;
+    throw;
+  }
+}
+
+nlohmann::json machine_facts() {
+  const bench::Machine machine = bench::this_machine();
+  return {{"cpu", machine.cpu},
+          {"cores", machine.cores},
+          {"threads", train::threads()},
+          {"target", machine.target},
+          {"torch", train::runtime_facts().torch_version},
+          {"commit", machine.commit}};
+}
+
+}  // namespace rf::cli
+
+// What roformer info tells of torch, the kernels that models use with it, and the encodings (training_library.h).
+extern "C" RF_CLI_API nlohmann::json rf_torch_facts(const rf::cli::Common& common) {
+  return rf::cli::torch_facts(common);
+}

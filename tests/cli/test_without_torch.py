@@ -1,0 +1,133 @@
+"""One program, torch on demand: which libraries a command loads, and what is said where the training library or torch
+is missing."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from cli_support import PROGRAM, make_corpus, refused, run
+
+OF_TORCH = re.compile(r"/lib(torch|c10|roformer_(training|ops|nn))[^/]*$")
+TRAINING = ["add-words", "pretrain", "finetune", "compare", "reproduce", "bench"]
+
+
+@pytest.fixture(scope="module")
+def arguments(trained, tmp_path_factory):
+    """By name: a call of each command that needs no torch, and its standard input."""
+    folder = tmp_path_factory.mktemp("without")
+    make_corpus(folder / "corpus")
+    np.save(folder / "ids.npy", np.full((2, 5), 7))
+    return {
+        "--help": (["--help"], None),
+        "--version": (["--version"], None),
+        "help of one": (["fill-mask", "--help"], None),
+        "tokenize": (["tokenize", "--model", trained], "abc\n"),
+        "vocab": (["vocab", "--input", folder / "corpus", "--size", 50, "--output", folder / "vocab.txt"], None),
+        "prepare": (["prepare", "--input", folder / "corpus", "--model", trained, "--output", folder / "data"], None),
+        "fill-mask": (["fill-mask", "--model", trained, "--text", "abc [MASK]"], None),
+        "forward": (
+            ["forward", "--model", trained, "--ids", folder / "ids.npy", "--output", folder / "out.npy"],
+            None,
+        ),
+    }
+
+
+NAMES = ["--help", "--version", "help of one", "tokenize", "vocab", "prepare", "fill-mask", "forward"]
+
+
+def loaded(*command, stdin=None):
+    """The libraries that a call loads, as the dynamic linker reports them."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", LD_DEBUG="files")
+    done = subprocess.run(
+        [PROGRAM, *map(str, command)], input=stdin, capture_output=True, text=True, env=environment, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return re.findall(r"calling init: (\S+)", done.stderr)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_of_torch_is_loaded(arguments, name):
+    command, stdin = arguments[name]
+    libraries = loaded(*command, stdin=stdin)
+    assert any(path.endswith("libroformer_cli.so") for path in libraries)
+    assert [path for path in libraries if OF_TORCH.search(path)] == []
+
+
+def test_training_loads_torch():
+    """The measure of the test above sees it."""
+    libraries = loaded("compare", "--help")
+    assert {"libroformer_training.so", "libtorch_cpu.so"} <= {path.rsplit("/", 1)[1] for path in libraries}
+
+
+@pytest.fixture
+def program_alone(tmp_path):
+    """A copy of the program and its commands, without the training library beside them."""
+    (tmp_path / "lib").mkdir()
+    shutil.copy2(PROGRAM, tmp_path / "roformer")
+    shutil.copy2(PROGRAM.parent / "lib" / "libroformer_cli.so", tmp_path / "lib")
+    return tmp_path / "roformer"
+
+
+def called(program, *arguments, stdin=None, **settings):
+    environment = dict(os.environ, OMP_NUM_THREADS="1", **settings)
+    command = [program, *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, env=environment, timeout=600)
+
+
+def test_without_the_training_library_the_rest_works(program_alone, arguments):
+    assert called(program_alone, "--help").stdout == run("--help").stdout
+    for name in ("tokenize", "fill-mask"):
+        command, stdin = arguments[name]
+        done = called(program_alone, *command, stdin=stdin)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == run(*command, stdin=stdin).stdout
+
+
+@pytest.mark.parametrize("command", TRAINING)
+def test_without_the_training_library_its_commands_say_so(program_alone, command):
+    for options in (["--help"], ["--frobnicate"]):
+        done = called(program_alone, command, *options)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"[program] {command} needs libroformer_training.so beside libroformer_cli.so")
+        assert f"{program_alone.parent}/lib/libroformer_training.so: cannot open" in done.stderr
+
+
+def test_without_the_training_library_info_says_so(program_alone):
+    done = called(program_alone, "info")
+    info = json.loads(done.stdout)
+    assert done.returncode == 0 and info["version"] and info["instructions"]["kernels"]
+    assert "needs libroformer_training.so" in info["training"] and "torch" not in info["libraries"]
+    listing = called(program_alone, "info", "--encodings")
+    assert (listing.returncode, listing.stdout) == (1, "") and listing.stderr.startswith("[program] ")
+
+
+def test_without_torch(tmp_path, arguments):
+    """A file that is no library, where torch is looked for first."""
+    (tmp_path / "libtorch_cpu.so").write_bytes(b"")
+    done = called(PROGRAM, "pretrain", "--help", LD_LIBRARY_PATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("[program] pretrain needs ") and "libtorch_cpu.so" in done.stderr
+    command, stdin = arguments["tokenize"]
+    assert called(PROGRAM, *command, stdin=stdin, LD_LIBRARY_PATH=str(tmp_path)).returncode == 0
+
+
+def test_linear_attention_is_refused_by_name(trained, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"):
+        shutil.copy(trained / name, folder / name)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {
+        "model_type": "rf_encoder",
+        "architectures": ["RfEncoderForMaskedLM"],
+        "attention": {"type": "linear", "feature_map": "elu"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    message = refused("fill-mask", "--model", folder, "--text", "abc [MASK]")
+    assert message.startswith("[model] attention must be softmax") and "got linear" in message
+    assert "roformer_cpp.load_model" in message
