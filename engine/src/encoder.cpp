@@ -30,18 +30,17 @@ Linear read_linear(const Weights& weights, const std::string& name, Precision pr
   return Linear(precision, shape[1], shape[0], weights.floats(name + ".weight").get(), weights.vector(name + ".bias"));
 }
 
-// Queries, keys and values by one product.
-Linear read_qkv(const Weights& weights, const std::string& name, Precision precision, int64_t hidden) {
-  const Floats all = make_floats(3 * hidden * hidden);
+// Queries, keys and values by one product. all: memory for their weights, [3 * hidden, hidden].
+Linear read_qkv(const Weights& weights, const std::string& name, Precision precision, int64_t hidden, float* all) {
   std::vector<float> bias;
-  float* to = all.get();
+  float* to = all;
   for (const char* part : {"query", "key", "value"}) {
-    const Floats weight = weights.floats(fmt::format("{}.{}.weight", name, part));
+    const TensorFloats weight = weights.floats(fmt::format("{}.{}.weight", name, part));
     to = std::copy_n(weight.get(), hidden * hidden, to);
     const std::vector<float> added = weights.vector(fmt::format("{}.{}.bias", name, part));
     bias.insert(bias.end(), added.begin(), added.end());
   }
-  return Linear(precision, hidden, 3 * hidden, all.get(), std::move(bias));
+  return Linear(precision, hidden, 3 * hidden, all, std::move(bias));
 }
 
 template <class T>
@@ -77,7 +76,8 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
                  const std::string& prefix, Precision precision, const std::function<void(const std::string&)>& warn)
     : config_(config), dtype_(activation_dtype(precision)) {
   if (config.attention.type != "softmax") {
-    fail("model", "attention must be softmax without PyTorch, got {}; roformer_cpp.load_model opens the model in Python",
+    fail("model",
+         "attention must be softmax without PyTorch, got {}; roformer_cpp.load_model opens the model in Python",
          config.attention.type);
   }
   if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
@@ -88,9 +88,10 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
   if (config.embedding_size != config.hidden_size) {
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
   }
+  const Floats qkv = make_floats(3 * config.hidden_size * config.hidden_size);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const std::string name = fmt::format("{}encoder.layer.{}.", prefix, i);
-    layers_.push_back({.qkv = read_qkv(weights, name + "attention.self", precision, config.hidden_size),
+    layers_.push_back({.qkv = read_qkv(weights, name + "attention.self", precision, config.hidden_size, qkv.get()),
                        .attention_output = read_linear(weights, name + "attention.output.dense", precision),
                        .intermediate = read_linear(weights, name + "intermediate.dense", precision),
                        .output = read_linear(weights, name + "output.dense", precision),

@@ -2,10 +2,12 @@
 #include "weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
 #include "rf/io/error.h"
+#include "rf/io/mapped_pages.h"
 #include "rf/io/safetensors.h"
 
 namespace rf::engine {
@@ -41,14 +43,28 @@ bool is_float(io::DType dtype) {
   return dtype == io::DType::kF16 || dtype == io::DType::kBF16 || dtype == io::DType::kF32 || dtype == io::DType::kF64;
 }
 
-// The exponent of NaN and of infinity, and of no other number, has all bits set.
+// Parts of this many elements are divided among threads; they and what is made of them fit into a core's caches.
+constexpr int64_t kPart = 16384;
+
+// part(begin, count) for all of `count` elements, on all threads.
+template <class Part>
+void for_parts(int64_t count, const Part& part) {
+#pragma omp parallel for schedule(static) if (count > kPart)
+  for (int64_t begin = 0; begin < count; begin += kPart) part(begin, std::min(kPart, count - begin));
+}
+
+// The exponent of NaN and of infinity, and of no other number, has all bits set. Without branches, for vectors.
 bool all_finite(const float* values, int64_t count) {
   constexpr uint32_t kExponent = 0x7F800000;
-  uint32_t found = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    found |= (std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent ? 1u : 0u;
-  }
-  return found == 0;
+  std::atomic<bool> finite = true;
+  for_parts(count, [&](int64_t begin, int64_t part) {
+    uint32_t found = 0;
+    for (int64_t i = begin; i < begin + part; ++i) {
+      found |= (std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent ? 1u : 0u;
+    }
+    if (found != 0) finite = false;
+  });
+  return finite;
 }
 
 std::string index_text(const std::vector<int64_t>& shape, int64_t flat) {
@@ -59,24 +75,16 @@ std::string index_text(const std::vector<int64_t>& shape, int64_t flat) {
   return text;
 }
 
-void check_finite(const io::TensorView& view, int64_t begin, const float* values, int64_t count) {
+void check_finite(const io::TensorView& view, const float* values, int64_t count) {
   if (all_finite(values, count)) return;
   const float* bad = std::find_if(values, values + count, [](float x) { return !std::isfinite(x); });
   fail(kWhere, "weights must be finite in float32, got {} in {}[{}]", *bad, view.name,
-       index_text(view.shape, begin + (bad - values)));
+       index_text(view.shape, bad - values));
 }
 
-// Calls part(begin, values, count) for all elements of a tensor, some at a time.
-template <class Part>
-void for_parts(const io::TensorView& view, const Part& part) {
-  constexpr int64_t kPart = 4096;
-  float values[kPart];
-  const int64_t all = elements_of(view);
-  for (int64_t begin = 0; begin < all; begin += kPart) {
-    const int64_t count = std::min(kPart, all - begin);
-    read_elements(view, begin, count, values);
-    part(begin, values, count);
-  }
+// Whether the file's bytes can be read as floats where they are.
+bool holds_floats(const io::TensorView& view) {
+  return view.dtype == io::DType::kF32 && reinterpret_cast<uintptr_t>(view.data.data()) % alignof(float) == 0;
 }
 
 }  // namespace
@@ -98,14 +106,35 @@ void read_elements(const io::TensorView& view, int64_t begin, int64_t count, flo
   }
 }
 
+TensorFloats::TensorFloats(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view)
+    : files_(std::move(files)), view_(view), size_(elements_of(view)) {
+  if (holds_floats(view)) {
+    data_ = reinterpret_cast<const float*>(view.data.data());
+  } else {
+    copy_ = make_floats(size_);
+    for_parts(size_, [&](int64_t begin, int64_t count) { read_elements(view, begin, count, copy_.get() + begin); });
+    data_ = copy_.get();
+  }
+  check_finite(view, data_, size_);
+}
+
+TensorFloats::~TensorFloats() {
+  io::release_pages(view_.data);
+}
+
+std::vector<float> finite_elements(const io::TensorView& view) {
+  const TensorFloats values(nullptr, view);
+  return {values.get(), values.get() + values.size()};
+}
+
 MappedRows::MappedRows(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view)
     : files_(std::move(files)), view_(&view) {}
 
 void MappedRows::add_row(int64_t row, float* to) const {
-  constexpr int64_t kPart = 1024;
-  float values[kPart];
-  for (int64_t begin = 0; begin < width(); begin += kPart) {
-    const int64_t count = std::min(kPart, width() - begin);
+  constexpr int64_t kColumns = 1024;
+  float values[kColumns];
+  for (int64_t begin = 0; begin < width(); begin += kColumns) {
+    const int64_t count = std::min(kColumns, width() - begin);
     read_elements(*view_, row * width() + begin, count, values);
     for (int64_t i = 0; i < count; ++i) to[begin + i] += values[i];
   }
@@ -156,28 +185,13 @@ const io::TensorView& Weights::view(const std::string& name) const {
   return *found;
 }
 
-Floats Weights::floats(const std::string& name) const {
-  const io::TensorView& tensor = view(name);
-  const int64_t count = elements_of(tensor);
-  Floats values = make_floats(count);
-  read_elements(tensor, 0, count, values.get());
-  check_finite(tensor, 0, values.get(), count);
-  return values;
-}
-
 std::vector<float> Weights::vector(const std::string& name) const {
-  const io::TensorView& tensor = view(name);
-  std::vector<float> values(static_cast<size_t>(elements_of(tensor)));
-  read_elements(tensor, 0, static_cast<int64_t>(values.size()), values.data());
-  check_finite(tensor, 0, values.data(), static_cast<int64_t>(values.size()));
-  return values;
+  return finite_elements(view(name));
 }
 
 MappedRows Weights::rows(const std::string& name) const {
-  const io::TensorView& tensor = view(name);
-  for_parts(tensor,
-            [&](int64_t begin, const float* values, int64_t count) { check_finite(tensor, begin, values, count); });
-  return MappedRows(files_, tensor);
+  floats(name);  // for its check
+  return MappedRows(files_, view(name));
 }
 
 }  // namespace rf::engine

@@ -13,6 +13,26 @@
 
 namespace rf::engine {
 
+// The elements of a tensor as float32: the file's own where it holds them as such, else a copy. The tensor's pages are
+// given back to the system when this is destroyed, so that weights that were packed take no memory twice.
+class TensorFloats {
+ public:
+  // files: whose tensor `view` is. Throws Error for NaN and infinity, and for values that are not in float32's range.
+  TensorFloats(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view);
+  ~TensorFloats();
+  TensorFloats(const TensorFloats&) = delete;
+  TensorFloats& operator=(const TensorFloats&) = delete;
+  const float* get() const { return data_; }
+  int64_t size() const { return size_; }
+
+ private:
+  std::shared_ptr<const CheckpointFiles> files_;
+  const io::TensorView& view_;
+  Floats copy_;
+  const float* data_;
+  int64_t size_;
+};
+
 // Rows of a matrix in a file, read when they are asked for.
 class MappedRows {
  public:
@@ -39,10 +59,10 @@ class Weights {
   bool has(const std::string& name) const { return find(name) != nullptr; }
   // The tensor of a name of model/weights.h, or of one that an encoding adds.
   const io::TensorView& view(const std::string& name) const;
-  // Its elements. Throws Error for NaN and infinity, and for values that are not in float32's range.
-  Floats floats(const std::string& name) const;
+  // Its elements, checked.
+  TensorFloats floats(const std::string& name) const { return {files_, view(name)}; }
   std::vector<float> vector(const std::string& name) const;
-  MappedRows rows(const std::string& name) const;  // checked in the same way
+  MappedRows rows(const std::string& name) const;
 
  private:
   const io::TensorView* find(const std::string& name) const;
@@ -51,6 +71,8 @@ class Weights {
   std::map<std::string, std::string> names_;  // in the model -> in the file
 };
 
+// All elements of a tensor. Throws Error for NaN and infinity, and for values that are not in float32's range.
+std::vector<float> finite_elements(const io::TensorView& view);
 // Elements begin .. begin + count - 1 of a tensor of floats.
 void read_elements(const io::TensorView& view, int64_t begin, int64_t count, float* to);
 
