@@ -1,5 +1,6 @@
 // Memory maps and atomic replacement on POSIX: write to a temporary name in the same directory, fsync, rename, fsync
-// the directory. There are no locks: with two writers of one name the last rename wins, and each file is complete.
+// the directory. An AtomicFile has no lock: with two writers of one name the last rename wins, and each file is
+// complete.
 #include "rf/io/files.h"
 
 #include <fcntl.h>
@@ -15,14 +16,10 @@
 
 #include "lost_pages.h"
 #include "rf/io/error.h"
+#include "writing.h"
 
 namespace rf::io {
 namespace {
-
-[[noreturn]] void fail_errno(const std::string& path, std::string_view action) {
-  const int code = errno;
-  fail(path, "cannot {}: {}", action, std::strerror(code));
-}
 
 // Closes the descriptor when the scope ends, also by an exception.
 class Descriptor {
@@ -50,23 +47,6 @@ size_t size_of_regular(const Descriptor& file, const std::string& path) {
   if (::fstat(file.get(), &status) != 0) fail_errno(path, "read the size");
   if (!S_ISREG(status.st_mode)) fail(path, "must be a regular file, got a directory, a pipe or a device");
   return static_cast<size_t>(status.st_size);
-}
-
-// The name to rename to: for a symbolic link its target, so that the link is kept. A device, a pipe or a directory is
-// refused, because the rename would replace it.
-std::string replaceable_target(std::string path) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (fs::is_symlink(fs::symlink_status(path, error))) {
-    const fs::path target = fs::canonical(path, error);
-    if (error) fail(path, "cannot resolve the symbolic link: {}", error.message());
-    path = target.string();
-  }
-  const fs::file_status status = fs::status(path, error);
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
-    fail(path, "a file is written only over a regular file, got a directory, a pipe or a device");
-  }
-  return path;
 }
 
 std::pair<std::string, int> open_temporary(const std::string& path) {
@@ -110,13 +90,8 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail_errno(path_, "write");
-    bytes = bytes.subspan(static_cast<size_t>(written));
-    size_ += static_cast<size_t>(written);
-  }
+  io::write_at(fd_, path_, size_, bytes);
+  size_ += bytes.size();
 }
 
 void AtomicFile::write(std::string_view text) {
@@ -124,26 +99,13 @@ void AtomicFile::write(std::string_view text) {
 }
 
 void AtomicFile::write_at(size_t offset, std::span<const std::byte> bytes) {
-  if (offset > size_ || bytes.size() > size_ - offset) {
-    fail(path_, "a patch must lie within the {} bytes written, got {} bytes at {}", size_, bytes.size(), offset);
-  }
-  while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail_errno(path_, "write");
-    bytes = bytes.subspan(static_cast<size_t>(written));
-    offset += static_cast<size_t>(written);
-  }
+  check_patch(path_, offset, bytes.size(), size_);
+  io::write_at(fd_, path_, offset, bytes);
 }
 
 void AtomicFile::commit() {
-  if (::fsync(fd_) != 0) fail_errno(path_, "sync");
-  // close() may report a deferred write error (network file systems); the descriptor is closed either way.
-  if (::close(std::exchange(fd_, -1)) != 0) fail_errno(path_, "close");
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_errno(path_, "rename the temporary file");
+  publish(fd_, temporary_, path_);
   temporary_.clear();
-  const std::string parent = std::filesystem::path(path_).parent_path().string();
-  sync_directory(parent.empty() ? "." : parent);
 }
 
 void write_file(const std::string& path, std::string_view text) {

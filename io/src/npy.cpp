@@ -215,51 +215,62 @@ std::vector<int64_t> NpyArray::to_int64(const std::string& where) const {
   }
 }
 
-NpyArray read_npy(const std::string& path) {
-  const MappedFile file(path);
-  const auto [header, data] = split(file.bytes(), path);
+MappedNpy::MappedNpy(const std::string& path) : file_(std::make_unique<MappedFile>(path)) {
+  const auto [header, data] = split(file_->bytes(), path);
   HeaderParser parser(header, path);
   parser.parse();
-  NpyArray array{dtype_of_descr(*parser.descr, path), *parser.shape, {}};
+  dtype_ = dtype_of_descr(*parser.descr, path);
+  shape_ = *parser.shape;
+  data_ = data;
   // Fortran and C order are the same bytes for arrays with at most one dimension.
-  if (*parser.fortran_order && array.shape.size() > 1) {
+  if (*parser.fortran_order && shape_.size() > 1) {
     fail(path, "array must be in C order, got Fortran order (save numpy.ascontiguousarray of it)");
   }
-  const std::optional<int64_t> bytes = extent_bytes(array.shape, array.dtype);
-  if (!bytes || static_cast<uint64_t>(*bytes) != data.size()) {
-    fail(path, "data must have the bytes of shape ({}) of {}, got {}", fmt::join(array.shape, ", "),
-         printable(*parser.descr), data.size());
+  const std::optional<int64_t> bytes = extent_bytes(shape_, dtype_);
+  if (!bytes || static_cast<uint64_t>(*bytes) != data_.size()) {
+    fail(path, "data must have the bytes of shape ({}) of {}, got {}", fmt::join(shape_, ", "),
+         printable(*parser.descr), data_.size());
   }
-  if (array.dtype == DType::kBool &&
+}
+
+MappedNpy::~MappedNpy() = default;
+
+NpyArray read_npy(const std::string& path) {
+  const MappedNpy mapped(path);
+  const std::span<const std::byte> data = mapped.data();
+  if (mapped.dtype() == DType::kBool &&
       std::any_of(data.begin(), data.end(), [](std::byte b) { return b > std::byte{1}; })) {
     fail(path, "bool arrays must hold 0 and 1 only, got another byte");
   }
-  array.data.assign(data.begin(), data.end());
-  return array;
+  return {mapped.dtype(), mapped.shape(), {data.begin(), data.end()}};
+}
+
+std::string npy_header(const std::string& path, DType dtype, const std::vector<int64_t>& shape) {
+  const auto* const entry =
+      std::find_if(std::begin(kDescrs), std::end(kDescrs), [dtype](const Descr& d) { return d.dtype == dtype; });
+  if (entry == std::end(kDescrs)) fail(path, "the .npy format has no type for {}", safetensors_name(dtype));
+  std::string dict =
+      fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}{}), }}", size_of(dtype) == 1 ? '|' : '<',
+                  entry->code, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  const size_t fixed = kPrefixBytes + sizeof(uint16_t) + 1;  // and the newline that ends the header
+  dict.append((kDataAlignment - (fixed + dict.size()) % kDataAlignment) % kDataAlignment, ' ');
+  dict += '\n';
+  const auto length = static_cast<uint16_t>(dict.size());  // at most kMaxRank dimensions of 20 characters
+  std::string header(kMagic);
+  header += std::string_view("\x01\x00", 2);
+  header.append(reinterpret_cast<const char*>(&length), sizeof length);
+  return header + dict;
 }
 
 void write_npy(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
                std::span<const std::byte> data) {
-  const auto* const entry =
-      std::find_if(std::begin(kDescrs), std::end(kDescrs), [dtype](const Descr& d) { return d.dtype == dtype; });
-  if (entry == std::end(kDescrs)) fail(path, "the .npy format has no type for {}", safetensors_name(dtype));
+  const std::string header = npy_header(path, dtype, shape);
   const std::optional<int64_t> bytes = extent_bytes(shape, dtype);
   if (!bytes || static_cast<uint64_t>(*bytes) != data.size()) {
-    fail(path, "data must have the bytes of shape ({}) of {}, got {}", fmt::join(shape, ", "), entry->code,
+    fail(path, "data must have the bytes of shape ({}) of {}, got {}", fmt::join(shape, ", "), safetensors_name(dtype),
          data.size());
   }
-  std::string header =
-      fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}{}), }}", size_of(dtype) == 1 ? '|' : '<',
-                  entry->code, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
-  const size_t fixed = kPrefixBytes + sizeof(uint16_t) + 1;  // and the newline that ends the header
-  header.append((kDataAlignment - (fixed + header.size()) % kDataAlignment) % kDataAlignment, ' ');
-  header += '\n';
-  const uint16_t length = static_cast<uint16_t>(header.size());  // at most kMaxRank dimensions of 20 characters
-
   AtomicFile file(path);
-  file.write(kMagic);
-  file.write(std::string_view("\x01\x00", 2));
-  file.write(std::as_bytes(std::span(&length, 1)));
   file.write(header);
   file.write(data);
   file.commit();

@@ -76,6 +76,20 @@ TEST(Npy, WritesAndReadsBack) {
   expect_error([&] { write_npy(path, DType::kF32, {2}, std::as_bytes(std::span(values))); }, {path, "(2)", "24"});
 }
 
+TEST(Npy, MapsAndWritesTheHeaderAgain) {
+  const TempDir dir;
+  const std::string path = dir.file("a.npy");
+  const size_t size = npy_header(path, DType::kF32, {0, 3}).size();
+  EXPECT_EQ(npy_header(path, DType::kF32, {INT64_MAX, 3}).size(), size);
+  write_file(path, npy_header(path, DType::kF16, {2, 3}) + "0123456789ab");
+  const MappedNpy mapped(path);
+  EXPECT_EQ(mapped.dtype(), DType::kF16);
+  EXPECT_EQ(mapped.shape(), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(std::memcmp(mapped.data().data(), "0123456789ab", 12), 0);
+  write_file(path, npy_header(path, DType::kF16, {2, 3}) + "0123456789");
+  expect_error([&] { const MappedNpy damaged(path); }, {path, "(2, 3)", "got 10"});
+}
+
 TEST(Npy, RefusesWhatItCannotRepresent) {
   expect_error([] { read(npy(with("<f4", "(2, 2)", "True"), std::string(16, 'x'))); }, {"[/proc/", "Fortran order"});
   expect_error([] { read(npy(with(">f4", "(1,)"), "abcd")); }, {"little-endian", ">f4"});

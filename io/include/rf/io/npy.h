@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +21,31 @@ struct NpyArray {
   std::vector<int64_t> to_int64(const std::string& where) const;
 };
 
+class MappedFile;
+
+// An array in a file that is mapped, not read.
+class MappedNpy {
+ public:
+  explicit MappedNpy(const std::string& path);
+  ~MappedNpy();
+  MappedNpy(const MappedNpy&) = delete;
+  MappedNpy& operator=(const MappedNpy&) = delete;
+  DType dtype() const { return dtype_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
+  std::span<const std::byte> data() const { return data_; }
+
+ private:
+  std::unique_ptr<MappedFile> file_;
+  DType dtype_{};
+  std::vector<int64_t> shape_;
+  std::span<const std::byte> data_;
+};
+
 NpyArray read_npy(const std::string& path);
+// What a file with an array of that type and shape begins with. For up to two dimensions its size does not depend on
+// them, so that it can be written again when the number of rows is known. Throws Error, naming the path, for a type
+// that .npy lacks.
+std::string npy_header(const std::string& path, DType dtype, const std::vector<int64_t>& shape);
 void write_npy(const std::string& path, DType dtype, const std::vector<int64_t>& shape,
                std::span<const std::byte> data);
 

@@ -1,0 +1,32 @@
+// IEEE 754 half precision, one element at a time.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+namespace rf::io {
+
+inline float float_of_half(uint16_t x) {
+  const uint32_t sign = uint32_t{x & 0x8000u} << 16, magnitude = x & 0x7FFFu;
+  if (magnitude >= 0x7C00) return std::bit_cast<float>(sign | 0x7F800000 | (magnitude & 0x3FF) << 13);
+  if (magnitude >= 0x400) return std::bit_cast<float>(sign | ((magnitude << 13) + (112u << 23)));
+  const float value = static_cast<float>(magnitude) * 0x1p-24f;
+  return sign != 0 ? -value : value;
+}
+
+// To nearest, ties to even; above the range infinity.
+inline uint16_t half_of_float(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
+  if (magnitude > 0x7F800000) return static_cast<uint16_t>(sign | 0x7E00);   // not a number
+  if (magnitude >= 0x477FF000) return static_cast<uint16_t>(sign | 0x7C00);  // rounds to 65536 or more
+  if (magnitude < 0x38800000) {                                              // below 2^-14: multiples of 2^-24
+    const auto units = static_cast<uint32_t>(std::nearbyint(std::bit_cast<float>(magnitude) * 0x1p24f));
+    return static_cast<uint16_t>(sign | units);
+  }
+  const uint32_t rounded = magnitude + 0xFFF + (magnitude >> 13 & 1);
+  return static_cast<uint16_t>(sign | (rounded - (112u << 23)) >> 13);
+}
+
+}  // namespace rf::io

@@ -1,0 +1,38 @@
+// Files that several runs of a program write.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace rf::io {
+
+// A file that is written by one run of a program or by several: `path`.part until commit() renames it. Unlike an
+// AtomicFile it stays when a run is killed or fails. Only one process at a time can have it. Writes are not buffered.
+class ResumableFile {
+ public:
+  // Opens the partial file, which is made if there is none. Throws Error while another process has it.
+  explicit ResumableFile(std::string path);
+  ~ResumableFile();
+  ResumableFile(const ResumableFile&) = delete;
+  ResumableFile& operator=(const ResumableFile&) = delete;
+  const std::string& partial_path() const { return partial_; }
+  size_t size() const { return size_; }
+  void truncate(size_t size);
+  void write(std::span<const std::byte> bytes);  // at the end
+  void write(std::string_view text);
+  void write_at(size_t offset, std::span<const std::byte> bytes);  // replaces what is already written
+  void sync();
+  void commit();
+  void remove();  // the partial file
+
+ private:
+  std::string path_, partial_;
+  int fd_ = -1;
+  size_t size_ = 0;
+};
+
+// Gives a complete file its name, durably.
+void rename_synced(const std::string& from, const std::string& to);
+}  // namespace rf::io

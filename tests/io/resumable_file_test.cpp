@@ -1,0 +1,58 @@
+// A file over several runs: it stays until it is complete, and only one process has it. tests/cli/test_embed.py kills
+// real ones.
+#include "rf/io/resumable_file.h"
+
+#include "io/support.h"
+#include "rf/io/files.h"
+
+namespace rf::io {
+namespace {
+
+using rf::testing::expect_error;
+using rf::testing::TempDir;
+
+TEST(ResumableFile, ContinuesWhereItWas) {
+  const TempDir dir;
+  const std::string path = dir.file("a");
+  {
+    ResumableFile file(path);
+    EXPECT_EQ(file.size(), 0u);
+    file.write("0123456");
+    file.sync();
+  }
+  EXPECT_EQ(read_file(path + ".part"), "0123456");
+  ResumableFile file(path);
+  EXPECT_EQ(file.size(), 7u);
+  file.truncate(4);
+  file.write("ab");
+  file.write_at(1, std::as_bytes(std::span("XY", 2)));
+  EXPECT_EQ(file.size(), 6u);
+  expect_error([&] { file.write_at(5, std::as_bytes(std::span("XY", 2))); }, {path, "6 bytes", "2 bytes at 5"});
+  file.commit();
+  EXPECT_EQ(read_file(path), "0XY3ab");
+  EXPECT_EQ(dir.entries(), 1u);
+}
+
+TEST(ResumableFile, BelongsToOne) {
+  const TempDir dir;
+  {
+    const ResumableFile first(dir.file("a"));
+    expect_error([&] { const ResumableFile second(dir.file("a")); }, {dir.file("a"), "one process at a time"});
+    const ResumableFile other(dir.file("b"));
+  }
+  ResumableFile again(dir.file("a"));
+  again.remove();
+  EXPECT_FALSE(std::filesystem::exists(dir.file("a.part")));
+}
+
+TEST(ResumableFile, RefusesWhatIsNoFile) {
+  const TempDir dir;
+  std::filesystem::create_directories(dir.file("a"));
+  std::filesystem::create_directories(dir.file("b.part"));
+  expect_error([&] { const ResumableFile file(dir.file("a")); }, {dir.file("a"), "regular file"});
+  expect_error([&] { const ResumableFile file(dir.file("b")); }, {dir.file("b.part"), "cannot create"});
+  expect_error([&] { const ResumableFile file(dir.file("no/c")); }, {"no/c.part", "cannot create"});
+}
+
+}  // namespace
+}  // namespace rf::io
