@@ -52,7 +52,9 @@ class Lines {
     }
     rest_ += text;
   }
-  void finish() { line_(number_, rest_); }
+  void finish() {
+    if (!rest_.empty()) line_(number_, rest_);
+  }
   int64_t number() const { return number_; }          // of the current line
   size_t line_bytes() const { return rest_.size(); }  // of the current line, so far
 
@@ -92,9 +94,13 @@ void InputFile::read_pieces(const std::function<void(std::string_view)>& take) c
 }
 
 void InputFile::read_lines(const std::function<void(int64_t, std::string_view)>& take) const {
-  Lines lines([&](int64_t number, std::string_view line) {
+  read_all_lines([&](int64_t number, std::string_view line) {
     if (!is_blank(line)) take(number, line);
   });
+}
+
+void InputFile::read_all_lines(const std::function<void(int64_t, std::string_view)>& take) const {
+  Lines lines(take);
   read_pieces([&](std::string_view text) {
     lines.add(text);
     check_record_size(lines.number(), lines.line_bytes());

@@ -26,7 +26,9 @@ class InputFile {
 
   // The text without a byte order mark.
   void read_pieces(const std::function<void(std::string_view)>& take) const;
-  // The lines that are not only white space, without "\n".
+  // The lines without "\n", also empty ones. After the last "\n" there is a line if it has characters.
+  void read_all_lines(const std::function<void(int64_t number, std::string_view line)>& take) const;
+  // Those that are not only white space.
   void read_lines(const std::function<void(int64_t number, std::string_view line)>& take) const;
   // Rows with as many columns as the first one. `first` is given that one and says whether it names the columns or is
   // passed on too. `refuse` is given the other rows, and one whose quotation marks are not closed.

@@ -1,14 +1,33 @@
+// parquet.h and vectors.h in a build without Arrow.
 #include "parquet.h"
+#include "rf/data/vectors.h"
 #include "rf/io/error.h"
 
 namespace rf::data {
 
-void read_parquet(const std::string& path, const std::string&,
-                  const std::function<void(std::optional<std::string_view>)>&) {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) {
   fail("input",
        "{} needs a build with Apache Arrow: install the package pyarrow in the Python environment (or Arrow's C++ "
        "library), then run cmake --preset release and build again",
-       path);
+       what);
+}
+
+}  // namespace
+
+void read_parquet(const std::string& path, const std::string&,
+                  const std::function<void(std::optional<std::string_view>)>&) {
+  refuse(path);
+}
+
+void check_parquet_output() {
+  refuse("Parquet as output");
+}
+
+void write_parquet_vectors(const std::string& path, int64_t, int64_t,
+                           const std::function<const float*(int64_t, int64_t)>&) {
+  refuse(path);
 }
 
 }  // namespace rf::data

@@ -1,12 +1,19 @@
 // parquet.h through Arrow's column readers: below Arrow's tables, so that texts of every kind (string, large string,
 // dictionary, plain bytes) come alike and no more than a page of a column is in memory.
+#include <arrow/io/file.h>
 #include <parquet/api/reader.h>
+#include <parquet/api/writer.h>
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
+#include <vector>
 
 #include "parquet.h"
+#include "rf/data/vectors.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
+#include "rf/io/resumable_file.h"
 
 namespace rf::data {
 namespace {
@@ -50,7 +57,67 @@ void read_column(parquet::ByteArrayReader& column, int16_t defined,
   }
 }
 
+// embedding: a list of floats, neither of them null, in the three levels that the format prescribes for lists.
+std::shared_ptr<parquet::schema::GroupNode> vector_schema() {
+  namespace schema = parquet::schema;
+  using parquet::Repetition;
+  const auto element = schema::PrimitiveNode::Make("element", Repetition::REQUIRED, parquet::Type::FLOAT);
+  const auto list = schema::GroupNode::Make("list", Repetition::REPEATED, {element});
+  const auto vector = schema::GroupNode::Make("embedding", Repetition::REQUIRED, {list}, parquet::LogicalType::List());
+  return std::static_pointer_cast<schema::GroupNode>(schema::GroupNode::Make("schema", Repetition::REQUIRED, {vector}));
+}
+
+// A file that is removed unless it is renamed.
+struct TemporaryFile {
+  std::string path;
+  ~TemporaryFile() {
+    std::error_code error;
+    if (!path.empty()) std::filesystem::remove(path, error);
+  }
+};
+
+void write_row_group(parquet::ParquetFileWriter& file, int64_t first, int64_t rows, int64_t columns,
+                     const std::function<const float*(int64_t, int64_t)>& read) {
+  constexpr int64_t kBatchRows = 256;
+  auto& column = static_cast<parquet::FloatWriter&>(*file.AppendRowGroup()->NextColumn());
+  const std::vector<int16_t> defined(static_cast<size_t>(kBatchRows * columns), 1);
+  std::vector<int16_t> repeated(static_cast<size_t>(kBatchRows * columns), 1);
+  for (int64_t row = 0; row < kBatchRows; ++row) repeated[static_cast<size_t>(row * columns)] = 0;
+  for (int64_t row = 0; row < rows; row += kBatchRows) {
+    const int64_t count = std::min(kBatchRows, rows - row);
+    column.WriteBatch(count * columns, defined.data(), repeated.data(), read(first + row, count));
+  }
+  column.Close();
+}
+
 }  // namespace
+
+void check_parquet_output() {}
+
+void write_parquet_vectors(const std::string& path, int64_t rows, int64_t columns,
+                           const std::function<const float*(int64_t, int64_t)>& read) {
+  constexpr int64_t kGroupBytes = int64_t{1} << 26;
+  TemporaryFile temporary{path + ".tmp"};
+  try {
+    const auto opened = arrow::io::FileOutputStream::Open(temporary.path);
+    if (!opened.ok()) throw parquet::ParquetException(opened.status().message());
+    parquet::WriterProperties::Builder properties;
+    properties.disable_dictionary()->compression(parquet::Compression::UNCOMPRESSED);
+    const auto file = parquet::ParquetFileWriter::Open(*opened, vector_schema(), properties.build());
+    const int64_t group = std::max<int64_t>(1, kGroupBytes / (columns * static_cast<int64_t>(sizeof(float))));
+    for (int64_t first = 0; first < rows; first += group) {
+      write_row_group(*file, first, std::min(group, rows - first), columns, read);
+    }
+    file->Close();
+    if (const arrow::Status closed = (*opened)->Close(); !closed.ok()) {
+      throw parquet::ParquetException(closed.message());
+    }
+    io::rename_synced(temporary.path, path);
+    temporary.path.clear();
+  } catch (const parquet::ParquetException& error) {
+    fail(path, "cannot write: {}", error.what());
+  }
+}
 
 void read_parquet(const std::string& path, const std::string& field,
                   const std::function<void(std::optional<std::string_view>)>& record) {

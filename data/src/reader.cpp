@@ -1,9 +1,7 @@
 #include "rf/data/reader.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <charconv>
+#include <optional>
 #include <utility>
 
 #include "byte_source.h"
@@ -11,24 +9,14 @@
 #include "document_splitter.h"
 #include "input_file.h"
 #include "input_files.h"
-#include "parquet.h"
+#include "record_texts.h"
 #include "rf/io/error.h"
-#include "rf/io/json_field.h"
-#include "rf/io/printable.h"
 
 namespace rf::data {
 namespace {
 
 constexpr std::pair<DocumentRule, const char*> kDocumentRules[] = {
     {DocumentRule::kFile, "file"}, {DocumentRule::kBlankLine, "blank-line"}, {DocumentRule::kLine, "line"}};
-
-// The number of a column from 1; 0 when the field is a name.
-size_t column_number(const std::string& field) {
-  size_t number = 0;
-  const char* const end = field.data() + field.size();
-  const auto [rest, error] = std::from_chars(field.data(), end, number);
-  return error == std::errc() && rest == end ? number : 0;
-}
 
 // The documents of one file.
 class FileDocuments {
@@ -44,18 +32,8 @@ class FileDocuments {
 
   void run() {
     const Format format = options_.format != Format::kAuto ? options_.format : format_of(path_).value_or(Format::kAuto);
-    switch (format) {
-      case Format::kAuto:
-      case Format::kText:
-        return read_text(format == Format::kAuto && path_ != kStandardInput);
-      case Format::kJsonLines:
-        return read_json_lines();
-      case Format::kCsv:
-      case Format::kTsv:
-        return read_rows(delimiter_of(format));
-      case Format::kParquet:
-        return read_columns();
-    }
+    if (format != Format::kAuto && format != Format::kText) return read_records(format);
+    read_text(format == Format::kAuto && path_ != kStandardInput);
   }
 
  private:
@@ -63,57 +41,20 @@ class FileDocuments {
   void read_text(bool guessed) {
     bool is_first = true;
     file_.read_pieces([&](std::string_view text) {
-      if (guessed && std::exchange(is_first, false) && text.find('\0') != std::string_view::npos) {
-        fail("input", "{} must be text, got zero bytes in it (--format says what it is)", file_.name());
-      }
+      const bool is_tested = guessed && std::exchange(is_first, false);
+      if (is_tested && text.find('\0') != std::string_view::npos) fail_not_text(file_.name());
       splitter_.add(text);
     });
     splitter_.finish();
   }
 
-  void read_json_lines() {
-    io::JsonField field(options_.field);
-    file_.read_lines([&](int64_t number, std::string_view line) {
-      const io::JsonField::Result found = field.find(line);
-      if (found.kind == io::JsonField::Result::Kind::kText) add_record(found.text);
-      if (found.kind == io::JsonField::Result::Kind::kBad) refuse(number, found.problem);
-    });
-  }
-
-  void read_rows(char delimiter) {
-    // In a file without a header the field is the number of a column.
-    const size_t number = column_number(options_.field);
-    size_t column = number > 0 ? number - 1 : 0;
-    const auto first = [&](const CsvRow& row) {
-      if (number == 0) {
-        column = find_column(row);
-        return InputFile::FirstRow::kNames;
-      }
-      if (number > row.columns.size()) {
-        fail("input", "{} must have a column {}, got {} columns", file_.name(), number, row.columns.size());
-      }
-      return InputFile::FirstRow::kValues;
-    };
-    file_.read_rows(
-        delimiter, first, [&](const CsvRow& row) { add_record(row.columns[column]); },
-        [&](int64_t line, const std::string& problem) { refuse(line, problem); });
-  }
-  size_t find_column(const CsvRow& header) const {
-    const auto& columns = header.columns;
-    const auto found = std::ranges::find(columns, options_.field);
-    if (std::ranges::count(columns, options_.field) != 1) {
-      fail("input", "{} must have one column {}, got {} (--field says which; a number where there is no header)",
-           file_.name(), io::printable(options_.field), io::printable(fmt::format("{}", fmt::join(columns, ", "))));
-    }
-    return static_cast<size_t>(found - columns.begin());
-  }
-
-  void read_columns() {
-    if (path_ == kStandardInput) fail("input", "Parquet must come as a file, got standard input");
-    read_parquet(path_, options_.field, [&](std::optional<std::string_view> text) {
+  void read_records(Format format) {
+    const auto take = [&](int64_t, std::optional<std::string_view> text) {
       if (text) add_record(*text);
-    });
-    counts_.bytes += data::total_bytes({path_});
+    };
+    read_record_texts(path_, file_, format, options_.field, take,
+                      [&](int64_t line, const std::string& problem) { refuse(line, problem); });
+    if (format == Format::kParquet) counts_.bytes += data::total_bytes({path_});
   }
 
   void add_record(std::string_view text) {

@@ -1,0 +1,62 @@
+// Texts, one for each line or record, all of them and in order. How the formats are read is reader_test.cpp's.
+#include "rf/data/texts.h"
+
+#include "fixtures.h"
+
+namespace rf::data {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+struct Read {
+  Texts texts;
+  std::vector<int64_t> lines;
+};
+
+Read read_texts(const std::string& name, const std::string& bytes, ReadOptions options = {}) {
+  const Directory directory;
+  write(directory / name, bytes);
+  options.inputs = {directory / name};
+  Read read;
+  TextReader reader(options);
+  reader.read([&](const SourceText& text) {
+    EXPECT_TRUE(text.source.ends_with(name));
+    read.texts.emplace_back(text.text);
+    read.lines.push_back(text.line);
+  });
+  EXPECT_EQ(reader.bytes_read(), std::ssize(bytes));
+  return read;
+}
+
+TEST(Texts, EveryLineIsOne) {
+  EXPECT_EQ(read_texts("a.txt", "one\n\n  \nfour\n").texts, (Texts{"one", "", "  ", "four"}));
+  EXPECT_EQ(read_texts("a.txt", "\xEF\xBB\xBFone\r\n\r\nthree").texts, (Texts{"one", "", "three"}));
+  EXPECT_EQ(read_texts("a.txt", "\n\n").texts, (Texts{"", ""}));
+  EXPECT_EQ(read_texts("a.txt", "a\rb\xff\n").texts, (Texts{"a\rb\xff"}));
+  EXPECT_TRUE(read_texts("a.txt", "").texts.empty());
+  EXPECT_EQ(read_texts("a.txt", "a\n\nb").lines, (std::vector<int64_t>{1, 2, 3}));
+  const std::string long_line(3 << 20, 'x');  // of many pieces
+  EXPECT_EQ(read_texts("a.txt", "a\n" + long_line + "\nb").texts, (Texts{"a", long_line, "b"}));
+}
+
+TEST(Texts, EveryRecordIsOne) {
+  const Read json = read_texts("a.jsonl", "{\"text\":\"x\"}\n\n{\"text\":null}\n{\"text\":\"\"}\n{\"text\":\"a\\nb\"}");
+  EXPECT_EQ(json.texts, (Texts{"x", "", "", "a\nb"}));
+  EXPECT_EQ(json.lines, (std::vector<int64_t>{1, 3, 4, 5}));
+  const Read table = read_texts("a.csv", "id,text\n1,\n2,\"two\nlines\"\n3,three\n");
+  EXPECT_EQ(table.texts, (Texts{"", "two\nlines", "three"}));
+  EXPECT_EQ(table.lines, (std::vector<int64_t>{2, 3, 5}));
+  EXPECT_EQ(read_texts("a.tsv", "x\ty\n\tz\n", {.field = "1"}).texts, (Texts{"x", ""}));
+}
+
+TEST(Texts, BadRecordsAreNeverSkipped) {
+  const auto message = [](const std::string& name, const std::string& bytes) {
+    return error_of([&] { read_texts(name, bytes, {.bad_records = BadRecords::kSkip}); });
+  };
+  EXPECT_NE(message("a.jsonl", "{\"text\":\"x\"}\n{\"label\":1}\n").find("a.jsonl line 2"), std::string::npos);
+  EXPECT_NE(message("a.csv", "text,b\n1\n").find("a.csv line 2"), std::string::npos);
+  EXPECT_NE(message("a.data", std::string("a\n\0b", 4)).find("zero bytes"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rf::data
