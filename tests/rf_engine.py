@@ -47,11 +47,27 @@ class Info(ctypes.Structure):
     ]
 
 
+class EmbedderOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("precision", ctypes.c_int),
+        ("token_budget", ctypes.c_int64),
+        ("pooling", ctypes.POINTER(ctypes.c_int)),
+        ("normalize", ctypes.c_int32),
+        ("dimensions", ctypes.c_int64),
+        ("max_length", ctypes.c_int64),
+        ("prompt", ctypes.c_char_p),
+        ("prompt_name", ctypes.c_char_p),
+        ("refuse_long_texts", ctypes.c_int32),
+    ]
+
+
 def library():
     lib = ctypes.CDLL(str(LIBRARY))
     lib.rf_engine_last_error.restype = ctypes.c_char_p
     lib.rf_engine_close.argtypes = [ctypes.c_void_p]
     lib.rf_engine_decoder_close.argtypes = [ctypes.c_void_p]
+    lib.rf_engine_embedder_close.argtypes = [ctypes.c_void_p]
     return lib
 
 
@@ -110,3 +126,36 @@ class Engine:
         rows = np.asarray(chosen, np.int64)
         extra = (ctypes.c_void_p(rows.ctypes.data), ctypes.c_int64(len(rows)))
         return self.run("vocabulary_logits", self.info.vocab_size, sequences, True, extra, rows=len(rows), **more)
+
+
+class Embedder:
+    """A sentence encoder: texts (str or bytes) to vectors."""
+
+    def __init__(self, directory, precision="float32", token_budget=0, pooling=None, normalize=None, **more):
+        self.lib = library()
+        self.handle = ctypes.c_void_p()
+        options = EmbedderOptions(ctypes.sizeof(EmbedderOptions), PRECISIONS[precision], token_budget)
+        if pooling is not None:
+            options.pooling = ctypes.pointer(ctypes.c_int(POOLINGS[pooling]))
+        options.normalize = {None: 0, True: 1, False: -1}[normalize]
+        for key, value in more.items():
+            setattr(options, key, value.encode() if isinstance(value, str) else value)
+        self.call("embedder_open", str(directory).encode(), ctypes.byref(options), ctypes.byref(self.handle))
+        dimensions = ctypes.c_int64()
+        self.call("embedder_dimensions", self.handle, ctypes.byref(dimensions))
+        self.dimensions = dimensions.value
+
+    call = Engine.call
+
+    def __del__(self):
+        if getattr(self, "handle", None):
+            self.lib.rf_engine_embedder_close(self.handle)
+
+    def embed(self, texts):
+        """[texts, dimensions]"""
+        texts = [t.encode() if isinstance(t, str) else t for t in texts]
+        pointers = (ctypes.c_char_p * len(texts))(*texts)
+        sizes = (ctypes.c_size_t * len(texts))(*map(len, texts))
+        out = np.full((len(texts), self.dimensions), np.nan, np.float32)
+        self.call("embed", self.handle, ctypes.c_int64(len(texts)), pointers, sizes, ctypes.c_void_p(out.ctypes.data))
+        return out

@@ -1,17 +1,13 @@
 // The C interface over the C++ one (rf/engine.h).
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
-#include <new>
-#include <string>
 #include <vector>
 
+#include "c_interface.h"
 #include "rf/engine.h"
 #include "rf/engine/decoder.h"
 #include "rf/engine/generator.h"
 #include "rf/engine/model.h"
-#include "rf/io/error.h"
 
 struct rf_engine {
   rf::engine::Model model;
@@ -22,38 +18,6 @@ struct rf_engine_decoder {
 
 namespace rf::engine {
 namespace {
-
-thread_local std::string last_error;
-
-// Runs an action and turns what it throws into a status.
-template <class Action>
-rf_status guarded(const Action& action) noexcept {
-  try {
-    action();
-    return RF_OK;
-  } catch (const Error& error) {
-    last_error = error.what();
-    return RF_INVALID_ARGUMENT;
-  } catch (const std::bad_alloc&) {
-    last_error = "[memory] the work must fit into memory, got an allocation that failed";
-    return RF_OUT_OF_MEMORY;
-  } catch (const std::exception& error) {
-    last_error = error.what();
-    return RF_INTERNAL;
-  }
-}
-
-// A copy of a caller's struct, of which an older caller's lacks the last fields.
-template <class Struct>
-Struct copied(const Struct* given, const char* name) {
-  if (given == nullptr) fail("engine", "{} must not be NULL, got NULL", name);
-  if (given->struct_size < sizeof(size_t) || given->struct_size > sizeof(Struct)) {
-    fail("engine", "{}.struct_size must be that of this version, {}, got {}", name, sizeof(Struct), given->struct_size);
-  }
-  Struct copy = {};
-  std::memcpy(&copy, given, given->struct_size);
-  return copy;
-}
 
 const Model& model_of(const rf_engine* engine) {
   if (engine == nullptr) fail("engine", "the engine must not be NULL, got NULL");
@@ -77,21 +41,14 @@ Tokens tokens_of(const rf_engine_tokens* given) {
   return tokens;
 }
 
-void check_output(const float* out) {
-  if (out == nullptr) fail("engine", "out must not be NULL, got NULL");
-}
-
 ModelOptions options_of(const rf_engine_options* given) {
   ModelOptions options;
   if (given == nullptr) return options;
   const rf_engine_options x = copied(given, "options");
-  if (x.precision < RF_ENGINE_FLOAT32 || x.precision > RF_ENGINE_INT8) {
-    fail("engine", "precision must be a known one, got {}", static_cast<int>(x.precision));
-  }
   if (x.head < RF_ENGINE_CONFIGURED_HEAD || x.head > RF_ENGINE_MASKED_LM) {
     fail("engine", "head must be a known one, got {}", static_cast<int>(x.head));
   }
-  options.precision = static_cast<Precision>(x.precision);
+  options.precision = precision_of(x.precision);
   if (x.token_budget != 0) options.token_budget = x.token_budget;
   options.head = static_cast<ModelOptions::Head>(x.head);
   return options;
@@ -196,10 +153,7 @@ extern "C" rf_status rf_engine_pooled(const rf_engine* engine, const rf_engine_t
                                       rf_engine_pooling pooling, float* out) {
   return guarded([&] {
     check_output(out);
-    if (pooling < RF_ENGINE_MEAN || pooling > RF_ENGINE_MEAN_SQRT_LEN) {
-      rf::fail("engine", "pooling must be a known one, got {}", static_cast<int>(pooling));
-    }
-    model_of(engine).pooled(tokens_of(tokens), static_cast<rf::engine::Pooling>(pooling), out);
+    model_of(engine).pooled(tokens_of(tokens), rf::engine::pooling_of(pooling), out);
   });
 }
 
@@ -281,5 +235,5 @@ extern "C" rf_status rf_engine_decoder_truncate(rf_engine_decoder* decoder, int6
 }
 
 extern "C" const char* rf_engine_last_error(void) {
-  return rf::engine::last_error.c_str();
+  return rf::engine::last_error().c_str();
 }

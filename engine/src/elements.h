@@ -5,7 +5,11 @@
 #include <cstdint>
 #include <memory>
 
+#include "rf/io/half.h"
+
 namespace rf::engine {
+
+using io::float_of_half;
 
 inline float float_of_bf16(uint16_t x) {
   return std::bit_cast<float>(uint32_t{x} << 16);
@@ -15,14 +19,6 @@ inline uint16_t bf16_of_float(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>((bits >> 16) | 0x40);  // NaN stays one
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
-
-inline float float_of_half(uint16_t x) {
-  const uint32_t sign = uint32_t{x & 0x8000u} << 16, magnitude = x & 0x7FFFu;
-  if (magnitude >= 0x7C00) return std::bit_cast<float>(sign | 0x7F800000 | (magnitude & 0x3FF) << 13);
-  if (magnitude >= 0x400) return std::bit_cast<float>(sign | ((magnitude << 13) + (112u << 23)));
-  const float value = static_cast<float>(magnitude) * 0x1p-24f;
-  return sign != 0 ? -value : value;
 }
 
 // Floats without initial values.

@@ -92,6 +92,7 @@ void check_tokens(const Tokens& tokens) {
   check_size(tokens.types, tokens.ids.size(), "types");
   check_size(tokens.attend, tokens.ids.size(), "attend");
   check_size(tokens.positions, tokens.ids.size(), "positions");
+  check_size(tokens.pooled, tokens.ids.size(), "pooled");
 }
 
 // Sequences that are computed at once.
@@ -99,8 +100,7 @@ struct Chunk {
   int64_t first_sequence = 0, sequences = 0;
   int64_t first_token = 0, tokens = 0;
   const int64_t* cu_seqlens = nullptr;  // from 0
-  const uint8_t* attend = nullptr;
-  const char* hidden = nullptr;  // [tokens, hidden_size]
+  const char* hidden = nullptr;         // [tokens, hidden_size]
 };
 
 // What a thread needs during a call.
@@ -176,7 +176,7 @@ struct Model::Impl {
       const EncoderInput input = input_of(tokens, first, count, *session);
       const void* hidden = encoder->encode(input, session->work);
       visit(Chunk{static_cast<int64_t>(first), static_cast<int64_t>(count), tokens.offsets[first],
-                  input.sequences.tokens, input.sequences.cu_seqlens, input.attend, static_cast<const char*>(hidden)});
+                  input.sequences.tokens, input.sequences.cu_seqlens, static_cast<const char*>(hidden)});
     }
     give_back(std::move(session));
   }
@@ -203,6 +203,24 @@ struct Model::Impl {
     return rows;
   }
   bool reads_last_token = false;  // multiple choice of RoFormer
+
+  // A vector for each sequence of a chunk, `stride` apart. pooled: [chunk.tokens] or nullptr, 0: left out.
+  void pool(const Chunk& chunk, Pooling pooling, const uint8_t* pooled, float* out, int64_t stride) const {
+    const int64_t width = info.hidden_size;
+    if (pooling == Pooling::kPooler) {
+      const auto first = gathered(chunk, read_tokens(chunk, false));
+      std::vector<float> vectors(static_cast<size_t>(chunk.sequences * width));
+      layers.pool(chunk.sequences, first.data(), width, vectors.data());
+      for (int64_t i = 0; i < chunk.sequences; ++i) std::copy_n(vectors.data() + i * width, width, out + i * stride);
+      return;
+    }
+#pragma omp parallel for schedule(dynamic) if (chunk.tokens > 256)
+    for (int64_t i = 0; i < chunk.sequences; ++i) {
+      const int64_t begin = chunk.cu_seqlens[i];
+      pool_sequence(pooling, encoder->dtype(), chunk.hidden + begin * row_bytes(), chunk.cu_seqlens[i + 1] - begin,
+                    width, pooled == nullptr ? nullptr : pooled + begin, out + i * stride);
+    }
+  }
 };
 
 Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(std::make_unique<Impl>()) {
@@ -240,22 +258,20 @@ void Model::hidden(const Tokens& tokens, float* out) const {
 }
 
 void Model::pooled(const Tokens& tokens, Pooling pooling, float* out) const {
-  const int64_t width = impl_->info.hidden_size;
-  if (pooling == Pooling::kPooler && !impl_->layers.has_pooler()) {
+  pooled(tokens, {&pooling, 1}, out);
+}
+
+void Model::pooled(const Tokens& tokens, std::span<const Pooling> poolings, float* out) const {
+  const int64_t width = impl_->info.hidden_size, stride = width * static_cast<int64_t>(poolings.size());
+  if (std::ranges::find(poolings, Pooling::kPooler) != poolings.end() && !impl_->layers.has_pooler()) {
     fail("model", "pooling by the pooler needs a BERT with a pooler, got {} without one", impl_->info.architecture);
   }
+  const std::span<const uint8_t> mask = tokens.pooled.empty() ? tokens.attend : tokens.pooled;
   impl_->for_chunks(tokens, [&](const Chunk& chunk) {
-    float* to = out + chunk.first_sequence * width;
-    if (pooling == Pooling::kPooler) {
-      const auto first = impl_->gathered(chunk, impl_->read_tokens(chunk, false));
-      return impl_->layers.pool(chunk.sequences, first.data(), width, to);
-    }
-#pragma omp parallel for schedule(dynamic) if (chunk.tokens > 256)
-    for (int64_t i = 0; i < chunk.sequences; ++i) {
-      const int64_t begin = chunk.cu_seqlens[i];
-      pool_sequence(pooling, impl_->encoder->dtype(), chunk.hidden + begin * impl_->row_bytes(),
-                    chunk.cu_seqlens[i + 1] - begin, width, chunk.attend == nullptr ? nullptr : chunk.attend + begin,
-                    to + i * width);
+    const uint8_t* pooled = mask.empty() ? nullptr : mask.data() + chunk.first_token;
+    for (size_t i = 0; i < poolings.size(); ++i) {
+      float* to = out + chunk.first_sequence * stride + static_cast<int64_t>(i) * width;
+      impl_->pool(chunk, poolings[i], pooled, to, stride);
     }
   });
 }

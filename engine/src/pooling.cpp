@@ -46,12 +46,10 @@ void pool_sequence(Pooling pooling, rf_dtype dtype, const void* x, int64_t token
                    float* out) {
   const Rows rows{dtype, static_cast<const char*>(x), width};
   if (pooling == Pooling::kCls || pooling == Pooling::kLast) {
-    int64_t token = 0;
-    if (pooling == Pooling::kLast) {
-      token = tokens - 1;
-      while (attend != nullptr && token > 0 && attend[token] == 0) --token;
-    }
-    return rows.read(token, out);
+    const int64_t step = pooling == Pooling::kCls ? 1 : -1, end = step > 0 ? tokens : -1;
+    int64_t token = step > 0 ? 0 : tokens - 1;
+    while (attend != nullptr && token != end && attend[token] == 0) token += step;
+    return rows.read(token == end ? 0 : token, out);
   }
   std::vector<float> row(static_cast<size_t>(width));
   if (pooling == Pooling::kMax) {

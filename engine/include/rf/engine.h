@@ -129,6 +129,33 @@ RF_API rf_status rf_engine_decoder_append(rf_engine_decoder* decoder, const int6
 RF_API rf_status rf_engine_decoder_copy(rf_engine_decoder* decoder, int64_t from, int64_t to);
 RF_API rf_status rf_engine_decoder_truncate(rf_engine_decoder* decoder, int64_t sequence, int64_t tokens);
 
+/* Texts to vectors, as rf/engine/embedder.h says. An rf_engine_embedder may be used by several threads at once. */
+typedef struct rf_engine_embedder rf_engine_embedder;
+
+/* What is 0 or NULL is as the model directory says. */
+typedef struct rf_engine_embedder_options {
+  size_t struct_size;
+  rf_engine_precision precision;
+  int64_t token_budget; /* 0: 4096 */
+  const rf_engine_pooling* pooling;
+  int32_t normalize;         /* 1: vectors of length 1; -1: not normalised */
+  int64_t dimensions;        /* the first elements of each vector */
+  int64_t max_length;        /* tokens of a text with its special tokens */
+  const char* prompt;        /* text before each text */
+  const char* prompt_name;   /* one of the directory's prompts */
+  int32_t refuse_long_texts; /* 0: a text of more tokens is truncated; 1: it is an error */
+} rf_engine_embedder_options;
+
+/* options: NULL for the defaults. */
+RF_API rf_status rf_engine_embedder_open(const char* model_dir, const rf_engine_embedder_options* options,
+                                         rf_engine_embedder** embedder);
+RF_API void rf_engine_embedder_close(rf_engine_embedder* embedder); /* NULL is allowed */
+RF_API rf_status rf_engine_embedder_dimensions(const rf_engine_embedder* embedder, int64_t* dimensions);
+/* texts: in UTF-8; what is not becomes U+FFFD. bytes: of each text, or NULL: they end with a zero byte.
+ * out: [count, dimensions] */
+RF_API rf_status rf_engine_embed(const rf_engine_embedder* embedder, int64_t count, const char* const* texts,
+                                 const size_t* bytes, float* out);
+
 /* "" when there was no error on this thread. Valid until the next call on this thread. */
 RF_API const char* rf_engine_last_error(void);
 

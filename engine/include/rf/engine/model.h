@@ -54,14 +54,15 @@ struct Tokens {
   std::span<const int32_t> types{};      // [ids.size()], or empty: all 0
   std::span<const uint8_t> attend{};     // [ids.size()], 0: no token attends to it; empty: all are attended to
   std::span<const int64_t> positions{};  // [ids.size()], or empty: 0, 1, .. in each sequence
+  std::span<const uint8_t> pooled{};     // [ids.size()], 0: left out of poolings; empty: as `attend`
 };
 
 // One vector for each sequence.
 enum class Pooling {
   kMean,         // of all tokens that are attended to
-  kCls,          // the first token
-  kPooler,       // tanh(dense(first token)), of models of the family bert that have it
-  kLast,         // the last token
+  kCls,          // the first of these
+  kPooler,       // tanh(dense(first token of all)), of models of the family bert that have it
+  kLast,         // the last token that is attended to
   kMax,          // element by element
   kMeanSqrtLen,  // the sum over the square root of the number of tokens
 };
@@ -92,6 +93,8 @@ class RF_ENGINE_API Model {
   void hidden(const Tokens& tokens, float* out) const;
   // One vector for each sequence, [sequences, hidden_size].
   void pooled(const Tokens& tokens, Pooling pooling, float* out) const;
+  // Several poolings, one after the other in each vector: [sequences, poolings.size() * hidden_size].
+  void pooled(const Tokens& tokens, std::span<const Pooling> poolings, float* out) const;
   // Logits of the head. Sequence classification: [sequences, labels]; multiple choice: one for each sequence; token
   // classification: [ids.size(), labels]; question answering: [ids.size(), 2], start and end; language models:
   // [ids.size(), vocab_size].

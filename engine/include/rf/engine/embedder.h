@@ -1,0 +1,97 @@
+// Texts to vectors: a tokenizer, an encoder, pooling, dense layers and normalisation, as the files of
+// sentence-transformers in the model directory say (docs/embeddings.md). A directory without them gives the mean of all
+// token vectors, not normalised. Needs no PyTorch.
+//
+// The vector of a text has the same bits whatever other texts a call has, and for any number of threads. An Embedder
+// may be used by several threads at once.
+//
+// Throws std::runtime_error, whose text reads "[where] rule, got value", for files and arguments that break a rule, and
+// std::bad_alloc.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rf/engine/model.h"
+
+namespace rf::engine {
+
+// What is done with a text of more than max_length tokens.
+enum class LongTexts {
+  kTruncate,  // its first tokens are embedded, as sentence-transformers does
+  kRefuse,    // an error
+};
+
+struct EmbedderOptions {
+  Precision precision = Precision::kFloat32;  // of the encoder; dense layers are float32
+  int64_t token_budget = 4096;                // tokens that are computed at once
+  // These replace what the directory says.
+  std::vector<Pooling> poolings{};  // several are concatenated; empty: the directory's
+  std::optional<bool> normalize{};
+  int64_t dimensions = 0;               // the first elements of a vector, which is then normalised again if vectors
+                                        // are normalised; 0: the directory's
+  int64_t max_length = 0;               // tokens of a text with its special tokens; 0: the directory's
+  std::optional<std::string> prompt{};  // text before each text
+  std::optional<std::string> prompt_name{};  // one of the directory's prompts
+  LongTexts long_texts = LongTexts::kTruncate;
+  int threads = 1;  // that tokenize; 0: all
+  // Takes warnings, each a line; without it they are dropped.
+  std::function<void(const std::string&)> warn{};
+};
+
+struct EmbedderInfo {
+  int64_t dimensions = 0;  // of a vector
+  int64_t max_length = 0;  // tokens of a text with its special tokens
+  std::vector<Pooling> poolings;
+  bool normalized = false;                     // vectors have length 1
+  std::string prompt;                          // text before each text
+  std::map<std::string, std::string> prompts;  // the directory's, by name
+  std::string similarity;                      // for which the vectors were trained: cosine, dot, euclidean, manhattan
+};
+
+// Texts as tokens. Equal texts are one sequence.
+struct TokenizedTexts {
+  std::vector<int32_t> ids, types;        // of all sequences; types: empty if all are 0
+  std::vector<int64_t> offsets{0};        // sequence i is tokens offsets[i] .. offsets[i + 1] - 1; it may be empty
+  std::vector<int64_t> sequence_of_text;  // sequences are numbered in the order of their first text
+  int64_t long_texts = 0;                 // that were truncated
+  int64_t replaced_bytes = 0;             // ill-formed UTF-8 sequences, read as U+FFFD
+
+  int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }
+  int64_t texts() const { return static_cast<int64_t>(sequence_of_text.size()); }
+};
+
+class RF_ENGINE_API Embedder {
+ public:
+  explicit Embedder(const std::string& model_dir, const EmbedderOptions& options = {});
+  ~Embedder();
+  Embedder(Embedder&&) noexcept;
+  Embedder& operator=(Embedder&&) noexcept;
+
+  const EmbedderInfo& info() const;
+  // The text before each text from now on; not while another thread uses the embedder.
+  void use_prompt(const std::string& prompt);
+  // A hash of the content of all files that the vectors depend on.
+  std::string identity() const;
+
+  // The vectors of texts, [texts.size(), dimensions].
+  void embed(std::span<const std::string_view> texts, float* out) const;
+
+  // The two steps of it.
+  TokenizedTexts tokenize(std::span<const std::string_view> texts) const;
+  // The vectors of sequences first .. first + count - 1, [count, dimensions].
+  void embed(const TokenizedTexts& texts, int64_t first, int64_t count, float* out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace rf::engine

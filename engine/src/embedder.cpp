@@ -1,0 +1,359 @@
+// Texts to vectors (rf/engine/embedder.h): the steps of sentence-transformers, each text on its own.
+#include "rf/engine/embedder.h"
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
+#include "rf/text/batch.h"
+#include "rf/text/tokenizer.h"
+#include "sentence_modules.h"
+
+namespace rf::engine {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWhere = "embed";
+
+// The limit that transformers' tokenizer has: model_max_length of tokenizer_config.json, where that is one.
+int64_t tokenizer_limit(const std::string& model_dir) {
+  const std::string path = model_dir + "/tokenizer_config.json";
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  if (!fs::exists(path)) return kNone;
+  const nlohmann::json config = io::read_json(path);
+  if (!config.is_object() || !config.contains("model_max_length")) return kNone;
+  const nlohmann::json& limit = config.at("model_max_length");
+  if (!limit.is_number_integer() || limit > kNone || limit < 1) return kNone;  // 1e30 stands for none
+  return limit.get<int64_t>();
+}
+
+void check_lower_case(const SentenceModules& modules, const text::Tokenizer& tokenizer) {
+  if (!modules.lower_case || tokenizer.options().letter_case == text::Case::kLower) return;
+  fail(modules.encoder_dir,
+       "do_lower_case in sentence_bert_config.json needs a tokenizer that lower-cases, got one "
+       "that keeps letter case");
+}
+
+std::string prompt_of(const SentenceModules& modules, const EmbedderOptions& options) {
+  if (options.prompt && options.prompt_name) fail(kWhere, "a prompt must be given as text or by name, got both");
+  if (options.prompt) return *options.prompt;
+  const std::optional<std::string>& name = options.prompt_name ? options.prompt_name : modules.default_prompt_name;
+  if (!name) return "";
+  const auto found = modules.prompts.find(*name);
+  if (found != modules.prompts.end()) return found->second;
+  std::vector<std::string_view> known;
+  for (const auto& [each, _] : modules.prompts) known.push_back(each);
+  fail(kWhere, "the prompt must be one of the model's ({}), got {}",
+       known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")), io::printable(*name));
+}
+
+// Throws Error for options out of range before anything is read.
+void check(const EmbedderOptions& options) {
+  if (options.dimensions < 0) fail(kWhere, "dimensions must be at least 1, got {}", options.dimensions);
+  if (options.max_length < 0) fail(kWhere, "max_length must be at least 1, got {}", options.max_length);
+  if (options.threads < 0) fail(kWhere, "threads must be at least 0, got {}", options.threads);
+}
+
+void normalize(float* x, int64_t count) {
+  double sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * x[i];
+  const double scale = 1 / std::max(std::sqrt(sum), 1e-12);
+  for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(x[i] * scale);
+}
+
+void hash_text(XXH3_state_t& state, std::string_view text) {
+  const uint64_t size = text.size();
+  XXH3_128bits_update(&state, &size, sizeof size);
+  XXH3_128bits_update(&state, text.data(), text.size());
+}
+
+void hash_file(XXH3_state_t& state, const std::string& path) {
+  const io::MappedFile file(path);
+  hash_text(state, fs::path(path).filename().string());
+  hash_text(state, {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+}
+
+}  // namespace
+
+struct Embedder::Impl {
+  Impl(const std::string& model_dir, const EmbedderOptions& options)
+      : modules(read_sentence_modules(model_dir)),
+        tokenizer(text::Tokenizer::load(modules.encoder_dir)),
+        model(modules.encoder_dir, {.precision = options.precision,
+                                    .token_budget = options.token_budget,
+                                    .head = ModelOptions::Head::kBare,
+                                    .warn = options.warn}),
+        threads(options.threads),
+        long_texts(options.long_texts) {
+    check_lower_case(modules, tokenizer);
+    set_steps(options);
+    set_info(options);
+    use_prompt(prompt_of(modules, options));
+  }
+
+  void set_steps(const EmbedderOptions& options) {
+    if (!options.poolings.empty()) modules.poolings = options.poolings;
+    const auto is_normalize = [](const SentenceStep& step) { return step.kind == SentenceStep::Kind::kNormalize; };
+    if (options.normalize == false) std::erase_if(modules.steps, is_normalize);
+    info.normalized = !modules.steps.empty() && is_normalize(modules.steps.back());
+    if (options.normalize == true && !info.normalized) {
+      modules.steps.push_back({.kind = SentenceStep::Kind::kNormalize});
+      info.normalized = true;
+    }
+    width = pooled_width();
+    for (const SentenceStep& step : modules.steps) {
+      if (step.kind != SentenceStep::Kind::kDense) continue;
+      if (step.dense.in() != width) {
+        fail(kWhere, "the dense layer of the model reads {} features, got {} from the steps before it (--pooling?)",
+             step.dense.in(), width);
+      }
+      width = step.dense.out();
+    }
+  }
+
+  void set_info(const EmbedderOptions& options) {
+    info.poolings = modules.poolings;
+    info.prompts = modules.prompts;
+    info.similarity = modules.similarity;
+    info.dimensions = options.dimensions > 0 ? options.dimensions : modules.dimensions > 0 ? modules.dimensions : width;
+    if (info.dimensions > width) {
+      fail(kWhere, "dimensions must be at most the model's {}, got {}", width, info.dimensions);
+    }
+    info.max_length = options.max_length > 0 ? options.max_length
+                      : modules.max_length > 0
+                          ? modules.max_length
+                          : std::min(tokenizer_limit(modules.encoder_dir), model.info().max_position_embeddings);
+    const size_t specials = tokenizer.sequence_template().single.size() - 1;
+    if (info.max_length <= static_cast<int64_t>(specials)) {
+      fail(kWhere, "max_length must leave room beside {} special tokens, got {}", specials, info.max_length);
+    }
+  }
+
+  void use_prompt(const std::string& prompt) {
+    info.prompt = prompt;
+    const bool left_out = modules.pooled_prompt == SentenceModules::PooledPrompt::kLeftOut && !prompt.empty();
+    prompt_tokens = left_out ? count_prompt_tokens() : 0;
+  }
+
+  int64_t pooled_width() const { return model.info().hidden_size * static_cast<int64_t>(modules.poolings.size()); }
+
+  // As sentence-transformers counts them: without the special token at the end.
+  int64_t count_prompt_tokens() const {
+    const text::Encoding tokens = tokenizer.encode_with_specials(info.prompt);
+    const bool ends_special =
+        tokenizer.sequence_template().single.back().part == text::SequenceTemplate::Part::kSpecial;
+    return static_cast<int64_t>(tokens.size()) - (ends_special ? 1 : 0);
+  }
+
+  std::unique_ptr<text::BatchEncoder> take_encoder() const {
+    const std::lock_guard lock(mutex);
+    if (!idle.empty()) {
+      std::unique_ptr<text::BatchEncoder> encoder = std::move(idle.back());
+      idle.pop_back();
+      return encoder;
+    }
+    // Rows of what is cut off tell which texts were truncated.
+    const bool truncates = long_texts == LongTexts::kTruncate;
+    const text::BatchOptions batch{.truncation = truncates ? text::Truncation::kLongestFirst : text::Truncation::kNone,
+                                   .overflow = truncates ? text::Overflow::kRows : text::Overflow::kDropped,
+                                   .max_length = truncates ? info.max_length : 0,
+                                   .threads = threads};
+    return std::make_unique<text::BatchEncoder>(tokenizer, batch);
+  }
+
+  void give_back(std::unique_ptr<text::BatchEncoder> encoder) const {
+    const std::lock_guard lock(mutex);
+    idle.push_back(std::move(encoder));
+  }
+
+  // Appends the rows of distinct texts.
+  void append(std::span<const text::Row> rows, TokenizedTexts& out) const {
+    int64_t sample = -1, last_long = -1;
+    for (const text::Row& row : rows) {
+      if (row.sample == sample) {  // the overflow of the row before
+        if (last_long != sample) ++out.long_texts;
+        last_long = sample;
+        continue;
+      }
+      sample = row.sample;
+      if (static_cast<int64_t>(row.size()) > info.max_length) {
+        fail(kWhere, "texts must have at most {} tokens, got {}", info.max_length, row.size());
+      }
+      out.replaced_bytes += row.tokens.replaced_bytes;
+      out.ids.insert(out.ids.end(), row.tokens.ids.begin(), row.tokens.ids.end());
+      if (out.types.empty() && std::ranges::any_of(row.types, [](uint8_t type) { return type != 0; })) {
+        out.types.resize(static_cast<size_t>(out.offsets.back()));
+      }
+      out.offsets.push_back(static_cast<int64_t>(out.ids.size()));
+      if (!out.types.empty()) out.types.insert(out.types.end(), row.types.begin(), row.types.end());
+    }
+    if (!out.types.empty()) out.types.resize(out.ids.size());
+  }
+
+  // The poolings of sequences that may be empty; those give zeros.
+  std::vector<float> pool(const TokenizedTexts& texts, int64_t first, int64_t count) const {
+    const int64_t begin = texts.offsets[first], tokens = texts.offsets[first + count] - begin;
+    std::vector<int64_t> offsets{0}, sequences;
+    for (int64_t i = first; i < first + count; ++i) {
+      if (texts.offsets[i + 1] == texts.offsets[i]) continue;
+      offsets.push_back(texts.offsets[i + 1] - begin);
+      sequences.push_back(i - first);
+    }
+    Tokens input{.ids = std::span(texts.ids).subspan(begin, tokens), .offsets = offsets};
+    if (!texts.types.empty()) input.types = std::span(texts.types).subspan(begin, tokens);
+    std::vector<uint8_t> pooled;
+    if (prompt_tokens > 0) {
+      pooled.assign(static_cast<size_t>(tokens), 1);
+      for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+        std::fill_n(pooled.begin() + offsets[i], std::min(prompt_tokens, offsets[i + 1] - offsets[i]), uint8_t{0});
+      }
+      input.pooled = pooled;
+    }
+    const int64_t columns = pooled_width();
+    std::vector<float> vectors(static_cast<size_t>(count * columns));
+    model.pooled(input, modules.poolings, vectors.data());
+    for (size_t i = sequences.size(); i-- > 0 && sequences[i] != static_cast<int64_t>(i);) {
+      float* const from = vectors.data() + static_cast<int64_t>(i) * columns;
+      std::copy_n(from, columns, vectors.data() + sequences[i] * columns);
+      std::fill_n(from, columns, 0.0f);
+    }
+    return vectors;
+  }
+
+  static std::vector<float> dense(const SentenceStep& step, int64_t rows, const std::vector<float>& x) {
+    const int64_t in = step.dense.in(), out = step.dense.out();
+    std::vector<float> y(static_cast<size_t>(rows * out));
+    if (step.activation) {
+      step.dense(rows, x.data(), in, y.data(), *step.activation);
+    } else {
+      step.dense(rows, x.data(), in, y.data());
+    }
+    std::vector<float> through;
+    if (step.residual == SentenceStep::Residual::kProjected) {
+      through.resize(y.size());
+      step.residual_projection(rows, x.data(), in, through.data());
+    }
+    const std::vector<float>& added = through.empty() ? x : through;
+    for (size_t i = 0; step.residual != SentenceStep::Residual::kNone && i < y.size(); ++i) y[i] += added[i];
+    return y;
+  }
+
+  SentenceModules modules;
+  text::Tokenizer tokenizer;
+  Model model;
+  EmbedderInfo info;
+  int64_t width = 0;          // of a vector before it is truncated
+  int64_t prompt_tokens = 0;  // at the front of each sequence, which poolings leave out
+  int threads;
+  LongTexts long_texts;
+
+  mutable std::mutex mutex;
+  mutable std::vector<std::unique_ptr<text::BatchEncoder>> idle;
+};
+
+Embedder::Embedder(const std::string& model_dir, const EmbedderOptions& options) {
+  check(options);
+  impl_ = std::make_unique<Impl>(model_dir, options);
+}
+Embedder::~Embedder() = default;
+Embedder::Embedder(Embedder&&) noexcept = default;
+Embedder& Embedder::operator=(Embedder&&) noexcept = default;
+
+const EmbedderInfo& Embedder::info() const {
+  return impl_->info;
+}
+
+void Embedder::use_prompt(const std::string& prompt) {
+  impl_->use_prompt(prompt);
+}
+
+std::string Embedder::identity() const {
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
+  if (state == nullptr) throw std::bad_alloc();
+  XXH3_128bits_reset(state.get());
+  std::vector<std::string> paths;
+  for (const auto& entry : fs::directory_iterator(impl_->modules.encoder_dir)) {
+    const std::string name = entry.path().filename().string();
+    const bool weights = name.starts_with("model") && name.find(".safetensors") != std::string::npos;
+    const bool tokenizer = std::ranges::find(text::kTokenizerFiles, name) != std::end(text::kTokenizerFiles);
+    if (name == "config.json" || weights || tokenizer) paths.push_back(entry.path());
+  }
+  std::ranges::sort(paths);
+  paths.insert(paths.end(), impl_->modules.files.begin(), impl_->modules.files.end());
+  for (const std::string& path : paths) hash_file(*state, path);
+  if (const auto& dictionary = impl_->tokenizer.options().dictionary) hash_text(*state, dictionary->hash());
+  const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts) const {
+  TokenizedTexts out;
+  std::unordered_map<std::string_view, int64_t> sequences;
+  std::vector<std::string_view> distinct;
+  for (const std::string_view text : texts) {
+    const auto [found, is_new] = sequences.emplace(text, static_cast<int64_t>(distinct.size()));
+    if (is_new) distinct.push_back(text);
+    out.sequence_of_text.push_back(found->second);
+  }
+  std::vector<std::string> prompted;  // must not move while it is viewed
+  prompted.reserve(distinct.size());
+  std::vector<text::TextPair> samples;
+  for (const std::string_view text : distinct) {
+    if (impl_->info.prompt.empty()) {
+      samples.push_back({text});
+    } else {
+      samples.push_back({prompted.emplace_back(impl_->info.prompt).append(text)});
+    }
+  }
+  std::unique_ptr<text::BatchEncoder> encoder = impl_->take_encoder();
+  impl_->append(encoder->encode(samples), out);
+  impl_->give_back(std::move(encoder));
+  return out;
+}
+
+void Embedder::embed(const TokenizedTexts& texts, int64_t first, int64_t count, float* out) const {
+  if (first < 0 || count < 0 || count > texts.sequences() - first) {
+    fail(kWhere, "sequences must be among the {} given, got {} from {} on", texts.sequences(), count, first);
+  }
+  std::vector<float> vectors = impl_->pool(texts, first, count);
+  int64_t columns = impl_->pooled_width();
+  for (const SentenceStep& step : impl_->modules.steps) {
+    if (step.kind == SentenceStep::Kind::kDense) {
+      vectors = Impl::dense(step, count, vectors);
+      columns = step.dense.out();
+    } else {
+      for (int64_t i = 0; i < count; ++i) normalize(vectors.data() + i * columns, columns);
+    }
+  }
+  const int64_t dimensions = impl_->info.dimensions;
+  for (int64_t i = 0; i < count; ++i) {
+    std::copy_n(vectors.data() + i * columns, dimensions, out + i * dimensions);
+    if (impl_->info.normalized && dimensions < columns) normalize(out + i * dimensions, dimensions);
+  }
+}
+
+void Embedder::embed(std::span<const std::string_view> texts, float* out) const {
+  const TokenizedTexts tokenized = tokenize(texts);
+  const int64_t dimensions = impl_->info.dimensions;
+  if (tokenized.sequences() == tokenized.texts()) return embed(tokenized, 0, tokenized.sequences(), out);
+  std::vector<float> vectors(static_cast<size_t>(tokenized.sequences() * dimensions));
+  embed(tokenized, 0, tokenized.sequences(), vectors.data());
+  for (const int64_t sequence : tokenized.sequence_of_text) {
+    out = std::copy_n(vectors.data() + sequence * dimensions, dimensions, out);
+  }
+}
+
+}  // namespace rf::engine
