@@ -78,7 +78,7 @@ Kernel choose(Kernel wanted, const Facts& facts) {
     return ops::reference_is_asked_for() && missing_for_kernels(facts).empty() ? Kernel::kRef : Kernel::kExplicit;
   }
   const std::string missing = wanted == Kernel::kFused ? missing_for_fused(facts) : missing_for_kernels(facts);
-  if (!missing.empty()) fail(kLinearAttention, "kernel {} needs {}", name_of(wanted), missing);
+  if (!missing.empty()) fail("linear_attention", "kernel {} needs {}", name_of(wanted), missing);
   return wanted;
 }
 

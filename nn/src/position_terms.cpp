@@ -87,9 +87,10 @@ void add_frequencies(Baked& baked, const ModelConfig& config) {
     const auto* rotary = computed ? std::get_if<RotarySettings>(&*computed) : nullptr;
     if (rotary == nullptr || rotary->trained || rotary->spec.precision == RopePrecision::kExact) continue;
     const RopeSpec& spec = rotary->spec;
-    std::vector<at::Tensor> rows = {float32_frequencies(spec, 0)};
-    if (spec.type == RopeType::kLongrope) rows.push_back(float32_frequencies(spec, spec.trained_length + 1));
-    baked.add(baked.terms.shared, "rotary_frequencies", at::stack(rows));
+    const at::Tensor within = float32_frequencies(spec, 0);
+    const bool is_long = spec.type == RopeType::kLongrope;
+    baked.add(baked.terms.shared, "rotary_frequencies",
+              is_long ? at::stack({within, float32_frequencies(spec, spec.trained_length + 1)}) : within.unsqueeze(0));
   }
 }
 
