@@ -146,7 +146,7 @@ Experiment chinese_models() {
               "On texts of at most 128 tokens the means of RoFormer's and WoBERT's accuracies differ by two points at "
               "most.",
           .budget = "2 minutes per arm and seed, 4 arms",
-          .method = {settings, run}};
+          .method = {chinese_models_settings, run_chinese_models}};
 }
 
 }  // namespace rf::reproduce

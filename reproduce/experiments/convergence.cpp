@@ -53,7 +53,7 @@ Experiment convergence() {
               "With every seed RoPE's mean training loss over the last two thirds of the steps is below that "
               "of the learned table and of sinusoids, and RoPE reaches the final loss of each in fewer steps.",
           .budget = "4 minutes per arm and seed",
-          .method = {settings, run}};
+          .method = {convergence_settings, run_convergence}};
 }
 
 }  // namespace rf::reproduce

@@ -74,7 +74,7 @@ Experiment encodings() {
               "with every relative one, RoPE is as good as the best of them, and its step is faster than "
               "Shaw's, Transformer-XL's and DeBERTa's. Better and worse mean beyond the range over seeds.",
           .budget = "1 minute per arm and seed, huang-m3 4 minutes, 18 arms",
-          .method = {settings, run}};
+          .method = {encodings_settings, run_encodings}};
 }
 
 }  // namespace rf::reproduce

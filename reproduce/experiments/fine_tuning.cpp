@@ -117,7 +117,7 @@ Experiment fine_tuning() {
               "On every task the mean of RoPE's metric is at most one point below that of the learned table; X-09: it "
               "is above the most frequent class (of numbers, the mean) and above a bag of words.",
           .budget = "20 minutes, without the models of convergence and long-texts",
-          .method = {settings, run}};
+          .method = {fine_tuning_settings, run_fine_tuning}};
 }
 
 }  // namespace rf::reproduce

@@ -200,7 +200,7 @@ Experiment long_texts() {
           "means of RoFormer and BERT at 128 differ by two points at most, and RoFormer's mean at 256 is at least one "
           "point above that at 128.",
       .budget = "2 minutes per arm and seed, 3 arms, and 2 minutes for each of 6 models",
-      .method = {settings, run}};
+      .method = {long_texts_settings, run_long_texts}};
 }
 
 }  // namespace rf::reproduce

@@ -101,7 +101,7 @@ Experiment staged_pretraining() {
               "length, with every seed; measuring one model leaves out the training time, with which the "
               "paper's lengths are confounded.",
           .budget = "15 minutes per seed",
-          .method = {settings, run}};
+          .method = {staged_settings, run_staged}};
 }
 
 }  // namespace rf::reproduce
