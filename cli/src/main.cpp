@@ -193,19 +193,15 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const Common& common, co
       say(without_line_end(message.str()));
       return code;
     }
-    return run_guarded([&] {
-      emit_text(without_line_end(help.str()));
-      return code;
-    });
+    emit_text(without_line_end(help.str()));
+    return code;
   }
-  return run_guarded([&] {
-    if (*rf_target() == 0) {  // RF_KERNEL names kernels that do not exist
-      say(rf_last_error());
-      return kBadInput;
-    }
-    if (common.threads > 0) omp_set_num_threads(common.threads);
-    return action();
-  });
+  if (*rf_target() == 0) {  // RF_KERNEL names kernels that do not exist
+    say(rf_last_error());
+    return kBadInput;
+  }
+  if (common.threads > 0) omp_set_num_threads(common.threads);
+  return action();
 }
 
 int run(int argc, char** argv) {
@@ -214,8 +210,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "roformer " ROFORMER_VERSION);
   app.require_subcommand(1);
   Common common;
-  for (const Command& command : kCommands)
-    add_common(*app.add_subcommand(command.name, command.summary), command, common);
+  for (const Command& each : kCommands) add_common(*app.add_subcommand(each.name, each.summary), each, common);
   std::function<int()> action;
   const std::span arguments(argv, static_cast<size_t>(argc));
   const auto called =

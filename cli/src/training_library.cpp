@@ -47,7 +47,7 @@ Configure training_command(const std::string& name) {
 }
 
 nlohmann::json torch_facts(const Common& common) {
-  return reinterpret_cast<nlohmann::json (*)(const Common&)>(symbol("info --encodings", "rf_torch_facts"))(common);
+  return reinterpret_cast<nlohmann::json (*)(const Common&)>(symbol("info", "rf_torch_facts"))(common);
 }
 
 }  // namespace rf::cli
