@@ -89,13 +89,14 @@ TEST(Process, FineTuningAndTimingLeaveMallocAlone) {
   EXPECT_TRUE(gives_large_blocks_back());
 }
 
-// What main() turns into exit code 1: the refusals of operators, and no other error of torch.
+// What commands turn into exit code 1: the refusals of operators, and no other error of torch.
 TEST(Process, RefusedArgumentsAreTold) {
   const auto told = [](const std::function<void()>& run) -> std::optional<std::string> {
     try {
       run();
     } catch (const std::exception& error) {
-      return refused_argument(error);
+      const std::optional<Error> refusal = refused_argument(error);
+      return refusal ? std::optional<std::string>(refusal->what()) : std::nullopt;
     }
     return "nothing was thrown";
   };
