@@ -45,12 +45,9 @@ ModelOptions options_of(const rf_engine_options* given) {
   ModelOptions options;
   if (given == nullptr) return options;
   const rf_engine_options x = copied(given, "options");
-  if (x.head < RF_ENGINE_CONFIGURED_HEAD || x.head > RF_ENGINE_MASKED_LM) {
-    fail("engine", "head must be a known one, got {}", static_cast<int>(x.head));
-  }
   options.precision = precision_of(x.precision);
   if (x.token_budget != 0) options.token_budget = x.token_budget;
-  options.head = static_cast<ModelOptions::Head>(x.head);
+  options.head = static_cast<ModelOptions::Head>(number_of(x.head, RF_ENGINE_MASKED_LM + 1, "head"));
   return options;
 }
 
@@ -58,16 +55,13 @@ GenerationOptions generation_of(const rf_engine_generation* given) {
   GenerationOptions options;
   if (given == nullptr) return options;
   const rf_engine_generation x = copied(given, "generation");
-  if (x.search < RF_ENGINE_GREEDY || x.search > RF_ENGINE_BEAMS) {
-    fail("engine", "search must be a known one, got {}", static_cast<int>(x.search));
-  }
   if (x.stop_count < 0 || (x.stop_count > 0 && x.stop_ids == nullptr)) {
     fail("engine", "stop_ids must be given, got {} of them", x.stop_count);
   }
   const auto set = [](auto& option, auto value) {
     if (value != 0) option = value;
   };
-  options.search = static_cast<Search>(x.search);
+  options.search = static_cast<Search>(number_of(x.search, RF_ENGINE_BEAMS + 1, "search"));
   set(options.max_new_tokens, x.max_new_tokens);
   set(options.min_new_tokens, x.min_new_tokens);
   options.stop_ids.assign(x.stop_ids, x.stop_ids + x.stop_count);

@@ -52,18 +52,22 @@ inline void check_output(const float* out) {
   if (out == nullptr) fail("engine", "out must not be NULL, got NULL");
 }
 
-inline Precision precision_of(rf_engine_precision precision) {
-  if (precision < RF_ENGINE_FLOAT32 || precision > RF_ENGINE_INT8) {
-    fail("engine", "precision must be a known one, got {}", static_cast<int>(precision));
-  }
-  return static_cast<Precision>(precision);
+// The number of an enumerator, which a caller in C may have set to any: read as an enum it could be undefined.
+template <class Enum>
+int number_of(const Enum& value, int end, const char* name) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int number = 0;
+  std::memcpy(&number, &value, sizeof number);
+  if (number < 0 || number >= end) fail("engine", "{} must be a known one, got {}", name, number);
+  return number;
 }
 
-inline Pooling pooling_of(rf_engine_pooling pooling) {
-  if (pooling < RF_ENGINE_MEAN || pooling > RF_ENGINE_MEAN_SQRT_LEN) {
-    fail("engine", "pooling must be a known one, got {}", static_cast<int>(pooling));
-  }
-  return static_cast<Pooling>(pooling);
+inline Precision precision_of(const rf_engine_precision& precision) {
+  return static_cast<Precision>(number_of(precision, RF_ENGINE_INT8 + 1, "precision"));
+}
+
+inline Pooling pooling_of(const rf_engine_pooling& pooling) {
+  return static_cast<Pooling>(number_of(pooling, RF_ENGINE_MEAN_SQRT_LEN + 1, "pooling"));
 }
 
 }  // namespace rf::engine
