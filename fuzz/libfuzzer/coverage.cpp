@@ -1,5 +1,6 @@
 // Coverage for libFuzzer from g++, whose -fsanitize-coverage=trace-pc calls a function at every edge. libFuzzer counts
-// in arrays of 8-bit counters, which clang would make; here they are one array, indexed by a hash of the caller.
+// in arrays of 8-bit counters, which clang would make; here they are one array, indexed by a hash of the caller. It has
+// the functions for comparisons of integers, but not those for floating point.
 #include <cstdint>
 
 extern "C" void __sanitizer_cov_8bit_counters_init(uint8_t* begin, uint8_t* end);
@@ -17,3 +18,6 @@ extern "C" __attribute__((no_sanitize_coverage, no_sanitize("address", "undefine
   uint8_t& counter = counters[(caller ^ caller >> 16) % kCounters];
   counter = static_cast<uint8_t>(counter + 1);
 }
+
+extern "C" void __sanitizer_cov_trace_cmpf(float, float) {}
+extern "C" void __sanitizer_cov_trace_cmpd(double, double) {}
