@@ -197,7 +197,10 @@ void add_search_options(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--num-return-sequences", generation.return_sequences, "Results for each prompt; beams: the best")
       ->capture_default_str();
-  app.add_option("--stop", options.stops, "Tokens that end a text; default: what ends one in the tokenizer, as [SEP]");
+  app.add_option(
+         "--stop", options.stops,
+         "A token that ends a text; may be given several times; default: what ends one in the tokenizer, as [SEP]")
+      ->allow_extra_args(false);
   app.add_flag("--no-stop", options.no_stop, "No token ends a text before --max-new-tokens");
   app.add_option("--batch", generation.batch, "Sequences that are computed at once; no result depends on it")
       ->capture_default_str();
@@ -206,7 +209,7 @@ void add_search_options(CLI::App& app, Options& options) {
 std::function<int()> configure(CLI::App& app, const Common& common) {
   auto options = std::make_shared<Options>();
   app.add_option("--model", options->model_dir, "Directory of a causal language model")->required();
-  app.add_option("--prompt", options->prompts, "Text to continue; may be given several times")->expected(1);
+  app.add_option("--prompt", options->prompts, "Text to continue; may be given several times")->allow_extra_args(false);
   add_read_options(app, options->read);
   app.get_option("--input")->required(false)->description(
       "Prompts, one per line or record: files, directories, "

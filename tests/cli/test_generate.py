@@ -126,7 +126,11 @@ def test_bfloat16(case):
         (["--prompt", "a", "--top-p", 0], 1, "[generate] top_p must be above 0 and at most 1, got 0"),
         (["--prompt", "a", "--temperature", 0], 1, "[generate] temperature must be above 0, got 0"),
         (["--prompt", "a", "--max-new-tokens", 0], 1, "[generate] max_new_tokens must be at least 1, got 0"),
-        (["--prompt", "a", "--stop", "nothing"], 1, "[generate] --stop must be a token of the vocabulary, got nothing"),
+        (
+            ["--prompt", "a", "--stop", "nothing"],
+            1,
+            '[generate] --stop must be a token of the vocabulary, got "nothing"',
+        ),
         (["--prompt", "a", "--beams", 2, "--top-k", 3], 2, "[generate] --beams must be without sampling, got --top-k"),
         (["--prompt", "a", "--length-penalty", 2], 2, "[generate] --length-penalty must be with --beams, got none"),
         (["--prompt", "a", "--seed", 2], 2, "[generate] --seed must be with sampling"),
