@@ -53,6 +53,8 @@ def test_files(prefix):
         "include/rf/attention_terms.h",
         "include/rf/engine.h",
         "include/rf/engine/model.h",
+        "bin/roformer",
+        "lib/roformer/libroformer_cli.so",
         "lib/libroformer_core.so",
         "lib/libroformer_engine.so",
         "lib/cmake/roformer/roformer-config.cmake",
@@ -106,6 +108,25 @@ def test_engine_exports_its_interfaces(prefix):
 def test_no_torch(prefix):
     for library in ("core", "engine"):
         assert "torch" not in run("ldd", prefix / "lib" / f"libroformer_{library}.so")
+
+
+def test_the_program_runs_without_torch(prefix, tmp_path):
+    assert run(prefix / "bin" / "roformer", "--version").strip() == "roformer 0.1.0"
+    assert "torch" not in run("ldd", prefix / "lib" / "roformer" / "libroformer_cli.so")
+    oracle = make_oracle("RoFormer", "Model")
+    oracle.save_pretrained(tmp_path)
+    ids, _ = make_sequences((13,))
+    np.save(tmp_path / "ids.npy", ids[0][None])
+    files = ["--model", tmp_path, "--ids", tmp_path / "ids.npy", "--output", tmp_path / "out.npy"]
+    run(prefix / "bin" / "roformer", "forward", *files)
+    theirs = next(run_oracle(oracle, ids, [0 * ids[0]])).last_hidden_state.numpy()
+    assert_close(np.load(tmp_path / "out.npy"), theirs)
+
+
+def test_commands_that_train_say_what_they_need(prefix):
+    command = [prefix / "bin" / "roformer", "pretrain", "--config", "x", "--data", "x", "--output", "x"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1 and "pretrain needs libroformer_training.so" in done.stderr
 
 
 HEADERS = sorted(
