@@ -1,6 +1,6 @@
 // Keys and values of the tokens that sequences have so far, layer by layer. They are kept as they were projected, and
 // attention rotates them on reading: so a token has the bits that it has in a call with its whole sequence, for every
-// encoding and element type, and also where a rotation changes as the sequence grows.
+// element type, and is met with the present rotation where that changes as the sequence grows.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 """A cache of keys and values changes no bit: logits of sequences that grow in steps are those of the whole at once."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -91,3 +93,43 @@ def test_errors(tmp_path):
         Decoder(engine, 1, 49)
     decoder.truncate(1, 1)
     assert np.array_equal(decoder.append([1], [[4]]), before)
+
+
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 16,
+    "long_factor": [1.0 + i % 5 for i in range(16)],
+    "original_max_position_embeddings": 20,
+}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        {"type": "none"},
+        {"type": "rope", "rotary_value": True},
+        {"type": "rope", "rope_parameters": DYNAMIC},
+        {"type": "rope", "rope_parameters": LONGROPE},
+        {"type": "xpos", "scale_base": 8},
+        {"type": "nezha", "max_relative_position": 3},
+        ["sinusoidal", "rope", {"type": "nezha", "max_relative_position": 9}],
+    ],
+    ids=str,
+)
+def test_bits_of_encodings(encoding, precision, tmp_path):
+    """Tables by distance; and rotations that change as a sequence grows, in one layer: in the second, states of earlier
+    tokens would change with them, which a cache cannot follow."""
+    changes_with_length = "rope_parameters" in encoding or "xpos" in str(encoding)
+    layers = {"num_hidden_layers": 1 if changes_with_length else 3}
+    make_causal("RoFormer", tmp_path, **WIDE | {"max_position_embeddings": 30} | layers)
+    config = json.loads((tmp_path / "config.json").read_text())
+    changes = {"model_type": "rf_encoder", "architectures": ["RfEncoderForCausalLM"], "position_encoding": encoding}
+    (tmp_path / "config.json").write_text(json.dumps(config | changes))
+    engine = CausalEngine(tmp_path, precision)
+    rows, _ = make_sequences((1, 40, 7, 40, 40, 70))
+    steps = grow(Decoder(engine, len(rows), 70), rows, np.random.default_rng(4), 9)
+    for (i, length), logits in steps.items():
+        prefix = engine.logits([rows[i][:length]])[-1]
+        assert np.array_equal(logits, prefix), (i, length)
