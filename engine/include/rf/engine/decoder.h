@@ -3,8 +3,8 @@
 //
 // The logits of a token have the same bits as those that Model::logits gives for the whole sequence, whatever other
 // sequences are computed with it, in how many steps it came, and for any number of threads. Where a rotation changes as
-// a sequence grows (dynamic, longrope and xpos), tokens are met with the present rotation in every layer, but the states
-// that they had when they came stay, as in every cache, so that logits differ from those of the whole sequence.
+// a sequence grows (dynamic, longrope and xpos), tokens are met with the present rotation in every layer, but the
+// states that they had when they came stay, as in every cache, so that logits differ from those of the whole sequence.
 #pragma once
 
 #include <cstdint>
