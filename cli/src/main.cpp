@@ -39,6 +39,8 @@
   X(finetune)          \
   X(predict)           \
   X(evaluate)          \
+  X(embed)             \
+  X(similar)           \
   X(fill_mask)         \
   X(forward)           \
   X(generate)          \

@@ -31,11 +31,12 @@ void add_no_quotes(CLI::App& app, data::Quotes& quotes) {
 
 }  // namespace
 
-void add_read_options(CLI::App& app, data::ReadOptions& options) {
-  app.add_option("--input", options.inputs,
-                 "Files (.txt .jsonl .csv .tsv .parquet, also .gz and .zst), directories of such, quoted patterns "
-                 "('corpus/**/*.jsonl.gz'), or - for standard input")
-      ->required();
+CLI::Option* add_text_inputs(CLI::App& app, data::ReadOptions& options) {
+  CLI::Option* const input =
+      app.add_option("--input", options.inputs,
+                     "Files (.txt .jsonl .csv .tsv .parquet, also .gz and .zst), directories of such, quoted patterns "
+                     "('corpus/**/*.jsonl.gz'), or - for standard input")
+          ->required();
   add_named(app, "--format", options.format, data::format, data::format_name(options.format),
             "Format of the inputs, if their names do not tell it: text, jsonl, csv, tsv or parquet");
   app.add_option("--field", options.field,
@@ -43,6 +44,11 @@ void add_read_options(CLI::App& app, data::ReadOptions& options) {
                  "header its number from 1")
       ->capture_default_str();
   add_no_quotes(app, options.quotes);
+  return input;
+}
+
+void add_read_options(CLI::App& app, data::ReadOptions& options) {
+  add_text_inputs(app, options);
   app.add_flag_callback(
       "--skip-bad-records", [&options] { options.bad_records = data::BadRecords::kSkip; },
       "Count and skip damaged records and those without the field, instead of stopping at the first");

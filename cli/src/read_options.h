@@ -38,6 +38,8 @@ CLI::Option* add_choice(CLI::App& app, const char* name, Value& value, const cha
 // `options` must outlive the application. It has the user's values when the command runs; an unknown name is a usage
 // error.
 RF_CLI_API void add_read_options(CLI::App& app, data::ReadOptions& options);
+// Those of them that say what a text is; the result is --input.
+CLI::Option* add_text_inputs(CLI::App& app, data::ReadOptions& options);
 // --input of records with fields; not required.
 RF_CLI_API void add_record_inputs(CLI::App& app, std::vector<std::string>& inputs);
 // --format and --no-quotes of records. formats: those that the command reads, for --help.

@@ -165,10 +165,8 @@ struct Embedder::Impl {
       idle.pop_back();
       return encoder;
     }
-    // Rows of what is cut off tell which texts were truncated.
     const bool truncates = long_texts == LongTexts::kTruncate;
     const text::BatchOptions batch{.truncation = truncates ? text::Truncation::kLongestFirst : text::Truncation::kNone,
-                                   .overflow = truncates ? text::Overflow::kRows : text::Overflow::kDropped,
                                    .max_length = truncates ? info.max_length : 0,
                                    .threads = threads};
     return std::make_unique<text::BatchEncoder>(tokenizer, batch);
@@ -181,17 +179,11 @@ struct Embedder::Impl {
 
   // Appends the rows of distinct texts.
   void append(std::span<const text::Row> rows, TokenizedTexts& out) const {
-    int64_t sample = -1, last_long = -1;
     for (const text::Row& row : rows) {
-      if (row.sample == sample) {  // the overflow of the row before
-        if (last_long != sample) ++out.long_texts;
-        last_long = sample;
-        continue;
-      }
-      sample = row.sample;
       if (static_cast<int64_t>(row.size()) > info.max_length) {
         fail(kWhere, "texts must have at most {} tokens, got {}", info.max_length, row.size());
       }
+      if (static_cast<int64_t>(row.size()) == info.max_length) ++out.full_texts;
       out.replaced_bytes += row.tokens.replaced_bytes;
       out.ids.insert(out.ids.end(), row.tokens.ids.begin(), row.tokens.ids.end());
       if (out.types.empty() && std::ranges::any_of(row.types, [](uint8_t type) { return type != 0; })) {

@@ -11,13 +11,13 @@
 namespace rf::data {
 namespace {
 
-constexpr int64_t kVocab = 1005;
+constexpr int64_t kVocabularySize = 1005;
 
 // One document of `tokens` tokens; a word every `word` tokens. The ids change from one token to the next.
 TestDocument document(int64_t tokens, int64_t word = 1) {
   TestDocument made;
   for (int64_t i = 0; i < tokens; ++i) {
-    made.ids.push_back(static_cast<int32_t>(5 + i % (kVocab - 5)));
+    made.ids.push_back(static_cast<int32_t>(5 + i % (kVocabularySize - 5)));
     made.starts_word.push_back(i % word == 0);
   }
   return made;
@@ -30,7 +30,7 @@ void expect_proportion(double hits, double n, double p, const char* what) {
 TEST(Masking, ProportionsOverAMillionTokens) {
   const Directory directory;
   const int64_t tokens = 1000000;
-  const Batcher batcher(make_split(directory, {document(tokens)}, kVocab), kSpecial, {.max_length = 512});
+  const Batcher batcher(make_split(directory, {document(tokens)}, kVocabularySize), kSpecial, {.max_length = 512});
   Batch batch;
   double chosen = 0, masked = 0, same = 0, random = 0, random_sum = 0;
   std::array<double, 10> tenths{};
@@ -45,14 +45,14 @@ TEST(Masking, ProportionsOverAMillionTokens) {
       } else if (seen == label) {
         same += 1;
       } else {
-        ASSERT_TRUE(seen >= 5 && seen < kVocab) << seen;
+        ASSERT_TRUE(seen >= 5 && seen < kVocabularySize) << seen;
         random += 1;
         random_sum += double(seen);
-        tenths[(seen - 5) * 10 / (kVocab - 5)] += 1;
+        tenths[(seen - 5) * 10 / (kVocabularySize - 5)] += 1;
       }
     }
   }
-  const double chance_same = 0.1 / double(kVocab - 5);  // a random id that is the token's own
+  const double chance_same = 0.1 / double(kVocabularySize - 5);  // a random id that is the token's own
   expect_proportion(chosen, tokens, 0.15, "chosen");
   expect_proportion(masked, chosen, 0.8, "masked");
   expect_proportion(same, chosen, 0.1 + chance_same, "unchanged");
@@ -63,7 +63,7 @@ TEST(Masking, ProportionsOverAMillionTokens) {
 TEST(Masking, OtherFractions) {
   const Directory directory;
   const BatchOptions options{.max_length = 102, .mask = {.probability = 1, .mask_fraction = 0, .random_fraction = 1}};
-  const Batcher batcher(make_split(directory, {document(5000)}, kVocab), kSpecial, options);
+  const Batcher batcher(make_split(directory, {document(5000)}, kVocabularySize), kSpecial, options);
   Batch batch;
   std::set<int64_t> seen;
   for (int64_t row = 0; batcher.next_in_order(row, batch);) {
@@ -71,7 +71,7 @@ TEST(Masking, OtherFractions) {
     for (const int64_t at : batch.places) seen.insert(batch.ids[at]);
   }
   EXPECT_GE(*seen.begin(), 5);
-  EXPECT_EQ(*seen.rbegin(), kVocab - 1);
+  EXPECT_EQ(*seen.rbegin(), kVocabularySize - 1);
 }
 
 TEST(Masking, RandomIdsSkipSpecialTokensAnywhere) {
@@ -122,7 +122,7 @@ TEST(Masking, WholeWords) {
   const int64_t word = 3;
   const TestDocument made = document(60000, word);
   const BatchOptions options{.max_length = 101, .mask = {.unit = MaskUnit::kWholeWord}};
-  const Batcher batcher(make_split(directory, {made}, kVocab), kSpecial, options);
+  const Batcher batcher(make_split(directory, {made}, kVocabularySize), kSpecial, options);
   Batch batch;
   int64_t in_order = 0, words = 0, chosen_words = 0;
   for (int64_t row = 0; batcher.next_in_order(row, batch);) {
@@ -148,7 +148,7 @@ TEST(Masking, WholeWords) {
 TEST(Masking, FatesAreByToken) {
   const Directory directory;
   const BatchOptions options{.max_length = 102, .mask = {.probability = 1, .unit = MaskUnit::kWholeWord}};
-  const Batcher batcher(make_split(directory, {document(20000, 100)}, kVocab), kSpecial, options);
+  const Batcher batcher(make_split(directory, {document(20000, 100)}, kVocabularySize), kSpecial, options);
   Batch batch;
   double masked = 0, all = 0;
   for (int64_t row = 0; batcher.next_in_order(row, batch);) {
@@ -163,7 +163,7 @@ TEST(Masking, AtLeastOneTokenABatch) {
   const Directory directory;
   for (const MaskUnit unit : {MaskUnit::kToken, MaskUnit::kWholeWord}) {
     const BatchOptions options{.max_length = 8, .batch_size = 1, .mask = {.probability = 1e-9, .unit = unit}};
-    const Batcher batcher(make_split(directory, {document(600, 3)}, kVocab), kSpecial, options);
+    const Batcher batcher(make_split(directory, {document(600, 3)}, kVocabularySize), kSpecial, options);
     std::set<int64_t> places;
     BatchCursor cursor;
     while (cursor.epoch == 0) {
@@ -184,7 +184,7 @@ TEST(Masking, ABatchOfSpecialTokensHasNone) {
 
 TEST(Masking, OptionsOutOfRange) {
   const Directory directory;
-  const auto split = make_split(directory, {document(10)}, kVocab);
+  const auto split = make_split(directory, {document(10)}, kVocabularySize);
   const auto message = [&](MaskOptions mask, text::SpecialIds special = kSpecial) {
     return error_of([&] { Batcher(split, special, {.mask = mask}); });
   };
@@ -195,7 +195,7 @@ TEST(Masking, OptionsOutOfRange) {
   EXPECT_NE(message({.random_fraction = 2}).find("got 2"), std::string::npos);
   EXPECT_NE(message({.mask_fraction = 0.75, .random_fraction = 0.5}).find("got 1.25"), std::string::npos);
   text::SpecialIds outside = kSpecial;
-  outside.mask = kVocab;
+  outside.mask = kVocabularySize;
   EXPECT_NE(message({}, outside).find("got 1005"), std::string::npos);
   const Directory small;
   EXPECT_NE(error_of([&] {

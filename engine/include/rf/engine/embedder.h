@@ -61,7 +61,7 @@ struct TokenizedTexts {
   std::vector<int32_t> ids, types;        // of all sequences; types: empty if all are 0
   std::vector<int64_t> offsets{0};        // sequence i is tokens offsets[i] .. offsets[i + 1] - 1; it may be empty
   std::vector<int64_t> sequence_of_text;  // sequences are numbered in the order of their first text
-  int64_t long_texts = 0;                 // that were truncated
+  int64_t full_texts = 0;                 // sequences of max_length tokens: of longer texts, the rest is cut off
   int64_t replaced_bytes = 0;             // ill-formed UTF-8 sequences, read as U+FFFD
 
   int64_t sequences() const { return static_cast<int64_t>(offsets.size()) - 1; }

@@ -1,0 +1,245 @@
+// roformer embed: the vectors of texts, of any number of them in constant memory.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "bounded_queue.h"
+#include "command.h"
+#include "embedder_options.h"
+#include "embedding_output.h"
+#include "embedding_run.h"
+#include "read_options.h"
+#include "rf/io/error.h"
+#include "rf/io/printable.h"
+#include "rf/status.h"
+
+namespace rf::cli {
+
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+struct Options {
+  EmbedderArguments embedder;
+  data::ReadOptions read;
+  std::vector<std::string> texts;
+  std::string output;
+  io::DType dtype = io::DType::kF32;
+  bool restart = false;
+};
+
+// Writes rows in a thread of its own, so that computing does not wait for the disk.
+class RowWriter {
+ public:
+  explicit RowWriter(EmbeddingOutput& output) : output_(output), thread_([this] { write(); }) {}
+  ~RowWriter() {
+    rows_.finish();
+    if (thread_.joinable()) thread_.join();
+  }
+  RowWriter(const RowWriter&) = delete;
+  RowWriter& operator=(const RowWriter&) = delete;
+
+  void add(EmbeddedRows rows) {
+    const auto count = static_cast<int64_t>(rows.end - rows.begin);
+    if (!rows_.push({count, std::move(rows.vectors), rows.block.texts[rows.end - 1].digest})) finish();
+  }
+  // Waits until all is written. Throws what writing threw.
+  void finish() {
+    rows_.finish();
+    if (thread_.joinable()) thread_.join();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  struct Rows {
+    int64_t count;
+    std::vector<float> vectors;
+    std::string digest;
+  };
+
+  void write() {
+    try {
+      while (const auto rows = rows_.take()) output_.write(rows->count, rows->vectors.data(), rows->digest);
+    } catch (...) {
+      error_ = std::current_exception();
+      rows_.stop();
+    }
+  }
+
+  EmbeddingOutput& output_;
+  BoundedQueue<Rows> rows_{8};
+  std::exception_ptr error_;  // set by the thread before it ends
+  std::thread thread_;
+};
+
+// The inputs by name, with what tells that one has changed.
+json facts_of(const std::vector<std::string>& files) {
+  json facts = json::object();
+  for (const std::string& file : files) {
+    std::error_code error;
+    const bool regular = fs::is_regular_file(file, error);
+    const auto time = regular ? fs::last_write_time(file, error).time_since_epoch().count() : 0;
+    facts[file] = {{"bytes", regular ? fs::file_size(file, error) : 0}, {"modified", time}};
+  }
+  return facts;
+}
+
+json settings_of(const Options& options, const engine::Embedder& embedder, const std::vector<std::string>& files) {
+  const engine::EmbedderInfo& info = embedder.info();
+  json poolings = json::array();
+  for (const engine::Pooling pooling : info.poolings) poolings.push_back(name_of(pooling));
+  return {{"version", ROFORMER_VERSION},
+          {"model", embedder.identity()},
+          {"kernels", rf_target()},
+          {"precision", name_of(options.embedder.options.precision)},
+          {"pooling", poolings},
+          {"normalize", info.normalized},
+          {"dimensions", info.dimensions},
+          {"max-length", info.max_length},
+          {"prompt", info.prompt},
+          {"dtype", options.dtype == io::DType::kF16 ? "float16" : "float32"},
+          {"input", files},
+          {"format", data::format_name(options.read.format)},
+          {"field", options.read.field},
+          {"quotes", options.read.quotes == data::Quotes::kRead}};
+}
+
+json report_of(const engine::Embedder& embedder, const EmbeddingCounts& counts, int64_t rows) {
+  const double seconds = std::max(1e-9, counts.seconds);
+  return {{"rows", rows},
+          {"dimensions", embedder.info().dimensions},
+          {"texts", counts.texts},
+          {"tokens", counts.tokens},
+          {"full_texts", counts.full_texts},
+          {"replaced_bytes", counts.replaced_bytes},
+          {"seconds", counts.seconds},
+          {"texts_per_second", static_cast<double>(counts.texts) / seconds},
+          {"tokens_per_second", static_cast<double>(counts.tokens) / seconds}};
+}
+
+// Embeds into the output. After an error what is finished is kept.
+EmbeddingCounts write_vectors(const EmbeddingRun& run, EmbeddingOutput& output) {
+  try {
+    RowWriter writer(output);
+    const EmbeddingCounts counts = embed_texts(run, [&](EmbeddedRows rows) { writer.add(std::move(rows)); });
+    writer.finish();
+    return counts;
+  } catch (const OtherTexts& other) {
+    const std::string changed = output.changed_inputs();
+    fail("input", "the first {} texts must be those with which {} was begun, got others{} (--restart begins anew)",
+         other.finished, output.partial_path(), changed.empty() ? "" : "; changed since: " + changed);
+  } catch (const Error&) {
+    try {
+      output.checkpoint();
+    } catch (const Error&) {  // the disk is full: the last checkpoint counts
+    }
+    say(fmt::format("what is finished is kept in {}; the same command continues there", output.partial_path()));
+    throw;
+  }
+}
+
+int run_to_file(const Options& options, const engine::Embedder& embedder, data::TextReader& reader) {
+  using Restart = OutputSettings::Restart;
+  EmbeddingOutput output({.path = options.output,
+                          .dtype = options.dtype,
+                          .dimensions = embedder.info().dimensions,
+                          .settings = settings_of(options, embedder, reader.files()),
+                          .inputs = facts_of(reader.files()),
+                          .restart = options.restart ? Restart::kYes : Restart::kNo});
+  if (output.rows() > 0) say(fmt::format("continues {} after {} texts", output.partial_path(), output.rows()));
+  const EmbeddingRun run{.embedder = embedder,
+                         .reader = reader,
+                         .token_budget = options.embedder.options.token_budget,
+                         .finished = output.rows(),
+                         .finished_digest = output.digest()};
+  const EmbeddingCounts counts = write_vectors(run, output);
+  output.commit();
+  say_about_texts(counts.full_texts, embedder.info().max_length, counts.replaced_bytes);
+  json report = report_of(embedder, counts, output.rows());
+  report["output"] = options.output;
+  emit(report);
+  return kOk;
+}
+
+int run_to_stdout(const Options& options, const engine::Embedder& embedder, data::TextReader& reader) {
+  const int64_t dimensions = embedder.info().dimensions;
+  const EmbeddingRun run{.embedder = embedder, .reader = reader, .token_budget = options.embedder.options.token_budget};
+  const EmbeddingCounts counts = embed_texts(run, [&](const EmbeddedRows& rows) {
+    for (size_t i = rows.begin; i < rows.end; ++i) {
+      const auto row = static_cast<int64_t>(i - rows.begin);
+      emit_line(vector_line(rows.first() + row, rows.vectors.data() + row * dimensions, dimensions));
+    }
+  });
+  say_about_texts(counts.full_texts, embedder.info().max_length, counts.replaced_bytes);
+  return kOk;
+}
+
+int run_texts(const Options& options, const engine::Embedder& embedder) {
+  const int64_t dimensions = embedder.info().dimensions;
+  const std::vector<std::string_view> texts(options.texts.begin(), options.texts.end());
+  std::vector<float> vectors(texts.size() * static_cast<size_t>(dimensions));
+  embedder.embed(texts, vectors.data());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::string quoted = json(texts[i]).dump(-1, ' ', false, json::error_handler_t::replace);
+    const auto index = static_cast<int64_t>(i);
+    emit_line("{\"text\":" + quoted + "," +
+              vector_line(index, vectors.data() + index * dimensions, dimensions).substr(1));
+  }
+  return kOk;
+}
+
+void check(const Options& options) {
+  if (options.texts.empty() == options.read.inputs.empty()) {
+    fail_usage("embed", "texts must come from --input or --text, got {}", options.texts.empty() ? "neither" : "both");
+  }
+  if (!options.texts.empty() && !options.output.empty()) {
+    fail_usage("embed", "--output goes with --input, got --text");
+  }
+  const bool is_npy = !options.output.empty() && vector_format_of(options.output) == VectorFormat::kNpy;
+  if (options.dtype != io::DType::kF32 && !is_npy) {
+    fail_usage("embed", "--dtype float16 goes with an --output named .npy, got {}",
+               options.output.empty() ? "none" : options.output);
+  }
+}
+
+int run(Options& options, const Common& common) {
+  check(options);
+  if (!options.texts.empty()) return run_texts(options, open_embedder(options.embedder, common));
+  if (!options.output.empty()) options.read.outputs = EmbeddingOutput::paths_of(options.output);
+  data::TextReader reader(options.read);
+  say_left_out(reader.left_out());
+  const engine::Embedder embedder = open_embedder(options.embedder, common);
+  return options.output.empty() ? run_to_stdout(options, embedder, reader) : run_to_file(options, embedder, reader);
+}
+
+std::function<int()> configure(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<Options>();
+  add_embedder_options(app, options->embedder);
+  add_text_inputs(app, options->read)->required(false);
+  app.add_option("--text", options->texts, "One or several texts instead of --input");
+  app.add_option("--output", options->output,
+                 "File to write: .npy, .jsonl or .parquet; without it JSON lines go to standard output");
+  add_choice<io::DType>(app, "--dtype", options->dtype, "float32", "Numbers in .npy: float32 or float16",
+                        {{"float32", io::DType::kF32}, {"float16", io::DType::kF16}});
+  app.add_flag("--restart", options->restart, "Begin anew where an earlier run left OUTPUT.part");
+  app.description(app.get_description() +
+                  "\nA line of a text file is a text, also an empty one, and so is each record of the other formats: "
+                  "row i is text i.\nA run that was killed continues when the same command is given again, and ends "
+                  "with the same bits");
+  return [options, &common] { return run(*options, common); };
+}
+
+}  // namespace
+
+Command embed_command() {
+  return {"embed", "The vectors of texts", "roformer embed --model DIR --input texts.txt --output vectors.npy",
+          Command::Seed::kNotUsed, configure};
+}
+
+}  // namespace rf::cli

@@ -1,0 +1,105 @@
+// Options of the commands that turn texts into vectors (embedder_options.h).
+#include "embedder_options.h"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+#include "read_options.h"
+
+namespace rf::cli {
+
+namespace {
+
+using engine::LongTexts;
+using engine::Pooling;
+using engine::Precision;
+
+const std::map<std::string, Pooling> kPoolings = {
+    {"mean", Pooling::kMean}, {"cls", Pooling::kCls}, {"pooler", Pooling::kPooler},
+    {"last", Pooling::kLast}, {"max", Pooling::kMax}, {"mean-sqrt-len", Pooling::kMeanSqrtLen}};
+const std::map<std::string, Precision> kPrecisions = {
+    {"float32", Precision::kFloat32}, {"bfloat16", Precision::kBfloat16}, {"int8", Precision::kInt8}};
+
+template <typename Value>
+std::string name_in(const std::map<std::string, Value>& names, Value value) {
+  return std::ranges::find(names, value, [](const auto& entry) { return entry.second; })->first;
+}
+
+void add_poolings(CLI::App& app, engine::EmbedderOptions& options) {
+  app.add_option_function<std::vector<std::string>>(
+         "--pooling",
+         [&options](const std::vector<std::string>& names) {
+           for (const std::string& name : names) {
+             const auto found = kPoolings.find(name);
+             if (found == kPoolings.end()) {
+               throw CLI::ValidationError(
+                   "--pooling", fmt::format("must be cls, last, max, mean, mean-sqrt-len or pooler, got {}", name));
+             }
+             options.poolings.push_back(found->second);
+           }
+         },
+         "How token vectors become one: cls, last, max, mean, mean-sqrt-len, pooler, or several with commas, whose "
+         "results are put together; default: the model's, else mean")
+      ->type_name("NAMES")
+      ->delimiter(',');
+}
+
+}  // namespace
+
+void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
+  engine::EmbedderOptions& options = arguments.options;
+  app.add_option("--model", arguments.model_dir, "Model directory, also one of sentence-transformers")->required();
+  add_poolings(app, options);
+  app.add_flag_callback(
+      "--normalize", [&options] { options.normalize = true; }, "Vectors of length 1; default: as the model says");
+  app.add_flag_callback(
+         "--no-normalize", [&options] { options.normalize = false; }, "Vectors as they are")
+      ->excludes("--normalize");
+  app.add_option("--dimensions", options.dimensions,
+                 "The first N elements of each vector (Matryoshka), which is then normalised again if vectors are");
+  app.add_option_function<std::string>(
+      "--prompt", [&options](const std::string& text) { options.prompt = text; }, "Text before each text");
+  app.add_option_function<std::string>(
+         "--prompt-name", [&options](const std::string& name) { options.prompt_name = name; },
+         "One of the model's prompts")
+      ->excludes("--prompt");
+  add_choice<Precision>(app, "--precision", options.precision, "float32", "Computes in float32, bfloat16 or int8",
+                        kPrecisions);
+  app.add_option("--max-length", options.max_length,
+                 "Most tokens of a text, with special tokens; default: the model's max_seq_length, else what its "
+                 "tokenizer and positions allow");
+  add_choice<LongTexts>(app, "--long-texts", options.long_texts, "truncate",
+                        "A longer text: truncate (its first tokens count, as in sentence-transformers) or refuse",
+                        {{"truncate", LongTexts::kTruncate}, {"refuse", LongTexts::kRefuse}});
+  app.add_option("--token-budget", options.token_budget,
+                 "Tokens that are computed at once; results do not depend on it, memory does")
+      ->capture_default_str();
+}
+
+engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common& common) {
+  constexpr int kComputingPerTokenizing = 8;  // tokenizing takes a hundredth of the time
+  const int threads =
+      common.threads > 0 ? common.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  engine::EmbedderOptions options = arguments.options;
+  options.threads = (threads + kComputingPerTokenizing - 1) / kComputingPerTokenizing;
+  options.warn = say;
+  return engine::Embedder(arguments.model_dir, options);
+}
+
+std::string name_of(Pooling pooling) {
+  return name_in(kPoolings, pooling);
+}
+
+std::string name_of(Precision precision) {
+  return name_in(kPrecisions, precision);
+}
+
+void say_about_texts(int64_t full_texts, int64_t max_length, int64_t replaced_bytes) {
+  if (full_texts > 0) {
+    say(fmt::format("{} texts have the most tokens, {}; what is longer was truncated", full_texts, max_length));
+  }
+  if (replaced_bytes > 0) say(fmt::format("{} ill-formed UTF-8 sequences were read as U+FFFD", replaced_bytes));
+}
+
+}  // namespace rf::cli

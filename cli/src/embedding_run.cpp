@@ -1,0 +1,205 @@
+// Texts to vectors, reading beside computing (embedding_run.h).
+#include "embedding_run.h"
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <new>
+#include <optional>
+#include <thread>
+
+#include "bounded_queue.h"
+#include "command.h"
+#include "rf/io/progress.h"
+
+namespace rf::cli {
+
+namespace {
+
+constexpr size_t kBlockTexts = 4096;
+constexpr size_t kBlockBytes = size_t{1} << 20;
+constexpr size_t kWaitingBlocks = 2;
+
+using BlockQueue = BoundedQueue<std::unique_ptr<TextBlock>>;
+struct Stopped {};  // the computing thread has ended
+
+// A digest of texts that grows with each.
+class TextDigest {
+ public:
+  TextDigest() : state_(XXH3_createState(), XXH3_freeState) {
+    if (state_ == nullptr) throw std::bad_alloc();
+    XXH3_128bits_reset(state_.get());
+  }
+  void add(std::string_view text) {
+    const uint64_t size = text.size();
+    XXH3_128bits_update(state_.get(), &size, sizeof size);
+    XXH3_128bits_update(state_.get(), text.data(), text.size());
+  }
+  std::string value() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  }
+
+ private:
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+};
+
+// The reading thread's work.
+class BlockReader {
+ public:
+  BlockReader(const EmbeddingRun& run, BlockQueue& queue) : run_(run), queue_(queue) {}
+
+  void read() {
+    run_.reader.read([this](const data::SourceText& text) { add(text); });
+    if (count_ < run_.finished) throw OtherTexts{run_.finished};
+    flush();
+  }
+
+ private:
+  void add(const data::SourceText& text) {
+    digest_.add(text.text);
+    if (++count_ <= run_.finished) {
+      if (count_ == run_.finished && digest_.value() != run_.finished_digest) throw OtherTexts{run_.finished};
+      bytes_ = run_.reader.bytes_read();
+      return;
+    }
+    if (block_ == nullptr) {
+      block_ = std::make_unique<TextBlock>();
+      block_->first = count_ - 1;
+      block_->bytes_before = bytes_;
+    }
+    if (source_ == nullptr || *source_ != text.source) source_ = std::make_shared<const std::string>(text.source);
+    block_->texts.push_back({block_->characters.size(), text.text.size(), text.line, source_, digest_.value()});
+    block_->characters += text.text;
+    bytes_ = run_.reader.bytes_read();
+    if (block_->texts.size() >= kBlockTexts || block_->characters.size() >= kBlockBytes) flush();
+  }
+
+  void flush() {
+    if (block_ == nullptr) return;
+    std::vector<std::string_view> texts;
+    for (size_t i = 0; i < block_->texts.size(); ++i) texts.push_back(block_->text(i));
+    block_->tokens = run_.embedder.tokenize(texts);
+    block_->bytes = bytes_;
+    if (!queue_.push(std::move(block_))) throw Stopped{};
+  }
+
+  const EmbeddingRun& run_;
+  BlockQueue& queue_;
+  TextDigest digest_;
+  std::shared_ptr<const std::string> source_;
+  std::unique_ptr<TextBlock> block_;
+  int64_t count_ = 0, bytes_ = 0;
+};
+
+// Ends the reading thread before what it uses is gone.
+struct ReadingThread {
+  BlockQueue& queue;
+  std::thread thread;
+  ~ReadingThread() {
+    queue.stop();
+    thread.join();
+  }
+};
+
+// The computing thread's work.
+class BlockEmbedder {
+ public:
+  BlockEmbedder(const EmbeddingRun& run, const std::function<void(EmbeddedRows)>& take, EmbeddingCounts& counts)
+      : run_(run), take_(take), counts_(counts), total_bytes_(run.reader.total_bytes()) {}
+
+  // Some sequences at a time, so that finished rows are passed on early.
+  void embed(const TextBlock& block) {
+    if (!estimate_) estimate_.emplace(static_cast<double>(total_bytes_), static_cast<double>(block.bytes_before));
+    const std::vector<int64_t>& offsets = block.tokens.offsets;
+    const int64_t sequences = block.tokens.sequences();
+    vectors_.resize(static_cast<size_t>(sequences * run_.embedder.info().dimensions));
+    size_t row = 0;
+    for (int64_t first = 0, end; first < sequences; first = end) {
+      end = first + 1;
+      while (end < sequences && offsets[end + 1] - offsets[first] <= run_.token_budget) ++end;
+      run_.embedder.embed(block.tokens, first, end - first, vectors_.data() + first * run_.embedder.info().dimensions);
+      row = pass_on(block, row, end);
+      report(block, static_cast<double>(offsets[end]) / static_cast<double>(std::max<int64_t>(1, offsets.back())));
+    }
+    counts_.full_texts += block.tokens.full_texts;
+    counts_.replaced_bytes += block.tokens.replaced_bytes;
+  }
+
+  double seconds() const { return estimate_ ? estimate_->seconds() : 0; }
+
+ private:
+  // The rows from `row` on whose sequences are computed, those before `end`. The first row after them.
+  size_t pass_on(const TextBlock& block, size_t row, int64_t end) {
+    const int64_t dimensions = run_.embedder.info().dimensions;
+    const std::vector<int64_t>&sequences = block.tokens.sequence_of_text, &offsets = block.tokens.offsets;
+    EmbeddedRows rows{block, row, row, {}};
+    for (; rows.end < sequences.size() && sequences[rows.end] < end; ++rows.end) {
+      const int64_t sequence = sequences[rows.end];
+      const float* const vector = vectors_.data() + sequence * dimensions;
+      rows.vectors.insert(rows.vectors.end(), vector, vector + dimensions);
+      counts_.tokens += offsets[sequence + 1] - offsets[sequence];
+      ++counts_.texts;
+    }
+    const size_t next = rows.end;
+    if (next > row) take_(std::move(rows));
+    return next;
+  }
+
+  void report(const TextBlock& block, double part) {
+    const double bytes =
+        static_cast<double>(block.bytes_before) + part * static_cast<double>(block.bytes - block.bytes_before);
+    const double seconds = std::max(1e-9, estimate_->seconds());
+    std::string share;
+    if (total_bytes_ > 0) {
+      share = fmt::format(", {:.0f}%", std::min(100.0, 100 * bytes / static_cast<double>(total_bytes_)));
+    }
+    show(fmt::format("embedding: {} texts{}, {:.0f} texts/s, {:.0f} tokens/s{}", run_.finished + counts_.texts, share,
+                     static_cast<double>(counts_.texts) / seconds, static_cast<double>(counts_.tokens) / seconds,
+                     estimate_->left(bytes)),
+         seconds);
+  }
+
+  // A line that a terminal rewrites, and in a log one every 10 seconds.
+  void show(const std::string& line, double seconds) {
+    constexpr double kLogSeconds = 10;
+    if (is_terminal_) return progress().update(line);
+    if (seconds - last_line_ < kLogSeconds) return;
+    last_line_ = seconds;
+    say(line);
+  }
+
+  const EmbeddingRun& run_;
+  const std::function<void(EmbeddedRows)>& take_;
+  EmbeddingCounts& counts_;
+  const int64_t total_bytes_;
+  std::optional<io::TimeEstimate> estimate_;
+  std::vector<float> vectors_;
+  const bool is_terminal_ = ::isatty(STDERR_FILENO) != 0;
+  double last_line_ = 0;
+};
+
+}  // namespace
+
+EmbeddingCounts embed_texts(const EmbeddingRun& run, const std::function<void(EmbeddedRows)>& take) {
+  EmbeddingCounts counts;
+  BlockQueue queue(kWaitingBlocks);
+  BlockEmbedder embedder(run, take, counts);
+  const ReadingThread reading{queue, std::thread([&run, &queue] {
+                                try {
+                                  BlockReader(run, queue).read();
+                                  queue.finish();
+                                } catch (const Stopped&) {
+                                } catch (...) {
+                                  queue.finish(std::current_exception());
+                                }
+                              })};
+  while (const auto block = queue.take()) embedder.embed(**block);
+  counts.seconds = embedder.seconds();
+  return counts;
+}
+
+}  // namespace rf::cli

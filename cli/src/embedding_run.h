@@ -1,0 +1,64 @@
+// The texts of a reader to vectors, in order: one thread reads and tokenizes, the calling one computes. Memory does not
+// grow with the number of texts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rf/data/texts.h"
+#include "rf/engine/embedder.h"
+
+namespace rf::cli {
+
+// Texts that are read and tokenized at once.
+struct TextBlock {
+  struct Text {
+    size_t begin, bytes;  // in `characters`
+    int64_t line;
+    std::shared_ptr<const std::string> source;
+    std::string digest;  // of all texts up to this one
+  };
+  std::string characters;
+  std::vector<Text> texts;
+  int64_t first = 0;                    // number of the first text, from 0
+  int64_t bytes_before = 0, bytes = 0;  // of the input, read before and with this block
+  engine::TokenizedTexts tokens;
+
+  std::string_view text(size_t i) const { return std::string_view(characters).substr(texts[i].begin, texts[i].bytes); }
+};
+
+// Rows that are finished, in order.
+struct EmbeddedRows {
+  const TextBlock& block;
+  size_t begin, end;           // texts of the block
+  std::vector<float> vectors;  // [end - begin, dimensions]
+  int64_t first() const { return block.first + static_cast<int64_t>(begin); }
+};
+
+struct EmbeddingRun {
+  const engine::Embedder& embedder;
+  data::TextReader& reader;
+  int64_t token_budget;
+  // Of an earlier run: that many texts are read and not computed, and must be those of the digest.
+  int64_t finished = 0;
+  std::string finished_digest{};
+};
+
+struct EmbeddingCounts {
+  int64_t texts = 0;   // of this run
+  int64_t tokens = 0;  // with those of duplicates that were not computed again
+  int64_t full_texts = 0, replaced_bytes = 0;
+  double seconds = 0;
+};
+
+// Thrown where the texts are not those of the digest.
+struct OtherTexts {
+  int64_t finished;
+};
+
+EmbeddingCounts embed_texts(const EmbeddingRun& run, const std::function<void(EmbeddedRows)>& take);
+
+}  // namespace rf::cli

@@ -1,0 +1,337 @@
+"""roformer embed and similar: inputs and outputs, order, resuming with the same bits, and what must not get lost."""
+
+import gzip
+import json
+import os
+import random
+import resource
+import subprocess
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cli_support import PROGRAM, refused, results, run
+from rf_engine import Embedder
+from sentence_model import TEXTS, save_encoder, save_modules
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sentence")
+    save_encoder(folder)
+    save_modules(folder, normalize=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def vectors(model):
+    return Embedder(model).embed(TEXTS)
+
+
+def embed(model, output, *inputs, **options):
+    return results("embed", "--model", model, "--input", *inputs, "--output", output, **options)[0]
+
+
+def write_inputs(folder):
+    """The same texts in every format."""
+    lines = "".join(t + "\n" for t in TEXTS).encode()
+    (folder / "a.txt").write_bytes(lines)
+    (folder / "b.txt.gz").write_bytes(gzip.compress(lines))
+    (folder / "crlf.txt").write_bytes(b"\xef\xbb\xbf" + lines.replace(b"\n", b"\r\n"))
+    records = [{"id": i, "text": t if t else None} for i, t in enumerate(TEXTS)]
+    (folder / "c.jsonl").write_text("\n".join(json.dumps(r) for r in records))
+    (folder / "d.csv").write_text("id,text\n" + "".join(f'{i},"{t}"\n' for i, t in enumerate(TEXTS)))
+    (folder / "e.tsv").write_text("".join(f"{t}\t{i}\n" for i, t in enumerate(TEXTS)))
+    pq.write_table(pa.table({"text": [t or None for t in TEXTS]}), folder / "f.parquet")
+
+
+def test_inputs(model, vectors, tmp_path):
+    write_inputs(tmp_path)
+    output = tmp_path / "out.npy"
+    for name, *more in (
+        ["a.txt"],
+        ["b.txt.gz"],
+        ["crlf.txt"],
+        ["c.jsonl"],
+        ["d.csv"],
+        ["f.parquet"],
+        ["e.tsv", "--field", "1"],
+    ):
+        report = embed(model, output, tmp_path / name, *more)
+        assert report["rows"] == len(TEXTS) and report["output"] == str(output), name
+        assert np.array_equal(np.load(output), vectors), name
+    lines = (tmp_path / "a.txt").read_text()
+    assert results("embed", "--model", model, "--input", "-", "--output", output, stdin=lines)[0]["rows"] == len(TEXTS)
+    assert np.array_equal(np.load(output), vectors)
+    several = embed(model, output, tmp_path / "c.jsonl", tmp_path / "a.txt")
+    assert several["rows"] == 2 * len(TEXTS)
+    assert np.array_equal(np.load(output), np.concatenate([vectors, vectors]))
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/1.txt").write_text("a\nabc de")  # no line end
+    (tmp_path / "more/0.txt").write_text("\n\n")
+    embed(model, tmp_path / "more/out.jsonl", tmp_path / "more")
+    rows = [json.loads(line) for line in (tmp_path / "more/out.jsonl").read_text().splitlines()]
+    assert [r["index"] for r in rows] == [0, 1, 2, 3]
+    assert np.array_equal(np.array([r["embedding"] for r in rows], np.float32), vectors[[1, 1, 3, 0]])
+
+
+def test_outputs(model, vectors, tmp_path):
+    (tmp_path / "a.txt").write_text("".join(t + "\n" for t in TEXTS))
+    embed(model, tmp_path / "out.parquet", tmp_path / "a.txt")
+    assert np.array_equal(
+        np.array(pq.read_table(tmp_path / "out.parquet")["embedding"].to_pylist(), np.float32), vectors
+    )
+    embed(model, tmp_path / "half.npy", tmp_path / "a.txt", "--dtype", "float16")
+    half = np.load(tmp_path / "half.npy", mmap_mode="r")
+    assert half.dtype == np.float16 and np.array_equal(half, vectors.astype(np.float16))
+    rows = results("embed", "--model", model, "--input", tmp_path / "a.txt")
+    assert np.array_equal(np.array([r["embedding"] for r in rows], np.float32), vectors)
+    rows = results("embed", "--model", model, "--text", *[t for t in TEXTS if t])
+    assert [r["text"] for r in rows] == [t for t in TEXTS if t]
+    assert np.array_equal(np.array([r["embedding"] for r in rows], np.float32), vectors[[bool(t) for t in TEXTS]])
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["a.txt", "half.npy", "out.parquet"]
+
+
+def test_options(model, tmp_path):
+    (tmp_path / "a.txt").write_text("".join(t + "\n" for t in TEXTS))
+    cases = [
+        (["--pooling", "cls", "--no-normalize"], {"pooling": "cls", "normalize": False}),
+        (["--dimensions", 5, "--prompt", "b "], {"dimensions": 5, "prompt": "b "}),
+        (
+            ["--precision", "bfloat16", "--max-length", 6, "--token-budget", 10],
+            {"precision": "bfloat16", "max_length": 6},
+        ),
+    ]
+    for arguments, options in cases:
+        embed(model, tmp_path / "out.npy", tmp_path / "a.txt", *arguments)
+        assert np.array_equal(np.load(tmp_path / "out.npy"), Embedder(model, **options).embed(TEXTS)), arguments
+    embed(model, tmp_path / "out.npy", tmp_path / "a.txt", "--pooling", "cls,max")
+    assert np.load(tmp_path / "out.npy").shape == (len(TEXTS), 48)
+    message = refused("embed", "--model", model, "--input", tmp_path / "a.txt", "--long-texts", "refuse")
+    assert "at most 24 tokens, got" in message
+
+
+def test_usage(model, tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    assert "--input or --text, got neither" in refused("embed", "--model", model, code=2)
+    assert "got both" in refused("embed", "--model", model, "--text", "a", "--input", tmp_path / "a.txt", code=2)
+    both = ["--input", tmp_path / "a.txt", "--output"]
+    assert ".npy, .jsonl or .parquet, got" in refused("embed", "--model", model, *both, tmp_path / "a.bin")
+    assert "float16 goes with" in refused(
+        "embed", "--model", model, *both, tmp_path / "a.jsonl", "--dtype", "float16", code=2
+    )
+    assert "embed --model DIR" in run("embed", "--help").stdout
+
+
+def test_odd_lines(model, tmp_path):
+    """A line of 10 MB, bytes that are not UTF-8, and zero bytes."""
+    long = "ab cd " * 1_700_000
+    lines = [long.encode(), b"\xff\xfeab", b"", b"a\0b"]
+    (tmp_path / "a.txt").write_bytes(b"\n".join(lines) + b"\n")
+    done = run("embed", "--model", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "out.npy")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["rows"], report["full_texts"], report["replaced_bytes"]) == (4, 1, 2)
+    assert "1 texts have the most tokens, 24" in done.stderr and "2 ill-formed UTF-8" in done.stderr
+    assert np.array_equal(np.load(tmp_path / "out.npy"), Embedder(model).embed([long[:400], *lines[1:]]))
+
+
+def test_duplicates(model, vectors, tmp_path):
+    order = random.Random(2).choices(range(len(TEXTS)), k=9000)  # more than a block
+    (tmp_path / "a.txt").write_text("".join(TEXTS[i] + "\n" for i in order))
+    assert embed(model, tmp_path / "out.npy", tmp_path / "a.txt")["texts"] == 9000
+    assert np.array_equal(np.load(tmp_path / "out.npy"), vectors[order])
+
+
+def test_empty_input(model, tmp_path):
+    (tmp_path / "a.txt").write_text("")
+    for name, load in (
+        ("out.npy", lambda p: np.load(p).shape == (0, 24)),
+        ("out.jsonl", lambda p: p.read_text() == ""),
+        ("out.parquet", lambda p: pq.read_table(p).num_rows == 0),
+    ):
+        assert embed(model, tmp_path / name, tmp_path / "a.txt")["rows"] == 0
+        assert load(tmp_path / name)
+    assert "must exist" in refused("embed", "--model", model, "--input", tmp_path / "b.txt")
+    assert "config.json" in refused("embed", "--model", tmp_path, "--input", tmp_path / "a.txt")
+
+
+def many_lines(count):
+    rng = random.Random(3)
+    return [" ".join(rng.choices("abcdefgh", k=rng.randint(0, 12))) for _ in range(count)]
+
+
+def wait_for(condition, seconds=300):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.02)
+
+
+def state_of(output):
+    path = output.with_name(output.name + ".part.json")
+    return json.loads(path.read_text()) if path.exists() else {"rows": 0}
+
+
+@pytest.fixture
+def killed(model, tmp_path):
+    """A run that was killed after a part of its lines, and the rest of the command."""
+
+    def kill(name, lines, *more):
+        output = tmp_path / name
+        arguments = ["embed", "--model", model, "--input", "-", "--output", output, *more]
+        child = subprocess.Popen(
+            [PROGRAM, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        child.stdin.write("".join(line + "\n" for line in lines[:5000]).encode())
+        child.stdin.flush()
+        wait_for(lambda: state_of(output)["rows"] > 0)
+        child.kill()
+        child.wait()
+        assert not output.exists()
+        return arguments, output
+
+    return kill
+
+
+@pytest.mark.parametrize("name", ["out.npy", "out.jsonl", "out.parquet"])
+def test_killed_run_continues(killed, model, tmp_path, name):
+    lines = many_lines(12000)
+    arguments, output = killed(name, lines)
+    finished = state_of(output)["rows"]
+    with output.with_name(name + ".part").open("ab") as part:
+        part.write(b"written after the last checkpoint")
+    text = "".join(line + "\n" for line in lines)
+    report = results(*arguments, "--token-budget", 100, stdin=text, threads=2)[0]
+    assert report["rows"] == 12000 and report["texts"] == 12000 - finished
+    (tmp_path / "a.txt").write_text(text)
+    embed(model, tmp_path / ("whole-" + name), tmp_path / "a.txt")
+    assert output.read_bytes() == (tmp_path / ("whole-" + name)).read_bytes()
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_other_settings_do_not_continue(killed, tmp_path):
+    lines = many_lines(5000)
+    arguments, output = killed("out.npy", lines)
+    before = state_of(output)
+    text = "".join(line + "\n" for line in lines)
+    message = refused(*arguments, "--pooling", "cls", "--dtype", "float16", stdin=text)
+    assert 'dtype "float32" (now "float16")' in message and 'pooling ["mean"] (now ["cls"])' in message
+    assert "--restart" in message and "normalize" not in message
+    other = text.replace(lines[10] + "\n", "other\n", 1)
+    assert f"first {before['rows']} texts must be those" in refused(*arguments, stdin=other)
+    assert "must be those" in refused(*arguments, stdin="a\n")
+    assert state_of(output) == before
+    assert results(*arguments, "--pooling", "cls", "--restart", stdin=text)[0]["texts"] == 5000
+
+
+def test_output_of_others_is_kept(model, tmp_path):
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "out.npy.part").write_text("mine")
+    message = refused("embed", "--model", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "out.npy")
+    assert "remove it" in message and (tmp_path / "out.npy.part").read_text() == "mine"
+
+
+def test_two_runs_at_once(model, tmp_path):
+    output = tmp_path / "out.npy"
+    arguments = ["embed", "--model", model, "--input", "-", "--output", output]
+    first = subprocess.Popen([PROGRAM, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    wait_for(lambda: output.with_name("out.npy.part.json").exists())
+    assert "one process at a time" in refused(*arguments, stdin="b\n")
+    first.communicate(b"a\n")
+    assert first.returncode == 0 and np.load(output).shape == (1, 24)
+
+
+def test_full_disk(model, tmp_path):
+    lines = many_lines(20000)
+    (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
+    arguments = ["embed", "--model", model, "--input", tmp_path / "a.txt", "--output", tmp_path / "out.npy"]
+    limit = 1_000_000  # of 1.92 MB
+    message = refused(*arguments, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    assert "out.npy.part] cannot write: File too large" in message and "continues there" in message
+    rows = state_of(tmp_path / "out.npy")["rows"]
+    assert 5000 < rows < 11000
+    assert results(*arguments)[0]["texts"] == 20000 - rows
+    embed(model, tmp_path / "whole.npy", tmp_path / "a.txt")
+    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+def test_bad_record_keeps_what_is_finished(model, tmp_path):
+    records = [json.dumps({"text": line}) for line in many_lines(6000)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*records[:5000], '{"label": 1}', *records[5000:]]))
+    arguments = ["embed", "--model", model, "--input", tmp_path / "a.jsonl", "--output", tmp_path / "out.npy"]
+    message = refused(*arguments)
+    assert "a.jsonl line 5001" in message and "text" in message
+    rows = state_of(tmp_path / "out.npy")["rows"]
+    assert rows >= 4096
+    (tmp_path / "a.jsonl").write_text("\n".join(records))
+    assert results(*arguments)[0]["texts"] == 6000 - rows
+    assert len(np.load(tmp_path / "out.npy")) == 6000
+
+
+def test_closed_output(model, tmp_path):
+    (tmp_path / "a.txt").write_text("a b c\n" * 5000)
+    with subprocess.Popen(
+        [PROGRAM, "embed", "--model", model, "--input", tmp_path / "a.txt"], stdout=subprocess.PIPE
+    ) as child:
+        child.stdout.readline()
+        child.stdout.close()
+    assert child.returncode == 0
+
+
+def test_similar(model, vectors, tmp_path):
+    (tmp_path / "a.txt").write_text("".join(t + "\n" for t in TEXTS))
+    query = Embedder(model).embed(["the cat"])[0].astype(float)
+    scores = vectors.astype(float) @ query / np.linalg.norm(vectors.astype(float), axis=1) / np.linalg.norm(query)
+    order = np.argsort(-scores, kind="stable")[:3]
+    arguments = ["similar", "--model", model, "--query", "the cat", "--top-k", 3]
+    rows = results(*arguments, "--input", tmp_path / "a.txt")
+    assert [r["line"] for r in rows] == [i + 1 for i in order]
+    assert [r["text"] for r in rows] == [TEXTS[i] for i in order]
+    assert np.allclose([r["score"] for r in rows], scores[order], rtol=1e-12)
+    embed(model, tmp_path / "e.npy", tmp_path / "a.txt")
+    assert results(*arguments, "--input", tmp_path / "a.txt", "--embeddings", tmp_path / "e.npy") == rows
+    assert [r["line"] for r in results(*arguments, "--embeddings", tmp_path / "e.npy")] == [i + 1 for i in order]
+    embed(model, tmp_path / "e5.npy", tmp_path / "a.txt", "--dimensions", 5, "--dtype", "float16")
+    assert len(results(*arguments, "--embeddings", tmp_path / "e5.npy")) == 3
+    np.save(tmp_path / "flat.npy", np.zeros(24, np.float32))
+    assert "two dimensions" in refused(*arguments, "--embeddings", tmp_path / "flat.npy")
+    (tmp_path / "b.txt").write_text("a\n")
+    message = refused(*arguments, "--embeddings", tmp_path / "e.npy", "--input", tmp_path / "b.txt")
+    assert f"the {len(TEXTS)} texts of --embeddings, got 1" in message
+    assert "got neither" in refused(*arguments, code=2)
+
+
+def test_similar_uses_prompts(model, tmp_path):
+    folder = tmp_path / "model"
+    save_encoder(folder)
+    save_modules(folder, normalize=True, prompts={"query": "q: ", "document": "d: "})
+    (tmp_path / "a.txt").write_text("the cat\nabc\n")
+    row = results("similar", "--model", folder, "--query", "abc", "--input", tmp_path / "a.txt", "--top-k", 1)[0]
+    bare = tmp_path / "bare"
+    save_encoder(bare)
+    save_modules(bare, normalize=True)
+    query, *lines = Embedder(bare).embed(["q: abc", "d: the cat", "d: abc"]).astype(float)
+    assert row["score"] == pytest.approx(max(query @ line for line in lines), abs=1e-6)
+
+
+def test_log_lines(model, tmp_path):
+    """A line every 10 seconds where the output is not a terminal: a run that is fed slowly."""
+    child = subprocess.Popen(
+        [PROGRAM, "embed", "--model", model, "--input", "-", "--output", tmp_path / "out.npy"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
+    child.stdin.write(b"a\n" * 4096)
+    child.stdin.flush()
+    wait_for(lambda: state_of(tmp_path / "out.npy")["rows"] > 0)
+    time.sleep(10.5)
+    child.stdin.write(b"b\n" * 10)
+    _, said = child.communicate()
+    assert child.returncode == 0
+    assert b"embedding: 4106 texts" in said and b"texts/s" in said and b"tokens/s" in said, said
