@@ -1,6 +1,7 @@
 // What a model asks of linear attention beyond what Python reaches: the check of a configuration against an encoding,
 // and the layer as a module of C++ (spec R-LIN-10, R-REL-10). The mathematics is tested in test_linear_attention.py.
 #include "rf/nn/linear_attention.h"
+#include "error_of.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
@@ -12,15 +13,6 @@
 
 namespace rf::nn {
 namespace {
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 LinearAttentionConfig config_of(const std::string& options) {
   return parse_linear_attention({"linear", options});

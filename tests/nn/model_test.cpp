@@ -1,6 +1,7 @@
 // RoFormer by itself: initialisation, masks, packing, dropout, errors. Comparisons with transformers are in
 // tests/oracles/test_roformer_parity.py.
 #include "rf/nn/model.h"
+#include "error_of.h"
 
 #include <gtest/gtest.h>
 
@@ -15,15 +16,6 @@ namespace rf::nn {
 namespace {
 
 using namespace rf::tests;
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 #define EXPECT_ERROR(call, text) \
   EXPECT_NE(error_of([&] { (void)(call); }).find(text), std::string::npos) << error_of([&] { (void)(call); })
