@@ -5,7 +5,6 @@
 #
 # Needs libFuzzer's archive: Debian's libclang-rt-14-dev or a newer one, or its path in LIBFUZZER. What is found lies in
 # build/fuzz/found/TARGET, and inputs that reach new code in build/fuzz/corpus/TARGET, where the next run begins.
-# docs/engine.md has the figures of a long run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
