@@ -27,7 +27,7 @@ def set_threads(count):
     ctypes.CDLL("libgomp.so.1").omp_set_num_threads(count)
 
 
-def make_oracle(family, head, **changes):
+def make_oracle(family, head, spread=0.3, **changes):
     torch.manual_seed(3)
     labels = 2 if head == "ForQuestionAnswering" else LABELS
     config = getattr(transformers, f"{family}Config")(**(SIZES | {"num_labels": labels} | changes))
@@ -35,7 +35,7 @@ def make_oracle(family, head, **changes):
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:  # the table of rotations is not
-                parameter.add_(0.3 * torch.randn(parameter.shape))
+                parameter.add_(spread * torch.randn(parameter.shape))
     return model.eval()
 
 

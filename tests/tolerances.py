@@ -41,6 +41,9 @@ def eps(dtype: str) -> float:
 # reference value. In float64 the two differ by the order of summation only.
 T4_MAX, T4_MEAN = 2e-5, 2e-6
 MODEL_F64 = 1e-10
+# bfloat16 keeps 8 bits of a number and int8 a little less of a row: errors of some 1e-2 of a vector, whose cosine is
+# 1 - 1e-4 / 2.
+LOW_PRECISION_COSINE = 0.999
 
 # Gradients against transformers, relative to the largest gradient of the tensor; for tensors whose gradients
 # nearly vanish, to this share of the largest gradient of the model.

@@ -43,6 +43,8 @@ Linear::Linear(Precision precision, int64_t in, int64_t out, const float* weight
     const auto rounded = std::make_unique_for_overwrite<uint16_t[]>(static_cast<size_t>(in * out));
     from_floats(RF_BF16, in * out, weight, rounded.get());
     check_status(rf_linear_pack(RF_BF16, in, out, rounded.get(), in, &packed));
+  } else if (precision == Precision::kInt8) {
+    check_status(rf_linear_pack_int8(in, out, weight, in, &packed));
   } else {
     check_status(rf_linear_pack(RF_F32, in, out, weight, in, &packed));
   }

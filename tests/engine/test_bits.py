@@ -10,7 +10,7 @@ LENGTHS = [1, 2, 1, 17, 64, 65, 3, 130, 1, 31, 256, 5, 16, 15, 90, 1]
 
 
 @pytest.mark.parametrize("family", ["RoFormer", "Bert"])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_batches(family, precision, tmp_path):
     make_oracle(family, "Model", **WIDE).save_pretrained(tmp_path)
     ids, types = make_sequences(LENGTHS)

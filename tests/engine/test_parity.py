@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import tolerances as tol
 from engine_case import assert_close, make_oracle, make_sequences, run_oracle
 from rf_engine import Engine
 
@@ -74,3 +75,17 @@ def test_stored_types(stored, tmp_path):
     ids, types = make_sequences()
     theirs = np.concatenate([o.last_hidden_state[0].numpy() for o in run_oracle(oracle.to(torch.float32), ids, types)])
     assert_close(Engine(tmp_path).hidden(ids, types=types), theirs)
+
+
+@pytest.mark.parametrize("family", ["RoFormer", "Bert"])
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_low_precision(family, precision, tmp_path):
+    """Weights as a model's initialisation draws them, twice: hidden states keep their directions."""
+    oracle = make_oracle(family, "Model", hidden_size=96, intermediate_size=192, spread=0.04)
+    oracle.save_pretrained(tmp_path)
+    ids, types = make_sequences()
+    theirs = np.concatenate([o.last_hidden_state[0].numpy() for o in run_oracle(oracle, ids, types)])
+    ours = Engine(tmp_path, precision).hidden(ids, types=types)
+    cosine = (ours * theirs).sum(-1) / np.linalg.norm(ours, axis=-1) / np.linalg.norm(theirs, axis=-1)
+    assert cosine.min() >= tol.LOW_PRECISION_COSINE
+    assert not np.array_equal(ours, Engine(tmp_path).hidden(ids, types=types))
