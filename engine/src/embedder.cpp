@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -80,10 +81,20 @@ void hash_text(XXH3_state_t& state, std::string_view text) {
   XXH3_128bits_update(&state, text.data(), text.size());
 }
 
+// Reads the file in blocks: a mapping of the weights would count as memory in use.
 void hash_file(XXH3_state_t& state, const std::string& path) {
-  const io::MappedFile file(path);
+  constexpr size_t kBlock = size_t{1} << 20;
   hash_text(state, fs::path(path).filename().string());
-  hash_text(state, {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+  std::ifstream file(path, std::ios::binary);
+  std::string block(kBlock, '\0');
+  uint64_t size = 0;
+  while (file.read(block.data(), kBlock) || file.gcount() > 0) {
+    const auto count = static_cast<size_t>(file.gcount());
+    XXH3_128bits_update(&state, block.data(), count);
+    size += count;
+  }
+  if (!file.eof()) fail(path, "must be readable, got an error of reading");
+  XXH3_128bits_update(&state, &size, sizeof size);
 }
 
 }  // namespace
