@@ -52,6 +52,10 @@ inline constexpr double kPaddedShare = 0.1;
 // A hundred lengths in random order: about half of the steps rise, with a standard deviation of 0.03.
 inline constexpr double kRisesHalf = 0.2;
 
+// ---- tasks ----
+// A loss in double, of values of order 10, against its formula written in another way.
+inline constexpr double kFloat64Formula = 1e-13;
+
 // ---- reproduce ----
 // Slopes and ranks of a handful of numbers in double.
 inline constexpr double kStatistics = 1e-12;

@@ -40,6 +40,9 @@ def eps(dtype: str) -> float:
 # T4, a whole float32 model against transformers: the largest and the mean difference, relative to the largest
 # reference value. In float64 the two differ by the order of summation only.
 T4_MAX, T4_MEAN = 2e-5, 2e-6
+# Rank correlation of 40 predictions of which a few that are equal in float32 on one side differ in the last bit on the
+# other: an exchange of two neighbours' ranks moves it by 2e-4.
+RANKS_OF_NEAR_TIES = 1e-3
 MODEL_F64 = 1e-10
 # bfloat16 keeps 8 bits of a number and int8 a little less of a row: errors of some 1e-2 of a vector, whose cosine is
 # 1 - 1e-4 / 2.

@@ -99,6 +99,18 @@ void add_dictionary(CLI::App& app, text::LoadOptions& options) {
   app.add_option("--user-dict", options.user_dictionaries, "Further words, in jieba's format");
 }
 
+void add_precision(CLI::App& app, engine::Precision& precision) {
+  add_choice<engine::Precision>(app, "--precision", precision, "float32", "Precision: float32, bfloat16 or int8",
+                                {{"float32", engine::Precision::kFloat32},
+                                 {"bfloat16", engine::Precision::kBfloat16},
+                                 {"int8", engine::Precision::kInt8}});
+}
+
+void add_batch_tokens(CLI::App& app, int64_t& batch_tokens) {
+  app.add_option("--batch-tokens", batch_tokens, "Tokens that are computed together; a longer row is computed alone")
+      ->capture_default_str();
+}
+
 void add_document_rule(CLI::App& app, data::ReadOptions& options) {
   add_named(app, "--documents", options.document_rule, data::document_rule,
             data::document_rule_name(options.document_rule),

@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "rf/data/reader.h"
+#include "rf/engine/precision.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::cli {
@@ -52,6 +53,9 @@ RF_CLI_API void add_columns(CLI::App& app, std::map<std::string, std::string>& c
 RF_CLI_API void say_left_out(const std::vector<std::string>& files);
 // --dict and --user-dict: jieba's dictionaries.
 RF_CLI_API void add_dictionary(CLI::App& app, text::LoadOptions& options);
+// --precision and --batch-tokens of commands that run the engine.
+void add_precision(CLI::App& app, engine::Precision& precision);
+void add_batch_tokens(CLI::App& app, int64_t& batch_tokens);
 // --documents, for the commands to which it makes a difference.
 RF_CLI_API void add_document_rule(CLI::App& app, data::ReadOptions& options);
 

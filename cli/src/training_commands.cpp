@@ -29,17 +29,6 @@ Command finetune_command() {
           Seed::kUsed, nullptr};
 }
 
-Command predict_command() {
-  return {"predict", "Predictions of a fine-tuned model, one JSON line per record",
-          "roformer predict --model tuned --input new.tsv", Seed::kNotUsed, nullptr};
-}
-
-Command evaluate_command() {
-  return {"evaluate", "A language model's loss on held-out documents, or a fine-tuned model's metrics on records",
-          "roformer evaluate --model run --data data\n  roformer evaluate --model tuned --input test.tsv", Seed::kUsed,
-          nullptr};
-}
-
 Command compare_command() {
   return {"compare", "Train the same model with each of several position encodings and compare them",
           "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3", Seed::kUsed,

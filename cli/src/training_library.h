@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "command.h"
+#include "evaluate.h"
 
 namespace rf::cli {
 
@@ -14,5 +15,8 @@ Configure training_command(const std::string& name);
 // Facts about PyTorch: version, instructions, threads, encodings (a list of objects), attention and linear (what
 // computes them). Throws Error like training_command().
 nlohmann::json torch_facts(const Common& common);
+
+// The numbers of `evaluate --data`. Throws Error like training_command().
+nlohmann::json evaluate_data(const EvaluateData& options, const Common& common);
 
 }  // namespace rf::cli

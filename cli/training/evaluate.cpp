@@ -1,95 +1,27 @@
-// roformer evaluate: a language model on prepared data, or a fine-tuned model on records.
-#include <fmt/format.h>
+// roformer evaluate --data: a language model's loss on prepared data.
+#include "evaluate.h"
 
-#include <memory>
 #include <nlohmann/json.hpp>
 
-#include "read_options.h"
-#include "rf/model/run_checkpoints.h"
-#include "rf/train/finetune.h"
 #include "rf/train/pretrain.h"
 #include "training_command.h"
 
-namespace rf::cli {
-
-namespace {
-
-struct Options {
-  train::EvaluateOptions data;    // with --data
-  train::PredictOptions records;  // with --input
-  std::optional<int64_t> max_length, batch;
-};
-
-// Options of one form that are given with the other are errors, because they would have no effect.
-void check_form(const CLI::App& app, const char* form, std::initializer_list<const char*> foreign) {
-  for (const char* name : foreign) {
-    if (app.count(name) > 0) fail_usage("evaluate", "{} must be left out with {}, got it", name, form);
-  }
+extern "C" RF_CLI_API nlohmann::json rf_evaluate_data(const rf::cli::EvaluateData& given,
+                                                      const rf::cli::Common& common) {
+  using namespace rf;
+  train::EvaluateOptions options{.model_dir = given.model_dir,
+                                 .data_dir = given.data_dir,
+                                 .split = given.split,
+                                 .max_length = given.max_length,
+                                 .batch_size = given.batch_size,
+                                 .packing = given.packing,
+                                 .mask = given.mask};
+  options.seed = common.seed.value_or(options.seed);
+  if (given.bfloat16) options.precision = train::Precision::kBfloat16;
+  nlohmann::json result;
+  cli::run_with_torch(common, [&] {
+    result = to_json(train::evaluate(options, cli::progress()));
+    return cli::kOk;
+  });
+  return result;
 }
-
-int run_on_data(const train::EvaluateOptions& options) {
-  const train::EvaluationReport report = train::evaluate(options, progress());
-  progress().finish();
-  emit(to_json(report));
-  return kOk;
-}
-
-int run_on_records(const train::PredictOptions& options) {
-  const nlohmann::json metrics = train::evaluate_task(options, progress());
-  progress().finish();
-  emit(metrics);
-  return kOk;
-}
-
-int run_evaluate(const CLI::App& app, Options& options, const Common& common) {
-  if (options.data.data_dir.empty() == options.records.input.inputs.empty()) {
-    fail_usage("evaluate", "one of --data and --input must be given, got {}",
-               options.data.data_dir.empty() ? "neither" : "both");
-  }
-  if (options.data.data_dir.empty()) {
-    check_form(app, "--input", {"--split", "--mask-probability", "--whole-word", "--padded", "--bfloat16"});
-    options.records.model_dir = options.data.model_dir;
-    options.records.max_length = options.max_length;
-    options.records.batch = options.batch.value_or(options.records.batch);
-    return run_on_records(options.records);
-  }
-  check_form(app, "--data", {"--format", "--no-quotes", "--columns", "--dict", "--user-dict"});
-  options.data.model_dir = model_of_run(options.data.model_dir, say);
-  options.data.max_length = options.max_length.value_or(options.data.max_length);
-  options.data.batch_size = options.batch.value_or(options.data.batch_size);
-  options.data.seed = common.seed.value_or(options.data.seed);
-  return run_on_data(options.data);
-}
-
-std::function<int()> configure(CLI::App& app, const Common& common) {
-  auto options = std::make_shared<Options>();
-  train::EvaluateOptions& data = options->data;
-  app.add_option("--model", data.model_dir, "Model directory")->required();
-  app.add_option("--max-length", options->max_length, "Tokens per row; default: 128, or with --input the task's");
-  app.add_option("--batch", options->batch, "Rows or records per forward pass; default: 32");
-  app.add_option("--data", data.data_dir, "Language models: data directory made by prepare");
-  app.add_option("--split", data.split, "With --data: valid, train or test")->capture_default_str();
-  app.add_option("--mask-probability", data.mask.probability,
-                 "With --data: share of tokens to mask (masked language models)")
-      ->capture_default_str();
-  app.add_flag_callback(
-      "--whole-word", [options] { options->data.mask.unit = data::MaskUnit::kWholeWord; },
-      "With --data: mask whole words");
-  app.add_flag_callback(
-      "--padded", [options] { options->data.packing = data::Packing::kPadded; },
-      "With --data: a row is one piece of a document; default: rows are packed");
-  app.add_flag_callback(
-      "--bfloat16", [options] { options->data.precision = train::Precision::kBfloat16; },
-      "With --data: compute in bfloat16 where training does; default: float32");
-  add_record_inputs(app, options->records.input.inputs);
-  add_record_format(app, options->records.input.format, options->records.input.quotes);
-  add_columns(app, options->records.columns);
-  add_dictionary(app, options->records.load);
-  return [options, &app, &common] { return run_evaluate(app, *options, common); };
-}
-
-}  // namespace
-
-}  // namespace rf::cli
-
-RF_TRAINING_COMMAND(evaluate, rf::cli::configure)

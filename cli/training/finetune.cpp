@@ -1,4 +1,4 @@
-// roformer finetune and roformer predict.
+// roformer finetune.
 #include "rf/train/finetune.h"
 
 #include <fmt/format.h>
@@ -47,17 +47,17 @@ void add_task_options(CLI::App& app, FinetuneOptions& options) {
                                {{"longest-first", text::Truncation::kLongestFirst},
                                 {"only-first", text::Truncation::kOnlyFirst},
                                 {"only-second", text::Truncation::kOnlySecond}});
-  add_choice<train::Keep>(
+  add_choice<tasks::Keep>(
       app, "--keep", options.task.keep, "head", "Which part of a text that is too long is kept: head, tail, head-tail",
-      {{"head", train::Keep::kHead}, {"tail", train::Keep::kTail}, {"head-tail", train::Keep::kHeadTail}});
+      {{"head", tasks::Keep::kHead}, {"tail", tasks::Keep::kTail}, {"head-tail", tasks::Keep::kHeadTail}});
   app.add_option("--windows", options.task.windows,
                  "Read a text that is too long in at most this many windows and pool their logits; 1: truncate it")
       ->capture_default_str();
   app.add_option("--stride", options.task.stride, "Tokens that a window repeats of the one before")
       ->capture_default_str();
-  add_choice<train::Pooling>(app, "--pooling", options.task.pooling, "mean",
+  add_choice<tasks::Pooling>(app, "--pooling", options.task.pooling, "mean",
                              "How the logits of the windows are pooled: mean or max",
-                             {{"mean", train::Pooling::kMean}, {"max", train::Pooling::kMax}});
+                             {{"mean", tasks::Pooling::kMean}, {"max", tasks::Pooling::kMax}});
 }
 
 void add_training_options(CLI::App& app, FinetuneOptions& options) {
@@ -114,28 +114,8 @@ std::function<int()> configure_finetune(CLI::App& app, const Common& common) {
   };
 }
 
-std::function<int()> configure_predict(CLI::App& app, const Common&) {
-  auto options = std::make_shared<train::PredictOptions>();
-  app.add_option("--model", options->model_dir, "Directory of a fine-tuned model")->required();
-  CLI::Option_group* const what = app.add_option_group("what to read");
-  add_record_inputs(*what, options->input.inputs);
-  what->add_option("--text", options->texts, "One or several texts; each is a record");
-  what->require_option(1);
-  add_record_format(app, options->input.format, options->input.quotes, "jsonl, csv, tsv or text, one record per line");
-  add_columns(app, options->columns);
-  app.add_option("--max-length", options->max_length, "Tokens per row; default: the task's");
-  app.add_option("--batch", options->batch, "Records per forward pass")->capture_default_str();
-  add_dictionary(app, options->load);
-  return [options] {
-    train::predict(*options, emit, progress());
-    progress().finish();
-    return kOk;
-  };
-}
-
 }  // namespace
 
 }  // namespace rf::cli
 
 RF_TRAINING_COMMAND(finetune, rf::cli::configure_finetune)
-RF_TRAINING_COMMAND(predict, rf::cli::configure_predict)

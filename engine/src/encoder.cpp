@@ -210,11 +210,10 @@ void Encoder::check_ids(std::span<const int32_t> ids) const {
   check_range(ids.data(), std::ssize(ids), config_.vocab_size, "token ids");
 }
 
+// What a position may not be depends on the first and last of a sequence alone.
 void Encoder::check_length(int64_t tokens) const {
-  std::vector<int64_t> positions(static_cast<size_t>(tokens));
-  std::iota(positions.begin(), positions.end(), int64_t{0});
-  const int64_t cu_seqlens[] = {0, tokens};
-  position_->check({tokens, 1, cu_seqlens, positions.data()});
+  const int64_t ends[] = {0, tokens - 1}, cu_seqlens[] = {0, 2};
+  position_->check({.tokens = 2, .count = 1, .cu_seqlens = cu_seqlens, .positions = ends});
 }
 
 void Encoder::group(const Extension& input, const KeyValueCache& cache, Workspace& work) const {

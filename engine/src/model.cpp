@@ -250,6 +250,11 @@ LoadedModel Model::loaded() const {
   return {*impl_->encoder, impl_->layers};
 }
 
+void Model::check_length(int64_t tokens) const {
+  if (tokens < 1) fail(kWhere, "a sequence must have at least one token, got {}", tokens);
+  impl_->encoder->check_length(tokens);
+}
+
 void Model::hidden(const Tokens& tokens, float* out) const {
   const int64_t width = impl_->info.hidden_size;
   impl_->for_chunks(tokens, [&](const Chunk& chunk) {

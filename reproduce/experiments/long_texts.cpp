@@ -7,6 +7,7 @@
 #include "experiment.h"
 #include "language_model_runs.h"
 #include "rf/data/random.h"
+#include "rf/tasks/predict.h"
 #include "statistics.h"
 #include "tuned_models.h"
 
@@ -129,11 +130,11 @@ LongTextsSettings long_texts_settings(Scale scale) {
 }
 
 double accuracy_on(const Context& context, const std::string& model_dir, const std::string& file, int64_t length) {
-  train::PredictOptions options;
+  tasks::PredictOptions options;
   options.model_dir = model_dir;
   options.input.inputs = {file};
   options.max_length = length;
-  return train::evaluate_task(options, context.progress).at("accuracy");
+  return tasks::evaluate(options, context.progress).at("accuracy");
 }
 
 struct Arm {

@@ -12,6 +12,7 @@ import pytest
 import task_files
 from cli_support import PROGRAM, refused, results, run
 from task_files import options
+from tolerances import RANKS_OF_NEAR_TIES, T4_MAX
 
 METRICS = dict(
     classification="accuracy",
@@ -49,7 +50,11 @@ def test_evaluate_gives_the_numbers_of_the_report(tuned):
     _, output, files, (_, chosen) = tuned
     (measured,) = results("evaluate", "--model", output, "--input", files["test"])
     assert measured.pop("records") == 40 and measured.pop("loss") > 0
-    assert measured == chosen["chosen"]["test"]
+    # The report's are those of the model in training, these those of the engine: equal but for float32's rounding.
+    expected = dict(chosen["chosen"]["test"])
+    if "spearman" in expected:
+        assert measured.pop("spearman") == pytest.approx(expected.pop("spearman"), abs=RANKS_OF_NEAR_TIES)
+    assert measured == pytest.approx(expected, rel=T4_MAX)
 
 
 def test_predictions_come_in_order_and_need_no_label(tuned, tmp_path):
@@ -58,7 +63,7 @@ def test_predictions_come_in_order_and_need_no_label(tuned, tmp_path):
     targets = dict(answers=("answers",), tokens=("labels",)).get(task, ("label",))
     blind = [{key: value for key, value in row.items() if key not in targets} for row in rows]
     text = "".join(json.dumps(row) + "\n" for row in blind)
-    lines = results("predict", "--model", output, "--input", "-", "--batch", 3, stdin=text)
+    lines = results("predict", "--model", output, "--input", "-", "--batch-tokens", 3, stdin=text)
     assert [line["id"] for line in lines] == [row["id"] for row in rows]
     assert [line["line"] for line in lines] == list(range(1, 41))
     metrics = chosen["chosen"]["test"]

@@ -345,5 +345,7 @@ def test_evaluate_has_two_forms(trained, prepared, tmp_path, rows):
     assert "neither" in refused("evaluate", "--model", trained, code=2)
     assert "both" in refused("evaluate", "--model", trained, "--data", data, "--input", records, code=2)
     assert "--padded" in refused("evaluate", "--model", trained, "--input", records, "--padded", code=2)
+    assert "--batch " in refused("evaluate", "--model", trained, "--input", records, "--batch", 8, code=2)
     assert "--no-quotes" in refused("evaluate", "--model", trained, "--data", data, "--no-quotes", code=2)
-    assert "batch" in refused("predict", "--model", trained, "--input", records, "--batch", 0)
+    assert "--precision" in refused("evaluate", "--model", trained, "--data", data, "--precision", "int8", code=2)
+    assert "batch" in refused("predict", "--model", trained, "--input", records, "--batch-tokens", 0)

@@ -187,8 +187,8 @@ def test_losses(initial, tmp_path, task, head, loss):
     out, rows, _ = tuned(initial, tmp_path, task)
     model, tokenizer = opened(out, head, None)
     expected = loss(model.double(), tokenizer, rows)
-    for batch in (1, 5, 32):
-        (measured,) = results("evaluate", "--model", out, "--input", tmp_path / "valid.jsonl", "--batch", batch)
+    for tokens in (1, 50, 4096):
+        (measured,) = results("evaluate", "--model", out, "--input", tmp_path / "valid.jsonl", "--batch-tokens", tokens)
         close([measured["loss"]], [expected])
 
 

@@ -11,6 +11,9 @@
 namespace rf::train {
 namespace {
 
+using tasks::Example, tasks::rename_columns, tasks::resolve_columns, tasks::task_kind, tasks::TaskKind,
+    tasks::TaskSettings;
+
 std::vector<Example> examples_of_lengths(size_t count) {
   std::vector<Example> examples(count);
   for (size_t i = 0; i < count; ++i) examples[i].rows = {{std::vector<int32_t>(i * 37 % 101 + 2, 5), {}, {}}};

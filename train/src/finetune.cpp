@@ -10,16 +10,19 @@
 #include <filesystem>
 
 #include "checkpoint.h"
+#include "finetune_data.h"
 #include "finetune_report.h"
 #include "finetune_run.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
+#include "rf/tasks/metrics.h"
 #include "rf/train/run_directory.h"
 #include "run_series.h"
-#include "tasks/classes.h"
 
 namespace rf::train {
+
+using tasks::number_or_null, tasks::Scored, tasks::Scores, tasks::Split;
 
 namespace {
 
@@ -111,7 +114,7 @@ class Finetuning {
  private:
   std::vector<data::Record> read(const std::vector<std::string>& inputs, const std::string& name) const;
   void make_task();
-  void add_split(const std::string& name, const TaskSplit& split);
+  void add_split(const std::string& name, const Split& split);
   void choose_metric();
   void keep_settings();
   bool train(double rate, uint64_t seed);
@@ -119,7 +122,7 @@ class Finetuning {
     return fmt::format("{}/lr-{}/seed-{}", options_.output_dir, rate, seed);
   }
   void finish();
-  nlohmann::json measure(const TaskSplit& split, const std::string& name);
+  nlohmann::json measure(const Split& split, const std::string& name);
   void warn(const std::string& text) {
     report_["warnings"].push_back(text);
     if (options_.note) options_.note(text);
@@ -127,12 +130,12 @@ class Finetuning {
 
   const FinetuneOptions& options_;
   io::Progress& progress_;
-  const TaskKind& kind_;
+  const tasks::TaskKind& kind_;
   std::optional<RunDirectory> directory_;  // made after the input was checked
   TaskModel model_;
   std::optional<TokenizerFiles> tokenizer_files_;
   FinetuneData data_;
-  std::optional<TaskSplit> test_;
+  std::optional<Split> test_;
   nlohmann::json identity_ = nlohmann::json::object();  // of the records of each split that runs depend on
   nlohmann::json report_;
   std::vector<FinetuneRun> runs_;
@@ -143,14 +146,14 @@ class Finetuning {
 Finetuning::Finetuning(const FinetuneOptions& options, io::Progress& progress)
     : options_(options),
       progress_(progress),
-      kind_(task_kind(options.task.kind)),
+      kind_(tasks::task_kind(options.task.kind)),
       series_(std::ssize(options.learning_rates) * options.seeds) {
   check_options(options);
   report_ = {{"task", kind_.name},
              {"model", options.model_dir},
              {"warnings", nlohmann::json::array()},
              {"shared_with_train", nlohmann::json::object()}};
-  model_.tokenizer = load_task_tokenizer(options.model_dir, options.load);
+  model_.tokenizer = tasks::load_tokenizer(options.model_dir, options.load);
   tokenizer_files_.emplace(options.model_dir);
   make_task();
   choose_metric();
@@ -160,14 +163,14 @@ Finetuning::Finetuning(const FinetuneOptions& options, io::Progress& progress)
 }
 
 std::vector<data::Record> Finetuning::read(const std::vector<std::string>& inputs, const std::string& name) const {
-  return read_task_records({inputs, options_.files.format, options_.files.quotes}, name);
+  return tasks::read_records({inputs, options_.files.format, options_.files.quotes}, name);
 }
 
 void Finetuning::make_task() {
   std::vector<data::Record> train = read(options_.files.train, "train");
-  TaskSettings& settings = model_.settings = options_.task;
-  settings.columns = resolve_columns(kind_, options_.task.columns, train);
-  check_settings(settings);
+  tasks::TaskSettings& settings = model_.settings = options_.task;
+  settings.columns = tasks::resolve_columns(kind_, options_.task.columns, train);
+  tasks::check_settings(settings);
   if (options_.label_smoothing > 0 && !kind_.has_classes) {
     fail("finetune", "label-smoothing goes with tasks that choose among classes, got {} with {}",
          options_.label_smoothing, kind_.name);
@@ -177,21 +180,21 @@ void Finetuning::make_task() {
                                         ? take_fraction(train, options_.files.valid_fraction, options_.seed)
                                         : read(options_.files.valid, "valid");
   model_.task = kind_.make(settings, model_.tokenizer);
-  data_.train = make_split(*model_.task, std::move(train));
+  data_.train = tasks::make_split(*model_.task, std::move(train));
   for (const std::string& sentence : single_example_classes(data_.train, settings)) warn(sentence);
-  data_.valid = make_split(*model_.task, std::move(valid));
+  data_.valid = tasks::make_split(*model_.task, std::move(valid));
   add_split("train", data_.train);
   add_split("valid", data_.valid);
   identity_ = {{"train", records_identity(data_.train.records)}, {"valid", records_identity(data_.valid.records)}};
   if (!options_.files.test.empty()) {
     std::vector<data::Record> test = read(options_.files.test, "test");
-    test_ = make_split(*model_.task, std::move(test));
+    test_ = tasks::make_split(*model_.task, std::move(test));
     add_split("test", *test_);
   }
 }
 
 // Counts and baselines of a split, and how many of its records are in the training file.
-void Finetuning::add_split(const std::string& name, const TaskSplit& split) {
+void Finetuning::add_split(const std::string& name, const Split& split) {
   report_["records"][name] = split.records.size();
   if (name == "train") return;
   const int64_t shared = count_shared(data_.train.records, split.records, kind_, model_.settings);
@@ -222,7 +225,7 @@ void Finetuning::choose_metric() {
 
 // Everything that a run's numbers depend on except its rate and seed: these may be added later, and so may a test file.
 void Finetuning::keep_settings() {
-  const nlohmann::json settings = {{"task", rf::train::to_json(model_.settings)},
+  const nlohmann::json settings = {{"task", tasks::to_json(model_.settings)},
                                    {"model", model_identity(options_.model_dir, options_.load)},
                                    {"data", identity_},
                                    {"epochs", options_.epochs},
@@ -280,9 +283,9 @@ bool Finetuning::train(double rate, uint64_t seed) {
 }
 
 // Evaluates the chosen model on `split`; the report keeps the confusion matrix of the last split.
-nlohmann::json Finetuning::measure(const TaskSplit& split, const std::string& name) {
-  Evaluated evaluated = score_examples(model_, split.examples, PredictOptions{}.batch, Targets::kNeeded,
-                                       io::counted(progress_, "evaluating " + name, std::ssize(split.examples)));
+nlohmann::json Finetuning::measure(const Split& split, const std::string& name) {
+  tasks::Evaluated evaluated =
+      score_examples(model_, split.examples, io::counted(progress_, "evaluating " + name, std::ssize(split.examples)));
   const std::vector<Scored> scored = split.with(std::move(evaluated.scores));
   const auto confusion = model_.task->confusion(scored);
   if (!confusion.empty()) {
@@ -312,7 +315,7 @@ void Finetuning::finish() {
   nn::save_model(*model_.model, options_.output_dir);
   tokenizer_files_->write(options_.output_dir);
   model_.tokenizer->save_dictionary(options_.output_dir);
-  io::write_file(directory_->file(kTaskFile), rf::train::to_json(model_.settings).dump(2) + "\n");
+  io::write_file(directory_->file(tasks::kTaskFile), tasks::to_json(model_.settings).dump(2) + "\n");
   io::write_file(directory_->file("report.json"), report_.dump(2) + "\n");
   io::write_file(directory_->file("report.md"), markdown_report(report_));
 }

@@ -1,8 +1,8 @@
-// Records to examples (finetune_data.h).
+// Records and batches of a fine-tuning (finetune_data.h).
 #include "finetune_data.h"
 
 #define XXH_INLINE_ALL
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -11,14 +11,13 @@
 
 #include "rf/data/random.h"
 #include "rf/io/error.h"
-#include "rf/io/nearest_name.h"
 #include "rf/io/printable.h"
 
 namespace rf::train {
 
-namespace {
+using tasks::Example, tasks::TaskColumn, tasks::TaskKind, tasks::TaskSettings;
 
-constexpr const char* kId = "id";
+namespace {
 
 std::string dumped(const nlohmann::json& value) {
   return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -33,27 +32,6 @@ bool is_numbered(const std::string& name, const std::string& column) {
   return name.size() > column.size() && name.starts_with(column) &&
          std::all_of(name.begin() + static_cast<ptrdiff_t>(column.size()), name.end(),
                      [](char c) { return c >= '0' && c <= '9'; });
-}
-
-// For an optional column that is not named: whether the training records have it; all or none must.
-bool all_have(const std::vector<data::Record>& records, const std::string& column) {
-  const auto has = [&](const data::Record& record) { return record.find(column) != nullptr; };
-  const auto with = std::find_if(records.begin(), records.end(), has);
-  if (with == records.end()) return false;
-  const auto without = std::find_if_not(records.begin(), records.end(), has);
-  if (without == records.end()) return true;
-  fail("input", "{} must have a field {}, as {} has, got none", without->place(), column, with->place());
-}
-
-// Throws Error for a column that is not one of `names`.
-void check_names(const TaskKind& kind, const std::map<std::string, std::string>& given,
-                 const std::vector<std::string_view>& names) {
-  for (const auto& [name, field] : given) {
-    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    const std::string_view nearest = io::nearest_name(name, names);
-    fail("task", "a column of {} must be one of {}, got {}{}", kind.name, fmt::join(names, ", "), io::printable(name),
-         nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
-  }
 }
 
 // A hash of everything that the model reads of a record.
@@ -71,43 +49,6 @@ uint64_t hash_of_inputs(const data::Record& record, const TaskKind& kind, const 
 
 }  // namespace
 
-std::map<std::string, std::string> resolve_columns(const TaskKind& kind,
-                                                   const std::map<std::string, std::string>& given,
-                                                   const std::vector<data::Record>& train) {
-  std::vector<std::string_view> names = {kId};
-  for (const TaskColumn& column : kind.columns) names.emplace_back(column.name);
-  check_names(kind, given, names);
-  std::map<std::string, std::string> fields;
-  for (const TaskColumn& column : kind.columns) {
-    const auto named = given.find(column.name);
-    if (named != given.end()) {
-      fields[column.name] = named->second;
-    } else if (column.use != TaskColumn::Use::kOptionalInput || all_have(train, column.name)) {
-      fields[column.name] = column.name;
-    }
-  }
-  const auto id = given.find(kId);
-  fields[kId] = id == given.end() ? kId : id->second;
-  if (id != given.end()) static_cast<void>(train.front().at(id->second));  // a field that is named must exist
-  return fields;
-}
-
-void rename_columns(const std::map<std::string, std::string>& given, TaskSettings& settings) {
-  std::vector<std::string_view> names;
-  for (const auto& [name, field] : settings.columns) names.emplace_back(name);
-  check_names(task_kind(settings.kind), given, names);
-  for (const auto& [name, field] : given) settings.columns[name] = field;
-}
-
-std::vector<data::Record> read_task_records(const data::RecordOptions& options, const std::string& name) {
-  std::vector<data::Record> records;
-  data::RecordReader(options).read([&](data::Record& record) { records.push_back(std::move(record)); });
-  if (records.empty()) {
-    fail("input", "the {} file must have at least one record, got none in {}", name, fmt::join(options.inputs, ", "));
-  }
-  return records;
-}
-
 std::vector<data::Record> take_fraction(std::vector<data::Record>& records, double fraction, uint64_t seed) {
   const auto count = static_cast<int64_t>(records.size());
   if (count < 2) fail("finetune", "valid-fraction needs at least two records to divide, got {}", count);
@@ -121,13 +62,6 @@ std::vector<data::Record> take_fraction(std::vector<data::Record>& records, doub
   return out;
 }
 
-TaskSplit make_split(Task& task, std::vector<data::Record> records) {
-  TaskSplit split;
-  for (const data::Record& record : records) split.examples.push_back(task.example(record, Targets::kNeeded));
-  split.records = std::move(records);
-  return split;
-}
-
 int64_t count_shared(const std::vector<data::Record>& train, const std::vector<data::Record>& records,
                      const TaskKind& kind, const TaskSettings& settings) {
   std::unordered_set<uint64_t> seen;
@@ -137,7 +71,7 @@ int64_t count_shared(const std::vector<data::Record>& train, const std::vector<d
   });
 }
 
-std::vector<std::string> single_example_classes(const TaskSplit& train, const TaskSettings& settings) {
+std::vector<std::string> single_example_classes(const tasks::Split& train, const TaskSettings& settings) {
   std::vector<int64_t> counts(settings.labels.size(), 0);
   std::vector<size_t> places(settings.labels.size(), 0);
   for (size_t i = 0; i < train.examples.size(); ++i) {

@@ -7,12 +7,14 @@
 
 #include "autocast.h"
 #include "checkpoint.h"
+#include "finetune_data.h"
 #include "metrics_log.h"
 #include "optimizer.h"
 #include "rf/io/error.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/nn/seed_scope.h"
 #include "seconds.h"
+#include "task_batch.h"
 #include "train_step.h"
 
 namespace rf::train {
@@ -117,18 +119,18 @@ class Run {
 
   void step(const std::vector<size_t>& indices) {
     const double start = now_seconds();
-    std::vector<const Example*> examples;
+    std::vector<const tasks::Example*> examples;
     for (const size_t index : indices) examples.push_back(&data_.train.examples[index]);
     const int64_t step = run_.steps + 1;
     double loss = 0;
     {
       const AutocastScope autocast(options_.precision);
-      Batch batch = make_batch(examples, model_.model->config().pad_token_id);
+      TaskBatch batch = make_batch(examples, model_.model->config().pad_token_id);
       batch.input.dropout_key = nn::DropoutKey{run_.seed, static_cast<uint64_t>(step)};
-      const nn::Output output = model_.model->forward(batch.input);
-      const at::Tensor mean = model_.task->loss(output, batch, options_.label_smoothing);
-      loss = mean.item<float>();
-      if (std::isfinite(loss)) mean.backward();
+      const at::Tensor logits_NL = logits_of(model_.model->forward(batch.input), batch, model_.task->head());
+      const TaskLoss of_batch = task_loss(*model_.task, batch, logits_NL, options_.label_smoothing);
+      loss = of_batch.mean;
+      if (std::isfinite(loss)) logits_NL.backward(of_batch.gradient_NL);
     }
     if (!std::isfinite(loss)) {
       fail("finetune", "the loss must be finite, got {} at step {} of learning rate {}; try a lower one",
@@ -168,8 +170,8 @@ class Run {
 
   // False if there was no better evaluation for options_.patience evaluations.
   bool evaluate(int64_t epoch) {
-    Evaluated evaluated = score_examples(model_, data_.valid.examples, PredictOptions{}.batch, Targets::kNeeded,
-                                         io::counted(progress_, "evaluating", std::ssize(data_.valid.examples)));
+    tasks::Evaluated evaluated = score_examples(model_, data_.valid.examples,
+                                                io::counted(progress_, "evaluating", std::ssize(data_.valid.examples)));
     if (!std::isfinite(evaluated.loss)) {
       fail("finetune",
            "the loss must be finite, got {} on the valid file after step {} of learning rate {}; try a lower one",
@@ -224,7 +226,7 @@ nlohmann::json metrics_of(io::StrictObject& run, const std::string& metric) {
   return *run.find("metrics");
 }
 
-std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const Task& task, uint64_t seed) {
+std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const tasks::Task& task, uint64_t seed) {
   ModelConfig config = load_config(model_dir);
   task.set_outputs(config);
   const nn::SeedScope drawn(seed);

@@ -4,13 +4,15 @@
 #include <string>
 
 #include "checkpoint.h"
-#include "finetune_data.h"
 #include "interrupt.h"
+#include "rf/io/strict_object.h"
+#include "rf/train/finetune.h"
+#include "task_model.h"
 
 namespace rf::train {
 
 struct FinetuneData {
-  TaskSplit train, valid;
+  tasks::Split train, valid;
 };
 
 // Trains and writes metrics.jsonl and the model of the best evaluation to `directory`. model.model is replaced. After
@@ -24,6 +26,6 @@ bool finetune_run(const FinetuneOptions& options, const FinetuneData& data, cons
 nlohmann::json metrics_of(io::StrictObject& run, const std::string& metric);
 
 // The initial model with the task's head, which is initialised from `seed` if the directory has none.
-std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const Task& task, uint64_t seed);
+std::shared_ptr<nn::Model> initial_model(const std::string& model_dir, const tasks::Task& task, uint64_t seed);
 
 }  // namespace rf::train

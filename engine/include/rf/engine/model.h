@@ -88,6 +88,8 @@ class RF_ENGINE_API Model {
   Model& operator=(Model&&) noexcept;
 
   const ModelInfo& info() const;
+  // Throws Error where a sequence of that many tokens (>= 1), at positions from 0 on, is longer than the model reads.
+  void check_length(int64_t tokens) const;
 
   // The last hidden states, [ids.size(), hidden_size].
   void hidden(const Tokens& tokens, float* out) const;

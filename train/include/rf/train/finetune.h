@@ -1,4 +1,4 @@
-// Fine-tuning for the tasks of docs/finetuning.md, and predictions of a fine-tuned model. Free of torch.
+// Fine-tuning for the tasks of docs/finetuning.md. Free of torch; predictions are rf/tasks/predict.h's.
 //
 // The output directory holds run.json (the settings), one directory per run (lr-<rate>/seed-<n>/: metrics.jsonl, the
 // model of its best evaluation, a checkpoint during the run, and result.json when it is finished), and at the end the
@@ -7,17 +7,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "rf/data/records.h"
+#include "rf/data/reader.h"
 #include "rf/io/progress.h"
+#include "rf/tasks/settings.h"
 #include "rf/text/tokenizer.h"
 #include "rf/train/run_config.h"
-#include "rf/train/task_settings.h"
 
 namespace rf::train {
 
@@ -30,7 +28,8 @@ struct TaskFiles {
 };
 
 struct FinetuneOptions {
-  TaskSettings task;  // kind, columns that differ from their names, and how texts are read; labels come from the files
+  tasks::TaskSettings
+      task;  // kind, columns that differ from their names, and how texts are read; labels come from the files
   std::string model_dir, output_dir;
   TaskFiles files;
   text::LoadOptions load;  // dictionaries of the tokenizer
@@ -70,22 +69,5 @@ struct FinetuneReport {
 // line, for records without the fields that the task needs, a label that is missing from the train file, an empty file;
 // for settings that contradict each other or those of the runs in the output directory; for a loss that is not finite.
 FinetuneReport finetune(const FinetuneOptions& options, io::Progress& progress);
-
-struct PredictOptions {
-  std::string model_dir;
-  data::RecordOptions input;
-  std::vector<std::string> texts{};              // for predict, instead of the input: each is a record of one text
-  std::map<std::string, std::string> columns{};  // fields of the task's columns that have other names here
-  text::LoadOptions load;
-  std::optional<int64_t> max_length;  // in place of the task's
-  int64_t batch = 32;                 // records of one forward pass
-};
-// Calls `line` with the prediction for each record, in order: its line, its id if it has one, and the keys of the task.
-// A line of plain text is a record of the task's text. Columns with targets are not read. Memory does not grow with the
-// input.
-void predict(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line,
-             io::Progress& progress);
-// The task's metrics on labelled records, their loss, and their number.
-nlohmann::json evaluate_task(const PredictOptions& options, io::Progress& progress);
 
 }  // namespace rf::train

@@ -1,0 +1,90 @@
+// roformer evaluate: a fine-tuned model on records, by the engine; or a language model on prepared data, by the
+// training library.
+#include "evaluate.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "read_options.h"
+#include "rf/model/run_checkpoints.h"
+#include "rf/tasks/predict.h"
+#include "training_library.h"
+
+namespace rf::cli {
+
+namespace {
+
+struct Options {
+  EvaluateData data;              // with --data
+  tasks::PredictOptions records;  // with --input
+  std::optional<int64_t> max_length;
+};
+
+// Options of one form that are given with the other are errors, because they would have no effect.
+void check_form(const CLI::App& app, const char* form, std::initializer_list<const char*> foreign) {
+  for (const char* name : foreign) {
+    if (app.count(name) > 0) fail_usage("evaluate", "{} must be left out with {}, got it", name, form);
+  }
+}
+
+int run_evaluate(const CLI::App& app, Options& options, const Common& common) {
+  if (options.data.data_dir.empty() == options.records.input.inputs.empty()) {
+    fail_usage("evaluate", "one of --data and --input must be given, got {}",
+               options.data.data_dir.empty() ? "neither" : "both");
+  }
+  nlohmann::json result;
+  if (options.data.data_dir.empty()) {
+    check_form(app, "--input", {"--split", "--mask-probability", "--whole-word", "--padded", "--bfloat16", "--batch"});
+    options.records.model_dir = options.data.model_dir;
+    options.records.max_length = options.max_length;
+    options.records.note = say;
+    result = tasks::evaluate(options.records, progress());
+  } else {
+    check_form(app, "--data",
+               {"--format", "--no-quotes", "--columns", "--dict", "--user-dict", "--precision", "--batch-tokens"});
+    options.data.model_dir = model_of_run(options.data.model_dir, say);
+    options.data.max_length = options.max_length.value_or(options.data.max_length);
+    result = evaluate_data(options.data, common);
+  }
+  progress().finish();
+  emit(result);
+  return kOk;
+}
+
+std::function<int()> configure(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<Options>();
+  EvaluateData& data = options->data;
+  app.add_option("--model", data.model_dir, "Model directory")->required();
+  app.add_option("--max-length", options->max_length, "Tokens per row; default: 128, or with --input the task's");
+  app.add_option("--data", data.data_dir, "Language models: data directory made by prepare");
+  app.add_option("--batch", data.batch_size, "With --data: rows per forward pass")->capture_default_str();
+  app.add_option("--split", data.split, "With --data: valid, train or test")->capture_default_str();
+  app.add_option("--mask-probability", data.mask.probability,
+                 "With --data: share of tokens to mask (masked language models)")
+      ->capture_default_str();
+  app.add_flag_callback(
+      "--whole-word", [options] { options->data.mask.unit = data::MaskUnit::kWholeWord; },
+      "With --data: mask whole words");
+  app.add_flag_callback(
+      "--padded", [options] { options->data.packing = data::Packing::kPadded; },
+      "With --data: a row is one piece of a document; default: rows are packed");
+  app.add_flag("--bfloat16", data.bfloat16, "With --data: compute in bfloat16 where training does; default: float32");
+  add_record_inputs(app, options->records.input.inputs);
+  add_record_format(app, options->records.input.format, options->records.input.quotes);
+  add_columns(app, options->records.columns);
+  add_precision(app, options->records.precision);
+  add_batch_tokens(app, options->records.batch_tokens);
+  add_dictionary(app, options->records.load);
+  return [options, &app, &common] { return run_evaluate(app, *options, common); };
+}
+
+}  // namespace
+
+Command evaluate_command() {
+  return {"evaluate", "A language model's loss on held-out documents, or a fine-tuned model's metrics on records",
+          "roformer evaluate --model run --data data\n  roformer evaluate --model tuned --input test.tsv",
+          Command::Seed::kUsed, configure};
+}
+
+}  // namespace rf::cli

@@ -1,0 +1,20 @@
+// What `evaluate --data` passes from its options (evaluate.cpp) to the training library (../training/evaluate.cpp).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "rf/data/batcher.h"
+
+namespace rf::cli {
+
+struct EvaluateData {
+  std::string model_dir, data_dir;
+  std::string split = "valid";
+  int64_t max_length = 128, batch_size = 32;
+  data::Packing packing = data::Packing::kPacked;
+  data::MaskOptions mask;
+  bool bfloat16 = false;  // compute in bfloat16 where training does
+};
+
+}  // namespace rf::cli

@@ -1,0 +1,64 @@
+// Records to examples, and a model's scores and loss for them: what training, prediction and evaluation share.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rf/tasks/task.h"
+#include "rf/text/tokenizer.h"
+
+namespace rf::tasks {
+
+// The field of every column that the task reads: those given, otherwise the columns' own names; optional columns if the
+// training records have them, and always "id", which any record may have. Throws Error for a column that the task does
+// not have, and if only some records have an optional one.
+std::map<std::string, std::string> resolve_columns(const TaskKind& kind,
+                                                   const std::map<std::string, std::string>& given,
+                                                   const std::vector<data::Record>& train);
+// Changes the fields of the given columns of a fine-tuned model's task. Throws Error for a column that it does not
+// read.
+void rename_columns(const std::map<std::string, std::string>& given, TaskSettings& settings);
+
+// A model's tokenizer. Throws Error for a vocabulary that is larger than the model's, or without [PAD].
+std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::string& model_dir, const text::LoadOptions& load);
+// The Error of a length that a model cannot read, with the model's own reason.
+[[noreturn]] void fail_length(int64_t max_length, const std::string& reason);
+
+// Throws Error, naming the files, if they have no record; `name`: "train".
+std::vector<data::Record> read_records(const data::RecordOptions& options, const std::string& name);
+
+// Records with their examples.
+struct Split {
+  std::vector<data::Record> records;
+  std::vector<Example> examples;
+
+  std::vector<Scored> with(std::vector<Scores> scores) const;
+};
+Split make_split(Task& task, std::vector<data::Record> records);
+
+struct Evaluated {
+  std::vector<Scores> scores;  // of each example
+  double loss = 0;             // the mean over the terms of all examples, whatever the batches
+};
+// Collects them from logits, some examples at a time.
+class Evaluation {
+ public:
+  Evaluation(const Task& task, std::span<const Example> examples)
+      : task_(task), examples_(examples), scores_(examples.size()) {}
+  // The logits of the examples with these indices; every one is added once.
+  void add(std::span<const size_t> indices, const Logits& logits);
+  Evaluated result() &&;
+
+ private:
+  const Task& task_;
+  std::span<const Example> examples_;
+  std::vector<Scores> scores_;
+  double loss_sum_ = 0;
+  int64_t terms_ = 0;
+};
+
+}  // namespace rf::tasks

@@ -1,0 +1,41 @@
+// The task of a fine-tuned model: task.json in its directory, so that predict and evaluate need no options.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "rf/text/batch.h"
+
+namespace rf::tasks {
+
+// Which part of a text that is too long is kept. kHeadTail: half of the tokens from its beginning, half from its end.
+enum class Keep { kHead, kTail, kHeadTail };
+// How the logits of a text's windows are combined: their mean, or the maximum of each.
+enum class Pooling { kMean, kMax };
+
+struct TaskSettings {
+  std::string kind;                                               // a name in the table of tasks
+  std::map<std::string, std::string> columns;                     // what the task reads -> the field that holds it
+  std::vector<std::string> labels;                                // of the classes, in order of their ids
+  int64_t max_length = 128;                                       // tokens of a row, special tokens included
+  text::Truncation truncation = text::Truncation::kLongestFirst;  // which text of a pair loses tokens
+  Keep keep = Keep::kHead;
+  int64_t windows = 1;  // largest number of windows of a text that is too long; 1: it is truncated
+  int64_t stride = 0;   // tokens that a window repeats of the one before
+  Pooling pooling = Pooling::kMean;
+  std::string metric;      // chooses the best model
+  bool no_answer = false;  // answers: a record may have none
+};
+
+nlohmann::json to_json(const TaskSettings& settings);
+// Reads task.json strictly; throws Error, also for a kind that is not in the table.
+TaskSettings load_task_settings(const std::string& model_dir);
+// Throws Error for settings that contradict each other.
+void check_settings(const TaskSettings& settings);
+
+inline constexpr const char* kTaskFile = "task.json";
+
+}  // namespace rf::tasks

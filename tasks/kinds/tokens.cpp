@@ -1,0 +1,247 @@
+// A label for each word of a list: the first piece of a word has the label, as in transformers' examples for token
+// classification. A text that is too long is read in windows, and each word in the window where it is furthest from an
+// end. A word without tokens has no loss, and gets the label O, or the first label if there is no O. Scores: [words,
+// labels]. Targets: a label for each word.
+#include <algorithm>
+#include <limits>
+
+#include "classes.h"
+#include "input_rows.h"
+#include "losses.h"
+#include "rf/io/error.h"
+#include "rf/tasks/metrics.h"
+
+namespace rf::tasks {
+
+namespace {
+
+std::vector<std::string> strings_of(const data::Record& record, const std::string& column) {
+  std::vector<std::string> strings;
+  const nlohmann::json& list = record.at(column);
+  if (!list.is_array()) fail("input", "{} must have a list of texts as {}, got another value", record.place(), column);
+  for (const nlohmann::json& item : list) {
+    if (!item.is_string()) fail("input", "{} must have texts in {}, got another value", record.place(), column);
+    strings.push_back(item.get<std::string>());
+  }
+  return strings;
+}
+
+// Whether labels are entities in the scheme IOB2.
+bool are_entities(const std::vector<std::string>& labels) {
+  const auto is_part = [](const std::string& label) { return label.starts_with("B-") || label.starts_with("I-"); };
+  return std::any_of(labels.begin(), labels.end(), is_part) &&
+         std::all_of(labels.begin(), labels.end(), [&](const auto& label) { return label == "O" || is_part(label); });
+}
+
+constexpr std::array<int32_t, 2> kNoPlace = {-1, -1};
+constexpr size_t kNoLine = std::numeric_limits<size_t>::max();
+
+class Tokens : public Task {
+ public:
+  Tokens(const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer)
+      : settings_(settings), labels_(settings.labels), rows_(std::move(tokenizer), settings, text::Overflow::kRows) {
+    check_labels(settings.labels, "tokens");
+    if (settings.windows > 1) fail("task", "tokens are always read in windows, got a limit of {}", settings.windows);
+    if (settings.keep == Keep::kHeadTail) fail("task", "tokens go with keep head or tail, got head-tail");
+    without_piece_.assign(labels_.size(), 0);
+    const auto outside = std::find(settings.labels.begin(), settings.labels.end(), "O");
+    without_piece_[outside == settings.labels.end() ? 0 : static_cast<size_t>(outside - settings.labels.begin())] = 1;
+  }
+
+  Head head() const override { return Head::kTokenClassification; }
+  void set_outputs(ModelConfig& config) const override {
+    labels_.set_outputs(config);
+    config.problem_type.clear();
+  }
+
+  Example example(const data::Record& record, Targets targets) override;
+  // A term for each word that has a piece.
+  Loss loss(const Example& example, const Logits& logits, double label_smoothing) const override {
+    Loss loss{.gradient = std::vector<double>(logits.values.size())};
+    const std::vector<size_t> lines = lines_of(example);
+    for (size_t word = 0; word < lines.size(); ++word) {
+      if (lines[word] == kNoLine) continue;
+      const auto target = static_cast<size_t>(example.targets[word]);
+      const CrossEntropy cost = cross_entropy(logits.line(lines[word]), target, label_smoothing);
+      loss.sum += cost.value;
+      ++loss.terms;
+      std::copy(cost.gradient.begin(), cost.gradient.end(),
+                loss.gradient.begin() + static_cast<ptrdiff_t>(logits.index(lines[word], 0)));
+    }
+    return loss;
+  }
+  Scores scores(const Example& example, const Logits& logits) const override {
+    Scores scores;
+    for (const size_t line : lines_of(example)) {
+      const Scores of_word = line == kNoLine ? without_piece_ : logits.line(line);
+      scores.insert(scores.end(), of_word.begin(), of_word.end());
+    }
+    return scores;
+  }
+  nlohmann::json prediction(const data::Record&, const Scores& scores) const override {
+    return {{"labels", names_of(classes_of(scores))}};
+  }
+  nlohmann::json metrics(std::span<const Scored> scored) const override;
+  std::vector<Scores> baseline(std::span<const Example> train, std::span<const Example> examples) const override {
+    Scores counts(labels_.size(), 0);
+    for (const Example& one : train) {
+      for (const int64_t target : one.targets) ++counts[static_cast<size_t>(target)];
+    }
+    std::vector<Scores> scores(examples.size());
+    for (size_t i = 0; i < examples.size(); ++i) {
+      for (size_t word = 0; word < examples[i].places.size(); ++word) {
+        scores[i].insert(scores[i].end(), counts.begin(), counts.end());
+      }
+    }
+    return scores;
+  }
+  std::vector<std::vector<int64_t>> confusion(std::span<const Scored> scored) const override {
+    std::vector<int64_t> gold, predicted;
+    for (const Scored& one : scored) {
+      const std::vector<int64_t> classes = classes_of(one.scores);
+      gold.insert(gold.end(), one.example->targets.begin(), one.example->targets.end());
+      predicted.insert(predicted.end(), classes.begin(), classes.end());
+    }
+    return confusion_matrix(gold, predicted, static_cast<int64_t>(labels_.size()));
+  }
+
+ private:
+  // The line of each word's logits, kNoLine where it has no piece.
+  static std::vector<size_t> lines_of(const Example& example) {
+    std::vector<size_t> first_lines = {0}, lines;
+    for (const TokenRow& row : example.rows) first_lines.push_back(first_lines.back() + row.ids.size());
+    for (const auto& [row, token] : example.places) {
+      lines.push_back(row < 0 ? kNoLine : first_lines[static_cast<size_t>(row)] + static_cast<size_t>(token));
+    }
+    return lines;
+  }
+  std::vector<int64_t> classes_of(const Scores& scores) const {
+    std::vector<int64_t> classes;
+    for (size_t begin = 0; begin < scores.size(); begin += labels_.size()) {
+      classes.push_back(static_cast<int64_t>(greatest(std::span(scores).subspan(begin, labels_.size()))));
+    }
+    return classes;
+  }
+  std::vector<std::string> names_of(const std::vector<int64_t>& classes) const {
+    std::vector<std::string> names;
+    for (const int64_t id : classes) names.push_back(labels_.name(static_cast<size_t>(id)));
+    return names;
+  }
+
+  const TaskSettings settings_;
+  Labels labels_;
+  InputRows rows_;
+  Scores without_piece_;
+};
+
+// The words with one space between them, and where each begins and ends.
+struct Joined {
+  std::string text;
+  std::vector<std::array<int32_t, 2>> words;  // bytes
+};
+Joined joined(const std::vector<std::string>& words) {
+  Joined all;
+  for (const std::string& word : words) {
+    if (!all.words.empty()) all.text += ' ';
+    const auto begin = static_cast<int32_t>(all.text.size());
+    all.text += word;
+    all.words.push_back({begin, static_cast<int32_t>(all.text.size())});
+  }
+  return all;
+}
+
+// The word that each token of a row belongs to, -1: none.
+std::vector<int64_t> words_of(const Joined& joined, const text::Row& row) {
+  std::vector<int64_t> words(row.size(), -1);
+  for (size_t i = 0, word = 0; i < row.size(); ++i) {
+    if (row.text_index[i] < 0) continue;
+    const int32_t begin = row.tokens.byte_begin[i];
+    while (word < joined.words.size() && joined.words[word][1] <= begin) ++word;
+    if (word < joined.words.size() && begin >= joined.words[word][0]) words[i] = static_cast<int64_t>(word);
+  }
+  return words;
+}
+
+// The row and position of each word's first piece, in the row where it is furthest from an end. A row may begin
+// within a word, so that a word's first piece in a row need not be the word's first.
+std::vector<std::array<int32_t, 2>> places_of(const Joined& joined, std::span<const text::Row> rows) {
+  const size_t count = joined.words.size();
+  std::vector<std::array<int32_t, 2>> places(count, kNoPlace);
+  std::vector<int32_t> first(count, std::numeric_limits<int32_t>::max()), margins(count, -1);
+  const auto for_each_piece = [&](auto piece) {
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const std::vector<int64_t> words = words_of(joined, rows[r]);
+      for (size_t i = 0; i < words.size(); ++i) {
+        if (words[i] >= 0) piece(static_cast<size_t>(words[i]), r, i, rows[r].tokens.byte_begin[i]);
+      }
+    }
+  };
+  for_each_piece([&](size_t word, size_t, size_t, int32_t begin) { first[word] = std::min(first[word], begin); });
+  for_each_piece([&](size_t word, size_t r, size_t i, int32_t begin) {
+    const auto margin = static_cast<int32_t>(std::min(i, rows[r].size() - 1 - i));
+    const bool is_seen = places[word] != kNoPlace && places[word][0] == static_cast<int32_t>(r);
+    if (begin != first[word] || is_seen || margin <= margins[word]) return;
+    margins[word] = margin;
+    places[word] = {static_cast<int32_t>(r), static_cast<int32_t>(i)};
+  });
+  return places;
+}
+
+Example Tokens::example(const data::Record& record, Targets targets) {
+  Example example;
+  const std::vector<std::string> words = strings_of(record, settings_.columns.at("tokens"));
+  const Joined text = joined(words);
+  const std::span<const text::Row> rows = rows_.rows(record.place(), {text.text});
+  add_input(rows, example);
+  example.places = places_of(text, rows);
+  if (targets == Targets::kIgnored) return example;
+  const std::string& column = settings_.columns.at("labels");
+  for (const std::string& label : strings_of(record, column)) {
+    example.targets.push_back(labels_.id(record.place(), label));
+  }
+  if (example.targets.size() != words.size()) {
+    fail("input", "{} must have a label in {} for each of the {} tokens, got {}", record.place(), column, words.size(),
+         example.targets.size());
+  }
+  return example;
+}
+
+nlohmann::json Tokens::metrics(std::span<const Scored> scored) const {
+  const ClassMetrics words = class_metrics(confusion(scored));
+  nlohmann::json json = {{"accuracy", number_or_null(words.accuracy)}, {"macro_f1", number_or_null(words.macro_f1)}};
+  if (!are_entities(settings_.labels)) return json;
+  std::vector<std::vector<std::string>> gold, predicted;
+  for (const Scored& one : scored) {
+    gold.push_back(names_of(one.example->targets));
+    predicted.push_back(names_of(classes_of(one.scores)));
+  }
+  const SpanMetrics entities = entity_metrics(gold, predicted);
+  json.update({{"precision", entities.precision}, {"recall", entities.recall}, {"f1", entities.f1}});
+  return json;
+}
+
+void learn_labels(std::span<const data::Record> records, TaskSettings& settings) {
+  std::vector<std::string> labels;
+  for (const data::Record& record : records) {
+    for (std::string& label : strings_of(record, settings.columns.at("labels"))) {
+      add_label(record, std::move(label), labels);
+    }
+  }
+  settings.labels = training_labels(records, std::move(labels));
+}
+
+}  // namespace
+
+TaskKind tokens_kind() {
+  using Use = TaskColumn::Use;
+  return {"tokens",
+          "a label for each of a list of words",
+          {{"tokens", Use::kInput}, {"labels", Use::kTarget}},
+          {"f1", "accuracy", "macro_f1"},
+          learn_labels,
+          [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
+            return std::make_unique<Tokens>(settings, std::move(tokenizer));
+          }};
+}
+
+}  // namespace rf::tasks

@@ -1,0 +1,41 @@
+// What tasks with classes share: labels and their ids, probabilities, and metrics.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rf/tasks/task.h"
+
+namespace rf::tasks {
+
+// Adds a record's label. Throws Error for an empty one.
+void add_label(const data::Record& record, std::string label, std::vector<std::string>& labels);
+// The labels of the training records without repetition: by value where all are whole numbers, otherwise by their
+// bytes. Throws Error, naming the file, if there is only one label.
+std::vector<std::string> training_labels(std::span<const data::Record> records, std::vector<std::string> labels);
+// Checks the labels of task.json: at least two, none twice.
+void check_labels(const std::vector<std::string>& labels, const char* task);
+
+class Labels {
+ public:
+  explicit Labels(std::vector<std::string> names);
+  size_t size() const { return names_.size(); }
+  const std::string& name(size_t id) const { return names_[id]; }
+  // Throws Error for a label that is not one of them; `place` begins the message.
+  int64_t id(const std::string& place, const std::string& label) const;
+  void set_outputs(ModelConfig& config) const;  // num_labels and id2label
+
+ private:
+  std::vector<std::string> names_;
+  std::map<std::string, int64_t> ids_;
+};
+
+std::vector<double> softmax(std::span<const double> logits);
+size_t greatest(std::span<const double> values);  // index; the first of several
+nlohmann::json class_metrics_json(const std::vector<std::vector<int64_t>>& confusion);
+// The first target of each example against the greatest of its scores.
+std::vector<std::vector<int64_t>> class_confusion(std::span<const Scored> scored, int64_t classes);
+
+}  // namespace rf::tasks

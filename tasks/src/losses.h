@@ -1,0 +1,26 @@
+// What the losses and scores of tasks share: pooling over the windows of an input, and cross-entropy. In double.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "rf/tasks/task.h"
+
+namespace rf::tasks {
+
+// The logits of each input of an example, pooled over its rows.
+std::vector<Scores> pooled(const Example& example, const Logits& logits, Pooling pooling);
+// The derivatives by an example's logits, from those by the pooled ones. Equal maxima share theirs.
+std::vector<double> unpooled(const Example& example, const Logits& logits, Pooling pooling,
+                             const std::vector<Scores>& gradients);
+
+struct CrossEntropy {
+  double value = 0;
+  std::vector<double> gradient;  // by the logits
+};
+// Of one choice among logits (spec R-TRN-02), with p = softmax(logits) and K of them:
+//   (1 - e) (-log p_target) + e mean_k(-log p_k),   e: label_smoothing
+//   d/dlogit_k = p_k - (1 - e) [k = target] - e / K
+CrossEntropy cross_entropy(std::span<const double> logits, size_t target, double label_smoothing);
+
+}  // namespace rf::tasks

@@ -1,0 +1,39 @@
+// A fine-tuned model: its task, its tokenizer, and the engine with its weights.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "rf/engine/model.h"
+#include "rf/tasks/predict.h"
+#include "rf/tasks/task.h"
+
+namespace rf::tasks {
+
+// Logits that own their numbers.
+struct OwnLogits {
+  std::vector<float> values;
+  int64_t columns = 1;
+
+  operator Logits() const { return {values, columns}; }
+};
+
+class TunedModel {
+ public:
+  // Throws Error for a directory without a task, or with one that does not go with the model.
+  explicit TunedModel(const PredictOptions& options);
+
+  const TaskSettings& settings() const { return settings_; }
+  Task& task() const { return *task_; }
+  OwnLogits logits(std::span<const Example* const> examples) const;
+
+ private:
+  TaskSettings settings_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::unique_ptr<Task> task_;
+  std::optional<engine::Model> model_;
+};
+
+}  // namespace rf::tasks
