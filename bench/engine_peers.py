@@ -34,6 +34,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
 
+import tables  # noqa: E402
+
+TABLES = ["engine_peers"]
 LAYERS, HIDDEN, INNER, VOCAB = 12, 768, 3072, 21128
 SHAPES = ["1x8", "1x32", "1x128", "8x128", "4x512", "1x1024"]
 MIXED_BATCH, MIXED_TEXTS, MIXED_LONGEST = 16, 128, 512
@@ -311,6 +314,16 @@ def report(name, lengths, seconds, ceilings, sides):
     return rows
 
 
+def table(results):
+    """A row for each case and side."""
+    rows = [["sequences", "side", "ms", "tokens/s", "GFLOP/s", "of the ceiling", "engine's speed over it"]]
+    for r in results:
+        share = f"{r['share_of_ceiling']:.2f}" if r["share_of_ceiling"] else "-"
+        cells = [f"{r['ms']:.1f}", f"{r['tokens_per_second']:.0f}", f"{r['gflops']:.0f}", share]
+        rows.append([r["case"], f"{r['side']}, {r['precision']}", *cells, f"{r['engine_is_faster_by']:.2f}"])
+    return tables.markdown(rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
@@ -319,6 +332,7 @@ def main():
     parser.add_argument("--mixed", type=Path, nargs="*", default=[])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--model", help="directory for the model and what is made of it; default: a temporary one")
+    tables.add_option(parser)
     given = parser.parse_args()
     directory = given.model or tempfile.mkdtemp(prefix="engine-peers-")
     if not (Path(directory) / "config.json").exists():
@@ -357,6 +371,10 @@ def main():
             batches = in_batches(sequences, order)
             seconds = timed(sides, lambda s, b=batches, q=sequences: [q] if s.name == "engine" else b, given.rounds)
             results += report(f"{path.stem} {order}", [len(s) for s in sequences], seconds, {}, sides)
+    if given.update_docs:
+        from peer_timing import machine
+
+        tables.update_docs(TABLES[0], machine(), table(results))
     if given.json:
         given.json.write_text(json.dumps({"errors": errors, "results": results}, indent=1) + "\n", encoding="utf-8")
 

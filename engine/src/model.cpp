@@ -2,6 +2,7 @@
 #include "rf/engine/model.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 
@@ -12,6 +13,9 @@
 #include "rf/io/error.h"
 #include "rf/model/config.h"
 #include "weights.h"
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace rf::engine {
 
@@ -236,6 +240,9 @@ Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(
   impl_->layers = HeadLayers(config, head, weights, prefix, options.precision);
   impl_->reads_last_token =
       head == Head::kMultipleChoice && !impl_->layers.has_pooler() && config.summary_type == "last";
+#ifdef __GLIBC__
+  malloc_trim(0);  // what loading needed goes back to the system
+#endif
 }
 
 Model::~Model() = default;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "rf/io/error.h"
 #include "rf/io/nearest_name.h"
@@ -112,12 +113,14 @@ void Evaluation::add(std::span<const size_t> indices, const Logits& logits) {
   std::vector<Scores> scores = scores_of(task_, chosen, logits);
   for (size_t i = 0; i < indices.size(); ++i) scores_[indices[i]] = std::move(scores[i]);
   const Loss loss = loss_of(task_, chosen, logits, /*label_smoothing=*/0);
-  loss_sum_ += loss.sum;
+  for (size_t i = 0; i < indices.size(); ++i) loss_sums_[indices[i]] = loss.sum_of_example[i];
   terms_ += loss.terms;
 }
 
 Evaluated Evaluation::result() && {
-  return {std::move(scores_), loss_sum_ / static_cast<double>(std::max<int64_t>(1, terms_))};
+  // In order of the examples, so that the loss does not depend on how they were batched.
+  const double sum = std::accumulate(loss_sums_.begin(), loss_sums_.end(), 0.0);
+  return {std::move(scores_), sum / static_cast<double>(std::max<int64_t>(1, terms_))};
 }
 
 }  // namespace rf::tasks

@@ -57,6 +57,7 @@ Loss loss_of(const Task& task, std::span<const Example* const> examples, const L
   for_each_example(task, examples, logits, [&](const Example& example, const Logits& of_example) {
     const Loss loss = task.loss(example, of_example, label_smoothing);
     all.sum += loss.sum;
+    all.sum_of_example.push_back(loss.sum);
     all.terms += loss.terms;
     all.gradient.insert(all.gradient.end(), loss.gradient.begin(), loss.gradient.end());
   });

@@ -50,7 +50,7 @@ def parent(tmp_path_factory):
 def test_its_files_stay_in_its_folder_and_the_parents_in_theirs(parent):
     app, core, programs, _ = (parent / "build" / "found.txt").read_text().splitlines()
     assert app == str(parent / "build" / "app")
-    assert core == str(parent / "build" / "roformer" / "lib" / "libroformer_core.so")
+    assert re.sub(r"(\.so)[.0-9]*$", r"\1", core) == str(parent / "build" / "roformer" / "lib" / "libroformer_core.so")
     assert programs == ""  # no output folder is set for the parent
 
 

@@ -48,7 +48,7 @@ struct Evaluated {
 class Evaluation {
  public:
   Evaluation(const Task& task, std::span<const Example> examples)
-      : task_(task), examples_(examples), scores_(examples.size()) {}
+      : task_(task), examples_(examples), scores_(examples.size()), loss_sums_(examples.size()) {}
   // The logits of the examples with these indices; every one is added once.
   void add(std::span<const size_t> indices, const Logits& logits);
   Evaluated result() &&;
@@ -57,7 +57,7 @@ class Evaluation {
   const Task& task_;
   std::span<const Example> examples_;
   std::vector<Scores> scores_;
-  double loss_sum_ = 0;
+  std::vector<double> loss_sums_;  // of each example
   int64_t terms_ = 0;
 };
 

@@ -59,7 +59,8 @@ struct Logits {
 struct Loss {
   double sum = 0;
   int64_t terms = 0;
-  std::vector<double> gradient;  // as Logits::values
+  std::vector<double> gradient;          // as Logits::values
+  std::vector<double> sum_of_example{};  // of several: each of those that `sum` adds up
 };
 
 // A record, its example, and a model's scores for it.
