@@ -156,13 +156,23 @@ class OpenVino(Padded):
         return np.asarray(self.model(inputs)[0], np.float32)
 
 
+class Compiled(Torch):
+    def __init__(self, directory, precision):
+        super().__init__(directory, precision, "inductor")
+
+
+class Zentorch(Torch):
+    def __init__(self, directory, precision):
+        super().__init__(directory, precision, "zentorch")
+
+
 SIDES = {
     "engine": (Engine, ["float32", "bfloat16", "int8"]),
     "transformers": (Torch, ["float32", "bfloat16"]),
-    "torch.compile": (lambda d, p: Torch(d, p, "inductor"), ["float32", "bfloat16"]),
+    "torch.compile": (Compiled, ["float32", "bfloat16"]),
     "onnxruntime": (OnnxRuntime, ["float32", "int8"]),
     "openvino": (OpenVino, ["float32", "bfloat16"]),
-    "zentorch": (lambda d, p: Torch(d, p, "zentorch"), ["float32", "bfloat16"]),
+    "zentorch": (Zentorch, ["float32", "bfloat16"]),
 }
 
 

@@ -22,10 +22,13 @@ import torch
 import transformers
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
+
+import tables  # noqa: E402
 
 from rf_generation import CausalEngine  # noqa: E402
 
+TABLES = ["generate_peers"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CASES = {
     "greedy": (1, {"do_sample": False}, {"search": "greedy"}),
@@ -103,6 +106,15 @@ def compare(name, model, engine, precision, options):
         "share_of_copy_bandwidth": round(bytes_of_weights * new / best["ours"] / best["copy"], 2),
     }
     print(json.dumps(line), flush=True)
+    return line
+
+
+def table(lines):
+    """A row for each case."""
+    titles = ["case", "precision", "tokens/s", "transformers", "ratio", "weights read, of a copy's bytes"]
+    keys = ["case", "precision", "tokens_per_second", "transformers_tokens_per_second", "ratio"]
+    rows = [[*(str(line[key]) for key in keys), str(line["share_of_copy_bandwidth"])] for line in lines]
+    return tables.markdown([titles, *rows])
 
 
 def main():
@@ -113,7 +125,9 @@ def main():
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    tables.add_option(parser)
     options = parser.parse_args()
+    lines = []
     torch.set_num_threads(options.threads)
     ctypes.CDLL("libgomp.so.1").omp_set_num_threads(options.threads)
     transformers.logging.set_verbosity_error()
@@ -123,7 +137,11 @@ def main():
             engine = CausalEngine(folder, precision)
             model = model.to(DTYPES[precision])
             for name in options.cases:
-                compare(name, model, engine, precision, options)
+                lines.append(compare(name, model, engine, precision, options))
+    if options.update_docs:
+        from peer_timing import machine
+
+        tables.update_docs(TABLES[0], machine(), table(lines))
 
 
 if __name__ == "__main__":

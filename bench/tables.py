@@ -28,6 +28,7 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Rows: norms, GELU, softmax, cross-entropy": ["kernels rows"],
     "Linear layers": ["kernels linear"],
     "Engine: RoFormer-base and its peers": ["engine_peers"],
+    "Engine: generation, compared with transformers": ["generate_peers"],
     "Pretraining": ["train_bench small", "train_bench base"],
     "Busy machines: how idle threads wait": ["busy_machine"],
     "Tokenizers": ["tokenizer_bench bert", "tokenizer_bench roformer"],
