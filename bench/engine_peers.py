@@ -185,7 +185,10 @@ def work(make, directory, precision, pipe):
         return
     pipe.send(None)
     while True:
-        task, batches = pipe.recv()
+        try:
+            task, batches = pipe.recv()
+        except EOFError:  # the comparison has ended
+            return
         try:
             if task == "run":
                 pipe.send([side(batch) for batch in batches])
