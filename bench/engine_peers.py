@@ -45,7 +45,7 @@ WINDOW_S, PAUSE_S = 0.3, 0.05
 
 
 def flops(lengths):
-    """Of the products and of attention, for sequences of these lengths."""
+    """Operations of the products and of attention, for sequences of these lengths."""
     tokens = sum(lengths)
     products = 2 * tokens * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * INNER)
     return LAYERS * (products + sum(4 * n * n * HIDDEN for n in lengths))

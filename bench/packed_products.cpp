@@ -33,11 +33,11 @@ void must(rf_status status) {
   std::exit(1);
 }
 
-enum class Take { kLeast, kMedian };
+enum class Take { kMin, kMedian };
 
-// Seconds of a call: the least, which nothing else on the machine has disturbed, or the median of calls of which some
+// Seconds of a call: the minimum, which nothing else on the machine has disturbed, or the median of calls of which some
 // find in the caches what others do not.
-double seconds_of(const std::function<void()>& call, Take take = Take::kLeast) {
+double seconds_of(const std::function<void()>& call, Take take = Take::kMin) {
   using Clock = std::chrono::steady_clock;
   constexpr double kTotalSeconds = 0.03;
   constexpr size_t kMinCalls = 5;
@@ -48,7 +48,7 @@ double seconds_of(const std::function<void()>& call, Take take = Take::kLeast) {
     times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
   std::sort(times.begin(), times.end());
-  return take == Take::kLeast ? times.front() : times[times.size() / 2];
+  return take == Take::kMin ? times.front() : times[times.size() / 2];
 }
 
 double copy_rate() {

@@ -54,7 +54,7 @@ def longest_signatures(sources: dict[Path, str], tree: Path, count: int) -> list
 
 
 def build_seconds(log: Path) -> Counter:
-    """Of compiling and linking, by module, summed over the last time that each output was built."""
+    """Seconds of compiling and linking, by module, summed over the last time that each output was built."""
     seconds, last = Counter(), {}
     for line in log.read_text().splitlines()[1:]:
         start, end, _, output, _ = line.split("\t")

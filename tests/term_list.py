@@ -37,7 +37,7 @@ TENSORS = tuple(
 
 
 def shape(name: str, heads: int, positions: int, head_dim: int, rows: int = 0) -> tuple[int, ...]:
-    """Of a term that is no rotation, with `rows` distances if it is a table; a gate with a factor for each element."""
+    """The shape of a term that is no rotation; a table has `rows` distances, a gate a factor per element."""
     term = next(term for term in TERMS if term.name == name)
     between = {"TABLE": (rows,), "PAIR": (positions,), "NUMBERS": ()}[term.kind]
     return (heads, *between, *(() if term.width == "One" else (head_dim,)))

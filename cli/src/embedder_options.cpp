@@ -13,18 +13,10 @@ namespace {
 
 using engine::LongTexts;
 using engine::Pooling;
-using engine::Precision;
 
 const std::map<std::string, Pooling> kPoolings = {
     {"mean", Pooling::kMean}, {"cls", Pooling::kCls}, {"pooler", Pooling::kPooler},
     {"last", Pooling::kLast}, {"max", Pooling::kMax}, {"mean-sqrt-len", Pooling::kMeanSqrtLen}};
-const std::map<std::string, Precision> kPrecisions = {
-    {"float32", Precision::kFloat32}, {"bfloat16", Precision::kBfloat16}, {"int8", Precision::kInt8}};
-
-template <typename Value>
-std::string name_in(const std::map<std::string, Value>& names, Value value) {
-  return std::ranges::find(names, value, [](const auto& entry) { return entry.second; })->first;
-}
 
 void add_poolings(CLI::App& app, engine::EmbedderOptions& options) {
   app.add_option_function<std::vector<std::string>>(
@@ -64,8 +56,7 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
          "--prompt-name", [&options](const std::string& name) { options.prompt_name = name; },
          "One of the model's prompts")
       ->excludes("--prompt");
-  add_choice<Precision>(app, "--precision", options.precision, "float32", "Computes in float32, bfloat16 or int8",
-                        kPrecisions);
+  add_precision(app, options.precision);
   app.add_option("--max-length", options.max_length,
                  "Most tokens of a text, with special tokens; default: the model's max_seq_length, else what its "
                  "tokenizer and positions allow");
@@ -89,10 +80,6 @@ engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common&
 
 std::string name_of(Pooling pooling) {
   return name_in(kPoolings, pooling);
-}
-
-std::string name_of(Precision precision) {
-  return name_in(kPrecisions, precision);
 }
 
 void say_about_texts(int64_t full_texts, int64_t max_length, int64_t replaced_bytes) {

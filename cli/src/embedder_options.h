@@ -18,7 +18,6 @@ struct EmbedderArguments {
 void add_embedder_options(CLI::App& app, EmbedderArguments& arguments);
 engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common& common);
 std::string name_of(engine::Pooling pooling);
-std::string name_of(engine::Precision precision);
 // Messages about texts of the most tokens, and texts that had ill-formed UTF-8.
 void say_about_texts(int64_t full_texts, int64_t max_length, int64_t replaced_bytes);
 

@@ -42,7 +42,7 @@ struct EmbeddingRun {
   const engine::Embedder& embedder;
   data::TextReader& reader;
   int64_t token_budget;
-  // Of an earlier run: that many texts are read and not computed, and must be those of the digest.
+  // Texts that an earlier run finished: they are read and not computed, and must be those of the digest.
   int64_t finished = 0;
   std::string finished_digest{};
 };

@@ -164,11 +164,7 @@ std::function<int()> configure(CLI::App& app, const Common&) {
   app.add_option("--output", options->output_path,
                  ".npy to write, float32: logits; hidden states of a model without a head; question answering: [2,B,T]")
       ->required();
-  add_choice<engine::Precision>(app, "--dtype", options->precision, "float32",
-                                "What the model computes in: float32, bfloat16 or int8",
-                                {{"float32", engine::Precision::kFloat32},
-                                 {"bfloat16", engine::Precision::kBfloat16},
-                                 {"int8", engine::Precision::kInt8}});
+  add_precision(app, options->precision);
   return [options] { return run(*options); };
 }
 

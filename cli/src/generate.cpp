@@ -215,10 +215,7 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
       "Prompts, one per line or record: files, directories, "
       "patterns, or - for standard input");
   add_search_options(app, *options);
-  add_choice(app, "--precision", options->precision, "float32", "float32, bfloat16 or int8",
-             {{"float32", engine::Precision::kFloat32},
-              {"bfloat16", engine::Precision::kBfloat16},
-              {"int8", engine::Precision::kInt8}});
+  add_precision(app, options->precision);
   add_dictionary(app, options->load);
   return [&app, &common, options] {
     if (options->prompts.empty() == options->read.inputs.empty()) {

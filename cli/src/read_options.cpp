@@ -7,6 +7,10 @@ namespace rf::cli {
 
 namespace {
 
+const std::map<std::string, engine::Precision> kPrecisions = {{"float32", engine::Precision::kFloat32},
+                                                              {"bfloat16", engine::Precision::kBfloat16},
+                                                              {"int8", engine::Precision::kInt8}};
+
 // An option whose value `parse` reads by name; a name that it refuses is a usage error.
 template <typename Value>
 void add_named(CLI::App& app, const std::string& name, Value& value, Value (*parse)(const std::string&),
@@ -100,10 +104,12 @@ void add_dictionary(CLI::App& app, text::LoadOptions& options) {
 }
 
 void add_precision(CLI::App& app, engine::Precision& precision) {
-  add_choice<engine::Precision>(app, "--precision", precision, "float32", "Precision: float32, bfloat16 or int8",
-                                {{"float32", engine::Precision::kFloat32},
-                                 {"bfloat16", engine::Precision::kBfloat16},
-                                 {"int8", engine::Precision::kInt8}});
+  add_choice(app, "--precision", precision, name_of(precision).c_str(), "Computes in float32, bfloat16 or int8",
+             kPrecisions);
+}
+
+std::string name_of(engine::Precision precision) {
+  return name_in(kPrecisions, precision);
 }
 
 void add_batch_tokens(CLI::App& app, int64_t& batch_tokens) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -36,6 +37,12 @@ CLI::Option* add_choice(CLI::App& app, const char* name, Value& value, const cha
   return option;
 }
 
+// The name of a value in such a table.
+template <typename Value>
+std::string name_in(const std::map<std::string, Value>& names, Value value) {
+  return std::ranges::find(names, value, [](const auto& entry) { return entry.second; })->first;
+}
+
 // `options` must outlive the application. It has the user's values when the command runs; an unknown name is a usage
 // error.
 RF_CLI_API void add_read_options(CLI::App& app, data::ReadOptions& options);
@@ -55,6 +62,7 @@ RF_CLI_API void say_left_out(const std::vector<std::string>& files);
 RF_CLI_API void add_dictionary(CLI::App& app, text::LoadOptions& options);
 // --precision and --batch-tokens of commands that run the engine.
 void add_precision(CLI::App& app, engine::Precision& precision);
+std::string name_of(engine::Precision precision);
 void add_batch_tokens(CLI::App& app, int64_t& batch_tokens);
 // --documents, for the commands to which it makes a difference.
 RF_CLI_API void add_document_rule(CLI::App& app, data::ReadOptions& options);

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "read_layers.h"
 #include "rf/io/error.h"
 #include "status.h"
 
@@ -20,15 +21,6 @@ constexpr const char* kWhere = "input";
 
 // The buffers of a workspace.
 enum Buffers { kHidden, kWide, kNarrow, kEmbedded };
-
-Norm read_norm(const Weights& weights, const std::string& name, double eps) {
-  return {weights.vector(name + ".weight"), weights.vector(name + ".bias"), eps};
-}
-
-Linear read_linear(const Weights& weights, const std::string& name, Precision precision) {
-  const std::vector<int64_t>& shape = weights.view(name + ".weight").shape;
-  return Linear(precision, shape[1], shape[0], weights.floats(name + ".weight").get(), weights.vector(name + ".bias"));
-}
 
 // Queries, keys and values by one product. all: memory for their weights, [3 * hidden, hidden].
 Linear read_qkv(const Weights& weights, const std::string& name, Precision precision, int64_t hidden, float* all) {

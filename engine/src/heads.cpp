@@ -3,16 +3,12 @@
 
 #include <cstring>
 
+#include "read_layers.h"
 #include "rf/io/error.h"
 
 namespace rf::engine {
 
 namespace {
-
-Linear read_linear(const Weights& weights, const std::string& name, Precision precision) {
-  const std::vector<int64_t>& shape = weights.view(name + ".weight").shape;
-  return Linear(precision, shape[1], shape[0], weights.floats(name + ".weight").get(), weights.vector(name + ".bias"));
-}
 
 // Small layers of float32 weights in int8 would lose more than they gain.
 Precision of_small_layers(Precision precision) {
@@ -33,8 +29,7 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
     case Head::kMaskedLm:
     case Head::kCausalLm: {
       dense_ = linear("cls.predictions.transform.dense");
-      const std::string norm = "cls.predictions.transform.LayerNorm";
-      norm_ = {weights.vector(norm + ".weight"), weights.vector(norm + ".bias"), config.layer_norm_eps};
+      norm_ = read_norm(weights, "cls.predictions.transform.LayerNorm", config.layer_norm_eps);
       const bool tied = config.tie_word_embeddings;
       const std::string weight = tied ? prefix + "embeddings.word_embeddings.weight" : "cls.predictions.decoder.weight";
       last_ = Linear(precision, config.embedding_size, config.vocab_size, weights.floats(weight).get(),

@@ -69,7 +69,7 @@ class Opening {
     const size_t count = config_.position_encodings.size();
     for (size_t i = 0; i < count; ++i) {
       const std::optional<ComputedEncoding> computed = computed_encoding(config_.position_encodings[i], config_);
-      name_ = count == 1 ? "position_encoding." : fmt::format("position_encoding.{}.", i);
+      name_ = count == 1 ? kEncodingPrefix : fmt::format("{}{}.", kEncodingPrefix, i);
       if (computed) std::visit([this](const auto& encoding) { add(encoding); }, *computed);
     }
     if (rotations_ > 1 || nezhas_ > 1) {

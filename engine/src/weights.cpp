@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 
 #include "rf/io/error.h"
 #include "rf/io/mapped_pages.h"
@@ -15,13 +16,6 @@ namespace rf::engine {
 namespace {
 
 constexpr const char* kWhere = "load_model";
-// What encodings and linear attention add to the tensors of model/weights.h.
-constexpr const char* kAddedPrefixes[] = {"position_encoding.", "linear_attention."};
-
-bool is_added_name(const std::string& name) {
-  return std::any_of(std::begin(kAddedPrefixes), std::end(kAddedPrefixes),
-                     [&](const char* prefix) { return name.starts_with(prefix); });
-}
 
 int64_t elements_of(const io::TensorView& view) {
   int64_t count = 1;
@@ -39,8 +33,10 @@ void convert_elements(const std::byte* from, int64_t count, float* to, const Con
   }
 }
 
-bool is_float(io::DType dtype) {
-  return dtype == io::DType::kF16 || dtype == io::DType::kBF16 || dtype == io::DType::kF32 || dtype == io::DType::kF64;
+void check_dtype(const io::TensorView& view) {
+  constexpr io::DType kFloats[] = {io::DType::kF16, io::DType::kBF16, io::DType::kF32, io::DType::kF64};
+  if (std::ranges::find(kFloats, view.dtype) != std::end(kFloats)) return;
+  fail(kWhere, "weights must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(view.dtype), view.name);
 }
 
 // Parts of this many elements are divided among threads; they and what is made of them fit into a core's caches.
@@ -102,12 +98,13 @@ void read_elements(const io::TensorView& view, int64_t begin, int64_t count, flo
     case io::DType::kF64:
       return convert_elements<double>(from, count, to, [](double x) { return static_cast<float>(x); });
     default:
-      fail(kWhere, "weights must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(view.dtype), view.name);
+      throw std::logic_error("read_elements: elements that are not floats");
   }
 }
 
 TensorFloats::TensorFloats(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view)
     : files_(std::move(files)), view_(view), size_(elements_of(view)) {
+  check_dtype(view);  // not by read_elements: nothing may leave a parallel loop
   if (holds_floats(view)) {
     data_ = reinterpret_cast<const float*>(view.data.data());
   } else {
@@ -155,13 +152,6 @@ Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head h
   }
   const WeightMatch match = match_weights(config, head, shapes, FreshHead::kForbidden, specs);
   names_ = match.names;
-  for (const auto& [name, in_file] : names_) {
-    const io::TensorView& tensor = files_->at(in_file);
-    if (!is_float(tensor.dtype)) {
-      fail(kWhere, "weights must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(tensor.dtype),
-           tensor.name);
-    }
-  }
   for (const std::string& name : match.tied_copies) {
     const io::TensorView &copy = files_->at(name), &source = files_->at(names_.at(tied_source(config, name)));
     if (copy.dtype != source.dtype || !std::ranges::equal(copy.data, source.data)) {

@@ -17,7 +17,8 @@ namespace rf::engine {
 // given back to the system when this is destroyed, so that weights that were packed take no memory twice.
 class TensorFloats {
  public:
-  // files: whose tensor `view` is. Throws Error for NaN and infinity, and for values that are not in float32's range.
+  // files: whose tensor `view` is. Throws Error for elements that are not floats, NaN and infinity, and values that are
+  // not in float32's range.
   TensorFloats(std::shared_ptr<const CheckpointFiles> files, const io::TensorView& view);
   ~TensorFloats();
   TensorFloats(const TensorFloats&) = delete;
@@ -51,8 +52,8 @@ class MappedRows {
 
 class Weights {
  public:
-  // Throws Error for missing and unexpected tensors, wrong shapes, tied copies with other values, and types that are
-  // not floats. A bare encoder (Head::kNone) of the family bert may lack its pooler.
+  // Throws Error for missing and unexpected tensors, wrong shapes, and tied copies with other values. A bare encoder
+  // (Head::kNone) of the family bert may lack its pooler.
   Weights(const std::string& model_dir, const ModelConfig& config, Head head);
 
   const CheckpointFiles& files() const { return *files_; }
@@ -71,7 +72,7 @@ class Weights {
   std::map<std::string, std::string> names_;  // in the model -> in the file
 };
 
-// All elements of a tensor. Throws Error for NaN and infinity, and for values that are not in float32's range.
+// All elements of a tensor. Throws Error as TensorFloats does.
 std::vector<float> finite_elements(const io::TensorView& view);
 // Elements begin .. begin + count - 1 of a tensor of floats.
 void read_elements(const io::TensorView& view, int64_t begin, int64_t count, float* to);

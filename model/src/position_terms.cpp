@@ -15,6 +15,7 @@
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 #include "rf/io/shown_text.h"
+#include "rf/model/weights.h"
 
 namespace rf {
 
@@ -61,7 +62,7 @@ std::string length_text(int64_t tokens) {
 }
 
 bool is_source(const std::string& name) {
-  if (name.starts_with("position_encoding.")) return true;
+  if (name.starts_with(kEncodingPrefix)) return true;
   for (const char* part : {"query", "key", "value"}) {
     for (const char* kind : {"weight", "bias"}) {
       if (name.ends_with(fmt::format(".attention.self.{}.{}", part, kind))) return true;

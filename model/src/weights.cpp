@@ -122,6 +122,10 @@ WeightRole encoding_role(const std::string& name) {
   return is_bias ? WeightRole::kEncodingBias : WeightRole::kEncoding;
 }
 
+bool is_added_name(const std::string& name) {
+  return name.starts_with(kEncodingPrefix) || name.starts_with(kLinearAttentionPrefix);
+}
+
 std::string body_prefix(const ModelConfig& config) {
   return config.family == Family::kBert ? "bert." : "roformer.";
 }

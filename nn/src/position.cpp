@@ -9,9 +9,6 @@ namespace rf::nn {
 
 namespace {
 
-constexpr const char* kEncodingPrefix = "position_encoding.";
-constexpr const char* kLinearPrefix = "linear_attention.";
-
 bool is_linear(const ModelConfig& config) {
   return config.attention.type == "linear";
 }
@@ -69,10 +66,6 @@ std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelC
   return layers;
 }
 
-bool is_added_name(const std::string& name) {
-  return name.starts_with(kEncodingPrefix) || name.starts_with(kLinearPrefix);
-}
-
 std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head, const Encoding& encoding,
                                            const std::vector<std::shared_ptr<LinearAttention>>& linear) {
   std::vector<WeightSpec> specs = weight_specs(config, head);
@@ -82,8 +75,8 @@ std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head,
   }
   for (size_t layer = 0; layer < linear.size(); ++layer) {
     for (const auto& item : linear[layer]->named_buffers()) {
-      specs.push_back(
-          {fmt::format("{}{}.{}", kLinearPrefix, layer, item.key()), item.value().sizes().vec(), WeightRole::kBuffer});
+      specs.push_back({fmt::format("{}{}.{}", kLinearAttentionPrefix, layer, item.key()), item.value().sizes().vec(),
+                       WeightRole::kBuffer});
     }
   }
   return specs;

@@ -21,11 +21,8 @@ std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config);
 // One per layer; empty for softmax attention.
 std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config);
 
-// Whether a tensor of that name is one of those that the next function adds to model/weights.h.
-bool is_added_name(const std::string& name);
-
-// The weights that model/weights.h lists; those of the encoding, under "position_encoding." unless transformers has a
-// name for them; and the buffers of linear attention, under "linear_attention.<layer>.".
+// The weights that model/weights.h lists; those of the encoding, under kEncodingPrefix unless transformers has a name
+// for them; and the buffers of linear attention, under kLinearAttentionPrefix and the layer.
 std::vector<WeightSpec> model_weight_specs(const ModelConfig& config, Head head, const Encoding& encoding,
                                            const std::vector<std::shared_ptr<LinearAttention>>& linear);
 

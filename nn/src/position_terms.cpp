@@ -80,7 +80,7 @@ Baked bake(const Model& model, int64_t tokens) {
   return baked;
 }
 
-// Of a rotation of precision float32, which torch's operators define.
+// Adds the frequencies of rotations of precision float32, which torch's operators define.
 void add_frequencies(Baked& baked, const ModelConfig& config) {
   for (const EncodingConfig& encoding : config.position_encodings) {
     const std::optional<ComputedEncoding> computed = computed_encoding(encoding, config);

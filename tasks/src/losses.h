@@ -18,7 +18,7 @@ struct CrossEntropy {
   double value = 0;
   std::vector<double> gradient;  // by the logits
 };
-// Of one choice among logits (spec R-TRN-02), with p = softmax(logits) and K of them:
+// The loss of one choice among logits (spec R-TRN-02), with p = softmax(logits) and K of them:
 //   (1 - e) (-log p_target) + e mean_k(-log p_k),   e: label_smoothing
 //   d/dlogit_k = p_k - (1 - e) [k = target] - e / K
 CrossEntropy cross_entropy(std::span<const double> logits, size_t target, double label_smoothing);

@@ -72,7 +72,7 @@ def test_equal_to_transformers(tmp_path, name, dtype):
         tmp_path / "types.npy",
         "--output",
         tmp_path / "out.npy",
-        "--dtype",
+        "--precision",
         dtype,
     )
     got, expected = np.load(tmp_path / "out.npy"), expected_output(model, ids, mask, types)

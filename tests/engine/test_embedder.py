@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from engine_case import assert_close
 from rf_engine import Embedder, EngineError
@@ -186,6 +187,16 @@ def test_refused_modules(encoder, tmp_path):
     Embedder(folder)
     write_json(folder / "tokenizer_config.json", settings | {"do_lower_case": False})
     refused(folder, "do_lower_case", "keeps letter case")
+
+
+def test_refused_dense_weights(encoder, tmp_path):
+    folder, _ = copy_of(encoder, tmp_path)
+    save_modules(folder, dense=[(torch.nn.Linear(24, 4), TANH)])
+    path = folder / "2_Dense/model.safetensors"
+    tensors = load_file(path)
+    for name in tensors:
+        save_file(tensors | {name: tensors[name].long()}, path)
+        refused(folder, "F16, BF16, F32 or F64", "I64", name)
 
 
 def test_refused_dense_layers(encoder, tmp_path):

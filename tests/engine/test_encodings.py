@@ -184,3 +184,14 @@ def test_missing_and_stale_files(tmp_path):
     terms.write_bytes(kept)
     with pytest.raises(EngineError, match="got those of others; roformer bake --model"):
         Engine(tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["learned", {"type": "rope", "trainable": True}], ids=["learned", "rope"])
+def test_weights_that_are_no_floats(encoding, tmp_path):
+    save(encoding, tmp_path)
+    path = tmp_path / "model.safetensors"
+    kept = load_file(path)
+    (tensor,) = (name for name in kept if name.startswith("position_encoding."))
+    save_file(kept | {tensor: kept[tensor].astype(np.int64)}, path, metadata={"format": "pt"})
+    with pytest.raises(EngineError, match=f"F16, BF16, F32 or F64, got I64 for {tensor}"):
+        Engine(tmp_path)

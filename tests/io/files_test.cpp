@@ -218,7 +218,7 @@ TEST(AtomicFile, ManyThreadsWriteOneName) {
   EXPECT_EQ(dir.entries(), 1u);
 }
 
-// Of the mapping that holds an address, in bytes.
+// The resident size of the mapping that holds an address, in bytes.
 int64_t resident_at(const std::byte* address) {
   std::ifstream maps("/proc/self/smaps");
   bool inside = false;

@@ -24,7 +24,7 @@ struct HeadRows {
   int64_t stride;
 };
 
-// Of an array whose element `offset` is the first of row 0.
+// The rows of an array whose element `offset` is the first of row 0.
 HWY_INLINE HeadRows head_rows(rf_dtype dtype, const void* data, int64_t offset, int64_t stride) {
   return {static_cast<const char*>(data) + offset * element_bytes(dtype), stride};
 }

@@ -28,7 +28,7 @@ namespace HWY_NAMESPACE {
 inline constexpr float kRounder = 0x1.8p23f;
 inline constexpr int32_t kRounderBits = 0x4B400000;
 inline constexpr int32_t kInfinityBits = 0x7F800000;
-inline constexpr float kLeastScale = std::numeric_limits<float>::min();  // its inverse is finite
+inline constexpr float kMinScale = std::numeric_limits<float>::min();  // its inverse is finite
 
 // The nearest whole numbers, plus `plus`.
 HWY_INLINE IntVec nearest(FloatVec value, int32_t plus) {
@@ -58,9 +58,9 @@ Int8RowScale quantize_row_of(const T* x, int64_t count, uint8_t* to, int64_t byt
     return {std::numeric_limits<float>::quiet_NaN(), 0};
   }
   constexpr float kSteps = 255;
-  const float least = hn::GetLane(hn::MinOfLanes(d, low)), most = hn::GetLane(hn::MaxOfLanes(d, high));
-  const float scale = std::max(most / kSteps - least / kSteps, kLeastScale), inverse = 1 / scale;
-  const auto zero = static_cast<int32_t>(std::nearbyint(-least * inverse));
+  const float min = hn::GetLane(hn::MinOfLanes(d, low)), max = hn::GetLane(hn::MaxOfLanes(d, high));
+  const float scale = std::max(max / kSteps - min / kSteps, kMinScale), inverse = 1 / scale;
+  const auto zero = static_cast<int32_t>(std::nearbyint(-min * inverse));
   int64_t i = 0;
   for (; i < count; i += kLanes) {
     const auto scaled = hn::Mul(load_some(x + i, count - i), hn::Set(d, inverse));
@@ -95,7 +95,7 @@ HWY_INLINE void quantize_column(const float* from, int64_t count, int8_t* to, in
     sum = 0;
     return;
   }
-  scale = std::max(std::bit_cast<float>(bits) / kSteps, kLeastScale);
+  scale = std::max(std::bit_cast<float>(bits) / kSteps, kMinScale);
   int64_t i = 0;
   for (; i < count; i += kLanes) {
     const auto whole = nearest(hn::Div(load_some(from + i, count - i), hn::Set(d, scale)), 0);

@@ -21,7 +21,7 @@ struct SourceText {
 
 class TextReader {
  public:
-  // Of the options document_rule has no meaning, and a bad record is always an error: without it, the texts after it
+  // The option document_rule has no meaning here, and a bad record is always an error: without it, the texts after it
   // would have other numbers. Throws Error as DocumentReader does.
   explicit TextReader(ReadOptions options);
 

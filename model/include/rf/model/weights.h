@@ -46,6 +46,12 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head);
 // What the names of the encoder's tensors begin with in a model with a head: "roformer." or "bert.".
 std::string body_prefix(const ModelConfig& config);
 
+// What the names of tensors begin with that are not in that list: those of a position encoding, and the buffers of
+// linear attention.
+inline constexpr const char* kEncodingPrefix = "position_encoding.";
+inline constexpr const char* kLinearAttentionPrefix = "linear_attention.";
+bool is_added_name(const std::string& name);
+
 // A bert's trained position table, without the prefix.
 inline constexpr const char* kLearnedPositions = "embeddings.position_embeddings.weight";
 

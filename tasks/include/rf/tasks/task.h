@@ -81,7 +81,7 @@ class Task {
   virtual void set_outputs(ModelConfig& config) const = 0;
   // Throws Error, naming file and line, for a record without the fields that the task needs.
   virtual Example example(const data::Record& record, Targets targets) = 0;
-  // Of an example with targets; one term, unless a task has several predictions for an example.
+  // The loss of an example with targets; one term, unless a task has several predictions for an example.
   virtual Loss loss(const Example& example, const Logits& logits, double label_smoothing) const = 0;
   virtual Scores scores(const Example& example, const Logits& logits) const = 0;
   // The keys of `predict` for a record, without those that identify the record.
