@@ -44,7 +44,8 @@ class PackedProduct:
         shape = (ctypes.c_int64(columns_in), ctypes.c_int64(columns_out))
         if precision == "int8":
             data = ctypes.c_void_p(weight.ctypes.data)
-            status = self.lib.rf_linear_pack_int8(*shape, data, ctypes.c_int64(columns_in), ctypes.byref(packed))
+            stride, scales = ctypes.c_int64(columns_in), None
+            status = self.lib.rf_linear_pack_int8(*shape, data, stride, scales, ctypes.byref(packed))
         else:
             if precision == "bfloat16":
                 weight, x = (self.rounded(a) for a in (weight, x))

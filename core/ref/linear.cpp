@@ -31,12 +31,13 @@ struct WholeRow {
   float scale;
 };
 
-WholeRow whole_row(const rf_linear_args& args, int64_t row) {
+WholeRow whole_row(const rf_linear_args& args, const float* factors, int64_t row) {
   std::vector<float> x(static_cast<size_t>(args.in));
   float least = 0, most = 0;
   bool finite = true;
   for (int64_t i = 0; i < args.in; ++i) {
     x[i] = static_cast<float>(load(args.dtype, args.x, row * args.x_stride + i));
+    if (factors != nullptr) x[i] *= factors[i];
     finite = finite && std::isfinite(x[i]);
     least = std::min(least, x[i]);
     most = std::max(most, x[i]);
@@ -57,7 +58,7 @@ WholeRow whole_row(const rf_linear_args& args, int64_t row) {
 
 void linear_int8(const rf_linear_args& args, const core::Int8Weight& weight) {
   for (int64_t r = 0; r < args.rows; ++r) {
-    const WholeRow x = whole_row(args, r);
+    const WholeRow x = whole_row(args, weight.factors.get(), r);
     for (int64_t j = 0; j < args.out; ++j) {
       int64_t sum = 0;
       for (int64_t i = 0; i < args.in; ++i) sum += x.values[i] * weight.at(j, i);

@@ -8,7 +8,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <random>
 
+#include "exact_attention.h"
 #include "read_layers.h"
 #include "rf/io/error.h"
 #include "status.h"
@@ -23,7 +25,8 @@ constexpr const char* kWhere = "input";
 enum Buffers { kHidden, kWide, kNarrow, kEmbedded };
 
 // Queries, keys and values by one product. all: memory for their weights, [3 * hidden, hidden].
-Linear read_qkv(const Weights& weights, const std::string& name, Precision precision, int64_t hidden, float* all) {
+Linear read_qkv(const Weights& weights, const std::string& name, Precision precision, int64_t hidden,
+                const std::vector<float>& largest_inputs, float* all) {
   std::vector<float> bias;
   float* to = all;
   for (const char* part : {"query", "key", "value"}) {
@@ -32,7 +35,7 @@ Linear read_qkv(const Weights& weights, const std::string& name, Precision preci
     const std::vector<float> added = weights.vector(fmt::format("{}.{}.bias", name, part));
     bias.insert(bias.end(), added.begin(), added.end());
   }
-  return Linear(precision, hidden, 3 * hidden, all, std::move(bias));
+  return Linear(precision, hidden, 3 * hidden, all, std::move(bias), largest_inputs);
 }
 
 template <class T>
@@ -43,6 +46,11 @@ void check_range(const T* values, int64_t count, int64_t end, const char* name) 
       fail(kWhere, "{} must be in 0..{}, got {} at token {}", name, end - 1, values[i], i);
     }
   }
+}
+
+void attend_softmax(const rf_attention_args& args) {
+  if (args.gate.rows != nullptr) return attend_exactly(args);
+  check_status(rf_attention_forward(&args));
 }
 
 }  // namespace
@@ -67,28 +75,30 @@ void* Workspace::buffer(int index, int64_t bytes) {
 Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const Weights& weights,
                  const std::string& prefix, Precision precision, const std::function<void(const std::string&)>& warn)
     : config_(config), dtype_(activation_dtype(precision)) {
-  if (config.attention.type != "softmax") {
-    fail("model",
-         "attention must be softmax without PyTorch, got {}; roformer_cpp.load_model opens the model in Python",
-         config.attention.type);
-  }
   if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
   position_ = Position::open(config, model_dir, weights, prefix, warn);
+  if (has_linear_attention(config)) linear_.emplace(config, weights, *position_);
   words_ = weights.rows(prefix + "embeddings.word_embeddings.weight");
   types_ = weights.rows(prefix + "embeddings.token_type_embeddings.weight");
   embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config.layer_norm_eps);
   if (config.embedding_size != config.hidden_size) {
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
   }
+  std::vector<LayerInputs> inputs(static_cast<size_t>(config.num_hidden_layers));
+  if (precision == Precision::kInt8) {
+    inputs = Encoder(config, model_dir, weights, prefix, Precision::kFloat32, {}).measure_inputs();
+  }
   const Floats qkv = make_floats(3 * config.hidden_size * config.hidden_size);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const std::string name = fmt::format("{}encoder.layer.{}.", prefix, i);
-    layers_.push_back({.qkv = read_qkv(weights, name + "attention.self", precision, config.hidden_size, qkv.get()),
-                       .attention_output = read_linear(weights, name + "attention.output.dense", precision),
-                       .intermediate = read_linear(weights, name + "intermediate.dense", precision),
-                       .output = read_linear(weights, name + "output.dense", precision),
-                       .attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config.layer_norm_eps),
-                       .output_norm = read_norm(weights, name + "output.LayerNorm", config.layer_norm_eps)});
+    layers_.push_back(
+        {.qkv =
+             read_qkv(weights, name + "attention.self", precision, config.hidden_size, inputs[i].attention, qkv.get()),
+         .attention_output = read_linear(weights, name + "attention.output.dense", precision),
+         .intermediate = read_linear(weights, name + "intermediate.dense", precision, inputs[i].feed_forward),
+         .output = read_linear(weights, name + "output.dense", precision),
+         .attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config.layer_norm_eps),
+         .output_norm = read_norm(weights, name + "output.LayerNorm", config.layer_norm_eps)});
   }
 }
 
@@ -143,8 +153,7 @@ rf_attention_args Encoder::attention_args(const void* qkv, void* out) const {
   return args;
 }
 
-void Encoder::attend(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
-                     void* out) const {
+void Encoder::attend(int64_t layer, const EncoderInput& input, const void* qkv, void* out, Workspace& work) const {
   const Sequences& sequences = input.sequences;
   rf_attention_args args = attention_args(qkv, out);
   args.batch = 1;
@@ -158,8 +167,9 @@ void Encoder::attend(int64_t layer, const EncoderInput& input, const PositionRow
   }
   args.cu_seqlens_q = args.cu_seqlens_k = sequences.cu_seqlens;
   args.sequences = sequences.count;
-  position_->set_terms(layer, rows, args);
-  check_status(rf_attention_forward(&args));
+  position_->set_terms(layer, work.rows, args);
+  if (linear_) return (*linear_)(layer, args, work.features);
+  attend_softmax(args);
 }
 
 template <class Attend>
@@ -172,10 +182,12 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
   embed(input, work, x);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
+    if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(x), (*work.measured)[i].attention);
     layer.qkv(tokens, x, hidden, wide);
     attend(static_cast<int64_t>(i), wide, narrow);
     layer.attention_output(tokens, narrow, hidden, wide);
     layer.attention_norm(dtype_, tokens, wide, x, x);
+    if (work.measured != nullptr) note_largest(tokens, static_cast<float*>(x), (*work.measured)[i].feed_forward);
     layer.intermediate(tokens, x, hidden, wide, config_.hidden_act);
     layer.output(tokens, wide, config_.intermediate_size, narrow);
     layer.output_norm(dtype_, tokens, narrow, x, x);
@@ -185,11 +197,32 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
 
 void* Encoder::encode(const EncoderInput& input, Workspace& work) const {
   position_->prepare(input.sequences, work.rows);
-  return forward(input, work,
-                 [&](int64_t layer, const void* qkv, void* out) { attend(layer, input, work.rows, qkv, out); });
+  return forward(input, work, [&](int64_t layer, const void* qkv, void* out) { attend(layer, input, qkv, out, work); });
+}
+
+std::vector<LayerInputs> Encoder::measure_inputs() const {
+  constexpr int64_t kSequences = 8, kMaxTokens = 32;
+  const int64_t length = std::min(kMaxTokens, config_.max_position_embeddings);
+  std::mt19937 random(0);
+  std::vector<int32_t> ids;
+  std::vector<int64_t> positions, cu_seqlens{0};
+  for (int64_t i = 0; i < kSequences; ++i) {
+    for (int64_t t = 0; t < length; ++t) {
+      ids.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(config_.vocab_size)));
+      positions.push_back(t);
+    }
+    cu_seqlens.push_back(std::ssize(ids));
+  }
+  const std::vector<float> none(static_cast<size_t>(config_.hidden_size));
+  std::vector<LayerInputs> inputs(layers_.size(), {none, none});
+  Workspace work;
+  work.measured = &inputs;
+  encode({.sequences = {std::ssize(ids), kSequences, cu_seqlens.data(), positions.data()}, .ids = ids.data()}, work);
+  return inputs;
 }
 
 KeyValueCache Encoder::make_cache(int64_t sequences, int64_t capacity) const {
+  if (linear_) fail("generate", "attention must be softmax for a cache of keys and values, got {}", "linear");
   return KeyValueCache({.layers = config_.num_hidden_layers,
                         .heads = config_.num_attention_heads,
                         .head_dim = config_.head_dim(),
@@ -260,7 +293,7 @@ void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Gro
     args.query.cos = static_cast<const float*>(args.query.cos) + before * args.query.pairs;
     args.query.sin = static_cast<const float*>(args.query.sin) + before * args.query.pairs;
   }
-  check_status(rf_attention_forward(&args));
+  attend_softmax(args);
 }
 
 void* Encoder::extend(const Extension& input, KeyValueCache& cache, Workspace& work) const {

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kv_cache.h"
 #include "layers.h"
+#include "linear_attention.h"
 #include "position.h"
 #include "rf/model/config.h"
 #include "weights.h"
@@ -35,12 +37,20 @@ struct Extension {
   int64_t tokens() const { return offsets.back(); }
 };
 
+// The largest magnitudes of a layer's normalised vectors, [hidden_size]: those that enter its attention, and those that
+// enter its feed-forward network.
+struct LayerInputs {
+  std::vector<float> attention, feed_forward;
+};
+
 // The memory of one call, kept for the next.
 class Workspace {
  public:
   // Buffer i of at least that many bytes, aligned to 64; what it held is lost where it grows.
   void* buffer(int index, int64_t bytes);
   PositionRows rows;
+  FeatureMemory features;
+  std::vector<LayerInputs>* measured = nullptr;  // of each layer, which a call of float32 raises; nullptr: not wanted
 
   // Neighbours in an extension and in the cache, with as many tokens: attention computes them in one call.
   struct Group {
@@ -77,7 +87,7 @@ class Encoder {
   // have been checked.
   void* encode(const EncoderInput& input, Workspace& work) const;
 
-  // A cache for this model, which must attend to earlier tokens only.
+  // A cache for this model, which must attend to earlier tokens only. Throws Error for linear attention.
   KeyValueCache make_cache(int64_t sequences, int64_t capacity) const;
   // Throws Error for ids out of range.
   void check_ids(std::span<const int32_t> ids) const;
@@ -93,13 +103,16 @@ class Encoder {
     Norm attention_norm, output_norm;
   };
 
+  // On random tokens, in float32. What is always large in a model's vectors is so whatever the text.
+  std::vector<LayerInputs> measure_inputs() const;
+
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
   // Embeddings and layers; attend(layer, qkv, out) is their attention.
   template <class Attend>
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
   // Arguments that all calls have.
   rf_attention_args attention_args(const void* qkv, void* out) const;
-  void attend(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv, void* out) const;
+  void attend(int64_t layer, const EncoderInput& input, const void* qkv, void* out, Workspace& work) const;
 
   void group(const Extension& input, const KeyValueCache& cache, Workspace& work) const;
   void attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
@@ -108,6 +121,7 @@ class Encoder {
   ModelConfig config_;
   rf_dtype dtype_;
   std::unique_ptr<Position> position_;
+  std::optional<LinearAttention> linear_;
   MappedRows words_, types_;
   Norm embeddings_norm_;
   Linear embeddings_project_;  // empty where embedding_size == hidden_size

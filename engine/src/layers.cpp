@@ -1,6 +1,7 @@
 // Layers by core's kernels (see the header).
 #include "layers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -34,9 +35,28 @@ rf_linear_activation gelu_of(Activation activation) {
                                                : RF_LINEAR_NONE;
 }
 
+// The scales of rf_linear_pack_int8 that even out the errors of inputs and weights: sqrt(a_t / w_t) for the largest
+// magnitudes a_t of input t and w_t of its weights (SmoothQuant, arXiv 2211.10438 Eq. 4 with alpha 1/2).
+std::vector<float> input_scales(int64_t in, int64_t out, const float* weight, std::vector<float> inputs) {
+  constexpr float kMinShare = 0x1p-20f;
+  std::vector<float> weights(inputs.size());
+  for (int64_t j = 0; j < out; ++j) {
+    for (int64_t t = 0; t < in; ++t) weights[t] = std::max(weights[t], std::abs(weight[j * in + t]));
+  }
+  const float largest_input = *std::ranges::max_element(inputs), largest_weight = *std::ranges::max_element(weights);
+  if (largest_input == 0 || largest_weight == 0) return std::vector<float>(inputs.size(), 1);
+  for (int64_t t = 0; t < in; ++t) {
+    const float of_input = std::max(inputs[t] / largest_input, kMinShare);
+    const float of_weight = std::max(weights[t] / largest_weight, kMinShare);
+    inputs[t] = std::sqrt(of_input / of_weight);
+  }
+  return inputs;
+}
+
 }  // namespace
 
-Linear::Linear(Precision precision, int64_t in, int64_t out, const float* weight, std::vector<float> bias)
+Linear::Linear(Precision precision, int64_t in, int64_t out, const float* weight, std::vector<float> bias,
+               const std::vector<float>& largest_inputs)
     : dtype_(activation_dtype(precision)), in_(in), out_(out), bias_(std::move(bias)) {
   rf_linear_packed* packed = nullptr;
   if (precision == Precision::kBfloat16) {
@@ -44,7 +64,9 @@ Linear::Linear(Precision precision, int64_t in, int64_t out, const float* weight
     from_floats(RF_BF16, in * out, weight, rounded.get());
     check_status(rf_linear_pack(RF_BF16, in, out, rounded.get(), in, &packed));
   } else if (precision == Precision::kInt8) {
-    check_status(rf_linear_pack_int8(in, out, weight, in, &packed));
+    std::vector<float> scales;
+    if (!largest_inputs.empty()) scales = input_scales(in, out, weight, largest_inputs);
+    check_status(rf_linear_pack_int8(in, out, weight, in, scales.empty() ? nullptr : scales.data(), &packed));
   } else {
     check_status(rf_linear_pack(RF_F32, in, out, weight, in, &packed));
   }
@@ -101,6 +123,13 @@ void activate(Activation activation, rf_dtype dtype, int64_t count, void* x) {
   auto* values = static_cast<uint16_t*>(x);
 #pragma omp parallel for schedule(static) if (count > 65536)
   for (int64_t i = 0; i < count; ++i) values[i] = bf16_of_float(activated(activation, float_of_bf16(values[i])));
+}
+
+void note_largest(int64_t rows, const float* x, std::vector<float>& largest) {
+  const size_t columns = largest.size();
+  for (int64_t r = 0; r < rows; ++r, x += columns) {
+    for (size_t t = 0; t < columns; ++t) largest[t] = std::max(largest[t], std::abs(x[t]));
+  }
 }
 
 void from_floats(rf_dtype dtype, int64_t count, const float* from, void* to) {

@@ -24,8 +24,10 @@ struct DestroyPacked {
 class Linear {
  public:
   Linear() = default;
-  // weight: [out, in]; bias: [out], or empty.
-  Linear(Precision precision, int64_t in, int64_t out, const float* weight, std::vector<float> bias);
+  // weight: [out, in]; bias: [out], or empty. largest_inputs: magnitudes [in] that x has, or empty; int8 evens out by
+  // them what is always larger than the rest.
+  Linear(Precision precision, int64_t in, int64_t out, const float* weight, std::vector<float> bias,
+         const std::vector<float>& largest_inputs = {});
 
   bool empty() const { return packed_ == nullptr; }
   int64_t in() const { return in_; }
@@ -55,6 +57,9 @@ struct Norm {
 
 // x = activation(x) in place.
 void activate(Activation activation, rf_dtype dtype, int64_t count, void* x);
+
+// largest[t] = max(largest[t], |x[r][t]|) over all rows.
+void note_largest(int64_t rows, const float* x, std::vector<float>& largest);
 
 // Conversions of activations.
 void from_floats(rf_dtype dtype, int64_t count, const float* from, void* to);

@@ -66,10 +66,6 @@ class ConstantTerms : public Position {
         model_dir_(std::move(model_dir)),
         layers_(static_cast<size_t>(layers), rf_attention_args{}) {
     for (size_t i = 0; i < layers_.size(); ++i) set_members(terms, i, layers_[i]);
-    if (layers_[0].gate.rows != nullptr) {
-      fail("position", "scores must have no gate here, got the term gate (huang-m1, huang-m2, huang-m3) in {}",
-           model_dir_);
-    }
   }
 
   void check(const Sequences& sequences) const override {

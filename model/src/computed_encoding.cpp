@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rf/io/files.h"
+#include "rf/model/linear_attention_config.h"
 
 namespace rf {
 
@@ -12,7 +13,7 @@ namespace {
 
 template <RotaryForm form>
 ComputedEncoding rotary(io::StrictObject& options, const ModelConfig& config) {
-  return read_rotary(form, options, config.head_dim(), config.max_position_embeddings);
+  return read_rotary(form, options, rotated_dim(config), config.max_position_embeddings);
 }
 
 struct Entry {

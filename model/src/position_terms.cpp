@@ -15,6 +15,7 @@
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 #include "rf/io/shown_text.h"
+#include "rf/model/linear_attention_config.h"
 #include "rf/model/weights.h"
 
 namespace rf {
@@ -174,7 +175,8 @@ class Reader {
   bool fits(const Known* known, const PositionTerms::Term& term) const {
     const int64_t heads = config_.num_attention_heads, dim = config_.head_dim();
     const std::vector<int64_t>& shape = term.shape;
-    if (known == nullptr) return shape.size() == 2 && (shape[0] == 1 || shape[0] == 2) && 2 * shape[1] <= dim;
+    if (known == nullptr)
+      return shape.size() == 2 && (shape[0] == 1 || shape[0] == 2) && 2 * shape[1] <= rotated_dim(config_);
     const size_t of_width = known->width == Width::kOne ? 0 : 1;
     const size_t dims = (known->kind == Kind::kNumbers ? 1 : 2) + of_width;
     if (shape.size() != dims) return false;

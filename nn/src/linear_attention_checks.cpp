@@ -111,6 +111,16 @@ void check_rotation(const Rotation& rotation, const char* name, const at::Tensor
 
 }  // namespace
 
+void check_linear_attention(const LinearAttentionConfig& config, const EncodingInfo& encoding, Direction direction) {
+  if (encoding.pairwise == EncodingInfo::Pairwise::kYes) {
+    fail("linear_attention", "position_encoding must not have pairwise terms, got {} ({})", encoding.name,
+         encoding.terms);
+  }
+  if (config.feature_map == FeatureMap::kShenOriginal && direction == Direction::kCausal) {
+    fail("linear_attention", "feature_map must not be shen_original in causal attention, got {}", "shen_original");
+  }
+}
+
 void check_linear_attention(const LinearProblem& problem) {
   check_terms(problem.terms, problem.config);
   check_shapes(problem.q_BTHD, problem.k_BSHD, problem.v_BSHD);

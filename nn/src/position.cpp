@@ -9,16 +9,10 @@ namespace rf::nn {
 
 namespace {
 
-bool is_linear(const ModelConfig& config) {
-  return config.attention.type == "linear";
-}
-
 EncodingShape encoding_shape(const ModelConfig& config) {
-  int64_t rotated_dim = config.head_dim();
-  if (is_linear(config)) rotated_dim = feature_dim(parse_linear_attention(config.attention), rotated_dim);
   return {.layers = config.num_hidden_layers,
           .heads = config.num_attention_heads,
-          .head_dim = rotated_dim,
+          .head_dim = rotated_dim(config),
           .hidden_size = config.hidden_size,
           .input_size = config.embedding_size,
           .max_position_embeddings = config.max_position_embeddings,
@@ -42,7 +36,7 @@ bool rotates_keys(Encoding& encoding) {
 }  // namespace
 
 std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config) {
-  if (is_linear(config)) check_linear(config);
+  if (has_linear_attention(config)) check_linear(config);
   const EncodingShape shape = encoding_shape(config);
   std::vector<std::shared_ptr<Encoding>> encodings;
   bool rotates = false;
@@ -58,7 +52,7 @@ std::shared_ptr<Encoding> make_position_encoding(const ModelConfig& config) {
 
 std::vector<std::shared_ptr<LinearAttention>> make_linear_attention(const ModelConfig& config) {
   std::vector<std::shared_ptr<LinearAttention>> layers;
-  if (!is_linear(config)) return layers;
+  if (!has_linear_attention(config)) return layers;
   const LinearAttentionConfig attention = parse_linear_attention(config.attention);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     layers.push_back(std::make_shared<LinearAttention>(attention, config.head_dim(), layer));

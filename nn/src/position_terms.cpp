@@ -151,7 +151,7 @@ void remove_position_terms(const std::string& model_dir) {
 std::optional<SavedTerms> save_position_terms(const Model& model, const std::string& model_dir,
                                               std::optional<int64_t> tokens) {
   const ModelConfig& config = model.config();
-  if (config.attention.type != "softmax" || !needs_position_terms(config)) {
+  if (!needs_position_terms(config)) {
     remove_position_terms(model_dir);
     return std::nullopt;
   }

@@ -39,7 +39,7 @@ constexpr Form kForms[] = {Form::kPlain, Form::kNumerator, Form::kBoth};
 
 at::Tensor by_product(const Tokens& tokens, Form form) {
   const auto heads = [](const at::Tensor& x_TD) { return x_TD.unsqueeze(0).unsqueeze(2); };
-  nn::LinearAttentionConfig config;
+  LinearAttentionConfig config;
   config.rotate_denominator = form == Form::kBoth;
   ops::Terms terms;
   if (form != Form::kPlain) {

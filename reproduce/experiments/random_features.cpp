@@ -33,9 +33,9 @@ struct Inputs {
 // The relative error of the outputs, mean over draws of the random vectors.
 double mean_error(const Inputs& in, const at::Tensor& exact, const RandomFeaturesSettings& settings, int64_t features,
                   bool orthogonal) {
-  nn::LinearAttentionConfig config;
-  config.feature_map = nn::FeatureMap::kFavor;
-  config.rope_site = nn::RopeSite::kNone;
+  LinearAttentionConfig config;
+  config.feature_map = FeatureMap::kFavor;
+  config.rope_site = RopeSite::kNone;
   config.num_features = features;
   config.orthogonal = orthogonal;
   config.feature_eps = 0;

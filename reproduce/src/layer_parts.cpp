@@ -70,7 +70,7 @@ std::vector<at::Tensor> layer_inputs(const nn::Model& model, const at::Tensor& i
 }
 
 at::Tensor mean_weights(const nn::Model& model, int64_t layer, const at::Tensor& x_BTC) {
-  const bool elu = nn::parse_linear_attention(model.config().attention).feature_map == nn::FeatureMap::kElu;
+  const bool elu = parse_linear_attention(model.config().attention).feature_map == FeatureMap::kElu;
   const QueryKey found = projected(model, layer, x_BTC, Bias::kAdded);
   const double root_scale = std::pow(static_cast<double>(model.config().head_dim()), -0.25);
   const auto features = [&](const at::Tensor& x_BHTD) {

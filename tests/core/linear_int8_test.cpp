@@ -57,6 +57,7 @@ Quantized quantized_input(const std::vector<float>& row) {
 struct Int8Case {
   Rows x, y;
   std::vector<float> weight, bias;
+  std::vector<float> input_scales;  // empty: none
   int64_t weight_stride;
   Packed packed;
 
@@ -74,7 +75,10 @@ struct Int8Case {
   void set_weight(int64_t j, int64_t i, float value) { weight[static_cast<size_t>(j * weight_stride + i)] = value; }
   void pack() {
     rf_linear_packed* made = nullptr;
-    EXPECT_EQ(rf_linear_pack_int8(x.columns, y.columns, weight.data(), weight_stride, &made), RF_OK) << rf_last_error();
+    EXPECT_EQ(rf_linear_pack_int8(x.columns, y.columns, weight.data(), weight_stride,
+                                  input_scales.empty() ? nullptr : input_scales.data(), &made),
+              RF_OK)
+        << rf_last_error();
     packed.reset(made);
   }
   rf_linear_args args() {
@@ -96,12 +100,17 @@ struct Int8Case {
   }
   std::vector<float> input_row(int64_t row) const {
     std::vector<float> values;
-    for (int64_t i = 0; i < x.columns; ++i) values.push_back(static_cast<float>(x.at(row, i)));
+    for (int64_t i = 0; i < x.columns; ++i) {
+      const float reciprocal = input_scales.empty() ? 1 : 1 / input_scales[static_cast<size_t>(i)];
+      values.push_back(static_cast<float>(x.at(row, i)) * reciprocal);
+    }
     return values;
   }
   std::vector<float> weight_row(int64_t j) const {
     const auto first = weight.begin() + j * weight_stride;
-    return std::vector<float>(first, first + x.columns);
+    std::vector<float> values(first, first + x.columns);
+    for (size_t i = 0; i < input_scales.size(); ++i) values[i] *= input_scales[i];
+    return values;
   }
   std::string text() const {
     return "dtype " + std::to_string(x.data.dtype) + " rows " + std::to_string(x.rows) + " in " +
@@ -184,6 +193,41 @@ TEST_P(LinearInt8, EqualsLoopsWithExactSums) {
       Int8Case c(dtype, rows, in, out, ++seed);
       c.run();
       expect_right(c);
+    }
+  }
+}
+
+// Inputs of which some are a hundred times the others: their scales bring the product closer to the exact one.
+TEST_P(LinearInt8, InputScales) {
+  std::mt19937_64 random(11);
+  for (const rf_dtype dtype : kTypes) {
+    Int8Case plain(dtype, 9, 150, 50, 3), scaled = Int8Case(dtype, 9, 150, 50, 3);
+    for (Int8Case* c : {&plain, &scaled}) {
+      for (int64_t r = 0; r < 9; ++r) {
+        for (int64_t i = 0; i < 150; i += 30) c->x.set(r, i, 100 * c->x.at(r, i));
+      }
+    }
+    for (int64_t i = 0; i < 150; ++i) {
+      scaled.input_scales.push_back(static_cast<float>(random() % 1000 + 500) / 1000 * (i % 30 == 0 ? 30 : 1));
+    }
+    const auto error = [&](const Int8Case& c) {
+      double sum = 0;
+      for (int64_t r = 0; r < 9; ++r) {
+        for (int64_t j = 0; j < 50; ++j) {
+          double exact = c.bias[static_cast<size_t>(j)];
+          for (int64_t i = 0; i < 150; ++i)
+            exact += c.x.at(r, i) * c.weight[static_cast<size_t>(j * c.weight_stride + i)];
+          sum += std::abs(c.y.at(r, j) - exact);
+        }
+      }
+      return sum;
+    };
+    plain.run();
+    scaled.run();
+    expect_right(plain);
+    expect_right(scaled);
+    if (dtype == RF_F32) {
+      EXPECT_LT(error(scaled), error(plain) / 2) << scaled.text();
     }
   }
 }
@@ -356,20 +400,26 @@ void expect_text(const std::string& rule, const std::string& got) {
 TEST(LinearInt8Errors, Packing) {
   std::vector<float> weight(30, 1.0f);
   rf_linear_packed* made = nullptr;
-  EXPECT_EQ(rf_linear_pack_int8(6, 5, weight.data(), 6, nullptr), RF_INVALID_ARGUMENT);
+  EXPECT_EQ(rf_linear_pack_int8(6, 5, weight.data(), 6, nullptr, nullptr), RF_INVALID_ARGUMENT);
   expect_text("packed must not be NULL", "NULL");
-  EXPECT_EQ(rf_linear_pack_int8(6, 5, nullptr, 6, &made), RF_INVALID_ARGUMENT);
+  EXPECT_EQ(rf_linear_pack_int8(6, 5, nullptr, 6, nullptr, &made), RF_INVALID_ARGUMENT);
   expect_text("weight must not be NULL", "NULL");
-  EXPECT_EQ(rf_linear_pack_int8(6, 5, weight.data(), 3, &made), RF_INVALID_ARGUMENT);
+  EXPECT_EQ(rf_linear_pack_int8(6, 5, weight.data(), 3, nullptr, &made), RF_INVALID_ARGUMENT);
   expect_text("stride of weight must be", "3");
-  EXPECT_EQ(rf_linear_pack_int8(-1, 5, weight.data(), 6, &made), RF_INVALID_ARGUMENT);
+  EXPECT_EQ(rf_linear_pack_int8(-1, 5, weight.data(), 6, nullptr, &made), RF_INVALID_ARGUMENT);
   expect_text("in must be in 0..2^40", "-1");
-  EXPECT_EQ(rf_linear_pack_int8((int64_t{1} << 16) + 1, 0, weight.data(), 0, &made), RF_INVALID_ARGUMENT);
+  EXPECT_EQ(rf_linear_pack_int8((int64_t{1} << 16) + 1, 0, weight.data(), 0, nullptr, &made), RF_INVALID_ARGUMENT);
   expect_text("in must be in 0..2^16 for int8", "65537");
   for (const float bad : {kNan, HUGE_VALF, -HUGE_VALF}) {
     weight[4 * 6 + 5] = bad;
-    EXPECT_EQ(rf_linear_pack_int8(6, 5, weight.data(), 6, &made), RF_INVALID_ARGUMENT);
+    EXPECT_EQ(rf_linear_pack_int8(6, 5, weight.data(), 6, nullptr, &made), RF_INVALID_ARGUMENT);
     expect_text("weight must be finite to be packed as int8", "NaN or infinity in row 4");
+  }
+  weight[4 * 6 + 5] = 1;
+  for (const float bad : {0.0f, -1.0f, kNan, HUGE_VALF, 0x1p65f}) {
+    const std::vector<float> scales{1, 1, bad, 1, 1, 1};
+    EXPECT_EQ(rf_linear_pack_int8(6, 5, weight.data(), 6, scales.data(), &made), RF_INVALID_ARGUMENT);
+    expect_text("input_scales must be in 2^-64..2^64", "");
   }
   EXPECT_EQ(made, nullptr);
 }

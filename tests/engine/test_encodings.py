@@ -8,11 +8,10 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import roformer_cpp
-from engine_case import SIZES, assert_close, make_sequences
+from engine_case import assert_close, make_sequences
+from engine_modules import INFOS, hidden_of, save
 from rf_engine import Engine, EngineError
 
-INFOS = {info["name"]: info for info in roformer_cpp.encodings()}
-GATED = ["huang-m1", "huang-m2", "huang-m3"]
 REQUIRED = {"axial": {"grid_width": 3}, "mrope": {"rope_parameters": {"mrope_section": [2, 1, 3]}}}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
@@ -26,7 +25,7 @@ FLOAT32 = {"precision": "float32"}
 LONG = (1, 40, 7, 2, 33)  # beyond max_position_embeddings, which is 32
 
 CASES = {
-    **{name: {"type": name} | REQUIRED.get(name, {}) for name in INFOS if name not in GATED},
+    **{name: {"type": name} | REQUIRED.get(name, {}) for name in INFOS},
     "rope halves": {"type": "rope", "layout": "halves", "partial_rotary_factor": 0.5},
     "rope values": {"type": "rope", "rotary_value": True},
     "rope trained": {"type": "rope", "trainable": True},
@@ -52,33 +51,12 @@ CASES = {
     "sinusoidal and rope": ["sinusoidal", "rope"],
     "learned, rope and alibi": ["learned", "rope", "alibi"],
     "rope, nezha and t5": ["rope", {"type": "nezha", "max_relative_position": 2}, {"type": "t5", "scale": "sqrt"}],
+    "huang-m3 and rope": ["huang-m3", "rope"],
+    "huang-m1, shaw and learned": ["huang-m1", "shaw", "learned"],
     "shaw and rope trained": ["shaw", {"type": "rope", "trainable": True}],
 }
 # Those that read no more than max_position_embeddings, and dynamic frequencies of precision float32.
-LIMITED = {"learned", "music", "tupe-a", "tupe-r", "learned, rope and alibi"}
-
-
-def save(encoding, directory, head=None, **changes):
-    names = [e if isinstance(e, str) else e["type"] for e in (encoding if isinstance(encoding, list) else [encoding])]
-    causal = {"is_decoder": any(INFOS[name]["needs_causal"] for name in names)}
-    model = roformer_cpp.build_model(SIZES | causal | {"position_encoding": encoding} | changes, head)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            scale = 0.02 if name.endswith("freqs") else 0.3
-            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
-    model.save(directory)
-    return model
-
-
-def hidden_of(model, ids, types, positions=None):
-    rows = []
-    with torch.no_grad():
-        for i, (row, type_row) in enumerate(zip(ids, types, strict=True)):
-            given = {} if positions is None else {"positions": torch.as_tensor(positions[i])[None]}
-            tokens = torch.tensor(row)[None].long(), torch.tensor(type_row)[None].long()
-            rows.append(model.encode(tokens[0], token_type_ids=tokens[1], **given)[0].numpy())
-    return np.concatenate(rows)
+LIMITED = {"learned", "music", "tupe-a", "tupe-r", "learned, rope and alibi", "huang-m1, shaw and learned"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -91,7 +69,9 @@ def test_hidden_states(name, tmp_path):
     assert np.array_equal(engine.hidden(ids[::-1], types=types[::-1])[-len(ids[0]) :], ours[: len(ids[0])])
 
 
-@pytest.mark.parametrize("name", ["rope", "xpos", "rope dynamic", "alibi", "shaw 3", "tupe-r", "t5", "sinusoidal"])
+@pytest.mark.parametrize(
+    "name", ["rope", "xpos", "rope dynamic", "alibi", "shaw 3", "tupe-r", "t5", "sinusoidal", "huang-m3"]
+)
 def test_other_positions(name, tmp_path):
     model = save(CASES[name], tmp_path)
     ids, types = make_sequences()
@@ -102,20 +82,13 @@ def test_other_positions(name, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["rope", "shaw", "xpos", "t5"])
+@pytest.mark.parametrize("name", ["rope", "shaw", "xpos", "t5", "huang-m3"])
 @pytest.mark.parametrize("family", ["roformer", "bert"])
 def test_families_and_causal_models(name, family, tmp_path):
     changes = {"family": family, "is_decoder": True, "rotary_value": name in ("rope", "xpos")}
     model = save(CASES[name], tmp_path, "RfEncoderForCausalLM", **changes)
     ids, types = make_sequences()
     assert_close(Engine(tmp_path).hidden(ids, types=types), hidden_of(model, ids, types))
-
-
-@pytest.mark.parametrize("name", GATED)
-def test_gates_are_refused(name, tmp_path):
-    save({"type": name}, tmp_path)
-    with pytest.raises(EngineError, match="must have no gate here, got the term gate"):
-        Engine(tmp_path)
 
 
 def test_nezha_of_transformers_4(tmp_path):

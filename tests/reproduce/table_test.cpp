@@ -98,7 +98,7 @@ void expect_can_be_made(const ModelConfig& model, const std::string& arm) {
         << arm;
   }
   if (model.attention.type == "linear") {
-    EXPECT_NO_THROW(nn::parse_linear_attention(model.attention)) << arm;
+    EXPECT_NO_THROW(parse_linear_attention(model.attention)) << arm;
   }
 }
 
@@ -142,7 +142,7 @@ TEST(Table, PublishedLanguageModels) {
   EXPECT_EQ(performer.stages[0].max_length, 1024);
   EXPECT_EQ(performer.stages[0].batch, 128);
   EXPECT_DOUBLE_EQ(performer.schedule.learning_rate, 1e-4);
-  EXPECT_EQ(nn::parse_linear_attention(performer.model.attention).num_features, 266);
+  EXPECT_EQ(parse_linear_attention(performer.model.attention).num_features, 266);
   const train::RunConfig staged = train::parse_run_config(design("staged-pretraining").at("run_files").at("rope"));
   const nlohmann::json tables = register_json().at("tables");
   const auto published =

@@ -87,7 +87,7 @@ RuntimeFacts runtime_facts() {
   nn::Terms gated;
   gated.gate.rows = at::ones({1, 1, 1});
   facts.attention.emplace_back("gate", nn::name_of(nn::automatic_kernel(at::kFloat, gated)));
-  using nn::Direction, nn::FeatureMap;
+  using nn::Direction;
   for (const auto& [name, map, direction] : {std::tuple{"linear", FeatureMap::kElu, Direction::kBidirectional},
                                              {"linear_causal_favor", FeatureMap::kFavor, Direction::kCausal},
                                              {"linear_causal_shen", FeatureMap::kShen, Direction::kCausal}}) {

@@ -77,17 +77,19 @@ RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allow
 
 /* Packs weight [out, in] to bytes, with a scale for each output, for the forward of RF_F32, RF_BF16 and RF_F16:
  *
- *   scale_j = max(max_t |W[j][t]| / 127, 2^-126)        W8[j][t] = nearest(W[j][t] / scale_j)
+ *   scale_j = max(max_t |c_t W[j][t]| / 127, 2^-126)        W8[j][t] = nearest(c_t W[j][t] / scale_j)
  *
- * A call quantises each row of x by itself, where min and max are over the row and 0, and scale 2^-126 at least:
+ * A call quantises each row of x by itself, where min and max are over x[t] / c_t and 0, and scale 2^-126 at least:
  *
  *   scale = max / 255 - min / 255      zero = nearest(-min (1 / scale))
- *   x8[t] = min(nearest(x[t] (1 / scale)) + zero, 255)
+ *   x8[t] = min(nearest(x[t] (1 / c_t) (1 / scale)) + zero, 255)
  *
  *   y[j] = act(sum_t (x8[t] - zero) W8[j][t] * scale_j * scale + b[j])
  *
- * The zero point makes use of all 256 steps where a row is not symmetric, as after GELU, and 0 is exact. Quotients,
- * products and sums are float32, one after the other as they are written, and nearest() takes a tie to the even number.
+ * The zero point makes use of all 256 steps where a row is not symmetric, as after GELU, and 0 is exact. c evens out
+ * inputs of which some are always larger than others, whose steps all of a row must share (SmoothQuant, arXiv
+ * 2211.10438): input_scales [in], in 2^-64..2^64, of which nothing is kept, or NULL for ones. Quotients, products and
+ * sums are float32, one after the other as they are written, and nearest() takes a tie to the even number.
  * The sum over t is exact: in <= 2^16. An infinity or NaN in a row of x makes the whole row of y NaN, one in weight is
  * refused.
  *
@@ -95,7 +97,7 @@ RF_API void rf_linear_packed_destroy(rf_linear_packed* packed); /* NULL is allow
  * instruction set but for what GELU and the rounding to 16 bits of numbers below 2^-126 differ in there. Such a weight
  * serves every dtype and instruction set, and RF_KERNEL=ref. */
 RF_API rf_status rf_linear_pack_int8(int64_t in, int64_t out, const float* weight, int64_t weight_stride,
-                                     rf_linear_packed** packed);
+                                     const float* input_scales, rf_linear_packed** packed);
 
 /* What computes a layer of this type and shape, forward and backward, whose weights are not packed (those are "plain",
  * RF_BF16 in AMX tiles where rf_target() is AVX3_AMX):

@@ -46,7 +46,7 @@ struct QuantizedRows {
 
   void quantize(int64_t row) const {
     const int64_t offset = (first + row) * args.x_stride * element_bytes(args.dtype);
-    scales[row] = quantize_row(args.dtype, static_cast<const char*>(args.x) + offset, args.in,
+    scales[row] = quantize_row(args.dtype, static_cast<const char*>(args.x) + offset, weight.factors.get(), args.in,
                                bytes + row * row_bytes(weight), weight.units() * kUnitDepth);
   }
 };
@@ -135,16 +135,21 @@ void multiply_group(const QuantizedRows& rows) {
 
 }  // namespace
 
-Int8Weight pack_int8(int64_t in, int64_t out, const float* weight, int64_t stride) {
+Int8Weight pack_int8(int64_t in, int64_t out, const float* weight, int64_t stride, const float* input_scales) {
   Int8Weight packed;
   packed.in = in;
   packed.out = out;
   packed.values = aligned_array<int8_t>(packed.panels() * packed.panel_bytes());
   packed.scales = aligned_array<float>(packed.panels() * kPanelColumns);
   packed.sums = aligned_array<int32_t>(packed.panels() * kPanelColumns);
+  if (input_scales != nullptr) {
+    packed.factors = aligned_array<float>(in);
+    for (int64_t i = 0; i < in; ++i) packed.factors[i] = 1 / input_scales[i];
+  }
   parallel_tasks<Schedule::kDynamic>(
-      {packed.panels(), packed.panels() > 1, packed.panel_bytes()},
-      [&](int64_t panel, void* space) { pack_panel(weight, stride, panel, packed, static_cast<uint32_t*>(space)); });
+      {packed.panels(), packed.panels() > 1, packed.panel_bytes()}, [&](int64_t panel, void* space) {
+        pack_panel({weight, stride, input_scales}, panel, packed, static_cast<uint32_t*>(space));
+      });
   for (int64_t j = 0; j < out; ++j) {
     require(!std::isnan(packed.scales[j]), "linear",
             "weight must be finite to be packed as int8, got NaN or infinity in row ", j);

@@ -36,6 +36,8 @@ struct Int8Weight {
   AlignedArray<int8_t> values;
   AlignedArray<float> scales;  // of whole panels, as sums
   AlignedArray<int32_t> sums;  // over the depth
+  // The reciprocals of the scales that inputs are divided by, [in]; nullptr: not divided.
+  AlignedArray<float> factors;
 
   int64_t units() const { return int8_units(in); }
   int64_t panels() const { return int8_panels(out); }
@@ -47,8 +49,8 @@ struct Int8Weight {
   }
 };
 
-// Throws InvalidArgument where an element is infinite or not a number.
-Int8Weight pack_int8(int64_t in, int64_t out, const float* weight, int64_t stride);
+// Throws InvalidArgument where a scaled element is infinite or not a number. input_scales: [in], or nullptr.
+Int8Weight pack_int8(int64_t in, int64_t out, const float* weight, int64_t stride, const float* input_scales);
 
 // rf_linear_forward with checked arguments, of which those of a weight are not read.
 void multiply_int8(const rf_linear_args& args, const Int8Weight& weight);

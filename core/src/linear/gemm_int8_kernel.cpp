@@ -41,14 +41,21 @@ HWY_INLINE IntVec magnitude_bits(FloatVec value) {
   return hn::BitCast(IntTag(), hn::Abs(value));
 }
 
+// Elements i.. of a row, times their factors where there are some; zeros behind the last.
 template <class T>
-Int8RowScale quantize_row_of(const T* x, int64_t count, uint8_t* to, int64_t bytes) {
+HWY_INLINE FloatVec load_scaled(const T* x, const float* factors, int64_t i, int64_t count) {
+  const auto value = load_some(x + i, count - i);
+  return factors == nullptr ? value : hn::Mul(value, load_some(factors + i, count - i));
+}
+
+template <class T>
+Int8RowScale quantize_row_of(const T* x, const float* factors, int64_t count, uint8_t* to, int64_t bytes) {
   const FloatTag d;
   const hn::Rebind<uint8_t, FloatTag> d8;
   auto low = hn::Zero(d), high = low;
   auto largest = hn::Zero(IntTag());
   for (int64_t i = 0; i < count; i += kLanes) {
-    const auto value = load_some(x + i, count - i);
+    const auto value = load_scaled(x, factors, i, count);
     low = hn::Min(low, value);
     high = hn::Max(high, value);
     largest = hn::Max(largest, magnitude_bits(value));
@@ -63,31 +70,32 @@ Int8RowScale quantize_row_of(const T* x, int64_t count, uint8_t* to, int64_t byt
   const auto zero = static_cast<int32_t>(std::nearbyint(-min * inverse));
   int64_t i = 0;
   for (; i < count; i += kLanes) {
-    const auto scaled = hn::Mul(load_some(x + i, count - i), hn::Set(d, inverse));
+    const auto scaled = hn::Mul(load_scaled(x, factors, i, count), hn::Set(d, inverse));
     hn::StoreU(hn::DemoteTo(d8, nearest(scaled, zero)), d8, to + i);
   }
   std::fill(to + i, to + bytes, uint8_t{0});
   return {scale, zero};
 }
 
-Int8RowScale quantize_row(rf_dtype dtype, const void* x, int64_t count, uint8_t* to, int64_t bytes) {
+Int8RowScale quantize_row(rf_dtype dtype, const void* x, const float* factors, int64_t count, uint8_t* to,
+                          int64_t bytes) {
   Int8RowScale scale = {};
   with_element(dtype, [&](auto element) {
-    scale = quantize_row_of(static_cast<const decltype(element)*>(x), count, to, bytes);
+    scale = quantize_row_of(static_cast<const decltype(element)*>(x), factors, count, to, bytes);
   });
   return scale;
 }
 
 // A column of the product, `count` elements of W, as bytes; `bytes` of them, zeros behind the last. None are written
 // where the scale is not a number.
-HWY_INLINE void quantize_column(const float* from, int64_t count, int8_t* to, int64_t bytes, float& scale,
-                                int32_t& sum) {
+HWY_INLINE void quantize_column(const float* from, const float* factors, int64_t count, int8_t* to, int64_t bytes,
+                                float& scale, int32_t& sum) {
   const FloatTag d;
   const hn::Rebind<int8_t, FloatTag> d8;
   constexpr float kSteps = 127;
   auto largest = hn::Zero(IntTag()), total = largest;
   for (int64_t i = 0; i < count; i += kLanes) {
-    largest = hn::Max(largest, magnitude_bits(load_some(from + i, count - i)));
+    largest = hn::Max(largest, magnitude_bits(load_scaled(from, factors, i, count)));
   }
   const int32_t bits = hn::GetLane(hn::MaxOfLanes(IntTag(), largest));
   if (bits >= kInfinityBits) {
@@ -98,7 +106,7 @@ HWY_INLINE void quantize_column(const float* from, int64_t count, int8_t* to, in
   scale = std::max(std::bit_cast<float>(bits) / kSteps, kMinScale);
   int64_t i = 0;
   for (; i < count; i += kLanes) {
-    const auto whole = nearest(hn::Div(load_some(from + i, count - i), hn::Set(d, scale)), 0);
+    const auto whole = nearest(hn::Div(load_scaled(from, factors, i, count), hn::Set(d, scale)), 0);
     total = hn::Add(total, whole);
     hn::StoreU(hn::DemoteTo(d8, whole), d8, to + i);
   }
@@ -106,7 +114,7 @@ HWY_INLINE void quantize_column(const float* from, int64_t count, int8_t* to, in
   std::fill(to + i, to + bytes, int8_t{0});
 }
 
-void pack_panel(const float* weight, int64_t stride, int64_t panel, Int8Weight& to, uint32_t* space) {
+void pack_panel(const Int8Source& from, int64_t panel, Int8Weight& to, uint32_t* space) {
   constexpr int64_t kPart = 16;  // columns that are transposed at once, so that results stay in the nearest cache
   const int64_t units = to.units(), first = panel * kPanelColumns;
   auto* bytes = reinterpret_cast<int8_t*>(space);
@@ -115,7 +123,8 @@ void pack_panel(const float* weight, int64_t stride, int64_t panel, Int8Weight& 
     to.scales[j] = 0;
     to.sums[j] = 0;
     if (j < to.out) {
-      quantize_column(weight + j * stride, to.in, bytes, units * kUnitDepth, to.scales[j], to.sums[j]);
+      quantize_column(from.weight + j * from.stride, from.factors, to.in, bytes, units * kUnitDepth, to.scales[j],
+                      to.sums[j]);
     } else {
       std::fill_n(bytes, units * kUnitDepth, int8_t{0});
     }
@@ -227,12 +236,13 @@ HWY_EXPORT(multiply_panel);
 HWY_EXPORT(scale_panel);
 HWY_EXPORT(store_panel);
 
-Int8RowScale quantize_row(rf_dtype dtype, const void* x, int64_t count, uint8_t* to, int64_t bytes) {
-  return HWY_DYNAMIC_DISPATCH(quantize_row)(dtype, x, count, to, bytes);
+Int8RowScale quantize_row(rf_dtype dtype, const void* x, const float* factors, int64_t count, uint8_t* to,
+                          int64_t bytes) {
+  return HWY_DYNAMIC_DISPATCH(quantize_row)(dtype, x, factors, count, to, bytes);
 }
 
-void pack_panel(const float* weight, int64_t stride, int64_t panel, Int8Weight& to, uint32_t* space) {
-  HWY_DYNAMIC_DISPATCH(pack_panel)(weight, stride, panel, to, space);
+void pack_panel(const Int8Source& from, int64_t panel, Int8Weight& to, uint32_t* space) {
+  HWY_DYNAMIC_DISPATCH(pack_panel)(from, panel, to, space);
 }
 
 void multiply_panel(const Int8Tile& tile) {

@@ -13,12 +13,20 @@ struct Int8RowScale {
   int32_t zero;
 };
 
-// A row of x to `bytes` bytes, a multiple of kDepthStep.
-Int8RowScale quantize_row(rf_dtype dtype, const void* x, int64_t count, uint8_t* to, int64_t bytes);
+// A row of x, times `factors` where they are not nullptr, to `bytes` bytes, a multiple of kDepthStep.
+Int8RowScale quantize_row(rf_dtype dtype, const void* x, const float* factors, int64_t count, uint8_t* to,
+                          int64_t bytes);
+
+// W, whose columns are multiplied by `factors` where they are not nullptr.
+struct Int8Source {
+  const float* weight = nullptr;
+  int64_t stride = 0;
+  const float* factors = nullptr;
+};
 
 // Panel `panel` of `to`, whose scales are not numbers where a weight is none or infinite. space: kPanelColumns times
 // to.units().
-void pack_panel(const float* weight, int64_t stride, int64_t panel, Int8Weight& to, uint32_t* space);
+void pack_panel(const Int8Source& from, int64_t panel, Int8Weight& to, uint32_t* space);
 
 // Rows of bytes times a panel.
 struct Int8Tile {

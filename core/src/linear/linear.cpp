@@ -165,12 +165,21 @@ std::unique_ptr<rf_linear_packed> pack(rf_dtype dtype, int64_t in, int64_t out, 
   return packed;
 }
 
-std::unique_ptr<rf_linear_packed> pack_int8_weight(int64_t in, int64_t out, const float* weight, int64_t stride) {
+void check_input_scales(const float* scales, int64_t in) {
+  for (int64_t i = 0; i < in; ++i) {
+    require(scales[i] >= 0x1p-64f && scales[i] <= 0x1p64f, kWhere, "input_scales must be in 2^-64..2^64, got ",
+            scales[i], " for input ", i);
+  }
+}
+
+std::unique_ptr<rf_linear_packed> pack_int8_weight(int64_t in, int64_t out, const float* weight, int64_t stride,
+                                                   const float* input_scales) {
   check_linear_shape(RF_F32, 0, in, out);
   require(in <= kMaxInt8Depth, kWhere, "in must be in 0..2^16 for int8, where sums are exact, got ", in);
   check_linear_array(RF_F32, weight, out, in, stride, "weight");
+  if (input_scales != nullptr) check_input_scales(input_scales, in);
   auto packed = std::make_unique<rf_linear_packed>();
-  packed->int8 = std::make_unique<const Int8Weight>(pack_int8(in, out, weight, stride));
+  packed->int8 = std::make_unique<const Int8Weight>(pack_int8(in, out, weight, stride, input_scales));
   return packed;
 }
 
@@ -213,11 +222,11 @@ extern "C" rf_status rf_linear_pack(rf_dtype dtype, int64_t in, int64_t out, con
 }
 
 extern "C" rf_status rf_linear_pack_int8(int64_t in, int64_t out, const float* weight, int64_t weight_stride,
-                                         rf_linear_packed** packed) {
+                                         const float* input_scales, rf_linear_packed** packed) {
   return rf::core::guarded("linear", [&] {
     rf::core::require(packed != nullptr, "linear", "packed must not be NULL, got NULL");
     *packed = nullptr;
-    *packed = rf::core::pack_int8_weight(in, out, weight, weight_stride).release();
+    *packed = rf::core::pack_int8_weight(in, out, weight, weight_stride, input_scales).release();
   });
 }
 

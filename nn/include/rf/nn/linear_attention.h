@@ -30,44 +30,18 @@
 
 #include <cstdint>
 
-#include "rf/model/encoding_config.h"
+#include "rf/model/linear_attention_config.h"
 #include "rf/nn/attention.h"
 #include "rf/nn/encoding_info.h"
 #include "rf/ops/terms.h"
 
 namespace rf::nn {
 
-enum class FeatureMap { kElu, kShenOriginal, kShen, kFavor, kRelu, kCosine };
-enum class RopeSite { kNone, kBeforeMap, kAfterMap };
 enum class Direction { kBidirectional, kCausal };
 
-// "attention": {"type": "linear", ..} of config.json.
-struct LinearAttentionConfig {
-  FeatureMap feature_map = FeatureMap::kElu;  // "elu", "shen_original", "shen", "favor", "relu", "cosine"
-  RopeSite rope_site = RopeSite::kAfterMap;   // "after_map" ("cosine": "before_map"), "before_map", "none"
-  bool rotate_denominator = false;            // only with rope_site after_map
-  double eps = 0;                             // of the denominator
-  // Only with feature_map favor and relu, which project on random vectors:
-  int64_t num_features = 0;        // m; 0: D ln D, cut to an integer and rounded up to even
-  bool orthogonal = true;          // vectors orthogonal in blocks of D; false: independent
-  int64_t orthogonal_scaling = 0;  // their lengths: 0 as of Gaussian vectors, 1 all sqrt(D)
-  int64_t redraw_every = 1000;     // forward calls in training mode; 0: never
-  double feature_eps = 0;          // added to every feature; default 1e-4 (favor), 1e-3 (relu)
-  int64_t seed = 0;                // of the draws
-
-  bool draws() const { return feature_map == FeatureMap::kFavor || feature_map == FeatureMap::kRelu; }
-};
-
-// Throws Error for an unknown key, a value out of range, keys that contradict each other.
-LinearAttentionConfig parse_linear_attention(const AttentionConfig& config);
 // Throws Error where linear attention cannot do what a model asks: an encoding with terms for pairs of tokens, the
 // bidirectional shen_original in a causal model.
 void check_linear_attention(const LinearAttentionConfig& config, const EncodingInfo& encoding, Direction direction);
-// The number of elements that may be rotated, for EncodingShape.head_dim: F where rope_site is after_map (cosine: D,
-// its constant feature is never rotated), else D.
-int64_t feature_dim(const LinearAttentionConfig& config, int64_t head_dim);
-int64_t num_features(const LinearAttentionConfig& config, int64_t head_dim);  // m
-
 // Random vectors for favor and relu, float64 [m, D]: a function of (seed, layer, redraw) and the sizes alone.
 struct FeatureDraw {
   bool orthogonal = true;

@@ -1,5 +1,7 @@
-// Reading and checking the configuration of linear attention (rf/nn/linear_attention.h). The rules that one key alone
+// Reading and checking the configuration of linear attention (linear_attention_config.h). The rules that one key alone
 // does not tell are here: which map has which keys, which placements of the rotation contradict each other.
+#include "rf/model/linear_attention_config.h"
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -7,9 +9,8 @@
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/strict_object.h"
-#include "rf/nn/linear_attention.h"
 
-namespace rf::nn {
+namespace rf {
 
 namespace {
 
@@ -75,14 +76,8 @@ LinearAttentionConfig parse_linear_attention(const AttentionConfig& given) {
   return config;
 }
 
-void check_linear_attention(const LinearAttentionConfig& config, const EncodingInfo& encoding, Direction direction) {
-  if (encoding.pairwise == EncodingInfo::Pairwise::kYes) {
-    fail("linear_attention", "position_encoding must not have pairwise terms, got {} ({})", encoding.name,
-         encoding.terms);
-  }
-  if (config.feature_map == FeatureMap::kShenOriginal && direction == Direction::kCausal) {
-    fail("linear_attention", "feature_map must not be shen_original in causal attention, got {}", "shen_original");
-  }
+bool has_linear_attention(const ModelConfig& config) {
+  return config.attention.type == "linear";
 }
 
 int64_t num_features(const LinearAttentionConfig& config, int64_t head_dim) {
@@ -97,4 +92,9 @@ int64_t feature_dim(const LinearAttentionConfig& config, int64_t head_dim) {
   return rotates_features ? num_features(config, head_dim) : head_dim;
 }
 
-}  // namespace rf::nn
+int64_t rotated_dim(const ModelConfig& config) {
+  if (!has_linear_attention(config)) return config.head_dim();
+  return feature_dim(parse_linear_attention(config.attention), config.head_dim());
+}
+
+}  // namespace rf

@@ -1,0 +1,136 @@
+// Feature maps of linear attention (see the header).
+#include "feature_map.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace rf::engine {
+
+namespace {
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+void softmax(const float* x, int64_t count, float* y) {
+  const float largest = *std::max_element(x, x + count);
+  float sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += y[i] = std::exp(x[i] - largest);
+  for (int64_t i = 0; i < count; ++i) y[i] /= sum;
+}
+
+// x / |x|, and a 1 behind it. A vector of zeros stays one.
+void cosine(const float* x, int64_t count, float* y) {
+  constexpr float kMinNorm = 1e-12f;
+  float sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += x[i] * x[i];
+  const float norm = std::max(std::sqrt(sum), kMinNorm);
+  for (int64_t i = 0; i < count; ++i) y[i] = x[i] / norm;
+  y[count] = 1;
+}
+
+bool is_left(const uint8_t* mask, int64_t t) {
+  return mask == nullptr || mask[t] != 0;
+}
+
+}  // namespace
+
+float FeatureMapper::project(const float* x, float* products) const {
+  const auto root = static_cast<float>(std::sqrt(scale));
+  std::fill_n(products, sizes.features, 0.0f);
+  float half_norm = 0;
+  for (int64_t d = 0; d < sizes.head_dim; ++d) {
+    const float value = x[d] * root;
+    half_norm += value * value / 2;
+    const float* row = projection + d * sizes.features;
+    for (int64_t j = 0; j < sizes.features; ++j) products[j] += value * row[j];
+  }
+  return half_norm;
+}
+
+void FeatureMapper::map_queries(HeadVectors<const float> q, HeadVectors<float> f) const {
+  const auto eps = static_cast<float>(config.feature_eps);
+  const float root = std::sqrt(static_cast<float>(sizes.features));
+  for (int64_t t = 0; t < sizes.tokens; ++t) {
+    const float* x = q.row(t);
+    float* y = f.row(t);
+    switch (config.feature_map) {
+      case FeatureMap::kElu:
+        break;  // inside the kernel
+      case FeatureMap::kShenOriginal:
+      case FeatureMap::kShen:
+        softmax(x, sizes.head_dim, y);
+        break;
+      case FeatureMap::kFavor: {
+        const float half_norm = project(x, y), largest = *std::max_element(y, y + sizes.features);
+        for (int64_t j = 0; j < sizes.features; ++j) y[j] = (std::exp(y[j] - half_norm - largest) + eps) / root;
+        break;
+      }
+      case FeatureMap::kRelu:
+        project(x, y);
+        for (int64_t j = 0; j < sizes.features; ++j) y[j] = std::max(y[j], 0.0f) + eps;
+        break;
+      case FeatureMap::kCosine:
+        cosine(x, sizes.head_dim, y);
+        break;
+    }
+  }
+}
+
+void FeatureMapper::map_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const {
+  switch (config.feature_map) {
+    case FeatureMap::kShenOriginal:
+      return map_softmax_of_keys(k, mask, g);
+    case FeatureMap::kShen:
+    case FeatureMap::kFavor:
+      return map_exponentials(k, mask, g);
+    case FeatureMap::kElu:
+    case FeatureMap::kRelu:
+    case FeatureMap::kCosine:
+      return map_queries(k, g);  // f = g
+  }
+}
+
+// Divided by the exponential of the largest exponent of all keys.
+void FeatureMapper::map_exponentials(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const {
+  const bool favor = config.feature_map == FeatureMap::kFavor;
+  float largest = kLowest;
+  for (int64_t t = 0; t < sizes.tokens; ++t) {
+    if (!is_left(mask, t)) continue;
+    float* y = g.row(t);
+    float half_norm = 0;
+    if (favor) {
+      half_norm = project(k.row(t), y);
+    } else {
+      std::copy_n(k.row(t), sizes.head_dim, y);
+    }
+    largest = std::max(largest, *std::max_element(y, y + sizes.features));
+    for (int64_t j = 0; j < sizes.features; ++j) y[j] -= half_norm;
+  }
+  const auto eps = static_cast<float>(config.feature_eps);
+  const float root = std::sqrt(static_cast<float>(sizes.features));
+  for (int64_t t = 0; t < sizes.tokens; ++t) {
+    if (!is_left(mask, t)) continue;
+    float* y = g.row(t);
+    for (int64_t j = 0; j < sizes.features; ++j) {
+      const float exponential = std::exp(y[j] - largest);
+      y[j] = favor ? (exponential + eps) / root : exponential;
+    }
+  }
+}
+
+void FeatureMapper::map_softmax_of_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const {
+  for (int64_t d = 0; d < sizes.head_dim; ++d) {
+    float largest = kLowest, sum = 0;
+    for (int64_t t = 0; t < sizes.tokens; ++t) {
+      if (is_left(mask, t)) largest = std::max(largest, k.row(t)[d]);
+    }
+    for (int64_t t = 0; t < sizes.tokens; ++t) {
+      if (is_left(mask, t)) sum += g.row(t)[d] = std::exp(k.row(t)[d] - largest);
+    }
+    for (int64_t t = 0; t < sizes.tokens; ++t) {
+      if (is_left(mask, t)) g.row(t)[d] /= sum;
+    }
+  }
+}
+
+}  // namespace rf::engine

@@ -1,0 +1,40 @@
+// The feature maps of linear attention that are not made inside its kernel, in float32. nn/src/feature_map.h has their
+// formulas and sources; the functions there have gradients, those here need no PyTorch.
+#pragma once
+
+#include <cstdint>
+
+#include "rf/model/linear_attention_config.h"
+
+namespace rf::engine {
+
+// Rows of one head: row t begins at data + t * stride.
+template <class T>
+struct HeadVectors {
+  T* data;
+  int64_t stride;
+  T* row(int64_t t) const { return data + t * stride; }
+};
+
+struct MapSizes {
+  int64_t tokens, head_dim, features;
+};
+
+struct FeatureMapper {
+  const LinearAttentionConfig& config;
+  MapSizes sizes;
+  double scale;             // of scores, for favor and relu
+  const float* projection;  // [head_dim, features], for favor and relu
+
+  void map_queries(HeadVectors<const float> q, HeadVectors<float> f) const;
+  // mask: 0 for keys that are left out, whose features are not defined; nullptr: none.
+  void map_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const;
+
+ private:
+  // w_j . x' for all features; the result is |x'|^2 / 2.
+  float project(const float* x, float* products) const;
+  void map_exponentials(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const;
+  void map_softmax_of_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const;
+};
+
+}  // namespace rf::engine

@@ -1,0 +1,211 @@
+// Linear attention (see the header).
+#include "linear_attention.h"
+
+#include <fmt/format.h>
+
+#include "feature_map.h"
+#include "layers.h"
+#include "rf/attention_terms.h"
+#include "rf/io/error.h"
+#include "rf/rope.h"
+#include "status.h"
+
+namespace rf::engine {
+
+namespace {
+
+constexpr const char* kWhere = "linear_attention";
+
+void check_terms(const rf_attention_args& terms) {
+  const auto refuse = [](bool is_set, const char* name) {
+    if (is_set) {
+      fail(kWhere, "terms must be rotations, since linear attention has no pairwise terms, got {}", name);
+    }
+  };
+#define RF_REFUSE_TABLE(name, ...) refuse(terms.name.rows != nullptr, #name);
+#define RF_REFUSE_NUMBERS(name, ...) refuse(terms.name != nullptr, #name);
+#define RF_REFUSE_PAIR(name, ...) refuse(terms.name != nullptr, #name);
+  RF_ATTENTION_TERMS(RF_NO_TERM, RF_REFUSE_TABLE, RF_REFUSE_NUMBERS, RF_REFUSE_PAIR)
+#undef RF_REFUSE_TABLE
+#undef RF_REFUSE_NUMBERS
+#undef RF_REFUSE_PAIR
+  if (terms.value.pairs > 0) fail(kWhere, "values must not be rotated, got {}", "a rotation");
+}
+
+// [m, D] to [D, m], so that the products with one element of a vector are neighbours.
+std::vector<float> read_projection(const Weights& weights, int64_t layer, int64_t features, int64_t head_dim) {
+  const std::string name = fmt::format("{}{}.projection", kLinearAttentionPrefix, layer);
+  const std::vector<int64_t>& shape = weights.view(name).shape;
+  if (shape != std::vector<int64_t>{features, head_dim}) {
+    fail(kWhere, "{} must be [{}, {}], got {} dimensions of [{}]", name, features, head_dim, shape.size(),
+         fmt::join(shape, ", "));
+  }
+  const TensorFloats rows = weights.floats(name);
+  std::vector<float> columns(static_cast<size_t>(features * head_dim));
+  for (int64_t j = 0; j < features; ++j) {
+    for (int64_t d = 0; d < head_dim; ++d) columns[d * features + j] = rows.get()[j * head_dim + d];
+  }
+  return columns;
+}
+
+// [tokens, heads, head_dim] of float32.
+void copy_rows(const rf_attention_args& call, const void* from, std::vector<float>& to) {
+  const int64_t columns = call.heads * call.head_dim, tokens = call.queries;
+  to.resize(static_cast<size_t>(tokens * columns));
+#pragma omp parallel for schedule(static) if (tokens > 64)
+  for (int64_t t = 0; t < tokens; ++t) {
+    const auto* row = static_cast<const char*>(from) + t * call.q_stride_t * bytes_of(call.dtype);
+    to_floats(call.dtype, columns, row, to.data() + t * columns);
+  }
+}
+
+void rotate(const rf_attention_args& call, const rf_attention_rotation& rotation, float* x) {
+  rf_rope_rows_args args = {};
+  args.struct_size = sizeof args;
+  args.dtype = RF_F32;
+  args.layout = call.layout;
+  args.direction = RF_ROPE_FORWARD;
+  args.batch = 1;
+  args.tokens = call.queries;
+  args.heads = call.heads;
+  args.head_dim = call.head_dim;
+  args.x = args.y = x;
+  args.x_stride_h = args.y_stride_h = call.head_dim;
+  args.x_stride_t = args.y_stride_t = call.heads * call.head_dim;
+  args.x_stride_b = args.y_stride_b = args.x_stride_t * call.queries;
+  args.num_freqs = args.row_stride_t = rotation.pairs;
+  args.cos = rotation.cos;
+  args.sin = rotation.sin;
+  check_status(rf_rope_rotate(&args));
+}
+
+rf_attention_rotation from_token(const rf_attention_rotation& rotation, int64_t token) {
+  if (rotation.cos == nullptr) return {};
+  const int64_t before = token * rotation.pairs;
+  return {static_cast<const float*>(rotation.cos) + before, static_cast<const float*>(rotation.sin) + before, 1,
+          rotation.pairs};
+}
+
+const void* from_row(rf_dtype dtype, const void* rows, int64_t elements) {
+  return static_cast<const char*>(rows) + elements * bytes_of(dtype);
+}
+
+}  // namespace
+
+LinearAttention::LinearAttention(const ModelConfig& config, const Weights& weights, const Position& position)
+    : config_(parse_linear_attention(config.attention)), head_dim_(config.head_dim()) {
+  const FeatureMap map = config_.feature_map;
+  if (config.is_decoder && map == FeatureMap::kShenOriginal) {
+    fail(kWhere, "feature_map must not be shen_original in causal attention, got {}", "shen_original");
+  }
+  if (config.is_decoder && (map == FeatureMap::kShen || map == FeatureMap::kFavor)) {
+    fail(kWhere,
+         "feature_map must not be shen or favor in causal attention without PyTorch, got {}; roformer_cpp.load_model "
+         "opens the model in Python",
+         map == FeatureMap::kShen ? "shen" : "favor");
+  }
+  rf_attention_args terms = {};
+  position.set_terms(0, {}, terms);
+  check_terms(terms);
+  if (!config_.draws()) return;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    projections_.push_back(read_projection(weights, layer, features(), head_dim_));
+  }
+}
+
+int64_t LinearAttention::features() const {
+  if (config_.draws()) return num_features(config_, head_dim_);
+  return config_.feature_map == FeatureMap::kCosine ? head_dim_ + 1 : head_dim_;
+}
+
+rf_linear_attention_args LinearAttention::prepare(int64_t layer, const rf_attention_args& call,
+                                                  FeatureMemory& memory) const {
+  const bool rotates_before = config_.rope_site == RopeSite::kBeforeMap && call.query.cos != nullptr;
+  const bool maps_inside = config_.feature_map == FeatureMap::kElu;
+  rf_linear_attention_args args = {};
+  args.struct_size = sizeof args;
+  args.dtype = call.dtype;
+  args.feature_map = maps_inside ? RF_FEATURES_ELU_PLUS_ONE : RF_FEATURES_GIVEN;
+  args.features = features();
+  args.q = call.q, args.k = call.k, args.v = call.v, args.out = call.out;
+  args.q_stride_t = args.k_stride_t = args.v_stride_t = call.q_stride_t;
+  args.out_stride_t = call.out_stride_t;
+  args.q_stride_h = args.k_stride_h = args.v_stride_h = args.out_stride_h = head_dim_;
+  if (maps_inside && !rotates_before) return args;
+
+  args.dtype = RF_F32;
+  copy_rows(call, call.q, memory.q);
+  copy_rows(call, call.k, memory.k);
+  if (rotates_before) {
+    rotate(call, call.query, memory.q.data());
+    rotate(call, call.key, memory.k.data());
+  }
+  args.q = memory.q.data(), args.k = memory.k.data();
+  args.q_stride_t = args.k_stride_t = call.heads * head_dim_;
+  if (call.dtype != RF_F32) {
+    copy_rows(call, call.v, memory.v);
+    memory.out.resize(memory.v.size());
+    args.v = memory.v.data(), args.out = memory.out.data();
+    args.v_stride_t = args.out_stride_t = call.heads * head_dim_;
+  }
+  if (!maps_inside) map(layer, call, memory, args);
+  return args;
+}
+
+void LinearAttention::map(int64_t layer, const rf_attention_args& call, FeatureMemory& memory,
+                          rf_linear_attention_args& args) const {
+  const int64_t columns = call.heads * head_dim_, width = call.heads * args.features;
+  memory.query_features.resize(static_cast<size_t>(call.queries * width));
+  memory.key_features.resize(static_cast<size_t>(call.queries * width));
+  const float* projection = config_.draws() ? projections_[static_cast<size_t>(layer)].data() : nullptr;
+#pragma omp parallel for schedule(dynamic) collapse(2)
+  for (int64_t i = 0; i < call.sequences; ++i) {
+    for (int64_t h = 0; h < call.heads; ++h) {
+      const int64_t begin = call.cu_seqlens_q[i], tokens = call.cu_seqlens_q[i + 1] - begin;
+      const int64_t from = begin * columns + h * head_dim_, to = begin * width + h * args.features;
+      const FeatureMapper mapper{config_, {tokens, head_dim_, args.features}, call.scale, projection};
+      mapper.map_queries({memory.q.data() + from, columns}, {memory.query_features.data() + to, width});
+      mapper.map_keys({memory.k.data() + from, columns}, call.mask == nullptr ? nullptr : call.mask + begin,
+                      {memory.key_features.data() + to, width});
+    }
+  }
+  args.q = memory.query_features.data(), args.k = memory.key_features.data();
+  args.q_stride_t = args.k_stride_t = width;
+  args.q_stride_h = args.k_stride_h = args.features;
+}
+
+void LinearAttention::operator()(int64_t layer, const rf_attention_args& call, FeatureMemory& memory) const {
+  const rf_linear_attention_args all = prepare(layer, call, memory);
+  for (int64_t i = 0; i < call.sequences; ++i) {
+    const int64_t begin = call.cu_seqlens_q[i], tokens = call.cu_seqlens_q[i + 1] - begin;
+    rf_linear_attention_args args = all;
+    args.direction = call.window == 0 ? RF_LINEAR_BIDIRECTIONAL : RF_LINEAR_CAUSAL;
+    args.denominator = config_.rotate_denominator ? RF_DENOMINATOR_ROTATED : RF_DENOMINATOR_PLAIN;
+    args.layout = call.layout;
+    args.batch = 1;
+    args.queries = args.keys = tokens;
+    args.heads = args.key_heads = call.heads;
+    args.value_dim = head_dim_;
+    args.q = from_row(all.dtype, all.q, begin * all.q_stride_t);
+    args.k = from_row(all.dtype, all.k, begin * all.k_stride_t);
+    args.v = from_row(all.dtype, all.v, begin * all.v_stride_t);
+    args.out = static_cast<char*>(all.out) + begin * all.out_stride_t * bytes_of(all.dtype);
+    args.q_stride_b = tokens * all.q_stride_t;
+    args.k_stride_b = tokens * all.k_stride_t;
+    args.v_stride_b = tokens * all.v_stride_t;
+    args.out_stride_b = tokens * all.out_stride_t;
+    if (config_.rope_site == RopeSite::kAfterMap) {
+      args.query = from_token(call.query, begin);
+      args.key = from_token(call.key, begin);
+    }
+    args.eps = config_.eps;
+    if (call.mask != nullptr) {
+      args.key_mask = call.mask + begin;
+      args.key_mask_stride_s = 1;
+    }
+    check_status(rf_linear_attention_forward(&args));
+  }
+  if (all.out != call.out) from_floats(call.dtype, call.queries * call.out_stride_t, memory.out.data(), call.out);
+}
+
+}  // namespace rf::engine
