@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "read_options.h"
+#include "rf/model/run_checkpoints.h"
 
 namespace rf::cli {
 
@@ -75,7 +76,7 @@ engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common&
   engine::EmbedderOptions options = arguments.options;
   options.threads = (threads + kComputingPerTokenizing - 1) / kComputingPerTokenizing;
   options.warn = say;
-  return engine::Embedder(arguments.model_dir, options);
+  return engine::Embedder(model_of_run(arguments.model_dir, say), options);
 }
 
 std::string name_of(Pooling pooling) {

@@ -328,7 +328,7 @@ def test_data_that_are_deleted_while_they_are_read(prepared, tmp_path):
 
 
 def test_an_unfinished_run_is_read_at_its_newest_checkpoint(prepared, trained, tmp_path):
-    """evaluate, fill-mask and forward; a finished run is read as it is."""
+    """evaluate, fill-mask, forward and embed; a finished run is read as it is."""
     unfinished = tmp_path / "unfinished"
     unfinished.mkdir()
     shutil.copy(trained / "run.json", unfinished / "run.json")
@@ -336,6 +336,7 @@ def test_an_unfinished_run_is_read_at_its_newest_checkpoint(prepared, trained, t
         ("evaluate", "--data", prepared / "data", "--max-length", 16),
         ("fill-mask", "--text", "ab [MASK]"),
         ("forward", "--ids", tmp_path / "ids.npy", "--output", tmp_path / "out.npy"),
+        ("embed", "--text", "ab ab"),
     ]
     np.save(tmp_path / "ids.npy", np.full((1, 4), 7))
     for name, *options in commands:
