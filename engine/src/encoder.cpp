@@ -11,6 +11,7 @@
 #include <random>
 
 #include "exact_attention.h"
+#include "parallel_for.h"
 #include "read_layers.h"
 #include "rf/io/error.h"
 #include "status.h"
@@ -117,11 +118,10 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
   const int64_t tokens = input.sequences.tokens, width = config_.embedding_size;
   auto* sum = static_cast<float*>(work.buffer(kEmbedded, tokens * width * 4));
   std::memset(sum, 0, static_cast<size_t>(tokens * width) * sizeof(float));
-#pragma omp parallel for schedule(static) if (tokens > 64)
-  for (int64_t t = 0; t < tokens; ++t) {
+  parallel_for(tokens, tokens > 64, [&](int64_t t) {
     words_.add_row(input.ids[t], sum + t * width);
     types_.add_row(input.types == nullptr ? 0 : input.types[t], sum + t * width);
-  }
+  });
   position_->add_input(input.sequences, sum, width);
   embeddings_norm_(RF_F32, tokens, sum, nullptr, sum);
   if (embeddings_project_.empty()) return from_floats(dtype_, tokens * width, sum, x);

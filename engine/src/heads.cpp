@@ -58,11 +58,11 @@ int64_t HeadLayers::logits() const {
   return last_.out();
 }
 
-void HeadLayers::pool(int64_t rows, const void* x, int64_t x_stride, float* y) const {
+void HeadLayers::pool(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const {
   const rf_dtype dtype = activation_dtype(precision_);
-  std::vector<std::byte> pooled(static_cast<size_t>(rows * hidden_ * bytes_of(dtype)));
-  pooler_(rows, x, x_stride, pooled.data(), Activation::kTanh);
-  to_floats(dtype, rows * hidden_, pooled.data(), y);
+  memory.result.resize(static_cast<size_t>(rows * hidden_ * bytes_of(dtype)));
+  pooler_(rows, x, x_stride, memory.result.data(), Activation::kTanh);
+  to_floats(dtype, rows * hidden_, memory.result.data(), y);
 }
 
 void HeadLayers::before_last(int64_t rows, const void* x, int64_t x_stride, std::vector<std::byte>& y) const {

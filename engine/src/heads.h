@@ -21,17 +21,14 @@ class HeadLayers {
              Precision precision);
 
   bool has_pooler() const { return !pooler_.empty(); }
-  // tanh(dense(x)) of rows x_stride apart: y [rows, hidden_size].
-  void pool(int64_t rows, const void* x, int64_t x_stride, float* y) const;
-  // Logits of rows x_stride apart, [rows, logits()]. For heads of sequences the rows are the tokens that they read.
-  void operator()(int64_t rows, const void* x, int64_t x_stride, float* y) const {
-    Memory memory;
-    (*this)(rows, x, x_stride, y, memory);
-  }
-  // The same with memory that is kept from call to call.
+
+  // Kept from call to call.
   struct Memory {
     std::vector<std::byte> before_last, result;
   };
+  // tanh(dense(x)) of rows x_stride apart: y [rows, hidden_size].
+  void pool(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const;
+  // Logits of rows x_stride apart, [rows, logits()]. For heads of sequences the rows are the tokens that they read.
   void operator()(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const;
   int64_t logits() const;
 

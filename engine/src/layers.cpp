@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "elements.h"
+#include "parallel_for.h"
 #include "rf/io/error.h"
 #include "rf/rows.h"
 #include "status.h"
@@ -13,6 +14,8 @@
 namespace rf::engine {
 
 namespace {
+
+constexpr int64_t kParallelElements = 65536;  // below them one thread is as fast
 
 float activated(Activation activation, float x) {
   switch (activation) {
@@ -116,13 +119,12 @@ void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* r
 void activate(Activation activation, rf_dtype dtype, int64_t count, void* x) {
   if (dtype == RF_F32) {
     auto* values = static_cast<float*>(x);
-#pragma omp parallel for schedule(static) if (count > 65536)
-    for (int64_t i = 0; i < count; ++i) values[i] = activated(activation, values[i]);
-    return;
+    return parallel_for(count, count > kParallelElements,
+                        [=](int64_t i) { values[i] = activated(activation, values[i]); });
   }
   auto* values = static_cast<uint16_t*>(x);
-#pragma omp parallel for schedule(static) if (count > 65536)
-  for (int64_t i = 0; i < count; ++i) values[i] = bf16_of_float(activated(activation, float_of_bf16(values[i])));
+  parallel_for(count, count > kParallelElements,
+               [=](int64_t i) { values[i] = bf16_of_float(activated(activation, float_of_bf16(values[i]))); });
 }
 
 void note_largest(int64_t rows, const float* x, std::vector<float>& largest) {
@@ -138,8 +140,7 @@ void from_floats(rf_dtype dtype, int64_t count, const float* from, void* to) {
     return;
   }
   auto* rounded = static_cast<uint16_t*>(to);
-#pragma omp parallel for schedule(static) if (count > 65536)
-  for (int64_t i = 0; i < count; ++i) rounded[i] = bf16_of_float(from[i]);
+  parallel_for(count, count > kParallelElements, [=](int64_t i) { rounded[i] = bf16_of_float(from[i]); });
 }
 
 void to_floats(rf_dtype dtype, int64_t count, const void* from, float* to) {

@@ -5,6 +5,7 @@
 
 #include "feature_map.h"
 #include "layers.h"
+#include "parallel_for.h"
 #include "rf/attention_terms.h"
 #include "rf/io/error.h"
 #include "rf/rope.h"
@@ -52,11 +53,10 @@ std::vector<float> read_projection(const Weights& weights, int64_t layer, int64_
 void copy_rows(const rf_attention_args& call, const void* from, std::vector<float>& to) {
   const int64_t columns = call.heads * call.head_dim, tokens = call.queries;
   to.resize(static_cast<size_t>(tokens * columns));
-#pragma omp parallel for schedule(static) if (tokens > 64)
-  for (int64_t t = 0; t < tokens; ++t) {
+  parallel_for(tokens, tokens > 64, [&](int64_t t) {
     const auto* row = static_cast<const char*>(from) + t * call.q_stride_t * bytes_of(call.dtype);
     to_floats(call.dtype, columns, row, to.data() + t * columns);
-  }
+  });
 }
 
 void rotate(const rf_attention_args& call, const rf_attention_rotation& rotation, float* x) {

@@ -9,6 +9,7 @@
 #include "encoder.h"
 #include "heads.h"
 #include "loaded_model.h"
+#include "parallel_for.h"
 #include "pooling.h"
 #include "rf/io/error.h"
 #include "rf/model/config.h"
@@ -107,10 +108,13 @@ struct Chunk {
   const char* hidden = nullptr;         // [tokens, hidden_size]
 };
 
-// What a thread needs during a call.
+// What a thread needs during a call, kept for the next.
 struct Session {
   Workspace work;
-  std::vector<int64_t> cu_seqlens, positions;
+  HeadLayers::Memory head;
+  std::vector<int64_t> cu_seqlens, positions, read_tokens;
+  std::vector<std::byte> gathered;
+  std::vector<float> pooled;
 };
 
 }  // namespace
@@ -165,7 +169,7 @@ struct Model::Impl {
     return end - first;
   }
 
-  // Calls visit(chunk) for all sequences in order. All tokens are checked before any is computed.
+  // Calls visit(chunk, session) for all sequences in order. All tokens are checked before any is computed.
   template <class Visit>
   void for_chunks(const Tokens& tokens, const Visit& visit) {
     check_tokens(tokens);
@@ -180,7 +184,8 @@ struct Model::Impl {
       const EncoderInput input = input_of(tokens, first, count, *session);
       const void* hidden = encoder->encode(input, session->work);
       visit(Chunk{static_cast<int64_t>(first), static_cast<int64_t>(count), tokens.offsets[first],
-                  input.sequences.tokens, input.sequences.cu_seqlens, static_cast<const char*>(hidden)});
+                  input.sequences.tokens, input.sequences.cu_seqlens, static_cast<const char*>(hidden)},
+            *session);
     }
     give_back(std::move(session));
   }
@@ -188,42 +193,42 @@ struct Model::Impl {
   int64_t row_bytes() const { return info.hidden_size * bytes_of(encoder->dtype()); }
 
   // The rows of a chunk's tokens that `rows` names, one after the other.
-  std::vector<std::byte> gathered(const Chunk& chunk, std::span<const int64_t> rows) const {
-    std::vector<std::byte> out(rows.size() * static_cast<size_t>(row_bytes()));
-    std::byte* to = out.data();
+  const void* gather(const Chunk& chunk, std::span<const int64_t> rows, Session& session) const {
+    session.gathered.resize(rows.size() * static_cast<size_t>(row_bytes()));
+    std::byte* to = session.gathered.data();
     for (const int64_t row : rows) {
       const auto* from = reinterpret_cast<const std::byte*>(chunk.hidden) + (row - chunk.first_token) * row_bytes();
       to = std::copy_n(from, row_bytes(), to);
     }
-    return out;
+    return session.gathered.data();
   }
 
-  // The tokens that heads of sequences read, by index in the call.
-  std::vector<int64_t> read_tokens(const Chunk& chunk, bool last) const {
-    std::vector<int64_t> rows;
+  // The rows of the tokens that heads of sequences read: the first or the last of each.
+  const void* gather_ends(const Chunk& chunk, bool last, Session& session) const {
+    session.read_tokens.clear();
     for (int64_t i = 0; i < chunk.sequences; ++i) {
-      rows.push_back(chunk.first_token + (last ? chunk.cu_seqlens[i + 1] - 1 : chunk.cu_seqlens[i]));
+      session.read_tokens.push_back(chunk.first_token + (last ? chunk.cu_seqlens[i + 1] - 1 : chunk.cu_seqlens[i]));
     }
-    return rows;
+    return gather(chunk, session.read_tokens, session);
   }
   bool reads_last_token = false;  // multiple choice of RoFormer
 
   // A vector for each sequence of a chunk, `stride` apart. pooled: [chunk.tokens] or nullptr, 0: left out.
-  void pool(const Chunk& chunk, Pooling pooling, const uint8_t* pooled, float* out, int64_t stride) const {
+  void pool(const Chunk& chunk, Pooling pooling, const uint8_t* pooled, float* out, int64_t stride,
+            Session& session) const {
     const int64_t width = info.hidden_size;
     if (pooling == Pooling::kPooler) {
-      const auto first = gathered(chunk, read_tokens(chunk, false));
-      std::vector<float> vectors(static_cast<size_t>(chunk.sequences * width));
-      layers.pool(chunk.sequences, first.data(), width, vectors.data());
+      std::vector<float>& vectors = session.pooled;
+      vectors.resize(static_cast<size_t>(chunk.sequences * width));
+      layers.pool(chunk.sequences, gather_ends(chunk, false, session), width, vectors.data(), session.head);
       for (int64_t i = 0; i < chunk.sequences; ++i) std::copy_n(vectors.data() + i * width, width, out + i * stride);
       return;
     }
-#pragma omp parallel for schedule(dynamic) if (chunk.tokens > 256)
-    for (int64_t i = 0; i < chunk.sequences; ++i) {
+    parallel_for(chunk.sequences, chunk.tokens > 256, [&](int64_t i) {
       const int64_t begin = chunk.cu_seqlens[i];
       pool_sequence(pooling, encoder->dtype(), chunk.hidden + begin * row_bytes(), chunk.cu_seqlens[i + 1] - begin,
                     width, pooled == nullptr ? nullptr : pooled + begin, out + i * stride);
-    }
+    });
   }
 };
 
@@ -264,7 +269,7 @@ void Model::check_length(int64_t tokens) const {
 
 void Model::hidden(const Tokens& tokens, float* out) const {
   const int64_t width = impl_->info.hidden_size;
-  impl_->for_chunks(tokens, [&](const Chunk& chunk) {
+  impl_->for_chunks(tokens, [&](const Chunk& chunk, Session&) {
     to_floats(impl_->encoder->dtype(), chunk.tokens * width, chunk.hidden, out + chunk.first_token * width);
   });
 }
@@ -279,11 +284,11 @@ void Model::pooled(const Tokens& tokens, std::span<const Pooling> poolings, floa
     fail("model", "pooling by the pooler needs a BERT with a pooler, got {} without one", impl_->info.architecture);
   }
   const std::span<const uint8_t> mask = tokens.pooled.empty() ? tokens.attend : tokens.pooled;
-  impl_->for_chunks(tokens, [&](const Chunk& chunk) {
+  impl_->for_chunks(tokens, [&](const Chunk& chunk, Session& session) {
     const uint8_t* pooled = mask.empty() ? nullptr : mask.data() + chunk.first_token;
     for (size_t i = 0; i < poolings.size(); ++i) {
       float* to = out + chunk.first_sequence * stride + static_cast<int64_t>(i) * width;
-      impl_->pool(chunk, poolings[i], pooled, to, stride);
+      impl_->pool(chunk, poolings[i], pooled, to, stride, session);
     }
   });
 }
@@ -299,10 +304,11 @@ bool Model::logits_of_tokens() const {
 void Model::logits(const Tokens& tokens, float* out) const {
   const int64_t columns = logits_per_row(), width = impl_->info.hidden_size;
   const bool of_tokens = logits_of_tokens();
-  impl_->for_chunks(tokens, [&](const Chunk& chunk) {
-    if (of_tokens) return impl_->layers(chunk.tokens, chunk.hidden, width, out + chunk.first_token * columns);
-    const auto rows = impl_->gathered(chunk, impl_->read_tokens(chunk, impl_->reads_last_token));
-    impl_->layers(chunk.sequences, rows.data(), width, out + chunk.first_sequence * columns);
+  impl_->for_chunks(tokens, [&](const Chunk& chunk, Session& session) {
+    float* const to = out + (of_tokens ? chunk.first_token : chunk.first_sequence) * columns;
+    if (of_tokens) return impl_->layers(chunk.tokens, chunk.hidden, width, to, session.head);
+    const void* rows = impl_->gather_ends(chunk, impl_->reads_last_token, session);
+    impl_->layers(chunk.sequences, rows, width, to, session.head);
   });
 }
 
@@ -318,13 +324,13 @@ void Model::vocabulary_logits(const Tokens& tokens, std::span<const int64_t> row
   }
   const int64_t columns = logits_per_row();
   size_t next = 0;
-  impl_->for_chunks(tokens, [&](const Chunk& chunk) {
+  impl_->for_chunks(tokens, [&](const Chunk& chunk, Session& session) {
     const size_t begin = next;
     while (next < rows.size() && rows[next] < chunk.first_token + chunk.tokens) ++next;
     if (next == begin) return;
-    const auto hidden = impl_->gathered(chunk, rows.subspan(begin, next - begin));
-    impl_->layers(static_cast<int64_t>(next - begin), hidden.data(), impl_->info.hidden_size,
-                  out + static_cast<int64_t>(begin) * columns);
+    const void* hidden = impl_->gather(chunk, rows.subspan(begin, next - begin), session);
+    impl_->layers(static_cast<int64_t>(next - begin), hidden, impl_->info.hidden_size,
+                  out + static_cast<int64_t>(begin) * columns, session.head);
   });
 }
 

@@ -51,7 +51,10 @@ void pool_sequence(Pooling pooling, rf_dtype dtype, const void* x, int64_t token
     while (attend != nullptr && token != end && attend[token] == 0) token += step;
     return rows.read(token == end ? 0 : token, out);
   }
-  std::vector<float> row(static_cast<size_t>(width));
+  // Kept from call to call.
+  thread_local std::vector<float> row;
+  thread_local std::vector<double> sum;
+  row.resize(static_cast<size_t>(width));
   if (pooling == Pooling::kMax) {
     pool_max(rows, tokens, attend, row.data(), out);
     if (!std::isfinite(out[0]) && attend != nullptr &&
@@ -60,7 +63,7 @@ void pool_sequence(Pooling pooling, rf_dtype dtype, const void* x, int64_t token
     }
     return;
   }
-  std::vector<double> sum(static_cast<size_t>(width));
+  sum.assign(static_cast<size_t>(width), 0);
   const int64_t count = pool_sum(rows, tokens, attend, row.data(), sum.data());
   const auto n = static_cast<double>(std::max<int64_t>(1, count));
   const double divisor = pooling == Pooling::kMeanSqrtLen ? std::sqrt(n) : n;

@@ -25,7 +25,7 @@ void move_rotation(rf_attention_rotation& rotation, int64_t tokens) {
 }  // namespace
 
 AttentionEntries::AttentionEntries(const rf_attention_args& x) : x_(x) {
-  if (!packed()) return;
+  if (!packed() || x.dropout == 0) return;
   first_elements_.resize(static_cast<size_t>(x.sequences));
   int64_t first = 0;
   for (int64_t i = 0; i < x.sequences; ++i) {

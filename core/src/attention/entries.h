@@ -25,8 +25,10 @@ class AttentionEntries {
   rf_attention_args sequence(int64_t entry) const;
   // Where an entry's gradients are.
   rf_attention_grads grads(int64_t entry, const rf_attention_grads& of_all) const;
-  // The index that dropout gives to the first element of a packed sequence.
-  int64_t first_element(int64_t entry) const { return first_elements_[static_cast<size_t>(entry)]; }
+  // The index that dropout gives to the first element of a packed sequence; 0 without dropout.
+  int64_t first_element(int64_t entry) const {
+    return first_elements_.empty() ? 0 : first_elements_[static_cast<size_t>(entry)];
+  }
 
  private:
   static int64_t tokens(const int64_t* cu_seqlens, int64_t i) { return cu_seqlens[i + 1] - cu_seqlens[i]; }

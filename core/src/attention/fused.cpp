@@ -51,9 +51,15 @@ class ForwardTasks {
     return count();
   }
 
+  // The calling thread's, kept for its next call.
+  static std::vector<int64_t>& kept() {
+    thread_local std::vector<int64_t> ends;
+    return ends;
+  }
+
   const AttentionEntries& entries_;
   int64_t heads_, query_tile_, group_ = kForwardGroup;
-  std::vector<int64_t> ends_;  // of an entry's tasks
+  std::vector<int64_t>& ends_ = kept();  // of an entry's tasks
 };
 
 // Tasks that a thread takes at once: neighbours share pages, and what one prefetches the next one reads.

@@ -116,20 +116,25 @@ void multiply_group(const QuantizedRows& rows) {
   const int64_t tiles = (rows.count + kTileRows - 1) / kTileRows, panels = rows.weight.panels();
   const int64_t run = panels_of_run(rows.weight, tiles, parallel ? omp_get_max_threads() : 1);
   const int64_t tasks = tiles * ((panels + run - 1) / run);
+  const auto multiply_task = [&](int64_t i) {
+    const int64_t row = i % tiles * kTileRows, first = i / tiles * run;
+    for (int64_t panel = first; panel < std::min(panels, first + run); ++panel) {
+      multiply_by_panel(rows, row, std::min(kTileRows, rows.count - row), panel);
+    }
+  };
   for (int64_t row = 0; !parallel_rows && row < rows.count; ++row) rows.quantize(row);
-#pragma omp parallel if (parallel)
+  if (!parallel) {  // not by an `if` of OpenMP, which allocates a team of one
+    for (int64_t i = 0; i < tasks; ++i) multiply_task(i);
+    return;
+  }
+#pragma omp parallel
   {
     if (parallel_rows) {
 #pragma omp for schedule(static)
       for (int64_t row = 0; row < rows.count; ++row) rows.quantize(row);
     }
 #pragma omp for schedule(monotonic : dynamic) nowait
-    for (int64_t i = 0; i < tasks; ++i) {
-      const int64_t row = i % tiles * kTileRows, first = i / tiles * run;
-      for (int64_t panel = first; panel < std::min(panels, first + run); ++panel) {
-        multiply_by_panel(rows, row, std::min(kTileRows, rows.count - row), panel);
-      }
-    }
+    for (int64_t i = 0; i < tasks; ++i) multiply_task(i);
   }
 }
 
