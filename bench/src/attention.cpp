@@ -19,7 +19,6 @@ namespace rf::bench {
 
 namespace {
 
-constexpr int64_t kHeads = 12, kHeadDim = 64;
 const double kScale = 1 / std::sqrt(static_cast<double>(kHeadDim));
 
 struct AttentionCase {
@@ -30,13 +29,13 @@ struct AttentionCase {
 };
 
 // A call and what it reads and writes.
-struct Call {
+struct AttentionCall {
   rf_attention_args args = sized<rf_attention_args>();
   rf_attention_grads grads = sized<rf_attention_grads>();
   at::Tensor q, k, v, dy, rows, positions, out, log_sum, dq, dk, dv;
 };
 
-void set_shape(Call& call, const AttentionCase& c) {
+void set_shape(AttentionCall& call, const AttentionCase& c) {
   rf_attention_args& args = call.args;
   args.dtype = c.type.core;
   args.batch = c.batch;
@@ -52,8 +51,8 @@ void set_shape(Call& call, const AttentionCase& c) {
   args.scale = kScale;
 }
 
-std::shared_ptr<Call> make_call(const AttentionCase& c) {
-  auto call = std::make_shared<Call>();
+std::shared_ptr<AttentionCall> make_attention_call(const AttentionCase& c) {
+  auto call = std::make_shared<AttentionCall>();
   for (at::Tensor* x : {&call->q, &call->k, &call->v, &call->dy}) {
     *x = normal({c.batch, c.tokens, kHeads, kHeadDim}, c.type.torch);
   }
@@ -93,7 +92,7 @@ at::Tensor scaled_dot_product(const Tensors& in) {
 }
 
 std::vector<Side> attention_sides(const AttentionCase& c) {
-  const std::shared_ptr<Call> call = make_call(c);
+  const std::shared_ptr<AttentionCall> call = make_attention_call(c);
   const bool backward = c.pass == Pass::kForwardBackward;
   const auto ours = [call, backward] {
     must(rf_attention_forward(&call->args));

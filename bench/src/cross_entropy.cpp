@@ -24,14 +24,14 @@ struct CrossEntropyCase {
 };
 
 // A call and what it reads and writes.
-struct Call {
+struct CrossEntropyCall {
   rf_cross_entropy_args args = sized<rf_cross_entropy_args>();
   rf_cross_entropy_grads grads = sized<rf_cross_entropy_grads>();
   at::Tensor logits, targets, dloss, loss, log_sum, dlogits;
 };
 
-std::shared_ptr<Call> make_call(const CrossEntropyCase& c) {
-  auto call = std::make_shared<Call>();
+std::shared_ptr<CrossEntropyCall> make_cross_entropy_call(const CrossEntropyCase& c) {
+  auto call = std::make_shared<CrossEntropyCall>();
   call->logits = normal({c.rows, c.columns}, c.type.torch);
   call->targets = at::randint(c.columns, {c.rows}, at::kLong);
   call->dloss = normal({c.rows}, c.type.torch).to(at::kFloat);
@@ -55,7 +55,7 @@ std::shared_ptr<Call> make_call(const CrossEntropyCase& c) {
 }
 
 std::vector<Side> cross_entropy_sides(const CrossEntropyCase& c) {
-  const std::shared_ptr<Call> call = make_call(c);
+  const std::shared_ptr<CrossEntropyCall> call = make_cross_entropy_call(c);
   const auto ours = [call, pass = c.pass] {
     must(rf_cross_entropy_forward(&call->args));
     if (pass == Pass::kForward) return Tensors{call->loss};

@@ -6,6 +6,9 @@
 
 namespace rf::bench {
 
+// Heads of the base models.
+inline constexpr int64_t kHeads = 12, kHeadDim = 64;
+
 struct Formula {
   Tensors inputs;
   std::function<at::Tensor(const Tensors&)> output;

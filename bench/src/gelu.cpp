@@ -25,13 +25,13 @@ struct GeluCase {
   Pass pass;
 };
 
-struct Call : RowCall<rf_gelu_args, rf_gelu_grads> {
+struct GeluCall : RowCall<rf_gelu_args, rf_gelu_grads> {
   at::Tensor bias, dbias;
   using RowCall::RowCall;
 };
 
-std::shared_ptr<Call> make_call(const GeluCase& c) {
-  auto call = std::make_shared<Call>(c.rows, c.columns, c.type);
+std::shared_ptr<GeluCall> make_gelu_call(const GeluCase& c) {
+  auto call = std::make_shared<GeluCall>(c.rows, c.columns, c.type);
   call->args.form = c.variant.form;
   if (c.variant.bias) {
     call->bias = normal({c.columns}, c.type.torch).to(at::kFloat);
@@ -43,7 +43,7 @@ std::shared_ptr<Call> make_call(const GeluCase& c) {
 }
 
 std::vector<Side> gelu_sides(const GeluCase& c) {
-  const std::shared_ptr<Call> call = make_call(c);
+  const std::shared_ptr<GeluCall> call = make_gelu_call(c);
   const auto ours = [call, pass = c.pass] {
     must(rf_gelu_forward(&call->args));
     if (pass == Pass::kForward) return Tensors{call->y};

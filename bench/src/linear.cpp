@@ -25,14 +25,14 @@ struct LinearCase {
 };
 
 // A call and what it reads and writes.
-struct Call {
+struct LinearCall {
   rf_linear_args args = sized<rf_linear_args>();
   rf_linear_grads grads = sized<rf_linear_grads>();
   at::Tensor x, weight, bias, dy, y, dx, dweight, dbias;
 };
 
-std::shared_ptr<Call> make_call(const LinearCase& c) {
-  auto call = std::make_shared<Call>();
+std::shared_ptr<LinearCall> make_linear_call(const LinearCase& c) {
+  auto call = std::make_shared<LinearCall>();
   call->x = normal({c.rows, c.in}, c.type.torch);
   call->weight = normal({c.out, c.in}, c.type.torch).div(std::sqrt(static_cast<double>(c.in)));
   call->bias = normal({c.out}, c.type.torch).to(at::kFloat);
@@ -61,7 +61,7 @@ std::shared_ptr<Call> make_call(const LinearCase& c) {
 }
 
 std::vector<Side> linear_sides(const LinearCase& c) {
-  const std::shared_ptr<Call> call = make_call(c);
+  const std::shared_ptr<LinearCall> call = make_linear_call(c);
   const auto ours = [call, pass = c.pass] {
     must(rf_linear_forward(&call->args));
     if (pass == Pass::kForward) return Tensors{call->y};

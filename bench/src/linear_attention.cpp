@@ -19,7 +19,7 @@ namespace rf::bench {
 
 namespace {
 
-constexpr int64_t kHeadDim = 64, kChunk = 128;
+constexpr int64_t kChunk = 128;
 
 struct LinearAttentionCase {
   bool causal;
@@ -28,13 +28,13 @@ struct LinearAttentionCase {
 };
 
 // A call and what it reads and writes.
-struct Call {
+struct LinearAttentionCall {
   rf_linear_attention_args args = sized<rf_linear_attention_args>();
   rf_linear_attention_grads grads = sized<rf_linear_attention_grads>();
   at::Tensor q, k, v, dy, cos, sin, out, denominators, dq, dk, dv;
 };
 
-void set_shape(Call& call, const LinearAttentionCase& c) {
+void set_shape(LinearAttentionCall& call, const LinearAttentionCase& c) {
   rf_linear_attention_args& args = call.args;
   args.dtype = RF_F32;
   args.layout = RF_ROPE_HALVES;
@@ -51,8 +51,8 @@ void set_shape(Call& call, const LinearAttentionCase& c) {
   call.grads.out_stride_h = call.dy.stride(2);
 }
 
-std::shared_ptr<Call> make_call(const LinearAttentionCase& c) {
-  auto call = std::make_shared<Call>();
+std::shared_ptr<LinearAttentionCall> make_linear_attention_call(const LinearAttentionCase& c) {
+  auto call = std::make_shared<LinearAttentionCall>();
   for (at::Tensor* x : {&call->q, &call->k, &call->v, &call->dy}) {
     *x = normal({1, c.tokens, c.heads, kHeadDim}, at::kFloat);
   }
@@ -102,7 +102,7 @@ at::Tensor einsum_form(const Tensors& in, bool causal) {
 }
 
 std::vector<Side> linear_attention_sides(const LinearAttentionCase& c) {
-  const std::shared_ptr<Call> call = make_call(c);
+  const std::shared_ptr<LinearAttentionCall> call = make_linear_attention_call(c);
   const bool backward = c.pass == Pass::kForwardBackward;
   const auto ours = [call, backward] {
     must(rf_linear_attention_forward(&call->args));

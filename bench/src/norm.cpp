@@ -38,7 +38,7 @@ struct NormCase {
 };
 
 // A call and what it reads and writes; for torch, parameters are rounded to the type of x.
-struct Call {
+struct NormCall {
   rf_norm_args args = sized<rf_norm_args>();
   rf_norm_grads grads = sized<rf_norm_grads>();
   at::Tensor x, residual, bias, gamma, beta, dy, y, dx, dresidual, dbias, dgamma, dbeta;
@@ -48,7 +48,7 @@ at::Tensor parameter(int64_t columns, const Type& type) {
   return normal({columns}, type.torch).to(at::kFloat);
 }
 
-void add_block(Call& call, const NormCase& c) {
+void add_block(NormCall& call, const NormCase& c) {
   call.residual = normal({c.rows, c.columns}, c.type.torch);
   call.bias = parameter(c.columns, c.type);
   call.dresidual = at::empty_like(call.x);
@@ -63,8 +63,8 @@ void add_block(Call& call, const NormCase& c) {
   call.grads.bias = call.dbias.data_ptr();
 }
 
-std::shared_ptr<Call> make_call(const NormCase& c) {
-  auto call = std::make_shared<Call>();
+std::shared_ptr<NormCall> make_norm_call(const NormCase& c) {
+  auto call = std::make_shared<NormCall>();
   call->x = normal({c.rows, c.columns}, c.type.torch);
   call->dy = normal({c.rows, c.columns}, c.type.torch);
   call->y = at::empty_like(call->x);
@@ -95,7 +95,7 @@ std::shared_ptr<Call> make_call(const NormCase& c) {
 }
 
 // inputs: x, gamma, [beta, [residual, bias]]
-Tensors inputs_of(const Call& call, const Type& type) {
+Tensors inputs_of(const NormCall& call, const Type& type) {
   Tensors inputs = {call.x, call.gamma.to(type.torch)};
   if (call.beta.defined()) inputs.push_back(call.beta.to(type.torch));
   if (call.bias.defined()) {
@@ -105,7 +105,7 @@ Tensors inputs_of(const Call& call, const Type& type) {
   return inputs;
 }
 
-Tensors results_of(const Call& call, Pass pass) {
+Tensors results_of(const NormCall& call, Pass pass) {
   if (pass == Pass::kForward) return {call.y};
   Tensors results = {call.y, call.dx, call.dgamma};
   if (call.beta.defined()) results.push_back(call.dbeta);
@@ -146,7 +146,7 @@ at::Tensor torch_factors(const at::Tensor& x) {
 }
 
 std::vector<Side> norm_sides(const NormCase& c) {
-  const std::shared_ptr<Call> call = make_call(c);
+  const std::shared_ptr<NormCall> call = make_norm_call(c);
   const auto ours = [call, pass = c.pass] {
     must(rf_norm_forward(&call->args));
     if (pass == Pass::kForwardBackward) must(rf_norm_backward(&call->args, &call->grads));

@@ -13,8 +13,6 @@ namespace rf::bench {
 
 namespace {
 
-constexpr int64_t kHeads = 12, kHeadDim = 64;
-
 struct RopeCase {
   bool token_major;  // [T,H,D], else [H,T,D]
   rf_rope_layout layout;
