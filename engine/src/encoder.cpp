@@ -77,17 +77,20 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
                  const std::string& prefix, Precision precision, const std::function<void(const std::string&)>& warn)
     : config_(config), dtype_(activation_dtype(precision)) {
   if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
-  position_ = Position::open(config, model_dir, weights, prefix, warn);
+  std::vector<LayerInputs> inputs(static_cast<size_t>(config.num_hidden_layers));
+  if (precision == Precision::kInt8) {
+    Encoder exact(config, model_dir, weights, prefix, Precision::kFloat32, warn);
+    inputs = exact.measure_inputs();
+    position_ = std::move(exact.position_);
+  } else {
+    position_ = Position::open(config, model_dir, weights, prefix, warn);
+  }
   if (has_linear_attention(config)) linear_.emplace(config, weights, *position_);
   words_ = weights.rows(prefix + "embeddings.word_embeddings.weight");
   types_ = weights.rows(prefix + "embeddings.token_type_embeddings.weight");
   embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config.layer_norm_eps);
   if (config.embedding_size != config.hidden_size) {
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
-  }
-  std::vector<LayerInputs> inputs(static_cast<size_t>(config.num_hidden_layers));
-  if (precision == Precision::kInt8) {
-    inputs = Encoder(config, model_dir, weights, prefix, Precision::kFloat32, {}).measure_inputs();
   }
   const Floats qkv = make_floats(3 * config.hidden_size * config.hidden_size);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
@@ -200,9 +203,21 @@ void* Encoder::encode(const EncoderInput& input, Workspace& work) const {
   return forward(input, work, [&](int64_t layer, const void* qkv, void* out) { attend(layer, input, qkv, out, work); });
 }
 
+int64_t Encoder::readable_length(int64_t most) const {
+  while (most > 1) {
+    try {
+      check_length(most);
+      break;
+    } catch (const Error&) {
+      most /= 2;
+    }
+  }
+  return most;
+}
+
 std::vector<LayerInputs> Encoder::measure_inputs() const {
   constexpr int64_t kSequences = 8, kMaxTokens = 32;
-  const int64_t length = std::min(kMaxTokens, config_.max_position_embeddings);
+  const int64_t length = readable_length(kMaxTokens);
   std::mt19937 random(0);
   std::vector<int32_t> ids;
   std::vector<int64_t> positions, cu_seqlens{0};
@@ -289,10 +304,7 @@ void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Gro
   args.key_positions = work.counting.data();
   position_->set_terms(layer, group.rows, args);
   // Queries are the last of the keys.
-  if (args.query.cos != nullptr) {
-    args.query.cos = static_cast<const float*>(args.query.cos) + before * args.query.pairs;
-    args.query.sin = static_cast<const float*>(args.query.sin) + before * args.query.pairs;
-  }
+  args.query = rotation_from(args.query, before);
   attend_softmax(args);
 }
 

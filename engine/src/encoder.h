@@ -103,6 +103,8 @@ class Encoder {
     Norm attention_norm, output_norm;
   };
 
+  // A length up to `most` that the position encoding reads.
+  int64_t readable_length(int64_t most) const;
   // On random tokens, in float32. What is always large in a model's vectors is so whatever the text.
   std::vector<LayerInputs> measure_inputs() const;
 

@@ -79,13 +79,6 @@ void rotate(const rf_attention_args& call, const rf_attention_rotation& rotation
   check_status(rf_rope_rotate(&args));
 }
 
-rf_attention_rotation from_token(const rf_attention_rotation& rotation, int64_t token) {
-  if (rotation.cos == nullptr) return {};
-  const int64_t before = token * rotation.pairs;
-  return {static_cast<const float*>(rotation.cos) + before, static_cast<const float*>(rotation.sin) + before, 1,
-          rotation.pairs};
-}
-
 const void* from_row(rf_dtype dtype, const void* rows, int64_t elements) {
   return static_cast<const char*>(rows) + elements * bytes_of(dtype);
 }
@@ -195,8 +188,8 @@ void LinearAttention::operator()(int64_t layer, const rf_attention_args& call, F
     args.v_stride_b = tokens * all.v_stride_t;
     args.out_stride_b = tokens * all.out_stride_t;
     if (config_.rope_site == RopeSite::kAfterMap) {
-      args.query = from_token(call.query, begin);
-      args.key = from_token(call.key, begin);
+      args.query = rotation_from(call.query, begin);
+      args.key = rotation_from(call.key, begin);
     }
     args.eps = config_.eps;
     if (call.mask != nullptr) {

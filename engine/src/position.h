@@ -29,6 +29,14 @@ struct PositionRows {
   std::vector<int64_t> first, end;  // lowest position of each token's sequence, and one past its highest; where needed
 };
 
+// The rows of a rotation from a token on.
+inline rf_attention_rotation rotation_from(const rf_attention_rotation& rotation, int64_t token) {
+  if (rotation.cos == nullptr) return {};
+  const int64_t before = token * rotation.pairs;
+  return {static_cast<const float*>(rotation.cos) + before, static_cast<const float*>(rotation.sin) + before, 1,
+          rotation.pairs};
+}
+
 class Position {
  public:
   // warn: takes messages. prefix: of the encoder's names.
