@@ -19,16 +19,16 @@ namespace rf::cli {
 
 namespace {
 
-constexpr const char* kWhere = "fill-mask";
+constexpr const char* kFillMaskWhere = "fill-mask";
 
-struct Options {
+struct FillMaskOptions {
   std::string model_dir, text;
   int64_t top_k = 5;
 };
 
 void check_model(const engine::ModelInfo& model, const text::Vocabulary& vocabulary, const std::string& model_dir) {
   if (model.vocab_size != vocabulary.size()) {
-    fail(kWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir, vocabulary.size(),
+    fail(kFillMaskWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir, vocabulary.size(),
          model.vocab_size);
   }
 }
@@ -41,7 +41,7 @@ std::vector<int64_t> mask_places(const text::Encoding& encoding, const text::Voc
   for (size_t i = 0; i < encoding.size(); ++i) {
     if (encoding.ids[i] == mask) places.push_back(static_cast<int64_t>(i));
   }
-  if (places.empty()) fail(kWhere, "the text must have a {}, got \"{}\"", vocabulary.token(mask), text);
+  if (places.empty()) fail(kFillMaskWhere, "the text must have a {}, got \"{}\"", vocabulary.token(mask), text);
   return places;
 }
 
@@ -63,19 +63,19 @@ nlohmann::json best_tokens(std::span<const float> logits, int64_t count, const t
   return best;
 }
 
-int run(const Options& options) {
+int run_fill_mask(const FillMaskOptions& options) {
   const std::string model_dir = model_of_run(options.model_dir, say);
   const auto tokenizer = text::Tokenizer::load(model_dir);
   const auto& vocabulary = tokenizer.vocabulary();
   if (load_config(model_dir).is_decoder) {
-    fail(kWhere, "the model must see both sides of a gap, got the causal one in {}", model_dir);
+    fail(kFillMaskWhere, "the model must see both sides of a gap, got the causal one in {}", model_dir);
   }
   const engine::Model model(model_dir, {.head = engine::ModelOptions::Head::kMaskedLm, .warn = say});
   check_model(model.info(), vocabulary, model_dir);
   if (options.top_k < 1 || options.top_k > vocabulary.size()) {
-    fail(kWhere, "top-k must be from 1 to {}, got {}", vocabulary.size(), options.top_k);
+    fail(kFillMaskWhere, "top-k must be from 1 to {}, got {}", vocabulary.size(), options.top_k);
   }
-  vocabulary.require({text::SpecialRole::kMask}, kWhere);
+  vocabulary.require({text::SpecialRole::kMask}, kFillMaskWhere);
   const text::Encoding encoding = tokenizer.encode_with_specials(options.text);
   const std::vector<int64_t> places = mask_places(encoding, vocabulary, options.text);
 
@@ -91,12 +91,12 @@ int run(const Options& options) {
   return kOk;
 }
 
-std::function<int()> configure(CLI::App& app, const Common&) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_fill_mask(CLI::App& app, const Common&) {
+  auto options = std::make_shared<FillMaskOptions>();
   app.add_option("--model", options->model_dir, "Model directory")->required();
   app.add_option("--text", options->text, "Text with one or more [MASK]")->required();
   app.add_option("--top-k", options->top_k, "Predictions for each mask, the best first")->capture_default_str();
-  return [options] { return run(*options); };
+  return [options] { return run_fill_mask(*options); };
 }
 
 }  // namespace
@@ -104,7 +104,7 @@ std::function<int()> configure(CLI::App& app, const Common&) {
 Command fill_mask_command() {
   return {"fill-mask", "The most probable tokens for each [MASK] of a text",
           "roformer fill-mask --model run --text 'The people of the United [MASK].' --top-k 5", Command::Seed::kNotUsed,
-          configure};
+          configure_fill_mask};
 }
 
 }  // namespace rf::cli

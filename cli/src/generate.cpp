@@ -22,9 +22,9 @@ namespace rf::cli {
 
 namespace {
 
-constexpr const char* kWhere = "generate";
+constexpr const char* kGenerateWhere = "generate";
 
-struct Options {
+struct GenerateOptions {
   std::string model_dir;
   std::vector<std::string> prompts, stops;
   data::ReadOptions read{.document_rule = data::DocumentRule::kLine};
@@ -52,13 +52,13 @@ Ends ends_of(const text::Tokenizer& tokenizer) {
   return ends;
 }
 
-std::vector<int32_t> stop_ids(const Options& options, const text::Vocabulary& vocabulary, const Ends& ends) {
+std::vector<int32_t> stop_ids(const GenerateOptions& options, const text::Vocabulary& vocabulary, const Ends& ends) {
   if (options.no_stop) return {};
   if (options.stops.empty()) return ends.after;
   std::vector<int32_t> ids;
   for (const std::string& token : options.stops) {
     const int32_t id = vocabulary.find(token);
-    if (id < 0) fail(kWhere, "--stop must be a token of the vocabulary, got {}", io::printable(token));
+    if (id < 0) fail(kGenerateWhere, "--stop must be a token of the vocabulary, got {}", io::printable(token));
     ids.push_back(id);
   }
   return ids;
@@ -67,7 +67,7 @@ std::vector<int32_t> stop_ids(const Options& options, const text::Vocabulary& vo
 // Continues prompts and writes their results, in order.
 class Writer {
  public:
-  Writer(const Options& options, const text::Tokenizer& tokenizer, const engine::Model& model)
+  Writer(const GenerateOptions& options, const text::Tokenizer& tokenizer, const engine::Model& model)
       : generation_(options.generation), tokenizer_(tokenizer), ends_(ends_of(tokenizer)), generator_(model) {
     generation_.stop_ids = stop_ids(options, tokenizer.vocabulary(), ends_);
   }
@@ -77,7 +77,8 @@ class Writer {
     tokenizer_.encode(prompt, encoding);
     std::vector<int32_t> ids = ends_.before;
     ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
-    if (ids.empty()) fail(kWhere, "a prompt must have at least one token, got {}", nlohmann::json(prompt).dump());
+    if (ids.empty())
+      fail(kGenerateWhere, "a prompt must have at least one token, got {}", nlohmann::json(prompt).dump());
     prompts_.push_back(std::move(prompt));
     ids_.push_back(std::move(ids));
     // Several batches at once: a prompt that is done makes room for the next.
@@ -125,13 +126,13 @@ class Writer {
   std::vector<std::vector<int32_t>> ids_;
 };
 
-int run(const Options& options) {
+int run_generate(const GenerateOptions& options) {
   const std::string model_dir = model_of_run(options.model_dir, say);
   const auto tokenizer = text::Tokenizer::load(model_dir, options.load);
   const engine::Model model(model_dir, {.precision = options.precision, .warn = say});
   if (model.info().vocab_size != tokenizer.vocabulary().size()) {
-    fail(kWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir, tokenizer.vocabulary().size(),
-         model.info().vocab_size);
+    fail(kGenerateWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir,
+         tokenizer.vocabulary().size(), model.info().vocab_size);
   }
   Writer writer(options, tokenizer, model);
   for (const std::string& prompt : options.prompts) writer.add(prompt);
@@ -147,7 +148,7 @@ int run(const Options& options) {
 }
 
 // Which search the options ask for. Those that another search would ignore are refused.
-engine::Search search_of(const CLI::App& app, const Options& options) {
+engine::Search search_of(const CLI::App& app, const GenerateOptions& options) {
   const auto given = [&](const char* name) { return app.count(name) > 0; };
   const auto first_of = [&](std::initializer_list<const char*> names) {
     for (const char* name : names) {
@@ -157,25 +158,26 @@ engine::Search search_of(const CLI::App& app, const Options& options) {
   };
   const std::string sampling = first_of({"--sample", "--temperature", "--top-k", "--top-p"});
   if (given("--beams") && !sampling.empty()) {
-    fail_usage(kWhere, "--beams must be without sampling, got {}", sampling);
+    fail_usage(kGenerateWhere, "--beams must be without sampling, got {}", sampling);
   }
   if (const std::string of_beams = first_of({"--length-penalty"}); !given("--beams") && !of_beams.empty()) {
-    fail_usage(kWhere, "{} must be with --beams, got none", of_beams);
+    fail_usage(kGenerateWhere, "{} must be with --beams, got none", of_beams);
   }
   if (sampling.empty() && given("--seed")) {
-    fail_usage(kWhere, "--seed must be with sampling (--sample, --temperature, --top-k or --top-p), got none");
+    fail_usage(kGenerateWhere, "--seed must be with sampling (--sample, --temperature, --top-k or --top-p), got none");
   }
   if (sampling.empty() && !given("--beams") && options.generation.return_sequences != 1) {
-    fail_usage(kWhere, "--num-return-sequences must be 1 without sampling and --beams, got {}",
+    fail_usage(kGenerateWhere, "--num-return-sequences must be 1 without sampling and --beams, got {}",
                options.generation.return_sequences);
   }
-  if (!options.stops.empty() && options.no_stop) fail_usage(kWhere, "--no-stop must be without --stop, got both");
+  if (!options.stops.empty() && options.no_stop)
+    fail_usage(kGenerateWhere, "--no-stop must be without --stop, got both");
   return given("--beams")   ? engine::Search::kBeams
          : sampling.empty() ? engine::Search::kGreedy
                             : engine::Search::kSample;
 }
 
-void add_search_options(CLI::App& app, Options& options) {
+void add_search_options(CLI::App& app, GenerateOptions& options) {
   engine::GenerationOptions& generation = options.generation;
   app.add_option("--max-new-tokens", generation.max_new_tokens, "Tokens at most")->capture_default_str();
   app.add_option("--min-new-tokens", generation.min_new_tokens, "No end before so many tokens")->capture_default_str();
@@ -206,8 +208,8 @@ void add_search_options(CLI::App& app, Options& options) {
       ->capture_default_str();
 }
 
-std::function<int()> configure(CLI::App& app, const Common& common) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_generate(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<GenerateOptions>();
   app.add_option("--model", options->model_dir, "Directory of a causal language model")->required();
   app.add_option("--prompt", options->prompts, "Text to continue; may be given several times")->allow_extra_args(false);
   add_read_options(app, options->read);
@@ -219,12 +221,12 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
   add_dictionary(app, options->load);
   return [&app, &common, options] {
     if (options->prompts.empty() == options->read.inputs.empty()) {
-      fail_usage(kWhere, "either --prompt or --input must be given, got {}",
+      fail_usage(kGenerateWhere, "either --prompt or --input must be given, got {}",
                  options->prompts.empty() ? "none" : "both");
     }
     options->generation.search = search_of(app, *options);
     options->generation.seed = common.seed.value_or(0);
-    return run(*options);
+    return run_generate(*options);
   };
 }
 
@@ -233,7 +235,7 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 Command generate_command() {
   return {"generate", "Texts that a causal language model continues",
           "roformer generate --model run --prompt 'The people' --temperature 0.8 --top-p 0.9 --seed 1",
-          Command::Seed::kUsed, configure};
+          Command::Seed::kUsed, configure_generate};
 }
 
 }  // namespace rf::cli
