@@ -111,7 +111,7 @@ class Encoder {
   std::vector<LayerInputs> measure_inputs() const;
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
-  // The attention of a layer. A reference to a function, so that no memory is allocated for it.
+  // The attention of a layer; made by std::cref, which allocates no memory.
   using Attend = std::function<void(int64_t layer, const void* qkv, void* out)>;
   // Embeddings and layers.
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
@@ -123,6 +123,7 @@ class Encoder {
 
   static void attend_softmax(const rf_attention_args& args);
 
+  // extend() with keys and values, and with sums. tokens: the new ones.
   void* extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache, Workspace& work) const;
   void* extend_sums(const Extension& input, const EncoderInput& tokens, LinearStates& states, Workspace& work) const;
   void attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,

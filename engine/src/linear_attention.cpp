@@ -235,7 +235,7 @@ void LinearAttention::operator()(int64_t layer, const rf_attention_args& call, F
       const int64_t first = call.cu_seqlens_q[i], tokens = call.cu_seqlens_q[i + 1] - first;
       float maximum = -std::numeric_limits<float>::infinity();
       LinearState state;
-      if (growing != nullptr) state = growing->states.of(layer, growing->names[static_cast<size_t>(i)], h);
+      if (growing != nullptr) state = growing->states.of(layer, growing->sequences[static_cast<size_t>(i)], h);
       if (drops_sums) {
         state = {memory.sums.data() + omp_get_thread_num() * sums(), &maximum};
         std::fill_n(state.sums, sums(), 0.0);

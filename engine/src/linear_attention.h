@@ -26,10 +26,10 @@ struct FeatureMemory {
   std::vector<double> sums;                         // of a head, for each thread
 };
 
-// The tokens of a call come behind those of other calls.
+// The tokens of a call follow those of earlier calls.
 struct GrowingSequences {
   const LinearStates& states;
-  std::span<const int64_t> names;  // in `states`, of the sequences of the call
+  std::span<const int64_t> sequences;  // of `states`: those that the call extends, in its order
 };
 
 class LinearAttention {
