@@ -42,8 +42,8 @@ float largest(std::span<const float> x) {
   return largest;
 }
 
-// Three sequences of the same tokens: one at once, one in two steps, and a copy of that. tolerance: of their logits,
-// relative to the largest.
+// Three sequences of the same tokens: one at once, one in two steps, and a copy of that over others. tolerance: of
+// their logits, relative to the largest.
 void expect_equal_logits(const nlohmann::json& config, double tolerance) {
   SCOPED_TRACE(config.dump());
   const ModelDirectory directory(config);
@@ -52,7 +52,8 @@ void expect_equal_logits(const nlohmann::json& config, double tolerance) {
   const std::span<const int32_t> ids(kIds), first = ids.first(7), rest = ids.subspan(7);
   Decoder decoder(model, 3, std::ssize(ids));
   const std::vector<float> whole = append(decoder, {0}, ids, vocab_size);
-  append(decoder, {1, 2}, first, vocab_size);
+  append(decoder, {1}, first, vocab_size);
+  append(decoder, {2}, rest, vocab_size);
   decoder.truncate(2, 0);
   decoder.copy(1, 2);
   const std::vector<float> both = append(decoder, {1, 2}, rest, vocab_size);

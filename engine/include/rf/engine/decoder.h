@@ -1,15 +1,16 @@
 // Sequences of a causal language model that grow token by token. The keys and values of their tokens are kept, or, with
 // linear attention, sums over them, so that a step computes the new tokens alone.
 //
-// With softmax attention, the logits of a token have the same bits as those that Model::logits gives for the whole sequence, whatever other
-// sequences are computed with it, in how many steps it came, and for any number of threads. Where a rotation changes as
-// a sequence grows (dynamic, longrope and xpos), tokens are met with the present rotation in every layer, but the
-// states that they had when they came stay, as in every cache, so that logits differ from those of the whole sequence.
+// With softmax attention, the logits of a token have the same bits as those that Model::logits gives for the whole
+// sequence, whatever other sequences are computed with it, in how many steps it came, and for any number of threads.
+// Where a rotation changes as a sequence grows (dynamic, longrope and xpos), tokens are met with the present rotation
+// in every layer, but the states that they had when they came stay, as in every cache, so that logits differ from those
+// of the whole sequence.
 //
 // With linear attention, neither the memory of a sequence nor the time of a step depends on its length. Logits are
 // those of the whole sequence to rounding: their bits depend on the steps in which the sequence came, but not on other
-// sequences, nor on the number of threads. Sums lose no token, so truncate() leaves none or all. A rotation that changes
-// within max_tokens is refused, since keys are in the sums as they were rotated.
+// sequences, nor on the number of threads. Sums lose no token, so truncate() leaves none or all. A rotation that
+// changes within max_tokens is refused, since keys are in the sums as they were rotated.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +39,8 @@ class RF_ENGINE_API Decoder {
 
   // Sequence sequences[i] grows by ids[offsets[i]] .. ids[offsets[i + 1] - 1], at least one token. sequences:
   // ascending; offsets: [sequences.size() + 1]. logits: [sequences.size(), vocab_size], of what follows the last token
-  // of each. A call that throws changes nothing, except that linear attention has dropped the tokens of `sequences` where
-  // memory ran out.
+  // of each. A call that throws changes nothing, except that linear attention has dropped the tokens of `sequences`
+  // where memory ran out.
   void append(std::span<const int64_t> sequences, std::span<const int64_t> offsets, std::span<const int32_t> ids,
               float* logits);
   // Sequence `to` becomes what `from` is; keys and values of tokens that both begin with are not copied.
