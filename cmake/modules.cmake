@@ -51,18 +51,15 @@ function(rf_module name)
   endif()
 endfunction()
 
-# rf_test(<module> [TORCH_HEADERS] SOURCES ... LINKS ... [UNITY <files>]): one GoogleTest binary per module,
+# rf_test(<module> SOURCES ... LINKS ... [UNITY <files>]): one GoogleTest binary per module,
 # build/<preset>/tests/<module>_test. The list of them, tests/programs.txt in the build, is what scripts/run_tests.py
 # expects.
 function(rf_test module)
-  cmake_parse_arguments(T "TORCH_HEADERS" "UNITY" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(T "" "UNITY" "SOURCES;LINKS" ${ARGN})
   add_executable(rf_${module}_test ${T_SOURCES})
   set_target_properties(rf_${module}_test PROPERTIES OUTPUT_NAME ${module}_test RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_include_directories(rf_${module}_test PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(rf_${module}_test PRIVATE rf_warnings ${T_LINKS} GTest::gtest GTest::gtest_main)
-  if(T_TORCH_HEADERS)
-    rf_use_torch_headers(rf_${module}_test)
-  endif()
   if(T_UNITY)
     rf_unity(rf_${module}_test ${T_UNITY})
   endif()

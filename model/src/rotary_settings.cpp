@@ -26,7 +26,8 @@ void read_rope(io::StrictObject& options, RotarySettings& settings) {
 
 void read_axial(io::StrictObject& options, RotarySettings& settings) {
   if (settings.spec.changes_with_length()) {
-    fail(kSettingsWhere, "rope_type must not depend on the length of a sequence on a grid, got {}", name(settings.spec.type));
+    fail(kSettingsWhere, "rope_type must not depend on the length of a sequence on a grid, got {}",
+         name(settings.spec.type));
   }
   if (options.find("grid_width") == nullptr) {
     fail(kSettingsWhere, "{} must be given, got none", options.path_of("grid_width"));

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 using Metadata = std::map<std::string, std::string>;
 
-class PositionTermsTest : public testing::Test {
+class PositionTermsTest : public ::testing::Test {
  protected:
   PositionTermsTest() : dir_(fs::temp_directory_path() / ("position_terms_" + std::to_string(getpid()))) {
     fs::create_directories(dir_);
