@@ -35,9 +35,9 @@ MORE_MODULES = ["theory"]
 # The order of the page, and its titles; other modules follow with the first words of their docstrings.
 TITLES = {
     "_ops": "Rotary operators",
-    "attention": "Attention",
+    "attention": "Softmax attention",
     "encoding": "Position encodings",
-    "terms": "Terms",
+    "terms": "Terms of attention",
     "linear_attention": "Linear attention",
     "model": "Models",
 }
@@ -359,7 +359,9 @@ def c_page():
 
 def help_of(program, *command):
     environment = dict(os.environ, COLUMNS="100")
-    done = subprocess.run([program, *command, "--help"], check=True, capture_output=True, text=True, env=environment)
+    done = subprocess.run([program, *command, "--help"], capture_output=True, text=True, env=environment, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"[reference] {' '.join(command)} --help must succeed, got: {done.stderr.strip()}")
     return done.stdout.rstrip()
 
 
