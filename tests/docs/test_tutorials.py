@@ -19,7 +19,7 @@ from docs_pages import DOCS, FENCE, ROOT
 
 BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?" + FENCE.pattern, re.MULTILINE | re.DOTALL)
 PAGES = ["tutorials/rope.md", "tutorials/train-and-embed.md", "tutorials/add-an-encoding.md", "how-to.md"]
-OTHERS = ["start/library-authors.md"]
+OTHERS = ["start/library-authors.md", "encodings.md"]
 
 
 def blocks(page):
