@@ -63,7 +63,7 @@ else
   # An environment without pip was not completed.
   "$python" -m pip --version >/dev/null 2>&1 || { say "making .venv"; python3 -m venv .venv; }
   files=(requirements.txt)
-  [ "$tests" = 0 ] || files+=(requirements-dev.txt)
+  [ "$tests" = 0 ] || files+=(requirements-dev.txt requirements-site.txt)
   for file in "${files[@]}"; do
     stamp=.venv/.installed-$file
     if ! cmp -s "$file" "$stamp"; then

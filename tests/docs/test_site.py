@@ -1,0 +1,150 @@
+"""scripts/site.sh builds the documentation site without warnings; what it must refuse, it refuses."""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs_pages import ROOT
+
+CHECK = ROOT / "scripts" / "check_site.py"
+
+
+def required():
+    text = (ROOT / "requirements-site.txt").read_text(encoding="utf-8")
+    return dict(re.findall(r"^([\w-]+)==([\w.]+)$", text, re.MULTILINE))
+
+
+def missing_in(python):
+    """The packages of requirements-site.txt that an interpreter lacks, or has in another version."""
+    code = "import importlib.metadata as m, json\n" + (
+        "def v(n):\n    try: return m.version(n)\n    except m.PackageNotFoundError: return None\n"
+        f"print(json.dumps([n for n, w in {required()!r}.items() if v(n) != w]))"
+    )
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else "python"
+
+
+def site_python():
+    """An interpreter that can build the site, or None: the one that is named, that of .venv-site, this one."""
+    for python in (os.environ.get("ROFORMER_SITE_PYTHON"), ROOT / ".venv-site" / "bin" / "python", sys.executable):
+        if python and Path(python).exists() and missing_in(python) == "[]":
+            return str(python)
+    return None
+
+
+@pytest.fixture(scope="module")
+def python():
+    found = site_python()
+    if found is None:
+        pytest.skip(
+            "THE DOCUMENTATION SITE WAS NOT BUILT: no Python here has what requirements-site.txt lists; "
+            "run scripts/site.sh once, or set ROFORMER_SITE_PYTHON"
+        )
+    return found
+
+
+def build(python, output, root=ROOT):
+    return subprocess.run(
+        [root / "scripts" / "site.sh", output],
+        env=dict(os.environ, ROFORMER_SITE_PYTHON=python),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(python, tmp_path_factory):
+    output = tmp_path_factory.mktemp("site") / "site"
+    done = build(python, output)
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+def test_every_page_is_built(site):
+    for path in (ROOT / "docs").rglob("*.md"):
+        name = path.relative_to(ROOT / "docs").with_suffix("")
+        built = site / "index.html" if str(name) == "index" else site / name / "index.html"
+        assert built.is_file(), name
+    for name in ("project/readme", "project/contributing", "project/changelog", "source/core/include/rf/rope.h"):
+        assert (site / name / "index.html").is_file()
+
+
+def test_mathematics_is_drawn_without_scripts(site):
+    theory = (site / "theory" / "index.html").read_text(encoding="utf-8")
+    assert theory.count("<math") >= 6 and "<mfrac>" in theory
+    assert "formula0placeholder" not in theory and "```math" not in theory
+    assert "\\begin" not in theory
+
+
+def test_pages_have_no_path_of_the_machine(site):
+    for path in site.rglob("*.html"):
+        assert str(ROOT) not in path.read_text(encoding="utf-8"), path
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A copy of what the site is built from, to change."""
+    root = tmp_path / "copy"
+    for name in ("docs", "scripts"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("report.html", "__pycache__"))
+    for path in [*ROOT.glob("*.md"), ROOT / "mkdocs.yml", ROOT / "requirements-site.txt"]:
+        shutil.copy(path, root / path.name)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[a](nothing.md)", "nothing.md"),
+        ("[a](theory.md#nothing)", "#nothing"),
+        ("![a](nothing.svg)", "nothing.svg"),
+        ("```math\n\\nothing{x}\n```", "must be LaTeX"),
+        ("![a](https://example.org/a.png)", "would be loaded from elsewhere"),
+    ],
+)
+def test_what_is_wrong_is_refused(text, message, python, small, tmp_path):
+    # Other links lead to files that the copy lacks; so one page alone.
+    for path in (small / "docs").rglob("*.md"):
+        if path.name not in ("index.md", "theory.md"):
+            path.unlink()
+    (small / "docs" / "theory.md").write_text("# A\n", encoding="utf-8")
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        (small / name).write_text("# A\n", encoding="utf-8")
+    config = (small / "mkdocs.yml").read_text(encoding="utf-8")
+    nav = "nav:\n  - Home: index.md\n  - Theory: theory.md\n  - R: project/readme.md\n"
+    nav += "  - C: project/contributing.md\n  - L: project/changelog.md\n"
+    (small / "mkdocs.yml").write_text(config[: config.index("\nnav:") + 1] + nav, encoding="utf-8")
+    (small / "docs" / "index.md").write_text("# A\n\n[good](theory.md#a)\n", encoding="utf-8")
+    good = build(python, tmp_path / "good", small)
+    assert good.returncode == 0, good.stderr
+    (small / "docs" / "index.md").write_text(f"# A\n\n{text}\n", encoding="utf-8")
+    bad = build(python, tmp_path / "bad", small)
+    assert bad.returncode != 0 and message in bad.stderr + bad.stdout
+
+
+def test_the_check_of_built_pages_needs_nothing(tmp_path):
+    (tmp_path / "index.html").write_text(
+        '<a href="b.html#x">b</a><a href="b.html#y">b</a><img src="http://example.org/a.png"><link rel="stylesheet" '
+        'href="//example.org/a.css"><style>p { background: url(https://example.org/b.png) }</style>'
+        '<a href="https://example.org">elsewhere</a><script src="a.js"></script>'
+    )
+    (tmp_path / "b.html").write_text('<p id="x"></p>')
+    done = subprocess.run([sys.executable, CHECK, tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    wrong = [line.split(": ")[1].split()[0] for line in done.stderr.splitlines()[:-1]]
+    assert sorted(wrong) == sorted(
+        ["b.html#y", "http://example.org/a.png", "//example.org/a.css", "https://example.org/b.png", "a.js"]
+    )
+
+
+def test_required_packages_are_pinned():
+    assert {"mkdocs", "mkdocs-material"} <= required().keys()
+    assert all(importlib.metadata.requires is not None and version for version in required().values())

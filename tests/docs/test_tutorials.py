@@ -1,0 +1,112 @@
+"""The code of the tutorials and recipes runs: Python in one session for each page, `sh` by bash in an empty folder.
+
+Before a block may stand `<!-- not run -->`, or `<!-- needs PACKAGE -->`, which leaves it out where Python lacks it.
+Commands in indented blocks are not run.
+"""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import roformer_cpp  # noqa: F401 - before torch, as the pages say
+from cli_support import PROGRAM
+from docs_pages import DOCS, FENCE, ROOT
+
+BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?" + FENCE.pattern, re.MULTILINE | re.DOTALL)
+PAGES = ["tutorials/rope.md", "tutorials/train-and-embed.md", "tutorials/add-an-encoding.md", "how-to.md"]
+OTHERS = ["start/library-authors.md", "encodings.md"]
+
+
+def blocks(page):
+    """[(language, code, mark, line)] of a page, in order."""
+    return [
+        (match["language"], match["code"], match["mark"] or "", page.count("\n", 0, match.start("code")) + 1)
+        for match in BLOCK.finditer(page)
+    ]
+
+
+def is_left_out(mark):
+    if package := re.fullmatch(r"needs (\w+)", mark):
+        return importlib.util.find_spec(package[1]) is None
+    assert mark in ("", "not run"), f"a mark must be `not run` or `needs PACKAGE`, got {mark}"
+    return mark == "not run"
+
+
+def run(page, name, folder):
+    """Runs the blocks of a page; what fails names the line."""
+    scope = {"__name__": name}
+    environment = dict(os.environ, ROFORMER=str(ROOT), OMP_NUM_THREADS="1")
+    environment["PATH"] = os.pathsep.join(
+        [str(PROGRAM.parent), str(Path(sys.executable).parent), environment.get("PATH", "")]
+    )
+    for language, code, mark, line in blocks(page):
+        if is_left_out(mark):
+            continue
+        if language == "python":
+            exec(compile("\n" * (line - 1) + code, name, "exec"), scope)
+        elif language == "sh":
+            script = "set -euo pipefail\n" + code
+            done = subprocess.run(
+                ["bash", "-c", script],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert done.returncode == 0, f"{name}:{line}: {done.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("name", [*PAGES, *OTHERS])
+def test_page_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = DOCS / name
+    run(path.read_text(encoding="utf-8"), str(path), tmp_path)
+
+
+def test_every_tutorial_with_code_is_run():
+    with_code = {
+        str(path.relative_to(DOCS))
+        for path in [*(DOCS / "tutorials").glob("*.md"), DOCS / "how-to.md"]
+        if any(language in ("python", "sh") for language, *_ in blocks(path.read_text(encoding="utf-8")))
+    }
+    assert with_code == set(PAGES)
+
+
+def test_a_block_that_fails_is_named(tmp_path):
+    with pytest.raises(AssertionError, match=r"made_up:6: .*nothing_of_this_name"):
+        run("```sh\ntrue\n```\n\n```sh\nnothing_of_this_name\n```\n", "made_up", tmp_path)
+    with pytest.raises(AssertionError) as error:
+        run("words\n\n```python\nassert 1 == 2\n```\n", "made_up", tmp_path)
+    assert error.traceback[-1].lineno == 3  # counted from 0
+    run("<!-- not run -->\n```sh\nfalse\n```\n<!-- needs no_such_package -->\n```sh\nfalse\n```\n", "made_up", tmp_path)
+    with pytest.raises(AssertionError, match="a mark must be"):
+        run("<!-- skipped -->\n```sh\nfalse\n```\n", "made_up", tmp_path)
+
+
+def test_figures_of_which_encoding_are_those_of_the_experiments():
+    page = (DOCS / "tutorials" / "which-encoding.md").read_text(encoding="utf-8")
+    report = (DOCS / "report" / "report.md").read_text(encoding="utf-8")
+    losses = re.findall(r"^\| ([\w, -]+) \| (\d\.\d+) \|$", page, re.MULTILINE)
+    names = {"shaw, clip 16": r"shaw:max\_relative\_position=16"}
+    start = report.index("### One body, one position encoding after another")
+    section = report[start : report.index("### ", start + 4)]
+    assert len(losses) == 9
+    for name, loss in losses:
+        (row,) = re.findall(rf"^\| {re.escape(names.get(name, name))} \|.*$", section, re.MULTILINE)
+        assert row.split(" | ")[4] == loss, name
+    start = report.index("### Does RoPE read texts longer")
+    longer = report[start : report.index("### ", start + 4)]
+    sentences = re.findall(r"^\| (.*nats per byte.*|T5's bias.*|Interpolated.*) \|.*$", page, re.MULTILINE)
+    figures = re.findall(r"(?<!\d)\d\.\d{3}(?!\d)", " ".join(sentences))
+    assert len(figures) == 7 and all(f" {figure} " in longer for figure in figures)
+    assert "better than a learned table on 2 of 5 tasks" in " ".join(page.split())
+    assert (
+        "better on 2 of 5 tasks" in report and "16 encodings with a term for each pair are refused, 7 without" in report
+    )
