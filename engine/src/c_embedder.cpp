@@ -12,7 +12,7 @@ struct rf_engine_embedder {
 namespace rf::engine {
 namespace {
 
-EmbedderOptions options_of(const rf_engine_embedder_options* given) {
+EmbedderOptions embedder_options_of(const rf_engine_embedder_options* given) {
   EmbedderOptions options;
   if (given == nullptr) return options;
   const rf_engine_embedder_options x = copied(given, "options");
@@ -44,7 +44,7 @@ extern "C" rf_status rf_engine_embedder_open(const char* model_dir, const rf_eng
     if (embedder == nullptr) rf::fail("engine", "embedder must not be NULL, got NULL");
     *embedder = nullptr;
     if (model_dir == nullptr) rf::fail("engine", "model_dir must not be NULL, got NULL");
-    *embedder = new rf_engine_embedder{rf::engine::Embedder(model_dir, rf::engine::options_of(options))};
+    *embedder = new rf_engine_embedder{rf::engine::Embedder(model_dir, rf::engine::embedder_options_of(options))};
   });
 }
 

@@ -12,15 +12,15 @@ namespace rf::engine {
 
 namespace {
 
-constexpr const char* kWhere = "generate";
+constexpr const char* kDecoderWhere = "generate";
 
 void check_causal(const ModelInfo& info) {
   if (info.task != Task::kCausalLm) {
-    fail(kWhere, "the model must be a causal language model, as RoFormerForCausalLM or BertLMHeadModel, got {}",
+    fail(kDecoderWhere, "the model must be a causal language model, as RoFormerForCausalLM or BertLMHeadModel, got {}",
          info.architecture);
   }
   if (!info.causal) {
-    fail(kWhere, "the model must attend to earlier tokens only (is_decoder), got a bidirectional {}",
+    fail(kDecoderWhere, "the model must attend to earlier tokens only (is_decoder), got a bidirectional {}",
          info.architecture);
   }
 }
@@ -37,26 +37,27 @@ struct Decoder::Impl {
 
   void check_sequence(int64_t sequence) const {
     if (sequence < 0 || sequence >= cache->sequences()) {
-      fail(kWhere, "sequences must be in 0..{}, got {}", cache->sequences() - 1, sequence);
+      fail(kDecoderWhere, "sequences must be in 0..{}, got {}", cache->sequences() - 1, sequence);
     }
   }
 
   void check(const Extension& input, size_t ids) const {
     const auto &sequences = input.sequences, &offsets = input.offsets;
     if (offsets.size() != sequences.size() + 1 || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(ids)) {
-      fail(kWhere, "offsets must be one more than the sequences, from 0 to the number of ids, got {} for {}",
+      fail(kDecoderWhere, "offsets must be one more than the sequences, from 0 to the number of ids, got {} for {}",
            offsets.size(), sequences.size());
     }
     for (size_t i = 0; i < sequences.size(); ++i) {
       check_sequence(sequences[i]);
       if (i > 0 && sequences[i] <= sequences[i - 1]) {
-        fail(kWhere, "sequences must ascend, got {} after {}", sequences[i], sequences[i - 1]);
+        fail(kDecoderWhere, "sequences must ascend, got {} after {}", sequences[i], sequences[i - 1]);
       }
       const int64_t added = offsets[i + 1] - offsets[i], before = cache->length(sequences[i]);
-      if (added < 1) fail(kWhere, "a sequence must grow by at least one token, got {} for {}", added, sequences[i]);
+      if (added < 1)
+        fail(kDecoderWhere, "a sequence must grow by at least one token, got {} for {}", added, sequences[i]);
       if (added > cache->capacity() - before) {
-        fail(kWhere, "a sequence must have at most the {} tokens that there is room for, got {}", cache->capacity(),
-             before + added);
+        fail(kDecoderWhere, "a sequence must have at most the {} tokens that there is room for, got {}",
+             cache->capacity(), before + added);
       }
     }
     model.encoder.check_ids({input.ids, ids});
@@ -77,7 +78,7 @@ struct Decoder::Impl {
 Decoder::Decoder(const Model& model, int64_t sequences, int64_t max_tokens) {
   check_causal(model.info());
   if (sequences < 1 || max_tokens < 1) {
-    fail(kWhere, "sequences and max_tokens must be at least 1, got {} and {}", sequences, max_tokens);
+    fail(kDecoderWhere, "sequences and max_tokens must be at least 1, got {} and {}", sequences, max_tokens);
   }
   const LoadedModel loaded = model.loaded();
   loaded.encoder.check_length(max_tokens);
@@ -123,10 +124,10 @@ void Decoder::copy(int64_t from, int64_t to) {
 void Decoder::truncate(int64_t sequence, int64_t tokens) {
   impl_->check_sequence(sequence);
   const int64_t length = impl_->cache->length(sequence);
-  if (tokens < 0 || tokens > length) fail(kWhere, "truncate must leave 0..{} tokens, got {}", length, tokens);
+  if (tokens < 0 || tokens > length) fail(kDecoderWhere, "truncate must leave 0..{} tokens, got {}", length, tokens);
   if (!impl_->cache->can_truncate(sequence, tokens)) {
-    fail(kWhere, "truncate must leave 0 or all {} tokens with linear attention, whose sums lose none, got {}", length,
-         tokens);
+    fail(kDecoderWhere, "truncate must leave 0 or all {} tokens with linear attention, whose sums lose none, got {}",
+         length, tokens);
   }
   impl_->cache->truncate(sequence, tokens);
 }

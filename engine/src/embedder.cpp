@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWhere = "embed";
+constexpr const char* kEmbedderWhere = "embed";
 
 // The limit that transformers' tokenizer has: model_max_length of tokenizer_config.json, where that is one.
 int64_t tokenizer_limit(const std::string& model_dir) {
@@ -49,7 +49,8 @@ void check_lower_case(const SentenceModules& modules, const text::Tokenizer& tok
 }
 
 std::string prompt_of(const SentenceModules& modules, const EmbedderOptions& options) {
-  if (options.prompt && options.prompt_name) fail(kWhere, "a prompt must be given as text or by name, got both");
+  if (options.prompt && options.prompt_name)
+    fail(kEmbedderWhere, "a prompt must be given as text or by name, got both");
   if (options.prompt) return *options.prompt;
   const std::optional<std::string>& name = options.prompt_name ? options.prompt_name : modules.default_prompt_name;
   if (!name) return "";
@@ -57,15 +58,15 @@ std::string prompt_of(const SentenceModules& modules, const EmbedderOptions& opt
   if (found != modules.prompts.end()) return found->second;
   std::vector<std::string_view> known;
   for (const auto& [each, _] : modules.prompts) known.push_back(each);
-  fail(kWhere, "the prompt must be one of the model's ({}), got {}",
+  fail(kEmbedderWhere, "the prompt must be one of the model's ({}), got {}",
        known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")), io::printable(*name));
 }
 
 // Throws Error for options out of range before anything is read.
 void check(const EmbedderOptions& options) {
-  if (options.dimensions < 0) fail(kWhere, "dimensions must be at least 1, got {}", options.dimensions);
-  if (options.max_length < 0) fail(kWhere, "max_length must be at least 1, got {}", options.max_length);
-  if (options.threads < 0) fail(kWhere, "threads must be at least 0, got {}", options.threads);
+  if (options.dimensions < 0) fail(kEmbedderWhere, "dimensions must be at least 1, got {}", options.dimensions);
+  if (options.max_length < 0) fail(kEmbedderWhere, "max_length must be at least 1, got {}", options.max_length);
+  if (options.threads < 0) fail(kEmbedderWhere, "threads must be at least 0, got {}", options.threads);
 }
 
 void normalize(float* x, int64_t count) {
@@ -128,7 +129,8 @@ struct Embedder::Impl {
     for (const SentenceStep& step : modules.steps) {
       if (step.kind != SentenceStep::Kind::kDense) continue;
       if (step.dense.in() != width) {
-        fail(kWhere, "the dense layer of the model reads {} features, got {} from the steps before it (--pooling?)",
+        fail(kEmbedderWhere,
+             "the dense layer of the model reads {} features, got {} from the steps before it (--pooling?)",
              step.dense.in(), width);
       }
       width = step.dense.out();
@@ -141,7 +143,7 @@ struct Embedder::Impl {
     info.similarity = modules.similarity;
     info.dimensions = options.dimensions > 0 ? options.dimensions : modules.dimensions > 0 ? modules.dimensions : width;
     if (info.dimensions > width) {
-      fail(kWhere, "dimensions must be at most the model's {}, got {}", width, info.dimensions);
+      fail(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", width, info.dimensions);
     }
     info.max_length = options.max_length > 0 ? options.max_length
                       : modules.max_length > 0
@@ -149,7 +151,7 @@ struct Embedder::Impl {
                           : std::min(tokenizer_limit(modules.encoder_dir), model.info().max_position_embeddings);
     const size_t specials = tokenizer.sequence_template().single.size() - 1;
     if (info.max_length <= static_cast<int64_t>(specials)) {
-      fail(kWhere, "max_length must leave room beside {} special tokens, got {}", specials, info.max_length);
+      fail(kEmbedderWhere, "max_length must leave room beside {} special tokens, got {}", specials, info.max_length);
     }
   }
 
@@ -192,7 +194,7 @@ struct Embedder::Impl {
   void append(std::span<const text::Row> rows, TokenizedTexts& out) const {
     for (const text::Row& row : rows) {
       if (static_cast<int64_t>(row.size()) > info.max_length) {
-        fail(kWhere, "texts must have at most {} tokens, got {}", info.max_length, row.size());
+        fail(kEmbedderWhere, "texts must have at most {} tokens, got {}", info.max_length, row.size());
       }
       if (static_cast<int64_t>(row.size()) == info.max_length) ++out.full_texts;
       out.replaced_bytes += row.tokens.replaced_bytes;
@@ -329,7 +331,7 @@ TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts) const
 
 void Embedder::embed(const TokenizedTexts& texts, int64_t first, int64_t count, float* out) const {
   if (first < 0 || count < 0 || count > texts.sequences() - first) {
-    fail(kWhere, "sequences must be among the {} given, got {} from {} on", texts.sequences(), count, first);
+    fail(kEmbedderWhere, "sequences must be among the {} given, got {} from {} on", texts.sequences(), count, first);
   }
   std::vector<float> vectors = impl_->pool(texts, first, count);
   int64_t columns = impl_->pooled_width();

@@ -20,7 +20,7 @@ namespace rf::engine {
 
 namespace {
 
-constexpr const char* kWhere = "input";
+constexpr const char* kEncoderWhere = "input";
 
 // The buffers of a workspace.
 enum Buffers { kHidden, kWide, kNarrow, kEmbedded };
@@ -44,7 +44,7 @@ void check_range(const T* values, int64_t count, int64_t end, const char* name) 
   if (values == nullptr) return;
   for (int64_t i = 0; i < count; ++i) {
     if (values[i] < 0 || values[i] >= end) {
-      fail(kWhere, "{} must be in 0..{}, got {} at token {}", name, end - 1, values[i], i);
+      fail(kEncoderWhere, "{} must be in 0..{}, got {} at token {}", name, end - 1, values[i], i);
     }
   }
 }
@@ -107,7 +107,7 @@ void Encoder::check(const EncoderInput& input) const {
   check_range(input.types, tokens, config_.type_vocab_size, "token types");
   for (int64_t i = 0; i < tokens; ++i) {
     const int64_t position = input.sequences.positions[i];
-    if (position < 0) fail(kWhere, "positions must be at least 0, got {} at token {}", position, i);
+    if (position < 0) fail(kEncoderWhere, "positions must be at least 0, got {} at token {}", position, i);
   }
   position_->check(input.sequences);
 }

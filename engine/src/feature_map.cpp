@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-void softmax(const float* x, int64_t count, float* y) {
+void softmax_of(const float* x, int64_t count, float* y) {
   const float largest = *std::max_element(x, x + count);
   float sum = 0;
   for (int64_t i = 0; i < count; ++i) sum += y[i] = std::exp(x[i] - largest);
@@ -58,7 +58,7 @@ void FeatureMapper::map_queries(HeadVectors<const float> q, HeadVectors<float> f
         break;  // inside the kernel
       case FeatureMap::kShenOriginal:
       case FeatureMap::kShen:
-        softmax(x, sizes.head_dim, y);
+        softmax_of(x, sizes.head_dim, y);
         break;
       case FeatureMap::kFavor: {
         const float half_norm = project(x, y), largest = *std::max_element(y, y + sizes.features);

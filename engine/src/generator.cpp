@@ -12,49 +12,50 @@ namespace rf::engine {
 
 namespace {
 
-constexpr const char* kWhere = "generate";
+constexpr const char* kGeneratorWhere = "generate";
 constexpr int64_t kPrefillTokens = 4096;  // of prompts that are computed at once
 
 void check_sampling(const GenerationOptions& options) {
   if (!(options.temperature > 0) || !std::isfinite(options.temperature)) {
-    fail(kWhere, "temperature must be above 0, got {}", options.temperature);
+    fail(kGeneratorWhere, "temperature must be above 0, got {}", options.temperature);
   }
-  if (options.top_k < 0) fail(kWhere, "top_k must be at least 0, got {}", options.top_k);
+  if (options.top_k < 0) fail(kGeneratorWhere, "top_k must be at least 0, got {}", options.top_k);
   if (!(options.top_p > 0 && options.top_p <= 1)) {
-    fail(kWhere, "top_p must be above 0 and at most 1, got {}", options.top_p);
+    fail(kGeneratorWhere, "top_p must be above 0 and at most 1, got {}", options.top_p);
   }
 }
 
 void check_beams(const GenerationOptions& options, int64_t vocab_size) {
-  if (options.beams < 1) fail(kWhere, "beams must be at least 1, got {}", options.beams);
+  if (options.beams < 1) fail(kGeneratorWhere, "beams must be at least 1, got {}", options.beams);
   if (!std::isfinite(options.length_penalty)) {
-    fail(kWhere, "length_penalty must be finite, got {}", options.length_penalty);
+    fail(kGeneratorWhere, "length_penalty must be finite, got {}", options.length_penalty);
   }
   if (options.beams > vocab_size || PromptSearch::candidates_of(options) > vocab_size) {
-    fail(kWhere, "{} candidates for each beam must be at most the {} tokens of the vocabulary, got {} beams",
+    fail(kGeneratorWhere, "{} candidates for each beam must be at most the {} tokens of the vocabulary, got {} beams",
          PromptSearch::candidates_of(options) / options.beams, vocab_size, options.beams);
   }
 }
 
 void check_options(const GenerationOptions& options, int64_t vocab_size) {
-  if (options.max_new_tokens < 1) fail(kWhere, "max_new_tokens must be at least 1, got {}", options.max_new_tokens);
+  if (options.max_new_tokens < 1)
+    fail(kGeneratorWhere, "max_new_tokens must be at least 1, got {}", options.max_new_tokens);
   if (options.min_new_tokens < 0 || options.min_new_tokens > options.max_new_tokens) {
-    fail(kWhere, "min_new_tokens must be in 0..{}, got {}", options.max_new_tokens, options.min_new_tokens);
+    fail(kGeneratorWhere, "min_new_tokens must be in 0..{}, got {}", options.max_new_tokens, options.min_new_tokens);
   }
   for (const int32_t id : options.stop_ids) {
-    if (id < 0 || id >= vocab_size) fail(kWhere, "stop_ids must be in 0..{}, got {}", vocab_size - 1, id);
+    if (id < 0 || id >= vocab_size) fail(kGeneratorWhere, "stop_ids must be in 0..{}, got {}", vocab_size - 1, id);
   }
   if (!(options.repetition_penalty > 0) || !std::isfinite(options.repetition_penalty)) {
-    fail(kWhere, "repetition_penalty must be above 0, got {}", options.repetition_penalty);
+    fail(kGeneratorWhere, "repetition_penalty must be above 0, got {}", options.repetition_penalty);
   }
-  if (options.batch < 1) fail(kWhere, "batch must be at least 1, got {}", options.batch);
+  if (options.batch < 1) fail(kGeneratorWhere, "batch must be at least 1, got {}", options.batch);
   check_sampling(options);
   if (options.search == Search::kBeams) check_beams(options, vocab_size);
   const int64_t most = options.search == Search::kGreedy  ? 1
                        : options.search == Search::kBeams ? options.beams
                                                           : INT32_MAX;
   if (options.return_sequences < 1 || options.return_sequences > most) {
-    fail(kWhere, "return_sequences must be in 1..{}, got {}", most, options.return_sequences);
+    fail(kGeneratorWhere, "return_sequences must be in 1..{}, got {}", most, options.return_sequences);
   }
 }
 
@@ -86,8 +87,8 @@ struct Generator::Impl {
     try {
       decoder = Decoder(*model, count, tokens);
     } catch (const Error& error) {
-      fail(kWhere, "a prompt and its new tokens must fit into the model's positions, got {} and {}: {}", longest,
-           new_tokens, error.what());
+      fail(kGeneratorWhere, "a prompt and its new tokens must fit into the model's positions, got {} and {}: {}",
+           longest, new_tokens, error.what());
     }
   }
 
@@ -179,7 +180,7 @@ std::vector<std::vector<Generated>> Generator::generate(std::span<const std::vec
   if (prompts.empty()) return {};
   int64_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) {
-    if (prompt.empty()) fail(kWhere, "a prompt must have at least one token, got none");
+    if (prompt.empty()) fail(kGeneratorWhere, "a prompt must have at least one token, got none");
     longest = std::max(longest, std::ssize(prompt));
   }
   const int64_t width = PromptSearch::sequences_of(options);
@@ -190,7 +191,7 @@ std::vector<std::vector<Generated>> Generator::generate(std::span<const std::vec
 
 void Generator::next_probabilities(std::span<const int32_t> prompt, const GenerationOptions& options, float* out) {
   check_options(options, impl_->vocab_size);
-  if (prompt.empty()) fail(kWhere, "a prompt must have at least one token, got none");
+  if (prompt.empty()) fail(kGeneratorWhere, "a prompt must have at least one token, got none");
   impl_->reserve(1, std::ssize(prompt), 1);
   impl_->decoder.truncate(0, 0);
   impl_->start_append();

@@ -21,12 +21,13 @@ namespace rf::engine {
 
 namespace {
 
-constexpr const char* kWhere = "linear_attention";
+constexpr const char* kLinearAttentionWhere = "linear_attention";
 
 void check_terms(const rf_attention_args& terms) {
   const auto refuse = [](bool is_set, const char* name) {
     if (is_set) {
-      fail(kWhere, "terms must be rotations, since linear attention has no pairwise terms, got {}", name);
+      fail(kLinearAttentionWhere, "terms must be rotations, since linear attention has no pairwise terms, got {}",
+           name);
     }
   };
 #define RF_REFUSE_TABLE(name, ...) refuse(terms.name.rows != nullptr, #name);
@@ -36,7 +37,7 @@ void check_terms(const rf_attention_args& terms) {
 #undef RF_REFUSE_TABLE
 #undef RF_REFUSE_NUMBERS
 #undef RF_REFUSE_PAIR
-  if (terms.value.pairs > 0) fail(kWhere, "values must not be rotated, got {}", "a rotation");
+  if (terms.value.pairs > 0) fail(kLinearAttentionWhere, "values must not be rotated, got {}", "a rotation");
 }
 
 // [m, D] to [D, m], so that the products with one element of a vector are neighbours.
@@ -44,8 +45,8 @@ std::vector<float> read_projection(const Weights& weights, int64_t layer, int64_
   const std::string name = fmt::format("{}{}.projection", kLinearAttentionPrefix, layer);
   const std::vector<int64_t>& shape = weights.view(name).shape;
   if (shape != std::vector<int64_t>{features, head_dim}) {
-    fail(kWhere, "{} must be [{}, {}], got {} dimensions of [{}]", name, features, head_dim, shape.size(),
-         fmt::join(shape, ", "));
+    fail(kLinearAttentionWhere, "{} must be [{}, {}], got {} dimensions of [{}]", name, features, head_dim,
+         shape.size(), fmt::join(shape, ", "));
   }
   const TensorFloats rows = weights.floats(name);
   std::vector<float> columns(static_cast<size_t>(features * head_dim));
@@ -106,7 +107,7 @@ LinearAttention::LinearAttention(const ModelConfig& config, const Weights& weigh
       head_dim_(config.head_dim()) {
   const FeatureMap map = config_.feature_map;
   if (config.is_decoder && map == FeatureMap::kShenOriginal) {
-    fail(kWhere, "feature_map must not be shen_original in causal attention, got {}", "shen_original");
+    fail(kLinearAttentionWhere, "feature_map must not be shen_original in causal attention, got {}", "shen_original");
   }
   has_running_maximum_ = config.is_decoder && (map == FeatureMap::kShen || map == FeatureMap::kFavor);
   rf_attention_args terms = {};

@@ -22,7 +22,7 @@ namespace rf::engine {
 
 namespace {
 
-constexpr const char* kWhere = "input";
+constexpr const char* kModelWhere = "input";
 
 Head wanted_head(const ModelConfig& config, ModelOptions::Head head) {
   switch (head) {
@@ -80,17 +80,17 @@ ModelInfo info_of(const ModelConfig& config, Head head) {
 template <class T>
 void check_size(const std::span<T>& values, size_t tokens, const char* name) {
   if (values.empty() || values.size() == tokens) return;
-  fail(kWhere, "{} must be one for each of the {} tokens, got {}", name, tokens, values.size());
+  fail(kModelWhere, "{} must be one for each of the {} tokens, got {}", name, tokens, values.size());
 }
 
 void check_tokens(const Tokens& tokens) {
   const std::span<const int64_t> offsets = tokens.offsets;
   if (offsets.empty() || offsets.front() != 0 || offsets.back() != static_cast<int64_t>(tokens.ids.size())) {
-    fail(kWhere, "offsets must go from 0 to the {} token ids, got {} of them", tokens.ids.size(), offsets.size());
+    fail(kModelWhere, "offsets must go from 0 to the {} token ids, got {} of them", tokens.ids.size(), offsets.size());
   }
   for (size_t i = 1; i < offsets.size(); ++i) {
     if (offsets[i] <= offsets[i - 1]) {
-      fail(kWhere, "a sequence must have at least one token, got {} in sequence {}", offsets[i] - offsets[i - 1],
+      fail(kModelWhere, "a sequence must have at least one token, got {} in sequence {}", offsets[i] - offsets[i - 1],
            i - 1);
     }
   }
@@ -263,7 +263,7 @@ LoadedModel Model::loaded() const {
 }
 
 void Model::check_length(int64_t tokens) const {
-  if (tokens < 1) fail(kWhere, "a sequence must have at least one token, got {}", tokens);
+  if (tokens < 1) fail(kModelWhere, "a sequence must have at least one token, got {}", tokens);
   impl_->encoder->check_length(tokens);
 }
 
@@ -319,7 +319,7 @@ void Model::vocabulary_logits(const Tokens& tokens, std::span<const int64_t> row
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t least = i == 0 ? 0 : rows[i - 1] + 1;
     if (rows[i] < least || rows[i] >= static_cast<int64_t>(tokens.ids.size())) {
-      fail(kWhere, "rows must ascend below the {} tokens, got {} at {}", tokens.ids.size(), rows[i], i);
+      fail(kModelWhere, "rows must ascend below the {} tokens, got {} at {}", tokens.ids.size(), rows[i], i);
     }
   }
   const int64_t columns = logits_per_row();

@@ -15,7 +15,7 @@ namespace rf::engine {
 
 namespace {
 
-constexpr const char* kWhere = "position";
+constexpr const char* kPositionWhere = "position";
 
 // What several encodings do together.
 class Combination : public Position {
@@ -73,11 +73,12 @@ class Opening {
       if (computed) std::visit([this](const auto& encoding) { add(encoding); }, *computed);
     }
     if (rotations_ > 1 || nezhas_ > 1) {
-      fail(kWhere, "each term must be set by one encoding, got {} from two",
+      fail(kPositionWhere, "each term must be set by one encoding, got {} from two",
            rotations_ > 1 ? "rotations" : "key_table");
     }
     if (config_.rotary_value && rotations_ == 0) {
-      fail(kWhere, "rotary_value needs a position encoding that rotates, got {}", config_.position_encodings[0].type);
+      fail(kPositionWhere, "rotary_value needs a position encoding that rotates, got {}",
+           config_.position_encodings[0].type);
     }
     return std::make_unique<Combination>(std::move(parts_), config_.rotary_value);
   }
@@ -93,7 +94,7 @@ class Opening {
   void add(const LearnedInput& learned) {
     MappedRows table = weights_.rows(name_ + "weight");
     if (table.rows() != learned.positions) {
-      fail(kWhere, "{}weight must have {} rows, got {}", name_, learned.positions, table.rows());
+      fail(kPositionWhere, "{}weight must have {} rows, got {}", name_, learned.positions, table.rows());
     }
     parts_.push_back(make_learned(std::move(table), config_.embedding_size));
   }
@@ -124,7 +125,7 @@ class Opening {
     const auto found = shared.find("rotary_frequencies");
     const bool is_long = settings.spec.type == RopeType::kLongrope;
     if (found == shared.end() || found->second.shape[0] != (is_long ? 2 : 1)) {
-      fail(kWhere, "{} must have rotary_frequencies for precision float32, got none; {}", kPositionTermsFile,
+      fail(kPositionWhere, "{} must have rotary_frequencies for precision float32, got none; {}", kPositionTermsFile,
            bake_command(model_dir_));
     }
     check_pairs(found->second.shape[1], pairs);
@@ -136,7 +137,8 @@ class Opening {
   }
 
   static void check_pairs(int64_t given, int64_t pairs) {
-    if (given != pairs) fail(kWhere, "frequencies must be {}, half of the rotated dimensions, got {}", pairs, given);
+    if (given != pairs)
+      fail(kPositionWhere, "frequencies must be {}, half of the rotated dimensions, got {}", pairs, given);
   }
 
   const ModelConfig& config_;

@@ -15,7 +15,7 @@ namespace rf::engine {
 
 namespace {
 
-constexpr const char* kWhere = "load_model";
+constexpr const char* kWeightsWhere = "load_model";
 
 int64_t elements_of(const io::TensorView& view) {
   int64_t count = 1;
@@ -36,7 +36,8 @@ void convert_elements(const std::byte* from, int64_t count, float* to, const Con
 void check_dtype(const io::TensorView& view) {
   constexpr io::DType kFloats[] = {io::DType::kF16, io::DType::kBF16, io::DType::kF32, io::DType::kF64};
   if (std::ranges::find(kFloats, view.dtype) != std::end(kFloats)) return;
-  fail(kWhere, "weights must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(view.dtype), view.name);
+  fail(kWeightsWhere, "weights must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(view.dtype),
+       view.name);
 }
 
 // Parts of this many elements are divided among threads; they and what is made of them fit into a core's caches.
@@ -74,7 +75,7 @@ std::string index_text(const std::vector<int64_t>& shape, int64_t flat) {
 void check_finite(const io::TensorView& view, const float* values, int64_t count) {
   if (all_finite(values, count)) return;
   const float* bad = std::find_if(values, values + count, [](float x) { return !std::isfinite(x); });
-  fail(kWhere, "weights must be finite in float32, got {} in {}[{}]", *bad, view.name,
+  fail(kWeightsWhere, "weights must be finite in float32, got {} in {}[{}]", *bad, view.name,
        index_text(view.shape, bad - values));
 }
 
@@ -138,7 +139,7 @@ void MappedRows::add_row(int64_t row, float* to) const {
 }
 
 Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head head)
-    : files_(std::make_shared<CheckpointFiles>(model_dir, kWhere)) {
+    : files_(std::make_shared<CheckpointFiles>(model_dir, kWeightsWhere)) {
   std::vector<NamedShape> shapes;
   for (NamedShape& each : files_->shapes()) {
     if (!is_added_name(each.name)) shapes.push_back(std::move(each));
@@ -155,7 +156,7 @@ Weights::Weights(const std::string& model_dir, const ModelConfig& config, Head h
   for (const std::string& name : match.tied_copies) {
     const io::TensorView &copy = files_->at(name), &source = files_->at(names_.at(tied_source(config, name)));
     if (copy.dtype != source.dtype || !std::ranges::equal(copy.data, source.data)) {
-      fail(kWhere, "{} must equal {} when tie_word_embeddings is true, got other values", name, source.name);
+      fail(kWeightsWhere, "{} must equal {} when tie_word_embeddings is true, got other values", name, source.name);
     }
   }
 }
@@ -171,7 +172,7 @@ const io::TensorView* Weights::find(const std::string& name) const {
 
 const io::TensorView& Weights::view(const std::string& name) const {
   const io::TensorView* found = find(name);
-  if (found == nullptr) fail(kWhere, "the checkpoint must have {}, got none", name);
+  if (found == nullptr) fail(kWeightsWhere, "the checkpoint must have {}, got none", name);
   return *found;
 }
 
