@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine_case import set_threads
 from rf_engine import Engine, Tokens
 
 SEARCHES = {"greedy": 0, "sample": 1, "beams": 2}
@@ -105,6 +106,19 @@ class CausalEngine(Engine):
             ctypes.c_void_p(out.ctypes.data),
         )
         return out
+
+
+def check_batches_and_threads(engine, prompts, search):
+    """The result of a prompt is the same alone and among others, in any batch, with any number of threads."""
+    many = 1 if search == "greedy" else 3
+    options = dict(return_sequences=many, temperature=1.5, seed=3, beams=3, stop_ids=[5, 9])
+    set_threads(1)
+    alone = [engine.generate([prompt], search, **options)[0] for prompt in prompts]
+    for batch, threads in ((1, 2), (4, 3), (100, 2)):
+        set_threads(threads)
+        order = np.random.default_rng(batch).permutation(len(prompts))
+        together = engine.generate([prompts[i] for i in order], search, batch=batch, **options)
+        assert together == [alone[i] for i in order]
 
 
 class Decoder:

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers.generation import logits_process
 
-from engine_case import VOCAB, make_causal, make_oracle, make_sequences, set_threads
+from engine_case import VOCAB, make_causal, make_oracle, make_sequences
 from mersenne_twister import MersenneTwister64, seed_sequence
 from rf_engine import EngineError
-from rf_generation import CausalEngine
+from rf_generation import CausalEngine, check_batches_and_threads
 
 POSITIONS = 48
 PROMPTS, _ = make_sequences((1, 13, 7, 2, 20, 7))
@@ -213,15 +213,7 @@ def test_mersenne_twister():
 @pytest.mark.parametrize("search", ["greedy", "sample", "beams"])
 def test_the_batch_and_the_threads_change_nothing(case, search):
     _, engine = case
-    many = 1 if search == "greedy" else 3
-    options = dict(return_sequences=many, temperature=1.5, seed=3, beams=3, stop_ids=[5, 9])
-    set_threads(1)
-    alone = [engine.generate([prompt], search, **options)[0] for prompt in PROMPTS]
-    for batch, threads in ((1, 2), (4, 3), (100, 2)):
-        set_threads(threads)
-        order = np.random.default_rng(batch).permutation(len(PROMPTS))
-        together = engine.generate([PROMPTS[i] for i in order], search, batch=batch, **options)
-        assert together == [alone[i] for i in order]
+    check_batches_and_threads(engine, PROMPTS, search)
 
 
 @pytest.mark.parametrize(

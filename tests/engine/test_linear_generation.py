@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine_case import VOCAB, WIDE, assert_close, make_sequences, set_threads
+from engine_case import VOCAB, WIDE, assert_close, make_sequences
 from engine_modules import save_linear
 from rf_engine import EngineError
-from rf_generation import CausalEngine, Decoder, grow
+from rf_generation import CausalEngine, Decoder, check_batches_and_threads, grow
 
 MAPS = ["elu", "shen", "favor", "relu", "cosine"]
 SITES = ["none", "before_map", "after_map"]
@@ -72,15 +72,7 @@ def test_beams(feature_map, tmp_path):
 def test_the_batch_and_the_threads_change_nothing(feature_map, precision, search, tmp_path):
     save_causal(tmp_path, feature_map, **WIDE)
     engine = CausalEngine(tmp_path, precision)
-    many = 1 if search == "greedy" else 3
-    options = dict(return_sequences=many, temperature=1.5, seed=3, beams=3, stop_ids=[5, 9])
-    set_threads(1)
-    alone = [engine.generate([prompt], search, **options)[0] for prompt in PROMPTS]
-    for batch, threads in ((1, 2), (4, 3), (100, 2)):
-        set_threads(threads)
-        order = np.random.default_rng(batch).permutation(len(PROMPTS))
-        together = engine.generate([PROMPTS[i] for i in order], search, batch=batch, **options)
-        assert together == [alone[i] for i in order]
+    check_batches_and_threads(engine, PROMPTS, search)
 
 
 @pytest.mark.parametrize("feature_map", ["elu", "favor"])
