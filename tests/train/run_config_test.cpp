@@ -89,6 +89,7 @@ TEST(RunConfig, UnknownKeysAreNamedWithTheirPath) {
   expect_error(with({{"schedule", {{"kind", "constant"}, {"final_rate", 0.1}}}}), "got \"schedule.final_rate\"");
   expect_error(with({{"schedule", {{"kind", "linear"}, {"points", json::array()}}}}), "got \"schedule.points\"");
   expect_error(with({{"model", {{"hiden_size", 8}}}}), "hiden_size");
+  expect_error({{"stage", {{{"steps", 10}}}}}, "got \"stage\"");
 }
 
 TEST(RunConfig, TypesAndRanges) {

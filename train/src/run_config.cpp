@@ -185,7 +185,6 @@ RunConfig parse_run_config(const nlohmann::json& json) {
     run.model = parse_config(*model);
   }
   const nlohmann::json* stages = object.find("stages");
-  run.stages = parse_stages(stages == nullptr ? nlohmann::json::array() : *stages);
   if (const nlohmann::json* schedule = object.find("schedule")) run.schedule = parse_schedule(*schedule);
   run.weight_decay = object.number("weight_decay", run.weight_decay, kNotNegative);
   run.beta1 = object.number("beta1", run.beta1, {0, 1, io::NumberRange::Ends::kOpenHigh});
@@ -209,7 +208,8 @@ RunConfig parse_run_config(const nlohmann::json& json) {
   if (const nlohmann::json* lengths = object.find("evaluate_lengths")) run.evaluate_lengths = parse_lengths(*lengths);
   run.checkpoint_every_steps = object.integer("checkpoint_every_steps", run.checkpoint_every_steps, 1, kMaxSteps);
   run.keep_checkpoints = object.integer("keep_checkpoints", run.keep_checkpoints, 1, kMaxSteps);
-  object.finish();
+  object.finish();  // first, since a misspelt key may be why there are no stages
+  run.stages = parse_stages(stages == nullptr ? nlohmann::json::array() : *stages);
   return run;
 }
 
