@@ -2,8 +2,9 @@
 
 import os
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
+
+from ._openmp import spec_of
 
 OPS = "libroformer_ops.so"
 NN = "libroformer_nn.so"
@@ -24,14 +25,14 @@ def folders() -> list[Path]:
     package = Path(__file__).resolve().parent
     found = [package / "lib", package.parents[1] / "build" / "release" / "lib"]
     # An editable installation has the package's Python files elsewhere.
-    if (module := find_spec("roformer_cpp._engine")) and module.origin:
+    if (module := spec_of("roformer_cpp._engine")) and module.origin:
         found.append(Path(module.origin).parent / "lib")
     return found
 
 
 def has_operators() -> bool:
     """Whether torch is installed, and the library of operators for it."""
-    return find_spec("torch") is not None and any((folder / OPS).exists() for folder in folders())
+    return spec_of("torch") is not None and any((folder / OPS).exists() for folder in folders())
 
 
 def check_given_folder() -> None:

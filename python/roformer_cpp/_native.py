@@ -2,18 +2,19 @@
 
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 from . import _library
+from ._openmp import spec_of
 
 _NAME = "roformer_cpp._engine"
 
 
 def find() -> Path | None:
     """The file of the module."""
-    if not _library.given_folder() and (spec := find_spec(_NAME)):
+    if not _library.given_folder() and (spec := spec_of(_NAME)):
         return Path(spec.origin)
     paths = (folder / f"_engine{suffix}" for folder in _library.folders() for suffix in EXTENSION_SUFFIXES)
     return next((path for path in paths if path.exists()), None)

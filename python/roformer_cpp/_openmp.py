@@ -9,11 +9,20 @@ has the same count). The environment is restored.
 import ctypes
 import os
 import sys
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 
 SPIN_COUNT = "10000"
 _SPIN = "GOMP_SPINCOUNT"
 _NAME = "libgomp.so.1"
+
+
+def spec_of(module: str) -> ModuleSpec | None:
+    """Where a module is, without importing it; None if it is not there or may not be imported."""
+    try:
+        return find_spec(module)
+    except (ImportError, ValueError):
+        return None
 
 
 def load() -> None:
@@ -36,7 +45,7 @@ def load() -> None:
 
 def _in_packages() -> list[str]:
     """That of torch, where torch is installed, and that of this package."""
-    torch = find_spec("torch")
+    torch = spec_of("torch")
     folders = list(torch.submodule_search_locations or []) if torch else []
     folders.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib takes longer to import
     return [f"{folder}/lib/{_NAME}" for folder in folders]

@@ -95,7 +95,8 @@ class Tokenizer:
             text_pair: the second texts, as many.
             add_special_tokens: as in ``[CLS] text [SEP]``.
             truncation: ``True`` is ``"longest_first"``: of the longer text of a pair tokens are cut off first.
-            max_length: tokens of a row with its special tokens. Default: ``model_max_length``.
+            max_length: tokens of a row with its special tokens; ignored, as in transformers, with padding to the
+                longest row and no truncation. Default: ``model_max_length``.
             stride: tokens that an overflowing row repeats of the one before.
             padding: ``True`` is ``"longest"``: to the longest row; ``"max_length"``: to ``max_length``.
             pad_to_multiple_of: rounds the length of padded rows up.
@@ -111,8 +112,9 @@ class Tokenizer:
             a list those of each row.
         """
         first, second, is_one = _samples(text, text_pair)
-        rule, length = self._truncation(truncation, max_length, padding)
         pad = _rule("padding", padding, PADDINGS, "longest", "do_not_pad")
+        rule = _rule("truncation", truncation, TRUNCATIONS, "longest_first", "do_not_truncate")
+        length = self._max_length(max_length, rule != "do_not_truncate" or pad == "max_length", pad)
         arrays = self._tokenizer.rows(
             first,
             second,
@@ -121,7 +123,7 @@ class Tokenizer:
             truncation_side=_checks.choice(_WHERE, "truncation_side", self.truncation_side, SIDES),
             overflow=_checks.boolean(_WHERE, "return_overflowing_tokens", return_overflowing_tokens),
             stride=_checks.integer(_WHERE, "stride", stride),
-            max_length=length if rule != "do_not_truncate" or pad == "max_length" else 0,
+            max_length=length,
             padding=pad,
             padding_side=_checks.choice(_WHERE, "padding_side", self.padding_side, SIDES),
             pad_to_multiple_of=(
@@ -143,17 +145,17 @@ class Tokenizer:
             rows = {name: column[0] for name, column in rows.items()}
         return rows
 
-    def _truncation(self, truncation: Any, max_length: int | None, padding: Any) -> tuple[str, int]:
-        rule = _rule("truncation", truncation, TRUNCATIONS, "longest_first", "do_not_truncate")
-        if max_length is not None:
-            length = _checks.integer(_WHERE, "max_length", max_length)
-            if rule == "do_not_truncate" and padding != "max_length":
+    def _max_length(self, given: int | None, is_used: bool, padding: str) -> int:
+        """The length to truncate or pad to; 0: none."""
+        if given is not None:
+            length = _checks.integer(_WHERE, "max_length", given)
+            if not is_used and padding == "do_not_pad":
                 raise ValueError(f"[{_WHERE}] max_length must be with truncation or padding to it, got neither")
-            return rule, length
+            return length if is_used else 0
         limit = self._tokenizer.model_max_length()
-        if limit is None and (rule != "do_not_truncate" or padding == "max_length"):
+        if limit is None and is_used:
             raise ValueError(f"[{_WHERE}] max_length must be given for a tokenizer without model_max_length, got none")
-        return rule, limit or 0
+        return (limit or 0) if is_used else 0
 
     def encode(self, text: str, text_pair: str | None = None, **options: Any) -> list[int]:
         """The ids of one text or pair; arguments as for a call."""
