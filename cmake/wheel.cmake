@@ -6,11 +6,10 @@
 # Files are found by paths relative to each other, so the package may lie anywhere.
 set(package roformer_cpp)
 set(libraries rf_core rf_engine rf_cli)
-foreach(target rf_ops rf_nn rf_training)
-  if(TARGET ${target})
-    list(APPEND libraries ${target})
-  endif()
-endforeach()
+set(torch_libraries)
+if(ROFORMER_TORCH)
+  set(torch_libraries rf_ops rf_nn rf_training)
+endif()
 if(NOT TARGET rf_python)
   message(FATAL_ERROR "A wheel needs the module _engine: nanobind, and the headers of Python")
 endif()
@@ -22,10 +21,13 @@ foreach(property VERSION SOVERSION)
 endforeach()
 set_target_properties(rf_python PROPERTIES INSTALL_RPATH "\$ORIGIN/lib")
 set_target_properties(roformer PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib")
-# Python has loaded torch before these; the program finds it beside the package.
-set_target_properties(${libraries} PROPERTIES INSTALL_RPATH "\$ORIGIN;\$ORIGIN/../../torch/lib")
+set_target_properties(${libraries} PROPERTIES INSTALL_RPATH "\$ORIGIN")
+if(torch_libraries)
+  # Python has loaded torch before these; the program finds it beside the package.
+  set_target_properties(${torch_libraries} PROPERTIES INSTALL_RPATH "\$ORIGIN;\$ORIGIN/../../torch/lib")
+endif()
 install(TARGETS rf_python LIBRARY DESTINATION ${package} COMPONENT python)
-install(TARGETS ${libraries} LIBRARY DESTINATION ${package}/lib COMPONENT python)
+install(TARGETS ${libraries} ${torch_libraries} LIBRARY DESTINATION ${package}/lib COMPONENT python)
 install(TARGETS roformer RUNTIME DESTINATION ${package}/bin COMPONENT python)
 
 # --- libraries of others ----------------------------------------------------------------------------------------------

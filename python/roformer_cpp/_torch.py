@@ -7,7 +7,8 @@ try:
 except ImportError as error:
     raise ImportError(
         f"[roformer_cpp] the operators and models need PyTorch 2.11 to 2.13, got: {error}. "
-        'Hint: pip install "roformer-cpp[torch]"; Engine, Tokenizer and SentenceTransformer need no PyTorch'
+        "Hint: install torch, then a wheel that was built with it (docs/python.md); Engine, Tokenizer and "
+        "SentenceTransformer need no PyTorch"
     ) from None
 
 has_models = _library.load()
