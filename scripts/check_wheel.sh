@@ -46,6 +46,17 @@ added=$("$python" -m zipfile -l "$wheel" | grep -c '\.libs/' || true)
 [ "$added" = 0 ] || fail "auditwheel must have no library to add, got $added files"
 say "auditwheel repair" "$(basename "$wheel"), no library added"
 
+# --- files ------------------------------------------------------------------------------------------------------------
+"$python" -m zipfile -e "$wheel" "$work/files"
+package=$work/files/roformer_cpp
+exported=$(nm -D --defined-only "$package"/_engine*.so | awk '{print $3}' | tr '\n' ' ')
+[ "$exported" = "PyInit__engine " ] || fail "the module must export PyInit__engine alone, got $exported"
+paths=$(for file in "$package"/_engine*.so "$package"/lib/libroformer_*.so "$package/bin/roformer"; do
+  readelf -d "$file" | sed -n 's/.*runpath: \[\(.*\)\]/\1/p' | tr ':' '\n'
+done | sort -u | tr '\n' ' ')
+grep -qvE '^(\$ORIGIN[^ ]* )+$' <<<"$paths" && fail "paths to libraries must be relative, got $paths"
+say "paths to libraries" "$paths"
+
 # --- an empty environment ---------------------------------------------------------------------------------------------
 "$python" -m venv "$work/venv"
 start=$(now)

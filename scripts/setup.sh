@@ -3,6 +3,7 @@
 # Every step first checks whether its work is done, so a second run takes seconds.
 #
 #   scripts/setup.sh            what the program needs
+#   scripts/setup.sh --no-experiments    the same without its commands bench and reproduce, which saves a minute
 #   scripts/setup.sh --tests    also what the tests and benchmarks need, and their binaries
 #
 #   ROFORMER_PYTHON=/path/to/python    uses an environment that has torch 2.11 to 2.13 (and, with --tests, what
@@ -10,24 +11,25 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tests=0 installed=0
+tests=0 installed=0 targets=(roformer rf_experiments)
 case "${1:-}" in
   "") ;;
+  --no-experiments) targets=(roformer) ;;
   --tests) tests=1 ;;
-  *) sed -n '2,9p' scripts/setup.sh | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+  *) sed -n '2,10p' scripts/setup.sh | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
 esac
 say() { printf '[setup] %s\n' "$*" >&2; }
 
 # --- Debian packages --------------------------------------------------------------------------------------------------
 packages=(g++ cmake ninja-build ccache libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev
   libzstd-dev unzip)
-[ -n "${ROFORMER_PYTHON:-}" ] || packages+=(python3 python3-venv)
+[ -n "${ROFORMER_PYTHON:-}" ] || packages+=(python3-dev python3-venv)
 [ "$tests" = 0 ] || packages+=(libgtest-dev pkgconf python3-dev)
 
 install_packages() {
   command -v dpkg-query >/dev/null || {
     say "not a Debian system; needed: a C++20 compiler, CMake 3.25, Ninja, ccache, Highway, fmt, CLI11,"
-    say "nlohmann-json, xxHash, zlib, zstd, unzip, Python 3.10 with venv$([ "$tests" = 0 ] || printf ', GoogleTest'); going on with what is there"
+    say "nlohmann-json, xxHash, zlib, zstd, unzip, Python 3.10 with venv and headers$([ "$tests" = 0 ] || printf ', GoogleTest'); going on with what is there"
     return
   }
   local missing=() package
@@ -82,9 +84,10 @@ else
       say "it is not available here; linear layers run without it"
     fi
   fi
-  # `import roformer_cpp` in the environment means the package of this checkout.
+  # `import roformer_cpp` in the environment means the package of this checkout, and `roformer` its program.
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   echo "$PWD/python" >"$site/roformer_cpp.pth"
+  ln -sf "$PWD/build/release/roformer" .venv/bin/roformer
 fi
 
 # --- build ------------------------------------------------------------------------------------------------------------
@@ -103,7 +106,7 @@ if [ ! -e "$build/build.ninja" ] || [ "$(cached ROFORMER_PYTHON)" != "$python" ]
 fi
 say "building $build"
 if [ "$tests" = 0 ]; then
-  cmake --build --preset release --target roformer >&2
+  cmake --build --preset release --target "${targets[@]}" >&2
 else
   cmake --build --preset release >&2
 fi

@@ -22,6 +22,13 @@ def save(encoding, directory, head=None, **changes):
     return model
 
 
+def save_linear(directory, feature_map, site, encoding="rope", head=None, options=None, **changes):
+    """With linear attention; options: more of it."""
+    given = {"feature_map": feature_map, "rope_site": site} | (options or {})
+    encoding = "sinusoidal" if site == "none" else encoding
+    return save(encoding, directory, head, attention={"type": "linear"} | given, **changes)
+
+
 def hidden_of(model, ids, types, positions=None):
     rows = []
     with torch.no_grad():

@@ -131,3 +131,17 @@ class Decoder:
 
     def truncate(self, sequence, tokens):
         self.engine.call("decoder_truncate", self.handle, ctypes.c_int64(sequence), ctypes.c_int64(tokens))
+
+
+def grow(decoder, rows, random, longest_step):
+    """Appends all rows in random steps, some rows at a time; logits of the last of each step, by (row, length)."""
+    done = [0] * len(rows)
+    logits = {}
+    while left := [i for i, row in enumerate(rows) if done[i] < len(row)]:
+        some = [i for i in left if random.random() < 0.7] or left[:1]
+        counts = [min(len(rows[i]) - done[i], int(random.integers(1, longest_step + 1))) for i in some]
+        added = [rows[i][done[i] : done[i] + n] for i, n in zip(some, counts, strict=True)]
+        for i, n, row in zip(some, counts, decoder.append(some, added), strict=True):
+            done[i] += n
+            logits[i, done[i]] = row
+    return logits

@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-struct Options {
+struct EmbedOptions {
   EmbedderArguments embedder;
   data::ReadOptions read;
   std::vector<std::string> texts;
@@ -90,7 +90,7 @@ json facts_of(const std::vector<std::string>& files) {
   return facts;
 }
 
-json settings_of(const Options& options, const engine::Embedder& embedder, const std::vector<std::string>& files) {
+json settings_of(const EmbedOptions& options, const engine::Embedder& embedder, const std::vector<std::string>& files) {
   const engine::EmbedderInfo& info = embedder.info();
   json poolings = json::array();
   for (const engine::Pooling pooling : info.poolings) poolings.push_back(name_of(pooling));
@@ -144,7 +144,7 @@ EmbeddingCounts write_vectors(const EmbeddingRun& run, EmbeddingOutput& output) 
   }
 }
 
-int run_to_file(const Options& options, const engine::Embedder& embedder, data::TextReader& reader) {
+int run_to_file(const EmbedOptions& options, const engine::Embedder& embedder, data::TextReader& reader) {
   using Restart = OutputSettings::Restart;
   EmbeddingOutput output({.path = options.output,
                           .dtype = options.dtype,
@@ -167,7 +167,7 @@ int run_to_file(const Options& options, const engine::Embedder& embedder, data::
   return kOk;
 }
 
-int run_to_stdout(const Options& options, const engine::Embedder& embedder, data::TextReader& reader) {
+int run_to_stdout(const EmbedOptions& options, const engine::Embedder& embedder, data::TextReader& reader) {
   const int64_t dimensions = embedder.info().dimensions;
   const EmbeddingRun run{.embedder = embedder, .reader = reader, .token_budget = options.embedder.options.token_budget};
   const EmbeddingCounts counts = embed_texts(run, [&](const EmbeddedRows& rows) {
@@ -180,7 +180,7 @@ int run_to_stdout(const Options& options, const engine::Embedder& embedder, data
   return kOk;
 }
 
-int run_texts(const Options& options, const engine::Embedder& embedder) {
+int run_texts(const EmbedOptions& options, const engine::Embedder& embedder) {
   const int64_t dimensions = embedder.info().dimensions;
   const std::vector<std::string_view> texts(options.texts.begin(), options.texts.end());
   std::vector<float> vectors(texts.size() * static_cast<size_t>(dimensions));
@@ -194,7 +194,7 @@ int run_texts(const Options& options, const engine::Embedder& embedder) {
   return kOk;
 }
 
-void check(const Options& options) {
+void check(const EmbedOptions& options) {
   if (options.texts.empty() == options.read.inputs.empty()) {
     fail_usage("embed", "texts must come from --input or --text, got {}", options.texts.empty() ? "neither" : "both");
   }
@@ -208,7 +208,7 @@ void check(const Options& options) {
   }
 }
 
-int run(Options& options, const Common& common) {
+int run_embed(EmbedOptions& options, const Common& common) {
   check(options);
   if (!options.texts.empty()) return run_texts(options, open_embedder(options.embedder, common));
   if (!options.output.empty()) options.read.outputs = EmbeddingOutput::paths_of(options.output);
@@ -218,8 +218,8 @@ int run(Options& options, const Common& common) {
   return options.output.empty() ? run_to_stdout(options, embedder, reader) : run_to_file(options, embedder, reader);
 }
 
-std::function<int()> configure(CLI::App& app, const Common& common) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_embed(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<EmbedOptions>();
   add_embedder_options(app, options->embedder);
   add_text_inputs(app, options->read)->required(false);
   app.add_option("--text", options->texts, "One or several texts instead of --input");
@@ -232,14 +232,14 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
                   "\nA line of a text file is a text, also an empty one, and so is each record of the other formats: "
                   "row i is text i.\nA run that was killed continues when the same command is given again, and ends "
                   "with the same bits");
-  return [options, &common] { return run(*options, common); };
+  return [options, &common] { return run_embed(*options, common); };
 }
 
 }  // namespace
 
 Command embed_command() {
   return {"embed", "The vectors of texts", "roformer embed --model DIR --input texts.txt --output vectors.npy",
-          Command::Seed::kNotUsed, configure};
+          Command::Seed::kNotUsed, configure_embed};
 }
 
 }  // namespace rf::cli

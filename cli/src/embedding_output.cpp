@@ -23,7 +23,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char* kWhere = "output";
+constexpr const char* kOutputWhere = "output";
 constexpr const char* kKind = "roformer embed";
 constexpr auto kCheckpointInterval = std::chrono::seconds(2);
 
@@ -63,7 +63,7 @@ VectorFormat vector_format_of(const std::string& path) {
   if (extension == ".npy") return VectorFormat::kNpy;
   if (extension == ".jsonl") return VectorFormat::kJsonLines;
   if (extension == ".parquet") return VectorFormat::kParquet;
-  fail(kWhere, "the file must be named .npy, .jsonl or .parquet, got {}", path);
+  fail(kOutputWhere, "the file must be named .npy, .jsonl or .parquet, got {}", path);
 }
 
 std::string vector_line(int64_t index, const float* vector, int64_t dimensions) {
@@ -89,7 +89,8 @@ EmbeddingOutput::EmbeddingOutput(OutputSettings settings)
   } else if (has_state) {
     resume(read_state(state_path()));
   } else {
-    fail(kWhere, "{} must be what {} wrote, got a file without {} (remove it)", partial_path(), kKind, state_path());
+    fail(kOutputWhere, "{} must be what {} wrote, got a file without {} (remove it)", partial_path(), kKind,
+         state_path());
   }
 }
 
@@ -105,13 +106,14 @@ void EmbeddingOutput::begin() {
 void EmbeddingOutput::resume(const json& state) {
   const std::string different = differences(state.at("settings"), settings_.settings);
   if (!different.empty()) {
-    fail(kWhere, "{} must be continued with the settings it was begun with, got others: {} (--restart begins anew)",
+    fail(kOutputWhere,
+         "{} must be continued with the settings it was begun with, got others: {} (--restart begins anew)",
          partial_path(), different);
   }
   const auto bytes = state.at("bytes").get<size_t>();
   if (bytes > file_.size()) {
-    fail(kWhere, "{} must have the {} bytes that its state says, got {} (--restart begins anew)", partial_path(), bytes,
-         file_.size());
+    fail(kOutputWhere, "{} must have the {} bytes that its state says, got {} (--restart begins anew)", partial_path(),
+         bytes, file_.size());
   }
   if (bytes == 0) return begin();
   file_.truncate(bytes);

@@ -15,7 +15,7 @@ namespace rf::cli {
 
 namespace {
 
-struct Options {
+struct EvaluateOptions {
   EvaluateData data;              // with --data
   tasks::PredictOptions records;  // with --input
   std::optional<int64_t> max_length;
@@ -28,7 +28,7 @@ void check_form(const CLI::App& app, const char* form, std::initializer_list<con
   }
 }
 
-int run_evaluate(const CLI::App& app, Options& options, const Common& common) {
+int run_evaluate(const CLI::App& app, EvaluateOptions& options, const Common& common) {
   if (options.data.data_dir.empty() == options.records.input.inputs.empty()) {
     fail_usage("evaluate", "one of --data and --input must be given, got {}",
                options.data.data_dir.empty() ? "neither" : "both");
@@ -52,8 +52,8 @@ int run_evaluate(const CLI::App& app, Options& options, const Common& common) {
   return kOk;
 }
 
-std::function<int()> configure(CLI::App& app, const Common& common) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<EvaluateOptions>();
   EvaluateData& data = options->data;
   app.add_option("--model", data.model_dir, "Model directory")->required();
   app.add_option("--max-length", options->max_length, "Tokens per row; default: 128, or with --input the task's");
@@ -84,7 +84,7 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 Command evaluate_command() {
   return {"evaluate", "A language model's loss on held-out documents, or a fine-tuned model's metrics on records",
           "roformer evaluate --model run --data data\n  roformer evaluate --model tuned --input test.tsv",
-          Command::Seed::kUsed, configure};
+          Command::Seed::kUsed, configure_evaluate};
 }
 
 }  // namespace rf::cli

@@ -12,12 +12,12 @@ namespace rf::cli {
 
 namespace {
 
-struct Options {
+struct FillMaskOptions {
   std::string model_dir, text;
   int64_t top_k = 5;
 };
 
-int run(const Options& options) {
+int run_fill_mask(const FillMaskOptions& options) {
   const tasks::MaskFiller filler(model_of_run(options.model_dir, say), {.note = say});
   for (const tasks::FilledMask& mask : filler.fill(options.text, options.top_k)) {
     nlohmann::json best = nlohmann::json::array();
@@ -29,12 +29,12 @@ int run(const Options& options) {
   return kOk;
 }
 
-std::function<int()> configure(CLI::App& app, const Common&) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_fill_mask(CLI::App& app, const Common&) {
+  auto options = std::make_shared<FillMaskOptions>();
   app.add_option("--model", options->model_dir, "Model directory")->required();
   app.add_option("--text", options->text, "Text with one or more [MASK]")->required();
   app.add_option("--top-k", options->top_k, "Predictions for each mask, the best first")->capture_default_str();
-  return [options] { return run(*options); };
+  return [options] { return run_fill_mask(*options); };
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ std::function<int()> configure(CLI::App& app, const Common&) {
 Command fill_mask_command() {
   return {"fill-mask", "The most probable tokens for each [MASK] of a text",
           "roformer fill-mask --model run --text 'The people of the United [MASK].' --top-k 5", Command::Seed::kNotUsed,
-          configure};
+          configure_fill_mask};
 }
 
 }  // namespace rf::cli

@@ -23,9 +23,9 @@ namespace {
 using engine::Task;
 using Shape = std::vector<int64_t>;
 
-constexpr const char* kWhere = "forward";
+constexpr const char* kForwardWhere = "forward";
 
-struct Options {
+struct ForwardOptions {
   std::string model_dir, ids_path, mask_path, types_path, output_path;
   engine::Precision precision = engine::Precision::kFloat32;
 };
@@ -47,11 +47,11 @@ Integers read_integers(const std::string& path) {
 Integers read_ids(const std::string& path, bool choices) {
   const Integers ids = read_integers(path);
   if (ids.shape.size() != (choices ? 3u : 2u)) {
-    fail(kWhere, "ids must have the shape {}, got {} in {}", choices ? "[B, choices, T]" : "[B, T]",
+    fail(kForwardWhere, "ids must have the shape {}, got {} in {}", choices ? "[B, choices, T]" : "[B, T]",
          shape_text(ids.shape), path);
   }
   if (ids.values.empty()) {
-    fail(kWhere, "ids must hold at least one token, got the shape {} in {}", shape_text(ids.shape), path);
+    fail(kForwardWhere, "ids must hold at least one token, got the shape {} in {}", shape_text(ids.shape), path);
   }
   return ids;
 }
@@ -59,8 +59,8 @@ Integers read_ids(const std::string& path, bool choices) {
 std::vector<int64_t> read_like(const std::string& path, const char* what, const Shape& shape) {
   Integers read = read_integers(path);
   if (read.shape != shape) {
-    fail(kWhere, "{} must have the shape of the ids, {}, got {} in {}", what, shape_text(shape), shape_text(read.shape),
-         path);
+    fail(kForwardWhere, "{} must have the shape of the ids, {}, got {} in {}", what, shape_text(shape),
+         shape_text(read.shape), path);
   }
   return std::move(read.values);
 }
@@ -76,7 +76,7 @@ Shape index_of(size_t flat, const Shape& shape) {
 std::vector<int32_t> checked(const std::vector<int64_t>& values, const Shape& shape, const char* what, int64_t end) {
   const auto bad = std::find_if(values.begin(), values.end(), [&](int64_t x) { return x < 0 || x >= end; });
   if (bad != values.end()) {
-    fail(kWhere, "{} must be in 0..{}, got {} at {}", what, end - 1, *bad,
+    fail(kForwardWhere, "{} must be in 0..{}, got {} at {}", what, end - 1, *bad,
          shape_text(index_of(static_cast<size_t>(bad - values.begin()), shape)));
   }
   return {values.begin(), values.end()};
@@ -89,7 +89,7 @@ std::vector<uint8_t> read_mask(const std::string& path, const Shape& shape) {
   const int64_t row = shape.back();
   for (auto begin = attend.begin(); begin != attend.end(); begin += row) {
     if (std::find(begin, begin + row, 1) == begin + row) {
-      fail(kWhere, "each sequence must have a token that may be attended to, got none in row {} of {}",
+      fail(kForwardWhere, "each sequence must have a token that may be attended to, got none in row {} of {}",
            (begin - attend.begin()) / row, path);
     }
   }
@@ -132,7 +132,7 @@ Result compute(const engine::Model& model, const engine::Tokens& tokens, const S
   return {shape, transposed(result.values)};
 }
 
-int run(const Options& options) {
+int run_forward(const ForwardOptions& options) {
   const std::string model_dir = model_of_run(options.model_dir, say);
   const engine::Model model(model_dir, {.precision = options.precision, .warn = say});
   const Integers read = read_ids(options.ids_path, model.info().task == Task::kMultipleChoice);
@@ -155,8 +155,8 @@ int run(const Options& options) {
   return kOk;
 }
 
-std::function<int()> configure(CLI::App& app, const Common&) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_forward(CLI::App& app, const Common&) {
+  auto options = std::make_shared<ForwardOptions>();
   app.add_option("--model", options->model_dir, "Model directory")->required();
   app.add_option("--ids", options->ids_path, ".npy of integers [B,T]; multiple choice: [B,choices,T]")->required();
   app.add_option("--mask", options->mask_path, ".npy of integers like the ids; 0: not attended to");
@@ -165,14 +165,14 @@ std::function<int()> configure(CLI::App& app, const Common&) {
                  ".npy to write, float32: logits; hidden states of a model without a head; question answering: [2,B,T]")
       ->required();
   add_precision(app, options->precision);
-  return [options] { return run(*options); };
+  return [options] { return run_forward(*options); };
 }
 
 }  // namespace
 
 Command forward_command() {
   return {"forward", "Raw logits or hidden states of token ids, for checks",
-          "roformer forward --model run --ids ids.npy --output logits.npy", Command::Seed::kNotUsed, configure};
+          "roformer forward --model run --ids ids.npy --output logits.npy", Command::Seed::kNotUsed, configure_forward};
 }
 
 }  // namespace rf::cli

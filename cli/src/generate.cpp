@@ -19,9 +19,9 @@ namespace rf::cli {
 
 namespace {
 
-constexpr const char* kWhere = "generate";
+constexpr const char* kGenerateWhere = "generate";
 
-struct Options {
+struct GenerateOptions {
   std::string model_dir;
   std::vector<std::string> prompts, stops;
   data::ReadOptions read{.document_rule = data::DocumentRule::kLine};
@@ -31,7 +31,7 @@ struct Options {
   bool sample = false, no_stop = false;
 };
 
-std::vector<int32_t> stop_ids(const Options& options, const tasks::Continuer& continuer) {
+std::vector<int32_t> stop_ids(const GenerateOptions& options, const tasks::Continuer& continuer) {
   if (options.no_stop) return {};
   return options.stops.empty() ? continuer.stop_ids() : continuer.ids_of(options.stops, "--stop");
 }
@@ -39,7 +39,7 @@ std::vector<int32_t> stop_ids(const Options& options, const tasks::Continuer& co
 // Continues prompts and writes their results, in order.
 class Writer {
  public:
-  Writer(const Options& options, const tasks::Continuer& continuer)
+  Writer(const GenerateOptions& options, const tasks::Continuer& continuer)
       : generation_(options.generation), continuer_(continuer) {
     generation_.stop_ids = stop_ids(options, continuer);
   }
@@ -78,7 +78,7 @@ class Writer {
   std::vector<std::string> prompts_;
 };
 
-int run(const Options& options) {
+int run_generate(const GenerateOptions& options) {
   const tasks::Continuer continuer(model_of_run(options.model_dir, say),
                                    {.precision = options.precision, .load = options.load, .note = say});
   Writer writer(options, continuer);
@@ -95,7 +95,7 @@ int run(const Options& options) {
 }
 
 // Which search the options ask for. Those that another search would ignore are refused.
-engine::Search search_of(const CLI::App& app, const Options& options) {
+engine::Search search_of(const CLI::App& app, const GenerateOptions& options) {
   const auto given = [&](const char* name) { return app.count(name) > 0; };
   const auto first_of = [&](std::initializer_list<const char*> names) {
     for (const char* name : names) {
@@ -105,25 +105,26 @@ engine::Search search_of(const CLI::App& app, const Options& options) {
   };
   const std::string sampling = first_of({"--sample", "--temperature", "--top-k", "--top-p"});
   if (given("--beams") && !sampling.empty()) {
-    fail_usage(kWhere, "--beams must be without sampling, got {}", sampling);
+    fail_usage(kGenerateWhere, "--beams must be without sampling, got {}", sampling);
   }
   if (const std::string of_beams = first_of({"--length-penalty"}); !given("--beams") && !of_beams.empty()) {
-    fail_usage(kWhere, "{} must be with --beams, got none", of_beams);
+    fail_usage(kGenerateWhere, "{} must be with --beams, got none", of_beams);
   }
   if (sampling.empty() && given("--seed")) {
-    fail_usage(kWhere, "--seed must be with sampling (--sample, --temperature, --top-k or --top-p), got none");
+    fail_usage(kGenerateWhere, "--seed must be with sampling (--sample, --temperature, --top-k or --top-p), got none");
   }
   if (sampling.empty() && !given("--beams") && options.generation.return_sequences != 1) {
-    fail_usage(kWhere, "--num-return-sequences must be 1 without sampling and --beams, got {}",
+    fail_usage(kGenerateWhere, "--num-return-sequences must be 1 without sampling and --beams, got {}",
                options.generation.return_sequences);
   }
-  if (!options.stops.empty() && options.no_stop) fail_usage(kWhere, "--no-stop must be without --stop, got both");
+  if (!options.stops.empty() && options.no_stop)
+    fail_usage(kGenerateWhere, "--no-stop must be without --stop, got both");
   return given("--beams")   ? engine::Search::kBeams
          : sampling.empty() ? engine::Search::kGreedy
                             : engine::Search::kSample;
 }
 
-void add_search_options(CLI::App& app, Options& options) {
+void add_search_options(CLI::App& app, GenerateOptions& options) {
   engine::GenerationOptions& generation = options.generation;
   app.add_option("--max-new-tokens", generation.max_new_tokens, "Tokens at most")->capture_default_str();
   app.add_option("--min-new-tokens", generation.min_new_tokens, "No end before so many tokens")->capture_default_str();
@@ -154,8 +155,8 @@ void add_search_options(CLI::App& app, Options& options) {
       ->capture_default_str();
 }
 
-std::function<int()> configure(CLI::App& app, const Common& common) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_generate(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<GenerateOptions>();
   app.add_option("--model", options->model_dir, "Directory of a causal language model")->required();
   app.add_option("--prompt", options->prompts, "Text to continue; may be given several times")->allow_extra_args(false);
   add_read_options(app, options->read);
@@ -167,12 +168,12 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
   add_dictionary(app, options->load);
   return [&app, &common, options] {
     if (options->prompts.empty() == options->read.inputs.empty()) {
-      fail_usage(kWhere, "either --prompt or --input must be given, got {}",
+      fail_usage(kGenerateWhere, "either --prompt or --input must be given, got {}",
                  options->prompts.empty() ? "none" : "both");
     }
     options->generation.search = search_of(app, *options);
     options->generation.seed = common.seed.value_or(0);
-    return run(*options);
+    return run_generate(*options);
   };
 }
 
@@ -181,7 +182,7 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 Command generate_command() {
   return {"generate", "Texts that a causal language model continues",
           "roformer generate --model run --prompt 'The people' --temperature 0.8 --top-p 0.9 --seed 1",
-          Command::Seed::kUsed, configure};
+          Command::Seed::kUsed, configure_generate};
 }
 
 }  // namespace rf::cli

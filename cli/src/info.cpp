@@ -14,7 +14,7 @@ namespace rf::cli {
 
 namespace {
 
-struct Options {
+struct InfoOptions {
   bool encodings = false, json = false;
 };
 
@@ -47,7 +47,7 @@ nlohmann::json facts_of(const Common& common) {
   return facts;
 }
 
-int run(const Options& options, const Common& common) {
+int run_info(const InfoOptions& options, const Common& common) {
   if (options.encodings) {
     emit_list(torch_facts(common).at("encodings"), {"name", "terms", "extrapolates", "summary"}, options.json);
   } else {
@@ -56,19 +56,19 @@ int run(const Options& options, const Common& common) {
   return kOk;
 }
 
-std::function<int()> configure(CLI::App& app, const Common& common) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_info(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<InfoOptions>();
   CLI::Option* const encodings =
       app.add_flag("--encodings", options->encodings, "Each position encoding: equation, source, terms, keys, cost");
   add_json(app, options->json)->needs(encodings);
-  return [options, &common] { return run(*options, common); };
+  return [options, &common] { return run_info(*options, common); };
 }
 
 }  // namespace
 
 Command info_command() {
   return {"info", "Encodings, instruction sets in use, build and versions", "roformer info", Command::Seed::kNotUsed,
-          configure};
+          configure_info};
 }
 
 }  // namespace rf::cli

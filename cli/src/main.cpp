@@ -177,7 +177,7 @@ int run_guarded(const std::function<int()>& action) {
 }
 
 // Adds the options of the command that is called, the only one whose library is opened.
-void configure(CLI::App& app, const Command& command, const Common& common, std::function<int()>& action) {
+void configure_command(CLI::App& app, const Command& command, const Common& common, std::function<int()>& action) {
   const Configure add_options = command.configure != nullptr ? command.configure : training_command(command.name);
   std::function<int()> run_command = add_options(app, common);
   check_whole_numbers(app);
@@ -206,7 +206,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const Common& common, co
   return action();
 }
 
-int run(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   if (unknown_command(argc, argv)) return kUsage;
   CLI::App app("RoFormer and rotary position embedding: pretraining, fine-tuning and inference", "roformer");
   app.set_version_flag("--version", "roformer " ROFORMER_VERSION);
@@ -219,7 +219,7 @@ int run(int argc, char** argv) {
       std::find_if(arguments.begin() + 1, arguments.end(), [](const char* each) { return *each != '-'; });
   const Command* const command = called == arguments.end() ? nullptr : find_command(*called);
   return run_guarded([&] {
-    if (command != nullptr) configure(*app.get_subcommand(command->name), *command, common, action);
+    if (command != nullptr) configure_command(*app.get_subcommand(command->name), *command, common, action);
     return parse_and_run(app, argc, argv, common, action);
   });
 }
@@ -234,5 +234,5 @@ extern "C" int rf_cli_main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   rf::io::report_lost_pages();
-  return rf::cli::run(argc, argv);
+  return rf::cli::run_program(argc, argv);
 }

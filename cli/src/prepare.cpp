@@ -12,7 +12,7 @@ namespace rf::cli {
 
 namespace {
 
-int run(const data::PrepareOptions& options) {
+int run_prepare(const data::PrepareOptions& options) {
   const data::PrepareReport report = data::prepare(options, progress());
   progress().finish();
   say_left_out(report.left_out);
@@ -30,7 +30,7 @@ int run(const data::PrepareOptions& options) {
   return kOk;
 }
 
-std::function<int()> configure(CLI::App& app, const Common& common) {
+std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
   auto options = std::make_shared<data::PrepareOptions>();
   add_read_options(app, options->input);
   add_document_rule(app, options->input);
@@ -52,7 +52,7 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
   return [options, &common] {
     options->seed = common.seed.value_or(options->seed);
     options->threads = common.threads;
-    return run(*options);
+    return run_prepare(*options);
   };
 }
 
@@ -60,7 +60,7 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 
 Command prepare_command() {
   return {"prepare", "Text to token shards", "roformer prepare --input corpus/ --model v --output data",
-          Command::Seed::kUsed, configure};
+          Command::Seed::kUsed, configure_prepare};
 }
 
 }  // namespace rf::cli

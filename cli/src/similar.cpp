@@ -20,7 +20,7 @@ namespace rf::cli {
 
 namespace {
 
-struct Options {
+struct SimilarOptions {
   EmbedderArguments embedder;
   data::ReadOptions read;
   std::string query, embeddings;
@@ -115,7 +115,7 @@ void use_first_prompt(engine::Embedder& embedder, std::initializer_list<const ch
   }
 }
 
-std::vector<float> query_vector(const Options& options, engine::Embedder& embedder) {
+std::vector<float> query_vector(const SimilarOptions& options, engine::Embedder& embedder) {
   const std::string prompt_of_lines = embedder.info().prompt;
   if (options.query_prompt) {
     embedder.use_prompt(*options.query_prompt);
@@ -131,7 +131,7 @@ std::vector<float> query_vector(const Options& options, engine::Embedder& embedd
   return vector;
 }
 
-std::vector<Match> search_texts(const Options& options, const engine::Embedder& embedder,
+std::vector<Match> search_texts(const SimilarOptions& options, const engine::Embedder& embedder,
                                 const std::vector<float>& query) {
   Best best(options.top_k);
   data::TextReader reader(options.read);
@@ -150,7 +150,7 @@ std::vector<Match> search_texts(const Options& options, const engine::Embedder& 
 }
 
 // Fills in the lines of the matches' rows.
-void find_lines(const Options& options, int64_t rows, std::vector<Match>& matches) {
+void find_lines(const SimilarOptions& options, int64_t rows, std::vector<Match>& matches) {
   data::TextReader reader(options.read);
   int64_t row = 0;
   reader.read([&](const data::SourceText& text) {
@@ -165,7 +165,8 @@ void find_lines(const Options& options, int64_t rows, std::vector<Match>& matche
   if (row != rows) fail("similar", "--input must have the {} texts of --embeddings, got {}", rows, row);
 }
 
-std::vector<Match> search_vectors(const Options& options, StoredVectors& stored, const std::vector<float>& query) {
+std::vector<Match> search_vectors(const SimilarOptions& options, StoredVectors& stored,
+                                  const std::vector<float>& query) {
   Best best(options.top_k);
   for (int64_t row = 0; row < stored.rows(); ++row) {
     const double score = cosine(query, stored.row(row));
@@ -176,7 +177,7 @@ std::vector<Match> search_vectors(const Options& options, StoredVectors& stored,
   return matches;
 }
 
-void show(const Options& options, const std::vector<Match>& matches) {
+void show(const SimilarOptions& options, const std::vector<Match>& matches) {
   for (const Match& match : matches) {
     nlohmann::ordered_json line = {{"score", match.score}, {"line", match.line}};
     if (!options.read.inputs.empty()) {
@@ -187,7 +188,7 @@ void show(const Options& options, const std::vector<Match>& matches) {
   }
 }
 
-int run(Options& options, const Common& common) {
+int run_similar(SimilarOptions& options, const Common& common) {
   if (options.read.inputs.empty() && options.embeddings.empty()) {
     fail_usage("similar", "--input or --embeddings must be given, got neither");
   }
@@ -207,8 +208,8 @@ int run(Options& options, const Common& common) {
   return kOk;
 }
 
-std::function<int()> configure(CLI::App& app, const Common& common) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_similar(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<SimilarOptions>();
   app.add_option("--query", options->query, "Text to compare with")->required();
   add_embedder_options(app, options->embedder);
   app.add_option_function<std::string>(
@@ -220,7 +221,7 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
                  ".npy that roformer embed wrote for --input, which is then not computed again; without --input the "
                  "lines are shown by their numbers");
   app.add_option("--top-k", options->top_k, "Lines to show, the most similar first")->capture_default_str();
-  return [options, &common] { return run(*options, common); };
+  return [options, &common] { return run_similar(*options, common); };
 }
 
 }  // namespace
@@ -228,7 +229,7 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 Command similar_command() {
   return {"similar", "The lines that are most similar to a text, by the cosine of their vectors",
           "roformer similar --model DIR --query 'How are RoFormers trained?' --input texts.txt --top-k 5",
-          Command::Seed::kNotUsed, configure};
+          Command::Seed::kNotUsed, configure_similar};
 }
 
 }  // namespace rf::cli

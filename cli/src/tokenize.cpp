@@ -30,14 +30,14 @@ using text::Truncation;
 constexpr size_t kBatchLines = 1000;
 constexpr size_t kBatchBytes = size_t{1} << 20;
 
-struct Options {
+struct TokenizeOptions {
   std::string model_dir, vocab_path, kind;
   text::LoadOptions load;
   bool cased = false, pairs = false;
   text::BatchOptions batch;
 };
 
-text::Tokenizer open(const Options& options) {
+text::Tokenizer open(const TokenizeOptions& options) {
   text::LoadOptions load = options.load;
   if (!options.kind.empty()) load.pipeline = text::pipeline_of_name(options.kind);
   if (!options.model_dir.empty()) return text::Tokenizer::load(options.model_dir, load);
@@ -108,7 +108,7 @@ text::TextPair sample_of(const std::string& line, bool pairs, int64_t number) {
 
 class LineTokenizer {
  public:
-  explicit LineTokenizer(const Options& options)
+  explicit LineTokenizer(const TokenizeOptions& options)
       : options_(options),
         tokenizer_(open(options)),
         encoder_(tokenizer_, options.batch),
@@ -147,7 +147,7 @@ class LineTokenizer {
     lines_.clear();
   }
 
-  const Options& options_;
+  const TokenizeOptions& options_;
   text::Tokenizer tokenizer_;
   text::BatchEncoder encoder_;
   RowLine line_;
@@ -155,7 +155,7 @@ class LineTokenizer {
   int64_t done_ = 0, replaced_ = 0;
 };
 
-int run(Options& options, const Common& common) {
+int run_tokenize(TokenizeOptions& options, const Common& common) {
   options.batch.threads = common.threads;
   if (options.cased && options.vocab_path.empty()) {
     fail_usage("tokenize", "--cased goes with --vocab, got --model, whose tokenizer_config.json has the letter case");
@@ -204,8 +204,8 @@ std::vector<std::string> kinds_of_vocabularies() {
   return kinds;
 }
 
-std::function<int()> configure(CLI::App& app, const Common& common) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_tokenize(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<TokenizeOptions>();
   CLI::Option_group* source = app.add_option_group("vocabulary");
   source->add_option("--model", options->model_dir, "Model directory: tokenizer.json or vocab.txt, and their settings");
   source->add_option("--vocab", options->vocab_path, "vocab.txt");
@@ -220,14 +220,15 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
   app.description(app.get_description() +
                   "\nA row has ids, tokens, types and mask; offsets are code points of the line (of its text, with "
                   "--pairs), byte_offsets\nbytes, both half-open");
-  return [options, &common] { return run(*options, common); };
+  return [options, &common] { return run_tokenize(*options, common); };
 }
 
 }  // namespace
 
 Command tokenize_command() {
   return {"tokenize", "Token ids, tokens and offsets, one JSON line for each line of stdin",
-          "echo 'We the people' | roformer tokenize --model runs/sotu/model", Command::Seed::kNotUsed, configure};
+          "echo 'We the people' | roformer tokenize --model runs/sotu/model", Command::Seed::kNotUsed,
+          configure_tokenize};
 }
 
 }  // namespace rf::cli

@@ -1,4 +1,4 @@
-// Opening the training library (training_library.h).
+// Opening the libraries of commands that need torch (training_library.h).
 #include "training_library.h"
 
 #include <dlfcn.h>
@@ -16,24 +16,24 @@ namespace rf::cli {
 
 namespace {
 
-constexpr const char* kLibrary = "libroformer_training.so";
-
 // The library lies beside this one, so that a copied or installed program never opens that of another build.
-std::string library_path() {
+std::string path_of(const char* library) {
   Dl_info here = {};
   dladdr(reinterpret_cast<void*>(&rf_cli_main), &here);
-  return std::filesystem::path(here.dli_fname).replace_filename(kLibrary);
+  return std::filesystem::path(here.dli_fname).replace_filename(library);
 }
 
 void* symbol(const std::string& command, const std::string& name) {
+  const bool is_experiment = command == "bench" || command == "reproduce";
+  const char* const file = is_experiment ? "libroformer_experiments.so" : "libroformer_training.so";
   // RTLD_GLOBAL: as if the program linked torch.
-  void* const library = dlopen(library_path().c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* const library = dlopen(path_of(file).c_str(), RTLD_NOW | RTLD_GLOBAL);
   void* const found = library == nullptr ? nullptr : dlsym(library, name.c_str());
   if (found == nullptr) {
     fail("program",
          "{} needs {} beside libroformer_cli.so, and PyTorch (README.md says under \"The command line\" how to get "
          "both), got: {}",
-         command, kLibrary, dlerror());
+         command, file, dlerror());
   }
   return found;
 }

@@ -1,5 +1,6 @@
-// The library of the commands that need PyTorch: libroformer_training.so, made from cli/training, which is opened when
-// one of them is called. Everything else runs without it and without PyTorch.
+// The libraries of the commands that need PyTorch, of which one is opened when such a command is called:
+// libroformer_experiments.so, made from cli/experiments, for bench and reproduce, and libroformer_training.so, made from
+// cli/training, for the others. Everything else runs without them and without PyTorch.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,7 +10,7 @@
 
 namespace rf::cli {
 
-// The options and the work of one of its commands. Throws Error if the library or PyTorch cannot be loaded.
+// The options and the work of such a command. Throws Error if its library or PyTorch cannot be loaded.
 Configure training_command(const std::string& name);
 
 // Facts about PyTorch: version, instructions, threads, encodings (a list of objects), attention and linear (what

@@ -17,7 +17,7 @@ namespace rf::cli {
 
 namespace {
 
-struct Options {
+struct VocabOptions {
   data::ReadOptions input;
   bool bytes = false;
   std::string output;
@@ -39,7 +39,7 @@ std::vector<std::string> outputs_of(const std::string& output) {
   return outputs;
 }
 
-void save(const text::Vocabulary& vocabulary, const Options& options) {
+void save(const text::Vocabulary& vocabulary, const VocabOptions& options) {
   const std::filesystem::path output(options.output);
   const std::filesystem::path directory = output.has_parent_path() ? output.parent_path() : ".";
   std::filesystem::create_directories(directory);
@@ -50,7 +50,7 @@ void save(const text::Vocabulary& vocabulary, const Options& options) {
   }
 }
 
-int write_bytes(const Options& options) {
+int write_bytes(const VocabOptions& options) {
   std::filesystem::create_directories(options.output);
   const text::Tokenizer tokenizer = text::byte_tokenizer();
   tokenizer.save(options.output);
@@ -58,7 +58,7 @@ int write_bytes(const Options& options) {
   return kOk;
 }
 
-int run(const Options& options) {
+int run_vocab(const VocabOptions& options) {
   if (options.trainer.letter_case == text::Case::kKeep && !is_of_model_directory(options.output)) {
     fail("vocab",
          "with --cased the output must be named vocab.txt, so that tokenizer_config.json can record the case, got {}",
@@ -89,8 +89,8 @@ int run(const Options& options) {
   return kOk;
 }
 
-std::function<int()> configure(CLI::App& app, const Common&) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_vocab(CLI::App& app, const Common&) {
+  auto options = std::make_shared<VocabOptions>();
   const auto common = static_cast<std::ptrdiff_t>(app.get_options().size());
   add_read_options(app, options->input);
   app.add_option("--size", options->trainer.size, "Tokens in total, including the five special ones")
@@ -110,14 +110,14 @@ std::function<int()> configure(CLI::App& app, const Common&) {
   std::for_each(so_far.begin() + common, so_far.end(), [&](CLI::Option* of_text) { bytes->excludes(of_text); });
   source->add_option(app.get_option("--input")->required(false));
   source->require_option(1);
-  return [options] { return options->bytes ? write_bytes(*options) : run(*options); };
+  return [options] { return options->bytes ? write_bytes(*options) : run_vocab(*options); };
 }
 
 }  // namespace
 
 Command vocab_command() {
   return {"vocab", "Train a WordPiece vocabulary, or make the tokenizer of bytes",
-          "roformer vocab --input corpus/ --size 8000 --output v/vocab.txt", Command::Seed::kNotUsed, configure};
+          "roformer vocab --input corpus/ --size 8000 --output v/vocab.txt", Command::Seed::kNotUsed, configure_vocab};
 }
 
 }  // namespace rf::cli

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct AddWordsOptions {
   data::ReadOptions input;
   std::string model_dir, output_dir, kind = "roformer";
   text::LoadOptions load;
@@ -32,7 +32,7 @@ void check_output(const std::string& directory) {
   }
 }
 
-text::WordVocabulary count_words(const Options& options, const text::Tokenizer& base,
+text::WordVocabulary count_words(const AddWordsOptions& options, const text::Tokenizer& base,
                                  const std::shared_ptr<const text::Dictionary>& dictionary,
                                  data::DocumentReader& reader) {
   text::WordVocabularyBuilder builder(base, dictionary);
@@ -45,7 +45,7 @@ text::WordVocabulary count_words(const Options& options, const text::Tokenizer& 
   return builder.build(options.words, options.min_frequency);
 }
 
-int run(const Options& options) {
+int run_add_words(const AddWordsOptions& options) {
   check_output(options.output_dir);
   const text::Pipeline pipeline = text::pipeline_of_name(options.kind);
   if (!pipeline.segments_words()) {
@@ -77,8 +77,8 @@ int run(const Options& options) {
   return kOk;
 }
 
-std::function<int()> configure(CLI::App& app, const Common&) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_add_words(CLI::App& app, const Common&) {
+  auto options = std::make_shared<AddWordsOptions>();
   add_read_options(app, options->input);
   app.add_option("--model", options->model_dir,
                  "Directory with the tokenizer and, if it has them, config.json and weights")
@@ -95,11 +95,11 @@ std::function<int()> configure(CLI::App& app, const Common&) {
       app.get_description() +
       "\nWoBERT's rule: the segmenter's most frequent words of Han characters become tokens; the embedding of "
       "each is the mean\nof its characters' embeddings, and pieces \"##x\" of one Han character are removed");
-  return [options] { return run(*options); };
+  return [options] { return run_add_words(*options); };
 }
 
 }  // namespace
 
 }  // namespace rf::cli
 
-RF_TRAINING_COMMAND(add_words, rf::cli::configure)
+RF_TRAINING_COMMAND(add_words, rf::cli::configure_add_words)

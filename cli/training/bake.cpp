@@ -10,13 +10,13 @@ namespace rf::cli {
 
 namespace {
 
-struct Options {
+struct BakeOptions {
   std::string model_dir;
   std::optional<int64_t> length;
 };
 
-std::function<int()> configure(CLI::App& app, const Common&) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_bake(CLI::App& app, const Common&) {
+  auto options = std::make_shared<BakeOptions>();
   app.add_option("--model", options->model_dir, "Model directory")->required();
   app.add_option("--length", options->length,
                  "Tokens of the longest sequence, where an encoding has rows for each length; default: "
@@ -35,4 +35,4 @@ std::function<int()> configure(CLI::App& app, const Common&) {
 
 }  // namespace rf::cli
 
-RF_TRAINING_COMMAND(bake, rf::cli::configure)
+RF_TRAINING_COMMAND(bake, rf::cli::configure_bake)

@@ -36,7 +36,7 @@ int run_compare(const train::CompareOptions& options) {
   return kSignalBase + report.signal;
 }
 
-std::function<int()> configure(CLI::App& app, const Common& common) {
+std::function<int()> configure_compare(CLI::App& app, const Common& common) {
   auto options = std::make_shared<train::CompareOptions>();
   auto arms = std::make_shared<std::string>();
   app.add_option("--encodings", *arms,
@@ -68,4 +68,4 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 
 }  // namespace rf::cli
 
-RF_TRAINING_COMMAND(compare, rf::cli::configure)
+RF_TRAINING_COMMAND(compare, rf::cli::configure_compare)

@@ -29,7 +29,7 @@ int run_pretrain(const train::PretrainOptions& options) {
   return kSignalBase + report.signal;
 }
 
-std::function<int()> configure(CLI::App& app, const Common& common) {
+std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
   auto options = std::make_shared<train::PretrainOptions>();
   app.add_option("--config", options->config_path, "Run file (JSON); default with --resume: the run's own");
   app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
@@ -50,4 +50,4 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 
 }  // namespace rf::cli
 
-RF_TRAINING_COMMAND(pretrain, rf::cli::configure)
+RF_TRAINING_COMMAND(pretrain, rf::cli::configure_pretrain)

@@ -4,7 +4,6 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
-#include "rf/bench/machine.h"
 #include "rf/train/runtime.h"
 #include "training_command.h"
 
@@ -41,16 +40,6 @@ int run_with_torch(const Common& common, const std::function<int()>& command) {
     if (const auto refusal = train::refused_argument(error)) throw *refusal;
     throw;
   }
-}
-
-nlohmann::json machine_facts() {
-  const bench::Machine machine = bench::this_machine();
-  return {{"cpu", machine.cpu},
-          {"cores", machine.cores},
-          {"threads", train::threads()},
-          {"target", machine.target},
-          {"torch", train::runtime_facts().torch_version},
-          {"commit", machine.commit}};
 }
 
 }  // namespace rf::cli

@@ -1,8 +1,6 @@
-// What the commands of the training library share. Each is a file with a function `configure` and a line
+// What the commands with torch share, here and in ../experiments. Each is a file with a function `configure` and a line
 // RF_TRAINING_COMMAND; its name, summary and example are a line of cli/src/training_commands.cpp.
 #pragma once
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "command.h"
 
@@ -11,9 +9,6 @@ namespace rf::cli {
 // Runs a command with the settings of torch that the program's options ask for. What torch throws for refused arguments
 // and for lack of memory becomes Error and std::bad_alloc.
 int run_with_torch(const Common& common, const std::function<int()>& command);
-
-// The machine and build that a figure belongs to: cpu, cores, threads, target, torch, commit.
-nlohmann::json machine_facts();
 
 }  // namespace rf::cli
 

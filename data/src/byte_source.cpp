@@ -15,7 +15,7 @@
 namespace rf::data {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 18;
+constexpr size_t kInputBufferBytes = size_t{1} << 18;
 constexpr std::string_view kGzipMagic = "\x1F\x8B", kZstdMagic = "\x28\xB5\x2F\xFD";
 // Frames that hold no data have magic numbers 0x184D2A50 to 0x184D2A5F, little-endian; a file may begin with one.
 constexpr std::string_view kZstdSkippableTail = "\x2A\x4D\x18";
@@ -62,7 +62,7 @@ class RawInput {
   std::string name_;
   int fd_ = -1;
   int64_t bytes_read_ = 0;
-  std::string buffer_ = std::string(kBufferBytes, '\0');
+  std::string buffer_ = std::string(kInputBufferBytes, '\0');
   std::string_view rest_ = {buffer_.data(), 0};
 };
 
@@ -134,7 +134,7 @@ class GzipBytes final : public Unpacker {
   }
 
   z_stream stream_{};
-  std::string out_ = std::string(kBufferBytes, '\0');
+  std::string out_ = std::string(kInputBufferBytes, '\0');
   bool between_members_ = true, any_member_ = false;
 };
 
@@ -167,7 +167,7 @@ class ZstdBytes final : public Unpacker {
 
  private:
   ZSTD_DCtx* context_;
-  std::string out_ = std::string(kBufferBytes, '\0');
+  std::string out_ = std::string(kInputBufferBytes, '\0');
   bool inside_frame_ = false;
   bool more_in_context_ = false;  // the last call filled its buffer
 };

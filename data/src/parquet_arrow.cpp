@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kBatchRows = 1024;
 
-int find_column(const parquet::SchemaDescriptor& schema, const std::string& path, const std::string& field) {
+int column_of(const parquet::SchemaDescriptor& schema, const std::string& path, const std::string& field) {
   std::string names;
   for (int i = 0; i < schema.num_columns(); ++i) {
     const parquet::ColumnDescriptor& column = *schema.Column(i);
@@ -127,7 +127,7 @@ void read_parquet(const std::string& path, const std::string& field,
     properties.set_page_checksum_verification(true);
     const auto file = parquet::ParquetFileReader::OpenFile(path, /*memory_map=*/false, properties);
     const auto metadata = file->metadata();
-    const int column = find_column(*metadata->schema(), path, field);
+    const int column = column_of(*metadata->schema(), path, field);
     const int16_t defined = metadata->schema()->Column(column)->max_definition_level();
     for (int group = 0; group < metadata->num_row_groups(); ++group) {
       const std::shared_ptr<parquet::ColumnReader> reader = file->RowGroup(group)->Column(column);

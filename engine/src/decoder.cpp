@@ -30,14 +30,14 @@ void check_causal(const ModelInfo& info) {
 struct Decoder::Impl {
   LoadedModel model;
   ModelInfo info;
-  KeyValueCache cache;
+  std::unique_ptr<SequenceCache> cache;
   Workspace work;
   std::vector<std::byte> last_rows;
   HeadLayers::Memory head_memory;
 
   void check_sequence(int64_t sequence) const {
-    if (sequence < 0 || sequence >= cache.shape().sequences) {
-      fail(kWhere, "sequences must be in 0..{}, got {}", cache.shape().sequences - 1, sequence);
+    if (sequence < 0 || sequence >= cache->sequences()) {
+      fail(kWhere, "sequences must be in 0..{}, got {}", cache->sequences() - 1, sequence);
     }
   }
 
@@ -52,18 +52,18 @@ struct Decoder::Impl {
       if (i > 0 && sequences[i] <= sequences[i - 1]) {
         fail(kWhere, "sequences must ascend, got {} after {}", sequences[i], sequences[i - 1]);
       }
-      const int64_t added = offsets[i + 1] - offsets[i], before = cache.length(sequences[i]);
+      const int64_t added = offsets[i + 1] - offsets[i], before = cache->length(sequences[i]);
       if (added < 1) fail(kWhere, "a sequence must grow by at least one token, got {} for {}", added, sequences[i]);
-      if (added > cache.shape().capacity - before) {
-        fail(kWhere, "a sequence must have at most the {} tokens that there is room for, got {}",
-             cache.shape().capacity, before + added);
+      if (added > cache->capacity() - before) {
+        fail(kWhere, "a sequence must have at most the {} tokens that there is room for, got {}", cache->capacity(),
+             before + added);
       }
     }
     model.encoder.check_ids({input.ids, ids});
   }
 
   void append(const Extension& input, float* logits) {
-    const auto* hidden = static_cast<const std::byte*>(model.encoder.extend(input, cache, work));
+    const auto* hidden = static_cast<const std::byte*>(model.encoder.extend(input, *cache, work));
     const int64_t row_bytes = info.hidden_size * bytes_of(model.encoder.dtype());
     const int64_t rows = std::ssize(input.sequences);
     last_rows.resize(static_cast<size_t>(rows * row_bytes));
@@ -94,16 +94,16 @@ Decoder::Decoder(Decoder&&) noexcept = default;
 Decoder& Decoder::operator=(Decoder&&) noexcept = default;
 
 int64_t Decoder::sequences() const {
-  return impl_->cache.shape().sequences;
+  return impl_->cache->sequences();
 }
 
 int64_t Decoder::max_tokens() const {
-  return impl_->cache.shape().capacity;
+  return impl_->cache->capacity();
 }
 
 std::span<const int32_t> Decoder::ids(int64_t sequence) const {
   impl_->check_sequence(sequence);
-  return impl_->cache.ids(sequence);
+  return impl_->cache->ids(sequence);
 }
 
 void Decoder::append(std::span<const int64_t> sequences, std::span<const int64_t> offsets, std::span<const int32_t> ids,
@@ -117,15 +117,18 @@ void Decoder::append(std::span<const int64_t> sequences, std::span<const int64_t
 void Decoder::copy(int64_t from, int64_t to) {
   impl_->check_sequence(from);
   impl_->check_sequence(to);
-  impl_->cache.copy(from, to);
+  impl_->cache->copy(from, to);
 }
 
 void Decoder::truncate(int64_t sequence, int64_t tokens) {
   impl_->check_sequence(sequence);
-  if (tokens < 0 || tokens > impl_->cache.length(sequence)) {
-    fail(kWhere, "truncate must leave 0..{} tokens, got {}", impl_->cache.length(sequence), tokens);
+  const int64_t length = impl_->cache->length(sequence);
+  if (tokens < 0 || tokens > length) fail(kWhere, "truncate must leave 0..{} tokens, got {}", length, tokens);
+  if (!impl_->cache->can_truncate(sequence, tokens)) {
+    fail(kWhere, "truncate must leave 0 or all {} tokens with linear attention, whose sums lose none, got {}", length,
+         tokens);
   }
-  impl_->cache.truncate(sequence, tokens);
+  impl_->cache->truncate(sequence, tokens);
 }
 
 }  // namespace rf::engine

@@ -49,11 +49,6 @@ void check_range(const T* values, int64_t count, int64_t end, const char* name) 
   }
 }
 
-void attend_softmax(const rf_attention_args& args) {
-  if (args.gate.rows != nullptr) return attend_exactly(args);
-  check_status(rf_attention_forward(&args));
-}
-
 }  // namespace
 
 void Workspace::Free::operator()(void* memory) const {
@@ -156,7 +151,8 @@ rf_attention_args Encoder::attention_args(const void* qkv, void* out) const {
   return args;
 }
 
-void Encoder::attend(int64_t layer, const EncoderInput& input, const void* qkv, void* out, Workspace& work) const {
+rf_attention_args Encoder::packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows,
+                                       const void* qkv, void* out) const {
   const Sequences& sequences = input.sequences;
   rf_attention_args args = attention_args(qkv, out);
   args.batch = 1;
@@ -170,12 +166,15 @@ void Encoder::attend(int64_t layer, const EncoderInput& input, const void* qkv, 
   }
   args.cu_seqlens_q = args.cu_seqlens_k = sequences.cu_seqlens;
   args.sequences = sequences.count;
-  position_->set_terms(layer, work.rows, args);
-  if (linear_) return (*linear_)(layer, args, work.features);
-  attend_softmax(args);
+  position_->set_terms(layer, rows, args);
+  return args;
 }
 
-template <class Attend>
+void Encoder::attend_softmax(const rf_attention_args& args) {
+  if (args.gate.rows != nullptr) return attend_exactly(args);
+  check_status(rf_attention_forward(&args));
+}
+
 void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend& attend) const {
   const int64_t tokens = input.sequences.tokens, hidden = config_.hidden_size, element = bytes_of(dtype_);
   const int64_t wide_columns = std::max({3 * hidden, config_.intermediate_size, config_.embedding_size});
@@ -200,7 +199,11 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
 
 void* Encoder::encode(const EncoderInput& input, Workspace& work) const {
   position_->prepare(input.sequences, work.rows);
-  return forward(input, work, [&](int64_t layer, const void* qkv, void* out) { attend(layer, input, qkv, out, work); });
+  const auto attend = [&](int64_t layer, const void* qkv, void* out) {
+    const rf_attention_args args = packed_args(layer, input, work.rows, qkv, out);
+    linear_ ? (*linear_)(layer, args, work.features) : attend_softmax(args);
+  };
+  return forward(input, work, std::cref(attend));
 }
 
 int64_t Encoder::readable_length(int64_t most) const {
@@ -236,100 +239,8 @@ std::vector<LayerInputs> Encoder::measure_inputs() const {
   return inputs;
 }
 
-KeyValueCache Encoder::make_cache(int64_t sequences, int64_t capacity) const {
-  if (linear_) fail("generate", "attention must be softmax for a cache of keys and values, got {}", "linear");
-  return KeyValueCache({.layers = config_.num_hidden_layers,
-                        .heads = config_.num_attention_heads,
-                        .head_dim = config_.head_dim(),
-                        .element_bytes = bytes_of(dtype_),
-                        .sequences = sequences,
-                        .capacity = capacity});
-}
-
 void Encoder::check_ids(std::span<const int32_t> ids) const {
   check_range(ids.data(), std::ssize(ids), config_.vocab_size, "token ids");
-}
-
-// What a position may not be depends on the first and last of a sequence alone.
-void Encoder::check_length(int64_t tokens) const {
-  const int64_t ends[] = {0, tokens - 1}, cu_seqlens[] = {0, 2};
-  position_->check({.tokens = 2, .count = 1, .cu_seqlens = cu_seqlens, .positions = ends});
-}
-
-void Encoder::group(const Extension& input, const KeyValueCache& cache, Workspace& work) const {
-  work.used_groups = 0;
-  work.positions.resize(static_cast<size_t>(input.tokens()));
-  for (size_t i = 0; i < input.sequences.size(); ++i) {
-    const int64_t begin = input.offsets[i], tokens = input.offsets[i + 1] - begin;
-    const int64_t before = cache.length(input.sequences[i]);
-    std::iota(work.positions.begin() + begin, work.positions.begin() + begin + tokens, before);
-    Workspace::Group* last = work.used_groups == 0 ? nullptr : &work.groups[work.used_groups - 1];
-    if (last != nullptr && last->tokens == tokens && last->keys == before + tokens &&
-        input.sequences[i - 1] + 1 == input.sequences[i]) {
-      ++last->count;
-      continue;
-    }
-    if (work.groups.size() == work.used_groups) work.groups.emplace_back();
-    Workspace::Group& next = work.groups[work.used_groups++];
-    next.first = static_cast<int64_t>(i);
-    next.count = 1;
-    next.tokens = tokens;
-    next.keys = before + tokens;
-  }
-}
-
-void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
-                     const Workspace& work, const void* qkv, void* out) const {
-  const int64_t row_bytes = 3 * config_.hidden_size * bytes_of(dtype_), first = input.offsets[group.first];
-  rf_attention_args args = attention_args(static_cast<const char*>(qkv) + first * row_bytes,
-                                          static_cast<char*>(out) + first * row_bytes / 3);
-  for (int64_t i = 0; i < group.count; ++i) {
-    const int64_t offset = i * group.tokens * row_bytes;
-    cache.store(layer, input.sequences[group.first + i], group.tokens, static_cast<const char*>(args.k) + offset,
-                static_cast<const char*>(args.v) + offset, row_bytes);
-  }
-  const int64_t sequence = input.sequences[group.first];
-  args.batch = group.count;
-  args.queries = group.tokens;
-  args.keys = group.keys;
-  args.q_stride_b = args.q_stride_t * group.tokens;
-  args.out_stride_b = args.out_stride_t * group.tokens;
-  args.k = cache.keys(layer, sequence);
-  args.v = cache.values(layer, sequence);
-  args.k_stride_b = args.v_stride_b = cache.sequence_stride();
-  args.k_stride_h = args.v_stride_h = cache.head_stride();
-  args.k_stride_t = args.v_stride_t = config_.head_dim();
-  const int64_t before = group.keys - group.tokens;
-  args.query_positions = work.counting.data() + before;
-  args.key_positions = work.counting.data();
-  position_->set_terms(layer, group.rows, args);
-  // Queries are the last of the keys.
-  args.query = rotation_from(args.query, before);
-  attend_softmax(args);
-}
-
-void* Encoder::extend(const Extension& input, KeyValueCache& cache, Workspace& work) const {
-  group(input, cache, work);
-  const auto groups = std::span(work.groups).first(work.used_groups);
-  for (Workspace::Group& each : groups) {
-    const auto known = std::ssize(work.counting);
-    if (known < each.keys) {
-      work.counting.resize(static_cast<size_t>(each.keys));
-      std::iota(work.counting.begin() + known, work.counting.end(), known);
-    }
-    const int64_t cu_seqlens[] = {0, each.keys};
-    position_->prepare({each.keys, 1, cu_seqlens, work.counting.data()}, each.rows);
-  }
-  EncoderInput tokens;
-  tokens.sequences = {input.tokens(), std::ssize(input.sequences), input.offsets.data(), work.positions.data()};
-  tokens.ids = input.ids;
-  void* hidden = forward(tokens, work, [&](int64_t layer, const void* qkv, void* out) {
-    for (const Workspace::Group& each : groups) attend(layer, input, each, cache, work, qkv, out);
-  });
-  for (size_t i = 0; i < input.sequences.size(); ++i) {
-    cache.append(input.sequences[i], {input.ids + input.offsets[i], input.ids + input.offsets[i + 1]});
-  }
-  return hidden;
 }
 
 }  // namespace rf::engine

@@ -87,15 +87,17 @@ class Encoder {
   // have been checked.
   void* encode(const EncoderInput& input, Workspace& work) const;
 
-  // A cache for this model, which must attend to earlier tokens only. Throws Error for linear attention.
-  KeyValueCache make_cache(int64_t sequences, int64_t capacity) const;
+  // A cache for this model, which must attend to earlier tokens only: keys and values, or the sums of linear attention.
+  // Throws Error for these where a rotation may change within `capacity` tokens.
+  std::unique_ptr<SequenceCache> make_cache(int64_t sequences, int64_t capacity) const;
   // Throws Error for ids out of range.
   void check_ids(std::span<const int32_t> ids) const;
   // Throws Error where a sequence of so many tokens is beyond a table or a range.
   void check_length(int64_t tokens) const;
-  // The hidden states of the new tokens, as encode() gives them; the cache takes the tokens up. Ids and lengths must
-  // have been checked, and the cache have room. Where it throws, the cache is unchanged.
-  void* extend(const Extension& input, KeyValueCache& cache, Workspace& work) const;
+  // The hidden states of the new tokens, as encode() gives them; the cache, one of make_cache(), takes the tokens up.
+  // Ids and lengths must have been checked, and the cache have room. Where it throws, the cache is unchanged; but with
+  // linear attention the sequences of `input` are empty then, because some layers may have taken their tokens up.
+  void* extend(const Extension& input, SequenceCache& cache, Workspace& work) const;
 
  private:
   struct Layer {
@@ -109,14 +111,21 @@ class Encoder {
   std::vector<LayerInputs> measure_inputs() const;
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
-  // Embeddings and layers; attend(layer, qkv, out) is their attention.
-  template <class Attend>
+  // The attention of a layer; made by std::cref, which allocates no memory.
+  using Attend = std::function<void(int64_t layer, const void* qkv, void* out)>;
+  // Embeddings and layers.
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
   // Arguments that all calls have.
   rf_attention_args attention_args(const void* qkv, void* out) const;
-  void attend(int64_t layer, const EncoderInput& input, const void* qkv, void* out, Workspace& work) const;
+  // Those of attention within the sequences of a call.
+  rf_attention_args packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
+                                void* out) const;
 
-  void group(const Extension& input, const KeyValueCache& cache, Workspace& work) const;
+  static void attend_softmax(const rf_attention_args& args);
+
+  // extend() with keys and values, and with sums. tokens: the new ones.
+  void* extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache, Workspace& work) const;
+  void* extend_sums(const Extension& input, const EncoderInput& tokens, LinearStates& states, Workspace& work) const;
   void attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
               const Workspace& work, const void* qkv, void* out) const;
 

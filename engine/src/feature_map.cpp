@@ -76,13 +76,14 @@ void FeatureMapper::map_queries(HeadVectors<const float> q, HeadVectors<float> f
   }
 }
 
-void FeatureMapper::map_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const {
+void FeatureMapper::map_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g,
+                             const RunningMaximum* running) const {
   switch (config.feature_map) {
     case FeatureMap::kShenOriginal:
       return map_softmax_of_keys(k, mask, g);
     case FeatureMap::kShen:
     case FeatureMap::kFavor:
-      return map_exponentials(k, mask, g);
+      return map_exponentials(k, mask, g, running);
     case FeatureMap::kElu:
     case FeatureMap::kRelu:
     case FeatureMap::kCosine:
@@ -90,29 +91,36 @@ void FeatureMapper::map_keys(HeadVectors<const float> k, const uint8_t* mask, He
   }
 }
 
-// Divided by the exponential of the largest exponent of all keys.
-void FeatureMapper::map_exponentials(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const {
+// y: the exponents of a key's features; the result is their maximum, for favor without the norm.
+float FeatureMapper::exponents(const float* x, float* y) const {
   const bool favor = config.feature_map == FeatureMap::kFavor;
-  float largest = kLowest;
-  for (int64_t t = 0; t < sizes.tokens; ++t) {
-    if (!is_left(mask, t)) continue;
-    float* y = g.row(t);
-    float half_norm = 0;
-    if (favor) {
-      half_norm = project(k.row(t), y);
-    } else {
-      std::copy_n(k.row(t), sizes.head_dim, y);
-    }
-    largest = std::max(largest, *std::max_element(y, y + sizes.features));
-    for (int64_t j = 0; j < sizes.features; ++j) y[j] -= half_norm;
+  float half_norm = 0;
+  if (favor) {
+    half_norm = project(x, y);
+  } else {
+    std::copy_n(x, sizes.head_dim, y);
   }
+  const float largest = *std::max_element(y, y + sizes.features);
+  for (int64_t j = 0; j < sizes.features; ++j) y[j] -= half_norm;
+  return largest;
+}
+
+void FeatureMapper::map_exponentials(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g,
+                                     const RunningMaximum* running) const {
+  float largest = running == nullptr ? kLowest : running->earlier;
+  for (int64_t t = 0; t < sizes.tokens; ++t) {
+    if (is_left(mask, t)) largest = std::max(largest, exponents(k.row(t), g.row(t)));
+    if (running != nullptr) running->of_keys[t] = largest;
+  }
+  const bool favor = config.feature_map == FeatureMap::kFavor;
   const auto eps = static_cast<float>(config.feature_eps);
   const float root = std::sqrt(static_cast<float>(sizes.features));
   for (int64_t t = 0; t < sizes.tokens; ++t) {
     if (!is_left(mask, t)) continue;
     float* y = g.row(t);
+    const float maximum = running == nullptr ? largest : running->of_keys[t];
     for (int64_t j = 0; j < sizes.features; ++j) {
-      const float exponential = std::exp(y[j] - largest);
+      const float exponential = std::exp(y[j] - maximum);
       y[j] = favor ? (exponential + eps) / root : exponential;
     }
   }

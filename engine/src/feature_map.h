@@ -20,6 +20,12 @@ struct MapSizes {
   int64_t tokens, head_dim, features;
 };
 
+// Causal shen and favor: features of a key are divided by the exponential of the largest exponent up to it.
+struct RunningMaximum {
+  float earlier;   // of keys that came before
+  float* of_keys;  // [tokens], written: the largest exponent up to each key
+};
+
 struct FeatureMapper {
   const LinearAttentionConfig& config;
   MapSizes sizes;
@@ -27,13 +33,17 @@ struct FeatureMapper {
   const float* projection;  // [head_dim, features], for favor and relu
 
   void map_queries(HeadVectors<const float> q, HeadVectors<float> f) const;
-  // mask: 0 for keys that are left out, whose features are not defined; nullptr: none.
-  void map_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const;
+  // mask: 0 for keys that are left out, whose features are not defined; nullptr: none. running: read by shen and favor;
+  // nullptr: the maximum is that of all keys.
+  void map_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g,
+                const RunningMaximum* running) const;
 
  private:
   // w_j . x' for all features; the result is |x'|^2 / 2.
   float project(const float* x, float* products) const;
-  void map_exponentials(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const;
+  float exponents(const float* x, float* y) const;
+  void map_exponentials(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g,
+                        const RunningMaximum* running) const;
   void map_softmax_of_keys(HeadVectors<const float> k, const uint8_t* mask, HeadVectors<float> g) const;
 };
 

@@ -2,7 +2,6 @@
 // reads the rows of a head one after the other.
 #include "kv_cache.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -13,14 +12,13 @@ void KeyValueCache::Free::operator()(void* memory) const {
   std::free(memory);
 }
 
-KeyValueCache::KeyValueCache(const Shape& shape) : shape_(shape), ids_(static_cast<size_t>(shape.sequences)) {
+KeyValueCache::KeyValueCache(const Shape& shape) : SequenceCache(shape.sequences, shape.capacity), shape_(shape) {
   int64_t bytes = 2 * shape.element_bytes;
   for (const int64_t extent : {shape.layers, shape.heads, shape.head_dim, shape.sequences, shape.capacity}) {
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > INT64_MAX - 64) throw std::bad_alloc();
   }
   memory_.reset(static_cast<char*>(std::aligned_alloc(64, static_cast<size_t>((bytes + 63) / 64 * 64))));
   if (memory_ == nullptr) throw std::bad_alloc();
-  for (std::vector<int32_t>& ids : ids_) ids.reserve(static_cast<size_t>(shape.capacity));
 }
 
 char* KeyValueCache::part(int64_t layer, int64_t which, int64_t sequence) const {
@@ -42,19 +40,9 @@ void KeyValueCache::store(int64_t layer, int64_t sequence, int64_t tokens, const
   copy_rows(values, this->values(layer, sequence));
 }
 
-void KeyValueCache::append(int64_t sequence, std::span<const int32_t> ids) {
-  std::vector<int32_t>& own = ids_[static_cast<size_t>(sequence)];
-  own.insert(own.end(), ids.begin(), ids.end());
-}
-
-void KeyValueCache::copy(int64_t from, int64_t to) {
-  if (from == to) return;
-  const std::vector<int32_t>& source = ids_[static_cast<size_t>(from)];
-  std::vector<int32_t>& target = ids_[static_cast<size_t>(to)];
-  // Keys and values of a token follow from the tokens up to it.
-  const auto differ = std::mismatch(source.begin(), source.end(), target.begin(), target.end()).first;
-  const int64_t first = differ - source.begin(), count = std::ssize(source) - first;
-  const int64_t row = shape_.head_dim * shape_.element_bytes;
+// Keys and values of a token follow from the tokens up to it: those that both have in common stay where they are.
+void KeyValueCache::copy_kept(int64_t from, int64_t to, int64_t first) {
+  const int64_t count = length(from) - first, row = shape_.head_dim * shape_.element_bytes;
 #pragma omp parallel for schedule(static) if (count > 16)
   for (int64_t layer = 0; layer < shape_.layers; ++layer) {
     for (int64_t head = 0; head < 2 * shape_.heads; ++head) {
@@ -63,7 +51,6 @@ void KeyValueCache::copy(int64_t from, int64_t to) {
       std::memcpy(part(layer, which, to) + offset, part(layer, which, from) + offset, static_cast<size_t>(count * row));
     }
   }
-  target.assign(source.begin(), source.end());
 }
 
 }  // namespace rf::engine

@@ -5,12 +5,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <vector>
+
+#include "sequence_cache.h"
 
 namespace rf::engine {
 
-class KeyValueCache {
+class KeyValueCache : public SequenceCache {
  public:
   struct Shape {
     int64_t layers = 0, heads = 0, head_dim = 0;
@@ -18,14 +18,8 @@ class KeyValueCache {
     int64_t sequences = 0, capacity = 0;  // tokens of a sequence
   };
 
-  KeyValueCache() = default;
   // Throws std::bad_alloc. Memory is taken from the system as tokens come.
   explicit KeyValueCache(const Shape& shape);
-
-  const Shape& shape() const { return shape_; }
-  // The tokens of a sequence.
-  std::span<const int32_t> ids(int64_t sequence) const { return ids_[static_cast<size_t>(sequence)]; }
-  int64_t length(int64_t sequence) const { return std::ssize(ids_[static_cast<size_t>(sequence)]); }
 
   // Keys and values of a layer and sequence, [heads, capacity, head_dim].
   char* keys(int64_t layer, int64_t sequence) const { return part(layer, 0, sequence); }
@@ -36,11 +30,11 @@ class KeyValueCache {
   // Rows [tokens, heads, head_dim] of keys, and the same of values, row_bytes apart, behind the tokens of a sequence.
   // It has them once `append` has its ids.
   void store(int64_t layer, int64_t sequence, int64_t tokens, const char* keys, const char* values, int64_t row_bytes);
-  void append(int64_t sequence, std::span<const int32_t> ids);
 
-  // Sequence `to` becomes what `from` is. What they begin with in common stays where it is.
-  void copy(int64_t from, int64_t to);
-  void truncate(int64_t sequence, int64_t tokens) { ids_[static_cast<size_t>(sequence)].resize(tokens); }
+  bool can_truncate(int64_t, int64_t) const override { return true; }
+
+ protected:
+  void copy_kept(int64_t from, int64_t to, int64_t first) override;
 
  private:
   struct Free {
@@ -51,7 +45,6 @@ class KeyValueCache {
 
   Shape shape_;
   std::unique_ptr<char, Free> memory_;
-  std::vector<std::vector<int32_t>> ids_;
 };
 
 }  // namespace rf::engine

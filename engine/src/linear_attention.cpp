@@ -2,6 +2,12 @@
 #include "linear_attention.h"
 
 #include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <limits>
 
 #include "feature_map.h"
 #include "layers.h"
@@ -83,25 +89,31 @@ const void* from_row(rf_dtype dtype, const void* rows, int64_t elements) {
   return static_cast<const char*>(rows) + elements * bytes_of(dtype);
 }
 
+// Divides the sums by the exponential of another maximum.
+void rescale(const LinearState& state, int64_t sums, float maximum) {
+  if (*state.maximum == maximum) return;
+  const double factor = std::exp(static_cast<double>(*state.maximum) - maximum);
+  for (int64_t i = 0; i < sums; ++i) state.sums[i] *= factor;
+  *state.maximum = maximum;
+}
+
 }  // namespace
 
 LinearAttention::LinearAttention(const ModelConfig& config, const Weights& weights, const Position& position)
-    : config_(parse_linear_attention(config.attention)), head_dim_(config.head_dim()) {
+    : config_(parse_linear_attention(config.attention)),
+      layers_(config.num_hidden_layers),
+      heads_(config.num_attention_heads),
+      head_dim_(config.head_dim()) {
   const FeatureMap map = config_.feature_map;
   if (config.is_decoder && map == FeatureMap::kShenOriginal) {
     fail(kWhere, "feature_map must not be shen_original in causal attention, got {}", "shen_original");
   }
-  if (config.is_decoder && (map == FeatureMap::kShen || map == FeatureMap::kFavor)) {
-    fail(kWhere,
-         "feature_map must not be shen or favor in causal attention without PyTorch, got {}; roformer_cpp.load_model "
-         "opens the model in Python",
-         map == FeatureMap::kShen ? "shen" : "favor");
-  }
+  has_running_maximum_ = config.is_decoder && (map == FeatureMap::kShen || map == FeatureMap::kFavor);
   rf_attention_args terms = {};
   position.set_terms(0, {}, terms);
   check_terms(terms);
   if (!config_.draws()) return;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+  for (int64_t layer = 0; layer < layers_; ++layer) {
     projections_.push_back(read_projection(weights, layer, features(), head_dim_));
   }
 }
@@ -111,93 +123,132 @@ int64_t LinearAttention::features() const {
   return config_.feature_map == FeatureMap::kCosine ? head_dim_ + 1 : head_dim_;
 }
 
-rf_linear_attention_args LinearAttention::prepare(int64_t layer, const rf_attention_args& call,
-                                                  FeatureMemory& memory) const {
+LinearStates::Shape LinearAttention::states_shape(int64_t sequences, int64_t capacity) const {
+  return {.layers = layers_, .heads = heads_, .sums = sums(), .sequences = sequences, .capacity = capacity};
+}
+
+rf_linear_attention_args LinearAttention::prepare(const rf_attention_args& call, FeatureMemory& memory) const {
   const bool rotates_before = config_.rope_site == RopeSite::kBeforeMap && call.query.cos != nullptr;
   const bool maps_inside = config_.feature_map == FeatureMap::kElu;
   rf_linear_attention_args args = {};
   args.struct_size = sizeof args;
   args.dtype = call.dtype;
+  args.layout = call.layout;
+  args.direction = call.window == 0 ? RF_LINEAR_BIDIRECTIONAL : RF_LINEAR_CAUSAL;
+  args.denominator = config_.rotate_denominator ? RF_DENOMINATOR_ROTATED : RF_DENOMINATOR_PLAIN;
   args.feature_map = maps_inside ? RF_FEATURES_ELU_PLUS_ONE : RF_FEATURES_GIVEN;
+  args.batch = args.heads = args.key_heads = 1;
   args.features = features();
+  args.value_dim = head_dim_;
+  args.eps = config_.eps;
   args.q = call.q, args.k = call.k, args.v = call.v, args.out = call.out;
   args.q_stride_t = args.k_stride_t = args.v_stride_t = call.q_stride_t;
   args.out_stride_t = call.out_stride_t;
   args.q_stride_h = args.k_stride_h = args.v_stride_h = args.out_stride_h = head_dim_;
-  if (maps_inside && !rotates_before) return args;
-
-  args.dtype = RF_F32;
-  copy_rows(call, call.q, memory.q);
-  copy_rows(call, call.k, memory.k);
+  if (rotates_before || !maps_inside) convert(call, memory, args);
   if (rotates_before) {
     rotate(call, call.query, memory.q.data());
     rotate(call, call.key, memory.k.data());
   }
-  args.q = memory.q.data(), args.k = memory.k.data();
-  args.q_stride_t = args.k_stride_t = call.heads * head_dim_;
-  if (call.dtype != RF_F32) {
-    copy_rows(call, call.v, memory.v);
-    memory.out.resize(memory.v.size());
-    args.v = memory.v.data(), args.out = memory.out.data();
-    args.v_stride_t = args.out_stride_t = call.heads * head_dim_;
-  }
-  if (!maps_inside) map(layer, call, memory, args);
+  if (!maps_inside) place_features(call.queries, memory, args);
   return args;
 }
 
-void LinearAttention::map(int64_t layer, const rf_attention_args& call, FeatureMemory& memory,
-                          rf_linear_attention_args& args) const {
-  const int64_t columns = call.heads * head_dim_, width = call.heads * args.features;
-  memory.query_features.resize(static_cast<size_t>(call.queries * width));
-  memory.key_features.resize(static_cast<size_t>(call.queries * width));
-  const float* projection = config_.draws() ? projections_[static_cast<size_t>(layer)].data() : nullptr;
-#pragma omp parallel for schedule(dynamic) collapse(2)
-  for (int64_t i = 0; i < call.sequences; ++i) {
-    for (int64_t h = 0; h < call.heads; ++h) {
-      const int64_t begin = call.cu_seqlens_q[i], tokens = call.cu_seqlens_q[i + 1] - begin;
-      const int64_t from = begin * columns + h * head_dim_, to = begin * width + h * args.features;
-      const FeatureMapper mapper{config_, {tokens, head_dim_, args.features}, call.scale, projection};
-      mapper.map_queries({memory.q.data() + from, columns}, {memory.query_features.data() + to, width});
-      mapper.map_keys({memory.k.data() + from, columns}, call.mask == nullptr ? nullptr : call.mask + begin,
-                      {memory.key_features.data() + to, width});
-    }
-  }
+void LinearAttention::convert(const rf_attention_args& call, FeatureMemory& memory,
+                              rf_linear_attention_args& args) const {
+  args.dtype = RF_F32;
+  copy_rows(call, call.q, memory.q);
+  copy_rows(call, call.k, memory.k);
+  args.q = memory.q.data(), args.k = memory.k.data();
+  args.q_stride_t = args.k_stride_t = heads_ * head_dim_;
+  if (call.dtype == RF_F32) return;
+  copy_rows(call, call.v, memory.v);
+  memory.out.resize(memory.v.size());
+  args.v = memory.v.data(), args.out = memory.out.data();
+  args.v_stride_t = args.out_stride_t = heads_ * head_dim_;
+}
+
+void LinearAttention::place_features(int64_t tokens, FeatureMemory& memory, rf_linear_attention_args& args) const {
+  const int64_t width = heads_ * args.features;
+  memory.query_features.resize(static_cast<size_t>(tokens * width));
+  memory.key_features.resize(memory.query_features.size());
+  if (has_running_maximum_) memory.maxima.resize(static_cast<size_t>(tokens * heads_));
   args.q = memory.query_features.data(), args.k = memory.key_features.data();
   args.q_stride_t = args.k_stride_t = width;
   args.q_stride_h = args.k_stride_h = args.features;
 }
 
-void LinearAttention::operator()(int64_t layer, const rf_attention_args& call, FeatureMemory& memory) const {
-  const rf_linear_attention_args all = prepare(layer, call, memory);
-  for (int64_t i = 0; i < call.sequences; ++i) {
-    const int64_t begin = call.cu_seqlens_q[i], tokens = call.cu_seqlens_q[i + 1] - begin;
-    rf_linear_attention_args args = all;
-    args.direction = call.window == 0 ? RF_LINEAR_BIDIRECTIONAL : RF_LINEAR_CAUSAL;
-    args.denominator = config_.rotate_denominator ? RF_DENOMINATOR_ROTATED : RF_DENOMINATOR_PLAIN;
-    args.layout = call.layout;
-    args.batch = 1;
-    args.queries = args.keys = tokens;
-    args.heads = args.key_heads = call.heads;
-    args.value_dim = head_dim_;
-    args.q = from_row(all.dtype, all.q, begin * all.q_stride_t);
-    args.k = from_row(all.dtype, all.k, begin * all.k_stride_t);
-    args.v = from_row(all.dtype, all.v, begin * all.v_stride_t);
-    args.out = static_cast<char*>(all.out) + begin * all.out_stride_t * bytes_of(all.dtype);
-    args.q_stride_b = tokens * all.q_stride_t;
-    args.k_stride_b = tokens * all.k_stride_t;
-    args.v_stride_b = tokens * all.v_stride_t;
-    args.out_stride_b = tokens * all.out_stride_t;
-    if (config_.rope_site == RopeSite::kAfterMap) {
-      args.query = rotation_from(call.query, begin);
-      args.key = rotation_from(call.key, begin);
-    }
-    args.eps = config_.eps;
-    if (call.mask != nullptr) {
-      args.key_mask = call.mask + begin;
-      args.key_mask_stride_s = 1;
-    }
-    check_status(rf_linear_attention_forward(&args));
+void LinearAttention::map(const rf_attention_args& call, const Head& of, FeatureMemory& memory) const {
+  const int64_t columns = heads_ * head_dim_, width = heads_ * features();
+  const int64_t from = of.first * columns + of.head * head_dim_, to = of.first * width + of.head * features();
+  const float* projection = config_.draws() ? projections_[static_cast<size_t>(of.layer)].data() : nullptr;
+  const FeatureMapper mapper{config_, {of.tokens, head_dim_, features()}, call.scale, projection};
+  mapper.map_queries({memory.q.data() + from, columns}, {memory.query_features.data() + to, width});
+  RunningMaximum running = {};
+  if (has_running_maximum_) running = {*of.state.maximum, memory.maxima.data() + of.head * call.queries + of.first};
+  mapper.map_keys({memory.k.data() + from, columns}, call.mask == nullptr ? nullptr : call.mask + of.first,
+                  {memory.key_features.data() + to, width}, has_running_maximum_ ? &running : nullptr);
+}
+
+void LinearAttention::run(const rf_linear_attention_args& all, const rf_attention_args& call, int64_t head,
+                          int64_t first, int64_t tokens, double* state) const {
+  rf_linear_attention_args args = all;
+  args.queries = args.keys = tokens;
+  args.q = from_row(all.dtype, all.q, first * all.q_stride_t + head * all.q_stride_h);
+  args.k = from_row(all.dtype, all.k, first * all.k_stride_t + head * all.k_stride_h);
+  args.v = from_row(all.dtype, all.v, first * all.v_stride_t + head * all.v_stride_h);
+  args.out = static_cast<char*>(all.out) + (first * all.out_stride_t + head * all.out_stride_h) * bytes_of(all.dtype);
+  if (config_.rope_site == RopeSite::kAfterMap) {
+    args.query = rotation_from(call.query, first);
+    args.key = rotation_from(call.key, first);
   }
+  if (call.mask != nullptr) {
+    args.key_mask = call.mask + first;
+    args.key_mask_stride_s = 1;
+  }
+  args.state = state;
+  check_status(rf_linear_attention_forward(&args));
+}
+
+void LinearAttention::attend(const rf_linear_attention_args& all, const rf_attention_args& call, const Head& of,
+                             FeatureMemory& memory) const {
+  if (all.feature_map == RF_FEATURES_GIVEN) map(call, of, memory);
+  if (!has_running_maximum_) return run(all, call, of.head, of.first, of.tokens, of.state.sums);
+  const float* maxima = memory.maxima.data() + of.head * call.queries;
+  for (int64_t first = of.first, last = of.first + of.tokens, end = first; first < last; first = end) {
+    const auto rises = [&](float maximum) { return maximum != maxima[first]; };
+    end = std::find_if(maxima + first + 1, maxima + last, rises) - maxima;
+    rescale(of.state, sums(), maxima[first]);
+    run(all, call, of.head, first, end - first, of.state.sums);
+  }
+}
+
+void LinearAttention::operator()(int64_t layer, const rf_attention_args& call, FeatureMemory& memory,
+                                 const GrowingSequences* growing) const {
+  const rf_linear_attention_args all = prepare(call, memory);
+  const bool drops_sums = has_running_maximum_ && growing == nullptr;
+  if (drops_sums) memory.sums.resize(static_cast<size_t>(omp_get_max_threads() * sums()));
+  std::exception_ptr error;
+#pragma omp parallel for schedule(dynamic) collapse(2)
+  for (int64_t i = 0; i < call.sequences; ++i) {
+    for (int64_t h = 0; h < heads_; ++h) {
+      const int64_t first = call.cu_seqlens_q[i], tokens = call.cu_seqlens_q[i + 1] - first;
+      float maximum = -std::numeric_limits<float>::infinity();
+      LinearState state;
+      if (growing != nullptr) state = growing->states.of(layer, growing->sequences[static_cast<size_t>(i)], h);
+      if (drops_sums) {
+        state = {memory.sums.data() + omp_get_thread_num() * sums(), &maximum};
+        std::fill_n(state.sums, sums(), 0.0);
+      }
+      try {
+        attend(all, call, {layer, h, first, tokens, state}, memory);
+      } catch (...) {
+#pragma omp critical
+        error = std::current_exception();
+      }
+    }
+  }
+  if (error != nullptr) std::rethrow_exception(error);
   if (all.out != call.out) from_floats(call.dtype, call.queries * call.out_stride_t, memory.out.data(), call.out);
 }
 

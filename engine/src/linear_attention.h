@@ -1,10 +1,16 @@
 // Linear attention of a model (RoFormer, arXiv 2104.09864 Eq. 18-19): queries and keys are mapped to features, and the
 // kernel of rf/linear_attention.h sums over keys.
+//
+// Causal shen and favor divide the features of a key by the exponential of the largest exponent up to it, which rises
+// from key to key (nn/src/feature_map.h). The kernel takes tokens of one maximum at a time, and the sums over the keys
+// before them are rescaled: maxima of the first n keys rise about ln n times.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "linear_states.h"
 #include "position.h"
 #include "rf/linear_attention.h"
 #include "rf/model/linear_attention_config.h"
@@ -16,26 +22,54 @@ namespace rf::engine {
 struct FeatureMemory {
   std::vector<float> q, k, v, out;                  // [tokens, heads, head_dim] of float32
   std::vector<float> query_features, key_features;  // [tokens, heads, features]
+  std::vector<float> maxima;                        // [heads, tokens]
+  std::vector<double> sums;                         // of a head, for each thread
+};
+
+// The tokens of a call follow those of earlier calls.
+struct GrowingSequences {
+  const LinearStates& states;
+  std::span<const int64_t> sequences;  // of `states`: those that the call extends, in its order
 };
 
 class LinearAttention {
  public:
-  // Throws Error for causal shen and favor, whose sums are rescaled from key to key, and where `position` has other
-  // terms than rotations of queries and keys.
+  // Throws Error for causal shen_original, which needs all keys, and where `position` has other terms than rotations of
+  // queries and keys.
   LinearAttention(const ModelConfig& config, const Weights& weights, const Position& position);
 
-  // call: packed sequences, as for softmax attention.
-  void operator()(int64_t layer, const rf_attention_args& call, FeatureMemory& memory) const;
+  LinearStates::Shape states_shape(int64_t sequences, int64_t capacity) const;
+  // call: packed sequences, as for softmax attention. growing: whose states take the keys up; nullptr: the call has
+  // whole sequences.
+  void operator()(int64_t layer, const rf_attention_args& call, FeatureMemory& memory,
+                  const GrowingSequences* growing = nullptr) const;
 
  private:
+  // One head of one sequence of a call.
+  struct Head {
+    int64_t layer, head, first, tokens;
+    LinearState state;
+  };
+
   int64_t features() const;
-  // What the arguments of all sequences share: vectors and features of the first token, and their strides.
-  rf_linear_attention_args prepare(int64_t layer, const rf_attention_args& call, FeatureMemory& memory) const;
-  // Puts the features of memory.q and memory.k into `args`.
-  void map(int64_t layer, const rf_attention_args& call, FeatureMemory& memory, rf_linear_attention_args& args) const;
+  int64_t sums() const { return features() * (head_dim_ + 1); }  // numbers of a head
+  // What the arguments of all heads share: vectors or features of the first token, and their strides.
+  rf_linear_attention_args prepare(const rf_attention_args& call, FeatureMemory& memory) const;
+  // The vectors become those of `memory`, in float32.
+  void convert(const rf_attention_args& call, FeatureMemory& memory, rf_linear_attention_args& args) const;
+  // Queries and keys become the features of `memory`, which map() writes.
+  void place_features(int64_t tokens, FeatureMemory& memory, rf_linear_attention_args& args) const;
+  void attend(const rf_linear_attention_args& all, const rf_attention_args& call, const Head& head,
+              FeatureMemory& memory) const;
+  // The features of a head, and its running maxima.
+  void map(const rf_attention_args& call, const Head& head, FeatureMemory& memory) const;
+  // Tokens first .. first + tokens - 1 of the call.
+  void run(const rf_linear_attention_args& all, const rf_attention_args& call, int64_t head, int64_t first,
+           int64_t tokens, double* state) const;
 
   LinearAttentionConfig config_;
-  int64_t head_dim_;
+  int64_t layers_, heads_, head_dim_;
+  bool has_running_maximum_;
   std::vector<std::vector<float>> projections_;  // [head_dim, features] of each layer; favor and relu
 };
 

@@ -36,8 +36,8 @@ class Combination : public Position {
     for (const auto& part : parts_) part->set_terms(layer, rows, args);
     if (rotates_values_) args.value = args.key;
   }
-  bool changes_with_length() const override {
-    return std::any_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->changes_with_length(); });
+  bool changes_within(int64_t tokens) const override {
+    return std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) { return part->changes_within(tokens); });
   }
 
  private:
@@ -170,6 +170,9 @@ void Position::check(const Sequences&) const {}
 void Position::add_input(const Sequences&, float*, int64_t) const {}
 void Position::prepare(const Sequences&, PositionRows&) const {}
 void Position::set_terms(int64_t, const PositionRows&, rf_attention_args&) const {}
+bool Position::changes_within(int64_t) const {
+  return false;
+}
 
 std::unique_ptr<Position> Position::open(const ModelConfig& config, const std::string& model_dir,
                                          const Weights& weights, const std::string& prefix,

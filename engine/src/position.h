@@ -52,8 +52,8 @@ class Position {
   virtual void prepare(const Sequences& sequences, PositionRows& rows) const;
   // Sets the terms of a layer, whose rotations are `rows`.
   virtual void set_terms(int64_t layer, const PositionRows& rows, rf_attention_args& args) const;
-  // True where the rotation of a token may change as its sequence grows.
-  virtual bool changes_with_length() const { return false; }
+  // Whether the rotation of a token may change while its sequence grows to so many tokens.
+  virtual bool changes_within(int64_t tokens) const;
 };
 
 }  // namespace rf::engine

@@ -77,7 +77,7 @@ class Rotary : public Position {
     if (rows_.settings().rotates_values) args.value = args.key;
   }
 
-  bool changes_with_length() const override { return rows_.changes_with_length(); }
+  bool changes_within(int64_t tokens) const override { return rows_.depends_on_sequence(tokens); }
 
  private:
   void fill_cached(const int64_t* positions, int64_t count, float* to) const {

@@ -7,20 +7,20 @@
 namespace rf::io {
 namespace {
 
-struct Entry {
+struct TypeEntry {
   DType dtype;
   std::string_view name;
   size_t bytes;
 };
 
-constexpr Entry kEntries[] = {
+constexpr TypeEntry kEntries[] = {
     {DType::kBool, "BOOL", 1}, {DType::kU8, "U8", 1},   {DType::kI8, "I8", 1},     {DType::kU16, "U16", 2},
     {DType::kI16, "I16", 2},   {DType::kU32, "U32", 4}, {DType::kI32, "I32", 4},   {DType::kU64, "U64", 8},
     {DType::kI64, "I64", 8},   {DType::kF16, "F16", 2}, {DType::kBF16, "BF16", 2}, {DType::kF32, "F32", 4},
     {DType::kF64, "F64", 8},
 };
 
-const Entry& entry_of(DType dtype) {
+const TypeEntry& entry_of(DType dtype) {
   return kEntries[static_cast<size_t>(dtype)];
 }
 
@@ -43,7 +43,7 @@ std::string_view safetensors_name(DType dtype) {
 }
 
 DType dtype_of_safetensors_name(std::string_view name, std::string_view where) {
-  for (const Entry& entry : kEntries) {
+  for (const TypeEntry& entry : kEntries) {
     if (entry.name == name) return entry.dtype;
   }
   fail(where, "dtype must be one of BOOL, U8, I8, U16, I16, U32, I32, U64, I64, F16, BF16, F32, F64, got {}",

@@ -21,7 +21,6 @@ static_assert(std::endian::native == std::endian::little, "tensor data are mappe
 namespace rf::io {
 namespace {
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format's own library
 constexpr size_t kLengthBytes = 8;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
@@ -171,7 +170,8 @@ std::string_view header_text(std::span<const std::byte> bytes, const std::string
   }
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);
-  if (length > kMaxHeaderBytes) fail(path, "header length must be at most {} bytes, got {}", kMaxHeaderBytes, length);
+  if (length > kMaxSafetensorsHeaderBytes)
+    fail(path, "header length must be at most {} bytes, got {}", kMaxSafetensorsHeaderBytes, length);
   if (length > bytes.size() - kLengthBytes) {
     fail(path, "header must end within the file of {} bytes, got a header of {} bytes", bytes.size(), length);
   }

@@ -14,8 +14,7 @@
 namespace rf::io {
 namespace {
 
-constexpr size_t kMaxHeaderBytes = 100'000'000;
-constexpr size_t kDataAlignment = 8;
+constexpr size_t kTensorAlignment = 8;
 
 std::string quoted(const std::string& text, const std::string& path) {
   try {
@@ -61,9 +60,9 @@ std::string header_of(const std::vector<const TensorView*>& tensors, const std::
     at += tensor->data.size();
   }
   text += '}';
-  text.append((kDataAlignment - text.size() % kDataAlignment) % kDataAlignment, ' ');
-  if (text.size() > kMaxHeaderBytes) {
-    fail(path, "header length must be at most {} bytes, got {}", kMaxHeaderBytes, text.size());
+  text.append((kTensorAlignment - text.size() % kTensorAlignment) % kTensorAlignment, ' ');
+  if (text.size() > kMaxSafetensorsHeaderBytes) {
+    fail(path, "header length must be at most {} bytes, got {}", kMaxSafetensorsHeaderBytes, text.size());
   }
   return text;
 }

@@ -85,9 +85,9 @@ std::pair<std::string, int64_t> term_of(const std::string& name, int64_t layers,
 }
 
 // What reads a file and says where it is wrong.
-class Reader {
+class TermsReader {
  public:
-  Reader(const io::SafetensorsFile& file, const ModelConfig& config, std::string path)
+  TermsReader(const io::SafetensorsFile& file, const ModelConfig& config, std::string path)
       : file_(file), config_(config), path_(std::move(path)) {}
 
   PositionTerms read() {
@@ -296,7 +296,7 @@ PositionTermsFile::PositionTermsFile(const std::string& model_dir, const ModelCo
          "the terms must be made from the weights and the configuration of this directory, got those of others; {}",
          bake_command(model_dir));
   }
-  terms_ = Reader(file_, config, path).read();
+  terms_ = TermsReader(file_, config, path).read();
 }
 
 }  // namespace rf

@@ -79,9 +79,9 @@ const json* find_or_null(StrictObject& object, const std::string& key) {
 }
 
 // Reads one spec. `top_` is the object that contains its dictionary, `given_` the dictionary.
-class Reader {
+class SpecReader {
  public:
-  Reader(StrictObject& top, const RopeShape& shape) : top_(top), shape_(shape) {
+  SpecReader(StrictObject& top, const RopeShape& shape) : top_(top), shape_(shape) {
     const json* parameters = find_or_null(top, "rope_parameters");
     const json* scaling = find_or_null(top, "rope_scaling");
     if (parameters != nullptr && scaling != nullptr) {
@@ -319,7 +319,7 @@ const char* name(RopeType type) {
 }
 
 RopeSpec read_rope_spec(io::StrictObject& options, const RopeShape& shape) {
-  return Reader(options, shape).read();
+  return SpecReader(options, shape).read();
 }
 
 RopeFrequencies frequencies(const RopeSpec& spec, int64_t sequence_length) {

@@ -8,7 +8,7 @@ namespace rf {
 
 namespace {
 
-constexpr const char* kWhere = "position_encoding";
+constexpr const char* kSettingsWhere = "position_encoding";
 
 RotaryLayout read_layout(io::StrictObject& options, RotaryLayout fallback) {
   return options.choice("layout", fallback, {{"pairs", RotaryLayout::kPairs}, {"halves", RotaryLayout::kHalves}});
@@ -19,17 +19,17 @@ void read_rope(io::StrictObject& options, RotarySettings& settings) {
   settings.rotates_values = options.boolean("rotary_value", false);
   settings.trained = options.boolean("trainable", false);
   if (settings.trained && settings.spec.changes_with_length()) {
-    fail(kWhere, "trainable must be false where frequencies depend on the length, got true with rope_type {}",
+    fail(kSettingsWhere, "trainable must be false where frequencies depend on the length, got true with rope_type {}",
          name(settings.spec.type));
   }
 }
 
 void read_axial(io::StrictObject& options, RotarySettings& settings) {
   if (settings.spec.changes_with_length()) {
-    fail(kWhere, "rope_type must not depend on the length of a sequence on a grid, got {}", name(settings.spec.type));
+    fail(kSettingsWhere, "rope_type must not depend on the length of a sequence on a grid, got {}", name(settings.spec.type));
   }
   if (options.find("grid_width") == nullptr) {
-    fail(kWhere, "{} must be given, got none", options.path_of("grid_width"));
+    fail(kSettingsWhere, "{} must be given, got none", options.path_of("grid_width"));
   }
   settings.grid_width = options.integer("grid_width", 1, 1, int64_t{1} << 31);
   settings.layout = read_layout(options, RotaryLayout::kPairs);
@@ -51,7 +51,7 @@ RotarySettings read_rotary(RotaryForm form, io::StrictObject& options, int64_t h
                            int64_t max_position_embeddings) {
   const bool axial = form == RotaryForm::kAxial;
   if (axial && head_dim % 4 != 0) {
-    fail(kWhere, "head_dim must be a multiple of 4, as each axis rotates pairs of its half, got {}", head_dim);
+    fail(kSettingsWhere, "head_dim must be a multiple of 4, as each axis rotates pairs of its half, got {}", head_dim);
   }
   RotarySettings settings;
   settings.form = form;

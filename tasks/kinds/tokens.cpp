@@ -220,7 +220,7 @@ nlohmann::json Tokens::metrics(std::span<const Scored> scored) const {
   return json;
 }
 
-void learn_labels(std::span<const data::Record> records, TaskSettings& settings) {
+void learn_tags(std::span<const data::Record> records, TaskSettings& settings) {
   std::vector<std::string> labels;
   for (const data::Record& record : records) {
     for (std::string& label : strings_of(record, settings.columns.at("labels"))) {
@@ -238,7 +238,7 @@ TaskKind tokens_kind() {
           "a label for each of a list of words",
           {{"tokens", Use::kInput}, {"labels", Use::kTarget}},
           {"f1", "accuracy", "macro_f1"},
-          learn_labels,
+          learn_tags,
           [](const TaskSettings& settings, std::shared_ptr<const text::Tokenizer> tokenizer) -> std::unique_ptr<Task> {
             return std::make_unique<Tokens>(settings, std::move(tokenizer));
           }};

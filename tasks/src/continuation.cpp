@@ -12,7 +12,7 @@ namespace rf::tasks {
 
 namespace {
 
-constexpr const char* kWhere = "generate";
+constexpr const char* kContinuationWhere = "generate";
 
 // How a prompt begins and a text ends in the form of the tokenizer: "[CLS] text [SEP]".
 struct Ends {
@@ -47,8 +47,8 @@ struct Continuer::Impl {
         model(model_dir, {.precision = options.precision, .warn = options.note}),
         ends(ends_of(tokenizer)) {
     if (model.info().vocab_size != tokenizer.vocabulary().size()) {
-      fail(kWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir, tokenizer.vocabulary().size(),
-           model.info().vocab_size);
+      fail(kContinuationWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir,
+           tokenizer.vocabulary().size(), model.info().vocab_size);
     }
     idle.emplace_back(model);  // refuses models that are not causal
   }
@@ -72,7 +72,7 @@ struct Continuer::Impl {
     ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
     if (ids.empty()) {
       constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
-      fail<ArgumentError>(kWhere, "a prompt must have at least one token, got {}",
+      fail<ArgumentError>(kContinuationWhere, "a prompt must have at least one token, got {}",
                           nlohmann::json(prompt).dump(-1, ' ', false, kReplace));
     }
     return ids;
@@ -103,7 +103,8 @@ std::vector<int32_t> Continuer::ids_of(std::span<const std::string> tokens, cons
   for (const std::string& token : tokens) {
     const int32_t id = impl_->tokenizer.vocabulary().find(token);
     if (id < 0) {
-      fail<ArgumentError>(kWhere, "{} must be a token of the vocabulary, got {}", name, io::printable(token));
+      fail<ArgumentError>(kContinuationWhere, "{} must be a token of the vocabulary, got {}", name,
+                          io::printable(token));
     }
     ids.push_back(id);
   }

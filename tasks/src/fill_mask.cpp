@@ -14,7 +14,7 @@ namespace rf::tasks {
 
 namespace {
 
-constexpr const char* kWhere = "fill-mask";
+constexpr const char* kMaskWhere = "fill-mask";
 
 // The tokens that are masks, in ascending order.
 std::vector<int64_t> mask_places(const text::Encoding& encoding, const text::Vocabulary& vocabulary,
@@ -25,7 +25,7 @@ std::vector<int64_t> mask_places(const text::Encoding& encoding, const text::Voc
     if (encoding.ids[i] == mask) places.push_back(static_cast<int64_t>(i));
   }
   if (places.empty()) {
-    fail<ArgumentError>(kWhere, "the text must have a {}, got \"{}\"", vocabulary.token(mask), text);
+    fail<ArgumentError>(kMaskWhere, "the text must have a {}, got \"{}\"", vocabulary.token(mask), text);
   }
   return places;
 }
@@ -58,17 +58,17 @@ MaskFiller::MaskFiller(const std::string& model_dir, const MaskFillerOptions& op
   auto tokenizer = text::Tokenizer::load(model_dir, options.load);
   const text::Vocabulary& vocabulary = tokenizer.vocabulary();
   if (load_config(model_dir).is_decoder) {
-    fail(kWhere, "the model must see both sides of a gap, got the causal one in {}", model_dir);
+    fail(kMaskWhere, "the model must see both sides of a gap, got the causal one in {}", model_dir);
   }
   engine::Model model(model_dir, {.precision = options.precision,
                                   .token_budget = options.token_budget,
                                   .head = engine::ModelOptions::Head::kMaskedLm,
                                   .warn = options.note});
   if (model.info().vocab_size != vocabulary.size()) {
-    fail(kWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir, vocabulary.size(),
+    fail(kMaskWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir, vocabulary.size(),
          model.info().vocab_size);
   }
-  vocabulary.require({text::SpecialRole::kMask}, kWhere);
+  vocabulary.require({text::SpecialRole::kMask}, kMaskWhere);
   impl_.reset(new Impl{std::move(tokenizer), std::move(model)});
 }
 
@@ -79,7 +79,7 @@ MaskFiller& MaskFiller::operator=(MaskFiller&&) noexcept = default;
 std::vector<FilledMask> MaskFiller::fill(const std::string& text, int64_t top_k) const {
   const text::Vocabulary& vocabulary = impl_->tokenizer.vocabulary();
   if (top_k < 1 || top_k > vocabulary.size()) {
-    fail<ArgumentError>(kWhere, "top-k must be from 1 to {}, got {}", vocabulary.size(), top_k);
+    fail<ArgumentError>(kMaskWhere, "top-k must be from 1 to {}, got {}", vocabulary.size(), top_k);
   }
   const text::Encoding encoding = impl_->tokenizer.encode_with_specials(text);
   const std::vector<int64_t> places = mask_places(encoding, vocabulary, text);

@@ -27,7 +27,7 @@ std::set<Entity> entities(std::span<const std::vector<std::string>> sequences) {
   return found;
 }
 
-double ratio_or_zero(size_t numerator, size_t denominator) {
+double ratio_of_counts(size_t numerator, size_t denominator) {
   return denominator == 0 ? 0 : static_cast<double>(numerator) / static_cast<double>(denominator);
 }
 
@@ -79,8 +79,8 @@ SpanMetrics entity_metrics(std::span<const std::vector<std::string>> gold,
   const std::set<Entity> wanted = entities(gold), given = entities(predicted);
   const auto right = static_cast<size_t>(
       std::count_if(given.begin(), given.end(), [&](const Entity& entity) { return wanted.contains(entity); }));
-  return {ratio_or_zero(right, given.size()), ratio_or_zero(right, wanted.size()),
-          ratio_or_zero(2 * right, given.size() + wanted.size())};
+  return {ratio_of_counts(right, given.size()), ratio_of_counts(right, wanted.size()),
+          ratio_of_counts(2 * right, given.size() + wanted.size())};
 }
 
 double answer_exact(const std::vector<std::string>& gold, const std::string& predicted) {

@@ -93,8 +93,9 @@ def test_without_the_training_library_its_commands_say_so(program_alone, command
     for options in (["--help"], ["--frobnicate"]):
         done = called(program_alone, command, *options)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith(f"[program] {command} needs libroformer_training.so beside libroformer_cli.so")
-        assert f"{program_alone.parent}/lib/libroformer_training.so: cannot open" in done.stderr
+        library = "libroformer_experiments.so" if command in ("bench", "reproduce") else "libroformer_training.so"
+        assert done.stderr.startswith(f"[program] {command} needs {library} beside libroformer_cli.so")
+        assert f"{program_alone.parent}/lib/{library}: cannot open" in done.stderr
 
 
 def test_without_the_training_library_info_says_so(program_alone):

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <thread>
 
+#include "engine/batch.h"
 #include "engine/model_directory.h"
 #include "rf/engine/model.h"
 
@@ -13,25 +14,6 @@ using engine::Model;
 using engine::ModelOptions;
 using engine::Pooling;
 using engine::Precision;
-using engine::Tokens;
-
-struct Batch {
-  std::vector<int32_t> ids, types;
-  std::vector<int64_t> offsets = {0};
-  Tokens tokens() const { return {.ids = ids, .offsets = offsets, .types = types}; }
-};
-
-Batch batch_of(std::initializer_list<int> lengths) {
-  Batch batch;
-  for (const int length : lengths) {
-    for (int i = 0; i < length; ++i) {
-      batch.ids.push_back((7 * i + length) % 31);
-      batch.types.push_back(i % 2);
-    }
-    batch.offsets.push_back(static_cast<int64_t>(batch.ids.size()));
-  }
-  return batch;
-}
 
 void expect_finite(const std::vector<float>& values) {
   for (const float value : values) ASSERT_TRUE(std::isfinite(value));

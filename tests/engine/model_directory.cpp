@@ -67,6 +67,15 @@ json small_config(const std::string& model_type, const std::string& architecture
   return config;
 }
 
+json linear_config(const std::string& architecture, const std::string& feature_map, const json& options,
+                   const json& more) {
+  json attention = {{"type", "linear"}, {"feature_map", feature_map}};
+  attention.update(options);
+  json config = small_config("rf_encoder", architecture, {{"position_encoding", "rope"}, {"attention", attention}});
+  config.update(more);
+  return config;
+}
+
 ModelDirectory::ModelDirectory(const json& config) : config_(config) {
   write_config(config);
   write_random_weights(config, dir_.file("model.safetensors"));

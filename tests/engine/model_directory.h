@@ -14,6 +14,11 @@ namespace rf::tests {
 nlohmann::json small_config(const std::string& model_type, const std::string& architecture,
                             const nlohmann::json& more = nlohmann::json::object());
 
+// The same with linear attention and rotary positions; `options`: of the attention.
+nlohmann::json linear_config(const std::string& architecture, const std::string& feature_map,
+                             const nlohmann::json& options = nlohmann::json::object(),
+                             const nlohmann::json& more = nlohmann::json::object());
+
 class ModelDirectory {
  public:
   explicit ModelDirectory(const nlohmann::json& config);

@@ -8,23 +8,9 @@ import torch
 
 from engine_case import VOCAB, WIDE, assert_close, make_causal, make_sequences, set_threads
 from rf_engine import EngineError
-from rf_generation import CausalEngine, Decoder
+from rf_generation import CausalEngine, Decoder, grow
 
 LENGTHS = [1, 64, 3, 130, 65, 31, 130, 3, 260]
-
-
-def grow(decoder, rows, random, longest_step):
-    """Appends all rows in random steps, some rows at a time; logits of the last of each step, by (row, length)."""
-    done = [0] * len(rows)
-    logits = {}
-    while left := [i for i, row in enumerate(rows) if done[i] < len(row)]:
-        some = [i for i in left if random.random() < 0.7] or left[:1]
-        counts = [min(len(rows[i]) - done[i], int(random.integers(1, longest_step + 1))) for i in some]
-        added = [rows[i][done[i] : done[i] + n] for i, n in zip(some, counts, strict=True)]
-        for i, n, row in zip(some, counts, decoder.append(some, added), strict=True):
-            done[i] += n
-            logits[i, done[i]] = row
-    return logits
 
 
 @pytest.mark.parametrize("family", ["RoFormer", "Bert"])

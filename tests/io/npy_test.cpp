@@ -32,13 +32,13 @@ NpyArray read(const std::string& bytes) {
 }
 
 template <typename T>
-std::string bytes_of(std::initializer_list<T> values) {
+std::string data_of(std::initializer_list<T> values) {
   return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T)};
 }
 
 TEST(Npy, ReadsEveryVersion) {
   for (const int version : {1, 2, 3}) {
-    const NpyArray array = read(npy(with("<i4", "(2, 3)"), bytes_of<int32_t>({1, 2, 3, 4, 5, -6}), version));
+    const NpyArray array = read(npy(with("<i4", "(2, 3)"), data_of<int32_t>({1, 2, 3, 4, 5, -6}), version));
     EXPECT_EQ(array.dtype, DType::kI32);
     EXPECT_EQ(array.shape, (std::vector<int64_t>{2, 3}));
     EXPECT_EQ(array.to_int64("a"), (std::vector<int64_t>{1, 2, 3, 4, 5, -6}));
@@ -46,7 +46,7 @@ TEST(Npy, ReadsEveryVersion) {
 }
 
 TEST(Npy, ReadsScalarsEmptyAndOneDimensionalArrays) {
-  EXPECT_EQ(read(npy(with("<f8", "()"), bytes_of<double>({2.5}))).shape, std::vector<int64_t>{});
+  EXPECT_EQ(read(npy(with("<f8", "()"), data_of<double>({2.5}))).shape, std::vector<int64_t>{});
   EXPECT_EQ(read(npy(with("<f8", "(0, 7)"), "")).shape, (std::vector<int64_t>{0, 7}));
   EXPECT_EQ(read(npy(with("|u1", "(3,)"), "abc")).to_int64("a"), (std::vector<int64_t>{97, 98, 99}));
   EXPECT_EQ(read(npy(with("<f4", "(1,)", "True"), "abcd")).shape, (std::vector<int64_t>{1}));
@@ -56,8 +56,8 @@ TEST(Npy, WidensIntegers) {
   EXPECT_EQ(read(npy(with("|b1", "(2,)"), std::string("\1\0", 2))).to_int64("a"), (std::vector<int64_t>{1, 0}));
   EXPECT_EQ(read(npy(with("|i1", "(1,)"), "\xff")).to_int64("a"), (std::vector<int64_t>{-1}));
   EXPECT_EQ(read(npy(with("<u2", "(1,)"), "\xff\xff")).to_int64("a"), (std::vector<int64_t>{65535}));
-  EXPECT_EQ(read(npy(with("<i8", "(1,)"), bytes_of<int64_t>({INT64_MIN}))).to_int64("a")[0], INT64_MIN);
-  expect_error([] { read(npy(with("<u8", "(1,)"), bytes_of<uint64_t>({UINT64_MAX}))).to_int64("ids.npy"); },
+  EXPECT_EQ(read(npy(with("<i8", "(1,)"), data_of<int64_t>({INT64_MIN}))).to_int64("a")[0], INT64_MIN);
+  expect_error([] { read(npy(with("<u8", "(1,)"), data_of<uint64_t>({UINT64_MAX}))).to_int64("ids.npy"); },
                {"[ids.npy]", "below 2^63", "18446744073709551615"});
   expect_error([] { read(npy(with("<f4", "(1,)"), "abcd")).to_int64("ids.npy"); }, {"[ids.npy]", "integer", "F32"});
 }

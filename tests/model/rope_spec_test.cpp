@@ -27,12 +27,12 @@ RopeSpec read_v5(const json& parameters, const RopeShape& shape = kShape) {
   return read({{"rope_parameters", parameters}}, shape);
 }
 
-void expect_refused(const json& options, std::initializer_list<std::string_view> words) {
+void expect_spec_refused(const json& options, std::initializer_list<std::string_view> words) {
   expect_error([&] { read(options); }, words);
 }
 
 void expect_refused_v5(const json& parameters, std::initializer_list<std::string_view> words) {
-  expect_refused({{"rope_parameters", parameters}}, words);
+  expect_spec_refused({{"rope_parameters", parameters}}, words);
 }
 
 json with(json parameters, const json& changes) {
@@ -90,12 +90,12 @@ TEST(RopeSpec, NullIsAbsent) {
 TEST(RopeSpec, OneKeyInTwoPlacesMustHaveOneValue) {
   const json parameters = {{"rope_type", "default"}, {"rope_theta", 5e5}};
   EXPECT_EQ(read({{"rope_theta", 5e5}, {"rope_parameters", parameters}}).theta, 5e5);
-  expect_refused({{"rope_theta", 1e4}, {"rope_parameters", parameters}},
-                 {"rope.rope_theta and rope.rope_parameters.rope_theta must agree", "10000.0 and 500000.0"});
-  expect_refused({{"partial_rotary_factor", 1.0}, {"rope_scaling", {{"partial_rotary_factor", 0.5}}}},
-                 {"partial_rotary_factor must agree, got 1.0 and 0.5"});
-  expect_refused({{"rope_parameters", parameters}, {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
-                 {"rope.rope_parameters and rope.rope_scaling must not both be given", "linear"});
+  expect_spec_refused({{"rope_theta", 1e4}, {"rope_parameters", parameters}},
+                      {"rope.rope_theta and rope.rope_parameters.rope_theta must agree", "10000.0 and 500000.0"});
+  expect_spec_refused({{"partial_rotary_factor", 1.0}, {"rope_scaling", {{"partial_rotary_factor", 0.5}}}},
+                      {"partial_rotary_factor must agree, got 1.0 and 0.5"});
+  expect_spec_refused({{"rope_parameters", parameters}, {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
+                      {"rope.rope_parameters and rope.rope_scaling must not both be given", "linear"});
 }
 
 TEST(RopeSpec, TheTypeHasTwoSpellings) {
@@ -114,7 +114,7 @@ TEST(RopeSpec, AKeyThatTheTypeDoesNotUseIsRefused) {
   expect_refused_v5(with(kYarn, {{"attn_factor", 1.5}}), {"attn_factor", "yarn", "got 1.5"});
   expect_refused_v5({{"mrope_section", {4, 4, 4}}}, {"mrope_section", "got [4,4,4]"});
   // Beside the dictionary, where only longrope, yarn and llama3 look for it.
-  expect_refused({{"original_max_position_embeddings", 128}}, {"original_max_position_embeddings"});
+  expect_spec_refused({{"original_max_position_embeddings", 128}}, {"original_max_position_embeddings"});
 }
 
 TEST(RopeSpec, ARequiredKeyIsMissed) {
@@ -130,10 +130,10 @@ TEST(RopeSpec, ARequiredKeyIsMissed) {
 }
 
 TEST(RopeSpec, ValuesOutOfRangeAreRefused) {
-  expect_refused({{"rope_theta", 0}}, {"rope.rope_theta must be a number > 0", "got 0"});
-  expect_refused({{"rope_theta", "big"}}, {"rope.rope_theta", "got \"big\""});
-  expect_refused({{"precision", "float64"}}, {"rope.precision must be one of exact, float32", "got \"float64\""});
-  expect_refused({{"rope_parameters", 3}}, {"rope.rope_parameters must be an object, got 3"});
+  expect_spec_refused({{"rope_theta", 0}}, {"rope.rope_theta must be a number > 0", "got 0"});
+  expect_spec_refused({{"rope_theta", "big"}}, {"rope.rope_theta", "got \"big\""});
+  expect_spec_refused({{"precision", "float64"}}, {"rope.precision must be one of exact, float32", "got \"float64\""});
+  expect_spec_refused({{"rope_parameters", 3}}, {"rope.rope_parameters must be an object, got 3"});
   expect_refused_v5({{"rope_type", "linear"}, {"factor", 0.5}}, {"factor must be a number >= 1", "got 0.5"});
   expect_refused_v5({{"rope_type", "proportional"}, {"factor", 0.5}}, {"factor must be a number >= 1", "got 0.5"});
   expect_refused_v5(with(kYarn, {{"attention_factor", 0}}), {"attention_factor must be a number > 0", "got 0"});
@@ -147,9 +147,9 @@ TEST(RopeSpec, ValuesOutOfRangeAreRefused) {
 
 TEST(RopeSpec, RotatedDimensionsAreEven) {
   EXPECT_EQ(read({{"partial_rotary_factor", 0.25}}).rotary_dim, 6);
-  expect_refused({{"partial_rotary_factor", 0.3}}, {"even number of at least 2", "24 * 0.3 = 7"});
-  expect_refused({{"partial_rotary_factor", 0.01}}, {"even number of at least 2", "24 * 0.01 = 0"});
-  expect_refused({{"partial_rotary_factor", 1.5}}, {"partial_rotary_factor", "got 1.5"});
+  expect_spec_refused({{"partial_rotary_factor", 0.3}}, {"even number of at least 2", "24 * 0.3 = 7"});
+  expect_spec_refused({{"partial_rotary_factor", 0.01}}, {"even number of at least 2", "24 * 0.01 = 0"});
+  expect_spec_refused({{"partial_rotary_factor", 1.5}}, {"partial_rotary_factor", "got 1.5"});
   expect_error([] { read(json::object(), {.head_dim = 7}); }, {"even number", "7 * 1 = 7"});
   expect_refused_v5({{"rope_type", "ntk"}, {"factor", 2}, {"partial_rotary_factor", 0.1}},
                     {"ntk must have at least 4 rotated dimensions, got 2"});

@@ -10,7 +10,7 @@ namespace {
 using rf::testing::expect_error;
 using Names = std::vector<std::string>;
 
-ModelConfig small() {
+ModelConfig one_layer() {
   ModelConfig c;
   c.vocab_size = 20;
   c.embedding_size = c.hidden_size = 8;
@@ -51,7 +51,7 @@ constexpr Head kHeads[] = {Head::kNone,
                            Head::kQuestionAnswering};
 
 TEST(WeightMatch, OwnFilesMatchWhole) {
-  const ModelConfig c = small();
+  const ModelConfig c = one_layer();
   for (const Head head : kHeads) {
     auto file = file_of(c, head);
     std::reverse(file.begin(), file.end());
@@ -63,14 +63,14 @@ TEST(WeightMatch, OwnFilesMatchWhole) {
 }
 
 TEST(WeightMatch, RuleAPositionTableMayBeAbsent) {
-  const ModelConfig c = small();
+  const ModelConfig c = one_layer();
   auto file = file_of(c, Head::kMaskedLm);
   remove_tensor(file, "roformer.encoder.embed_positions.weight");
   EXPECT_EQ(strict(c, Head::kMaskedLm, file).computed, Names{"roformer.encoder.embed_positions.weight"});
 }
 
 TEST(WeightMatch, RuleBTiedCopiesAreNamed) {
-  ModelConfig c = small();
+  ModelConfig c = one_layer();
   auto file = file_of(c, Head::kMaskedLm);
   file.push_back({"cls.predictions.decoder.weight", {20, 8}});
   file.push_back({"cls.predictions.decoder.bias", {20}});
@@ -86,7 +86,7 @@ TEST(WeightMatch, RuleBTiedCopiesAreNamed) {
 }
 
 TEST(WeightMatch, RuleCUnusedProjectionAndPoolerAreIgnored) {
-  const ModelConfig c = small();
+  const ModelConfig c = one_layer();
   auto file = file_of(c, Head::kMaskedLm);
   const Names extra = {"roformer.embeddings_project.weight", "roformer.embeddings_project.bias",
                        "roformer.pooler.dense.weight", "roformer.pooler.dense.bias"};
@@ -95,7 +95,7 @@ TEST(WeightMatch, RuleCUnusedProjectionAndPoolerAreIgnored) {
 }
 
 ModelConfig small_bert() {
-  ModelConfig c = small();
+  ModelConfig c = one_layer();
   c.family = Family::kBert;
   c.position_encodings = {{"learned", "{}"}};
   return c;
@@ -133,14 +133,14 @@ TEST(WeightMatch, NezhaNamesAreBerts) {
 
 // A RoFormer's file whose config.json now names another encoding.
 TEST(WeightMatch, ATableThatIsNotUsedIsIgnored) {
-  ModelConfig c = small();
+  ModelConfig c = one_layer();
   const auto file = file_of(c, Head::kMaskedLm);
   c.position_encodings = {{"rope", R"({"rope_theta":500.0})"}};
   EXPECT_EQ(strict(c, Head::kMaskedLm, file).ignored, Names{"roformer.encoder.embed_positions.weight"});
 }
 
 TEST(WeightMatch, RuleDShapesAreStrict) {
-  const ModelConfig c = small();
+  const ModelConfig c = one_layer();
   auto file = file_of(c, Head::kMaskedLm);
   file[0].shape = {21, 8};
   expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"word_embeddings.weight", "[20, 8]", "[21, 8]"});
@@ -149,7 +149,7 @@ TEST(WeightMatch, RuleDShapesAreStrict) {
 }
 
 TEST(WeightMatch, MissingAndUnexpectedTensorsAreErrors) {
-  const ModelConfig c = small();
+  const ModelConfig c = one_layer();
   auto file = file_of(c, Head::kMaskedLm);
   file.push_back({"roformer.encoder.layer.1.output.dense.bias", {8}});
   expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"RoFormerForMaskedLM", "layer.1.output.dense.bias", "[8]"});
@@ -165,7 +165,7 @@ TEST(WeightMatch, MissingAndUnexpectedTensorsAreErrors) {
 }
 
 TEST(WeightMatch, OldNamesOfLayerNormAreRead) {
-  const ModelConfig c = small();
+  const ModelConfig c = one_layer();
   auto file = file_of(c, Head::kNone);
   for (NamedShape& tensor : file) {
     if (tensor.name == "embeddings.LayerNorm.weight") tensor.name = "embeddings.LayerNorm.gamma";
@@ -178,7 +178,7 @@ TEST(WeightMatch, OldNamesOfLayerNormAreRead) {
 }
 
 TEST(WeightMatch, BareFileIntoTaskModel) {
-  const ModelConfig c = small();
+  const ModelConfig c = one_layer();
   const auto file = file_of(c, Head::kNone);
   expect_error([&] { strict(c, Head::kTokenClassification, file); }, {"2 missing", "classifier.weight"});
   const WeightMatch match = match_weights(c, Head::kTokenClassification, file, FreshHead::kAllowed);
@@ -191,7 +191,7 @@ TEST(WeightMatch, BareFileIntoTaskModel) {
 }
 
 TEST(WeightMatch, TaskFileIntoBareModel) {
-  const ModelConfig c = small();
+  const ModelConfig c = one_layer();
   const WeightMatch match = strict(c, Head::kNone, file_of(c, Head::kMaskedLm));
   EXPECT_EQ(match.load, spec_names(c, Head::kNone));
   EXPECT_EQ(match.names.at("encoder.embed_positions.weight"), "roformer.encoder.embed_positions.weight");
@@ -199,7 +199,7 @@ TEST(WeightMatch, TaskFileIntoBareModel) {
 }
 
 TEST(WeightMatch, FineTuningReplacesTheHead) {
-  const ModelConfig c = small();
+  const ModelConfig c = one_layer();
   const auto file = file_of(c, Head::kMaskedLm);
   expect_error([&] { strict(c, Head::kSequenceClassification, file); }, {"cls.predictions.bias", "another head"});
   const WeightMatch match = match_weights(c, Head::kSequenceClassification, file, FreshHead::kAllowed);
@@ -208,7 +208,7 @@ TEST(WeightMatch, FineTuningReplacesTheHead) {
 }
 
 TEST(WeightMatch, HalfAHeadIsDamage) {
-  const ModelConfig c = small();
+  const ModelConfig c = one_layer();
   auto file = file_of(c, Head::kSequenceClassification);
   remove_tensor(file, "classifier.out_proj.bias");
   expect_error([&] { match_weights(c, Head::kSequenceClassification, file, FreshHead::kAllowed); },
@@ -216,7 +216,7 @@ TEST(WeightMatch, HalfAHeadIsDamage) {
 }
 
 TEST(WeightMatch, MixedPrefixesAreAnError) {
-  const ModelConfig c = small();
+  const ModelConfig c = one_layer();
   auto file = file_of(c, Head::kMaskedLm);
   file.push_back({"embeddings.word_embeddings.weight", {20, 8}});
   expect_error([&] { strict(c, Head::kMaskedLm, file); }, {"\"embeddings.word_embeddings.weight\""});
@@ -224,7 +224,7 @@ TEST(WeightMatch, MixedPrefixesAreAnError) {
 
 // Names come from a file: no terminal codes, no half a character where they are cut.
 TEST(WeightMatch, NamesInMessagesArePrintable) {
-  const ModelConfig config = small();
+  const ModelConfig config = one_layer();
   auto file = file_of(config, Head::kMaskedLm);
   file.push_back({"x\x1b[31m\n\xc3\xa9" + std::string(1000, 'y'), {1}});
   expect_error([&] { match_weights(config, Head::kMaskedLm, file, FreshHead::kForbidden); },

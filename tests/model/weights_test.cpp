@@ -12,7 +12,7 @@ namespace {
 using rf::testing::expect_error;
 using Shape = std::vector<int64_t>;
 
-ModelConfig small() {
+ModelConfig two_layers() {
   ModelConfig c;
   c.vocab_size = 20;
   c.embedding_size = 6;
@@ -35,7 +35,7 @@ std::map<std::string, WeightSpec> by_name(const ModelConfig& config, Head head) 
 }
 
 TEST(Weights, EncoderNamesShapesAndRoles) {
-  const auto specs = by_name(small(), Head::kNone);
+  const auto specs = by_name(two_layers(), Head::kNone);
   const std::map<std::string, std::pair<Shape, WeightRole>> expected = {
       {"embeddings.word_embeddings.weight", {{20, 6}, WeightRole::kEmbedding}},
       {"embeddings.token_type_embeddings.weight", {{3, 6}, WeightRole::kEmbedding}},
@@ -60,13 +60,13 @@ TEST(Weights, EncoderNamesShapesAndRoles) {
 }
 
 TEST(Weights, ProjectionOnlyWhenTheSizesDiffer) {
-  ModelConfig c = small();
+  ModelConfig c = two_layers();
   c.embedding_size = c.hidden_size;
   EXPECT_FALSE(by_name(c, Head::kNone).contains("embeddings_project.weight"));
 }
 
 TEST(Weights, Heads) {
-  ModelConfig c = small();
+  ModelConfig c = two_layers();
   EXPECT_EQ(by_name(c, Head::kSequenceClassification).at("classifier.out_proj.weight").shape, (Shape{4, 8}));
   EXPECT_EQ(by_name(c, Head::kMultipleChoice).at("classifier.weight").shape, (Shape{1, 8}));
   EXPECT_EQ(by_name(c, Head::kTokenClassification).at("classifier.weight").shape, (Shape{4, 8}));

@@ -23,7 +23,7 @@
 namespace rf::text {
 namespace {
 
-constexpr char kWhere[] = "tokenizer_config";
+constexpr char kConfigWhere[] = "tokenizer_config";
 const SpecialNames kNoSpecialNames = {.pad = "", .unk = "", .cls = "", .sep = "", .mask = "", .bos = "", .eos = ""};
 
 // The tokenizer class of a directory; without a pipeline tokenizer.json says everything.
@@ -118,7 +118,7 @@ DirectoryClass Loader::find_class_of_directory() const {
       std::ranges::transform(pipeline.entry().classes, std::back_inserter(names), &TokenizerClass::name);
     }
     names.emplace_back(kPlainClass);
-    fail(kWhere, "{}: \"tokenizer_class\" must be {}, got \"{}\"", config_.path, io::listed(names, "or"),
+    fail(kConfigWhere, "{}: \"tokenizer_class\" must be {}, got \"{}\"", config_.path, io::listed(names, "or"),
          config_.tokenizer_class);
   }
   if (const std::optional<DirectoryClass> named = class_of_config_json(); named) return *named;
@@ -149,7 +149,7 @@ std::vector<std::string> Loader::read_model_tokens() {
   }
   if (class_.has_word_pieces()) return read_lines((dir_ / "vocab.txt").string());
   if (!class_.pipeline) {
-    fail(kWhere, "{}: {} must have a tokenizer.json, got none", dir_.string(), config_.tokenizer_class);
+    fail(kConfigWhere, "{}: {} must have a tokenizer.json, got none", dir_.string(), config_.tokenizer_class);
   }
   read_merges_file();
   const std::string path = (dir_ / "vocab.json").string();
@@ -244,7 +244,7 @@ void Loader::assign_ids(std::vector<std::string>& tokens) {
 template <typename T>
 void Loader::agree(const char* what, const T& of_class, const T& of_file) const {
   if (of_class == of_file) return;
-  fail(kWhere, "{}: tokenizer.json and {} must agree on {}, got {} and {}", dir_.string(),
+  fail(kConfigWhere, "{}: tokenizer.json and {} must agree on {}, got {} and {}", dir_.string(),
        config_.tokenizer_class.empty() ? "the tokenizer's class" : config_.tokenizer_class, what, of_file, of_class);
 }
 
@@ -275,7 +275,7 @@ void Loader::choose_pipeline() {
   if (config_.pipeline) {
     const std::string_view shared = config_.pipeline->entry().saved_class;
     if (!class_.pipeline || class_.settings->name != shared) {
-      fail(kWhere, "{}: \"{}\" must be used with the tokenizer_class {}, got \"{}\"", config_.path, kPipelineKey,
+      fail(kConfigWhere, "{}: \"{}\" must be used with the tokenizer_class {}, got \"{}\"", config_.path, kPipelineKey,
            shared, config_.tokenizer_class);
     }
     options_.pipeline = *config_.pipeline;
@@ -283,7 +283,7 @@ void Loader::choose_pipeline() {
   if (!load_.pipeline) return;
   const bool bytes = has_byte_pairs(options_);
   if (bytes == load_.pipeline->has_word_pieces()) {
-    fail(kWhere, "{}: the pipeline must be one for the directory's {}, got {}", dir_.string(),
+    fail(kConfigWhere, "{}: the pipeline must be one for the directory's {}, got {}", dir_.string(),
          bytes ? "byte-level BPE" : "word pieces", name(*load_.pipeline));
   }
   options_.pipeline = *load_.pipeline;
@@ -327,7 +327,7 @@ void Loader::set_byte_level_options(TokenizerOptions& options) const {
     level.trim_keeps_first_space = json_->options.byte_level.trim_keeps_first_space;
   }
   if (config_.add_bos_or_eos && !json_) {
-    fail(kWhere, "{}: \"add_bos_token\" and \"add_eos_token\" must be false without a tokenizer.json, got true",
+    fail(kConfigWhere, "{}: \"add_bos_token\" and \"add_eos_token\" must be false without a tokenizer.json, got true",
          config_.path);
   }
 }

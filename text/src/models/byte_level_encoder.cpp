@@ -12,7 +12,7 @@
 namespace rf::text {
 namespace {
 
-constexpr size_t kStretchBytes = size_t{1} << 16;  // at least
+constexpr size_t kEncodedStretchBytes = size_t{1} << 16;  // at least
 
 bool is_trimmed(const Decoded& decoded) {
   return decoded.code == kSpaceLetter || (regex_classes(decoded.code) & kWhiteSpaceClass) != 0;
@@ -87,7 +87,7 @@ void ByteLevelEncoder::normalize(std::string_view part, int32_t byte, int32_t ch
 size_t ByteLevelEncoder::stretch_end(std::string_view part, size_t begin) const {
   if (!options_.use_regex || !added_.normalized().empty()) return part.size();
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  for (size_t at = begin + kStretchBytes; at + 1 < part.size(); ++at) {
+  for (size_t at = begin + kEncodedStretchBytes; at + 1 < part.size(); ++at) {
     if (part[at] == ' ' && is_letter(part[at - 1]) && is_letter(part[at + 1])) return at;
   }
   return part.size();

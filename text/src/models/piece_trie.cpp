@@ -11,7 +11,7 @@
 namespace rf::text {
 namespace {
 
-constexpr uint32_t kBytes = 256;
+constexpr uint32_t kByteValues = 256;
 constexpr size_t kMaxSlots = size_t{1} << 24;  // a base has 24 bits
 
 }  // namespace
@@ -23,8 +23,8 @@ PieceTrie::PieceTrie(const Vocabulary& vocabulary) {
     starts.push_back({token, static_cast<int32_t>(id)});
     if (token.starts_with("##")) continuations.push_back({token.substr(2), static_cast<int32_t>(id)});
   }
-  search_from_.fill(kLeaf + kBytes);
-  grow(kLeaf + kBytes);
+  search_from_.fill(kLeaf + kByteValues);
+  grow(kLeaf + kByteValues);
   roots_ = {build(std::move(starts)), build(std::move(continuations))};
   is_base_ = {};
 }
@@ -75,7 +75,7 @@ uint32_t PieceTrie::find_base(std::span<const uint8_t> bytes) {
   const auto is_free = [this](uint32_t slot) { return nodes_[slot].label() == kFree; };
   uint32_t& from = search_from_[bytes.size()];
   while (true) {
-    grow(size_t{from} + kBytes);
+    grow(size_t{from} + kByteValues);
     const uint32_t base = from - bytes.front();
     const bool fits = !is_base_[base] && std::ranges::all_of(bytes, [&](uint8_t byte) { return is_free(base + byte); });
     if (fits) {
@@ -88,9 +88,9 @@ uint32_t PieceTrie::find_base(std::span<const uint8_t> bytes) {
 
 // Grows the array for slots [0, slots) and for the bytes after the last base.
 void PieceTrie::grow(size_t slots) {
-  if (nodes_.size() >= slots + kBytes) return;
+  if (nodes_.size() >= slots + kByteValues) return;
   if (slots > kMaxSlots) fail("wordpiece", "the tokens of a vocabulary must have fewer than 2^24 prefixes, got more");
-  const size_t size = std::max(slots + kBytes, nodes_.size() + nodes_.size() / 2);
+  const size_t size = std::max(slots + kByteValues, nodes_.size() + nodes_.size() / 2);
   nodes_.resize(size);
   is_base_.resize(size, false);
 }

@@ -38,7 +38,7 @@ std::string joined_user_text(const std::vector<Source>& sources) {
   return joined;
 }
 
-std::string hash_of(const std::string& text, const std::string& user_text) {
+std::string hash_of_texts(const std::string& text, const std::string& user_text) {
   const Hash128 hashes[] = {hash_bytes(std::as_bytes(std::span(text))),
                             hash_bytes(std::as_bytes(std::span(user_text)))};
   const Hash128 hash = hash_bytes(std::as_bytes(std::span(hashes)));
@@ -66,7 +66,7 @@ std::vector<fs::path> installed_places() {
 }
 
 // The hash of the contents, in their order.
-Hash128 key_of(const std::vector<Source>& sources) {
+Hash128 key_of_sources(const std::vector<Source>& sources) {
   std::vector<Hash128> hashes;
   for (const Source& source : sources) hashes.push_back(hash_bytes(std::as_bytes(std::span(source.text))));
   return hash_bytes(std::as_bytes(std::span(hashes)));
@@ -138,7 +138,7 @@ std::string DictionaryCache::default_directory() {
 std::shared_ptr<const Dictionary> Dictionary::load(const std::string& path, const std::vector<std::string>& user_paths,
                                                    const DictionaryCache& cache) {
   std::vector<Source> sources = read_sources(path, user_paths);
-  const Hash128 key = key_of(sources);
+  const Hash128 key = key_of_sources(sources);
   const std::string cache_file =
       cache.directory.empty()
           ? std::string()
@@ -153,7 +153,7 @@ std::shared_ptr<const Dictionary> Dictionary::load(const std::string& path, cons
   dictionary->image_ = &storage->image;
   dictionary->storage_ = std::move(storage);
   std::string user_text = joined_user_text(sources);
-  dictionary->hash_ = hash_of(sources.front().text, user_text);
+  dictionary->hash_ = hash_of_texts(sources.front().text, user_text);
   if (sources.size() > 1) dictionary->user_text_ = std::move(user_text);
   dictionary->path_ = std::move(sources.front().path);
   dictionary->text_ = std::move(sources.front().text);

@@ -5,15 +5,9 @@
 #include <algorithm>
 
 #include "rf/io/utf8.h"
+#include "unicode/hangul.h"
 
 namespace rf::text {
-namespace {
-
-constexpr char32_t kSyllableBase = 0xAC00, kSyllables = 11172;
-constexpr char32_t kLeadBase = 0x1100, kVowelBase = 0x1161, kTrailBase = 0x11A7;
-constexpr char32_t kVowels = 21, kTrails = 28;  // kTrails counts "no trailing consonant"
-
-}  // namespace
 
 void write_utf8(std::span<const NormalizedChar> chars, std::string& text, std::vector<SourceSpan>& spans) {
   text.clear();
@@ -75,7 +69,7 @@ size_t BertNormalizer::stretch_end(std::string_view text, size_t bytes) {
 }
 
 void BertNormalizer::decompose(char32_t code, const BertCharacter& character) {
-  if (code >= kSyllableBase && code - kSyllableBase < kSyllables) {
+  if (is_syllable(code)) {
     const char32_t index = code - kSyllableBase, trail = index % kTrails;
     add_part(kLeadBase + index / (kVowels * kTrails), false);
     add_part(kVowelBase + index / kTrails % kVowels, true);

@@ -12,7 +12,7 @@
 namespace rf::text {
 namespace {
 
-constexpr size_t kStretchBytes = size_t{1} << 14;
+constexpr size_t kSplitStretchBytes = size_t{1} << 14;
 
 char fold(char c) {
   return ascii_class(c) == Ascii::kCapital ? static_cast<char>(c + ('a' - 'A')) : c;
@@ -138,7 +138,7 @@ void BertSplitter::split_changing(std::string_view chunk, const Chunk& begin, Wo
   int64_t left_out = 0;  // characters left out after the first of chars_
   size_t waiting = 0;    // of chars_, no punctuation
   while (!chunk.empty()) {
-    const size_t stretch = normalizer_.stretch_end(chunk, kStretchBytes);
+    const size_t stretch = normalizer_.stretch_end(chunk, kSplitStretchBytes);
     normalizer_.normalize(chunk.substr(0, stretch), place, chars_);
     chunk.remove_prefix(stretch);
     size_t first = 0;

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "unicode/hangul.h"
+
 namespace rf::text {
 namespace {
 
@@ -21,15 +23,8 @@ struct Composition {
 };
 #include "unicode/unicode_tables.inc"
 
-constexpr char32_t kSyllableBase = 0xAC00, kLeadBase = 0x1100, kVowelBase = 0x1161, kTrailBase = 0x11A7;
-constexpr char32_t kLeads = 19, kVowels = 21, kTrails = 28;  // kTrails counts "no trailing consonant"
-constexpr char32_t kSyllables = kLeads * kVowels * kTrails;
 constexpr char32_t kCapitalSigma = 0x3A3, kSigma = 0x3C3, kFinalSigma = 0x3C2;
 constexpr char32_t kCapitalDottedI = 0x130, kDotAbove = 0x307;
-
-bool is_syllable(char32_t code) {
-  return code >= kSyllableBase && code - kSyllableBase < kSyllables;
-}
 
 char32_t simple_lower(char32_t code) {
   const auto* found = std::lower_bound(std::begin(kLower), std::end(kLower), code,

@@ -18,6 +18,8 @@ namespace rf::io {
 
 class MappedFile;
 
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // the limit of the format's own library
+
 struct TensorView {
   std::string name;
   DType dtype;

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "machine_facts.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/train/pretrain_bench.h"
@@ -22,7 +23,7 @@ namespace rf::cli {
 
 namespace {
 
-struct Options {
+struct BenchOptions {
   bench::Options kernels;
   bool list = false;
   std::string json_path;
@@ -44,7 +45,7 @@ class Lines {
   std::optional<io::AtomicFile> file_;
 };
 
-nlohmann::json machine_line(const Options& options) {
+nlohmann::json machine_line(const BenchOptions& options) {
   return {{"machine", machine_facts()}, {"rounds", options.kernels.rounds}};
 }
 
@@ -64,7 +65,7 @@ std::string table_line(const bench::Result& result, size_t name_width) {
                      result.side == "ours" ? "" : fmt::format("{:.2f}", result.ours_times_as_fast));
 }
 
-int run_kernels(const Options& options) {
+int run_kernels(const BenchOptions& options) {
   const std::vector<std::string> names = bench::case_names(options.kernels);
   if (options.list) {
     for (const std::string& name : names) emit({{"case", name}});
@@ -93,7 +94,7 @@ int run_pretrain_step(const train::PretrainBenchOptions& options) {
   return kOk;
 }
 
-void add_kernel_options(CLI::App& app, Options& options) {
+void add_kernel_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--filter", options.kernels.filter,
                  "Regular expression, searched in the names of cases; pretrain-step is a separate case");
   app.add_flag("--list", options.list, "List the names of the cases without timing them");
@@ -111,8 +112,8 @@ void add_kernel_options(CLI::App& app, Options& options) {
       "Every case at a small size, to test that it works");
 }
 
-std::function<int()> configure(CLI::App& app, const Common& common) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_bench(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<BenchOptions>();
   add_kernel_options(app, *options);
   app.add_option("--model", options->pretrain.model_dir, "pretrain-step: model directory to start from");
   app.add_option("--ids", options->pretrain.ids_path, "pretrain-step: .npy of integers [N,B,T], masked");
@@ -132,4 +133,4 @@ std::function<int()> configure(CLI::App& app, const Common& common) {
 
 }  // namespace rf::cli
 
-RF_TRAINING_COMMAND(bench, rf::cli::configure)
+RF_TRAINING_COMMAND(bench, rf::cli::configure_bench)

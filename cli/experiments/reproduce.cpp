@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "machine_facts.h"
 #include "rf/io/error.h"
 #include "rf/train/runtime.h"
 #include "training_command.h"
@@ -14,13 +15,13 @@ namespace rf::cli {
 
 namespace {
 
-struct Options {
+struct ReproduceOptions {
   reproduce::Options run;
   std::string scale = "tiny";
   bool list = false, json = false;
 };
 
-std::string command_line(const Options& options) {
+std::string command_line(const ReproduceOptions& options) {
   std::string line = "roformer reproduce";
   for (const std::string& name : options.run.names) line += " " + name;
   line += " --scale " + options.scale + " --output " + options.run.output_dir;
@@ -28,7 +29,7 @@ std::string command_line(const Options& options) {
   return line;
 }
 
-int run(Options& options) {
+int run_reproduce(ReproduceOptions& options) {
   options.run.scale = reproduce::scale_of_name(options.scale);
   if (options.list) {
     emit_list(reproduce::experiments(options.run.scale), {"name", "claims", "budget", "title"}, options.json);
@@ -51,8 +52,8 @@ int run(Options& options) {
   return kSignalBase + report.signal;
 }
 
-std::function<int()> configure(CLI::App& app, const Common&) {
-  auto options = std::make_shared<Options>();
+std::function<int()> configure_reproduce(CLI::App& app, const Common&) {
+  auto options = std::make_shared<ReproduceOptions>();
   app.add_option("names", options->run.names, "Experiments (--list names them), or all");
   app.add_option("--scale", options->scale,
                  "tiny: everything once, in minutes; small: three seeds, in hours; paper: published hyperparameters")
@@ -66,7 +67,7 @@ std::function<int()> configure(CLI::App& app, const Common&) {
   return [options] {
     options->run.note = say;
     train::keep_freed_memory();
-    return run(*options);
+    return run_reproduce(*options);
   };
 }
 
@@ -74,4 +75,4 @@ std::function<int()> configure(CLI::App& app, const Common&) {
 
 }  // namespace rf::cli
 
-RF_TRAINING_COMMAND(reproduce, rf::cli::configure)
+RF_TRAINING_COMMAND(reproduce, rf::cli::configure_reproduce)

@@ -1,0 +1,45 @@
+// What linear attention keeps of the tokens that sequences have so far: sums over their keys, whose size does not
+// depend on how many they are. Keys are in them as they were rotated when they came.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "sequence_cache.h"
+
+namespace rf::engine {
+
+// Of one layer, sequence and head.
+struct LinearState {
+  double* sums = nullptr;    // as rf_linear_attention_args has them; nullptr: none are kept
+  float* maximum = nullptr;  // shen and favor: the sums are divided by its exponential
+};
+
+class LinearStates : public SequenceCache {
+ public:
+  struct Shape {
+    int64_t layers = 0, heads = 0, sums = 0;  // numbers of a head
+    int64_t sequences = 0, capacity = 0;      // tokens of a sequence
+  };
+
+  // Throws std::bad_alloc. Memory is taken from the system as sequences begin.
+  explicit LinearStates(const Shape& shape);
+
+  LinearState of(int64_t layer, int64_t sequence, int64_t head) const;
+  // The states of a sequence before its first token.
+  void clear(int64_t sequence);
+  // No token can be taken out of a sum.
+  bool can_truncate(int64_t sequence, int64_t tokens) const override {
+    return tokens == 0 || tokens == length(sequence);
+  }
+
+ protected:
+  void copy_kept(int64_t from, int64_t to, int64_t first) override;
+
+ private:
+  Shape shape_;
+  std::unique_ptr<double[]> sums_;   // [layers, sequences, heads, sums]
+  std::unique_ptr<float[]> maxima_;  // [layers, sequences, heads]
+};
+
+}  // namespace rf::engine
