@@ -113,6 +113,7 @@ class Engine {
   Engine(const std::string& model_dir, const std::string& options) {
     const nb::gil_scoped_release release;
     const json given = json::parse(options);
+    const ThreadsScope threads(given.value("threads", 0));
     models_ = std::make_unique<Models>(ModelsOptions{.model_dir = model_dir,
                                                      .first = first_part(given.value("task", "")),
                                                      .embedding = embedding_options(given),

@@ -32,20 +32,32 @@ def load() -> None:
     if not is_chosen:
         os.environ[_SPIN] = SPIN_COUNT
     try:
-        for path in (*_in_packages(), _NAME):
-            try:
-                ctypes.CDLL(path)
-                return
-            except OSError:
-                continue
+        for path in _of_torch():
+            _opened(path)
+        if not _opened(_NAME, os.RTLD_NOLOAD) and not _opened(f"{os.path.dirname(__file__)}/lib/{_NAME}"):  # noqa: PTH120
+            _opened(_NAME)
     finally:
         if not is_chosen:
             del os.environ[_SPIN]
 
 
-def _in_packages() -> list[str]:
-    """That of torch, where torch is installed, and that of this package."""
-    torch = spec_of("torch")
-    folders = list(torch.submodule_search_locations or []) if torch else []
-    folders.append(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib takes longer to import
-    return [f"{folder}/lib/{_NAME}" for folder in folders]
+def _of_torch() -> list[str]:
+    """Those in the packages of torch; some builds of torch give theirs another name."""
+    spec = spec_of("torch")
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    return [
+        entry.path
+        for folder in folders
+        for libraries in (f"{folder}/lib", f"{folder}.libs")
+        if os.path.isdir(libraries)  # noqa: PTH112 - pathlib takes longer to import
+        for entry in os.scandir(libraries)
+        if entry.name.startswith("libgomp") and ".so" in entry.name
+    ]
+
+
+def _opened(path: str, mode: int = 0) -> bool:
+    try:
+        ctypes.CDLL(path, mode | os.RTLD_NOW)
+    except OSError:
+        return False
+    return True
