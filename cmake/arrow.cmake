@@ -1,5 +1,9 @@
 # Apache Arrow's Parquet reader, when it is there: as a CMake package, or inside the package pyarrow of `python`. Defines
 # the target rf::parquet, or silently leaves it undefined.
+option(ROFORMER_PARQUET "Read and write Parquet where Apache Arrow is found" ON)
+if(NOT ROFORMER_PARQUET)
+  return()
+endif()
 find_package(Parquet CONFIG QUIET)
 if(TARGET Parquet::parquet_shared)
   add_library(rf_parquet INTERFACE)

@@ -1,17 +1,8 @@
 # The one place that looks for torch. The wheel's own TorchConfig.cmake sets global flags and wants a CUDA toolkit when
 # the wheel is a CUDA one; the CPU product needs four libraries and two include directories, taken here directly.
-execute_process(
-  COMMAND "${python}" -c
-    "import importlib.util as u, pathlib as p; r = p.Path(u.find_spec('torch').origin).parent; print(r); print(open(r / 'version.py').read().split(\"__version__ = '\")[1].split(\"'\")[0], end='')"
-  OUTPUT_VARIABLE torch_probe ERROR_VARIABLE torch_error RESULT_VARIABLE torch_rc)
-if(NOT torch_rc EQUAL 0)
-  message(FATAL_ERROR "No torch in ${python}; run scripts/setup.sh, or set ROFORMER_PYTHON to a Python that has torch 2.11 to 2.13\n${torch_error}")
-endif()
-string(REGEX MATCH "^([^\n]*)\n(([0-9]+\\.[0-9]+)[^\n]*)" unused "${torch_probe}")
-set(torch_root "${CMAKE_MATCH_1}")
-set(ROFORMER_TORCH_VERSION "${CMAKE_MATCH_2}")
-if(CMAKE_MATCH_3 VERSION_LESS 2.11 OR CMAKE_MATCH_3 VERSION_GREATER 2.13)
-  message(FATAL_ERROR "torch ${ROFORMER_TORCH_VERSION} in ${python}: 2.11 to 2.13 are supported")
+include(cmake/torch_probe.cmake)
+if(torch_problem)
+  message(FATAL_ERROR "${torch_problem}; run scripts/setup.sh, or set ROFORMER_PYTHON to a Python that has torch ${torch_versions}\n${torch_error}")
 endif()
 message(STATUS "torch ${ROFORMER_TORCH_VERSION} in ${torch_root}")
 

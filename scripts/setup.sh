@@ -23,13 +23,13 @@ say() { printf '[setup] %s\n' "$*" >&2; }
 # --- Debian packages --------------------------------------------------------------------------------------------------
 packages=(g++ cmake ninja-build ccache libhwy-dev libfmt-dev libcli11-dev nlohmann-json3-dev libxxhash-dev zlib1g-dev
   libzstd-dev unzip)
-[ -n "${ROFORMER_PYTHON:-}" ] || packages+=(python3 python3-venv)
+[ -n "${ROFORMER_PYTHON:-}" ] || packages+=(python3-dev python3-venv)
 [ "$tests" = 0 ] || packages+=(libgtest-dev pkgconf python3-dev)
 
 install_packages() {
   command -v dpkg-query >/dev/null || {
     say "not a Debian system; needed: a C++20 compiler, CMake 3.25, Ninja, ccache, Highway, fmt, CLI11,"
-    say "nlohmann-json, xxHash, zlib, zstd, unzip, Python 3.10 with venv$([ "$tests" = 0 ] || printf ', GoogleTest'); going on with what is there"
+    say "nlohmann-json, xxHash, zlib, zstd, unzip, Python 3.10 with venv and headers$([ "$tests" = 0 ] || printf ', GoogleTest'); going on with what is there"
     return
   }
   local missing=() package
@@ -84,9 +84,10 @@ else
       say "it is not available here; linear layers run without it"
     fi
   fi
-  # `import roformer_cpp` in the environment means the package of this checkout.
+  # `import roformer_cpp` in the environment means the package of this checkout, and `roformer` its program.
   site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   echo "$PWD/python" >"$site/roformer_cpp.pth"
+  ln -sf "$PWD/build/release/roformer" .venv/bin/roformer
 fi
 
 # --- build ------------------------------------------------------------------------------------------------------------

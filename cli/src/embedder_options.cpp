@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "read_options.h"
+#include "rf/engine/names.h"
 #include "rf/model/run_checkpoints.h"
 
 namespace rf::cli {
@@ -15,9 +16,7 @@ namespace {
 using engine::LongTexts;
 using engine::Pooling;
 
-const std::map<std::string, Pooling> kPoolings = {
-    {"mean", Pooling::kMean}, {"cls", Pooling::kCls}, {"pooler", Pooling::kPooler},
-    {"last", Pooling::kLast}, {"max", Pooling::kMax}, {"mean-sqrt-len", Pooling::kMeanSqrtLen}};
+const std::map<std::string, Pooling> kPoolings(engine::kPoolingNames.begin(), engine::kPoolingNames.end());
 
 void add_poolings(CLI::App& app, engine::EmbedderOptions& options) {
   app.add_option_function<std::vector<std::string>>(
@@ -70,11 +69,10 @@ void add_embedder_options(CLI::App& app, EmbedderArguments& arguments) {
 }
 
 engine::Embedder open_embedder(const EmbedderArguments& arguments, const Common& common) {
-  constexpr int kComputingPerTokenizing = 8;  // tokenizing takes a hundredth of the time
   const int threads =
       common.threads > 0 ? common.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   engine::EmbedderOptions options = arguments.options;
-  options.threads = (threads + kComputingPerTokenizing - 1) / kComputingPerTokenizing;
+  options.threads = engine::tokenizing_threads(threads);
   options.warn = say;
   return engine::Embedder(model_of_run(arguments.model_dir, say), options);
 }

@@ -1,10 +1,8 @@
 // roformer generate: a causal language model continues prompts.
 #include <fmt/format.h>
 
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +12,8 @@
 #include "rf/data/reader.h"
 #include "rf/engine/generator.h"
 #include "rf/io/error.h"
-#include "rf/io/printable.h"
 #include "rf/model/run_checkpoints.h"
-#include "rf/text/tokenizer.h"
+#include "rf/tasks/continuation.h"
 
 namespace rf::cli {
 
@@ -34,73 +31,40 @@ struct GenerateOptions {
   bool sample = false, no_stop = false;
 };
 
-// How a prompt begins and a text ends in the form of the tokenizer: "[CLS] text [SEP]".
-struct Ends {
-  std::vector<int32_t> before, after;
-};
-
-Ends ends_of(const text::Tokenizer& tokenizer) {
-  using Part = text::SequenceTemplate::Part;
-  Ends ends;
-  bool is_after = false;
-  for (const auto& piece : tokenizer.sequence_template().single) {
-    if (piece.part == Part::kSpecial) (is_after ? ends.after : ends.before).push_back(piece.id);
-    is_after = is_after || piece.part == Part::kFirst;
-  }
-  const int32_t eos = tokenizer.vocabulary().special().eos;
-  if (ends.after.empty() && eos >= 0) ends.after.push_back(eos);
-  return ends;
-}
-
-std::vector<int32_t> stop_ids(const GenerateOptions& options, const text::Vocabulary& vocabulary, const Ends& ends) {
+std::vector<int32_t> stop_ids(const GenerateOptions& options, const tasks::Continuer& continuer) {
   if (options.no_stop) return {};
-  if (options.stops.empty()) return ends.after;
-  std::vector<int32_t> ids;
-  for (const std::string& token : options.stops) {
-    const int32_t id = vocabulary.find(token);
-    if (id < 0) fail(kGenerateWhere, "--stop must be a token of the vocabulary, got {}", io::printable(token));
-    ids.push_back(id);
-  }
-  return ids;
+  return options.stops.empty() ? continuer.stop_ids() : continuer.ids_of(options.stops, "--stop");
 }
 
 // Continues prompts and writes their results, in order.
 class Writer {
  public:
-  Writer(const GenerateOptions& options, const text::Tokenizer& tokenizer, const engine::Model& model)
-      : generation_(options.generation), tokenizer_(tokenizer), ends_(ends_of(tokenizer)), generator_(model) {
-    generation_.stop_ids = stop_ids(options, tokenizer.vocabulary(), ends_);
+  Writer(const GenerateOptions& options, const tasks::Continuer& continuer)
+      : generation_(options.generation), continuer_(continuer) {
+    generation_.stop_ids = stop_ids(options, continuer);
   }
 
   void add(std::string prompt) {
-    text::Encoding encoding;
-    tokenizer_.encode(prompt, encoding);
-    std::vector<int32_t> ids = ends_.before;
-    ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
-    if (ids.empty())
-      fail(kGenerateWhere, "a prompt must have at least one token, got {}", nlohmann::json(prompt).dump());
     prompts_.push_back(std::move(prompt));
-    ids_.push_back(std::move(ids));
     // Several batches at once: a prompt that is done makes room for the next.
-    if (std::ssize(ids_) >= 4 * generation_.batch) finish();
+    if (std::ssize(prompts_) >= 4 * generation_.batch) finish();
   }
 
   void finish() {
-    const auto results = generator_.generate(ids_, generation_);
+    const auto results = continuer_.continue_prompts(prompts_, generation_);
     for (size_t i = 0; i < results.size(); ++i) {
       for (size_t r = 0; r < results[i].size(); ++r) write(i, r, results[i][r]);
     }
-    first_ += std::ssize(ids_);
+    first_ += std::ssize(prompts_);
     prompts_.clear();
-    ids_.clear();
   }
 
  private:
-  void write(size_t i, size_t sequence, const engine::Generated& result) const {
+  void write(size_t i, size_t sequence, const tasks::Continuation& result) const {
     nlohmann::json line = {{"index", first_ + static_cast<int64_t>(i)},
                            {"sequence", sequence},
                            {"prompt", prompts_[i]},
-                           {"text", new_text(ids_[i], result.ids)},
+                           {"text", result.text},
                            {"ids", result.ids},
                            {"log_probability", result.log_probability},
                            {"stopped", result.stopped}};
@@ -108,33 +72,16 @@ class Writer {
     emit(line);
   }
 
-  // What the new tokens add to the text: a word piece may continue the prompt's last word.
-  std::string new_text(const std::vector<int32_t>& prompt, const std::vector<int32_t>& added) const {
-    std::vector<int32_t> all = prompt;
-    all.insert(all.end(), added.begin(), added.end());
-    const std::string before = tokenizer_.decode(prompt, text::SkipSpecials::kYes);
-    const std::string text = tokenizer_.decode(all, text::SkipSpecials::kYes);
-    return text.starts_with(before) ? text.substr(before.size()) : tokenizer_.decode(added, text::SkipSpecials::kYes);
-  }
-
   engine::GenerationOptions generation_;
-  const text::Tokenizer& tokenizer_;
-  Ends ends_;
-  engine::Generator generator_;
+  const tasks::Continuer& continuer_;
   int64_t first_ = 0;  // of the prompts that are held, by number
   std::vector<std::string> prompts_;
-  std::vector<std::vector<int32_t>> ids_;
 };
 
 int run_generate(const GenerateOptions& options) {
-  const std::string model_dir = model_of_run(options.model_dir, say);
-  const auto tokenizer = text::Tokenizer::load(model_dir, options.load);
-  const engine::Model model(model_dir, {.precision = options.precision, .warn = say});
-  if (model.info().vocab_size != tokenizer.vocabulary().size()) {
-    fail(kGenerateWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir,
-         tokenizer.vocabulary().size(), model.info().vocab_size);
-  }
-  Writer writer(options, tokenizer, model);
+  const tasks::Continuer continuer(model_of_run(options.model_dir, say),
+                                   {.precision = options.precision, .load = options.load, .note = say});
+  Writer writer(options, continuer);
   for (const std::string& prompt : options.prompts) writer.add(prompt);
   if (!options.read.inputs.empty()) {
     std::string prompt;

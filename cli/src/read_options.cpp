@@ -1,5 +1,6 @@
 #include "read_options.h"
 
+#include "rf/engine/names.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 
@@ -7,9 +8,8 @@ namespace rf::cli {
 
 namespace {
 
-const std::map<std::string, engine::Precision> kPrecisions = {{"float32", engine::Precision::kFloat32},
-                                                              {"bfloat16", engine::Precision::kBfloat16},
-                                                              {"int8", engine::Precision::kInt8}};
+const std::map<std::string, engine::Precision> kPrecisions(engine::kPrecisionNames.begin(),
+                                                           engine::kPrecisionNames.end());
 
 // An option whose value `parse` reads by name; a name that it refuses is a usage error.
 template <typename Value>

@@ -11,11 +11,9 @@
 #include <fstream>
 #include <limits>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "rf/io/error.h"
-#include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/text/batch.h"
 #include "rf/text/tokenizer.h"
@@ -28,18 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEmbedderWhere = "embed";
-
-// The limit that transformers' tokenizer has: model_max_length of tokenizer_config.json, where that is one.
-int64_t tokenizer_limit(const std::string& model_dir) {
-  const std::string path = model_dir + "/tokenizer_config.json";
-  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
-  if (!fs::exists(path)) return kNone;
-  const nlohmann::json config = io::read_json(path);
-  if (!config.is_object() || !config.contains("model_max_length")) return kNone;
-  const nlohmann::json& limit = config.at("model_max_length");
-  if (!limit.is_number_integer() || limit > kNone || limit < 1) return kNone;  // 1e30 stands for none
-  return limit.get<int64_t>();
-}
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 void check_lower_case(const SentenceModules& modules, const text::Tokenizer& tokenizer) {
   if (!modules.lower_case || tokenizer.options().letter_case == text::Case::kLower) return;
@@ -50,7 +37,7 @@ void check_lower_case(const SentenceModules& modules, const text::Tokenizer& tok
 
 std::string prompt_of(const SentenceModules& modules, const EmbedderOptions& options) {
   if (options.prompt && options.prompt_name)
-    fail(kEmbedderWhere, "a prompt must be given as text or by name, got both");
+    fail<ArgumentError>(kEmbedderWhere, "a prompt must be given as text or by name, got both");
   if (options.prompt) return *options.prompt;
   const std::optional<std::string>& name = options.prompt_name ? options.prompt_name : modules.default_prompt_name;
   if (!name) return "";
@@ -58,15 +45,17 @@ std::string prompt_of(const SentenceModules& modules, const EmbedderOptions& opt
   if (found != modules.prompts.end()) return found->second;
   std::vector<std::string_view> known;
   for (const auto& [each, _] : modules.prompts) known.push_back(each);
-  fail(kEmbedderWhere, "the prompt must be one of the model's ({}), got {}",
-       known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")), io::printable(*name));
+  fail<ArgumentError>(kEmbedderWhere, "the prompt must be one of the model's ({}), got {}",
+                      known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")), io::printable(*name));
 }
 
 // Throws Error for options out of range before anything is read.
 void check(const EmbedderOptions& options) {
-  if (options.dimensions < 0) fail(kEmbedderWhere, "dimensions must be at least 1, got {}", options.dimensions);
-  if (options.max_length < 0) fail(kEmbedderWhere, "max_length must be at least 1, got {}", options.max_length);
-  if (options.threads < 0) fail(kEmbedderWhere, "threads must be at least 0, got {}", options.threads);
+  if (options.dimensions < 0)
+    fail<ArgumentError>(kEmbedderWhere, "dimensions must be at least 1, got {}", options.dimensions);
+  if (options.max_length < 0)
+    fail<ArgumentError>(kEmbedderWhere, "max_length must be at least 1, got {}", options.max_length);
+  if (options.threads < 0) fail<ArgumentError>(kEmbedderWhere, "threads must be at least 0, got {}", options.threads);
 }
 
 void normalize(float* x, int64_t count) {
@@ -113,7 +102,7 @@ struct Embedder::Impl {
     check_lower_case(modules, tokenizer);
     set_steps(options);
     set_info(options);
-    use_prompt(prompt_of(modules, options));
+    info.prompt = prompt_of(modules, options);
   }
 
   void set_steps(const EmbedderOptions& options) {
@@ -129,9 +118,10 @@ struct Embedder::Impl {
     for (const SentenceStep& step : modules.steps) {
       if (step.kind != SentenceStep::Kind::kDense) continue;
       if (step.dense.in() != width) {
-        fail(kEmbedderWhere,
-             "the dense layer of the model reads {} features, got {} from the steps before it (--pooling?)",
-             step.dense.in(), width);
+        fail<ArgumentError>(
+            kEmbedderWhere,
+            "the dense layer of the model reads {} features, got {} from the steps before it (--pooling?)",
+            step.dense.in(), width);
       }
       width = step.dense.out();
     }
@@ -141,31 +131,29 @@ struct Embedder::Impl {
     info.poolings = modules.poolings;
     info.prompts = modules.prompts;
     info.similarity = modules.similarity;
+    info.width = width;
     info.dimensions = options.dimensions > 0 ? options.dimensions : modules.dimensions > 0 ? modules.dimensions : width;
     if (info.dimensions > width) {
-      fail(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", width, info.dimensions);
+      fail<ArgumentError>(kEmbedderWhere, "dimensions must be at most the model's {}, got {}", width, info.dimensions);
     }
     info.max_length = options.max_length > 0 ? options.max_length
                       : modules.max_length > 0
                           ? modules.max_length
-                          : std::min(tokenizer_limit(modules.encoder_dir), model.info().max_position_embeddings);
+                          : std::min(text::read_row_settings(modules.encoder_dir).max_length.value_or(kNoLimit),
+                                     model.info().max_position_embeddings);
     const size_t specials = tokenizer.sequence_template().single.size() - 1;
     if (info.max_length <= static_cast<int64_t>(specials)) {
-      fail(kEmbedderWhere, "max_length must leave room beside {} special tokens, got {}", specials, info.max_length);
+      fail<ArgumentError>(kEmbedderWhere, "max_length must leave room beside {} special tokens, got {}", specials,
+                          info.max_length);
     }
-  }
-
-  void use_prompt(const std::string& prompt) {
-    info.prompt = prompt;
-    const bool left_out = modules.pooled_prompt == SentenceModules::PooledPrompt::kLeftOut && !prompt.empty();
-    prompt_tokens = left_out ? count_prompt_tokens() : 0;
   }
 
   int64_t pooled_width() const { return model.info().hidden_size * static_cast<int64_t>(modules.poolings.size()); }
 
-  // As sentence-transformers counts them: without the special token at the end.
-  int64_t count_prompt_tokens() const {
-    const text::Encoding tokens = tokenizer.encode_with_specials(info.prompt);
+  // Tokens that poolings leave out. As sentence-transformers counts them: without the special token at the end.
+  int64_t count_prompt_tokens(const std::string& prompt) const {
+    if (modules.pooled_prompt != SentenceModules::PooledPrompt::kLeftOut || prompt.empty()) return 0;
+    const text::Encoding tokens = tokenizer.encode_with_specials(prompt);
     const bool ends_special =
         tokenizer.sequence_template().single.back().part == text::SequenceTemplate::Part::kSpecial;
     return static_cast<int64_t>(tokens.size()) - (ends_special ? 1 : 0);
@@ -194,7 +182,7 @@ struct Embedder::Impl {
   void append(std::span<const text::Row> rows, TokenizedTexts& out) const {
     for (const text::Row& row : rows) {
       if (static_cast<int64_t>(row.size()) > info.max_length) {
-        fail(kEmbedderWhere, "texts must have at most {} tokens, got {}", info.max_length, row.size());
+        fail<ArgumentError>(kEmbedderWhere, "texts must have at most {} tokens, got {}", info.max_length, row.size());
       }
       if (static_cast<int64_t>(row.size()) == info.max_length) ++out.full_texts;
       out.replaced_bytes += row.tokens.replaced_bytes;
@@ -220,10 +208,11 @@ struct Embedder::Impl {
     Tokens input{.ids = std::span(texts.ids).subspan(begin, tokens), .offsets = offsets};
     if (!texts.types.empty()) input.types = std::span(texts.types).subspan(begin, tokens);
     std::vector<uint8_t> pooled;
-    if (prompt_tokens > 0) {
+    if (texts.prompt_tokens > 0) {
       pooled.assign(static_cast<size_t>(tokens), 1);
       for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-        std::fill_n(pooled.begin() + offsets[i], std::min(prompt_tokens, offsets[i + 1] - offsets[i]), uint8_t{0});
+        std::fill_n(pooled.begin() + offsets[i], std::min(texts.prompt_tokens, offsets[i + 1] - offsets[i]),
+                    uint8_t{0});
       }
       input.pooled = pooled;
     }
@@ -260,8 +249,7 @@ struct Embedder::Impl {
   text::Tokenizer tokenizer;
   Model model;
   EmbedderInfo info;
-  int64_t width = 0;          // of a vector before it is truncated
-  int64_t prompt_tokens = 0;  // at the front of each sequence, which poolings leave out
+  int64_t width = 0;  // of a vector before it is truncated
   int threads;
   LongTexts long_texts;
 
@@ -281,8 +269,12 @@ const EmbedderInfo& Embedder::info() const {
   return impl_->info;
 }
 
+const Model& Embedder::model() const {
+  return impl_->model;
+}
+
 void Embedder::use_prompt(const std::string& prompt) {
-  impl_->use_prompt(prompt);
+  impl_->info.prompt = prompt;
 }
 
 std::string Embedder::identity() const {
@@ -305,7 +297,12 @@ std::string Embedder::identity() const {
 }
 
 TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts) const {
+  return tokenize(texts, impl_->info.prompt);
+}
+
+TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts, const std::string& prompt) const {
   TokenizedTexts out;
+  out.prompt_tokens = impl_->count_prompt_tokens(prompt);
   std::unordered_map<std::string_view, int64_t> sequences;
   std::vector<std::string_view> distinct;
   for (const std::string_view text : texts) {
@@ -317,10 +314,10 @@ TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts) const
   prompted.reserve(distinct.size());
   std::vector<text::TextPair> samples;
   for (const std::string_view text : distinct) {
-    if (impl_->info.prompt.empty()) {
+    if (prompt.empty()) {
       samples.push_back({text});
     } else {
-      samples.push_back({prompted.emplace_back(impl_->info.prompt).append(text)});
+      samples.push_back({prompted.emplace_back(prompt).append(text)});
     }
   }
   std::unique_ptr<text::BatchEncoder> encoder = impl_->take_encoder();
@@ -331,7 +328,8 @@ TokenizedTexts Embedder::tokenize(std::span<const std::string_view> texts) const
 
 void Embedder::embed(const TokenizedTexts& texts, int64_t first, int64_t count, float* out) const {
   if (first < 0 || count < 0 || count > texts.sequences() - first) {
-    fail(kEmbedderWhere, "sequences must be among the {} given, got {} from {} on", texts.sequences(), count, first);
+    fail<ArgumentError>(kEmbedderWhere, "sequences must be among the {} given, got {} from {} on", texts.sequences(),
+                        count, first);
   }
   std::vector<float> vectors = impl_->pool(texts, first, count);
   int64_t columns = impl_->pooled_width();

@@ -16,6 +16,7 @@ namespace rf::io {
 
 void fail_errno(const std::string& path, std::string_view action) {
   const int code = errno;
+  if (code == ENOENT) fail<MissingFileError>(path, "cannot {}: {}", action, std::strerror(code));
   fail(path, "cannot {}: {}", action, std::strerror(code));
 }
 

@@ -58,7 +58,7 @@ CheckpointFiles::CheckpointFiles(const std::string& model_dir, const std::string
          "getattr(t, c).from_pretrained(d).save_pretrained(d)\" {}",
          model_dir, io::shell_word(model_dir));
   } else {
-    fail(where, "a model directory must hold model.safetensors, got none in {}", model_dir);
+    fail<MissingFileError>(where, "a model directory must hold model.safetensors, got none in {}", model_dir);
   }
 }
 

@@ -1,41 +1,36 @@
-"""Rotary position embedding and RoFormer in C++, as PyTorch operators.
+"""RoFormer and rotary position embedding in C++.
 
-    import roformer_cpp
+Without PyTorch: trained models and tokenizers.
+
+    engine = roformer_cpp.Engine("path/to/model")
+    vectors = engine.embed(["one text", "another"])
+
+With PyTorch: operators, attention over position encodings, and models.
 
     q = roformer_cpp.rope(q, positions, layout="pairs")
 
 The operators are also ``torch.ops.roformer.rope``, ``rope_``, ``rotate``, ``rope_table`` and ``dropout``; they have
 gradients of any order and work under ``torch.compile``. So do, with first gradients, ``norm``, ``gelu``, ``softmax``,
-``cross_entropy`` and ``linear``, for float32, bfloat16 and float16 on the CPU (ops/include/rf/ops/rows.h).
+``cross_entropy`` and ``linear``, for float32, bfloat16 and float16 on the CPU (ops/include/rf/ops/rows.h). PyTorch is
+loaded when the first name that needs it is used.
 
 On a machine with other work, import it before torch: OpenMP's idle threads then spin for a short time only, unless
 OMP_WAIT_POLICY or GOMP_SPINCOUNT is set. If torch is imported first, set GOMP_SPINCOUNT=10000 yourself.
 """
 
-from . import _openmp
+import os
+import sys
+from importlib import import_module
+from types import ModuleType
 
-_openmp.load_torch()
+from . import _library, _openmp
 
-from . import _library  # noqa: E402 - it imports torch
-
-_has_models = _library.load()
-
-from ._ops import (  # noqa: E402 - the operators exist once the library is loaded
-    memory_held,
-    release_memory,
-    rope,
-    rope_table,
-    rotate,
-    set_target,
-    target,
-)
-
-__all__ = ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
-__version__ = "0.1.0"
-
-if _has_models:
+TYPE_CHECKING = False  # type checkers take it for true; the module typing takes longer to import
+if TYPE_CHECKING:
+    from ._ops import memory_held, release_memory, rope, rope_table, rotate, set_target, target
     from .attention import attention
     from .encoding import combine_encodings, encoding, encodings
+    from .engine import Engine
     from .linear_attention import (
         LinearAttention,
         LinearAttentionState,
@@ -44,9 +39,74 @@ if _has_models:
         orthogonal_features,
     )
     from .model import bake, build_model, load_model
+    from .sentence_transformer import SentenceTransformer
     from .terms import DistanceTable, Rotation, Terms
+    from .tokenizer import Tokenizer
 
+__version__ = "0.1.0"
+__all__ = ["Engine", "SentenceTransformer", "Tokenizer"]
+if TYPE_CHECKING or _library.has_operators():
+    __all__ += ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
     __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "bake", "build_model", "load_model"]
     __all__ += ["combine_encodings", "encoding", "encodings"]
     __all__ += ["LinearAttention", "LinearAttentionState", "linear_attention", "linear_feature_dim"]
     __all__ += ["orthogonal_features"]
+
+# The names of each module, which is imported when one of them is used first.
+_WITHOUT_TORCH = {"engine": "Engine", "sentence_transformer": "SentenceTransformer", "tokenizer": "Tokenizer"}
+_OPERATORS = {"_ops": "memory_held release_memory rope rope_table rotate set_target target"}
+_MODELS = {
+    "attention": "attention",
+    "encoding": "combine_encodings encoding encodings",
+    "linear_attention": (
+        "LinearAttention LinearAttentionState linear_attention linear_feature_dim orthogonal_features"
+    ),
+    "model": "bake build_model load_model",
+    "terms": "DistanceTable Rotation Terms",
+}
+_MODULE_OF = {
+    name: module
+    for group in (_WITHOUT_TORCH, _OPERATORS, _MODELS)
+    for module, names in group.items()
+    for name in names.split()
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if module not in _WITHOUT_TORCH:
+        from . import _torch
+
+        if module in _MODELS and not _torch.has_models:
+            raise ImportError(f"[roformer_cpp] {name} needs {_library.NN} beside {_library.OPS}, got none")
+    value = getattr(import_module(f".{module}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Where a function and its module have one name, the name is the function: the import system sets the module."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if isinstance(value, ModuleType) and _MODULE_OF.get(name) == name:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+_openmp.load()
+
+# What may be wrong with the operators is said at once: in a folder that was named, or where OpenMP may give torch fewer
+# threads than it counts on.
+if any(os.environ.get(name) for name in ("ROFORMER_LIB_DIR", "OMP_DYNAMIC", "OMP_THREAD_LIMIT")):
+    if _library.has_operators():
+        from . import _torch  # noqa: F401
+    elif _library.given_folder():
+        _library.check_given_folder()

@@ -1,21 +1,55 @@
-"""Finds and loads the shared libraries that register the operators with PyTorch."""
+"""Finds the libraries of the package, and loads those that register the operators with PyTorch."""
 
 import os
 import warnings
 from pathlib import Path
 
-import torch
+from ._openmp import spec_of
 
-_OPS = "libroformer_ops.so"
-_NN = "libroformer_nn.so"
+OPS = "libroformer_ops.so"
+NN = "libroformer_nn.so"
+HINT = (
+    "Hint: run ./scripts/setup.sh, or cmake --preset release && cmake --build --preset release; "
+    "set ROFORMER_LIB_DIR to the folder of another build"
+)
 
 
-def _folders() -> list[Path]:
+def given_folder() -> str | None:
+    return os.environ.get("ROFORMER_LIB_DIR") or None
+
+
+def folders() -> list[Path]:
     """The folders to search: only $ROFORMER_LIB_DIR if it is set, else the package's lib/ and the build."""
-    if given := os.environ.get("ROFORMER_LIB_DIR"):
+    if given := given_folder():
         return [Path(given)]
     package = Path(__file__).resolve().parent
-    return [package / "lib", package.parents[1] / "build" / "release" / "lib"]
+    found = [package / "lib", package.parents[1] / "build" / "release" / "lib"]
+    # An editable installation has the package's Python files elsewhere.
+    if (module := spec_of("roformer_cpp._engine")) and module.origin:
+        found.append(Path(module.origin).parent / "lib")
+    return found
+
+
+def has_operators() -> bool:
+    """Whether torch is installed, and the library of operators for it."""
+    return spec_of("torch") is not None and any((folder / OPS).exists() for folder in folders())
+
+
+def check_given_folder() -> None:
+    """
+    Raises:
+        ImportError: $ROFORMER_LIB_DIR has neither the operators nor the module of the engine.
+    """
+    if not any(path.name == OPS or path.name.startswith("_engine.") for path in Path(given_folder()).glob("*")):
+        raise ImportError(_missing())
+
+
+def _missing() -> str:
+    looked = ", ".join(str(folder) for folder in folders())
+    return (
+        f"[roformer_cpp] {OPS} must be built and lie in one of the folders searched, got none in {looked}. {HINT}; "
+        "a wheel has it if its build found PyTorch (docs/python.md)"
+    )
 
 
 def load() -> bool:
@@ -27,25 +61,23 @@ def load() -> bool:
     Raises:
         ImportError: no operators in any of the folders, or they do not fit this version of PyTorch.
     """
-    folders = _folders()
-    folder = next((f for f in folders if (f / _OPS).exists()), None)
+    import torch
+
+    folder = next((f for f in folders() if (f / OPS).exists()), None)
     if folder is None:
-        looked = ", ".join(str(f) for f in folders)
-        raise ImportError(
-            f"[roformer_cpp] {_OPS} must be built and lie in one of the folders searched, got none in {looked}. "
-            "Hint: run ./scripts/setup.sh, or cmake --preset release && cmake --build --preset release; "
-            "set ROFORMER_LIB_DIR to the folder of another build"
-        )
-    _load(folder / _OPS)
+        raise ImportError(_missing())
+    _load(folder / OPS)
     if warning := torch.ops.roformer.openmp_warning():
         warnings.warn(warning, RuntimeWarning, stacklevel=3)
-    has_models = (folder / _NN).exists()
+    has_models = (folder / NN).exists()
     if has_models:
-        _load(folder / _NN)
+        _load(folder / NN)
     return has_models
 
 
 def _load(path: Path) -> None:
+    import torch
+
     try:
         torch.ops.load_library(str(path))
     except OSError as error:

@@ -5,6 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from . import _torch  # noqa: F401 - it loads the operators
+
 _rope = torch.ops.roformer.rope.default
 _rope_inplace = torch.ops.roformer.rope_.default
 _rotate = torch.ops.roformer.rotate.default

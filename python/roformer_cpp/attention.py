@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from . import _torch  # noqa: F401 - it loads the operators
 from .terms import Terms, tokens_first
 
 _MASK_HINT = "for a mask that is added to scores, 0 and -inf, give mask == 0; for one of 0 and 1, mask != 0"

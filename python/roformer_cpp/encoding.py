@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from . import _torch  # noqa: F401 - it loads the operators
 from ._options import options_json
 from .terms import Terms
 

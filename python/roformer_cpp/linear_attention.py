@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from . import _torch  # noqa: F401 - it loads the operators
 from ._options import options_json
 from .terms import Terms, shape_text, tokens_first
 

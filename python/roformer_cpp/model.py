@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from . import _torch  # noqa: F401 - it loads the operators
+
 HEADS = (
     "RoFormerModel",
     "RoFormerForMaskedLM",

@@ -1,6 +1,8 @@
 // Predictions of a fine-tuned model for records, and their metrics (rf/tasks/predict.h).
 #include "rf/tasks/predict.h"
 
+#include <mutex>
+
 #include "rf/data/read_progress.h"
 #include "rf/io/error.h"
 #include "rf/tasks/examples.h"
@@ -11,45 +13,27 @@ namespace rf::tasks {
 
 namespace {
 
-class Prediction {
+// "" if the task reads other things than texts.
+std::string text_field(const TaskSettings& settings) {
+  const auto text = settings.columns.find("text");
+  return text == settings.columns.end() ? "" : text->second;
+}
+
+void check_text_field(const TaskSettings& settings) {
+  if (!text_field(settings).empty()) return;
+  fail<ArgumentError>("predict", "a text alone goes with tasks that read one, got it with {}", settings.kind);
+}
+
+// Records that wait until there are enough tokens to compute.
+class RecordBatch {
  public:
-  Prediction(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line,
-             io::Progress& progress)
-      : options_(options), line_(line), progress_(progress), model_(options) {}
-
-  void read_texts() {
-    const std::string field = text_field();
-    if (field.empty()) {
-      fail("predict", "a text alone goes with tasks that read one, got it with {}", model_.settings().kind);
-    }
-    const auto source = std::make_shared<const std::string>("--text");
-    for (const std::string& text : options_.texts) add({source, static_cast<int64_t>(++records_), {{field, text}}});
-    flush();
-  }
-
-  void read_input() {
-    data::RecordOptions input = options_.input;
-    input.text_field = text_field();
-    data::RecordReader reader(input);
-    data::ReadProgress reading(progress_, "predicting", reader.total_bytes());
-    reader.read([&](data::Record& record) {
-      if (add(std::move(record))) reading.update(reader.bytes_read());
-    });
-    flush();
-    reading.update(reader.bytes_read());
-  }
-
- private:
-  // "" if the task reads other things than texts.
-  std::string text_field() const {
-    const auto text = model_.settings().columns.find("text");
-    return text == model_.settings().columns.end() ? "" : text->second;
-  }
+  using Line = std::function<void(const nlohmann::json&)>;
+  RecordBatch(const TunedModel& model, int64_t tokens, Line line)
+      : model_(model), batch_tokens_(tokens), line_(std::move(line)) {}
 
   // True where records that waited are done.
-  bool add(data::Record record) {
-    Example example = model_.task().example(record, Targets::kIgnored);
-    const bool is_full = tokens_ + example.tokens() > options_.batch_tokens;
+  bool add(data::Record record, Example example) {
+    const bool is_full = tokens_ + example.tokens() > batch_tokens_;
     if (is_full) flush();
     tokens_ += example.tokens();
     waiting_.examples.push_back(std::move(example));
@@ -73,21 +57,74 @@ class Prediction {
     tokens_ = 0;
   }
 
-  const PredictOptions& options_;
-  const std::function<void(const nlohmann::json&)>& line_;
-  io::Progress& progress_;
-  TunedModel model_;
+ private:
+  const TunedModel& model_;
+  const int64_t batch_tokens_;
+  const Line line_;
   Split waiting_;
   int64_t tokens_ = 0;  // of the examples that wait
-  size_t records_ = 0;
 };
 
 }  // namespace
 
 void predict(const PredictOptions& options, const std::function<void(const nlohmann::json&)>& line,
              io::Progress& progress) {
-  Prediction prediction(options, line, progress);
-  options.texts.empty() ? prediction.read_input() : prediction.read_texts();
+  const TunedModel model(options);
+  RecordBatch batch(model, options.batch_tokens, line);
+  const auto add = [&](data::Record record) {
+    Example example = model.task().example(record, Targets::kIgnored);
+    return batch.add(std::move(record), std::move(example));
+  };
+  const std::string field = text_field(model.settings());
+  if (!options.texts.empty()) {
+    check_text_field(model.settings());
+    const auto source = std::make_shared<const std::string>("--text");
+    int64_t count = 0;
+    for (const std::string& text : options.texts) add({source, ++count, {{field, text}}});
+    return batch.flush();
+  }
+  data::RecordOptions input = options.input;
+  input.text_field = field;
+  data::RecordReader reader(input);
+  data::ReadProgress reading(progress, "predicting", reader.total_bytes());
+  reader.read([&](data::Record& record) {
+    if (add(std::move(record))) reading.update(reader.bytes_read());
+  });
+  batch.flush();
+  reading.update(reader.bytes_read());
+}
+
+struct Predictor::Impl {
+  TunedModel model;
+  int64_t batch_tokens;
+  std::mutex mutex;  // of the task, which has buffers for making examples
+
+  explicit Impl(const PredictOptions& options) : model(options), batch_tokens(options.batch_tokens) {}
+};
+
+Predictor::Predictor(const PredictOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Predictor::~Predictor() = default;
+Predictor::Predictor(Predictor&&) noexcept = default;
+Predictor& Predictor::operator=(Predictor&&) noexcept = default;
+
+std::vector<nlohmann::json> Predictor::predict(const std::vector<nlohmann::json>& records) const {
+  const TaskSettings& settings = impl_->model.settings();
+  const auto source = std::make_shared<const std::string>("records");
+  std::vector<nlohmann::json> results;
+  int64_t line = 0;
+  RecordBatch batch(impl_->model, impl_->batch_tokens,
+                    [&results](const nlohmann::json& result) { results.push_back(result); });
+  for (const nlohmann::json& each : records) {
+    if (each.is_string()) check_text_field(settings);
+    data::Record record{source, ++line, each};
+    if (each.is_string()) record.fields = {{text_field(settings), each}};
+    std::unique_lock lock(impl_->mutex);
+    Example example = impl_->model.task().example(record, Targets::kIgnored);
+    lock.unlock();
+    batch.add(std::move(record), std::move(example));
+  }
+  batch.flush();
+  return results;
 }
 
 nlohmann::json evaluate(const PredictOptions& options, io::Progress& progress) {

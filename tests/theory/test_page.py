@@ -5,16 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from page_blocks import BLOCK, run
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "theory.md"
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def run(page, name):
-    """Runs the blocks of a page in one namespace; a traceback has the lines of the page."""
-    scope = {"__name__": name}
-    for block in BLOCK.finditer(page):
-        line = page.count("\n", 0, block.start(1))
-        exec(compile("\n" * line + block.group(1), name, "exec"), scope)
 
 
 def test_every_block_runs():

@@ -1,4 +1,6 @@
 // Where a dictionary comes from: its files, the places to look for them, and the cache of built dictionaries.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -43,13 +45,24 @@ std::string hash_of_texts(const std::string& text, const std::string& user_text)
   return fmt::format("{:016x}{:016x}", hash.high, hash.low);
 }
 
-// Where scripts/setup.sh installs jieba's: in the directory of the running program, or one directory above it.
+// Where scripts/setup.sh installs jieba's: in the directory of the running program, or one directory above it. Where
+// the program is another one, such as Python, in those of the library that this code is in.
 std::vector<fs::path> installed_places() {
+  std::vector<fs::path> places;
+  const auto add_places = [&places](const fs::path& file) {
+    const fs::path installed = fs::path("share") / "roformer" / kDictionaryFile;
+    for (const fs::path& folder : {file.parent_path(), file.parent_path().parent_path()}) {
+      const fs::path place = folder / installed;
+      if (std::ranges::find(places, place) == places.end()) places.push_back(place);
+    }
+  };
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
-  const fs::path installed = fs::path("share") / "roformer" / kDictionaryFile;
-  if (error) return {};
-  return {program / installed, program.parent_path() / installed};
+  if (const fs::path program = fs::read_symlink("/proc/self/exe", error); !error) add_places(program);
+  static const char kHere = 0;
+  Dl_info library = {};
+  if (dladdr(&kHere, &library) == 0 || library.dli_fname == nullptr) return places;
+  if (const fs::path file = fs::canonical(library.dli_fname, error); !error) add_places(file);
+  return places;
 }
 
 // The hash of the contents, in their order.
@@ -180,10 +193,11 @@ std::string find_dictionary(const std::string& model_dir, const std::string& giv
     if (fs::exists(place, error)) return place.string();
     looked_at += fmt::format("{}{}", looked_at.empty() ? "" : ", ", place.string());
   }
-  fail("dictionary",
-       "a segmenting tokenizer needs jieba's dict.txt (give it with --dict, or run scripts/setup.sh, which puts it "
-       "beside the program), got none at {}",
-       looked_at);
+  fail<MissingFileError>(
+      "dictionary",
+      "a segmenting tokenizer needs jieba's dict.txt (give it with --dict, or run scripts/setup.sh, which puts it "
+      "beside the program), got none at {}",
+      looked_at);
 }
 
 }  // namespace rf::text

@@ -41,13 +41,21 @@ struct EmbedderOptions {
   std::optional<std::string> prompt{};  // text before each text
   std::optional<std::string> prompt_name{};  // one of the directory's prompts
   LongTexts long_texts = LongTexts::kTruncate;
-  int threads = 1;  // that tokenize; 0: all
+  int threads = 1;  // that tokenize (see tokenizing_threads); 0: all
   // Takes warnings, each a line; without it they are dropped.
   std::function<void(const std::string&)> warn{};
 };
 
+// How many threads should tokenize for so many that compute: a text is tokenized in a hundredth of the time in which
+// its vector is computed.
+constexpr int tokenizing_threads(int computing) {
+  constexpr int kComputingPerTokenizing = 8;
+  return (computing + kComputingPerTokenizing - 1) / kComputingPerTokenizing;
+}
+
 struct EmbedderInfo {
   int64_t dimensions = 0;  // of a vector
+  int64_t width = 0;       // of a vector before its first elements are taken
   int64_t max_length = 0;  // tokens of a text with its special tokens
   std::vector<Pooling> poolings;
   bool normalized = false;                     // vectors have length 1
@@ -61,6 +69,7 @@ struct TokenizedTexts {
   std::vector<int32_t> ids, types;        // of all sequences; types: empty if all are 0
   std::vector<int64_t> offsets{0};        // sequence i is tokens offsets[i] .. offsets[i + 1] - 1; it may be empty
   std::vector<int64_t> sequence_of_text;  // sequences are numbered in the order of their first text
+  int64_t prompt_tokens = 0;              // at the front of each sequence, which poolings leave out
   int64_t full_texts = 0;                 // sequences of max_length tokens: of longer texts, the rest is cut off
   int64_t replaced_bytes = 0;             // ill-formed UTF-8 sequences, read as U+FFFD
 
@@ -76,6 +85,7 @@ class RF_ENGINE_API Embedder {
   Embedder& operator=(Embedder&&) noexcept;
 
   const EmbedderInfo& info() const;
+  const Model& model() const;  // the encoder
   // The text before each text from now on; not while another thread uses the embedder.
   void use_prompt(const std::string& prompt);
   // A hash of the content of all files that the vectors depend on.
@@ -84,8 +94,9 @@ class RF_ENGINE_API Embedder {
   // The vectors of texts, [texts.size(), dimensions].
   void embed(std::span<const std::string_view> texts, float* out) const;
 
-  // The two steps of it.
+  // The two steps of it; `prompt` is put before each text in place of info().prompt.
   TokenizedTexts tokenize(std::span<const std::string_view> texts) const;
+  TokenizedTexts tokenize(std::span<const std::string_view> texts, const std::string& prompt) const;
   // The vectors of sequences first .. first + count - 1, [count, dimensions].
   void embed(const TokenizedTexts& texts, int64_t first, int64_t count, float* out) const;
 

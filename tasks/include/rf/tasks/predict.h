@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -38,5 +39,23 @@ void predict(const PredictOptions& options, const std::function<void(const nlohm
              io::Progress& progress);
 // The task's metrics on labelled records, their loss, and their number.
 nlohmann::json evaluate(const PredictOptions& options, io::Progress& progress);
+
+// A fine-tuned model that stays open. May be used by several threads at once.
+class Predictor {
+ public:
+  // The options' input and texts are not read.
+  explicit Predictor(const PredictOptions& options);
+  ~Predictor();
+  Predictor(Predictor&&) noexcept;
+  Predictor& operator=(Predictor&&) noexcept;
+
+  // The prediction for each record, an object with the task's fields; a string is a record of the task's text. The keys
+  // are those of predict(), with `line` counted from 1.
+  std::vector<nlohmann::json> predict(const std::vector<nlohmann::json>& records) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace rf::tasks

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +40,14 @@ struct BatchOptions {
   int64_t pad_to_multiple_of = 1;
   int threads = 0;  // that tokenize, including the calling one; 0: all
 };
+
+// What tokenizer_config.json says about rows; BatchEncoder uses its options alone.
+struct RowSettings {
+  std::optional<int64_t> max_length;  // model_max_length; absent: none
+  Side truncation_side = Side::kRight;
+  Side padding_side = Side::kRight;
+};
+RowSettings read_row_settings(const std::string& model_dir);
 
 struct TextPair {
   std::string_view first;

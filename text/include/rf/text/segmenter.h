@@ -70,7 +70,8 @@ inline constexpr const char kDictionaryFile[] = "dict.txt", kUserDictionaryFile[
 
 // The dictionary to use: `given` if not empty, else dict.txt in `model_dir` (if that is not empty), else
 // share/roformer/dict.txt in the directory of the running program or one directory above it, where scripts/setup.sh
-// installs jieba's. Throws Error with the names of all files that were tried.
+// installs jieba's, else there for the library that has this code. Throws MissingFileError with the names of all files
+// that were tried.
 std::string find_dictionary(const std::string& model_dir, const std::string& given);
 
 // Holds buffers: use one object per thread.

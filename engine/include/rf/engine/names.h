@@ -1,0 +1,26 @@
+// The names of precisions and poolings, in options of the program and in Python.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "rf/engine/model.h"
+#include "rf/engine/precision.h"
+
+namespace rf::engine {
+
+template <typename Value, size_t kCount>
+using Names = std::array<std::pair<std::string_view, Value>, kCount>;
+
+inline constexpr Names<Precision, 3> kPrecisionNames = {
+    {{"float32", Precision::kFloat32}, {"bfloat16", Precision::kBfloat16}, {"int8", Precision::kInt8}}};
+
+inline constexpr Names<Pooling, 6> kPoolingNames = {{{"cls", Pooling::kCls},
+                                                     {"last", Pooling::kLast},
+                                                     {"max", Pooling::kMax},
+                                                     {"mean", Pooling::kMean},
+                                                     {"mean-sqrt-len", Pooling::kMeanSqrtLen},
+                                                     {"pooler", Pooling::kPooler}}};
+
+}  // namespace rf::engine

@@ -1,0 +1,280 @@
+// Engine: vectors, masks, predictions and continuations of a model directory. Structured arguments and results cross as
+// JSON. The GIL is released while a model is opened and while it computes.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "bindings.h"
+#include "errors.h"
+#include "models.h"
+#include "rf/engine/generator.h"
+#include "rf/engine/names.h"
+#include "texts.h"
+
+namespace rf::python {
+
+namespace nb = nanobind;
+using nlohmann::json;
+
+namespace {
+
+std::string text_of(const json& value) {
+  return value.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
+template <typename Value>
+void read(const json& options, const char* key, Value& value) {
+  if (const auto found = options.find(key); found != options.end()) found->get_to(value);
+}
+
+template <typename Names>
+auto named(const Names& names, const std::string& name) {
+  return std::ranges::find(names, name, [](const auto& entry) { return entry.first; })->second;
+}
+
+template <typename Names, typename Value>
+std::string_view name_in(const Names& names, Value value) {
+  return std::ranges::find(names, value, [](const auto& entry) { return entry.second; })->first;
+}
+
+engine::EmbedderOptions embedding_options(const json& given) {
+  engine::EmbedderOptions options;
+  options.precision = named(engine::kPrecisionNames, given.at("precision").get<std::string>());
+  read(given, "token_budget", options.token_budget);
+  for (const json& name : given.value("pooling", json::array())) {
+    options.poolings.push_back(named(engine::kPoolingNames, name.get<std::string>()));
+  }
+  if (given.contains("normalize")) options.normalize = given.at("normalize").get<bool>();
+  read(given, "dimensions", options.dimensions);
+  read(given, "max_length", options.max_length);
+  if (given.contains("prompt")) options.prompt = given.at("prompt").get<std::string>();
+  if (given.contains("prompt_name")) options.prompt_name = given.at("prompt_name").get<std::string>();
+  if (given.value("long_texts", "truncate") == "refuse") options.long_texts = engine::LongTexts::kRefuse;
+  return options;
+}
+
+ModelsOptions::First first_part(const std::string& task) {
+  using First = ModelsOptions::First;
+  return task == "embed"       ? First::kEmbed
+         : task == "fill-mask" ? First::kFillMask
+         : task == "generate"  ? First::kGenerate
+         : task == "predict"   ? First::kPredict
+                               : First::kAuto;
+}
+
+engine::GenerationOptions generation_options(const json& given) {
+  engine::GenerationOptions options;
+  read(given, "max_new_tokens", options.max_new_tokens);
+  read(given, "min_new_tokens", options.min_new_tokens);
+  read(given, "repetition_penalty", options.repetition_penalty);
+  read(given, "num_return_sequences", options.return_sequences);
+  read(given, "temperature", options.temperature);
+  read(given, "top_k", options.top_k);
+  read(given, "top_p", options.top_p);
+  read(given, "seed", options.seed);
+  read(given, "beams", options.beams);
+  read(given, "length_penalty", options.length_penalty);
+  read(given, "batch", options.batch);
+  options.search = given.contains("beams")        ? engine::Search::kBeams
+                   : given.value("sample", false) ? engine::Search::kSample
+                                                  : engine::Search::kGreedy;
+  return options;
+}
+
+// Ctrl-C ends a long call between two chunks.
+void check_signals() {
+  const nb::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+// Calls compute(first, count) for all sequences, about a token budget at a time.
+template <typename Compute>
+void for_chunks(const engine::TokenizedTexts& texts, int64_t token_budget, const Compute& compute) {
+  for (int64_t first = 0, end; first < texts.sequences(); first = end) {
+    end = first + 1;
+    while (end < texts.sequences() && texts.offsets[end + 1] - texts.offsets[first] <= token_budget) ++end;
+    compute(first, end - first);
+    check_signals();
+  }
+}
+
+class Engine {
+ public:
+  Engine(const std::string& model_dir, const std::string& options) {
+    const nb::gil_scoped_release release;
+    const json given = json::parse(options);
+    const ThreadsScope threads(given.value("threads", 0));
+    models_ = std::make_unique<Models>(ModelsOptions{.model_dir = model_dir,
+                                                     .first = first_part(given.value("task", "")),
+                                                     .embedding = embedding_options(given),
+                                                     .threads = given.value("threads", 0)});
+  }
+
+  // [texts, dimensions]
+  nb::object embed(const nb::list& list, const std::optional<std::string>& prompt) {
+    const Texts texts(list, "embed");
+    std::vector<float> vectors;
+    size_t columns = 0;
+    run(&Models::embedder, [&](const engine::Embedder& embedder) {
+      columns = static_cast<size_t>(embedder.info().dimensions);
+      const engine::TokenizedTexts tokens = tokenize(embedder, texts, prompt);
+      std::vector<float> of_sequences(static_cast<size_t>(tokens.sequences()) * columns);
+      for_chunks(tokens, token_budget(), [&](int64_t first, int64_t count) {
+        embedder.embed(tokens, first, count, of_sequences.data() + static_cast<size_t>(first) * columns);
+      });
+      if (tokens.sequences() == tokens.texts()) {
+        vectors = std::move(of_sequences);
+        return;
+      }
+      vectors.reserve(texts.size() * columns);
+      for (const int64_t sequence : tokens.sequence_of_text) {
+        const float* const row = of_sequences.data() + static_cast<size_t>(sequence) * columns;
+        vectors.insert(vectors.end(), row, row + columns);
+      }
+    });
+    return array_of(std::move(vectors), {texts.size(), columns});
+  }
+
+  // The hidden states of the tokens of distinct texts, one after another [tokens, hidden_size]; where each begins, and
+  // which one each text is.
+  nb::tuple hidden(const nb::list& list, const std::optional<std::string>& prompt) {
+    const Texts texts(list, "encode");
+    std::vector<float> states;
+    size_t columns = 0;
+    engine::TokenizedTexts tokens;
+    run(&Models::embedder, [&](const engine::Embedder& embedder) {
+      columns = static_cast<size_t>(embedder.model().info().hidden_size);
+      tokens = tokenize(embedder, texts, prompt);
+      states.resize(tokens.ids.size() * columns);
+      for_chunks(tokens, token_budget(), [&](int64_t first, int64_t count) {
+        std::vector<int64_t> offsets{0};
+        const int64_t begin = tokens.offsets[first];
+        for (int64_t i = first; i < first + count; ++i) {
+          if (tokens.offsets[i + 1] - begin > offsets.back()) offsets.push_back(tokens.offsets[i + 1] - begin);
+        }
+        engine::Tokens input{.ids = std::span(tokens.ids).subspan(begin, offsets.back()), .offsets = offsets};
+        if (!tokens.types.empty()) input.types = std::span(tokens.types).subspan(begin, offsets.back());
+        if (offsets.size() > 1) embedder.model().hidden(input, states.data() + static_cast<size_t>(begin) * columns);
+      });
+    });
+    const size_t rows = tokens.ids.size();
+    return nb::make_tuple(array_of(std::move(states), {rows, columns}), array_of(std::move(tokens.offsets)),
+                          array_of(std::move(tokens.sequence_of_text)));
+  }
+
+  std::string fill_mask(const nb::list& list, int64_t top_k) {
+    const Texts texts(list, "fill-mask");
+    json results = json::array();
+    run(&Models::mask_filler, [&](const tasks::MaskFiller& filler) {
+      for (const std::string& text : texts.copies()) {
+        json masks = json::array();
+        for (const tasks::FilledMask& mask : filler.fill(text, top_k)) {
+          json candidates = json::array();
+          for (const tasks::MaskCandidate& each : mask.candidates) {
+            candidates.push_back({{"token", each.token}, {"id", each.id}, {"probability", each.probability}});
+          }
+          masks.push_back(std::move(candidates));
+        }
+        results.push_back(std::move(masks));
+        check_signals();
+      }
+    });
+    return text_of(results);
+  }
+
+  std::string predict(const std::string& records) {
+    json results;
+    run(&Models::predictor, [&](const tasks::Predictor& predictor) {
+      results = predictor.predict(json::parse(records).get<std::vector<json>>());
+    });
+    return text_of(results);
+  }
+
+  std::string generate(const nb::list& list, const std::string& options) {
+    const Texts prompts(list, "generate");
+    json results = json::array();
+    run(&Models::continuer, [&](const tasks::Continuer& continuer) {
+      const json given = json::parse(options);
+      engine::GenerationOptions generation = generation_options(given);
+      const auto stop = given.find("stop");
+      generation.stop_ids = stop == given.end()
+                                ? continuer.stop_ids()
+                                : continuer.ids_of(stop->get<std::vector<std::string>>(), "a stop token");
+      for (const auto& sequences : continuer.continue_prompts(prompts.copies(), generation)) {
+        json of_prompt = json::array();
+        for (const tasks::Continuation& each : sequences) {
+          of_prompt.push_back({{"text", each.text},
+                               {"ids", each.ids},
+                               {"log_probability", each.log_probability},
+                               {"score", each.score},
+                               {"stopped", each.stopped}});
+        }
+        results.push_back(std::move(of_prompt));
+      }
+    });
+    return text_of(results);
+  }
+
+  // What is known of the vectors.
+  std::string embedding_info() {
+    json result;
+    run(&Models::embedder, [&](const engine::Embedder& embedder) {
+      const engine::EmbedderInfo& info = embedder.info();
+      json poolings = json::array();
+      for (const engine::Pooling pooling : info.poolings) poolings.push_back(name_in(engine::kPoolingNames, pooling));
+      result = {{"dimensions", info.dimensions}, {"width", info.width},           {"max_length", info.max_length},
+                {"pooling", poolings},           {"normalized", info.normalized}, {"prompt", info.prompt},
+                {"prompts", info.prompts},       {"similarity", info.similarity}};
+    });
+    return text_of(result);
+  }
+
+  std::string model_dir() const { return models_->options().model_dir; }
+  std::vector<std::string> take_warnings() { return models_->take_warnings(); }
+
+ private:
+  int64_t token_budget() const { return models_->options().embedding.token_budget; }
+
+  static engine::TokenizedTexts tokenize(const engine::Embedder& embedder, const Texts& texts,
+                                         const std::optional<std::string>& prompt) {
+    return prompt ? embedder.tokenize(texts.views(), *prompt) : embedder.tokenize(texts.views());
+  }
+
+  // Calls action(part), with a part of the models, which is opened if it is not.
+  template <typename Part, typename Action>
+  void run(const Part& (Models::*open)(), const Action& action) {
+    const nb::gil_scoped_release release;
+    const ThreadsScope threads(models_->options().threads);
+    const Part& part = (*models_.*open)();
+    on_open_model([&] { action(part); });
+  }
+
+  std::unique_ptr<Models> models_;
+};
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  nb::class_<Engine>(module, "Engine")
+      .def(nb::init<const std::string&, const std::string&>(), nb::arg("model_dir"), nb::arg("options"))
+      .def("embed", &Engine::embed, nb::arg("texts"), nb::arg("prompt").none())
+      .def("hidden", &Engine::hidden, nb::arg("texts"), nb::arg("prompt").none())
+      .def("fill_mask", &Engine::fill_mask, nb::arg("texts"), nb::arg("top_k"))
+      .def("predict", &Engine::predict, nb::arg("records"))
+      .def("generate", &Engine::generate, nb::arg("prompts"), nb::arg("options"))
+      .def("embedding_info", &Engine::embedding_info)
+      .def("model_dir", &Engine::model_dir)
+      .def("take_warnings", &Engine::take_warnings);
+}
+
+}  // namespace rf::python

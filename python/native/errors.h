@@ -1,0 +1,28 @@
+// Errors of C++ as exceptions of Python. The message is that of C++: "[where] rule, got value".
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <utility>
+
+#include "rf/io/error.h"
+
+namespace rf::python {
+
+// ArgumentError becomes ValueError, MissingFileError FileNotFoundError, another Error RuntimeError, and an error of the
+// file system OSError.
+void register_errors();
+
+// Calls `action` on a model or a tokenizer that is open: what an Error refuses then is an argument, so ValueError.
+template <typename Action>
+auto on_open_model(Action&& action) {
+  try {
+    return std::forward<Action>(action)();
+  } catch (const MissingFileError&) {
+    throw;
+  } catch (const Error& error) {
+    throw nanobind::value_error(error.what());
+  }
+}
+
+}  // namespace rf::python

@@ -1,0 +1,11 @@
+// The module `roformer_cpp._engine`: trained models and tokenizers for Python, over the same functions as the commands.
+#include "bindings.h"
+#include "errors.h"
+#include "rf/status.h"
+
+NB_MODULE(_engine, module) {
+  rf::python::register_errors();
+  rf::python::bind_engine(module);
+  rf::python::bind_tokenizer(module);
+  module.def("target", [] { return rf_target(); });
+}

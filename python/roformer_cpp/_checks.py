@@ -1,0 +1,72 @@
+"""Types of arguments, with messages `[where] rule, got value`. What values may be is checked in C++."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_INT64 = 2**63
+
+
+def kind(value: object) -> str:
+    return type(value).__name__
+
+
+def texts(where: str, name: str, value: str | Iterable[str]) -> tuple[list[str], bool]:
+    """The texts as a list, and whether it was one text alone. C++ checks that each is a string."""
+    if isinstance(value, str):
+        return [value], True
+    if isinstance(value, (bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
+        raise TypeError(f"[{where}] {name} must be a string or a list of strings, got {kind(value)}")
+    return value if isinstance(value, list) else list(value), False
+
+
+def integer(where: str, name: str, value: Any, least: int = -_INT64, end: int = _INT64) -> int:
+    try:
+        number = value.__index__()
+    except (AttributeError, TypeError):
+        raise TypeError(f"[{where}] {name} must be a whole number, got {kind(value)}") from None
+    if isinstance(value, bool):
+        raise TypeError(f"[{where}] {name} must be a whole number, got {value}")
+    if not least <= number < end:
+        bounds = f"at least {least}" if number < least else f"below {end}"
+        raise ValueError(f"[{where}] {name} must be {bounds}, got {number}")
+    return number
+
+
+def number(where: str, name: str, value: Any) -> float:
+    if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
+        raise TypeError(f"[{where}] {name} must be a number, got {kind(value)}")
+    result = float(value)
+    if result - result != 0:
+        raise ValueError(f"[{where}] {name} must be finite, got {result}")
+    return result
+
+
+def boolean(where: str, name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"[{where}] {name} must be True or False, got {value!r}")
+    return value
+
+
+def text(where: str, name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"[{where}] {name} must be a string, got {kind(value)}")
+    return value
+
+
+def choice(where: str, name: str, value: Any, names: Iterable[str]) -> str:
+    if text(where, name, value) not in names:
+        raise ValueError(f"[{where}] {name} must be one of {', '.join(names)}, got {value!r}")
+    return value
+
+
+def directory(where: str, value: str | os.PathLike) -> str:
+    try:
+        path = os.fsdecode(value)
+    except TypeError:
+        raise TypeError(f"[{where}] the model directory must be a path, got {kind(value)}") from None
+    if not os.path.exists(path):  # noqa: PTH110 - pathlib takes longer to import
+        raise FileNotFoundError(f"[{where}] the model directory must exist, got {path}")
+    if not os.path.isdir(path):  # noqa: PTH112
+        raise NotADirectoryError(f"[{where}] the model must be a directory, got {path}")
+    return path

@@ -1,0 +1,12 @@
+"""The script `roformer` of an installed package: replaces itself by the program in it."""
+
+import os
+import sys
+
+
+def main() -> None:
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "roformer")  # noqa: PTH100, PTH118, PTH120
+    try:
+        os.execv(program, [program, *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"[program] {program} must be the program of the package, got: {error.strerror}")

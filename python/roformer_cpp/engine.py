@@ -1,0 +1,318 @@
+"""Trained models without PyTorch: vectors, masks, predictions and continuations of texts."""
+
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+
+from . import _checks, _native
+
+_engine = _native.load()
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+POOLINGS = ("cls", "last", "max", "mean", "mean-sqrt-len", "pooler")
+TASKS = ("embed", "fill-mask", "generate", "predict")
+
+
+class Engine:
+    """A model directory, opened by the engine (docs/engine.md says which models).
+
+    Calls release the GIL: several threads may use one engine at once, and ``await asyncio.to_thread(engine.embed,
+    texts)`` does not block an event loop. The result of a text does not depend on the other texts of a call, nor on the
+    number of threads.
+
+    Args:
+        model_dir: the directory, also one of sentence-transformers, or of a training run.
+        precision: of weights and computation.
+        token_budget: tokens that are computed at once; results do not depend on it, memory does.
+        threads: that compute. Default: as many as OpenMP uses (``OMP_NUM_THREADS``, else all processors).
+        task: which of the methods is to be used. What it needs is opened at once; other methods open what they need at
+            their first call, with the weights once more in memory. Default: the task that the directory is made for.
+        pooling: how token vectors become one, ``"cls"``, ``"last"``, ``"max"``, ``"mean"``, ``"mean-sqrt-len"``,
+            ``"pooler"``, or several, whose results are put together. This and the following arguments are for vectors,
+            and replace what the directory says (docs/embeddings.md).
+        normalize: whether vectors have length 1.
+        dimensions: the first elements of a vector, which is then normalised again if vectors are normalised.
+        max_length: tokens of a text with its special tokens; a longer text is truncated, or refused with
+            ``long_texts="refuse"``.
+        prompt: text before each text.
+        prompt_name: one of the directory's prompts.
+
+    Raises:
+        FileNotFoundError: the directory or a file that it must have does not exist.
+        RuntimeError: a file is damaged, or describes a model that is not supported.
+        ValueError, TypeError: an argument breaks a rule. Every message reads ``[where] rule, got value``.
+    """
+
+    def __init__(
+        self,
+        model_dir: str | os.PathLike,
+        *,
+        precision: Literal["float32", "bfloat16", "int8"] = "float32",
+        token_budget: int = 4096,
+        threads: int | None = None,
+        task: Literal["embed", "fill-mask", "generate", "predict"] | None = None,
+        pooling: str | Sequence[str] | None = None,
+        normalize: bool | None = None,
+        dimensions: int | None = None,
+        max_length: int | None = None,
+        long_texts: Literal["truncate", "refuse"] = "truncate",
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+    ):
+        where = "engine"
+        options: dict[str, Any] = {
+            "precision": _checks.choice(where, "precision", precision, PRECISIONS),
+            "token_budget": _checks.integer(where, "token_budget", token_budget, 1),
+            "long_texts": _checks.choice(where, "long_texts", long_texts, ("truncate", "refuse")),
+        }
+        if threads is not None:
+            options["threads"] = _checks.integer(where, "threads", threads, 1, 1025)
+        if task is not None:
+            options["task"] = _checks.choice(where, "task", task, TASKS)
+        if pooling is not None:
+            names = [pooling] if isinstance(pooling, str) else list(pooling)
+            options["pooling"] = [_checks.choice(where, "pooling", name, POOLINGS) for name in names]
+        if normalize is not None:
+            options["normalize"] = _checks.boolean(where, "normalize", normalize)
+        for name, value in (("dimensions", dimensions), ("max_length", max_length)):
+            if value is not None:
+                options[name] = _checks.integer(where, name, value, 1)
+        for name, value in (("prompt", prompt), ("prompt_name", prompt_name)):
+            if value is not None:
+                options[name] = _checks.text(where, name, value)
+        self._engine = _engine.Engine(_checks.directory(where, model_dir), json.dumps(options))
+        self._options = options
+        self._embedding_info: dict[str, Any] | None = None
+        self._warn()
+
+    def __repr__(self) -> str:
+        return f"Engine({self.model_dir!r}, precision={self._options['precision']!r})"
+
+    @property
+    def model_dir(self) -> str:
+        """The directory that is open; for a training run that of its newest checkpoint."""
+        return self._engine.model_dir()
+
+    # ---- vectors
+
+    def embed(self, texts: str | Iterable[str], *, prompt: str | None = None) -> np.ndarray:
+        """The vectors of texts.
+
+        Args:
+            texts: a list of strings, or one string.
+            prompt: text before each text, in place of the engine's.
+
+        Returns:
+            float32 ``[texts, dimensions]``; of one string ``[dimensions]``.
+        """
+        listed, is_one = _checks.texts("embed", "texts", texts)
+        vectors = self._engine.embed(listed, _prompt("embed", prompt))
+        self._warn()
+        return vectors[0] if is_one else vectors
+
+    def embed_stream(
+        self, texts: Iterable[str], *, batch: int = 256, prompt: str | None = None
+    ) -> Iterator[np.ndarray]:
+        """The vectors of texts one after another, in order: any number of them in constant memory.
+
+        Args:
+            texts: strings, for example the lines of a file; read as their vectors are asked for.
+            batch: texts that are read and computed at once.
+            prompt: text before each text, in place of the engine's.
+
+        Returns:
+            An iterator of float32 ``[dimensions]``, one for each text.
+        """
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+            raise TypeError(f"[embed] texts must be an iterable of strings, got {_checks.kind(texts)}")
+        size, prompt = _checks.integer("embed", "batch", batch, 1), _prompt("embed", prompt)
+
+        def vectors() -> Iterator[np.ndarray]:
+            source = iter(texts)
+            while block := list(islice(source, size)):
+                yield from self.embed(block, prompt=prompt)
+
+        return vectors()
+
+    def encode(self, texts: str | Iterable[str], *, prompt: str | None = None) -> list[np.ndarray] | np.ndarray:
+        """The last hidden states of texts, of all tokens with the special ones.
+
+        Args:
+            texts: a list of strings, or one string.
+            prompt: text before each text, in place of the engine's.
+
+        Returns:
+            float32 ``[tokens, hidden_size]`` for each text; for one string the array alone. Equal texts share an array.
+        """
+        listed, is_one = _checks.texts("encode", "texts", texts)
+        states, begins, sequences = self._engine.hidden(listed, _prompt("encode", prompt))
+        self._warn()
+        rows = np.split(states, begins[1:-1]) if len(begins) > 1 else []
+        arrays = [rows[sequence] for sequence in sequences.tolist()]
+        return arrays[0] if is_one else arrays
+
+    @property
+    def embedding_info(self) -> dict[str, Any]:
+        """What is known of the vectors: ``dimensions``, and ``width`` before ``dimensions`` of them were taken;
+        ``max_length``, ``pooling``, ``normalized``, ``prompt``, ``prompts`` by name; and ``similarity``, for which the
+        model was trained (cosine, dot, euclidean, manhattan)."""
+        if self._embedding_info is None:
+            self._embedding_info = json.loads(self._engine.embedding_info())
+            self._warn()
+        return dict(self._embedding_info)
+
+    # ---- heads
+
+    def fill_mask(self, texts: str | Iterable[str], *, top_k: int = 5) -> list:
+        """The most probable tokens for each mask of a text.
+
+        Args:
+            texts: with one or more ``[MASK]``: a list of strings, or one string.
+            top_k: tokens for each mask.
+
+        Returns:
+            For each text a list of its masks, each a list of dictionaries ``token``, ``id`` and ``probability``, the
+            most probable first; for one string the list of its masks.
+        """
+        listed, is_one = _checks.texts("fill-mask", "texts", texts)
+        results = json.loads(self._engine.fill_mask(listed, _checks.integer("fill-mask", "top_k", top_k)))
+        self._warn()
+        return results[0] if is_one else results
+
+    def predict(self, records: str | dict | Iterable[str | dict]) -> Any:
+        """Predictions of a fine-tuned model (docs/finetuning.md has the fields and keys of each task).
+
+        Args:
+            records: dictionaries with the task's fields, such as ``{"text": .., "pair": ..}``; a string is a record of
+                one text. A list, or one record.
+
+        Returns:
+            A dictionary for each record, for example with ``label`` and ``probabilities``; for one record that alone.
+        """
+        where, is_one = "predict", isinstance(records, (str, dict))
+        if not is_one and (isinstance(records, (bytes, bytearray)) or not isinstance(records, Iterable)):
+            raise TypeError(f"[{where}] records must be strings or dictionaries, got {_checks.kind(records)}")
+        listed = [records] if is_one else list(records)
+        for index, record in enumerate(listed):
+            if not isinstance(record, (str, dict)):
+                raise TypeError(
+                    f"[{where}] a record must be a string or a dictionary, got {_checks.kind(record)} at {index}"
+                )
+        results = json.loads(self._engine.predict(_json(where, listed)))
+        self._warn()
+        for result in results:
+            del result["line"]
+        return results[0] if is_one else results
+
+    def generate(
+        self,
+        prompts: str | Iterable[str],
+        *,
+        max_new_tokens: int = 64,
+        min_new_tokens: int = 0,
+        sample: bool = False,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        seed: int | None = None,
+        beams: int | None = None,
+        length_penalty: float | None = None,
+        num_return_sequences: int = 1,
+        stop: Sequence[str] | None = None,
+        batch: int = 8,
+    ) -> list:
+        """Texts that a causal language model continues (docs/generation.md).
+
+        Args:
+            prompts: a list of strings, or one string.
+            max_new_tokens: tokens at most.
+            min_new_tokens: no end before so many tokens.
+            sample: draw each token from its distribution; ``temperature``, ``top_k`` and ``top_p`` say so too. Without
+                them, and without ``beams``, it is the most probable one.
+            temperature: divides the logits; below 1 probable tokens gain.
+            top_k: draw from the k most probable tokens only.
+            top_p: draw from the fewest tokens whose probability is at least p.
+            repetition_penalty: above 1, tokens that occur already become less probable.
+            seed: of sampling; the result of a prompt is a function of it. Default: 0.
+            beams: beam search with so many beams.
+            length_penalty: beams are ranked by log-probability over tokens^penalty.
+            num_return_sequences: results for each prompt; of beams the best.
+            stop: tokens of the vocabulary that end a text; none for ``[]``. Default: what ends one in the tokenizer.
+            batch: sequences that are computed at once; no result depends on it.
+
+        Returns:
+            For each prompt a list of ``num_return_sequences`` dictionaries: ``text`` that was added, its ``ids``,
+            ``log_probability``, ``stopped``, and of beams ``score``; for one string its list.
+        """
+        where = "generate"
+        listed, is_one = _checks.texts(where, "prompts", prompts)
+        options: dict[str, Any] = {
+            "max_new_tokens": _checks.integer(where, "max_new_tokens", max_new_tokens),
+            "min_new_tokens": _checks.integer(where, "min_new_tokens", min_new_tokens),
+            "repetition_penalty": _checks.number(where, "repetition_penalty", repetition_penalty),
+            "num_return_sequences": _checks.integer(where, "num_return_sequences", num_return_sequences),
+            "batch": _checks.integer(where, "batch", batch),
+        }
+        sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        given = [name for name, value in sampling.items() if value is not None]
+        options["sample"] = _checks.boolean(where, "sample", sample) or bool(given)
+        for name in given:
+            check = _checks.integer if name == "top_k" else _checks.number
+            options[name] = check(where, name, sampling[name])
+        if beams is not None:
+            if options["sample"]:
+                raise ValueError(f"[{where}] beams must be without sampling, got {given[0] if given else 'sample'}")
+            options["beams"] = _checks.integer(where, "beams", beams)
+        if length_penalty is not None:
+            if beams is None:
+                raise ValueError(f"[{where}] length_penalty must be with beams, got none")
+            options["length_penalty"] = _checks.number(where, "length_penalty", length_penalty)
+        if seed is not None:
+            if not options["sample"]:
+                raise ValueError(f"[{where}] seed must be with sampling, got none")
+            options["seed"] = _checks.integer(where, "seed", seed, 0)
+        if stop is not None:
+            if isinstance(stop, str):
+                raise TypeError(f"[{where}] stop must be a list of tokens, got a string")
+            options["stop"] = [_checks.text(where, "a stop token", token) for token in stop]
+        results = json.loads(self._engine.generate(listed, _json(where, options)))
+        self._warn()
+        for result in results if beams is None else ():
+            for sequence in result:
+                del sequence["score"]
+        return results[0] if is_one else results
+
+    # ----
+
+    def __reduce__(self):
+        """Opens the directory again; what is computed is the same."""
+        return _reopen, (type(self), self._engine.model_dir(), self._options)
+
+    def _warn(self) -> None:
+        for message in self._engine.take_warnings():
+            warnings.warn(message, stacklevel=3)
+
+
+def _reopen(kind: type[Engine], model_dir: str, options: dict[str, Any]) -> Engine:
+    return kind(model_dir, **options)
+
+
+def _prompt(where: str, prompt: str | None) -> str | None:
+    return None if prompt is None else _checks.text(where, "prompt", prompt)
+
+
+def _json(where: str, value: object) -> str:
+    try:
+        result = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        result.encode()
+    except TypeError as error:
+        raise TypeError(f"[{where}] records must have a JSON form, got: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"[{where}] records must have finite numbers and no lone surrogates, got: {error}") from None
+    return result

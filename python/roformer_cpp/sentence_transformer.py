@@ -1,0 +1,244 @@
+"""A sentence encoder with the names of sentence-transformers, computed by the engine: one import changes.
+
+from roformer_cpp import SentenceTransformer
+"""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+
+from . import _checks
+from .engine import Engine
+
+_WHERE = "encode"
+_BLOCK = 1024  # texts that are given to the engine at once
+
+
+def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a @ b.T
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return _unit(a) @ _unit(b).T
+
+
+def _euclidean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.stack([-np.sqrt(((row - b) ** 2).sum(1)) for row in a]) if len(a) else np.zeros((0, len(b)), a.dtype)
+
+
+def _manhattan(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.stack([-np.abs(row - b).sum(1) for row in a]) if len(a) else np.zeros((0, len(b)), a.dtype)
+
+
+SIMILARITIES = {"cosine": _cosine, "dot": _dot, "euclidean": _euclidean, "manhattan": _manhattan}
+
+
+class SentenceTransformer:
+    """A directory of sentence-transformers (docs/embeddings.md says which), or any encoder.
+
+    Names and results are those of sentence-transformers, but results are NumPy arrays unless tensors are asked for,
+    also those of ``similarity``. ``precision``, ``threads`` and ``token_budget`` are those of :class:`Engine`.
+
+    Args:
+        model_name_or_path: the directory. A model of the Hugging Face Hub is downloaded first.
+        device: ``"cpu"`` or None.
+        prompts: texts before each text, by name, in addition to the directory's.
+        default_prompt_name: the prompt where a call names none.
+        similarity_fn_name: ``"cosine"``, ``"dot"``, ``"euclidean"`` or ``"manhattan"``. Default: the directory's.
+        truncate_dim: the first elements of each vector.
+
+    Raises:
+        FileNotFoundError, RuntimeError, ValueError, TypeError: as for :class:`Engine`.
+    """
+
+    def __init__(
+        self,
+        model_name_or_path: str | os.PathLike,
+        *,
+        device: str | None = None,
+        prompts: dict[str, str] | None = None,
+        default_prompt_name: str | None = None,
+        similarity_fn_name: Literal["cosine", "dot", "euclidean", "manhattan"] | None = None,
+        truncate_dim: int | None = None,
+        precision: Literal["float32", "bfloat16", "int8"] = "float32",
+        threads: int | None = None,
+        token_budget: int = 4096,
+    ):
+        _check_device(device)
+        self._model_dir = model_name_or_path
+        self._options: dict[str, Any] = dict(precision=precision, threads=threads, token_budget=token_budget)
+        info = self._open()
+        self.prompts = {"query": "", "document": ""} | info["prompts"] | (prompts or {})
+        named = [name for name, text in info["prompts"].items() if text == info["prompt"] != ""]
+        self.default_prompt_name = default_prompt_name or (named[0] if named else None)
+        self._resolve_prompt(None, self.default_prompt_name)
+        self.similarity_fn_name = _checks.choice(
+            _WHERE, "similarity_fn_name", similarity_fn_name or info["similarity"], SIMILARITIES
+        )
+        short = info["dimensions"] if info["dimensions"] < info["width"] else None
+        self.truncate_dim = short if truncate_dim is None else _checks.integer(_WHERE, "truncate_dim", truncate_dim, 1)
+        if short is not None:
+            self._open(dimensions=info["width"])  # the engine would normalise the first elements again
+
+    def _open(self, **options: Any) -> dict[str, Any]:
+        """Opens the directory with these options in addition."""
+        self._options |= options
+        self._engine = Engine(self._model_dir, task="embed", **self._options)
+        self._info = self._engine.embedding_info
+        return self._info
+
+    def __repr__(self) -> str:
+        return f"SentenceTransformer({self._engine.model_dir!r}, {self.get_sentence_embedding_dimension()} dimensions)"
+
+    # ---- vectors
+
+    def encode(
+        self,
+        sentences: str | Iterable[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        show_progress_bar: bool | None = None,
+        output_value: Literal["sentence_embedding", "token_embeddings"] = "sentence_embedding",
+        precision: Literal["float32"] = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: str | None = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+    ) -> Any:
+        """The vectors of sentences.
+
+        Args:
+            sentences: a list of strings, or one string.
+            prompt_name: one of ``prompts``, the text before each sentence.
+            prompt: that text itself; takes precedence.
+            batch_size: ignored: sentences are not padded, and neither results nor speed depend on it.
+            show_progress_bar: writes to standard error how many sentences are done.
+            output_value: ``"token_embeddings"``: a list of the hidden states of each sentence's tokens.
+            precision: of the result, float32 alone; the precision of computation is an argument of the class.
+            convert_to_numpy: False: a list of tensors of torch.
+            convert_to_tensor: one tensor of torch.
+            device: ``"cpu"`` or None.
+            normalize_embeddings: whether vectors have length 1, after ``truncate_dim``.
+            truncate_dim: the first elements of each vector.
+
+        Returns:
+            float32 ``[sentences, dimension]``; of one string ``[dimension]``.
+        """
+        _check_device(device)
+        _checks.integer(_WHERE, "batch_size", batch_size, 1)
+        _checks.choice(_WHERE, "precision", precision, ("float32",))
+        _checks.choice(_WHERE, "output_value", output_value, ("sentence_embedding", "token_embeddings"))
+        listed, is_one = _checks.texts(_WHERE, "sentences", sentences)
+        text = self._resolve_prompt(prompt, prompt_name)
+        compute = self._engine.embed if output_value == "sentence_embedding" else self._engine.encode
+        blocks = []
+        for begin in range(0, max(1, len(listed)), _BLOCK):
+            blocks.append(compute(listed[begin : begin + _BLOCK], prompt=text))
+            if show_progress_bar:
+                done = min(begin + _BLOCK, len(listed))
+                sys.stderr.write(f"\r{done}/{len(listed)} sentences" + "\n" * (done == len(listed)))
+        if output_value == "token_embeddings":
+            states = [array for block in blocks for array in block]
+            return states[0] if is_one else states
+        vectors = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
+        if (size := self.truncate_dim if truncate_dim is None else truncate_dim) is not None:
+            vectors = vectors[:, : _checks.integer(_WHERE, "truncate_dim", size, 1)]
+        if normalize_embeddings:
+            vectors = _unit(vectors)
+        result = np.ascontiguousarray(vectors[0] if is_one else vectors)
+        if convert_to_numpy and not convert_to_tensor:
+            return result
+        import torch
+
+        tensor = torch.from_numpy(result)
+        return tensor if convert_to_tensor or is_one else list(tensor)
+
+    def encode_query(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
+        """As ``encode``, with the prompt ``query`` where none is given."""
+        named = prompt_name or self._first_prompt(options, ("query",))
+        return self.encode(sentences, prompt_name=named, **options)
+
+    def encode_document(self, sentences: str | Iterable[str], prompt_name: str | None = None, **options: Any) -> Any:
+        """As ``encode``, with the prompt ``document``, ``passage`` or ``corpus`` where none is given."""
+        named = prompt_name or self._first_prompt(options, ("document", "passage", "corpus"))
+        return self.encode(sentences, prompt_name=named, **options)
+
+    def _first_prompt(self, options: dict[str, Any], names: Iterable[str]) -> str | None:
+        if options.get("prompt") is not None:
+            return None
+        return next((name for name in names if name in self.prompts), None)
+
+    def _resolve_prompt(self, prompt: str | None, name: str | None) -> str:
+        if prompt is not None:
+            return _checks.text(_WHERE, "prompt", prompt)
+        name = self.default_prompt_name if name is None else name
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            known = ", ".join(sorted(self.prompts))
+            raise ValueError(f"[{_WHERE}] the prompt must be one of the model's ({known}), got {name!r}")
+        return self.prompts[name]
+
+    # ---- similarity
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
+        """How similar each of some vectors is to each of others, ``[n, m]``: the greater, the more."""
+        return SIMILARITIES[self.similarity_fn_name](_rows(embeddings1), _rows(embeddings2))
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
+        """How similar each vector is to that in its place of the others, ``[n]``."""
+        a, b = _rows(embeddings1), _rows(embeddings2)
+        if a.shape != b.shape:
+            raise ValueError(f"[{_WHERE}] both must have as many vectors, got {list(a.shape)} and {list(b.shape)}")
+        function = SIMILARITIES[self.similarity_fn_name]
+        return np.array([function(x[None], y[None])[0, 0] for x, y in zip(a, b, strict=True)], np.float32)
+
+    # ---- facts
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Elements of a vector."""
+        width = self._info["dimensions"]
+        return width if self.truncate_dim is None else min(width, self.truncate_dim)
+
+    get_embedding_dimension = get_sentence_embedding_dimension
+
+    @property
+    def max_seq_length(self) -> int:
+        """The most tokens of a sentence with its special tokens; setting it opens the directory again."""
+        return self._info["max_length"]
+
+    @max_seq_length.setter
+    def max_seq_length(self, value: int) -> None:
+        self._open(max_length=_checks.integer(_WHERE, "max_seq_length", value, 1))
+
+    def get_max_seq_length(self) -> int:
+        return self.max_seq_length
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+
+def _check_device(device: Any) -> None:
+    if device is not None and str(device) != "cpu":
+        raise ValueError(f"[{_WHERE}] device must be cpu, got {device}")
+
+
+def _rows(vectors: Any) -> np.ndarray:
+    """``[n, dimension]`` of an array, a tensor, or a list of such."""
+    if isinstance(vectors, (list, tuple)):
+        vectors = np.stack([np.asarray(vector) for vector in vectors]) if len(vectors) else np.zeros((0, 0))
+    array = np.asarray(vectors, dtype=np.float32)
+    if array.ndim not in (1, 2):
+        raise ValueError(f"[{_WHERE}] vectors must be [n, dimension] or [dimension], got {list(array.shape)}")
+    return array if array.ndim == 2 else array[None]
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    lengths = np.sqrt((vectors.astype(np.float64) ** 2).sum(-1, keepdims=True))
+    return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)

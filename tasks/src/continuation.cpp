@@ -1,0 +1,134 @@
+// Prompts, and what a causal language model adds to them (rf/tasks/continuation.h).
+#include "rf/tasks/continuation.h"
+
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "rf/engine/generator.h"
+#include "rf/io/error.h"
+#include "rf/io/printable.h"
+
+namespace rf::tasks {
+
+namespace {
+
+constexpr const char* kContinuationWhere = "generate";
+
+// How a prompt begins and a text ends in the form of the tokenizer: "[CLS] text [SEP]".
+struct Ends {
+  std::vector<int32_t> before, after;
+};
+
+Ends ends_of(const text::Tokenizer& tokenizer) {
+  using Part = text::SequenceTemplate::Part;
+  Ends ends;
+  bool is_after = false;
+  for (const auto& piece : tokenizer.sequence_template().single) {
+    if (piece.part == Part::kSpecial) (is_after ? ends.after : ends.before).push_back(piece.id);
+    is_after = is_after || piece.part == Part::kFirst;
+  }
+  const int32_t eos = tokenizer.vocabulary().special().eos;
+  if (ends.after.empty() && eos >= 0) ends.after.push_back(eos);
+  return ends;
+}
+
+}  // namespace
+
+struct Continuer::Impl {
+  text::Tokenizer tokenizer;
+  engine::Model model;
+  Ends ends;
+  // Generators that no call uses; each keeps its cache for the next.
+  std::mutex mutex;
+  std::vector<engine::Generator> idle;
+
+  Impl(const std::string& model_dir, const ContinuerOptions& options)
+      : tokenizer(text::Tokenizer::load(model_dir, options.load)),
+        model(model_dir, {.precision = options.precision, .warn = options.note}),
+        ends(ends_of(tokenizer)) {
+    if (model.info().vocab_size != tokenizer.vocabulary().size()) {
+      fail(kContinuationWhere, "vocab_size of {} must be its vocabulary's {}, got {}", model_dir,
+           tokenizer.vocabulary().size(), model.info().vocab_size);
+    }
+    idle.emplace_back(model);  // refuses models that are not causal
+  }
+
+  engine::Generator take_generator() {
+    const std::lock_guard lock(mutex);
+    if (idle.empty()) return engine::Generator(model);
+    engine::Generator generator = std::move(idle.back());
+    idle.pop_back();
+    return generator;
+  }
+  void give_back(engine::Generator generator) {
+    const std::lock_guard lock(mutex);
+    idle.push_back(std::move(generator));
+  }
+
+  std::vector<int32_t> prompt_ids(const std::string& prompt) const {
+    text::Encoding encoding;
+    tokenizer.encode(prompt, encoding);
+    std::vector<int32_t> ids = ends.before;
+    ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
+    if (ids.empty()) {
+      constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
+      fail<ArgumentError>(kContinuationWhere, "a prompt must have at least one token, got {}",
+                          nlohmann::json(prompt).dump(-1, ' ', false, kReplace));
+    }
+    return ids;
+  }
+
+  // What the new tokens add to the text.
+  std::string new_text(const std::vector<int32_t>& prompt, const std::vector<int32_t>& added) const {
+    std::vector<int32_t> all = prompt;
+    all.insert(all.end(), added.begin(), added.end());
+    const std::string before = tokenizer.decode(prompt, text::SkipSpecials::kYes);
+    const std::string text = tokenizer.decode(all, text::SkipSpecials::kYes);
+    return text.starts_with(before) ? text.substr(before.size()) : tokenizer.decode(added, text::SkipSpecials::kYes);
+  }
+};
+
+Continuer::Continuer(const std::string& model_dir, const ContinuerOptions& options)
+    : impl_(std::make_unique<Impl>(model_dir, options)) {}
+Continuer::~Continuer() = default;
+Continuer::Continuer(Continuer&&) noexcept = default;
+Continuer& Continuer::operator=(Continuer&&) noexcept = default;
+
+const std::vector<int32_t>& Continuer::stop_ids() const {
+  return impl_->ends.after;
+}
+
+std::vector<int32_t> Continuer::ids_of(std::span<const std::string> tokens, const std::string& name) const {
+  std::vector<int32_t> ids;
+  for (const std::string& token : tokens) {
+    const int32_t id = impl_->tokenizer.vocabulary().find(token);
+    if (id < 0) {
+      fail<ArgumentError>(kContinuationWhere, "{} must be a token of the vocabulary, got {}", name,
+                          io::printable(token));
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+std::vector<std::vector<Continuation>> Continuer::continue_prompts(std::span<const std::string> prompts,
+                                                                   const engine::GenerationOptions& options) const {
+  std::vector<std::vector<int32_t>> ids;
+  for (const std::string& prompt : prompts) ids.push_back(impl_->prompt_ids(prompt));
+  engine::Generator generator = impl_->take_generator();
+  const auto generated = generator.generate(ids, options);
+  impl_->give_back(std::move(generator));
+  std::vector<std::vector<Continuation>> results(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    for (const engine::Generated& each : generated[i]) {
+      results[i].push_back({.text = impl_->new_text(ids[i], each.ids),
+                            .ids = each.ids,
+                            .log_probability = each.log_probability,
+                            .score = each.score,
+                            .stopped = each.stopped});
+    }
+  }
+  return results;
+}
+
+}  // namespace rf::tasks

