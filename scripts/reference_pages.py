@@ -34,6 +34,9 @@ HEADERS = [
 MORE_MODULES = ["theory"]
 # The order of the page, and its titles; other modules follow with the first words of their docstrings.
 TITLES = {
+    "engine": "The engine",
+    "tokenizer": "Tokenizers",
+    "sentence_transformer": "Sentence embeddings",
     "_ops": "Rotary operators",
     "attention": "Softmax attention",
     "encoding": "Position encodings",

@@ -383,6 +383,11 @@ std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, 
 
 TokenizerParts read_tokenizer(const std::filesystem::path& model_dir, const LoadOptions& options,
                               Dictionaries dictionaries) {
+  if (!std::filesystem::is_directory(model_dir)) {
+    fail<MissingFileError>("tokenizer", "a tokenizer must be a directory with its files, got {}, which {}",
+                           model_dir.string(),
+                           std::filesystem::exists(model_dir) ? "is not a directory" : "does not exist");
+  }
   return Loader(model_dir, options, dictionaries).load();
 }
 
