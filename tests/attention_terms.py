@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from roformer_cpp import DistanceTable, Rotation, Terms, attention
-from term_list import NUMBERS, PAIRS, shape
+from term_list import NUMBERS, PAIRS, TABLES, shape
 
 D = 6
 POSITIONS = 240  # rows of the tables by position
@@ -79,12 +79,30 @@ def positions_of(kind, batch, queries, keys) -> tuple[Tensor, Tensor]:
     return query, key
 
 
+def to_dict(terms: Terms) -> dict[str, Tensor]:
+    """Every tensor by the name that the operators give it; "<table>_window" and "scale" are tensors too."""
+    tensors, names, ranges, layout, scale = terms.arguments()
+    flat = dict(zip(names, tensors, strict=True))
+    flat |= {f"{x}_window": torch.tensor(ranges[2 * i : 2 * i + 2]) for i, x in enumerate(names) if x in TABLES}
+    flat |= {} if scale is None else {"scale": torch.tensor(scale, dtype=torch.float64)}
+    return flat if layout == "pairs" else flat | {"halves": torch.tensor(1)}
+
+
+def from_dict(flat: dict[str, Tensor]) -> Terms:
+    """The terms of which this is the to_dict."""
+    names = [name for name in flat if name not in ("scale", "halves") and not name.endswith("_window")]
+    ranges = [x for name in names for x in (flat[f"{name}_window"].tolist() if name in TABLES else [0, 0])]
+    scale = flat["scale"].item() if "scale" in flat else None
+    layout = "halves" if "halves" in flat else "pairs"
+    return Terms.from_arguments([flat[name] for name in names], names, ranges, layout, scale)
+
+
 def with_gradients(tensors, terms: Terms, **options):
     """attention as a function of q, k, v and every tensor of `terms`, and those tensors, requiring grad."""
-    flat = {name: x for name, x in terms.to_dict().items() if x.is_floating_point() and name != "scale"}
+    flat = {name: x for name, x in to_dict(terms).items() if x.is_floating_point() and name != "scale"}
     inputs = tuple(x.detach().clone().requires_grad_() for x in (*tensors, *flat.values()))
 
     def run(q, k, v, *rest):
-        return attention(q, k, v, Terms.from_dict(terms.to_dict() | dict(zip(flat, rest, strict=True))), **options)
+        return attention(q, k, v, from_dict(to_dict(terms) | dict(zip(flat, rest, strict=True))), **options)
 
     return run, inputs

@@ -22,6 +22,12 @@ FLOAT32_ANGLE_EPS_FACTOR = 1.0
 # Compiled float64 code may order sums and contract products differently.
 COMPILED_RTOL = 1e-10
 
+# The same in float32, for a function of some dozen operations, and for its gradient or a whole small model.
+COMPILED_F32 = dict(rtol=1e-5, atol=1e-6)
+COMPILED_GRADIENT_F32 = dict(rtol=1e-4, atol=1e-5)
+# Products in bfloat16: two roundings of 8 bits.
+COMPILED_BF16 = dict(rtol=0.02, atol=0.02)
+
 # Dropout multiplies by a reciprocal rounded once, and rounds the product.
 DROPOUT_EPS_FACTOR = 1.0
 
@@ -196,3 +202,12 @@ FEATURE_ERROR_RTOL = 0.25
 EVALUATED_LOSS_RTOL = 1e-3
 # The mean over four bands of positions beside that over all, of a model that has hardly learned, near 5 nats.
 LOSS_BY_POSITION = 0.3
+
+# ---- cli: doctor ----
+# transformers' frequencies are float32 powers, off by a few eps where the report's are rounded once: over 4096
+# positions and 64 pairs the largest errors of the two are within this factor of each other.
+DOCTOR_ANGLE_RATIO = 4.0
+# Angles of up to 131072 radians in float64 are off by half an ulp of that and by the rounding of the frequency.
+DOCTOR_FLOAT64_ANGLES = 1e-10
+# Products of float32 rows with normal numbers, for each element of a sum: angles of up to 31 radians are off by 1e-6.
+DOCTOR_SCORES = 1e-5

@@ -79,7 +79,7 @@ class Deberta : public Encoding {
     all.table.lo = std::min(lo, delta.hi);
     all.table.hi = std::min(hi, delta.hi);
     const int64_t first = row_of(all.table.lo), last = row_of(all.table.hi);
-    all.table.rows = table_RC_.narrow(0, first, last - first + 1).unsqueeze(0);
+    all.table.rows = table_RC_->narrow(0, first, last - first + 1).unsqueeze(0);
     return all;
   }
 
@@ -92,12 +92,12 @@ class Deberta : public Encoding {
     const bool biased = choices_.projection == Projection::kOfContent;
     const DistanceTable& table = shared.table;
     if (choices_.content_to_position) {
-      const at::Tensor weight = own ? key_weights_.at(layer) : given(projections.key_weight);
+      const at::Tensor& weight = own ? key_weights_.at(layer) : given(projections.key_weight);
       const at::Tensor bias = own ? key_biases_.at(layer) : biased ? projections.key_bias : at::Tensor();
       terms.key_table = {by_distance(table, weight, bias), table.lo, table.hi};
     }
     if (choices_.position_to_content) {
-      const at::Tensor weight = own ? query_weights_.at(layer) : given(projections.query_weight);
+      const at::Tensor& weight = own ? query_weights_.at(layer) : given(projections.query_weight);
       const at::Tensor bias = own ? query_biases_.at(layer) : biased ? projections.query_bias : at::Tensor();
       const at::Tensor rows_HRD = by_distance(table, weight, bias);
       if (choices_.sign == Sign::kQueryMinusKey) {
@@ -131,9 +131,9 @@ class Deberta : public Encoding {
 
   Choices choices_;
   EncodingShape shape_;
-  at::Tensor table_RC_;                                   // P
-  std::vector<at::Tensor> key_weights_, key_biases_;      // W_kr of each layer
-  std::vector<at::Tensor> query_weights_, query_biases_;  // W_qr
+  Parameter table_RC_;                                   // P
+  std::vector<Parameter> key_weights_, key_biases_;      // W_kr of each layer
+  std::vector<Parameter> query_weights_, query_biases_;  // W_qr
 };
 
 // k, or the number of buckets a side, and which row each distance has.

@@ -34,7 +34,7 @@ class Gates : public Encoding {
         })) {}
 
   Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
-    const at::Tensor rows_HCD = rows_HCD_.at(layer);
+    const at::Tensor& rows_HCD = rows_HCD_.at(layer);
     Terms terms;
     terms.gate = {.rows = by_ == By::kDistance
                               ? rows_HCD.flip(1)
@@ -47,7 +47,7 @@ class Gates : public Encoding {
  private:
   By by_;
   int64_t clip_;
-  std::vector<at::Tensor> rows_HCD_;
+  std::vector<Parameter> rows_HCD_;
 };
 
 class KeyQueryTable : public Encoding {
@@ -59,14 +59,14 @@ class KeyQueryTable : public Encoding {
 
   Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
     Terms terms;
-    terms.key_table = {.rows = rows_CD_.at(layer).flip(0).unsqueeze(0), .lo = -clip_, .hi = clip_};
+    terms.key_table = {.rows = rows_CD_.at(layer)->flip(0).unsqueeze(0), .lo = -clip_, .hi = clip_};
     terms.query_table = terms.key_table;
     return terms;
   }
 
  private:
   int64_t clip_;
-  std::vector<at::Tensor> rows_CD_;
+  std::vector<Parameter> rows_CD_;
 };
 
 int64_t clip_of(io::StrictObject& options, const EncodingShape& shape) {

@@ -30,12 +30,12 @@ class Learned : public Encoding {
 
  private:
   void check(int64_t position) const {
-    if (position >= 0 && position < table_PE_.size(0)) return;
+    if (position >= 0 && position < table_PE_->size(0)) return;
     fail("learned", "positions must be in 0..{}, the rows of the table (max_position_embeddings), got {}",
-         table_PE_.size(0) - 1, position);
+         table_PE_->size(0) - 1, position);
   }
 
-  at::Tensor table_PE_;
+  Parameter table_PE_;
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ class Music : public Encoding {
 
   Terms compute_terms(int64_t layer, const Shared&, const Projections&) override {
     Terms terms;
-    terms.key_table = {.rows = rows_HCD_.at(layer).flip(1), .lo = 0, .hi = distances_ - 1};
+    terms.key_table = {.rows = rows_HCD_.at(layer)->flip(1), .lo = 0, .hi = distances_ - 1};
     return terms;
   }
 
@@ -45,7 +45,7 @@ class Music : public Encoding {
   }
 
   int64_t distances_;
-  std::vector<at::Tensor> rows_HCD_;
+  std::vector<Parameter> rows_HCD_;
 };
 
 }  // namespace

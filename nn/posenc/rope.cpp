@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "rf/nn/encoding.h"
+#include "rf/nn/parameter.h"
 #include "rotary_rows.h"
 
 namespace rf::nn::posenc {
@@ -26,7 +27,7 @@ class Rope : public Encoding {
     require_one_axis("rope", positions);
     Shared shared;
     Terms& terms = shared.terms;
-    terms = freqs_.defined() ? trained_terms(positions, dtype) : rotary_terms(rows_, positions, dtype);
+    terms = freqs_->defined() ? trained_terms(positions, dtype) : rotary_terms(rows_, positions, dtype);
     if (rows_.settings().rotates_values) terms.value = terms.key;
     return shared;
   }
@@ -46,7 +47,7 @@ class Rope : public Encoding {
   }
 
   RotaryRows rows_;
-  at::Tensor freqs_;  // [R/2]; undefined when the frequencies are fixed
+  Parameter freqs_;  // [R/2]; undefined when the frequencies are fixed
 };
 
 std::vector<std::string> rope_keys() {

@@ -34,7 +34,7 @@ class Shaw : public Encoding {
   }
 
   int64_t clip_;
-  std::vector<at::Tensor> keys_CD_, values_CD_;
+  std::vector<Parameter> keys_CD_, values_CD_;
 };
 
 }  // namespace

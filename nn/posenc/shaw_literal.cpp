@@ -31,7 +31,7 @@ class ShawLiteral : public Encoding {
 
   int64_t lo_, hi_;
   EncodingShape shape_;
-  at::Tensor key_rows_PC_, value_rows_PC_;
+  Parameter key_rows_PC_, value_rows_PC_;
 };
 
 }  // namespace

@@ -22,14 +22,14 @@ class T5 : public Encoding {
   Shared compute_shared(const Positions&, at::ScalarType) override {
     Shared all;
     all.terms.scale = scale_;
-    all.terms.bias = {table_BH_.t().index_select(1, distances_.rows), distances_.lo, distances_.hi};
+    all.terms.bias = {table_BH_->t().index_select(1, distances_.rows), distances_.lo, distances_.hi};
     return all;
   }
 
  private:
   DistanceRows distances_;
   std::optional<double> scale_;
-  at::Tensor table_BH_;  // [buckets, H]
+  Parameter table_BH_;  // [buckets, H]
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "python_encoding.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/nearest_name.h"
@@ -71,6 +72,7 @@ const EncodingEntry& encoding_entry(const std::string& name) {
 }
 
 std::shared_ptr<Encoding> make_encoding(const EncodingConfig& config, const EncodingShape& shape) {
+  if (std::shared_ptr<Encoding> encoding = make_python_encoding(config, shape)) return encoding;
   const EncodingEntry& entry = encoding_entry(config.type);
   if (entry.info.needs == EncodingInfo::Needs::kCausal && !shape.causal) {
     fail("position_encoding", "{} needs causal attention (is_decoder), got a bidirectional model", config.type);

@@ -37,8 +37,8 @@ class TransformerXl : public Encoding {
       content_biases_ = layer_parameters(*this, shape.layers, "r_w_bias", draw_bias);
       position_biases_ = layer_parameters(*this, shape.layers, "r_r_bias", draw_bias);
     } else {
-      content_biases_.assign(shape.layers, register_parameter("r_w_bias", draw_bias()));
-      position_biases_.assign(shape.layers, register_parameter("r_r_bias", draw_bias()));
+      content_biases_.assign(shape.layers, Parameter(register_parameter("r_w_bias", draw_bias())));
+      position_biases_.assign(shape.layers, Parameter(register_parameter("r_r_bias", draw_bias())));
     }
     weights_ = layer_parameters(*this, shape.layers, "r_weight", [&] {
       return drawn({shape.heads * shape.head_dim, shape.hidden_size}, shape);
@@ -85,8 +85,8 @@ class TransformerXl : public Encoding {
   EncodingShape shape_;
   // One for each layer; tied biases are one tensor. Biases are [H, D], or [C] where they go through the query's
   // projection.
-  std::vector<at::Tensor> content_biases_, position_biases_;
-  std::vector<at::Tensor> weights_;  // W_r [H*D, C]
+  std::vector<Parameter> content_biases_, position_biases_;
+  std::vector<Parameter> weights_;  // W_r [H*D, C]
 };
 
 std::shared_ptr<Encoding> make(const char* name, Biases biases, io::StrictObject& options, const EncodingShape& shape) {

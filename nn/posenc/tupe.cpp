@@ -53,7 +53,7 @@ class Tupe : public Encoding {
 
   Shared compute_shared(const Positions& positions, at::ScalarType) override {
     const int64_t last = checked_last(positions);
-    const at::Tensor table_PC = at::layer_norm(table_PC_.narrow(0, 0, last + 2), table_PC_.size(1), norm_weight_C_,
+    const at::Tensor table_PC = at::layer_norm(table_PC_->narrow(0, 0, last + 2), table_PC_->size(1), norm_weight_C_,
                                                norm_bias_C_, kLayerNormEps);
     const auto heads_of = [&](const at::Tensor& weight, const at::Tensor& bias) {
       return projected_rows(table_PC, weight, bias, shape_);
@@ -69,11 +69,11 @@ class Tupe : public Encoding {
     const at::Tensor reset_H2 = (query_HPD.narrow(1, 0, 2) * key_HPD.narrow(1, 0, 2)).sum(-1) * scale;
     terms.reset_row = reset_H2.select(1, 0);
     terms.reset_col = reset_H2.select(1, 1);
-    if (bias_BH_.defined()) {
+    if (bias_BH_->defined()) {
       const DistanceRows& distances = buckets_.distances;
-      terms.bias = {bias_BH_.t().index_select(1, distances.rows), distances.lo, distances.hi};
-      terms.reset_row = terms.reset_row + bias_BH_[buckets_.count / 2];
-      terms.reset_col = terms.reset_col + bias_BH_[buckets_.count];
+      terms.bias = {bias_BH_->t().index_select(1, distances.rows), distances.lo, distances.hi};
+      terms.reset_row = terms.reset_row + bias_BH_->select(0, buckets_.count / 2);
+      terms.reset_col = terms.reset_col + bias_BH_->select(0, buckets_.count);
     }
     return all;
   }
@@ -100,10 +100,10 @@ class Tupe : public Encoding {
   std::string name_;
   int64_t positions_;
   EncodingShape shape_;
-  at::Tensor table_PC_, norm_weight_C_, norm_bias_C_;
-  at::Tensor query_weight_, query_bias_, key_weight_, key_bias_;  // U_Q, U_K [H*D, C] and their biases
+  Parameter table_PC_, norm_weight_C_, norm_bias_C_;
+  Parameter query_weight_, query_bias_, key_weight_, key_bias_;  // U_Q, U_K [H*D, C] and their biases
   RelativeBuckets buckets_;
-  at::Tensor bias_BH_;  // [buckets + 1, H]
+  Parameter bias_BH_;  // [buckets + 1, H]
 };
 
 int64_t table_positions(io::StrictObject& options, const EncodingShape& shape) {

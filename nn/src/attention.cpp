@@ -7,6 +7,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/where.h>
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "attention_paths.h"
+#include "known_values.h"
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
 #include "rf/ops/attention.h"
@@ -42,6 +44,7 @@ std::string missing_for_fused(at::Device device, at::ScalarType dtype, const Ter
   if (dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) {
     return fmt::format("float32, bfloat16 or float16, got {}", toString(dtype));
   }
+  if (is_inside_transform()) return "a call outside the transforms of torch.func, got one inside";
   if (terms.gate.defined()) return "terms without a gate, got one";
   if (is_trained(terms.query) && terms.key_table.defined()) {
     return "a query rotation that is not trained where terms have a key_table, got a trained one";
@@ -66,11 +69,13 @@ Kernel choose(Kernel wanted, at::Device device, at::ScalarType dtype, const Term
 // Terms that were made for other positions would be read at the wrong rows.
 void check_positions_of_terms(const char* name, const at::Tensor& of_terms_BT, const at::Tensor& ids_BT) {
   if (!of_terms_BT.defined() || of_terms_BT.is_same(ids_BT)) return;
-  const auto is_1_or = [](int64_t size, int64_t number) { return size == 1 || size == number; };
-  if (of_terms_BT.size(1) != ids_BT.size(1) || (!is_1_or(of_terms_BT.size(0), ids_BT.size(0)) && ids_BT.size(0) != 1)) {
+  const c10::SymInt rows = of_terms_BT.sym_size(0), ids_rows = ids_BT.sym_size(0);
+  const bool rows_fit = rows == 1 || rows == ids_rows || ids_rows == 1;
+  if (of_terms_BT.sym_size(1) != ids_BT.sym_size(1) || !rows_fit) {
     fail("attention", "terms must be made for the {} positions of the call, {}, got terms for {}", name,
-         ids_BT.sizes().vec(), of_terms_BT.sizes().vec());
+         c10::str(ids_BT.sym_sizes()), c10::str(of_terms_BT.sym_sizes()));
   }
+  if (!values_are_known(of_terms_BT) || !values_are_known(ids_BT)) return;
   const at::Tensor differ = of_terms_BT.ne(ids_BT).nonzero();
   if (differ.size(0) == 0) return;
   const int64_t row = differ[0][0].item<int64_t>(), token = differ[0][1].item<int64_t>();
@@ -102,7 +107,7 @@ ops::AttentionCall kernel_call(ops::AttentionCall call, AttentionContext::State&
     call.mask = state.attend();
     return call;
   }
-  const int64_t batch = call.q.size(0);
+  const int64_t batch = call.q.sym_size(0).guard_int(__FILE__, __LINE__);
   call.packed = state.packing()->ends;
   call.query_positions = state.packing()->query_ids, call.key_positions = state.packing()->key_ids;
   for (at::Tensor* x : {&call.q, &call.k, &call.v}) *x = as_one_row(*x, batch);
@@ -200,7 +205,7 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
     if (dropout.p > 0) fail("attention", "dropout must be 0 with kernel ref, got {}", dropout.p);
     return in_rows(ops::attention_ref(kernel_call(call, state)), q_BTHD, state);
   }
-  ops::check_attention(call);
+  if (values_are_known(call.query_positions) && values_are_known(call.q)) ops::check_attention(call);
   return checked_explicit(call, state, dropout);
 }
 
@@ -215,9 +220,7 @@ std::vector<int64_t> numbers_of(const at::Tensor& x) {
 struct Slice {
   int64_t begin, count;
   at::Tensor operator()(const at::Tensor& x_BT) const { return x_BT.narrow(1, begin, count); }
-  TokenPositions operator()(const TokenPositions& side) const {
-    return {(*this)(side.ids), (*this)(side.first), (*this)(side.end)};
-  }
+  TokenPositions operator()(const TokenPositions& side) const { return {(*this)(side.ids), {}, {}}; }
   Rotation operator()(const Rotation& rotation) const {
     return rotation.defined() ? Rotation{(*this)(rotation.cos), (*this)(rotation.sin)} : rotation;
   }
@@ -227,11 +230,11 @@ struct Slice {
 
 at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                             const Terms& terms, const Positions& positions, TokenWindow window,
-                            const PackedSequences& packed, Kernel kernel) {
+                            const PackedSequences& packed, Kernel kernel, const AttentionDropout& dropout) {
   const AttentionContext all(positions, {}, window, kernel);
-  if (choose(kernel, q_BTHD.device(), q_BTHD.scalar_type(), terms, {}) != Kernel::kExplicit) {
+  if (choose(kernel, q_BTHD.device(), q_BTHD.scalar_type(), terms, dropout) != Kernel::kExplicit) {
     all.state().set_packing(packed);
-    return attention(q_BTHD, k_BSHD, v_BSHD, terms, all);
+    return attention(q_BTHD, k_BSHD, v_BSHD, terms, all, dropout);
   }
   check_positions_of_terms("query", terms.query_positions, positions.query.ids);
   check_positions_of_terms("key", terms.key_positions, positions.key.ids);
@@ -249,9 +252,9 @@ at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
     own.value = key(terms.value);
     const AttentionContext context({query(positions.query), key(positions.key)}, {}, window, kernel);
     outputs.push_back(checked_explicit(given_call(query(q_BTHD), key(k_BSHD), key(v_BSHD), own, context.state()),
-                                       context.state(), {}));
+                                       context.state(), dropout));
   }
-  if (outputs.empty()) return checked_explicit(call, all.state(), {});
+  if (outputs.empty()) return checked_explicit(call, all.state(), dropout);
   return at::cat(outputs, 1);
 }
 

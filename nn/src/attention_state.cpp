@@ -15,6 +15,8 @@
 #include <span>
 #include <vector>
 
+#include "known_values.h"
+
 namespace rf::nn {
 
 namespace {
@@ -88,7 +90,7 @@ PackedSequences packed_sequences(const at::Tensor& sequences_BS, int64_t queries
 }  // namespace
 
 at::Tensor as_one_row(const at::Tensor& x_BT, int64_t batch) {
-  if (!x_BT.defined()) return x_BT;
+  if (!x_BT.defined() || batch == 1) return x_BT;
   std::vector<int64_t> sizes = x_BT.sizes().vec();
   sizes[0] = batch;
   return x_BT.expand(sizes).flatten(0, 1).unsqueeze(0);
@@ -133,7 +135,7 @@ const Mask& AttentionContext::State::mask() {
   if (open.defined()) {
     const at::Tensor has_key_BHT1 = open.any(-1, /*keepdim=*/true);
     mask.attend = open;
-    if (!has_key_BHT1.all().item<bool>()) {
+    if (!values_are_known(has_key_BHT1) || !has_key_BHT1.all().item<bool>()) {
       mask.attend = open.logical_or(has_key_BHT1.logical_not());
       mask.has_key_BTH1 = has_key_BHT1.transpose(1, 2);
     }
@@ -154,6 +156,7 @@ const at::Tensor& AttentionContext::State::additive_mask(at::ScalarType dtype) {
 const std::optional<Steps>& AttentionContext::State::steps() {
   if (steps_) return *steps_;
   steps_.emplace();
+  if (!values_are_known(positions.query.ids) || !values_are_known(positions.key.ids)) return *steps_;
   if (positions.query.ids.numel() == 0 || positions.key.ids.numel() == 0) return *steps_;
   const auto query_B1 = start_of_steps(positions.query.ids), key_B1 = start_of_steps(positions.key.ids);
   if (!query_B1 || !key_B1) return *steps_;

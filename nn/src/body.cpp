@@ -19,8 +19,9 @@ namespace {
 // the results of three.
 at::Tensor project(const Linear& q, const Linear& k, const Linear& v, const at::Tensor& hidden_BTC) {
   const int64_t rows = hidden_BTC.size(0) * hidden_BTC.size(1);
-  if (rows < q.weight.size(0)) return at::cat({q(hidden_BTC), k(hidden_BTC), v(hidden_BTC)}, -1);
-  return Linear{at::cat({q.weight, k.weight, v.weight}), at::cat({q.bias, k.bias, v.bias})}(hidden_BTC);
+  if (rows < q.weight->size(0)) return at::cat({q(hidden_BTC), k(hidden_BTC), v(hidden_BTC)}, -1);
+  const Linear joined{Parameter(at::cat({q.weight, k.weight, v.weight})), Parameter(at::cat({q.bias, k.bias, v.bias}))};
+  return joined(hidden_BTC);
 }
 
 struct Heads {
@@ -109,7 +110,7 @@ Body::Body(const ModelConfig& config, const Parameters& parameters, const std::s
 }
 
 at::ScalarType Body::dtype() const {
-  const at::ScalarType of_weights = word_embeddings_.scalar_type();
+  const at::ScalarType of_weights = word_embeddings_->scalar_type();
   const bool lowered = at::autocast::is_autocast_enabled(at::kCPU) && of_weights == at::kFloat;
   return lowered ? at::autocast::get_autocast_dtype(at::kCPU) : of_weights;
 }
@@ -158,11 +159,11 @@ at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout&
 at::Tensor Body::embed(const Input& input, const TokenPositions& positions, const Dropout& drop) const {
   at::Tensor sum_BTE =
       at::embedding(word_embeddings_, input.ids_BT, config_.pad_token_id) +
-      (input.types_BT.defined() ? at::embedding(type_embeddings_, input.types_BT) : type_embeddings_[0]);
-  if (const at::Tensor added = encoding_->input(positions, word_embeddings_.scalar_type()); added.defined())
+      (input.types_BT.defined() ? at::embedding(type_embeddings_, input.types_BT) : type_embeddings_->select(0, 0));
+  if (const at::Tensor added = encoding_->input(positions, word_embeddings_->scalar_type()); added.defined())
     sum_BTE = sum_BTE + added;
   const at::Tensor embedded_BTE = drop(embeddings_norm_(sum_BTE), config_.hidden_dropout_prob);
-  return embeddings_project_.weight.defined() ? embeddings_project_(embedded_BTE) : embedded_BTE;
+  return embeddings_project_.weight->defined() ? embeddings_project_(embedded_BTE) : embedded_BTE;
 }
 
 at::Tensor Body::layer_forward(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {

@@ -71,7 +71,7 @@ class Body {
   ModelConfig config_;
   std::shared_ptr<Encoding> encoding_;
   std::vector<std::shared_ptr<LinearAttention>> linear_;  // empty: softmax
-  at::Tensor word_embeddings_, type_embeddings_;
+  Parameter word_embeddings_, type_embeddings_;
   Norm embeddings_norm_;
   Linear embeddings_project_;  // undefined when embedding_size == hidden_size
   std::vector<Layer> layers_;

@@ -28,17 +28,26 @@ std::shared_ptr<torch::nn::Module> child(torch::nn::Module& parent, const std::s
   return parent.register_module(name, std::make_shared<torch::nn::Module>(name));
 }
 
+void register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor value) {
+  torch::nn::Module* module = &root;
+  size_t begin = 0;
+  for (size_t dot; (dot = name.find('.', begin)) != std::string::npos; begin = dot + 1) {
+    module = child(*module, name.substr(begin, dot - begin)).get();
+  }
+  module->register_parameter(name.substr(begin), std::move(value));
+}
+
 at::Tensor drawn(at::IntArrayRef sizes, const EncodingShape& shape, double mean) {
   const at::Tensor values = at::empty(sizes, at::kFloat);
   return EmptyParameters::wanted() ? values : values.normal_(mean, shape.initializer_range);
 }
 
-std::vector<at::Tensor> layer_parameters(torch::nn::Module& module, int64_t layers, const std::string& name,
-                                         const std::function<at::Tensor()>& draw) {
+std::vector<Parameter> layer_parameters(torch::nn::Module& module, int64_t layers, const std::string& name,
+                                        const std::function<at::Tensor()>& draw) {
   const std::shared_ptr<torch::nn::Module> all = child(module, "layer");
-  std::vector<at::Tensor> parameters;
+  std::vector<Parameter> parameters;
   for (int64_t i = 0; i < layers; ++i) {
-    parameters.push_back(child(*all, std::to_string(i))->register_parameter(name, draw()));
+    parameters.emplace_back(child(*all, std::to_string(i))->register_parameter(name, draw()));
   }
   return parameters;
 }

@@ -12,11 +12,15 @@
 #include <vector>
 
 #include "rf/nn/encoding.h"
+#include "rf/nn/parameter.h"
 
 namespace rf::nn {
 
 // The module of that name in parent, made where there is none.
 std::shared_ptr<torch::nn::Module> child(torch::nn::Module& parent, const std::string& name);
+
+// Registers a parameter under a dotted name, making plain modules on the way.
+void register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor value);
 
 // While it exists, parameters that this thread makes have no values, because a file gives them: nothing is computed,
 // and torch's generator is not used.
@@ -33,8 +37,8 @@ class EmptyParameters {
 at::Tensor drawn(at::IntArrayRef sizes, const EncodingShape& shape, double mean = 0);
 
 // Registers layer.<i>.<name> = draw() for each layer i, and returns them in order.
-std::vector<at::Tensor> layer_parameters(torch::nn::Module& module, int64_t layers, const std::string& name,
-                                         const std::function<at::Tensor()>& draw);
+std::vector<Parameter> layer_parameters(torch::nn::Module& module, int64_t layers, const std::string& name,
+                                        const std::function<at::Tensor()>& draw);
 
 // Rows of a table through a projection, [H, R, D] in the projection's dtype. rows: [R, C]; weight: [H*D, C] or, of
 // grouped keys, [Hk*D, C], each of whose heads serves H/Hk heads of the queries; bias may be undefined.

@@ -30,10 +30,10 @@ bool kernels_take(const at::Tensor& x) {
 }
 
 bool kernel_takes(const Linear& layer, const at::Tensor& x) {
-  const int64_t rows = layer.weight.size(1) == 0 ? 0 : x.numel() / layer.weight.size(1);
+  const int64_t rows = layer.weight->size(1) == 0 ? 0 : x.numel() / layer.weight->size(1);
   if (rows < kMinKernelRows || !kernels_take(x)) return false;
   const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU);
-  return is_cast || layer.weight.scalar_type() == x.scalar_type();
+  return is_cast || layer.weight->scalar_type() == x.scalar_type();
 }
 
 // As the operator of the linear layer names it; empty: it does not know it.
@@ -79,7 +79,7 @@ at::Tensor Linear::operator()(const at::Tensor& x, Activation activation) const 
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
-  if (!kernels_take(x)) return at::layer_norm(x, gain.sizes(), gain, bias, eps);
+  if (!kernels_take(x)) return at::layer_norm(x, gain->sizes(), gain, bias, eps);
   return ops::norm(x, {.gamma = gain, .beta = bias, .eps = eps});
 }
 

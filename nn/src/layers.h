@@ -12,6 +12,7 @@
 #include "rf/io/error.h"
 #include "rf/model/config.h"
 #include "rf/nn/dropout_key.h"
+#include "rf/nn/parameter.h"
 #include "rf/ops/ops.h"
 
 namespace rf::nn {
@@ -19,7 +20,7 @@ namespace rf::nn {
 at::Tensor activate(Activation activation, const at::Tensor& x);
 
 struct Linear {
-  at::Tensor weight, bias;  // undefined: not part of the model
+  Parameter weight, bias;  // undefined: not part of the model
   at::Tensor operator()(const at::Tensor& x) const;
   // activate(activation, (*this)(x)), at once where nothing is trained.
   at::Tensor operator()(const at::Tensor& x, Activation activation) const;
@@ -36,7 +37,7 @@ struct Dropout {
 };
 
 struct Norm {
-  at::Tensor gain, bias;
+  Parameter gain, bias;
   double eps = 0;
   at::Tensor operator()(const at::Tensor& x) const;
   // The norm of residual + drop(x, p).
@@ -48,10 +49,10 @@ class Parameters {
  public:
   Parameters() = default;
   Parameters(std::map<std::string, at::Tensor> by_name, double eps) : by_name_(std::move(by_name)), eps_(eps) {}
-  at::Tensor at(const std::string& name) const {
+  Parameter at(const std::string& name) const {
     const auto found = by_name_.find(name);
     if (found == by_name_.end()) fail("model", "weights.h must list {}, got no such name", name);
-    return found->second;
+    return Parameter(found->second);
   }
   Linear linear(const std::string& name) const { return {at(name + ".weight"), at(name + ".bias")}; }
   Norm norm(const std::string& name) const { return {at(name + ".weight"), at(name + ".bias"), eps_}; }

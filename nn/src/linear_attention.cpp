@@ -229,21 +229,21 @@ LinearAttention::LinearAttention(const LinearAttentionConfig& config, int64_t he
 }
 
 void LinearAttention::count_call() {
-  const int64_t calls = calls_.item<int64_t>();
+  const int64_t calls = calls_->item<int64_t>();
   if (calls > 0 && config_.redraw_every > 0 && calls % config_.redraw_every == 0) {
-    redraws_.add_(1);
+    redraws_->add_(1);
     const FeatureDraw next{config_.orthogonal, config_.orthogonal_scaling, config_.seed, layer_,
-                           redraws_.item<int64_t>()};
-    projection_.copy_(draw_features(projection_.size(0), projection_.size(1), next));
+                           redraws_->item<int64_t>()};
+    projection_->copy_(draw_features(projection_->size(0), projection_->size(1), next));
   }
-  calls_.add_(1);
+  calls_->add_(1);
 }
 
 at::Tensor LinearAttention::forward(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                                     const Terms& terms, const LinearAttentionCall& call) {
   if (config_.draws() && is_training()) count_call();
   // A copy: the next redraw overwrites the vectors, and the backward of this call may come after it.
-  const at::Tensor vectors = config_.draws() ? projection_.clone() : projection_;
+  const at::Tensor vectors = config_.draws() ? projection_->clone() : at::Tensor();
   return linear_attention(q_BTHD, k_BSHD, v_BSHD, terms, config_, vectors, call);
 }
 

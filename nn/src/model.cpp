@@ -47,16 +47,6 @@ at::Tensor initial_value(const WeightSpec& spec, const ModelConfig& config) {
   fail("model", "a weight must have a role that defines its initial value, got none for {}", spec.name);
 }
 
-// Registers `value` under a dotted name, making plain modules on the way.
-void register_dotted(torch::nn::Module& root, const std::string& name, at::Tensor value) {
-  torch::nn::Module* module = &root;
-  size_t begin = 0;
-  for (size_t dot; (dot = name.find('.', begin)) != std::string::npos; begin = dot + 1) {
-    module = child(*module, name.substr(begin, dot - begin)).get();
-  }
-  module->register_parameter(name.substr(begin), std::move(value));
-}
-
 // One for each forward pass, so that passes that run at once share nothing.
 DropoutKey dropout_key_of(const Input& input, bool training) {
   if (input.dropout_key) return *input.dropout_key;
@@ -210,7 +200,7 @@ at::Tensor Model::encode(const Input& input, KeyValueCache* cache) {
 }
 
 at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
-  if (!impl_->decoder.weight.defined()) {
+  if (!impl_->decoder.weight->defined()) {
     fail("model", "logits over the vocabulary need a language model, got {}",
          architecture_of(impl_->config, impl_->head));
   }
@@ -239,7 +229,7 @@ Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* ca
   const Dropout drop{&key, is_training()};
   Output out;
   out.hidden_BTC = impl_->body.encode(input, cache, drop);
-  if (begins && impl_->pooler.weight.defined()) out.pooled_BC = at::tanh(impl_->pooler(out.hidden_BTC.select(1, 0)));
+  if (begins && impl_->pooler.weight->defined()) out.pooled_BC = at::tanh(impl_->pooler(out.hidden_BTC.select(1, 0)));
   const double p = config.classifier_dropout.value_or(config.hidden_dropout_prob);
   switch (impl_->head) {
     case Head::kNone:

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "python_encoding.h"
 #include "rf/io/error.h"
 
 namespace rf::nn {
@@ -24,6 +25,10 @@ void check_linear(const ModelConfig& config) {
   const Direction direction = config.is_decoder ? Direction::kCausal : Direction::kBidirectional;
   const LinearAttentionConfig attention = parse_linear_attention(config.attention);
   for (const EncodingConfig& encoding : config.position_encodings) {
+    if (is_python_encoding(encoding.type)) {
+      fail("linear_attention", "position_encoding must be one of the program's with linear attention, got {}",
+           encoding.type);
+    }
     check_linear_attention(attention, encoding_entry(encoding.type).info, direction);
   }
   if (config.rotary_value) fail("model", "rotary_value must be false with linear attention, got true");

@@ -124,9 +124,10 @@ int64_t fitting(const Model& model, int64_t longest, int64_t bytes) {
 
 int64_t chosen_tokens(const Model& model, int64_t longest, std::optional<int64_t> asked) {
   if (asked && (*asked < 1 || *asked > longest)) {
-    fail("position_terms", "the length must be at least 1{}, got {}",
-         longest == kAllTokens ? "" : fmt::format(" and at most the {} that the position encoding reads", longest),
-         *asked);
+    fail<ArgumentError>(
+        "position_terms", "the length must be at least 1{}, got {}",
+        longest == kAllTokens ? "" : fmt::format(" and at most the {} that the position encoding reads", longest),
+        *asked);
   }
   const int64_t last = model.position_encoding().last_new_length(), all = std::min(last, longest);
   const int64_t fits = fitting(model, longest, kDefaultBytes);
@@ -134,8 +135,8 @@ int64_t chosen_tokens(const Model& model, int64_t longest, std::optional<int64_t
   if (!asked) return std::min({std::max(model.config().max_position_embeddings, kDefaultTokens), fits, all});
   const int64_t most = fitting(model, longest, kMaxBytes);
   if (*asked > most) {
-    fail("position_terms", "the rows of terms must fit into {} GiB, which is a length of {}, got {}", kMaxBytes >> 30,
-         most, *asked);
+    fail<ArgumentError>("position_terms", "the rows of terms must fit into {} GiB, which is a length of {}, got {}",
+                        kMaxBytes >> 30, most, *asked);
   }
   return std::min(*asked, all);
 }

@@ -28,20 +28,6 @@ namespace rf::nn {
 
 namespace {
 
-// ids and axes of one side.
-TokenPositions tokens_of(const at::Tensor& given, const char* name) {
-  const bool is_integer = given.defined() && at::isIntegralType(given.scalar_type(), false);
-  if (!is_integer || given.dim() < 1 || given.dim() > 3 || (given.dim() == 3 && given.size(2) == 0)) {
-    fail("positions", "{} positions must be integers [tokens], [batch, tokens] or [batch, tokens, axes], got {}", name,
-         given.defined() ? fmt::format("{} of {} dimensions", toString(given.scalar_type()), given.dim()) : "none");
-  }
-  TokenPositions tokens;
-  const at::Tensor whole = given.to(at::kLong);
-  if (given.dim() == 3) tokens.axes = whole;
-  tokens.ids = given.dim() == 3 ? whole.amax(2) : whole.dim() == 1 ? whole.unsqueeze(0) : whole;
-  return tokens;
-}
-
 void check_sequences(const at::Tensor& sequences, const at::Tensor& key_ids) {
   const int64_t batch = key_ids.size(0), keys = key_ids.size(1);
   const bool fits = at::isIntegralType(sequences.scalar_type(), false) && sequences.dim() == 2 &&
@@ -89,11 +75,24 @@ void check_differences_fit(const at::Tensor& ids) {
 
 }  // namespace
 
+TokenPositions token_positions(const at::Tensor& given, const char* name) {
+  const bool is_integer = given.defined() && at::isIntegralType(given.scalar_type(), false);
+  if (!is_integer || given.dim() < 1 || given.dim() > 3 || (given.dim() == 3 && given.size(2) == 0)) {
+    fail("positions", "{} positions must be integers [tokens], [batch, tokens] or [batch, tokens, axes], got {}", name,
+         given.defined() ? fmt::format("{} of {} dimensions", toString(given.scalar_type()), given.dim()) : "none");
+  }
+  TokenPositions tokens;
+  const at::Tensor whole = given.to(at::kLong);
+  if (given.dim() == 3) tokens.axes = whole;
+  tokens.ids = given.dim() == 3 ? whole.amax(2) : whole.dim() == 1 ? whole.unsqueeze(0) : whole;
+  return tokens;
+}
+
 Positions make_positions(const at::Tensor& query, const at::Tensor& key, const at::Tensor& sequences) {
   Positions positions;
-  positions.query = tokens_of(query, "query");
+  positions.query = token_positions(query, "query");
   const bool same = !key.defined() || key.is_same(query);
-  positions.key = same ? positions.query : tokens_of(key, "key");
+  positions.key = same ? positions.query : token_positions(key, "key");
   at::Tensor &query_ids = positions.query.ids, &key_ids = positions.key.ids;
   if (query_ids.numel() == 0 || key_ids.numel() == 0) {
     for (TokenPositions* side : {&positions.query, &positions.key}) side->first = side->end = side->ids;
@@ -130,7 +129,7 @@ Positions make_positions(const at::Tensor& query, const at::Tensor& key, const a
 
 Positions packed_positions(const at::Tensor& ids, const at::Tensor& sequences_BT, const at::Tensor& ends_N) {
   Positions positions;
-  positions.query = tokens_of(ids, "query");
+  positions.query = token_positions(ids, "query");
   set_sequences(positions.query, sequences_BT, at::repeat_interleave(ends_N.diff()));
   positions.key = positions.query;
   return positions;

@@ -12,26 +12,40 @@ namespace rf::nn {
 namespace {
 
 constexpr const char* kAttentionSchema =
-    "attention(Tensor q, Tensor k, Tensor v, Dict(str, Tensor) terms, Tensor positions, Tensor key_positions, "
-    "Tensor? mask, int left, int right, Tensor? cu_seqlens, Tensor? cu_seqlens_k, str kernel) -> Tensor";
+    "attention(Tensor q, Tensor k, Tensor v, " RF_SCRIPT_TERMS_SCHEMA
+    ", Tensor positions, Tensor key_positions, Tensor? mask, int left, int right, Tensor? cu_seqlens, "
+    "Tensor? cu_seqlens_k, str kernel, float dropout=0.0, int seed=0) -> Tensor";
 
-at::Tensor script_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const TensorDict& terms,
-                            const at::Tensor& positions, const at::Tensor& key_positions,
-                            const std::optional<at::Tensor>& mask, int64_t left, int64_t right,
-                            const std::optional<at::Tensor>& cu_seqlens, const std::optional<at::Tensor>& cu_seqlens_k,
-                            std::string_view kernel) {
-  const Positions where = make_positions(positions, key_positions);
-  if (cu_seqlens) {
-    if (mask) fail("attention", "packed sequences must not have a mask, got cu_seqlens and a mask");
-    return packed_attention(q, k, v, terms_of_dict(terms), where, {left, right},
-                            {*cu_seqlens, cu_seqlens_k.value_or(*cu_seqlens)}, kernel_of_name(kernel));
-  }
-  const AttentionContext context(where, mask.value_or(at::Tensor()), {left, right}, kernel_of_name(kernel));
-  return attention(q, k, v, terms_of_dict(terms), context);
+using MaybeTensor = std::optional<at::Tensor>;
+
+at::Tensor script_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::TensorList tensors,
+                            const std::vector<std::string>& names, at::IntArrayRef ranges, std::string_view layout,
+                            std::optional<double> scale, const at::Tensor& positions, const at::Tensor& key_positions,
+                            const MaybeTensor& mask, int64_t left, int64_t right, const MaybeTensor& cu_seqlens,
+                            const MaybeTensor& cu_seqlens_k, std::string_view kernel, double dropout, int64_t seed) {
+  return with_value_errors([&] {
+    DropoutKey key{.seed = static_cast<uint64_t>(seed)};
+    const AttentionDropout drop{.p = dropout, .key = &key};
+    const Terms terms = terms_of({tensors, names, ranges, layout, scale});
+    Positions where{token_positions(positions, "query"), {}};
+    where.key = key_positions.is_same(positions) ? where.query : token_positions(key_positions, "key");
+    if (cu_seqlens) {
+      if (mask) fail("attention", "packed sequences must not have a mask, got cu_seqlens and a mask");
+      return packed_attention(q, k, v, terms, where, {left, right}, {*cu_seqlens, cu_seqlens_k.value_or(*cu_seqlens)},
+                              kernel_of_name(kernel), drop);
+    }
+    const AttentionContext context(where, mask.value_or(at::Tensor()), {left, right}, kernel_of_name(kernel));
+    return attention(q, k, v, terms, context, drop);
+  });
 }
 
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.def(kAttentionSchema, script_attention);
+}
+
+// torch.vmap takes a call apart where this key says how.
+TORCH_LIBRARY_IMPL(roformer, FuncTorchBatchedDecomposition, library) {
+  library.impl("attention", script_attention);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// torch.classes.roformer.Model: a model for Python, with autograd. Parameters are handed out as they are (shared
-// storage), so that .grad is visible after a backward pass in Python. rf::Error arrives as RuntimeError with its
-// message. torch.classes.roformer.KeyValueCache holds what a causal model has seen.
+// torch.classes.roformer.Model: a model for Python (python/roformer_cpp/model.py), which gives parameters and buffers
+// to each call (script_tensors.h). torch.classes.roformer.KeyValueCache holds what a causal model has seen.
 #include <c10/util/Exception.h>
 #include <torch/custom_class.h>
 
@@ -8,13 +7,14 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/nn/model.h"
 #include "rf/nn/position_terms.h"
 #include "rf/nn/seed_scope.h"
-#include "script_terms.h"
+#include "script_tensors.h"
 
 namespace rf::nn {
 
@@ -79,32 +79,72 @@ KeyValueCache* pointer(const MaybeCache& cache) {
   return cache ? &(*cache)->cache : nullptr;
 }
 
+using Tensors = std::vector<at::Tensor>;
+
 struct ScriptModel : torch::CustomClassHolder {
-  ScriptModel(const std::string& model_dir, const std::string& head, const std::string& dtype, bool fresh_head) {
-    KeptWarnings kept;
-    model = load_model(model_dir, head_of_name(head), dtype_of_name(dtype),
-                       fresh_head ? FreshHead::kAllowed : FreshHead::kForbidden);
-    warnings = kept.take();
-  }
-  explicit ScriptModel(std::shared_ptr<Model> model) : model(std::move(model)) {}
+  explicit ScriptModel(std::shared_ptr<Model> given) : model(std::move(given)), tensors(*model, "model") {}
 
-  // A new model from the text of a config.json.
-  static c10::intrusive_ptr<ScriptModel> build(const std::string& config_json, const std::string& head, int64_t seed) {
-    const ModelConfig config = parse_config(io::parse_json(config_json, "config"));
-    const SeedScope scope(static_cast<uint64_t>(seed));
-    const std::optional<Head> asked = head_of_name(head);
-    const auto model = std::make_shared<Model>(config, asked ? *asked : config.head());
-    model->eval();
-    return c10::make_intrusive<ScriptModel>(model);
+  static c10::intrusive_ptr<ScriptModel> load(const std::string& model_dir, const std::string& head,
+                                              const std::string& dtype, bool fresh_head) {
+    const FreshHead fresh = fresh_head ? FreshHead::kAllowed : FreshHead::kForbidden;
+    return with_file_errors([&] {
+      KeptWarnings kept;
+      const auto self =
+          c10::make_intrusive<ScriptModel>(load_model(model_dir, head_of_name(head), dtype_of_name(dtype), fresh));
+      self->warnings = kept.take();
+      return self;
+    });
   }
 
-  at::Tensor encode(const TensorDict& input, const MaybeCache& cache, const MaybeKey& dropout_key) {
-    return model->encode(input_of(input, dropout_key), pointer(cache));
+  // A new model from the text of a config.json; without a seed, parameters without values.
+  static c10::intrusive_ptr<ScriptModel> build(const std::string& config_json, const std::string& head,
+                                               std::optional<int64_t> seed) {
+    return with_value_errors([&] {
+      const ModelConfig config = parse_config(io::parse_json(config_json, "config"));
+      const SeedScope scope(static_cast<uint64_t>(seed.value_or(0)));
+      std::optional<EmptyParameters> without_values;
+      if (!seed) without_values.emplace();
+      const std::optional<Head> asked = head_of_name(head);
+      return c10::make_intrusive<ScriptModel>(std::make_shared<Model>(config, asked ? *asked : config.head()));
+    });
   }
 
-  TensorDict forward(const TensorDict& input, int64_t num_choices, const MaybeCache& cache,
-                     const MaybeKey& dropout_key) {
-    const Output out = model->forward(input_of(input, dropout_key), num_choices, pointer(cache));
+  // The module as it computes in a call: with the tensors that Python keeps, and in its mode.
+  ParameterScope begin(const Tensors& given, bool training) const {
+    model->train(training);
+    return tensors.in_place(given);
+  }
+
+  at::Tensor encode(const Tensors& given, bool training, const TensorDict& input, const MaybeCache& cache,
+                    const MaybeKey& dropout_key) {
+    return with_value_errors([&] {
+      const ParameterScope scope = begin(given, training);
+      return model->encode(input_of(input, dropout_key), pointer(cache));
+    });
+  }
+
+  at::Tensor masked_lm_logits(const Tensors& given, const at::Tensor& hidden) {
+    return with_value_errors([&] {
+      const ParameterScope scope = begin(given, false);
+      return model->masked_lm_logits(hidden);
+    });
+  }
+
+  void save(const Tensors& given, const std::string& model_dir) {
+    struct Taken {
+      Taken(const ScriptTensors& tensors, const Tensors& given) : tensors(tensors) { tensors.take(given); }
+      ~Taken() { tensors.release(); }
+      const ScriptTensors& tensors;
+    } const taken(tensors, given);
+    with_file_errors([&] { save_model(*model, model_dir); });
+  }
+
+  TensorDict forward(const Tensors& given, bool training, const TensorDict& input, int64_t num_choices,
+                     const MaybeCache& cache, const MaybeKey& dropout_key) {
+    const Output out = with_value_errors([&] {
+      const ParameterScope scope = begin(given, training);
+      return model->forward(input_of(input, dropout_key), num_choices, pointer(cache));
+    });
     TensorDict named;
     const std::pair<const char*, const at::Tensor*> members[] = {{"hidden", &out.hidden_BTC},
                                                                  {"pooled", &out.pooled_BC},
@@ -118,6 +158,7 @@ struct ScriptModel : torch::CustomClassHolder {
   }
 
   std::shared_ptr<Model> model;
+  ScriptTensors tensors;
   std::vector<std::string> warnings;  // of loading
 };
 
@@ -132,22 +173,28 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
                            self->cache.layers.size());
       });
   library.class_<ScriptModel>("Model")
-      .def(torch::init<std::string, std::string, std::string, bool>())
+      .def_static("load", &ScriptModel::load)
       .def_static("build", &ScriptModel::build)
       .def("encode", &ScriptModel::encode)
       .def("forward", &ScriptModel::forward)
-      .def("named_parameters", [](const Self& self) { return named(self->model->named_parameters()); })
-      .def("masked_lm_logits",
-           [](const Self& self, const at::Tensor& hidden) { return self->model->masked_lm_logits(hidden); })
+      .def("named_parameters", [](const Self& self) { return self->tensors.parameters(); })
+      .def("named_buffers", [](const Self& self) { return self->tensors.buffers(); })
+      .def("release", [](const Self& self) { self->tensors.release(); })
+      .def("masked_lm_logits", &ScriptModel::masked_lm_logits)
+      .def("position_table",
+           [](const Self& self) {
+             const at::Tensor table_MD = self->model->position_table();
+             return table_MD.defined() ? std::optional(table_MD) : std::nullopt;
+           })
+      .def("set_position_table",
+           [](const Self& self, const at::Tensor& table_MD) { self->model->set_position_table(table_MD); })
       .def("head", [](const Self& self) { return architecture_of(self->model->config(), self->model->head()); })
       .def("config_json", [](const Self& self) { return to_json(self->model->config()).dump(); })
-      .def("train", [](const Self& self, bool on) { self->model->train(on); })
-      .def("is_training", [](const Self& self) { return self->model->is_training(); })
       .def("warnings", [](const Self& self) { return self->warnings; })
-      .def("save", [](const Self& self, const std::string& model_dir) { save_model(*self->model, model_dir); });
+      .def("save", &ScriptModel::save);
   // tokens, longest and bytes of SavedTerms; nothing where no file is needed.
   library.def("bake", [](const std::string& model_dir, std::optional<int64_t> length) -> std::vector<int64_t> {
-    const std::optional<SavedTerms> saved = save_position_terms(model_dir, length);
+    const std::optional<SavedTerms> saved = with_file_errors([&] { return save_position_terms(model_dir, length); });
     if (!saved) return {};
     return {saved->tokens, saved->longest, saved->bytes};
   });

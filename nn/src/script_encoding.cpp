@@ -1,13 +1,14 @@
 // torch.classes.roformer.Encoding and roformer::encodings: position encodings for Python
-// (python/roformer_cpp/encoding.py). Parameters are handed out as they are (shared storage).
+// (python/roformer_cpp/encoding.py), which gives the parameters to each call (script_tensors.h).
 #include <torch/custom_class.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "layer_parameters.h"
 #include "rf/io/error.h"
 #include "rf/nn/encoding.h"
-#include "script_terms.h"
+#include "script_tensors.h"
 
 namespace rf::nn {
 
@@ -17,53 +18,81 @@ using MaybeTensor = std::optional<at::Tensor>;
 
 struct ScriptEncoding : torch::CustomClassHolder {
   // options: JSON; shape: layers, heads, head_dim, hidden_size, input_size, max_position_embeddings, causal (0 or 1).
+  // empty: parameters without values.
   ScriptEncoding(const std::string& type, const std::string& options, const std::vector<int64_t>& shape,
-                 double initializer_range)
-      : layers(shape.at(0)),
-        encoding(make_encoding({type, options}, {.layers = shape.at(0),
-                                                 .heads = shape.at(1),
-                                                 .head_dim = shape.at(2),
-                                                 .hidden_size = shape.at(3),
-                                                 .input_size = shape.at(4),
-                                                 .max_position_embeddings = shape.at(5),
-                                                 .causal = shape.at(6) != 0,
-                                                 .initializer_range = initializer_range})) {}
+                 double initializer_range, bool empty)
+      : ScriptEncoding(made({type, options}, shape, initializer_range, empty), shape.at(0)) {}
 
-  // encodings: those of a combination.
-  explicit ScriptEncoding(const std::vector<c10::intrusive_ptr<ScriptEncoding>>& encodings) : layers(INT64_MAX) {
+  ScriptEncoding(std::shared_ptr<Encoding> encoding, int64_t layers)
+      : layers(layers), encoding(std::move(encoding)), tensors(*this->encoding, "encoding") {}
+
+  static std::shared_ptr<Encoding> made(const EncodingConfig& config, const std::vector<int64_t>& shape,
+                                        double initializer_range, bool empty) {
+    std::optional<EmptyParameters> without_values;
+    if (empty) without_values.emplace();
+    const EncodingShape sizes{.layers = shape.at(0),
+                              .heads = shape.at(1),
+                              .head_dim = shape.at(2),
+                              .hidden_size = shape.at(3),
+                              .input_size = shape.at(4),
+                              .max_position_embeddings = shape.at(5),
+                              .causal = shape.at(6) != 0,
+                              .initializer_range = initializer_range};
+    return with_value_errors([&] { return make_encoding(config, sizes); });
+  }
+
+  static c10::intrusive_ptr<ScriptEncoding> combine(const c10::List<c10::intrusive_ptr<ScriptEncoding>>& encodings) {
     std::vector<std::shared_ptr<Encoding>> parts;
-    for (const auto& part : encodings) {
+    int64_t layers = INT64_MAX;
+    for (const c10::intrusive_ptr<ScriptEncoding>& part : encodings.vec()) {
       parts.push_back(part->encoding);
       layers = std::min(layers, part->layers);
     }
-    encoding = combine_encodings(std::move(parts));
+    return with_value_errors(
+        [&] { return c10::make_intrusive<ScriptEncoding>(combine_encodings(std::move(parts)), layers); });
   }
 
-  MaybeTensor input(const at::Tensor& positions, int64_t dtype) const {
-    const at::Tensor added = encoding->input(make_positions(positions).query, static_cast<at::ScalarType>(dtype));
-    return added.defined() ? MaybeTensor(added) : std::nullopt;
+  MaybeTensor input(const std::vector<at::Tensor>& given, const at::Tensor& positions, int64_t dtype) const {
+    return with_value_errors([&] {
+      const ParameterScope scope = tensors.in_place(given);
+      const at::Tensor added = encoding->input(make_positions(positions).query, static_cast<at::ScalarType>(dtype));
+      return added.defined() ? MaybeTensor(added) : std::nullopt;
+    });
   }
 
-  TensorDict terms(int64_t layer, const at::Tensor& positions, const MaybeTensor& key_positions,
-                   const MaybeTensor& sequences, const std::vector<at::Tensor>& projections, int64_t dtype) const {
+  TermLists terms(const std::vector<at::Tensor>& given, int64_t layer, const at::Tensor& positions,
+                  const MaybeTensor& key_positions, const MaybeTensor& sequences,
+                  const std::vector<at::Tensor>& projections, int64_t dtype) const {
+    return with_value_errors([&] {
+      const ParameterScope scope = tensors.in_place(given);
+      return terms_of_layer(layer, make_projections(projections), dtype, positions, key_positions, sequences);
+    });
+  }
+
+  static Projections make_projections(const std::vector<at::Tensor>& given) {
+    const auto at_place = [&](size_t i) { return i < given.size() ? given[i] : at::Tensor(); };
+    return {.query_weight = at_place(0),
+            .key_weight = at_place(1),
+            .value_weight = at_place(2),
+            .query_bias = at_place(3),
+            .key_bias = at_place(4),
+            .value_bias = at_place(5)};
+  }
+
+  TermLists terms_of_layer(int64_t layer, const Projections& projections, int64_t dtype, const at::Tensor& positions,
+                           const MaybeTensor& key_positions, const MaybeTensor& sequences) const {
     if (layer < 0 || layer >= layers) {
       fail("encoding", "layer must be at least 0 and below num_hidden_layers {}, got {}", layers, layer);
     }
     const Positions where =
         make_positions(positions, key_positions.value_or(at::Tensor()), sequences.value_or(at::Tensor()));
-    Projections weights;
-    if (projections.size() > 0) weights.query_weight = projections[0];
-    if (projections.size() > 1) weights.key_weight = projections[1];
-    if (projections.size() > 2) weights.value_weight = projections[2];
-    if (projections.size() > 3) weights.query_bias = projections[3];
-    if (projections.size() > 4) weights.key_bias = projections[4];
-    if (projections.size() > 5) weights.value_bias = projections[5];
     const Shared shared = encoding->shared(where, static_cast<at::ScalarType>(dtype));
-    return to_dict(encoding->terms(layer, shared, weights));
+    return lists_of(encoding->terms(layer, shared, projections));
   }
 
   int64_t layers;
   std::shared_ptr<Encoding> encoding;
+  ScriptTensors tensors;
 };
 
 // encoding_infos() as a JSON array of objects.
@@ -75,19 +104,17 @@ std::string infos_as_json() {
 
 TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.class_<ScriptEncoding>("Encoding")
-      .def(torch::init<std::string, std::string, std::vector<int64_t>, double>())
+      .def(torch::init<std::string, std::string, std::vector<int64_t>, double, bool>())
       .def("input", &ScriptEncoding::input)
       .def("terms", &ScriptEncoding::terms)
       .def("changes_with_length",
            [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->encoding->changes_with_length(); })
       .def("named_parameters",
-           [](const c10::intrusive_ptr<ScriptEncoding>& self) { return named(self->encoding->named_parameters()); })
-      .def("named_buffers",
-           [](const c10::intrusive_ptr<ScriptEncoding>& self) { return named(self->encoding->named_buffers()); });
+           [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->tensors.parameters(); })
+      .def("named_buffers", [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->tensors.buffers(); })
+      .def("release", [](const c10::intrusive_ptr<ScriptEncoding>& self) { self->tensors.release(); });
   library.def("encodings", &infos_as_json);
-  library.def("combine_encodings", [](const c10::List<c10::intrusive_ptr<ScriptEncoding>>& encodings) {
-    return c10::make_intrusive<ScriptEncoding>(encodings.vec());
-  });
+  library.def("combine_encodings", &ScriptEncoding::combine);
 }
 
 }  // namespace

@@ -1,11 +1,8 @@
-// Terms to a dictionary and back (script_terms.h).
+// Terms from lists, and to them (script_terms.h).
 #include "script_terms.h"
 
-#include <ATen/ops/full.h>
-#include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/tensor.h>
-
 #include <map>
+#include <utility>
 
 #include "rf/io/error.h"
 #include "rf/io/printable.h"
@@ -25,18 +22,29 @@ struct Overloaded : Functions... {
   using Functions::operator()...;
 };
 
-// Takes entries out of a dictionary; what is left was known to nobody.
+// Takes entries out of lists; what is left was known to nobody.
 class Entries {
  public:
-  explicit Entries(const TensorDict& dict) {
-    for (const auto& entry : dict) entries_.emplace(entry.key(), entry.value());
+  struct Entry {
+    at::Tensor tensor;
+    int64_t lo = 0, hi = 0;
+  };
+
+  explicit Entries(const ScriptTerms& given) {
+    if (given.names.size() != given.tensors.size() || given.ranges.size() != 2 * given.tensors.size()) {
+      fail("terms", "each tensor must have a name and a range, got {} tensors, {} names and {} numbers",
+           given.tensors.size(), given.names.size(), given.ranges.size());
+    }
+    for (size_t i = 0; i < given.names.size(); ++i) {
+      entries_.emplace(given.names[i], Entry{given.tensors[i], given.ranges[2 * i], given.ranges[2 * i + 1]});
+    }
   }
-  at::Tensor take(const std::string& name) {
+  Entry take(const std::string& name) {
     const auto found = entries_.find(name);
     if (found == entries_.end()) return {};
-    const at::Tensor value = found->second;
+    const Entry entry = found->second;
     entries_.erase(found);
-    return value;
+    return entry;
   }
   void finish() const {
     if (!entries_.empty())
@@ -44,13 +52,13 @@ class Entries {
   }
 
  private:
-  std::map<std::string, at::Tensor> entries_;
+  std::map<std::string, Entry> entries_;
 };
 
 // [1 or B, T], as encodings give them; of positions on several axes the highest, as attention has them.
 at::Tensor position_ids(const at::Tensor& given) {
   const bool are_ids = given.defined() && given.scalar_type() == at::kLong && given.dim() == 2;
-  return are_ids || !given.defined() ? given : make_positions(given).query.ids;
+  return are_ids || !given.defined() ? given : token_positions(given, "query").ids;
 }
 
 }  // namespace
@@ -61,55 +69,50 @@ TensorDict named(const torch::OrderedDict<std::string, at::Tensor>& tensors) {
   return dict;
 }
 
-TensorDict to_dict(const Terms& terms) {
-  TensorDict dict;
-  const auto insert =
-      Overloaded{[&](const std::string& name, const Rotation& rotation) {
-                   dict.insert(name + "_cos", rotation.cos);
-                   dict.insert(name + "_sin", rotation.sin);
-                 },
-                 [&](const std::string& name, const DistanceTable& table) {
-                   dict.insert(name, table.rows);
-                   dict.insert(name + "_window", at::tensor({table.lo, table.hi}, at::kLong));
-                 },
-                 [&](const std::string& name, const at::Tensor& numbers) { dict.insert(name, numbers); }};
+TermLists lists_of(const Terms& terms) {
+  TermLists lists;
+  auto& [tensors, names, ranges, layout, scale] = lists;
+  const auto add = [&](std::string name, const at::Tensor& tensor, int64_t lo = 0, int64_t hi = 0) {
+    tensors.push_back(tensor);
+    names.push_back(std::move(name));
+    ranges.insert(ranges.end(), {lo, hi});
+  };
+  const auto add_term = Overloaded{
+      [&](const std::string& name, const Rotation& rotation) {
+        add(name + "_cos", rotation.cos);
+        add(name + "_sin", rotation.sin);
+      },
+      [&](const std::string& name, const DistanceTable& table) { add(name, table.rows, table.lo, table.hi); },
+      [&](const std::string& name, const at::Tensor& numbers) { add(name, numbers); }};
   ops::for_each_term([&](const char* name, const char*, auto member) {
-    if ((terms.*member).defined()) insert(name, terms.*member);
+    if ((terms.*member).defined()) add_term(name, terms.*member);
   });
-  if (terms.query_positions.defined()) dict.insert("positions", terms.query_positions);
-  if (terms.key_positions.defined()) dict.insert("key_positions", terms.key_positions);
-  if (terms.layout == "halves") dict.insert("halves", at::full({}, 1, at::kLong));
-  if (terms.scale) dict.insert("scale", at::scalar_tensor(*terms.scale, at::kDouble));
-  return dict;
+  if (terms.query_positions.defined()) add("positions", terms.query_positions);
+  if (terms.key_positions.defined()) add("key_positions", terms.key_positions);
+  layout = terms.layout;
+  scale = terms.scale;
+  return lists;
 }
 
-Terms terms_of_dict(const TensorDict& dict) {
-  Entries entries(dict);
+Terms terms_of(const ScriptTerms& given) {
+  Entries entries(given);
   Terms terms;
   const auto take =
       Overloaded{[&](const std::string& name, Rotation& rotation) {
-                   rotation = {entries.take(name + "_cos"), entries.take(name + "_sin")};
+                   rotation = {entries.take(name + "_cos").tensor, entries.take(name + "_sin").tensor};
                    if (rotation.cos.defined() != rotation.sin.defined())
                      fail("terms", "{} must have cos and sin, got one", name);
                  },
                  [&](const std::string& name, DistanceTable& table) {
-                   table.rows = entries.take(name);
-                   const at::Tensor window = entries.take(name + "_window");
-                   if (table.rows.defined() != window.defined())
-                     fail("terms", "{} must have rows and a window, got one", name);
-                   if (!window.defined()) return;
-                   if (window.numel() != 2) {
-                     fail("terms", "the window of {} must be (lo, hi), got {} numbers", name, window.numel());
-                   }
-                   table.lo = window[0].item<int64_t>();
-                   table.hi = window[1].item<int64_t>();
+                   const Entries::Entry entry = entries.take(name);
+                   table = {entry.tensor, entry.lo, entry.hi};
                  },
-                 [&](const std::string& name, at::Tensor& numbers) { numbers = entries.take(name); }};
+                 [&](const std::string& name, at::Tensor& numbers) { numbers = entries.take(name).tensor; }};
   ops::for_each_term([&](const char* name, const char*, auto member) { take(name, terms.*member); });
-  terms.query_positions = position_ids(entries.take("positions"));
-  terms.key_positions = position_ids(entries.take("key_positions"));
-  if (entries.take("halves").defined()) terms.layout = "halves";
-  if (const at::Tensor scale = entries.take("scale"); scale.defined()) terms.scale = scale.item<double>();
+  terms.query_positions = position_ids(entries.take("positions").tensor);
+  terms.key_positions = position_ids(entries.take("key_positions").tensor);
+  terms.layout = given.layout;
+  terms.scale = given.scale;
   entries.finish();
   return terms;
 }

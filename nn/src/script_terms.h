@@ -1,13 +1,18 @@
-// Dictionaries of tensors, the form in which terms (python/roformer_cpp/terms.py), parameters and buffers cross to
-// Python.
+// How terms (python/roformer_cpp/terms.py), parameters and buffers cross between C++ and Python, and errors to Python.
 #pragma once
 
 #include <ATen/core/Dict.h>
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
+#include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
 
+#include "rf/io/error.h"
 #include "rf/ops/terms.h"
 
 namespace rf::nn {
@@ -17,11 +22,46 @@ using TensorDict = c10::Dict<std::string, at::Tensor>;
 // Shared storage, by name.
 TensorDict named(const torch::OrderedDict<std::string, at::Tensor>& tensors);
 
-// Rotations: "query_cos", "query_sin", ..; tables: "key_table" (rows) with "key_table_window" (int64 [lo, hi]), ..;
-// "halves" (any value) for that layout; "scale" (float64 scalar); the others by their names in Terms without the
-// dimension letters. Absent terms are absent keys.
-TensorDict to_dict(const ops::Terms& terms);
-// Throws Error for an unknown key or half of a pair.
-ops::Terms terms_of_dict(const TensorDict& dict);
+// Terms as arguments of operators, which torch.compile and torch.func take apart: the tensors that are there; their
+// names, "query_cos" and "query_sin" for a rotation, those in Terms without the dimension letters for the others; and
+// for each two numbers, which are lo and hi of a table and unused for the others.
+struct ScriptTerms {
+  at::TensorList tensors;
+  const std::vector<std::string>& names;
+  at::IntArrayRef ranges;
+  std::string_view layout;
+  std::optional<double> scale;
+};
+#define RF_SCRIPT_TERMS_SCHEMA "Tensor[] terms, str[] term_names, int[] term_ranges, str layout, float? scale"
+// Throws Error for an unknown name or half of a pair.
+ops::Terms terms_of(const ScriptTerms& given);
+
+// The same lists as a result.
+using TermLists = std::tuple<std::vector<at::Tensor>, std::vector<std::string>, std::vector<int64_t>, std::string,
+                             std::optional<double>>;
+TermLists lists_of(const ops::Terms& terms);
+
+// What `compute` returns; its Error as c10::ValueError, which is ValueError in Python: for what looks at arguments.
+template <class Compute>
+auto with_value_errors(const Compute& compute) {
+  try {
+    return compute();
+  } catch (const Error& error) {
+    C10_THROW_ERROR(ValueError, error.what());
+  }
+}
+
+// The same for what looks at files: a missing one as c10::IndexError, which model.py makes FileNotFoundError of; what
+// is wrong in a file stays an Error, which is RuntimeError in Python.
+template <class Compute>
+auto with_file_errors(const Compute& compute) {
+  try {
+    return compute();
+  } catch (const MissingFileError& error) {
+    C10_THROW_ERROR(IndexError, error.what());
+  } catch (const ArgumentError& error) {
+    C10_THROW_ERROR(ValueError, error.what());
+  }
+}
 
 }  // namespace rf::nn

@@ -60,13 +60,17 @@ def choice(where: str, name: str, value: Any, names: Iterable[str]) -> str:
     return value
 
 
-def directory(where: str, value: str | os.PathLike) -> str:
+def path(where: str, name: str, value: Any) -> str:
     try:
-        path = os.fsdecode(value)
+        return os.fsdecode(value)
     except TypeError:
-        raise TypeError(f"[{where}] the model directory must be a path, got {kind(value)}") from None
-    if not os.path.exists(path):  # noqa: PTH110 - pathlib takes longer to import
-        raise FileNotFoundError(f"[{where}] the model directory must exist, got {path}")
-    if not os.path.isdir(path):  # noqa: PTH112
-        raise NotADirectoryError(f"[{where}] the model must be a directory, got {path}")
-    return path
+        raise TypeError(f"[{where}] {name} must be a path, got {kind(value)}") from None
+
+
+def directory(where: str, value: str | os.PathLike, what: str = "model") -> str:
+    given = path(where, f"the {what} directory", value)
+    if not os.path.exists(given):  # noqa: PTH110 - pathlib takes longer to import
+        raise FileNotFoundError(f"[{where}] the {what} directory must exist, got {given}")
+    if not os.path.isdir(given):  # noqa: PTH112
+        raise NotADirectoryError(f"[{where}] the {what} must be a directory, got {given}")
+    return given

@@ -35,6 +35,20 @@ def has_operators() -> bool:
     return spec_of("torch") is not None and any((folder / OPS).exists() for folder in folders())
 
 
+def program() -> str:
+    """The program `roformer` of the package, or of the build whose libraries it uses.
+
+    Raises:
+        ImportError: there is none beside the folders of libraries.
+    """
+    places = [place for folder in folders() for place in (folder.parent / "bin", folder.parent)]
+    for place in places:
+        if (place / "roformer").is_file():
+            return str(place / "roformer")
+    looked = ", ".join(str(place) for place in places)
+    raise ImportError(f"[roformer_cpp] the program roformer must be built, got none in {looked}. {HINT}")
+
+
 def check_given_folder() -> None:
     """
     Raises:

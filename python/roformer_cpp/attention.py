@@ -28,6 +28,7 @@ def attention(
     kernel: Literal["auto", "fused", "explicit", "ref"] = "auto",
     heads_first: bool = False,
     scale: float | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Softmax attention with any position encoding.
 
@@ -61,15 +62,17 @@ def attention(
         heads_first: whether ``q``, ``k``, ``v`` and the result have heads before tokens, as in
             ``torch.nn.functional.scaled_dot_product_attention``. Read and written through strides, without a copy.
         scale: of the scores, s in the equation, instead of ``1/sqrt(D)``. Not with terms that have one.
+        dropout: probability with which each attention weight is dropped, from 0 to below 1; every call draws a seed
+            from torch's default generator. Not with ``kernel="ref"``.
 
     Returns:
         ``[B, T, H, Dv]`` in the dtype of ``q``; with ``heads_first`` ``[B, H, T, Dv]``, a view. Gradients flow to
         ``q``, ``k``, ``v`` and every term.
 
     Raises:
-        ValueError: an argument outside the rules above, or shapes, dtypes and devices that do not match; the message
-            names the rule and the value.
-        RuntimeError: terms that were made for other positions, or a call that the kernel cannot compute.
+        ValueError: an argument outside the rules above, shapes, dtypes and devices that do not match, terms that were
+            made for other positions, or a call that the kernel cannot compute; the message names the rule and the
+            value. Compiled and exported code does not compare the values of positions.
         NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
     if heads_first:
@@ -94,7 +97,7 @@ def attention(
         q,
         k,
         v,
-        terms.to_dict(),
+        *terms.arguments(),
         positions,
         key_positions,
         _mask(mask),
@@ -103,8 +106,16 @@ def attention(
         cu_seqlens,
         cu_seqlens_k,
         kernel,
+        dropout,
+        _seed(dropout),
     )
     return out.transpose(1, 2) if heads_first else out
+
+
+def _seed(dropout: float) -> int:
+    if not 0 <= dropout < 1:
+        raise ValueError(f"[attention] dropout must be from 0 to below 1, got {dropout}")
+    return int(torch.randint(2**63 - 1, ())) if dropout > 0 else 0
 
 
 def _scaled(terms: Terms, scale: float | None) -> Terms:
@@ -143,14 +154,7 @@ def _positions(
     if positions is None:
         if key_positions is not None:
             raise ValueError("[attention] positions must come with key_positions, got key_positions alone")
-        if ends is None:
-            tokens = torch.arange(keys, device=q.device)
-            return tokens if queries == keys else torch.arange(keys - queries, keys, device=q.device), tokens
-        return tuple(
-            # Ends that do not fit are refused by the operator, which gets them.
-            made if len(made) == tokens else torch.zeros(tokens, dtype=torch.int64)
-            for made, tokens in zip(_packed_positions(*ends), (queries, keys), strict=True)
-        )
+        return default_positions(queries, keys, ends, q.device)
     if key_positions is None:
         if queries != keys:
             raise ValueError(
@@ -161,10 +165,37 @@ def _positions(
     return positions, key_positions
 
 
-def _packed_positions(query_ends: Tensor, key_ends: Tensor) -> tuple[Tensor, Tensor]:
-    """For every sequence: its keys from 0 on, its queries aligned with the last of them."""
-    lengths = list(zip(query_ends.diff().tolist(), key_ends.diff().tolist(), strict=False))
-    none = [torch.zeros(0, dtype=torch.int64)]
-    queries = [torch.arange(s - t, s) for t, s in lengths if t > 0]
-    keys = [torch.arange(s) for _, s in lengths if s > 0]
-    return torch.cat(none + queries), torch.cat(none + keys)
+def default_positions(
+    queries: int, keys: int, ends: tuple[Tensor, Tensor] | None, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """For every sequence: its keys from 0 on, its queries aligned with the last of them.
+
+    Args:
+        queries, keys: how many.
+        ends: ``cu_seqlens`` of both. ``None``: one sequence.
+        device: of the result.
+    """
+    query_tokens, key_tokens = torch.arange(queries, device=device), torch.arange(keys, device=device)
+    if ends is None:
+        return (key_tokens if queries == keys else query_tokens + (keys - queries)), key_tokens
+    query_ends, key_ends = ends
+    if not torch.compiler.is_compiling() and not _ends_fit(query_ends, key_ends, queries, keys):
+        return query_tokens, key_tokens  # the operator refuses the ends
+    query_ends, key_ends = query_ends.long(), key_ends.long()
+    query_lengths, key_lengths = query_ends.diff(), key_ends.diff()
+
+    def of_tokens(numbers: Tensor, lengths: Tensor, tokens: int) -> Tensor:
+        return torch.repeat_interleave(numbers, lengths, output_size=tokens)
+
+    first_query = key_lengths - query_lengths
+    query_positions = query_tokens - of_tokens(query_ends[:-1] - first_query, query_lengths, queries)
+    return query_positions, key_tokens - of_tokens(key_ends[:-1], key_lengths, keys)
+
+
+def _ends_fit(query_ends: Tensor, key_ends: Tensor, queries: int, keys: int) -> bool:
+    if len(query_ends) != len(key_ends) or len(query_ends) == 0:
+        return False
+    return all(
+        ends[0] == 0 and ends[-1] == tokens and bool((ends.diff() >= 0).all())
+        for ends, tokens in ((query_ends, queries), (key_ends, keys))
+    )

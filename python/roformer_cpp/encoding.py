@@ -4,44 +4,38 @@ import json
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from . import _torch  # noqa: F401 - it loads the operators
 from ._options import options_json
+from ._script_module import ScriptModule
 from .terms import Terms
 
 _SHAPE = ("num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size", "embedding_size")
 
-_SCALAR_TYPES = {torch.float32: 6, torch.float64: 7, torch.float16: 5, torch.bfloat16: 15}  # c10::ScalarType
+SCALAR_TYPES = {torch.float32: 6, torch.float64: 7, torch.float16: 5, torch.bfloat16: 15}  # c10::ScalarType
 
 
-class Encoding(nn.Module):
-    """A position encoding. Made by ``encoding``; its parameters are those of the C++ module, not copies."""
+class Encoding(ScriptModule):
+    """A position encoding. Made by ``encoding`` or ``combine_encodings``."""
 
-    def __init__(self, script, name: str):
-        super().__init__()
-        self._script = script
+    def __init__(
+        self, script: torch.ScriptObject, name: str, definition: tuple | None, parts: Sequence["Encoding"] = ()
+    ):
+        super().__init__(script, parts)
         self.name = name
-        for full_name, parameter in script.named_parameters().items():
-            parameter._is_param = True  # so that torch.nn accepts the tensor as a Parameter without a copy
-            module, leaf = self._module_of(full_name)
-            module.register_parameter(leaf, parameter)
-        for full_name, buffer in script.named_buffers().items():
-            module, leaf = self._module_of(full_name)
-            module.register_buffer(leaf, buffer)
+        self._definition = definition  # arguments of the C++ class; of a combination none
+        self._parts = len(parts)
 
     def __repr__(self) -> str:
         numbers = sum(parameter.numel() for parameter in self.parameters())
         return f"Encoding({self.name}, {numbers:,} parameters)"
 
-    def _module_of(self, full_name: str) -> tuple[nn.Module, str]:
-        *path, leaf = full_name.split(".")
-        module: nn.Module = self
-        for part in path:
-            if not hasattr(module, part):
-                module.add_module(part, nn.Module())
-            module = getattr(module, part)
-        return module, leaf
+    def _rebuilt(self) -> torch.ScriptObject:
+        if self._definition is None:
+            parts = [self._modules[str(i)]._script for i in range(self._parts)]
+            return torch.ops.roformer.combine_encodings(parts)
+        return torch.classes.roformer.Encoding(*self._definition, True)
 
     @property
     def changes_with_length(self) -> bool:
@@ -50,7 +44,7 @@ class Encoding(nn.Module):
 
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The vectors added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
-        return self._script.input(positions, _scalar_type(dtype))
+        return self._script.input(self._tensors(), positions, _scalar_type(dtype))
 
     def terms(
         self,
@@ -72,9 +66,13 @@ class Encoding(nn.Module):
             projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, for encodings that project their tables;
                 its biases ``(b_q, b_k, b_v)`` may follow.
             dtype: of queries and keys.
+
+        Raises:
+            ValueError: positions, or another argument, outside these rules; the message names the rule and the value.
         """
         code = _scalar_type(dtype)
-        return Terms.from_dict(self._script.terms(layer, positions, key_positions, sequences, list(projections), code))
+        made = self._script.terms(self._tensors(), layer, positions, key_positions, sequences, list(projections), code)
+        return Terms.from_arguments(*made)
 
 
 def _size(key: str, value: int) -> int:
@@ -84,22 +82,24 @@ def _size(key: str, value: int) -> int:
 
 
 def _scalar_type(dtype: torch.dtype) -> int:
-    if dtype not in _SCALAR_TYPES:
+    if dtype not in SCALAR_TYPES:
         raise ValueError(f"[encoding] dtype must be float32, float64, float16 or bfloat16, got {dtype}")
-    return _SCALAR_TYPES[dtype]
+    return SCALAR_TYPES[dtype]
 
 
 def encoding(name: str, **config) -> Encoding:
     """A position encoding by its name in ``roformer info --encodings``.
 
+    Parameters start as in a model, drawn from torch's default generator.
+
     Args:
-        name: the identifier.
+        name: the identifier, or one of ``register_encoding``.
         **config: ``num_attention_heads``, ``head_dim``, ``hidden_size`` (default: their product), ``embedding_size``
             (default: ``hidden_size``), ``num_hidden_layers`` (default 1), ``max_position_embeddings`` (default 512),
             ``is_decoder`` (default false), ``initializer_range`` (default 0.02), and the encoding's own keys.
 
     Raises:
-        ValueError, RuntimeError: an unknown name or key, or a value out of range; the message names it.
+        ValueError: an unknown name or key, or a value out of range; the message names it.
     """
     shape = {"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 64, "max_position_embeddings": 512}
     shape |= {key: _size(key, config.pop(key)) for key in list(config) if key in shape or key in _SHAPE}
@@ -111,20 +111,18 @@ def encoding(name: str, **config) -> Encoding:
     if not isinstance(initializer_range, (int, float)) or not 0 <= initializer_range < float("inf"):
         raise ValueError(f"[encoding] initializer_range must be a number >= 0, got {initializer_range!r}")
     sizes = [shape[key] for key in (*_SHAPE, "max_position_embeddings")]
-    script = torch.classes.roformer.Encoding(
-        name, options_json(name, config), [*sizes, int(causal)], float(initializer_range)
-    )
-    return Encoding(script, name)
+    definition = (name, options_json(name, config), [*sizes, int(causal)], float(initializer_range))
+    return Encoding(torch.classes.roformer.Encoding(*definition, False), name, definition)
 
 
 def combine_encodings(encodings: Sequence[Encoding]) -> Encoding:
     """Several encodings as one: inputs are added, terms put together.
 
-    Parameters are shared with the parts and named ``<index>.<name>``. ``terms`` raises RuntimeError, naming the term,
+    Parameters are shared with the parts and named ``<index>.<name>``. ``terms`` raises ValueError, naming the term,
     when two of them set one.
     """
     script = torch.ops.roformer.combine_encodings([part._script for part in encodings])
-    return Encoding(script, "+".join(part.name for part in encodings))
+    return Encoding(script, "+".join(part.name for part in encodings), None, encodings)
 
 
 def encodings() -> list[dict]:

@@ -60,7 +60,24 @@ def _call(
     k: Tensor,
 ) -> tuple:
     sequences = None if cu_seqlens is None else _sequences(cu_seqlens, k)
-    return is_causal, key_mask, sequences, None if state is None else state.tensors, kernel
+    return is_causal, key_mask, sequences, None if state is None else list(state.tensors.values()), kernel
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | None,
+    options: str,
+    projection: Tensor | None,
+    call: tuple,
+    state: LinearAttentionState | None,
+) -> Tensor:
+    arguments = (Terms() if terms is None else terms).arguments()
+    out, after = torch.ops.roformer.linear_attention.default(q, k, v, *arguments, options, projection, *call)
+    if state is not None:
+        state.tensors = dict(zip(("sum", "norm", "maximum"), after, strict=False))
+    return out
 
 
 def _sequences(cu_seqlens: Tensor, k: Tensor) -> Tensor:
@@ -147,7 +164,7 @@ def linear_attention(
         ``[B, T, H, Dv]`` in the dtype of ``q``; with ``heads_first`` ``[B, H, T, Dv]``, a view.
 
     Raises:
-        ValueError, RuntimeError: an argument outside these rules; the message names the rule and the value.
+        ValueError: an argument outside these rules; the message names the rule and the value.
         NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
     options = {"feature_map": feature_map, "rotate_denominator": rotate_denominator, "eps": eps}
@@ -157,15 +174,10 @@ def linear_attention(
         num_features = linear_feature_dim(q.size(-1), feature_map=feature_map)
         projection = orthogonal_features(num_features, q.size(-1), seed=0)
     terms = _scaled(terms, scale, feature_map)
-    flat = {} if terms is None else terms.to_dict()
     if heads_first:
         q, k, v = tokens_first("linear_attention", q, k, v)
     call = _call(is_causal, key_mask, cu_seqlens, state, kernel, k)
-    out, after = torch.ops.roformer.linear_attention(
-        q, k, v, flat, options_json("linear_attention", options), projection, *call
-    )
-    if state is not None:
-        state.tensors = after
+    out = _attend(q, k, v, terms, options_json("linear_attention", options), projection, call, state)
     return out.transpose(1, 2) if heads_first else out
 
 
@@ -184,24 +196,39 @@ class LinearAttention(nn.Module):
             ``num_features``, ``orthogonal``, ``orthogonal_scaling``, ``redraw_every`` (0: never), ``feature_eps``,
             ``seed``.
 
-    The buffers ``projection``, ``redraws`` and ``calls`` are the whole state that a resumed run needs.
+    The buffers ``projection``, ``redraws`` and ``calls`` are the whole state that a resumed run needs; feature
+    maps other than ``favor`` and ``relu`` have none.
+
+    Raises:
+        ValueError: an option that is not known, or a value out of range; the message names it.
     """
 
     def __init__(self, head_dim: int, layer: int = 0, **options):
         super().__init__()
-        self._script = torch.classes.roformer.LinearAttention(
-            options_json("linear_attention", options), head_dim, layer
-        )
+        self._json = options_json("linear_attention", options)
         self._feature_map = options.get("feature_map", "elu")
         self._options = {"head_dim": head_dim, "layer": layer} | options
-        for name, buffer in self._script.named_buffers().items():
-            self.register_buffer(name, buffer)
+        projection, self._redraw_every = self._draw(0)
+        if len(projection):
+            self.register_buffer("projection", projection)
+            self.register_buffer("redraws", torch.zeros(1, dtype=torch.int64))
+            self.register_buffer("calls", torch.zeros(1, dtype=torch.int64))
+
+    def _draw(self, redraw: int) -> tuple[Tensor, int]:
+        sizes = self._options["head_dim"], self._options["layer"]
+        return torch.ops.roformer.linear_attention_draws(self._json, *sizes, redraw)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._options.items())
 
-    def _apply(self, fn, recurse=True):
-        return self  # the buffers are those of the C++ module; every call converts the vectors to its dtype
+    @torch.no_grad()
+    def _count_call(self) -> None:
+        """Draws the vectors anew before a call whose number is a multiple of ``redraw_every``."""
+        calls = int(self.calls)
+        if calls > 0 and self._redraw_every > 0 and calls % self._redraw_every == 0:
+            self.redraws.add_(1)
+            self.projection.copy_(self._draw(int(self.redraws))[0])
+        self.calls.add_(1)
 
     def forward(
         self,
@@ -219,12 +246,15 @@ class LinearAttention(nn.Module):
         scale: float | None = None,
     ) -> Tensor:
         """Arguments and result as of ``linear_attention``."""
+        projection = None
+        if self._feature_map in _DRAWN:
+            if self.training:
+                self._count_call()
+            # A copy: the next redraw overwrites the vectors, and the backward of this call may come after it.
+            projection = self.projection.clone()
         terms = _scaled(terms, scale, self._feature_map)
-        flat = {} if terms is None else terms.to_dict()
         if heads_first:
             q, k, v = tokens_first("linear_attention", q, k, v)
         call = _call(is_causal, key_mask, cu_seqlens, state, kernel, k)
-        out, after = self._script.forward(self.training, q, k, v, flat, *call)
-        if state is not None:
-            state.tensors = after
+        out = _attend(q, k, v, terms, self._json, projection, call, state)
         return out.transpose(1, 2) if heads_first else out

@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Literal
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from . import _torch  # noqa: F401 - it loads the operators
+from ._script_module import ScriptModule
 
 HEADS = (
     "RoFormerModel",
@@ -25,16 +27,25 @@ HEADS = (
 _ALL_TOKENS = 2**63 - 1
 
 
-class Model:
+class Model(ScriptModule):
     """An encoder with one head; made by :func:`load_model` or :func:`build_model`. Starts in evaluation mode, with
-    gradients enabled.
+    gradients enabled. A ``torch.nn.Module`` whose parameters have the names of the checkpoint.
 
-    Every method raises RuntimeError with a message ``[where] rule, got value`` for bad input, and TypeError for what
+    Every method raises ValueError with a message ``[where] rule, got value`` for bad input, and TypeError for what
     is not a tensor.
     """
 
-    def __init__(self, script_model: torch.ScriptObject):
-        self._model = script_model
+    def __init__(self, script: torch.ScriptObject):
+        super().__init__(script)
+        self._definition = script.config_json(), script.head()
+        self._position_table = script.position_table()
+        self.eval()
+
+    def _rebuilt(self) -> torch.ScriptObject:
+        script = torch.classes.roformer.Model.build(*self._definition, None)
+        if self._position_table is not None:
+            script.set_position_table(self._position_table)
+        return script
 
     def __repr__(self) -> str:
         config = self.config
@@ -48,7 +59,7 @@ class Model:
             f"{'training' if self.training else 'evaluation'} mode)"
         )
 
-    def __call__(
+    def forward(
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
@@ -84,7 +95,7 @@ class Model:
             a cache: at its first call).
         """
         given = _given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
-        return self._model.forward(given, num_choices, cache, dropout_key)
+        return self._script.forward(self._tensors(), self.training, given, num_choices, cache, dropout_key)
 
     def encode(
         self,
@@ -97,7 +108,7 @@ class Model:
     ) -> Tensor:
         """Only the last hidden state [B, T, C]; arguments as above."""
         given = _given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
-        return self._model.encode(given, cache, dropout_key)
+        return self._script.encode(self._tensors(), self.training, given, cache, dropout_key)
 
     @staticmethod
     def new_cache() -> torch.ScriptObject:
@@ -106,42 +117,24 @@ class Model:
 
     def masked_lm_logits(self, hidden: Tensor) -> Tensor:
         """Logits ``[N, V]`` of a language model's head at chosen hidden states ``[N, C]``."""
-        return self._model.masked_lm_logits(hidden)
-
-    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Names as in the checkpoint, and the parameters themselves: their ``.grad`` is filled by a backward pass."""
-        yield from self._model.named_parameters().items()
-
-    def parameters(self) -> list[Tensor]:
-        return [parameter for _, parameter in self.named_parameters()]
-
-    def train(self, mode: bool = True) -> "Model":
-        """Switches dropout on or off."""
-        self._model.train(mode)
-        return self
-
-    def eval(self) -> "Model":
-        return self.train(False)
-
-    @property
-    def training(self) -> bool:
-        return self._model.is_training()
+        return self._script.masked_lm_logits(self._tensors(), hidden)
 
     def save(self, model_dir: str | PathLike) -> None:
         """Writes config.json and model.safetensors (float32), which ``transformers`` reads, and for position encodings
         that need it position_terms.safetensors (docs/formats.md)."""
-        self._model.save(fspath(model_dir))
+        with _missing_files():
+            self._script.save(self._tensors(), fspath(model_dir))
 
     @property
     def head(self) -> str:
         """The class of ``transformers`` that computes the same, such as those of ``HEADS``; if it has none,
         ``RfEncoder`` with the same ending."""
-        return self._model.head()
+        return self._definition[1]
 
     @property
     def config(self) -> dict:
         """The configuration, with the keys of config.json."""
-        return json.loads(self._model.config_json())
+        return json.loads(self._definition[0])
 
 
 def load_model(
@@ -161,16 +154,18 @@ def load_model(
         allow_fresh_head: whether a head whose weights are not in the file is initialised at random instead of refused.
 
     Raises:
-        RuntimeError: a missing or damaged file, a missing, unexpected or misshapen tensor, NaN or infinity in a weight,
-            an unknown configuration key; the message says where and which.
+        FileNotFoundError: the directory or one of the files does not exist.
+        RuntimeError: a damaged file, a missing, unexpected or misshapen tensor, NaN or infinity in a weight, an unknown
+            configuration key; the message says where and which.
 
     Warns:
         UserWarning: the file has a position table that differs from the computed one; the file's is used.
     """
-    script_model = torch.classes.roformer.Model(fspath(model_dir), head or "", dtype, allow_fresh_head)
-    for message in script_model.warnings():
+    with _missing_files():
+        script = torch.classes.roformer.Model.load(fspath(model_dir), head or "", dtype, allow_fresh_head)
+    for message in script.warnings():
         warnings.warn(message, stacklevel=2)
-    return Model(script_model)
+    return Model(script)
 
 
 def build_model(config: dict, head: str | None = None, seed: int = 0) -> Model:
@@ -182,7 +177,7 @@ def build_model(config: dict, head: str | None = None, seed: int = 0) -> Model:
         seed: of the draws. Torch's own generator is not used.
 
     Raises:
-        RuntimeError: an unknown key or a value out of range; the message says which.
+        ValueError: an unknown key or a value out of range; the message says which.
     """
     return Model(torch.classes.roformer.Model.build(json.dumps(config), head or "", seed))
 
@@ -203,11 +198,21 @@ def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int 
     Raises:
         RuntimeError: a length that the encoding does not read, or whose tables are larger than 4 GiB.
     """
-    saved = torch.ops.roformer.bake(fspath(model_dir), length)
+    with _missing_files():
+        saved = torch.ops.roformer.bake(fspath(model_dir), length)
     if not saved:
         return None
     tokens, longest = (None if value == _ALL_TOKENS else value for value in saved[:2])
     return {"tokens": tokens, "longest": longest, "bytes": saved[2]}
+
+
+@contextmanager
+def _missing_files() -> Iterator[None]:
+    """C++ has no FileNotFoundError that torch knows (nn/src/script_terms.h)."""
+    try:
+        yield
+    except IndexError as error:
+        raise FileNotFoundError(str(error)) from None
 
 
 def _given(**inputs: Tensor | None) -> dict[str, Tensor]:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
+
+TermLists = tuple[list[Tensor], list[str], list[int], str, float | None]
 
 
 def shape_text(x: Tensor) -> str:
@@ -85,36 +86,45 @@ class Terms:
         )
         return f"Terms({', '.join(texts)})"
 
-    def to_dict(self) -> dict[str, Tensor]:
-        """The flat form in which terms cross to C++ (nn/src/script_terms.h)."""
+    def arguments(self) -> TermLists:
+        """What the operators take for terms (nn/src/script_terms.h): tensors, their names, two numbers for each, which
+        are the distances of a table, the layout and the scale.
+        """
         if self.layout not in ("pairs", "halves"):
             raise ValueError(f"[terms] layout must be pairs or halves, got {self.layout!r}")
-        flat: dict[str, Tensor] = {}
+        tensors: list[Tensor] = []
+        names: list[str] = []
+        ranges: list[int] = []
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None or field.name == "layout":
+            if value is None or field.name in ("layout", "scale"):
                 continue
-            if field.name in ("query", "key", "value"):
-                flat[f"{field.name}_cos"], flat[f"{field.name}_sin"] = value
-            elif isinstance(value, tuple):
-                flat[field.name] = value[0]
-                flat[f"{field.name}_window"] = torch.tensor(value[1:], dtype=torch.int64)
+            if isinstance(value, Rotation):
+                tensors += [value.cos, value.sin]
+                names += [f"{field.name}_cos", f"{field.name}_sin"]
+                ranges += [0, 0, 0, 0]
             else:
-                flat[field.name] = torch.as_tensor(value, dtype=torch.float64) if field.name == "scale" else value
-        if self.layout == "halves":
-            flat["halves"] = torch.tensor(1)
-        return flat
+                is_table = isinstance(value, DistanceTable)
+                tensors.append(value.rows if is_table else value)
+                names.append(field.name)
+                ranges += [value.lo, value.hi] if is_table else [0, 0]
+        return tensors, names, ranges, self.layout, self.scale
 
     @classmethod
-    def from_dict(cls, flat: dict[str, Tensor]) -> "Terms":
-        terms = cls(layout="halves" if "halves" in flat else "pairs")
+    def from_arguments(
+        cls, tensors: list[Tensor], names: list[str], ranges: list[int], layout: str, scale: float | None
+    ) -> "Terms":
+        """The terms of which these are the ``arguments``."""
+        given = {
+            name: (tensor, *ranges[2 * i : 2 * i + 2])
+            for i, (name, tensor) in enumerate(zip(names, tensors, strict=True))
+        }
+        terms = cls(layout=layout, scale=scale)
         for field in fields(cls):
-            name = field.name
-            if f"{name}_cos" in flat:
-                setattr(terms, name, Rotation(flat[f"{name}_cos"], flat[f"{name}_sin"]))
-            elif f"{name}_window" in flat:
-                lo, hi = flat[f"{name}_window"].tolist()
-                setattr(terms, name, DistanceTable(flat[name], lo, hi))
-            elif name in flat:
-                setattr(terms, name, flat[name].item() if name == "scale" else flat[name])
+            if field.type == Rotation | None and f"{field.name}_cos" in given:
+                setattr(terms, field.name, Rotation(given[f"{field.name}_cos"][0], given[f"{field.name}_sin"][0]))
+            elif field.type == DistanceTable | None and field.name in given:
+                setattr(terms, field.name, DistanceTable(*given[field.name]))
+            elif field.name in given:
+                setattr(terms, field.name, given[field.name][0])
         return terms

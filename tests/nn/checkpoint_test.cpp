@@ -157,7 +157,7 @@ TEST_F(ModelDirectory, MissingFilesAreNamed) {
   fs::remove(dir_ / "pytorch_model.bin.index.json");
   std::ofstream(dir_ / "pytorch_model.bin") << "x";
   EXPECT_CONTAINS(load_error(), "only pytorch_model.bin");
-  EXPECT_CONTAINS(load_error(), "save_pretrained");
+  EXPECT_CONTAINS(load_error(), "roformer_cpp.convert");
   io::write_file(dir_ / "model.safetensors.index.json", R"({"weight_map": {"a": "../away"}})");
   EXPECT_CONTAINS(load_error(), "in the directory of the index, got \"../away\"");
   io::write_file(dir_ / "model.safetensors.index.json", R"({"metadata": {}})");

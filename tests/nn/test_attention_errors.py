@@ -130,7 +130,7 @@ def test_value_tables_have_the_size_of_values():
 def test_positions():
     q, k, v = data(*SHAPE)
     rows = {"key_positions": torch.arange(4)}
-    refuses(RuntimeError, "query positions must be integers", q, k, v, positions=torch.arange(3.0), **rows)
+    refuses(ValueError, "query positions must be integers", q, k, v, positions=torch.arange(3.0), **rows)
     refuses(ValueError, "query_positions must be [1 or 2, 3], got [1, 2]", q, k, v, positions=torch.arange(2), **rows)
     refuses(ValueError, "[1 or 2, 3], got [3, 3]", q, k, v, positions=torch.arange(3).expand(3, 3), **rows)
     refuses(ValueError, "positions must come with key_positions, got key_positions alone", q, k, v, **rows)
@@ -176,34 +176,34 @@ def test_packed_sequences():
     rule = "cu_seqlens_k must have the shape of cu_seqlens_q, [2], got [3]"
     refuses(ValueError, rule, q, k, v, cu_seqlens=ends, cu_seqlens_k=other_ends)
     mask = torch.ones(1, 4, dtype=torch.bool)
-    refuses(RuntimeError, "packed sequences must not have a mask", q, k, v, cu_seqlens=ends, mask=mask)
+    refuses(ValueError, "packed sequences must not have a mask", q, k, v, cu_seqlens=ends, mask=mask)
     two = [x.expand(2, -1, -1, -1) for x in (q, k, v)]
     refuses(ValueError, "batch must be 1 with packed sequences, got 2", *two, cu_seqlens=ends)
 
 
 def test_kernels():
     tensors = data(*SHAPE)
-    refuses(RuntimeError, "kernel must be auto, fused, explicit or ref, got", *tensors, kernel="fast")
+    refuses(ValueError, "kernel must be auto, fused, explicit or ref, got", *tensors, kernel="fast")
 
 
 def test_what_the_fused_kernel_needs():
     q, k, v = data(*SHAPE)
     single = tuple(x.float() for x in (q, k, v))
     needs = "[attention] kernel fused needs"
-    refuses(RuntimeError, f"{needs} float32, bfloat16 or float16, got Double", q, k, v, kernel="fused")
+    refuses(ValueError, f"{needs} float32, bfloat16 or float16, got Double", q, k, v, kernel="fused")
     gate = Terms(gate=DistanceTable(torch.ones(1, 1, 1), 0, 0))
-    refuses(RuntimeError, f"{needs} terms without a gate, got one", *single, gate, kernel="fused")
+    refuses(ValueError, f"{needs} terms without a gate, got one", *single, gate, kernel="fused")
     for side, table, tokens in (("query", "key_table", 3), ("key", "query_table", 4)):
         rotation = Rotation(torch.ones(1, tokens, 3, requires_grad=True), torch.ones(1, tokens, 3))
         terms = Terms(**{side: rotation, table: DistanceTable(torch.ones(1, 1, D), 0, 0)})
         rule = f"{needs} a {side} rotation that is not trained where terms have a {table}, got a trained one"
-        refuses(RuntimeError, rule, *single, terms, kernel="fused")
+        refuses(ValueError, rule, *single, terms, kernel="fused")
         with torch.no_grad():
             attention(*single, terms, kernel="fused")
     target = roformer_cpp.target()
     roformer_cpp.set_target("ref")
     try:
-        refuses(RuntimeError, f"{needs} RF_KERNEL not to be ref, got RF_KERNEL=ref", *single, kernel="fused")
+        refuses(ValueError, f"{needs} RF_KERNEL not to be ref, got RF_KERNEL=ref", *single, kernel="fused")
     finally:
         roformer_cpp.set_target("" if target != "ref" else "ref")
 

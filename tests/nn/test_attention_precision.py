@@ -6,8 +6,8 @@ import torch
 
 import tolerances as tol
 from attention_reference import reference, window_mask
-from attention_terms import all_terms, data, each_term, positions_of, with_gradients
-from roformer_cpp import Terms, attention
+from attention_terms import all_terms, data, each_term, from_dict, positions_of, to_dict, with_gradients
+from roformer_cpp import attention
 
 SHAPE = (1, 24, 24, 2, 1)
 TIMES = 5  # draws whose errors are added up: one draw's are the chance of a few roundings
@@ -86,7 +86,7 @@ def test_gradients_beside_the_plain_formula(dtype, kind):
     positions, key_positions = positions_of(kind, *SHAPE[:3])
     attend = torch.as_tensor(window_mask(24, 24, -1, 0))
     _, terms = rounded(dtype)
-    names = [name for name, x in terms.to_dict().items() if x.is_floating_point() and name != "scale"]
+    names = [name for name, x in to_dict(terms).items() if x.is_floating_point() and name != "scale"]
     errors = []
     for _ in range(TIMES):
         (q, k, v), terms = rounded(dtype)
@@ -94,8 +94,8 @@ def test_gradients_beside_the_plain_formula(dtype, kind):
         weights = torch.randn(q.shape).to(dtype)
 
         def plain(q, k, v, *rest, terms=terms):
-            flat = terms.to_dict() | dict(zip(names, rest, strict=True))
-            return plain_formula(q, k, v, Terms.from_dict(flat), positions, key_positions, attend)
+            flat = to_dict(terms) | dict(zip(names, rest, strict=True))
+            return plain_formula(q, k, v, from_dict(flat), positions, key_positions, attend)
 
         def gradients(function, inputs, weights=weights):
             return torch.autograd.grad(function(*inputs), inputs, weights.to(inputs[0].dtype))
@@ -115,10 +115,10 @@ def test_autocast():
     (q, k, v), terms = rounded(torch.float32)
     attend = torch.as_tensor(window_mask(24, 24, -1, 0))
     expected = reference(q, k, v, terms, positions, key_positions, attend)
-    half = Terms.from_dict(
+    half = from_dict(
         {
             name: x.bfloat16() if x.dtype == torch.float32 and "cos" not in name and "sin" not in name else x
-            for name, x in terms.to_dict().items()
+            for name, x in to_dict(terms).items()
         }
     )
     plain = plain_formula(*(x.bfloat16() for x in (q, k, v)), half, positions, key_positions, attend)

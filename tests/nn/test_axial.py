@@ -54,7 +54,7 @@ def test_scores_depend_on_the_distance_on_each_axis():
 
 
 def test_refuses_rows_and_columns_as_axes():
-    with pytest.raises(RuntimeError, match=r"\[axial\] positions must be \[tokens\] or \[batch, tokens\], got 2 axes"):
+    with pytest.raises(ValueError, match=r"\[axial\] positions must be \[tokens\] or \[batch, tokens\], got 2 axes"):
         encoding().terms(torch.zeros(1, 4, 2, dtype=torch.long))
 
 
@@ -66,5 +66,5 @@ def test_refuses_rows_and_columns_as_axes():
     ({"grid_width": 5, "rotary_value": True}, "rotary_value"),
 ])  # fmt: skip
 def test_refuses(keys, words):
-    with pytest.raises(RuntimeError, match=words):
+    with pytest.raises(ValueError, match=words):
         roformer_cpp.encoding("axial", **keys)

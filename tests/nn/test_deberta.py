@@ -149,7 +149,7 @@ def test_log_buckets_are_exact(buckets, max_positions):
 @pytest.mark.parametrize(("buckets", "max_positions"), [TOO_SMALL, (256, 129), (4, 3)])
 def test_fewer_positions_than_the_buckets_of_one_distance_are_refused(buckets, max_positions):
     rule = f"max_relative_positions must be above {buckets // 2 + 1} for position_buckets = {buckets}"
-    with pytest.raises(RuntimeError, match=f"{rule}, got {max_positions}"):
+    with pytest.raises(ValueError, match=f"{rule}, got {max_positions}"):
         rows_by_distance(range(1), buckets, max_positions)
 
 
@@ -199,11 +199,11 @@ def test_gradients(name, config):
     ],
 )
 def test_bad_config(config, message):
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(ValueError, match=message):
         roformer_cpp.encoding("deberta", **config)
 
 
 @pytest.mark.parametrize(("name", "config"), [("deberta", {"share_att_key": True}), ("deberta-literal", {})])
 def test_shared_projections_must_be_given(name, config):
-    with pytest.raises(RuntimeError, match=rf"\[{name}\] .*projections"):
+    with pytest.raises(ValueError, match=rf"\[{name}\] .*projections"):
         roformer_cpp.encoding(name, **config).terms(torch.arange(3))

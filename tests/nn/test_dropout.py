@@ -68,7 +68,7 @@ def test_a_key_decides_alone():
     assert torch.equal(torch.get_rng_state(), state), "a key draws nothing"
     other = [passes(model, 1, dropout_key=key)[0] for key in ((3, 8), (4, 7))]
     assert all_differ([first[0], *other])
-    with pytest.raises(RuntimeError, match="dropout_key must be two numbers, seed and step, got 1"):
+    with pytest.raises(ValueError, match="dropout_key must be two numbers, seed and step, got 1"):
         model(IDS, dropout_key=[3])
 
 

@@ -50,5 +50,5 @@ def test_nothing_is_clipped_by_default():
 
 
 def test_clip_is_checked():
-    with pytest.raises(RuntimeError, match=r"max_relative_position must be an integer from 0 to \d+, got -2"):
+    with pytest.raises(ValueError, match=r"max_relative_position must be an integer from 0 to \d+, got -2"):
         roformer_cpp.encoding("huang-m1", max_relative_position=-2)

@@ -38,7 +38,7 @@ def test_gradient_is_the_sum_over_tokens_of_a_position():
 @pytest.mark.parametrize("position", [L, -1])
 def test_positions_beyond_the_table(position):
     message = rf"positions must be in 0..{L - 1}, the rows of the table \(max_position_embeddings\), got {position}"
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(ValueError, match=message):
         learned().input(torch.tensor([0, position]))
 
 

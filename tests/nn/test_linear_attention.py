@@ -146,7 +146,7 @@ def test_packed_rows_of_a_model(causal):
     keys = Rotation(*(torch.cat([rotation(a)[part] for a in angles]) for part in (0, 1)))
     terms = Terms(query=Rotation(keys.cos[:, S - T :], keys.sin[:, S - T :]), key=keys)
     operator = torch.ops.roformer.linear_attention
-    out, _ = operator(q, k, v, terms.to_dict(), "{}", None, causal, mask, sequences, None)
+    out, _ = operator(q, k, v, *terms.arguments(), "{}", None, causal, mask, sequences, None)
     for row in range(B):
         one = slice(row, row + 1)
         expected = reference.attention(

@@ -28,7 +28,7 @@ PAIRWISE = {
 
 @pytest.mark.parametrize("symbols", PAIRWISE)
 def test_pairwise_terms(symbols):
-    with pytest.raises(RuntimeError, match=rf"\[linear_attention\] .*has no pairwise terms, got {symbols}\b"):
+    with pytest.raises(ValueError, match=rf"\[linear_attention\] .*has no pairwise terms, got {symbols}\b"):
         linear_attention(Q, Q, Q, terms=Terms(**PAIRWISE[symbols]))
 
 
@@ -60,7 +60,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("arguments", "message"), CALLS)
 def test_bad_arguments(arguments, message):
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(ValueError, match=message):
         linear_attention(Q, Q, Q, **arguments)
 
 
@@ -79,15 +79,15 @@ SHAPES = [
 
 @pytest.mark.parametrize(("tensors", "message"), SHAPES)
 def test_bad_shapes(tensors, message):
-    with pytest.raises(RuntimeError, match=rf"\[linear_attention\] .*{message}"):
+    with pytest.raises(ValueError, match=rf"\[linear_attention\] .*{message}"):
         linear_attention(*tensors)
 
 
 def test_state_with_other_keys_than_queries():
     state = LinearAttentionState()
-    with pytest.raises(RuntimeError, match=r"as many queries as keys .*, got 2 queries and 3 keys"):
+    with pytest.raises(ValueError, match=r"as many queries as keys .*, got 2 queries and 3 keys"):
         linear_attention(Q[:, 1:], Q, Q, is_causal=True, state=state)
-    with pytest.raises(RuntimeError, match="no packing, got 3 queries and 3 keys, packed"):
+    with pytest.raises(ValueError, match="no packing, got 3 queries and 3 keys, packed"):
         one = Q[:1]
         linear_attention(one, one, one, is_causal=True, state=state, cu_seqlens=torch.tensor([0, 3]))
 
@@ -101,10 +101,10 @@ def test_state_of_other_calls():
         ((Q, Q, Q[..., :3]), "shen", r"sum of the state must be Float \[2, 2, 4, 3\], got Float \[2, 2, 4, 4\]"),
         ((Q, Q, Q), "elu", "a state must come from calls with the same feature_map, got one with maximum"),
     ):
-        with pytest.raises(RuntimeError, match=message):
+        with pytest.raises(ValueError, match=message):
             linear_attention(*tensors, name, is_causal=True, state=state)
     del state.tensors["maximum"]
-    with pytest.raises(RuntimeError, match="the same feature_map, got one without maximum"):
+    with pytest.raises(ValueError, match="the same feature_map, got one without maximum"):
         linear_attention(Q, Q, Q, "shen", is_causal=True, state=state)
 
 
@@ -153,13 +153,13 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("options", "message"), OPTIONS)
 def test_bad_options(options, message):
-    with pytest.raises(RuntimeError, match=rf"\[attention\] {message}"):
+    with pytest.raises(ValueError, match=rf"\[attention\] {message}"):
         LinearAttention(4, **options)
 
 
 @pytest.mark.parametrize("sizes", [(0, 4), (4, 0)])
 def test_bad_draws(sizes):
-    with pytest.raises(RuntimeError, match="must be positive, got {} and {}".format(*sizes)):
+    with pytest.raises(ValueError, match="must be positive, got {} and {}".format(*sizes)):
         roformer_cpp.orthogonal_features(*sizes, seed=0)
 
 

@@ -63,14 +63,14 @@ def test_scores_are_unchanged_when_an_axis_shifts():
 
 
 def test_refuses_other_numbers_of_axes():
-    with pytest.raises(RuntimeError, match="positions must have 3 axes, got 2"):
+    with pytest.raises(ValueError, match="positions must have 3 axes, got 2"):
         encoding().terms(AXES_BTA[..., :2])
-    with pytest.raises(RuntimeError, match=r"integers \[tokens\], .* got Long of 4 dimensions"):
+    with pytest.raises(ValueError, match=r"integers \[tokens\], .* got Long of 4 dimensions"):
         encoding().terms(AXES_BTA[None])
 
 
 def test_refuses_sections_that_do_not_fit():
-    with pytest.raises(RuntimeError, match=r"mrope_section must be 3 counts of pairs that sum to 12 .* got \[4,4,5\]"):
+    with pytest.raises(ValueError, match=r"mrope_section must be 3 counts of pairs that sum to 12 .* got \[4,4,5\]"):
         encoding([4, 4, 5])
-    with pytest.raises(RuntimeError, match=r"mrope_section must be 3 counts of pairs .* got none"):
+    with pytest.raises(ValueError, match=r"mrope_section must be 3 counts of pairs .* got none"):
         roformer_cpp.encoding("mrope")

@@ -60,11 +60,11 @@ def test_skewed_scores_are_ours():
 def test_distances_beyond_the_table():
     far = torch.arange(ROWS + 1)
     message = rf"distances must be below the {ROWS} rows of the table \(max_position_embeddings\), got {ROWS}"
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(ValueError, match=message):
         music().terms(far)
     music().terms(far, sequences=torch.tensor([[0] * ROWS + [1]]))  # none of them within a sequence
 
 
 def test_needs_causal_attention():
-    with pytest.raises(RuntimeError, match="music needs causal attention"):
+    with pytest.raises(ValueError, match="music needs causal attention"):
         roformer_cpp.encoding("music")

@@ -199,13 +199,13 @@ class TestTrainable:
         assert torch.autograd.gradcheck(attend, (encoding.freqs,))
 
     def test_needs_frequencies_that_stay(self):
-        with pytest.raises(RuntimeError, match=r"trainable must be false .* got true with rope_type dynamic"):
+        with pytest.raises(ValueError, match=r"trainable must be false .* got true with rope_type dynamic"):
             roformer_cpp.encoding("rope", trainable=True, rope_parameters=DYNAMIC)
 
 
 @pytest.mark.parametrize("sides", [{}, {"key_positions": torch.arange(4)}])
 def test_refuses_several_axes(sides):
-    with pytest.raises(RuntimeError, match=r"\[rope\] positions must be .* got 3 axes"):
+    with pytest.raises(ValueError, match=r"\[rope\] positions must be .* got 3 axes"):
         roformer_cpp.encoding("rope").terms(torch.zeros(1, 4, 3, dtype=torch.long), **sides)
 
 
@@ -217,5 +217,5 @@ def test_refuses_several_axes(sides):
     ({"head_dim": 7}, "even number"),
 ])  # fmt: skip
 def test_refuses(keys, words):
-    with pytest.raises(RuntimeError, match=words):
+    with pytest.raises(ValueError, match=words):
         roformer_cpp.encoding("rope", **keys)

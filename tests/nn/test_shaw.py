@@ -120,10 +120,10 @@ def test_literal_serves_grouped_keys():
     ],
 )
 def test_config_errors(name, config, message):
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(ValueError, match=message):
         roformer_cpp.encoding(name, **config)
 
 
 def test_literal_needs_projections():
-    with pytest.raises(RuntimeError, match="the key projection of the layer must be given, got none"):
+    with pytest.raises(ValueError, match="the key projection of the layer must be given, got none"):
         literal().terms(torch.arange(3))

@@ -56,5 +56,5 @@ def test_half_precision_rounds_the_float32_rows():
 
 def test_layout_is_checked():
     message = 'sinusoidal.layout must be one of interleaved, half, sine-only, got "pairs"'
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(ValueError, match=message):
         rows("pairs", [0], 4)

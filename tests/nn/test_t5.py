@@ -103,5 +103,5 @@ def test_gradients():
     ],
 )
 def test_bad_config(config, message):
-    with pytest.raises(RuntimeError, match=message):
+    with pytest.raises(ValueError, match=message):
         roformer_cpp.encoding("t5", **config)

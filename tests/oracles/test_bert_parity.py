@@ -174,7 +174,7 @@ def test_a_missing_pooler_is_named(tmp_path):
 def test_positions_end_with_the_table(tmp_path):
     """A trained table has no row for later positions: an error, as it is one in transformers."""
     make_oracle("BertModel").save_pretrained(tmp_path)
-    with pytest.raises(RuntimeError, match=r"must be in 0\.\.19.*got 20"):
+    with pytest.raises(ValueError, match=r"must be in 0\.\.19.*got 20"):
         roformer_cpp.load_model(tmp_path)(torch.ones(1, 21, dtype=torch.int64))
 
 

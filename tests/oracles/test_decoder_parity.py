@@ -109,26 +109,26 @@ def test_encoder_states_are_checked(tmp_path):
     make_oracle("roformer", add_cross_attention=True).save_pretrained(tmp_path / "with")
     without, model = (roformer_cpp.load_model(tmp_path / kind) for kind in ("without", "with"))
     ids, _, states, states_mask = make_inputs()
-    with pytest.raises(RuntimeError, match="encoder states need a model with add_cross_attention"):
+    with pytest.raises(ValueError, match="encoder states need a model with add_cross_attention"):
         without(ids, encoder_hidden=states)
-    with pytest.raises(RuntimeError, match="needs encoder states, got none"):
+    with pytest.raises(ValueError, match="needs encoder states, got none"):
         model(ids)
     for bad in (states[:2], states[..., :20], states[:, :0], states[0]):
-        with pytest.raises(RuntimeError, match=r"encoder states must be \[3, keys, 24\]"):
+        with pytest.raises(ValueError, match=r"encoder states must be \[3, keys, 24\]"):
             model(ids, encoder_hidden=bad)
     for dtype, name in ((torch.float64, "Double"), (torch.bfloat16, "BFloat16"), (torch.int64, "Long")):
-        with pytest.raises(RuntimeError, match=f"encoder states must be Float, got {name}"):
+        with pytest.raises(ValueError, match=f"encoder states must be Float, got {name}"):
             model(ids, encoder_hidden=states.to(dtype))
     exact = model(ids, encoder_hidden=states)["hidden"]
     with torch.autocast("cpu", torch.bfloat16):
         for dtype in (torch.float32, torch.bfloat16):
             lowered = model(ids, encoder_hidden=states.to(dtype))["hidden"]
             assert 0 < (lowered - exact).abs().max() <= tol.BF16_MODEL * exact.abs().max()
-        with pytest.raises(RuntimeError, match="encoder states must be BFloat16, got Double"):
+        with pytest.raises(ValueError, match="encoder states must be BFloat16, got Double"):
             model(ids, encoder_hidden=states.double())
-    with pytest.raises(RuntimeError, match=r"encoder mask must be \[3, 5\], got \[3, 4\]"):
+    with pytest.raises(ValueError, match=r"encoder mask must be \[3, 5\], got \[3, 4\]"):
         model(ids, encoder_hidden=states, encoder_mask=states_mask[:, :4])
     cache = model.new_cache()
     model(ids, encoder_hidden=states, cache=cache)
-    with pytest.raises(RuntimeError, match="first call with a cache only, got them again after 9 tokens"):
+    with pytest.raises(ValueError, match="first call with a cache only, got them again after 9 tokens"):
         model(ids, encoder_hidden=states, cache=cache)

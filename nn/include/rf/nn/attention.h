@@ -78,6 +78,6 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
 // alone.
 at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const at::Tensor& v_BSHD,
                             const Terms& terms, const Positions& positions, TokenWindow window,
-                            const PackedSequences& packed, Kernel kernel);
+                            const PackedSequences& packed, Kernel kernel, const AttentionDropout& dropout = {});
 
 }  // namespace rf::nn

@@ -47,6 +47,7 @@ struct Shared {
   DistanceTable table;  // [1, rows, C]: vectors by distance that terms() pushes through a layer's projections
   std::vector<Shared> parts = {};             // of a combination, in its order
   at::Tensor query_positions, key_positions;  // as in Terms
+  std::shared_ptr<void> in_python = {};       // what an encoding written in Python shares
 };
 
 class Encoding : public torch::nn::Module {
@@ -79,8 +80,9 @@ struct EncodingEntry {
   std::shared_ptr<Encoding> (*make)(io::StrictObject& options, const EncodingShape& shape);
 };
 
-// Throws Error for an unknown name (with the nearest known one), an unknown key, a value out of range, an encoding that
-// needs causal attention where there is none. Parameters are float32, drawn from torch's default generator.
+// Makes one of the table, or one that is registered in Python. Throws Error for an unknown name (with the nearest known
+// one), an unknown key, a value out of range, an encoding that needs causal attention where there is none. Parameters
+// are float32, drawn from torch's default generator.
 std::shared_ptr<Encoding> make_encoding(const EncodingConfig& config, const EncodingShape& shape);
 const EncodingEntry& encoding_entry(const std::string& name);
 

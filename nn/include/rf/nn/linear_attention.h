@@ -33,6 +33,7 @@
 #include "rf/model/linear_attention_config.h"
 #include "rf/nn/attention.h"
 #include "rf/nn/encoding_info.h"
+#include "rf/nn/parameter.h"
 #include "rf/ops/terms.h"
 
 namespace rf::nn {
@@ -94,7 +95,7 @@ class LinearAttention : public torch::nn::Module {
 
   LinearAttentionConfig config_;
   int64_t layer_;
-  at::Tensor projection_, redraws_, calls_;
+  Parameter projection_, redraws_, calls_;
 };
 
 }  // namespace rf::nn

@@ -25,6 +25,10 @@ struct Positions {
   bool same_tokens() const { return key.ids.is_same(query.ids); }
 };
 
+// The positions of one side as make_positions takes them, with ids and axes alone: what attention reads. Their values
+// are not looked at. name: "query" or "key", for the message of an Error.
+TokenPositions token_positions(const at::Tensor& given, const char* name);
+
 // query: int64 [T], [1,T] or [B,T]; key: the same with S, undefined: query. Either may be [1 or B, T, axes], a position
 // on each axis; ids is then the highest of them, as in transformers where a length is taken.
 // sequences: int [1 or B, S], equal values >= 0 within a sequence of a row, -1: padding (belongs to no sequence: first

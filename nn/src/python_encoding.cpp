@@ -1,0 +1,116 @@
+// The operators of namespace roformer_python (python_encoding.h). A Python module is known by a number; what its
+// shared() returns stays in Python and is known by a number too.
+#include "python_encoding.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <utility>
+
+#include "layer_parameters.h"
+#include "rf/io/error.h"
+#include "script_terms.h"
+
+namespace rf::nn {
+
+namespace {
+
+using torch::jit::Stack;
+
+std::optional<c10::OperatorHandle> find_in_python(const char* name) {
+  return c10::Dispatcher::singleton().findSchema({std::string("roformer_python::") + name, ""});
+}
+
+template <class... Arguments>
+Stack call_python(const char* name, Arguments&&... arguments) {
+  const auto op = find_in_python(name);
+  if (!op)
+    fail("position_encoding", "an encoding of Python must be used while Python runs, got {} after its end", name);
+  Stack stack;
+  torch::jit::push(stack, std::forward<Arguments>(arguments)...);
+  op->callBoxed(stack);
+  return stack;
+}
+
+// Something that Python keeps until the last copy of its number is gone.
+class KeptInPython {
+ public:
+  explicit KeptInPython(int64_t number) : number_(number) {}
+  ~KeptInPython() {
+    try {
+      if (find_in_python("release")) call_python("release", number_);
+    } catch (const std::exception&) {  // at the end of the process
+    }
+  }
+  KeptInPython(const KeptInPython&) = delete;
+  KeptInPython& operator=(const KeptInPython&) = delete;
+  int64_t number() const { return number_; }
+
+ private:
+  int64_t number_;
+};
+
+class PythonEncoding : public Encoding {
+ public:
+  explicit PythonEncoding(int64_t number) : module_(number) {
+    const Stack stack = call_python("parameters", number);
+    const std::vector<at::Tensor> values = stack.at(0).toTensorVector();
+    const auto names = stack.at(1).toListRef();
+    for (size_t i = 0; i < values.size(); ++i) {
+      const at::Tensor value = values[i].detach();
+      register_dotted(*this, names[i].toStringRef(), value);
+      parameters_.emplace_back(value);
+    }
+  }
+
+  at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
+    const Stack stack = call_python("input", module_.number(), given(), positions.ids, static_cast<int64_t>(dtype));
+    return stack.at(0).isNone() ? at::Tensor() : stack.at(0).toTensor();
+  }
+
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
+    const Stack stack = call_python("shared", module_.number(), given(), positions.query.ids, positions.key.ids,
+                                    static_cast<int64_t>(dtype));
+    Shared shared;
+    shared.in_python = std::make_shared<KeptInPython>(stack.at(0).toInt());
+    return shared;
+  }
+
+  Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
+    std::vector<at::Tensor> weights;
+    for (const at::Tensor* x : {&projections.query_weight, &projections.key_weight, &projections.value_weight,
+                                &projections.query_bias, &projections.key_bias, &projections.value_bias}) {
+      if (x->defined()) weights.push_back(*x);
+    }
+    const int64_t made = std::static_pointer_cast<KeptInPython>(shared.in_python)->number();
+    const Stack stack = call_python("terms", module_.number(), given(), made, layer, weights);
+    std::vector<std::string> names;
+    for (const c10::IValue& name : stack.at(1).toListRef()) names.push_back(name.toStringRef());
+    const std::vector<at::Tensor> tensors = stack.at(0).toTensorVector();
+    return terms_of(
+        {tensors, names, stack.at(2).toIntVector(), stack.at(3).toStringRef(), stack.at(4).toOptional<double>()});
+  }
+
+ private:
+  std::vector<at::Tensor> given() const { return {parameters_.begin(), parameters_.end()}; }
+
+  KeptInPython module_;
+  std::vector<Parameter> parameters_;
+};
+
+}  // namespace
+
+bool is_python_encoding(const std::string& name) {
+  return find_in_python("knows") && call_python("knows", name).at(0).toBool();
+}
+
+std::shared_ptr<Encoding> make_python_encoding(const EncodingConfig& config, const EncodingShape& shape) {
+  if (!is_python_encoding(config.type)) return nullptr;
+  const std::vector<int64_t> sizes = {shape.layers,        shape.heads,      shape.head_dim,
+                                      shape.hidden_size,   shape.input_size, shape.max_position_embeddings,
+                                      shape.causal ? 1 : 0};
+  const Stack stack = call_python("make", config.type, config.options, sizes, shape.initializer_range);
+  return std::make_shared<PythonEncoding>(stack.at(0).toInt());
+}
+
+}  // namespace rf::nn

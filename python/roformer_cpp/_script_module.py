@@ -1,0 +1,62 @@
+"""Modules whose computation is in C++ (nn/src/script_tensors.h) and whose parameters are torch's."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class ScriptModule(nn.Module):
+    """Has the parameters and buffers of a C++ module under their names, and gives them to each of its calls.
+
+    They are ordinary ones: ``state_dict``, ``load_state_dict(assign=True)``, ``functional_call``, ``parametrize``,
+    ``deepcopy``, ``pickle``, ``.to()``, averaging, DDP and FSDP treat them as those of any module. Where the default
+    device is ``meta`` they have no values until they are loaded.
+    """
+
+    def __init__(self, script: torch.ScriptObject, parts: Sequence[nn.Module] = ()):
+        """parts: modules that have the tensors below 0, 1, .. already."""
+        super().__init__()
+        self._script = script
+        for i, part in enumerate(parts):
+            self.add_module(str(i), part)
+        self._places: list[tuple[nn.Module, str]] = []  # of the tensors, in the order of C++
+        on_meta = torch.get_default_device().type == "meta"
+        parameters, buffers = script.named_parameters(), script.named_buffers()
+        for name, given in {**parameters, **buffers}.items():
+            module, leaf = self._place(name)
+            if leaf in module._parameters or leaf in module._buffers:
+                continue
+            values = torch.empty_like(given, device="meta") if on_meta else given.detach()
+            if name in parameters:
+                module.register_parameter(leaf, nn.Parameter(values, given.requires_grad))
+            else:
+                module.register_buffer(leaf, values)
+        script.release()
+
+    def _place(self, full_name: str) -> tuple[nn.Module, str]:
+        *path, leaf = full_name.split(".")
+        module: nn.Module = self
+        for part in path:
+            if part not in module._modules:
+                module.add_module(part, nn.Module())
+            module = module._modules[part]
+        self._places.append((module, leaf))
+        return module, leaf
+
+    def _tensors(self) -> list[Tensor]:
+        return [getattr(module, leaf) for module, leaf in self._places]
+
+    def _rebuilt(self) -> torch.ScriptObject:
+        """The C++ module again, without values, for a copy."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict:
+        state = self.__dict__.copy()
+        del state["_script"]
+        return state
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state)
+        self._script = self._rebuilt()
+        self._script.release()

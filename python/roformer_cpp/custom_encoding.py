@@ -1,0 +1,167 @@
+"""Position encodings written in Python; nn/src/python_encoding.h is the other side."""
+
+import atexit
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .encoding import SCALAR_TYPES, encodings
+from .terms import TermLists, Terms
+
+
+@dataclass(frozen=True)
+class EncodingShape:
+    """What an encoding may know of the model around it."""
+
+    num_hidden_layers: int
+    num_attention_heads: int
+    head_dim: int
+    hidden_size: int
+    embedding_size: int
+    max_position_embeddings: int
+    is_decoder: bool
+    initializer_range: float
+
+
+class CustomEncoding(nn.Module):
+    """Base class of position encodings written in Python.
+
+    Made by its constructor with an :class:`EncodingShape` and the encoding's own keys. Parameters are those of any
+    ``nn.Module``; ``register_encoding`` gives the class a name, under which it takes part wherever a built-in one
+    does: ``encoding``, ``combine_encodings``, ``attention``, ``build_model``, ``load_model``.
+
+    A forward pass calls :meth:`input` and :meth:`shared` once, and :meth:`layer_terms` for each layer.
+    """
+
+    def input(self, positions: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """What is added to the input embeddings, ``[1 or B, T, embedding_size]``; ``None``: nothing.
+
+        Args:
+            positions: int64 ``[1 or B, T]``.
+            dtype: of the embeddings.
+        """
+        return None
+
+    def shared(self, positions: Tensor, key_positions: Tensor, dtype: torch.dtype) -> object:
+        """What all layers share: anything, which :meth:`layer_terms` gets.
+
+        Args:
+            positions, key_positions: int64 ``[1 or B, T]`` and ``[1 or B, S]``; the same tensor in self-attention.
+            dtype: of queries and keys.
+        """
+        return None
+
+    def layer_terms(self, layer: int, shared: object, projections: tuple[Tensor, ...]) -> Terms:
+        """The terms of one layer, without ``positions`` and ``key_positions``. By default ``shared``.
+
+        Args:
+            layer: from 0 on.
+            shared: from :meth:`shared`.
+            projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, and its biases, or nothing.
+        """
+        if not isinstance(shared, Terms):
+            raise TypeError(f"[encoding] shared must return Terms where layer_terms is not defined, got {shared!r}")
+        return shared
+
+    def forward(self, method: str, *arguments: object) -> object:
+        """``self.<method>(*arguments)``, the form in which torch puts other tensors in the place of parameters."""
+        return getattr(self, method)(*arguments)
+
+
+_classes: dict[str, Callable[..., CustomEncoding]] = {}
+_kept: dict[int, object] = {}  # modules, and what they share in a forward pass, until C++ releases them
+_numbers = itertools.count(1)
+_DTYPES = {code: dtype for dtype, code in SCALAR_TYPES.items()}
+
+
+def register_encoding(
+    name: str, make: Callable[..., CustomEncoding] | None = None
+) -> Callable[..., CustomEncoding] | Callable:
+    """Makes an encoding known by a name; also a decorator of its class: ``@register_encoding("kerple")``.
+
+    Args:
+        name: for ``encoding(name)`` and ``{"type": name}`` in a configuration; none of the program's own. A name may be
+            registered again, as a notebook does.
+        make: called as ``make(shape, **keys)`` with an :class:`EncodingShape` and the encoding's own keys.
+
+    A directory of a model with this encoding opens where the name is registered; for other programs, the engine among
+    them, its terms are stored with the weights (docs/formats.md).
+
+    Raises:
+        ValueError: the name is that of a built-in encoding.
+    """
+    if make is None:
+        return lambda make: register_encoding(name, make)
+    if not isinstance(name, str) or not name or name in {each["name"] for each in encodings()}:
+        raise ValueError(f"[register_encoding] name must be a text that no built-in encoding has, got {name!r}")
+    _classes[name] = make
+    return make
+
+
+def _keep(value: object) -> int:
+    number = next(_numbers)
+    _kept[number] = value
+    return number
+
+
+def _make(name: str, options: str, sizes: list[int], initializer_range: float) -> int:
+    *numbers, causal = sizes
+    module = _classes[name](EncodingShape(*numbers, bool(causal), initializer_range), **json.loads(options))
+    if not isinstance(module, CustomEncoding):
+        raise TypeError(f"[encoding] {name} must be made as a CustomEncoding, got {type(module).__name__}")
+    return _keep(module)
+
+
+def _parameters(number: int) -> tuple[list[Tensor], list[str]]:
+    named = dict(_kept[number].named_parameters())
+    return list(named.values()), list(named)
+
+
+def _call(number: int, parameters: list[Tensor], method: str, *arguments: object) -> object:
+    module = _kept[number]
+    named = dict(zip((name for name, _ in module.named_parameters()), parameters, strict=True))
+    return torch.func.functional_call(module, named, (method, *arguments))
+
+
+def _input(number: int, parameters: list[Tensor], positions: Tensor, dtype: int) -> Tensor | None:
+    return _call(number, parameters, "input", positions, _DTYPES[dtype])
+
+
+def _shared(number: int, parameters: list[Tensor], positions: Tensor, key_positions: Tensor, dtype: int) -> int:
+    return _keep(_call(number, parameters, "shared", positions, key_positions, _DTYPES[dtype]))
+
+
+def _terms(number: int, parameters: list[Tensor], shared: int, layer: int, projections: list[Tensor]) -> TermLists:
+    terms = _call(number, parameters, "layer_terms", layer, _kept[shared], tuple(projections))
+    if not isinstance(terms, Terms):
+        raise TypeError(f"[encoding] layer_terms must return Terms, got {type(terms).__name__}")
+    return terms.arguments()
+
+
+def _release(number: int) -> None:
+    _kept.pop(number, None)
+
+
+_library = torch.library.Library("roformer_python", "DEF")
+for _schema, _function in (
+    ("knows(str name) -> bool", lambda name: name in _classes),
+    ("make(str name, str options, int[] shape, float initializer_range) -> int", _make),
+    ("parameters(int module) -> (Tensor[], str[])", _parameters),
+    ("input(int module, Tensor[] parameters, Tensor positions, int dtype) -> Tensor?", _input),
+    ("shared(int module, Tensor[] parameters, Tensor positions, Tensor key_positions, int dtype) -> int", _shared),
+    (
+        "terms(int module, Tensor[] parameters, int shared, int layer, Tensor[] projections) "
+        "-> (Tensor[], str[], int[], str, float?)",
+        _terms,
+    ),
+    ("release(int number) -> ()", _release),
+):
+    _library.define(_schema)
+    _library.impl(_schema.partition("(")[0], _function, "CompositeImplicitAutograd")
+
+# C++ objects may live longer than Python.
+atexit.register(_library._destroy)

@@ -1,0 +1,173 @@
+"""Attention with projections, and an encoder layer, as torch.nn.Modules over ``attention``."""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from .attention import attention, default_positions
+from .encoding import Encoding
+
+
+class Attention(nn.Module):
+    """Multi-head attention with any position encoding, bidirectional or causal, to itself or to other states.
+
+    Args:
+        hidden_size: C, of the input and the output.
+        num_attention_heads: H.
+        encoding: of the positions, for example ``encoding("rope", num_attention_heads=H, head_dim=D)``; several layers
+            may share one. Not used across states. Default: none.
+        layer: which of the encoding's layers this is.
+        num_key_value_heads: Hk, H a multiple of it. Default: H.
+        head_dim: D. Default: ``hidden_size / num_attention_heads``.
+        bias: of the projections.
+        dropout: of the attention's probabilities, in training; each call draws anew from torch's default generator.
+        is_causal: whether a token attends to the tokens up to its own only.
+
+    The submodules ``query``, ``key``, ``value`` and ``output`` are ``nn.Linear``.
+
+    Raises:
+        ValueError: sizes that do not fit each other; the message names them.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_attention_heads: int,
+        encoding: Encoding | None = None,
+        *,
+        layer: int = 0,
+        num_key_value_heads: int | None = None,
+        head_dim: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        is_causal: bool = False,
+    ):
+        super().__init__()
+        heads, key_heads = num_attention_heads, num_key_value_heads or num_attention_heads
+        if heads < 1 or key_heads < 1 or heads % key_heads:
+            raise ValueError(
+                f"[attention] num_attention_heads must be a multiple of num_key_value_heads, got {heads}, {key_heads}"
+            )
+        if head_dim is None and hidden_size % heads:
+            raise ValueError(
+                "[attention] hidden_size must be a multiple of num_attention_heads where head_dim is not given, got "
+                f"{hidden_size} and {heads}"
+            )
+        self.heads, self.key_heads = heads, key_heads
+        self.head_dim = head_dim or hidden_size // heads
+        self.layer, self.dropout, self.is_causal = layer, dropout, is_causal
+        self.encoding = encoding
+        self.query = nn.Linear(hidden_size, heads * self.head_dim, bias)
+        self.key = nn.Linear(hidden_size, key_heads * self.head_dim, bias)
+        self.value = nn.Linear(hidden_size, key_heads * self.head_dim, bias)
+        self.output = nn.Linear(heads * self.head_dim, hidden_size, bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        states: Tensor | None = None,
+        *,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        window: int | tuple[int, int] | None = None,
+        cu_seqlens: Tensor | None = None,
+        kernel: Literal["auto", "fused", "explicit", "ref"] = "auto",
+    ) -> Tensor:
+        """
+        Args:
+            x: ``[B, T, C]``.
+            states: ``[B, S, C]``, what is attended to. Default: ``x``.
+            positions: integers ``[T]`` or ``[B, T]``. Default: 0, 1, ..; packed sequences each start again.
+            mask, window, cu_seqlens, kernel: as of ``attention``.
+
+        Returns:
+            ``[B, T, C]``.
+        """
+        context = x if states is None else states
+        q = self.query(x).unflatten(-1, (self.heads, self.head_dim))
+        k = self.key(context).unflatten(-1, (self.key_heads, self.head_dim))
+        v = self.value(context).unflatten(-1, (self.key_heads, self.head_dim))
+        terms = None
+        if self.encoding is not None and states is None:
+            if positions is None:
+                ends = None if cu_seqlens is None else (cu_seqlens, cu_seqlens)
+                positions, _ = default_positions(x.size(1), x.size(1), ends, x.device)
+            linears = (self.query, self.key, self.value)
+            projections = [linear.weight for linear in linears] + [x.bias for x in linears if x.bias is not None]
+            terms = self.encoding.terms(positions, layer=self.layer, projections=tuple(projections), dtype=q.dtype)
+        out = attention(
+            q,
+            k,
+            v,
+            terms,
+            positions=positions if states is None else None,
+            is_causal=self.is_causal,
+            window=window,
+            mask=mask,
+            cu_seqlens=cu_seqlens,
+            kernel=kernel,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        return self.output(out.flatten(-2))
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}, key_heads={self.key_heads}, head_dim={self.head_dim}, layer={self.layer}"
+
+
+class EncoderLayer(nn.Module):
+    """A layer of an encoder: attention, then two linear layers, each with a residual and a layer norm.
+
+    Args:
+        hidden_size, num_attention_heads, encoding: as of :class:`Attention`, and so are the other arguments.
+        intermediate_size: F. Default: 4 C.
+        activation: between the linear layers.
+        norm: ``"post"``: after the residual, as in BERT and RoFormer; ``"pre"``: before each branch.
+        layer_norm_eps: of both norms.
+        dropout: of both residual branches, in training; ``attention_dropout`` is that of the probabilities.
+
+    Raises:
+        ValueError: an unknown name, or sizes that do not fit each other.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_attention_heads: int,
+        encoding: Encoding | None = None,
+        *,
+        intermediate_size: int | None = None,
+        activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu",
+        norm: Literal["post", "pre"] = "post",
+        layer_norm_eps: float = 1e-12,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        **attention_arguments,
+    ):
+        super().__init__()
+        if norm not in ("post", "pre"):
+            raise ValueError(f"[encoder_layer] norm must be post or pre, got {norm!r}")
+        activations = {"gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh"), "relu": nn.ReLU(), "silu": nn.SiLU()}
+        if activation not in activations:
+            raise ValueError(f"[encoder_layer] activation must be one of {', '.join(activations)}, got {activation!r}")
+        inner = 4 * hidden_size if intermediate_size is None else intermediate_size
+        self.attention = Attention(
+            hidden_size, num_attention_heads, encoding, dropout=attention_dropout, **attention_arguments
+        )
+        self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.intermediate = nn.Linear(hidden_size, inner)
+        self.activation = activations[activation]
+        self.output = nn.Linear(inner, hidden_size)
+        self.output_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.dropout = nn.Dropout(dropout)
+        self.norm = norm
+
+    def forward(self, x: Tensor, **arguments) -> Tensor:
+        """``[B, T, C]`` to the same; the arguments are those of :meth:`Attention.forward`."""
+        if self.norm == "post":
+            x = self.attention_norm(x + self.dropout(self.attention(x, **arguments)))
+            return self.output_norm(x + self.dropout(self._inner(x)))
+        x = x + self.dropout(self.attention(self.attention_norm(x), **arguments))
+        return x + self.dropout(self._inner(self.output_norm(x)))
+
+    def _inner(self, x: Tensor) -> Tensor:
+        return self.output(self.activation(self.intermediate(x)))

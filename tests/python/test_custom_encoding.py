@@ -1,0 +1,197 @@
+"""Encodings written in Python take part where built-in ones do. The oracle: alibi, t5 and learned, written again in
+Python, equal those of C++.
+"""
+
+import copy
+import gc
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import roformer_cpp
+from cli_support import results
+from roformer_cpp import DistanceTable, Terms, custom_encoding
+
+IDS = torch.arange(1, 19).view(2, 9)
+MODEL = {
+    "model_type": "rf_encoder",
+    "vocab_size": 37,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 32,
+}
+
+
+class PlainShaw(roformer_cpp.CustomEncoding):
+    """shaw (nn/posenc/shaw.cpp) with a table for each layer, and a vector added to the input."""
+
+    def __init__(self, shape, max_relative_position=16):
+        super().__init__()
+        self.clip = max_relative_position
+        rows = 2 * max_relative_position + 1
+        self.layer = nn.ModuleList(nn.Module() for _ in range(shape.num_hidden_layers))
+        for each in self.layer:
+            each.key = nn.Parameter(torch.randn(rows, shape.head_dim) * shape.initializer_range)
+            each.value = nn.Parameter(torch.randn(rows, shape.head_dim) * shape.initializer_range)
+
+    def layer_terms(self, layer, shared, projections):
+        def table(rows):
+            return DistanceTable(rows.flip(0).unsqueeze(0), -self.clip, self.clip)
+
+        return Terms(key_table=table(self.layer[layer].key), value_table=table(self.layer[layer].value))
+
+
+class PlainLearned(roformer_cpp.CustomEncoding):
+    def __init__(self, shape):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(shape.max_position_embeddings, shape.embedding_size))
+
+    def input(self, positions, dtype):
+        return self.weight[positions].to(dtype)
+
+    def shared(self, positions, key_positions, dtype):
+        return Terms()
+
+
+class Rotating(roformer_cpp.CustomEncoding):
+    """rope: computed by positions, so that it sees those of a cache and of packed rows."""
+
+    def shared(self, positions, key_positions, dtype):
+        def rows(ids):
+            angles = ids.double().unsqueeze(-1) * self.freqs
+            return roformer_cpp.Rotation(angles.cos().to(dtype), angles.sin().to(dtype))
+
+        return Terms(query=rows(positions), key=rows(key_positions))
+
+    def __init__(self, shape, base=10000.0):
+        super().__init__()
+        self.freqs = base ** (-torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim)
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    roformer_cpp.register_encoding("plain-shaw", PlainShaw)
+    roformer_cpp.register_encoding("plain-learned", PlainLearned)
+    roformer_cpp.register_encoding("rotating")(Rotating)
+
+
+PAIRS = [("shaw", "plain-shaw"), ("learned", "plain-learned"), ("rope", "rotating")]
+every_pair = pytest.mark.parametrize(("built_in", "ours"), PAIRS)
+
+
+def models(built_in, ours, **changes):
+    """One of each with equal weights, N(0, 0.3^2)."""
+    first, second = (
+        roformer_cpp.build_model(MODEL | changes | {"position_encoding": name}) for name in (built_in, ours)
+    )
+    assert [name for name, _ in first.named_parameters()] == [name for name, _ in second.named_parameters()]
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for a, b in zip(first.parameters(), second.parameters(), strict=True):
+            b.copy_(a.normal_(0, 0.3))
+    return first, second
+
+
+def close(a, b):
+    return (a - b).abs().max() <= 1e-5 * b.abs().max()
+
+
+@every_pair
+def test_models_equal_those_of_the_built_in_encoding(built_in, ours):
+    first, second = models(built_in, ours)
+    results = []
+    for model in (first, second):
+        out = model(IDS, torch.tensor([[1] * 9, [1] * 6 + [0] * 3]))["hidden"]
+        out.square().sum().backward()
+        results.append(out.detach())
+    assert close(results[1][0], results[0][0]) and close(results[1][1, :6], results[0][1, :6])
+    for (name, a), b in zip(first.named_parameters(), second.parameters(), strict=True):
+        assert (a.grad is None) == (b.grad is None), name
+        assert a.grad is None or (b.grad - a.grad).abs().max() <= 1e-4 * max(a.grad.abs().max(), 1e-2), name
+
+
+@every_pair
+def test_caches_and_packed_rows(built_in, ours):
+    first, second = models(built_in, ours, is_decoder=True)
+    segments = torch.tensor([[0] * 4 + [1] * 5, [0] * 7 + [-1] * 2], dtype=torch.int32)
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 6, 0, 0]])
+    shown = segments >= 0
+    packed = [m(IDS, segments=segments, positions=positions)["hidden"][shown] for m in (first, second)]
+    assert close(packed[1], packed[0])
+    cache = second.new_cache()
+    pieces = [second(IDS[:, i : i + 3], cache=cache)["hidden"] for i in (0, 3, 6)]
+    assert close(torch.cat(pieces, 1), first(IDS)["hidden"])
+
+
+@every_pair
+def test_directories_copies_and_replaced_parameters(built_in, ours, tmp_path):
+    _, model = models(built_in, ours)
+    expected = model(IDS)["hidden"].detach()
+    model.save(tmp_path)
+    for other in (roformer_cpp.load_model(tmp_path), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(IDS)["hidden"], expected)
+    other = roformer_cpp.build_model(MODEL | {"position_encoding": ours}, seed=3)
+    assert torch.equal(torch.func.functional_call(other, model.state_dict(), (IDS,))["hidden"], expected)
+
+
+def test_encodings_by_name_and_combined():
+    shape = {"num_attention_heads": 2, "head_dim": 8, "num_hidden_layers": 2}
+    encoding = roformer_cpp.encoding("plain-shaw", **shape, max_relative_position=3)
+    assert len(list(encoding.parameters())) == 4
+    q, k, v = torch.randn(3, 2, 5, 2, 8)
+    out = roformer_cpp.attention(q, k, v, encoding.terms(torch.arange(5), layer=1))
+    out.sum().backward()
+    assert encoding.get_parameter("layer.1.key").grad is not None
+    both = roformer_cpp.combine_encodings([encoding, roformer_cpp.encoding("rope", **shape)])
+    terms = both.terms(torch.arange(5), layer=1)
+    assert terms.query is not None and terms.key_table is not None
+    with pytest.raises(ValueError, match="each term must be set by one encoding, got key_table from two"):
+        roformer_cpp.combine_encodings([encoding, roformer_cpp.encoding("shaw", **shape)]).terms(torch.arange(5))
+
+
+def test_the_engine_serves_a_saved_model(tmp_path):
+    """Terms are in the directory; the program knows nothing of Python."""
+    _, model = models("shaw", "plain-shaw")
+    model.save(tmp_path)
+    np.save(tmp_path / "ids.npy", IDS.numpy())
+    results("forward", "--model", tmp_path, "--ids", tmp_path / "ids.npy", "--output", tmp_path / "out.npy")
+    assert close(torch.from_numpy(np.load(tmp_path / "out.npy")), model(IDS)["hidden"].detach())
+
+
+def test_nothing_is_kept_of_what_is_gone():
+    gc.collect()
+    before = len(custom_encoding._kept)
+    model = roformer_cpp.build_model(MODEL | {"position_encoding": "plain-shaw"})
+    model(IDS)["hidden"].sum().backward()
+    assert len(custom_encoding._kept) == before + 1
+    del model
+    gc.collect()
+    assert len(custom_encoding._kept) == before
+
+
+def test_mistakes_in_an_encoding_name_it():
+    class Nothing(roformer_cpp.CustomEncoding):
+        def __init__(self, shape, **keys):
+            super().__init__()
+
+    roformer_cpp.register_encoding("nothing", Nothing)
+    with pytest.raises(TypeError, match="shared must return Terms where layer_terms is not defined, got None"):
+        roformer_cpp.encoding("nothing").terms(torch.arange(3))
+    roformer_cpp.register_encoding("no-class", lambda shape: 3)
+    with pytest.raises(TypeError, match="no-class must be made as a CustomEncoding, got int"):
+        roformer_cpp.encoding("no-class")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'depth'"):
+        roformer_cpp.encoding("plain-learned", depth=3)
+    for name in ("rope", "", 3):
+        with pytest.raises(ValueError, match="name must be a text that no built-in encoding has"):
+            roformer_cpp.register_encoding(name, Nothing)
+    with pytest.raises(ValueError, match='type must be a known encoding, got "unheard-of"'):
+        roformer_cpp.encoding("unheard-of")
+    linear = {"position_encoding": "rotating", "attention": {"type": "linear"}}
+    with pytest.raises(ValueError, match="position_encoding must be one of the program's with linear attention"):
+        roformer_cpp.build_model(MODEL | linear)

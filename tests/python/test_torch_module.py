@@ -1,0 +1,447 @@
+"""Encodings, linear attention, layers and models are modules of torch: what torch and its users do to parameters of any
+module is what they compute with.
+"""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+from torch.utils.checkpoint import checkpoint
+
+import roformer_cpp
+import tolerances as tol
+from attention_terms import to_dict
+
+SHAPE = {"num_attention_heads": 2, "head_dim": 8, "num_hidden_layers": 2, "hidden_size": 16}
+TRAINED = {
+    "learned": {},
+    "shaw": {},
+    "shaw-literal": {},
+    "music": {"is_decoder": True},
+    "huang-m1": {},
+    "huang-m4": {},
+    "transformer-xl": {},
+    "t5": {},
+    "tupe-r": {},
+    "deberta": {},
+    "rope": {"trainable": True},
+}
+TOKENS = torch.arange(6)
+IDS = torch.arange(1, 19).view(2, 9)
+MODEL = {
+    "vocab_size": 37,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 32,
+}
+
+
+def of_numbers(encoding):
+    """Everything that an encoding computes from its parameters, as one vector."""
+    projections = tuple(torch.linspace(-1, 1, 256).view(16, 16).to(next(encoding.parameters()).dtype) for _ in range(3))
+    terms = encoding.terms(TOKENS, layer=1, projections=projections)
+    flat = [x for name, x in to_dict(terms).items() if x.is_floating_point() and name != "scale"]
+    added = encoding.input(TOKENS)
+    return torch.cat([x.double().flatten() for x in flat + ([] if added is None else [added])])
+
+
+every_encoding = pytest.mark.parametrize("name", TRAINED)
+
+
+def made(name):
+    return roformer_cpp.encoding(name, **SHAPE, **TRAINED[name])
+
+
+def replaced(module, seed=3):
+    """Other values for every parameter."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.rand(parameter.shape, generator=generator).to(parameter.dtype) + 0.1
+        for name, parameter in module.named_parameters()
+    }
+
+
+def with_values(encoding, values):
+    """Oracle: the same encoding, whose parameters are overwritten in place."""
+    with torch.no_grad():
+        for name, parameter in encoding.named_parameters():
+            parameter.copy_(values[name])
+    return of_numbers(encoding)
+
+
+@every_encoding
+def test_parameters_given_in_place_of_an_encodings_are_used(name):
+    encoding, values = made(name), replaced(made(name))
+    before = of_numbers(encoding)
+    expected = with_values(made(name), values)
+    assert not torch.equal(before, expected)
+
+    class Wrapper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoding = encoding
+
+        def forward(self):
+            return of_numbers(self.encoding)
+
+    given = {f"encoding.{key}": value.requires_grad_() for key, value in values.items()}
+    called = torch.func.functional_call(Wrapper(), given)
+    assert torch.equal(called, expected)
+    called.sum().backward()
+    for key, value in given.items():  # layer 0 has tables of its own, which layer 1 does not read
+        assert value.grad is not None or ".0." in key, key
+    assert torch.equal(of_numbers(encoding), before)
+    assert all(parameter.grad is None for parameter in encoding.parameters())
+
+    encoding.load_state_dict({key: value.detach() for key, value in values.items()}, assign=True)
+    assert torch.equal(of_numbers(encoding), expected)
+
+
+@every_encoding
+def test_parametrized_encodings(name):
+    encoding = made(name)
+    expected = with_values(copy.deepcopy(encoding), {k: 2 * v for k, v in encoding.state_dict().items()})
+
+    class Doubled(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    for full_name, _ in list(encoding.named_parameters()):
+        path, _, leaf = full_name.rpartition(".")
+        parametrize.register_parametrization(encoding.get_submodule(path), leaf, Doubled())
+    computed = of_numbers(encoding)
+    assert torch.equal(computed, expected)
+    computed.sum().backward()
+    assert any(parameter.grad is not None for parameter in encoding.parameters())
+
+
+@every_encoding
+def test_copies_of_encodings_are_apart(name):
+    encoding = made(name)
+    before = of_numbers(encoding)
+    file = io.BytesIO()
+    torch.save(encoding, file)
+    file.seek(0)
+    for other in (
+        copy.deepcopy(encoding),
+        pickle.loads(pickle.dumps(encoding)),
+        torch.load(file, weights_only=False),
+        torch.optim.swa_utils.AveragedModel(encoding).module,
+    ):
+        assert torch.equal(of_numbers(other), before)
+        with torch.no_grad():
+            next(iter(other.parameters())).add_(1)
+    assert torch.equal(of_numbers(encoding), before)
+
+
+@every_encoding
+def test_devices_and_dtypes_of_encodings(name):
+    with torch.device("meta"):
+        empty = made(name)
+    assert all(parameter.is_meta for parameter in empty.parameters())
+    with pytest.raises(ValueError, match=r"\[encoding\] .* must have values, got a tensor on the device meta"):
+        of_numbers(empty)
+    encoding = made(name)
+    empty.load_state_dict(encoding.state_dict(), assign=True)
+    assert torch.equal(of_numbers(empty), of_numbers(encoding))
+    expected = of_numbers(encoding)
+    assert all(parameter.dtype == torch.float64 for parameter in encoding.double().parameters())
+    assert torch.allclose(of_numbers(encoding), expected, rtol=1e-6, atol=1e-6)
+    encoding.share_memory()
+    assert all(parameter.is_shared() for parameter in encoding.parameters())
+
+
+def test_a_parameter_of_another_shape_is_refused():
+    encoding = made("t5")
+    encoding.relative_attention_bias = nn.Parameter(torch.zeros(3, 2))
+    with pytest.raises(ValueError, match=r"relative_attention_bias must keep its shape \[32, 2\], got \[3, 2\]"):
+        of_numbers(encoding)
+
+
+def test_combinations_share_their_parts():
+    t5, learned = made("t5"), made("learned")
+    both = roformer_cpp.combine_encodings([learned, t5])
+    assert dict(both.named_parameters())["1.relative_attention_bias"] is t5.relative_attention_bias
+    values = replaced(both)
+    both.load_state_dict(values, assign=True)
+    assert torch.equal(
+        of_numbers(t5), with_values(made("t5"), {"relative_attention_bias": values["1.relative_attention_bias"]})
+    )
+    for other in (copy.deepcopy(both), pickle.loads(pickle.dumps(both))):
+        assert torch.equal(of_numbers(other), of_numbers(both))
+
+
+# ---- models ----
+
+HEAD_NAMES = ("RoFormerForMaskedLM", "RoFormerForSequenceClassification", "BertForMaskedLM")
+
+
+def built(head="RoFormerForMaskedLM", seed=0, **changes):
+    family = {"Be": "bert", "Rf": "rf_encoder"}.get(head[:2], "roformer")
+    return roformer_cpp.build_model(MODEL | {"model_type": family} | changes, head, seed)
+
+
+@pytest.mark.parametrize("head", HEAD_NAMES)
+def test_parameters_given_in_place_of_a_models_are_used(head):
+    model, other = built(head), built(head, seed=1)
+    expected = other(IDS)["logits"].detach()
+    before = model(IDS)["logits"].detach()
+    given = {name: value.clone().requires_grad_() for name, value in other.state_dict().items()}
+    called = torch.func.functional_call(model, given, (IDS,))["logits"]
+    assert torch.equal(called, expected)
+    called.square().sum().backward()
+    other(IDS)["logits"].square().sum().backward()
+    for name, parameter in other.named_parameters():
+        assert (parameter.grad is None) == (given[name].grad is None)
+        assert parameter.grad is None or torch.equal(parameter.grad, given[name].grad)
+    assert torch.equal(model(IDS)["logits"], before)
+    model.load_state_dict(other.state_dict(), assign=True)
+    assert torch.equal(model(IDS)["logits"], expected)
+
+
+@pytest.mark.parametrize("head", HEAD_NAMES)
+def test_copies_of_models_are_apart(head, tmp_path):
+    model = built(head)
+    before = model(IDS)["logits"].detach()
+    for i, other in enumerate((copy.deepcopy(model), pickle.loads(pickle.dumps(model)))):
+        assert torch.equal(other(IDS)["logits"], before)
+        with torch.no_grad():
+            next(iter(other.parameters())).add_(1)
+        other.save(tmp_path / str(i))
+        again = roformer_cpp.load_model(tmp_path / str(i))
+        assert torch.equal(again(IDS)["logits"], other(IDS)["logits"])
+        assert not torch.equal(other(IDS)["logits"], before)
+    assert torch.equal(model(IDS)["logits"], before)
+
+
+def test_a_model_without_values_is_made_and_filled():
+    with torch.device("meta"):
+        model = built()
+    assert all(parameter.is_meta for parameter in model.parameters())
+    with pytest.raises(ValueError, match="must have values, got a tensor on the device meta"):
+        model(IDS)
+    other = built(seed=2)
+    model.load_state_dict(other.state_dict(), assign=True)
+    assert torch.equal(model(IDS)["logits"], other(IDS)["logits"])
+
+
+def test_building_does_not_touch_torchs_generator():
+    torch.manual_seed(4)
+    expected = torch.rand(3)
+    torch.manual_seed(4)
+    built()
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_model_is_a_part_of_others():
+    model = built("RoFormerModel")
+
+    class Hidden(nn.Module):
+        def forward(self, out):
+            return out["hidden"]
+
+    whole = nn.Sequential(model, Hidden(), nn.Linear(16, 3))
+    out = whole(IDS)
+    assert out.shape == (2, 9, 3)
+    assert sum(p.numel() for p in whole.parameters()) == sum(p.numel() for p in model.parameters()) + 51
+    whole.train()
+    assert model.training
+    optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
+    out.square().sum().backward()
+    before = whole.eval()(IDS).detach()
+    optimizer.step()
+    assert not torch.equal(whole(IDS), before)
+
+
+def test_models_in_float64_and_back():
+    model = built()
+    exact = model.double()(IDS)["logits"]
+    assert exact.dtype == torch.float64
+    assert torch.allclose(model.float()(IDS)["logits"].double(), exact, **tol.COMPILED_GRADIENT_F32)
+
+
+def test_checkpointed_gradients_equal_plain_ones():
+    model = built(hidden_dropout_prob=0.2).train()
+
+    def gradients(run):
+        torch.manual_seed(0)
+        run().square().sum().backward()
+        found = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+        model.zero_grad()
+        return found
+
+    plain = gradients(lambda: model(IDS)["hidden"])
+    again = gradients(lambda: checkpoint(lambda ids: model(ids)["hidden"], IDS, use_reentrant=False))
+    assert len(plain) > 10 and all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
+
+
+def test_an_average_of_models_follows_them():
+    model = built()
+    average = torch.optim.swa_utils.AveragedModel(model)
+    average.update_parameters(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    average.update_parameters(model)
+    twice = built()
+    with torch.no_grad():
+        for parameter in twice.parameters():
+            parameter.mul_(2)
+    assert torch.allclose(average(IDS)["logits"], twice(IDS)["logits"], **tol.COMPILED_GRADIENT_F32)
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    if not torch.distributed.is_available():
+        pytest.skip("this torch has no distributed")
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp2"])
+def test_distributed_wrappers(process_group, wrap):
+    plain, model = built(), built()
+    plain(IDS)["logits"].square().sum().backward()
+    if wrap == "ddp":
+        wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    else:
+        wrapped = torch.distributed.fsdp.fully_shard(model)
+    out = wrapped(IDS)["logits"]
+    assert torch.equal(out, plain(IDS)["logits"])
+    out.square().sum().backward()
+    for (name, parameter), other in zip(plain.named_parameters(), model.parameters(), strict=True):
+        if parameter.grad is not None:
+            grad = other.grad.full_tensor() if wrap == "fsdp2" else other.grad
+            assert torch.equal(grad, parameter.grad), name
+
+
+# ---- linear attention and layers ----
+
+
+def test_linear_attention_is_a_module_with_its_state():
+    module = roformer_cpp.LinearAttention(8, feature_map="favor", redraw_every=2).eval()
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 5, 2, 8)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other(q, k, v), module(q, k, v))
+        for _ in range(3):
+            other.train()(q, k, v)
+        assert int(other.calls) == 3 and int(other.redraws) == 1 and int(module.calls) == 0
+        assert not torch.equal(other.projection, module.projection)
+        module_state = other.state_dict()
+        again = roformer_cpp.LinearAttention(8, feature_map="favor", redraw_every=2)
+        again.load_state_dict(module_state)
+        assert torch.equal(again.eval()(q, k, v), other.eval()(q, k, v))
+    drawn = torch.zeros_like(module.projection)
+    changed = torch.func.functional_call(module.eval(), {"projection": drawn}, (q, k, v))
+    assert not torch.equal(changed, module(q, k, v))
+    assert next(iter(module.double().buffers())).dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ["rope", "t5", "deberta", "transformer-xl"])
+def test_an_encoder_layer_computes_what_a_model_does(name):
+    """With the weights of a model of one layer, whose embeddings are its input."""
+    model = built("RfEncoderModel", num_hidden_layers=1, position_encoding=name, hidden_act="gelu")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    weights = model.state_dict()
+    embedded = weights["embeddings.word_embeddings.weight"][IDS] + weights["embeddings.token_type_embeddings.weight"][0]
+    norm = [weights[f"embeddings.LayerNorm.{each}"] for each in ("weight", "bias")]
+    x = nn.functional.layer_norm(embedded, (16,), *norm, eps=1e-12)
+    encoding = roformer_cpp.encoding(name, num_attention_heads=2, head_dim=8, max_position_embeddings=32)
+    layer = roformer_cpp.EncoderLayer(16, 2, encoding, intermediate_size=20)
+    names = {
+        "attention.self.query": "attention.query",
+        "attention.self.key": "attention.key",
+        "attention.self.value": "attention.value",
+        "attention.output.dense": "attention.output",
+        "attention.output.LayerNorm": "attention_norm",
+        "intermediate.dense": "intermediate",
+        "output.dense": "output",
+        "output.LayerNorm": "output_norm",
+    }
+    state = {
+        f"{ours}.{leaf}": weights[f"encoder.layer.0.{theirs}.{leaf}"]
+        for theirs, ours in names.items()
+        for leaf in ("weight", "bias")
+    }
+    of_encoding = {
+        key.replace("position_encoding.", "attention.encoding."): value
+        for key, value in weights.items()
+        if key.startswith("position_encoding.")
+    }
+    layer.load_state_dict(state | of_encoding)
+    expected = model.encode(IDS)
+    assert (layer(x) - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+
+
+def test_attention_layers_against_torchs():
+    """torch.nn.MultiheadAttention with the same weights, in float64; grouped keys, packing and other states."""
+    torch.manual_seed(0)
+    x, states = torch.randn(2, 5, 16).double(), torch.randn(2, 7, 16).double()
+    ours = roformer_cpp.Attention(16, 4).double()
+    theirs = nn.MultiheadAttention(16, 4, batch_first=True).double()
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
+        theirs.out_proj.weight.copy_(ours.output.weight)
+        theirs.out_proj.bias.copy_(ours.output.bias)
+    for context in (x, states):
+        expected = theirs(x, context, context, need_weights=False)[0]
+        assert torch.allclose(ours(x, context), expected, rtol=tol.T1_RTOL, atol=tol.T1_ATOL)
+    grouped = roformer_cpp.Attention(16, 4, num_key_value_heads=2, is_causal=True)
+    assert grouped(torch.randn(2, 5, 16)).shape == (2, 5, 16)
+    assert torch.equal(grouped(x.float())[:, :3], grouped(x[:, :3].float()))
+    rope = roformer_cpp.encoding("rope", head_dim=4, num_attention_heads=4)
+    packed = roformer_cpp.Attention(16, 4, rope)
+    tokens = torch.randn(1, 7, 16)
+    out = packed(tokens, cu_seqlens=torch.tensor([0, 3, 7]))
+    assert torch.allclose(out[:, 3:], packed(tokens[:, 3:]), **tol.COMPILED_F32)
+
+
+def test_dropout_of_attention():
+    """Each weight is dropped with probability p, and divided by 1 - p otherwise (core/include/rf/dropout.h)."""
+    v = torch.eye(64).view(1, 64, 1, 64)
+    q = torch.zeros(1, 64, 1, 64)
+    torch.manual_seed(0)
+    first, second = (roformer_cpp.attention(q, q, v, dropout=0.25) for _ in range(2))
+    assert not torch.equal(first, second)
+    torch.manual_seed(0)
+    assert torch.equal(roformer_cpp.attention(q, q, v, dropout=0.25), first)
+    kept = first != 0
+    assert torch.allclose(first[kept], torch.tensor(1 / 64 / 0.75), rtol=1e-5)
+    assert abs(kept.float().mean() - 0.75) < 5 * (0.75 * 0.25 / 4096) ** 0.5
+    for p in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"\[attention\] dropout must be from 0 to below 1"):
+            roformer_cpp.attention(q, q, v, dropout=p)
+    layer = roformer_cpp.EncoderLayer(16, 2, dropout=0.5, attention_dropout=0.5)
+    x = torch.randn(1, 4, 16)
+    assert not torch.equal(layer(x), layer(x))
+    assert torch.equal(layer.eval()(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: roformer_cpp.Attention(16, 3), r"\[attention\] hidden_size must be a multiple .*got 16 and 3"),
+        (lambda: roformer_cpp.Attention(16, 4, num_key_value_heads=3), r"\[attention\] num_attention_heads must be"),
+        (
+            lambda: roformer_cpp.EncoderLayer(16, 4, norm="both"),
+            r"\[encoder_layer\] norm must be post or pre, got 'both'",
+        ),
+        (lambda: roformer_cpp.EncoderLayer(16, 4, activation="sin"), r"\[encoder_layer\] activation must be one of"),
+    ],
+)
+def test_sizes_of_layers_that_do_not_fit(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
