@@ -23,6 +23,7 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Attention: the operator and its peers": ["attention_peers"],
     "Attention: the time of an encoding's terms, relative to RoPE's": ["attention_peers encodings"],
     "Attention: memory": ["attention_memory"],
+    "Models of transformers, patched": ["patch_peers"],
     "Linear attention: the kernel and torch": ["kernels linear-attention"],
     "Linear attention: long sequences": ["linear_attention"],
     "Rows: norms, GELU, softmax, cross-entropy": ["kernels rows"],

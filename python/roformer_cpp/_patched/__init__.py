@@ -1,0 +1,1 @@
+"""What roformer_cpp.patch puts into models of transformers, which these modules import."""

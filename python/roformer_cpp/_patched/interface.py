@@ -1,0 +1,124 @@
+"""transformers' attention interface, computed by `roformer_cpp.attention`: the implementation "roformer"."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel  # noqa: F401 - for the package
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from ..terms import Terms
+from .attend import MIN_QUERIES, attend, missing, say_once
+from .masks import MaskForm, make_mask, modeling_of, noted_form, supports_sdpa
+
+
+def register() -> None:
+    AttentionInterface.register("roformer", attention_forward)
+    AttentionMaskInterface.register("roformer", make_mask)
+
+
+def attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    position_bias: Tensor | Terms | None = None,
+    **kwargs,
+) -> tuple[Tensor, Tensor | None]:
+    """An attention function of transformers.
+
+    Args:
+        module: whose attention it is; ``is_causal`` is its attribute where the argument is None.
+        query, key, value: ``[B, H, T, D]``, ``[B, Hk, S, D]`` and ``[B, Hk, S, Dv]``.
+        attention_mask: bool ``[B or 1, H or 1, T, S]``, True where a query may attend; or numbers to add to the scores.
+            None: causal if the module is, else all.
+        dropout: of the weights.
+        scaling: of the scores; default ``1/sqrt(D)``.
+        position_bias: terms, from a patched T5; or numbers to add to the scores, ``[B or 1, H, T, S]``.
+        **kwargs: with ``output_attentions``, ``softcap``, ``s_aux`` and ``cache`` transformers computes the call; the
+            others do not change the result.
+
+    Returns:
+        ``[B, T, H, Dv]``, and the weights where transformers computed them.
+    """
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[2] > 1
+    q, k, v = (x.transpose(1, 2) if x.dim() == 4 else x for x in (query, key, value))
+    form = _form(attention_mask, causal, q, k)
+    eager = _eager_reason(module, kwargs)
+    reason = (
+        eager
+        or missing(q, k, v, dropout)
+        or (kwargs.get("cache") is not None and "attention with a paged cache")
+        or (form is None and "attention with a mask of numbers or of another size")
+        or (isinstance(position_bias, Tensor) and "attention with a bias for each pair of tokens")
+    )
+    if reason or query.shape[2] < MIN_QUERIES:
+        if reason:
+            say_once(module, reason)
+        by = _by_eager if eager else sdpa_attention_forward
+        if isinstance(position_bias, Terms):
+            position_bias = _matrix(position_bias, query, key)
+        if position_bias is not None:
+            kwargs["position_bias"] = position_bias
+        return by(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=causal, **kwargs
+        )
+    if attention_mask is None and causal and k.shape[1] > q.shape[1]:
+        # A cache of fixed size that was empty: what comes after the queries is not filled.
+        k, v = k[:, : q.shape[1]], v[:, : q.shape[1]]
+        if position_bias is not None and position_bias.key_positions is not None:
+            position_bias = replace(position_bias, key_positions=position_bias.key_positions[:, : q.shape[1]])
+    return attend(q, k, v, form, terms=position_bias, scale=scaling, dropout=dropout), None
+
+
+def _form(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> MaskForm | None:
+    """None: a mask that is neither bool nor known."""
+    if mask is None:
+        return MaskForm((-1, 0) if causal else (-1, -1))
+    if mask.dim() != 4 or mask.shape[2] not in (1, q.shape[1]) or mask.shape[3] != k.shape[1]:
+        return None
+    return noted_form(mask) or (MaskForm(attend=mask) if mask.dtype == torch.bool else None)
+
+
+def _eager_reason(module: nn.Module, kwargs: dict) -> str | None:
+    """What only the model's own function computes; None: torch's attention computes the same."""
+    config = getattr(module, "config", None)
+    if kwargs.get("output_attentions") or getattr(config, "output_attentions", False):
+        return "attention whose weights are returned"
+    if kwargs.get("softcap") is not None:
+        return "attention with logit softcapping"
+    if kwargs.get("s_aux") is not None or kwargs.get("sinks") is not None:
+        return "attention with sinks"
+    modeling = modeling_of(type(module))
+    if modeling is not None and not supports_sdpa(modeling) and "softcap" not in kwargs:
+        return "attention that torch's function does not compute"
+    return None
+
+
+def _by_eager(module, query, key, value, attention_mask, *, scaling, is_causal, **kwargs):
+    """The function in the file of the model, with the weights; it takes a mask of numbers."""
+    eager = getattr(modeling_of(type(module)), "eager_attention_forward", None)
+    if eager is None:
+        raise ValueError(f"[patch] a model must have a function for eager attention, got {type(module).__name__}")
+    if attention_mask is None and is_causal:
+        attention_mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=query.device).tril()[
+            None, None
+        ]
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        lowest = torch.finfo(query.dtype).min
+        attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, lowest)
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return eager(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+
+
+def _matrix(terms: Terms, query: Tensor, key: Tensor) -> Tensor:
+    """The numbers that the bias of terms adds to the scores, ``[1, H, T, S]``."""
+    if terms.bias is None:
+        return query.new_zeros(1, query.shape[1], query.shape[2], key.shape[2])
+    rows, lo, hi = terms.bias
+    distance_TS = terms.positions[0, :, None] - terms.key_positions[0]
+    return rows[:, distance_TS.clamp(lo, hi) - lo][None]

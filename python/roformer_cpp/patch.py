@@ -1,0 +1,145 @@
+"""Models of transformers with attention by `roformer_cpp.attention`: `patch`, `unpatch`, `register_attention`.
+
+    model = roformer_cpp.patch(AutoModel.from_pretrained(directory))
+
+Families that take transformers' attention interface (BERT, ModernBERT, Llama, GPT-NeoX, Qwen, Gemma, ..) get another
+function there (`_patched/interface.py`) and another maker of masks (`masks.py`). RoFormer and DeBERTa-v2 compute
+attention in modules of their own, and T5 makes a matrix of its bias: these modules get another class, with another
+`forward` or `compute_bias` (`roformer.py`, `deberta_v2.py`, `t5.py`), until `unpatch`. transformers is imported when a
+function is called.
+"""
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Model = TypeVar("Model", bound=nn.Module)
+
+# Where an attention of its own is defined, and the module of _patched that has its replacement.
+_FAMILIES = {
+    "transformers.models.roformer.modeling_roformer": "roformer",
+    "transformers.models.t5.modeling_t5": "t5",
+    "transformers.models.mt5.modeling_mt5": "t5",
+    "transformers.models.deberta_v2.modeling_deberta_v2": "deberta_v2",
+}
+# The attribute of a patched model that keeps its implementation of before.
+_BEFORE = "_attn_implementation_before_patch"
+
+
+def register_attention() -> None:
+    """Adds ``attn_implementation="roformer"`` to transformers.
+
+    For the process; further calls change nothing. Afterwards ``from_pretrained(.., attn_implementation="roformer")``
+    and ``model.set_attn_implementation("roformer")`` work for models that take transformers' attention interface.
+    ``patch`` calls it, and replaces attention in RoFormer, T5 and DeBERTa-v2 too, which the interface does not reach:
+    with the name alone these compute as transformers does.
+
+    Raises:
+        ImportError: transformers 5 is not installed.
+    """
+    interface = _imported("interface")
+    interface.register()
+
+
+def patch(model: Model) -> Model:
+    """Makes the models of transformers in `model` compute attention by `roformer_cpp.attention`.
+
+    Outputs and gradients stay equal, to rounding. Parameters, their names, the configuration that ``save_pretrained``
+    writes, caches and ``generate`` stay as they are. What the kernel does not have is computed by transformers, and a
+    warning says so once for each reason: attention weights (``output_attentions=True``), logit softcapping, attention
+    sinks, masks of numbers, a bias for each pair of tokens, other devices than the CPU. Calls of fewer than 16 queries,
+    as in a step of ``generate``, go to torch's attention, which is faster there. Dropout follows torch's
+    generator, and drops other weights than transformers does for the same seed. The output of a query that may attend
+    to no key, as padding before a causal text, is 0.
+
+    Args:
+        model: a model of transformers, or a module that contains some. RoFormer, T5, MT5, DeBERTa-v2, and those that
+            take transformers' attention interface. It is changed in place; a model that is patched stays so.
+
+    Returns:
+        `model`.
+
+    Raises:
+        TypeError: `model` is no module.
+        ValueError: none of its models is supported; the message names the class.
+        ImportError: transformers 5 is not installed.
+    """
+    models = list(_models("patch", model))
+    if not models:
+        raise ValueError(f"[patch] model must be a model of transformers, or contain one, got {type(model).__name__}")
+    replacements = _replacements(model)
+    own = {*replacements, *replacements.values()}
+    supported = [m for m in models if _takes_interface(m) or any(type(part) in own for part in m.modules())]
+    if not supported:
+        raise ValueError(
+            "[patch] model must be a RoFormer, T5, MT5 or DeBERTa-v2 model or take transformers' attention interface, "
+            f"got {type(models[0]).__name__}"
+        )
+    register_attention()
+    before = {id(m.config): vars(m)[_BEFORE] for m in models if _BEFORE in vars(m)}
+    for m in supported:
+        vars(m).setdefault(_BEFORE, before.get(id(m.config), m.config._attn_implementation))
+    for m in supported:
+        m.config._attn_implementation_internal = "roformer"  # of this model alone: the property sets sub-models' too
+    for part in model.modules():
+        if type(part) in replacements:
+            part.__class__ = replacements[type(part)]
+    return model
+
+
+def unpatch(model: Model) -> Model:
+    """Undoes `patch`: attention is computed as before. A model that is not patched stays as it is.
+
+    Args:
+        model: as for `patch`. It is changed in place.
+
+    Returns:
+        `model`.
+
+    Raises:
+        TypeError: `model` is no module.
+        ImportError: transformers 5 is not installed.
+    """
+    for m in _models("unpatch", model):
+        if _BEFORE in vars(m):
+            m.config._attn_implementation_internal = vars(m).pop(_BEFORE)
+    originals = {new: old for old, new in _replacements(model).items()}
+    for part in model.modules():
+        if type(part) in originals:
+            part.__class__ = originals[type(part)]
+    return model
+
+
+def _imported(name: str):
+    try:
+        return import_module(f"._patched.{name}", __package__)
+    except ImportError as error:
+        raise ImportError(
+            f"[patch] transformers 5 must be installed, got: {error}. Hint: pip install transformers"
+        ) from None
+
+
+def _models(where: str, model: nn.Module) -> "Iterator[PreTrainedModel]":
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"[{where}] model must be a torch.nn.Module, got {type(model).__name__}")
+    base = _imported("interface").PreTrainedModel
+    return (module for module in model.modules() if isinstance(module, base))
+
+
+def _takes_interface(model: "PreTrainedModel") -> bool:
+    return _imported("masks").modeling_of(type(model)) is not None
+
+
+def _replacements(model: nn.Module) -> dict[type, type]:
+    """Of the families in the model: the class with our attention for each that has its own."""
+    found: dict[type, type] = {}
+    for part in model.modules():
+        for cls in type(part).__mro__:
+            if cls.__module__ in _FAMILIES:
+                found |= _imported(_FAMILIES[cls.__module__]).REPLACEMENTS
+    return found

@@ -1,0 +1,165 @@
+"""roformer_cpp.patch and unpatch: what they change and restore, what transformers goes on to compute, bad input."""
+
+import copy
+import io
+import json
+import re
+
+import pytest
+import torch
+
+import roformer_cpp
+import tolerances as tol
+
+transformers = pytest.importorskip("transformers")
+
+import patch_models as models  # noqa: E402
+from patch_models import close, patched_copy, said  # noqa: E402
+
+SOME = ["roformer", "roformer, causal", "t5", "deberta-v2", "modernbert", "llama", "qwen2"]
+
+
+@pytest.fixture(params=SOME)
+def model(request):
+    return models.build(models.FAMILIES[request.param])
+
+
+def classes(model):
+    return [type(module) for module in model.modules()]
+
+
+def implementations(model):
+    return [m.config._attn_implementation for m in model.modules() if isinstance(m, transformers.PreTrainedModel)]
+
+
+def test_unpatch_restores(model):
+    given = models.batch("right")
+    before = models.logits(model, given)
+    had = classes(model), implementations(model), dict(vars(model))
+    assert roformer_cpp.patch(model) is model
+    assert set(implementations(model)) == {"roformer"}
+    once = classes(model), implementations(model)
+    roformer_cpp.patch(model)
+    assert (classes(model), implementations(model)) == once
+    assert close(models.logits(model, given), before)
+    assert roformer_cpp.unpatch(model) is model
+    assert (classes(model), implementations(model)) == had[:2] and vars(model) == had[2]
+    assert torch.equal(models.logits(model, given), before)
+    roformer_cpp.unpatch(model)
+    assert (classes(model), implementations(model)) == had[:2]
+
+
+def test_part_of_a_model():
+    model = models.build(models.FAMILIES["llama"])
+    roformer_cpp.patch(model.model)
+    roformer_cpp.patch(model)
+    roformer_cpp.unpatch(model)
+    assert set(implementations(model)) == {"sdpa"}
+
+
+def test_a_module_that_contains_models():
+    model = torch.nn.ModuleDict({name: models.build(models.FAMILIES[name]) for name in ("bert", "roformer")})
+    roformer_cpp.patch(model)
+    assert set(implementations(model)) == {"roformer"}
+    roformer_cpp.unpatch(model)
+    assert set(implementations(model)) == {"sdpa", "eager"}
+
+
+def test_copies(model):
+    """deepcopy and pickle of a patched model are patched, and can be unpatched."""
+    given = models.batch("right")
+    patched = patched_copy(model)
+    want = models.logits(patched, given)
+    file = io.BytesIO()
+    torch.save(patched, file)
+    file.seek(0)
+    for again in (copy.deepcopy(patched), torch.load(file, weights_only=False)):
+        assert classes(again) == classes(patched)
+        assert torch.equal(models.logits(again, given), want)
+        roformer_cpp.unpatch(again)
+        assert classes(again) == classes(model)
+        assert torch.equal(models.logits(again, given), models.logits(model, given))
+    assert set(implementations(patched)) == {"roformer"}
+
+
+def test_saved_models_do_not_name_us(model, tmp_path):
+    patched_copy(model).save_pretrained(tmp_path / "patched")
+    model.save_pretrained(tmp_path / "plain")
+    texts = [json.loads((tmp_path / folder / "config.json").read_text()) for folder in ("patched", "plain")]
+    assert texts[0] == texts[1]
+    again, plain = (type(model).from_pretrained(tmp_path / folder).eval() for folder in ("patched", "plain"))
+    assert implementations(again) == implementations(model)
+    assert torch.equal(models.logits(again, models.batch("none")), models.logits(plain, models.batch("none")))
+
+
+def test_by_name(model, tmp_path):
+    """attn_implementation="roformer" without patch: for families without the interface, what transformers computes."""
+    model.save_pretrained(tmp_path)
+    roformer_cpp.register_attention()
+    named = type(model).from_pretrained(tmp_path, dtype=torch.float64, attn_implementation="roformer").eval()
+    for padding in ("none", "right", "left"):
+        given = models.batch(padding)
+        out, reasons = said(models.logits, named, given)
+        assert close(out, models.logits(model, given))
+        bias = "[patch] T5Attention: transformers computes attention with a bias for each pair of tokens"
+        assert reasons == ([bias] if model.config.model_type == "t5" else [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert", "llama", "deberta-v2", "roformer", "t5"])
+def test_compiled(name):
+    """In one graph where the attention interface is taken; the others break it at their attention."""
+    model = models.build(models.FAMILIES[name])
+    whole = name not in ("roformer", "deberta-v2")
+    compiled = torch.compile(patched_copy(model), backend="aot_eager", fullgraph=whole)
+    for padding in ("none", "right"):
+        given = models.batch(padding)
+        with torch.no_grad():
+            assert close(models.logits(compiled, given), models.logits(model, given))
+
+
+def test_inference_mode(model):
+    with torch.inference_mode():
+        given = models.batch("right")
+        assert close(models.logits(patched_copy(model), given), models.logits(model, given))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing(model, reentrant):
+    patched = patched_copy(model).train()
+    patched.config.use_cache = False
+    for module in patched.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    want = models.outputs_and_gradients(patched, models.batch("right"))
+    patched.activation_checkpointing_enable({"use_reentrant": reentrant})
+    got = models.outputs_and_gradients(patched, models.batch("right"))
+    assert got.keys() == want.keys()
+    for name, value in want.items():
+        assert (got[name] - value).abs().max() <= tol.GRADIENT_F64 * max(value.abs().max(), 1), name
+
+
+def test_packed_sequences():
+    """Positions that start again: a token attends to its own sequence only."""
+    model = models.build(models.FAMILIES["llama"])
+    patched = patched_copy(model)
+    ids = models.batch("none").ids[:1]
+    positions = torch.cat([torch.arange(7), torch.arange(models.TOKENS - 7)])[None]
+    out = patched(ids, position_ids=positions, use_cache=False).logits
+    assert close(out, model(ids, position_ids=positions, use_cache=False).logits)
+    assert close(out[:, 7:], model(ids[:, 7:]).logits)
+
+
+def test_bad_input():
+    with pytest.raises(TypeError, match=r"^\[patch\] model must be a torch.nn.Module, got int$"):
+        roformer_cpp.patch(3)
+    with pytest.raises(TypeError, match=r"^\[unpatch\] model must be a torch.nn.Module, got str$"):
+        roformer_cpp.unpatch("model")
+    rule = "[patch] model must be a model of transformers, or contain one, got Linear"
+    with pytest.raises(ValueError, match=re.escape(rule)):
+        roformer_cpp.patch(torch.nn.Linear(2, 2))
+    bloom = transformers.BloomModel(transformers.BloomConfig(vocab_size=5, hidden_size=8, n_layer=1, n_head=2))
+    rule = "[patch] model must be a RoFormer, T5, MT5 or DeBERTa-v2 model or take transformers' attention interface, "
+    with pytest.raises(ValueError, match="^" + re.escape(rule + "got BloomModel") + "$"):
+        roformer_cpp.patch(bloom)
+    assert roformer_cpp.unpatch(bloom) is bloom

@@ -1,0 +1,167 @@
+"""What a patched model leaves to transformers, with a warning: the same numbers."""
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+
+import patch_models as models  # noqa: E402
+import tolerances as tol  # noqa: E402
+from patch_models import close, patched_copy, said  # noqa: E402
+
+HEADS = 4
+
+
+def reason(cls, what):
+    return [f"[patch] {cls}: transformers computes {what}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [
+        ("roformer", "RoFormerSelfAttention"),
+        ("deberta-v2", "DisentangledSelfAttention"),
+        ("t5", "T5Attention"),
+        ("llama", "LlamaAttention"),
+        ("bert", "BertSelfAttention"),
+    ],
+)
+def test_weights(name, attention):
+    """output_attentions=True returns the weights of eager attention."""
+    model = models.build(models.FAMILIES[name])
+    patched = patched_copy(model)
+    if name not in ("roformer", "deberta-v2"):
+        model.set_attn_implementation("eager")
+    given = models.batch("right")
+    options = {"decoder_input_ids": given.ids[:, :5].clamp(min=3)} if name == "t5" else {}
+    for mask in (None, given.mask):
+        want = model(given.ids, attention_mask=mask, output_attentions=True, **options)
+        out, reasons = said(patched, given.ids, attention_mask=mask, output_attentions=True, **options)
+        assert reasons == reason(attention, "attention whose weights are returned")
+        for key in ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions"):
+            assert (key in out) == (key in want)
+            for got, expected in zip(out.get(key) or (), want.get(key) or (), strict=True):
+                assert got.shape[1] == HEADS and close(got, expected)
+        assert close(out.logits, want.logits)
+
+
+GPT_OSS = models.Family(
+    "GptOssForCausalLM",
+    models.FAMILIES["llama"].settings | {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 6},
+)
+UMT5 = models.Family("UMT5ForConditionalGeneration", models.FAMILIES["t5"].settings)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "reasons"),
+    [
+        (
+            models.FAMILIES["gemma2"],
+            {"attn_logit_softcapping": 5.0},
+            reason("Gemma2Attention", "attention with logit softcapping"),
+        ),
+        (GPT_OSS, {}, reason("GptOssAttention", "attention with sinks")),
+        (UMT5, {}, reason("UMT5Attention", "attention with a bias for each pair of tokens")),
+    ],
+    ids=["softcap", "sinks", "bias of pairs"],
+)
+@pytest.mark.parametrize("padding", ["none", "right", "left"])
+def test_terms_that_the_kernel_does_not_have(family, changes, reasons, padding):
+    model = models.build(family, torch.float32, **changes)
+    patched = patched_copy(model)
+    given = models.batch(padding)
+    want = models.outputs_and_gradients(model, given)
+    got, warned = said(models.outputs_and_gradients, patched, given)
+    assert warned == reasons
+    assert all(torch.equal(got[name], value) for name, value in want.items())
+
+
+def test_masks_of_the_caller():
+    model = models.build(models.FAMILIES["llama"])
+    patched = patched_copy(model)
+    ids = models.batch("none").ids
+    attend = (torch.rand(models.ROWS, 1, models.TOKENS, models.TOKENS) < 0.5) | torch.eye(models.TOKENS).bool()
+    out, reasons = said(patched, ids, attention_mask=attend)
+    assert reasons == [] and close(out.logits, model(ids, attention_mask=attend).logits)
+    numbers = torch.randn(attend.shape, dtype=torch.float64)
+    out, reasons = said(patched, ids, attention_mask=numbers)
+    assert reasons == reason("LlamaAttention", "attention with a mask of numbers or of another size")
+    assert torch.equal(out.logits, model(ids, attention_mask=numbers).logits)
+
+
+def test_a_mask_of_numbers_for_roformer():
+    model = models.build(models.FAMILIES["roformer"])
+    ids = models.batch("none").ids
+    numbers = torch.randn(models.ROWS, 1, models.TOKENS, models.TOKENS, dtype=torch.float64)
+    out, reasons = said(patched_copy(model), ids, attention_mask=numbers)
+    assert reasons == reason("RoFormerSelfAttention", "attention with a mask of its caller")
+    assert torch.equal(out.logits, model(ids, attention_mask=numbers).logits)
+
+
+@pytest.mark.parametrize("name", ["roformer, causal", "bert, causal"])
+def test_attention_to_an_encoder(name):
+    """Of RoFormer it is left to transformers, of BERT it is ours."""
+    model = models.build(models.FAMILIES[name], add_cross_attention=True)
+    given = models.batch("right")
+    encoded = torch.randn(models.ROWS, 6, 32, dtype=torch.float64)
+    mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2, [1] * 2 + [0] * 4])
+    options = {"encoder_hidden_states": encoded, "encoder_attention_mask": mask}
+    out, reasons = said(models.logits, patched_copy(model), given, **options)
+    left = reason("RoFormerSelfAttention", "attention to an encoder")
+    assert reasons == (left if "roformer" in name else [])
+    assert close(out, models.logits(model, given, **options))
+
+
+DROPOUT = {
+    "roformer": {"attention_probs_dropout_prob": 0.5, "hidden_dropout_prob": 0.2},
+    "deberta-v2": {"attention_probs_dropout_prob": 0.5, "hidden_dropout_prob": 0.2},
+    "bert": {"attention_probs_dropout_prob": 0.5, "hidden_dropout_prob": 0.2},
+    "t5": {"dropout_rate": 0.4},
+    "llama": {"attention_dropout": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", DROPOUT)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_dropout(name, dtype):
+    """Ours, from torch's generator: a seed gives the same numbers, another seed others, evaluation none."""
+    model = models.build(models.FAMILIES[name], dtype, **DROPOUT[name])
+    patched = patched_copy(model)
+    given = models.batch("right")
+    if dtype == torch.float64:
+        assert close(models.logits(patched, given), models.logits(model, given))
+    patched.train()
+    found = []
+    for seed in (5, 5, 6):
+        torch.manual_seed(seed)
+        result, reasons = said(models.outputs_and_gradients, patched, given)
+        assert reasons == []
+        found.append(result["logits"])
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("name", ["roformer", "roformer, causal", "roformer, rotated values", "t5", "llama", "gemma2"])
+@pytest.mark.parametrize("padding", ["none", "right"])
+def test_few_queries(name, padding):
+    """They go to torch's attention, and no warning is needed."""
+    model = models.build(models.FAMILIES[name])
+    given = models.batch(padding, tokens=9)
+    want = models.outputs_and_gradients(model, given)
+    got, reasons = said(models.outputs_and_gradients, patched_copy(model), given)
+    assert reasons == []
+    largest = max(x.abs().max() for key, x in want.items() if key != "logits")
+    for key, value in want.items():
+        scale = value.abs().max() if key == "logits" else largest
+        assert (got[key] - value).abs().max() <= tol.GRADIENT_F64 * scale, key
+
+
+def test_a_reason_is_said_once():
+    patched = patched_copy(models.build(models.FAMILIES["llama"]))
+    ids = models.batch("none").ids
+
+    def twice():
+        for _ in range(2):
+            patched(ids, output_attentions=True)
+
+    _, reasons = said(twice)
+    assert len(reasons) == 1
