@@ -86,13 +86,16 @@ def make_data(folder):
     )
 
 
+# A run file of pretrain, of about a second.
+RUN = dict(
+    model=MODEL,
+    stages=[dict(max_length=16, batch=4, steps=6)],
+    schedule=dict(kind="linear", learning_rate=1e-3, warmup_steps=2),
+    log_every_steps=2,
+    checkpoint_every_steps=2,
+)
+
+
 def run_file(path, **keys):
-    base = dict(
-        model=MODEL,
-        stages=[dict(max_length=16, batch=4, steps=6)],
-        schedule=dict(kind="linear", learning_rate=1e-3, warmup_steps=2),
-        log_every_steps=2,
-        checkpoint_every_steps=2,
-    )
-    path.write_text(json.dumps({**base, **keys}))
+    path.write_text(json.dumps({**RUN, **keys}))
     return path

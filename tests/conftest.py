@@ -1,7 +1,19 @@
-"""Puts the package and the tests' own modules on the path."""
+"""Puts the package and the tests' own modules on the path; the data that tests of training share."""
 
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).resolve().parent
 sys.path[:0] = [str(TESTS.parent / "python"), str(TESTS)]
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """A folder with the prepared corpus "data"."""
+    import cli_support
+
+    folder = tmp_path_factory.mktemp("prepared")
+    cli_support.make_data(folder)
+    return folder

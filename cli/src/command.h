@@ -64,6 +64,8 @@ RF_CLI_API void emit_line(const std::string& json);
 RF_CLI_API void emit_text(const std::string& text);
 // Objects with the same keys: JSON lines, or if stdout is a terminal and --json was not given, a table of `keys`.
 RF_CLI_API void emit_list(const nlohmann::json& objects, const std::vector<std::string>& keys, bool as_json);
+// Whether a result is shown as text: stdout is a terminal, and --json was not given.
+RF_CLI_API bool shows_text(bool as_json);
 // The flag --json of commands with such lists.
 RF_CLI_API CLI::Option* add_json(CLI::App& app, bool& as_json);
 // The output to stderr: progress and messages.

@@ -30,6 +30,7 @@
 // One line for each command, in the order of --help; each is defined in its own file, or in training_commands.cpp.
 #define RF_COMMANDS(X) \
   X(info)              \
+  X(doctor)            \
   X(tokenize)          \
   X(vocab)             \
   X(add_words)         \

@@ -52,8 +52,12 @@ void emit(const nlohmann::json& result) {
   emit_line(result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+bool shows_text(bool as_json) {
+  return !as_json && stdout_is_terminal();
+}
+
 void emit_list(const nlohmann::json& objects, const std::vector<std::string>& keys, bool as_json) {
-  if (as_json || !stdout_is_terminal()) {
+  if (!shows_text(as_json)) {
     for (const nlohmann::json& object : objects) emit(object);
     return;
   }

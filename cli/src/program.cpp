@@ -8,19 +8,35 @@
 // one. Sleeping at once costs a wake-up at each of the many short parallel regions of a step. A bounded spin count
 // avoids most of both costs (bench/busy_machine.py measures them, docs/benchmarks.md has figures).
 // python/roformer_cpp/_openmp.py has the same count for `import roformer_cpp`.
+//
+// Python starts commands in sessions of their own (python/roformer_cpp/_child.py), to which no signal comes from the
+// terminal. ROFORMER_PARENT is then the number of the process of Python: when that ends, however it ends, the kernel
+// sends SIGTERM, and a training run writes a checkpoint and ends.
 #include <dlfcn.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
 namespace {
 
 constexpr const char* kSpinCount = "10000";
-constexpr int kInternal = 3;  // the exit code (command.h)
+constexpr int kInternal = 3, kSignalBase = 128;  // exit codes (command.h)
+
+// False if the parent has ended before it could be tied to.
+bool tie_to_parent() {
+  const char* const parent = std::getenv("ROFORMER_PARENT");
+  if (!parent) return true;
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  return std::atol(parent) == ::getppid();
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (!tie_to_parent()) return kSignalBase + SIGTERM;
   if (!std::getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", kSpinCount, /*overwrite=*/0);
   void* const commands = dlopen("libroformer_cli.so", RTLD_NOW | RTLD_GLOBAL);
   void* const run = commands ? dlsym(commands, "rf_cli_main") : nullptr;

@@ -167,8 +167,8 @@ SentenceStep read_dense(const std::string& directory, SentenceModules& out) {
   const std::string path = directory + "/model.safetensors";
   if (!fs::exists(path) && fs::exists(directory + "/pytorch_model.bin")) {
     fail(directory,
-         "weights must be in model.safetensors, got pytorch_model.bin (save the model with a newer "
-         "sentence-transformers)");
+         "weights must be in model.safetensors, got pytorch_model.bin (python -m roformer_cpp.convert converts the "
+         "whole model)");
   }
   const io::SafetensorsFile weights(path);
   out.files.push_back(path);

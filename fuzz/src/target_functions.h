@@ -16,6 +16,8 @@ void model_directory(std::string_view bytes);
 void tokenizer_files(std::string_view bytes);
 // A byte for the format, one for options, and the file.
 void input_files(std::string_view bytes);
+// A GGUF file, or the sections config.json and model.safetensors. A report has the frequencies that it says.
+void doctor(std::string_view bytes);
 
 // Ends the process where a promise does not hold.
 inline void check(bool holds) {

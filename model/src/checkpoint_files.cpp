@@ -51,11 +51,8 @@ CheckpointFiles::CheckpointFiles(const std::string& model_dir, const std::string
     for (const std::string& name : names) add(dir / name);
   } else if (has_entry(dir / "pytorch_model.bin") || has_entry(dir / "pytorch_model.bin.index.json")) {
     fail(where,
-         "weights must be model.safetensors, got only pytorch_model.bin in {}; convert it where transformers is "
-         "installed: "
-         "python -c \"import sys, transformers as t; d = sys.argv[1]; c = "
-         "t.AutoConfig.from_pretrained(d).architectures[0]; "
-         "getattr(t, c).from_pretrained(d).save_pretrained(d)\" {}",
+         "weights must be model.safetensors, got only pytorch_model.bin in {}; python -m roformer_cpp.convert {} "
+         "NEW_DIR converts them",
          model_dir, io::shell_word(model_dir));
   } else {
     fail<MissingFileError>(where, "a model directory must hold model.safetensors, got none in {}", model_dir);

@@ -231,12 +231,13 @@ void check_directory(const std::string& model_dir) {
   if (std::filesystem::is_directory(model_dir, error)) return;
   const bool exists = std::filesystem::exists(model_dir, error);
   const std::string hint =
-      exists || !is_hub_name(model_dir)
+      !is_hub_name(model_dir)
           ? ""
           : fmt::format(". Hint: a model of the Hugging Face Hub is downloaded first: hf download {} --local-dir DIR",
                         model_dir);
-  fail("model", "a model must be a directory with config.json and model.safetensors, got {}, which {}{}", model_dir,
-       exists ? "is not a directory" : "does not exist", hint);
+  constexpr const char* kRule = "a model must be a directory with config.json and model.safetensors, got";
+  if (exists) fail("model", "{} {}, which is not a directory", kRule, model_dir);
+  fail<MissingFileError>("model", "{} {}, which does not exist{}", kRule, model_dir, hint);
 }
 
 }  // namespace

@@ -32,41 +32,37 @@ constexpr NumberRange kFactorRange = {1, 1e9};
 constexpr NumberRange kAttentionRange = {0, 1e6, Ends::kOpenLow};
 constexpr NumberRange kPositiveRange = {0, kInfinity, Ends::kOpenLow};
 
-struct TypeKeys {
-  RopeType type;
-  const char* name;
+struct TypeRow : RopeTypeKeys {
   rf_rope_scaling_type scaling;
-  std::vector<std::string> required, optional;
 };
 
-// Besides rope_type (also written type), rope_theta and partial_rotary_factor, which every type reads.
-const std::vector<TypeKeys>& type_keys() {
-  static const std::vector<TypeKeys> table = {
-      {RopeType::kDefault, "default", RF_ROPE_SCALING_NONE, {}, {}},
-      {RopeType::kLinear, "linear", RF_ROPE_SCALING_LINEAR, {"factor"}, {}},
-      {RopeType::kNtk, "ntk", RF_ROPE_SCALING_NTK, {"factor"}, {}},
-      {RopeType::kDynamic, "dynamic", RF_ROPE_SCALING_DYNAMIC, {"factor"}, {}},
-      {RopeType::kYarn,
-       "yarn",
-       RF_ROPE_SCALING_YARN,
-       {"factor", "original_max_position_embeddings"},
-       {"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}},
-      {RopeType::kLongrope,
-       "longrope",
-       RF_ROPE_SCALING_LONGROPE,
-       {"short_factor", "long_factor", "original_max_position_embeddings"},
-       {"attention_factor", "factor"}},
-      {RopeType::kLlama3,
-       "llama3",
-       RF_ROPE_SCALING_LLAMA3,
-       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
-       {}},
-      {RopeType::kProportional, "proportional", RF_ROPE_SCALING_PROPORTIONAL, {}, {"factor"}}};
+const std::vector<TypeRow>& type_rows() {
+  static const std::vector<TypeRow> table = {
+      {{RopeType::kDefault, "default", {}, {}}, RF_ROPE_SCALING_NONE},
+      {{RopeType::kLinear, "linear", {"factor"}, {}}, RF_ROPE_SCALING_LINEAR},
+      {{RopeType::kNtk, "ntk", {"factor"}, {}}, RF_ROPE_SCALING_NTK},
+      {{RopeType::kDynamic, "dynamic", {"factor"}, {}}, RF_ROPE_SCALING_DYNAMIC},
+      {{RopeType::kYarn,
+        "yarn",
+        {"factor", "original_max_position_embeddings"},
+        {"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"}},
+       RF_ROPE_SCALING_YARN},
+      {{RopeType::kLongrope,
+        "longrope",
+        {"short_factor", "long_factor", "original_max_position_embeddings"},
+        {"attention_factor", "factor"}},
+       RF_ROPE_SCALING_LONGROPE},
+      {{RopeType::kLlama3,
+        "llama3",
+        {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
+        {}},
+       RF_ROPE_SCALING_LLAMA3},
+      {{RopeType::kProportional, "proportional", {}, {"factor"}}, RF_ROPE_SCALING_PROPORTIONAL}};
   return table;
 }
 
-const TypeKeys& keys_of(RopeType type) {
-  return *std::find_if(type_keys().begin(), type_keys().end(), [&](const TypeKeys& keys) { return keys.type == type; });
+const TypeRow& row_of(RopeType type) {
+  return *std::ranges::find(type_rows(), type, &TypeRow::type);
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -126,14 +122,14 @@ class SpecReader {
     }
     const json* value = new_name != nullptr ? new_name : old_name;
     if (value == nullptr || is_mrope(*value)) return;
-    for (const TypeKeys& keys : type_keys()) {
+    for (const RopeTypeKeys& keys : type_rows()) {
       if (*value == keys.name) {
         spec_.type = keys.type;
         return;
       }
     }
     std::vector<std::string> names;
-    for (const TypeKeys& keys : type_keys()) names.push_back(keys.name);
+    for (const RopeTypeKeys& keys : type_rows()) names.push_back(keys.name);
     fail(kWhere, "{}.{} must be one of {}, got {}", path_, new_name != nullptr ? "rope_type" : "type",
          fmt::join(names, ", "), value->dump());
   }
@@ -141,7 +137,7 @@ class SpecReader {
   bool is_mrope(const json& type) const { return shape_.mrope_section == MropeSection::kRequired && type == "mrope"; }
 
   void check_keys() {
-    const TypeKeys& keys = keys_of(spec_.type);
+    const RopeTypeKeys& keys = row_of(spec_.type);
     std::vector<std::string> known = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
     known.insert(known.end(), keys.required.begin(), keys.required.end());
     known.insert(known.end(), keys.optional.begin(), keys.optional.end());
@@ -197,7 +193,7 @@ class SpecReader {
 
   void read_trained_length() {
     spec_.trained_length = shape_.max_position_embeddings;
-    if (!contains(keys_of(spec_.type).required, kOriginal)) return;
+    if (!contains(row_of(spec_.type).required, kOriginal)) return;
     // Two is the least whose logarithm is positive, for longrope's attention factor.
     const double length = twice_or_once(kOriginal, 0, {2, static_cast<double>(kMaxLength)});
     if (length != std::floor(length)) fail(kWhere, "{} must be an integer, got {}", kOriginal, length);
@@ -315,7 +311,12 @@ class SpecReader {
 }  // namespace
 
 const char* name(RopeType type) {
-  return keys_of(type).name;
+  return row_of(type).name;
+}
+
+const RopeTypeKeys* find_rope_type(std::string_view name) {
+  const auto found = std::ranges::find(type_rows(), name, &TypeRow::name);
+  return found == type_rows().end() ? nullptr : &*found;
 }
 
 RopeSpec read_rope_spec(io::StrictObject& options, const RopeShape& shape) {
@@ -325,7 +326,7 @@ RopeSpec read_rope_spec(io::StrictObject& options, const RopeShape& shape) {
 RopeFrequencies frequencies(const RopeSpec& spec, int64_t sequence_length) {
   const bool is_long = sequence_length > spec.trained_length;
   const rf_rope_scaling scaling = {.struct_size = sizeof(rf_rope_scaling),
-                                   .type = keys_of(spec.type).scaling,
+                                   .type = row_of(spec.type).scaling,
                                    .base = spec.theta,
                                    .factor = spec.factor,
                                    .trained_length = spec.trained_length,

@@ -1,15 +1,8 @@
-"""Fixtures of the command line's tests: prepared data and a trained model, made once."""
+"""Fixtures of the command line's tests: a trained model, made once."""
 
 import pytest
 
 import cli_support
-
-
-@pytest.fixture(scope="session")
-def prepared(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("prepared")
-    cli_support.make_data(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")

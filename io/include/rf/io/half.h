@@ -1,4 +1,4 @@
-// IEEE 754 half precision, one element at a time.
+// IEEE 754 half precision and bfloat16, one element at a time.
 #pragma once
 
 #include <bit>
@@ -27,6 +27,17 @@ inline uint16_t half_of_float(float x) {
   }
   const uint32_t rounded = magnitude + 0xFFF + (magnitude >> 13 & 1);
   return static_cast<uint16_t>(sign | (rounded - (112u << 23)) >> 13);
+}
+
+inline float float_of_bf16(uint16_t x) {
+  return std::bit_cast<float>(uint32_t{x} << 16);
+}
+
+// To nearest, ties to even.
+inline uint16_t bf16_of_float(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  if ((bits & 0x7FFFFFFF) > 0x7F800000) return static_cast<uint16_t>((bits >> 16) | 0x40);  // NaN stays one
+  return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
 }  // namespace rf::io

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rf/io/strict_object.h"
@@ -14,6 +15,15 @@ namespace rf {
 // Named as in transformers; "ntk" (a base stretched once, for every length) is ours.
 enum class RopeType { kDefault, kLinear, kNtk, kDynamic, kYarn, kLongrope, kLlama3, kProportional };
 const char* name(RopeType type);
+
+// The keys of a type's dictionary besides rope_type (also written type), rope_theta and partial_rotary_factor, which
+// every type reads.
+struct RopeTypeKeys {
+  RopeType type;
+  const char* name;
+  std::vector<std::string> required, optional;
+};
+const RopeTypeKeys* find_rope_type(std::string_view name);  // nullptr for another name
 
 // exact: angles right to position 2^31. float32: bit for bit what transformers computes, whose angles are float32
 // products and off by as much as half an ulp of the position.

@@ -1,0 +1,55 @@
+// GGUF files, the format of llama.cpp, versions 2 and 3: what stands before the data.
+//
+//   "GGUF" | u32 version | u64 tensors | u64 pairs | pairs: key, u32 type, value | tensors: name, u32 rank,
+//   u64 [rank] shape, u32 type, u64 offset | padding to general.alignment | data
+//
+// Everything is little-endian, a string is a u64 length and its bytes. The file is mapped; lengths and counts are
+// checked against what is left of it before they are used. Data are read on demand, and of type F32 only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace rf::io {
+
+class MappedFile;
+
+struct GgufTensor {
+  std::string name;
+  std::vector<uint64_t> shape;  // the fastest dimension first
+  uint32_t type = 0;            // of ggml; 0 is F32
+  uint64_t offset = 0;          // in bytes, from the start of the data
+};
+
+class GgufFile {
+ public:
+  // Throws Error with the path, the rule and the offending value: another version, a big-endian file, a length that
+  // leaves the file, a key or a tensor's name that occurs twice, arrays in arrays deeper than 4.
+  explicit GgufFile(const std::string& path);
+  ~GgufFile();
+  GgufFile(const GgufFile&) = delete;
+  GgufFile& operator=(const GgufFile&) = delete;
+
+  uint32_t version() const { return version_; }
+  // An object: numbers, booleans, strings, and arrays of at most 4096 numbers; of other arrays {"count": n}. Bytes of
+  // strings that are not UTF-8 are escaped.
+  const nlohmann::json& metadata() const { return *metadata_; }
+  const std::vector<GgufTensor>& tensors() const { return tensors_; }
+  const GgufTensor* find(const std::string& name) const;  // nullptr when absent
+  // The elements of a tensor of this file. Throws Error unless it is F32 and within the file.
+  std::vector<float> numbers(const GgufTensor& tensor) const;
+
+ private:
+  std::string path_;
+  std::unique_ptr<MappedFile> file_;
+  std::unique_ptr<nlohmann::json> metadata_;
+  std::vector<GgufTensor> tensors_;
+  uint32_t version_ = 0;
+  size_t data_ = 0;  // where the data begin
+};
+
+}  // namespace rf::io

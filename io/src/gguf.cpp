@@ -1,0 +1,271 @@
+// Reader of GGUF (gguf.h).
+#include "rf/io/gguf.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <string_view>
+
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
+#include "rf/io/utf8.h"
+
+static_assert(std::endian::native == std::endian::little, "values are copied without conversion");
+
+namespace rf::io {
+namespace {
+
+// Types of values, by the number that the format gives them.
+enum GgufType : uint32_t {
+  kGgufU8,
+  kGgufI8,
+  kGgufU16,
+  kGgufI16,
+  kGgufU32,
+  kGgufI32,
+  kGgufF32,
+  kGgufBool,
+  kGgufString,
+  kGgufArray,
+  kGgufU64,
+  kGgufI64,
+  kGgufF64,
+  kGgufTypes
+};
+constexpr size_t kGgufBytes[kGgufTypes] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};  // 0: of any size
+constexpr uint32_t kGgufTensorF32 = 0;
+constexpr uint64_t kMaxKeptNumbers = 4096;
+constexpr uint32_t kMaxGgufRank = 8;
+constexpr int kMaxGgufDepth = 4;
+
+// The bytes from a place on; every read is checked.
+class GgufBytes {
+ public:
+  GgufBytes(std::span<const std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+
+  size_t at() const { return at_; }
+  size_t left() const { return bytes_.size() - at_; }
+
+  void need(uint64_t bytes, std::string_view what) const {
+    if (bytes > left()) {
+      fail(path_, "{} must lie within the file of {} bytes, got {} bytes at {}", what, bytes_.size(), bytes, at_);
+    }
+  }
+  void skip(uint64_t bytes, std::string_view what) {
+    need(bytes, what);
+    at_ += static_cast<size_t>(bytes);
+  }
+  template <typename T>
+  T number(std::string_view what) {
+    need(sizeof(T), what);
+    T value;
+    std::memcpy(&value, bytes_.data() + at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+  std::string_view text(std::string_view what) {
+    const auto length = number<uint64_t>(what);
+    need(length, what);
+    const std::string_view found(reinterpret_cast<const char*>(bytes_.data()) + at_, static_cast<size_t>(length));
+    at_ += found.size();
+    return found;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+  const std::string& path_;
+  size_t at_ = 0;
+};
+
+// The text as JSON can hold it.
+std::string as_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const Decoded next = decode_utf8(text.substr(at));
+    if (!next.valid) return escaped(text, text.size());
+    at += static_cast<size_t>(next.length);
+  }
+  return std::string(text);
+}
+
+class GgufReader {
+ public:
+  GgufReader(std::span<const std::byte> bytes, const std::string& path) : in_(bytes, path), path_(path) {}
+
+  uint32_t version() {
+    constexpr std::string_view kMagic = "GGUF";
+    if (in_.left() < kMagic.size()) fail(path_, "a GGUF file must begin with {}, got {} bytes", kMagic, in_.left());
+    std::array<char, kMagic.size()> magic{};
+    for (char& each : magic) each = in_.number<char>("the first four bytes");
+    const std::string_view found(magic.data(), magic.size());
+    if (found != kMagic) fail(path_, "a GGUF file must begin with {}, got {}", kMagic, printable(found));
+    const auto version = in_.number<uint32_t>("the version");
+    constexpr uint32_t kLowHalf = 0xFFFF;
+    if (version != 0 && (version & kLowHalf) == 0) {
+      fail(path_, "a GGUF file must be little-endian, got a big-endian one of version {}", version >> 16);
+    }
+    if (version != 2 && version != 3) fail(path_, "the version of a GGUF file must be 2 or 3, got {}", version);
+    return version;
+  }
+
+  void counts() {
+    tensors_ = in_.number<uint64_t>("the number of tensors");
+    pairs_ = in_.number<uint64_t>("the number of keys");
+  }
+
+  nlohmann::json metadata() {
+    nlohmann::json object = nlohmann::json::object();
+    for (uint64_t i = 0; i < pairs_; ++i) {
+      const std::string key = as_utf8(in_.text("a key"));
+      const auto type = in_.number<uint32_t>("the type of a value");
+      if (object.contains(key)) fail(path_, "keys must be unique, got a second {}", printable(key));
+      object[key] = value(type, "the value of " + printable(key), 0);
+    }
+    return object;
+  }
+
+  std::vector<GgufTensor> tensors() {
+    std::vector<GgufTensor> found;
+    std::set<std::string> names;
+    for (uint64_t i = 0; i < tensors_; ++i) {
+      GgufTensor tensor;
+      tensor.name = as_utf8(in_.text("the name of a tensor"));
+      if (!names.insert(tensor.name).second) {
+        fail(path_, "tensor names must be unique, got {} twice", printable(tensor.name));
+      }
+      const std::string what = "the entry of tensor " + printable(tensor.name);
+      const auto rank = in_.number<uint32_t>(what);
+      if (rank > kMaxGgufRank) fail(path_, "{} must have a rank of at most {}, got {}", what, kMaxGgufRank, rank);
+      for (uint32_t d = 0; d < rank; ++d) tensor.shape.push_back(in_.number<uint64_t>(what));
+      tensor.type = in_.number<uint32_t>(what);
+      tensor.offset = in_.number<uint64_t>(what);
+      found.push_back(std::move(tensor));
+    }
+    return found;
+  }
+
+  size_t at() const { return in_.at(); }
+
+ private:
+  nlohmann::json value(uint32_t type, const std::string& what, int depth) {
+    switch (type) {
+      case kGgufU8:
+        return in_.number<uint8_t>(what);
+      case kGgufI8:
+        return in_.number<int8_t>(what);
+      case kGgufU16:
+        return in_.number<uint16_t>(what);
+      case kGgufI16:
+        return in_.number<int16_t>(what);
+      case kGgufU32:
+        return in_.number<uint32_t>(what);
+      case kGgufI32:
+        return in_.number<int32_t>(what);
+      case kGgufF32:
+        return static_cast<double>(in_.number<float>(what));
+      case kGgufBool:
+        return in_.number<uint8_t>(what) != 0;
+      case kGgufString:
+        return as_utf8(in_.text(what));
+      case kGgufArray:
+        return array(what, depth);
+      case kGgufU64:
+        return in_.number<uint64_t>(what);
+      case kGgufI64:
+        return in_.number<int64_t>(what);
+      case kGgufF64:
+        return in_.number<double>(what);
+      default:
+        fail(path_, "{} must have a type from 0 to {}, got {}", what, kGgufTypes - 1, type);
+    }
+  }
+
+  nlohmann::json array(const std::string& what, int depth) {
+    if (depth == kMaxGgufDepth) fail(path_, "{} must be arrays at most {} deep, got more", what, kMaxGgufDepth);
+    const auto type = in_.number<uint32_t>(what);
+    const auto count = in_.number<uint64_t>(what);
+    if (type >= kGgufTypes) fail(path_, "{} must have a type from 0 to {}, got {}", what, kGgufTypes - 1, type);
+    const size_t bytes = kGgufBytes[type];
+    if (bytes != 0) {
+      if (count > in_.left() / bytes) {
+        fail(path_, "{} must lie within the file, got an array of {} with {} bytes left", what, count, in_.left());
+      }
+      if (count > kMaxKeptNumbers) {
+        in_.skip(count * bytes, what);
+        return {{"count", count}};
+      }
+      nlohmann::json numbers = nlohmann::json::array();
+      for (uint64_t i = 0; i < count; ++i) numbers.push_back(value(type, what, depth));
+      return numbers;
+    }
+    for (uint64_t i = 0; i < count; ++i) {
+      if (type == kGgufString) {
+        in_.text(what);
+      } else {
+        array(what, depth + 1);
+      }
+    }
+    return {{"count", count}};
+  }
+
+  GgufBytes in_;
+  const std::string& path_;
+  uint64_t tensors_ = 0, pairs_ = 0;
+};
+
+// Where the data begin.
+size_t data_start(size_t end, const nlohmann::json& metadata, const std::string& path) {
+  uint64_t alignment = 32;
+  if (const auto given = metadata.find("general.alignment"); given != metadata.end()) {
+    if (!given->is_number_unsigned()) {
+      fail(path, "general.alignment must be a whole number, got {}", given->dump());
+    }
+    alignment = given->get<uint64_t>();
+  }
+  constexpr uint64_t kMaxAlignment = uint64_t{1} << 30;
+  if (!std::has_single_bit(alignment) || alignment > kMaxAlignment) {
+    fail(path, "general.alignment must be a power of two up to 2^30, got {}", alignment);
+  }
+  return (end + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace
+
+GgufFile::GgufFile(const std::string& path) : path_(path), file_(std::make_unique<MappedFile>(path)) {
+  GgufReader reader(file_->bytes(), path_);
+  version_ = reader.version();
+  reader.counts();
+  metadata_ = std::make_unique<nlohmann::json>(reader.metadata());
+  tensors_ = reader.tensors();
+  data_ = data_start(reader.at(), *metadata_, path_);
+}
+
+GgufFile::~GgufFile() = default;
+
+const GgufTensor* GgufFile::find(const std::string& name) const {
+  const auto found = std::ranges::find(tensors_, name, &GgufTensor::name);
+  return found == tensors_.end() ? nullptr : &*found;
+}
+
+std::vector<float> GgufFile::numbers(const GgufTensor& tensor) const {
+  const std::string what = "tensor " + printable(tensor.name);
+  if (tensor.type != kGgufTensorF32) fail(path_, "{} must be of type F32 (0), got type {}", what, tensor.type);
+  uint64_t bytes = sizeof(float);
+  for (const uint64_t extent : tensor.shape) {
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) fail(path_, "{} must fit into 64 bits, got more", what);
+  }
+  const std::span<const std::byte> all = file_->bytes();
+  if (data_ > all.size() || tensor.offset > all.size() - data_ || bytes > all.size() - data_ - tensor.offset) {
+    fail(path_, "{} must lie within the file of {} bytes, got {} bytes at {} of the data", what, all.size(), bytes,
+         tensor.offset);
+  }
+  std::vector<float> numbers(static_cast<size_t>(bytes / sizeof(float)));
+  if (!numbers.empty()) std::memcpy(numbers.data(), all.data() + data_ + tensor.offset, static_cast<size_t>(bytes));
+  return numbers;
+}
+
+}  // namespace rf::io

@@ -1,0 +1,290 @@
+// The report of a model directory with config.json (parts.h): which model it is, its sizes, and the dictionaries of
+// its rotations as transformers 5 finds them.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "keys.h"
+#include "parts.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
+#include "rf/model/computed_encoding.h"
+#include "rf/model/config.h"
+
+namespace rf {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kConfigVersion4 = 4, kConfigVersion5 = 5;
+
+// The object that describes the text model: that of a model of several media is inside.
+const json& text_model(const json& top, std::string& path) {
+  if (given(top, "hidden_size") != nullptr || given(top, "n_embd") != nullptr) return top;
+  for (const char* key : {"text_config", "llm_config", "language_config"}) {
+    const json* const inner = given(top, key);
+    if (inner != nullptr && inner->is_object()) {
+      path = fmt::format("{}.", key);
+      return *inner;
+    }
+  }
+  return top;
+}
+
+class ConfigReader {
+ public:
+  ConfigReader(const json& top, RotaryReport& report)
+      : config_(text_model(top, prefix_)),
+        top_(top),
+        report_(report),
+        findings_(report.findings),
+        keys_(config_, report.path, prefix_) {}
+
+  void read() {
+    report_.model_type = keys_.text({"model_type"});
+    if (prefix_.empty() && report_.model_type == "rf_encoder") return;  // read_own() has what is left
+    family_ = find_rotary_family(report_.model_type);
+    // Files of version 4 have the text model's keys at the top of qwen2_vl.
+    if (family_ == nullptr) family_ = find_rotary_family(report_.model_type + "_text");
+    check_that_it_rotates();
+    read_sizes();
+    read_version();
+    if (family_ == nullptr) {
+      findings_.note(
+          "unknown-model-type",
+          "{} is not in the table of model types (roformer doctor --families), so that its pairing is not known "
+          "and keys are read as Llama's",
+          report_.model_type.empty() ? "a file without model_type" : report_.model_type);
+    }
+    note_unread_keys(config_, prefix_, report_.model_type, family_, findings_);
+    read_rotations();
+    read_unrotated();
+  }
+
+  const RotaryFamily* family() const { return family_; }
+  const json& config() const { return config_; }
+
+ private:
+  [[noreturn]] void refuse(std::string_view encoding) const {
+    fail(report_.path, "the model must rotate queries and keys, got {} with {}", report_.model_type, encoding);
+  }
+
+  void check_that_it_rotates() {
+    const std::string& type = report_.model_type;
+    if (const std::string_view other = other_encoding(type); !other.empty()) refuse(other);
+    if (type == "falcon" && keys_.boolean("alibi", false)) refuse("ALiBi (alibi is true)");
+    if (type == "esm" && keys_.text({"position_embedding_type"}) != "rotary") {
+      refuse("learned vectors at the input (position_embedding_type is not rotary)");
+    }
+    if (family_ != nullptr) return;
+    for (const std::string_view key : rotary_keys()) {
+      if (given(config_, std::string(key)) != nullptr) return;
+    }
+    fail(report_.path, "the model type must be one that rotates, or a key of rotary embedding must be there, got {}",
+         type.empty() ? "neither" : io::printable(type));
+  }
+
+  // The key of the text model, otherwise that of the whole model.
+  std::string text_anywhere(const char* name) const {
+    const std::string inside = keys_.text({name});
+    return inside.empty() ? Keys(top_, report_.path, "").text({name}) : inside;
+  }
+
+  void read_version() {
+    if (given(config_, "rope_parameters") != nullptr) {
+      report_.version = kConfigVersion5;
+      return;
+    }
+    const std::string written = text_anywhere("transformers_version");
+    // Version 5 moves these into rope_parameters.
+    constexpr const char* kOldKeys[] = {"rope_scaling",      "rope_theta",       "rope_local_base_freq",
+                                        "global_rope_theta", "local_rope_theta", "rotary_emb_base"};
+    const bool has_old_keys =
+        std::ranges::any_of(kOldKeys, [&](const char* key) { return given(config_, key) != nullptr; });
+    if (has_old_keys || written.starts_with("4.")) report_.version = kConfigVersion4;
+    if (written.starts_with("5.")) report_.version = kConfigVersion5;
+  }
+
+  void read_sizes() {
+    report_.layers = keys_.integer({"num_hidden_layers", "n_layer"}, 0, kMaxReportedLayers);
+    report_.heads = keys_.integer({"num_attention_heads", "n_head"}, 1, kMaxHeads);
+    report_.length = keys_.integer({"max_position_embeddings", "n_positions"}, 1, kMaxReportedLength);
+    report_.kv_heads = keys_.integer({"num_key_value_heads"}, 1, kMaxHeads);
+    report_.dtype = text_anywhere("dtype");
+    if (report_.dtype.empty()) report_.dtype = text_anywhere("torch_dtype");
+    const int64_t width = keys_.integer({"hidden_size", "n_embd"}, 1, kMaxWidth);
+    if (report_.model_type == "falcon") {
+      const int64_t grouped = keys_.integer({"num_kv_heads"}, 1, kMaxHeads);
+      const bool new_layout = keys_.boolean("new_decoder_architecture", false);
+      report_.kv_heads = new_layout ? grouped : keys_.boolean("multi_query", true) ? 1 : report_.heads;
+    }
+    const std::string head_key(family_ == nullptr ? "head_dim" : family_->head_key);
+    if (!head_key.empty()) report_.head_size = keys_.integer({head_key.c_str()}, 1, kMaxHeadSize);
+    if (report_.head_size == 0 && family_ != nullptr) report_.head_size = family_->head_dim;
+    if (report_.head_size == 0) {
+      if (width == 0 || report_.heads == 0) {
+        fail(report_.path, "{}hidden_size and {}num_attention_heads must be given where head_dim is not, got {}",
+             prefix_, prefix_, width == 0 ? "no hidden_size" : "no num_attention_heads");
+      }
+      report_.head_size = width / report_.heads;
+      if (report_.head_size == 0 || report_.head_size > kMaxHeadSize) {
+        fail(report_.path, "hidden_size / num_attention_heads must be from 1 to {}, got {} / {}", kMaxHeadSize, width,
+             report_.heads);
+      }
+      if (width % report_.heads != 0) {
+        findings_.problem("heads", "hidden_size, {}, is not a multiple of num_attention_heads, {}", width,
+                          report_.heads);
+      }
+    }
+    if (report_.kv_heads > 0 && report_.heads % report_.kv_heads != 0) {
+      findings_.problem("kv-heads", "num_attention_heads, {}, is not a multiple of num_key_value_heads, {}",
+                        report_.heads, report_.kv_heads);
+    }
+    if (report_.length == 0) {
+      findings_.note("length", "max_position_embeddings is absent, so that errors of angles are not known");
+    }
+  }
+
+  // What applies to a dictionary besides what is in it. local: that of sliding_attention.
+  RotationShape shape_of(const json& dictionary, const std::string& path, bool local) {
+    RotationShape shape;
+    shape.file = report_.path;
+    shape.model_type = report_.model_type;
+    shape.family = family_;
+    shape.head_size = report_.head_size;
+    shape.length = report_.length;
+    const std::string_view top_key = family_ == nullptr                          ? "rope_theta"
+                                     : local && !family_->local_base_key.empty() ? family_->local_base_key
+                                                                                 : family_->base_key;
+    const double fallback = family_ == nullptr                             ? RopeSpec().theta
+                            : local && family_->layers != LayerTypes::kOne ? family_->local_base
+                                                                           : family_->base;
+    shape.base = base_of(dictionary, path, keys_, top_key, fallback, findings_);
+    if (const int64_t original = keys_.integer({"original_max_position_embeddings"}, 1, kMaxReportedLength);
+        original != 0) {
+      shape.original_length = original;
+    }
+    set_part(dictionary, path, shape);
+    return shape;
+  }
+
+  void set_part(const json& dictionary, const std::string& path, RotationShape& shape) {
+    constexpr const char* kShareKey = "partial_rotary_factor";
+    const RotarySize size = family_ == nullptr ? RotarySize::kShare : family_->size;
+    if (size == RotarySize::kDim) {
+      shape.rotary_dim = keys_.integer({std::string(family_->part_key).c_str()}, 1, kMaxHeadSize);
+      if (shape.rotary_dim == 0) shape.rotary_dim = static_cast<int64_t>(family_->part);
+      return;
+    }
+    const Keys inside(dictionary, report_.path, path + ".");
+    double share = inside.number(kShareKey, 0, {0, 1, io::NumberRange::Ends::kOpenLow});
+    const std::string top_key(family_ == nullptr || family_->part_key.empty() ? kShareKey : family_->part_key);
+    const double at_top = keys_.number(top_key.c_str(), 0, {0, 1, io::NumberRange::Ends::kOpenLow});
+    if (share != 0 && at_top != 0 && share != at_top) {
+      findings_.problem("share-differs", "{} is {} and {}.{} is {}; transformers 5 follows the second", top_key, at_top,
+                        path, kShareKey, share);
+    }
+    if (share == 0) share = at_top;
+    if (size == RotarySize::kWhole) {
+      const bool proportional =
+          dictionary.value("rope_type", json()) == "proportional" || dictionary.value("type", json()) == "proportional";
+      if (share != 0 && share != 1 && !proportional) {
+        findings_.problem("ignored-share", "{} is {}, and {} rotates whole heads in transformers; vLLM follows the key",
+                          kShareKey, share, report_.model_type);
+      }
+      shape.share = proportional && share != 0 ? share : 1;
+      return;
+    }
+    shape.share = share != 0 ? share : family_ == nullptr ? 1 : family_->part;
+  }
+
+  void add(const json& dictionary, const std::string& path, const std::string& layers) {
+    const bool local = layers == "sliding_attention";
+    Rotation rotation = read_rotation(dictionary, path, shape_of(dictionary, path, local), findings_);
+    rotation.layers = layers;
+    if (family_ != nullptr && !family_->pairs_key.empty()) {
+      const bool pairs = keys_.boolean(std::string(family_->pairs_key).c_str(), true);
+      rotation.layout = pairs ? RotaryLayout::kPairs : RotaryLayout::kHalves;
+    }
+    report_.rotations.push_back(std::move(rotation));
+  }
+
+  void read_rotations() {
+    if (family_ != nullptr && !family_->reads_scaling) return add(json::object(), prefix_ + "rope_parameters", "all");
+    const LayerTypes layers = family_ == nullptr ? LayerTypes::kOne : family_->layers;
+    for (const GivenRotation& each : given_rotations(keys_, report_.model_type, family_, layers, findings_)) {
+      add(each.dictionary, each.path, each.layers);
+    }
+  }
+
+  void read_unrotated() {
+    if (family_ == nullptr || report_.layers == 0) return;
+    report_.unrotated_layers = unrotated_layers(keys_, family_->unrotated, report_.layers, findings_);
+  }
+
+  std::string prefix_;
+  const json& config_;
+  const json& top_;
+  RotaryReport& report_;
+  Findings findings_;
+  Keys keys_;
+  const RotaryFamily* family_ = nullptr;
+};
+
+// A model of this program: its own reader knows the keys.
+void read_own(const std::string& directory, RotaryReport& report) {
+  const ModelConfig config = load_config(directory);
+  report.layers = config.num_hidden_layers;
+  report.heads = report.kv_heads = config.num_attention_heads;
+  report.head_size = config.head_dim();
+  report.length = config.max_position_embeddings;
+  for (const EncodingConfig& encoding : config.position_encodings) {
+    const std::optional<ComputedEncoding> computed = computed_encoding(encoding, config);
+    const auto* const rotary = computed ? std::get_if<RotarySettings>(&*computed) : nullptr;
+    if (rotary == nullptr || rotary->form == RotaryForm::kAxial) continue;
+    Rotation rotation;
+    rotation.layout = rotary->layout;
+    rotation.base = rotary->spec.theta;
+    rotation.scaling = name(rotary->spec.type);
+    rotation.spec = rotary->spec;
+    report.rotations.push_back(std::move(rotation));
+  }
+  if (report.rotations.empty()) {
+    fail(report.path, "the model must rotate queries and keys by one position, got position_encoding {}",
+         config.position_encodings.empty() ? "none" : io::printable(config.position_encodings[0].type));
+  }
+}
+
+bool has_weights(const std::filesystem::path& directory) {
+  std::error_code error;
+  return std::filesystem::exists(directory / "model.safetensors", error) ||
+         std::filesystem::exists(directory / "model.safetensors.index.json", error);
+}
+
+}  // namespace
+
+RotaryReport report_of_config(const std::string& directory) {
+  RotaryReport report;
+  report.path = (std::filesystem::path(directory) / "config.json").string();
+  report.format = "config.json";
+  const json top = io::read_json(report.path);
+  if (!top.is_object()) fail(report.path, "the file must be an object, got {}", shown_value(top));
+  ConfigReader reader(top, report);
+  reader.read();
+  if (report.model_type == "rf_encoder") read_own(directory, report);
+  for (Rotation& rotation : report.rotations) complete(rotation, report.length);
+  Findings findings(report.findings);
+  if (has_weights(directory)) {
+    const CheckpointFiles files(directory, report.path);
+    report.tensors = std::ssize(files.tensors());
+    check_weights(files, {.family = reader.family(), .config = &reader.config(), .file = report.path}, report,
+                  findings);
+  }
+  note_angles(report, findings);
+  return report;
+}
+
+}  // namespace rf

@@ -1,0 +1,253 @@
+// Keys of config.json (keys.h).
+#include "keys.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "rf/io/error.h"
+#include "rf/io/printable.h"
+
+namespace rf {
+
+namespace {
+
+constexpr std::string_view kRotaryKeys[] = {
+    "rope_parameters",       "rope_scaling",     "rope_theta",        "partial_rotary_factor",
+    "rotary_emb_base",       "rotary_pct",       "rotary_dim",        "rope_ratio",
+    "rope_local_base_freq",  "local_rope_theta", "global_rope_theta", "rotary_emb_fraction",
+    "rotary_base",           "rope_base",        "qk_rope_head_dim",  "rotary_emb_interleaved",
+    "rotary_scaling_factor", "rope_interleave",  "rope_percentage",   "rotary_percentage"};
+
+// The bounds that RopeSpec's reader has for a base.
+constexpr io::NumberRange kBaseRange = {0, 1e100, io::NumberRange::Ends::kOpenLow};
+
+bool is_read_by(const RotaryFamily& family, std::string_view key) {
+  const bool scaling = key == "rope_parameters" || key == "rope_scaling";
+  if (scaling) return family.reads_scaling;
+  // Whether transformers rotates as it says is what "ignored-share" tells.
+  if (key == "partial_rotary_factor") return family.reads_scaling && family.part_key != "rotary_pct";
+  return key == family.base_key || key == family.local_base_key || key == family.part_key || key == family.head_key ||
+         key == family.pairs_key;
+}
+
+bool has_layer_types(const nlohmann::json& dictionary) {
+  return std::ranges::any_of(dictionary, [](const nlohmann::json& value) { return value.is_object(); });
+}
+
+// Both dictionaries, with what is the same said in the same words.
+nlohmann::json comparable(const nlohmann::json& dictionary) {
+  nlohmann::json same = nlohmann::json::object();
+  for (const auto& [key, value] : dictionary.items()) {
+    if (!value.is_null()) same[key == "type" ? "rope_type" : key] = value;
+  }
+  same.erase("rope_theta");
+  return same;
+}
+
+}  // namespace
+
+const nlohmann::json* given(const nlohmann::json& object, const std::string& key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+std::string shown_value(const nlohmann::json& value) {
+  constexpr size_t kShown = 120;
+  return io::escaped(value.dump(), kShown);
+}
+
+int64_t Keys::integer(std::initializer_list<const char*> names, int64_t low, int64_t high) const {
+  for (const char* name : names) {
+    const nlohmann::json* const value = given(object_, name);
+    if (value == nullptr) continue;
+    const bool fits = value->is_number_integer() &&
+                      (!value->is_number_unsigned() || value->get<uint64_t>() <= static_cast<uint64_t>(high));
+    if (!fits || value->get<int64_t>() < low || value->get<int64_t>() > high) {
+      fail(file_, "{}{} must be an integer from {} to {}, got {}", prefix_, name, low, high, shown_value(*value));
+    }
+    return value->get<int64_t>();
+  }
+  return 0;
+}
+
+std::string Keys::text(std::initializer_list<const char*> names) const {
+  for (const char* name : names) {
+    const nlohmann::json* const value = given(object_, name);
+    if (value == nullptr) continue;
+    if (!value->is_string()) fail(file_, "{}{} must be a string, got {}", prefix_, name, shown_value(*value));
+    return value->get<std::string>();
+  }
+  return "";
+}
+
+bool Keys::boolean(const char* name, bool fallback) const {
+  const nlohmann::json* const value = given(object_, name);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) fail(file_, "{}{} must be true or false, got {}", prefix_, name, shown_value(*value));
+  return value->get<bool>();
+}
+
+double Keys::number(const char* name, double fallback, io::NumberRange range) const {
+  if (given(object_, name) == nullptr) return fallback;
+  std::string path = prefix_;
+  if (path.ends_with('.')) path.pop_back();
+  return io::StrictObject(object_, file_, path).number(name, fallback, range);
+}
+
+const nlohmann::json* Keys::object(const char* name) const {
+  const nlohmann::json* const value = given(object_, name);
+  if (value != nullptr && !value->is_object()) {
+    fail(file_, "{}{} must be an object, got {}", prefix_, name, shown_value(*value));
+  }
+  return value;
+}
+
+const nlohmann::json* Keys::list(const char* name) const {
+  const nlohmann::json* const value = given(object_, name);
+  if (value != nullptr && !value->is_array()) {
+    fail(file_, "{}{} must be a list, got {}", prefix_, name, shown_value(*value));
+  }
+  return value;
+}
+
+std::span<const std::string_view> rotary_keys() {
+  return kRotaryKeys;
+}
+
+void note_unread_keys(const nlohmann::json& config, const std::string& prefix, const std::string& model_type,
+                      const RotaryFamily* family, Findings& findings) {
+  if (family == nullptr) return;
+  std::vector<std::string> unread;
+  for (const std::string_view key : kRotaryKeys) {
+    const nlohmann::json* const value = given(config, std::string(key));
+    if (value == nullptr || is_read_by(*family, key)) continue;
+    const nlohmann::json same = value->is_object() ? comparable(*value) : nlohmann::json::object();
+    const nlohmann::json* const type = given(same, "rope_type");
+    const bool scaling = type != nullptr && *type != "default";
+    if (scaling) {
+      findings.problem("ignored-scaling", "transformers does not read {}{} in {}, and nothing is scaled", prefix, key,
+                       model_type);
+    } else {
+      unread.push_back(prefix + std::string(key));
+    }
+  }
+  if (!unread.empty()) {
+    findings.note("ignored-key", "transformers does not read {} in {}", fmt::join(unread, ", "), model_type);
+  }
+}
+
+double base_of(const nlohmann::json& dictionary, const std::string& path, const Keys& top, std::string_view top_key,
+               double fallback, Findings& findings) {
+  const std::string key(top_key);
+  const Keys inside(dictionary, top.file(), path + ".");
+  const bool has_inside = given(dictionary, "rope_theta") != nullptr;
+  const bool has_outside = !key.empty() && given(top.json(), key) != nullptr;
+  const double inner = inside.number("rope_theta", fallback, kBaseRange);
+  const double outer = key.empty() ? fallback : top.number(key.c_str(), fallback, kBaseRange);
+  if (has_inside && has_outside && inner != outer) {
+    findings.problem("bases-differ",
+                     "{}{} is {} and {}.rope_theta is {}; transformers 5 and llama.cpp's converter follow the second, "
+                     "transformers 4 the first",
+                     top.prefix(), key, outer, path, inner);
+  }
+  return has_inside ? inner : outer;
+}
+
+std::vector<GivenRotation> given_rotations(const Keys& keys, const std::string& model_type, const RotaryFamily* family,
+                                           LayerTypes layers, Findings& findings) {
+  const nlohmann::json* const parameters = keys.object("rope_parameters");
+  const nlohmann::json* const scaling = keys.object("rope_scaling");
+  const std::string new_path = keys.prefix() + "rope_parameters", old_path = keys.prefix() + "rope_scaling";
+  if (parameters != nullptr && scaling != nullptr && !has_layer_types(*parameters) &&
+      comparable(*parameters) != comparable(*scaling)) {
+    findings.problem("dictionaries-differ",
+                     "rope_parameters and rope_scaling are both given and differ; transformers 5 follows rope_scaling");
+  }
+  const bool nested = parameters != nullptr && has_layer_types(*parameters);
+  const nlohmann::json none = nlohmann::json::object();
+  if (layers == LayerTypes::kOne && !nested) {
+    // An empty rope_scaling counts as none.
+    const bool follows_old = scaling != nullptr && !scaling->empty();
+    nlohmann::json dictionary = follows_old ? *scaling : parameters != nullptr ? *parameters : none;
+    return {{"all", follows_old ? old_path : new_path, std::move(dictionary)}};
+  }
+  if (layers == LayerTypes::kOne && family != nullptr) {
+    findings.problem("layer-types", "{} has one dictionary per layer type, and {} has one rotation for all layers",
+                     new_path, model_type);
+  }
+  if (layers != LayerTypes::kOne && parameters != nullptr && !parameters->empty() && !nested) {
+    findings.problem("layer-types",
+                     "{} must have one dictionary each for full_attention and sliding_attention in {}; transformers "
+                     "ignores what it has",
+                     new_path, model_type);
+  }
+  std::vector<std::string> types = {"full_attention", "sliding_attention"};
+  if (layers == LayerTypes::kOne) {
+    types.clear();
+    for (const auto& [type, value] : parameters->items()) {
+      if (value.is_object()) types.push_back(type);
+    }
+  }
+  std::vector<GivenRotation> found;
+  for (const std::string& type : types) {
+    const nlohmann::json* const own = nested ? given(*parameters, type) : nullptr;
+    if (own != nullptr && !own->is_object()) {
+      fail(keys.file(), "{}.{} must be an object, got {}", new_path, type, shown_value(*own));
+    }
+    GivenRotation rotation = {type, fmt::format("{}.{}", new_path, type), own != nullptr ? *own : none};
+    if (scaling != nullptr && (type == "full_attention" || layers == LayerTypes::kTwoScaled)) {
+      rotation.dictionary.update(*scaling);
+      rotation.path = old_path;
+    }
+    found.push_back(std::move(rotation));
+  }
+  return found;
+}
+
+std::vector<int64_t> unrotated_layers(const Keys& keys, UnrotatedLayers rule, int64_t layers, Findings& findings) {
+  std::vector<int64_t> found;
+  constexpr int64_t kEveryFourth = 4;
+  const auto every = [&](const char* key) {
+    // EXAONE's own files: "LLLG", where G is full attention.
+    if (const nlohmann::json* const letters = given(keys.json(), key); letters != nullptr && letters->is_string()) {
+      const auto pattern = letters->get<std::string>();
+      for (int64_t i = 0; i < layers && !pattern.empty(); ++i) {
+        if (pattern[static_cast<size_t>(i) % pattern.size()] == 'G') found.push_back(i);
+      }
+      return;
+    }
+    const int64_t given_interval = keys.integer({key}, 1, kMaxReportedLayers);
+    const int64_t interval = given_interval == 0 ? kEveryFourth : given_interval;
+    for (int64_t i = interval - 1; i < layers; i += interval) found.push_back(i);
+  };
+  const auto from_list = [&](const nlohmann::json& list, const char* key, const nlohmann::json& value) {
+    if (std::ssize(list) != layers) {
+      findings.problem("layer-list", "{}{} has {} entries, and there are {} layers", keys.prefix(), key, list.size(),
+                       layers);
+    }
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list[i] == value) found.push_back(static_cast<int64_t>(i));
+    }
+  };
+  if (rule == UnrotatedLayers::kNone) return found;
+  if (rule == UnrotatedLayers::kListed) {
+    const nlohmann::json* const list = keys.list("no_rope_layers");
+    if (list != nullptr && !list->empty()) {
+      from_list(*list, "no_rope_layers", 0);
+    } else {
+      every("no_rope_layer_interval");
+    }
+    return found;
+  }
+  if (rule == UnrotatedLayers::kFullIfWindow && given(keys.json(), "sliding_window") == nullptr) return found;
+  if (const nlohmann::json* const list = keys.list("layer_types"); list != nullptr) {
+    from_list(*list, "layer_types", "full_attention");
+  } else {
+    every("sliding_window_pattern");
+  }
+  return found;
+}
+
+}  // namespace rf

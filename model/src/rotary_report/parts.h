@@ -1,0 +1,80 @@
+// What the parts of the report share: findings as they are collected, and the parts themselves.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "families.h"
+#include "rf/io/strict_object.h"
+#include "rf/model/checkpoint_files.h"
+#include "rf/model/rotary_report.h"
+
+namespace rf {
+
+class Findings {
+ public:
+  explicit Findings(std::vector<Finding>& all) : all_(all) {}
+  template <typename... Args>
+  void problem(const char* rule, fmt::format_string<Args...> format, Args&&... args) {
+    all_.push_back({Severity::kProblem, rule, fmt::format(format, std::forward<Args>(args)...)});
+  }
+  template <typename... Args>
+  void note(const char* rule, fmt::format_string<Args...> format, Args&&... args) {
+    all_.push_back({Severity::kNote, rule, fmt::format(format, std::forward<Args>(args)...)});
+  }
+
+ private:
+  std::vector<Finding>& all_;
+};
+
+// Sizes are bounded so that no product of them leaves int64, and no table of a report is large.
+constexpr int64_t kMaxHeadSize = int64_t{1} << 16, kMaxHeads = int64_t{1} << 20, kMaxReportedLayers = int64_t{1} << 16,
+                  kMaxReportedLength = int64_t{1} << 40, kMaxWidth = int64_t{1} << 36;
+
+// The value, nullptr where it is absent or null.
+const nlohmann::json* given(const nlohmann::json& object, const std::string& key);
+// A value from a file, cut to a readable length.
+std::string shown_value(const nlohmann::json& value);
+
+// What a dictionary of rotary parameters is read with.
+struct RotationShape {
+  std::string file;
+  std::string model_type;
+  const RotaryFamily* family = nullptr;  // nullptr: not known
+  int64_t head_size = 0, length = 0;
+  double base = 0;                         // that applies
+  std::optional<double> share;             // of the head that rotates; nullopt: rotary_dim says it
+  int64_t rotary_dim = 0;                  // where share is absent
+  std::optional<int64_t> original_length;  // original_max_position_embeddings at the top level
+  // How findings call what is read here.
+  std::string reader = "transformers", length_key = "max_position_embeddings";
+  std::string original_key = "original_max_position_embeddings";
+  std::vector<std::string> scalings;  // that the reader knows; empty: those of transformers
+};
+// The rotation of a dictionary as transformers reads it. path: the dictionary's, for findings. Throws Error for values
+// that no rotation can have.
+Rotation read_rotation(nlohmann::json dictionary, const std::string& path, const RotationShape& shape,
+                       Findings& findings);
+
+// Frequencies and errors of angles of a rotation with a spec, for sequences of that many tokens (0: not known).
+void complete(Rotation& rotation, int64_t length);
+// Notes on what the rotation computes: large errors of angles, frequencies that change with length.
+void note_angles(const RotaryReport& report, Findings& findings);
+
+// What weights are compared with.
+struct WeightFacts {
+  const RotaryFamily* family = nullptr;
+  const nlohmann::json* config = nullptr;  // the object that describes the text model
+  std::string file;
+};
+void check_weights(const CheckpointFiles& files, const WeightFacts& facts, RotaryReport& report, Findings& findings);
+
+RotaryReport report_of_config(const std::string& directory);
+RotaryReport report_of_gguf(const std::string& path);
+
+}  // namespace rf

@@ -1,0 +1,201 @@
+// The report as a whole (rotary_report.h): which file is read, what follows from its rotations, and its JSON.
+#include "rf/model/rotary_report.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "angles.h"
+#include "parts.h"
+#include "rf/io/error.h"
+
+namespace rf {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr double kLargeError = 1e-3;
+
+std::vector<fs::path> gguf_files(const fs::path& directory) {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (entry.path().extension() == ".gguf") found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+// "9.5e-03 at position 131000, pair 2".
+std::string shown_error(const AngleError& error) {
+  return fmt::format("{:.1e} at position {}, pair {}", error.error, error.position, error.pair);
+}
+
+json json_of(const std::optional<AngleError>& error) {
+  if (!error) return nullptr;
+  return {{"error", error->error}, {"position", error->position}, {"pair", error->pair}};
+}
+
+json known(int64_t number) {
+  return number == 0 ? json() : json(number);
+}
+
+// The numbers that a scaling computes with, named as in rope_parameters.
+json scaling_numbers(const RopeSpec& spec) {
+  json numbers = json::object();
+  const RopeTypeKeys* const keys = find_rope_type(name(spec.type));
+  const auto reads = [&](const char* key) {
+    return std::ranges::find(keys->required, key) != keys->required.end() ||
+           std::ranges::find(keys->optional, key) != keys->optional.end();
+  };
+  if (reads("factor") && spec.type != RopeType::kLongrope) numbers["factor"] = spec.factor;
+  if (reads("original_max_position_embeddings")) numbers["original_max_position_embeddings"] = spec.trained_length;
+  if (spec.type == RopeType::kYarn) {
+    numbers["beta_fast"] = spec.beta_fast;
+    numbers["beta_slow"] = spec.beta_slow;
+    numbers["truncate"] = spec.truncate;
+  }
+  if (spec.type == RopeType::kLlama3) {
+    numbers["low_freq_factor"] = spec.low_freq_factor;
+    numbers["high_freq_factor"] = spec.high_freq_factor;
+  }
+  return numbers;
+}
+
+json json_of(const Rotation& rotation) {
+  json object = {{"layers", rotation.layers},
+                 {"pairing", rotation.layout ? json(name(*rotation.layout)) : json()},
+                 {"base", rotation.base},
+                 {"scaling", rotation.scaling},
+                 {"scaling_parameters", nullptr},
+                 {"rotary_size", nullptr},
+                 {"rotating_pairs", nullptr},
+                 {"attention_factor", nullptr},
+                 {"frequencies", nullptr},
+                 {"longest_frequencies", nullptr},
+                 {"float32_angles", json_of(rotation.float32_angles)},
+                 {"bfloat16_positions", json_of(rotation.bfloat16_positions)},
+                 {"float16_positions", json_of(rotation.float16_positions)}};
+  if (!rotation.spec) return object;
+  object["scaling_parameters"] = scaling_numbers(*rotation.spec);
+  object["rotary_size"] = rotation.spec->rotary_dim;
+  object["rotating_pairs"] = rotation.spec->rotating_pairs;
+  object["attention_factor"] = rotation.spec->attention_factor;
+  object["frequencies"] = rotation.frequencies;
+  if (!rotation.longest_frequencies.empty()) object["longest_frequencies"] = rotation.longest_frequencies;
+  return object;
+}
+
+}  // namespace
+
+const char* name(Severity severity) {
+  return severity == Severity::kProblem ? "problem" : "note";
+}
+
+void complete(Rotation& rotation, int64_t length) {
+  if (!rotation.spec) return;
+  const RopeSpec& spec = *rotation.spec;
+  rotation.frequencies = frequencies(spec, std::min<int64_t>(spec.trained_length, std::max<int64_t>(length, 1))).hi;
+  if (length == 0) return;
+  if (spec.changes_with_length()) {
+    rotation.longest_frequencies = frequencies(spec, length).hi;
+    if (rotation.longest_frequencies == rotation.frequencies) rotation.longest_frequencies.clear();
+  }
+  rotation.float32_angles = angle_error(spec, AngleForm::kFloat32, length);
+  rotation.bfloat16_positions = angle_error(spec, AngleForm::kBfloat16Positions, length);
+  rotation.float16_positions = angle_error(spec, AngleForm::kFloat16Positions, length);
+}
+
+void note_angles(const RotaryReport& report, Findings& findings) {
+  for (const Rotation& rotation : report.rotations) {
+    if (!rotation.spec) continue;
+    const std::string where = report.rotations.size() == 1 ? "" : fmt::format(" of {} layers", rotation.layers);
+    const bool one_list = rotation.spec->short_factor == rotation.spec->long_factor;
+    if (rotation.spec->changes_with_length() && (rotation.spec->type == RopeType::kDynamic || !one_list)) {
+      findings.note("changes-with-length",
+                    "frequencies{} of scaling {} depend on a length: in transformers that of each call, so that cached "
+                    "keys may have others; in vLLM the longest that it serves",
+                    where, rotation.scaling);
+    }
+    if (!rotation.float32_angles) continue;
+    if (rotation.float32_angles->error >= kLargeError) {
+      findings.note("float32-angles", "float32 angles make cosines and sines{} wrong by up to {}", where,
+                    shown_error(*rotation.float32_angles));
+    }
+    const bool is_bfloat16 = report.dtype == "bfloat16", is_float16 = report.dtype == "float16";
+    const AngleError& rounded = is_float16 ? *rotation.float16_positions : *rotation.bfloat16_positions;
+    if ((is_bfloat16 || is_float16) && rounded.error >= kLargeError) {
+      findings.note("rounded-positions",
+                    "positions above {} are rounded in the model's dtype, {}: where an engine casts them, cosines and "
+                    "sines{} are wrong by up to {}",
+                    is_float16 ? 2048 : 256, report.dtype, where, shown_error(rounded));
+    }
+  }
+}
+
+RotaryReport rotary_report(const std::string& path) {
+  constexpr const char* kWhere = "doctor";
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) fail<MissingFileError>(kWhere, "the path must exist, got {}", path);
+  if (!fs::is_directory(status)) {
+    if (fs::path(path).filename() == "config.json") return report_of_config(fs::path(path).parent_path().string());
+    return report_of_gguf(path);
+  }
+  const std::vector<fs::path> files = gguf_files(path);
+  if (fs::exists(fs::path(path) / "config.json")) {
+    RotaryReport report = report_of_config(path);
+    for (const fs::path& file : files) {
+      Findings(report.findings).note("other-file", "{} beside config.json was not read", file.filename().string());
+    }
+    return report;
+  }
+  if (files.size() != 1) {
+    fail<MissingFileError>(kWhere, "a directory must hold config.json or one .gguf file, got {} in {}",
+                           files.empty() ? "neither" : fmt::format("{} .gguf files", files.size()), path);
+  }
+  return report_of_gguf(files[0].string());
+}
+
+json to_json(const RotaryReport& report) {
+  json object = {{"path", report.path},
+                 {"format", report.format},
+                 {"model_type", report.model_type.empty() ? json() : json(report.model_type)},
+                 {"version", known(report.version)},
+                 {"dtype", report.dtype.empty() ? json() : json(report.dtype)},
+                 {"layers", known(report.layers)},
+                 {"heads", known(report.heads)},
+                 {"kv_heads", known(report.kv_heads)},
+                 {"head_size", known(report.head_size)},
+                 {"length", known(report.length)},
+                 {"tensors", report.tensors < 0 ? json() : json(report.tensors)},
+                 {"rotations", json::array()},
+                 {"unrotated_layers", report.unrotated_layers},
+                 {"findings", json::array()}};
+  for (const Rotation& rotation : report.rotations) object["rotations"].push_back(json_of(rotation));
+  for (const Finding& finding : report.findings) {
+    object["findings"].push_back(
+        {{"severity", name(finding.severity)}, {"rule", finding.rule}, {"text", finding.text}});
+  }
+  return object;
+}
+
+json rotary_model_types() {
+  json all = json::array();
+  for (const RotaryFamily& family : rotary_families()) {
+    std::string size = "the head";
+    if (family.size == RotarySize::kShare) size = fmt::format("{} ({})", family.part_key, family.part);
+    if (family.size == RotarySize::kDim) size = fmt::format("{} ({})", family.part_key, family.part);
+    if (family.head_key == "qk_rope_head_dim") size = fmt::format("{} ({})", family.head_key, family.head_dim);
+    json object = {{"model_type", family.model_type},
+                   {"pairing", name(family.layout)},
+                   {"base", family.base},
+                   {"local_base", family.layers == LayerTypes::kOne ? json() : json(family.local_base)},
+                   {"rotates", size},
+                   {"scalings", family.reads_scaling}};
+    all.push_back(std::move(object));
+  }
+  return all;
+}
+
+}  // namespace rf

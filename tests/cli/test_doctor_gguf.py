@@ -1,0 +1,290 @@
+"""roformer doctor on GGUF files. The writer here follows the format's description (ggml's docs/gguf.md); files of the
+package gguf have been compared with it byte for byte, and are not needed to run this."""
+
+import math
+import struct
+
+import mpmath
+import numpy as np
+import pytest
+
+import rope_scaling_reference as reference
+import tolerances
+from cli_support import refused
+from doctor_models import config, report, rules, write
+
+LENGTH, HEAD = 4096, 24
+U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
+CODES = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q", I64: "q", F64: "d"}
+
+
+def text(value):
+    data = value.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def payload(kind, value):
+    if kind == STRING:
+        return text(value)
+    if isinstance(kind, tuple):
+        inner = kind[1]
+        code = ARRAY if isinstance(inner, tuple) else inner
+        return struct.pack("<IQ", code, len(value)) + b"".join(payload(inner, item) for item in value)
+    return struct.pack("<" + CODES[kind], value)
+
+
+def kind_of(value):
+    if isinstance(value, bool):
+        return BOOL
+    if isinstance(value, list):
+        return (ARRAY, kind_of(value[0]))
+    return {str: STRING, int: U32, float: F32}[type(value)]
+
+
+def gguf(pairs, tensors=None, version=3, order="<"):
+    """pairs: key -> value or (type, value); tensors: name -> float32 array."""
+    tensors = tensors or {}
+    out = b"GGUF" + struct.pack(order + "IQQ", version, len(tensors), len(pairs))
+    for key, value in pairs.items():
+        kind, value = value if isinstance(value, tuple) else (kind_of(value), value)
+        code = ARRAY if isinstance(kind, tuple) else kind
+        out += text(key) + struct.pack("<I", code) + payload(kind, value)
+    offset = 0
+    for name, array in tensors.items():
+        shape = array.shape[::-1]
+        out += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, offset)
+        offset += -(-array.nbytes // 32) * 32
+    out += bytes(-len(out) % 32)
+    for array in tensors.values():
+        out += array.astype("<f4").tobytes() + bytes(-array.nbytes % 32)
+    return out
+
+
+def pairs(architecture="llama", **keys):
+    sizes = {
+        "block_count": 2,
+        "context_length": LENGTH,
+        "embedding_length": 4 * HEAD,
+        "attention.head_count": 4,
+        "attention.head_count_kv": 2,
+        "rope.freq_base": 10000.0,
+    }
+    given = {f"{architecture}.{key}": value for key, value in sizes.items()}
+    given |= {f"{architecture}.{key}": value for key, value in keys.items()}
+    return {"general.architecture": architecture} | {key: value for key, value in given.items() if value is not None}
+
+
+def frequencies(parameters):
+    with mpmath.workdps(reference.DIGITS):
+        return np.array([float(theta) for theta in reference.frequencies(parameters, HEAD)])
+
+
+PLAIN = {"rope_type": "default"}
+
+
+def gguf_report(tmp_path, *arguments, **options):
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf(*arguments, **options))
+    return report(path)
+
+
+def test_facts(tmp_path):
+    found = gguf_report(tmp_path, pairs(), version=2)
+    assert (found["format"], found["version"], found["model_type"]) == ("GGUF", 2, "llama")
+    assert (found["heads"], found["kv_heads"], found["head_size"], found["layers"]) == (4, 2, HEAD, 2)
+    assert found["findings"] == [] and found["tensors"] == 0
+    (rotation,) = found["rotations"]
+    assert (rotation["pairing"], rotation["rotary_size"], rotation["base"]) == ("pairs", HEAD, 1e4)
+    np.testing.assert_allclose(rotation["frequencies"], frequencies(PLAIN), rtol=tolerances.eps("float64"))
+    assert rotation["float32_angles"]["error"] > 0
+
+
+@pytest.mark.parametrize(
+    "architecture, pairing",
+    [("llama", "pairs"), ("command-r", "pairs"), ("deepseek2", "pairs"), ("qwen2", "halves"), ("gemma3", "halves"),
+     ("gptneox", "halves"), ("phi3", "halves"), ("falcon", "halves")],
+)  # fmt: skip
+def test_pairing_is_that_of_the_architecture(architecture, pairing, tmp_path):
+    assert gguf_report(tmp_path, pairs(architecture))["rotations"][0]["pairing"] == pairing
+
+
+def test_an_unknown_architecture(tmp_path):
+    found = gguf_report(tmp_path, pairs("mine"))
+    assert found["rotations"][0]["pairing"] is None and rules(found) == {("note", "unknown-model-type")}
+
+
+def test_values_of_every_type(tmp_path):
+    extra = {"a": (U8, 255), "b": (I8, -1), "c": (U16, 65535), "d": (I16, -2), "e": (I32, -3), "f": (BOOL, True),
+             "g": (U64, 2**64 - 1), "h": (I64, -(2**63)), "i": (F64, 0.1), "j": ((ARRAY, STRING), ["x"] * 5000),
+             "k": ((ARRAY, U8), [1] * 5000), "l": ((ARRAY, (ARRAY, F32)), [[1.0], [2.0, 3.0]]),
+             "m": ((ARRAY, F64), [])}  # fmt: skip
+    assert gguf_report(tmp_path, extra | pairs())["findings"] == []
+
+
+def test_counts_and_sizes_of_other_types(tmp_path):
+    keys = {"attention.head_count": (I32, 4), "context_length": (U64, LENGTH), "rope.freq_base": (F64, 5e5),
+            "attention.head_count_kv": [2, 2], "attention.key_length": (U16, 48)}  # fmt: skip
+    found = gguf_report(tmp_path, pairs(**keys))
+    assert (found["kv_heads"], found["head_size"], found["rotations"][0]["base"]) == (2, 48, 5e5)
+
+
+def parameters_of(rotation):
+    return rotation["scaling"], rotation["scaling_parameters"]
+
+
+def test_scalings(tmp_path):
+    linear = gguf_report(tmp_path, pairs(**{"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}))["rotations"][0]
+    assert parameters_of(linear) == ("linear", {"factor": 4.0})
+    keys = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 1024,
+            "rope.scaling.yarn_beta_fast": 24.0, "rope.scaling.finetuned": True}  # fmt: skip
+    (yarn,) = gguf_report(tmp_path, pairs("qwen2", **keys))["rotations"]
+    theirs = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 1024,
+              "beta_fast": 24.0}  # fmt: skip
+    np.testing.assert_allclose(yarn["frequencies"], frequencies(theirs), rtol=tolerances.eps("float64"))
+    assert yarn["attention_factor"] == pytest.approx(0.1 * math.log(4) + 1, rel=tolerances.GOLDEN_SCORE_RTOL)
+    keys["rope.scaling.attn_factor"] = 0.5
+    (yarn,) = gguf_report(tmp_path, pairs("qwen2", **keys))["rotations"]
+    assert yarn["attention_factor"] == pytest.approx(0.5 * (0.1 * math.log(4) + 1), rel=tolerances.GOLDEN_SCORE_RTOL)
+
+
+def test_divisors_in_a_tensor(tmp_path):
+    divisors = np.linspace(1, 8, HEAD // 2, dtype=np.float32)
+    found = gguf_report(tmp_path, pairs(), {"other.weight": np.zeros((3, 5), "f4"), "rope_freqs.weight": divisors})
+    plain = frequencies(PLAIN)
+    np.testing.assert_allclose(
+        found["rotations"][0]["frequencies"], plain / divisors, rtol=tolerances.GOLDEN_SCORE_RTOL
+    )
+    assert rules(found) == {("note", "stored-divisors")} and found["rotations"][0]["longest_frequencies"] is None
+    linear = {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}
+    (rotation,) = gguf_report(tmp_path, pairs(**linear), {"rope_freqs.weight": divisors})["rotations"]
+    assert rotation["scaling"] == "linear"
+    np.testing.assert_allclose(rotation["frequencies"], plain / divisors / 4, rtol=tolerances.GOLDEN_SCORE_RTOL)
+    yarn = linear | {"rope.scaling.type": "yarn", "rope.scaling.original_context_length": 1024}
+    (rotation,) = gguf_report(tmp_path, pairs(**yarn), {"rope_freqs.weight": divisors})["rotations"]
+    assert rotation["scaling"] == "yarn" and rotation["frequencies"] is None
+    found = gguf_report(tmp_path, pairs(), {"rope_freqs.weight": divisors[:5]})
+    assert ("problem", "factor-lists") in rules(found)
+    tensors = {"rope_factors_short.weight": divisors, "rope_factors_long.weight": 2 * divisors}
+    keys = {"rope.scaling.type": "longrope", "rope.scaling.original_context_length": 1024}
+    (rotation,) = gguf_report(tmp_path, pairs("phi3", **keys), tensors)["rotations"]
+    assert rotation["scaling"] == "longrope"
+    np.testing.assert_allclose(rotation["frequencies"], plain / divisors, rtol=tolerances.GOLDEN_SCORE_RTOL)
+    np.testing.assert_allclose(
+        rotation["longest_frequencies"], plain / (2 * divisors), rtol=tolerances.GOLDEN_SCORE_RTOL
+    )
+
+
+def test_two_rotations(tmp_path):
+    full, sliding = gguf_report(tmp_path, pairs("gemma3", **{"rope.freq_base": 1e6, "rope.freq_base_swa": 1e4}))[
+        "rotations"
+    ]
+    assert [(each["layers"], each["base"]) for each in (full, sliding)] == [
+        ("full_attention", 1e6),
+        ("sliding_attention", 1e4),
+    ]
+
+
+@pytest.mark.parametrize(
+    "architecture, keys, finding, words",
+    [
+        ("llama", {"rope.dimension_count": 12}, ("problem", "rotary-size"), "llama.cpp refuses"),
+        ("gptneox", {"rope.dimension_count": 7}, ("problem", "rotary-size"), "it has 7"),
+        ("gptneox", {"rope.dimension_count": 26}, ("problem", "rotary-size"), "26 elements"),
+        ("llama", {"rope.freq_base": None}, ("note", "base"), "takes 10000"),
+        ("llama", {"context_length": None}, ("note", "length"), "llama.context_length"),
+        ("llama", {"rope.scaling.factor": 4.0}, ("note", "scaling-type"), "scales linearly"),
+        ("llama", {"rope.scaling.type": "dynamic"}, ("problem", "unknown-scaling"), "llama.cpp does not know"),
+        ("phi3", {"rope.scaling.type": "longrope"}, ("problem", "missing-key"), "short_factor"),
+        ("llama", {"rope.scaling.type": "linear", "rope.scaling.factor": 1.0}, ("note", "factor-one"), "nothing"),
+    ],
+)
+def test_faults(architecture, keys, finding, words, tmp_path):
+    found = gguf_report(tmp_path, pairs(architecture, **keys))
+    assert finding in rules(found), found["findings"]
+    assert words in next(each["text"] for each in found["findings"] if each["rule"] == finding[1])
+
+
+def test_partial_rotation(tmp_path):
+    (rotation,) = gguf_report(tmp_path, pairs("gptneox", **{"rope.dimension_count": 12}))["rotations"]
+    assert rotation["rotary_size"] == 12 and len(rotation["frequencies"]) == 6
+
+
+def test_a_directory_with_one(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "a.gguf").write_bytes(gguf(pairs()))
+    assert report(folder)["format"] == "GGUF"
+    found = report(write(folder, config()))
+    assert found["format"] == "config.json" and rules(found) == {("note", "other-file")}
+
+
+def damaged(tmp_path, data):
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(data)
+    message = refused("doctor", path)
+    assert message.startswith(f"[{path}] ") and message.count("\n") == 1, message
+    return message
+
+
+def test_every_truncation_is_refused(tmp_path):
+    good = gguf(pairs(), {"rope_freqs.weight": np.ones(HEAD // 2, "f4")})
+    assert report(write_bytes(tmp_path / "good.gguf", good))["findings"]
+    for size in [*range(0, 64), *range(64, len(good) - 16, 37)]:
+        damaged(tmp_path, good[:size])
+
+
+def write_bytes(path, data):
+    path.write_bytes(data)
+    return path
+
+
+def test_headers_that_lie(tmp_path):
+    good = gguf(pairs())
+    assert "must begin with GGUF" in damaged(tmp_path, b"ggml" + good[4:])
+    assert "big-endian" in damaged(tmp_path, gguf(pairs(), order=">"))
+    for version in (0, 1, 4, 2**31 - 1):
+        assert f"must be 2 or 3, got {version}" in damaged(tmp_path, gguf(pairs(), version=version))
+    for at in (8, 16, 24):  # tensors, keys, the length of the first key
+        for count in (2**63, 2**64 - 1, 2**40):
+            assert "must lie within the file" in damaged(
+                tmp_path, good[:at] + struct.pack("<Q", count) + good[at + 8 :]
+            )
+    array = {"x": ((ARRAY, U64), [1])}
+    bad = gguf(array).replace(struct.pack("<IQ", U64, 1), struct.pack("<IQ", U64, 2**62))
+    assert "must lie within the file" in damaged(tmp_path, bad)
+    assert "must have a type" in damaged(
+        tmp_path, gguf({"x": 1}).replace(struct.pack("<I", U32), struct.pack("<I", 99))
+    )
+    deep = struct.pack("<IQ", ARRAY, 1) * 5
+    nested = gguf({"x": ((ARRAY, U32), [7])}).replace(struct.pack("<IQI", U32, 1, 7), deep)
+    assert "deep" in damaged(tmp_path, nested)
+    twice = gguf({"x": 1, "y": 2}).replace(text("y"), text("x"))
+    assert "unique" in damaged(tmp_path, twice)
+    assert "power of two" in damaged(tmp_path, gguf({"general.alignment": 3} | pairs()))
+
+
+@pytest.mark.parametrize(
+    "keys, words",
+    [
+        ({"rope.freq_base": "x"}, "llama.rope.freq_base must be a number"),
+        ({"rope.freq_base": float("nan")}, "llama.rope.freq_base must be a number"),
+        ({"rope.freq_base": 0.0}, "llama.rope.freq_base must be a number"),
+        ({"rope.freq_base": float("inf")}, "llama.rope.freq_base must be a number"),
+        ({"context_length": "x"}, "llama.context_length must be an integer"),
+        ({"context_length": (U64, 2**64 - 1)}, "llama.context_length must be an integer"),
+        ({"attention.head_count": 0}, "head size"),
+        ({"attention.head_count": None}, "head size"),
+        ({"attention.key_length": 0}, "llama.attention.key_length must be an integer"),
+        ({"attention.key_length": 2**31}, "llama.attention.key_length must be an integer"),
+        ({"rope.scaling.type": 7}, "llama.rope.scaling.type must be a string"),
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": -1.0}, "llama.rope.scaling.factor must be a number"),
+    ],
+)
+def test_values_that_no_rotation_can_have(keys, words, tmp_path):
+    assert words in damaged(tmp_path, gguf(pairs(**keys)))
+
+
+def test_models_that_do_not_rotate(tmp_path):
+    assert "gpt2" in damaged(tmp_path, gguf(pairs("gpt2")))
+    assert "general.architecture" in damaged(tmp_path, gguf({"a": 1}))
+    assert "must be a string" in damaged(tmp_path, gguf({"general.architecture": 1}))

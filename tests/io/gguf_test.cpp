@@ -1,0 +1,133 @@
+// GGUF files: every truncation, every changed byte and random edits end in success or in an Error. What values mean is
+// tested in tests/cli/test_doctor_gguf.py. Run under the address and undefined-behaviour sanitizers too.
+#include "rf/io/gguf.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "io/support.h"
+
+namespace rf::io {
+namespace {
+
+using rf::testing::expect_error;
+using rf::testing::MemoryFile;
+
+// The format's bytes, as its description has them.
+class GgufWriter {
+ public:
+  template <typename T>
+  GgufWriter& number(T value) {
+    char bytes[sizeof value];
+    std::memcpy(bytes, &value, sizeof value);
+    text_.append(bytes, sizeof value);
+    return *this;
+  }
+  GgufWriter& text(std::string_view value) {
+    number<uint64_t>(value.size());
+    text_ += value;
+    return *this;
+  }
+  GgufWriter& pad() {
+    constexpr size_t kAlignment = 32;
+    while (text_.size() % kAlignment != 0) text_ += '\0';
+    return *this;
+  }
+  const std::string& bytes() const { return text_; }
+
+ private:
+  std::string text_ = "GGUF";
+};
+
+constexpr uint32_t kU32 = 4, kF32 = 6, kString = 8, kArray = 9;
+
+std::string valid_gguf() {
+  GgufWriter out;
+  out.number<uint32_t>(3).number<uint64_t>(2).number<uint64_t>(4);
+  out.text("general.architecture").number(kString).text("llama");
+  out.text("count").number(kU32).number<uint32_t>(7);
+  out.text("base").number(kF32).number(0.5f);
+  out.text("words").number(kArray).number(kString).number<uint64_t>(2).text("a").text("\xff");
+  out.text("first").number<uint32_t>(1).number<uint64_t>(3).number<uint32_t>(0).number<uint64_t>(0);
+  out.text("second").number<uint32_t>(2).number<uint64_t>(32).number<uint64_t>(4).number<uint32_t>(8);
+  out.number<uint64_t>(32).pad();
+  out.number(1.0f).number(2.0f).number(3.0f);
+  return out.pad().bytes();
+}
+
+// True when the file is read, and what it shows can be read too.
+bool opens(std::string_view bytes) {
+  const MemoryFile memory(bytes);
+  const std::string path = memory.path();
+  try {
+    const GgufFile file(path);
+    EXPECT_FALSE(file.metadata().dump().empty());
+    for (const GgufTensor& tensor : file.tensors()) {
+      EXPECT_EQ(file.find(tensor.name), &tensor);
+      if (tensor.type != 0) continue;
+      EXPECT_LE(file.numbers(tensor).size(), bytes.size());
+    }
+    return true;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string_view(error.what()).find(path), std::string_view::npos) << error.what();
+    EXPECT_LT(std::string_view(error.what()).size(), 1000u);
+    return false;
+  }
+}
+
+TEST(Gguf, ReadsWhatWasWritten) {
+  const MemoryFile memory(valid_gguf());
+  const GgufFile file(memory.path());
+  EXPECT_EQ(file.version(), 3u);
+  EXPECT_EQ(file.metadata()["general.architecture"], "llama");
+  EXPECT_EQ(file.metadata()["count"], 7);
+  EXPECT_EQ(file.metadata()["base"], 0.5);
+  EXPECT_EQ(file.metadata()["words"]["count"], 2);
+  ASSERT_EQ(file.tensors().size(), 2u);
+  EXPECT_EQ(file.tensors()[1].shape, (std::vector<uint64_t>{32, 4}));
+  EXPECT_EQ(file.numbers(file.tensors()[0]), (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(file.find("third"), nullptr);
+  expect_error([&] { file.numbers(file.tensors()[1]); }, {"second", "F32", "type 8"});
+}
+
+TEST(Gguf, EveryTruncationOfTheHeaderIsRefused) {
+  const std::string good = valid_gguf();
+  ASSERT_TRUE(opens(good));
+  for (size_t length = 0; length < good.size() - 32; ++length) EXPECT_FALSE(opens(good.substr(0, length))) << length;
+}
+
+TEST(Gguf, EveryChangedByteIsSurvived) {
+  const std::string good = valid_gguf();
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (int value = 0; value < 256; value += 5) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(value);
+      opens(bad);
+    }
+  }
+}
+
+TEST(Gguf, RandomEditsAreSurvived) {
+  const std::string good = valid_gguf();
+  std::mt19937 random(1);
+  const auto below = [&random](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+  for (int round = 0; round < 5000; ++round) {
+    std::string bad = good;
+    for (size_t edits = 1 + below(4); edits > 0; --edits) {
+      const size_t at = below(bad.size());
+      if (below(3) == 0) {
+        bad.erase(at, 1 + below(9));
+      } else if (below(2) == 0) {
+        bad.insert(at, bad.substr(below(bad.size()), 1 + below(32)));
+      } else {
+        bad[at] = static_cast<char>(random());
+      }
+      if (bad.empty()) bad.push_back('G');
+    }
+    opens(bad);
+  }
+}
+
+}  // namespace
+}  // namespace rf::io
