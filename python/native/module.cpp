@@ -5,7 +5,9 @@
 
 NB_MODULE(_engine, module) {
   rf::python::register_errors();
+  rf::python::bind_data(module);
   rf::python::bind_engine(module);
+  rf::python::bind_model_files(module);
   rf::python::bind_tokenizer(module);
   module.def("target", [] { return rf_target(); });
 }

@@ -1,0 +1,241 @@
+// ModelFiles: a model directory as data, for what writes it in another form (python/roformer_cpp/onnx_export.py,
+// convert.py): its configuration, its tensors by the names of rf/model/weights.h, and what its position encodings
+// give a token. The directory is opened by the engine first, so that every rule of a model holds for what is read here.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "arrays.h"
+#include "bindings.h"
+#include "errors.h"
+#include "rf/engine/model.h"
+#include "rf/io/error.h"
+#include "rf/model/checkpoint_files.h"
+#include "rf/model/computed_encoding.h"
+#include "rf/model/config.h"
+#include "rf/model/linear_attention_config.h"
+#include "rf/model/position_terms.h"
+#include "rf/model/weights.h"
+
+namespace rf::python {
+
+namespace nb = nanobind;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kFilesWhere = "model";
+
+json described(const NoPosition&) {
+  return {{"kind", "none"}};
+}
+json described(const LearnedInput& learned) {
+  return {{"kind", "learned"}, {"rows", learned.positions}};
+}
+json described(const SinusoidalInput&) {
+  return {{"kind", "sinusoidal"}};
+}
+json described(const NezhaTable& nezha) {
+  return {{"kind", "nezha"}, {"clip", nezha.clip}};
+}
+json described(const RotarySettings& settings) {
+  return {{"kind", "rotary"},
+          {"layout", name(settings.layout)},
+          {"trained", settings.trained},
+          {"float32", settings.spec.precision == RopePrecision::kFloat32},
+          {"rotary_dim", 2 * RotaryRows(settings).pairs()},
+          {"rotates_values", settings.rotates_values}};
+}
+
+class ModelFiles {
+ public:
+  ModelFiles(const std::string& model_dir, bool bare) : model_dir_(model_dir) {
+    const nb::gil_scoped_release release;
+    const engine::ModelOptions options{
+        .head = bare ? engine::ModelOptions::Head::kBare : engine::ModelOptions::Head::kConfigured,
+        .warn = [this](const std::string& text) { warnings_.push_back(text); }};
+    info_ = engine::Model(model_dir, options).info();
+    config_ = load_config(model_dir);
+    head_ = bare ? Head::kNone : config_.head();
+    files_ = std::make_unique<const CheckpointFiles>(model_dir, kFilesWhere);
+    std::vector<NamedShape> shapes = files_->shapes();
+    std::erase_if(shapes, [](const NamedShape& each) { return is_added_name(each.name); });
+    // The engine found the head in the file; a bare BERT may lack its pooler.
+    names_ = match_weights(config_, head_, shapes, FreshHead::kAllowed).names;
+  }
+
+  // As JSON: the configuration; the prefix of the encoder's names; the encodings; linear attention.
+  std::string description() const {
+    json encodings = json::array();
+    for (const EncodingConfig& encoding : config_.position_encodings) {
+      const std::optional<ComputedEncoding> computed = computed_encoding(encoding, config_);
+      json entry =
+          computed ? std::visit([](const auto& each) { return described(each); }, *computed) : json{{"kind", "terms"}};
+      entry["type"] = encoding.type;
+      encodings.push_back(std::move(entry));
+    }
+    const json sizes = {{"embedding_size", config_.embedding_size},
+                        {"rotary_value", config_.rotary_value},
+                        {"num_labels", config_.num_labels}};
+    const json description = {{"config", to_json(config_)},
+                              {"sizes", sizes},  // that transformers' configurations may lack
+                              {"architecture", info_.architecture},
+                              {"family", config_.family == Family::kBert ? "bert" : "roformer"},
+                              {"prefix", head_ == Head::kNone ? "" : body_prefix(config_)},
+                              {"linear_attention", has_linear_attention(config_)},
+                              {"position_terms", needs_position_terms(config_)},
+                              {"encodings", encodings}};
+    return description.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+  }
+
+  // {name in the model: name in the file}, of the tensors that the head uses.
+  std::vector<std::pair<std::string, std::string>> names() const { return {names_.begin(), names_.end()}; }
+
+  std::vector<std::string> file_names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, view] : files_->tensors()) names.push_back(name);
+    return names;
+  }
+
+  // (dtype as safetensors names it, shape, bytes) of a tensor of the file.
+  nb::tuple tensor(const std::string& name) const {
+    const auto found = files_->tensors().find(name);
+    if (found == files_->tensors().end()) fail<ArgumentError>(kFilesWhere, "there must be a tensor {}, got none", name);
+    const io::TensorView& view = *found->second;
+    return nb::make_tuple(std::string(io::safetensors_name(view.dtype)), view.shape,
+                          nb::bytes(reinterpret_cast<const char*>(view.data.data()), view.data.size()));
+  }
+
+  // (cos, sin) of queries and of keys, [tokens, pairs], at the positions 0 .. tokens - 1 of an encoding of the kind
+  // rotary. frequencies: where they are trained or of precision float32.
+  nb::tuple rotation(size_t encoding, int64_t tokens, std::vector<float> frequencies) const {
+    const auto settings = std::get<RotarySettings>(computed(encoding));
+    GivenFrequencies given;
+    if (!frequencies.empty()) given = [&](int64_t) { return frequencies; };
+    const RotaryRows rows(settings, given);
+    const bool xpos = settings.form == RotaryForm::kXpos;
+    if (!xpos && rows.depends_on_sequence(tokens)) {
+      fail<ArgumentError>(kFilesWhere,
+                          "a rotation that changes with the length of a sequence (rope_type {}) must stay within {} "
+                          "tokens here, got {}",
+                          name(settings.spec.type), settings.spec.trained_length, tokens);
+    }
+    on_open_model([&] { rows.check_span(tokens, io::DType::kF32); });
+    const std::vector<int64_t> positions = positions_to(tokens);
+    const std::vector<int64_t> first(positions.size(), 0), end(positions.size(), tokens);
+    const RotaryTokens all{.count = tokens, .ids = positions.data(), .first = first.data(), .end = end.data()};
+    nb::list result;
+    for (const RotarySide side : {RotarySide::kQuery, RotarySide::kKey}) {
+      const auto pairs = static_cast<size_t>(rows.pairs());
+      std::vector<float> cos(positions.size() * pairs), sin(cos.size());
+      rows.fill(side, all, cos.data(), sin.data());
+      result.append(array_of(std::move(cos), {positions.size(), pairs}));
+      result.append(array_of(std::move(sin), {positions.size(), pairs}));
+    }
+    return nb::tuple(result);
+  }
+
+  // [tokens, embedding_size], of an encoding of the kind sinusoidal.
+  nb::object sinusoids(size_t encoding, int64_t tokens) const {
+    const auto settings = std::get<SinusoidalInput>(computed(encoding));
+    const std::vector<int64_t> positions = positions_to(tokens);
+    const auto width = static_cast<size_t>(config_.embedding_size);
+    std::vector<float> rows(positions.size() * width);
+    sinusoid(positions.data(), tokens, config_.embedding_size, settings.layout, rows.data());
+    return array_of(std::move(rows), {positions.size(), width});
+  }
+
+  // [2 clip + 1, head_dim], of an encoding of the kind nezha.
+  nb::object nezha_table(size_t encoding) const {
+    const int64_t clip = std::get<NezhaTable>(computed(encoding)).clip;
+    const auto count = static_cast<size_t>(2 * clip + 1), width = static_cast<size_t>(config_.head_dim());
+    std::vector<float> rows(count * width);
+    nezha_rows(clip, config_.head_dim(), rows.data());
+    return array_of(std::move(rows), {count, width});
+  }
+
+  // What position_terms.safetensors has: (scale or None, longest sequence or None, [terms of a layer: {name: (array, lo,
+  // hi)}]); the last are those of all layers.
+  nb::tuple terms() const {
+    const PositionTermsFile file(model_dir_, config_, position_terms_hash(config_, files_->tensors()));
+    const PositionTerms& terms = file.terms();
+    nb::list layers;
+    for (const PositionTerms::Terms& layer : terms.layers) layers.append(dictionary(layer));
+    layers.append(dictionary(terms.shared));
+    const int64_t longest = std::min(terms.tokens, terms.longest);
+    return nb::make_tuple(terms.scale, longest == kAllTokens ? std::nullopt : std::optional(longest), layers);
+  }
+
+  // Whether the engine takes a RoFormer's rotations from the table of its checkpoint, float64 [rows * head_dim].
+  bool uses_stored_table(const std::vector<double>& table) const {
+    return stored_table_warning(model_dir_, table, config_.head_dim()).has_value();
+  }
+
+  // That table as transformers stores it, [max_position_embeddings, head_dim].
+  nb::object computed_table() const {
+    const int64_t rows = config_.max_position_embeddings, dim = config_.head_dim();
+    return array_of(position_table(rows, dim), {static_cast<size_t>(rows), static_cast<size_t>(dim)});
+  }
+
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  ComputedEncoding computed(size_t encoding) const {
+    return *computed_encoding(config_.position_encodings.at(encoding), config_);
+  }
+
+  static std::vector<int64_t> positions_to(int64_t tokens) {
+    std::vector<int64_t> positions(static_cast<size_t>(tokens));
+    std::iota(positions.begin(), positions.end(), int64_t{0});
+    return positions;
+  }
+
+  static nb::dict dictionary(const PositionTerms::Terms& terms) {
+    nb::dict result;
+    for (const auto& [name, term] : terms) {
+      const nb::object flat = array_of(std::vector<float>(term.values.begin(), term.values.end()));
+      result[name.c_str()] = nb::make_tuple(flat.attr("reshape")(nb::cast(term.shape)), term.lo, term.hi);
+    }
+    return result;
+  }
+
+  std::string model_dir_;
+  std::vector<std::string> warnings_;
+  engine::ModelInfo info_;
+  ModelConfig config_;
+  Head head_ = Head::kNone;
+  std::unique_ptr<const CheckpointFiles> files_;
+  std::map<std::string, std::string> names_;
+};
+
+}  // namespace
+
+void bind_model_files(nb::module_& module) {
+  nb::class_<ModelFiles>(module, "ModelFiles")
+      .def(nb::init<const std::string&, bool>(), nb::arg("model_dir"), nb::arg("bare"))
+      .def("description", &ModelFiles::description)
+      .def("names", &ModelFiles::names)
+      .def("file_names", &ModelFiles::file_names)
+      .def("tensor", &ModelFiles::tensor, nb::arg("name"))
+      .def("rotation", &ModelFiles::rotation, nb::arg("encoding"), nb::arg("tokens"), nb::arg("frequencies"))
+      .def("sinusoids", &ModelFiles::sinusoids, nb::arg("encoding"), nb::arg("tokens"))
+      .def("nezha_table", &ModelFiles::nezha_table, nb::arg("encoding"))
+      .def("terms", &ModelFiles::terms)
+      .def("uses_stored_table", &ModelFiles::uses_stored_table, nb::arg("table"))
+      .def("computed_table", &ModelFiles::computed_table)
+      .def("warnings", &ModelFiles::warnings);
+}
+
+}  // namespace rf::python

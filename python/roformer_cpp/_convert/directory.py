@@ -1,0 +1,61 @@
+"""The directory that a conversion writes: whole, under its name, or not at all."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .checkpoint import WHERE
+
+
+def check_target(source: Path, target: Path, *, overwrite: bool) -> None:
+    """
+    Raises:
+        ValueError: the target is the source or inside it, a file, or a directory with something in it that is not a
+            model directory or not to be overwritten.
+        FileNotFoundError: the folder of the target does not exist.
+    """
+    folder, given = (source if source.is_dir() else source.parent).resolve(), target.resolve()
+    if given == folder or given in folder.parents or (source.is_dir() and folder in given.parents):
+        raise ValueError(f"[{WHERE}] target and source must not be, or lie inside, each other, got {target}")
+    if not target.absolute().parent.is_dir():
+        raise FileNotFoundError(f"[{WHERE}] the folder of the target must exist, got {target.absolute().parent}")
+    if not os.path.lexists(target):
+        return
+    if not target.is_dir() or target.is_symlink():
+        raise ValueError(f"[{WHERE}] the target must be a directory, got the file {target}")
+    if not any(target.iterdir()):
+        return
+    if not overwrite:
+        raise ValueError(f"[{WHERE}] the target must be new or empty without overwrite, got {target} with files in it")
+    if not (target / "config.json").is_file():
+        raise ValueError(f"[{WHERE}] only a model directory is overwritten, got {target} without config.json")
+
+
+@contextmanager
+def staging(target: Path) -> Iterator[Path]:
+    """A directory beside the target, which gets its name at the end of the block; an error removes it."""
+    target = target.absolute()
+    folder = target.parent / f".{target.name}.converting-{os.getpid()}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+        _publish(folder, target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _publish(folder: Path, target: Path) -> None:
+    if not target.is_dir() or not any(target.iterdir()):
+        folder.replace(target)
+        return
+    old = folder.with_name(f"{folder.name}.old")
+    target.replace(old)
+    try:
+        folder.replace(target)
+    except OSError:
+        old.replace(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,87 @@
+"""Weights in pytorch_model.bin. Such a file is a pickle, which can name any code to run; it is read by PyTorch's reader
+for tensors alone (``weights_only``), which runs none and refuses a file that asks for some."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._model_files import Stored
+from .checkpoint import WHERE, read_json
+
+FILE = "pytorch_model.bin"
+INDEX = f"{FILE}.index.json"
+_DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "bool": "BOOL", "uint8": "U8"} | {
+    f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)
+}
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(f"[{WHERE}] {FILE} needs PyTorch to read or write it, got: {error}") from error
+    return torch
+
+
+def read(folder: Path) -> dict[str, Stored]:
+    """The tensors of a directory with pytorch_model.bin, or with shards and their index.
+
+    Raises:
+        ImportError: PyTorch is missing.
+        FileNotFoundError: a shard is missing.
+        ValueError: a file that asks for code, or holds something besides tensors.
+    """
+    torch = _torch()
+    tensors: dict[str, Stored] = {}
+    for path in _files(folder):
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"[{WHERE}] the source must have {path.name}, got none in {folder}") from None
+        except Exception as error:  # of pickle, of zip files, and of PyTorch
+            first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            raise ValueError(f"[{WHERE}] {path} must hold tensors alone and no code, got: {first}") from None
+        if not isinstance(content, dict):
+            raise ValueError(f"[{WHERE}] {path} must hold tensors by name, got {type(content).__name__}")
+        for name, tensor in content.items():
+            if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+                raise ValueError(f"[{WHERE}] {path} must hold tensors by name, got {type(tensor).__name__} for {name}")
+            if name in tensors:
+                raise ValueError(f"[{WHERE}] a tensor must be in one file only, got {name} in two")
+            tensors[name] = _stored(torch, name, tensor)
+    return tensors
+
+
+def _files(folder: Path) -> list[Path]:
+    if (folder / FILE).is_file():
+        return [folder / FILE]
+    shards = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise ValueError(f"[{WHERE}] {folder / INDEX} must have an object weight_map, got {type(shards).__name__}")
+    for name in shards.values():
+        if not isinstance(name, str) or Path(name).name != name:
+            raise ValueError(f"[{WHERE}] a shard must be the name of a file beside {INDEX}, got {name!r}")
+    return [folder / name for name in sorted(set(shards.values()))]
+
+
+def _stored(torch: Any, name: str, tensor: Any) -> Stored:
+    dtype = _DTYPES.get(str(tensor.dtype).removeprefix("torch."))
+    if dtype is None or tensor.layout != torch.strided or tensor.is_quantized:
+        raise ValueError(f"[{WHERE}] tensors must be dense, of a dtype of safetensors, got {tensor.dtype} for {name}")
+    if dtype == "BF16":
+        return Stored(dtype, tensor.contiguous().view(torch.int16).numpy().view(np.uint16))
+    return Stored(dtype, tensor.contiguous().numpy())
+
+
+def write(path: Path, tensors: dict[str, Stored]) -> None:
+    """One file that ``torch.load(.., weights_only=True)`` reads."""
+    torch = _torch()
+
+    def tensor(stored: Stored) -> Any:
+        array = np.array(stored.array)  # writable, of its own
+        if stored.dtype == "BF16":
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+
+    torch.save({name: tensor(stored) for name, stored in tensors.items()}, path)

@@ -1,0 +1,85 @@
+"""A model directory as data, for what writes it in another form. The engine opens it first: all its rules hold."""
+
+import json
+import os
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _checks, _native
+
+_engine = _native.load()
+# NumPy's name of each dtype of safetensors; BF16 has none, and is read as its bits.
+STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"} | {
+    f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)
+}
+
+
+class Stored(NamedTuple):
+    """A tensor as a file has it: its dtype as safetensors names it, and its elements; those of BF16 as uint16."""
+
+    dtype: str
+    array: np.ndarray
+
+    def floats(self) -> np.ndarray:
+        """float32"""
+        if self.dtype == "BF16":
+            return (self.array.astype(np.uint32) << 16).view(np.float32)
+        return np.asarray(self.array, np.float32, order="C")
+
+
+class ModelFiles:
+    """The configuration, weights and position encodings of a model directory.
+
+    Args:
+        model_dir: with config.json and model.safetensors.
+        bare: leave the head out.
+
+    Raises:
+        FileNotFoundError, RuntimeError, ValueError: as for ``Engine``.
+    """
+
+    def __init__(self, where: str, model_dir: str | os.PathLike, *, bare: bool = False):
+        self.path = _checks.directory(where, model_dir)
+        self.native = _engine.ModelFiles(self.path, bare)
+        for message in self.native.warnings():
+            warnings.warn(message, stacklevel=4)
+        described: dict[str, Any] = json.loads(self.native.description())
+        self.written_config: dict[str, Any] = described["config"]  # as this library writes it
+        self.config: dict[str, Any] = self.written_config | described["sizes"]
+        self.architecture: str = described["architecture"]
+        self.family: str = described["family"]
+        self.prefix: str = described["prefix"]  # of the encoder's names
+        self.linear_attention: bool = described["linear_attention"]
+        self.needs_position_terms: bool = described["position_terms"]
+        self.encodings: list[dict[str, Any]] = described["encodings"]
+        self._names = dict(self.native.names())
+
+    @property
+    def head_dim(self) -> int:
+        return self.config["hidden_size"] // self.config["num_attention_heads"]
+
+    def has(self, name: str) -> bool:
+        return name in self._names
+
+    def weight(self, name: str) -> np.ndarray:
+        """float32, by the name of model/weights.h, or by the file's name for what an encoding adds."""
+        return self.stored(self._names.get(name, name)).floats()
+
+    def file_name(self, name: str) -> str:
+        return self._names[name]
+
+    @property
+    def file_prefix(self) -> str:
+        """Of the encoder's names in the file."""
+        name = "embeddings.word_embeddings.weight"
+        return self.file_name(self.prefix + name).removesuffix(name)
+
+    def uses_stored_table(self, table: np.ndarray) -> bool:
+        """Whether a RoFormer's rotations are taken from the table [rows, head_dim] of its checkpoint."""
+        return self.native.uses_stored_table(table.astype(np.float64).ravel().tolist())
+
+    def stored(self, file_name: str) -> Stored:
+        dtype, shape, data = self.native.tensor(file_name)
+        return Stored(dtype, np.frombuffer(data, STORED[dtype]).reshape(shape))

@@ -1,0 +1,1 @@
+"""Parts of roformer_cpp.onnx_export."""

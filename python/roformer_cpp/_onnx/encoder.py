@@ -1,0 +1,76 @@
+"""The encoder of a model as nodes of a graph: embeddings and layers. Dimensions: B batch, T tokens, C hidden_size."""
+
+from .._model_files import ModelFiles
+from .attention import Attention
+from .graph import Graph
+from .position import Position
+
+
+class Encoder:
+    def __init__(self, graph: Graph, files: ModelFiles, position: Position):
+        self.graph, self.files, self.position = graph, files, position
+        self.config = files.config
+
+    def build(self) -> str:
+        """The last hidden state, float32 [B, T, C], of the inputs, which are added to the graph."""
+        graph, config = self.graph, self.config
+        self.ids, self.attention_mask, types = (
+            graph.input(name, ["batch", "tokens"]) for name in ("input_ids", "attention_mask", "token_type_ids")
+        )
+        heads = config["num_attention_heads"]
+        with graph.scope("positions"):
+            self.attention = Attention(
+                graph, self.position, self.ids, self.attention_mask, heads=heads, head_dim=self.files.head_dim
+            )
+            self.attention.prepare(causal=config["is_decoder"])
+        with graph.scope("embeddings"):
+            x = self._embeddings(types)
+        for number in range(config["num_hidden_layers"]):
+            with graph.scope(f"layer.{number}"):
+                x = self._layer(number, x)
+        return x
+
+    def linear(self, x: str, name: str) -> str:
+        weight, bias = self.files.weight(f"{name}.weight"), self.files.weight(f"{name}.bias")
+        return self.graph.linear(x, name, weight, bias)
+
+    def norm(self, x: str, name: str) -> str:
+        parts = (self._constant(f"{name}.{part}") for part in ("weight", "bias"))
+        return self.graph.op("LayerNormalization", x, *parts, axis=-1, epsilon=self.config["layer_norm_eps"])
+
+    def word_embeddings(self) -> str:
+        return self._constant(f"{self.files.prefix}embeddings.word_embeddings.weight")
+
+    def _constant(self, name: str) -> str:
+        return self.graph.constant(name, self.files.weight(name))
+
+    def _embeddings(self, types: str) -> str:
+        graph, prefix = self.graph, self.files.prefix
+        type_rows = self._constant(f"{prefix}embeddings.token_type_embeddings.weight")
+        x = graph.op("Gather", self.word_embeddings(), self.ids)
+        x = graph.op("Add", x, graph.op("Gather", type_rows, types))
+        for i, rows in enumerate(self.position.inputs):
+            added = graph.op("Gather", graph.constant(f"position.inputs.{i}", rows), self.attention.positions)
+            x = graph.op("Add", x, added)
+        x = self.norm(x, f"{prefix}embeddings.LayerNorm")
+        if self.config["embedding_size"] != self.config["hidden_size"]:
+            x = self.linear(x, f"{prefix}embeddings_project")
+        return x
+
+    def _layer(self, number: int, x: str) -> str:
+        graph, name = self.graph, f"{self.files.prefix}encoder.layer.{number}"
+        with graph.scope("attention"):
+            sides = (self.linear(x, f"{name}.attention.self.{side}") for side in ("query", "key", "value"))
+            q, k, v = map(self._heads, sides)
+            out = graph.op("Transpose", self.attention.layer(number, q, k, v), perm=[0, 2, 1, 3])
+            out = self.linear(graph.reshape(out, 0, 0, self.config["hidden_size"]), f"{name}.attention.output.dense")
+            x = self.norm(graph.op("Add", out, x), f"{name}.attention.output.LayerNorm")
+        with graph.scope("feed_forward"):
+            wide = graph.activation(self.linear(x, f"{name}.intermediate.dense"), self.config["hidden_act"])
+            narrow = self.linear(wide, f"{name}.output.dense")
+            return self.norm(graph.op("Add", narrow, x), f"{name}.output.LayerNorm")
+
+    def _heads(self, x: str) -> str:
+        """[B, T, H D] as [B, H, T, D]"""
+        split = self.graph.reshape(x, 0, 0, self.config["num_attention_heads"], self.files.head_dim)
+        return self.graph.op("Transpose", split, perm=[0, 2, 1, 3])

@@ -1,0 +1,159 @@
+"""What follows the encoder in a graph: the head of a model, or the modules of sentence-transformers.
+
+Names and formulas of heads are those of engine/src/heads.cpp, those of poolings of engine/src/pooling.cpp.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto
+
+from .encoder import Encoder
+from .graph import LARGEST_FLOAT, Graph
+
+LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "LMHeadModel")
+HEADS = (*LANGUAGE_MODELS, "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+
+
+def head_of(architecture: str) -> str | None:
+    """The end of a class name in HEADS; None without a head."""
+    return next((head for head in HEADS if architecture.endswith(head)), None)
+
+
+def add_hidden(graph: Graph, encoder: Encoder, hidden: str) -> None:
+    """The last hidden state, and of a BERT with a pooler its output."""
+    width = encoder.config["hidden_size"]
+    if encoder.files.has(f"{encoder.files.prefix}pooler.dense.weight"):
+        with graph.scope("pooler"):
+            graph.output("last_hidden_state", hidden, ["batch", "tokens", width])
+            graph.output("pooler_output", _pooler(encoder, hidden), ["batch", width])
+    else:
+        graph.output("last_hidden_state", hidden, ["batch", "tokens", width])
+
+
+def add_logits(graph: Graph, encoder: Encoder, hidden: str, head: str) -> None:
+    config, files = encoder.config, encoder.files
+    with graph.scope("head"):
+        if head in LANGUAGE_MODELS:
+            graph.output("logits", _vocabulary(graph, encoder, hidden), ["batch", "tokens", config["vocab_size"]])
+        elif head == "ForSequenceClassification":
+            if files.family == "bert":
+                logits = encoder.linear(_pooler(encoder, hidden), "classifier")
+            else:
+                first = encoder.linear(_first_token(graph, hidden), "classifier.dense")
+                logits = encoder.linear(graph.activation(first, config["hidden_act"]), "classifier.out_proj")
+            graph.output("logits", logits, ["batch", config["num_labels"]])
+        elif head == "ForTokenClassification":
+            graph.output("logits", encoder.linear(hidden, "classifier"), ["batch", "tokens", config["num_labels"]])
+        else:
+            both = encoder.linear(hidden, "qa_outputs")
+            for i, name in enumerate(("start_logits", "end_logits")):
+                graph.output(name, graph.op("Gather", both, graph.integer(i), axis=2), ["batch", "tokens"])
+
+
+def _first_token(graph: Graph, hidden: str) -> str:
+    return graph.op("Gather", hidden, graph.integer(0), axis=1)
+
+
+def _pooler(encoder: Encoder, hidden: str) -> str:
+    first = _first_token(encoder.graph, hidden)
+    return encoder.graph.op("Tanh", encoder.linear(first, f"{encoder.files.prefix}pooler.dense"))
+
+
+def _vocabulary(graph: Graph, encoder: Encoder, hidden: str) -> str:
+    x = graph.activation(encoder.linear(hidden, "cls.predictions.transform.dense"), encoder.config["hidden_act"])
+    x = encoder.norm(x, "cls.predictions.transform.LayerNorm")
+    if not encoder.config["tie_word_embeddings"]:
+        return encoder.linear(x, "cls.predictions.decoder")
+    bias = graph.constant("cls.predictions.bias", encoder.files.weight("cls.predictions.bias"))
+    return graph.op("Add", graph.op("MatMul", x, graph.op("Transpose", encoder.word_embeddings(), perm=[1, 0])), bias)
+
+
+# ---- sentence-transformers
+
+
+class SentenceModules:
+    """What modules.json says follows the encoder. The engine has checked these files."""
+
+    def __init__(self, where: str, model_dir: str, info: dict):
+        self.poolings: list[str] = info["pooling"]
+        self.dimensions: int = info["dimensions"]
+        self.normalized: bool = info["normalized"]
+        self.width: int = info["width"]
+        self.encoder_dir, self.steps = model_dir, []
+        path = Path(model_dir) / "modules.json"
+        if not path.exists():
+            return
+        for module in json.loads(path.read_bytes()):
+            kind, folder = module["type"].rsplit(".", 1)[-1], Path(model_dir) / module["path"]
+            if kind == "Transformer":
+                self.encoder_dir = str(folder)
+            elif kind == "Pooling" and not json.loads((folder / "config.json").read_bytes()).get(
+                "include_prompt", True
+            ):
+                raise ValueError(f"[{where}] include_prompt must be true, because a graph sees no prompt, got false")
+            elif kind in ("Dense", "Normalize"):
+                self.steps.append((kind, folder))
+
+
+_ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu"}
+
+
+def add_embedding(graph: Graph, encoder: Encoder, hidden: str, modules: SentenceModules) -> None:
+    """One vector [B, dimensions] for each sequence."""
+    mask = encoder.attention_mask
+    with graph.scope("pooling"):
+        pooled = [_pool(graph, encoder, hidden, mask, name) for name in modules.poolings]
+        x = pooled[0] if len(pooled) == 1 else graph.op("Concat", *pooled, axis=1)
+    for number, (kind, folder) in enumerate(modules.steps):
+        with graph.scope(f"{kind.lower()}.{number}"):
+            x = _normalized(graph, x) if kind == "Normalize" else _dense(graph, x, folder, f"dense.{number}")
+    if modules.dimensions < modules.width:
+        x = graph.slice(x, 1, 0, modules.dimensions)
+        x = _normalized(graph, x) if modules.normalized else x
+    graph.output("sentence_embedding", x, ["batch", modules.dimensions])
+
+
+def _pool(graph: Graph, encoder: Encoder, hidden: str, mask: str, name: str) -> str:
+    if name == "pooler":
+        return _pooler(encoder, hidden)
+    width = encoder.config["hidden_size"]
+    kept = graph.unsqueeze(graph.cast(mask, TensorProto.BOOL), 2)  # [B, T, 1]
+    if name in ("cls", "last"):  # the first or the last token that is attended to
+        numbers = graph.cast(graph.cast(mask, TensorProto.BOOL), TensorProto.INT64)
+        if name == "last":
+            numbers = graph.op("Mul", numbers, graph.op("Add", encoder.attention.positions, graph.integer(1)))
+        row = graph.op("ArgMax", numbers, axis=1, keepdims=1)  # [B, 1]
+        index = graph.op("Expand", graph.unsqueeze(row, 2), graph.ints(1, 1, width))
+        return graph.op("Squeeze", graph.op("GatherElements", hidden, index, axis=1), graph.ints(1))
+    if name == "max":
+        largest = graph.reduce("ReduceMax", graph.op("Where", kept, hidden, graph.number(-LARGEST_FLOAT)), 1)
+        any_kept = graph.reduce("ReduceMax", graph.cast(kept, TensorProto.FLOAT), 1)
+        return graph.op("Where", graph.cast(any_kept, TensorProto.BOOL), largest, graph.number(0.0))
+    total = graph.reduce("ReduceSum", graph.op("Where", kept, hidden, graph.number(0.0)), 1)
+    count = graph.reduce("ReduceSum", graph.cast(kept, TensorProto.FLOAT), 1)
+    divisor = graph.op("Max", count, graph.number(1.0))
+    return graph.op("Div", total, graph.op("Sqrt", divisor) if name == "mean-sqrt-len" else divisor)
+
+
+def _normalized(graph: Graph, x: str) -> str:
+    length = graph.reduce("ReduceL2", x, 1, keep=True)
+    return graph.op("Div", x, graph.op("Max", length, graph.number(1e-12)))
+
+
+def _dense(graph: Graph, x: str, folder: Path, name: str) -> str:
+    from safetensors.numpy import load_file
+
+    config = json.loads((folder / "config.json").read_bytes())
+    weights = {key: np.asarray(value, np.float32) for key, value in load_file(folder / "model.safetensors").items()}
+    y = graph.linear(x, name, weights["linear.weight"], weights.get("linear.bias"))
+    activation = config.get("activation_function", "torch.nn.modules.activation.Tanh").rsplit(".", 1)[-1]
+    if _ACTIVATIONS[activation]:
+        y = graph.activation(y, _ACTIVATIONS[activation])
+    if not config.get("use_residual", False):
+        return y
+    through = (
+        graph.linear(x, f"{name}.residual", weights["residual.weight"], None) if "residual.weight" in weights else x
+    )
+    return graph.op("Add", y, through)

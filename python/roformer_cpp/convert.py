@@ -1,0 +1,221 @@
+"""Model directories out of other checkpoints: `python -m roformer_cpp.convert SOURCE TARGET`.
+
+Reads TensorFlow checkpoints of RoFormer, WoBERT, BERT and NEZHA (by TensorFlow), pytorch_model.bin (by PyTorch, which
+runs no code of it), and model directories; writes safetensors with the names that transformers has now, or
+pytorch_model.bin; and changes the layout of rotary embedding. What is written is opened by the engine before it gets
+its name.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from . import _checks
+from ._command import exit_code
+
+WHERE = "convert"
+WEIGHTS = ("pytorch", "safetensors")
+# Endings of files that are not copied: weights, and what programs pickle beside them.
+_OTHER_WEIGHTS = (".bin", ".ckpt", ".h5", ".msgpack", ".onnx", ".ot", ".pkl", ".pt", ".pth")
+
+
+def convert(
+    source: str | os.PathLike,
+    target: str | os.PathLike,
+    *,
+    layout: Literal["pairs", "halves"] | None = None,
+    weights: Literal["safetensors", "pytorch"] = "safetensors",
+    model_type: Literal["bert", "nezha", "roformer"] | None = None,
+    tokenizer: Literal["bert", "roformer", "wobert"] | None = None,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Writes a checkpoint as a model directory (docs/convert.md).
+
+    Args:
+        source: a TensorFlow checkpoint (its path without ``.index``, or its directory), a directory with
+            pytorch_model.bin, or a model directory. Files beside the weights are copied.
+        target: the directory to write, whole or not at all.
+        layout: of rotary embedding. The rows of the projections are permuted, so that all results stay the same.
+            Default: as it is.
+        weights: what is written; ``"pytorch"`` writes pytorch_model.bin, which transformers reads and this library
+            does not.
+        model_type: of a TensorFlow checkpoint. Default: bert where it has a table of positions, else roformer.
+        tokenizer: of a TensorFlow checkpoint. ``"wobert"`` is the original tokenizer of RoFormer and WoBERT. Default:
+            that where the vocabulary has Chinese words, else ``"bert"``.
+        overwrite: whether a model directory at ``target`` is replaced.
+
+    Returns:
+        ``architecture``; ``tensors``, their number; ``layout`` of a model that rotates, else None; ``left_out``, the
+        source's tensors that are not in the target.
+
+    Raises:
+        ImportError: a package is missing: safetensors, TensorFlow for its checkpoints, PyTorch for pytorch_model.bin.
+        FileNotFoundError: a file is missing.
+        RuntimeError: the weights do not fit the configuration; the message names the tensor.
+        ValueError, TypeError: an argument breaks a rule; a tensor has no place; a pickle asks for code.
+    """
+    if layout is not None:
+        _checks.choice(WHERE, "layout", layout, ("pairs", "halves"))
+    _checks.choice(WHERE, "weights", weights, WEIGHTS)
+    _checks.boolean(WHERE, "overwrite", overwrite)
+    origin, folder = _path("source", source), _path("target", target)
+
+    from ._convert import checkpoint, directory, tensorflow
+
+    checkpoint.need_safetensors()
+    for name, value, names in (
+        ("model_type", model_type, tensorflow.MODEL_TYPES),
+        ("tokenizer", tokenizer, tensorflow.TOKENIZERS),
+    ):
+        if value is not None:
+            _checks.choice(WHERE, name, value, names)
+    directory.check_target(origin, folder, overwrite=overwrite)
+    content = _read(origin, model_type, tokenizer)
+    with directory.staging(folder) as staged:
+        _copy(content, staged)
+        result = _write_model(content, staged, layout)
+        if weights == "pytorch":
+            from ._convert import pickles
+
+            pickles.write(staged / pickles.FILE, content.tensors)
+            (staged / "model.safetensors").unlink()
+    return result | {"left_out": content.left_out}
+
+
+def _path(name: str, value: str | os.PathLike) -> Path:
+    try:
+        return Path(os.fsdecode(value))
+    except TypeError:
+        raise TypeError(f"[{WHERE}] the {name} must be a path, got {_checks.kind(value)}") from None
+
+
+def _read(source: Path, model_type: str | None, tokenizer: str | None) -> Any:
+    from ._convert import checkpoint, pickles, tensorflow
+    from ._model_files import ModelFiles
+
+    has_safetensors = any((source / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json"))
+    has_pickles = any((source / name).is_file() for name in (pickles.FILE, pickles.INDEX))
+    if not has_safetensors and not has_pickles:
+        prefix = tensorflow.find(source)
+        if prefix is not None:
+            return tensorflow.read(prefix, model_type, tokenizer)
+        if not source.exists():
+            raise FileNotFoundError(f"[{WHERE}] the source must exist, got {source}")
+        raise ValueError(
+            f"[{WHERE}] the source must have model.safetensors, {pickles.FILE} or a TensorFlow checkpoint, got {source}"
+        )
+    for name, value in (("model_type", model_type), ("tokenizer", tokenizer)):
+        if value is not None:
+            raise ValueError(f"[{WHERE}] {name} must be left to config.json of a model directory, got {value!r}")
+    config = checkpoint.read_json(source / "config.json")
+    if has_safetensors:
+        files = ModelFiles(WHERE, source)
+        tensors = {name: files.stored(name) for name in files.native.file_names()}
+    else:
+        tensors = pickles.read(source)
+    return checkpoint.Checkpoint(config, checkpoint.current_names(tensors), copied=_others(source))
+
+
+def _others(source: Path) -> dict[str, Path]:
+    """The files of a model directory without its weights and configuration, by their paths in it."""
+    from ._convert import pickles
+
+    replaced = {"config.json", "model.safetensors", "model.safetensors.index.json", pickles.FILE, pickles.INDEX}
+    found = {}
+    for path in sorted(source.rglob("*")):
+        relative = path.relative_to(source)
+        is_nested = path.parent != source
+        is_weights = path.suffix in _OTHER_WEIGHTS or (path.suffix == ".safetensors" and "-of-" in path.stem)
+        is_hidden = any(part.startswith(".") for part in relative.parts)
+        if not path.is_file() or str(relative) in replaced or is_hidden:
+            continue
+        if not is_weights or (is_nested and path.name == pickles.FILE):
+            found[str(relative)] = path
+    return found
+
+
+def _copy(content: Any, folder: Path) -> None:
+    from ._convert import pickles
+    from ._convert.checkpoint import write_json, write_safetensors
+
+    for name, path in content.copied.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if path.name == pickles.FILE:  # of a module of sentence-transformers
+            write_safetensors(folder / Path(name).with_name("model.safetensors"), pickles.read(path.parent))
+        else:
+            shutil.copyfile(path, folder / name)
+    for name, value in content.written.items():
+        write_json(folder / name, value)
+
+
+def _write_model(content: Any, folder: Path, layout: str | None) -> dict[str, Any]:
+    """Writes the configuration and the weights, which the engine then opens."""
+    from ._convert.checkpoint import write_json, write_safetensors
+    from ._convert.layout import change_layout, with_layout
+    from ._model_files import ModelFiles
+
+    def written(config: dict[str, Any]) -> ModelFiles:
+        write_json(folder / "config.json", config)
+        write_safetensors(folder / "model.safetensors", content.tensors)
+        return ModelFiles(WHERE, folder)
+
+    files = written(content.config)
+    is_made = bool(content.written)  # a configuration of another program
+    changed = layout is not None and change_layout(files, content.tensors, layout)
+    if changed or is_made or content.config.get("model_type") == "nezha":
+        config = with_layout(files.written_config, layout) if changed else files.written_config
+        files = _settled(written(config), content, written)
+    rotations = [encoding["layout"] for encoding in files.encodings if encoding["kind"] == "rotary"]
+    return {
+        "architecture": files.architecture,
+        "tensors": len(content.tensors),
+        "layout": rotations[0] if rotations else None,
+    }
+
+
+def _settled(files: Any, content: Any, written: Any) -> Any:
+    """With the names that follow from the configuration: its model_type, the class, and whether there is a RoFormer's
+    table of positions, which transformers reads."""
+    from ._model_files import Stored
+
+    config = files.written_config
+    named = config.get("architectures") or []
+    # The class that has a next-sentence layer is transformers' own, and the engine's only for reading.
+    if named and not (config["model_type"] == "bert" and named[0].endswith("ForPreTraining")):
+        config["architectures"] = [files.architecture]
+    if dtype := content.config.get("dtype", content.config.get("torch_dtype")):
+        config["dtype"] = dtype
+    table = f"{files.file_prefix}encoder.embed_positions.weight"
+    if config["model_type"] != "roformer":
+        content.tensors.pop(table, None)
+    elif table not in content.tensors:
+        content.tensors[table] = Stored("F32", files.native.computed_table())
+    return written(config)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m roformer_cpp.convert",
+        description="Writes a checkpoint of another program as a model directory.",
+    )
+    parser.add_argument("source", help="a TensorFlow checkpoint, or a directory with pytorch_model.bin or safetensors")
+    parser.add_argument("target", help="the directory to write")
+    parser.add_argument("--layout", help="of rotary embedding: pairs or halves")
+    parser.add_argument("--weights", default="safetensors", help="safetensors (default), or pytorch")
+    parser.add_argument("--model-type", help="of a TensorFlow checkpoint: bert, nezha or roformer")
+    parser.add_argument("--tokenizer", help="of a TensorFlow checkpoint: bert, wobert or roformer")
+    parser.add_argument("--overwrite", action="store_true", help="replace a model directory at TARGET")
+    given = vars(parser.parse_args(arguments))
+
+    def work() -> None:
+        print(json.dumps(convert(given.pop("source"), given.pop("target"), **given), ensure_ascii=False))
+
+    return exit_code(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

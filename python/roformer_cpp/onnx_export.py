@@ -1,0 +1,189 @@
+"""ONNX files of model directories: `python -m roformer_cpp.onnx_export MODEL OUT.onnx`.
+
+The graph computes what the engine computes, in float32, for any batch and any length up to a limit. Its inputs are
+``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 [batch, tokens]; a token that is masked by 0 is attended
+to by none. It needs the package onnx, and no PyTorch.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+from . import _checks
+from ._command import exit_code
+
+OPSETS = (17, 23)
+TASKS = ("embed", "hidden", "logits")
+WHERE = "export_onnx"
+# A file of protocol buffers holds less than 2 GiB.
+_LARGEST_FILE_BYTES = 2**31 - 2**20
+
+
+def export_onnx(
+    model_dir: str | os.PathLike,
+    path: str | os.PathLike,
+    *,
+    opset: Literal[17, 23] = 23,
+    task: Literal["embed", "hidden", "logits"] | None = None,
+    length: int | None = None,
+    external_data: bool | None = None,
+) -> dict[str, Any]:
+    """Writes a model directory as an ONNX file (docs/convert.md says which models).
+
+    Args:
+        model_dir: a directory that ``Engine`` opens.
+        path: the file to write. It is replaced as a whole, or not at all.
+        opset: 23 uses the operators RotaryEmbedding and Attention; 17 is for older runtimes, and is composed of
+            products and a softmax.
+        task: ``"embed"``, the vectors that ``Engine.embed`` gives, as ``sentence_embedding`` [batch, dimensions];
+            ``"logits"`` of the head: ``logits`` [batch, tokens, vocab_size or labels] or [batch, labels], or
+            ``start_logits`` and ``end_logits`` [batch, tokens]; ``"hidden"``: ``last_hidden_state`` [batch, tokens,
+            hidden_size], and ``pooler_output`` [batch, hidden_size] of a BERT with a pooler. Default: ``"embed"`` with
+            a modules.json, else ``"logits"`` where config.json names a head, else ``"hidden"``.
+        length: tokens of the longest sequence that the graph reads; tables by position have a row for each. Default:
+            ``max_position_embeddings``, or less where the model reads less.
+        external_data: whether weights are in a second file, ``path`` with ``.data`` at its end. Default: where they
+            are 2 GiB or more, which one file cannot hold.
+
+    Returns:
+        ``outputs``, their names; ``length``; ``opset``; ``bytes`` of all files.
+
+    Raises:
+        ImportError: the package onnx is missing.
+        FileNotFoundError, RuntimeError: as for ``Engine``.
+        ValueError, TypeError: an argument breaks a rule; the model has linear attention, multiple choice, or a position
+            encoding that has no graph.
+    """
+    if _checks.integer(WHERE, "opset", opset) not in OPSETS:
+        raise ValueError(f"[{WHERE}] opset must be 17 or 23, got {opset}")
+    if task is not None:
+        _checks.choice(WHERE, "task", task, TASKS)
+    if length is not None:
+        _checks.integer(WHERE, "length", length, 1)
+    if external_data is not None:
+        _checks.boolean(WHERE, "external_data", external_data)
+    target = _target(path)
+    graph, properties = _build(_checks.directory(WHERE, model_dir), opset, task, length)
+    size = _save(graph, properties, target, external_data)
+    return {
+        "outputs": graph.output_names,
+        "length": int(properties["max_tokens"]),
+        "opset": opset,
+        "bytes": size,
+    }
+
+
+def _target(path: str | os.PathLike) -> Path:
+    try:
+        target = Path(os.fsdecode(path))
+    except TypeError:
+        raise TypeError(f"[{WHERE}] the file must be a path, got {_checks.kind(path)}") from None
+    if target.is_dir():
+        raise ValueError(f"[{WHERE}] the file must not be a directory, got {target}")
+    if not target.absolute().parent.is_dir():
+        raise FileNotFoundError(f"[{WHERE}] the folder of the file must exist, got {target.parent}")
+    return target
+
+
+def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> tuple[Any, dict[str, str]]:
+    """The graph, and what the file says of it."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"[{WHERE}] the package onnx must be installed (pip install onnx), got: {error}") from error
+    from ._model_files import ModelFiles
+    from ._onnx import heads
+    from ._onnx.encoder import Encoder
+    from ._onnx.graph import Graph
+    from ._onnx.position import read_position
+
+    if task is None and (Path(model_dir) / "modules.json").exists():
+        task = "embed"
+    modules = None
+    if task == "embed":
+        from .engine import Engine
+
+        engine = Engine(model_dir, task="embed")
+        modules = heads.SentenceModules(WHERE, engine.model_dir, engine.embedding_info)
+        del engine
+        files = ModelFiles(WHERE, modules.encoder_dir, bare=True)
+    else:
+        files = ModelFiles(WHERE, model_dir, bare=task == "hidden")
+    head = None if modules or task == "hidden" else _head(files.architecture, task)
+    position = read_position(WHERE, files, length)
+    graph = Graph(opset)
+    encoder = Encoder(graph, files, position)
+    hidden = encoder.build()
+    if modules:
+        heads.add_embedding(graph, encoder, hidden, modules)
+    elif head:
+        heads.add_logits(graph, encoder, hidden, head)
+    else:
+        heads.add_hidden(graph, encoder, hidden)
+    return graph, {"architecture": files.architecture, "max_tokens": str(position.tokens)}
+
+
+def _head(architecture: str, task: str | None) -> str | None:
+    from ._onnx.heads import head_of
+
+    head = head_of(architecture)
+    if head is None and (architecture.endswith("ForMultipleChoice") or task == "logits"):
+        rule = "the head must be a language model's, one of classes, of tokens or of answers"
+        raise ValueError(f'[{WHERE}] {rule}, or task must be "hidden", got {architecture}')
+    return head
+
+
+def _save(graph: Any, properties: dict[str, str], target: Path, external: bool | None) -> int:
+    """Writes to a folder beside the target, checks, and renames. Returns the number of bytes."""
+    import onnx
+
+    from . import __version__
+
+    weights = graph.constant_bytes
+    if external is None:
+        external = weights >= _LARGEST_FILE_BYTES
+    elif not external and weights >= _LARGEST_FILE_BYTES:
+        raise ValueError(f"[{WHERE}] external_data must be True for 2 GiB of weights or more, got {weights} bytes")
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.absolute().parent) as folder:
+        written = Path(folder) / target.name
+        graph.save(written, properties["architecture"], __version__, properties, external=external)
+        onnx.checker.check_model(str(written), full_check=True)
+        files = sorted(Path(folder).iterdir(), reverse=True)  # the weights first
+        size = sum(file.stat().st_size for file in files)
+        for file in files:
+            file.replace(target.absolute().parent / file.name)
+    return size
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m roformer_cpp.onnx_export", description="Writes a model directory as an ONNX file."
+    )
+    parser.add_argument("model", help="a directory that the engine opens")
+    parser.add_argument("output", help="the file to write, such as model.onnx")
+    parser.add_argument("--opset", type=int, default=23, help="23 (default), or 17 for older runtimes")
+    parser.add_argument("--task", help="embed, logits or hidden; default: what the directory is made for")
+    parser.add_argument("--length", type=int, help="tokens of the longest sequence; default: the model's")
+    parser.add_argument("--external-data", action="store_true", help="weights in a second file, OUTPUT.data")
+    given = parser.parse_args(arguments)
+
+    def work() -> None:
+        done = export_onnx(
+            given.model,
+            given.output,
+            opset=given.opset,
+            task=given.task,
+            length=given.length,
+            external_data=given.external_data or None,
+        )
+        print(json.dumps({"output": given.output} | done))
+
+    return exit_code(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,254 @@
+"""TensorFlow checkpoints as model directories, against transformers, NumPy and TensorFlow."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file
+
+import roformer_cpp
+from convert_case import OF_TRAINING, WORDS, Stand, check_outputs, original_name, original_tensors, write_original
+from engine_case import SIZES, assert_close, make_oracle, make_sequences
+from roformer_cpp._convert import tensorflow as of_tensorflow
+
+
+@pytest.fixture
+def stand(monkeypatch):
+    """Makes TensorFlow's reader one of these tensors."""
+
+    def use(tensors):
+        monkeypatch.setattr(of_tensorflow, "open_reader", lambda prefix: Stand(tensors))
+
+    return use
+
+
+@pytest.mark.parametrize("changes", [{}, {"embedding_size": 16}], ids=str)
+def test_roformer(changes, stand, tmp_path):
+    oracle = make_oracle("RoFormer", "ForMaskedLM", **changes)
+    write_original(tmp_path / "source", oracle)
+    stand(original_tensors(oracle) | OF_TRAINING)
+    done = roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
+    tensors = len(original_tensors(oracle)) + 1  # the table of positions
+    assert done == {"architecture": "RoFormerForMaskedLM", "tensors": tensors, "layout": "pairs", "left_out": []}
+    check_outputs(tmp_path / "target", oracle)
+    config = json.loads((tmp_path / "target" / "config.json").read_text())
+    assert config["model_type"] == "roformer" and config["embedding_size"] == changes.get("embedding_size", 24)
+    assert sorted(path.name for path in (tmp_path / "target").iterdir()) == [
+        "config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"
+    ]  # fmt: skip
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_roformer_of_small_size_under_its_other_name(stand, tmp_path):
+    oracle = make_oracle("RoFormer", "ForMaskedLM", embedding_size=16)
+    write_original(tmp_path / "source", oracle)
+    names = {name: name.replace("bert/embeddings_project", "bert/encoder/embedding_hidden_mapping_in")
+             for name in original_tensors(oracle)}  # fmt: skip
+    stand({names[name]: tensor for name, tensor in original_tensors(oracle).items()})
+    roformer_cpp.convert(tmp_path / "source" / "bert_model.ckpt", tmp_path / "target")
+    check_outputs(tmp_path / "target", oracle)
+
+
+def test_a_pooler_of_a_roformer_is_left_out(stand, tmp_path):
+    oracle = make_oracle("RoFormer", "ForMaskedLM")
+    write_original(tmp_path / "source", oracle)
+    pooler = {"bert/pooler/dense/kernel": np.ones((24, 24), np.float32), "bert/pooler/dense/bias": np.ones(24)}
+    stand(original_tensors(oracle) | pooler)
+    done = roformer_cpp.convert(tmp_path / "source" / "bert_model.ckpt.index", tmp_path / "target")
+    assert done["left_out"] == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
+    check_outputs(tmp_path / "target", oracle)
+
+
+@pytest.mark.parametrize("head", ("ForMaskedLM", "ForPreTraining", "Model"))
+def test_wobert(head, stand, tmp_path):
+    """A BERT whose vocabulary has words."""
+    oracle = make_oracle("Bert", head)
+    words = [*WORDS[:-2], "天气", "北京"]
+    write_original(tmp_path / "source", oracle, words)
+    tensors = original_tensors(oracle)
+    if head == "Model":
+        tensors = {f"bert/{name}": tensor for name, tensor in tensors.items()}
+    stand(tensors)
+    done = roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
+    assert done["architecture"] == ("BertModel" if head == "Model" else "BertForMaskedLM") and done["layout"] is None
+    again = getattr(transformers, f"Bert{head}").from_pretrained(tmp_path / "target").eval()
+    theirs = oracle.state_dict()
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in again.state_dict().items())
+    assert again.config.architectures == [f"Bert{head}"]
+    tokenizer = roformer_cpp.Tokenizer.from_pretrained(tmp_path / "target")
+    assert tokenizer.convert_ids_to_tokens(tokenizer("北京天气")["input_ids"]) == ["[CLS]", "北京", "天气", "[SEP]"]
+
+
+def test_a_vocabulary_of_characters(stand, tmp_path):
+    oracle = make_oracle("RoFormer", "ForMaskedLM")
+    write_original(tmp_path / "source", oracle)
+    stand(original_tensors(oracle))
+    for kind, name in ((None, "BertTokenizer"), ("roformer", "RoFormerTokenizer"), ("wobert", "RoFormerTokenizer")):
+        roformer_cpp.convert(tmp_path / "source", tmp_path / "target", tokenizer=kind, overwrite=True)
+        settings = json.loads((tmp_path / "target" / "tokenizer_config.json").read_text())
+        assert settings["tokenizer_class"] == name and ("roformer_pipeline" in settings) == (kind == "wobert")
+        assert roformer_cpp.Tokenizer.from_pretrained(tmp_path / "target")("一丁")["input_ids"] == [2, 5, 6, 3]
+
+
+def test_nezha(stand, tmp_path):
+    """A NEZHA's checkpoint has no positions, so it must be named; it is written with an encoding of its own."""
+    oracle = make_oracle("Bert", "ForMaskedLM")
+    tensors = original_tensors(oracle)
+    del tensors["bert/embeddings/position_embeddings"]
+    write_original(tmp_path / "source", oracle, max_relative_position=4, use_relative_position=True)
+    stand(tensors)
+    done = roformer_cpp.convert(tmp_path / "source", tmp_path / "target", model_type="nezha")
+    assert done["architecture"] == "RfEncoderForMaskedLM"
+    config = json.loads((tmp_path / "target" / "config.json").read_text())
+    assert config["model_type"] == "rf_encoder" and config["architectures"] == ["RfEncoderForMaskedLM"]
+    assert config["position_encoding"] == {"type": "nezha", "max_relative_position": 4}
+    stored = load_file(tmp_path / "target" / "model.safetensors")
+    for name, tensor in tensors.items():
+        ours = next(each for each in stored if original_name(each)[0] == name)
+        assert np.array_equal(stored[ours], tensor.T if original_name(ours)[1] else tensor)
+
+
+def test_by_tensorflow(tmp_path):
+    """The files that TensorFlow writes, under the original names, and a forward pass in NumPy."""
+    tf = pytest.importorskip("tensorflow", reason="needs TensorFlow (pip install tensorflow-cpu)")
+    oracle = make_oracle("RoFormer", "ForMaskedLM")
+    write_original(tmp_path / "source", oracle)
+    tensors = original_tensors(oracle) | OF_TRAINING
+    names = sorted(tensors)
+    prefix = tmp_path / "source" / "bert_model.ckpt"
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[tf.constant(tensors[name]) for name in names],
+    )
+    done = roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
+    assert done["architecture"] == "RoFormerForMaskedLM"
+    check_outputs(tmp_path / "target", oracle)
+    ids, types = make_sequences((13,))
+    bare = transformers.RoFormerModel.from_pretrained(tmp_path / "target").eval()
+    with torch.no_grad():
+        given = {"input_ids": torch.tensor(ids[0])[None], "token_type_ids": torch.tensor(types[0])[None]}
+        theirs = bare(**given).last_hidden_state[0].numpy()
+    assert_close(theirs, numpy_roformer(tensors, ids[0], types[0], heads=2))
+    prefix.with_name("bert_model.ckpt.index").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"^\[convert\] .*bert_model.ckpt must be a TensorFlow checkpoint, got: "):
+        roformer_cpp.convert(tmp_path / "source", tmp_path / "other")
+
+
+def numpy_roformer(tensors, ids, types, heads):
+    """RoFormer (arXiv 2104.09864) in float64 by the names of the checkpoint, [T, C]."""
+    get = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}.__getitem__
+    erf = np.vectorize(__import__("math").erf)
+
+    def norm(x, name):
+        centred = x - x.mean(-1, keepdims=True)
+        unit = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
+        return unit * get(f"{name}/gamma") + get(f"{name}/beta")
+
+    def dense(x, name):
+        return x @ get(f"{name}/kernel") + get(f"{name}/bias")
+
+    x = get("bert/embeddings/word_embeddings")[ids] + get("bert/embeddings/token_type_embeddings")[types]
+    x = norm(x, "bert/embeddings/LayerNorm")
+    length, size = len(ids), x.shape[-1] // heads
+    angles = np.arange(length)[:, None] / 10000 ** (2 * np.arange(size // 2) / size)
+    turn = np.exp(1j * angles)[:, None]  # pair (2i, 2i+1) as a complex number
+    for layer in range(SIZES["num_hidden_layers"]):
+        name = f"bert/encoder/layer_{layer}"
+        q, k, v = (dense(x, f"{name}/attention/self/{side}").reshape(length, heads, size)
+                   for side in ("query", "key", "value"))  # fmt: skip
+        q, k = ((side[..., 0::2] + 1j * side[..., 1::2]) * turn for side in (q, k))
+        scores = np.einsum("thd,shd->hts", q, k.conj()).real / np.sqrt(size)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        out = np.einsum("hts,shd->thd", weights, v).reshape(length, -1)
+        x = norm(x + dense(out, f"{name}/attention/output/dense"), f"{name}/attention/output/LayerNorm")
+        wide = dense(x, f"{name}/intermediate/dense")
+        wide = wide / 2 * (1 + erf(wide / np.sqrt(2)))
+        x = norm(x + dense(wide, f"{name}/output/dense"), f"{name}/output/LayerNorm")
+    return x
+
+
+def test_a_forward_pass_by_the_original_names():
+    """The oracle of test_by_tensorflow agrees with transformers, so the names here are those of the formula."""
+    oracle = make_oracle("RoFormer", "ForMaskedLM")
+    ids, types = make_sequences((13,))
+    with torch.no_grad():
+        given = {"input_ids": torch.tensor(ids[0])[None], "token_type_ids": torch.tensor(types[0])[None]}
+        theirs = oracle.roformer(**given).last_hidden_state[0].numpy()
+    assert_close(theirs, numpy_roformer(original_tensors(oracle), ids[0], types[0], heads=2))
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        (lambda t: t | {"bert/other/kernel": np.ones(3)}, ValueError,
+         r"tensors must have a place in a roformer, got bert/other/kernel$"),
+        (lambda t: t | {f"output_{i}": np.ones(3) for i in range(8)}, ValueError, r"output_4 and 3 more$"),
+        (lambda t: {k: v for k, v in t.items() if "layer_1/intermediate/dense/bias" not in k}, RuntimeError,
+         r"got 1 missing, the first \"roformer\.encoder\.layer\.1\.intermediate\.dense\.bias\" of shape \[37\]$"),
+        (lambda t: t | {"bert/embeddings/word_embeddings": np.ones((60, 24))}, RuntimeError,
+         r"must have the shape \[61, 24\] by the config, got \[60, 24\]$"),
+        (lambda t: t | {"bert/embeddings/word_embeddings": np.full((61, 24), np.nan)}, RuntimeError,
+         r"weights must be finite"),
+        (lambda t: {"global_step": np.array(1)}, ValueError, r"must have tensors of a model, got none"),
+        (lambda t: t | {"roformer/pooler/dense/bias": np.ones(24), "bert/embeddings_project/bias": np.ones(24),
+                        "bert/encoder/embedding_hidden_mapping_in/bias": np.ones(24)}, ValueError,
+         r"each place must have one tensor, got two for roformer\.embeddings_project\.bias$"),
+    ],
+)  # fmt: skip
+def test_tensors_that_do_not_fit(change, error, message, stand, tmp_path):
+    oracle = make_oracle("RoFormer", "ForMaskedLM")
+    write_original(tmp_path / "source", oracle)
+    stand(change(original_tensors(oracle)))
+    with pytest.raises(error, match=message) as raised:
+        roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
+    assert str(raised.value).startswith("[") and "\n" not in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_files_that_are_missing(stand, tmp_path):
+    oracle = make_oracle("RoFormer", "ForMaskedLM")
+    write_original(tmp_path / "source", oracle)
+    stand(original_tensors(oracle))
+    for name, message in (("vocab.txt", "must have vocab.txt"), ("bert_config.json", "must have config.json")):
+        (tmp_path / "source" / name).unlink()
+        with pytest.raises(FileNotFoundError, match=rf"^\[convert\] the source {message}, got none in "):
+            roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
+        write_original(tmp_path / "source", oracle)
+    write_original(tmp_path / "source", oracle, [*WORDS, "more"])
+    with pytest.raises(ValueError, match=r"vocab\.txt must have at most the 61 tokens of the model, got 62$"):
+        roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
+    (tmp_path / "source" / "other.index").write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=r"must have one checkpoint, or name one as the source, got bert_model\.ckpt, o"
+    ):
+        roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
+    for text, message in (("[1]", "must be a JSON object, got list"), ("{", "must be JSON, got: ")):
+        (tmp_path / "source" / "bert_config.json").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            roformer_cpp.convert(tmp_path / "source" / "bert_model.ckpt", tmp_path / "target")
+
+
+def test_without_tensorflow(tmp_path, monkeypatch):
+    write_original(tmp_path / "source", make_oracle("RoFormer", "ForMaskedLM"))
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(ImportError, match=r"needs TensorFlow to read it \(pip install tensorflow-cpu\), got: "):
+        roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
+
+
+def test_an_error_keeps_the_old_target(stand, tmp_path):
+    oracle = make_oracle("RoFormer", "ForMaskedLM")
+    write_original(tmp_path / "source", oracle)
+    stand(original_tensors(oracle))
+    roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
+    before = (tmp_path / "target" / "model.safetensors").read_bytes()
+    stand(original_tensors(oracle) | {"bert/embeddings/word_embeddings": np.ones((60, 24))})
+    with pytest.raises(RuntimeError):
+        roformer_cpp.convert(tmp_path / "source", tmp_path / "target", overwrite=True)
+    assert (tmp_path / "target" / "model.safetensors").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"]

@@ -1,0 +1,178 @@
+"""ONNX files of every position encoding, and of batches of all shapes, against our own modules in float64, which other
+tests compare with the papers, and against a second implementation of the operators."""
+
+import json
+
+import numpy as np
+import onnx
+import onnx.reference
+import onnxruntime
+import pytest
+import torch
+
+import roformer_cpp
+import tolerances as tol
+from engine_case import SIZES, VOCAB, assert_close, make_sequences
+from engine_modules import INFOS, hidden_of, save
+from onnx_case import OPSETS, kept, padded, run
+
+ROPE = {"type": "rope"}
+SCALED = {"factor": 4.0, "original_max_position_embeddings": 8}
+OPTIONS = [
+    ROPE | {"layout": "halves"},
+    ROPE | {"partial_rotary_factor": 0.5},
+    ROPE | {"layout": "halves", "partial_rotary_factor": 0.5, "rotary_value": True},
+    ROPE | {"trainable": True},
+    ROPE | {"precision": "float32", "rope_theta": 500.0},
+    ROPE | {"rope_parameters": {"rope_type": "linear", "factor": 4.0}},
+    ROPE | {"rope_parameters": {"rope_type": "yarn"} | SCALED},
+    ROPE | {"rope_parameters": {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0} | SCALED},
+    ROPE | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
+    {"type": "axial", "grid_width": 4},
+    {"type": "mrope", "rope_parameters": {"rope_type": "default", "mrope_section": [3, 2, 1]}},
+    {"type": "nezha", "max_relative_position": 4},
+    {"type": "shaw", "max_relative_position": 3},
+    {"type": "transformer-xl", "clamp_len": 5},
+    {"type": "t5", "scale": "sqrt"},
+    ["t5", "rope"],
+    ["sinusoidal", "shaw", "alibi"],
+    ["rope", "nezha", "t5"],
+]
+NOT_EXPORTED = ("huang-m3",)
+PLAIN = [name for name in INFOS if name not in (*NOT_EXPORTED, "axial", "mrope")]
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("encoding", [*PLAIN, *OPTIONS], ids=lambda e: e if isinstance(e, str) else json.dumps(e))
+def test_encodings(encoding, opset, tmp_path):
+    save(encoding, tmp_path)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    ids, types = make_sequences()
+    batch = padded(ids, types)
+    ours = kept(run(tmp_path / "model.onnx", *batch)["last_hidden_state"], batch[1])
+    exact = hidden_of(roformer_cpp.load_model(tmp_path, dtype="float64"), ids, types)
+    assert_close(ours, exact)
+
+
+class Steps(roformer_cpp.CustomEncoding):
+    def __init__(self, shape):
+        super().__init__()
+        self.rows = torch.nn.Parameter(torch.zeros(shape.num_attention_heads, 7))
+
+    def shared(self, positions, key_positions, dtype):
+        return roformer_cpp.Terms(bias=roformer_cpp.DistanceTable(self.rows.to(dtype), -3, 3))
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_an_encoding_in_python(opset, tmp_path):
+    """Its terms are in the directory, as those of others are."""
+    roformer_cpp.register_encoding("steps-of-onnx", Steps)
+    model = roformer_cpp.build_model(SIZES | {"position_encoding": "steps-of-onnx"})
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(tol.PERTURBED * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
+    model.save(tmp_path)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    ids, types = make_sequences()
+    batch = padded(ids, types)
+    ours = kept(run(tmp_path / "model.onnx", *batch)["last_hidden_state"], batch[1])
+    assert_close(ours, hidden_of(model, ids, types))
+
+
+def test_every_encoding_is_exported_or_named():
+    assert {*PLAIN, *NOT_EXPORTED} | {e["type"] for e in OPTIONS if isinstance(e, dict)} == set(INFOS)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_a_family_of_bert_with_rope(opset, tmp_path):
+    model = save("rope", tmp_path, "BertForSequenceClassification", family="bert", num_labels=3)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    batch = padded(*make_sequences())
+    ids, mask, types = (torch.as_tensor(each) for each in batch)
+    with torch.no_grad():
+        theirs = model(ids, mask, token_type_ids=types)["logits"].numpy()
+    assert_close(run(tmp_path / "model.onnx", *batch)["logits"], theirs)
+
+
+# ---- shapes
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("encoding", ("rope", "t5", "shaw", "tupe-r"))
+def test_rows_without_any_token(encoding, opset, tmp_path):
+    """The attention of such a row is 0, and the other rows are what they were."""
+    model = save(encoding, tmp_path)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    ids, mask, types = padded(*make_sequences())
+    mask[1] = 0
+    ours = run(tmp_path / "model.onnx", ids, mask, types)["last_hidden_state"]
+    assert np.isfinite(ours).all()
+    with torch.no_grad():
+        theirs = model.encode(*(torch.as_tensor(x) for x in (ids, mask)), token_type_ids=torch.as_tensor(types)).numpy()
+    assert_close(ours[1], theirs[1])
+    assert_close(kept(ours, mask), kept(theirs, mask))
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("encoding", ("rope", "shaw"))
+@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (1, 32), (0, 5)], ids=str)
+def test_shapes(encoding, shape, opset, tmp_path):
+    if shape[0] == 0 and opset == 23:
+        pytest.skip("ONNX Runtime 1.31 refuses empty batches in Attention")
+    model = save(encoding, tmp_path)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    ids = np.random.default_rng(0).integers(0, VOCAB, shape)
+    ours = run(tmp_path / "model.onnx", ids, np.ones(shape), np.zeros(shape))["last_hidden_state"]
+    assert ours.shape == (*shape, SIZES["hidden_size"])
+    if shape[0] > 0:
+        with torch.no_grad():
+            assert_close(ours, model.encode(torch.as_tensor(ids)).numpy())
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("encoding", ("rope", "t5", "none", "sinusoidal", "learned"))
+@pytest.mark.parametrize("length", (1, 9))
+def test_longer_than_the_limit(length, encoding, opset, tmp_path):
+    """Above all where the rows of one position would serve any number of tokens."""
+    save(encoding, tmp_path)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset, length=length)
+    one = np.ones((1, length + 1), np.int64)
+    assert run(tmp_path / "model.onnx", *(one[:, :length],) * 3)
+    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, match="out of data bounds"):
+        run(tmp_path / "model.onnx", one, one, one)
+
+
+def test_longer_than_max_position_embeddings(tmp_path):
+    """A rotation has no last position: transformers' table would end, ours is longer."""
+    save("rope", tmp_path)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", length=100)
+    ids, types = make_sequences((100,))
+    exact = hidden_of(roformer_cpp.load_model(tmp_path, dtype="float64"), ids, types)
+    batch = padded(ids, types)
+    assert_close(run(tmp_path / "model.onnx", *batch)["last_hidden_state"][0], exact)
+
+
+def test_what_the_file_says(tmp_path):
+    save("rope", tmp_path)
+    for opset in OPSETS:
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+        model = onnx.load(tmp_path / "model.onnx")
+        onnx.checker.check_model(model, full_check=True)
+        assert [(each.domain, each.version) for each in model.opset_import] == [("", opset)]
+        kinds = {node.op_type for node in model.graph.node}
+        assert ({"Attention", "RotaryEmbedding"} <= kinds) == (opset == 23)
+        assert [each.name for each in model.graph.input] == ["input_ids", "attention_mask", "token_type_ids"]
+        for value in (*model.graph.input, *model.graph.output):
+            dimensions = [each.dim_param for each in value.type.tensor_type.shape.dim]
+            assert dimensions[:2] == ["batch", "tokens"]
+        assert {each.key: each.value for each in model.metadata_props}["max_tokens"] == "32"
+
+
+def test_by_the_reference_evaluator(tmp_path):
+    """A second implementation of operator set 23: what the file means is not ONNX Runtime's reading of it."""
+    save(["rope", "t5"], tmp_path, is_decoder=True)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+    batch = dict(zip(("input_ids", "attention_mask", "token_type_ids"), padded(*make_sequences()), strict=True))
+    (theirs,) = onnx.reference.ReferenceEvaluator(str(tmp_path / "model.onnx")).run(None, batch)
+    ours = run(tmp_path / "model.onnx", *batch.values())["last_hidden_state"]
+    assert_close(kept(ours, batch["attention_mask"]), kept(theirs, batch["attention_mask"]))

@@ -1,0 +1,164 @@
+"""ONNX files as files: weights beside them, what is refused, and the command."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+import roformer_cpp
+import sentence_model
+from cli_support import ROOT
+from engine_case import LENGTHS, make_sequences
+from engine_modules import save, save_linear
+from onnx_case import padded, run
+
+ROPE = {"type": "rope"}
+
+
+def test_weights_in_a_second_file(tmp_path):
+    save("rope", tmp_path)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    roformer_cpp.export_onnx(tmp_path, folder / "a.onnx")
+    done = roformer_cpp.export_onnx(tmp_path, folder / "b.onnx", external_data=True)
+    assert sorted(path.name for path in folder.iterdir()) == ["a.onnx", "b.onnx", "b.onnx.data"]
+    assert done["bytes"] == sum((folder / name).stat().st_size for name in ("b.onnx", "b.onnx.data"))
+    batch = padded(*make_sequences())
+    one, two = (run(folder / name, *batch)["last_hidden_state"] for name in ("a.onnx", "b.onnx"))
+    assert np.array_equal(one, two)
+
+
+def test_two_gib_are_in_a_second_file(tmp_path, monkeypatch):
+    import roformer_cpp.onnx_export as module
+
+    save("rope", tmp_path)
+    monkeypatch.setattr(sys.modules[module.__name__], "_LARGEST_FILE_BYTES", 1000)
+    with pytest.raises(ValueError, match=r"^\[export_onnx\] external_data must be True for 2 GiB .* got \d+ bytes$"):
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", external_data=False)
+    assert not (tmp_path / "model.onnx").exists()
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx.data").exists()
+
+
+def test_an_error_leaves_what_was_there(tmp_path, monkeypatch):
+    save("rope", tmp_path / "model")
+    (tmp_path / "model.onnx").write_bytes(b"old")
+
+    def refuse(*_, **__):
+        raise onnx.checker.ValidationError("not a graph")
+
+    monkeypatch.setattr(onnx.checker, "check_model", refuse)
+    with pytest.raises(onnx.checker.ValidationError):
+        roformer_cpp.export_onnx(tmp_path / "model", tmp_path / "model.onnx")
+    assert (tmp_path / "model.onnx").read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model.onnx"]
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda d: save("huang-m3", d), "must not multiply queries by vectors of the distance, .* got huang-m3"),
+        (lambda d: save_linear(d, "elu", "after_map"), "attention must be softmax, got linear"),
+        (lambda d: save("rope", d, "RoFormerForMultipleChoice"), 'or task must be "hidden", got RoFormerForMultiple'),
+    ],
+)
+def test_models_that_have_no_graph(make, message, tmp_path):
+    make(tmp_path)
+    with pytest.raises(ValueError, match=rf"^\[export_onnx\] .*{message}"):
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+    assert not list(tmp_path.glob("*.onnx"))
+
+
+def test_a_rotation_that_changes_with_the_length(tmp_path):
+    save(ROPE | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, tmp_path)
+    with pytest.raises(ValueError, match=r"\(rope_type dynamic\) must stay within 32 tokens here, got 33"):
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", length=33)
+
+
+def test_longer_than_stored_terms(tmp_path):
+    save("tupe-a", tmp_path)
+    with pytest.raises(ValueError, match="length must be at most 32 for this model, got 33"):
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", length=33)
+
+
+@pytest.mark.parametrize(
+    "given, error, message",
+    [
+        ({"opset": 20}, ValueError, "opset must be 17 or 23, got 20"),
+        ({"opset": "23"}, TypeError, "opset must be a whole number, got str"),
+        ({"task": "generate"}, ValueError, "task must be one of embed, hidden, logits, got 'generate'"),
+        ({"task": "logits"}, ValueError, 'or task must be "hidden", got RoFormerModel'),
+        ({"length": 0}, ValueError, "length must be at least 1, got 0"),
+        ({"length": True}, TypeError, "length must be a whole number, got True"),
+        ({"external_data": 1}, TypeError, "external_data must be True or False, got 1"),
+        ({"path": 3}, TypeError, "the file must be a path, got int"),
+        ({"path": "."}, ValueError, "the file must not be a directory, got ."),
+        ({"path": "nowhere/model.onnx"}, FileNotFoundError, "the folder of the file must exist, got nowhere"),
+        ({"model_dir": "nowhere"}, FileNotFoundError, "the model directory must exist, got nowhere"),
+        ({"model_dir": 3}, TypeError, "the model directory must be a path, got int"),
+    ],
+    ids=str,
+)
+def test_bad_arguments(given, error, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save("rope", tmp_path)
+    arguments = {"model_dir": str(tmp_path), "path": "model.onnx"} | given
+    with pytest.raises(error) as raised:
+        roformer_cpp.export_onnx(arguments.pop("model_dir"), arguments.pop("path"), **arguments)
+    assert str(raised.value).startswith("[export_onnx] ") and message in str(raised.value)
+    assert not list(tmp_path.glob("*.onnx"))
+
+
+def test_a_prompt_that_poolings_leave_out(tmp_path):
+    sentence_model.save_encoder(tmp_path)
+    sentence_model.save_modules(tmp_path, pooling={"pooling_mode": "mean", "include_prompt": False})
+    with pytest.raises(ValueError, match="include_prompt must be true, because a graph sees no prompt"):
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+
+
+def test_without_onnx(tmp_path, monkeypatch):
+    save("rope", tmp_path)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"^\[export_onnx\] the package onnx must be installed \(pip install onnx\)"):
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+
+
+def test_torch_is_not_loaded(tmp_path):
+    save("rope", tmp_path / "a")
+    code = (
+        "import sys, roformer_cpp as r; r.export_onnx('a', 'a.onnx'); r.convert('a', 'b', layout='halves'); "
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    environment = {k: v for k, v in os.environ.items() if k not in ("OMP_DYNAMIC", "OMP_THREAD_LIMIT")}
+    lib = environment.pop("ROFORMER_LIB_DIR", None)  # with which the operators are loaded at once
+    if lib is not None and not (ROOT / "build/release/lib").exists():
+        pytest.skip("needs the build of this checkout")
+    environment["PYTHONPATH"] = str(ROOT / "python")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=False, timeout=120)
+    assert done.returncode == 0 and (tmp_path / "b" / "config.json").exists()
+
+
+def command(*arguments):
+    run = [sys.executable, "-m", "roformer_cpp.onnx_export", *map(str, arguments)]
+    return subprocess.run(run, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_command(tmp_path):
+    save("rope", tmp_path, "RoFormerForMaskedLM")
+    done = command(tmp_path, tmp_path / "model.onnx", "--opset", 17, "--task", "hidden", "--length", 12)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["outputs"] == ["last_hidden_state"] and result["length"] == 12 and result["opset"] == 17
+    assert run(tmp_path / "model.onnx", *padded(*make_sequences(LENGTHS[2:3])))
+    failed = command(tmp_path / "nothing", tmp_path / "other.onnx")
+    assert failed.returncode == 1 and failed.stderr.startswith("[export_onnx] the model directory must exist, got ")
+    (tmp_path / "config.json").write_text("{}")
+    failed = command(tmp_path, tmp_path / "other.onnx")
+    assert failed.returncode == 1 and len(failed.stderr.splitlines()) == 1

