@@ -1,9 +1,10 @@
 """RoFormer and rotary position embedding in C++.
 
-Without PyTorch: trained models and tokenizers.
+Without PyTorch: trained models and tokenizers, and training by the program.
 
     engine = roformer_cpp.Engine("path/to/model")
     vectors = engine.embed(["one text", "another"])
+    roformer_cpp.pretrain("run.json", "data", "model", callback=print)
 
 With PyTorch: operators, attention over position encodings, and models.
 
@@ -29,8 +30,12 @@ TYPE_CHECKING = False  # type checkers take it for true; the module typing takes
 if TYPE_CHECKING:
     from ._ops import memory_held, release_memory, rope, rope_table, rotate, set_target, target
     from .attention import attention
+    from .convert import convert
+    from .corpus import prepare, vocab
+    from .custom_encoding import CustomEncoding, EncodingShape, register_encoding
     from .encoding import combine_encodings, encoding, encodings
     from .engine import Engine
+    from .layers import Attention, EncoderLayer
     from .linear_attention import (
         LinearAttention,
         LinearAttentionState,
@@ -39,34 +44,54 @@ if TYPE_CHECKING:
         orthogonal_features,
     )
     from .model import bake, build_model, load_model
+    from .onnx_export import export_onnx
+    from .patch import patch, register_attention, unpatch
     from .sentence_transformer import SentenceTransformer
+    from .shards import ShardDataset
+    from .tensorboard import TensorBoard
     from .terms import DistanceTable, Rotation, Terms
     from .tokenizer import Tokenizer
+    from .training import Finetuning, Pretraining, finetune, pretrain
 
 __version__ = "0.1.0"
-__all__ = ["Engine", "SentenceTransformer", "Tokenizer"]
+__all__ = ["Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
+__all__ += ["Finetuning", "Pretraining", "finetune", "prepare", "pretrain", "vocab"]
 if TYPE_CHECKING or _library.has_operators():
     __all__ += ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
     __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "bake", "build_model", "load_model"]
-    __all__ += ["combine_encodings", "encoding", "encodings"]
+    __all__ += ["CustomEncoding", "EncodingShape", "combine_encodings", "encoding", "encodings", "register_encoding"]
+    __all__ += ["Attention", "EncoderLayer"]
     __all__ += ["LinearAttention", "LinearAttentionState", "linear_attention", "linear_feature_dim"]
-    __all__ += ["orthogonal_features"]
+    __all__ += ["ShardDataset", "orthogonal_features", "patch", "register_attention", "unpatch"]
 
 # The names of each module, which is imported when one of them is used first.
-_WITHOUT_TORCH = {"engine": "Engine", "sentence_transformer": "SentenceTransformer", "tokenizer": "Tokenizer"}
+_WITHOUT_TORCH = {
+    "convert": "convert",
+    "corpus": "prepare vocab",
+    "engine": "Engine",
+    "onnx_export": "export_onnx",
+    "sentence_transformer": "SentenceTransformer",
+    "tensorboard": "TensorBoard",
+    "tokenizer": "Tokenizer",
+    "training": "Finetuning Pretraining finetune pretrain",
+}
+_WITH_TORCH_ALONE = {"shards": "ShardDataset"}  # without the operators
 _OPERATORS = {"_ops": "memory_held release_memory rope rope_table rotate set_target target"}
 _MODELS = {
     "attention": "attention",
+    "custom_encoding": "CustomEncoding EncodingShape register_encoding",
     "encoding": "combine_encodings encoding encodings",
+    "layers": "Attention EncoderLayer",
     "linear_attention": (
         "LinearAttention LinearAttentionState linear_attention linear_feature_dim orthogonal_features"
     ),
     "model": "bake build_model load_model",
+    "patch": "patch register_attention unpatch",
     "terms": "DistanceTable Rotation Terms",
 }
 _MODULE_OF = {
     name: module
-    for group in (_WITHOUT_TORCH, _OPERATORS, _MODELS)
+    for group in (_WITHOUT_TORCH, _WITH_TORCH_ALONE, _OPERATORS, _MODELS)
     for module, names in group.items()
     for name in names.split()
 }
@@ -76,7 +101,7 @@ def __getattr__(name: str) -> object:
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if module not in _WITHOUT_TORCH:
+    if module not in _WITHOUT_TORCH and module not in _WITH_TORCH_ALONE:
         from . import _torch
 
         if module in _MODELS and not _torch.has_models:

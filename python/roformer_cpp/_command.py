@@ -8,7 +8,7 @@ def exit_code(work: Callable[[], object]) -> int:
     """0 on success; 1, with the message on standard error, for an error of the input or the machine."""
     try:
         work()
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

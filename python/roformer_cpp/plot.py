@@ -5,10 +5,10 @@ Reads metrics.jsonl of `roformer pretrain` and `finetune`: one JSON object per l
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from . import _metrics
 from ._command import exit_code
 from ._style import picture
 
@@ -18,25 +18,16 @@ def _is_number(value):
     return isinstance(value, int | float) and not isinstance(value, bool) and -limit <= value <= limit
 
 
-def _entry(line, where):
-    shown = line[:60].decode(errors="replace")
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        entry = None
-    if not isinstance(entry, dict):
-        raise ValueError(f"[plot] {where} must be a JSON object, got {shown!r}")
-    drawn = entry.get("type") in ("train", "evaluation")
-    for key in ["step", "loss"] * drawn + ["unigram_loss"] * (drawn and "unigram_loss" in entry):
-        if not _is_number(entry.get(key)):
-            raise ValueError(f'[plot] {where} must have a number as "{key}", got {shown!r}')
-    return entry
-
-
 def read_metrics(run_dir):
     """The objects of RUN_DIR/metrics.jsonl, in order. Raises OSError or ValueError naming the file and line."""
-    path = Path(run_dir) / "metrics.jsonl"
-    return [_entry(line, f"{path}:{number}") for number, line in enumerate(path.read_bytes().splitlines(), 1)]
+    entries = _metrics.read_metrics(run_dir, "plot")
+    for number, entry in enumerate(entries, 1):
+        drawn = entry.get("type") in ("train", "evaluation")
+        for key in ["step", "loss"] * drawn + ["unigram_loss"] * (drawn and "unigram_loss" in entry):
+            if not _is_number(entry.get(key)):
+                where = f"[plot] {Path(run_dir) / _metrics.NAME}:{number}"
+                raise ValueError(f'{where} must have a number as "{key}", got {str(entry)[:60]}')
+    return entries
 
 
 def plot_loss(metrics, output):

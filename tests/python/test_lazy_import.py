@@ -60,9 +60,11 @@ def test_without_torch_the_rest_works():
         "import pydoc, roformer_cpp; from roformer_cpp import *; print(roformer_cpp.__all__, Engine.__name__); "
         "assert 'rope' not in dir(roformer_cpp); assert 'Engine' in dir(roformer_cpp); "
         "assert 'fill_mask' in pydoc.plain(pydoc.render_doc(roformer_cpp)); "
-        "import roformer_cpp.plot, roformer_cpp.theory"
+        "import roformer_cpp.plot, roformer_cpp.tensorboard, roformer_cpp.theory"
     )
-    assert printed(code) == "['Engine', 'SentenceTransformer', 'Tokenizer'] Engine"
+    names = ["Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
+    names += ["Finetuning", "Pretraining", "finetune", "prepare", "pretrain", "vocab"]
+    assert printed(code) == f"{names} Engine"
 
 
 def test_a_name_that_does_not_exist():
@@ -96,7 +98,8 @@ def test_all_names_are_there():
     ],
 )
 def test_functions_keep_their_names(first):
-    """Three of them have the name of their module."""
-    code = f"{first}\nimport roformer_cpp as r\nfor name in ('attention', 'encoding', 'linear_attention'):\n"
+    """Four of them have the name of their module."""
+    code = f"{first}\nimport roformer_cpp as r\nfor name in ('attention', 'convert', 'encoding', 'linear_attention'):\n"
     code += "    value = getattr(r, name)\n    print(type(value).__name__, value.__name__)"
-    assert printed(code).split() == ["function", "attention", "function", "encoding", "function", "linear_attention"]
+    names = ("attention", "convert", "encoding", "linear_attention")
+    assert printed(code).split() == [word for name in names for word in ("function", name)]

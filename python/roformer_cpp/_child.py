@@ -1,0 +1,196 @@
+"""Commands of the program `roformer` as child processes, and their errors as exceptions.
+
+A command runs in a session of its own, so that Ctrl-C reaches Python alone, which passes it on: of two signals the
+second would end a training run before its checkpoint is written. If Python ends first, however it ends, the program
+gets SIGTERM from the kernel (cli/src/program.cpp).
+"""
+
+import errno
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from operator import index
+from typing import Any
+
+from . import _checks, _library
+
+# How often what a run has written is looked at.
+_INTERVAL_S = 0.05
+_KEPT_MESSAGES = 1000
+_STOPPED = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM))
+_INTERNAL = 3
+# Parts of messages `[where] ..` that are about the content of files.
+_OF_FILES = ("checkpoint", "config", "data", "shard", "state.json", "weights")
+# A message of the program, and what its parser of options adds.
+_MESSAGE = re.compile(r"\[([^\]]*)\] ")
+_HELP_HINT = "Run with --help"
+
+
+class Child:
+    """A command of the program while it runs. ``results`` are its JSON lines, ``messages`` what it says beside them."""
+
+    def __init__(self, where: str, arguments: Sequence[str], verbose: bool):
+        self._where, self._verbose = where, verbose
+        self.results: list[dict[str, Any]] = []
+        self.messages: deque[str] = deque(maxlen=_KEPT_MESSAGES)
+        self._process = subprocess.Popen(
+            [_library.program(), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "ROFORMER_PARENT": str(os.getpid())},
+            start_new_session=True,
+        )
+        self._selector = selectors.DefaultSelector()
+        for pipe, take in ((self._process.stdout, self._take_result), (self._process.stderr, self._take_message)):
+            self._selector.register(pipe, selectors.EVENT_READ, [take, b""])
+        self._is_interrupted = False
+
+    def follow(self, look: Callable[[], bool]) -> bool:
+        """Waits for the end of the command, and calls ``look`` now and then and once after it; when that returns False,
+        the command is interrupted. If anything raises, too, and the command has ended when this passes it on.
+
+        Returns:
+            Whether it ended by itself; False: a signal ended it early.
+
+        Raises:
+            What ``look`` raises, KeyboardInterrupt, and the error of the command.
+        """
+        try:
+            while self._read():
+                if not look():
+                    self._interrupt()
+            self._process.wait()
+            look()
+        except BaseException:
+            self._end()
+            raise
+        finally:
+            self._selector.close()
+            self._process.stdout.close()
+            self._process.stderr.close()
+        return self._check()
+
+    def _read(self) -> bool:
+        """Takes what there is to read in the next moment. False: the command has closed its outputs."""
+        for key, _ in self._selector.select(_INTERVAL_S):
+            take, rest = key.data
+            chunk = os.read(key.fd, 1 << 16)
+            *lines, key.data[1] = (rest + chunk).split(b"\n")
+            if not chunk:
+                self._selector.unregister(key.fileobj)
+                lines += [key.data[1]] * (key.data[1] != b"")
+            for line in lines:
+                take(line.decode(errors="replace"))
+        return bool(self._selector.get_map())
+
+    def _take_result(self, line: str) -> None:
+        self.results.append(json.loads(line))
+
+    def _take_message(self, line: str) -> None:
+        self.messages.append(line)
+        if self._verbose:
+            print(line, file=sys.stderr, flush=True)
+        elif line.startswith("warning: "):
+            warnings.warn(f"[{self._where}] {line.removeprefix('warning: ')}", RuntimeWarning, stacklevel=6)
+
+    def _interrupt(self) -> None:
+        """Sends SIGINT, once."""
+        if not self._is_interrupted:
+            self._is_interrupted = True
+            self._process.send_signal(signal.SIGINT)
+
+    def _end(self) -> None:
+        """Interrupts the command and waits until it has ended; at once if Ctrl-C comes again."""
+        try:
+            self._interrupt()
+            while self._read():
+                pass
+            self._process.wait()
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            raise
+
+    def _check(self) -> bool:
+        code = self._process.returncode
+        if code == 0:
+            return True
+        if code in _STOPPED or (code == -signal.SIGINT and self._is_interrupted):
+            return False
+        if code < 0:
+            name = signal.Signals(-code).name
+            raise RuntimeError(f"[{self._where}] the program must end by itself, got signal {-code} ({name})")
+        raise _error(code, self._message())
+
+    def _message(self) -> str:
+        """The last message, of one or several lines."""
+        lines = [line for line in self.messages if line and not line.startswith(_HELP_HINT)]
+        first = next((i for i in reversed(range(len(lines))) if _MESSAGE.match(lines[i])), 0)
+        return "\n".join(lines[first:])
+
+
+def _error(code: int, message: str) -> Exception:
+    """The exception of a command that failed (docs/python.md has the rule)."""
+    match = _MESSAGE.match(message)
+    where = match[1] if match else ""
+    if where == "program":
+        return ImportError(message)
+    if where == "memory":
+        return MemoryError(message)
+    if message.endswith(os.strerror(errno.ENOENT)):
+        return FileNotFoundError(message)
+    if code == _INTERNAL or where in _OF_FILES or "/" in where:
+        return RuntimeError(message)
+    return ValueError(message)
+
+
+def run(
+    command: str, options: Sequence[str], *, verbose: bool = False, look: Callable[[], bool] = lambda: True
+) -> tuple[Child, bool]:
+    """Runs a command to its end; the result of :meth:`Child.follow` beside it."""
+    child = Child(command, [command, *options], _checks.boolean(command, "verbose", verbose))
+    return child, child.follow(look)
+
+
+def options(where: str, **given: Any) -> list[str]:
+    """The options of a command from keywords: None and False are left out, True is a flag, a list repeats the option,
+    and a dictionary repeats it with ``name=value``.
+
+    Raises:
+        TypeError: a value that is no number, text, path or a list of such.
+        ValueError: an empty text, which the command line cannot give.
+    """
+    arguments = []
+    for name, value in given.items():
+        option = "--" + name.replace("_", "-")
+        if value is True:
+            arguments.append(option)
+        elif value is not None and value is not False:
+            if isinstance(value, dict):
+                value = [f"{key}={_option_text(where, name, each)}" for key, each in value.items()]
+            several = value if isinstance(value, (list, tuple)) else [value]
+            arguments += [f"{option}={_option_text(where, name, each)}" for each in several]
+    return arguments
+
+
+def _option_text(where: str, name: str, value: Any) -> str:
+    if isinstance(value, (str, bytes, os.PathLike)):
+        if text := os.fsdecode(value):
+            return text
+        raise ValueError(f"[{where}] {name} must not be empty, got ''")
+    try:
+        if not isinstance(value, bool):
+            return str(index(value))
+    except TypeError:
+        with suppress(TypeError):
+            return repr(float(value))
+    raise TypeError(f"[{where}] {name} must be a number, a text, a path or a list of such, got {_checks.kind(value)}")

@@ -1,0 +1,143 @@
+"""From text files to what :func:`roformer_cpp.pretrain` reads: a vocabulary, and token shards. Without PyTorch."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from . import _checks, _child
+
+File = str | os.PathLike
+
+
+def vocab(
+    input: File | Sequence[File] | None,
+    output: File,
+    *,
+    bytes: bool = False,
+    size: int | None = None,
+    min_frequency: int | None = None,
+    max_alphabet: int | None = None,
+    cased: bool = False,
+    format: str | None = None,
+    field: str | None = None,
+    quotes: bool = True,
+    skip_bad_records: bool = False,
+    threads: int | None = None,
+    verbose: bool = False,
+) -> dict[str, Any]:
+    """Trains a vocabulary of word pieces, as `roformer vocab` does.
+
+    Args:
+        input: files, directories and patterns (docs/formats.md); None with ``bytes``.
+        output: ``vocab.txt`` to write, beside which the tokenizer's settings are written; with ``bytes`` a directory.
+        bytes: no text: a tokenizer whose tokens are the bytes (docs/pretraining.md).
+        size: tokens in total, with five special ones. Default: 8000.
+        min_frequency: pairs that occur less often are not merged. Default: 2.
+        max_alphabet: characters kept, the most frequent first. Default: 6000.
+        cased: keep case and accents.
+        format, field, quotes, skip_bad_records: how the files are read, as for :func:`prepare`.
+        threads, verbose: as for :func:`roformer_cpp.pretrain`.
+
+    Returns:
+        What the command prints: ``size``, ``hash`` and ``output``, and with ``input`` numbers of what was read.
+
+    Raises:
+        ValueError, FileNotFoundError, RuntimeError, ImportError: as for :func:`prepare`.
+    """
+    if (input is None) != _checks.boolean("vocab", "bytes", bytes):
+        raise ValueError(f"[vocab] the input must be given unless bytes is True, got {'both' if bytes else 'neither'}")
+    options = _child.options(
+        "vocab",
+        input=input,
+        output=_checks.path("vocab", "the output", output),
+        bytes=bytes,
+        size=size,
+        min_frequency=min_frequency,
+        max_alphabet=max_alphabet,
+        cased=cased,
+        format=format,
+        field=field,
+        no_quotes=not _checks.boolean("vocab", "quotes", quotes),
+        skip_bad_records=skip_bad_records,
+        threads=threads,
+    )
+    return _result("vocab", options, verbose)
+
+
+def prepare(
+    input: File | Sequence[File],
+    model: File,
+    output: File,
+    *,
+    documents: str | None = None,
+    format: str | None = None,
+    field: str | None = None,
+    quotes: bool = True,
+    skip_bad_records: bool = False,
+    words: str | None = None,
+    dictionary: File | None = None,
+    user_dictionaries: Sequence[File] = (),
+    valid_fraction: float | None = None,
+    valid_input: File | Sequence[File] | None = None,
+    test_input: File | Sequence[File] | None = None,
+    shard_tokens: int | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+    verbose: bool = False,
+) -> dict[str, Any]:
+    """Tokenizes documents into shards, as `roformer prepare` does (docs/formats.md).
+
+    Args:
+        input: files, directories and patterns (docs/formats.md).
+        model: directory with a tokenizer's files.
+        output: the data directory to write. One that an earlier call made is replaced.
+        documents: what a document of a text file is: ``"file"``, ``"blank-line"`` or ``"line"``. Default: a file.
+        format: ``"text"``, ``"jsonl"``, ``"csv"``, ``"tsv"`` or ``"parquet"``, where names do not tell it.
+        field: of a record, with its text. Default: ``"text"``.
+        quotes: False: quotation marks in csv and tsv are text.
+        skip_bad_records: count damaged records, rather than stop at the first.
+        words: ``"jieba"``: its words are masked as a whole, in place of the tokenizer's.
+        dictionary, user_dictionaries: of a tokenizer that segments.
+        valid_fraction: part of the documents to hold out, drawn with ``seed``. Default: 0.05.
+        valid_input: held-out documents from other files.
+        test_input: documents of the split ``test``.
+        shard_tokens: tokens after which a new shard starts.
+        seed, threads, verbose: as for :func:`roformer_cpp.pretrain`.
+
+    Returns:
+        What the command prints: numbers of ``documents``, ``train_tokens``, ``valid_tokens`` and others.
+
+    Raises:
+        ValueError: an argument, or a record, breaks a rule.
+        FileNotFoundError: an input or the model does not exist.
+        RuntimeError: a file is damaged, or the program was killed.
+        ImportError: the program is not there.
+    """
+    options = _child.options(
+        "prepare",
+        input=input,
+        model=_checks.directory("prepare", model),
+        output=_checks.path("prepare", "the output", output),
+        documents=documents,
+        format=format,
+        field=field,
+        no_quotes=not _checks.boolean("prepare", "quotes", quotes),
+        skip_bad_records=skip_bad_records,
+        words=words,
+        dict=dictionary,
+        user_dict=user_dictionaries,
+        valid_fraction=valid_fraction,
+        valid_input=valid_input,
+        test_input=test_input,
+        shard_tokens=shard_tokens,
+        seed=seed,
+        threads=threads,
+    )
+    return _result("prepare", options, verbose)
+
+
+def _result(command: str, options: list[str], verbose: bool) -> dict[str, Any]:
+    child, is_finished = _child.run(command, options, verbose=verbose)
+    if not is_finished:
+        raise RuntimeError(f"[{command}] the program must end by itself, got a signal that stopped it")
+    return child.results[-1]

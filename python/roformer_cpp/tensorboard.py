@@ -1,0 +1,128 @@
+"""Writes the metrics of a run for TensorBoard: `python -m roformer_cpp.tensorboard RUN_DIR [LOG_DIR]`.
+
+RUN_DIR is a directory of `roformer pretrain` or `finetune`; of a fine-tuning each run becomes one of TensorBoard's.
+LOG_DIR is by default RUN_DIR/tensorboard: `tensorboard --logdir LOG_DIR` shows it. While a run is trained from Python,
+roformer_cpp.TensorBoard writes the same as a callback. Needs the package tensorboard, and no PyTorch.
+"""
+
+import argparse
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import _checks, _metrics
+from ._command import exit_code
+
+_WHERE = "tensorboard"
+# Keys of a line that say what its numbers are about.
+_NO_SCALARS = ("type", "step", "run", "length")
+
+
+class TensorBoard:
+    """Writes metrics of a run as scalars for TensorBoard, each as it comes; to be the callback of a training.
+
+        roformer_cpp.pretrain("run.json", "data", "model", callback=roformer_cpp.TensorBoard("logs/model"))
+
+    The tag of a number is the type of its line and its name: ``train/loss``, ``evaluation/accuracy``,
+    ``length/512/loss``. Numbers of `finetune` go to a folder for each run. What was written before for the same or
+    later steps, by a run that was then stopped and resumed, TensorBoard no longer shows.
+
+    Args:
+        log_dir: folder of the event files, made if it is missing.
+
+    Raises:
+        ImportError: the package tensorboard is not installed.
+    """
+
+    def __init__(self, log_dir: str | os.PathLike):
+        self.log_dir = _checks.path(_WHERE, "log_dir", log_dir)
+        try:
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError as error:
+            raise ImportError(
+                f"[{_WHERE}] the package tensorboard must be installed, got: {error}. Hint: pip install tensorboard"
+            ) from None
+        self._events, self._summaries, self._open_writer = event_pb2, summary_pb2, EventFileWriter
+        self._writers: dict[str, Any] = {}
+
+    def __call__(self, metrics: dict[str, Any]) -> None:
+        """Writes a line of metrics, on to the disk."""
+        step = _checks.integer(_WHERE, "the step of metrics", metrics.get("step"))
+        writer = self._writer(_checks.text(_WHERE, "the run of metrics", metrics.get("run", "")), step)
+        prefix = str(metrics.get("type", "metrics")) + (f"/{metrics['length']}" if "length" in metrics else "")
+        values = [
+            self._summaries.Summary.Value(tag=f"{prefix}/{name}", simple_value=number)
+            for name, value in metrics.items()
+            if name not in _NO_SCALARS and (number := _number(value)) is not None
+        ]
+        self._add(writer, step, summary=self._summaries.Summary(value=values))
+        writer.flush()
+
+    def _writer(self, run: str, step: int) -> Any:
+        if run not in self._writers:
+            writer = self._open_writer(os.path.join(self.log_dir, run))  # noqa: PTH118 - an empty run adds nothing
+            # What a stopped run had written from this step on is replaced.
+            self._add(writer, step, session_log=self._events.SessionLog(status=self._events.SessionLog.START))
+            self._writers[run] = writer
+        return self._writers[run]
+
+    def _add(self, writer: Any, step: int, **what: Any) -> None:
+        writer.add_event(self._events.Event(wall_time=time.time(), step=step, **what))
+
+    def close(self) -> None:
+        """Closes the files; a later line opens others."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}
+
+    def __enter__(self) -> "TensorBoard":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None
+
+
+def write(run_dir: str | os.PathLike, log_dir: str | os.PathLike | None = None) -> Path:
+    """Writes what a run, or each run of a fine-tuning, has recorded until now, and returns the folder.
+
+    Args:
+        run_dir: directory with ``metrics.jsonl``, or of `finetune` with ``lr-*/seed-*/metrics.jsonl``.
+        log_dir: folder of the event files. Default: ``tensorboard`` in the run's.
+
+    Raises:
+        ImportError: the package tensorboard is not installed.
+        OSError: there are no metrics.
+        ValueError: a line of them is damaged.
+    """
+    run_dir = Path(_checks.path(_WHERE, "the run", run_dir))
+    log_dir = run_dir / "tensorboard" if log_dir is None else Path(log_dir)
+    paths = sorted(run_dir.glob(_metrics.OF_RUNS))
+    runs = {path.parent.relative_to(run_dir).as_posix(): path.parent for path in paths} or {"": run_dir}
+    with TensorBoard(log_dir) as board:
+        for run, folder in runs.items():
+            for line in _metrics.read_metrics(folder, _WHERE):
+                board({**line, "run": run})
+    return log_dir
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m roformer_cpp.tensorboard", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("run_dir", help="a directory of `roformer pretrain` or `finetune`")
+    parser.add_argument("log_dir", nargs="?", help="folder to write to (default: RUN_DIR/tensorboard)")
+    arguments = parser.parse_args()
+    return exit_code(lambda: print(write(arguments.run_dir, arguments.log_dir)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

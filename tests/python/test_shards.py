@@ -1,0 +1,260 @@
+"""The dataset over token shards: the rows that the program reads, of the tokens that transformers gives."""
+
+import json
+import pickle
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch.utils.data import DataLoader, Dataset
+
+import cli_support
+import roformer_cpp
+from cli_support import PROGRAM, results
+from roformer_cpp import ShardDataset
+from training_case import ended, refuse_torch, script
+
+LENGTH = 16
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """corpus/, vocabulary/, and data/ with several shards in each split."""
+    folder = tmp_path_factory.mktemp("shards")
+    cli_support.make_data(folder)
+    results(
+        "prepare", "--input", folder / "corpus", "--model", folder / "vocabulary", "--output", folder / "data",
+        "--valid-fraction", 0.3, "--shard-tokens", 300,
+    )  # fmt: skip
+    assert len(list((folder / "data").glob("train-*.rfs"))) > 2
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def theirs(folder):
+    return transformers.BertTokenizer.from_pretrained(folder / "vocabulary")
+
+
+@pytest.fixture(scope="module")
+def documents(folder, theirs):
+    """The tokens of each file."""
+    texts = [path.read_text() for path in sorted((folder / "corpus").iterdir())]
+    return [theirs(text, add_special_tokens=False)["input_ids"] for text in texts]
+
+
+def lists(rows):
+    return [{name: value.tolist() for name, value in row.items()} for row in rows]
+
+
+def test_documents_are_those_of_the_files(data, theirs, documents):
+    splits = {split: ShardDataset(data, split) for split in ("train", "valid")}
+    found = []
+    for dataset in splits.values():
+        for i in range(dataset.documents):
+            ids, starts_word = dataset.document(i)
+            assert ids.dtype == torch.int64 and starts_word.dtype == torch.bool
+            found.append(ids.tolist())
+            tokens = theirs.convert_ids_to_tokens(ids.tolist())
+            assert starts_word.tolist() == [not token.startswith("##") for token in tokens]
+    assert sorted(found) == sorted(documents) and min(dataset.documents for dataset in splits.values()) > 2
+    # Files are read in the order of their names, and a split keeps it; but the first waits until each split has one.
+    for dataset in splits.values():
+        places = [documents.index(dataset.document(i)[0].tolist()) for i in range(dataset.documents)]
+        assert (later := [place for place in places if place > 0]) == sorted(later)
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+@pytest.mark.parametrize("length", [3, LENGTH, 1000])
+def test_rows_are_those_that_the_program_reads(data, split, length):
+    asked = dict(data=str(data), split=split, max_length=length, mask_probability=0.5, seed=3)
+    probe = subprocess.run(
+        [PROGRAM.parent / "tests" / "data_probe", json.dumps(dict(rows=asked))], capture_output=True, check=True
+    )
+    expected = []
+    for row in json.loads(probe.stdout)["rows"]:
+        for place, label in zip(row["places"], row["labels"], strict=True):
+            row["ids"][place] = label
+        expected.append(row["ids"])
+    dataset = ShardDataset(data, split, max_length=length)
+    assert [row["input_ids"].tolist() for row in dataset] == expected
+    assert len(dataset) == len(expected) > dataset.documents - 1
+
+
+def test_a_row(data, documents, theirs):
+    dataset = ShardDataset(data, max_length=LENGTH)
+    assert isinstance(dataset, Dataset)
+    row = dataset[0]
+    first = dataset.document(0)[0].tolist()[: LENGTH - 2]
+    assert row["input_ids"].tolist() == [theirs.cls_token_id, *first, theirs.sep_token_id]
+    assert all(value.dtype == torch.int64 and value.shape == (LENGTH,) for value in row.values())
+    assert row["attention_mask"].tolist() == [1] * LENGTH
+    mask = theirs.get_special_tokens_mask(row["input_ids"].tolist(), already_has_special_tokens=True)
+    assert row["special_tokens_mask"].tolist() == mask
+    assert lists([dataset[-1], dataset[np.int64(2)]]) == lists([dataset[len(dataset) - 1], dataset[2]])
+    row["input_ids"][:] = 0  # a copy
+    assert dataset[0]["input_ids"].any()
+    assert repr(dataset) == f"ShardDataset({str(data)!r}, 'train', max_length=16, {len(dataset)} rows)"
+
+
+def test_a_batch_is_padded_to_its_longest_row(data, theirs):
+    dataset = ShardDataset(data, max_length=LENGTH)
+    rows = [dataset[i] for i in range(len(dataset))]
+    assert len({len(row["input_ids"]) for row in rows}) > 3
+    batch = dataset.collate(rows)
+    expected = theirs.pad({name: [row[name] for row in lists(rows)] for name in rows[0]}, return_tensors="pt")
+    for name in ("input_ids", "attention_mask", "special_tokens_mask"):
+        assert torch.equal(batch[name], expected[name]), name
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_workers_of_a_data_loader(data, method):
+    dataset = ShardDataset(data, max_length=LENGTH)
+    options = dict(batch_size=4, collate_fn=dataset.collate)
+    here = list(DataLoader(dataset, **options))
+    there = list(DataLoader(dataset, num_workers=2, multiprocessing_context=method, **options))
+    assert len(here) == len(there) > 4
+    for one, other in zip(here, there, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_pickle_has_no_tokens(data):
+    dataset = ShardDataset(data, max_length=LENGTH)
+    pickled = pickle.dumps(dataset)
+    assert b"memmap" not in pickled and len(pickled) < (data / "train-00000.rfs").stat().st_size
+    again = pickle.loads(pickled)
+    assert lists(again) == lists(dataset) and (again.split, again.max_length) == ("train", LENGTH)
+
+
+def test_the_collator_of_transformers_masks_rows(data, theirs):
+    torch.manual_seed(0)
+    dataset = ShardDataset(data, max_length=LENGTH)
+    collator = transformers.DataCollatorForLanguageModeling(theirs, mlm_probability=0.5)
+    batch = next(iter(DataLoader(dataset, batch_size=8, collate_fn=collator)))
+    plain = dataset.collate([dataset[i] for i in range(8)])
+    chosen = batch["labels"] != -100
+    assert chosen.any() and not chosen[plain["special_tokens_mask"].bool()].any()
+    assert torch.equal(batch["labels"][chosen], plain["input_ids"][chosen])
+    assert torch.equal(batch["attention_mask"], plain["attention_mask"])
+
+
+def test_large_vocabularies_and_bytes(folder, tmp_path):
+    results("vocab", "--bytes", "--output", tmp_path / "bytes")
+    results("prepare", "--input", folder / "corpus", "--model", tmp_path / "bytes", "--output", tmp_path / "data")
+    dataset = ShardDataset(tmp_path / "data", max_length=50)
+    text = bytes(dataset.document(0)[0].tolist()).decode()
+    assert text in {path.read_text() for path in (folder / "corpus").iterdir()}
+    assert dataset[0]["input_ids"][0] == 258
+
+
+# ---- bad input
+
+
+def damaged(data, tmp_path, change):
+    shutil.copytree(data, tmp_path / "data")
+    shard = tmp_path / "data" / "train-00001.rfs"
+    content = bytearray(shard.read_bytes())
+    shard.write_bytes(change(content) or content)
+    return tmp_path / "data"
+
+
+def changed(offset, value):
+    def change(content):
+        content[offset : offset + len(value)] = value
+
+    return change
+
+
+DAMAGES = {
+    "token": (lambda content: changed(140, bytes([content[140] ^ 1]))(content), "the checksum must be"),
+    "last byte": (lambda content: changed(len(content) - 1, b"\x01")(content), "the checksum must be"),
+    "cut": (lambda content: content[:-1], r"do not fit the size, got \d+ bytes \(is the file truncated\?\)"),
+    "longer": (lambda content: content + b"\0", "do not fit the size"),
+    "short": (lambda content: content[:100], "a shard must have at least 128 bytes, got 100"),
+    "empty": (lambda content: b"", "a shard must have at least 128 bytes, got 0"),
+    "magic": (changed(0, b"SHARDS!!"), "a shard must begin with RFSHARD1, got other bytes"),
+    "version": (changed(8, b"\x02"), "the version must be 1, got 2"),
+    "token size": (changed(12, b"\x04"), "a token must have 2 bytes in a vocabulary of 150, got 4"),
+    "tokens": (changed(16, b"\xff" * 8), "do not fit the size"),
+    "vocabulary": (changed(40, b"f" * 32), "the checksum must be"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_shards(data, tmp_path, name):
+    change, message = DAMAGES[name]
+    if name == "empty":
+        folder = damaged(data, tmp_path, lambda content: None)
+        (folder / "train-00001.rfs").write_bytes(b"")
+    else:
+        folder = damaged(data, tmp_path, change)
+    with pytest.raises(RuntimeError, match=rf"^\[shard\] .*train-00001\.rfs: .*{message}"):
+        ShardDataset(folder)
+    assert len(ShardDataset(folder, "valid"))  # its files are whole
+
+
+def test_unchecked_shards_must_have_their_size(data, tmp_path):
+    folder = damaged(data, tmp_path, lambda content: content[:-1])
+    with pytest.raises(RuntimeError, match=r"^\[shard\] .*: the size must be \d+, got \d+ \(is the file truncated\?\)"):
+        ShardDataset(folder, check=False)
+    (folder / "train-00001.rfs").write_bytes(b"RFSHARD1")
+    with pytest.raises(RuntimeError, match=r"^\[shard\] .*: a shard must have at least 128 bytes, got 8"):
+        ShardDataset(folder, check=False)
+    assert lists(ShardDataset(folder, "valid", check=False)) == lists(ShardDataset(data, "valid"))
+
+
+def test_directories_that_are_none(data, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"^\[shards\] the data directory must exist, got .*nothing$"):
+        ShardDataset(tmp_path / "nothing")
+    with pytest.raises(RuntimeError, match=r"^\[data\] .* must be a directory made by prepare, got no data.json"):
+        ShardDataset(tmp_path)
+    with pytest.raises(RuntimeError, match=r"^\[data\] .* must have the split \"test\", got none"):
+        ShardDataset(data, "test")
+    shutil.copytree(data, tmp_path / "data")
+    (tmp_path / "data" / "train-00000.rfs").unlink()
+    with pytest.raises(FileNotFoundError, match=r"train-00000\.rfs"):
+        ShardDataset(tmp_path / "data")
+    manifest = tmp_path / "data" / "data.json"
+    manifest.write_text(manifest.read_text().replace('"tokens"', '"token"'))
+    with pytest.raises(RuntimeError, match=r"^\[data\] .*must have the key \"tokens\""):
+        ShardDataset(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        (dict(max_length=2), ValueError, r"^\[shards\] max_length must be at least 3, got 2"),
+        (dict(max_length=8.0), TypeError, r"^\[shards\] max_length must be a whole number, got float"),
+        (dict(split="dev"), ValueError, r"^\[shards\] split must be one of train, valid, test, got 'dev'"),
+        (dict(check=1), TypeError, r"^\[shards\] check must be True or False, got 1"),
+    ],
+)
+def test_bad_arguments(data, options, kind, message):
+    with pytest.raises(kind, match=message):
+        ShardDataset(data, **options)
+
+
+def test_bad_indices(data):
+    dataset = ShardDataset(data, max_length=LENGTH)
+    rows = len(dataset)
+    for index in (rows, -rows - 1):
+        with pytest.raises(IndexError, match=rf"^\[shards\] a row must be in \[-{rows}, {rows}\), got {index}"):
+            dataset[index]
+    with pytest.raises(IndexError, match=r"^\[shards\] a document must be in"):
+        dataset.document(dataset.documents)
+    for index in (slice(2), "0", 1.0, True):
+        with pytest.raises(TypeError, match=r"^\[shards\] a row must be a whole number, got"):
+            dataset[index]
+
+
+def test_without_torch():
+    _, said = ended(script(refuse_torch("import roformer_cpp; roformer_cpp.ShardDataset")))
+    assert said.strip().splitlines()[-1].startswith("ImportError: [roformer_cpp] ShardDataset needs PyTorch, got: ")
+    assert "ShardDataset" in roformer_cpp._MODULE_OF

@@ -1,0 +1,190 @@
+"""Pretraining from Python: the files and metrics of the command, which is tested in tests/cli; how a run is stopped."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from cli_support import PROGRAM, run_file
+from roformer_cpp import Pretraining, prepare, pretrain, vocab
+from training_case import (
+    LONG,
+    RUN,
+    STEPS,
+    checkpoints,
+    children,
+    ended,
+    interrupt_group,
+    lines_of,
+    refuse_torch,
+    same_model,
+    script,
+    untimed,
+    wait_until,
+)
+
+
+def test_pretraining_is_that_of_the_command(data, trained, tmp_path):
+    output, seen = tmp_path / "run", []
+    result = pretrain(RUN, data, output, callback=seen.append, threads=1)
+    directory, printed = trained
+    assert isinstance(result, Pretraining) and result.is_finished and result.directory == output
+    assert same_model(output, directory) and result.steps == printed["steps"] == 6
+    assert (output / "run.json").read_bytes() == (directory / "run.json").read_bytes()
+    assert seen == result.metrics == lines_of(output)
+    assert untimed(seen) == untimed(lines_of(directory))
+    assert [line["type"] for line in seen] == ["train", "train", "evaluation", "train", "evaluation", "length"]
+    for name in ("train_loss", "evaluation"):
+        assert result.summary[name] == printed[name]
+    assert any("roformer_cpp.plot" in line for line in result.messages)
+
+
+def test_a_run_file_may_be_a_path(data, trained, tmp_path):
+    config = run_file(tmp_path / "run.json", **RUN)
+    result = pretrain(str(config), str(data), str(tmp_path / "run"), threads=1, seed=1)
+    assert same_model(result.directory, trained[0])
+
+
+@pytest.fixture(scope="module")
+def long_run(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("long") / "run"
+    return pretrain(LONG, data, folder, threads=1)
+
+
+def test_a_callback_stops_a_run_which_then_continues(data, long_run, tmp_path):
+    """The lines come while the run is at work, and the parts are those of a run that was never stopped."""
+    output = tmp_path / "run"
+    first = pretrain(LONG, data, output, callback=lambda line: line["step"] < 5, threads=1)
+    assert not first.is_finished and 5 <= first.steps < STEPS and not (output / "model.safetensors").exists()
+    assert checkpoints(output) == [first.steps] == [first.metrics[-1]["step"]]
+    assert first.summary["interrupted_by_signal"] == 2
+    seen = []
+    second = pretrain(LONG, data, output, resume=True, callback=[seen.append, lambda line: None], threads=1)
+    assert second.is_finished and second.steps == STEPS and seen == second.metrics
+    assert seen[0]["step"] == first.steps + 1
+    assert same_model(output, long_run.directory)
+    assert untimed(first.metrics + second.metrics) == untimed(long_run.metrics)
+    third = pretrain(None, data, output, resume=True, callback=seen.append, threads=1)
+    assert third.is_finished and third.steps == STEPS and third.metrics == []
+
+
+def test_lines_of_a_killed_run_are_not_given_again(data, tmp_path):
+    """The program removes what a kill left after the newest checkpoint, and damaged lines."""
+    output = tmp_path / "run"
+    stopped = pretrain(LONG, data, output, callback=lambda line: line["step"] < 3, threads=1)
+    with (output / "metrics.jsonl").open("a") as file:
+        for step in (stopped.steps + 1, stopped.steps + 2):
+            file.write(json.dumps(dict(type="train", step=step, loss=99.0)) + "\n")
+        file.write('no object\n{"type": "tr')
+    seen = []
+
+    def one(line):
+        seen.append(line)
+        return False
+
+    with pytest.warns(RuntimeWarning, match=r"\[pretrain\] .*metrics.jsonl has 1 damaged lines"):
+        again = pretrain(None, data, output, resume=True, callback=one, threads=1)
+    assert seen[0]["step"] == stopped.steps + 1 and all(line["loss"] != 99.0 for line in seen)
+    assert lines_of(output) == stopped.metrics + again.metrics
+
+
+def test_an_exception_in_a_callback_stops_the_run(data, long_run, tmp_path):
+    class OfTheUser(Exception):
+        pass
+
+    seen = []
+
+    def fail(line):
+        seen.append(line)
+        raise OfTheUser("enough")
+
+    with pytest.raises(OfTheUser, match="enough"):
+        pretrain(LONG, data, tmp_path / "run", callback=fail, threads=1)
+    assert len(seen) == 1 and len(checkpoints(tmp_path / "run")) == 1
+    assert pretrain(None, data, tmp_path / "run", resume=True, threads=1).is_finished  # nothing holds the directory
+    assert same_model(tmp_path / "run", long_run.directory)
+
+
+def running(data, output):
+    """Python in the middle of a run."""
+    code = (
+        "import roformer_cpp\n"
+        "def show(line):\n"
+        "    print(line['step'], flush=True)\n"
+        f"roformer_cpp.pretrain({LONG!r}, {str(data)!r}, {str(output)!r}, callback=show, threads=1)\n"
+    )
+    process = script(code, session=True)
+    assert process.stdout.readline() == "1\n", ended(process)
+    return process
+
+
+def test_ctrl_c_stops_the_run_after_a_checkpoint(data, tmp_path):
+    process = running(data, tmp_path / "run")
+    (program,) = children(process)
+    assert os.getpgid(program) != process.pid  # or two signals would reach it, of which the second ends it at once
+    interrupt_group(process)
+    code, said = ended(process)
+    assert code != 0 and said.strip().endswith("KeyboardInterrupt")
+    (step,) = checkpoints(tmp_path / "run")
+    assert lines_of(tmp_path / "run")[-1]["step"] == step < STEPS
+
+
+def is_free(run_dir):
+    with (run_dir / ".lock").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def test_a_run_ends_with_its_python(data, tmp_path):
+    process = running(data, tmp_path / "run")
+    process.kill()
+    ended(process)
+    wait_until(lambda: is_free(tmp_path / "run"))
+    assert len(checkpoints(tmp_path / "run")) == 1 and not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_program_whose_python_has_ended_does_not_start():
+    for parent, code in ((os.getpid(), 0), (2**31 - 1, 128 + signal.SIGTERM)):
+        environment = dict(os.environ, ROFORMER_PARENT=str(parent))
+        done = subprocess.run([PROGRAM, "--version"], env=environment, capture_output=True, check=False)
+        assert done.returncode == code and bool(done.stdout) == (code == 0)
+
+
+def test_training_needs_no_torch_in_python(data, trained, tmp_path):
+    code = (
+        "import roformer_cpp\n"
+        f"result = roformer_cpp.pretrain({RUN!r}, {str(data)!r}, {str(tmp_path / 'run')!r}, threads=1)\n"
+        "assert result.is_finished and 'numpy' not in sys.modules\n"
+    )
+    assert ended(script(refuse_torch(code))) == (0, "")
+    assert same_model(tmp_path / "run", trained[0])
+
+
+def test_messages_are_shown_on_demand(data, tmp_path, capfd):
+    quiet = pretrain(RUN, data, tmp_path / "quiet", threads=1)
+    assert capfd.readouterr() == ("", "")
+    verbose = pretrain(RUN, data, tmp_path / "verbose", threads=1, verbose=True)
+    shown = capfd.readouterr()
+    assert shown.out == "" and shown.err.splitlines() == verbose.messages
+    assert "held-out loss" in shown.err and len(quiet.messages) == len(verbose.messages)
+
+
+# ---- vocabulary and shards
+
+
+def test_from_texts_to_shards(prepared, tmp_path):
+    result = vocab(prepared / "corpus", tmp_path / "v" / "vocab.txt", size=150)
+    assert result["size"] == 150
+    assert (tmp_path / "v" / "vocab.txt").read_bytes() == (prepared / "vocabulary" / "vocab.txt").read_bytes()
+    files = sorted((prepared / "corpus").iterdir())
+    result = prepare(files, tmp_path / "v", tmp_path / "data", valid_fraction=0.2)
+    assert result["documents"] == 16 and result["output"] == str(tmp_path / "data")
+    for name in ("train-00000.rfs", "valid-00000.rfs"):
+        assert (tmp_path / "data" / name).read_bytes() == (prepared / "data" / name).read_bytes()
+    assert vocab(None, tmp_path / "bytes", bytes=True)["size"] == 261

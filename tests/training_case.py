@@ -1,0 +1,87 @@
+"""What the tests of training from Python share: prepared data, and a run of a second or so."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cli_support
+from cli_support import ROOT
+
+TIMING = ("seconds", "tokens_per_second")
+RUN = {**cli_support.RUN, "evaluate_every_steps": 4, "evaluate_lengths": [8]}
+# So many steps that a stop comes before the end.
+STEPS = 8000
+LONG = {
+    **RUN,
+    "stages": [dict(max_length=16, batch=4, steps=STEPS)],
+    "log_every_steps": 1,
+    "evaluate_every_steps": 0,
+    "checkpoint_every_steps": 7000,
+}
+
+
+def lines_of(run_dir):
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def untimed(lines):
+    return [{key: value for key, value in line.items() if key not in TIMING} for line in lines]
+
+
+def checkpoints(run_dir):
+    return sorted(int(path.name.removeprefix("checkpoint-")) for path in run_dir.glob("checkpoint-*"))
+
+
+def script(code, *, session=False):
+    """Python with this code, and the package; a line of it is read with ``readline()``."""
+    paths = [str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, paths)))
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=session,
+        # Ignored where these tests run in the background of a shell; Python raises KeyboardInterrupt if it is not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def refuse_torch(code):
+    """The code, where torch is not installed."""
+    return "import sys; sys.modules['torch'] = None\n" + code
+
+
+def ended(process):
+    """Its exit code and what it wrote to standard error."""
+    _, said = process.communicate(timeout=120)
+    return process.returncode, said
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened in a minute"
+        time.sleep(0.02)
+
+
+def children(process):
+    """The numbers of its child processes."""
+    status = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat") if path.exists()]
+    fields = [text.rpartition(")")[2].split() for text in status]
+    numbers = [int(text.split()[0]) for text in status]
+    return [number for number, field in zip(numbers, fields, strict=True) if int(field[1]) == process.pid]
+
+
+def interrupt_group(process):
+    """Ctrl-C of a terminal: SIGINT to all processes of its group."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def same_model(one, other):
+    return (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
