@@ -104,6 +104,9 @@ print(f"{'SentenceTransformer':{WIDTH}} similarity {similarity[0, 1]:.3f}")
 tokenizer = roformer_cpp.Tokenizer.from_pretrained(model)
 assert tokenizer(texts, padding=True, return_tensors="np")["input_ids"].shape == (2, 9)
 print(f"{'Tokenizer':{WIDTH}} {tokenizer.tokenize(texts[1])}")
+report = roformer_cpp.prepare("texts.txt", model, "data", documents="line")
+assert report["documents"] == 2
+print(f"{'prepare':{WIDTH}} {report['train_tokens'] + report['valid_tokens']} tokens, by the program of the package")
 try:
     roformer_cpp.rope
 except ImportError as error:

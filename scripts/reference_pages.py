@@ -37,12 +37,19 @@ TITLES = {
     "engine": "The engine",
     "tokenizer": "Tokenizers",
     "sentence_transformer": "Sentence embeddings",
+    "training": "Training",
+    "corpus": "Vocabularies and token shards",
+    "shards": "Token shards as a dataset",
+    "tensorboard": "TensorBoard",
     "_ops": "Rotary operators",
     "attention": "Softmax attention",
     "encoding": "Position encodings",
+    "custom_encoding": "Encodings written in Python",
     "terms": "Terms of attention",
     "linear_attention": "Linear attention",
+    "layers": "Layers",
     "model": "Models",
+    "patch": "Models of transformers",
 }
 WIDTH = 110
 

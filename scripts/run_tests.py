@@ -20,11 +20,14 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # In seconds: several times what a slow machine needs, so that what reaches them hangs.
 PROGRAM_LIMIT, PYTEST_LIMIT, PYTHON_TEST_LIMIT, GDB_LIMIT = 900, 3600, 900, 120
+# Folders of tests that run beside the others.
+FIRST_GROUP = {"build", "cli", "data", "docs", "ops", "reproduce", "train"}
 
 
 class Totals:
@@ -113,7 +116,35 @@ def run_programs(build, totals, limit=PROGRAM_LIMIT):
         print(f"    {time.monotonic() - start:.1f} s", flush=True)
 
 
+def pytest_groups(root):
+    """The folders and files of tests in two groups that take about as long as each other."""
+    paths = sorted(
+        path.relative_to(root)
+        for path in (root / "tests").iterdir()
+        if path.is_dir() or (path.name.startswith("test_") and path.suffix == ".py")
+    )
+    first = [path for path in paths if path.name in FIRST_GROUP]
+    return [group for group in (first, [path for path in paths if path not in first]) if group]
+
+
 def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIMIT):
+    """Both groups at once; the output of the second follows that of the first."""
+    groups = pytest_groups(root)
+    with tempfile.TemporaryFile() as kept, ThreadPoolExecutor() as pool:
+        outputs = [None, kept]
+        counts = list(
+            pool.map(lambda group, output: run_group(group, output, root, limit, test_limit), groups, outputs)
+        )
+        kept.seek(0)
+        print(kept.read().decode(errors="replace"), end="", flush=True)
+    for count in counts:
+        if isinstance(count, str):
+            print(count, flush=True)
+        totals.add("pytest", *((0, 1, 0) if isinstance(count, str) else count))
+
+
+def run_group(paths, output, root, limit, test_limit):
+    """(passed, failed, skipped), or why there is no report."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         environment = dict(os.environ, PYTHONPATH=str(root / "python"), TOKENIZERS_PARALLELISM="false")
@@ -125,18 +156,18 @@ def run_pytest(totals, root=ROOT, limit=PYTEST_LIMIT, test_limit=PYTHON_TEST_LIM
             os.kill(pid, signal.SIGABRT)
             time.sleep(1)
 
-        code = call([*command, f"--junitxml={report}", "tests"], limit, abort, cwd=root, env=environment)
+        command += [f"--junitxml={report}", *map(str, paths)]
+        code = call(command, limit, abort, cwd=root, env=environment, stdout=output)
         try:
             suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
         except (OSError, ElementTree.ParseError):
-            print(f"pytest: {'too long' if code is None else f'exit code {code}'} and no report", flush=True)
-            return totals.add("pytest", 0, 1, 0)
+            return f"pytest: {'too long' if code is None else f'exit code {code}'} and no report"
         count = {
             key: sum(int(suite.get(key)) for suite in suites) for key in ("tests", "failures", "errors", "skipped")
         }
         failed = count["failures"] + count["errors"]
         passed = count["tests"] - failed - count["skipped"]
-        totals.add("pytest", passed, max(failed, int(code != 0)), count["skipped"])
+        return passed, max(failed, int(code != 0)), count["skipped"]
 
 
 def packages(requirements):

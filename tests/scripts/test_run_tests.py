@@ -115,6 +115,25 @@ def pytest_totals(folder, body, **limits):
     return totals
 
 
+def test_every_test_is_in_one_group():
+    groups = run_tests.pytest_groups(ROOT)
+    assert len(groups) == 2 and not set(groups[0]) & set(groups[1])
+    files = {path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {path for path in files if any(group in path.parents for group in groups[0] + groups[1])} == files
+    assert {path.name for path in groups[0]} == run_tests.FIRST_GROUP
+
+
+def test_both_groups_are_counted_and_shown(tmp_path, capfd):
+    for name, body in (("cli", "def test_a(): pass\ndef test_b(): assert 0\n"), ("text", "def test_c(): pass\n")):
+        (tmp_path / "tests" / name).mkdir(parents=True)
+        (tmp_path / "tests" / name / f"test_{name}.py").write_text(body)
+    totals = run_tests.Totals()
+    run_tests.run_pytest(totals, tmp_path)
+    assert numbers(totals) == (2, 1, 0) and totals.failures == ["pytest: 1"]
+    shown = capfd.readouterr().out
+    assert shown.index("1 failed, 1 passed") < shown.index("1 passed in")
+
+
 def test_pytest_is_counted(tmp_path):
     totals = pytest_totals(tmp_path, "def test_a(): pass\ndef test_b(): assert 0\n")
     assert numbers(totals) == (1, 1, 0) and totals.failures == ["pytest: 1"]
