@@ -6,11 +6,24 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/roformer)
 set(private_dir ${CMAKE_INSTALL_LIBDIR}/roformer)
 
+# INSTALL_RPATH_USE_LINK_PATH leaves out what is inside the project, as the .venv that scripts/setup.sh makes is.
+function(rf_install_rpath target own_path)
+  set(path "${own_path}")
+  foreach(dir IN LISTS ARGN)
+    cmake_path(IS_PREFIX PROJECT_SOURCE_DIR "${dir}" inside_project)
+    if(inside_project)
+      list(APPEND path "${dir}")
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${path}" INSTALL_RPATH_USE_LINK_PATH ON)
+endfunction()
+
 # --- libraries --------------------------------------------------------------------------------------------------------
 set_target_properties(rf_terms PROPERTIES EXPORT_NAME terms)
 set_target_properties(rf_core PROPERTIES EXPORT_NAME core)
 set_target_properties(rf_engine PROPERTIES EXPORT_NAME engine)
-set_target_properties(rf_core rf_engine PROPERTIES INSTALL_RPATH "\$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+rf_install_rpath(rf_core "\$ORIGIN" ${onednn_library_dir})
+rf_install_rpath(rf_engine "\$ORIGIN")
 install(TARGETS rf_terms rf_core rf_engine EXPORT roformer-targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -32,7 +45,7 @@ if(TARGET rf_cli)
   file(RELATIVE_PATH bin_to_private /${CMAKE_INSTALL_BINDIR} /${private_dir})
   file(RELATIVE_PATH private_to_lib /${private_dir} /${CMAKE_INSTALL_LIBDIR})
   set_target_properties(roformer PROPERTIES INSTALL_RPATH "\$ORIGIN/${bin_to_private}")
-  set_target_properties(rf_cli PROPERTIES INSTALL_RPATH "\$ORIGIN/${private_to_lib}" INSTALL_RPATH_USE_LINK_PATH ON)
+  rf_install_rpath(rf_cli "\$ORIGIN/${private_to_lib}" ${pyarrow_root})
   install(TARGETS roformer DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(TARGETS rf_cli LIBRARY DESTINATION ${private_dir})
   # scripts/setup.sh puts it there.

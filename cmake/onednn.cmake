@@ -25,6 +25,7 @@ if(NOT dnnl_FOUND)
 endif()
 
 get_target_property(onednn_library DNNL::dnnl LOCATION)
+cmake_path(GET onednn_library PARENT_PATH onednn_library_dir)
 file(STRINGS "${onednn_library}" other_openmp REGEX "^libi?omp5?\\.so" LIMIT_COUNT 1)
 if(other_openmp OR NOT DNNL_CPU_RUNTIME STREQUAL "OMP")
   message(STATUS "oneDNN ${dnnl_VERSION} in ${dnnl_DIR} is not used: it runs on ${DNNL_CPU_RUNTIME} ${other_openmp}, not GNU OpenMP")

@@ -23,7 +23,7 @@ def versions(path):
 def test_the_base_package_needs_numpy_alone(settings):
     assert settings["project"]["dependencies"] == ["numpy"]
     extras = settings["project"]["optional-dependencies"]
-    assert set(extras) == {"torch", "plot", "report", "test", "bench"} and all(extras.values())
+    assert set(extras) == {"torch", "plot", "report", "convert", "convert-tf", "test", "bench"} and all(extras.values())
 
 
 def test_one_version(settings):
