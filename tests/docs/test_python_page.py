@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import transformers
 
+import cli_support
 import roformer_cpp
 from engine_case import make_causal, make_oracle
 from page_blocks import BLOCK, run
@@ -33,6 +34,7 @@ def models(tmp_path, monkeypatch):
     task = {"kind": "classification", "labels": ["yes", "no"], "max_length": 20}
     task["columns"] = {column: column for column in ("text", "pair", "label", "id")}
     (tmp_path / "tuned-model" / "task.json").write_text(json.dumps(task))
+    cli_support.make_data(tmp_path)
     monkeypatch.chdir(tmp_path)
 
 

@@ -77,6 +77,6 @@ def test_messages_of_the_command_line(tmp_path):
     ],
 )
 def test_messages_of_python(call):
-    with pytest.raises((TypeError, ValueError, RuntimeError)) as error:
+    with pytest.raises((TypeError, ValueError, RuntimeError, FileNotFoundError)) as error:
         call(torch.zeros(1, 4, 2, 8))
     assert is_on_the_page(str(error.value)), error.value

@@ -16,10 +16,12 @@ import pytest
 import roformer_cpp  # noqa: F401 - before torch, as the pages say
 from cli_support import PROGRAM
 from docs_pages import DOCS, FENCE, ROOT
+from roformer_cpp._patched import attend
 
 BLOCK = re.compile(r"(?:^<!-- (?P<mark>[^\n]*) -->\n)?" + FENCE.pattern, re.MULTILINE | re.DOTALL)
-PAGES = ["tutorials/rope.md", "tutorials/train-and-embed.md", "tutorials/add-an-encoding.md", "how-to.md"]
-OTHERS = ["start/library-authors.md", "encodings.md"]
+TUTORIALS = ["rope", "train-and-embed", "train-from-python", "patch-transformers", "add-an-encoding"]
+PAGES = [*(f"tutorials/{name}.md" for name in TUTORIALS), "how-to.md"]
+OTHERS = ["start/library-authors.md", "encodings.md", "convert.md"]
 
 
 def blocks(page):
@@ -66,6 +68,7 @@ def run(page, name, folder):
 @pytest.mark.parametrize("name", [*PAGES, *OTHERS])
 def test_page_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    attend._say.cache_clear()  # a page shows a warning that is given once per process
     path = DOCS / name
     run(path.read_text(encoding="utf-8"), str(path), tmp_path)
 
