@@ -166,8 +166,8 @@ class ModelFiles {
     return array_of(std::move(rows), {count, width});
   }
 
-  // What position_terms.safetensors has: (scale or None, longest sequence or None, [terms of a layer: {name: (array, lo,
-  // hi)}]); the last are those of all layers.
+  // What position_terms.safetensors has: (scale or None, longest sequence or None, [terms of a layer]), where terms are
+  // {name: (array, lo, hi)} and the last are those of all layers.
   nb::tuple terms() const {
     const PositionTermsFile file(model_dir_, config_, position_terms_hash(config_, files_->tensors()));
     const PositionTerms& terms = file.terms();
