@@ -21,6 +21,7 @@ namespace rf::cli {
 struct Common {
   std::optional<uint64_t> seed;  // for commands that draw random numbers
   int threads = 0;               // 0: as many as the machine has, or OMP_NUM_THREADS
+  std::string process_group;     // of torch.distributed, in a job of several processes (rf_cli_main_of_job)
 };
 
 // What the training library (training_library.h) uses.
@@ -55,6 +56,11 @@ template <typename... Args>
 
 // Thrown by emit() if the reader of stdout has closed it; the program then ends silently with kOk, as after `| head`.
 struct RF_CLI_API BrokenPipe {};
+
+// Thrown to end the program without a message: what is to be said is said by another process of the job.
+struct RF_CLI_API SilentExit {
+  int code;
+};
 
 // One JSON line on stdout. Throws Error when it cannot be written (a full disk).
 RF_CLI_API void emit(const nlohmann::json& result);

@@ -160,6 +160,8 @@ int run_guarded(const std::function<int()>& action) {
     return action();
   } catch (const BrokenPipe&) {
     return kOk;
+  } catch (const SilentExit& exit) {
+    return exit.code;
   } catch (const UsageError& error) {
     say(error.what());
     return kUsage;
@@ -207,12 +209,13 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const Common& common, co
   return action();
 }
 
-int run_program(int argc, char** argv) {
+int run_program(int argc, char** argv, const char* process_group) {
   if (unknown_command(argc, argv)) return kUsage;
   CLI::App app("RoFormer and rotary position embedding: pretraining, fine-tuning and inference", "roformer");
   app.set_version_flag("--version", "roformer " ROFORMER_VERSION);
   app.require_subcommand(1);
   Common common;
+  common.process_group = process_group;
   for (const Command& each : kCommands) add_common(*app.add_subcommand(each.name, each.summary), each, common);
   std::function<int()> action;
   const std::span arguments(argv, static_cast<size_t>(argc));
@@ -229,11 +232,17 @@ int run_program(int argc, char** argv) {
 
 }  // namespace rf::cli
 
-// What program.cpp runs.
-extern "C" int rf_cli_main(int argc, char** argv) {
+// What python/roformer_cpp/distributed.py runs in each process of a job: `group` is the name of their process group in
+// torch.distributed.
+extern "C" int rf_cli_main_of_job(int argc, char** argv, const char* group) {
   // A closed pipe and a file at its size limit become errors of write() instead of signals.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   rf::io::report_lost_pages();
-  return rf::cli::run_program(argc, argv);
+  return rf::cli::run_program(argc, argv, group);
+}
+
+// What program.cpp runs.
+extern "C" int rf_cli_main(int argc, char** argv) {
+  return rf_cli_main_of_job(argc, argv, "");
 }

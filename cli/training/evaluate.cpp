@@ -17,10 +17,13 @@ extern "C" RF_CLI_API nlohmann::json rf_evaluate_data(const rf::cli::EvaluateDat
                                  .packing = given.packing,
                                  .mask = given.mask};
   options.seed = common.seed.value_or(options.seed);
+  options.process_group = common.process_group;
   if (given.bfloat16) options.precision = train::Precision::kBfloat16;
   nlohmann::json result;
   cli::run_with_torch(common, [&] {
-    result = to_json(train::evaluate(options, cli::progress()));
+    const train::EvaluationReport report = train::evaluate(options, cli::progress());
+    if (!report.is_first_rank) throw cli::SilentExit{cli::kOk};
+    result = to_json(report);
     return cli::kOk;
   });
   return result;

@@ -16,6 +16,7 @@ namespace {
 int run_pretrain(const train::PretrainOptions& options) {
   const train::PretrainReport report = train::pretrain(options, progress());
   progress().finish();
+  if (!report.is_first_rank) throw SilentExit{report.signal == 0 ? kOk : kSignalBase + report.signal};
   nlohmann::json result = {{"output", options.output_dir},
                            {"steps", report.steps},
                            {"train_loss", report.train_loss},
@@ -40,6 +41,7 @@ std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
       fail_usage("pretrain", "a run file must be given (--config), got none");
     }
     options->seed = common.seed;
+    options->process_group = common.process_group;
     options->note = say;
     train::keep_freed_memory();
     return run_pretrain(*options);

@@ -4,6 +4,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "rf/train/job.h"
 #include "rf/train/runtime.h"
 #include "training_command.h"
 
@@ -35,6 +36,8 @@ int run_with_torch(const Common& common, const std::function<int()>& command) {
   set_up_torch(common);
   try {
     return command();
+  } catch (const train::SaidByFirstRank&) {
+    throw SilentExit{kBadInput};
   } catch (const std::exception& error) {
     if (train::is_out_of_memory(error)) throw std::bad_alloc();
     if (const auto refusal = train::refused_argument(error)) throw *refusal;

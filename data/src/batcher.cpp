@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "chunks.h"
 #include "masking.h"
@@ -125,6 +126,22 @@ struct Batcher::Impl {
     row = std::min(row, chunks.count());
   }
 
+  // The rows of the batch at the cursor, which is moved to the next one, and their epochs.
+  std::pair<std::vector<Row>, std::vector<int64_t>> take_batch(BatchCursor& cursor) const {
+    if (cursor.epoch < 0 || cursor.epoch > std::numeric_limits<uint32_t>::max() || cursor.row < 0) {
+      fail("batch", "a cursor must have an epoch in [0, 2^32) and a row from 0, got {} and {}", cursor.epoch,
+           cursor.row);
+    }
+    std::vector<Row> rows;
+    std::vector<int64_t> epochs;
+    while (true) {
+      take(cursor.epoch, cursor.row, rows);
+      epochs.resize(rows.size(), cursor.epoch);
+      if (cursor.row == chunks.count()) cursor = {cursor.epoch + 1, 0};
+      if (std::ssize(rows) == options.batch_size) return {std::move(rows), std::move(epochs)};
+    }
+  }
+
   // The batch of `rows`, each of its epoch.
   Batch make(const std::vector<Row>& rows, const std::vector<int64_t>& epochs) const {
     Batch batch;
@@ -188,18 +205,12 @@ int64_t Batcher::rows_per_epoch() const {
 }
 
 Batch Batcher::next(BatchCursor& cursor) const {
-  if (cursor.epoch < 0 || cursor.epoch > std::numeric_limits<uint32_t>::max() || cursor.row < 0) {
-    fail("batch", "a cursor must have an epoch in [0, 2^32) and a row from 0, got {} and {}", cursor.epoch, cursor.row);
-  }
-  std::vector<Row> rows;
-  std::vector<int64_t> epochs;
-  while (true) {
-    impl_->take(cursor.epoch, cursor.row, rows);
-    epochs.resize(rows.size(), cursor.epoch);
-    if (cursor.row == impl_->chunks.count()) cursor = {cursor.epoch + 1, 0};
-    if (std::ssize(rows) == impl_->options.batch_size) break;
-  }
+  const auto [rows, epochs] = impl_->take_batch(cursor);
   return impl_->make(rows, epochs);
+}
+
+void Batcher::skip(BatchCursor& cursor) const {
+  impl_->take_batch(cursor);
 }
 
 bool Batcher::next_in_order(int64_t& row, Batch& batch) const {

@@ -1,9 +1,12 @@
 // Writing, finding and reading checkpoints (checkpoint.h).
 #include "checkpoint.h"
 
-#include <cstring>
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <optional>
 #include <regex>
 #include <vector>
 
@@ -30,13 +33,46 @@ std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
 
-void write_moments(const std::string& path, const AdamW& optimizer) {
-  std::vector<io::TensorView> views;
-  for (const auto& [name, tensor] : optimizer.moments()) {
-    views.push_back({name, io::DType::kF32, tensor.sizes().vec(), bytes_of(tensor)});
-  }
-  io::write_safetensors(path, views, {});
+std::string moments_file(const std::string& dir, int64_t rank, int64_t ranks) {
+  if (ranks == 1) return dir + "/optimizer.safetensors";
+  return fmt::format("{}/optimizer-{:05}-of-{:05}.safetensors", dir, rank + 1, ranks);
 }
+
+void write_moments(const std::string& dir, const AdamW& optimizer, const Ranks& ranks) {
+  std::vector<io::TensorView> views;
+  for (const MomentPart& part : optimizer.moments_to_write(ranks)) {
+    const std::string name = ranks.size() == 1 ? part.name : fmt::format("{}@{}", part.name, part.begin);
+    const std::vector<int64_t> shape = ranks.size() == 1 ? part.values.sizes().vec() : std::vector{part.values.numel()};
+    views.push_back({name, io::DType::kF32, shape, bytes_of(part.values)});
+  }
+  io::write_safetensors(moments_file(dir, ranks.index(), ranks.size()), views, {});
+}
+
+// The files of moments of a checkpoint, complete.
+std::vector<std::string> moments_files(const std::string& dir) {
+  static const std::regex numbered(R"(optimizer-[0-9]+-of-([0-9]+)\.safetensors)");
+  int64_t ranks = 1;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    std::smatch match;
+    const std::string name = entry.path().filename();
+    if (std::regex_match(name, match, numbered)) ranks = std::stoll(match[1]);
+  }
+  std::vector<std::string> files;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    files.push_back(moments_file(dir, rank, ranks));
+    if (!fs::exists(files.back())) {
+      fail("resume", "{} must have the moments of all {} ranks, got no {}", dir, ranks,
+           fs::path(files.back()).filename().string());
+    }
+  }
+  return files;
+}
+
+// Numbers of a moment in a file.
+struct StoredPart {
+  int64_t begin = 0;
+  std::span<const float> values;
+};
 
 // Removes a directory so that a kill meanwhile leaves a temporary directory, never an incomplete checkpoint.
 void drop_checkpoint(const std::string& run_dir, int64_t step) {
@@ -88,17 +124,28 @@ void remove_temporaries(const std::string& run_dir) {
 void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const AdamW& optimizer,
                      const nlohmann::json& state) {
   const int64_t step = state.at("step");
-  const std::string path = checkpoint_path(plan.run_dir, step);
-  if (fs::exists(path)) return;  // the same step of the same run has the same bits
-  TemporaryDirectory temporary(temporary_name(plan.run_dir, step));
-  nn::save_model(model, temporary.path(), nn::StoredTerms::kLeftOut);
-  plan.tokenizer.write(temporary.path());
-  write_moments(temporary.path() + "/optimizer.safetensors", optimizer);
-  nlohmann::json versioned = state;
-  versioned["version"] = kStateVersion;
-  io::write_file(temporary.path() + "/state.json", versioned.dump(2) + "\n");
-  temporary.rename_to(path);
-  drop_checkpoints(plan.run_dir, plan.keep);
+  const std::string path = checkpoint_path(plan.run_dir, step), unfinished = temporary_name(plan.run_dir, step);
+  const Ranks& ranks = plan.ranks;
+  // The same step of the same run has the same bits.
+  if (ranks.largest(ranks.is_first() && fs::exists(path) ? 1 : 0) > 0) return;
+  std::optional<TemporaryDirectory> temporary;
+  ranks.together([&] {
+    if (ranks.is_first()) temporary.emplace(unfinished);
+  });
+  ranks.together([&] {
+    write_moments(unfinished, optimizer, ranks);
+    if (!ranks.is_first()) return;
+    nn::save_model(model, unfinished, nn::StoredTerms::kLeftOut);
+    plan.tokenizer.write(unfinished);
+    nlohmann::json versioned = state;
+    versioned["version"] = kStateVersion;
+    io::write_file(unfinished + "/state.json", versioned.dump(2) + "\n");
+  });
+  ranks.together([&] {
+    if (!ranks.is_first()) return;
+    temporary->rename_to(path);
+    drop_checkpoints(plan.run_dir, plan.keep);
+  });
 }
 
 void drop_checkpoints(const std::string& run_dir, int64_t keep) {
@@ -170,20 +217,55 @@ TrainState train_state(io::StrictObject& json) {
   return state;
 }
 
-void load_moments(const std::string& checkpoint, AdamW& optimizer) {
-  const std::string path = checkpoint + "/optimizer.safetensors";
-  const io::SafetensorsFile file(path);
-  const auto moments = optimizer.moments();
-  if (file.tensors().size() != moments.size()) {
-    fail("resume", "{} must hold {} tensors, got {}", path, moments.size(), file.tensors().size());
-  }
-  for (const auto& [name, tensor] : moments) {
-    const io::TensorView* view = file.find(name);
-    if (view == nullptr || view->dtype != io::DType::kF32 || tensor.sizes().vec() != view->shape) {
-      fail("resume", "{} must hold {} as F32 of the weight's shape, got {}", path, name,
-           view == nullptr ? "nothing" : "another type or shape");
+namespace {
+
+// By moment. The views are of `files`.
+std::map<std::string, std::vector<StoredPart>> stored_parts(const std::vector<io::SafetensorsFile>& files,
+                                                            const std::vector<std::string>& paths) {
+  std::map<std::string, std::vector<StoredPart>> parts;
+  for (size_t i = 0; i < files.size(); ++i) {
+    for (const io::TensorView& view : files[i].tensors()) {
+      const size_t at = view.name.find('@');
+      const int64_t begin = at == std::string::npos ? 0 : std::atoll(view.name.c_str() + at + 1);
+      if (view.dtype != io::DType::kF32)
+        fail("resume", "{} must hold {} as F32, got another type", paths[i], view.name);
+      parts[view.name.substr(0, at)].push_back(
+          {begin, {reinterpret_cast<const float*>(view.data.data()), view.data.size() / sizeof(float)}});
     }
-    if (!view->data.empty()) std::memcpy(tensor.data_ptr(), view->data.data(), view->data.size());
+  }
+  return parts;
+}
+
+// Copies what the stored parts have of `part`, and returns how many numbers that was.
+int64_t fill(const MomentPart& part, const std::vector<StoredPart>& stored) {
+  const int64_t end = part.begin + part.values.numel();
+  auto* const values = part.values.mutable_data_ptr<float>();
+  int64_t filled = 0;
+  for (const StoredPart& from : stored) {
+    const int64_t low = std::max(part.begin, from.begin), high = std::min(end, from.begin + std::ssize(from.values));
+    if (low >= high) continue;
+    std::copy_n(from.values.data() + (low - from.begin), high - low, values + (low - part.begin));
+    filled += high - low;
+  }
+  return filled;
+}
+
+}  // namespace
+
+void load_moments(const std::string& checkpoint, AdamW& optimizer) {
+  const std::vector<std::string> paths = moments_files(checkpoint);
+  const std::vector<io::SafetensorsFile> files(paths.begin(), paths.end());
+  const auto stored = stored_parts(files, paths);
+  if (static_cast<int64_t>(stored.size()) != optimizer.moments_of_all()) {
+    fail("resume", "{} must hold {} moments, got {}", paths.front(), optimizer.moments_of_all(), stored.size());
+  }
+  for (const MomentPart& part : optimizer.moments()) {
+    const auto found = stored.find(part.name);
+    const int64_t filled = found == stored.end() ? 0 : fill(part, found->second);
+    if (filled != part.values.numel()) {
+      fail("resume", "{} must hold {} as F32 of the weight's size, got {} of {} numbers", paths.front(), part.name,
+           filled, part.values.numel());
+    }
   }
 }
 

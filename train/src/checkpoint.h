@@ -5,6 +5,10 @@
 // checkpoints and temporary directories, and a full disk leaves the older ones. A checkpoint is a model directory
 // (config.json, model.safetensors, vocab.txt, tokenizer_config.json) with optimizer.safetensors (moments, float32) and
 // state.json: a TrainState for pretraining, the state of finetune_run.cpp for fine-tuning.
+//
+// A job of W > 1 ranks writes the moments in W files, optimizer-00001-of-0000W.safetensors and so on, each by one rank:
+// numbers i to i + n - 1 of a moment are the tensor "<moment>@<i>" [n]. Any number of ranks can read them. The first
+// rank writes the rest, and publishes the checkpoint when every file is on the disk.
 #pragma once
 
 #include <cstdint>
@@ -64,6 +68,7 @@ struct CheckpointPlan {
   std::string run_dir;
   const TokenizerFiles& tokenizer;
   int64_t keep = 1;
+  const Ranks& ranks = Ranks::alone();  // all of them call save_checkpoint
 };
 // `state`: an object with "step".
 void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const AdamW& optimizer,
@@ -75,6 +80,7 @@ void drop_checkpoints(const std::string& run_dir, int64_t keep);
 void load_state(const std::string& checkpoint, const std::function<void(io::StrictObject&)>& parse);
 nlohmann::json to_json(const TrainState& state);
 TrainState train_state(io::StrictObject& json);
+// Those that this rank needs, whatever number of ranks wrote them.
 void load_moments(const std::string& checkpoint, AdamW& optimizer);
 
 }  // namespace rf::train

@@ -201,8 +201,8 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
 void Comparison::measure(const std::string& directory, CompareRun& run) {
   const auto model = nn::load_model(directory, head_of(base_.objective), at::kFloat);
   for (const int64_t length : report_.lengths) {
-    const auto evaluation =
-        held_out_->measure_length(*model, base_, length, batch_tokens(base_.stages.back()), progress_, options_.note);
+    const auto evaluation = held_out_->measure_length(*model, base_, length, batch_tokens(base_.stages.back()),
+                                                      progress_, options_.note, Ranks::alone());
     run.losses.push_back(evaluation ? std::optional(evaluation->loss) : std::nullopt);
   }
 }

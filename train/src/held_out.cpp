@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
+#include "readable_length.h"
 #include "rf/io/error.h"
 #include "rf/text/tokenizer.h"
 
@@ -26,22 +27,29 @@ HeldOut::HeldOut(std::shared_ptr<const data::Split> train, const std::string& da
       split_(std::make_shared<data::Split>(data_dir, split, vocabulary.hash())) {}
 
 EvaluationReport HeldOut::measure(nn::Model& model, const data::BatchOptions& options, Precision precision,
-                                  int64_t max_batches, io::Progress& progress) {
+                                  int64_t max_batches, io::Progress& progress, const Ranks& ranks) {
   if (!unigram_) unigram_.emplace(*train_);
   const data::Batcher rows(split_, special_, options);
   const int64_t all = (rows.rows_per_epoch() + options.batch_size - 1) / options.batch_size;
   const int64_t batches = max_batches > 0 ? std::min(all, max_batches) : all;
-  return evaluate_rows(model, rows, *unigram_, precision, max_batches,
-                       counted(progress, "evaluating batches", batches));
+  return evaluate_rows(model, rows, *unigram_, precision, max_batches, counted(progress, "evaluating batches", batches),
+                       ranks);
 }
 
 std::optional<EvaluationReport> HeldOut::measure_length(nn::Model& model, const RunConfig& run, int64_t length,
-                                                        int64_t batch_tokens, io::Progress& progress,
-                                                        const Note& note) {
+                                                        int64_t batch_tokens, io::Progress& progress, const Note& note,
+                                                        const Ranks& ranks) {
   const int64_t rows = std::max<int64_t>(batch_tokens / length, 1);
+  // Known before the ranks of a job share the batches.
+  if (const std::string reason = why_too_long(model, length); !reason.empty()) {
+    if (note) note(fmt::format("{} tokens: {}", length, reason));
+    return std::nullopt;
+  }
   try {
     const io::Progress::Part part(progress, fmt::format("{} tokens", length));
-    return measure(model, batch_options(run, length, rows), run.precision, run.evaluate_batches, progress);
+    return measure(model, batch_options(run, length, rows), run.precision, run.evaluate_batches, progress, ranks);
+  } catch (const LostRank&) {
+    throw;
   } catch (const Error& error) {
     if (note) note(fmt::format("{} tokens: {}", length, error.what()));
     return std::nullopt;
@@ -58,6 +66,7 @@ nlohmann::json to_json(const EvaluationReport& report) {
 }
 
 EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress) {
+  const Ranks ranks(options.process_group);
   const text::Vocabulary vocabulary = text::load_vocabulary(options.model_dir);
   HeldOut held_out(std::make_shared<data::Split>(options.data_dir, "train", vocabulary.hash()), options.data_dir,
                    options.split, vocabulary);
@@ -71,9 +80,11 @@ EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress
     fail("evaluate", "vocab_size of {} must be its vocabulary's {}, got {}", options.model_dir, vocabulary.size(),
          model->config().vocab_size);
   }
-  return held_out.measure(
+  EvaluationReport report = held_out.measure(
       *model, {options.max_length, options.batch_size, options.packing, objective, options.mask, options.seed},
-      options.precision, 0, progress);
+      options.precision, 0, progress, ranks);
+  report.is_first_rank = ranks.is_first();
+  return report;
 }
 
 }  // namespace rf::train

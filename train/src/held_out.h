@@ -30,12 +30,13 @@ class HeldOut {
 
   // max_batches: 0: all. `progress` shows the batches done.
   EvaluationReport measure(nn::Model& model, const data::BatchOptions& options, Precision precision,
-                           int64_t max_batches, io::Progress& progress);
+                           int64_t max_batches, io::Progress& progress, const Ranks& ranks);
   // The same documents in rows of at most `length` tokens, about `batch_tokens` per batch, so that with the run's limit
   // of batches the same number of tokens is measured at every length. nullopt, with a message to `note`, if the model
   // cannot read rows of that length (beyond a learned table).
   std::optional<EvaluationReport> measure_length(nn::Model& model, const RunConfig& run, int64_t length,
-                                                 int64_t batch_tokens, io::Progress& progress, const Note& note);
+                                                 int64_t batch_tokens, io::Progress& progress, const Note& note,
+                                                 const Ranks& ranks);
 
  private:
   text::SpecialIds special_;

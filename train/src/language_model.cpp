@@ -80,33 +80,71 @@ UnigramModel::UnigramModel(const data::Split& split) : cost_(static_cast<size_t>
   for (size_t id = 0; id < counts.size(); ++id) cost_[id] = std::log(total / static_cast<double>(counts[id]));
 }
 
+namespace {
+
+struct BatchSums {
+  double loss = 0, unigram_loss = 0;  // nats
+  double correct = 0, predicted = 0;  // tokens
+};
+
+BatchSums sums_of(nn::Model& model, const data::Batch& batch, const UnigramModel& unigram) {
+  const LanguageBatch tensors = to_tensors(batch);
+  const at::Tensor logits_NV = label_logits(model, tensors);
+  BatchSums sums;
+  sums.loss = summed_cross_entropy(logits_NV, tensors.labels_N);
+  for (const int64_t id : batch.labels) sums.unigram_loss += unigram.cost(id);
+  sums.correct = static_cast<double>(logits_NV.argmax(-1).eq(tensors.labels_N).sum().item<int64_t>());
+  sums.predicted = static_cast<double>(batch.labels.size());
+  return sums;
+}
+
+// Those of all ranks, of which each has every size-th of `count` batches.
+std::vector<BatchSums> gather(const std::vector<BatchSums>& own, int64_t count, const Ranks& ranks) {
+  std::vector<double> numbers;
+  for (const BatchSums& sums : own) {
+    numbers.insert(numbers.end(), {sums.loss, sums.unigram_loss, sums.correct, sums.predicted});
+  }
+  numbers.resize(static_cast<size_t>(4 * ((count + ranks.size() - 1) / ranks.size())));
+  const std::vector<std::vector<double>> all = ranks.gather(numbers);
+  std::vector<BatchSums> in_order;
+  for (int64_t i = 0; i < count; ++i) {
+    const double* const of = all[static_cast<size_t>(i % ranks.size())].data() + 4 * (i / ranks.size());
+    in_order.push_back({of[0], of[1], of[2], of[3]});
+  }
+  return in_order;
+}
+
+}  // namespace
+
 EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, const UnigramModel& unigram,
-                               Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick) {
+                               Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick,
+                               const Ranks& ranks) {
   const EvaluationMode mode(model);
   const at::NoGradGuard no_grad;
   const AutocastScope autocast(precision);
-  EvaluationReport report;
-  int64_t correct = 0, row = 0, done = 0;
+  std::vector<BatchSums> own;
+  int64_t row = 0, done = 0;
   data::Batch batch;
-  while ((max_batches == 0 || done < max_batches) && batcher.next_in_order(row, batch)) {
-    ++done;
-    if (batch.places.empty()) continue;
-    const LanguageBatch tensors = to_tensors(batch);
-    const at::Tensor logits_NV = label_logits(model, tensors);
-    report.loss += summed_cross_entropy(logits_NV, tensors.labels_N);
-    correct += logits_NV.argmax(-1).eq(tensors.labels_N).sum().item<int64_t>();
-    for (const int64_t id : batch.labels) report.unigram_loss += unigram.cost(id);
-    report.predicted_tokens += static_cast<int64_t>(batch.labels.size());
-    tick(done);
+  for (; (max_batches == 0 || done < max_batches) && batcher.next_in_order(row, batch); ++done) {
+    if (!ranks.has(done)) continue;
+    own.push_back(batch.places.empty() ? BatchSums{} : sums_of(model, batch, unigram));
+    tick(done + 1);
   }
-  if (report.predicted_tokens == 0) {
-    fail("evaluate", "the held-out rows must have at least one token to predict, got none in {} batches", done);
+  BatchSums total;
+  for (const BatchSums& sums : gather(own, done, ranks)) {
+    total.loss += sums.loss;
+    total.unigram_loss += sums.unigram_loss;
+    total.correct += sums.correct;
+    total.predicted += sums.predicted;
   }
-  const double count = static_cast<double>(report.predicted_tokens);
-  report.loss /= count;
-  report.unigram_loss /= count;
-  report.accuracy = static_cast<double>(correct) / count;
-  return report;
+  if (total.predicted == 0) {
+    ranks.fail_on_all(fmt::format(
+        "[evaluate] the held-out rows must have at least one token to predict, got none in {} batches", done));
+  }
+  return {.loss = total.loss / total.predicted,
+          .accuracy = total.correct / total.predicted,
+          .unigram_loss = total.unigram_loss / total.predicted,
+          .predicted_tokens = static_cast<int64_t>(total.predicted)};
 }
 
 }  // namespace rf::train

@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "ranks.h"
 #include "rf/data/batcher.h"
 #include "rf/nn/model.h"
 #include "rf/train/pretrain.h"
@@ -50,8 +51,10 @@ class UnigramModel {
 };
 
 // Runs the model in evaluation mode over the batcher's rows in order, at most max_batches batches (0: all), and
-// restores its mode. `tick` is called after each batch with the number of batches done.
+// restores its mode. `tick` is called after each batch with the number of batches done. The ranks share the batches,
+// and their sums are added in the order of the batches: the result has the same bits for any number of ranks.
 EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, const UnigramModel& unigram,
-                               Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick);
+                               Precision precision, int64_t max_batches, const std::function<void(int64_t)>& tick,
+                               const Ranks& ranks);
 
 }  // namespace rf::train

@@ -4,25 +4,56 @@
 
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "rf/io/error.h"
 
 namespace rf::train {
 
-AdamW::AdamW(std::vector<Parameter> parameters, AdamWOptions options) : options_(options) {
-  groups_ = {{options.weight_decay, {}, {}, {}, {}}, {0.0, {}, {}, {}, {}}};
+namespace {
+
+// Numbers of all ranks that are gathered at once: 64 MiB.
+constexpr int64_t kGathered = int64_t{16} << 20;
+
+int64_t part_size(int64_t elements, const Ranks& ranks) {
+  return (elements + ranks.size() - 1) / ranks.size();
+}
+
+}  // namespace
+
+AdamW::AdamW(std::vector<Parameter> parameters, AdamWOptions options, const Ranks& divided_among)
+    : options_(options), ranks_(divided_among) {
+  groups_ = {{options.weight_decay, {}, {}, {}, {}, {}, {}}, {0.0, {}, {}, {}, {}, {}, {}}};
+  for (const Parameter& parameter : parameters) elements_ += parameter.weight.numel();
+  int64_t offset = 0;
   for (Parameter& parameter : parameters) {
     Group& group = groups_[parameter.decay == Decay::kApplied ? 0 : 1];
     group.names.push_back(parameter.name);
-    group.exp_avg.push_back(at::zeros_like(parameter.weight));
-    group.exp_avg_sq.push_back(at::zeros_like(parameter.weight));
-    group.weights.push_back(parameter.weight);
+    group.offsets.push_back(offset);
+    group.ranges.push_back(range_of(offset, parameter.weight.numel(), ranks_));
+    group.exp_avg.push_back(at::zeros_like(group.ranges.back().of(parameter.weight)));
+    group.exp_avg_sq.push_back(at::zeros_like(group.exp_avg.back()));
+    offset += parameter.weight.numel();
+    group.weights.push_back(std::move(parameter.weight));
   }
+}
+
+// The tensor itself if the part is all of it.
+at::Tensor AdamW::Range::of(const at::Tensor& whole) const {
+  return length == whole.numel() ? whole : whole.detach().view({-1}).narrow(0, begin, length);
+}
+
+AdamW::Range AdamW::range_of(int64_t offset, int64_t elements, const Ranks& ranks) const {
+  const int64_t part = part_size(elements_, ranks), part_begin = part * ranks.index();
+  const int64_t begin = std::clamp<int64_t>(part_begin - offset, 0, elements);
+  return {begin, std::clamp<int64_t>(part_begin + part - offset, begin, elements) - begin};
 }
 
 void AdamW::drop_gradients() {
@@ -72,24 +103,77 @@ double AdamW::step(double learning_rate, int64_t step) {
   const at::Tensor updates = at::full({}, static_cast<double>(updates_), at::kFloat);
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
-    if (group.weights.empty()) continue;
-    const std::vector<at::Tensor> counts(group.weights.size(), updates);
-    at::_fused_adamw_(group.weights, gradients[g], group.exp_avg, group.exp_avg_sq, {}, counts, learning_rate,
-                      options_.beta1, options_.beta2, group.weight_decay, options_.epsilon, /*amsgrad=*/false,
-                      /*maximize=*/false, gradient_divisor);
+    std::vector<at::Tensor> weights, own_gradients, exp_avg, exp_avg_sq;
+    for (size_t i = 0; i < group.weights.size(); ++i) {
+      if (group.ranges[i].length == 0) continue;
+      weights.push_back(group.ranges[i].of(group.weights[i]));
+      own_gradients.push_back(group.ranges[i].of(gradients[g][i]));
+      exp_avg.push_back(group.exp_avg[i]);
+      exp_avg_sq.push_back(group.exp_avg_sq[i]);
+    }
+    if (weights.empty()) continue;
+    const std::vector<at::Tensor> counts(weights.size(), updates);
+    at::_fused_adamw_(weights, own_gradients, exp_avg, exp_avg_sq, {}, counts, learning_rate, options_.beta1,
+                      options_.beta2, group.weight_decay, options_.epsilon, /*amsgrad=*/false, /*maximize=*/false,
+                      gradient_divisor);
   }
+  gather_weights();
   return norm;
 }
 
-std::vector<std::pair<std::string, at::Tensor>> AdamW::moments() const {
-  std::vector<std::pair<std::string, at::Tensor>> named;
-  for (const Group& group : groups_) {
-    for (size_t i = 0; i < group.names.size(); ++i) {
-      named.emplace_back("exp_avg." + group.names[i], group.exp_avg[i]);
-      named.emplace_back("exp_avg_sq." + group.names[i], group.exp_avg_sq[i]);
+// Piece by piece, so that little memory is needed besides the weights.
+void AdamW::gather_weights() {
+  if (ranks_.size() == 1) return;
+  const int64_t part = part_size(elements_, ranks_), step = std::max<int64_t>(kGathered / ranks_.size(), 1);
+  for (int64_t piece = 0; piece < part; piece += step) {
+    const int64_t length = std::min(step, part - piece);
+    at::Tensor own = at::zeros({length}, at::kFloat), all = at::empty({ranks_.size(), length}, at::kFloat);
+    // Copies what the piece of a rank has in common with each weight, in one direction or the other.
+    const auto copy = [&](at::Tensor numbers, int64_t rank, bool to_weights) {
+      const int64_t begin = rank * part + piece, end = std::min(begin + length, std::min((rank + 1) * part, elements_));
+      for (const Group& group : groups_) {
+        for (size_t i = 0; i < group.weights.size(); ++i) {
+          const int64_t offset = group.offsets[i];
+          const int64_t from = std::max(begin, offset), to = std::min(end, offset + group.weights[i].numel());
+          if (from >= to) continue;
+          const at::Tensor weight = group.weights[i].detach().view({-1}).narrow(0, from - offset, to - from);
+          const at::Tensor there = numbers.narrow(0, from - begin, to - from);
+          to_weights ? weight.copy_(there) : there.copy_(weight);
+        }
+      }
+    };
+    copy(own, ranks_.index(), false);
+    ranks_.gather_into(own, all);
+    for (int64_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (rank != ranks_.index()) copy(all[rank], rank, true);
     }
   }
-  return named;
+}
+
+int64_t AdamW::moments_of_all() const {
+  return 2 * std::ssize(groups_[0].names) + 2 * std::ssize(groups_[1].names);
+}
+
+std::vector<MomentPart> AdamW::moments() const {
+  return moments_to_write(ranks_);
+}
+
+std::vector<MomentPart> AdamW::moments_to_write(const Ranks& ranks) const {
+  const bool is_divided = ranks_.size() > 1;
+  std::vector<MomentPart> parts;
+  for (const Group& group : groups_) {
+    for (size_t i = 0; i < group.names.size(); ++i) {
+      const int64_t elements = group.weights[i].numel();
+      const Range range = is_divided ? group.ranges[i] : range_of(group.offsets[i], elements, ranks);
+      if (range.length == 0 && elements > 0) continue;
+      for (const auto& [name, moments] : {std::pair{"exp_avg.", &group.exp_avg}, {"exp_avg_sq.", &group.exp_avg_sq}}) {
+        const at::Tensor& had = (*moments)[i];
+        parts.push_back(
+            {name + group.names[i], range.begin, is_divided ? had : range.of(had), range.length == elements});
+      }
+    }
+  }
+  return parts;
 }
 
 }  // namespace rf::train

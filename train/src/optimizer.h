@@ -6,6 +6,10 @@
 //   w <- w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 //
 // Weights, moments and arithmetic are float32. The frozen position table is left out.
+//
+// In a job of several ranks the moments may be divided among them (the first stage of ZeRO, arXiv 1910.02054): all
+// weights, in their order, are one list of numbers, of which each rank has an equal part. A rank updates its part, and
+// then all weights are gathered, so they have the same bits on every rank. The arithmetic of a weight is the same.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +17,8 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "ranks.h"
 
 namespace rf::train {
 
@@ -30,9 +36,18 @@ struct Parameter {
   Decay decay;
 };
 
+// Numbers `begin` to `begin + length - 1` of a moment, of which `values` has that many.
+struct MomentPart {
+  std::string name;  // "exp_avg.<weight>" or "exp_avg_sq.<weight>"
+  int64_t begin = 0;
+  at::Tensor values;
+  bool is_whole = false;
+};
+
 class AdamW {
  public:
-  AdamW(std::vector<Parameter> parameters, AdamWOptions options);
+  // divided_among: the ranks that share the moments.
+  AdamW(std::vector<Parameter> parameters, AdamWOptions options, const Ranks& divided_among = Ranks::alone());
 
   // One update from the weights' gradients; a weight without a gradient has gradient 0. Returns the norm of all
   // gradients before clipping. Throws Error, and changes nothing, if that is not finite; `step` is for its message.
@@ -41,23 +56,38 @@ class AdamW {
   // added.
   void drop_gradients();
 
-  // Moments as named tensors "exp_avg.<name>" and "exp_avg_sq.<name>", and the number of updates made.
-  std::vector<std::pair<std::string, at::Tensor>> moments() const;
-  int64_t updates() const { return updates_; }
+  // The moments that this rank has.
+  std::vector<MomentPart> moments() const;
+  // Those of them that this rank writes to a checkpoint: an equal part of all.
+  std::vector<MomentPart> moments_to_write(const Ranks& ranks) const;
+  int64_t moments_of_all() const;               // how many tensors all ranks have: two for each weight
+  int64_t updates() const { return updates_; }  // made
   // For a resumed run, after moments() has been filled.
   void set_updates(int64_t updates) { updates_ = updates; }
 
  private:
+  // A part of the numbers of a weight.
+  struct Range {
+    int64_t begin = 0, length = 0;
+    at::Tensor of(const at::Tensor& whole) const;
+  };
   struct Group {  // parameters with the same decay, as lists for torch's kernel
     double weight_decay;
     std::vector<std::string> names;
     std::vector<at::Tensor> weights, exp_avg, exp_avg_sq;
+    std::vector<int64_t> offsets;  // of each weight in the list of all
+    std::vector<Range> ranges;     // of each weight, what this rank updates
   };
   using Gradients = std::vector<std::vector<at::Tensor>>;  // by group
   Gradients gradients() const;
   double norm_of(const Gradients& gradients, int64_t step) const;
+  // The part of a weight at `offset` of the list of all that belongs to a rank.
+  Range range_of(int64_t offset, int64_t elements, const Ranks& ranks) const;
+  void gather_weights();
 
   AdamWOptions options_;
+  const Ranks& ranks_;
+  int64_t elements_ = 0;  // of all weights
   std::vector<Group> groups_;
   int64_t updates_ = 0;
 };

@@ -39,9 +39,11 @@ nlohmann::json fresh_platform() {
   return facts();
 }
 
-nlohmann::json resumed_platform(const nlohmann::json& before, const std::function<void(const std::string&)>& note) {
+nlohmann::json resumed_platform(const nlohmann::json& before, int64_t processes,
+                                const std::function<void(const std::string&)>& note) {
   keep_linear_backend(before, fresh_platform());
   nlohmann::json now = facts();
+  now["processes"] = processes;
   for (const auto& fact : now.items()) {
     const nlohmann::json was = before.value(fact.key(), nlohmann::json());
     if (was == fact.value()) continue;

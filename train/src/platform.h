@@ -11,7 +11,8 @@ namespace rf::train {
 // The facts of this process, with the product of linear layers that it chooses by default.
 nlohmann::json fresh_platform();
 // For a run that began on `before`: uses the same product of linear layers if this machine has it, and calls `note` for
-// every fact that still differs. Returns this process's facts.
-nlohmann::json resumed_platform(const nlohmann::json& before, const std::function<void(const std::string&)>& note);
+// every fact that still differs. Returns this process's facts and the number of processes.
+nlohmann::json resumed_platform(const nlohmann::json& before, int64_t processes,
+                                const std::function<void(const std::string&)>& note);
 
 }  // namespace rf::train

@@ -3,17 +3,24 @@
 //
 // Order within a step: update, metrics line, evaluation, checkpoint; so the metrics file holds every line up to its
 // newest checkpoint, and later lines are removed on resume.
+//
+// In a job of several ranks (ranks.h) all run this code. The first one has the run directory, the metrics and what is
+// shown; the others read the run file and the newest checkpoint, and write their part of each checkpoint.
 #include "rf/train/pretrain.h"
 
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint.h"
+#include "gradient_sum.h"
 #include "held_out.h"
 #include "interrupt.h"
+#include "job_start.h"
 #include "metrics_log.h"
 #include "platform.h"
 #include "readable_length.h"
@@ -39,9 +46,11 @@ int64_t peak_rss_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-// Whether a run may continue with this run file: only the keys for when checkpoints are written and kept may differ.
+// Whether a run may continue with this run file: only the keys for when checkpoints are written and kept, and for what
+// the ranks divide, may differ.
 void check_same_run(nlohmann::json before, nlohmann::json now) {
-  for (const char* key : {"checkpoint_every_steps", "keep_checkpoints"}) {
+  before.emplace("reduce_precision", "float32");  // a run of an earlier version
+  for (const char* key : {"checkpoint_every_steps", "keep_checkpoints", "sharding"}) {
     before.erase(key);
     now.erase(key);
   }
@@ -58,6 +67,7 @@ class PretrainRun {
   PretrainReport go();
 
  private:
+  void start(const std::string& checkpoint);
   void read_run_file();
   void open_data();
   void open_model();
@@ -68,6 +78,8 @@ class PretrainRun {
   void enter_stage(int64_t stage);
   void one_step();
   double interval_loss() const;  // mean, so far
+  nlohmann::json job_times();
+  void append(nlohmann::json line, const nlohmann::json& more);  // to the metrics
   void log_interval();
   void evaluate_now();
   void evaluate_lengths();
@@ -75,12 +87,15 @@ class PretrainRun {
   std::string progress_line(double loss) const;
   void finish();
   void note(const std::string& text) const {
-    if (options_.note) options_.note(text);
+    if (options_.note && ranks_.is_first()) options_.note(text);
   }
+  std::string file(const std::string& name) const { return options_.output_dir + "/" + name; }
 
   const PretrainOptions& options_;
+  const Ranks ranks_;
+  io::Progress silent_;
   io::Progress& progress_;
-  RunDirectory directory_;
+  std::optional<RunDirectory> directory_;  // of the first rank
   RunConfig config_;
   int64_t total_steps_ = 0;
   std::vector<int64_t> stage_ends_;  // last step of each stage
@@ -90,42 +105,57 @@ class PretrainRun {
   std::optional<text::Vocabulary> vocabulary_;
   std::shared_ptr<nn::Model> model_;
   std::optional<AdamW> optimizer_;
+  std::optional<GradientSum> gradients_;
   TrainState state_;
-  std::optional<MetricsLog> metrics_;
+  std::optional<MetricsLog> metrics_;  // of the first rank
   std::unique_ptr<data::Batcher> batcher_;
   int64_t batcher_stage_ = -1;
   StepResult last_step_;
   double last_rate_ = 0;
   double start_ = 0;                               // of the steps, by now_seconds()
   double interval_seconds_ = 0, run_seconds_ = 0;  // of steps alone
-  int64_t timed_tokens_ = 0, run_tokens_ = 0;      // of the interval and of the run, by this process
+  int64_t timed_tokens_ = 0, run_tokens_ = 0;      // of the interval and of the run, since this start
+  double compute_seconds_ = 0;                     // of the passes of the interval, by this rank
 };
 
 PretrainRun::PretrainRun(const PretrainOptions& options, io::Progress& progress)
-    : options_(options),
-      progress_(progress),
-      directory_(options.output_dir, options.resume ? RunDirectory::Use::kResume : RunDirectory::Use::kFresh) {
-  read_run_file();
-  open_data();
+    : options_(options), ranks_(options.process_group), progress_(ranks_.is_first() ? progress : silent_) {
+  std::string checkpoint;
+  ranks_.together([&] {
+    if (!ranks_.is_first()) return;
+    directory_.emplace(options.output_dir, options.resume ? RunDirectory::Use::kResume : RunDirectory::Use::kFresh);
+    checkpoint = newest_checkpoint(options.output_dir).value_or("");
+  });
+  ranks_.together([&] {
+    read_run_file();
+    require_work_for_all(ranks_, config_);
+    open_data();
+  });
   state_.run = to_json(config_);
   state_.data = data::identity(options_.data_dir);
-  const std::optional<std::string> checkpoint = newest_checkpoint(directory_.path());
-  if (checkpoint) {
-    resume_from(*checkpoint);
+  state_.platform = fresh_platform();
+  require_same_job(ranks_, state_.run, state_.data, state_.platform);
+  checkpoint = ranks_.gather(checkpoint).front();
+  ranks_.together([&] { start(checkpoint); });
+  model_->train();
+}
+
+void PretrainRun::start(const std::string& checkpoint) {
+  if (!checkpoint.empty()) {
+    resume_from(checkpoint);
   } else {
     if (options_.resume) note("no checkpoint to resume from: starting at step 0");
-    state_.platform = fresh_platform();
+    state_.platform["processes"] = ranks_.size();
     open_model();
     check_longest_stage();
-    io::write_file(directory_.file("run.json"), state_.run.dump(2) + "\n");
+    if (ranks_.is_first()) io::write_file(file("run.json"), state_.run.dump(2) + "\n");
   }
-  model_->train();
-  metrics_.emplace(directory_.file("metrics.jsonl"), state_.step, options_.note);
+  if (ranks_.is_first()) metrics_.emplace(file("metrics.jsonl"), state_.step, options_.note);
 }
 
 void PretrainRun::read_run_file() {
   std::string path = options_.config_path;
-  if (path.empty() && options_.resume && directory_.has("run.json")) path = directory_.file("run.json");
+  if (path.empty() && options_.resume && fs::exists(file("run.json"))) path = file("run.json");
   if (path.empty()) fail("pretrain", "a run file must be given (--config), got none");
   const nlohmann::json json = io::read_json(path);
   config_ = parse_run_config(json);
@@ -176,8 +206,17 @@ void PretrainRun::open_model() {
 }
 
 void PretrainRun::make_optimizer() {
-  optimizer_.emplace(trained_parameters(*model_), AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2,
-                                                               config_.epsilon, config_.clip_norm});
+  const AdamWOptions options{config_.weight_decay, config_.beta1, config_.beta2, config_.epsilon, config_.clip_norm};
+  std::vector<at::Tensor> weights;
+  int64_t elements = 0;
+  for (const Parameter& parameter : trained_parameters(*model_)) {
+    weights.push_back(parameter.weight);
+    elements += parameter.weight.numel();
+  }
+  const bool is_divided = config_.sharding == Sharding::kOptimizer;
+  optimizer_.emplace(trained_parameters(*model_), options, is_divided ? ranks_ : Ranks::alone());
+  gradients_.emplace(ranks_, std::move(weights), config_.reduce_precision);
+  if (ranks_.size() > 1) note(memory_note(ranks_, config_, elements));
 }
 
 // A later stage may be too long for the model (beyond a learned table): reported at the start, not when it begins.
@@ -199,13 +238,15 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
          options_.data_dir);
   }
   saved.run = state_.run;
-  saved.platform = resumed_platform(saved.platform, [this](const std::string& text) { note(text); });
+  saved.platform.emplace("processes", 1);  // a run of an earlier version
+  saved.platform = resumed_platform(saved.platform, ranks_.size(), [this](const std::string& text) { note(text); });
   state_ = std::move(saved);
   model_ = nn::load_model(checkpoint, head_of(config_.objective), at::kFloat);
   make_optimizer();
   load_moments(checkpoint, *optimizer_);
   optimizer_->set_updates(state_.updates);
-  drop_checkpoints(directory_.path(), config_.keep_checkpoints);  // after a kill the oldest may still exist
+  // After a kill the oldest may still exist.
+  if (ranks_.is_first()) drop_checkpoints(options_.output_dir, config_.keep_checkpoints);
   note(fmt::format("resuming at step {} of {}", state_.step, total_steps_));
 }
 
@@ -230,14 +271,20 @@ void PretrainRun::one_step() {
   const auto stage = std::lower_bound(stage_ends_.begin(), stage_ends_.end(), step) - stage_ends_.begin();
   enter_stage(stage);
   std::vector<LanguageBatch> batches;
-  for (int64_t i = 0; i < config_.stages[static_cast<size_t>(stage)].accumulate; ++i) {
-    batches.push_back(to_tensors(batcher_->next(state_.cursor)));
+  const int64_t micro_batches = config_.stages[static_cast<size_t>(stage)].accumulate;
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    if (ranks_.has(i)) {
+      batches.push_back(to_tensors(batcher_->next(state_.cursor)));
+    } else {
+      batcher_->skip(state_.cursor);
+    }
   }
   last_rate_ = learning_rate(config_.schedule, step, total_steps_);
   last_step_ = train_step(*model_, *optimizer_, batches,
-                          {config_.precision, last_rate_, step, config_.seed, state_.micro_batches});
+                          {config_.precision, last_rate_, step, config_.seed, state_.micro_batches, micro_batches},
+                          {ranks_, *gradients_});
   state_.step = step;
-  state_.micro_batches += static_cast<int64_t>(batches.size());
+  state_.micro_batches += micro_batches;
   state_.updates = optimizer_->updates();
   state_.interval.loss_sum += last_step_.loss_sum;
   state_.interval.predicted_tokens += last_step_.predicted_tokens;
@@ -247,6 +294,7 @@ void PretrainRun::one_step() {
   run_seconds_ += seconds;
   timed_tokens_ += last_step_.real_tokens;
   run_tokens_ += last_step_.real_tokens;
+  compute_seconds_ += last_step_.compute_seconds;
 }
 
 double PretrainRun::interval_loss() const {
@@ -255,30 +303,52 @@ double PretrainRun::interval_loss() const {
 
 void PretrainRun::log_interval() {
   state_.train_loss = interval_loss();
-  metrics_->append({{"type", "train"},
-                    {"step", state_.step},
-                    {"stage", state_.stage},
-                    {"loss", state_.train_loss},
-                    {"learning_rate", last_rate_},
-                    {"gradient_norm", last_step_.gradient_norm},
-                    {"tokens", state_.interval.real_tokens},
-                    {"predicted_tokens", state_.interval.predicted_tokens},
-                    {"seconds", interval_seconds_},
-                    {"tokens_per_second", static_cast<double>(timed_tokens_) / interval_seconds_}});
+  append({{"type", "train"},
+          {"step", state_.step},
+          {"stage", state_.stage},
+          {"loss", state_.train_loss},
+          {"learning_rate", last_rate_},
+          {"gradient_norm", last_step_.gradient_norm},
+          {"tokens", state_.interval.real_tokens},
+          {"predicted_tokens", state_.interval.predicted_tokens},
+          {"seconds", interval_seconds_},
+          {"tokens_per_second", static_cast<double>(timed_tokens_) / interval_seconds_}},
+         job_times());
   state_.interval = {};
-  interval_seconds_ = 0;
+  interval_seconds_ = compute_seconds_ = 0;
   timed_tokens_ = 0;
+}
+
+// Of the interval, over all ranks; empty for one.
+nlohmann::json PretrainRun::job_times() {
+  const CommunicationTime own = gradients_->take_time();
+  if (ranks_.size() == 1) return nlohmann::json::object();
+  const std::vector<std::vector<double>> all = ranks_.gather(std::array{compute_seconds_, own.busy, own.exposed});
+  double busy = 0, exposed = 0;
+  for (const std::vector<double>& each : all) {
+    busy += each[1] / static_cast<double>(all.size());
+    exposed += each[2] / static_cast<double>(all.size());
+  }
+  const auto slowest = std::max_element(all.begin(), all.end());
+  return {{"processes", ranks_.size()},
+          {"communication_seconds", busy},
+          {"exposed_seconds", exposed},
+          {"slowest_rank", slowest - all.begin()},
+          {"slowest_seconds", slowest->front()}};
+}
+
+void PretrainRun::append(nlohmann::json line, const nlohmann::json& more) {
+  line.update(more);
+  if (metrics_) metrics_->append(line);
 }
 
 void PretrainRun::evaluate_now() {
   if (held_out_->empty()) return;
   const double start = now_seconds();
-  state_.evaluation =
-      held_out_->measure(*model_, stage_batches(state_.stage), config_.precision, config_.evaluate_batches, progress_);
-  nlohmann::json line = to_json(state_.evaluation);
-  line.update(
-      {{"type", "evaluation"}, {"step", state_.step}, {"stage", state_.stage}, {"seconds", now_seconds() - start}});
-  metrics_->append(line);
+  state_.evaluation = held_out_->measure(*model_, stage_batches(state_.stage), config_.precision,
+                                         config_.evaluate_batches, progress_, ranks_);
+  append(to_json(state_.evaluation),
+         {{"type", "evaluation"}, {"step", state_.step}, {"stage", state_.stage}, {"seconds", now_seconds() - start}});
   const double loss = state_.interval.predicted_tokens > 0 ? interval_loss() : state_.train_loss;
   progress_.message(fmt::format("{}  held-out loss {:.3f}", progress_line(loss), state_.evaluation.loss));
 }
@@ -288,22 +358,23 @@ void PretrainRun::evaluate_lengths() {
   if (held_out_->empty()) return;
   for (const int64_t length : config_.evaluate_lengths) {
     const double start = now_seconds();
+    const auto noted = [this](const std::string& text) { note(text); };
     const auto evaluation = held_out_->measure_length(*model_, config_, length, batch_tokens(config_.stages.front()),
-                                                      progress_, options_.note);
+                                                      progress_, noted, ranks_);
     nlohmann::json line = to_json(evaluation.value_or(EvaluationReport{}));
     if (!evaluation) line = {{"loss", nullptr}, {"accuracy", nullptr}};
-    line.update({{"type", "length"},
-                 {"step", state_.step},
-                 {"stage", state_.stage},
-                 {"length", length},
-                 {"seconds", now_seconds() - start}});
-    metrics_->append(line);
+    append(line, {{"type", "length"},
+                  {"step", state_.step},
+                  {"stage", state_.stage},
+                  {"length", length},
+                  {"seconds", now_seconds() - start}});
   }
 }
 
 void PretrainRun::checkpoint_now() {
-  metrics_->sync();
-  save_checkpoint({directory_.path(), *tokenizer_, config_.keep_checkpoints}, *model_, *optimizer_, to_json(state_));
+  if (metrics_) metrics_->sync();
+  save_checkpoint({options_.output_dir, *tokenizer_, config_.keep_checkpoints, ranks_}, *model_, *optimizer_,
+                  to_json(state_));
 }
 
 // Shows progress: step, loss, speed of the steps, and the time that is left, including evaluations and checkpoints.
@@ -322,15 +393,19 @@ std::string PretrainRun::progress_line(double loss) const {
 }
 
 void PretrainRun::finish() {
-  nn::save_model(*model_, directory_.path());
-  tokenizer_->write(directory_.path());
+  ranks_.together([&] {
+    if (!ranks_.is_first()) return;
+    nn::save_model(*model_, options_.output_dir);
+    tokenizer_->write(options_.output_dir);
+  });
 }
 
 PretrainReport PretrainRun::go() {
   const InterruptScope interrupt;
-  note(plot_hint(directory_.path()));
+  note(plot_hint(options_.output_dir));
   start_ = now_seconds();
-  while (state_.step < total_steps_ && interrupt.received() == 0) {
+  int64_t signal = 0;  // that any rank has received
+  while (state_.step < total_steps_ && (signal = ranks_.largest(interrupt.received())) == 0) {
     one_step();
     const int64_t step = state_.step;
     const bool stage_end = step == stage_ends_[static_cast<size_t>(state_.stage)];
@@ -352,9 +427,10 @@ PretrainReport PretrainRun::go() {
   report.steps = state_.step;
   report.train_loss = state_.train_loss;
   report.tokens_per_second = run_seconds_ > 0 ? static_cast<double>(run_tokens_) / run_seconds_ : 0;
-  report.peak_rss_bytes = peak_rss_bytes();
+  report.peak_rss_bytes = ranks_.largest(peak_rss_bytes());
   report.evaluation = state_.evaluation;
-  report.signal = state_.step < total_steps_ ? interrupt.received() : 0;
+  report.signal = static_cast<int>(signal);
+  report.is_first_rank = ranks_.is_first();
   return report;
 }
 

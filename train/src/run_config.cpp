@@ -34,6 +34,8 @@ const std::initializer_list<std::pair<const char*, data::Packing>> kPackings = {
                                                                                 {"padded", data::Packing::kPadded}};
 const std::initializer_list<std::pair<const char*, Precision>> kPrecisions = {{"float32", Precision::kFloat32},
                                                                               {"bfloat16", Precision::kBfloat16}};
+const std::initializer_list<std::pair<const char*, Sharding>> kShardings = {{"none", Sharding::kNone},
+                                                                            {"optimizer", Sharding::kOptimizer}};
 
 template <typename T>
 const char* name_of(std::initializer_list<std::pair<const char*, T>> names, T value) {
@@ -201,6 +203,8 @@ RunConfig parse_run_config(const nlohmann::json& json) {
   }
   run.packing = object.choice("packing", run.packing, kPackings);
   run.precision = object.choice("precision", run.precision, kPrecisions);
+  run.sharding = object.choice("sharding", run.sharding, kShardings);
+  run.reduce_precision = object.choice("reduce_precision", run.reduce_precision, kPrecisions);
   run.seed = static_cast<uint64_t>(object.integer("seed", static_cast<int64_t>(run.seed), 0, INT64_MAX));
   run.log_every_steps = object.integer("log_every_steps", run.log_every_steps, 1, kMaxSteps);
   run.evaluate_every_steps = object.integer("evaluate_every_steps", run.evaluate_every_steps, 0, kMaxSteps);
@@ -231,6 +235,8 @@ nlohmann::json to_json(const RunConfig& run) {
                          {"objective", name_of(kObjectives, run.objective)},
                          {"packing", name_of(kPackings, run.packing)},
                          {"precision", name_of(kPrecisions, run.precision)},
+                         {"sharding", name_of(kShardings, run.sharding)},
+                         {"reduce_precision", name_of(kPrecisions, run.reduce_precision)},
                          {"seed", run.seed},
                          {"log_every_steps", run.log_every_steps},
                          {"evaluate_every_steps", run.evaluate_every_steps},

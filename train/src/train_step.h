@@ -1,5 +1,9 @@
 // One optimizer step of language modelling from one or more micro-batches (spec R-TRN-06): the loss is divided
 // by the predicted tokens of all of them, so that k micro-batches of b rows are one batch of k b rows.
+//
+// The ranks of a job share the micro-batches of a step: rank r has number r, r + W, r + 2 W, .. of them. A micro-batch
+// has the same forward pass, dropout and gradient whichever rank has it, so the number of ranks changes nothing but the
+// order in which the gradients are added.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "gradient_sum.h"
 #include "language_model.h"
 #include "optimizer.h"
 #include "rf/nn/model.h"
@@ -22,17 +27,28 @@ struct StepPlan {
   int64_t step = 0;  // 1, 2, ...; for messages
   uint64_t dropout_seed = 0;
   int64_t first_forward = 0;  // forward passes done before this step; keys the dropout draws
+  int64_t micro_batches = 1;  // of the step, over all ranks
 };
 
 struct StepResult {
   double loss_sum = 0;  // nats
   int64_t predicted_tokens = 0, real_tokens = 0;
   double gradient_norm = 0;
+  double compute_seconds = 0;  // of the passes of this rank
+};
+
+// What the ranks of a job share in a step.
+struct StepRanks {
+  const Ranks& ranks;
+  GradientSum& gradients;  // of the model's trained parameters
 };
 
 // The model must be in training mode and have no gradients, before and after. Without a token to predict nothing
 // changes. Throws Error, naming the step, if the loss or a gradient is not finite; the weights are then unchanged.
-StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> micro_batches,
-                      const StepPlan& plan);
+// own: the micro-batches of this rank, in order. The result is that of all ranks.
+StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> own, const StepPlan& plan,
+                      const StepRanks& job);
+// By one rank.
+StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> micro_batches, StepPlan plan);
 
 }  // namespace rf::train

@@ -84,6 +84,8 @@ class Batcher {
   int64_t rows_per_epoch() const;
   // The batch at the cursor, which is moved to the next one. Thread-safe (on different cursors).
   Batch next(BatchCursor& cursor) const;
+  // Moves the cursor as next() does, without reading tokens.
+  void skip(BatchCursor& cursor) const;
   // For evaluation: every chunk once in the order of the documents, the last batch shorter. The masks are those of
   // epoch 0, so the same tokens are chosen for every packing and batch size. `row` starts at 0 and is advanced. False
   // at the end.

@@ -20,9 +20,11 @@ namespace rf::train {
 struct PretrainOptions {
   std::string config_path;  // the run file; with resume it may be empty: the run directory's copy
   std::string data_dir;
-  std::string output_dir;                        // without resume: must be absent or empty
-  bool resume = false;                           // continue from the newest checkpoint, or at step 0 if there is none
-  std::optional<uint64_t> seed;                  // in place of the run file's
+  std::string output_dir;        // without resume: must be absent or empty
+  bool resume = false;           // continue from the newest checkpoint, or at step 0 if there is none
+  std::optional<uint64_t> seed;  // in place of the run file's
+  // In a job of several processes the name of their process group in torch.distributed; each calls pretrain().
+  std::string process_group;
   std::function<void(const std::string&)> note;  // receives messages such as "resuming at step 500"; may be empty
 };
 
@@ -32,22 +34,25 @@ struct EvaluationReport {
   double unigram_loss = 0;  // cross-entropy of the same tokens under the training split's unigram distribution, with
                             // one added to every count
   int64_t predicted_tokens = 0;
+  bool is_first_rank = true;  // of the job that measured it
 };
-// Its members by name, and "perplexity", e^loss, and "bits", loss / ln 2, which are bits per byte for a vocabulary of
+// Its numbers by name, and "perplexity", e^loss, and "bits", loss / ln 2, which are bits per byte for a vocabulary of
 // bytes.
 nlohmann::json to_json(const EvaluationReport& report);
 
 struct PretrainReport {
   int64_t steps = 0;             // optimizer steps done, including those before a resume
   double train_loss = 0;         // nats per predicted token, mean over the last log interval
-  double tokens_per_second = 0;  // tokens that are not padding, of this process, without evaluations and checkpoints
-  int64_t peak_rss_bytes = 0;
-  EvaluationReport evaluation;  // the last one; zeros if there was none
-  int signal = 0;               // SIGINT or SIGTERM when one ended the run early, after a checkpoint; else 0
+  double tokens_per_second = 0;  // tokens that are not padding, since this start, without evaluations and checkpoints
+  int64_t peak_rss_bytes = 0;    // of the largest process
+  EvaluationReport evaluation;   // the last one; zeros if there was none
+  int signal = 0;                // SIGINT or SIGTERM when one ended the run early, after a checkpoint; else 0
+  bool is_first_rank = true;     // of the job; the others have the same report
 };
 
-// Throws Error for bad input, a full disk, and a loss or gradient that is not finite (the step is named). Checkpoints
-// already written stay valid whatever happens.
+// Throws Error for bad input, a full disk, a loss or gradient that is not finite (the step is named), and a process of
+// the job that ended; SaidByFirstRank (rf/train/job.h) where the first one throws the same. Checkpoints already written
+// stay valid whatever happens.
 PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress);
 // One of several runs: `directory` in place of the options' output, with the run file beside it as
 // <directory>.run.json. The same call continues it.
@@ -62,6 +67,7 @@ struct EvaluateOptions {
   data::MaskOptions mask;
   uint64_t seed = 1;
   Precision precision = Precision::kFloat32;
+  std::string process_group{};  // as in PretrainOptions; the result has the same bits for any number of processes
 };
 // A causal model is measured on every token, and `mask` must then have its default. Throws Error if the model's
 // vocabulary is not the data's.

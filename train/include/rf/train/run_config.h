@@ -33,6 +33,9 @@ struct ScheduleConfig {
 
 enum class Precision { kFloat32, kBfloat16 };  // kBfloat16: autocast with float32 master weights
 
+// What the ranks of a job divide among themselves: nothing but rows, or the optimizer's moments too.
+enum class Sharding { kNone, kOptimizer };
+
 struct RunConfig {
   ModelConfig model;      // "model": keys of config.json; vocab_size comes from the data
   std::string init_from;  // "" or a model directory to start from
@@ -46,6 +49,9 @@ struct RunConfig {
   data::MaskOptions mask;
   data::Packing packing = data::Packing::kPacked;
   Precision precision = Precision::kBfloat16;
+  // Of a job of several ranks (docs/distributed.md); one process ignores them.
+  Sharding sharding = Sharding::kNone;
+  Precision reduce_precision = Precision::kFloat32;  // in which gradients are summed over ranks
   uint64_t seed = 1;
   int64_t log_every_steps = 10;
   int64_t evaluate_every_steps = 0;       // 0: at the end of each stage only

@@ -1,0 +1,60 @@
+// The sum of gradients over the ranks of a job, in buckets that are sent while the backward pass goes on.
+//
+// A bucket holds consecutive parameters, from the last of the model to the first, which is about the order in which
+// their gradients are ready. When the gradients of a bucket are, they are copied into one tensor, whose sum over ranks
+// is started; buckets are sent in their order on every rank. Buckets depend on the parameters alone, so a job of the
+// same number of ranks always sums in the same order.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ranks.h"
+#include "rf/train/run_config.h"
+
+namespace rf::train {
+
+struct CommunicationTime {
+  double busy = 0;     // seconds in which at least one bucket was on its way
+  double exposed = 0;  // of them, those in which the training thread waited
+};
+
+class GradientSum {
+ public:
+  // weights: the trained parameters, leaves, in the order of the model. precision: in which gradients are sent and
+  // summed. Nothing is done for one rank.
+  GradientSum(const Ranks& ranks, std::vector<at::Tensor> weights, Precision precision);
+  ~GradientSum();
+  GradientSum(const GradientSum&) = delete;
+  GradientSum& operator=(const GradientSum&) = delete;
+
+  // Before the last backward pass of a step: its gradients are sent as they become ready.
+  void send_in_next_backward();
+  // After it, or if a rank has no backward pass: sends what is left, waits, and leaves the sum as the gradient of every
+  // weight, 0 for weights that have none on any rank.
+  void finish();
+
+  // Since the last call.
+  CommunicationTime take_time();
+  // Bytes that this rank sends for one sum if the transport's algorithm is optimal: 2 (W - 1) / W of the gradients.
+  int64_t bytes_per_sum() const;
+
+ private:
+  struct Bucket;
+  class ReadyHook;
+  void mark_ready(size_t bucket);
+  void send_ready();
+  void send(Bucket& bucket);
+
+  const Ranks& ranks_;
+  Precision precision_;
+  std::vector<std::unique_ptr<Bucket>> buckets_;
+  size_t sent_ = 0;       // buckets of this step
+  bool sending_ = false;  // in the last backward pass
+  CommunicationTime time_;
+};
+
+}  // namespace rf::train

@@ -1,0 +1,21 @@
+// What a job of several ranks checks before its first step.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "ranks.h"
+#include "rf/train/run_config.h"
+
+namespace rf::train {
+
+// Throws Error, naming the rank and the difference, unless all ranks have the same run file, data, platform
+// (platform.h; threads may differ) and build of this library.
+void require_same_job(const Ranks& ranks, const nlohmann::json& run, const nlohmann::json& data,
+                      nlohmann::json platform);
+// Throws Error unless every stage has a micro-batch for each rank.
+void require_work_for_all(const Ranks& ranks, const RunConfig& run);
+// "2 processes; for each weights 498 MB, gradients 498 MB, moments 498 MB, ..": what training needs besides
+// activations. parameters: trained ones.
+std::string memory_note(const Ranks& ranks, const RunConfig& run, int64_t parameters);
+
+}  // namespace rf::train

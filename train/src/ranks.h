@@ -1,0 +1,80 @@
+// The processes of a training job, which torch.distributed calls ranks: 0, 1, .. size - 1. The process group is made by
+// Python (python/roformer_cpp/distributed.py) under torchrun, Slurm or Ray, and taken here by its name, so that this
+// project has no transport and no launcher of its own. One process is a job of one rank, which communicates nothing.
+//
+// Every rank must make the same calls in the same order. If another rank ends or does not answer within the time limit
+// of the group, they throw LostRank; nothing waits for ever.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rf/io/error.h"
+
+namespace c10d {
+class ProcessGroup;
+class Work;
+}  // namespace c10d
+
+namespace rf::train {
+
+// Another rank has ended or did not answer in time.
+struct LostRank : Error {
+  using Error::Error;
+};
+
+class Ranks {
+ public:
+  // A job of one process.
+  static const Ranks& alone();
+  // group: the name of a process group of this process; "" for one process. Throws Error if there is no such group.
+  explicit Ranks(const std::string& group);
+  ~Ranks();
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  int64_t index() const { return index_; }
+  int64_t size() const { return size_; }
+  bool is_first() const { return index_ == 0; }
+  // Which of the numbered parts of the work this rank has: each rank every size-th.
+  bool has(int64_t part) const { return part % size_ == index_; }
+
+  // The values of every rank, in the order of ranks; as many on each.
+  std::vector<std::vector<int64_t>> gather(std::span<const int64_t> values) const;
+  std::vector<std::vector<double>> gather(std::span<const double> values) const;
+  std::vector<std::string> gather(const std::string& text) const;
+  int64_t largest(int64_t value) const;
+  // Waits until every rank is here.
+  void meet() const;
+
+  // Starts the sum over ranks of a contiguous tensor, in place; the same bits on every rank.
+  c10::intrusive_ptr<c10d::Work> start_sum(at::Tensor& tensor) const;
+  // Waits for what was started.
+  void wait(c10d::Work& work) const;
+  // all[size * N]: `own` [N] of every rank, in order; both contiguous.
+  void gather_into(const at::Tensor& own, at::Tensor& all) const;
+
+  // Calls `action` on every rank. If it throws Error on some of them, all throw: the first rank what the lowest of them
+  // threw, naming that rank unless all had the same error, and the others SaidByFirstRank.
+  void together(const std::function<void()>& action) const;
+  // On every rank, for an error that all of them have: the first rank throws Error with this message, "[where] ..", the
+  // others SaidByFirstRank.
+  [[noreturn]] void fail_on_all(const std::string& message) const;
+  // Throws Error, naming the rank and the difference, unless `facts` are those of the first rank.
+  void require_same(const char* what, const nlohmann::json& facts) const;
+
+ private:
+  at::Tensor gathered(const at::Tensor& own) const;
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;  // null: one process
+  int64_t index_ = 0, size_ = 1;
+};
+
+}  // namespace rf::train
