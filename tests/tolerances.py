@@ -211,3 +211,10 @@ DOCTOR_ANGLE_RATIO = 4.0
 DOCTOR_FLOAT64_ANGLES = 1e-10
 # Products of float32 rows with normal numbers, for each element of a sum: angles of up to 31 radians are off by 1e-6.
 DOCTOR_SCORES = 1e-5
+
+# ---- jobs of several processes ----
+# Gradients of some dozen micro-batches are added in another order: an eps or two of float32 in a gradient, which Adam
+# turns into as much of a weight's update; over 12 steps of a rate of 1e-3 and 400 metrics.
+JOB_RTOL = 1e-6
+# Sums of gradients in bfloat16: 2^-9 of each, of updates of 12 steps of a rate of 1e-3 that Adam makes about 1 long.
+JOB_BF16 = 2e-3

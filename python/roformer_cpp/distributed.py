@@ -41,8 +41,7 @@ def main(command: str, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--timeout", type=_seconds, default=600.0)
     own, arguments = parser.parse_known_args(arguments)
     # A worker that torchrun starts again goes on from the newest checkpoint.
-    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-    if command == "pretrain" and restarted and "--resume" not in arguments:
+    if command == "pretrain" and _restarts() > 0 and "--resume" not in arguments:
         arguments.append("--resume")
     try:
         with _process_group(own.backend, own.timeout) as group:
@@ -87,6 +86,10 @@ def pretrain(
         )
 
 
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
 class _NoGroup(RuntimeError):
     pass
 
@@ -105,9 +108,14 @@ def _process_group(backend: str, timeout: float):
         yield ""
         return
     import torch.distributed
+    from torch.distributed.rendezvous import rendezvous
 
+    limit = timedelta(seconds=timeout)
     try:
-        torch.distributed.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        store, rank, size = next(rendezvous("env://", timeout=limit))
+        # torchrun keeps its store when it starts workers again; what those before have written is not for them.
+        store = torch.distributed.PrefixStore(f"start-{_restarts()}", store)
+        torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     except Exception as error:
         reason = str(error).split("\n")[0]
         raise _NoGroup(

@@ -9,7 +9,7 @@
 //
 // In a job of several ranks the moments may be divided among them (the first stage of ZeRO, arXiv 1910.02054): all
 // weights, in their order, are one list of numbers, of which each rank has an equal part. A rank updates its part, and
-// then all weights are gathered, so they have the same bits on every rank. The arithmetic of a weight is the same.
+// then all weights are gathered, so they have the same bits on every rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>

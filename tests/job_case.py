@@ -1,0 +1,71 @@
+"""Jobs of several processes, as torchrun starts them but without its agent."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import cli_support
+from cli_support import MODEL, ROOT
+
+STEPS = 12
+RUN = {
+    **cli_support.RUN,
+    "model": {**MODEL, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+    "stages": [dict(max_length=16, batch=8, accumulate=4, steps=STEPS)],
+    "checkpoint_every_steps": 4,
+    "evaluate_every_steps": 6,
+    "precision": "float32",
+}
+
+
+def free_port():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
+
+
+def start(arguments, rank, size, port, **options):
+    """One process of a job; rank None: a process alone."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(ROOT / "python"))
+    if rank is not None:
+        environment |= dict(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    command, *rest = arguments
+    return subprocess.Popen(
+        [sys.executable, "-m", f"roformer_cpp.{command}", *map(str, rest)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **options,
+    )
+
+
+def job(size, *arguments, of_rank=None, before=None):
+    """Starts `size` processes; of_rank: arguments of single ranks instead, before: what single ones do first."""
+    port = free_port()
+    return [
+        start((of_rank or {}).get(rank, arguments), rank, size, port, preexec_fn=(before or {}).get(rank))
+        for rank in range(size)
+    ]
+
+
+def outcomes(processes, seconds=120):
+    """(exit code, stdout, stderr) of each rank."""
+    said = [process.communicate(timeout=seconds) for process in processes]
+    return [(process.returncode, *texts) for process, texts in zip(processes, said, strict=True)]
+
+
+def finish(processes):
+    """What the first rank printed, where all ended well."""
+    results = outcomes(processes)
+    assert [code for code, _, _ in results] == [0] * len(results), results
+    assert [out for _, out, _ in results[1:]] == [""] * (len(results) - 1)
+    return [json.loads(line) for line in results[0][1].splitlines()]
+
+
+def pretrain(size, data, folder, name, *more, **options):
+    config = cli_support.run_file(Path(f"{folder / name}.json"), **{**RUN, **options.pop("run", {})})
+    return job(size, "pretrain", "--config", config, "--data", data, "--output", folder / name, *more, **options)
