@@ -18,6 +18,7 @@ using train::FinetuneOptions;
 int run_finetune(const FinetuneOptions& options) {
   const train::FinetuneReport report = train::finetune(options, progress());
   progress().finish();
+  if (!report.is_first_rank) throw SilentExit{report.signal == 0 ? kOk : kSignalBase + report.signal};
   for (const train::FinetuneRun& run : report.runs) {
     emit({{"learning_rate", run.learning_rate},
           {"seed", run.seed},
@@ -108,6 +109,7 @@ std::function<int()> configure_finetune(CLI::App& app, const Common& common) {
   add_dictionary(app, options->load);
   return [options, &common] {
     options->seed = common.seed.value_or(options->seed);
+    options->process_group = common.process_group;
     options->note = say;
     train::keep_freed_memory();
     return run_finetune(*options);

@@ -7,6 +7,7 @@ import pytest
 
 import task_files
 from cli_support import results
+from job_case import finish, job, outcomes
 from roformer_cpp import Engine, Finetuning, finetune
 from roformer_cpp._metrics import NewLinesOfRuns
 from training_case import lines_of, same_model, untimed
@@ -147,3 +148,25 @@ def test_warnings_are_those_of_python(trained, task, tmp_path):
             trained[0], task["train"], tmp_path / "out", valid=task["train"], **{**OPTIONS, "learning_rates": 0.01}
         )
     assert caught[0].filename == __file__
+
+
+def test_processes_share_the_runs(trained, task, tuned, tmp_path):
+    """Two runs by two processes: the files and results of one process."""
+    options = task_files.options(
+        trained[0], task, tmp_path / "out", "classification", "--epochs", 1, "--learning-rates", "1e-2,1e-3"
+    )
+    *runs, last = finish(job(2, *options))
+    assert last["chosen"] == tuned.chosen and untimed(runs) == untimed(tuned.runs)
+    for file in ("model.safetensors", "task.json", "lr-0.01/seed-1/model.safetensors"):
+        assert (tuned.directory / file).read_bytes() == (tmp_path / "out" / file).read_bytes()
+    run = "lr-0.001/seed-1"
+    assert untimed(lines_of(tmp_path / "out" / run)) == untimed(lines_of(tuned.directory / run))
+
+
+def test_an_error_of_a_job_is_said_once(trained, task, tmp_path):
+    options = task_files.options(
+        trained[0], task, tmp_path / "out", "classification", "--learning-rates", "1e-2,1e-2", "--epochs", 1
+    )
+    ended = outcomes(job(2, *options))
+    assert [code for code, _, _ in ended] == [1, 1]
+    assert "learning rates must differ" in ended[0][2] and "[" not in ended[1][2]

@@ -13,6 +13,7 @@
 #include "finetune_data.h"
 #include "finetune_report.h"
 #include "finetune_run.h"
+#include "ranks.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
@@ -108,16 +109,17 @@ void check_options(const FinetuneOptions& options) {
 
 class Finetuning {
  public:
-  Finetuning(const FinetuneOptions& options, io::Progress& progress);
+  Finetuning(const FinetuneOptions& options, const Ranks& ranks, io::Progress& progress);
   FinetuneReport go();
 
  private:
+  void open();
   std::vector<data::Record> read(const std::vector<std::string>& inputs, const std::string& name) const;
   void make_task();
   void add_split(const std::string& name, const Split& split);
   void choose_metric();
   void keep_settings();
-  bool train(double rate, uint64_t seed);
+  void train(double rate, uint64_t seed);
   std::string run_dir(double rate, uint64_t seed) const {
     return fmt::format("{}/lr-{}/seed-{}", options_.output_dir, rate, seed);
   }
@@ -129,35 +131,43 @@ class Finetuning {
   }
 
   const FinetuneOptions& options_;
+  const Ranks& ranks_;  // which share the runs; the first one chooses the model and writes the report
   io::Progress& progress_;
   const tasks::TaskKind& kind_;
-  std::optional<RunDirectory> directory_;  // made after the input was checked
+  std::optional<RunDirectory> directory_;  // of the first rank; made after the input was checked
   TaskModel model_;
   std::optional<TokenizerFiles> tokenizer_files_;
   FinetuneData data_;
   std::optional<Split> test_;
   nlohmann::json identity_ = nlohmann::json::object();  // of the records of each split that runs depend on
-  nlohmann::json report_;
+  nlohmann::json settings_, report_;
   std::vector<FinetuneRun> runs_;
   RunSeries series_;
   int signal_ = 0;
 };
 
-Finetuning::Finetuning(const FinetuneOptions& options, io::Progress& progress)
+Finetuning::Finetuning(const FinetuneOptions& options, const Ranks& ranks, io::Progress& progress)
     : options_(options),
+      ranks_(ranks),
       progress_(progress),
       kind_(tasks::task_kind(options.task.kind)),
       series_(std::ssize(options.learning_rates) * options.seeds) {
-  check_options(options);
+  ranks.together([&] { open(); });
+  ranks.require_same("the settings", settings_);
+}
+
+// Reads everything, so that bad input is found before the first run.
+void Finetuning::open() {
+  check_options(options_);
   report_ = {{"task", kind_.name},
-             {"model", options.model_dir},
+             {"model", options_.model_dir},
              {"warnings", nlohmann::json::array()},
              {"shared_with_train", nlohmann::json::object()}};
-  model_.tokenizer = tasks::load_tokenizer(options.model_dir, options.load);
-  tokenizer_files_.emplace(options.model_dir);
+  model_.tokenizer = tasks::load_tokenizer(options_.model_dir, options_.load);
+  tokenizer_files_.emplace(options_.model_dir);
   make_task();
   choose_metric();
-  model_.model = initial_model(options.model_dir, *model_.task, options.seed);
+  model_.model = initial_model(options_.model_dir, *model_.task, options_.seed);
   check_length(*model_.model, model_.settings.max_length);
   keep_settings();
 }
@@ -225,34 +235,35 @@ void Finetuning::choose_metric() {
 
 // Everything that a run's numbers depend on except its rate and seed: these may be added later, and so may a test file.
 void Finetuning::keep_settings() {
-  const nlohmann::json settings = {{"task", tasks::to_json(model_.settings)},
-                                   {"model", model_identity(options_.model_dir, options_.load)},
-                                   {"data", identity_},
-                                   {"epochs", options_.epochs},
-                                   {"batch", options_.batch},
-                                   {"schedule", options_.schedule == Schedule::kLinear ? "linear" : "constant"},
-                                   {"warmup", options_.warmup},
-                                   {"weight_decay", options_.weight_decay},
-                                   {"clip_norm", options_.clip_norm},
-                                   {"label_smoothing", options_.label_smoothing},
-                                   {"precision", options_.precision == Precision::kFloat32 ? "float32" : "bfloat16"},
-                                   {"evaluate_every_steps", options_.evaluate_every_steps},
-                                   {"patience", options_.patience}};
+  settings_ = {{"task", tasks::to_json(model_.settings)},
+               {"model", model_identity(options_.model_dir, options_.load)},
+               {"data", identity_},
+               {"epochs", options_.epochs},
+               {"batch", options_.batch},
+               {"schedule", options_.schedule == Schedule::kLinear ? "linear" : "constant"},
+               {"warmup", options_.warmup},
+               {"weight_decay", options_.weight_decay},
+               {"clip_norm", options_.clip_norm},
+               {"label_smoothing", options_.label_smoothing},
+               {"precision", options_.precision == Precision::kFloat32 ? "float32" : "bfloat16"},
+               {"evaluate_every_steps", options_.evaluate_every_steps},
+               {"patience", options_.patience}};
+  if (!ranks_.is_first()) return;
   directory_.emplace(options_.output_dir, RunDirectory::Use::kResume);
-  const nlohmann::json before = directory_->kept_settings("run.json", settings);
+  const nlohmann::json before = directory_->kept_settings("run.json", settings_);
   if (!before.contains("task")) {
     fail("finetune", "the output must be a directory of finetune, got {}, which holds another kind of run",
          options_.output_dir);
   }
-  const std::string difference = first_difference(before, settings);
+  const std::string difference = first_difference(before, settings_);
   if (difference.empty()) return;
-  const bool is_longer = before.is_object() && before.value("epochs", nlohmann::json()) != settings["epochs"];
+  const bool is_longer = before.is_object() && before.value("epochs", nlohmann::json()) != settings_["epochs"];
   fail("finetune", "the settings must be those of the runs in {}, got {}{}", options_.output_dir, difference,
        is_longer ? "; to train a finished model further, give it as --model of another --output" : "");
 }
 
-// False if a signal ended it early.
-bool Finetuning::train(double rate, uint64_t seed) {
+// Leaves the signal's number in signal_ if one ended it early.
+void Finetuning::train(double rate, uint64_t seed) {
   const std::string directory = run_dir(rate, seed), result = directory + "/result.json";
   FinetuneRun run{.learning_rate = rate, .seed = seed, .metrics = {}};
   if (fs::exists(result)) {
@@ -260,7 +271,7 @@ bool Finetuning::train(double rate, uint64_t seed) {
     runs_.push_back(read_run(result, model_.settings.metric));
     remove_temporaries(directory);  // a kill may have come before its last checkpoint was removed
     drop_checkpoints(directory, 0);
-    return true;
+    return;
   }
   fs::create_directories(directory);
   const io::Progress::Part part(progress_, series_.begin(fmt::format("learning rate {:g}, seed {}", rate, seed)));
@@ -268,7 +279,7 @@ bool Finetuning::train(double rate, uint64_t seed) {
   const InterruptScope interrupt;
   if (!finetune_run(options_, data_, *tokenizer_files_, model_, directory, interrupt, progress_, run)) {
     signal_ = interrupt.received();
-    return false;
+    return;
   }
   io::write_file(result, to_json(run).dump(2) + "\n");
   drop_checkpoints(directory, 0);
@@ -279,7 +290,6 @@ bool Finetuning::train(double rate, uint64_t seed) {
   }
   series_.end();
   runs_.push_back(std::move(run));
-  return true;
 }
 
 // Evaluates the chosen model on `split`; the report keeps the confusion matrix of the last split.
@@ -321,21 +331,34 @@ void Finetuning::finish() {
 }
 
 FinetuneReport Finetuning::go() {
+  std::vector<std::pair<double, uint64_t>> all;  // rate and seed
   for (const double rate : options_.learning_rates) {
-    for (int64_t i = 0; i < options_.seeds; ++i) {
-      if (!train(rate, options_.seed + static_cast<uint64_t>(i))) {
-        return {runs_, nullptr, "", signal_};
-      }
+    for (int64_t i = 0; i < options_.seeds; ++i) all.emplace_back(rate, options_.seed + static_cast<uint64_t>(i));
+  }
+  for (size_t i = 0; i < all.size() && signal_ == 0; ++i) {
+    if (ranks_.has(static_cast<int64_t>(i))) train(all[i].first, all[i].second);
+  }
+  const int signal = static_cast<int>(ranks_.largest_at_end(signal_));
+  if (signal != 0 || !ranks_.is_first()) return {runs_, nullptr, "", signal, ranks_.is_first()};
+  if (ranks_.size() > 1) {
+    runs_.clear();
+    for (const auto& [rate, seed] : all) {
+      runs_.push_back(read_run(run_dir(rate, seed) + "/result.json", model_.settings.metric));
     }
   }
   finish();
-  return {runs_, report_, markdown_report(report_), 0};
+  return {runs_, report_, markdown_report(report_), 0, true};
 }
 
 }  // namespace
 
 FinetuneReport finetune(const FinetuneOptions& options, io::Progress& progress) {
-  return Finetuning(options, progress).go();
+  const Ranks ranks(options.process_group);
+  if (ranks.is_first()) return Finetuning(options, ranks, progress).go();
+  FinetuneOptions quiet = options;
+  quiet.note = nullptr;
+  io::Progress silent;
+  return Finetuning(quiet, ranks, silent).go();
 }
 
 }  // namespace rf::train

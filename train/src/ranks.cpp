@@ -7,6 +7,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -19,6 +20,8 @@
 namespace rf::train {
 
 namespace {
+
+constexpr std::chrono::milliseconds kLongWait = std::chrono::hours(24 * 365);
 
 // The first line of an error of torch, without its backtrace.
 std::string first_line(const std::exception& error) {
@@ -124,8 +127,17 @@ int64_t Ranks::largest(int64_t value) const {
   return std::max_element(values.begin(), values.end())->front();
 }
 
-void Ranks::meet() const {
-  largest(0);
+int64_t Ranks::largest_at_end(int64_t value) const {
+  if (group_ == nullptr) return value;
+  const at::Tensor own = at::from_blob(&value, {1}, at::kLong);
+  const at::Tensor all = at::empty({size_}, at::kLong);
+  communicate(index_, [&] {
+    std::vector<at::Tensor> from = {own};
+    std::vector<std::vector<at::Tensor>> to = {all.split(1)};
+    group_->allgather(to, from, {.timeout = kLongWait})->wait();
+  });
+  const auto* const values = all.const_data_ptr<int64_t>();
+  return *std::max_element(values, values + size_);
 }
 
 c10::intrusive_ptr<c10d::Work> Ranks::start_sum(at::Tensor& tensor) const {

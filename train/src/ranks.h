@@ -51,8 +51,8 @@ class Ranks {
   std::vector<std::vector<double>> gather(std::span<const double> values) const;
   std::vector<std::string> gather(const std::string& text) const;
   int64_t largest(int64_t value) const;
-  // Waits until every rank is here.
-  void meet() const;
+  // The same at the end of work that takes each rank another time: waits as long as the others are there.
+  int64_t largest_at_end(int64_t value) const;
 
   // Starts the sum over ranks of a contiguous tensor, in place; the same bits on every rank.
   c10::intrusive_ptr<c10d::Work> start_sum(at::Tensor& tensor) const;

@@ -44,8 +44,10 @@ struct FinetuneOptions {
   double clip_norm = 1.0;                 // 0: none
   double label_smoothing = 0;
   Precision precision = Precision::kBfloat16;
-  int64_t evaluate_every_steps = 0;              // 0: at the end of each epoch
-  int64_t patience = 0;                          // evaluations without improvement that end a run; 0: all epochs
+  int64_t evaluate_every_steps = 0;  // 0: at the end of each epoch
+  int64_t patience = 0;              // evaluations without improvement that end a run; 0: all epochs
+  // In a job of several processes the name of their process group in torch.distributed; they share the runs.
+  std::string process_group;
   std::function<void(const std::string&)> note;  // receives messages for the user; may be empty
 };
 
@@ -63,6 +65,7 @@ struct FinetuneReport {
   nlohmann::json report;          // report.json; null when a signal ended the work early
   std::string table;              // report.md
   int signal = 0;  // SIGINT or SIGTERM if one ended the work early; call again with the same options to continue
+  bool is_first_rank = true;  // of the job; the reports of the others are empty
 };
 
 // Finished runs are not repeated; an interrupted run continues from its last checkpoint. Throws Error, naming file and

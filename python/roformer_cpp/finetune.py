@@ -1,0 +1,6 @@
+"""``torchrun -m roformer_cpp.finetune ..``: `roformer finetune`, whose runs several processes share (distributed.py)."""
+
+from .distributed import main
+
+if __name__ == "__main__":
+    raise SystemExit(main("finetune"))
