@@ -190,6 +190,18 @@ TEST_P(Packings, ResumesFromAnyCursor) {
   }
 }
 
+TEST_P(Packings, SkipMovesAsNext) {
+  const Directory directory;
+  const auto split = make_split(directory, numbered(sizes(60)), kVocab);
+  const Batcher batcher(split, kSpecial, {.max_length = 66, .batch_size = 7, .packing = GetParam()});
+  BatchCursor read, skipped;
+  while (read.epoch < 3) {
+    batcher.next(read);
+    batcher.skip(skipped);
+    ASSERT_EQ(std::pair(read.epoch, read.row), std::pair(skipped.epoch, skipped.row));
+  }
+}
+
 TEST_P(Packings, ThreadsShareABatcher) {
   const Batcher batcher(make_split(directory_, numbered(sizes(100)), kVocab), kSpecial, options(34, 11));
   std::vector<std::vector<Batch>> made(2);

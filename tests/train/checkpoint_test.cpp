@@ -58,7 +58,7 @@ class CheckpointTest : public testing::Test {
 };
 
 TEST_F(CheckpointTest, ThereAndBack) {
-  for (double own = 0; const auto& [name, tensor] : optimizer_->moments()) tensor.fill_(own += 0.5);
+  for (double own = 0; const MomentPart& part : optimizer_->moments()) part.values.fill_(own += 0.5);
   save(40);
   TrainState state;
   load_state(run_ + "/checkpoint-40", [&](io::StrictObject& json) { state = train_state(json); });
@@ -72,8 +72,8 @@ TEST_F(CheckpointTest, ThereAndBack) {
   load_moments(run_ + "/checkpoint-40", other);
   ASSERT_GT(other.moments().size(), 2U);
   for (size_t i = 0; i < other.moments().size(); ++i) {
-    EXPECT_EQ(other.moments()[i].second.max().item<float>(), 0.5f * static_cast<float>(i + 1));
-    EXPECT_TRUE(other.moments()[i].second.equal(optimizer_->moments()[i].second));
+    EXPECT_EQ(other.moments()[i].values.max().item<float>(), 0.5f * static_cast<float>(i + 1));
+    EXPECT_TRUE(other.moments()[i].values.equal(optimizer_->moments()[i].values));
   }
 }
 

@@ -122,7 +122,7 @@ TEST(AdamW, GoesOnFromItsMoments) {
     for (int t = 1; t <= 6; ++t) {
       set_gradient(p, {float(t), float(-1 / double(t))});
       if (restart && t == 4) {
-        for (size_t i = 0; i < 2; ++i) second.moments()[i].second.copy_(first.moments()[i].second);
+        for (size_t i = 0; i < 2; ++i) second.moments()[i].values.copy_(first.moments()[i].values);
         second.set_updates(first.updates());
       }
       (restart && t >= 4 ? second : first).step(1e-2, t);

@@ -1,11 +1,5 @@
-// A pretraining run from its options to the finished model: opens or resumes the run directory, steps through the
-// stages, and writes metrics, evaluations and checkpoints. The arithmetic of a step is train_step.h's.
-//
-// Order within a step: update, metrics line, evaluation, checkpoint; so the metrics file holds every line up to its
-// newest checkpoint, and later lines are removed on resume.
-//
-// In a job of several ranks (ranks.h) all run this code. The first one has the run directory, the metrics and what is
-// shown; the others read the run file and the newest checkpoint, and write their part of each checkpoint.
+// The steps of a pretraining run, its metrics, evaluations and checkpoints (pretrain_run.h). The arithmetic of a step
+// is train_step.h's.
 #include "rf/train/pretrain.h"
 
 #include <sys/resource.h>
@@ -16,29 +10,14 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint.h"
-#include "gradient_sum.h"
-#include "held_out.h"
 #include "interrupt.h"
-#include "job_start.h"
-#include "metrics_log.h"
-#include "platform.h"
-#include "readable_length.h"
-#include "rf/data/identity.h"
-#include "rf/io/error.h"
+#include "pretrain_run.h"
 #include "rf/io/files.h"
-#include "rf/model/run_checkpoints.h"
-#include "rf/nn/seed_scope.h"
-#include "rf/text/tokenizer.h"
-#include "rf/train/run_directory.h"
 #include "seconds.h"
-#include "train_step.h"
 
 namespace rf::train {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 int64_t peak_rss_bytes() {
   struct rusage usage {};
@@ -46,209 +25,7 @@ int64_t peak_rss_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-// Whether a run may continue with this run file: only the keys for when checkpoints are written and kept, and for what
-// the ranks divide, may differ.
-void check_same_run(nlohmann::json before, nlohmann::json now) {
-  before.emplace("reduce_precision", "float32");  // a run of an earlier version
-  for (const char* key : {"checkpoint_every_steps", "keep_checkpoints", "sharding"}) {
-    before.erase(key);
-    now.erase(key);
-  }
-  const std::string difference = first_difference(before, now);
-  if (difference.empty()) return;
-  const bool other_stages = before.value("stages", nlohmann::json()) != now.value("stages", nlohmann::json());
-  fail("resume", "the run file must be the run's own, got {}{}", difference,
-       other_stages ? "; to train a finished model further, name its directory as init_from of another run" : "");
-}
-
-class PretrainRun {
- public:
-  PretrainRun(const PretrainOptions& options, io::Progress& progress);
-  PretrainReport go();
-
- private:
-  void start(const std::string& checkpoint);
-  void read_run_file();
-  void open_data();
-  void open_model();
-  void make_optimizer();
-  void check_longest_stage();
-  void resume_from(const std::string& checkpoint);
-  data::BatchOptions stage_batches(int64_t stage) const;
-  void enter_stage(int64_t stage);
-  void one_step();
-  double interval_loss() const;  // mean, so far
-  nlohmann::json job_times();
-  void append(nlohmann::json line, const nlohmann::json& more);  // to the metrics
-  void log_interval();
-  void evaluate_now();
-  void evaluate_lengths();
-  void checkpoint_now();
-  std::string progress_line(double loss) const;
-  void finish();
-  void note(const std::string& text) const {
-    if (options_.note && ranks_.is_first()) options_.note(text);
-  }
-  std::string file(const std::string& name) const { return options_.output_dir + "/" + name; }
-
-  const PretrainOptions& options_;
-  const Ranks ranks_;
-  io::Progress silent_;
-  io::Progress& progress_;
-  std::optional<RunDirectory> directory_;  // of the first rank
-  RunConfig config_;
-  int64_t total_steps_ = 0;
-  std::vector<int64_t> stage_ends_;  // last step of each stage
-  std::shared_ptr<const data::Split> train_;
-  std::optional<HeldOut> held_out_;
-  std::optional<TokenizerFiles> tokenizer_;
-  std::optional<text::Vocabulary> vocabulary_;
-  std::shared_ptr<nn::Model> model_;
-  std::optional<AdamW> optimizer_;
-  std::optional<GradientSum> gradients_;
-  TrainState state_;
-  std::optional<MetricsLog> metrics_;  // of the first rank
-  std::unique_ptr<data::Batcher> batcher_;
-  int64_t batcher_stage_ = -1;
-  StepResult last_step_;
-  double last_rate_ = 0;
-  double start_ = 0;                               // of the steps, by now_seconds()
-  double interval_seconds_ = 0, run_seconds_ = 0;  // of steps alone
-  int64_t timed_tokens_ = 0, run_tokens_ = 0;      // of the interval and of the run, since this start
-  double compute_seconds_ = 0;                     // of the passes of the interval, by this rank
-};
-
-PretrainRun::PretrainRun(const PretrainOptions& options, io::Progress& progress)
-    : options_(options), ranks_(options.process_group), progress_(ranks_.is_first() ? progress : silent_) {
-  std::string checkpoint;
-  ranks_.together([&] {
-    if (!ranks_.is_first()) return;
-    directory_.emplace(options.output_dir, options.resume ? RunDirectory::Use::kResume : RunDirectory::Use::kFresh);
-    checkpoint = newest_checkpoint(options.output_dir).value_or("");
-  });
-  ranks_.together([&] {
-    read_run_file();
-    require_work_for_all(ranks_, config_);
-    open_data();
-  });
-  state_.run = to_json(config_);
-  state_.data = data::identity(options_.data_dir);
-  state_.platform = fresh_platform();
-  require_same_job(ranks_, state_.run, state_.data, state_.platform);
-  checkpoint = ranks_.gather(checkpoint).front();
-  ranks_.together([&] { start(checkpoint); });
-  model_->train();
-}
-
-void PretrainRun::start(const std::string& checkpoint) {
-  if (!checkpoint.empty()) {
-    resume_from(checkpoint);
-  } else {
-    if (options_.resume) note("no checkpoint to resume from: starting at step 0");
-    state_.platform["processes"] = ranks_.size();
-    open_model();
-    check_longest_stage();
-    if (ranks_.is_first()) io::write_file(file("run.json"), state_.run.dump(2) + "\n");
-  }
-  if (ranks_.is_first()) metrics_.emplace(file("metrics.jsonl"), state_.step, options_.note);
-}
-
-void PretrainRun::read_run_file() {
-  std::string path = options_.config_path;
-  if (path.empty() && options_.resume && fs::exists(file("run.json"))) path = file("run.json");
-  if (path.empty()) fail("pretrain", "a run file must be given (--config), got none");
-  const nlohmann::json json = io::read_json(path);
-  config_ = parse_run_config(json);
-  if (options_.seed) config_.seed = *options_.seed;
-  vocabulary_.emplace(text::load_vocabulary(options_.data_dir));
-  vocabulary_->require(data::required_roles(config_.objective), "pretrain");
-  if (config_.init_from.empty()) {
-    const bool named = json.contains("model") && json["model"].contains("vocab_size");
-    if (named && config_.model.vocab_size != vocabulary_->size()) {
-      fail("run file", "model.vocab_size must be the data's {} (or absent), got {}", vocabulary_->size(),
-           config_.model.vocab_size);
-    }
-    config_.model.vocab_size = vocabulary_->size();
-    config_.model.pad_token_id = vocabulary_->special().pad;
-  }
-  for (const Stage& stage : config_.stages) {
-    total_steps_ += stage.steps;
-    stage_ends_.push_back(total_steps_);
-  }
-}
-
-// Opens everything that is read of the data directory: a run continues to its end if the directory is deleted.
-void PretrainRun::open_data() {
-  train_ = std::make_shared<data::Split>(options_.data_dir, "train", vocabulary_->hash());
-  held_out_.emplace(train_, options_.data_dir, "valid", *vocabulary_);
-  tokenizer_.emplace(options_.data_dir);
-  if (held_out_->empty()) note("no held-out documents: nothing is evaluated");
-}
-
-void PretrainRun::open_model() {
-  const nn::SeedScope drawn(config_.seed);
-  if (config_.init_from.empty()) {
-    model_ = std::make_shared<nn::Model>(config_.model, head_of(config_.objective));
-  } else {
-    const std::string hash = text::load_vocabulary(config_.init_from).hash();
-    if (hash != vocabulary_->hash()) {
-      fail("pretrain", "the vocabulary of init_from must be the data's {}, got {} in {}", vocabulary_->hash(), hash,
-           config_.init_from);
-    }
-    const bool is_causal = load_config(config_.init_from).is_decoder;
-    if (is_causal != (config_.objective == data::Objective::kCausal)) {
-      fail("pretrain", "is_decoder of init_from must be {} with this objective, got {} in {}", !is_causal, is_causal,
-           config_.init_from);
-    }
-    model_ = nn::load_model(config_.init_from, head_of(config_.objective), at::kFloat, FreshHead::kAllowed);
-  }
-  make_optimizer();
-}
-
-void PretrainRun::make_optimizer() {
-  const AdamWOptions options{config_.weight_decay, config_.beta1, config_.beta2, config_.epsilon, config_.clip_norm};
-  std::vector<at::Tensor> weights;
-  int64_t elements = 0;
-  for (const Parameter& parameter : trained_parameters(*model_)) {
-    weights.push_back(parameter.weight);
-    elements += parameter.weight.numel();
-  }
-  const bool is_divided = config_.sharding == Sharding::kOptimizer;
-  optimizer_.emplace(trained_parameters(*model_), options, is_divided ? ranks_ : Ranks::alone());
-  gradients_.emplace(ranks_, std::move(weights), config_.reduce_precision);
-  if (ranks_.size() > 1) note(memory_note(ranks_, config_, elements));
-}
-
-// A later stage may be too long for the model (beyond a learned table): reported at the start, not when it begins.
-void PretrainRun::check_longest_stage() {
-  int64_t longest = 0;
-  for (const Stage& stage : config_.stages) longest = std::max(longest, stage.max_length);
-  const std::string reason = why_too_long(*model_, longest);
-  if (!reason.empty()) {
-    fail("run file", "every stage must be as long as the model can read, got max_length {}: {}", longest, reason);
-  }
-}
-
-void PretrainRun::resume_from(const std::string& checkpoint) {
-  TrainState saved;
-  load_state(checkpoint, [&](io::StrictObject& json) { saved = train_state(json); });
-  check_same_run(saved.run, state_.run);
-  if (saved.data != state_.data) {
-    fail("resume", "the data must be those of the run, {}, got {} in {}", saved.data.dump(), state_.data.dump(),
-         options_.data_dir);
-  }
-  saved.run = state_.run;
-  saved.platform.emplace("processes", 1);  // a run of an earlier version
-  saved.platform = resumed_platform(saved.platform, ranks_.size(), [this](const std::string& text) { note(text); });
-  state_ = std::move(saved);
-  model_ = nn::load_model(checkpoint, head_of(config_.objective), at::kFloat);
-  make_optimizer();
-  load_moments(checkpoint, *optimizer_);
-  optimizer_->set_updates(state_.updates);
-  // After a kill the oldest may still exist.
-  if (ranks_.is_first()) drop_checkpoints(options_.output_dir, config_.keep_checkpoints);
-  note(fmt::format("resuming at step {} of {}", state_.step, total_steps_));
-}
+}  // namespace
 
 // How a stage's micro-batches are made.
 data::BatchOptions PretrainRun::stage_batches(int64_t stage) const {
@@ -434,15 +211,13 @@ PretrainReport PretrainRun::go() {
   return report;
 }
 
-}  // namespace
-
 PretrainReport pretrain(const PretrainOptions& options, io::Progress& progress) {
   return PretrainRun(options, progress).go();
 }
 
 PretrainReport pretrain_part(const std::string& directory, const nlohmann::json& run, PretrainOptions options,
                              io::Progress& progress) {
-  fs::create_directories(directory);
+  std::filesystem::create_directories(directory);
   options.config_path = directory + ".run.json";
   options.output_dir = directory;
   options.resume = true;
