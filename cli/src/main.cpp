@@ -36,6 +36,8 @@
   X(add_words)         \
   X(bake)              \
   X(prepare)           \
+  X(merge)             \
+  X(verify)            \
   X(pretrain)          \
   X(finetune)          \
   X(predict)           \

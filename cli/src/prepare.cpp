@@ -1,22 +1,22 @@
-// roformer prepare: documents to token shards.
+// roformer prepare: documents to token shards; and roformer merge, which joins parts of them.
 #include "rf/data/prepare.h"
 
+#include <charconv>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "command.h"
 #include "read_options.h"
+#include "rf/io/printable.h"
 
 namespace rf::cli {
 
 namespace {
 
-int run_prepare(const data::PrepareOptions& options) {
-  const data::PrepareReport report = data::prepare(options, progress());
-  progress().finish();
-  say_left_out(report.left_out);
-  nlohmann::json result = {{"output", options.output_dir},
+nlohmann::json to_json(const data::PrepareReport& report, const std::string& output_dir) {
+  nlohmann::json result = {{"output", output_dir},
                            {"documents", report.documents},
                            {"train_tokens", report.train_tokens},
                            {"valid_tokens", report.valid_tokens},
@@ -25,9 +25,46 @@ int run_prepare(const data::PrepareOptions& options) {
                            {"replaced_bytes", report.replaced_bytes},
                            {"skipped_records", report.skipped_records},
                            {"input_bytes", report.input_bytes}};
+  if (report.test_tokens > 0) result["test_tokens"] = report.test_tokens;
+  return result;
+}
+
+int run_prepare(const data::PrepareOptions& options) {
+  const data::PrepareReport report = data::prepare(options, progress());
+  progress().finish();
+  say_left_out(report.left_out);
+  nlohmann::json result = to_json(report, options.output_dir);
   if (!options.test_inputs.empty()) result["test_tokens"] = report.test_tokens;
+  if (options.part) result["part"] = fmt::format("{}/{}", options.part->number, options.part->parts);
   emit(result);
   return kOk;
+}
+
+int run_merge(const data::MergeOptions& options) {
+  const data::PrepareReport report = data::merge(options, progress());
+  progress().finish();
+  emit(to_json(report, options.output_dir));
+  return kOk;
+}
+
+// "2/4"; nullopt unless 1 <= 2 <= 4.
+std::optional<data::InputPart> parse_part(const std::string& text) {
+  data::InputPart part;
+  const char* const end = text.data() + text.size();
+  const auto [slash, bad_number] = std::from_chars(text.data(), end, part.number);
+  if (bad_number != std::errc() || slash == end || *slash != '/') return std::nullopt;
+  const auto [rest, bad_parts] = std::from_chars(slash + 1, end, part.parts);
+  const bool is_part = bad_parts == std::errc() && rest == end && part.number >= 1 && part.number <= part.parts;
+  return is_part ? std::optional(part) : std::nullopt;
+}
+
+void add_part(CLI::App& app, data::PrepareOptions& options) {
+  app.add_option_function<std::string>(
+         "--part", [&options](const std::string& text) { options.part = parse_part(text); },
+         "Make part i of n, such as 2/4, of the input's files; roformer merge joins the parts")
+      ->check([](const std::string& text) {
+        return parse_part(text) ? "" : "must be i/n with 1 <= i <= n, got " + io::printable(text);
+      });
 }
 
 std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
@@ -49,6 +86,7 @@ std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
   app.add_option("--test-input", options->test_inputs, "Documents of the split \"test\", which only evaluate reads");
   app.add_option("--shard-tokens", options->shard_tokens, "Tokens after which a new shard starts")
       ->capture_default_str();
+  add_part(app, *options);
   return [options, &common] {
     options->seed = common.seed.value_or(options->seed);
     options->threads = common.threads;
@@ -56,7 +94,19 @@ std::function<int()> configure_prepare(CLI::App& app, const Common& common) {
   };
 }
 
+std::function<int()> configure_merge(CLI::App& app, const Common&) {
+  auto options = std::make_shared<data::MergeOptions>();
+  app.add_option("--input", options->inputs, "Directories of all parts, in any order")->required();
+  app.add_option("--output", options->output_dir, "Data directory to write")->required();
+  return [options] { return run_merge(*options); };
+}
+
 }  // namespace
+
+Command merge_command() {
+  return {"merge", "Parts of a data directory to the whole", "roformer merge --input parts/1 parts/2 --output data",
+          Command::Seed::kNotUsed, configure_merge};
+}
 
 Command prepare_command() {
   return {"prepare", "Text to token shards", "roformer prepare --input corpus/ --model v --output data",

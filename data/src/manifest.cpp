@@ -111,6 +111,23 @@ void read_inputs(Object& object, const std::string& path, Manifest& manifest) {
   manifest.skipped_records = object.count("skipped_records");
 }
 
+ManifestPart read_part(const json& value, const std::string& path) {
+  Object object(value, path);
+  ManifestPart part;
+  part.number = object.count("number");
+  part.parts = object.count("of");
+  if (part.number < 1 || part.number > part.parts) {
+    fail("data", "{} must have a number from 1 to the number of parts, got {} of {}", path, part.number, part.parts);
+  }
+  part.shard_tokens = object.count("shard_tokens");
+  if (part.shard_tokens < 1) fail("data", "{}: shard_tokens must be at least 1, got {}", path, part.shard_tokens);
+  part.input_hash = object.text("input_hash");
+  part.quotes = object.text("quotes");
+  part.bad_records = object.text("bad_records");
+  object.finish();
+  return part;
+}
+
 }  // namespace
 
 Manifest read_manifest(const std::string& data_dir) {
@@ -141,6 +158,7 @@ Manifest read_manifest(const std::string& data_dir) {
   manifest.input_bytes = object.count("input_bytes");
   manifest.unknown_tokens = object.count("unknown_tokens");
   manifest.replaced_bytes = object.count("replaced_bytes");
+  if (object.has("part")) manifest.part = read_part(object.at("part"), path + ": part");
   const json& splits = object.at("splits");
   if (!splits.is_object()) fail("data", "{}: splits must be a JSON object, got {}", path, splits.type_name());
   for (const auto& [name, split] : splits.items()) manifest.splits[name] = read_split(split, path + ": " + name);
@@ -170,6 +188,10 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
   };
   if (!manifest.dictionary.empty()) root["dictionary"] = manifest.dictionary;
   if (manifest.tokenizer_files) root["tokenizer_files"] = *manifest.tokenizer_files;
+  if (const std::optional<ManifestPart>& part = manifest.part) {
+    root["part"] = {{"number", part->number},         {"of", part->parts},      {"shard_tokens", part->shard_tokens},
+                    {"input_hash", part->input_hash}, {"quotes", part->quotes}, {"bad_records", part->bad_records}};
+  }
   for (const auto& [name, inputs] : manifest.split_inputs) root["split_inputs"][name] = inputs;
   for (const auto& [name, split] : manifest.splits) {
     root["splits"][name] = {{"documents", split.documents}, {"tokens", split.tokens}, {"shards", split.shards}};
@@ -177,6 +199,19 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
   // The name of an input, or a field, may have bytes that are not UTF-8.
   const std::string text = root.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
   io::write_file(data_dir + "/" + kManifestName, text + "\n");
+}
+
+void check_vocabulary(const Manifest& manifest, const ShardReader& shard) {
+  if (shard.vocab_hash() == manifest.vocab_hash && shard.vocab_size() == manifest.vocab_size) return;
+  shard.verify();  // rather says that the file is damaged
+  fail("data", "{} must have the vocabulary of data.json, {} of {} tokens, got {} of {}", shard.path(),
+       manifest.vocab_hash, manifest.vocab_size, shard.vocab_hash(), shard.vocab_size());
+}
+
+void check_counts(const std::string& label, const ManifestSplit& split, int64_t documents, int64_t tokens) {
+  if (tokens == split.tokens && documents == split.documents) return;
+  fail("data", "{}: the shards must hold {} tokens in {} documents, got {} in {}", label, split.tokens, split.documents,
+       tokens, documents);
 }
 
 }  // namespace rf::data

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "rf/data/shard.h"
+
 namespace rf::data {
 
 inline constexpr const char* kManifestName = "data.json";
@@ -16,12 +18,20 @@ struct ManifestSplit {
   std::vector<std::string> shards;  // file names inside the directory
 };
 
+// One part of several (InputPart), and what all parts must have in common beside what a whole data.json says.
+struct ManifestPart {
+  int64_t number = 1, parts = 1, shard_tokens = 1;
+  std::string input_hash;  // of the names and sizes of the files of all parts
+  std::string quotes, bad_records;
+};
+
 struct Manifest {
   std::string vocab_hash;
   int64_t vocab_size = 0;
   std::map<std::string, ManifestSplit> splits;
   // The files of text::kTokenizerFiles that prepare wrote; absent in a data.json of an earlier version.
   std::optional<std::vector<std::string>> tokenizer_files;
+  std::optional<ManifestPart> part;
   // How it was made: documentation, of which only the presence is checked.
   std::vector<std::string> inputs;
   std::map<std::string, std::vector<std::string>> split_inputs;  // of splits with their own inputs
@@ -37,5 +47,10 @@ struct Manifest {
 // that is no tokenizer file's.
 Manifest read_manifest(const std::string& data_dir);
 void write_manifest(const std::string& data_dir, const Manifest& manifest);
+
+// Throws Error unless the shard has the vocabulary of the manifest.
+void check_vocabulary(const Manifest& manifest, const ShardReader& shard);
+// Throws Error unless the shards of a split, "<directory>: <name>", hold what its manifest says.
+void check_counts(const std::string& label, const ManifestSplit& split, int64_t documents, int64_t tokens);
 
 }  // namespace rf::data

@@ -6,27 +6,26 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <utility>
 
+#include "input_part.h"
 #include "manifest.h"
 #include "ordered_pool.h"
-#include "rf/data/random.h"
 #include "rf/data/read_progress.h"
-#include "rf/data/shard.h"
 #include "rf/io/error.h"
 #include "rf/text/segmenter.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/word_boundaries.h"
+#include "split_writer.h"
 #include "staging_directory.h"
 
 namespace rf::data {
 namespace {
 
-constexpr size_t kBatchBytes = size_t{1} << 18;        // documents are tokenized in batches of about this many bytes
-constexpr size_t kMaxWaitingTokens = size_t{1} << 22;  // of a document that waits for its split
+constexpr size_t kBatchBytes = size_t{1} << 18;  // documents are tokenized in batches of about this many bytes
 constexpr int kMaxThreads = 1024;
-constexpr std::string_view kTrain = "train", kValid = "valid", kTest = "test";
 
 // The part of a document in a batch: it ends at `end` in the batch's text, or in its tokens.
 struct Part {
@@ -37,12 +36,6 @@ struct Part {
 struct TokenBatch {
   text::Encoding tokens;
   std::vector<Part> parts;
-};
-
-// Consecutive tokens of a document.
-struct Tokens {
-  std::span<const int32_t> ids;
-  std::span<const uint8_t> starts_word;
 };
 
 // Words are the dictionary's, or the tokenizer's if `dictionary` is null.
@@ -63,121 +56,6 @@ TokenBatch tokenize(const text::Tokenizer& tokenizer, const std::shared_ptr<cons
   return batch;
 }
 
-// Writes the shards of one split; a new shard begins when one is full.
-class SplitWriter {
- public:
-  SplitWriter(std::string directory, std::string_view name, const text::Vocabulary& vocabulary, int64_t shard_tokens)
-      : directory_(std::move(directory)),
-        name_(name),
-        size_(vocabulary.size()),
-        hash_(vocabulary.hash()),
-        shard_tokens_(shard_tokens) {}
-
-  void append(const Tokens& tokens) {
-    if (tokens.ids.empty()) return;
-    if (!shard_) {
-      contents_.shards.push_back(fmt::format("{}-{:05}.rfs", name_, contents_.shards.size()));
-      shard_.emplace(directory_ + "/" + contents_.shards.back(), size_, hash_);
-    }
-    shard_->append(tokens.ids, tokens.starts_word);
-    contents_.tokens += std::ssize(tokens.ids);
-    inside_document_ = true;
-  }
-  void add(const Tokens& tokens, DocumentPart::End end) {
-    append(tokens);
-    if (end == DocumentPart::End::kOfDocument) end_document();
-  }
-  void end_document() {
-    if (!inside_document_) return;
-    inside_document_ = false;
-    contents_.documents += 1;
-    shard_->end_document();
-    if (shard_->tokens() >= shard_tokens_) finish();
-  }
-  void finish() {
-    if (shard_) shard_->finish();
-    shard_.reset();
-  }
-  const ManifestSplit& contents() const { return contents_; }
-
- private:
-  std::string directory_, name_;
-  int64_t size_;
-  std::string hash_;
-  int64_t shard_tokens_;
-  ManifestSplit contents_;
-  std::optional<ShardWriter> shard_;
-  bool inside_document_ = false;
-};
-
-// Writes each document to its split. The first document that is not too long waits until both splits have one or the
-// input ends.
-class SplitAssigner {
- public:
-  SplitAssigner(double valid_fraction, uint64_t seed, SplitWriter& train, SplitWriter& valid)
-      : valid_fraction_(valid_fraction), seed_(seed), train_(train), valid_(valid), wanted_(valid_fraction > 0) {}
-
-  void add(const Tokens& tokens, DocumentPart::End end) {
-    if (current_ == nullptr && wanted_) {
-      wait(tokens);
-    } else {
-      if (current_ == nullptr) current_ = &choose(number_);
-      current_->append(tokens);
-    }
-    if (end == DocumentPart::End::kOfDocument) end_document();
-  }
-  void finish() {
-    if (!waiting_ids_.empty()) release(train_.contents().documents == 0 ? train_ : valid_);
-  }
-
- private:
-  // Adds to the document that waits; writes it to its split if it becomes too long to wait.
-  void wait(const Tokens& tokens) {
-    waiting_ids_.insert(waiting_ids_.end(), tokens.ids.begin(), tokens.ids.end());
-    waiting_starts_.insert(waiting_starts_.end(), tokens.starts_word.begin(), tokens.starts_word.end());
-    if (waiting_ids_.size() <= kMaxWaitingTokens) return;
-    current_ = &choose(number_);
-    current_->append({waiting_ids_, waiting_starts_});
-    clear_waiting();
-  }
-  void end_document() {
-    if (current_ != nullptr) {
-      current_->end_document();
-    } else if (!waiting_ids_.empty()) {
-      waiting_number_ = number_;
-      wanted_ = false;
-    }
-    current_ = nullptr;
-    ++number_;
-    if (!wanted_ && !waiting_ids_.empty() && train_.contents().documents > 0 && valid_.contents().documents > 0) {
-      release(choose(waiting_number_));
-    }
-  }
-  SplitWriter& choose(int64_t number) const {
-    const bool valid = draw(seed_, Stream::kSplit, 0, 0, number)[0] < threshold(valid_fraction_);
-    return valid ? valid_ : train_;
-  }
-  void release(SplitWriter& split) {
-    split.append({waiting_ids_, waiting_starts_});
-    split.end_document();
-    clear_waiting();
-  }
-  void clear_waiting() {
-    std::vector<int32_t>().swap(waiting_ids_);
-    std::vector<uint8_t>().swap(waiting_starts_);
-  }
-
-  double valid_fraction_;
-  uint64_t seed_;
-  SplitWriter& train_;
-  SplitWriter& valid_;
-  bool wanted_;                     // no document waits yet, and one should
-  SplitWriter* current_ = nullptr;  // the split of the current document, unless that waits
-  int64_t number_ = 0, waiting_number_ = 0;
-  std::vector<int32_t> waiting_ids_;
-  std::vector<uint8_t> waiting_starts_;
-};
-
 void check(const PrepareOptions& options) {
   if (!(options.valid_fraction >= 0 && options.valid_fraction < 1)) {
     fail("prepare", "valid_fraction must be in [0, 1), got {}", options.valid_fraction);
@@ -186,6 +64,11 @@ void check(const PrepareOptions& options) {
   if (options.shard_tokens < 1) fail("prepare", "shard_tokens must be at least 1, got {}", options.shard_tokens);
   if (options.threads < 0 || options.threads > kMaxThreads) {
     fail("prepare", "threads must be in [0, {}], got {}", kMaxThreads, options.threads);
+  }
+  if (!options.part) return;
+  if (options.part->number < 1 || options.part->number > options.part->parts) {
+    fail("prepare", "a part must have a number from 1 to the number of parts, got {} of {}", options.part->number,
+         options.part->parts);
   }
 }
 
@@ -220,6 +103,34 @@ std::vector<Source> open_sources(const PrepareOptions& options) {
   return sources;
 }
 
+// Leaves to the sources the files of the part, and returns what data.json says of it.
+ManifestPart take_part(const PrepareOptions& options, std::vector<Source>& sources) {
+  std::vector<std::string> files;
+  for (const Source& source : sources) {
+    files.insert(files.end(), source.reader.files().begin(), source.reader.files().end());
+  }
+  const auto [number, parts] = *options.part;
+  if (parts > std::ssize(files)) {
+    fail("prepare", "there must be a file for each part, got {} files for {} parts", files.size(), parts);
+  }
+  const std::vector<int64_t> sizes = sizes_of(files);
+  const FileRange range = files_of_part(sizes, number, parts);
+  size_t first = 0;
+  for (Source& source : sources) {
+    const size_t count = source.reader.files().size();
+    const size_t begin = std::clamp(range.begin, first, first + count) - first;
+    const size_t end = std::clamp(range.end, first, first + count) - first;
+    source.reader.keep_files(begin, end);
+    first += count;
+  }
+  return {.number = number,
+          .parts = parts,
+          .shard_tokens = options.shard_tokens,
+          .input_hash = hash_of_files(files, sizes),
+          .quotes = options.input.quotes == Quotes::kRead ? "read" : "text",
+          .bad_records = options.input.bad_records == BadRecords::kRefuse ? "refuse" : "skip"};
+}
+
 // Tokenizes the documents of a source on several threads and passes them on in input order.
 struct SourceTokenizer {
   const text::Tokenizer& tokenizer;
@@ -230,6 +141,7 @@ struct SourceTokenizer {
   PrepareReport& report;
   OrderedPool<TokenBatch> pool;
   size_t max_pending;
+  bool is_part;               // of which there are others, which may have tokens
   std::string text{};         // of the pieces not yet submitted
   std::vector<Part> parts{};  // in `text`
   int64_t tokens = 0;         // passed on
@@ -263,12 +175,13 @@ struct SourceTokenizer {
     progress.update(report.input_bytes + reader.counts().bytes);
   }
   void run() {
+    if (reader.files().empty()) return;  // a part may have none
     reader.read([this](const DocumentPart& piece) { add(piece); });
     if (!parts.empty()) submit();
     while (pool.pending() > 0) take();
     report.input_bytes += reader.counts().bytes;
     report.skipped_records += reader.counts().skipped_records;
-    if (tokens > 0) return;
+    if (tokens > 0 || is_part) return;
     fail("prepare", "the input must hold at least one document with a token, got none in {} files ({} bytes), first {}",
          reader.files().size(), reader.counts().bytes, reader.files().front());
   }
@@ -282,6 +195,50 @@ std::shared_ptr<const text::Dictionary> word_dictionary(const PrepareOptions& op
   return text::load_dictionary(options.model_dir, options.tokenizer);
 }
 
+// The splits that are written. Those that are drawn from one input are one split in a part, for merge() to draw.
+SplitWriters open_splits(const PrepareOptions& options, const text::Vocabulary& vocabulary,
+                         const std::string& directory) {
+  SplitWriters splits;
+  for (const std::string_view split : {kTrain, kValid, kTest}) {
+    if (split == kTest && options.test_inputs.empty()) continue;
+    if (split == kValid && options.valid_inputs.empty() && options.part) continue;
+    splits.try_emplace(std::string(split), directory, split, vocabulary.size(), vocabulary.hash(),
+                       options.shard_tokens);
+  }
+  return splits;
+}
+
+// Tokenizes all documents and writes them to the splits.
+void tokenize_sources(const PrepareOptions& options, const text::Tokenizer& tokenizer,
+                      const std::shared_ptr<const text::Dictionary>& dictionary, std::vector<Source>& sources,
+                      SplitWriters& splits, PrepareReport& report, io::Progress& progress) {
+  using Take = std::function<void(const Tokens&, DocumentPart::End)>;
+  std::optional<SplitAssigner> assigner;
+  if (!options.part) {
+    assigner.emplace(drawn_fraction(options), options.seed, splits.at("train"), splits.at("valid"));
+  }
+  int64_t bytes = 0;
+  for (const Source& source : sources) bytes += source.reader.total_bytes();
+  ReadProgress line(progress, "tokenizing", bytes);
+  const int threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
+  for (Source& source : sources) {
+    SplitWriter& split = splits.find(source.split)->second;
+    Take take = [&](auto& tokens, auto end) { split.add(tokens, end); };
+    if (assigner && source.split == kTrain) take = [&](auto& tokens, auto end) { assigner->add(tokens, end); };
+    SourceTokenizer source_tokenizer{tokenizer,
+                                     dictionary,
+                                     source.reader,
+                                     take,
+                                     line,
+                                     report,
+                                     OrderedPool<TokenBatch>(threads),
+                                     4 * size_t(threads),
+                                     options.part.has_value()};
+    source_tokenizer.run();
+  }
+  if (assigner) assigner->finish();
+}
+
 // The manifest without the splits and the files.
 Manifest describe(const PrepareOptions& options, const text::Vocabulary& vocabulary, const text::Dictionary* dictionary,
                   const std::vector<Source>& sources, const PrepareReport& report) {
@@ -289,6 +246,7 @@ Manifest describe(const PrepareOptions& options, const text::Vocabulary& vocabul
                     .vocab_size = vocabulary.size(),
                     .splits = {},
                     .tokenizer_files = {},
+                    .part = {},
                     .inputs = options.input.inputs,
                     .split_inputs = {},
                     .format = format_name(options.input.format),
@@ -328,51 +286,27 @@ const char* word_rule_name(WordRule rule) {
 PrepareReport prepare(const PrepareOptions& options, io::Progress& progress) {
   check(options);
   std::vector<Source> sources = open_sources(options);
-  const text::Tokenizer tokenizer = text::Tokenizer::load(options.model_dir, options.tokenizer);
-  const std::shared_ptr<const text::Dictionary> dictionary = word_dictionary(options, tokenizer);
-  StagingDirectory staging(options.output_dir);
-  const std::string directory = staging.directory();
   PrepareReport report;
   for (const Source& source : sources) {
     const auto& files = source.reader.left_out();
     report.left_out.insert(report.left_out.end(), files.begin(), files.end());
   }
+  std::optional<ManifestPart> part;
+  if (options.part) part = take_part(options, sources);
+  const text::Tokenizer tokenizer = text::Tokenizer::load(options.model_dir, options.tokenizer);
+  const std::shared_ptr<const text::Dictionary> dictionary = word_dictionary(options, tokenizer);
+  StagingDirectory staging(options.output_dir);
 
-  std::map<std::string_view, SplitWriter> splits;
-  for (const std::string_view split : {kTrain, kValid, kTest}) {
-    if (split == kTest && options.test_inputs.empty()) continue;
-    splits.try_emplace(split, directory, split, tokenizer.vocabulary(), options.shard_tokens);
-  }
-  SplitAssigner assigner(drawn_fraction(options), options.seed, splits.at(kTrain), splits.at(kValid));
-  int64_t bytes = 0;
-  for (const Source& source : sources) bytes += source.reader.total_bytes();
-  ReadProgress line(progress, "tokenizing", bytes);
-  const int threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
-  for (Source& source : sources) {
-    std::function<void(const Tokens&, DocumentPart::End)> take = [&](auto& tokens, auto end) {
-      assigner.add(tokens, end);
-    };
-    if (source.split != kTrain) take = [&](auto& tokens, auto end) { splits.at(source.split).add(tokens, end); };
-    SourceTokenizer source_tokenizer{
-        tokenizer,          dictionary, source.reader, take, line, report, OrderedPool<TokenBatch>(threads),
-        4 * size_t(threads)};
-    source_tokenizer.run();
-  }
-  assigner.finish();
+  SplitWriters splits = open_splits(options, tokenizer.vocabulary(), staging.directory());
+  tokenize_sources(options, tokenizer, dictionary, sources, splits, report, progress);
   const text::Dictionary* used = dictionary ? dictionary.get() : tokenizer.options().dictionary.get();
   Manifest manifest = describe(options, tokenizer.vocabulary(), used, sources, report);
-  for (auto& [name, split] : splits) {
-    split.finish();
-    report.documents += split.contents().documents;
-    manifest.splits[std::string(name)] = split.contents();
-  }
+  manifest.part = std::move(part);
+  finish_splits(splits, manifest, report);
   progress.finish();
-  report.train_tokens = splits.at(kTrain).contents().tokens;
-  report.valid_tokens = splits.at(kValid).contents().tokens;
-  if (splits.contains(kTest)) report.test_tokens = splits.at(kTest).contents().tokens;
 
-  manifest.tokenizer_files = save_tokenizer(tokenizer, directory);
-  write_manifest(directory, manifest);
+  manifest.tokenizer_files = save_tokenizer(tokenizer, staging.directory());
+  write_manifest(staging.directory(), manifest);
   staging.publish();
   return report;
 }

@@ -101,6 +101,10 @@ int64_t DocumentReader::total_bytes() const {
   return data::total_bytes(files_);
 }
 
+void DocumentReader::keep_files(size_t begin, size_t end) {
+  files_ = {files_.begin() + static_cast<ptrdiff_t>(begin), files_.begin() + static_cast<ptrdiff_t>(end)};
+}
+
 void DocumentReader::read(const std::function<void(const DocumentPart&)>& piece) {
   counts_ = {};
   for (const std::string& path : files_) {

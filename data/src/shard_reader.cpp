@@ -2,6 +2,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -9,6 +12,7 @@
 #include "rf/data/shard.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/mapped_pages.h"
 #include "shard_format.h"
 
 namespace rf::data {
@@ -42,56 +46,97 @@ ShardHeader read_header(const std::string& path, std::span<const std::byte> byte
   return header;
 }
 
-void check_sum(const std::string& path, const ShardHeader& header, std::span<const std::byte> bytes) {
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  XXH3_64bits_update(&state, bytes.data() + sizeof(header), bytes.size() - sizeof(header));
-  XXH3_64bits_update(&state, bytes.data(), offsetof(ShardHeader, checksum));
-  const uint64_t sum = XXH3_64bits_digest(&state);
-  if (sum != header.checksum) {
-    fail("shard", "{}: the checksum must be {:016x}, got {:016x} (the file is damaged)", path, header.checksum, sum);
-  }
+[[noreturn]] void fail_cut_short(const std::string& path) {
+  fail(path, "a file must keep its size while it is read, got a part of it that is gone");
 }
 
-template <typename Token>
-void check_tokens(const std::string& path, const Token* tokens, uint64_t count, uint64_t vocab_size) {
-  Token largest = 0;
-  for (uint64_t i = 0; i < count; ++i) largest = std::max(largest, tokens[i]);
-  if (count > 0 && largest >= vocab_size) {
-    const auto at = std::find(tokens, tokens + count, largest) - tokens;
-    fail("shard", "{}: a token id must be in [0, {}), got {} at token {}", path, vocab_size, largest, at);
+// A shard whose header and size are right, while it is checked. Pages are released as they are read, so that a shard of
+// any size needs little memory.
+class ShardCheck {
+ public:
+  ShardCheck(const std::string& path, const io::MappedFile& file, const ShardHeader& header)
+      : path_(path), file_(file), header_(header), layout_(header) {
+    XXH3_64bits_reset(&state_);
   }
-}
 
-void check_documents(const std::string& path, std::span<const uint64_t> offsets, uint64_t tokens) {
-  if (offsets.front() != 0) fail("shard", "{}: the first document must begin at 0, got {}", path, offsets.front());
-  for (size_t i = 1; i < offsets.size(); ++i) {
-    if (offsets[i] <= offsets[i - 1]) {
-      fail("shard", "{}: document {} must end after {}, got {}", path, i - 1, offsets[i - 1], offsets[i]);
+  void run() {
+    const std::span tokens = file_.bytes().subspan(layout_.tokens, header_.tokens * header_.token_bytes);
+    const uint64_t largest = header_.token_bytes == 2 ? read_tokens<uint16_t>(tokens) : read_tokens<uint32_t>(tokens);
+    read(file_.bytes().subspan(layout_.tokens + tokens.size()), [](std::span<const std::byte>) {});
+    check_sum();
+    if (header_.tokens > 0 && largest >= header_.vocab_size) fail_token(tokens, largest);
+    check_documents();
+    io::release_pages(file_.bytes());
+  }
+
+ private:
+  // Adds the bytes to the checksum, in pieces that `take` is given first.
+  template <typename Take>
+  void read(std::span<const std::byte> bytes, Take take) {
+    constexpr size_t kPieceBytes = size_t{1} << 23;
+    while (!bytes.empty()) {
+      const std::span piece = bytes.first(std::min(kPieceBytes, bytes.size()));
+      take(piece);
+      XXH3_64bits_update(&state_, piece.data(), piece.size());
+      io::release_pages(piece);
+      bytes = bytes.subspan(piece.size());
     }
   }
-  if (offsets.back() != tokens) {
-    fail("shard", "{}: the last document must end at {}, got {}", path, tokens, offsets.back());
+  // The largest token id.
+  template <typename Token>
+  uint64_t read_tokens(std::span<const std::byte> bytes) {
+    Token largest = 0;
+    read(bytes, [&](std::span<const std::byte> piece) {
+      const auto* const tokens = reinterpret_cast<const Token*>(piece.data());
+      for (size_t i = 0; i < piece.size() / sizeof(Token); ++i) largest = std::max(largest, tokens[i]);
+    });
+    return largest;
   }
-}
+  void check_sum() {
+    XXH3_64bits_update(&state_, &header_, offsetof(ShardHeader, checksum));
+    const uint64_t sum = XXH3_64bits_digest(&state_);
+    if (sum == header_.checksum) return;
+    std::error_code unknown;
+    const uintmax_t size = std::filesystem::file_size(path_, unknown);
+    if (!unknown && size < file_.bytes().size()) fail_cut_short(path_);
+    fail("shard", "{}: the checksum must be {:016x}, got {:016x} (the file is damaged)", path_, header_.checksum, sum);
+  }
+  [[noreturn]] void fail_token(std::span<const std::byte> bytes, uint64_t token) const {
+    size_t at = 0;
+    while (std::memcmp(bytes.data() + at * header_.token_bytes, &token, header_.token_bytes) != 0) ++at;
+    fail("shard", "{}: a token id must be in [0, {}), got {} at token {}", path_, header_.vocab_size, token, at);
+  }
+  void check_documents() const {
+    const auto* const offsets = reinterpret_cast<const uint64_t*>(file_.bytes().data() + layout_.documents);
+    if (offsets[0] != 0) fail("shard", "{}: the first document must begin at 0, got {}", path_, offsets[0]);
+    for (size_t i = 1; i <= header_.documents; ++i) {
+      if (offsets[i] > offsets[i - 1]) continue;
+      fail("shard", "{}: document {} must end after {}, got {}", path_, i - 1, offsets[i - 1], offsets[i]);
+    }
+    if (offsets[header_.documents] == header_.tokens) return;
+    fail("shard", "{}: the last document must end at {}, got {}", path_, header_.tokens, offsets[header_.documents]);
+  }
+
+  const std::string& path_;
+  const io::MappedFile& file_;
+  const ShardHeader& header_;
+  const ShardLayout layout_;
+  XXH3_state_t state_;
+};
 
 }  // namespace
 
 struct ShardReader::Impl {
   explicit Impl(const std::string& name) : path(name), file(name), header(read_header(name, file.bytes())) {
-    check_sum(path, header, file.bytes());
     const ShardLayout layout(header);
     const std::byte* base = file.bytes().data();
     if (header.token_bytes == 2) {
       short_tokens = reinterpret_cast<const uint16_t*>(base + layout.tokens);
-      check_tokens(path, short_tokens, header.tokens, header.vocab_size);
     } else {
       long_tokens = reinterpret_cast<const uint32_t*>(base + layout.tokens);
-      check_tokens(path, long_tokens, header.tokens, header.vocab_size);
     }
     words = reinterpret_cast<const uint8_t*>(base + layout.words);
     offsets = reinterpret_cast<const uint64_t*>(base + layout.documents);
-    check_documents(path, {offsets, header.documents + 1}, header.tokens);
     vocab_hash.assign(header.vocab_hash.data(), header.vocab_hash.size());
   }
 
@@ -103,6 +148,8 @@ struct ShardReader::Impl {
   const uint8_t* words = nullptr;
   const uint64_t* offsets = nullptr;
   std::string vocab_hash;
+  std::mutex verifying;
+  std::atomic<bool> is_verified = false;
 };
 
 ShardReader::ShardReader(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
@@ -121,8 +168,39 @@ int64_t ShardReader::vocab_size() const {
 const std::string& ShardReader::vocab_hash() const {
   return impl_->vocab_hash;
 }
+int64_t ShardReader::bytes() const {
+  return static_cast<int64_t>(impl_->file.bytes().size());
+}
+const std::string& ShardReader::path() const {
+  return impl_->path;
+}
+
+void ShardReader::verify() const {
+  if (impl_->is_verified.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(impl_->verifying);
+  if (impl_->is_verified.load(std::memory_order_relaxed)) return;
+  ShardCheck(impl_->path, impl_->file, impl_->header).run();
+  impl_->is_verified.store(true, std::memory_order_release);
+}
+
+void ShardReader::release_pages() const {
+  io::release_pages(impl_->file.bytes());
+}
+
 int64_t ShardReader::document_begin(int64_t document) const {
   return static_cast<int64_t>(impl_->offsets[document]);
+}
+
+void ShardReader::document_lengths(int64_t first, std::span<int64_t> lengths) const {
+  const uint64_t* offset = impl_->offsets + first;
+  for (int64_t& length : lengths) {
+    const uint64_t begin = *offset++;
+    if (*offset <= begin || *offset > impl_->header.tokens) {
+      verify();
+      fail_cut_short(impl_->path);
+    }
+    length = static_cast<int64_t>(*offset - begin);
+  }
 }
 
 int32_t ShardReader::token(int64_t index) const {
@@ -130,9 +208,22 @@ int32_t ShardReader::token(int64_t index) const {
                                         : static_cast<int32_t>(impl_->long_tokens[index]);
 }
 
+void ShardReader::copy(int64_t begin, std::span<int32_t> ids, std::span<uint8_t> starts_word) const {
+  if (impl_->short_tokens != nullptr) {
+    std::copy_n(impl_->short_tokens + begin, ids.size(), ids.begin());
+  } else {
+    std::transform(impl_->long_tokens + begin, impl_->long_tokens + begin + ids.size(), ids.begin(),
+                   [](uint32_t id) { return static_cast<int32_t>(id); });
+  }
+  const uint8_t* const words = impl_->words;
+  for (uint64_t i = 0, index = static_cast<uint64_t>(begin); i < starts_word.size(); ++i, ++index) {
+    starts_word[i] = words[index / 8] >> (index % 8) & 1;
+  }
+}
+
 void ShardReader::check_whole() const {
   if (impl_->offsets[impl_->header.documents] == impl_->header.tokens) return;
-  fail(impl_->path, "a file must keep its size while it is read, got a part of it that is gone");
+  fail_cut_short(impl_->path);
 }
 
 bool ShardReader::starts_word(int64_t index) const {

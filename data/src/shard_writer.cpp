@@ -113,7 +113,7 @@ struct ShardWriter::Impl {
     size_t bytes = 0;
     for (size_t i = 0; i < starts_word.size(); ++i) {
       const uint64_t bit = (first + i) % 8;
-      if (starts_word[i] != 0) last_words |= static_cast<uint8_t>(1u << bit);
+      last_words |= static_cast<uint8_t>((starts_word[i] != 0 ? 1u : 0u) << bit);
       if (bit != 7) continue;
       block[bytes++] = std::exchange(last_words, uint8_t{0});
       if (bytes == block.size()) words.append(bytes_of(block.data(), std::exchange(bytes, size_t{0})));

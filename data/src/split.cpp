@@ -6,6 +6,12 @@
 #include "rf/io/error.h"
 
 namespace rf::data {
+namespace {
+
+constexpr int64_t kMaxPageBytes = int64_t{1} << 28;  // of the shards, that are resident
+constexpr int64_t kWindowBytes = int64_t{1} << 16;   // Linux maps this much around a page that is read
+
+}  // namespace
 
 Split::Split(const std::string& data_dir, const std::string& name, const std::string& expected_hash)
     : label_(data_dir + ": " + name) {
@@ -14,25 +20,24 @@ Split::Split(const std::string& data_dir, const std::string& name, const std::st
     fail("data", "{} must be prepared with the model's vocabulary {}, got vocabulary {} (run prepare again)", data_dir,
          expected_hash, manifest.vocab_hash);
   }
+  if (manifest.part) {
+    fail("data", "{} must be a whole data directory, got part {} of {} (roformer merge joins parts)", data_dir,
+         manifest.part->number, manifest.part->parts);
+  }
   const auto found = manifest.splits.find(name);
   if (found == manifest.splits.end()) fail("data", "{} must have the split \"{}\", got none", data_dir, name);
   vocab_size_ = manifest.vocab_size;
   vocab_hash_ = manifest.vocab_hash;
   first_document_.push_back(0);
   for (const std::string& shard_name : found->second.shards) {
-    const std::string path = data_dir + "/" + shard_name;
-    const ShardReader& shard = shards_.emplace_back(path);
-    if (shard.vocab_hash() != vocab_hash_ || shard.vocab_size() != vocab_size_) {
-      fail("data", "{} must have the vocabulary of data.json, {} of {} tokens, got {} of {}", path, vocab_hash_,
-           vocab_size_, shard.vocab_hash(), shard.vocab_size());
-    }
+    const ShardReader& shard = shards_.emplace_back(data_dir + "/" + shard_name);
+    check_vocabulary(manifest, shard);
     tokens_ += shard.tokens();
+    bytes_ += shard.bytes();
     first_document_.push_back(first_document_.back() + shard.documents());
   }
-  if (tokens_ != found->second.tokens || documents() != found->second.documents) {
-    fail("data", "{}: the shards must hold {} tokens in {} documents, got {} in {}", label_, found->second.tokens,
-         found->second.documents, tokens_, documents());
-  }
+  if (tokens_ != found->second.tokens || documents() != found->second.documents) verify();  // names a damaged file
+  check_counts(label_, found->second, documents(), tokens_);
 }
 
 Split::Place Split::place(int64_t document) const {
@@ -40,29 +45,57 @@ Split::Place Split::place(int64_t document) const {
     fail("data", "a document must be in [0, {}), got {}", documents(), document);
   }
   const auto next = std::upper_bound(first_document_.begin(), first_document_.end(), document);
-  const auto i = next - first_document_.begin() - 1;
-  const int64_t local = document - first_document_[i];
-  const Place at{&shards_[i], shards_[i].document_begin(local), shards_[i].document_begin(local + 1)};
-  at.shard->check_whole();
-  return at;
+  const auto shard = static_cast<size_t>(next - first_document_.begin() - 1);
+  return {shard, document - first_document_[shard]};
 }
 
 int64_t Split::document_tokens(int64_t document) const {
-  const Place at = place(document);
-  return at.end - at.begin;
+  int64_t length = 0;
+  document_lengths(document, {&length, 1});
+  return length;
+}
+
+void Split::document_lengths(int64_t first, std::span<int64_t> lengths) const {
+  if (lengths.empty()) return;
+  Place at = place(first);
+  if (std::ssize(lengths) > documents() - first) {
+    fail("data", "documents must be in [0, {}), got {} from {}", documents(), lengths.size(), first);
+  }
+  count_pages(kWindowBytes + std::ssize(lengths) * static_cast<int64_t>(sizeof(uint64_t)));
+  while (!lengths.empty()) {
+    const ShardReader& shard = shards_[at.shard];
+    const auto count = std::min(lengths.size(), static_cast<size_t>(shard.documents() - at.document));
+    shard.document_lengths(at.document, lengths.first(count));
+    lengths = lengths.subspan(count);
+    at = {at.shard + 1, 0};
+  }
+}
+
+void Split::verify() const {
+  for (const ShardReader& shard : shards_) shard.verify();
 }
 
 void Split::copy(int64_t document, int64_t begin, int64_t count, int32_t* ids, uint8_t* starts_word) const {
   const Place at = place(document);
-  const int64_t size = at.end - at.begin;
+  const ShardReader& shard = shards_[at.shard];
+  shard.verify();
+  const int64_t first = shard.document_begin(at.document), size = shard.document_begin(at.document + 1) - first;
+  shard.check_whole();
   if (begin < 0 || count < 0 || begin > size || count > size - begin) {
     fail("data", "tokens of document {} must be in [0, {}), got {} from {}", document, size, count, begin);
   }
-  for (int64_t i = 0; i < count; ++i) {
-    ids[i] = at.shard->token(at.begin + begin + i);
-    starts_word[i] = at.shard->starts_word(at.begin + begin + i) ? 1 : 0;
-  }
-  at.shard->check_whole();
+  const auto elements = static_cast<size_t>(count);
+  shard.copy(first + begin, {ids, elements}, {starts_word, elements});
+  shard.check_whole();
+  // The tokens, their words, the document's offsets and the last one.
+  constexpr int64_t kWindows = 4;
+  count_pages(kWindows * kWindowBytes + count * static_cast<int64_t>(sizeof(int32_t)));
+}
+
+void Split::count_pages(int64_t bytes) const {
+  if (bytes_ <= kMaxPageBytes || page_bytes_.fetch_add(bytes) + bytes <= kMaxPageBytes) return;
+  page_bytes_ = 0;
+  for (const ShardReader& shard : shards_) shard.release_pages();
 }
 
 }  // namespace rf::data

@@ -22,8 +22,9 @@ struct MappedPlace {
   std::atomic<const char*> message;
 };
 
-// One table for the process: the libraries that have this file in them export it, and so share it.
-std::array<MappedPlace, 256> mapped_places;
+// One table for the process: the libraries that have this file in them export it, and so share it. There is space for
+// the shards of terabytes; a file that finds no place is mapped without one.
+std::array<MappedPlace, 8192> mapped_places;
 
 namespace {
 
@@ -50,7 +51,7 @@ MappedRange::MappedRange(std::span<const std::byte> bytes, const std::string& pa
     : message_(fmt::format("[{}] a file must keep its size while it is read, got a part of it that is gone\n",
                            escaped(path, path.size()))) {
   for (MappedPlace& place : mapped_places) {
-    if (place.taken.exchange(true)) continue;
+    if (place.taken.load(std::memory_order_relaxed) || place.taken.exchange(true)) continue;
     place.size = bytes.size();
     place.message = message_.data();
     place.message_size = message_.size();

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ._ops import memory_held, release_memory, rope, rope_table, rotate, set_target, target
     from .attention import attention
     from .convert import convert
-    from .corpus import prepare, vocab
+    from .corpus import merge, prepare, vocab
     from .custom_encoding import CustomEncoding, EncodingShape, register_encoding
     from .encoding import combine_encodings, encoding, encodings
     from .engine import Engine
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
-__all__ += ["Finetuning", "Pretraining", "finetune", "prepare", "pretrain", "vocab"]
+__all__ += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "vocab"]
 if TYPE_CHECKING or _library.has_operators():
     __all__ += ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
     __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "bake", "build_model", "load_model"]
@@ -67,7 +67,7 @@ if TYPE_CHECKING or _library.has_operators():
 # The names of each module, which is imported when one of them is used first.
 _WITHOUT_TORCH = {
     "convert": "convert",
-    "corpus": "prepare vocab",
+    "corpus": "merge prepare vocab",
     "engine": "Engine",
     "onnx_export": "export_onnx",
     "sentence_transformer": "SentenceTransformer",

@@ -81,6 +81,7 @@ def prepare(
     valid_input: File | Sequence[File] | None = None,
     test_input: File | Sequence[File] | None = None,
     shard_tokens: int | None = None,
+    part: str | None = None,
     seed: int | None = None,
     threads: int | None = None,
     verbose: bool = False,
@@ -102,6 +103,7 @@ def prepare(
         valid_input: held-out documents from other files.
         test_input: documents of the split ``test``.
         shard_tokens: tokens after which a new shard starts.
+        part: ``"2/4"``: the second of four parts of the input, for :func:`merge`.
         seed, threads, verbose: as for :func:`roformer_cpp.pretrain`.
 
     Returns:
@@ -130,10 +132,32 @@ def prepare(
         valid_input=valid_input,
         test_input=test_input,
         shard_tokens=shard_tokens,
+        part=part,
         seed=seed,
         threads=threads,
     )
     return _result("prepare", options, verbose)
+
+
+def merge(input: Sequence[File], output: File, *, verbose: bool = False) -> dict[str, Any]:
+    """Joins the parts that :func:`prepare` made of an input to the shards of a call without ``part``, as
+    `roformer merge` does (docs/formats.md).
+
+    Args:
+        input: the directories of all parts, in any order.
+        output: the data directory to write. One that an earlier call made is replaced.
+        verbose: as for :func:`roformer_cpp.pretrain`.
+
+    Returns:
+        What the command prints, as for :func:`prepare`.
+
+    Raises:
+        ValueError: a part is missing, given twice, or made with other settings than the first.
+        FileNotFoundError, RuntimeError, ImportError: as for :func:`prepare`.
+    """
+    directories = [_checks.directory("merge", each, "part's") for each in input]
+    options = _child.options("merge", input=directories, output=_checks.path("merge", "the output", output))
+    return _result("merge", options, verbose)
 
 
 def _result(command: str, options: list[str], verbose: bool) -> dict[str, Any]:

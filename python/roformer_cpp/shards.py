@@ -23,6 +23,7 @@ _SPLITS = ("train", "valid", "test")
 _HEADER = struct.Struct("<8sIIQQQ32s")
 _HEADER_BYTES, _ALIGNMENT = 128, 64
 _SPECIALS = 2  # [CLS] and [SEP]
+_GROUP = 64  # documents for which one number is kept in memory
 
 
 class ShardDataset(Dataset):
@@ -39,7 +40,8 @@ class ShardDataset(Dataset):
         data_dir: a directory of `roformer prepare`. Its files must not change while the dataset is used.
         split: ``"train"``, ``"valid"`` or ``"test"``.
         max_length: tokens of a row with its special ones, at least 3.
-        check: read all files once and check them, checksums too, as the program does.
+        check: read all files now and check them, checksums too. For many gigabytes, `roformer verify --data DIR` does
+            that once, and False reads only the headers and where documents end.
 
     Raises:
         FileNotFoundError: the directory does not exist.
@@ -67,12 +69,24 @@ class ShardDataset(Dataset):
         self._shards = [_Shard(Path(self.data_dir) / name) for name in names]
         documents = [len(shard.ends) for shard in self._shards]
         self._first_document = np.concatenate([[0], np.cumsum(documents, dtype=np.int64)])
-        lengths = [np.diff(shard.ends, prepend=0) for shard in self._shards]
-        rows = -(-np.concatenate([np.empty(0, np.int64), *lengths]) // (self.max_length - _SPECIALS))
-        self._first_row = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+        # The first row of every 64th document of a shard; for the others, ends of documents are read again.
+        first_rows, groups, rows = [np.empty(0, np.int64)], [0], 0
+        for shard in self._shards:
+            ends = np.cumsum(self._rows(shard, 0, len(shard.ends)))
+            first_rows.append(rows + np.concatenate([[0], ends[_GROUP - 1 : -1 : _GROUP]]))
+            groups.append(groups[-1] + len(first_rows[-1]))
+            rows += int(ends[-1]) if len(ends) else 0
+        self._first_row, self._first_group, self._length = np.concatenate(first_rows), np.array(groups), rows
+
+    def _rows(self, shard: "_Shard", begin: int, end: int) -> np.ndarray:
+        """How many rows each of these documents has."""
+        ends = shard.ends[max(begin - 1, 0) : end]
+        lengths = np.diff(ends, prepend=0) if begin == 0 else np.diff(ends)
+        return -(-lengths // (self.max_length - _SPECIALS))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in vars(self).items() if k not in ("_shards", "_first_document", "_first_row")}
+        opened = ("_shards", "_first_document", "_first_row", "_first_group", "_length")
+        return {k: v for k, v in vars(self).items() if k not in opened}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -82,15 +96,18 @@ class ShardDataset(Dataset):
         return f"ShardDataset({self.data_dir!r}, {self.split!r}, max_length={self.max_length}, {len(self)} rows)"
 
     def __len__(self) -> int:
-        return int(self._first_row[-1])
+        return self._length
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         row = _index("a row", index, len(self))
-        number = int(np.searchsorted(self._first_row, row, side="right")) - 1
+        group = int(np.searchsorted(self._first_row, row, side="right")) - 1
+        number = int(np.searchsorted(self._first_group, group, side="right")) - 1
+        shard, place = self._shards[number], (group - int(self._first_group[number])) * _GROUP
+        ends = int(self._first_row[group]) + np.cumsum(self._rows(shard, place, place + _GROUP))
+        inside = int(np.searchsorted(ends, row, side="right"))
         size = self.max_length - _SPECIALS
-        begin = (row - int(self._first_row[number])) * size
-        shard, place = self._place(number)
-        piece = shard.tokens(place)[begin : begin + size]
+        begin = (row - int(ends[inside - 1] if inside else self._first_row[group])) * size
+        piece = shard.tokens(place + inside)[begin : begin + size]
         ids = np.empty(len(piece) + _SPECIALS, np.int64)
         ids[0], ids[1:-1], ids[-1] = self._cls, piece, self._sep
         return {

@@ -23,6 +23,8 @@ COMMANDS = [
     "add-words",
     "bake",
     "prepare",
+    "merge",
+    "verify",
     "pretrain",
     "finetune",
     "predict",

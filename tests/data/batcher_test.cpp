@@ -343,6 +343,26 @@ TEST(Batcher, PackingWastesLittle) {
   }
 }
 
+// Documents are counted in groups of 64; shards, here of 37, end anywhere in a group.
+TEST(Batcher, ChunksOfManyDocumentsAndShards) {
+  for (const int64_t count : {63, 64, 65, 128, 300}) {
+    const auto document_sizes = sizes(count, 40);
+    for (const int64_t max_length : {3, 9, 60}) {
+      const Directory directory;
+      const auto split = make_split(directory, numbered(document_sizes), kVocab, 37);
+      const Batcher batcher(split, kSpecial, {.max_length = max_length, .batch_size = 50, .packing = Packing::kPadded});
+      std::vector<std::vector<int64_t>> found;
+      Batch batch;
+      for (int64_t row = 0; batcher.next_in_order(row, batch);) {
+        for (int64_t b = 0; b < batch.batch_size; ++b) found.push_back(chunks_of(batch, b).at(0));
+      }
+      const auto expected = expected_chunks(document_sizes, max_length);
+      EXPECT_EQ(batcher.rows_per_epoch(), std::ssize(expected));
+      EXPECT_EQ(found, expected);
+    }
+  }
+}
+
 TEST(Batcher, ASplitWithoutTokens) {
   const Directory directory;
   const auto split = make_split(directory, {}, kVocab);

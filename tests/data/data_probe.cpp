@@ -1,13 +1,17 @@
-// What tests/oracles/test_readers.py, test_prepare_memory.py and test_language_model_metrics.py call. `data_probe
-// OPTIONS` with ReadOptions as a JSON object:
+// What tests/oracles/test_readers.py, test_prepare_memory.py, test_open_memory.py and test_language_model_metrics.py
+// call. `data_probe OPTIONS` with ReadOptions as a JSON object:
 //   {"inputs": [...], "format": .., "field": .., "documents": .., "quotes": bool, "skip": bool, "prepare": {..}}
 // prints {"documents": [hexadecimal ...], "pieces": [bytes ...], "skipped": n}, with the lengths of the pieces in which
 // the documents came; with "prepare": {"model": DIR, "output": DIR, "threads": n} the report.
 //   {"rows": {"data": DIR, "split": .., "max_length": n, "mask_probability": x, "seed": n}}
 // prints the rows of a masked language model in order, one chunk of a document each and without padding:
-// {"rows": [{"ids": [..], "places": [..], "labels": [..]} ..]}. An rf::Error is {"error": message}.
+// {"rows": [{"ids": [..], "places": [..], "labels": [..]} ..]}.
+//   {"open": {"data": DIR, "max_length": n, "batches": n, "packed": bool}}
+// opens the split "train" and makes batches of 32 shuffled rows; prints the seconds and the memory of each step. An
+// rf::Error is {"error": message}.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -55,11 +59,12 @@ json read(const json& given) {
   return {{"documents", documents}, {"pieces", pieces}, {"skipped", reader.counts().skipped_records}};
 }
 
-// The most memory that this process has held, in bytes. (getrusage would count the one that started it.)
-int64_t peak_bytes() {
+// An entry of /proc/self/status in bytes: "VmHWM:" is the most memory that this process has held (getrusage would count
+// the one that started it), "RssAnon:" what it holds beside mapped files.
+int64_t memory_bytes(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
-    if (int64_t kib = 0; word == "VmHWM:" && status >> kib) return kib * 1024;
+    if (int64_t kib = 0; word == name && status >> kib) return kib * 1024;
   }
   return 0;
 }
@@ -76,7 +81,7 @@ json prepare(const json& given) {
           {"tokens", report.train_tokens + report.valid_tokens},
           {"replaced", report.replaced_bytes},
           {"skipped", report.skipped_records},
-          {"peak_bytes", peak_bytes()}};
+          {"peak_bytes", memory_bytes("VmHWM:")}};
 }
 
 json rows(const json& given) {
@@ -98,6 +103,36 @@ json rows(const json& given) {
   return {{"rows", all}};
 }
 
+// Seconds since the last call.
+double lap() {
+  static auto last = std::chrono::steady_clock::now();
+  const auto now = std::chrono::steady_clock::now();
+  return std::chrono::duration<double>(now - std::exchange(last, now)).count();
+}
+
+json open(const json& given) {
+  using namespace rf::data;
+  lap();
+  const auto split = std::make_shared<const Split>(given.at("data"), "train", "");
+  json answer = {{"documents", split->documents()}, {"tokens", split->tokens()}, {"split_seconds", lap()}};
+  const bool is_packed = given.value("packed", true);
+  const Batcher batcher(split, {.pad = 0, .unk = 1, .cls = 2, .sep = 3, .mask = 4},
+                        {.max_length = given.at("max_length"),
+                         .batch_size = 32,
+                         .packing = is_packed ? Packing::kPacked : Packing::kPadded});
+  answer["rows_seconds"] = lap();
+  answer["rows_bytes"] = memory_bytes("RssAnon:");
+  BatchCursor cursor;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < given.at("batches").get<int64_t>(); ++i) tokens += batcher.next(cursor).real_tokens;
+  answer.update(json{{"batch_seconds", lap()},
+                     {"batch_tokens", tokens},
+                     {"resident_bytes", memory_bytes("VmRSS:")},
+                     {"anonymous_bytes", memory_bytes("RssAnon:")},
+                     {"peak_bytes", memory_bytes("VmHWM:")}});
+  return answer;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -105,6 +140,7 @@ int main(int argc, char** argv) {
   const json given = json::parse(argv[1]);
   try {
     const json answer = given.contains("rows")      ? rows(given.at("rows"))
+                        : given.contains("open")    ? open(given.at("open"))
                         : given.contains("prepare") ? prepare(given)
                                                     : read(given);
     std::cout << answer.dump() << "\n";

@@ -62,5 +62,41 @@ TEST(Random, PermutationsAreUniform) {
   for (const double count : hits) EXPECT_NEAR(count, epochs * p, tests::kSigmas * sigma);
 }
 
+// Pearson's statistic of pairs that fall into a grid of kCells times kCells; for a uniform permutation its mean is
+// (kCells - 1)^2 and its variance twice that.
+constexpr int64_t kCells = 32;
+double grid_statistic(const std::vector<int64_t>& x, const std::vector<int64_t>& y, int64_t size) {
+  std::vector<double> hits(kCells * kCells);
+  for (size_t i = 0; i < x.size(); ++i) hits[size_t(x[i] * kCells / size * kCells + y[i] * kCells / size)] += 1;
+  const double expected = double(x.size()) / double(kCells * kCells);
+  double statistic = 0;
+  for (const double count : hits) statistic += (count - expected) * (count - expected) / expected;
+  return statistic;
+}
+
+// A shuffle of all chunks: no pattern between a place and what is there, between neighbours, or between epochs.
+TEST(Random, PermutationsOfManyHaveNoPattern) {
+  const double mean = (kCells - 1) * (kCells - 1), sigma = std::sqrt(2 * mean);
+  for (const int64_t size : {65536, 65537, 100003}) {
+    std::vector<int64_t> place, here, next, later;
+    const Permutation order(size, 1, Stream::kChunkOrder, 0), other(size, 1, Stream::kChunkOrder, 1);
+    double distance = 0, fixed = 0;
+    for (int64_t i = 0; i < size; ++i) {
+      place.push_back(i);
+      here.push_back(order(i));
+      next.push_back(order((i + 1) % size));
+      later.push_back(other(i));
+      distance += std::abs(double(next.back() - here.back())) / double(size);
+      fixed += here.back() == i ? 1 : 0;
+    }
+    for (const auto* found : {&place, &next, &later}) {
+      EXPECT_NEAR(grid_statistic(*found, here, size), mean, tests::kSigmas * sigma) << size;
+    }
+    // |x - y| of independent uniform numbers: mean 1/3, variance 1/18; neighbours share one, hence the factor.
+    EXPECT_NEAR(distance / double(size), 1.0 / 3, tests::kSigmas * std::sqrt(2.0 / 18 / double(size))) << size;
+    EXPECT_LT(fixed, 12) << size;  // a Poisson variable of mean 1
+  }
+}
+
 }  // namespace
 }  // namespace rf::data

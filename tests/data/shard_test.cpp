@@ -4,7 +4,11 @@
 
 #include <xxhash.h>
 
+#include <array>
+#include <atomic>
 #include <cstring>
+#include <fstream>
+#include <thread>
 
 #include "fixtures.h"
 
@@ -58,6 +62,7 @@ void write_small(const std::string& path) {
 std::string read_all(const std::string& path) {
   try {
     const ShardReader reader(path);
+    reader.verify();
     int64_t sum = 0;
     for (int64_t d = 0; d <= reader.documents(); ++d) sum += reader.document_begin(d);
     for (int64_t i = 0; i < reader.tokens(); ++i) {
@@ -156,6 +161,114 @@ TEST(Shard, AFileThatIsCutShortWhileItIsReadIsNoticed) {
     }
     EXPECT_NE(message.find(path + "] a file must keep its size"), std::string::npos) << cut << ": " << message;
   }
+}
+
+// Documents of 1 to 8 tokens in shards of 50.
+std::vector<TestDocument> many_documents(int count) {
+  std::vector<TestDocument> documents;
+  for (int32_t d = 0; d < count; ++d) {
+    const auto size = static_cast<size_t>(d * 7 % 8 + 1);
+    documents.push_back({std::vector<int32_t>(size, d % 900), std::vector<uint8_t>(size, 1)});
+  }
+  return documents;
+}
+
+// Changes one byte in place, as a disk does.
+void change_byte(const std::string& path, int64_t offset) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(offset);
+  const char old = static_cast<char>(file.get());
+  file.seekp(offset);
+  file.put(static_cast<char>(old ^ 1));
+}
+
+TEST(Shard, IsVerifiedWhenItIsFirstRead) {
+  const Directory directory;
+  make_split(directory, many_documents(100), 1000, 50);
+  change_byte(directory / "train-50.rfs", 128);
+  const Split split(directory.path(), "train", "");
+  std::array<int32_t, 8> ids{};
+  std::array<uint8_t, 8> starts_word{};
+  const auto read = [&](int64_t document) {
+    split.copy(document, 0, split.document_tokens(document), ids.data(), starts_word.data());
+  };
+  for (int64_t document = 0; document < 50; ++document) read(document);
+  EXPECT_EQ(split.document_tokens(51), 51 * 7 % 8 + 1);  // needs no token
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const std::string message = error_of([&] { read(51); });
+    EXPECT_NE(message.find("[shard] " + (directory / "train-50.rfs") + ": the checksum must be"), std::string::npos)
+        << message;
+  }
+  change_byte(directory / "train-0.rfs", 128);  // verified, so it is not read again
+  read(2);
+  EXPECT_NE(error_of([&] { Split(directory.path(), "train", "").verify(); }).find("train-0.rfs: the checksum"),
+            std::string::npos);
+}
+
+TEST(Shard, ThreadsWaitForTheFirstReader) {
+  const Directory directory;
+  for (const bool is_damaged : {false, true}) {
+    make_split(directory, many_documents(400), 1000, 50);
+    if (is_damaged) change_byte(directory / "train-350.rfs", 200);
+    const Split split(directory.path(), "train", "");
+    std::atomic<int> wrong = 0, refused = 0;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t) {
+      threads.emplace_back([&, t] {
+        std::array<int32_t, 8> ids{};
+        std::array<uint8_t, 8> starts_word{};
+        for (int64_t i = 0; i < split.documents(); ++i) try {
+            const int64_t document = (i + t * 50) % split.documents();
+            split.copy(document, 0, 1, ids.data(), starts_word.data());
+            wrong += ids[0] != document % 900;
+          } catch (const Error&) {
+            ++refused;
+          }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(refused, is_damaged ? 8 * 50 : 0);
+  }
+}
+
+TEST(Shard, LengthsOfConsecutiveDocuments) {
+  const Directory directory;
+  const auto documents = many_documents(170);
+  const auto split = make_split(directory, documents, 1000, 50);
+  for (const int64_t first : {0, 1, 49, 50, 99, 169}) {
+    std::vector<int64_t> lengths(static_cast<size_t>(std::min<int64_t>(120, split->documents() - first)));
+    split->document_lengths(first, lengths);
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      EXPECT_EQ(lengths[i], std::ssize(documents[static_cast<size_t>(first) + i].ids));
+    }
+  }
+  std::vector<int64_t> lengths(2);
+  EXPECT_NE(error_of([&] { split->document_lengths(169, lengths); }).find("got 2 from 169"), std::string::npos);
+  EXPECT_NE(error_of([&] { split->document_lengths(-1, lengths); }).find("got -1"), std::string::npos);
+}
+
+// Damage of a header is the checksum's error where it leaves the size right: that file is named, not only its split.
+TEST(Shard, ADamagedHeaderIsNamed) {
+  for (const int64_t offset : {16, 40}) {  // the number of tokens, the vocabulary
+    const Directory directory;
+    make_split(directory, many_documents(100), 1000, 50);
+    change_byte(directory / "train-50.rfs", offset);
+    const std::string message = error_of([&] { Split(directory.path(), "train", ""); });
+    EXPECT_NE(message.find("train-50.rfs: the checksum must be"), std::string::npos) << offset << ": " << message;
+  }
+}
+
+// An offset that cannot be right is found when the documents are counted, and is the checksum's error.
+TEST(Shard, ADamagedOffsetIsFoundBeforeATokenIsRead) {
+  const Directory directory;
+  const auto split = make_split(directory, many_documents(100), 1000, 50);
+  const std::string path = directory / "train-50.rfs";
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
+  change_byte(path, size - 8 * 30 + 6);
+  std::vector<int64_t> lengths(100);
+  const std::string message = error_of([&] { split->document_lengths(0, lengths); });
+  EXPECT_NE(message.find(path + ": the checksum must be"), std::string::npos) << message;
 }
 
 TEST(Shard, NothingStaysWithoutFinish) {

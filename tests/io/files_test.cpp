@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
@@ -256,6 +257,8 @@ TEST(FilesDeathTest, AFileThatIsCutShortUnderItsMappingIsNamed) {
   const TempDir dir;
   const std::string text(1 << 16, 'x');
   for (const char* name : {"whole", "cut"}) write_file(dir.file(name), text);
+  std::vector<std::unique_ptr<MappedFile>> others;  // as many as the shards of large data
+  for (int i = 0; i < 2000; ++i) others.push_back(std::make_unique<MappedFile>(dir.file("whole")));
   const auto last = [](const MappedFile& file) { return static_cast<char>(file.bytes().back()); };
   const MappedFile whole(dir.file("whole")), cut(dir.file("cut"));
   std::filesystem::resize_file(dir.file("cut"), 10);

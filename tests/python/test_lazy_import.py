@@ -63,7 +63,7 @@ def test_without_torch_the_rest_works():
         "import roformer_cpp.plot, roformer_cpp.tensorboard, roformer_cpp.theory"
     )
     names = ["Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
-    names += ["Finetuning", "Pretraining", "finetune", "prepare", "pretrain", "vocab"]
+    names += ["Finetuning", "Pretraining", "finetune", "merge", "prepare", "pretrain", "vocab"]
     assert printed(code) == f"{names} Engine"
 
 

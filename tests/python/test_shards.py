@@ -88,6 +88,25 @@ def test_rows_are_those_that_the_program_reads(data, split, length):
     assert len(dataset) == len(expected) > dataset.documents - 1
 
 
+@pytest.mark.parametrize("length", [3, 5, 100])
+def test_rows_of_many_documents(folder, tmp_path, length):
+    """More documents in a shard than the dataset keeps a number for, some of them longer than a row."""
+    lines = [" ".join(["ab"] * (1 + number * 7 % 30)) for number in range(400)]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    results(
+        "prepare", "--input", tmp_path / "text.txt", "--documents", "line", "--model", folder / "vocabulary",
+        "--output", tmp_path / "data", "--valid-fraction", 0, "--shard-tokens", 5000,
+    )  # fmt: skip
+    dataset = ShardDataset(tmp_path / "data", max_length=length)
+    found = [row["input_ids"][1:-1] for row in dataset]
+    expected = [dataset.document(i)[0].split(length - 2) for i in range(dataset.documents)]
+    expected = [piece for pieces in expected for piece in pieces]
+    assert dataset.documents == len(lines) and len(dataset) == len(found) == len(expected)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    places = np.random.default_rng(1).integers(0, len(dataset), 50)
+    assert all(torch.equal(dataset[place]["input_ids"][1:-1], expected[place]) for place in places)
+
+
 def test_a_row(data, documents, theirs):
     dataset = ShardDataset(data, max_length=LENGTH)
     assert isinstance(dataset, Dataset)

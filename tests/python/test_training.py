@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from cli_support import PROGRAM, run_file
-from roformer_cpp import Pretraining, prepare, pretrain, vocab
+from roformer_cpp import Pretraining, merge, prepare, pretrain, vocab
 from training_case import (
     LONG,
     RUN,
@@ -188,3 +188,20 @@ def test_from_texts_to_shards(prepared, tmp_path):
     for name in ("train-00000.rfs", "valid-00000.rfs"):
         assert (tmp_path / "data" / name).read_bytes() == (prepared / "data" / name).read_bytes()
     assert vocab(None, tmp_path / "bytes", bytes=True)["size"] == 261
+
+
+def test_parts_are_merged(prepared, tmp_path):
+    options = dict(model=prepared / "vocabulary", valid_fraction=0.2)
+    for part in "12":
+        assert prepare(prepared / "corpus", output=tmp_path / part, part=f"{part}/2", **options)["part"] == f"{part}/2"
+    report = merge([tmp_path / "2", tmp_path / "1"], tmp_path / "data")
+    assert report["documents"] == 16 and report["output"] == str(tmp_path / "data")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "data").iterdir()} == {
+        path.name: path.read_bytes() for path in (prepared / "data").iterdir()
+    }
+    with pytest.raises(ValueError, match=r"^\[merge\] all 2 parts must be given, got none with number 2"):
+        merge([tmp_path / "1"], tmp_path / "other")
+    with pytest.raises(ValueError, match=r"must be i/n with 1 <= i <= n, got \"3/2\""):
+        prepare(prepared / "corpus", output=tmp_path / "other", part="3/2", **options)
+    with pytest.raises(FileNotFoundError, match=r"^\[merge\] the part's directory must exist, got .*nothing$"):
+        merge([tmp_path / "nothing"], tmp_path / "other")

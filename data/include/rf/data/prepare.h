@@ -7,7 +7,9 @@
 // `threads`. Memory grows neither with the inputs nor with a document.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,12 @@ namespace rf::data {
 enum class WordRule { kTokenizer, kJieba };
 const char* word_rule_name(WordRule rule);  // "tokenizer", "jieba"
 
+// One part of several, each of which may be made on another machine: consecutive files of the inputs, of about the same
+// size as the other parts. merge() makes of all parts the bytes that a run over the whole input makes.
+struct InputPart {
+  int64_t number = 1, parts = 1;  // 1 <= number <= parts
+};
+
 struct PrepareOptions {
   ReadOptions input{};
   std::string model_dir{};  // the tokenizer's files
@@ -30,13 +38,15 @@ struct PrepareOptions {
   // Missing, empty, or made by an earlier prepare() with nothing else in it. The latter is replaced once the new one is
   // complete, in one step where the file system can exchange two names.
   std::string output_dir{};
-  double valid_fraction = 0.05;  // of the documents, by a hash of (seed, document number); 0: no held-out split
+  // Of the documents, by a hash of (seed, number of the document among those with a token); 0: no held-out split.
+  double valid_fraction = 0.05;
   // Files and directories as in `input`, read in the same way: all documents of the splits "valid" and "test". With
   // valid_inputs, valid_fraction is not used; without test_inputs, there is no such split.
   std::vector<std::string> valid_inputs{}, test_inputs{};
   uint64_t seed = 1;
   int64_t shard_tokens = int64_t{1} << 28;  // after this many a new shard begins
   int threads = 0;                          // that tokenize, including the one that reads; 0: all
+  std::optional<InputPart> part{};          // what Split refuses to open, for merge()
 };
 
 struct PrepareReport {
@@ -48,12 +58,25 @@ struct PrepareReport {
   // Files of an input directory or pattern that are in the output directory; they are not read.
   std::vector<std::string> left_out{};
 
-  double unknown_rate() const { return double(unknown_tokens) / double(train_tokens + valid_tokens + test_tokens); }
+  double unknown_rate() const {  // 0 without a token, as a part may be
+    return double(unknown_tokens) / double(std::max<int64_t>(train_tokens + valid_tokens + test_tokens, 1));
+  }
 };
 
 // With at least two documents and valid_fraction above 0, each split gets at least one: the first document of at most
 // 2^22 tokens goes to the split that has none. Throws Error for unreadable inputs, inputs without a token, options out
 // of range, and an output directory that holds other files.
 PrepareReport prepare(const PrepareOptions& options, io::Progress& progress);
+
+struct MergeOptions {
+  std::vector<std::string> inputs{};  // the directories of all parts, in any order
+  std::string output_dir{};           // as PrepareOptions::output_dir
+};
+
+// Joins the parts of an input to the data directory that prepare() makes of the whole, byte for byte. It reads and
+// writes each token once, because where shards begin, and which documents are held out, depends on the parts before.
+// Throws Error for a part that is missing, given twice, damaged, or made from other files, with another tokenizer or
+// with other settings than the first.
+PrepareReport merge(const MergeOptions& options, io::Progress& progress);
 
 }  // namespace rf::data

@@ -71,6 +71,8 @@ class DocumentReader {
   // The files that were left out as outputs.
   const std::vector<std::string>& left_out() const { return left_out_; }
   int64_t total_bytes() const;  // of the regular files
+  // Only files [begin, end) are read from now on.
+  void keep_files(size_t begin, size_t end);
 
   // Calls `piece` for every document that is not only white space, in order; without a byte order mark, and in text
   // files with "\n" for "\r\n". Throws Error, naming file and line, for bad records, damaged archives, and files that

@@ -7,9 +7,10 @@
 //   tokens    u16 or u32 each
 //   words     one bit per token, lowest bit first: 1 where a word starts
 //   documents u64 each and one more: the first token of each document, then the number of tokens
-// Tokens come first, so that they can be written as they arrive. A reader checks everything when it opens a file:
-// header, size, checksum, that the document offsets rise from 0 to the number of tokens, and that every token id is in
-// the vocabulary. There is no compression, and a document never spans two shards.
+// Tokens come first, so that they can be written as they arrive. There is no compression, and a document never spans
+// two shards. A reader checks the header and the size when it opens a file, and the rest in verify(): the checksum,
+// that the document offsets rise from 0 to the number of tokens, and that every token id is in the vocabulary. So
+// opening a shard reads one page of it, whatever its size.
 #pragma once
 
 #include <cstdint>
@@ -46,21 +47,34 @@ class ShardWriter {
 
 class ShardReader {
  public:
-  explicit ShardReader(const std::string& path);  // throws Error for anything that breaks the layout above
+  explicit ShardReader(const std::string& path);  // throws Error for a header or a size that breaks the layout above
   ~ShardReader();
   ShardReader(ShardReader&&) noexcept;
   int64_t tokens() const;
   int64_t documents() const;
   int64_t vocab_size() const;
   const std::string& vocab_hash() const;
-  // Indices are not checked: 0 <= document <= documents(), 0 <= index < tokens().
+  int64_t bytes() const;  // of the file
+  const std::string& path() const;
+  // Reads the whole file, once; later calls return at once. Throws Error for anything that breaks the layout above.
+  // Thread-safe: threads that call it meanwhile wait for the first one.
+  void verify() const;
+  // Indices are not checked: 0 <= document <= documents(), 0 <= index < tokens(). Before verify() a damaged file may
+  // give any number.
   int64_t document_begin(int64_t document) const;  // token index; document_begin(documents()) == tokens()
+  // The tokens of consecutive documents, which lie in this shard. Also before verify(): throws Error as that does if an
+  // offset cannot be right.
+  void document_lengths(int64_t first, std::span<int64_t> lengths) const;
   int32_t token(int64_t index) const;
   bool starts_word(int64_t index) const;
+  // Tokens from `begin` on, as many as `ids` and `starts_word` have elements; 1 where a word starts.
+  void copy(int64_t begin, std::span<int32_t> ids, std::span<uint8_t> starts_word) const;
   // Throws Error where the file has been cut short since it was opened. Behind its new end the last page reads as
   // zeros, so the last number of the file tells, which is 0 only in a shard without tokens. A call that does not throw
   // says that what the functions above gave before it was right.
   void check_whole() const;
+  // Pages that were read no longer count as memory of the process.
+  void release_pages() const;
 
  private:
   struct Impl;

@@ -1,7 +1,13 @@
 // All shards of one split ("train" or "valid") of a directory that prepare() made, with consecutive document numbers.
+//
+// Shards are opened lazily: the constructor reads data.json and the header of each, and a shard is verified (shard.h)
+// when tokens of it are first copied. Resident memory does not grow with the shards: pages that were read are released
+// when they may be more than about 256 MiB.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,8 +17,9 @@ namespace rf::data {
 
 class Split {
  public:
-  // Throws Error if the directory, a shard or the split is missing, if a shard does not match data.json, or if
-  // the vocabulary hash differs from expected_hash ("": not checked). A split without documents is not an error here.
+  // Throws Error if the directory, a shard or the split is missing, if a shard's header does not match data.json, if
+  // the directory is one part of several that must be merged, or if the vocabulary hash differs from expected_hash ("":
+  // not checked). A split without documents is not an error here.
   Split(const std::string& data_dir, const std::string& name, const std::string& expected_hash);
   int64_t documents() const { return first_document_.back(); }
   int64_t tokens() const { return tokens_; }
@@ -20,20 +27,26 @@ class Split {
   const std::string& vocab_hash() const { return vocab_hash_; }
   const std::string& label() const { return label_; }  // "<directory>: <name>", for messages
   int64_t document_tokens(int64_t document) const;
-  // Tokens [begin, begin + count) of a document into ids and starts_word, `count` elements each. Throws Error when they
-  // are not inside the document.
+  // The tokens of consecutive documents, without verifying their shards. Throws Error for a shard in which they cannot
+  // be right.
+  void document_lengths(int64_t first, std::span<int64_t> lengths) const;
+  void verify() const;  // all shards, now
+  // Tokens [begin, begin + count) of a document into ids and starts_word, `count` elements each. Verifies its shard.
+  // Throws Error when they are not inside the document. Thread-safe.
   void copy(int64_t document, int64_t begin, int64_t count, int32_t* ids, uint8_t* starts_word) const;
 
  private:
   struct Place {
-    const ShardReader* shard;
-    int64_t begin, end;  // token indices in the shard
+    size_t shard;
+    int64_t document;  // in the shard
   };
   Place place(int64_t document) const;
+  void count_pages(int64_t bytes) const;
 
+  mutable std::atomic<int64_t> page_bytes_ = 0;  // an upper estimate of what is resident
   std::vector<ShardReader> shards_;
   std::vector<int64_t> first_document_;  // of each shard, then the number of documents
-  int64_t tokens_ = 0, vocab_size_ = 0;
+  int64_t tokens_ = 0, vocab_size_ = 0, bytes_ = 0;
   std::string vocab_hash_, label_;
 };
 

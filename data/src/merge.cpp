@@ -1,0 +1,244 @@
+// The parts of an input to one data directory (prepare.h).
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "manifest.h"
+#include "rf/data/prepare.h"
+#include "rf/data/read_progress.h"
+#include "rf/data/shard.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "split_writer.h"
+#include "staging_directory.h"
+
+namespace rf::data {
+namespace {
+
+using nlohmann::json;
+
+struct PartDirectory {
+  std::string path;
+  Manifest manifest;
+};
+
+// What the user chose for a part, under the name of the option, and what it was made from.
+std::vector<std::pair<const char*, json>> settings(const Manifest& manifest) {
+  const ManifestPart& part = *manifest.part;
+  return {{"number of parts", part.parts},
+          {"--input", manifest.inputs},
+          {"--valid-input and --test-input", manifest.split_inputs},
+          {"--format", manifest.format},
+          {"--field", manifest.field},
+          {"--documents", manifest.document_rule},
+          {"--no-quotes", part.quotes},
+          {"--skip-bad-records", part.bad_records},
+          {"--words", manifest.words},
+          {"--valid-fraction", manifest.valid_fraction},
+          {"--seed", manifest.seed},
+          {"--shard-tokens", part.shard_tokens},
+          {"vocabulary", manifest.vocab_hash},
+          {"vocabulary size", manifest.vocab_size},
+          {"dictionary", manifest.dictionary},
+          {"input files (a hash of their names and sizes)", part.input_hash}};
+}
+
+void check_same_settings(const PartDirectory& first, const PartDirectory& other) {
+  const auto want = settings(first.manifest), got = settings(other.manifest);
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (want[i].second == got[i].second) continue;
+    fail("merge", "all parts must have the same {}, got {} in {} and {} in {}", want[i].first, want[i].second.dump(),
+         first.path, got[i].second.dump(), other.path);
+  }
+}
+
+// The files of a part's tokenizer, which its data.json names.
+std::vector<std::string> tokenizer_files(const PartDirectory& part) {
+  if (!part.manifest.tokenizer_files) fail("merge", "{} must name its tokenizer_files, got none", part.path);
+  return *part.manifest.tokenizer_files;
+}
+
+void check_same_tokenizer(const PartDirectory& first, const PartDirectory& other) {
+  const std::vector<std::string> names = tokenizer_files(first);
+  bool is_same = names == tokenizer_files(other);
+  for (size_t i = 0; is_same && i < names.size(); ++i) {
+    is_same = io::read_file(first.path + "/" + names[i]) == io::read_file(other.path + "/" + names[i]);
+  }
+  if (!is_same)
+    fail("merge", "all parts must have the same tokenizer, got others in {} and {}", first.path, other.path);
+}
+
+// The parts in the order of their numbers.
+std::vector<PartDirectory> read_parts(const std::vector<std::string>& inputs) {
+  if (inputs.empty()) fail("merge", "the parts must be given, got none");
+  std::vector<PartDirectory> parts;
+  for (const std::string& input : inputs) {
+    parts.push_back({input, read_manifest(input)});
+    if (!parts.back().manifest.part) {
+      fail("merge", "an input must be a part that prepare --part made, got {}, which is whole", input);
+    }
+    check_same_settings(parts.front(), parts.back());
+    check_same_tokenizer(parts.front(), parts.back());
+  }
+  const auto number = [](const PartDirectory& part) { return part.manifest.part->number; };
+  std::ranges::stable_sort(parts, {}, number);
+  const int64_t count = parts.front().manifest.part->parts;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    if (number(parts[i]) != number(parts[i - 1])) continue;
+    fail("merge", "each part must be given once, got part {} of {} in {} and {}", number(parts[i]), count,
+         parts[i - 1].path, parts[i].path);
+  }
+  for (int64_t want = 1; want <= count; ++want) {
+    const auto at = static_cast<size_t>(want - 1);
+    if (at < parts.size() && number(parts[at]) == want) continue;
+    fail("merge", "all {} parts must be given, got none with number {}", count, want);
+  }
+  return parts;
+}
+
+// Reads the documents of a split of a part in order.
+class PartReader {
+ public:
+  using Take = std::function<void(const Tokens&, DocumentPart::End)>;
+  PartReader(const PartDirectory& part, int64_t& bytes_read, ReadProgress& progress)
+      : part_(part), bytes_read_(bytes_read), progress_(progress) {}
+
+  void read(const std::string& name, const ManifestSplit& split, const Take& take) {
+    int64_t documents = 0, tokens = 0;
+    for (const std::string& shard_name : split.shards) {
+      const ShardReader shard(part_.path + "/" + shard_name);
+      check_vocabulary(part_.manifest, shard);
+      shard.verify();
+      read(shard, take);
+      documents += shard.documents();
+      tokens += shard.tokens();
+    }
+    check_counts(part_.path + ": " + name, split, documents, tokens);
+  }
+
+ private:
+  static constexpr int64_t kPieceTokens = int64_t{1} << 14, kReleaseTokens = int64_t{1} << 24;
+
+  void read(const ShardReader& shard, const Take& take) {
+    int64_t begin = 0, resident = 0;
+    for (int64_t document = 0; document < shard.documents(); ++document) {
+      const int64_t end = shard.document_begin(document + 1);
+      for (; begin < end; begin += kPieceTokens) {
+        const int64_t count = std::min(kPieceTokens, end - begin);
+        const std::span ids = std::span(ids_).first(static_cast<size_t>(count));
+        const std::span starts_word = std::span(starts_word_).first(ids.size());
+        shard.copy(begin, ids, starts_word);
+        shard.check_whole();
+        const bool is_last = begin + count == end;
+        take({ids, starts_word}, is_last ? DocumentPart::End::kOfDocument : DocumentPart::End::kNo);
+      }
+      resident += end - shard.document_begin(document);
+      begin = end;
+      if (resident < kReleaseTokens && document + 1 < shard.documents()) continue;
+      resident = 0;
+      shard.release_pages();
+      progress_.update(bytes_read_ + shard.bytes() / shard.tokens() * end);
+    }
+    bytes_read_ += shard.bytes();
+  }
+
+  const PartDirectory& part_;
+  int64_t& bytes_read_;
+  ReadProgress& progress_;
+  std::array<int32_t, kPieceTokens> ids_{};
+  std::array<uint8_t, kPieceTokens> starts_word_{};
+};
+
+// The manifest of the whole without the splits: the first part's, with the counts of all.
+Manifest describe(const std::vector<PartDirectory>& parts) {
+  Manifest whole = parts.front().manifest;
+  whole.part.reset();
+  whole.splits.clear();
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const Manifest& part = parts[i].manifest;
+    whole.input_files += part.input_files;
+    whole.input_bytes += part.input_bytes;
+    whole.skipped_records += part.skipped_records;
+    whole.unknown_tokens += part.unknown_tokens;
+    whole.replaced_bytes += part.replaced_bytes;
+  }
+  return whole;
+}
+
+SplitWriters open_splits(const Manifest& whole, const std::string& directory, int64_t shard_tokens) {
+  SplitWriters splits;
+  for (const std::string_view split : {kTrain, kValid, kTest}) {
+    if (split == kTest && !whole.split_inputs.contains("test")) continue;
+    splits.try_emplace(std::string(split), directory, split, whole.vocab_size, whole.vocab_hash, shard_tokens);
+  }
+  return splits;
+}
+
+void copy_documents(const std::vector<PartDirectory>& parts, const Manifest& whole, SplitWriters& splits,
+                    io::Progress& progress) {
+  int64_t bytes = 0, bytes_read = 0;
+  for (const PartDirectory& part : parts) {
+    for (const auto& [name, split] : part.manifest.splits) {
+      for (const std::string& shard : split.shards) bytes += ShardReader(part.path + "/" + shard).bytes();
+    }
+  }
+  ReadProgress line(progress, "merging", bytes);
+  SplitAssigner assigner(whole.valid_fraction, whole.seed, splits.at("train"), splits.at("valid"));
+  for (const PartDirectory& part : parts) {
+    const auto reader = std::make_unique<PartReader>(part, bytes_read, line);
+    for (const auto& [name, contents] : part.manifest.splits) {
+      const auto split = splits.find(name);
+      if (split == splits.end()) fail("merge", "{} must have known splits, got \"{}\"", part.path, name);
+      reader->read(name, contents, [&](const Tokens& tokens, DocumentPart::End end) {
+        name == kTrain ? assigner.add(tokens, end) : split->second.add(tokens, end);
+      });
+    }
+  }
+  assigner.finish();
+}
+
+// As prepare() does: each input must have a token.
+void check_inputs(const std::vector<PartDirectory>& parts) {
+  std::map<std::string, int64_t> tokens;
+  for (const PartDirectory& part : parts) {
+    for (const auto& [name, split] : part.manifest.splits) tokens[name] += split.tokens;
+  }
+  for (const auto& [name, count] : tokens) {
+    if (count == 0) fail("merge", "the parts must hold a document with a token for the split {}, got none", name);
+  }
+}
+
+}  // namespace
+
+PrepareReport merge(const MergeOptions& options, io::Progress& progress) {
+  if (options.output_dir.empty()) fail("merge", "the output must be a directory, got no name");
+  const std::vector<PartDirectory> parts = read_parts(options.inputs);
+  check_inputs(parts);
+  for (const PartDirectory& part : parts) {
+    std::error_code absent;
+    if (!std::filesystem::equivalent(part.path, options.output_dir, absent)) continue;
+    fail("merge", "the output must be another directory than the parts, got {}", options.output_dir);
+  }
+  Manifest whole = describe(parts);
+  StagingDirectory staging(options.output_dir);
+  SplitWriters splits = open_splits(whole, staging.directory(), parts.front().manifest.part->shard_tokens);
+  copy_documents(parts, whole, splits, progress);
+  PrepareReport report;
+  finish_splits(splits, whole, report);
+  progress.finish();
+  report.unknown_tokens = whole.unknown_tokens;
+  report.replaced_bytes = whole.replaced_bytes;
+  report.skipped_records = whole.skipped_records;
+  report.input_bytes = whole.input_bytes;
+
+  for (const std::string& name : tokenizer_files(parts.front())) {
+    io::write_file(staging.directory() + "/" + name, io::read_file(parts.front().path + "/" + name));
+  }
+  write_manifest(staging.directory(), whole);
+  staging.publish();
+  return report;
+}
+
+}  // namespace rf::data

@@ -1,0 +1,126 @@
+#include "split_writer.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "rf/data/random.h"
+
+namespace rf::data {
+namespace {
+
+constexpr size_t kMaxWaitingTokens = size_t{1} << 22;  // of a document that waits for its split
+
+}  // namespace
+
+SplitWriter::SplitWriter(std::string directory, std::string_view name, int64_t vocab_size, std::string vocab_hash,
+                         int64_t shard_tokens)
+    : directory_(std::move(directory)),
+      name_(name),
+      size_(vocab_size),
+      hash_(std::move(vocab_hash)),
+      shard_tokens_(shard_tokens) {}
+
+void SplitWriter::append(const Tokens& tokens) {
+  if (tokens.ids.empty()) return;
+  if (!shard_) {
+    contents_.shards.push_back(fmt::format("{}-{:05}.rfs", name_, contents_.shards.size()));
+    shard_.emplace(directory_ + "/" + contents_.shards.back(), size_, hash_);
+  }
+  shard_->append(tokens.ids, tokens.starts_word);
+  contents_.tokens += std::ssize(tokens.ids);
+  inside_document_ = true;
+}
+
+void SplitWriter::end_document() {
+  if (!inside_document_) return;
+  inside_document_ = false;
+  contents_.documents += 1;
+  shard_->end_document();
+  if (shard_->tokens() >= shard_tokens_) finish();
+}
+
+void SplitWriter::add(const Tokens& tokens, DocumentPart::End end) {
+  append(tokens);
+  if (end == DocumentPart::End::kOfDocument) end_document();
+}
+
+void SplitWriter::finish() {
+  if (shard_) shard_->finish();
+  shard_.reset();
+}
+
+void finish_splits(SplitWriters& splits, Manifest& manifest, PrepareReport& report) {
+  const auto tokens_of = [&](std::string_view name) {
+    const auto found = splits.find(name);
+    return found == splits.end() ? 0 : found->second.contents().tokens;
+  };
+  for (auto& [name, split] : splits) {
+    split.finish();
+    report.documents += split.contents().documents;
+    manifest.splits[name] = split.contents();
+  }
+  report.train_tokens = tokens_of(kTrain);
+  report.valid_tokens = tokens_of(kValid);
+  report.test_tokens = tokens_of(kTest);
+}
+
+void SplitAssigner::add(const Tokens& tokens, DocumentPart::End end) {
+  if (!tokens.ids.empty()) {
+    if (current_ == nullptr && wanted_) {
+      wait(tokens);
+    } else {
+      if (current_ == nullptr) current_ = &choose(number_);
+      current_->append(tokens);
+    }
+  }
+  if (end == DocumentPart::End::kOfDocument) end_document();
+}
+
+void SplitAssigner::finish() {
+  if (!waiting_ids_.empty()) release(train_.contents().documents == 0 ? train_ : valid_);
+}
+
+// Adds to the document that waits; writes it to its split if it becomes too long to wait.
+void SplitAssigner::wait(const Tokens& tokens) {
+  waiting_ids_.insert(waiting_ids_.end(), tokens.ids.begin(), tokens.ids.end());
+  waiting_starts_.insert(waiting_starts_.end(), tokens.starts_word.begin(), tokens.starts_word.end());
+  if (waiting_ids_.size() <= kMaxWaitingTokens) return;
+  current_ = &choose(number_);
+  current_->append({waiting_ids_, waiting_starts_});
+  clear_waiting();
+}
+
+void SplitAssigner::end_document() {
+  if (current_ != nullptr) {
+    current_->end_document();
+  } else if (wanted_ && !waiting_ids_.empty()) {
+    waiting_number_ = number_;
+    wanted_ = false;
+  } else {
+    return;  // a document without a token
+  }
+  current_ = nullptr;
+  ++number_;
+  if (!wanted_ && !waiting_ids_.empty() && train_.contents().documents > 0 && valid_.contents().documents > 0) {
+    release(choose(waiting_number_));
+  }
+}
+
+SplitWriter& SplitAssigner::choose(int64_t number) const {
+  const bool valid = draw(seed_, Stream::kSplit, 0, 0, number)[0] < threshold(valid_fraction_);
+  return valid ? valid_ : train_;
+}
+
+void SplitAssigner::release(SplitWriter& split) {
+  split.append({waiting_ids_, waiting_starts_});
+  split.end_document();
+  clear_waiting();
+}
+
+void SplitAssigner::clear_waiting() {
+  std::vector<int32_t>().swap(waiting_ids_);
+  std::vector<uint8_t>().swap(waiting_starts_);
+}
+
+}  // namespace rf::data

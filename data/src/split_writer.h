@@ -1,0 +1,83 @@
+// The shards of a split, and the choice of the split of a document: what prepare() and merge() have in common, so that
+// both write the same bytes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "manifest.h"
+#include "rf/data/prepare.h"
+#include "rf/data/reader.h"
+#include "rf/data/shard.h"
+
+namespace rf::data {
+
+inline constexpr std::string_view kTrain = "train", kValid = "valid", kTest = "test";
+
+// Consecutive tokens of a document.
+struct Tokens {
+  std::span<const int32_t> ids;
+  std::span<const uint8_t> starts_word;
+};
+
+// Writes the shards of one split; a new shard begins when one is full.
+class SplitWriter {
+ public:
+  SplitWriter(std::string directory, std::string_view name, int64_t vocab_size, std::string vocab_hash,
+              int64_t shard_tokens);
+
+  void append(const Tokens& tokens);
+  void end_document();  // ignored if it has no token
+  void add(const Tokens& tokens, DocumentPart::End end);
+  void finish();
+  const ManifestSplit& contents() const { return contents_; }
+
+ private:
+  std::string directory_, name_;
+  int64_t size_;
+  std::string hash_;
+  int64_t shard_tokens_;
+  ManifestSplit contents_;
+  std::optional<ShardWriter> shard_;
+  bool inside_document_ = false;
+};
+
+using SplitWriters = std::map<std::string, SplitWriter, std::less<>>;
+// Finishes all splits; adds their counts to the manifest and the report.
+void finish_splits(SplitWriters& splits, Manifest& manifest, PrepareReport& report);
+
+// Writes each document of the input to the split that a hash of its number says. Documents without a token have no
+// number. The first document that is not too long waits until both splits have one or the input ends.
+class SplitAssigner {
+ public:
+  SplitAssigner(double valid_fraction, uint64_t seed, SplitWriter& train, SplitWriter& valid)
+      : valid_fraction_(valid_fraction), seed_(seed), train_(train), valid_(valid), wanted_(valid_fraction > 0) {}
+
+  void add(const Tokens& tokens, DocumentPart::End end);
+  void finish();
+
+ private:
+  void wait(const Tokens& tokens);
+  void end_document();
+  SplitWriter& choose(int64_t number) const;
+  void release(SplitWriter& split);
+  void clear_waiting();
+
+  double valid_fraction_;
+  uint64_t seed_;
+  SplitWriter& train_;
+  SplitWriter& valid_;
+  bool wanted_;                     // no document waits yet, and one should
+  SplitWriter* current_ = nullptr;  // the split of the current document, unless that waits or has no token yet
+  int64_t number_ = 0, waiting_number_ = 0;
+  std::vector<int32_t> waiting_ids_;
+  std::vector<uint8_t> waiting_starts_;
+};
+
+}  // namespace rf::data

@@ -1,0 +1,60 @@
+#include "rf/data/verify.h"
+
+#include <filesystem>
+
+#include "manifest.h"
+#include "rf/data/read_progress.h"
+#include "rf/io/error.h"
+
+namespace rf::data {
+namespace {
+
+int64_t shard_bytes(const std::string& data_dir, const Manifest& manifest) {
+  int64_t bytes = 0;
+  for (const auto& [name, split] : manifest.splits) {
+    for (const std::string& shard : split.shards) {
+      std::error_code absent;
+      const uintmax_t size = std::filesystem::file_size(data_dir + "/" + shard, absent);
+      if (!absent) bytes += static_cast<int64_t>(size);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+VerifyReport verify(const std::string& data_dir, io::Progress& progress) {
+  const Manifest manifest = read_manifest(data_dir);
+  VerifyReport report;
+  ReadProgress line(progress, "verifying", shard_bytes(data_dir, manifest));
+  for (const auto& [name, split] : manifest.splits) {
+    int64_t documents = 0, tokens = 0;
+    const size_t damaged = report.damaged.size();
+    for (const std::string& file : split.shards) {
+      try {
+        const ShardReader shard(data_dir + "/" + file);
+        shard.verify();
+        check_vocabulary(manifest, shard);
+        documents += shard.documents();
+        tokens += shard.tokens();
+        report.bytes += shard.bytes();
+        ++report.shards;
+      } catch (const Error& error) {
+        report.damaged.push_back({file, error.what()});
+      }
+      line.update(report.bytes);
+    }
+    report.documents += documents;
+    report.tokens += tokens;
+    if (report.damaged.size() > damaged) continue;
+    try {
+      check_counts(data_dir + ": " + name, split, documents, tokens);
+    } catch (const Error& error) {
+      report.damaged.push_back({kManifestName, error.what()});
+    }
+  }
+  progress.finish();
+  return report;
+}
+
+}  // namespace rf::data

@@ -1,0 +1,267 @@
+// Parts of an input, merged: the bytes must be those of a run over the whole.
+#include <numeric>
+
+#include "input_part.h"
+#include "prepare_fixture.h"
+#include "rf/data/verify.h"
+
+namespace rf::data {
+namespace {
+
+PrepareReport merge_silently(const std::vector<std::string>& inputs, const std::string& output) {
+  io::Progress progress;
+  return merge({.inputs = inputs, .output_dir = output}, progress);
+}
+
+class Merge : public Prepare {
+ protected:
+  // Files of different sizes; some have no document, some documents no token (\x01 is none).
+  void write_files(int files) {
+    for (int file = 0; file < files; ++file) {
+      std::string text = file % 4 == 2 ? " \n\n" : "";
+      for (int line = 0; file % 4 != 2 && line < 1 + file * 37 % 90; ++line) {
+        text += line % 11 == 3 ? "\x01\n" : fmt::format("w{} w{}x{} zzz\n", line, file, line % 7);
+        for (int word = 0; word < line % 5; ++word) text.insert(text.size() - 1, fmt::format(" w{}", word));
+      }
+      write(directory_ / fmt::format("text/{:03}.txt", file), text);
+    }
+  }
+  PrepareOptions options() const { return {.input = {.document_rule = DocumentRule::kLine}, .shard_tokens = 500}; }
+  // The parts, the last one first.
+  std::vector<std::string> make_parts(PrepareOptions given, int64_t parts) {
+    std::vector<std::string> made;
+    for (int64_t number = parts; number >= 1; --number) {
+      made.push_back(directory_ / fmt::format("part-{}-of-{}", number, parts));
+      given.part = {.number = number, .parts = parts};
+      given.output_dir = made.back();
+      run(given);
+    }
+    return made;
+  }
+  // Makes the whole, and parts and their sum, which must be the same files; the reports too.
+  void expect_same(PrepareOptions given, int64_t parts) {
+    given.output_dir = directory_ / "whole";
+    const PrepareReport want = run(given);
+    const PrepareReport got = merge_silently(make_parts(given, parts), directory_ / "merged");
+    EXPECT_EQ(contents(directory_ / "merged"), contents(directory_ / "whole"));
+    EXPECT_EQ(std::tie(got.documents, got.train_tokens, got.valid_tokens, got.test_tokens, got.unknown_tokens),
+              std::tie(want.documents, want.train_tokens, want.valid_tokens, want.test_tokens, want.unknown_tokens));
+    EXPECT_EQ(std::tie(got.replaced_bytes, got.skipped_records, got.input_bytes),
+              std::tie(want.replaced_bytes, want.skipped_records, want.input_bytes));
+  }
+  std::string merge_error(const std::vector<std::string>& inputs) {
+    return error_of([&] { merge_silently(inputs, directory_ / "merged"); });
+  }
+};
+
+TEST_F(Merge, AnyNumberOfPartsGivesTheWhole) {
+  write_files(13);
+  for (const int64_t parts : {1, 2, 3, 7, 13}) expect_same(options(), parts);
+  EXPECT_GT(contents(directory_ / "whole").size(), 6u);  // several shards
+}
+
+TEST_F(Merge, EveryHeldOutFraction) {
+  write_files(9);
+  for (const double fraction : {0.0, 1e-9, 0.3, 1 - 1e-9}) {
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      PrepareOptions given = options();
+      given.valid_fraction = fraction;
+      given.seed = seed;
+      expect_same(given, 4);
+    }
+  }
+}
+
+TEST_F(Merge, SplitsWithInputsOfTheirOwn) {
+  write_files(6);
+  for (int i = 0; i < 3; ++i) write(directory_ / fmt::format("valid/{}.txt", i), std::string("w1 w2\nw3\n", i * 3));
+  write(directory_ / "test.txt", "w4 \xFF w5");
+  PrepareOptions given = options();
+  given.valid_inputs = {directory_ / "valid"};
+  given.test_inputs = {directory_ / "test.txt"};
+  for (const int64_t parts : {2, 5, 10}) expect_same(given, parts);
+  const Split test(directory_ / "merged", "test", "");
+  EXPECT_EQ(test.tokens(), 2);
+}
+
+// Longer than a document that waits for its split, and than the pieces in which tokens are copied.
+TEST_F(Merge, LongDocuments) {
+  std::string text;
+  while (text.size() < 9'000'000) text += "w1 w2x3 ";
+  write(directory_ / "text/a.txt", "w7");
+  write(directory_ / "text/b.txt", text);
+  write(directory_ / "text/c.txt", text.substr(0, 900'000));
+  PrepareOptions given = options();
+  given.input.document_rule = DocumentRule::kFile;
+  expect_same(given, 3);
+}
+
+TEST_F(Merge, RecordsThatAreSkipped) {
+  write(directory_ / "text/a.jsonl", "{\"text\": \"w1\"}\n{\n");
+  write(directory_ / "text/b.jsonl", "{\"text\": \"w2 w3\"}\n{}\n");
+  PrepareOptions given = options();
+  given.input.bad_records = BadRecords::kSkip;
+  expect_same(given, 2);
+}
+
+TEST_F(Merge, PartsThatDoNotBelongTogether) {
+  write_files(6);
+  const std::vector<std::string> parts = make_parts(options(), 3);  // 3, 2, 1
+  EXPECT_NE(merge_error({parts[0], parts[2]}).find("all 3 parts must be given, got none with number 2"),
+            std::string::npos);
+  EXPECT_NE(merge_error({parts[1], parts[2]}).find("got none with number 3"), std::string::npos);
+  std::filesystem::copy(parts[1], directory_ / "again");
+  EXPECT_NE(merge_error({parts[0], parts[1], parts[2], directory_ / "again"})
+                .find("[merge] each part must be given once, got part 2 of 3 in " + parts[1] + " and " +
+                      (directory_ / "again")),
+            std::string::npos);
+  EXPECT_NE(merge_error({}).find("got none"), std::string::npos);
+  EXPECT_NE(merge_error({directory_ / "text"}).find("text must be a directory made by prepare"), std::string::npos);
+  run({});
+  EXPECT_NE(merge_error({parts[0], parts[1], parts[2], directory_ / "out"}).find("out, which is whole"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "merged"));
+  EXPECT_NE(error_of([&] { merge_silently(parts, parts[1]); }).find("another directory than the parts"),
+            std::string::npos);
+}
+
+TEST_F(Merge, PartsOfOtherSettings) {
+  write_files(6);
+  const std::vector<std::string> parts = make_parts(options(), 3);
+  write(directory_ / "test.txt", "w4");
+  struct Case {
+    const char* what;
+    void (*change)(PrepareOptions&, const Directory&);
+  };
+  const Case cases[] = {
+      {"same number of parts, got 3 in", [](auto& given, auto&) { given.part->parts = 4; }},
+      {"same --valid-fraction, got 0.05 in", [](auto& given, auto&) { given.valid_fraction = 0.5; }},
+      {"same --seed, got 1 in", [](auto& given, auto&) { given.seed = 2; }},
+      {"same --shard-tokens, got 500 in", [](auto& given, auto&) { given.shard_tokens = 501; }},
+      {"same --documents, got \"line\" in",
+       [](auto& given, auto&) { given.input.document_rule = DocumentRule::kFile; }},
+      {"same --field, got \"text\" in", [](auto& given, auto&) { given.input.field = "body"; }},
+      {"same --format, got \"auto\" in", [](auto& given, auto&) { given.input.format = Format::kText; }},
+      {"same --no-quotes, got \"read\" in", [](auto& given, auto&) { given.input.quotes = Quotes::kText; }},
+      {"same --skip-bad-records", [](auto& given, auto&) { given.input.bad_records = BadRecords::kSkip; }},
+      {"same --input, got [", [](auto& given, auto& at) { given.input.inputs = {at / "text/*.txt"}; }},
+      {"same --valid-input and --test", [](auto& given, auto& at) { given.test_inputs = {at / "test.txt"}; }},
+      {"same vocabulary, got", [](auto& given, auto& at) { given.model_dir = make_model(at, 900); }},
+  };
+  for (const Case& c : cases) {
+    PrepareOptions given = options();
+    given.part = {.number = 2, .parts = 3};
+    given.model_dir = make_model(directory_);
+    given.output_dir = directory_ / "other";
+    c.change(given, directory_);
+    run(given);
+    const std::string message = merge_error({parts[0], directory_ / "other", parts[2]});
+    EXPECT_NE(message.find(c.what), std::string::npos) << message;
+    EXPECT_NE(message.find(parts[0]), std::string::npos) << message;
+    EXPECT_NE(message.find(directory_ / "other"), std::string::npos) << message;
+  }
+}
+
+TEST_F(Merge, PartsOfOtherFilesAndTokenizers) {
+  write_files(6);
+  const std::vector<std::string> parts = make_parts(options(), 3);
+  // The same vocabulary, another tokenizer.
+  const std::string cased = directory_ / "cased";
+  std::filesystem::create_directories(cased);
+  text::Tokenizer(make_vocabulary(1000), {.letter_case = text::Case::kKeep}).save(cased);
+  PrepareOptions given = options();
+  given.part = {.number = 2, .parts = 3};
+  given.model_dir = cased;
+  given.output_dir = directory_ / "other";
+  run(given);
+  const std::string tokenizer = merge_error({parts[0], directory_ / "other", parts[2]});
+  EXPECT_NE(tokenizer.find("the same tokenizer, got others in"), std::string::npos) << tokenizer;
+  // A file that has grown.
+  write(directory_ / "text/005.txt", read(directory_ / "text/005.txt") + "w0\n");
+  given.model_dir = make_model(directory_);
+  run(given);
+  const std::string files = merge_error({parts[0], directory_ / "other", parts[2]});
+  EXPECT_NE(files.find("the same input files (a hash of their names and sizes), got"), std::string::npos) << files;
+}
+
+TEST_F(Merge, DamagedParts) {
+  write_files(6);
+  const std::vector<std::string> parts = make_parts(options(), 3);
+  const std::string shard = parts[1] + "/train-00000.rfs", good = read(shard);
+  std::string bad = good;
+  bad[130] = static_cast<char>(bad[130] ^ 1);
+  write(shard, bad);
+  EXPECT_NE(merge_error(parts).find(shard + ": the checksum must be"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "merged"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "merged.preparing"));
+  std::filesystem::remove(shard);
+  EXPECT_NE(merge_error(parts).find(shard), std::string::npos);
+  write(shard, good);
+  merge_silently(parts, directory_ / "merged");
+}
+
+TEST_F(Merge, NoTokenInAnyPart) {
+  for (const char* name : {"text/a.txt", "text/b.txt"}) write(directory_ / name, " \n");
+  EXPECT_NE(merge_error(make_parts(options(), 2)).find("a document with a token for the split train, got none"),
+            std::string::npos);
+}
+
+TEST_F(Merge, APartIsNoDataDirectory) {
+  write_files(3);
+  const std::vector<std::string> parts = make_parts(options(), 3);
+  const std::string message = error_of([&] { Split(parts[1], "train", ""); });
+  EXPECT_NE(message.find("must be a whole data directory, got part 2 of 3 (roformer merge"), std::string::npos)
+      << message;
+  io::Progress progress;
+  EXPECT_TRUE(verify(parts[1], progress).damaged.empty());
+}
+
+TEST_F(Merge, PartsThatCannotBe) {
+  write_files(3);
+  PrepareOptions given = options();
+  given.part = {.number = 1, .parts = 4};
+  EXPECT_NE(run_error(given).find("[prepare] there must be a file for each part, got 3 files for 4 parts"),
+            std::string::npos);
+  for (const InputPart part : {InputPart{0, 3}, InputPart{4, 3}, InputPart{-1, 3}, InputPart{1, 0}}) {
+    given.part = part;
+    EXPECT_NE(run_error(given).find(fmt::format("got {} of {}", part.number, part.parts)), std::string::npos);
+  }
+  given.part = {.number = 1, .parts = 1};
+  given.input.inputs = {"-"};
+  EXPECT_NE(run_error(given).find("the inputs of a part must be files, which every machine sees, got -"),
+            std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "out"));
+}
+
+TEST(FilesOfPart, CoverAllFilesInOrder) {
+  const std::vector<std::vector<int64_t>> cases = {
+      {5}, {1, 1, 1, 1, 1, 1}, {0, 0, 0, 0}, {100, 1, 1, 1}, {1, 1, 1, 100}, {1, 50, 1, 50, 1, 50, 1}, {3, 1, 4, 1, 5}};
+  for (const auto& sizes : cases) {
+    for (int64_t parts = 1; parts <= std::ssize(sizes); ++parts) {
+      size_t next = 0;
+      for (int64_t number = 1; number <= parts; ++number) {
+        const FileRange range = files_of_part(sizes, number, parts);
+        EXPECT_EQ(range.begin, next);
+        EXPECT_GT(range.end, range.begin);
+        next = range.end;
+      }
+      EXPECT_EQ(next, sizes.size());
+    }
+  }
+}
+
+// The largest part exceeds its share by at most a file.
+TEST(FilesOfPart, AreOfAboutTheSameSize) {
+  std::vector<int64_t> sizes;
+  for (int64_t i = 0; i < 1000; ++i) sizes.push_back(i * 7919 % 1000 * (int64_t{1} << 40));
+  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  for (int64_t number = 1; number <= 64; ++number) {
+    const FileRange range = files_of_part(sizes, number, 64);
+    const int64_t bytes =
+        std::accumulate(sizes.begin() + ptrdiff_t(range.begin), sizes.begin() + ptrdiff_t(range.end), int64_t{0});
+    EXPECT_NEAR(double(bytes), double(total) / 64, 1000 * double(int64_t{1} << 40));
+  }
+}
+
+}  // namespace
+}  // namespace rf::data

@@ -1,0 +1,84 @@
+// verify(), and data directories that are damaged after they were made.
+#include "rf/data/verify.h"
+
+#include "prepare_fixture.h"
+
+namespace rf::data {
+namespace {
+
+class Verify : public Prepare {
+ protected:
+  Verify() {
+    write_lines(300);
+    run({.input = {.document_rule = DocumentRule::kLine}, .valid_fraction = 0.2, .shard_tokens = 500});
+  }
+  VerifyReport verify_output() {
+    io::Progress progress;
+    return verify(directory_ / "out", progress);
+  }
+  void change_byte(const std::string& name, size_t offset) {
+    std::string bytes = read(directory_ / "out/" + name);
+    bytes[offset] = static_cast<char>(bytes[offset] ^ 4);
+    write(directory_ / "out/" + name, bytes);
+  }
+};
+
+TEST_F(Verify, CountsAllSplits) {
+  const VerifyReport report = verify_output();
+  EXPECT_TRUE(report.damaged.empty());
+  int64_t tokens = 0, shards = 0, bytes = 0;
+  for (const char* name : {"train", "valid"}) tokens += Split(directory_ / "out", name, "").tokens();
+  for (const auto& [name, content] : contents(directory_ / "out")) {
+    if (!name.ends_with(".rfs")) continue;
+    ++shards;
+    bytes += std::ssize(content);
+  }
+  EXPECT_GT(shards, 6);
+  EXPECT_EQ(report.shards, shards);
+  EXPECT_EQ(report.bytes, bytes);
+  EXPECT_EQ(report.documents, 300);
+  EXPECT_EQ(report.tokens, tokens);
+}
+
+TEST_F(Verify, NamesEveryDamagedShard) {
+  const int64_t shards = verify_output().shards;
+  change_byte("train-00001.rfs", 300);
+  change_byte("valid-00000.rfs", 0);
+  std::filesystem::remove(directory_ / "out/train-00003.rfs");
+  const VerifyReport report = verify_output();
+  ASSERT_EQ(report.damaged.size(), 3u);
+  EXPECT_EQ(report.shards, shards - 3);
+  EXPECT_EQ(report.damaged[0].file, "train-00001.rfs");
+  EXPECT_NE(report.damaged[0].error.find("train-00001.rfs: the checksum must be"), std::string::npos);
+  EXPECT_EQ(report.damaged[1].file, "train-00003.rfs");
+  EXPECT_NE(report.damaged[1].error.find("train-00003.rfs"), std::string::npos);
+  EXPECT_EQ(report.damaged[2].file, "valid-00000.rfs");
+  EXPECT_NE(report.damaged[2].error.find("must begin with RFSHARD1"), std::string::npos);
+}
+
+TEST_F(Verify, ShardsThatAreNotTheirs) {
+  std::filesystem::copy(directory_ / "out/train-00000.rfs", directory_ / "out/train-00001.rfs",
+                        std::filesystem::copy_options::overwrite_existing);
+  const VerifyReport counts = verify_output();
+  ASSERT_EQ(counts.damaged.size(), 1u);
+  EXPECT_EQ(counts.damaged[0].file, "data.json");
+  EXPECT_NE(counts.damaged[0].error.find("out: train: the shards must hold"), std::string::npos);
+  ShardWriter writer(directory_ / "out/train-00000.rfs", 900, make_vocabulary(900).hash());
+  writer.add({1}, {1});
+  writer.finish();
+  const VerifyReport vocabulary = verify_output();
+  ASSERT_EQ(vocabulary.damaged.size(), 1u);
+  EXPECT_EQ(vocabulary.damaged[0].file, "train-00000.rfs");
+  EXPECT_NE(vocabulary.damaged[0].error.find("must have the vocabulary of data.json"), std::string::npos);
+}
+
+TEST_F(Verify, NoDataDirectory) {
+  EXPECT_NE(error_of([&] {
+              io::Progress progress;
+              verify(directory_ / "text", progress);
+            }).find("must be a directory made by prepare"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace rf::data
