@@ -95,9 +95,13 @@ _MODULE_OF = {
     for module, names in group.items()
     for name in names.split()
 }
+# Modules that are names of the package themselves.
+_NAMESPACES = ("ray",)
 
 
 def __getattr__(name: str) -> object:
+    if name in _NAMESPACES:
+        return import_module(f".{name}", __name__)
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Vectors of many rows on a local cluster of Ray whose actors are killed, compared with those of one process.
+
+    bench/ray_embed.py [--rows N] [--actors N] [--kill-every SECONDS] [--format parquet|jsonl] [--batch-size N]
+                       [--seed N] [--folder DIR]
+
+Writes rows of random words, embeds them with `roformer_cpp.ray.embed`, and kills an actor with SIGKILL at random
+moments, on average every --kill-every seconds (0: never). Then one process embeds the same rows, and each row is
+compared: its place, its text and the bits of its vector. The model is small, with random weights. The result is a line
+of JSON; exit code 1 if a row differs. Needs the extra ray, and transformers, which makes the model.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.json
+import pyarrow.parquet
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
+# For the workers, which Ray starts.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
+
+import ray_case  # noqa: E402
+
+FILES = 16
+OBJECT_STORE_BYTES = 256 * 2**20
+
+
+def words(rng, number=20000):
+    return ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(1, 8))) for _ in range(number)]
+
+
+def write_rows(folder, rows, kind, seed):
+    """Files with the columns id and text."""
+    rng = random.Random(seed)
+    known = words(rng)
+    folder.mkdir()
+    for number, ids in enumerate(np.array_split(np.arange(rows), FILES)):
+        texts = [" ".join(rng.choices(known, k=rng.randint(0, 6))) for _ in ids]
+        path = folder / f"{number:02}.{kind}"
+        if kind == "parquet":
+            pyarrow.parquet.write_table(pyarrow.table({"id": ids, "text": texts}), path)
+        else:
+            lines = (json.dumps({"id": int(i), "text": text}) + "\n" for i, text in zip(ids, texts, strict=True))
+            path.write_text("".join(lines), encoding="utf-8")
+
+
+def tables(folder):
+    for path in sorted(folder.iterdir()):
+        is_parquet = path.suffix == ".parquet"
+        yield pyarrow.parquet.read_table(path) if is_parquet else pyarrow.json.read_json(path)
+
+
+@contextmanager
+def killing(every_s, seed):
+    """Kills actors until the block ends; a list of the seconds at which one was killed."""
+    rng, stop, times, start = random.Random(seed), threading.Event(), [], time.perf_counter()
+
+    def work():
+        while not stop.wait(rng.expovariate(1 / every_s)):
+            if (running := ray_case.actors()) and ray_case.kill(rng.choice(running)):
+                times.append(round(time.perf_counter() - start, 1))
+
+    thread = threading.Thread(target=work)
+    if every_s:
+        thread.start()
+    try:
+        yield times
+    finally:
+        stop.set()
+        if every_s:
+            thread.join()
+
+
+def compare(rows, output, engine):
+    """Numbers of rows that were found, and that differ from what one process gives; its seconds."""
+    ours = tables(output)
+    found, different, seconds, left = 0, 0, 0.0, None
+    for table in tables(rows):
+        texts = table["text"].to_pylist()
+        start = time.perf_counter()
+        expected = np.concatenate([engine.embed(texts[i : i + 4096]) for i in range(0, len(texts), 4096)])
+        seconds += time.perf_counter() - start
+        left = left or []
+        while sum(map(len, left)) < len(texts) and (more := next(ours, None)) is not None:
+            left.append(more)
+        got = pyarrow.concat_tables(left)
+        left, got = [got.slice(len(texts))], got.slice(0, len(texts))
+        found += len(got)
+        if len(got) < len(texts):
+            different += len(texts) - len(got)
+            table, expected = table.slice(0, len(got)), expected[: len(got)]
+        vectors = got["embedding"].combine_chunks().to_numpy_ndarray()
+        same = (vectors.view(np.uint32) == expected.view(np.uint32)).all(1)
+        for name in ("id", "text"):
+            same &= np.array(got[name].to_pylist(), object) == np.array(table[name].to_pylist(), object)
+        different += int((~same).sum())
+    found += sum(map(len, left)) + sum(map(len, ours))  # rows that should not be there
+    return found, different, seconds
+
+
+def embed_on_ray(folder, given):
+    """The seconds that it took, and those at which actors were killed."""
+    import ray
+
+    import roformer_cpp.ray
+
+    ray.init(
+        num_cpus=given.actors + 1, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, log_to_driver=False
+    )
+    read = ray.data.read_parquet if given.format == "parquet" else ray.data.read_json
+    start = time.perf_counter()
+    with killing(given.kill_every, given.seed) as kills:
+        roformer_cpp.ray.embed(
+            read(str(folder / "rows")),
+            folder / "model",
+            actors=given.actors,
+            batch_size=given.batch_size,
+            output=folder / "vectors",
+        )
+    seconds = time.perf_counter() - start
+    ray.shutdown()
+    return seconds, kills
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--actors", type=int, default=3)
+    parser.add_argument("--kill-every", type=float, default=5.0)
+    parser.add_argument("--format", choices=["parquet", "jsonl"], default="parquet")
+    parser.add_argument("--batch-size", type=int, default=4096)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path)
+    return parser.parse_args()
+
+
+def main():
+    given = arguments()
+    import engine_case
+    import roformer_cpp
+    import sentence_model
+
+    with tempfile.TemporaryDirectory(dir=given.folder) as name:
+        folder = Path(name)
+        (folder / "model").mkdir()
+        sentence_model.save_encoder(folder / "model", "RoFormer", **engine_case.WIDE)
+        write_rows(folder / "rows", given.rows, given.format, given.seed)
+        seconds, kills = embed_on_ray(folder, given)
+        engine = roformer_cpp.Engine(folder / "model", task="embed", threads=1)
+        found, different, alone = compare(folder / "rows", folder / "vectors", engine)
+    result = dict(rows=given.rows, found=found, different=different, actors=given.actors, kills=len(kills))
+    result |= dict(seconds=round(seconds, 1), seconds_of_one_process=round(alone, 1), killed_at=kills)
+    print(json.dumps(result))
+    return int(found != given.rows or different > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Token shards of the texts of a ray.data.Dataset: the program `roformer prepare` in tasks of Ray."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from .. import _checks, _child, corpus
+from . import _cluster
+
+_WHERE = "prepare"
+# Of a part, after the process of its task was killed.
+_RETRIES = 20
+# What the dataset says in place of files.
+_OF_FILES = ("documents", "field", "format", "input", "part", "quotes", "skip_bad_records", "test_input", "valid_input")
+
+
+def prepare(
+    dataset: Any,
+    model: str | os.PathLike,
+    output: str | os.PathLike,
+    *,
+    column: str = "text",
+    parts: int | None = None,
+    cpus_per_part: int = 1,
+    **options: Any,
+) -> dict[str, Any]:
+    """Tokenizes the texts of a dataset into shards, a document per row, in the order of the rows.
+
+    The texts are first written as JSON lines to ``<output>.part``, and removed at the end. Tasks of Ray run
+    `roformer prepare`, each on a part of them, and what they have written is joined. Shards have the bytes that
+    `roformer prepare` writes for these files in one process. A task whose process is killed is run again.
+
+    Args:
+        dataset: of any source, with a column of texts. A null, or white space alone, is left out.
+        model: directory with a tokenizer's files, at a path that all machines have.
+        output: the data directory to write, new or empty, at a path that all machines have.
+        column: with the texts.
+        parts: tasks, at most one for each block of the dataset. Default: as many as the cluster has CPUs for now.
+        cpus_per_part: threads of each.
+        **options: of :func:`roformer_cpp.prepare`: ``valid_fraction``, ``seed``, ``words``, ``shard_tokens`` and others
+            that do not say how files are read.
+
+    Returns:
+        What the command prints: numbers of ``documents``, ``train_tokens``, ``valid_tokens`` and others.
+
+    Raises:
+        ValueError: an argument breaks a rule; the column is missing or holds no text; the cluster has too few CPUs; the
+            output is not empty.
+        TypeError, FileNotFoundError, RuntimeError: as for :func:`roformer_cpp.prepare`.
+        ImportError: Ray, or the program, is not there.
+    """
+    ray = _cluster.load(_WHERE)
+    _cluster.check_dataset(_WHERE, ray, dataset)
+    if given := set(_OF_FILES) & options.keys():
+        raise TypeError(f"[{_WHERE}] options must not say how files are read, got {min(given)}")
+    column = _checks.text(_WHERE, "column", column)
+    threads = _checks.integer(_WHERE, "cpus_per_part", cpus_per_part, 1, 1025)
+    if parts is not None:
+        _checks.integer(_WHERE, "parts", parts, 1)
+    model = os.path.abspath(_checks.directory(_WHERE, model))  # noqa: PTH100 - a worker has another directory
+    number = _cluster.processes(_WHERE, ray, "tasks", parts, threads, 0)
+    if (types := _cluster.column_types(dataset)) is not None:
+        _cluster.check_text_column(_WHERE, column, types)
+    final = Path(_checks.path(_WHERE, "the output", output)).absolute()
+    _cluster.check_new(_WHERE, final)
+    from . import _files
+
+    with _cluster.working_directory(_WHERE, final) as folder, _cluster.own_errors(ray.exceptions.RayTaskError):
+        texts = folder / "texts"
+        texts.mkdir()
+        rows = _cluster.in_order(ray, dataset.select_columns([column]))
+        files = _files.write(rows, texts, "{:08}.jsonl", _files.save_texts)
+        if not files:
+            raise ValueError(f"[{_WHERE}] the dataset must have rows, got none")
+        result = _shards(ray, texts, model, folder, min(number, files), options | {"threads": threads})
+        (folder / "data").replace(final)
+    return result | {"output": str(final)}
+
+
+def _shards(ray: Any, texts: Path, model: str, folder: Path, parts: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Writes ``folder/data``; what the command prints."""
+    task = ray.remote(num_cpus=options["threads"], max_retries=_RETRIES)(_prepare)
+    if parts == 1:
+        return ray.get(task.remote(texts, model, folder / "data", options))
+    names = [folder / f"part-{i}" for i in range(1, parts + 1)]
+    ray.get([task.remote(texts, model, name, options | {"part": f"{i}/{parts}"}) for i, name in enumerate(names, 1)])
+    return _merge(names, folder / "data")
+
+
+def _prepare(texts: Path, model: str, output: Path, options: dict[str, Any]) -> dict[str, Any]:
+    return corpus.prepare(texts, model, output, **options)
+
+
+def _merge(parts: list[Path], output: Path) -> dict[str, Any]:
+    child, is_finished = _child.run("merge", _child.options("merge", input=parts, output=output))
+    if not is_finished:
+        raise RuntimeError("[merge] the program must end by itself, got a signal that stopped it")
+    return child.results[-1]

@@ -1,0 +1,329 @@
+"""roformer_cpp.ray on a local cluster: vectors against those of one process, killed actors, shards, and bad input."""
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import types
+
+import numpy as np
+import pytest
+
+import cli_support
+import ray_case
+import roformer_cpp
+import sentence_model
+from engine_case import WIDE
+from training_case import wait_until
+
+pytestmark = pytest.mark.skipif(
+    not ray_case.is_installed(), reason="NOT TESTED: roformer_cpp.ray needs pip install 'roformer-cpp[ray]'"
+)
+CPUS = 4
+ROWS, BATCH = 12000, 256
+STORE_BYTES = 100 * 2**20
+
+
+@pytest.fixture(scope="module")
+def ray():
+    """Ray, connected to a cluster of this machine."""
+    import ray
+    import ray.data
+
+    path = os.pathsep.join(filter(None, [str(cli_support.ROOT / "python"), os.environ.get("PYTHONPATH")]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        ray.init(num_cpus=CPUS, include_dashboard=False, object_store_memory=STORE_BYTES, log_to_driver=False)
+        logging.getLogger("ray.data").setLevel("CRITICAL")
+        yield ray
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    sentence_model.save_encoder(folder, "RoFormer", **WIDE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts():
+    random = np.random.default_rng(1)
+    letters = np.array([*"abcdefghij   "])
+    return ["".join(random.choice(letters, random.integers(0, 40))) for _ in range(ROWS)]
+
+
+@pytest.fixture(scope="module")
+def parquet(texts, tmp_path_factory):
+    """A folder with three files of the texts, numbered."""
+    import pyarrow
+    import pyarrow.parquet
+
+    folder = tmp_path_factory.mktemp("rows")
+    for number, ids in enumerate(np.array_split(np.arange(ROWS), 3)):
+        table = pyarrow.table({"id": ids, "text": [texts[i] for i in ids]})
+        pyarrow.parquet.write_table(table, folder / f"{number}.parquet")
+    return str(folder)
+
+
+def same_bits(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def read(folder):
+    """The rows of a folder of Parquet files, in the order of names."""
+    import pyarrow
+    import pyarrow.parquet
+
+    return pyarrow.concat_tables([pyarrow.parquet.read_table(path) for path in sorted(folder.iterdir())])
+
+
+# ---- vectors
+
+
+def kill_some(folder, number, killed):
+    """Kills ``number`` actors one after the other, each after further files have been written."""
+    for files in range(1, number + 1):
+        wait_until(lambda least=files: len(list(folder.glob("[!.]*"))) > 2 * least)
+        wait_until(lambda: any(ray_case.kill(pid) for pid in ray_case.actors()[:1]))
+        killed.append(len(list(folder.glob("[!.]*"))))
+
+
+def test_no_row_is_lost_or_doubled_when_actors_are_killed(ray, model, texts, parquet, tmp_path):
+    output, killed = tmp_path / "vectors", []
+    killer = threading.Thread(target=kill_some, args=(tmp_path / "vectors.part" / "rows", 3, killed))
+    killer.start()
+    dataset = roformer_cpp.ray.embed(
+        ray.data.read_parquet(parquet), model, output=output, actors=2, batch_size=BATCH, normalize=True
+    )
+    killer.join()
+    files = len(list(output.iterdir()))
+    assert len(killed) == 3 and max(killed) < files and files >= ROWS / BATCH
+    rows = read(output)
+    assert rows["id"].to_pylist() == list(range(ROWS)) and rows["text"].to_pylist() == texts
+    alone = roformer_cpp.Engine(model, task="embed", threads=1, normalize=True).embed(texts)
+    assert same_bits(rows["embedding"].combine_chunks().to_numpy_ndarray(), alone)
+    assert not output.with_name("vectors.part").exists()
+    assert dataset.count() == ROWS and set(dataset.schema().names) == {"id", "text", "embedding"}
+
+
+def test_a_dataset_keeps_its_order_and_its_options(ray, model, tmp_path):
+    texts = ["abc de", None, "", "the cat sat", "abc de"] * 40
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"body": text, "number": i}) + "\n" for i, text in enumerate(texts)))
+    given = ray.data.read_json(str(path), lines=True)
+    dataset = roformer_cpp.ray.embed(
+        given, str(model), column="body", into="v", dtype="float16", actors=1, cpus_per_actor=2, batch_size=30
+    )
+    assert not given.context.execution_options.preserve_order
+    batch = dataset.take_batch(len(texts), batch_format="numpy")
+    alone = roformer_cpp.Engine(model, task="embed").embed([text or "" for text in texts])
+    assert batch["number"].tolist() == list(range(len(texts)))
+    assert same_bits(batch["v"], alone.astype(np.float16))
+
+
+def test_a_file_keeps_the_order_of_a_block(tmp_path):
+    """Of a block in many parts, which the threads of pyarrow.dataset.write_dataset exchange in one file of five."""
+    import pyarrow
+
+    from roformer_cpp.ray import _files
+
+    parts, size = 200, 100
+    ends = range(size, parts * size + 1, size)
+    table = pyarrow.concat_tables(
+        [pyarrow.table({"id": np.arange(end - size, end), "load": [[0.0] * 8] * size}) for end in ends]
+    )
+    sink = _files._OrderedFiles(tmp_path, "{:02}.x", _files.save_parquet)
+    for number in range(30):
+        sink.write([table.slice(0, 0), table], types.SimpleNamespace(task_idx=number))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{number:02}.x" for number in range(30)]
+    assert (read(tmp_path)["id"].to_numpy().reshape(30, -1) == np.arange(parts * size)).all()
+
+
+def test_what_killed_tasks_left_is_removed(ray, tmp_path):
+    from roformer_cpp.ray import _files
+
+    (tmp_path / ".00.x.12").touch()
+    assert _files.write(ray.data.range(9, override_num_blocks=3), tmp_path, "{:02}.x", _files.save_parquet) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00.x", "01.x", "02.x"]
+
+
+def test_a_slow_reader_holds_the_actors_back(ray, model, tmp_path):
+    """Rows of 400 MB go through an object store of 100 MB: they are read as the results are taken."""
+    blocks, size = 40, 10 * 2**20
+
+    def write(row):
+        (tmp_path / str(row["id"])).touch()
+        return {"text": "abc", "load": b"x" * size}
+
+    dataset = ray.data.range(blocks, override_num_blocks=blocks).map(write)
+    batches = iter(roformer_cpp.ray.embed(dataset, model, actors=1, batch_size=1).iter_batches(batch_size=1))
+    next(batches)
+    time.sleep(3)
+    print(len(list(tmp_path.iterdir())))
+    assert len(list(tmp_path.iterdir())) <= blocks // 2
+    assert 1 + sum(1 for _ in batches) == blocks == len(list(tmp_path.iterdir()))
+
+
+def refusal(call):
+    with pytest.raises(Exception) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return type(caught.value).__name__, str(caught.value)
+
+
+def test_bad_arguments(ray, model, parquet, tmp_path):
+    rows = ray.data.read_parquet(parquet)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    (tmp_path / "new.part").mkdir()
+    for options, kind, message in (
+        (dict(column="body"), "ValueError", "[embed] the dataset must have a column 'body', got id, text"),
+        (dict(column="id"), "ValueError", "[embed] the column 'id' must hold text, got int64"),
+        (dict(into="id"), "ValueError", "[embed] the dataset must not have a column 'id' yet, got id, text"),
+        (dict(output=tmp_path / "full"), "ValueError", "/full must be new or an empty directory, got 1 files"),
+        (dict(output=tmp_path / "full" / "file"), "ValueError", "file must be new or an empty directory, got a file"),
+        (dict(output=tmp_path / "new"), "ValueError", "new.part must not exist, got what a call left"),
+        (dict(actors=4), "ValueError", "4 actors of 1 CPU each, and 1 to read and write, must fit into the cluster"),
+        (dict(actors=1, cpus_per_actor=9), "ValueError", "1 actors of 9 CPU each"),
+        (dict(cpus_per_actor=4), "ValueError", "1 actors of 4 CPU each"),
+        (dict(actors=0), "ValueError", "[embed] actors must be at least 1, got 0"),
+        (dict(batch_size=0), "ValueError", "[embed] batch_size must be at least 1, got 0"),
+        (dict(dtype="int8"), "ValueError", "[embed] dtype must be one of float32, float16, got 'int8'"),
+        (dict(threads=2), "TypeError", "[embed] options must be those of Engine except task and threads, got threads"),
+        (dict(pooling="sum"), "ValueError", "[engine] pooling must be one of"),
+    ):
+        found = refusal(lambda options=options: roformer_cpp.ray.embed(rows, model, **options))
+        assert found[0] == kind and message in found[1], found
+    assert refusal(lambda: roformer_cpp.ray.embed(["a"], model)) == (
+        "TypeError",
+        "[embed] the dataset must be a ray.data.Dataset, got list",
+    )
+    assert refusal(lambda: roformer_cpp.ray.embed(rows, tmp_path / "none"))[0] == "FileNotFoundError"
+
+
+def test_an_error_of_an_actor_is_raised_as_itself(ray, model, tmp_path):
+    rows = ray.data.from_items([{"text": "a b c d e f g"}])
+    options = dict(max_length=4, long_texts="refuse", actors=1, output=tmp_path / "vectors")
+    found = refusal(lambda: roformer_cpp.ray.embed(rows, model, **options))
+    assert found == ("ValueError", "[embed] texts must have at most 4 tokens, got 9")
+    assert list(tmp_path.iterdir()) == []
+    none = roformer_cpp.ray.embed(rows.limit(0), model, **options)
+    assert list((tmp_path / "vectors").iterdir()) == [] and none.count() == 0
+
+
+# ---- shards
+
+
+@pytest.fixture(scope="module")
+def documents(prepared):
+    return [path.read_text() for path in sorted((prepared / "corpus").iterdir())]
+
+
+def shards(folder):
+    """Bytes of all files by name, except those of data.json, which names the inputs."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "data.json"}
+
+
+def knows_parts():
+    return "--part" in cli_support.run("prepare", "--help").stdout
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_shards_are_those_of_the_program(ray, prepared, documents, tmp_path, parts):
+    if parts > 1 and not knows_parts():
+        pytest.skip("NOT TESTED: this program has no prepare --part")
+    given = ray.data.from_items([{"body": text} for text in documents], override_num_blocks=5)
+    options = dict(valid_fraction=0.2, seed=3)
+    result = roformer_cpp.ray.prepare(
+        given, prepared / "vocabulary", tmp_path / "data", column="body", parts=parts, **options
+    )
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    alone = roformer_cpp.prepare(path, prepared / "vocabulary", tmp_path / "alone", **options)
+    assert result["documents"] == alone["documents"] == len(documents)
+    assert result["output"] == str(tmp_path / "data")
+    assert shards(tmp_path / "data") == shards(tmp_path / "alone")
+    assert not (tmp_path / "data.part").exists()
+
+
+def test_bad_arguments_of_prepare(ray, prepared, tmp_path):
+    rows, model = ray.data.from_items([{"text": "abc", "id": 1}]), prepared / "vocabulary"
+    for options, kind, message in (
+        (dict(column="id"), "ValueError", "[prepare] the column 'id' must hold text, got int64"),
+        (dict(input="x"), "TypeError", "[prepare] options must not say how files are read, got input"),
+        (dict(parts=5), "ValueError", "[prepare] 5 tasks of 1 CPU each must fit into the cluster"),
+        (dict(valid_fraction=2.0, parts=1), "ValueError", "[prepare] valid_fraction must be in [0, 1), got 2"),
+    ):
+        found = refusal(lambda options=options: roformer_cpp.ray.prepare(rows, model, tmp_path / "data", **options))
+        assert found[0] == kind and message in found[1], found
+    assert refusal(lambda: roformer_cpp.ray.prepare(rows.limit(0), model, tmp_path / "data"))[1].endswith("got none")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- training
+
+
+def test_workers_are_called_in_a_process_group(ray, tmp_path, monkeypatch):
+    """Ray's part, with another function in place of the one that trains."""
+
+    def report(given):
+        import os
+
+        import torch
+        import torch.distributed as dist
+
+        total = torch.tensor([1.0 + dist.get_rank()])
+        dist.all_reduce(total)
+        return dict(given, ranks=dist.get_world_size(), total=float(total), cpus=os.environ["GOMP_SPINCOUNT"])
+
+    monkeypatch.setattr(roformer_cpp.ray._train, "pretrain_in_worker", report)
+    (tmp_path / "data").mkdir()
+    run = {"model": {}}
+    found = roformer_cpp.ray.train(run, tmp_path / "data", tmp_path / "run", workers=2, seed=5)
+    assert found == dict(
+        run=run,
+        data=str(tmp_path / "data"),
+        output=str(tmp_path / "run"),
+        seed=5,
+        threads=1,
+        ranks=2,
+        total=3.0,
+        cpus="10000",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+    def fail(given):
+        raise ValueError("[pretrain] the run must be right, got wrong")
+
+    monkeypatch.setattr(roformer_cpp.ray._train, "pretrain_in_worker", fail)
+    found = refusal(lambda: roformer_cpp.ray.train(run, tmp_path / "data", tmp_path / "run", workers=1, restarts=0))
+    assert found == ("ValueError", "[pretrain] the run must be right, got wrong")
+
+
+def test_what_a_worker_calls(monkeypatch):
+    calls = []
+    fake = types.ModuleType("roformer_cpp.distributed")
+    fake.pretrain = lambda *arguments, **options: calls.append((arguments, options)) or "result"
+    monkeypatch.setitem(sys.modules, "roformer_cpp.distributed", fake)
+    monkeypatch.setattr(roformer_cpp, "distributed", fake, raising=False)
+    given = dict(run="run.json", data="data", output="run", threads=2, seed=1)
+    assert roformer_cpp.ray._train.pretrain_in_worker(given) == "result"
+    assert calls == [(("run.json", "data", "run"), dict(resume=True, threads=2, seed=1))]
+
+
+def test_bad_arguments_of_train(ray, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for change, kind, message in (
+        (dict(workers=5), "ValueError", "[train] 5 workers of 1 CPU each must fit into the cluster"),
+        (dict(workers=0), "ValueError", "[train] workers must be at least 1, got 0"),
+        (dict(output=tmp_path / "full"), "ValueError", "full must be new or an empty directory, got 1 files"),
+        (dict(data=tmp_path / "none"), "FileNotFoundError", "[train] the data directory must exist"),
+    ):
+        options = dict(data=tmp_path / "data", output=tmp_path / "run", workers=1) | change
+        found = refusal(lambda options=options: roformer_cpp.ray.train("run.json", **options))
+        assert found[0] == kind and message in found[1], found
