@@ -11,9 +11,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 from . import _child, _library
-from .training import File
+from .training import File, run_file
 
 _LIBRARY = "libroformer_cli.so"
 _HELP = """\
@@ -52,7 +53,7 @@ def main(command: str, arguments: Sequence[str] | None = None) -> int:
 
 
 def pretrain(
-    run: File | None,
+    run: File | dict[str, Any] | None,
     data: File,
     output: File,
     *,
@@ -64,7 +65,7 @@ def pretrain(
     caller has made; every one of them calls this. Without a group, this process trains alone.
 
     Args:
-        run: the run file. With ``resume`` it may be None: the run's own.
+        run: the run file, or its keys as a dictionary. With ``resume`` it may be None: the run's own.
         data: the directory that ``prepare`` made: the same content for every process.
         output: directory of the run, on a file system that all processes share.
         resume, seed, threads: as of :func:`roformer_cpp.pretrain`.
@@ -75,11 +76,13 @@ def pretrain(
     """
     import torch.distributed
 
-    options = _child.options(
-        "pretrain", config=run, data=data, output=output, resume=resume, seed=seed, threads=threads
-    )
     there = torch.distributed.is_available() and torch.distributed.is_initialized()
-    code = _run(["pretrain", *options], torch.distributed.group.WORLD.group_name if there else "")
+    group = torch.distributed.group.WORLD.group_name if there else ""
+    with run_file(run) as config:
+        options = _child.options(
+            "pretrain", config=config, data=data, output=output, resume=resume, seed=seed, threads=threads
+        )
+        code = _run(["pretrain", *options], group)
     if code != 0:
         raise RuntimeError(
             f"[distributed] pretrain must end with exit code 0, got {code}; standard error has the reason"

@@ -1,4 +1,4 @@
-"""``torchrun -m roformer_cpp.finetune ..``: `roformer finetune`, whose runs several processes share (distributed.py)."""
+"""``torchrun -m roformer_cpp.finetune ..``: `roformer finetune`, whose runs the processes share (distributed.py)."""
 
 from .distributed import main
 

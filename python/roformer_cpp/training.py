@@ -110,7 +110,7 @@ def pretrain(
     output = _checks.path(where, "the output", output)
     if run is None and not resume:
         raise ValueError("[pretrain] a run file must be given unless the run is resumed, got None")
-    with _run_file(run) as config:
+    with run_file(run) as config:
         options = _child.options(
             where, config=config, data=data, output=output, resume=resume, seed=seed, threads=threads
         )
@@ -256,7 +256,7 @@ class _Follower:
 
 
 @contextmanager
-def _run_file(run: File | dict[str, Any] | None) -> Iterator[str | None]:
+def run_file(run: File | dict[str, Any] | None) -> Iterator[str | None]:
     """The path of the run file, which is written if it is a dictionary."""
     if not isinstance(run, dict):
         yield None if run is None else _checks.path("pretrain", "the run", run)
