@@ -189,7 +189,7 @@ def test_another_minor_version_is_refused(prefix, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(text)
     for name in ("embed.cpp", "embed.c"):
         (tmp_path / name).write_text("")
-    command = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}"]
+    command = ["cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode != 0 and "version: 0.1.0" in done.stderr
 
