@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -16,7 +18,8 @@ import ray_case
 import roformer_cpp
 import sentence_model
 from engine_case import WIDE
-from training_case import wait_until
+from job_case import RUN, finish, pretrain
+from training_case import same_model, wait_until
 
 pytestmark = pytest.mark.skipif(
     not ray_case.is_installed(), reason="NOT TESTED: roformer_cpp.ray needs pip install 'roformer-cpp[ray]'"
@@ -312,6 +315,31 @@ def test_what_a_worker_calls(monkeypatch):
     given = dict(run="run.json", data="data", output="run", threads=2, seed=1)
     assert roformer_cpp.ray._train.pretrain_in_worker(given) == "result"
     assert calls == [(("run.json", "data", "run"), dict(resume=True, threads=2, seed=1))]
+
+
+def test_training_has_the_bits_of_a_job(ray, data, tmp_path):
+    roformer_cpp.ray.train(RUN, data, tmp_path / "on-ray", workers=2)
+    finish(pretrain(2, data, tmp_path, "alone"))
+    assert same_model(tmp_path / "on-ray", tmp_path / "alone")
+
+
+def test_training_goes_on_after_a_worker_was_killed(ray, data, tmp_path):
+    run = {**RUN, "stages": [dict(max_length=16, batch=8, accumulate=4, steps=400)], "log_every_steps": 1}
+    finish(pretrain(2, data, tmp_path, "alone", run=run))
+
+    def kill():
+        wait_until(lambda: list((tmp_path / "on-ray").glob("checkpoint-*")))
+        found = subprocess.run(["pgrep", "-f", "ray::.*TrainWorker"], capture_output=True, text=True, check=True)
+        workers = found.stdout.split()
+        os.kill(int(workers[-1]), signal.SIGKILL)
+        killed.append(workers[-1])
+
+    killed = []
+    thread = threading.Thread(target=kill)
+    thread.start()
+    roformer_cpp.ray.train(run, data, tmp_path / "on-ray", workers=2)
+    thread.join()
+    assert killed and same_model(tmp_path / "on-ray", tmp_path / "alone")
 
 
 def test_bad_arguments_of_train(ray, tmp_path):
