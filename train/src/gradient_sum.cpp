@@ -17,7 +17,16 @@ namespace rf::train {
 
 namespace {
 
-constexpr int64_t kBucketElements = int64_t{6} << 20;  // 24 MiB of float32, about torch's own 25 MB
+// About as many buckets, so that most of the sums can begin before the backward pass ends; but none so small that
+// latency counts, nor larger than 24 MiB of float32, about torch's own limit.
+constexpr int64_t kBuckets = 8;
+constexpr int64_t kMinElements = int64_t{1} << 16, kMaxElements = int64_t{6} << 20;
+
+int64_t bucket_elements(const std::vector<at::Tensor>& weights) {
+  int64_t all = 0;
+  for (const at::Tensor& weight : weights) all += weight.numel();
+  return std::clamp(all / kBuckets, kMinElements, kMaxElements);
+}
 
 }  // namespace
 
@@ -44,9 +53,10 @@ class GradientSum::ReadyHook : public torch::autograd::PostAccumulateGradHook {
 GradientSum::GradientSum(const Ranks& ranks, std::vector<at::Tensor> weights, Precision precision)
     : ranks_(ranks), precision_(precision) {
   if (ranks.size() == 1) return;
+  const int64_t most = bucket_elements(weights);
   std::reverse(weights.begin(), weights.end());
   for (at::Tensor& weight : weights) {
-    if (buckets_.empty() || buckets_.back()->elements + weight.numel() > kBucketElements) {
+    if (buckets_.empty() || buckets_.back()->elements + weight.numel() > most) {
       buckets_.push_back(std::make_unique<Bucket>());
     }
     Bucket& bucket = *buckets_.back();
