@@ -24,6 +24,7 @@ import cli_support  # noqa: E402
 from job_case import RUN, finish, job, outcomes  # noqa: E402
 
 STEPS = 150
+STARTED = "loss curves, at any time"
 LONG = {
     **RUN,
     "stages": [dict(max_length=16, batch=8, accumulate=4, steps=STEPS)],
@@ -31,6 +32,16 @@ LONG = {
     "log_every_steps": 5,
     "evaluate_every_steps": 50,
 }
+
+
+def end_those_that_wait(processes, seconds=6):
+    """As torchrun does: processes that wait for a killed one to join would do so until their time limit."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and any(process.poll() is None for process in processes):
+        time.sleep(0.02)
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
 
 
 def run_disturbed(size, arguments, seconds, draw, output):
@@ -46,7 +57,12 @@ def run_disturbed(size, arguments, seconds, draw, output):
             processes[victim].kill()
             kills += 1
             during += any(output.glob(".checkpoint-*.tmp"))
-        codes = [code for code, _, _ in outcomes(processes, seconds=120)]
+            end_those_that_wait(processes)
+        results = outcomes(processes, seconds=60)
+        # Once the job has started, the others must have ended by themselves.
+        if results[0][0] == -9 and victim != 0 and STARTED in results[0][2]:
+            raise SystemExit(f"rank 0 waited for a killed process: {results[0][2]}")
+        codes = [code for code, _, _ in results]
         if all(code == 0 for code in codes):
             return kills, during
 
