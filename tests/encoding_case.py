@@ -10,6 +10,17 @@ from roformer_cpp.encoding import Encoding
 
 Score = Callable[[int, int, int, int], float]
 
+# Of models that take no time, with two rows for them.
+TINY_MODEL = {
+    "vocab_size": 37,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 32,
+}
+TINY_IDS = torch.arange(1, 19).view(2, 9)
+
 
 class Case:
     """Inputs ``x`` [B,T,C] (and ``y`` [B,S,C] for keys) with projections [H*D,C] and biases, all float64 N(0, 1)."""

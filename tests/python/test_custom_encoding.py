@@ -13,18 +13,11 @@ from torch import nn
 
 import roformer_cpp
 from cli_support import results
+from encoding_case import TINY_IDS as IDS
+from encoding_case import TINY_MODEL
 from roformer_cpp import DistanceTable, Terms, custom_encoding
 
-IDS = torch.arange(1, 19).view(2, 9)
-MODEL = {
-    "model_type": "rf_encoder",
-    "vocab_size": 37,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 20,
-    "max_position_embeddings": 32,
-}
+MODEL = {"model_type": "rf_encoder", **TINY_MODEL}
 
 
 class PlainShaw(roformer_cpp.CustomEncoding):

@@ -15,6 +15,8 @@ from torch.utils.checkpoint import checkpoint
 import roformer_cpp
 import tolerances as tol
 from attention_terms import to_dict
+from encoding_case import TINY_IDS as IDS
+from encoding_case import TINY_MODEL as MODEL
 
 SHAPE = {"num_attention_heads": 2, "head_dim": 8, "num_hidden_layers": 2, "hidden_size": 16}
 TRAINED = {
@@ -31,15 +33,6 @@ TRAINED = {
     "rope": {"trainable": True},
 }
 TOKENS = torch.arange(6)
-IDS = torch.arange(1, 19).view(2, 9)
-MODEL = {
-    "vocab_size": 37,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 20,
-    "max_position_embeddings": 32,
-}
 
 
 def of_numbers(encoding):
