@@ -37,6 +37,9 @@ int run_evaluate(const CLI::App& app, EvaluateOptions& options, const Common& co
   if (options.data.data_dir.empty()) {
     check_form(app, "--input", {"--split", "--mask-probability", "--whole-word", "--padded", "--bfloat16", "--batch"});
     options.records.model_dir = options.data.model_dir;
+    if (!common.process_group.empty()) {
+      fail_usage("evaluate", "several processes share --data only, got --input; run roformer evaluate for it");
+    }
     options.records.max_length = options.max_length;
     options.records.note = say;
     result = tasks::evaluate(options.records, progress());

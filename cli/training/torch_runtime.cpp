@@ -1,8 +1,10 @@
 // Torch's settings, errors and facts for the program (training_command.h).
 #include <fmt/format.h>
 
+#include <chrono>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "rf/train/job.h"
 #include "rf/train/runtime.h"
@@ -37,6 +39,8 @@ int run_with_torch(const Common& common, const std::function<int()>& command) {
   try {
     return command();
   } catch (const train::SaidByFirstRank&) {
+    // A launcher ends all processes when one has ended; the first one is to say why before.
+    std::this_thread::sleep_for(std::chrono::seconds(2));
     throw SilentExit{kBadInput};
   } catch (const std::exception& error) {
     if (train::is_out_of_memory(error)) throw std::bad_alloc();

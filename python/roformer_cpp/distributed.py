@@ -8,9 +8,11 @@ import argparse
 import ctypes
 import os
 import sys
+import time
+import uuid
 from collections.abc import Sequence
-from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from . import _child, _library
@@ -41,15 +43,23 @@ def main(command: str, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default="gloo")
     parser.add_argument("--timeout", type=_seconds, default=600.0)
     own, arguments = parser.parse_known_args(arguments)
-    # A worker that torchrun starts again goes on from the newest checkpoint.
-    if command == "pretrain" and _restarts() > 0 and "--resume" not in arguments:
-        arguments.append("--resume")
+    if "RANK" not in os.environ:
+        return _run([command, *arguments], "")
     try:
-        with _process_group(own.backend, own.timeout) as group:
-            return _run([command, *arguments], group)
+        group = _make_group(own.backend, own.timeout)
     except _NoGroup as error:
         print(error, file=sys.stderr)
         return 1
+    if command == "pretrain" and os.environ["RANK"] == "0" and _is_started_again(arguments):
+        arguments.append("--resume")
+    code = _run([command, *arguments], group)
+    sys.stdout.flush()
+    if code != 0:
+        os._exit(code)  # the end of the group would wait for processes that are gone
+    import torch.distributed
+
+    torch.distributed.destroy_process_group()
+    return code
 
 
 def pretrain(
@@ -89,8 +99,22 @@ def pretrain(
         )
 
 
-def _restarts() -> int:
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+def _is_started_again(arguments: list[str]) -> bool:
+    """Whether torchrun has started this job before, in this output directory: it then goes on without --resume. For
+    this the directory keeps the job's identity in a hidden file."""
+    job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    output = next((word.partition("=")[2] for word in arguments if word.startswith("--output=")), None)
+    if output is None and "--output" in arguments[:-1]:
+        output = arguments[arguments.index("--output") + 1]
+    if output is None or "--resume" in arguments or job == "none":
+        return False
+    file = Path(output) / ".job"
+    if file.is_file():
+        return file.read_text() == job
+    if not Path(output).exists() or not any(Path(output).iterdir()):
+        Path(output).mkdir(parents=True, exist_ok=True)
+        file.write_text(job)
+    return False
 
 
 class _NoGroup(RuntimeError):
@@ -104,20 +128,15 @@ def _seconds(text: str) -> float:
     return value
 
 
-@contextmanager
-def _process_group(backend: str, timeout: float):
-    """The name of the group that torchrun's variables describe; "" if there are none."""
-    if "RANK" not in os.environ:
-        yield ""
-        return
+def _make_group(backend: str, timeout: float) -> str:
+    """Makes the group that torchrun's variables describe; its name."""
     import torch.distributed
     from torch.distributed.rendezvous import rendezvous
 
     limit = timedelta(seconds=timeout)
     try:
         store, rank, size = next(rendezvous("env://", timeout=limit))
-        # torchrun keeps its store when it starts workers again; what those before have written is not for them.
-        store = torch.distributed.PrefixStore(f"start-{_restarts()}", store)
+        store = torch.distributed.PrefixStore(_agreed_start(store, rank, size, timeout), store)
         torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     except Exception as error:
         reason = str(error).split("\n")[0]
@@ -125,9 +144,36 @@ def _process_group(backend: str, timeout: float):
             f"[distributed] rank {os.environ['RANK']} of {os.environ.get('WORLD_SIZE')} must reach the others at "
             f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}, got: {reason}"
         ) from error
-    yield torch.distributed.group.WORLD.group_name
-    # Not after an error: the others may be gone, and the process ends.
-    torch.distributed.destroy_process_group()
+    return torch.distributed.group.WORLD.group_name
+
+
+def _agreed_start(store: Any, rank: int, size: int, timeout: float) -> str:
+    """A name for this start that all ranks have. torchrun keeps its store when it starts workers again, and agents
+    count starts differently, so that what earlier workers have written must not be taken for that of these.
+
+    Every other rank asks with a number of its own, and rank 0 answers each number until all have taken an answer.
+    """
+    own = uuid.uuid4().hex
+    if rank != 0:
+        store.set(f"roformer/ask/{rank}", own)
+        start = store.get(f"roformer/answer/{own}").decode()
+        store.set(f"roformer/joined/{start}/{rank}", "1")
+        return start
+    missing, answered = set(range(1, size)), set()
+    end = time.monotonic() + timeout
+    while missing:
+        for other in sorted(missing):
+            if store.check([f"roformer/joined/{own}/{other}"]):
+                missing.remove(other)
+            elif store.check([f"roformer/ask/{other}"]):
+                number = store.get(f"roformer/ask/{other}").decode()
+                if number not in answered:
+                    store.set(f"roformer/answer/{number}", own)
+                    answered.add(number)
+        if time.monotonic() > end:
+            raise TimeoutError(f"rank {min(missing)} did not join within {timeout:g} s")
+        time.sleep(0.01)
+    return own
 
 
 def _run(arguments: Sequence[str], group: str) -> int:

@@ -1,9 +1,11 @@
-// Puts counting functions before those of the C library, for every library of the program (see the header).
+// Puts counting functions before those of the C library, for every library of the program (see the header). The working
+// memory of kernels, which is aligned, is filled with NaN first.
 #include "core/allocation_count.h"
 
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 namespace {
 std::atomic<int64_t> count = 0;
@@ -41,15 +43,15 @@ void* realloc(void* memory, size_t size) {
 }
 void* memalign(size_t alignment, size_t size) {
   ++count;
-  return __libc_memalign(alignment, size);
+  void* const memory = __libc_memalign(alignment, size);
+  if (memory != nullptr) std::memset(memory, 0xff, size);
+  return memory;
 }
 void* aligned_alloc(size_t alignment, size_t size) {
-  ++count;
-  return __libc_memalign(alignment, size);
+  return memalign(alignment, size);
 }
 int posix_memalign(void** memory, size_t alignment, size_t size) {
-  ++count;
-  *memory = __libc_memalign(alignment, size);
+  *memory = memalign(alignment, size);
   return *memory == nullptr ? ENOMEM : 0;
 }
 }

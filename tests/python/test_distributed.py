@@ -259,27 +259,51 @@ def test_a_lost_part_of_a_checkpoint_is_named(two, data, tmp_path):
     )
 
 
-def test_torchrun_starts_a_killed_job_again(undisturbed, data, tmp_path):
+@pytest.mark.parametrize("agents", [1, 2])
+def test_torchrun_starts_a_killed_job_again(undisturbed, data, tmp_path, agents):
+    """Two agents stand for two machines."""
     config = cli_support.run_file(tmp_path / "run.json", **{**RUN, "stages": LONG, "log_every_steps": 1})
-    agent = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "--standalone"),
-            *("-m", "roformer_cpp.pretrain", "--config", config, "--data", data, "--output", tmp_path / "run"),
-        ],
-        env=dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(cli_support.ROOT / "python")),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    one = ["--standalone"]
+    several = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=test"]
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", f"--nnodes={agents}", f"--nproc-per-node={2 // agents}"),
+        *("--max-restarts=3", *(one if agents == 1 else several), "-m", "roformer_cpp.pretrain"),
+        *("--config", config, "--data", data, "--output", tmp_path / "run", "--timeout", "60"),
+    ]
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=str(cli_support.ROOT / "python"))
+    started = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(agents)
+    ]
     end = time.monotonic() + 60
     while not list((tmp_path / "run").glob("checkpoint-*")):
-        assert time.monotonic() < end and agent.poll() is None
+        assert time.monotonic() < end and all(agent.poll() is None for agent in started)
         time.sleep(0.01)
-    workers = subprocess.run(["pgrep", "-P", str(agent.pid)], capture_output=True, text=True, check=True).stdout.split()
-    subprocess.run(["kill", "-9", workers[-1]], check=True)
-    said, _ = agent.communicate(timeout=120)
-    assert agent.returncode == 0, said
-    assert "resuming at step" in said and bits(tmp_path / "run") == bits(undisturbed)
+    workers = subprocess.run(["pgrep", "-P", str(started[-1].pid)], capture_output=True, text=True, check=True)
+    subprocess.run(["kill", "-9", workers.stdout.split()[-1]], check=True)
+    said = [agent.communicate(timeout=150)[0] for agent in started]
+    assert [agent.returncode for agent in started] == [0] * agents, said
+    assert any("resuming at step" in each for each in said) and bits(tmp_path / "run") == bits(undisturbed)
+
+
+def test_other_weights_of_one_rank_are_named(alone, data, tmp_path):
+    """`init_from` at the same path, but on another machine's disk."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        shutil.copytree(alone, tmp_path / name / "model", ignore=shutil.ignore_patterns("checkpoint-*"))
+    path = tmp_path / "there" / "model" / "model.safetensors"
+    stored = bytearray(path.read_bytes())
+    stored[-1] ^= 1
+    path.write_bytes(stored)
+    run = {key: value for key, value in RUN.items() if key != "model"}
+    config = tmp_path / "run.json"
+    config.write_text(json.dumps({**run, "init_from": "model"}))
+    options = ("pretrain", "--config", config, "--data", data, "--output", tmp_path / "run")
+    port = free_port()
+    errors(
+        [start(options, rank, 2, port, cwd=tmp_path / name) for rank, name in enumerate(("here", "there"))],
+        r"the model must be the same on every rank, got on rank 1",
+    )
 
 
 def test_help_names_the_options_of_both():

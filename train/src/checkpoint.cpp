@@ -61,8 +61,9 @@ std::vector<std::string> moments_files(const std::string& dir) {
   for (int64_t rank = 0; rank < ranks; ++rank) {
     files.push_back(moments_file(dir, rank, ranks));
     if (!fs::exists(files.back())) {
-      fail("resume", "{} must have the moments of all {} ranks, got no {}", dir, ranks,
-           fs::path(files.back()).filename().string());
+      fail("resume",
+           "{} must have the moments of all {} ranks, got no {}; remove it to continue from the previous checkpoint",
+           dir, ranks, fs::path(files.back()).filename().string());
     }
   }
   return files;

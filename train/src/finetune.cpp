@@ -13,6 +13,9 @@
 #include "finetune_data.h"
 #include "finetune_report.h"
 #include "finetune_run.h"
+#include "interrupt.h"
+#include "job_start.h"
+#include "platform.h"
 #include "ranks.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -119,7 +122,7 @@ class Finetuning {
   void add_split(const std::string& name, const Split& split);
   void choose_metric();
   void keep_settings();
-  void train(double rate, uint64_t seed);
+  void train(double rate, uint64_t seed, const InterruptScope& interrupt);
   std::string run_dir(double rate, uint64_t seed) const {
     return fmt::format("{}/lr-{}/seed-{}", options_.output_dir, rate, seed);
   }
@@ -143,7 +146,6 @@ class Finetuning {
   nlohmann::json settings_, report_;
   std::vector<FinetuneRun> runs_;
   RunSeries series_;
-  int signal_ = 0;
 };
 
 Finetuning::Finetuning(const FinetuneOptions& options, const Ranks& ranks, io::Progress& progress)
@@ -153,7 +155,9 @@ Finetuning::Finetuning(const FinetuneOptions& options, const Ranks& ranks, io::P
       kind_(tasks::task_kind(options.task.kind)),
       series_(std::ssize(options.learning_rates) * options.seeds) {
   ranks.together([&] { open(); });
-  ranks.require_same("the settings", settings_);
+  const nlohmann::json grid = {{"rates", options.learning_rates}, {"seeds", options.seeds}, {"seed", options.seed}};
+  require_same_job(ranks, {{"settings", settings_}, {"runs", grid}}, identity_, fresh_platform());
+  require_shared(ranks, options.output_dir);
 }
 
 // Reads everything, so that bad input is found before the first run.
@@ -262,8 +266,7 @@ void Finetuning::keep_settings() {
        is_longer ? "; to train a finished model further, give it as --model of another --output" : "");
 }
 
-// Leaves the signal's number in signal_ if one ended it early.
-void Finetuning::train(double rate, uint64_t seed) {
+void Finetuning::train(double rate, uint64_t seed, const InterruptScope& interrupt) {
   const std::string directory = run_dir(rate, seed), result = directory + "/result.json";
   FinetuneRun run{.learning_rate = rate, .seed = seed, .metrics = {}};
   if (fs::exists(result)) {
@@ -276,11 +279,7 @@ void Finetuning::train(double rate, uint64_t seed) {
   fs::create_directories(directory);
   const io::Progress::Part part(progress_, series_.begin(fmt::format("learning rate {:g}, seed {}", rate, seed)));
   if (options_.note) options_.note(plot_hint(directory));
-  const InterruptScope interrupt;
-  if (!finetune_run(options_, data_, *tokenizer_files_, model_, directory, interrupt, progress_, run)) {
-    signal_ = interrupt.received();
-    return;
-  }
+  if (!finetune_run(options_, data_, *tokenizer_files_, model_, directory, interrupt, progress_, run)) return;
   io::write_file(result, to_json(run).dump(2) + "\n");
   drop_checkpoints(directory, 0);
   progress_.finish();
@@ -335,10 +334,15 @@ FinetuneReport Finetuning::go() {
   for (const double rate : options_.learning_rates) {
     for (int64_t i = 0; i < options_.seeds; ++i) all.emplace_back(rate, options_.seed + static_cast<uint64_t>(i));
   }
-  for (size_t i = 0; i < all.size() && signal_ == 0; ++i) {
-    if (ranks_.has(static_cast<int64_t>(i))) train(all[i].first, all[i].second);
+  int signal = 0;
+  {
+    const InterruptScope interrupt(ranks_.size() > 1 ? InterruptScope::Process::kOfJob
+                                                     : InterruptScope::Process::kAlone);
+    for (size_t i = 0; i < all.size() && interrupt.received() == 0; ++i) {
+      if (ranks_.has(static_cast<int64_t>(i))) train(all[i].first, all[i].second, interrupt);
+    }
+    signal = static_cast<int>(ranks_.largest_at_end(interrupt.received()));
   }
-  const int signal = static_cast<int>(ranks_.largest_at_end(signal_));
   if (signal != 0 || !ranks_.is_first()) return {runs_, nullptr, "", signal, ranks_.is_first()};
   if (ranks_.size() > 1) {
     runs_.clear();

@@ -132,11 +132,4 @@ CommunicationTime GradientSum::take_time() {
   return std::exchange(time_, {});
 }
 
-int64_t GradientSum::bytes_per_sum() const {
-  int64_t elements = 0;
-  for (const auto& bucket : buckets_) elements += bucket->elements;
-  const int64_t width = precision_ == Precision::kBfloat16 ? 2 : 4;
-  return 2 * (ranks_.size() - 1) * elements * width / ranks_.size();
-}
-
 }  // namespace rf::train

@@ -39,8 +39,6 @@ class GradientSum {
 
   // Since the last call.
   CommunicationTime take_time();
-  // Bytes that this rank sends for one sum if the transport's algorithm is optimal: 2 (W - 1) / W of the gradients.
-  int64_t bytes_per_sum() const;
 
  private:
   struct Bucket;

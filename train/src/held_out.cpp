@@ -6,7 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
+#include "job_start.h"
+#include "platform.h"
 #include "readable_length.h"
+#include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/text/tokenizer.h"
 
@@ -65,24 +68,58 @@ nlohmann::json to_json(const EvaluationReport& report) {
           {"predicted_tokens", report.predicted_tokens}};
 }
 
-EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress) {
-  const Ranks ranks(options.process_group);
-  const text::Vocabulary vocabulary = text::load_vocabulary(options.model_dir);
-  HeldOut held_out(std::make_shared<data::Split>(options.data_dir, "train", vocabulary.hash()), options.data_dir,
-                   options.split, vocabulary);
-  const data::Objective objective = objective_of(load_config(options.model_dir));
+namespace {
+
+// What is measured, opened and checked.
+struct Evaluation {
+  explicit Evaluation(const EvaluateOptions& options);
+  text::Vocabulary vocabulary;
+  HeldOut held_out;
+  data::Objective objective;
+  std::shared_ptr<nn::Model> model;
+};
+
+Evaluation::Evaluation(const EvaluateOptions& options)
+    : vocabulary(text::load_vocabulary(options.model_dir)),
+      held_out(std::make_shared<data::Split>(options.data_dir, "train", vocabulary.hash()), options.data_dir,
+               options.split, vocabulary),
+      objective(objective_of(load_config(options.model_dir))) {
   vocabulary.require(data::required_roles(objective), "evaluate");
   if (objective == data::Objective::kCausal && options.mask != data::MaskOptions{}) {
     fail("evaluate", "masking options go with a masked language model, got the causal one in {}", options.model_dir);
   }
-  const auto model = nn::load_model(options.model_dir, head_of(objective), at::kFloat);
+  model = nn::load_model(options.model_dir, head_of(objective), at::kFloat);
   if (model->config().vocab_size != vocabulary.size()) {
     fail("evaluate", "vocab_size of {} must be its vocabulary's {}, got {}", options.model_dir, vocabulary.size(),
          model->config().vocab_size);
   }
-  EvaluationReport report = held_out.measure(
-      *model, {options.max_length, options.batch_size, options.packing, objective, options.mask, options.seed},
-      options.precision, 0, progress, ranks);
+}
+
+}  // namespace
+
+EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress) {
+  const Ranks ranks(options.process_group);
+  std::optional<Evaluation> work;
+  std::string identity;
+  ranks.together([&] {
+    work.emplace(options);
+    identity = data::identity(options.data_dir);
+  });
+  const nlohmann::json settings = {{"split", options.split},
+                                   {"max_length", options.max_length},
+                                   {"batch", options.batch_size},
+                                   {"packed", options.packing == data::Packing::kPacked},
+                                   {"seed", options.seed},
+                                   {"bfloat16", options.precision == Precision::kBfloat16},
+                                   {"mask_probability", options.mask.probability},
+                                   {"whole_words", options.mask.unit == data::MaskUnit::kWholeWord}};
+  require_same_job(ranks, settings, identity, fresh_platform());
+  require_same_weights(ranks, *work->model);
+  io::Progress silent;
+  EvaluationReport report = work->held_out.measure(
+      *work->model,
+      {options.max_length, options.batch_size, options.packing, work->objective, options.mask, options.seed},
+      options.precision, 0, ranks.is_first() ? progress : silent, ranks);
   report.is_first_rank = ranks.is_first();
   return report;
 }

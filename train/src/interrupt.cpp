@@ -10,12 +10,13 @@ extern "C" void remember_signal(int number) {
 }
 }  // namespace
 
-InterruptScope::InterruptScope() {
+InterruptScope::InterruptScope(Process process) {
   received_signal = 0;
   struct sigaction action {};
   action.sa_handler = remember_signal;
   action.sa_flags = SA_RESETHAND | SA_RESTART;
   sigaction(SIGINT, &action, &old_int_);
+  if (process == Process::kOfJob) action.sa_flags = SA_RESTART;
   sigaction(SIGTERM, &action, &old_term_);
 }
 

@@ -1,5 +1,6 @@
 // Records SIGINT and SIGTERM during a run, so that the loop can write a checkpoint and end. A second signal has its
-// usual effect. The previous handlers are restored when the scope ends.
+// usual effect, but not a second SIGTERM to a process of a job, which a scheduler and the launcher may both send. The
+// previous handlers are restored when the scope ends.
 #pragma once
 
 #include <csignal>
@@ -8,7 +9,8 @@ namespace rf::train {
 
 class InterruptScope {
  public:
-  InterruptScope();
+  enum class Process { kAlone, kOfJob };
+  explicit InterruptScope(Process process = Process::kAlone);
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;

@@ -4,23 +4,33 @@
 #include <dlfcn.h>
 #include <xxhash.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "train_step.h"
 
 namespace rf::train {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr int64_t kBytes = 4;  // of weights, gradients and moments: float32
 
-// A hash of the library that this code is in.
-std::string build_identity() {
+// A hash of each library of this project that lies beside the one that this code is in.
+nlohmann::json build_identity() {
   Dl_info here = {};
   dladdr(reinterpret_cast<void*>(&require_same_job), &here);
-  const std::string library = io::read_file(here.dli_fname);
-  return fmt::format("{:016x}", XXH3_64bits(library.data(), library.size()));
+  nlohmann::json hashes = nlohmann::json::object();
+  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(here.dli_fname).parent_path())) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("libroformer_")) continue;
+    const std::string library = io::read_file(entry.path());
+    hashes[name] = fmt::format("{:016x}", XXH3_64bits(library.data(), library.size()));
+  }
+  return hashes;
 }
 
 double megabytes(int64_t bytes) {
@@ -33,10 +43,31 @@ void require_same_job(const Ranks& ranks, const nlohmann::json& run, const nlohm
                       nlohmann::json platform) {
   if (ranks.size() == 1) return;
   platform.erase("threads");
+  nlohmann::json build;
+  ranks.together([&] { build = build_identity(); });
+  ranks.require_same("the build", build);
+  ranks.require_same("the platform", platform);
   ranks.require_same("the run file", run);
   ranks.require_same("the data", {{"identity", data}});
-  ranks.require_same("the build", {{"library", build_identity()}});
-  ranks.require_same("the platform", platform);
+}
+
+void require_same_weights(const Ranks& ranks, const nn::Model& model) {
+  if (ranks.size() == 1) return;
+  uint64_t hash = 0;
+  for (const Parameter& parameter : trained_parameters(model)) {
+    const at::Tensor weight = parameter.weight.detach().contiguous();
+    hash = XXH3_64bits_withSeed(weight.const_data_ptr(), weight.nbytes(), hash);
+  }
+  ranks.require_same("the model", {{"weights", fmt::format("{:016x}", hash)}});
+}
+
+void require_shared(const Ranks& ranks, const std::string& run_dir) {
+  if (ranks.size() == 1) return;
+  ranks.together([&] {
+    if (fs::exists(run_dir + "/run.json")) return;
+    fail("distributed", "the output directory must be one that all ranks see, got {} without the first rank's run.json",
+         run_dir);
+  });
 }
 
 void require_work_for_all(const Ranks& ranks, const RunConfig& run) {

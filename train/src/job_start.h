@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "ranks.h"
+#include "rf/nn/model.h"
 #include "rf/train/run_config.h"
 
 namespace rf::train {
@@ -12,6 +13,10 @@ namespace rf::train {
 // (platform.h; threads may differ) and build of this library.
 void require_same_job(const Ranks& ranks, const nlohmann::json& run, const nlohmann::json& data,
                       nlohmann::json platform);
+// Throws Error unless all ranks have the same weights.
+void require_same_weights(const Ranks& ranks, const nn::Model& model);
+// Throws Error unless all ranks see the run directory of the first one.
+void require_shared(const Ranks& ranks, const std::string& run_dir);
 // Throws Error unless every stage has a micro-batch for each rank.
 void require_work_for_all(const Ranks& ranks, const RunConfig& run);
 // "2 processes; for each weights 498 MB, gradients 498 MB, moments 498 MB, ..": what training needs besides

@@ -125,11 +125,13 @@ EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, c
   std::vector<BatchSums> own;
   int64_t row = 0, done = 0;
   data::Batch batch;
-  for (; (max_batches == 0 || done < max_batches) && batcher.next_in_order(row, batch); ++done) {
-    if (!ranks.has(done)) continue;
-    own.push_back(batch.places.empty() ? BatchSums{} : sums_of(model, batch, unigram));
-    tick(done + 1);
-  }
+  ranks.together([&] {
+    for (; (max_batches == 0 || done < max_batches) && batcher.next_in_order(row, batch); ++done) {
+      if (!ranks.has(done)) continue;
+      own.push_back(batch.places.empty() ? BatchSums{} : sums_of(model, batch, unigram));
+      tick(done + 1);
+    }
+  });
   BatchSums total;
   for (const BatchSums& sums : gather(own, done, ranks)) {
     total.loss += sums.loss;

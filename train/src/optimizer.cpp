@@ -168,8 +168,7 @@ std::vector<MomentPart> AdamW::moments_to_write(const Ranks& ranks) const {
       if (range.length == 0 && elements > 0) continue;
       for (const auto& [name, moments] : {std::pair{"exp_avg.", &group.exp_avg}, {"exp_avg_sq.", &group.exp_avg_sq}}) {
         const at::Tensor& had = (*moments)[i];
-        parts.push_back(
-            {name + group.names[i], range.begin, is_divided ? had : range.of(had), range.length == elements});
+        parts.push_back({name + group.names[i], range.begin, is_divided ? had : range.of(had)});
       }
     }
   }

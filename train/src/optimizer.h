@@ -41,7 +41,6 @@ struct MomentPart {
   std::string name;  // "exp_avg.<weight>" or "exp_avg_sq.<weight>"
   int64_t begin = 0;
   at::Tensor values;
-  bool is_whole = false;
 };
 
 class AdamW {

@@ -149,7 +149,9 @@ void PretrainRun::evaluate_lengths() {
 }
 
 void PretrainRun::checkpoint_now() {
-  if (metrics_) metrics_->sync();
+  ranks_.together([&] {
+    if (metrics_) metrics_->sync();
+  });
   save_checkpoint({options_.output_dir, *tokenizer_, config_.keep_checkpoints, ranks_}, *model_, *optimizer_,
                   to_json(state_));
 }
@@ -178,7 +180,7 @@ void PretrainRun::finish() {
 }
 
 PretrainReport PretrainRun::go() {
-  const InterruptScope interrupt;
+  const InterruptScope interrupt(ranks_.size() > 1 ? InterruptScope::Process::kOfJob : InterruptScope::Process::kAlone);
   note(plot_hint(options_.output_dir));
   start_ = now_seconds();
   int64_t signal = 0;  // that any rank has received

@@ -50,11 +50,13 @@ PretrainRun::PretrainRun(const PretrainOptions& options, io::Progress& progress)
     open_data();
   });
   state_.run = to_json(config_);
-  state_.data = data::identity(options_.data_dir);
   state_.platform = fresh_platform();
+  ranks_.together([&] { state_.data = data::identity(options_.data_dir); });
   require_same_job(ranks_, state_.run, state_.data, state_.platform);
   checkpoint = ranks_.gather(checkpoint).front();
   ranks_.together([&] { start(checkpoint); });
+  require_shared(ranks_, options_.output_dir);
+  require_same_weights(ranks_, *model_);
   model_->train();
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -36,6 +37,8 @@ auto communicate(int64_t rank, Action action) {
     const c10::NoGradGuard no_grad;
     return action();
   } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
     fail<LostRank>(
@@ -163,8 +166,14 @@ void Ranks::together(const std::function<void()>& action) const {
   std::string message;
   try {
     action();
+  } catch (const LostRank&) {
+    throw;
   } catch (const Error& error) {
     message = error.what();
+  } catch (const std::bad_alloc&) {
+    message = "[memory] the work must fit into memory, got an allocation that failed";
+  } catch (const std::exception& error) {  // of the file system, or of torch
+    message = "[distributed] this must succeed, got: " + first_line(error);
   }
   const std::vector<std::string> messages = gather(message);
   const auto failed = std::find_if(messages.begin(), messages.end(), [](const auto& each) { return !each.empty(); });

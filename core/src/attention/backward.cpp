@@ -146,11 +146,15 @@ struct SideRows {
 };
 
 // gradient[key] += sum over queries of tile[key][query] rows[query].
-void add_to_keys(const AttentionProblem& problem, BackwardSpace& space, const float* tile, const Span& queries,
+void add_to_keys(const AttentionProblem& problem, BackwardSpace& space, float* tile, const Span& queries,
                  const SideRows& rows, float* gradient) {
   const Span& keys = space.keys.span;
   const bool pairs = uses_bf16_pairs(problem);
-  if (pairs) narrow_rows(tile, keys.count, kQueryTile, space.tile_pairs);
+  if (pairs) {
+    // The last of an odd number of queries is paired with a row of zeros; what the tile has for it may be NaN.
+    for (int64_t j = 0; queries.count % 2 != 0 && j < keys.count; ++j) tile[j * kQueryTile + queries.count] = 0;
+    narrow_rows(tile, keys.count, kQueryTile, space.tile_pairs);
+  }
   Product p = space.product();
   p.a = pairs ? static_cast<const void*>(space.tile_pairs) : tile;
   p.a_row = pairs ? kQueryTile / 2 : kQueryTile;
