@@ -218,6 +218,6 @@ DOCTOR_SCORES = 1e-5
 JOB_RTOL = 1e-6
 # Sums of gradients in bfloat16: 2^-9 of each, of updates of 12 steps of a rate of 1e-3 that Adam makes about 1 long.
 JOB_BF16 = 2e-3
-# Losses, printed with 6 decimals, of 20 steps at a rate of 1e-2: two halves of a batch are averaged, and Adam amplifies the
-# rounding of small gradients.
+# Losses, printed with 6 decimals, of 20 steps at a rate of 1e-2: two halves of a batch are averaged, and Adam amplifies
+# the rounding of small gradients.
 FSDP_RTOL, FSDP_ATOL = 1e-4, 2e-6
