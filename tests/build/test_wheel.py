@@ -23,7 +23,8 @@ def versions(path):
 def test_the_base_package_needs_numpy_alone(settings):
     assert settings["project"]["dependencies"] == ["numpy"]
     extras = settings["project"]["optional-dependencies"]
-    assert set(extras) == {"torch", "plot", "report", "convert", "convert-tf", "test", "bench"} and all(extras.values())
+    names = {"torch", "plot", "report", "convert", "convert-tf", "ray", "test", "bench"}
+    assert set(extras) == names and all(extras.values())
 
 
 def test_one_version(settings):
