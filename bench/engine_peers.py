@@ -36,7 +36,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python")]
 
 import tables  # noqa: E402
 
-TABLES = ["engine_peers"]
+TABLES = ["engine_peers", "engine_peers mixed"]
 LAYERS, HIDDEN, INNER, VOCAB = 12, 768, 3072, 21128
 SHAPES = ["1x8", "1x32", "1x128", "8x128", "4x512", "1x1024"]
 MIXED_BATCH, MIXED_TEXTS, MIXED_LONGEST = 16, 128, 512
@@ -369,7 +369,7 @@ def main():
     precisions = {side.precision for side in sides}
     ceilings = [Side("ceiling", p, directory) for p in sorted(precisions)]
     ceilings = [side for side in ceilings if side.missing is None]
-    results = []
+    results, mixed = [], []
     work_flops = 2 * Ceiling.ROWS * Ceiling.IN * Ceiling.OUT
     for shape in given.shapes:
         batch, tokens = map(int, shape.split("x"))
@@ -383,13 +383,16 @@ def main():
         for order in ("arrival", "sorted"):
             batches = in_batches(sequences, order)
             seconds = timed(sides, lambda s, b=batches, q=sequences: [q] if s.name == "engine" else b, given.rounds)
-            results += report(f"{path.stem} {order}", [len(s) for s in sequences], seconds, {}, sides)
+            mixed += report(f"{path.stem} {order}", [len(s) for s in sequences], seconds, {}, sides)
     if given.update_docs:
         from peer_timing import machine
 
-        tables.update_docs(TABLES[0], machine(), table(results))
+        for table_id, rows in zip(TABLES, (results, mixed), strict=True):
+            if rows:
+                tables.update_docs(table_id, machine(), table(rows))
     if given.json:
-        given.json.write_text(json.dumps({"errors": errors, "results": results}, indent=1) + "\n", encoding="utf-8")
+        written = {"errors": errors, "results": results, "mixed": mixed}
+        given.json.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

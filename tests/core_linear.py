@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-LIBRARY = Path(os.environ.get("ROFORMER_BUILD", ROOT / "build/release")) / "lib/libroformer_core.so"
+LIBRARY = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "lib/libroformer_core.so"
 DTYPES = {"float32": 1, "bfloat16": 3, "int8": 1}  # of x and y
 OK = 0
 

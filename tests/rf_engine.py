@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-LIBRARY = Path(os.environ.get("ROFORMER_BUILD", ROOT / "build/release")) / "lib/libroformer_engine.so"
+LIBRARY = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "lib/libroformer_engine.so"
 PRECISIONS = {"float32": 0, "bfloat16": 1, "int8": 2}
 HEADS = {"configured": 0, "none": 1, "masked-lm": 2}
 POOLINGS = {"mean": 0, "cls": 1, "pooler": 2, "last": 3, "max": 4, "mean-sqrt-len": 5}

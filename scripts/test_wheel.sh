@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Runs the Python tests against an installed wheel: with the operators for the torch of the environment, in a copy of the
+# repository that has neither the package nor its libraries. Exit code and last line are pytest's.
+#
+#   scripts/test_wheel.sh                     builds the wheel first, in an environment of its own
+#   scripts/test_wheel.sh FILE.whl [ARG...]   tests a wheel that is there; pytest's arguments, default: tests
+#
+#   ROFORMER_PYTHON=/path/to/python    what has torch and the packages of requirements-dev.txt; default: .venv/bin/python
+#
+# Some tests call programs that no wheel has; they are those of build/release (scripts/setup.sh --tests).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+case "${1:-}" in -*) sed -n '2,11p' scripts/test_wheel.sh | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
+
+root=$PWD
+base=${ROFORMER_PYTHON:-$root/.venv/bin/python}
+[ -x build/release/tests/text_probe ] || { echo "[test_wheel] build/release must have the tests' programs, got none. Hint: scripts/setup.sh --tests" >&2; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+say() { printf '[test_wheel] %s\n' "$*" >&2; }
+
+"$base" -m venv "$work/venv"
+python=$work/venv/bin/python
+# What the environment has is seen, and nothing is installed in it.
+"$base" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+
+wheel=${1:-}
+[ $# = 0 ] || shift
+if [ -z "$wheel" ]; then
+  "$python" -m pip install --quiet --disable-pip-version-check 'scikit-build-core>=0.10' 'nanobind>=2'
+  "$python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir "$work" .
+  wheel=$(echo "$work"/*.whl)
+fi
+say "$(basename "$wheel"), $(stat -c %s "$wheel") bytes"
+"$python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheel"
+
+copy=$work/copy
+mkdir -p "$copy/build/release"
+git ls-files -z | grep -zv '^python/' | xargs -0 cp --parents -t "$copy"
+package=$(cd "$work" && "$python" -c 'import pathlib, roformer_cpp; print(pathlib.Path(roformer_cpp.__file__).parent)')
+ln -s "$package/bin/roformer" "$package/lib" "$copy/build/release"
+ln -s "$root/build/release/tests" "$copy/build/release"
+cd "$copy"
+say "tests of $("$python" -c 'import roformer_cpp; print(roformer_cpp.__file__)') begin"
+[ $# -gt 0 ] || set -- tests
+PATH=$work/venv/bin:$PATH ROFORMER_PYTHON=$python "$python" -m pytest -q -rs -p no:cacheprovider "$@"
