@@ -35,6 +35,10 @@ std::function<int()> configure_pretrain(CLI::App& app, const Common& common) {
   app.add_option("--config", options->config_path, "Run file (JSON); default with --resume: the run's own");
   app.add_option("--data", options->data_dir, "Data directory made by prepare")->required();
   app.add_option("--output", options->output_dir, "Run directory: metrics, checkpoints and the model")->required();
+  app.add_option(
+      "--profile", options->profile_steps,
+      "Optimizer steps to profile, as 20 or 20:25 for the six from 20 to 25: a trace of torch's profiler and "
+      "a table of the most expensive operators for each process, in the run directory");
   app.add_flag("--resume", options->resume, "Continue from the newest checkpoint, or start if there is none");
   return [options, &common] {
     if (options->config_path.empty() && !options->resume) {

@@ -1,6 +1,7 @@
 // Model directories in and out (R-HF-01, R-HF-03): config.json and safetensors, one file or shards.
 // Names and shapes are matched by model/weights.h; this file moves the numbers and checks them.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/isfinite.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
@@ -159,35 +160,71 @@ std::shared_ptr<Model> load_model(const std::string& model_dir, const ModelConfi
   return model;
 }
 
-void save_model(const Model& model, const std::string& model_dir, StoredTerms terms) {
+namespace {
+
+ModelConfig stored_config(const Model& model) {
   ModelConfig config = model.config();
   config.architectures = {architecture_of(config, model.head())};
+  return config;
+}
+
+// The tensors of model.weight_specs() as they are stored, contiguous; where that is their form, the model's own memory.
+std::vector<at::Tensor> stored_values(const Model& model) {
   const auto parameters = model.named_parameters(), buffers = model.named_buffers();
-  std::vector<at::Tensor> values;  // keeps the bytes alive
-  std::vector<io::TensorView> views;
+  std::vector<at::Tensor> values;
   for (const WeightSpec& spec : model.weight_specs()) {
     if (spec.role == WeightRole::kBuffer) {
       values.push_back(buffers[spec.name].contiguous());
-    } else {
-      const at::Tensor source = spec.role != WeightRole::kTable    ? parameters[spec.name]
-                                : model.position_table().defined() ? model.position_table()
-                                                                   : computed_table(spec.shape[0], spec.shape[1]);
-      values.push_back(source.detach().to(at::kCPU, at::kFloat).contiguous());
+      continue;
     }
-    const at::Tensor& value = values.back();
-    const auto* bytes = static_cast<const std::byte*>(value.const_data_ptr());
-    views.push_back({spec.name, stored_dtype(value), spec.shape, {bytes, value.nbytes()}});
+    const at::Tensor source = spec.role != WeightRole::kTable    ? parameters[spec.name]
+                              : model.position_table().defined() ? model.position_table()
+                                                                 : computed_table(spec.shape[0], spec.shape[1]);
+    values.push_back(source.detach().to(at::kCPU, at::kFloat).contiguous());
+  }
+  return values;
+}
+
+void write_model(const ModelConfig& config, const std::vector<WeightSpec>& specs, const std::vector<at::Tensor>& values,
+                 const std::string& model_dir) {
+  std::vector<io::TensorView> views;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const auto* bytes = static_cast<const std::byte*>(values[i].const_data_ptr());
+    views.push_back({specs[i].name, stored_dtype(values[i]), specs[i].shape, {bytes, values[i].nbytes()}});
   }
   std::error_code error;
   fs::create_directories(model_dir, error);
   if (error) fail("save_model", "the model directory must be writable, got {} for {}", error.message(), model_dir);
   io::write_safetensors(fs::path(model_dir) / "model.safetensors", views, {{"format", "pt"}});
   save_config(config, model_dir);
+}
+
+}  // namespace
+
+void save_model(const Model& model, const std::string& model_dir, StoredTerms terms) {
+  write_model(stored_config(model), model.weight_specs(), stored_values(model), model_dir);
   if (terms == StoredTerms::kWritten) {
     save_position_terms(model, model_dir);
   } else {
     remove_position_terms(model_dir);
   }
+}
+
+void ModelSnapshot::take(const Model& model) {
+  const c10::NoGradGuard no_grad;
+  const std::vector<at::Tensor> values = stored_values(model);
+  config_ = stored_config(model);
+  specs_ = model.weight_specs();
+  values_.resize(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!values_[i].defined()) values_[i] = at::empty_like(values[i]);
+    values_[i].copy_(values[i]);
+  }
+}
+
+void ModelSnapshot::write(const std::string& model_dir) const {
+  write_model(config_, specs_, values_, model_dir);
+  remove_position_terms(model_dir);
 }
 
 }  // namespace rf::nn

@@ -1,11 +1,14 @@
-// What tests/oracles/test_readers.py, test_prepare_memory.py, test_open_memory.py and test_language_model_metrics.py
-// call. `data_probe OPTIONS` with ReadOptions as a JSON object:
+// What tests/oracles/test_readers.py, test_prepare_memory.py, test_open_memory.py, test_language_model_metrics.py and
+// test_loss_curves.py call. `data_probe OPTIONS` with ReadOptions as a JSON object:
 //   {"inputs": [...], "format": .., "field": .., "documents": .., "quotes": bool, "skip": bool, "prepare": {..}}
 // prints {"documents": [hexadecimal ...], "pieces": [bytes ...], "skipped": n}, with the lengths of the pieces in which
 // the documents came; with "prepare": {"model": DIR, "output": DIR, "threads": n} the report.
 //   {"rows": {"data": DIR, "split": .., "max_length": n, "mask_probability": x, "seed": n}}
 // prints the rows of a masked language model in order, one chunk of a document each and without padding:
 // {"rows": [{"ids": [..], "places": [..], "labels": [..]} ..]}.
+//   {"batches": {"data": DIR, "max_length": n, "batch": n, "count": n, "seed": n}}
+// prints the first batches of padded rows of the split "train", as pretrain reads and masks them: {"batches":
+// [{"length": n, "ids": [..], "segments": [..], "places": [..], "labels": [..]} ..]}, row by row.
 //   {"open": {"data": DIR, "max_length": n, "batches": n, "packed": bool}}
 // opens the split "train" and makes batches of 32 shuffled rows; prints the seconds and the memory of each step. An
 // rf::Error is {"error": message}.
@@ -103,6 +106,29 @@ json rows(const json& given) {
   return {{"rows", all}};
 }
 
+json batches(const json& given) {
+  using namespace rf::data;
+  const std::string directory = given.at("data");
+  const rf::text::Vocabulary vocabulary = rf::text::load_vocabulary(directory);
+  const auto split = std::make_shared<const Split>(directory, "train", vocabulary.hash());
+  const Batcher batcher(split, vocabulary.special(),
+                        {.max_length = given.at("max_length"),
+                         .batch_size = given.at("batch"),
+                         .packing = Packing::kPadded,
+                         .seed = given.at("seed")});
+  json all = json::array();
+  BatchCursor cursor;
+  for (int64_t i = 0; i < given.at("count").get<int64_t>(); ++i) {
+    const Batch batch = batcher.next(cursor);
+    all.push_back({{"length", batch.length},
+                   {"ids", batch.ids},
+                   {"segments", batch.segments},
+                   {"places", batch.places},
+                   {"labels", batch.labels}});
+  }
+  return {{"batches", all}};
+}
+
 // Seconds since the last call.
 double lap() {
   static auto last = std::chrono::steady_clock::now();
@@ -140,6 +166,7 @@ int main(int argc, char** argv) {
   const json given = json::parse(argv[1]);
   try {
     const json answer = given.contains("rows")      ? rows(given.at("rows"))
+                        : given.contains("batches") ? batches(given.at("batches"))
                         : given.contains("open")    ? open(given.at("open"))
                         : given.contains("prepare") ? prepare(given)
                                                     : read(given);

@@ -1,5 +1,6 @@
-// Checkpoints: there and back, the number kept, leftovers of a killed process, and one that cannot be written.
-#include "checkpoint.h"
+// Checkpoints: there and back, written while training goes on, the number kept, leftovers of a killed process, and one
+// that cannot be written.
+#include "checkpoint_writer.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -7,10 +8,13 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <thread>
 
 #include "rf/io/files.h"
 #include "rf/model/run_checkpoints.h"
 #include "support.h"
+#include "tensor_memory.h"
 #include "train_step.h"
 
 namespace rf::train {
@@ -25,6 +29,7 @@ class CheckpointTest : public testing::Test {
     config.vocab_size = 7;
     config.hidden_size = config.embedding_size = config.intermediate_size = 4;
     config.num_hidden_layers = config.num_attention_heads = 1;
+    config.max_position_embeddings = 4;
     model_ = std::make_shared<nn::Model>(config, Head::kMaskedLm);
     optimizer_ = std::make_unique<AdamW>(trained_parameters(*model_), AdamWOptions{});
     run_ = directory_ / "run";
@@ -33,8 +38,10 @@ class CheckpointTest : public testing::Test {
     fs::create_directory(data_);
     std::ofstream(data_ + "/vocab.txt") << "[PAD]\n";
     std::ofstream(data_ + "/tokenizer_config.json") << "{}\n";
+    tokenizer_.emplace(data_);
   }
-  void save(int64_t step, int64_t keep = 2) {
+  CheckpointPlan plan(int64_t keep = 2) const { return {.run_dir = run_, .tokenizer = *tokenizer_, .keep = keep}; }
+  void begin(CheckpointWriter& writer, int64_t step) const {
     TrainState state;
     state.step = step;
     state.run = nlohmann::json::object();
@@ -42,7 +49,18 @@ class CheckpointTest : public testing::Test {
     state.interval = {0.1, 2, 3};
     state.evaluation = {1.5, 0.25, 2.5, 40};
     state.train_loss = 1.0 / 3;
-    save_checkpoint({run_, TokenizerFiles(data_), keep}, *model_, *optimizer_, to_json(state));
+    writer.begin(*model_, *optimizer_, to_json(state));
+  }
+  void save(int64_t step, int64_t keep = 2) const {
+    CheckpointWriter writer(plan(keep));
+    begin(writer, step);
+    writer.finish();
+  }
+  // As training does.
+  void fill(float value) const {
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& weight : model_->parameters()) weight.fill_(value);
+    for (const MomentPart& part : optimizer_->moments()) part.values.fill_(value);
   }
   std::vector<std::string> entries() const {
     std::vector<std::string> names;
@@ -53,6 +71,7 @@ class CheckpointTest : public testing::Test {
 
   TemporaryPath directory_;
   std::string run_, data_;
+  std::optional<TokenizerFiles> tokenizer_;
   std::shared_ptr<nn::Model> model_;
   std::unique_ptr<AdamW> optimizer_;
 };
@@ -75,6 +94,92 @@ TEST_F(CheckpointTest, ThereAndBack) {
     EXPECT_EQ(other.moments()[i].values.max().item<float>(), 0.5f * static_cast<float>(i + 1));
     EXPECT_TRUE(other.moments()[i].values.equal(optimizer_->moments()[i].values));
   }
+}
+
+void wait_for(const CheckpointWriter& writer) {
+  while (!writer.is_done()) std::this_thread::yield();
+}
+
+TEST_F(CheckpointTest, HasTheValuesOfItsStepWhileTrainingGoesOn) {
+  std::promise<void> go;  // the writing stops until it has a value
+  CheckpointPlan waiting = plan();
+  waiting.sync = [done = go.get_future().share()] { done.wait(); };
+  CheckpointWriter writer(waiting);
+  fill(1);
+  begin(writer, 1);
+  fill(2);
+  EXPECT_FALSE(writer.is_done());
+  EXPECT_EQ(entries(), (std::vector<std::string>{".checkpoint-1.tmp"}));
+  go.set_value();
+  wait_for(writer);
+  EXPECT_EQ(entries(), (std::vector<std::string>{".checkpoint-1.tmp"}));  // not published before all ranks have agreed
+  writer.go_on();
+  wait_for(writer);
+  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-1"}));
+  writer.go_on();
+  EXPECT_FALSE(writer.is_done());
+  AdamW other(trained_parameters(*model_), {});
+  load_moments(run_ + "/checkpoint-1", other);
+  for (const MomentPart& part : other.moments()) EXPECT_TRUE(part.values.eq(1).all().item<bool>()) << part.name;
+  const auto saved = nn::load_model(run_ + "/checkpoint-1", Head::kMaskedLm, at::kFloat);
+  for (const Parameter& each : trained_parameters(*saved)) EXPECT_TRUE(each.weight.eq(1).all().item<bool>());
+}
+
+TEST_F(CheckpointTest, TheNextOneWaitsForTheOneBefore) {
+  CheckpointWriter writer(plan());
+  fill(1);
+  begin(writer, 1);
+  fill(2);
+  begin(writer, 2);
+  EXPECT_TRUE(fs::exists(run_ + "/checkpoint-1/state.json"));
+  writer.finish();
+  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-1", "checkpoint-2"}));
+  const auto saved = nn::load_model(run_ + "/checkpoint-1", Head::kMaskedLm, at::kFloat);
+  EXPECT_TRUE(trained_parameters(*saved)[0].weight.eq(1).all().item<bool>());
+}
+
+TEST_F(CheckpointTest, TheCopyTakesItsMemoryOnce) {
+  CheckpointWriter writer(plan());
+  const auto bytes_of = [&](int64_t step) {
+    const TensorMemoryScope memory;
+    begin(writer, step);
+    return memory.peak_bytes();
+  };
+  int64_t weights = 0;
+  for (const Parameter& each : trained_parameters(*model_)) weights += int64_t(each.weight.nbytes());
+  EXPECT_GE(bytes_of(1), 3 * weights);  // and two moments
+  EXPECT_LT(bytes_of(2), weights);
+}
+
+TEST_F(CheckpointTest, OneThatWasBegunIsKeptWhenTheRunFails) {
+  {
+    CheckpointWriter writer(plan());
+    begin(writer, 1);
+  }
+  EXPECT_EQ(entries(), (std::vector<std::string>{"checkpoint-1"}));
+}
+
+TEST_F(CheckpointTest, AnErrorOfTheThreadIsThrownOnce) {
+  CheckpointPlan failing = plan();
+  failing.sync = [] { fail("disk", "there must be space, got none"); };
+  {
+    CheckpointWriter writer(failing);
+    begin(writer, 1);
+    wait_for(writer);
+    EXPECT_EQ(message_of([&] { writer.go_on(); }), "[disk] there must be space, got none");
+    writer.finish();
+  }
+  EXPECT_TRUE(entries().empty());
+}
+
+TEST_F(CheckpointTest, TheSameStepIsWrittenOnce) {
+  save(1);
+  CheckpointWriter writer(plan());
+  fill(3);
+  begin(writer, 1);
+  EXPECT_FALSE(writer.is_done());
+  const auto saved = nn::load_model(run_ + "/checkpoint-1", Head::kMaskedLm, at::kFloat);
+  EXPECT_FALSE(trained_parameters(*saved)[0].weight.eq(3).all().item<bool>());
 }
 
 TEST_F(CheckpointTest, KeepsTheNewest) {

@@ -35,7 +35,7 @@ TEST(RunConfig, ReadsEveryKey) {
     "weight_decay": 0.1, "beta1": 0.8, "beta2": 0.98, "epsilon": 1e-6, "clip_norm": 0,
     "mask": {"probability": 0.2, "mask_fraction": 0.7, "random_fraction": 0.2, "unit": "whole-word"},
     "packing": "padded", "precision": "float32", "seed": 9, "log_every_steps": 2, "evaluate_every_steps": 4,
-    "evaluate_batches": 6, "checkpoint_every_steps": 8, "keep_checkpoints": 1})")));
+    "evaluate_batches": 6, "checkpoint_every_steps": 8, "keep_checkpoints": 1, "reduce_overlap": false})")));
   EXPECT_EQ(run.model.hidden_size, 64);
   ASSERT_EQ(run.stages.size(), 2u);
   EXPECT_EQ(run.stages[0].accumulate, 3);
@@ -48,6 +48,7 @@ TEST(RunConfig, ReadsEveryKey) {
   EXPECT_EQ(run.precision, Precision::kFloat32);
   EXPECT_EQ(run.seed, 9u);
   EXPECT_EQ(run.keep_checkpoints, 1);
+  EXPECT_FALSE(run.reduce_overlap);
   EXPECT_EQ(to_json(parse_run_config(to_json(run))), to_json(run));
 }
 

@@ -1,4 +1,4 @@
-// Writing, finding and reading checkpoints (checkpoint.h).
+// The files of checkpoints, and reading them (checkpoint.h).
 #include "checkpoint.h"
 
 #include <algorithm>
@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <optional>
 #include <regex>
 #include <vector>
 
@@ -24,29 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kTemporaryPrefix = ".checkpoint-";
 constexpr int kStateVersion = 2;
-
-std::string temporary_name(const std::string& run_dir, int64_t step) {
-  return fmt::format("{}/{}{}.tmp", run_dir, kTemporaryPrefix, step);
-}
-
-std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
-}
-
-std::string moments_file(const std::string& dir, int64_t rank, int64_t ranks) {
-  if (ranks == 1) return dir + "/optimizer.safetensors";
-  return fmt::format("{}/optimizer-{:05}-of-{:05}.safetensors", dir, rank + 1, ranks);
-}
-
-void write_moments(const std::string& dir, const AdamW& optimizer, const Ranks& ranks) {
-  std::vector<io::TensorView> views;
-  for (const MomentPart& part : optimizer.moments_to_write(ranks)) {
-    const std::string name = ranks.size() == 1 ? part.name : fmt::format("{}@{}", part.name, part.begin);
-    const std::vector<int64_t> shape = ranks.size() == 1 ? part.values.sizes().vec() : std::vector{part.values.numel()};
-    views.push_back({name, io::DType::kF32, shape, bytes_of(part.values)});
-  }
-  io::write_safetensors(moments_file(dir, ranks.index(), ranks.size()), views, {});
-}
 
 // The files of moments of a checkpoint, complete.
 std::vector<std::string> moments_files(const std::string& dir) {
@@ -77,37 +53,21 @@ struct StoredPart {
 
 // Removes a directory so that a kill meanwhile leaves a temporary directory, never an incomplete checkpoint.
 void drop_checkpoint(const std::string& run_dir, int64_t step) {
-  const std::string temporary = temporary_name(run_dir, step);
+  const std::string temporary = unfinished_path(run_dir, step);
   fs::rename(checkpoint_path(run_dir, step), temporary);
   fs::remove_all(temporary);
 }
 
-class TemporaryDirectory {
- public:
-  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {
-    fs::remove_all(path_);
-    std::error_code error;
-    if (!fs::create_directory(path_, error)) fail("checkpoint", "{} must be writable, got: {}", path_, error.message());
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::string& path() const { return path_; }
-  void rename_to(const std::string& path) {
-    io::sync_directory(path_);
-    fs::rename(path_, path);
-    io::sync_directory(fs::path(path).parent_path());
-    path_.clear();
-  }
-
- private:
-  std::string path_;
-};
-
 }  // namespace
+
+std::string unfinished_path(const std::string& run_dir, int64_t step) {
+  return fmt::format("{}/{}{}.tmp", run_dir, kTemporaryPrefix, step);
+}
+
+std::string moments_file(const std::string& checkpoint, int64_t rank, int64_t ranks) {
+  if (ranks == 1) return checkpoint + "/optimizer.safetensors";
+  return fmt::format("{}/optimizer-{:05}-of-{:05}.safetensors", checkpoint, rank + 1, ranks);
+}
 
 bool is_temporary(const std::string& name) {
   static const std::regex file(R"(.+\.tmp\.[0-9]+\.[0-9]+)");  // io::AtomicFile's names
@@ -122,31 +82,9 @@ void remove_temporaries(const std::string& run_dir) {
   for (const fs::path& path : stale) fs::remove_all(path);
 }
 
-void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const AdamW& optimizer,
-                     const nlohmann::json& state) {
-  const int64_t step = state.at("step");
-  const std::string path = checkpoint_path(plan.run_dir, step), unfinished = temporary_name(plan.run_dir, step);
-  const Ranks& ranks = plan.ranks;
-  // The same step of the same run has the same bits.
-  if (ranks.largest(ranks.is_first() && fs::exists(path) ? 1 : 0) > 0) return;
-  std::optional<TemporaryDirectory> temporary;
-  ranks.together([&] {
-    if (ranks.is_first()) temporary.emplace(unfinished);
-  });
-  ranks.together([&] {
-    write_moments(unfinished, optimizer, ranks);
-    if (!ranks.is_first()) return;
-    nn::save_model(model, unfinished, nn::StoredTerms::kLeftOut);
-    plan.tokenizer.write(unfinished);
-    nlohmann::json versioned = state;
-    versioned["version"] = kStateVersion;
-    io::write_file(unfinished + "/state.json", versioned.dump(2) + "\n");
-  });
-  ranks.together([&] {
-    if (!ranks.is_first()) return;
-    temporary->rename_to(path);
-    drop_checkpoints(plan.run_dir, plan.keep);
-  });
+void save_state(const std::string& checkpoint, nlohmann::json state) {
+  state["version"] = kStateVersion;
+  io::write_file(checkpoint + "/state.json", state.dump(2) + "\n");
 }
 
 void drop_checkpoints(const std::string& run_dir, int64_t keep) {

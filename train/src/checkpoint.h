@@ -1,10 +1,10 @@
 // Checkpoints of a run: checkpoint-<step>/ in the run directory (rf/model/run_checkpoints.h), complete or absent.
 //
-// A checkpoint is written as .checkpoint-<step>.tmp/, every file synced, then the directory is renamed and its parent
-// synced; a checkpoint that is removed is renamed to such a name first. So a kill at any moment leaves only complete
-// checkpoints and temporary directories, and a full disk leaves the older ones. A checkpoint is a model directory
-// (config.json, model.safetensors, vocab.txt, tokenizer_config.json) with optimizer.safetensors (moments, float32) and
-// state.json: a TrainState for pretraining, the state of finetune_run.cpp for fine-tuning.
+// A checkpoint is written (checkpoint_writer.h) as .checkpoint-<step>.tmp/, every file synced, then the directory is
+// renamed and its parent synced; a checkpoint that is removed is renamed to such a name first. So a kill at any moment
+// leaves only complete checkpoints and temporary directories, and a full disk leaves the older ones. A checkpoint is a
+// model directory (config.json, model.safetensors, vocab.txt, tokenizer_config.json) with optimizer.safetensors
+// (moments, float32) and state.json: a TrainState for pretraining, the state of finetune_run.cpp for fine-tuning.
 //
 // A job of W > 1 ranks writes the moments in W files, optimizer-00001-of-0000W.safetensors and so on, each by one rank:
 // numbers i to i + n - 1 of a moment are the tensor "<moment>@<i>" [n]. Any number of ranks can read them. The first
@@ -21,7 +21,6 @@
 #include "optimizer.h"
 #include "rf/data/batcher.h"
 #include "rf/io/strict_object.h"
-#include "rf/nn/model.h"
 #include "rf/train/pretrain.h"
 
 namespace rf::train {
@@ -63,16 +62,12 @@ class TokenizerFiles {
   std::vector<std::pair<std::string, std::string>> files_;  // name and content
 };
 
-// The settings of a run's checkpoints: its directory, the tokenizer, and how many of the newest checkpoints are kept.
-struct CheckpointPlan {
-  std::string run_dir;
-  const TokenizerFiles& tokenizer;
-  int64_t keep = 1;
-  const Ranks& ranks = Ranks::alone();  // all of them call save_checkpoint
-};
-// `state`: an object with "step".
-void save_checkpoint(const CheckpointPlan& plan, const nn::Model& model, const AdamW& optimizer,
-                     const nlohmann::json& state);
+// Where a checkpoint lies while it is written or removed.
+std::string unfinished_path(const std::string& run_dir, int64_t step);
+// The file of a rank's moments in a checkpoint of so many ranks.
+std::string moments_file(const std::string& checkpoint, int64_t rank, int64_t ranks);
+// Writes state.json. `state`: an object with "step".
+void save_state(const std::string& checkpoint, nlohmann::json state);
 // Removes all but the newest `keep`.
 void drop_checkpoints(const std::string& run_dir, int64_t keep);
 // state.json, read by `parse`. Errors name the checkpoint and the key, and tell the user to remove its directory to

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "autocast.h"
-#include "checkpoint.h"
+#include "checkpoint_writer.h"
 #include "finetune_data.h"
 #include "metrics_log.h"
 #include "optimizer.h"
@@ -31,7 +31,6 @@ class Run {
       FinetuneRun& run)
       : options_(options),
         data_(data),
-        tokenizer_(tokenizer),
         model_(model),
         directory_(directory),
         progress_(progress),
@@ -45,6 +44,8 @@ class Run {
     schedule_.warmup_steps = std::llround(std::ceil(options.warmup * static_cast<double>(total_steps_)));
     if (checkpoint) resume_from(*checkpoint);
     metrics_.emplace(directory + "/metrics.jsonl", run.steps, options.note);
+    checkpoints_.emplace(
+        CheckpointPlan{.run_dir = directory, .tokenizer = tokenizer, .sync = [this] { metrics_->sync(); }});
     first_step_ = run.steps;
     first_seconds_ = run.seconds;
     estimate_.emplace(static_cast<double>(total_steps_), static_cast<double>(first_step_));
@@ -57,8 +58,10 @@ class Run {
       for (auto i = static_cast<size_t>(run_.steps % steps_per_epoch_); i < batches.size(); ++i) {
         if (interrupt.received() != 0) {
           checkpoint_now();
+          checkpoints_->finish();
           return false;
         }
+        if (checkpoints_->is_done()) checkpoints_->go_on();
         step(batches[i]);
         const bool epoch_ends = run_.steps == (epoch + 1) * steps_per_epoch_;
         if (epoch_ends || run_.steps % kLogEverySteps == 0) log(epoch);
@@ -100,15 +103,14 @@ class Run {
   }
 
   void checkpoint_now() {
-    metrics_->sync();
-    save_checkpoint({directory_, tokenizer_, 1}, *model_.model, optimizer_,
-                    {{"step", run_.steps},
-                     {"best_step", run_.best_step},
-                     {"seconds", run_.seconds},
-                     {"metrics", run_.metrics},
-                     {"without_better", evaluations_without_improvement_},
-                     {"interval", {{"loss_sum", loss_sum_}, {"steps", interval_steps_}}},
-                     {"updates", optimizer_.updates()}});
+    checkpoints_->begin(*model_.model, optimizer_,
+                        {{"step", run_.steps},
+                         {"best_step", run_.best_step},
+                         {"seconds", run_.seconds},
+                         {"metrics", run_.metrics},
+                         {"without_better", evaluations_without_improvement_},
+                         {"interval", {{"loss_sum", loss_sum_}, {"steps", interval_steps_}}},
+                         {"updates", optimizer_.updates()}});
   }
 
   // A metric that is not defined is worse than any that is.
@@ -196,13 +198,13 @@ class Run {
 
   const FinetuneOptions& options_;
   const FinetuneData& data_;
-  const TokenizerFiles& tokenizer_;
   TaskModel& model_;
   const std::string& directory_;
   io::Progress& progress_;
   FinetuneRun& run_;
   AdamW optimizer_;
   std::optional<MetricsLog> metrics_;
+  std::optional<CheckpointWriter> checkpoints_;
   ScheduleConfig schedule_;
   int64_t steps_per_epoch_ = 0, total_steps_ = 0, evaluations_without_improvement_ = 0;
   double rate_ = 0, gradient_norm_ = 0;

@@ -50,8 +50,8 @@ class GradientSum::ReadyHook : public torch::autograd::PostAccumulateGradHook {
   size_t bucket_;
 };
 
-GradientSum::GradientSum(const Ranks& ranks, std::vector<at::Tensor> weights, Precision precision)
-    : ranks_(ranks), precision_(precision) {
+GradientSum::GradientSum(const Ranks& ranks, std::vector<at::Tensor> weights, Precision precision, Overlap overlap)
+    : ranks_(ranks), precision_(precision), overlap_(overlap) {
   if (ranks.size() == 1) return;
   const int64_t most = bucket_elements(weights);
   std::reverse(weights.begin(), weights.end());
@@ -73,7 +73,7 @@ GradientSum::~GradientSum() {
 }
 
 void GradientSum::send_in_next_backward() {
-  sending_ = !buckets_.empty();
+  sending_ = overlap_ == Overlap::kBackward && !buckets_.empty();
 }
 
 void GradientSum::mark_ready(size_t bucket) {

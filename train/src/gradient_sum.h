@@ -1,4 +1,4 @@
-// The sum of gradients over the ranks of a job, in buckets that are sent while the backward pass goes on.
+// The sum of gradients over the ranks of a job, in buckets that are sent while the backward pass goes on, or after it.
 //
 // A bucket holds consecutive parameters, from the last of the model to the first, which is about the order in which
 // their gradients are ready. When the gradients of a bucket are, they are copied into one tensor, whose sum over ranks
@@ -25,13 +25,15 @@ struct CommunicationTime {
 class GradientSum {
  public:
   // weights: the trained parameters, leaves, in the order of the model. precision: in which gradients are sent and
-  // summed. Nothing is done for one rank.
-  GradientSum(const Ranks& ranks, std::vector<at::Tensor> weights, Precision precision);
+  // summed. Nothing is done for one rank. The bits do not depend on `overlap`.
+  enum class Overlap { kBackward, kNone };
+  GradientSum(const Ranks& ranks, std::vector<at::Tensor> weights, Precision precision,
+              Overlap overlap = Overlap::kBackward);
   ~GradientSum();
   GradientSum(const GradientSum&) = delete;
   GradientSum& operator=(const GradientSum&) = delete;
 
-  // Before the last backward pass of a step: its gradients are sent as they become ready.
+  // Before the last backward pass of a step: with kBackward, its gradients are sent as they become ready.
   void send_in_next_backward();
   // After it, or if a rank has no backward pass: sends what is left, waits, and leaves the sum as the gradient of every
   // weight, 0 for weights that have none on any rank.
@@ -49,6 +51,7 @@ class GradientSum {
 
   const Ranks& ranks_;
   Precision precision_;
+  Overlap overlap_;
   std::vector<std::unique_ptr<Bucket>> buckets_;
   size_t sent_ = 0;       // buckets of this step
   bool sending_ = false;  // in the last backward pass

@@ -84,8 +84,11 @@ void require_work_for_all(const Ranks& ranks, const RunConfig& run) {
 std::string memory_note(const Ranks& ranks, const RunConfig& run, int64_t parameters) {
   const int64_t shares = run.sharding == Sharding::kOptimizer ? ranks.size() : 1;
   const int64_t weights = kBytes * parameters, moments = 2 * kBytes * parameters / shares;
-  return fmt::format("{} processes; in each weights {:.0f} MB, gradients {:.0f} MB, moments {:.0f} MB", ranks.size(),
-                     megabytes(weights), megabytes(weights), megabytes(moments));
+  const int64_t copy = weights + 2 * kBytes * parameters / ranks.size();  // of the first rank
+  return fmt::format(
+      "{} processes; in each weights {:.0f} MB, gradients {:.0f} MB, moments {:.0f} MB, and in the first one {:.0f} MB "
+      "for writing checkpoints",
+      ranks.size(), megabytes(weights), megabytes(weights), megabytes(moments), megabytes(copy));
 }
 
 }  // namespace rf::train

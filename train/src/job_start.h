@@ -19,8 +19,8 @@ void require_same_weights(const Ranks& ranks, const nn::Model& model);
 void require_shared(const Ranks& ranks, const std::string& run_dir);
 // Throws Error unless every stage has a micro-batch for each rank.
 void require_work_for_all(const Ranks& ranks, const RunConfig& run);
-// "2 processes; for each weights 498 MB, gradients 498 MB, moments 498 MB, ..": what training needs besides
-// activations. parameters: trained ones.
+// "2 processes; in each weights 498 MB, gradients 498 MB, ..": what training needs besides activations. parameters:
+// trained ones.
 std::string memory_note(const Ranks& ranks, const RunConfig& run, int64_t parameters);
 
 }  // namespace rf::train

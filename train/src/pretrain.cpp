@@ -2,6 +2,7 @@
 // is train_step.h's.
 #include "rf/train/pretrain.h"
 
+#include <ATen/record_function.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -10,9 +11,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "interrupt.h"
 #include "pretrain_run.h"
 #include "rf/io/files.h"
+#include "rf/train/job.h"
 #include "seconds.h"
 
 namespace rf::train {
@@ -42,13 +43,10 @@ void PretrainRun::enter_stage(int64_t stage) {
   batcher_stage_ = stage;
 }
 
-void PretrainRun::one_step() {
-  const double start = now_seconds();
-  const int64_t step = state_.step + 1;
-  const auto stage = std::lower_bound(stage_ends_.begin(), stage_ends_.end(), step) - stage_ends_.begin();
-  enter_stage(stage);
+// Those of this rank; the cursor moves by all of them.
+std::vector<LanguageBatch> PretrainRun::own_batches(int64_t micro_batches) {
+  RECORD_USER_SCOPE("data");
   std::vector<LanguageBatch> batches;
-  const int64_t micro_batches = config_.stages[static_cast<size_t>(stage)].accumulate;
   for (int64_t i = 0; i < micro_batches; ++i) {
     if (ranks_.has(i)) {
       batches.push_back(to_tensors(batcher_->next(state_.cursor)));
@@ -56,6 +54,16 @@ void PretrainRun::one_step() {
       batcher_->skip(state_.cursor);
     }
   }
+  return batches;
+}
+
+void PretrainRun::one_step() {
+  const double start = now_seconds();
+  const int64_t step = state_.step + 1;
+  const auto stage = std::lower_bound(stage_ends_.begin(), stage_ends_.end(), step) - stage_ends_.begin();
+  enter_stage(stage);
+  const int64_t micro_batches = config_.stages[static_cast<size_t>(stage)].accumulate;
+  const std::vector<LanguageBatch> batches = own_batches(micro_batches);
   last_rate_ = learning_rate(config_.schedule, step, total_steps_);
   last_step_ = train_step(*model_, *optimizer_, batches,
                           {config_.precision, last_rate_, step, config_.seed, state_.micro_batches, micro_batches},
@@ -121,6 +129,7 @@ void PretrainRun::append(nlohmann::json line, const nlohmann::json& more) {
 
 void PretrainRun::evaluate_now() {
   if (held_out_->empty()) return;
+  RECORD_USER_SCOPE("evaluation");
   const double start = now_seconds();
   state_.evaluation = held_out_->measure(*model_, stage_batches(state_.stage), config_.precision,
                                          config_.evaluate_batches, progress_, ranks_);
@@ -133,6 +142,7 @@ void PretrainRun::evaluate_now() {
 // Every stage is measured in batches like the first stage's, so that the same documents are measured throughout.
 void PretrainRun::evaluate_lengths() {
   if (held_out_->empty()) return;
+  RECORD_USER_SCOPE("evaluation");
   for (const int64_t length : config_.evaluate_lengths) {
     const double start = now_seconds();
     const auto noted = [this](const std::string& text) { note(text); };
@@ -149,11 +159,15 @@ void PretrainRun::evaluate_lengths() {
 }
 
 void PretrainRun::checkpoint_now() {
-  ranks_.together([&] {
-    if (metrics_) metrics_->sync();
-  });
-  save_checkpoint({options_.output_dir, *tokenizer_, config_.keep_checkpoints, ranks_}, *model_, *optimizer_,
-                  to_json(state_));
+  RECORD_USER_SCOPE("checkpoint");
+  checkpoints_->begin(*model_, *optimizer_, to_json(state_));
+}
+
+void PretrainRun::write_profile() {
+  std::string trace;
+  ranks_.together([&] { trace = profile_->write(); });
+  note(fmt::format(
+      "profile: {}, for ui.perfetto.dev, chrome://tracing or TensorBoard, and a table in the .txt beside it", trace));
 }
 
 // Shows progress: step, loss, speed of the steps, and the time that is left, including evaluations and checkpoints.
@@ -179,28 +193,67 @@ void PretrainRun::finish() {
   });
 }
 
+// A step with what is logged, measured and kept after it.
+void PretrainRun::go_one_step() {
+  const std::string name = fmt::format("ProfilerStep#{}", state_.step + 1);
+  RECORD_USER_SCOPE(name);
+  one_step();
+  const int64_t step = state_.step;
+  const bool stage_end = step == stage_ends_[static_cast<size_t>(state_.stage)];
+  if (stage_end || step % config_.log_every_steps == 0) log_interval();
+  const int64_t every = config_.evaluate_every_steps;
+  if (stage_end || (every > 0 && step % every == 0)) evaluate_now();
+  if (stage_end) evaluate_lengths();
+  if (step == total_steps_ || step % config_.checkpoint_every_steps == 0) checkpoint_now();
+  const double predicted = static_cast<double>(std::max<int64_t>(last_step_.predicted_tokens, 1));
+  progress_.update(progress_line(last_step_.loss_sum / predicted));
+}
+
+// Before a step: publishes a checkpoint that all ranks have written, and returns the signal that any has received, or
+// 0.
+int64_t PretrainRun::agree(const InterruptScope& interrupt) {
+  const std::array<int64_t, 2> own = {interrupt.received(), checkpoints_->is_done() ? 1 : 0};
+  int64_t signal = 0, all_are_done = 1;
+  for (const std::vector<int64_t>& of_rank : ranks_.gather(own)) {
+    signal = std::max(signal, of_rank[0]);
+    all_are_done = std::min(all_are_done, of_rank[1]);
+  }
+  if (all_are_done > 0) checkpoints_->go_on();
+  return signal;
+}
+
+// Steps to the end or to a signal, which is returned, and a checkpoint then.
+int64_t PretrainRun::go_through_steps(const InterruptScope& interrupt) {
+  int64_t signal = 0;
+  while (state_.step < total_steps_ && (signal = agree(interrupt)) == 0) {
+    profile_->begin(state_.step + 1);
+    go_one_step();
+    if (profile_->is_running() && state_.step == profile_->last()) write_profile();
+  }
+  if (profile_->is_running()) write_profile();
+  if (state_.step < total_steps_) checkpoint_now();
+  checkpoints_->finish();
+  return signal;
+}
+
 PretrainReport PretrainRun::go() {
   const InterruptScope interrupt(ranks_.size() > 1 ? InterruptScope::Process::kOfJob : InterruptScope::Process::kAlone);
   note(plot_hint(options_.output_dir));
+  if (profile_->last() > 0 && profile_->last() <= state_.step) {
+    note(fmt::format("no profile: step {} is done, and the run goes on after step {}", profile_->last(), state_.step));
+  }
   start_ = now_seconds();
-  int64_t signal = 0;  // that any rank has received
-  while (state_.step < total_steps_ && (signal = ranks_.largest(interrupt.received())) == 0) {
-    one_step();
-    const int64_t step = state_.step;
-    const bool stage_end = step == stage_ends_[static_cast<size_t>(state_.stage)];
-    if (stage_end || step % config_.log_every_steps == 0) log_interval();
-    const int64_t every = config_.evaluate_every_steps;
-    if (stage_end || (every > 0 && step % every == 0)) evaluate_now();
-    if (stage_end) evaluate_lengths();
-    if (step == total_steps_ || step % config_.checkpoint_every_steps == 0) checkpoint_now();
-    const double predicted = static_cast<double>(std::max<int64_t>(last_step_.predicted_tokens, 1));
-    progress_.update(progress_line(last_step_.loss_sum / predicted));
+  int64_t signal = 0;
+  try {
+    signal = go_through_steps(interrupt);
+  } catch (const FailedOnAll&) {
+    try {
+      checkpoints_->finish();          // one that was begun before is kept
+    } catch (const std::exception&) {  // the first error is the one to be said
+    }
+    throw;
   }
-  if (state_.step < total_steps_) {
-    checkpoint_now();
-  } else {
-    finish();
-  }
+  if (state_.step == total_steps_) finish();
   progress_.finish();
   PretrainReport report;
   report.steps = state_.step;

@@ -1,8 +1,9 @@
 // The class behind pretrain(): a run from its options to the finished model. pretrain_start.cpp opens or resumes it,
 // pretrain.cpp steps through the stages.
 //
-// Order within a step: update, metrics line, evaluation, checkpoint; so the metrics file holds every line up to its
-// newest checkpoint, and later lines are removed on resume.
+// Order within a step: update, metrics line, evaluation, checkpoint, which is then written while later steps go on. The
+// metrics are synced before it is published, so they hold every line up to the newest checkpoint, and later lines are
+// removed on resume.
 //
 // In a job of several ranks (ranks.h) all run this code. The first one has the run directory, the metrics and what is
 // shown; the others read the run file and the newest checkpoint, and write their part of each checkpoint.
@@ -14,14 +15,16 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint.h"
+#include "checkpoint_writer.h"
 #include "gradient_sum.h"
 #include "held_out.h"
+#include "interrupt.h"
 #include "metrics_log.h"
 #include "ranks.h"
 #include "rf/text/vocabulary.h"
 #include "rf/train/pretrain.h"
 #include "rf/train/run_directory.h"
+#include "step_profile.h"
 #include "train_step.h"
 
 namespace rf::train {
@@ -41,6 +44,7 @@ class PretrainRun {
   void resume_from(const std::string& checkpoint);
   data::BatchOptions stage_batches(int64_t stage) const;
   void enter_stage(int64_t stage);
+  std::vector<LanguageBatch> own_batches(int64_t micro_batches);
   void one_step();
   double interval_loss() const;  // mean, so far
   nlohmann::json job_times();
@@ -49,6 +53,10 @@ class PretrainRun {
   void evaluate_now();
   void evaluate_lengths();
   void checkpoint_now();
+  void write_profile();
+  void go_one_step();
+  int64_t agree(const InterruptScope& interrupt);
+  int64_t go_through_steps(const InterruptScope& interrupt);
   std::string progress_line(double loss) const;
   void finish();
   void note(const std::string& text) const {
@@ -73,6 +81,8 @@ class PretrainRun {
   std::optional<GradientSum> gradients_;
   TrainState state_;
   std::optional<MetricsLog> metrics_;  // of the first rank
+  std::optional<CheckpointWriter> checkpoints_;
+  std::optional<StepProfile> profile_;
   std::unique_ptr<data::Batcher> batcher_;
   int64_t batcher_stage_ = -1;
   StepResult last_step_;

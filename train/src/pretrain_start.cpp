@@ -19,11 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether a run may continue with this run file: only the keys for when checkpoints are written and kept, and for what
-// the ranks divide, may differ.
+// Whether a run may continue with this run file: only the keys for when checkpoints are written and kept, for what the
+// ranks divide, and for when they sum gradients may differ.
 void check_same_run(nlohmann::json before, nlohmann::json now) {
   before.emplace("reduce_precision", "float32");  // a run of an earlier version
-  for (const char* key : {"checkpoint_every_steps", "keep_checkpoints", "sharding"}) {
+  for (const char* key : {"checkpoint_every_steps", "keep_checkpoints", "sharding", "reduce_overlap"}) {
     before.erase(key);
     now.erase(key);
   }
@@ -44,9 +44,11 @@ PretrainRun::PretrainRun(const PretrainOptions& options, io::Progress& progress)
     directory_.emplace(options.output_dir, options.resume ? RunDirectory::Use::kResume : RunDirectory::Use::kFresh);
     checkpoint = newest_checkpoint(options.output_dir).value_or("");
   });
+  const std::string profile_steps = ranks_.gather(options.profile_steps).front();
   ranks_.together([&] {
     read_run_file();
     require_work_for_all(ranks_, config_);
+    profile_.emplace(profile_steps, total_steps_, file("profile-"), ranks_);
     open_data();
   });
   state_.run = to_json(config_);
@@ -58,6 +60,8 @@ PretrainRun::PretrainRun(const PretrainOptions& options, io::Progress& progress)
   require_shared(ranks_, options_.output_dir);
   require_same_weights(ranks_, *model_);
   model_->train();
+  checkpoints_.emplace(
+      CheckpointPlan{options_.output_dir, *tokenizer_, config_.keep_checkpoints, ranks_, [this] { metrics_->sync(); }});
 }
 
 void PretrainRun::start(const std::string& checkpoint) {
@@ -135,7 +139,9 @@ void PretrainRun::make_optimizer() {
   }
   const bool is_divided = config_.sharding == Sharding::kOptimizer;
   optimizer_.emplace(trained_parameters(*model_), options, is_divided ? ranks_ : Ranks::alone());
-  gradients_.emplace(ranks_, std::move(weights), config_.reduce_precision);
+  using Overlap = GradientSum::Overlap;
+  gradients_.emplace(ranks_, std::move(weights), config_.reduce_precision,
+                     config_.reduce_overlap ? Overlap::kBackward : Overlap::kNone);
   if (ranks_.size() > 1) note(memory_note(ranks_, config_, elements));
 }
 

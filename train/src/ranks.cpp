@@ -157,7 +157,7 @@ void Ranks::wait(c10d::Work& work) const {
 void Ranks::fail_on_all(const std::string& message) const {
   const size_t end = std::min(message.find("] "), message.size());
   const std::string where = message.substr(1, end - 1), text = message.substr(std::min(end + 2, message.size()));
-  if (is_first()) throw Error(where, text);
+  if (is_first()) throw FailedOnAll(where, text);
   throw SaidByFirstRank(where, text);
 }
 

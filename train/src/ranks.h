@@ -61,11 +61,11 @@ class Ranks {
   // all[size * N]: `own` [N] of every rank, in order; both contiguous.
   void gather_into(const at::Tensor& own, at::Tensor& all) const;
 
-  // Calls `action` on every rank. If it throws Error on some of them, all throw: the first rank what the lowest of them
-  // threw, naming that rank unless all had the same error, and the others SaidByFirstRank.
+  // Calls `action` on every rank. If it throws on some of them, all throw as fail_on_all does, what the lowest of them
+  // threw, naming that rank unless all had the same error.
   void together(const std::function<void()>& action) const;
-  // On every rank, for an error that all of them have: the first rank throws Error with this message, "[where] ..", the
-  // others SaidByFirstRank.
+  // On every rank, for an error that all of them have: the first rank throws FailedOnAll with this message,
+  // "[where] ..", the others SaidByFirstRank (rf/train/job.h).
   [[noreturn]] void fail_on_all(const std::string& message) const;
   // Throws Error, naming the rank and the difference, unless `facts` are those of the first rank.
   void require_same(const char* what, const nlohmann::json& facts) const;

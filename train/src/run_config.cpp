@@ -205,6 +205,7 @@ RunConfig parse_run_config(const nlohmann::json& json) {
   run.precision = object.choice("precision", run.precision, kPrecisions);
   run.sharding = object.choice("sharding", run.sharding, kShardings);
   run.reduce_precision = object.choice("reduce_precision", run.reduce_precision, kPrecisions);
+  run.reduce_overlap = object.boolean("reduce_overlap", run.reduce_overlap);
   run.seed = static_cast<uint64_t>(object.integer("seed", static_cast<int64_t>(run.seed), 0, INT64_MAX));
   run.log_every_steps = object.integer("log_every_steps", run.log_every_steps, 1, kMaxSteps);
   run.evaluate_every_steps = object.integer("evaluate_every_steps", run.evaluate_every_steps, 0, kMaxSteps);
@@ -237,6 +238,7 @@ nlohmann::json to_json(const RunConfig& run) {
                          {"precision", name_of(kPrecisions, run.precision)},
                          {"sharding", name_of(kShardings, run.sharding)},
                          {"reduce_precision", name_of(kPrecisions, run.reduce_precision)},
+                         {"reduce_overlap", run.reduce_overlap},
                          {"seed", run.seed},
                          {"log_every_steps", run.log_every_steps},
                          {"evaluate_every_steps", run.evaluate_every_steps},

@@ -1,6 +1,8 @@
 // Forward, backward and update (train_step.h).
 #include "train_step.h"
 
+#include <ATen/record_function.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -43,9 +45,14 @@ std::vector<double> run_passes(nn::Model& model, std::span<const LanguageBatch> 
     forward += static_cast<uint64_t>(job.ranks.size());
     losses.push_back(0);
     if (!predicts(batch)) continue;
-    const at::Tensor loss = scaled_cross_entropy(label_logits(model, drawn), batch.labels_N, 1.0 / tokens);
-    losses.back() = loss.item<float>() * tokens;
+    at::Tensor loss;
+    {
+      RECORD_USER_SCOPE("forward");
+      loss = scaled_cross_entropy(label_logits(model, drawn), batch.labels_N, 1.0 / tokens);
+      losses.back() = loss.item<float>() * tokens;
+    }
     if (&batch == &*last) job.gradients.send_in_next_backward();
+    RECORD_USER_SCOPE("backward");
     loss.backward();
   }
   return losses;
@@ -80,7 +87,10 @@ StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const Langua
   const double start = now_seconds();
   std::vector<double> losses = run_passes(model, own, plan, job, result.predicted_tokens);
   result.compute_seconds = now_seconds() - start;
-  job.gradients.finish();
+  {
+    RECORD_USER_SCOPE("sum of gradients");
+    job.gradients.finish();
+  }
   result.loss_sum = summed(std::move(losses), plan, job.ranks);
   if (!std::isfinite(result.loss_sum)) {
     const double loss = std::abs(result.loss_sum) / static_cast<double>(result.predicted_tokens);  // a NaN has a sign
@@ -88,6 +98,7 @@ StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const Langua
         "[pretrain] the loss must be finite, got {} at step {}; try a lower learning_rate or a longer warm-up", loss,
         plan.step));
   }
+  RECORD_USER_SCOPE("optimizer");
   try {
     result.gradient_norm = optimizer.step(plan.learning_rate, plan.step);
   } catch (const LostRank&) {

@@ -116,4 +116,18 @@ enum class StoredTerms { kWritten, kLeftOut };
 // none with kLeftOut, for checkpoints that training alone reads. The directory is made when missing.
 void save_model(const Model& model, const std::string& model_dir, StoredTerms terms = StoredTerms::kWritten);
 
+// A copy of what save_model writes with kLeftOut, so that a model can be trained on while it is written.
+class ModelSnapshot {
+ public:
+  // Copies the weights, into the memory of the last call; always of the same model.
+  void take(const Model& model);
+  // Calls no operator of torch, so that a thread of its own takes no core from those that compute.
+  void write(const std::string& model_dir) const;
+
+ private:
+  ModelConfig config_;
+  std::vector<WeightSpec> specs_;
+  std::vector<at::Tensor> values_;
+};
+
 }  // namespace rf::nn

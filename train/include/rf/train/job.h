@@ -5,9 +5,14 @@
 
 namespace rf::train {
 
-// Thrown on all ranks but the first by what has failed on every rank, so that one process says it.
-struct SaidByFirstRank : Error {
+// What has failed on every rank, at the same point of the work.
+struct FailedOnAll : Error {
   using Error::Error;
+};
+
+// Thrown for it on all ranks but the first, so that one process says it.
+struct SaidByFirstRank : FailedOnAll {
+  using FailedOnAll::FailedOnAll;
 };
 
 }  // namespace rf::train

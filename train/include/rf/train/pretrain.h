@@ -23,6 +23,8 @@ struct PretrainOptions {
   std::string output_dir;        // without resume: must be absent or empty
   bool resume = false;           // continue from the newest checkpoint, or at step 0 if there is none
   std::optional<uint64_t> seed;  // in place of the run file's
+  // "", or steps to be profiled, "20" or "20:25" (src/step_profile.h); the files are in the output directory.
+  std::string profile_steps;
   // In a job of several processes the name of their process group in torch.distributed; each calls pretrain().
   std::string process_group;
   std::function<void(const std::string&)> note;  // receives messages such as "resuming at step 500"; may be empty

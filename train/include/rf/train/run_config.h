@@ -52,6 +52,7 @@ struct RunConfig {
   // Of a job of several ranks (docs/distributed.md); one process ignores them.
   Sharding sharding = Sharding::kNone;
   Precision reduce_precision = Precision::kFloat32;  // in which gradients are summed over ranks
+  bool reduce_overlap = true;                        // while the backward pass goes on
   uint64_t seed = 1;
   int64_t log_every_steps = 10;
   int64_t evaluate_every_steps = 0;       // 0: at the end of each stage only

@@ -1,0 +1,70 @@
+// Checkpoints that are written while training goes on; checkpoint.h has their files.
+//
+// Training stands still while each rank copies what it is to write: the first one the weights and its part of the
+// moments, the others their parts. Then a thread of each rank writes the copies and syncs the files. This thread makes
+// no collective calls, because ranks would take those of two threads in different orders. Instead, all ranks call
+// go_on() once is_done() holds on each of them, which they find out in a call that every step makes anyway: first to
+// publish what is written, by a thread of the first rank, then to learn that it is published.
+//
+//   idle --begin--> writing --go_on--> publishing --go_on--> idle
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint.h"
+#include "rf/nn/model.h"
+
+namespace rf::train {
+
+// The settings of a run's checkpoints. What it refers to must live as long as the writer.
+struct CheckpointPlan {
+  std::string run_dir;
+  const TokenizerFiles& tokenizer;
+  int64_t keep = 1;  // number of the newest checkpoints that are kept
+  const Ranks& ranks = Ranks::alone();
+  // Called by the writing thread of the first rank: syncs what must not be older than the checkpoint. May be empty.
+  std::function<void()> sync{};
+};
+
+class CheckpointWriter {
+ public:
+  explicit CheckpointWriter(CheckpointPlan plan);
+  // Waits for the thread. One rank publishes what it has begun, also if an error ends the run; several ranks cannot
+  // agree here: unless finish() was called, theirs is removed.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // These three are called by all ranks together. They throw Error if a file could not be written on one of them.
+  // Finishes the checkpoint before, copies, and starts to write. `state`: an object with "step".
+  void begin(const nn::Model& model, const AdamW& optimizer, nlohmann::json state);
+  void go_on();   // when is_done() on all ranks; otherwise it waits
+  void finish();  // waits until the checkpoint that was begun is published
+
+  // Whether this rank waits for go_on().
+  bool is_done() const;
+
+ private:
+  enum class Phase { kIdle, kWriting, kPublishing };
+  class Directory;
+  void copy(const nn::Model& model, const AdamW& optimizer);
+  void write(const std::string& dir) const;
+  void publish();
+
+  CheckpointPlan plan_;
+  Phase phase_ = Phase::kIdle;             // the same on all ranks
+  std::string path_;                       // of the checkpoint
+  std::unique_ptr<Directory> unfinished_;  // of the first rank
+  nn::ModelSnapshot model_;                // of the first rank
+  std::vector<MomentPart> moments_;
+  nlohmann::json state_;
+  std::future<void> work_;  // of the phase, on this rank
+};
+
+}  // namespace rf::train
