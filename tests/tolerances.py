@@ -221,3 +221,8 @@ JOB_BF16 = 2e-3
 # Losses, printed with 6 decimals, of 20 steps at a rate of 1e-2: two halves of a batch are averaged, and Adam amplifies
 # the rounding of small gradients.
 FSDP_RTOL, FSDP_ATOL = 1e-4, 2e-6
+
+# Pretraining in float32 beside float64, relative to the loss and the gradient norm of a step. A number of a pass has
+# some hundred roundings of half an eps behind it, sqrt(100) * 6e-8 = 6e-7; a loss is a mean of those of some dozen
+# tokens. A gradient is a product of such numbers, some of which attention amplifies.
+CURVE_LOSS, CURVE_NORM = 6e-7, 6e-6
