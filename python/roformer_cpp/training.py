@@ -76,6 +76,7 @@ def pretrain(
     callback: Callback | Sequence[Callback] | None = None,
     seed: int | None = None,
     threads: int | None = None,
+    profile: str | None = None,
     verbose: bool = False,
 ) -> Pretraining:
     """Trains a language model on prepared data, as `roformer pretrain` does (docs/pretraining.md).
@@ -95,6 +96,7 @@ def pretrain(
             come. Or a list of such functions.
         seed: of all random numbers, in place of the run file's.
         threads: threads to compute with. Default: all, or ``OMP_NUM_THREADS``.
+        profile: optimizer steps to profile, ``"20"`` or ``"20:25"``; the trace and a table are in the output directory.
         verbose: show what the program says, and from time to time its progress, on ``sys.stderr``. Otherwise its
             warnings are Python's.
 
@@ -112,7 +114,14 @@ def pretrain(
         raise ValueError("[pretrain] a run file must be given unless the run is resumed, got None")
     with run_file(run) as config:
         options = _child.options(
-            where, config=config, data=data, output=output, resume=resume, seed=seed, threads=threads
+            where,
+            config=config,
+            data=data,
+            output=output,
+            resume=resume,
+            seed=seed,
+            threads=threads,
+            profile=profile,
         )
         follower = _Follower(where, NewLines(Path(output)), callback)
         child, is_finished = _child.run(where, options, verbose=verbose, look=follower.look)

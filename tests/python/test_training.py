@@ -48,6 +48,15 @@ def test_a_run_file_may_be_a_path(data, trained, tmp_path):
     assert same_model(result.directory, trained[0])
 
 
+def test_a_profile(data, trained, tmp_path):
+    result = pretrain(RUN, data, tmp_path / "run", threads=1, profile="3:4")
+    assert same_model(result.directory, trained[0])
+    names = {path.name for path in result.directory.glob("profile*")}
+    assert names == {"profile-3-4.rank0.pt.trace.json", "profile-3-4.rank0.txt"}
+    with pytest.raises(ValueError, match=r"^\[profile\] the steps must be one of the run's 6 .* got \"7\""):
+        pretrain(RUN, data, tmp_path / "other", threads=1, profile="7")
+
+
 @pytest.fixture(scope="module")
 def long_run(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("long") / "run"
