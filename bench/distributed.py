@@ -86,8 +86,8 @@ def make_data(directory):
     cli_support.run("prepare", *prepare, "--valid-fraction", "0.01")
 
 
-def measure(directory, name, processes, threads, steps):
-    """The medians of the lines of a job, without the first one."""
+def measure(directory, name, processes, threads, steps, **keys):
+    """The medians of the lines of a job, without the first one; keys: of the run file."""
     config = cli_support.run_file(
         directory / f"{name}.json",
         model=MODEL,
@@ -95,6 +95,7 @@ def measure(directory, name, processes, threads, steps):
         log_every_steps=1,
         checkpoint_every_steps=steps,
         evaluate_batches=1,
+        **keys,
     )
     options = ("--config", config, "--data", directory / "data", "--output", directory / name, "--threads", threads)
     if processes == 1:
@@ -138,6 +139,8 @@ def main():
         }
         measured = measure(options.directory, f"{processes}x1", processes, 1, options.steps)
         print(json.dumps({"processes": processes, "threads": 1, "predicted": predicted, "measured": measured}))
+        after = measure(options.directory, f"{processes}x1-after", processes, 1, options.steps, reduce_overlap=False)
+        print(json.dumps({"processes": processes, "threads": 1, "reduce_overlap": False, "measured": after}))
 
 
 if __name__ == "__main__":

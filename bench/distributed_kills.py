@@ -2,17 +2,22 @@
 
 Each job must end with the bits of one that was never disturbed; docs/distributed.md has the figures.
 
-    python bench/distributed_kills.py --kills 200 --directory DIR
+    python bench/distributed_kills.py --kills 200 --directory DIR [--minutes 20]
 
-A job of 2 or 4 processes trains a small model with a checkpoint every few steps. A process, the first one too, gets
-SIGKILL at a moment that is uniform from its start to the expected end, so that starts, steps, checkpoints and their
-publication are hit; all are started again with --resume until the run is finished. Exit code 1 if a job hangs, or its
-bits differ.
+A job of 2 or 4 processes, with AdamW's moments divided among them or not, trains a small model with a checkpoint every
+few steps. A process, the first one too, gets SIGKILL at a moment that is uniform from its start to the expected end, so
+that starts, steps, checkpoints and their publication are hit; all are started again with --resume until the run is
+finished. Exit code 1 if a job hangs, or its bits differ.
+
+Finished runs are recorded in DIR/kills.jsonl: a call adds to those before it, until there are as many kills as asked
+for, of the present build. Each run is drawn from the seed and its number. After each, the totals are printed.
 """
 
 import argparse
+import hashlib
 import json
 import random
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -67,35 +72,80 @@ def run_disturbed(size, arguments, seconds, draw, output):
             return kills, during
 
 
+class Record:
+    """The finished runs of all calls, a JSON line each; those of another build of the program do not count."""
+
+    def __init__(self, path, build):
+        self.path, self.build = path, build
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.runs = [run for run in map(json.loads, lines) if run["build"] == build]
+
+    def add(self, **run):
+        self.runs.append({**run, "build": self.build})
+        with self.path.open("a") as file:
+            file.write(json.dumps(self.runs[-1]) + "\n")
+
+    def total(self):
+        kills = {}
+        for run in self.runs:
+            name = f"{run['processes']} processes, sharding {run['sharding']}"
+            kills[name] = kills.get(name, 0) + run["kills"]
+        return {
+            "runs": len(self.runs),
+            "kills": sum(run["kills"] for run in self.runs),
+            "during_checkpoints": sum(run["during_checkpoints"] for run in self.runs),
+            "different": sum(not run["same"] for run in self.runs),
+            "of": kills,
+        }
+
+
+def build_of(program):
+    """Changes when the program does."""
+    libraries = sorted((program.parent / "lib").glob("libroformer_*.so"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in libraries)).hexdigest()[:16]
+
+
+def undisturbed(folder, size, arguments, build):
+    """The bits of a run that nothing disturbs, and its seconds; kept in `folder` for later calls."""
+    note = folder / "undisturbed.json"
+    if not note.exists() or (kept := json.loads(note.read_text()))["build"] != build:
+        shutil.rmtree(folder, ignore_errors=True)
+        start = time.monotonic()
+        finish(job(size, *arguments, folder))
+        kept = {"build": build, "seconds": time.monotonic() - start}
+        note.write_text(json.dumps(kept))
+    return (folder / "model.safetensors").read_bytes(), kept["seconds"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=200, help="of all calls with this directory and build")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after so long")
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes
     options.directory.mkdir(parents=True, exist_ok=True)
-    draw = random.Random(options.seed)
-    cli_support.make_data(options.directory)
-    total = {"kills": 0, "during_checkpoints": 0, "runs": 0, "different": 0}
-    for sharding in ("none", "optimizer"):
-        for size in (2, 4):
-            name = f"{size}-{sharding}"
-            config = cli_support.run_file(options.directory / f"{name}.json", **{**LONG, "sharding": sharding})
-            common = ("pretrain", "--config", config, "--data", options.directory / "data", "--output")
-            start = time.monotonic()
-            finish(job(size, *common, options.directory / name))
-            seconds = time.monotonic() - start
-            expected = (options.directory / name / "model.safetensors").read_bytes()
-            aim = options.kills * (1 + 2 * (sharding == "optimizer") + (size == 4)) // 4
-            while total["kills"] < aim:
-                output = options.directory / f"{name}-{total['runs']}"
-                kills, during = run_disturbed(size, (*common, output), 1.3 * seconds, draw, output)
-                total["kills"] += kills
-                total["during_checkpoints"] += during
-                total["runs"] += 1
-                total["different"] += (output / "model.safetensors").read_bytes() != expected
-                print(json.dumps({"processes": size, "sharding": sharding, **total}), flush=True)
-    return 1 if total["different"] else 0
+    if not (options.directory / "data").exists():
+        cli_support.make_data(options.directory)
+    build = build_of(cli_support.PROGRAM)
+    record = Record(options.directory / "kills.jsonl", build)
+    while record.total()["kills"] < options.kills and time.monotonic() < end:
+        draw = random.Random(f"{options.seed} {len(record.runs)}")
+        size, sharding = draw.choice((2, 4)), draw.choice(("none", "optimizer"))
+        name = f"{size}-{sharding}"
+        config = cli_support.run_file(options.directory / f"{name}.json", **{**LONG, "sharding": sharding})
+        common = ("pretrain", "--config", config, "--data", options.directory / "data", "--output")
+        expected, seconds = undisturbed(options.directory / name, size, common, build)
+        output = options.directory / "disturbed"
+        shutil.rmtree(output, ignore_errors=True)
+        kills, during = run_disturbed(size, (*common, output), 1.3 * seconds, draw, output)
+        same = (output / "model.safetensors").read_bytes() == expected
+        record.add(processes=size, sharding=sharding, kills=kills, during_checkpoints=during, same=same)
+        if not same:
+            output.rename(options.directory / f"different-{len(record.runs)}")
+        print(json.dumps(record.total()), flush=True)
+    return 1 if record.total()["different"] else 0
 
 
 if __name__ == "__main__":

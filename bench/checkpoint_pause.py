@@ -1,0 +1,122 @@
+"""Measures how long training stands still for a checkpoint, and what writing it costs the steps meanwhile.
+
+    python bench/checkpoint_pause.py --directory DIR [--program OTHER_BUILD/roformer] [--processes N]
+
+Trains the same run with a checkpoint every `--every` steps and, in turn, with one at the end only. What a checkpoint
+costs is the difference of the whole runs by the number of checkpoints: the time that training stands still, and slower
+steps while it is written. With --profile, the profile of a step with a checkpoint has the time standing still alone.
+With --program another build of the program is measured in the same way.
+
+Prints a JSON line: seconds of a step, of whole runs, of a checkpoint, and the bytes of one.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "python"), str(ROOT / "bench")]
+
+from distributed import make_data  # noqa: E402
+
+import cli_support  # noqa: E402
+from job_case import finish, job  # noqa: E402
+
+LENGTH = 64
+
+
+def run_file(directory, name, options, every):
+    return cli_support.run_file(
+        directory / f"{name}.json",
+        model=dict(
+            hidden_size=options.width,
+            num_hidden_layers=options.layers,
+            num_attention_heads=options.width // 64,
+            intermediate_size=4 * options.width,
+            max_position_embeddings=LENGTH,
+        ),
+        stages=[
+            dict(max_length=LENGTH, batch=options.batch, accumulate=options.processes, steps=options.steps),
+        ],
+        log_every_steps=1,
+        checkpoint_every_steps=every,
+        keep_checkpoints=1,
+        evaluate_batches=1,
+    )
+
+
+def train(directory, name, options, every):
+    """Seconds of the whole program."""
+    output = directory / name
+    shutil.rmtree(output, ignore_errors=True)
+    config = run_file(directory, name, options, every)
+    arguments = ("pretrain", "--config", config, "--data", directory / "data", "--output", output)
+    arguments += ("--threads", options.threads)
+    if options.profile and every <= options.steps:
+        arguments += ("--profile", f"{2 * every}:{2 * every}")
+    start = time.monotonic()
+    if options.processes > 1:
+        finish(job(options.processes, *arguments))
+    else:
+        command = [options.program, *map(str, arguments)]
+        subprocess.run(command, check=True, capture_output=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    return time.monotonic() - start
+
+
+def standstill(run_dir):
+    """Milliseconds of the stage `checkpoint` in the tables of a profile, by rank."""
+    found = {}
+    for table in sorted(run_dir.glob("profile-*.txt")):
+        match = re.search(r"^ *([\d.]+) +[\d.]+ +checkpoint$", table.read_text(), re.MULTILINE)
+        found[table.name.split(".")[1]] = float(match[1])
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--program", type=Path, default=cli_support.PROGRAM)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--every", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--profile", action="store_true", help="the step of the second checkpoint")
+    options = parser.parse_args()
+    options.directory.mkdir(parents=True, exist_ok=True)
+    make_data(options.directory)
+    seconds = {"with": [], "without": []}
+    still = {}
+    for repeat in range(options.repeats):
+        for name, every in (("with", options.every), ("without", options.steps + 1)):
+            seconds[name].append(train(options.directory, name, options, every))
+        if options.profile:
+            still[repeat] = standstill(options.directory / "with")
+    lines = [json.loads(line) for line in (options.directory / "with" / "metrics.jsonl").read_text().splitlines()]
+    (checkpoint,) = (options.directory / "with").glob("checkpoint-*")
+    checkpoints = options.steps // options.every - 1  # that of the end is in both kinds of runs
+    whole = {name: statistics.median(each) for name, each in seconds.items()}
+    result = {
+        "processes": options.processes,
+        "step_seconds": statistics.median(line["seconds"] for line in lines if line["type"] == "train"),
+        "run_seconds": seconds,
+        "checkpoint_seconds": (whole["with"] - whole["without"]) / checkpoints,
+        "checkpoint_bytes": sum(path.stat().st_size for path in checkpoint.iterdir()),
+    }
+    if still:
+        result["standing_still_ms"] = still
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
