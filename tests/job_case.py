@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import cli_support
 from cli_support import MODEL, ROOT
 
+TIMES = ("seconds", "tokens_per_second", "processes", "communication_seconds", "exposed_seconds")
+TIMES += ("slowest_rank", "slowest_seconds")
 STEPS = 12
 RUN = {
     **cli_support.RUN,
@@ -64,6 +67,25 @@ def finish(processes):
     assert [code for code, _, _ in results] == [0] * len(results), results
     assert [out for _, out, _ in results[1:]] == [""] * (len(results) - 1)
     return [json.loads(line) for line in results[0][1].splitlines()]
+
+
+def lines_of(run_dir):
+    """The metrics, without times."""
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
+
+
+def bits(run_dir):
+    return (run_dir / "model.safetensors").read_bytes()
+
+
+def errors(processes, first, code=1):
+    """What is said, by the first rank alone."""
+    results = outcomes(processes)
+    assert [each for each, _, _ in results] == [code] * len(results), results
+    assert not any("[" in said for _, _, said in results[1:]), results
+    (line,) = [line for line in results[0][2].splitlines() if line.startswith("[")]
+    assert re.search(first, line), line
 
 
 def pretrain(size, data, folder, name, *more, **options):

@@ -67,27 +67,28 @@ const Command* find_command(std::string_view name) {
   return found == kCommands.end() ? nullptr : &*found;
 }
 
-// True, after a message, if the first argument should be a command and is not.
-bool unknown_command(int argc, char** argv) {
-  if (argc < 2) {
-    say("[usage] a command must be given, got none (roformer --help lists them)");
-    return true;
-  }
-  if (argv[1][0] == '-') return false;
+// A wrong command line; run_guarded says it.
+struct Misuse {
+  std::string message;
+};
+
+// Throws if the first argument should be a command and is not.
+void check_command(int argc, char** argv) {
+  if (argc < 2) throw Misuse{"[usage] a command must be given, got none (roformer --help lists them)"};
+  if (argv[1][0] == '-') return;
   const std::string_view given = argv[1];
-  if (find_command(given) != nullptr) return false;
+  if (find_command(given) != nullptr) return;
   std::vector<std::string_view> names;
   for (const Command& command : kCommands) names.push_back(command.name);
   const std::string_view nearest = io::nearest_name(given, names);
   const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
-  say(fmt::format("[usage] the command must be a known one, got {}{} (roformer --help lists them)",
-                  io::printable(given), hint));
-  return true;
+  throw Misuse{fmt::format("[usage] the command must be a known one, got {}{} (roformer --help lists them)",
+                           io::printable(given), hint)};
 }
 
 // CLI11 first misses the option that was misspelt; an option that does not exist is what is wrong then. What follows an
 // option with a value is that value, even if it begins with "--".
-bool unknown_option(CLI::App& command, int argc, char** argv) {
+void check_options(CLI::App& command, int argc, char** argv) {
   std::vector<std::string> known, with_value;
   std::vector<CLI::App*> groups = command.get_subcommands([](const CLI::App*) { return true; });
   groups.push_back(&command);
@@ -103,17 +104,16 @@ bool unknown_option(CLI::App& command, int argc, char** argv) {
   bool is_value = false;
   for (const std::string_view argument : std::span(argv, static_cast<size_t>(argc)).subspan(2)) {
     if (std::exchange(is_value, false)) continue;
-    if (argument == "--") return false;
+    if (argument == "--") return;
     is_value = std::find(with_value.begin(), with_value.end(), argument) != with_value.end();
     const std::string_view given = argument.substr(0, argument.find('='));
     if (!given.starts_with("--") || std::find(names.begin(), names.end(), given) != names.end()) continue;
     const std::string_view nearest = io::nearest_name(given, names);
     const std::string hint = nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
-    say(fmt::format("[usage] an option of {0} must be a known one, got {1}{2} (roformer {0} --help lists them)",
-                    command.get_name(), io::printable(given), hint));
-    return true;
+    throw Misuse{
+        fmt::format("[usage] an option of {0} must be a known one, got {1}{2} (roformer {0} --help lists them)",
+                    command.get_name(), io::printable(given), hint)};
   }
-  return false;
 }
 
 // CLI11 reads octal and hexadecimal numbers, and replaces one that does not fit by the nearest that does. Here a whole
@@ -156,7 +156,14 @@ struct ProgressScope {
   ~ProgressScope() { progress().finish(); }
 };
 
-int run_guarded(const std::function<int()>& action) {
+// What processes of a job do with a wrong command line that all of them have: one says it.
+enum class Misuses { kSaid, kSilent };
+
+int run_guarded(Misuses misuses, const std::function<int()>& action) {
+  const auto refuse = [misuses](const std::string& message) {
+    if (misuses == Misuses::kSaid) say(message);
+    return kUsage;
+  };
   try {
     const ProgressScope scope;
     return action();
@@ -164,9 +171,10 @@ int run_guarded(const std::function<int()>& action) {
     return kOk;
   } catch (const SilentExit& exit) {
     return exit.code;
+  } catch (const Misuse& misuse) {
+    return refuse(misuse.message);
   } catch (const UsageError& error) {
-    say(error.what());
-    return kUsage;
+    return refuse(error.what());
   } catch (const Error& error) {
     say(error.what());
     return kBadInput;
@@ -190,18 +198,14 @@ void configure_command(CLI::App& app, const Command& command, const Common& comm
 }
 
 int parse_and_run(CLI::App& app, int argc, char** argv, const Common& common, const std::function<int()>& action) {
-  if (argv[1][0] != '-' && unknown_option(*app.get_subcommand(argv[1]), argc, argv)) return kUsage;
+  if (argv[1][0] != '-') check_options(*app.get_subcommand(argv[1]), argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     std::ostringstream help, message;
-    const int code = app.exit(error, help, message) == 0 ? kOk : kUsage;
-    if (code == kUsage) {
-      say(without_line_end(message.str()));
-      return code;
-    }
+    if (app.exit(error, help, message) != 0) throw Misuse{without_line_end(message.str())};
     emit_text(without_line_end(help.str()));
-    return code;
+    return kOk;
   }
   if (*rf_target() == 0) {  // RF_KERNEL names kernels that do not exist
     say(rf_last_error());
@@ -211,8 +215,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const Common& common, co
   return action();
 }
 
-int run_program(int argc, char** argv, const char* process_group) {
-  if (unknown_command(argc, argv)) return kUsage;
+int run_program(int argc, char** argv, const char* process_group, Misuses misuses) {
   CLI::App app("RoFormer and rotary position embedding: pretraining, fine-tuning and inference", "roformer");
   app.set_version_flag("--version", "roformer " ROFORMER_VERSION);
   app.require_subcommand(1);
@@ -224,7 +227,8 @@ int run_program(int argc, char** argv, const char* process_group) {
   const auto called =
       std::find_if(arguments.begin() + 1, arguments.end(), [](const char* each) { return *each != '-'; });
   const Command* const command = called == arguments.end() ? nullptr : find_command(*called);
-  return run_guarded([&] {
+  return run_guarded(misuses, [&] {
+    check_command(argc, argv);
     if (command != nullptr) configure_command(*app.get_subcommand(command->name), *command, common, action);
     return parse_and_run(app, argc, argv, common, action);
   });
@@ -235,16 +239,17 @@ int run_program(int argc, char** argv, const char* process_group) {
 }  // namespace rf::cli
 
 // What python/roformer_cpp/distributed.py runs in each process of a job: `group` is the name of their process group in
-// torch.distributed.
-extern "C" int rf_cli_main_of_job(int argc, char** argv, const char* group) {
+// torch.distributed; says_misuse: 0 if another process with the same command line says what is wrong with it.
+extern "C" int rf_cli_main_of_job(int argc, char** argv, const char* group, int says_misuse) {
   // A closed pipe and a file at its size limit become errors of write() instead of signals.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   rf::io::report_lost_pages();
-  return rf::cli::run_program(argc, argv, group);
+  using rf::cli::Misuses;
+  return rf::cli::run_program(argc, argv, group, says_misuse != 0 ? Misuses::kSaid : Misuses::kSilent);
 }
 
 // What program.cpp runs.
 extern "C" int rf_cli_main(int argc, char** argv) {
-  return rf_cli_main_of_job(argc, argv, "");
+  return rf_cli_main_of_job(argc, argv, "", 1);
 }

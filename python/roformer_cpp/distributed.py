@@ -6,6 +6,7 @@ The processes run the program's own commands (docs/distributed.md). Python makes
 
 import argparse
 import ctypes
+import json
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from . import _child, _library
 from .training import File, run_file
 
 _LIBRARY = "libroformer_cli.so"
+_MISUSE = 2  # the program's exit code for a wrong command line
 _HELP = """\
 Under torchrun, every process runs this command, and the first one writes and prints. Options of the launcher:
   --backend TEXT     Backend of torch.distributed; default: gloo
@@ -39,21 +41,28 @@ def main(command: str, arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(_HELP.format(command=command))
         sys.stdout.flush()
         return _run([command, "--help"], "")
-    parser = argparse.ArgumentParser(prog=f"python -m roformer_cpp.{command}", add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--backend", default="gloo")
     parser.add_argument("--timeout", type=_seconds, default=600.0)
-    own, arguments = parser.parse_known_args(arguments)
+    try:
+        own, arguments = parser.parse_known_args(arguments)
+    except argparse.ArgumentError as error:
+        if _is_first_of_machine():
+            print(f"[usage] {error.argument_name} {error.message}", file=sys.stderr)
+        return _MISUSE
     if "RANK" not in os.environ:
         return _run([command, *arguments], "")
     try:
-        group = _make_group(own.backend, own.timeout)
+        group, says_misuse = _make_group(own.backend, own.timeout, arguments)
     except _NoGroup as error:
         print(error, file=sys.stderr)
         return 1
     if command == "pretrain" and os.environ["RANK"] == "0" and _is_started_again(arguments):
         arguments.append("--resume")
-    code = _run([command, *arguments], group)
+    code = _run([command, *arguments], group, says_misuse=says_misuse)
     sys.stdout.flush()
+    if code == _MISUSE and not says_misuse:
+        time.sleep(2)  # torchrun ends all processes when one has ended; the first one is to say why before
     if code != 0:
         os._exit(code)  # the end of the group would wait for processes that are gone
     import torch.distributed
@@ -70,6 +79,7 @@ def pretrain(
     resume: bool = False,
     seed: int | None = None,
     threads: int | None = None,
+    profile: str | None = None,
 ) -> None:
     """Trains a language model together with the other processes of ``torch.distributed``'s default group, which the
     caller has made; every one of them calls this. Without a group, this process trains alone.
@@ -78,7 +88,7 @@ def pretrain(
         run: the run file, or its keys as a dictionary. With ``resume`` it may be None: the run's own.
         data: the directory that ``prepare`` made: the same content for every process.
         output: directory of the run, on a file system that all processes share.
-        resume, seed, threads: as of :func:`roformer_cpp.pretrain`.
+        resume, seed, threads, profile: as of :func:`roformer_cpp.pretrain`.
 
     Raises:
         RuntimeError: training ended early; the reason is on standard error of the first process, and the exception has
@@ -90,7 +100,14 @@ def pretrain(
     group = torch.distributed.group.WORLD.group_name if there else ""
     with run_file(run) as config:
         options = _child.options(
-            "pretrain", config=config, data=data, output=output, resume=resume, seed=seed, threads=threads
+            "pretrain",
+            config=config,
+            data=data,
+            output=output,
+            resume=resume,
+            seed=seed,
+            threads=threads,
+            profile=profile,
         )
         code = _run(["pretrain", *options], group)
     if code != 0:
@@ -122,14 +139,31 @@ class _NoGroup(RuntimeError):
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text}")
     return value
 
 
-def _make_group(backend: str, timeout: float) -> str:
-    """Makes the group that torchrun's variables describe; its name."""
+def _is_first_of_machine() -> bool:
+    return os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")) == "0"
+
+
+def _is_first_with(arguments: list[str], store: Any, rank: int) -> bool:
+    """Whether no process before this one is known to have the same arguments, and to say what is wrong with them."""
+    words = json.dumps(arguments)
+    if rank == 0:
+        store.set("roformer/arguments", words)
+        return True
+    return store.get("roformer/arguments").decode() != words
+
+
+def _make_group(backend: str, timeout: float, arguments: list[str]) -> tuple[str, bool]:
+    """Makes the group that torchrun's variables describe; its name, and whether this process says what is wrong with
+    these arguments of the program."""
     import torch.distributed
     from torch.distributed.rendezvous import rendezvous
 
@@ -138,13 +172,14 @@ def _make_group(backend: str, timeout: float) -> str:
         store, rank, size = next(rendezvous("env://", timeout=limit))
         store = torch.distributed.PrefixStore(_agreed_start(store, rank, size, timeout), store)
         torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+        says_misuse = _is_first_with(arguments, store, rank)
     except Exception as error:
         reason = str(error).split("\n")[0]
         raise _NoGroup(
             f"[distributed] rank {os.environ['RANK']} of {os.environ.get('WORLD_SIZE')} must reach the others at "
             f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}, got: {reason}"
         ) from error
-    return torch.distributed.group.WORLD.group_name
+    return torch.distributed.group.WORLD.group_name, says_misuse
 
 
 def _agreed_start(store: Any, rank: int, size: int, timeout: float) -> str:
@@ -176,7 +211,7 @@ def _agreed_start(store: Any, rank: int, size: int, timeout: float) -> str:
     return own
 
 
-def _run(arguments: Sequence[str], group: str) -> int:
+def _run(arguments: Sequence[str], group: str, *, says_misuse: bool = True) -> int:
     import torch  # noqa: F401 - the libraries that train use the one of this process
 
     folder = next((folder for folder in _library.folders() if (folder / _LIBRARY).exists()), None)
@@ -184,4 +219,5 @@ def _run(arguments: Sequence[str], group: str) -> int:
         raise ImportError(f"[roformer_cpp] {_LIBRARY} must be built, got none. {_library.HINT}")
     program = ctypes.CDLL(str(folder / _LIBRARY), ctypes.RTLD_GLOBAL)
     words = [b"roformer", *(os.fsencode(str(word)) for word in arguments)]
-    return program.rf_cli_main_of_job(len(words), (ctypes.c_char_p * (len(words) + 1))(*words), group.encode())
+    argv = (ctypes.c_char_p * (len(words) + 1))(*words)
+    return program.rf_cli_main_of_job(len(words), argv, group.encode(), int(says_misuse))

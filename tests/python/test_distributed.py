@@ -16,19 +16,7 @@ from safetensors.numpy import load_file
 
 import cli_support
 import tolerances as tol
-from job_case import RUN, STEPS, finish, free_port, job, outcomes, pretrain, start
-
-TIMES = ("seconds", "tokens_per_second", "processes", "communication_seconds", "exposed_seconds")
-TIMES += ("slowest_rank", "slowest_seconds")
-
-
-def lines_of(run_dir):
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
-
-
-def bits(run_dir):
-    return (run_dir / "model.safetensors").read_bytes()
+from job_case import RUN, STEPS, bits, errors, finish, free_port, job, lines_of, outcomes, pretrain, start
 
 
 def weights(run_dir):
@@ -183,15 +171,6 @@ def test_another_number_of_processes_goes_on(alone, data, tmp_path, before, afte
     assert_same_run(tmp_path / "run", alone)
 
 
-def errors(processes, first):
-    """What is said, by the first rank alone."""
-    results = outcomes(processes)
-    assert [code for code, _, _ in results] == [1] * len(results), results
-    assert not any("[" in said for _, _, said in results[1:]), results
-    (line,) = [line for line in results[0][2].splitlines() if line.startswith("[")]
-    assert re.search(first, line), line
-
-
 def test_more_ranks_than_micro_batches(data, tmp_path):
     errors(pretrain(5, data, tmp_path, "run"), r"accumulate of stages\[0\] must be at least the 5 processes.*got 4")
 
@@ -304,6 +283,28 @@ def test_other_weights_of_one_rank_are_named(alone, data, tmp_path):
         [start(options, rank, 2, port, cwd=tmp_path / name) for rank, name in enumerate(("here", "there"))],
         r"the model must be the same on every rank, got on rank 1",
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--resum",), r"\[usage\] an option of pretrain must be a known one, got --resum; did you mean --resume"),
+        ((), r"\[pretrain\] a run file must be given \(--config\), got none"),
+        (("--timeout", "-1"), r"\[usage\] argument --timeout must be a number of seconds above 0, got -1"),
+        (("--timeout", "soon"), r"\[usage\] argument --timeout must be a number of seconds above 0, got soon"),
+    ],
+)
+def test_a_wrong_command_line_is_said_once(data, tmp_path, options, said):
+    arguments = ("pretrain", "--data", data, "--output", tmp_path / "run", *options)
+    errors(job(2, *arguments), said, code=2)
+
+
+def test_a_wrong_command_line_of_one_rank_is_said_by_it(data, tmp_path):
+    config = cli_support.run_file(tmp_path / "run.json", **RUN)
+    arguments = ("pretrain", "--config", config, "--data", data, "--output", tmp_path / "run")
+    results = outcomes(job(2, *arguments, of_rank={1: (*arguments, "--threads", "none")}))
+    assert [code for code, _, _ in results] == [1, 2]
+    assert "rank 0 lost another one" in results[0][2] and "--threads" in results[1][2]
 
 
 def test_help_names_the_options_of_both():
