@@ -288,10 +288,10 @@ def test_other_weights_of_one_rank_are_named(alone, data, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--resum",), r"\[usage\] an option of pretrain must be a known one, got --resum; did you mean --resume"),
+        (("--resum",), r"\[usage\] an option of pretrain must be a known one, got \"--resum\"; did you mean --resume"),
         ((), r"\[pretrain\] a run file must be given \(--config\), got none"),
-        (("--timeout", "-1"), r"\[usage\] argument --timeout must be a number of seconds above 0, got -1"),
-        (("--timeout", "soon"), r"\[usage\] argument --timeout must be a number of seconds above 0, got soon"),
+        (("--timeout", "-1"), r"\[usage\] --timeout must be a number of seconds above 0, got -1"),
+        (("--timeout", "soon"), r"\[usage\] --timeout must be a number of seconds above 0, got soon"),
     ],
 )
 def test_a_wrong_command_line_is_said_once(data, tmp_path, options, said):
