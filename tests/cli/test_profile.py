@@ -1,6 +1,7 @@
 """`pretrain --profile`: the trace and the table of some steps, and what is refused."""
 
 import json
+import re
 from collections import defaultdict
 
 import pytest
@@ -31,7 +32,7 @@ def events(run_dir):
 
 def test_the_trace_has_the_stages_of_the_steps(profiled):
     run_dir, said = profiled
-    assert "profile-4-5.rank0.pt.trace.json" in said and "Kineto" not in said and "STAGE" not in said
+    assert "profile-4-5.rank0.pt.trace.json" in said and not re.search(r"\.cpp:\d+\]", said), said
     stages = [event for event in events(run_dir) if event["cat"] == "user_annotation"]
     steps = {event["name"]: event for event in stages if event["name"].startswith("ProfilerStep")}
     assert set(steps) == {"ProfilerStep#4", "ProfilerStep#5"}

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -166,6 +167,7 @@ StepProfile::~StepProfile() {
 
 void StepProfile::begin(int64_t step) {
   if (!is_running_ && first_ <= step && step <= last_) {
+    ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // Kineto would write to stderr when it starts and stops
     kineto::prepareProfiler(profiler_config(), activities());
     kineto::enableProfiler(profiler_config(), activities());
     // By which tools for traces of several processes tell them apart.
