@@ -2,12 +2,14 @@
 
     python bench/checkpoint_pause.py --directory DIR [--program OTHER_BUILD/roformer] [--processes N]
 
-Trains the same run with a checkpoint every `--every` steps and, in turn, with one at the end only. What a checkpoint
-costs is the difference of the whole runs by the number of checkpoints: the time that training stands still, and slower
-steps while it is written. With --profile, the profile of a step with a checkpoint has the time standing still alone.
-With --program another build of the program is measured in the same way.
+Trains the same run with a checkpoint every `--every` steps and, in turn, with one at the end only. Training stands
+still outside of the steps, whose seconds are in the metrics: so the time of a whole run less that of its steps, by the
+number of checkpoints, has what a checkpoint adds. Slower steps while it is written are reported beside it. With
+--profile, the profile of a step with a checkpoint has the time standing still, too. With --program another build of the
+program is measured in the same way.
 
-Prints a JSON line: seconds of a step, of whole runs, of a checkpoint, and the bytes of one.
+Prints a JSON line: seconds of a step and outside of all steps, with checkpoints and without, that training stands still
+for one, and the bytes of one.
 """
 
 import argparse
@@ -53,7 +55,7 @@ def run_file(directory, name, options, every):
 
 
 def train(directory, name, options, every):
-    """Seconds of the whole program."""
+    """Seconds of a step (median) and outside of all steps, and the largest memory of a process."""
     output = directory / name
     shutil.rmtree(output, ignore_errors=True)
     config = run_file(directory, name, options, every)
@@ -63,11 +65,15 @@ def train(directory, name, options, every):
         arguments += ("--profile", f"{2 * every}:{2 * every}")
     start = time.monotonic()
     if options.processes > 1:
-        finish(job(options.processes, *arguments))
+        (report,) = finish(job(options.processes, *arguments))
     else:
         command = [options.program, *map(str, arguments)]
-        subprocess.run(command, check=True, capture_output=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
-    return time.monotonic() - start
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
+        report = json.loads(subprocess.run(command, check=True, capture_output=True, env=environment).stdout)
+    whole = time.monotonic() - start
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    steps = [line["seconds"] for line in lines if line["type"] == "train"]
+    return statistics.median(steps), whole - sum(steps), report["peak_rss_bytes"]
 
 
 def standstill(run_dir):
@@ -95,26 +101,28 @@ def main():
     options = parser.parse_args()
     options.directory.mkdir(parents=True, exist_ok=True)
     make_data(options.directory)
-    seconds = {"with": [], "without": []}
+    outside, steps, peak = {"with": [], "without": []}, {"with": [], "without": []}, {}
     still = {}
     for repeat in range(options.repeats):
         for name, every in (("with", options.every), ("without", options.steps + 1)):
-            seconds[name].append(train(options.directory, name, options, every))
+            step, rest, peak[name] = train(options.directory, name, options, every)
+            steps[name].append(step)
+            outside[name].append(rest)
         if options.profile:
             still[repeat] = standstill(options.directory / "with")
-    lines = [json.loads(line) for line in (options.directory / "with" / "metrics.jsonl").read_text().splitlines()]
     (checkpoint,) = (options.directory / "with").glob("checkpoint-*")
     checkpoints = options.steps // options.every - 1  # that of the end is in both kinds of runs
-    whole = {name: statistics.median(each) for name, each in seconds.items()}
+    added = statistics.median(outside["with"]) - statistics.median(outside["without"])
     result = {
         "processes": options.processes,
-        "step_seconds": statistics.median(line["seconds"] for line in lines if line["type"] == "train"),
-        "run_seconds": seconds,
-        "checkpoint_seconds": (whole["with"] - whole["without"]) / checkpoints,
+        "step_seconds": {name: statistics.median(each) for name, each in steps.items()},
+        "outside_seconds": outside,
+        "standing_still_seconds": added / checkpoints,
+        "peak_rss_bytes": peak,
         "checkpoint_bytes": sum(path.stat().st_size for path in checkpoint.iterdir()),
     }
     if still:
-        result["standing_still_ms"] = still
+        result["profiled_ms"] = still
     print(json.dumps(result))
 
 
