@@ -13,11 +13,11 @@ from torch import Tensor
 import roformer_cpp
 from attention_reference import reference, window_mask
 from roformer_cpp import DistanceTable, Rotation, Terms
-from term_list import PAIRS, ROTATIONS, TABLES, TERMS, shape
+from term_list import PAIRS, ROTATIONS, SCORES, TABLES, TERMS, scores_shape, shape
 
 VECTORS = tuple(term.name for term in TERMS if term.kind in ("NUMBERS", "PAIR"))
 # What a case may have; a pair comes together.
-PARTS = tuple(name for name in (*ROTATIONS, *TABLES, *VECTORS) if name not in PAIRS[1::2])
+PARTS = tuple(name for name in (*ROTATIONS, *TABLES, *VECTORS, *SCORES) if name not in PAIRS[1::2])
 POSITIONS = 12  # rows of a and c; positions lie below
 
 
@@ -42,7 +42,7 @@ class Case:
         for name in TABLES:
             if table := getattr(self.terms, name):
                 found[name] = table.rows
-        return found | {name: x for name in VECTORS if (x := getattr(self.terms, name)) is not None}
+        return found | {name: x for name in (*VECTORS, *SCORES) if (x := getattr(self.terms, name)) is not None}
 
     def with_leaves(self, leaves: dict[str, Tensor]) -> "Case":
         terms = replace(self.terms)
@@ -52,7 +52,7 @@ class Case:
         for name in TABLES:
             if name in leaves:
                 setattr(terms, name, getattr(terms, name)._replace(rows=leaves[name]))
-        for name in VECTORS:
+        for name in (*VECTORS, *SCORES):
             if name in leaves:
                 setattr(terms, name, leaves[name])
         return replace(self, q=leaves["q"], k=leaves["k"], v=leaves["v"], terms=terms)
@@ -142,6 +142,9 @@ def make_case(seed: int, parts: tuple[str, ...] | None = None) -> Case:
         first = PAIRS[PAIRS.index(name) // 2 * 2] if name in PAIRS else name
         if first in parts:
             setattr(terms, name, draw.normal(*shape(name, heads, POSITIONS, head_dim)))
+    for name in [name for name in SCORES if name in parts]:
+        shared = [size if draw.chance(0.6) else 1 for size in (batch, heads)]
+        setattr(terms, name, draw.normal(*scores_shape(name, *shared, queries, keys)))
     return Case(
         q=draw.normal(batch, queries, heads, head_dim),
         k=draw.normal(batch, keys, key_heads, head_dim),

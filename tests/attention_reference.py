@@ -59,6 +59,14 @@ def _position_score(terms, head: int, p_m: int, p_n: int, scale: float) -> float
     return total
 
 
+def _score_of_tokens(terms, b: int, head: int, m: int, n: int) -> float:
+    total = 0.0
+    if terms.key_score is not None:
+        kappa = _array(terms.key_score)
+        total += float(kappa[b % len(kappa), head % kappa.shape[1], n])
+    return total
+
+
 def _of_rows(ids, batch: int) -> np.ndarray:
     ids = np.asarray(ids, dtype=np.int64)
     return np.broadcast_to(ids if ids.ndim == 2 else ids[None], (batch, ids.shape[-1]))
@@ -87,7 +95,8 @@ def reference(q, k, v, terms, positions, key_positions=None, attend=None) -> np.
         scores, values = [], []
         for n in open_keys:
             k_n = (k[b, n, h // group], _turned(k[b, n, h // group], terms.key, terms.layout, b, n))
-            scores.append(_score(q_m, k_n, terms, h, int(query_ids[b, m]), int(key_ids[b, n])))
+            by_position = _score(q_m, k_n, terms, h, int(query_ids[b, m]), int(key_ids[b, n]))
+            scores.append(by_position + _score_of_tokens(terms, b, h, m, n))
             value = _turned(v[b, n, h // group], terms.value, terms.layout, b, n)
             if terms.value_table is not None:
                 value = value + _row(terms.value_table, h, int(query_ids[b, m] - key_ids[b, n]))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from roformer_cpp import DistanceTable, Rotation, Terms, attention
-from term_list import NUMBERS, PAIRS, TABLES, shape
+from term_list import NUMBERS, PAIRS, SCORES, TABLES, scores_shape, shape
 
 D = 6
 POSITIONS = 240  # rows of the tables by position
@@ -45,6 +45,7 @@ def all_terms(batch, queries, keys, heads, dtype=torch.float64, positions=POSITI
         gate=table(1, -1, 1, D),
         scale=0.3,
         **{name: _draw(*shape(name, heads, positions, D), dtype=dtype) for name in (*NUMBERS, *PAIRS)},
+        **{name: _draw(*scores_shape(name, max(batch, 1), heads, queries, keys), dtype=dtype) for name in SCORES},
     )
 
 
@@ -64,6 +65,10 @@ def each_term(batch, queries, keys, heads, **options) -> dict[str, Terms]:
         other = 1 if len(full_table.rows) > 1 else heads
         rows = torch.randn(other, *full_table.rows.shape[1:], dtype=full_table.rows.dtype)
         alone[f"{name}_other_heads"] = Terms(**{name: DistanceTable(rows, *full_table[1:])})
+    for name in SCORES:
+        for label, of_batch, of_heads in (("batch", max(batch, 1), 1), ("heads", 1, heads), ("none", 1, 1)):
+            numbers = _draw(*scores_shape(name, of_batch, of_heads, queries, keys), dtype=full.key_score.dtype)
+            alone[f"{name}_of_{label}"] = Terms(**{name: numbers})
     return alone
 
 

@@ -8,15 +8,17 @@ HEADER = Path(__file__).parents[1] / "core" / "terms" / "rf" / "attention_terms.
 
 
 class Term(NamedTuple):
-    kind: str  # ROTATION, TABLE, NUMBERS, or PAIR for each of the two
+    kind: str  # ROTATION, TABLE, NUMBERS, SCORES, or PAIR for each of the two
     name: str
     symbol: str
-    width: str = ""  # One, HeadDim, ValueDim or HeadDimOrOne
+    width: str = ""  # One, HeadDim, ValueDim or HeadDimOrOne; of SCORES the rows, One or Queries
 
 
 def read_terms(header: str) -> list[Term]:
     terms = []
-    for kind, arguments in re.findall(r"^  (ROTATION|TABLE|NUMBERS|PAIR)\((\w+, \"[^\n]*)\)", header, re.MULTILINE):
+    for kind, arguments in re.findall(
+        r"(?<=\s)(ROTATION|TABLE|NUMBERS|PAIR|SCORES)\((\w+, \"[^\n]*)\)", header, re.MULTILINE
+    ):
         fields = [field.strip().strip('"') for field in arguments.split(",")]
         if kind == "PAIR":
             terms += [Term(kind, *fields[:2], "HeadDim"), Term(kind, *fields[2:], "HeadDim")]
@@ -30,6 +32,7 @@ ROTATIONS = tuple(term.name for term in TERMS if term.kind == "ROTATION")
 TABLES = tuple(term.name for term in TERMS if term.kind == "TABLE")
 NUMBERS = tuple(term.name for term in TERMS if term.kind == "NUMBERS")
 PAIRS = tuple(term.name for term in TERMS if term.kind == "PAIR")
+SCORES = tuple(term.name for term in TERMS if term.kind == "SCORES")
 # The tensors of terms in the order of torch.ops.roformer.attention_kernel.
 TENSORS = tuple(
     name for t in TERMS for name in ([f"{t.name}_cos", f"{t.name}_sin"] if t.kind == "ROTATION" else [t.name])
@@ -37,7 +40,13 @@ TENSORS = tuple(
 
 
 def shape(name: str, heads: int, positions: int, head_dim: int, rows: int = 0) -> tuple[int, ...]:
-    """The shape of a term that is no rotation; a table has `rows` distances, a gate a factor per element."""
+    """The shape of a term of position that is no rotation; a table has `rows` distances, a gate factors per element."""
     term = next(term for term in TERMS if term.name == name)
     between = {"TABLE": (rows,), "PAIR": (positions,), "NUMBERS": ()}[term.kind]
     return (heads, *between, *(() if term.width == "One" else (head_dim,)))
+
+
+def scores_shape(name: str, batch: int, heads: int, queries: int, keys: int) -> tuple[int, ...]:
+    """The shape of numbers of tokens that are added to scores."""
+    term = next(term for term in TERMS if term.name == name)
+    return (batch, heads, *(() if term.width == "One" else (queries,)), keys)

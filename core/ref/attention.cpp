@@ -96,7 +96,7 @@ double score(const Head& head, int64_t m, int64_t n) {
     sum += (head.q[m][d] + w) * element(x.key_table.rows, K + d);
     sum += head.k[n][d] * element(x.query_table.rows, Q + d);
   }
-  return x.scale * sum + position_score(head, m, n);
+  return x.scale * sum + position_score(head, m, n) + added_score(x.key_score, head, m, n);
 }
 
 }  // namespace
@@ -124,6 +124,11 @@ int64_t row_of(const rf_attention_table& table, int64_t h, int64_t distance) {
   const int64_t r = std::clamp(distance, table.lo, table.hi) - table.lo;
   const int64_t head = table.heads == 1 ? 0 : h;
   return (head * (table.hi - table.lo + 1) + r) * table.width;
+}
+
+double added_score(const rf_attention_scores& scores, const Head& head, int64_t m, int64_t n) {
+  const int64_t b = scores.batch == 1 ? 0 : head.b, h = scores.heads == 1 ? 0 : head.h;
+  return element(scores.numbers, b * scores.stride_b + h * scores.stride_h + m * scores.stride_t + n);
 }
 
 PositionTerm position_term(const Head& head, int64_t m, int64_t n) {

@@ -55,6 +55,13 @@ void position_score_backward(const Head& head, int64_t m, int64_t n, double g, c
   }
 }
 
+// Adds to the number of head, query m and key n in a contiguous [batch, heads, rows, S] gradient.
+void add_to_scores(void* gradient, const rf_attention_scores& scores, const Head& head, int64_t m, int64_t rows,
+                   int64_t n, double g) {
+  const int64_t b = scores.batch == 1 ? 0 : head.b, h = scores.heads == 1 ? 0 : head.h;
+  add(gradient, ((b * scores.heads + h) * rows + (rows == 1 ? 0 : m)) * head.args.keys + n, g);
+}
+
 // g: the gradient of score(m,n).
 void score_backward(const Head& head, int64_t m, int64_t n, double g, HeadGradients& dhead,
                     const rf_attention_grads& grads) {
@@ -84,6 +91,7 @@ void score_backward(const Head& head, int64_t m, int64_t n, double g, HeadGradie
     add(grads.query_table, Q + d, dsum * head.k[n][d]);
   }
   position_score_backward(head, m, n, g, grads);
+  add_to_scores(grads.key_score, x.key_score, head, m, /*rows=*/1, n, g);
 }
 
 // y: the gradient of out_m, [Dv].
@@ -157,6 +165,7 @@ void clear_all(const rf_attention_args& x, const rf_attention_grads& grads) {
   for (const core::NumbersTerm& term : core::kNumbersTerms) {
     clear(grads.*term.gradient, x.heads * term.rows(x) * term.width(x));
   }
+  for (const core::ScoresTerm& term : core::kScoresTerms) clear(grads.*term.gradient, term.size(x));
 }
 
 }  // namespace

@@ -55,6 +55,9 @@ inline int64_t column_of(const rf_attention_table& table, int64_t d) {
   return table.width == 1 ? 0 : d;
 }
 
+// The number that `scores` adds to score(m,n).
+double added_score(const rf_attention_scores& scores, const Head& head, int64_t m, int64_t n);
+
 // Which of the three cases of pos(m,n) holds.
 enum class PositionTerm { kRow, kColumn, kBias };
 PositionTerm position_term(const Head& head, int64_t m, int64_t n);

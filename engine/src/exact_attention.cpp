@@ -91,6 +91,21 @@ class HeadCall {
     if (numbers != nullptr) numbers = floats(numbers, head_ * count, count);
   }
 
+  // Numbers of one head: contiguous [batch, 1, rows, keys], where rows is 1 for numbers by key.
+  void set(rf_attention_scores& scores, int64_t rows) {
+    if (scores.numbers == nullptr) return;
+    const rf_attention_scores given = scores;
+    std::vector<double>& to = kept_.emplace_back();
+    for (int64_t b = 0; b < given.batch; ++b) {
+      for (int64_t t = 0; t < rows; ++t) {
+        const float* from = static_cast<const float*>(given.numbers) + (given.batch == 1 ? 0 : b * given.stride_b) +
+                            (given.heads == 1 ? 0 : head_ * given.stride_h) + t * given.stride_t;
+        to.insert(to.end(), from, from + call_.keys);
+      }
+    }
+    scores = {to.data(), given.batch, 1, rows * call_.keys, 0, given.stride_t == 0 ? 0 : call_.keys};
+  }
+
   void set_terms() {
     const int64_t row_elements = call_.positions * call_.head_dim;
 #define RF_ROTATION_TO_F64(name, symbol, side) set(args_.name, tokens_of(#side));
@@ -99,14 +114,19 @@ class HeadCall {
 #define RF_PAIR_TO_F64(query_name, query_symbol, key_name, key_symbol) \
   set(args_.query_name, row_elements);                                 \
   set(args_.key_name, row_elements);
-    RF_ATTENTION_TERMS(RF_ROTATION_TO_F64, RF_TABLE_TO_F64, RF_NUMBERS_TO_F64, RF_PAIR_TO_F64)
+#define RF_SCORES_TO_F64(name, symbol, rows) set(args_.name, rows_of(#rows));
+    RF_ATTENTION_TERMS(RF_ROTATION_TO_F64, RF_TABLE_TO_F64, RF_NUMBERS_TO_F64, RF_PAIR_TO_F64, RF_SCORES_TO_F64)
 #undef RF_ROTATION_TO_F64
 #undef RF_TABLE_TO_F64
 #undef RF_NUMBERS_TO_F64
 #undef RF_PAIR_TO_F64
+#undef RF_SCORES_TO_F64
   }
   int64_t tokens_of(std::string_view side) const {
     return side == "Query" ? call_.queries : call_.keys;
+  }
+  int64_t rows_of(std::string_view rows) const {
+    return rows == "One" ? 1 : call_.queries;
   }
   int64_t width_of(std::string_view width) const {
     return width == "One" ? 1 : call_.head_dim;

@@ -33,10 +33,12 @@ void check_terms(const rf_attention_args& terms) {
 #define RF_REFUSE_TABLE(name, ...) refuse(terms.name.rows != nullptr, #name);
 #define RF_REFUSE_NUMBERS(name, ...) refuse(terms.name != nullptr, #name);
 #define RF_REFUSE_PAIR(name, ...) refuse(terms.name != nullptr, #name);
-  RF_ATTENTION_TERMS(RF_NO_TERM, RF_REFUSE_TABLE, RF_REFUSE_NUMBERS, RF_REFUSE_PAIR)
+#define RF_REFUSE_SCORES(name, ...) refuse(terms.name.numbers != nullptr, #name);
+  RF_ATTENTION_TERMS(RF_NO_TERM, RF_REFUSE_TABLE, RF_REFUSE_NUMBERS, RF_REFUSE_PAIR, RF_REFUSE_SCORES)
 #undef RF_REFUSE_TABLE
 #undef RF_REFUSE_NUMBERS
 #undef RF_REFUSE_PAIR
+#undef RF_REFUSE_SCORES
   if (terms.value.pairs > 0) fail(kLinearAttentionWhere, "values must not be rotated, got {}", "a rotation");
 }
 

@@ -34,7 +34,7 @@ void set_members(const PositionTerms& terms, size_t layer, rf_attention_args& ar
     args.key_name = term->values.data();                     \
     args.positions = term->shape[1];                         \
   }
-  RF_ATTENTION_TERMS(RF_NO_TERM, RF_SET_TABLE, RF_SET_NUMBERS, RF_SET_PAIR)
+  RF_ATTENTION_TERMS(RF_NO_TERM, RF_SET_TABLE, RF_SET_NUMBERS, RF_SET_PAIR, RF_NO_TERM)
 #undef RF_SET_TABLE
 #undef RF_SET_NUMBERS
 #undef RF_SET_PAIR
@@ -49,7 +49,7 @@ void copy_members(const rf_attention_args& from, rf_attention_args& to) {
 #define RF_COPY_PAIR(query_name, query_symbol, key_name, ...) \
   RF_COPY_NUMBERS(query_name)                                 \
   RF_COPY_NUMBERS(key_name)
-  RF_ATTENTION_TERMS(RF_NO_TERM, RF_COPY_TABLE, RF_COPY_NUMBERS, RF_COPY_PAIR)
+  RF_ATTENTION_TERMS(RF_NO_TERM, RF_COPY_TABLE, RF_COPY_NUMBERS, RF_COPY_PAIR, RF_NO_TERM)
 #undef RF_COPY_TABLE
 #undef RF_COPY_NUMBERS
 #undef RF_COPY_PAIR

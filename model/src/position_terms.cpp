@@ -43,7 +43,8 @@ struct Known {
 #define RF_KNOWN_NUMBERS(name, symbol, width) {#name, Kind::kNumbers, Width::k##width, nullptr},
 #define RF_KNOWN_PAIR(query_name, query_symbol, key_name, key_symbol) \
   {#query_name, Kind::kPair, Width::kHeadDim, #key_name}, {#key_name, Kind::kPair, Width::kHeadDim, #query_name},
-constexpr Known kKnown[] = {RF_ATTENTION_TERMS(RF_NO_TERM, RF_KNOWN_TABLE, RF_KNOWN_NUMBERS, RF_KNOWN_PAIR)};
+constexpr Known kKnown[] = {
+    RF_ATTENTION_TERMS(RF_NO_TERM, RF_KNOWN_TABLE, RF_KNOWN_NUMBERS, RF_KNOWN_PAIR, RF_NO_TERM)};
 #undef RF_KNOWN_TABLE
 #undef RF_KNOWN_NUMBERS
 #undef RF_KNOWN_PAIR

@@ -116,6 +116,9 @@ ops::AttentionCall kernel_call(ops::AttentionCall call, AttentionContext::State&
       call.terms.*member = {as_one_row((call.terms.*member).cos, batch), as_one_row((call.terms.*member).sin, batch)};
     }
   });
+  if (at::Tensor& scores_BHS = call.terms.key_score; scores_BHS.defined() && batch != 1) {
+    scores_BHS = as_one_row(scores_BHS.transpose(1, 2), batch).transpose(1, 2);
+  }
   return call;
 }
 
@@ -250,6 +253,7 @@ at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
     own.query = query(terms.query);
     own.key = key(terms.key);
     own.value = key(terms.value);
+    if (terms.key_score.defined()) own.key_score = terms.key_score.narrow(2, key.begin, key.count);
     const AttentionContext context({query(positions.query), key(positions.key)}, {}, window, kernel);
     outputs.push_back(checked_explicit(given_call(query(q_BTHD), key(k_BSHD), key(v_BSHD), own, context.state()),
                                        context.state(), dropout));

@@ -90,6 +90,7 @@ at::Tensor explicit_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD
   if (const at::Tensor position = position_scores(terms, scale, scores_BHTS.scalar_type(), state); position.defined()) {
     scores_BHTS.add_(position);
   }
+  if (terms.key_score.defined()) scores_BHTS.add_(terms.key_score.to(scores_BHTS.scalar_type()).unsqueeze(2));
   if (const at::Tensor& closed = state.additive_mask(scores_BHTS.scalar_type()); closed.defined()) {
     scores_BHTS.add_(closed);
   }

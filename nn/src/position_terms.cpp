@@ -64,6 +64,17 @@ void add_term(Baked& baked, PositionTerms::Terms& to, const std::string& name, c
 }
 void add_term(Baked&, PositionTerms::Terms&, const std::string&, const Rotation&) {}  // computed when it is needed
 
+// A term of tokens, whose numbers are no constants of a checkpoint; nullptr: there is none.
+const char* term_of_tokens(const Model& model) {
+  const ops::Terms terms = model.position_terms(1).front();
+  const char* found = nullptr;
+#define RF_FIND_SCORES(name, ...) \
+  if (terms.name.defined()) found = #name;
+  RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_FIND_SCORES)
+#undef RF_FIND_SCORES
+  return found;
+}
+
 Baked bake(const Model& model, int64_t tokens) {
   const std::vector<ops::Terms> layers = model.position_terms(tokens);
   Baked baked;
@@ -152,11 +163,11 @@ void remove_position_terms(const std::string& model_dir) {
 std::optional<SavedTerms> save_position_terms(const Model& model, const std::string& model_dir,
                                               std::optional<int64_t> tokens) {
   const ModelConfig& config = model.config();
-  if (!needs_position_terms(config)) {
+  const c10::NoGradGuard no_grad;
+  if (!needs_position_terms(config) || term_of_tokens(model) != nullptr) {
     remove_position_terms(model_dir);
     return std::nullopt;
   }
-  const c10::NoGradGuard no_grad;
   const int64_t longest = longest_of(model.position_encoding());
   const int64_t chosen = chosen_tokens(model, longest, tokens);
   Baked baked = bake(model, chosen);
@@ -169,7 +180,14 @@ std::optional<SavedTerms> save_position_terms(const Model& model, const std::str
 }
 
 std::optional<SavedTerms> save_position_terms(const std::string& model_dir, std::optional<int64_t> tokens) {
-  return save_position_terms(*load_model(model_dir, std::nullopt, at::kFloat), model_dir, tokens);
+  const std::shared_ptr<const Model> model = load_model(model_dir, std::nullopt, at::kFloat);
+  if (needs_position_terms(model->config())) {
+    const c10::NoGradGuard no_grad;
+    if (const char* name = term_of_tokens(*model)) {
+      fail("position_terms", "terms must be rows by distance or by position, got {} from the position encoding", name);
+    }
+  }
+  return save_position_terms(*model, model_dir, tokens);
 }
 
 }  // namespace rf::nn

@@ -90,13 +90,15 @@ std::vector<at::Tensor> backward_meta(const AttentionCall& call, const Attention
   return of_wanted(empty_gradients(given.wanted, call));
 }
 
-// Contiguous terms in `dtype`, converted outside autograd's function, so that their gradients return to their own
-// dtypes.
+// Terms in `dtype`, contiguous but for those that are read through strides, converted outside autograd's function, so
+// that their gradients return to their own dtypes.
 AttentionCall with_terms_of(at::ScalarType dtype, AttentionCall call) {
   check_floating(call);
   const auto inputs = inputs_of(call);
   for (size_t i = kInputs - kTerms; i < kInputs; ++i) {
-    if (inputs[i]->defined()) *inputs[i] = inputs[i]->to(dtype).contiguous();
+    if (!inputs[i]->defined()) continue;
+    const at::Tensor converted = inputs[i]->to(dtype);
+    *inputs[i] = is_scores(call.terms, *inputs[i]) ? converted : converted.contiguous();
   }
   return call;
 }

@@ -103,7 +103,7 @@ AttentionResult attention_autograd(const AttentionCall& call) {
   for (const at::Tensor* x : {&call.terms.name.cos, &call.terms.name.sin}) { \
     if (x->defined()) check_no_gradient("attention", "a rotation", *x);      \
   }
-    RF_ATTENTION_TERMS(RF_CHECK_ROTATION, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)
+    RF_ATTENTION_TERMS(RF_CHECK_ROTATION, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)
 #undef RF_CHECK_ROTATION
   }
   const variable_list results = AttentionFunction::apply(at::TensorList(given), call);

@@ -108,6 +108,20 @@ void check_pair(const AttentionCall& call, const char* query_name, const at::Ten
   check_sizes(key_name, of_keys, sizes);
 }
 
+enum class ScoreRows { kOne, kQueries };
+
+// [1 or batch, 1 or heads, keys], or with a row for each query. That batch and heads fit is checked by core.
+void check_scores(const AttentionCall& call, const char* name, const at::Tensor& scores, ScoreRows rows) {
+  if (!scores.defined()) return;
+  const c10::SymInt queries = call.q.sym_size(1), keys = call.k.sym_size(1);
+  const bool has_rows = rows == ScoreRows::kQueries;
+  const int64_t dimensions = has_rows ? 4 : 3;
+  const bool fits =
+      scores.dim() == dimensions && scores.sym_size(-1) == keys && (!has_rows || scores.sym_size(2) == queries);
+  TORCH_CHECK_VALUE(fits, "[attention] ", name, " must be [1 or batch, 1 or heads, ",
+                    has_rows ? c10::str(queries, ", ") : std::string(), keys, "], got ", scores.sym_sizes());
+}
+
 enum class Side { kQuery, kKey, kValue };
 
 void check_terms(const AttentionCall& call) {
@@ -127,11 +141,13 @@ void check_terms(const AttentionCall& call) {
 #define RF_CHECK_NUMBERS(name, symbol, width) check_sizes(#name, terms.name, numbers(Width::k##width));
 #define RF_CHECK_PAIR(query_name, query_symbol, key_name, key_symbol) \
   check_pair(call, #query_name, terms.query_name, #key_name, terms.key_name);
-  RF_ATTENTION_TERMS(RF_CHECK_ROTATION, RF_CHECK_TABLE, RF_CHECK_NUMBERS, RF_CHECK_PAIR)
+#define RF_CHECK_SCORES(name, symbol, rows) check_scores(call, #name, terms.name, ScoreRows::k##rows);
+  RF_ATTENTION_TERMS(RF_CHECK_ROTATION, RF_CHECK_TABLE, RF_CHECK_NUMBERS, RF_CHECK_PAIR, RF_CHECK_SCORES)
 #undef RF_CHECK_ROTATION
 #undef RF_CHECK_TABLE
 #undef RF_CHECK_NUMBERS
 #undef RF_CHECK_PAIR
+#undef RF_CHECK_SCORES
 }
 
 void check_mask(const AttentionCall& call) {
@@ -184,6 +200,11 @@ rf_attention_args described(const AttentionCall& call, const Address& address) {
                         : rf_attention_table{address(x.rows), x.lo, x.hi, x.rows.size(0),
                                              x.rows.dim() == 3 ? x.rows.size(2) : 1};
   };
+  const auto scores = [&](const at::Tensor& x) {
+    return !x.defined() ? rf_attention_scores{}
+                        : rf_attention_scores{address(x),  x.size(0),   x.size(1),
+                                              x.stride(0), x.stride(1), x.dim() == 4 ? x.stride(2) : 0};
+  };
   const Terms& terms = call.terms;
 #define RF_ROTATION(name, ...) args.name = rotation(terms.name);
 #define RF_TABLE(name, ...) args.name = table(terms.name);
@@ -191,11 +212,13 @@ rf_attention_args described(const AttentionCall& call, const Address& address) {
 #define RF_PAIR(query_name, query_symbol, key_name, key_symbol)                         \
   args.query_name = address(terms.query_name), args.key_name = address(terms.key_name); \
   args.positions = terms.query_name.defined() ? terms.query_name.size(1) : 0;
-  RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR)
+#define RF_SCORES(name, ...) args.name = scores(terms.name);
+  RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR, RF_SCORES)
 #undef RF_ROTATION
 #undef RF_TABLE
 #undef RF_NUMBERS
 #undef RF_PAIR
+#undef RF_SCORES
   args.layout = parse_layout("attention", terms.layout);
   args.scale = terms.scale.value_or(1 / std::sqrt(static_cast<double>(args.head_dim)));
   if (call.window.left != -1) args.window |= RF_WINDOW_LEFT, args.window_left = call.window.left;
@@ -226,6 +249,12 @@ std::vector<int64_t> ranges_of(const Terms& terms) {
 void set_ranges(Terms& terms, const std::vector<int64_t>& ranges) {
   const int64_t* next = ranges.data();
   for (DistanceTable* table : tables_of(terms)) table->lo = *next++, table->hi = *next++;
+}
+
+bool is_scores(const Terms& terms, const at::Tensor& x) {
+#define RF_SCORES(name, ...) || &x == &terms.name
+  return false RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_SCORES);
+#undef RF_SCORES
 }
 
 void check_floating(const AttentionCall& call) {
@@ -264,8 +293,10 @@ void check_attention(const AttentionCall& call) {
 AttentionCall made_contiguous(const AttentionCall& call) {
   AttentionCall to = call;
   for (at::Tensor* x : inputs_of(to)) {
-    const bool any_stride = (x == &to.q || x == &to.k || x == &to.v) && (x->stride(-1) == 1 || x->size(-1) == 1);
-    if (x->defined() && !any_stride) *x = x->contiguous();
+    if (!x->defined()) continue;
+    const bool any_stride =
+        (x == &to.q || x == &to.k || x == &to.v || is_scores(to.terms, *x)) && (x->stride(-1) == 1 || x->size(-1) == 1);
+    if (!any_stride) *x = x->contiguous();
   }
   make_indices_readable(to);
   if (call.mask.defined()) {
@@ -305,7 +336,7 @@ rf_attention_grads core_grads(Borrowed<at::Tensor> grad_out, Borrowed<AttentionG
 #define RF_TABLE(name, ...) g.name = mutable_or_null(terms.name.rows);
 #define RF_NUMBERS(name, ...) g.name = mutable_or_null(terms.name);
 #define RF_PAIR(query_name, query_symbol, key_name, key_symbol) RF_NUMBERS(query_name) RF_NUMBERS(key_name)
-  RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR)
+  RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR, RF_NUMBERS)
 #undef RF_ROTATION
 #undef RF_TABLE
 #undef RF_NUMBERS

@@ -17,7 +17,8 @@ namespace rf::ops {
 #define RF_ROTATION(name, ...) #name "_cos", #name "_sin",
 #define RF_TERM(name, ...) #name,
 #define RF_PAIR(query_name, query_symbol, key_name, key_symbol) #query_name, #key_name,
-inline constexpr std::array kInputNames = {"q", "k", "v", RF_ATTENTION_TERMS(RF_ROTATION, RF_TERM, RF_TERM, RF_PAIR)};
+inline constexpr std::array kInputNames = {"q", "k", "v",
+                                           RF_ATTENTION_TERMS(RF_ROTATION, RF_TERM, RF_TERM, RF_PAIR, RF_TERM)};
 #undef RF_ROTATION
 #undef RF_TERM
 #undef RF_PAIR
@@ -36,7 +37,8 @@ auto inputs_of(Call& call) {
 #define RF_TABLE(name, ...) &terms.name.rows,
 #define RF_NUMBERS(name, ...) &terms.name,
 #define RF_PAIR(query_name, query_symbol, key_name, key_symbol) &terms.query_name, &terms.key_name,
-  return std::array{&call.q, &call.k, &call.v, RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR)};
+  return std::array{&call.q, &call.k, &call.v,
+                    RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR, RF_NUMBERS)};
 #undef RF_ROTATION
 #undef RF_TABLE
 #undef RF_NUMBERS
@@ -47,7 +49,7 @@ auto inputs_of(Call& call) {
 template <class AnyTerms>
 auto tables_of(AnyTerms& terms) {
 #define RF_TABLE(name, ...) &terms.name,
-  return std::array{RF_ATTENTION_TERMS(RF_NO_TERM, RF_TABLE, RF_NO_TERM, RF_NO_TERM)};
+  return std::array{RF_ATTENTION_TERMS(RF_NO_TERM, RF_TABLE, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)};
 #undef RF_TABLE
 }
 inline constexpr size_t kRanges = 2 * std::tuple_size_v<decltype(tables_of(std::declval<Terms&>()))>;
@@ -55,6 +57,9 @@ inline constexpr size_t kRanges = 2 * std::tuple_size_v<decltype(tables_of(std::
 // Their lo and hi, in that order.
 std::vector<int64_t> ranges_of(const Terms& terms);
 void set_ranges(Terms& terms, const std::vector<int64_t>& ranges);
+
+// Whether x is one of the terms whose numbers are added to scores, which are read through their strides.
+bool is_scores(const Terms& terms, const at::Tensor& x);
 
 // Throws c10::ValueError where q, k or v is undefined or an input is not floating-point: before inputs are converted.
 void check_floating(const AttentionCall& call);

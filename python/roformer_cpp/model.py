@@ -196,7 +196,8 @@ def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int 
         where there is no limit; and ``bytes``. None for an encoding that needs no file.
 
     Raises:
-        RuntimeError: a length that the encoding does not read, or whose tables are larger than 4 GiB.
+        RuntimeError: a length that the encoding does not read, or whose tables are larger than 4 GiB; an encoding with
+            terms that are no constants, such as ``key_score``.
     """
     with _missing_files():
         saved = torch.ops.roformer.bake(fspath(model_dir), length)

@@ -67,9 +67,9 @@ std::string AttentionShape::text() const {
       << " D" << head_dim << '/' << value_dim << " layout " << layout << " R" << query << key << value << " u"
       << content_bias << " w" << position_bias << " K" << key_table << " Q" << query_table << " V" << value_table
       << " b" << bias << " shared " << shared_tables << " [" << lo << ',' << hi << "] a" << position_query << " row"
-      << reset_row << " col" << reset_col << " positions " << static_cast<int>(positions) << '+' << first_query
-      << " mask " << static_cast<int>(mask) << " window " << window_left << ',' << window_right << " dropout "
-      << dropout;
+      << reset_row << " col" << reset_col << " kappa" << key_score << " shared " << batch_shares_scores
+      << heads_share_scores << " positions " << static_cast<int>(positions) << '+' << first_query << " mask "
+      << static_cast<int>(mask) << " window " << window_left << ',' << window_right << " dropout " << dropout;
   for (size_t i = 0; i < query_ends.size(); ++i)
     out << (i == 0 ? " ends " : " ") << query_ends[i] << '/' << key_ends[i];
   return out.str();
@@ -100,6 +100,7 @@ AttentionShape random_shape(uint64_t seed) {
   s.mask = static_cast<AttentionShape::Mask>(pick({0, 0, 1, 2}));
   if (chance(3)) s.window_right = pick({0, 0, 5, 70});
   if (chance(4)) s.window_left = pick({0, 1, 30, 100});
+  s.key_score = chance(3), s.batch_shares_scores = chance(2), s.heads_share_scores = chance(3);
   return s;
 }
 
@@ -148,6 +149,7 @@ rf_attention_args sequence_alone(const rf_attention_args& packed, int64_t i, flo
   skip_tokens(x.query, query, row_bytes);
   skip_tokens(x.key, key, row_bytes);
   skip_tokens(x.value, key, row_bytes);
+  x.key_score.numbers = element_at(x.key_score.numbers, key, row_bytes);
   if (x.mask != nullptr) x.mask += query * x.mask_stride_t + key * x.mask_stride_s;
   return x;
 }
@@ -279,6 +281,19 @@ rf_attention_table AttentionCase::table(int64_t width, rf_attention_table& loops
   return {rows.narrow(), shape_.lo, shape_.hi, heads, width};
 }
 
+// Slices of wider rows.
+rf_attention_scores AttentionCase::scores(int64_t rows, rf_attention_scores& loops) {
+  const int64_t batch = shape_.batch_shares_scores ? 1 : shape_.batch, gap = 3;
+  const int64_t heads = shape_.heads_share_scores ? 1 : shape_.heads;
+  rf_attention_scores tiles{nullptr, batch, heads, 0, 0, 0};
+  const int64_t row = shape_.keys + gap;
+  tiles.stride_t = rows == 1 ? 0 : row, tiles.stride_h = rows * row + gap, tiles.stride_b = heads * tiles.stride_h;
+  TwinArray& numbers = draw(RF_F32, batch * tiles.stride_b, 1);
+  loops = tiles;
+  tiles.numbers = numbers.narrow(), loops.numbers = numbers.wide().data();
+  return tiles;
+}
+
 void AttentionCase::set_terms() {
   const AttentionShape& s = shape_;
   const auto vector = [&](bool wanted, const void*& tile, const void*& loop, int64_t count) {
@@ -301,6 +316,7 @@ void AttentionCase::set_terms() {
   tiles_.positions = loops_.positions = s.position_query ? positions : 0;
   vector(s.reset_row, tiles_.reset_row, loops_.reset_row, s.heads);
   vector(s.reset_col, tiles_.reset_col, loops_.reset_col, s.heads);
+  if (s.key_score) tiles_.key_score = scores(1, loops_.key_score);
 }
 
 void AttentionCase::add_gradient(const char* name, void* rf_attention_grads::*slot, rf_dtype dtype, int64_t count,
@@ -325,7 +341,7 @@ void AttentionCase::set_gradients() {
   tile_grads_.out_stride_h = tiles_.out_stride_h;
   loop_grads_ = plain_grads_ = tile_grads_;
   tile_grads_.out = y.narrow(), loop_grads_.out = plain_grads_.out = y.wide().data();
-  gradients_.reserve(16);
+  gradients_.reserve(24);
   // A probability times y . v, summed over the queries of a key, a distance or a head.
   const double one = std::sqrt(static_cast<double>(s.value_dim)) * 4, all = static_cast<double>(s.batch * s.queries);
   add_gradient("q", &Grads::q, s.dtype, s.batch * s.queries * s.heads * s.head_dim, one);
@@ -340,6 +356,9 @@ void AttentionCase::set_gradients() {
   }
   for (const core::NumbersTerm& t : core::kNumbersTerms) {
     term(t.name, tiles_.*t.member, t.gradient, s.heads * t.rows(tiles_) * t.width(tiles_));
+  }
+  for (const core::ScoresTerm& t : core::kScoresTerms) {
+    term(t.name, (tiles_.*t.member).numbers, t.gradient, t.size(tiles_));
   }
 }
 

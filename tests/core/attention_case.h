@@ -25,6 +25,8 @@ struct AttentionShape {
   int64_t lo = -1, hi = 1;      // of every table
   bool position_query = false;  // and position_key
   bool reset_row = false, reset_col = false;
+  bool key_score = false;
+  bool batch_shares_scores = false, heads_share_scores = false;  // numbers of tokens
   enum class Positions { kSteps, kGaps, kShuffled } positions = Positions::kSteps;
   int64_t first_query = 0;  // position of query 0, where positions step; that of key 0 is 0
   enum class Mask { kNone, kPadding, kFull } mask = Mask::kNone;
@@ -90,6 +92,7 @@ class AttentionCase {
   void set_gradients();
   rf_attention_rotation rotation(int64_t tokens, rf_attention_rotation& loops);
   rf_attention_table table(int64_t width, rf_attention_table& loops);
+  rf_attention_scores scores(int64_t rows, rf_attention_scores& loops);
   void add_gradient(const char* name, void* rf_attention_grads::*slot, rf_dtype dtype, int64_t count, double magnitude);
 
   struct Gradient {

@@ -57,6 +57,12 @@ TEST_P(AttentionFused, EveryTermAloneEqualsTheLoops) {
   expect([](AttentionShape& s) { s.position_query = true; });
   expect([](AttentionShape& s) { s.reset_row = s.reset_col = true; });
   expect([](AttentionShape& s) { s.position_query = s.bias = s.reset_row = s.reset_col = true; });
+  expect([](AttentionShape& s) { s.key_score = true; });
+  expect([](AttentionShape& s) { s.key_score = s.bias = s.reset_col = true, s.window_right = 0; });
+  expect([](AttentionShape& s) {
+    s.key_score = s.batch_shares_scores = s.heads_share_scores = true;
+    s.batch = 3, s.heads = 4;
+  });
   expect([](AttentionShape& s) { s.window_right = 0; });
   expect([](AttentionShape& s) { s.window_left = s.window_right = 20; });
   expect([](AttentionShape& s) { s.mask = Mask::kPadding; });
@@ -115,7 +121,7 @@ rf_attention_grads gradients_alone(const rf_attention_args& x, const rf_attentio
 TEST_P(AttentionFused, APackedSequenceIsACallOfItsOwn) {
   for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
     AttentionShape shape = packed_shape();
-    shape.dtype = dtype;
+    shape.dtype = dtype, shape.key_score = true;
     AttentionCase problem(shape, 3);
     const auto packed = problem.run_tiles();
     const rf_attention_args& x = problem.tiles();
@@ -157,7 +163,7 @@ TEST_P(AttentionFused, WhatACallDoesNotHaveIsNotRead) {
   for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16}) {
     for (const int64_t tokens : {1, 29, 63, 97}) {
       AttentionShape shape;
-      shape.dtype = dtype, shape.queries = shape.keys = tokens, shape.dropout = 0.25;
+      shape.dtype = dtype, shape.queries = shape.keys = tokens, shape.dropout = 0.25, shape.key_score = true;
       for (const std::vector<double>& result : AttentionCase(shape, 3).run_tiles()) {
         EXPECT_TRUE(std::all_of(result.begin(), result.end(), [](double x) { return std::isfinite(x); }))
             << shape.text();
@@ -180,6 +186,7 @@ TEST_P(AttentionFused, BitsDoNotDependOnThreads) {
   shape.head_dim = shape.value_dim = 16;
   shape.query = shape.key = shape.key_table = shape.query_table = shape.value_table = shape.bias = true;
   shape.lo = -20, shape.hi = 30, shape.shared_tables = true, shape.mask = Mask::kPadding;
+  shape.key_score = shape.batch_shares_scores = true;
   for (const Positions positions : {Positions::kSteps, Positions::kGaps}) {
     shape.positions = positions;
     const auto one = bits_of(shape, 1);
@@ -188,7 +195,8 @@ TEST_P(AttentionFused, BitsDoNotDependOnThreads) {
   omp_set_num_threads(before);
 }
 
-// More threads than key heads: these share the keys of one. Terms are given, but their gradients are not wanted.
+// More threads than key heads: these share the keys of one. Of the terms, only the gradient of kappa is wanted, whose
+// sums do not meet.
 TEST_P(AttentionFused, BitsDoNotDependOnThreadsThatShareAHead) {
   const int before = omp_get_max_threads();
   AttentionShape shape;
@@ -196,7 +204,7 @@ TEST_P(AttentionFused, BitsDoNotDependOnThreadsThatShareAHead) {
   shape.query = shape.key = shape.value = shape.content_bias = shape.position_query = shape.reset_row =
       shape.reset_col = true;
   shape.key_table = shape.query_table = shape.value_table = shape.bias = shape.position_bias = true;
-  shape.lo = -150, shape.hi = 40;
+  shape.lo = -150, shape.hi = 40, shape.key_score = shape.heads_share_scores = true;
   AttentionShape packed = shape;
   packed.query_ends = {0, 10, 10, 410}, packed.key_ends = {0, 100, 130, 400};
   AttentionShape causal = shape;
@@ -244,6 +252,31 @@ TEST_P(AttentionFused, WhatIsNoNumberStaysInItsRow) {
   ASSERT_EQ(rf_attention_forward(&x), RF_OK) << rf_last_error();
   EXPECT_EQ(out[0], 0);
   EXPECT_EQ(x.log_sum[0], -kInfinity);
+}
+
+// A key whose number is -infinity is left out; one that is no number spoils the queries that may attend to it, and is
+// not read behind a mask.
+TEST_P(AttentionFused, AKeyScoreThatIsNoNumber) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  AttentionShape shape;
+  shape.queries = shape.keys = 70, shape.window_right = 0, shape.key_score = true, shape.mask = Mask::kPadding;
+  AttentionCase problem(shape, 9);
+  rf_attention_args& x = problem.tiles();
+  auto* mask = const_cast<uint8_t*>(x.mask);
+  std::fill_n(mask, 70, uint8_t{1});
+  auto* kappa = static_cast<float*>(const_cast<void*>(x.key_score.numbers));
+  kappa[3] = -kInfinity;
+  const auto left_out = problem.run_tiles();
+  mask[3] = 0, kappa[3] = std::numeric_limits<float>::quiet_NaN();
+  const auto masked = problem.run_tiles();
+  for (size_t i = 0; i < masked[0].size(); ++i) ASSERT_EQ(masked[0][i], left_out[0][i]) << i;
+  for (const auto& result : masked) {
+    EXPECT_TRUE(std::all_of(result.begin(), result.end(), [](double value) { return std::isfinite(value); }));
+  }
+  mask[3] = 1;
+  ASSERT_EQ(rf_attention_forward(&x), RF_OK) << rf_last_error();
+  const auto* out = static_cast<const float*>(x.out);
+  for (int64_t t = 0; t < 70; ++t) EXPECT_EQ(std::isnan(out[t * x.out_stride_t]), t >= 3) << t;
 }
 
 // What a kernel might do wrong breaks the rule that the tests above hold it to, in every result that it touches.

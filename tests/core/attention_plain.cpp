@@ -148,6 +148,21 @@ class Head {
     return true;
   }
 
+  // The number that kappa adds to the scores of key n.
+  double of_key(int64_t n) const {
+    const rf_attention_scores& kappa = x_.key_score;
+    if (kappa.numbers == nullptr) return 0;
+    const int64_t b = kappa.batch == 1 ? 0 : part_.b, h = kappa.heads == 1 ? 0 : part_.head;
+    return static_cast<const double*>(kappa.numbers)[b * kappa.stride_b + h * kappa.stride_h + part_.first_key + n];
+  }
+
+  void add_gradient_of_key(int64_t n, double dscore) const {
+    const rf_attention_scores& kappa = x_.key_score;
+    if (grads_.key_score == nullptr) return;
+    const int64_t b = kappa.batch == 1 ? 0 : part_.b, h = kappa.heads == 1 ? 0 : part_.head;
+    static_cast<double*>(grads_.key_score)[(b * kappa.heads + h) * x_.keys + part_.first_key + n] += dscore;
+  }
+
   double score(const Query& query, int64_t n) const {
     const int64_t distance = query.position - key_position(n);
     const auto width = static_cast<size_t>(x_.head_dim);
@@ -170,7 +185,7 @@ class Head {
     Row weights(part_.keys, -std::numeric_limits<double>::infinity());
     double most = -std::numeric_limits<double>::infinity(), sum = 0;
     for (int64_t n = 0; n < part_.keys; ++n) {
-      if (may_attend(m, n)) most = std::max(most, weights[n] = score(query, n));
+      if (may_attend(m, n)) most = std::max(most, weights[n] = round(score(query, n) + of_key(n)));
     }
     if (std::isinf(most)) return Row(part_.keys);
     for (double& weight : weights) sum += weight = std::exp(weight - most);
@@ -233,6 +248,7 @@ class Head {
     add(dv_[n], weight, query.dy.data());
     value_table_.add_gradient(distance, weight, query.dy.data());
     const double dscore = round(weight * round(dweight - mean)), scaled = round(dscore * x_.scale);
+    add_gradient_of_key(n, dscore);
     add(query.dcontent, scaled, rotated_k_[n].data());
     add(dk_[n], scaled, query.content.data());
     if (key_table_.is_set) add(query.ddistance, scaled, key_table_.row(distance));

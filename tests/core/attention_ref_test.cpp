@@ -46,6 +46,7 @@ struct ReferenceCase {
     args.position_query = draw(kHeads * kPositions * kDim), args.position_key = draw(kHeads * kPositions * kDim);
     args.positions = kPositions;
     args.reset_row = draw(kHeads), args.reset_col = draw(kHeads);
+    args.key_score = scores(rotation_batch, table_heads, 1);
     args.scale = 0.4;
     for (uint8_t& attend : mask) attend = 1;
     mask[1] = 0;                                                               // query 0 of the first entry
@@ -75,6 +76,7 @@ struct ReferenceCase {
       *stride *= kBatch;
     args.query.batch = args.key.batch = args.value.batch = 1;
     args.query_position_stride_b = 0, args.key_positions = packed_key_positions;
+    args.key_score = scores(1, kHeads, 1);
     for (uint8_t& attend : packed_mask) attend = generator() % 5 != 0;
     args.mask = packed_mask, args.mask_stride_t = kBatch * kKeys;
     args.cu_seqlens_q = query_ends, args.cu_seqlens_k = key_ends, args.sequences = 3;
@@ -91,6 +93,15 @@ struct ReferenceCase {
   }
   rf_attention_table table(int64_t lo, int64_t hi, int64_t heads, int64_t width) {
     return {draw(heads * (hi - lo + 1) * width), lo, hi, heads, width};
+  }
+
+  rf_attention_scores scores(int64_t batch, int64_t heads, int64_t rows) {
+    return {draw(batch * heads * rows * args.keys),
+            batch,
+            heads,
+            heads * rows * args.keys,
+            rows * args.keys,
+            rows == 1 ? 0 : args.keys};
   }
 
   // The scalar whose gradients are taken: sum of weights * out.
@@ -167,6 +178,9 @@ void expect_every_gradient(ReferenceCase& problem) {
   }
   for (const core::NumbersTerm& t : core::kNumbersTerms) {
     all.push_back({t.name, x.*t.member, &(grads.*t.gradient), x.heads * t.rows(x) * t.width(x)});
+  }
+  for (const core::ScoresTerm& t : core::kScoresTerms) {
+    all.push_back({t.name, (x.*t.member).numbers, &(grads.*t.gradient), t.size(x)});
   }
   for (Tested& t : all) {
     t.gradient.assign(static_cast<size_t>(t.count), std::numeric_limits<double>::quiet_NaN());  // is overwritten
@@ -249,6 +263,16 @@ TEST(AttentionRef, BiasByHand) {
   ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
   const double expected[] = {0, 8, 4, 12};
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], expected[i], kHandAttention) << i;
+}
+
+// A number by key: ln 3 on key 1 makes it three times as heavy for both queries.
+TEST(AttentionRef, KeyScoreByHand) {
+  const double q[4] = {}, k[4] = {}, v[] = {8, 16, -8, 0}, kappa[] = {0, std::log(3.0)};
+  double out[4];
+  rf_attention_args args = two_by_two(q, k, v, out);
+  args.key_score = {kappa, 1, 1, 0, 0, 0};
+  ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], i % 2 == 0 ? -4 : 4, kHandAttention) << i;
 }
 
 // Quarter turns, counter-clockwise by position: R q = q at 0, (x, y) -> (-y, x) at 1. Only equal positions score.
@@ -411,13 +435,18 @@ TEST_F(AttentionErrors, Terms) {
   expect_refused([](rf_attention_args& x) { x.position_key = nullptr; },
                  "position_query and position_key must be given together", "position_query alone");
   expect_refused([](rf_attention_args& x) { x.positions = 0; }, "positions must be >= 1", "0");
+  expect_refused([](rf_attention_args& x) { x.key_score.batch = 3; }, "key_score.batch must be 1 or batch = 2", "3");
+  expect_refused([](rf_attention_args& x) { x.key_score.heads = 2; }, "key_score.heads must be 1 or heads = 4", "2");
+  expect_refused([](rf_attention_args& x) { x.key_score.stride_t = 1; }, "key_score.stride_t must be 0", "1");
+  expect_refused([](rf_attention_args& x) { x.key_score.stride_b = INT64_MIN; }, "strides of key_score",
+                 "a stride of " + std::to_string(INT64_MIN));
 }
 
 TEST_F(AttentionErrors, PackedSequences) {
   static const int64_t ends[] = {0, 2, 3}, key_ends[] = {0, 2, 4}, late[] = {1, 2, 3}, falling[] = {0, 5, 3};
   const auto expect = [&](const int64_t* q, const int64_t* k, int64_t sequences, const char* rule, const char* got) {
     const auto pack = [=](rf_attention_args& x) {
-      x.batch = x.query.batch = x.key.batch = x.value.batch = 1;
+      x.batch = x.query.batch = x.key.batch = x.value.batch = x.key_score.batch = 1;
       x.cu_seqlens_q = q, x.cu_seqlens_k = k, x.sequences = sequences;
     };
     expect_refused(pack, rule, got);

@@ -112,6 +112,11 @@ def zeros(*shape):
         ({"scale": float("nan")}, "scale must be finite, got nan"),
         ({"reset_row": zeros(2)}, "reset_row must be [4], got [2]"),
         ({"reset_col": zeros(1, 4)}, "reset_col must be [4], got [1, 4]"),
+        ({"key_score": zeros(2, 4, 3)}, "key_score must be [1 or batch, 1 or heads, 4], got [2, 4, 3]"),
+        ({"key_score": zeros(4, 4)}, "key_score must be [1 or batch, 1 or heads, 4], got [4, 4]"),
+        ({"key_score": zeros(3, 4, 4)}, "key_score.batch must be 1 or batch = 2, got 3"),
+        ({"key_score": zeros(2, 2, 4)}, "key_score.heads must be 1 or heads = 4, got 2"),
+        ({"key_score": zeros(1, 1, 4).long()}, "key_score must be floating-point, got Long"),
     ],
 )
 def test_terms(terms, message):

@@ -12,11 +12,12 @@ from torch.library import opcheck
 import roformer_cpp
 import tolerances as tol
 from attention_cases import PARTS, make_case
-from term_list import NUMBERS, PAIRS, TABLES, TENSORS, shape
+from term_list import NUMBERS, PAIRS, SCORES, TABLES, TENSORS, scores_shape, shape
 
 kernel = torch.ops.roformer.attention_kernel.default
 FUSED_PARTS = tuple(part for part in PARTS if part != "gate")
 LOW = [torch.float32, torch.bfloat16, torch.float16]
+ALL = len(TENSORS)
 
 
 def case_of(seed, parts=None):
@@ -85,6 +86,7 @@ def operator_arguments(dtype=torch.float32, absent=(), requires_grad=True, batch
         **dict.fromkeys(("value_cos", "value_sin"), (1, keys, 1)),
         **{name: shape(name, heads, positions, dim) for name in (*NUMBERS, *PAIRS)},
         **{name: shape(name, heads if name == "bias" else 1, positions, dim, rows=6) for name in TABLES},
+        **{name: scores_shape(name, 1, heads, queries, keys) for name in SCORES},
     }
     trained = [
         name for name in shapes if requires_grad and (dtype == torch.float64 or not name.endswith(("cos", "sin")))
@@ -139,9 +141,9 @@ def test_opcheck_of_the_backward(packed):
         ({"out": lambda x: x[:1]}, "out must have the dtype and shape of the forward's"),
         ({"log_sum": lambda x: x[0]}, "log_sum must have the dtype and shape of the forward's"),
         ({"grad_out": lambda x: x.double()}, "grad_out must have the dtype and shape of the forward's"),
-        ({"terms": lambda x: x[1:]}, "terms and ranges must have 17 and 10 entries, got 16 and 10"),
-        ({"ranges": lambda x: x[1:]}, "terms and ranges must have 17 and 10 entries, got 17 and 9"),
-        ({"terms": lambda x: [None] * 17}, "wanted must name terms that are given, got the absent content_bias"),
+        ({"terms": lambda x: x[1:]}, f"terms and ranges must have {ALL} and 10 entries, got {ALL - 1} and 10"),
+        ({"ranges": lambda x: x[1:]}, f"terms and ranges must have {ALL} and 10 entries, got {ALL} and 9"),
+        ({"terms": lambda x: [None] * ALL}, "wanted must name terms that are given, got the absent content_bias"),
     ],
 )
 def test_the_backward_refuses(change, message):
@@ -149,18 +151,20 @@ def test_the_backward_refuses(change, message):
     out, log_sum = kernel(*tensors, terms, ranges)
     given = {"grad_out": out, "out": out, "log_sum": log_sum, "terms": terms, "ranges": ranges}
     given |= {name: function(given[name]) for name, function in change.items()}
-    wanted = [False] * 9 + [True] + [False] * 10
+    wanted = [name == "content_bias" for name in ("q", "k", "v", *TENSORS)]
     backward = torch.ops.roformer.attention_kernel_backward.default
     with pytest.raises(ValueError, match=message):
         backward(given["grad_out"], given["out"], given["log_sum"], wanted, *tensors, given["terms"], given["ranges"])
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize(("terms", "ranges"), [(0, 10), (5, 10), (16, 10), (18, 10), (17, 0), (17, 9), (17, 11)])
+@pytest.mark.parametrize(
+    ("terms", "ranges"), [(0, 10), (5, 10), (ALL - 1, 10), (ALL + 1, 10), (ALL, 0), (ALL, 9), (ALL, 11)]
+)
 def test_lists_of_other_lengths_are_refused(terms, ranges, requires_grad):
     q = torch.ones(1, 2, 1, 4, requires_grad=requires_grad)
     ids = torch.arange(2)[None]
-    with pytest.raises(ValueError, match=f"17 and 10 entries, got {terms} and {ranges}"):
+    with pytest.raises(ValueError, match=f"{ALL} and 10 entries, got {terms} and {ranges}"):
         kernel(q, q, q, ids, ids, None, [None] * terms, [0] * ranges)
 
 
@@ -218,6 +222,9 @@ def resized(terms, heads, head_dim):
         if (given := getattr(terms, name)) is not None:
             positions = given.shape[1] if name in PAIRS else 0
             setattr(terms, name, torch.randn(*shape(name, heads, positions, head_dim), dtype=torch.float64))
+    for name in SCORES:
+        if getattr(terms, name) is not None:
+            setattr(terms, name, torch.randn(*scores_shape(name, 1, heads, 40, 40), dtype=torch.float64))
     return terms
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import roformer_cpp
-from cli_support import results
+from cli_support import refused, results
 from encoding_case import TINY_IDS as IDS
 from encoding_case import TINY_MODEL
 from roformer_cpp import DistanceTable, Terms, custom_encoding
@@ -66,11 +66,23 @@ class Rotating(roformer_cpp.CustomEncoding):
         self.freqs = base ** (-torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim)
 
 
+class NumbersByKey(roformer_cpp.CustomEncoding):
+    """Causal alibi: softmax does not see what a score has of its query alone, so that slope p_n remains."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.slopes = 2.0 ** (-8 * torch.arange(1, shape.num_attention_heads + 1) / shape.num_attention_heads)
+
+    def shared(self, positions, key_positions, dtype):
+        return Terms(key_score=self.slopes[:, None] * key_positions[:, None])
+
+
 @pytest.fixture(autouse=True)
 def registered():
     roformer_cpp.register_encoding("plain-shaw", PlainShaw)
     roformer_cpp.register_encoding("plain-learned", PlainLearned)
     roformer_cpp.register_encoding("rotating")(Rotating)
+    roformer_cpp.register_encoding("numbers-by-key", NumbersByKey)
 
 
 PAIRS = [("shaw", "plain-shaw"), ("learned", "plain-learned"), ("rope", "rotating")]
@@ -108,7 +120,7 @@ def test_models_equal_those_of_the_built_in_encoding(built_in, ours):
         assert a.grad is None or (b.grad - a.grad).abs().max() <= 1e-4 * max(a.grad.abs().max(), 1e-2), name
 
 
-@every_pair
+@pytest.mark.parametrize(("built_in", "ours"), [*PAIRS, ("alibi", "numbers-by-key")])
 def test_caches_and_packed_rows(built_in, ours):
     first, second = models(built_in, ours, is_decoder=True)
     segments = torch.tensor([[0] * 4 + [1] * 5, [0] * 7 + [-1] * 2], dtype=torch.int32)
@@ -154,6 +166,19 @@ def test_the_engine_serves_a_saved_model(tmp_path):
     np.save(tmp_path / "ids.npy", IDS.numpy())
     results("forward", "--model", tmp_path, "--ids", tmp_path / "ids.npy", "--output", tmp_path / "out.npy")
     assert close(torch.from_numpy(np.load(tmp_path / "out.npy")), model(IDS)["hidden"].detach())
+
+
+@pytest.mark.parametrize(("name", "term"), [("numbers-by-key", "key_score")])
+def test_a_model_with_numbers_of_tokens_has_no_file_for_the_engine(name, term, tmp_path):
+    _, model = models("alibi", name, is_decoder=True)
+    model.save(tmp_path)
+    assert torch.equal(roformer_cpp.load_model(tmp_path)(IDS)["hidden"], model(IDS)["hidden"])
+    assert not (tmp_path / "position_terms.safetensors").exists()
+    with pytest.raises(RuntimeError, match=rf"\[position_terms\] terms must be rows .*, got {term} from"):
+        roformer_cpp.bake(tmp_path)
+    np.save(tmp_path / "ids.npy", IDS.numpy())
+    message = refused("forward", "--model", tmp_path, "--ids", tmp_path / "ids.npy", "--output", tmp_path / "out.npy")
+    assert "a model with this position encoding must have position_terms.safetensors" in message
 
 
 def test_nothing_is_kept_of_what_is_gone():

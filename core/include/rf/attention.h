@@ -43,6 +43,15 @@ typedef struct rf_attention_table {
   int64_t width;    /* K and Q: D; V: Dv; b: 1; G: D or 1 */
 } rf_attention_table;
 
+/* Numbers that are added to scores: that of query t and key s is numbers[b * stride_b + h * stride_h + t * stride_t +
+ * s]. Numbers by key have no t, and stride_t is 0. -infinity leaves a key out. */
+typedef struct rf_attention_scores {
+  const void* numbers; /* NULL: absent */
+  int64_t batch;       /* B, or 1: shared by the batch; then stride_b is not read */
+  int64_t heads;       /* H, or 1: shared by the heads; then stride_h is not read */
+  int64_t stride_b, stride_h, stride_t;
+} rf_attention_scores;
+
 /* Sides of a window that are limited; their sum is both. */
 enum { RF_WINDOW_LEFT = 1, RF_WINDOW_RIGHT = 2 };
 
@@ -53,6 +62,7 @@ enum { RF_WINDOW_LEFT = 1, RF_WINDOW_RIGHT = 2 };
   const void* query_name;                                               \
   const void* key_name;                                                 \
   int64_t positions; /* P */
+#define RF_SCORES_MEMBER(name, symbol, rows) rf_attention_scores name;
 
 /* Strides in elements; the last dimension of q, k, v and out is contiguous. Any of B, T, S and H may be 0. Terms, cos
  * and sin are double for RF_F64 data and float for all other. */
@@ -84,7 +94,7 @@ typedef struct rf_attention_args {
 
   /* Terms of the first version; those that came later are at the end. Rotations and tables without an array, and NULL,
    * are absent. With position_query and position_key, positions must be in 0..positions-1. */
-  RF_ATTENTION_FIRST_TERMS(RF_ROTATION_MEMBER, RF_TABLE_MEMBER, RF_NUMBERS_MEMBER, RF_PAIR_MEMBERS)
+  RF_ATTENTION_FIRST_TERMS(RF_ROTATION_MEMBER, RF_TABLE_MEMBER, RF_NUMBERS_MEMBER, RF_PAIR_MEMBERS, RF_SCORES_MEMBER)
   double scale; /* s, finite */
 
   /* mask[b * stride_b + h * stride_h + t * stride_t + s * stride_s] != 0: the query may attend to the key; strides of 0
@@ -104,18 +114,19 @@ typedef struct rf_attention_args {
    * and the keys cu_seqlens_k[i] .. cu_seqlens_k[i + 1] - 1; both [sequences + 1], non-decreasing from 0 to T and S. A
    * query meets the keys of its own sequence only, as if each were an entry of a batch: the window is by index within
    * the sequence, with its own T and S, and the elements that dropout numbers are those of its own [H,T,S], which
-   * follow those of the sequence before. Whatever belongs to a token, positions and the mask too, is as without
-   * packing. */
+   * follow those of the sequence before. Whatever belongs to a token, positions, the mask and key_score too, is as
+   * without packing. */
   const int64_t* cu_seqlens_q;
   const int64_t* cu_seqlens_k;
   int64_t sequences;
 
-  RF_ATTENTION_LATER_TERMS(RF_ROTATION_MEMBER, RF_TABLE_MEMBER, RF_NUMBERS_MEMBER, RF_PAIR_MEMBERS)
+  RF_ATTENTION_LATER_TERMS(RF_ROTATION_MEMBER, RF_TABLE_MEMBER, RF_NUMBERS_MEMBER, RF_PAIR_MEMBERS, RF_SCORES_MEMBER)
 } rf_attention_args;
 #undef RF_ROTATION_MEMBER
 #undef RF_TABLE_MEMBER
 #undef RF_NUMBERS_MEMBER
 #undef RF_PAIR_MEMBERS
+#undef RF_SCORES_MEMBER
 
 #define RF_ROTATION_GRADIENTS(name, symbol, side) void *name##_cos, *name##_sin;
 #define RF_GRADIENT(name, ...) void* name;
@@ -128,7 +139,7 @@ typedef struct rf_attention_grads {
   const void* out; /* given: [B,T,H,Dv] */
   int64_t out_stride_b, out_stride_t, out_stride_h;
   void *q, *k, *v;
-  RF_ATTENTION_TERMS(RF_ROTATION_GRADIENTS, RF_GRADIENT, RF_GRADIENT, RF_PAIR_GRADIENTS)
+  RF_ATTENTION_TERMS(RF_ROTATION_GRADIENTS, RF_GRADIENT, RF_GRADIENT, RF_PAIR_GRADIENTS, RF_GRADIENT)
 } rf_attention_grads;
 #undef RF_ROTATION_GRADIENTS
 #undef RF_GRADIENT

@@ -70,6 +70,7 @@ struct BackwardSpace {
   float *guarded_weights, *guarded_scores;
   float* weights() { return guarded_weights + kGuardFloats; }  // p, then f p
   float* scores() { return guarded_scores + kGuardFloats; }    // dp, then dscore
+  float* key_score = nullptr;  // where the gradient of kappa of the head at hand is added; nullptr: not wanted
   // For all keys of a key head: [S][inner], [S][width], [S][value_width].
   float *key_gradient, *raw_key_gradient, *value_gradient;
   BackwardQueries queries[kBackwardGroup];
@@ -221,7 +222,7 @@ void backward_tile(const AttentionProblem& problem, BackwardSpace& space, int64_
   const Start start = start_of_scores(problem, h, queries.side, space.keys, queries.panel, key_panel,
                                       index * kQueryTile, space.gradients.copies, space.weights());
   raw_scores(problem, queries.side, space.keys, start, space.product(), space.weights());
-  space.position.compute(problem, h, span, keys);
+  space.position.compute(problem, b, h, span, keys);
   value_products(problem, space, h, queries);
   if (space.dropout.any()) space.dropout.compute(b, h, span, keys);
   with_vectors(span, [&](auto vectors) { softmax_backward<decltype(vectors)::value>(problem, space, queries); });
@@ -229,6 +230,7 @@ void backward_tile(const AttentionProblem& problem, BackwardSpace& space, int64_
   const SideRows query_rows = {queries.side.rows, queries.row_pairs, problem.inner};
   add_to_keys(problem, space, space.weights(), span, y, space.value_gradient);
   add_position_gradients(problem, h, span, keys, space.scores(), space.gradients, terms);
+  if (space.key_score != nullptr) add_key_score_gradients(span, keys, space.scores(), space.key_score);
   scale_tile(space.scores(), keys.count, static_cast<float>(x.scale));
   add_to_keys(problem, space, space.scores(), span, query_rows, space.key_gradient);
   add_to_queries(problem, space, queries);
@@ -343,6 +345,9 @@ void give_sums(const AttentionProblem& problem, BackwardSpace& space, const KeyP
 void backward_head(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space, int64_t b,
                    int64_t h, const KeyPart& part, const HeadTermGradients& terms) {
   const rf_attention_args& x = problem.args;
+  if (grads.key_score != nullptr) {
+    space.key_score = static_cast<float*>(grads.key_score) + (b * x.heads + h) * problem.all_keys;
+  }
   int64_t step = h % problem.group * query_groups(x);
   const int64_t* positions = positions_of(x.query_positions, x.query_position_stride_b, b);
   for (int64_t first = 0; first < x.queries; first += kBackwardGroup * kQueryTile, ++step) {

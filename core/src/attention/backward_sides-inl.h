@@ -141,7 +141,7 @@ inline void BackwardQueries::load(const AttentionProblem& problem, const rf_atte
     delta[i] = log2_sum[i] = 0;
     if (i >= count) continue;
     float* row = y + i * problem.value_width;
-    const float log_sum = x.log_sum[(b * x.heads + h) * problem.log_sum_stride + first + i];
+    const float log_sum = x.log_sum[(b * x.heads + h) * problem.all_queries + first + i];
     if (log_sum == kMinusInfinity) {  // no key: gradient 0, whatever is given
       std::fill_n(row, problem.value_width, 0.0f);
       continue;

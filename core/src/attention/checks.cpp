@@ -104,6 +104,23 @@ void check_pair(const rf_attention_args& x, const void* of_queries, const char* 
   check_size(kWhere, {x.heads, x.positions, x.head_dim}, query_name);
 }
 
+void check_scores(const rf_attention_args& x, const ScoresTerm& term) {
+  const rf_attention_scores& scores = x.*term.member;
+  if (scores.numbers == nullptr) return;
+  require(scores.batch == x.batch || scores.batch == 1, kWhere, term.name, ".batch must be 1 or batch = ", x.batch,
+          ", got ", scores.batch);
+  require(scores.heads == x.heads || scores.heads == 1, kWhere, term.name, ".heads must be 1 or heads = ", x.heads,
+          ", got ", scores.heads);
+  require(term.rows_rule == ScoresTerm::Rows::kQueries || scores.stride_t == 0, kWhere, term.name,
+          ".stride_t must be 0, got ", scores.stride_t);
+  check_pointer(kWhere, scores.numbers, 0, row_element_bytes(x.dtype), term.name);
+  check_size(kWhere, {scores.batch, scores.heads, term.rows(x), x.keys}, term.name);
+  check_reach(
+      kWhere,
+      {{scores.batch, scores.stride_b}, {scores.heads, scores.stride_h}, {term.rows(x), scores.stride_t}, {x.keys, 1}},
+      term.name);
+}
+
 void check_terms(const rf_attention_args& x) {
   for (const RotationTerm& term : kRotationTerms) {
     check_rotation(kWhere, {x.dtype, x.layout, x.batch, term.width(x)}, x.*term.member, term.name);
@@ -111,11 +128,12 @@ void check_terms(const rf_attention_args& x) {
   for (const TableTerm& term : kTableTerms) check_table(x, term);
 #define RF_CHECK_PAIR(query_name, query_symbol, key_name, key_symbol) \
   check_pair(x, x.query_name, #query_name, x.key_name, #key_name);
-  RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_CHECK_PAIR)
+  RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_CHECK_PAIR, RF_NO_TERM)
 #undef RF_CHECK_PAIR
   for (const NumbersTerm& term : kNumbersTerms) {
     check_pointer(kWhere, x.*term.member, 0, row_element_bytes(x.dtype), term.name);
   }
+  for (const ScoresTerm& term : kScoresTerms) check_scores(x, term);
   require(std::isfinite(x.scale), kWhere, "scale must be finite, got ", x.scale);
 }
 
@@ -199,6 +217,7 @@ void check_attention_grads(const rf_attention_args& x, const rf_attention_grads&
   }
   for (const TableTerm& term : kTableTerms) check_absent((x.*term.member).rows, grads.*term.gradient, term.name);
   for (const NumbersTerm& term : kNumbersTerms) check_absent(x.*term.member, grads.*term.gradient, term.name);
+  for (const ScoresTerm& term : kScoresTerms) check_absent((x.*term.member).numbers, grads.*term.gradient, term.name);
 }
 
 }  // namespace rf::core

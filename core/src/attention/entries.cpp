@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "attention/terms.h"
 #include "common/element.h"
 
 namespace rf::core {
@@ -59,6 +60,9 @@ rf_attention_args AttentionEntries::sequence(int64_t entry) const {
   move_rotation(x.query, query);
   move_rotation(x.key, key);
   move_rotation(x.value, key);
+  for (const ScoresTerm& term : kScoresTerms) {
+    move((x.*term.member).numbers, query * (x.*term.member).stride_t + key, sizeof(float));
+  }
   move(x.mask, query * x.mask_stride_t + key * x.mask_stride_s, sizeof(uint8_t));
   x.cu_seqlens_q = x.cu_seqlens_k = nullptr;
   x.sequences = 0;
@@ -73,6 +77,7 @@ rf_attention_grads AttentionEntries::grads(int64_t entry, const rf_attention_gra
   move(g.q, query * x_.heads * x_.head_dim, bytes);
   move(g.k, key * x_.key_heads * x_.head_dim, bytes);
   move(g.v, key * x_.key_heads * x_.value_dim, bytes);
+  move(g.key_score, key, sizeof(float));
   return g;
 }
 

@@ -252,7 +252,7 @@ void forward_tile(const AttentionProblem& problem, ForwardSpace& space, int64_t 
   const Start start = start_of_scores(problem, h, queries, space.keys, space.panels[index], key_panel,
                                       index * kQueryTile, space.copies, space.tile());
   raw_scores(problem, queries, space.keys, start, space.product(), space.tile());
-  space.position.compute(problem, h, queries.span, keys);
+  space.position.compute(problem, b, h, queries.span, keys);
   with_vectors(queries.span, [&](auto vectors) {
     online_softmax_update<decltype(vectors)::value>(problem, space, queries.span.count, running);
   });
@@ -277,7 +277,7 @@ void write_log_sums(const AttentionProblem& problem, int64_t b, int64_t h, const
     hn::Store(hn::IfThenElse(empty, hn::Set(d, kMinusInfinity), hn::IfThenElse(hn::IsNaN(sum), sum, log_sum)), d,
               log_sums + l);
   }
-  std::copy_n(log_sums, queries.count, x.log_sum + (b * x.heads + h) * problem.log_sum_stride + queries.first);
+  std::copy_n(log_sums, queries.count, x.log_sum + (b * x.heads + h) * problem.all_queries + queries.first);
 }
 
 void write_tile(const AttentionProblem& problem, int64_t b, int64_t h, const QuerySide& queries,

@@ -172,6 +172,43 @@ class TermSums {
   std::vector<HeadTermGradients> heads_;
 };
 
+// The gradient of kappa: a row for each head of each entry. Where entries or heads share it, the rows are summed in
+// order afterwards.
+class KeyScoreSums {
+ public:
+  KeyScoreSums(const rf_attention_args& x, const rf_attention_grads& grads)
+      : x_(x), gradient_(static_cast<float*>(grads.key_score)) {
+    if (gradient_ == nullptr) return;
+    const int64_t size = x.batch * x.heads * x.keys;
+    if (is_shared()) {
+      sums_.resize(static_cast<size_t>(size));
+    } else {
+      std::fill_n(gradient_, size, 0.0f);
+    }
+  }
+
+  float* rows() { return gradient_ != nullptr && is_shared() ? sums_.data() : gradient_; }
+  void write() const {
+    if (gradient_ == nullptr || !is_shared()) return;
+    const rf_attention_scores& kappa = x_.key_score;
+    std::fill_n(gradient_, kappa.batch * kappa.heads * x_.keys, 0.0f);
+    const float* from = sums_.data();
+    for (int64_t b = 0; b < x_.batch; ++b) {
+      for (int64_t h = 0; h < x_.heads; ++h, from += x_.keys) {
+        float* to = gradient_ + ((kappa.batch == 1 ? 0 : b) * kappa.heads + (kappa.heads == 1 ? 0 : h)) * x_.keys;
+        for (int64_t s = 0; s < x_.keys; ++s) to[s] += from[s];
+      }
+    }
+  }
+
+ private:
+  bool is_shared() const { return x_.key_score.batch != x_.batch || x_.key_score.heads != x_.heads; }
+
+  const rf_attention_args& x_;
+  float* gradient_;
+  std::vector<float> sums_;
+};
+
 // The number of parts in which the keys of each key head are computed: several where there are fewer key heads than
 // threads, two per thread, because causal parts differ in work. Gradients of terms are summed over all keys in one
 // order, in one part.
@@ -215,6 +252,9 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
   const AttentionEntries entries(args);
   const AttentionProblem problem(args);
   TermSums sums(args, grads, entries.count());
+  KeyScoreSums key_scores(args, grads);
+  rf_attention_grads written = grads;
+  written.key_score = key_scores.rows();
   const rf_attention_args largest = entries.largest();
   const AttentionProblem sized(problem, largest, 0);
   const int64_t bytes = attention_backward_bytes(sized);
@@ -228,12 +268,13 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
     const int64_t chunk = head / args.key_heads, key_head = head % args.key_heads;
     for (int64_t i = sums.first_entry(chunk); i < sums.first_entry(chunk + 1); ++i) {
       const AttentionEntry entry(problem, entries, i);
-      attention_backward_heads(entry.problem, entries.grads(i, grads), entry.b, key_head,
+      attention_backward_heads(entry.problem, entries.grads(i, written), entry.b, key_head,
                                query_sums.part(head, part, entries.keys(i)), sums.of(chunk), space);
     }
   };
   parallel_tasks<Schedule::kDynamic>(loop, run, [&](int64_t task) { query_sums.give_up(task % heads, task / heads); });
   sums.write();
+  key_scores.write();
 }
 
 }  // namespace rf::core

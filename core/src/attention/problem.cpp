@@ -34,7 +34,8 @@ AttentionProblem::AttentionProblem(const rf_attention_args& x)
       query_table(padded_table(x.query_table, padded_rows[1])),
       value_table(padded_table(x.value_table, padded_rows[2])),
       bias{static_cast<const float*>(x.bias.rows), x.bias.lo, x.bias.hi, x.bias.heads, 1},
-      log_sum_stride(x.queries),
+      all_queries(x.queries),
+      all_keys(x.keys),
       amx(use_amx()) {
   if (query_table.rows == nullptr) return;
   const int64_t rows = query_table.row_count();
@@ -63,7 +64,8 @@ AttentionProblem::AttentionProblem(const AttentionProblem& whole, const rf_atten
       bias(whole.bias),
       query_columns(whole.query_columns),
       query_column_stride(whole.query_column_stride),
-      log_sum_stride(whole.log_sum_stride),
+      all_queries(whole.all_queries),
+      all_keys(whole.all_keys),
       first_element(element),
       amx(whole.amx) {}
 

@@ -46,9 +46,9 @@ struct AttentionProblem {
   const float* query_columns = nullptr;
   int64_t query_column_stride = 0;
   std::vector<float> query_column_rows;
-  int64_t log_sum_stride;     // numbers from a head's first to the next one's
-  int64_t first_element = 0;  // of those that dropout numbers
-  bool amx;                   // whether products of bfloat16 may be those of its tiles
+  int64_t all_queries, all_keys;  // of the whole call: strides of [.., T] and [.., S]
+  int64_t first_element = 0;      // of those that dropout numbers
+  bool amx;                       // whether products of bfloat16 may be those of its tiles
 
   bool has_tables() const {
     return key_table.rows != nullptr || query_table.rows != nullptr || value_table.rows != nullptr;

@@ -128,6 +128,17 @@ inline HWY_NOINLINE void add_position_gradients(const AttentionProblem& problem,
     terms.bias[bias.index(distances.least + i)] += numbers[i];
 }
 
+// kappa. scores: dscore; gradient: of the head, from key 0 on.
+inline HWY_NOINLINE void add_key_score_gradients(const Span& queries, const Span& keys, const float* scores,
+                                                 float* gradient) {
+  for (int64_t j = 0; j < keys.count; ++j) {
+    const float* row = scores + j * kQueryTile;
+    gradient[keys.first + j] += sum_vectors(queries.count, [&](int64_t i) HWY_ATTR {
+      return first_lanes(hn::LoadU(FloatTag(), row + i), queries.count - i);  // the other lanes may be NaN
+    });
+  }
+}
+
 // Adds to one of the two rows that distances beyond a table read: kBelow the first, kAbove the last.
 HWY_INLINE const float* edge_row(const TableRows& table, Reach reach) {
   return reach == Reach::kBelow ? table.rows : table.row(table.hi);

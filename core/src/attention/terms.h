@@ -12,7 +12,7 @@ namespace rf::core {
 struct HeadTermGradients {
 #define RF_SUM(name, ...) float* name = nullptr;
 #define RF_PAIR_SUMS(query_name, query_symbol, key_name, key_symbol) RF_SUM(query_name) RF_SUM(key_name)
-  RF_ATTENTION_TERMS(RF_NO_TERM, RF_SUM, RF_SUM, RF_PAIR_SUMS)
+  RF_ATTENTION_TERMS(RF_NO_TERM, RF_SUM, RF_SUM, RF_PAIR_SUMS, RF_NO_TERM)
 #undef RF_SUM
 #undef RF_PAIR_SUMS
 };
@@ -65,6 +65,20 @@ struct NumbersTerm {
   int64_t width(const rf_attention_args& x) const { return width_rule == Width::kOne ? 1 : x.head_dim; }
 };
 
+// Numbers [batch, heads, rows, S] that are added to scores.
+struct ScoresTerm {
+  enum class Rows { kOne, kQueries };
+
+  const char* name;
+  rf_attention_scores rf_attention_args::*member;
+  void* rf_attention_grads::*gradient;
+  Rows rows_rule;
+
+  int64_t rows(const rf_attention_args& x) const { return rows_rule == Rows::kOne ? 1 : x.queries; }
+  // Elements of the gradient.
+  int64_t size(const rf_attention_args& x) const { return (x.*member).batch * (x.*member).heads * rows(x) * x.keys; }
+};
+
 #define RF_ROTATION(name, symbol, side)                                                                           \
   RotationTerm{#name, &rf_attention_args::name, &rf_attention_grads::name##_cos, &rf_attention_grads::name##_sin, \
                RotationTerm::Side::k##side},
@@ -85,16 +99,24 @@ struct NumbersTerm {
 #define RF_NUMBERS(name, symbol, width) RF_ARRAY(name, One, width)
 #define RF_PAIR(query_name, query_symbol, key_name, key_symbol) \
   RF_ARRAY(query_name, Positions, HeadDim) RF_ARRAY(key_name, Positions, HeadDim)
+#define RF_SCORES(name, symbol, rows) \
+  ScoresTerm{#name, &rf_attention_args::name, &rf_attention_grads::name, ScoresTerm::Rows::k##rows},
 
-inline constexpr RotationTerm kRotationTerms[] = {RF_ATTENTION_TERMS(RF_ROTATION, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)};
-inline constexpr TableTerm kTableTerms[] = {RF_ATTENTION_TERMS(RF_NO_TERM, RF_TABLE, RF_NO_TERM, RF_NO_TERM)};
-inline constexpr NumbersTerm kNumbersTerms[] = {RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NUMBERS, RF_PAIR)};
+inline constexpr RotationTerm kRotationTerms[] = {
+    RF_ATTENTION_TERMS(RF_ROTATION, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)};
+inline constexpr TableTerm kTableTerms[] = {
+    RF_ATTENTION_TERMS(RF_NO_TERM, RF_TABLE, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)};
+inline constexpr NumbersTerm kNumbersTerms[] = {
+    RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NUMBERS, RF_PAIR, RF_NO_TERM)};
+inline constexpr ScoresTerm kScoresTerms[] = {
+    RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_SCORES)};
 
 #undef RF_ROTATION
 #undef RF_TABLE
 #undef RF_ARRAY
 #undef RF_NUMBERS
 #undef RF_PAIR
+#undef RF_SCORES
 
 }  // namespace rf::core
 #endif

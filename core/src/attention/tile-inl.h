@@ -68,30 +68,50 @@ struct TableRows {
   const float* row(int64_t distance) const { return rows + index(distance) * stride; }
 };
 
-// pos(m,n) without a.c, times log2(e), as a row of floats for every key.
+// The numbers that a head of a batch entry adds to scores, from those of query 0 and key 0 on; nullptr: none.
+HWY_INLINE const float* head_scores(const rf_attention_scores& scores, int64_t b, int64_t head) {
+  if (scores.numbers == nullptr) return nullptr;
+  return static_cast<const float*>(scores.numbers) + (scores.batch == 1 ? 0 : b * scores.stride_b) +
+         (scores.heads == 1 ? 0 : head * scores.stride_h);
+}
+
+// pos(m,n) without a.c, as a row of floats for every key, and kappa, a float for every key; times log2(e).
 class PositionScores {
  public:
   explicit PositionScores(Arena& arena) : numbers_(arena.take<float>(kTileFloats)) {}
 
-  void compute(const AttentionProblem& problem, int64_t head, const Span& queries, const Span& keys);
-  bool any() const { return any_; }
+  void compute(const AttentionProblem& problem, int64_t b, int64_t head, const Span& queries, const Span& keys);
+  bool any() const { return has_rows_ || by_key_ != nullptr; }
+  bool has_rows() const { return has_rows_; }
   const float* row(int64_t key) const { return first_ + key * stride_; }
+  bool has_key_scores() const { return by_key_ != nullptr; }
+  float key_score(int64_t key) const { return by_key_[key] * kLog2e; }
 
  private:
+  void compute_rows(const AttentionProblem& problem, int64_t head, const Span& queries, const Span& keys);
+
   float* numbers_;
+  const float* by_key_ = nullptr;  // the caller's
   const float* first_ = nullptr;
   int64_t stride_ = 0;
-  bool any_ = false;
+  bool has_rows_ = false;
 };
 
-inline HWY_NOINLINE void PositionScores::compute(const AttentionProblem& problem, int64_t head, const Span& queries,
-                                                 const Span& keys) {
+inline void PositionScores::compute(const AttentionProblem& problem, int64_t b, int64_t head, const Span& queries,
+                                    const Span& keys) {
+  by_key_ = head_scores(problem.args.key_score, b, head);
+  if (by_key_ != nullptr) by_key_ += keys.first;
+  compute_rows(problem, head, queries, keys);
+}
+
+inline HWY_NOINLINE void PositionScores::compute_rows(const AttentionProblem& problem, int64_t head,
+                                                      const Span& queries, const Span& keys) {
   const rf_attention_args& x = problem.args;
   const TableRows bias(problem.bias, head);
   const bool reset_rows = x.reset_row != nullptr && queries.has_zero,
              reset_columns = x.reset_col != nullptr && keys.has_zero;
-  any_ = bias.rows != nullptr || reset_rows || reset_columns;
-  if (!any_) return;
+  has_rows_ = bias.rows != nullptr || reset_rows || reset_columns;
+  if (!has_rows_) return;
   if (queries.steps && keys.steps && !reset_rows && !reset_columns) {
     // One number for each distance; the row of a key begins one place before that of the key before.
     const int64_t least = queries.positions[0] - keys.positions[keys.count - 1];
@@ -220,9 +240,14 @@ HWY_INLINE void finish_scores(float* tile, int64_t keys, float factor, const Pos
     FloatVec score[kVectors];
     HWY_UNROLL(3)
     for (int l = 0; l < kVectors; ++l) score[l] = hn::Mul(hn::LoadU(d, row + l * kLanes), s);
-    if (position.any()) {
+    if (position.has_rows()) {
       HWY_UNROLL(3)
       for (int l = 0; l < kVectors; ++l) score[l] = hn::Add(score[l], hn::LoadU(d, position.row(j) + l * kLanes));
+    }
+    if (position.has_key_scores()) {
+      const auto kappa = hn::Set(d, position.key_score(j));
+      HWY_UNROLL(3)
+      for (int l = 0; l < kVectors; ++l) score[l] = hn::Add(score[l], kappa);
     }
     if (some) {
       HWY_UNROLL(3)

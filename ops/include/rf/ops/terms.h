@@ -36,8 +36,9 @@ struct DistanceTable {
 #define RF_TABLE(name, symbol, width, kernels) DistanceTable name;
 #define RF_NUMBERS(name, symbol, width) at::Tensor name;
 #define RF_PAIR(query_name, query_symbol, key_name, key_symbol) at::Tensor query_name, key_name;
+#define RF_SCORES(name, symbol, rows) at::Tensor name;
 struct Terms {
-  RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR)
+  RF_ATTENTION_TERMS(RF_ROTATION, RF_TABLE, RF_NUMBERS, RF_PAIR, RF_SCORES)
   std::string layout = "pairs";  // of all rotations: "pairs" or "halves", as in rf/ops/ops.h
   std::optional<double> scale;   // s; absent: 1/sqrt(D)
 
@@ -48,6 +49,7 @@ struct Terms {
 #undef RF_TABLE
 #undef RF_NUMBERS
 #undef RF_PAIR
+#undef RF_SCORES
 
 // Calls visit(name, symbol, member) for each term in the order of the list; `member` is &Terms::name, and what it
 // points to has defined().
@@ -56,7 +58,7 @@ void for_each_term(const Visit& visit) {
 #define RF_VISIT(name, symbol, ...) visit(#name, symbol, &Terms::name);
 #define RF_VISIT_PAIR(query_name, query_symbol, key_name, key_symbol) \
   RF_VISIT(query_name, query_symbol) RF_VISIT(key_name, key_symbol)
-  RF_ATTENTION_TERMS(RF_VISIT, RF_VISIT, RF_VISIT, RF_VISIT_PAIR)
+  RF_ATTENTION_TERMS(RF_VISIT, RF_VISIT, RF_VISIT, RF_VISIT_PAIR, RF_VISIT)
 #undef RF_VISIT
 #undef RF_VISIT_PAIR
 }
