@@ -64,6 +64,9 @@ def _score_of_tokens(terms, b: int, head: int, m: int, n: int) -> float:
     if terms.key_score is not None:
         kappa = _array(terms.key_score)
         total += float(kappa[b % len(kappa), head % kappa.shape[1], n])
+    if terms.pair_bias is not None:
+        pairs = _array(terms.pair_bias)
+        total += float(pairs[b % len(pairs), head % pairs.shape[1], m, n])
     return total
 
 

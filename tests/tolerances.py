@@ -78,6 +78,9 @@ PATHS_F64 = 1e-13
 # ---- ops: the fused kernel of attention ----
 # Float32 sums of some dozen terms of magnitude up to 10 against float64, absolute and relative.
 FUSED_F32 = 5e-5
+# Arrays of the size of a dense pair bias that forward and backward add: its gradient, and q, k, v, their gradients and
+# work space of a tenth each at the size of the test.
+PAIR_BIAS_ARRAYS = 1.6
 # The derivative by reset_row, 0 in truth, in eps: sums over queries of half an eps of products of order 1, in 8 draws.
 FUSED_RESET_ROW = 20.0
 

@@ -92,6 +92,7 @@ void score_backward(const Head& head, int64_t m, int64_t n, double g, HeadGradie
   }
   position_score_backward(head, m, n, g, grads);
   add_to_scores(grads.key_score, x.key_score, head, m, /*rows=*/1, n, g);
+  add_to_scores(grads.pair_bias, x.pair_bias, head, m, x.queries, n, g);
 }
 
 // y: the gradient of out_m, [Dv].

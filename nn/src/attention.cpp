@@ -101,9 +101,10 @@ ops::AttentionCall given_call(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD
           .packed = {}};
 }
 
-// The same call for the kernels of core: packed rows become one row of sequences; all others stay as they are.
+// The same call for the kernels of core: packed rows become one row of sequences, except where pairs of a row have
+// numbers of their own, which would be those of pairs of all rows then; all others stay as they are.
 ops::AttentionCall kernel_call(ops::AttentionCall call, AttentionContext::State& state) {
-  if (!state.packing()) {
+  if (!state.packing() || (call.terms.pair_bias.defined() && call.q.sym_size(0) != 1)) {
     call.mask = state.attend();
     return call;
   }
@@ -123,8 +124,9 @@ ops::AttentionCall kernel_call(ops::AttentionCall call, AttentionContext::State&
 }
 
 // A kernel's result in the shape of the queries.
-at::Tensor in_rows(const at::Tensor& out_1NHD, const at::Tensor& q_BTHD, AttentionContext::State& state) {
-  return state.packing() ? out_1NHD.squeeze(0).unflatten(0, {q_BTHD.size(0), q_BTHD.size(1)}) : out_1NHD;
+at::Tensor in_rows(const at::Tensor& out, const at::Tensor& q_BTHD) {
+  const bool is_one_row = out.sym_size(0) != q_BTHD.sym_size(0);
+  return is_one_row ? out.squeeze(0).unflatten(0, {q_BTHD.size(0), q_BTHD.size(1)}) : out;
 }
 
 // Trained rotations are applied before the kernel, which has no gradients for them.
@@ -142,7 +144,7 @@ at::Tensor fused_attention(ops::AttentionCall call, AttentionContext::State& sta
     call.dropout = {dropout.p, static_cast<int64_t>(dropout.key->seed), dropout.key->next_stream()};
   }
   const at::Tensor out = ops::attention_fused(kernel_call(std::move(call), state));
-  return in_rows(out, q_BTHD, state).to(q_BTHD.scalar_type());
+  return in_rows(out, q_BTHD).to(q_BTHD.scalar_type());
 }
 
 // The explicit path, of a call that has been checked; 0 where a query has no key.
@@ -206,7 +208,7 @@ at::Tensor attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, const a
   if (kernel == Kernel::kFused) return fused_attention(call, state, dropout);
   if (kernel == Kernel::kRef) {
     if (dropout.p > 0) fail("attention", "dropout must be 0 with kernel ref, got {}", dropout.p);
-    return in_rows(ops::attention_ref(kernel_call(call, state)), q_BTHD, state);
+    return in_rows(ops::attention_ref(kernel_call(call, state)), q_BTHD);
   }
   if (values_are_known(call.query_positions) && values_are_known(call.q)) ops::check_attention(call);
   return checked_explicit(call, state, dropout);
@@ -254,6 +256,9 @@ at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
     own.key = key(terms.key);
     own.value = key(terms.value);
     if (terms.key_score.defined()) own.key_score = terms.key_score.narrow(2, key.begin, key.count);
+    if (terms.pair_bias.defined()) {
+      own.pair_bias = terms.pair_bias.narrow(2, query.begin, query.count).narrow(3, key.begin, key.count);
+    }
     const AttentionContext context({query(positions.query), key(positions.key)}, {}, window, kernel);
     outputs.push_back(checked_explicit(given_call(query(q_BTHD), key(k_BSHD), key(v_BSHD), own, context.state()),
                                        context.state(), dropout));

@@ -91,6 +91,7 @@ at::Tensor explicit_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD
     scores_BHTS.add_(position);
   }
   if (terms.key_score.defined()) scores_BHTS.add_(terms.key_score.to(scores_BHTS.scalar_type()).unsqueeze(2));
+  if (terms.pair_bias.defined()) scores_BHTS.add_(terms.pair_bias.to(scores_BHTS.scalar_type()));
   if (const at::Tensor& closed = state.additive_mask(scores_BHTS.scalar_type()); closed.defined()) {
     scores_BHTS.add_(closed);
   }

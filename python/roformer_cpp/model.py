@@ -197,7 +197,7 @@ def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int 
 
     Raises:
         RuntimeError: a length that the encoding does not read, or whose tables are larger than 4 GiB; an encoding with
-            terms that are no constants, such as ``key_score``.
+            terms that are no constants, ``key_score`` and ``pair_bias``.
     """
     with _missing_files():
         saved = torch.ops.roformer.bake(fspath(model_dir), length)

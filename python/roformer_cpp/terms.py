@@ -51,7 +51,9 @@ class Terms:
     ``key_table``, ``query_table``, ``value_table`` (K, Q, V) ``[H or 1, rows, D]``; ``bias`` (b) ``[H or 1, rows]``;
     ``gate`` (G) ``[H or 1, rows, D or 1]``; ``position_query`` and ``position_key`` (a and c) ``[H, positions, D]``;
     ``reset_row`` and ``reset_col`` ``[H]``; ``key_score`` (kappa) ``[B or 1, H or 1, S]``, a number of each key that is
-    added to its scores, -inf leaves it out; ``scale`` (s) defaults to ``1/sqrt(D)``.
+    added to its scores, -inf leaves it out; ``pair_bias`` (P) ``[B or 1, H or 1, T, S]``, a number of each query and
+    key, read in place where it is float32 and its last dimension is contiguous; ``scale`` (s) defaults to
+    ``1/sqrt(D)``.
 
     ``positions`` and ``key_positions``, ``[1 or B, T]`` and ``[1 or B, S]``, are those that the terms were made for:
     attention uses these, and refuses others. ``None``: the terms are valid for any positions.
@@ -73,6 +75,7 @@ class Terms:
     reset_row: Tensor | None = None
     reset_col: Tensor | None = None
     key_score: Tensor | None = None
+    pair_bias: Tensor | None = None
     scale: float | None = None
     positions: Tensor | None = None
     key_positions: Tensor | None = None

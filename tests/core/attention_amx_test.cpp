@@ -80,7 +80,7 @@ TEST_F(AttentionAmx, EveryTermEqualsLoopsAndPairs) {
   expect([](AttentionShape& s) { s.value_table = true; });
   expect([](AttentionShape& s) { s.bias = s.reset_row = s.reset_col = true; });
   expect([](AttentionShape& s) { s.position_query = true; });
-  expect([](AttentionShape& s) { s.key_score = true; });
+  expect([](AttentionShape& s) { s.key_score = s.pair_bias = true; });
   expect([](AttentionShape& s) { s.window_left = s.window_right = 20; });
   expect([](AttentionShape& s) { s.mask = AttentionShape::Mask::kPadding; });
   expect([](AttentionShape& s) { s.dropout = 0.25; });

@@ -67,9 +67,10 @@ std::string AttentionShape::text() const {
       << " D" << head_dim << '/' << value_dim << " layout " << layout << " R" << query << key << value << " u"
       << content_bias << " w" << position_bias << " K" << key_table << " Q" << query_table << " V" << value_table
       << " b" << bias << " shared " << shared_tables << " [" << lo << ',' << hi << "] a" << position_query << " row"
-      << reset_row << " col" << reset_col << " kappa" << key_score << " shared " << batch_shares_scores
-      << heads_share_scores << " positions " << static_cast<int>(positions) << '+' << first_query << " mask "
-      << static_cast<int>(mask) << " window " << window_left << ',' << window_right << " dropout " << dropout;
+      << reset_row << " col" << reset_col << " kappa" << key_score << " P" << pair_bias << " shared "
+      << batch_shares_scores << heads_share_scores << " positions " << static_cast<int>(positions) << '+' << first_query
+      << " mask " << static_cast<int>(mask) << " window " << window_left << ',' << window_right << " dropout "
+      << dropout;
   for (size_t i = 0; i < query_ends.size(); ++i)
     out << (i == 0 ? " ends " : " ") << query_ends[i] << '/' << key_ends[i];
   return out.str();
@@ -101,6 +102,7 @@ AttentionShape random_shape(uint64_t seed) {
   if (chance(3)) s.window_right = pick({0, 0, 5, 70});
   if (chance(4)) s.window_left = pick({0, 1, 30, 100});
   s.key_score = chance(3), s.batch_shares_scores = chance(2), s.heads_share_scores = chance(3);
+  s.pair_bias = chance(3);
   return s;
 }
 
@@ -150,6 +152,7 @@ rf_attention_args sequence_alone(const rf_attention_args& packed, int64_t i, flo
   skip_tokens(x.key, key, row_bytes);
   skip_tokens(x.value, key, row_bytes);
   x.key_score.numbers = element_at(x.key_score.numbers, key, row_bytes);
+  x.pair_bias.numbers = element_at(x.pair_bias.numbers, query * x.pair_bias.stride_t + key, row_bytes);
   if (x.mask != nullptr) x.mask += query * x.mask_stride_t + key * x.mask_stride_s;
   return x;
 }
@@ -281,13 +284,14 @@ rf_attention_table AttentionCase::table(int64_t width, rf_attention_table& loops
   return {rows.narrow(), shape_.lo, shape_.hi, heads, width};
 }
 
-// Slices of wider rows.
+// Slices of wider rows; rows: 0 for numbers by key.
 rf_attention_scores AttentionCase::scores(int64_t rows, rf_attention_scores& loops) {
   const int64_t batch = shape_.batch_shares_scores ? 1 : shape_.batch, gap = 3;
   const int64_t heads = shape_.heads_share_scores ? 1 : shape_.heads;
   rf_attention_scores tiles{nullptr, batch, heads, 0, 0, 0};
   const int64_t row = shape_.keys + gap;
-  tiles.stride_t = rows == 1 ? 0 : row, tiles.stride_h = rows * row + gap, tiles.stride_b = heads * tiles.stride_h;
+  tiles.stride_t = rows == 0 ? 0 : row, tiles.stride_h = std::max<int64_t>(rows, 1) * row + gap,
+  tiles.stride_b = heads * tiles.stride_h;
   TwinArray& numbers = draw(RF_F32, batch * tiles.stride_b, 1);
   loops = tiles;
   tiles.numbers = numbers.narrow(), loops.numbers = numbers.wide().data();
@@ -316,7 +320,8 @@ void AttentionCase::set_terms() {
   tiles_.positions = loops_.positions = s.position_query ? positions : 0;
   vector(s.reset_row, tiles_.reset_row, loops_.reset_row, s.heads);
   vector(s.reset_col, tiles_.reset_col, loops_.reset_col, s.heads);
-  if (s.key_score) tiles_.key_score = scores(1, loops_.key_score);
+  if (s.key_score) tiles_.key_score = scores(0, loops_.key_score);
+  if (s.pair_bias) tiles_.pair_bias = scores(s.queries, loops_.pair_bias);
 }
 
 void AttentionCase::add_gradient(const char* name, void* rf_attention_grads::*slot, rf_dtype dtype, int64_t count,

@@ -25,7 +25,7 @@ struct AttentionShape {
   int64_t lo = -1, hi = 1;      // of every table
   bool position_query = false;  // and position_key
   bool reset_row = false, reset_col = false;
-  bool key_score = false;
+  bool key_score = false, pair_bias = false;
   bool batch_shares_scores = false, heads_share_scores = false;  // numbers of tokens
   enum class Positions { kSteps, kGaps, kShuffled } positions = Positions::kSteps;
   int64_t first_query = 0;  // position of query 0, where positions step; that of key 0 is 0

@@ -63,6 +63,14 @@ TEST_P(AttentionFused, EveryTermAloneEqualsTheLoops) {
     s.key_score = s.batch_shares_scores = s.heads_share_scores = true;
     s.batch = 3, s.heads = 4;
   });
+  expect([](AttentionShape& s) { s.pair_bias = true; });
+  expect([](AttentionShape& s) { s.pair_bias = s.key_score = s.bias = s.reset_row = true, s.window_right = 0; });
+  expect([](AttentionShape& s) { s.pair_bias = s.batch_shares_scores = true, s.batch = 3, s.mask = Mask::kFull; });
+  expect([](AttentionShape& s) { s.pair_bias = s.heads_share_scores = true, s.batch = 2, s.heads = 4; });
+  expect([](AttentionShape& s) {
+    s.pair_bias = s.batch_shares_scores = s.heads_share_scores = s.content_bias = true;
+    s.batch = 3, s.heads = 4;
+  });
   expect([](AttentionShape& s) { s.window_right = 0; });
   expect([](AttentionShape& s) { s.window_left = s.window_right = 20; });
   expect([](AttentionShape& s) { s.mask = Mask::kPadding; });
@@ -121,7 +129,7 @@ rf_attention_grads gradients_alone(const rf_attention_args& x, const rf_attentio
 TEST_P(AttentionFused, APackedSequenceIsACallOfItsOwn) {
   for (const rf_dtype dtype : {RF_F32, RF_BF16}) {
     AttentionShape shape = packed_shape();
-    shape.dtype = dtype, shape.key_score = true;
+    shape.dtype = dtype, shape.key_score = shape.pair_bias = true;
     AttentionCase problem(shape, 3);
     const auto packed = problem.run_tiles();
     const rf_attention_args& x = problem.tiles();
@@ -163,7 +171,8 @@ TEST_P(AttentionFused, WhatACallDoesNotHaveIsNotRead) {
   for (const rf_dtype dtype : {RF_F32, RF_BF16, RF_F16}) {
     for (const int64_t tokens : {1, 29, 63, 97}) {
       AttentionShape shape;
-      shape.dtype = dtype, shape.queries = shape.keys = tokens, shape.dropout = 0.25, shape.key_score = true;
+      shape.dtype = dtype, shape.queries = shape.keys = tokens, shape.dropout = 0.25,
+      shape.key_score = shape.pair_bias = true;
       for (const std::vector<double>& result : AttentionCase(shape, 3).run_tiles()) {
         EXPECT_TRUE(std::all_of(result.begin(), result.end(), [](double x) { return std::isfinite(x); }))
             << shape.text();
@@ -195,8 +204,25 @@ TEST_P(AttentionFused, BitsDoNotDependOnThreads) {
   omp_set_num_threads(before);
 }
 
-// More threads than key heads: these share the keys of one. Of the terms, only the gradient of kappa is wanted, whose
-// sums do not meet.
+// Numbers of pairs that entries or heads share are summed in one order, with and without other terms beside them.
+TEST_P(AttentionFused, BitsOfSharedPairsDoNotDependOnThreads) {
+  const int before = omp_get_max_threads();
+  AttentionShape shape;
+  shape.batch = 5, shape.queries = 150, shape.keys = 330, shape.heads = 4, shape.key_heads = 2, shape.pair_bias = true;
+  for (const bool batch_shares : {false, true}) {
+    for (const bool heads_share : {false, true}) {
+      for (const bool others : {false, true}) {
+        shape.batch_shares_scores = batch_shares, shape.heads_share_scores = heads_share, shape.content_bias = others;
+        const auto one = bits_of(shape, 1);
+        for (const int threads : {2, 3, 8}) EXPECT_TRUE(bits_of(shape, threads) == one) << shape.text() << threads;
+      }
+    }
+  }
+  omp_set_num_threads(before);
+}
+
+// More threads than key heads: these share the keys of one. Of the terms, only the gradients of kappa and P are wanted,
+// whose sums do not meet.
 TEST_P(AttentionFused, BitsDoNotDependOnThreadsThatShareAHead) {
   const int before = omp_get_max_threads();
   AttentionShape shape;
@@ -204,7 +230,7 @@ TEST_P(AttentionFused, BitsDoNotDependOnThreadsThatShareAHead) {
   shape.query = shape.key = shape.value = shape.content_bias = shape.position_query = shape.reset_row =
       shape.reset_col = true;
   shape.key_table = shape.query_table = shape.value_table = shape.bias = shape.position_bias = true;
-  shape.lo = -150, shape.hi = 40, shape.key_score = shape.heads_share_scores = true;
+  shape.lo = -150, shape.hi = 40, shape.key_score = shape.pair_bias = shape.heads_share_scores = true;
   AttentionShape packed = shape;
   packed.query_ends = {0, 10, 10, 410}, packed.key_ends = {0, 100, 130, 400};
   AttentionShape causal = shape;
@@ -277,6 +303,37 @@ TEST_P(AttentionFused, AKeyScoreThatIsNoNumber) {
   ASSERT_EQ(rf_attention_forward(&x), RF_OK) << rf_last_error();
   const auto* out = static_cast<const float*>(x.out);
   for (int64_t t = 0; t < 70; ++t) EXPECT_EQ(std::isnan(out[t * x.out_stride_t]), t >= 3) << t;
+}
+
+// Around the numbers of a call lie some that are none: rows of P are read to their ends, and its gradient is written
+// there, and not beyond.
+TEST_P(AttentionFused, PairsOutsideTheCallAreNotTouched) {
+  constexpr int64_t kGap = 5;
+  for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{1, 1}, {1, 131}, {49, 67}, {50, 62}, {3, 130}}) {
+    AttentionShape shape;
+    shape.queries = queries, shape.keys = keys, shape.pair_bias = true;
+    AttentionCase problem(shape, 4);
+    rf_attention_args& x = problem.tiles();
+    rf_attention_grads& grads = problem.tile_grads();
+    const int64_t row = keys + kGap;
+    std::vector<float> given(static_cast<size_t>(2 * kGap + queries * row), std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> written(static_cast<size_t>(2 * kGap + queries * keys), 77.0f);
+    for (int64_t t = 0; t < queries; ++t) {
+      for (int64_t s = 0; s < keys; ++s)
+        given[static_cast<size_t>(kGap + t * row + s)] = static_cast<float>((t + 3 * s) % 7) / 4;
+    }
+    x.pair_bias.numbers = given.data() + kGap, x.pair_bias.stride_t = row;
+    grads.pair_bias = written.data() + kGap;
+    const auto values = problem.run_tiles();
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_TRUE(std::all_of(values[i].begin(), values[i].end(), [](double v) { return std::isfinite(v); })) << i;
+    }
+    for (int64_t i = 0; i < kGap; ++i) {
+      EXPECT_EQ(written[static_cast<size_t>(i)], 77);
+      EXPECT_EQ(written[written.size() - 1 - static_cast<size_t>(i)], 77);
+    }
+    for (size_t i = kGap; i + kGap < written.size(); ++i) EXPECT_TRUE(std::isfinite(written[i]) && written[i] != 77);
+  }
 }
 
 // What a kernel might do wrong breaks the rule that the tests above hold it to, in every result that it touches.

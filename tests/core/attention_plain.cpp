@@ -148,19 +148,21 @@ class Head {
     return true;
   }
 
-  // The number that kappa adds to the scores of key n.
-  double of_key(int64_t n) const {
-    const rf_attention_scores& kappa = x_.key_score;
-    if (kappa.numbers == nullptr) return 0;
-    const int64_t b = kappa.batch == 1 ? 0 : part_.b, h = kappa.heads == 1 ? 0 : part_.head;
-    return static_cast<const double*>(kappa.numbers)[b * kappa.stride_b + h * kappa.stride_h + part_.first_key + n];
+  // The number of query m and key n in numbers of tokens, and in their contiguous gradient; of_pairs: one per pair.
+  double number_of(const rf_attention_scores& scores, int64_t m, int64_t n) const {
+    if (scores.numbers == nullptr) return 0;
+    const int64_t b = scores.batch == 1 ? 0 : part_.b, h = scores.heads == 1 ? 0 : part_.head;
+    const int64_t t = part_.first_query + m, s = part_.first_key + n;
+    return static_cast<const double*>(
+        scores.numbers)[b * scores.stride_b + h * scores.stride_h + t * scores.stride_t + s];
   }
-
-  void add_gradient_of_key(int64_t n, double dscore) const {
-    const rf_attention_scores& kappa = x_.key_score;
-    if (grads_.key_score == nullptr) return;
-    const int64_t b = kappa.batch == 1 ? 0 : part_.b, h = kappa.heads == 1 ? 0 : part_.head;
-    static_cast<double*>(grads_.key_score)[(b * kappa.heads + h) * x_.keys + part_.first_key + n] += dscore;
+  void add_to_number_of(void* gradient, const rf_attention_scores& scores, bool of_pairs, int64_t m, int64_t n,
+                        double dscore) const {
+    if (gradient == nullptr) return;
+    const int64_t b = scores.batch == 1 ? 0 : part_.b, h = scores.heads == 1 ? 0 : part_.head;
+    const int64_t rows = of_pairs ? x_.queries : 1, row = of_pairs ? part_.first_query + m : 0;
+    const int64_t key = part_.first_key + n;
+    static_cast<double*>(gradient)[((b * scores.heads + h) * rows + row) * x_.keys + key] += dscore;
   }
 
   double score(const Query& query, int64_t n) const {
@@ -185,7 +187,10 @@ class Head {
     Row weights(part_.keys, -std::numeric_limits<double>::infinity());
     double most = -std::numeric_limits<double>::infinity(), sum = 0;
     for (int64_t n = 0; n < part_.keys; ++n) {
-      if (may_attend(m, n)) most = std::max(most, weights[n] = round(score(query, n) + of_key(n)));
+      if (!may_attend(m, n)) continue;
+      weights[n] = round(score(query, n) + number_of(x_.key_score, m, n));
+      weights[n] = round(weights[n] + number_of(x_.pair_bias, m, n));
+      most = std::max(most, weights[n]);
     }
     if (std::isinf(most)) return Row(part_.keys);
     for (double& weight : weights) sum += weight = std::exp(weight - most);
@@ -230,7 +235,7 @@ class Head {
     std::copy(out.begin(), out.end(), to);
     const double mean = round(dot(query.dy.data(), out.data(), out.size()));
     for (int64_t n = 0; n < part_.keys; ++n) {
-      if (weights[n] != 0) run_pair(query, n, weights[n], mean);
+      if (weights[n] != 0) run_pair(query, m, n, weights[n], mean);
     }
     Row dq = rotated(round(query.dcontent), x_.query, t, x_.queries, -1);
     add(dq, 1, round(query.ddistance).data());
@@ -240,7 +245,7 @@ class Head {
   }
 
   // The backward of one probability; `mean` is dy . out.
-  void run_pair(Query& query, int64_t n, double weight, double mean) {
+  void run_pair(Query& query, int64_t m, int64_t n, double weight, double mean) {
     const int64_t distance = query.position - key_position(n);
     const auto width = static_cast<size_t>(x_.value_dim);
     double dweight = round(dot(query.dy.data(), rotated_v_[n].data(), width));
@@ -248,7 +253,8 @@ class Head {
     add(dv_[n], weight, query.dy.data());
     value_table_.add_gradient(distance, weight, query.dy.data());
     const double dscore = round(weight * round(dweight - mean)), scaled = round(dscore * x_.scale);
-    add_gradient_of_key(n, dscore);
+    add_to_number_of(grads_.key_score, x_.key_score, /*of_pairs=*/false, m, n, dscore);
+    add_to_number_of(grads_.pair_bias, x_.pair_bias, /*of_pairs=*/true, m, n, dscore);
     add(query.dcontent, scaled, rotated_k_[n].data());
     add(dk_[n], scaled, query.content.data());
     if (key_table_.is_set) add(query.ddistance, scaled, key_table_.row(distance));

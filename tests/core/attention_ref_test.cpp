@@ -47,6 +47,7 @@ struct ReferenceCase {
     args.positions = kPositions;
     args.reset_row = draw(kHeads), args.reset_col = draw(kHeads);
     args.key_score = scores(rotation_batch, table_heads, 1);
+    args.pair_bias = scores(rotation_batch, table_heads, kQueries);
     args.scale = 0.4;
     for (uint8_t& attend : mask) attend = 1;
     mask[1] = 0;                                                               // query 0 of the first entry
@@ -77,6 +78,7 @@ struct ReferenceCase {
     args.query.batch = args.key.batch = args.value.batch = 1;
     args.query_position_stride_b = 0, args.key_positions = packed_key_positions;
     args.key_score = scores(1, kHeads, 1);
+    args.pair_bias = scores(1, kHeads, args.queries);
     for (uint8_t& attend : packed_mask) attend = generator() % 5 != 0;
     args.mask = packed_mask, args.mask_stride_t = kBatch * kKeys;
     args.cu_seqlens_q = query_ends, args.cu_seqlens_k = key_ends, args.sequences = 3;
@@ -275,6 +277,17 @@ TEST(AttentionRef, KeyScoreByHand) {
   for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], i % 2 == 0 ? -4 : 4, kHandAttention) << i;
 }
 
+// A number by pair: ln 3 for query 0 and key 1, ln 7 for query 1 and key 0.
+TEST(AttentionRef, PairBiasByHand) {
+  const double q[4] = {}, k[4] = {}, v[] = {8, 16, -8, 0}, pairs[] = {0, std::log(3.0), std::log(7.0), 0};
+  double out[4];
+  rf_attention_args args = two_by_two(q, k, v, out);
+  args.pair_bias = {pairs, 1, 1, 0, 0, 2};
+  ASSERT_EQ(rf_attention_forward(&args), RF_OK) << rf_last_error();
+  const double expected[] = {-4, 4, 6, 14};
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(out[i], expected[i], kHandAttention) << i;
+}
+
 // Quarter turns, counter-clockwise by position: R q = q at 0, (x, y) -> (-y, x) at 1. Only equal positions score.
 TEST(AttentionRef, RotationByHand) {
   const double root = std::sqrt(2.0);
@@ -437,6 +450,10 @@ TEST_F(AttentionErrors, Terms) {
   expect_refused([](rf_attention_args& x) { x.positions = 0; }, "positions must be >= 1", "0");
   expect_refused([](rf_attention_args& x) { x.key_score.batch = 3; }, "key_score.batch must be 1 or batch = 2", "3");
   expect_refused([](rf_attention_args& x) { x.key_score.heads = 2; }, "key_score.heads must be 1 or heads = 4", "2");
+  expect_refused([](rf_attention_args& x) { x.pair_bias.batch = 0; }, "pair_bias.batch must be 1 or batch = 2", "0");
+  expect_refused([](rf_attention_args& x) { x.pair_bias.heads = 3; }, "pair_bias.heads must be 1 or heads = 4", "3");
+  expect_refused([](rf_attention_args& x) { x.pair_bias.stride_t = INT64_MIN; }, "strides of pair_bias",
+                 "a stride of " + std::to_string(INT64_MIN));
   expect_refused([](rf_attention_args& x) { x.key_score.stride_t = 1; }, "key_score.stride_t must be 0", "1");
   expect_refused([](rf_attention_args& x) { x.key_score.stride_b = INT64_MIN; }, "strides of key_score",
                  "a stride of " + std::to_string(INT64_MIN));
@@ -446,7 +463,7 @@ TEST_F(AttentionErrors, PackedSequences) {
   static const int64_t ends[] = {0, 2, 3}, key_ends[] = {0, 2, 4}, late[] = {1, 2, 3}, falling[] = {0, 5, 3};
   const auto expect = [&](const int64_t* q, const int64_t* k, int64_t sequences, const char* rule, const char* got) {
     const auto pack = [=](rf_attention_args& x) {
-      x.batch = x.query.batch = x.key.batch = x.value.batch = x.key_score.batch = 1;
+      x.batch = x.query.batch = x.key.batch = x.value.batch = x.key_score.batch = x.pair_bias.batch = 1;
       x.cu_seqlens_q = q, x.cu_seqlens_k = k, x.sequences = sequences;
     };
     expect_refused(pack, rule, got);

@@ -247,7 +247,7 @@ def test_packed_sequences_equal_separate_ones(kernel, dtype):
         own.__dict__.update(terms.__dict__)
         own.query = type(terms.query)(*(x[:, rows] for x in terms.query))
         own.key, own.value = (type(terms.key)(*(x[:, keys] for x in each)) for each in (terms.key, terms.value))
-        own.key_score = terms.key_score[:, :, keys]
+        own.key_score, own.pair_bias = terms.key_score[:, :, keys], terms.pair_bias[:, :, rows, keys]
         alone = attention(q[:, rows], k[:, keys], v[:, keys], own, is_causal=True, window=2, kernel=kernel)
         assert torch.equal(out[:, rows], alone)
 

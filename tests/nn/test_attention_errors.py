@@ -116,6 +116,12 @@ def zeros(*shape):
         ({"key_score": zeros(4, 4)}, "key_score must be [1 or batch, 1 or heads, 4], got [4, 4]"),
         ({"key_score": zeros(3, 4, 4)}, "key_score.batch must be 1 or batch = 2, got 3"),
         ({"key_score": zeros(2, 2, 4)}, "key_score.heads must be 1 or heads = 4, got 2"),
+        ({"pair_bias": zeros(2, 4, 4)}, "pair_bias must be [1 or batch, 1 or heads, 3, 4], got [2, 4, 4]"),
+        ({"pair_bias": zeros(2, 4, 4, 3)}, "pair_bias must be [1 or batch, 1 or heads, 3, 4], got [2, 4, 4, 3]"),
+        ({"pair_bias": zeros(2, 4, 1, 4)}, "pair_bias must be [1 or batch, 1 or heads, 3, 4], got [2, 4, 1, 4]"),
+        ({"pair_bias": zeros(3, 1, 3, 4)}, "pair_bias.batch must be 1 or batch = 2, got 3"),
+        ({"pair_bias": zeros(2, 2, 3, 4)}, "pair_bias.heads must be 1 or heads = 4, got 2"),
+        ({"pair_bias": zeros(1, 1, 3, 4).bool()}, "pair_bias must be floating-point, got Bool"),
         ({"key_score": zeros(1, 1, 4).long()}, "key_score must be floating-point, got Long"),
     ],
 )

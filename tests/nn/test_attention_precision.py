@@ -41,7 +41,7 @@ def plain_formula(q, k, v, terms, positions, key_positions, attend):
     ) * terms.scale + rows(terms.bias)
     place = torch.where(key_ids.eq(0), terms.reset_col[:, None, None], place)
     place = torch.where(query_ids.eq(0)[:, None], terms.reset_row[:, None, None], place)
-    place = place + terms.key_score[:, :, None]
+    place = place + terms.key_score[:, :, None] + terms.pair_bias
     scores = (scores * terms.scale + place).masked_fill(~attend, -torch.inf)
     weights = scores.softmax(-1)
     out = weights @ turned(v, terms.value) + torch.einsum("bhts,htsd->bhtd", weights, rows(terms.value_table))

@@ -77,12 +77,21 @@ class NumbersByKey(roformer_cpp.CustomEncoding):
         return Terms(key_score=self.slopes[:, None] * key_positions[:, None])
 
 
+class NumbersByPair(NumbersByKey):
+    """alibi as what it adds to each pair."""
+
+    def shared(self, positions, key_positions, dtype):
+        distance = (positions[:, None, :, None] - key_positions[:, None, None]).abs()
+        return Terms(pair_bias=-self.slopes[:, None, None] * distance)
+
+
 @pytest.fixture(autouse=True)
 def registered():
     roformer_cpp.register_encoding("plain-shaw", PlainShaw)
     roformer_cpp.register_encoding("plain-learned", PlainLearned)
     roformer_cpp.register_encoding("rotating")(Rotating)
     roformer_cpp.register_encoding("numbers-by-key", NumbersByKey)
+    roformer_cpp.register_encoding("numbers-by-pair", NumbersByPair)
 
 
 PAIRS = [("shaw", "plain-shaw"), ("learned", "plain-learned"), ("rope", "rotating")]
@@ -120,7 +129,7 @@ def test_models_equal_those_of_the_built_in_encoding(built_in, ours):
         assert a.grad is None or (b.grad - a.grad).abs().max() <= 1e-4 * max(a.grad.abs().max(), 1e-2), name
 
 
-@pytest.mark.parametrize(("built_in", "ours"), [*PAIRS, ("alibi", "numbers-by-key")])
+@pytest.mark.parametrize(("built_in", "ours"), [*PAIRS, ("alibi", "numbers-by-key"), ("alibi", "numbers-by-pair")])
 def test_caches_and_packed_rows(built_in, ours):
     first, second = models(built_in, ours, is_decoder=True)
     segments = torch.tensor([[0] * 4 + [1] * 5, [0] * 7 + [-1] * 2], dtype=torch.int32)
@@ -168,7 +177,7 @@ def test_the_engine_serves_a_saved_model(tmp_path):
     assert close(torch.from_numpy(np.load(tmp_path / "out.npy")), model(IDS)["hidden"].detach())
 
 
-@pytest.mark.parametrize(("name", "term"), [("numbers-by-key", "key_score")])
+@pytest.mark.parametrize(("name", "term"), [("numbers-by-key", "key_score"), ("numbers-by-pair", "pair_bias")])
 def test_a_model_with_numbers_of_tokens_has_no_file_for_the_engine(name, term, tmp_path):
     _, model = models("alibi", name, is_decoder=True)
     model.save(tmp_path)

@@ -114,8 +114,8 @@ typedef struct rf_attention_args {
    * and the keys cu_seqlens_k[i] .. cu_seqlens_k[i + 1] - 1; both [sequences + 1], non-decreasing from 0 to T and S. A
    * query meets the keys of its own sequence only, as if each were an entry of a batch: the window is by index within
    * the sequence, with its own T and S, and the elements that dropout numbers are those of its own [H,T,S], which
-   * follow those of the sequence before. Whatever belongs to a token, positions, the mask and key_score too, is as
-   * without packing. */
+   * follow those of the sequence before. Whatever belongs to a token, positions, the mask, key_score and pair_bias too,
+   * is as without packing. */
   const int64_t* cu_seqlens_q;
   const int64_t* cu_seqlens_k;
   int64_t sequences;

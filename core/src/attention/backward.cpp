@@ -37,13 +37,14 @@ struct BackwardSpace {
       : keys(problem, arena),
         key_pairs(problem, arena),
         tile_pairs(arena.take<uint32_t>(kTileFloats / 2)),
-        position(arena),
+        position(problem, arena),
         mask(arena),
         dropout(problem, arena),
         key_panel(problem, arena),
         gradients(problem, arena),
         guarded_weights(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
         guarded_scores(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
+        turned_scores(arena.take<float>(problem.args.pair_bias.numbers == nullptr ? 0 : kQueryTile * kKeyTile)),
         key_gradient(arena.take<float>(problem.args.keys * problem.inner)),
         raw_key_gradient(
             arena.take<float>(problem.query_table.rows == nullptr ? 0 : problem.args.keys * problem.width)),
@@ -70,7 +71,9 @@ struct BackwardSpace {
   float *guarded_weights, *guarded_scores;
   float* weights() { return guarded_weights + kGuardFloats; }  // p, then f p
   float* scores() { return guarded_scores + kGuardFloats; }    // dp, then dscore
-  float* key_score = nullptr;  // where the gradient of kappa of the head at hand is added; nullptr: not wanted
+  float* turned_scores;                                        // [queries][keys]: dscore
+  // Where the gradients of kappa [S] and P [T][S] of the head at hand are added; nullptr: not wanted.
+  float *key_score = nullptr, *pair_bias = nullptr;
   // For all keys of a key head: [S][inner], [S][width], [S][value_width].
   float *key_gradient, *raw_key_gradient, *value_gradient;
   BackwardQueries queries[kBackwardGroup];
@@ -231,6 +234,10 @@ void backward_tile(const AttentionProblem& problem, BackwardSpace& space, int64_
   add_to_keys(problem, space, space.weights(), span, y, space.value_gradient);
   add_position_gradients(problem, h, span, keys, space.scores(), space.gradients, terms);
   if (space.key_score != nullptr) add_key_score_gradients(span, keys, space.scores(), space.key_score);
+  if (space.pair_bias != nullptr) {
+    add_pair_gradients(space.scores(), span.count, keys.count, space.turned_scores,
+                       space.pair_bias + span.first * problem.all_keys + keys.first, problem.all_keys);
+  }
   scale_tile(space.scores(), keys.count, static_cast<float>(x.scale));
   add_to_keys(problem, space, space.scores(), span, query_rows, space.key_gradient);
   add_to_queries(problem, space, queries);
@@ -347,6 +354,10 @@ void backward_head(const AttentionProblem& problem, const rf_attention_grads& gr
   const rf_attention_args& x = problem.args;
   if (grads.key_score != nullptr) {
     space.key_score = static_cast<float*>(grads.key_score) + (b * x.heads + h) * problem.all_keys;
+  }
+  if (grads.pair_bias != nullptr) {
+    const int64_t head = (x.pair_bias.batch == 1 ? 0 : b) * x.pair_bias.heads + (x.pair_bias.heads == 1 ? 0 : h);
+    space.pair_bias = static_cast<float*>(grads.pair_bias) + head * problem.all_queries * problem.all_keys;
   }
   int64_t step = h % problem.group * query_groups(x);
   const int64_t* positions = positions_of(x.query_positions, x.query_position_stride_b, b);

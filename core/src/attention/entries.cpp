@@ -77,7 +77,10 @@ rf_attention_grads AttentionEntries::grads(int64_t entry, const rf_attention_gra
   move(g.q, query * x_.heads * x_.head_dim, bytes);
   move(g.k, key * x_.key_heads * x_.head_dim, bytes);
   move(g.v, key * x_.key_heads * x_.value_dim, bytes);
-  move(g.key_score, key, sizeof(float));
+  for (const ScoresTerm& term : kScoresTerms) {
+    const int64_t row = term.rows_rule == ScoresTerm::Rows::kOne ? 0 : query;
+    move(g.*term.gradient, row * x_.keys + key, sizeof(float));
+  }
   return g;
 }
 

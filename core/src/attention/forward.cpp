@@ -58,7 +58,7 @@ inline constexpr int64_t kBlocksOfTile = 18;  // approximately, of both products
 struct ForwardSpace {
   ForwardSpace(const AttentionProblem& problem, Arena& arena, int64_t tiles)
       : keys(problem, arena),
-        position(arena),
+        position(problem, arena),
         mask(arena),
         dropout(problem, arena),
         key_panel(problem, arena),

@@ -114,11 +114,11 @@ std::vector<TermGradient> wanted_terms(const rf_attention_args& x, const rf_atte
 // chunks, each in order, and the chunks in order: the sum has the same bits for any number of threads.
 class TermSums {
  public:
-  TermSums(const rf_attention_args& x, const rf_attention_grads& grads, int64_t entries)
+  TermSums(const rf_attention_args& x, const rf_attention_grads& grads, int64_t entries, int64_t max_chunks)
       : x_(x),
         entries_(entries),
         terms_(wanted_terms(x, grads)),
-        chunks_(terms_.empty() ? entries : std::min(entries, kChunks)) {
+        chunks_(std::min({entries, max_chunks, terms_.empty() ? entries : kChunks})) {
     for (TermGradient& term : terms_) {
       term.offset = chunk_size_;
       chunk_size_ += x.heads * term.head_size();
@@ -209,6 +209,24 @@ class KeyScoreSums {
   std::vector<float> sums_;
 };
 
+// The gradient of P is added where it is, since there is no room for another one: numbers that entries or heads share
+// are summed by one task, entry after entry and in it head after head. Parts of the keys have numbers of their own.
+struct PairOrder {
+  PairOrder(const rf_attention_args& x, const rf_attention_grads& grads)
+      : entries(grads.pair_bias != nullptr && x.pair_bias.batch != x.batch),
+        heads(grads.pair_bias != nullptr && x.pair_bias.heads != x.heads) {}
+  bool entries, heads;  // whether they are in order
+};
+
+void clear_pair_bias(const rf_attention_args& x, const rf_attention_grads& grads) {
+  if (grads.pair_bias == nullptr) return;
+  const int64_t rows = x.pair_bias.batch * x.pair_bias.heads * x.queries;
+#pragma omp parallel for schedule(static) if (rows * x.keys > 4096)
+  for (int64_t row = 0; row < rows; ++row) {
+    std::fill_n(static_cast<float*>(grads.pair_bias) + row * x.keys, x.keys, 0.0f);
+  }
+}
+
 // The number of parts in which the keys of each key head are computed: several where there are fewer key heads than
 // threads, two per thread, because causal parts differ in work. Gradients of terms are summed over all keys in one
 // order, in one part.
@@ -251,28 +269,43 @@ class QuerySums {
 void attention_fused_backward(const rf_attention_args& args, const rf_attention_grads& grads) {
   const AttentionEntries entries(args);
   const AttentionProblem problem(args);
-  TermSums sums(args, grads, entries.count());
+  const PairOrder in_order(args, grads);
+  TermSums sums(args, grads, entries.count(), in_order.entries ? 1 : entries.count());
   KeyScoreSums key_scores(args, grads);
   rf_attention_grads written = grads;
   written.key_score = key_scores.rows();
+  clear_pair_bias(args, grads);
   const rf_attention_args largest = entries.largest();
   const AttentionProblem sized(problem, largest, 0);
   const int64_t bytes = attention_backward_bytes(sized);
-  const int64_t heads = args.heads == 0 ? 0 : sums.chunks() * args.key_heads;
-  const int64_t parts = parts_of_keys(heads, largest.keys, sums.wanted(), omp_get_max_threads());
-  QuerySums query_sums(heads, parts, attention_query_sums(sized));
-  const TaskLoop loop{heads * parts, heads * parts > 1, bytes, neighbouring_tasks(heads * parts)};
-  // Part after part: the one that a task waits for has been begun.
-  const auto run = [&](int64_t task, void* space) {
-    const int64_t head = task % heads, part = task / heads;
-    const int64_t chunk = head / args.key_heads, key_head = head % args.key_heads;
+  // What no other task shares sums with: the key heads of a chunk of entries, one or all of them.
+  const int64_t heads_at_once = in_order.heads ? args.key_heads : 1;
+  const int64_t lanes = args.heads == 0 ? 0 : sums.chunks() * args.key_heads / heads_at_once;
+  const int64_t parts = parts_of_keys(lanes, largest.keys, sums.wanted(), omp_get_max_threads());
+  QuerySums query_sums(entries.count() * args.key_heads, parts, attention_query_sums(sized));
+  const TaskLoop loop{lanes * parts, lanes * parts > 1, bytes, neighbouring_tasks(lanes * parts)};
+  // Calls action with each entry and key head of a task, in order, and with its part of the keys. Part after part: the
+  // one that a task waits for has been begun.
+  const auto for_each_head = [&](int64_t task, const auto& action) {
+    const int64_t first_head = task % lanes * heads_at_once, part = task / lanes;
+    const int64_t chunk = first_head / args.key_heads, begin = first_head % args.key_heads;
     for (int64_t i = sums.first_entry(chunk); i < sums.first_entry(chunk + 1); ++i) {
-      const AttentionEntry entry(problem, entries, i);
-      attention_backward_heads(entry.problem, entries.grads(i, written), entry.b, key_head,
-                               query_sums.part(head, part, entries.keys(i)), sums.of(chunk), space);
+      for (int64_t head = begin; head < begin + heads_at_once; ++head) action(i, head, chunk, part);
     }
   };
-  parallel_tasks<Schedule::kDynamic>(loop, run, [&](int64_t task) { query_sums.give_up(task % heads, task / heads); });
+  const auto run = [&](int64_t task, void* space) {
+    for_each_head(task, [&](int64_t i, int64_t key_head, int64_t chunk, int64_t part) {
+      const AttentionEntry entry(problem, entries, i);
+      attention_backward_heads(entry.problem, entries.grads(i, written), entry.b, key_head,
+                               query_sums.part(i * args.key_heads + key_head, part, entries.keys(i)), sums.of(chunk),
+                               space);
+    });
+  };
+  parallel_tasks<Schedule::kDynamic>(loop, run, [&](int64_t task) {
+    for_each_head(task, [&](int64_t i, int64_t key_head, int64_t, int64_t part) {
+      query_sums.give_up(i * args.key_heads + key_head, part);
+    });
+  });
   sums.write();
   key_scores.write();
 }

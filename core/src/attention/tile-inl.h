@@ -14,6 +14,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/pair_bias-inl.h"
 #include "attention/problem.h"
 #include "common/arena.h"
 #include "common/tile_product-inl.h"
@@ -75,26 +76,32 @@ HWY_INLINE const float* head_scores(const rf_attention_scores& scores, int64_t b
          (scores.heads == 1 ? 0 : head * scores.stride_h);
 }
 
-// pos(m,n) without a.c, as a row of floats for every key, and kappa, a float for every key; times log2(e).
+// pos(m,n) without a.c, times log2(e), as a row of floats for every key; kappa, times log2(e), a float for every key;
+// and P as it is, a row of floats for every key.
 class PositionScores {
  public:
-  explicit PositionScores(Arena& arena) : numbers_(arena.take<float>(kTileFloats)) {}
+  PositionScores(const AttentionProblem& problem, Arena& arena)
+      : numbers_(arena.take<float>(kTileFloats)),
+        pairs_(arena.take<float>(problem.args.pair_bias.numbers == nullptr ? 0 : kTileFloats)) {}
 
   void compute(const AttentionProblem& problem, int64_t b, int64_t head, const Span& queries, const Span& keys);
-  bool any() const { return has_rows_ || by_key_ != nullptr; }
+  bool any() const { return has_rows_ || by_key_ != nullptr || has_pairs_; }
   bool has_rows() const { return has_rows_; }
   const float* row(int64_t key) const { return first_ + key * stride_; }
   bool has_key_scores() const { return by_key_ != nullptr; }
   float key_score(int64_t key) const { return by_key_[key] * kLog2e; }
+  bool has_pairs() const { return has_pairs_; }
+  const float* pairs(int64_t key) const { return pairs_ + key * kQueryTile; }
 
  private:
   void compute_rows(const AttentionProblem& problem, int64_t head, const Span& queries, const Span& keys);
 
   float* numbers_;
+  float* pairs_;
   const float* by_key_ = nullptr;  // the caller's
   const float* first_ = nullptr;
   int64_t stride_ = 0;
-  bool has_rows_ = false;
+  bool has_rows_ = false, has_pairs_ = false;
 };
 
 inline void PositionScores::compute(const AttentionProblem& problem, int64_t b, int64_t head, const Span& queries,
@@ -102,6 +109,11 @@ inline void PositionScores::compute(const AttentionProblem& problem, int64_t b, 
   by_key_ = head_scores(problem.args.key_score, b, head);
   if (by_key_ != nullptr) by_key_ += keys.first;
   compute_rows(problem, head, queries, keys);
+  const rf_attention_scores& P = problem.args.pair_bias;
+  const float* pairs = head_scores(P, b, head);
+  has_pairs_ = pairs != nullptr;
+  if (!has_pairs_) return;
+  load_pairs(pairs + queries.first * P.stride_t + keys.first, P.stride_t, queries.count, keys.count, pairs_);
 }
 
 inline HWY_NOINLINE void PositionScores::compute_rows(const AttentionProblem& problem, int64_t head,
@@ -248,6 +260,13 @@ HWY_INLINE void finish_scores(float* tile, int64_t keys, float factor, const Pos
       const auto kappa = hn::Set(d, position.key_score(j));
       HWY_UNROLL(3)
       for (int l = 0; l < kVectors; ++l) score[l] = hn::Add(score[l], kappa);
+    }
+    if (position.has_pairs()) {
+      const auto log2e = hn::Set(d, kLog2e);
+      HWY_UNROLL(3)
+      for (int l = 0; l < kVectors; ++l) {
+        score[l] = hn::MulAdd(hn::LoadU(d, position.pairs(j) + l * kLanes), log2e, score[l]);
+      }
     }
     if (some) {
       HWY_UNROLL(3)

@@ -2,7 +2,7 @@
  * query head h, query m at position p_m and key n at position p_n (arXiv 2104.09864 Eq. 2-16 and the papers they name):
  *
  *   score(m,n) = s * [ ((R^q_m q_m + u) * G[r]) . (R^k_n k_n)  +  (q_m + w) . K[r]  +  k_n . Q[r] ]  +  pos(m,n)
- *                + kappa_n
+ *                + kappa_n + P[m,n]
  *   pos(m,n)   = row[h] if row is set and p_m = 0,  else col[h] if col is set and p_n = 0,
  *                else b[r] + s * a[p_m] . c[p_n]
  *   out_m      = sum_n softmax_n(score(m,n)) * ( R^v_n v_n + V[r] )
@@ -22,7 +22,7 @@
  *   NUMBERS(name, symbol, width)           [H, width], width One or HeadDim
  *   PAIR(name, symbol, name, symbol)       rows by position for queries and for keys, [H,P,D], set together
  *   SCORES(name, symbol, rows)             numbers of tokens that are added to scores, whatever the positions:
- *                                          [1 or B, 1 or H, S] for rows One
+ *                                          [1 or B, 1 or H, S] for rows One, [1 or B, 1 or H, T, S] for rows Queries
  */
 #ifndef RF_ATTENTION_TERMS_H_
 #define RF_ATTENTION_TERMS_H_
@@ -43,7 +43,9 @@
   NUMBERS(reset_col, "col", One)
 
 /* Terms that came later, whose members end the C structs: callers of any version have the same layout. */
-#define RF_ATTENTION_LATER_TERMS(ROTATION, TABLE, NUMBERS, PAIR, SCORES) SCORES(key_score, "kappa", One)
+#define RF_ATTENTION_LATER_TERMS(ROTATION, TABLE, NUMBERS, PAIR, SCORES) \
+  SCORES(key_score, "kappa", One)                                        \
+  SCORES(pair_bias, "P", Queries)
 
 #define RF_ATTENTION_TERMS(ROTATION, TABLE, NUMBERS, PAIR, SCORES) \
   RF_ATTENTION_FIRST_TERMS(ROTATION, TABLE, NUMBERS, PAIR, SCORES) \

@@ -16,8 +16,8 @@ struct SavedTerms {
 };
 
 // Writes the terms of `model`, whose weights and configuration are in model_dir, or removes the file and returns
-// nullopt where the engine needs none (needs_position_terms), and where the encoding gives numbers of tokens (kappa),
-// which are no constants: the engine refuses such a model. Where the rows of tables end, all are written. Otherwise
+// nullopt where the engine needs none (needs_position_terms), and where the encoding gives numbers of tokens (kappa,
+// P), which are no constants: the engine refuses such a model. Where the rows of tables end, all are written. Otherwise
 // they are for sequences of `tokens`; absent: of max_position_embeddings and at least 2048, or of as many as fit into
 // 256 MiB. Throws Error for tokens beyond what the encoding reads, and beyond what 4 GiB hold.
 std::optional<SavedTerms> save_position_terms(const Model& model, const std::string& model_dir,

@@ -1,0 +1,128 @@
+"""A dense number for each query and key beside torch's scaled_dot_product_attention, which has it as ``attn_mask``:
+outputs and all gradients, for shapes that batch or heads share. And what it costs in memory.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+import tolerances as tol
+from roformer_cpp import Terms, attention
+
+B, H, D = 3, 4, 8
+SHARED = list(itertools.product((1, B), (1, H)))
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+def drawn(batch, heads, queries, keys, key_heads=H):
+    torch.manual_seed(0)
+    sides = ((queries, H), (keys, key_heads), (keys, key_heads))
+    vectors = [torch.randn(B, tokens, each, D, dtype=torch.float64) for tokens, each in sides]
+    return [x.requires_grad_() for x in (*vectors, torch.randn(batch, heads, queries, keys, dtype=torch.float64))]
+
+
+def of_torch(q, k, v, pairs, closed=None):
+    """Heads of keys repeated, and what is closed as -inf in the mask."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    k, v = (x.repeat_interleave(H // x.shape[1], 1) for x in (k, v))
+    mask = pairs if closed is None else pairs.masked_fill(closed, -torch.inf)
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(B, H, *pairs.shape[2:])).transpose(1, 2)
+
+
+def with_gradients(function, leaves):
+    out = function(*leaves)
+    weights = torch.arange(out.numel(), dtype=torch.float64).cos().view_as(out).to(out.dtype)
+    return [out, *torch.autograd.grad((out * weights).sum(), leaves)]
+
+
+def assert_equal(ours, truth, dtype):
+    atol, rtol = (tol.T1_ATOL, tol.T1_RTOL) if dtype == torch.float64 else (tol.FUSED_F32, tol.FUSED_F32)
+    for x, expected in zip(ours, truth, strict=True):
+        assert x.shape == expected.shape
+        torch.testing.assert_close(x.double(), expected, atol=atol, rtol=rtol)
+
+
+KERNELS = [("explicit", torch.float64), ("ref", torch.float64), ("fused", torch.float32)]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("batch", "heads"), SHARED)
+@pytest.mark.parametrize(("kernel", "dtype"), KERNELS)
+def test_equals_torch(kernel, dtype, batch, heads, causal):
+    queries, keys = (50, 70) if kernel == "fused" else (5, 7)
+    leaves = drawn(batch, heads, queries, keys, key_heads=2)
+    closed = ~torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries) if causal else None
+
+    def ours(q, k, v, pairs):
+        return attention(q, k, v, Terms(pair_bias=pairs), is_causal=causal, kernel=kernel)
+
+    truth = with_gradients(lambda *x: of_torch(*x, closed), leaves)
+    assert_equal(with_gradients(ours, [x.detach().to(dtype).requires_grad_() for x in leaves]), truth, dtype)
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), KERNELS)
+def test_views_are_read_in_place(kernel, dtype):
+    """Slices of a larger array, an expanded one, and one whose last dimension is not contiguous."""
+    q, k, v, _ = (x.detach().to(dtype) for x in drawn(1, 1, 6, 7))
+    large = torch.randn(B, H, 9, 12, dtype=dtype)
+    for view in (large[:, :, 2:8, 3:10], large[:1, :1, :6, :7].expand(B, H, 6, 7), large.mT[:, :, :6, :7]):
+        leaves = [view.clone().requires_grad_(), view.detach().requires_grad_()]
+        outs = [attention(q, k, v, Terms(pair_bias=x), kernel=kernel) for x in leaves]
+        assert torch.equal(*outs)
+        grads = [torch.autograd.grad(out.square().sum(), x)[0] for out, x in zip(outs, leaves, strict=True)]
+        assert torch.equal(*grads) and grads[0].any()
+
+
+def test_minus_infinity_leaves_a_pair_out():
+    q, k, v, pairs = (x.detach().float() for x in drawn(1, H, 50, 70))
+    closed = torch.rand(1, H, 50, 70) < 0.5
+    closed[:, :, 3] = True
+    given = pairs.masked_fill(closed, -torch.inf).requires_grad_()
+    out = attention(q, k, v, Terms(pair_bias=given), kernel="fused")
+    torch.testing.assert_close(
+        out, attention(q, k, v, Terms(pair_bias=pairs), mask=~closed, kernel="fused"), atol=tol.T2_ATOL, rtol=0
+    )
+    assert out[:, 3].eq(0).all()
+    (grad,) = torch.autograd.grad(out.square().sum(), given)
+    assert grad.isfinite().all() and grad[closed].eq(0).all() and grad[~closed].ne(0).any()
+
+
+def test_gradient_keeps_its_dtype():
+    q, k, v, pairs = (x.detach().bfloat16() for x in drawn(1, H, 6, 7))
+    pairs.requires_grad_()
+    out = attention(q, k, v, Terms(pair_bias=pairs), kernel="fused")
+    assert out.dtype == torch.bfloat16 and torch.autograd.grad(out.sum(), pairs)[0].dtype == torch.bfloat16
+
+
+MEMORY = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from peak_memory import added_kib
+import torch
+from roformer_cpp import Terms, attention
+
+def call(tokens, pairs):
+    leaves = [torch.randn(2, tokens, 2, 16).requires_grad_() for _ in range(3)] + [pairs]
+    out = attention(*leaves[:3], Terms(pair_bias=pairs), kernel="fused")
+    torch.autograd.grad(out.sum(), leaves)
+
+call(64, torch.randn(1, 1, 64, 64, requires_grad=True))
+pairs = torch.randn(1, 1, 3000, 3000, requires_grad=True)
+print(added_kib(lambda: call(3000, pairs)) * 1024 / pairs.nbytes)
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_other_memory_of_that_size(threads):
+    """Forward and backward add one array of the shape, the gradient: no copy of it, no scores, no sums of heads."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MALLOC_MMAP_THRESHOLD_": str(2**17)}
+    command = [sys.executable, "-c", MEMORY, str(BENCH)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert 1 <= json.loads(done.stdout) < tol.PAIR_BIAS_ARRAYS
