@@ -107,8 +107,9 @@ class _Draw:
             return torch.arange(tokens).expand(rows, tokens) + self.integer(0, POSITIONS - tokens)
         return torch.randint(0, POSITIONS, (rows, tokens), generator=self.generator)
 
-    def rotation(self, batch: int, tokens: int, head_dim: int) -> Rotation:
-        shape = (batch if self.chance(0.5) else 1, tokens, self.integer(1, head_dim // 2))
+    def rotation(self, batch: int, tokens: int, heads: int, head_dim: int) -> Rotation:
+        of_heads = (heads if self.chance(0.7) else 1,) if self.chance(0.5) else ()
+        shape = (batch if self.chance(0.5) else 1, tokens, *of_heads, self.integer(1, head_dim // 2))
         return Rotation(self.normal(*shape), self.normal(*shape))
 
     def table(self, heads: int, *width: int) -> DistanceTable:
@@ -134,7 +135,8 @@ def make_case(seed: int, parts: tuple[str, ...] | None = None) -> Case:
 
     terms = Terms(layout="halves" if draw.chance(0.5) else "pairs", scale=0.7 if draw.chance(0.5) else None)
     for name in [name for name in ROTATIONS if name in parts]:
-        setattr(terms, name, draw.rotation(batch, queries if name == "query" else keys, head_dim))
+        tokens, of_side = (queries, heads) if name == "query" else (keys, key_heads)
+        setattr(terms, name, draw.rotation(batch, tokens, of_side, head_dim))
     for name in [name for name in TABLES if name in parts]:
         width = (1,) if draw.chance(0.3) and name == "gate" else shape(name, heads, POSITIONS, head_dim)[2:]
         setattr(terms, name, draw.table(heads, *width))

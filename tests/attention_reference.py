@@ -11,11 +11,13 @@ def _array(x) -> np.ndarray:
     return np.asarray(x.detach().double().numpy() if hasattr(x, "detach") else x, dtype=np.float64)
 
 
-def _turned(x: np.ndarray, rotation, layout: str, batch: int, token: int) -> np.ndarray:
+def _turned(x: np.ndarray, rotation, layout: str, batch: int, token: int, head: int) -> np.ndarray:
     """R x: pair i turned counter-clockwise by the angle whose cosine and sine are given; the rest as it is."""
     if rotation is None:
         return x
     cos, sin = (_array(rows)[batch % len(rows), token] for rows in (rotation.cos, rotation.sin))
+    if cos.ndim == 2:  # rows for each head
+        cos, sin = cos[head % len(cos)], sin[head % len(sin)]
     y = x.copy()
     pairs = len(cos)
     for i in range(pairs):
@@ -94,13 +96,13 @@ def reference(q, k, v, terms, positions, key_positions=None, attend=None) -> np.
         open_keys = np.flatnonzero(allowed[b, h, m])
         if len(open_keys) == 0:
             continue
-        q_m = (q[b, m, h], _turned(q[b, m, h], terms.query, terms.layout, b, m))
+        q_m = (q[b, m, h], _turned(q[b, m, h], terms.query, terms.layout, b, m, h))
         scores, values = [], []
         for n in open_keys:
-            k_n = (k[b, n, h // group], _turned(k[b, n, h // group], terms.key, terms.layout, b, n))
+            k_n = (k[b, n, h // group], _turned(k[b, n, h // group], terms.key, terms.layout, b, n, h // group))
             by_position = _score(q_m, k_n, terms, h, int(query_ids[b, m]), int(key_ids[b, n]))
             scores.append(by_position + _score_of_tokens(terms, b, h, m, n))
-            value = _turned(v[b, n, h // group], terms.value, terms.layout, b, n)
+            value = _turned(v[b, n, h // group], terms.value, terms.layout, b, n, h // group)
             if terms.value_table is not None:
                 value = value + _row(terms.value_table, h, int(query_ids[b, m] - key_ids[b, n]))
             values.append(value)

@@ -16,6 +16,11 @@ def _draw(*shape, dtype):
     return torch.randn(*shape, dtype=torch.float64).to(dtype)
 
 
+def dtype_of_rows(dtype):
+    """Of rotations beside terms of a dtype."""
+    return dtype if dtype.itemsize >= 4 else torch.float32
+
+
 def data(batch, queries, keys, heads, key_heads, dtype=torch.float64):
     return (
         _draw(batch, queries, heads, D, dtype=dtype),
@@ -28,7 +33,7 @@ def all_terms(batch, queries, keys, heads, dtype=torch.float64, positions=POSITI
     """Every term at once; windows narrower and wider than the distances, of one side and of both."""
 
     def rotation(rows, tokens, pairs):
-        rows_dtype = dtype if dtype.itemsize >= 4 else torch.float32
+        rows_dtype = dtype_of_rows(dtype)
         return Rotation(_draw(rows, tokens, pairs, dtype=rows_dtype), _draw(rows, tokens, pairs, dtype=rows_dtype))
 
     def table(rows, lo, hi, *width):
@@ -65,6 +70,10 @@ def each_term(batch, queries, keys, heads, **options) -> dict[str, Terms]:
         other = 1 if len(full_table.rows) > 1 else heads
         rows = torch.randn(other, *full_table.rows.shape[1:], dtype=full_table.rows.dtype)
         alone[f"{name}_other_heads"] = Terms(**{name: DistanceTable(rows, *full_table[1:])})
+    for name, tokens, pairs in (("query", queries, 2), ("key", keys, 3)):
+        rows_dtype = dtype_of_rows(full.key_score.dtype)
+        rows = [_draw(1, tokens, heads if name == "query" else 1, pairs, dtype=rows_dtype) for _ in range(2)]
+        alone[f"{name}_of_heads"] = Terms(**{name: Rotation(*rows)})
     for name in SCORES:
         for label, of_batch, of_heads in (("batch", max(batch, 1), 1), ("heads", 1, heads), ("none", 1, 1)):
             numbers = _draw(*scores_shape(name, of_batch, of_heads, queries, keys), dtype=full.key_score.dtype)

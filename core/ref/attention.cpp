@@ -19,12 +19,13 @@ Matrix load(const void* data, int64_t offset, int64_t stride_t, int64_t tokens, 
   return result;
 }
 
-Matrix rotate(const Matrix& x, const rf_attention_rotation& rotation, rf_rope_layout layout, int64_t b) {
+Matrix rotate(const Matrix& x, const rf_attention_rotation& rotation, RotationHead of, rf_rope_layout layout,
+              int64_t b) {
   Matrix y = x;
   if (rotation.cos == nullptr) return y;
   for (int64_t t = 0; t < x.rows(); ++t) {
     for (int64_t i = 0; i < rotation.pairs; ++i) {
-      const int64_t at = ((rotation.batch == 1 ? 0 : b) * x.rows() + t) * rotation.pairs + i;
+      const int64_t at = of.row(rotation, b, x.rows(), t) + i;
       const double cos = element(rotation.cos, at), sin = element(rotation.sin, at);
       const auto [first, second] = pair_of(layout, rotation.pairs, i);
       y[t][first] = cos * x[t][first] - sin * x[t][second];
@@ -110,9 +111,9 @@ Head::Head(const rf_attention_args& x, int64_t batch_entry, int64_t query_head)
       q(load(x.q, b * x.q_stride_b + h * x.q_stride_h, x.q_stride_t, x.queries, x.head_dim)),
       k(load(x.k, b * x.k_stride_b + key_head * x.k_stride_h, x.k_stride_t, x.keys, x.head_dim)),
       v(load(x.v, b * x.v_stride_b + key_head * x.v_stride_h, x.v_stride_t, x.keys, x.value_dim)),
-      rotated_q(rotate(q, x.query, x.layout, b)),
-      rotated_k(rotate(k, x.key, x.layout, b)),
-      rotated_v(rotate(v, x.value, x.layout, b)),
+      rotated_q(rotate(q, x.query, {x.query_rotation_heads, h}, x.layout, b)),
+      rotated_k(rotate(k, x.key, {x.key_rotation_heads, key_head}, x.layout, b)),
+      rotated_v(rotate(v, x.value, {x.value_rotation_heads, key_head}, x.layout, b)),
       query_positions(x.query_positions + b * x.query_position_stride_b),
       key_positions(x.key_positions + b * x.key_position_stride_b) {}
 

@@ -119,12 +119,12 @@ void query_backward(const Head& head, int64_t m, const double* y, HeadGradients&
 }
 
 // From the gradient dy of y = R x to those of x (added to dx), cos and sin.
-void rotate_backward(const rf_attention_rotation& rotation, rf_rope_layout layout, int64_t b, const Matrix& x,
-                     const Matrix& dy, Matrix& dx, void* dcos, void* dsin) {
+void rotate_backward(const rf_attention_rotation& rotation, RotationHead of, rf_rope_layout layout, int64_t b,
+                     const Matrix& x, const Matrix& dy, Matrix& dx, void* dcos, void* dsin) {
   const int64_t pairs = rotation.cos == nullptr ? 0 : rotation.pairs;
   for (int64_t t = 0; t < x.rows(); ++t) {
     for (int64_t i = 0; i < pairs; ++i) {
-      const int64_t at = ((rotation.batch == 1 ? 0 : b) * x.rows() + t) * pairs + i;
+      const int64_t at = of.row(rotation, b, x.rows(), t) + i;
       const double cos = element(rotation.cos, at), sin = element(rotation.sin, at);
       const auto [first, second] = pair_of(layout, pairs, i);
       const double dy_a = dy[t][first], dy_b = dy[t][second];
@@ -156,8 +156,8 @@ void clear_all(const rf_attention_args& x, const rf_attention_grads& grads) {
   for (const core::RotationTerm& term : core::kRotationTerms) {
     const rf_attention_rotation& rotation = x.*term.member;
     if (rotation.cos == nullptr) continue;
-    clear(grads.*term.cos_gradient, rotation.batch * term.tokens(x) * rotation.pairs);
-    clear(grads.*term.sin_gradient, rotation.batch * term.tokens(x) * rotation.pairs);
+    clear(grads.*term.cos_gradient, term.size(x));
+    clear(grads.*term.sin_gradient, term.size(x));
   }
   for (const core::TableTerm& term : core::kTableTerms) {
     const rf_attention_table& table = x.*term.member;
@@ -182,9 +182,12 @@ void attention_backward(const rf_attention_args& args, const rf_attention_grads&
         const double* y = dout + b * grads.out_stride_b + m * grads.out_stride_t + h * grads.out_stride_h;
         query_backward(head, m, y, dhead, grads);
       }
-      rotate_backward(args.query, args.layout, b, head.q, dhead.rotated_q, dhead.q, grads.query_cos, grads.query_sin);
-      rotate_backward(args.key, args.layout, b, head.k, dhead.rotated_k, dhead.k, grads.key_cos, grads.key_sin);
-      rotate_backward(args.value, args.layout, b, head.v, dhead.rotated_v, dhead.v, grads.value_cos, grads.value_sin);
+      rotate_backward(args.query, {args.query_rotation_heads, h}, args.layout, b, head.q, dhead.rotated_q, dhead.q,
+                      grads.query_cos, grads.query_sin);
+      rotate_backward(args.key, {args.key_rotation_heads, head.key_head}, args.layout, b, head.k, dhead.rotated_k,
+                      dhead.k, grads.key_cos, grads.key_sin);
+      rotate_backward(args.value, {args.value_rotation_heads, head.key_head}, args.layout, b, head.v, dhead.rotated_v,
+                      dhead.v, grads.value_cos, grads.value_sin);
       add_head(grads.q, dhead.q, b, args.heads, h);
       add_head(grads.k, dhead.k, b, args.key_heads, head.key_head);
       add_head(grads.v, dhead.v, b, args.key_heads, head.key_head);

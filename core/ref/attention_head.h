@@ -28,6 +28,17 @@ inline double element(const void* data, int64_t index, double absent = 0) {
   return data == nullptr ? absent : static_cast<const double*>(data)[index];
 }
 
+// Which rows of a rotation belong to a head: those of all heads where `heads` is 0 or 1.
+struct RotationHead {
+  int64_t heads, head;
+
+  // Index of the first number of token t.
+  int64_t row(const rf_attention_rotation& rotation, int64_t b, int64_t tokens, int64_t t) const {
+    const int64_t row_of_token = (rotation.batch == 1 ? 0 : b) * tokens + t;
+    return (heads <= 1 ? row_of_token : row_of_token * heads + head) * rotation.pairs;
+  }
+};
+
 struct Head {
   Head(const rf_attention_args& args, int64_t b, int64_t h);
 

@@ -77,7 +77,7 @@ class HeadCall {
 
   void set(rf_attention_rotation& rotation, int64_t tokens) {
     if (rotation.cos == nullptr) return;
-    const int64_t count = rotation.batch * tokens * rotation.pairs;
+    const int64_t count = rotation.batch * tokens * rotation.pairs;  // the engine's rotations are shared by the heads
     rotation.cos = floats(rotation.cos, 0, count);
     rotation.sin = floats(rotation.sin, 0, count);
   }

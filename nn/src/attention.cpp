@@ -27,11 +27,6 @@ namespace rf::nn {
 
 namespace {
 
-bool is_trained(const Rotation& rotation) {
-  return at::GradMode::is_enabled() && rotation.defined() &&
-         (rotation.cos.requires_grad() || rotation.sin.requires_grad());
-}
-
 // Autocast casts the inputs of products only; a kernel with products inside gets the dtype that they would get.
 at::ScalarType product_dtype(const at::Tensor& q_BTHD) {
   const bool is_cast = at::autocast::is_autocast_enabled(at::kCPU) && q_BTHD.scalar_type() != at::kDouble;
@@ -46,12 +41,6 @@ std::string missing_for_fused(at::Device device, at::ScalarType dtype, const Ter
   }
   if (is_inside_transform()) return "a call outside the transforms of torch.func, got one inside";
   if (terms.gate.defined()) return "terms without a gate, got one";
-  if (is_trained(terms.query) && terms.key_table.defined()) {
-    return "a query rotation that is not trained where terms have a key_table, got a trained one";
-  }
-  if (is_trained(terms.key) && terms.query_table.defined()) {
-    return "a key rotation that is not trained where terms have a query_table, got a trained one";
-  }
   if (ops::reference_is_asked_for()) return "RF_KERNEL not to be ref, got RF_KERNEL=ref";
   return {};
 }
@@ -129,17 +118,13 @@ at::Tensor in_rows(const at::Tensor& out, const at::Tensor& q_BTHD) {
   return is_one_row ? out.squeeze(0).unflatten(0, {q_BTHD.size(0), q_BTHD.size(1)}) : out;
 }
 
-// Trained rotations are applied before the kernel, which has no gradients for them.
 at::Tensor fused_attention(ops::AttentionCall call, AttentionContext::State& state, const AttentionDropout& dropout) {
   const at::Tensor q_BTHD = call.q;
   const at::ScalarType dtype = product_dtype(q_BTHD);
   const bool is_cast = dtype != q_BTHD.scalar_type();  // without autocast, dtypes that differ are refused
-  const auto ready = [&](const at::Tensor& x, Rotation& rotation) {
-    const at::Tensor y = is_trained(rotation) ? rotated(x, std::exchange(rotation, {}), call.terms.layout) : x;
-    return is_cast ? y.to(dtype) : y;
-  };
-  call.q = ready(call.q, call.terms.query), call.k = ready(call.k, call.terms.key);
-  call.v = ready(call.v, call.terms.value);
+  for (at::Tensor* x : {&call.q, &call.k, &call.v}) {
+    if (is_cast) *x = x->to(dtype);
+  }
   if (dropout.p > 0) {
     call.dropout = {dropout.p, static_cast<int64_t>(dropout.key->seed), dropout.key->next_stream()};
   }
@@ -185,7 +170,12 @@ Kernel automatic_kernel(at::ScalarType dtype, const Terms& terms) {
 at::Tensor rotated(const at::Tensor& x_BTHD, const Rotation& rotation, const std::string& layout) {
   if (!rotation.defined()) return x_BTHD;
   const at::ScalarType dtype = ops::row_dtype(x_BTHD.scalar_type());
-  return ops::rotate(x_BTHD, rotation.cos.to(dtype), rotation.sin.to(dtype), layout);
+  const at::Tensor cos = rotation.cos.to(dtype), sin = rotation.sin.to(dtype);
+  if (cos.dim() == 3) return ops::rotate(x_BTHD, cos, sin, layout);
+  if (cos.size(2) == 1) return ops::rotate(x_BTHD, cos.squeeze(2), sin.squeeze(2), layout);
+  // Rows for each head: heads are tokens of one head each.
+  const at::Tensor x_BN1D = x_BTHD.flatten(1, 2).unsqueeze(2);
+  return ops::rotate(x_BN1D, cos.flatten(1, 2), sin.flatten(1, 2), layout).view(x_BTHD.sizes());
 }
 
 at::Tensor heads_first(const at::Tensor& x_BSHD, int64_t heads) {

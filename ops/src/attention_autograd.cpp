@@ -1,6 +1,5 @@
-// First gradients of roformer::attention_kernel: its backward is an operator of its own, which has no gradients. For
-// float32, bfloat16 and float16 rotations have none either; callers rotate by roformer::rotate where they are trained.
-// There is no forward-mode differentiation.
+// First gradients of roformer::attention_kernel: its backward is an operator of its own, which has no gradients. There
+// is no forward-mode differentiation.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -97,14 +96,6 @@ AttentionResult attention_autograd(const AttentionCall& call) {
   if (!trained) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     return dispatch_attention(call);
-  }
-  if (call.q.scalar_type() != at::kDouble) {
-#define RF_CHECK_ROTATION(name, ...)                                         \
-  for (const at::Tensor* x : {&call.terms.name.cos, &call.terms.name.sin}) { \
-    if (x->defined()) check_no_gradient("attention", "a rotation", *x);      \
-  }
-    RF_ATTENTION_TERMS(RF_CHECK_ROTATION, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)
-#undef RF_CHECK_ROTATION
   }
   const variable_list results = AttentionFunction::apply(at::TensorList(given), call);
   return {results[0], results[1]};

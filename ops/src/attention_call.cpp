@@ -74,10 +74,13 @@ void check_rotation(const AttentionCall& call, const char* name, const Rotation&
   TORCH_CHECK_VALUE(cos.defined() == sin.defined(), "[attention] ", name, "_cos and ", name,
                     "_sin must be given together, got ", name, cos.defined() ? "_cos" : "_sin", " alone");
   if (!cos.defined()) return;
-  const c10::SymInt tokens = (of_queries ? call.q : call.k).sym_size(1);
-  TORCH_CHECK_VALUE(cos.dim() == 3 && cos.sym_size(1) == tokens && sin.sym_sizes() == cos.sym_sizes(), "[attention] ",
-                    name, "_cos and ", name, "_sin must be [1 or batch, ", tokens, ", R/2], got ", cos.sym_sizes(),
-                    " and ", sin.sym_sizes());
+  const at::Tensor& side = of_queries ? call.q : call.k;
+  const c10::SymInt tokens = side.sym_size(1), heads = side.sym_size(2);
+  const bool fits = (cos.dim() == 3 || (cos.dim() == 4 && (cos.sym_size(2) == 1 || cos.sym_size(2) == heads))) &&
+                    cos.sym_size(1) == tokens && sin.sym_sizes() == cos.sym_sizes();
+  TORCH_CHECK_VALUE(fits, "[attention] ", name, "_cos and ", name, "_sin must be [1 or batch, ", tokens,
+                    ", R/2] or [1 or batch, ", tokens, ", 1 or ", heads, ", R/2], got ", cos.sym_sizes(), " and ",
+                    sin.sym_sizes());
 }
 
 void check_table(const char* name, const DistanceTable& table, int64_t dimensions) {
@@ -193,7 +196,7 @@ rf_attention_args described(const AttentionCall& call, const Address& address) {
   args.key_position_stride_b = call.key_positions.size(0) == 1 ? 0 : args.keys;
   const auto rotation = [&](const Rotation& x) {
     return !x.defined() ? rf_attention_rotation{}
-                        : rf_attention_rotation{address(x.cos), address(x.sin), x.cos.size(0), x.cos.size(2)};
+                        : rf_attention_rotation{address(x.cos), address(x.sin), x.cos.size(0), x.cos.size(-1)};
   };
   const auto table = [&](const DistanceTable& x) {
     return !x.defined() ? rf_attention_table{}
@@ -206,7 +209,9 @@ rf_attention_args described(const AttentionCall& call, const Address& address) {
                                               x.stride(0), x.stride(1), x.dim() == 4 ? x.stride(2) : 0};
   };
   const Terms& terms = call.terms;
-#define RF_ROTATION(name, ...) args.name = rotation(terms.name);
+#define RF_ROTATION(name, ...)      \
+  args.name = rotation(terms.name); \
+  if (terms.name.defined() && terms.name.cos.dim() == 4) args.name##_rotation_heads = terms.name.cos.size(2);
 #define RF_TABLE(name, ...) args.name = table(terms.name);
 #define RF_NUMBERS(name, ...) args.name = address(terms.name);
 #define RF_PAIR(query_name, query_symbol, key_name, key_symbol)                         \

@@ -23,7 +23,9 @@ def tokens_first(where: str, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, T
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines per token, ``[B or 1, T, R/2]``; both include a scale other than 1."""
+    """Cosines and sines per token, ``[B or 1, T, R/2]``, or per token and head, ``[B or 1, T, 1 or H, R/2]`` with the
+    heads of the keys for keys and values; both include a scale other than 1.
+    """
 
     cos: Tensor
     sin: Tensor
@@ -47,13 +49,13 @@ class DistanceTable(NamedTuple):
 class Terms:
     """The terms of one layer. ``None``: absent (rotations and the gate are 1 then, everything else 0).
 
-    Shapes: rotations ``[B or 1, T or S, R/2]``; ``content_bias`` and ``position_bias`` (u and w) ``[H, D]``;
-    ``key_table``, ``query_table``, ``value_table`` (K, Q, V) ``[H or 1, rows, D]``; ``bias`` (b) ``[H or 1, rows]``;
-    ``gate`` (G) ``[H or 1, rows, D or 1]``; ``position_query`` and ``position_key`` (a and c) ``[H, positions, D]``;
-    ``reset_row`` and ``reset_col`` ``[H]``; ``key_score`` (kappa) ``[B or 1, H or 1, S]``, a number of each key that is
-    added to its scores, -inf leaves it out; ``pair_bias`` (P) ``[B or 1, H or 1, T, S]``, a number of each query and
-    key, read in place where it is float32 and its last dimension is contiguous; ``scale`` (s) defaults to
-    ``1/sqrt(D)``.
+    Shapes: rotations ``[B or 1, T or S, R/2]`` or ``[B or 1, T or S, 1 or heads, R/2]``; ``content_bias`` and
+    ``position_bias`` (u and w) ``[H, D]``; ``key_table``, ``query_table``, ``value_table`` (K, Q, V)
+    ``[H or 1, rows, D]``; ``bias`` (b) ``[H or 1, rows]``; ``gate`` (G) ``[H or 1, rows, D or 1]``; ``position_query``
+    and ``position_key`` (a and c) ``[H, positions, D]``; ``reset_row`` and ``reset_col`` ``[H]``; ``key_score`` (kappa)
+    ``[B or 1, H or 1, S]``, a number of each key that is added to its scores, -inf leaves it out; ``pair_bias`` (P)
+    ``[B or 1, H or 1, T, S]``, a number of each query and key, read in place where it is float32 and its last dimension
+    is contiguous; ``scale`` (s) defaults to ``1/sqrt(D)``.
 
     ``positions`` and ``key_positions``, ``[1 or B, T]`` and ``[1 or B, S]``, are those that the terms were made for:
     attention uses these, and refuses others. ``None``: the terms are valid for any positions.

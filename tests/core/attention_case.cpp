@@ -68,9 +68,9 @@ std::string AttentionShape::text() const {
       << content_bias << " w" << position_bias << " K" << key_table << " Q" << query_table << " V" << value_table
       << " b" << bias << " shared " << shared_tables << " [" << lo << ',' << hi << "] a" << position_query << " row"
       << reset_row << " col" << reset_col << " kappa" << key_score << " P" << pair_bias << " shared "
-      << batch_shares_scores << heads_share_scores << " positions " << static_cast<int>(positions) << '+' << first_query
-      << " mask " << static_cast<int>(mask) << " window " << window_left << ',' << window_right << " dropout "
-      << dropout;
+      << batch_shares_scores << rotation_of_heads << heads_share_scores << " positions " << static_cast<int>(positions)
+      << '+' << first_query << " mask " << static_cast<int>(mask) << " window " << window_left << ',' << window_right
+      << " dropout " << dropout;
   for (size_t i = 0; i < query_ends.size(); ++i)
     out << (i == 0 ? " ends " : " ") << query_ends[i] << '/' << key_ends[i];
   return out.str();
@@ -103,6 +103,7 @@ AttentionShape random_shape(uint64_t seed) {
   if (chance(4)) s.window_left = pick({0, 1, 30, 100});
   s.key_score = chance(3), s.batch_shares_scores = chance(2), s.heads_share_scores = chance(3);
   s.pair_bias = chance(3);
+  s.rotation_of_heads = chance(2);
   return s;
 }
 
@@ -129,7 +130,8 @@ const void* element_at(const void* data, int64_t index, int64_t bytes) {
   return data == nullptr ? nullptr : static_cast<const char*>(data) + index * bytes;
 }
 
-void skip_tokens(rf_attention_rotation& rotation, int64_t tokens, int64_t bytes) {
+void skip_tokens(rf_attention_rotation& rotation, int64_t heads, int64_t tokens, int64_t bytes) {
+  tokens *= std::max<int64_t>(heads, 1);
   rotation.cos = element_at(rotation.cos, tokens * rotation.pairs, bytes);
   rotation.sin = element_at(rotation.sin, tokens * rotation.pairs, bytes);
 }
@@ -148,9 +150,9 @@ rf_attention_args sequence_alone(const rf_attention_args& packed, int64_t i, flo
   x.out = const_cast<void*>(element_at(x.out, query * x.out_stride_t, bytes));
   x.log_sum = log_sum;
   x.query_positions += query, x.key_positions += key;
-  skip_tokens(x.query, query, row_bytes);
-  skip_tokens(x.key, key, row_bytes);
-  skip_tokens(x.value, key, row_bytes);
+  skip_tokens(x.query, x.query_rotation_heads, query, row_bytes);
+  skip_tokens(x.key, x.key_rotation_heads, key, row_bytes);
+  skip_tokens(x.value, x.value_rotation_heads, key, row_bytes);
   x.key_score.numbers = element_at(x.key_score.numbers, key, row_bytes);
   x.pair_bias.numbers = element_at(x.pair_bias.numbers, query * x.pair_bias.stride_t + key, row_bytes);
   if (x.mask != nullptr) x.mask += query * x.mask_stride_t + key * x.mask_stride_s;
@@ -268,10 +270,10 @@ void AttentionCase::set_data() {
   largest_score_terms_ = tiles_.scale * static_cast<double>(s.head_dim) * largest(q.wide()) * largest(k.wide()) / 4;
 }
 
-rf_attention_rotation AttentionCase::rotation(int64_t tokens, rf_attention_rotation& loops) {
+rf_attention_rotation AttentionCase::rotation(int64_t tokens, int64_t heads, rf_attention_rotation& loops) {
   const int64_t batch = shape_.shared_rotation ? 1 : shape_.batch;
   const int64_t pairs = std::max<int64_t>(1, std::min(shape_.head_dim, shape_.value_dim) / 2 - 1);
-  const int64_t count = batch * tokens * pairs;
+  const int64_t count = batch * tokens * (shape_.rotation_of_heads ? heads : 1) * pairs;
   TwinArray &cos = draw(RF_F32, count, 0.7), &sin = draw(RF_F32, count, 0.7);
   loops = {cos.wide().data(), sin.wide().data(), batch, pairs};
   return {cos.narrow(), sin.narrow(), batch, pairs};
@@ -305,9 +307,14 @@ void AttentionCase::set_terms() {
     TwinArray& numbers = draw(RF_F32, count, 0.5);
     tile = numbers.narrow(), loop = numbers.wide().data();
   };
-  if (s.query) tiles_.query = rotation(s.queries, loops_.query);
-  if (s.key) tiles_.key = rotation(s.keys, loops_.key);
-  if (s.value) tiles_.value = rotation(s.keys, loops_.value);
+  if (s.query) tiles_.query = rotation(s.queries, s.heads, loops_.query);
+  if (s.key) tiles_.key = rotation(s.keys, s.key_heads, loops_.key);
+  if (s.value) tiles_.value = rotation(s.keys, s.key_heads, loops_.value);
+  if (s.rotation_of_heads) {
+    tiles_.query_rotation_heads = loops_.query_rotation_heads = s.heads;
+    tiles_.key_rotation_heads = loops_.key_rotation_heads = s.key_heads;
+    tiles_.value_rotation_heads = loops_.value_rotation_heads = s.key_heads;
+  }
   if (s.key_table) tiles_.key_table = table(s.head_dim, loops_.key_table);
   if (s.query_table) tiles_.query_table = table(s.head_dim, loops_.query_table);
   if (s.value_table) tiles_.value_table = table(s.value_dim, loops_.value_table);
@@ -355,6 +362,11 @@ void AttentionCase::set_gradients() {
   const auto term = [&](const char* name, const void* given, void* Grads::*slot, int64_t count) {
     if (given != nullptr) add_gradient(name, slot, RF_F32, count, one * std::sqrt(all));
   };
+  for (const core::RotationTerm& t : core::kRotationTerms) {
+    // What one head of one token gives; a sum of many where these share rows.
+    term(t.name, (tiles_.*t.member).cos, t.cos_gradient, t.size(tiles_));
+    term(t.name, (tiles_.*t.member).sin, t.sin_gradient, t.size(tiles_));
+  }
   for (const core::TableTerm& t : core::kTableTerms) {
     const rf_attention_table& table = tiles_.*t.member;
     term(t.name, table.rows, t.gradient, table.heads * t.rows(tiles_) * table.width);

@@ -19,6 +19,7 @@ struct AttentionShape {
   int64_t batch = 1, queries = 1, keys = 1, heads = 1, key_heads = 1, head_dim = 8, value_dim = 8;
   rf_rope_layout layout = RF_ROPE_PAIRS;
   bool query = false, key = false, value = false, shared_rotation = false;
+  bool rotation_of_heads = false;  // rows for each head
   bool content_bias = false, position_bias = false, key_table = false, query_table = false, value_table = false,
        bias = false;
   bool shared_tables = false;
@@ -90,7 +91,7 @@ class AttentionCase {
   void set_mask();
   void set_terms();
   void set_gradients();
-  rf_attention_rotation rotation(int64_t tokens, rf_attention_rotation& loops);
+  rf_attention_rotation rotation(int64_t tokens, int64_t heads, rf_attention_rotation& loops);
   rf_attention_table table(int64_t width, rf_attention_table& loops);
   rf_attention_scores scores(int64_t rows, rf_attention_scores& loops);
   void add_gradient(const char* name, void* rf_attention_grads::*slot, rf_dtype dtype, int64_t count, double magnitude);

@@ -49,6 +49,14 @@ TEST_P(AttentionFused, EveryTermAloneEqualsTheLoops) {
   expect([](AttentionShape& s) { s.value_dim = 80; });  // more than twice as wide as q and k
   expect([](AttentionShape& s) { s.query = s.key = true; });
   expect([](AttentionShape& s) { s.value = true; });
+  expect([](AttentionShape& s) {
+    s.query = s.key = s.value = s.rotation_of_heads = true;
+    s.batch = 2, s.heads = 4;
+  });
+  expect([](AttentionShape& s) {
+    s.query = s.key = s.value = s.shared_rotation = s.content_bias = s.key_table = s.query_table = true;
+    s.batch = 2, s.heads = 4, s.mask = Mask::kPadding, s.layout = RF_ROPE_HALVES;
+  });
   expect([](AttentionShape& s) { s.content_bias = true; });
   expect([](AttentionShape& s) { s.key_table = s.position_bias = true; });
   expect([](AttentionShape& s) { s.query_table = true; });
@@ -387,7 +395,8 @@ TEST_P(AttentionRule, DoesNotHoldWithoutATerm) {
   expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.bias = {}, g.bias = nullptr; }, {});
   expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.key_table = {}, g.key_table = nullptr; }, {});
   expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.value_table = {}, g.value_table = nullptr; }, {3});
-  expect_missed([](rf_attention_args& x, rf_attention_grads&) { x.query = {}; }, {});
+  expect_missed([](rf_attention_args& x, rf_attention_grads& g) { x.query = {}, g.query_cos = g.query_sin = nullptr; },
+                {});
   expect_missed([](rf_attention_args& x, rf_attention_grads&) { x.window = RF_WINDOW_RIGHT; }, {});
 }
 

@@ -34,9 +34,13 @@ struct ReferenceCase {
     args.batch = kBatch, args.queries = kQueries, args.keys = kKeys, args.heads = kHeads, args.key_heads = kKeyHeads;
     args.head_dim = kDim, args.value_dim = kDim;
     set_data();
-    args.query = rotation(rotation_batch, kQueries);
-    args.key = rotation(rotation_batch, kKeys);
-    args.value = rotation(rotation_batch, kKeys);
+    // Rows for each head where tables have them too.
+    const bool of_heads = table_heads != 1;
+    args.query_rotation_heads = of_heads ? kHeads : 0;
+    args.key_rotation_heads = args.value_rotation_heads = of_heads ? kKeyHeads : 1;
+    args.query = rotation(rotation_batch, kQueries * std::max<int64_t>(args.query_rotation_heads, 1));
+    args.key = rotation(rotation_batch, kKeys * args.key_rotation_heads);
+    args.value = rotation(rotation_batch, kKeys * args.value_rotation_heads);
     args.content_bias = draw(kHeads * kDim), args.position_bias = draw(kHeads * kDim);
     args.key_table = table(-1, 2, table_heads, kDim);
     args.query_table = table(0, 1, table_heads, kDim);
@@ -171,8 +175,8 @@ void expect_every_gradient(ReferenceCase& problem) {
   std::vector<Tested> all = {{"q", x.q, &grads.q, q}, {"k", x.k, &grads.k, k}, {"v", x.v, &grads.v, k}};
   for (const core::RotationTerm& t : core::kRotationTerms) {
     const auto& [cos, sin, batch, pairs] = x.*t.member;
-    all.push_back({std::string(t.name) + "_cos", cos, &(grads.*t.cos_gradient), batch * t.tokens(x) * pairs});
-    all.push_back({std::string(t.name) + "_sin", sin, &(grads.*t.sin_gradient), batch * t.tokens(x) * pairs});
+    all.push_back({std::string(t.name) + "_cos", cos, &(grads.*t.cos_gradient), t.size(x)});
+    all.push_back({std::string(t.name) + "_sin", sin, &(grads.*t.sin_gradient), t.size(x)});
   }
   for (const core::TableTerm& t : core::kTableTerms) {
     const rf_attention_table& table = x.*t.member;
@@ -438,6 +442,9 @@ TEST_F(AttentionErrors, Terms) {
   expect_refused([](rf_attention_args& x) { x.query.sin = nullptr; }, "query must have both cos and sin", "cos alone");
   expect_refused([](rf_attention_args& x) { x.key.batch = 3; }, "key.batch must be 1 or batch = 2", "3");
   expect_refused([](rf_attention_args& x) { x.value.pairs = 4; }, "value.pairs must be in 1..3", "4");
+  expect_refused([](rf_attention_args& x) { x.key_rotation_heads = 4; }, "key_rotation_heads must be 0, 1 or 2", "4");
+  expect_refused([](rf_attention_args& x) { x.query_rotation_heads = -1; }, "query_rotation_heads must be 0, 1 or 4",
+                 "-1");
   expect_refused([](rf_attention_args& x) { x.key_table.lo = 3; }, "key_table.lo must be <= hi = 2", "3");
   expect_refused([](rf_attention_args& x) { x.query_table.lo = INT64_MIN; },
                  "query_table.lo and hi must be within 2^53", "-9223");

@@ -46,11 +46,10 @@ def test_auto_is_fused_elsewhere(dtype):
 
 
 def test_rotations_that_are_trained():
-    """They happen before the fused kernel, which has no gradients for them; beside a table of unrotated vectors the
-    explicit path takes the call."""
-    plain, beside = make_case(0, ("query", "key", "value", "bias")), make_case(0, ("query", "key_table"))
-    for case, path in ((plain, "fused"), (beside, "explicit")):
-        auto, forced = (values_and_gradients(case.to(torch.float32), kernel) for kernel in ("auto", path))
+    """The fused kernel has their gradients, beside tables of unrotated vectors too."""
+    plain, beside = make_case(0, ("query", "key", "value", "bias")), make_case(0, ("query", "key", "key_table"))
+    for case in (plain, beside):
+        auto, forced = (values_and_gradients(case.to(torch.float32), kernel) for kernel in ("auto", "fused"))
         exact = values_and_gradients(case, "ref")
         for name, expected in exact.items():
             assert torch.equal(auto[name], forced[name])

@@ -21,13 +21,8 @@ ALL = len(TENSORS)
 
 
 def case_of(seed, parts=None):
-    """A rotation that is trained meets no table of unrotated vectors here."""
     case = make_case(seed, parts)
     case.terms.gate = None
-    if case.terms.key_table is not None:
-        case.terms.query = None
-    if case.terms.query_table is not None:
-        case.terms.key = None
     return case
 
 
@@ -82,17 +77,14 @@ def operator_arguments(dtype=torch.float32, absent=(), requires_grad=True, batch
     rows = torch.float64 if dtype == torch.float64 else torch.float32
     shapes = {
         **dict.fromkeys(("query_cos", "query_sin"), (1, queries, 2)),
-        **dict.fromkeys(("key_cos", "key_sin"), (batch, keys, 3)),
+        **dict.fromkeys(("key_cos", "key_sin"), (batch, keys, key_heads, 3)),
         **dict.fromkeys(("value_cos", "value_sin"), (1, keys, 1)),
         **{name: shape(name, heads, positions, dim) for name in (*NUMBERS, *PAIRS)},
         **{name: shape(name, heads if name == "bias" else 1, positions, dim, rows=6) for name in TABLES},
         **{name: scores_shape(name, 1, heads, queries, keys) for name in SCORES},
     }
-    trained = [
-        name for name in shapes if requires_grad and (dtype == torch.float64 or not name.endswith(("cos", "sin")))
-    ]
     terms = [
-        None if name in absent else torch.randn(shapes[name], dtype=rows, requires_grad=name in trained)
+        None if name in absent else torch.randn(shapes[name], dtype=rows, requires_grad=requires_grad)
         for name in TENSORS
     ]
     q, k, v = (
@@ -128,9 +120,7 @@ def test_opcheck_of_packed_sequences(dtype, absent):
 def test_opcheck_of_the_backward(packed):
     *tensors, terms, ranges = operator_arguments(absent=("gate",), requires_grad=False, batch=1 if packed else 2)
     out, log_sum = kernel(*tensors, terms, ranges, **packed)
-    wanted = [True] * 3 + [
-        x is not None and not name.endswith(("cos", "sin")) for name, x in zip(TENSORS, terms, strict=True)
-    ]
+    wanted = [True] * 3 + [x is not None for x in terms]
     backward = torch.ops.roformer.attention_kernel_backward.default
     opcheck(backward, (torch.randn_like(out), out, log_sum, wanted, *tensors, terms, ranges), packed)
 

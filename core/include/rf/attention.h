@@ -8,7 +8,7 @@
  *
  * RF_F64 is computed by plain loops on one thread, the reference for all other kernels. RF_F32, RF_BF16 and
  * RF_F16 are computed in tiles with sums in float32 and memory that does not grow with T * S; there G is answered with
- * RF_NOT_IMPLEMENTED, and cos and sin have no gradients. Outputs and the gradients of q, k and v have the same bits for
+ * RF_NOT_IMPLEMENTED. Outputs and the gradients of q, k and v have the same bits for
  * any number of threads and whatever else is in the batch or packed with a sequence; gradients of terms for any
  * number of threads. Limits of float32 in tiles: a score has a relative error of some 2^-24, and so has its weight an
  * error of |score| 2^-24; sums over values may be 2^8 S times the largest value before they are divided; below -2^127
@@ -26,8 +26,9 @@
 extern "C" {
 #endif
 
-/* Rows of a rotation, contiguous [batch, T or S, pairs]: pair i of a token's vectors is rotated counter-clockwise by
- * the angle whose cosine and sine these are (any magnitude in both); elements from 2 pairs on are copied. */
+/* Rows of a rotation, contiguous [batch, T or S, heads, pairs], where heads are those of <name>_rotation_heads: pair i
+ * of a token's vectors is rotated counter-clockwise by the angle whose cosine and sine these are (any magnitude in
+ * both); elements from 2 pairs on are copied. */
 typedef struct rf_attention_rotation {
   const void* cos;
   const void* sin; /* both NULL: no rotation */
@@ -63,6 +64,7 @@ enum { RF_WINDOW_LEFT = 1, RF_WINDOW_RIGHT = 2 };
   const void* key_name;                                                 \
   int64_t positions; /* P */
 #define RF_SCORES_MEMBER(name, symbol, rows) rf_attention_scores name;
+#define RF_ROTATION_HEADS_MEMBER(name, symbol, side) int64_t name##_rotation_heads;
 
 /* Strides in elements; the last dimension of q, k, v and out is contiguous. Any of B, T, S and H may be 0. Terms, cos
  * and sin are double for RF_F64 data and float for all other. */
@@ -121,12 +123,16 @@ typedef struct rf_attention_args {
   int64_t sequences;
 
   RF_ATTENTION_LATER_TERMS(RF_ROTATION_MEMBER, RF_TABLE_MEMBER, RF_NUMBERS_MEMBER, RF_PAIR_MEMBERS, RF_SCORES_MEMBER)
+
+  /* Heads that rotations have rows for: H for queries, Hk for keys and values; 1, or 0: shared by the heads. */
+  RF_ATTENTION_TERMS(RF_ROTATION_HEADS_MEMBER, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)
 } rf_attention_args;
 #undef RF_ROTATION_MEMBER
 #undef RF_TABLE_MEMBER
 #undef RF_NUMBERS_MEMBER
 #undef RF_PAIR_MEMBERS
 #undef RF_SCORES_MEMBER
+#undef RF_ROTATION_HEADS_MEMBER
 
 #define RF_ROTATION_GRADIENTS(name, symbol, side) void *name##_cos, *name##_sin;
 #define RF_GRADIENT(name, ...) void* name;

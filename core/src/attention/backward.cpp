@@ -20,6 +20,7 @@
 #include "hwy/foreach_target.h"
 // The list of targets, then each of them.
 #include "attention/backward_sides-inl.h"
+#include "attention/rotation_gradients-inl.h"
 #include "attention/sides-inl.h"
 #include "attention/table_gradients-inl.h"
 #include "attention/tables-inl.h"
@@ -44,6 +45,7 @@ struct BackwardSpace {
         gradients(problem, arena),
         guarded_weights(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
         guarded_scores(arena.take<float>(kTileFloats + 2 * kGuardFloats)),
+        raw_rows(arena.take<float>(kKeyTile * std::max(problem.width, problem.value_width))),
         turned_scores(arena.take<float>(problem.args.pair_bias.numbers == nullptr ? 0 : kQueryTile * kKeyTile)),
         key_gradient(arena.take<float>(problem.args.keys * problem.inner)),
         raw_key_gradient(
@@ -71,6 +73,7 @@ struct BackwardSpace {
   float *guarded_weights, *guarded_scores;
   float* weights() { return guarded_weights + kGuardFloats; }  // p, then f p
   float* scores() { return guarded_scores + kGuardFloats; }    // dp, then dscore
+  float* raw_rows;                                             // [queries][width] or [keys][..]: before their rotation
   float* turned_scores;                                        // [queries][keys]: dscore
   // Where the gradients of kappa [S] and P [T][S] of the head at hand are added; nullptr: not wanted.
   float *key_score = nullptr, *pair_bias = nullptr;
@@ -261,15 +264,22 @@ void add_rows(const float* rows, int64_t count, int64_t stride, int64_t width, f
 }
 
 void write_queries(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b, int64_t h,
-                   BackwardQueries& queries, const HeadTermGradients& terms) {
+                   BackwardQueries& queries, float* raw_rows, const HeadTermGradients& terms) {
   const rf_attention_args& x = problem.args;
   const Span& span = queries.side.span;
   float* gradient = queries.side.rows;  // no longer read
   transpose(queries.gradient, kQueryTile, problem.inner, kQueryTile, gradient, problem.inner);
   add_rows(gradient, span.count, problem.inner, problem.width, terms.content_bias);
   add_position_rows(x, span, x.reset_row, gradient + problem.width, problem.inner, terms.position_query);
+  const RotationGradient rotation(grads.query_cos, grads.query_sin, x.query.pairs, x.heads,
+                                  (b * x.queries + span.first) * x.heads + h);
+  if (rotation.wanted()) {
+    load_rows(x.dtype, query_rows(problem, b, h), span.first, span.count, x.head_dim, raw_rows, problem.width);
+    write_rotation_gradients(x.layout, x.query.pairs, span.count, raw_rows, problem.width, gradient, problem.inner,
+                             rotation);
+  }
   rotate_rows(x.query, x.layout, RotationDirection::kTransposed, b, x.queries, span.first, span.count, gradient,
-              problem.inner);
+              problem.inner, {problem.rotation_heads[0], h});
   const TableRows K(problem.key_table, h), V(problem.value_table, h);
   if (V.defined()) add_query_table_edges(queries.value_table(V, terms), span.count);
   if (K.defined()) {
@@ -387,7 +397,9 @@ void backward_head(const AttentionProblem& problem, const rf_attention_grads& gr
       give_sums(problem, space, part, step, tiles);
       continue;
     }
-    for (int64_t i = 0; i < tiles; ++i) write_queries(problem, grads, b, h, space.queries[i], terms);
+    for (int64_t i = 0; i < tiles; ++i) {
+      write_queries(problem, grads, b, h, space.queries[i], space.raw_rows, terms);
+    }
   }
 }
 
@@ -402,14 +414,43 @@ void take_key_position_gradients(const AttentionProblem& problem, BackwardSpace&
   for (int64_t j = 0; j < all.count; ++j) std::fill_n(gradient + j * problem.inner, problem.width, 0.0f);
 }
 
+// cos and sin of keys and values; key_gradient and value_gradient are those of rotated vectors.
+void write_key_rotations(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space,
+                         int64_t b, int64_t key_head, const KeyPart& part) {
+  const rf_attention_args& x = problem.args;
+  const int64_t h = key_head * problem.group;
+  for (int64_t first = part.first; first < part.end; first += kKeyTile) {
+    const int64_t count = std::min(kKeyTile, part.end - first);
+    const Span keys(first, count, positions_of(x.key_positions, x.key_position_stride_b, b));
+    const int64_t row = (b * x.keys + first) * x.key_heads + key_head;
+    const RotationGradient of_keys(grads.key_cos, grads.key_sin, x.key.pairs, x.key_heads, row);
+    if (of_keys.wanted()) {
+      load_rows(x.dtype, key_rows(problem, b, h), first, count, x.head_dim, space.raw_rows, problem.width);
+      clear_padding(x, b, keys, problem.width, problem.width, space.raw_rows);
+      write_rotation_gradients(x.layout, x.key.pairs, count, space.raw_rows, problem.width,
+                               space.key_gradient + first * problem.inner, problem.inner, of_keys);
+    }
+    const RotationGradient of_values(grads.value_cos, grads.value_sin, x.value.pairs, x.key_heads, row);
+    if (of_values.wanted()) {
+      const int64_t width = problem.value_width;
+      load_rows(x.dtype, value_rows(problem, b, h), first, count, x.value_dim, space.raw_rows, width);
+      clear_padding(x, b, keys, width, width, space.raw_rows);
+      write_rotation_gradients(x.layout, x.value.pairs, count, space.raw_rows, width,
+                               space.value_gradient + first * width, width, of_values);
+    }
+  }
+}
+
 void write_keys(const AttentionProblem& problem, const rf_attention_grads& grads, BackwardSpace& space, int64_t b,
                 int64_t key_head, const KeyPart& part) {
   const rf_attention_args& x = problem.args;
   const int64_t first = part.first, count = part.end - part.first;
+  write_key_rotations(problem, grads, space, b, key_head, part);
   rotate_rows(x.key, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
-              space.key_gradient + first * problem.inner, problem.inner);
+              space.key_gradient + first * problem.inner, problem.inner, {problem.rotation_heads[1], key_head});
   rotate_rows(x.value, x.layout, RotationDirection::kTransposed, b, x.keys, first, count,
-              space.value_gradient + first * problem.value_width, problem.value_width);
+              space.value_gradient + first * problem.value_width, problem.value_width,
+              {problem.rotation_heads[2], key_head});
   for (int64_t j = first; j < part.end; ++j) {
     float* gradient = space.key_gradient + j * problem.inner;
     if (x.query_table.rows != nullptr) {

@@ -27,7 +27,8 @@ int64_t attention_query_sums(const AttentionProblem& problem);
 
 // A part of batch entry b and key head `key_head`: writes dk and dv of its keys, the last part dq of the query heads.
 // grads.key_score: [B,H,S], to which is added, as to grads.pair_bias, where entries and heads that share its numbers
-// must come one after the other. terms: one entry per query head.
+// must come one after the other. Gradients of cos and sin are [B,T,H,..] and [B,S,Hk,..]: a row for each head. terms:
+// one entry per query head.
 void attention_backward_heads(const AttentionProblem& problem, const rf_attention_grads& grads, int64_t b,
                               int64_t key_head, const KeyPart& part, const HeadTermGradients* terms, void* space);
 

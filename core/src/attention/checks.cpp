@@ -124,6 +124,11 @@ void check_scores(const rf_attention_args& x, const ScoresTerm& term) {
 void check_terms(const rf_attention_args& x) {
   for (const RotationTerm& term : kRotationTerms) {
     check_rotation(kWhere, {x.dtype, x.layout, x.batch, term.width(x)}, x.*term.member, term.name);
+    if ((x.*term.member).cos == nullptr) continue;
+    const int64_t heads = x.*term.heads_member, all = term.all_heads(x);
+    require(heads == 0 || heads == 1 || heads == all, kWhere, term.name, "_rotation_heads must be 0, 1 or ", all,
+            ", got ", heads);
+    check_size(kWhere, {(x.*term.member).batch, term.tokens(x), term.heads(x), (x.*term.member).pairs}, term.name);
   }
   for (const TableTerm& term : kTableTerms) check_table(x, term);
 #define RF_CHECK_PAIR(query_name, query_symbol, key_name, key_symbol) \
@@ -205,11 +210,6 @@ void check_attention_grads(const rf_attention_args& x, const rf_attention_grads&
   if (x.dtype != RF_F64) {
     check_pointer(kWhere, x.out, queries, element_bytes(x.dtype), "out");
     check_pointer(kWhere, x.log_sum, queries, sizeof(float), "log_sum");
-    for (const RotationTerm& term : kRotationTerms) {
-      if (grads.*term.cos_gradient != nullptr || grads.*term.sin_gradient != nullptr) {
-        throw NotImplemented("[attention] the gradients of cos and sin must be NULL unless dtype is RF_F64");
-      }
-    }
   }
   for (const RotationTerm& term : kRotationTerms) {
     check_absent((x.*term.member).cos, grads.*term.cos_gradient, std::string(term.name) + ".cos");

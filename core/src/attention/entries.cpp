@@ -18,11 +18,6 @@ void move(T*& data, int64_t count, int64_t bytes) {
   if (data != nullptr) data = reinterpret_cast<T*>(reinterpret_cast<Byte*>(data) + count * bytes);
 }
 
-void move_rotation(rf_attention_rotation& rotation, int64_t tokens) {
-  move(rotation.cos, tokens * rotation.pairs, sizeof(float));
-  move(rotation.sin, tokens * rotation.pairs, sizeof(float));
-}
-
 }  // namespace
 
 AttentionEntries::AttentionEntries(const rf_attention_args& x) : x_(x) {
@@ -57,9 +52,12 @@ rf_attention_args AttentionEntries::sequence(int64_t entry) const {
   move(x.log_sum, query, sizeof(float));
   move(x.query_positions, query, sizeof(int64_t));
   move(x.key_positions, key, sizeof(int64_t));
-  move_rotation(x.query, query);
-  move_rotation(x.key, key);
-  move_rotation(x.value, key);
+  for (const RotationTerm& term : kRotationTerms) {
+    rf_attention_rotation& rotation = x.*term.member;
+    const int64_t numbers = (term.side == RotationTerm::Side::kQuery ? query : key) * term.heads(x_) * rotation.pairs;
+    move(rotation.cos, numbers, sizeof(float));
+    move(rotation.sin, numbers, sizeof(float));
+  }
   for (const ScoresTerm& term : kScoresTerms) {
     move((x.*term.member).numbers, query * (x.*term.member).stride_t + key, sizeof(float));
   }
@@ -77,6 +75,13 @@ rf_attention_grads AttentionEntries::grads(int64_t entry, const rf_attention_gra
   move(g.q, query * x_.heads * x_.head_dim, bytes);
   move(g.k, key * x_.key_heads * x_.head_dim, bytes);
   move(g.v, key * x_.key_heads * x_.value_dim, bytes);
+  // A row for each head of the side, as attention_backward_heads writes them.
+  for (const RotationTerm& term : kRotationTerms) {
+    const int64_t token = term.side == RotationTerm::Side::kQuery ? query : key;
+    const int64_t numbers = token * term.all_heads(x_) * (x_.*term.member).pairs;
+    move(g.*term.cos_gradient, numbers, sizeof(float));
+    move(g.*term.sin_gradient, numbers, sizeof(float));
+  }
   for (const ScoresTerm& term : kScoresTerms) {
     const int64_t row = term.rows_rule == ScoresTerm::Rows::kOne ? 0 : query;
     move(g.*term.gradient, row * x_.keys + key, sizeof(float));

@@ -209,6 +209,55 @@ class KeyScoreSums {
   std::vector<float> sums_;
 };
 
+// Gradients of cos and sin: rows for each head of each entry. Where entries or heads share them, they are summed in
+// order afterwards.
+class RotationSums {
+ public:
+  RotationSums(const rf_attention_args& x, const rf_attention_grads& grads, rf_attention_grads& written) : x_(x) {
+    for (const RotationTerm& term : kRotationTerms) {
+      const rf_attention_rotation& rotation = x.*term.member;
+      if (rotation.cos == nullptr) continue;
+      if (rotation.batch == x.batch && term.heads(x) == term.all_heads(x)) continue;
+      const int64_t size = x.batch * term.tokens(x) * term.all_heads(x) * rotation.pairs;
+      for (const auto member : {term.cos_gradient, term.sin_gradient}) {
+        if (grads.*member == nullptr) continue;
+        shared_.push_back({&term, static_cast<float*>(grads.*member), std::vector<float>(static_cast<size_t>(size))});
+        written.*member = shared_.back().rows.data();
+      }
+    }
+  }
+
+  void write() const {
+    for (const Shared& shared : shared_) write(shared);
+  }
+
+ private:
+  struct Shared {
+    const RotationTerm* term;
+    float* gradient;
+    std::vector<float> rows;  // [B, tokens, all heads, pairs]
+  };
+
+  void write(const Shared& shared) const {
+    const RotationTerm& term = *shared.term;
+    const rf_attention_rotation& rotation = x_.*term.member;
+    const int64_t tokens = term.tokens(x_), heads = term.heads(x_), all = term.all_heads(x_);
+    std::fill_n(shared.gradient, term.size(x_), 0.0f);
+    const float* from = shared.rows.data();
+    for (int64_t b = 0; b < x_.batch; ++b) {
+      for (int64_t t = 0; t < tokens; ++t) {
+        for (int64_t h = 0; h < all; ++h, from += rotation.pairs) {
+          const int64_t row = ((rotation.batch == 1 ? 0 : b) * tokens + t) * heads + (heads == 1 ? 0 : h);
+          for (int64_t p = 0; p < rotation.pairs; ++p) shared.gradient[row * rotation.pairs + p] += from[p];
+        }
+      }
+    }
+  }
+
+  const rf_attention_args& x_;
+  std::vector<Shared> shared_;
+};
+
 // The gradient of P is added where it is, since there is no room for another one: numbers that entries or heads share
 // are summed by one task, entry after entry and in it head after head. Parts of the keys have numbers of their own.
 struct PairOrder {
@@ -274,6 +323,7 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
   KeyScoreSums key_scores(args, grads);
   rf_attention_grads written = grads;
   written.key_score = key_scores.rows();
+  const RotationSums rotations(args, grads, written);
   clear_pair_bias(args, grads);
   const rf_attention_args largest = entries.largest();
   const AttentionProblem sized(problem, largest, 0);
@@ -308,6 +358,7 @@ void attention_fused_backward(const rf_attention_args& args, const rf_attention_
   });
   sums.write();
   key_scores.write();
+  rotations.write();
 }
 
 }  // namespace rf::core

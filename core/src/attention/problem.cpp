@@ -34,6 +34,8 @@ AttentionProblem::AttentionProblem(const rf_attention_args& x)
       query_table(padded_table(x.query_table, padded_rows[1])),
       value_table(padded_table(x.value_table, padded_rows[2])),
       bias{static_cast<const float*>(x.bias.rows), x.bias.lo, x.bias.hi, x.bias.heads, 1},
+      rotation_heads{std::max<int64_t>(x.query_rotation_heads, 1), std::max<int64_t>(x.key_rotation_heads, 1),
+                     std::max<int64_t>(x.value_rotation_heads, 1)},
       all_queries(x.queries),
       all_keys(x.keys),
       amx(use_amx()) {
@@ -64,6 +66,7 @@ AttentionProblem::AttentionProblem(const AttentionProblem& whole, const rf_atten
       bias(whole.bias),
       query_columns(whole.query_columns),
       query_column_stride(whole.query_column_stride),
+      rotation_heads{whole.rotation_heads[0], whole.rotation_heads[1], whole.rotation_heads[2]},
       all_queries(whole.all_queries),
       all_keys(whole.all_keys),
       first_element(element),

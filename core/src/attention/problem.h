@@ -46,6 +46,7 @@ struct AttentionProblem {
   const float* query_columns = nullptr;
   int64_t query_column_stride = 0;
   std::vector<float> query_column_rows;
+  int64_t rotation_heads[3];      // of queries, keys and values; 1: shared
   int64_t all_queries, all_keys;  // of the whole call: strides of [.., T] and [.., S]
   int64_t first_element = 0;      // of those that dropout numbers
   bool amx;                       // whether products of bfloat16 may be those of its tiles

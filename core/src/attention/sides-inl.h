@@ -107,8 +107,8 @@ inline void QuerySide::load_rows_of(const AttentionProblem& problem, int64_t b, 
       for (int64_t d = 0; d < x.head_dim; ++d) raw[d] += w[d];
     }
   }
-  rotate_rows(x.query, x.layout, RotationDirection::kForward, b, x.queries, span.first, span.count, rows,
-              problem.inner);
+  rotate_rows(x.query, x.layout, RotationDirection::kForward, b, x.queries, span.first, span.count, rows, problem.inner,
+              {problem.rotation_heads[0], h});
   if (x.content_bias == nullptr) return;
   const float* u = static_cast<const float*>(x.content_bias) + h * x.head_dim;
   for (int64_t i = 0; i < span.count; ++i) {
@@ -206,7 +206,8 @@ inline void KeySide::load_keys(const AttentionProblem& problem, int64_t b, int64
       std::copy_n(rows + j * problem.inner, problem.width, raw_rows + j * problem.width);
     }
   }
-  rotate_rows(x.key, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, rows, problem.inner);
+  rotate_rows(x.key, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, rows, problem.inner,
+              {problem.rotation_heads[1], h / problem.group});
   if (x.position_key != nullptr)
     load_position_rows(x, x.position_key, x.reset_col, h, span, rows + problem.width, problem.inner);
 }
@@ -216,7 +217,7 @@ inline void KeySide::load_values(const AttentionProblem& problem, int64_t b, int
   load_rows(x.dtype, value_rows(problem, b, h), span.first, span.count, x.value_dim, values, problem.value_width);
   clear_padding(x, b, span, problem.value_width, problem.value_width, values);
   rotate_rows(x.value, x.layout, RotationDirection::kForward, b, x.keys, span.first, span.count, values,
-              problem.value_width);
+              problem.value_width, {problem.rotation_heads[2], h / problem.group});
 }
 
 inline void KeySide::transpose_values(const AttentionProblem& problem) {

@@ -22,12 +22,20 @@ struct RotationTerm {
 
   const char* name;
   rf_attention_rotation rf_attention_args::*member;
+  int64_t rf_attention_args::*heads_member;
   void* rf_attention_grads::*cos_gradient;
   void* rf_attention_grads::*sin_gradient;
   Side side;
 
   int64_t tokens(const rf_attention_args& x) const { return side == Side::kQuery ? x.queries : x.keys; }
   int64_t width(const rf_attention_args& x) const { return side == Side::kValue ? x.value_dim : x.head_dim; }
+  // Heads of the side, and those that have rows of their own.
+  int64_t all_heads(const rf_attention_args& x) const { return side == Side::kQuery ? x.heads : x.key_heads; }
+  int64_t heads(const rf_attention_args& x) const { return x.*heads_member == 0 ? 1 : x.*heads_member; }
+  // Elements of cos, and of sin.
+  int64_t size(const rf_attention_args& x) const {
+    return (x.*member).batch * tokens(x) * heads(x) * (x.*member).pairs;
+  }
 };
 
 struct TableTerm {
@@ -79,8 +87,12 @@ struct ScoresTerm {
   int64_t size(const rf_attention_args& x) const { return (x.*member).batch * (x.*member).heads * rows(x) * x.keys; }
 };
 
-#define RF_ROTATION(name, symbol, side)                                                                           \
-  RotationTerm{#name, &rf_attention_args::name, &rf_attention_grads::name##_cos, &rf_attention_grads::name##_sin, \
+#define RF_ROTATION(name, symbol, side)                   \
+  RotationTerm{#name,                                     \
+               &rf_attention_args::name,                  \
+               &rf_attention_args::name##_rotation_heads, \
+               &rf_attention_grads::name##_cos,           \
+               &rf_attention_grads::name##_sin,           \
                RotationTerm::Side::k##side},
 #define RF_TABLE(name, symbol, width, kernels) \
   TableTerm{#name,                             \

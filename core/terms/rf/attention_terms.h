@@ -15,8 +15,8 @@
  * rf_attention_grads, the arguments and gradients of PyTorch's operator, the members and the dictionary of ops::Terms,
  * and every check of shapes.
  *
- *   ROTATION(name, symbol, side)           angles of Query, Key or Value, [1 or B, T or S, R/2]; in tiles without
- *                                          gradients
+ *   ROTATION(name, symbol, side)           angles of Query, Key or Value, [1 or B, T or S, R/2], or with rows for
+ *                                          each head of the side, [1 or B, T or S, H or Hk, R/2]
  *   TABLE(name, symbol, width, kernels)    rows by distance, [1 or H, hi - lo + 1, width] with width HeadDim, ValueDim,
  *                                          One or HeadDimOrOne; kernels: Tiles, or Loops where tiles do not have it
  *   NUMBERS(name, symbol, width)           [H, width], width One or HeadDim

@@ -7,11 +7,10 @@
 //   ref        the float64 loops of core/ref, forward and backward, written independently; also RF_KERNEL=ref
 //   auto       fused where it can compute a call, else explicit
 //
-// What keeps a call from the fused kernel: float64; another device; a gate; a trained rotation together with a table
-// that meets unrotated vectors (K for queries, Q for keys); RF_KERNEL=ref. Kernel::kFused then throws Error with the
-// reason. Both draw the same dropout from the same stream, but for packed rows, where fused numbers the probabilities
-// of each sequence alone (rf/ops/attention.h) and explicit those of whole rows. Autocast lowers what enters the fused
-// kernel as it lowers what enters torch's products.
+// What keeps a call from the fused kernel: float64; another device; a gate; RF_KERNEL=ref. Kernel::kFused then throws
+// Error with the reason. Both draw the same dropout from the same stream, but for packed rows, where fused numbers the
+// probabilities of each sequence alone (rf/ops/attention.h) and explicit those of whole rows. Autocast lowers what
+// enters the fused kernel as it lowers what enters torch's products.
 //
 // A query with no key to attend to has output 0 and gradient 0 in every path. Masked keys and values must be numbers,
 // as for torch: their weight is 0, and 0 times a NaN or an infinity is a NaN, in outputs or gradients. Only ref never

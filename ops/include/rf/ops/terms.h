@@ -16,7 +16,9 @@ namespace rf::ops {
 // Rows of a rotation: pair i of a token's vectors is rotated counter-clockwise by the angle whose cosine and sine these
 // are; a magnitude other than 1 (xPos, attention factors) is in both. float32, or float64 for float64 data.
 struct Rotation {
-  at::Tensor cos, sin;  // [B or 1, T or S, R/2]; both undefined: no rotation
+  // [B or 1, T or S, R/2], or [B or 1, T or S, 1 or H, R/2] with rows for each head, Hk of keys and values; both
+  // undefined: no rotation.
+  at::Tensor cos, sin;
   bool defined() const { return cos.defined(); }
 };
 // The dtype of rows and tables that are computed for queries and keys of a dtype.
