@@ -24,6 +24,8 @@
   line(huang_m3) \
   line(huang_m4) \
   line(alibi) \
+  line(kerple_log) \
+  line(kerple_power) \
   line(transformer_xl) \
   line(transformer_xl_literal) \
   line(t5) \
