@@ -26,6 +26,7 @@
   line(alibi) \
   line(kerple_log) \
   line(kerple_power) \
+  line(sandwich) \
   line(transformer_xl) \
   line(transformer_xl_literal) \
   line(t5) \
