@@ -1,14 +1,17 @@
 """Rotary frequencies under every scaling, in mpmath, from their definitions.
 
-default: arXiv 2104.09864 Eq. 15; linear: 2306.15595; ntk and dynamic: the posts of bloc97 and emozilla (2023), restated
-in 2309.00071 section 3; yarn: 2309.00071 section 3.2 and 3.4; longrope: 2402.13753 Eq. 3; llama3 and proportional: the
-definitions that transformers documents. Numbers of the configuration are exact doubles.
+default: arXiv 2104.09864 Eq. 15; linear: 2306.15595; ntk and dynamic: the posts of bloc97 and emozilla (2023),
+restated in 2309.00071 section 3; yarn: 2309.00071 section 3.2 and 3.4; longrope: 2402.13753 Eq. 3; llama3 and
+proportional: the definitions that transformers documents; hope: 2410.21216, pairs whose period is shorter than the
+training length; clipped: 2602.05258 and its program, with shares that are rounded to float64. Numbers of the
+configuration are exact doubles.
 """
 
 import mpmath
 from mpmath import mpf
 
 DIGITS = 60
+OURS = ("ntk", "hope", "clipped")  # what transformers lacks
 
 
 def rotary_dim(parameters, head_dim):
@@ -66,6 +69,13 @@ def frequencies(parameters, head_dim, length=0, max_position_embeddings=512):
     if kind == "llama3":
         shares = [llama3_share(t, parameters) for t in theta]
         return [t * (s + (1 - s) / factor) for t, s in zip(theta, shares, strict=True)]
+    if kind == "hope":
+        trained = parameters["original_max_position_embeddings"]
+        return [t if 2 * mpmath.pi / t < trained else mpf(0) for t in theta]
+    if kind == "clipped":
+        count = parameters["clip_low_n"]
+        shares = [float((1 + mpmath.cospi(mpf(j) / (count - 1))) / 2) for j in range(count)]
+        return theta[:-count] + [t * mpf(s) for t, s in zip(theta[-count:], shares, strict=True)]
     if kind == "proportional":
         turning = int(parameters.get("partial_rotary_factor", 1.0) * head_dim // 2)
         return [t / factor if i < turning else mpf(0) for i, t in enumerate(theta)]
@@ -124,4 +134,10 @@ CONFIGURATIONS = {
     "proportional": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
     "proportional-factor": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.6,
                             "factor": 8.0},
+    "hope": {"rope_type": "hope", "rope_theta": 10000.0, "original_max_position_embeddings": 512},
+    "hope-all": {"rope_type": "hope", "rope_theta": 500.0, "original_max_position_embeddings": 100000,
+                 "partial_rotary_factor": 0.5},
+    "clipped": {"rope_type": "clipped", "rope_theta": 10000.0, "clip_low_n": 5},
+    "clipped-all": {"rope_type": "clipped", "rope_theta": 5e5, "clip_low_n": 6, "partial_rotary_factor": 0.5},
+    "hope-one": {"rope_type": "hope", "rope_theta": 1e6, "original_max_position_embeddings": 7},
 }  # fmt: skip

@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numbers>
 #include <optional>
 
 #include "rf/io/error.h"
@@ -57,7 +58,9 @@ const std::vector<TypeRow>& type_rows() {
         {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"},
         {}},
        RF_ROPE_SCALING_LLAMA3},
-      {{RopeType::kProportional, "proportional", {}, {"factor"}}, RF_ROPE_SCALING_PROPORTIONAL}};
+      {{RopeType::kProportional, "proportional", {}, {"factor"}}, RF_ROPE_SCALING_PROPORTIONAL},
+      {{RopeType::kHope, "hope", {"original_max_position_embeddings"}, {}}, RF_ROPE_SCALING_PROPORTIONAL},
+      {{RopeType::kClipped, "clipped", {"clip_low_n"}, {}}, RF_ROPE_SCALING_NONE}};
   return table;
 }
 
@@ -104,6 +107,8 @@ class SpecReader {
     read_yarn();
     read_longrope();
     read_llama3();
+    read_hope();
+    if (spec_.type == RopeType::kClipped) spec_.clip_low_n = given_->integer("clip_low_n", 2, 2, spec_.rotary_dim / 2);
     if (shape_.mrope_section == MropeSection::kRequired) read_mrope_section();
     return spec_;
   }
@@ -280,6 +285,21 @@ class SpecReader {
     }
   }
 
+  // Pairs whose period 2 pi / theta_i is shorter than the training length; theta_i falls with i.
+  void read_hope() {
+    if (spec_.type != RopeType::kHope) return;
+    if (spec_.theta <= 1) fail(kWhere, "rope_theta must be > 1 for rope_type hope, got {}", spec_.theta);
+    const double turns = std::log(static_cast<double>(spec_.trained_length) / (2 * std::numbers::pi));  // of pair 0
+    const double step = 2 * std::log(spec_.theta) / static_cast<double>(spec_.rotary_dim);
+    int64_t pairs = 0;
+    while (pairs < spec_.rotary_dim / 2 && static_cast<double>(pairs) * step < turns) ++pairs;
+    if (pairs == 0) {
+      fail(kWhere, "{} must be at least 7 for rope_type hope, the length of a turn of the fastest pair, got {}",
+           kOriginal, spec_.trained_length);
+    }
+    spec_.rotating_pairs = pairs;
+  }
+
   void read_mrope_section() {
     const json* value = given_->find("mrope_section");
     const int64_t pairs = spec_.rotary_dim / 2;
@@ -307,6 +327,19 @@ class SpecReader {
   std::optional<StrictObject> given_;
   RopeSpec spec_;
 };
+
+// The slowest pairs times numbers that fall from 1 to 0; products in double-double.
+void clip_slow_pairs(const RopeSpec& spec, RopeFrequencies& theta) {
+  const size_t count = static_cast<size_t>(spec.clip_low_n), first = theta.hi.size() - count;
+  for (size_t j = 0; j < count; ++j) {
+    const long double turn = std::numbers::pi_v<long double> * static_cast<long double>(j);
+    const auto share = static_cast<double>((1 + std::cos(turn / static_cast<long double>(count - 1))) / 2);
+    double &hi = theta.hi[first + j], &lo = theta.lo[first + j];
+    const double product = hi * share, rest = std::fma(hi, share, -product) + lo * share;
+    hi = product + rest;
+    lo = rest - (hi - product);
+  }
+}
 
 }  // namespace
 
@@ -343,6 +376,7 @@ RopeFrequencies frequencies(const RopeSpec& spec, int64_t sequence_length) {
   if (rf_rope_scaled_frequencies(&scaling, spec.rotary_dim, theta.hi.data(), theta.lo.data()) != RF_OK) {
     fail(kWhere, "frequencies must be computable, got {}", rf_last_error());
   }
+  if (spec.type == RopeType::kClipped) clip_slow_pairs(spec, theta);
   return theta;
 }
 

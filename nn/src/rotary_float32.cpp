@@ -1,12 +1,14 @@
 // The float32 way of transformers (modeling_rope_utils, and the modules that call it): the same torch operations on
 // tensors of the same shape, in the same order, and Python's double arithmetic between numbers. Nothing here is more
-// accurate than it is there; core/include/rf/rope_scaling.h has the formulas and the accurate way. The type "ntk",
-// which transformers lacks, is its default with the stretched base.
+// accurate than it is there; core/include/rf/rope_scaling.h has the formulas and the accurate way. Of the
+// types that transformers lacks, "ntk" is its default with the stretched base, and "hope" its "proportional"; "clipped"
+// is that of its authors' program.
 #include "rotary_float32.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/linspace.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
@@ -95,6 +97,13 @@ at::Tensor proportional(const RopeSpec& spec) {
   return at::cat({over(1.0, powers), still}) / spec.factor;
 }
 
+at::Tensor clipped_frequencies(const RopeSpec& spec) {
+  const at::Tensor unscaled = of_base(spec.theta, spec.rotary_dim);
+  const int64_t kept = spec.rotary_dim / 2 - spec.clip_low_n;
+  const at::Tensor share = (at::linspace(0.0, std::numbers::pi, spec.clip_low_n, at::kFloat).cos() + 1.0) * 0.5;
+  return at::cat({unscaled.narrow(0, 0, kept), unscaled.narrow(0, kept, spec.clip_low_n) * share});
+}
+
 }  // namespace
 
 at::Tensor float32_frequencies(const RopeSpec& spec, int64_t sequence_length) {
@@ -113,7 +122,10 @@ at::Tensor float32_frequencies(const RopeSpec& spec, int64_t sequence_length) {
     case RopeType::kLlama3:
       return llama3(spec);
     case RopeType::kProportional:
+    case RopeType::kHope:
       return proportional(spec);
+    case RopeType::kClipped:
+      return clipped_frequencies(spec);
     case RopeType::kDefault:
       break;
   }

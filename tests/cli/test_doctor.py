@@ -18,7 +18,7 @@ from doctor_models import HEAD, HEADS, LENGTH, config, llama_weights, report, ru
 from rope_scaling_reference import CONFIGURATIONS
 
 assert reference.HEAD_DIM == HEAD
-THEIRS = {name: parameters for name, parameters in CONFIGURATIONS.items() if parameters["rope_type"] != "ntk"}
+THEIRS = {name: given for name, given in CONFIGURATIONS.items() if given["rope_type"] not in reference.OURS}
 
 
 def version5(parameters):

@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ.get("ROFORMER_LIB_DIR", ROOT / "build" / "release" / "lib")) / "libroformer_core.so"
 TYPES = ["none", "linear", "ntk", "dynamic", "yarn", "longrope", "llama3", "proportional"]
 TRAINED = 512
+IN_CORE = [name for name, parameters in CONFIGURATIONS.items() if parameters["rope_type"] != "clipped"]
 
 
 class Scaling(ctypes.Structure):
@@ -35,6 +36,13 @@ def core():
     return library
 
 
+def turning_pairs(parameters, dim):
+    if parameters["rope_type"] != "hope":
+        return int(parameters.get("partial_rotary_factor", 1.0) * HEAD_DIM // 2)
+    theta = parameters["rope_theta"] ** (-np.arange(0, dim, 2) / dim)
+    return int((theta > 2 * np.pi / parameters["original_max_position_embeddings"]).sum())
+
+
 def scaling_of(parameters, dim, length):
     kind = parameters["rope_type"]
     divisors = None
@@ -42,11 +50,12 @@ def scaling_of(parameters, dim, length):
         is_long = length > parameters["original_max_position_embeddings"]
         divisors = (ctypes.c_double * (dim // 2))(*parameters["long_factor" if is_long else "short_factor"])
     return Scaling(
-        ctypes.sizeof(Scaling), TYPES.index({"default": "none"}.get(kind, kind)) + 1, parameters["rope_theta"],
+        ctypes.sizeof(Scaling), TYPES.index({"default": "none", "hope": "proportional"}.get(kind, kind)) + 1,
+        parameters["rope_theta"],
         parameters.get("factor", 1.0), parameters.get("original_max_position_embeddings", TRAINED), length,
         parameters.get("beta_fast", 32), parameters.get("beta_slow", 1), parameters.get("truncate", True),
         parameters.get("low_freq_factor", 0), parameters.get("high_freq_factor", 0), divisors,
-        int(parameters.get("partial_rotary_factor", 1.0) * HEAD_DIM // 2),
+        turning_pairs(parameters, dim),
     )  # fmt: skip
 
 
@@ -58,7 +67,7 @@ def frequencies(core, scaling, dim):
 
 
 @pytest.mark.parametrize("length", [1, 513, 5000, 2**31])
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", IN_CORE)
 def test_in_double_double(core, name, length):
     parameters = CONFIGURATIONS[name]
     dim = reference.rotary_dim(parameters, HEAD_DIM)

@@ -142,6 +142,10 @@ TEST(RopeSpec, ValuesOutOfRangeAreRefused) {
   expect_refused_v5(with(kYarn, {{"truncate", 1}}), {"truncate must be true or false, got 1"});
   expect_refused_v5(with(kYarn, {{"original_max_position_embeddings", 1}}), {"original_max", "got 1"});
   expect_refused_v5(with(kYarn, {{"original_max_position_embeddings", 128.5}}), {"must be an integer, got 128.5"});
+  const json hope = {{"rope_type", "hope"}, {"original_max_position_embeddings", 512}};
+  expect_refused_v5(with(hope, {{"original_max_position_embeddings", 6}}), {"must be at least 7", "hope", "got 6"});
+  expect_refused_v5(with(hope, {{"rope_theta", 1}}), {"rope_theta must be > 1 for rope_type hope, got 1"});
+  expect_refused_v5(with(hope, {{"factor", 2}}), {"factor", "hope", "got 2"});
   expect_refused_v5(with(kLlama3, {{"low_freq_factor", 4}}), {"high_freq_factor must be greater", "got 4 and 4"});
 }
 

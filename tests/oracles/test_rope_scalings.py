@@ -16,7 +16,7 @@ from rope_scaling_reference import CONFIGURATIONS, HEAD_DIM
 TRAINED = 512
 LENGTHS = [1, 7, 256, 257, 512, 513, 3000]
 POSITIONS = [0, 1, 2, 511, 512, 4095, 131071, 1048575, 2**31 - 1, 2**31]
-THEIRS = {name: parameters for name, parameters in CONFIGURATIONS.items() if parameters["rope_type"] != "ntk"}
+THEIRS = {name: given for name, given in CONFIGURATIONS.items() if given["rope_type"] not in reference.OURS}
 
 
 def ours(parameters, **keys):

@@ -55,6 +55,7 @@ json scaling_numbers(const RopeSpec& spec) {
     numbers["beta_slow"] = spec.beta_slow;
     numbers["truncate"] = spec.truncate;
   }
+  if (spec.type == RopeType::kClipped) numbers["clip_low_n"] = spec.clip_low_n;
   if (spec.type == RopeType::kLlama3) {
     numbers["low_freq_factor"] = spec.low_freq_factor;
     numbers["high_freq_factor"] = spec.high_freq_factor;

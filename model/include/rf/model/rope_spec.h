@@ -12,8 +12,12 @@
 
 namespace rf {
 
-// Named as in transformers; "ntk" (a base stretched once, for every length) is ours.
-enum class RopeType { kDefault, kLinear, kNtk, kDynamic, kYarn, kLongrope, kLlama3, kProportional };
+// Named as in transformers, but for three of ours: "ntk" (a base stretched once, for every length); "hope" (Chen et al.
+// 2024, arXiv 2410.21216: pairs that do not complete a turn within the training length stay still); and "clipped" (Li
+// et al. 2026, arXiv 2602.05258: the frequencies of the clip_low_n slowest pairs times (1 + cos(pi j / (clip_low_n -
+// 1))) / 2, j = 0, 1, .., a float64 number). "proportional" without a factor is p-RoPE (Barbero et al. 2024, arXiv
+// 2410.06205), p being partial_rotary_factor.
+enum class RopeType { kDefault, kLinear, kNtk, kDynamic, kYarn, kLongrope, kLlama3, kProportional, kHope, kClipped };
 const char* name(RopeType type);
 
 // The keys of a type's dictionary besides rope_type (also written type), rope_theta and partial_rotary_factor, which
@@ -34,7 +38,7 @@ struct RopeSpec {
   RopePrecision precision = RopePrecision::kExact;
   int64_t head_dim = 64;
   int64_t rotary_dim = 64;               // R: int(head_dim * partial_rotary_factor); proportional: head_dim
-  int64_t rotating_pairs = 32;           // of R/2; fewer only for proportional
+  int64_t rotating_pairs = 32;           // of R/2; fewer only for proportional and hope
   double theta = 10000;                  // base of the frequencies
   double factor = 1;                     // times the training length
   double attention_factor = 1;           // scale of cos and sin
@@ -42,6 +46,7 @@ struct RopeSpec {
   double beta_fast = 32, beta_slow = 1;  // yarn
   bool truncate = true;                  // yarn
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  int64_t clip_low_n = 0;                            // clipped: pairs
   std::vector<double> short_factor, long_factor;     // longrope, [R/2]: to trained_length, and beyond it
   std::vector<int64_t> mrope_section;                // pairs an axis; empty where the reader did not ask
 
