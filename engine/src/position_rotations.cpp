@@ -52,6 +52,7 @@ class Rotary : public Position {
     const bool bounded = spec.type == RopeType::kDynamic && spec.precision == RopePrecision::kFloat32;
     for_sequences(sequences, [&](int64_t, int64_t, int64_t first, int64_t last) {
       rows_.check_span(last - first + 1, io::DType::kF32);
+      rows_.check_on_grid(last);
       if (bounded && last >= spec.trained_length) {
         fail("position",
              "rope_type dynamic of precision float32 must stay within the training length {} here, got position {}; "
@@ -64,7 +65,9 @@ class Rotary : public Position {
   void prepare(const Sequences& sequences, PositionRows& rows) const override {
     const int64_t pairs = rows_.pairs();
     resize(sequences.tokens, pairs, rows.query_cos, rows.query_sin);
-    if (rows_.depends_on_sequence(highest_end(sequences))) return fill_by_sequence(sequences, rows);
+    if (rows_.sides_differ() || rows_.depends_on_sequence(highest_end(sequences))) {
+      return fill_by_sequence(sequences, rows);
+    }
     cache_.for_rows(sequences, [&](int64_t t, const float* row) {
       std::copy_n(row, pairs, rows.query_cos.data() + t * pairs);
       std::copy_n(row + pairs, pairs, rows.query_sin.data() + t * pairs);
@@ -100,7 +103,7 @@ class Rotary : public Position {
     const RotaryTokens all{
         .count = sequences.tokens, .ids = sequences.positions, .first = rows.first.data(), .end = rows.end.data()};
     rows_.fill(RotarySide::kQuery, all, rows.query_cos.data(), rows.query_sin.data());
-    if (rows_.settings().form != RotaryForm::kXpos) return;
+    if (!rows_.sides_differ()) return;
     resize(sequences.tokens, rows_.pairs(), rows.key_cos, rows.key_sin);
     rows_.fill(RotarySide::kKey, all, rows.key_cos.data(), rows.key_sin.data());
   }

@@ -37,7 +37,9 @@ constexpr Entry kEntries[] = {
     {"rope", rotary<RotaryForm::kRope>},
     {"axial", rotary<RotaryForm::kAxial>},
     {"mrope", rotary<RotaryForm::kMrope>},
-    {"xpos", rotary<RotaryForm::kXpos>}};
+    {"xpos", rotary<RotaryForm::kXpos>},
+    {"axial-nd", rotary<RotaryForm::kAxialNd>},
+    {"log-n", rotary<RotaryForm::kLogN>}};
 
 }  // namespace
 

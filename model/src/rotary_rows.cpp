@@ -1,10 +1,14 @@
 // Rows of rotations (rotary_rows.h).
 #include "rf/model/rotary_rows.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -16,7 +20,7 @@ namespace rf {
 namespace {
 
 constexpr int64_t kMaxExactPosition = int64_t{1} << 53;
-constexpr int64_t kAxes = 3;  // of mrope
+constexpr int64_t kMropeAxes = 3;
 
 constexpr double kGamma = 0.4;  // of xpos
 // What a product q . k may come to before xPos (dy . v in the backward), so that it is still a number after it. Half of
@@ -64,6 +68,12 @@ int64_t floor_divided(int64_t a, int64_t b) {
   return a / b - (a % b < 0 ? 1 : 0);  // b > 0
 }
 
+// Of a flat index in a grid, the last axis fastest; the first axis takes what is left.
+int64_t coordinate(int64_t position, const std::vector<int64_t>& shape, size_t axis) {
+  for (size_t inner = shape.size() - 1; inner > axis; --inner) position = floor_divided(position, shape[inner]);
+  return axis == 0 ? position : position - floor_divided(position, shape[axis]) * shape[axis];
+}
+
 }  // namespace
 
 std::vector<double> exact_positions(const int64_t* positions, int64_t count) {
@@ -87,11 +97,16 @@ int64_t RotaryRows::pairs() const {
 }
 
 bool RotaryRows::changes_with_length() const {
-  return settings_.form == RotaryForm::kXpos || settings_.spec.changes_with_length();
+  return settings_.form == RotaryForm::kXpos || settings_.log_n == LogN::kLength ||
+         settings_.spec.changes_with_length();
+}
+
+bool RotaryRows::sides_differ() const {
+  return settings_.form == RotaryForm::kXpos || settings_.log_n != LogN::kNone;
 }
 
 bool RotaryRows::depends_on_sequence(int64_t end) const {
-  if (settings_.form == RotaryForm::kXpos) return true;
+  if (settings_.form == RotaryForm::kXpos || settings_.log_n == LogN::kLength) return true;
   return settings_.spec.changes_with_length() && end > settings_.spec.trained_length;
 }
 
@@ -111,7 +126,33 @@ void RotaryRows::check_span(int64_t positions, io::DType dtype) const {
   }
 }
 
+void RotaryRows::check_on_grid(int64_t position) const {
+  if (settings_.form != RotaryForm::kAxialNd) return;
+  const std::vector<int64_t>& shape = settings_.grid_shape;
+  if (shape.empty()) {
+    fail("axial-nd", "grid_shape must be given where positions have no axes, got none for position {}", position);
+  }
+  if (shape[0] < 0) return;
+  const int64_t tokens = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  if (position < 0 || position >= tokens) {
+    fail("axial-nd", "positions must be in 0..{}, those of the grid_shape [{}], got {}", tokens - 1,
+         fmt::join(shape, ", "), position);
+  }
+}
+
+// Of axial-nd: those of each axis, one after the other.
 RopeFrequencies RotaryRows::of_length(int64_t sequence_length) const {
+  if (settings_.form == RotaryForm::kAxialNd) {
+    RopeFrequencies all;
+    for (const int64_t dims : settings_.axes_dims) {
+      RopeSpec axis = settings_.spec;
+      axis.head_dim = axis.rotary_dim = dims;
+      const RopeFrequencies of_axis = frequencies(axis, sequence_length);
+      all.hi.insert(all.hi.end(), of_axis.hi.begin(), of_axis.hi.end());
+      all.lo.insert(all.lo.end(), of_axis.lo.begin(), of_axis.lo.end());
+    }
+    return all;
+  }
   if (!given_) return frequencies(settings_.spec, sequence_length);
   const std::vector<float> given = given_(sequence_length);
   return {.hi = std::vector<double>(given.begin(), given.end()), .lo = {}};
@@ -191,11 +232,31 @@ void RotaryRows::fill_xpos(RotarySide side, const RotaryTokens& tokens, T* cos, 
 }
 
 template <class T>
+void RotaryRows::multiply_by_log_n(const RotaryTokens& tokens, T* cos, T* sin) const {
+  const double log_trained = std::log(static_cast<double>(settings_.spec.trained_length));
+  const bool by_length = settings_.log_n == LogN::kLength;
+  for (int64_t t = 0; t < tokens.count; ++t) {
+    const int64_t seen = by_length ? tokens.end[t] - tokens.first[t] : std::max<int64_t>(tokens.ids[t], 0) + 1;
+    const double ratio = std::log(static_cast<double>(seen)) / log_trained,
+                 factor = by_length ? ratio : std::max(ratio, 1.0);
+    for (T* row : {cos + t * pairs(), sin + t * pairs()}) {
+      std::transform(row, row + pairs(), row, [=](T x) { return static_cast<T>(static_cast<double>(x) * factor); });
+    }
+  }
+}
+
+template <class T>
 void RotaryRows::fill(RotarySide side, const RotaryTokens& tokens, T* cos, T* sin) const {
   if (tokens.count == 0) return;
+  fill_rows(side, tokens, cos, sin);
+  if (side == RotarySide::kQuery && settings_.log_n != LogN::kNone) multiply_by_log_n(tokens, cos, sin);
+}
+
+template <class T>
+void RotaryRows::fill_rows(RotarySide side, const RotaryTokens& tokens, T* cos, T* sin) const {
   if (settings_.form == RotaryForm::kXpos) return fill_xpos(side, tokens, cos, sin);
-  const bool axial = settings_.form == RotaryForm::kAxial;
-  if (!axial && tokens.axes == nullptr) {
+  const bool axial = settings_.form == RotaryForm::kAxial, axial_nd = settings_.form == RotaryForm::kAxialNd;
+  if (!axial && !axial_nd && tokens.axes == nullptr) {
     const std::vector<double> positions = exact_positions(tokens.ids, tokens.count);
     return fill_axis(tokens, {0, pairs()}, positions.data(), cos, sin);
   }
@@ -223,10 +284,20 @@ void RotaryRows::fill(RotarySide side, const RotaryTokens& tokens, T* cos, T* si
                    [&](int64_t p) { return p - floor_divided(p, width) * width; });
     return fill_part({0, pairs() / 2});
   }
-  for (int64_t axis = 0; axis < kAxes; ++axis) {
-    const int64_t count = settings_.spec.mrope_section[static_cast<size_t>(axis)];
+  if (axial_nd && tokens.axes == nullptr) {
+    const auto [lowest, highest] = std::minmax_element(tokens.ids, tokens.ids + tokens.count);
+    check_on_grid(*lowest);
+    check_on_grid(*highest);
+  }
+  const int64_t axes = axial_nd ? std::ssize(settings_.axes_dims) : kMropeAxes;
+  for (int64_t axis = 0; axis < axes; ++axis) {
+    const auto of_axis = static_cast<size_t>(axis);
+    const int64_t count = axial_nd ? settings_.axes_dims[of_axis] / 2 : settings_.spec.mrope_section[of_axis];
     if (count == 0) continue;
-    for (int64_t t = 0; t < tokens.count; ++t) ids[t] = tokens.axes[t * kAxes + axis];
+    for (int64_t t = 0; t < tokens.count; ++t) {
+      ids[t] = tokens.axes == nullptr ? coordinate(tokens.ids[t], settings_.grid_shape, of_axis)
+                                      : tokens.axes[t * axes + axis];
+    }
     fill_part({first, count});
   }
 }

@@ -3,7 +3,9 @@
 // rf/model/rope_spec.h; scalings that depend on the length take that of a token's own sequence. With rotary_value the
 // values are rotated too and not rotated back, which makes the output depend on absolute positions (R-ROPE-11). With
 // trainable the frequencies are a parameter that starts at the scaled ones (R-ROPE-12). Cross-attention does not rotate
-// (R-ROPE-14): its caller takes no terms from here.
+// (R-ROPE-14): its caller takes no terms from here. log_n multiplies the scores of a query by the factor of log_n.cpp,
+// with max_position_embeddings, or original_max_position_embeddings where the rope_type reads it, for the training
+// length.
 #include <ATen/ops/tensor.h>
 
 #include <utility>
@@ -54,6 +56,7 @@ std::vector<std::string> rope_keys() {
   std::vector<std::string> keys = rotary_keys("pairs");
   keys.emplace_back("rotary_value = false");
   keys.emplace_back("trainable = false");
+  keys.emplace_back("log_n = none (or position, length)");
   return keys;
 }
 
@@ -61,7 +64,7 @@ std::vector<std::string> rope_keys() {
 
 EncodingEntry rope() {
   return {.info = {.name = "rope",
-                   .summary = "rotary: queries and keys are rotated by their positions, with seven published scalings",
+                   .summary = "rotary: queries and keys are rotated by their positions, with nine published scalings",
                    .equation = "score = s R_m q . R_n k, R_m rotating pair i by m theta_i",
                    .source = "Su et al. 2021, arXiv 2104.09864 Eq. 14-16",
                    .terms = "R^q, R^k; R^v with rotary_value",

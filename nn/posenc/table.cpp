@@ -36,8 +36,10 @@
   line(deberta_literal) \
   line(rope) \
   line(axial) \
+  line(axial_nd) \
   line(mrope) \
-  line(xpos)
+  line(xpos) \
+  line(log_n)
 // clang-format on
 
 namespace rf::nn {

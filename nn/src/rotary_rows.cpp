@@ -92,7 +92,7 @@ Terms rotary_terms(const RotaryRows& rows, const Positions& positions, at::Scala
   Terms terms;
   terms.layout = name(rows.settings().layout);
   terms.query = rotation_rows(rows, RotarySide::kQuery, positions.query, dtype);
-  const bool same = positions.same_tokens() && rows.settings().form != RotaryForm::kXpos;
+  const bool same = positions.same_tokens() && !rows.sides_differ();
   terms.key = same ? terms.query : rotation_rows(rows, RotarySide::kKey, positions.key, dtype);
   return terms;
 }

@@ -16,7 +16,11 @@ STAGES = [
     dict(max_length=8, batch=4, steps=2),
 ]
 # What has no default, for heads of 8.
-OPTIONS = {"axial": {"grid_width": 5}, "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}}}
+OPTIONS = {
+    "axial": {"grid_width": 5},
+    "axial-nd": {"grid_shape": [-1, 5]},
+    "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}},
+}
 
 
 def lines(folder, kind):

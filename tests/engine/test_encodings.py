@@ -13,7 +13,13 @@ from engine_case import assert_close, make_sequences
 from engine_modules import INFOS, hidden_of, save
 from rf_engine import Engine, EngineError
 
-REQUIRED = {"axial": {"grid_width": 3}, "mrope": {"rope_parameters": {"mrope_section": [2, 1, 3]}}}
+REQUIRED = {
+    "axial": {"grid_width": 3},
+    "axial-nd": {"grid_shape": [-1, 2, 3]},
+    "mrope": {"rope_parameters": {"mrope_section": [2, 1, 3]}},
+    "log-n": {"original_max_position_embeddings": 3},
+}
+HOPE = {"rope_type": "hope", "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
 LONGROPE = {
@@ -33,6 +39,14 @@ CASES = {
     "rope yarn": {"type": "rope", "rope_parameters": YARN},
     "rope dynamic": {"type": "rope", "rope_parameters": DYNAMIC},
     "rope longrope": {"type": "rope", "rope_parameters": LONGROPE},
+    "rope hope": {"type": "rope", "rope_parameters": HOPE},
+    "rope hope float32": {"type": "rope", "rope_parameters": HOPE} | FLOAT32,
+    "rope clipped float32": {"type": "rope", "rope_parameters": {"rope_type": "clipped", "clip_low_n": 4}} | FLOAT32,
+    "rope log n": {"type": "rope", "log_n": "position", "rotary_value": True},
+    "rope log n of the length": {"type": "rope", "log_n": "length"},
+    "log-n of the length": {"type": "log-n", "rule": "length"},
+    "axial-nd of three sizes": {"type": "axial-nd", "axes_dims_rope": [2, 4, 4], "grid_shape": [9, 2, 3]},
+    "alibi and log-n": ["alibi", {"type": "log-n", "original_max_position_embeddings": 3}],
     "mrope dynamic": {"type": "mrope", "rope_parameters": DYNAMIC | {"mrope_section": [2, 1, 3]}},
     "rope float32": {"type": "rope"} | FLOAT32,
     "rope float32 trained": {"type": "rope", "trainable": True} | FLOAT32,
@@ -126,6 +140,8 @@ def test_stored_table(tmp_path):
     ("alibi", 2049, "at most the 2048 positions of position_terms.safetensors, got 2049; .* --length 2049 "),
     ("tupe-a", 33, "at most the 32 positions that the encoding reads, got 33"),
     ("music", 33, "at most the 32 positions that the encoding reads, got 33"),
+    ("kerple-log", 2049, "at most the 2048 positions of position_terms.safetensors, got 2049; .* --length 2049 "),
+    ("axial-nd of three sizes", 55, r"positions must be in 0..53, those of the grid_shape \[9, 2, 3\], got 54"),
     ("learned", 33, "positions must be below the 32 of the trained table, got 32"),
     ("xpos 8", 2000, "a sequence must span at most 479 positions for products of float32 .* got 2000"),
 ])  # fmt: skip

@@ -21,7 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 INFOS = {info["name"]: info for info in roformer_cpp.encodings()}
 H, D, T, LAYERS, ROWS = 2, 8, 7, 2, 64
 C = H * D
-REQUIRED = {"axial": {"grid_width": 3}, "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}}}
+REQUIRED = {
+    "axial": {"grid_width": 3},
+    "axial-nd": {"grid_shape": [-1, 2, 2], "axes_dims_rope": [4, 2, 2]},
+    "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}},
+    "log-n": {"original_max_position_embeddings": 2},
+}
 
 # The dtypes of each path: of parameters, and of queries, keys and values.
 DTYPES = {

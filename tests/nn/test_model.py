@@ -28,7 +28,12 @@ SIZES = {
 INFOS = {info["name"]: info for info in roformer_cpp.encodings()}
 NAMES = list(INFOS)
 # Keys without a default.
-OPTIONS = {"axial": {"grid_width": 3}, "mrope": {"rope_parameters": {"mrope_section": [2, 2, 2]}}}
+OPTIONS = {
+    "axial": {"grid_width": 3},
+    "axial-nd": {"grid_shape": [-1, 2, 2]},
+    "mrope": {"rope_parameters": {"mrope_section": [2, 2, 2]}},
+    "log-n": {"original_max_position_embeddings": 2},
+}
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 LINEAR = [(name, site) for name in ("elu", "shen", "favor", "relu") for site in ("after_map", "before_map")]
 LINEAR.append(("cosine", "before_map"))

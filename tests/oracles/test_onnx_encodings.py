@@ -29,6 +29,10 @@ OPTIONS = [
     ROPE | {"rope_parameters": {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0} | SCALED},
     ROPE | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
     {"type": "axial", "grid_width": 4},
+    {"type": "axial-nd", "grid_shape": [-1, 2, 3]},
+    {"type": "log-n", "original_max_position_embeddings": 3},
+    ROPE | {"log_n": "position", "rope_parameters": {"rope_type": "yarn"} | SCALED},
+    ROPE | {"rope_parameters": {"rope_type": "hope", "original_max_position_embeddings": 16}},
     {"type": "mrope", "rope_parameters": {"rope_type": "default", "mrope_section": [3, 2, 1]}},
     {"type": "nezha", "max_relative_position": 4},
     {"type": "shaw", "max_relative_position": 3},
@@ -39,7 +43,7 @@ OPTIONS = [
     ["rope", "nezha", "t5"],
 ]
 NOT_EXPORTED = ("huang-m3",)
-PLAIN = [name for name in INFOS if name not in (*NOT_EXPORTED, "axial", "mrope")]
+PLAIN = [name for name in INFOS if name not in (*NOT_EXPORTED, "axial", "axial-nd", "mrope")]
 
 
 @pytest.mark.parametrize("opset", OPSETS)

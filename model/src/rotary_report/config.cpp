@@ -244,7 +244,10 @@ void read_own(const std::string& directory, RotaryReport& report) {
   for (const EncodingConfig& encoding : config.position_encodings) {
     const std::optional<ComputedEncoding> computed = computed_encoding(encoding, config);
     const auto* const rotary = computed ? std::get_if<RotarySettings>(&*computed) : nullptr;
-    if (rotary == nullptr || rotary->form == RotaryForm::kAxial) continue;
+    if (rotary == nullptr || rotary->form == RotaryForm::kAxial || rotary->form == RotaryForm::kAxialNd ||
+        rotary->form == RotaryForm::kLogN) {
+      continue;
+    }
     Rotation rotation;
     rotation.layout = rotary->layout;
     rotation.base = rotary->spec.theta;

@@ -76,7 +76,7 @@ def with_layout(config: dict, layout: str) -> dict:
     changed = []
     for encoding in given if isinstance(given, list) else [given]:
         encoding = {"type": encoding} if isinstance(encoding, str) else dict(encoding)
-        if encoding["type"] in ("rope", "axial", "mrope", "xpos"):
+        if encoding["type"] in ("rope", "axial", "axial-nd", "mrope", "xpos"):
             encoding["layout"] = layout
             if layout == ("halves" if encoding["type"] == "mrope" else "pairs"):  # the default
                 del encoding["layout"]

@@ -6,6 +6,13 @@
 //   mrope  pair i by the position on the axis of its section; the axes of a text are equal, which makes it rope
 //   xpos   rope whose cosines and sines are multiplied by zeta_i^(e / scale_base) for queries, and divided by it for
 //          keys; zeta_i = (2i/R + 0.4) / 1.4, and e counts from the middle of the token's sequence
+//   axial-nd  the first axes_dims[0] / 2 pairs by the position on axis 0, the next axes_dims[1] / 2 by that on axis 1,
+//          and so on, each axis with the frequencies of a rotary embedding of its own size. Positions come with axes,
+//          or are flat indices in a grid, the last axis fastest
+//   log-n  no rotation
+//
+// rope and log-n may multiply the rows of queries by a factor that grows with the logarithm of the tokens (LogN), which
+// scales the scores of a query.
 //
 // nn/posenc has a file for each, with its sources. Precision float32 is defined by what torch's operators return, so
 // that its frequencies come from outside (nn computes them, and the file of rf/model/position_terms.h holds them), and
@@ -24,32 +31,39 @@
 
 namespace rf {
 
-enum class RotaryForm { kRope, kAxial, kMrope, kXpos };
+enum class RotaryForm { kRope, kAxial, kMrope, kXpos, kAxialNd, kLogN };
 enum class RotaryLayout { kPairs, kHalves };  // pair i is (2i, 2i+1), or (i, i + R/2)
 const char* name(RotaryLayout layout);
 
+// What multiplies the rows of queries, L being the training length: nothing; max(1, ln(p + 1) / ln L) at position p; or
+// ln n / ln L in a sequence whose positions span n.
+enum class LogN { kNone, kPosition, kLength };
+
 struct RotarySettings {
   RotaryForm form = RotaryForm::kRope;
-  RopeSpec spec;  // axial: of one axis
+  RopeSpec spec;  // axial: of one axis; axial-nd: of all
   RotaryLayout layout = RotaryLayout::kPairs;
   bool rotates_values = false;
   bool trained = false;     // the frequencies are a parameter, float32 [R/2]
   int64_t grid_width = 1;   // axial
   double scale_base = 512;  // xpos
+  LogN log_n = LogN::kNone;
+  std::vector<int64_t> axes_dims;   // axial-nd: elements of a head that turn by each axis, even
+  std::vector<int64_t> grid_shape;  // axial-nd: sizes of the axes, the first -1 where it has no end; empty: none given
 };
 
 // Reads the keys of an encoding. Throws Error for values out of range and for combinations that make no encoding.
 RotarySettings read_rotary(RotaryForm form, io::StrictObject& options, int64_t head_dim,
                            int64_t max_position_embeddings);
 
-enum class RotarySide { kQuery, kKey };  // xpos tells them apart
+enum class RotarySide { kQuery, kKey };  // xpos and LogN tell them apart
 
 struct RotaryTokens {
   int64_t count = 0;
   const int64_t* ids = nullptr;  // [count], positions, |p| <= 2^53
   // [count], the lowest position of each token's sequence and one past its highest; read where depends_on_sequence().
   const int64_t *first = nullptr, *end = nullptr;
-  const int64_t* axes = nullptr;  // mrope: [count, 3]; nullptr: every axis is ids
+  const int64_t* axes = nullptr;  // mrope: [count, 3], axial-nd: [count, axes]; nullptr: of ids alone
 };
 
 // The frequencies [R/2] of a sequence of that many tokens.
@@ -69,9 +83,13 @@ class RotaryRows {
   bool changes_with_length() const;
   // Whether rows depend on more than a token's position in sequences that end at `end` or before it.
   bool depends_on_sequence(int64_t end) const;
+  // Whether queries and keys at one position have different rows.
+  bool sides_differ() const;
   // Throws Error where products of queries and keys of that dtype, in a sequence whose positions span so many, leave
   // the dtype's range (xpos).
   void check_span(int64_t positions, io::DType dtype) const;
+  // Throws Error where a flat index is outside the grid (axial-nd), or none was given.
+  void check_on_grid(int64_t position) const;
 
   // cos and sin [count, pairs()], T float or double.
   template <class T>
@@ -96,6 +114,10 @@ class RotaryRows {
              T* sin) const;
   template <class T>
   void fill_axis(const RotaryTokens& tokens, Section section, const double* positions, T* cos, T* sin) const;
+  template <class T>
+  void fill_rows(RotarySide side, const RotaryTokens& tokens, T* cos, T* sin) const;
+  template <class T>
+  void multiply_by_log_n(const RotaryTokens& tokens, T* cos, T* sin) const;
   template <class T>
   void fill_xpos(RotarySide side, const RotaryTokens& tokens, T* cos, T* sin) const;
 

@@ -1,0 +1,66 @@
+// Rotary embedding of pictures and films, on any number of axes (R-ROPE-12): each axis rotates its own part of the
+// head, as a rotary embedding of that part's size by the position on that axis. axes_dims_rope, named as in diffusers,
+// has the parts, for example [16, 56, 56] for time, height and width (HunyuanVideo, Kong et al. 2024, arXiv
+// 2412.03603); without it the parts are equal, as in RoPE-Axial (Heo et al. 2024, arXiv 2403.13298) for two axes, with
+// rope_theta 100 there.
+//
+//   theta_ai = rope_theta^(-2i / axes_dims_rope[a]), i < axes_dims_rope[a] / 2
+//
+// Pairs are numbered across the head, those of the first axis first. In layout "pairs" an axis has consecutive
+// elements; in "halves", pair i is (i, i + R/2). Elements beyond the parts are not rotated. Positions come as [B, T,
+// axes], or as flat indices in a grid of grid_shape, the last axis fastest; a first size of -1 is an axis without an
+// end. "axial" is this for two equal axes, and has the scalings of rope_spec.h.
+#include <utility>
+
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+#include "rotary_rows.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+class AxialNd : public Encoding {
+ public:
+  explicit AxialNd(RotaryRows rows) : rows_(std::move(rows)) {}
+
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
+    const auto axes = static_cast<int64_t>(rows_.settings().axes_dims.size());
+    for (const at::Tensor& given : {positions.query.axes, positions.key.axes}) {
+      if (given.defined() && given.size(2) != axes) {
+        fail("axial-nd", "positions must have {} axes, got {}", axes, given.size(2));
+      }
+    }
+    Shared shared;
+    shared.terms = rotary_terms(rows_, positions, dtype);
+    return shared;
+  }
+
+  void check_length(int64_t tokens) const override { rows_.check_on_grid(tokens - 1); }
+
+ private:
+  RotaryRows rows_;
+};
+
+}  // namespace
+
+EncodingEntry axial_nd() {
+  return {.info = {.name = "axial-nd",
+                   .summary = "rotary on any number of axes, each rotating its own part of the head",
+                   .equation = "score = s R_m q . R_n k, R_m rotating pair i of axis a by m_a theta_ai",
+                   .source = "Heo et al. 2024, arXiv 2403.13298; Kong et al. 2024, arXiv 2412.03603",
+                   .terms = "R^q, R^k",
+                   .parameters = "0",
+                   .cost = "(T + S) H D",
+                   .extrapolates = "to more places on an axis, as rotary embedding does",
+                   .file = "nn/posenc/axial_nd.cpp",
+                   .test = "tests/nn/test_axial_nd.py",
+                   .keys = {"layout = pairs", "rope_theta = 10000", "axes_dims_rope = equal parts of the head",
+                            "grid_shape (required for positions without axes)"},
+                   .invariance = EncodingInfo::Invariance::kNone},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<AxialNd>(make_rotary_rows(RotaryForm::kAxialNd, options, shape));
+          }};
+}
+
+}  // namespace rf::nn::posenc

@@ -1,0 +1,59 @@
+// Scores that grow with the logarithm of the number of keys, so that attention over more keys than in training does not
+// get flatter (R-ROPE-15; Su 2021, kexue.fm/archives/8823; Chiang and Cholak 2022, arXiv 2202.12172). With the training
+// length L, the scores of query m are multiplied by
+//
+//   position   max(1, ln(p_m + 1) / ln L)   of causal models: p_m + 1 keys are seen (use_logn_attn of Qwen, and Su's
+//                                           program of ReRoPE, which clip at 1)
+//   length     ln n / ln L                  of a sequence whose positions span n, as in the post
+//
+// As terms: a rotation of the queries by 0 with that magnitude. It is combined with an encoding that does not rotate;
+// "rope" has the same as a key, log_n. In linear attention, whose denominator is not rotated, the factor multiplies a
+// query's output.
+#include <utility>
+
+#include "rf/nn/encoding.h"
+#include "rotary_rows.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+class LogNScale : public Encoding {
+ public:
+  explicit LogNScale(RotaryRows rows) : rows_(std::move(rows)) {}
+
+  Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
+    require_one_axis("log-n", positions);
+    Shared shared;
+    shared.terms = rotary_terms(rows_, positions, dtype);
+    return shared;
+  }
+
+  bool changes_with_length() const override { return rows_.changes_with_length(); }
+
+ private:
+  RotaryRows rows_;
+};
+
+}  // namespace
+
+EncodingEntry log_n() {
+  return {.info = {.name = "log-n",
+                   .summary = "scores multiplied by the logarithm of a query's position or of the length",
+                   .equation = "max(1, ln(m + 1) / ln L) s q_m.k_n, or (ln n / ln L) s q_m.k_n",
+                   .source = "Su 2021, kexue.fm/archives/8823; github.com/bojone/rerope",
+                   .terms = "R^q, R^k",
+                   .parameters = "0",
+                   .cost = "(T + S) H D",
+                   .extrapolates = "made for it, beside another encoding",
+                   .file = "nn/posenc/log_n.cpp",
+                   .test = "tests/nn/test_log_n.py",
+                   .keys = {"rule = position (or length)",
+                            "original_max_position_embeddings = max_position_embeddings of the model"},
+                   .invariance = EncodingInfo::Invariance::kNone},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<LogNScale>(make_rotary_rows(RotaryForm::kLogN, options, shape));
+          }};
+}
+
+}  // namespace rf::nn::posenc
