@@ -7,6 +7,7 @@
 #include "names.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
+#include "rf/io/strict_object.h"
 #include "rf/model/config.h"
 
 namespace rf {
@@ -67,11 +68,33 @@ bool is_of_type(const std::vector<EncodingConfig>& encodings, std::string_view t
   return encodings[0].options == "{}" || type == "nezha";
 }
 
+TrainingPositions read_training_positions(const json& given, std::string_view where) {
+  io::StrictObject options(given, std::string(where), "training_positions");
+  options.require({"type"});
+  using Kind = TrainingPositions::Kind;
+  TrainingPositions positions;
+  positions.kind =
+      options.choice("type", Kind::kRandomized, {{"randomized", Kind::kRandomized}, {"shifted", Kind::kShifted}});
+  const char* const most = positions.kind == Kind::kRandomized ? "max_positions" : "max_shift";
+  options.require({most});
+  positions.most = options.integer(most, 0, 1, int64_t{1} << 31);
+  options.finish();
+  return positions;
+}
+
+json training_positions_to_json(const TrainingPositions& positions) {
+  if (positions.kind == TrainingPositions::Kind::kShifted) return {{"type", "shifted"}, {"max_shift", positions.most}};
+  return {{"type", "randomized"}, {"max_positions", positions.most}};
+}
+
 // The key that transformers' classes of model_type `type` would not honour, and its value.
 struct Unlike {
   std::string key, value;
 };
 std::optional<Unlike> unlike_transformers(const ModelConfig& config, std::string_view type) {
+  if (config.training_positions != TrainingPositions{}) {
+    return Unlike{"training_positions", shown(training_positions_to_json(config.training_positions))};
+  }
   if (config.attention != AttentionConfig{}) return Unlike{"attention", config.attention.type};
   if (config.family == Family::kBert && config.rotary_value) return Unlike{"rotary_value", "true"};
   if (is_of_type(config.position_encodings, type)) return std::nullopt;
@@ -115,6 +138,9 @@ void read_position(const json& object, std::string_view where, std::string_view 
   if (const auto value = object.find("attention"); value != object.end()) {
     config.attention = parse_choice<AttentionConfig>(*value, where, "attention");
   }
+  if (const auto value = object.find("training_positions"); value != object.end()) {
+    config.training_positions = read_training_positions(*value, where);
+  }
 }
 
 void check_type(const ModelConfig& config, std::string_view where, std::string_view type) {
@@ -141,6 +167,9 @@ json position_to_json(const ModelConfig& config) {
   }
   object["position_encoding"] = list.size() == 1 ? list[0] : list;
   object["attention"] = choice_to_json(config.attention, io::parse_json(config.attention.options, "attention"));
+  if (config.training_positions != TrainingPositions{}) {
+    object["training_positions"] = training_positions_to_json(config.training_positions);
+  }
   return object;
 }
 

@@ -18,6 +18,7 @@
 #include "position.h"
 #include "rf/io/error.h"
 #include "stored_rotation.h"
+#include "training_positions.h"
 
 namespace rf::nn {
 
@@ -74,6 +75,11 @@ struct Model::Impl {
   void bind_head(const Parameters& parameters, const std::string& prefix);
   at::Tensor summary(const Output& out) const;
   at::Tensor sequence_logits(const Output& out, const Dropout& drop, double p) const;
+  // The input as a forward pass reads it: with drawn positions in training. A cache goes on from given ones.
+  Input drawn(const Input& input, const KeyValueCache* cache, bool training, DropoutKey& key) const {
+    if (!training || cache || config.training_positions == TrainingPositions{}) return input;
+    return with_training_positions(input, config.training_positions, key);
+  }
 };
 
 void Model::Impl::bind_head(const Parameters& parameters, const std::string& prefix) {
@@ -196,7 +202,7 @@ const Encoding& Model::position_encoding() const {
 at::Tensor Model::encode(const Input& input, KeyValueCache* cache) {
   check_input(input, impl_->config, impl_->body.dtype(), cache);
   DropoutKey key = dropout_key_of(input, is_training());
-  return impl_->body.encode(input, cache, {&key, is_training()});
+  return impl_->body.encode(impl_->drawn(input, cache, is_training(), key), cache, {&key, is_training()});
 }
 
 at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
@@ -228,7 +234,7 @@ Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* ca
   DropoutKey key = dropout_key_of(input, is_training());
   const Dropout drop{&key, is_training()};
   Output out;
-  out.hidden_BTC = impl_->body.encode(input, cache, drop);
+  out.hidden_BTC = impl_->body.encode(impl_->drawn(input, cache, is_training(), key), cache, drop);
   if (begins && impl_->pooler.weight->defined()) out.pooled_BC = at::tanh(impl_->pooler(out.hidden_BTC.select(1, 0)));
   const double p = config.classifier_dropout.value_or(config.hidden_dropout_prob);
   switch (impl_->head) {

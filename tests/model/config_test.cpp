@@ -75,6 +75,12 @@ TEST(Config, WritesWhatItReads) {
     plain.num_labels = labels;
     EXPECT_EQ(parse_config(to_json(plain)), plain) << labels;
   }
+  for (const auto kind : {TrainingPositions::Kind::kRandomized, TrainingPositions::Kind::kShifted}) {
+    ModelConfig plain;
+    plain.training_positions = {kind, 300};
+    EXPECT_EQ(parse_config(to_json(plain)), plain);
+    EXPECT_EQ(model_type(plain), "rf_encoder");
+  }
   for (const Activation act :
        {Activation::kGelu, Activation::kGeluTanh, Activation::kRelu, Activation::kSilu, Activation::kTanh}) {
     ModelConfig plain;
@@ -281,6 +287,7 @@ TEST(Config, DeviationsFromTransformersAreNamed) {
   const std::pair<const char*, json> deviations[] = {{"position_encoding", "alibi"},
                                                      {"position_encoding", {{"type", "rope"}, {"layout", "halves"}}},
                                                      {"attention", "linear"},
+                                                     {"training_positions", {{"type", "shifted"}, {"max_shift", 5}}},
                                                      {"rope_theta", 5.0},
                                                      {"rope_parameters", {{"rope_type", "default"}}},
                                                      {"partial_rotary_factor", 0.5}};

@@ -45,11 +45,26 @@ Head head_of_architecture(const std::string& architecture);
 
 enum class Activation { kGelu, kGeluTanh, kRelu, kSilu, kTanh };  // kGelu is the exact, erf form (R-HF-06)
 
+// "training_positions": how positions are drawn in training, so that a model meets those of longer texts. Elsewhere a
+// model reads the positions that it is given.
+struct TrainingPositions {
+  enum class Kind {
+    kGiven,       // they are not
+    kRandomized,  // {"type": "randomized", "max_positions": L}: a sequence of n positions has n of 0 .. L-1, in order
+                  // (Ruoss et al. 2023, arXiv 2305.16843)
+    kShifted,     // {"type": "shifted", "max_shift": K}: all of a sequence moved by one of 0 .. K (SHAPE, Kiyono et al.
+                  // 2021, arXiv 2109.05644)
+  } kind = Kind::kGiven;
+  int64_t most = 0;  // L or K
+  bool operator==(const TrainingPositions&) const = default;
+};
+
 // Defaults are those of transformers' RoFormerConfig; parse_config takes those of BertConfig for the family kBert.
 struct ModelConfig {
   Family family = Family::kRoFormer;
   std::vector<EncodingConfig> position_encodings = {EncodingConfig{}};  // their terms are combined
   AttentionConfig attention;
+  TrainingPositions training_positions;
   int64_t vocab_size = 50000;
   int64_t embedding_size = 768;  // "embedding_size": null means hidden_size
   int64_t hidden_size = 768;

@@ -1,0 +1,91 @@
+// Randomised and shifted positions (training_positions.h; R-TRN-11).
+#include "training_positions.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "rf/io/error.h"
+
+namespace rf::nn {
+
+namespace {
+
+constexpr const char* kTrainingWhere = "training_positions";
+
+// SplitMix64 (Steele et al. 2014): numbers that follow from a seed on every machine.
+class Draws {
+ public:
+  explicit Draws(uint64_t state) : state_(state) {}
+
+  // Uniform in [0, 1).
+  double next() { return static_cast<double>(word() >> 11) * 0x1p-53; }
+  uint64_t word() {
+    uint64_t z = state_ += 0x9E3779B97F4A7C15;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// `count` of the numbers 0 .. most-1 without replacement, rising: each is taken with the probability of the places that
+// are left among the numbers that are left.
+std::vector<int64_t> rising_sample(int64_t count, int64_t most, Draws& draws) {
+  std::vector<int64_t> sample;
+  for (int64_t x = 0; std::ssize(sample) < count; ++x) {
+    const auto left = static_cast<double>(count - std::ssize(sample));
+    if (draws.next() * static_cast<double>(most - x) < left) sample.push_back(x);
+  }
+  return sample;
+}
+
+// What the positions 0, 1, .. count-1 of a sequence become.
+std::vector<int64_t> drawn_places(int64_t count, const TrainingPositions& how, Draws& draws) {
+  if (how.kind == TrainingPositions::Kind::kRandomized) {
+    if (count > how.most) {
+      fail(kTrainingWhere, "a sequence must have at most the {} positions of max_positions, got {}", how.most, count);
+    }
+    return rising_sample(count, how.most, draws);
+  }
+  const auto shift = static_cast<int64_t>(draws.next() * static_cast<double>(how.most + 1));
+  std::vector<int64_t> places(static_cast<size_t>(count));
+  for (int64_t p = 0; p < count; ++p) places[static_cast<size_t>(p)] = p + shift;
+  return places;
+}
+
+}  // namespace
+
+Input with_training_positions(const Input& input, const TrainingPositions& how, DropoutKey& key) {
+  const int64_t batch = input.ids_BT.size(0), tokens = input.ids_BT.size(1);
+  at::Tensor given = input.positions_BT.defined() ? input.positions_BT : at::arange(tokens, at::kLong);
+  if (given.dim() == 3) fail(kTrainingWhere, "positions must have one axis, got {}", given.size(2));
+  const at::Tensor drawn_BT = given.expand({batch, tokens}).clone();
+  const at::Tensor segments_BT =
+      input.segments_BT.defined() ? input.segments_BT.to(at::kInt).contiguous() : at::Tensor();
+  Draws draws(Draws(key.seed).word() ^ static_cast<uint64_t>(key.next_stream()));
+  for (int64_t row = 0; row < batch; ++row) {
+    int64_t* const places = drawn_BT.mutable_data_ptr<int64_t>() + row * tokens;
+    const int32_t* const segments =
+        segments_BT.defined() ? segments_BT.const_data_ptr<int32_t>() + row * tokens : nullptr;
+    std::map<int32_t, std::vector<int64_t>> by_segment;  // its tokens, in order
+    for (int64_t t = 0; t < tokens; ++t) by_segment[segments == nullptr ? 0 : segments[t]].push_back(t);
+    for (const auto& [segment, of_segment] : by_segment) {
+      if (segment < 0) continue;  // padding
+      int64_t last = 0;
+      for (const int64_t t : of_segment) last = std::max(last, places[t]);
+      const std::vector<int64_t> drawn = drawn_places(last + 1, how, draws);
+      for (const int64_t t : of_segment) places[t] = drawn[static_cast<size_t>(places[t])];
+    }
+  }
+  Input result = input;
+  result.positions_BT = drawn_BT;
+  return result;
+}
+
+}  // namespace rf::nn

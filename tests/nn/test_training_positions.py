@@ -1,0 +1,153 @@
+"""Positions that are drawn in training: randomised (Ruoss et al. 2023) and shifted (SHAPE, Kiyono et al. 2021).
+
+A draw is recognised by its hidden states: those of the same model in evaluation at positions that are given.
+"""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+import roformer_cpp
+import tolerances as tol
+from encoding_case import TINY_MODEL
+
+LENGTH, MOST = 3, 5
+IDS = torch.tensor([[5, 9, 2], [7, 7, 1]])
+RANDOMIZED = {"type": "randomized", "max_positions": MOST}
+SHIFTED = {"type": "shifted", "max_shift": MOST}
+CHOICES = {
+    "randomized": [torch.tensor(chosen) for chosen in combinations(range(MOST), LENGTH)],
+    "shifted": [torch.arange(LENGTH) + shift for shift in range(MOST + 1)],
+}
+
+
+def model_with(training_positions, encoding="learned", **changes):
+    """Without dropout, so that only positions are drawn."""
+    torch.manual_seed(1)
+    config = TINY_MODEL | {"position_encoding": encoding, "training_positions": training_positions}
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = roformer_cpp.build_model(config | still | changes).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += tol.PERTURBED * torch.randn_like(parameter)
+    return model
+
+
+def hidden(model, ids=IDS, **inputs):
+    with torch.no_grad():
+        return model.encode(ids, **inputs)
+
+
+@pytest.mark.parametrize("given", [RANDOMIZED, SHIFTED], ids=["randomized", "shifted"])
+def test_every_choice_is_drawn_as_often(given):
+    """n of L positions in order, or one shift, each as probable as another; a draw for each sequence."""
+    model, choices = model_with(given), CHOICES[given["type"]]
+    ids = IDS[:1].expand(512, -1)
+    model.eval()
+    known = torch.cat([hidden(model, IDS[:1], positions=choice[None]) for choice in choices])
+    model.train()
+    counts, passes = np.zeros(len(choices)), 32
+    for _ in range(passes):
+        equal = (hidden(model, ids)[:, None] - known).abs().amax((2, 3)) < tol.MODEL_F64
+        assert (equal.sum(1) == 1).all()
+        counts += equal.sum(0).numpy()
+    draws, share = passes * len(ids), 1 / len(choices)
+    assert np.abs(counts - draws * share).max() <= tol.SIGMAS * np.sqrt(draws * share * (1 - share))
+
+
+def test_rows_have_draws_of_their_own():
+    model = model_with(SHIFTED)
+    model.train()
+    ids = torch.full((64, 2), 5)
+    first = hidden(model, ids)[:, 0]
+    assert len(torch.unique(first.round(decimals=6), dim=0)) == MOST + 1
+
+
+def test_the_seed_decides():
+    model = model_with(RANDOMIZED)
+    model.train()
+    both = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        both.append(torch.stack([hidden(model) for _ in range(8)]))
+    assert torch.equal(*both)
+    assert len(torch.unique(both[0].flatten(1), dim=0)) > 1
+
+
+def test_evaluation_reads_the_given_positions():
+    plain = model_with(SHIFTED)
+    plain.eval()
+    assert torch.equal(hidden(plain), hidden(plain, positions=torch.arange(LENGTH)[None].expand(2, -1)))
+
+
+def test_a_shift_is_not_seen_by_a_relative_encoding():
+    """And keeps the gaps of positions that are given."""
+    model = model_with(SHIFTED, encoding="rope")
+    positions = torch.tensor([[0, 4, 9]]).expand(2, -1)
+    model.eval()
+    expected = hidden(model, positions=positions)
+    model.train()
+    torch.testing.assert_close(hidden(model, positions=positions), expected, atol=tol.MODEL_F64, rtol=0)
+
+
+def test_packed_sequences_have_draws_of_their_own():
+    """Each sequence of a packed row is what it is alone, at some draw."""
+    model = model_with(RANDOMIZED)
+    model.eval()
+    known = [hidden(model, positions=choice[None].expand(2, -1)) for choice in CHOICES["randomized"]]
+    model.train()
+    inputs = {
+        "positions": torch.arange(LENGTH).repeat(2)[None],
+        "segments": torch.tensor([[0] * LENGTH + [1] * LENGTH], dtype=torch.int32),
+    }
+    found = set()
+    for _ in range(60):
+        drawn = hidden(model, IDS.view(1, -1), **inputs)[0]
+        parts = drawn[:LENGTH], drawn[LENGTH:]
+        places = [
+            next(i for i, states in enumerate(known) if (states[row] - part).abs().max() < tol.MODEL_F64)
+            for row, part in enumerate(parts)
+        ]
+        found.add(tuple(places))
+    assert any(first != second for first, second in found)
+
+
+@pytest.mark.parametrize("given, words", [
+    ({"type": "randomised", "max_positions": 4}, r"training_positions.type must be one of randomized, shifted"),
+    ({"max_positions": 4}, "training_positions.type must be there, got none"),
+    ({"type": "randomized"}, "training_positions.max_positions must be there, got none"),
+    ({"type": "shifted", "max_shift": 0}, "training_positions.max_shift must be an integer from 1 .* got 0"),
+    ({"type": "shifted", "max_shift": 4, "max_positions": 3}, "max_positions"),
+    (7, "training_positions must be an object, got 7"),
+])  # fmt: skip
+def test_refuses(given, words):
+    with pytest.raises(ValueError, match=words):
+        model_with(given)
+
+
+def test_refuses_sequences_that_are_too_long():
+    model = model_with({"type": "randomized", "max_positions": 2})
+    model.train()
+    message = r"\[training_positions\] a sequence must have at most the 2 positions of max_positions, got 3"
+    with pytest.raises(ValueError, match=message):
+        hidden(model)
+
+
+def test_refuses_positions_on_axes():
+    encoding = {"type": "mrope", "rope_parameters": {"mrope_section": [2, 1, 1]}}
+    model = model_with(SHIFTED, encoding=encoding)
+    model.train()
+    with pytest.raises(ValueError, match=r"\[training_positions\] positions must have one axis, got 3"):
+        hidden(model, positions=torch.zeros(1, LENGTH, 3, dtype=torch.long))
+
+
+def test_saved_with_the_model(tmp_path):
+    """A key that transformers does not know: the model is an rf_encoder."""
+    model = model_with(RANDOMIZED, encoding="rope")
+    model.save(tmp_path)
+    again = roformer_cpp.load_model(tmp_path)
+    assert again.config["training_positions"] == RANDOMIZED and again.config["model_type"] == "rf_encoder"
+    with pytest.raises(ValueError, match=r"no key that transformers would not honour .* got training_positions"):
+        roformer_cpp.build_model(TINY_MODEL | {"model_type": "roformer", "training_positions": RANDOMIZED})
