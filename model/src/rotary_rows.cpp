@@ -284,11 +284,7 @@ void RotaryRows::fill_rows(RotarySide side, const RotaryTokens& tokens, T* cos, 
                    [&](int64_t p) { return p - floor_divided(p, width) * width; });
     return fill_part({0, pairs() / 2});
   }
-  if (axial_nd && tokens.axes == nullptr) {
-    const auto [lowest, highest] = std::minmax_element(tokens.ids, tokens.ids + tokens.count);
-    check_on_grid(*lowest);
-    check_on_grid(*highest);
-  }
+  if (axial_nd && tokens.axes == nullptr) check_on_grid(0);  // that there is one
   const int64_t axes = axial_nd ? std::ssize(settings_.axes_dims) : kMropeAxes;
   for (int64_t axis = 0; axis < axes; ++axis) {
     const auto of_axis = static_cast<size_t>(axis);

@@ -10,6 +10,9 @@
 // elements; in "halves", pair i is (i, i + R/2). Elements beyond the parts are not rotated. Positions come as [B, T,
 // axes], or as flat indices in a grid of grid_shape, the last axis fastest; a first size of -1 is an axis without an
 // end. "axial" is this for two equal axes, and has the scalings of rope_spec.h.
+#include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
+
 #include <utility>
 
 #include "rf/io/error.h"
@@ -26,9 +29,14 @@ class AxialNd : public Encoding {
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     const auto axes = static_cast<int64_t>(rows_.settings().axes_dims.size());
-    for (const at::Tensor& given : {positions.query.axes, positions.key.axes}) {
-      if (given.defined() && given.size(2) != axes) {
-        fail("axial-nd", "positions must have {} axes, got {}", axes, given.size(2));
+    for (const TokenPositions* tokens : {&positions.query, &positions.key}) {
+      if (tokens->axes.defined()) {
+        if (tokens->axes.size(2) != axes) {
+          fail("axial-nd", "positions must have {} axes, got {}", axes, tokens->axes.size(2));
+        }
+      } else if (tokens->ids.numel() > 0) {
+        rows_.check_on_grid(tokens->ids.min().item<int64_t>());
+        rows_.check_on_grid(tokens->ids.max().item<int64_t>());
       }
     }
     Shared shared;

@@ -88,7 +88,7 @@ class RotaryRows {
   // Throws Error where products of queries and keys of that dtype, in a sequence whose positions span so many, leave
   // the dtype's range (xpos).
   void check_span(int64_t positions, io::DType dtype) const;
-  // Throws Error where a flat index is outside the grid (axial-nd), or none was given.
+  // Throws Error where an index is outside the grid (axial-nd), or none was given. fill() goes on beyond a grid.
   void check_on_grid(int64_t position) const;
 
   // cos and sin [count, pairs()], T float or double.
