@@ -1,5 +1,5 @@
 // What attention knows of position: the terms of one equation, which rf/attention_terms.h has with their list. Every
-// encoding of the literature is a choice of these; attention never knows the name of an encoding.
+// encoding of the table is a choice of these; attention never knows the name of an encoding.
 // Letters: H query heads (also under grouped keys), D head size, R rotated dims, T queries, S keys, B batch.
 #pragma once
 

@@ -1,0 +1,47 @@
+"""The table of publications in docs/encodings.md: it names every encoding that there is, and none that is not."""
+
+import re
+
+import roformer_cpp
+from docs_pages import DOCS
+
+NAMES = {info["name"] for info in roformer_cpp.encodings()}
+# What else the table has in code: keys and their values, and where terms come from.
+OTHER_WORDS = {"training_positions", "shifted", "randomized", "rope_type", "rope_theta", "log_n",
+               "partial_rotary_factor", "longrope", "proportional", "hope", "clipped", "core"}  # fmt: skip
+
+
+def rows():
+    """[publication, year, what is here] of each line."""
+    page = (DOCS / "encodings.md").read_text(encoding="utf-8")
+    section = page[page.index("## Publications") : page.index("## Using one")]
+    return re.findall(r"^\| (.*?) \| ([\d, ]+) \| (.*) \|$", section, re.MULTILINE)
+
+
+def words_in_code(text):
+    """Names in backticks; `a-m1` to `a-m4` are four."""
+    words = set(re.findall(r"`([\w-]+)`", text))
+    for stem, first, last in re.findall(r"`([\w-]+?)(\d+)` to `[\w-]+?(\d+)`", text):
+        words |= {f"{stem}{number}" for number in range(int(first), int(last) + 1)}
+    return words
+
+
+def test_every_encoding_has_its_publication():
+    named = set().union(*(words_in_code(here) for _, _, here in rows()))
+    assert named >= NAMES and named - NAMES <= OTHER_WORDS
+
+
+def test_lines_are_complete_and_in_order():
+    """Each has a source and a year, and says what is here or what it would take."""
+    years = []
+    for publication, year, here in rows():
+        assert re.search(r"arXiv \d{4}\.\d{4,5}|kexue\.fm/archives/\d+|blog\.", publication), publication
+        years.append(int(year.split(",")[0]))
+        assert words_in_code(here) & (NAMES | {"training_positions"}) or re.match(r"(no|not yet): .{40}", here), here
+    assert years == sorted(years)
+
+
+def test_every_line_is_read():
+    page = (DOCS / "encodings.md").read_text(encoding="utf-8")
+    section = page[page.index("## Publications") : page.index("## Using one")]
+    assert len(rows()) == len(re.findall(r"^\| ", section, re.MULTILINE)) - 1  # the head
