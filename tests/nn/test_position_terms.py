@@ -15,10 +15,10 @@ from term_list import NUMBERS, PAIRS, TABLES
 
 LAYERS, POSITIONS = SIZES["num_hidden_layers"], SIZES["max_position_embeddings"]
 # What rf/model/computed_encoding.h lists.
-COMPUTED = {"none", "learned", "sinusoidal", "nezha", "rope", "axial", "mrope", "xpos"}
+COMPUTED = {"none", "learned", "sinusoidal", "nezha", "rope", "axial", "axial-nd", "mrope", "xpos", "log-n"}
 STORED = [name for name in INFOS if name not in COMPUTED]
 # Tables whose rows do not end, of max_position_embeddings = 32 and so of 2048 tokens.
-ENDLESS = {"alibi", "transformer-xl", "transformer-xl-literal"}
+ENDLESS = {"alibi", "kerple-log", "kerple-power", "sandwich", "transformer-xl", "transformer-xl-literal"}
 # Those that read no more than max_position_embeddings.
 LIMITED = {"music", "tupe-a", "tupe-r"}
 # Encodings whose rows pass through a matrix: the bits of torch's product depend on the number of rows.
@@ -124,9 +124,7 @@ def test_which_lengths_a_file_serves(name, tmp_path):
     if name in COMPUTED:
         return
     _, metadata = read(tmp_path)
-    limit = str(POSITIONS) if name in LIMITED else str(2**23) if name == "alibi" else "all"
-    if name.startswith("transformer-xl"):
-        limit = str(2**23)
+    limit = str(POSITIONS) if name in LIMITED else str(2**23) if name in ENDLESS else "all"
     assert metadata["longest"] == limit
     assert metadata["tokens"] == ("2048" if name in ENDLESS else limit)
 
