@@ -73,7 +73,8 @@ class KerplePower : public Kerple {
  public:
   explicit KerplePower(int64_t heads)
       : Kerple(uniform_start(heads, 1)),
-        logit_r2_(register_parameter("logit_r2", (uniform_start(heads, kMaxPower) / kMaxPower).logit(kLeast / kMaxPower))) {}
+        logit_r2_(
+            register_parameter("logit_r2", (uniform_start(heads, kMaxPower) / kMaxPower).logit(kLeast / kMaxPower))) {}
 
  protected:
   // |d|^r2 as exp(r2 ln |d|), without ln 0.
@@ -109,13 +110,13 @@ EncodingInfo kerple_info(std::string name, std::string summary, std::string equa
 
 EncodingEntry kerple_log() {
   return {.info = kerple_info("kerple-log", "a trained penalty on scores, logarithmic in the distance",
-                       "s q_m.k_n - r1_h log(1 + r2_h |m - n|), r1, r2 > 0"),
+                              "s q_m.k_n - r1_h log(1 + r2_h |m - n|), r1, r2 > 0"),
           .make = make_kerple<KerpleLog>};
 }
 
 EncodingEntry kerple_power() {
   return {.info = kerple_info("kerple-power", "a trained penalty on scores, a power of the distance",
-                       "s q_m.k_n - r1_h |m - n|^r2_h, r1 > 0, 0 < r2 < 2"),
+                              "s q_m.k_n - r1_h |m - n|^r2_h, r1 > 0, 0 < r2 < 2"),
           .make = make_kerple<KerplePower>};
 }
 
