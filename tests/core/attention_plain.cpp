@@ -71,17 +71,15 @@ class Head {
       const auto* k = static_cast<const double*>(x_.k) + part_.b * x_.k_stride_b + s * x_.k_stride_t;
       const auto* v = static_cast<const double*>(x_.v) + part_.b * x_.v_stride_b + s * x_.v_stride_t;
       k_.emplace_back(k + key_head * x_.k_stride_h, k + key_head * x_.k_stride_h + x_.head_dim);
-      v_.emplace_back(v + key_head * x_.v_stride_h, v + key_head * x_.v_stride_h + x_.value_dim);
+      const Row value(v + key_head * x_.v_stride_h, v + key_head * x_.v_stride_h + x_.value_dim);
       rotated_k_.push_back(rotated(k_.back(), of_keys(), s, 1));
-      rotated_v_.push_back(rotated(v_.back(), of_values(), s, 1));
+      rotated_v_.push_back(rotated(value, of_values(), s, 1));
       dk_.emplace_back(x_.head_dim), dk_table_.emplace_back(x_.head_dim), dv_.emplace_back(x_.value_dim);
     }
     for (int64_t m = 0; m < part_.queries; ++m) run_query(m);
     for (int64_t n = 0; n < part_.keys; ++n) {
       const int64_t row = (part_.b * x_.keys + part_.first_key + n) * x_.key_heads + key_head;
       const int64_t s = part_.first_key + n;
-      add_rotation_gradients(k_[n], round(dk_[n]), of_keys(), s);
-      add_rotation_gradients(v_[n], round(dv_[n]), of_values(), s);
       Row dk = rotated(round(dk_[n]), of_keys(), s, -1);
       if (query_table_.is_set) add(dk, 1, round(dk_table_[n]).data());
       accumulate(grads_.k, row * x_.head_dim, dk);
@@ -101,11 +99,10 @@ class Head {
     for (size_t i = 0; i < row.size(); ++i) static_cast<double*>(gradients)[offset + static_cast<int64_t>(i)] += row[i];
   }
 
-  // A rotation of a side: its rows for this head of a token, and where their gradients are.
+  // A rotation of a side: its rows for this head.
   struct Rotation {
     const rf_attention_rotation& rows;
     int64_t tokens, heads, head;
-    void *dcos, *dsin;
 
     int64_t row(int64_t b, int64_t token) const {
       const int64_t all = (rows.batch == 1 ? 0 : b) * tokens + token;
@@ -113,15 +110,9 @@ class Head {
     }
   };
   int64_t key_head() const { return part_.head / (x_.heads / x_.key_heads); }
-  Rotation of_queries() const {
-    return {x_.query, x_.queries, x_.query_rotation_heads, part_.head, grads_.query_cos, grads_.query_sin};
-  }
-  Rotation of_keys() const {
-    return {x_.key, x_.keys, x_.key_rotation_heads, key_head(), grads_.key_cos, grads_.key_sin};
-  }
-  Rotation of_values() const {
-    return {x_.value, x_.keys, x_.value_rotation_heads, key_head(), grads_.value_cos, grads_.value_sin};
-  }
+  Rotation of_queries() const { return {x_.query, x_.queries, x_.query_rotation_heads, part_.head}; }
+  Rotation of_keys() const { return {x_.key, x_.keys, x_.key_rotation_heads, key_head()}; }
+  Rotation of_values() const { return {x_.value, x_.keys, x_.value_rotation_heads, key_head()}; }
 
   // The two elements of pair i.
   std::pair<size_t, size_t> pair_of(const Rotation& rotation, int64_t i) const {
@@ -145,16 +136,6 @@ class Head {
     return y;
   }
 
-  // From x, and the gradient dy of R x.
-  void add_rotation_gradients(const Row& x, const Row& dy, const Rotation& rotation, int64_t token) const {
-    const int64_t row = rotation.row(part_.b, token);
-    for (int64_t i = 0; rotation.dcos != nullptr && i < rotation.rows.pairs; ++i) {
-      const auto [a, b] = pair_of(rotation, i);
-      static_cast<double*>(rotation.dcos)[row + i] += dy[a] * x[a] + dy[b] * x[b];
-      static_cast<double*>(rotation.dsin)[row + i] += dy[b] * x[a] - dy[a] * x[b];
-    }
-  }
-
   const double* of_head(const void* rows) const { return static_cast<const double*>(rows) + part_.head * x_.head_dim; }
   const double* of_position(const void* rows, int64_t position) const {
     return static_cast<const double*>(rows) + (part_.head * x_.positions + position) * x_.head_dim;
@@ -172,7 +153,7 @@ class Head {
   // Everything about a query that its keys share.
   struct Query {
     int64_t position;
-    Row plain, content, distance, dy;  // q, q rotated with u, q with w
+    Row content, distance, dy;  // q rotated with u, q with w
     Row dcontent, ddistance;
   };
 
@@ -247,7 +228,6 @@ class Head {
     Query query;
     query.position = x_.query_positions[part_.b * x_.query_position_stride_b + t];
     query.distance.assign(q + part_.head * x_.q_stride_h, q + part_.head * x_.q_stride_h + x_.head_dim);
-    query.plain = query.distance;
     query.content = rotated(query.distance, of_queries(), t, 1);
     if (x_.content_bias != nullptr) add(query.content, 1, of_head(x_.content_bias));
     if (x_.position_bias != nullptr) add(query.distance, 1, of_head(x_.position_bias));
@@ -279,7 +259,6 @@ class Head {
     for (int64_t n = 0; n < part_.keys; ++n) {
       if (weights[n] != 0) run_pair(query, m, n, weights[n], mean);
     }
-    add_rotation_gradients(query.plain, round(query.dcontent), of_queries(), t);
     Row dq = rotated(round(query.dcontent), of_queries(), t, -1);
     add(dq, 1, round(query.ddistance).data());
     accumulate(grads_.q, row * x_.head_dim, round(dq));
@@ -327,7 +306,7 @@ class Head {
   const rf_attention_grads& grads_;
   const Part part_;
   const Table key_table_, query_table_, value_table_, bias_;
-  Rows k_, v_, rotated_k_, rotated_v_, dk_, dk_table_, dv_;
+  Rows k_, rotated_k_, rotated_v_, dk_, dk_table_, dv_;
 };
 
 }  // namespace

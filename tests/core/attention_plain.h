@@ -12,7 +12,7 @@ namespace rf::tests {
 double rounded(rf_dtype dtype, double value);
 
 // Forward and backward of `x`, whose arrays hold doubles as for RF_F64; so do those of the gradients. Writes x.out and
-// the gradients that are wanted. No gate, no dropout.
+// the gradients that are wanted. No gate, no dropout, no gradients of cos and sin.
 void plain_attention(rf_dtype dtype, const rf_attention_args& x, const rf_attention_grads& grads);
 
 }  // namespace rf::tests

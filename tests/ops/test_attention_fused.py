@@ -12,10 +12,12 @@ from torch.library import opcheck
 import roformer_cpp
 import tolerances as tol
 from attention_cases import PARTS, make_case
-from term_list import NUMBERS, PAIRS, SCORES, TABLES, TENSORS, scores_shape, shape
+from roformer_cpp import Rotation
+from term_list import NUMBERS, PAIRS, ROTATIONS, SCORES, TABLES, TENSORS, scores_shape, shape
 
 kernel = torch.ops.roformer.attention_kernel.default
 FUSED_PARTS = tuple(part for part in PARTS if part != "gate")
+TERMS_OF_SCORES = tuple(part for part in FUSED_PARTS if part not in ROTATIONS)
 LOW = [torch.float32, torch.bfloat16, torch.float16]
 ALL = len(TENSORS)
 
@@ -174,11 +176,10 @@ def largest_error(x, truth):
     return (x.double() - truth).abs().max().item()
 
 
-@pytest.mark.parametrize("with_terms", [False, True])
+@pytest.mark.parametrize("parts", [(), TERMS_OF_SCORES, ROTATIONS], ids=["none", "terms", "rotations"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_error_beside_the_explicit_path(dtype, with_terms):
+def test_error_beside_the_explicit_path(dtype, parts):
     """Errors of outputs and gradients, summed over draws: those of one draw are due to a few roundings."""
-    parts = tuple(part for part in FUSED_PARTS if part not in ("query", "key", "value")) if with_terms else ()
     errors = []
     for seed in range(8):
         case = case_of(seed, parts)
@@ -212,6 +213,10 @@ def resized(terms, heads, head_dim):
         if (given := getattr(terms, name)) is not None:
             positions = given.shape[1] if name in PAIRS else 0
             setattr(terms, name, torch.randn(*shape(name, heads, positions, head_dim), dtype=torch.float64))
+    for name in ROTATIONS:
+        if getattr(terms, name) is not None:
+            rows = torch.randn(2, 1, 40, heads, head_dim // 2, dtype=torch.float64) * 0.7
+            setattr(terms, name, Rotation(*rows))
     for name in SCORES:
         if getattr(terms, name) is not None:
             setattr(terms, name, torch.randn(*scores_shape(name, 1, heads, 40, 40), dtype=torch.float64))

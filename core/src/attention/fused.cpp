@@ -243,10 +243,11 @@ class RotationSums {
     const rf_attention_rotation& rotation = x_.*term.member;
     const int64_t tokens = term.tokens(x_), heads = term.heads(x_), all = term.all_heads(x_);
     std::fill_n(shared.gradient, term.size(x_), 0.0f);
-    const float* from = shared.rows.data();
-    for (int64_t b = 0; b < x_.batch; ++b) {
-      for (int64_t t = 0; t < tokens; ++t) {
-        for (int64_t h = 0; h < all; ++h, from += rotation.pairs) {
+#pragma omp parallel for schedule(static) if (x_.batch * tokens * all * rotation.pairs > 65536)
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t b = 0; b < x_.batch; ++b) {
+        for (int64_t h = 0; h < all; ++h) {
+          const float* from = shared.rows.data() + ((b * tokens + t) * all + h) * rotation.pairs;
           const int64_t row = ((rotation.batch == 1 ? 0 : b) * tokens + t) * heads + (heads == 1 ? 0 : h);
           for (int64_t p = 0; p < rotation.pairs; ++p) shared.gradient[row * rotation.pairs + p] += from[p];
         }
