@@ -43,6 +43,7 @@ SHAPES = [(8, 128), (2, 512), (1, 2048)]
 # Tolerances: in eps of float32 and of the largest number; for bfloat16, in errors of the formula in it and in
 # roundings.
 FLOAT32_EPS, PLAIN_ERRORS, LAST_ROUNDING = 64, 2.0, 0.5
+TRAINED_ROTATIONS = "rope, trained rows for each head"
 RESULTS = ("output", "gradient of q", "gradient of k", "gradient of v")
 
 
@@ -230,6 +231,8 @@ def encoding_terms(tokens):
     angles = torch.arange(tokens)[:, None] * 10000.0 ** (-torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
     rotation = Rotation(angles.cos()[None], angles.sin()[None])
 
+    by_head = Rotation(*(rows[:, :, None].expand(-1, -1, HEADS, -1).contiguous() for rows in rotation))
+
     def table(lo, hi, heads=HEADS):
         return DistanceTable(torch.randn(heads, hi - lo + 1, HEAD_DIM) * 0.3, lo, hi)
 
@@ -251,11 +254,16 @@ def encoding_terms(tokens):
             content_bias=per_head, position_bias=-per_head, key_table=table(1 - tokens, tokens - 1)
         ),
         "deberta, 512": Terms(key_table=table(-512, 511), query_table=table(-512, 511)),
+        "a number by key": Terms(key_score=torch.randn(2048 // tokens, HEADS, tokens)),
+        "a dense pair bias": Terms(pair_bias=torch.randn(1, HEADS, tokens, tokens)),
+        "a dense pair bias, one for all heads": Terms(pair_bias=torch.randn(1, 1, tokens, tokens)),
+        "rope, rows for each head": Terms(query=by_head, key=by_head),
+        TRAINED_ROTATIONS: Terms(query=by_head, key=by_head),
     }
 
 
-def trainable(terms):
-    """Everything but rotations, whose rows are constants of the kernel."""
+def trainable(terms, rotations=False):
+    """Every term; rotations, whose rows are constants of most encodings, where they are asked for."""
     leaves = []
 
     def leaf(tensor):
@@ -266,6 +274,8 @@ def trainable(terms):
     for name, value in vars(terms).items():
         if isinstance(value, DistanceTable):
             fields[name] = DistanceTable(leaf(value.rows), value.lo, value.hi)
+        elif isinstance(value, Rotation) and rotations:
+            fields[name] = Rotation(leaf(value.cos), leaf(value.sin))
         else:
             fields[name] = leaf(value) if isinstance(value, torch.Tensor) else value
     return Terms(**fields), leaves
@@ -278,7 +288,7 @@ def compare_encodings(tokens, rounds):
         for name, terms in encoding_terms(tokens).items():
             inputs = [case.q, case.k, case.v]
             if backward:
-                terms, leaves = trainable(terms)
+                terms, leaves = trainable(terms, rotations=name == TRAINED_ROTATIONS)
                 inputs = [x.clone().requires_grad_() for x in inputs]
 
                 def call(terms=terms, inputs=inputs, leaves=leaves):
