@@ -3,12 +3,14 @@
 #include "rf/ops/attention.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace rf::ops {
 namespace {
@@ -75,9 +77,21 @@ TEST(AttentionOperator, FusedRefusesWhatOnlyTheLoopsKnow) {
   problem = {};
   problem.terms.gate = {at::ones({1, 1, 1}), 0, 0};
   EXPECT_THROW(problem.run_fused(), c10::NotImplementedError);
-  problem = {};
-  problem.terms.query = {at::ones({1, 3, 2}).requires_grad_(), at::ones({1, 3, 2})};
-  EXPECT_THROW(problem.run_fused(), c10::NotImplementedError);
+}
+
+TEST(AttentionOperator, TrainedRotationsHaveTheGradientsOfTheLoops) {
+  Case problem;
+  problem.k = at::arange(2 * 4 * 2 * 6, at::kFloat).sin().view({2, 4, 2, 6});
+  problem.v = at::arange(2 * 4 * 2 * 6, at::kFloat).cos().view({2, 4, 2, 6});
+  std::vector<at::Tensor> gradients;
+  for (const bool fused : {true, false}) {
+    const at::Tensor cos = at::full({1, 3, 2}, 0.8f).requires_grad_(), sin = at::full({1, 3, 2}, 0.6f);
+    problem.terms.query = {cos, sin};
+    (fused ? problem.run_fused() : problem.run()).pow(2).sum().backward();
+    gradients.push_back(cos.grad());
+  }
+  EXPECT_TRUE(gradients[0].allclose(gradients[1], 1e-5, 1e-6)) << gradients[0] << gradients[1];
+  EXPECT_GT(gradients[1].abs().min().item<float>(), 1e-3f);
 }
 
 TEST(AttentionOperator, RefusesPositionsAndMasks) {
