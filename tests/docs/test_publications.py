@@ -6,9 +6,11 @@ import roformer_cpp
 from docs_pages import DOCS
 
 NAMES = {info["name"] for info in roformer_cpp.encodings()}
-# What else the table has in code: keys and their values, and where terms come from.
-OTHER_WORDS = {"training_positions", "shifted", "randomized", "rope_type", "rope_theta", "log_n",
-               "partial_rotary_factor", "longrope", "proportional", "hope", "clipped", "core"}  # fmt: skip
+# What else the table has in code: keys and their values, terms, and where they come from.
+OTHER_WORDS = {
+    "training_positions", "shifted", "randomized", "rope_type", "rope_theta", "log_n", "partial_rotary_factor",
+    "longrope", "proportional", "hope", "clipped", "core", "key_score", "pair_bias",
+}  # fmt: skip
 
 
 def rows():
