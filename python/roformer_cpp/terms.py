@@ -115,6 +115,9 @@ class Terms:
                 tensors.append(value.rows if is_table else value)
                 names.append(field.name)
                 ranges += [value.lo, value.hi] if is_table else [0, 0]
+        for name, x in zip(names, tensors, strict=True):
+            if not isinstance(x, Tensor):
+                raise TypeError(f"[terms] {name} must be a tensor, got {type(x).__name__}")
         return tensors, names, ranges, self.layout, self.scale
 
     @classmethod

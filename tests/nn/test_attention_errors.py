@@ -220,3 +220,5 @@ def test_what_the_fused_kernel_needs():
 def test_names_and_layouts():
     terms = Terms(layout="interleaved")
     refuses(ValueError, "[terms] layout must be pairs or halves, got 'interleaved'", *data(*SHAPE), terms)
+    terms = Terms(pair_bias=[[0.0]])
+    refuses(TypeError, "[terms] pair_bias must be a tensor, got list", *data(*SHAPE), terms)
