@@ -14,9 +14,9 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/pair_bias-inl.h"
 #include "attention/problem.h"
 #include "common/arena.h"
+#include "common/rows-inl.h"
 #include "common/tile_product-inl.h"
 #include "hwy/highway.h"
 #include "rows/dropout_kernel.h"
@@ -68,6 +68,33 @@ struct TableRows {
   int64_t index(int64_t distance) const { return std::clamp(distance, lo, hi) - lo; }
   const float* row(int64_t distance) const { return rows + index(distance) * stride; }
 };
+
+// P, a number for every pair of a query and a key: tile[key][query] = from[query][key]; lanes without a query are 0.
+// from: of the tile's first query and key.
+inline HWY_NOINLINE void load_pairs(const float* from, int64_t stride, int64_t queries, int64_t keys, float* tile) {
+  if (queries < kQueryTile) std::fill_n(tile, keys * kQueryTile, 0.0f);
+  const int64_t whole = keys / 4 * 4;  // what a transposition takes
+  transpose(from, stride, queries, whole, tile, kQueryTile);
+  for (int64_t j = whole; j < keys; ++j) {
+    for (int64_t i = 0; i < queries; ++i) tile[j * kQueryTile + i] = from[i * stride + j];
+  }
+}
+
+// gradient[query][key] += tile[key][query]. space: kQueryTile * kKeyTile floats.
+inline HWY_NOINLINE void add_pair_gradients(const float* tile, int64_t queries, int64_t keys, float* space,
+                                            float* gradient, int64_t stride) {
+  const FloatTag d;
+  transpose(tile, kQueryTile, keys, kQueryTile, space, kKeyTile);
+  for (int64_t i = 0; i < queries; ++i) {
+    const float* from = space + i * kKeyTile;
+    float* to = gradient + i * stride;
+    int64_t j = 0;
+    for (; j + kLanes <= keys; j += kLanes) {
+      hn::StoreU(hn::Add(hn::LoadU(d, to + j), hn::LoadU(d, from + j)), d, to + j);
+    }
+    for (; j < keys; ++j) to[j] += from[j];
+  }
+}
 
 // The numbers that a head of a batch entry adds to scores, from those of query 0 and key 0 on; nullptr: none.
 HWY_INLINE const float* head_scores(const rf_attention_scores& scores, int64_t b, int64_t head) {
