@@ -21,8 +21,11 @@ say() { printf '[test_wheel] %s\n' "$*" >&2; }
 
 "$base" -m venv "$work/venv"
 python=$work/venv/bin/python
-# What the environment has is seen, and nothing is installed in it.
-"$base" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/base.pth"
+# What the environment has is seen, and nothing is installed in it. torch lies beside the package, as pip has it: there
+# the program looks for it.
+purelib() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+purelib "$base" >"$(purelib "$python")/base.pth"
+ln -s "$(purelib "$base")/torch" "$(purelib "$python")"
 
 wheel=${1:-}
 [ $# = 0 ] || shift
