@@ -5,7 +5,7 @@
                           [--update-docs]
 
 Sides: engine (ours, without torch); transformers, eager; the same by torch.compile with freezing; ONNX Runtime,
-float32 and dynamic int8; OpenVINO; zentorch. In float32, bfloat16 and int8 where a side has them. One that is not
+float32 and dynamic int8; OpenVINO, in int8 by NNCF; zentorch. In float32, bfloat16 and int8 where a side has them. One that is not
 installed is left out; stderr says why. Each side is a process of its own that loads the same model directory, so that
 no two share libraries or threads; one works at a time, the sides take turns within a round, and a ratio is the median
 of the ratios within a round.
@@ -40,6 +40,7 @@ TABLES = ["engine_peers", "engine_peers mixed"]
 LAYERS, HIDDEN, INNER, VOCAB = 12, 768, 3072, 21128
 SHAPES = ["1x8", "1x32", "1x128", "8x128", "4x512", "1x1024"]
 MIXED_BATCH, MIXED_TEXTS, MIXED_LONGEST = 16, 128, 512
+CALIBRATION_ROWS, CALIBRATION_TOKENS = 8, 128
 T4_MAX, BFLOAT16_ERRORS = 2e-5, 3.0
 WINDOW_S, PAUSE_S = 0.3, 0.05
 
@@ -142,14 +143,34 @@ class OnnxRuntime(Padded):
         return self.session.run(None, dict(zip(names, (ids, mask), strict=False)))[0]
 
 
+def openvino_int8(core, path):
+    """The ONNX file with weights and activations in int8, made once by NNCF from a few rows of random tokens."""
+    quantized = path.with_suffix(".int8.xml")
+    if not quantized.exists():
+        import nncf
+        import openvino
+
+        random = np.random.default_rng(0)
+        ones = np.ones((1, CALIBRATION_TOKENS), np.int64)
+        rows = [random.integers(1, VOCAB, ones.shape) for _ in range(CALIBRATION_ROWS)]
+        model = core.read_model(path)
+        samples = nncf.Dataset([[row, ones][: len(model.inputs)] for row in rows])
+        kind = nncf.ModelType.TRANSFORMER
+        openvino.save_model(nncf.quantize(model, samples, model_type=kind, subset_size=len(rows)), quantized)
+    return quantized
+
+
 class OpenVino(Padded):
     def __init__(self, directory, precision):
         import openvino
 
         core = openvino.Core()
-        hint = {"float32": "f32", "bfloat16": "bf16"}[precision]
+        path = onnx_file(directory)
+        if precision == "int8":
+            path = openvino_int8(core, path)
+        hint = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}[precision]
         settings = {"INFERENCE_PRECISION_HINT": hint, "PERFORMANCE_HINT": "LATENCY"}
-        self.model = core.compile_model(core.read_model(onnx_file(directory)), "CPU", settings)
+        self.model = core.compile_model(core.read_model(path), "CPU", settings)
 
     def run(self, ids, mask):
         inputs = [ids, mask][: len(self.model.inputs)]
@@ -171,7 +192,7 @@ SIDES = {
     "transformers": (Torch, ["float32", "bfloat16"]),
     "torch.compile": (Compiled, ["float32", "bfloat16"]),
     "onnxruntime": (OnnxRuntime, ["float32", "int8"]),
-    "openvino": (OpenVino, ["float32", "bfloat16"]),
+    "openvino": (OpenVino, ["float32", "bfloat16", "int8"]),
     "zentorch": (Zentorch, ["float32", "bfloat16"]),
 }
 

@@ -23,7 +23,8 @@ set_target_properties(rf_python PROPERTIES INSTALL_RPATH "\$ORIGIN/lib")
 set_target_properties(roformer PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib")
 set_target_properties(${libraries} PROPERTIES INSTALL_RPATH "\$ORIGIN")
 if(torch_libraries)
-  # Python has loaded torch before these; the program finds it beside the package.
+  # Python has loaded torch before these; the program finds it beside the package, or by the environment that
+  # python/roformer_cpp/_library.py gives it.
   set_target_properties(${torch_libraries} PROPERTIES INSTALL_RPATH "\$ORIGIN;\$ORIGIN/../../torch/lib")
 endif()
 # What pip builds.

@@ -21,11 +21,10 @@ say() { printf '[test_wheel] %s\n' "$*" >&2; }
 
 "$base" -m venv "$work/venv"
 python=$work/venv/bin/python
-# What the environment has is seen, and nothing is installed in it. torch lies beside the package, as pip has it: there
-# the program looks for it.
+# What the environment has is seen, and nothing is installed in it. So torch does not lie beside the package, as with
+# packages of the system.
 purelib() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 purelib "$base" >"$(purelib "$python")/base.pth"
-ln -s "$(purelib "$base")/torch" "$(purelib "$python")"
 
 wheel=${1:-}
 [ $# = 0 ] || shift

@@ -64,6 +64,14 @@ class Object {
   size_t used_ = 0;
 };
 
+// The name of a file of the directory.
+std::string file_name(const json& value, const std::string& what, const std::string& extension) {
+  const bool is_name = value.is_string() && std::filesystem::path(value.get<std::string>()).extension() == extension &&
+                       value.get<std::string>().find('/') == std::string::npos;
+  if (!is_name) fail("data", "{} must be a file name that ends in {}, got {}", what, extension, value.dump());
+  return value.get<std::string>();
+}
+
 ManifestSplit read_split(const json& value, const std::string& path) {
   Object object(value, path);
   ManifestSplit split;
@@ -71,11 +79,9 @@ ManifestSplit read_split(const json& value, const std::string& path) {
   split.tokens = object.count("tokens");
   const json& shards = object.at("shards");
   if (!shards.is_array()) fail("data", "{}: shards must be a list, got {}", path, shards.type_name());
-  for (const json& shard : shards) {
-    const bool name = shard.is_string() && std::filesystem::path(shard.get<std::string>()).extension() == ".rfs" &&
-                      shard.get<std::string>().find('/') == std::string::npos;
-    if (!name) fail("data", "{}: a shard must be a file name that ends in .rfs, got {}", path, shard.dump());
-    split.shards.push_back(shard.get<std::string>());
+  for (const json& shard : shards) split.shards.push_back(file_name(shard, path + ": a shard", ".rfs"));
+  if (object.has("token_counts")) {
+    split.token_counts = file_name(object.at("token_counts"), path + ": token_counts", ".npy");
   }
   object.finish();
   return split;
@@ -195,6 +201,7 @@ void write_manifest(const std::string& data_dir, const Manifest& manifest) {
   for (const auto& [name, inputs] : manifest.split_inputs) root["split_inputs"][name] = inputs;
   for (const auto& [name, split] : manifest.splits) {
     root["splits"][name] = {{"documents", split.documents}, {"tokens", split.tokens}, {"shards", split.shards}};
+    if (!split.token_counts.empty()) root["splits"][name]["token_counts"] = split.token_counts;
   }
   // The name of an input, or a field, may have bytes that are not UTF-8.
   const std::string text = root.dump(2, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);

@@ -16,6 +16,7 @@ inline constexpr const char* kManifestName = "data.json";
 struct ManifestSplit {
   int64_t documents = 0, tokens = 0;
   std::vector<std::string> shards;  // file names inside the directory
+  std::string token_counts;         // as well; empty in a data.json of an earlier version
 };
 
 // One part of several (InputPart), and what all parts must have in common beside what a whole data.json says.

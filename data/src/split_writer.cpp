@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rf/data/random.h"
+#include "token_counts.h"
 
 namespace rf::data {
 namespace {
@@ -19,7 +20,8 @@ SplitWriter::SplitWriter(std::string directory, std::string_view name, int64_t v
       name_(name),
       size_(vocab_size),
       hash_(std::move(vocab_hash)),
-      shard_tokens_(shard_tokens) {}
+      shard_tokens_(shard_tokens),
+      token_counts_(static_cast<size_t>(vocab_size)) {}
 
 void SplitWriter::append(const Tokens& tokens) {
   if (tokens.ids.empty()) return;
@@ -29,6 +31,7 @@ void SplitWriter::append(const Tokens& tokens) {
   }
   shard_->append(tokens.ids, tokens.starts_word);
   contents_.tokens += std::ssize(tokens.ids);
+  for (const int32_t id : tokens.ids) ++token_counts_[static_cast<size_t>(id)];
   inside_document_ = true;
 }
 
@@ -37,7 +40,7 @@ void SplitWriter::end_document() {
   inside_document_ = false;
   contents_.documents += 1;
   shard_->end_document();
-  if (shard_->tokens() >= shard_tokens_) finish();
+  if (shard_->tokens() >= shard_tokens_) finish_shard();
 }
 
 void SplitWriter::add(const Tokens& tokens, DocumentPart::End end) {
@@ -46,6 +49,12 @@ void SplitWriter::add(const Tokens& tokens, DocumentPart::End end) {
 }
 
 void SplitWriter::finish() {
+  finish_shard();
+  contents_.token_counts = name_ + ".counts.npy";
+  write_token_counts(directory_ + "/" + contents_.token_counts, token_counts_);
+}
+
+void SplitWriter::finish_shard() {
   if (shard_) shard_->finish();
   shard_.reset();
 }

@@ -26,7 +26,7 @@ struct Tokens {
   std::span<const uint8_t> starts_word;
 };
 
-// Writes the shards of one split; a new shard begins when one is full.
+// Writes the shards of one split, and how often each token occurs; a new shard begins when one is full.
 class SplitWriter {
  public:
   SplitWriter(std::string directory, std::string_view name, int64_t vocab_size, std::string vocab_hash,
@@ -35,16 +35,19 @@ class SplitWriter {
   void append(const Tokens& tokens);
   void end_document();  // ignored if it has no token
   void add(const Tokens& tokens, DocumentPart::End end);
-  void finish();
+  void finish();  // after the last document
   const ManifestSplit& contents() const { return contents_; }
 
  private:
+  void finish_shard();
+
   std::string directory_, name_;
   int64_t size_;
   std::string hash_;
   int64_t shard_tokens_;
   ManifestSplit contents_;
   std::optional<ShardWriter> shard_;
+  std::vector<int64_t> token_counts_;
   bool inside_document_ = false;
 };
 

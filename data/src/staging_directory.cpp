@@ -55,6 +55,7 @@ std::vector<std::string> files_of_data(const fs::path& directory) {
       manifest.tokenizer_files ? *manifest.tokenizer_files : files_of_tokenizer(directory, manifest.dictionary);
   for (const auto& [split, contents] : manifest.splits) {
     names.insert(names.end(), contents.shards.begin(), contents.shards.end());
+    if (!contents.token_counts.empty()) names.push_back(contents.token_counts);
   }
   names.emplace_back(kManifestName);
   return names;

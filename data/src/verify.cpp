@@ -5,6 +5,7 @@
 #include "manifest.h"
 #include "rf/data/read_progress.h"
 #include "rf/io/error.h"
+#include "token_counts.h"
 
 namespace rf::data {
 namespace {
@@ -47,11 +48,17 @@ VerifyReport verify(const std::string& data_dir, io::Progress& progress) {
     report.documents += documents;
     report.tokens += tokens;
     if (report.damaged.size() > damaged) continue;
-    try {
-      check_counts(data_dir + ": " + name, split, documents, tokens);
-    } catch (const Error& error) {
-      report.damaged.push_back({kManifestName, error.what()});
-    }
+    const auto check = [&](const std::string& file, const auto& rule) {
+      try {
+        rule();
+      } catch (const Error& error) {
+        report.damaged.push_back({file, error.what()});
+      }
+    };
+    check(kManifestName, [&] { check_counts(data_dir + ": " + name, split, documents, tokens); });
+    if (split.token_counts.empty()) continue;
+    check(split.token_counts,
+          [&] { read_token_counts(data_dir + "/" + split.token_counts, manifest.vocab_size, split.tokens); });
   }
   progress.finish();
   return report;

@@ -41,12 +41,13 @@ class Child:
         self._where, self._verbose = where, verbose
         self.results: list[dict[str, Any]] = []
         self.messages: deque[str] = deque(maxlen=_KEPT_MESSAGES)
+        program = _library.program()
         self._process = subprocess.Popen(
-            [_library.program(), *arguments],
+            [program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "ROFORMER_PARENT": str(os.getpid())},
+            env={**_library.program_environment(program), "ROFORMER_PARENT": str(os.getpid())},
             start_new_session=True,
         )
         self._selector = selectors.DefaultSelector()

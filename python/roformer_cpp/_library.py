@@ -49,6 +49,20 @@ def program() -> str:
     raise ImportError(f"[roformer_cpp] the program roformer must be built, got none in {looked}. {HINT}")
 
 
+def program_environment(program: str) -> dict[str, str]:
+    """This process's environment for the program. That of a wheel looks for PyTorch beside the package; where PyTorch
+    lies elsewhere, as with packages of the system, LD_LIBRARY_PATH names its libraries."""
+    environment = dict(os.environ)
+    package = Path(program).parents[1]
+    if package != Path(__file__).resolve().parent or (package.parent / "torch").exists():
+        return environment
+    torch = spec_of("torch")
+    if torch is not None and torch.origin:
+        known = environment.get("LD_LIBRARY_PATH")
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(Path(torch.origin).parent / "lib"), known]))
+    return environment
+
+
 def check_given_folder() -> None:
     """
     Raises:

@@ -3,10 +3,12 @@
 import os
 import sys
 
+from ._library import program_environment
+
 
 def main() -> None:
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "roformer")  # noqa: PTH100, PTH118, PTH120
     try:
-        os.execv(program, [program, *sys.argv[1:]])
+        os.execve(program, [program, *sys.argv[1:]], program_environment(program))
     except OSError as error:
         sys.exit(f"[program] {program} must be the program of the package, got: {error.strerror}")

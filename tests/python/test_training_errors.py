@@ -1,12 +1,15 @@
 """Training from Python: bad input, and programs that fail."""
 
+import os
 import shutil
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cli_support import PROGRAM
-from roformer_cpp import prepare, pretrain, vocab
+from roformer_cpp import _library, prepare, pretrain, vocab
 from training_case import RUN
 
 
@@ -117,6 +120,21 @@ def test_without_the_program_or_its_library(data, tmp_path, monkeypatch):
     shutil.copy2(PROGRAM.parent / "lib" / "libroformer_cli.so", tmp_path / "lib")
     with pytest.raises(ImportError, match=r"^\[program\] pretrain needs libroformer_training.so beside .*PyTorch"):
         pretrain(RUN, data, tmp_path / "run")
+
+
+def test_the_program_of_a_wheel_finds_torch_elsewhere(tmp_path, monkeypatch):
+    package, known = tmp_path / "site" / "roformer_cpp", str(tmp_path / "known")
+    program = str(package / "bin" / "roformer")
+    package.mkdir(parents=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", known)
+    assert _library.program_environment(program) == dict(os.environ)  # of a build
+    monkeypatch.setattr(_library, "__file__", str(package / "_library.py"))
+    torch = Path(find_spec("torch").origin).parent
+    assert _library.program_environment(program)["LD_LIBRARY_PATH"] == f"{torch / 'lib'}:{known}"
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    assert _library.program_environment(program)["LD_LIBRARY_PATH"] == str(torch / "lib")
+    (package.parent / "torch").mkdir()
+    assert _library.program_environment(program) == dict(os.environ)
 
 
 def test_bad_arguments_of_preparation(prepared, tmp_path):

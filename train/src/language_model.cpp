@@ -63,21 +63,10 @@ double label_loss_sum(nn::Model& model, const LanguageBatch& batch) {
   return summed_cross_entropy(label_logits(model, batch), batch.labels_N);
 }
 
-UnigramModel::UnigramModel(const data::Split& split) : cost_(static_cast<size_t>(split.vocab_size())) {
-  constexpr int64_t kPiece = int64_t{1} << 16;
-  std::vector<int64_t> counts(cost_.size(), 1);
-  std::vector<int32_t> ids(kPiece);
-  std::vector<uint8_t> starts_word(kPiece);
-  for (int64_t document = 0; document < split.documents(); ++document) {
-    const int64_t tokens = split.document_tokens(document);
-    for (int64_t begin = 0; begin < tokens; begin += kPiece) {
-      const int64_t count = std::min(kPiece, tokens - begin);
-      split.copy(document, begin, count, ids.data(), starts_word.data());
-      for (int64_t i = 0; i < count; ++i) ++counts[static_cast<size_t>(ids[static_cast<size_t>(i)])];
-    }
-  }
-  const double total = static_cast<double>(split.tokens()) + static_cast<double>(counts.size());
-  for (size_t id = 0; id < counts.size(); ++id) cost_[id] = std::log(total / static_cast<double>(counts[id]));
+UnigramModel::UnigramModel(const data::Split& split) {
+  const std::vector<int64_t> counts = split.token_counts();
+  const auto total = static_cast<double>(split.tokens() + std::ssize(counts));
+  for (const int64_t count : counts) cost_.push_back(std::log(total / static_cast<double>(count + 1)));
 }
 
 namespace {

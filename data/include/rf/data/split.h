@@ -31,6 +31,9 @@ class Split {
   // be right.
   void document_lengths(int64_t first, std::span<int64_t> lengths) const;
   void verify() const;  // all shards, now
+  // How often each token id occurs, [vocab_size()]: from the file that prepare() wrote beside the shards, or from the
+  // shards, all of which are read, where an earlier version of it wrote none. Throws Error if the file is damaged.
+  std::vector<int64_t> token_counts() const;
   // Tokens [begin, begin + count) of a document into ids and starts_word, `count` elements each. Verifies its shard.
   // Throws Error when they are not inside the document. Thread-safe.
   void copy(int64_t document, int64_t begin, int64_t count, int32_t* ids, uint8_t* starts_word) const;
@@ -47,7 +50,7 @@ class Split {
   std::vector<ShardReader> shards_;
   std::vector<int64_t> first_document_;  // of each shard, then the number of documents
   int64_t tokens_ = 0, vocab_size_ = 0, bytes_ = 0;
-  std::string vocab_hash_, label_;
+  std::string vocab_hash_, label_, token_counts_path_;
 };
 
 }  // namespace rf::data
