@@ -4,11 +4,11 @@
     bench/engine_peers.py [--rounds N] [--sides NAME ...] [--shapes BxT ...] [--mixed FILE] [--json FILE]
                           [--update-docs]
 
-Sides: engine (ours, without torch); transformers, eager; the same by torch.compile with freezing; ONNX Runtime,
-float32 and dynamic int8; OpenVINO, in int8 by NNCF; zentorch. In float32, bfloat16 and int8 where a side has them. One that is not
-installed is left out; stderr says why. Each side is a process of its own that loads the same model directory, so that
-no two share libraries or threads; one works at a time, the sides take turns within a round, and a ratio is the median
-of the ratios within a round.
+Sides: engine (ours, without torch); transformers, eager; the same by torch.compile with freezing; ONNX Runtime, float32
+and dynamic int8; OpenVINO, in int8 by NNCF; zentorch. In float32, bfloat16 and int8 where a side has them. One that is
+not installed is left out; stderr says why. Each side is a process of its own that loads the same model directory, so
+that no two share libraries or threads; one works at a time, the sides take turns within a round, and a ratio is the
+median of the ratios within a round.
 
 Before anything is timed, every side's hidden states are compared with those of transformers in float32 without
 padding: float32 to T4 (tests/tolerances.py), bfloat16 within three times the error of transformers in bfloat16; for
