@@ -1,5 +1,5 @@
 # The Python whose packages the build looks into: `python`, empty when there is none.
-set(ROFORMER_PYTHON "" CACHE FILEPATH "A Python with torch 2.11 to 2.13; empty: .venv, or the one on the path")
+set(ROFORMER_PYTHON "" CACHE FILEPATH "A Python with torch 2.11 to 2.15; empty: .venv, or the one on the path")
 set(python "${ROFORMER_PYTHON}")
 if(NOT python AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   set(python ${PROJECT_SOURCE_DIR}/.venv/bin/python)

@@ -1,6 +1,6 @@
 # Looks for torch in `python` without loading it: torch_root, ROFORMER_TORCH_VERSION and an empty torch_problem, or the
 # reason why there is none that can be used.
-set(torch_versions "2.11 to 2.13")
+set(torch_versions "2.11 to 2.15")
 execute_process(
   COMMAND "${python}" -c
     "import importlib.util as u, pathlib as p; r = p.Path(u.find_spec('torch').origin).parent; print(r); print(open(r / 'version.py').read().split(\"__version__ = '\")[1].split(\"'\")[0], end='')"
@@ -11,6 +11,6 @@ set(ROFORMER_TORCH_VERSION "${CMAKE_MATCH_2}")
 set(torch_problem "")
 if(NOT torch_rc EQUAL 0)
   set(torch_problem "No torch in ${python}")
-elseif(CMAKE_MATCH_3 VERSION_LESS 2.11 OR CMAKE_MATCH_3 VERSION_GREATER 2.13)
+elseif(CMAKE_MATCH_3 VERSION_LESS 2.11 OR CMAKE_MATCH_3 VERSION_GREATER 2.15)
   set(torch_problem "torch ${ROFORMER_TORCH_VERSION} in ${python}: ${torch_versions} are supported")
 endif()

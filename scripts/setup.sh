@@ -6,7 +6,7 @@
 #   scripts/setup.sh --no-experiments    the same without its commands bench and reproduce, which saves a minute
 #   scripts/setup.sh --tests    also what the tests and benchmarks need, and their binaries
 #
-#   ROFORMER_PYTHON=/path/to/python    uses an environment that has torch 2.11 to 2.13 (and, with --tests, what
+#   ROFORMER_PYTHON=/path/to/python    uses an environment that has torch 2.11 to 2.15 (and, with --tests, what
 #                                      requirements-dev.txt lists) instead of making .venv; nothing is installed in it
 set -euo pipefail
 cd "$(dirname "$0")/.."

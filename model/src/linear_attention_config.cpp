@@ -53,18 +53,15 @@ LinearAttentionConfig parse_linear_attention(const AttentionConfig& given) {
   const nlohmann::json json = io::parse_json(given.options, "attention");
   io::StrictObject options(json, "attention", "linear");
   LinearAttentionConfig config;
-  config.feature_map = options.choice("feature_map", FeatureMap::kElu,
-                                      {{"elu", FeatureMap::kElu},
-                                       {"shen_original", FeatureMap::kShenOriginal},
-                                       {"shen", FeatureMap::kShen},
-                                       {"favor", FeatureMap::kFavor},
-                                       {"relu", FeatureMap::kRelu},
-                                       {"cosine", FeatureMap::kCosine}});
+  using enum FeatureMap;
+  const auto by_name = [](auto value) { return std::pair{name(value), value}; };
+  config.feature_map = options.choice(
+      "feature_map", kElu,
+      {by_name(kElu), by_name(kShenOriginal), by_name(kShen), by_name(kFavor), by_name(kRelu), by_name(kCosine)});
   // 1 + cos stays non-negative under a rotation in both sums (R-LIN-07), which is the one before the normalisation.
   const RopeSite site = config.feature_map == FeatureMap::kCosine ? RopeSite::kBeforeMap : RopeSite::kAfterMap;
   config.rope_site = options.choice(
-      "rope_site", site,
-      {{"after_map", RopeSite::kAfterMap}, {"before_map", RopeSite::kBeforeMap}, {"none", RopeSite::kNone}});
+      "rope_site", site, {by_name(RopeSite::kAfterMap), by_name(RopeSite::kBeforeMap), by_name(RopeSite::kNone)});
   config.rotate_denominator = options.boolean("rotate_denominator", false);
   if (config.rotate_denominator && config.rope_site != RopeSite::kAfterMap) {
     fail("attention", "{} must be false unless rope_site is after_map, got true with {}",
@@ -74,6 +71,36 @@ LinearAttentionConfig parse_linear_attention(const AttentionConfig& given) {
   read_draws(options, config);
   options.finish();
   return config;
+}
+
+const char* name(FeatureMap map) {
+  switch (map) {
+    case FeatureMap::kElu:
+      return "elu";
+    case FeatureMap::kShenOriginal:
+      return "shen_original";
+    case FeatureMap::kShen:
+      return "shen";
+    case FeatureMap::kFavor:
+      return "favor";
+    case FeatureMap::kRelu:
+      return "relu";
+    case FeatureMap::kCosine:
+      return "cosine";
+  }
+  return "";
+}
+
+const char* name(RopeSite site) {
+  switch (site) {
+    case RopeSite::kNone:
+      return "none";
+    case RopeSite::kBeforeMap:
+      return "before_map";
+    case RopeSite::kAfterMap:
+      return "after_map";
+  }
+  return "";
 }
 
 bool has_linear_attention(const ModelConfig& config) {

@@ -59,6 +59,17 @@ json described(const RotarySettings& settings) {
           {"rotates_values", settings.rotates_values}};
 }
 
+// Of linear attention, with what config.json leaves out; null: softmax attention.
+json described_linear_attention(const ModelConfig& config) {
+  if (!has_linear_attention(config)) return nullptr;
+  const LinearAttentionConfig linear = parse_linear_attention(config.attention);
+  return {{"feature_map", name(linear.feature_map)},
+          {"rope_site", name(linear.rope_site)},
+          {"rotate_denominator", linear.rotate_denominator},
+          {"eps", linear.eps},
+          {"feature_eps", linear.feature_eps}};
+}
+
 class ModelFiles {
  public:
   ModelFiles(const std::string& model_dir, bool bare) : model_dir_(model_dir) {
@@ -94,7 +105,7 @@ class ModelFiles {
                               {"architecture", info_.architecture},
                               {"family", config_.family == Family::kBert ? "bert" : "roformer"},
                               {"prefix", head_ == Head::kNone ? "" : body_prefix(config_)},
-                              {"linear_attention", has_linear_attention(config_)},
+                              {"linear_attention", described_linear_attention(config_)},
                               {"position_terms", needs_position_terms(config_)},
                               {"encodings", encodings}};
     return description.dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);

@@ -51,7 +51,7 @@ class ModelFiles:
         self.architecture: str = described["architecture"]
         self.family: str = described["family"]
         self.prefix: str = described["prefix"]  # of the encoder's names
-        self.linear_attention: bool = described["linear_attention"]
+        self.linear_attention: dict[str, Any] | None = described["linear_attention"]
         self.needs_position_terms: bool = described["position_terms"]
         self.encodings: list[dict[str, Any]] = described["encodings"]
         self._names = dict(self.native.names())

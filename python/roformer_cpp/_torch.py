@@ -6,7 +6,7 @@ try:
     import torch  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"[roformer_cpp] the operators and models need PyTorch 2.11 to 2.13, got: {error}. "
+        f"[roformer_cpp] the operators and models need PyTorch 2.11 to 2.15, got: {error}. "
         "Hint: install torch, then a wheel that was built with it (docs/python.md); Engine, Tokenizer and "
         "SentenceTransformer need no PyTorch"
     ) from None

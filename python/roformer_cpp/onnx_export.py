@@ -55,8 +55,8 @@ def export_onnx(
     Raises:
         ImportError: the package onnx is missing.
         FileNotFoundError, RuntimeError: as for ``Engine``.
-        ValueError, TypeError: an argument breaks a rule; the model has linear attention, multiple choice, or a position
-            encoding that has no graph.
+        ValueError, TypeError: an argument breaks a rule; the model has causal linear attention, multiple choice, or a
+            position encoding that has no graph.
     """
     if _checks.integer(WHERE, "opset", opset) not in OPSETS:
         raise ValueError(f"[{WHERE}] opset must be 17 or 23, got {opset}")

@@ -65,7 +65,10 @@ def test_an_error_leaves_what_was_there(tmp_path, monkeypatch):
     "make, message",
     [
         (lambda d: save("huang-m3", d), "must not multiply queries by vectors of the distance, .* got huang-m3"),
-        (lambda d: save_linear(d, "elu", "after_map"), "attention must be softmax, got linear"),
+        (
+            lambda d: save_linear(d, "elu", "after_map", is_decoder=True),
+            "linear attention must be bidirectional, got a causal",
+        ),
         (lambda d: save("rope", d, "RoFormerForMultipleChoice"), 'or task must be "hidden", got RoFormerForMultiple'),
     ],
 )

@@ -7,30 +7,22 @@ row without any key; causality is part of the mask, because the first descriptio
 ``is_causal``. The output of a query without any key is 0, as everywhere in this library.
 """
 
-import numpy as np
 from onnx import TensorProto
 
 from .graph import LARGEST_FLOAT, Graph
-from .position import Position, Rotation, Term
+from .position import Position, Term
+from .rotations import Rotations
 
 KEYS = 3  # the axis of scores
 
 
-class Attention:
+class Attention(Rotations):
     """What all layers of a graph share, and :meth:`layer`."""
 
     def __init__(self, graph: Graph, position: Position, ids: str, attention_mask: str, *, heads: int, head_dim: int):
-        self.graph, self.position, self.heads, self.head_dim = graph, position, heads, head_dim
+        super().__init__(graph, position, ids)
+        self.heads, self.head_dim = heads, head_dim
         self.scale = head_dim**-0.5 if position.scale is None else position.scale
-        self._shared: dict[tuple, str] = {}
-        shape = graph.op("Shape", ids)
-        self.batch = graph.op("Gather", shape, graph.integer(0))
-        # A sequence that is too long is an error of the Gather below. One of all positions would not do: ONNX Runtime
-        # makes a slice of it, which ends with the table.
-        last = graph.op("Sub", graph.op("Gather", shape, graph.integer(1)), graph.integer(1))
-        lengths = graph.constant("lengths", np.arange(1, position.tokens + 1, dtype=np.int64))
-        self.length = graph.op("Gather", lengths, last)
-        self.positions = graph.op("Range", graph.integer(0), self.length, graph.integer(1))
         self._attention_mask = attention_mask
 
     def prepare(self, *, causal: bool) -> None:
@@ -47,15 +39,15 @@ class Attention:
         one, batch, length = graph.ints(1), *(graph.unsqueeze(x, 0) for x in (self.batch, self.length))
         self.full_mask = graph.op("Expand", self.mask, graph.op("Concat", one, one, length, one, axis=0))
         self.pair_shape = graph.op("Concat", batch, graph.ints(self.heads), length, length, axis=0)
-        self.row_shape = graph.op("Concat", batch, one, one, axis=0)
 
     def layer(self, number: int, q: str, k: str, v: str) -> str:
         """q, k, v and the result: [B, H, T, D]"""
         graph, terms, rotation = self.graph, self.position.terms[number], self.position.rotation
         extra = self._added(terms, q, k)
         if rotation is not None:
-            q, k = self._rotate("query", rotation, q), self._rotate("key", rotation, k)
-            v = self._rotate("key", rotation, v) if rotation.values else v
+            rotate = self.rotate if graph.opset >= 23 else self.rotate_composed
+            q, k = rotate("query", q, self.head_dim), rotate("key", k, self.head_dim)
+            v = rotate("key", v, self.head_dim) if rotation.values else v
         if bias := terms.get("content_bias"):
             q = graph.op("Add", q, self._of_heads(bias))
         if graph.opset >= 23 and "value_table" not in terms and "gate" not in terms:
@@ -79,42 +71,6 @@ class Attention:
             out = graph.op("Add", out, self._of_values(table, weights))
         return out
 
-    # ---- rotations
-
-    def _rotate(self, side: str, rotation: Rotation, x: str) -> str:
-        graph, name = self.graph, "query" if rotation.is_one else side
-        rows = rotation.query if name == "query" else rotation.key
-        cos, sin = (self._rows(f"rotation.{name}.{part}", row) for part, row in zip(("cos", "sin"), rows, strict=True))
-        width = 2 * rows[0].shape[1]
-        if graph.opset >= 23:
-            partial = width if width < self.head_dim else 0
-            caches = self._of_batch(cos), self._of_batch(sin)
-            return graph.op(
-                "RotaryEmbedding", x, *caches, interleaved=int(rotation.interleaved), rotary_embedding_dim=partial
-            )
-        if rotation.interleaved:
-            a, b = graph.slice(x, 3, 0, width, 2), graph.slice(x, 3, 1, width, 2)
-        else:
-            a, b = graph.slice(x, 3, 0, width // 2), graph.slice(x, 3, width // 2, width)
-        first = graph.op("Sub", graph.op("Mul", a, cos), graph.op("Mul", b, sin))
-        second = graph.op("Add", graph.op("Mul", a, sin), graph.op("Mul", b, cos))
-        if rotation.interleaved:
-            pairs = graph.op("Concat", graph.unsqueeze(first, 4), graph.unsqueeze(second, 4), axis=4)
-            parts = [graph.reshape(pairs, 0, 0, 0, width)]
-        else:
-            parts = [first, second]
-        if width < self.head_dim:
-            parts.append(graph.slice(x, 3, width, self.head_dim))
-        return parts[0] if len(parts) == 1 else graph.op("Concat", *parts, axis=3)
-
-    def _of_batch(self, rows: str) -> str:
-        return self._once(("batch", rows), lambda: self.graph.op("Expand", rows, self.row_shape))
-
-    def _rows(self, name: str, rows: np.ndarray) -> str:
-        """The rows of the tokens' positions, [T, ..]"""
-        graph = self.graph
-        return self._once((name,), lambda: graph.op("Gather", graph.constant(name, rows), self.positions, axis=0))
-
     # ---- what is added to scores
 
     def _added(self, terms: dict[str, Term], q: str, k: str) -> str | None:
@@ -130,7 +86,7 @@ class Attention:
         names = ("bias", "position_query", "position_key", "reset_row", "reset_col")
         if any(name in terms for name in names):
             key = tuple(terms[name].name for name in names if name in terms)
-            parts.append(self._once(key, lambda: self._of_positions(terms)))
+            parts.append(self.once(key, lambda: self._of_positions(terms)))
         if not parts:
             return None
         return parts[0] if len(parts) == 1 else graph.op("Sum", *parts)
@@ -164,7 +120,7 @@ class Attention:
             clamped = graph.op("Min", graph.op("Max", self.distances, low), high)
             return graph.op("Sub", clamped, low)
 
-        return self._once(("index", table.low, table.high), compute)
+        return self.once(("index", table.low, table.high), compute)
 
     def _by_distance(self, term: Term) -> str:
         """A number for each distance, [H or 1, T, T]"""
@@ -187,14 +143,8 @@ class Attention:
         return graph.op("MatMul", sums, graph.constant(table.name, table.array))
 
     def _everywhere(self, index: str) -> str:
-        return self._once(("everywhere", index), lambda: self.graph.op("Expand", index, self.pair_shape))
+        return self.once(("everywhere", index), lambda: self.graph.op("Expand", index, self.pair_shape))
 
     def _of_heads(self, term: Term) -> str:
         """[H, D] as [H, 1, D]"""
         return self.graph.constant(term.name, term.array[:, None])
-
-    def _once(self, key: tuple, compute) -> str:
-        """The value of `key`, computed by the first layer that needs it."""
-        if key not in self._shared:
-            self._shared[key] = compute()
-        return self._shared[key]

@@ -3,6 +3,7 @@
 from .._model_files import ModelFiles
 from .attention import Attention
 from .graph import Graph
+from .linear_attention import LinearAttention
 from .position import Position
 
 
@@ -19,10 +20,13 @@ class Encoder:
         )
         heads = config["num_attention_heads"]
         with graph.scope("positions"):
-            self.attention = Attention(
-                graph, self.position, self.ids, self.attention_mask, heads=heads, head_dim=self.files.head_dim
-            )
-            self.attention.prepare(causal=config["is_decoder"])
+            if self.files.linear_attention:
+                self.attention = LinearAttention(graph, self.files, self.position, self.ids, self.attention_mask)
+            else:
+                self.attention = Attention(
+                    graph, self.position, self.ids, self.attention_mask, heads=heads, head_dim=self.files.head_dim
+                )
+                self.attention.prepare(causal=config["is_decoder"])
         with graph.scope("embeddings"):
             x = self._embeddings(types)
         for number in range(config["num_hidden_layers"]):

@@ -57,8 +57,8 @@ def read_position(where: str, files: ModelFiles, length: int | None) -> Position
         ValueError: ``length`` is longer than the encoding reads; the encoding changes with the length, or cannot be
             exported.
     """
-    if files.linear_attention:
-        raise ValueError(f"[{where}] attention must be softmax, got linear")
+    if files.linear_attention and files.config["is_decoder"]:
+        raise ValueError(f"[{where}] linear attention must be bidirectional, got a causal model (is_decoder)")
     return _Reader(where, files, length).read()
 
 

@@ -29,6 +29,10 @@ struct LinearAttentionConfig {
 // Throws Error for an unknown key, a value out of range, keys that contradict each other.
 LinearAttentionConfig parse_linear_attention(const AttentionConfig& config);
 
+// As config.json names them.
+const char* name(FeatureMap map);
+const char* name(RopeSite site);
+
 // Whether a model has linear attention.
 bool has_linear_attention(const ModelConfig& config);
 
