@@ -34,7 +34,7 @@ def test_feature_maps(feature_map, site, opset, tmp_path):
     [
         ("elu", {"rotate_denominator": True, "eps": 0.5}, "rope"),
         ("favor", {"num_features": 10, "feature_eps": 0.01, "orthogonal": False}, "rope"),
-        ("favor", {"eps": 1e-3}, {"type": "rope", "partial_rotary_factor": 0.5, "layout": "halves"}),
+        ("favor", {"eps": 1e-3, "num_features": 12}, {"type": "rope", "partial_rotary_factor": 0.5, "layout": "halves"}),
         ("relu", {}, "xpos"),
         ("elu", {}, ["learned", "rope"]),
     ],
