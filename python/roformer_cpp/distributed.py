@@ -6,6 +6,7 @@ The processes run the program's own commands (docs/distributed.md). Python makes
 
 import argparse
 import ctypes
+import importlib
 import json
 import os
 import sys
@@ -21,11 +22,16 @@ from .training import File, run_file
 
 _LIBRARY = "libroformer_cli.so"
 _MISUSE = 2  # the program's exit code for a wrong command line
-_HELP = """\
-Under torchrun, every process runs this command, and the first one writes and prints. Options of the launcher:
+_SHARED = "Under torchrun, every process runs this command, and the first one writes and prints. "
+_SHARED_OPTIONS = """\
   --backend TEXT     Backend of torch.distributed; default: gloo
   --timeout SECONDS  Longest wait for another process before the job ends; default: 600
-All other options are those of `roformer {command}`:
+"""
+_ALONE = ("compare",)  # commands of one process
+_HELP = """\
+{shared}Options of the launcher:
+  --import MODULE    Python module to load before, such as one that registers encodings; several times for several
+{more}All other options are those of `roformer {command}`:
 
 """
 
@@ -38,10 +44,12 @@ def main(command: str, arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if {"-h", "--help"} & set(arguments):
-        sys.stdout.write(_HELP.format(command=command))
+        shared, more = ("", "") if command in _ALONE else (_SHARED, _SHARED_OPTIONS)
+        sys.stdout.write(_HELP.format(command=command, shared=shared, more=more))
         sys.stdout.flush()
         return _run([command, "--help"], "")
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--import", dest="modules", action="append", default=[])
     parser.add_argument("--backend", default="gloo")
     parser.add_argument("--timeout", type=_seconds, default=600.0)
     try:
@@ -49,6 +57,17 @@ def main(command: str, arguments: Sequence[str] | None = None) -> int:
     except argparse.ArgumentError as error:
         if _is_first_of_machine():
             print(f"[usage] {error.argument_name} {error.message}", file=sys.stderr)
+        return _MISUSE
+    try:
+        for module in own.modules:
+            _import(module)
+    except ImportError as error:
+        if _is_first_of_machine():
+            print(error, file=sys.stderr)
+        return _MISUSE
+    if "RANK" in os.environ and command in _ALONE:
+        if _is_first_of_machine():
+            print(f"[distributed] {command} must be run by one process, got rank {os.environ['RANK']}", file=sys.stderr)
         return _MISUSE
     if "RANK" not in os.environ:
         return _run([command, *arguments], "")
@@ -132,6 +151,19 @@ def _is_started_again(arguments: list[str]) -> bool:
         Path(output).mkdir(parents=True, exist_ok=True)
         file.write_text(job)
     return False
+
+
+def _import(module: str) -> None:
+    """
+    Raises:
+        ImportError: there is no such module, or it raises an exception.
+    """
+    sys.path[:0] = [] if os.getcwd() in sys.path else [os.getcwd()]  # noqa: PTH109
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ImportError(f"[usage] --import must be a module that can be loaded, got {module} ({reason})") from error
 
 
 class _NoGroup(RuntimeError):

@@ -9,6 +9,7 @@ from engine_case import SIZES, assert_close, make_sequences
 from engine_modules import hidden_of, save_linear
 from onnx_case import OPSETS, kept, padded, run
 
+ROPE = {"type": "rope"}
 MAPS = ("elu", "shen_original", "shen", "favor", "relu", "cosine")
 
 
@@ -34,7 +35,7 @@ def test_feature_maps(feature_map, site, opset, tmp_path):
     [
         ("elu", {"rotate_denominator": True, "eps": 0.5}, "rope"),
         ("favor", {"num_features": 10, "feature_eps": 0.01, "orthogonal": False}, "rope"),
-        ("favor", {"eps": 1e-3, "num_features": 12}, {"type": "rope", "partial_rotary_factor": 0.5, "layout": "halves"}),
+        ("favor", {"eps": 1e-3, "num_features": 12}, ROPE | {"partial_rotary_factor": 0.5, "layout": "halves"}),
         ("relu", {}, "xpos"),
         ("elu", {}, ["learned", "rope"]),
     ],
