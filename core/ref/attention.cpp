@@ -43,20 +43,22 @@ struct Run {
 // What query m is part of: the call, or its packed sequence.
 struct Sequence {
   Run queries, keys;
+  int64_t prefix;  // keys at its start that every query may attend to
 };
-Sequence sequence_of(const rf_attention_args& x, int64_t m) {
-  if (x.cu_seqlens_q == nullptr) return {{0, x.queries}, {0, x.keys}};
+Sequence sequence_of(const rf_attention_args& x, int64_t b, int64_t m) {
+  const auto prefix = [&](int64_t entry) { return x.prefix == nullptr ? 0 : x.prefix[entry]; };
+  if (x.cu_seqlens_q == nullptr) return {{0, x.queries}, {0, x.keys}, prefix(b)};
   const auto run = [](const int64_t* ends) { return Run{ends[0], ends[1] - ends[0]}; };
   int64_t i = 0;
   while (x.cu_seqlens_q[i + 1] <= m) ++i;
-  return {run(x.cu_seqlens_q + i), run(x.cu_seqlens_k + i)};
+  return {run(x.cu_seqlens_q + i), run(x.cu_seqlens_k + i), prefix(i)};
 }
 
 bool may_attend(const rf_attention_args& x, const Sequence& own, int64_t b, int64_t h, int64_t m, int64_t n) {
   const int64_t query = m - own.queries.first, key = n - own.keys.first;
   const int64_t ahead = key - (query + own.keys.count - own.queries.count);
   if ((x.window & RF_WINDOW_LEFT) != 0 && ahead < -x.window_left) return false;
-  if ((x.window & RF_WINDOW_RIGHT) != 0 && ahead > x.window_right) return false;
+  if ((x.window & RF_WINDOW_RIGHT) != 0 && ahead > x.window_right && key >= own.prefix) return false;
   return x.mask == nullptr ||
          x.mask[b * x.mask_stride_b + h * x.mask_stride_h + m * x.mask_stride_t + n * x.mask_stride_s] != 0;
 }
@@ -141,7 +143,7 @@ PositionTerm position_term(const Head& head, int64_t m, int64_t n) {
 
 AttentionRow attention_row(const Head& head, int64_t m) {
   AttentionRow row;
-  const Sequence own = sequence_of(head.args, m);
+  const Sequence own = sequence_of(head.args, head.b, m);
   for (int64_t n = own.keys.first; n < own.keys.first + own.keys.count; ++n) {
     if (!may_attend(head.args, own, head.b, head.h, m, n)) continue;
     row.keys.push_back(n);

@@ -33,7 +33,7 @@ Linear read_qkv(const Weights& weights, const std::string& name, Precision preci
   for (const char* part : {"query", "key", "value"}) {
     const TensorFloats weight = weights.floats(fmt::format("{}.{}.weight", name, part));
     to = std::copy_n(weight.get(), hidden * hidden, to);
-    const std::vector<float> added = weights.vector(fmt::format("{}.{}.bias", name, part));
+    const std::vector<float> added = read_bias(weights, fmt::format("{}.{}", name, part));
     bias.insert(bias.end(), added.begin(), added.end());
   }
   return Linear(precision, hidden, 3 * hidden, all, std::move(bias), largest_inputs);
@@ -83,7 +83,7 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
   if (has_linear_attention(config)) linear_.emplace(config, weights, *position_);
   words_ = weights.rows(prefix + "embeddings.word_embeddings.weight");
   types_ = weights.rows(prefix + "embeddings.token_type_embeddings.weight");
-  embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config.layer_norm_eps);
+  embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
   if (config.embedding_size != config.hidden_size) {
     embeddings_project_ = read_linear(weights, prefix + "embeddings_project", precision);
   }
@@ -96,8 +96,8 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
          .attention_output = read_linear(weights, name + "attention.output.dense", precision),
          .intermediate = read_linear(weights, name + "intermediate.dense", precision, inputs[i].feed_forward),
          .output = read_linear(weights, name + "output.dense", precision),
-         .attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config.layer_norm_eps),
-         .output_norm = read_norm(weights, name + "output.LayerNorm", config.layer_norm_eps)});
+         .attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config, config.hidden_size),
+         .output_norm = read_norm(weights, name + "output.LayerNorm", config, config.hidden_size)});
   }
 }
 

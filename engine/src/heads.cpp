@@ -28,16 +28,18 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
       return;
     case Head::kMaskedLm:
     case Head::kCausalLm: {
-      dense_ = linear("cls.predictions.transform.dense");
-      norm_ = read_norm(weights, "cls.predictions.transform.LayerNorm", config.layer_norm_eps);
+      const bool simple = config.family == Family::kRoFormerV2;
+      if (weights.has("cls.predictions.transform.dense.weight")) dense_ = linear("cls.predictions.transform.dense");
+      if (simple) activation_.reset();
+      if (!simple) norm_ = read_norm(weights, "cls.predictions.transform.LayerNorm", config, config.embedding_size);
       const bool tied = config.tie_word_embeddings;
       const std::string weight = tied ? prefix + "embeddings.word_embeddings.weight" : "cls.predictions.decoder.weight";
       last_ = Linear(precision, config.embedding_size, config.vocab_size, weights.floats(weight).get(),
-                     weights.vector(tied ? "cls.predictions.bias" : "cls.predictions.decoder.bias"));
+                     read_bias(weights, tied ? "cls.predictions" : "cls.predictions.decoder"));
       return;
     }
     case Head::kSequenceClassification:
-      if (config.family == Family::kRoFormer) {
+      if (config.family != Family::kBert) {
         dense_ = linear("classifier.dense");
         last_ = linear("classifier.out_proj");
         return;
@@ -69,8 +71,9 @@ void HeadLayers::before_last(int64_t rows, const void* x, int64_t x_stride, std:
   const rf_dtype dtype = activation_dtype(precision_);
   const Linear& first = dense_.empty() ? pooler_ : dense_;
   y.resize(static_cast<size_t>(rows * first.out() * bytes_of(dtype)));
-  first(rows, x, x_stride, y.data(), dense_.empty() ? Activation::kTanh : activation_);
-  if (!norm_.gain.empty()) norm_(dtype, rows, y.data(), nullptr, y.data());
+  const std::optional<Activation> activation = dense_.empty() ? Activation::kTanh : activation_;
+  activation ? first(rows, x, x_stride, y.data(), *activation) : first(rows, x, x_stride, y.data());
+  if (norm_.columns > 0) norm_(dtype, rows, y.data(), nullptr, y.data());
 }
 
 void HeadLayers::operator()(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,7 @@ class HeadLayers {
 
   Head head_ = Head::kNone;
   Precision precision_ = Precision::kFloat32;
-  Activation activation_ = Activation::kGelu;
+  std::optional<Activation> activation_;  // after dense_
   int64_t hidden_ = 0;
   Linear pooler_, dense_, last_;  // dense_: of language models and of RoFormer's classification
   Norm norm_;                     // of language models

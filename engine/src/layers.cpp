@@ -103,15 +103,15 @@ void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* r
   rf_norm_args args = {};
   args.struct_size = sizeof args;
   args.dtype = dtype;
-  args.kind = RF_NORM_LAYER;
+  args.kind = kind == NormKind::kRms ? RF_NORM_RMS : RF_NORM_LAYER;
   args.rows = rows;
-  args.columns = static_cast<int64_t>(gain.size());
+  args.columns = columns;
   args.x = x;
   args.residual = residual;
   args.y = y;
   args.x_stride = args.residual_stride = args.y_stride = args.columns;
-  args.gamma = gain.data();
-  args.beta = bias.data();
+  args.gamma = gain.empty() ? nullptr : gain.data();
+  args.beta = bias.empty() ? nullptr : bias.data();
   args.eps = eps;
   check_status(rf_norm_forward(&args));
 }

@@ -48,9 +48,11 @@ class Linear {
   std::vector<float> bias_;
 };
 
-// y = layer_norm(x + residual); y may be residual. residual: nullptr for none.
+// y = norm(x + residual); y may be residual. residual: nullptr for none.
 struct Norm {
-  std::vector<float> gain, bias;
+  NormKind kind = NormKind::kLayer;
+  int64_t columns = 0;            // 0: no norm
+  std::vector<float> gain, bias;  // empty with kRms
   double eps = 0;
   void operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const;
 };

@@ -155,7 +155,7 @@ std::unique_ptr<Position> open_stored_table(const ModelConfig& config, const std
                                             const Weights& weights, const std::string& prefix,
                                             const std::function<void(const std::string&)>& warn) {
   const std::string name = prefix + "encoder.embed_positions.weight";
-  if (model_type(config) != "roformer" || !weights.has(name)) return nullptr;
+  if (!has_position_table(config) || !weights.has(name)) return nullptr;
   std::vector<float> table = weights.vector(name);
   const std::vector<double> exact(table.begin(), table.end());
   const std::optional<std::string> warning = stored_table_warning(model_dir, exact, config.head_dim());

@@ -1,4 +1,5 @@
-// Layers from the weights of a model: `name`.weight and `name`.bias.
+// Layers from the weights of a model: `name`.weight and `name`.bias, of which RoFormerV2's linear layers have the first
+// and its norms none.
 #pragma once
 
 #include <string>
@@ -9,16 +10,24 @@
 
 namespace rf::engine {
 
+inline std::vector<float> read_bias(const Weights& weights, const std::string& name) {
+  return weights.has(name + ".bias") ? weights.vector(name + ".bias") : std::vector<float>();
+}
+
 // largest_inputs: as Linear has them.
 inline Linear read_linear(const Weights& weights, const std::string& name, Precision precision,
                           const std::vector<float>& largest_inputs = {}) {
   const std::vector<int64_t>& shape = weights.view(name + ".weight").shape;
-  return Linear(precision, shape[1], shape[0], weights.floats(name + ".weight").get(), weights.vector(name + ".bias"),
+  return Linear(precision, shape[1], shape[0], weights.floats(name + ".weight").get(), read_bias(weights, name),
                 largest_inputs);
 }
 
-inline Norm read_norm(const Weights& weights, const std::string& name, double eps) {
-  return {weights.vector(name + ".weight"), weights.vector(name + ".bias"), eps};
+inline Norm read_norm(const Weights& weights, const std::string& name, const ModelConfig& config, int64_t columns) {
+  Norm norm{.kind = config.norm_kind(), .columns = columns, .gain = {}, .bias = {}, .eps = config.layer_norm_eps};
+  if (norm.kind == NormKind::kRms) return norm;
+  norm.gain = weights.vector(name + ".weight");
+  norm.bias = weights.vector(name + ".bias");
+  return norm;
 }
 
 }  // namespace rf::engine

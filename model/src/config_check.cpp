@@ -7,6 +7,7 @@
 #include "names.h"
 #include "rf/io/error.h"
 #include "rf/model/config.h"
+#include "rf/model/weights.h"
 
 namespace rf {
 namespace {
@@ -30,7 +31,7 @@ void check_heads(const ModelConfig& config, std::string_view where) {
   const auto& [hidden, heads] = std::pair(config.hidden_size, config.num_attention_heads);
   if (hidden % heads != 0)
     fail(where, "hidden_size must be a multiple of num_attention_heads, got {} and {}", hidden, heads);
-  if (model_type(config) == "roformer" && config.head_dim() % 2 != 0) {
+  if (has_position_table(config) && config.head_dim() % 2 != 0) {
     fail(where, "head size (hidden_size / num_attention_heads) must be even, got {} / {} = {}", hidden, heads,
          config.head_dim());
   }

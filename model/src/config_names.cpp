@@ -39,6 +39,8 @@ constexpr std::string_view kConfigKeys[] = {"vocab_size",
                                             "architectures",
                                             "model_type",
                                             "family",
+                                            "use_bias",
+                                            "norm_type",
                                             "position_encoding",
                                             "attention",
                                             "training_positions",
@@ -79,8 +81,6 @@ const std::vector<FixedKey>& fixed_keys() {
       {"quantization_config", {"null"}, "quantized checkpoints are not supported"},
       {"auto_map", {"null"}, "the model's own Python code is not run"},
       {"use_bfloat16", {"false"}, "it is no longer in transformers"},
-      {"use_bias", {"true"}, "RoFormer-V2 is not supported"},
-      {"norm_type", {"\"layer_norm\""}, "RoFormer-V2 is not supported"},
       {"position_embedding_type", {"\"absolute\""}, "other encodings are named by position_encoding", Family::kBert},
       {"summary_use_proj", {"false", "null"}, "the summary of multiple choice has no parameters"},
       {"summary_activation", {"null"}, "the summary of multiple choice has no activation"},
@@ -100,6 +100,13 @@ constexpr ActivationName kActivations[] = {
     {"relu", Activation::kRelu}, {"silu", Activation::kSilu},         {"swish", Activation::kSilu},
     {"tanh", Activation::kTanh},
 };
+
+struct FamilyName {
+  std::string_view name;
+  Family family;
+};
+constexpr FamilyName kFamilies[] = {
+    {"roformer", Family::kRoFormer}, {"bert", Family::kBert}, {"roformer_v2", Family::kRoFormerV2}};
 
 struct HeadName {
   std::string_view end;  // of the class name, after a stem
@@ -121,10 +128,10 @@ struct Stem {
   std::vector<Family> families;  // of models that have classes so named
 };
 const std::vector<Stem>& stems() {
-  static const std::vector<Stem> all = {{"RoFormer", {Family::kRoFormer}},
+  static const std::vector<Stem> all = {{"RoFormer", {Family::kRoFormer, Family::kRoFormerV2}},
                                         {"Bert", {Family::kBert}},
                                         {"Nezha", {Family::kBert}},
-                                        {"RfEncoder", {Family::kRoFormer, Family::kBert}}};
+                                        {"RfEncoder", {Family::kRoFormer, Family::kBert, Family::kRoFormerV2}}};
   return all;
 }
 
@@ -173,13 +180,28 @@ std::string_view name_of_activation(Activation activation) {
       ->name;
 }
 
+std::string_view family_name(Family family) {
+  for (const FamilyName& entry : kFamilies) {
+    if (entry.family == family) return entry.name;
+  }
+  fail("config", "unknown family, got {}", static_cast<int>(family));
+}
+
+std::optional<Family> family_of_name(std::string_view name) {
+  for (const FamilyName& entry : kFamilies) {
+    if (entry.name == name) return entry.family;
+  }
+  return std::nullopt;
+}
+
 Head head_of_architecture(const std::string& architecture) {
   return parse_architecture(architecture).head;
 }
 
 std::string architecture_of(const ModelConfig& config, Head head) {
   const std::string type = model_type(config);
-  return class_name(type == "roformer" ? "RoFormer" : type == "bert" ? "Bert" : "RfEncoder", head);
+  if (type == "rf_encoder") return class_name("RfEncoder", head);
+  return class_name(type == "bert" ? "Bert" : "RoFormer", head);
 }
 
 Head ModelConfig::head() const {

@@ -110,7 +110,7 @@ std::optional<Unlike> unlike_transformers(const ModelConfig& config, std::string
 }  // namespace
 
 std::string model_type(const ModelConfig& config) {
-  const char* const type = config.family == Family::kBert ? "bert" : "roformer";
+  const std::string type(family_name(config.family));
   return unlike_transformers(config, type) ? "rf_encoder" : type;
 }
 

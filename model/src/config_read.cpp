@@ -112,20 +112,42 @@ void read_numbers(const Reader& reader, ModelConfig& config) {
   }
 }
 
+// use_bias and norm_type, which make a RoFormerV2 of a roformer and otherwise say what the family is.
+void read_simplifications(const Reader& reader, std::string_view where, std::string_view type, ModelConfig& config) {
+  bool use_bias = config.use_bias();
+  reader.read("use_bias", use_bias);
+  std::string norm = std::string(norm_name(config.norm_kind()));
+  reader.read_or_null("norm_type", norm);
+  if (norm != norm_name(NormKind::kLayer) && norm != norm_name(NormKind::kRms)) {
+    fail(where, "norm_type must be \"layer_norm\" or \"rms_norm\", got {}", shown(json(norm)));
+  }
+  const bool may_choose = type == "roformer" || (type.empty() && reader.find("family") == nullptr);
+  if (may_choose && !use_bias && norm == norm_name(NormKind::kRms)) config.family = Family::kRoFormerV2;
+  if (use_bias == config.use_bias() && norm == norm_name(config.norm_kind())) return;
+  fail(where,
+       "use_bias and norm_type must be true and \"layer_norm\", or in a RoFormerV2 false and \"rms_norm\", got {} and "
+       "{} in the family {}",
+       use_bias, shown(json(norm)), family_name(config.family));
+}
+
 // The model_type, or "" when there is none; sets the family and the defaults that depend on it.
 std::string read_type(const Reader& reader, std::string_view where, ModelConfig& config) {
   std::string type;
   reader.read_or_null("model_type", type);
-  if (!type.empty() && type != "roformer" && type != "bert" && type != "nezha" && type != "rf_encoder") {
-    fail(where, "model_type must be \"roformer\", \"bert\", \"nezha\" or \"rf_encoder\", got {}", shown(json(type)));
+  const std::optional<Family> of_type = family_of_name(type);
+  if (!type.empty() && !of_type && type != "nezha" && type != "rf_encoder") {
+    fail(where, "model_type must be \"roformer\", \"bert\", \"roformer_v2\", \"nezha\" or \"rf_encoder\", got {}",
+         shown(json(type)));
   }
-  if (type == "bert" || type == "nezha") config.family = Family::kBert;
+  config.family = type == "nezha" ? Family::kBert : of_type.value_or(Family::kRoFormer);
   if (const json* family = reader.find("family")) {
-    const bool bert = *family == "bert";
-    if (!bert && *family != "roformer") reader.reject("family", "\"roformer\" or \"bert\"", *family);
+    const auto found = family->is_string() ? family_of_name(family->get<std::string>()) : std::nullopt;
+    if (!found) reader.reject("family", "\"roformer\", \"bert\" or \"roformer_v2\"", *family);
     if (!type.empty() && type != "rf_encoder") reader.reject("family", "left to a model_type of rf_encoder", *family);
-    config.family = bert ? Family::kBert : Family::kRoFormer;
+    config.family = *found;
   }
+  if (config.family == Family::kRoFormerV2) config.hidden_act = Activation::kRelu;
+  read_simplifications(reader, where, type, config);
   if (config.family == Family::kBert) {
     config.vocab_size = type == "nezha" ? 21128 : 30522;
     config.max_position_embeddings = 512;

@@ -48,10 +48,14 @@ json to_json(const ModelConfig& config) {
       {"add_cross_attention", config.add_cross_attention},
       {"tie_word_embeddings", config.tie_word_embeddings},
   };
-  if (config.family == Family::kRoFormer) object["embedding_size"] = config.embedding_size;
-  if (config.family == Family::kRoFormer || config.rotary_value) object["rotary_value"] = config.rotary_value;
+  if (config.family != Family::kBert) object["embedding_size"] = config.embedding_size;
+  if (config.family != Family::kBert || config.rotary_value) object["rotary_value"] = config.rotary_value;
+  if (config.family == Family::kRoFormerV2) {
+    object["use_bias"] = config.use_bias();
+    object["norm_type"] = norm_name(config.norm_kind());
+  }
   if (object["model_type"] == "rf_encoder") {
-    object["family"] = config.family == Family::kBert ? "bert" : "roformer";
+    object["family"] = family_name(config.family);
     object.update(position_to_json(config));
   }
   add_labels(config, object);

@@ -127,8 +127,9 @@ class Matcher {
 
   bool is_ignored(const std::string& name) const {
     const std::string body = name.starts_with(prefix_) ? name.substr(prefix_.size()) : name;
-    if (body == "embeddings_project.weight" || body == "embeddings_project.bias") return true;  // E == C, or a spec
-    if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;              // or a spec
+    const bool projects = config_.embedding_size != config_.hidden_size;
+    if (body == "embeddings_project.weight" || body == "embeddings_project.bias") return !projects;
+    if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;  // or a spec
     if (name.starts_with(kNextSentence) && config_.family == Family::kBert) return true;
     if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); })) {
       return true;

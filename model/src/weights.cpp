@@ -1,9 +1,11 @@
 // Names, shapes and roles of the tensors that transformers' RoFormer and BERT classes save (spec R-HF-03), in the order
-// of their modules. Letters: V vocabulary, E embedding_size, C hidden_size, F intermediate_size, D head size.
+// of their modules, and those of RoFormerV2's port. Letters: V vocabulary, E embedding_size, C hidden_size, F
+// intermediate_size, D head size.
 #include "rf/model/weights.h"
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <utility>
 
 namespace rf {
@@ -11,20 +13,30 @@ namespace {
 
 class Builder {
  public:
+  explicit Builder(const ModelConfig& config) : use_bias_(config.use_bias()), norms_(config.norm_kind()) {}
   void add(std::string name, std::vector<int64_t> shape, WeightRole role) {
     specs_.push_back({std::move(name), std::move(shape), role});
   }
+  // Of the encoder and the language model's head.
   void linear(const std::string& name, int64_t out, int64_t in) {
+    add(name + ".weight", {out, in}, WeightRole::kMatrix);
+    if (use_bias_) add(name + ".bias", {out}, WeightRole::kBias);
+  }
+  // Of heads of tasks.
+  void task_linear(const std::string& name, int64_t out, int64_t in) {
     add(name + ".weight", {out, in}, WeightRole::kMatrix);
     add(name + ".bias", {out}, WeightRole::kBias);
   }
   void norm(const std::string& name, int64_t size) {
+    if (norms_ == NormKind::kRms) return;
     add(name + ".weight", {size}, WeightRole::kNormGain);
     add(name + ".bias", {size}, WeightRole::kNormBias);
   }
   std::vector<WeightSpec> take() { return std::move(specs_); }
 
  private:
+  bool use_bias_;
+  NormKind norms_;
   std::vector<WeightSpec> specs_;
 };
 
@@ -45,7 +57,7 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
   to.add(embeddings + "token_type_embeddings.weight", {c.type_vocab_size, c.embedding_size}, WeightRole::kEmbedding);
   to.norm(embeddings + "LayerNorm", c.embedding_size);
   if (c.embedding_size != c.hidden_size) to.linear(prefix + "embeddings_project", c.hidden_size, c.embedding_size);
-  if (model_type(c) == "roformer") {
+  if (has_position_table(c)) {
     to.add(prefix + "encoder.embed_positions.weight", {c.max_position_embeddings, c.head_dim()}, WeightRole::kTable);
   }
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) {
@@ -59,6 +71,13 @@ void add_encoder(Builder& to, const ModelConfig& c, const std::string& prefix) {
 }
 
 void add_language_model_head(Builder& to, const ModelConfig& c) {
+  if (c.family == Family::kRoFormerV2) {
+    if (c.embedding_size != c.hidden_size) {
+      to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size);
+    }
+    if (!c.tie_word_embeddings) to.linear("cls.predictions.decoder", c.vocab_size, c.embedding_size);
+    return;
+  }
   to.add("cls.predictions.bias", {c.vocab_size}, WeightRole::kBias);
   to.linear("cls.predictions.transform.dense", c.embedding_size, c.hidden_size);
   to.norm("cls.predictions.transform.LayerNorm", c.embedding_size);
@@ -68,13 +87,13 @@ void add_language_model_head(Builder& to, const ModelConfig& c) {
 void add_pooler(Builder& to, const ModelConfig& c, Head head) {
   const bool pools = head == Head::kNone || head == Head::kSequenceClassification || head == Head::kMultipleChoice;
   if (c.family != Family::kBert || !pools) return;
-  to.linear((head == Head::kNone ? "" : body_prefix(c)) + "pooler.dense", c.hidden_size, c.hidden_size);
+  to.task_linear((head == Head::kNone ? "" : body_prefix(c)) + "pooler.dense", c.hidden_size, c.hidden_size);
 }
 
 }  // namespace
 
 std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
-  Builder to;
+  Builder to(config);
   add_encoder(to, config, head == Head::kNone ? "" : body_prefix(config));
   add_pooler(to, config, head);
   switch (head) {
@@ -86,23 +105,38 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
       break;
     case Head::kSequenceClassification:
       if (config.family == Family::kBert) {
-        to.linear("classifier", config.num_labels, config.hidden_size);
+        to.task_linear("classifier", config.num_labels, config.hidden_size);
       } else {
-        to.linear("classifier.dense", config.hidden_size, config.hidden_size);
-        to.linear("classifier.out_proj", config.num_labels, config.hidden_size);
+        to.task_linear("classifier.dense", config.hidden_size, config.hidden_size);
+        to.task_linear("classifier.out_proj", config.num_labels, config.hidden_size);
       }
       break;
     case Head::kMultipleChoice:
-      to.linear("classifier", 1, config.hidden_size);
+      to.task_linear("classifier", 1, config.hidden_size);
       break;
     case Head::kTokenClassification:
-      to.linear("classifier", config.num_labels, config.hidden_size);
+      to.task_linear("classifier", config.num_labels, config.hidden_size);
       break;
     case Head::kQuestionAnswering:
-      to.linear("qa_outputs", 2, config.hidden_size);  // start and end, whatever num_labels is
+      to.task_linear("qa_outputs", 2, config.hidden_size);  // start and end, whatever num_labels is
       break;
   }
   return to.take();
+}
+
+bool has_position_table(const ModelConfig& config) {
+  const std::string type = model_type(config);
+  return type == "roformer" || type == "roformer_v2";
+}
+
+InitialValues initial_values(const ModelConfig& config, const WeightSpec& spec) {
+  if (config.family != Family::kRoFormerV2) return {.deviation = config.initializer_range};
+  constexpr double kTruncated = 1.13684723;  // over the deviation of N(0, 1) between -2 and 2
+  const bool table_is_wide = spec.shape[0] > 10000 || spec.shape[0] < 10;
+  const bool by_rows = spec.role == WeightRole::kEmbedding && !table_is_wide;
+  const auto size = static_cast<double>(by_rows ? spec.shape[0] : spec.shape[1]);
+  const auto layers = static_cast<double>(config.num_hidden_layers);
+  return {.deviation = kTruncated / std::sqrt(size * layers), .truncated = true};
 }
 
 bool decays(WeightRole role, size_t dimensions) {
@@ -132,7 +166,7 @@ std::string body_prefix(const ModelConfig& config) {
 
 std::string tied_source(const ModelConfig& config, const std::string& name) {
   if (name == "cls.predictions.decoder.weight") return body_prefix(config) + "embeddings.word_embeddings.weight";
-  if (name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
+  if (config.use_bias() && name == "cls.predictions.decoder.bias") return "cls.predictions.bias";
   return "";
 }
 

@@ -20,7 +20,8 @@ namespace {
 at::Tensor project(const Linear& q, const Linear& k, const Linear& v, const at::Tensor& hidden_BTC) {
   const int64_t rows = hidden_BTC.size(0) * hidden_BTC.size(1);
   if (rows < q.weight->size(0)) return at::cat({q(hidden_BTC), k(hidden_BTC), v(hidden_BTC)}, -1);
-  const Linear joined{Parameter(at::cat({q.weight, k.weight, v.weight})), Parameter(at::cat({q.bias, k.bias, v.bias}))};
+  Linear joined{Parameter(at::cat({q.weight, k.weight, v.weight})), Parameter()};
+  if (q.bias->defined()) joined.bias = Parameter(at::cat({q.bias, k.bias, v.bias}));
   return joined(hidden_BTC);
 }
 
@@ -162,7 +163,9 @@ at::Tensor Body::embed(const Input& input, const TokenPositions& positions, cons
       (input.types_BT.defined() ? at::embedding(type_embeddings_, input.types_BT) : type_embeddings_->select(0, 0));
   if (const at::Tensor added = encoding_->input(positions, word_embeddings_->scalar_type()); added.defined())
     sum_BTE = sum_BTE + added;
-  const at::Tensor embedded_BTE = drop(embeddings_norm_(sum_BTE), config_.hidden_dropout_prob);
+  const double p = config_.hidden_dropout_prob;
+  const bool drops_first = config_.family == Family::kRoFormerV2;
+  const at::Tensor embedded_BTE = drops_first ? embeddings_norm_(drop(sum_BTE, p)) : drop(embeddings_norm_(sum_BTE), p);
   return embeddings_project_.weight->defined() ? embeddings_project_(embedded_BTE) : embedded_BTE;
 }
 

@@ -6,8 +6,9 @@
 //   h   = LN(h + W_o' attention(W_q' h, W_k' e, W_v' e))       with cross-attention to encoder states e: no position
 //   x'  = LN(h + W_2 act(W_1 h))                               terms and no rotation (R-ROPE-14)
 //
-// Dropout on the embeddings and on what is added to x or h; attention is softmax's or linear. The body knows terms,
-// never the name of an encoding.
+// LN is a layer norm or an RMS norm without weights, and no linear layer of RoFormerV2 has a bias (R-VAR-05). Dropout
+// on the embeddings, in RoFormerV2 before their norm, and on what is added to x or h; attention is softmax's or linear.
+// The body knows terms, never the name of an encoding.
 #pragma once
 
 #include <ATen/core/Tensor.h>

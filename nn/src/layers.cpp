@@ -7,6 +7,7 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/relu.h>
+#include <ATen/ops/rms_norm.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/tanh.h>
 #include <c10/util/Exception.h>
@@ -15,7 +16,6 @@
 
 #include "rf/nn/linear_backend.h"
 #include "rf/ops/kernels.h"
-#include "rf/ops/rows.h"
 
 namespace rf::nn {
 
@@ -78,15 +78,22 @@ at::Tensor Linear::operator()(const at::Tensor& x, Activation activation) const 
   return activate(activation, (*this)(x));
 }
 
+ops::NormOptions Norm::options() const {
+  return {
+      .gamma = optional(gain), .beta = optional(bias), .kind = kind == NormKind::kRms ? "rms" : "layer", .eps = eps};
+}
+
 at::Tensor Norm::operator()(const at::Tensor& x) const {
-  if (!kernels_take(x)) return at::layer_norm(x, gain->sizes(), gain, bias, eps);
-  return ops::norm(x, {.gamma = gain, .beta = bias, .eps = eps});
+  if (kernels_take(x)) return ops::norm(x, options());
+  if (kind == NormKind::kRms) return at::rms_norm(x, x.size(-1), {}, eps);
+  return at::layer_norm(x, gain->sizes(), gain, bias, eps);
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x, const at::Tensor& residual, const Dropout& drop, double p) const {
   const bool types_fit = residual.scalar_type() == x.scalar_type() || residual.scalar_type() == at::kFloat;
   if (!types_fit || !kernels_take(x)) return (*this)(drop(x, p) + residual);
-  ops::NormOptions options{.residual = residual, .gamma = gain, .beta = bias, .eps = eps};
+  ops::NormOptions options = this->options();
+  options.residual = residual;
   if (drop.training && p > 0) {
     options.dropout = p;
     options.seed = static_cast<int64_t>(drop.key->seed);

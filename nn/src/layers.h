@@ -14,6 +14,7 @@
 #include "rf/nn/dropout_key.h"
 #include "rf/nn/parameter.h"
 #include "rf/ops/ops.h"
+#include "rf/ops/rows.h"
 
 namespace rf::nn {
 
@@ -37,28 +38,40 @@ struct Dropout {
 };
 
 struct Norm {
-  Parameter gain, bias;
+  NormKind kind = NormKind::kLayer;
   double eps = 0;
+  Parameter gain, bias;  // undefined with kRms
   at::Tensor operator()(const at::Tensor& x) const;
   // The norm of residual + drop(x, p).
   at::Tensor operator()(const at::Tensor& x, const at::Tensor& residual, const Dropout& drop, double p) const;
+
+ private:
+  ops::NormOptions options() const;
 };
 
-// A model's parameters by full name.
+// A model's parameters by full name, which are those that weights.h lists.
 class Parameters {
  public:
   Parameters() = default;
-  Parameters(std::map<std::string, at::Tensor> by_name, double eps) : by_name_(std::move(by_name)), eps_(eps) {}
+  Parameters(std::map<std::string, at::Tensor> by_name, const ModelConfig& config)
+      : by_name_(std::move(by_name)), norms_(config.norm_kind()), eps_(config.layer_norm_eps) {}
+  bool has(const std::string& name) const { return by_name_.contains(name); }
   Parameter at(const std::string& name) const {
     const auto found = by_name_.find(name);
     if (found == by_name_.end()) fail("model", "weights.h must list {}, got no such name", name);
     return Parameter(found->second);
   }
-  Linear linear(const std::string& name) const { return {at(name + ".weight"), at(name + ".bias")}; }
-  Norm norm(const std::string& name) const { return {at(name + ".weight"), at(name + ".bias"), eps_}; }
+  Linear linear(const std::string& name) const {
+    return {at(name + ".weight"), has(name + ".bias") ? at(name + ".bias") : Parameter()};
+  }
+  Norm norm(const std::string& name) const {
+    if (norms_ == NormKind::kRms) return {.kind = norms_, .eps = eps_, .gain = {}, .bias = {}};
+    return {.kind = norms_, .eps = eps_, .gain = at(name + ".weight"), .bias = at(name + ".bias")};
+  }
 
  private:
   std::map<std::string, at::Tensor> by_name_;
+  NormKind norms_ = NormKind::kLayer;
   double eps_ = 0;
 };
 

@@ -7,8 +7,10 @@
 #include <ATen/ops/tanh.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <map>
 #include <mutex>
+#include <numbers>
 #include <utility>
 
 #include "body.h"
@@ -24,14 +26,22 @@ namespace rf::nn {
 
 namespace {
 
+// N(0, deviation^2); truncated at two deviations, by the inverse of its distribution function.
+at::Tensor& draw(at::Tensor& value, const InitialValues& initial) {
+  if (!initial.truncated) return value.normal_(0, initial.deviation);
+  constexpr double kCut = 2;
+  const double share = std::erf(kCut / std::numbers::sqrt2);
+  return value.uniform_(-share, share).erfinv_().mul_(initial.deviation * std::numbers::sqrt2);
+}
+
 at::Tensor initial_value(const WeightSpec& spec, const ModelConfig& config) {
   at::Tensor value = at::empty(spec.shape, at::kFloat);
   if (EmptyParameters::wanted()) return value;
   switch (spec.role) {
     case WeightRole::kMatrix:
-      return value.normal_(0, config.initializer_range);
+      return draw(value, initial_values(config, spec));
     case WeightRole::kEmbedding:
-      value.normal_(0, config.initializer_range);
+      draw(value, initial_values(config, spec));
       if (spec.name.ends_with("word_embeddings.weight")) value[config.pad_token_id].zero_();
       return value;
     case WeightRole::kNormGain:
@@ -73,6 +83,7 @@ struct Model::Impl {
   Linear classifier_dense, classifier;  // the other heads; classifier_dense: a RoFormer's sequence classification
 
   void bind_head(const Parameters& parameters, const std::string& prefix);
+  at::Tensor before_decoder(const at::Tensor& hidden_NC) const;
   at::Tensor summary(const Output& out) const;
   at::Tensor sequence_logits(const Output& out, const Dropout& drop, double p) const;
   // The input as a forward pass reads it: with drawn positions in training. A cache goes on from given ones.
@@ -90,14 +101,16 @@ void Model::Impl::bind_head(const Parameters& parameters, const std::string& pre
       return;
     case Head::kMaskedLm:
     case Head::kCausalLm:
-      transform = parameters.linear("cls.predictions.transform.dense");
+      if (parameters.has("cls.predictions.transform.dense.weight")) {
+        transform = parameters.linear("cls.predictions.transform.dense");
+      }
       transform_norm = parameters.norm("cls.predictions.transform.LayerNorm");
-      decoder = config.tie_word_embeddings ? Linear{parameters.at(prefix + "embeddings.word_embeddings.weight"),
-                                                    parameters.at("cls.predictions.bias")}
-                                           : parameters.linear("cls.predictions.decoder");
+      decoder = parameters.linear(config.tie_word_embeddings ? prefix + "embeddings.word_embeddings"
+                                                             : "cls.predictions.decoder");
+      if (config.tie_word_embeddings && config.use_bias()) decoder.bias = parameters.at("cls.predictions.bias");
       return;
     case Head::kSequenceClassification:
-      if (config.family == Family::kRoFormer) {
+      if (config.family != Family::kBert) {
         classifier_dense = parameters.linear("classifier.dense");
         classifier = parameters.linear("classifier.out_proj");
         return;
@@ -111,6 +124,12 @@ void Model::Impl::bind_head(const Parameters& parameters, const std::string& pre
       classifier = parameters.linear("qa_outputs");
       return;
   }
+}
+
+// What meets the rows of the vocabulary, [..,E]. RoFormerV2 has hidden states there, projected where E is not C.
+at::Tensor Model::Impl::before_decoder(const at::Tensor& hidden_NC) const {
+  if (config.family != Family::kRoFormerV2) return transform_norm(transform(hidden_NC, config.hidden_act));
+  return transform.weight->defined() ? transform(hidden_NC) : hidden_NC;
 }
 
 // What multiple choice reads, [B,C]: the pooler's result, or the last token, padding or not, as transformers does
@@ -153,7 +172,7 @@ Model::Model(const ModelConfig& config, Head head, std::shared_ptr<Encoding> enc
   }
   std::map<std::string, at::Tensor> by_name;
   for (const auto& item : named_parameters()) by_name.emplace(item.key(), item.value());
-  const Parameters parameters(std::move(by_name), config.layer_norm_eps);
+  const Parameters parameters(std::move(by_name), config);
   impl_->body = Body(config, parameters, prefix);
   impl_->body.set_encoding(impl_->encoding);
   impl_->body.set_linear_attention(linear);
@@ -214,7 +233,7 @@ at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
     fail("input", "hidden states must be [.., {}], got [{}]", impl_->config.hidden_size,
          fmt::join(hidden_NC.sizes(), ", "));
   }
-  return impl_->decoder(impl_->transform_norm(impl_->transform(hidden_NC, impl_->config.hidden_act)));
+  return impl_->decoder(impl_->before_decoder(hidden_NC));
 }
 
 Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* cache) {

@@ -103,7 +103,8 @@ class ModelFiles {
     const json description = {{"config", to_json(config_)},
                               {"sizes", sizes},  // that transformers' configurations may lack
                               {"architecture", info_.architecture},
-                              {"family", config_.family == Family::kBert ? "bert" : "roformer"},
+                              {"family", family_name(config_.family)},
+                              {"position_table", has_position_table(config_)},
                               {"prefix", head_ == Head::kNone ? "" : body_prefix(config_)},
                               {"linear_attention", described_linear_attention(config_)},
                               {"position_terms", needs_position_terms(config_)},

@@ -50,6 +50,7 @@ class ModelFiles:
         self.config: dict[str, Any] = self.written_config | described["sizes"]
         self.architecture: str = described["architecture"]
         self.family: str = described["family"]
+        self.position_table: bool = described["position_table"]  # a stored one would be used
         self.prefix: str = described["prefix"]  # of the encoder's names
         self.linear_attention: dict[str, Any] | None = described["linear_attention"]
         self.needs_position_terms: bool = described["position_terms"]

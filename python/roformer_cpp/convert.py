@@ -29,7 +29,7 @@ def convert(
     *,
     layout: Literal["pairs", "halves"] | None = None,
     weights: Literal["safetensors", "pytorch"] = "safetensors",
-    model_type: Literal["bert", "nezha", "roformer"] | None = None,
+    model_type: Literal["bert", "nezha", "roformer", "roformer_v2"] | None = None,
     tokenizer: Literal["bert", "roformer", "wobert"] | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _settled(files: Any, content: Any, written: Any) -> Any:
     if dtype := content.config.get("dtype", content.config.get("torch_dtype")):
         config["dtype"] = dtype
     table = f"{files.file_prefix}encoder.embed_positions.weight"
-    if config["model_type"] != "roformer":
+    if not files.position_table:
         content.tensors.pop(table, None)
     elif table not in content.tensors:
         content.tensors[table] = Stored("F32", files.native.computed_table())
@@ -206,7 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("target", help="the directory to write")
     parser.add_argument("--layout", help="of rotary embedding: pairs or halves")
     parser.add_argument("--weights", default="safetensors", help="safetensors (default), or pytorch")
-    parser.add_argument("--model-type", help="of a TensorFlow checkpoint: bert, nezha or roformer")
+    parser.add_argument("--model-type", help="of a TensorFlow checkpoint: bert, nezha, roformer or roformer_v2")
     parser.add_argument("--tokenizer", help="of a TensorFlow checkpoint: bert, wobert or roformer")
     parser.add_argument("--overwrite", action="store_true", help="replace a model directory at TARGET")
     given = vars(parser.parse_args(arguments))

@@ -47,7 +47,7 @@ class Choice : public Task {
     config.id2label.clear();
     config.problem_type.clear();
     // A RoFormer's default, the last token, is padding in a padded row (R-HF-12).
-    if (config.family == Family::kRoFormer) config.summary_type = "first";
+    if (config.family != Family::kBert) config.summary_type = "first";
   }
 
   Example example(const data::Record& record, Targets targets) override {

@@ -71,9 +71,18 @@ std::string AttentionShape::text() const {
       << batch_shares_scores << rotation_of_heads << heads_share_scores << " positions " << static_cast<int>(positions)
       << '+' << first_query << " mask " << static_cast<int>(mask) << " window " << window_left << ',' << window_right
       << " dropout " << dropout;
+  for (const int64_t keys : prefix) out << " prefix " << keys;
   for (size_t i = 0; i < query_ends.size(); ++i)
     out << (i == 0 ? " ends " : " ") << query_ends[i] << '/' << key_ends[i];
   return out.str();
+}
+
+// From none of the keys to more than there are.
+std::vector<int64_t> random_prefixes(int64_t entries, int64_t keys, uint64_t seed) {
+  std::mt19937_64 generator(seed);
+  std::vector<int64_t> prefixes(static_cast<size_t>(entries));
+  for (int64_t& prefix : prefixes) prefix = static_cast<int64_t>(generator() % static_cast<uint64_t>(keys + 10));
+  return prefixes;
 }
 
 AttentionShape random_shape(uint64_t seed) {
@@ -104,6 +113,7 @@ AttentionShape random_shape(uint64_t seed) {
   s.key_score = chance(3), s.batch_shares_scores = chance(2), s.heads_share_scores = chance(3);
   s.pair_bias = chance(3);
   s.rotation_of_heads = chance(2);
+  if (s.window_left == -1 && s.window_right != -1) s.prefix = random_prefixes(s.batch, s.keys, seed);
   return s;
 }
 
@@ -121,6 +131,7 @@ AttentionShape random_packed_shape(uint64_t seed) {
   };
   s.query_ends = cut(s.queries);
   s.key_ends = s.keys == s.queries && seed % 2 == 0 ? s.query_ends : cut(s.keys);
+  if (!s.prefix.empty()) s.prefix = random_prefixes(static_cast<int64_t>(sequences), s.keys / 2, seed);
   return s;
 }
 
@@ -156,6 +167,7 @@ rf_attention_args sequence_alone(const rf_attention_args& packed, int64_t i, flo
   x.key_score.numbers = element_at(x.key_score.numbers, key, row_bytes);
   x.pair_bias.numbers = element_at(x.pair_bias.numbers, query * x.pair_bias.stride_t + key, row_bytes);
   if (x.mask != nullptr) x.mask += query * x.mask_stride_t + key * x.mask_stride_s;
+  if (x.prefix != nullptr) x.prefix += i;
   return x;
 }
 
@@ -184,6 +196,7 @@ AttentionCase::AttentionCase(const AttentionShape& shape, uint64_t seed) : shape
   tiles_.scale = 0.7 / std::sqrt(static_cast<double>(shape.head_dim));
   if (shape.window_left != -1) tiles_.window |= RF_WINDOW_LEFT, tiles_.window_left = shape.window_left;
   if (shape.window_right != -1) tiles_.window |= RF_WINDOW_RIGHT, tiles_.window_right = shape.window_right;
+  if (!shape_.prefix.empty()) tiles_.prefix = shape_.prefix.data();
   if (!shape_.query_ends.empty()) {
     tiles_.cu_seqlens_q = shape_.query_ends.data(), tiles_.cu_seqlens_k = shape_.key_ends.data();
     tiles_.sequences = static_cast<int64_t>(shape_.query_ends.size()) - 1;

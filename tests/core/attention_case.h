@@ -32,6 +32,7 @@ struct AttentionShape {
   int64_t first_query = 0;  // position of query 0, where positions step; that of key 0 is 0
   enum class Mask { kNone, kPadding, kFull } mask = Mask::kNone;
   int64_t window_left = -1, window_right = -1;  // -1: no limit
+  std::vector<int64_t> prefix = {};             // of each entry, or none
   double dropout = 0;
   std::vector<int64_t> query_ends = {}, key_ends = {};  // cu_seqlens of packed sequences; positions restart in each
 

@@ -81,6 +81,8 @@ TEST_P(AttentionFused, EveryTermAloneEqualsTheLoops) {
   });
   expect([](AttentionShape& s) { s.window_right = 0; });
   expect([](AttentionShape& s) { s.window_left = s.window_right = 20; });
+  expect([](AttentionShape& s) { s.window_right = 0, s.prefix = {71}; });
+  expect([](AttentionShape& s) { s.window_right = 3, s.batch = 2, s.prefix = {0, 149}, s.mask = Mask::kPadding; });
   expect([](AttentionShape& s) { s.mask = Mask::kPadding; });
   expect([](AttentionShape& s) { s.mask = Mask::kFull; });
 }

@@ -397,6 +397,12 @@ TEST_F(AttentionErrors, ArgumentsAndExtents) {
                  "scale must be finite", "inf");
   expect_refused([](rf_attention_args& x) { x.window_left = -2; }, "window_left must be >= 0", "-2");
   expect_refused([](rf_attention_args& x) { x.window_right = -2; }, "window_right must be >= 0", "-2");
+  static const int64_t prefix[] = {1, -3, 0, 0};
+  expect_refused([](rf_attention_args& x) { x.prefix = prefix, x.window = RF_WINDOW_RIGHT, x.window_left = 0; },
+                 "prefix must be >= 0", "-3 at 1");
+  expect_refused([](rf_attention_args& x) { x.prefix = prefix, x.window = 0, x.window_left = x.window_right = 0; },
+                 "prefix needs a window that is limited on the right side alone", "no window");
+  expect_refused([](rf_attention_args& x) { x.prefix = prefix; }, "prefix needs a window", "a limit on the left");
   expect_refused([](rf_attention_args& x) { x.window = 4; }, "window must be 0, RF_WINDOW_LEFT", "4");
   expect_refused([](rf_attention_args& x) { x.window = RF_WINDOW_RIGHT; },
                  "window_left must be 0 unless window limits that side", "2");

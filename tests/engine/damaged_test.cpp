@@ -152,7 +152,7 @@ TEST_P(Damaged, ConfigurationsThatAreNone) {
 }
 
 TEST_P(Damaged, OtherArchitectures) {
-  for (const char* type : {"llama", "distilbert", "roformer_v2", "gpt2"}) {
+  for (const char* type : {"llama", "distilbert", "roformer_v3", "gpt2"}) {
     json bad = model.config();
     bad["model_type"] = type;
     model.write_config(bad);
@@ -168,7 +168,7 @@ TEST_P(Damaged, OtherArchitectures) {
   json bad = model.config();
   bad["norm_type"] = "rms_norm";
   model.write_config(bad);
-  expect_refusal(model, model.config()["model_type"] == "roformer" ? "RoFormer-V2" : "norm_type", "RoFormer-V2");
+  expect_refusal(model, "use_bias and norm_type", "RMS norms with biases");
 }
 
 TEST_P(Damaged, FilesThatAreNone) {

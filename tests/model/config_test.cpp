@@ -135,19 +135,49 @@ TEST(Config, UnknownKeysAreErrorsWithAHint) {
 }
 
 TEST(Config, KeysWithOneSupportedValue) {
-  EXPECT_NO_THROW(parse_config({{"use_bias", true},
-                                {"norm_type", "layer_norm"},
-                                {"is_encoder_decoder", false},
-                                {"pruned_heads", json::object()},
-                                {"quantization_config", nullptr}}));
-  expect_refused({{"use_bias", false}}, {"use_bias", "RoFormer-V2", "false"});
-  expect_refused({{"norm_type", "rms_norm"}}, {"norm_type", "RoFormer-V2", "rms_norm"});
+  EXPECT_NO_THROW(parse_config(
+      {{"is_encoder_decoder", false}, {"pruned_heads", json::object()}, {"quantization_config", nullptr}}));
   expect_refused({{"is_encoder_decoder", true}}, {"is_encoder_decoder", "true"});
   expect_refused({{"pruned_heads", {{"0", {1, 2}}}}}, {"pruned_heads", "[1,2]"});
   expect_refused({{"quantization_config", {{"bits", 4}}}}, {"quantization_config", "bits"});
   expect_refused({{"summary_use_proj", true}}, {"summary_use_proj", "true"});
   expect_refused({{"auto_map", {{"AutoModel", "x.Y"}}}}, {"auto_map"});
   expect_refused({{"model_type", "bart"}}, {"model_type", "\"rf_encoder\"", "\"bart\""});
+}
+
+TEST(Config, RoFormerV2) {
+  const json of_port = {{"model_type", "roformer"}, {"use_bias", false}, {"norm_type", "rms_norm"}};
+  const json by_name = {{"model_type", "roformer_v2"}, {"hidden_act", "gelu"}};
+  const json by_family = {{"family", "roformer_v2"}, {"hidden_act", "gelu"}};
+  for (const json& config : {of_port, by_name, by_family}) {
+    const ModelConfig c = parse_config(config);
+    EXPECT_EQ(c.family, Family::kRoFormerV2) << config;
+    EXPECT_EQ(c, parse_config(of_port)) << config;
+    EXPECT_FALSE(c.use_bias());
+    EXPECT_EQ(c.norm_kind(), NormKind::kRms);
+    EXPECT_EQ(model_type(c), "roformer_v2");
+    EXPECT_EQ(architecture_of(c, Head::kMaskedLm), "RoFormerForMaskedLM");
+    const json written = to_json(c);
+    EXPECT_EQ(written["use_bias"], false);
+    EXPECT_EQ(written["norm_type"], "rms_norm");
+    EXPECT_EQ(parse_config(written), c);
+  }
+  EXPECT_EQ(parse_config({{"model_type", "roformer_v2"}}).hidden_act, Activation::kRelu);
+  ModelConfig other = parse_config(by_name);
+  other.position_encodings[0].type = "none";
+  EXPECT_EQ(model_type(other), "rf_encoder");
+  EXPECT_EQ(to_json(other)["family"], "roformer_v2");
+  EXPECT_EQ(parse_config(to_json(other)), other);
+
+  expect_refused({{"use_bias", false}}, {"use_bias and norm_type", "false", "layer_norm"});
+  expect_refused({{"norm_type", "rms_norm"}}, {"use_bias and norm_type", "true", "rms_norm"});
+  expect_refused({{"norm_type", "batch_norm"}}, {"norm_type", "batch_norm"});
+  expect_refused({{"use_bias", 0}}, {"use_bias", "true or false"});
+  expect_refused({{"model_type", "roformer_v2"}, {"use_bias", true}}, {"use_bias", "roformer_v2"});
+  expect_refused({{"model_type", "bert"}, {"use_bias", false}, {"norm_type", "rms_norm"}}, {"use_bias", "bert"});
+  expect_refused({{"family", "roformer"}, {"use_bias", false}, {"norm_type", "rms_norm"}}, {"family roformer"});
+  expect_refused({{"family", "roformer_v3"}}, {"family", "roformer_v2", "roformer_v3"});
+  expect_refused({{"model_type", "roformer_v2"}, {"rope_theta", 500.0}}, {"model_type roformer_v2", "rope_theta"});
 }
 
 TEST(Config, WrongTypes) {

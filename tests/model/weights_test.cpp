@@ -82,6 +82,49 @@ TEST(Weights, Heads) {
   EXPECT_TRUE(by_name(c, Head::kCausalLm).contains("roformer.encoder.layer.1.crossattention.self.key.weight"));
 }
 
+TEST(Weights, RoFormerV2HasNoBiasesAndNoNorms) {
+  ModelConfig c = two_layers();
+  c.family = Family::kRoFormerV2;
+  for (const WeightSpec& spec : weight_specs(c, Head::kMaskedLm)) {
+    EXPECT_TRUE(spec.role == WeightRole::kMatrix || spec.role == WeightRole::kEmbedding ||
+                spec.role == WeightRole::kTable)
+        << spec.name;
+  }
+  // word, type, projection, table, 6 matrices in each layer, and what turns C into E before the vocabulary.
+  EXPECT_EQ(weight_specs(c, Head::kMaskedLm).size(), 4u + 2u * 6u + 1u);
+  EXPECT_TRUE(by_name(c, Head::kMaskedLm).contains("cls.predictions.transform.dense.weight"));
+  EXPECT_EQ(by_name(c, Head::kSequenceClassification).at("classifier.out_proj.bias").shape, (Shape{4}));
+  EXPECT_EQ(tied_source(c, "cls.predictions.decoder.weight"), "roformer.embeddings.word_embeddings.weight");
+  EXPECT_EQ(tied_source(c, "cls.predictions.decoder.bias"), "");
+  c.embedding_size = c.hidden_size;
+  for (const WeightSpec& spec : weight_specs(c, Head::kMaskedLm))
+    EXPECT_FALSE(spec.name.starts_with("cls.")) << spec.name;
+  // A bias of the projection that the model would not add is no harmless extra.
+  c.embedding_size = 6;
+  std::vector<NamedShape> file;
+  for (const WeightSpec& spec : weight_specs(c, Head::kNone)) file.push_back({spec.name, spec.shape});
+  EXPECT_NO_THROW(match_weights(c, Head::kNone, file, FreshHead::kForbidden));
+  file.push_back({"embeddings_project.bias", {8}});
+  expect_error([&] { match_weights(c, Head::kNone, file, FreshHead::kForbidden); }, {"embeddings_project.bias"});
+}
+
+TEST(Weights, RoFormerV2StartsAsBert4kerasDoes) {
+  ModelConfig c;
+  c.family = Family::kRoFormerV2;
+  c.num_hidden_layers = 4;
+  const auto deviation = [&](Shape shape, WeightRole role) {
+    const InitialValues initial = initial_values(c, {"x", shape, role});
+    EXPECT_TRUE(initial.truncated);
+    return initial.deviation;
+  };
+  EXPECT_DOUBLE_EQ(deviation({64, 16}, WeightRole::kMatrix), 1.13684723 / 4 / 2);
+  EXPECT_DOUBLE_EQ(deviation({20000, 16}, WeightRole::kEmbedding), 1.13684723 / 4 / 2);
+  EXPECT_DOUBLE_EQ(deviation({2, 16}, WeightRole::kEmbedding), 1.13684723 / 4 / 2);
+  EXPECT_DOUBLE_EQ(deviation({64, 16}, WeightRole::kEmbedding), 1.13684723 / 8 / 2);
+  c.family = Family::kRoFormer;
+  EXPECT_EQ(initial_values(c, {"x", {64, 16}, WeightRole::kMatrix}).deviation, 0.02);
+}
+
 TEST(Weights, TiedSources) {
   EXPECT_EQ(tied_source({}, "cls.predictions.decoder.weight"), "roformer.embeddings.word_embeddings.weight");
   EXPECT_EQ(tied_source({}, "cls.predictions.decoder.bias"), "cls.predictions.bias");

@@ -325,7 +325,8 @@ def test_example_configurations(path, tmp_path):
     ids = ids_of(2, 9)
     logits = roformer_cpp.load_model(tmp_path)(ids)["logits"]
     assert logits.shape == (2, 9, 37) and torch.equal(logits, model(ids)["logits"])
-    expected = {"bert": "bert", "wobert": "bert", "roformer": "roformer"}.get(path.stem, "rf_encoder")
+    expected = {name: name for name in ("bert", "roformer", "roformer_v2")} | {"wobert": "bert"}
+    expected = expected.get(path.stem, "rf_encoder")
     assert model.config["model_type"] == expected
 
 

@@ -204,8 +204,8 @@ def test_position_table(tmp_path, rows, dim):
     ("change", "words"),
     [
         ({"hidden_act": "mish"}, 'hidden_act.*"mish"'),
-        ({"use_bias": False}, "use_bias.*RoFormer-V2.*false"),
-        ({"norm_type": "rms_norm"}, "norm_type.*RoFormer-V2"),
+        ({"use_bias": False}, "use_bias and norm_type.*false"),
+        ({"norm_type": "rms_norm"}, "use_bias and norm_type.*rms_norm"),
         ({"is_encoder_decoder": True}, "is_encoder_decoder.*true"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
         ({"quantization_config": {"bits": 8}}, "quantization_config"),

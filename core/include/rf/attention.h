@@ -126,6 +126,12 @@ typedef struct rf_attention_args {
 
   /* Heads that rotations have rows for: H for queries, Hk for keys and values; 1, or 0: shared by the heads. */
   RF_ATTENTION_TERMS(RF_ROTATION_HEADS_MEMBER, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM)
+
+  /* Prefixes, [B], or [sequences] of packed ones: every query of an entry may attend to its first prefix[i] >= 0 keys,
+   * by token index, also to those that lie to the right of its window. With RF_WINDOW_RIGHT and window_right 0 it is
+   * the mask of UniLM (Dong et al. 2019, arXiv 1905.03197) and of prefix language models: tokens of the prefix see each
+   * other, later ones what is before them. NULL: none. Given only with window RF_WINDOW_RIGHT. */
+  const int64_t* prefix;
 } rf_attention_args;
 #undef RF_ROTATION_MEMBER
 #undef RF_TABLE_MEMBER
@@ -152,7 +158,7 @@ typedef struct rf_attention_grads {
 #undef RF_PAIR_GRADIENTS
 
 /* What both functions require of the arguments but for out and log_sum, without computing: for other implementations of
- * the same equation. Reads positions and cu_seqlens, and no other array. */
+ * the same equation. Reads positions, cu_seqlens and prefix, and no other array. */
 RF_API rf_status rf_attention_check(const rf_attention_args* args);
 RF_API rf_status rf_attention_forward(const rf_attention_args* args);
 RF_API rf_status rf_attention_backward(const rf_attention_args* args, const rf_attention_grads* grads);

@@ -172,6 +172,16 @@ void check_limit(const rf_attention_args& x, uint32_t side, int64_t limit, const
   require(limited || limit == 0, kWhere, name, " must be 0 unless window limits that side, got ", limit);
 }
 
+void check_prefix(const rf_attention_args& x) {
+  if (x.prefix == nullptr) return;
+  require(x.window == RF_WINDOW_RIGHT, kWhere, "prefix needs a window that is limited on the right side alone, got ",
+          x.window == 0 ? "no window" : "a limit on the left");
+  const int64_t entries = x.cu_seqlens_q == nullptr ? x.batch : x.sequences;
+  for (int64_t i = 0; i < entries; ++i) {
+    require(x.prefix[i] >= 0, kWhere, "prefix must be >= 0, got ", x.prefix[i], " at ", i);
+  }
+}
+
 void check_absent(const void* term, const void* gradient, const std::string& name) {
   require(term != nullptr || gradient == nullptr, kWhere, "the gradient of ", name,
           " must be NULL where the term is absent, got an array");
@@ -198,6 +208,7 @@ void check_attention(const rf_attention_args& x, CheckedFor use) {
           "window must be 0, RF_WINDOW_LEFT, RF_WINDOW_RIGHT or their sum, got ", x.window);
   check_limit(x, RF_WINDOW_LEFT, x.window_left, "window_left");
   check_limit(x, RF_WINDOW_RIGHT, x.window_right, "window_right");
+  check_prefix(x);
 }
 
 void check_attention_out(const rf_attention_args& x) {

@@ -61,6 +61,7 @@ rf_attention_args AttentionEntries::sequence(int64_t entry) const {
   for (const ScoresTerm& term : kScoresTerms) {
     move((x.*term.member).numbers, query * (x.*term.member).stride_t + key, sizeof(float));
   }
+  move(x.prefix, entry, sizeof(int64_t));
   move(x.mask, query * x.mask_stride_t + key * x.mask_stride_s, sizeof(uint8_t));
   x.cu_seqlens_q = x.cu_seqlens_k = nullptr;
   x.sequences = 0;

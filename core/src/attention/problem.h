@@ -56,6 +56,11 @@ struct AttentionProblem {
   }
 };
 
+// Keys at the start of an entry that the window does not close.
+inline int64_t prefix_of(const rf_attention_args& x, int64_t b) {
+  return x.prefix == nullptr ? 0 : x.prefix[b];
+}
+
 // Whether the window has a limit on that side: RF_WINDOW_LEFT or RF_WINDOW_RIGHT.
 inline bool is_limited(const rf_attention_args& x, uint32_t side) {
   return (x.window & side) != 0;

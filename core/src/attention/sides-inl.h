@@ -180,7 +180,7 @@ HWY_INLINE bool is_needed(const rf_attention_args& x, int64_t b, const Span& que
   Span keys;
   keys.first = first;
   keys.count = count;
-  if (window_kind(x, queries, keys) == TileMask::Kind::kNone) return false;
+  if (window_kind(x, b, queries, keys) == TileMask::Kind::kNone) return false;
   if (!is_padding_mask(x)) return true;
   for (int64_t j = 0; j < count; ++j) {
     if (!is_padding(x, b, first + j)) return true;

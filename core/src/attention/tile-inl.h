@@ -198,22 +198,27 @@ class TileMask {
   Kind kind_ = Kind::kAll;
 };
 
-HWY_INLINE TileMask::Kind window_kind(const rf_attention_args& x, const Span& queries, const Span& keys) {
+// Of window and prefix.
+HWY_INLINE TileMask::Kind window_kind(const rf_attention_args& x, int64_t b, const Span& queries, const Span& keys) {
+  const int64_t prefix = prefix_of(x, b);
+  if (keys.first + keys.count <= prefix) return TileMask::Kind::kAll;
   const int64_t shift = x.keys - x.queries;
   const int64_t least = keys.first - (queries.first + queries.count - 1 + shift);  // of key minus query
   const int64_t most = keys.first + keys.count - 1 - (queries.first + shift);
   const bool left = is_limited(x, RF_WINDOW_LEFT), right = is_limited(x, RF_WINDOW_RIGHT);
-  if ((left && most < -x.window_left) || (right && least > x.window_right)) return TileMask::Kind::kNone;
+  if ((left && most < -x.window_left) || (right && least > x.window_right && keys.first >= prefix)) {
+    return TileMask::Kind::kNone;
+  }
   const bool inside = (!left || least >= -x.window_left) && (!right || most <= x.window_right);
   return inside ? TileMask::Kind::kAll : TileMask::Kind::kSome;
 }
 
 inline HWY_NOINLINE TileMask::Kind TileMask::compute(const rf_attention_args& x, int64_t b, int64_t head,
                                                      const Span& queries, const Span& keys) {
-  kind_ = window_kind(x, queries, keys);
+  kind_ = window_kind(x, b, queries, keys);
   if (kind_ == Kind::kNone || (kind_ == Kind::kAll && x.mask == nullptr)) return kind_;
   const bool in_window = kind_ == Kind::kAll;
-  const int64_t shift = x.keys - x.queries;
+  const int64_t shift = x.keys - x.queries, prefix = prefix_of(x, b);
   // Wider windows exclude nothing, and their ends would overflow.
   const int64_t left = std::min(x.window_left, x.queries + x.keys);
   const int64_t right = std::min(x.window_right, x.queries + x.keys);
@@ -222,7 +227,7 @@ inline HWY_NOINLINE TileMask::Kind TileMask::compute(const rf_attention_args& x,
     const int64_t key = keys.first + j;
     // Lanes first .. last - 1 are in the window.
     int64_t first = 0, last = queries.count;
-    if (!in_window && is_limited(x, RF_WINDOW_RIGHT)) {
+    if (!in_window && is_limited(x, RF_WINDOW_RIGHT) && key >= prefix) {
       first = std::clamp<int64_t>(key - right - shift - queries.first, 0, queries.count);
     }
     if (!in_window && is_limited(x, RF_WINDOW_LEFT)) {

@@ -70,8 +70,8 @@ def _rotation(files: ModelFiles) -> dict:
 def with_layout(config: dict, layout: str) -> dict:
     """The keys of config.json that say so; ``config`` is a configuration as this library writes it."""
     config = dict(config)
-    if config["model_type"] == "roformer":
-        config |= {"model_type": "rf_encoder", "family": "roformer", "position_encoding": "rope"}
+    if config["model_type"] in ("roformer", "roformer_v2"):
+        config |= {"model_type": "rf_encoder", "family": config["model_type"], "position_encoding": "rope"}
     given = config["position_encoding"]
     changed = []
     for encoding in given if isinstance(given, list) else [given]:

@@ -15,7 +15,7 @@ import numpy as np
 from .._model_files import Stored
 from .checkpoint import WHERE, Checkpoint, named, read_json
 
-MODEL_TYPES = ("bert", "nezha", "roformer")
+MODEL_TYPES = ("bert", "nezha", "roformer", "roformer_v2")
 TOKENIZERS = ("bert", "roformer", "wobert")
 
 _DENSE = {"kernel": "weight", "bias": "bias"}
@@ -112,7 +112,8 @@ def read(
     """
     Args:
         prefix: the checkpoint's path without ``.index``; bert_config.json (or config.json) and vocab.txt lie beside it.
-        model_type: ``"bert"``, ``"roformer"`` or ``"nezha"``. Default: bert with a table of positions, else roformer.
+        model_type: ``"bert"``, ``"roformer"``, ``"roformer_v2"`` or ``"nezha"``. Default: bert with a table of
+            positions, without one roformer, and roformer_v2 where no tensor is a bias.
         tokenizer: ``"bert"``, ``"wobert"`` (the original RoFormer's, too) or ``"roformer"``. Default: wobert where the
             vocabulary has Chinese words, else bert.
         reader: in place of TensorFlow's.
@@ -136,8 +137,9 @@ def read(
     names = sorted(name for name in reader.get_variable_to_shape_map() if not _OF_TRAINING.fullmatch(name))
     if model_type is None:
         has_positions = any(name.endswith("embeddings/position_embeddings") for name in names)
-        model_type = "bert" if has_positions else "roformer"
-    body = "roformer." if model_type == "roformer" else "bert."
+        has_biases = any(name.endswith("/bias") for name in names)
+        model_type = "bert" if has_positions else "roformer" if has_biases else "roformer_v2"
+    body = "roformer." if model_type.startswith("roformer") else "bert."
     tensors, unknown, left_out = {}, [], []
     for name in names:
         found = place(name, body)
@@ -177,10 +179,12 @@ def _tokenizer_settings(kind: str) -> dict[str, Any]:
 def _config(given: dict[str, Any], tensors: dict[str, Stored], model_type: str, body: str) -> dict[str, Any]:
     config = given | {"model_type": model_type}
     head, next_sentence = "cls.predictions.bias" in tensors, "cls.seq_relationship.weight" in tensors
-    stem = {"bert": "Bert", "nezha": "Nezha", "roformer": "RoFormer"}[model_type]
+    if model_type == "roformer_v2":  # whose language model's head has no tensors of its own
+        head = True
+    stem = {"bert": "Bert", "nezha": "Nezha"}.get(model_type, "RoFormer")
     end = "ForPreTraining" if head and next_sentence else "ForMaskedLM" if head else "Model"
     config["architectures"] = [stem + end]
     words = tensors.get(f"{body}embeddings.word_embeddings.weight")
-    if model_type == "roformer" and words is not None and words.array.ndim == 2:
+    if body == "roformer." and words is not None and words.array.ndim == 2:
         config.setdefault("embedding_size", int(words.array.shape[1]))
     return config

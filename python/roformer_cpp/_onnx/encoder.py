@@ -35,12 +35,19 @@ class Encoder:
         return x
 
     def linear(self, x: str, name: str) -> str:
-        weight, bias = self.files.weight(f"{name}.weight"), self.files.weight(f"{name}.bias")
-        return self.graph.linear(x, name, weight, bias)
+        bias = self.files.weight(f"{name}.bias") if self.files.has(f"{name}.bias") else None
+        return self.graph.linear(x, name, self.files.weight(f"{name}.weight"), bias)
 
     def norm(self, x: str, name: str) -> str:
+        if self.files.family == "roformer_v2":
+            return self._rms_norm(x)
         parts = (self._constant(f"{name}.{part}") for part in ("weight", "bias"))
         return self.graph.op("LayerNormalization", x, *parts, axis=-1, epsilon=self.config["layer_norm_eps"])
+
+    def _rms_norm(self, x: str) -> str:
+        graph = self.graph
+        mean = graph.reduce("ReduceMean", graph.op("Mul", x, x), -1, keep=True)
+        return graph.op("Div", x, graph.op("Sqrt", graph.op("Add", mean, graph.number(self.config["layer_norm_eps"]))))
 
     def word_embeddings(self) -> str:
         return self._constant(f"{self.files.prefix}embeddings.word_embeddings.weight")

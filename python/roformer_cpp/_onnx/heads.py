@@ -62,12 +62,18 @@ def _pooler(encoder: Encoder, hidden: str) -> str:
 
 
 def _vocabulary(graph: Graph, encoder: Encoder, hidden: str) -> str:
-    x = graph.activation(encoder.linear(hidden, "cls.predictions.transform.dense"), encoder.config["hidden_act"])
-    x = encoder.norm(x, "cls.predictions.transform.LayerNorm")
+    if encoder.files.family == "roformer_v2":
+        wide = encoder.files.has("cls.predictions.transform.dense.weight")
+        x = encoder.linear(hidden, "cls.predictions.transform.dense") if wide else hidden
+    else:
+        x = graph.activation(encoder.linear(hidden, "cls.predictions.transform.dense"), encoder.config["hidden_act"])
+        x = encoder.norm(x, "cls.predictions.transform.LayerNorm")
     if not encoder.config["tie_word_embeddings"]:
         return encoder.linear(x, "cls.predictions.decoder")
-    bias = graph.constant("cls.predictions.bias", encoder.files.weight("cls.predictions.bias"))
-    return graph.op("Add", graph.op("MatMul", x, graph.op("Transpose", encoder.word_embeddings(), perm=[1, 0])), bias)
+    logits = graph.op("MatMul", x, graph.op("Transpose", encoder.word_embeddings(), perm=[1, 0]))
+    if not encoder.files.has("cls.predictions.bias"):
+        return logits
+    return graph.op("Add", logits, graph.constant("cls.predictions.bias", encoder.files.weight("cls.predictions.bias")))
 
 
 # ---- sentence-transformers

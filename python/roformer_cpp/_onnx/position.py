@@ -120,7 +120,7 @@ class _Reader:
     def _stored_table(self) -> np.ndarray | None:
         """A RoFormer's own table of sines and cosines, where that is not the computed one."""
         name = f"{self.files.prefix}encoder.embed_positions.weight"
-        if self.files.config["model_type"] != "roformer" or not self.files.has(name):
+        if not self.files.position_table or not self.files.has(name):
             return None
         table = self.files.weight(name)
         return table if self.files.uses_stored_table(table) else None

@@ -68,7 +68,7 @@ enum class Pooling {
 };
 
 struct ModelInfo {
-  std::string model_type;    // "roformer", "bert" or "rf_encoder"
+  std::string model_type;    // "roformer", "bert", "roformer_v2" or "rf_encoder"
   std::string architecture;  // for example "RoFormerForMaskedLM"
   Task task = Task::kNone;
   int64_t vocab_size = 0, hidden_size = 0, layers = 0, heads = 0;

@@ -2,11 +2,13 @@
 // program does not honour is an error; keys that cannot change it are listed and kept for writing back.
 //
 // model_type says who else can open the directory. "roformer" and "bert" are transformers' own, and written only for
-// what transformers computes alike; every other combination of position encoding, attention and heads is "rf_encoder",
-// which transformers does not know and its Auto classes refuse. "nezha" (transformers 4) is read, and written as
-// "rf_encoder". A file without model_type, as in a run file, may have every key of rf_encoder.
+// what transformers computes alike; "roformer_v2" is RoFormerV2, of which transformers has no class; every other
+// combination of position encoding, attention and heads is "rf_encoder". transformers' Auto classes refuse both.
+// RoFormerV2's PyTorch port (github.com/JunnYu/RoFormer_pytorch) calls it a "roformer" with use_bias false and
+// norm_type "rms_norm", which is read too. "nezha" (transformers 4) is read, and written as "rf_encoder". A file
+// without model_type, as in a run file, may have every key of rf_encoder.
 //
-// Does not read RoFormer-V2 (no biases, RMS norm) or quantized models: they are refused by name.
+// Does not read quantized models: they are refused by name.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +16,24 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rf/model/encoding_config.h"
 
 namespace rf {
 
-// Whose heads, default sizes and weight names a model has; the encoder is the same.
+// Whose heads, default sizes and weight names a model has. The encoder is the same but for what RoFormerV2 leaves out.
 enum class Family {
   kRoFormer,  // names "roformer.*"; embedding_size may differ from hidden_size; no pooler: classification has two
               // layers with hidden_act, multiple choice reads a token of the last hidden state
   kBert,      // names "bert.*"; tanh(dense(first token)), the pooler, under the bare model, sequence classification and
               // multiple choice, which are one layer on it
+  kRoFormerV2,  // RoFormer's names and heads. The encoder has no biases, and RMS norms without weights; the language
+                // model's logits are hidden states times word embeddings (kexue.fm/archives/8998, R-VAR-05)
 };
+// "roformer", "bert", "roformer_v2": the key "family".
+std::string_view family_name(Family family);
 
 // Heads of spec R-HF-09..13, named by the ends of their transformers classes.
 enum class Head {
@@ -42,6 +49,8 @@ enum class Head {
 // "RoFormerForMaskedLM" -> Head::kMaskedLm; class names begin with RoFormer, Bert, Nezha or RfEncoder. Throws Error on
 // an unknown one.
 Head head_of_architecture(const std::string& architecture);
+
+enum class NormKind { kLayer, kRms };  // norm_type "layer_norm", and "rms_norm", which has no weights
 
 enum class Activation { kGelu, kGeluTanh, kRelu, kSilu, kTanh };  // kGelu is the exact, erf form (R-HF-06)
 
@@ -92,13 +101,16 @@ struct ModelConfig {
   std::vector<std::string> architectures;
   std::map<std::string, std::string> kept;  // harmless keys as read (key -> JSON text), written back by to_json
 
+  NormKind norm_kind() const { return family == Family::kRoFormerV2 ? NormKind::kRms : NormKind::kLayer; }
+  // Of the encoder and the language model's head; those of tasks have biases.
+  bool use_bias() const { return family != Family::kRoFormerV2; }
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
   // Head named by `architectures`; kNone when the list is empty. Throws Error for a class of another family.
   Head head() const;
   bool operator==(const ModelConfig&) const = default;
 };
 
-// "roformer", "bert" or "rf_encoder": what to_json writes.
+// "roformer", "bert", "roformer_v2" or "rf_encoder": what to_json writes.
 std::string model_type(const ModelConfig& config);
 // The class name, for example "BertForMaskedLM". Never one of transformers' for an rf_encoder.
 std::string architecture_of(const ModelConfig& config, Head head);

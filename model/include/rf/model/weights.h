@@ -14,7 +14,7 @@
 namespace rf {
 
 enum class WeightRole {
-  kMatrix,        // initialised N(0, initializer_range), weight decay
+  kMatrix,        // starts as initial_values() says, weight decay
   kEmbedding,     // the same; the pad row of word_embeddings starts at 0
   kBias,          // starts at 0, no decay
   kNormGain,      // starts at 1, no decay
@@ -36,12 +36,25 @@ struct WeightSpec {
   WeightRole role;
 };
 
-// All tensors that transformers 5 writes for this head, in order of the model's definition; bare names (without
-// "roformer." or "bert.") for Head::kNone. Position encodings are there only as far as transformers has a name for
-// them: a roformer's frozen table and a bert's trained one. The tied decoder tensors (cls.predictions.decoder.*) are
-// not among them when tie_word_embeddings is true. When it is false, cls.predictions.bias is stored as well as
-// cls.predictions.decoder.bias, and transformers computes with the latter only.
+// All tensors that transformers 5, or RoFormerV2's port, writes for this head, in order of the model's definition; bare
+// names (without "roformer." or "bert.") for Head::kNone. Position encodings are there only as far as transformers has
+// a name for them: a roformer's frozen table and a bert's trained one. The tied decoder tensors
+// (cls.predictions.decoder.*) are not among them when tie_word_embeddings is true. When it is false,
+// cls.predictions.bias is stored as well as cls.predictions.decoder.bias, and transformers computes with the latter
+// only.
 std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head);
+
+// Whether encoder.embed_positions.weight is among them: of a roformer and of a roformer_v2.
+bool has_position_table(const ModelConfig& config);
+
+// The standard deviation with which a matrix or an embedding starts, and whether values beyond two of it are drawn
+// again. RoFormerV2's is bert4keras': 1.13684723 / sqrt(n L) for L layers, truncated, whose deviation is 1 / sqrt(n L);
+// n is a matrix's number of inputs, and of embeddings [V, E] their width E where V > 10000 or V < 10, otherwise V.
+struct InitialValues {
+  double deviation = 0;
+  bool truncated = false;
+};
+InitialValues initial_values(const ModelConfig& config, const WeightSpec& spec);
 
 // What the names of the encoder's tensors begin with in a model with a head: "roformer." or "bert.".
 std::string body_prefix(const ModelConfig& config);
