@@ -12,6 +12,7 @@
 
 #include "exact_attention.h"
 #include "parallel_for.h"
+#include "position_parts.h"
 #include "read_layers.h"
 #include "rf/io/error.h"
 #include "status.h"
@@ -70,7 +71,9 @@ void* Workspace::buffer(int index, int64_t bytes) {
 
 Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const Weights& weights,
                  const std::string& prefix, Precision precision, const std::function<void(const std::string&)>& warn)
-    : config_(config), dtype_(activation_dtype(precision)) {
+    : config_(config),
+      shape_{config.num_attention_heads, config.num_attention_heads, config.head_dim()},
+      dtype_(activation_dtype(precision)) {
   if (config.add_cross_attention) fail("model", "add_cross_attention must be false here, got true");
   std::vector<LayerInputs> inputs(static_cast<size_t>(config.num_hidden_layers));
   if (precision == Precision::kInt8) {
@@ -99,6 +102,20 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
          .attention_norm = read_norm(weights, name + "attention.output.LayerNorm", config, config.hidden_size),
          .output_norm = read_norm(weights, name + "output.LayerNorm", config, config.hidden_size)});
   }
+}
+
+Encoder::Encoder(const DecoderWeights& weights, Precision precision)
+    : shape_{weights.config().heads, weights.config().key_heads, weights.config().head_dim},
+      dtype_(activation_dtype(precision)),
+      position_(make_rotary(RotaryRows(weights.config().rotary))) {
+  config_.is_decoder = true;
+  config_.vocab_size = weights.config().vocab_size;
+  config_.hidden_size = weights.config().hidden_size;
+  config_.num_hidden_layers = weights.config().layers;
+  config_.type_vocab_size = 1;
+  std::vector<LayerInputs> inputs(static_cast<size_t>(config_.num_hidden_layers));
+  if (precision == Precision::kInt8) inputs = Encoder(weights, Precision::kFloat32).measure_inputs();
+  rotary_blocks_.emplace(weights, precision, inputs);
 }
 
 void Encoder::check(const EncoderInput& input) const {
@@ -132,20 +149,21 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
 }
 
 rf_attention_args Encoder::attention_args(const void* qkv, void* out) const {
-  const int64_t hidden = config_.hidden_size, head_dim = config_.head_dim();
+  const int64_t head_dim = shape_.head_dim;
   const auto* parts = static_cast<const char*>(qkv);
   rf_attention_args args = {};
   args.struct_size = sizeof args;
   args.dtype = dtype_;
-  args.heads = args.key_heads = config_.num_attention_heads;
+  args.heads = shape_.heads;
+  args.key_heads = shape_.key_heads;
   args.head_dim = args.value_dim = head_dim;
   args.q = parts;
-  args.k = parts + hidden * bytes_of(dtype_);
-  args.v = parts + 2 * hidden * bytes_of(dtype_);
-  args.q_stride_t = args.k_stride_t = args.v_stride_t = 3 * hidden;
+  args.k = parts + out_width() * bytes_of(dtype_);
+  args.v = parts + (out_width() + shape_.key_heads * head_dim) * bytes_of(dtype_);
+  args.q_stride_t = args.k_stride_t = args.v_stride_t = qkv_width();
   args.q_stride_h = args.k_stride_h = args.v_stride_h = args.out_stride_h = head_dim;
   args.out = out;
-  args.out_stride_t = hidden;
+  args.out_stride_t = out_width();
   args.scale = 1 / std::sqrt(static_cast<double>(head_dim));
   if (config_.is_decoder) args.window = RF_WINDOW_RIGHT;
   return args;
@@ -176,6 +194,7 @@ void Encoder::attend_softmax(const rf_attention_args& args) {
 }
 
 void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend& attend) const {
+  if (rotary_blocks_) return rotary_blocks_->forward(input, work, attend);
   const int64_t tokens = input.sequences.tokens, hidden = config_.hidden_size, element = bytes_of(dtype_);
   const int64_t wide_columns = std::max({3 * hidden, config_.intermediate_size, config_.embedding_size});
   void* x = work.buffer(kHidden, tokens * hidden * element);

@@ -11,74 +11,24 @@
 #include <string>
 #include <vector>
 
+#include "encoder_input.h"
 #include "kv_cache.h"
 #include "layers.h"
 #include "linear_attention.h"
 #include "position.h"
 #include "rf/model/config.h"
+#include "rotary_blocks.h"
 #include "weights.h"
 
 namespace rf::engine {
-
-// What a call of the encoder computes.
-struct EncoderInput {
-  Sequences sequences;
-  const int32_t* ids = nullptr;     // [tokens]
-  const int32_t* types = nullptr;   // [tokens], or nullptr: 0
-  const uint8_t* attend = nullptr;  // [tokens], 0: no query attends to the token; nullptr: to all
-};
-
-// Tokens behind those of a cache: sequence sequences[i] of the cache grows by the tokens ids[offsets[i]] ..
-// ids[offsets[i + 1] - 1]. Sequences ascend.
-struct Extension {
-  std::span<const int64_t> sequences;
-  std::span<const int64_t> offsets;  // [sequences.size() + 1], rising from 0
-  const int32_t* ids = nullptr;
-  int64_t tokens() const { return offsets.back(); }
-};
-
-// The largest magnitudes of a layer's normalised vectors, [hidden_size]: those that enter its attention, and those that
-// enter its feed-forward network.
-struct LayerInputs {
-  std::vector<float> attention, feed_forward;
-};
-
-// The memory of one call, kept for the next.
-class Workspace {
- public:
-  // Buffer i of at least that many bytes, aligned to 64; what it held is lost where it grows.
-  void* buffer(int index, int64_t bytes);
-  PositionRows rows;
-  FeatureMemory features;
-  std::vector<LayerInputs>* measured = nullptr;  // of each layer, which a call of float32 raises; nullptr: not wanted
-
-  // Neighbours in an extension and in the cache, with as many tokens: attention computes them in one call.
-  struct Group {
-    int64_t first = 0, count = 0;  // in the extension
-    int64_t tokens = 0, keys = 0;  // of each: new ones, and those with the earlier ones
-    PositionRows rows;             // of the keys
-  };
-  std::vector<Group> groups;  // of the last extension, as many as `used_groups`
-  size_t used_groups = 0;
-  std::vector<int64_t> positions;  // of new tokens
-  std::vector<int64_t> counting;   // 0, 1, ..
-
- private:
-  struct Free {
-    void operator()(void* memory) const;
-  };
-  struct Buffer {
-    std::unique_ptr<void, Free> memory;
-    int64_t bytes = 0;
-  };
-  Buffer buffers_[4];
-};
 
 class Encoder {
  public:
   // prefix: of the encoder's names in `weights`.
   Encoder(const ModelConfig& config, const std::string& model_dir, const Weights& weights, const std::string& prefix,
           Precision precision, const std::function<void(const std::string&)>& warn);
+  // A rotary decoder of another family: its blocks in place of the encoder's.
+  Encoder(const DecoderWeights& weights, Precision precision);
 
   rf_dtype dtype() const { return dtype_; }
   // Throws Error for ids, types and positions out of range.
@@ -111,8 +61,6 @@ class Encoder {
   std::vector<LayerInputs> measure_inputs() const;
 
   void embed(const EncoderInput& input, Workspace& work, void* x) const;
-  // The attention of a layer; made by std::cref, which allocates no memory.
-  using Attend = std::function<void(int64_t layer, const void* qkv, void* out)>;
   // Embeddings and layers.
   void* forward(const EncoderInput& input, Workspace& work, const Attend& attend) const;
   // Arguments that all calls have.
@@ -129,7 +77,14 @@ class Encoder {
   void attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
               const Workspace& work, const void* qkv, void* out) const;
 
+  // Columns of a row of queries, keys and values, and of one of results.
+  int64_t qkv_width() const { return (shape_.heads + 2 * shape_.key_heads) * shape_.head_dim; }
+  int64_t out_width() const { return shape_.heads * shape_.head_dim; }
+
   ModelConfig config_;
+  struct {
+    int64_t heads, key_heads, head_dim;
+  } shape_;
   rf_dtype dtype_;
   std::unique_ptr<Position> position_;
   std::optional<LinearAttention> linear_;
@@ -137,6 +92,7 @@ class Encoder {
   Norm embeddings_norm_;
   Linear embeddings_project_;  // empty where embedding_size == hidden_size
   std::vector<Layer> layers_;
+  std::optional<RotaryBlocks> rotary_blocks_;  // instead of what is above, from words_ on
 };
 
 }  // namespace rf::engine

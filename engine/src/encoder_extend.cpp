@@ -47,8 +47,8 @@ std::span<Workspace::Group> group(const Extension& input, const SequenceCache& c
 std::unique_ptr<SequenceCache> Encoder::make_cache(int64_t sequences, int64_t capacity) const {
   if (!linear_) {
     return std::make_unique<KeyValueCache>(KeyValueCache::Shape{.layers = config_.num_hidden_layers,
-                                                                .heads = config_.num_attention_heads,
-                                                                .head_dim = config_.head_dim(),
+                                                                .heads = shape_.key_heads,
+                                                                .head_dim = shape_.head_dim,
                                                                 .element_bytes = bytes_of(dtype_),
                                                                 .sequences = sequences,
                                                                 .capacity = capacity});
@@ -70,9 +70,9 @@ void Encoder::check_length(int64_t tokens) const {
 
 void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
                      const Workspace& work, const void* qkv, void* out) const {
-  const int64_t row_bytes = 3 * config_.hidden_size * bytes_of(dtype_), first = input.offsets[group.first];
+  const int64_t row_bytes = qkv_width() * bytes_of(dtype_), first = input.offsets[group.first];
   rf_attention_args args = attention_args(static_cast<const char*>(qkv) + first * row_bytes,
-                                          static_cast<char*>(out) + first * row_bytes / 3);
+                                          static_cast<char*>(out) + first * out_width() * bytes_of(dtype_));
   for (int64_t i = 0; i < group.count; ++i) {
     const int64_t offset = i * group.tokens * row_bytes;
     cache.store(layer, input.sequences[group.first + i], group.tokens, static_cast<const char*>(args.k) + offset,
@@ -88,7 +88,7 @@ void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Gro
   args.v = cache.values(layer, sequence);
   args.k_stride_b = args.v_stride_b = cache.sequence_stride();
   args.k_stride_h = args.v_stride_h = cache.head_stride();
-  args.k_stride_t = args.v_stride_t = config_.head_dim();
+  args.k_stride_t = args.v_stride_t = shape_.head_dim;
   const int64_t before = group.keys - group.tokens;
   args.query_positions = work.counting.data() + before;
   args.key_positions = work.counting.data();

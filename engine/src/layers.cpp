@@ -8,7 +8,6 @@
 #include "elements.h"
 #include "parallel_for.h"
 #include "rf/io/error.h"
-#include "rf/rows.h"
 #include "status.h"
 
 namespace rf::engine {
@@ -125,6 +124,34 @@ void activate(Activation activation, rf_dtype dtype, int64_t count, void* x) {
   auto* values = static_cast<uint16_t*>(x);
   parallel_for(count, count > kParallelElements,
                [=](int64_t i) { values[i] = bf16_of_float(activated(activation, float_of_bf16(values[i]))); });
+}
+
+void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x) {
+  const bool parallel = rows * columns > kParallelElements;
+  if (dtype == RF_F32) {
+    return parallel_for(rows, parallel, [=](int64_t r) {
+      float* gate = static_cast<float*>(x) + 2 * r * columns;
+      for (int64_t i = 0; i < columns; ++i) gate[i] = activated(activation, gate[i]) * gate[columns + i];
+    });
+  }
+  parallel_for(rows, parallel, [=](int64_t r) {
+    uint16_t* gate = static_cast<uint16_t*>(x) + 2 * r * columns;
+    for (int64_t i = 0; i < columns; ++i) {
+      gate[i] = bf16_of_float(activated(activation, float_of_bf16(gate[i])) * float_of_bf16(gate[columns + i]));
+    }
+  });
+}
+
+void add(rf_dtype dtype, int64_t count, const void* x, void* y) {
+  if (dtype == RF_F32) {
+    const auto* from = static_cast<const float*>(x);
+    auto* to = static_cast<float*>(y);
+    return parallel_for(count, count > kParallelElements, [=](int64_t i) { to[i] += from[i]; });
+  }
+  const auto* from = static_cast<const uint16_t*>(x);
+  auto* to = static_cast<uint16_t*>(y);
+  parallel_for(count, count > kParallelElements,
+               [=](int64_t i) { to[i] = bf16_of_float(float_of_bf16(to[i]) + float_of_bf16(from[i])); });
 }
 
 void note_largest(int64_t rows, const float* x, std::vector<float>& largest) {

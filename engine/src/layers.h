@@ -8,6 +8,7 @@
 #include "rf/engine/precision.h"
 #include "rf/linear.h"
 #include "rf/model/config.h"
+#include "rf/rows.h"
 
 namespace rf::engine {
 
@@ -48,17 +49,23 @@ class Linear {
   std::vector<float> bias_;
 };
 
-// y = norm(x + residual); y may be residual. residual: nullptr for none.
+// y = norm(x + residual); y may be residual, or x without one. residual: nullptr for none; an empty bias is left out.
 struct Norm {
   NormKind kind = NormKind::kLayer;
   int64_t columns = 0;            // 0: no norm
-  std::vector<float> gain, bias;  // empty with kRms
+  std::vector<float> gain, bias;  // each empty: none
   double eps = 0;
   void operator()(rf_dtype dtype, int64_t rows, const void* x, const void* residual, void* y) const;
 };
 
 // x = activation(x) in place.
 void activate(Activation activation, rf_dtype dtype, int64_t count, void* x);
+
+// Of rows [gate, up] of 2 columns elements: gate = activation(gate) * up in place, not for a form of GELU.
+void multiply_by_gate(Activation activation, rf_dtype dtype, int64_t rows, int64_t columns, void* x);
+
+// y = y + x
+void add(rf_dtype dtype, int64_t count, const void* x, void* y);
 
 // largest[t] = max(largest[t], |x[r][t]|) over all rows.
 void note_largest(int64_t rows, const float* x, std::vector<float>& largest);

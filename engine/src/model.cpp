@@ -69,7 +69,8 @@ ModelInfo info_of(const ModelConfig& config, Head head) {
                  .pad_token_id = config.pad_token_id,
                  .causal = config.is_decoder,
                  .labels = {},
-                 .problem_type = config.problem_type};
+                 .problem_type = config.problem_type,
+                 .stop_ids = {}};
   for (int64_t i = 0; i < config.num_labels; ++i) {
     const auto found = config.id2label.find(i);
     info.labels.push_back(found == config.id2label.end() ? "LABEL_" + std::to_string(i) : found->second);
@@ -141,6 +142,9 @@ struct Model::Impl {
     const std::lock_guard lock(mutex);
     idle.push_back(std::move(session));
   }
+
+  void open(const std::string& model_dir, const ModelOptions& options);
+  void open_decoder(const std::string& path, const ModelOptions& options);
 
   // The input of sequences first .. first + count - 1.
   EncoderInput input_of(const Tokens& tokens, size_t first, size_t count, Session& session) const {
@@ -232,19 +236,52 @@ struct Model::Impl {
   }
 };
 
-Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(std::make_unique<Impl>()) {
-  if (options.token_budget < 1) fail("model", "token_budget must be at least 1, got {}", options.token_budget);
+void Model::Impl::open(const std::string& model_dir, const ModelOptions& options) {
   const ModelConfig config = load_config(model_dir);
-  const Head head = wanted_head(config, options.head);
+  head = wanted_head(config, options.head);
   const Weights weights(model_dir, config, head);
   const std::string prefix = head == Head::kNone ? "" : body_prefix(config);
-  impl_->info = info_of(config, head);
-  impl_->head = head;
+  info = info_of(config, head);
+  encoder.emplace(config, model_dir, weights, prefix, options.precision, options.warn);
+  layers = HeadLayers(config, head, weights, prefix, options.precision);
+  reads_last_token = head == Head::kMultipleChoice && !layers.has_pooler() && config.summary_type == "last";
+}
+
+void Model::Impl::open_decoder(const std::string& path, const ModelOptions& options) {
+  const DecoderWeights weights(path);
+  const DecoderConfig& config = weights.config();
+  for (const std::string& problem : config.problems) {
+    if (options.warn) options.warn(config.path + ": " + problem);
+  }
+  head = options.head == ModelOptions::Head::kBare ? Head::kNone : Head::kCausalLm;
+  info = {.model_type = config.model_type,
+          .architecture = config.architecture,
+          .task = task_of(head),
+          .vocab_size = config.vocab_size,
+          .hidden_size = config.hidden_size,
+          .layers = config.layers,
+          .heads = config.heads,
+          .type_vocab_size = 1,
+          .max_position_embeddings = config.max_position_embeddings,
+          .pad_token_id = 0,
+          .causal = true,
+          .labels = {},
+          .problem_type = "",
+          .stop_ids = config.stop_ids};
+  encoder.emplace(weights, options.precision);
+  if (head == Head::kCausalLm) {
+    layers = HeadLayers(read_decoder_head(weights, options.precision), options.precision);
+  }
+}
+
+Model::Model(const std::string& model_dir, const ModelOptions& options) : impl_(std::make_unique<Impl>()) {
+  if (options.token_budget < 1) fail("model", "token_budget must be at least 1, got {}", options.token_budget);
   impl_->token_budget = options.token_budget;
-  impl_->encoder.emplace(config, model_dir, weights, prefix, options.precision, options.warn);
-  impl_->layers = HeadLayers(config, head, weights, prefix, options.precision);
-  impl_->reads_last_token =
-      head == Head::kMultipleChoice && !impl_->layers.has_pooler() && config.summary_type == "last";
+  if (options.head != ModelOptions::Head::kMaskedLm && is_rotary_decoder(model_dir)) {
+    impl_->open_decoder(model_dir, options);
+  } else {
+    impl_->open(model_dir, options);
+  }
 #ifdef __GLIBC__
   malloc_trim(0);  // what loading needed goes back to the system
 #endif

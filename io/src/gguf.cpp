@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 
+#include "gguf_blocks.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
@@ -38,7 +39,6 @@ enum GgufType : uint32_t {
   kGgufTypes
 };
 constexpr size_t kGgufBytes[kGgufTypes] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};  // 0: of any size
-constexpr uint32_t kGgufTensorF32 = 0;
 constexpr uint64_t kMaxKeptNumbers = 4096;
 constexpr uint32_t kMaxGgufRank = 8;
 constexpr int kMaxGgufDepth = 4;
@@ -123,6 +123,7 @@ class GgufReader {
       const std::string key = as_utf8(in_.text("a key"));
       const auto type = in_.number<uint32_t>("the type of a value");
       if (object.contains(key)) fail(path_, "keys must be unique, got a second {}", printable(key));
+      if (type == kGgufArray) arrays_[key] = in_.at();
       object[key] = value(type, "the value of " + printable(key), 0);
     }
     return object;
@@ -149,6 +150,7 @@ class GgufReader {
   }
 
   size_t at() const { return in_.at(); }
+  const std::map<std::string, size_t>& arrays() const { return arrays_; }
 
  private:
   nlohmann::json value(uint32_t type, const std::string& what, int depth) {
@@ -215,6 +217,7 @@ class GgufReader {
   GgufBytes in_;
   const std::string& path_;
   uint64_t tensors_ = 0, pairs_ = 0;
+  std::map<std::string, size_t> arrays_;
 };
 
 // Where the data begin.
@@ -240,6 +243,7 @@ GgufFile::GgufFile(const std::string& path) : path_(path), file_(std::make_uniqu
   version_ = reader.version();
   reader.counts();
   metadata_ = std::make_unique<nlohmann::json>(reader.metadata());
+  arrays_ = reader.arrays();
   tensors_ = reader.tensors();
   data_ = data_start(reader.at(), *metadata_, path_);
 }
@@ -251,20 +255,86 @@ const GgufTensor* GgufFile::find(const std::string& name) const {
   return found == tensors_.end() ? nullptr : &*found;
 }
 
-std::vector<float> GgufFile::numbers(const GgufTensor& tensor) const {
+namespace {
+
+// An array that the reader has met, once more: visit(bytes, type) for each element.
+template <typename Visit>
+void visit_array(std::span<const std::byte> from, const std::string& path, const Visit& visit) {
+  GgufBytes in(from, path);
+  const auto type = in.number<uint32_t>("the type of an array");
+  const auto count = in.number<uint64_t>("the count of an array");
+  for (uint64_t i = 0; i < count; ++i) visit(in, type);
+}
+
+}  // namespace
+
+std::vector<std::string> GgufFile::strings(const std::string& key) const {
+  std::vector<std::string> found;
+  const auto at = arrays_.find(key);
+  if (at == arrays_.end() && !metadata_->contains(key)) return found;
+  const auto refuse = [&] { fail(path_, "{} must be an array of strings, got another value", printable(key)); };
+  if (at == arrays_.end()) refuse();
+  visit_array(file_->bytes().subspan(at->second), path_, [&](GgufBytes& in, uint32_t type) {
+    if (type != kGgufString) refuse();
+    found.emplace_back(in.text(key));
+  });
+  return found;
+}
+
+std::vector<int64_t> GgufFile::integers(const std::string& key) const {
+  std::vector<int64_t> found;
+  const auto at = arrays_.find(key);
+  if (at == arrays_.end() && !metadata_->contains(key)) return found;
+  const auto refuse = [&] { fail(path_, "{} must be an array of 32-bit integers, got another value", printable(key)); };
+  if (at == arrays_.end()) refuse();
+  visit_array(file_->bytes().subspan(at->second), path_, [&](GgufBytes& in, uint32_t type) {
+    if (type != kGgufU32 && type != kGgufI32) refuse();
+    found.push_back(type == kGgufU32 ? int64_t{in.number<uint32_t>(key)} : int64_t{in.number<int32_t>(key)});
+  });
+  return found;
+}
+
+std::span<const std::byte> GgufFile::bytes(const GgufTensor& tensor) const {
   const std::string what = "tensor " + printable(tensor.name);
-  if (tensor.type != kGgufTensorF32) fail(path_, "{} must be of type F32 (0), got type {}", what, tensor.type);
-  uint64_t bytes = sizeof(float);
+  const GgufBlock* const block = find_gguf_block(tensor.type);
+  if (block == nullptr) {
+    fail(path_, "{} must be of type {}, got {}", what, readable_gguf_types(), gguf_type_name(tensor.type));
+  }
+  uint64_t elements = 1, bytes = 0;
   for (const uint64_t extent : tensor.shape) {
-    if (__builtin_mul_overflow(bytes, extent, &bytes)) fail(path_, "{} must fit into 64 bits, got more", what);
+    if (__builtin_mul_overflow(elements, extent, &elements)) fail(path_, "{} must fit into 64 bits, got more", what);
+  }
+  if (const uint64_t row = tensor.shape.empty() ? 1 : tensor.shape[0]; row % block->elements != 0) {
+    fail(path_, "{} must have rows of whole blocks of {}, got {} elements of type {}", what, block->elements, row,
+         block->name);
+  }
+  if (__builtin_mul_overflow(elements / block->elements, uint64_t{block->bytes}, &bytes)) {
+    fail(path_, "{} must fit into 64 bits, got more", what);
   }
   const std::span<const std::byte> all = file_->bytes();
   if (data_ > all.size() || tensor.offset > all.size() - data_ || bytes > all.size() - data_ - tensor.offset) {
     fail(path_, "{} must lie within the file of {} bytes, got {} bytes at {} of the data", what, all.size(), bytes,
          tensor.offset);
   }
-  std::vector<float> numbers(static_cast<size_t>(bytes / sizeof(float)));
-  if (!numbers.empty()) std::memcpy(numbers.data(), all.data() + data_ + tensor.offset, static_cast<size_t>(bytes));
+  return all.subspan(data_ + static_cast<size_t>(tensor.offset), static_cast<size_t>(bytes));
+}
+
+void GgufFile::check(const GgufTensor& tensor) const {
+  bytes(tensor);
+}
+
+void GgufFile::read(const GgufTensor& tensor, uint64_t begin, uint64_t count, float* to) const {
+  const GgufBlock& block = *find_gguf_block(tensor.type);
+  const std::byte* from = bytes(tensor).data() + begin / block.elements * block.bytes;
+  for (uint64_t i = 0; i < count; i += block.elements, from += block.bytes) block.read(from, to + i);
+}
+
+std::vector<float> GgufFile::numbers(const GgufTensor& tensor) const {
+  check(tensor);
+  uint64_t elements = 1;
+  for (const uint64_t extent : tensor.shape) elements *= extent;
+  std::vector<float> numbers(static_cast<size_t>(elements));
+  read(tensor, 0, elements, numbers.data());
   return numbers;
 }
 

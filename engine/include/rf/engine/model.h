@@ -1,5 +1,6 @@
 // A trained encoder in production: token ids in, vectors and logits out. Opens model directories of RoFormer, BERT and
-// NEZHA, and rf_encoder with any position encoding (docs/engine.md). Needs no PyTorch.
+// NEZHA, and rf_encoder with any position encoding (docs/engine.md); and rotary decoders, Hugging Face directories and
+// GGUF files of the layouts of Llama and GPT-NeoX (docs/generation.md). Needs no PyTorch.
 //
 // A call takes any number of sequences of any lengths, one after the other, without padding. They are computed in
 // chunks of at most `token_budget` tokens, so memory does not grow with their number; a longer sequence is a chunk of
@@ -68,7 +69,8 @@ enum class Pooling {
 };
 
 struct ModelInfo {
-  std::string model_type;    // "roformer", "bert", "roformer_v2" or "rf_encoder"
+  // "roformer", "bert", "roformer_v2" or "rf_encoder"; of a rotary decoder as its file names it
+  std::string model_type;
   std::string architecture;  // for example "RoFormerForMaskedLM"
   Task task = Task::kNone;
   int64_t vocab_size = 0, hidden_size = 0, layers = 0, heads = 0;
@@ -76,6 +78,7 @@ struct ModelInfo {
   bool causal = false;
   std::vector<std::string> labels;  // of classification
   std::string problem_type;         // "", regression, single_label_classification, multi_label_classification
+  std::vector<int32_t> stop_ids;    // tokens that end a text, where the model's files name them: of rotary decoders
 };
 
 struct LoadedModel;

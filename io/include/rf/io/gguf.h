@@ -4,13 +4,16 @@
 //   u64 [rank] shape, u32 type, u64 offset | padding to general.alignment | data
 //
 // Everything is little-endian, a string is a u64 length and its bytes. The file is mapped; lengths and counts are
-// checked against what is left of it before they are used. Data are read on demand, and of type F32 only.
+// checked against what is left of it before they are used. Data are read on demand: of types F32, F16, BF16, and the
+// blocks of 32 elements Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 (gguf_blocks.h has their formulas).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,13 +43,25 @@ class GgufFile {
   const nlohmann::json& metadata() const { return *metadata_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find(const std::string& name) const;  // nullptr when absent
-  // The elements of a tensor of this file. Throws Error unless it is F32 and within the file.
+  // The array of strings, or of whole numbers, of a key; empty where the key is absent. Throws Error for another value.
+  std::vector<std::string> strings(const std::string& key) const;
+  std::vector<int64_t> integers(const std::string& key) const;
+
+  // Throws Error, naming the tensor and its type, unless the type is one of those that are read, rows are whole blocks,
+  // and the data lie within the file.
+  void check(const GgufTensor& tensor) const;
+  // Elements begin .. begin + count - 1 of a tensor that was checked; both are multiples of its row.
+  void read(const GgufTensor& tensor, uint64_t begin, uint64_t count, float* to) const;
+  // All elements of a tensor, with its check.
   std::vector<float> numbers(const GgufTensor& tensor) const;
+  // The tensor's bytes, of which pages can be given back.
+  std::span<const std::byte> bytes(const GgufTensor& tensor) const;
 
  private:
   std::string path_;
   std::unique_ptr<MappedFile> file_;
   std::unique_ptr<nlohmann::json> metadata_;
+  std::map<std::string, size_t> arrays_;  // where their values begin
   std::vector<GgufTensor> tensors_;
   uint32_t version_ = 0;
   size_t data_ = 0;  // where the data begin

@@ -1,0 +1,253 @@
+// Reading the configuration of a decoder (rotary_decoder.h): sizes here, the rotation by rotary_report.h.
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "../names.h"
+#include "../rotary_report/keys.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/printable.h"
+#include "rf/model/rotary_decoder.h"
+#include "rf/model/rotary_report.h"
+
+namespace rf {
+
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxDecoderExtent = int64_t{1} << 24;
+constexpr auto kOpenLow = io::NumberRange::Ends::kOpenLow;
+constexpr io::NumberRange kEpsRange = {0, 1, kOpenLow};
+
+struct KnownDecoder {
+  std::string_view model_type, gguf, architecture;  // gguf: general.architecture
+  DecoderLayout layout;
+};
+constexpr KnownDecoder kDecoders[] = {
+    {"llama", "llama", "LlamaForCausalLM", DecoderLayout::kLlama},
+    {"mistral", "", "MistralForCausalLM", DecoderLayout::kLlama},
+    {"qwen2", "qwen2", "Qwen2ForCausalLM", DecoderLayout::kLlama},
+    {"gpt_neox", "gptneox", "GPTNeoXForCausalLM", DecoderLayout::kGptNeox},
+};
+
+std::string known_names(std::string_view KnownDecoder::*name) {
+  std::string names;
+  for (const KnownDecoder& each : kDecoders) {
+    if ((each.*name).empty()) continue;
+    names += names.empty() ? "" : ", ";
+    names += each.*name;
+  }
+  return names;
+}
+
+const KnownDecoder* find_decoder(std::string_view KnownDecoder::*name, std::string_view value) {
+  const auto* found = std::ranges::find(kDecoders, value, name);
+  return value.empty() || found == std::end(kDecoders) ? nullptr : found;
+}
+
+// A number that must be there.
+int64_t extent(const Keys& keys, const std::string& name) {
+  const int64_t value = keys.integer({name.c_str()}, 1, kMaxDecoderExtent);
+  if (value == 0) fail(keys.file(), "{} must be given, got none", name);
+  return value;
+}
+
+void check_heads(const DecoderConfig& config) {
+  if (config.heads % config.key_heads != 0) {
+    fail(config.path, "query heads must be a multiple of key heads, got {} and {}", config.heads, config.key_heads);
+  }
+}
+
+// The rotation of all layers out of the report.
+void read_rotation(const RotaryReport& report, DecoderConfig& config) {
+  for (const Finding& finding : report.findings) {
+    if (finding.severity == Severity::kProblem) config.problems.push_back(finding.text);
+  }
+  const bool one = report.rotations.size() == 1 && report.rotations[0].spec && report.rotations[0].layout;
+  if (!one || !report.unrotated_layers.empty()) {
+    fail(config.path, "all layers must have one rotation that is known, got {}; roformer doctor shows it",
+         !one ? fmt::format("{} of scaling {}", report.rotations.size(),
+                            report.rotations.empty() ? "none" : report.rotations[0].scaling)
+              : fmt::format("{} layers without rotation", report.unrotated_layers.size()));
+  }
+  config.head_dim = report.head_size;
+  config.rotary.spec = *report.rotations[0].spec;
+  config.rotary.layout = *report.rotations[0].layout;
+}
+
+void add_stop_ids(const json& value, const std::string& where, DecoderConfig& config) {
+  for (const json& id : value.is_array() ? value : json::array({value})) {
+    if (id.is_null()) continue;
+    if (!id.is_number_integer() || id < 0 || id >= config.vocab_size) {
+      fail(where, "eos_token_id must be a token from 0 to {}, got {}", config.vocab_size - 1, shown(id));
+    }
+    config.stop_ids.push_back(id.get<int32_t>());
+  }
+}
+
+// generation_config.json has precedence, as in transformers.
+void read_stop_ids(const json& object, const fs::path& dir, DecoderConfig& config) {
+  const fs::path generation = dir / "generation_config.json";
+  if (fs::exists(generation)) {
+    const json given = io::read_json(generation.string());
+    if (given.is_object() && given.contains("eos_token_id")) {
+      return add_stop_ids(given["eos_token_id"], generation.string(), config);
+    }
+  }
+  if (object.contains("eos_token_id")) add_stop_ids(object["eos_token_id"], config.path, config);
+}
+
+void check_window(const json& object, const Keys& keys, const DecoderConfig& config) {
+  const json* window = given(object, "sliding_window");
+  const bool used = config.model_type == "qwen2" ? keys.boolean("use_sliding_window", false) : true;
+  if (window == nullptr || !used) return;
+  if (!window->is_number_integer() || *window < config.max_position_embeddings) {
+    fail(config.path, "sliding_window must be null or at least max_position_embeddings, {}, got {}",
+         config.max_position_embeddings, shown(*window));
+  }
+}
+
+json config_json(const std::string& model_dir) {
+  const std::string path = (fs::path(model_dir) / "config.json").string();
+  json object = io::read_json(path);
+  if (!object.is_object()) fail(path, "the file must be an object, got {}", shown(object));
+  return object;
+}
+
+void read_biases(const Keys& keys, DecoderConfig& config) {
+  const bool neox = config.layout == DecoderLayout::kGptNeox;
+  const bool attention = keys.boolean("attention_bias", neox) && config.model_type != "mistral";
+  config.qkv_bias = attention || config.model_type == "qwen2";
+  config.output_bias = attention && config.model_type != "qwen2";
+  config.mlp_bias = neox || (config.model_type == "llama" && keys.boolean("mlp_bias", false));
+}
+
+}  // namespace
+
+std::optional<std::string> gguf_path(const std::string& path) {
+  if (!fs::is_directory(path)) return fs::exists(path) ? std::optional(path) : std::nullopt;
+  if (fs::exists(fs::path(path) / "config.json")) return std::nullopt;
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    if (entry.path().extension() == ".gguf") found.push_back(entry.path().string());
+  }
+  if (found.size() > 1) {
+    fail("model", "a directory without config.json must hold one .gguf file, got {} in {}", found.size(), path);
+  }
+  return found.empty() ? std::nullopt : std::optional(found[0]);
+}
+
+bool is_rotary_decoder(const std::string& path) {
+  if (gguf_path(path)) return true;
+  if (!fs::exists(fs::path(path) / "config.json")) return false;  // load_config says so
+  const json object = config_json(path);
+  const json* type = given(object, "model_type");
+  if (type == nullptr || !type->is_string()) return false;
+  constexpr std::string_view kOwn[] = {"roformer", "bert", "nezha", "rf_encoder"};
+  const auto name = type->get<std::string>();
+  if (find_decoder(&KnownDecoder::model_type, name) != nullptr) return true;
+  const json* classes = given(object, "architectures");
+  const bool decodes = classes != nullptr && classes->is_array() && !classes->empty() && (*classes)[0].is_string() &&
+                       (*classes)[0].get<std::string>().ends_with("ForCausalLM");
+  if (std::ranges::find(kOwn, name) != std::end(kOwn) || !decodes) return false;
+  fail((fs::path(path) / "config.json").string(),
+       "model_type of a decoder must be {}, whose blocks this program has, or one of its own models, got {}",
+       known_names(&KnownDecoder::model_type), io::printable(name));
+}
+
+DecoderConfig read_decoder_config(const std::string& model_dir) {
+  const json object = config_json(model_dir);
+  DecoderConfig config;
+  config.path = (fs::path(model_dir) / "config.json").string();
+  const Keys keys(object, config.path, "");
+  const KnownDecoder* known = find_decoder(&KnownDecoder::model_type, keys.text({"model_type"}));
+  if (known == nullptr) {
+    fail(config.path, "model_type must be {}, got {}", known_names(&KnownDecoder::model_type),
+         io::printable(keys.text({"model_type"})));
+  }
+  if (const json* quantized = given(object, "quantization_config"); quantized != nullptr) {
+    fail(config.path, "weights must not be quantised (quantization_config), got {}", shown(*quantized));
+  }
+  config.layout = known->layout;
+  config.model_type = known->model_type;
+  config.architecture = known->architecture;
+  const bool neox = config.layout == DecoderLayout::kGptNeox;
+  config.vocab_size = extent(keys, "vocab_size");
+  config.hidden_size = extent(keys, "hidden_size");
+  config.layers = extent(keys, "num_hidden_layers");
+  config.heads = extent(keys, "num_attention_heads");
+  config.intermediate_size = extent(keys, "intermediate_size");
+  config.max_position_embeddings = keys.integer({"max_position_embeddings"}, 1, INT64_MAX);
+  config.key_heads = neox ? 0 : keys.integer({"num_key_value_heads"}, 1, kMaxDecoderExtent);
+  if (config.key_heads == 0) config.key_heads = config.heads;
+  check_heads(config);
+  config.norm_eps = keys.number(neox ? "layer_norm_eps" : "rms_norm_eps", neox ? 1e-5 : 1e-6, kEpsRange);
+  const std::string act = keys.text({"hidden_act"});
+  const std::optional<Activation> activation = activation_of_name(act.empty() ? (neox ? "gelu" : "silu") : act);
+  if (!activation)
+    fail(config.path, "hidden_act must be gelu, gelu_new, relu, silu or tanh, got {}", io::printable(act));
+  config.activation = *activation;
+  config.tied_embeddings = keys.boolean("tie_word_embeddings", false);
+  config.parallel_residual = neox && keys.boolean("use_parallel_residual", true);
+  config.fused_rows = FusedRows::kHeads;
+  read_biases(keys, config);
+  check_window(object, keys, config);
+  read_rotation(rotary_report(model_dir), config);
+  read_stop_ids(object, model_dir, config);
+  return config;
+}
+
+DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& file) {
+  DecoderConfig config;
+  config.path = path;
+  const Keys keys(file.metadata(), config.path, "");
+  const std::string type = keys.text({"general.architecture"});
+  const KnownDecoder* known = find_decoder(&KnownDecoder::gguf, type);
+  if (known == nullptr) {
+    fail(path, "general.architecture must be {}, whose blocks this program has, got {}",
+         known_names(&KnownDecoder::gguf), type.empty() ? "none" : io::printable(type));
+  }
+  const auto key = [&](const char* name) { return fmt::format("{}.{}", type, name); };
+  if (keys.integer({key("expert_count").c_str()}, 0, kMaxDecoderExtent) > 0) {
+    fail(path, "the model must have no experts, got {} {}", key("expert_count"),
+         keys.integer({key("expert_count").c_str()}, 0, kMaxDecoderExtent));
+  }
+  config.layout = known->layout;
+  config.model_type = type;
+  config.architecture = known->architecture;
+  const bool neox = config.layout == DecoderLayout::kGptNeox;
+  const RotaryReport report = rotary_report(path);
+  const io::GgufTensor* const embedding = file.find("token_embd.weight");
+  if (embedding == nullptr || embedding->shape.size() != 2) {
+    fail(path, "the file must have a matrix token_embd.weight, got {}",
+         embedding == nullptr ? "none" : "another shape");
+  }
+  config.vocab_size = static_cast<int64_t>(std::min<uint64_t>(embedding->shape[1], kMaxDecoderExtent));
+  config.hidden_size = extent(keys, key("embedding_length"));
+  config.layers = extent(keys, key("block_count"));
+  config.intermediate_size = extent(keys, key("feed_forward_length"));
+  config.max_position_embeddings = report.length;
+  config.heads = report.heads;
+  config.key_heads = report.kv_heads == 0 ? report.heads : report.kv_heads;
+  if (config.heads == 0) fail(path, "{} must be one number for all layers, got none", key("attention.head_count"));
+  check_heads(config);
+  config.norm_eps = keys.number(key(neox ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon").c_str(),
+                                1e-5, kEpsRange);
+  config.activation = neox ? Activation::kGelu : Activation::kSilu;
+  config.tied_embeddings = file.find("output.weight") == nullptr;
+  config.parallel_residual = neox && keys.boolean(key("use_parallel_residual").c_str(), true);
+  config.qkv_bias = file.find(neox ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias") != nullptr;
+  config.output_bias = file.find("blk.0.attn_output.bias") != nullptr;
+  config.mlp_bias = file.find("blk.0.ffn_down.bias") != nullptr;
+  read_rotation(report, config);
+  if (const json* eos = given(file.metadata(), "tokenizer.ggml.eos_token_id"); eos != nullptr) {
+    add_stop_ids(*eos, path, config);
+  }
+  return config;
+}
+
+}  // namespace rf
