@@ -40,6 +40,9 @@
   X(verify)            \
   X(pretrain)          \
   X(finetune)          \
+  X(train_translation) \
+  X(translate)         \
+  X(average)           \
   X(predict)           \
   X(evaluate)          \
   X(embed)             \

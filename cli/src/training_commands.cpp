@@ -29,6 +29,18 @@ Command finetune_command() {
           Seed::kUsed, nullptr};
 }
 
+Command train_translation_command() {
+  return {"train-translation", "Train an encoder-decoder on sentences and their translations",
+          "roformer train-translation --config run.json --train train.en train.de --valid valid.en valid.de\n"
+          "      --tokenizer v --output run",
+          Seed::kUsed, nullptr};
+}
+
+Command translate_command() {
+  return {"translate", "Translate lines with an encoder-decoder",
+          "roformer translate --model run --input test.en --output test.de --beams 4", Seed::kNotUsed, nullptr};
+}
+
 Command compare_command() {
   return {"compare", "Train the same model with each of several position encodings and compare them",
           "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3", Seed::kUsed,

@@ -1,4 +1,5 @@
-// roformer vocab: documents to a WordPiece vocabulary, or the tokenizer of bytes, which needs no documents.
+// roformer vocab: documents to a WordPiece vocabulary or to byte-level BPE; or the tokenizer of bytes, which needs no
+// documents.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -9,6 +10,7 @@
 #include "rf/data/read_progress.h"
 #include "rf/data/reader.h"
 #include "rf/io/error.h"
+#include "rf/text/byte_pair_trainer.h"
 #include "rf/text/byte_tokenizer.h"
 #include "rf/text/tokenizer.h"
 #include "rf/text/vocabulary_trainer.h"
@@ -19,7 +21,7 @@ namespace {
 
 struct VocabOptions {
   data::ReadOptions input;
-  bool bytes = false;
+  bool bytes = false, byte_pairs = false;
   std::string output;
   text::VocabularyTrainerOptions trainer;
 };
@@ -58,6 +60,41 @@ int write_bytes(const VocabOptions& options) {
   return kOk;
 }
 
+// Gives the documents to the trainer and returns what it makes of them.
+template <typename Trainer>
+auto trained(Trainer& trainer, data::DocumentReader& reader, int64_t size) {
+  data::ReadProgress reading(progress(), "counting words", reader.total_bytes());
+  reader.read([&](const data::DocumentPart& piece) {
+    trainer.add(piece.text);
+    reading.update(reader.counts().bytes);
+  });
+  const io::TimeEstimate merging(static_cast<double>(size));
+  auto result = trainer.train([&](int64_t tokens) {
+    progress().update(
+        fmt::format("merging: {} of {} tokens{}", tokens, size, merging.left(static_cast<double>(tokens))));
+  });
+  progress().finish();
+  return result;
+}
+
+int run_byte_pairs(const VocabOptions& options) {
+  data::ReadOptions input = options.input;
+  for (const std::string_view name : text::kTokenizerFiles) {
+    input.outputs.push_back((std::filesystem::path(options.output) / name).string());
+  }
+  data::DocumentReader reader(input);
+  say_left_out(reader.left_out());
+  text::BytePairTrainer trainer({.size = options.trainer.size, .min_frequency = options.trainer.min_frequency});
+  const text::Tokenizer tokenizer = trained(trainer, reader, options.trainer.size);
+  std::filesystem::create_directories(options.output);
+  tokenizer.save(options.output);
+  emit({{"output", options.output},
+        {"size", tokenizer.vocabulary().size()},
+        {"files", reader.files().size()},
+        {"hash", tokenizer.vocabulary().hash()}});
+  return kOk;
+}
+
 int run_vocab(const VocabOptions& options) {
   if (options.trainer.letter_case == text::Case::kKeep && !is_of_model_directory(options.output)) {
     fail("vocab",
@@ -69,17 +106,7 @@ int run_vocab(const VocabOptions& options) {
   input.outputs = outputs_of(options.output);
   data::DocumentReader reader(input);
   say_left_out(reader.left_out());
-  data::ReadProgress reading(progress(), "counting words", reader.total_bytes());
-  reader.read([&](const data::DocumentPart& piece) {
-    trainer.add(piece.text);
-    reading.update(reader.counts().bytes);
-  });
-  const io::TimeEstimate merging(static_cast<double>(options.trainer.size));
-  const text::Vocabulary vocabulary = trainer.train([&](int64_t tokens) {
-    progress().update(fmt::format("merging: {} of {} tokens{}", tokens, options.trainer.size,
-                                  merging.left(static_cast<double>(tokens))));
-  });
-  progress().finish();
+  const text::Vocabulary vocabulary = trained(trainer, reader, options.trainer.size);
   save(vocabulary, options);
   emit({{"output", options.output},
         {"size", vocabulary.size()},
@@ -97,12 +124,18 @@ std::function<int()> configure_vocab(CLI::App& app, const Common&) {
       ->capture_default_str();
   app.add_option("--min-frequency", options->trainer.min_frequency, "Pairs that occur less often are not merged")
       ->capture_default_str();
-  app.add_option("--max-alphabet", options->trainer.max_alphabet, "Characters kept, the most frequent first")
-      ->capture_default_str();
-  app.add_flag_callback(
+  CLI::Option* const alphabet =
+      app.add_option("--max-alphabet", options->trainer.max_alphabet, "Characters kept, the most frequent first")
+          ->capture_default_str();
+  CLI::Option* const cased = app.add_flag_callback(
       "--cased", [options] { options->trainer.letter_case = text::Case::kKeep; }, "Keep case and accents");
+  app.add_flag("--byte-pairs", options->byte_pairs,
+               "Train byte-level BPE, which writes any text and gives it back exactly, instead of WordPiece")
+      ->excludes(alphabet)
+      ->excludes(cased);
   const std::vector<CLI::Option*> so_far = app.get_options();
-  app.add_option("--output", options->output, "vocab.txt to write; with --bytes a directory")->required();
+  app.add_option("--output", options->output, "vocab.txt to write; with --bytes and --byte-pairs a directory")
+      ->required();
 
   CLI::Option_group* const source = app.add_option_group("source");
   CLI::Option* const bytes = source->add_flag(
@@ -110,13 +143,16 @@ std::function<int()> configure_vocab(CLI::App& app, const Common&) {
   std::for_each(so_far.begin() + common, so_far.end(), [&](CLI::Option* of_text) { bytes->excludes(of_text); });
   source->add_option(app.get_option("--input")->required(false));
   source->require_option(1);
-  return [options] { return options->bytes ? write_bytes(*options) : run_vocab(*options); };
+  return [options] {
+    if (options->bytes) return write_bytes(*options);
+    return options->byte_pairs ? run_byte_pairs(*options) : run_vocab(*options);
+  };
 }
 
 }  // namespace
 
 Command vocab_command() {
-  return {"vocab", "Train a WordPiece vocabulary, or make the tokenizer of bytes",
+  return {"vocab", "Train a vocabulary of WordPiece or byte pairs, or make the tokenizer of bytes",
           "roformer vocab --input corpus/ --size 8000 --output v/vocab.txt", Command::Seed::kNotUsed, configure_vocab};
 }
 

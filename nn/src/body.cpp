@@ -91,11 +91,13 @@ Body::AttentionLayer Body::attention_layer(const Parameters& parameters, const s
           .norm = parameters.norm(name + ".output.LayerNorm")};
 }
 
-Body::Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix)
-    : config_(config),
-      word_embeddings_(parameters.at(prefix + "embeddings.word_embeddings.weight")),
-      type_embeddings_(parameters.at(prefix + "embeddings.token_type_embeddings.weight")),
-      embeddings_norm_(parameters.norm(prefix + "embeddings.LayerNorm")) {
+Body::Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix,
+           std::optional<ScaledEmbeddings> scaled)
+    : config_(config), scaled_(scaled), word_embeddings_(parameters.at(prefix + "embeddings.word_embeddings.weight")) {
+  if (!scaled) {
+    type_embeddings_ = parameters.at(prefix + "embeddings.token_type_embeddings.weight");
+    embeddings_norm_ = parameters.norm(prefix + "embeddings.LayerNorm");
+  }
   if (config.embedding_size != config.hidden_size) {
     embeddings_project_ = parameters.linear(prefix + "embeddings_project");
   }
@@ -158,14 +160,23 @@ at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout&
 }
 
 at::Tensor Body::embed(const Input& input, const TokenPositions& positions, const Dropout& drop) const {
-  at::Tensor sum_BTE =
-      at::embedding(word_embeddings_, input.ids_BT, config_.pad_token_id) +
-      (input.types_BT.defined() ? at::embedding(type_embeddings_, input.types_BT) : type_embeddings_->select(0, 0));
+  at::Tensor sum_BTE = at::embedding(word_embeddings_, input.ids_BT, config_.pad_token_id);
+  if (scaled_) {
+    sum_BTE = sum_BTE * scaled_->scale;
+  } else {
+    sum_BTE = sum_BTE + (input.types_BT.defined() ? at::embedding(type_embeddings_, input.types_BT)
+                                                  : type_embeddings_->select(0, 0));
+  }
   if (const at::Tensor added = encoding_->input(positions, word_embeddings_->scalar_type()); added.defined())
     sum_BTE = sum_BTE + added;
   const double p = config_.hidden_dropout_prob;
   const bool drops_first = config_.family == Family::kRoFormerV2;
-  const at::Tensor embedded_BTE = drops_first ? embeddings_norm_(drop(sum_BTE, p)) : drop(embeddings_norm_(sum_BTE), p);
+  at::Tensor embedded_BTE;
+  if (scaled_) {
+    embedded_BTE = drop(sum_BTE, p);
+  } else {
+    embedded_BTE = drops_first ? embeddings_norm_(drop(sum_BTE, p)) : drop(embeddings_norm_(sum_BTE), p);
+  }
   return embeddings_project_.weight->defined() ? embeddings_project_(embedded_BTE) : embedded_BTE;
 }
 

@@ -1,7 +1,8 @@
 // The encoder (R-HF-04, R-HF-05): a post-LN BERT whose position encoding and attention are values of the
 // configuration.
 //
-//   x_0 = LN(word + type + encoding.input(positions))          projected where embedding_size differs
+//   x_0 = LN(word + type + encoding.input(positions))          projected where embedding_size differs; or, with
+//   x_0 = scale * word + encoding.input(positions)             ScaledEmbeddings, as Vaswani et al. 2017 section 3.4
 //   h   = LN(x + W_o attention(W_q x, W_k x, W_v x; encoding.terms(layer)))
 //   h   = LN(h + W_o' attention(W_q' h, W_k' e, W_v' e))       with cross-attention to encoder states e: no position
 //   x'  = LN(h + W_2 act(W_1 h))                               terms and no rotation (R-ROPE-14)
@@ -14,6 +15,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,11 +29,17 @@
 
 namespace rf::nn {
 
+// Embeddings without norm and token types.
+struct ScaledEmbeddings {
+  double scale = 1;
+};
+
 class Body {
  public:
   Body() = default;
-  // prefix: of the encoder's names in `parameters`.
-  Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix);
+  // prefix: of the encoder's names in `parameters`. scaled: absent, BERT's embeddings.
+  Body(const ModelConfig& config, const Parameters& parameters, const std::string& prefix,
+       std::optional<ScaledEmbeddings> scaled = {});
 
   void set_encoding(std::shared_ptr<Encoding> encoding) { encoding_ = std::move(encoding); }
   const Encoding& encoding() const { return *encoding_; }
@@ -72,6 +80,7 @@ class Body {
   ModelConfig config_;
   std::shared_ptr<Encoding> encoding_;
   std::vector<std::shared_ptr<LinearAttention>> linear_;  // empty: softmax
+  std::optional<ScaledEmbeddings> scaled_;
   Parameter word_embeddings_, type_embeddings_;
   Norm embeddings_norm_;
   Linear embeddings_project_;  // undefined when embedding_size == hidden_size

@@ -17,71 +17,18 @@
 #include "layer_parameters.h"
 #include "position.h"
 #include "rf/io/error.h"
+#include "rf/io/files.h"
 #include "rf/io/safetensors.h"
 #include "rf/model/checkpoint_files.h"
 #include "rf/nn/model.h"
 #include "rf/nn/position_terms.h"
+#include "stored_tensors.h"
 
 namespace rf::nn {
 
 namespace {
 
 namespace fs = std::filesystem;
-
-at::ScalarType scalar_type(const io::TensorView& view, WeightRole role) {
-  switch (view.dtype) {
-    case io::DType::kF16:
-      return at::kHalf;
-    case io::DType::kBF16:
-      return at::kBFloat16;
-    case io::DType::kF32:
-      return at::kFloat;
-    case io::DType::kF64:
-      return at::kDouble;
-    case io::DType::kI64:
-      if (role == WeightRole::kBuffer) return at::kLong;
-      [[fallthrough]];
-    default:
-      fail("load_model", "weights must be F16, BF16, F32 or F64, got {} for {}", io::safetensors_name(view.dtype),
-           view.name);
-  }
-}
-
-// A copy in memory: file data need not be aligned.
-at::Tensor read_tensor(const io::TensorView& view, WeightRole role = WeightRole::kMatrix) {
-  at::Tensor tensor = at::empty(view.shape, scalar_type(view, role));
-  if (!view.data.empty()) std::memcpy(tensor.data_ptr(), view.data.data(), view.data.size());
-  return tensor;
-}
-
-// The dtype in which a weight (float32) or a buffer is stored.
-io::DType stored_dtype(const at::Tensor& tensor) {
-  if (tensor.scalar_type() == at::kLong) return io::DType::kI64;
-  return tensor.scalar_type() == at::kDouble ? io::DType::kF64 : io::DType::kF32;
-}
-
-// The values in the dtype of the model, where they must be finite: 1e300 is not in float32. A finite sum proves that
-// there is neither NaN nor infinity; only otherwise is each element looked at.
-at::Tensor finite_as(const at::Tensor& tensor, at::ScalarType dtype, const std::string& name) {
-  const at::Tensor converted = tensor.to(dtype);
-  if (std::isfinite(converted.sum(at::kDouble).item<double>())) return converted;
-  const at::Tensor bad = at::isfinite(converted).logical_not_().nonzero();
-  if (bad.size(0) == 0) return converted;
-  std::string index;
-  for (int64_t d = 0; d < bad.size(1); ++d) index += fmt::format("{}{}", d ? ", " : "", bad[0][d].item<int64_t>());
-  at::Tensor value = tensor;
-  for (int64_t d = 0; d < bad.size(1); ++d) value = value[bad[0][d].item<int64_t>()];
-  fail("load_model", "weights must be finite in {}, got {} in {}[{}] ({} such values)", toString(dtype),
-       value.item<double>(), name, index, bad.size(0));
-}
-
-void load_buffer(at::Tensor& buffer, const at::Tensor& stored, const std::string& name) {
-  if (stored.is_floating_point() != buffer.is_floating_point()) {
-    fail("load_model", "{} must hold {}, got {}", name, buffer.is_floating_point() ? "floats" : "I64",
-         toString(stored.scalar_type()));
-  }
-  buffer.copy_(stored.is_floating_point() ? finite_as(stored, buffer.scalar_type(), name) : stored);
-}
 
 at::Tensor computed_table(int64_t rows, int64_t dim) {
   const std::vector<float> values = position_table(rows, dim);
@@ -185,24 +132,11 @@ std::vector<at::Tensor> stored_values(const Model& model) {
   return values;
 }
 
-void write_model(const ModelConfig& config, const std::vector<WeightSpec>& specs, const std::vector<at::Tensor>& values,
-                 const std::string& model_dir) {
-  std::vector<io::TensorView> views;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const auto* bytes = static_cast<const std::byte*>(values[i].const_data_ptr());
-    views.push_back({specs[i].name, stored_dtype(values[i]), specs[i].shape, {bytes, values[i].nbytes()}});
-  }
-  std::error_code error;
-  fs::create_directories(model_dir, error);
-  if (error) fail("save_model", "the model directory must be writable, got {} for {}", error.message(), model_dir);
-  io::write_safetensors(fs::path(model_dir) / "model.safetensors", views, {{"format", "pt"}});
-  save_config(config, model_dir);
-}
-
 }  // namespace
 
 void save_model(const Model& model, const std::string& model_dir, StoredTerms terms) {
-  write_model(stored_config(model), model.weight_specs(), stored_values(model), model_dir);
+  write_tensors(model.weight_specs(), stored_values(model), model_dir);
+  save_config(stored_config(model), model_dir);
   if (terms == StoredTerms::kWritten) {
     save_position_terms(model, model_dir);
   } else {
@@ -211,10 +145,14 @@ void save_model(const Model& model, const std::string& model_dir, StoredTerms te
 }
 
 void ModelSnapshot::take(const Model& model) {
+  take(rf::to_json(stored_config(model)).dump(2), model.weight_specs(), stored_values(model));
+}
+
+void ModelSnapshot::take(std::string config, const std::vector<WeightSpec>& specs,
+                         const std::vector<at::Tensor>& values) {
   const c10::NoGradGuard no_grad;
-  const std::vector<at::Tensor> values = stored_values(model);
-  config_ = stored_config(model);
-  specs_ = model.weight_specs();
+  config_ = std::move(config);
+  specs_ = specs;
   values_.resize(values.size());
   for (size_t i = 0; i < values.size(); ++i) {
     if (!values_[i].defined()) values_[i] = at::empty_like(values[i]);
@@ -223,7 +161,8 @@ void ModelSnapshot::take(const Model& model) {
 }
 
 void ModelSnapshot::write(const std::string& model_dir) const {
-  write_model(config_, specs_, values_, model_dir);
+  write_tensors(specs_, values_, model_dir);
+  io::write_file(model_dir + "/config.json", config_ + "\n");
   remove_position_terms(model_dir);
 }
 

@@ -35,9 +35,15 @@ const DataSet kDataSets[] = {
     {"enwik8", "the file enwik8 of mattmahoney.net/dc/textdata, named enwik8.txt"},
     {"enwiki_xml", "the head of a dump of the English Wikipedia as XML; dumps.wikimedia.org"},
     {"glue", "tables of GLUE, TSV with a first row of names; gluebenchmark.com"},
+    {"multi30k_en_de",
+     "captions in English and German, a line for each pair: train, val and test2016 as .en and .de; "
+     "github.com/multi30k/dataset"},
     {"vocabs",
      "vocabularies of published models and jieba's dictionary: chinese_roformer_base (github.com/JunnYu/"
      "RoFormer_pytorch), bert-base-chinese and bert-base-uncased (Hugging Face), dict.txt of the Python package jieba"},
+    {"wmt14_en_de",
+     "WMT 2014 English-German, a line for each pair: train, newstest2013 and newstest2014 as .en and .de; "
+     "statmt.org/wmt14 (docs/translation.md)"},
     {"zh_classics", "the four classical Chinese novels as text; github.com/tennessine/corpus"},
     {"zh_cls", "ChnSentiCorp as TSV with the columns text and label; github.com/JunnYu/RoFormer_pytorch"},
     {"zh_laws", "Chinese laws, JSON lines with `text`; github.com/LawRefBook/Laws"},

@@ -195,6 +195,13 @@ Judgement as_good_as(const std::vector<double>& own, const std::vector<double>& 
                       mine.mean - theirs.mean)};
 }
 
+Judgement translates_as_well(const TranslationScores& scores, double least, double margin) {
+  const Spread mine = spread(scores.own), theirs = spread(scores.other);
+  return {mine.mean > least && theirs.mean > least && scores.low > -margin,
+          fmt::format("{} compared with {}, a difference of the means of {:+.2f}, 95% interval {:+.2f} to {:+.2f}",
+                      text(mine), text(theirs), mine.mean - theirs.mean, scores.low, scores.high)};
+}
+
 Judgement not_worse(const std::vector<TaskScores>& tasks, double bound) {
   Judgement judgement{true, ""};
   size_t better = 0;

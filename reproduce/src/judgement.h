@@ -59,6 +59,13 @@ Judgement not_worse(const std::vector<TaskScores>& tasks, double bound);
 // On each task our mean is above both baselines.
 Judgement above_baselines(const std::vector<TaskScores>& tasks);
 
+// X-10, C-19: both means are above `least`, and the interval of their difference, own less other, is above -`margin`.
+struct TranslationScores {
+  std::vector<double> own, other;  // BLEU by seed
+  double low = 0, high = 0;        // of the difference of the means
+};
+Judgement translates_as_well(const TranslationScores& scores, double least, double margin);
+
 // with every seed, `arm` has a lower late mean than each baseline and reaches the baseline's final loss earlier.
 Judgement faster_convergence(const Curves& curves, const std::string& arm, const std::vector<std::string>& baselines);
 

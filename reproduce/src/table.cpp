@@ -29,7 +29,8 @@
   X(staged_pretraining)    \
   X(chinese_models)        \
   X(long_texts)            \
-  X(fine_tuning)
+  X(fine_tuning)           \
+  X(translation)
 
 namespace rf::reproduce {
 

@@ -61,6 +61,22 @@ TEST(Judgement, AsGoodAs) {
   EXPECT_NE(worse.figures.find("-0.100"), std::string::npos) << worse.figures;
 }
 
+TEST(Judgement, TranslatesAsWell) {
+  const TranslationScores good{.own = {36, 37}, .other = {36.2, 37}, .low = -0.45, .high = 0.3};
+  EXPECT_TRUE(translates_as_well(good, 33, 0.5).holds);
+  TranslationScores wide = good;
+  wide.low = -0.5;
+  EXPECT_FALSE(translates_as_well(wide, 33, 0.5).holds);
+  TranslationScores weak = good;
+  weak.other = {32, 33};  // a baseline that was trained badly proves nothing
+  EXPECT_FALSE(translates_as_well(weak, 33, 0.5).holds);
+  TranslationScores weak_own = good;
+  weak_own.own = {32, 33};
+  EXPECT_FALSE(translates_as_well(weak_own, 33, 0.5).holds);
+  const std::string figures = translates_as_well(good, 33, 0.5).figures;
+  EXPECT_NE(figures.find("-0.10, 95% interval -0.45 to +0.30"), std::string::npos) << figures;
+}
+
 TEST(Judgement, LowerLateLoss) {
   Curves curves = {
       {"eq19", {line(5, 3), line(5, 3.5)}}, {"lpp", {line(5, 4), line(5, 4)}}, {"learned", {line(6, 5), line(6, 5)}}};

@@ -67,7 +67,7 @@ CheckpointWriter::~CheckpointWriter() {
   if (work_.valid()) work_.wait();
 }
 
-void CheckpointWriter::begin(const nn::Model& model, const AdamW& optimizer, nlohmann::json state) {
+void CheckpointWriter::begin_with(const TakeModel& take, const AdamW& optimizer, nlohmann::json state) {
   finish();
   const Ranks& ranks = plan_.ranks;
   const int64_t step = state.at("step");
@@ -77,16 +77,16 @@ void CheckpointWriter::begin(const nn::Model& model, const AdamW& optimizer, nlo
   const std::string dir = unfinished_path(plan_.run_dir, step);
   ranks.together([&] {
     if (ranks.is_first()) unfinished_ = std::make_unique<Directory>(dir);
-    copy(model, optimizer);
+    copy(take, optimizer);
   });
   state_ = std::move(state);
   phase_ = Phase::kWriting;
   work_ = std::async(std::launch::async, [this, dir] { write(dir); });
 }
 
-void CheckpointWriter::copy(const nn::Model& model, const AdamW& optimizer) {
+void CheckpointWriter::copy(const TakeModel& take, const AdamW& optimizer) {
   const c10::NoGradGuard no_grad;
-  if (plan_.ranks.is_first()) model_.take(model);
+  if (plan_.ranks.is_first()) take(model_);
   std::vector<MomentPart> parts = optimizer.moments_to_write(plan_.ranks);
   for (size_t i = 0; i < parts.size(); ++i) {
     const at::Tensor values = parts[i].values;

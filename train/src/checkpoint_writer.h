@@ -15,6 +15,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint.h"
@@ -43,7 +44,10 @@ class CheckpointWriter {
 
   // These three are called by all ranks together. They throw Error if a file could not be written on one of them.
   // Finishes the checkpoint before, copies, and starts to write. `state`: an object with "step".
-  void begin(const nn::Model& model, const AdamW& optimizer, nlohmann::json state);
+  template <typename Model>  // nn::Model or nn::TranslationModel
+  void begin(const Model& model, const AdamW& optimizer, nlohmann::json state) {
+    begin_with([&model](nn::ModelSnapshot& snapshot) { snapshot.take(model); }, optimizer, std::move(state));
+  }
   void go_on();   // when is_done() on all ranks; otherwise it waits
   void finish();  // waits until the checkpoint that was begun is published
 
@@ -53,7 +57,9 @@ class CheckpointWriter {
  private:
   enum class Phase { kIdle, kWriting, kPublishing };
   class Directory;
-  void copy(const nn::Model& model, const AdamW& optimizer);
+  using TakeModel = std::function<void(nn::ModelSnapshot&)>;
+  void begin_with(const TakeModel& take, const AdamW& optimizer, nlohmann::json state);
+  void copy(const TakeModel& take, const AdamW& optimizer);
   void write(const std::string& dir) const;
   void publish();
 

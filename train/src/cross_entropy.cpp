@@ -1,6 +1,7 @@
 // Cross-entropy with its gradient in place of the logits (cross_entropy.h).
 #include "cross_entropy.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
@@ -49,12 +50,25 @@ double sum_losses(const at::Tensor& logits_NV, const at::Tensor& labels_N, Gradi
   return sum;
 }
 
+// Sum over n of the label's logit minus the mean of all.
+double sum_above_mean(const at::Tensor& logits_NV, const at::Tensor& labels_N) {
+  const at::Tensor of_labels_N = logits_NV.gather(1, labels_N.unsqueeze(1)).to(at::kDouble);
+  const at::Tensor means_N = logits_NV.sum(at::IntArrayRef{1}, false, at::kFloat) / logits_NV.size(1);
+  return of_labels_N.sum().item<double>() - means_N.sum(at::kDouble).item<double>();
+}
+
 class ScaledCrossEntropy : public torch::autograd::Function<ScaledCrossEntropy> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits_NV,
-                            const at::Tensor& labels_N, double scale) {
+                            const at::Tensor& labels_N, double scale, double label_smoothing) {
     const at::Tensor gradient_NV = logits_NV.detach();
-    const double sum = sum_losses(gradient_NV, labels_N, Gradient::kInLogits, scale);
+    double sum = label_smoothing > 0 ? label_smoothing * sum_above_mean(gradient_NV, labels_N) : 0;
+    sum += sum_losses(gradient_NV, labels_N, Gradient::kInLogits, scale);
+    if (label_smoothing > 0) {
+      const double part = scale * label_smoothing;
+      gradient_NV.sub_(part / static_cast<double>(gradient_NV.size(1)));
+      gradient_NV.scatter_add_(1, labels_N.unsqueeze(1), at::full({labels_N.size(0), 1}, part, gradient_NV.options()));
+    }
     context->saved_data["gradient"] = gradient_NV;
     return at::full({}, scale * sum, at::kFloat);
   }
@@ -64,7 +78,7 @@ class ScaledCrossEntropy : public torch::autograd::Function<ScaledCrossEntropy> 
     at::Tensor gradient_NV = context->saved_data["gradient"].toTensor();
     const double factor = outer[0].item<float>();
     if (factor != 1.0) gradient_NV = gradient_NV.mul(factor);
-    return {gradient_NV, at::Tensor(), at::Tensor()};
+    return {gradient_NV, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -74,8 +88,9 @@ double summed_cross_entropy(const at::Tensor& logits_NV, const at::Tensor& label
   return sum_losses(logits_NV, labels_N, Gradient::kNone, 1);
 }
 
-at::Tensor scaled_cross_entropy(const at::Tensor& logits_NV, const at::Tensor& labels_N, double scale) {
-  return ScaledCrossEntropy::apply(logits_NV, labels_N, scale);
+at::Tensor scaled_cross_entropy(const at::Tensor& logits_NV, const at::Tensor& labels_N, double scale,
+                                double label_smoothing) {
+  return ScaledCrossEntropy::apply(logits_NV, labels_N, scale, label_smoothing);
 }
 
 }  // namespace rf::train

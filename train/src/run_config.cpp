@@ -8,13 +8,12 @@
 
 #include "rf/io/error.h"
 #include "rf/io/strict_object.h"
+#include "run_file.h"
 
 namespace rf::train {
 
 namespace {
 
-constexpr const char* kRunFile = "run file";
-constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMinLength = 3, kMaxLength = int64_t{1} << 24;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -32,18 +31,8 @@ const std::initializer_list<std::pair<const char*, data::Objective>> kObjectives
     {"masked", data::Objective::kMasked}, {"causal", data::Objective::kCausal}};
 const std::initializer_list<std::pair<const char*, data::Packing>> kPackings = {{"packed", data::Packing::kPacked},
                                                                                 {"padded", data::Packing::kPadded}};
-const std::initializer_list<std::pair<const char*, Precision>> kPrecisions = {{"float32", Precision::kFloat32},
-                                                                              {"bfloat16", Precision::kBfloat16}};
 const std::initializer_list<std::pair<const char*, Sharding>> kShardings = {{"none", Sharding::kNone},
                                                                             {"optimizer", Sharding::kOptimizer}};
-
-template <typename T>
-const char* name_of(std::initializer_list<std::pair<const char*, T>> names, T value) {
-  for (const auto& [name, each] : names) {
-    if (each == value) return name;
-  }
-  throw std::logic_error("an enumerator without a name");
-}
 
 Stage parse_stage(const nlohmann::json& json, const std::string& path) {
   io::StrictObject object(json, kRunFile, path);
@@ -101,26 +90,6 @@ std::vector<std::pair<int64_t, double>> parse_points(const nlohmann::json* json)
   return points;
 }
 
-// A kind of schedule accepts only the keys that it reads.
-ScheduleConfig parse_schedule(const nlohmann::json& json) {
-  io::StrictObject object(json, kRunFile, "schedule");
-  ScheduleConfig schedule;
-  schedule.kind = object.choice("kind", schedule.kind, kSchedules);
-  schedule.learning_rate = object.number("learning_rate", schedule.learning_rate, kPositive);
-  if (schedule.kind == Schedule::kPiecewise) {
-    schedule.points = parse_points(object.find("points"));
-    schedule.warmup_steps = 0;
-  } else {
-    schedule.warmup_steps = object.integer("warmup_steps", schedule.warmup_steps, 0, kMaxSteps);
-    schedule.initial_rate = object.number("initial_rate", schedule.initial_rate, kNotNegative);
-  }
-  if (schedule.kind == Schedule::kLinear || schedule.kind == Schedule::kCosine) {
-    schedule.final_rate = object.number("final_rate", schedule.final_rate, kNotNegative);
-  }
-  object.finish();
-  return schedule;
-}
-
 data::MaskOptions parse_mask(const nlohmann::json& json) {
   io::StrictObject object(json, kRunFile, "mask");
   data::MaskOptions mask;
@@ -134,20 +103,6 @@ data::MaskOptions parse_mask(const nlohmann::json& json) {
          mask.random_fraction);
   }
   return mask;
-}
-
-nlohmann::json to_json(const ScheduleConfig& schedule) {
-  nlohmann::json json = {{"kind", name_of(kSchedules, schedule.kind)}, {"learning_rate", schedule.learning_rate}};
-  if (schedule.kind == Schedule::kPiecewise) {
-    json["points"] = schedule.points;
-  } else {
-    json["warmup_steps"] = schedule.warmup_steps;
-    json["initial_rate"] = schedule.initial_rate;
-  }
-  if (schedule.kind == Schedule::kLinear || schedule.kind == Schedule::kCosine) {
-    json["final_rate"] = schedule.final_rate;
-  }
-  return json;
 }
 
 double piecewise(const ScheduleConfig& schedule, int64_t step) {
@@ -175,6 +130,39 @@ void fit_attention(RunConfig& run, const nlohmann::json* model) {
 }
 
 }  // namespace
+
+ScheduleConfig parse_schedule(const nlohmann::json& json) {
+  io::StrictObject object(json, kRunFile, "schedule");
+  ScheduleConfig schedule;
+  schedule.kind = object.choice("kind", schedule.kind, kSchedules);
+  schedule.learning_rate = object.number("learning_rate", schedule.learning_rate, kPositive);
+  if (schedule.kind == Schedule::kPiecewise) {
+    schedule.points = parse_points(object.find("points"));
+    schedule.warmup_steps = 0;
+  } else {
+    schedule.warmup_steps = object.integer("warmup_steps", schedule.warmup_steps, 0, kMaxSteps);
+    schedule.initial_rate = object.number("initial_rate", schedule.initial_rate, kNotNegative);
+  }
+  if (schedule.kind == Schedule::kLinear || schedule.kind == Schedule::kCosine) {
+    schedule.final_rate = object.number("final_rate", schedule.final_rate, kNotNegative);
+  }
+  object.finish();
+  return schedule;
+}
+
+nlohmann::json to_json(const ScheduleConfig& schedule) {
+  nlohmann::json json = {{"kind", name_of(kSchedules, schedule.kind)}, {"learning_rate", schedule.learning_rate}};
+  if (schedule.kind == Schedule::kPiecewise) {
+    json["points"] = schedule.points;
+  } else {
+    json["warmup_steps"] = schedule.warmup_steps;
+    json["initial_rate"] = schedule.initial_rate;
+  }
+  if (schedule.kind == Schedule::kLinear || schedule.kind == Schedule::kCosine) {
+    json["final_rate"] = schedule.final_rate;
+  }
+  return json;
+}
 
 RunConfig parse_run_config(const nlohmann::json& json) {
   io::StrictObject object(json, kRunFile, "");

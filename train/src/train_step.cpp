@@ -17,10 +17,14 @@
 namespace rf::train {
 
 std::vector<Parameter> trained_parameters(const nn::Model& model) {
+  return trained_parameters(model, model.weight_specs());
+}
+
+std::vector<Parameter> trained_parameters(const torch::nn::Module& module, std::span<const WeightSpec> specs) {
   std::map<std::string, at::Tensor> by_name;
-  for (const auto& item : model.named_parameters()) by_name.emplace(item.key(), item.value());
+  for (const auto& item : module.named_parameters()) by_name.emplace(item.key(), item.value());
   std::vector<Parameter> parameters;
-  for (const WeightSpec& spec : model.weight_specs()) {
+  for (const WeightSpec& spec : specs) {
     if (spec.role == WeightRole::kTable || spec.role == WeightRole::kBuffer) continue;
     const bool decayed = decays(spec.role, spec.shape.size());
     parameters.push_back({spec.name, by_name.at(spec.name), decayed ? Decay::kApplied : Decay::kNone});

@@ -1,10 +1,7 @@
-// Byte-pair merges over the characters of distinct words. A pair's count changes only in the words that hold it, so
-// each merge changes those words alone, and a heap with stale entries gives the next pair: an entry is checked against
-// the current count when it reaches the top.
+// Byte-pair merges over the characters of distinct words (pair_merger.h).
 #include "rf/text/vocabulary_trainer.h"
 
 #include <algorithm>
-#include <queue>
 #include <set>
 #include <utility>
 #include <vector>
@@ -12,6 +9,7 @@
 #include "rf/io/error.h"
 #include "rf/io/utf8.h"
 #include "splitters/legacy_splitter.h"
+#include "vocabulary/pair_merger.h"
 
 namespace rf::text {
 namespace {
@@ -61,144 +59,6 @@ std::vector<std::string> choose_alphabet(const WordCounts& words, int64_t max_al
   return alphabet;
 }
 
-// The vocabulary as it grows.
-class TokenList {
- public:
-  int32_t add(const std::string& token) {  // the existing id, if it has one
-    const auto [found, added] = ids_.try_emplace(token, static_cast<int32_t>(tokens_.size()));
-    if (added) tokens_.push_back(token);
-    return found->second;
-  }
-  int32_t find(const std::string& token) const {
-    const auto found = ids_.find(token);
-    return found == ids_.end() ? -1 : found->second;
-  }
-  const std::string& operator[](int32_t id) const { return tokens_[static_cast<size_t>(id)]; }
-  int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
-  std::vector<std::string> release() { return std::move(tokens_); }
-
- private:
-  std::vector<std::string> tokens_;
-  std::unordered_map<std::string, int32_t> ids_;
-};
-
-struct Pair {
-  int32_t left, right;
-  bool operator==(const Pair&) const = default;
-  auto operator<=>(const Pair&) const = default;
-};
-struct PairHash {
-  size_t operator()(const Pair& pair) const {
-    return std::hash<uint64_t>{}(static_cast<uint64_t>(pair.left) << 32 | static_cast<uint32_t>(pair.right));
-  }
-};
-
-class PairMerger {
- public:
-  explicit PairMerger(TokenList& tokens) : tokens_(tokens), heap_(LessFrequent{&tokens}) {}
-
-  void add_word(std::vector<int32_t> pieces, int64_t count) {
-    const auto index = static_cast<int32_t>(words_.size());
-    for (size_t i = 0; i + 1 < pieces.size(); ++i) change({pieces[i], pieces[i + 1]}, count, index);
-    words_.push_back({std::move(pieces), count});
-  }
-
-  void merge_until(int64_t size, int64_t min_frequency, const std::function<void(int64_t)>& tick) {
-    push_grown();
-    while (tokens_.size() < size && !heap_.empty()) {
-      const Entry top = heap_.top();
-      heap_.pop();
-      const int64_t count = pairs_[top.pair].count;
-      if (count < min_frequency) continue;
-      if (count == top.count) {
-        merge(top.pair);
-        if (tick) tick(tokens_.size());
-      } else {
-        heap_.push({count, top.pair});
-      }
-    }
-  }
-
- private:
-  struct WordPieces {
-    std::vector<int32_t> pieces;
-    int64_t count;
-  };
-  struct PairState {
-    int64_t count = 0;
-    std::vector<int32_t> words;  // that had the pair when its count last rose; some may no longer have it
-  };
-  struct Entry {
-    int64_t count;
-    Pair pair;
-  };
-  struct LessFrequent {  // the heap's top is the most frequent pair; ties go to the first by the pieces' bytes
-    const TokenList* tokens;
-    bool operator()(const Entry& a, const Entry& b) const {
-      if (a.count != b.count) return a.count < b.count;
-      const int order = (*tokens)[a.pair.left].compare((*tokens)[b.pair.left]);
-      return order != 0 ? order > 0 : (*tokens)[a.pair.right] > (*tokens)[b.pair.right];
-    }
-  };
-
-  void change(const Pair& pair, int64_t difference, int32_t word) {
-    PairState& state = pairs_[pair];
-    state.count += difference;
-    if (difference > 0) {
-      state.words.push_back(word);
-      grown_.push_back(pair);
-    }
-  }
-
-  void push_grown() {
-    std::sort(grown_.begin(), grown_.end());
-    grown_.erase(std::unique(grown_.begin(), grown_.end()), grown_.end());
-    for (const Pair& pair : grown_) heap_.push({pairs_[pair].count, pair});
-    grown_.clear();
-  }
-
-  void merge(const Pair& pair) {
-    const int32_t merged = tokens_.add(tokens_[pair.left] + tokens_[pair.right].substr(2));
-    const std::vector<int32_t> holders = std::move(pairs_[pair].words);
-    for (const int32_t word : holders) merge_in_word(pair, merged, word);
-    pairs_.erase(pair);
-    push_grown();
-  }
-
-  void merge_in_word(const Pair& pair, int32_t merged, int32_t word) {
-    auto& [pieces, count] = words_[static_cast<size_t>(word)];
-    differences_.clear();
-    note_pairs(pieces, -count);
-    size_t kept = 0;
-    for (size_t i = 0; i < pieces.size(); ++kept) {
-      const bool here = i + 1 < pieces.size() && pieces[i] == pair.left && pieces[i + 1] == pair.right;
-      pieces[kept] = here ? merged : pieces[i];
-      i += here ? 2 : 1;
-    }
-    if (kept == pieces.size()) return;
-    pieces.resize(kept);
-    note_pairs(pieces, count);
-    std::sort(differences_.begin(), differences_.end());
-    for (size_t i = 0; i < differences_.size();) {
-      const Pair changed = differences_[i].first;
-      int64_t sum = 0;
-      for (; i < differences_.size() && differences_[i].first == changed; ++i) sum += differences_[i].second;
-      if (sum != 0) change(changed, sum, word);
-    }
-  }
-
-  void note_pairs(const std::vector<int32_t>& pieces, int64_t difference) {
-    for (size_t i = 0; i + 1 < pieces.size(); ++i) differences_.push_back({{pieces[i], pieces[i + 1]}, difference});
-  }
-
-  TokenList& tokens_;
-  std::vector<WordPieces> words_;
-  std::unordered_map<Pair, PairState, PairHash> pairs_;
-  std::priority_queue<Entry, std::vector<Entry>, LessFrequent> heap_;
-  std::vector<Pair> grown_;
-  std::vector<std::pair<Pair, int64_t>> differences_;  // of the word being merged
-};
-
 // The word as characters, those after the first with "##"; empty if one of them is not in the alphabet, because such a
 // word will be [UNK] whatever is merged.
 std::vector<std::string> to_pieces(const std::string& word, const TokenList& tokens) {
@@ -243,7 +103,7 @@ Vocabulary VocabularyTrainer::train(const std::function<void(int64_t)>& tick) co
          tokens.size(), options_.size, options_.max_alphabet);
   }
 
-  PairMerger merger(tokens);
+  PairMerger merger(tokens, PairMerger::Pieces::kWordPieces);
   for (const auto& [word, count] : words) {
     std::vector<int32_t> ids;
     for (const std::string& piece : to_pieces(word, tokens)) ids.push_back(tokens.find(piece));

@@ -23,6 +23,7 @@ namespace rf::nn {
 
 class Encoding;
 class LinearAttention;
+class TranslationModel;
 
 // Everything is checked; an Error names the rule, the value and its row and column. A query that may attend to no key
 // (a padding token, a row of zeros in the mask) has attention output 0 and gradient 0.
@@ -121,11 +122,14 @@ class ModelSnapshot {
  public:
   // Copies the weights, into the memory of the last call; always of the same model.
   void take(const Model& model);
+  void take(const TranslationModel& model);
   // Calls no operator of torch, so that a thread of its own takes no core from those that compute.
   void write(const std::string& model_dir) const;
 
  private:
-  ModelConfig config_;
+  void take(std::string config, const std::vector<WeightSpec>& specs, const std::vector<at::Tensor>& values);
+
+  std::string config_;  // JSON
   std::vector<WeightSpec> specs_;
   std::vector<at::Tensor> values_;
 };

@@ -1,0 +1,192 @@
+// roformer translate: lines to lines.
+#include "rf/train/translate.h"
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "rf/data/sentence_pairs.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/io/resumable_file.h"
+#include "rf/model/run_checkpoints.h"
+#include "rf/train/run_directory.h"
+#include "rf/train/runtime.h"
+#include "training_command.h"
+
+namespace rf::cli {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Lines that are sorted by length and written together; an interrupted translation continues at a multiple of it.
+constexpr size_t kLinesAtOnce = 2048;
+
+struct TranslateArguments {
+  train::TranslateOptions options;
+  std::string input = "-", output;
+  bool without_cache = false;
+};
+
+std::string hash_of_text(const std::vector<std::string>& lines) {
+  uint64_t hash = lines.size();
+  for (const std::string& line : lines) hash = XXH3_64bits_withSeed(line.data(), line.size(), hash);
+  return fmt::format("{:016x}", hash);
+}
+
+std::string hash_of_weights(const std::string& model_dir) {
+  uint64_t hash = 0;
+  std::vector<std::string> paths = {model_dir + "/config.json"};
+  for (const fs::directory_entry& entry : fs::directory_iterator(model_dir)) {
+    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
+  }
+  std::sort(paths.begin() + 1, paths.end());
+  for (const std::string& path : paths) {
+    const io::MappedFile file(path);
+    hash = XXH3_64bits_withSeed(file.bytes().data(), file.bytes().size(), hash);
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+// The file that a translation is written to, in several runs of the program if need be: beside <output>.part lies
+// <output>.part.json, which says of what it is the beginning.
+class TranslationOutput {
+ public:
+  TranslationOutput(const std::string& path, const nlohmann::json& settings)
+      : file_(path), settings_path_(file_.partial_path() + ".json") {
+    const bool goes_on = file_.size() > 0 && fs::exists(settings_path_);
+    if (!goes_on) {
+      file_.truncate(0);
+      io::write_file(settings_path_, settings.dump(2) + "\n");
+      return;
+    }
+    const std::string difference = train::first_difference(io::read_json(settings_path_), settings);
+    if (!difference.empty()) {
+      fail("translate",
+           "model, input and options must be those of the beginning in {}, got {}; remove it to begin again",
+           file_.partial_path(), difference);
+    }
+    keep_whole_blocks();
+  }
+
+  size_t lines() const { return lines_; }
+  void write(const std::string& text) {
+    file_.write(std::string_view(text));
+    file_.sync();
+  }
+  void commit() {
+    file_.commit();
+    fs::remove(settings_path_);
+  }
+
+ private:
+  // A killed process may have left a part of a block.
+  void keep_whole_blocks() {
+    const std::string text = io::read_file(file_.partial_path());
+    size_t kept = 0, lines = 0;
+    for (size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 1)) {
+      if (++lines % kLinesAtOnce == 0) {
+        kept = at + 1;
+        lines_ = lines;
+      }
+    }
+    file_.truncate(kept);
+  }
+
+  io::ResumableFile file_;
+  std::string settings_path_;
+  size_t lines_ = 0;
+};
+
+int run_translate(const TranslateArguments& arguments) {
+  const train::TranslateOptions& options = arguments.options;
+  const std::vector<std::string> lines = data::read_text_lines(arguments.input);
+  const std::string name = arguments.input == "-" ? "standard input" : arguments.input;
+  train::Translator translator(options);
+  std::optional<TranslationOutput> output;
+  if (!arguments.output.empty()) {
+    output.emplace(arguments.output, nlohmann::json{{"model", hash_of_weights(options.model_dir)},
+                                                    {"input", hash_of_text(lines)},
+                                                    {"beams", options.beams},
+                                                    {"length-penalty", options.length_penalty},
+                                                    {"max-ratio", options.max_ratio},
+                                                    {"max-extra", options.max_extra},
+                                                    {"max-source", options.max_source},
+                                                    {"batch-tokens", options.batch_tokens},
+                                                    {"no-cache", arguments.without_cache}});
+    if (output->lines() > 0) say(fmt::format("continuing at line {} of {}", output->lines() + 1, lines.size()));
+  }
+  const size_t first = output ? output->lines() : 0;
+  const io::TimeEstimate estimate(static_cast<double>(lines.size()), static_cast<double>(first));
+  for (size_t begin = first; begin < lines.size(); begin += kLinesAtOnce) {
+    const size_t count = std::min(kLinesAtOnce, lines.size() - begin);
+    const auto show = [&](int64_t done) {
+      const size_t all = begin + static_cast<size_t>(done);
+      progress().update(
+          fmt::format("translating: {} of {} lines{}", all, lines.size(), estimate.left(static_cast<double>(all))));
+    };
+    const auto translated =
+        translator.translate({lines.data() + begin, count}, name, static_cast<int64_t>(begin) + 1, show);
+    std::string text;
+    for (const train::TranslatedLine& line : translated) text += line.text + "\n";
+    if (output) {
+      output->write(text);
+    } else {
+      progress().clear();
+      emit_part(text);
+    }
+  }
+  progress().finish();
+  if (!output) return kOk;
+  output->commit();
+  emit({{"output", arguments.output}, {"lines", lines.size()}, {"seconds", estimate.seconds()}});
+  return kOk;
+}
+
+std::function<int()> configure_translate(CLI::App& app, const Common&) {
+  auto arguments = std::make_shared<TranslateArguments>();
+  train::TranslateOptions& options = arguments->options;
+  app.add_option("--model", options.model_dir, "Model directory, or a run of train-translation")->required();
+  app.add_option("--input", arguments->input, "Lines to translate, also .gz and .zst; -: standard input")
+      ->capture_default_str();
+  app.add_option("--output", arguments->output,
+                 "File of the translations, a line for each; default: standard output. The same command continues an "
+                 "interrupted one");
+  app.add_option("--beams", options.beams, "Beams of the search; 1: the most probable token at each step")
+      ->capture_default_str();
+  app.add_option("--length-penalty", options.length_penalty,
+                 "Translations are ranked by log-probability over tokens^penalty")
+      ->capture_default_str();
+  app.add_option("--max-ratio", options.max_ratio, "Tokens of a translation for each token of its line, at most ...")
+      ->capture_default_str();
+  app.add_option("--max-extra", options.max_extra, "... and so many more")->capture_default_str();
+  app.add_option("--max-source", options.max_source,
+                 "Tokens of a line that are read, its end included; 0: max_position_embeddings of the model")
+      ->capture_default_str();
+  app.add_option("--batch-tokens", options.batch_tokens,
+                 "Tokens of a batch: its lines times the longest of them times the beams")
+      ->capture_default_str();
+  app.add_flag("--no-cache", arguments->without_cache,
+               "Compute all tokens again at every step, as a comparison: it takes longer");
+  return [arguments] {
+    train::TranslateOptions& given = arguments->options;
+    given.model_dir = model_of_run(given.model_dir, say);
+    given.note = say;
+    if (arguments->without_cache) given.cache = train::TranslateOptions::Cache::kNone;
+    train::keep_freed_memory();
+    return run_translate(*arguments);
+  };
+}
+
+}  // namespace
+
+}  // namespace rf::cli
+
+RF_TRAINING_COMMAND(translate, rf::cli::configure_translate)

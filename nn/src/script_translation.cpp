@@ -1,0 +1,75 @@
+// torch.classes.roformer.TranslationModel: an encoder-decoder for Python (python/roformer_cpp/translation.py), which
+// reads it and translates with it; it is trained by the program.
+#include <c10/core/GradMode.h>
+#include <torch/custom_class.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "rf/io/error.h"
+#include "rf/nn/translation_search.h"
+#include "script_terms.h"
+
+namespace rf::nn {
+
+namespace {
+
+using TokenLists = std::vector<std::vector<int64_t>>;
+
+struct ScriptTranslationModel : torch::CustomClassHolder {
+  explicit ScriptTranslationModel(std::shared_ptr<TranslationModel> given) : model(std::move(given)) {}
+
+  static c10::intrusive_ptr<ScriptTranslationModel> load(const std::string& model_dir, bool is_double) {
+    return with_file_errors([&] {
+      return c10::make_intrusive<ScriptTranslationModel>(
+          load_translation_model(model_dir, is_double ? at::kDouble : at::kFloat));
+    });
+  }
+
+  at::Tensor logits(const at::Tensor& source, const std::optional<at::Tensor>& mask, const at::Tensor& target) const {
+    return with_value_errors([&] {
+      const c10::NoGradGuard no_grad;
+      return model->logits(model->forward({source, mask.value_or(at::Tensor()), target}));
+    });
+  }
+
+  // Ids of each translation, their scores, and whether each has ended.
+  std::tuple<TokenLists, std::vector<double>, std::vector<bool>> translate(const TokenLists& sources, int64_t beams,
+                                                                           double length_penalty, double max_ratio,
+                                                                           int64_t max_extra, bool cache) const {
+    return with_value_errors([&] {
+      std::vector<std::vector<int32_t>> ids;
+      for (const std::vector<int64_t>& source : sources) ids.emplace_back(source.begin(), source.end());
+      const SearchOptions options{.beams = beams,
+                                  .length_penalty = length_penalty,
+                                  .max_ratio = max_ratio,
+                                  .max_extra = max_extra,
+                                  .cache = cache ? SearchOptions::Cache::kUsed : SearchOptions::Cache::kNone};
+      std::tuple<TokenLists, std::vector<double>, std::vector<bool>> out;
+      for (const Translation& each : rf::nn::translate(*model, ids, options)) {
+        std::get<0>(out).emplace_back(each.ids.begin(), each.ids.end());
+        std::get<1>(out).push_back(each.score);
+        std::get<2>(out).push_back(each.ended);
+      }
+      return out;
+    });
+  }
+
+  std::shared_ptr<TranslationModel> model;
+};
+
+TORCH_LIBRARY_FRAGMENT(roformer, library) {
+  library.class_<ScriptTranslationModel>("TranslationModel")
+      .def_static("load", &ScriptTranslationModel::load)
+      .def("logits", &ScriptTranslationModel::logits)
+      .def("translate", &ScriptTranslationModel::translate)
+      .def("config_json", [](const c10::intrusive_ptr<ScriptTranslationModel>& self) {
+        return to_json(self->model->config()).dump();
+      });
+}
+
+}  // namespace
+
+}  // namespace rf::nn

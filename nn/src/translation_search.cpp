@@ -1,0 +1,233 @@
+// Beam search in batches (rf/nn/translation_search.h). A row of the decoder is a beam of a sentence; rows of sentences
+// that are done leave the batch.
+#include "rf/nn/translation_search.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/topk.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "rf/io/error.h"
+
+namespace rf::nn {
+
+namespace {
+
+struct TargetBeam {
+  std::vector<int32_t> ids;
+  float score = 0;  // sum of log-probabilities
+  int64_t row = 0;  // of the batch, where its last token is computed
+};
+
+// A beam with one token more.
+struct BeamCandidate {
+  float score;
+  size_t beam;
+  int32_t id;
+};
+
+class SentenceSearch {
+ public:
+  SentenceSearch(const SearchOptions& options, int64_t source_tokens, int32_t end_id)
+      : options_(options), end_id_(end_id) {
+    const double most = std::floor(options.max_ratio * static_cast<double>(source_tokens));
+    max_tokens_ = std::max<int64_t>(1, static_cast<int64_t>(most) + options.max_extra);
+    beams_.push_back({});
+  }
+
+  std::vector<TargetBeam>& beams() { return beams_; }
+  bool is_done() const { return beams_.empty(); }
+
+  // candidates: best first, those of all beams.
+  void advance(std::span<const BeamCandidate> candidates) {
+    const auto width = static_cast<size_t>(options_.beams);
+    const int64_t tokens = std::ssize(beams_[0].ids) + 1;
+    const bool is_last = tokens == max_tokens_;
+    std::vector<TargetBeam> next;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const BeamCandidate& candidate = candidates[i];
+      const bool ends = candidate.id == end_id_;
+      if (ends || is_last) {
+        if (i < width) add_result(candidate, tokens, ends);
+      } else if (next.size() < width) {
+        next.push_back(beams_[candidate.beam]);
+        next.back().ids.push_back(candidate.id);
+        next.back().score = candidate.score;
+      }
+    }
+    const bool may_improve =
+        !next.empty() && (results_.size() < width || ranked(next[0].score, tokens) > results_.back().score);
+    beams_ = is_last || !may_improve ? std::vector<TargetBeam>{} : std::move(next);
+  }
+
+  Translation best() { return std::move(results_.at(0)); }
+
+ private:
+  double ranked(float score, int64_t tokens) const {
+    return static_cast<double>(score) / std::pow(static_cast<double>(tokens), options_.length_penalty);
+  }
+
+  void add_result(const BeamCandidate& candidate, int64_t tokens, bool ends) {
+    Translation result{.ids = beams_[candidate.beam].ids, .score = ranked(candidate.score, tokens), .ended = ends};
+    if (!ends) result.ids.push_back(candidate.id);
+    const auto is_above = [](double score, const Translation& other) { return score > other.score; };
+    results_.insert(std::upper_bound(results_.begin(), results_.end(), result.score, is_above), std::move(result));
+    if (results_.size() > static_cast<size_t>(options_.beams)) results_.pop_back();
+  }
+
+  const SearchOptions& options_;
+  int32_t end_id_;
+  int64_t max_tokens_ = 1;
+  std::vector<TargetBeam> beams_;     // best first
+  std::vector<Translation> results_;  // best first
+};
+
+struct PaddedRows {
+  at::Tensor ids_BT, mask_BT;
+};
+PaddedRows padded_rows(std::span<const std::vector<int32_t>> rows, int64_t pad) {
+  size_t longest = 0;
+  for (const std::vector<int32_t>& row : rows) longest = std::max(longest, row.size());
+  const at::Tensor ids_BT = at::full({std::ssize(rows), static_cast<int64_t>(longest)}, pad, at::kLong);
+  auto* to = ids_BT.mutable_data_ptr<int64_t>();
+  for (const std::vector<int32_t>& row : rows) {
+    std::copy(row.begin(), row.end(), to);
+    to += longest;
+  }
+  return {ids_BT, ids_BT.ne(pad)};
+}
+
+class BatchSearch {
+ public:
+  BatchSearch(TranslationModel& model, std::span<const std::vector<int32_t>> sources, const SearchOptions& options)
+      : model_(model), options_(options) {
+    const TranslationConfig& config = model.config();
+    for (const std::vector<int32_t>& source : sources) {
+      sentences_.emplace_back(options, std::ssize(source), static_cast<int32_t>(config.eos_token_id));
+    }
+    const PaddedRows source = padded_rows(sources, config.pad_token_id);
+    mask_ = source.mask_BT;
+    states_ = model.encode(source.ids_BT, mask_);
+  }
+
+  std::vector<Translation> run() {
+    at::Tensor target = at::full({std::ssize(sentences_), 1}, model_.config().decoder_start_token_id, at::kLong);
+    place_first();
+    while (true) {
+      advance(step(target));
+      const std::vector<int64_t> parents = place();
+      if (parents.empty()) break;
+      target = next_target(target, parents);
+    }
+    std::vector<Translation> results;
+    for (SentenceSearch& sentence : sentences_) results.push_back(sentence.best());
+    return results;
+  }
+
+ private:
+  struct Best {
+    at::Tensor scores_RK, ids_RK;
+  };
+
+  Best step(const at::Tensor& target_RT) {
+    KeyValueCache* const cache = options_.cache == SearchOptions::Cache::kUsed ? &cache_ : nullptr;
+    const at::Tensor hidden_RTC = model_.decode(target_RT, states_, mask_, cache);
+    const at::Tensor logits_RV = model_.logits(hidden_RTC.select(1, -1).contiguous()).to(at::kFloat);
+    at::Tensor scores_RV = at::log_softmax(logits_RV, -1);
+    scores_RV.select(1, model_.config().pad_token_id).fill_(-std::numeric_limits<float>::infinity());
+    const int64_t candidates = std::min(2 * options_.beams, scores_RV.size(1) - 1);
+    auto [best_RK, ids_RK] = at::topk(scores_RV, candidates, -1);
+    return {best_RK.contiguous(), ids_RK.contiguous()};
+  }
+
+  void advance(const Best& best) {
+    const int64_t count = best.scores_RK.size(1);
+    const auto* const scores = best.scores_RK.const_data_ptr<float>();
+    const auto* const ids = best.ids_RK.const_data_ptr<int64_t>();
+    for (SentenceSearch& sentence : sentences_) {
+      if (sentence.is_done()) continue;
+      std::vector<BeamCandidate> candidates;
+      for (size_t b = 0; b < sentence.beams().size(); ++b) {
+        const TargetBeam& beam = sentence.beams()[b];
+        for (int64_t k = 0; k < count; ++k) {
+          const int64_t at = beam.row * count + k;
+          candidates.push_back({beam.score + scores[at], b, static_cast<int32_t>(ids[at])});
+        }
+      }
+      std::stable_sort(candidates.begin(), candidates.end(),
+                       [](const BeamCandidate& a, const BeamCandidate& b) { return a.score > b.score; });
+      candidates.resize(std::min(candidates.size(), static_cast<size_t>(2 * options_.beams)));
+      sentence.advance(candidates);
+    }
+  }
+
+  void place_first() {
+    for (size_t i = 0; i < sentences_.size(); ++i) sentences_[i].beams()[0].row = static_cast<int64_t>(i);
+  }
+
+  // Gives every beam a row of the next step; returns the row that each goes on from.
+  std::vector<int64_t> place() {
+    std::vector<int64_t> parents;
+    for (SentenceSearch& sentence : sentences_) {
+      for (TargetBeam& beam : sentence.beams()) {
+        parents.push_back(std::exchange(beam.row, std::ssize(parents)));
+      }
+    }
+    return parents;
+  }
+
+  at::Tensor next_target(const at::Tensor& target_RT, const std::vector<int64_t>& parents) {
+    const at::Tensor rows = at::tensor(parents, at::kLong);
+    std::vector<int64_t> last;
+    for (SentenceSearch& sentence : sentences_) {
+      for (const TargetBeam& beam : sentence.beams()) last.push_back(beam.ids.back());
+    }
+    const at::Tensor last_R1 = at::tensor(last, at::kLong).unsqueeze(1);
+    if (options_.cache == SearchOptions::Cache::kUsed) {
+      select_rows(cache_, rows);
+      return last_R1;
+    }
+    states_ = states_.index_select(0, rows);
+    mask_ = mask_.index_select(0, rows);
+    return at::cat({target_RT.index_select(0, rows), last_R1}, 1);
+  }
+
+  TranslationModel& model_;
+  const SearchOptions& options_;
+  std::vector<SentenceSearch> sentences_;
+  at::Tensor states_, mask_;  // of the rows; with a cache of the first step
+  KeyValueCache cache_;
+};
+
+void check_search(const SearchOptions& options) {
+  if (options.beams < 1) fail("translate", "beams must be at least 1, got {}", options.beams);
+  if (!std::isfinite(options.length_penalty)) {
+    fail("translate", "length_penalty must be finite, got {}", options.length_penalty);
+  }
+  if (!(options.max_ratio >= 0) || !std::isfinite(options.max_ratio) || options.max_extra < 0) {
+    fail("translate", "max_ratio and max_extra must be at least 0, got {} and {}", options.max_ratio,
+         options.max_extra);
+  }
+}
+
+}  // namespace
+
+std::vector<Translation> translate(TranslationModel& model, std::span<const std::vector<int32_t>> sources,
+                                   const SearchOptions& options) {
+  check_search(options);
+  if (sources.empty()) return {};
+  const c10::NoGradGuard no_grad;
+  model.eval();
+  return BatchSearch(model, sources, options).run();
+}
+
+}  // namespace rf::nn

@@ -1,0 +1,85 @@
+"""Encoder-decoders for translation: reading a model directory, logits and beam search. ``roformer train-translation``
+trains them."""
+
+import json
+from collections.abc import Sequence
+from os import PathLike, fspath
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import _torch  # noqa: F401 - it loads the operators
+
+
+class Translation(NamedTuple):
+    """A result of :meth:`TranslationModel.translate`."""
+
+    ids: list[int]  #: without the end
+    score: float  #: sum of log-probabilities over ``tokens ** length_penalty``, the end counted
+    ended: bool  #: by its end, not by the greatest length
+
+
+class TranslationModel:
+    """An encoder-decoder; made by :func:`load_translation_model`. It computes without gradients.
+
+    Methods raise ValueError with a message ``[where] rule, got value`` for bad input.
+    """
+
+    def __init__(self, script: torch.ScriptObject):
+        self._script = script
+
+    @property
+    def config(self) -> dict:
+        """What ``config.json`` says, with every default written out."""
+        return json.loads(self._script.config_json())
+
+    def logits(self, input_ids: Tensor, attention_mask: Tensor | None, decoder_input_ids: Tensor) -> Tensor:
+        """Logits over the vocabulary ``[B, T, V]`` of the target.
+
+        Args:
+            input_ids: int64 ``[B, S]``, the source, with its end, padded at the right.
+            attention_mask: ``[B, S]``, bool or integers 0 and 1; 1: a token. None: all are.
+            decoder_input_ids: int64 ``[B, T]``; each row begins with ``decoder_start_token_id``.
+        """
+        return self._script.logits(input_ids, attention_mask, decoder_input_ids)
+
+    def translate(
+        self,
+        sources: Sequence[Sequence[int]],
+        *,
+        beams: int = 4,
+        length_penalty: float = 0.6,
+        max_ratio: float = 1.0,
+        max_extra: int = 50,
+        cache: bool = True,
+    ) -> list[Translation]:
+        """Translates token ids, each with ``eos_token_id`` at the end, in one batch; one result for each, in order.
+
+        Args:
+            sources: ids of each source.
+            beams: of the search; 1: greedy.
+            length_penalty: results are ranked by log-probability over ``tokens ** length_penalty``.
+            max_ratio: a translation has at most so many times the tokens of its source ...
+            max_extra: ... and so many more.
+            cache: False: compute all tokens again at every step, for comparison.
+        """
+        given = [[int(token) for token in source] for source in sources]
+        ids, scores, ended = self._script.translate(
+            given, int(beams), float(length_penalty), float(max_ratio), int(max_extra), bool(cache)
+        )
+        return [Translation(*each) for each in zip(ids, scores, ended, strict=True)]
+
+
+def load_translation_model(
+    model_dir: str | PathLike[str], *, dtype: Literal["float32", "float64"] = "float32"
+) -> TranslationModel:
+    """Reads a directory of ``roformer train-translation`` or of ``transformers``' ``MarianMTModel``.
+
+    Raises:
+        FileNotFoundError: without ``config.json`` or the weights.
+        RuntimeError: for files that are damaged or are not those of such a model.
+    """
+    if dtype not in ("float32", "float64"):
+        raise ValueError(f"[load_model] dtype must be float32 or float64, got {dtype}")
+    return TranslationModel(torch.classes.roformer.TranslationModel.load(fspath(model_dir), dtype == "float64"))

@@ -1,0 +1,199 @@
+"""Encoder-decoders against transformers 5's Marian, the same function with sinusoids: logits and beam search, on random,
+perturbed models whose directories either side opens; and the same search on CTranslate2."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import tolerances as tol
+from roformer_cpp.translation import load_translation_model
+
+PAD, END, START = 0, 1, 2
+SIZES = {
+    "vocab_size": 61,
+    "d_model": 24,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 37,
+    "decoder_ffn_dim": 41,
+    "max_position_embeddings": 64,
+    "activation_function": "swish",
+    "scale_embedding": True,
+    "pad_token_id": PAD,
+    "eos_token_id": END,
+    "decoder_start_token_id": START,
+    "forced_eos_token_id": None,
+}
+
+
+def make_oracle(**changes):
+    torch.manual_seed(0)
+    model = transformers.MarianMTModel(transformers.MarianConfig(**(SIZES | changes))).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.3 * torch.randn(parameter.shape))
+        model.final_logits_bias.copy_(0.3 * torch.randn(model.final_logits_bias.shape))
+    return model
+
+
+def random_sources(count, seed):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(2, 10, (count,), generator=generator).tolist()
+    return [[*torch.randint(3, 61, (length,), generator=generator).tolist(), END] for length in lengths]
+
+
+def padded(rows):
+    out = torch.full((len(rows), max(map(len, rows))), PAD)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = torch.tensor(row)
+    return out
+
+
+@pytest.fixture(scope="module")
+def trained_oracle():
+    """A model that has begun to learn to copy: a random one repeats a token, whatever the source is."""
+    torch.manual_seed(0)
+    oracle = transformers.MarianMTModel(transformers.MarianConfig(**SIZES, dropout=0.0))
+    optimizer = torch.optim.Adam(oracle.parameters(), lr=1e-2)
+    for step in range(150):
+        source = padded(random_sources(64, step))
+        labels = source.masked_fill(source == PAD, -100)
+        oracle(input_ids=source, attention_mask=(source != PAD).long(), labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return oracle.eval()
+
+
+def make_inputs():
+    generator = torch.Generator().manual_seed(1)
+    source = torch.randint(3, 61, (3, 9), generator=generator)
+    mask = torch.ones(3, 9, dtype=torch.int64)
+    for row, length in enumerate((9, 5, 7)):
+        source[row, length - 1] = END
+        source[row, length:] = PAD
+        mask[row, length:] = 0
+    target = torch.randint(3, 61, (3, 6), generator=generator)
+    target[:, 0] = START
+    return source, mask, target
+
+
+@pytest.mark.parametrize("changes", ({}, {"scale_embedding": False, "activation_function": "relu"}))
+def test_logits(changes, tmp_path):
+    oracle = make_oracle(**changes)
+    oracle.save_pretrained(tmp_path)
+    source, mask, target = make_inputs()
+    with torch.no_grad():
+        theirs = oracle(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
+    ours = load_translation_model(tmp_path).logits(source, mask, target)
+    difference, scale = (ours - theirs).abs(), theirs.abs().max()
+    assert ours.shape == theirs.shape and scale > 1
+    assert difference.max() <= tol.T4_MAX * scale
+    assert difference.mean() <= tol.T4_MEAN * scale
+
+
+def test_logits_in_float64(tmp_path):
+    oracle = make_oracle()
+    oracle.save_pretrained(tmp_path)
+    source, mask, target = make_inputs()
+    with torch.no_grad():
+        theirs = oracle.double()(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
+    ours = load_translation_model(tmp_path, dtype="float64").logits(source, mask, target)
+    # Their table of sinusoids is rounded to float32.
+    assert (ours - theirs).abs().max() <= tol.T4_MAX * theirs.abs().max()
+
+
+def their_translations(oracle, source, mask, beams, penalty, tokens):
+    generated = oracle.generate(
+        input_ids=source,
+        attention_mask=mask,
+        num_beams=beams,
+        length_penalty=penalty,
+        max_new_tokens=tokens,
+        do_sample=False,
+        early_stopping=False,
+        bad_words_ids=[[PAD]],
+    )
+    rows = []
+    for row in generated[:, 1:].tolist():
+        end = row.index(END) if END in row else len(row)
+        rows.append([token for token in row[:end] if token != PAD])
+    return rows
+
+
+@pytest.mark.parametrize(("beams", "penalty"), ((1, 1.0), (4, 0.6), (3, 0.0), (5, 2.0)))
+def test_beam_search(beams, penalty, trained_oracle, tmp_path):
+    """In a batch of sources of all lengths, one by one, and without the cache."""
+    trained_oracle.save_pretrained(tmp_path)
+    model = load_translation_model(tmp_path)
+    sources = random_sources(24, 1000)
+    source = padded(sources)
+    theirs = their_translations(trained_oracle, source, (source != PAD).long(), beams, penalty, 17)
+    assert len({tuple(row) for row in theirs}) > 12 and len(set(map(len, theirs))) > 4
+
+    def ids(given, **options):
+        found = model.translate(given, beams=beams, length_penalty=penalty, max_ratio=0, max_extra=17, **options)
+        return [result.ids for result in found]
+
+    assert ids(sources) == theirs
+    assert ids(sources, cache=False) == theirs
+    assert [ids([source])[0] for source in sources] == theirs
+
+
+def test_length_limit_of_each_source(tmp_path):
+    make_oracle().save_pretrained(tmp_path)
+    model = load_translation_model(tmp_path)
+    ours = model.translate([[5, 6, 7, END], [8, END]], max_ratio=2, max_extra=1)
+    assert all(len(result.ids) <= limit for result, limit in zip(ours, (9, 5), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    (
+        ({"share_encoder_decoder_embeddings": False}, "share_encoder_decoder_embeddings must be true, got false"),
+        ({"activation_dropout": 0.1}, "activation_dropout must be 0.0, got 0.1"),
+        ({"d_model": 25}, "d_model must be a multiple of encoder_attention_heads, got 25 and 2"),
+        ({"no_such_key": 1}, 'every key must be known, got "no_such_key"'),
+        ({"position_encoding": "rope"}, "model_type marian must have no position_encoding"),
+        ({"pad_token_id": 61}, "pad_token_id must be below the vocabulary's 61, got 61"),
+    ),
+)
+def test_refused_configurations(changes, message, tmp_path):
+    make_oracle().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(RuntimeError) as refused:
+        load_translation_model(tmp_path)
+    assert message in str(refused.value)
+
+
+def test_refused_weights(tmp_path):
+    make_oracle().save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    name = "model.decoder.layers.2.encoder_attn.v_proj.weight"
+
+    def refused(changed):
+        save_file({key: value.contiguous() for key, value in changed.items()}, tmp_path / "model.safetensors")
+        with pytest.raises(RuntimeError) as error:
+            load_translation_model(tmp_path)
+        return str(error.value)
+
+    assert f"got no {name}" in refused({key: value for key, value in weights.items() if key != name})
+    assert f'"{name}" must have the shape [24, 24] by the config, got [24, 23]' in refused(
+        weights | {name: weights[name][:, :23]}
+    )
+    assert 'got "other"' in refused(weights | {"other": weights[name]})
+    assert f"weights must be finite in Float, got nan in {name}[0, 0]" in refused(
+        weights | {name: weights[name] / 0 * 0}
+    )
+    different = {"lm_head.weight": torch.zeros(61, 24)}
+    assert "share one matrix, got other values" in refused(weights | different)
+    shutil.rmtree(tmp_path)
+    with pytest.raises((FileNotFoundError, IndexError)):
+        load_translation_model(tmp_path)

@@ -1,0 +1,337 @@
+// A training of an encoder-decoder (rf/train/translation.h). Batches, dropout and initial weights are functions of the
+// seed, so that a run that continues from a checkpoint has the same bits as one that was never interrupted.
+#include "rf/train/translation.h"
+
+#include <ATen/ops/index_select.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "autocast.h"
+#include "checkpoint.h"
+#include "checkpoint_writer.h"
+#include "cross_entropy.h"
+#include "interrupt.h"
+#include "metrics_log.h"
+#include "optimizer.h"
+#include "platform.h"
+#include "rf/io/error.h"
+#include "rf/io/files.h"
+#include "rf/model/run_checkpoints.h"
+#include "rf/nn/seed_scope.h"
+#include "rf/nn/translation_model.h"
+#include "rf/train/run_directory.h"
+#include "seconds.h"
+#include "train_step.h"
+#include "translation_data.h"
+
+namespace rf::train {
+
+namespace {
+
+constexpr const char* kTranslation = "translation";
+
+class TranslationRun {
+ public:
+  TranslationRun(const TranslationOptions& options, io::Progress& progress);
+  TranslationReport go();
+
+ private:
+  void open_data();
+  nlohmann::json settings() const;
+  void keep_settings();
+  void open_model();
+  void resume_from(const std::string& checkpoint);
+  std::vector<int64_t> next_batch();
+  void one_step();
+  double pass(const TranslationBatch& batch, double scale, uint64_t forward);
+  void log_interval();
+  void evaluate_now();
+  void checkpoint_now();
+  std::string progress_line(double loss) const;
+  void note(const std::string& text) const {
+    if (options_.note) options_.note(text);
+  }
+  std::string file(const std::string& name) const { return options_.output_dir + "/" + name; }
+
+  const TranslationOptions& options_;
+  io::Progress& progress_;
+  TranslationRunConfig config_;
+  text::Tokenizer tokenizer_;
+  std::optional<PairTokens> train_, valid_;
+  std::optional<RunDirectory> directory_;
+  std::optional<TokenizerFiles> tokenizer_files_;
+  std::shared_ptr<nn::TranslationModel> model_;
+  std::optional<AdamW> optimizer_;
+  std::optional<MetricsLog> metrics_;
+  std::optional<CheckpointWriter> checkpoints_;
+  nlohmann::json platform_ = fresh_platform();
+
+  // What a checkpoint holds.
+  int64_t step_ = 0, micro_batches_ = 0, epoch_ = 0, batch_ = 0;  // batch_: the next one of the epoch
+  double interval_loss_ = 0;                                      // sum over the tokens since the last line
+  int64_t interval_tokens_ = 0;
+  double train_loss_ = 0, seconds_ = 0;
+  std::optional<double> valid_loss_;
+
+  std::vector<std::vector<int64_t>> batches_;  // of epoch_
+  int64_t batches_epoch_ = -1;
+  double rate_ = 0, gradient_norm_ = 0, interval_seconds_ = 0, own_seconds_ = 0;
+  int64_t own_tokens_ = 0, first_step_ = 0;
+  std::optional<io::TimeEstimate> estimate_;
+};
+
+TranslationRun::TranslationRun(const TranslationOptions& options, io::Progress& progress)
+    : options_(options), progress_(progress), tokenizer_(text::Tokenizer::load(options.tokenizer_dir)) {
+  config_ = parse_translation_run(options.run);
+  if (options.seed) config_.seed = *options.seed;
+  tokenizer_.vocabulary().require({text::SpecialRole::kPad, text::SpecialRole::kEos}, kTranslation);
+  config_.model.vocab_size = tokenizer_.vocabulary().size();
+  config_.model.pad_token_id = tokenizer_.vocabulary().special().pad;
+  config_.model.eos_token_id = config_.model.decoder_start_token_id = tokenizer_.vocabulary().special().eos;
+  open_data();
+  tokenizer_files_.emplace(options.tokenizer_dir);
+  directory_.emplace(options.output_dir, RunDirectory::Use::kResume);
+  keep_settings();
+  const std::optional<std::string> checkpoint = newest_checkpoint(options.output_dir);
+  open_model();
+  if (checkpoint) resume_from(*checkpoint);
+  model_->train();
+  first_step_ = step_;
+  estimate_.emplace(static_cast<double>(config_.steps), static_cast<double>(step_));
+  metrics_.emplace(file("metrics.jsonl"), step_, options.note);
+  checkpoints_.emplace(CheckpointPlan{
+      .run_dir = options.output_dir, .tokenizer = *tokenizer_files_, .keep = config_.keep_checkpoints, .sync = [this] {
+        metrics_->sync();
+      }});
+}
+
+void TranslationRun::open_data() {
+  train_.emplace(options_.train, tokenizer_, config_.max_length, options_.note);
+  if (options_.valid.empty()) {
+    note("no --valid: nothing is evaluated");
+  } else {
+    valid_.emplace(options_.valid, tokenizer_, config_.max_length, options_.note);
+  }
+}
+
+nlohmann::json TranslationRun::settings() const {
+  return {{"translation", to_json(config_)},
+          {"data",
+           {{"train", train_->identity()},
+            {"valid", valid_ ? valid_->identity() : ""},
+            {"vocabulary", tokenizer_.vocabulary().hash()}}}};
+}
+
+// Only when checkpoints are written and how many are kept may differ from the run's.
+void TranslationRun::keep_settings() {
+  nlohmann::json now = settings(), before = directory_->kept_settings("run.json", now);
+  if (!before.contains("translation")) {
+    fail(kTranslation, "the output must be a directory of translation, got {}, which holds another kind of run",
+         options_.output_dir);
+  }
+  for (nlohmann::json* each : {&now, &before}) {
+    for (const char* key : {"checkpoint_every_steps", "keep_checkpoints"}) (*each)["translation"].erase(key);
+  }
+  const std::string difference = first_difference(before, now);
+  if (!difference.empty()) {
+    fail(kTranslation, "run file, files and tokenizer must be those of the run in {}, got {}", options_.output_dir,
+         difference);
+  }
+}
+
+void TranslationRun::open_model() {
+  const std::optional<std::string> checkpoint = newest_checkpoint(options_.output_dir);
+  if (checkpoint) {
+    model_ = nn::load_translation_model(*checkpoint, at::kFloat);
+  } else {
+    const nn::SeedScope drawn(config_.seed);
+    model_ = std::make_shared<nn::TranslationModel>(config_.model);
+  }
+  model_->check_length(config_.max_length);
+  optimizer_.emplace(
+      trained_parameters(*model_, model_->weight_specs()),
+      AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2, config_.epsilon, config_.clip_norm});
+}
+
+void TranslationRun::resume_from(const std::string& checkpoint) {
+  constexpr double kMost = std::numeric_limits<double>::infinity();
+  load_state(checkpoint, [&](io::StrictObject& state) {
+    state.require({"step", "micro_batches", "epoch", "batch", "updates", "interval_loss", "interval_tokens",
+                   "train_loss", "seconds", "platform"});
+    step_ = state.integer("step", 0, 0, config_.steps);
+    micro_batches_ = state.integer("micro_batches", 0, 0, INT64_MAX);
+    epoch_ = state.integer("epoch", 0, 0, INT64_MAX);
+    batch_ = state.integer("batch", 0, 0, INT64_MAX);
+    interval_loss_ = state.number("interval_loss", 0, {-kMost, kMost});
+    interval_tokens_ = state.integer("interval_tokens", 0, 0, INT64_MAX);
+    train_loss_ = state.number("train_loss", 0, {-kMost, kMost});
+    seconds_ = state.number("seconds", 0, {0, kMost});
+    if (const nlohmann::json* loss = state.find("valid_loss"); loss != nullptr && loss->is_number()) {
+      valid_loss_ = loss->get<double>();
+    }
+    optimizer_->set_updates(state.integer("updates", 0, 0, INT64_MAX));
+    state.object("platform");  // its keys are compared below
+    platform_ = resumed_platform(*state.find("platform"), 1, options_.note);
+  });
+  load_moments(checkpoint, *optimizer_);
+  note(fmt::format("continuing at step {} of {}", step_, config_.steps));
+}
+
+std::vector<int64_t> TranslationRun::next_batch() {
+  if (batches_epoch_ != epoch_) {
+    batches_ = pair_batches(*train_, config_.max_tokens, config_.seed, epoch_);
+    batches_epoch_ = epoch_;
+  }
+  std::vector<int64_t> batch = batches_.at(static_cast<size_t>(batch_));
+  if (++batch_ == std::ssize(batches_)) {
+    batch_ = 0;
+    ++epoch_;
+  }
+  return batch;
+}
+
+// Adds the gradient; returns the smoothed loss, summed over the tokens.
+double TranslationRun::pass(const TranslationBatch& batch, double scale, uint64_t forward) {
+  nn::TranslationInput input = batch.input;
+  input.dropout_key = nn::DropoutKey{config_.seed, forward};
+  const AutocastScope autocast(config_.precision);
+  const at::Tensor hidden_NC = model_->forward(input).flatten(0, 1).index_select(0, batch.places_N);
+  const at::Tensor loss =
+      scaled_cross_entropy(model_->logits(hidden_NC), batch.labels_N, scale, config_.label_smoothing);
+  loss.backward();
+  return loss.item<float>() / scale;
+}
+
+void TranslationRun::one_step() {
+  const double start = now_seconds();
+  std::vector<TranslationBatch> batches;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < config_.accumulate; ++i) {
+    batches.push_back(make_translation_batch(*train_, next_batch(), config_.model));
+    tokens += batches.back().labels_N.size(0);
+  }
+  const int64_t step = step_ + 1;
+  double sum = 0;
+  for (const TranslationBatch& batch : batches) {
+    sum += pass(batch, 1.0 / static_cast<double>(tokens), static_cast<uint64_t>(micro_batches_++));
+  }
+  if (!std::isfinite(sum)) {
+    fail(kTranslation, "the loss must be finite, got {} at step {}; try a lower learning_rate or a longer warm-up",
+         std::abs(sum), step);
+  }
+  rate_ = learning_rate(config_.schedule, step, config_.steps);
+  gradient_norm_ = optimizer_->step(rate_, step);
+  optimizer_->drop_gradients();
+  step_ = step;
+  interval_loss_ += sum;
+  interval_tokens_ += tokens;
+  const double seconds = now_seconds() - start;
+  seconds_ += seconds;
+  own_seconds_ += seconds;
+  interval_seconds_ += seconds;
+  own_tokens_ += tokens;
+  progress_.update(progress_line(sum / static_cast<double>(tokens)));
+}
+
+std::string TranslationRun::progress_line(double loss) const {
+  return fmt::format("step {}/{}  epoch {}  loss {:.3f}  lr {:.2e}  {:.0f} target tokens/s{}", step_, config_.steps,
+                     epoch_ + 1, loss, rate_, static_cast<double>(own_tokens_) / own_seconds_,
+                     estimate_->left(static_cast<double>(step_)));
+}
+
+void TranslationRun::log_interval() {
+  train_loss_ = interval_loss_ / static_cast<double>(interval_tokens_);
+  metrics_->append({{"type", "train"},
+                    {"step", step_},
+                    {"epoch", epoch_ + 1},
+                    {"loss", train_loss_},
+                    {"learning_rate", rate_},
+                    {"gradient_norm", gradient_norm_},
+                    {"tokens", interval_tokens_},
+                    {"seconds", interval_seconds_}});
+  interval_loss_ = interval_seconds_ = 0;
+  interval_tokens_ = 0;
+}
+
+// The loss without smoothing, nats per target token, of all held-out pairs.
+void TranslationRun::evaluate_now() {
+  if (!valid_) return;
+  const c10::NoGradGuard no_grad;
+  const double start = now_seconds();
+  model_->eval();
+  double sum = 0;
+  int64_t tokens = 0;
+  {
+    const AutocastScope autocast(config_.precision);
+    for (const std::vector<int64_t>& pairs : pair_batches(*valid_, config_.max_tokens, 0, 0)) {
+      const TranslationBatch batch = make_translation_batch(*valid_, pairs, config_.model);
+      const at::Tensor hidden_NC = model_->forward(batch.input).flatten(0, 1).index_select(0, batch.places_N);
+      sum += summed_cross_entropy(model_->logits(hidden_NC), batch.labels_N);
+      tokens += batch.labels_N.size(0);
+    }
+  }
+  model_->train();
+  valid_loss_ = sum / static_cast<double>(tokens);
+  metrics_->append({{"type", "evaluation"},
+                    {"step", step_},
+                    {"loss", *valid_loss_},
+                    {"perplexity", std::exp(*valid_loss_)},
+                    {"tokens", tokens},
+                    {"seconds", now_seconds() - start}});
+  progress_.message(fmt::format("{}  held-out loss {:.3f}", progress_line(train_loss_), *valid_loss_));
+}
+
+void TranslationRun::checkpoint_now() {
+  checkpoints_->begin(*model_, *optimizer_,
+                      {{"step", step_},
+                       {"micro_batches", micro_batches_},
+                       {"epoch", epoch_},
+                       {"batch", batch_},
+                       {"updates", optimizer_->updates()},
+                       {"interval_loss", interval_loss_},
+                       {"interval_tokens", interval_tokens_},
+                       {"train_loss", train_loss_},
+                       {"valid_loss", valid_loss_ ? nlohmann::json(*valid_loss_) : nlohmann::json()},
+                       {"seconds", seconds_},
+                       {"platform", platform_}});
+}
+
+TranslationReport TranslationRun::go() {
+  const InterruptScope interrupt;
+  note(plot_hint(options_.output_dir));
+  while (step_ < config_.steps && interrupt.received() == 0) {
+    if (checkpoints_->is_done()) checkpoints_->go_on();
+    one_step();
+    const bool is_last = step_ == config_.steps;
+    if (is_last || step_ % config_.log_every_steps == 0) log_interval();
+    if (is_last || step_ % config_.evaluate_every_steps == 0) evaluate_now();
+    if (is_last || step_ % config_.checkpoint_every_steps == 0) checkpoint_now();
+  }
+  const bool is_complete = step_ == config_.steps;
+  if (!is_complete) checkpoint_now();
+  checkpoints_->finish();
+  if (is_complete) {
+    nn::save_translation_model(*model_, options_.output_dir);
+    tokenizer_files_->write(options_.output_dir);
+  }
+  progress_.finish();
+  return {.steps = step_,
+          .pairs = train_->size(),
+          .train_loss = train_loss_,
+          .valid_loss = valid_loss_,
+          .seconds = seconds_,
+          .target_tokens_per_second = own_seconds_ > 0 ? static_cast<double>(own_tokens_) / own_seconds_ : 0,
+          .signal = is_complete ? 0 : interrupt.received()};
+}
+
+}  // namespace
+
+TranslationReport train_translation(const TranslationOptions& options, io::Progress& progress) {
+  return TranslationRun(options, progress).go();
+}
+
+}  // namespace rf::train
