@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .terms import DistanceTable, Rotation, Terms
     from .tokenizer import Tokenizer
     from .training import Finetuning, Pretraining, finetune, pretrain
+    from .translation import Translation, TranslationModel, load_translation_model
 
 __version__ = "0.1.0"
 __all__ = ["Engine", "SentenceTransformer", "TensorBoard", "Tokenizer", "convert", "export_onnx"]
@@ -60,7 +61,7 @@ if TYPE_CHECKING or _library.has_operators():
     __all__ += ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
     __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "bake", "build_model", "load_model"]
     __all__ += ["CustomEncoding", "EncodingShape", "combine_encodings", "encoding", "encodings", "register_encoding"]
-    __all__ += ["Attention", "EncoderLayer"]
+    __all__ += ["Attention", "EncoderLayer", "Translation", "TranslationModel", "load_translation_model"]
     __all__ += ["LinearAttention", "LinearAttentionState", "linear_attention", "linear_feature_dim"]
     __all__ += ["ShardDataset", "orthogonal_features", "patch", "register_attention", "unpatch"]
 
@@ -88,6 +89,7 @@ _MODELS = {
     "model": "bake build_model load_model",
     "patch": "patch register_attention unpatch",
     "terms": "DistanceTable Rotation Terms",
+    "translation": "Translation TranslationModel load_translation_model",
 }
 _MODULE_OF = {
     name: module

@@ -82,4 +82,8 @@ def load_translation_model(
     """
     if dtype not in ("float32", "float64"):
         raise ValueError(f"[load_model] dtype must be float32 or float64, got {dtype}")
-    return TranslationModel(torch.classes.roformer.TranslationModel.load(fspath(model_dir), dtype == "float64"))
+    try:
+        script = torch.classes.roformer.TranslationModel.load(fspath(model_dir), dtype == "float64")
+    except IndexError as error:
+        raise FileNotFoundError(str(error)) from None
+    return TranslationModel(script)

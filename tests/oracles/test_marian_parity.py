@@ -1,5 +1,4 @@
-"""Encoder-decoders against transformers 5's Marian, the same function with sinusoids: logits and beam search, on random,
-perturbed models whose directories either side opens; and the same search on CTranslate2."""
+"""Encoder-decoders against transformers 5's Marian, the same function with sinusoids: logits and beam search."""
 
 import json
 import shutil
@@ -195,5 +194,5 @@ def test_refused_weights(tmp_path):
     different = {"lm_head.weight": torch.zeros(61, 24)}
     assert "share one matrix, got other values" in refused(weights | different)
     shutil.rmtree(tmp_path)
-    with pytest.raises((FileNotFoundError, IndexError)):
+    with pytest.raises(FileNotFoundError):
         load_translation_model(tmp_path)

@@ -93,26 +93,35 @@ TEST(TrainStep, LossIsTheCrossEntropyOfTheMaskedTokens) {
 }
 
 // Against the formula in double: 21 rows cross two chunks and end inside a third.
-TEST(TrainStep, CrossEntropyAndItsGradient) {
+void expect_cross_entropy(double smoothing) {
   constexpr int64_t kCount = 21, kVocabulary = 13;
   constexpr double kScale = 0.25;
   const at::Tensor z_NV = at::arange(kCount * kVocabulary, at::kFloat).mul_(0.7).sin_().mul_(3).view({kCount, -1});
   const at::Tensor labels_N = at::arange(kCount, at::kLong).mul_(5).remainder_(kVocabulary);
   const at::Tensor leaf_NV = z_NV.clone().requires_grad_(true);
-  const at::Tensor loss = scaled_cross_entropy(leaf_NV.mul(1), labels_N, kScale);
+  const at::Tensor loss = scaled_cross_entropy(leaf_NV.mul(1), labels_N, kScale, smoothing);
   loss.mul(2).backward();
   double expected = 0;
   for (int64_t n = 0; n < kCount; ++n) {
     const int64_t label = labels_N[n].item<int64_t>();
     double sum = 0;
     for (int64_t v = 0; v < kVocabulary; ++v) sum += std::exp(z_NV[n][v].item<double>());
-    expected += kScale * (std::log(sum) - z_NV[n][label].item<double>());
     for (int64_t v = 0; v < kVocabulary; ++v) {
-      const double slope = 2 * kScale * (std::exp(z_NV[n][v].item<double>()) / sum - (v == label ? 1 : 0));
+      const double target = (v == label ? 1 - smoothing : 0) + smoothing / kVocabulary;
+      expected += kScale * target * (std::log(sum) - z_NV[n][v].item<double>());
+      const double slope = 2 * kScale * (std::exp(z_NV[n][v].item<double>()) / sum - target);
       EXPECT_NEAR(leaf_NV.grad()[n][v].item<double>(), slope, rf::tests::kFloat32Primitive);
     }
   }
   EXPECT_NEAR(loss.item<double>(), expected, rf::tests::kFloat32Primitive * expected);
+}
+
+TEST(TrainStep, CrossEntropyAndItsGradient) {
+  expect_cross_entropy(0);
+}
+
+TEST(TrainStep, CrossEntropyWithLabelSmoothing) {
+  expect_cross_entropy(0.1);
 }
 
 TEST(TrainStep, BiasesAndNormsDoNotDecay) {

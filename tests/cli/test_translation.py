@@ -1,0 +1,248 @@
+"""Translation from the command line: byte pairs, training, resuming, translating and averaging, and bad input."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from cli_support import PROGRAM, refused, results, run
+from roformer_cpp.translation import load_translation_model
+
+WORDS = {
+    "a": "ein", "dog": "Hund", "cat": "Kater", "man": "Mann", "runs": "rennt", "sleeps": "schläft", "the": "der",
+    "small": "kleine", "big": "große", "and": "und", "sees": "sieht", "green": "grüne", "old": "alte", ".": ".",
+}  # fmt: skip
+MODEL = dict(
+    d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+    encoder_ffn_dim=48, decoder_ffn_dim=48, dropout=0.1, position_encoding="rope",
+)  # fmt: skip
+RUN = dict(
+    model=MODEL, steps=12, max_tokens=128, max_length=32, accumulate=2, log_every_steps=2, evaluate_every_steps=4,
+    checkpoint_every_steps=3, schedule=dict(kind="inverse_sqrt", learning_rate=5e-3, warmup_steps=4),
+)  # fmt: skip
+
+
+def write_pairs(folder, name, count, seed):
+    rng = random.Random(seed)
+    lines = [rng.choices(list(WORDS), k=rng.randint(2, 9)) for _ in range(count)]
+    (folder / f"{name}.en").write_text("".join(" ".join(line) + "\n" for line in lines))
+    (folder / f"{name}.de").write_text("".join(" ".join(WORDS[word] for word in line) + "\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("translation")
+    write_pairs(folder, "train", 200, 1)
+    write_pairs(folder, "valid", 20, 2)
+    inputs = ["--input", folder / "train.en", "--input", folder / "train.de"]
+    results("vocab", "--byte-pairs", *inputs, "--format", "text", "--size", 300, "--output", folder / "tokenizer")
+    (folder / "run.json").write_text(json.dumps(RUN))
+    return folder
+
+
+def training(folder, output, config="run.json", train=("train.en", "train.de"), **keys):
+    path = folder / config
+    if keys:
+        path = folder / f"{output.name}.json"
+        path.write_text(json.dumps({**RUN, **keys}))
+    return [
+        "train-translation", "--config", path, "--train", *(folder / name for name in train),
+        "--valid", folder / "valid.en", folder / "valid.de", "--tokenizer", folder / "tokenizer", "--output", output,
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    (report,) = results(*training(folder, folder / "run"))
+    assert report["steps"] == 12 and report["pairs"] == 200
+    return folder / "run"
+
+
+def test_byte_pairs_are_those_of_tokenizers(folder):
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    theirs.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, min_frequency=2, special_tokens=["<pad>", "</s>", "<unk>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    theirs.train([str(folder / "train.en"), str(folder / "train.de")], trainer)
+    ours = Tokenizer.from_file(str(folder / "tokenizer" / "tokenizer.json"))
+    assert ours.get_vocab() == theirs.get_vocab() and len(ours.get_vocab()) == 300
+    for line in [*(folder / "valid.de").read_text().splitlines(), "Grüße, 3.5 €!  zwei  Leerzeichen"]:
+        ids = ours.encode(line).ids
+        assert ids == [*theirs.encode(line).ids, 1]
+        assert ours.decode(ids[:-1]) == line
+
+
+def test_loss_falls_and_lines_are_logged(trained):
+    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if line["type"] == "train"]
+    assert len(losses) == 6 and losses[-1] < losses[0] - 0.5
+    assert [line["step"] for line in lines if line["type"] == "evaluation"] == [4, 8, 12]
+    assert len(list(trained.glob("checkpoint-*"))) == 4
+    assert json.loads((trained / "config.json").read_text())["model_type"] == "rf_translation"
+
+
+def test_killed_training_has_the_same_bits(folder, trained):
+    """SIGKILL in the middle, then SIGINT, then to the end."""
+    output = folder / "killed"
+    command = [PROGRAM, *map(str, training(folder, output))]
+    environment = {"OMP_NUM_THREADS": "1"}
+    for sent, checkpoint in ((signal.SIGKILL, "checkpoint-3"), (signal.SIGINT, "checkpoint-6")):
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        while child.poll() is None and not (output / checkpoint).exists():
+            pass
+        child.send_signal(sent)
+        assert child.wait(timeout=600) != 0
+    (report,) = results(*training(folder, output))
+    assert report["steps"] == 12
+    ours, theirs = load_file(output / "model.safetensors"), load_file(trained / "model.safetensors")
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+    def values(directory):
+        lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+        return [{key: line[key] for key in ("type", "step", "loss")} for line in lines]
+
+    assert values(output) == values(trained)
+
+
+def test_translations_keep_the_order_in_any_batch(folder, trained, tmp_path):
+    lines = (folder / "valid.en").read_text().splitlines()
+    lines[3:3] = ["", "  "]
+    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
+    translate = ["translate", "--model", trained, "--input", tmp_path / "in.txt"]
+    done = run(*translate)
+    assert done.returncode == 0, done.stderr
+    translated = done.stdout.split("\n")[:-1]
+    assert len(translated) == len(lines) and translated[3:5] == ["", ""]
+    for options in (["--batch-tokens", 1], ["--no-cache"], ["--no-cache", "--batch-tokens", 70]):
+        assert run(*translate, *options).stdout == done.stdout
+    assert run("translate", "--model", trained, stdin=(tmp_path / "in.txt").read_text()).stdout == done.stdout
+
+    tokenizer = Tokenizer.from_file(str(trained / "tokenizer.json"))
+    model = load_translation_model(trained)
+    sources = [tokenizer.encode(line).ids for line in lines if line.strip()]
+    expected = [tokenizer.decode(found.ids) for found in model.translate(sources)]
+    assert [line for line, source in zip(translated, lines, strict=True) if source.strip()] == expected
+    assert len(set(expected)) > 1
+
+    (report,) = results(*translate, "--output", tmp_path / "out.txt")
+    assert report["lines"] == len(lines) and (tmp_path / "out.txt").read_text() == done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+
+
+def test_interrupted_translation_goes_on(folder, trained, tmp_path):
+    lines = (folder / "train.en").read_text().splitlines() * 11
+    (tmp_path / "in.txt").write_text("\n".join(lines[:2100]) + "\n")
+    translate = ["translate", "--model", trained, "--input", tmp_path / "in.txt", "--beams", 1, "--max-extra", 3]
+    results(*translate, "--output", tmp_path / "whole.txt")
+    whole = (tmp_path / "whole.txt").read_text()
+    child = subprocess.Popen(
+        [PROGRAM, *map(str, translate), "--output", tmp_path / "out.txt"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    part = tmp_path / "out.txt.part"
+    while child.poll() is None and not (part.exists() and part.stat().st_size):
+        pass
+    child.kill()
+    child.wait()
+    if not (tmp_path / "out.txt").exists():  # it was not too late
+        with part.open("a") as file:
+            file.write("a part of a line")
+        other = refused(*translate, "--output", tmp_path / "out.txt", "--length-penalty", 1)
+        assert "must be those of the beginning in" in other and "/length-penalty" in other
+    done = run(*translate, "--output", tmp_path / "out.txt")
+    assert done.returncode == 0 and "continuing at line 2049 of 2100" in done.stderr
+    assert (tmp_path / "out.txt").read_text() == whole
+
+
+def test_long_lines_are_named(folder, trained, tmp_path):
+    (tmp_path / "in.txt").write_text("a dog\n" + "the big dog " * 20 + "\n")
+    done = run("translate", "--model", trained, "--input", tmp_path / "in.txt", "--max-source", 9)
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 2
+    assert f"{tmp_path / 'in.txt'}, line 2, has" in done.stderr and "the first 8 are translated" in done.stderr
+
+
+def test_average(folder, trained, tmp_path):
+    results("average", "--run", trained, "--last", 3, "--output", tmp_path / "mean")
+    mean = load_file(tmp_path / "mean" / "model.safetensors")
+    parts = [load_file(trained / f"checkpoint-{step}" / "model.safetensors") for step in (6, 9, 12)]
+    for name, values in mean.items():
+        expected = sum(part[name].astype(np.float64) for part in parts) / 3
+        assert np.array_equal(values, expected.astype(np.float32))
+    assert not np.array_equal(mean["model.shared.weight"], parts[-1]["model.shared.weight"])
+    assert not (tmp_path / "mean" / "state.json").exists()
+    assert run("translate", "--model", tmp_path / "mean", stdin="a dog\n").returncode == 0
+    assert "must not exist" in refused("average", "--run", trained, "--last", 2, "--output", tmp_path / "mean")
+    few = refused("average", "--run", trained, "--last", 9, "--output", tmp_path / "other")
+    assert "--last must be from 1 to the checkpoints of the run, 4, got 9" in few
+    changed = tmp_path / "changed"
+    shutil.copytree(trained / "checkpoint-12", changed)
+    config = json.loads((changed / "config.json").read_text())
+    (changed / "config.json").write_text(json.dumps(config | {"dropout": 0.2}))
+    other = refused("average", "--models", trained / "checkpoint-9", changed, "--output", tmp_path / "other")
+    assert "all directories must have the config.json of" in other
+
+
+@pytest.mark.parametrize("encoding", ("learned", "t5", "alibi", {"type": "sinusoidal", "layout": "half"}))
+def test_other_encodings(encoding, folder, tmp_path):
+    """Each trains, and its cached search gives what the search without a cache gives."""
+    output = tmp_path / "run"
+    model = {**MODEL, "position_encoding": encoding, "max_position_embeddings": 64}
+    results(*training(folder, output, model=model, steps=3))
+    given = (folder / "valid.en").read_text()
+    translated = run("translate", "--model", output, "--max-extra", 5, stdin=given)
+    assert translated.returncode == 0 and translated.stdout.count("\n") == 20
+    assert run("translate", "--model", output, "--max-extra", 5, "--no-cache", stdin=given).stdout == translated.stdout
+
+
+def test_bad_pairs_are_named(folder, tmp_path):
+    for name in ("train.en", "train.de"):
+        shutil.copy(folder / name, tmp_path)
+    with (tmp_path / "train.en").open("a") as file:
+        file.write("one more\n")
+    unequal = refused(*training(folder, tmp_path / "run", train=(tmp_path / "train.en", tmp_path / "train.de")))
+    assert "201 lines in" in unequal and "200 in" in unequal and f"line 201 of {tmp_path}/train.en" in unequal
+    missing = refused(*training(folder, tmp_path / "run", train=(tmp_path / "none.en", tmp_path / "train.de")))
+    assert "none.en" in missing
+    (tmp_path / "pairs.tsv").write_text("a dog\tein Hund\nthe cat\n")
+    columns = refused(*training(folder, tmp_path / "run", train=(tmp_path / "pairs.tsv",)))
+    assert "got 1 columns in" in columns and "pairs.tsv, line 2" in columns
+    (tmp_path / "long.tsv").write_text("a dog\tein Hund\n\t\n" + "the dog " * 30 + "\tder Hund\na cat\tein Kater\n")
+    done = run(*training(folder, tmp_path / "run", train=(tmp_path / "long.tsv",), steps=1))
+    assert done.returncode == 0, done.stderr
+    assert "1 pairs with an empty side are left out, the first in" in done.stderr and "line 2" in done.stderr
+    assert "1 pairs of more than 32 tokens are left out, the first in" in done.stderr and "line 3, of" in done.stderr
+
+
+def test_refused_runs(folder, trained, tmp_path):
+    other = refused(*training(folder, trained, label_smoothing=0.2))
+    assert "/translation/label_smoothing" in other
+    assert "every key must be known" in refused(*training(folder, tmp_path / "run", warmup=3))
+    finite = refused(*training(folder, tmp_path / "run", label_smoothing=1.0))
+    assert "label_smoothing must be" in finite
+    assert "d_model must be a multiple of encoder_attention_heads, got 32 and 3" in refused(
+        *training(folder, tmp_path / "run", model={**MODEL, "encoder_attention_heads": 3})
+    )
+    assert "model_type must be rf_translation or marian for translation" in refused(
+        "translate", "--model", make_other_model(tmp_path), stdin="a\n"
+    )
+    assert "beams must be at least 1, got 0" in refused("translate", "--model", trained, "--beams", 0, stdin="a\n")
+    assert "none.txt" in refused("translate", "--model", trained, "--input", tmp_path / "none.txt")
+
+
+def make_other_model(folder):
+    """The directory of an encoder, as far as its configuration and tokenizer."""
+    other = folder / "other"
+    other.mkdir()
+    results("vocab", "--bytes", "--output", other)
+    (other / "config.json").write_text(json.dumps({"model_type": "roformer"}))
+    return other
