@@ -18,7 +18,7 @@ namespace {
 struct ReproduceOptions {
   reproduce::Options run;
   std::string scale = "tiny";
-  bool list = false, json = false;
+  bool list = false, json = false, judge = false;
 };
 
 std::string command_line(const ReproduceOptions& options) {
@@ -35,17 +35,22 @@ int run_reproduce(ReproduceOptions& options) {
     emit_list(reproduce::experiments(options.run.scale), {"name", "claims", "budget", "title"}, options.json);
     return kOk;
   }
-  if (options.run.output_dir.empty())
-    fail_usage("reproduce", "a directory for results must be given (--output), got none");
-  options.run.command = command_line(options);
-  options.run.machine_json = machine_facts().dump();
-  const reproduce::Report report = reproduce::reproduce(options.run, progress(), [](const nlohmann::json& line) {
+  const auto show = [](const nlohmann::json& line) {
     emit(line);
     if (line.contains("missing_data")) {
       say(fmt::format("{} is left out: --data lacks {}", line.at("name").get<std::string>(),
                       line.at("missing_data").get<std::string>()));
     }
-  });
+  };
+  if (options.run.output_dir.empty())
+    fail_usage("reproduce", "a directory for results must be given (--output), got none");
+  options.run.command = command_line(options);
+  options.run.machine_json = machine_facts().dump();
+  if (options.judge) {
+    reproduce::judge_again(options.run.output_dir, show);
+    return kOk;
+  }
+  const reproduce::Report report = reproduce::reproduce(options.run, progress(), show);
   progress().finish();
   if (report.signal == 0) return kOk;
   say("interrupted; the same command continues from here");
@@ -64,6 +69,9 @@ std::function<int()> configure_reproduce(CLI::App& app, const Common&) {
                  "Directory of data sets (docs/reproduce.md); without it, experiments that need data are skipped");
   CLI::Option* const list = app.add_flag("--list", options->list, "List the experiments without running them");
   add_json(app, options->json)->needs(list);
+  app.add_flag("--judge", options->judge,
+               "Judge the results in --output again by the rules as they are, without running anything")
+      ->excludes(list);
   return [options] {
     options->run.note = say;
     train::keep_freed_memory();

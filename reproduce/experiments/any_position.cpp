@@ -98,7 +98,8 @@ Experiment any_position() {
               "float32 tables are off by at most 6e-8 at every position to 2^31 - 1, and a model with rope "
               "reads 16 times its max_position_embeddings where a learned table refuses one token more.",
           .budget = "seconds",
-          .method = run_any_position};
+          .method = run_any_position,
+          .kind = Kind::kMathematics};
 }
 
 }  // namespace rf::reproduce

@@ -21,8 +21,7 @@ struct ChineseModelsSettings {
   std::map<std::string, Design> designs;  // by tokens
   TunedTask task;
   Tuning tuning;
-  double equal = 0.02;
-  RF_MEMBERS(ChineseModelsSettings, files, seeds, designs, task, tuning, equal)
+  RF_MEMBERS(ChineseModelsSettings, files, seeds, designs, task, tuning)
 };
 
 struct Model {
@@ -87,7 +86,7 @@ ChineseModelsSettings chinese_models_settings(Scale scale) {
                .valid = "zh_cls/chnsenticorp_dev.tsv",
                .test = "zh_cls/chnsenticorp_test.tsv",
                .most = by_scale(scale, 256, 0)},
-      .tuning = {.epochs = by_scale(scale, 1, 3), .batch = 32, .learning_rates = {5e-4}, .max_length = 128}};
+      .tuning = {.epochs = by_scale(scale, 1, 3), .batch = 32, .learning_rates = tuning_rates(scale), .max_length = 128}};
   if (scale == Scale::kPaper) settings.tuning.learning_rates = {2e-5, 3e-5, 4e-5, 5e-5};
   for (const auto& [tokens, design] : settings.designs) add_files(settings.files, design.corpus.all_files());
   add_files(settings.files, settings.task.files());
@@ -109,6 +108,7 @@ Result run_chinese_models(const ChineseModelsSettings& settings, const Context& 
                             "lowest", "highest", "baseline", "bag of words"},
                 .rows = {}};
   std::map<std::string, std::vector<double>> accuracies;
+  const std::string measure = "ChnSentiCorp, accuracy";
   for (const Model& model : models()) {
     const TrainedArms& trained = pretrained.at(model.tokens);
     Tuning tuning = settings.tuning;
@@ -118,8 +118,12 @@ Result run_chinese_models(const ChineseModelsSettings& settings, const Context& 
       if (context.note) context.note(fmt::format("{} on {}, seed {}", model.name, "ChnSentiCorp", body.seed));
       const std::string directory =
           fmt::format("{}/runs/chinese-models/tuned/{}/seed-{}", context.shared_dir, model.name, body.seed);
-      tuned = tune(context, settings.task, tuning, files, body.directory, directory, body.seed);
-      if (tuned.signal != 0) return {.columns = {}, .rows = {}, .signal = tuned.signal};
+      const TunedBody own{model.name, body.directory, directory, body.seed};
+      for (const TunedBody& each : {random_body(context, own), own}) {
+        tuned = tune(context, settings.task, tuning, files, each);
+        if (tuned.signal != 0) return {.columns = {}, .rows = {}, .signal = tuned.signal};
+        add_tuned(result, measure, each, tuned);
+      }
       accuracies[model.name].push_back(tuned.model);
       const Curve curve = loss_curve(body);
       result.series.push_back({fmt::format("{}, seed {}", model.name, body.seed), curve.steps, curve.losses});
@@ -130,8 +134,6 @@ Result run_chinese_models(const ChineseModelsSettings& settings, const Context& 
     result.rows.push_back({model.name, model.tokens, loss.mean, loss.low, loss.high, loss.mean / characters,
                            accuracy.mean, accuracy.low, accuracy.high, tuned.baseline, tuned.bag_of_words});
   }
-  const Judgement equal = as_good_as(accuracies.at("RoFormer"), accuracies.at("WoBERT"), settings.equal);
-  result.findings = {{"C-22", equal.holds, "RoFormer compared with WoBERT on short texts: " + equal.figures}};
   return result;
 }
 
@@ -143,10 +145,12 @@ Experiment chinese_models() {
           .title = "BERT, WoBERT, NEZHA and RoFormer side by side (Table 3)",
           .claims = {"C-22"},
           .expected =
-              "On texts of at most 128 tokens the means of RoFormer's and WoBERT's accuracies differ by two points at "
-              "most.",
-          .budget = "2 minutes per arm and seed, 4 arms",
-          .method = {chinese_models_settings, run_chinese_models}};
+              "On texts of at most 128 tokens RoFormer's accuracy is that of WoBERT, within two points to either side.",
+          .budget = "2 minutes per arm and seed, 4 arms, and 6 tunings of 3 minutes for each",
+          .method = {chinese_models_settings, run_chinese_models},
+          .revision = 2,
+          .hours = 4.0,
+          .exceptions = {"from random weights and in one stage, where the paper's models start from others in stages"}};
 }
 
 }  // namespace rf::reproduce

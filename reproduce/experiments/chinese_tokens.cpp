@@ -76,7 +76,8 @@ Experiment chinese_tokens() {
           .claims = {"C-30"},
           .expected = "On every text RoFormer's word tokens are at most 0.75 times as many as BERT's character tokens.",
           .budget = "seconds",
-          .method = run_chinese_tokens};
+          .method = run_chinese_tokens,
+          .kind = Kind::kMeasurement};
 }
 
 }  // namespace rf::reproduce

@@ -148,7 +148,8 @@ Experiment rotation_cost() {
               "Multiplying by the matrix R takes at least 10 times as long as the rotation; the rotation takes "
               "at most 5 times as long as adding positions, and at most 5 % of a layer's forward pass.",
           .budget = "1 minute",
-          .method = {rotation_settings, run_rotation}};
+          .method = {rotation_settings, run_rotation},
+          .kind = Kind::kMeasurement};
 }
 
 Experiment attention_time() {
@@ -158,7 +159,8 @@ Experiment attention_time() {
           .claims = {"C-09"},
           .expected = "Time grows with the tokens to the power 2 for softmax and 1 for linear attention, within 0.2.",
           .budget = "2 minutes",
-          .method = {attention_settings, run_attention}};
+          .method = {attention_settings, run_attention},
+          .kind = Kind::kMeasurement};
 }
 
 }  // namespace rf::reproduce

@@ -18,8 +18,7 @@ struct FineTuningSettings {
   std::map<std::string, Design> designs;
   std::vector<TunedTask> tasks;
   Tuning tuning;
-  double bound = 0.01;
-  RF_MEMBERS(FineTuningSettings, files, seeds, designs, tasks, tuning, bound)
+  RF_MEMBERS(FineTuningSettings, files, seeds, designs, tasks, tuning)
 };
 
 std::vector<TunedTask> tasks(Scale scale) {
@@ -55,7 +54,7 @@ Tuning tuning(Scale scale) {
   if (scale == Scale::kPaper) {
     return {.epochs = 3, .batch = 32, .learning_rates = {2e-5, 3e-5, 4e-5, 5e-5}, .max_length = 512};
   }
-  return {.epochs = by_scale(scale, 1, 3), .batch = 32, .learning_rates = {5e-4}, .max_length = 128};
+  return {.epochs = by_scale(scale, 1, 3), .batch = 32, .learning_rates = tuning_rates(scale), .max_length = 128};
 }
 
 FineTuningSettings fine_tuning_settings(Scale scale) {
@@ -68,6 +67,10 @@ FineTuningSettings fine_tuning_settings(Scale scale) {
   return settings;
 }
 
+std::string shown_metric(const std::string& metric) {
+  return metric == "f1" ? "F1" : metric == "spearman" ? "Spearman's correlation" : metric;
+}
+
 Result run_fine_tuning(const FineTuningSettings& settings, const Context& context) {
   std::map<std::string, TrainedArms> pretrained;
   for (const auto& [name, design] : settings.designs) {
@@ -77,32 +80,32 @@ Result run_fine_tuning(const FineTuningSettings& settings, const Context& contex
   Result result{
       .columns = {"task", "metric", "measured on", "encoding", "mean", "lowest", "highest", "baseline", "bag of words"},
       .rows = {}};
-  std::vector<TaskScores> all;
   for (const TunedTask& task : settings.tasks) {
     const std::string& name = task.name;
     const train::TaskFiles files = task_files(context, task);
-    TaskScores& scores = all.emplace_back(TaskScores{.task = name, .other = {}, .own = {}});
     const TrainedArms& bodies = pretrained.at(task.pretrained);
     for (const std::string arm : {"learned", "rope"}) {
-      std::vector<double>& values = arm == "rope" ? scores.own : scores.other;
+      std::vector<double> values;
+      Tuned last;
       for (const train::CompareRun& body : runs_of(bodies.runs, arm)) {
         if (context.note) context.note(fmt::format("{}, {}, seed {}", name, arm, body.seed));
         const std::string directory =
             fmt::format("{}/runs/fine-tuning/{}/{}/seed-{}", context.shared_dir, name, arm, body.seed);
-        const Tuned tuned = tune(context, task, settings.tuning, files, body.directory, directory, body.seed);
-        if (tuned.signal != 0) return {.columns = {}, .rows = {}, .signal = tuned.signal};
+        const TunedBody own{arm, body.directory, directory, body.seed};
+        Tuned tuned;
+        for (const TunedBody& each : {random_body(context, own), own}) {
+          tuned = tune(context, task, settings.tuning, files, each);
+          if (tuned.signal != 0) return {.columns = {}, .rows = {}, .signal = tuned.signal};
+          add_tuned(result, fmt::format("{}, {}", name, shown_metric(task.metric)), each, tuned);
+        }
         values.push_back(tuned.model);
-        scores.baseline = tuned.baseline;
-        scores.bag_of_words = tuned.bag_of_words;
+        last = tuned;
       }
       const Spread spread_of = spread(values);
       result.rows.push_back({name, task.metric, files.test.empty() ? "valid" : "test", arm, spread_of.mean,
-                             spread_of.low, spread_of.high, scores.baseline, scores.bag_of_words});
+                             spread_of.low, spread_of.high, last.baseline, last.bag_of_words});
     }
   }
-  const Judgement against_bert = not_worse(all, settings.bound), against_baselines = above_baselines(all);
-  result.findings = {{"C-20", against_bert.holds, against_bert.figures},
-                     {"X-09", against_baselines.holds, against_baselines.figures}};
   return result;
 }
 
@@ -114,10 +117,14 @@ Experiment fine_tuning() {
           .title = "Fine-tuning with RoPE and with BERT's learned table (Table 2)",
           .claims = {"C-20"},
           .expected =
-              "On every task the mean of RoPE's metric is at most one point below that of the learned table; X-09: it "
-              "is above the most frequent class (of numbers, the mean) and above a bag of words.",
-          .budget = "20 minutes, without the models of convergence and long-texts",
-          .method = {fine_tuning_settings, run_fine_tuning}};
+              "C-20: on every task RoPE's metric is above that of the learned table less one point; X-09: it is above the "
+              "most frequent class (of numbers, the mean) and above a bag of words.",
+          .budget = "20 minutes for each rate and body, without the models of convergence and long-texts",
+          .method = {fine_tuning_settings, run_fine_tuning},
+          .revision = 2,
+          .hours = 2.5,
+          .exceptions = {"three of the paper's six tasks, and two Chinese ones: the data of the others are not described "
+                         "in docs/reproduce.md"}};
 }
 
 }  // namespace rf::reproduce

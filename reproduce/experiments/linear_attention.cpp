@@ -161,7 +161,8 @@ Experiment linear_attention() {
               "rotated every denominator is positive, a query's weights do not add up to 1, and in the worked "
               "example some are negative.",
           .budget = "seconds",
-          .method = run_linear_attention};
+          .method = run_linear_attention,
+          .kind = Kind::kMathematics};
 }
 
 Experiment pairwise() {
@@ -171,7 +172,8 @@ Experiment pairwise() {
           .claims = {"C-26", "C-05"},
           .expected = "Exactly the encodings that need a term for each pair of tokens are refused; rope is not.",
           .budget = "seconds",
-          .method = run_pairwise};
+          .method = run_pairwise,
+          .kind = Kind::kMathematics};
 }
 
 }  // namespace rf::reproduce

@@ -39,8 +39,7 @@ struct LongTextsSettings {
   Tuning tuning;  // and the length of each arm
   std::vector<TunedArm> arms;
   std::vector<int64_t> read_at;
-  double gain = 0.01, equal = 0.02;
-  RF_MEMBERS(LongTextsSettings, files, seeds, design, task, triples, tuning, arms, read_at, gain, equal)
+  RF_MEMBERS(LongTextsSettings, files, seeds, design, task, triples, tuning, arms, read_at)
 };
 
 struct CourtRuling {
@@ -115,10 +114,10 @@ LongTextsSettings long_texts_settings(Scale scale) {
   const int64_t shorter = is_paper ? 512 : 128;
   LongTextsSettings settings{
       .design = chinese_design(scale),
-      .triples = {.train = by_scale(scale, 64, 2400),
+      .triples = {.train = by_scale(scale, 64, 20000),
                   .valid = by_scale(scale, 16, 300),
                   .test = by_scale(scale, 64, 1000)},
-      .tuning = {.epochs = by_scale(scale, 1, 4), .batch = 16, .learning_rates = {5e-4}},
+      .tuning = {.epochs = 1, .batch = 16, .learning_rates = tuning_rates(scale)},
       .arms = {{"BERT", "learned", shorter}, {"RoFormer", "rope", shorter}, {"RoFormer", "rope", 2 * shorter}},
       .read_at = {128, 256, 512}};
   if (is_paper) settings.tuning = {.epochs = 20, .batch = 4, .learning_rates = {6e-6}};
@@ -163,8 +162,13 @@ Result run_long_texts(const LongTextsSettings& settings, const Context& context)
       if (context.note) context.note(fmt::format("{} at {}, seed {}", model, length, body.seed));
       const std::string directory =
           fmt::format("{}/runs/long-texts/{}-{}/seed-{}", context.shared_dir, model, length, body.seed);
-      const Tuned tuned = tune(context, settings.task, tuning, files, body.directory, directory, body.seed);
-      if (tuned.signal != 0) return {.columns = {}, .rows = {}, .signal = tuned.signal};
+      const TunedBody own{fmt::format("{} at {}", model, length), body.directory, directory, body.seed};
+      Tuned tuned;
+      for (const TunedBody& each : {random_body(context, own), own}) {
+        tuned = tune(context, settings.task, tuning, files, each);
+        if (tuned.signal != 0) return {.columns = {}, .rows = {}, .signal = tuned.signal};
+        add_tuned(result, "triples, accuracy", each, tuned);
+      }
       bag_of_words = tuned.bag_of_words;
       arm.accuracies.push_back(tuned.model);
       arm.on_scm.push_back(accuracy_on(context, directory, scm.test.front(), length));
@@ -181,10 +185,6 @@ Result run_long_texts(const LongTextsSettings& settings, const Context& context)
     result.rows.push_back(
         {model, length, own.mean, own.low, own.high, bag_of_words, on_scm.mean, on_scm.low, on_scm.high});
   }
-  const Judgement longer = better_when_longer(arms[1].accuracies, arms[2].accuracies, settings.gain);
-  const Judgement equal =
-      equal_when_short({arms[0].accuracies, arms[1].accuracies, arms[2].accuracies}, settings.equal, settings.gain);
-  result.findings = {{"C-16", longer.holds, longer.figures}, {"C-22", equal.holds, equal.figures}};
   return result;
 }
 
@@ -197,11 +197,13 @@ Experiment long_texts() {
       .title = "Does RoFormer gain by reading more of long texts? (Table 5)",
       .claims = {"C-16", "C-22"},
       .expected =
-          "C-16: with every seed RoFormer's accuracy is at least one point higher at 256 tokens than at 128. C-22: the "
-          "means of RoFormer and BERT at 128 differ by two points at most, and RoFormer's mean at 256 is at least one "
-          "point above that at 128.",
-      .budget = "2 minutes per arm and seed, 3 arms, and 2 minutes for each of 6 models",
-      .method = {long_texts_settings, run_long_texts}};
+          "C-16: RoFormer's accuracy is higher at 256 tokens than at 128 by at least one point. C-22: RoFormer's at 128 "
+          "is that of BERT, within two points to either side, and at 256 it is higher than at 128 by at least one.",
+      .budget = "2 minutes for each of 6 models, 3 arms of 18 tunings of 6 minutes",
+      .method = {long_texts_settings, run_long_texts},
+      .revision = 2,
+      .hours = 5.6,
+      .exceptions = {"triples of published judgments in place of CAIL2019-SCM's own split, which is not public in full"}};
 }
 
 }  // namespace rf::reproduce

@@ -91,7 +91,8 @@ Experiment permutation() {
               "Without an encoding, permuted tokens give permuted outputs to 1e-12 of the largest (float64); "
               "with each encoding some output differs by more than 1e-3 of it.",
           .budget = "seconds",
-          .method = run_permutation};
+          .method = run_permutation,
+          .kind = Kind::kMathematics};
 }
 
 }  // namespace rf::reproduce

@@ -90,7 +90,8 @@ Experiment random_features() {
               "The error of attention falls with the number of features m as m^(-1/2) (power -0.5 within "
               "0.15), and orthogonal features are at no m worse than independent ones.",
           .budget = "1 minute",
-          .method = {random_features_settings, run_random_features}};
+          .method = {random_features_settings, run_random_features},
+          .kind = Kind::kMeasurement};
 }
 
 }  // namespace rf::reproduce

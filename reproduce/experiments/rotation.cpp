@@ -188,7 +188,8 @@ Experiment relative_score() {
               "Moving both positions, or computing from their difference alone, changes scores by less than "
               "1e-12 (float64) and 2e-6 (float32) of |q| |k|; with an added sinusoid by more than 1e-3.",
           .budget = "seconds",
-          .method = run_relative};
+          .method = run_relative,
+          .kind = Kind::kMathematics};
 }
 
 Experiment norm() {
@@ -200,7 +201,8 @@ Experiment norm() {
               "To position 10^6 norms change by less than 1e-14 (float64) and 1e-6 (float32), and R^T R is I "
               "to 1e-14.",
           .budget = "seconds",
-          .method = run_norm};
+          .method = run_norm,
+          .kind = Kind::kMathematics};
 }
 
 Experiment bilinear() {
@@ -212,7 +214,8 @@ Experiment bilinear() {
               "RoPE's scores are linear in the query to 1e-12 and exactly 0 for a query of zeros; with an "
               "added sinusoid neither holds to 1e-3.",
           .budget = "seconds",
-          .method = run_bilinear};
+          .method = run_bilinear,
+          .kind = Kind::kMathematics};
 }
 
 }  // namespace rf::reproduce

@@ -103,7 +103,8 @@ Experiment sinusoid() {
               "shift is one linear map to 1e-10; what a position adds is the same for two tokens to 1e-12, "
               "what RoPE changes differs by more than 1e-3.",
           .budget = "seconds",
-          .method = run_sinusoid};
+          .method = run_sinusoid,
+          .kind = Kind::kMathematics};
 }
 
 }  // namespace rf::reproduce

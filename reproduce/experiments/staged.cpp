@@ -84,8 +84,12 @@ Result run_staged(const Trained& settings, const Context& context) {
     const Curve curve = loss_curve(each);
     result.series.push_back({fmt::format("training loss, seed {}", each.seed), curve.steps, curve.losses});
   }
-  const Judgement judgement = rises_with_length(by_length, lengths);
-  result.findings = {{"C-21", judgement.holds, judgement.figures}};
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    for (size_t seed = 0; seed < by_length[i].size(); ++seed) {
+      result.measures.push_back({"accuracy, fraction", fmt::format("{} tokens", lengths[i]), trained.runs.at(seed).seed,
+                                 by_length[i][seed]});
+    }
+  }
   return result;
 }
 

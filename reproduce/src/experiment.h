@@ -15,6 +15,7 @@
 
 #include "rf/io/progress.h"
 #include "rf/reproduce/reproduce.h"
+#include "verdict.h"
 
 // The JSON of a struct in which it stands: the named members.
 #define RF_MEMBERS(Type, ...)                                                         \
@@ -47,7 +48,8 @@ struct HeatMap {
   std::vector<std::vector<double>> values;
 };
 
-// The result of an experiment for a claim: whether the outcome was as expected, and the figures that this rests on.
+// What mathematics, counting or timing says of a claim: whether the outcome was as expected, and the figures that this
+// rests on. Trained experiments have measures in its place, which rules.cpp judges.
 struct Finding {
   std::string claim;  // "C-04"; or the experiment's own "X-05" for an expectation that is not a claim of a paper
   bool holds = false;
@@ -60,7 +62,14 @@ struct Result {
   std::vector<Series> series = {};
   std::vector<HeatMap> maps = {};
   std::vector<Finding> findings = {};
+  std::vector<Measure> measures = {};
   int signal = 0;  // not 0: a training run was ended early, and nothing else is valid
+};
+
+// What is known of the runs that a result rests on; functions that train add to it.
+struct RunLog {
+  nlohmann::json training = nlohmann::json::array();  // the records of the runs (training_record.h)
+  std::vector<TriedRates> rates;
 };
 
 struct Context {
@@ -68,6 +77,8 @@ struct Context {
   std::string data_dir;
   std::function<void(const std::string&)> note;
   io::Progress& progress;
+  nlohmann::json process;  // of this process: command, commit, cpu, cores, threads, target, torch
+  RunLog& log;
 };
 
 // The settings of an experiment, and the function that measures with them.
@@ -94,6 +105,10 @@ class Method {
   std::function<Result(Scale, const Context&)> run_;
 };
 
+// What a verdict rests on: proofs checked in numbers; counts and times; trained models, which rules.cpp judges.
+enum class Kind { kMathematics, kMeasurement, kTrained };
+const char* name_of(Kind kind);
+
 struct Experiment {
   std::string name;
   std::string spec;  // "X-01", or the requirement that a small experiment tests
@@ -102,6 +117,10 @@ struct Experiment {
   std::string expected;             // fixed before anything is run
   std::string budget;               // of scale small, on 2 cores
   Method method;
+  Kind kind = Kind::kTrained;
+  int64_t revision = 1;  // of the code; results of an earlier one are not kept
+  double hours = 0;      // of scale small on 2 cores, estimated from measured steps; 0: minutes
+  std::vector<std::string> exceptions = {};  // settings of scale paper that differ from the published ones, and why
 
   bool has_scale() const { return method.has_scale(); }
   nlohmann::json settings_at(Scale scale) const { return method.settings(scale); }

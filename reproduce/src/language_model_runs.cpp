@@ -3,16 +3,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <limits>
+#include <optional>
 
 #include "data_sets.h"
 #include "rf/data/prepare.h"
+#include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/text/byte_tokenizer.h"
 #include "rf/text/vocabulary_trainer.h"
 #include "rf/text/word_vocabulary.h"
 #include "rf/train/pretrain.h"
 #include "rf/train/training_curve.h"
+#include "training_record.h"
 
 namespace rf::reproduce {
 
@@ -100,6 +105,9 @@ void to_json(nlohmann::json& json, const Corpus& corpus) {
 
 void to_json(nlohmann::json& json, const Design& design) {
   json = {{"runs", design.runs}, {"corpus", design.corpus}, {"seeds", design.seeds}};
+  if (!design.search.is_empty()) {
+    json["search"] = {{"rates", design.search.rates}, {"steps", design.search.steps}, {"seed", design.search.seed}};
+  }
   if (!design.run_files.empty()) {
     json["run_files"] = design.run_files;
     return;
@@ -148,12 +156,18 @@ train::RunConfig masked_lm_run(Scale scale, int64_t small_steps) {
   return run;
 }
 
+RateSearch rate_search(Scale scale, int64_t small_steps) {
+  if (scale == Scale::kPaper) return {};  // published rates
+  return {.rates = {3e-4, 1e-3, 3e-3}, .steps = by_scale(scale, int64_t{8}, small_steps)};
+}
+
 Design convergence_design(Scale scale) {
   return {.runs = "convergence",
           .corpus = book_corpus(scale),
           .seeds = seeds_of(scale),
-          .arms = {"learned", "sinusoidal", "rope"},
-          .run = to_json(masked_lm_run(scale, 600))};
+          .arms = {"none", "learned", "sinusoidal", "rope"},
+          .run = to_json(masked_lm_run(scale, 10000)),
+          .search = rate_search(scale, 1500)};
 }
 
 Corpus law_corpus(Scale scale) {
@@ -181,45 +195,169 @@ Design chinese_design(Scale scale) {
           .run = to_json(masked_lm_run(scale, 600))};
 }
 
+namespace {
+
+using Rates = std::map<std::string, double>;  // by arm
+
+// A comparison that records the training of its runs.
+train::CompareReport compare_recorded(const Context& context, const std::string& data_dir, const std::string& directory,
+                                 const nlohmann::json& run, train::CompareOptions options) {
+  fs::create_directories(fs::path(directory).parent_path());
+  options.config_path = directory + ".run.json";
+  io::write_file(options.config_path, run.dump(2) + "\n");
+  options.data_dir = data_dir;
+  options.output_dir = directory;
+  std::optional<TrainingRecord> record;
+  options.before = [&](const std::string& run_dir, const nlohmann::json& run_file) {
+    record.emplace(context, run_dir, run_file);
+  };
+  options.after = [&](int signal) { record->end(signal == 0); };
+  options.note = context.note;
+  return train::compare(options, context.progress);
+}
+
+// Trains one run; signal and the last held-out loss are valid in the report.
+train::PretrainReport train_run_file(const Context& context, const std::string& data_dir, const std::string& directory,
+                                     nlohmann::json run, uint64_t seed) {
+  if (run.contains("model")) run["model"].erase("vocab_size");  // comes from the data
+  train::PretrainOptions options;
+  options.data_dir = data_dir;
+  options.seed = seed;
+  options.note = context.note;
+  const bool is_finished = fs::exists(directory + "/model.safetensors");
+  std::optional<TrainingRecord> record;
+  if (!is_finished) record.emplace(context, directory, run);
+  const train::PretrainReport report = train::pretrain_part(directory, run, options, context.progress);
+  if (record) record->end(report.signal == 0);
+  return report;
+}
+
+struct Tried {
+  double loss = std::numeric_limits<double>::infinity();
+  int signal = 0;
+};
+
+// A short run of an arm with a rate. A run whose loss is not finite has no loss.
+Tried try_rate(const Context& context, const Design& design, const std::string& data_dir, const std::string& arm,
+               double rate) {
+  const std::string directory = fmt::format("{}/runs/{}-rates/{:g}", context.shared_dir, design.runs, rate);
+  nlohmann::json run = design.run_files.empty() ? design.run : design.run_files.at(arm);
+  for (nlohmann::json& stage : run.at("stages")) stage["steps"] = design.search.steps;
+  run["schedule"]["learning_rate"] = rate;
+  if (context.note) context.note(fmt::format("{}: a short run at the rate {:g}", arm, rate));
+  try {
+    if (!design.run_files.empty()) {
+      const auto report = train_run_file(context, data_dir, fmt::format("{}/{}", directory, arm), run, design.search.seed);
+      return {report.evaluation.loss, report.signal};
+    }
+    train::CompareOptions options;
+    options.arms = {arm};
+    options.seed = design.search.seed;
+    options.seeds = 1;
+    options.length_factors = {1};
+    const auto report = compare_recorded(context, data_dir, directory, run, options);
+    if (report.signal != 0) return {.signal = report.signal};
+    return {.loss = report.runs.front().losses.at(0).value()};
+  } catch (const Error& error) {
+    if (std::string(error.what()).find("finite") == std::string::npos) throw;
+    return {};
+  }
+}
+
+// The rate of each arm; empty without a search, and when a signal ended it.
+Rates searched_rates(const Context& context, const Design& design, const std::string& data_dir,
+                     const std::vector<std::string>& arms, int& signal) {
+  constexpr int kMostBeyond = 2;
+  Rates chosen;
+  if (design.search.is_empty()) return chosen;
+  const std::vector<double>& grid = design.search.rates;
+  const double factor = grid.size() > 1 ? grid[1] / grid[0] : 1;
+  for (const std::string& arm : arms) {
+    std::map<double, double> losses;  // by rate
+    std::vector<double> open = grid;
+    for (int beyond = 0; !open.empty(); ++beyond) {
+      for (const double rate : open) {
+        const Tried tried = try_rate(context, design, data_dir, arm, rate);
+        signal = tried.signal;
+        if (signal != 0) return {};
+        losses[rate] = tried.loss;
+      }
+      const auto lower = [](const auto& a, const auto& b) { return a.second < b.second; };
+      chosen[arm] = std::min_element(losses.begin(), losses.end(), lower)->first;
+      open.clear();
+      if (beyond == kMostBeyond || factor == 1) break;
+      if (chosen[arm] == losses.begin()->first) open = {chosen[arm] / factor};
+      if (chosen[arm] == losses.rbegin()->first) open = {chosen[arm] * factor};
+    }
+    TriedRates tried{.arm = arm, .rates = {}, .losses = {}};
+    for (const auto& [rate, loss] : losses) {
+      tried.rates.push_back(rate);
+      tried.losses.push_back(loss);
+    }
+    context.log.rates.push_back(std::move(tried));
+  }
+  return chosen;
+}
+
+}  // namespace
+
 TrainedArms train_arms(const Context& context, const Design& design) {
   TrainedArms trained{.data_dir = prepared(context, design.corpus), .runs = {}};
+  const Rates rates = searched_rates(context, design, trained.data_dir, design.arms, trained.signal);
+  if (trained.signal != 0) return trained;
+  train::CompareOptions options;
+  options.arms = design.arms;
+  options.seed = design.seeds.front();
+  options.seeds = std::ssize(design.seeds);
+  options.length_factors = design.length_factors.empty() ? std::vector<int64_t>{1} : design.length_factors;
+  options.learning_rates = rates;
   const std::string directory = fmt::format("{}/runs/{}", context.shared_dir, design.runs);
-  fs::create_directories(fs::path(directory).parent_path());
-  const std::string run_file = directory + ".run.json";
-  io::write_file(run_file, design.run.dump(2) + "\n");
-  const train::CompareReport report =
-      train::compare({.arms = design.arms,
-                      .data_dir = trained.data_dir,
-                      .output_dir = directory,
-                      .config_path = run_file,
-                      .seed = design.seeds.front(),
-                      .seeds = std::ssize(design.seeds),
-                      .length_factors = design.length_factors.empty() ? std::vector<int64_t>{1} : design.length_factors,
-                      .note = context.note},
-                     context.progress);
+  const train::CompareReport report = compare_recorded(context, trained.data_dir, directory, design.run, options);
   trained.runs = report.runs;
   trained.signal = report.signal;
+  for (const train::CompareRun& run : trained.runs) log_training(context, run.arm, run.seed, run.directory);
   return trained;
 }
 
 TrainedArms train_run_files(const Context& context, const Design& design) {
   TrainedArms trained{.data_dir = prepared(context, design.corpus), .runs = {}};
+  std::vector<std::string> arms;
+  for (const auto& [arm, run] : design.run_files) arms.push_back(arm);
+  const Rates rates = searched_rates(context, design, trained.data_dir, arms, trained.signal);
+  if (trained.signal != 0) return trained;
   for (auto [arm, run] : design.run_files) {
-    run["model"].erase("vocab_size");  // comes from the data
+    if (rates.contains(arm)) run["schedule"]["learning_rate"] = rates.at(arm);
     for (const uint64_t seed : design.seeds) {
       const std::string directory = fmt::format("{}/runs/{}/{}/seed-{}", context.shared_dir, design.runs, arm, seed);
       if (context.note) context.note(fmt::format("{}, seed {}", arm, seed));
-      train::PretrainOptions options;
-      options.data_dir = trained.data_dir;
-      options.seed = seed;
-      options.note = context.note;
-      const train::PretrainReport report = train::pretrain_part(directory, run, options, context.progress);
+      const train::PretrainReport report = train_run_file(context, trained.data_dir, directory, run, seed);
       trained.signal = report.signal;
       if (trained.signal != 0) return trained;
       trained.runs.push_back({.arm = arm, .seed = seed, .losses = {report.evaluation.loss}, .directory = directory});
+      log_training(context, arm, seed, directory);
     }
   }
   return trained;
+}
+
+void add_measures(Result& result, const std::vector<train::CompareRun>& runs) {
+  for (const train::CompareRun& run : runs) {
+    const auto add = [&](const char* name, double value) { result.measures.push_back({name, run.arm, run.seed, value}); };
+    add(measures::kHeldOutLoss, run.losses.at(0).value());
+    add(measures::kLateLoss, late_mean(loss_curve(run)));
+    if (run.step_ms > 0) add(measures::kStepTime, run.step_ms);
+  }
+}
+
+void add_steps_to(Result& result, const std::vector<train::CompareRun>& runs, const std::string& arm,
+                  const std::string& baseline, const char* measure) {
+  for (const train::CompareRun& own : runs_of(runs, arm)) {
+    for (const train::CompareRun& other : runs_of(runs, baseline)) {
+      if (other.seed != own.seed) continue;
+      const Curve curve = loss_curve(own), goal = loss_curve(other);
+      result.measures.push_back({measure, arm, own.seed, steps_to_end_of(curve, goal) / goal.steps.back()});
+    }
+  }
 }
 
 Curve loss_curve(const train::CompareRun& run) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "experiment.h"
-#include "judgement.h"
+#include "curves.h"
 #include "rf/train/compare.h"
 
 namespace rf::reproduce {
@@ -30,6 +30,16 @@ struct Corpus {
 };
 void to_json(nlohmann::json& json, const Corpus& corpus);
 
+// Learning rates to try for each arm, in short runs with a seed of their own, before the runs that are compared. Each
+// arm takes the rate with the lowest held-out loss; while that is the lowest or the highest, the next one beyond is
+// tried, twice at most.
+struct RateSearch {
+  std::vector<double> rates = {};  // rising by one factor; empty: the run files' rates are taken as they are
+  int64_t steps = 0;
+  uint64_t seed = 1000;
+  bool is_empty() const { return rates.empty(); }
+};
+
 // Runs to train: with each of several encodings, or with a run file (docs/pretraining.md) for each arm. In JSON,
 // members that are empty are absent.
 struct Design {
@@ -40,6 +50,7 @@ struct Design {
   nlohmann::json run = {};                   // the run file of them all,
   std::vector<int64_t> length_factors = {};  // and held-out loss at these multiples of the training length, too
   std::map<std::string, nlohmann::json> run_files = {};  // in place of the three
+  RateSearch search = {};
 };
 void to_json(nlohmann::json& json, const Design& design);
 
@@ -49,6 +60,8 @@ struct Trained {
 };
 void to_json(nlohmann::json& json, const Trained& settings);
 
+// Three rates; none at scale paper, which has published ones.
+RateSearch rate_search(Scale scale, int64_t small_steps);
 // Books in English, and the body of X-03 with a vocabulary of 4096; kPaper: R-CFG-2, BERT-base.
 Corpus book_corpus(Scale scale);
 train::RunConfig masked_lm_run(Scale scale, int64_t small_steps);
@@ -56,7 +69,7 @@ train::RunConfig masked_lm_run(Scale scale, int64_t small_steps);
 Corpus law_corpus(Scale scale);
 // The same body on them: BERT's learned table, and rope.
 Design chinese_design(Scale scale);
-// X-03's: BERT's learned table, sinusoids, and rope.
+// X-03's: no encoding, BERT's learned table, sinusoids, and rope.
 Design convergence_design(Scale scale);
 struct TrainedArms {
   std::string data_dir;                 // prepared
@@ -67,6 +80,12 @@ struct TrainedArms {
 // held-out loss and a directory.
 TrainedArms train_arms(const Context& context, const Design& design);
 TrainedArms train_run_files(const Context& context, const Design& design);
+
+// Measures of each run: held-out loss, late training loss, time per step.
+void add_measures(Result& result, const std::vector<train::CompareRun>& runs);
+// The steps that runs of `arm` take to the final training loss of the baseline's run of the same seed, of all steps.
+void add_steps_to(Result& result, const std::vector<train::CompareRun>& runs, const std::string& arm,
+                  const std::string& baseline, const char* measure);
 
 Curve loss_curve(const train::CompareRun& run);
 Curves loss_curves(const std::vector<train::CompareRun>& runs);

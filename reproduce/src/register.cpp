@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiment.h"
+#include "result_json.h"
 
 namespace rf::reproduce {
 
@@ -47,6 +48,48 @@ nlohmann::json paper_tables() {
   ])json");
 }
 
+// What every verdict has in common, as the report prints it.
+constexpr const char* kMethod =
+    "Arms of a comparison share data order, masks and initial weights, so their values are compared seed by seed. Each "
+    "difference has the 95 % interval of Student's t over the seeds (with three seeds a bootstrap would draw from three "
+    "numbers). A part of a rule holds if the interval lies in its region: one-sided tests at 0.025, two of them where "
+    "the region has two ends (equivalence, TOST); several parts of a rule are corrected by Holm's method, for holding "
+    "and for failing. A claim is supported if all parts hold, refuted if one is shown to fail, and inconclusive "
+    "otherwise, and whenever a precondition is not shown to hold: the models must use positions (be better than without "
+    "an encoding by a margin), beat a bag of words where there is a task, and have the best learning rate of a grid of "
+    "at least three, which is not at its edge.";
+
+// Every experiment as it is defined: its rules, its settings by scale, and what it costs.
+nlohmann::json designs() {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Experiment& experiment : table()) {
+    nlohmann::json settings = nlohmann::json::object();
+    for (const Scale scale : {Scale::kTiny, Scale::kSmall, Scale::kPaper}) {
+      settings[experiment.scale_name(scale)] = experiment.settings_at(scale);
+    }
+    all.push_back({{"name", experiment.name},
+                   {"spec", experiment.spec},
+                   {"title", experiment.title},
+                   {"kind", name_of(experiment.kind)},
+                   {"revision", experiment.revision},
+                   {"expected", experiment.expected},
+                   {"budget", experiment.budget},
+                   {"hours", experiment.hours},
+                   {"exceptions", experiment.exceptions},
+                   {"rules", rules_json(experiment)},
+                   {"settings", settings}});
+  }
+  return all;
+}
+
+nlohmann::json changes() {
+  nlohmann::json all = nlohmann::json::array();
+  for (const RuleChange& change : rule_changes()) {
+    all.push_back({{"claims", change.claims}, {"change", change.change}, {"reason", change.reason}});
+  }
+  return all;
+}
+
 }  // namespace
 
 nlohmann::json register_json() {
@@ -64,7 +107,11 @@ nlohmann::json register_json() {
                    {"note", claim.note},
                    {"experiments", experiments}});
   }
-  return {{"claims", all}, {"tables", paper_tables()}};
+  return {{"claims", all},
+          {"tables", paper_tables()},
+          {"experiments", designs()},
+          {"rule_changes", changes()},
+          {"method", kMethod}};
 }
 
 }  // namespace rf::reproduce

@@ -19,7 +19,9 @@ struct Claim {
 };
 const std::vector<Claim>& claims();
 
-// {"claims": [{id, text, source, status, note, experiments}], "tables": [{id, title, source, columns, rows}]}.
+// {"claims": [{id, text, source, status, note, experiments}], "tables": [{id, title, source, columns, rows}],
+// "experiments": [{name, spec, title, kind, revision, expected, budget, hours, exceptions, rules, settings}],
+// "rule_changes": [{claims, change, reason}], "method": text}.
 nlohmann::json register_json();
 
 }  // namespace rf::reproduce

@@ -4,10 +4,13 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "cost_estimate.h"
 #include "data_sets.h"
 #include "experiment.h"
 #include "register.h"
+#include "result_json.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/nearest_name.h"
@@ -70,42 +73,27 @@ std::vector<const Experiment*> chosen(const Options& options) {
   return chosen;
 }
 
-std::string verdict(const Finding& finding, const Experiment& experiment, Scale scale) {
-  if (experiment.has_scale() && scale == Scale::kTiny) return "smoke run";
-  if (finding.holds) return "confirmed";
-  return experiment.has_scale() ? "not confirmed at this size" : "not confirmed";
+// This process, for the records of training.
+nlohmann::json process_of(const Options& options) {
+  nlohmann::json process = nlohmann::json::parse(options.machine_json);
+  process["command"] = options.command;
+  return process;
 }
 
-nlohmann::json to_json(const Experiment& experiment, const Result& result, const Options& options) {
-  nlohmann::json json = {{"name", experiment.name},
-                         {"spec", experiment.spec},
-                         {"title", experiment.title},
-                         {"claims", experiment.claims},
-                         {"expected", experiment.expected},
-                         {"scale", experiment.scale_name(options.scale)},
-                         {"command", options.command},
-                         {"machine", nlohmann::json::parse(options.machine_json)},
-                         {"table", {{"columns", result.columns}, {"rows", result.rows}}},
-                         {"series", nlohmann::json::array()},
-                         {"maps", nlohmann::json::array()},
-                         {"verdicts", nlohmann::json::object()},
-                         {"figures", nlohmann::json::object()}};
-  for (const Series& series : result.series) {
-    json["series"].push_back({{"name", series.name}, {"x", series.x}, {"y", series.y}});
-  }
-  for (const HeatMap& map : result.maps) {
-    json["maps"].push_back({{"name", map.name},
-                            {"x_name", map.x_name},
-                            {"value_name", map.value_name},
-                            {"x", map.x},
-                            {"y", map.y},
-                            {"values", map.values}});
-  }
-  for (const Finding& finding : result.findings) {
-    json["verdicts"][finding.claim] = verdict(finding, experiment, options.scale);
-    json["figures"][finding.claim] = finding.figures;
-  }
-  return json;
+void note_changed_tree(const Options& options) {
+  const std::string commit = nlohmann::json::parse(options.machine_json).value("commit", "");
+  if (!options.note || !commit.ends_with("-dirty")) return;
+  options.note(fmt::format("this program was built from files that differ from commit {}; the report does not count "
+                           "results of such a build",
+                           commit.substr(0, commit.size() - 6)));
+}
+
+// Before an experiment of published hyperparameters: what differs from the publication, and how long it takes at least.
+void print_cost(const Experiment& experiment, const Options& options) {
+  if (options.scale != Scale::kPaper || !options.note || experiment.kind != Kind::kTrained) return;
+  for (const std::string& exception : experiment.exceptions) options.note("not as published: " + exception);
+  const std::string cost = cost_text(experiment.settings_at(options.scale));
+  if (!cost.empty()) options.note(cost);
 }
 
 enum class Source { kRun, kKept };
@@ -118,15 +106,36 @@ nlohmann::json result_line(const nlohmann::json& result, Source source) {
           {"kept", source == Source::kKept}};
 }
 
-// The existing result, if its settings are the current ones; otherwise null.
-nlohmann::json done_before(const std::string& path, const nlohmann::json& settings) {
+// A result that is there, if it has what is read of it; otherwise null.
+nlohmann::json existing_result(const std::string& path) {
   if (!fs::exists(path)) return nullptr;
   nlohmann::json result = io::read_json(path);
   if (!result.is_object()) return nullptr;
-  for (const char* key : {"name", "scale", "verdicts", "seconds", "settings"}) {
+  for (const char* key : {"name", "scale", "verdicts", "figures", "seconds", "settings"}) {
     if (!result.contains(key)) return nullptr;
   }
-  return result.at("settings") == settings ? result : nlohmann::json();
+  return result;
+}
+
+// Whether it is a result of these settings and of this revision of the experiment.
+bool is_current(const nlohmann::json& result, const Experiment& experiment, const nlohmann::json& settings) {
+  return !result.is_null() && result.at("settings") == settings &&
+         result.value("revision", int64_t{1}) == experiment.revision;
+}
+
+void write_result(const std::string& path, const nlohmann::json& result) {
+  io::write_file(path, result.dump(1) + "\n");
+}
+
+// Judges a stored result by the rules as they are, and writes it if a verdict or a rule has changed.
+void judge_stored(const Experiment& experiment, const std::string& path, nlohmann::json& result) {
+  const nlohmann::json before = result;
+  judge_result(experiment, result);
+  if (result != before) write_result(path, result);
+}
+
+std::string result_path(const std::string& output_dir, const Experiment& experiment, Scale scale) {
+  return fmt::format("{}/{}/{}/result.json", output_dir, experiment.scale_name(scale), experiment.name);
 }
 
 }  // namespace
@@ -140,6 +149,17 @@ Scale scale_of_name(const std::string& name) {
   const std::string_view nearest = io::nearest_name(name, known);
   fail("reproduce", "the scale must be tiny, small or paper, got {}{}", io::printable(name),
        nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+}
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::kMathematics:
+      return "mathematics";
+    case Kind::kMeasurement:
+      return "measurement";
+    default:
+      return "training";
+  }
 }
 
 const char* name_of(Scale scale) {
@@ -156,6 +176,9 @@ std::vector<nlohmann::json> experiments(Scale scale) {
                    {"expected", experiment.expected},
                    {"scale", experiment.scale_name(scale)},
                    {"budget", experiment.budget},
+                   {"kind", name_of(experiment.kind)},
+                   {"hours", experiment.hours},
+                   {"exceptions", experiment.exceptions},
                    {"data", files_of(experiment.settings_at(scale))}});
   }
   return all;
@@ -166,14 +189,17 @@ Report reproduce(const Options& options, io::Progress& progress,
   const std::vector<const Experiment*> experiments = chosen(options);
   const auto output = train::RunDirectory::unlocked("reproduce", options.output_dir);
   io::write_file(output.file("register.json"), register_json().dump(2) + "\n");
+  note_changed_tree(options);
   Report report;
   for (const Experiment* experiment : experiments) {
     const nlohmann::json settings = experiment->settings_at(options.scale);
     const char* const scale = experiment->scale_name(options.scale);
     const std::string shared_dir = fmt::format("{}/{}", options.output_dir, scale);
     const std::string directory = fmt::format("{}/{}", shared_dir, experiment->name);
-    const nlohmann::json before = done_before(directory + "/result.json", settings);
-    if (!before.is_null()) {
+    const std::string path = result_path(options.output_dir, *experiment, options.scale);
+    nlohmann::json before = existing_result(path);
+    if (is_current(before, *experiment, settings)) {
+      judge_stored(*experiment, path, before);
       result_to(result_line(before, Source::kKept));
       ++report.done;
       continue;
@@ -185,19 +211,43 @@ Report reproduce(const Options& options, io::Progress& progress,
       continue;
     }
     if (options.note) options.note(fmt::format("{} ({}): {}", experiment->name, experiment->spec, experiment->title));
+    print_cost(*experiment, options);
+    RunLog log;
     const auto start = std::chrono::steady_clock::now();
-    const Result result = experiment->method.run(options.scale, {shared_dir, options.data_dir, options.note, progress});
+    const Result result = experiment->method.run(
+        options.scale, {shared_dir, options.data_dir, options.note, progress, process_of(options), log});
     report.signal = result.signal;
     if (report.signal != 0) return report;
-    nlohmann::json json = to_json(*experiment, result, options);
+    nlohmann::json json = result_json(*experiment, result, log, options.scale);
+    json["command"] = options.command;
+    json["machine"] = nlohmann::json::parse(options.machine_json);
     json["settings"] = settings;
     json["seeds"] = settings.value("seeds", nlohmann::json::array());
     json["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    io::write_file(train::RunDirectory::unlocked("reproduce", directory).file("result.json"), json.dump(1) + "\n");
+    fs::create_directories(directory);
+    write_result(path, json);
     result_to(result_line(json, Source::kRun));
     ++report.done;
   }
   return report;
+}
+
+void judge_again(const std::string& output_dir, const std::function<void(const nlohmann::json&)>& result_to) {
+  if (!fs::exists(output_dir + "/register.json")) {
+    fail("reproduce", "--judge must be given an output directory with results, got {} without register.json",
+         output_dir);
+  }
+  io::write_file(output_dir + "/register.json", register_json().dump(2) + "\n");
+  for (const Experiment& experiment : table()) {
+    std::set<std::string> paths;
+    for (const auto& [name, scale] : kScales) paths.insert(result_path(output_dir, experiment, scale));
+    for (const std::string& path : paths) {
+      nlohmann::json result = existing_result(path);
+      if (result.is_null()) continue;
+      judge_stored(experiment, path, result);
+      result_to(result_line(result, Source::kKept));
+    }
+  }
 }
 
 }  // namespace rf::reproduce

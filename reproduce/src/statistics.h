@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,25 @@ struct Spread {
 };
 Spread spread(const std::vector<double>& values);  // at least one
 std::string text(const Spread& spread);            // "1.234 (1.200 to 1.260)"; for one value "1.234"
+
+// Student's t with `freedom` degrees of freedom: P(T <= t), and the t of a probability in (0, 1).
+double student_t_probability(double t, double freedom);
+double student_t_quantile(double probability, double freedom);
+
+// Student's t applied to a sample, such as the differences of paired runs.
+struct Estimate {
+  double mean = 0, low = 0, high = 0;  // the interval of that confidence; infinite for a single value
+  double deviation = 0;                // of the sample, with n - 1
+  int64_t count = 0;
+  // The probability of a mean so high, or higher, if the true one were `value`: the evidence that it is above.
+  double p_above(double value) const;
+  double p_below(double value) const;
+};
+Estimate estimate(const std::vector<double>& values, double confidence);  // at least one value
+std::string text(const Estimate& estimate);                               // "-0.668 [-0.75, -0.59]"
+
+// Holm's step-down correction: the adjusted p of each, in the order given.
+std::vector<double> holm(const std::vector<double>& p);
 
 double median(std::vector<double> values);  // at least one; for an even number the upper of the two in the middle
 // The slope of the least squares line through (x, y); at least two different x.

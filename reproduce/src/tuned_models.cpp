@@ -4,10 +4,15 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <optional>
 #include <unordered_set>
 
 #include "data_sets.h"
 #include "rf/io/files.h"
+#include "rf/model/config.h"
+#include "rf/nn/model.h"
+#include "rf/nn/seed_scope.h"
+#include "training_record.h"
 
 namespace rf::reproduce {
 
@@ -31,6 +36,21 @@ void write_records(const std::string& path, const std::vector<nlohmann::json>& r
 double value_of(const nlohmann::json& metrics, const std::string& name) {
   const nlohmann::json& value = metrics.at(name);
   return value.is_null() ? 0 : value.get<double>();
+}
+
+// Adds the metric with each rate of an arm, as a loss; several seeds are summed.
+void log_rates(const Context& context, const std::string& arm, const nlohmann::json& rates) {
+  TriedRates tried{.arm = arm, .rates = {}, .losses = {}};
+  for (const nlohmann::json& rate : rates) {
+    tried.rates.push_back(rate.at("learning_rate"));
+    tried.losses.push_back(-value_of(rate, "mean"));
+  }
+  for (TriedRates& other : context.log.rates) {
+    if (other.arm != arm || other.rates != tried.rates) continue;
+    for (size_t i = 0; i < tried.losses.size(); ++i) other.losses[i] += tried.losses[i];
+    return;
+  }
+  context.log.rates.push_back(std::move(tried));
 }
 
 }  // namespace
@@ -105,26 +125,64 @@ train::TaskFiles task_files(const Context& context, const TunedTask& task) {
 }
 
 Tuned tune(const Context& context, const TunedTask& task, const Tuning& tuning, const train::TaskFiles& files,
-           const std::string& model_dir, const std::string& directory, uint64_t seed) {
+           const TunedBody& body) {
   train::FinetuneOptions options;
   options.task.kind = task.task;
   options.task.max_length = tuning.max_length;
   options.task.metric = task.metric;
-  options.model_dir = model_dir;
-  options.output_dir = directory;
+  options.model_dir = body.model_dir;
+  options.output_dir = body.directory;
   options.files = files;
   options.learning_rates = tuning.learning_rates;
-  options.seed = seed;
+  options.seed = body.seed;
   options.epochs = tuning.epochs;
   options.batch = tuning.batch;
   if (!tuning.dictionary.empty()) options.load.dictionary = context.data_dir + "/" + tuning.dictionary;
   options.note = context.note;
-  fs::create_directories(fs::path(directory).parent_path());
+  fs::create_directories(fs::path(body.directory).parent_path());
+  std::optional<TrainingRecord> record;
+  if (!fs::exists(body.directory + "/report.json")) record.emplace(context, body.directory, nlohmann::json(tuning));
   const train::FinetuneReport done = train::finetune(options, context.progress);
+  if (record) record->end(done.signal == 0);
   if (done.signal != 0) return {.signal = done.signal};
+  const std::string name = fmt::format("{} on {}", body.arm, task.name);
+  log_training(context, name, body.seed, body.directory);
+  log_rates(context, name, done.report.at("rates"));
   const std::string split = files.test.empty() ? "valid" : "test";
   const auto measured = [&](const char* what) { return value_of(done.report.at(what).at(split), task.metric); };
   return {.model = measured("chosen"), .baseline = measured("baseline"), .bag_of_words = measured("bag_of_words")};
+}
+
+std::vector<double> tuning_rates(Scale scale) {
+  if (scale == Scale::kTiny) return {5e-4};
+  return {2e-4, 5e-4, 1e-3};
+}
+
+TunedBody random_body(const Context& context, const TunedBody& body) {
+  TunedBody random{.arm = body.arm + ", random body",
+                   .model_dir = body.model_dir + "/random-body",
+                   .directory = body.directory + "-random-body",
+                   .seed = body.seed};
+  if (fs::exists(random.model_dir + "/model.safetensors")) return random;
+  if (context.note) context.note(fmt::format("a body of random weights like {}", body.model_dir));
+  fs::create_directories(random.model_dir);
+  for (const fs::directory_entry& entry : fs::directory_iterator(body.model_dir)) {
+    const fs::path name = entry.path().filename();
+    if (!entry.is_regular_file() || name == "model.safetensors") continue;
+    fs::copy_file(entry.path(), random.model_dir / name, fs::copy_options::overwrite_existing);
+  }
+  const nn::SeedScope drawn(body.seed);
+  nn::save_model(nn::Model(load_config(body.model_dir), Head::kMaskedLm), random.model_dir);
+  return random;
+}
+
+void add_tuned(Result& result, const std::string& measure, const TunedBody& body, const Tuned& tuned) {
+  const auto add = [&](const std::string& arm, double value) {
+    result.measures.push_back({measure, arm, body.seed, value});
+  };
+  add(body.arm, tuned.model);
+  add("bag of words", tuned.bag_of_words);
+  add("baseline", tuned.baseline);
 }
 
 }  // namespace rf::reproduce

@@ -64,8 +64,21 @@ struct Tuned {
   double model = 0, baseline = 0, bag_of_words = 0;  // the metric; a rank correlation that is not defined is 0
   int signal = 0;                                    // not 0: a signal ended it early, and nothing else is valid
 };
-// Tunes the model of `model_dir` with a seed; `directory` then holds the output of finetune.
+// Rates for small models, of which the valid file chooses; scale tiny: one.
+std::vector<double> tuning_rates(Scale scale);
+
+// A model to tune: its body, and where the output of finetune goes.
+struct TunedBody {
+  std::string arm;  // as rules name it
+  std::string model_dir, directory;
+  uint64_t seed = 0;
+};
 Tuned tune(const Context& context, const TunedTask& task, const Tuning& tuning, const train::TaskFiles& files,
-           const std::string& model_dir, const std::string& directory, uint64_t seed);
+           const TunedBody& body);
+// The same with a body of random weights, an arm of its own: what fine-tuning learns without pretraining.
+TunedBody random_body(const Context& context, const TunedBody& body);
+
+// Measures of the model's arm, of the bag of words and of the baseline.
+void add_tuned(Result& result, const std::string& measure, const TunedBody& body, const Tuned& tuned);
 
 }  // namespace rf::reproduce

@@ -146,6 +146,8 @@ RunConfig Comparison::config_of(const std::string& arm, uint64_t seed) const {
   RunConfig config = base_;
   config.model.position_encodings = {parse_arm(arm)};
   config.seed = seed;
+  const auto rate = options_.learning_rates.find(arm);
+  if (rate != options_.learning_rates.end()) config.schedule.learning_rate = rate->second;
   return config;
 }
 
@@ -155,9 +157,10 @@ std::string Comparison::run_dir(const std::string& arm, uint64_t seed) const {
 
 // compare.json has everything that the numbers depend on except the arms and the seeds, which may be added later.
 void Comparison::open_output() {
-  const nlohmann::json settings = {{"run", to_json(base_)},
-                                   {"data", data::identity(options_.data_dir)},
-                                   {"length_factors", options_.length_factors}};
+  nlohmann::json settings = {{"run", to_json(base_)},
+                             {"data", data::identity(options_.data_dir)},
+                             {"length_factors", options_.length_factors}};
+  if (!options_.learning_rates.empty()) settings["learning_rates"] = options_.learning_rates;
   const auto directory = RunDirectory::unlocked("compare", options_.output_dir);
   if (!directory.has("compare.json") && !fs::is_empty(directory.path())) {
     fail("compare", "the output directory must be empty or hold a comparison, got {} without compare.json",
@@ -181,7 +184,10 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
   pretraining.data_dir = options_.data_dir;
   pretraining.note = options_.note;
   const TensorMemoryScope memory;
-  const PretrainReport report = pretrain_part(directory, to_json(config_of(arm, seed)), pretraining, progress_);
+  const nlohmann::json run_file = to_json(config_of(arm, seed));
+  if (options_.before) options_.before(directory, run_file);
+  const PretrainReport report = pretrain_part(directory, run_file, pretraining, progress_);
+  if (options_.after) options_.after(report.signal);
   report_.signal = report.signal;
   if (report.signal != 0) return false;
   run = {.arm = arm,

@@ -7,7 +7,8 @@
 //
 //   <scale>/<experiment>/result.json     written when the experiment is finished
 //   <scale>/corpus/<name>/               vocabulary and token shards that trained experiments share
-//   <scale>/runs/<name>/                 comparisons (rf/train/compare.h) that they share
+//   <scale>/runs/<name>/                 comparisons (rf/train/compare.h) that they share; beside each run directory
+//                                        <run>.training.json, the record of its training
 #pragma once
 
 #include <cstdint>
@@ -36,8 +37,8 @@ struct Options {
   std::function<void(const std::string&)> note;
 };
 
-// Every experiment as an object: name, spec, title, claims, scale (this one, or "any"), expected, budget, data
-// (the files it needs).
+// Every experiment as an object: name, spec, title, claims, scale (this one, or "any"), expected, budget, kind, hours
+// (of scale small; 0: minutes), exceptions (of scale paper), data (the files it needs).
 std::vector<nlohmann::json> experiments(Scale scale);
 
 struct Report {
@@ -51,5 +52,9 @@ struct Report {
 // skipped.
 Report reproduce(const Options& options, io::Progress& progress,
                  const std::function<void(const nlohmann::json&)>& result);
+
+// Judges the stored results of an output directory by the rules as they are, without running anything, and rewrites
+// register.json. Calls `result` for each, as reproduce() does. Throws Error if the directory has no register.json.
+void judge_again(const std::string& output_dir, const std::function<void(const nlohmann::json&)>& result);
 
 }  // namespace rf::reproduce

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +34,11 @@ struct CompareOptions {
   std::optional<uint64_t> seed;                     // the first seed, in place of the run file's
   int64_t seeds = 3;                                // each arm is trained with this many consecutive seeds
   std::vector<int64_t> length_factors = {1, 2, 4};  // held-out loss at these multiples of the training length
+  std::map<std::string, double> learning_rates = {};  // of arms, in place of the run file's
+  // Called for each run that is trained: before, with its directory and run file, and after, also when a signal ended
+  // it.
+  std::function<void(const std::string& directory, const nlohmann::json& run)> before = {};
+  std::function<void(int signal)> after = {};
   std::function<void(const std::string&)> note;
 };
 

@@ -1,0 +1,63 @@
+// The rules of trained experiments (docs/reproduce.md, "Verdicts"): which measured values are compared, by what margins,
+// and what must hold before a comparison says anything. They are data, fixed before a run; register.json and the report
+// print them, and a result holds those that it was judged by.
+//
+// Values that are compared are of the same seed: arms share data order, masks and initial weights but for the encoding,
+// so their differences are paired. A difference is judged by Student's t over the seeds.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace rf::reproduce {
+
+// The probability of error of each one-sided test: a region that holds contains the whole 95 % interval.
+inline constexpr double kSignificance = 0.025;
+inline constexpr double kConfidence = 1 - 2 * kSignificance;
+
+// The names of measures say their units.
+namespace measures {
+inline constexpr const char* kHeldOutLoss = "held-out loss, nats per token";
+inline constexpr const char* kLateLoss = "late training loss, nats per token";
+inline constexpr const char* kStepTime = "time per step, ms";
+inline constexpr const char* kStepsToLearned = "steps to the final loss of learned, of all";
+inline constexpr const char* kStepsToSinusoidal = "steps to the final loss of sinusoidal, of all";
+inline constexpr const char* kLossAtTwice = "loss of the last tokens at twice the length less that at it, nats per token";
+}  // namespace measures
+
+// The mean difference of two arms, or the mean of one, is in the open region (above, below).
+struct Contrast {
+  std::string measure, arm, against = {};  // against "": the measure itself
+  double above = -std::numeric_limits<double>::infinity();
+  double below = std::numeric_limits<double>::infinity();
+};
+std::string text(const Contrast& contrast);  // "rope less learned, held-out loss, nats per token: below -0.02"
+void to_json(nlohmann::json& json, const Contrast& contrast);
+
+// The verdict of one experiment on one claim.
+struct Rule {
+  std::string experiment, claim;  // a claim, or the experiment's own expectation, such as "X-05"
+  std::vector<Contrast> parts;    // all must hold
+  std::vector<Contrast> preconditions = {};
+  std::vector<std::string> tuned = {};  // arms whose learning rate must be the best of a grid, and not at its edge
+  // Results of the experiment's revisions before `sound_since` are inconclusive, for this reason.
+  std::string withdrawn = {};
+  int64_t sound_since = 2;
+};
+void to_json(nlohmann::json& json, const Rule& rule);
+
+const std::vector<Rule>& rules();
+// nullptr: the experiment decides the claim itself, by mathematics, counting or timing.
+const Rule* rule_of(const std::string& experiment, const std::string& claim);
+
+// Rules that were changed after there were results.
+struct RuleChange {
+  std::vector<std::string> claims;
+  std::string change, reason;
+};
+const std::vector<RuleChange>& rule_changes();
+
+}  // namespace rf::reproduce

@@ -1,0 +1,35 @@
+// Who trained a run, and with what: a file beside the run directory, <directory>.training.json, which is written when
+// training begins and completed when it ends. A run that was interrupted has a part for each process:
+//
+//   {"settings": {..}, "finished": true, "seconds": .., "parts": [{"command", "commit", "cpu", "cores", "threads",
+//    "target", "torch", "seconds"}, ..]}
+//
+// `seconds` are those of training with its evaluations.
+#pragma once
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "experiment.h"
+
+namespace rf::reproduce {
+
+class TrainingRecord {
+ public:
+  // `settings`: the run file, or the settings of a fine-tuning.
+  TrainingRecord(const Context& context, std::string directory, const nlohmann::json& settings);
+  // The run has ended, or was interrupted.
+  void end(bool is_finished);
+
+ private:
+  std::string path_;
+  nlohmann::json record_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Adds the record of a finished run to the log, as {"arm", "seed", "seconds", "parts", and "learning_rate" where the
+// settings have one}; a run without a record has {"arm", "seed"} alone.
+void log_training(const Context& context, const std::string& arm, uint64_t seed, const std::string& directory);
+
+}  // namespace rf::reproduce

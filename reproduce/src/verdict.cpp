@@ -1,0 +1,183 @@
+// Verdicts (verdict.h): paired differences over seeds, Student's t, Holm's correction.
+#include "verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "statistics.h"
+
+namespace rf::reproduce {
+
+namespace {
+
+constexpr size_t kFewestRates = 3;
+
+// Differences of the seeds that both arms have.
+std::vector<double> differences(const Contrast& contrast, const Evidence& evidence) {
+  const auto own = evidence.values(contrast.measure, contrast.arm);
+  std::vector<double> found;
+  if (contrast.against.empty()) {
+    for (const auto& [seed, value] : own) found.push_back(value);
+    return found;
+  }
+  const auto others = evidence.values(contrast.measure, contrast.against);
+  for (const auto& [seed, value] : own) {
+    if (others.contains(seed)) found.push_back(value - others.at(seed));
+  }
+  return found;
+}
+
+struct Check {
+  const Contrast* contrast = nullptr;
+  std::vector<double> values;
+  Estimate found;
+  double p_holds = 1, p_fails = 1;  // against the region's complement, and against the region
+};
+
+Check check(const Contrast& contrast, const Evidence& evidence) {
+  Check made{.contrast = &contrast, .values = differences(contrast, evidence), .found = {}};
+  if (made.values.empty()) return made;
+  made.found = estimate(made.values, kConfidence);
+  const bool has_low = std::isfinite(contrast.above), has_high = std::isfinite(contrast.below);
+  // Both ends must be shown (two one-sided tests, for equivalence); either end may fail.
+  made.p_holds = 0;
+  if (has_low) made.p_holds = std::max(made.p_holds, made.found.p_above(contrast.above));
+  if (has_high) made.p_holds = std::max(made.p_holds, made.found.p_below(contrast.below));
+  if (has_low) made.p_fails = std::min(made.p_fails, made.found.p_below(contrast.above));
+  if (has_high) made.p_fails = std::min(made.p_fails, made.found.p_above(contrast.below));
+  if (has_low && has_high) made.p_fails = std::min(1.0, 2 * made.p_fails);
+  return made;
+}
+
+std::vector<Check> checks_of(const std::vector<Contrast>& contrasts, const Evidence& evidence) {
+  std::vector<Check> made;
+  for (const Contrast& contrast : contrasts) made.push_back(check(contrast, evidence));
+  return made;
+}
+
+const char* outcome(double p_holds, double p_fails) {
+  return p_holds < kSignificance ? "holds" : p_fails < kSignificance ? "fails" : "not shown";
+}
+
+std::string figures_of(const Check& check) {
+  if (check.values.empty()) return fmt::format("{}: no such values by seed", text(*check.contrast));
+  return fmt::format("{}; {}", text(*check.contrast), text(check.found));
+}
+
+nlohmann::json json_of(const Check& check, const char* role, double p_holds, double p_fails) {
+  nlohmann::json json = {{"text", text(*check.contrast)}, {"role", role}, {"seeds", check.values.size()}};
+  if (check.values.empty()) {
+    json["outcome"] = "no values";
+    return json;
+  }
+  json["mean"] = check.found.mean;
+  if (check.values.size() > 1) {
+    json["low"] = check.found.low;
+    json["high"] = check.found.high;
+  }
+  json["p"] = check.p_holds;
+  json["p_holm"] = p_holds;
+  json["outcome"] = outcome(p_holds, p_fails);
+  return json;
+}
+
+// Why the learning rate of an arm is not tuned; "" if it is.
+std::string not_tuned(const std::string& arm, const Evidence& evidence) {
+  const auto tried = std::find_if(evidence.rates.begin(), evidence.rates.end(),
+                                  [&](const TriedRates& rates) { return rates.arm == arm; });
+  if (tried == evidence.rates.end()) return fmt::format("the learning rate of {} was not tuned", arm);
+  if (tried->rates.size() < kFewestRates) {
+    return fmt::format("{} rates were tried for {}, fewer than {}", tried->rates.size(), arm, kFewestRates);
+  }
+  const auto best = std::min_element(tried->losses.begin(), tried->losses.end()) - tried->losses.begin();
+  if (best > 0 && best + 1 < std::ssize(tried->losses)) return "";
+  return fmt::format("the best rate of {}, {:g}, is at the edge of those tried", arm,
+                     tried->rates[static_cast<size_t>(best)]);
+}
+
+// Adds the preconditions to the verdict's checks; returns why the first that fails does, "" if all hold.
+std::string failed_precondition(const Rule& rule, const Evidence& evidence, Verdict& judged) {
+  std::string first;
+  const auto fail = [&](const std::string& reason) {
+    if (first.empty()) first = reason;
+  };
+  for (const std::string& arm : rule.tuned) {
+    const std::string reason = not_tuned(arm, evidence);
+    judged.checks.push_back({{"text", fmt::format("the learning rate of {} is tuned", arm)},
+                             {"role", "precondition"},
+                             {"outcome", reason.empty() ? "holds" : "fails"}});
+    if (!reason.empty()) fail(reason);
+  }
+  for (const Check& made : checks_of(rule.preconditions, evidence)) {
+    judged.checks.push_back(json_of(made, "precondition", made.p_holds, made.p_fails));
+    if (made.p_holds >= kSignificance) fail(fmt::format("a precondition is not shown: {}", figures_of(made)));
+  }
+  return first;
+}
+
+}  // namespace
+
+std::map<uint64_t, double> Evidence::values(const std::string& measure, const std::string& arm) const {
+  std::map<uint64_t, double> found;
+  for (const Measure& each : measures) {
+    if (each.name == measure && each.arm == arm && std::isfinite(each.value)) found[each.seed] = each.value;
+  }
+  return found;
+}
+
+Evidence evidence_of(const nlohmann::json& result) {
+  Evidence evidence;
+  evidence.revision = result.value("revision", int64_t{1});
+  for (const nlohmann::json& each : result.value("measures", nlohmann::json::array())) {
+    if (!each.at("value").is_number()) continue;
+    evidence.measures.push_back(
+        {each.at("name"), each.at("arm"), each.at("seed").get<uint64_t>(), each.at("value").get<double>()});
+  }
+  for (const nlohmann::json& each : result.value("rates", nlohmann::json::array())) {
+    evidence.rates.push_back({each.at("arm"), each.at("rates"), each.at("losses")});
+  }
+  return evidence;
+}
+
+void to_json(nlohmann::json& json, const Measure& measure) {
+  json = {{"name", measure.name}, {"arm", measure.arm}, {"seed", measure.seed}, {"value", measure.value}};
+}
+
+void to_json(nlohmann::json& json, const TriedRates& rates) {
+  json = {{"arm", rates.arm}, {"rates", rates.rates}, {"losses", rates.losses}};
+}
+
+Verdict judge(const Rule& rule, const Evidence& evidence) {
+  Verdict judged{.verdict = verdicts::kInconclusive, .figures = ""};
+  if (!rule.withdrawn.empty() && evidence.revision < rule.sound_since) {
+    judged.figures = "withdrawn: " + rule.withdrawn;
+    return judged;
+  }
+  const std::string failed = failed_precondition(rule, evidence, judged);
+  const std::vector<Check> parts = checks_of(rule.parts, evidence);
+  std::vector<double> p_holds, p_fails;
+  for (const Check& part : parts) {
+    p_holds.push_back(part.p_holds);
+    p_fails.push_back(part.p_fails);
+  }
+  p_holds = holm(p_holds);
+  p_fails = holm(p_fails);
+  bool all_hold = true, one_fails = false, has_values = true;
+  std::string figures;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    judged.checks.push_back(json_of(parts[i], "part", p_holds[i], p_fails[i]));
+    all_hold = all_hold && p_holds[i] < kSignificance;
+    one_fails = one_fails || p_fails[i] < kSignificance;
+    has_values = has_values && !parts[i].values.empty();
+    figures += (figures.empty() ? "" : "; ") + figures_of(parts[i]);
+  }
+  judged.figures = failed.empty() ? figures : fmt::format("{}; {}", failed, figures);
+  if (failed.empty() && has_values && !parts.empty()) {
+    judged.verdict = all_hold ? verdicts::kSupported : one_fails ? verdicts::kRefuted : verdicts::kInconclusive;
+  }
+  return judged;
+}
+
+}  // namespace rf::reproduce

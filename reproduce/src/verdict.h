@@ -1,0 +1,60 @@
+// Verdicts: from a rule and the measured values of a result.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "rules.h"
+
+namespace rf::reproduce {
+
+namespace verdicts {
+inline constexpr const char* kProved = "proved";          // mathematics, checked numerically
+inline constexpr const char* kSupported = "supported";    // every part of the rule holds
+inline constexpr const char* kRefuted = "refuted";        // the opposite of a part holds
+inline constexpr const char* kInconclusive = "inconclusive";
+inline constexpr const char* kSmokeRun = "smoke run";
+}  // namespace verdicts
+
+// A value that a rule may compare.
+struct Measure {
+  std::string name;  // with its unit (measures in rules.h)
+  std::string arm;
+  uint64_t seed = 0;
+  double value = 0;
+};
+
+// The learning rates that were tried for an arm, and the held-out loss (or the metric, negated) with each.
+struct TriedRates {
+  std::string arm;
+  std::vector<double> rates, losses;  // rising rates
+};
+
+// What the rules read of a result.
+struct Evidence {
+  std::vector<Measure> measures;
+  std::vector<TriedRates> rates;
+  int64_t revision = 1;  // of the experiment that made them
+
+  // By seed; empty if there are none.
+  std::map<uint64_t, double> values(const std::string& measure, const std::string& arm) const;
+};
+// `result` is a result.json; keys that are absent are empty.
+Evidence evidence_of(const nlohmann::json& result);
+void to_json(nlohmann::json& json, const Measure& measure);
+void to_json(nlohmann::json& json, const TriedRates& rates);
+
+struct Verdict {
+  std::string verdict, figures;
+  // [{"text", "role": "part" or "precondition", "mean", "low", "high", "seeds", "p", "p_holm", "outcome"}, ..]; the
+  // interval is that of kConfidence, of paired differences over seeds.
+  nlohmann::json checks = nlohmann::json::array();
+};
+// By the rule. Parts are corrected for their number (Holm). A precondition that is not shown to hold, values that are
+// missing, and one seed alone make it inconclusive.
+Verdict judge(const Rule& rule, const Evidence& evidence);
+
+}  // namespace rf::reproduce
