@@ -191,6 +191,8 @@ ROWS_F32, ROWS_F64 = 1e-5, 1e-13
 BAG_OF_WORDS = 1e-9
 
 # ---- reproduce ----
+# Student's t in double: an incomplete beta function by a continued fraction, to some hundred eps, against scipy's.
+STATISTICS_RTOL = 1e-9
 # A number of an experiment in float64 against NumPy's, summed over at most a thousand terms in another order.
 EXPERIMENT_RTOL = 1e-9
 # Sums of weights of either sign that cancel to a hundredth of themselves, over a denominator that does too.

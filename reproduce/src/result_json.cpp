@@ -73,6 +73,10 @@ nlohmann::json result_json(const Experiment& experiment, const Result& result, c
 
 void judge_result(const Experiment& experiment, nlohmann::json& result) {
   const nlohmann::json found = result.value("figures", nlohmann::json::object());
+  // What a result says that was written before there were measures; its verdicts rested on it.
+  if (experiment.kind == Kind::kTrained && !result.contains("measures") && !result.contains("recorded")) {
+    result["recorded"] = found;
+  }
   nlohmann::json verdicts_of = nlohmann::json::object(), figures = nlohmann::json::object();
   nlohmann::json checks = nlohmann::json::object(), holds = nlohmann::json::object();
   // What the experiment decided itself.

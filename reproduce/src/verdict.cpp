@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "statistics.h"
 
@@ -136,7 +137,10 @@ Evidence evidence_of(const nlohmann::json& result) {
         {each.at("name"), each.at("arm"), each.at("seed").get<uint64_t>(), each.at("value").get<double>()});
   }
   for (const nlohmann::json& each : result.value("rates", nlohmann::json::array())) {
-    evidence.rates.push_back({each.at("arm"), each.at("rates"), each.at("losses")});
+    TriedRates& tried = evidence.rates.emplace_back(TriedRates{.arm = each.at("arm"), .rates = each.at("rates"), .losses = {}});
+    for (const nlohmann::json& loss : each.at("losses")) {  // null: not finite
+      tried.losses.push_back(loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::infinity());
+    }
   }
   return evidence;
 }
@@ -164,15 +168,17 @@ Verdict judge(const Rule& rule, const Evidence& evidence) {
   }
   p_holds = holm(p_holds);
   p_fails = holm(p_fails);
-  bool all_hold = true, one_fails = false, has_values = true;
+  bool all_hold = true, one_fails = false, has_values = true, any_values = false;
   std::string figures;
   for (size_t i = 0; i < parts.size(); ++i) {
     judged.checks.push_back(json_of(parts[i], "part", p_holds[i], p_fails[i]));
     all_hold = all_hold && p_holds[i] < kSignificance;
     one_fails = one_fails || p_fails[i] < kSignificance;
     has_values = has_values && !parts[i].values.empty();
+    any_values = any_values || !parts[i].values.empty();
     figures += (figures.empty() ? "" : "; ") + figures_of(parts[i]);
   }
+  if (!any_values) figures = "the result has no values by seed that the rule compares";
   judged.figures = failed.empty() ? figures : fmt::format("{}; {}", failed, figures);
   if (failed.empty() && has_values && !parts.empty()) {
     judged.verdict = all_hold ? verdicts::kSupported : one_fails ? verdicts::kRefuted : verdicts::kInconclusive;

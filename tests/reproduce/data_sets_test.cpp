@@ -34,7 +34,8 @@ TEST_F(DataSets, IdentityIsThatOfTheBytes) {
 
 TEST_F(DataSets, TaskFilesAreMadeAgain) {
   io::Progress progress;
-  const Context context{directory_ + "/output", directory_, {}, progress};
+  RunLog log;
+  const Context context{directory_ + "/output", directory_, {}, progress, {}, log};
   int made = 0;
   const auto files = [&](const nlohmann::json& how) {
     return task_files(context, {"task", how, {"set/a.tsv"}}, [&] {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "data_sets.h"
@@ -137,7 +138,7 @@ TEST(Table, PublishedLanguageModels) {
     return found->settings_at(Scale::kPaper).at("design");
   };
   const train::RunConfig performer =
-      train::parse_run_config(design("linear-language-model").at("run_files").at("eq19-favor"));
+      train::parse_run_config(design("linear-language-model").at("run_files").at("rope"));
   EXPECT_EQ(performer.model.num_hidden_layers, 12);
   EXPECT_EQ(performer.stages[0].max_length, 1024);
   EXPECT_EQ(performer.stages[0].batch, 128);
@@ -177,6 +178,45 @@ TEST(Table, PublishedPretraining) {
 TEST(Scale, Names) {
   for (const Scale scale : kScales) EXPECT_EQ(scale_of_name(name_of(scale)), scale);
   EXPECT_THROW(scale_of_name("big"), Error);
+}
+
+// A rule names an experiment of the table, a claim that it has or its own spec, and bounds.
+TEST(Rules, AreOfKnownExperimentsAndHaveBounds) {
+  for (const Rule& rule : rules()) {
+    const auto& all = table();
+    const auto of = std::find_if(all.begin(), all.end(), [&](const Experiment& e) { return e.name == rule.experiment; });
+    ASSERT_NE(of, all.end()) << rule.experiment;
+    const bool is_claim = std::find(of->claims.begin(), of->claims.end(), rule.claim) != of->claims.end();
+    EXPECT_TRUE(is_claim || rule.claim == of->spec) << rule.experiment << " " << rule.claim;
+    EXPECT_TRUE(!rule.parts.empty() || !rule.withdrawn.empty()) << rule.experiment;
+    for (const auto* contrasts : {&rule.parts, &rule.preconditions}) {
+      for (const Contrast& each : *contrasts) {
+        EXPECT_TRUE(std::isfinite(each.above) || std::isfinite(each.below)) << text(each);
+        EXPECT_LT(each.above, each.below) << text(each);
+        EXPECT_NE(each.arm, each.against) << text(each);
+      }
+    }
+  }
+}
+
+TEST(Rules, EveryClaimOfATrainedExperimentHasOne) {
+  for (const Experiment& experiment : table()) {
+    if (experiment.kind != Kind::kTrained) continue;
+    for (const std::string& claim : experiment.claims) {
+      EXPECT_NE(rule_of(experiment.name, claim), nullptr) << experiment.name << " " << claim;
+    }
+    EXPECT_FALSE(experiment.exceptions.empty() && experiment.settings_at(Scale::kPaper).contains("design") &&
+                 experiment.name != "word-position" && experiment.name != "trained-scores")
+        << experiment.name << " has no list of exceptions";
+  }
+}
+
+TEST(Rules, WithdrawnClaimsSayWhy) {
+  std::set<std::string> withdrawn;
+  for (const Rule& rule : rules()) {
+    if (!rule.withdrawn.empty()) withdrawn.insert(rule.claim);
+  }
+  EXPECT_EQ(withdrawn, (std::set<std::string>{"C-05", "C-10", "C-12", "C-18", "C-22", "C-26", "C-29"}));
 }
 
 }  // namespace

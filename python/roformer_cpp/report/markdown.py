@@ -4,7 +4,7 @@ import re
 from html import escape
 from urllib.parse import quote
 
-from . import words
+from . import beside, units, words
 
 
 def render(found, drawn, theory):
@@ -13,13 +13,22 @@ def render(found, drawn, theory):
         f"# {words.TITLE}",
         f"> **{smoke}**" if smoke else "",
         words.HOW,
-        f"Of {len(found.claims)} claims: {_text('; '.join(words.counts(found)))}.",
+        f"Of {len(found.claims)} claims:",
+        _rows(["verdict", "claims", "what it means"], [list(map(_text, line)) for line in words.counts(found)]),
         "## Claims",
         _claims(found),
+        f"## {words.BESIDE}",
+        words.BESIDE_NOTE,
+        *(_comparison(each) for each in beside.comparisons(found)),
+        f"Figure 3: {beside.FIGURE_3}",
+        *_figure_3(found, drawn),
+        "## How verdicts are reached" if found.method else "",
+        _text(found.method),
+        _changes(found),
         "## Experiments",
         *(_experiment(found, result, drawn[result.name]) for result in found.results),
-        "## The papers' tables",
-        *(_paper_table(table) for table in found.tables),
+        "## Other tables of publications",
+        *(_paper_table(table) for table in found.tables if table.id not in beside.TABLES),
         "## Pictures of the theory",
         *(_picture(picture) for picture in theory),
     ]
@@ -46,31 +55,66 @@ def _experiment(found, result, pictures):
     smoke = " · **smoke run**" if result.is_smoke_run else ""
     claims = ", ".join(map(_text, result.claims)) or "no claim"
     judged = [
-        f"{_text(claim)} **{_text(verdict)}**: {_text(result.figures[claim])}."
-        for claim, verdict in result.verdicts.items()
+        f"{_text(claim)} **{_text(verdict)}**: {_text(result.figures[claim])}.\n\n{_checks(result, claim)}".strip()
+        for claim, verdict in found.shown_verdicts(result).items()
     ]
-    machine = ", ".join(f"{key} {value}" for key, value in words.machine(result))
+    judged += [
+        f"Recorded before these rules, {_text(claim)}: {_text(text)}." for claim, text in result.recorded.items()
+    ]
+    judged += [f"**Stale**: {_text(reason)}." for reason in found.stale(result)]
+    run_by = [
+        f"{_text(what)} {_text(command)}; on {_text(facts)}." for what, command, facts in words.provenance(result)
+    ]
+    unknown = words.missing_provenance(result)
     return "\n\n".join(
         [
             f"### {_text(result.title)}",
             f"{_text(result.name)} ({_text(result.spec)}) · {claims} · {_text(words.run_line(result))}{smoke}",
             f"Expected: {_text(result.expected)}",
             *judged,
-            _table(result.table),
-            *(_paper_table(table, "In the paper: ") for table in found.paper_tables_of(result)),
+            _table(result.table, result.name),
             *(_picture(picture) for picture in pictures),
-            f"Run by: {_text(result.command)}; on {_text(machine)}",
+            " ".join([*run_by, *([unknown] if unknown else [])]),
         ]
     )
 
 
-def _paper_table(paper, before=""):
-    return f"{before}{_text(paper.title)} ({_text(paper.source)}):\n\n{_table(paper.table)}"
+def _checks(result, claim):
+    lines = [
+        list(map(_text, (role, text, interval or "–", outcome)))
+        for text, role, interval, outcome in words.rule_lines(result, claim)
+    ]
+    return _rows(["", "rule", "mean and 95 % interval", "outcome"], lines) if lines else ""
 
 
-def _table(table):
-    rows = [[_text(text) for text in row] for row in words.texts(table)]
-    return _rows([_text(name) for name in table.columns], rows)
+def _comparison(comparison):
+    return f"### {_text(comparison.title)}\n\n{_text(comparison.note)}\n\n{_table(comparison.table)}"
+
+
+def _figure_3(found, drawn):
+    for side, name in beside.FIGURE_3_EXPERIMENTS:
+        for picture in drawn.get(name, [])[:1]:
+            yield f"Ours, {side}:\n\n{_picture(picture)}"
+
+
+def _changes(found):
+    if not found.rule_changes:
+        return ""
+    lines = [
+        [_text(", ".join(change["claims"])), _text(change["change"]), _text(change["reason"])]
+        for change in found.rule_changes
+    ]
+    return "Rules that were changed after there were results:\n\n" + _rows(["claims", "change", "reason"], lines)
+
+
+def _paper_table(paper):
+    return f"{_text(paper.title)} ({_text(paper.source)}):\n\n{_table(paper.table)}"
+
+
+def _table(table, experiment=""):
+    percent = units.percent_columns(experiment, table.columns)
+    rows = [[_text(text) for text in row] for row in words.texts(table, percent)]
+    return _rows([_text(name) for name in units.headings(experiment, table.columns)], rows)
 
 
 def _rows(columns, rows):

@@ -3,7 +3,7 @@
 import re
 from html import escape
 
-from . import words
+from . import beside, units, words
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --soft: #5a5a5a; --paper: #fff; --line: #d4d4d4; --tint: #f4f5f7;
@@ -24,7 +24,8 @@ td.number { white-space: nowrap; }
 table.claims td:first-child { white-space: nowrap; } table.claims { width: 100%; }
 .soft, figcaption { color: var(--soft); font-size: .85rem; }
 .verdict { font-weight: 600; color: var(--smoke); }
-.confirmed { color: var(--good); } .not-confirmed { color: var(--bad); }
+.verdict.good { color: var(--good); } .verdict.bad { color: var(--bad); } .stale { color: var(--bad); }
+details { margin: .3rem 0 .8rem; } summary { cursor: pointer; color: var(--soft); font-size: .85rem; }
 .smoke { border: 2px dashed var(--smoke); padding: .5rem .8rem; }
 .expected { border-left: 3px solid var(--line); padding-left: .8rem; margin: .6rem 0; }
 figure { margin: 1rem 0; overflow-x: auto; }
@@ -45,13 +46,20 @@ def render(found, drawn, theory, folder):
         f"<h1>{escape(words.TITLE)}</h1>",
         f'<p class="smoke"><strong>{escape(smoke)}</strong></p>' if smoke else "",
         f"<p>{escape(words.HOW)}</p>",
-        f"<p>Of {len(found.claims)} claims: {escape('; '.join(words.counts(found)))}.</p>",
+        _counts(found),
         "<h2>Claims</h2>",
         _claims(found),
+        f"<h2>{escape(words.BESIDE)}</h2>",
+        f"<p>{escape(words.BESIDE_NOTE)}</p>",
+        *(_comparison(each) for each in beside.comparisons(found)),
+        f"<h3>Figure 3</h3>\n<p>{escape(beside.FIGURE_3)}</p>",
+        *_figure_3(found, drawn),
+        f"<h2>How verdicts are reached</h2>\n<p>{escape(found.method)}</p>" if found.method else "",
+        _changes(found),
         "<h2>Experiments</h2>",
         *(_experiment(found, result, drawn[result.name], folder) for result in found.results),
-        "<h2>The papers' tables</h2>",
-        *(_paper_table(table) for table in found.tables),
+        "<h2>Other tables of publications</h2>",
+        *(_paper_table(table) for table in found.tables if table.id not in beside.TABLES),
         "<h2>Pictures of the theory</h2>",
         *(_figure(picture, folder) for picture in theory),
     ]
@@ -61,6 +69,58 @@ def render(found, drawn, theory, folder):
         f"<title>{escape(words.TITLE)}</title>\n<style>{_STYLE}</style>\n</head>\n"
     )
     return head + "<body>\n" + "\n".join(part for part in parts if part) + "\n</body>\n</html>\n"
+
+
+def _counts(found):
+    rows = "\n".join(
+        f'<tr><td>{_verdict(verdict)}</td><td class="number">{count}</td><td>{escape(meaning)}</td></tr>'
+        for verdict, count, meaning in words.counts(found)
+    )
+    head = '<tr><th>verdict</th><th class="number">claims</th><th>what it means</th></tr>'
+    caption = f"<p>Of {len(found.claims)} claims:</p>"
+    return f'{caption}\n<table class="counts">\n<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody></table>'
+
+
+def _comparison(comparison):
+    note = f'<p class="soft">{escape(comparison.note)}</p>'
+    return f"<h3>{escape(comparison.title)}</h3>\n{note}\n{_table(comparison.table, '')}"
+
+
+def _figure_3(found, drawn):
+    for side, name in beside.FIGURE_3_EXPERIMENTS:
+        if drawn.get(name):
+            yield f"<p>Ours, {side}: {_link(name)}</p>"
+
+
+def _changes(found):
+    if not found.rule_changes:
+        return ""
+    rows = "\n".join(
+        f"<tr><td>{escape(', '.join(change['claims']))}</td><td>{escape(change['change'])}</td>"
+        f"<td>{escape(change['reason'])}</td></tr>"
+        for change in found.rule_changes
+    )
+    head = "<thead><tr><th>claims</th><th>change</th><th>reason</th></tr></thead>"
+    return (
+        "<p>Rules that were changed after there were results:</p>\n"
+        f'<div class="wide"><table>\n{head}\n<tbody>\n{rows}\n</tbody></table></div>'
+    )
+
+
+def _checks(result, claim):
+    lines = words.rule_lines(result, claim)
+    if not lines:
+        return ""
+    rows = "\n".join(
+        f"<tr><td>{escape(role)}</td><td>{escape(text)}</td><td>{escape(interval or '–')}</td>"
+        f"<td>{escape(outcome)}</td></tr>"
+        for text, role, interval, outcome in lines
+    )
+    head = "<thead><tr><th></th><th>rule</th><th>mean and 95 % interval</th><th>outcome</th></tr></thead>"
+    return (
+        f"<details><summary>{len(lines)} checks of {escape(claim)}</summary>\n"
+        f'<div class="wide"><table>\n{head}\n<tbody>\n{rows}\n</tbody></table></div></details>\n'
+    )
 
 
 def _claims(found):
@@ -87,10 +147,22 @@ def _experiment(found, result, pictures, folder):
     claims = ", ".join(_link(claim) if claim in known else escape(claim) for claim in result.claims) or "no claim"
     smoke = " · <strong>smoke run</strong>" if result.is_smoke_run else ""
     judged = "".join(
-        f"<p>{escape(claim)} {_verdict(verdict)}: {escape(result.figures[claim])}.</p>\n"
-        for claim, verdict in result.verdicts.items()
+        f"<p>{escape(claim)} {_verdict(verdict)}: {escape(result.figures[claim])}.</p>\n{_checks(result, claim)}"
+        for claim, verdict in found.shown_verdicts(result).items()
     )
-    machine = ", ".join(f"{key} {value}" for key, value in words.machine(result))
+    judged += "".join(
+        f'<p class="soft">Recorded before these rules, {escape(claim)}: {escape(text)}.</p>\n'
+        for claim, text in result.recorded.items()
+    )
+    judged += "".join(
+        f'<p class="stale"><strong>Stale</strong>: {escape(reason)}.</p>\n' for reason in found.stale(result)
+    )
+    run_by = "<br>".join(
+        f"{escape(what)} <code>{escape(command)}</code><br>{escape(facts)}"
+        for what, command, facts in words.provenance(result)
+    )
+    unknown = words.missing_provenance(result)
+    run_by += f"<br>{escape(unknown)}" if unknown else ""
     return "\n".join(
         [
             f'<section class="experiment" id="{escape(result.name)}">',
@@ -99,10 +171,9 @@ def _experiment(found, result, pictures, folder):
             f"{escape(words.run_line(result))}{smoke}</p>",
             f'<p class="expected"><strong>Expected:</strong> {escape(result.expected)}</p>',
             judged,
-            _table(result.table, ""),
-            *(_paper_table(table, "In the paper: ") for table in found.paper_tables_of(result)),
+            _table(result.table, "", result.name),
             *(_figure(picture, folder) for picture in pictures),
-            f'<p class="soft"><code>{escape(result.command)}</code><br>{escape(machine)}</p>',
+            f'<p class="soft">{run_by}</p>',
             "</section>",
         ]
     )
@@ -113,20 +184,22 @@ def _link(name):
 
 
 def _verdict(verdict):
-    kind = {"confirmed": " confirmed", "not confirmed at this size": " not-confirmed"}.get(verdict, "")
+    kind = {"proved": " good", "supported": " good", "refuted": " bad"}.get(verdict, "")
     return f'<span class="verdict{kind}">{escape(verdict)}</span>'
 
 
-def _paper_table(paper, before=""):
-    return _table(paper.table, f"{before}{paper.title} ({paper.source})")
+def _paper_table(paper):
+    return _table(paper.table, f"{paper.title} ({paper.source})")
 
 
-def _table(table, caption):
+def _table(table, caption, experiment=""):
+    percent = units.percent_columns(experiment, table.columns)
+    columns = units.headings(experiment, table.columns)
     kinds = [' class="number"' if _has_numbers(table, i) else "" for i in range(len(table.columns))]
-    head = "".join(f"<th{kind}>{escape(str(name))}</th>" for kind, name in zip(kinds, table.columns, strict=True))
+    head = "".join(f"<th{kind}>{escape(str(name))}</th>" for kind, name in zip(kinds, columns, strict=True))
     rows = "\n".join(
         f"<tr>{''.join(map(_cell, kinds, row, texts))}</tr>"
-        for row, texts in zip(table.rows, words.texts(table), strict=True)
+        for row, texts in zip(table.rows, words.texts(table, percent), strict=True)
     )
     caption = f'<p class="soft">{escape(caption)}</p>\n' if caption else ""
     head = f"<thead><tr>{head}</tr></thead>"

@@ -9,6 +9,7 @@ from matplotlib.colors import LogNorm
 
 from .. import figures
 from .._style import COLOUR_MAP, COLOURS, DASHES, picture
+from . import units
 
 WIDTH = 6.2  # inches
 MAX_TICKS = 10  # an axis with more values has matplotlib's ticks
@@ -31,22 +32,22 @@ class _Axes:
     yscale: str = "linear"
 
 
-_TRAINING = _Axes("training step", "training loss, nats")
+_TRAINING = _Axes("training step", "training loss, nats per token")
 _AXES = {
     "relative-score": _Axes("distance", "score"),
     "decay": _Axes("distance r", "mean of |$S_1$| .. |$S_{d/2}$|"),
     "score-by-distance": _Axes("distance", "score"),
     "trained-scores": _Axes("distance", "mean score"),
     "random-features": _Axes("features", "relative error", "log"),
-    "attention-time": _Axes("tokens", "seconds", "log"),
-    "trained-frequencies": _Axes("pair", "frequency", "log"),
+    "attention-time": _Axes("tokens", "time, seconds", "log"),
+    "trained-frequencies": _Axes("pair", "frequency, radians per token", "log"),
     "convergence": _TRAINING,
     "encodings": _TRAINING,
     "staged-pretraining": _TRAINING,
     "linear-language-model": _TRAINING,
     "chinese-models": _TRAINING,
-    "extrapolation": _Axes("tokens before", "held-out loss"),
-    "long-texts": _Axes("tokens of a pair", "accuracy"),
+    "extrapolation": _Axes("tokens before", "held-out loss, nats per token"),
+    "long-texts": _Axes("tokens of a pair", "accuracy, fraction"),
 }
 
 # Titles of figures.FIGURES.
@@ -73,7 +74,7 @@ def draw(result, folder):
     spreads = _spread_columns(result.table)
     if spreads and result.table.rows:
         file = f"{result.name}-spread.svg"
-        _draw_spreads(result.table, spreads, folder / file)
+        _draw_spreads(result.name, result.table, spreads, folder / file)
         note = "Means over seeds; lines from the lowest to the highest." if len(result.seeds) > 1 else "One seed."
         drawn.append(Picture(file, f"{result.title} Means", note))
     return drawn
@@ -172,19 +173,31 @@ def _row_names(table, before):
     return ", ".join(str(table.columns[i]) for i in varied[:count]), names
 
 
-def _draw_spreads(table, spreads, output):
-    what, names = _row_names(table, spreads[0])
-    places = np.arange(len(names))
-    with picture(output, WIDTH, 1.0 + 0.22 * len(names)) as figure:
-        panels = np.atleast_1d(figure.subplots(1, len(spreads), sharey=True))
-        for axes, column in zip(panels, spreads, strict=True):
-            cells = [row[column : column + 3] for row in table.rows]
-            means, lowest, highest = np.array(cells, dtype=float).T
-            axes.hlines(places, lowest, highest, color=COLOURS[1], linewidth=2)
-            axes.plot(means, places, "o", color=COLOURS[1], markersize=4)
-            axes.set(xlabel=table.columns[column])
-        panels[0].set_yticks(places, names)
-        panels[0].set(ylabel=what, ylim=(len(names) - 0.5, -0.5))  # the first row on top
+def _draw_spreads(experiment, table, spreads, output):
+    """A panel for each column; where rows are of several tasks, one for each task, on an axis of its own."""
+    by_task = table.columns[0] == "task"
+    groups = list(dict.fromkeys(row[0] for row in table.rows)) if by_task else [None]
+    percent = units.percent_columns(experiment, table.columns)
+    headings = units.headings(experiment, table.columns)
+    sizes = [sum(group is None or row[0] == group for row in table.rows) for group in groups]
+    height = 1.0 + 0.22 * sum(sizes) + 0.75 * (len(groups) - 1)
+    with picture(output, WIDTH, height) as figure:
+        axes_of = figure.subplots(
+            len(groups), len(spreads), squeeze=False, sharey="row", gridspec_kw={"height_ratios": sizes}
+        )
+        for group, panels in zip(groups, axes_of, strict=True):
+            rows = [row for row in table.rows if group is None or row[0] == group]
+            what, names = _row_names(type(table)(table.columns, rows), spreads[0])
+            places = np.arange(len(names))
+            for axes, column in zip(panels, spreads, strict=True):
+                cells = np.array([row[column : column + 3] for row in rows], dtype=float)
+                means, lowest, highest = (100 * cells if column in percent else cells).T
+                axes.hlines(places, lowest, highest, color=COLOURS[1], linewidth=2)
+                axes.plot(means, places, "o", color=COLOURS[1], markersize=4)
+                heading = headings[column]
+                axes.set(xlabel=f"{group}, {rows[0][1]}, {heading}" if by_task else heading)
+            panels[0].set_yticks(places, names)
+            panels[0].set(ylabel=what, ylim=(len(names) - 0.5, -0.5))  # the first row on top
 
 
 # ---- heat maps ----

@@ -5,15 +5,16 @@ hours, and those of a newer program, which may hold more, are to be read as well
 """
 
 import json
-import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 NO_SCALE = "any"  # of experiments that do not depend on the scale
 SCALES = ("tiny", "small", "paper", NO_SCALE)  # the largest last
 SMOKE_SCALE = "tiny"
 NOT_RUN = "not run"
+NOT_TESTABLE = "not testable here"
+NOT_COUNTED = "not counted"  # made from files that differ from every commit
 _NUMBER = (int, float)
 _MAX_DRAWN = 1e300  # of a number that can be drawn
 
@@ -76,10 +77,24 @@ class Result:
     seconds: float
     command: str
     machine: dict
+    settings: dict = field(default_factory=dict)
+    kind: str = ""  # "mathematics", "measurement" or "training"; "" in files of earlier versions
+    revision: int = 1
+    checks: dict = field(default_factory=dict)  # by claim: the parts and preconditions of its rule, with their outcomes
+    rules: dict = field(default_factory=dict)  # by claim: the rules that it was judged by
+    training: list = field(default_factory=list)  # a record of each run, by the process that trained it
+    recorded: dict = field(default_factory=dict)  # by claim: what a result said before it was judged by these rules
 
     @property
     def is_smoke_run(self):
         return self.scale == SMOKE_SCALE
+
+    @property
+    def is_dirty(self):
+        """Whether a process that made it was built from files that no commit has."""
+        commits = [self.machine.get("commit", "")]
+        commits += [part.get("commit", "") for run in self.training for part in run.get("parts", [])]
+        return any(str(commit).endswith("-dirty") for commit in commits)
 
 
 @dataclass(frozen=True)
@@ -87,32 +102,47 @@ class Reproduction:
     claims: list
     tables: list  # the papers'
     results: list  # one for each experiment: of the largest scale there is
+    experiments: dict = field(default_factory=dict)  # by name: as the program defines them
+    rule_changes: list = field(default_factory=list)
+    method: str = ""
+
+    def result_of(self, name):
+        return next((result for result in self.results if result.name == name), None)
+
+    def stale(self, result):
+        """Why a result is not that of the program as it is: [text]."""
+        defined = self.experiments.get(result.name)
+        if defined is None:
+            return []
+        reasons = []
+        if defined.get("revision", 1) != result.revision:
+            reasons.append(f"the experiment is now at revision {defined['revision']}, this is of {result.revision}")
+        settings = defined.get("settings", {}).get(result.scale)
+        if settings is not None and settings != result.settings:
+            reasons.append("the design has changed since")
+        if result.rules and defined.get("rules", {}) != result.rules:
+            reasons.append("a rule has changed since it was judged")
+        return reasons
+
+    def shown_verdicts(self, result):
+        """{claim: verdict}, NOT_COUNTED for a result that no commit made."""
+        return {claim: NOT_COUNTED if result.is_dirty else verdict for claim, verdict in result.verdicts.items()}
 
     def verdicts_of(self, claim):
         """[(experiment, verdict)] of the claim's experiments; NOT_RUN where there is no result."""
-        by_name = {result.name: result.verdicts for result in self.results}
+        by_name = {result.name: self.shown_verdicts(result) for result in self.results}
         return [(name, by_name.get(name, {}).get(claim.id, NOT_RUN)) for name in claim.experiments]
 
     def verdict_of(self, claim):
         """The verdicts of the experiments that ran, in words. Without an experiment: whether one could decide it."""
         if not claim.experiments:
-            return "only stated" if claim.status in ("published only", "no claim") else "no experiment"
+            return NOT_TESTABLE if claim.status in ("published only", "no claim") else "no experiment"
         verdicts = {verdict for _, verdict in self.verdicts_of(claim)}
         return " and ".join(sorted(verdicts - {NOT_RUN})) or NOT_RUN
 
     def verdict_counts(self):
         """{verdict: claims with it}, in the order of the register."""
         return Counter(self.verdict_of(claim) for claim in self.claims)
-
-    def paper_tables_of(self, result):
-        """The papers' tables that the sources of the experiment's claims name: "paper Table 4" names "... Table 4"."""
-        sources = [claim.source for claim in self.claims if claim.id in result.claims]
-        named = {number for source in sources for number in _tables_named(source)}
-        return [table for table in self.tables if named.intersection(_tables_named(table.source))]
-
-
-def _tables_named(source):
-    return re.findall(r"\bTable (\d+)", source)
 
 
 def read(directory):
@@ -138,7 +168,14 @@ def read(directory):
             f"[report] {directory} must hold a result, got none. Hint: roformer reproduce all --output {directory}"
         )
     order = [name for claim in claims for name in claim.experiments] + sorted(largest)
-    return Reproduction(claims, tables, [largest[name] for name in dict.fromkeys(order) if name in largest])
+    return Reproduction(
+        claims,
+        tables,
+        [largest[name] for name in dict.fromkeys(order) if name in largest],
+        {entry.get("name", str): entry.value for entry in register.optional_objects("experiments")},
+        [entry.value for entry in register.optional_objects("rule_changes")],
+        register.value.get("method", ""),
+    )
 
 
 class _Object:
@@ -179,6 +216,12 @@ class _Object:
 
     def objects(self, key):
         return [_Object(f"{key}[{i}] of {self.where}", entry) for i, entry in enumerate(self.get(key, list))]
+
+    def optional(self, key, kind):
+        return self.get(key, kind) if key in self.value else kind()
+
+    def optional_objects(self, key):
+        return self.objects(key) if key in self.value else []
 
 
 def _short(value):
@@ -261,4 +304,11 @@ def _result(entry):
         seconds=entry.get("seconds", _NUMBER),
         command=entry.get("command", str),
         machine=entry.get("machine", dict),
+        settings=entry.optional("settings", dict),
+        kind=entry.optional("kind", str),
+        revision=entry.get("revision", int) if "revision" in entry.value else 1,
+        checks=entry.optional("checks", dict),
+        rules=entry.optional("rules", dict),
+        training=[each.value for each in entry.optional_objects("training")],
+        recorded=entry.optional("recorded", dict),
     )

@@ -4,8 +4,28 @@ from .results import NO_SCALE
 
 TITLE = "The papers' claims about rotary position embedding, tried"
 HOW = (
-    "Each experiment's design and the outcome that confirms were fixed in the program before it was run. "
-    "“Not confirmed at this size” says nothing about larger models, more data or longer training."
+    "Rotary position embedding (RoPE) tells a language model where a token stands by rotating queries and keys by an "
+    "angle that grows with the position. The RoFormer paper, and publications about it, claim this and that of it. "
+    "This page lists each claim with what our experiments say of it. An experiment's design, and the rule that turns "
+    "its numbers into a verdict, were fixed in the program before it was run; models are small, and trained on two "
+    "processor cores, so a verdict says nothing about larger models, more data or longer training."
+)
+# What verdicts mean, in the order in which they are counted.
+VERDICTS = {
+    "proved": "a statement of mathematics, checked in numbers",
+    "supported": "every part of its rule holds beyond its margin, with an interval of 95 %",
+    "refuted": "the opposite of a part is shown, or mathematics says otherwise",
+    "inconclusive": "not decided: a precondition fails, the interval is too wide, or the result is withdrawn",
+    "not testable here": "it needs data or machines that are not available, or claims nothing",
+    "not counted": "run by a program whose files no commit has",
+    "not run": "its experiment has no result",
+    "no experiment": "a test of the program covers it",
+    "smoke run": "a run of minutes, which shows that the programs work",
+}
+BESIDE = "The paper's tables beside ours"
+BESIDE_NOTE = (
+    "“–” is a number that is not there. Models here are smaller by a factor of a hundred, trained on other data for "
+    "minutes: compare differences between rows, not values."
 )
 
 
@@ -28,13 +48,21 @@ def number(value):
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
-def texts(table):
-    """The cells of a table as texts, row by row. Where a column has fractions, 65.0 keeps its 0."""
+def texts(table, percent=()):
+    """The cells of a table as texts, row by row; columns of the indices `percent`, which hold fractions, in per cent.
+
+    Where a column has fractions, 65.0 keeps its 0.
+    """
+    rows = [[_scaled(value, i in percent) for i, value in enumerate(row)] for row in table.rows]
     has_fraction = [
         any(isinstance(value, float) and not value.is_integer() for value in column)
-        for column in zip(*table.rows, strict=True)
+        for column in zip(*rows, strict=True)
     ]
-    return [[_text(value, fraction) for value, fraction in zip(row, has_fraction, strict=True)] for row in table.rows]
+    return [[_text(value, fraction) for value, fraction in zip(row, has_fraction, strict=True)] for row in rows]
+
+
+def _scaled(value, is_percent):
+    return 100.0 * value if is_percent and is_number(value) else value
 
 
 def _text(value, has_fraction):
@@ -48,14 +76,55 @@ def duration(seconds):
     return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
 
 
-def machine(result):
-    """[(key, value)], in the order of the file."""
-    return [(key, number(value)) for key, value in result.machine.items()]
+def _machine(facts):
+    return ", ".join(f"{key} {number(value)}" for key, value in facts.items() if key not in ("command", "seconds"))
+
+
+def provenance(result):
+    """[(what, command, machine)]: of the training, in parts of one machine each, or of the process that measured."""
+    if not result.training:
+        what = "Measured" if result.kind in ("mathematics", "measurement") else "Evaluated"
+        return [(f"{what} in {duration(result.seconds)} by", result.command, _machine(result.machine))]
+    groups = {}
+    for run in result.training:
+        for part in run.get("parts", []):
+            key = (part.get("command", ""), _machine(part))
+            runs, seconds = groups.get(key, (set(), 0.0))
+            groups[key] = runs | {(run["arm"], run["seed"])}, seconds + part.get("seconds", 0.0)
+    return [
+        (f"{len(runs)} runs trained in {duration(seconds)} by", command, facts)
+        for (command, facts), (runs, seconds) in groups.items()
+    ]
+
+
+def missing_provenance(result):
+    """A sentence for trained results without a record of who trained the runs; "" otherwise."""
+    if result.kind in ("mathematics", "measurement") or not (result.kind or result.recorded):
+        return ""
+    unknown = [run for run in result.training if not run.get("parts")]
+    if result.training and not unknown:
+        return ""
+    return "Which process trained the runs, and on what machine, was not recorded."
+
+
+def rule_lines(result, claim):
+    """[(text, role, interval, outcome)] of the claim's rule, as it was judged."""
+    lines = []
+    for check in result.checks.get(claim, []):
+        interval = ""
+        if "low" in check:
+            interval = f"{number(check['mean'])} [{number(check['low'])}, {number(check['high'])}]"
+        elif "mean" in check:
+            interval = number(check["mean"])
+        lines.append((check["text"], check["role"], interval, check["outcome"]))
+    return lines
 
 
 def counts(found):
-    """["confirmed 12", ..]"""
-    return [f"{verdict} {count}" for verdict, count in found.verdict_counts().items()]
+    """[(verdict, claims, what it means)], in the order of VERDICTS; verdicts of several experiments after them."""
+    counted = found.verdict_counts()
+    order = [verdict for verdict in VERDICTS if verdict in counted] + sorted(counted.keys() - VERDICTS.keys())
+    return [(verdict, counted[verdict], VERDICTS.get(verdict, "its experiments do not agree")) for verdict in order]
 
 
 def smoke_note(found):

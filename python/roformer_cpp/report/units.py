@@ -1,0 +1,44 @@
+"""Units of the columns of results' tables. Fractions are shown in per cent, as the papers print them."""
+
+# Columns by name, and how they are headed. Those of "lowest" and "highest" follow the one before them.
+_UNITS = {
+    "held-out loss": "nats per token",
+    "late training loss": "nats per token",
+    "loss": "nats per token",
+    "for a character": "nats per character",
+    "loss of the last tokens, nats per token": "",
+    "peak MiB": "",
+    "trained on": "tokens",
+    "measured on": "tokens",
+    "tokens": "",
+}
+# Columns of fractions, by experiment.
+_FRACTIONS = {
+    "staged-pretraining": {"accuracy"},
+    "chinese-models": {"accuracy", "baseline", "bag of words"},
+    "long-texts": {"accuracy", "bag of words", "on SCM"},
+    "fine-tuning": {"mean", "baseline", "bag of words"},
+}
+
+
+def percent_columns(experiment, columns):
+    """The indices of columns that hold fractions, with the ranges that follow them."""
+    fractions, found, inside = _FRACTIONS.get(experiment, set()), [], False
+    for i, name in enumerate(columns):
+        inside = name in fractions or (inside and name in ("lowest", "highest"))
+        if inside:
+            found.append(i)
+    return found
+
+
+def headings(experiment, columns):
+    """The names of columns with their units."""
+    percent = percent_columns(experiment, columns)
+    return [_heading(name, i in percent) for i, name in enumerate(columns)]
+
+
+def _heading(name, is_percent):
+    if is_percent:
+        return f"{name}, %"
+    unit = _UNITS.get(name, "")
+    return f"{name}, {unit}" if unit else name

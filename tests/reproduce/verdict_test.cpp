@@ -1,0 +1,113 @@
+// Rules on made-up values, each with every outcome.
+#include "verdict.h"
+
+#include <gtest/gtest.h>
+
+namespace rf::reproduce {
+namespace {
+
+constexpr const char* kLoss = "loss, nats";
+
+Evidence evidence(const std::map<std::string, std::vector<double>>& by_arm) {
+  Evidence made;
+  for (const auto& [arm, values] : by_arm) {
+    for (size_t i = 0; i < values.size(); ++i) made.measures.push_back({kLoss, arm, i + 1, values[i]});
+  }
+  return made;
+}
+
+Rule rule(std::vector<Contrast> parts) {
+  return {.experiment = "made-up", .claim = "C-00", .parts = std::move(parts)};
+}
+
+Contrast lower(const char* arm, const char* against, double margin) {
+  return {.measure = kLoss, .arm = arm, .against = against, .below = -margin};
+}
+
+TEST(Verdict, ADifferenceBeyondTheMarginIsSupportedAndItsOppositeRefuted) {
+  const Evidence found = evidence({{"rope", {5.00, 5.11, 4.90}}, {"learned", {5.51, 5.60, 5.41}}});
+  EXPECT_EQ(judge(rule({lower("rope", "learned", 0.02)}), found).verdict, "supported");
+  EXPECT_EQ(judge(rule({lower("learned", "rope", 0.02)}), found).verdict, "refuted");
+  EXPECT_EQ(judge(rule({lower("rope", "learned", 0.5)}), found).verdict, "inconclusive");  // about that much
+}
+
+// The seeds differ by more than the arms: as unpaired ranges they overlap.
+TEST(Verdict, SeedsArePaired) {
+  const Evidence found = evidence({{"rope", {4.0, 5.0, 6.0}}, {"learned", {4.11, 5.10, 6.09}}});
+  EXPECT_EQ(judge(rule({lower("rope", "learned", 0.02)}), found).verdict, "supported");
+  Evidence shuffled = found;
+  std::swap(shuffled.measures[0].value, shuffled.measures[2].value);
+  EXPECT_EQ(judge(rule({lower("rope", "learned", 0.02)}), shuffled).verdict, "inconclusive");
+}
+
+TEST(Verdict, EquivalenceNeedsBothEnds) {
+  const Contrast equal{.measure = kLoss, .arm = "a", .against = "b", .above = -0.02, .below = 0.02};
+  const auto with = [&](double x, double y, double z) {
+    return judge(rule({equal}), evidence({{"a", {1 + x, 1 + y, 1 + z}}, {"b", {1, 1, 1}}})).verdict;
+  };
+  EXPECT_EQ(with(0.001, -0.001, 0.0005), "supported");
+  EXPECT_EQ(with(0.1, -0.1, 0), "inconclusive");  // the mean is equal, the noise is not
+  EXPECT_EQ(with(0.1, 0.101, 0.099), "refuted");
+  EXPECT_EQ(with(-0.1, -0.101, -0.099), "refuted");
+}
+
+// p is 0.018 for either part: enough for one, not for two.
+TEST(Verdict, SeveralPartsAreCorrected) {
+  const Evidence found = evidence({{"a", {-0.2, -0.3, -0.4}}, {"b", {0, 0, 0}}, {"c", {0, 0, 0}}});
+  EXPECT_EQ(judge(rule({lower("a", "b", 0)}), found).verdict, "supported");
+  const Verdict both = judge(rule({lower("a", "b", 0), lower("a", "c", 0)}), found);
+  EXPECT_EQ(both.verdict, "inconclusive");
+  EXPECT_DOUBLE_EQ(both.checks[0].at("p_holm").get<double>(), 2 * both.checks[0].at("p").get<double>());
+}
+
+TEST(Verdict, AFailedPreconditionMakesItInconclusive) {
+  Rule with = rule({lower("rope", "learned", 0.02)});
+  with.preconditions = {lower("learned", "none", 0.05)};
+  std::map<std::string, std::vector<double>> arms = {
+      {"rope", {5.0, 5.01, 4.99}}, {"learned", {5.5, 5.51, 5.52}}, {"none", {6, 6.01, 6.02}}};
+  EXPECT_EQ(judge(with, evidence(arms)).verdict, "supported");
+  arms["none"] = {5.5, 5.52, 5.51};
+  const Verdict failed = judge(with, evidence(arms));
+  EXPECT_EQ(failed.verdict, "inconclusive");
+  EXPECT_NE(failed.figures.find("a precondition is not shown: learned less none"), std::string::npos) << failed.figures;
+  arms.erase("none");
+  EXPECT_NE(judge(with, evidence(arms)).figures.find("no such values by seed"), std::string::npos);
+}
+
+TEST(Verdict, RatesMustBeTuned) {
+  Rule with = rule({lower("rope", "learned", 0.02)});
+  with.tuned = {"rope"};
+  Evidence found = evidence({{"rope", {5.0, 5.01, 4.99}}, {"learned", {5.5, 5.51, 5.52}}});
+  const auto figures = [&] {
+    const Verdict judged = judge(with, found);
+    EXPECT_EQ(judged.verdict, "inconclusive");
+    return judged.figures;
+  };
+  EXPECT_NE(figures().find("was not tuned"), std::string::npos);
+  found.rates = {{"rope", {1e-4, 1e-3}, {2, 1}}};
+  EXPECT_NE(figures().find("2 rates were tried for rope, fewer than 3"), std::string::npos);
+  found.rates = {{"rope", {1e-4, 3e-4, 1e-3}, {3, 2, 1}}};
+  EXPECT_NE(figures().find("the best rate of rope, 0.001, is at the edge"), std::string::npos);
+  found.rates = {{"rope", {1e-4, 3e-4, 1e-3}, {3, 1, 2}}};
+  EXPECT_EQ(judge(with, found).verdict, "supported");
+}
+
+TEST(Verdict, OneSeedDecidesNothing) {
+  const Evidence found = evidence({{"rope", {1}}, {"learned", {9}}});
+  const Verdict judged = judge(rule({lower("rope", "learned", 0.02)}), found);
+  EXPECT_EQ(judged.verdict, "inconclusive");
+  EXPECT_FALSE(judged.checks[0].contains("low"));
+}
+
+TEST(Verdict, AWithdrawnRuleIsInconclusiveForEarlierRevisions) {
+  Rule with = rule({lower("rope", "learned", 0.02)});
+  with.withdrawn = "it was noise";
+  Evidence found = evidence({{"rope", {5.0, 5.01, 4.99}}, {"learned", {5.5, 5.51, 5.52}}});
+  EXPECT_EQ(judge(with, found).verdict, "inconclusive");
+  EXPECT_EQ(judge(with, found).figures, "withdrawn: it was noise");
+  found.revision = 2;
+  EXPECT_EQ(judge(with, found).verdict, "supported");
+}
+
+}  // namespace
+}  // namespace rf::reproduce
