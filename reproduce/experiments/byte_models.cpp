@@ -55,8 +55,9 @@ nlohmann::json byte_run(Scale scale, const nlohmann::json& encoding, const nlohm
       {"schedule",
        {{"kind", "constant"}, {"learning_rate", published ? 1e-4 : 1e-3}, {"warmup_steps", by_scale(scale, 2, 100)}}},
       {"evaluate_batches", by_scale(scale, 2, 40)}};
-  run["stages"] = nlohmann::json::array(
-      {{{"max_length", length}, {"batch", batch}, {"steps", published ? 100000 : by_scale(scale, int64_t{8}, small_steps)}}});
+  run["stages"] = nlohmann::json::array({{{"max_length", length},
+                                          {"batch", batch},
+                                          {"steps", published ? 100000 : by_scale(scale, int64_t{8}, small_steps)}}});
   run["log_every_steps"] = published ? 100 : by_scale(scale, 2, 10);
   return to_json(train::parse_run_config(run));
 }

@@ -86,7 +86,8 @@ ChineseModelsSettings chinese_models_settings(Scale scale) {
                .valid = "zh_cls/chnsenticorp_dev.tsv",
                .test = "zh_cls/chnsenticorp_test.tsv",
                .most = by_scale(scale, 256, 0)},
-      .tuning = {.epochs = by_scale(scale, 1, 3), .batch = 32, .learning_rates = tuning_rates(scale), .max_length = 128}};
+      .tuning = {
+          .epochs = by_scale(scale, 1, 3), .batch = 32, .learning_rates = tuning_rates(scale), .max_length = 128}};
   if (scale == Scale::kPaper) settings.tuning.learning_rates = {2e-5, 3e-5, 4e-5, 5e-5};
   for (const auto& [tokens, design] : settings.designs) add_files(settings.files, design.corpus.all_files());
   add_files(settings.files, settings.task.files());

@@ -1,7 +1,7 @@
 // X-03 (C-17, the paper's Figure 3, left): masked-LM loss of the same body with BERT's learned table, with sinusoids,
-// with RoPE, and without positions; data order, masks and initial weights are the same. The paper's learning rate of 1e-5 is too low for
-// so few steps; at scale small each arm has its own, the best of a grid. An arm without encoding shows what positions
-// are worth.
+// with RoPE, and without positions; data order, masks and initial weights are the same. The paper's learning rate of
+// 1e-5 is too low for so few steps; at scale small each arm has its own, the best of a grid. An arm without encoding
+// shows what positions are worth.
 #include <fmt/format.h>
 
 #include "experiment.h"

@@ -58,20 +58,21 @@ Result run_encodings(const Trained& settings, const Context& context) {
 }  // namespace
 
 Experiment encodings() {
-  return {.name = "encodings",
-          .spec = "X-05",
-          .title = "One body, one position encoding after another",
-          .claims = {"C-10", "C-12", "C-13"},
-          .expected =
-              "C-10: Shaw's clip at 64 is not better than at 16 by 0.02 nats or more. C-12: DeBERTa's two middle terms "
-              "are worse than either alone, and than all four terms of a learned table, by less than 0.02 nats. C-13: "
-              "Huang's method 4 has the lowest loss of the four. X-05: RoPE is worse than Shaw's, DeBERTa's and Huang's "
-              "fourth encoding by less than 0.02 nats, and its step is faster.",
-          .budget = "4 minutes per arm and seed, huang-m3 21 minutes, 14 arms, and a minute for each rate",
-          .method = {encodings_settings, run_encodings},
-          .revision = 2,
-          .hours = 4.4,
-          .exceptions = {"no publication compares these encodings; the body and the schedule are those of convergence"}};
+  return {
+      .name = "encodings",
+      .spec = "X-05",
+      .title = "One body, one position encoding after another",
+      .claims = {"C-10", "C-12", "C-13"},
+      .expected =
+          "C-10: Shaw's clip at 64 is not better than at 16 by 0.02 nats or more. C-12: DeBERTa's two middle terms "
+          "are worse than either alone, and than all four terms of a learned table, by less than 0.02 nats. C-13: "
+          "Huang's method 4 has the lowest loss of the four. X-05: RoPE is worse than Shaw's, DeBERTa's and Huang's "
+          "fourth encoding by less than 0.02 nats, and its step is faster.",
+      .budget = "4 minutes per arm and seed, huang-m3 21 minutes, 14 arms, and a minute for each rate",
+      .method = {encodings_settings, run_encodings},
+      .revision = 2,
+      .hours = 4.4,
+      .exceptions = {"no publication compares these encodings; the body and the schedule are those of convergence"}};
 }
 
 }  // namespace rf::reproduce

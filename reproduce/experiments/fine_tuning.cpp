@@ -112,19 +112,20 @@ Result run_fine_tuning(const FineTuningSettings& settings, const Context& contex
 }  // namespace
 
 Experiment fine_tuning() {
-  return {.name = "fine-tuning",
-          .spec = "X-09",
-          .title = "Fine-tuning with RoPE and with BERT's learned table (Table 2)",
-          .claims = {"C-20"},
-          .expected =
-              "C-20: on every task RoPE's metric is above that of the learned table less one point; X-09: it is above the "
-              "most frequent class (of numbers, the mean) and above a bag of words.",
-          .budget = "20 minutes for each rate and body, without the models of convergence and long-texts",
-          .method = {fine_tuning_settings, run_fine_tuning},
-          .revision = 2,
-          .hours = 2.5,
-          .exceptions = {"three of the paper's six tasks, and two Chinese ones: the data of the others are not described "
-                         "in docs/reproduce.md"}};
+  return {
+      .name = "fine-tuning",
+      .spec = "X-09",
+      .title = "Fine-tuning with RoPE and with BERT's learned table (Table 2)",
+      .claims = {"C-20"},
+      .expected =
+          "C-20: on every task RoPE's metric is above that of the learned table less one point; X-09: it is above the "
+          "most frequent class (of numbers, the mean) and above a bag of words.",
+      .budget = "20 minutes for each rate and body, without the models of convergence and long-texts",
+      .method = {fine_tuning_settings, run_fine_tuning},
+      .revision = 2,
+      .hours = 2.5,
+      .exceptions = {"three of the paper's six tasks, and two Chinese ones: the data of the others are not described "
+                     "in docs/reproduce.md"}};
 }
 
 }  // namespace rf::reproduce

@@ -191,19 +191,20 @@ Result run_long_texts(const LongTextsSettings& settings, const Context& context)
 }  // namespace
 
 Experiment long_texts() {
-  return {
-      .name = "long-texts",
-      .spec = "X-08",
-      .title = "Does RoFormer gain by reading more of long texts? (Table 5)",
-      .claims = {"C-16", "C-22"},
-      .expected =
-          "C-16: RoFormer's accuracy is higher at 256 tokens than at 128 by at least one point. C-22: RoFormer's at 128 "
-          "is that of BERT, within two points to either side, and at 256 it is higher than at 128 by at least one.",
-      .budget = "2 minutes for each of 6 models, 3 arms of 18 tunings of 6 minutes",
-      .method = {long_texts_settings, run_long_texts},
-      .revision = 2,
-      .hours = 5.6,
-      .exceptions = {"triples of published judgments in place of CAIL2019-SCM's own split, which is not public in full"}};
+  return {.name = "long-texts",
+          .spec = "X-08",
+          .title = "Does RoFormer gain by reading more of long texts? (Table 5)",
+          .claims = {"C-16", "C-22"},
+          .expected =
+              "C-16: RoFormer's accuracy is higher at 256 tokens than at 128 by at least one point. C-22: RoFormer's "
+              "at 128 "
+              "is that of BERT, within two points to either side, and at 256 it is higher than at 128 by at least one.",
+          .budget = "2 minutes for each of 6 models, 3 arms of 18 tunings of 6 minutes",
+          .method = {long_texts_settings, run_long_texts},
+          .revision = 2,
+          .hours = 5.6,
+          .exceptions = {
+              "triples of published judgments in place of CAIL2019-SCM's own split, which is not public in full"}};
 }
 
 }  // namespace rf::reproduce

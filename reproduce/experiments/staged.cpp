@@ -86,8 +86,8 @@ Result run_staged(const Trained& settings, const Context& context) {
   }
   for (size_t i = 0; i < lengths.size(); ++i) {
     for (size_t seed = 0; seed < by_length[i].size(); ++seed) {
-      result.measures.push_back({"accuracy, fraction", fmt::format("{} tokens", lengths[i]), trained.runs.at(seed).seed,
-                                 by_length[i][seed]});
+      result.measures.push_back(
+          {"accuracy, fraction", fmt::format("{} tokens", lengths[i]), trained.runs.at(seed).seed, by_length[i][seed]});
     }
   }
   return result;

@@ -152,8 +152,8 @@ Result run_scores(const TrainedScoreSettings& settings, const Context& context) 
     add("rope", layers);
     add("positions permuted", layer_scores(*model, ids_BT, drawn));
     const at::Tensor scores_T = mean_scores(layers);
-    result.rows.push_back({run.seed, scores_T[0].item<double>(), mean_over(scores_T, settings.near),
-                           mean_over(scores_T, settings.far)});
+    result.rows.push_back(
+        {run.seed, scores_T[0].item<double>(), mean_over(scores_T, settings.near), mean_over(scores_T, settings.far)});
     result.series.push_back({fmt::format("mean score by distance, seed {}", run.seed),
                              values(integers(0, scores_T.size(0))), values(scores_T)});
     if (!result.maps.empty()) continue;  // maps of one model are enough

@@ -29,8 +29,8 @@ double run_operations(const nlohmann::json& run, double vocabulary) {
   const double predicted = is_causal ? 1 : run.value("mask", nlohmann::json::object()).value("probability", 0.15);
   double operations = 0;
   for (const nlohmann::json& stage : run.at("stages")) {
-    const double length = stage.at("max_length"), tokens = length * stage.at("batch").get<double>() *
-                                                          stage.at("steps").get<double>();
+    const double length = stage.at("max_length"),
+                 tokens = length * stage.at("batch").get<double>() * stage.at("steps").get<double>();
     operations += tokens * (6 * weights + 12 * layers * width * length + 6 * predicted * vocabulary * width);
   }
   return operations;
@@ -76,7 +76,8 @@ std::string cost_text(const nlohmann::json& settings) {
   if (operations == 0) return "";
   const double rate = matrix_rate();
   return fmt::format(
-      "pretraining costs about {:.1e} floating-point operations: at least {} on this machine, which multiplies matrices "
+      "pretraining costs about {:.1e} floating-point operations: at least {} on this machine, which multiplies "
+      "matrices "
       "with {:.1e} per second; fine-tuning is not counted",
       operations, duration(operations / rate), rate);
 }

@@ -118,8 +118,8 @@ struct Experiment {
   std::string budget;               // of scale small, on 2 cores
   Method method;
   Kind kind = Kind::kTrained;
-  int64_t revision = 1;  // of the code; results of an earlier one are not kept
-  double hours = 0;      // of scale small on 2 cores, estimated from measured steps; 0: minutes
+  int64_t revision = 1;                      // of the code; results of an earlier one are not kept
+  double hours = 0;                          // of scale small on 2 cores, estimated from measured steps; 0: minutes
   std::vector<std::string> exceptions = {};  // settings of scale paper that differ from the published ones, and why
 
   bool has_scale() const { return method.has_scale(); }

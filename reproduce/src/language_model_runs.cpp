@@ -201,7 +201,7 @@ using Rates = std::map<std::string, double>;  // by arm
 
 // A comparison that records the training of its runs.
 train::CompareReport compare_recorded(const Context& context, const std::string& data_dir, const std::string& directory,
-                                 const nlohmann::json& run, train::CompareOptions options) {
+                                      const nlohmann::json& run, train::CompareOptions options) {
   fs::create_directories(fs::path(directory).parent_path());
   options.config_path = directory + ".run.json";
   io::write_file(options.config_path, run.dump(2) + "\n");
@@ -247,7 +247,8 @@ Tried try_rate(const Context& context, const Design& design, const std::string& 
   if (context.note) context.note(fmt::format("{}: a short run at the rate {:g}", arm, rate));
   try {
     if (!design.run_files.empty()) {
-      const auto report = train_run_file(context, data_dir, fmt::format("{}/{}", directory, arm), run, design.search.seed);
+      const auto report =
+          train_run_file(context, data_dir, fmt::format("{}/{}", directory, arm), run, design.search.seed);
       return {report.evaluation.loss, report.signal};
     }
     train::CompareOptions options;
@@ -342,7 +343,9 @@ TrainedArms train_run_files(const Context& context, const Design& design) {
 
 void add_measures(Result& result, const std::vector<train::CompareRun>& runs) {
   for (const train::CompareRun& run : runs) {
-    const auto add = [&](const char* name, double value) { result.measures.push_back({name, run.arm, run.seed, value}); };
+    const auto add = [&](const char* name, double value) {
+      result.measures.push_back({name, run.arm, run.seed, value});
+    };
     add(measures::kHeldOutLoss, run.losses.at(0).value());
     add(measures::kLateLoss, late_mean(loss_curve(run)));
     if (run.step_ms > 0) add(measures::kStepTime, run.step_ms);

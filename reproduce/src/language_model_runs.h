@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "experiment.h"
 #include "curves.h"
+#include "experiment.h"
 #include "rf/train/compare.h"
 
 namespace rf::reproduce {

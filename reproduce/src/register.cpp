@@ -51,11 +51,13 @@ nlohmann::json paper_tables() {
 // What every verdict has in common, as the report prints it.
 constexpr const char* kMethod =
     "Arms of a comparison share data order, masks and initial weights, so their values are compared seed by seed. Each "
-    "difference has the 95 % interval of Student's t over the seeds (with three seeds a bootstrap would draw from three "
+    "difference has the 95 % interval of Student's t over the seeds (with three seeds a bootstrap would draw from "
+    "three "
     "numbers). A part of a rule holds if the interval lies in its region: one-sided tests at 0.025, two of them where "
     "the region has two ends (equivalence, TOST); several parts of a rule are corrected by Holm's method, for holding "
     "and for failing. A claim is supported if all parts hold, refuted if one is shown to fail, and inconclusive "
-    "otherwise, and whenever a precondition is not shown to hold: the models must use positions (be better than without "
+    "otherwise, and whenever a precondition is not shown to hold: the models must use positions (be better than "
+    "without "
     "an encoding by a margin), beat a bag of words where there is a task, and have the best learning rate of a grid of "
     "at least three, which is not at its edge.";
 

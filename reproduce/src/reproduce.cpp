@@ -83,9 +83,10 @@ nlohmann::json process_of(const Options& options) {
 void note_changed_tree(const Options& options) {
   const std::string commit = nlohmann::json::parse(options.machine_json).value("commit", "");
   if (!options.note || !commit.ends_with("-dirty")) return;
-  options.note(fmt::format("this program was built from files that differ from commit {}; the report does not count "
-                           "results of such a build",
-                           commit.substr(0, commit.size() - 6)));
+  options.note(
+      fmt::format("this program was built from files that differ from commit {}; the report does not count "
+                  "results of such a build",
+                  commit.substr(0, commit.size() - 6)));
 }
 
 // Before an experiment of published hyperparameters: what differs from the publication, and how long it takes at least.

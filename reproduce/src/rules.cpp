@@ -116,8 +116,8 @@ std::vector<Rule> language_model_rules() {
   return {
       {.experiment = "convergence",
        .claim = "C-17",
-       .parts = joined({{below(kStepsToLearned, "rope", "", kFewerSteps)},
-                        {below(kStepsToSinusoidal, "rope", "", kFewerSteps)}}),
+       .parts = joined(
+           {{below(kStepsToLearned, "rope", "", kFewerSteps)}, {below(kStepsToSinusoidal, "rope", "", kFewerSteps)}}),
        .preconditions = beat_none({"rope", "learned", "sinusoidal"}),
        .tuned = {"none", "learned", "sinusoidal", "rope"}},
       {.experiment = "convergence",
@@ -163,14 +163,13 @@ std::vector<Rule> language_model_rules() {
        .tuned = {"huang-m1", "huang-m2", "huang-m3", "huang-m4"}},
       {.experiment = "encodings",
        .claim = "X-05",
-       .parts = joined({each_below(kHeldOutLoss, "rope", relative, kLossMargin),
-                        each_below(kStepTime, "rope", relative, 0)}),
+       .parts = joined(
+           {each_below(kHeldOutLoss, "rope", relative, kLossMargin), each_below(kStepTime, "rope", relative, 0)}),
        .preconditions = beat_none({"rope"}),
        .tuned = joined_names({{"rope"}, relative})},
       {.experiment = "linear-language-model",
        .claim = "C-18",
-       .parts = {below(kStepsToLearned, "rope", "", kFewerSteps),
-                 below(kHeldOutLoss, "rope", "learned", -kLossMargin)},
+       .parts = {below(kStepsToLearned, "rope", "", kFewerSteps), below(kHeldOutLoss, "rope", "learned", -kLossMargin)},
        .preconditions = beat_none({"rope", "learned"}, kLossMargin),
        .tuned = {"none", "learned", "rope"},
        .withdrawn = "the arm that failed adds unscaled sinusoids, which slow every model at its start; RoPE was not "
@@ -226,7 +225,9 @@ std::vector<Rule> task_rules() {
       {.experiment = "fine-tuning",
        .claim = "C-20",
        .parts = on_tasks([](const char* task) { return Contrasts{above(task, "rope", "learned", -kPoints)}; }),
-       .preconditions = on_tasks([](const char* task) { return beat_words(task, {"rope", "learned"}); }),
+       .preconditions = on_tasks([](const char* task) {
+         return beat_words(task, {"rope", "learned"});
+       }),
        .tuned = tuned_on_tasks({"rope", "learned"})},
       {.experiment = "fine-tuning",
        .claim = "X-09",
@@ -237,13 +238,15 @@ std::vector<Rule> task_rules() {
       {.experiment = "pairwise",
        .claim = "C-26",
        .parts = {},
-       .withdrawn = "the program refuses the encodings that its own table marks, which decides nothing; and a bias that "
-                    "decays exponentially, such as ALiBi's, does fit into causal linear attention"},
+       .withdrawn =
+           "the program refuses the encodings that its own table marks, which decides nothing; and a bias that "
+           "decays exponentially, such as ALiBi's, does fit into causal linear attention"},
       {.experiment = "pairwise",
        .claim = "C-05",
        .parts = {},
-       .withdrawn = "the program refuses the encodings that its own table marks, which decides nothing; linear-attention "
-                    "has the half about RoPE"},
+       .withdrawn =
+           "the program refuses the encodings that its own table marks, which decides nothing; linear-attention "
+           "has the half about RoPE"},
   };
 }
 

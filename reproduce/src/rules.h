@@ -1,6 +1,6 @@
-// The rules of trained experiments (docs/reproduce.md, "Verdicts"): which measured values are compared, by what margins,
-// and what must hold before a comparison says anything. They are data, fixed before a run; register.json and the report
-// print them, and a result holds those that it was judged by.
+// The rules of trained experiments (docs/reproduce.md, "Verdicts"): which measured values are compared, by what
+// margins, and what must hold before a comparison says anything. They are data, fixed before a run; register.json and
+// the report print them, and a result holds those that it was judged by.
 //
 // Values that are compared are of the same seed: arms share data order, masks and initial weights but for the encoding,
 // so their differences are paired. A difference is judged by Student's t over the seeds.
@@ -25,7 +25,8 @@ inline constexpr const char* kLateLoss = "late training loss, nats per token";
 inline constexpr const char* kStepTime = "time per step, ms";
 inline constexpr const char* kStepsToLearned = "steps to the final loss of learned, of all";
 inline constexpr const char* kStepsToSinusoidal = "steps to the final loss of sinusoidal, of all";
-inline constexpr const char* kLossAtTwice = "loss of the last tokens at twice the length less that at it, nats per token";
+inline constexpr const char* kLossAtTwice =
+    "loss of the last tokens at twice the length less that at it, nats per token";
 }  // namespace measures
 
 // The mean difference of two arms, or the mean of one, is in the open region (above, below).

@@ -122,8 +122,8 @@ Estimate estimate(const std::vector<double>& values, double confidence) {
   }
   const double freedom = static_cast<double>(found.count - 1);
   found.deviation = std::sqrt(covariance(values, values) / freedom);
-  const double reach = student_t_quantile(0.5 + confidence / 2, freedom) * found.deviation /
-                       std::sqrt(static_cast<double>(found.count));
+  const double reach =
+      student_t_quantile(0.5 + confidence / 2, freedom) * found.deviation / std::sqrt(static_cast<double>(found.count));
   found.low = found.mean - reach;
   found.high = found.mean + reach;
   return found;

@@ -30,8 +30,7 @@ TrainingRecord::TrainingRecord(const Context& context, std::string directory, co
 }
 
 void TrainingRecord::end(bool is_finished) {
-  record_["parts"].back()["seconds"] =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  record_["parts"].back()["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   double seconds = 0;
   for (const nlohmann::json& part : record_["parts"]) seconds += part.at("seconds").get<double>();
   record_["seconds"] = seconds;

@@ -137,7 +137,8 @@ Evidence evidence_of(const nlohmann::json& result) {
         {each.at("name"), each.at("arm"), each.at("seed").get<uint64_t>(), each.at("value").get<double>()});
   }
   for (const nlohmann::json& each : result.value("rates", nlohmann::json::array())) {
-    TriedRates& tried = evidence.rates.emplace_back(TriedRates{.arm = each.at("arm"), .rates = each.at("rates"), .losses = {}});
+    TriedRates& tried =
+        evidence.rates.emplace_back(TriedRates{.arm = each.at("arm"), .rates = each.at("rates"), .losses = {}});
     for (const nlohmann::json& loss : each.at("losses")) {  // null: not finite
       tried.losses.push_back(loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::infinity());
     }

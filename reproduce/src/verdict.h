@@ -12,9 +12,9 @@
 namespace rf::reproduce {
 
 namespace verdicts {
-inline constexpr const char* kProved = "proved";          // mathematics, checked numerically
-inline constexpr const char* kSupported = "supported";    // every part of the rule holds
-inline constexpr const char* kRefuted = "refuted";        // the opposite of a part holds
+inline constexpr const char* kProved = "proved";        // mathematics, checked numerically
+inline constexpr const char* kSupported = "supported";  // every part of the rule holds
+inline constexpr const char* kRefuted = "refuted";      // the opposite of a part holds
 inline constexpr const char* kInconclusive = "inconclusive";
 inline constexpr const char* kSmokeRun = "smoke run";
 }  // namespace verdicts

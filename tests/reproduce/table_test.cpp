@@ -184,7 +184,8 @@ TEST(Scale, Names) {
 TEST(Rules, AreOfKnownExperimentsAndHaveBounds) {
   for (const Rule& rule : rules()) {
     const auto& all = table();
-    const auto of = std::find_if(all.begin(), all.end(), [&](const Experiment& e) { return e.name == rule.experiment; });
+    const auto of =
+        std::find_if(all.begin(), all.end(), [&](const Experiment& e) { return e.name == rule.experiment; });
     ASSERT_NE(of, all.end()) << rule.experiment;
     const bool is_claim = std::find(of->claims.begin(), of->claims.end(), rule.claim) != of->claims.end();
     EXPECT_TRUE(is_claim || rule.claim == of->spec) << rule.experiment << " " << rule.claim;

@@ -14,10 +14,10 @@ class Comparison:
 
 # The paper's Figure 3 is a picture; what is read from it is approximate.
 FIGURE_3 = (
-    "The paper's Figure 3 has two pictures and no table. Left: masked-LM loss of BERT and of RoFormer over 250,000 steps "
-    "(the text says 100,000), on an axis from 2 to 10; RoFormer's curve is below BERT's from early on. Right: the loss "
-    "of a Performer with and without RoPE over 100,000 steps, on an axis from 1.3 to 3.2; the curve with RoPE is below. "
-    "The paper names one run for each curve and no range."
+    "The paper's Figure 3 has two pictures and no table. Left: masked-LM loss of BERT and of RoFormer over 250,000 "
+    "steps (the text says 100,000), on an axis from 2 to 10; RoFormer's curve is below BERT's from early on. Right: "
+    "the loss of a Performer with and without RoPE over 100,000 steps, on an axis from 1.3 to 3.2; the curve with "
+    "RoPE is below. The paper names one run for each curve and no range."
 )
 # Where our curves of Figure 3 are.
 FIGURE_3_EXPERIMENTS = (("left", "convergence"), ("right", "linear-language-model"))
@@ -75,9 +75,10 @@ def _glue(found, paper):
         table.append([task, cells.get("BERT"), cells.get("RoFormer"), *ours, words])
     return Comparison(
         _title(paper),
-        "In points of 100: F1 of MRPC and QQP, Spearman's correlation of STS-B, accuracy of the others. The paper's BERT "
-        "was measured on the test server, its RoFormer on the validation set. Here: bodies of 4 layers of 128 that were "
-        "pretrained for minutes. A model that is not above the bag of words has learned nothing from the order of words.",
+        "In points of 100: F1 of MRPC and QQP, Spearman's correlation of STS-B, accuracy of the others. The paper's "
+        "BERT was measured on the test server, its RoFormer on the validation set. Here: bodies of 4 layers of 128 "
+        "that were pretrained for minutes. A model that is not above the bag of words has learned nothing from the "
+        "order of words.",
         Table(
             ["task", "paper, BERT", "paper, RoFormer", "here, learned table", "here, RoPE", "here, bag of words"], table
         ),

@@ -30,10 +30,10 @@ std::vector<std::string> split_arms(const std::string& text);
 struct CompareOptions {
   std::vector<std::string> arms;  // at least one, all different
   std::string data_dir, output_dir;
-  std::string config_path;                          // run file; "": compare_defaults()
-  std::optional<uint64_t> seed;                     // the first seed, in place of the run file's
-  int64_t seeds = 3;                                // each arm is trained with this many consecutive seeds
-  std::vector<int64_t> length_factors = {1, 2, 4};  // held-out loss at these multiples of the training length
+  std::string config_path;                            // run file; "": compare_defaults()
+  std::optional<uint64_t> seed;                       // the first seed, in place of the run file's
+  int64_t seeds = 3;                                  // each arm is trained with this many consecutive seeds
+  std::vector<int64_t> length_factors = {1, 2, 4};    // held-out loss at these multiples of the training length
   std::map<std::string, double> learning_rates = {};  // of arms, in place of the run file's
   // Called for each run that is trained: before, with its directory and run file, and after, also when a signal ended
   // it.
