@@ -180,6 +180,7 @@ std::vector<nlohmann::json> experiments(Scale scale) {
                    {"kind", name_of(experiment.kind)},
                    {"hours", experiment.hours},
                    {"exceptions", experiment.exceptions},
+                   {"operations", pretraining_operations(experiment.settings_at(scale))},
                    {"data", files_of(experiment.settings_at(scale))}});
   }
   return all;

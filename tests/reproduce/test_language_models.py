@@ -38,7 +38,7 @@ def metrics(run):
 def test_linear_attention_with_and_without_rotation(output):
     result = result_of(output, "linear-language-model")
     table = {row[0]: row for row in result["table"]["rows"]}
-    assert set(table) == {"none", "learned", "eq19-elu", "eq19-favor", "before-map", "softmax-rope"}
+    assert set(table) == {"none", "learned", "rope", "rope, softmax"}
     assert set(result["verdicts"]) == {"C-18", "C-08"}
     for arm, row in table.items():
         lines = metrics(output / "runs" / "linear-language-model" / arm / "seed-1")
@@ -47,31 +47,36 @@ def test_linear_attention_with_and_without_rotation(output):
         assert row[1] == pytest.approx(np.mean(late))
         held_out = [line["loss"] for line in lines if line["type"] == "evaluation"][-1]
         assert row[4] == pytest.approx(held_out / math.log(2))
-        assert row[7] > 0 if arm.startswith("eq19") else row[7] is None
+        assert row[7] > 0 if arm == "rope" else row[7] is None
     # At its start a model's queries and keys are small: the weight of a key is nearly that of two zero vectors, the
-    # head's size for elu, 1 for favor.
-    assert 16 < table["eq19-elu"][7] < 48 and 0.5 < table["eq19-favor"][7] < 1.5
+    # head's size for elu.
+    assert 16 < table["rope"][7] < 48
 
 
 def test_lengths_beyond_training(output):
     result = result_of(output, "extrapolation")
     found = {(row[0], row[1]): row[3] for row in result["table"]["rows"]}
     assert [found["learned", factor] is None for factor in (1, 2, 4, 8)] == [False, True, True, True]
-    assert all(found["rope", factor] > 0 for factor in (1, 2, 4, 8))
-    interpolated = [found["rope, positions interpolated", factor] for factor in (2, 4, 8)]
-    # Dividing the positions makes another function of the same weights.
-    for factor, loss in zip((2, 4, 8), interpolated, strict=True):
-        assert loss > 0 and loss != found["rope", factor]
-    (run,) = (output / "runs" / "extrapolation").glob("rope/seed-1")
-    evaluation = [line for line in metrics(run) if line["type"] == "evaluation"][-1]
-    assert found["rope", 1] == pytest.approx(evaluation["loss"], rel=tol.EVALUATED_LOSS_RTOL)
+    arms = ["none", "alibi", "xpos", "rope"]
+    assert all(found[arm, factor] > 0 for arm in arms for factor in (1, 2, 4, 8))
+    # A scaling makes another function of the same weights; at the training length there is nothing to scale.
+    for arm in ("rope, interpolated", "rope, NTK", "rope, YaRN"):
+        for factor in (2, 4, 8):
+            assert found[arm, factor] > 0 and found[arm, factor] != found["rope", factor]
+        assert (arm, 1) not in found
+    measures = {(m["name"], m["arm"]): m["value"] for m in result["measures"]}
+    growth = measures["loss of the last tokens at twice the length less that at it, nats per token", "rope"]
+    assert growth == pytest.approx(found["rope", 2] - found["rope", 1])
+    read = [measures["longest input read, training lengths", arm] for arm in ("learned", "rope")]
+    assert read == [1, 8]
     # Losses by position: their mean is about the held-out loss, and a learned table ends.
     series = {line["name"]: line for line in result["series"]}
     assert len(series) == 5 and series["learned, seed 1"]["x"][-1] < 128 < series["rope, seed 1"]["x"][-1] < 1024
     at_length = [y for x, y in zip(*(series["rope, seed 1"][key] for key in "xy"), strict=True) if x < 128]
-    assert len(at_length) == 4 and np.mean(at_length) == pytest.approx(found["rope", 1], abs=tol.LOSS_BY_POSITION)
-    assert series["rope, positions interpolated, seed 1"]["y"] != series["rope, seed 1"]["y"]
-    config = json.loads((run / "interpolated-4" / "config.json").read_text())
+    held_out = measures["held-out loss, nats per token", "rope"]
+    assert len(at_length) == 4 and np.mean(at_length) == pytest.approx(held_out, abs=tol.LOSS_BY_POSITION)
+    (run,) = (output / "runs" / "extrapolation").glob("rope/seed-1")
+    config = json.loads((run / "yarn-4" / "config.json").read_text())
     assert config["rope_parameters"]["factor"] == 4 and "model_type" not in config
 
 

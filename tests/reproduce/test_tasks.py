@@ -4,7 +4,9 @@ import csv
 import json
 import random
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from cli_support import results
 
@@ -174,6 +176,22 @@ def test_fine_tuning(output):
         assert bag_of_words == report["bag_of_words"][split][metric]
         assert report["records"]["train"] == 256 and set(report["shared_with_train"].values()) == {0}
     assert set(result["verdicts"]) == {"C-20", "X-09"}
+    measures = {(m["name"], m["arm"]): m["value"] for m in result["measures"]}
+    for task, metric, _, arm, mean, *_, bag_of_words in rows:
+        name = f"{task}, " + {"f1": "F1", "spearman": "Spearman's correlation"}.get(metric, metric)
+        assert measures[name, arm] == mean and measures[name, "bag of words"] == bag_of_words
+        assert (name, f"{arm}, random body") in measures
+
+
+def test_a_body_of_random_weights_is_tuned_too(output):
+    body = output / "runs" / "convergence" / "rope" / "seed-1"
+    trained, drawn = (load_file(folder / "model.safetensors") for folder in (body, body / "random-body"))
+    assert trained.keys() == drawn.keys()
+    name = next(name for name in trained if name.endswith("word_embeddings.weight"))
+    assert not np.allclose(trained[name], drawn[name]) and 0.015 < drawn[name].std() < 0.025
+    tuned = output / "runs" / "fine-tuning" / "SST-2"
+    reports = [report_of(tuned / "rope" / name) for name in ("seed-1", "seed-1-random-body")]
+    assert reports[0]["model"] != reports[1]["model"]
 
 
 def test_texts_that_were_trained_on_are_not_measured(output):

@@ -38,7 +38,8 @@ struct Options {
 };
 
 // Every experiment as an object: name, spec, title, claims, scale (this one, or "any"), expected, budget, kind, hours
-// (of scale small; 0: minutes), exceptions (of scale paper), data (the files it needs).
+// (of scale small; 0: minutes), exceptions (of scale paper), operations (floating-point, of pretraining), data (the
+// files it needs).
 std::vector<nlohmann::json> experiments(Scale scale);
 
 struct Report {
