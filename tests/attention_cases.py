@@ -32,6 +32,7 @@ class Case:
     mask: Tensor | None
     window: tuple[int, int]
     ends: tuple[Tensor, Tensor] | None = None  # cu_seqlens and cu_seqlens_k
+    prefix: Tensor | None = None  # of each entry, or packed sequence
 
     def leaves(self) -> dict[str, Tensor]:
         """Every tensor that has a gradient, by name."""
@@ -72,6 +73,7 @@ class Case:
             window=self.window,
             cu_seqlens=self.ends and self.ends[0],
             cu_seqlens_k=self.ends and self.ends[1],
+            prefix=self.prefix,
             kernel=kernel,
         )
 
@@ -79,6 +81,8 @@ class Case:
         """bool [B, H, T, S]."""
         (batch, queries, heads, _), keys = self.q.shape, self.k.shape[1]
         near = torch.from_numpy(window_mask(queries, keys, *self.window))
+        if self.prefix is not None:
+            near = near | (torch.arange(keys) < self.prefix[:, None])[:, None, None, :]
         return (near if self.mask is None else near & self.mask).expand(batch, heads, queries, keys)
 
     def expected(self):
@@ -147,7 +151,7 @@ def make_case(seed: int, parts: tuple[str, ...] | None = None) -> Case:
     for name in [name for name in SCORES if name in parts]:
         shared = [size if draw.chance(0.6) else 1 for size in (batch, heads)]
         setattr(terms, name, draw.normal(*scores_shape(name, *shared, queries, keys)))
-    return Case(
+    case = Case(
         q=draw.normal(batch, queries, heads, head_dim),
         k=draw.normal(batch, keys, key_heads, head_dim),
         v=draw.normal(batch, keys, key_heads, value_dim),
@@ -157,3 +161,6 @@ def make_case(seed: int, parts: tuple[str, ...] | None = None) -> Case:
         mask=draw.mask(batch, heads, queries, keys) if draw.chance(0.5) else None,
         window=(draw.integer(-1, 3), draw.integer(-1, 3)),
     )
+    if case.window[0] == -1 and case.window[1] != -1:
+        case.prefix = torch.randint(0, keys + 2, (batch,), generator=draw.generator)
+    return case

@@ -43,6 +43,7 @@
   X(train_translation) \
   X(translate)         \
   X(average)           \
+  X(train_similar)     \
   X(predict)           \
   X(evaluate)          \
   X(embed)             \

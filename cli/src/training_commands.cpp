@@ -41,6 +41,12 @@ Command translate_command() {
           "roformer translate --model run --input test.en --output test.de --beams 4", Seed::kNotUsed, nullptr};
 }
 
+Command train_similar_command() {
+  return {"train-similar", "Train a model on pairs of similar texts: vectors to compare, and texts that it writes",
+          "roformer train-similar --model run --pairs pairs.tsv --columns text=sentence1,pair=sentence2 --output sim",
+          Seed::kUsed, nullptr};
+}
+
 Command compare_command() {
   return {"compare", "Train the same model with each of several position encodings and compare them",
           "roformer compare --encodings none,learned,rope --data data --output comparison --seeds 3", Seed::kUsed,

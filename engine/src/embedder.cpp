@@ -100,6 +100,8 @@ struct Embedder::Impl {
         threads(options.threads),
         long_texts(options.long_texts) {
     check_lower_case(modules, tokenizer);
+    const bool has_modules = std::filesystem::exists(model_dir + "/modules.json");
+    if (model.info().prefix_lm && !has_modules) modules.poolings = {Pooling::kPooler};  // what its training compares
     set_steps(options);
     set_info(options);
     info.prompt = prompt_of(modules, options);

@@ -216,10 +216,24 @@ void* Encoder::forward(const EncoderInput& input, Workspace& work, const Attend&
   return x;
 }
 
+const int64_t* Encoder::prefixes(const EncoderInput& input, Workspace& work) const {
+  if (!config_.prefix_lm) return nullptr;
+  work.prefixes.clear();
+  for (int64_t i = 0; i < input.sequences.count; ++i) {
+    const int64_t begin = input.sequences.cu_seqlens[i], end = input.sequences.cu_seqlens[i + 1];
+    int64_t t = begin;
+    while (t < end && (input.types == nullptr || input.types[t] == 0)) ++t;
+    work.prefixes.push_back(t - begin);
+  }
+  return work.prefixes.data();
+}
+
 void* Encoder::encode(const EncoderInput& input, Workspace& work) const {
   position_->prepare(input.sequences, work.rows);
+  const int64_t* const prefix = prefixes(input, work);
   const auto attend = [&](int64_t layer, const void* qkv, void* out) {
-    const rf_attention_args args = packed_args(layer, input, work.rows, qkv, out);
+    rf_attention_args args = packed_args(layer, input, work.rows, qkv, out);
+    args.prefix = prefix;
     linear_ ? (*linear_)(layer, args, work.features) : attend_softmax(args);
   };
   return forward(input, work, std::cref(attend));

@@ -69,13 +69,17 @@ class Encoder {
   rf_attention_args packed_args(int64_t layer, const EncoderInput& input, const PositionRows& rows, const void* qkv,
                                 void* out) const;
 
+  // Of each sequence of a prefix language model, how many tokens are before its first of another type than 0; nullptr
+  // for other models.
+  const int64_t* prefixes(const EncoderInput& input, Workspace& work) const;
+
   static void attend_softmax(const rf_attention_args& args);
 
   // extend() with keys and values, and with sums. tokens: the new ones.
   void* extend_rows(const Extension& input, const EncoderInput& tokens, KeyValueCache& cache, Workspace& work) const;
   void* extend_sums(const Extension& input, const EncoderInput& tokens, LinearStates& states, Workspace& work) const;
   void attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
-              const Workspace& work, const void* qkv, void* out) const;
+              Workspace& work, const void* qkv, void* out) const;
 
   // Columns of a row of queries, keys and values, and of one of results.
   int64_t qkv_width() const { return (shape_.heads + 2 * shape_.key_heads) * shape_.head_dim; }

@@ -1,5 +1,6 @@
 // Tokens behind those of a cache (encoder.h): attention reads the keys and values that the cache has, or linear
 // attention its sums.
+#include <algorithm>
 #include <numeric>
 
 #include "encoder.h"
@@ -20,6 +21,16 @@ EncoderInput new_tokens(const Extension& input, const SequenceCache& cache, Work
   tokens.sequences = {input.tokens(), std::ssize(input.sequences), input.offsets.data(), work.positions.data()};
   tokens.ids = input.ids;
   return tokens;
+}
+
+// A prompt is of type 0, and what a prefix language model adds to it of type 1.
+void set_types(const Extension& input, const SequenceCache& cache, Workspace& work, EncoderInput& tokens) {
+  work.types.resize(static_cast<size_t>(input.tokens()));
+  for (size_t i = 0; i < input.sequences.size(); ++i) {
+    const int32_t type = cache.length(input.sequences[i]) == 0 ? 0 : 1;
+    std::fill(work.types.begin() + input.offsets[i], work.types.begin() + input.offsets[i + 1], type);
+  }
+  tokens.types = work.types.data();
 }
 
 std::span<Workspace::Group> group(const Extension& input, const SequenceCache& cache, Workspace& work) {
@@ -69,7 +80,7 @@ void Encoder::check_length(int64_t tokens) const {
 }
 
 void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Group& group, KeyValueCache& cache,
-                     const Workspace& work, const void* qkv, void* out) const {
+                     Workspace& work, const void* qkv, void* out) const {
   const int64_t row_bytes = qkv_width() * bytes_of(dtype_), first = input.offsets[group.first];
   rf_attention_args args = attention_args(static_cast<const char*>(qkv) + first * row_bytes,
                                           static_cast<char*>(out) + first * out_width() * bytes_of(dtype_));
@@ -92,6 +103,10 @@ void Encoder::attend(int64_t layer, const Extension& input, const Workspace::Gro
   const int64_t before = group.keys - group.tokens;
   args.query_positions = work.counting.data() + before;
   args.key_positions = work.counting.data();
+  if (config_.prefix_lm && before == 0) {  // a prompt is a prefix; what follows it sees all of it
+    work.prefixes.assign(static_cast<size_t>(group.count), group.tokens);
+    args.prefix = work.prefixes.data();
+  }
   position_->set_terms(layer, group.rows, args);
   // Queries are the last of the keys.
   args.query = rotation_from(args.query, before);
@@ -135,7 +150,8 @@ void* Encoder::extend_sums(const Extension& input, const EncoderInput& tokens, L
 }
 
 void* Encoder::extend(const Extension& input, SequenceCache& cache, Workspace& work) const {
-  const EncoderInput tokens = new_tokens(input, cache, work);
+  EncoderInput tokens = new_tokens(input, cache, work);
+  if (config_.prefix_lm) set_types(input, cache, work, tokens);
   void* hidden = linear_ ? extend_sums(input, tokens, static_cast<LinearStates&>(cache), work)
                          : extend_rows(input, tokens, static_cast<KeyValueCache&>(cache), work);
   for (size_t i = 0; i < input.sequences.size(); ++i) {

@@ -21,6 +21,7 @@ HeadLayers::HeadLayers(const ModelConfig& config, Head head, const Weights& weig
                        Precision precision)
     : head_(head), precision_(of_small_layers(precision)), hidden_(config.hidden_size) {
   activation_ = config.hidden_act;
+  pooler_is_linear_ = config.prefix_lm;
   const auto linear = [&](const std::string& name) { return read_linear(weights, name, precision_); };
   if (weights.has(prefix + "pooler.dense.weight")) pooler_ = linear(prefix + "pooler.dense");
   switch (head) {
@@ -66,7 +67,8 @@ int64_t HeadLayers::logits() const {
 void HeadLayers::pool(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const {
   const rf_dtype dtype = activation_dtype(precision_);
   memory.result.resize(static_cast<size_t>(rows * hidden_ * bytes_of(dtype)));
-  pooler_(rows, x, x_stride, memory.result.data(), Activation::kTanh);
+  void* const y_typed = memory.result.data();
+  pooler_is_linear_ ? pooler_(rows, x, x_stride, y_typed) : pooler_(rows, x, x_stride, y_typed, Activation::kTanh);
   to_floats(dtype, rows * hidden_, memory.result.data(), y);
 }
 

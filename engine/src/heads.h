@@ -29,7 +29,7 @@ class HeadLayers {
   struct Memory {
     std::vector<std::byte> before_last, result;
   };
-  // tanh(dense(x)) of rows x_stride apart: y [rows, hidden_size].
+  // tanh(dense(x)), or dense(x) in a prefix language model, of rows x_stride apart: y [rows, hidden_size].
   void pool(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const;
   // Logits of rows x_stride apart, [rows, logits()]. For heads of sequences the rows are the tokens that they read.
   void operator()(int64_t rows, const void* x, int64_t x_stride, float* y, Memory& memory) const;
@@ -42,6 +42,7 @@ class HeadLayers {
   Head head_ = Head::kNone;
   Precision precision_ = Precision::kFloat32;
   std::optional<Activation> activation_;  // after dense_
+  bool pooler_is_linear_ = false;
   int64_t hidden_ = 0;
   Linear pooler_, dense_, last_;  // dense_: of language models and of RoFormer's classification
   Norm norm_;                     // of language models

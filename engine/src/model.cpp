@@ -68,6 +68,7 @@ ModelInfo info_of(const ModelConfig& config, Head head) {
                  .max_position_embeddings = config.max_position_embeddings,
                  .pad_token_id = config.pad_token_id,
                  .causal = config.is_decoder,
+                 .prefix_lm = config.prefix_lm,
                  .labels = {},
                  .problem_type = config.problem_type,
                  .stop_ids = {}};
@@ -318,7 +319,8 @@ void Model::pooled(const Tokens& tokens, Pooling pooling, float* out) const {
 void Model::pooled(const Tokens& tokens, std::span<const Pooling> poolings, float* out) const {
   const int64_t width = impl_->info.hidden_size, stride = width * static_cast<int64_t>(poolings.size());
   if (std::ranges::find(poolings, Pooling::kPooler) != poolings.end() && !impl_->layers.has_pooler()) {
-    fail("model", "pooling by the pooler needs a BERT with a pooler, got {} without one", impl_->info.architecture);
+    fail("model", "pooling by the pooler needs a BERT or a prefix language model with a pooler, got {} without one",
+         impl_->info.architecture);
   }
   const std::span<const uint8_t> mask = tokens.pooled.empty() ? tokens.attend : tokens.pooled;
   impl_->for_chunks(tokens, [&](const Chunk& chunk, Session& session) {

@@ -61,6 +61,21 @@ void check_family(const ModelConfig& config, std::string_view where) {
   }
 }
 
+void check_prefix_lm(const ModelConfig& config, std::string_view where) {
+  if (!config.prefix_lm) return;
+  if (!config.is_decoder) fail(where, "prefix_lm needs is_decoder to be true, got false");
+  if (config.attention.type != "softmax")
+    fail(where, "prefix_lm needs softmax attention, got {}", config.attention.type);
+  if (config.add_cross_attention) fail(where, "prefix_lm needs add_cross_attention to be false, got true");
+  if (config.type_vocab_size < 2) {
+    fail(where, "prefix_lm needs two token types, got type_vocab_size {}", config.type_vocab_size);
+  }
+  const auto activation = config.kept.find("pooler_activation");
+  if (activation != config.kept.end() && activation->second != "\"linear\"") {
+    fail(where, "pooler_activation must be \"linear\" with prefix_lm, got {}", activation->second);
+  }
+}
+
 void check_task(const ModelConfig& config, std::string_view where) {
   if (config.add_cross_attention && !config.is_decoder) {
     fail(where, "add_cross_attention needs is_decoder to be true, got false");
@@ -115,6 +130,7 @@ void check_config(const ModelConfig& config, std::string_view where) {
   check_heads(config, where);
   check_family(config, where);
   check_task(config, where);
+  check_prefix_lm(config, where);
 }
 
 }  // namespace rf

@@ -105,6 +105,7 @@ void read_numbers(const Reader& reader, ModelConfig& config) {
   reader.read("layer_norm_eps", config.layer_norm_eps);
   reader.read("rotary_value", config.rotary_value);
   reader.read("is_decoder", config.is_decoder);
+  reader.read("prefix_lm", config.prefix_lm);
   reader.read("add_cross_attention", config.add_cross_attention);
   reader.read("tie_word_embeddings", config.tie_word_embeddings);
   if (const json* value = reader.find("classifier_dropout"); value != nullptr && !value->is_null()) {

@@ -58,6 +58,7 @@ json to_json(const ModelConfig& config) {
     object["family"] = family_name(config.family);
     object.update(position_to_json(config));
   }
+  if (config.prefix_lm) object["prefix_lm"] = true;
   add_labels(config, object);
   if (!config.problem_type.empty()) object["problem_type"] = config.problem_type;
   if (config.summary_type != ModelConfig{}.summary_type) object["summary_type"] = config.summary_type;

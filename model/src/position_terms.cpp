@@ -252,7 +252,7 @@ std::string position_terms_hash(const ModelConfig& config,
     add(encoding.options);
   }
   add(fmt::format("{} {} {} {} {}", config.num_hidden_layers, config.num_attention_heads, config.hidden_size,
-                  config.max_position_embeddings, config.is_decoder));
+                  config.max_position_embeddings, config.is_causal()));
   for (const auto& [name, view] : tensors) {
     if (!is_source(name)) continue;
     add(name);

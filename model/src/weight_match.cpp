@@ -147,6 +147,11 @@ class Matcher {
     return starts_with_any(spec.name, kHeadModules) || spec.name.starts_with(prefix_ + "pooler.");
   }
 
+  // The pooler of a prefix language model, which a model that was trained without pairs lacks.
+  bool is_of_sentences(const WeightSpec& spec) const {
+    return config_.prefix_lm && spec.name.starts_with(prefix_ + "pooler.");
+  }
+
   void find_missing() {
     const bool head_in_file = std::any_of(specs_.begin(), specs_.end(), [&](const WeightSpec& spec) {
       return starts_with_any(spec.name, kHeadModules) && match_.names.contains(spec.name);
@@ -156,7 +161,7 @@ class Matcher {
       if (match_.names.contains(spec.name)) continue;
       if (spec.role == WeightRole::kTable) {
         match_.computed.push_back(spec.name);
-      } else if (is_of_head(spec) && !head_in_file && fresh_head_ == FreshHead::kAllowed) {
+      } else if (is_of_head(spec) && (!head_in_file || is_of_sentences(spec)) && fresh_head_ == FreshHead::kAllowed) {
         match_.fresh.push_back(spec.name);
       } else {
         missing.push_back(spec.name);

@@ -85,8 +85,7 @@ void add_language_model_head(Builder& to, const ModelConfig& c) {
 }
 
 void add_pooler(Builder& to, const ModelConfig& c, Head head) {
-  const bool pools = head == Head::kNone || head == Head::kSequenceClassification || head == Head::kMultipleChoice;
-  if (c.family != Family::kBert || !pools) return;
+  if (!has_pooler(c, head)) return;
   to.task_linear((head == Head::kNone ? "" : body_prefix(c)) + "pooler.dense", c.hidden_size, c.hidden_size);
 }
 
@@ -122,6 +121,12 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
       break;
   }
   return to.take();
+}
+
+bool has_pooler(const ModelConfig& config, Head head) {
+  if (config.prefix_lm && (head == Head::kNone || head == Head::kCausalLm)) return true;
+  const bool pools = head == Head::kNone || head == Head::kSequenceClassification || head == Head::kMultipleChoice;
+  return config.family == Family::kBert && pools;
 }
 
 bool has_position_table(const ModelConfig& config) {

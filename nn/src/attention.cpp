@@ -249,7 +249,9 @@ at::Tensor packed_attention(const at::Tensor& q_BTHD, const at::Tensor& k_BSHD, 
     if (terms.pair_bias.defined()) {
       own.pair_bias = terms.pair_bias.narrow(2, query.begin, query.count).narrow(3, key.begin, key.count);
     }
-    const AttentionContext context({query(positions.query), key(positions.key)}, {}, window, kernel);
+    TokenWindow window_of_own = window;
+    if (window.prefix.defined()) window_of_own.prefix = window.prefix.narrow(0, static_cast<int64_t>(i) - 1, 1);
+    const AttentionContext context({query(positions.query), key(positions.key)}, {}, window_of_own, kernel);
     outputs.push_back(checked_explicit(given_call(query(q_BTHD), key(k_BSHD), key(v_BSHD), own, context.state()),
                                        context.state(), dropout));
   }

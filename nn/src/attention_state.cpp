@@ -21,19 +21,21 @@ namespace rf::nn {
 
 namespace {
 
-bool excludes_any(TokenWindow window, int64_t queries, int64_t keys) {
+bool excludes_any(const TokenWindow& window, int64_t queries, int64_t keys) {
   return (window.right >= 0 && window.right < queries - 1) || (window.left >= 0 && window.left < keys - 1);
 }
 
-// bool [1, 1, T, S].
-at::Tensor window_mask(TokenWindow window, int64_t queries, int64_t keys, at::Device device) {
+// bool [1, 1, T, S], or with prefixes [B, 1, T, S].
+at::Tensor window_mask(const TokenWindow& window, int64_t queries, int64_t keys, at::Device device) {
   const auto options = at::dtype(at::kLong).device(device);
   const at::Tensor step = at::arange(keys, options).unsqueeze(0) -
                           at::arange(keys - queries, keys, options).unsqueeze(1);  // j - (i + S - T)
   at::Tensor open;
   if (window.right >= 0) open = step.le(window.right);
   if (window.left >= 0) open = open.defined() ? open.logical_and_(step.ge(-window.left)) : step.ge(-window.left);
-  return open.unsqueeze(0).unsqueeze(0);
+  if (!window.prefix.defined()) return open.unsqueeze(0).unsqueeze(0);
+  const at::Tensor in_prefix_BS = at::arange(keys, options).unsqueeze(0).lt(window.prefix.unsqueeze(1));
+  return open.logical_or(in_prefix_BS.unsqueeze(1).unsqueeze(2));
 }
 
 // Both sides as 0, 1, 2, .. plus a number for each row of the batch; nothing where a step is not 1.

@@ -5,6 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/full.h>
 
 #include <utility>
 
@@ -54,6 +55,13 @@ Heads rotate_heads(const at::Tensor& qkv_BTC, int64_t heads, const Terms& terms)
                                 .view({qkv_BTC.size(0), qkv_BTC.size(1), rotated_heads, split.q_BTHD.size(-1)});
   const auto parts = rotated(x_BTHD, terms.query, terms.layout).split(heads, 2);
   return {parts[0], parts[1], all ? parts[2] : rotated(split.v_BTHD, terms.value, terms.layout)};
+}
+
+// Tokens of each row before its first that is not of type 0, padding on the left too: int64 [B].
+at::Tensor prefix_of(const Input& input) {
+  const int64_t batch = input.ids_BT.size(0), tokens = input.ids_BT.size(1);
+  if (!input.types_BT.defined()) return at::full({batch}, tokens, at::kLong);
+  return input.types_BT.ne(0).cumsum(1).eq(0).sum(1);
 }
 
 // Keys or values after those of the cache, which takes them up.
@@ -138,6 +146,8 @@ at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout&
   const Tokens tokens = make_tokens(input, cache ? &after : nullptr);
   TokenWindow window;
   if (config_.is_decoder) window.right = 0;
+  // Later tokens of a cache see all that it has, the prefix too.
+  if (config_.prefix_lm && (cache == nullptr || cache->tokens == 0)) window.prefix = prefix_of(input);
   Pass pass{.drop = drop,
             .tokens = tokens,
             .shared = encoding_->shared(tokens.positions, dtype()),

@@ -156,6 +156,9 @@ void check_input(const Input& input, const ModelConfig& config, at::ScalarType d
     check_range(input.types_BT, 0, config.type_vocab_size - 1, "token types");
   }
   if (input.segments_BT.defined()) {
+    if (config.prefix_lm) {
+      fail(kWhere, "rows of a prefix language model must be one sequence each, with a mask for padding, got segments");
+    }
     check_same_shape(input.segments_BT, ids_BT, "segments");
     check_dtype(input.segments_BT, at::kInt, "segments");
     check_range(input.segments_BT, -1, std::numeric_limits<int32_t>::max(), "segments");

@@ -77,7 +77,7 @@ struct Model::Impl {
   std::shared_ptr<Encoding> encoding;
   at::Tensor table_MD;  // a checkpoint's own, or undefined
 
-  Linear pooler;              // family bert
+  Linear pooler;              // family bert, and prefix language models
   Linear transform, decoder;  // language models
   Norm transform_norm;
   Linear classifier_dense, classifier;  // the other heads; classifier_dense: a RoFormer's sequence classification
@@ -94,8 +94,7 @@ struct Model::Impl {
 };
 
 void Model::Impl::bind_head(const Parameters& parameters, const std::string& prefix) {
-  const bool pools = head == Head::kNone || head == Head::kSequenceClassification || head == Head::kMultipleChoice;
-  if (config.family == Family::kBert && pools) pooler = parameters.linear(prefix + "pooler.dense");
+  if (has_pooler(config, head)) pooler = parameters.linear(prefix + "pooler.dense");
   switch (head) {
     case Head::kNone:
       return;
@@ -224,6 +223,14 @@ at::Tensor Model::encode(const Input& input, KeyValueCache* cache) {
   return impl_->body.encode(impl_->drawn(input, cache, is_training(), key), cache, {&key, is_training()});
 }
 
+at::Tensor Model::pooled(const at::Tensor& hidden_BTC) {
+  if (!impl_->pooler.weight->defined()) {
+    fail("model", "pooled vectors need a model with a pooler, got {}", architecture_of(impl_->config, impl_->head));
+  }
+  const at::Tensor first_BC = impl_->pooler(hidden_BTC.select(1, 0));
+  return impl_->config.prefix_lm ? first_BC : at::tanh(first_BC);
+}
+
 at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
   if (!impl_->decoder.weight->defined()) {
     fail("model", "logits over the vocabulary need a language model, got {}",
@@ -254,7 +261,7 @@ Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* ca
   const Dropout drop{&key, is_training()};
   Output out;
   out.hidden_BTC = impl_->body.encode(impl_->drawn(input, cache, is_training(), key), cache, drop);
-  if (begins && impl_->pooler.weight->defined()) out.pooled_BC = at::tanh(impl_->pooler(out.hidden_BTC.select(1, 0)));
+  if (begins && impl_->pooler.weight->defined()) out.pooled_BC = pooled(out.hidden_BTC);
   const double p = config.classifier_dropout.value_or(config.hidden_dropout_prob);
   switch (impl_->head) {
     case Head::kNone:

@@ -17,7 +17,7 @@ EncodingShape encoding_shape(const ModelConfig& config) {
           .hidden_size = config.hidden_size,
           .input_size = config.embedding_size,
           .max_position_embeddings = config.max_position_embeddings,
-          .causal = config.is_decoder,
+          .causal = config.is_causal(),
           .initializer_range = config.initializer_range};
 }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kAttentionSchema =
     "attention(Tensor q, Tensor k, Tensor v, " RF_SCRIPT_TERMS_SCHEMA
     ", Tensor positions, Tensor key_positions, Tensor? mask, int left, int right, Tensor? cu_seqlens, "
-    "Tensor? cu_seqlens_k, str kernel, float dropout=0.0, int seed=0) -> Tensor";
+    "Tensor? cu_seqlens_k, str kernel, float dropout=0.0, int seed=0, Tensor? prefix=None) -> Tensor";
 
 using MaybeTensor = std::optional<at::Tensor>;
 
@@ -22,8 +22,10 @@ at::Tensor script_attention(const at::Tensor& q, const at::Tensor& k, const at::
                             const std::vector<std::string>& names, at::IntArrayRef ranges, std::string_view layout,
                             std::optional<double> scale, const at::Tensor& positions, const at::Tensor& key_positions,
                             const MaybeTensor& mask, int64_t left, int64_t right, const MaybeTensor& cu_seqlens,
-                            const MaybeTensor& cu_seqlens_k, std::string_view kernel, double dropout, int64_t seed) {
+                            const MaybeTensor& cu_seqlens_k, std::string_view kernel, double dropout, int64_t seed,
+                            const MaybeTensor& prefix) {
   return with_value_errors([&] {
+    const TokenWindow window{left, right, prefix.value_or(at::Tensor())};
     DropoutKey key{.seed = static_cast<uint64_t>(seed)};
     const AttentionDropout drop{.p = dropout, .key = &key};
     const Terms terms = terms_of({tensors, names, ranges, layout, scale});
@@ -31,10 +33,10 @@ at::Tensor script_attention(const at::Tensor& q, const at::Tensor& k, const at::
     where.key = key_positions.is_same(positions) ? where.query : token_positions(key_positions, "key");
     if (cu_seqlens) {
       if (mask) fail("attention", "packed sequences must not have a mask, got cu_seqlens and a mask");
-      return packed_attention(q, k, v, terms, where, {left, right}, {*cu_seqlens, cu_seqlens_k.value_or(*cu_seqlens)},
+      return packed_attention(q, k, v, terms, where, window, {*cu_seqlens, cu_seqlens_k.value_or(*cu_seqlens)},
                               kernel_of_name(kernel), drop);
     }
-    const AttentionContext context(where, mask.value_or(at::Tensor()), {left, right}, kernel_of_name(kernel));
+    const AttentionContext context(where, mask.value_or(at::Tensor()), window, kernel_of_name(kernel));
     return attention(q, k, v, terms, context, drop);
   });
 }

@@ -17,11 +17,21 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // What stands before the inputs in the tensors that are saved.
-enum Saved : size_t { kQueryPositions, kKeyPositions, kMask, kQueryEnds, kKeyEnds, kOut, kLogSum, kFirstInput };
+enum Saved : size_t {
+  kQueryPositions,
+  kKeyPositions,
+  kMask,
+  kQueryEnds,
+  kKeyEnds,
+  kPrefix,
+  kOut,
+  kLogSum,
+  kFirstInput
+};
 
 void save_call(AutogradContext* ctx, const AttentionCall& call, const AttentionResult& result) {
-  variable_list saved = {call.query_positions,     call.key_positions,  call.mask,          call.packed.cu_seqlens_q,
-                         call.packed.cu_seqlens_k, std::get<0>(result), std::get<1>(result)};
+  variable_list saved = {call.query_positions,     call.key_positions, call.mask,           call.packed.cu_seqlens_q,
+                         call.packed.cu_seqlens_k, call.window.prefix, std::get<0>(result), std::get<1>(result)};
   for (const at::Tensor* input : inputs_of(call)) saved.push_back(*input);
   ctx->save_for_backward(std::move(saved));
   auto& data = ctx->saved_data;
@@ -45,7 +55,7 @@ AttentionCall saved_call(AutogradContext* ctx, const variable_list& saved) {
   call.terms.scale = data["scale"].toOptional<double>();
   call.query_positions = saved[kQueryPositions], call.key_positions = saved[kKeyPositions];
   call.mask = saved[kMask];
-  call.window = {window[0], window[1]};
+  call.window = {window[0], window[1], saved[kPrefix]};
   call.dropout = {data["dropout"].toDouble(), data["seed"].toSymInt(), data["stream"].toSymInt()};
   call.packed = {saved[kQueryEnds], saved[kKeyEnds]};
   return call;

@@ -69,6 +69,18 @@ void check_packed(const AttentionCall& call) {
                     k.sym_sizes());
 }
 
+void check_prefix(const AttentionCall& call) {
+  const at::Tensor& prefix = call.window.prefix;
+  if (!prefix.defined()) return;
+  const at::ScalarType type = prefix.scalar_type();
+  const c10::SymInt entries = call.packed.defined() ? call.packed.cu_seqlens_q.sym_size(0) - 1 : call.q.sym_size(0);
+  TORCH_CHECK_VALUE((type == at::kInt || type == at::kLong) && prefix.dim() == 1 && prefix.sym_size(0) == entries,
+                    "[attention] prefix must be int32 or int64 [", entries, "], one for each ",
+                    call.packed.defined() ? "packed sequence" : "entry of the batch", ", got ", type, " ",
+                    prefix.sym_sizes());
+  check_device(call, prefix, "prefix");
+}
+
 void check_rotation(const AttentionCall& call, const char* name, const Rotation& rotation, bool of_queries) {
   const auto& [cos, sin] = rotation;
   TORCH_CHECK_VALUE(cos.defined() == sin.defined(), "[attention] ", name, "_cos and ", name,
@@ -175,6 +187,7 @@ void check_shapes(const AttentionCall& call) {
   check_positions(call, call.key_positions, "key_positions", call.k.sym_size(1));
   check_terms(call);
   check_packed(call);
+  check_prefix(call);
   check_mask(call);
 }
 
@@ -231,15 +244,16 @@ rf_attention_args described(const AttentionCall& call, const Address& address) {
   args.cu_seqlens_q = static_cast<const int64_t*>(data_or_null(call.packed.cu_seqlens_q));
   args.cu_seqlens_k = static_cast<const int64_t*>(data_or_null(call.packed.cu_seqlens_k));
   args.sequences = args.cu_seqlens_q == nullptr ? 0 : call.packed.cu_seqlens_q.size(0) - 1;
+  args.prefix = static_cast<const int64_t*>(data_or_null(call.window.prefix));
   return args;
 }
 
-// Positions and the ends of sequences as core reads them.
+// Positions, the ends of sequences and prefixes as core reads them.
 void make_indices_readable(AttentionCall& call) {
   call.query_positions = call.query_positions.cpu().contiguous();
   call.key_positions = call.key_positions.cpu().contiguous();
-  for (at::Tensor* cu_seqlens : {&call.packed.cu_seqlens_q, &call.packed.cu_seqlens_k}) {
-    if (cu_seqlens->defined()) *cu_seqlens = cu_seqlens->to(at::kCPU, at::kLong).contiguous();
+  for (at::Tensor* indices : {&call.packed.cu_seqlens_q, &call.packed.cu_seqlens_k, &call.window.prefix}) {
+    if (indices->defined()) *indices = indices->to(at::kCPU, at::kLong).contiguous();
   }
 }
 

@@ -13,7 +13,8 @@ namespace {
 constexpr const char* kArguments =
     "Tensor q, Tensor k, Tensor v, Tensor query_positions, Tensor key_positions, Tensor? mask, Tensor?[] terms, "
     "int[] ranges, *, str layout=\"pairs\", float? scale=None, int left=-1, int right=-1, float dropout=0.0, "
-    "SymInt seed=0, SymInt stream=0, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None";
+    "SymInt seed=0, SymInt stream=0, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, "
+    "Tensor? prefix=None";
 
 void read_terms(AttentionCall& call, const c10::IValue& given_terms, const c10::IValue& given_ranges) {
   const auto terms = given_terms.toOptionalTensorVector();
@@ -34,7 +35,7 @@ void push_call(torch::jit::Stack& stack, const AttentionCall& call) {
   torch::jit::push(stack, call.q, call.k, call.v, call.query_positions, call.key_positions, none_or(call.mask),
                    std::move(terms), ranges_of(call.terms), call.terms.layout, call.terms.scale, call.window.left,
                    call.window.right, call.dropout.p, call.dropout.seed, call.dropout.stream,
-                   none_or(call.packed.cu_seqlens_q), none_or(call.packed.cu_seqlens_k));
+                   none_or(call.packed.cu_seqlens_q), none_or(call.packed.cu_seqlens_k), none_or(call.window.prefix));
 }
 
 }  // namespace
@@ -60,6 +61,7 @@ AttentionCall read_call(StackReader& stack) {
   call.dropout.p = stack.number();
   call.dropout.seed = stack.next().toSymInt(), call.dropout.stream = stack.next().toSymInt();
   call.packed.cu_seqlens_q = stack.optional_tensor(), call.packed.cu_seqlens_k = stack.optional_tensor();
+  call.window.prefix = stack.optional_tensor();
   return call;
 }
 

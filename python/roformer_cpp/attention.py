@@ -25,6 +25,7 @@ def attention(
     mask: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     cu_seqlens_k: Tensor | None = None,
+    prefix: Tensor | None = None,
     kernel: Literal["auto", "fused", "explicit", "ref"] = "auto",
     heads_first: bool = False,
     scale: float | None = None,
@@ -56,6 +57,10 @@ def attention(
         cu_seqlens: packed sequences: int32 or int64 ``[sequences + 1]``, rising from 0 to T; with B = 1, sequence i is
             tokens ``cu_seqlens[i]`` to ``cu_seqlens[i + 1] - 1``. Not with ``mask``.
         cu_seqlens_k: the same for the keys. Default: ``cu_seqlens``.
+        prefix: integers ``[B]``, or ``[sequences]`` with ``cu_seqlens``: every query of an entry may attend to its
+            first so many keys, also to those after it. With ``is_causal`` it is the mask of prefix language models
+            (UniLM, arXiv 1905.03197): tokens of the prefix see each other, later ones all that is before them. No array
+            ``[T, S]`` is made. Not with a window that is limited to the left or not at all.
         kernel: ``"fused"``: a tiled kernel for float32, bfloat16 and float16 on the CPU, memory linear in T; no gate,
             first derivatives only. ``"explicit"``: torch operations, any dtype, derivatives of any order. ``"ref"``:
             float64 loops. ``"auto"``: fused where it can compute the call, else explicit.
@@ -82,6 +87,10 @@ def attention(
             raise ValueError(f"[attention] {name} must be [batch, tokens, heads, head_dim], got {list(x.shape)}")
     terms = _scaled(Terms() if terms is None else terms, scale)
     left, right = _window(window, is_causal)
+    if prefix is not None and (left != -1 or right == -1):
+        raise ValueError(
+            f"[attention] prefix needs is_causal, or a window that is limited on the right alone, got {(left, right)}"
+        )
     if cu_seqlens is None and cu_seqlens_k is not None:
         raise ValueError("[attention] cu_seqlens_k must come with cu_seqlens, got cu_seqlens_k alone")
     ends = None if cu_seqlens is None else (cu_seqlens, cu_seqlens if cu_seqlens_k is None else cu_seqlens_k)
@@ -108,6 +117,7 @@ def attention(
         kernel,
         dropout,
         _seed(dropout),
+        prefix,
     )
     return out.transpose(1, 2) if heads_first else out
 

@@ -70,6 +70,7 @@ struct Continuer::Impl {
     tokenizer.encode(prompt, encoding);
     std::vector<int32_t> ids = ends.before;
     ids.insert(ids.end(), encoding.ids.begin(), encoding.ids.end());
+    if (model.info().prefix_lm) ids.insert(ids.end(), ends.after.begin(), ends.after.end());
     if (ids.empty()) {
       constexpr auto kReplace = nlohmann::json::error_handler_t::replace;
       fail<ArgumentError>(kContinuationWhere, "a prompt must have at least one token, got {}",
@@ -78,8 +79,9 @@ struct Continuer::Impl {
     return ids;
   }
 
-  // What the new tokens add to the text.
+  // What the new tokens add to the text; a text of its own where the prompt is the prefix.
   std::string new_text(const std::vector<int32_t>& prompt, const std::vector<int32_t>& added) const {
+    if (model.info().prefix_lm) return tokenizer.decode(added, text::SkipSpecials::kYes);
     std::vector<int32_t> all = prompt;
     all.insert(all.end(), added.begin(), added.end());
     const std::string before = tokenizer.decode(prompt, text::SkipSpecials::kYes);

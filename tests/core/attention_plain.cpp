@@ -50,6 +50,7 @@ struct Table {
 // A head of a batch entry, or of a packed sequence: queries first_query .. and keys first_key .. of the arrays.
 struct Part {
   int64_t b, head, first_query, queries, first_key, keys;
+  int64_t entry;  // of the batch, or of the packed sequences
 };
 
 class Head {
@@ -144,7 +145,8 @@ class Head {
   bool may_attend(int64_t m, int64_t n) const {
     const int64_t ahead = n - (m + part_.keys - part_.queries);
     if ((x_.window & RF_WINDOW_LEFT) != 0 && ahead < -x_.window_left) return false;
-    if ((x_.window & RF_WINDOW_RIGHT) != 0 && ahead > x_.window_right) return false;
+    const bool is_prefix = x_.prefix != nullptr && n < x_.prefix[part_.entry];
+    if ((x_.window & RF_WINDOW_RIGHT) != 0 && ahead > x_.window_right && !is_prefix) return false;
     return x_.mask == nullptr ||
            x_.mask[part_.b * x_.mask_stride_b + part_.head * x_.mask_stride_h +
                    (part_.first_query + m) * x_.mask_stride_t + (part_.first_key + n) * x_.mask_stride_s] != 0;
@@ -321,10 +323,10 @@ void plain_attention(rf_dtype dtype, const rf_attention_args& x, const rf_attent
   const bool packed = x.cu_seqlens_q != nullptr;
   for (int64_t head = 0; head < x.heads; ++head) {
     for (int64_t i = 0; i < (packed ? x.sequences : x.batch); ++i) {
-      Part part = {i, head, 0, x.queries, 0, x.keys};
+      Part part = {i, head, 0, x.queries, 0, x.keys, i};
       if (packed) {
         const int64_t query = x.cu_seqlens_q[i], key = x.cu_seqlens_k[i];
-        part = {0, head, query, x.cu_seqlens_q[i + 1] - query, key, x.cu_seqlens_k[i + 1] - key};
+        part = {0, head, query, x.cu_seqlens_q[i + 1] - query, key, x.cu_seqlens_k[i + 1] - key, i};
       }
       Head(dtype, x, grads, part).run();
     }

@@ -147,7 +147,7 @@ TEST_F(PositionTermsTest, RefusesDamage) {
       {"must have tokens", [](auto&, Metadata& m) { m.erase("tokens"); }},
       {"tokens must be at least 1, got 0", [](auto&, Metadata& m) { m["tokens"] = "0"; }},
       {"longest must be a number, got \"9x\"", [](auto&, Metadata& m) { m["longest"] = "9x"; }},
-      {"tokens must be a number", [](auto&, Metadata& m) { m["tokens"] = "99999999999999999999"; }},
+      {"tokens must be a number", [](auto&, Metadata& m) { m["tokens"] = std::string(20, '9'); }},
       {"scale must be finite", [](auto&, Metadata& m) { m["scale"] = "inf"; }},
       {"scale must be a number", [](auto&, Metadata& m) { m["scale"] = ""; }},
       {"must have bias.range", [](auto&, Metadata& m) { m.erase("bias.range"); }},

@@ -127,6 +127,9 @@ void fit_attention(RunConfig& run, const nlohmann::json* model) {
          causal ? "" : "; causal attention goes with \"objective\": \"causal\"");
   }
   run.model.is_decoder = causal;
+  if (run.model.prefix_lm) {
+    fail(kRunFile, "model.prefix_lm must be false here, got true; roformer train-similar trains it on pairs of texts");
+  }
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ class Encoder:
     def build(self) -> str:
         """The last hidden state, float32 [B, T, C], of the inputs, which are added to the graph."""
         graph, config = self.graph, self.config
+        if config.get("prefix_lm"):
+            raise ValueError("[export_onnx] prefix_lm must be false, got true")
         self.ids, self.attention_mask, types = (
             graph.input(name, ["batch", "tokens"]) for name in ("input_ids", "attention_mask", "token_type_ids")
         )

@@ -7,6 +7,9 @@
 // in every layer, but the states that they had when they came stay, as in every cache, so that logits differ from those
 // of the whole sequence.
 //
+// In a prefix language model (config.h) the tokens of the first append() to an empty sequence are its prefix, of type
+// 0, and those after them of type 1.
+//
 // With linear attention, neither the memory of a sequence nor the time of a step depends on its length. Logits are
 // those of the whole sequence to rounding: their bits depend on the steps in which the sequence came, but not on other
 // sequences, nor on the number of threads. Sums lose no token, so truncate() leaves none or all. A rotation that

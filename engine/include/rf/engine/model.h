@@ -62,7 +62,7 @@ struct Tokens {
 enum class Pooling {
   kMean,         // of all tokens that are attended to
   kCls,          // the first of these
-  kPooler,       // tanh(dense(first token of all)), of models of the family bert that have it
+  kPooler,       // tanh(dense(first token of all)) of BERTs that have it, dense(..) of prefix language models
   kLast,         // the last token that is attended to
   kMax,          // element by element
   kMeanSqrtLen,  // the sum over the square root of the number of tokens
@@ -76,6 +76,7 @@ struct ModelInfo {
   int64_t vocab_size = 0, hidden_size = 0, layers = 0, heads = 0;
   int64_t type_vocab_size = 0, max_position_embeddings = 0, pad_token_id = 0;
   bool causal = false;
+  bool prefix_lm = false;           // the tokens of type 0 at the start of a sequence see each other
   std::vector<std::string> labels;  // of classification
   std::string problem_type;         // "", regression, single_label_classification, multi_label_classification
   std::vector<int32_t> stop_ids;    // tokens that end a text, where the model's files name them: of rotary decoders

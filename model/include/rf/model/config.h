@@ -90,6 +90,10 @@ struct ModelConfig {
   int64_t pad_token_id = 0;   // null is refused: padding needs a token
   bool rotary_value = false;  // values are rotated as keys are
   bool is_decoder = false;
+  // A prefix language model (UniLM, arXiv 1905.03197; SimBERT, RoFormer-Sim), with is_decoder: the tokens of type 0 at
+  // the start of a sequence see each other, those after them what is before them. The bare model and the causal
+  // language model have a pooler then, dense(first token) without activation, whose vectors are those of sentences.
+  bool prefix_lm = false;
   bool add_cross_attention = false;
   bool tie_word_embeddings = true;
   int64_t num_labels = 2;
@@ -104,6 +108,7 @@ struct ModelConfig {
   NormKind norm_kind() const { return family == Family::kRoFormerV2 ? NormKind::kRms : NormKind::kLayer; }
   // Of the encoder and the language model's head; those of tasks have biases.
   bool use_bias() const { return family != Family::kRoFormerV2; }
+  bool is_causal() const { return is_decoder && !prefix_lm; }  // no token sees one behind it
   int64_t head_dim() const { return hidden_size / num_attention_heads; }
   // Head named by `architectures`; kNone when the list is empty. Throws Error for a class of another family.
   Head head() const;

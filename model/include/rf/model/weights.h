@@ -44,6 +44,8 @@ struct WeightSpec {
 // only.
 std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head);
 
+// Whether pooler.dense is among them: a vector of the first token.
+bool has_pooler(const ModelConfig& config, Head head);
 // Whether encoder.embed_positions.weight is among them: of a roformer and of a roformer_v2.
 bool has_position_table(const ModelConfig& config);
 

@@ -30,7 +30,8 @@ class TranslationModel;
 struct Input {
   at::Tensor ids_BT;        // int64, 0 <= id < vocab_size; T > 0, B may be 0
   at::Tensor mask_BT;       // optional; bool, or integers 0 and 1: true or 1 may be attended to
-  at::Tensor types_BT;      // optional, int64, 0 <= type < type_vocab_size; default 0
+  at::Tensor types_BT;      // optional, int64, 0 <= type < type_vocab_size; default 0. In a prefix language model the
+                            // tokens before the first of another type are the prefix
   at::Tensor segments_BT;   // optional, int32; tokens attend within equal values >= 0; -1 is padding. Excludes mask_BT
   at::Tensor ends_N;        // optional, with segments: int64, 0, then where each run of equal segments in a row ends,
                             // counted through all rows; without it they are looked for
@@ -48,7 +49,7 @@ struct Input {
 struct Output {
   at::Tensor hidden_BTC;  // last hidden state
   at::Tensor pooled_BC;   // family bert: bare model (with a cache: at its first call), sequence classification,
-                          // multiple choice
+                          // multiple choice; prefix language models: bare model and causal language model
   at::Tensor logits;      // MaskedLm/CausalLm [B,T,V]; classification [B,num_labels]; choice [B/choices, choices];
                           // token classification [B,T,num_labels]
   at::Tensor start_logits_BT, end_logits_BT;  // question answering
@@ -84,6 +85,8 @@ class Model : public torch::nn::Module {
   // num_choices: only for Head::kMultipleChoice, whose input is [B*choices, T]. No cache with the heads that look at
   // one token of a sequence: sequence classification and multiple choice.
   Output forward(const Input& input, int64_t num_choices = 1, KeyValueCache* cache = nullptr);
+  // Of hidden states, the pooler's vectors [B,C]; see Output.
+  at::Tensor pooled(const at::Tensor& hidden_BTC);
   // Logits [N,V] of the masked-LM or causal-LM head at chosen hidden states [N,C] (or [B,T,C]) only.
   at::Tensor masked_lm_logits(const at::Tensor& hidden_NC);
 

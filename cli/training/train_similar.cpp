@@ -1,0 +1,90 @@
+// roformer train-similar.
+#include "rf/train/train_similar.h"
+
+#include <memory>
+
+#include "read_options.h"
+#include "rf/train/runtime.h"
+#include "training_command.h"
+
+namespace rf::cli {
+
+namespace {
+
+using train::SimilarTraining;
+
+int run_train_similar(const SimilarTraining& options) {
+  const train::SimilarTrainingReport report = train::train_similar(options, progress());
+  progress().finish();
+  nlohmann::json line = {{"output", options.output_dir},
+                         {"pairs", report.pairs},
+                         {"steps", report.steps},
+                         {"generation_loss", report.generation_loss},
+                         {"similarity_loss", report.similarity_loss}};
+  if (!options.valid.empty() && report.signal == 0) line["spearman"] = report.spearman;  // null where it is none
+  emit(line);
+  if (report.signal == 0) return kOk;
+  say("interrupted; the same command continues from here");
+  return kSignalBase + report.signal;
+}
+
+void add_schedule(CLI::App& app, SimilarTraining& options) {
+  app.add_option("--epochs", options.epochs, "Passes through the pairs")->capture_default_str();
+  app.add_option("--batch", options.batch, "Pairs per step, each in both directions")->capture_default_str();
+  app.add_option("--max-length", options.max_length, "Tokens of a text; a pair has at most twice as many")
+      ->capture_default_str();
+  app.add_option("--mask", options.mask,
+                 "Part of the texts that are read with masked words, of which 15 % are; what is written stays whole")
+      ->capture_default_str();
+  app.add_option("--learning-rate", options.learning_rate, "Peak rate")->capture_default_str();
+  add_choice<train::Schedule>(app, "--schedule", options.schedule, "constant",
+                              "After the warm-up: constant or linear (to 0)",
+                              {{"linear", train::Schedule::kLinear}, {"constant", train::Schedule::kConstant}});
+  app.add_option("--warmup", options.warmup, "Part of the steps during which the rate rises")->capture_default_str();
+  app.add_option("--weight-decay", options.weight_decay, "AdamW's decay, not applied to biases and norms")
+      ->capture_default_str();
+  app.add_option("--clip-norm", options.clip_norm, "Largest norm of the whole gradient; 0: no clipping")
+      ->capture_default_str();
+  add_choice<train::Precision>(app, "--precision", options.precision, "bfloat16",
+                               "Precision of training: bfloat16 or float32",
+                               {{"bfloat16", train::Precision::kBfloat16}, {"float32", train::Precision::kFloat32}});
+}
+
+std::function<int()> configure_train_similar(CLI::App& app, const Common& common) {
+  auto options = std::make_shared<SimilarTraining>();
+  auto columns = std::make_shared<std::map<std::string, std::string>>();
+  app.add_option("--model", options->model_dir, "Model directory to start from, such as that of a pretrained RoFormer")
+      ->required();
+  app.add_option("--pairs", options->pairs,
+                 "Pairs of similar texts, in the columns text and pair: .jsonl .csv .tsv, also .gz and .zst")
+      ->required();
+  app.add_option("--label", options->label, "Only records of --pairs whose column label has this value");
+  app.add_option("--valid", options->valid,
+                 "Pairs with a number in the column label: after each epoch its rank correlation with their cosines");
+  app.add_option("--output", options->output_dir,
+                 "Directory of the model. The same command continues an interrupted run")
+      ->required();
+  add_columns(app, *columns);
+  add_schedule(app, *options);
+  add_record_format(app, options->format, options->quotes);
+  add_dictionary(app, options->load);
+  return [options, columns, &common] {
+    for (const auto& [column, field] : *columns) {
+      const auto found = options->columns.find(column);
+      if (found == options->columns.end()) {
+        fail_usage("train-similar", "--columns must name text, pair and label, got {}", column);
+      }
+      found->second = field;
+    }
+    options->seed = common.seed.value_or(options->seed);
+    options->note = say;
+    train::keep_freed_memory();
+    return run_train_similar(*options);
+  };
+}
+
+}  // namespace
+
+}  // namespace rf::cli
+
+RF_TRAINING_COMMAND(train_similar, rf::cli::configure_train_similar)

@@ -1,0 +1,203 @@
+"""roformer train-similar: losses against NumPy and torch, that they fall, resuming, what follows from the model, and
+bad input."""
+
+import json
+import math
+import random
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+import roformer_cpp
+from cli_support import PROGRAM, refused, results
+
+WORDS = ["red", "blue", "big", "small", "cat", "dog", "runs", "sleeps", "old", "new", "house", "tree"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+
+
+def sentences(count, seed=1):
+    """Pairs with the same words in another order."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        words = rng.sample(WORDS, 4)
+        yield " ".join(words), " ".join(sorted(words))
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("similar")
+    config = SIZES | {"model_type": "roformer", "vocab_size": len(SPECIAL) + len(WORDS)}
+    roformer_cpp.build_model(config, "RoFormerForMaskedLM", seed=1).save(folder / "start")
+    (folder / "start" / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
+    (folder / "start" / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    lines = [f"{a}\t{b}\t1" for a, b in sentences(64)]
+    (folder / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *lines, "red\tblue cat\t0"]) + "\n")
+    made = list(sentences(12, seed=2))
+    scored = [f"{a}\t{b}\t5" for a, b in made[:6]] + [
+        f"{a}\t{b[1]}\t1" for (a, _), b in zip(made[6:], made, strict=False)
+    ]
+    (folder / "valid.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *scored]) + "\n")
+    return folder
+
+
+def arguments(house, output, *more, batch=8):
+    columns = "text=sentence1,pair=sentence2,label=label"
+    given = ["--model", house / "start", "--pairs", house / "pairs.tsv", "--columns", columns, "--label", 1]
+    return [
+        "train-similar",
+        *given,
+        "--output",
+        output,
+        "--batch",
+        batch,
+        "--max-length",
+        12,
+        "--precision",
+        "float32",
+        *more,
+    ]
+
+
+def metrics_of(folder, kind="train"):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["type"] == kind]
+
+
+def vectors_and_losses(model, rows):
+    """(generation, similarity) of rows [CLS] a [SEP] b [SEP], by the formulas in float64."""
+    predicted, vectors = [], []
+    with torch.no_grad():
+        for ids, types in rows:
+            out = model(torch.tensor([ids]), token_type_ids=torch.tensor([types]))
+            logits = out["logits"][0].log_softmax(-1)
+            predicted += [-logits[t - 1, ids[t]].item() for t in range(1, len(ids)) if types[t] == 1]
+            vectors.append(out["pooled"][0].numpy())
+    unit = np.stack(vectors) / np.linalg.norm(vectors, axis=1, keepdims=True)
+    scores = 20 * unit @ unit.T
+    np.fill_diagonal(scores, -np.inf)
+    partner = np.arange(len(rows)) ^ 1
+    similarity = np.log(np.exp(scores).sum(1)) - scores[np.arange(len(rows)), partner]
+    return np.mean(predicted), similarity.mean()
+
+
+def test_the_losses_of_the_first_step(house, tmp_path):
+    """One step over all pairs, so that the order does not matter; the pooler of the start comes from the same seed."""
+    (report,) = results(*arguments(house, tmp_path / "out", "--mask", 0, "--learning-rate", 1e-9, batch=64))
+    assert report["steps"] == 1 and report["pairs"] == 64
+    model = roformer_cpp.load_model(tmp_path / "out", dtype="float64")  # as after a step of next to nothing
+    ids = {word: i for i, word in enumerate([*SPECIAL, *WORDS])}
+    rows = []
+    for a, b in sentences(64):
+        for first, second in ((a, b), (b, a)):
+            x, y = ([ids[word] for word in text.split()] for text in (first, second))
+            rows.append(([2, *x, 3, *y, 3], [0] * (len(x) + 2) + [1] * (len(y) + 1)))
+    generation, similarity = vectors_and_losses(model, rows)
+    assert report["generation_loss"] == pytest.approx(generation, rel=1e-5)
+    assert report["similarity_loss"] == pytest.approx(similarity, rel=1e-5)
+    assert abs(generation - math.log(len(ids))) < 0.2
+
+
+@pytest.fixture(scope="module")
+def trained(house):
+    valid = ["--valid", house / "valid.tsv", "--epochs", 40, "--learning-rate", 2e-3]
+    (report,) = results(*arguments(house, house / "sim", *valid))
+    return house / "sim", report
+
+
+def test_the_losses_fall(trained, house):
+    folder, report = trained
+    lines = metrics_of(folder)
+    assert report["steps"] == 320 and lines[-1]["step"] == 320
+    assert lines[-1]["generation_loss"] < 0.5 * lines[0]["generation_loss"]
+    assert lines[-1]["similarity_loss"] < 0.5 * lines[0]["similarity_loss"]
+    engine = roformer_cpp.Engine(folder)
+    records = [line.split("\t") for line in (house / "valid.tsv").read_text().splitlines()[1:]]
+    left, right = (engine.embed([record[i] for record in records]) for i in (0, 1))
+    cosines = (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
+    expected = spearmanr(cosines, [float(record[2]) for record in records]).statistic
+    assert report["spearman"] == pytest.approx(expected, abs=1e-3) and expected > 0.7
+    assert metrics_of(folder, "evaluation")[-1]["spearman"] == pytest.approx(report["spearman"])
+
+
+def test_what_the_model_writes_and_finds(trained, house, tmp_path):
+    folder, _ = trained
+    config = json.loads((folder / "config.json").read_text())
+    assert config["prefix_lm"] is True and config["architectures"] == ["RfEncoderForCausalLM"]
+    right = 0
+    for text, ordered in list(sentences(64))[:16]:
+        (line,) = results("generate", "--model", folder, "--prompt", text)
+        right += line["text"] == ordered
+        assert line["stopped"]
+    assert right >= 8
+    made = list(sentences(8, seed=5))
+    (tmp_path / "texts.txt").write_text("".join(f"{ordered}\n" for _, ordered in made))
+    found = 0
+    for text, ordered in made:
+        best = results("similar", "--model", folder, "--query", text, "--input", tmp_path / "texts.txt", "--top-k", 1)
+        found += best[0]["text"] == ordered
+    assert found >= 6
+
+
+def test_a_killed_run_goes_on(house, tmp_path):
+    options = ["--epochs", 30, "--learning-rate", 1e-3]
+    whole, cut = (arguments(house, tmp_path / name, *options) for name in ("whole", "cut"))
+    results(*whole)
+    child = subprocess.Popen([PROGRAM, *map(str, cut)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not any((tmp_path / "cut").glob("checkpoint-*")) and child.poll() is None:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=60) == 130
+    results(*cut)
+    model = "model.safetensors"
+    assert (tmp_path / "cut" / model).read_bytes() == (tmp_path / "whole" / model).read_bytes()
+    assert not any((tmp_path / "cut").glob("checkpoint-*"))
+    assert [m["loss"] for m in metrics_of(tmp_path / "cut")] == [m["loss"] for m in metrics_of(tmp_path / "whole")]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (["--batch", 65], ["at least as many pairs as a batch has, 65, got 64 with the label 1"]),
+        (["--batch", 1], ["batch must be from 2"]),
+        (["--columns", "text=nothing"], ["nothing", "pairs.tsv line 2"]),
+        (["--max-length", 2], ["max-length must be from 3"]),
+        (["--mask", 2], ["mask must be from 0 to 1, got 2"]),
+        (["--learning-rate", 0], ["learning-rate must be above 0"]),
+    ],
+)
+def test_bad_options(change, words, house, tmp_path):
+    given = arguments(house, tmp_path / "out")
+    if change[0] in given:
+        at = given.index(change[0])
+        given[at : at + 2] = change
+    else:
+        given += change
+    message = refused(*given)
+    for word in words:
+        assert word in message, message
+
+
+def test_bad_records(house, tmp_path):
+    bad = tmp_path / "bad.tsv"
+    bad.write_text("sentence1\tsentence2\tlabel\n" + "red\tblue\t1\n" * 9 + "red\t \t1\n")
+    given = arguments(house, tmp_path / "out")
+    given[given.index("--pairs") + 1] = bad
+    assert "bad.tsv line 11" in refused(*given)
+    other = tmp_path / "other"
+    results(*arguments(house, other))
+    assert "the settings must be those of the run" in refused(*arguments(house, other, "--epochs", 2))
+    assert "text, pair and label, got score" in refused(*arguments(house, other, "--columns", "score=x"), code=2)

@@ -1,0 +1,266 @@
+"""Prefixes of attention (C-11): the mask of UniLM from its definition, in every kernel, packed and not, with gradients;
+and prefix language models, by themselves and in the engine."""
+
+import numpy as np
+import pytest
+import torch
+from torch.library import opcheck
+
+import roformer_cpp
+import tolerances as tol
+from rf_engine import Engine
+from rf_generation import Decoder
+from roformer_cpp import attention
+
+SIZES = {
+    "vocab_size": 41,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 64,
+}
+
+
+def drawn(batch, tokens, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(batch, tokens, 2, 8, generator=generator, dtype=torch.float64).to(dtype) for _ in range(3)]
+
+
+def unilm(types):
+    """bert4keras: idx = cumsum(segment_ids); a query attends to a key iff idx_k <= idx_q. bool [B,1,T,S]."""
+    index = types.cumsum(1)
+    return index[:, None, None, :] <= index[:, None, :, None]
+
+
+def formula(q, k, v, attend):
+    scores = torch.einsum("bthd,bshd->bhts", q, k) / q.shape[-1] ** 0.5
+    weights = scores.masked_fill(~attend, float("-inf")).softmax(-1)
+    return torch.einsum("bhts,bshd->bthd", weights, v)
+
+
+def types_of(prefixes, tokens):
+    return (torch.arange(tokens) >= torch.tensor(prefixes)[:, None]).long()
+
+
+@pytest.mark.parametrize("kernel", ("fused", "explicit", "ref"))
+@pytest.mark.parametrize("prefixes", ((5, 1, 12), (40, 0, 97), (150, 64, 149)), ids=str)
+def test_the_mask_of_unilm(prefixes, kernel):
+    tokens = max(13, *prefixes) + 1
+    q, k, v = drawn(3, tokens, torch.float32 if kernel == "fused" else torch.float64)
+    expected = formula(q.double(), k.double(), v.double(), unilm(types_of(prefixes, tokens)))
+    out = attention(q, k, v, is_causal=True, prefix=torch.tensor(prefixes), kernel=kernel)
+    atol = tol.FUSED_F32 if kernel == "fused" else tol.PATHS_F64
+    torch.testing.assert_close(out.double(), expected, atol=atol, rtol=atol)
+    causal = attention(q, k, v, is_causal=True, kernel=kernel)
+    assert (causal - out).abs().max() > tol.VISIBLE
+
+
+@pytest.mark.parametrize("kernel", ("fused", "explicit", "ref"))
+def test_packed_sequences(kernel):
+    lengths, prefixes = (70, 1, 0, 33), (31, 0, 4, 33)
+    ends = torch.tensor([0, *np.cumsum(lengths)])
+    q, k, v = drawn(1, sum(lengths), torch.float32 if kernel == "fused" else torch.float64)
+    out = attention(
+        q, k, v, is_causal=True, cu_seqlens=ends, prefix=torch.tensor(prefixes, dtype=torch.int32), kernel=kernel
+    )
+    for begin, length, prefix in zip(ends.tolist(), lengths, prefixes, strict=False):
+        own = slice(begin, begin + length)
+        alone = formula(*(x[:, own].double() for x in (q, k, v)), unilm(types_of((prefix,), length)))
+        atol = tol.FUSED_F32 if kernel == "fused" else tol.PATHS_F64
+        torch.testing.assert_close(out[:, own].double(), alone, atol=atol, rtol=atol)
+
+
+def test_gradients():
+    q, k, v = (x.requires_grad_() for x in drawn(2, 6))
+    prefix = torch.tensor([2, 5])
+    for kernel in ("explicit", "ref"):
+        run = lambda *x, kernel=kernel: attention(*x, is_causal=True, prefix=prefix, kernel=kernel)  # noqa: E731
+        assert torch.autograd.gradcheck(run, (q, k, v))
+    ones = drawn(2, 130, torch.float32, seed=1)
+    prefix = torch.tensor([20, 77])
+    grads = []
+    for kernel in ("fused", "explicit"):
+        leaves = [x.to(torch.float64 if kernel == "explicit" else x.dtype).clone().requires_grad_() for x in ones]
+        out = attention(*leaves, is_causal=True, prefix=prefix, kernel=kernel)
+        grads.append(torch.autograd.grad((out * out).sum(), leaves))
+    for fused, exact in zip(*grads, strict=True):
+        torch.testing.assert_close(fused.double(), exact, atol=tol.FUSED_F32, rtol=tol.FUSED_F32)
+
+
+def test_tiles_that_nobody_sees_are_not_read():
+    """Keys far behind a query and its prefix may be anything."""
+    q, k, v = drawn(1, 400, torch.float32)
+    prefix = torch.tensor([60])
+    expected = attention(q, k, v, is_causal=True, prefix=prefix, kernel="fused")[:, :48]
+    for x in (k, v):
+        x[:, 200:] = float("nan")
+    assert torch.equal(attention(q, k, v, is_causal=True, prefix=prefix, kernel="fused")[:, :48], expected)
+
+
+def test_opcheck():
+    q, k, v = (x.float().requires_grad_() for x in drawn(2, 7))
+    positions, terms = torch.arange(7)[None], [None] * (len(roformer_kernel_terms()))
+    arguments = (q, k, v, positions, positions, None, terms, [0, 0] * 5)
+    opcheck(torch.ops.roformer.attention_kernel.default, arguments, {"right": 0, "prefix": torch.tensor([3, 6])})
+
+
+def roformer_kernel_terms():
+    from term_list import TENSORS
+
+    return TENSORS
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"prefix": torch.tensor([1, 2])}, r"prefix needs is_causal.*got \(-1, -1\)"),
+        (
+            {"prefix": torch.tensor([1, 2]), "is_causal": True, "window": (3, -1)},
+            r"prefix needs is_causal.*got \(3, 0\)",
+        ),
+        ({"prefix": torch.tensor([1, -2]), "is_causal": True}, "prefix must be >= 0, got -2 at 1"),
+        ({"prefix": torch.tensor([1]), "is_causal": True}, r"int64 \[2\], one for each entry of the batch, got.*\[1\]"),
+        ({"prefix": torch.tensor([1.0, 2.0]), "is_causal": True}, "prefix must be int32 or int64"),
+    ],
+)
+@pytest.mark.parametrize("kernel", ("auto", "explicit", "ref"))
+def test_what_is_refused(options, words, kernel):
+    q, k, v = (x.float() for x in drawn(2, 5))
+    with pytest.raises(ValueError, match=words):
+        attention(q, k, v, kernel=kernel, **options)
+
+
+# ---- prefix language models
+
+
+def make_model(head="RfEncoderForCausalLM", **changes):
+    config = SIZES | {"is_decoder": True, "prefix_lm": True} | changes
+    model = roformer_cpp.build_model(config, head, seed=4)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    return model.eval()
+
+
+def pair(prefix=6, tokens=11, seed=2):
+    ids = torch.randint(1, 41, (1, tokens), generator=torch.Generator().manual_seed(seed))
+    return ids, types_of((prefix,), tokens)
+
+
+def test_who_sees_whom():
+    """The prefix sees itself and nothing after it; later tokens see what is before them."""
+    model, (ids, types) = make_model(), pair()
+    with torch.no_grad():
+        hidden = model(ids, token_type_ids=types)["hidden"]
+        for changed in range(ids.shape[1]):
+            other = ids.clone()
+            other[0, changed] = other[0, changed] % 40 + 1
+            moved = (model(other, token_type_ids=types)["hidden"] - hidden).abs().amax(-1)[0] > 0
+            expected = torch.arange(11) >= (0 if changed < 6 else changed)
+            assert torch.equal(moved, expected), changed
+
+
+def test_a_text_alone_is_read_both_ways():
+    """Without types all is prefix: the same body as a bidirectional model's."""
+    model = make_model("RfEncoderModel")
+    plain = roformer_cpp.build_model(SIZES, "RoFormerModel", seed=4).eval()
+    own = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, x in plain.named_parameters():
+            x.copy_(own[name])
+        ids = pair()[0]
+        torch.testing.assert_close(model(ids)["hidden"], plain(ids)["hidden"])
+        first = model(ids)["hidden"][:, 0]
+        pooled = first @ own["pooler.dense.weight"].T + own["pooler.dense.bias"]
+        torch.testing.assert_close(model(ids)["pooled"], pooled)
+
+
+def test_padding_and_a_cache():
+    model, (ids, types) = make_model(), pair()
+    with torch.no_grad():
+        expected = model(ids, token_type_ids=types)["logits"]
+        padded = torch.cat([ids, torch.zeros(1, 3, dtype=torch.int64)], 1)
+        mask = (torch.arange(14) < 11).long()[None]
+        more = torch.cat([types, torch.zeros(1, 3, dtype=torch.int64)], 1)
+        torch.testing.assert_close(model(padded, mask, token_type_ids=more)["logits"][:, :11], expected)
+        with pytest.raises(ValueError, match=r"one sequence each.*got segments"):
+            model(ids, segments=torch.zeros(1, 11, dtype=torch.int32))
+
+
+@pytest.mark.parametrize("changes", ({}, {"position_encoding": "t5"}, {"family": "roformer_v2"}), ids=str)
+def test_the_engine(changes, tmp_path):
+    model, (ids, types) = make_model(**changes), pair()
+    model.save(tmp_path)
+    again = roformer_cpp.load_model(tmp_path)
+    assert again.config["prefix_lm"] is True and again.config["model_type"] == "rf_encoder"
+    with torch.no_grad():
+        out = model(ids, token_type_ids=types)
+        assert torch.equal(again(ids, token_type_ids=types)["logits"], out["logits"])
+    row, kinds = ids[0].int().numpy(), types[0].int().numpy()
+    engine = Engine(tmp_path)
+    logits = engine.logits([row, row[:3]], types=[kinds, kinds[:3]])[:11]
+    assert np.abs(logits - out["logits"][0].numpy()).max() <= tol.T4_MAX * np.abs(logits).max()
+    bare = Engine(tmp_path, head="none")
+    pooled = bare.pooled([row], "pooler", types=[kinds])[0]
+    assert np.abs(pooled - out["pooled"][0].numpy()).max() <= tol.T4_MAX * np.abs(pooled).max()
+
+
+def test_generation_with_a_cache(tmp_path):
+    """A prompt, then token by token: the logits of the whole sequence, to the bit."""
+    model, (ids, types) = make_model(), pair()
+    model.save(tmp_path)
+    engine = Engine(tmp_path)
+    row, kinds = ids[0].int().numpy(), types[0].int().numpy()
+    decoder = Decoder(engine, 2, 20)
+    steps = [decoder.append([0], [row[:6]])[0]] + [decoder.append([0], [row[t : t + 1]])[0] for t in range(6, 11)]
+    whole = engine.logits([row], types=[kinds])
+    assert np.array_equal(np.stack(steps), whole[5:])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"is_decoder": False}, "prefix_lm needs is_decoder"),
+        ({"attention": "linear"}, "prefix_lm needs softmax attention"),
+        ({"type_vocab_size": 1}, "prefix_lm needs two token types"),
+        ({"pooler_activation": "tanh"}, 'pooler_activation must be "linear"'),
+        ({"model_type": "roformer"}, "model_type roformer.*prefix_lm"),
+    ],
+)
+def test_configurations(changes, words):
+    with pytest.raises(ValueError, match=words):
+        make_model(**changes)
+
+
+# ---- training on pairs
+
+
+def in_batch(vectors, scale=20.0):
+    """The loss of stage 1 of RoFormer-Sim by NumPy loops."""
+    unit = vectors / np.sqrt((vectors**2).sum(1, keepdims=True))
+    total = 0.0
+    for i in range(len(unit)):
+        scores = [scale * (unit[i] @ unit[j]) if j != i else -np.inf for j in range(len(unit))]
+        partner = i + 1 - 2 * (i % 2)
+        largest = max(scores)
+        total += largest + np.log(sum(np.exp(s - largest) for s in scores)) - scores[partner]
+    return total / len(unit)
+
+
+@pytest.mark.parametrize("rows", (2, 4, 10))
+def test_similarity_loss(rows):
+    vectors = torch.randn(rows, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(rows))
+    loss = torch.ops.roformer.similarity_loss(vectors)
+    np.testing.assert_allclose(loss.item(), in_batch(vectors.numpy()), atol=tol.T1_ATOL, rtol=tol.T1_RTOL)
+    assert (loss.item() > 0.5) == (rows > 2)
+    assert torch.autograd.gradcheck(torch.ops.roformer.similarity_loss, vectors.requires_grad_())
+
+
+@pytest.mark.parametrize(
+    "vectors", (torch.zeros(3, 4), torch.zeros(0, 4), torch.zeros(4), torch.zeros(2, 4).long()), ids=str
+)
+def test_vectors_that_are_refused(vectors):
+    with pytest.raises(ValueError, match=r"\[similarity_loss\] vectors must be floating-point \[2 pairs, C\]"):
+        torch.ops.roformer.similarity_loss(vectors)
