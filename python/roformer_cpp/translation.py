@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import _torch  # noqa: F401 - it loads the operators
+from .model import _missing_files
 
 
 class Translation(NamedTuple):
@@ -82,8 +83,5 @@ def load_translation_model(
     """
     if dtype not in ("float32", "float64"):
         raise ValueError(f"[load_model] dtype must be float32 or float64, got {dtype}")
-    try:
-        script = torch.classes.roformer.TranslationModel.load(fspath(model_dir), dtype == "float64")
-    except IndexError as error:
-        raise FileNotFoundError(str(error)) from None
-    return TranslationModel(script)
+    with _missing_files():
+        return TranslationModel(torch.classes.roformer.TranslationModel.load(fspath(model_dir), dtype == "float64"))

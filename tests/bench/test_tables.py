@@ -27,6 +27,7 @@ NO_TABLE = {  # helpers, and scripts whose figures are on another page or are a 
     "ray_embed",
     "roformer_v2_bench",
     "tables",
+    "translate_peers",
 }
 
 

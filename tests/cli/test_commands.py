@@ -27,6 +27,9 @@ COMMANDS = [
     "verify",
     "pretrain",
     "finetune",
+    "train-translation",
+    "translate",
+    "average",
     "predict",
     "evaluate",
     "fill-mask",
@@ -34,7 +37,7 @@ COMMANDS = [
     "compare",
     "bench",
 ]
-DRAWING = {"prepare", "pretrain", "finetune", "evaluate", "compare", "bench"}  # random numbers
+DRAWING = {"prepare", "pretrain", "finetune", "train-translation", "evaluate", "compare", "bench"}  # random numbers
 
 
 def test_info():

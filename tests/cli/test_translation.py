@@ -8,11 +8,14 @@ import subprocess
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from cli_support import PROGRAM, refused, results, run
 from roformer_cpp.translation import load_translation_model
+from tolerances import T4_MAX
 
 WORDS = {
     "a": "ein", "dog": "Hund", "cat": "Kater", "man": "Mann", "runs": "rennt", "sleeps": "schläft", "the": "der",
@@ -202,6 +205,22 @@ def test_other_encodings(encoding, folder, tmp_path):
     translated = run("translate", "--model", output, "--max-extra", 5, stdin=given)
     assert translated.returncode == 0 and translated.stdout.count("\n") == 20
     assert run("translate", "--model", output, "--max-extra", 5, "--no-cache", stdin=given).stdout == translated.stdout
+
+
+def test_transformers_opens_it_and_has_the_same_loss(folder, tmp_path):
+    """A run with Marian's sinusoids: the held-out loss is that of MarianMTModel, pair by pair."""
+    model = {**MODEL, "position_encoding": {"type": "sinusoidal", "layout": "half"}}
+    (report,) = results(*training(folder, tmp_path / "run", model=model, steps=5, precision="float32"))
+    oracle = transformers.MarianMTModel.from_pretrained(tmp_path / "run").eval()
+    tokenizer = Tokenizer.from_file(str(tmp_path / "run" / "tokenizer.json"))
+    loss, tokens = 0.0, 0
+    texts = [(folder / f"valid.{side}").read_text().splitlines() for side in ("en", "de")]
+    for source, target in zip(*texts, strict=True):
+        ids, labels = (torch.tensor([tokenizer.encode(text).ids]) for text in (source, target))
+        with torch.no_grad():
+            loss += oracle(input_ids=ids, labels=labels).loss.item() * labels.numel()
+        tokens += labels.numel()
+    assert report["valid_loss"] == pytest.approx(loss / tokens, rel=T4_MAX)
 
 
 def test_bad_pairs_are_named(folder, tmp_path):

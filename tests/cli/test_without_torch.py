@@ -13,7 +13,7 @@ import pytest
 from cli_support import PROGRAM, make_corpus, results, run
 
 OF_TORCH = re.compile(r"/lib(torch|c10|roformer_(training|ops|nn))[^/]*$")
-TRAINING = ["add-words", "pretrain", "finetune", "compare", "reproduce", "bench"]
+TRAINING = ["add-words", "pretrain", "finetune", "train-translation", "translate", "compare", "reproduce", "bench"]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import pytest
 import sacrebleu
 from sacrebleu.metrics import BLEU
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
-
 from test_metrics import close, ours
 
 MULTI30K = Path(__file__).resolve().parents[3] / "shared" / "data" / "multi30k_en_de"
