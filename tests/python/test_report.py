@@ -516,6 +516,16 @@ def test_checks_and_what_was_recorded_before_are_shown(directory, tmp_path):
     assert any(cells in table for table in Elements(html).tables)
 
 
+def test_an_axis_shows_negative_values_too(directory, tmp_path):
+    """Frequencies are drawn on a logarithmic axis; trained ones may be negative."""
+    series = [{"name": "frequencies", "x": [0, 1, 2], "y": [1.0, 0.01, -0.5]}]
+    write_result(directory, result("trained-frequencies", "small", series=series))
+    make(directory, tmp_path / "out")
+    svg = (tmp_path / "out" / "pictures" / "trained-frequencies-curves.svg").read_text(encoding="utf-8")
+    texts = " ".join(re.findall(r">([^<]+)<", svg))
+    assert "\u2212" in texts  # a tick below 0
+
+
 def test_tasks_have_axes_of_their_own(tmp_path):
     columns = ["task", "metric", "measured on", "encoding", "mean", "lowest", "highest"]
     rows = [["A", "f1", "test", "rope", 0.8, 0.7, 0.9], ["B", "spearman", "test", "rope", -0.2, -0.3, -0.1]]

@@ -103,10 +103,13 @@ def _draw_curves(result, output):
                 i = names.index(name)
                 style = dict(color=COLOURS[i % 7], linestyle=DASHES[(i + i // 7) % 7])
                 neighbours = max(neighbours, _draw_group(axes, name, group, style))
-            axes.set(xlabel=axes_of.x, ylabel=axes_of.y, yscale=axes_of.yscale)
+            axes.set(xlabel=axes_of.x, ylabel=axes_of.y)
+            if axes_of.yscale == "log":
+                _set_log(axes, "y", np.array([value for series in panel for value in series.y], dtype=float))
             x = np.array(panel[0].x)
             if len(x) > 2 and x.min() >= 0 and np.median(x) < 0.4 * x[-1]:  # denser where it begins
-                axes.set(xscale="log", xlim=(x[x > 0].min(), None))
+                _set_log(axes, "x", x)
+                axes.set(xlim=(x.min(), None))
                 axes.xaxis.minorticks_off()
             if len(x) <= MAX_TICKS:
                 axes.set_xticks(x, [f"{value:g}" for value in x])
@@ -117,6 +120,16 @@ def _draw_curves(result, output):
     notes = ["Means over seeds, shaded from the lowest to the highest."] if seeds else []
     notes += [f"Points are means of up to {neighbours} neighbours."] if neighbours > 1 else []
     return " ".join(notes)
+
+
+def _set_log(axes, which, values):
+    """A logarithmic axis; if there are values that it cannot show, 0 and negative ones, it is linear around 0."""
+    values = values[np.isfinite(values)]
+    if values.size == 0 or values.min() > 0:
+        axes.set(**{f"{which}scale": "log"})
+        return
+    smallest = np.abs(values[values != 0]).min(initial=1.0)
+    getattr(axes, f"set_{which}scale")("symlog", linthresh=smallest)
 
 
 def _reach_and_x(series):

@@ -5,8 +5,8 @@ from .results import NO_SCALE
 TITLE = "The papers' claims about rotary position embedding, tried"
 HOW = (
     "Rotary position embedding (RoPE) tells a language model where a token stands by rotating queries and keys by an "
-    "angle that grows with the position. The RoFormer paper, and publications about it, claim this and that of it. "
-    "This page lists each claim with what our experiments say of it. An experiment's design, and the rule that turns "
+    "angle that grows with the position. This page lists what the RoFormer paper, and publications about it, claim "
+    "of RoPE, and what our experiments say of each claim. An experiment's design, and the rule that turns "
     "its numbers into a verdict, were fixed in the program before it was run; models are small, and trained on two "
     "processor cores, so a verdict says nothing about larger models, more data or longer training."
 )
