@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <optional>
 
 #include "data_sets.h"
@@ -106,7 +105,7 @@ void to_json(nlohmann::json& json, const Corpus& corpus) {
 void to_json(nlohmann::json& json, const Design& design) {
   json = {{"runs", design.runs}, {"corpus", design.corpus}, {"seeds", design.seeds}};
   if (!design.search.is_empty()) {
-    json["search"] = {{"rates", design.search.rates}, {"steps", design.search.steps}, {"seed", design.search.seed}};
+    json["search"] = design.search;
   }
   if (!design.run_files.empty()) {
     json["run_files"] = design.run_files;
@@ -154,11 +153,6 @@ train::RunConfig masked_lm_run(Scale scale, int64_t small_steps) {
     run.checkpoint_every_steps = 1000;
   }
   return run;
-}
-
-RateSearch rate_search(Scale scale, int64_t small_steps) {
-  if (scale == Scale::kPaper) return {};  // published rates
-  return {.rates = {3e-4, 1e-3, 3e-3}, .steps = by_scale(scale, int64_t{8}, small_steps)};
 }
 
 Design convergence_design(Scale scale) {
@@ -232,14 +226,9 @@ train::PretrainReport train_run_file(const Context& context, const std::string& 
   return report;
 }
 
-struct Tried {
-  double loss = std::numeric_limits<double>::infinity();
-  int signal = 0;
-};
-
 // A short run of an arm with a rate. A run whose loss is not finite has no loss.
-Tried try_rate(const Context& context, const Design& design, const std::string& data_dir, const std::string& arm,
-               double rate) {
+TriedRun try_rate(const Context& context, const Design& design, const std::string& data_dir, const std::string& arm,
+                  double rate) {
   const std::string directory = fmt::format("{}/runs/{}-rates/{:g}", context.shared_dir, design.runs, rate);
   nlohmann::json run = design.run_files.empty() ? design.run : design.run_files.at(arm);
   for (nlohmann::json& stage : run.at("stages")) stage["steps"] = design.search.steps;
@@ -268,34 +257,14 @@ Tried try_rate(const Context& context, const Design& design, const std::string& 
 // The rate of each arm; empty without a search, and when a signal ended it.
 Rates searched_rates(const Context& context, const Design& design, const std::string& data_dir,
                      const std::vector<std::string>& arms, int& signal) {
-  constexpr int kMostBeyond = 2;
   Rates chosen;
   if (design.search.is_empty()) return chosen;
-  const std::vector<double>& grid = design.search.rates;
-  const double factor = grid.size() > 1 ? grid[1] / grid[0] : 1;
   for (const std::string& arm : arms) {
-    std::map<double, double> losses;  // by rate
-    std::vector<double> open = grid;
-    for (int beyond = 0; !open.empty(); ++beyond) {
-      for (const double rate : open) {
-        const Tried tried = try_rate(context, design, data_dir, arm, rate);
-        signal = tried.signal;
-        if (signal != 0) return {};
-        losses[rate] = tried.loss;
-      }
-      const auto lower = [](const auto& a, const auto& b) { return a.second < b.second; };
-      chosen[arm] = std::min_element(losses.begin(), losses.end(), lower)->first;
-      open.clear();
-      if (beyond == kMostBeyond || factor == 1) break;
-      if (chosen[arm] == losses.begin()->first) open = {chosen[arm] / factor};
-      if (chosen[arm] == losses.rbegin()->first) open = {chosen[arm] * factor};
-    }
-    TriedRates tried{.arm = arm, .rates = {}, .losses = {}};
-    for (const auto& [rate, loss] : losses) {
-      tried.rates.push_back(rate);
-      tried.losses.push_back(loss);
-    }
-    context.log.rates.push_back(std::move(tried));
+    const auto run = [&](double rate) { return try_rate(context, design, data_dir, arm, rate); };
+    const ChosenRate found = search_rate(context, design.search, arm, run);
+    signal = found.signal;
+    if (signal != 0) return {};
+    chosen[arm] = found.rate;
   }
   return chosen;
 }

@@ -10,6 +10,7 @@
 
 #include "curves.h"
 #include "experiment.h"
+#include "rate_search.h"
 #include "rf/train/compare.h"
 
 namespace rf::reproduce {
@@ -29,16 +30,6 @@ struct Corpus {
   Files all_files() const;
 };
 void to_json(nlohmann::json& json, const Corpus& corpus);
-
-// Learning rates to try for each arm, in short runs with a seed of their own, before the runs that are compared. Each
-// arm takes the rate with the lowest held-out loss; while that is the lowest or the highest, the next one beyond is
-// tried, twice at most.
-struct RateSearch {
-  std::vector<double> rates = {};  // rising by one factor; empty: the run files' rates are taken as they are
-  int64_t steps = 0;
-  uint64_t seed = 1000;
-  bool is_empty() const { return rates.empty(); }
-};
 
 // Runs to train: with each of several encodings, or with a run file (docs/pretraining.md) for each arm. In JSON,
 // members that are empty are absent.
@@ -60,8 +51,6 @@ struct Trained {
 };
 void to_json(nlohmann::json& json, const Trained& settings);
 
-// Three rates; none at scale paper, which has published ones.
-RateSearch rate_search(Scale scale, int64_t small_steps);
 // Books in English, and the body of X-03 with a vocabulary of 4096; kPaper: R-CFG-2, BERT-base.
 Corpus book_corpus(Scale scale);
 train::RunConfig masked_lm_run(Scale scale, int64_t small_steps);
