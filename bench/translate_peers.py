@@ -87,7 +87,8 @@ def main():
             tokens = [encoding.tokens for encoding in tokenizer.encode_batch(lines)]
             found = peer.translate_batch(
                 tokens, beam_size=options.beams, length_penalty=options.length_penalty, max_decoding_length=256,
-                max_batch_size=options.batch_tokens // options.beams, batch_type="tokens", suppress_sequences=[["<pad>"]],
+                max_batch_size=options.batch_tokens // options.beams, batch_type="tokens",
+                suppress_sequences=[["<pad>"]],
             )  # fmt: skip
             ids = [[tokenizer.token_to_id(token) for token in result.hypotheses[0]] for result in found]
             return tokenizer.decode_batch(ids)

@@ -61,8 +61,8 @@ def trained_oracle():
     torch.manual_seed(0)
     oracle = transformers.MarianMTModel(transformers.MarianConfig(**SIZES, dropout=0.0))
     optimizer = torch.optim.Adam(oracle.parameters(), lr=1e-2)
-    for step in range(150):
-        source = padded(random_sources(64, step))
+    for step in range(80):
+        source = padded(random_sources(32, step))
         labels = source.masked_fill(source == PAD, -100)
         oracle(input_ids=source, attention_mask=(source != PAD).long(), labels=labels).loss.backward()
         optimizer.step()
@@ -126,7 +126,7 @@ def their_translations(oracle, source, mask, beams, penalty, tokens):
     return rows
 
 
-@pytest.mark.parametrize(("beams", "penalty"), ((1, 1.0), (4, 0.6), (3, 0.0), (5, 2.0)))
+@pytest.mark.parametrize(("beams", "penalty"), ((1, 1.0), (4, 0.6), (3, 2.0)))
 def test_beam_search(beams, penalty, trained_oracle, tmp_path):
     """In a batch of sources of all lengths, one by one, and without the cache."""
     trained_oracle.save_pretrained(tmp_path)
@@ -178,7 +178,7 @@ def test_refused_weights(tmp_path):
     name = "model.decoder.layers.2.encoder_attn.v_proj.weight"
 
     def refused(changed):
-        save_file({key: value.contiguous() for key, value in changed.items()}, tmp_path / "model.safetensors")
+        save_file({key: value.clone() for key, value in changed.items()}, tmp_path / "model.safetensors")
         with pytest.raises(RuntimeError) as error:
             load_translation_model(tmp_path)
         return str(error.value)
@@ -189,7 +189,7 @@ def test_refused_weights(tmp_path):
     )
     assert 'got "other"' in refused(weights | {"other": weights[name]})
     assert f"weights must be finite in Float, got nan in {name}[0, 0]" in refused(
-        weights | {name: weights[name] / 0 * 0}
+        weights | {name: torch.full_like(weights[name], torch.nan)}
     )
     different = {"lm_head.weight": torch.zeros(61, 24)}
     assert "share one matrix, got other values" in refused(weights | different)
