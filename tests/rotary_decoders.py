@@ -57,3 +57,168 @@ def make_rows(lengths=LENGTHS, vocab=VOCAB):
 def oracle_logits(oracle, row):
     with torch.no_grad():
         return oracle(torch.tensor(row)[None].long()).logits[0].numpy()
+
+
+# ---- GGUF files, by the package gguf of llama.cpp ----
+
+# Names of a GGUF file and of transformers; layers have their number in between.
+LLAMA_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+NEOX_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_qkv": "attention.query_key_value",
+    "attn_output": "attention.dense",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_up": "mlp.dense_h_to_4h",
+    "ffn_down": "mlp.dense_4h_to_h",
+}
+
+
+def as_pairs(weight, heads):
+    """Rows of queries or keys in the order of pairs (2i, 2i + 1), as llama.cpp's converter writes a Llama's."""
+    rows = weight.shape[0]
+    return weight.reshape(heads, 2, rows // heads // 2, -1).swapaxes(1, 2).reshape(weight.shape)
+
+
+def by_part(weight, heads):
+    """Rows of a fused projection: all queries, all keys, all values."""
+    rows = weight.shape[0]
+    return weight.reshape(heads, 3, rows // heads // 3, -1).swapaxes(0, 1).reshape(weight.shape)
+
+
+def undo(change, weight, heads):
+    """The rows where `change` found them."""
+    order = change(np.arange(len(weight))[:, None], heads)[:, 0]
+    back = np.empty_like(weight)
+    back[order] = weight
+    return back
+
+
+def gguf_names(oracle):
+    """(name in the file, name in transformers, the order of its rows or None, heads)."""
+    config = oracle.config
+    neox = config.model_type == "gpt_neox"
+    body, names = ("gpt_neox", NEOX_NAMES) if neox else ("model", LLAMA_NAMES)
+    pairs = config.model_type == "llama"
+    changes = {"attn_qkv": (by_part, config.num_attention_heads)}
+    if pairs:
+        changes |= {
+            "attn_q": (as_pairs, config.num_attention_heads),
+            "attn_k": (as_pairs, config.num_key_value_heads),
+        }
+    ends = {"token_embd": "embed_in", "output_norm": "final_layer_norm"} if neox else {}
+    ends = ends or {"token_embd": "embed_tokens", "output_norm": "norm"}
+    modules = {file: (f"{body}.{name}", None, 0) for file, name in ends.items()}
+    modules["output"] = ("lm_head", None, 0)
+    for layer in range(config.num_hidden_layers):
+        for file, name in names.items():
+            modules[f"blk.{layer}.{file}"] = (f"{body}.layers.{layer}.{name}", *changes.get(file, (None, 0)))
+    state = oracle.state_dict()
+    for file, (name, change, heads) in modules.items():
+        for part in ("weight", "bias"):
+            if f"{name}.{part}" in state and not (file == "output" and config.tie_word_embeddings):
+                yield f"{file}.{part}", f"{name}.{part}", change, heads
+
+
+def write_gguf(oracle, path, dtype="F32", tokenizer=None, extra=None, drop=()):
+    """Writes the weights of `oracle` in a type of ggml, and gives the oracle what they are after that rounding. extra:
+    further keys, values are (method of the writer, value); tokenizer: of the library tokenizers, with its `pre`."""
+    import gguf
+
+    config = oracle.config
+    neox = config.model_type == "gpt_neox"
+    arch = "gptneox" if neox else config.model_type
+    writer = gguf.GGUFWriter(str(path), arch)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    head_dim = config.hidden_size // config.num_attention_heads
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if neox:
+        writer.add_layer_norm_eps(config.layer_norm_eps)
+        writer.add_parallel_residual(config.use_parallel_residual)
+        writer.add_rope_dimension_count(int(head_dim * rope["partial_rotary_factor"]))
+    else:
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        writer.add_rope_dimension_count(head_dim)
+    for method, value in (extra or {}).items():
+        getattr(writer, method)(value)
+    if tokenizer is not None:
+        add_tokenizer(writer, *tokenizer)
+    if rope["rope_type"] == "llama3":
+        plain = rope["rope_theta"] ** (-np.arange(0, head_dim, 2) / head_dim)
+        writer.add_tensor("rope_freqs.weight", (plain / oracle.model.rotary_emb.inv_freq.numpy()).astype(np.float32))
+    kind = gguf.GGMLQuantizationType[dtype]
+    state = oracle.state_dict()
+    for file, name, change, heads in gguf_names(oracle):
+        weight = state[name].numpy()
+        if change is not None:
+            weight = change(weight, heads)
+        weight = np.ascontiguousarray(weight, np.float32)
+        stored = gguf.GGMLQuantizationType.F32 if weight.ndim == 1 else kind
+        data = gguf.quants.quantize(weight, stored)
+        if file not in drop:
+            writer.add_tensor(file, data, raw_dtype=stored)
+        rounded = gguf.quants.dequantize(data, stored).reshape(weight.shape)
+        if change is not None:
+            rounded = undo(change, rounded, heads)
+        state[name].copy_(torch.tensor(rounded))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def add_tokenizer(writer, tokenizer, pre):
+    import json
+
+    model = json.loads(tokenizer.to_str())["model"]
+    special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token in special else 1 for token in tokens])
+    writer.add_token_merges([" ".join(merge) for merge in model["merges"]])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+
+
+# ---- tokenizers ----
+
+SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+SAMPLES = [
+    "The quick brown fox, aged 12345, jumps over 67 lazy dogs; isn't it? We're 3.14",
+    "höhe 2³ 日本 ½ ⅷ x²  3  4\n\n 5\t٣٤ don't we'll  end ",
+    "<|im_start|>user\nHow many are 1,000?<|im_end|>\n",
+]
+
+
+def make_tokenizer(digits=True, size=330):
+    """Byte-level BPE as SmolLM's, or without its splitting of digits as GPT-NeoX's."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    steps = [pre_tokenizers.Digits(individual_digits=True), level]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps) if digits else level
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=SPECIALS, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    tokenizer.train_from_iterator(SAMPLES * 20, trainer)
+    return tokenizer

@@ -28,7 +28,7 @@ struct GenerateOptions {
   text::LoadOptions load;
   engine::Precision precision = engine::Precision::kFloat32;
   engine::GenerationOptions generation;
-  bool sample = false, no_stop = false;
+  bool sample = false, no_stop = false, stream = false;
 };
 
 std::vector<int32_t> stop_ids(const GenerateOptions& options, const tasks::Continuer& continuer) {
@@ -81,6 +81,13 @@ class Writer {
 int run_generate(const GenerateOptions& options) {
   const tasks::Continuer continuer(model_of_run(options.model_dir, say),
                                    {.precision = options.precision, .load = options.load, .note = say});
+  if (options.stream) {
+    engine::GenerationOptions generation = options.generation;
+    generation.stop_ids = stop_ids(options, continuer);
+    continuer.stream(options.prompts[0], generation, emit_text_part);
+    emit_text("");
+    return kOk;
+  }
   Writer writer(options, continuer);
   for (const std::string& prompt : options.prompts) writer.add(prompt);
   if (!options.read.inputs.empty()) {
@@ -92,6 +99,17 @@ int run_generate(const GenerateOptions& options) {
   }
   writer.finish();
   return kOk;
+}
+
+void check_stream(const CLI::App& app, const GenerateOptions& options) {
+  if (!options.stream) return;
+  if (options.prompts.size() != 1) {
+    fail_usage(kGenerateWhere, "--stream must be with one --prompt, got {}", options.prompts.size());
+  }
+  if (app.count("--beams") > 0 || options.generation.return_sequences != 1) {
+    fail_usage(kGenerateWhere, "--stream must be without --beams and --num-return-sequences, got {}",
+               app.count("--beams") > 0 ? "--beams" : "--num-return-sequences");
+  }
 }
 
 // Which search the options ask for. Those that another search would ignore are refused.
@@ -151,13 +169,14 @@ void add_search_options(CLI::App& app, GenerateOptions& options) {
          "A token that ends a text; may be given several times; default: what ends one in the tokenizer, as [SEP]")
       ->allow_extra_args(false);
   app.add_flag("--no-stop", options.no_stop, "No token ends a text before --max-new-tokens");
+  app.add_flag("--stream", options.stream, "Write the text of one --prompt as it is found, in place of a JSON line");
   app.add_option("--batch", generation.batch, "Sequences that are computed at once; no result depends on it")
       ->capture_default_str();
 }
 
 std::function<int()> configure_generate(CLI::App& app, const Common& common) {
   auto options = std::make_shared<GenerateOptions>();
-  app.add_option("--model", options->model_dir, "Directory of a causal language model")->required();
+  app.add_option("--model", options->model_dir, "Directory of a causal language model, or a GGUF file")->required();
   app.add_option("--prompt", options->prompts, "Text to continue; may be given several times")->allow_extra_args(false);
   add_read_options(app, options->read);
   app.get_option("--input")->required(false)->description(
@@ -171,6 +190,7 @@ std::function<int()> configure_generate(CLI::App& app, const Common& common) {
       fail_usage(kGenerateWhere, "either --prompt or --input must be given, got {}",
                  options->prompts.empty() ? "none" : "both");
     }
+    check_stream(app, *options);
     options->generation.search = search_of(app, *options);
     options->generation.seed = common.seed.value_or(0);
     return run_generate(*options);

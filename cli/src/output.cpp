@@ -27,11 +27,16 @@ void write_part(const std::string& text) {
   fail("stdout", "results must be writable, got: {}", std::strerror(errno));
 }
 
-void write_line(const std::string& line) {
-  write_part(line);
-  if (std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0) return;
+void flush() {
+  if (std::fflush(stdout) == 0) return;
   if (errno == EPIPE) throw BrokenPipe{};
   fail("stdout", "results must be writable, got: {}", std::strerror(errno));
+}
+
+void write_line(const std::string& line) {
+  write_part(line);
+  write_part("\n");
+  flush();
 }
 
 }  // namespace
@@ -46,6 +51,11 @@ void emit_line(const std::string& json) {
 
 void emit_text(const std::string& text) {
   write_line(io::terminal_text(text));
+}
+
+void emit_text_part(const std::string& text) {
+  write_part(io::terminal_text(text));
+  flush();
 }
 
 void emit(const nlohmann::json& result) {

@@ -178,6 +178,10 @@ std::vector<std::vector<Generated>> Generator::generate(std::span<const std::vec
                                                         const GenerationOptions& options) {
   check_options(options, impl_->vocab_size);
   if (prompts.empty()) return {};
+  if (options.on_token && (prompts.size() > 1 || options.search == Search::kBeams || options.return_sequences > 1)) {
+    fail(kGeneratorWhere, "on_token must be with one prompt and one sequence, without beams, got {} prompts",
+         prompts.size());
+  }
   int64_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) {
     if (prompt.empty()) fail(kGeneratorWhere, "a prompt must have at least one token, got none");

@@ -65,6 +65,7 @@ class SampleSearch : public PromptSearch {
       token = draw(scores, static_cast<double>(of.random() >> 11) * 0x1p-53);
     }
     result.ids.push_back(token);
+    if (options_.on_token) options_.on_token(token);
     result.log_probability += logits[static_cast<size_t>(token)] - log_sum_exp(logits);
     result.score = result.log_probability;
     result.stopped = is_stop(token);

@@ -18,6 +18,8 @@ void tokenizer_files(std::string_view bytes);
 void input_files(std::string_view bytes);
 // A GGUF file, or the sections config.json and model.safetensors. A report has the frequencies that it says.
 void doctor(std::string_view bytes);
+// A GGUF file. A model that opens computes, and a tokenizer that opens cuts a text.
+void gguf_model(std::string_view bytes);
 
 // Ends the process where a promise does not hold.
 inline void check(bool holds) {

@@ -10,6 +10,7 @@ namespace {
 constexpr Target kTargets[] = {
     {"config_json", config_json},         {"safetensors", safetensors}, {"model_directory", model_directory},
     {"tokenizer_files", tokenizer_files}, {"input_files", input_files}, {"doctor", doctor},
+    {"gguf_model", gguf_model},
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "rf/engine/model.h"
 #include "rf/model/config.h"
+#include "rf/model/rotary_decoder.h"
 #include "rf/model/run_checkpoints.h"
 #include "rf/tasks/settings.h"
 
@@ -38,6 +39,7 @@ First Models::main_part() const {
   const fs::path dir = options_.model_dir;
   if (fs::exists(dir / tasks::kTaskFile)) return First::kPredict;
   if (fs::exists(dir / "modules.json")) return First::kEmbed;
+  if (is_rotary_decoder(options_.model_dir)) return First::kGenerate;
   const ModelConfig config = load_config(options_.model_dir);
   if (config.is_decoder) return First::kGenerate;
   return config.head() == Head::kMaskedLm ? First::kFillMask : First::kEmbed;

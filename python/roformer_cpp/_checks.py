@@ -67,6 +67,14 @@ def path(where: str, name: str, value: Any) -> str:
         raise TypeError(f"[{where}] {name} must be a path, got {kind(value)}") from None
 
 
+def model(where: str, value: str | os.PathLike) -> str:
+    """A model directory, or a GGUF file."""
+    given = path(where, "the model directory", value)
+    if given.endswith(".gguf") and os.path.isfile(given):  # noqa: PTH113
+        return given
+    return directory(where, value)
+
+
 def directory(where: str, value: str | os.PathLike, what: str = "model") -> str:
     given = path(where, f"the {what} directory", value)
     if not os.path.exists(given):  # noqa: PTH110 - pathlib takes longer to import

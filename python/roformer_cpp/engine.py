@@ -26,7 +26,8 @@ class Engine:
     number of threads.
 
     Args:
-        model_dir: the directory, also one of sentence-transformers, or of a training run.
+        model_dir: the directory, also one of sentence-transformers, or of a training run; or a GGUF file, which
+            generates.
         precision: of weights and computation.
         token_budget: tokens that are computed at once; results do not depend on it, memory does.
         threads: that compute. Default: as many as OpenMP uses (``OMP_NUM_THREADS``, else all processors).
@@ -85,7 +86,7 @@ class Engine:
         for name, value in (("prompt", prompt), ("prompt_name", prompt_name)):
             if value is not None:
                 options[name] = _checks.text(where, name, value)
-        self._engine = _engine.Engine(_checks.directory(where, model_dir), json.dumps(options))
+        self._engine = _engine.Engine(_checks.model(where, model_dir), json.dumps(options))
         self._options = options
         self._embedding_info: dict[str, Any] | None = None
         self._warn()

@@ -55,3 +55,99 @@ def test_scalings(family, scaling, tmp_path):
     row = make_rows()[-1]
     differs = np.abs(oracle_logits(oracle, row) - oracle_logits(plain, row)).max() > 1000 * tol.T4_MAX
     assert differs == (scaling != "default")
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_bits(family, precision, tmp_path):
+    """A cache of fewer heads than queries have changes no bit, nor do threads and other sequences."""
+    make_decoder(family, tmp_path, max_position_embeddings=300)
+    engine = CausalEngine(tmp_path, precision)
+    rows = make_rows((1, 64, 3, 130, 65, 3))
+    whole = [engine.logits([row]) for row in rows]
+    for threads, longest_step in ((1, 1), (2, 50), (3, 300)):
+        set_threads(threads)
+        steps = grow(Decoder(engine, len(rows), 130), rows, np.random.default_rng(threads), longest_step)
+        for (i, length), logits in steps.items():
+            assert np.array_equal(logits, whole[i][length - 1]), (i, length)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox"])
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_low_precision(family, precision, tmp_path):
+    """In weights as they are initialised, of a size at which attention is not yet uniform."""
+    oracle = make_decoder(family, tmp_path, spread=0.05)
+    (row,) = make_rows((40,))
+    ours, theirs = CausalEngine(tmp_path, precision).logits([row]), oracle_logits(oracle, row)
+    cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
+    assert cosines.min() >= tol.LOW_PRECISION_COSINE
+    assert not np.array_equal(ours, CausalEngine(tmp_path).logits([row]))
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox"])
+@pytest.mark.parametrize("options", [{"do_sample": False}, {"num_beams": 3, "do_sample": False}])
+def test_generate(family, options, tmp_path):
+    oracle = make_decoder(family, tmp_path)
+    rows = make_rows((1, 13, 7))
+    beams = options.get("num_beams")
+    search = dict(search="beams", beams=beams) if beams else dict(search="greedy")
+    ours = CausalEngine(tmp_path).generate(rows, stop_ids=[2], **search)
+    for row, (result,) in zip(rows, ours, strict=True):
+        with torch.no_grad():
+            ids = oracle.generate(torch.tensor(row)[None].long(), max_new_tokens=20, eos_token_id=2, **options)
+        assert result.ids == ids[0, len(row) :].tolist()
+
+
+def change_config(folder, **changes):
+    path = folder / "config.json"
+    keys = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in keys.items() if value is not None}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"model_type": "gemma", "architectures": ["GemmaForCausalLM"]},
+            r"model_type of a decoder must be llama, mistral, qwen2, gpt_neox, .*, got gemma",
+        ),
+        ({"quantization_config": {"bits": 4}}, r"weights must not be quantised \(quantization_config\), got"),
+        ({"num_key_value_heads": 3}, "query heads must be a multiple of key heads, got 4 and 3"),
+        ({"hidden_act": "gelu"}, "hidden_act of a Llama must be silu, got gelu"),
+        ({"hidden_size": None}, "hidden_size must be given, got none"),
+        ({"vocab_size": "many"}, r"vocab_size must be an integer from 1 to \d+, got \"many\""),
+        ({"rms_norm_eps": -1}, "rms_norm_eps must be"),
+        ({"eos_token_id": [2, VOCAB]}, r"eos_token_id must be a token from 0 to 70, got 71"),
+        ({"model_type": "mistral", "sliding_window": 32}, "sliding_window must be null or at least .* 64, got 32"),
+        ({"attention_bias": True}, r"the checkpoint must have model.layers.0.self_attn.q_proj.bias, got none"),
+        ({"intermediate_size": 100}, r"blk.0.ffn_gate.weight must have the shape \[100, 64\], got \[96, 64\]"),
+        ({"num_hidden_layers": 2}, "must have no tensor that LlamaForCausalLM does not use, got model.layers.2"),
+        ({"num_hidden_layers": 4}, "the checkpoint must have model.layers.3.input_layernorm.weight, got none"),
+        ({"rope_parameters": {"rope_type": "spiral"}}, "one rotation that is known"),
+    ],
+)
+def test_bad_config(changes, message, tmp_path):
+    make_decoder("llama", tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    change_config(tmp_path, **changes)
+    with pytest.raises(EngineError, match=message):
+        CausalEngine(tmp_path)
+
+
+def test_bad_weights(tmp_path):
+    make_decoder("llama", tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    weights[name][3, 5] = np.nan
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(EngineError, match=rf"weights must be finite in float32, got nan in {name}\[3, 5\]"):
+        CausalEngine(tmp_path)
+
+
+def test_bad_ids(tmp_path):
+    make_decoder("llama", tmp_path)
+    engine = CausalEngine(tmp_path)
+    with pytest.raises(EngineError, match=rf"token ids must be in 0\.\.{VOCAB - 1}, got {VOCAB} at token 1"):
+        engine.logits([[1, VOCAB]])
+    with pytest.raises(EngineError, match=rf"token ids must be in 0\.\.{VOCAB - 1}, got -1"):
+        engine.generate([[-1]])

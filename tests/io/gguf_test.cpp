@@ -50,7 +50,7 @@ std::string valid_gguf() {
   out.text("base").number(kF32).number(0.5f);
   out.text("words").number(kArray).number(kString).number<uint64_t>(2).text("a").text("\xff");
   out.text("first").number<uint32_t>(1).number<uint64_t>(3).number<uint32_t>(0).number<uint64_t>(0);
-  out.text("second").number<uint32_t>(2).number<uint64_t>(32).number<uint64_t>(4).number<uint32_t>(8);
+  out.text("second").number<uint32_t>(2).number<uint64_t>(32).number<uint64_t>(4).number<uint32_t>(12);
   out.number<uint64_t>(32).pad();
   out.number(1.0f).number(2.0f).number(3.0f);
   return out.pad().bytes();
@@ -88,7 +88,41 @@ TEST(Gguf, ReadsWhatWasWritten) {
   EXPECT_EQ(file.tensors()[1].shape, (std::vector<uint64_t>{32, 4}));
   EXPECT_EQ(file.numbers(file.tensors()[0]), (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(file.find("third"), nullptr);
-  expect_error([&] { file.numbers(file.tensors()[1]); }, {"second", "F32", "type 8"});
+  expect_error([&] { file.numbers(file.tensors()[1]); }, {"second", "F32, F16", "got Q4_K"});
+}
+
+TEST(Gguf, ReadsArrays) {
+  const MemoryFile memory(valid_gguf());
+  const GgufFile file(memory.path());
+  EXPECT_EQ(file.strings("words"), (std::vector<std::string>{"a", "\xff"}));
+  EXPECT_TRUE(file.strings("none").empty());
+  EXPECT_TRUE(file.integers("none").empty());
+  expect_error([&] { file.strings("count"); }, {"count", "must be an array of strings"});
+  expect_error([&] { file.integers("words"); }, {"words", "must be an array of 32-bit integers"});
+}
+
+TEST(Gguf, ReadsBlocks) {
+  GgufWriter out;
+  out.number<uint32_t>(3).number<uint64_t>(2).number<uint64_t>(0);
+  out.text("blocks").number<uint32_t>(2).number<uint64_t>(32).number<uint64_t>(2).number<uint32_t>(8);
+  out.number<uint64_t>(0);
+  out.text("odd").number<uint32_t>(1).number<uint64_t>(33).number<uint32_t>(8).number<uint64_t>(0).pad();
+  out.number<uint16_t>(0x3800);  // 0.5
+  for (int i = 0; i < 32; ++i) out.number(static_cast<int8_t>(i - 16));
+  out.number<uint16_t>(0xC000);  // -2
+  for (int i = 0; i < 32; ++i) out.number(static_cast<int8_t>(4 * i));
+  const MemoryFile memory(out.pad().bytes());
+  const GgufFile file(memory.path());
+  const std::vector<float> values = file.numbers(file.tensors()[0]);
+  ASSERT_EQ(values.size(), 64u);
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_EQ(values[i], 0.5f * static_cast<float>(i - 16));
+    EXPECT_EQ(values[32 + i], -2.0f * static_cast<float>(4 * i));
+  }
+  std::vector<float> row(32);
+  file.read(file.tensors()[0], 32, 32, row.data());
+  EXPECT_EQ(row[31], -248.0f);
+  expect_error([&] { file.check(file.tensors()[1]); }, {"odd", "rows of whole blocks of 32", "got 33"});
 }
 
 TEST(Gguf, EveryTruncationOfTheHeaderIsRefused) {

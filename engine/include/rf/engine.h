@@ -62,7 +62,7 @@ typedef struct rf_engine_info {
   int32_t logits_of_tokens; /* 1: rf_engine_logits gives a row for each token, 0: for each sequence */
 } rf_engine_info;
 
-/* options: NULL for the defaults. */
+/* model_dir: a model directory, or a GGUF file of a rotary decoder. options: NULL for the defaults. */
 RF_API rf_status rf_engine_open(const char* model_dir, const rf_engine_options* options, rf_engine** engine);
 RF_API void rf_engine_close(rf_engine* engine); /* NULL is allowed */
 RF_API rf_status rf_engine_describe(const rf_engine* engine, rf_engine_info* info);
@@ -146,7 +146,7 @@ typedef struct rf_engine_embedder_options {
   int32_t refuse_long_texts; /* 0: a text of more tokens is truncated; 1: it is an error */
 } rf_engine_embedder_options;
 
-/* options: NULL for the defaults. */
+/* model_dir: a model directory, or a GGUF file of a rotary decoder. options: NULL for the defaults. */
 RF_API rf_status rf_engine_embedder_open(const char* model_dir, const rf_engine_embedder_options* options,
                                          rf_engine_embedder** embedder);
 RF_API void rf_engine_embedder_close(rf_engine_embedder* embedder); /* NULL is allowed */

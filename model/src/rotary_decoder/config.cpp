@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxDecoderExtent = int64_t{1} << 24;
+constexpr int64_t kMaxDecoderExtent = int64_t{1} << 24, kMaxDecoderLayers = int64_t{1} << 12;
 constexpr auto kOpenLow = io::NumberRange::Ends::kOpenLow;
 constexpr io::NumberRange kEpsRange = {0, 1, kOpenLow};
 
@@ -50,8 +50,8 @@ const KnownDecoder* find_decoder(std::string_view KnownDecoder::*name, std::stri
 }
 
 // A number that must be there.
-int64_t extent(const Keys& keys, const std::string& name) {
-  const int64_t value = keys.integer({name.c_str()}, 1, kMaxDecoderExtent);
+int64_t extent(const Keys& keys, const std::string& name, int64_t most = kMaxDecoderExtent) {
+  const int64_t value = keys.integer({name.c_str()}, 1, most);
   if (value == 0) fail(keys.file(), "{} must be given, got none", name);
   return value;
 }
@@ -178,7 +178,7 @@ DecoderConfig read_decoder_config(const std::string& model_dir) {
   const bool neox = config.layout == DecoderLayout::kGptNeox;
   config.vocab_size = extent(keys, "vocab_size");
   config.hidden_size = extent(keys, "hidden_size");
-  config.layers = extent(keys, "num_hidden_layers");
+  config.layers = extent(keys, "num_hidden_layers", kMaxDecoderLayers);
   config.heads = extent(keys, "num_attention_heads");
   config.intermediate_size = extent(keys, "intermediate_size");
   config.max_position_embeddings = keys.integer({"max_position_embeddings"}, 1, INT64_MAX);
@@ -190,6 +190,9 @@ DecoderConfig read_decoder_config(const std::string& model_dir) {
   const std::optional<Activation> activation = activation_of_name(act.empty() ? (neox ? "gelu" : "silu") : act);
   if (!activation)
     fail(config.path, "hidden_act must be gelu, gelu_new, relu, silu or tanh, got {}", io::printable(act));
+  if (!neox && *activation != Activation::kSilu) {
+    fail(config.path, "hidden_act of a Llama must be silu, got {}", io::printable(act));
+  }
   config.activation = *activation;
   config.tied_embeddings = keys.boolean("tie_word_embeddings", false);
   config.parallel_residual = neox && keys.boolean("use_parallel_residual", true);
@@ -228,7 +231,7 @@ DecoderConfig read_decoder_config(const std::string& path, const io::GgufFile& f
   }
   config.vocab_size = static_cast<int64_t>(std::min<uint64_t>(embedding->shape[1], kMaxDecoderExtent));
   config.hidden_size = extent(keys, key("embedding_length"));
-  config.layers = extent(keys, key("block_count"));
+  config.layers = extent(keys, key("block_count"), kMaxDecoderLayers);
   config.intermediate_size = extent(keys, key("feed_forward_length"));
   config.max_position_embeddings = report.length;
   config.heads = report.heads;

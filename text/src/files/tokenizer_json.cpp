@@ -58,6 +58,7 @@ class Reader {
   void read_merges(const json& value);
   void read_normalizer(const json& value);
   void read_pre_tokenizer(const json& value);
+  void read_digits(const json& steps, const std::string& key);
   void read_split(const json& value, const std::string& key) const;
   void read_byte_level(const json& value, const std::string& key);
   void read_post_processor(const json& value, const std::string& key);
@@ -200,6 +201,7 @@ void Reader::read_pre_tokenizer(const json& value) {
     read_byte_level(unwrap(value, key, "pretokenizers"), key);
     return;
   }
+  if (type_of(steps[0]) == "Digits") return read_digits(steps, key);
   read_split(steps[0], key + ".pretokenizers[0]");
   read_byte_level(steps[1], key + ".pretokenizers[1]");
   ByteLevelOptions& options = out_.options.byte_level;
@@ -209,8 +211,23 @@ void Reader::read_pre_tokenizer(const json& value) {
   options.use_regex = true;  // the Split has the same expression
 }
 
+// Digits one by one, then ByteLevel with GPT-2's expression.
+void Reader::read_digits(const json& steps, const std::string& key) {
+  StrictObject digits = object(steps[0], key + ".pretokenizers[0]");
+  digits.find("type");
+  expect(digits, "individual_digits", true, "true");
+  if (steps[0].find("individual_digits") == steps[0].end()) refuse(key, "of Digits with individual_digits", steps[0]);
+  digits.finish();
+  read_byte_level(steps[1], key + ".pretokenizers[1]");
+  ByteLevelOptions& options = out_.options.byte_level;
+  if (!options.use_regex || options.add_prefix_space) {
+    refuse(key, "a ByteLevel with use_regex and without add_prefix_space after Digits", steps[1]);
+  }
+  options.individual_digits = true;
+}
+
 void Reader::read_split(const json& value, const std::string& key) const {
-  if (type_of(value) != "Split") refuse(key, "a Split by GPT-2's expression", value);
+  if (type_of(value) != "Split") refuse(key, "a Split by GPT-2's expression, or Digits", value);
   StrictObject split = object(value, key);
   split.find("type");
   const json* pattern = split.find("pattern");

@@ -3,6 +3,8 @@
 // vocab.txt and vocab.json. The classes of BERT, RoFormer, GPT-2 and RoBERTa read only the vocabulary, the merges, the
 // added tokens and the post-processor from it, and take everything else from their own settings; if the file differs
 // from these, other programs would give other tokens, so it is refused. PreTrainedTokenizerFast reads the whole file.
+// So do directories of rotary decoders, whatever class they name: published ones often name GPT2Tokenizer beside a
+// tokenizer.json that splits digits, with which the model was trained.
 #include <algorithm>
 #include <functional>
 #include <iterator>
@@ -51,9 +53,14 @@ std::optional<DirectoryClass> class_of_name(std::string_view name) {
   });
 }
 
+bool is_decoder_type(std::string_view type) {
+  constexpr std::string_view kTypes[] = {"llama", "mistral", "qwen2", "gpt_neox"};
+  return std::ranges::find(kTypes, type) != std::end(kTypes);
+}
+
 std::optional<DirectoryClass> class_of_model(std::string_view type) {
   if (type.empty()) return std::nullopt;
-  if (type == "modernbert") return DirectoryClass{};
+  if (type == "modernbert" || is_decoder_type(type)) return DirectoryClass{};
   return find_class([type](const TokenizerClass& known) { return known.model_type == type; });
 }
 
@@ -65,6 +72,7 @@ class Loader {
 
  private:
   DirectoryClass find_class_of_directory() const;
+  std::string text_of_config_json(const char* key) const;  // "" without it
   std::optional<DirectoryClass> class_of_config_json() const;
   bool has(const char* file) const { return std::filesystem::exists(dir_ / file); }
   std::vector<std::string> read_model_tokens();
@@ -96,20 +104,22 @@ class Loader {
   TokenizerOptions options_;
 };
 
-std::optional<DirectoryClass> Loader::class_of_config_json() const {
-  if (!has("config.json")) return std::nullopt;
+std::string Loader::text_of_config_json(const char* key) const {
+  if (!has("config.json")) return "";
   const nlohmann::json config = io::read_json((dir_ / "config.json").string());
-  const auto text = [&config](const char* key) {
-    return config.is_object() && config.contains(key) && config[key].is_string() ? config[key].get<std::string>()
-                                                                                 : std::string();
-  };
-  std::string name = text("tokenizer_class");
+  return config.is_object() && config.contains(key) && config[key].is_string() ? config[key].get<std::string>()
+                                                                               : std::string();
+}
+
+std::optional<DirectoryClass> Loader::class_of_config_json() const {
+  std::string name = text_of_config_json("tokenizer_class");
   if (name.ends_with("Fast")) name.resize(name.size() - 4);
   const std::optional<DirectoryClass> named = class_of_name(name);
-  return named ? named : class_of_model(text("model_type"));
+  return named ? named : class_of_model(text_of_config_json("model_type"));
 }
 
 DirectoryClass Loader::find_class_of_directory() const {
+  if (is_decoder_type(text_of_config_json("model_type"))) return {};
   if (!config_.tokenizer_class.empty()) {
     const std::optional<DirectoryClass> named = class_of_name(config_.tokenizer_class);
     if (named) return *named;
@@ -149,7 +159,8 @@ std::vector<std::string> Loader::read_model_tokens() {
   }
   if (class_.has_word_pieces()) return read_lines((dir_ / "vocab.txt").string());
   if (!class_.pipeline) {
-    fail(kConfigWhere, "{}: {} must have a tokenizer.json, got none", dir_.string(), config_.tokenizer_class);
+    fail<MissingFileError>(kConfigWhere, "{}: {} must have a tokenizer.json, got none", dir_.string(),
+                           config_.tokenizer_class.empty() ? "a model of this type" : config_.tokenizer_class);
   }
   read_merges_file();
   const std::string path = (dir_ / "vocab.json").string();
@@ -341,6 +352,7 @@ void Loader::check_agreement(const TokenizerOptions& options) const {
   if (has_byte_pairs(options)) {
     agree("add_prefix_space", options.byte_level.add_prefix_space, file.byte_level.add_prefix_space);
     agree("use_regex", options.byte_level.use_regex, file.byte_level.use_regex);
+    agree("Digits", options.byte_level.individual_digits, file.byte_level.individual_digits);
     agree("NFC", options.byte_level.nfc, file.byte_level.nfc);
     agree("ignore_merges", options.byte_level.ignore_merges, file.byte_level.ignore_merges);
     return;
@@ -383,6 +395,10 @@ std::shared_ptr<const Dictionary> load_dictionary(const std::string& model_dir, 
 
 TokenizerParts read_tokenizer(const std::filesystem::path& model_dir, const LoadOptions& options,
                               Dictionaries dictionaries) {
+  if (std::filesystem::is_regular_file(model_dir) && model_dir.extension() == ".gguf") {
+    check_dictionaries(options, Pipeline::kByteLevelBpe);
+    return read_gguf_tokenizer(model_dir.string());
+  }
   if (!std::filesystem::is_directory(model_dir)) {
     fail<MissingFileError>("tokenizer", "a tokenizer must be a directory with its files, got {}, which {}",
                            model_dir.string(),

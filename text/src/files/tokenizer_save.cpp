@@ -22,7 +22,8 @@ std::string_view class_of(const TokenizerOptions& options) {
   const bool usual_words = options.max_word_chars == usual.max_word_chars;
   if (pipeline.in_tokenizer_json == InTokenizerJson::kAll) {
     const bool as_the_class_has_it = usual_words && options.decoding.cleanup == usual.decoding.cleanup &&
-                                     options.decoding.join == usual.decoding.join;
+                                     options.decoding.join == usual.decoding.join &&
+                                     !options.byte_level.individual_digits;
     return as_the_class_has_it ? pipeline.saved_class : kPlainClass;
   }
   if (!usual_words) {
@@ -136,9 +137,13 @@ std::string format_tokenizer_json(const Tokenizer& tokenizer) {
     item.update(format_added_token(token));
     added.push_back(std::move(item));
   }
-  const ordered_json pre_tokenizer = has_byte_pairs(options)
-                                         ? format_byte_level(level.add_prefix_space, true, level.use_regex)
-                                         : ordered_json{{"type", "BertPreTokenizer"}};
+  ordered_json pre_tokenizer = has_byte_pairs(options)
+                                   ? format_byte_level(level.add_prefix_space, true, level.use_regex)
+                                   : ordered_json{{"type", "BertPreTokenizer"}};
+  if (level.individual_digits) {
+    const ordered_json digits = {{"type", "Digits"}, {"individual_digits", true}};
+    pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", {digits, std::move(pre_tokenizer)}}};
+  }
   const ordered_json file = {{"version", "1.0"},
                              {"truncation", nullptr},
                              {"padding", nullptr},

@@ -48,6 +48,21 @@ int32_t trailing_trimmed(std::string_view text) {
   return characters;
 }
 
+bool is_number(std::string_view text, size_t at) {
+  const auto first = static_cast<uint8_t>(text[at]);
+  if (first < 0x80) return first >= '0' && first <= '9';
+  return (regex_classes(decode_utf8(text.substr(at)).code) & kNumberClass) != 0;
+}
+
+// Bytes of the part that the text begins with: a digit, or what is before the next digit.
+size_t digit_part(std::string_view text) {
+  const auto length = [&](size_t at) { return static_cast<size_t>(decode_utf8(text.substr(at)).length); };
+  if (is_number(text, 0)) return length(0);
+  size_t end = length(0);
+  while (end < text.size() && !is_number(text, end)) end += length(end);
+  return end;
+}
+
 }  // namespace
 
 bool ByteLevelEncoder::is_unchanged(std::string_view part) const {
@@ -161,8 +176,12 @@ void ByteLevelEncoder::encode_words(const Mapped& mapped, bool is_front) {
 
 void ByteLevelEncoder::cut_words(const Mapped& words) {
   Mapped rest = words;
+  size_t part = 0;  // bytes that are left of a part
   while (!rest.text.empty()) {
-    const Gpt2Word word = options_.use_regex ? next_gpt2_word(rest.text, 0) : Gpt2Word{rest.text.size(), false};
+    if (part == 0) part = options_.individual_digits ? digit_part(rest.text) : rest.text.size();
+    const Gpt2Word word =
+        options_.use_regex ? next_gpt2_word(rest.text.substr(0, part), 0) : Gpt2Word{rest.text.size(), false};
+    part -= word.end;
     const std::string_view text = rest.text.substr(0, word.end);
     size_t at = 0;
     int32_t character = rest.character;

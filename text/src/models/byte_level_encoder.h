@@ -1,6 +1,7 @@
 // Byte-level BPE as in `tokenizers` with its ByteLevel pre-tokenizer: NFC if the model asks for it, added tokens of the
-// normalised text, a space at the front, GPT-2's words, byte pairs. A token with a part of a character has the whole
-// character as its source. With trim_offsets the source excludes white space at both ends of a token.
+// normalised text, a space at the front, digits one by one if the model asks for it, GPT-2's words, byte pairs. A token
+// with a part of a character has the whole character as its source. With trim_offsets the source excludes white space
+// at both ends of a token.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -39,6 +40,8 @@ struct GenerationOptions {
   double length_penalty = 1;    // a score is the sum of log-probabilities over tokens^length_penalty
   bool stop_when_full = false;  // as soon as `beams` sequences have ended (early_stopping of transformers)
   int64_t batch = 8;            // sequences that are computed at once, at least those of one prompt
+  // Called with each new token when it is found; for one prompt with one sequence, and not with kBeams.
+  std::function<void(int32_t token)> on_token{};
 };
 
 struct Generated {

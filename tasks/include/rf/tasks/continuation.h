@@ -48,6 +48,10 @@ class Continuer {
   // The sequences for each prompt. Throws ArgumentError for a prompt without tokens, and as engine::Generator does.
   std::vector<std::vector<Continuation>> continue_prompts(std::span<const std::string> prompts,
                                                           const engine::GenerationOptions& options) const;
+  // One sequence for a prompt, whose text is passed on as it is found, in whole characters: what is passed together is
+  // the text of the result. Not for beams.
+  Continuation stream(const std::string& prompt, const engine::GenerationOptions& options,
+                      const std::function<void(const std::string& text)>& take) const;
 
  private:
   struct Impl;

@@ -65,6 +65,8 @@ struct ByteLevelOptions {
   bool nfc = false;                     // normalise to NFC first
   bool add_prefix_space = false;        // add a space to the front of a text that does not begin with one
   bool use_regex = true;                // cut into words by GPT-2's expression
+  bool individual_digits = false;       // before that, each digit (\p{N}) is a part of its own; with use_regex, and
+                                        // without add_prefix_space (SmolLM)
   bool ignore_merges = false;           // a word that is a token is not cut, whatever the merges are
   bool trim_offsets = false;            // offsets of a token exclude white space
   bool trim_keeps_first_space = false;  // except the space that add_prefix_space added to the first token
@@ -127,7 +129,8 @@ class Tokenizer {
   // Reads what `transformers` writes: tokenizer.json, tokenizer_config.json, special_tokens_map.json,
   // added_tokens.json, vocab.txt, vocab.json and merges.txt (docs/tokenizers.md says which of them are used). Throws
   // Error, naming file and key, for settings that are not supported, and if no dictionary is given and the one found is
-  // not the one that the directory records.
+  // not the one that the directory records. A GGUF file has its tokenizer in its keys: byte-level BPE
+  // (tokenizer.ggml.*).
   static Tokenizer load(const std::string& model_dir, const LoadOptions& options = {});
   // Writes tokenizer.json and tokenizer_config.json, vocab.txt for WordPiece, and save_dictionary's files.
   void save(const std::string& model_dir) const;

@@ -1,0 +1,134 @@
+"""Texts of rotary decoders, by `roformer generate` and from Python, beside transformers and the library tokenizers."""
+
+import json
+
+import pytest
+import torch
+
+import cli_support
+from cli_support import results, run
+from rotary_decoders import SAMPLES, SPECIALS, make_decoder, make_tokenizer, write_gguf
+
+VOCAB = 330
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """transformers' model, its tokenizer, and the same as a directory and as a GGUF file."""
+    folder = tmp_path_factory.mktemp("models")
+    oracle = make_decoder("llama", folder / "directory", vocab_size=VOCAB)
+    tokenizer = make_tokenizer(size=VOCAB - 3)  # fewer tokens than rows
+    write_tokenizer(folder / "directory", tokenizer)
+    path = write_gguf(oracle, folder / "model.gguf", "F32", (make_tokenizer(size=VOCAB), "smollm"))
+    return oracle, tokenizer, folder / "directory", path
+
+
+def write_tokenizer(folder, tokenizer, name="GPT2Tokenizer"):
+    tokenizer.save(str(folder / "tokenizer.json"))
+    keys = {"tokenizer_class": name, "bos_token": SPECIALS[1], "eos_token": SPECIALS[2], "unk_token": SPECIALS[0]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(keys))
+
+
+@pytest.mark.parametrize("form", ["directory", "gguf"])
+def test_text(case, form):
+    oracle, tokenizer, folder, path = case
+    if form == "gguf":
+        tokenizer = make_tokenizer(size=VOCAB)
+    prompts = [option for text in SAMPLES for option in ("--prompt", text)]
+    lines = results("generate", "--model", folder if form == "directory" else path, *prompts, "--max-new-tokens", 12)
+    for text, line in zip(SAMPLES, lines, strict=True):
+        prompt = tokenizer.encode(text).ids
+        with torch.no_grad():
+            ids = oracle.generate(
+                torch.tensor(prompt)[None], max_new_tokens=12, do_sample=False, eos_token_id=2, pad_token_id=0
+            )[0].tolist()
+        assert line["ids"] == ids[len(prompt) :]
+        known = [id for id in ids if id < tokenizer.get_vocab_size()]
+        before = tokenizer.decode(prompt)
+        assert before + line["text"] == tokenizer.decode(known)
+        assert line["stopped"] == (ids[-1] == 2)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_stream(case, precision):
+    """The text of a JSON line, as it is found."""
+    _, _, folder, _ = case
+    options = ("--model", folder, "--prompt", SAMPLES[1], "--max-new-tokens", 40, "--precision", precision)
+    (line,) = results("generate", *options)
+    streamed = run("generate", *options, "--stream").stdout
+    assert line["text"]
+    assert visible(streamed) == visible(line["text"])
+
+
+def visible(text):
+    """Without what a terminal shows in another form."""
+    return "".join(c for c in text if c.isprintable()).replace("\\", "")
+
+
+@pytest.mark.parametrize("form", ["directory", "gguf"])
+def test_python(case, form):
+    from roformer_cpp import Engine
+
+    _, _, folder, path = case
+    model = folder if form == "directory" else path
+    engine = Engine(model)
+    (line,) = results("generate", "--model", model, "--prompt", SAMPLES[0], "--max-new-tokens", 9)
+    (ours,) = engine.generate(SAMPLES[0], max_new_tokens=9)
+    assert {key: ours[key] for key in ("text", "ids", "stopped")} == {
+        key: line[key] for key in ("text", "ids", "stopped")
+    }
+
+
+@pytest.mark.parametrize("digits", [True, False])
+def test_tokenizers(tmp_path, digits):
+    """Texts to ids and back as the library tokenizers has them, from tokenizer.json and from GGUF."""
+    tokenizer = make_tokenizer(digits, size=VOCAB)
+    oracle = make_decoder("llama", tmp_path / "directory", vocab_size=VOCAB)
+    write_tokenizer(tmp_path / "directory", tokenizer, "PreTrainedTokenizerFast")
+    path = write_gguf(oracle, tmp_path / "model.gguf", "F32", (tokenizer, "smollm" if digits else "gpt-2"))
+    for model in (tmp_path / "directory", path):
+        lines = results("tokenize", "--model", model, stdin="\n".join(text.replace("\n", " ") for text in SAMPLES))
+        for text, line in zip(SAMPLES, lines, strict=True):
+            assert line["ids"] == tokenizer.encode(text.replace("\n", " ")).ids
+
+
+def refused(*arguments, code=1):
+    message = cli_support.refused("generate", *arguments, code=code)
+    assert message.count("\n") == 1
+    return message
+
+
+def test_errors(case, tmp_path):
+    oracle, tokenizer, folder, _ = case
+    one = ("--prompt", "a")
+    make_decoder("llama", tmp_path / "bare")
+    assert "a model of this type must have a tokenizer.json, got none" in refused("--model", tmp_path / "bare", *one)
+    small = tmp_path / "small"
+    make_decoder("llama", small, vocab_size=100)
+    write_tokenizer(small, tokenizer)
+    assert "must be its vocabulary's 327, got 100" in refused("--model", small, *one)
+    plain = write_gguf(oracle, tmp_path / "plain.gguf")
+    assert "tokenizer.ggml.model must be gpt2, byte-level BPE, got none" in refused("--model", plain, *one)
+    other = write_gguf(oracle, tmp_path / "other.gguf", tokenizer=(make_tokenizer(size=VOCAB), "llama-bpe"))
+    assert "tokenizer.ggml.pre must be gpt-2, olmo, smollm, starcoder" in refused("--model", other, *one)
+    stream = ("--model", folder, "--stream")
+    assert "--stream must be with one --prompt, got 2" in refused(*stream, *one, *one, code=2)
+    assert "--stream must be without --beams" in refused(*stream, *one, "--beams", 2, code=2)
+
+
+def test_expressions(case, tmp_path):
+    """Other expressions than GPT-2's are refused."""
+    _, tokenizer, _, _ = case
+    make_decoder("llama", tmp_path, vocab_size=VOCAB)
+    write_tokenizer(tmp_path, tokenizer)
+    file = json.loads((tmp_path / "tokenizer.json").read_text())
+    split = {"type": "Split", "pattern": {"Regex": r"\p{N}{1,3}"}, "behavior": "Isolated", "invert": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    for steps, message in (
+        ([split, level], "must be GPT-2's expression"),
+        ([{"type": "Digits", "individual_digits": False}, level], 'individual_digits" must be true'),
+        ([{"type": "Digits", "individual_digits": True}, level], "with use_regex and without add_prefix_space"),
+    ):
+        file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(file))
+        assert message in refused("--model", tmp_path, "--prompt", "a")

