@@ -53,7 +53,7 @@ def test_scores():
     signature = str(metric.get_signature())
     assert signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|")
     assert all(close(got["bleu"], expected) for got, expected in zip(results, theirs, strict=True))
-    assert sum(0 < score < 100 for score in theirs) > 8
+    assert sum(0 < score < 100 for score in theirs) > 4
 
 
 @pytest.mark.skipif(not MULTI30K.exists(), reason="needs ../shared/data/multi30k_en_de")

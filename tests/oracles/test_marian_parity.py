@@ -108,6 +108,33 @@ def test_logits_in_float64(tmp_path):
     assert (ours - theirs).abs().max() <= tol.T4_MAX * theirs.abs().max()
 
 
+def rotated(projected, head_dim):
+    """RoPE of pairs (2i, 2i + 1) in float64, arXiv 2104.09864 Eq. 34, of [B, T, C] by its place in the row."""
+    x = projected.double().unflatten(-1, (-1, head_dim // 2, 2))
+    angles = torch.arange(x.shape[1]).double()[:, None] * 10000.0 ** (-2 * torch.arange(head_dim // 2) / head_dim)
+    turns = torch.polar(torch.ones_like(angles), angles)[None, :, None]
+    return torch.view_as_real(torch.view_as_complex(x) * turns).flatten(2).to(projected.dtype)
+
+
+def test_rope_in_self_attention_alone(tmp_path):
+    """Their model without sinusoids, whose queries and keys of self-attention are rotated on their way."""
+    oracle = make_oracle(scale_embedding=False)
+    oracle.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"model_type": "rf_translation", "position_encoding": "rope"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    source, mask, target = make_inputs()
+    with torch.no_grad():
+        for side, heads in ((oracle.model.encoder, 2), (oracle.model.decoder, 4)):
+            side.embed_positions.weight.zero_()
+            for layer in side.layers:
+                for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+                    projection.register_forward_hook(lambda _, __, out, size=24 // heads: rotated(out, size))
+        theirs = oracle(input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False).logits
+    ours = load_translation_model(tmp_path).logits(source, mask, target)
+    assert (ours - theirs).abs().max() <= tol.T4_MAX * theirs.abs().max()
+
+
 def their_translations(oracle, source, mask, beams, penalty, tokens):
     generated = oracle.generate(
         input_ids=source,
