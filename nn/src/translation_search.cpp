@@ -37,10 +37,8 @@ struct BeamCandidate {
 
 class SentenceSearch {
  public:
-  SentenceSearch(const SearchOptions& options, int64_t source_tokens, int32_t end_id)
-      : options_(options), end_id_(end_id) {
-    const double most = std::floor(options.max_ratio * static_cast<double>(source_tokens));
-    max_tokens_ = std::max<int64_t>(1, static_cast<int64_t>(most) + options.max_extra);
+  SentenceSearch(const SearchOptions& options, int64_t max_tokens, int32_t end_id)
+      : options_(options), end_id_(end_id), max_tokens_(max_tokens) {
     beams_.push_back({});
   }
 
@@ -86,7 +84,7 @@ class SentenceSearch {
 
   const SearchOptions& options_;
   int32_t end_id_;
-  int64_t max_tokens_ = 1;
+  int64_t max_tokens_;
   std::vector<TargetBeam> beams_;     // best first
   std::vector<Translation> results_;  // best first
 };
@@ -112,7 +110,7 @@ class BatchSearch {
       : model_(model), options_(options) {
     const TranslationConfig& config = model.config();
     for (const std::vector<int32_t>& source : sources) {
-      sentences_.emplace_back(options, std::ssize(source), static_cast<int32_t>(config.eos_token_id));
+      sentences_.emplace_back(options, most_tokens(std::ssize(source)), static_cast<int32_t>(config.eos_token_id));
     }
     const PaddedRows source = padded_rows(sources, config.pad_token_id);
     mask_ = source.mask_BT;
@@ -137,6 +135,20 @@ class BatchSearch {
   struct Best {
     at::Tensor scores_RK, ids_RK;
   };
+
+  // Of a translation. Where a table of positions ends before, it does.
+  int64_t most_tokens(int64_t source_tokens) const {
+    const double by_ratio = std::floor(options_.max_ratio * static_cast<double>(source_tokens));
+    const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(by_ratio) + options_.max_extra);
+    const int64_t rows = model_.config().max_position_embeddings;
+    if (most <= rows) return most;
+    try {
+      model_.check_length(most);
+    } catch (const Error&) {
+      return rows;
+    }
+    return most;
+  }
 
   Best step(const at::Tensor& target_RT) {
     KeyValueCache* const cache = options_.cache == SearchOptions::Cache::kUsed ? &cache_ : nullptr;

@@ -202,6 +202,8 @@ def test_other_encodings(encoding, folder, tmp_path):
     model = {**MODEL, "position_encoding": encoding, "max_position_embeddings": 64}
     results(*training(folder, output, model=model, steps=3))
     given = (folder / "valid.en").read_text()
+    beyond = run("translate", "--model", output, "--max-extra", 80, "--beams", 1, stdin="a dog\n")
+    assert beyond.returncode == 0, beyond.stderr  # trained positions end at 64
     translated = run("translate", "--model", output, "--max-extra", 5, stdin=given)
     assert translated.returncode == 0 and translated.stdout.count("\n") == 20
     assert run("translate", "--model", output, "--max-extra", 5, "--no-cache", stdin=given).stdout == translated.stdout
@@ -246,6 +248,8 @@ def test_refused_runs(folder, trained, tmp_path):
     other = refused(*training(folder, trained, label_smoothing=0.2))
     assert "/translation/label_smoothing" in other
     assert "every key must be known" in refused(*training(folder, tmp_path / "run", warmup=3))
+    size = refused(*training(folder, tmp_path / "run", model={**MODEL, "vocab_size": 301}))
+    assert "model.vocab_size must be the tokenizer's 300 (or absent), got 301" in size
     finite = refused(*training(folder, tmp_path / "run", label_smoothing=1.0))
     assert "label_smoothing must be" in finite
     assert "d_model must be a multiple of encoder_attention_heads, got 32 and 3" in refused(

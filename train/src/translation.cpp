@@ -40,6 +40,7 @@ class TranslationRun {
   TranslationReport go();
 
  private:
+  void fit_vocabulary();
   void open_data();
   nlohmann::json settings() const;
   void keep_settings();
@@ -88,10 +89,7 @@ TranslationRun::TranslationRun(const TranslationOptions& options, io::Progress& 
     : options_(options), progress_(progress), tokenizer_(text::Tokenizer::load(options.tokenizer_dir)) {
   config_ = parse_translation_run(options.run);
   if (options.seed) config_.seed = *options.seed;
-  tokenizer_.vocabulary().require({text::SpecialRole::kPad, text::SpecialRole::kEos}, kTranslation);
-  config_.model.vocab_size = tokenizer_.vocabulary().size();
-  config_.model.pad_token_id = tokenizer_.vocabulary().special().pad;
-  config_.model.eos_token_id = config_.model.decoder_start_token_id = tokenizer_.vocabulary().special().eos;
+  fit_vocabulary();
   open_data();
   tokenizer_files_.emplace(options.tokenizer_dir);
   directory_.emplace(options.output_dir, RunDirectory::Use::kResume);
@@ -107,6 +105,23 @@ TranslationRun::TranslationRun(const TranslationOptions& options, io::Progress& 
       .run_dir = options.output_dir, .tokenizer = *tokenizer_files_, .keep = config_.keep_checkpoints, .sync = [this] {
         metrics_->sync();
       }});
+}
+
+// Its size and special tokens are those of the tokenizer; a run file may say so, too.
+void TranslationRun::fit_vocabulary() {
+  const text::Vocabulary& vocabulary = tokenizer_.vocabulary();
+  vocabulary.require({text::SpecialRole::kPad, text::SpecialRole::kEos}, kTranslation);
+  const nlohmann::json given = options_.run.value("model", nlohmann::json::object());
+  const auto fit = [&](const char* key, int64_t value, int64_t& target) {
+    if (given.contains(key) && given[key] != value) {
+      fail("run file", "model.{} must be the tokenizer's {} (or absent), got {}", key, value, given[key].dump());
+    }
+    target = value;
+  };
+  fit("vocab_size", vocabulary.size(), config_.model.vocab_size);
+  fit("pad_token_id", vocabulary.special().pad, config_.model.pad_token_id);
+  fit("eos_token_id", vocabulary.special().eos, config_.model.eos_token_id);
+  fit("decoder_start_token_id", vocabulary.special().eos, config_.model.decoder_start_token_id);
 }
 
 void TranslationRun::open_data() {
