@@ -86,7 +86,7 @@ class SimilarRun {
 };
 
 void SimilarRun::check_options() const {
-  constexpr int64_t kMax = int64_t{1} << 30;
+  static constexpr int64_t kMax = int64_t{1} << 30;
   const auto count = [](const char* name, int64_t value, int64_t least) {
     if (value < least || value > kMax) fail(kWhere, "{} must be from {} to {}, got {}", name, least, kMax, value);
   };
