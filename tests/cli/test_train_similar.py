@@ -113,7 +113,7 @@ def test_the_losses_of_the_first_step(house, tmp_path):
 
 @pytest.fixture(scope="module")
 def trained(house):
-    valid = ["--valid", house / "valid.tsv", "--epochs", 40, "--learning-rate", 2e-3]
+    valid = ["--valid", house / "valid.tsv", "--epochs", 120, "--learning-rate", 2e-3, "--mask", 0.2]
     (report,) = results(*arguments(house, house / "sim", *valid))
     return house / "sim", report
 
@@ -121,7 +121,7 @@ def trained(house):
 def test_the_losses_fall(trained, house):
     folder, report = trained
     lines = metrics_of(folder)
-    assert report["steps"] == 320 and lines[-1]["step"] == 320
+    assert report["steps"] == 960 and lines[-1]["step"] == 960
     assert lines[-1]["generation_loss"] < 0.5 * lines[0]["generation_loss"]
     assert lines[-1]["similarity_loss"] < 0.5 * lines[0]["similarity_loss"]
     engine = roformer_cpp.Engine(folder)
