@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "parallel_for.h"
 #include "rf/io/error.h"
 #include "rf/io/mapped_pages.h"
 #include "rf/io/printable.h"
@@ -17,6 +18,7 @@ namespace rf::engine {
 namespace {
 
 constexpr const char* kDecoderWeightsWhere = "load_model";
+constexpr int64_t kParallelRead = 65536;  // elements
 
 // Tables of frequencies, which the rotation's report reads.
 bool is_rope_factor(const std::string& name) {
@@ -94,10 +96,9 @@ void DecoderWeights::read(const std::string& name, float* to) const {
   int64_t count = 1;
   for (const int64_t extent : tensor.shape) count *= extent;
   const int64_t row = tensor.shape.back();
-#pragma omp parallel for schedule(static) if (count > row)
-  for (int64_t i = 0; i < count; i += row) {
-    gguf_->read(*tensor.quantised, static_cast<uint64_t>(i), static_cast<uint64_t>(row), to + i);
-  }
+  parallel_for(count / row, count > kParallelRead, [&](int64_t i) {
+    gguf_->read(*tensor.quantised, static_cast<uint64_t>(i * row), static_cast<uint64_t>(row), to + i * row);
+  });
   io::release_pages(gguf_->bytes(*tensor.quantised));
   const float* bad = std::find_if(to, to + count, [](float x) { return !std::isfinite(x); });
   if (bad != to + count) {

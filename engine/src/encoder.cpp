@@ -265,7 +265,7 @@ std::vector<LayerInputs> Encoder::measure_inputs() const {
     cu_seqlens.push_back(std::ssize(ids));
   }
   const std::vector<float> none(static_cast<size_t>(config_.hidden_size));
-  std::vector<LayerInputs> inputs(layers_.size(), {none, none});
+  std::vector<LayerInputs> inputs(static_cast<size_t>(config_.num_hidden_layers), {none, none});
   Workspace work;
   work.measured = &inputs;
   encode({.sequences = {std::ssize(ids), kSequences, cu_seqlens.data(), positions.data()}, .ids = ids.data()}, work);

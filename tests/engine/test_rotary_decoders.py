@@ -109,11 +109,11 @@ def change_config(folder, **changes):
     [
         (
             {"model_type": "gemma", "architectures": ["GemmaForCausalLM"]},
-            r"model_type of a decoder must be llama, mistral, qwen2, gpt_neox, .*, got gemma",
+            r"model_type of a decoder must be llama, mistral, qwen2, gpt_neox, .*, got \"gemma\"",
         ),
         ({"quantization_config": {"bits": 4}}, r"weights must not be quantised \(quantization_config\), got"),
         ({"num_key_value_heads": 3}, "query heads must be a multiple of key heads, got 4 and 3"),
-        ({"hidden_act": "gelu"}, "hidden_act of a Llama must be silu, got gelu"),
+        ({"hidden_act": "gelu"}, "hidden_act of a Llama must be silu, got .gelu"),
         ({"hidden_size": None}, "hidden_size must be given, got none"),
         ({"vocab_size": "many"}, r"vocab_size must be an integer from 1 to \d+, got \"many\""),
         ({"rms_norm_eps": -1}, "rms_norm_eps must be"),
@@ -121,7 +121,7 @@ def change_config(folder, **changes):
         ({"model_type": "mistral", "sliding_window": 32}, "sliding_window must be null or at least .* 64, got 32"),
         ({"attention_bias": True}, r"the checkpoint must have model.layers.0.self_attn.q_proj.bias, got none"),
         ({"intermediate_size": 100}, r"blk.0.ffn_gate.weight must have the shape \[100, 64\], got \[96, 64\]"),
-        ({"num_hidden_layers": 2}, "must have no tensor that LlamaForCausalLM does not use, got model.layers.2"),
+        ({"num_hidden_layers": 2}, "must have no tensor that LlamaForCausalLM does not use, got .*layers.2"),
         ({"num_hidden_layers": 4}, "the checkpoint must have model.layers.3.input_layernorm.weight, got none"),
         ({"rope_parameters": {"rope_type": "spiral"}}, "one rotation that is known"),
     ],
