@@ -146,7 +146,7 @@ typedef struct rf_engine_embedder_options {
   int32_t refuse_long_texts; /* 0: a text of more tokens is truncated; 1: it is an error */
 } rf_engine_embedder_options;
 
-/* model_dir: a model directory, or a GGUF file of a rotary decoder. options: NULL for the defaults. */
+/* options: NULL for the defaults. */
 RF_API rf_status rf_engine_embedder_open(const char* model_dir, const rf_engine_embedder_options* options,
                                          rf_engine_embedder** embedder);
 RF_API void rf_engine_embedder_close(rf_engine_embedder* embedder); /* NULL is allowed */
