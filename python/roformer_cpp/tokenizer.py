@@ -24,7 +24,7 @@ class Tokenizer:
     so that workers of a ``DataLoader`` can have one.
 
     Args:
-        model_dir: with ``tokenizer.json`` or ``vocab.txt``, and their settings.
+        model_dir: with ``tokenizer.json`` or ``vocab.txt``, and their settings; or a GGUF file.
         dictionary: jieba's dict.txt for tokenizers that segment Chinese. Default: that of the directory, else the
             installed one.
         user_dictionaries: further words, in jieba's format.
@@ -42,7 +42,7 @@ class Tokenizer:
         dictionary: str | os.PathLike | None = None,
         user_dictionaries: Sequence[str | os.PathLike] = (),
     ):
-        self.name_or_path = _checks.directory("tokenizer", model_dir)
+        self.name_or_path = _checks.model("tokenizer", model_dir)
         self._dictionaries = {
             "dictionary": None if dictionary is None else os.fsdecode(dictionary),
             "user_dictionaries": [os.fsdecode(path) for path in user_dictionaries],

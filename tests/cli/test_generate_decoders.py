@@ -3,10 +3,12 @@
 import json
 
 import pytest
+import tokenizers
 import torch
 
 import cli_support
 from cli_support import results, run
+from roformer_cpp import Engine, Tokenizer
 from rotary_decoders import SAMPLES, SPECIALS, make_decoder, make_tokenizer, write_gguf
 
 VOCAB = 330
@@ -62,8 +64,6 @@ def test_stream(case, precision):
 
 @pytest.mark.parametrize("form", ["directory", "gguf"])
 def test_python(case, form):
-    from roformer_cpp import Engine
-
     _, _, folder, path = case
     model = folder if form == "directory" else path
     engine = Engine(model)
@@ -76,7 +76,7 @@ def test_python(case, form):
 
 @pytest.mark.parametrize("digits", [True, False])
 def test_tokenizers(tmp_path, digits):
-    """Texts to ids and back as the library tokenizers has them, from tokenizer.json and from GGUF."""
+    """Texts to ids, also once they are saved, as the library tokenizers has them, from tokenizer.json and from GGUF."""
     tokenizer = make_tokenizer(digits, size=VOCAB)
     oracle = make_decoder("llama", tmp_path / "directory", vocab_size=VOCAB)
     write_tokenizer(tmp_path / "directory", tokenizer, "PreTrainedTokenizerFast")
@@ -85,6 +85,10 @@ def test_tokenizers(tmp_path, digits):
         lines = results("tokenize", "--model", model, stdin="\n".join(text.replace("\n", " ") for text in SAMPLES))
         for text, line in zip(SAMPLES, lines, strict=True):
             assert line["ids"] == tokenizer.encode(text.replace("\n", " ")).ids
+        Tokenizer.from_pretrained(model).save_pretrained(tmp_path / "saved")
+        saved = tokenizers.Tokenizer.from_file(str(tmp_path / "saved" / "tokenizer.json"))
+        for text in SAMPLES:
+            assert saved.encode(text).ids == tokenizer.encode(text).ids
 
 
 def refused(*arguments, code=1):

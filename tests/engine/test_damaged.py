@@ -63,11 +63,11 @@ TINY = {"vocab_size": 32, "hidden_size": 8, "num_attention_heads": 2, "intermedi
 @pytest.mark.parametrize(
     ("config", "name"),
     [
-        (transformers.LlamaConfig(**TINY), "llama"),
+        (transformers.GPT2Config(vocab_size=32, n_embd=8, n_layer=1, n_head=2), "gpt2"),
         (transformers.DistilBertConfig(vocab_size=32, dim=8, n_heads=2, hidden_dim=8, n_layers=1), "distilbert"),
         (transformers.RobertaConfig(**TINY), "roberta"),
     ],
-    ids=["llama", "distilbert", "roberta"],
+    ids=["gpt2", "distilbert", "roberta"],
 )
 def test_other_architectures(config, name, tmp_path):
     transformers.AutoModel.from_config(config).save_pretrained(tmp_path)

@@ -39,7 +39,7 @@ def save(tokenizer, directory, **options):
 
 
 def tune(tokenizer, variant):
-    """The set-ups of GPT-2, ModernBERT and RoBERTa, and what tokenizer.json allows besides."""
+    """The set-ups of GPT-2, ModernBERT, RoBERTa and SmolLM, and what tokenizer.json allows besides."""
     if "prefix" in variant:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     if "nfc" in variant:
@@ -51,6 +51,9 @@ def tune(tokenizer, variant):
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
         )
+    if "digits" in variant:
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     if "trim" in variant:
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=True, add_prefix_space="prefix" in variant)
     if "added" in variant:
@@ -80,6 +83,8 @@ VARIANTS = [
     "added",
     "nfc-added",
     "nfc-added-prefix-trim",
+    "digits",
+    "digits-nfc-added-trim",
 ]
 
 
@@ -121,7 +126,7 @@ def test_long_words(tmp_path, trained):
     check_texts(tmp_path, texts, wrapped._tokenizer.encode)
 
 
-@pytest.mark.parametrize("variant", ["plain", "nfc", "prefix-trim"])
+@pytest.mark.parametrize("variant", ["plain", "nfc", "prefix-trim", "digits"])
 def test_long_texts(tmp_path, trained, variant):
     """Which are rewritten in stretches of 64 KiB or more, parted at a space between two letters."""
     wrapped = save(tune(Tokenizer.from_str(trained), variant), tmp_path)
