@@ -17,8 +17,8 @@ const char* verdict_of(Kind kind, bool holds) {
   switch (kind) {
     case Kind::kMathematics:
       return holds ? verdicts::kProved : verdicts::kRefuted;
-    case Kind::kMeasurement:
-      return holds ? verdicts::kSupported : verdicts::kRefuted;
+    case Kind::kMeasurement:  // a bound of the experiment's own that is missed is not the opposite of the claim
+      return holds ? verdicts::kSupported : verdicts::kInconclusive;
     default:
       return verdicts::kInconclusive;
   }

@@ -319,6 +319,10 @@ const std::vector<RuleChange>& rule_changes() {
       {{"C-21"},
        "Models must be a nat better than token frequencies, and one model is measured on the same masked tokens.",
        "Rows of other lengths had other masked tokens."},
+      {{"C-07", "C-30"},
+       "A count or a time that misses the experiment's own bound is inconclusive; it was “not confirmed”.",
+       "The claims name no numbers: to be less than ten times as fast, or to shorten texts by less than a quarter, is "
+       "not the opposite."},
       {{"C-04"},
        "The trained model is compared with one whose positions are permuted; vectors drawn at random must decay, too.",
        "Nearer pairs may have higher scores for reasons of the text alone; random vectors keep their variance at every "
