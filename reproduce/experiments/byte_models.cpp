@@ -197,7 +197,8 @@ double loss_of_last(const std::string& model_dir, const at::Tensor& ids_BT, int6
   for (const at::Tensor& row_BT : ids_BT.slice(1, tokens - context, tokens).split(8)) {
     const at::Tensor logits_NV = logits_of(*model, row_BT).slice(1, context - last - 1, context - 1).flatten(0, 1);
     const at::Tensor targets_N = row_BT.slice(1, context - last, context).flatten();
-    sum += at::cross_entropy_loss(logits_NV, targets_N, /*weight=*/{}, at::Reduction::Sum).item<double>();
+    sum +=
+        at::cross_entropy_loss(logits_NV.to(at::kDouble), targets_N, /*weight=*/{}, at::Reduction::Sum).item<double>();
   }
   return sum / static_cast<double>(ids_BT.size(0) * last);
 }

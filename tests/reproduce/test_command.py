@@ -184,7 +184,8 @@ def test_insides_of_trained_models(trained):
     (attention,) = result_of(trained, "trained-scores")["maps"]
     weights = np.array(attention["values"])
     assert attention["x"] == list(range(-32, 33)) and weights.shape == (4 * 4, 65) and weights.min() > 0
-    assert weights.sum(1).max() < 1.5 and weights.sum(1).min() > 0.3  # near keys, where most but not all of it may be
+    # Half of the keys are that near to a query in the middle of a row; single heads may look elsewhere.
+    assert weights.sum(1).max() < 1.5 and weights.sum(1).mean() > 0.3
 
 
 def test_trained_frequencies(trained):
