@@ -19,7 +19,7 @@ section.experiment { margin: 1.5rem 0; padding-top: 1rem; border-top: 1px solid 
 .wide { overflow-x: auto; overflow-wrap: normal; }
 table { border-collapse: collapse; font-size: .9rem; margin: .6rem 0; }
 th, td { padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { font-weight: 600; } .number { text-align: right; font-variant-numeric: tabular-nums; }
+th { font-weight: 600; overflow-wrap: normal; } .number { text-align: right; font-variant-numeric: tabular-nums; }
 td.number { white-space: nowrap; }
 table.claims td:first-child { white-space: nowrap; } table.claims { width: 100%; }
 .soft, figcaption { color: var(--soft); font-size: .85rem; }

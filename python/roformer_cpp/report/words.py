@@ -124,7 +124,7 @@ def counts(found):
     """[(verdict, claims, what it means)], in the order of VERDICTS; verdicts of several experiments after them."""
     counted = found.verdict_counts()
     order = [verdict for verdict in VERDICTS if verdict in counted] + sorted(counted.keys() - VERDICTS.keys())
-    return [(verdict, counted[verdict], VERDICTS.get(verdict, "its experiments do not agree")) for verdict in order]
+    return [(verdict, counted[verdict], VERDICTS.get(verdict, "each is the verdict of another experiment")) for verdict in order]
 
 
 def smoke_note(found):
