@@ -86,7 +86,12 @@ class Case:
         positions = torch.as_tensor(positions)
         key_positions = positions if key_positions is None else torch.as_tensor(key_positions)
         terms = encoding.terms(
-            positions, key_positions, layer=layer, projections=self.projections(), dtype=torch.float64
+            positions,
+            key_positions,
+            layer=layer,
+            projections=self.projections(),
+            hidden_states=torch.from_numpy(self.y),
+            dtype=torch.float64,
         )
         out = roformer_cpp.attention(
             *self.qkv(), terms, positions=positions, key_positions=key_positions, is_causal=causal
@@ -98,14 +103,20 @@ def parameter(encoding: Encoding, name: str) -> np.ndarray:
     return encoding.get_parameter(name).detach().numpy()
 
 
-def check_gradients(case: Case, encoding: Encoding, positions: torch.Tensor, layer: int = 0) -> None:
+def check_gradients(case: Case, encoding: Encoding, positions: torch.Tensor, layer: int = 0, causal=False) -> None:
     """``torch.autograd.gradcheck`` of attention with respect to every parameter that the layer uses."""
     parameters = {name: p for name, p in encoding.named_parameters() if not _of_another_layer(name, layer)}
     q, k, v = case.qkv()
 
     def run(*_):
-        terms = encoding.terms(positions, layer=layer, projections=case.projections(), dtype=torch.float64)
-        return roformer_cpp.attention(q, k, v, terms, positions=positions)
+        terms = encoding.terms(
+            positions,
+            layer=layer,
+            projections=case.projections(),
+            hidden_states=torch.from_numpy(case.y),
+            dtype=torch.float64,
+        )
+        return roformer_cpp.attention(q, k, v, terms, positions=positions, is_causal=causal)
 
     assert parameters
     assert torch.autograd.gradcheck(run, tuple(parameters.values()))

@@ -27,6 +27,8 @@
   line(kerple_log) \
   line(kerple_power) \
   line(sandwich) \
+  line(fire) \
+  line(fox) \
   line(transformer_xl) \
   line(transformer_xl_literal) \
   line(t5) \
@@ -37,6 +39,7 @@
   line(rope) \
   line(axial) \
   line(axial_nd) \
+  line(rope_mixed) \
   line(mrope) \
   line(xpos) \
   line(log_n)

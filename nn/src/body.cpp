@@ -45,7 +45,8 @@ Rotation last_rows(const Rotation& rows, int64_t count) {
 // memory.
 Heads rotate_heads(const at::Tensor& qkv_BTC, int64_t heads, const Terms& terms) {
   Heads split = split_heads(qkv_BTC, heads);
-  const bool together = terms.query.defined() && terms.query.cos.is_same(terms.key.cos);
+  const bool together =
+      terms.query.defined() && terms.query.cos.is_same(terms.key.cos) && terms.query.cos.dim() == 3;  // for all heads
   if (!together)
     return {rotated(split.q_BTHD, terms.query, terms.layout), rotated(split.k_BTHD, terms.key, terms.layout),
             rotated(split.v_BTHD, terms.value, terms.layout)};
@@ -64,7 +65,7 @@ at::Tensor prefix_of(const Input& input) {
   return input.types_BT.ne(0).cumsum(1).eq(0).sum(1);
 }
 
-// Keys or values after those of the cache, which takes them up.
+// Keys, values or numbers of tokens after those of the cache, which takes them up.
 at::Tensor appended(at::Tensor& before_BSHD, const at::Tensor& x_BTHD) {
   before_BSHD = before_BSHD.defined() ? at::cat({before_BSHD, x_BTHD}, 1) : x_BTHD;
   return before_BSHD;
@@ -206,7 +207,7 @@ at::Tensor Body::layer_forward(int64_t index, const at::Tensor& hidden_BTC, cons
   return joined(layer.output, layer.output_norm, inner_BTF, attended_BTC);
 }
 
-Terms Body::terms(int64_t index, const Shared& shared) const {
+Terms Body::terms(int64_t index, const Shared& shared, const at::Tensor& token_numbers_BSN) const {
   const AttentionLayer& layer = layers_[static_cast<size_t>(index)].self;
   Terms terms = encoding_->terms(index, shared,
                                  {.query_weight = layer.query.weight,
@@ -214,14 +215,21 @@ Terms Body::terms(int64_t index, const Shared& shared) const {
                                   .value_weight = layer.value.weight,
                                   .query_bias = layer.query.bias,
                                   .key_bias = layer.key.bias,
-                                  .value_bias = layer.value.bias});
+                                  .value_bias = layer.value.bias,
+                                  .token_numbers_BSN = token_numbers_BSN});
   if (config_.rotary_value) terms.value = terms.key;
   return terms;
 }
 
+at::Tensor Body::token_numbers(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
+  const at::Tensor numbers_BTN = encoding_->token_numbers(index, hidden_BTC);
+  if (!numbers_BTN.defined() || pass.cache == nullptr) return numbers_BTN;
+  return appended(pass.cache->layers[static_cast<size_t>(index)].token_numbers_BSN, numbers_BTN);
+}
+
 at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
   const AttentionLayer& layer = layers_[static_cast<size_t>(index)].self;
-  Terms terms = this->terms(index, pass.shared);
+  Terms terms = this->terms(index, pass.shared, token_numbers(index, hidden_BTC, pass));
   const at::Tensor qkv_BTC = project(layer.query, layer.key, layer.value, hidden_BTC);
   if (!linear_.empty()) return linear_attention(index, qkv_BTC, std::move(terms), pass);
   return softmax_attention(index, qkv_BTC, std::move(terms), pass);

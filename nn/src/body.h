@@ -46,8 +46,9 @@ class Body {
   // One per layer, in place of softmax attention.
   void set_linear_attention(std::vector<std::shared_ptr<LinearAttention>> layers) { linear_ = std::move(layers); }
 
-  // The terms of a layer, whose projections some encodings push their tables through.
-  Terms terms(int64_t layer, const Shared& shared) const;
+  // The terms of a layer, whose projections some encodings push their tables through. token_numbers: what the encoding
+  // has read of the layer's input at all keys, undefined for encodings of positions alone.
+  Terms terms(int64_t layer, const Shared& shared, const at::Tensor& token_numbers_BSN) const;
 
   // The dtype of queries, keys and values: that of the weights, or autocast's.
   at::ScalarType dtype() const;
@@ -72,6 +73,7 @@ class Body {
   at::Tensor embed(const Input& input, const TokenPositions& positions, const Dropout& drop) const;
   at::Tensor layer_forward(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
   at::Tensor self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
+  at::Tensor token_numbers(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
   at::Tensor softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const;
   at::Tensor linear_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const;
   AttentionDropout probabilities_dropout(const Pass& pass) const;

@@ -1,5 +1,6 @@
 // Several encodings as one (encoding.h).
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 
 #include <algorithm>
 #include <string>
@@ -67,10 +68,29 @@ class Combined : public Encoding {
     return last;
   }
 
+  int64_t numbers_per_token() const override {
+    int64_t sum = 0;
+    for (const auto& encoding : encodings_) sum += encoding->numbers_per_token();
+    return sum;
+  }
+
+  at::Tensor token_numbers(int64_t layer, const at::Tensor& hidden_BTC) const override {
+    std::vector<at::Tensor> parts;
+    for (const auto& encoding : encodings_) {
+      if (encoding->numbers_per_token() > 0) parts.push_back(encoding->token_numbers(layer, hidden_BTC));
+    }
+    return parts.empty() ? at::Tensor() : at::cat(parts, -1);
+  }
+
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms all;
+    int64_t first = 0;
     for (size_t i = 0; i < encodings_.size(); ++i) {
-      add_terms(all, encodings_[i]->terms(layer, shared.parts.at(i), projections));
+      Projections own = projections;
+      const int64_t numbers = encodings_[i]->numbers_per_token();
+      own.token_numbers_BSN = numbers > 0 ? projections.token_numbers_BSN.narrow(-1, first, numbers) : at::Tensor();
+      first += numbers;
+      add_terms(all, encodings_[i]->terms(layer, shared.parts.at(i), own));
     }
     return all;
   }

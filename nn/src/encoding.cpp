@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rf/io/error.h"
+
 namespace rf::nn {
 
 at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) {
@@ -11,15 +13,23 @@ at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) {
 
 Shared Encoding::shared(const Positions& positions, at::ScalarType dtype) {
   Shared shared = compute_shared(positions, dtype);
-  shared.query_positions = positions.query.ids;
-  shared.key_positions = positions.key.ids;
+  shared.positions = positions;
+  shared.dtype = dtype;
   return shared;
 }
 
 Terms Encoding::terms(int64_t layer, const Shared& shared, const Projections& projections) {
+  if (numbers_per_token() > 0) {
+    const at::Tensor& numbers_BSN = projections.token_numbers_BSN;
+    const int64_t keys = shared.positions.key.ids.size(1), given = numbers_BSN.defined() ? numbers_BSN.size(1) : -1;
+    if (given != keys) {
+      fail("encoding", "terms must be given hidden_states of all {} keys, which this encoding reads, got {}", keys,
+           given < 0 ? "none" : std::to_string(given));
+    }
+  }
   Terms terms = compute_terms(layer, shared, projections);
-  terms.query_positions = shared.query_positions;
-  terms.key_positions = shared.key_positions;
+  terms.query_positions = shared.positions.query.ids;
+  terms.key_positions = shared.positions.key.ids;
   return terms;
 }
 
@@ -28,6 +38,10 @@ Shared Encoding::compute_shared(const Positions&, at::ScalarType) {
 }
 
 void Encoding::check_length(int64_t) const {}
+
+at::Tensor Encoding::token_numbers(int64_t, const at::Tensor&) const {
+  return {};
+}
 
 Terms Encoding::compute_terms(int64_t, const Shared& shared, const Projections&) {
   return shared.terms;

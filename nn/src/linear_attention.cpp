@@ -29,7 +29,7 @@ struct Facts {
   at::ScalarType dtype;
   FeatureMap feature_map;
   Direction direction;
-  bool trains_rotation_after_map = false, trains_beside_state = false;
+  bool rotates_by_head_after_map = false, trains_rotation_after_map = false, trains_beside_state = false;
 };
 
 bool is_trained(std::initializer_list<at::Tensor> tensors) {
@@ -43,7 +43,10 @@ Facts facts_of(const LinearProblem& problem) {
               problem.call.direction};
   const ops::Terms& terms = problem.terms;
   const bool trains_rotation = is_trained({terms.query.cos, terms.query.sin, terms.key.cos, terms.key.sin});
-  facts.trains_rotation_after_map = trains_rotation && problem.config.rope_site == RopeSite::kAfterMap;
+  const bool after_map = problem.config.rope_site == RopeSite::kAfterMap;
+  const auto by_head = [](const ops::Rotation& rotation) { return rotation.defined() && rotation.cos.dim() == 4; };
+  facts.rotates_by_head_after_map = after_map && (by_head(terms.query) || by_head(terms.key));
+  facts.trains_rotation_after_map = trains_rotation && after_map;
   if (const LinearAttentionState* state = problem.call.state) {
     facts.trains_beside_state = trains_rotation || is_trained({problem.q_BTHD, problem.k_BSHD, problem.v_BSHD,
                                                                problem.projection_FD, state->sum_BHFD});
@@ -59,6 +62,7 @@ std::string missing_for_kernels(const Facts& facts) {
     return fmt::format("a feature_map without a running maximum, got causal {}",
                        facts.feature_map == FeatureMap::kShen ? "shen" : "favor");
   }
+  if (facts.rotates_by_head_after_map) return "rotations after the map that all heads share, got rows for each head";
   if (facts.trains_rotation_after_map) return "rotations after the map that are not trained, got trained ones";
   if (facts.trains_beside_state) return "tensors that do not require grad with a state, got tensors that do";
   return {};

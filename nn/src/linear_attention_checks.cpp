@@ -102,11 +102,15 @@ void check_call(const at::Tensor& q, const at::Tensor& k, const LinearAttentionC
 void check_rotation(const Rotation& rotation, const char* name, const at::Tensor& x_BTHD) {
   if (!rotation.defined()) return;
   const at::IntArrayRef shape = rotation.cos.sizes();
-  const bool fits = shape.size() == 3 && rotation.sin.sizes() == shape && shape[1] == x_BTHD.size(1) &&
+  const int64_t heads = x_BTHD.size(2);
+  const bool has_rows = shape.size() == 3 || (shape.size() == 4 && (shape[2] == 1 || shape[2] == heads));
+  const bool fits = has_rows && rotation.sin.sizes() == shape && shape[1] == x_BTHD.size(1) &&
                     (shape[0] == 1 || shape[0] == x_BTHD.size(0));
   if (fits) return;
-  fail(kLinearAttention, "cos and sin of {} must be [1 or {}, {}, pairs], got [{}] and [{}]", name, x_BTHD.size(0),
-       x_BTHD.size(1), fmt::join(shape, ", "), fmt::join(rotation.sin.sizes(), ", "));
+  fail(kLinearAttention,
+       "cos and sin of {} must be [1 or {}, {}, pairs] or [1 or {}, {}, 1 or {}, pairs], got [{}] and [{}]", name,
+       x_BTHD.size(0), x_BTHD.size(1), x_BTHD.size(0), x_BTHD.size(1), heads, fmt::join(shape, ", "),
+       fmt::join(rotation.sin.sizes(), ", "));
 }
 
 }  // namespace

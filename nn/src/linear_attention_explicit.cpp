@@ -52,7 +52,11 @@ at::Tensor explicit_linear_attention(const LinearProblem& given) {
   at::Tensor rotated_f_BTHF = f_BTHF, rotated_g_BSHF = keys.rows_BSHF;
   if (config.rope_site == RopeSite::kAfterMap) {
     rotated_f_BTHF = rotated_features(f_BTHF, problem.terms.query, problem.terms.layout);
-    rotated_g_BSHF = rotated_features(keys.rows_BSHF, problem.terms.key, problem.terms.layout);
+    Rotation key = problem.terms.key;
+    if (key.defined() && key.cos.dim() == 4 && key.cos.size(2) > 1) {  // of the keys' heads
+      key = {for_query_heads(key.cos, heads), for_query_heads(key.sin, heads)};
+    }
+    rotated_g_BSHF = rotated_features(keys.rows_BSHF, key, problem.terms.layout);
   }
   SumInput over{heads_first(rotated_f_BTHF), heads_first(rotated_g_BSHF), heads_first(problem.v_BSHD),
                 keys.maximum_BSH.defined() ? heads_first(keys.maximum_BSH) : at::Tensor()};

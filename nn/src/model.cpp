@@ -5,6 +5,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
@@ -208,8 +209,14 @@ std::vector<ops::Terms> Model::position_terms(int64_t tokens) const {
   const c10::NoGradGuard no_grad;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const Shared shared = impl_->encoding->shared(ends_of_sequence(tokens), at::kFloat);
+  at::Tensor token_numbers_BSN;  // of tokens that are 0
+  if (const int64_t numbers = impl_->encoding->numbers_per_token(); numbers > 0) {
+    token_numbers_BSN = at::zeros({1, shared.positions.key.ids.size(1), numbers}, at::kFloat);
+  }
   std::vector<ops::Terms> layers;
-  for (int64_t i = 0; i < impl_->config.num_hidden_layers; ++i) layers.push_back(impl_->body.terms(i, shared));
+  for (int64_t i = 0; i < impl_->config.num_hidden_layers; ++i) {
+    layers.push_back(impl_->body.terms(i, shared, token_numbers_BSN));
+  }
   return layers;
 }
 

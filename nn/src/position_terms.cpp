@@ -64,13 +64,26 @@ void add_term(Baked& baked, PositionTerms::Terms& to, const std::string& name, c
 }
 void add_term(Baked&, PositionTerms::Terms&, const std::string&, const Rotation&) {}  // computed when it is needed
 
-// A term of tokens, whose numbers are no constants of a checkpoint; nullptr: there is none.
-const char* term_of_tokens(const Model& model) {
+// Whether model/computed_encoding.h has the rotations of the model, if any.
+bool computes_rotations(const ModelConfig& config) {
+  return std::any_of(config.position_encodings.begin(), config.position_encodings.end(), [&](const auto& encoding) {
+    const std::optional<ComputedEncoding> computed = computed_encoding(encoding, config);
+    return computed && std::holds_alternative<RotarySettings>(*computed);
+  });
+}
+
+// A term of the model that no file has, since it is no constant of a checkpoint: numbers of tokens, and rotations that
+// are computed here alone; nullptr: there is none.
+const char* lacking_term(const Model& model) {
   const ops::Terms terms = model.position_terms(1).front();
+  const bool has_rotations = computes_rotations(model.config());
   const char* found = nullptr;
+#define RF_FIND_ROTATION(name, ...) \
+  if (terms.name.defined() && !has_rotations) found = #name;
 #define RF_FIND_SCORES(name, ...) \
   if (terms.name.defined()) found = #name;
-  RF_ATTENTION_TERMS(RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_FIND_SCORES)
+  RF_ATTENTION_TERMS(RF_FIND_ROTATION, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_FIND_SCORES)
+#undef RF_FIND_ROTATION
 #undef RF_FIND_SCORES
   return found;
 }
@@ -164,8 +177,14 @@ std::optional<SavedTerms> save_position_terms(const Model& model, const std::str
                                               std::optional<int64_t> tokens) {
   const ModelConfig& config = model.config();
   const c10::NoGradGuard no_grad;
-  if (!needs_position_terms(config) || term_of_tokens(model) != nullptr) {
+  if (!needs_position_terms(config)) {
     remove_position_terms(model_dir);
+    return std::nullopt;
+  }
+  const CheckpointFiles weights(model_dir, "save_position_terms");
+  const std::string hash = position_terms_hash(config, weights.tensors());
+  if (const char* name = lacking_term(model)) {
+    write_position_terms(model_dir, {.shared = {}, .layers = {}, .scale = {}, .lacking = name}, hash);
     return std::nullopt;
   }
   const int64_t longest = longest_of(model.position_encoding());
@@ -174,8 +193,7 @@ std::optional<SavedTerms> save_position_terms(const Model& model, const std::str
   add_frequencies(baked, config);
   baked.terms.longest = longest;
   baked.terms.tokens = chosen >= model.position_encoding().last_new_length() ? longest : chosen;
-  const CheckpointFiles weights(model_dir, "save_position_terms");
-  write_position_terms(model_dir, baked.terms, position_terms_hash(config, weights.tensors()));
+  write_position_terms(model_dir, baked.terms, hash);
   return SavedTerms{.tokens = baked.terms.tokens, .longest = longest, .bytes = baked.bytes};
 }
 
@@ -183,7 +201,7 @@ std::optional<SavedTerms> save_position_terms(const std::string& model_dir, std:
   const std::shared_ptr<const Model> model = load_model(model_dir, std::nullopt, at::kFloat);
   if (needs_position_terms(model->config())) {
     const c10::NoGradGuard no_grad;
-    if (const char* name = term_of_tokens(*model)) {
+    if (const char* name = lacking_term(*model)) {
       fail("position_terms", "terms must be rows by distance or by position, got {} from the position encoding", name);
     }
   }

@@ -62,10 +62,15 @@ struct ScriptEncoding : torch::CustomClassHolder {
 
   TermLists terms(const std::vector<at::Tensor>& given, int64_t layer, const at::Tensor& positions,
                   const MaybeTensor& key_positions, const MaybeTensor& sequences,
-                  const std::vector<at::Tensor>& projections, int64_t dtype) const {
+                  const std::vector<at::Tensor>& projections, const MaybeTensor& hidden, int64_t dtype) const {
     return with_value_errors([&] {
       const ParameterScope scope = tensors.in_place(given);
-      return terms_of_layer(layer, make_projections(projections), dtype, positions, key_positions, sequences);
+      check_layer(layer);
+      Projections of_layer = make_projections(projections);
+      if (hidden && encoding->numbers_per_token() > 0) {
+        of_layer.token_numbers_BSN = encoding->token_numbers(layer, *hidden);
+      }
+      return terms_of_layer(layer, of_layer, dtype, positions, key_positions, sequences);
     });
   }
 
@@ -79,11 +84,14 @@ struct ScriptEncoding : torch::CustomClassHolder {
             .value_bias = at_place(5)};
   }
 
-  TermLists terms_of_layer(int64_t layer, const Projections& projections, int64_t dtype, const at::Tensor& positions,
-                           const MaybeTensor& key_positions, const MaybeTensor& sequences) const {
+  void check_layer(int64_t layer) const {
     if (layer < 0 || layer >= layers) {
       fail("encoding", "layer must be at least 0 and below num_hidden_layers {}, got {}", layers, layer);
     }
+  }
+
+  TermLists terms_of_layer(int64_t layer, const Projections& projections, int64_t dtype, const at::Tensor& positions,
+                           const MaybeTensor& key_positions, const MaybeTensor& sequences) const {
     const Positions where =
         make_positions(positions, key_positions.value_or(at::Tensor()), sequences.value_or(at::Tensor()));
     const Shared shared = encoding->shared(where, static_cast<at::ScalarType>(dtype));

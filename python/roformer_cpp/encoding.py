@@ -54,6 +54,7 @@ class Encoding(ScriptModule):
         layer: int = 0,
         sequences: Tensor | None = None,
         projections: tuple[Tensor, ...] = (),
+        hidden_states: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Terms:
         """The terms of one layer.
@@ -65,13 +66,16 @@ class Encoding(ScriptModule):
             sequences: integers ``[B, S]``, equal within a sequence of a row, -1 for padding. Default: one per row.
             projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, for encodings that project their tables;
                 its biases ``(b_q, b_k, b_v)`` may follow.
+            hidden_states: the layer's input at the keys, ``[B, S, C]``, for encodings that read tokens (``fox``).
             dtype: of queries and keys.
 
         Raises:
             ValueError: positions, or another argument, outside these rules; the message names the rule and the value.
         """
         code = _scalar_type(dtype)
-        made = self._script.terms(self._tensors(), layer, positions, key_positions, sequences, list(projections), code)
+        made = self._script.terms(
+            self._tensors(), layer, positions, key_positions, sequences, list(projections), hidden_states, code
+        )
         return Terms.from_arguments(*made)
 
 

@@ -12,13 +12,14 @@
 namespace rf::reproduce {
 
 // Each arm takes the rate with the lowest held-out loss; while that is the lowest or the highest, the next one beyond
-// is tried, twice at most. The runs have a seed of their own.
+// is tried, `beyond` times at most. The runs have a seed of their own.
 struct RateSearch {
   std::vector<double> rates = {};  // rising by one factor; empty: the run files' rates are taken as they are
   int64_t steps = 0;
   uint64_t seed = 1000;
+  int64_t beyond = 2;
   bool is_empty() const { return rates.empty(); }
-  RF_MEMBERS(RateSearch, rates, steps, seed)
+  RF_MEMBERS(RateSearch, rates, steps, seed, beyond)
 };
 // Three rates; none at scale paper, which has published ones.
 RateSearch rate_search(Scale scale, int64_t small_steps);

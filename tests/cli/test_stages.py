@@ -20,6 +20,7 @@ OPTIONS = {
     "axial": {"grid_width": 5},
     "axial-nd": {"grid_shape": [-1, 5]},
     "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}},
+    "rope-mixed": {"grid_width": 5},
 }
 
 

@@ -19,6 +19,13 @@ REQUIRED = {
     "mrope": {"rope_parameters": {"mrope_section": [2, 1, 3]}},
     "log-n": {"original_max_position_embeddings": 3},
 }
+# Those with a term that the engine has no rows of.
+LACKING = {
+    "fox": ({"type": "fox"}, "key_score"),
+    "fire": ({"type": "fire"}, "pair_bias"),
+    "rope-mixed": ({"type": "rope-mixed", "grid_width": 3}, "query"),
+    "alibi and fox": (["alibi", "fox"], "key_score"),
+}
 HOPE = {"rope_type": "hope", "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
@@ -32,7 +39,7 @@ FLOAT32 = {"precision": "float32"}
 LONG = (1, 40, 7, 2, 33)  # beyond max_position_embeddings, which is 32
 
 CASES = {
-    **{name: {"type": name} | REQUIRED.get(name, {}) for name in INFOS},
+    **{name: {"type": name} | REQUIRED.get(name, {}) for name in INFOS if name not in LACKING},
     "rope halves": {"type": "rope", "layout": "halves", "partial_rotary_factor": 0.5},
     "rope values": {"type": "rope", "rotary_value": True},
     "rope trained": {"type": "rope", "trainable": True},
@@ -159,6 +166,14 @@ def test_dynamic_frequencies_of_precision_float32(tmp_path):
     assert_close(engine.hidden(ids, types=types), hidden_of(model, ids, types))
     with pytest.raises(EngineError, match="must stay within the training length 32 here, got position 39"):
         engine.hidden(make_sequences(LONG)[0])
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_a_term_that_the_engine_lacks_is_named(name, tmp_path):
+    encoding, term = LACKING[name]
+    save(encoding, tmp_path)
+    with pytest.raises(EngineError, match=f"terms must be rows by distance or by position, got {term} from"):
+        Engine(tmp_path)
 
 
 def test_missing_and_stale_files(tmp_path):

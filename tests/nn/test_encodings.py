@@ -15,7 +15,7 @@ import torch
 import roformer_cpp
 import tolerances as tol
 from attention_terms import to_dict
-from term_list import NUMBERS, PAIRS, TABLES, shape
+from term_list import NUMBERS, PAIRS, SCORES, TABLES, scores_shape, shape
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 INFOS = {info["name"]: info for info in roformer_cpp.encodings()}
@@ -26,6 +26,8 @@ REQUIRED = {
     "axial-nd": {"grid_shape": [-1, 2, 2], "axes_dims_rope": [4, 2, 2]},
     "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}},
     "log-n": {"original_max_position_embeddings": 2},
+    "rope-mixed": {"grid_width": 3},
+    "fire": {"init_L": 2.5},
 }
 
 # The dtypes of each path: of parameters, and of queries, keys and values.
@@ -71,13 +73,17 @@ class Layer:
     def draw(self, batch=2, tokens=T):
         return torch.randn(batch, tokens, C, dtype=self.dtype)
 
-    def terms(self, positions, key_positions=None, sequences=None, dtype=None):
+    def terms(self, positions, key_positions=None, sequences=None, dtype=None, hidden=None):
+        if hidden is None:
+            keys = (positions if key_positions is None else key_positions).shape[-1]
+            hidden = torch.randn(1, keys, C, generator=torch.Generator().manual_seed(2)).to(self.dtype)
         return self.encoding.terms(
             positions,
             key_positions,
             layer=LAYERS - 1,
             sequences=sequences,
             projections=self.weights,
+            hidden_states=hidden,
             dtype=dtype or self.of_data,
         )
 
@@ -88,7 +94,7 @@ class Layer:
         x = x if added is None else x + added
         q, k, v = ((x @ weight.T).unflatten(-1, (H, D)).to(dtype or self.of_data) for weight in self.weights)
         asked = positions[..., positions.shape[-1] - (queries or x.shape[1]) :]
-        terms = self.terms(asked, positions, sequences, dtype)
+        terms = self.terms(asked, positions, sequences, dtype, x)
         q = q[:, q.shape[1] - asked.shape[-1] :]
         rules = {"is_causal": self.is_causal, "kernel": self.kernel} | rules
         return roformer_cpp.attention(q, k, v, terms, positions=asked, key_positions=positions, **rules)
@@ -180,7 +186,7 @@ def test_conversion_reaches_the_encoding(name):
 
 def check_shape(name, value, flat):
     if name.endswith(("_cos", "_sin")):
-        assert value.dim() == 3 and value.shape[:2] == (1, T) and 2 * value.shape[2] <= D
+        assert value.shape[:2] == (1, T) and value.shape[2:-1] in [(), (H,)] and 2 * value.shape[-1] <= D
     elif name in TABLES:
         lo, hi = flat[f"{name}_window"].tolist()
         assert value.shape[0] in (1, H) and value.shape[1] == hi - lo + 1
@@ -189,6 +195,8 @@ def check_shape(name, value, flat):
         assert value.dim() == 3 and value.shape[::2] == (H, D) and value.shape[1] >= T
     elif name in NUMBERS:
         assert value.shape == shape(name, H, T, D)
+    elif name in SCORES:
+        assert value.shape == scores_shape(name, 1, H, T, T)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

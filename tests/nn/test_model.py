@@ -33,6 +33,8 @@ OPTIONS = {
     "axial-nd": {"grid_shape": [-1, 2, 2]},
     "mrope": {"rope_parameters": {"mrope_section": [2, 2, 2]}},
     "log-n": {"original_max_position_embeddings": 2},
+    "rope-mixed": {"grid_width": 3},
+    "fire": {"init_L": 2.5},
 }
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 LINEAR = [(name, site) for name in ("elu", "shen", "favor", "relu") for site in ("after_map", "before_map")]

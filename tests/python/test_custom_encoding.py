@@ -177,17 +177,17 @@ def test_the_engine_serves_a_saved_model(tmp_path):
     assert close(torch.from_numpy(np.load(tmp_path / "out.npy")), model(IDS)["hidden"].detach())
 
 
-@pytest.mark.parametrize(("name", "term"), [("numbers-by-key", "key_score"), ("numbers-by-pair", "pair_bias")])
-def test_a_model_with_numbers_of_tokens_has_no_file_for_the_engine(name, term, tmp_path):
+@pytest.mark.parametrize(("name", "term"), [("numbers-by-key", "key_score"), ("numbers-by-pair", "pair_bias"),
+                                              ("rotating", "query")])  # fmt: skip
+def test_a_model_with_a_term_that_is_no_constant_is_not_for_the_engine(name, term, tmp_path):
     _, model = models("alibi", name, is_decoder=True)
     model.save(tmp_path)
     assert torch.equal(roformer_cpp.load_model(tmp_path)(IDS)["hidden"], model(IDS)["hidden"])
-    assert not (tmp_path / "position_terms.safetensors").exists()
     with pytest.raises(RuntimeError, match=rf"\[position_terms\] terms must be rows .*, got {term} from"):
         roformer_cpp.bake(tmp_path)
     np.save(tmp_path / "ids.npy", IDS.numpy())
     message = refused("forward", "--model", tmp_path, "--ids", tmp_path / "ids.npy", "--output", tmp_path / "out.npy")
-    assert "a model with this position encoding must have position_terms.safetensors" in message
+    assert f"terms must be rows by distance or by position, got {term} from the position encoding" in message
 
 
 def test_nothing_is_kept_of_what_is_gone():

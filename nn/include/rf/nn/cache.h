@@ -19,6 +19,7 @@ struct KeyValueCache {
   struct Layer {
     at::Tensor key_BSHD, value_BSHD;
     LinearAttentionState sums;
+    at::Tensor token_numbers_BSN;                 // what the encoding has read of the tokens
     at::Tensor cross_key_BSHD, cross_value_BSHD;  // of the encoder states, projected once
   };
   std::vector<Layer> layers;      // empty before the first call

@@ -34,20 +34,23 @@ struct EncodingShape {
   double initializer_range = 0.02;
 };
 
-// A layer's projections, for encodings that push their tables through them. Weights are [H*D, C] as torch::linear takes
-// them (k and v: [Hk*D, C]); biases may be undefined.
+// What a layer gives to its terms: its projections, for encodings that push their tables through them, and what the
+// encoding has read of its input. Weights are [H*D, C] as torch::linear takes them (k and v: [Hk*D, C]); biases may be
+// undefined.
 struct Projections {
   at::Tensor query_weight, key_weight, value_weight;
   at::Tensor query_bias, key_bias, value_bias;
+  at::Tensor token_numbers_BSN = {};  // of token_numbers(), for all keys; undefined where numbers_per_token() is 0
 };
 
 // What all layers of a forward pass share.
 struct Shared {
   Terms terms;          // those that hold for every layer
   DistanceTable table;  // [1, rows, C]: vectors by distance that terms() pushes through a layer's projections
-  std::vector<Shared> parts = {};             // of a combination, in its order
-  at::Tensor query_positions, key_positions;  // as in Terms
-  std::shared_ptr<void> in_python = {};       // what an encoding written in Python shares
+  std::vector<Shared> parts = {};  // of a combination, in its order
+  Positions positions = {};        // what shared() was given
+  at::ScalarType dtype = at::kFloat;
+  std::shared_ptr<void> in_python = {};  // what an encoding written in Python shares
 };
 
 class Encoding : public torch::nn::Module {
@@ -63,6 +66,11 @@ class Encoding : public torch::nn::Module {
   // The longest sequence that has rows of tables which a shorter one lacks: 1 where the rows of tables are the same for
   // every length, INT64_MAX where each length adds some.
   virtual int64_t last_new_length() const { return 1; }
+  // What the encoding reads of a layer's input hidden_BTC, for terms that depend on tokens: numbers of each token,
+  // [B,T,N], which a cache keeps of earlier tokens. N is 0 for encodings of positions alone, which return undefined.
+  virtual int64_t numbers_per_token() const { return 0; }
+  virtual at::Tensor token_numbers(int64_t layer, const at::Tensor& hidden_BTC) const;
+  // Throws Error where numbers_per_token() are not given for every key.
   Terms terms(int64_t layer, const Shared& shared, const Projections& projections);
   // True when the rotation of a token may change as its sequence grows: a key/value cache then holds unrotated keys.
   virtual bool changes_with_length() const { return false; }

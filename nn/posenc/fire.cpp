@@ -1,0 +1,178 @@
+// FIRE (Li et al. 2024, arXiv 2310.04418 Eq. 4-5): a trained function of the distance over the query's position, added
+// to the scores outside the scale, so that distances are never beyond those of training:
+//
+//   b(i,j) = f_h(psi(|i - j|) / (psi(max(|L|, i)) + 1e-6))     psi(x) = ln(|c| x + 1)
+//   f_h(x) = sum_w v_hw relu(u_w x + t_w)
+//
+// c and L = l init_L are trained, c from 0.1 and the factor l from 1 on, and start as the authors' do: u and t uniform
+// up to 1, v up to 1/sqrt(mlp_width). Each layer has its own, or with shared all layers one (the paper's FIRE-S). The
+// bias of the last layer of f, which no softmax sees, is not here. The paper is causal; without causal attention
+// distances count in both directions.
+//
+// The hidden layer of f is computed for some queries at a time, and again in the backward, so that no tensor but b has
+// an element for each pair.
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/maximum.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "layer_parameters.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr double kEps = 1e-6;                         // of the authors' code
+constexpr int64_t kChunkElements = int64_t{1} << 22;  // of the hidden layer
+
+// The parameters of f and psi, of float32 or float64: c [1], L [1], u and t [W,1], v [H,W].
+struct Net {
+  at::Tensor c, threshold, u_W1, t_W1, v_HW;
+};
+
+// b of queries and keys at integer positions, [B,H,t,S].
+at::Tensor bias_of(const at::Tensor& query_Bt, const at::Tensor& key_BS, const Net& net) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // there is none in a backward
+  const at::ScalarType type = net.v_HW.scalar_type();
+  const at::Tensor distance_BtS = (query_Bt.unsqueeze(2) - key_BS.unsqueeze(1)).abs().to(type), c = net.c.abs();
+  const at::Tensor farthest_Bt = at::maximum(query_Bt.to(type), net.threshold.abs());
+  const at::Tensor x_BtS = (c * distance_BtS).log1p() / ((c * farthest_Bt).log1p() + kEps).unsqueeze(2);
+  const at::Tensor hidden_BWN = (net.u_W1 * x_BtS.flatten(1).unsqueeze(1) + net.t_W1).relu();
+  return at::matmul(net.v_HW, hidden_BWN).unflatten(2, {query_Bt.size(1), key_BS.size(1)});
+}
+
+struct FireBias : torch::autograd::Function<FireBias> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& query_Bt, const at::Tensor& key_BS,
+                            const at::Tensor& c, const at::Tensor& threshold, const at::Tensor& u_W1,
+                            const at::Tensor& t_W1, const at::Tensor& v_HW) {
+    ctx->save_for_backward({c, threshold, u_W1, t_W1, v_HW, query_Bt, key_BS});
+    return bias_of(query_Bt, key_BS, {c, threshold, u_W1, t_W1, v_HW});
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grad_outs) {
+    variable_list saved = ctx->get_saved_variables();
+    const bool higher_order = at::GradMode::is_enabled();
+    const at::AutoGradMode record(true);
+    constexpr size_t kTrained = 5;
+    // The search for gradients ends at these views, even where one input was computed from another.
+    for (size_t i = 0; i < kTrained; ++i) saved[i] = saved[i].view_as(saved[i]);
+    const at::Tensor bias = bias_of(saved[5], saved[6], {saved[0], saved[1], saved[2], saved[3], saved[4]});
+    variable_list wanted, grads(2 + kTrained);
+    for (size_t i = 0; i < kTrained; ++i) {
+      if (saved[i].requires_grad()) wanted.push_back(saved[i]);
+    }
+    const variable_list found = torch::autograd::grad({bias}, wanted, grad_outs, /*retain_graph=*/higher_order,
+                                                      /*create_graph=*/higher_order);
+    for (size_t i = 0, next = 0; i < kTrained; ++i) {
+      if (saved[i].requires_grad()) grads[2 + i] = found[next++];
+    }
+    return grads;
+  }
+};
+
+struct Options {
+  double init_c = 0, init_threshold = 0;
+  int64_t mlp_width = 0;
+  enum class Layers { kEachItsOwn, kShared } layers = Layers::kEachItsOwn;
+};
+
+// Uniform in -most .. most.
+at::Tensor uniform(at::IntArrayRef sizes, double most) {
+  const at::Tensor values = at::empty(sizes, at::kFloat);
+  return EmptyParameters::wanted() ? values : values.uniform_(-most, most);
+}
+
+class Fire : public Encoding {
+ public:
+  Fire(const Options& options, const EncodingShape& shape) : options_(options) {
+    const int64_t width = options.mlp_width, heads = shape.heads;
+    const auto number = [](double value) { return [value] { return at::full({1}, value, at::kFloat); }; };
+    c_ = parameters("c", shape.layers, number(options.init_c));
+    factor_ = parameters("L_multiplier", shape.layers, number(1));
+    u_ = parameters("mlp_0_weight", shape.layers, [=] { return uniform({width, 1}, 1); });
+    t_ = parameters("mlp_0_bias", shape.layers, [=] { return uniform({width}, 1); });
+    v_ = parameters("mlp_2_weight", shape.layers, [=] {
+      return uniform({heads, width}, 1 / std::sqrt(static_cast<double>(width)));
+    });
+  }
+
+  Shared compute_shared(const Positions& positions, at::ScalarType) override {
+    Shared shared;
+    distance_range(positions, 1);  // that positions can be subtracted
+    if (options_.layers == Options::Layers::kShared) shared.terms.pair_bias = bias(0, positions);
+    return shared;
+  }
+
+  Terms compute_terms(int64_t layer, const Shared& shared, const Projections&) override {
+    Terms terms = shared.terms;
+    if (options_.layers == Options::Layers::kEachItsOwn) terms.pair_bias = bias(layer, shared.positions);
+    return terms;
+  }
+
+ private:
+  std::vector<Parameter> parameters(const std::string& name, int64_t layers, const std::function<at::Tensor()>& draw) {
+    if (options_.layers == Options::Layers::kEachItsOwn) return layer_parameters(*this, layers, name, draw);
+    return {Parameter(register_parameter(name, draw()))};
+  }
+
+  at::Tensor bias(int64_t layer, const Positions& positions) const {
+    const at::ScalarType type = at::promote_types(v_.at(layer)->scalar_type(), at::kFloat);
+    const auto given = [&](const std::vector<Parameter>& of_layers) { return of_layers.at(layer)->to(type); };
+    const at::Tensor c = given(c_), threshold = given(factor_) * options_.init_threshold, u_W1 = given(u_),
+                     t_W1 = given(t_).unsqueeze(1), v_HW = given(v_);
+    const at::Tensor &query_BT = positions.query.ids, &key_BS = positions.key.ids;
+    const int64_t queries = query_BT.size(1), one_query = std::max(query_BT.size(0), key_BS.size(0)) * key_BS.size(1);
+    const int64_t chunk = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, one_query * options_.mlp_width));
+    std::vector<at::Tensor> parts;
+    for (int64_t begin = 0; begin == 0 || begin < queries; begin += chunk) {
+      const at::Tensor query_Bt = query_BT.narrow(1, begin, std::min(chunk, queries - begin));
+      parts.push_back(FireBias::apply(query_Bt, key_BS, c, threshold, u_W1, t_W1, v_HW));
+    }
+    return parts.size() == 1 ? parts[0] : at::cat(parts, 2);
+  }
+
+  Options options_;
+  std::vector<Parameter> c_, factor_, u_, t_, v_;  // of each layer, or one for all
+};
+
+}  // namespace
+
+EncodingEntry fire() {
+  return {.info = {.name = "fire",
+                   .summary = "a trained function of the distance over the query's position, added to the scores",
+                   .equation = "s q_i.k_j + f_h(psi(i - j) / psi(max(L, i))), psi(x) = ln(c x + 1)",
+                   .source = "Li et al. 2024, arXiv 2310.04418 Eq. 4-5",
+                   .terms = "P",
+                   .parameters = "L * ((H + 2) * mlp_width + 2); without the factor L with shared",
+                   .cost = "T * S * H * mlp_width multiply-adds, twice more in the backward",
+                   .extrapolates = "yes, by design",
+                   .file = "nn/posenc/fire.cpp",
+                   .test = "tests/nn/test_fire.py",
+                   .keys = {"mlp_width = 32", "init_c = 0.1", "init_L = 512", "shared = false"},
+                   .invariance = EncodingInfo::Invariance::kNone,
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            constexpr io::NumberRange kPositive = {0, 1e9, io::NumberRange::Ends::kOpenLow};
+            Options chosen;
+            chosen.mlp_width = options.integer("mlp_width", 32, 1, 4096);
+            chosen.init_c = options.number("init_c", 0.1, kPositive);
+            chosen.init_threshold = options.number("init_L", 512, kPositive);
+            if (options.boolean("shared", false)) chosen.layers = Options::Layers::kShared;
+            return std::make_shared<Fire>(chosen, shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc

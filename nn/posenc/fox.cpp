@@ -1,0 +1,87 @@
+// The forget gate of the Forgetting Transformer (Lin et al. 2025, arXiv 2503.02130 section 3): each head of each layer
+// has a gate for every token x, the input of the layer, and a score is lowered by the gates between query and key,
+//
+//   f_l = sigmoid(w_h . x_l + b_h)     score(i,j) = s q_i.k_j + sum_{l = j+1 .. i} ln f_l
+//
+// Softmax does not see what is the same for all keys of a query, so a number for each key remains: with S keys,
+// kappa_j = sum_{l = j+1 .. S-1} ln f_l, which is exact for the keys near the end. Causal. Gates follow the order of
+// tokens in their row, whatever their positions are, and padding between two tokens counts. Sums are of float64.
+//
+// w starts as N(0, initializer_range^2), b as 0, as in the authors' code, whose other gates (constant, without w),
+// norms of queries and keys, and output gate are not here.
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <fmt/ranges.h>
+
+#include "layer_parameters.h"
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+class ForgetGate : public Encoding {
+ public:
+  explicit ForgetGate(const EncodingShape& shape)
+      : heads_(shape.heads),
+        width_(shape.hidden_size),
+        weights_HC_(layer_parameters(*this, shape.layers, "fgate_proj_weight",
+                                     [&] {
+                                       return drawn({shape.heads, shape.hidden_size}, shape);
+                                     })),
+        biases_H_(layer_parameters(*this, shape.layers, "fgate_proj_bias", [&] { return at::zeros({shape.heads}); })) {}
+
+  int64_t numbers_per_token() const override { return heads_; }
+
+  // ln f, [B,T,H].
+  at::Tensor token_numbers(int64_t layer, const at::Tensor& hidden_BTC) const override {
+    if (hidden_BTC.dim() != 3 || hidden_BTC.size(2) != width_) {
+      fail("fox", "hidden_states must be [batch, tokens, {}], got [{}]", width_, fmt::join(hidden_BTC.sizes(), ", "));
+    }
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // its roundings would add up
+    const at::Tensor& weight_HC = weights_HC_.at(layer);
+    const at::ScalarType type = at::promote_types(weight_HC.scalar_type(), at::kFloat);
+    return at::log_sigmoid(at::linear(hidden_BTC.to(type), weight_HC.to(type), biases_H_.at(layer)->to(type)));
+  }
+
+  Terms compute_terms(int64_t, const Shared& shared, const Projections& projections) override {
+    const at::Tensor gates_BHS = projections.token_numbers_BSN.transpose(1, 2);
+    const at::Tensor up_to_BHS = gates_BHS.cumsum(2, at::kDouble);
+    const at::Tensor after_BHS = gates_BHS.sum({2}, /*keepdim=*/true, at::kDouble) - up_to_BHS;
+    Terms terms = shared.terms;
+    terms.key_score = after_BHS.to(gates_BHS.scalar_type());
+    return terms;
+  }
+
+ private:
+  int64_t heads_, width_;
+  std::vector<Parameter> weights_HC_, biases_H_;
+};
+
+}  // namespace
+
+EncodingEntry fox() {
+  return {.info = {.name = "fox",
+                   .summary = "forgetting transformer: a trained gate for each token and head lowers the scores of "
+                              "earlier tokens",
+                   .equation = "s q_i.k_j + sum_{l = j+1 .. i} ln f_l, f_l = sigmoid(w_h.x_l + b_h)",
+                   .source = "Lin et al. 2025, arXiv 2503.02130 section 3",
+                   .terms = "kappa",
+                   .parameters = "L * H * (C + 1)",
+                   .cost = "S * H * C multiply-adds",
+                   .extrapolates = "yes, by design",
+                   .file = "nn/posenc/fox.cpp",
+                   .test = "tests/nn/test_fox.py",
+                   .needs = EncodingInfo::Needs::kCausal,
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject&, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<ForgetGate>(shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc

@@ -1,0 +1,104 @@
+"""FIRE (Li et al. 2024, Eq. 4-5) against loops in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+import roformer_cpp
+from encoding_case import Case, check_gradients, parameter
+from tolerances import T1_ATOL, T1_RTOL
+
+LAYER, INIT_L = 1, 3.0
+SCATTERED = [2, 0, 40, 1, 39, 7, 7]
+
+
+def encoding_of(case, **keys):
+    return case.encoding("fire", num_hidden_layers=2, mlp_width=5, init_L=INIT_L, **keys)
+
+
+def interpolated(case, encoding, positions, prefix=f"layer.{LAYER}."):
+    c, factor, u, t, v = (
+        parameter(encoding, prefix + name)
+        for name in ("c", "L_multiplier", "mlp_0_weight", "mlp_0_bias", "mlp_2_weight")
+    )
+
+    def psi(x):
+        return np.log(np.abs(c[0]) * x + 1)
+
+    def score(b, h, m, n):
+        i, j = positions[m], positions[n]
+        x = psi(abs(i - j)) / (psi(max(abs(factor[0] * INIT_L), i)) + 1e-6)
+        bias = sum(v[h, w] * max(u[w, 0] * x + t[w], 0) for w in range(len(t)))
+        return case.q(b, m, h) @ case.k(b, n, h) / np.sqrt(case.head_dim) + bias
+
+    return score
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("positions", [list(range(7)), SCATTERED], ids=["steps", "scattered"])
+def test_scores_are_those_of_the_paper(positions, causal):
+    case = Case(heads=3)
+    encoding = encoding_of(case)
+    ours = case.attention(encoding, positions, layer=LAYER, causal=causal)
+    expected = case.loops(interpolated(case, encoding, positions), causal=causal)
+    np.testing.assert_allclose(ours, expected, atol=T1_ATOL, rtol=T1_RTOL)
+
+
+def test_one_function_for_all_layers():
+    case = Case()
+    encoding = encoding_of(case, shared=True)
+    assert all(not name.startswith("layer.") for name, _ in encoding.named_parameters())
+    expected = case.loops(interpolated(case, encoding, SCATTERED, prefix=""))
+    for layer in range(2):
+        ours = case.attention(encoding, SCATTERED, layer=layer)
+        np.testing.assert_allclose(ours, expected, atol=T1_ATOL, rtol=T1_RTOL)
+
+
+def test_gradients():
+    """Of all five, with queries before and after the threshold L."""
+    case = Case(batch=1, tokens=4)
+    check_gradients(case, encoding_of(case), torch.tensor([0, 1, 9, 5]), layer=LAYER)
+
+
+def test_gradients_of_parts_of_the_queries():
+    """More pairs than the hidden layer is computed for at a time."""
+    torch.manual_seed(0)
+    encoding = roformer_cpp.encoding("fire", num_attention_heads=2, mlp_width=4096, init_L=4).double()
+    at = torch.arange(40)
+    slopes = torch.randn(2, 40, 40, dtype=torch.float64)
+    bias = encoding.terms(at, dtype=torch.float64).pair_bias
+    rows = [encoding.terms(at[i : i + 1], at, dtype=torch.float64).pair_bias for i in range(40)]
+    torch.testing.assert_close(bias, torch.cat(rows, 2), atol=T1_ATOL, rtol=T1_RTOL)
+    whole, parts = (
+        torch.autograd.grad((x * slopes).sum(), list(encoding.parameters())) for x in (bias, torch.cat(rows, 2))
+    )
+    for ours, theirs in zip(whole, parts, strict=True):
+        assert theirs.abs().max() > 0
+        torch.testing.assert_close(ours, theirs, atol=T1_ATOL, rtol=T1_RTOL)
+
+
+def test_starts_as_the_authors_do():
+    torch.manual_seed(0)
+    encoding = roformer_cpp.encoding("fire", num_attention_heads=12, mlp_width=1000)
+    values = {name: parameter(encoding, f"layer.0.{name}") for name in
+              ("c", "L_multiplier", "mlp_0_weight", "mlp_0_bias", "mlp_2_weight")}  # fmt: skip
+    assert values["c"] == np.float32(0.1) and values["L_multiplier"] == 1
+    for name, end in (("mlp_0_weight", 1), ("mlp_0_bias", 1), ("mlp_2_weight", 1000**-0.5)):
+        assert 0.98 * end < np.abs(values[name]).max() <= end * (1 + 1e-6)
+        assert abs(values[name].mean()) < 0.1 * end
+
+
+@pytest.mark.parametrize("keys, words", [
+    ({"mlp_width": 0}, "mlp_width"),
+    ({"init_c": 0}, r"init_c must be a number > 0 and <= 1e\+09, got 0"),
+    ({"init_L": -1}, r"init_L must be a number > 0 and <= 1e\+09, got -1"),
+    ({"shared": 1}, "shared"),
+])  # fmt: skip
+def test_refuses(keys, words):
+    with pytest.raises(ValueError, match=words):
+        roformer_cpp.encoding("fire", **keys)
+
+
+def test_positions_whose_differences_overflow():
+    with pytest.raises(ValueError, match=rf"positions must be within 2\^53, got {2**53 + 1}"):
+        roformer_cpp.encoding("fire").terms(torch.tensor([0, 2**53 + 1]))

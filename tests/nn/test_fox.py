@@ -1,0 +1,93 @@
+"""The forget gate of FoX (Lin et al. 2025, section 3) against loops in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+import roformer_cpp
+from encoding_case import Case, check_gradients, parameter
+from pair_loops import assert_t1
+from tolerances import T1_ATOL, T1_RTOL
+
+LAYER = 1
+
+
+def encoding_of(case):
+    return case.encoding("fox", num_hidden_layers=2, is_decoder=True)
+
+
+def forgetting(case, encoding, layer=LAYER):
+    """s q.k and the logarithms of the gates after the key, up to the query."""
+    weight = parameter(encoding, f"layer.{layer}.fgate_proj_weight")
+    bias = parameter(encoding, f"layer.{layer}.fgate_proj_bias")
+    ahead = case.y.shape[1] - case.x.shape[1]
+
+    def score(b, h, m, n):
+        gates = [1 / (1 + np.exp(-(weight[h] @ case.y[b, t] + bias[h]))) for t in range(n + 1, m + ahead + 1)]
+        return case.q(b, m, h) @ case.k(b, n, h) / np.sqrt(case.head_dim) + sum(np.log(gates))
+
+    return score
+
+
+@pytest.mark.parametrize("keys", [None, 9])
+def test_scores_are_those_of_the_paper(keys):
+    """Also of queries that come after other keys."""
+    case = Case(keys=keys, heads=3)
+    encoding = encoding_of(case)
+    at = torch.arange(case.y.shape[1])
+    ours = case.attention(encoding, at[-case.x.shape[1] :], at, layer=LAYER, causal=True)
+    expected = case.loops(forgetting(case, encoding), causal=True)
+    np.testing.assert_allclose(ours, expected, atol=T1_ATOL, rtol=T1_RTOL)
+    assert np.abs(expected - case.loops(forgetting(case, encoding, layer=0), causal=True)).max() > 0.01
+
+
+def test_gates_follow_the_order_of_tokens():
+    case = Case()
+    encoding = encoding_of(case)
+    ours = case.attention(encoding, [5, 100, 3, 3, 0, 1, 2], layer=LAYER, causal=True)
+    assert_t1(torch.from_numpy(ours), case.loops(forgetting(case, encoding), causal=True))
+
+
+def test_gradients_of_gates_and_tokens():
+    case = Case(batch=1, tokens=4)
+    encoding = encoding_of(case)
+    check_gradients(case, encoding, torch.arange(4), layer=LAYER, causal=True)
+    hidden = torch.from_numpy(case.y).requires_grad_()
+
+    def gates(hidden):
+        return encoding.terms(torch.arange(4), layer=LAYER, hidden_states=hidden, dtype=torch.float64).key_score
+
+    assert torch.autograd.gradcheck(gates, hidden)
+
+
+def test_starts_half_open():
+    torch.manual_seed(0)
+    encoding = roformer_cpp.encoding("fox", num_attention_heads=2, head_dim=8, is_decoder=True)
+    terms = encoding.terms(torch.arange(5), hidden_states=torch.zeros(1, 5, 16))
+    expected = np.log(0.5) * np.arange(4, -1, -1)
+    np.testing.assert_allclose(terms.key_score.detach().numpy(), np.broadcast_to(expected, (1, 2, 5)), rtol=1e-6)
+    assert parameter(encoding, "layer.0.fgate_proj_weight").std() == pytest.approx(0.02, rel=0.5)
+
+
+def test_what_is_read_is_combined_by_encoding():
+    """Numbers of tokens of an encoding do not reach the others."""
+    case = Case()
+    fox, alibi = encoding_of(case), case.encoding("alibi", num_hidden_layers=2)
+    at, hidden = torch.arange(7), torch.from_numpy(case.y)
+    both = roformer_cpp.combine_encodings([alibi, fox]).terms(at, layer=1, hidden_states=hidden, dtype=torch.float64)
+    alone = fox.terms(at, layer=1, hidden_states=hidden, dtype=torch.float64)
+    assert torch.equal(both.key_score, alone.key_score) and both.bias is not None
+    with pytest.raises(ValueError, match="each term must be set by one encoding, got key_score from two"):
+        roformer_cpp.combine_encodings([fox, fox]).terms(at, layer=1, hidden_states=hidden)
+
+
+@pytest.mark.parametrize("causal, hidden, words", [
+    (False, None, r"fox needs causal attention \(is_decoder\), got a bidirectional model"),
+    (True, None, r"\[encoding\] terms must be given hidden_states of all 7 keys, which this encoding reads, got none"),
+    (True, torch.zeros(2, 6, 6), "hidden_states of all 7 keys, which this encoding reads, got 6"),
+    (True, torch.zeros(2, 7, 5), r"\[fox\] hidden_states must be \[batch, tokens, 6\], got \[2, 7, 5\]"),
+    (True, torch.zeros(7, 6), r"\[fox\] hidden_states must be \[batch, tokens, 6\], got \[7, 6\]"),
+])  # fmt: skip
+def test_refuses(causal, hidden, words):
+    with pytest.raises(ValueError, match=words):
+        roformer_cpp.encoding("fox", hidden_size=6, is_decoder=causal).terms(torch.arange(7), hidden_states=hidden)
