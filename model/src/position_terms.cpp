@@ -263,10 +263,13 @@ std::string position_terms_hash(const ModelConfig& config,
 }
 
 void write_position_terms(const std::string& model_dir, const PositionTerms& terms, const std::string& hash) {
-  std::map<std::string, std::string> metadata = {{"format", kFormat},
-                                                 {"weights", hash},
-                                                 {"tokens", length_text(terms.tokens)},
-                                                 {"longest", length_text(terms.longest)}};
+  std::map<std::string, std::string> metadata = {{"format", kFormat}, {"weights", hash}};
+  if (!terms.lacking.empty()) {
+    metadata["lacking"] = terms.lacking;
+    return io::write_safetensors(path_in(model_dir), {}, metadata);
+  }
+  metadata["tokens"] = length_text(terms.tokens);
+  metadata["longest"] = length_text(terms.longest);
   if (terms.scale) metadata["scale"] = fmt::format("{}", *terms.scale);
   std::vector<io::TensorView> views;
   const auto add = [&](const std::string& prefix, const PositionTerms::Terms& of) {
@@ -296,6 +299,11 @@ PositionTermsFile::PositionTermsFile(const std::string& model_dir, const ModelCo
     fail(path,
          "the terms must be made from the weights and the configuration of this directory, got those of others; {}",
          bake_command(model_dir));
+  }
+  if (const auto lacking = metadata.find("lacking"); lacking != metadata.end()) {
+    fail("position_terms",
+         "without PyTorch, terms must be rows by distance or by position, got {} from the position encoding of {}",
+         io::printable(lacking->second), model_dir);
   }
   terms_ = TermsReader(file_, config, path).read();
 }

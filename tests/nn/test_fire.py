@@ -90,8 +90,8 @@ def test_starts_as_the_authors_do():
 
 @pytest.mark.parametrize("keys, words", [
     ({"mlp_width": 0}, "mlp_width"),
-    ({"init_c": 0}, r"init_c must be a number > 0 and <= 1e\+09, got 0"),
-    ({"init_L": -1}, r"init_L must be a number > 0 and <= 1e\+09, got -1"),
+    ({"init_c": 0}, r"init_c must be a number > 0 and <= 1000000000, got 0"),
+    ({"init_L": -1}, r"init_L must be a number > 0 and <= 1000000000, got -1"),
     ({"shared": 1}, "shared"),
 ])  # fmt: skip
 def test_refuses(keys, words):

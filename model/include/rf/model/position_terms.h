@@ -21,6 +21,11 @@
 //   longest  the longest sequence that the encoding reads; "all" without a limit
 //   scale    s, where the encoding sets it
 //   <term>.range   "lo hi" of a table
+//
+// Where an encoding sets a term that is no constant of the checkpoint, numbers of tokens or rotations that training
+// alone computes, the file has no tensors, and besides format and weights only
+//
+//   lacking  the name of that term
 #pragma once
 
 #include <cstdint>
@@ -51,6 +56,7 @@ struct PositionTerms {
   std::vector<Terms> layers;  // the others of each layer
   std::optional<double> scale;
   int64_t tokens = kAllTokens, longest = kAllTokens;
+  std::string lacking = {};  // a term that no file has; empty: none
 };
 
 // 128-bit hash (XXH3, 32 hexadecimal digits) of what terms are made from: the configuration's encodings and sizes, the
@@ -62,8 +68,8 @@ void write_position_terms(const std::string& model_dir, const PositionTerms& ter
 class PositionTermsFile {
  public:
   // Throws Error, which names the command that writes the file, where there is none, and where it belongs to other
-  // weights; and for a damaged file: a name, shape, range or dtype that does not fit the configuration, a term that a
-  // layer lacks, a number that is not finite.
+  // weights; where a term is lacking, which it names; and for a damaged file: a name, shape, range or dtype that does
+  // not fit the configuration, a term that a layer lacks, a number that is not finite.
   PositionTermsFile(const std::string& model_dir, const ModelConfig& config, const std::string& hash);
 
   const PositionTerms& terms() const { return terms_; }  // values are valid as long as this object
