@@ -80,8 +80,7 @@ TranslationModel::Impl::Side TranslationModel::Impl::make_side(torch::nn::Module
   std::map<std::string, at::Tensor> of_body;
   for (const BodyName& each : body_names(config, which)) of_body.emplace(each.in_body, by_name.at(each.in_file));
   const double scale = config.scale_embedding ? std::sqrt(static_cast<double>(config.d_model)) : 1;
-  side.body =
-      Body(side.config, Parameters(std::move(of_body), side.config.layer_norm_eps), "", ScaledEmbeddings{scale});
+  side.body = Body(side.config, Parameters(std::move(of_body), side.config), "", ScaledEmbeddings{scale});
   side.body.set_encoding(side.encoding);
   return side;
 }
