@@ -18,12 +18,11 @@ constexpr int64_t kParallelElements = 65536;  // below them one thread is as fas
 
 float activated(Activation activation, float x) {
   switch (activation) {
-    case Activation::kRelu:
-      return x > 0 || std::isnan(x) ? x : 0;
     case Activation::kSilu:
       return x / (1 + std::exp(-x));
     case Activation::kTanh:
       return std::tanh(x);
+    case Activation::kRelu:
     case Activation::kGelu:
     case Activation::kGeluTanh:
       break;
@@ -115,7 +114,23 @@ void Norm::operator()(rf_dtype dtype, int64_t rows, const void* x, const void* r
   check_status(rf_norm_forward(&args));
 }
 
+// Without branches, for vectors: 0 for what is at most 0, and NaN as it is.
+void relu(rf_dtype dtype, int64_t count, void* x) {
+  const bool parallel = count > kParallelElements;
+  if (dtype == RF_F32) {
+    auto* values = static_cast<float*>(x);
+    return parallel_for(count, parallel, [=](int64_t i) { values[i] = values[i] <= 0 ? 0.0f : values[i]; });
+  }
+  constexpr uint16_t kMinusZero = 0x8000, kMinusInfinity = 0xFF80;  // NaNs with a sign are above
+  auto* values = static_cast<uint16_t*>(x);
+  parallel_for(count, parallel, [=](int64_t i) {
+    const uint16_t bits = values[i];
+    values[i] = bits >= kMinusZero && bits <= kMinusInfinity ? uint16_t{0} : bits;
+  });
+}
+
 void activate(Activation activation, rf_dtype dtype, int64_t count, void* x) {
+  if (activation == Activation::kRelu) return relu(dtype, count, x);
   if (dtype == RF_F32) {
     auto* values = static_cast<float*>(x);
     return parallel_for(count, count > kParallelElements,
