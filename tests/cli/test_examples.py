@@ -12,7 +12,13 @@ from cli_support import ROOT, make_corpus, refused, results
 
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.json"))
 RUN_FILES = [path for path in EXAMPLES if path.parent.name != "models"]
-CHINESE = {"bert": "characters", "wobert": "words", "nezha": "characters", "roformer": "words"}
+CHINESE = {
+    "bert": "characters",
+    "wobert": "words",
+    "nezha": "characters",
+    "roformer": "words",
+    "roformer_v2": "characters",
+}
 WORDS = ["今天", "天气", "非常", "好", "我们", "在", "北京", "中国", "人民", "法律", "规定"]
 
 
@@ -78,14 +84,33 @@ def test_chinese_models(chinese, tmp_path, name):
     path = ROOT / "examples" / "chinese" / f"{'bert' if name == 'wobert' else name}.json"
     run = pretrain(path, chinese / f"data-{CHINESE[name]}", tmp_path)
     written = json.loads((run / "config.json").read_text())
-    assert written["model_type"] == {"roformer": "roformer", "nezha": "rf_encoder"}.get(name, "bert")
-    if name == "nezha":  # transformers 5 has none
-        with pytest.raises(ValueError, match="rf_encoder"):
+    own = {"nezha": "rf_encoder", "roformer_v2": "roformer_v2"}  # transformers 5 has none
+    assert written["model_type"] == ({"roformer": "roformer"} | own).get(name, "bert")
+    if name in own:
+        with pytest.raises(ValueError, match=own[name]):
             transformers.AutoModelForMaskedLM.from_pretrained(run)
     else:
         model, report = transformers.AutoModelForMaskedLM.from_pretrained(run, output_loading_info=True)
         assert type(model).__name__ == ("RoFormerForMaskedLM" if name == "roformer" else "BertForMaskedLM")
         assert not report["missing_keys"] and not report["unexpected_keys"]
+
+
+def test_a_roformer_v2_in_every_command(chinese, tmp_path):
+    """Pretrained, it fills masks, gives vectors, and is tuned for a task, whose head has biases."""
+    run = pretrain(ROOT / "examples" / "chinese" / "roformer_v2.json", chinese / "data-characters", tmp_path)
+    (filled,) = results("fill-mask", "--model", run, "--text", "今天[MASK]气非常好")
+    assert len(filled["masks"][0]["candidates"] if "masks" in filled else filled) > 0
+    (vector,) = (line for line in results("embed", "--model", run, "--text", "今天天气") if "embedding" in line)
+    assert np.isfinite(vector["embedding"]).all() and len(vector["embedding"]) == 128
+    lines = [f"{''.join(WORDS[i % 3 :: 3])}\t{i % 2}" for i in range(24)]
+    (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    files = ["--train", tmp_path / "train.tsv", "--valid", tmp_path / "train.tsv"]
+    tune = ["finetune", "--task", "classification", "--model", run, *files, "--output", tmp_path / "tuned"]
+    assert "chosen" in results(*tune, "--epochs", 1, "--max-length", 32)[-1]
+    config = json.loads((tmp_path / "tuned" / "config.json").read_text())
+    assert config["model_type"] == "roformer_v2"
+    assert config["architectures"] == ["RoFormerForSequenceClassification"]
+    assert len(results("predict", "--model", tmp_path / "tuned", "--text", "今天天气")) == 1
 
 
 def test_splits_of_their_own(chinese):
