@@ -99,7 +99,7 @@ def test_a_roformer_v2_in_every_command(chinese, tmp_path):
     """Pretrained, it fills masks, gives vectors, and is tuned for a task, whose head has biases."""
     run = pretrain(ROOT / "examples" / "chinese" / "roformer_v2.json", chinese / "data-characters", tmp_path)
     (filled,) = results("fill-mask", "--model", run, "--text", "今天[MASK]气非常好")
-    assert len(filled["masks"][0]["candidates"] if "masks" in filled else filled) > 0
+    assert len(filled["predictions"]) == 5
     (vector,) = (line for line in results("embed", "--model", run, "--text", "今天天气") if "embedding" in line)
     assert np.isfinite(vector["embedding"]).all() and len(vector["embedding"]) == 128
     lines = [f"{''.join(WORDS[i % 3 :: 3])}\t{i % 2}" for i in range(24)]
