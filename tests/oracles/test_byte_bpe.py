@@ -198,6 +198,22 @@ def test_ignore_merges(tmp_path):
     check_texts(tmp_path, random_texts(500, seed=5), wrapped._tokenizer.encode)
 
 
+def test_bytes_without_tokens(tmp_path, trained):
+    """Of control characters, and those that begin no character, as SmolLM2's vocabulary has it."""
+    letters = set("\u0104\u0106\u0116\u00c0\u00f1\u00ff")  # 4, 6, 22, 192, 241, 255
+    file = json.loads(trained)
+    model = file["model"]
+    model["merges"] = [merge for merge in model["merges"] if not letters & set("".join(merge))]
+    tokens = [token for token in model["vocab"] if not letters & set(token)]
+    assert len(tokens) <= len(model["vocab"]) - len(letters)
+    model["vocab"] = {token: id for id, token in enumerate(tokens)}
+    for added in file["added_tokens"]:
+        added["id"] = model["vocab"][added["content"]]
+    wrapped = save(Tokenizer.from_str(json.dumps(file)), tmp_path)
+    plain = [text for text in random_texts(500, seed=6) if not any(c in text for c in "\4\6\x16")]
+    check_texts(tmp_path, [*plain, "a \4 b", "\6", "x\x16"], wrapped._tokenizer.encode)
+
+
 def test_gpt2_files(tmp_path, trained):
     """vocab.json and merges.txt, without a tokenizer.json."""
     Tokenizer.from_str(trained).model.save(str(tmp_path))

@@ -244,6 +244,7 @@ Trimmed ByteLevelEncoder::trimmed_of_added(const FoundToken& found) {
 }
 
 void ByteLevelEncoder::append(int32_t id, SourceSpan source, const Trimmed& trimmed, bool starts_word) {
+  if (id < 0) return;  // a byte that the vocabulary lacks leaves no token
   if (trimmed.leading + trimmed.trailing > 0) trim(trimmed, source);
   writer_.append(id, source, starts_word);
 }

@@ -29,6 +29,12 @@ size_t slot_of(uint64_t key, size_t slots) {
   return static_cast<size_t>(key * kMultiplier >> 20) & (slots - 1);
 }
 
+// Control characters but white space, and bytes that begin no character in use: published vocabularies lack some.
+bool may_lack(uint8_t byte) {
+  if (byte < 0x80) return (byte < ' ' && (byte < '\t' || byte > '\r')) || byte == 0x7F;
+  return byte == 0xC0 || byte == 0xC1 || byte == 0xF1 || byte == 0xF2 || byte > 0xF4;
+}
+
 }  // namespace
 
 BytePairModel::BytePairModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges,
@@ -43,10 +49,15 @@ void BytePairModel::read_bytes(const Vocabulary& vocabulary) {
     const char character = static_cast<char>(byte);
     const std::string letter = letters_of({&character, 1});
     byte_ids_[byte] = vocabulary.find(letter);
-    if (byte_ids_[byte] < 0 || byte_ids_[byte] >= vocabulary.model_size()) {
-      fail("byte-level-bpe", "the vocabulary must have a token for each of the 256 bytes, got none for {} (\"{}\")",
-           byte, letter);
+    if (byte_ids_[byte] >= 0 && byte_ids_[byte] < vocabulary.model_size()) continue;
+    if (!may_lack(static_cast<uint8_t>(byte))) {
+      fail(
+          "byte-level-bpe",
+          "the vocabulary must have a token for each of the 256 bytes but those of control characters and of none, got "
+          "none for {} (\"{}\")",
+          byte, letter);
     }
+    byte_ids_[byte] = -1;
   }
 }
 

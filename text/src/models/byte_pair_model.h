@@ -23,7 +23,7 @@ namespace rf::text {
 class BytePairModel {
  public:
   struct Piece {
-    int32_t id;
+    int32_t id;       // -1: a byte without a token
     uint32_t length;  // bytes
     bool operator==(const Piece&) const = default;
   };
@@ -46,7 +46,7 @@ class BytePairModel {
   };
 
   // Merges in order of rank, as tokens of the vocabulary written in the byte alphabet. Throws Error for a vocabulary
-  // without all 256 bytes, and for a merge whose parts or result it does not have.
+  // without all 256 bytes, except those that text hardly has, and for a merge whose parts or result it does not have.
   BytePairModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges, const ByteLevelOptions& options);
 
   // Calls take(piece) for each piece of a word, which is not empty, in order.
@@ -99,7 +99,7 @@ class BytePairModel {
   void merge_long(Workspace& workspace) const;
   void push(Workspace& workspace, int32_t at) const;
 
-  int32_t byte_ids_[256];
+  int32_t byte_ids_[256];      // -1: no token
   std::vector<Whole> wholes_;  // open-addressed, a power of two of slots, as is the next
   std::vector<Pair> pairs_;
   std::string bytes_;  // of the tokens in wholes_
