@@ -32,7 +32,7 @@ def comparisons(found):
 def _rows(found, experiment):
     """The rows of a result's table as dicts; of "lowest" and "highest" the first. Empty without a result."""
     result = found.result_of(experiment)
-    if result is None or result.is_smoke_run:
+    if result is None or result.is_smoke_run or result.is_dirty:
         return []
     names = result.table.columns
     return [{name: row[names.index(name)] for name in names} for row in result.table.rows]

@@ -6,7 +6,7 @@ hours, and those of a newer program, which may hold more, are to be read as well
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 NO_SCALE = "any"  # of experiments that do not depend on the scale
@@ -167,12 +167,15 @@ def read(directory):
         raise ValueError(
             f"[report] {directory} must hold a result, got none. Hint: roformer reproduce all --output {directory}"
         )
+    experiments = {entry.get("name", str): entry.value for entry in register.optional_objects("experiments")}
+    for name, result in largest.items():  # results of earlier versions do not say their kind
+        largest[name] = replace(result, kind=result.kind or experiments.get(name, {}).get("kind", ""))
     order = [name for claim in claims for name in claim.experiments] + sorted(largest)
     return Reproduction(
         claims,
         tables,
         [largest[name] for name in dict.fromkeys(order) if name in largest],
-        {entry.get("name", str): entry.value for entry in register.optional_objects("experiments")},
+        experiments,
         [entry.value for entry in register.optional_objects("rule_changes")],
         register.value.get("method", ""),
     )

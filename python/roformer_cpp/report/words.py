@@ -99,7 +99,7 @@ def provenance(result):
 
 def missing_provenance(result):
     """A sentence for trained results without a record of who trained the runs; "" otherwise."""
-    if result.kind in ("mathematics", "measurement") or not (result.kind or result.recorded):
+    if result.kind != "training":
         return ""
     unknown = [run for run in result.training if not run.get("parts")]
     if result.training and not unknown:
@@ -124,7 +124,10 @@ def counts(found):
     """[(verdict, claims, what it means)], in the order of VERDICTS; verdicts of several experiments after them."""
     counted = found.verdict_counts()
     order = [verdict for verdict in VERDICTS if verdict in counted] + sorted(counted.keys() - VERDICTS.keys())
-    return [(verdict, counted[verdict], VERDICTS.get(verdict, "each is the verdict of another experiment")) for verdict in order]
+    return [
+        (verdict, counted[verdict], VERDICTS.get(verdict, "each is the verdict of another experiment"))
+        for verdict in order
+    ]
 
 
 def smoke_note(found):
