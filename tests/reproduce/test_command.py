@@ -162,15 +162,17 @@ def test_convergence(trained):
 
 def test_each_run_has_a_record_of_its_training(trained):
     result = result_of(trained, "convergence")
-    assert [(run["arm"], run["seed"]) for run in result["training"]] == [(row[0], 1) for row in result["table"]["rows"]]
-    for run in result["training"]:
-        for part in run["parts"]:
+    assert [(entry["arm"], entry["seed"]) for entry in result["training"]] == [
+        (row[0], 1) for row in result["table"]["rows"]
+    ]
+    for entry in result["training"]:
+        for part in entry["parts"]:
             assert {"command", "commit", "cpu", "cores", "threads", "target", "torch", "seconds"} <= set(part)
-        assert run["seconds"] == pytest.approx(sum(part["seconds"] for part in run["parts"]))
+        assert entry["seconds"] == pytest.approx(sum(part["seconds"] for part in entry["parts"]))
         record = json.loads(
-            (trained / "tiny" / "runs" / "convergence" / run["arm"] / "seed-1.training.json").read_text()
+            (trained / "tiny" / "runs" / "convergence" / entry["arm"] / "seed-1.training.json").read_text()
         )
-        assert record["finished"] is True and record["settings"]["schedule"]["learning_rate"] == run["learning_rate"]
+        assert record["finished"] is True and record["settings"]["schedule"]["learning_rate"] == entry["learning_rate"]
     # Results that read finished models show who trained them, not themselves.
     again = result_of(trained, "word-position")
     assert again["training"] == result["training"]

@@ -17,7 +17,7 @@ Evidence evidence(const std::map<std::string, std::vector<double>>& by_arm) {
 }
 
 Rule rule(std::vector<Contrast> parts) {
-  return {.experiment = "made-up", .claim = "C-00", .parts = std::move(parts)};
+  return {.experiment = "made-up", .claim = "made-up", .parts = std::move(parts)};
 }
 
 Contrast lower(const char* arm, const char* against, double margin) {
