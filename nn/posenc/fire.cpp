@@ -1,5 +1,5 @@
-// FIRE (Li et al. 2024, arXiv 2310.04418 Eq. 4-5): a trained function of the distance over the query's position, added
-// to the scores outside the scale, so that distances are never beyond those of training:
+// FIRE (Li et al. 2024, arXiv 2310.04418 Eq. 4-5; R-REL-13): a trained function of the distance over the query's
+// position, added to the scores outside the scale, so that distances are never beyond those of training:
 //
 //   b(i,j) = f_h(psi(|i - j|) / (psi(max(|L|, i)) + 1e-6))     psi(x) = ln(|c| x + 1)
 //   f_h(x) = sum_w v_hw relu(u_w x + t_w)

@@ -78,10 +78,10 @@ const char* lacking_term(const Model& model) {
   const ops::Terms terms = model.position_terms(1).front();
   const bool has_rotations = computes_rotations(model.config());
   const char* found = nullptr;
-#define RF_FIND_ROTATION(name, ...) \
-  if (terms.name.defined() && !has_rotations) found = #name;
-#define RF_FIND_SCORES(name, ...) \
-  if (terms.name.defined()) found = #name;
+#define RF_FIND_ROTATION(name, symbol, ...) \
+  if (found == nullptr && terms.name.defined() && !has_rotations) found = #name " (" symbol ")";
+#define RF_FIND_SCORES(name, symbol, ...) \
+  if (found == nullptr && terms.name.defined()) found = #name " (" symbol ")";
   RF_ATTENTION_TERMS(RF_FIND_ROTATION, RF_NO_TERM, RF_NO_TERM, RF_NO_TERM, RF_FIND_SCORES)
 #undef RF_FIND_ROTATION
 #undef RF_FIND_SCORES

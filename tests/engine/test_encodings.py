@@ -1,6 +1,7 @@
 """The engine's position encodings against the modules of nn, which have tests of their own against their papers."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -21,10 +22,10 @@ REQUIRED = {
 }
 # Those with a term that the engine has no rows of.
 LACKING = {
-    "fox": ({"type": "fox"}, "key_score"),
-    "fire": ({"type": "fire"}, "pair_bias"),
-    "rope-mixed": ({"type": "rope-mixed", "grid_width": 3}, "query"),
-    "alibi and fox": (["alibi", "fox"], "key_score"),
+    "fox": ({"type": "fox"}, "key_score (kappa)"),
+    "fire": ({"type": "fire"}, "pair_bias (P)"),
+    "rope-mixed": ({"type": "rope-mixed", "grid_width": 3}, "query (R^q)"),
+    "alibi and fox": (["alibi", "fox"], "key_score (kappa)"),
 }
 HOPE = {"rope_type": "hope", "original_max_position_embeddings": 16}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
@@ -172,7 +173,7 @@ def test_dynamic_frequencies_of_precision_float32(tmp_path):
 def test_a_term_that_the_engine_lacks_is_named(name, tmp_path):
     encoding, term = LACKING[name]
     save(encoding, tmp_path)
-    with pytest.raises(EngineError, match=f"terms must be rows by distance or by position, got {term} from"):
+    with pytest.raises(EngineError, match=f'rows by distance or by position, got "{re.escape(term)}" from'):
         Engine(tmp_path)
 
 

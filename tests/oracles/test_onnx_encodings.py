@@ -85,7 +85,7 @@ def test_an_encoding_in_python(opset, tmp_path):
 
 
 def test_every_encoding_is_exported_or_named():
-    assert {*PLAIN, *NOT_EXPORTED} | {e["type"] for e in OPTIONS if isinstance(e, dict)} == set(INFOS)
+    assert {*PLAIN, *NOT_EXPORTED, *TRAINING_ONLY} | {e["type"] for e in OPTIONS if isinstance(e, dict)} == set(INFOS)
 
 
 @pytest.mark.parametrize("opset", OPSETS)

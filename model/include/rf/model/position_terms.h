@@ -25,7 +25,7 @@
 // Where an encoding sets a term that is no constant of the checkpoint, numbers of tokens or rotations that training
 // alone computes, the file has no tensors, and besides format and weights only
 //
-//   lacking  the name of that term
+//   lacking  the name of that term and its symbol, "key_score (kappa)"
 #pragma once
 
 #include <cstdint>
