@@ -108,8 +108,8 @@ void check_rotation(const Rotation& rotation, const char* name, const at::Tensor
                     (shape[0] == 1 || shape[0] == x_BTHD.size(0));
   if (fits) return;
   fail(kLinearAttention,
-       "cos and sin of {} must be [1 or {}, {}, pairs] or [1 or {}, {}, 1 or {}, pairs], got [{}] and [{}]", name,
-       x_BTHD.size(0), x_BTHD.size(1), x_BTHD.size(0), x_BTHD.size(1), heads, fmt::join(shape, ", "),
+       "cos and sin of {} must be [1 or {}, {}, 1 or {}, pairs] or [1 or {}, {}, pairs], got [{}] and [{}]", name,
+       x_BTHD.size(0), x_BTHD.size(1), heads, x_BTHD.size(0), x_BTHD.size(1), fmt::join(shape, ", "),
        fmt::join(rotation.sin.sizes(), ", "));
 }
 

@@ -37,7 +37,11 @@ CALLS = [
     ({"terms": Terms(key=Rotation(ROWS, ROWS)), "rope_site": "none"}, "rope_site must be .*, got none"),
     (
         {"terms": Terms(key=Rotation(ROWS[:, :2], ROWS[:, :2]))},
-        r"of keys must be \[1 or 2, 3, pairs\], got \[1, 2, 2\]",
+        r"of keys must be .* or \[1 or 2, 3, pairs\], got \[1, 2, 2\]",
+    ),
+    (
+        {"terms": Terms(query=Rotation(*2 * [ROWS[:, :, None].expand(-1, -1, 3, -1)]))},
+        r"of queries must be \[1 or 2, 3, 1 or 2, pairs\] or .*, got \[1, 3, 3, 2\]",
     ),
     ({"terms": Terms(query=Rotation(ROWS, ROWS[..., :1]))}, r"of queries must be .*, got \[1, 3, 2\] and \[1, 3, 1\]"),
     ({"terms": Terms(query=Rotation(torch.ones(1, 3, 3), torch.ones(1, 3, 3)))}, "at most the 4 elements .*, got 6"),

@@ -181,7 +181,7 @@ def test_cached_equals_full_where_rotations_change(kind, rotary_value):
     assert (steps[:, :4] - full[:, :4]).abs().max() > tol.ROTARY_VALUE_SHIFT
 
 
-@pytest.mark.parametrize("name", ("rope", "alibi", "learned", "t5"))
+@pytest.mark.parametrize("name", ("rope", "alibi", "learned", "t5", "fox", "fire"))
 def test_cache_with_padding_and_packing(name):
     model = perturbed(roformer_cpp.build_model(config_of(name, is_decoder=True, rotary_value=name == "rope")))
     ids = ids_of(2, 9)
