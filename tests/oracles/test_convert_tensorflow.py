@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +11,13 @@ import transformers
 from safetensors.numpy import load_file
 
 import roformer_cpp
+import roformer_v2_reference
 from convert_case import OF_TRAINING, WORDS, Stand, check_outputs, original_name, original_tensors, write_original
 from engine_case import SIZES, assert_close, make_oracle, make_sequences
+from rf_engine import Engine
 from roformer_cpp._convert import tensorflow as of_tensorflow
+
+SIZES_OF_TRAINING = {"attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1, "initializer_range": 0.02}
 
 
 @pytest.fixture
@@ -40,6 +45,24 @@ def test_roformer(changes, stand, tmp_path):
         "config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"
     ]  # fmt: skip
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_roformer_v2(stand, tmp_path):
+    """A checkpoint without positions and without any bias, as bert4keras writes it."""
+    config = roformer_v2_reference.config_of(layer_norm_eps=1e-12)
+    weights = roformer_v2_reference.random_weights(config)
+    names = {name: original_name(name) for name in weights}
+    stand({new: weights[name].numpy().T if turned else weights[name].numpy() for name, (new, turned) in names.items()})
+    write_original(tmp_path / "source", SimpleNamespace(config=SimpleNamespace(**SIZES_OF_TRAINING | config)))
+    done = roformer_cpp.convert(tmp_path / "source", tmp_path / "target")
+    assert done["architecture"] == "RoFormerForMaskedLM" and done["layout"] == "pairs"
+    assert json.loads((tmp_path / "target" / "config.json").read_text())["model_type"] == "roformer_v2"
+    ids, types = make_sequences()
+    exact = {name: x.double() for name, x in weights.items()}
+    given = zip(ids, types, strict=True)
+    rows = [(torch.tensor(i)[None].long(), torch.tensor(t)[None].long()) for i, t in given]
+    theirs = [roformer_v2_reference.forward(exact, config, i, None, t)[1][0].numpy() for i, t in rows]
+    assert_close(Engine(tmp_path / "target").logits(ids, types=types), np.concatenate(theirs))
 
 
 def test_a_roformer_of_small_size_under_its_other_name(stand, tmp_path):
