@@ -152,6 +152,16 @@ def test_what_the_model_writes_and_finds(trained, house, tmp_path):
     assert found >= 6
 
 
+def test_held_out_text_is_refused(trained, tmp_path):
+    """Without a prefix the model would see what it predicts."""
+    (tmp_path / "text.txt").write_text("red cat\n\nblue dog runs\n\nbig house\n")
+    options = ["--documents", "blank-line", "--valid-fraction", 0.5, "--model", trained, "--output", tmp_path / "data"]
+    results("prepare", "--input", tmp_path / "text.txt", *options)
+    message = refused("evaluate", "--model", trained, "--data", tmp_path / "data")
+    rule = "prefix_lm must be false, because a text without a prefix has nothing to predict"
+    assert message.splitlines()[-1] == f"[evaluate] {rule}, got true in {trained}"
+
+
 def test_a_killed_run_goes_on(house, tmp_path):
     options = ["--epochs", 30, "--learning-rate", 1e-3]
     whole, cut = (arguments(house, tmp_path / name, *options) for name in ("whole", "cut"))

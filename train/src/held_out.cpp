@@ -89,6 +89,10 @@ Evaluation::Evaluation(const EvaluateOptions& options)
     fail("evaluate", "masking options go with a masked language model, got the causal one in {}", options.model_dir);
   }
   model = nn::load_model(options.model_dir, head_of(objective), at::kFloat);
+  if (model->config().prefix_lm) {
+    fail("evaluate", "prefix_lm must be false, because a text without a prefix has nothing to predict, got true in {}",
+         options.model_dir);
+  }
   if (model->config().vocab_size != vocabulary.size()) {
     fail("evaluate", "vocab_size of {} must be its vocabulary's {}, got {}", options.model_dir, vocabulary.size(),
          model->config().vocab_size);
