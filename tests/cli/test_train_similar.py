@@ -154,12 +154,13 @@ def test_what_the_model_writes_and_finds(trained, house, tmp_path):
 
 def test_held_out_text_is_refused(trained, tmp_path):
     """Without a prefix the model would see what it predicts."""
+    folder, _ = trained
     (tmp_path / "text.txt").write_text("red cat\n\nblue dog runs\n\nbig house\n")
-    options = ["--documents", "blank-line", "--valid-fraction", 0.5, "--model", trained, "--output", tmp_path / "data"]
+    options = ["--documents", "blank-line", "--valid-fraction", 0.5, "--model", folder, "--output", tmp_path / "data"]
     results("prepare", "--input", tmp_path / "text.txt", *options)
-    message = refused("evaluate", "--model", trained, "--data", tmp_path / "data")
+    message = refused("evaluate", "--model", folder, "--data", tmp_path / "data")
     rule = "prefix_lm must be false, because a text without a prefix has nothing to predict"
-    assert message.splitlines()[-1] == f"[evaluate] {rule}, got true in {trained}"
+    assert message.splitlines()[-1] == f"[evaluate] {rule}, got true in {folder}"
 
 
 def test_a_killed_run_goes_on(house, tmp_path):
