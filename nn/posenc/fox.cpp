@@ -1,6 +1,6 @@
 // The forget gate of the Forgetting Transformer (Lin et al. 2025, arXiv 2503.02130 section 3; R-REL-14): each head of
-// each layer has a gate for every token x, the input of the layer, and a score is lowered by the gates between query and
-// key,
+// each layer has a gate for every token x, the input of the layer, and a score is lowered by the gates between query
+// and key,
 //
 //   f_l = sigmoid(w_h . x_l + b_h)     score(i,j) = s q_i.k_j + sum_{l = j+1 .. i} ln f_l
 //
