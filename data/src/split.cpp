@@ -30,7 +30,10 @@ Split::Split(const std::string& data_dir, const std::string& name, const std::st
   vocab_size_ = manifest.vocab_size;
   vocab_hash_ = manifest.vocab_hash;
   const std::string& counts = found->second.token_counts;
-  if (!counts.empty()) token_counts_path_ = data_dir + "/" + counts;
+  if (!counts.empty()) {
+    token_counts_path_ = data_dir + "/" + counts;
+    token_counts_ = read_token_counts(token_counts_path_, vocab_size_);
+  }
   first_document_.push_back(0);
   for (const std::string& shard_name : found->second.shards) {
     const ShardReader& shard = shards_.emplace_back(data_dir + "/" + shard_name);
@@ -79,7 +82,10 @@ void Split::verify() const {
 }
 
 std::vector<int64_t> Split::token_counts() const {
-  if (!token_counts_path_.empty()) return read_token_counts(token_counts_path_, vocab_size_, tokens_);
+  if (!token_counts_path_.empty()) {
+    check_token_counts(token_counts_path_, token_counts_, tokens_);
+    return token_counts_;
+  }
   constexpr int64_t kPieceTokens = int64_t{1} << 16;
   std::vector<int64_t> counts(static_cast<size_t>(vocab_size_));
   std::vector<int32_t> ids(kPieceTokens);

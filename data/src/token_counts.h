@@ -9,7 +9,9 @@
 namespace rf::data {
 
 void write_token_counts(const std::string& path, std::span<const int64_t> counts);
-// Throws Error unless the file holds one number from 0 for each id of the vocabulary, and they sum to `tokens`.
-std::vector<int64_t> read_token_counts(const std::string& path, int64_t vocab_size, int64_t tokens);
+// Throws Error unless the file holds one number for each id of the vocabulary.
+std::vector<int64_t> read_token_counts(const std::string& path, int64_t vocab_size);
+// Throws Error unless these numbers of that file are from 0 on and sum to the tokens of the split.
+void check_token_counts(const std::string& path, std::span<const int64_t> counts, int64_t tokens);
 
 }  // namespace rf::data

@@ -29,6 +29,7 @@ nn::Model model_with(const nn::EncodingInfo& info) {
       {"axial", R"({"grid_width": 4})"},
       {"axial-nd", R"({"grid_shape": [9, 2, 2], "axes_dims_rope": [4, 2, 2]})"},
       {"mrope", R"({"rope_parameters": {"mrope_section": [2, 1, 1]}})"},
+      {"rope-mixed", R"({"grid_width": 4})"},
       {"xpos", R"({"scale_base": 1})"}};  // short enough for a pass over it
   config.position_encodings = {{name, options.contains(name) ? options.at(name) : "{}"}};
   nn::Model model(config, Head::kNone);

@@ -51,6 +51,7 @@ class Split {
   std::vector<int64_t> first_document_;  // of each shard, then the number of documents
   int64_t tokens_ = 0, vocab_size_ = 0, bytes_ = 0;
   std::string vocab_hash_, label_, token_counts_path_;
+  std::vector<int64_t> token_counts_;  // of that file; empty if there is none
 };
 
 }  // namespace rf::data
