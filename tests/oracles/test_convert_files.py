@@ -190,7 +190,7 @@ def test_targets(tmp_path):
         ({"weights": 3}, TypeError, "weights must be a string, got int"),
         ({"weights": "gguf"}, ValueError, "weights must be one of pytorch, safetensors, got 'gguf'"),
         ({"overwrite": "yes"}, TypeError, "overwrite must be True or False, got 'yes'"),
-        ({"model_type": "gpt"}, ValueError, "model_type must be one of bert, nezha, roformer, got 'gpt'"),
+        ({"model_type": "gpt"}, ValueError, "model_type must be one of bert, nezha, roformer, roformer_v2, got 'gpt'"),
         ({"model_type": "bert"}, ValueError, "model_type must be left to config.json of a model directory, got 'bert'"),
         ({"tokenizer": "bert"}, ValueError, "tokenizer must be left to config.json of a model directory, got 'bert'"),
         ({"source": 3}, TypeError, "the source must be a path, got int"),

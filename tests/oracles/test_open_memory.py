@@ -45,6 +45,7 @@ def repeated(shard, folder, copies):
     folder.mkdir()
     manifest = json.loads((shard / "data.json").read_text())
     train = manifest["splits"]["train"]
+    del train["token_counts"]  # as in the directories of earlier versions
     train["shards"] = [f"train-{number:05}.rfs" for number in range(copies)]
     train["documents"] *= copies
     train["tokens"] *= copies
