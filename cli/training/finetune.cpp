@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "optimizer_options.h"
 #include "read_options.h"
 #include "rf/train/runtime.h"
 #include "training_command.h"
@@ -67,19 +68,11 @@ void add_training_options(CLI::App& app, FinetuneOptions& options) {
   app.add_option("--seeds", options.seeds, "Seeds per rate, counted from --seed")->capture_default_str();
   app.add_option("--epochs", options.epochs, "Passes through the training file")->capture_default_str();
   app.add_option("--batch", options.batch, "Records per step")->capture_default_str();
-  add_choice<train::Schedule>(app, "--schedule", options.schedule, "linear",
-                              "After the warm-up: linear (to 0) or constant",
-                              {{"linear", train::Schedule::kLinear}, {"constant", train::Schedule::kConstant}});
-  app.add_option("--warmup", options.warmup, "Part of the steps during which the rate rises")->capture_default_str();
-  app.add_option("--weight-decay", options.weight_decay, "AdamW's decay, not applied to biases and norms")
-      ->capture_default_str();
-  app.add_option("--clip-norm", options.clip_norm, "Largest norm of the whole gradient; 0: no clipping")
-      ->capture_default_str();
+  add_schedule(app, options.schedule, options.warmup, "linear", "After the warm-up: linear (to 0) or constant");
+  add_decay_and_clipping(app, options.weight_decay, options.clip_norm);
   app.add_option("--label-smoothing", options.label_smoothing, "Part of a target that is spread over all classes")
       ->capture_default_str();
-  add_choice<train::Precision>(app, "--precision", options.precision, "bfloat16",
-                               "Precision of training: bfloat16 or float32",
-                               {{"bfloat16", train::Precision::kBfloat16}, {"float32", train::Precision::kFloat32}});
+  add_training_precision(app, options.precision);
   app.add_option("--evaluate-every-steps", options.evaluate_every_steps,
                  "Steps between evaluations; 0: at the end of each epoch")
       ->capture_default_str();

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "optimizer_options.h"
 #include "read_options.h"
 #include "rf/train/runtime.h"
 #include "training_command.h"
@@ -28,7 +29,7 @@ int run_train_similar(const SimilarTraining& options) {
   return kSignalBase + report.signal;
 }
 
-void add_schedule(CLI::App& app, SimilarTraining& options) {
+void add_training_options(CLI::App& app, SimilarTraining& options) {
   app.add_option("--epochs", options.epochs, "Passes through the pairs")->capture_default_str();
   app.add_option("--batch", options.batch, "Pairs per step, each in both directions")->capture_default_str();
   app.add_option("--max-length", options.max_length, "Tokens of a text; a pair has at most twice as many")
@@ -37,17 +38,9 @@ void add_schedule(CLI::App& app, SimilarTraining& options) {
                  "Part of the texts that are read with masked words, of which 15 % are; what is written stays whole")
       ->capture_default_str();
   app.add_option("--learning-rate", options.learning_rate, "Peak rate")->capture_default_str();
-  add_choice<train::Schedule>(app, "--schedule", options.schedule, "constant",
-                              "After the warm-up: constant or linear (to 0)",
-                              {{"linear", train::Schedule::kLinear}, {"constant", train::Schedule::kConstant}});
-  app.add_option("--warmup", options.warmup, "Part of the steps during which the rate rises")->capture_default_str();
-  app.add_option("--weight-decay", options.weight_decay, "AdamW's decay, not applied to biases and norms")
-      ->capture_default_str();
-  app.add_option("--clip-norm", options.clip_norm, "Largest norm of the whole gradient; 0: no clipping")
-      ->capture_default_str();
-  add_choice<train::Precision>(app, "--precision", options.precision, "bfloat16",
-                               "Precision of training: bfloat16 or float32",
-                               {{"bfloat16", train::Precision::kBfloat16}, {"float32", train::Precision::kFloat32}});
+  add_schedule(app, options.schedule, options.warmup, "constant", "After the warm-up: constant or linear (to 0)");
+  add_decay_and_clipping(app, options.weight_decay, options.clip_norm);
+  add_training_precision(app, options.precision);
 }
 
 std::function<int()> configure_train_similar(CLI::App& app, const Common& common) {
@@ -65,7 +58,7 @@ std::function<int()> configure_train_similar(CLI::App& app, const Common& common
                  "Directory of the model. The same command continues an interrupted run")
       ->required();
   add_columns(app, *columns);
-  add_schedule(app, *options);
+  add_training_options(app, *options);
   add_record_format(app, options->format, options->quotes);
   add_dictionary(app, options->load);
   return [options, columns, &common] {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "rf/data/identity.h"
 #include "rf/data/sentence_pairs.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
@@ -42,17 +43,12 @@ std::string hash_of_text(const std::vector<std::string>& lines) {
 }
 
 std::string hash_of_weights(const std::string& model_dir) {
-  uint64_t hash = 0;
   std::vector<std::string> paths = {model_dir + "/config.json"};
   for (const fs::directory_entry& entry : fs::directory_iterator(model_dir)) {
     if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
   }
   std::sort(paths.begin() + 1, paths.end());
-  for (const std::string& path : paths) {
-    const io::MappedFile file(path);
-    hash = XXH3_64bits_withSeed(file.bytes().data(), file.bytes().size(), hash);
-  }
-  return fmt::format("{:016x}", hash);
+  return data::identity_of_files(paths);
 }
 
 // The file that a translation is written to, in several runs of the program if need be: beside <output>.part lies

@@ -29,4 +29,13 @@ std::string identity(const std::string& data_dir) {
   return fmt::format("{:016x}", XXH3_64bits(headers.data(), headers.size()));
 }
 
+std::string identity_of_files(std::span<const std::string> paths) {
+  uint64_t hash = 0;
+  for (const std::string& path : paths) {
+    const io::MappedFile file(path);
+    hash = XXH3_64bits_withSeed(file.bytes().data(), file.bytes().size(), hash);
+  }
+  return fmt::format("{:016x}", hash);
+}
+
 }  // namespace rf::data

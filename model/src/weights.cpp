@@ -17,12 +17,12 @@ class Builder {
   void add(std::string name, std::vector<int64_t> shape, WeightRole role) {
     specs_.push_back({std::move(name), std::move(shape), role});
   }
-  // Of the encoder and the language model's head.
+  // A product of the encoder or of the language model's head.
   void linear(const std::string& name, int64_t out, int64_t in) {
     add(name + ".weight", {out, in}, WeightRole::kMatrix);
     if (use_bias_) add(name + ".bias", {out}, WeightRole::kBias);
   }
-  // Of heads of tasks.
+  // A product of a task's head.
   void task_linear(const std::string& name, int64_t out, int64_t in) {
     add(name + ".weight", {out, in}, WeightRole::kMatrix);
     add(name + ".bias", {out}, WeightRole::kBias);

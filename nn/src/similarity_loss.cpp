@@ -19,8 +19,8 @@ at::Tensor similarity_loss(const at::Tensor& vectors_BC, double scale) {
     fail("similarity_loss", "vectors must be floating-point [2 pairs, C] with at least one pair, got {} {}",
          toString(vectors_BC.scalar_type()), c10::str(vectors_BC.sizes()));
   }
-  constexpr double kLeastSquare = 1e-12, kSelf = 1e12;
-  const at::Tensor unit_BC = vectors_BC / vectors_BC.square().sum(1, /*keepdim=*/true).clamp_min(kLeastSquare).sqrt();
+  constexpr double kMinSquare = 1e-12, kSelf = 1e12;
+  const at::Tensor unit_BC = vectors_BC / vectors_BC.square().sum(1, /*keepdim=*/true).clamp_min(kMinSquare).sqrt();
   const int64_t rows = vectors_BC.size(0);
   const at::Tensor self_BB = at::eye(rows, unit_BC.options()) * kSelf;
   const at::Tensor scores_BB = (unit_BC.matmul(unit_BC.t()) - self_BB) * scale;

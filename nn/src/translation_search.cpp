@@ -136,7 +136,7 @@ class BatchSearch {
     at::Tensor scores_RK, ids_RK;
   };
 
-  // Of a translation. Where a table of positions ends before, it does.
+  // The longest translation; it ends where a table of positions does.
   int64_t most_tokens(int64_t source_tokens) const {
     const double by_ratio = std::floor(options_.max_ratio * static_cast<double>(source_tokens));
     const int64_t most = std::max<int64_t>(1, static_cast<int64_t>(by_ratio) + options_.max_extra);

@@ -59,7 +59,7 @@ json described(const RotarySettings& settings) {
           {"rotates_values", settings.rotates_values}};
 }
 
-// Of linear attention, with what config.json leaves out; null: softmax attention.
+// The configuration of linear attention, with what config.json leaves out; null: softmax attention.
 json described_linear_attention(const ModelConfig& config) {
   if (!has_linear_attention(config)) return nullptr;
   const LinearAttentionConfig linear = parse_linear_attention(config.attention);

@@ -158,7 +158,6 @@ def _import(module: str) -> None:
     Raises:
         ImportError: there is no such module, or it raises an exception.
     """
-    sys.path[:0] = [] if os.getcwd() in sys.path else [os.getcwd()]  # noqa: PTH109
     try:
         importlib.import_module(module)
     except Exception as error:

@@ -1,9 +1,7 @@
 // A fine-tuning from its options to the model that it chooses (rf/train/finetune.h).
 #include "rf/train/finetune.h"
 
-#define XXH_INLINE_ALL
 #include <fmt/ranges.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,11 +15,13 @@
 #include "job_start.h"
 #include "platform.h"
 #include "ranks.h"
+#include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
 #include "rf/tasks/metrics.h"
 #include "rf/train/run_directory.h"
+#include "run_file.h"
 #include "run_series.h"
 
 namespace rf::train {
@@ -45,12 +45,7 @@ std::string model_identity(const std::string& model_dir, const text::LoadOptions
   }
   paths.push_back(model_dir + "/config.json");
   std::sort(paths.begin(), paths.end());
-  uint64_t hash = 0;
-  for (const std::string& path : paths) {
-    const io::MappedFile file(path);
-    hash = XXH3_64bits_withSeed(file.bytes().data(), file.bytes().size(), hash);
-  }
-  return fmt::format("{:016x}", hash);
+  return data::identity_of_files(paths);
 }
 
 nlohmann::json to_json(const FinetuneRun& run) {
@@ -244,12 +239,12 @@ void Finetuning::keep_settings() {
                {"data", identity_},
                {"epochs", options_.epochs},
                {"batch", options_.batch},
-               {"schedule", options_.schedule == Schedule::kLinear ? "linear" : "constant"},
+               {"schedule", name_of(kSchedules, options_.schedule)},
                {"warmup", options_.warmup},
                {"weight_decay", options_.weight_decay},
                {"clip_norm", options_.clip_norm},
                {"label_smoothing", options_.label_smoothing},
-               {"precision", options_.precision == Precision::kFloat32 ? "float32" : "bfloat16"},
+               {"precision", name_of(kPrecisions, options_.precision)},
                {"evaluate_every_steps", options_.evaluate_every_steps},
                {"patience", options_.patience}};
   if (!ranks_.is_first()) return;

@@ -21,10 +21,6 @@ constexpr io::NumberRange kPositive{0, kInfinity, io::NumberRange::Ends::kOpenLo
 constexpr io::NumberRange kNotNegative{0, kInfinity};
 constexpr io::NumberRange kFraction{0, 1};
 
-const std::initializer_list<std::pair<const char*, Schedule>> kSchedules = {
-    {"constant", Schedule::kConstant},        {"linear", Schedule::kLinear},       {"cosine", Schedule::kCosine},
-    {"inverse_sqrt", Schedule::kInverseSqrt}, {"piecewise", Schedule::kPiecewise},
-};
 const std::initializer_list<std::pair<const char*, data::MaskUnit>> kMaskUnits = {
     {"token", data::MaskUnit::kToken}, {"whole-word", data::MaskUnit::kWholeWord}};
 const std::initializer_list<std::pair<const char*, data::Objective>> kObjectives = {

@@ -1,4 +1,4 @@
-// What the run files of pretraining and of translation share.
+// What the run files of pretraining and of translation share, and the names in the settings of every run.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,10 @@ inline constexpr int64_t kMaxSteps = int64_t{1} << 40;
 
 inline const std::initializer_list<std::pair<const char*, Precision>> kPrecisions = {
     {"float32", Precision::kFloat32}, {"bfloat16", Precision::kBfloat16}};
+inline const std::initializer_list<std::pair<const char*, Schedule>> kSchedules = {
+    {"constant", Schedule::kConstant},        {"linear", Schedule::kLinear},       {"cosine", Schedule::kCosine},
+    {"inverse_sqrt", Schedule::kInverseSqrt}, {"piecewise", Schedule::kPiecewise},
+};
 
 template <typename T>
 const char* name_of(std::initializer_list<std::pair<const char*, T>> names, T value) {

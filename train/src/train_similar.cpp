@@ -30,6 +30,7 @@
 #include "rf/tasks/examples.h"
 #include "rf/tasks/metrics.h"
 #include "rf/train/run_directory.h"
+#include "run_file.h"
 #include "seconds.h"
 #include "similar_batch.h"
 #include "task_model.h"
@@ -167,11 +168,11 @@ void SimilarRun::keep_settings() {
                                    {"max_length", options_.max_length},
                                    {"mask", options_.mask},
                                    {"learning_rate", options_.learning_rate},
-                                   {"schedule", options_.schedule == Schedule::kLinear ? "linear" : "constant"},
+                                   {"schedule", name_of(kSchedules, options_.schedule)},
                                    {"warmup", options_.warmup},
                                    {"weight_decay", options_.weight_decay},
                                    {"clip_norm", options_.clip_norm},
-                                   {"precision", options_.precision == Precision::kFloat32 ? "float32" : "bfloat16"},
+                                   {"precision", name_of(kPrecisions, options_.precision)},
                                    {"seed", options_.seed}};
   directory_.emplace(options_.output_dir, RunDirectory::Use::kResume);
   const nlohmann::json before = directory_->kept_settings("run.json", settings);
@@ -185,7 +186,6 @@ void SimilarRun::keep_settings() {
 }
 
 void SimilarRun::open_model() {
-  remove_temporaries(options_.output_dir);
   const std::optional<std::string> checkpoint = newest_checkpoint(options_.output_dir);
   if (checkpoint) {
     model_ = nn::load_model(*checkpoint, Head::kCausalLm, at::kFloat);

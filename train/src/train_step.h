@@ -20,7 +20,7 @@ namespace rf::train {
 
 // Every trained tensor with its decay: none for biases and norms (roles of model/weights.h).
 std::vector<Parameter> trained_parameters(const nn::Model& model);
-// Of any module whose parameters have the names of the specs.
+// The same for any module whose parameters have the names of the specs.
 std::vector<Parameter> trained_parameters(const torch::nn::Module& module, std::span<const WeightSpec> specs);
 
 struct StepPlan {

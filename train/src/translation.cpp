@@ -94,9 +94,7 @@ TranslationRun::TranslationRun(const TranslationOptions& options, io::Progress& 
   tokenizer_files_.emplace(options.tokenizer_dir);
   directory_.emplace(options.output_dir, RunDirectory::Use::kResume);
   keep_settings();
-  const std::optional<std::string> checkpoint = newest_checkpoint(options.output_dir);
   open_model();
-  if (checkpoint) resume_from(*checkpoint);
   model_->train();
   first_step_ = step_;
   estimate_.emplace(static_cast<double>(config_.steps), static_cast<double>(step_));
@@ -170,10 +168,11 @@ void TranslationRun::open_model() {
   optimizer_.emplace(
       trained_parameters(*model_, model_->weight_specs()),
       AdamWOptions{config_.weight_decay, config_.beta1, config_.beta2, config_.epsilon, config_.clip_norm});
+  if (checkpoint) resume_from(*checkpoint);
 }
 
 void TranslationRun::resume_from(const std::string& checkpoint) {
-  constexpr double kMost = std::numeric_limits<double>::infinity();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   load_state(checkpoint, [&](io::StrictObject& state) {
     state.require({"step", "micro_batches", "epoch", "batch", "updates", "interval_loss", "interval_tokens",
                    "train_loss", "seconds", "platform"});
@@ -181,10 +180,10 @@ void TranslationRun::resume_from(const std::string& checkpoint) {
     micro_batches_ = state.integer("micro_batches", 0, 0, INT64_MAX);
     epoch_ = state.integer("epoch", 0, 0, INT64_MAX);
     batch_ = state.integer("batch", 0, 0, INT64_MAX);
-    interval_loss_ = state.number("interval_loss", 0, {-kMost, kMost});
+    interval_loss_ = state.number("interval_loss", 0, {-kInfinity, kInfinity});
     interval_tokens_ = state.integer("interval_tokens", 0, 0, INT64_MAX);
-    train_loss_ = state.number("train_loss", 0, {-kMost, kMost});
-    seconds_ = state.number("seconds", 0, {0, kMost});
+    train_loss_ = state.number("train_loss", 0, {-kInfinity, kInfinity});
+    seconds_ = state.number("seconds", 0, {0, kInfinity});
     if (const nlohmann::json* loss = state.find("valid_loss"); loss != nullptr && loss->is_number()) {
       valid_loss_ = loss->get<double>();
     }

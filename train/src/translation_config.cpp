@@ -10,17 +10,17 @@
 namespace rf::train {
 
 TranslationRunConfig parse_translation_run(const nlohmann::json& json) {
-  constexpr double kMost = std::numeric_limits<double>::infinity();
-  constexpr io::NumberRange kAboveZero{0, kMost, io::NumberRange::Ends::kOpenLow}, kFromZero{0, kMost};
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr io::NumberRange kAboveZero{0, kInfinity, io::NumberRange::Ends::kOpenLow}, kFromZero{0, kInfinity};
   constexpr io::NumberRange kBelowOne{0, 1, io::NumberRange::Ends::kOpenHigh};
-  constexpr int64_t kMostTokens = int64_t{1} << 24;
+  constexpr int64_t kMaxTokens = int64_t{1} << 24;
   io::StrictObject object(json, kRunFile, "");
   TranslationRunConfig run;
   if (const nlohmann::json* model = object.find("model")) run.model = parse_translation_config(*model);
   run.steps = object.integer("steps", run.steps, 1, kMaxSteps);
-  run.max_tokens = object.integer("max_tokens", run.max_tokens, 2, kMostTokens);
-  run.accumulate = object.integer("accumulate", run.accumulate, 1, kMostTokens);
-  run.max_length = object.integer("max_length", run.max_length, 2, kMostTokens);
+  run.max_tokens = object.integer("max_tokens", run.max_tokens, 2, kMaxTokens);
+  run.accumulate = object.integer("accumulate", run.accumulate, 1, kMaxTokens);
+  run.max_length = object.integer("max_length", run.max_length, 2, kMaxTokens);
   if (const nlohmann::json* schedule = object.find("schedule")) run.schedule = parse_schedule(*schedule);
   run.label_smoothing = object.number("label_smoothing", run.label_smoothing, kBelowOne);
   run.weight_decay = object.number("weight_decay", run.weight_decay, kFromZero);

@@ -11,7 +11,7 @@ enum class Dictionaries { kLoaded, kLeftOut };
 
 TokenizerParts read_tokenizer(const std::filesystem::path& model_dir, const LoadOptions& options,
                               Dictionaries dictionaries);
-// Of a GGUF file.
+// The same for a GGUF file.
 TokenizerParts read_gguf_tokenizer(const std::string& path);
 void write_tokenizer(const std::filesystem::path& model_dir, const Tokenizer& tokenizer);
 // The dictionary's files, and its hash in the existing tokenizer_config.json.

@@ -1,11 +1,14 @@
-// Whether two prepared data directories hold the same.
+// Whether two prepared data directories, or other files, hold the same.
 #pragma once
 
+#include <span>
 #include <string>
 
 namespace rf::data {
 
 // A hash of the shards' headers, which hold counts, vocabulary and checksums.
 std::string identity(const std::string& data_dir);
+// A hash of the content of files, in this order.
+std::string identity_of_files(std::span<const std::string> paths);
 
 }  // namespace rf::data
