@@ -146,7 +146,7 @@ def one_token(case: Case, model: torch.nn.Module) -> Callable[[], None]:
     def call():
         with torch.no_grad():
             model(last, past_key_values=cache, use_cache=True)
-            cache.crop(case.tokens - 1)
+            cache.crop(-1)
 
     return call
 

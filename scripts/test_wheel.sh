@@ -40,7 +40,8 @@ copy=$work/copy
 mkdir -p "$copy/build/release"
 git ls-files -z | grep -zv '^python/' | xargs -0 cp --parents -t "$copy"
 package=$(cd "$work" && "$python" -c 'import pathlib, roformer_cpp; print(pathlib.Path(roformer_cpp.__file__).parent)')
-ln -s "$package/bin/roformer" "$package/lib" "$copy/build/release"
+# The script of the environment, as on a user's PATH: it finds torch where Python does.
+ln -s "$work/venv/bin/roformer" "$package/lib" "$copy/build/release"
 ln -s "$root/build/release/tests" "$copy/build/release"
 cd "$copy"
 say "tests of $("$python" -c 'import roformer_cpp; print(roformer_cpp.__file__)') begin"
