@@ -1,9 +1,30 @@
 """Modules whose computation is in C++ (nn/src/script_tensors.h) and whose parameters are torch's."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+
+_makers: dict[str, Callable[[str], torch.ScriptObject]] = {}
+
+
+def script_maker(kind: str) -> Callable:
+    """A decorator of the function that makes the C++ module of a definition, for ``kept_script``."""
+
+    def keep(make: Callable[[str], torch.ScriptObject]) -> Callable[[str], torch.ScriptObject]:
+        _makers[kind] = make
+        return make
+
+    return keep
+
+
+@functools.cache
+def kept_script(kind: str, text: str, training: bool = False) -> torch.ScriptObject:
+    """The C++ module of a definition, without values: one for each mode, because a call sets the module's mode."""
+    script = _makers[kind](text)
+    script.release()
+    return script
 
 
 class ScriptModule(nn.Module):

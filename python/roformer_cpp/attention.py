@@ -1,5 +1,7 @@
 """Attention over terms; core/terms/rf/attention_terms.h has the equation, nn/include/rf/nn/attention.h its C++."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -7,6 +9,8 @@ import torch
 from torch import Tensor
 
 from . import _torch  # noqa: F401 - it loads the operators
+from ._deferred_terms import DeferredTerms, called_terms, lowered, terms_call
+from ._whole_call import flat, whole_call
 from .terms import Terms, tokens_first
 
 _MASK_HINT = "for a mask that is added to scores, 0 and -inf, give mask == 0; for one of 0 and 1, mask != 0"
@@ -85,7 +89,8 @@ def attention(
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:
             raise ValueError(f"[attention] {name} must be [batch, tokens, heads, head_dim], got {list(x.shape)}")
-    terms = _scaled(Terms() if terms is None else terms, scale)
+    if isinstance(terms, DeferredTerms) and not torch.compiler.is_compiling():
+        terms = terms.made()
     left, right = _window(window, is_causal)
     if prefix is not None and (left != -1 or right == -1):
         raise ValueError(
@@ -99,33 +104,106 @@ def attention(
             raise ValueError(
                 f"[attention] cu_seqlens must be int32 or int64 [sequences + 1], got {given.dtype} {list(given.shape)}"
             )
+    tensors = {
+        "positions": positions,
+        "key_positions": key_positions,
+        "mask": _mask(mask),
+        "cu_seqlens": cu_seqlens,
+        "cu_seqlens_k": cu_seqlens_k,
+        "prefix": prefix,
+    }
+    seed = _seed(dropout)
+    if torch.compiler.is_compiling() and (isinstance(terms, DeferredTerms) or seed is not None):
+        q, k, v = lowered(q, k, v)
+        out = _whole(q, k, v, terms, tensors | {"seed": seed}, left, right, kernel, dropout, scale)
+    else:
+        out = _attend(q, k, v, terms, tensors, left, right, kernel, dropout, 0 if seed is None else int(seed), scale)
+    return out.transpose(1, 2) if heads_first else out
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | None,
+    given: dict[str, Tensor | None],
+    left: int,
+    right: int,
+    kernel: str,
+    dropout: float,
+    seed: int,
+    scale: float | None,
+) -> Tensor:
+    terms = _scaled(Terms() if terms is None else terms, scale)
+    positions, key_positions = given["positions"], given["key_positions"]
+    ends, key_ends = given["cu_seqlens"], given["cu_seqlens_k"]
     if positions is None and key_positions is None:
         positions, key_positions = terms.positions, terms.key_positions
-    positions, key_positions = _positions(q, k, positions, key_positions, ends)
-    out = torch.ops.roformer.attention.default(
+    both = None if ends is None else (ends, ends if key_ends is None else key_ends)
+    positions, key_positions = _positions(q, k, positions, key_positions, both)
+    return torch.ops.roformer.attention.default(
         q,
         k,
         v,
         *terms.arguments(),
         positions,
         key_positions,
-        _mask(mask),
+        given["mask"],
         left,
         right,
-        cu_seqlens,
-        cu_seqlens_k,
+        ends,
+        key_ends,
         kernel,
         dropout,
-        _seed(dropout),
-        prefix,
+        seed,
+        given["prefix"],
     )
-    return out.transpose(1, 2) if heads_first else out
 
 
-def _seed(dropout: float) -> int:
+def _whole(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    terms: Terms | DeferredTerms | None,
+    given: dict[str, Tensor | None],
+    left: int,
+    right: int,
+    kernel: str,
+    dropout: float,
+    scale: float | None,
+) -> Tensor:
+    words, groups, numbers, reals = terms_call(terms)
+    tensors, names = flat({"q": q, "k": k, "v": v} | given | groups)
+    reals = [dropout, math.nan if scale is None else scale, *reals]
+    return _operator([kernel, *words], tensors, names, [left, right, *numbers], reals)[0]
+
+
+def _compute(
+    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
+) -> list[Tensor]:
+    given = {name: groups[name][0] if name in groups else None for name in _GIVEN}
+    terms = called_terms(words[1:], groups, numbers[2:], reals[2:])
+    dropout, scale = reals[0], None if math.isnan(reals[1]) else reals[1]
+    q, k, v = (groups[name][0] for name in ("q", "k", "v"))
+    seed = int(groups["seed"][0]) if "seed" in groups else 0
+    return [_attend(q, k, v, terms, given, numbers[0], numbers[1], words[0], dropout, seed, scale)]
+
+
+def _shapes(
+    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
+) -> list[Tensor]:
+    (q,), (v,) = groups["q"], groups["v"]
+    return [q.new_empty(*q.shape[:3], v.shape[3])]
+
+
+_GIVEN = ("positions", "key_positions", "mask", "cu_seqlens", "cu_seqlens_k", "prefix")
+_operator = whole_call("attention", _compute, _shapes)
+
+
+def _seed(dropout: float) -> Tensor | None:
     if not 0 <= dropout < 1:
         raise ValueError(f"[attention] dropout must be from 0 to below 1, got {dropout}")
-    return int(torch.randint(2**63 - 1, ())) if dropout > 0 else 0
+    return torch.randint(2**63 - 1, ()) if dropout > 0 else None
 
 
 def _scaled(terms: Terms, scale: float | None) -> Terms:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ._script_module import kept_script
 from .encoding import SCALAR_TYPES, encodings
 from .terms import TermLists, Terms
 
@@ -99,6 +100,7 @@ def register_encoding(
     if not isinstance(name, str) or not name or name in {each["name"] for each in encodings()}:
         raise ValueError(f"[register_encoding] name must be a text that no built-in encoding has, got {name!r}")
     _classes[name] = make
+    kept_script.cache_clear()
     return make
 
 

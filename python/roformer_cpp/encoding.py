@@ -1,5 +1,6 @@
 """Position encodings as ``torch.nn.Module``; the C++ side is nn/posenc."""
 
+import functools
 import json
 from collections.abc import Sequence
 
@@ -7,12 +8,15 @@ import torch
 from torch import Tensor
 
 from . import _torch  # noqa: F401 - it loads the operators
+from ._deferred_terms import DeferredTerms, terms_of_script
 from ._options import options_json
-from ._script_module import ScriptModule
+from ._script_module import ScriptModule, kept_script, script_maker
+from ._whole_call import flat, whole_call
 from .terms import Terms
 
 _SHAPE = ("num_hidden_layers", "num_attention_heads", "head_dim", "hidden_size", "embedding_size")
 
+_AXES = (0, 2, 3)  # of positions; 0: a number for each token
 SCALAR_TYPES = {torch.float32: 6, torch.float64: 7, torch.float16: 5, torch.bfloat16: 15}  # c10::ScalarType
 
 
@@ -24,18 +28,16 @@ class Encoding(ScriptModule):
     ):
         super().__init__(script, parts)
         self.name = name
-        self._definition = definition  # arguments of the C++ class; of a combination none
-        self._parts = len(parts)
+        given = [part._text for part in parts] if definition is None else list(definition)
+        self._text = json.dumps(given)  # of which _made makes the C++ object again
+        self._input_size = _input_size(self._text)
 
     def __repr__(self) -> str:
         numbers = sum(parameter.numel() for parameter in self.parameters())
         return f"Encoding({self.name}, {numbers:,} parameters)"
 
     def _rebuilt(self) -> torch.ScriptObject:
-        if self._definition is None:
-            parts = [self._modules[str(i)]._script for i in range(self._parts)]
-            return torch.ops.roformer.combine_encodings(parts)
-        return torch.classes.roformer.Encoding(*self._definition, True)
+        return _made(self._text)
 
     @property
     def changes_with_length(self) -> bool:
@@ -44,7 +46,13 @@ class Encoding(ScriptModule):
 
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The vectors added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
-        return self._script.input(self._tensors(), positions, _scalar_type(dtype))
+        code = _scalar_type(dtype)
+        if not torch.compiler.is_compiling() or self._input_size is None:
+            return self._script.input(self._tensors(), positions, code)
+        if self._input_size == 0:
+            return None
+        tensors, names = flat({"positions": positions, "encoding": self._tensors()})
+        return _input_operator([self._text], tensors, names, [code, self._input_size], [])[0]
 
     def terms(
         self,
@@ -72,11 +80,78 @@ class Encoding(ScriptModule):
         Raises:
             ValueError: positions, or another argument, outside these rules; the message names the rule and the value.
         """
-        code = _scalar_type(dtype)
-        made = self._script.terms(
-            self._tensors(), layer, positions, key_positions, sequences, list(projections), hidden_states, code
-        )
-        return Terms.from_arguments(*made)
+        tensors = {
+            "encoding": self._tensors(),
+            "encoding_positions": positions,
+            "encoding_key_positions": key_positions,
+            "sequences": sequences,
+            "projections": list(projections),
+            "hidden_states": hidden_states,
+        }
+        if torch.compiler.is_compiling():
+            return DeferredTerms(self._text, tensors, layer, _scalar_type(dtype))
+        return terms_of_script(self._script, tensors, layer, _scalar_type(dtype))
+
+
+@script_maker("encoding")
+def _made(text: str) -> torch.ScriptObject:
+    """The C++ object of an encoding's definition, or of those of its parts, without values."""
+    given = json.loads(text)
+    if _is_combination(given):
+        return torch.ops.roformer.combine_encodings([_made(part) for part in given])
+    return torch.classes.roformer.Encoding(*given, True)
+
+
+def _is_combination(given: list) -> bool:
+    """Whether a definition is a list of the definitions of parts, which are texts in brackets."""
+    return all(isinstance(part, str) and part.startswith("[") for part in given)
+
+
+@functools.cache
+def _input_size(text: str) -> int | None:
+    """The size of the vectors that are added to the input embeddings, 0 where none are; None: not known, as of an
+    encoding in Python."""
+    given = json.loads(text)
+    if _is_combination(given):
+        sizes = [_input_size(part) for part in given]
+        return None if None in sizes else max(sizes)
+    name, _, shape, _ = given
+    if name not in _built_in():
+        return None
+    script = kept_script("encoding", text)
+    tensors = [torch.zeros(x.shape, device="cpu") for x in script.named_parameters().values()]
+    tensors += [torch.zeros(x.shape, dtype=x.dtype, device="cpu") for x in script.named_buffers().values()]
+    for axes in _AXES:
+        positions = torch.zeros((1, 1, axes) if axes else (1, 1), dtype=torch.int64, device="cpu")
+        try:
+            return 0 if script.input(tensors, positions, SCALAR_TYPES[torch.float32]) is None else shape[4]
+        except ValueError:
+            continue
+    return None
+
+
+@functools.cache
+def _built_in() -> set[str]:
+    return {each["name"] for each in encodings()}
+
+
+def _compute_input(
+    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
+) -> list[Tensor]:
+    script = kept_script("encoding", words[0])
+    return [script.input(groups.get("encoding", []), groups["positions"][0], numbers[0])]
+
+
+def _shape_of_input(
+    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
+) -> list[Tensor]:
+    (positions,) = groups["positions"]
+    rows, tokens = (1, positions.shape[0]) if positions.dim() == 1 else positions.shape[:2]
+    dtype = next(dtype for dtype, code in SCALAR_TYPES.items() if code == numbers[0])
+    return [positions.new_empty(rows, tokens, numbers[1], dtype=dtype)]
+
+
+_input_operator = whole_call("encoding_input", _compute_input, _shape_of_input)
 
 
 def _size(key: str, value: int) -> int:

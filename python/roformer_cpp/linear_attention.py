@@ -1,5 +1,6 @@
 """Linear attention (arXiv 2104.09864 Eq. 18-19); the C++ side is nn/src/linear_attention.cpp."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -7,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from . import _torch  # noqa: F401 - it loads the operators
+from ._deferred_terms import DeferredTerms, called_terms, terms_call
 from ._options import options_json
+from ._whole_call import flat, whole_call
 from .terms import Terms, shape_text, tokens_first
 
 _DRAWN = ("favor", "relu")
@@ -67,17 +70,45 @@ def _attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    terms: Terms | None,
+    terms: Terms | DeferredTerms | None,
     options: str,
     projection: Tensor | None,
     call: tuple,
     state: LinearAttentionState | None,
 ) -> Tensor:
+    if isinstance(terms, DeferredTerms):
+        if torch.compiler.is_compiling() and state is None:
+            is_causal, key_mask, sequences, _, kernel = call
+            words, groups, numbers, reals = terms_call(terms)
+            given = {"q": q, "k": k, "v": v, "projection": projection, "key_mask": key_mask, "sequences": sequences}
+            tensors, names = flat({f"call.{name}": tensor for name, tensor in given.items()} | groups)
+            return _operator([options, kernel, *words], tensors, names, [int(is_causal), *numbers], reals)[0]
+        terms = terms.made()
     arguments = (Terms() if terms is None else terms).arguments()
     out, after = torch.ops.roformer.linear_attention.default(q, k, v, *arguments, options, projection, *call)
     if state is not None:
         state.tensors = dict(zip(("sum", "norm", "maximum"), after, strict=False))
     return out
+
+
+def _compute(
+    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
+) -> list[Tensor]:
+    names = ("q", "k", "v", "projection", "key_mask", "sequences")
+    q, k, v, projection, key_mask, sequences = (groups.get(f"call.{name}", [None])[0] for name in names)
+    terms = called_terms(words[2:], groups, numbers[1:], reals)
+    call = bool(numbers[0]), key_mask, sequences, None, words[1]
+    return [_attend(q, k, v, terms, words[0], projection, call, None)]
+
+
+def _shapes(
+    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
+) -> list[Tensor]:
+    (q,), (v,) = groups["call.q"], groups["call.v"]
+    return [q.new_empty(*q.shape[:3], v.shape[3])]
+
+
+_operator = whole_call("linear_attention", _compute, _shapes)
 
 
 def _sequences(cu_seqlens: Tensor, k: Tensor) -> Tensor:

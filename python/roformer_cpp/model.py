@@ -1,8 +1,9 @@
 """Encoder models for Python: the C++ modules of nn/ behind a thin object, with autograd."""
 
+import hashlib
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Literal
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor
 
 from . import _torch  # noqa: F401 - it loads the operators
-from ._script_module import ScriptModule
+from ._script_module import ScriptModule, kept_script, script_maker
+from ._whole_call import flat, whole_call
 
 HEADS = (
     "RoFormerModel",
@@ -39,13 +41,21 @@ class Model(ScriptModule):
         super().__init__(script)
         self._definition = script.config_json(), script.head()
         self._position_table = script.position_table()
+        self._text = self._described()
+        self._result_names = _result_names(script)
         self.eval()
 
+    def _described(self) -> str:
+        """A text of which _made makes the C++ model again, without values; in this process, where it has a table."""
+        table, number = self._position_table, None
+        if table is not None:
+            number = hashlib.sha256(table.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+            _position_tables[number] = table
+        return json.dumps([*self._definition, number])
+
     def _rebuilt(self) -> torch.ScriptObject:
-        script = torch.classes.roformer.Model.build(*self._definition, None)
-        if self._position_table is not None:
-            script.set_position_table(self._position_table)
-        return script
+        self._text = self._described()
+        return _made(self._text)
 
     def __repr__(self) -> str:
         config = self.config
@@ -95,7 +105,24 @@ class Model(ScriptModule):
             a cache: at its first call).
         """
         given = _given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+        if torch.compiler.is_compiling() and cache is None:
+            return self._whole(given, "forward", num_choices, dropout_key)
         return self._script.forward(self._tensors(), self.training, given, num_choices, cache, dropout_key)
+
+    def _whole(
+        self, given: dict[str, Tensor], method: str, num_choices: int, dropout_key: tuple[int, int] | None
+    ) -> dict[str, Tensor]:
+        """The call as one operator of a graph."""
+        key = None
+        if self.training and dropout_key is None:
+            # The draw that C++ makes: all 64 bits.
+            key = torch.empty((), dtype=torch.int64).random_(-(2**63), None)
+        mode = "train" if self.training else "eval"
+        autocast = str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else ""
+        tensors, names = flat({"model": self._tensors(), "dropout_key": key} | given)
+        numbers = [num_choices] if dropout_key is None else [num_choices, *dropout_key]
+        found = _operator([self._text, mode, method, autocast], tensors, names, numbers, [])
+        return dict(zip(self._result_names if method == "forward" else ["hidden"], found, strict=True))
 
     def encode(
         self,
@@ -108,6 +135,8 @@ class Model(ScriptModule):
     ) -> Tensor:
         """Only the last hidden state [B, T, C]; arguments as above."""
         given = _given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+        if torch.compiler.is_compiling() and cache is None:
+            return self._whole(given, "encode", 1, dropout_key)["hidden"]
         return self._script.encode(self._tensors(), self.training, given, cache, dropout_key)
 
     @staticmethod
@@ -135,6 +164,75 @@ class Model(ScriptModule):
     def config(self) -> dict:
         """The configuration, with the keys of config.json."""
         return json.loads(self._definition[0])
+
+
+_position_tables: dict[str, Tensor] = {}  # those of files, by their hash
+
+
+@script_maker("model")
+def _made(text: str) -> torch.ScriptObject:
+    config, head, table = json.loads(text)
+    script = torch.classes.roformer.Model.build(config, head, None)
+    if table is not None:
+        if table not in _position_tables:
+            raise ValueError("[model] a program of a model with a position table must be used in its process, got none")
+        script.set_position_table(_position_tables[table])
+    return script
+
+
+def _result_names(script: torch.ScriptObject) -> list[str]:
+    """What ``forward`` returns, in its order."""
+    head = script.head()
+    pooled = ["pooled"] if any("pooler.dense" in name for name in script.named_parameters()) else []
+    if head.endswith("ForQuestionAnswering"):
+        return ["hidden", *pooled, "start_logits", "end_logits"]
+    return ["hidden", *pooled] + ([] if head.endswith(("Model", "Encoder")) else ["logits"])
+
+
+def _compute(
+    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
+) -> list[Tensor]:
+    text, mode, method, autocast = words
+    script = kept_script("model", text, mode == "train")
+    given = {name: tensors[0] for name, tensors in groups.items() if name not in ("model", "dropout_key")}
+    key = list(numbers[1:]) or ([int(groups["dropout_key"][0]), 0] if "dropout_key" in groups else None)
+    tensors, training = groups["model"], mode == "train"
+    with torch.autocast("cpu", getattr(torch, autocast.removeprefix("torch.") or "bfloat16"), enabled=bool(autocast)):
+        if method == "encode":
+            return [script.encode(tensors, training, given, None, key)]
+        found = script.forward(tensors, training, given, numbers[0], None, key)
+    return [found[name] for name in _result_names(script)]
+
+
+def _shapes(
+    words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
+) -> list[Tensor]:
+    text, _, method, autocast = words
+    script = kept_script("model", text)
+    config, head = json.loads(script.config_json()), script.head()
+    (ids,) = groups["input_ids"]
+    batch, tokens = ids.shape
+    dtype = next(x.dtype for x in groups["model"] if x.is_floating_point())
+    labels = config.get("num_labels", 2)
+    logits = (batch, tokens, config["vocab_size"])
+    if head.endswith("ForSequenceClassification"):
+        logits = (batch, labels)
+    elif head.endswith("ForMultipleChoice"):
+        logits = (batch // numbers[0], numbers[0])
+    elif head.endswith("ForTokenClassification"):
+        logits = (batch, tokens, labels)
+    sizes = {
+        "hidden": (batch, tokens, config["hidden_size"]),
+        "pooled": (batch, config["hidden_size"]),
+        "logits": logits,
+        "start_logits": (batch, tokens),
+        "end_logits": (batch, tokens),
+    }
+    names = ["hidden"] if method == "encode" else _result_names(script)
+    return [ids.new_empty(sizes[name], dtype=dtype) for name in names]
+
+
+_operator = whole_call("model", _compute, _shapes)
 
 
 def load_model(

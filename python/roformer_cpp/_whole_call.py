@@ -1,0 +1,103 @@
+"""Calls of C++ as operators that torch.compile and torch.export keep whole.
+
+What an encoding gives to attention has sizes that depend on the values of positions, and a model is one call of C++: a
+graph can hold neither, but it can hold an operator around them whose result has a known shape. Parameters are arguments
+of the operator, so that the graph sees them. The C++ module is named by its definition, a text, from which it is made
+again where the process has not met it; so exported programs can be loaded elsewhere.
+
+The backward computes the forward once more, with gradients, as ``torch.utils.checkpoint`` does.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+_FORM = "(str[] words, Tensor[] tensors, str[] names, int[] numbers, float[] reals"
+_KEY = torch._C.DispatchKey
+_INCLUDED = torch._C.DispatchKeySet(_KEY.BackendSelect) | torch._C.DispatchKeySet(_KEY.ADInplaceOrView)
+_EXCLUDED = torch._C.DispatchKeySet(_KEY.AutocastCPU)
+
+Compute = Callable[[Sequence[str], dict[str, list[Tensor]], Sequence[int], Sequence[float]], list[Tensor]]
+
+
+def grouped(names: Iterable[str], tensors: Iterable[Tensor]) -> dict[str, list[Tensor]]:
+    """The tensors of each name, in their order."""
+    groups: dict[str, list[Tensor]] = {}
+    for name, tensor in zip(names, tensors, strict=True):
+        groups.setdefault(name, []).append(tensor)
+    return groups
+
+
+def flat(groups: dict[str, Sequence[Tensor] | Tensor | None]) -> tuple[list[Tensor], list[str]]:
+    """Tensors and their names, of which ``grouped`` makes the groups again; None is left out."""
+    tensors: list[Tensor] = []
+    names: list[str] = []
+    for name, group in groups.items():
+        members = [] if group is None else [group] if isinstance(group, Tensor) else list(group)
+        tensors += members
+        names += [name] * len(members)
+    return tensors, names
+
+
+def whole_call(name: str, compute: Compute, shapes: Compute) -> Callable[..., list[Tensor]]:
+    """An operator ``roformer_python::<name>`` with gradients.
+
+    Args:
+        name: of the operator.
+        compute: gets words, tensors by name, numbers and reals; differentiable.
+        shapes: the same arguments, to empty tensors of the shapes and dtypes that ``compute`` returns.
+
+    Returns:
+        The operator: words, tensors, names, numbers, reals to tensors.
+    """
+
+    def forward(words, tensors, names, numbers, reals):
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            found = compute(words, grouped(names, tensors), numbers, reals)
+            return [x.clone() if any(x is y or x._is_view() for y in (*tensors, x)) else x for x in found]
+
+    def backward(words, tensors, names, numbers, reals, grads, needs):
+        # A kernel of an operator runs below autograd; the pass that records starts with the keys of a plain call.
+        keys = torch._C._ForceDispatchKeyGuard(_INCLUDED, _EXCLUDED)
+        with keys, torch.enable_grad(), torch.autocast("cpu", enabled=False):
+            leaves = [x.detach().requires_grad_(need) for x, need in zip(tensors, needs, strict=True)]
+            found = compute(words, grouped(names, leaves), numbers, reals)
+            pairs = [(x, g) for x, g in zip(found, grads, strict=True) if x.requires_grad]
+            wanted = [x for x in leaves if x.requires_grad]
+            if not pairs:
+                return [torch.zeros_like(x) for x in wanted]
+            outputs, given = zip(*pairs, strict=True)
+            made = torch.autograd.grad(outputs, wanted, given, allow_unused=True)
+        return [torch.zeros_like(x) if g is None else g.clone() for x, g in zip(wanted, made, strict=True)]
+
+    op = torch.library.custom_op(f"roformer_python::{name}", forward, mutates_args=(), schema=f"{_FORM}) -> Tensor[]")
+    schema = f"{_FORM}, Tensor[] grads, bool[] needs) -> Tensor[]"
+    op_backward = torch.library.custom_op(
+        f"roformer_python::{name}_backward", backward, mutates_args=(), schema=schema
+    )
+    op.register_fake(
+        lambda words, tensors, names, numbers, reals: shapes(words, grouped(names, tensors), numbers, reals)
+    )
+    op_backward.register_fake(
+        lambda words, tensors, names, numbers, reals, grads, needs: [
+            torch.empty_like(x, memory_format=torch.contiguous_format)
+            for x, need in zip(tensors, needs, strict=True)
+            if need
+        ]
+    )
+
+    def setup_context(ctx, inputs, output):
+        words, tensors, names, numbers, reals = inputs
+        ctx.constants = words, names, numbers, reals
+        ctx.needs = [x.requires_grad for x in tensors]
+        ctx.save_for_backward(*tensors)
+
+    def gradients(ctx, grads):
+        words, names, numbers, reals = ctx.constants
+        tensors = list(ctx.saved_tensors)
+        made = iter(op_backward(words, tensors, names, numbers, reals, list(grads), ctx.needs))
+        return None, [next(made) if need else None for need in ctx.needs], None, None, None
+
+    op.register_autograd(gradients, setup_context=setup_context)
+    return op
