@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from . import _torch  # noqa: F401 - it loads the operators
+from ._operator_call import check_optional_tensors, check_tensors, operator_call
 
 _rope = torch.ops.roformer.rope.default
 _rope_inplace = torch.ops.roformer.rope_.default
@@ -53,11 +54,15 @@ def rope(
 
     Raises:
         ValueError: an argument outside the rules above; the message names the rule and the value.
-        NotImplementedError: ``positions`` require grad, or forward-mode differentiation.
+        TypeError: an argument of another type.
+        NotImplementedError: ``positions`` require grad, forward-mode differentiation, or torch.func.
         RuntimeError: ``inplace`` on a leaf that requires grad, or on overlapping memory.
     """
-    operator = _rope_inplace if inplace else _rope
-    y = operator(
+    check_tensors("rope", x=x, positions=positions)
+    check_optional_tensors("rope", freqs=freqs)
+    y = operator_call(
+        "rope",
+        _rope_inplace if inplace else _rope,
         x,
         positions,
         layout=layout,
@@ -100,7 +105,8 @@ def rotate(
         ValueError: an argument outside the rules above; the message names the rule and the value.
         NotImplementedError: forward-mode differentiation.
     """
-    return _rotate(x, cos, sin, layout=layout, direction=direction)
+    check_tensors("rotate", x=x, cos=cos, sin=sin)
+    return operator_call("rotate", _rotate, x, cos, sin, layout=layout, direction=direction)
 
 
 def rope_table(
@@ -131,7 +137,9 @@ def rope_table(
         ValueError: an argument outside the rules above; the message names the rule and the value.
         NotImplementedError: ``positions`` or ``freqs_lo`` require grad, or forward-mode differentiation.
     """
-    return _rope_table(positions, freqs, freqs_lo, scale=scale, dtype=dtype)
+    check_tensors("rope_table", positions=positions, freqs=freqs)
+    check_optional_tensors("rope_table", freqs_lo=freqs_lo)
+    return operator_call("rope_table", _rope_table, positions, freqs, freqs_lo, scale=scale, dtype=dtype)
 
 
 def target() -> str:

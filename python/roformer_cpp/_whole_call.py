@@ -40,6 +40,21 @@ def flat(groups: dict[str, Sequence[Tensor] | Tensor | None]) -> tuple[list[Tens
     return tensors, names
 
 
+def _zeros(x: Tensor) -> Tensor:
+    return torch.zeros_like(x, memory_format=torch.contiguous_format)
+
+
+def _apart(results: Iterable[Tensor], given: Iterable[Tensor]) -> list[Tensor]:
+    """The results, contiguous and each in memory of its own, as the results of an operator must be."""
+    taken = {x.untyped_storage().data_ptr() for x in given}
+    apart = []
+    for x in results:
+        place = x.untyped_storage().data_ptr()
+        apart.append(x.clone(memory_format=torch.contiguous_format) if place in taken else x.contiguous())
+        taken.add(place)
+    return apart
+
+
 def whole_call(name: str, compute: Compute, shapes: Compute) -> Callable[..., list[Tensor]]:
     """An operator ``roformer_python::<name>`` with gradients.
 
@@ -54,8 +69,7 @@ def whole_call(name: str, compute: Compute, shapes: Compute) -> Callable[..., li
 
     def forward(words, tensors, names, numbers, reals):
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            found = compute(words, grouped(names, tensors), numbers, reals)
-            return [x.clone() if any(x is y or x._is_view() for y in (*tensors, x)) else x for x in found]
+            return _apart(compute(words, grouped(names, tensors), numbers, reals), tensors)
 
     def backward(words, tensors, names, numbers, reals, grads, needs):
         # A kernel of an operator runs below autograd; the pass that records starts with the keys of a plain call.
@@ -66,16 +80,15 @@ def whole_call(name: str, compute: Compute, shapes: Compute) -> Callable[..., li
             pairs = [(x, g) for x, g in zip(found, grads, strict=True) if x.requires_grad]
             wanted = [x for x in leaves if x.requires_grad]
             if not pairs:
-                return [torch.zeros_like(x) for x in wanted]
+                return [_zeros(x) for x in wanted]
             outputs, given = zip(*pairs, strict=True)
             made = torch.autograd.grad(outputs, wanted, given, allow_unused=True)
-        return [torch.zeros_like(x) if g is None else g.clone() for x, g in zip(wanted, made, strict=True)]
+        given = [*tensors, *grads]
+        return _apart([_zeros(x) if g is None else g for x, g in zip(wanted, made, strict=True)], given)
 
     op = torch.library.custom_op(f"roformer_python::{name}", forward, mutates_args=(), schema=f"{_FORM}) -> Tensor[]")
     schema = f"{_FORM}, Tensor[] grads, bool[] needs) -> Tensor[]"
-    op_backward = torch.library.custom_op(
-        f"roformer_python::{name}_backward", backward, mutates_args=(), schema=schema
-    )
+    op_backward = torch.library.custom_op(f"roformer_python::{name}_backward", backward, mutates_args=(), schema=schema)
     op.register_fake(
         lambda words, tensors, names, numbers, reals: shapes(words, grouped(names, tensors), numbers, reals)
     )
@@ -97,7 +110,9 @@ def whole_call(name: str, compute: Compute, shapes: Compute) -> Callable[..., li
         words, names, numbers, reals = ctx.constants
         tensors = list(ctx.saved_tensors)
         made = iter(op_backward(words, tensors, names, numbers, reals, list(grads), ctx.needs))
-        return None, [next(made) if need else None for need in ctx.needs], None, None, None
+        # torch takes an empty list of numbers for one of tensors.
+        of_words, *others = ([] if len(given) == 0 else None for given in (words, names, numbers, reals))
+        return of_words, [next(made) if need else None for need in ctx.needs], *others
 
     op.register_autograd(gradients, setup_context=setup_context)
     return op

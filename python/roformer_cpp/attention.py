@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from types import NoneType
 from typing import Literal
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from . import _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, called_terms, lowered, terms_call
+from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
 from ._whole_call import flat, whole_call
 from .terms import Terms, tokens_first
 
@@ -79,11 +81,27 @@ def attention(
         ``q``, ``k``, ``v`` and every term.
 
     Raises:
+        TypeError: an argument of another type; the message names it.
         ValueError: an argument outside the rules above, shapes, dtypes and devices that do not match, terms that were
             made for other positions, or a call that the kernel cannot compute; the message names the rule and the
             value. Compiled and exported code does not compare the values of positions.
         NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
+    check_tensors("attention", q=q, k=k, v=v)
+    check_optional_tensors(
+        "attention",
+        positions=positions,
+        key_positions=key_positions,
+        mask=mask,
+        cu_seqlens=cu_seqlens,
+        cu_seqlens_k=cu_seqlens_k,
+        prefix=prefix,
+    )
+    check_values("attention", cu_seqlens=cu_seqlens, cu_seqlens_k=cu_seqlens_k)
+    if not isinstance(terms, (Terms, DeferredTerms, NoneType)):
+        raise TypeError(
+            f"[attention] terms must be Terms, as encoding(..).terms(positions) gives, got {type(terms).__name__}"
+        )
     if heads_first:
         q, k, v = tokens_first("attention", q, k, v)
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -141,7 +159,9 @@ def _attend(
         positions, key_positions = terms.positions, terms.key_positions
     both = None if ends is None else (ends, ends if key_ends is None else key_ends)
     positions, key_positions = _positions(q, k, positions, key_positions, both)
-    return torch.ops.roformer.attention.default(
+    return operator_call(
+        "attention",
+        torch.ops.roformer.attention.default,
         q,
         k,
         v,
@@ -201,6 +221,8 @@ _operator = whole_call("attention", _compute, _shapes)
 
 
 def _seed(dropout: float) -> Tensor | None:
+    if not isinstance(dropout, (int, float)) or isinstance(dropout, bool):
+        raise TypeError(f"[attention] dropout must be a number, got {type(dropout).__name__}")
     if not 0 <= dropout < 1:
         raise ValueError(f"[attention] dropout must be from 0 to below 1, got {dropout}")
     return torch.randint(2**63 - 1, ()) if dropout > 0 else None
@@ -215,6 +237,8 @@ def _scaled(terms: Terms, scale: float | None) -> Terms:
 
 
 def _window(window: int | tuple[int, int] | None, is_causal: bool) -> tuple[int, int]:
+    if not isinstance(is_causal, bool):
+        raise TypeError(f"[attention] is_causal must be True or False, got {is_causal!r}")
     sides = (-1, -1) if window is None else tuple(window) if isinstance(window, (tuple, list)) else (window, window)
     lowest = 0 if isinstance(window, int) else -1
     if len(sides) != 2 or not all(isinstance(side, int) and side >= lowest for side in sides):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from . import _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, terms_of_script
+from ._operator_call import check_optional_tensors, check_tensors, check_values
 from ._options import options_json
 from ._script_module import ScriptModule, kept_script, script_maker
 from ._whole_call import flat, whole_call
@@ -46,6 +47,8 @@ class Encoding(ScriptModule):
 
     def input(self, positions: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor | None:
         """The vectors added to the input embeddings, ``[1 or B, T, E]``; ``None`` for encodings that add nothing."""
+        check_tensors("encoding", positions=positions)
+        check_values("encoding", positions=positions)
         code = _scalar_type(dtype)
         if not torch.compiler.is_compiling() or self._input_size is None:
             return self._script.input(self._tensors(), positions, code)
@@ -80,6 +83,17 @@ class Encoding(ScriptModule):
         Raises:
             ValueError: positions, or another argument, outside these rules; the message names the rule and the value.
         """
+        check_tensors("encoding", positions=positions)
+        check_optional_tensors(
+            "encoding", key_positions=key_positions, sequences=sequences, hidden_states=hidden_states
+        )
+        check_values("encoding", positions=positions, key_positions=key_positions, sequences=sequences)
+        if not isinstance(projections, (tuple, list)):
+            raise TypeError(f"[encoding] projections must be tensors, got {type(projections).__name__}")
+        for i, projection in enumerate(projections):
+            check_tensors("encoding", **{f"projections[{i}]": projection})
+        if not isinstance(layer, int) or isinstance(layer, bool):
+            raise TypeError(f"[encoding] layer must be a whole number, got {type(layer).__name__}")
         tensors = {
             "encoding": self._tensors(),
             "encoding_positions": positions,
@@ -114,7 +128,7 @@ def _input_size(text: str) -> int | None:
     given = json.loads(text)
     if _is_combination(given):
         sizes = [_input_size(part) for part in given]
-        return None if None in sizes else max(sizes)
+        return None if None in sizes else max(sizes, default=0)
     name, _, shape, _ = given
     if name not in _built_in():
         return None
@@ -180,6 +194,8 @@ def encoding(name: str, **config) -> Encoding:
     Raises:
         ValueError: an unknown name or key, or a value out of range; the message names it.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"[encoding] name must be a string, got {type(name).__name__}")
     shape = {"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 64, "max_position_embeddings": 512}
     shape |= {key: _size(key, config.pop(key)) for key in list(config) if key in shape or key in _SHAPE}
     shape.setdefault("hidden_size", shape["num_attention_heads"] * shape["head_dim"])
@@ -200,6 +216,8 @@ def combine_encodings(encodings: Sequence[Encoding]) -> Encoding:
     Parameters are shared with the parts and named ``<index>.<name>``. ``terms`` raises ValueError, naming the term,
     when two of them set one.
     """
+    if not isinstance(encodings, (list, tuple)) or not all(isinstance(part, Encoding) for part in encodings):
+        raise TypeError(f"[encoding] encodings must be a list of encodings, got {encodings!r}")
     script = torch.ops.roformer.combine_encodings([part._script for part in encodings])
     return Encoding(script, "+".join(part.name for part in encodings), None, encodings)
 

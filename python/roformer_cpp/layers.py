@@ -4,6 +4,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from ._operator_call import check_optional_tensors, check_tensors
 from .attention import attention, default_positions
 from .encoding import Encoding
 
@@ -43,6 +44,11 @@ class Attention(nn.Module):
         is_causal: bool = False,
     ):
         super().__init__()
+        for name, size in (("hidden_size", hidden_size), ("num_attention_heads", num_attention_heads)):
+            if not isinstance(size, int):
+                raise TypeError(f"[attention] {name} must be a whole number, got {type(size).__name__}")
+        if encoding is not None and not isinstance(encoding, Encoding):
+            raise TypeError(f"[attention] encoding must be an Encoding, got {type(encoding).__name__}")
         heads, key_heads = num_attention_heads, num_key_value_heads or num_attention_heads
         if heads < 1 or key_heads < 1 or heads % key_heads:
             raise ValueError(
@@ -83,6 +89,8 @@ class Attention(nn.Module):
         Returns:
             ``[B, T, C]``.
         """
+        check_tensors("attention", x=x)
+        check_optional_tensors("attention", states=states)
         context = x if states is None else states
         q = self.query(x).unflatten(-1, (self.heads, self.head_dim))
         k = self.key(context).unflatten(-1, (self.key_heads, self.head_dim))
@@ -149,6 +157,8 @@ class EncoderLayer(nn.Module):
         activations = {"gelu": nn.GELU(), "gelu_tanh": nn.GELU("tanh"), "relu": nn.ReLU(), "silu": nn.SiLU()}
         if activation not in activations:
             raise ValueError(f"[encoder_layer] activation must be one of {', '.join(activations)}, got {activation!r}")
+        if not isinstance(hidden_size, int):
+            raise TypeError(f"[encoder_layer] hidden_size must be a whole number, got {type(hidden_size).__name__}")
         inner = 4 * hidden_size if intermediate_size is None else intermediate_size
         self.attention = Attention(
             hidden_size, num_attention_heads, encoding, dropout=attention_dropout, **attention_arguments

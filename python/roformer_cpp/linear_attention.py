@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from types import NoneType
 from typing import Literal
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from . import _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, called_terms, terms_call
+from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
 from ._options import options_json
 from ._whole_call import flat, whole_call
 from .terms import Terms, shape_text, tokens_first
@@ -85,7 +87,8 @@ def _attend(
             return _operator([options, kernel, *words], tensors, names, [int(is_causal), *numbers], reals)[0]
         terms = terms.made()
     arguments = (Terms() if terms is None else terms).arguments()
-    out, after = torch.ops.roformer.linear_attention.default(q, k, v, *arguments, options, projection, *call)
+    operator = torch.ops.roformer.linear_attention.default
+    out, after = operator_call("linear_attention", operator, q, k, v, *arguments, options, projection, *call)
     if state is not None:
         state.tensors = dict(zip(("sum", "norm", "maximum"), after, strict=False))
     return out
@@ -129,8 +132,19 @@ def _sequences(cu_seqlens: Tensor, k: Tensor) -> Tensor:
 
 
 def _scaled(terms: Terms | None, scale: float | None, feature_map: str) -> Terms | None:
+    if not isinstance(terms, (Terms, DeferredTerms, NoneType)):
+        raise TypeError(
+            "[linear_attention] terms must be Terms, as encoding(..).terms(positions) gives, got "
+            f"{type(terms).__name__}"
+        )
     if scale is None:
         return terms
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+        raise TypeError(f"[linear_attention] scale must be a number, got {type(scale).__name__}")
+    if isinstance(terms, DeferredTerms):
+        raise ValueError(
+            f"[linear_attention] scale must not be given with an encoding's terms in compiled code, got {scale}"
+        )
     if feature_map not in _DRAWN or not 0 < scale < float("inf"):
         raise ValueError(
             "[linear_attention] scale must be a number > 0 and go with feature_map favor or relu, got "
@@ -198,6 +212,15 @@ def linear_attention(
         ValueError: an argument outside these rules; the message names the rule and the value.
         NotImplementedError: second derivatives of ``"fused"`` or ``"ref"``, or forward-mode differentiation.
     """
+    check_tensors("linear_attention", q=q, k=k, v=v)
+    check_optional_tensors("linear_attention", key_mask=key_mask, cu_seqlens=cu_seqlens, projection=projection)
+    check_values("linear_attention", cu_seqlens=cu_seqlens)
+    if projection is not None and projection.device != q.device:
+        raise ValueError(
+            f"[linear_attention] projection must be on the device of q, {q.device}, got {projection.device}"
+        )
+    if not isinstance(state, (LinearAttentionState, NoneType)):
+        raise TypeError(f"[linear_attention] state must be a LinearAttentionState, got {type(state).__name__}")
     options = {"feature_map": feature_map, "rotate_denominator": rotate_denominator, "eps": eps}
     options |= {} if rope_site is None else {"rope_site": rope_site}
     options |= {} if feature_eps is None else {"feature_eps": feature_eps}
@@ -277,6 +300,9 @@ class LinearAttention(nn.Module):
         scale: float | None = None,
     ) -> Tensor:
         """Arguments and result as of ``linear_attention``."""
+        check_tensors("linear_attention", q=q, k=k, v=v)
+        check_optional_tensors("linear_attention", key_mask=key_mask, cu_seqlens=cu_seqlens)
+        check_values("linear_attention", cu_seqlens=cu_seqlens)
         projection = None
         if self._feature_map in _DRAWN:
             if self.training:

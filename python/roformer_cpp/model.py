@@ -11,7 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from . import _torch  # noqa: F401 - it loads the operators
+from . import _checks, _torch  # noqa: F401 - it loads the operators
+from ._operator_call import check_tensors, operator_call
 from ._script_module import ScriptModule, kept_script, script_maker
 from ._whole_call import flat, whole_call
 
@@ -104,10 +105,24 @@ class Model(ScriptModule):
             ``start_logits`` and ``end_logits`` [B, T] for question answering; ``pooled`` [B, C] where BERT has it (with
             a cache: at its first call).
         """
-        given = _given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+        given = self._given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
         if torch.compiler.is_compiling() and cache is None:
             return self._whole(given, "forward", num_choices, dropout_key)
-        return self._script.forward(self._tensors(), self.training, given, num_choices, cache, dropout_key)
+        arguments = (self._tensors(), self.training, given, num_choices, cache, _key(dropout_key))
+        return operator_call("input", self._script.forward, *arguments, names=_ARGUMENTS)
+
+    def _given(self, **inputs: Tensor | None) -> dict[str, Tensor]:
+        given = {name: value for name, value in inputs.items() if value is not None}
+        if "input_ids" not in given:
+            raise TypeError("[input] input_ids must be a tensor, got none")
+        place = self._tensors()[0].device
+        for name, value in given.items():
+            if not isinstance(value, Tensor):
+                hint = '. Hint: tokenizer(.., return_tensors="pt")' if isinstance(value, list) else ""
+                raise TypeError(f"[input] {name} must be a tensor, got {type(value).__name__}{hint}")
+            if value.device != place and place.type != "meta":
+                raise ValueError(f"[input] {name} must be on the device of the model, {place}, got {value.device}")
+        return given
 
     def _whole(
         self, given: dict[str, Tensor], method: str, num_choices: int, dropout_key: tuple[int, int] | None
@@ -115,8 +130,7 @@ class Model(ScriptModule):
         """The call as one operator of a graph."""
         key = None
         if self.training and dropout_key is None:
-            # The draw that C++ makes: all 64 bits.
-            key = torch.empty((), dtype=torch.int64).random_(-(2**63), None)
+            key = torch.randint(-(2**63), 2**63 - 1, ())
         mode = "train" if self.training else "eval"
         autocast = str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else ""
         tensors, names = flat({"model": self._tensors(), "dropout_key": key} | given)
@@ -134,10 +148,11 @@ class Model(ScriptModule):
         **inputs: Tensor | None,
     ) -> Tensor:
         """Only the last hidden state [B, T, C]; arguments as above."""
-        given = _given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
+        given = self._given(input_ids=input_ids, attention_mask=attention_mask, **inputs)
         if torch.compiler.is_compiling() and cache is None:
             return self._whole(given, "encode", 1, dropout_key)["hidden"]
-        return self._script.encode(self._tensors(), self.training, given, cache, dropout_key)
+        arguments = (self._tensors(), self.training, given, cache, _key(dropout_key))
+        return operator_call("input", self._script.encode, *arguments, names=_ENCODE_ARGUMENTS)
 
     @staticmethod
     def new_cache() -> torch.ScriptObject:
@@ -146,13 +161,14 @@ class Model(ScriptModule):
 
     def masked_lm_logits(self, hidden: Tensor) -> Tensor:
         """Logits ``[N, V]`` of a language model's head at chosen hidden states ``[N, C]``."""
+        check_tensors("input", hidden=hidden)
         return self._script.masked_lm_logits(self._tensors(), hidden)
 
     def save(self, model_dir: str | PathLike) -> None:
         """Writes config.json and model.safetensors (float32), which ``transformers`` reads, and for position encodings
         that need it position_terms.safetensors (docs/formats.md)."""
         with _missing_files():
-            self._script.save(self._tensors(), fspath(model_dir))
+            self._script.save(self._tensors(), _checks.path("model", "model_dir", model_dir))
 
     @property
     def head(self) -> str:
@@ -164,6 +180,18 @@ class Model(ScriptModule):
     def config(self) -> dict:
         """The configuration, with the keys of config.json."""
         return json.loads(self._definition[0])
+
+
+_ARGUMENTS = ("tensors", "training", "inputs", "num_choices", "cache", "dropout_key")
+_ENCODE_ARGUMENTS = ("tensors", "training", "inputs", "cache", "dropout_key")
+
+
+def _key(dropout_key: tuple[int, int] | None) -> tuple[int, int] | None:
+    if dropout_key is None:
+        return None
+    if not isinstance(dropout_key, (tuple, list)) or not all(isinstance(number, int) for number in dropout_key):
+        raise TypeError(f"[input] dropout_key must be two whole numbers, seed and step, got {dropout_key!r}")
+    return dropout_key
 
 
 _position_tables: dict[str, Tensor] = {}  # those of files, by their hash
@@ -195,7 +223,7 @@ def _compute(
     text, mode, method, autocast = words
     script = kept_script("model", text, mode == "train")
     given = {name: tensors[0] for name, tensors in groups.items() if name not in ("model", "dropout_key")}
-    key = list(numbers[1:]) or ([int(groups["dropout_key"][0]), 0] if "dropout_key" in groups else None)
+    key = list(numbers[1:]) or ([_seed(int(groups["dropout_key"][0])), 0] if "dropout_key" in groups else None)
     tensors, training = groups["model"], mode == "train"
     with torch.autocast("cpu", getattr(torch, autocast.removeprefix("torch.") or "bfloat16"), enabled=bool(autocast)):
         if method == "encode":
@@ -204,10 +232,15 @@ def _compute(
     return [found[name] for name in _result_names(script)]
 
 
+def _seed(drawn: int) -> int:
+    """The seed that C++ draws from the same state of the generator: 64 bits, of which torch subtracted 2^63."""
+    return drawn + 2**63 if drawn < 0 else drawn - 2**63
+
+
 def _shapes(
     words: Sequence[str], groups: dict[str, list[Tensor]], numbers: Sequence[int], reals: Sequence[float]
 ) -> list[Tensor]:
-    text, _, method, autocast = words
+    text, _, method, _ = words
     script = kept_script("model", text)
     config, head = json.loads(script.config_json()), script.head()
     (ids,) = groups["input_ids"]
@@ -260,7 +293,9 @@ def load_model(
         UserWarning: the file has a position table that differs from the computed one; the file's is used.
     """
     with _missing_files():
-        script = torch.classes.roformer.Model.load(fspath(model_dir), head or "", dtype, allow_fresh_head)
+        script = torch.classes.roformer.Model.load(
+            _checks.path("model", "model_dir", model_dir), head or "", dtype, allow_fresh_head
+        )
     for message in script.warnings():
         warnings.warn(message, stacklevel=2)
     return Model(script)
@@ -277,7 +312,10 @@ def build_model(config: dict, head: str | None = None, seed: int = 0) -> Model:
     Raises:
         ValueError: an unknown key or a value out of range; the message says which.
     """
-    return Model(torch.classes.roformer.Model.build(json.dumps(config), head or "", seed))
+    if head is not None:
+        _checks.text("config", "head", head)
+    build = torch.classes.roformer.Model.build
+    return Model(build(json.dumps(config), head or "", _checks.integer("config", "seed", seed)))
 
 
 def bake(model_dir: str | PathLike, length: int | None = None) -> dict[str, int | None] | None:
@@ -312,12 +350,3 @@ def _missing_files() -> Iterator[None]:
         yield
     except IndexError as error:
         raise FileNotFoundError(str(error)) from None
-
-
-def _given(**inputs: Tensor | None) -> dict[str, Tensor]:
-    given = {name: value for name, value in inputs.items() if value is not None}
-    for name, value in given.items():
-        if not isinstance(value, Tensor):
-            hint = '. Hint: tokenizer(.., return_tensors="pt")' if isinstance(value, list) else ""
-            raise TypeError(f"[input] {name} must be a tensor, got {type(value).__name__}{hint}")
-    return given

@@ -115,8 +115,9 @@ def test_transforms_of_torch_func(name):
     function = FUNCTIONS[name]
     q = inputs(dtype=torch.float64 if name == "explicit" else torch.float32)
     if name in ("rotations", "explicit"):
-        # The rotation's operator is not one that torch.func knows how to transform; it says so.
-        with pytest.raises(RuntimeError, match="functorch"):
+        with pytest.raises(
+            NotImplementedError, match=r"^\[attention\] transforms of torch.func .* must not be applied"
+        ):
             torch.func.grad(lambda q: function(q).square().sum())(q)
         return
     found = torch.func.grad(lambda q: function(q).square().sum())(q)
@@ -124,6 +125,15 @@ def test_transforms_of_torch_func(name):
     many = torch.stack([q, 2 * q])
     mapped = torch.vmap(function)(many)
     assert torch.allclose(mapped, torch.stack([function(q), function(2 * q)]), **tol.COMPILED_GRADIENT_F32)
+
+
+@pytest.mark.parametrize("name", ["rope", "rotate", "linear", "rope_table"])
+def test_operators_without_a_rule_of_torch_func_say_so(name):
+    where = "linear_attention" if name == "linear" else name
+    freqs = torch.ones(D // 2, dtype=torch.float64)
+    function = FUNCTIONS.get(name) or (lambda q: roformer_cpp.rope_table(torch.arange(4), freqs * q.sum())[0])
+    with pytest.raises(NotImplementedError, match=rf"^\[{where}\] transforms of torch.func .* must not be applied"):
+        torch.func.grad(lambda q: function(q).square().sum())(inputs())
 
 
 def test_operators_pass_opcheck():
@@ -137,15 +147,165 @@ def test_operators_pass_opcheck():
     torch.library.opcheck(torch.ops.roformer.linear_attention.default, linear, test_utils=checks)
 
 
-def test_modules_compile_with_breaks():
-    """Terms of an encoding depend on the values of positions, and a model is one call: both leave the graph."""
+CAUSAL = {"alibi", "fire"}
+ENCODINGS = ["none", "rope", "t5", "alibi", "deberta", "fire", "transformer-xl", "tupe-r"]
+CONFIG = dict(vocab_size=37, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=20)
+CONFIG |= {"max_position_embeddings": 16, "model_type": "roformer"}
+HEADS = [*roformer_cpp.HEADS, "BertModel", "BertForMultipleChoice"]
+
+
+def encoder_layer(name, **options):
+    torch.manual_seed(0)
+    encoding = roformer_cpp.encoding(name, num_attention_heads=H, head_dim=D, is_decoder=name in CAUSAL)
+    return roformer_cpp.EncoderLayer(H * D, H, encoding, is_causal=name in CAUSAL, **options)
+
+
+def model_and_loss(head, **config):
+    family = {"model_type": "bert" if head.startswith("Bert") else "roformer", "is_decoder": "Causal" in head}
+    model = roformer_cpp.build_model(CONFIG | family | config, head)
+    choices = 2 if head.endswith("MultipleChoice") else 1
+    return model, lambda ids: sum(x.square().mean() for x in model(ids, num_choices=choices).values())
+
+
+def result_and_gradients(module, function, *given):
+    module.zero_grad()
+    torch.manual_seed(3)  # of dropout
+    out = function(*given)
+    out.square().sum().backward()
+    # Compiled code gives zeros to parameters that take no part.
+    return out.detach(), [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in module.parameters()]
+
+
+def assert_compiled_equals(module, function, given, backend="aot_eager", bound=tol.COMPILED_F32):
     torch._dynamo.reset()
-    encoding = roformer_cpp.encoding("t5", num_attention_heads=H, head_dim=D)
-    layer = roformer_cpp.EncoderLayer(H * D, H, encoding)
-    x = torch.randn(2, 5, H * D)
-    assert torch.allclose(torch.compile(layer, backend="eager")(x), layer(x), **tol.COMPILED_F32)
-    config = dict(vocab_size=37, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20)
-    model = roformer_cpp.build_model(config | {"model_type": "roformer", "max_position_embeddings": 16})
+    compiled = torch.compile(function, fullgraph=True, backend=backend, dynamic=True)
+    for x in given:
+        (found, gradients), (out, expected) = (result_and_gradients(module, f, x) for f in (compiled, function))
+        assert torch.allclose(found, out, **bound)
+        assert any(gradient.abs().max() > 0 for gradient in expected)
+        assert same(gradients, expected, tol.COMPILED_GRADIENT_F32)
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_layers_compile_as_one_graph(name):
+    layer = encoder_layer(name, dropout=0.2, attention_dropout=0.2)
+    assert_compiled_equals(layer, layer, [torch.randn(2, tokens, H * D) for tokens in (5, 9)])
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("training", [False, True])
+def test_models_compile_as_one_graph(head, training):
+    model, loss = model_and_loss(head)
+    model.train(training)
+    assert_compiled_equals(model, loss, [torch.randint(0, 37, (2, tokens)) for tokens in (5, 7)])
+
+
+def test_compiled_by_inductor():
+    layer = encoder_layer("t5")
+    assert_compiled_equals(
+        layer, layer, [torch.randn(2, 5, H * D)], backend="inductor", bound=tol.COMPILED_GRADIENT_F32
+    )
+    model, loss = model_and_loss("RoFormerForMaskedLM")
+    assert_compiled_equals(model, loss, [torch.randint(0, 37, (2, 5))], backend="inductor")
+
+
+def test_compiled_dropout_follows_the_generator():
+    model, loss = model_and_loss("RoFormerForMaskedLM", hidden_dropout_prob=0.3)
+    model.train()
+    torch._dynamo.reset()
+    compiled, ids = torch.compile(loss, fullgraph=True, backend="aot_eager"), torch.arange(1, 11).view(2, 5)
+    torch.manual_seed(1)
+    first, second = compiled(ids), compiled(ids)
+    torch.manual_seed(1)
+    assert torch.equal(loss(ids), first) and torch.equal(loss(ids), second) and not torch.equal(first, second)
+
+    def keyed(ids):
+        return model(ids, dropout_key=(5, 2))["hidden"]
+
+    assert torch.equal(torch.compile(keyed, fullgraph=True, backend="aot_eager")(ids), keyed(ids))
+
+
+@pytest.mark.parametrize("function", ["layer", "model", "encode"])
+def test_compiled_modules_under_autocast(function):
+    torch._dynamo.reset()
+    layer, (model, _) = encoder_layer("t5"), model_and_loss("RoFormerForMaskedLM")
+    functions = {
+        "layer": lambda ids: layer(ids[:, :, None] / torch.arange(1, H * D + 1)),
+        "model": lambda ids: model(ids)["logits"],
+        "encode": lambda ids: model.encode(ids),
+    }
     ids = torch.arange(1, 11).view(2, 5)
-    compiled = torch.compile(lambda ids: model(ids)["hidden"].sum(-1), backend="eager")
-    assert torch.equal(compiled(ids), model(ids)["hidden"].sum(-1))
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = functions[function](ids)
+        found = torch.compile(functions[function], fullgraph=True, backend="aot_eager")(ids)
+        assert found.dtype == expected.dtype and torch.equal(found, expected)
+
+
+def test_encoding_compiles_with_linear_attention_and_inputs():
+    torch._dynamo.reset()
+    rope = roformer_cpp.encoding("rope", num_attention_heads=H, head_dim=D)
+    learned = roformer_cpp.encoding("learned", num_attention_heads=H, head_dim=D)
+
+    def function(q):
+        positions = torch.arange(q.shape[1])
+        attended = roformer_cpp.linear_attention(q, q, q, "elu", rope.terms(positions), is_causal=True)
+        return attended.flatten(2) + learned.input(positions) + (rope.input(positions) or 0)
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    assert same(results(compiled, inputs()), results(function, inputs()))
+
+
+def test_terms_of_compiled_code_are_used_outside_of_it():
+    torch._dynamo.reset()
+    encoding, q = roformer_cpp.encoding("t5", num_attention_heads=H, head_dim=D), inputs()
+    positions = torch.arange(8)
+    terms = torch.compile(encoding.terms, fullgraph=True, backend="eager")(positions)
+    plain = encoding.terms(positions)
+    assert torch.equal(terms.bias.rows, plain.bias.rows)
+    assert torch.equal(roformer_cpp.attention(q, q, q, terms), roformer_cpp.attention(q, q, q, plain))
+    with pytest.raises(Exception, match="terms must be given to attention or linear_attention inside compiled code"):
+        torch.compile(lambda p: encoding.terms(p).bias.rows, fullgraph=True, backend="eager")(positions)
+
+
+@pytest.mark.parametrize("function", ["layer", "model"])
+def test_modules_exported_and_loaded_again(function, tmp_path):
+    if function == "layer":
+        module, x, other = encoder_layer("t5").eval(), torch.randn(2, 5, H * D), torch.randn(2, 9, H * D)
+        shapes = {"x": {1: torch.export.Dim("tokens", min=2, max=64)}, "arguments": {}}
+    else:
+        module, x, other = model_and_loss("RoFormerForMaskedLM")[0], torch.ones(2, 5).long(), torch.ones(2, 9).long()
+        shapes = {"input_ids": {1: torch.export.Dim("tokens", min=2, max=16)}}
+    shapes = {name: shape for name, shape in shapes.items() if shape}
+    torch.export.save(
+        torch.export.export(module, (x,), dynamic_shapes=(next(iter(shapes.values())),)), tmp_path / "m.pt2"
+    )
+    loaded = torch.export.load(tmp_path / "m.pt2").module()
+    for given in (x, other):
+        found, expected = loaded(given), module(given)
+        found, expected = (list(y.values()) if isinstance(y, dict) else [y] for y in (found, expected))
+        assert same(found, expected)
+
+
+def test_parameters_of_a_compiled_model_may_be_replaced():
+    torch._dynamo.reset()
+    model, other = model_and_loss("RoFormerModel")[0], roformer_cpp.build_model(CONFIG, "RoFormerModel", seed=7)
+    ids = torch.arange(1, 11).view(2, 5)
+    compiled = torch.compile(lambda ids: model(ids)["hidden"], fullgraph=True, backend="aot_eager")
+    before = compiled(ids)
+    model.load_state_dict(other.state_dict(), assign=True)
+    assert torch.equal(compiled(ids), other(ids)["hidden"]) and not torch.equal(before, compiled(ids))
+
+
+def test_whole_calls_pass_opcheck():
+    layer, (model, _) = encoder_layer("t5"), model_and_loss("RoFormerForMaskedLM")
+    q = inputs().requires_grad_()
+    tensors = [q, q, q, *layer.attention.encoding.parameters(), torch.arange(8)]
+    names = ["q", "k", "v", *["encoding"] * (len(tensors) - 4), "encoding_positions"]
+    words, numbers = ["auto", layer.attention.encoding._text], [-1, -1, 0, 6]
+    call = (words, tensors, names, numbers, [0.0, float("nan")])
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(torch.ops.roformer_python.attention.default, call, test_utils=checks)
+    tensors = [*model._tensors(), torch.arange(1, 11).view(2, 5)]
+    names = ["model"] * (len(tensors) - 1) + ["input_ids"]
+    call = ([model._text, "eval", "forward", ""], tensors, names, [1], [])
+    torch.library.opcheck(torch.ops.roformer_python.model.default, call, test_utils=checks)

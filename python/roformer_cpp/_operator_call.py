@@ -1,0 +1,90 @@
+"""Calls of operators and of C++ classes of torch, with one sentence for an argument of another type.
+
+torch's own message of it has the declaration of the operator and the values of the argument.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_TYPE = re.compile(r"Expected a value of type '([^']*)' for argument '([^']*)' but instead found type '([^']*)'")
+_BACKEND = re.compile(r"arguments from the '(\w+)' backend")
+_KINDS = {
+    "Tensor": "a tensor",
+    "List[Tensor]": "tensors",
+    "str": "a string",
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "True or False",
+    "List[int]": "whole numbers",
+}
+
+
+def check_tensors(where: str, **given: object) -> None:
+    """Raises TypeError for what is not a tensor, and ValueError for a sparse one, with the name of the argument."""
+    for name, x in given.items():
+        if not isinstance(x, Tensor):
+            raise TypeError(f"[{where}] {name} must be a tensor, got {type(x).__name__}")
+        if x.layout != torch.strided:
+            raise ValueError(f"[{where}] {name} must be a dense tensor, got {x.layout}")
+
+
+def check_optional_tensors(where: str, **given: object) -> None:
+    """The same; None is allowed."""
+    for name, x in given.items():
+        if x is not None:
+            check_tensors(where, **{name: x})
+
+
+def check_values(where: str, **given: Tensor | None) -> None:
+    """Raises ValueError for a tensor of the device meta, where its values are read."""
+    for name, x in given.items():
+        if x is not None and x.is_meta:
+            raise ValueError(f"[{where}] {name} must have values, got a tensor of the device meta")
+
+
+def operator_call(where: str, call: Callable, *arguments: Any, names: Sequence[str] = (), **options: Any) -> Any:
+    """``call(*arguments, **options)``.
+
+    Args:
+        where: of messages.
+        names: of the arguments of a C++ class, which torch knows by number, without the object itself.
+
+    Raises:
+        TypeError: an argument of another type; the message names it.
+        ValueError: a tensor of a kind that the operator does not read.
+        NotImplementedError: a transform of torch.func that the operator has no rule for.
+    """
+    if torch.compiler.is_compiling():
+        return call(*arguments, **options)
+    try:
+        return call(*arguments, **options)
+    except RuntimeError as error:
+        made = _sentence(where, str(error), names)
+        if made is None:
+            raise
+    raise made
+
+
+def _sentence(where: str, message: str, names: Sequence[str]) -> Exception | None:
+    found = _TYPE.search(message)
+    if found:
+        expected, name, got = found.groups()
+        expected = expected.removeprefix("Optional[").removesuffix("]") if expected.startswith("Opt") else expected
+        kind = next((words for start, words in _KINDS.items() if expected == start), expected.rsplit(".", 1)[-1])
+        number = name.removeprefix("_")
+        if number.isdigit() and 0 < int(number) <= len(names):
+            name = names[int(number) - 1]
+        return TypeError(f"[{where}] {name} must be {kind}, got {got}")
+    if "functorch" in message:
+        return NotImplementedError(
+            f"[{where}] transforms of torch.func (grad, vmap and others) must not be applied to it, because it has no "
+            "rule for them. Hint: torch.autograd.grad, and a dimension of the batch"
+        )
+    found = _BACKEND.search(message)
+    if found:
+        return ValueError(f"[{where}] tensors must be dense and on the CPU, got {found.group(1)}")
+    return None
