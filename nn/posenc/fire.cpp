@@ -9,12 +9,11 @@
 // bias of the last layer of f, which no softmax sees, is not here. The paper is causal; without causal attention
 // distances count in both directions.
 //
-// The hidden layer of f is computed for some queries at a time, and again in the backward, so that no tensor but b has
-// an element for each pair.
+// f is piecewise linear, and b and its gradients are computed from its pieces (interpolated_bias.h). Gradients of
+// gradients are those of the formula written with torch, whose hidden layer has mlp_width numbers for each pair.
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/addcmul.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
@@ -23,9 +22,9 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
 #include <cmath>
 
+#include "interpolated_bias.h"
 #include "layer_parameters.h"
 #include "rf/nn/encoding.h"
 
@@ -36,15 +35,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double kEps = 1e-6;                         // of the authors' code
-constexpr int64_t kChunkElements = int64_t{1} << 19;  // of the hidden layer, which then stays in the cache
+constexpr double kEps = 1e-6;  // of the authors' code
 
 // The parameters of f and psi, of float32 or float64: c [1], L [1], u and t [W,1], v [H,W].
 struct Net {
   at::Tensor c, threshold, u_W1, t_W1, v_HW;
 };
 
-// b of queries and keys at integer positions, [B,H,t,S].
+// b of queries and keys at integer positions, [B,H,T,S], with gradients of any order.
 at::Tensor bias_of(const at::Tensor& query_Bt, const at::Tensor& key_BS, const Net& net) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // there is none in a backward
   const at::ScalarType type = net.v_HW.scalar_type();
@@ -55,31 +53,115 @@ at::Tensor bias_of(const at::Tensor& query_Bt, const at::Tensor& key_BS, const N
   return at::matmul(net.v_HW, hidden_BWN).unflatten(2, {query_Bt.size(1), key_BS.size(1)});
 }
 
+variable_list gradients_of(const variable_list& net, const at::Tensor& query_BT, const at::Tensor& key_BS,
+                           const variable_list& grad_outs) {
+  const at::AutoGradMode record(true);
+  variable_list leaves, wanted, grads(net.size());
+  // The search for gradients ends at these views, even where one input was computed from another.
+  for (const at::Tensor& input : net) leaves.push_back(input.view_as(input));
+  const at::Tensor bias = bias_of(query_BT, key_BS, {leaves[0], leaves[1], leaves[2], leaves[3], leaves[4]});
+  for (const at::Tensor& leaf : leaves) {
+    if (leaf.requires_grad()) wanted.push_back(leaf);
+  }
+  const variable_list found =
+      torch::autograd::grad({bias}, wanted, grad_outs, /*retain_graph=*/true, /*create_graph=*/true);
+  for (size_t i = 0, next = 0; i < leaves.size(); ++i) {
+    if (leaves[i].requires_grad()) grads[i] = found[next++];
+  }
+  return grads;
+}
+
+double number_of(const at::Tensor& tensor) {
+  return tensor.item<double>();
+}
+
+double sign(double value) {
+  return value > 0 ? 1 : value < 0 ? -1 : 0;
+}
+
+at::Tensor tensor_of(const std::vector<double>& numbers, const at::Tensor& like) {
+  const at::Tensor result = at::empty(like.sizes(), like.options().dtype(at::kDouble));
+  std::copy(numbers.begin(), numbers.end(), result.mutable_data_ptr<double>());
+  return result.to(like.scalar_type());
+}
+
+// The trained numbers and the positions as interpolated_bias.h takes them.
+class Pieces {
+ public:
+  Pieces(const at::Tensor& query_BT, const at::Tensor& key_BS, const Net& net)
+      : query_BT_(query_BT.contiguous()),
+        key_BS_(key_BS.contiguous()),
+        interpolation_{std::abs(number_of(net.c)), std::abs(number_of(net.threshold)), kEps},
+        f_(units(net)) {}
+
+  const UnitSegments& f() const { return f_; }
+
+  template <class Real>
+  DistancePsi<Real> table() const {
+    const PositionPairs pairs = {query_BT_.const_data_ptr<int64_t>(),
+                                 key_BS_.const_data_ptr<int64_t>(),
+                                 query_BT_.size(0),
+                                 key_BS_.size(0),
+                                 query_BT_.size(1),
+                                 key_BS_.size(1)};
+    return DistancePsi<Real>(pairs, interpolation_);
+  }
+
+  at::Tensor bias(at::ScalarType type) const {
+    const int64_t batch = std::max(query_BT_.size(0), key_BS_.size(0));
+    const at::Tensor bias_BHTS = at::empty({batch, f_.heads(), query_BT_.size(1), key_BS_.size(1)}, type);
+    if (type == at::kDouble) {
+      compute_interpolated_bias(table<double>(), f_, bias_BHTS.mutable_data_ptr<double>());
+    } else {
+      compute_interpolated_bias(table<float>(), f_, bias_BHTS.mutable_data_ptr<float>());
+    }
+    return bias_BHTS;
+  }
+
+  InterpolatedGradients gradients(const at::Tensor& grad_BHTS) const {
+    const at::Tensor grad = grad_BHTS.contiguous();
+    if (grad.scalar_type() == at::kDouble) {
+      return interpolated_bias_gradients(table<double>(), f_, grad.const_data_ptr<double>());
+    }
+    return interpolated_bias_gradients(table<float>(), f_, grad.const_data_ptr<float>());
+  }
+
+ private:
+  static UnitSegments units(const Net& net) {
+    const at::Tensor u = net.u_W1.to(at::kDouble).contiguous(), t = net.t_W1.to(at::kDouble).contiguous(),
+                     v = net.v_HW.to(at::kDouble).contiguous();
+    return UnitSegments(u.const_data_ptr<double>(), t.const_data_ptr<double>(), v.const_data_ptr<double>(), v.size(0),
+                        v.size(1));
+  }
+
+  at::Tensor query_BT_, key_BS_;
+  Interpolation interpolation_;
+  UnitSegments f_;
+};
+
 struct FireBias : torch::autograd::Function<FireBias> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& query_Bt, const at::Tensor& key_BS,
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& query_BT, const at::Tensor& key_BS,
                             const at::Tensor& c, const at::Tensor& threshold, const at::Tensor& u_W1,
                             const at::Tensor& t_W1, const at::Tensor& v_HW) {
-    ctx->save_for_backward({c, threshold, u_W1, t_W1, v_HW, query_Bt, key_BS});
-    return bias_of(query_Bt, key_BS, {c, threshold, u_W1, t_W1, v_HW});
+    ctx->save_for_backward({c, threshold, u_W1, t_W1, v_HW, query_BT, key_BS});
+    return Pieces(query_BT, key_BS, {c, threshold, u_W1, t_W1, v_HW}).bias(v_HW.scalar_type());
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grad_outs) {
-    variable_list saved = ctx->get_saved_variables();
-    const bool higher_order = at::GradMode::is_enabled();
-    const at::AutoGradMode record(true);
-    constexpr size_t kTrained = 5;
-    // The search for gradients ends at these views, even where one input was computed from another.
-    for (size_t i = 0; i < kTrained; ++i) saved[i] = saved[i].view_as(saved[i]);
-    const at::Tensor bias = bias_of(saved[5], saved[6], {saved[0], saved[1], saved[2], saved[3], saved[4]});
-    variable_list wanted, grads(2 + kTrained);
-    for (size_t i = 0; i < kTrained; ++i) {
-      if (saved[i].requires_grad()) wanted.push_back(saved[i]);
+    const variable_list saved = ctx->get_saved_variables();
+    const variable_list net(saved.begin(), saved.begin() + 5);
+    variable_list grads(2);  // of the positions
+    if (at::GradMode::is_enabled()) {
+      for (const at::Tensor& grad : gradients_of(net, saved[5], saved[6], grad_outs)) grads.push_back(grad);
+      return grads;
     }
-    const variable_list found = torch::autograd::grad({bias}, wanted, grad_outs, /*retain_graph=*/higher_order,
-                                                      /*create_graph=*/higher_order);
-    for (size_t i = 0, next = 0; i < kTrained; ++i) {
-      if (saved[i].requires_grad()) grads[2 + i] = found[next++];
-    }
+    const InterpolatedGradients of =
+        Pieces(saved[5], saved[6], {net[0], net[1], net[2], net[3], net[4]}).gradients(grad_outs[0]);
+    grads.push_back(tensor_of({of.c * sign(number_of(net[0]))}, net[0]));
+    grads.push_back(tensor_of({of.threshold * sign(number_of(net[1]))}, net[1]));
+    grads.push_back(tensor_of(of.f.u, net[2]));
+    grads.push_back(tensor_of(of.f.t, net[3]));
+    grads.push_back(tensor_of(of.f.v, net[4]));
     return grads;
   }
 };
@@ -134,15 +216,7 @@ class Fire : public Encoding {
     const auto given = [&](const std::vector<Parameter>& of_layers) { return of_layers.at(layer)->to(type); };
     const at::Tensor c = given(c_), threshold = given(factor_) * options_.init_threshold, u_W1 = given(u_),
                      t_W1 = given(t_).unsqueeze(1), v_HW = given(v_);
-    const at::Tensor &query_BT = positions.query.ids, &key_BS = positions.key.ids;
-    const int64_t queries = query_BT.size(1), one_query = std::max(query_BT.size(0), key_BS.size(0)) * key_BS.size(1);
-    const int64_t chunk = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, one_query * options_.mlp_width));
-    std::vector<at::Tensor> parts;
-    for (int64_t begin = 0; begin == 0 || begin < queries; begin += chunk) {
-      const at::Tensor query_Bt = query_BT.narrow(1, begin, std::min(chunk, queries - begin));
-      parts.push_back(FireBias::apply(query_Bt, key_BS, c, threshold, u_W1, t_W1, v_HW));
-    }
-    return parts.size() == 1 ? parts[0] : at::cat(parts, 2);
+    return FireBias::apply(positions.query.ids, positions.key.ids, c, threshold, u_W1, t_W1, v_HW);
   }
 
   Options options_;
@@ -158,7 +232,7 @@ EncodingEntry fire() {
                    .source = "Li et al. 2024, arXiv 2310.04418 Eq. 4-5",
                    .terms = "P",
                    .parameters = "L * ((H + 2) * mlp_width + 2); without the factor L with shared",
-                   .cost = "T * S * H * mlp_width multiply-adds, twice more in the backward",
+                   .cost = "T * S * H multiply-adds, three times that in the backward",
                    .extrapolates = "yes, by design",
                    .file = "nn/posenc/fire.cpp",
                    .test = "tests/nn/test_fire.py",
