@@ -1,0 +1,137 @@
+"""FIRE's bias and gradients, computed from the pieces of its function, against the formula in torch's float64."""
+
+import pytest
+import torch
+
+import roformer_cpp
+from tolerances import COMPILED_GRADIENT_F32, T1_ATOL, T1_RTOL, T2_ATOL, T2_RTOL
+
+HEADS, INIT_L = 3, 7.0
+NAMES = ["c", "L_multiplier", "mlp_0_weight", "mlp_0_bias", "mlp_2_weight"]
+# Units that never bend (u = 0, t of either sign and 0), that bend at the same x, at x = 0, at x < 0 and at x > 1, that
+# rise and that fall.
+U = [0.0, 0.0, 0.0, 1.0, 2.0, -1.0, 1.0, -1.0, 0.7, -0.5, 1e-3, -3.0, 0.9]
+T = [0.5, -0.5, 0.0, -0.25, -0.5, 0.25, 0.0, 0.0, 0.3, 0.9, -2.0, 0.6, -0.6]
+
+POSITIONS = {
+    "steps": (torch.arange(33), torch.arange(33)),
+    "later queries": (torch.arange(20, 33), torch.arange(33)),
+    "keys after all queries": (torch.arange(4), torch.arange(9, 40)),
+    "one query": (torch.tensor([40]), torch.arange(41)),
+    "scattered": (torch.tensor([5, 0, 31, 7, 7]), torch.tensor([2, 30, 1, 31, 7, 7, 0])),
+    "packed": (torch.cat([torch.arange(9), torch.arange(17)]),) * 2,
+    "far apart": (torch.tensor([3, 10**6, 2**40]), torch.tensor([0, 2**40 - 5, 77])),
+    "batch of keys": (torch.arange(12), torch.stack([torch.arange(12), torch.arange(12).flip(0)])),
+    "batch": (torch.stack([torch.arange(12), torch.arange(3, 15)]),) * 2,
+}
+
+
+def fire(dtype=torch.float64, **values):
+    encoding = roformer_cpp.encoding("fire", num_attention_heads=HEADS, mlp_width=len(U), init_L=INIT_L).to(dtype)
+    v = torch.randn(HEADS, len(U), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    chosen = {"c": 0.3, "L_multiplier": 1.0, "mlp_0_weight": U, "mlp_0_bias": T, "mlp_2_weight": v} | values
+    with torch.no_grad():
+        for name, value in chosen.items():
+            p = encoding.get_parameter(f"layer.0.{name}")
+            p.copy_(torch.as_tensor(value, dtype=dtype).reshape(p.shape))
+    return encoding
+
+
+def bias_of(encoding, query, key):
+    dtype = next(iter(encoding.parameters())).dtype
+    return encoding.terms(query, key, dtype=dtype).pair_bias
+
+
+def formula(encoding, query, key):
+    """Eq. 4-5 with torch's functions, in float64, and leaves for its gradients."""
+    leaves = [encoding.get_parameter(f"layer.0.{n}").detach().double().requires_grad_() for n in NAMES]
+    c, factor, u, t, v = leaves
+    query, key = (x if x.ndim == 2 else x[None] for x in (query, key))
+    distance = (query[:, :, None] - key[:, None, :]).abs().double()
+    farthest = torch.maximum(query.double(), (factor * INIT_L).abs())[:, :, None]
+    x = torch.log(1 + c.abs() * distance) / (torch.log(1 + c.abs() * farthest) + 1e-6)
+    hidden = torch.relu(x[..., None] * u[:, 0] + t)
+    return (hidden @ v.T).permute(0, 3, 1, 2), leaves
+
+
+def gradients(bias, leaves, **options):
+    slopes = torch.randn(bias.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return torch.autograd.grad((bias * slopes.to(bias.dtype)).sum(), leaves, **options)
+
+
+@pytest.mark.parametrize("which", POSITIONS)
+@pytest.mark.parametrize("values", [{}, {"c": -0.3, "L_multiplier": -1.5}, {"c": 0.0}], ids=["", "negative", "zero"])
+def test_bias_and_gradients(which, values):
+    """L is 7, the position of a query: of equal numbers the maximum has half the gradient each."""
+    encoding = fire(**values)
+    bias, (expected, leaves) = bias_of(encoding, *POSITIONS[which]), formula(encoding, *POSITIONS[which])
+    torch.testing.assert_close(bias, expected, atol=T1_ATOL, rtol=T1_RTOL)
+    ours = gradients(bias, list(encoding.parameters()))
+    for name, got, want in zip(NAMES, ours, gradients(expected, leaves), strict=True):
+        scale = 1 + want.abs().max().item()
+        torch.testing.assert_close(got, want, atol=T1_ATOL * scale, rtol=T1_RTOL, msg=lambda m, n=name: f"{n}: {m}")
+        no_query_before_threshold = name == "L_multiplier" and POSITIONS[which][0].min() > INIT_L
+        assert values or no_query_before_threshold or want.abs().max() > 0
+
+
+@pytest.mark.parametrize("which", POSITIONS)
+def test_float32(which):
+    encoding = fire(torch.float32)
+    bias, (expected, leaves) = bias_of(encoding, *POSITIONS[which]), formula(encoding, *POSITIONS[which])
+    assert bias.dtype == torch.float32
+    torch.testing.assert_close(bias.double(), expected, atol=T2_ATOL, rtol=T2_RTOL)
+    ours = gradients(bias, list(encoding.parameters()))
+    for got, want in zip(ours, gradients(expected, leaves), strict=True):
+        scale = want.abs().max().item()
+        torch.testing.assert_close(got.double(), want, **COMPILED_GRADIENT_F32 | {"atol": 1e-4 * scale})
+
+
+def test_same_bits_for_any_number_of_threads():
+    encoding = fire(torch.float32)
+    at, threads = torch.arange(200), torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            bias = bias_of(encoding, at, at)
+            results.append([bias.detach(), *gradients(bias, list(encoding.parameters()))])
+    finally:
+        torch.set_num_threads(threads)
+    for others in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], others, strict=True))
+
+
+def test_gradients_of_gradients():
+    """Those of the formula; the first derivatives that they are taken of are the same as without them."""
+    at = torch.arange(9)
+    encoding = fire()
+    bias, (expected, leaves) = bias_of(encoding, at, at), formula(encoding, at, at)
+    parameters = list(encoding.parameters())
+    first = gradients(bias, parameters, create_graph=True)
+    for got, want in zip(first, gradients(bias_of(encoding, at, at), parameters), strict=True):
+        torch.testing.assert_close(got, want, atol=T1_ATOL, rtol=10 * T1_RTOL)
+    norm = sum((g * g).sum() for g in first)
+    norm_expected = sum((g * g).sum() for g in gradients(expected, leaves, create_graph=True))
+    second, want = torch.autograd.grad(norm, parameters), torch.autograd.grad(norm_expected, leaves)
+    for a, b in zip(second, want, strict=True):
+        torch.testing.assert_close(a, b, atol=T1_ATOL * (1 + b.abs().max().item()), rtol=T1_RTOL)
+
+
+@pytest.mark.parametrize("which", ["steps", "scattered", "far apart"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parameter_that_is_not_a_number_shows(name, which):
+    values = fire().get_parameter(f"layer.0.{name}").detach().clone()
+    values.view(-1)[0] = float("nan")
+    encoding = fire(**{name: values})
+    ours, expected = bias_of(encoding, *POSITIONS[which]), formula(encoding, *POSITIONS[which])[0]
+    assert expected.isnan().any()
+    assert torch.equal(ours.isnan(), expected.isnan())
+    bias = bias_of(encoding, *POSITIONS[which])
+    assert any(g.isnan().any() for g in torch.autograd.grad((bias * bias).sum(), list(encoding.parameters())))
+
+
+def test_without_tokens():
+    encoding = fire()
+    bias = bias_of(encoding, torch.arange(0), torch.arange(0))
+    assert bias.shape == (1, HEADS, 0, 0)
+    assert all((g == 0).all() for g in torch.autograd.grad(bias.sum(), list(encoding.parameters())))
