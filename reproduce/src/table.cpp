@@ -30,6 +30,7 @@
   X(chinese_models)        \
   X(long_texts)            \
   X(fine_tuning)           \
+  X(real_weights)          \
   X(translation)
 
 namespace rf::reproduce {

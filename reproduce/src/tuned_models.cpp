@@ -150,7 +150,13 @@ Tuned tune(const Context& context, const TunedTask& task, const Tuning& tuning, 
   log_rates(context, name, done.report.at("rates"));
   const std::string split = files.test.empty() ? "valid" : "test";
   const auto measured = [&](const char* what) { return value_of(done.report.at(what).at(split), task.metric); };
-  return {.model = measured("chosen"), .baseline = measured("baseline"), .bag_of_words = measured("bag_of_words")};
+  const nlohmann::json& chosen = done.report.at("chosen");
+  return {.model = measured("chosen"),
+          .baseline = measured("baseline"),
+          .bag_of_words = measured("bag_of_words"),
+          .train = value_of(chosen.at("train"), task.metric),
+          .valid = value_of(chosen.at("valid"), task.metric),
+          .learning_rate = chosen.at("learning_rate")};
 }
 
 std::vector<double> tuning_rates(Scale scale) {
@@ -159,8 +165,12 @@ std::vector<double> tuning_rates(Scale scale) {
 }
 
 TunedBody random_body(const Context& context, const TunedBody& body) {
+  return random_body(context, body, body.model_dir + "/random-body");
+}
+
+TunedBody random_body(const Context& context, const TunedBody& body, const std::string& directory) {
   TunedBody random{.arm = body.arm + ", random body",
-                   .model_dir = body.model_dir + "/random-body",
+                   .model_dir = directory,
                    .directory = body.directory + "-random-body",
                    .seed = body.seed};
   if (fs::exists(random.model_dir + "/model.safetensors")) return random;
@@ -172,7 +182,8 @@ TunedBody random_body(const Context& context, const TunedBody& body) {
     fs::copy_file(entry.path(), random.model_dir / name, fs::copy_options::overwrite_existing);
   }
   const nn::SeedScope drawn(body.seed);
-  nn::save_model(nn::Model(load_config(body.model_dir), Head::kMaskedLm), random.model_dir);
+  const ModelConfig config = load_config(body.model_dir);
+  nn::save_model(nn::Model(config, config.head()), random.model_dir);
   return random;
 }
 
@@ -181,6 +192,7 @@ void add_tuned(Result& result, const std::string& measure, const TunedBody& body
     result.measures.push_back({measure, arm, body.seed, value});
   };
   add(body.arm, tuned.model);
+  result.measures.push_back({measure + " on training records", body.arm, body.seed, tuned.train});
   add("bag of words", tuned.bag_of_words);
   add("baseline", tuned.baseline);
 }

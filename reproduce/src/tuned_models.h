@@ -59,9 +59,11 @@ train::TaskFiles task_files(const Context& context, const TunedTask& task);
 void read_set(const Context& context, const std::string& file, data::Quotes quotes,
               const std::function<void(data::Record&)>& record);
 
-// The metrics on the file that is measured.
+// The metric of the chosen model; a rank correlation that is not defined is 0.
 struct Tuned {
-  double model = 0, baseline = 0, bag_of_words = 0;  // the metric; a rank correlation that is not defined is 0
+  double model = 0, baseline = 0, bag_of_words = 0;  // on the file that is measured
+  double train = 0, valid = 0;                       // of the model, on a sample of the training records, and on valid
+  double learning_rate = 0;                          // the one that was chosen
   int signal = 0;                                    // not 0: a signal ended it early, and nothing else is valid
 };
 // Rates for small models, of which the valid file chooses; scale tiny: one.
@@ -75,10 +77,13 @@ struct TunedBody {
 };
 Tuned tune(const Context& context, const TunedTask& task, const Tuning& tuning, const train::TaskFiles& files,
            const TunedBody& body);
-// The same with a body of random weights, an arm of its own: what fine-tuning learns without pretraining.
+// The same with a body of random weights in a directory, an arm of its own: what fine-tuning learns without
+// pretraining.
+TunedBody random_body(const Context& context, const TunedBody& body, const std::string& directory);
+// The same, in the body's own directory.
 TunedBody random_body(const Context& context, const TunedBody& body);
 
-// Measures of the model's arm, of the bag of words and of the baseline.
+// Measures of the model's arm, also on training records, of the bag of words and of the baseline.
 void add_tuned(Result& result, const std::string& measure, const TunedBody& body, const Tuned& tuned);
 
 }  // namespace rf::reproduce

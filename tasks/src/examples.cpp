@@ -90,6 +90,17 @@ std::vector<Scored> Split::with(std::vector<Scores> scores) const {
   return scored;
 }
 
+Split Split::sample(size_t count) const {
+  if (examples.size() <= count) return *this;
+  Split some;
+  for (size_t i = 0; i < count; ++i) {
+    const size_t from = i * examples.size() / count;
+    some.records.push_back(records[from]);
+    some.examples.push_back(examples[from]);
+  }
+  return some;
+}
+
 std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::string& model_dir, const text::LoadOptions& load) {
   auto tokenizer = std::make_shared<const text::Tokenizer>(text::Tokenizer::load(model_dir, load));
   tokenizer->vocabulary().require({text::SpecialRole::kPad}, "task");

@@ -32,6 +32,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Training records on which the chosen model is measured, beside the valid file.
+constexpr size_t kTrainSample = 1000;
+
 // A hash of configuration, weights, tokenizer and the dictionaries given with it.
 std::string model_identity(const std::string& model_dir, const text::LoadOptions& load) {
   std::vector<std::string> paths = load.user_dictionaries;
@@ -314,6 +317,9 @@ void Finetuning::finish() {
   model_.model = nn::load_model(run_dir(best.learning_rate, best.seed), model_.task->head(), at::kFloat);
   nlohmann::json& chosen = report_["chosen"];
   chosen = {{"learning_rate", best.learning_rate}, {"seed", best.seed}, {"step", best.best_step}};
+  const Split sample = data_.train.sample(kTrainSample);
+  report_["train_sample"] = sample.records.size();
+  chosen["train"] = measure(sample, "train");
   chosen["valid"] = measure(data_.valid, "valid");
   if (test_) chosen["test"] = measure(*test_, "test");
   nn::save_model(*model_.model, options_.output_dir);

@@ -26,7 +26,7 @@ std::string metrics_table(const nlohmann::json& report) {
   const nlohmann::json& chosen = report.at("chosen");
   std::string head = "| metric |", rule = "|---|";
   std::vector<const nlohmann::json*> columns;
-  for (const char* split : {"valid", "test"}) {
+  for (const char* split : {"train", "valid", "test"}) {
     if (!chosen.contains(split)) continue;
     const auto add = [&](const std::string& title, const nlohmann::json& metrics) {
       head += fmt::format(" {} |", title);
@@ -34,6 +34,7 @@ std::string metrics_table(const nlohmann::json& report) {
       columns.push_back(&metrics);
     };
     add(split, chosen.at(split));
+    if (!report.at("baseline").contains(split)) continue;  // the train file has none
     add("baseline", report.at("baseline").at(split));
     if (report.contains("bag_of_words")) add("bag of words", report.at("bag_of_words").at(split));
   }
@@ -89,6 +90,7 @@ std::string markdown_report(const nlohmann::json& report) {
                                 chosen.at("learning_rate").get<double>(), chosen.at("seed").get<uint64_t>(),
                                 chosen.at("step").get<int64_t>(), report.at("metric").get<std::string>());
   out += metrics_table(report) + "\n" + rates_table(report) + "\n";
+  out += fmt::format("- {} of the train records were measured\n", report.at("train_sample").get<int64_t>());
   for (const auto& [name, count] : report.at("records").items()) {
     out += fmt::format("- {}: {} records", name, count.get<int64_t>());
     const nlohmann::json& shared = report.at("shared_with_train");

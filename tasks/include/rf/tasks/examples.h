@@ -37,6 +37,8 @@ struct Split {
   std::vector<Example> examples;
 
   std::vector<Scored> with(std::vector<Scores> scores) const;
+  // At most `count` of its records, at equal distances.
+  Split sample(size_t count) const;
 };
 Split make_split(Task& task, std::vector<data::Record> records);
 
