@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -115,9 +116,12 @@ class Opening {
   // Those of the file or the weights; empty where they are computed.
   GivenFrequencies given_frequencies(const RotarySettings& settings) const {
     const int64_t pairs = settings.spec.rotary_dim / 2;
-    if (settings.trained) {
-      const std::vector<float> trained = weights_.vector(name_ + "freqs");
+    if (settings.trained != TrainedFrequencies::kNone) {
+      std::vector<float> trained = weights_.vector(name_ + parameter_name(settings.trained));
       check_pairs(std::ssize(trained), pairs);
+      if (settings.trained == TrainedFrequencies::kLog) {
+        for (float& each : trained) each = static_cast<float>(std::exp(static_cast<double>(each)));
+      }
       return [trained](int64_t) { return trained; };
     }
     if (settings.spec.precision == RopePrecision::kExact) return {};

@@ -59,7 +59,8 @@ bool needs_position_terms(const ModelConfig& config) {
     const std::optional<ComputedEncoding> computed = computed_encoding(encoding, config);
     if (!computed) return true;
     const auto* rotary = std::get_if<RotarySettings>(&*computed);
-    return rotary != nullptr && rotary->spec.precision == RopePrecision::kFloat32 && !rotary->trained;
+    return rotary != nullptr && rotary->spec.precision == RopePrecision::kFloat32 &&
+           rotary->trained == TrainedFrequencies::kNone;
   });
 }
 

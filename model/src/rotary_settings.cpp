@@ -24,19 +24,27 @@ void check_log_n_length(const std::string& key, int64_t length) {
   if (length < 2) fail(kSettingsWhere, "{} must be at least 2 for log n, got {}", key, length);
 }
 
+TrainedFrequencies read_trainable(io::StrictObject& options) {
+  const nlohmann::json* given = options.find("trainable");
+  if (given == nullptr || *given == false) return TrainedFrequencies::kNone;
+  if (*given == true) return TrainedFrequencies::kRaw;
+  if (*given == "log") return TrainedFrequencies::kLog;
+  fail(kSettingsWhere, "{} must be true, false or \"log\", got {}", options.path_of("trainable"), given->dump());
+}
+
 void read_rope(io::StrictObject& options, RotarySettings& settings) {
   settings.layout = read_layout(options, RotaryLayout::kPairs);
   settings.rotates_values = options.boolean("rotary_value", false);
-  settings.trained = options.boolean("trainable", false);
-  if (settings.trained && settings.spec.changes_with_length()) {
-    fail(kSettingsWhere, "trainable must be false where frequencies depend on the length, got true with rope_type {}",
-         name(settings.spec.type));
+  settings.trained = read_trainable(options);
+  const bool trained = settings.trained != TrainedFrequencies::kNone;
+  if (trained && settings.spec.changes_with_length()) {
+    fail(kSettingsWhere, "trainable must be false where frequencies depend on the length, got {} with rope_type {}",
+         settings.trained == TrainedFrequencies::kLog ? "\"log\"" : "true", name(settings.spec.type));
   }
   settings.log_n = options.choice("log_n", LogN::kNone,
                                   {{"none", LogN::kNone}, {"position", LogN::kPosition}, {"length", LogN::kLength}});
   if (settings.log_n == LogN::kNone) return;
-  if (settings.trained)
-    fail(kSettingsWhere, "log_n must be none where frequencies are trained, got another with trainable");
+  if (trained) fail(kSettingsWhere, "log_n must be none where frequencies are trained, got another with trainable");
   if (settings.spec.rotary_dim != settings.spec.head_dim) {
     fail(kSettingsWhere, "log_n needs all of the {} elements of a head to rotate, as it scales whole scores, got {}",
          settings.spec.head_dim, settings.spec.rotary_dim);
@@ -140,6 +148,17 @@ RotarySettings read_log_n(io::StrictObject& options, int64_t head_dim, int64_t m
 }
 
 }  // namespace
+
+const char* parameter_name(TrainedFrequencies trained) {
+  switch (trained) {
+    case TrainedFrequencies::kRaw:
+      return "freqs";
+    case TrainedFrequencies::kLog:
+      return "log_freqs";
+    default:
+      return "";
+  }
+}
 
 const char* name(RotaryLayout layout) {
   return layout == RotaryLayout::kPairs ? "pairs" : "halves";

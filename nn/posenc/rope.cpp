@@ -2,14 +2,18 @@
 // positions, so that a score depends on the distance alone. Frequencies, scalings and precision are those of
 // rf/model/rope_spec.h; scalings that depend on the length take that of a token's own sequence. With rotary_value the
 // values are rotated too and not rotated back, which makes the output depend on absolute positions (R-ROPE-11). With
-// trainable the frequencies are a parameter that starts at the scaled ones (R-ROPE-12). Cross-attention does not rotate
-// (R-ROPE-14): its caller takes no terms from here. log_n multiplies the scores of a query by the factor of log_n.cpp,
-// with max_position_embeddings, or original_max_position_embeddings where the rope_type reads it, for the training
-// length.
+// trainable the frequencies are a parameter that starts at the scaled ones, with trainable "log" their logarithms are
+// (R-ROPE-12): theta = exp(lambda), so that a step of lambda changes each frequency by a part of itself, whatever its
+// size. Cross-attention does not rotate (R-ROPE-14): its caller takes no terms from here. log_n multiplies the scores
+// of a query by the factor of log_n.cpp, with max_position_embeddings, or original_max_position_embeddings where the
+// rope_type reads it, for the training length.
+#include <ATen/ops/exp.h>
 #include <ATen/ops/tensor.h>
 
+#include <cmath>
 #include <utility>
 
+#include "rf/io/error.h"
 #include "rf/nn/encoding.h"
 #include "rf/nn/parameter.h"
 #include "rotary_rows.h"
@@ -21,15 +25,23 @@ namespace {
 class Rope : public Encoding {
  public:
   explicit Rope(RotaryRows rows) : rows_(std::move(rows)) {
-    if (!rows_.settings().trained) return;
-    freqs_ = register_parameter("freqs", at::tensor(rows_.initial_frequencies(), at::kDouble).to(at::kFloat));
+    const TrainedFrequencies trained = rows_.settings().trained;
+    if (trained == TrainedFrequencies::kNone) return;
+    std::vector<double> start = rows_.initial_frequencies();
+    if (trained == TrainedFrequencies::kLog) {
+      for (double& each : start) {
+        if (!(each > 0)) fail("rope", "frequencies must be above 0 where trainable is \"log\", got {}", each);
+        each = std::log(each);
+      }
+    }
+    trained_ = register_parameter(parameter_name(trained), at::tensor(start, at::kDouble).to(at::kFloat));
   }
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
     require_one_axis("rope", positions);
     Shared shared;
     Terms& terms = shared.terms;
-    terms = freqs_->defined() ? trained_terms(positions, dtype) : rotary_terms(rows_, positions, dtype);
+    terms = trained_->defined() ? trained_terms(positions, dtype) : rotary_terms(rows_, positions, dtype);
     if (rows_.settings().rotates_values) terms.value = terms.key;
     return shared;
   }
@@ -37,9 +49,16 @@ class Rope : public Encoding {
   bool changes_with_length() const override { return rows_.changes_with_length(); }
 
  private:
+  // Rounded as the engine rounds them.
+  at::Tensor frequencies() const {
+    if (rows_.settings().trained == TrainedFrequencies::kRaw) return trained_;
+    return trained_->to(at::kDouble).exp().to(trained_->scalar_type());
+  }
+
   Terms trained_terms(const Positions& positions, at::ScalarType dtype) const {
+    const at::Tensor freqs = frequencies();
     const auto rows = [&](const TokenPositions& tokens) {
-      return trained_rotation_rows(rows_.settings().spec, freqs_, tokens.ids, dtype);
+      return trained_rotation_rows(rows_.settings().spec, freqs, tokens.ids, dtype);
     };
     Terms terms;
     terms.layout = rf::name(rows_.settings().layout);
@@ -49,13 +68,13 @@ class Rope : public Encoding {
   }
 
   RotaryRows rows_;
-  Parameter freqs_;  // [R/2]; undefined when the frequencies are fixed
+  Parameter trained_;  // [R/2], frequencies or their logarithms; undefined when they are fixed
 };
 
 std::vector<std::string> rope_keys() {
   std::vector<std::string> keys = rotary_keys("pairs");
   keys.emplace_back("rotary_value = false");
-  keys.emplace_back("trainable = false");
+  keys.emplace_back("trainable = false (or true, \"log\")");
   keys.emplace_back("log_n = none (or position, length)");
   return keys;
 }

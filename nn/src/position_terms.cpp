@@ -109,7 +109,9 @@ void add_frequencies(Baked& baked, const ModelConfig& config) {
   for (const EncodingConfig& encoding : config.position_encodings) {
     const std::optional<ComputedEncoding> computed = computed_encoding(encoding, config);
     const auto* rotary = computed ? std::get_if<RotarySettings>(&*computed) : nullptr;
-    if (rotary == nullptr || rotary->trained || rotary->spec.precision == RopePrecision::kExact) continue;
+    if (rotary == nullptr || rotary->trained != TrainedFrequencies::kNone ||
+        rotary->spec.precision == RopePrecision::kExact)
+      continue;
     const RopeSpec& spec = rotary->spec;
     const at::Tensor within = float32_frequencies(spec, 0);
     const bool is_long = spec.type == RopeType::kLongrope;

@@ -53,7 +53,7 @@ json described(const NezhaTable& nezha) {
 json described(const RotarySettings& settings) {
   return {{"kind", "rotary"},
           {"layout", name(settings.layout)},
-          {"trained", settings.trained},
+          {"trained", parameter_name(settings.trained)},
           {"float32", settings.spec.precision == RopePrecision::kFloat32},
           {"rotary_dim", 2 * RotaryRows(settings).pairs()},
           {"rotates_values", settings.rotates_values}};

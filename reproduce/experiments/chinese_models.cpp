@@ -106,9 +106,9 @@ Result run_chinese_models(const ChineseModelsSettings& settings, const Context& 
   }
   const train::TaskFiles files = task_files(context, settings.task);
   Result result{.columns = {"model", "tokens", "held-out loss", "lowest", "highest", "for a character", "accuracy",
-                            "lowest", "highest", "baseline", "bag of words"},
+                            "lowest", "highest", "baseline", "bag of words", "training records"},
                 .rows = {}};
-  std::map<std::string, std::vector<double>> accuracies;
+  std::map<std::string, std::vector<double>> accuracies, on_train;
   const std::string measure = "ChnSentiCorp, accuracy";
   for (const Model& model : models()) {
     const TrainedArms& trained = pretrained.at(model.tokens);
@@ -126,6 +126,7 @@ Result run_chinese_models(const ChineseModelsSettings& settings, const Context& 
         add_tuned(result, measure, each, tuned);
       }
       accuracies[model.name].push_back(tuned.model);
+      on_train[model.name].push_back(tuned.train);
       const Curve curve = loss_curve(body);
       result.series.push_back({fmt::format("{}, seed {}", model.name, body.seed), curve.steps, curve.losses});
     }
@@ -133,7 +134,8 @@ Result run_chinese_models(const ChineseModelsSettings& settings, const Context& 
     // A word token covers several character tokens of the same held-out texts.
     const double characters = held_out_tokens(pretrained.at("characters")) / held_out_tokens(trained);
     result.rows.push_back({model.name, model.tokens, loss.mean, loss.low, loss.high, loss.mean / characters,
-                           accuracy.mean, accuracy.low, accuracy.high, tuned.baseline, tuned.bag_of_words});
+                           accuracy.mean, accuracy.low, accuracy.high, tuned.baseline, tuned.bag_of_words,
+                           spread(on_train[model.name]).mean});
   }
   return result;
 }

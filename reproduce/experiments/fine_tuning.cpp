@@ -77,15 +77,15 @@ Result run_fine_tuning(const FineTuningSettings& settings, const Context& contex
     pretrained[name] = train_arms(context, design);
     if (pretrained[name].signal != 0) return {.columns = {}, .rows = {}, .signal = pretrained[name].signal};
   }
-  Result result{
-      .columns = {"task", "metric", "measured on", "encoding", "mean", "lowest", "highest", "baseline", "bag of words"},
-      .rows = {}};
+  Result result{.columns = {"task", "metric", "measured on", "encoding", "mean", "lowest", "highest", "baseline",
+                            "bag of words", "training records"},
+                .rows = {}};
   for (const TunedTask& task : settings.tasks) {
     const std::string& name = task.name;
     const train::TaskFiles files = task_files(context, task);
     const TrainedArms& bodies = pretrained.at(task.pretrained);
     for (const std::string arm : {"learned", "rope"}) {
-      std::vector<double> values;
+      std::vector<double> values, on_train;
       Tuned last;
       for (const train::CompareRun& body : runs_of(bodies.runs, arm)) {
         if (context.note) context.note(fmt::format("{}, {}, seed {}", name, arm, body.seed));
@@ -99,11 +99,12 @@ Result run_fine_tuning(const FineTuningSettings& settings, const Context& contex
           add_tuned(result, fmt::format("{}, {}", name, shown_metric(task.metric)), each, tuned);
         }
         values.push_back(tuned.model);
+        on_train.push_back(tuned.train);
         last = tuned;
       }
       const Spread spread_of = spread(values);
       result.rows.push_back({name, task.metric, files.test.empty() ? "valid" : "test", arm, spread_of.mean,
-                             spread_of.low, spread_of.high, last.baseline, last.bag_of_words});
+                             spread_of.low, spread_of.high, last.baseline, last.bag_of_words, spread(on_train).mean});
     }
   }
   return result;

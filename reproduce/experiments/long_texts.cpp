@@ -137,7 +137,7 @@ double accuracy_on(const Context& context, const std::string& model_dir, const s
 }
 
 struct Arm {
-  std::vector<double> accuracies, on_scm;  // by seed
+  std::vector<double> accuracies, on_scm, on_train;  // by seed
 };
 
 Result run_long_texts(const LongTextsSettings& settings, const Context& context) {
@@ -149,9 +149,9 @@ Result run_long_texts(const LongTextsSettings& settings, const Context& context)
   const train::TaskFiles scm = task_files(context, {"scm", "test", {kScmDocuments, kScmTriples}}, [&] {
     return TaskRecords{.train = {}, .valid = {}, .test = scm_triples(context, "test")};
   });
-  Result result{
-      .columns = {"model", "tokens", "accuracy", "lowest", "highest", "bag of words", "on SCM", "lowest", "highest"},
-      .rows = {}};
+  Result result{.columns = {"model", "tokens", "accuracy", "lowest", "highest", "bag of words", "on SCM", "lowest",
+                            "highest", "training records"},
+                .rows = {}};
   std::vector<Arm> arms;
   for (const auto& [model, encoding, length] : settings.arms) {
     Arm& arm = arms.emplace_back();
@@ -171,6 +171,7 @@ Result run_long_texts(const LongTextsSettings& settings, const Context& context)
       }
       bag_of_words = tuned.bag_of_words;
       arm.accuracies.push_back(tuned.model);
+      arm.on_train.push_back(tuned.train);
       arm.on_scm.push_back(accuracy_on(context, directory, scm.test.front(), length));
       if (arms.size() < settings.arms.size()) continue;
       // The last arm's model also reads other lengths than it was tuned at.
@@ -182,8 +183,8 @@ Result run_long_texts(const LongTextsSettings& settings, const Context& context)
       result.series.push_back(std::move(series));
     }
     const Spread own = spread(arm.accuracies), on_scm = spread(arm.on_scm);
-    result.rows.push_back(
-        {model, length, own.mean, own.low, own.high, bag_of_words, on_scm.mean, on_scm.low, on_scm.high});
+    result.rows.push_back({model, length, own.mean, own.low, own.high, bag_of_words, on_scm.mean, on_scm.low,
+                           on_scm.high, spread(arm.on_train).mean});
   }
   return result;
 }

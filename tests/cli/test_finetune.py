@@ -40,6 +40,7 @@ def test_every_task_learns(tuned):
     metric = METRICS[task]
     assert report["metric"] == metric and report["records"] == dict(train=160, valid=40, test=40)
     test, baseline = report["chosen"]["test"][metric], report["baseline"]["test"][metric]
+    assert report["train_sample"] == 160 and report["chosen"]["train"][metric] > 0.8
     assert test > 0.8 and (baseline is None or test > baseline + 0.1), report
     assert chosen["chosen"] == report["chosen"] and one["best_step"] <= one["steps"]
     assert f"| {metric} |" in (output / "report.md").read_text()

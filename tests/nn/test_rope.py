@@ -198,6 +198,54 @@ class TestTrainable:
         assert encoding.freqs.dtype == torch.float64
         assert torch.autograd.gradcheck(attend, (encoding.freqs,))
 
+    def test_logarithms_start_at_the_scaled_frequencies(self):
+        keys = {"head_dim": HEAD_DIM, "rope_parameters": CONFIGURATIONS["llama3-low"]}
+        raw, log = (roformer_cpp.encoding("rope", trainable=kind, **keys) for kind in (True, "log"))
+        assert [(name, p.shape, p.dtype) for name, p in log.named_parameters()] == [
+            ("log_freqs", (HEAD_DIM // 2,), torch.float32)
+        ]
+        exact = torch.log(raw.freqs.detach().double())
+        torch.testing.assert_close(log.log_freqs.detach().double(), exact, atol=tolerances.T2_ATOL,
+                                   rtol=tolerances.T2_RTOL)  # fmt: skip
+
+    def test_gradients_of_logarithms_are_those_of_the_formula(self):
+        """float64: autograd through cos and sin of p exp(lambda), written with torch's own operators."""
+        head_dim, positions = 8, torch.tensor([0, 2, 5])
+        encoding = roformer_cpp.encoding("rope", head_dim=head_dim, trainable="log").double()
+        q, k, v = (torch.from_numpy(random_THD(seed, tokens=3, head_dim=head_dim))[None] for seed in range(3))
+
+        def attend(log_freqs):
+            return roformer_cpp.attention(q, k, v, encoding.terms(positions, dtype=torch.double))
+
+        assert encoding.log_freqs.dtype == torch.float64
+        assert torch.autograd.gradcheck(attend, (encoding.log_freqs,))
+        (own,) = torch.autograd.grad(attend(None).square().sum(), encoding.log_freqs)
+
+        log_freqs = encoding.log_freqs.detach().clone().requires_grad_()
+        angle = positions.double()[:, None] * log_freqs.exp()
+
+        def rotated(x_BTHD):
+            a, b = x_BTHD[..., 0::2], x_BTHD[..., 1::2]
+            cos, sin = angle.cos()[None, :, None], angle.sin()[None, :, None]
+            return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+
+        scores = torch.einsum("bqhd,bkhd->bhqk", rotated(q), rotated(k)) / head_dim**0.5
+        output = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
+        torch.testing.assert_close(attend(None), output, atol=tolerances.T1_ATOL, rtol=tolerances.T1_RTOL)
+        (theirs,) = torch.autograd.grad(output.square().sum(), log_freqs)
+        torch.testing.assert_close(own, theirs, atol=tolerances.T1_ATOL, rtol=tolerances.T1_RTOL)
+        assert theirs.abs().min() > tolerances.T1_ATOL
+
+    @pytest.mark.parametrize("value", ["logs", 1, None])
+    def test_refuses_another_kind(self, value):
+        with pytest.raises(ValueError, match=r'rope.trainable must be true, false or "log", got'):
+            roformer_cpp.encoding("rope", trainable=value)
+
+    def test_logarithms_need_frequencies_above_zero(self):
+        still = {"rope_type": "hope", "original_max_position_embeddings": 16}
+        with pytest.raises(ValueError, match=r'frequencies must be above 0 where trainable is "log", got 0'):
+            roformer_cpp.encoding("rope", trainable="log", rope_parameters=still)
+
     def test_needs_frequencies_that_stay(self):
         with pytest.raises(ValueError, match=r"trainable must be false .* got true with rope_type dynamic"):
             roformer_cpp.encoding("rope", trainable=True, rope_parameters=DYNAMIC)

@@ -23,6 +23,7 @@ OPTIONS = [
     ROPE | {"partial_rotary_factor": 0.5},
     ROPE | {"layout": "halves", "partial_rotary_factor": 0.5, "rotary_value": True},
     ROPE | {"trainable": True},
+    ROPE | {"trainable": "log"},
     ROPE | {"precision": "float32", "rope_theta": 500.0},
     ROPE | {"rope_parameters": {"rope_type": "linear", "factor": 4.0}},
     ROPE | {"rope_parameters": {"rope_type": "yarn"} | SCALED},

@@ -193,10 +193,22 @@ def test_insides_of_trained_models(trained):
 def test_trained_frequencies(trained):
     result = result_of(trained, "trained-frequencies")
     runs = trained / "tiny" / "runs" / "trained-frequencies"
-    (path,) = runs.glob("rope?trainable=true/seed-1/model.safetensors")
-    now = load_file(path)["position_encoding.freqs"].astype(float)
     before = (10000.0 ** (-np.arange(16) / 16)).astype(np.float32).astype(float)
-    change = np.abs(now - before) / before
-    ((_, middle, largest),) = result["table"]["rows"]
-    assert middle == pytest.approx(np.sort(change)[8]) and largest == pytest.approx(change.max())
-    assert largest > 0
+    rows = {row[0]: row for row in result["table"]["rows"]}
+    assert list(rows) == ["rope:trainable=true", "rope:trainable=log"]
+    for arm, (_, _, middle, largest, of_logarithm, _) in rows.items():
+        (path,) = runs.glob(arm.replace(":", "?") + "/seed-1/model.safetensors")
+        tensors = load_file(path)
+        if arm.endswith("log"):
+            now = np.exp(tensors["position_encoding.log_freqs"].astype(float))
+            measured = np.sort(np.abs(np.log(now / before)))[8]
+            assert of_logarithm == pytest.approx(measured)
+            (value,) = [m["value"] for m in result["measures"] if m["name"].startswith("median change of the log")
+                        and m["arm"] == arm]  # fmt: skip
+            assert value == of_logarithm
+        else:
+            now = tensors["position_encoding.freqs"].astype(float)
+        change = np.abs(now - before) / before
+        assert middle == pytest.approx(np.sort(change)[8]) and largest == pytest.approx(change.max())
+        assert largest > 0
+    assert set(result["verdicts"]) == {"C-29", "X-16"}

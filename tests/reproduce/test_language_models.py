@@ -90,3 +90,7 @@ def test_stages(output):
     lengths = [line for line in lines if line["type"] == "length"]
     assert [row[5] for row in rows] == [line["loss"] for line in lengths]
     assert [row[6] for row in rows] == [line["accuracy"] for line in lengths]
+    # The claim is judged by the same masked tokens in rows of every length.
+    same = [m for m in result["measures"] if m["name"] == "accuracy of the same masked tokens, fraction"]
+    assert [m["arm"] for m in same] == [f"{length} tokens" for length in (32, 64, 128, 384)]
+    assert [row[9] for row in rows[-4:]] == [m["value"] for m in same] and rows[0][9] is None

@@ -6,8 +6,12 @@ import random
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from safetensors.numpy import load_file
+from scipy import stats
 
+import tolerances as tol
 from cli_support import results
 
 WORDS = ["天地", "玄黄", "宇宙", "洪荒", "日月"]
@@ -168,19 +172,88 @@ def test_fine_tuning(output):
     result = result_of(output, "fine-tuning")
     rows = result["table"]["rows"]
     assert [row[0] for row in rows[::2]] == ["SST-2", "MRPC", "STS-B", "ChnSentiCorp", "AFQMC"]
-    for task, metric, split, arm, mean, low, high, baseline, bag_of_words in rows:
+    for task, metric, split, arm, mean, low, high, baseline, bag_of_words, on_train in rows:
         report = report_of(output / "runs" / "fine-tuning" / task / arm / "seed-1")
         assert split == ("valid" if task in ("SST-2", "AFQMC") else "test")
         assert mean == low == high == report["chosen"][split][metric]
+        assert on_train == report["chosen"]["train"][metric] and report["train_sample"] == 256
         assert baseline == (report["baseline"][split][metric] or 0)
         assert bag_of_words == report["bag_of_words"][split][metric]
         assert report["records"]["train"] == 256 and set(report["shared_with_train"].values()) == {0}
     assert set(result["verdicts"]) == {"C-20", "X-09"}
     measures = {(m["name"], m["arm"]): m["value"] for m in result["measures"]}
-    for task, metric, _, arm, mean, *_, bag_of_words in rows:
+    for task, metric, _, arm, mean, *_, bag_of_words, on_train in rows:
         name = f"{task}, " + {"f1": "F1", "spearman": "Spearman's correlation"}.get(metric, metric)
+        assert measures[f"{name} on training records", arm] == on_train
         assert measures[name, arm] == mean and measures[name, "bag of words"] == bag_of_words
         assert (name, f"{arm}, random body") in measures
+
+
+@pytest.fixture(scope="module")
+def control(tmp_path_factory):
+    """The control with a BERT of transformers' making in place of the published body."""
+    sets = tmp_path_factory.mktemp("control_sets")
+    body = sets / "all_minilm_l6_v2"
+    torch.manual_seed(4)
+    letters = "abcdefghijklm"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *("##" + letter for letter in letters)]
+    small = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=40)
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=len(words), **small))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=tol.PERTURBED)
+    model.save_pretrained(body)
+    (body / "vocab.txt").write_text("\n".join(words) + "\n")
+    (body / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer")))
+    rng = random.Random(9)
+
+    def english():
+        return " ".join("".join(rng.choices(letters, k=3)) for _ in range(6))
+
+    for split, count in dict(train=300, dev=20, test=20).items():
+        rows = [dict(sentence1=english(), sentence2=english(), score=rng.randrange(6)) for _ in range(count)]
+        write_table(sets / "glue" / f"stsb_{split}.tsv", rows)
+    output = tmp_path_factory.mktemp("control")
+    (line,) = results("reproduce", "real-weights", "--output", output, "--data", sets)
+    assert line["verdicts"] == {"X-18": "smoke run"}
+    return body, output / "tiny"
+
+
+def test_the_control_of_fine_tuning(control):
+    body, output = control
+    result = result_of(output, "real-weights")
+    rows = {(row[0], row[1]): row for row in result["table"]["rows"]}
+    for weights, suffix in dict(published="", random="-random-body").items():
+        report = report_of(output / "runs" / "real-weights" / "cls" / f"seed-1{suffix}")
+        chosen = [report["chosen"][split]["spearman"] for split in ("train", "valid", "test")]
+        assert rows["[CLS]", weights][3:7] == [5e-5, *chosen] and report["records"]["train"] == 256
+        assert ("random-body" in report["model"]) == (weights == "random")
+    published, drawn = (
+        load_file(folder / "model.safetensors")
+        for folder in (body, output / "runs" / "real-weights" / "random-body" / "seed-1")
+    )
+    assert published.keys() == drawn.keys() and "pooler.dense.weight" in drawn
+    assert not np.allclose(published["pooler.dense.weight"], drawn["pooler.dense.weight"])
+    measures = {(m["name"], m["arm"]): m["value"] for m in result["measures"]}
+    assert measures["STS-B dev, Spearman's correlation", "[CLS]"] == rows["[CLS]", "published"][5]
+
+
+def test_means_that_are_not_tuned_are_those_of_transformers(control):
+    body, output = control
+    model, tokenizer = (
+        transformers.BertModel.from_pretrained(body).eval(),
+        transformers.BertTokenizer.from_pretrained(body),
+    )
+    test = records(output, "STS-B-real-weights", "test")
+
+    def mean(text):
+        with torch.no_grad():
+            return model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).double()
+
+    cosines = [torch.cosine_similarity(mean(row["text"]), mean(row["pair"]), dim=0).item() for row in test]
+    expected = stats.spearmanr(cosines, [float(row["label"]) for row in test]).statistic
+    rows = {(row[0], row[1]): row for row in result_of(output, "real-weights")["table"]["rows"]}
+    assert rows["mean, not tuned", "published"][6] == pytest.approx(expected, abs=tol.RANKS_OF_NEAR_TIES)
 
 
 def test_a_body_of_random_weights_is_tuned_too(output):

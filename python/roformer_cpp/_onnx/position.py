@@ -133,7 +133,9 @@ class _Reader:
             return Rotation(True, (cosines, sines), (cosines, sines), values)
         frequencies: np.ndarray | list = []
         if encoding["trained"]:
-            frequencies = self.files.weight(self._name(i, "freqs"))
+            frequencies = self.files.weight(self._name(i, encoding["trained"]))
+            if encoding["trained"] == "log_freqs":
+                frequencies = np.exp(frequencies.astype(np.float64)).astype(np.float32)
         elif encoding["float32"]:
             frequencies = self.stored_terms[-1]["rotary_frequencies"][0][0]  # within the training length
         rows = self.files.native.rotation(i, self.tokens, [float(f) for f in frequencies])

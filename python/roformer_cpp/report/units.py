@@ -14,10 +14,11 @@ _UNITS = {
 }
 # Columns of fractions, by experiment.
 _FRACTIONS = {
-    "staged-pretraining": {"accuracy"},
-    "chinese-models": {"accuracy", "baseline", "bag of words"},
-    "long-texts": {"accuracy", "bag of words", "on SCM"},
-    "fine-tuning": {"mean", "baseline", "bag of words"},
+    "staged-pretraining": {"accuracy", "of the same tokens"},
+    "chinese-models": {"accuracy", "baseline", "bag of words", "training records"},
+    "long-texts": {"accuracy", "bag of words", "on SCM", "training records"},
+    "fine-tuning": {"mean", "baseline", "bag of words", "training records"},
+    "real-weights": {"training records", "dev", "test", "baseline", "bag of words"},
 }
 
 

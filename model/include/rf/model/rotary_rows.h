@@ -39,12 +39,18 @@ const char* name(RotaryLayout layout);
 // ln n / ln L in a sequence whose positions span n.
 enum class LogN { kNone, kPosition, kLength };
 
+// "trainable": false, true or "log". kRaw: the frequencies are a parameter; kLog: their logarithms are, so that an
+// optimizer whose steps are of one size, such as Adam, changes frequencies of every size by the same factor.
+enum class TrainedFrequencies { kNone, kRaw, kLog };
+// The parameter's name, float32 [R/2]: "freqs" or "log_freqs"; "" for kNone.
+const char* parameter_name(TrainedFrequencies trained);
+
 struct RotarySettings {
   RotaryForm form = RotaryForm::kRope;
   RopeSpec spec;  // axial: of one axis; axial-nd: of all
   RotaryLayout layout = RotaryLayout::kPairs;
   bool rotates_values = false;
-  bool trained = false;     // the frequencies are a parameter, float32 [R/2]
+  TrainedFrequencies trained = TrainedFrequencies::kNone;
   int64_t grid_width = 1;   // axial
   double scale_base = 512;  // xpos
   LogN log_n = LogN::kNone;

@@ -1,0 +1,159 @@
+"""Loss curves of `roformer finetune` beside transformers' models, trained in float64 on the same batches by torch's own
+AdamW, clipping and losses, with the schedule of docs/finetuning.md: BERT with its learned positions, and RoFormer.
+
+An epoch is one batch, so that every step has a line in the metrics and its records are known.
+"""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import cli_support
+import task_files
+import tolerances as tol
+from cli_support import results
+
+STEPS, RECORDS, LENGTH, SEED = 10, 24, 32, 5
+RATE, WARMUP, DECAY, CLIP = 3e-3, 0.3, 0.1, 1.0
+SMALL = dict(
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=40,
+    max_position_embeddings=LENGTH,
+    type_vocab_size=2,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
+LABELS = dict(classification=2, regression=1)
+
+
+def graded_pairs(seed):
+    """Two texts, and a number with a fraction."""
+    record = task_files.regression(seed)
+    return dict(text=record["text"], pair=" ".join(task_files.sentence(seed, 4)), label=record["label"] + 0.25)
+
+
+RECORDS_OF = dict(classification=task_files.pairs, regression=graded_pairs)
+
+
+@pytest.fixture(scope="module", params=["bert", "roformer"])
+def family(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=["classification", "regression"])
+def case(request, family, tmp_path_factory):
+    """The task, a model of transformers' making with its head, moved by N(0, 0.3), and the task's files."""
+    task, folder = request.param, tmp_path_factory.mktemp("curves")
+    files = task_files.write_splits(folder, RECORDS_OF[task], train=RECORDS, valid=8)
+    cli_support.make_corpus(folder / "corpus")
+    results("vocab", "--input", folder / "corpus", "--size", 150, "--output", folder / "model" / "vocab.txt")
+    words = (folder / "model" / "vocab.txt").read_text().splitlines()
+    more = dict(vocab_size=len(words), num_labels=LABELS[task], **SMALL)
+    torch.manual_seed(2)
+    if family == "bert":
+        model = transformers.BertForSequenceClassification(transformers.BertConfig(**more))
+    else:
+        config = transformers.RoFormerConfig(embedding_size=SMALL["hidden_size"], **more)
+        model = transformers.RoFormerForSequenceClassification(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter), alpha=tol.PERTURBED)
+    model.save_pretrained(folder / "model")
+    (folder / "model" / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="BertTokenizer")))
+    return task, folder / "model", files
+
+
+def in_float64(model_dir):
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(model_dir).double().train()
+    if isinstance(model, transformers.RoFormerForSequenceClassification):
+        table = model.roformer.encoder.embed_positions.weight  # transformers has it in float32
+        rows, dim = table.shape
+        angles = np.arange(rows)[:, None] * 10000.0 ** (-2.0 * np.arange(dim // 2) / dim)
+        exact = torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)], axis=1))
+        model.roformer.encoder.embed_positions.weight = torch.nn.Parameter(exact, requires_grad=False)
+    return model
+
+
+def rate_of(step, peak):
+    warmup = math.ceil(WARMUP * STEPS)
+    return peak * step / warmup if step <= warmup else peak * (STEPS - step) / (STEPS - warmup)
+
+
+def curve(task, model_dir, files, *, rate=RATE, decay=DECAY, clip=CLIP, types=True):
+    """Loss and gradient norm [STEPS, 2] of each step, in float64."""
+    model = in_float64(model_dir)
+    rows = [json.loads(line) for line in files["train"].read_text().splitlines()]
+    tokenizer = transformers.BertTokenizer.from_pretrained(model_dir)
+    texts = ([row[name] for row in rows] for name in ("text", "pair"))
+    batch = dict(tokenizer(*texts, return_tensors="pt", padding=True, truncation=True, max_length=LENGTH))
+    if not types:
+        del batch["token_type_ids"]
+    labels = torch.tensor([row["label"] if task == "regression" else int(row["label"] == "yes") for row in rows])
+    trained = [w for w in model.parameters() if w.requires_grad]
+    groups = [
+        dict(params=[w for w in trained if w.ndim > 1], weight_decay=decay),
+        dict(params=[w for w in trained if w.ndim < 2], weight_decay=0.0),
+    ]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.999), eps=1e-8)
+    found = []
+    for step in range(1, STEPS + 1):
+        logits = model(**batch).logits
+        if task == "regression":
+            loss = torch.nn.functional.mse_loss(logits[:, 0], labels.double())
+        else:
+            loss = torch.nn.functional.cross_entropy(logits, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(trained, clip)
+        for group in optimizer.param_groups:
+            group["lr"] = rate_of(step, rate)
+        optimizer.step()
+        found.append((loss.item(), norm.item()))
+    return np.array(found)
+
+
+def off(one, other):
+    """The largest relative difference of a loss and of a norm."""
+    return np.abs(one / other - 1).max(axis=0)
+
+
+@pytest.fixture(scope="module")
+def expected(case):
+    return curve(*case)
+
+
+def test_losses_are_those_of_float64(case, family, expected, tmp_path):
+    task, model_dir, files = case
+    splits = {name: files[name] for name in ("train", "valid")}
+    results(
+        *task_files.options(
+            model_dir,
+            splits,
+            tmp_path / "out",
+            task,
+            *("--learning-rates", RATE, "--epochs", STEPS, "--batch", RECORDS, "--max-length", LENGTH),
+            *("--warmup", WARMUP, "--weight-decay", DECAY, "--clip-norm", CLIP, "--precision", "float32"),
+            *("--seed", SEED),
+        )
+    )
+    (path,) = (tmp_path / "out").glob(f"lr-*/seed-{SEED}/metrics.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    steps = [line for line in lines if line["type"] == "train"]
+    assert [line["learning_rate"] for line in steps] == pytest.approx([rate_of(s, RATE) for s in range(1, STEPS + 1)])
+    got = np.array([(line["loss"], line["gradient_norm"]) for line in steps])
+    assert len(got) == STEPS and expected[-1, 0] < expected[0, 0]
+    print(f"{family}, {task}: off by {off(got, expected)}")
+    assert (off(got, expected) <= (tol.TUNED_LOSS, tol.TUNED_NORM)).all()
+
+
+@pytest.mark.parametrize("wrong", [dict(rate=1.001 * RATE), dict(decay=0.0), dict(clip=2.0), dict(types=False)])
+def test_the_bound_would_show_another_constant(case, expected, wrong):
+    difference = off(curve(*case, **wrong), expected)
+    assert (difference > (10 * tol.TUNED_LOSS, 10 * tol.TUNED_NORM)).all(), difference
