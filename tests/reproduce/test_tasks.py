@@ -70,6 +70,8 @@ def make_sets(folder, books):
         for cause in range(4)
         for _ in range(12)
     ]
+    # A judgment of the test part is in the training part, too.
+    judgments.append(dict(next(row for row in judgments if row["split"] == "test"), split="dev"))
     rng.shuffle(judgments)
     write_lines(folder / "cjrc_legal_docs" / "cjrc_docs.jsonl", judgments)
     scm = folder / "cail2019_scm"
@@ -119,6 +121,9 @@ def test_triples_have_one_cause_and_parts_share_no_document(output):
     documents = [{row[name] for row in rows for name in "ABC"} for rows in (train, valid, test)]
     assert not (documents[0] & documents[1] or documents[0] & documents[2] or documents[1] & documents[2])
     assert {text.split()[0] for text in documents[2]} == {"test"}
+    assert "test" not in {text.split()[0] for text in documents[0] | documents[1]}
+    # Every cause has a pair of twelve judgments to choose by.
+    assert len({row["A"].split()[1] for row in valid}) > 4 and len(documents[1]) <= 18
     scm = [row[name] for row in records(output, "scm", "test") for name in "ABC"]
     assert len(scm) == 3 * 7 and {int(text.split()[1]) for text in scm} <= set(range(10, 20))
 
