@@ -52,8 +52,8 @@ class Finetuning:
         directory: the output directory: each run, and at the end the tuned model.
         is_finished: whether all runs are complete. If not, work was stopped after a checkpoint, and the same call
             continues it.
-        chosen: ``learning_rate``, ``seed`` and ``step`` of the chosen model, with its metrics as ``valid`` and, with a
-            test file, ``test``; None where training was stopped.
+        chosen: ``learning_rate``, ``seed`` and ``step`` of the chosen model, with its metrics as ``train`` (of 1,000
+            training records), ``valid`` and, with a test file, ``test``; None where training was stopped.
         runs: a dictionary for each run that is complete: ``learning_rate``, ``seed``, ``steps``, ``best_step``,
             ``seconds``, and ``valid``, its metrics on the valid file.
         metrics, messages: as for :class:`Pretraining`.
