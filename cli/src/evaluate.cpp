@@ -35,7 +35,8 @@ int run_evaluate(const CLI::App& app, EvaluateOptions& options, const Common& co
   }
   nlohmann::json result;
   if (options.data.data_dir.empty()) {
-    check_form(app, "--input", {"--split", "--mask-probability", "--whole-word", "--padded", "--bfloat16", "--batch"});
+    check_form(app, "--input",
+               {"--split", "--mask-probability", "--whole-word", "--pairs", "--padded", "--bfloat16", "--batch"});
     options.records.model_dir = options.data.model_dir;
     if (!common.process_group.empty()) {
       fail_usage("evaluate", "several processes share --data only, got --input; run roformer evaluate for it");
@@ -69,6 +70,11 @@ std::function<int()> configure_evaluate(CLI::App& app, const Common& common) {
   app.add_flag_callback(
       "--whole-word", [options] { options->data.mask.unit = data::MaskUnit::kWholeWord; },
       "With --data: mask whole words");
+  add_choice<data::Pairs>(
+      app, "--pairs", data.pairs, "none",
+      "With --data: also classify pairs of sentences, next_sentence or sentence_order, with a model "
+      "that was pretrained on them",
+      {data::kPairsNames.begin(), data::kPairsNames.end()});
   app.add_flag_callback(
       "--padded", [options] { options->data.packing = data::Packing::kPadded; },
       "With --data: a row is one piece of a document; default: rows are packed");

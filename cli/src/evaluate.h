@@ -14,6 +14,7 @@ struct EvaluateData {
   int64_t max_length = 128, batch_size = 32;
   data::Packing packing = data::Packing::kPacked;
   data::MaskOptions mask;
+  data::Pairs pairs = data::Pairs::kNone;
   bool bfloat16 = false;  // compute in bfloat16 where training does
 };
 

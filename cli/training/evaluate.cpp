@@ -15,7 +15,8 @@ extern "C" RF_CLI_API nlohmann::json rf_evaluate_data(const rf::cli::EvaluateDat
                                  .max_length = given.max_length,
                                  .batch_size = given.batch_size,
                                  .packing = given.packing,
-                                 .mask = given.mask};
+                                 .mask = given.mask,
+                                 .pairs = given.pairs};
   options.seed = common.seed.value_or(options.seed);
   options.process_group = common.process_group;
   if (given.bfloat16) options.precision = train::Precision::kBfloat16;

@@ -101,7 +101,18 @@ class TranslationOutput {
   size_t lines_ = 0;
 };
 
+// The translations, and the part of them until they are complete, replace what was in these files.
+void check_output(const TranslateArguments& arguments) {
+  if (arguments.input == "-" || !fs::exists(arguments.input)) return;
+  for (const char* end : {"", ".part", ".part.json"}) {
+    const std::string written = arguments.output + end;
+    if (!fs::exists(written) || !fs::equivalent(arguments.input, written)) continue;
+    fail("translate", "the output must not replace the input, got {} for the input {}", written, arguments.input);
+  }
+}
+
 int run_translate(const TranslateArguments& arguments) {
+  if (!arguments.output.empty()) check_output(arguments);
   const train::TranslateOptions& options = arguments.options;
   const std::vector<std::string> lines = data::read_text_lines(arguments.input);
   const std::string name = arguments.input == "-" ? "standard input" : arguments.input;

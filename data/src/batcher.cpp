@@ -11,6 +11,7 @@
 #include "masking.h"
 #include "rf/data/random.h"
 #include "rf/io/error.h"
+#include "segment_pairs.h"
 
 namespace rf::data {
 namespace {
@@ -20,13 +21,23 @@ constexpr int64_t kMaxBlockChunks = 16384;  // also with very short documents
 constexpr int64_t kMaxBatchTokens = int64_t{1} << 24;
 
 struct Piece {
-  int64_t chunk, length;  // length with [CLS] and [SEP]
+  int64_t chunk, length;  // length with special tokens, at most
 };
 using Row = std::vector<Piece>;
 
+const ChunkForm& form_of(Pairs pairs) {
+  return pairs == Pairs::kNone ? kSingle : kPair;
+}
+
 int64_t checked_max_length(const BatchOptions& options) {
-  if (options.max_length < kChunkSpecials + 1 || options.max_length > kMaxBatchTokens) {
-    fail("batch", "max_length must be in [{}, 2^24], got {}", kChunkSpecials + 1, options.max_length);
+  const ChunkForm& form = form_of(options.pairs);
+  const int64_t least = form.specials + form.min_tokens;
+  if (options.max_length < least || options.max_length > kMaxBatchTokens) {
+    fail("batch", "max_length must be in [{}, 2^24]{}, got {}", least,
+         options.pairs == Pairs::kNone ? "" : " with pairs", options.max_length);
+  }
+  if (options.pairs != Pairs::kNone && options.objective == Objective::kCausal) {
+    fail("batch", "pairs go with the masked objective, got causal");
   }
   if (options.batch_size < 1 || options.batch_size > kMaxBatchTokens / options.max_length) {
     fail("batch", "batch_size must be at least 1 and batch_size times max_length at most 2^24, got {} of {}",
@@ -86,12 +97,15 @@ std::initializer_list<text::SpecialRole> required_roles(Objective objective) {
 
 struct Batcher::Impl {
   Impl(std::shared_ptr<const Split> data, const text::SpecialIds& ids, const BatchOptions& batch_options)
-      : options(batch_options), special(ids), chunks(std::move(data), checked_max_length(batch_options)) {
+      : options(batch_options),
+        special(ids),
+        chunks(std::move(data), checked_max_length(batch_options), form_of(batch_options.pairs)) {
     if (options.objective == Objective::kMasked) {
       masking.emplace(options.mask, special, chunks.split().vocab_size(), options.seed);
     } else {
       check_row_specials(special, chunks.split().vocab_size());
     }
+    if (options.pairs != Pairs::kNone) pairs.emplace(options.pairs, chunks, special.sep, options.seed);
     if (options.packing == Packing::kPacked) {
       const double chunks_per_row = double(options.max_length) * double(chunks.count()) / double(chunks.total_length());
       block_chunks = std::clamp(int64_t(double(kBlockRows) * chunks_per_row), kBlockRows, kMaxBlockChunks);
@@ -152,14 +166,14 @@ struct Batcher::Impl {
     batch.ids.assign(slots, special.pad);
     batch.segments.assign(slots, -1);
     batch.positions.assign(slots, 0);
+    if (pairs) batch.types.assign(slots, 0);
     std::optional<MaskDraft> draft;
     if (masking) draft.emplace(*masking, batch);
     for (int64_t b = 0; b < batch.batch_size; ++b) {
       int64_t at = b * batch.length;
       int32_t segment = 0;
       for (const Piece& piece : rows[b]) {
-        place(piece, segment++, at, epochs[b], batch, draft);
-        at += piece.length;
+        at += place(piece, segment++, at, epochs[b], batch, draft);
         batch.ends.push_back(at);
       }
       if (const int64_t end = (b + 1) * batch.length; at < end) batch.ends.push_back(end);
@@ -168,30 +182,49 @@ struct Batcher::Impl {
     return batch;
   }
 
-  // Writes [CLS] chunk [SEP] from flat index `at` on.
-  void place(const Piece& piece, int32_t segment, int64_t at, int64_t epoch, Batch& batch,
-             std::optional<MaskDraft>& draft) const {
-    std::vector<int32_t> ids(static_cast<size_t>(piece.length - kChunkSpecials));
-    std::vector<uint8_t> starts_word(ids.size());
-    chunks.copy(piece.chunk, ids.data(), starts_word.data());
+  // The text of a chunk between [CLS] and the last [SEP], and where its words begin. With pairs notes which it is and
+  // the types of the tokens from flat index `at` on.
+  std::pair<std::vector<int32_t>, std::vector<uint8_t>> text_of(const Piece& piece, int64_t at, int64_t epoch,
+                                                                Batch& batch) const {
+    if (!pairs) {
+      std::vector<int32_t> ids(static_cast<size_t>(piece.length - kSingle.specials));
+      std::vector<uint8_t> starts_word(ids.size());
+      chunks.copy(piece.chunk, ids.data(), starts_word.data());
+      return {std::move(ids), std::move(starts_word)};
+    }
+    SegmentPair pair = pairs->at(chunks, piece.chunk, epoch);
+    batch.pair_places.push_back(at);
+    batch.pair_labels.push_back(pair.label);
+    const int64_t second = at + 1 + pair.first_tokens + 1;
+    std::fill(batch.types.begin() + second, batch.types.begin() + at + std::ssize(pair.ids) + 2, 1);
+    return {std::move(pair.ids), std::move(pair.starts_word)};
+  }
+
+  // Writes [CLS] text [SEP] from flat index `at` on, and returns how many tokens that is.
+  int64_t place(const Piece& piece, int32_t segment, int64_t at, int64_t epoch, Batch& batch,
+                std::optional<MaskDraft>& draft) const {
+    const auto [ids, starts_word] = text_of(piece, at, epoch, batch);
+    const int64_t length = std::ssize(ids) + 2;
     batch.ids[at] = special.cls;
     std::copy(ids.begin(), ids.end(), batch.ids.begin() + at + 1);
-    batch.ids[at + piece.length - 1] = special.sep;
-    std::fill_n(batch.segments.begin() + at, piece.length, segment);
-    std::iota(batch.positions.begin() + at, batch.positions.begin() + at + piece.length, 0);
-    batch.real_tokens += piece.length;
+    batch.ids[at + length - 1] = special.sep;
+    std::fill_n(batch.segments.begin() + at, length, segment);
+    std::iota(batch.positions.begin() + at, batch.positions.begin() + at + length, 0);
+    batch.real_tokens += length;
     if (draft) {
       draft->add(epoch, piece.chunk, at + 1, starts_word);
     } else {
-      label_next_tokens(special, at, piece.length, batch);
+      label_next_tokens(special, at, length, batch);
     }
+    return length;
   }
 
   BatchOptions options;
   text::SpecialIds special;
   Chunks chunks;
   std::optional<Masking> masking;  // of Objective::kMasked
-  int64_t block_chunks = 1;        // kPadded: a block is one chunk, which packs into one row
+  std::optional<SegmentPairs> pairs;
+  int64_t block_chunks = 1;  // kPadded: a block is one chunk, which packs into one row
 };
 
 Batcher::Batcher(std::shared_ptr<const Split> split, const text::SpecialIds& special, BatchOptions options)

@@ -1,5 +1,6 @@
-// The chunks of a split: each document cut into pieces of max_length - 2 tokens (the last one shorter), with
-// consecutive numbers in the order of the documents.
+// The chunks of a split: each document cut into pieces of max_length tokens less those for special ones (the last one
+// shorter), with consecutive numbers in the order of the documents. A chunk that is to be divided into a pair has at
+// least two tokens: one token that is left over at the end of a document is left out.
 //
 // Of the documents' first chunks every 64th is kept, an eighth of a byte per document; the others are counted from the
 // lengths of at most 64 documents, which are read from the shard.
@@ -17,12 +18,21 @@
 
 namespace rf::data {
 
-inline constexpr int64_t kChunkSpecials = 2;  // [CLS] and [SEP]
+// Of each chunk: how many special tokens it gets, and the fewest tokens of text.
+struct ChunkForm {
+  int64_t specials, min_tokens;
+};
+inline constexpr ChunkForm kSingle{2, 1};  // [CLS] chunk [SEP]
+inline constexpr ChunkForm kPair{3, 2};    // [CLS] A [SEP] B [SEP]
 
 class Chunks {
  public:
-  Chunks(std::shared_ptr<const Split> split, int64_t max_length)
-      : split_(std::move(split)), tokens_per_chunk_(max_length - kChunkSpecials) {
+  struct Place {
+    int64_t document, begin, count;
+  };
+
+  Chunks(std::shared_ptr<const Split> split, int64_t max_length, const ChunkForm& form)
+      : split_(std::move(split)), form_(form), tokens_per_chunk_(max_length - form.specials) {
     if (split_->tokens() == 0) {
       fail("batch", "{} must have at least one token, got none (a single document is not divided between the splits)",
            split_->label());
@@ -31,32 +41,28 @@ class Chunks {
     std::array<int64_t, kStride> lengths;
     for (int64_t document = 0; document < split_->documents(); document += kStride) {
       first_.push_back(count_);
-      for (const int64_t tokens : read_lengths(document, lengths)) count_ += chunks_in(tokens);
+      for (const int64_t tokens : read_lengths(document, lengths)) {
+        const int64_t chunks = chunks_in(tokens);
+        count_ += chunks;
+        total_length_ += std::min(tokens, chunks * tokens_per_chunk_) + chunks * form_.specials;
+      }
+    }
+    if (count_ == 0) {
+      fail("batch", "{} must have a document of at least {} tokens to divide into a pair, got none", split_->label(),
+           form_.min_tokens);
     }
   }
 
   const Split& split() const { return *split_; }
   int64_t count() const { return count_; }
-  int64_t total_length() const { return split_->tokens() + kChunkSpecials * count_; }
+  int64_t total_length() const { return total_length_; }
 
-  // Tokens of a chunk with [CLS] and [SEP].
-  int64_t length(int64_t chunk) const { return place(chunk).count + kChunkSpecials; }
-  // The tokens between [CLS] and [SEP], length(chunk) - 2 of them.
+  // Tokens of a chunk with its special ones.
+  int64_t length(int64_t chunk) const { return place(chunk).count + form_.specials; }
+  // The tokens of a chunk, without special ones.
   void copy(int64_t chunk, int32_t* ids, uint8_t* starts_word) const {
     const Place at = place(chunk);
     split_->copy(at.document, at.begin, at.count, ids, starts_word);
-  }
-
- private:
-  static constexpr int64_t kStride = 64;
-  struct Place {
-    int64_t document, begin, count;
-  };
-  int64_t chunks_in(int64_t tokens) const { return (tokens + tokens_per_chunk_ - 1) / tokens_per_chunk_; }
-  std::span<const int64_t> read_lengths(int64_t document, std::array<int64_t, kStride>& lengths) const {
-    const auto count = static_cast<size_t>(std::min(kStride, split_->documents() - document));
-    split_->document_lengths(document, std::span(lengths).first(count));
-    return std::span(lengths).first(count);
   }
   Place place(int64_t chunk) const {
     const int64_t index = std::upper_bound(first_.begin(), first_.end(), chunk) - first_.begin() - 1;
@@ -64,15 +70,27 @@ class Chunks {
     std::array<int64_t, kStride> lengths;
     for (const int64_t tokens : read_lengths(document, lengths)) {
       const int64_t begin = rest * tokens_per_chunk_;
-      if (begin < tokens) return {document, begin, std::min(tokens_per_chunk_, tokens - begin)};
+      if (begin + form_.min_tokens <= tokens) return {document, begin, std::min(tokens_per_chunk_, tokens - begin)};
       rest -= chunks_in(tokens);
       ++document;
     }
     fail("batch", "{} must not change while it is read, got other lengths of its documents", split_->label());
   }
 
+ private:
+  static constexpr int64_t kStride = 64;
+  int64_t chunks_in(int64_t tokens) const {
+    return (tokens + tokens_per_chunk_ - form_.min_tokens) / tokens_per_chunk_;
+  }
+  std::span<const int64_t> read_lengths(int64_t document, std::array<int64_t, kStride>& lengths) const {
+    const auto count = static_cast<size_t>(std::min(kStride, split_->documents() - document));
+    split_->document_lengths(document, std::span(lengths).first(count));
+    return std::span(lengths).first(count);
+  }
+
   std::shared_ptr<const Split> split_;
-  int64_t tokens_per_chunk_, count_ = 0;
+  ChunkForm form_;
+  int64_t tokens_per_chunk_, count_ = 0, total_length_ = 0;
   std::vector<int64_t> first_;  // the number of chunks before every 64th document
 };
 

@@ -41,6 +41,7 @@ Task task_of(Head head) {
     case Head::kNone:
       return Task::kNone;
     case Head::kMaskedLm:
+    case Head::kPreTraining:
       return Task::kMaskedLm;
     case Head::kCausalLm:
       return Task::kCausalLm;

@@ -113,7 +113,7 @@ struct HeadName {
   std::string_view end;  // of the class name, after a stem
   Head head;
 };
-// In the order of Head, so that the first seven are also the names that are written.
+// In the order of Head, so that an entry's index is that of its head, and it is the name that is written.
 constexpr HeadName kHeadNames[] = {
     {"Model", Head::kNone},
     {"ForMaskedLM", Head::kMaskedLm},
@@ -122,6 +122,7 @@ constexpr HeadName kHeadNames[] = {
     {"ForMultipleChoice", Head::kMultipleChoice},
     {"ForTokenClassification", Head::kTokenClassification},
     {"ForQuestionAnswering", Head::kQuestionAnswering},
+    {"ForPreTraining", Head::kPreTraining},
 };
 
 struct Stem {
@@ -150,11 +151,11 @@ Architecture parse_architecture(const std::string& name) {
   for (const Stem& stem : stems()) {
     for (const HeadName& entry : kHeadNames) {
       const std::string candidate = class_name(stem.name, entry.head);
-      if (candidate == name) return {&stem, entry.head};
+      if (candidate == name) {
+        return {&stem, entry.head == Head::kPreTraining ? Head::kMaskedLm : entry.head};
+      }
       known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate);
     }
-    const bool has_next_sentence = stem.name == "Bert" || stem.name == "Nezha";
-    if (has_next_sentence && name == fmt::format("{}ForPreTraining", stem.name)) return {&stem, Head::kMaskedLm};
   }
   fail("config", "architecture must be one of {}, got {}", known, io::printable(name));
 }

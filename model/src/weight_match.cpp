@@ -23,8 +23,6 @@ constexpr std::string_view kHeadModules[] = {"cls.", "classifier.", "qa_outputs.
 constexpr std::string_view kIgnoredEnds[] = {"embeddings.position_ids", "embeddings.token_type_ids",
                                              "encoder.embed_positions.weight",
                                              "self.relative_positions_encoding.positions_encoding"};
-// Prefix of the layer of next-sentence prediction, a task for which there is no head.
-constexpr std::string_view kNextSentence = "cls.seq_relationship.";
 
 template <size_t N>
 bool starts_with_any(std::string_view name, const std::string_view (&modules)[N]) {
@@ -122,7 +120,8 @@ class Matcher {
 
   // Untied decoder tensors are among the specs and do not come here.
   bool is_tied_copy(const std::string& name) const {
-    return (head_ == Head::kMaskedLm || head_ == Head::kCausalLm) && !tied_source(config_, name).empty();
+    const bool has_decoder = head_ == Head::kMaskedLm || head_ == Head::kCausalLm || head_ == Head::kPreTraining;
+    return has_decoder && !tied_source(config_, name).empty();
   }
 
   bool is_ignored(const std::string& name) const {
@@ -130,7 +129,7 @@ class Matcher {
     const bool projects = config_.embedding_size != config_.hidden_size;
     if (body == "embeddings_project.weight" || body == "embeddings_project.bias") return !projects;
     if (body == "pooler.dense.weight" || body == "pooler.dense.bias") return true;  // or a spec
-    if (name.starts_with(kNextSentence) && config_.family == Family::kBert) return true;
+    if (name.starts_with(kPairLayer)) return true;                                  // or a spec
     if (std::any_of(std::begin(kIgnoredEnds), std::end(kIgnoredEnds), [&](auto end) { return name.ends_with(end); })) {
       return true;
     }
@@ -147,9 +146,11 @@ class Matcher {
     return starts_with_any(spec.name, kHeadModules) || spec.name.starts_with(prefix_ + "pooler.");
   }
 
-  // The pooler of a prefix language model, which a model that was trained without pairs lacks.
+  // What is above a sequence as a whole, which a model that was trained without pairs lacks: the pooler of a prefix
+  // language model, and that of pretraining with its layer of pairs.
   bool is_of_sentences(const WeightSpec& spec) const {
-    return config_.prefix_lm && spec.name.starts_with(prefix_ + "pooler.");
+    if (head_ != Head::kPreTraining && !config_.prefix_lm) return false;
+    return spec.name.starts_with(prefix_ + "pooler.") || spec.name.starts_with(kPairLayer);
   }
 
   void find_missing() {

@@ -102,6 +102,10 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
     case Head::kCausalLm:
       add_language_model_head(to, config);
       break;
+    case Head::kPreTraining:
+      add_language_model_head(to, config);
+      to.task_linear(kPairLayer, 2, config.hidden_size);
+      break;
     case Head::kSequenceClassification:
       if (config.family == Family::kBert) {
         to.task_linear("classifier", config.num_labels, config.hidden_size);
@@ -124,6 +128,7 @@ std::vector<WeightSpec> weight_specs(const ModelConfig& config, Head head) {
 }
 
 bool has_pooler(const ModelConfig& config, Head head) {
+  if (head == Head::kPreTraining) return true;
   if (config.prefix_lm && (head == Head::kNone || head == Head::kCausalLm)) return true;
   const bool pools = head == Head::kNone || head == Head::kSequenceClassification || head == Head::kMultipleChoice;
   return config.family == Family::kBert && pools;

@@ -81,6 +81,7 @@ struct Model::Impl {
   Linear pooler;              // family bert, and prefix language models
   Linear transform, decoder;  // language models
   Norm transform_norm;
+  Linear pair_classifier;               // pretraining with pairs
   Linear classifier_dense, classifier;  // the other heads; classifier_dense: a RoFormer's sequence classification
 
   void bind_head(const Parameters& parameters, const std::string& prefix);
@@ -99,6 +100,9 @@ void Model::Impl::bind_head(const Parameters& parameters, const std::string& pre
   switch (head) {
     case Head::kNone:
       return;
+    case Head::kPreTraining:
+      pair_classifier = parameters.linear(kPairLayer);
+      [[fallthrough]];
     case Head::kMaskedLm:
     case Head::kCausalLm:
       if (parameters.has("cls.predictions.transform.dense.weight")) {
@@ -238,6 +242,14 @@ at::Tensor Model::pooled(const at::Tensor& hidden_BTC) {
   return impl_->config.prefix_lm ? first_BC : at::tanh(first_BC);
 }
 
+at::Tensor Model::pair_logits(const at::Tensor& first_NC) {
+  if (!impl_->pair_classifier.weight->defined()) {
+    fail("model", "logits of pairs need a model of pretraining with pairs, got {}",
+         architecture_of(impl_->config, impl_->head));
+  }
+  return impl_->pair_classifier(at::tanh(impl_->pooler(first_NC)));
+}
+
 at::Tensor Model::masked_lm_logits(const at::Tensor& hidden_NC) {
   if (!impl_->decoder.weight->defined()) {
     fail("model", "logits over the vocabulary need a language model, got {}",
@@ -275,6 +287,7 @@ Output Model::forward(const Input& input, int64_t num_choices, KeyValueCache* ca
       break;
     case Head::kMaskedLm:
     case Head::kCausalLm:
+    case Head::kPreTraining:
       out.logits = masked_lm_logits(out.hidden_BTC);
       break;
     case Head::kSequenceClassification:

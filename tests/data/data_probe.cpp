@@ -3,9 +3,10 @@
 //   {"inputs": [...], "format": .., "field": .., "documents": .., "quotes": bool, "skip": bool, "prepare": {..}}
 // prints {"documents": [hexadecimal ...], "pieces": [bytes ...], "skipped": n}, with the lengths of the pieces in which
 // the documents came; with "prepare": {"model": DIR, "output": DIR, "threads": n} the report.
-//   {"rows": {"data": DIR, "split": .., "max_length": n, "mask_probability": x, "seed": n}}
+//   {"rows": {"data": DIR, "split": .., "max_length": n, "mask_probability": x, "seed": n, "pairs": name}}
 // prints the rows of a masked language model in order, one chunk of a document each and without padding:
-// {"rows": [{"ids": [..], "places": [..], "labels": [..]} ..]}.
+// {"rows": [{"ids": [..], "places": [..], "labels": [..]} ..]}; with pairs each row also has "types" and its
+// "pair_label".
 //   {"batches": {"data": DIR, "max_length": n, "batch": n, "count": n, "seed": n}}
 // prints the first batches of padded rows of the split "train", as pretrain reads and masks them: {"batches":
 // [{"length": n, "ids": [..], "segments": [..], "places": [..], "labels": [..]} ..]}, row by row.
@@ -89,6 +90,10 @@ json prepare(const json& given) {
 
 json rows(const json& given) {
   using namespace rf::data;
+  Pairs pairs = Pairs::kNone;
+  for (const auto& [name, each] : kPairsNames) {
+    if (given.value("pairs", "none") == name) pairs = each;
+  }
   const std::string directory = given.at("data");
   const rf::text::Vocabulary vocabulary = rf::text::load_vocabulary(directory);
   const auto split = std::make_shared<const Split>(directory, given.at("split"), vocabulary.hash());
@@ -97,11 +102,16 @@ json rows(const json& given) {
                          .batch_size = 1,
                          .packing = Packing::kPadded,
                          .mask = {.probability = given.at("mask_probability")},
-                         .seed = given.at("seed")});
+                         .seed = given.at("seed"),
+                         .pairs = pairs});
   json all = json::array();
   Batch batch;
   for (int64_t row = 0; batcher.next_in_order(row, batch);) {
     all.push_back({{"ids", batch.ids}, {"places", batch.places}, {"labels", batch.labels}});
+    if (pairs == Pairs::kNone) continue;
+    const std::vector<int64_t> real(batch.types.begin(), batch.types.begin() + batch.real_tokens);
+    all.back().update(json{{"types", real}, {"pair_label", batch.pair_labels.at(0)}});
+    all.back()["ids"] = std::vector<int64_t>(batch.ids.begin(), batch.ids.begin() + batch.real_tokens);
   }
   return {{"rows", all}};
 }

@@ -117,6 +117,23 @@ TEST(WeightMatch, BertPretrainingFiles) {
   EXPECT_EQ(task.fresh, (Names{"classifier.weight", "classifier.bias"})) << "the pooler is in the file";
 }
 
+// Of every family: a finished pretraining opens as a language model and a bare encoder, and pretraining goes on from
+// one and from a file without pairs.
+TEST(WeightMatch, PretrainingWithPairs) {
+  for (const ModelConfig& c : {one_layer(), small_bert()}) {
+    const std::string pooler = body_prefix(c) + "pooler.dense.", pairs = "cls.seq_relationship.";
+    const auto file = file_of(c, Head::kPreTraining), without = file_of(c, Head::kMaskedLm);
+    EXPECT_EQ(file.size(), without.size() + 4);
+    EXPECT_EQ(strict(c, Head::kPreTraining, file).load, spec_names(c, Head::kPreTraining));
+    EXPECT_EQ(strict(c, Head::kMaskedLm, file).ignored,
+              (Names{pooler + "weight", pooler + "bias", pairs + "weight", pairs + "bias"}));
+    EXPECT_EQ(strict(c, Head::kNone, file).load, spec_names(c, Head::kNone));
+    EXPECT_EQ(match_weights(c, Head::kPreTraining, without, FreshHead::kAllowed).fresh,
+              (Names{pooler + "weight", pooler + "bias", pairs + "weight", pairs + "bias"}));
+    expect_error([&] { strict(c, Head::kPreTraining, without); }, {"ForPreTraining", "4 missing", "pooler"});
+  }
+}
+
 TEST(WeightMatch, NezhaNamesAreBerts) {
   ModelConfig c = small_bert();
   c.position_encodings = {{"nezha", "{}"}};

@@ -52,6 +52,23 @@ TEST(RunConfig, ReadsEveryKey) {
   EXPECT_EQ(to_json(parse_run_config(to_json(run))), to_json(run));
 }
 
+TEST(RunConfig, PairsOfSentences) {
+  EXPECT_EQ(parse_run_config(minimal()).pairs, data::Pairs::kNone);
+  EXPECT_EQ(to_json(parse_run_config(minimal()))["pairs"], "none");
+  const RunConfig run = parse_run_config(with({{"pairs", "sentence_order"}}));
+  EXPECT_EQ(run.pairs, data::Pairs::kSentenceOrder);
+  EXPECT_EQ(to_json(run)["pairs"], "sentence_order");
+  EXPECT_EQ(parse_run_config(to_json(run)).pairs, data::Pairs::kSentenceOrder);
+  expect_error(with({{"pairs", "sop"}}), "pairs must be one of none, next_sentence, sentence_order, got");
+  expect_error(with({{"pairs", "next_sentence"}, {"objective", "causal"}}),
+               "pairs must be absent or none with objective causal");
+  expect_error(with({{"pairs", "next_sentence"}, {"evaluate_lengths", {8, 4}}}),
+               "each of evaluate_lengths must be at least 5 with pairs next_sentence, got 4");
+  json run_file = with({{"pairs", "sentence_order"}});
+  run_file["stages"][0]["max_length"] = 4;
+  expect_error(run_file, "stages[0].max_length must be at least 5 with pairs sentence_order, got 4");
+}
+
 TEST(RunConfig, CausalIsADecoderWithoutMasks) {
   const RunConfig run = parse_run_config(with({{"objective", "causal"}, {"evaluate_lengths", {16, 32}}}));
   EXPECT_EQ(run.objective, data::Objective::kCausal);

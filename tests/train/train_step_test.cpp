@@ -2,6 +2,7 @@
 #include "train_step.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/randn_like.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,6 +37,16 @@ std::shared_ptr<nn::Model> model() {
 
 constexpr int64_t kLength = 6;
 
+// With the pooler and the layer of pairs, moved by N(0, 0.3).
+std::shared_ptr<nn::Model> pair_model() {
+  at::manual_seed(3);
+  auto model = std::make_shared<nn::Model>(config(), Head::kPreTraining);
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& parameter : model->parameters()) parameter.add_(at::randn_like(parameter), 0.3);
+  model->train();
+  return model;
+}
+
 // Rows [first, first + rows) of one fixed stream of ids; row r has r % 3 + 1 masked tokens.
 LanguageBatch rows(int64_t first, int64_t count) {
   data::Batch batch;
@@ -54,6 +65,16 @@ LanguageBatch rows(int64_t first, int64_t count) {
     }
   }
   return to_tensors(batch);
+}
+
+// The same rows, each of them a pair whose second segment begins at its place 3.
+LanguageBatch pair_rows(int64_t first, int64_t count) {
+  LanguageBatch batch = rows(first, count);
+  const at::Tensor row_B1 = at::arange(first, first + count, at::kLong).unsqueeze(1);
+  batch.input.types_BT = at::arange(kLength, at::kLong).ge(3).to(at::kLong).expand({count, kLength}).contiguous();
+  batch.pair_places_P = at::arange(count, at::kLong) * kLength;
+  batch.pair_labels_P = (row_B1.squeeze(1) % 3).eq(1).to(at::kLong);
+  return batch;
 }
 
 // epsilon 1 makes the first update a smooth function of the gradient; with a small one it is nearly its sign, and
@@ -75,6 +96,57 @@ TEST(TrainStep, MicroBatchesMakeOneBatch) {
     const at::Tensor other = parts->named_parameters()[item.key()];
     EXPECT_LE((item.value() - other).abs().max().item<float>(), rf::tests::kFloat32Primitive) << item.key();
   }
+}
+
+// -log softmax(logits)[label], summed over the rows, in double.
+at::Tensor cross_entropy_of(const at::Tensor& logits_NV, const at::Tensor& labels_N) {
+  return -logits_NV.to(at::kDouble).log_softmax(-1).gather(1, labels_N.unsqueeze(1)).sum();
+}
+
+// The gradients are those of mean(tokens) + mean(pairs) by torch's operators, from the pooler's and the layer's own
+// weights, and reach the embeddings of types.
+TEST(TrainStep, PairsAddTheirMeanLoss) {
+  const auto m = pair_model(), reference = pair_model();
+  const LanguageBatch batch = pair_rows(0, 7);
+  std::map<std::string, at::Tensor> weight;
+  for (const auto& item : reference->named_parameters()) weight[item.key()] = item.value();
+  const at::Tensor hidden_BTC = reference->encode(batch.input);
+  const at::Tensor tokens_NV = reference->masked_lm_logits(hidden_BTC.flatten(0, 1).index_select(0, batch.places_N));
+  const at::Tensor pooled_PC = (hidden_BTC.select(1, 0).matmul(weight["roformer.pooler.dense.weight"].t()) +
+                                weight["roformer.pooler.dense.bias"])
+                                   .tanh();
+  const at::Tensor pairs_P2 =
+      pooled_PC.matmul(weight["cls.seq_relationship.weight"].t()) + weight["cls.seq_relationship.bias"];
+  const at::Tensor token_sum = cross_entropy_of(tokens_NV, batch.labels_N);
+  const at::Tensor pair_sum = cross_entropy_of(pairs_P2, batch.pair_labels_P);
+  (token_sum / batch.labels_N.numel() + pair_sum / 7).backward();
+
+  // A step of plain descent: epsilon is large, so that the update is proportional to the gradient.
+  const StepResult result = one_step(*m, {batch});
+  EXPECT_EQ(result.pairs, 7);
+  EXPECT_NEAR(result.loss_sum, token_sum.item<double>(), rf::tests::kFloat32Model * token_sum.item<double>());
+  EXPECT_NEAR(result.pair_loss_sum, pair_sum.item<double>(), rf::tests::kFloat32Model * pair_sum.item<double>());
+  EXPECT_EQ(result.correct_pairs, pairs_P2.argmax(-1).eq(batch.pair_labels_P).sum().item<int64_t>());
+  double squares = 0;
+  for (const auto& item : reference->named_parameters()) squares += item.value().grad().square().sum().item<double>();
+  EXPECT_NEAR(result.gradient_norm, std::sqrt(squares), rf::tests::kFloat32Model * std::sqrt(squares));
+  for (const char* name : {"roformer.pooler.dense.weight", "cls.seq_relationship.weight",
+                           "roformer.embeddings.token_type_embeddings.weight"}) {
+    const at::Tensor moved = m->named_parameters()[name];
+    EXPECT_GT(weight[name].grad().abs().max().item<double>(), 1e-4) << name;
+    EXPECT_FALSE(moved.equal(weight[name])) << name;
+  }
+}
+
+TEST(TrainStep, MicroBatchesOfPairsMakeOneBatch) {
+  const auto whole = pair_model(), parts = pair_model();
+  const StepResult a = one_step(*whole, {pair_rows(0, 6)});
+  const StepResult b = one_step(*parts, {pair_rows(0, 3), pair_rows(3, 1), pair_rows(4, 2)});
+  EXPECT_EQ(a.pairs, 6);
+  EXPECT_EQ(b.pairs, 6);
+  EXPECT_EQ(a.correct_pairs, b.correct_pairs);
+  EXPECT_NEAR(a.pair_loss_sum, b.pair_loss_sum, rf::tests::kFloat32Model * a.pair_loss_sum);
+  EXPECT_NEAR(a.gradient_norm, b.gradient_norm, rf::tests::kFloat32Model * a.gradient_norm);
 }
 
 TEST(TrainStep, LossIsTheCrossEntropyOfTheMaskedTokens) {

@@ -116,7 +116,10 @@ nlohmann::json to_json(const TrainState& state) {
           {"interval",
            {{"loss_sum", state.interval.loss_sum},
             {"predicted_tokens", state.interval.predicted_tokens},
-            {"real_tokens", state.interval.real_tokens}}},
+            {"real_tokens", state.interval.real_tokens},
+            {"pair_loss_sum", state.interval.pair_loss_sum},
+            {"correct_pairs", state.interval.correct_pairs},
+            {"pairs", state.interval.pairs}}},
           {"train_loss", state.train_loss},
           {"evaluation", to_json(state.evaluation)},
           {"run", state.run},
@@ -129,10 +132,11 @@ TrainState train_state(io::StrictObject& json) {
     object.require({key});
     return object.integer(key, 0, 0, INT64_MAX);
   };
-  const auto number = [](io::StrictObject& object, const char* key) {
-    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr io::NumberRange kAny{-kInfinity, kInfinity};
+  const auto number = [&](io::StrictObject& object, const char* key) {
     object.require({key});
-    return object.number(key, 0, {-kInfinity, kInfinity});
+    return object.number(key, 0, kAny);
   };
   TrainState state;
   state.step = count(json, "step");
@@ -142,11 +146,22 @@ TrainState train_state(io::StrictObject& json) {
   io::StrictObject cursor = json.object("cursor");
   state.cursor = {count(cursor, "epoch"), count(cursor, "row")};
   io::StrictObject interval = json.object("interval");
-  state.interval = {number(interval, "loss_sum"), count(interval, "predicted_tokens"), count(interval, "real_tokens")};
+  // Those of pairs are absent from checkpoints of an earlier version, and from evaluations without them.
+  state.interval = {.loss_sum = number(interval, "loss_sum"),
+                    .predicted_tokens = count(interval, "predicted_tokens"),
+                    .real_tokens = count(interval, "real_tokens"),
+                    .pair_loss_sum = interval.number("pair_loss_sum", 0, kAny),
+                    .correct_pairs = interval.integer("correct_pairs", 0, 0, INT64_MAX),
+                    .pairs = interval.integer("pairs", 0, 0, INT64_MAX)};
   state.train_loss = number(json, "train_loss");
   io::StrictObject evaluation = json.object("evaluation");
-  state.evaluation = {number(evaluation, "loss"), number(evaluation, "accuracy"), number(evaluation, "unigram_loss"),
-                      count(evaluation, "predicted_tokens")};
+  state.evaluation = {.loss = number(evaluation, "loss"),
+                      .accuracy = number(evaluation, "accuracy"),
+                      .unigram_loss = number(evaluation, "unigram_loss"),
+                      .predicted_tokens = count(evaluation, "predicted_tokens"),
+                      .pair_loss = evaluation.number("pair_loss", 0, kAny),
+                      .pair_accuracy = evaluation.number("pair_accuracy", 0, kAny),
+                      .pairs = evaluation.integer("pairs", 0, 0, INT64_MAX)};
   json.require({"data"});
   state.data = *json.find("data");
   for (const auto& [key, value] : {std::pair{"run", &state.run}, {"platform", &state.platform}}) {

@@ -29,6 +29,8 @@ namespace rf::train {
 struct Interval {
   double loss_sum = 0;  // nats
   int64_t predicted_tokens = 0, real_tokens = 0;
+  double pair_loss_sum = 0;  // nats
+  int64_t correct_pairs = 0, pairs = 0;
 };
 
 // Everything that the rest of a run depends on, except weights and moments.

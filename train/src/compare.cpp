@@ -137,7 +137,7 @@ void Comparison::check_arms() {
     if (!directories.insert(directory_name(arm)).second) {
       fail("compare", "encodings must differ, got {} twice", io::printable(arm));
     }
-    const nn::Model model(config_of(arm, base_.seed).model, head_of(base_.objective));
+    const nn::Model model(config_of(arm, base_.seed).model, head_of(base_.objective, base_.pairs));
     for (const at::Tensor& parameter : model.parameters()) parameters_[arm] += parameter.numel();
   }
 }
@@ -205,7 +205,7 @@ bool Comparison::train(const std::string& arm, uint64_t seed, CompareRun& run) {
 
 // Held-out loss at every length, with the seed of the run file, so that all runs are measured on the same masks.
 void Comparison::measure(const std::string& directory, CompareRun& run) {
-  const auto model = nn::load_model(directory, head_of(base_.objective), at::kFloat);
+  const auto model = nn::load_model(directory, head_of(base_.objective, base_.pairs), at::kFloat);
   for (const int64_t length : report_.lengths) {
     const auto evaluation = held_out_->measure_length(*model, base_, length, batch_tokens(base_.stages.back()),
                                                       progress_, options_.note, Ranks::alone());

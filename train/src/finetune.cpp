@@ -13,9 +13,9 @@
 #include "finetune_run.h"
 #include "interrupt.h"
 #include "job_start.h"
+#include "model_identity.h"
 #include "platform.h"
 #include "ranks.h"
-#include "rf/data/identity.h"
 #include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/io/printable.h"
@@ -34,22 +34,6 @@ namespace fs = std::filesystem;
 
 // Training records on which the chosen model is measured, beside the valid file.
 constexpr size_t kTrainSample = 1000;
-
-// A hash of configuration, weights, tokenizer and the dictionaries given with it.
-std::string model_identity(const std::string& model_dir, const text::LoadOptions& load) {
-  std::vector<std::string> paths = load.user_dictionaries;
-  if (!load.dictionary.empty()) paths.push_back(load.dictionary);
-  for (const std::string_view name : text::kTokenizerFiles) {
-    const std::string path = fmt::format("{}/{}", model_dir, name);
-    if (fs::exists(path)) paths.push_back(path);
-  }
-  for (const fs::directory_entry& entry : fs::directory_iterator(model_dir)) {
-    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
-  }
-  paths.push_back(model_dir + "/config.json");
-  std::sort(paths.begin(), paths.end());
-  return data::identity_of_files(paths);
-}
 
 nlohmann::json to_json(const FinetuneRun& run) {
   return {{"learning_rate", run.learning_rate}, {"seed", run.seed},       {"steps", run.steps},

@@ -11,12 +11,13 @@
 #include "readable_length.h"
 #include "rf/data/identity.h"
 #include "rf/io/error.h"
+#include "rf/io/printable.h"
 #include "rf/text/tokenizer.h"
 
 namespace rf::train {
 
 data::BatchOptions batch_options(const RunConfig& run, int64_t max_length, int64_t batch_size) {
-  return {max_length, batch_size, run.packing, run.objective, run.mask, run.seed};
+  return {max_length, batch_size, run.packing, run.objective, run.mask, run.seed, run.pairs};
 }
 
 int64_t batch_tokens(const Stage& stage) {
@@ -28,6 +29,10 @@ HeldOut::HeldOut(std::shared_ptr<const data::Split> train, const std::string& da
     : special_(vocabulary.special()),
       train_(std::move(train)),
       split_(std::make_shared<data::Split>(data_dir, split, vocabulary.hash())) {}
+
+void HeldOut::check(const data::BatchOptions& options) const {
+  if (!empty()) data::Batcher(split_, special_, options);
+}
 
 EvaluationReport HeldOut::measure(nn::Model& model, const data::BatchOptions& options, Precision precision,
                                   int64_t max_batches, io::Progress& progress, const Ranks& ranks) {
@@ -60,12 +65,16 @@ std::optional<EvaluationReport> HeldOut::measure_length(nn::Model& model, const 
 }
 
 nlohmann::json to_json(const EvaluationReport& report) {
-  return {{"loss", report.loss},
-          {"perplexity", std::exp(report.loss)},
-          {"bits", report.loss / std::numbers::ln2},
-          {"accuracy", report.accuracy},
-          {"unigram_loss", report.unigram_loss},
-          {"predicted_tokens", report.predicted_tokens}};
+  nlohmann::json json = {{"loss", report.loss},
+                         {"perplexity", std::exp(report.loss)},
+                         {"bits", report.loss / std::numbers::ln2},
+                         {"accuracy", report.accuracy},
+                         {"unigram_loss", report.unigram_loss},
+                         {"predicted_tokens", report.predicted_tokens}};
+  if (report.pairs > 0) {
+    json.update({{"pair_loss", report.pair_loss}, {"pair_accuracy", report.pair_accuracy}, {"pairs", report.pairs}});
+  }
+  return json;
 }
 
 namespace {
@@ -79,6 +88,13 @@ struct Evaluation {
   std::shared_ptr<nn::Model> model;
 };
 
+void check_pairs(const std::string& model_dir) {
+  const std::vector<std::string> classes = load_config(model_dir).architectures;
+  if (classes.size() == 1 && classes.front().ends_with("ForPreTraining")) return;
+  fail("evaluate", "pairs need a model that was pretrained with them, a ..ForPreTraining, got {} in {}",
+       classes.empty() ? "none" : io::printable(classes.front()), model_dir);
+}
+
 Evaluation::Evaluation(const EvaluateOptions& options)
     : vocabulary(text::load_vocabulary(options.model_dir)),
       held_out(std::make_shared<data::Split>(options.data_dir, "train", vocabulary.hash()), options.data_dir,
@@ -88,7 +104,8 @@ Evaluation::Evaluation(const EvaluateOptions& options)
   if (objective == data::Objective::kCausal && options.mask != data::MaskOptions{}) {
     fail("evaluate", "masking options go with a masked language model, got the causal one in {}", options.model_dir);
   }
-  model = nn::load_model(options.model_dir, head_of(objective), at::kFloat);
+  if (options.pairs != data::Pairs::kNone) check_pairs(options.model_dir);
+  model = nn::load_model(options.model_dir, head_of(objective, options.pairs), at::kFloat);
   if (model->config().prefix_lm) {
     fail("evaluate", "prefix_lm must be false, because a text without a prefix has nothing to predict, got true in {}",
          options.model_dir);
@@ -115,15 +132,16 @@ EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress
                                    {"packed", options.packing == data::Packing::kPacked},
                                    {"seed", options.seed},
                                    {"bfloat16", options.precision == Precision::kBfloat16},
+                                   {"pairs", static_cast<int>(options.pairs)},
                                    {"mask_probability", options.mask.probability},
                                    {"whole_words", options.mask.unit == data::MaskUnit::kWholeWord}};
   require_same_job(ranks, settings, identity, fresh_platform());
   require_same_weights(ranks, *work->model);
   io::Progress silent;
-  EvaluationReport report = work->held_out.measure(
-      *work->model,
-      {options.max_length, options.batch_size, options.packing, work->objective, options.mask, options.seed},
-      options.precision, 0, ranks.is_first() ? progress : silent, ranks);
+  EvaluationReport report = work->held_out.measure(*work->model,
+                                                   {options.max_length, options.batch_size, options.packing,
+                                                    work->objective, options.mask, options.seed, options.pairs},
+                                                   options.precision, 0, ranks.is_first() ? progress : silent, ranks);
   report.is_first_rank = ranks.is_first();
   return report;
 }

@@ -28,6 +28,8 @@ class HeldOut {
           const text::Vocabulary& vocabulary);
   bool empty() const { return split_->tokens() == 0; }
 
+  // Throws Error where no rows can be made with these options.
+  void check(const data::BatchOptions& options) const;
   // max_batches: 0: all. `progress` shows the batches done.
   EvaluationReport measure(nn::Model& model, const data::BatchOptions& options, Precision precision,
                            int64_t max_batches, io::Progress& progress, const Ranks& ranks);

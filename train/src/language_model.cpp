@@ -4,6 +4,7 @@
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -49,18 +50,29 @@ LanguageBatch to_tensors(const data::Batch& batch) {
   }
   result.places_N = to_tensor(batch.places, {places}, at::kLong);
   result.labels_N = to_tensor(batch.labels, {places}, at::kLong);
+  if (!batch.types.empty()) {
+    const int64_t pairs = std::ssize(batch.pair_labels);
+    result.input.types_BT = to_tensor(batch.types, shape, at::kLong);
+    result.pair_places_P = to_tensor(batch.pair_places, {pairs}, at::kLong);
+    result.pair_labels_P = to_tensor(batch.pair_labels, {pairs}, at::kLong);
+  }
   result.real_tokens = batch.real_tokens;
   return result;
 }
 
-at::Tensor label_logits(nn::Model& model, const LanguageBatch& batch) {
-  const at::Tensor hidden_BTC = model.encode(batch.input);
-  const at::Tensor hidden_NC = hidden_BTC.flatten(0, 1).index_select(0, batch.places_N);
-  return model.masked_lm_logits(hidden_NC);
+LanguageLogits language_logits(nn::Model& model, const LanguageBatch& batch) {
+  const at::Tensor hidden_MC = model.encode(batch.input).flatten(0, 1);
+  LanguageLogits logits{.labels_NV = model.masked_lm_logits(hidden_MC.index_select(0, batch.places_N)), .pairs_P2 = {}};
+  if (batch.pairs() > 0) logits.pairs_P2 = model.pair_logits(hidden_MC.index_select(0, batch.pair_places_P));
+  return logits;
+}
+
+int64_t correct_pairs(const at::Tensor& logits_P2, const at::Tensor& labels_P) {
+  return logits_P2.argmax(-1).eq(labels_P).sum().item<int64_t>();
 }
 
 double label_loss_sum(nn::Model& model, const LanguageBatch& batch) {
-  return summed_cross_entropy(label_logits(model, batch), batch.labels_N);
+  return summed_cross_entropy(language_logits(model, batch).labels_NV, batch.labels_N);
 }
 
 UnigramModel::UnigramModel(const data::Split& split) {
@@ -74,16 +86,25 @@ namespace {
 struct BatchSums {
   double loss = 0, unigram_loss = 0;  // nats
   double correct = 0, predicted = 0;  // tokens
+  double pair_loss = 0;               // nats
+  double correct_pairs = 0, pairs = 0;
 };
+constexpr size_t kSums = sizeof(BatchSums) / sizeof(double);
 
 BatchSums sums_of(nn::Model& model, const data::Batch& batch, const UnigramModel& unigram) {
   const LanguageBatch tensors = to_tensors(batch);
-  const at::Tensor logits_NV = label_logits(model, tensors);
+  const LanguageLogits logits = language_logits(model, tensors);
+  const at::Tensor& logits_NV = logits.labels_NV;
   BatchSums sums;
   sums.loss = summed_cross_entropy(logits_NV, tensors.labels_N);
   for (const int64_t id : batch.labels) sums.unigram_loss += unigram.cost(id);
   sums.correct = static_cast<double>(logits_NV.argmax(-1).eq(tensors.labels_N).sum().item<int64_t>());
   sums.predicted = static_cast<double>(batch.labels.size());
+  if (logits.pairs_P2.defined()) {
+    sums.pair_loss = summed_cross_entropy(logits.pairs_P2, tensors.pair_labels_P);
+    sums.correct_pairs = static_cast<double>(correct_pairs(logits.pairs_P2, tensors.pair_labels_P));
+    sums.pairs = static_cast<double>(tensors.pairs());
+  }
   return sums;
 }
 
@@ -91,14 +112,16 @@ BatchSums sums_of(nn::Model& model, const data::Batch& batch, const UnigramModel
 std::vector<BatchSums> gather(const std::vector<BatchSums>& own, int64_t count, const Ranks& ranks) {
   std::vector<double> numbers;
   for (const BatchSums& sums : own) {
-    numbers.insert(numbers.end(), {sums.loss, sums.unigram_loss, sums.correct, sums.predicted});
+    numbers.insert(numbers.end(), {sums.loss, sums.unigram_loss, sums.correct, sums.predicted, sums.pair_loss,
+                                   sums.correct_pairs, sums.pairs});
   }
-  numbers.resize(static_cast<size_t>(4 * ((count + ranks.size() - 1) / ranks.size())));
+  numbers.resize(kSums * static_cast<size_t>(((count + ranks.size() - 1) / ranks.size())));
   const std::vector<std::vector<double>> all = ranks.gather(numbers);
   std::vector<BatchSums> in_order;
   for (int64_t i = 0; i < count; ++i) {
-    const double* const of = all[static_cast<size_t>(i % ranks.size())].data() + 4 * (i / ranks.size());
-    in_order.push_back({of[0], of[1], of[2], of[3]});
+    const double* const of =
+        all[static_cast<size_t>(i % ranks.size())].data() + kSums * static_cast<size_t>(i / ranks.size());
+    in_order.push_back({of[0], of[1], of[2], of[3], of[4], of[5], of[6]});
   }
   return in_order;
 }
@@ -127,6 +150,9 @@ EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, c
     total.unigram_loss += sums.unigram_loss;
     total.correct += sums.correct;
     total.predicted += sums.predicted;
+    total.pair_loss += sums.pair_loss;
+    total.correct_pairs += sums.correct_pairs;
+    total.pairs += sums.pairs;
   }
   if (total.predicted == 0) {
     ranks.fail_on_all(fmt::format(
@@ -135,7 +161,10 @@ EvaluationReport evaluate_rows(nn::Model& model, const data::Batcher& batcher, c
   return {.loss = total.loss / total.predicted,
           .accuracy = total.correct / total.predicted,
           .unigram_loss = total.unigram_loss / total.predicted,
-          .predicted_tokens = static_cast<int64_t>(total.predicted)};
+          .predicted_tokens = static_cast<int64_t>(total.predicted),
+          .pair_loss = total.pair_loss / std::max(total.pairs, 1.0),
+          .pair_accuracy = total.correct_pairs / std::max(total.pairs, 1.0),
+          .pairs = static_cast<int64_t>(total.pairs)};
 }
 
 }  // namespace rf::train

@@ -20,7 +20,8 @@ namespace rf::train {
 inline data::Objective objective_of(const ModelConfig& config) {
   return config.is_decoder ? data::Objective::kCausal : data::Objective::kMasked;
 }
-inline Head head_of(data::Objective objective) {
+inline Head head_of(data::Objective objective, data::Pairs pairs) {
+  if (pairs != data::Pairs::kNone) return Head::kPreTraining;
   return objective == data::Objective::kCausal ? Head::kCausalLm : Head::kMaskedLm;
 }
 
@@ -28,15 +29,25 @@ struct LanguageBatch {
   nn::Input input;
   at::Tensor places_N;  // int64, flat indices into [B*T] of the predicted positions
   at::Tensor labels_N;  // int64
+  // With pairs of sentences, otherwise undefined: flat indices of their [CLS], and their classes. int64, [P].
+  at::Tensor pair_places_P, pair_labels_P;
   int64_t real_tokens = 0;
+
+  int64_t pairs() const { return pair_labels_P.defined() ? pair_labels_P.numel() : 0; }
 };
 
 // Copies the batch. Segments, their ends and positions are left out of the input if every row is one segment without
 // padding: the model's defaults then compute the same, faster.
 LanguageBatch to_tensors(const data::Batch& batch);
 
-// Logits [N,V] at the batch's predicted positions, of which there must be at least one.
-at::Tensor label_logits(nn::Model& model, const LanguageBatch& batch);
+// Of one forward pass: at the batch's predicted positions, of which there must be at least one, and of its pairs,
+// undefined where it has none.
+struct LanguageLogits {
+  at::Tensor labels_NV, pairs_P2;
+};
+LanguageLogits language_logits(nn::Model& model, const LanguageBatch& batch);
+// Pairs whose class has the larger logit.
+int64_t correct_pairs(const at::Tensor& logits_P2, const at::Tensor& labels_P);
 // Cross-entropy of the labels, summed, nats.
 double label_loss_sum(nn::Model& model, const LanguageBatch& batch);
 

@@ -7,6 +7,9 @@
 //   {"type":"length","length":.., and the keys of an evaluation; if the model cannot read that length, loss and
 //    accuracy are null and the rest is left out}
 //
+// With pairs of sentences a train line also has "pair_loss" and "pair_accuracy" of the interval, and an evaluation
+// these and "pairs", their number.
+//
 // In a job of several processes a train line also has their number, "processes", and of the interval
 // "communication_seconds", in which gradients were on their way, and "exposed_seconds", in which the backward pass did
 // not hide that (means over the processes), "slowest_rank" and "slowest_seconds", of its passes.

@@ -74,6 +74,9 @@ void PretrainRun::one_step() {
   state_.interval.loss_sum += last_step_.loss_sum;
   state_.interval.predicted_tokens += last_step_.predicted_tokens;
   state_.interval.real_tokens += last_step_.real_tokens;
+  state_.interval.pair_loss_sum += last_step_.pair_loss_sum;
+  state_.interval.correct_pairs += last_step_.correct_pairs;
+  state_.interval.pairs += last_step_.pairs;
   const double seconds = now_seconds() - start;
   interval_seconds_ += seconds;
   run_seconds_ += seconds;
@@ -88,6 +91,12 @@ double PretrainRun::interval_loss() const {
 
 void PretrainRun::log_interval() {
   state_.train_loss = interval_loss();
+  nlohmann::json more = job_times();
+  if (const Interval& sums = state_.interval; sums.pairs > 0) {
+    const auto pairs = static_cast<double>(sums.pairs);
+    more["pair_loss"] = sums.pair_loss_sum / pairs;
+    more["pair_accuracy"] = static_cast<double>(sums.correct_pairs) / pairs;
+  }
   append({{"type", "train"},
           {"step", state_.step},
           {"stage", state_.stage},
@@ -98,7 +107,7 @@ void PretrainRun::log_interval() {
           {"predicted_tokens", state_.interval.predicted_tokens},
           {"seconds", interval_seconds_},
           {"tokens_per_second", static_cast<double>(timed_tokens_) / interval_seconds_}},
-         job_times());
+         more);
   state_.interval = {};
   interval_seconds_ = compute_seconds_ = 0;
   timed_tokens_ = 0;
@@ -136,7 +145,9 @@ void PretrainRun::evaluate_now() {
   append(to_json(state_.evaluation),
          {{"type", "evaluation"}, {"step", state_.step}, {"stage", state_.stage}, {"seconds", now_seconds() - start}});
   const double loss = state_.interval.predicted_tokens > 0 ? interval_loss() : state_.train_loss;
-  progress_.message(fmt::format("{}  held-out loss {:.3f}", progress_line(loss), state_.evaluation.loss));
+  std::string shown = fmt::format("{}  held-out loss {:.3f}", progress_line(loss), state_.evaluation.loss);
+  if (state_.evaluation.pairs > 0) shown += fmt::format("  pair accuracy {:.3f}", state_.evaluation.pair_accuracy);
+  progress_.message(shown);
 }
 
 // Every stage is measured in batches like the first stage's, so that the same documents are measured throughout.

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 // ranks divide, and for when they sum gradients may differ.
 void check_same_run(nlohmann::json before, nlohmann::json now) {
   before.emplace("reduce_precision", "float32");  // a run of an earlier version
+  before.emplace("pairs", "none");                // the same
   for (const char* key : {"checkpoint_every_steps", "keep_checkpoints", "sharding", "reduce_overlap"}) {
     before.erase(key);
     now.erase(key);
@@ -32,6 +33,12 @@ void check_same_run(nlohmann::json before, nlohmann::json now) {
   const bool other_stages = before.value("stages", nlohmann::json()) != now.value("stages", nlohmann::json());
   fail("resume", "the run file must be the run's own, got {}{}", difference,
        other_stages ? "; to train a finished model further, name its directory as init_from of another run" : "");
+}
+
+// The tokens of a pair have the types 0 and 1. where: "model" or "init_from".
+void check_types(const ModelConfig& config, data::Pairs pairs, const char* where) {
+  if (pairs == data::Pairs::kNone || config.type_vocab_size >= 2) return;
+  fail("run file", "{}.type_vocab_size must be at least 2 with pairs, got {}", where, config.type_vocab_size);
 }
 
 }  // namespace
@@ -105,6 +112,10 @@ void PretrainRun::read_run_file() {
 void PretrainRun::open_data() {
   train_ = std::make_shared<data::Split>(options_.data_dir, "train", vocabulary_->hash());
   held_out_.emplace(train_, options_.data_dir, "valid", *vocabulary_);
+  if (config_.pairs != data::Pairs::kNone) {
+    data::Batcher(train_, vocabulary_->special(), stage_batches(0));
+    held_out_->check(stage_batches(0));
+  }
   tokenizer_.emplace(options_.data_dir);
   if (held_out_->empty()) note("no held-out documents: nothing is evaluated");
 }
@@ -112,19 +123,23 @@ void PretrainRun::open_data() {
 void PretrainRun::open_model() {
   const nn::SeedScope drawn(config_.seed);
   if (config_.init_from.empty()) {
-    model_ = std::make_shared<nn::Model>(config_.model, head_of(config_.objective));
+    check_types(config_.model, config_.pairs, "model");
+    model_ = std::make_shared<nn::Model>(config_.model, head_of(config_.objective, config_.pairs));
   } else {
     const std::string hash = text::load_vocabulary(config_.init_from).hash();
     if (hash != vocabulary_->hash()) {
       fail("pretrain", "the vocabulary of init_from must be the data's {}, got {} in {}", vocabulary_->hash(), hash,
            config_.init_from);
     }
-    const bool is_causal = load_config(config_.init_from).is_decoder;
+    const ModelConfig config = load_config(config_.init_from);
+    const bool is_causal = config.is_decoder;
     if (is_causal != (config_.objective == data::Objective::kCausal)) {
       fail("pretrain", "is_decoder of init_from must be {} with this objective, got {} in {}", !is_causal, is_causal,
            config_.init_from);
     }
-    model_ = nn::load_model(config_.init_from, head_of(config_.objective), at::kFloat, FreshHead::kAllowed);
+    check_types(config, config_.pairs, "init_from");
+    model_ =
+        nn::load_model(config_.init_from, head_of(config_.objective, config_.pairs), at::kFloat, FreshHead::kAllowed);
   }
   make_optimizer();
 }
@@ -167,7 +182,7 @@ void PretrainRun::resume_from(const std::string& checkpoint) {
   saved.platform.emplace("processes", 1);  // a run of an earlier version
   saved.platform = resumed_platform(saved.platform, ranks_.size(), [this](const std::string& text) { note(text); });
   state_ = std::move(saved);
-  model_ = nn::load_model(checkpoint, head_of(config_.objective), at::kFloat);
+  model_ = nn::load_model(checkpoint, head_of(config_.objective, config_.pairs), at::kFloat);
   make_optimizer();
   load_moments(checkpoint, *optimizer_);
   optimizer_->set_updates(state_.updates);

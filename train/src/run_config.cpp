@@ -14,7 +14,7 @@ namespace rf::train {
 
 namespace {
 
-constexpr int64_t kMinLength = 3, kMaxLength = int64_t{1} << 24;
+constexpr int64_t kMinLength = 3, kMinPairLength = 5, kMaxLength = int64_t{1} << 24;
 constexpr int64_t kMaxRows = int64_t{1} << 20;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr io::NumberRange kPositive{0, kInfinity, io::NumberRange::Ends::kOpenLow};
@@ -99,6 +99,25 @@ data::MaskOptions parse_mask(const nlohmann::json& json) {
          mask.random_fraction);
   }
   return mask;
+}
+
+// A pair needs the masked objective, and rows of [CLS] A [SEP] B [SEP] with a token on either side.
+void check_pairs(const RunConfig& run) {
+  if (run.pairs == data::Pairs::kNone) return;
+  const char* const pairs = name_of(data::kPairsNames, run.pairs);
+  if (run.objective == data::Objective::kCausal) {
+    fail(kRunFile, "pairs must be absent or none with objective causal, which has no [CLS] that sees both, got {}",
+         pairs);
+  }
+  for (size_t i = 0; i < run.stages.size(); ++i) {
+    if (run.stages[i].max_length >= kMinPairLength) continue;
+    fail(kRunFile, "stages[{}].max_length must be at least {} with pairs {}, got {}", i, kMinPairLength, pairs,
+         run.stages[i].max_length);
+  }
+  for (const int64_t length : run.evaluate_lengths) {
+    if (length >= kMinPairLength) continue;
+    fail(kRunFile, "each of evaluate_lengths must be at least {} with pairs {}, got {}", kMinPairLength, pairs, length);
+  }
 }
 
 double piecewise(const ScheduleConfig& schedule, int64_t step) {
@@ -188,6 +207,7 @@ RunConfig parse_run_config(const nlohmann::json& json) {
     }
     run.mask = parse_mask(*mask);
   }
+  run.pairs = object.choice("pairs", run.pairs, data::kPairsNames);
   run.packing = object.choice("packing", run.packing, kPackings);
   run.precision = object.choice("precision", run.precision, kPrecisions);
   run.sharding = object.choice("sharding", run.sharding, kShardings);
@@ -202,6 +222,7 @@ RunConfig parse_run_config(const nlohmann::json& json) {
   run.keep_checkpoints = object.integer("keep_checkpoints", run.keep_checkpoints, 1, kMaxSteps);
   object.finish();  // first, since a misspelt key may be why there are no stages
   run.stages = parse_stages(stages == nullptr ? nlohmann::json::array() : *stages);
+  check_pairs(run);
   return run;
 }
 
@@ -221,6 +242,7 @@ nlohmann::json to_json(const RunConfig& run) {
                          {"epsilon", run.epsilon},
                          {"clip_norm", run.clip_norm},
                          {"objective", name_of(kObjectives, run.objective)},
+                         {"pairs", name_of(data::kPairsNames, run.pairs)},
                          {"packing", name_of(kPackings, run.packing)},
                          {"precision", name_of(kPrecisions, run.precision)},
                          {"sharding", name_of(kShardings, run.sharding)},

@@ -20,6 +20,7 @@
 #include "finetune_data.h"
 #include "interrupt.h"
 #include "metrics_log.h"
+#include "model_identity.h"
 #include "optimizer.h"
 #include "rf/data/random.h"
 #include "rf/io/error.h"
@@ -162,7 +163,7 @@ void SimilarRun::read() {
 
 void SimilarRun::keep_settings() {
   const nlohmann::json settings = {{"similar", identity_},
-                                   {"model", options_.model_dir},
+                                   {"model", model_identity(options_.model_dir, options_.load)},
                                    {"epochs", options_.epochs},
                                    {"batch", options_.batch},
                                    {"max_length", options_.max_length},

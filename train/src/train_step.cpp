@@ -34,41 +34,68 @@ std::vector<Parameter> trained_parameters(const torch::nn::Module& module, std::
 
 namespace {
 
-// Loss of each micro-batch, in nats; gradients are added up. The last backward pass sends them.
-std::vector<double> run_passes(nn::Model& model, std::span<const LanguageBatch> own, const StepPlan& plan,
-                               const StepRanks& job, int64_t predicted_tokens) {
+// Of one micro-batch.
+struct PassSums {
+  double loss = 0, pair_loss = 0;  // nats
+  double correct_pairs = 0;
+};
+constexpr size_t kSums = sizeof(PassSums) / sizeof(double);
+
+bool predicts(const LanguageBatch& batch) {
+  return batch.places_N.numel() > 0;
+}
+
+// The loss of a micro-batch, a scalar with a gradient: its share of the means over the step. `sums` gets what it adds.
+at::Tensor pass_loss(nn::Model& model, const LanguageBatch& batch, const StepResult& step, PassSums& sums) {
+  const auto tokens = static_cast<double>(step.predicted_tokens), pairs = static_cast<double>(step.pairs);
+  const LanguageLogits logits = language_logits(model, batch);
+  const at::Tensor loss = scaled_cross_entropy(logits.labels_NV, batch.labels_N, 1.0 / tokens);
+  sums.loss = loss.item<float>() * tokens;
+  if (!logits.pairs_P2.defined()) return loss;
+  sums.correct_pairs = static_cast<double>(correct_pairs(logits.pairs_P2, batch.pair_labels_P));
+  const at::Tensor pair_loss = scaled_cross_entropy(logits.pairs_P2, batch.pair_labels_P, 1.0 / pairs);
+  sums.pair_loss = pair_loss.item<float>() * pairs;
+  return loss + pair_loss;
+}
+
+// The sums of each micro-batch; gradients are added up. The last backward pass sends them.
+std::vector<PassSums> run_passes(nn::Model& model, std::span<const LanguageBatch> own, const StepPlan& plan,
+                                 const StepRanks& job, const StepResult& step) {
   const AutocastScope autocast(plan.precision);
-  const auto predicts = [](const LanguageBatch& batch) { return batch.places_N.numel() > 0; };
   const auto last = std::find_if(own.rbegin(), own.rend(), predicts);
-  std::vector<double> losses;
+  std::vector<PassSums> sums;
   auto forward = static_cast<uint64_t>(plan.first_forward + job.ranks.index());
-  const double tokens = static_cast<double>(predicted_tokens);
   for (const LanguageBatch& batch : own) {
     LanguageBatch drawn = batch;
     drawn.input.dropout_key = nn::DropoutKey{plan.dropout_seed, forward};
     forward += static_cast<uint64_t>(job.ranks.size());
-    losses.push_back(0);
+    sums.emplace_back();
     if (!predicts(batch)) continue;
     at::Tensor loss;
     {
       RECORD_USER_SCOPE("forward");
-      loss = scaled_cross_entropy(label_logits(model, drawn), batch.labels_N, 1.0 / tokens);
-      losses.back() = loss.item<float>() * tokens;
+      loss = pass_loss(model, drawn, step, sums.back());
     }
     if (&batch == &*last) job.gradients.send_in_next_backward();
     RECORD_USER_SCOPE("backward");
     loss.backward();
   }
-  return losses;
+  return sums;
 }
 
-// The sum over the micro-batches of all ranks, in their order, so that its bits do not depend on the number of ranks.
-double summed(std::vector<double> losses, const StepPlan& plan, const Ranks& ranks) {
-  losses.resize(static_cast<size_t>((plan.micro_batches + ranks.size() - 1) / ranks.size()));
-  const std::vector<std::vector<double>> all = ranks.gather(losses);
-  double sum = 0;
+// Sums over the micro-batches of all ranks, in their order, so that their bits do not depend on the number of ranks.
+PassSums summed(const std::vector<PassSums>& own, const StepPlan& plan, const Ranks& ranks) {
+  std::vector<double> numbers;
+  for (const PassSums& sums : own) numbers.insert(numbers.end(), {sums.loss, sums.pair_loss, sums.correct_pairs});
+  numbers.resize(kSums * static_cast<size_t>((plan.micro_batches + ranks.size() - 1) / ranks.size()));
+  const std::vector<std::vector<double>> all = ranks.gather(numbers);
+  PassSums sum;
   for (int64_t i = 0; i < plan.micro_batches; ++i) {
-    sum += all[static_cast<size_t>(i % ranks.size())][static_cast<size_t>(i / ranks.size())];
+    const double* const of =
+        all[static_cast<size_t>(i % ranks.size())].data() + kSums * static_cast<size_t>(i / ranks.size());
+    sum.loss += of[0];
+    sum.pair_loss += of[1];
+    sum.correct_pairs += of[2];
   }
   return sum;
 }
@@ -78,26 +105,33 @@ double summed(std::vector<double> losses, const StepPlan& plan, const Ranks& ran
 StepResult train_step(nn::Model& model, AdamW& optimizer, std::span<const LanguageBatch> own, const StepPlan& plan,
                       const StepRanks& job) {
   StepResult result;
-  std::array<int64_t, 2> tokens = {};
+  std::array<int64_t, 3> counts = {};
   for (const LanguageBatch& batch : own) {
-    tokens[0] += batch.places_N.numel();
-    tokens[1] += batch.real_tokens;
+    counts[0] += batch.places_N.numel();
+    counts[1] += batch.real_tokens;
+    counts[2] += predicts(batch) ? batch.pairs() : 0;
   }
-  for (const std::vector<int64_t>& of_rank : job.ranks.gather(tokens)) {
+  for (const std::vector<int64_t>& of_rank : job.ranks.gather(counts)) {
     result.predicted_tokens += of_rank[0];
     result.real_tokens += of_rank[1];
+    result.pairs += of_rank[2];
   }
   if (result.predicted_tokens == 0) return result;
   const double start = now_seconds();
-  std::vector<double> losses = run_passes(model, own, plan, job, result.predicted_tokens);
+  const std::vector<PassSums> own_sums = run_passes(model, own, plan, job, result);
   result.compute_seconds = now_seconds() - start;
   {
     RECORD_USER_SCOPE("sum of gradients");
     job.gradients.finish();
   }
-  result.loss_sum = summed(std::move(losses), plan, job.ranks);
-  if (!std::isfinite(result.loss_sum)) {
-    const double loss = std::abs(result.loss_sum) / static_cast<double>(result.predicted_tokens);  // a NaN has a sign
+  const PassSums sums = summed(own_sums, plan, job.ranks);
+  result.loss_sum = sums.loss;
+  result.pair_loss_sum = sums.pair_loss;
+  result.correct_pairs = static_cast<int64_t>(sums.correct_pairs);
+  if (!std::isfinite(result.loss_sum + result.pair_loss_sum)) {
+    const double of_pairs = result.pair_loss_sum / static_cast<double>(std::max<int64_t>(result.pairs, 1));
+    const double loss =
+        std::abs(result.loss_sum / static_cast<double>(result.predicted_tokens) + of_pairs);  // a NaN has a sign
     job.ranks.fail_on_all(fmt::format(
         "[pretrain] the loss must be finite, got {} at step {}; try a lower learning_rate or a longer warm-up", loss,
         plan.step));

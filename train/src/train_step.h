@@ -1,5 +1,6 @@
 // One optimizer step of language modelling from one or more micro-batches (spec R-TRN-06): the loss is divided
-// by the predicted tokens of all of them, so that k micro-batches of b rows are one batch of k b rows.
+// by the predicted tokens of all of them, so that k micro-batches of b rows are one batch of k b rows. With pairs of
+// sentences their mean loss is added to it, as BERT's and ALBERT's are.
 //
 // The ranks of a job share the micro-batches of a step: rank r has number r, r + W, r + 2 W, .. of them. A micro-batch
 // has the same forward pass, dropout and gradient whichever rank has it, so the number of ranks changes nothing but the
@@ -33,8 +34,10 @@ struct StepPlan {
 };
 
 struct StepResult {
-  double loss_sum = 0;  // nats
+  double loss_sum = 0;  // of the predicted tokens, nats
   int64_t predicted_tokens = 0, real_tokens = 0;
+  double pair_loss_sum = 0;  // of pairs of sentences, nats
+  int64_t correct_pairs = 0, pairs = 0;
   double gradient_norm = 0;
   double compute_seconds = 0;  // of the passes of this rank
 };

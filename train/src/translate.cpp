@@ -41,6 +41,9 @@ struct Translator::Impl {
     text::Encoding encoding;
     tokenizer.encode(line, encoding);
     std::vector<int32_t> ids = std::move(encoding.ids);
+    if (encoding.replaced_bytes > 0 && options.note) {
+      options.note(fmt::format("{}, line {}, has bytes that are not UTF-8, which are read as U+FFFD", name, number));
+    }
     if (std::ssize(ids) >= options.max_source) {
       if (options.note) {
         options.note(fmt::format("{}, line {}, has {} tokens; the first {} are translated", name, number, ids.size(),

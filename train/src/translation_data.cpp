@@ -17,23 +17,27 @@ namespace rf::train {
 
 namespace {
 
+struct EncodedSide {
+  std::vector<int32_t> ids;
+  bool is_utf8 = true;
+};
 struct EncodedPair {
-  std::vector<int32_t> source, target;
+  EncodedSide source, target;
 };
 
 // A text's tokens and its end.
-std::vector<int32_t> ended_ids(const text::Tokenizer& tokenizer, const std::string& sentence) {
+EncodedSide encode_side(const text::Tokenizer& tokenizer, const std::string& sentence) {
   text::Encoding encoding;
   tokenizer.encode(sentence, encoding);
   encoding.ids.push_back(tokenizer.vocabulary().special().eos);
-  return std::move(encoding.ids);
+  return {std::move(encoding.ids), encoding.replaced_bytes == 0};
 }
 
 std::vector<EncodedPair> encode_pairs(const data::SentencePairs& pairs, const text::Tokenizer& tokenizer) {
   std::vector<EncodedPair> encoded(pairs.sources.size());
   text::Workers workers(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
   workers.for_each_index(encoded.size(), [&](size_t i) {
-    encoded[i] = {ended_ids(tokenizer, pairs.sources[i]), ended_ids(tokenizer, pairs.targets[i])};
+    encoded[i] = {encode_side(tokenizer, pairs.sources[i]), encode_side(tokenizer, pairs.targets[i])};
   });
   return encoded;
 }
@@ -47,10 +51,15 @@ PairTokens::PairTokens(const data::PairFiles& files, const text::Tokenizer& toke
     note(fmt::format("{} pairs with an empty side are left out, the first in {}", pairs.empty, pairs.first_empty));
   }
   const std::vector<EncodedPair> encoded = encode_pairs(pairs, tokenizer);
-  int64_t too_long = 0;
-  std::string first_too_long;
+  int64_t too_long = 0, not_utf8 = 0;
+  std::string first_too_long, first_not_utf8;
   for (size_t i = 0; i < encoded.size(); ++i) {
-    const auto source = std::ssize(encoded[i].source), target = std::ssize(encoded[i].target);
+    const std::vector<int32_t>&source_ids = encoded[i].source.ids, &target_ids = encoded[i].target.ids;
+    const auto source = std::ssize(source_ids), target = std::ssize(target_ids);
+    if (!encoded[i].source.is_utf8 || !encoded[i].target.is_utf8) {
+      const std::string& file = encoded[i].source.is_utf8 ? files.back() : files.front();
+      if (not_utf8++ == 0) first_not_utf8 = fmt::format("{}, line {}", file, pairs.lines[i]);
+    }
     if (std::max(source, target) > max_length) {
       if (too_long++ == 0) {
         first_too_long = fmt::format("{}, line {}, of {} tokens", source > max_length ? files.front() : files.back(),
@@ -58,10 +67,14 @@ PairTokens::PairTokens(const data::PairFiles& files, const text::Tokenizer& toke
       }
       continue;
     }
-    ids_.insert(ids_.end(), encoded[i].source.begin(), encoded[i].source.end());
+    ids_.insert(ids_.end(), source_ids.begin(), source_ids.end());
     const size_t end_of_source = ids_.size();
-    ids_.insert(ids_.end(), encoded[i].target.begin(), encoded[i].target.end());
+    ids_.insert(ids_.end(), target_ids.begin(), target_ids.end());
     ends_.push_back({end_of_source, ids_.size()});
+  }
+  if (not_utf8 > 0 && note) {
+    note(fmt::format("{} pairs have bytes that are not UTF-8, which are read as U+FFFD, the first in {}", not_utf8,
+                     first_not_utf8));
   }
   if (too_long > 0 && note) {
     note(fmt::format("{} pairs of more than {} tokens are left out, the first in {}", too_long, max_length,

@@ -12,11 +12,16 @@
 // decisions for a token are one Philox draw keyed by (seed, epoch, chunk, token in the chunk), hence the same however
 // the chunks are packed and batched. The last batch of an epoch that is not full is completed with the first rows of
 // the next.
+// Pairs of sentences. With Pairs a chunk has max_length - 3 tokens and becomes [CLS] A [SEP] B [SEP], with the types 0
+// up to the first [SEP] and 1 after it: see Pairs, and segment_pairs.h for how a chunk is divided. A pair is one
+// segment of a row.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rf/data/split.h"
@@ -32,6 +37,19 @@ enum class Objective {
 };
 // The special tokens that rows need.
 std::initializer_list<text::SpecialRole> required_roles(Objective objective);
+
+// What the two parts of a chunk are to each other; the classes are transformers', 0 for text as it was written.
+enum class Pairs {
+  kNone,
+  kNextSentence,   // BERT (Devlin et al. 2018, arXiv 1810.04805, section 3.1): B is what follows A (0), or, with
+                   // probability 0.5, part of another document (1)
+  kSentenceOrder,  // ALBERT (Lan et al. 2019, arXiv 1909.11942, section 3.1): A and B are consecutive (0), or, with
+                   // probability 0.5, exchanged (1)
+};
+
+// The names in run files and options.
+inline const std::initializer_list<std::pair<const char*, Pairs>> kPairsNames = {
+    {"none", Pairs::kNone}, {"next_sentence", Pairs::kNextSentence}, {"sentence_order", Pairs::kSentenceOrder}};
 
 enum class Packing { kPadded, kPacked };
 enum class MaskUnit { kToken, kWholeWord };  // kWholeWord: one decision per word of a chunk; replacements by token
@@ -51,6 +69,7 @@ struct BatchOptions {
   Objective objective = Objective::kMasked;
   MaskOptions mask{};  // of kMasked
   uint64_t seed = 1;
+  Pairs pairs = Pairs::kNone;  // with kMasked only
 };
 
 // Row-major [batch_size, length] arrays; length is the longest row's (kPadded) or max_length (kPacked).
@@ -64,8 +83,10 @@ struct Batch {
   // Flat indices b*T + t where a token is predicted, rising. If masking chooses no token in the whole batch, the token
   // (or word) with the smallest draw is taken, so this is empty only for a batch of special tokens alone.
   std::vector<int64_t> places;
-  std::vector<int64_t> labels;  // the ids to predict there
-  int64_t real_tokens = 0;      // tokens that are not padding
+  std::vector<int64_t> labels;                    // the ids to predict there
+  std::vector<int64_t> types;                     // [B*T], 0 or 1, with pairs; otherwise empty
+  std::vector<int64_t> pair_places, pair_labels;  // of each pair: the flat index of its [CLS], and its class
+  int64_t real_tokens = 0;                        // tokens that are not padding
 };
 
 // Where the next batch starts; part of a checkpoint. Start at {0, 0}; otherwise what next() left.
@@ -76,7 +97,8 @@ struct BatchCursor {
 
 class Batcher {
  public:
-  // Throws Error when the split has no token or an option is out of range (max_length < 3, batch_size < 1, ...).
+  // Throws Error when the split has no token or an option is out of range (max_length < 3, batch_size < 1, ...); with
+  // pairs also when no document has two tokens or, for next sentences, when there is only one document.
   Batcher(std::shared_ptr<const Split> split, const text::SpecialIds& special, BatchOptions options);
   ~Batcher();
   // For epoch numbers and progress. kPadded: exact. kPacked: the number that perfect packing would need, a few percent

@@ -38,16 +38,19 @@ std::string_view family_name(Family family);
 // Heads of spec R-HF-09..13, named by the ends of their transformers classes.
 enum class Head {
   kNone,                    // ..Model
-  kMaskedLm,                // ..ForMaskedLM, and ..ForPreTraining without its next-sentence layer
+  kMaskedLm,                // ..ForMaskedLM, and ..ForPreTraining without its pooler and its layer of pairs
   kCausalLm,                // ..ForCausalLM; BertLMHeadModel
   kSequenceClassification,  // ..ForSequenceClassification
   kMultipleChoice,          // ..ForMultipleChoice
   kTokenClassification,     // ..ForTokenClassification
   kQuestionAnswering,       // ..ForQuestionAnswering
+  kPreTraining,             // ..ForPreTraining: a masked language model with a pooler, whatever the family, and a layer
+                            // of two classes on it, of pairs of sentences
 };
 
-// "RoFormerForMaskedLM" -> Head::kMaskedLm; class names begin with RoFormer, Bert, Nezha or RfEncoder. Throws Error on
-// an unknown one.
+// "RoFormerForMaskedLM" -> Head::kMaskedLm, and so is "BertForPreTraining", since what reads a finished model has no
+// use for the layer of pairs; only training asks for Head::kPreTraining. Class names begin with RoFormer, Bert, Nezha
+// or RfEncoder. Throws Error on an unknown one.
 Head head_of_architecture(const std::string& architecture);
 
 enum class NormKind { kLayer, kRms };  // norm_type "layer_norm", and "rms_norm", which has no weights

@@ -67,6 +67,9 @@ inline constexpr const char* kEncodingPrefix = "position_encoding.";
 inline constexpr const char* kLinearAttentionPrefix = "linear_attention.";
 bool is_added_name(const std::string& name);
 
+// The layer of two classes of Head::kPreTraining, as transformers names it in BertForPreTraining.
+inline constexpr const char* kPairLayer = "cls.seq_relationship";
+
 // A bert's trained position table, without the prefix.
 inline constexpr const char* kLearnedPositions = "embeddings.position_embeddings.weight";
 
@@ -85,7 +88,7 @@ std::optional<std::string> stored_table_warning(const std::string& model_dir, st
 
 // A checkpoint's tensor names sorted out against the model's: which spec each file tensor fills, which specs may be
 // left out (the position table), which file tensors are ignored (tied copies, a projection where E == D, a pooler that
-// no head uses, a next-sentence layer, stored indices, computed tables, the head of another task when the bare encoder
+// no head uses, a layer of pairs, stored indices, computed tables, the head of another task when the bare encoder
 // is asked for or a fresh head is allowed). Prefixes are added and removed, "nezha." is read as "bert.", and a layer
 // norm's old names gamma and beta as weight and bias. Throws Error on a missing or unexpected tensor, and on a wrong
 // shape, with both shapes.

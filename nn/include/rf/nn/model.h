@@ -50,8 +50,8 @@ struct Output {
   at::Tensor hidden_BTC;  // last hidden state
   at::Tensor pooled_BC;   // family bert: bare model (with a cache: at its first call), sequence classification,
                           // multiple choice; prefix language models: bare model and causal language model
-  at::Tensor logits;      // MaskedLm/CausalLm [B,T,V]; classification [B,num_labels]; choice [B/choices, choices];
-                          // token classification [B,T,num_labels]
+  at::Tensor logits;      // MaskedLm/CausalLm/PreTraining [B,T,V]; classification [B,num_labels]; choice [B/choices,
+                          // choices]; token classification [B,T,num_labels]
   at::Tensor start_logits_BT, end_logits_BT;  // question answering
 };
 
@@ -89,6 +89,9 @@ class Model : public torch::nn::Module {
   at::Tensor pooled(const at::Tensor& hidden_BTC);
   // Logits [N,V] of the masked-LM or causal-LM head at chosen hidden states [N,C] (or [B,T,C]) only.
   at::Tensor masked_lm_logits(const at::Tensor& hidden_NC);
+  // Head::kPreTraining: logits [N,2] of pairs, of the hidden states [N,C] of their [CLS]:
+  // seq_relationship(tanh(pooler(hidden))).
+  at::Tensor pair_logits(const at::Tensor& first_NC);
 
   // A checkpoint's own sin|cos table (encoder.embed_positions.weight, [rows, head_dim]) where it is not the computed
   // one: it is then used, as transformers does, and a position beyond its rows is an Error. Undefined (the default):

@@ -36,10 +36,12 @@ struct EvaluationReport {
   double unigram_loss = 0;  // cross-entropy of the same tokens under the training split's unigram distribution, with
                             // one added to every count
   int64_t predicted_tokens = 0;
-  bool is_first_rank = true;  // of the job that measured it
+  double pair_loss = 0, pair_accuracy = 0;  // of pairs of sentences: nats per pair, and argmax
+  int64_t pairs = 0;                        // 0: they were not measured
+  bool is_first_rank = true;                // of the job that measured it
 };
-// Its numbers by name, and "perplexity", e^loss, and "bits", loss / ln 2, which are bits per byte for a vocabulary of
-// bytes.
+// Its numbers by name, those of pairs where there are any, and "perplexity", e^loss, and "bits", loss / ln 2, which are
+// bits per byte for a vocabulary of bytes.
 nlohmann::json to_json(const EvaluationReport& report);
 
 struct PretrainReport {
@@ -69,10 +71,11 @@ struct EvaluateOptions {
   data::MaskOptions mask;
   uint64_t seed = 1;
   Precision precision = Precision::kFloat32;
+  data::Pairs pairs = data::Pairs::kNone;  // of sentences, for a model that was trained on them
   std::string process_group{};  // as in PretrainOptions; the result has the same bits for any number of processes
 };
 // A causal model is measured on every token, and `mask` must then have its default. Throws Error if the model's
-// vocabulary is not the data's.
+// vocabulary is not the data's, or if `pairs` are asked of a model that has no layer for them.
 EvaluationReport evaluate(const EvaluateOptions& options, io::Progress& progress);
 
 }  // namespace rf::train

@@ -36,8 +36,9 @@ class Translator {
   Translator& operator=(const Translator&) = delete;
 
   // One for each line, in order; lines of about the same length are computed together. A line of white space gives an
-  // empty one. Of a line that is too long the first tokens are translated, with a message that names it as line
-  // `first_line` + i of `name`. done: receives the number of lines that are finished; may be empty.
+  // empty one. Of a line that is too long the first tokens are translated, and bytes that are not UTF-8 are read as
+  // U+FFFD, with a message that names it as line `first_line` + i of `name`. done: receives the number of lines that
+  // are finished; may be empty.
   std::vector<TranslatedLine> translate(std::span<const std::string> lines, const std::string& name, int64_t first_line,
                                         const std::function<void(int64_t)>& done = {});
 
