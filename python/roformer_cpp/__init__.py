@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .custom_encoding import CustomEncoding, EncodingShape, register_encoding
     from .encoding import combine_encodings, encoding, encodings
     from .engine import Engine
-    from .layers import Attention, EncoderLayer
+    from .layers import Attention, EncoderLayer, GatedAttentionUnit
     from .linear_attention import (
         LinearAttention,
         LinearAttentionState,
@@ -61,7 +61,7 @@ if TYPE_CHECKING or _library.has_operators():
     __all__ += ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
     __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "bake", "build_model", "load_model"]
     __all__ += ["CustomEncoding", "EncodingShape", "combine_encodings", "encoding", "encodings", "register_encoding"]
-    __all__ += ["Attention", "EncoderLayer", "Translation", "TranslationModel", "load_translation_model"]
+    __all__ += ["Attention", "EncoderLayer", "GatedAttentionUnit", "Translation", "TranslationModel", "load_translation_model"]
     __all__ += ["LinearAttention", "LinearAttentionState", "linear_attention", "linear_feature_dim"]
     __all__ += ["ShardDataset", "orthogonal_features", "patch", "register_attention", "unpatch"]
 
@@ -82,7 +82,7 @@ _MODELS = {
     "attention": "attention",
     "custom_encoding": "CustomEncoding EncodingShape register_encoding",
     "encoding": "combine_encodings encoding encodings",
-    "layers": "Attention EncoderLayer",
+    "layers": "Attention EncoderLayer GatedAttentionUnit",
     "linear_attention": (
         "LinearAttention LinearAttentionState linear_attention linear_feature_dim orthogonal_features"
     ),

@@ -1,7 +1,8 @@
-"""Attention with projections, and an encoder layer, as torch.nn.Modules over ``attention``."""
+"""Attention with projections, an encoder layer and a gated attention unit, as torch.nn.Modules over ``attention``."""
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from ._operator_call import check_optional_tensors, check_tensors
@@ -181,3 +182,99 @@ class EncoderLayer(nn.Module):
 
     def _inner(self, x: Tensor) -> Tensor:
         return self.output(self.activation(self.intermediate(x)))
+
+
+class GatedAttentionUnit(nn.Module):
+    """A gated attention unit: attention of one head and a gated linear unit in one layer (Hua et al. 2022, arXiv
+    2202.10447, section 3), as in GAU-alpha (Su 2022, kexue.fm/archives/9052).
+
+    ``[U, V, Z] = silu(x W_i)``, ``Q = g_q Z + b_q``, ``K = g_k Z + b_k`` element by element, and the result is
+    ``(U * (A V)) W_o``, where ``A = softmax(scores of Q and K)`` is that of ``attention`` and has the encoding. With
+    ``encoding("rope", log_n="length", max_position_embeddings=512, ..)`` it is Su's ``softmax_plus``; the paper's own ``relu(scores)^2 / n`` is no
+    softmax and is not available. There is no residual and no norm in it; Su adds ``x`` and divides by the root mean
+    square. Two units take the place of a layer of attention and a feed-forward layer.
+
+    Args:
+        hidden_size: C, of the input and the output.
+        encoding: of the positions, made for one head: ``encoding("rope", num_attention_heads=1, head_dim=key_size)``.
+            One that reads the weights of a layer's projections cannot be used, because Q and K have none.
+        intermediate_size: e, of U and V. Default: 2 C.
+        key_size: s, of Q and K.
+        layer: which of the encoding's layers this is.
+        bias: of both products.
+        offset: whether Q and K have ``b_q`` and ``b_k``; GAU-alpha has neither these nor biases.
+        dropout: of the attention's probabilities, in training; each call draws anew from torch's default generator.
+        is_causal: whether a token attends to the tokens up to its own only.
+
+    The submodules ``input`` and ``output`` are ``nn.Linear``; the parameters ``scale`` and ``offset``, ``[2, s]``, are
+    those of Q and of K.
+
+    Raises:
+        ValueError: a size below 1; the message names it.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        encoding: Encoding | None = None,
+        *,
+        intermediate_size: int | None = None,
+        key_size: int = 128,
+        layer: int = 0,
+        bias: bool = True,
+        offset: bool = True,
+        dropout: float = 0.0,
+        is_causal: bool = False,
+    ):
+        super().__init__()
+        inner = 2 * hidden_size if intermediate_size is None else intermediate_size
+        for name, size in (("hidden_size", hidden_size), ("intermediate_size", inner), ("key_size", key_size)):
+            if size < 1:
+                raise ValueError(f"[gated_attention_unit] {name} must be at least 1, got {size}")
+        self.sizes = (inner, inner, key_size)
+        self.layer, self.dropout, self.is_causal = layer, dropout, is_causal
+        self.encoding = encoding
+        self.input = nn.Linear(hidden_size, sum(self.sizes), bias)
+        self.scale = nn.Parameter(torch.ones(2, key_size))
+        self.register_parameter("offset", nn.Parameter(torch.zeros(2, key_size)) if offset else None)
+        self.output = nn.Linear(inner, hidden_size, bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        positions: Tensor | None = None,
+        mask: Tensor | None = None,
+        window: int | tuple[int, int] | None = None,
+        cu_seqlens: Tensor | None = None,
+        kernel: Literal["auto", "fused", "explicit", "ref"] = "auto",
+    ) -> Tensor:
+        """``[B, T, C]`` to the same; the arguments are those of :meth:`Attention.forward`."""
+        gate, value, shared = nn.functional.silu(self.input(x)).split(self.sizes, dim=-1)
+        both = shared.unsqueeze(-2) * self.scale  # [B, T, 2, s]
+        if self.offset is not None:
+            both = both + self.offset
+        q, k = both[..., :1, :], both[..., 1:, :]
+        terms = None
+        if self.encoding is not None:
+            if positions is None:
+                ends = None if cu_seqlens is None else (cu_seqlens, cu_seqlens)
+                positions, _ = default_positions(x.size(1), x.size(1), ends, x.device)
+            terms = self.encoding.terms(positions, layer=self.layer, dtype=q.dtype)
+        out = attention(
+            q,
+            k,
+            value.unsqueeze(-2),
+            terms,
+            positions=positions,
+            is_causal=self.is_causal,
+            window=window,
+            mask=mask,
+            cu_seqlens=cu_seqlens,
+            kernel=kernel,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        return self.output(gate * out.squeeze(-2))
+
+    def extra_repr(self) -> str:
+        return f"intermediate_size={self.sizes[0]}, key_size={self.sizes[2]}, layer={self.layer}"
