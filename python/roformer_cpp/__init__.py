@@ -61,7 +61,8 @@ if TYPE_CHECKING or _library.has_operators():
     __all__ += ["memory_held", "release_memory", "rope", "rope_table", "rotate", "set_target", "target"]
     __all__ += ["DistanceTable", "Rotation", "Terms", "attention", "bake", "build_model", "load_model"]
     __all__ += ["CustomEncoding", "EncodingShape", "combine_encodings", "encoding", "encodings", "register_encoding"]
-    __all__ += ["Attention", "EncoderLayer", "GatedAttentionUnit", "Translation", "TranslationModel", "load_translation_model"]
+    __all__ += ["Attention", "EncoderLayer", "GatedAttentionUnit"]
+    __all__ += ["Translation", "TranslationModel", "load_translation_model"]
     __all__ += ["LinearAttention", "LinearAttentionState", "linear_attention", "linear_feature_dim"]
     __all__ += ["ShardDataset", "orthogonal_features", "patch", "register_attention", "unpatch"]
 

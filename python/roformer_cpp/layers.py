@@ -190,9 +190,9 @@ class GatedAttentionUnit(nn.Module):
 
     ``[U, V, Z] = silu(x W_i)``, ``Q = g_q Z + b_q``, ``K = g_k Z + b_k`` element by element, and the result is
     ``(U * (A V)) W_o``, where ``A = softmax(scores of Q and K)`` is that of ``attention`` and has the encoding. With
-    ``encoding("rope", log_n="length", max_position_embeddings=512, ..)`` it is Su's ``softmax_plus``; the paper's own ``relu(scores)^2 / n`` is no
-    softmax and is not available. There is no residual and no norm in it; Su adds ``x`` and divides by the root mean
-    square. Two units take the place of a layer of attention and a feed-forward layer.
+    ``encoding("rope", log_n="length", max_position_embeddings=512, ..)`` it is Su's ``softmax_plus``; the paper's own
+    ``relu(scores)^2 / n`` is no softmax and is not available. There is no residual and no norm in it; Su adds ``x`` and
+    divides by the root mean square. Two units take the place of a layer of attention and a feed-forward layer.
 
     Args:
         hidden_size: C, of the input and the output.

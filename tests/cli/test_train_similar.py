@@ -4,6 +4,7 @@ bad input."""
 import json
 import math
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -177,6 +178,27 @@ def test_a_killed_run_goes_on(house, tmp_path):
     assert (tmp_path / "cut" / model).read_bytes() == (tmp_path / "whole" / model).read_bytes()
     assert not any((tmp_path / "cut").glob("checkpoint-*"))
     assert [m["loss"] for m in metrics_of(tmp_path / "cut")] == [m["loss"] for m in metrics_of(tmp_path / "whole")]
+
+
+def test_another_model_is_refused(house, tmp_path):
+    """What counts is what the directory holds, not its name."""
+    start, moved = tmp_path / "start", tmp_path / "moved"
+    shutil.copytree(house / "start", start)
+    options = ["--epochs", 30, "--learning-rate", 1e-3]
+    given = arguments(house, tmp_path / "cut", *options)
+    given[given.index("--model") + 1] = start
+    child = subprocess.Popen([PROGRAM, *map(str, given)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not any((tmp_path / "cut").glob("checkpoint-*")) and child.poll() is None:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=60) == 130
+    start.rename(moved)
+    other = roformer_cpp.build_model(json.loads((moved / "config.json").read_text()), "RoFormerForMaskedLM", seed=2)
+    shutil.copytree(moved, start)
+    other.save(start)
+    assert "the settings must be those of the run" in (message := refused(*given)) and "/model" in message
+    given[given.index("--model") + 1] = moved
+    results(*given)
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,59 @@ def test_long_lines_are_named(folder, trained, tmp_path):
     assert f"{tmp_path / 'in.txt'}, line 2, has" in done.stderr and "the first 8 are translated" in done.stderr
 
 
+def test_the_output_is_not_the_input(trained, tmp_path):
+    text = "a dog\nthe cat\n"
+    for name, output in (("in.txt", "in.txt"), ("out.txt.part", "out.txt"), ("out.txt.part.json", "out.txt")):
+        (tmp_path / name).write_text(text)
+        given = ["--input", tmp_path / name, "--output", tmp_path / output]
+        message = refused("translate", "--model", trained, *given)
+        rule = "[translate] the output must not replace the input, got"
+        assert message == f"{rule} {tmp_path / name} for the input {tmp_path / name}\n"
+        assert (tmp_path / name).read_text() == text
+    (tmp_path / "link.txt").symlink_to(tmp_path / "in.txt")
+    given = ["--input", tmp_path / "link.txt", "--output", tmp_path / "in.txt"]
+    assert "must not replace the input" in refused("translate", "--model", trained, *given)
+    assert (tmp_path / "in.txt").read_text() == text
+
+
+def test_lines_of_any_end(trained, tmp_path):
+    """The same translations with CRLF, a byte order mark and without a last line end; nothing of an empty file."""
+    expected = run("translate", "--model", trained, stdin="a dog\nthe big cat\n").stdout
+    assert expected.count("\n") == 2
+    for text in (b"a dog\r\nthe big cat\r\n", b"a dog\nthe big cat", b"\xef\xbb\xbfa dog\nthe big cat\n"):
+        (tmp_path / "in.txt").write_bytes(text)
+        assert run("translate", "--model", trained, "--input", tmp_path / "in.txt").stdout == expected
+    (tmp_path / "in.txt").write_bytes(b"")
+    (report,) = results("translate", "--model", trained, "--input", tmp_path / "in.txt", "--output", tmp_path / "out")
+    assert report["lines"] == 0 and (tmp_path / "out").read_bytes() == b""
+
+
+def test_bytes_that_are_not_utf8_are_named(folder, trained, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"a dog\nthe \xff cat\n")
+    done = run("translate", "--model", trained, "--input", tmp_path / "in.txt")
+    assert done.returncode == 0 and done.stdout.count("\n") == 2
+    named = "has bytes that are not UTF-8, which are read as U+FFFD"
+    assert [line for line in done.stderr.splitlines() if "UTF-8" in line] == [f"{tmp_path / 'in.txt'}, line 2, {named}"]
+    (tmp_path / "out.txt").write_bytes(b"ein Hund\r\nder \xff\xff Kater")
+    pairs = (tmp_path / "in.txt", tmp_path / "out.txt")
+    (tmp_path / "in.txt").write_bytes(b"a dog\nthe cat\n")
+    done = run(*training(folder, tmp_path / "run", train=pairs, steps=1))
+    assert done.returncode == 0, done.stderr
+    rule = "1 pairs have bytes that are not UTF-8, which are read as U+FFFD, the first in"
+    assert f"{rule} {tmp_path / 'out.txt'}, line 2\n" in done.stderr
+    assert json.loads(done.stdout)["pairs"] == 2
+
+
+def test_empty_files_are_refused(folder, tmp_path):
+    (tmp_path / "none").write_bytes(b"")
+    message = refused(*training(folder, tmp_path / "run", train=(tmp_path / "none", tmp_path / "none")))
+    assert (
+        message
+        == f"[translation] there must be a pair of at most 32 tokens on each side, got none in {tmp_path}/none\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
 def test_average(folder, trained, tmp_path):
     results("average", "--run", trained, "--last", 3, "--output", tmp_path / "mean")
     mean = load_file(tmp_path / "mean" / "model.safetensors")

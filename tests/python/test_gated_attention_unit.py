@@ -1,5 +1,5 @@
-"""The gated attention unit against its formula in float64, written here in torch's operators: forward, gradients, masks,
-packed sequences, the rules of GAU-alpha, and bad input."""
+"""The gated attention unit against its formula in float64, written here in torch's operators: forward, gradients,
+masks, packed sequences, the rules of GAU-alpha, and bad input."""
 
 import math
 

@@ -1,0 +1,299 @@
+"""Pretraining on pairs of sentences, next-sentence and sentence-order prediction: the losses against transformers and
+torch in float64 over the same rows, what is learned and what cannot be, resuming, what opens the model, bad input."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file
+
+from cli_support import PROGRAM, refused, results, run
+from tolerances import T4_MAX
+
+TASKS = ("next_sentence", "sentence_order")
+EARLY, LATE = ([f"{side}{i}" for i in range(10)] for side in ("early", "late"))
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TOPICS = [[f"topic{t}word{i}" for i in range(4)] for t in range(12)]
+MODEL = dict(
+    hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=32,
+    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+)  # fmt: skip
+LENGTH = 16
+
+
+def ordered(rng):
+    """A document whose order can be told: six early words, then six late ones."""
+    return rng.choices(EARLY, k=6) + rng.choices(LATE, k=6)
+
+
+def shuffled(rng):
+    """The same words in any order: nothing tells which part was first."""
+    return rng.sample(words := ordered(rng), len(words))
+
+
+def of_topic(rng):
+    return rng.choices(rng.choice(TOPICS), k=12)
+
+
+def make_data(folder, document, words, documents=600):
+    rng = random.Random(1)
+    (folder / "words").mkdir(parents=True)
+    (folder / "words" / "vocab.txt").write_text("\n".join([*SPECIAL, *words]) + "\n")
+    (folder / "words" / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    (folder / "text.txt").write_text("\n".join(" ".join(document(rng)) for _ in range(documents)) + "\n")
+    results(
+        "prepare", "--input", folder / "text.txt", "--documents", "line", "--model", folder / "words",
+        "--output", folder / "data", "--valid-fraction", 0.2,
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return make_data(tmp_path_factory.mktemp("pairs"), ordered, EARLY + LATE)
+
+
+def run_file(folder, name, **keys):
+    model = keys.pop("model", {})
+    path = folder / f"{name}.json"
+    defaults = dict(
+        model=None if "init_from" in keys else MODEL | model, stages=[dict(max_length=LENGTH, batch=16, steps=8)],
+        schedule=dict(kind="constant", learning_rate=2e-3, warmup_steps=2), precision="float32", log_every_steps=2,
+    )  # fmt: skip
+    path.write_text(json.dumps({key: value for key, value in (defaults | keys).items() if value is not None}))
+    return path
+
+
+def pretrain(folder, output, **keys):
+    config = run_file(output.parent, output.name, **keys)
+    return ["pretrain", "--config", config, "--data", folder / "data", "--output", output]
+
+
+def metrics(folder, kind):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    timing = ("seconds", "tokens_per_second")
+    return [{k: v for k, v in line.items() if k not in timing} for line in lines if line["type"] == kind]
+
+
+@pytest.fixture(scope="module")
+def trained(data):
+    """A RoFormer, which has learned the order, and a BERT of some steps."""
+    steps = [dict(max_length=LENGTH, batch=32, steps=250)]
+    results(*pretrain(data, data / "roformer", pairs="sentence_order", stages=steps))
+    bert = dict(family="bert", position_encoding="learned")
+    results(*pretrain(data, data / "bert", pairs="next_sentence", model=bert))
+    return data
+
+
+def test_the_order_is_learned(trained):
+    (evaluation,) = metrics(trained / "roformer", "evaluation")
+    documents = json.loads((trained / "data" / "data.json").read_text())["splits"]["valid"]["documents"]
+    assert evaluation["pairs"] == documents > 100 and evaluation["pair_accuracy"] > 0.9
+    lines = metrics(trained / "roformer", "train")
+    assert lines[0]["pair_loss"] > 0.5 and lines[-1]["pair_loss"] < 0.3 and lines[-1]["pair_accuracy"] > 0.9
+    for line in (evaluation, lines[0]):
+        assert {"loss", "pair_loss", "pair_accuracy"} <= line.keys()
+
+
+def test_no_order_no_learning(tmp_path):
+    """Of documents in any order the classes are noise, of which nothing can be known of held-out documents."""
+    folder = make_data(tmp_path / "noise", shuffled, EARLY + LATE)
+    steps = [dict(max_length=LENGTH, batch=32, steps=250)]
+    results(*pretrain(folder, folder / "run", pairs="sentence_order", stages=steps))
+    (evaluation,) = metrics(folder / "run", "evaluation")
+    assert abs(evaluation["pair_accuracy"] - 0.5) < 5 * 0.5 / np.sqrt(evaluation["pairs"])
+
+
+def test_next_sentences_are_learned(tmp_path):
+    """Of documents of one topic each: the other document has the same one in 1 of 12 cases."""
+    folder = make_data(tmp_path / "topics", of_topic, [word for topic in TOPICS for word in topic])
+    steps = [dict(max_length=LENGTH, batch=32, steps=500)]
+    results(*pretrain(folder, folder / "run", pairs="next_sentence", stages=steps))
+    (evaluation,) = metrics(folder / "run", "evaluation")
+    assert evaluation["pair_accuracy"] > 0.8
+
+
+def probe_rows(data, pairs, seed=1):
+    asked = dict(data=str(data / "data"), split="valid", max_length=LENGTH, mask_probability=0.4, seed=seed)
+    probe = [PROGRAM.parent / "tests" / "data_probe", json.dumps(dict(rows=asked | dict(pairs=pairs)))]
+    rows = json.loads(subprocess.run(probe, capture_output=True, check=True).stdout)["rows"]
+    assert len(rows) > 50 and 0.2 < np.mean([row["pair_label"] for row in rows]) < 0.8
+    return rows
+
+
+def bert_logits(folder):
+    """transformers' BertForPreTraining."""
+    theirs, info = transformers.BertForPreTraining.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    theirs = theirs.double().eval()
+
+    def logits(ids, types):
+        out = theirs(torch.tensor([ids]), token_type_ids=torch.tensor([types]))
+        return out.prediction_logits[0], out.seq_relationship_logits
+
+    return logits
+
+
+def roformer_logits(folder):
+    """transformers' RoFormerForMaskedLM, and the pooler and the layer of pairs by hand."""
+    theirs, info = transformers.RoFormerForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and len(info["unexpected_keys"]) == 4
+    theirs = theirs.double().eval()
+    stored = {
+        name: torch.from_numpy(values).double() for name, values in load_file(folder / "model.safetensors").items()
+    }
+    pooler, classes = ([stored[f"{name}.{part}"] for part in ("weight", "bias")] for name in
+                       ("roformer.pooler.dense", "cls.seq_relationship"))  # fmt: skip
+
+    def logits(ids, types):
+        out = theirs(torch.tensor([ids]), token_type_ids=torch.tensor([types]), output_hidden_states=True)
+        first = out.hidden_states[-1][:, 0]
+        pooled = torch.tanh(torch.nn.functional.linear(first, *pooler))
+        return out.logits[0], torch.nn.functional.linear(pooled, *classes)
+
+    return logits
+
+
+@pytest.mark.parametrize("packing", ([], ["--padded"]))
+@pytest.mark.parametrize("family", ("bert", "roformer"))
+def test_losses_are_those_of_transformers(family, packing, trained):
+    task = dict(bert="next_sentence", roformer="sentence_order")[family]
+    logits_of = dict(bert=bert_logits, roformer=roformer_logits)[family](trained / family)
+    token_losses, pair_losses, right = [], [], []
+    with torch.no_grad():
+        for row in probe_rows(trained, task):
+            tokens, pair = logits_of(row["ids"], row["types"])
+            labels, label = torch.tensor(row["labels"], dtype=torch.long), torch.tensor([row["pair_label"]])
+            if len(labels):
+                cross_entropy = torch.nn.functional.cross_entropy(tokens[row["places"]], labels, reduction="none")
+                token_losses += cross_entropy.tolist()
+            pair_losses.append(torch.nn.functional.cross_entropy(pair, label).item())
+            right.append(pair.argmax(-1).item() == row["pair_label"])
+    (got,) = results(
+        "evaluate", "--model", trained / family, "--data", trained / "data", "--max-length", LENGTH,
+        "--mask-probability", 0.4, "--seed", 1, "--pairs", task, *packing,
+    )  # fmt: skip
+    assert got["pairs"] == len(right) and got["pair_accuracy"] == pytest.approx(np.mean(right), rel=1e-12)
+    assert abs(got["loss"] - np.mean(token_losses)) <= T4_MAX * np.mean(token_losses)
+    assert abs(got["pair_loss"] - np.mean(pair_losses)) <= T4_MAX * max(np.mean(pair_losses), 1)
+    assert np.mean(pair_losses) > 1e-3
+
+
+def test_the_first_loss_and_what_moves(data, tmp_path):
+    """Pairs train the embedding of type 1, the pooler and the layer of pairs; masks alone leave the first as it is."""
+    for name, keys in (("with", dict(pairs="sentence_order")), ("without", {})):
+        runs = {}
+        for steps in (1, 3):
+            output = tmp_path / f"{name}{steps}"
+            results(
+                *pretrain(data, output, stages=[dict(max_length=LENGTH, batch=16, steps=steps)], weight_decay=0, **keys)
+            )
+            runs[steps] = load_file(output / "model.safetensors")
+        types = "roformer.embeddings.token_type_embeddings.weight"
+        assert np.array_equal(runs[1][types][1], runs[3][types][1]) == (name == "without")
+        moved = [key for key in runs[1] if "pooler" in key or "seq_relationship" in key]
+        assert len(moved) == (4 if name == "with" else 0)
+        assert not any(np.array_equal(runs[1][key], runs[3][key]) for key in moved)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_killed_run_has_the_same_bits(task, data, tmp_path):
+    keys = dict(
+        pairs=task,
+        stages=[dict(max_length=LENGTH, batch=16, accumulate=2, steps=14), dict(max_length=9, batch=8, steps=10)],
+        checkpoint_every_steps=2, evaluate_every_steps=5, model=dict(hidden_dropout_prob=0.1), log_every_steps=3,
+    )  # fmt: skip
+    results(*pretrain(data, tmp_path / "whole", **keys))
+    command = [PROGRAM, *map(str, pretrain(data, tmp_path / "cut", **keys))]
+    child = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1")
+    )
+    while not (tmp_path / "cut" / "checkpoint-6").exists() and child.poll() is None:
+        time.sleep(0.001)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    results(*pretrain(data, tmp_path / "cut", **keys), "--resume")
+    ours, theirs = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("cut", "whole"))
+    assert ours == theirs
+    for kind in ("train", "evaluation"):
+        assert metrics(tmp_path / "cut", kind) == metrics(tmp_path / "whole", kind) != []
+    other = refused(*pretrain(data, tmp_path / "cut", **keys | dict(pairs=TASKS[task == TASKS[0]])), "--resume")
+    assert "/pairs" in other
+
+
+def test_what_opens_the_model(trained, tmp_path):
+    for family, name in (("roformer", "RoFormerForPreTraining"), ("bert", "BertForPreTraining")):
+        config = json.loads((trained / family / "config.json").read_text())
+        assert config["architectures"] == [name]
+        (best, *_) = results("fill-mask", "--model", trained / family, "--text", "early1 [MASK] late2", "--top-k", 1)
+        assert best
+        (plain,) = results("evaluate", "--model", trained / family, "--data", trained / "data", "--max-length", LENGTH)
+        assert "pairs" not in plain and plain["loss"] > 0
+    # From the pooler of another run, and from a run without one.
+    results(*pretrain(trained, tmp_path / "plain"))
+    for start in (trained / "roformer", tmp_path / "plain"):
+        output = tmp_path / f"from-{start.name}"
+        results(*pretrain(trained, output, pairs="sentence_order", init_from=str(start)))
+    first = [metrics(tmp_path / f"from-{name}", "train")[0]["pair_accuracy"] for name in ("roformer", "plain")]
+    assert first[0] > 0.9 > first[1]
+
+
+def test_fine_tuning_of_a_bert_begins_from_the_pooler(trained, tmp_path):
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "early1 late1\ta\nlate1 early1\tb\n" * 8)
+    results(
+        "finetune", "--task", "classify", "--model", trained / "bert", "--train", tmp_path / "train.tsv",
+        "--valid", tmp_path / "train.tsv", "--epochs", 1, "--learning-rates", 1e-9, "--output", tmp_path / "tuned",
+    )  # fmt: skip
+    before, after = (load_file(path / "model.safetensors") for path in (trained / "bert", tmp_path / "tuned"))
+    assert np.abs(before["bert.pooler.dense.weight"] - after["bert.pooler.dense.weight"]).max() < 1e-6
+
+
+def one_document(folder, text):
+    make_data(folder, lambda rng: ["early1"], EARLY, documents=4)
+    (folder / "one.txt").write_text(text)
+    results(
+        "prepare", "--input", folder / "one.txt", "--valid-input", folder / "one.txt", "--model", folder / "words",
+        "--output", folder / "data",
+    )  # fmt: skip
+    return folder
+
+
+def test_bad_input_is_named(data, trained, tmp_path):
+    def message(folder=data, **keys):
+        said = refused(*pretrain(folder, tmp_path / "out", **keys))
+        assert not list((tmp_path / "out").glob("checkpoint-*"))
+        return said.splitlines()[-1]
+
+    assert "pairs must be one of none, next_sentence, sentence_order" in message(pairs="nsp")
+    assert message(pairs="next_sentence", objective="causal").startswith(
+        "[run file] pairs must be absent or none with objective causal"
+    )
+    types = "type_vocab_size must be at least 2 with pairs, got 1"
+    assert message(pairs="sentence_order", model=dict(type_vocab_size=1)) == f"[run file] model.{types}"
+    results(*pretrain(data, tmp_path / "one-type", model=dict(type_vocab_size=1)))
+    started = message(pairs="sentence_order", init_from=str(tmp_path / "one-type"))
+    assert started == f"[run file] init_from.{types}"
+    single = one_document(tmp_path / "single", "early1 early2 early3 early4 early5 early6\n")
+    assert "must have at least two documents for next-sentence prediction, got one" in message(single, pairs=TASKS[0])
+    short = one_document(tmp_path / "short", "early1\n")
+    assert "must have a document of at least 2 tokens to divide into a pair, got none" in message(short, pairs=TASKS[1])
+    short_stage = message(pairs=TASKS[1], stages=[dict(max_length=4, batch=2, steps=1)])
+    assert "stages[0].max_length must be at least 5 with pairs sentence_order, got 4" in short_stage
+
+    results(*pretrain(data, tmp_path / "plain"))
+    evaluate = ["evaluate", "--data", data / "data", "--model", tmp_path / "plain", "--max-length", LENGTH]
+    assert refused(*evaluate, "--pairs", "next_sentence").splitlines()[-1] == (
+        "[evaluate] pairs need a model that was pretrained with them, a ..ForPreTraining, got "
+        f'"RoFormerForMaskedLM" in {tmp_path / "plain"}'
+    )
+    assert "must be one of" in refused(*evaluate, "--pairs", "sop", code=2)
+    given = ["--model", trained / "bert", "--input", data / "text.txt", "--pairs", "next_sentence"]
+    assert "--pairs must be left out with --input" in refused("evaluate", *given, code=2)
+    assert run("evaluate", "--help").stdout.count("--pairs") == 1
