@@ -8,7 +8,8 @@
 namespace rf::data {
 namespace {
 
-constexpr uint32_t kMaxDraws = 10;  // of another document
+constexpr uint32_t kMaxDraws = 10;   // of another document
+constexpr int64_t kWordTokens = 16;  // as far as the beginning of a word is looked for
 const uint64_t kHalf = threshold(0.5);
 
 // Maps two uniform words to an integer in [0, n).
@@ -17,20 +18,14 @@ int64_t scale_to(uint32_t high, uint32_t low, int64_t n) {
   return static_cast<int64_t>((static_cast<unsigned __int128>(word) * static_cast<uint64_t>(n)) >> 64);
 }
 
-// Where the first word at or after `from` begins; `from` if none does before `end`.
-size_t word_from(const std::vector<uint8_t>& starts_word, size_t from, size_t end) {
-  for (size_t i = from; i < end; ++i) {
-    if (starts_word[i] != 0) return i;
+// Where the first word at or after `drawn` begins, or else the last one before it; in [low, high), which holds `drawn`.
+// `drawn` if none begins there.
+int64_t word_near(const std::vector<uint8_t>& starts_word, int64_t drawn, int64_t low, int64_t high) {
+  for (int64_t i = drawn; i < high; ++i) {
+    if (starts_word[static_cast<size_t>(i)] != 0) return i;
   }
-  return from;
-}
-
-// Where to cut: after `drawn` tokens, at the next word or else at the last one before; [1, size - 1].
-size_t cut_at(const std::vector<uint8_t>& starts_word, size_t drawn) {
-  const size_t next = word_from(starts_word, drawn, starts_word.size());
-  if (starts_word[next] != 0) return next;
-  for (size_t i = drawn; i > 1; --i) {
-    if (starts_word[i - 1] != 0) return i - 1;
+  for (int64_t i = drawn - 1; i >= low; --i) {
+    if (starts_word[static_cast<size_t>(i)] != 0) return i;
   }
   return drawn;
 }
@@ -62,14 +57,14 @@ SegmentPairs::Segment SegmentPairs::of_another_document(const Chunks& chunks, in
   const int64_t count = std::min(wanted, tokens);
   const bool ends_document = own.begin + own.count == split.document_tokens(own.document);
   const int64_t begin = ends_document ? tokens - count : scale_to(words[2], words[3], tokens - count + 1);
-  // Up to `count` tokens more, for those of a word that began before.
-  const int64_t read = std::min(2 * count, tokens - begin);
-  Segment segment{std::vector<int32_t>(static_cast<size_t>(read)), std::vector<uint8_t>(static_cast<size_t>(read))};
-  split.copy(document, begin, read, segment.ids.data(), segment.starts_word.data());
-  const auto skipped = static_cast<std::ptrdiff_t>(word_from(segment.starts_word, 0, static_cast<size_t>(count)));
-  const std::ptrdiff_t end = std::min<std::ptrdiff_t>(skipped + count, read);
-  return {{segment.ids.begin() + skipped, segment.ids.begin() + end},
-          {segment.starts_word.begin() + skipped, segment.starts_word.begin() + end}};
+  const int64_t low = std::max<int64_t>(begin - kWordTokens, 0);
+  const auto read = static_cast<size_t>(std::min(begin + count + kWordTokens, tokens) - low);
+  Segment segment{std::vector<int32_t>(read), std::vector<uint8_t>(read)};
+  split.copy(document, low, std::ssize(segment.ids), segment.ids.data(), segment.starts_word.data());
+  const int64_t first = word_near(segment.starts_word, begin - low, 0, std::ssize(segment.ids));
+  const int64_t end = std::min(first + count, std::ssize(segment.ids));
+  return {{segment.ids.begin() + first, segment.ids.begin() + end},
+          {segment.starts_word.begin() + first, segment.starts_word.begin() + end}};
 }
 
 SegmentPair SegmentPairs::at(const Chunks& chunks, int64_t chunk, int64_t epoch) const {
@@ -78,13 +73,13 @@ SegmentPair SegmentPairs::at(const Chunks& chunks, int64_t chunk, int64_t epoch)
   first.ids.resize(length);
   first.starts_word.resize(length);
   chunks.copy(chunk, first.ids.data(), first.starts_word.data());
-  const auto begun = static_cast<std::ptrdiff_t>(word_from(first.starts_word, 0, length - 1));
+  const int64_t begun = word_near(first.starts_word, 0, 0, std::ssize(first.ids) - 1);
   first.ids.erase(first.ids.begin(), first.ids.begin() + begun);
   first.starts_word.erase(first.starts_word.begin(), first.starts_word.begin() + begun);
 
   const PhiloxBlock words = draw(seed_, Stream::kPair, 0, epoch, chunk);
   const int64_t drawn = 1 + data::scale_to(words[1], std::ssize(first.ids) - 1);
-  const auto cut = static_cast<std::ptrdiff_t>(cut_at(first.starts_word, static_cast<size_t>(drawn)));
+  const int64_t cut = word_near(first.starts_word, drawn, 1, std::ssize(first.ids));
   second.ids.assign(first.ids.begin() + cut, first.ids.end());
   second.starts_word.assign(first.starts_word.begin() + cut, first.starts_word.end());
   first.ids.resize(static_cast<size_t>(cut));

@@ -4,11 +4,12 @@
 // RoBERTa (Liu et al. 2019, arXiv 1907.11692, section 4.2). A chunk is cut where a word begins, at a place drawn
 // uniformly; a part of a word at its beginning, which would show that text came before it, is left out.
 //
-// kNextSentence. With probability 0.5 B is replaced by as many tokens of another document, which is chosen by a chunk
+// kNextSentence: with probability 0.5 B is replaced by as many tokens of another document, which is chosen by a chunk
 // drawn uniformly. Up to 10 are drawn until a document is another one and long enough; then the longest of them serves,
-// or the next document. The tokens begin with a word, and they are the last ones of their document where B ends its
-// own: neither the length of B nor how it ends tells which of the two it is. kSentenceOrder. With probability 0.5 A and
-// B are exchanged.
+// or the next document. The tokens begin with a word, and otherwise they are the last ones of their document where B
+// ends its own: neither the length of B nor how it ends tells which of the two it is.
+//
+// kSentenceOrder: with probability 0.5 A and B are exchanged.
 //
 // Draws are keyed by (seed, epoch, chunk), so that a pair does not depend on the batch or on the process that reads it:
 //   draw(seed, kPair, 0, epoch, chunk): word 0 the class, word 1 the place of the cut

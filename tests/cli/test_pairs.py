@@ -121,7 +121,7 @@ def test_next_sentences_are_learned(tmp_path):
 
 
 def probe_rows(data, pairs, seed=1):
-    asked = dict(data=str(data / "data"), split="valid", max_length=LENGTH, mask_probability=0.4, seed=seed)
+    asked = dict(data=str(data / "data"), split="valid", max_length=LENGTH, mask_probability=0.7, seed=seed)
     probe = [PROGRAM.parent / "tests" / "data_probe", json.dumps(dict(rows=asked | dict(pairs=pairs)))]
     rows = json.loads(subprocess.run(probe, capture_output=True, check=True).stdout)["rows"]
     assert len(rows) > 50 and 0.2 < np.mean([row["pair_label"] for row in rows]) < 0.8
@@ -178,7 +178,7 @@ def test_losses_are_those_of_transformers(family, packing, trained):
             right.append(pair.argmax(-1).item() == row["pair_label"])
     (got,) = results(
         "evaluate", "--model", trained / family, "--data", trained / "data", "--max-length", LENGTH,
-        "--mask-probability", 0.4, "--seed", 1, "--pairs", task, *packing,
+        "--mask-probability", 0.7, "--seed", 1, "--pairs", task, *packing,
     )  # fmt: skip
     assert got["pairs"] == len(right) and got["pair_accuracy"] == pytest.approx(np.mean(right), rel=1e-12)
     assert abs(got["loss"] - np.mean(token_losses)) <= T4_MAX * np.mean(token_losses)
@@ -248,8 +248,9 @@ def test_what_opens_the_model(trained, tmp_path):
 def test_fine_tuning_of_a_bert_begins_from_the_pooler(trained, tmp_path):
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "early1 late1\ta\nlate1 early1\tb\n" * 8)
     results(
-        "finetune", "--task", "classify", "--model", trained / "bert", "--train", tmp_path / "train.tsv",
-        "--valid", tmp_path / "train.tsv", "--epochs", 1, "--learning-rates", 1e-9, "--output", tmp_path / "tuned",
+        "finetune", "--task", "classification", "--model", trained / "bert", "--train", tmp_path / "train.tsv",
+        "--valid", tmp_path / "train.tsv", "--epochs", 1, "--learning-rates", 1e-9,
+        "--max-length", LENGTH, "--output", tmp_path / "tuned",
     )  # fmt: skip
     before, after = (load_file(path / "model.safetensors") for path in (trained / "bert", tmp_path / "tuned"))
     assert np.abs(before["bert.pooler.dense.weight"] - after["bert.pooler.dense.weight"]).max() < 1e-6
@@ -257,9 +258,10 @@ def test_fine_tuning_of_a_bert_begins_from_the_pooler(trained, tmp_path):
 
 def one_document(folder, text):
     make_data(folder, lambda rng: ["early1"], EARLY, documents=4)
-    (folder / "one.txt").write_text(text)
+    for name in ("one.txt", "valid.txt"):
+        (folder / name).write_text(text)
     results(
-        "prepare", "--input", folder / "one.txt", "--valid-input", folder / "one.txt", "--model", folder / "words",
+        "prepare", "--input", folder / "one.txt", "--valid-input", folder / "valid.txt", "--model", folder / "words",
         "--output", folder / "data",
     )  # fmt: skip
     return folder
