@@ -206,6 +206,20 @@ std::vector<Rule> language_model_rules() {
   };
 }
 
+std::vector<Rule> synthetic_rules() {
+  const char* const task = "copy back";
+  const int64_t trained_on = kSyntheticLengths[0], twice = kSyntheticLengths[1];
+  const std::string seen = accuracy_measure(task, trained_on);
+  return {
+      {.experiment = "synthetic",
+       .claim = "X-18",
+       .parts = {{.measure = seen, .arm = "rope", .above = kCanDo},
+                 {.measure = accuracy_change_measure(task, twice, trained_on), .arm = "rope", .above = -kCarriesOver}},
+       .preconditions = {{.measure = seen, .arm = "rope", .against = "none", .above = kSaysNothing}},
+       .tuned = {"rope on copy back"},
+       .sound_since = 1}};
+}
+
 std::vector<Rule> task_rules() {
   const char* const sentiment = "ChnSentiCorp, accuracy";
   const char* const triples = "triples, accuracy";
@@ -274,6 +288,14 @@ std::string text(const Contrast& contrast) {
   return fmt::format("{}{}, {}: {}", contrast.arm, against, contrast.measure, bound_text(contrast));
 }
 
+std::string accuracy_measure(const std::string& task, int64_t tokens) {
+  return fmt::format("{}, accuracy at {} tokens", task, tokens);
+}
+
+std::string accuracy_change_measure(const std::string& task, int64_t tokens, int64_t trained_on) {
+  return fmt::format("{}, accuracy at {} tokens less that at {}", task, tokens, trained_on);
+}
+
 void to_json(nlohmann::json& json, const Contrast& contrast) {
   json = {{"measure", contrast.measure}, {"arm", contrast.arm}};
   if (!contrast.against.empty()) json["against"] = contrast.against;
@@ -299,6 +321,7 @@ void to_json(nlohmann::json& json, const Rule& rule) {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> kRules = [] {
     std::vector<Rule> all = language_model_rules();
+    for (Rule& rule : synthetic_rules()) all.push_back(std::move(rule));
     for (Rule& rule : task_rules()) all.push_back(std::move(rule));
     return all;
   }();

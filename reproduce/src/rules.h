@@ -31,6 +31,14 @@ inline constexpr const char* kLossAtTwice =
     "loss of the last tokens at twice the length less that at it, nats per token";
 }  // namespace measures
 
+// Of the synthetic tasks: rows have these lengths, of which the first is trained on.
+inline constexpr int64_t kSyntheticLengths[] = {64, 128, 256};
+inline constexpr double kCanDo = 0.95;        // accuracy above which an encoding can do a task
+inline constexpr double kCarriesOver = 0.02;  // accuracy that it may lose in longer rows
+inline constexpr double kSaysNothing = 0.02;  // a task in which `none` is as good says nothing about an encoding
+std::string accuracy_measure(const std::string& task, int64_t tokens);  // "count, accuracy at 64 tokens"
+std::string accuracy_change_measure(const std::string& task, int64_t tokens, int64_t trained_on);
+
 // The mean difference of two arms, or the mean of one, is in the open region (above, below).
 struct Contrast {
   std::string measure, arm, against = {};  // against "": the measure itself

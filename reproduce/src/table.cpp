@@ -26,6 +26,7 @@
   X(encodings)             \
   X(linear_language_model) \
   X(extrapolation)         \
+  X(synthetic)             \
   X(staged_pretraining)    \
   X(chinese_models)        \
   X(long_texts)            \

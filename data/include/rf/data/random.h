@@ -12,7 +12,7 @@ using PhiloxBlock = std::array<uint32_t, 4>;
 PhiloxBlock philox4x32(uint64_t key, const PhiloxBlock& counter);
 
 // What a draw is for; part of the counter.
-enum class Stream : uint32_t { kMask = 1, kChunkOrder, kRowOrder, kSplit, kExampleOrder, kPair };
+enum class Stream : uint32_t { kMask = 1, kChunkOrder, kRowOrder, kSplit, kExampleOrder, kSyntheticRows, kPair };
 
 // Four independent uniform 32-bit words for the coordinates (i, epoch, index): Philox with key = seed and
 // counter = {i, epoch, low 32 bits of index, stream in the top 8 bits and bits 32..55 of index below}.
