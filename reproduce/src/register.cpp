@@ -6,6 +6,7 @@
 
 #include "experiment.h"
 #include "result_json.h"
+#include "rf/nn/encoding_info.h"
 
 namespace rf::reproduce {
 
@@ -95,6 +96,10 @@ nlohmann::json changes() {
 }  // namespace
 
 nlohmann::json register_json() {
+  nlohmann::json encodings = nlohmann::json::array();
+  for (const nn::EncodingInfo& info : nn::encoding_infos()) {
+    encodings.push_back({{"name", info.name}, {"summary", info.summary}, {"source", info.source}});
+  }
   nlohmann::json all = nlohmann::json::array();
   for (const Claim& claim : claims()) {
     nlohmann::json experiments = nlohmann::json::array();
@@ -109,11 +114,8 @@ nlohmann::json register_json() {
                    {"note", claim.note},
                    {"experiments", experiments}});
   }
-  return {{"claims", all},
-          {"tables", paper_tables()},
-          {"experiments", designs()},
-          {"rule_changes", changes()},
-          {"method", kMethod}};
+  return {{"claims", all},          {"tables", paper_tables()}, {"experiments", designs()}, {"rule_changes", changes()},
+          {"encodings", encodings}, {"method", kMethod}};
 }
 
 }  // namespace rf::reproduce

@@ -21,7 +21,7 @@ const std::vector<Claim>& claims();
 
 // {"claims": [{id, text, source, status, note, experiments}], "tables": [{id, title, source, columns, rows}],
 // "experiments": [{name, spec, title, kind, revision, expected, budget, hours, exceptions, rules, settings}],
-// "rule_changes": [{claims, change, reason}], "method": text}.
+// "rule_changes": [{claims, change, reason}], "encodings": [{name, summary, source}], "method": text}.
 nlohmann::json register_json();
 
 }  // namespace rf::reproduce

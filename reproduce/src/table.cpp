@@ -27,6 +27,7 @@
   X(linear_language_model) \
   X(extrapolation)         \
   X(synthetic)             \
+  X(atlas)                 \
   X(staged_pretraining)    \
   X(chinese_models)        \
   X(long_texts)            \

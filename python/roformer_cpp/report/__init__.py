@@ -1,4 +1,5 @@
-"""A report on the results of `roformer reproduce`: one HTML file and one of Markdown, with pictures.
+"""A report on the results of `roformer reproduce`: one HTML file and one of Markdown, with pictures; and the atlas of
+position encodings, a page of its own.
 
     python -m roformer_cpp.report reproduced --output report
 
@@ -8,14 +9,15 @@ report, to the byte.
 
 from pathlib import Path
 
-from . import markdown, page, pictures, results
+from . import atlas, markdown, page, pictures, results
 
 __all__ = ["write"]
 
 
 def write(directory, output):
-    """Writes report.html, report.md and pictures/ into ``output``, from the output directory of `roformer reproduce`.
+    """Writes report.html, report.md, atlas.html and pictures/ into ``output``.
 
+    ``directory``: the output directory of `roformer reproduce`; atlas.html needs a register with encodings.
     Raises OSError or ValueError that names the file; ImportError without matplotlib.
     """
     found, output = results.read(directory), Path(output)
@@ -23,4 +25,6 @@ def write(directory, output):
     drawn = {result.name: pictures.draw(result, output / "pictures") for result in found.results}
     theory = pictures.draw_theory(output / "pictures")
     (output / "report.html").write_text(page.render(found, drawn, theory, output / "pictures"), encoding="utf-8")
+    if found.encodings:
+        (output / "atlas.html").write_text(atlas.render(found), encoding="utf-8")
     (output / "report.md").write_text(markdown.render(found, drawn, theory), encoding="utf-8")

@@ -14,7 +14,9 @@ def main(arguments=None):
         prog="python -m roformer_cpp.report", description=description, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("directory", type=Path, help="the --output directory of `roformer reproduce`")
-    parser.add_argument("--output", type=Path, required=True, help="folder for report.html, report.md and pictures/")
+    parser.add_argument(
+        "--output", type=Path, required=True, help="folder for report.html, report.md, atlas.html and pictures/"
+    )
     arguments = parser.parse_args(arguments)
     return exit_code(lambda: write(arguments.directory, arguments.output))
 

@@ -5,7 +5,7 @@ from html import escape
 
 from . import beside, units, words
 
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --soft: #5a5a5a; --paper: #fff; --line: #d4d4d4; --tint: #f4f5f7;
   --good: #0a6b4b; --bad: #9a4a00; --smoke: #6b6b6b; --link: #0058a3; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --soft: #a8a8a8; --paper: #16181b; --line: #3a3d42;
@@ -66,7 +66,7 @@ def render(found, drawn, theory, folder):
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(words.TITLE)}</title>\n<style>{_STYLE}</style>\n</head>\n"
+        f"<title>{escape(words.TITLE)}</title>\n<style>{STYLE}</style>\n</head>\n"
     )
     return head + "<body>\n" + "\n".join(part for part in parts if part) + "\n</body>\n</html>\n"
 

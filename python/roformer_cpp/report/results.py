@@ -61,6 +61,23 @@ class HeatMap:
 
 
 @dataclass(frozen=True)
+class Encoding:
+    """A position encoding of the program's table."""
+
+    name: str
+    summary: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Measure:
+    name: str  # with its unit
+    arm: str
+    seed: int
+    value: float
+
+
+@dataclass(frozen=True)
 class Result:
     name: str
     spec: str
@@ -84,6 +101,7 @@ class Result:
     rules: dict = field(default_factory=dict)  # by claim: the rules that it was judged by
     training: list = field(default_factory=list)  # a record of each run, by the process that trained it
     recorded: dict = field(default_factory=dict)  # by claim: what a result said before it was judged by these rules
+    measures: list = field(default_factory=list)  # by arm and seed; those that are numbers
 
     @property
     def is_smoke_run(self):
@@ -105,6 +123,7 @@ class Reproduction:
     experiments: dict = field(default_factory=dict)  # by name: as the program defines them
     rule_changes: list = field(default_factory=list)
     method: str = ""
+    encodings: list = field(default_factory=list)  # the program's table; empty in files of earlier versions
 
     def result_of(self, name):
         return next((result for result in self.results if result.name == name), None)
@@ -178,6 +197,7 @@ def read(directory):
         experiments,
         [entry.value for entry in register.optional_objects("rule_changes")],
         register.value.get("method", ""),
+        [_encoding(entry) for entry in register.optional_objects("encodings")],
     )
 
 
@@ -256,6 +276,22 @@ def _paper_table(entry):
     return PaperTable(*(entry.get(key, str) for key in ("id", "title", "source")), _table(entry))
 
 
+def _encoding(entry):
+    return Encoding(*(entry.get(key, str) for key in ("name", "summary", "source")))
+
+
+def _measures(entries):
+    found = []
+    for entry in entries:
+        value = entry.value.get("value")
+        if value is None:  # not a number
+            continue
+        if not _is_number(value):
+            raise ValueError(f"[report] value of {entry.where} must be a number or null, got {_short(value)}")
+        found.append(Measure(entry.get("name", str), entry.get("arm", str), entry.get("seed", int), value))
+    return found
+
+
 def _series(entry):
     series = Series(entry.get("name", str), entry.get("x", list), entry.get("y", list))
     if len(series.x) != len(series.y):
@@ -314,4 +350,5 @@ def _result(entry):
         rules=entry.optional("rules", dict),
         training=[each.value for each in entry.optional_objects("training")],
         recorded=entry.optional("recorded", dict),
+        measures=_measures(entry.optional_objects("measures")),
     )

@@ -14,6 +14,7 @@ _UNITS = {
 }
 # Columns of fractions, by experiment.
 _FRACTIONS = {
+    "synthetic": {"accuracy at 64 tokens", "accuracy at 128 tokens", "accuracy at 256 tokens"},
     "staged-pretraining": {"accuracy", "of the same tokens"},
     "chinese-models": {"accuracy", "baseline", "bag of words", "training records"},
     "long-texts": {"accuracy", "bag of words", "on SCM", "training records"},

@@ -1,0 +1,270 @@
+"""The atlas of position encodings as one HTML file that loads nothing: every encoding of the program's table beside
+what the experiments `atlas` and `synthetic` have measured of it, as sortable tables and a small picture each.
+
+Encodings, lengths and tasks are those of the files: nothing is listed here.
+"""
+
+import re
+from dataclasses import dataclass, field
+from html import escape
+from statistics import fmean
+
+from . import small_multiples, units, words
+from .page import STYLE
+
+TITLE = "Atlas of position encodings"
+_HOW = (
+    "Every position encoding of the program in the same small models: a language model of bytes that is read beyond "
+    "its training length, and three synthetic tasks. Rates are tuned for each encoding; values are means over seeds. "
+    "Models are tiny and trained for a minute, so differences say what an encoding makes easy, not what a large model "
+    "can do with it."
+)
+_LOSS = re.compile(r"^loss at (\d+) tokens, nats per token$")
+_ACCURACY = re.compile(r"^(.+), accuracy at (\d+) tokens$")
+_NO_VALUE = "–"
+_CANNOT_READ = "cannot read"
+# Of the table of `atlas`: what is not a loss, which the measures have.
+_NO_COST = ("encoding", "learning rate")
+
+_STYLE = (
+    STYLE
+    + """
+body { max-width: 76rem; }
+th button { font: inherit; font-weight: 600; color: inherit; background: none; border: 0; padding: 0; cursor: pointer;
+  text-align: inherit; }
+th button:hover, th button:focus-visible { color: var(--link); }
+th[aria-sort] button::after { content: " \\25B2"; font-size: .7em; } th[aria-sort="descending"] button::after {
+  content: " \\25BC"; }
+table.atlas th:first-child, table.atlas td:first-child { position: sticky; left: 0; background: var(--paper);
+  white-space: nowrap; }
+table.atlas td, table.atlas th { padding-right: 1rem; }
+.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(14rem, 1fr)); gap: 1rem; margin: 1rem 0; }
+.card { border: 1px solid var(--line); padding: .6rem; } .card h3 { font-size: 1rem; }
+.card svg { display: block; width: 100%; height: auto; background: none; min-width: 0; }
+.card svg text { fill: var(--soft); font: 9px system-ui, sans-serif; }
+.axis { stroke: var(--line); } .mine { stroke: var(--link); fill: none; stroke-width: 2; } .dot { fill: var(--link); }
+.bar { fill: var(--link); } .track { fill: var(--tint); }
+"""
+)
+
+# Sorts a table by a column: by its numbers where it has some, rows without a value last.
+_SCRIPT = """
+for (const button of document.querySelectorAll("table.atlas th button")) {
+  button.addEventListener("click", () => {
+    const head = button.parentElement, table = head.closest("table"), body = table.tBodies[0];
+    const column = [...head.parentElement.children].indexOf(head);
+    const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+    for (const other of head.parentElement.children) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
+    const value = (row) => {
+      const cell = row.cells[column], data = cell.querySelector("data");
+      return data ? Number(data.value) : head.classList.contains("number") ? null : cell.textContent;
+    };
+    const rows = [...body.rows].map((row) => [value(row), row]);
+    rows.sort(([a], [b]) => {
+      if (a === null || b === null) return (a === null) - (b === null);
+      return sign * (typeof a === "number" ? a - b : a.localeCompare(b));
+    });
+    body.append(...rows.map(([, row]) => row));
+  });
+}
+"""
+
+
+@dataclass
+class _Values:
+    """What the files say of one encoding."""
+
+    losses: dict = field(default_factory=dict)  # by length
+    accuracies: dict = field(default_factory=dict)  # by task, then length
+    costs: dict = field(default_factory=dict)  # by the name of the column
+
+
+def render(found):
+    results = {name: _counted(found.result_of(name)) for name in ("atlas", "synthetic")}
+    values = {encoding.name: _Values() for encoding in found.encodings}
+    _read_losses(results["atlas"], values)
+    _read_accuracies(results["synthetic"], values)
+    parts = [
+        f"<h1>{TITLE}</h1>",
+        f"<p>{_HOW}</p>",
+        *(f'<p class="smoke"><strong>{escape(text)}</strong></p>' for text in _warnings(found)),
+        *(f"<p>{escape(text)}</p>" for text in _missing(values)),
+        "<p>A click on the head of a column sorts by it.</p>",
+        "<h2>Language modelling</h2>",
+        "<p>Held-out loss of English books, nats per byte, at the training length and beyond it.</p>",
+        _losses(found.encodings, values),
+        "<h2>Synthetic tasks</h2>",
+        "<p>Accuracy, %, at the training length and in rows that are longer.</p>",
+        _accuracies(found.encodings, values),
+        "<h2>Cost</h2>",
+        _costs(found.encodings, values),
+        "<h2>One by one</h2>",
+        _cards(found.encodings, values),
+        *(_provenance(name, result) for name, result in results.items() if result is not None),
+    ]
+    head = (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{TITLE}</title>\n<style>{_STYLE}</style>\n</head>\n"
+    )
+    script = f"<script>{_SCRIPT}</script>"
+    return head + "<body>\n" + "\n".join(part for part in parts if part) + f"\n{script}\n</body>\n</html>\n"
+
+
+def _counted(result):
+    return None if result is None or result.is_dirty else result
+
+
+def _by_arm(result, pattern):
+    """{arm: {the pattern's groups: mean over seeds}}"""
+    found = {}
+    for measure in result.measures:
+        match = pattern.match(measure.name)
+        if match:
+            found.setdefault(measure.arm, {}).setdefault(match.groups(), []).append(measure.value)
+    return {arm: {key: fmean(of_seeds) for key, of_seeds in cells.items()} for arm, cells in found.items()}
+
+
+def _read_losses(result, values):
+    if result is None:
+        return
+    for arm, cells in _by_arm(result, _LOSS).items():
+        if arm in values:
+            values[arm].losses = {int(tokens): loss for (tokens,), loss in cells.items()}
+    names = result.table.columns
+    for row in result.table.rows:
+        if row[0] in values:
+            cells = dict(zip(names, row, strict=True))
+            values[row[0]].costs = {
+                name: value for name, value in cells.items() if name not in _NO_COST and not _LOSS.match(name)
+            }
+
+
+def _read_accuracies(result, values):
+    if result is None:
+        return
+    for arm, cells in _by_arm(result, _ACCURACY).items():
+        if arm in values:
+            for (task, tokens), accuracy in cells.items():
+                values[arm].accuracies.setdefault(task, {})[int(tokens)] = accuracy
+
+
+def _warnings(found):
+    for name in ("atlas", "synthetic"):
+        result = found.result_of(name)
+        if result is None:
+            continue
+        if result.is_dirty:
+            yield f"The result of {name} is of a program whose files no commit has, and is not shown."
+        elif result.is_smoke_run:
+            yield f"The result of {name} is a smoke run (scale tiny): it says nothing about any encoding."
+        for reason in found.stale(result):
+            yield f"The result of {name} is stale: {reason}."
+
+
+def _missing(values):
+    """Sentences on encodings whose runs are not made."""
+    for experiment, what, has in (
+        ("atlas", "language models", lambda of: of.losses),
+        ("synthetic", "synthetic tasks", lambda of: of.accuracies),
+    ):
+        names = [name for name, of in values.items() if not has(of)]
+        if names:
+            which = "all encodings" if len(names) == len(values) else ", ".join(names)
+            yield f"Not made yet, and a dash below: the {what} of {which} (roformer reproduce {experiment})."
+
+
+def _columns(cells):
+    """The keys of several dicts, rising."""
+    return sorted({key for each in cells for key in each})
+
+
+def _number_cell(value, otherwise, percent=False):
+    if not words.is_number(value):
+        return f'<td class="number">{escape(str(otherwise if value is None else value))}</td>'
+    text = f"{100 * value:.1f}" if percent else words.number(value)
+    return f'<td class="number"><data value="{value!r}">{escape(text)}</data></td>'
+
+
+def _table(heads, rows):
+    names = "".join(
+        f'<th{" class=" + chr(34) + "number" + chr(34) if i else ""}><button type="button">{escape(name)}</button></th>'
+        for i, name in enumerate(heads)
+    )
+    body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
+    table = f'<table class="atlas">\n<thead><tr>{names}</tr></thead>\n<tbody>\n{body}\n</tbody></table>'
+    return f'<div class="wide">{table}</div>'
+
+
+def _name_cell(encoding):
+    return f'<td title="{escape(encoding.summary)}">{escape(encoding.name)}</td>'
+
+
+def _losses(encodings, values):
+    lengths = _columns(of.losses for of in values.values())
+    rows = []
+    for encoding in encodings:
+        losses = values[encoding.name].losses
+        otherwise = _CANNOT_READ if losses else _NO_VALUE
+        rows.append([_name_cell(encoding), *(_number_cell(losses.get(length), otherwise) for length in lengths)])
+        rows[-1] += [_number_cell(None, _NO_VALUE)] * (not lengths)
+    return _table(["encoding", *(f"{length} bytes" for length in lengths or ["at its"])], rows)
+
+
+def _accuracies(encodings, values):
+    tasks = list(dict.fromkeys(task for of in values.values() for task in of.accuracies))
+    columns = [
+        (task, length) for task in tasks for length in _columns(of.accuracies.get(task, {}) for of in values.values())
+    ]
+    rows = []
+    for encoding in encodings:
+        of = values[encoding.name].accuracies
+        cells = [
+            _number_cell(of.get(task, {}).get(length), _CANNOT_READ if task in of else _NO_VALUE, percent=True)
+            for task, length in columns
+        ]
+        rows.append([_name_cell(encoding), *(cells or [_number_cell(None, _NO_VALUE)])])
+    return _table(["encoding", *([f"{task}, {length}" for task, length in columns] or ["accuracy"])], rows)
+
+
+def _costs(encodings, values):
+    columns = list(dict.fromkeys(name for of in values.values() for name in of.costs))
+    rows = [
+        [
+            _name_cell(encoding),
+            *(_number_cell(values[encoding.name].costs.get(name), _NO_VALUE) for name in columns or [""]),
+        ]
+        for encoding in encodings
+    ]
+    return _table(["encoding", *(units.headings("atlas", columns) or ["time of attention"])], rows)
+
+
+def _cards(encodings, values):
+    reach = small_multiples.Reach.of([of.losses for of in values.values()])
+    cards = []
+    for encoding in encodings:
+        of = values[encoding.name]
+        pictures = []
+        if of.losses:
+            pictures.append(small_multiples.loss_by_length(encoding.name, of.losses, reach))
+        if of.accuracies:
+            pictures.append(small_multiples.accuracy_bars(encoding.name, of.accuracies))
+        drawn = "\n".join(pictures) or f"<p>{_NO_VALUE}</p>"
+        cards.append(
+            f'<div class="card"><h3>{escape(encoding.name)}</h3>\n'
+            f'<p class="soft">{escape(encoding.summary)}. {escape(encoding.source)}</p>\n{drawn}</div>'
+        )
+    how = (
+        "Loss by length, on the same axes for every encoding; bars are accuracies from 0 to 100 %, one for each length "
+        "from the shortest."
+    )
+    return f'<p class="soft">{how}</p>\n<div class="cards">\n' + "\n".join(cards) + "\n</div>"
+
+
+def _provenance(name, result):
+    lines = "<br>".join(
+        f"{escape(what)} <code>{escape(command)}</code><br>{escape(facts)}"
+        for what, command, facts in words.provenance(result)
+    )
+    return f'<p class="soft">{escape(name)}, {escape(words.run_line(result))}. {lines}</p>'

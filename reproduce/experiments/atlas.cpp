@@ -1,0 +1,192 @@
+// every encoding of the table in a small language model of bytes, read at multiples of its training length, and
+// the time of attention with it. The report puts this beside the battery of synthetic tasks on one page.
+//
+// Each encoding has a comparison of its own, <scale>/runs/atlas/<encoding>, so that one that is added to the table does
+// not touch the others.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <map>
+
+#include "encoding_arms.h"
+#include "experiment.h"
+#include "language_model_runs.h"
+#include "rf/nn/attention.h"
+#include "rf/nn/encoding.h"
+#include "rf/nn/seed_scope.h"
+#include "statistics.h"
+#include "tensors.h"
+#include "timing.h"
+
+namespace rf::reproduce {
+
+namespace {
+
+constexpr int64_t kWidth = 128, kHeads = 4, kLayers = 2;
+
+// Of forward and backward through the terms of one layer and its attention, float32, causal, one row.
+struct TimingSettings {
+  std::vector<int64_t> tokens;
+  int64_t rounds;
+  double window_seconds;
+  RF_MEMBERS(TimingSettings, tokens, rounds, window_seconds)
+};
+
+struct AtlasSettings : Trained {
+  TimingSettings timing;
+  RF_MEMBERS_AND(Trained, AtlasSettings, timing)
+};
+
+Corpus book_bytes(Scale scale) {
+  Corpus corpus = book_corpus(scale == Scale::kPaper ? Scale::kSmall : scale);
+  corpus.name = "book-bytes";
+  corpus.tokens = "bytes";
+  return corpus;
+}
+
+nlohmann::json run_file(Scale scale) {
+  const nlohmann::json run = {
+      {"objective", "causal"},
+      {"model",
+       {{"hidden_size", kWidth},
+        {"num_hidden_layers", kLayers},
+        {"num_attention_heads", kHeads},
+        {"intermediate_size", 4 * kWidth},
+        {"max_position_embeddings", 128}}},
+      {"schedule", {{"kind", "linear"}, {"learning_rate", 1e-3}, {"warmup_steps", by_scale(scale, 2, 100)}}},
+      {"evaluate_batches", by_scale(scale, 2, 40)},
+      {"log_every_steps", by_scale(scale, 2, 10)},
+      {"stages", nlohmann::json::array(
+                     {{{"max_length", 128}, {"batch", by_scale(scale, 4, 16)}, {"steps", by_scale(scale, 6, 2000)}}})}};
+  return to_json(train::parse_run_config(run));
+}
+
+AtlasSettings atlas_settings(Scale scale) {
+  const Scale searched = scale == Scale::kPaper ? Scale::kSmall : scale;
+  Design design{.runs = "atlas",
+                .corpus = book_bytes(scale),
+                .seeds = seeds_of(scale),
+                .arms = encoding_arms(kWidth / kHeads),
+                .run = run_file(scale),
+                .length_factors = {1, 2, 4, 8},
+                .search = rate_search(searched, 400)};
+  if (scale == Scale::kTiny) {
+    design.arms = {"none", "alibi", "rope"};
+    return {{design}, {.tokens = {128}, .rounds = 3, .window_seconds = 0.02}};
+  }
+  return {{design}, {.tokens = {256, 1024}, .rounds = 5, .window_seconds = 0.1}};
+}
+
+// A layer's encoding, its input and its projections, with gradients.
+class TimedLayer {
+ public:
+  TimedLayer(const std::string& arm, int64_t tokens) : positions_(nn::make_positions(integers(0, tokens))) {
+    const nn::SeedScope drawn(1);
+    encoding_ = nn::make_encoding(train::parse_arm(arm), {.layers = 1,
+                                                          .heads = kHeads,
+                                                          .head_dim = kWidth / kHeads,
+                                                          .hidden_size = kWidth,
+                                                          .input_size = kWidth,
+                                                          .max_position_embeddings = tokens,
+                                                          .causal = true});
+    const auto draw = [](at::IntArrayRef sizes, double scale) {
+      return (at::randn(sizes) * scale).requires_grad_(true);
+    };
+    for (at::Tensor* x : {&query_, &key_, &value_}) *x = draw({1, tokens, kHeads, kWidth / kHeads}, 1);
+    hidden_BTC_ = draw({1, tokens, kWidth}, 1);
+    for (at::Tensor* w : {&projections_.query_weight, &projections_.key_weight, &projections_.value_weight}) {
+      *w = draw({kWidth, kWidth}, 0.05);
+    }
+    for (at::Tensor* b : {&projections_.query_bias, &projections_.key_bias, &projections_.value_bias}) {
+      *b = draw({kWidth}, 0.05);
+    }
+  }
+
+  void forward_and_backward() {
+    nn::Projections projections = projections_;
+    if (encoding_->numbers_per_token() > 0) projections.token_numbers_BSN = encoding_->token_numbers(0, hidden_BTC_);
+    const nn::Terms terms = encoding_->terms(0, encoding_->shared(positions_, at::kFloat), projections);
+    const nn::AttentionContext causal(positions_, /*attend=*/{}, {.left = -1, .right = 0});
+    nn::attention(query_, key_, value_, terms, causal).sum().backward();
+  }
+
+ private:
+  nn::Positions positions_;
+  std::shared_ptr<nn::Encoding> encoding_;
+  at::Tensor query_, key_, value_, hidden_BTC_;
+  nn::Projections projections_;
+};
+
+// The time with an encoding, of that with rope.
+double relative_time(const std::string& arm, int64_t tokens, const TimingSettings& timing) {
+  TimedLayer layer(arm, tokens), reference("rope", tokens);
+  const std::vector<double> seconds =
+      median_seconds({[&] { layer.forward_and_backward(); }, [&] { reference.forward_and_backward(); }}, timing.rounds,
+                     timing.window_seconds);
+  return seconds[0] / seconds[1];
+}
+
+std::string time_column(int64_t tokens) {
+  return fmt::format("time of attention at {} tokens, of rope's", tokens);
+}
+
+Result run_atlas(const AtlasSettings& settings, const Context& context) {
+  const Design& design = settings.design;
+  const int64_t length = train::parse_run_config(design.run).stages.front().max_length;
+  Result result{.columns = {"encoding", "parameters", "learning rate"}, .rows = {}};
+  for (const int64_t factor : design.length_factors) {
+    result.columns.push_back(fmt::format("loss at {} tokens, nats per token", factor * length));
+  }
+  result.columns.insert(result.columns.end(), {"ms per step", "peak MiB"});
+  for (const int64_t tokens : settings.timing.tokens) result.columns.push_back(time_column(tokens));
+  for (const std::string& text : design.arms) {
+    const std::string arm = encoding_of(text);
+    Design own = design;
+    own.runs = "atlas/" + arm;
+    own.arms = {text};
+    const TrainedArms trained = train_arms(context, own);
+    if (trained.signal != 0) return {.columns = {}, .rows = {}, .signal = trained.signal};
+    std::vector<double> times, peaks;
+    std::vector<std::vector<double>> losses(design.length_factors.size());
+    for (const train::CompareRun& run : trained.runs) {
+      times.push_back(run.step_ms);
+      peaks.push_back(static_cast<double>(run.peak_bytes) / (1 << 20));
+      for (size_t i = 0; i < losses.size(); ++i) {
+        if (!run.losses.at(i)) continue;  // beyond a learned table
+        losses[i].push_back(*run.losses[i]);
+        result.measures.push_back({fmt::format("loss at {} tokens, nats per token", design.length_factors[i] * length),
+                                   arm, run.seed, *run.losses[i]});
+      }
+    }
+    const TriedRates& tried = context.log.rates.back();
+    const auto best = std::min_element(tried.losses.begin(), tried.losses.end()) - tried.losses.begin();
+    nlohmann::json row = {arm, trained.runs.front().parameters, tried.rates[static_cast<size_t>(best)]};
+    for (const std::vector<double>& of_seeds : losses) {
+      row.push_back(of_seeds.empty() ? nlohmann::json() : nlohmann::json(spread(of_seeds).mean));
+    }
+    row.push_back(median(times));
+    row.push_back(spread(peaks).high);
+    for (const int64_t tokens : settings.timing.tokens) row.push_back(relative_time(text, tokens, settings.timing));
+    result.rows.push_back(row);
+  }
+  return result;
+}
+
+}  // namespace
+
+Experiment atlas() {
+  return {.name = "atlas",
+          .spec = "X-19",
+          .title = "The atlas of position encodings",
+          .claims = {},
+          .expected =
+              "Nothing is expected: of every encoding, the loss of a small language model of bytes at its training "
+              "length and at 2, 4 and 8 times it, the time of attention relative to RoPE's, and the peak memory of "
+              "training.",
+          .budget = "1 minute per encoding and seed, 31 encodings, and 12 seconds for each rate",
+          .method = {atlas_settings, run_atlas},
+          .hours = 2.7,
+          .exceptions = {"no publication compares these encodings: scale paper is scale small"}};
+}
+
+}  // namespace rf::reproduce

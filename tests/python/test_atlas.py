@@ -1,0 +1,218 @@
+"""The atlas of encodings on made-up results: each number of the files in its row, dashes where there are none."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from report_support import Elements, result, write_result
+from roformer_cpp.report import __main__ as command
+from roformer_cpp.report import atlas as atlas_page
+from roformer_cpp.report import results, small_multiples
+
+ENCODINGS = ["none", "first & <b>", "rope", "new"]
+LOSSES = {"none": {128: [1.9, 2.1], 256: [2.5, 2.7]}, "rope": {128: [1.5, 1.25]}}
+ACCURACIES = {"none": {64: [0.25, 0.75], 128: [0.125, 0.25]}, "first & <b>": {64: [1.0, 1.0]}}
+COSTS = {"none": [1000, 3e-3, 1.25], "rope": [1200, 1e-3, 1.0]}
+
+
+def measures(values, name):
+    return [
+        {"name": name.format(length), "arm": arm, "seed": seed, "value": value}
+        for arm, by_length in values.items()
+        for length, of_seeds in by_length.items()
+        for seed, value in enumerate(of_seeds, 1)
+    ]
+
+
+def atlas(scale="small", **changes):
+    columns = ["encoding", "parameters", "learning rate", "loss at 128 tokens, nats per token", "time, of rope's"]
+    rows = [[name, count, rate, 99.0, time] for name, (count, rate, time) in COSTS.items()]
+    return result(
+        "atlas",
+        scale,
+        **{"table": {"columns": columns, "rows": rows}, "claims": [], "verdicts": {}, "figures": {}}
+        | {"series": [], "maps": [], "measures": measures(LOSSES, "loss at {} tokens, nats per token")}
+        | changes,
+    )
+
+
+def battery(scale="small", **changes):
+    other = {"name": "count, accuracy at 128 tokens less that at 64", "arm": "none", "seed": 1, "value": 0.0625}
+    found = [*measures(ACCURACIES, "count, accuracy at {} tokens"), other]
+    empty = {"claims": [], "verdicts": {}, "figures": {}, "series": [], "maps": []}
+    return result("synthetic", scale, **empty | {"measures": found} | changes)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    register = {"claims": [], "tables": []}
+    register["encodings"] = [{"name": name, "summary": f"about {name}", "source": "a paper"} for name in ENCODINGS]
+    (tmp_path / "reproduced").mkdir()
+    (tmp_path / "reproduced" / "register.json").write_text(json.dumps(register))
+    write_result(tmp_path / "reproduced", result("order", "small"))
+    return tmp_path / "reproduced"
+
+
+def made(directory):
+    return atlas_page.render(results.read(directory))
+
+
+def test_every_number_is_in_its_row(directory):
+    write_result(directory, atlas())
+    write_result(directory, battery())
+    losses, accuracies, costs = Elements(made(directory)).tables
+    assert losses == [
+        ["encoding", "128 bytes", "256 bytes"],
+        ["none", 2.0, 2.6],
+        ["first & <b>", "–", "–"],
+        ["rope", 1.375, "cannot read"],
+        ["new", "–", "–"],
+    ]
+    assert accuracies == [
+        ["encoding", "count, 64", "count, 128"],
+        ["none", 0.5, 0.1875],
+        ["first & <b>", 1.0, "cannot read"],
+        ["rope", "–", "–"],
+        ["new", "–", "–"],
+    ]
+    assert costs == [
+        ["encoding", "parameters", "time, of rope's"],
+        ["none", 1000, 1.25],
+        ["first & <b>", "–", "–"],
+        ["rope", 1200, 1.0],
+        ["new", "–", "–"],
+    ]
+
+
+def test_what_is_missing_is_said(directory):
+    text = Elements(made(directory)).text
+    assert "the language models of all encodings (roformer reproduce atlas)" in text
+    assert "the synthetic tasks of all encodings (roformer reproduce synthetic)" in text
+    assert all(row[1:] == ["–"] for table in Elements(made(directory)).tables for row in table[1:])
+    write_result(directory, atlas())
+    text = Elements(made(directory)).text
+    assert "the language models of first & <b>, new (roformer reproduce atlas)" in text
+
+
+@pytest.mark.parametrize(
+    "change, words, is_shown",
+    [
+        ({"scale": "tiny"}, "is a smoke run", True),
+        ({"machine": {"commit": "abc-dirty"}}, "no commit has, and is not shown", False),
+    ],
+)
+def test_results_that_decide_nothing_are_marked(directory, change, words, is_shown):
+    write_result(directory, atlas() | change)
+    page = Elements(made(directory))
+    assert words in page.text
+    assert (["none", 2.0, 2.6] in page.tables[0]) is is_shown
+
+
+def test_the_page_loads_nothing_and_runs_its_own_script_alone(directory):
+    write_result(directory, atlas())
+    write_result(directory, battery())
+    html = made(directory)
+    page = Elements(html)
+    tags = [tag for tag, _ in page.elements]
+    assert tags.count("script") == 1 and not {"link", "img", "iframe", "object", "embed"} & set(tags)
+    for _, attributes in page.elements:
+        assert not {"src", "href", "onclick", "onload"} & set(attributes)
+    assert "@import" not in html and "url(" not in html and "<b>" not in html
+    assert "prefers-color-scheme: dark" in html and "auto-fill" in html
+    labels = [attributes["aria-label"] for tag, attributes in page.elements if tag == "svg"]
+    assert labels == [
+        "none: loss, nats per byte, 2 at 128, 2.6 at 256",
+        "none: count 50.0 % at 64, count 18.8 % at 128",
+        "first & <b>: count 100.0 % at 64",
+        "rope: loss, nats per byte, 1.375 at 128",
+    ]
+
+
+def test_pictures_have_one_scale():
+    reach = small_multiples.Reach.of([{128: 2.0, 512: 3.0}, {128: 1.0}])
+    svg = small_multiples.loss_by_length("a", {128: 2.0, 256: 1.0, 512: 3.0}, reach)
+    points = [tuple(map(float, point.split(","))) for point in re.search(r'points="([^"]+)"', svg)[1].split()]
+    left, middle, right = points
+    assert middle[0] == pytest.approx((left[0] + right[0]) / 2, abs=0.1)  # twice and four times
+    assert left[1] == pytest.approx((middle[1] + right[1]) / 2, abs=0.1)
+    bars = small_multiples.accuracy_bars("a", {"count": {64: 0.25, 128: 1.0}})
+    widths = {kind: re.findall(rf'class="{kind}"[^>]* width="([\d.]+)"', bars) for kind in ("bar", "track")}
+    assert [float(bar) / float(track) for bar, track in zip(*widths.values(), strict=True)] == pytest.approx([0.25, 1])
+
+
+def test_the_report_writes_it_where_the_register_has_encodings(directory, tmp_path):
+    (tmp_path / "with").mkdir()
+    assert command.main([str(directory), "--output", str(tmp_path / "with")]) == 0
+    assert (tmp_path / "with" / "atlas.html").read_text(encoding="utf-8") == made(directory)
+    (directory / "register.json").write_text(json.dumps({"claims": [], "tables": []}))
+    assert command.main([str(directory), "--output", str(tmp_path / "without")]) == 0
+    assert not (tmp_path / "without" / "atlas.html").exists()
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_columns_are_sorted_and_dashes_are_last(tmp_path):
+    """The page's script in node, on elements that have what it uses."""
+    (tmp_path / "sort.js").write_text(_TABLE + atlas_page._SCRIPT + _CLICKS)
+    done = subprocess.run(["node", tmp_path / "sort.js"], capture_output=True, text=True, check=True)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        [["b", 1], ["a", 10], ["d", 10], ["c", "–"]],  # by number, rising
+        [["a", 10], ["d", 10], ["b", 1], ["c", "–"]],  # falling; equal ones keep their order
+        [["a", 10], ["b", 1], ["c", "–"], ["d", 10]],  # by name
+    ]
+
+
+_TABLE = """
+const rows = [["a", 10], ["b", 1], ["c", "–"], ["d", 10]].map((values) => ({
+  cells: values.map((value) => ({
+    textContent: String(value),
+    querySelector: () => (typeof value === "number" ? { value: String(value) } : null),
+  })),
+  values,
+}));
+const body = { rows, append(...sorted) { this.rows = sorted; } };
+const line = { children: [] };
+const heads = ["", "number"].map((kind) => ({
+  attributes: {}, parentElement: line, classList: { contains: (name) => name === kind },
+  closest: () => ({ tBodies: [body] }),
+  getAttribute(name) { return this.attributes[name] ?? null; },
+  setAttribute(name, value) { this.attributes[name] = value; },
+  removeAttribute(name) { delete this.attributes[name]; },
+}));
+line.children = heads;
+const clicks = [];
+const buttons = heads.map((head) => ({ parentElement: head, addEventListener: (_, call) => clicks.push(call) }));
+const document = { querySelectorAll: () => buttons };
+"""
+_CLICKS = """
+for (const column of [1, 1, 0]) {
+  clicks[column]();
+  console.log(JSON.stringify(body.rows.map((row) => row.values)));
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [("1", 'value of measures[0] of {path} must be a number or null, got "1"')],
+)
+def test_a_broken_measure_is_named(directory, capsys, value, message):
+    path = write_result(
+        directory, atlas(measures=[{"name": "loss at 128 tokens", "arm": "none", "seed": 1, "value": value}])
+    )
+    assert command.main([str(directory), "--output", str(directory.parent / "out")]) == 1
+    assert message.format(path=path) in capsys.readouterr().err
+
+
+def test_the_committed_atlas_is_that_of_its_results():
+    """docs/report/atlas.html is made from docs/report/results."""
+    committed = Path(__file__).resolve().parents[2] / "docs" / "report"
+    page = atlas_page.render(results.read(committed / "results"))
+    assert page == (committed / "atlas.html").read_text(encoding="utf-8")
+    register = json.loads((committed / "results" / "register.json").read_text())
+    tables = Elements(page).tables
+    for table in tables:
+        assert [row[0] for row in table[1:]] == [encoding["name"] for encoding in register["encodings"]]

@@ -1,0 +1,107 @@
+"""The battery of synthetic tasks and the atlas, at scale tiny; answers against loops in Python."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import roformer_cpp
+from cli_support import results
+
+NAMES = ["none", "alibi", "rope"]
+TASKS = ["copy back", "first occurrence", "count"]
+LENGTHS = [64, 128, 256]
+FIRST_HEADER = 33  # 0 is padding, 1 to 32 are symbols
+OFFSETS = [1, 2, 4, 8, 16]
+LETTERS = {"first occurrence": 16, "count": 8}
+
+
+@pytest.fixture(scope="module")
+def battery(tmp_path_factory):
+    output = tmp_path_factory.mktemp("battery")
+    (line,) = results("reproduce", "synthetic", "--scale", "tiny", "--output", output)
+    assert line["verdicts"] == {"X-18": "smoke run"} and line["seconds"] < 120
+    return output / "tiny"
+
+
+def answer(task, ids, place):
+    """The answer at a token, None where there is none."""
+    if task == "copy back":
+        offset = OFFSETS[ids[0] - FIRST_HEADER]
+        return ids[place - offset] - 1 if place - offset >= 1 else None
+    if place == 0 or ids[place] > LETTERS[task]:
+        return None
+    before = [id for id in ids[1:place] if id == ids[place]]
+    return int(not before) if task == "first occurrence" else min(len(before), 15)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("tokens", LENGTHS)
+def test_answers_are_those_of_loops(battery, task, tokens):
+    rows = json.loads((battery / "runs" / "synthetic" / "rows.json").read_text())[task][str(tokens)]
+    found = set()
+    for kind, first_scored in (("training", 0), ("held out", tokens // 2)):
+        assert len(rows[kind]["ids"]) == 8
+        for ids, labels in zip(rows[kind]["ids"], rows[kind]["labels"], strict=True):
+            assert len(ids) == tokens and ids[0] >= FIRST_HEADER and 1 <= min(ids[1:]) <= max(ids[1:]) <= 32
+            expected = [answer(task, ids, place) for place in range(tokens)]
+            if kind == "training" and task != "copy back":
+                assert sum(value is not None for value in expected) == 32  # letters, whatever the length
+            expected = [value if place >= first_scored else None for place, value in enumerate(expected)]
+            assert labels == [-1 if value is None else 1 + value for value in expected]
+            found.update(labels)
+    assert len(found) > 2  # not one answer alone
+
+
+def test_what_is_measured_is_what_the_runs_have(battery):
+    result = json.loads((battery / "synthetic" / "result.json").read_text())
+    values = {(m["name"], m["arm"]): m["value"] for m in result["measures"]}
+    for task in TASKS:
+        for arm in NAMES:
+            folder = battery / "runs" / "synthetic" / task.replace(" ", "-") / arm
+            run = json.loads((folder / "seed-1" / "result.json").read_text())
+            of_lengths = [score["accuracy"] for score in run["scores"]]
+            assert [values[f"{task}, accuracy at {tokens} tokens", arm] for tokens in LENGTHS] == of_lengths
+            change = values[f"{task}, accuracy at 128 tokens less that at 64", arm]
+            assert change == pytest.approx(of_lengths[1] - of_lengths[0])
+            (tried,) = (rates for rates in result["rates"] if rates["arm"] == f"{arm} on {task}")
+            assert run["settings"]["schedule"]["learning_rate"] == tried["rates"][int(np.argmin(tried["losses"]))]
+    assert [(row[0], row[1]) for row in result["table"]["rows"]] == [(arm, task) for task in TASKS for arm in NAMES]
+    assert [entry["arm"] for entry in result["training"]] == [f"{arm} on {task}" for task in TASKS for arm in NAMES]
+    assert all(entry["parts"] for entry in result["training"])
+
+
+def test_finished_runs_are_kept_and_give_the_same_bits(battery):
+    """One of the runs is made again; the others are not touched."""
+    files = sorted((battery / "runs" / "synthetic").glob("*/*/*/result.json"))
+    before = {path: (path.stat().st_mtime_ns, path.read_text()) for path in files}
+    lost = next(path for path in files if "rope" in str(path) and "seed-1" in str(path))
+    lost.unlink()
+    (battery / "synthetic" / "result.json").unlink()
+    results("reproduce", "synthetic", "--scale", "tiny", "--output", battery.parent)
+    for path, (time, text) in before.items():
+        assert (path.stat().st_mtime_ns == time) == (path != lost) and path.read_text() == text
+
+
+def test_the_atlas_at_scale_tiny(data_sets, tmp_path):
+    folder, _ = data_sets
+    (line,) = results("reproduce", "atlas", "--scale", "tiny", "--output", tmp_path, "--data", folder)
+    assert line["verdicts"] == {}
+    result = json.loads((tmp_path / "tiny" / "atlas" / "result.json").read_text())
+    columns = result["table"]["columns"]
+    rows = [dict(zip(columns, row, strict=True)) for row in result["table"]["rows"]]
+    assert [row["encoding"] for row in rows] == NAMES
+    for row in rows:
+        run = tmp_path / "tiny" / "runs" / "atlas" / row["encoding"] / row["encoding"] / "seed-1" / "result.json"
+        kept = json.loads(run.read_text())
+        assert [row[f"loss at {128 * f} tokens, nats per token"] for f in (1, 2, 4, 8)] == kept["losses"]
+        assert row["peak MiB"] == pytest.approx(kept["peak_bytes"] / 2**20) and row["peak MiB"] > 1
+        assert 0.1 < row["time of attention at 128 tokens, of rope's"] < 10
+    register = json.loads((tmp_path / "register.json").read_text())
+    assert [encoding["name"] for encoding in register["encodings"]] == [
+        info["name"] for info in roformer_cpp.encodings()
+    ]
+    arms = next(each for each in register["experiments"] if each["name"] == "atlas")["settings"]["small"]["design"]
+    assert [arm.split(":")[0] for arm in arms["arms"]] == [encoding["name"] for encoding in register["encodings"]]
+    assert Path(tmp_path / "tiny" / "runs" / "atlas" / "rope.run.json").exists()
