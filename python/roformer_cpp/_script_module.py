@@ -55,6 +55,15 @@ class ScriptModule(nn.Module):
                 module.register_buffer(leaf, values)
         script.release()
 
+    @property
+    def _script(self) -> torch.ScriptObject:
+        return self._held[0]
+
+    @_script.setter
+    def _script(self, script: torch.ScriptObject) -> None:
+        # In a tuple, because torch.export asks each object that is an attribute for its tensors.
+        self._held = (script,)
+
     def _place(self, full_name: str) -> tuple[nn.Module, str]:
         *path, leaf = full_name.split(".")
         module: nn.Module = self
@@ -74,7 +83,7 @@ class ScriptModule(nn.Module):
 
     def __getstate__(self) -> dict:
         state = self.__dict__.copy()
-        del state["_script"]
+        del state["_held"]
         return state
 
     def __setstate__(self, state: dict) -> None:

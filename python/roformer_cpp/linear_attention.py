@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from . import _torch  # noqa: F401 - it loads the operators
+from . import _checks, _torch  # noqa: F401 - it loads the operators
 from ._deferred_terms import DeferredTerms, called_terms, terms_call
 from ._operator_call import check_optional_tensors, check_tensors, check_values, operator_call
 from ._options import options_json
@@ -53,6 +53,8 @@ def orthogonal_features(
         orthogonal: orthogonal in blocks of D rows; false: all independent.
         scaling: lengths of orthogonal rows, 0 as of Gaussian vectors, 1 all ``sqrt(D)``.
     """
+    for name, size in (("num_features", num_features), ("head_dim", head_dim), ("seed", seed)):
+        _checks.integer("linear_attention", name, size)
     return torch.ops.roformer.draw_features(num_features, head_dim, orthogonal, scaling, seed, layer, redraw)
 
 
@@ -237,6 +239,8 @@ def linear_attention(
 
 def linear_feature_dim(head_dim: int, **options) -> int:
     """The ``head_dim`` of an encoding for these options of ``LinearAttention``: the size that is rotated."""
+    if not isinstance(head_dim, int):
+        raise TypeError(f"[linear_attention] head_dim must be a whole number, got {type(head_dim).__name__}")
     return torch.ops.roformer.linear_attention_feature_dim(options_json("linear_attention", options), head_dim)
 
 
