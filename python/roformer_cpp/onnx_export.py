@@ -1,7 +1,8 @@
 """ONNX files of model directories: `python -m roformer_cpp.onnx_export MODEL OUT.onnx`.
 
 The graph computes what the engine computes, in float32, for any batch and any length up to a limit. Its inputs are
-``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 [batch, tokens]; a token that is masked by 0 is attended
+``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 [batch, tokens], for multiple choice
+[batch, choices, tokens]; a token that is masked by 0 is attended
 to by none. It needs the package onnx, and no PyTorch.
 """
 
@@ -40,7 +41,8 @@ def export_onnx(
         opset: 23 uses the operators RotaryEmbedding and Attention; 17 is for older runtimes, and is composed of
             products and a softmax.
         task: ``"embed"``, the vectors that ``Engine.embed`` gives, as ``sentence_embedding`` [batch, dimensions];
-            ``"logits"`` of the head: ``logits`` [batch, tokens, vocab_size or labels] or [batch, labels], or
+            ``"logits"`` of the head: ``logits`` [batch, tokens, vocab_size or labels], [batch, labels] or
+            [batch, choices], or
             ``start_logits`` and ``end_logits`` [batch, tokens]; ``"hidden"``: ``last_hidden_state`` [batch, tokens,
             hidden_size], and ``pooler_output`` [batch, hidden_size] of a BERT with a pooler. Default: ``"embed"`` with
             a modules.json, else ``"logits"`` where config.json names a head, else ``"hidden"``.
@@ -55,8 +57,8 @@ def export_onnx(
     Raises:
         ImportError: the package onnx is missing.
         FileNotFoundError, RuntimeError: as for ``Engine``.
-        ValueError, TypeError: an argument breaks a rule; the model has causal linear attention, multiple choice, or a
-            position encoding that has no graph.
+        ValueError, TypeError: an argument breaks a rule; the model has causal linear attention, or a position encoding
+            that has no graph.
     """
     if _checks.integer(WHERE, "opset", opset) not in OPSETS:
         raise ValueError(f"[{WHERE}] opset must be 17 or 23, got {opset}")
@@ -116,7 +118,7 @@ def _build(model_dir: str, opset: int, task: str | None, length: int | None) -> 
     head = None if modules or task == "hidden" else _head(files.architecture, task)
     position = read_position(WHERE, files, length)
     graph = Graph(opset)
-    encoder = Encoder(graph, files, position)
+    encoder = Encoder(graph, files, position, choices=head == heads.MULTIPLE_CHOICE)
     hidden = encoder.build()
     if modules:
         heads.add_embedding(graph, encoder, hidden, modules)
@@ -131,8 +133,8 @@ def _head(architecture: str, task: str | None) -> str | None:
     from ._onnx.heads import head_of
 
     head = head_of(architecture)
-    if head is None and (architecture.endswith("ForMultipleChoice") or task == "logits"):
-        rule = "the head must be a language model's, one of classes, of tokens or of answers"
+    if head is None and task == "logits":
+        rule = "the head must be a language model's, one of classes, of tokens, of answers or of choices"
         raise ValueError(f'[{WHERE}] {rule}, or task must be "hidden", got {architecture}')
     return head
 

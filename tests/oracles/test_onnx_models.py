@@ -26,6 +26,20 @@ def test_heads(family, head, opset, tmp_path):
 
 @pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize("family", ("RoFormer", "Bert"))
+def test_multiple_choice(family, opset, tmp_path):
+    oracle = make_oracle(family, "ForMultipleChoice")
+    oracle.save_pretrained(tmp_path)
+    done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
+    assert done["outputs"] == ["logits"]
+    drawn = [make_sequences(seed=seed) for seed in range(12)]  # many: the largest error of few is chance
+    given = padded(*([row for rows in side for row in rows] for side in zip(*drawn, strict=True)))
+    for choices in (2, 3):
+        batch = [x[: len(x) // 6 * 6].reshape(-1, choices, x.shape[1]) for x in given]
+        check_against(make_oracle(family, "ForMultipleChoice"), tmp_path / "model.onnx", batch)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("family", ("RoFormer", "Bert"))
 def test_causal(family, opset, tmp_path):
     """Left padding leaves queries without any key, whose outputs nobody reads."""
     oracle = make_oracle(family, CAUSAL_HEADS[family], is_decoder=True)

@@ -8,8 +8,9 @@ from .position import Position
 
 
 class Encoder:
-    def __init__(self, graph: Graph, files: ModelFiles, position: Position):
-        self.graph, self.files, self.position = graph, files, position
+    def __init__(self, graph: Graph, files: ModelFiles, position: Position, *, choices: bool = False):
+        """choices: whether inputs are [batch, choices, tokens], of which the encoder reads each choice as a row."""
+        self.graph, self.files, self.position, self.choices = graph, files, position, choices
         self.config = files.config
 
     def build(self) -> str:
@@ -17,9 +18,11 @@ class Encoder:
         graph, config = self.graph, self.config
         if config.get("prefix_lm"):
             raise ValueError("[export_onnx] prefix_lm must be false, got true")
-        self.ids, self.attention_mask, types = (
-            graph.input(name, ["batch", "tokens"]) for name in ("input_ids", "attention_mask", "token_type_ids")
-        )
+        shape = ["batch", "choices", "tokens"] if self.choices else ["batch", "tokens"]
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        self.inputs = [graph.input(name, shape) for name in names]
+        rows = [graph.op("Flatten", x, axis=2) for x in self.inputs] if self.choices else self.inputs
+        self.ids, self.attention_mask, types = rows
         heads = config["num_attention_heads"]
         with graph.scope("positions"):
             if self.files.linear_attention:

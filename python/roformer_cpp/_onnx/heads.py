@@ -13,7 +13,14 @@ from .encoder import Encoder
 from .graph import LARGEST_FLOAT, Graph
 
 LANGUAGE_MODELS = ("ForMaskedLM", "ForCausalLM", "LMHeadModel")
-HEADS = (*LANGUAGE_MODELS, "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+MULTIPLE_CHOICE = "ForMultipleChoice"
+HEADS = (
+    *LANGUAGE_MODELS,
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+    MULTIPLE_CHOICE,
+)
 
 
 def head_of(architecture: str) -> str | None:
@@ -44,6 +51,10 @@ def add_logits(graph: Graph, encoder: Encoder, hidden: str, head: str) -> None:
                 first = encoder.linear(_first_token(graph, hidden), "classifier.dense")
                 logits = encoder.linear(graph.activation(first, config["hidden_act"]), "classifier.out_proj")
             graph.output("logits", logits, ["batch", config["num_labels"]])
+        elif head == MULTIPLE_CHOICE:
+            scores = encoder.linear(_summary(encoder, hidden), "classifier")  # [B * choices, 1]
+            places = graph.slice(graph.op("Shape", encoder.inputs[0]), 0, 0, 2)
+            graph.output("logits", graph.op("Reshape", scores, places), ["batch", "choices"])
         elif head == "ForTokenClassification":
             graph.output("logits", encoder.linear(hidden, "classifier"), ["batch", "tokens", config["num_labels"]])
         else:
@@ -59,6 +70,15 @@ def _first_token(graph: Graph, hidden: str) -> str:
 def _pooler(encoder: Encoder, hidden: str) -> str:
     first = _first_token(encoder.graph, hidden)
     return encoder.graph.op("Tanh", encoder.linear(first, f"{encoder.files.prefix}pooler.dense"))
+
+
+def _summary(encoder: Encoder, hidden: str) -> str:
+    """What multiple choice reads: the pooler's output, or the last token, padding or not, as transformers does."""
+    if encoder.files.family == "bert":
+        return _pooler(encoder, hidden)
+    if encoder.config.get("summary_type", "last") == "first":
+        return _first_token(encoder.graph, hidden)
+    return encoder.graph.op("Gather", hidden, encoder.graph.integer(-1), axis=1)
 
 
 def _vocabulary(graph: Graph, encoder: Encoder, hidden: str) -> str:
