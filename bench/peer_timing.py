@@ -31,21 +31,23 @@ class Windows:
     seconds: list[float] = field(default_factory=list, kw_only=True)
 
 
-def take_turns(sides: list[Windows], rounds: int, window_s: float) -> None:
-    """Times all sides in short windows, one after the other, `rounds` times."""
+def take_turns(
+    sides: list[Windows], rounds: int, window_s: float, clock: Callable[[], float] = time.perf_counter
+) -> None:
+    """Times all sides in short windows, one after the other, `rounds` times. clock: in seconds."""
     for side in sides:
         side.call()
-        start = time.perf_counter()
+        start = clock()
         side.call()
-        side.calls = max(1, round(window_s / (time.perf_counter() - start)))
+        side.calls = max(1, round(window_s / (clock() - start)))
     for _ in range(rounds):
         for side in sides:
             time.sleep(PAUSE_S)
             side.call()
-            start = time.perf_counter()
+            start = clock()
             for _ in range(side.calls):
                 side.call()
-            side.seconds.append((time.perf_counter() - start) / side.calls / side.tensors)
+            side.seconds.append((clock() - start) / side.calls / side.tensors)
 
 
 def median_ratio(numerator: Windows, denominator: Windows) -> float:

@@ -22,6 +22,7 @@ SECTIONS = {  # titles in the order of the page, and the tables below each
     "Attention: the kernel and torch": ["kernels attention"],
     "Attention: the operator and its peers": ["attention_peers"],
     "Attention: the time of an encoding's terms, relative to RoPE's": ["attention_peers encodings"],
+    "Attention with whole encodings, relative to RoPE": ["encoding_cost"],
     "Attention: memory": ["attention_memory"],
     "Models of transformers, patched": ["patch_peers"],
     "Linear attention: the kernel and torch": ["kernels linear-attention"],
