@@ -22,7 +22,9 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "interpolated_bias.h"
 #include "layer_parameters.h"

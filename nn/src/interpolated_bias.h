@@ -103,12 +103,13 @@ class InterpolatedRow {
     denominator_ = denominator;
     if (!same) {
       for (size_t k = 0; k < limits_.size(); ++k) limits_[k] = f_.breakpoints()[k] * denominator;
+      first_known_ = false;
     }
     runs_.clear();
     if (table_.steps(row)) {
       psi_ = table_.psi() + (key[0] - query);
       psi_by_c_ = table_.psi_by_c() + (key[0] - query);
-      if (!same || !first_known_) find_first_distances();
+      if (!first_known_) find_first_distances();
       add_runs_of_steps(query - key[0], pairs.keys);
     } else {
       gather(query, key, pairs.keys);

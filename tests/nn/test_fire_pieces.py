@@ -22,6 +22,10 @@ POSITIONS = {
     "packed": (torch.cat([torch.arange(9), torch.arange(17)]),) * 2,
     "far apart": (torch.tensor([3, 10**6, 2**40]), torch.tensor([0, 2**40 - 5, 77])),
     "batch of keys": (torch.arange(12), torch.stack([torch.arange(12), torch.arange(12).flip(0)])),
+    "mixed batch": (
+        torch.tensor([[3], [20], [20]]),
+        torch.stack([torch.arange(24), torch.arange(24).flip(0), torch.arange(24)]),
+    ),
     "batch": (torch.stack([torch.arange(12), torch.arange(3, 15)]),) * 2,
 }
 
