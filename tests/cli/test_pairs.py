@@ -4,6 +4,7 @@ torch in float64 over the same rows, what is learned and what cannot be, resumin
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -226,6 +227,21 @@ def test_a_killed_run_has_the_same_bits(task, data, tmp_path):
         assert metrics(tmp_path / "cut", kind) == metrics(tmp_path / "whole", kind) != []
     other = refused(*pretrain(data, tmp_path / "cut", **keys | dict(pairs=TASKS[task == TASKS[0]])), "--resume")
     assert "/pairs" in other
+
+
+def test_a_run_of_an_earlier_version_goes_on(data, tmp_path):
+    """Its checkpoints and its run file know no pairs."""
+    results(*pretrain(data, tmp_path / "run", checkpoint_every_steps=4, log_every_steps=3))
+    expected = (tmp_path / "run" / "model.safetensors").read_bytes()
+    shutil.rmtree(tmp_path / "run" / "checkpoint-8")
+    for path in (tmp_path / "run" / "run.json", tmp_path / "run" / "checkpoint-4" / "state.json"):
+        kept = json.loads(path.read_text())
+        del (kept["run"] if path.name == "state.json" else kept)["pairs"]
+        for key in ("pair_loss_sum", "correct_pairs", "pairs"):
+            kept.get("interval", {}).pop(key, None)
+        path.write_text(json.dumps(kept))
+    results(*pretrain(data, tmp_path / "run", checkpoint_every_steps=4, log_every_steps=3), "--resume")
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == expected
 
 
 def test_what_opens_the_model(trained, tmp_path):

@@ -60,6 +60,21 @@ def test_two_processes(alone, two):
     assert two[1]["steps"] == STEPS
 
 
+def test_pairs_of_sentences(data, tmp_path):
+    """Two processes see the pairs of one, and an evaluation by two has its bits."""
+    keys = {**RUN, "pairs": "next_sentence"}
+    config = cli_support.run_file(tmp_path / "one.json", **keys)
+    cli_support.results("pretrain", "--config", config, "--data", data, "--output", tmp_path / "one", "--threads", 1)
+    finish(pretrain(2, data, tmp_path, "two", run=keys))
+    assert_same_run(tmp_path / "two", tmp_path / "one")
+    assert {"pair_loss", "pair_accuracy"} <= lines_of(tmp_path / "two")[0].keys()
+    evaluate = ("evaluate", "--model", tmp_path / "one", "--data", data, "--max-length", 16, "--batch", 4)
+    evaluate += ("--pairs", "next_sentence", "--threads", "1")
+    (one,) = cli_support.results(*evaluate)
+    (two,) = finish(job(2, *evaluate))
+    assert one == two and one["pairs"] > 10
+
+
 def test_four_processes(alone, data, tmp_path):
     finish(pretrain(4, data, tmp_path, "run"))
     assert_same_run(tmp_path / "run", alone)
