@@ -37,6 +37,7 @@ th[aria-sort] button::after { content: " \\25B2"; font-size: .7em; } th[aria-sor
   content: " \\25BC"; }
 table.atlas th:first-child, table.atlas td:first-child { position: sticky; left: 0; background: var(--paper);
   white-space: nowrap; }
+table.atlas { border-collapse: separate; border-spacing: 0; }
 table.atlas td, table.atlas th { padding-right: 1rem; }
 .cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(14rem, 1fr)); gap: 1rem; margin: 1rem 0; }
 .card { border: 1px solid var(--line); padding: .6rem; } .card h3 { font-size: 1rem; }
@@ -180,11 +181,16 @@ def _columns(cells):
     return sorted({key for each in cells for key in each})
 
 
-def _number_cell(value, otherwise, percent=False):
+def _number_cell(value, otherwise, form=None):
+    """form: writes the number; words.number without one."""
     if not words.is_number(value):
         return f'<td class="number">{escape(str(otherwise if value is None else value))}</td>'
-    text = f"{100 * value:.1f}" if percent else words.number(value)
+    text = (form or words.number)(value)
     return f'<td class="number"><data value="{value!r}">{escape(text)}</data></td>'
+
+
+def _percent(fraction):
+    return f"{100 * fraction:.1f}"
 
 
 def _table(heads, rows):
@@ -207,7 +213,12 @@ def _losses(encodings, values):
     for encoding in encodings:
         losses = values[encoding.name].losses
         otherwise = _CANNOT_READ if losses else _NO_VALUE
-        rows.append([_name_cell(encoding), *(_number_cell(losses.get(length), otherwise) for length in lengths)])
+        rows.append(
+            [
+                _name_cell(encoding),
+                *(_number_cell(losses.get(length), otherwise, "{:.3f}".format) for length in lengths),
+            ]
+        )
         rows[-1] += [_number_cell(None, _NO_VALUE)] * (not lengths)
     return _table(["encoding", *(f"{length} bytes" for length in lengths or ["at its"])], rows)
 
@@ -221,7 +232,7 @@ def _accuracies(encodings, values):
     for encoding in encodings:
         of = values[encoding.name].accuracies
         cells = [
-            _number_cell(of.get(task, {}).get(length), _CANNOT_READ if task in of else _NO_VALUE, percent=True)
+            _number_cell(of.get(task, {}).get(length), _CANNOT_READ if task in of else _NO_VALUE, form=_percent)
             for task, length in columns
         ]
         rows.append([_name_cell(encoding), *(cells or [_number_cell(None, _NO_VALUE)])])

@@ -7,7 +7,7 @@ from html import escape
 from . import words
 
 _WIDTH, _HEIGHT = 220, 110
-_LEFT, _RIGHT, _TOP, _BOTTOM = 34, 212, 8, 92
+_LEFT, _RIGHT, _TOP, _BOTTOM = 34, 206, 8, 92
 _BAR, _GAP = 8, 3
 
 
