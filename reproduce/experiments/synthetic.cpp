@@ -1,4 +1,4 @@
-// what each encoding of the table can express apart from language, on tasks whose rows are made here
+// what each encoding of the table can express apart from language, on tasks whose rows are made here
 // (synthetic_tasks.h). Each task has a model of its own for each encoding and seed.
 //
 // A finished run is a file, <scale>/runs/synthetic/<task>/<encoding>/seed-<n>/result.json, which is kept while its
@@ -190,7 +190,7 @@ void write_rows(const Context& context, const SyntheticSettings& settings) {
 // The words for each arm on a task, by the method of the verdicts, corrected for the number of arms.
 using Answers = std::map<std::string, std::string>;
 Answers answers(const std::vector<Contrast>& contrasts, const Result& result) {
-  const Verdict judged = judge({.experiment = "synthetic", .claim = "X-18", .parts = contrasts},
+  const Verdict judged = judge({.experiment = "synthetic", .claim = "X-20", .parts = contrasts},
                                {.measures = result.measures, .rates = {}});
   Answers by_arm;
   for (size_t i = 0; i < contrasts.size(); ++i) {
@@ -302,11 +302,11 @@ Result run_synthetic(const SyntheticSettings& settings, const Context& context) 
 
 Experiment synthetic() {
   return {.name = "synthetic",
-          .spec = "X-18",
+          .spec = "X-20",
           .title = "What can each encoding express? Copying from an offset, first occurrences, counting",
           .claims = {},
           .expected =
-              "X-18: with RoPE a model copies from an offset that the row names, with an accuracy above 0.95 at the "
+              "X-20: with RoPE a model copies from an offset that the row names, with an accuracy above 0.95 at the "
               "training length, and carries it over to twice the length (lower by less than 0.02). Of every encoding "
               "the table says the same of each task.",
           .budget = "3 tasks of 15 seconds per encoding and seed, 31 encodings, and 4 seconds for each rate",

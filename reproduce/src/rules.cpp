@@ -212,7 +212,7 @@ std::vector<Rule> synthetic_rules() {
   const std::string seen = accuracy_measure(task, trained_on);
   return {
       {.experiment = "synthetic",
-       .claim = "X-18",
+       .claim = "X-20",
        .parts = {{.measure = seen, .arm = "rope", .above = kCanDo},
                  {.measure = accuracy_change_measure(task, twice, trained_on), .arm = "rope", .above = -kCarriesOver}},
        .preconditions = {{.measure = seen, .arm = "rope", .against = "none", .above = kSaysNothing}},

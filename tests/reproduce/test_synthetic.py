@@ -21,7 +21,7 @@ LETTERS = {"first occurrence": 16, "count": 8}
 def battery(tmp_path_factory):
     output = tmp_path_factory.mktemp("battery")
     (line,) = results("reproduce", "synthetic", "--scale", "tiny", "--output", output)
-    assert line["verdicts"] == {"X-18": "smoke run"} and line["seconds"] < 120
+    assert line["verdicts"] == {"X-20": "smoke run"} and line["seconds"] < 120
     return output / "tiny"
 
 
