@@ -15,6 +15,7 @@
 #include "position_parts.h"
 #include "read_layers.h"
 #include "rf/io/error.h"
+#include "rf/model/computed_encoding.h"
 #include "status.h"
 
 namespace rf::engine {
@@ -84,6 +85,7 @@ Encoder::Encoder(const ModelConfig& config, const std::string& model_dir, const 
     position_ = Position::open(config, model_dir, weights, prefix, warn);
   }
   if (has_linear_attention(config)) linear_.emplace(config, weights, *position_);
+  word_scale_ = static_cast<float>(word_scale(config));
   words_ = weights.rows(prefix + "embeddings.word_embeddings.weight");
   types_ = weights.rows(prefix + "embeddings.token_type_embeddings.weight");
   embeddings_norm_ = read_norm(weights, prefix + "embeddings.LayerNorm", config, config.embedding_size);
@@ -135,6 +137,9 @@ void Encoder::embed(const EncoderInput& input, Workspace& work, void* x) const {
   std::memset(sum, 0, static_cast<size_t>(tokens * width) * sizeof(float));
   parallel_for(tokens, tokens > 64, [&](int64_t t) {
     words_.add_row(input.ids[t], sum + t * width);
+    if (word_scale_ != 1) {
+      for (int64_t i = 0; i < width; ++i) sum[t * width + i] *= word_scale_;
+    }
     types_.add_row(input.types == nullptr ? 0 : input.types[t], sum + t * width);
   });
   position_->add_input(input.sequences, sum, width);

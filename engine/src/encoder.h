@@ -93,6 +93,7 @@ class Encoder {
   std::unique_ptr<Position> position_;
   std::optional<LinearAttention> linear_;
   MappedRows words_, types_;
+  float word_scale_ = 1;  // of words_, before types_ are added
   Norm embeddings_norm_;
   Linear embeddings_project_;  // empty where embedding_size == hidden_size
   std::vector<Layer> layers_;

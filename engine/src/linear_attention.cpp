@@ -14,6 +14,7 @@
 #include "parallel_for.h"
 #include "rf/attention_terms.h"
 #include "rf/io/error.h"
+#include "rf/model/computed_encoding.h"
 #include "rf/rope.h"
 #include "status.h"
 
@@ -107,6 +108,7 @@ LinearAttention::LinearAttention(const ModelConfig& config, const Weights& weigh
       layers_(config.num_hidden_layers),
       heads_(config.num_attention_heads),
       head_dim_(config.head_dim()) {
+  check_no_log_n(config);
   const FeatureMap map = config_.feature_map;
   if (config.is_decoder && map == FeatureMap::kShenOriginal) {
     fail(kLinearAttentionWhere, "feature_map must not be shen_original in causal attention, got {}", "shen_original");

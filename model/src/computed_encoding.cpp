@@ -2,8 +2,10 @@
 #include "rf/model/computed_encoding.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "rf/io/error.h"
 #include "rf/io/files.h"
 #include "rf/model/linear_attention_config.h"
 
@@ -27,9 +29,7 @@ constexpr Entry kEntries[] = {
        return LearnedInput{read_table_positions(options, config.max_position_embeddings)};
      }},
     {"sinusoidal",
-     [](io::StrictObject& options, const ModelConfig&) -> ComputedEncoding {
-       return SinusoidalInput{read_sinusoid_layout(options)};
-     }},
+     [](io::StrictObject& options, const ModelConfig&) -> ComputedEncoding { return read_sinusoidal(options); }},
     {"nezha",
      [](io::StrictObject& options, const ModelConfig&) -> ComputedEncoding {
        return NezhaTable{read_nezha_clip(options)};
@@ -52,6 +52,33 @@ std::optional<ComputedEncoding> computed_encoding(const EncodingConfig& encoding
   ComputedEncoding computed = found->read(options, config);
   options.finish();
   return computed;
+}
+
+SinusoidalInput read_sinusoidal(io::StrictObject& options) {
+  const SinusoidLayout layout = read_sinusoid_layout(options);
+  return {.layout = layout, .scale_embedding = options.boolean("scale_embedding", false)};
+}
+
+double word_scale(const ModelConfig& config) {
+  int scaling = 0;
+  for (const EncodingConfig& encoding : config.position_encodings) {
+    const std::optional<ComputedEncoding> computed = computed_encoding(encoding, config);
+    const auto* sinusoidal = computed ? std::get_if<SinusoidalInput>(&*computed) : nullptr;
+    if (sinusoidal != nullptr && sinusoidal->scale_embedding) ++scaling;
+  }
+  if (scaling > 1) fail("position_encoding", "word embeddings must be changed by one encoding, got {}", scaling);
+  return scaling == 0 ? 1 : std::sqrt(static_cast<double>(config.embedding_size));
+}
+
+void check_no_log_n(const ModelConfig& config) {
+  for (const EncodingConfig& encoding : config.position_encodings) {
+    const std::optional<ComputedEncoding> computed = computed_encoding(encoding, config);
+    const auto* rotary = computed ? std::get_if<RotarySettings>(&*computed) : nullptr;
+    if (rotary == nullptr || rotary->log_n == LogN::kNone) continue;
+    fail("linear_attention",
+         "position_encoding must not scale scores by log n, since linear attention has none, got {}",
+         rotary->form == RotaryForm::kLogN ? "log-n" : encoding.type + " with log_n");
+  }
 }
 
 bool needs_position_terms(const ModelConfig& config) {

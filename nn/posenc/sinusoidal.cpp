@@ -1,6 +1,11 @@
 // Fixed sinusoids of the position, added to the input embeddings (Vaswani et al. 2017; arXiv 2104.09864 Eq. 4 with k
-// read as the position i, spec R-ABS-03..05). Defined at every position; no parameters, no stored table. The input is
-// not multiplied by sqrt(E) first, as Vaswani's model does.
+// read as the position i, spec R-ABS-03..05). Defined at every position; no parameters, no stored table. With
+// scale_embedding, word embeddings are multiplied by sqrt(E) first (Vaswani et al. section 3.4), token types are not.
+#include <ATen/TensorOperators.h>
+
+#include <cmath>
+
+#include "rf/model/computed_encoding.h"
 #include "rf/nn/encoding.h"
 #include "sinusoid.h"
 
@@ -10,15 +15,20 @@ namespace {
 
 class Sinusoidal : public Encoding {
  public:
-  Sinusoidal(int64_t width, SinusoidLayout layout) : width_(width), layout_(layout) {}
+  Sinusoidal(int64_t width, SinusoidalInput input) : width_(width), input_(input) {}
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
-    return sinusoid(positions.ids, width_, layout_, dtype).to(dtype);
+    return sinusoid(positions.ids, width_, input_.layout, dtype).to(dtype);
   }
+
+  at::Tensor words(const at::Tensor& words_BTE, const at::Tensor&, const TokenPositions&) const override {
+    return input_.scale_embedding ? words_BTE * std::sqrt(static_cast<double>(width_)) : words_BTE;
+  }
+  bool changes_words() const override { return input_.scale_embedding; }
 
  private:
   int64_t width_;
-  SinusoidLayout layout_;
+  SinusoidalInput input_;
 };
 
 }  // namespace
@@ -34,10 +44,10 @@ EncodingEntry sinusoidal() {
                    .extrapolates = "defined at every position; models seldom work well beyond the trained ones",
                    .file = "nn/posenc/sinusoidal.cpp",
                    .test = "tests/nn/test_sinusoidal.py",
-                   .keys = {"layout = \"interleaved\" (or \"half\", \"sine-only\")"},
+                   .keys = {"layout = \"interleaved\" (or \"half\", \"sine-only\")", "scale_embedding = false"},
                    .invariance = EncodingInfo::Invariance::kNone},
           .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
-            return std::make_shared<Sinusoidal>(shape.input_size, read_sinusoid_layout(options));
+            return std::make_shared<Sinusoidal>(shape.input_size, read_sinusoidal(options));
           }};
 }
 

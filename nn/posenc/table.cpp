@@ -15,6 +15,8 @@
   line(none) \
   line(learned) \
   line(sinusoidal) \
+  line(complex_words) \
+  line(floater) \
   line(shaw) \
   line(shaw_literal) \
   line(nezha) \

@@ -171,7 +171,8 @@ at::Tensor Body::encode(const Input& input, KeyValueCache* cache, const Dropout&
 }
 
 at::Tensor Body::embed(const Input& input, const TokenPositions& positions, const Dropout& drop) const {
-  at::Tensor sum_BTE = at::embedding(word_embeddings_, input.ids_BT, config_.pad_token_id);
+  at::Tensor sum_BTE =
+      encoding_->words(at::embedding(word_embeddings_, input.ids_BT, config_.pad_token_id), input.ids_BT, positions);
   if (scaled_) {
     sum_BTE = sum_BTE * scaled_->scale;
   } else {
@@ -230,7 +231,9 @@ at::Tensor Body::token_numbers(int64_t index, const at::Tensor& hidden_BTC, cons
 at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
   const AttentionLayer& layer = layers_[static_cast<size_t>(index)].self;
   Terms terms = this->terms(index, pass.shared, token_numbers(index, hidden_BTC, pass));
-  const at::Tensor qkv_BTC = project(layer.query, layer.key, layer.value, hidden_BTC);
+  const at::Tensor added = encoding_->layer_input(index, pass.shared);
+  const at::Tensor qkv_BTC = project(layer.query, layer.key, layer.value,
+                                     added.defined() ? hidden_BTC + added.to(hidden_BTC.scalar_type()) : hidden_BTC);
   if (!linear_.empty()) return linear_attention(index, qkv_BTC, std::move(terms), pass);
   return softmax_attention(index, qkv_BTC, std::move(terms), pass);
 }

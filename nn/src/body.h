@@ -2,8 +2,9 @@
 // configuration.
 //
 //   x_0 = LN(word + type + encoding.input(positions))          projected where embedding_size differs; or, with
-//   x_0 = scale * word + encoding.input(positions)             ScaledEmbeddings, as Vaswani et al. 2017 section 3.4
-//   h   = LN(x + W_o attention(W_q x, W_k x, W_v x; encoding.terms(layer)))
+//   x_0 = scale * word + encoding.input(positions)             ScaledEmbeddings, as Vaswani et al. 2017 section 3.4;
+//                                                              word: as encoding.words() changes it
+//   h   = LN(x + W_o attention(W_q y, W_k y, W_v y; encoding.terms(layer))), y = x + encoding.layer_input(layer)
 //   h   = LN(h + W_o' attention(W_q' h, W_k' e, W_v' e))       with cross-attention to encoder states e: no position
 //   x'  = LN(h + W_2 act(W_1 h))                               terms and no rotation (R-ROPE-14)
 //

@@ -41,15 +41,41 @@ class Combined : public Encoding {
  public:
   explicit Combined(std::vector<std::shared_ptr<Encoding>> encodings) : encodings_(std::move(encodings)) {
     for (size_t i = 0; i < encodings_.size(); ++i) register_module(std::to_string(i), encodings_[i]);
+    const auto changing = std::count_if(encodings_.begin(), encodings_.end(),
+                                        [](const auto& encoding) { return encoding->changes_words(); });
+    if (changing > 1) {
+      fail("position_encoding", "word embeddings must be changed by one encoding, got {}", changing);
+    }
   }
 
   at::Tensor input(const TokenPositions& positions, at::ScalarType dtype) override {
     at::Tensor sum;
-    for (const auto& encoding : encodings_) {
-      const at::Tensor added = encoding->input(positions, dtype);
-      if (added.defined()) sum = sum.defined() ? sum + added : added;
-    }
+    for (const auto& encoding : encodings_) add(sum, encoding->input(positions, dtype));
     return sum;
+  }
+
+  at::Tensor words(const at::Tensor& words_BTE, const at::Tensor& ids_BT,
+                   const TokenPositions& positions) const override {
+    at::Tensor changed_BTE = words_BTE;
+    for (const auto& encoding : encodings_) changed_BTE = encoding->words(changed_BTE, ids_BT, positions);
+    return changed_BTE;
+  }
+
+  bool changes_words() const override {
+    return std::any_of(encodings_.begin(), encodings_.end(), [](const auto& each) { return each->changes_words(); });
+  }
+
+  at::Tensor layer_input(int64_t layer, const Shared& shared) const override {
+    at::Tensor sum;
+    for (size_t i = 0; i < encodings_.size(); ++i) add(sum, encodings_[i]->layer_input(layer, shared.parts.at(i)));
+    return sum;
+  }
+
+  const char* beyond_terms() const override {
+    for (const auto& encoding : encodings_) {
+      if (const char* what = encoding->beyond_terms()) return what;
+    }
+    return nullptr;
   }
 
   Shared compute_shared(const Positions& positions, at::ScalarType dtype) override {
@@ -103,6 +129,10 @@ class Combined : public Encoding {
   }
 
  private:
+  static void add(at::Tensor& sum, const at::Tensor& added) {
+    if (added.defined()) sum = sum.defined() ? sum + added : added;
+  }
+
   std::vector<std::shared_ptr<Encoding>> encodings_;
 };
 

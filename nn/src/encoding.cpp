@@ -11,6 +11,14 @@ at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) {
   return {};
 }
 
+at::Tensor Encoding::words(const at::Tensor& words_BTE, const at::Tensor&, const TokenPositions&) const {
+  return words_BTE;
+}
+
+at::Tensor Encoding::layer_input(int64_t, const Shared&) const {
+  return {};
+}
+
 Shared Encoding::shared(const Positions& positions, at::ScalarType dtype) {
   Shared shared = compute_shared(positions, dtype);
   shared.positions = positions;

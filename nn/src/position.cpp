@@ -5,6 +5,7 @@
 
 #include "python_encoding.h"
 #include "rf/io/error.h"
+#include "rf/model/computed_encoding.h"
 
 namespace rf::nn {
 
@@ -18,7 +19,8 @@ EncodingShape encoding_shape(const ModelConfig& config) {
           .input_size = config.embedding_size,
           .max_position_embeddings = config.max_position_embeddings,
           .causal = config.is_causal(),
-          .initializer_range = config.initializer_range};
+          .initializer_range = config.initializer_range,
+          .vocab_size = config.vocab_size};
 }
 
 void check_linear(const ModelConfig& config) {
@@ -31,6 +33,7 @@ void check_linear(const ModelConfig& config) {
     }
     check_linear_attention(attention, encoding_entry(encoding.type).info, direction);
   }
+  check_no_log_n(config);
   if (config.rotary_value) fail("model", "rotary_value must be false with linear attention, got true");
 }
 

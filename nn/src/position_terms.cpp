@@ -72,9 +72,10 @@ bool computes_rotations(const ModelConfig& config) {
   });
 }
 
-// A term of the model that no file has, since it is no constant of a checkpoint: numbers of tokens, and rotations that
-// are computed here alone; nullptr: there is none.
+// What no file has of the model's encoding, since it is no term or no constant of a checkpoint: numbers of tokens,
+// rotations that are computed here alone, and what is beyond terms; nullptr: there is none.
 const char* lacking_term(const Model& model) {
+  if (const char* what = model.position_encoding().beyond_terms()) return what;
   const ops::Terms terms = model.position_terms(1).front();
   const bool has_rotations = computes_rotations(model.config());
   const char* found = nullptr;

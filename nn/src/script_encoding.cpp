@@ -1,5 +1,6 @@
 // torch.classes.roformer.Encoding and roformer::encodings: position encodings for Python
 // (python/roformer_cpp/encoding.py), which gives the parameters to each call (script_tensors.h).
+#include <fmt/ranges.h>
 #include <torch/custom_class.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@ namespace {
 using MaybeTensor = std::optional<at::Tensor>;
 
 struct ScriptEncoding : torch::CustomClassHolder {
-  // options: JSON; shape: layers, heads, head_dim, hidden_size, input_size, max_position_embeddings, causal (0 or 1).
+  // options: JSON; shape: layers, heads, head_dim, hidden_size, input_size, max_position_embeddings, causal (0 or 1),
+  // vocab_size (0: not known).
   // empty: parameters without values.
   ScriptEncoding(const std::string& type, const std::string& options, const std::vector<int64_t>& shape,
                  double initializer_range, bool empty)
@@ -37,7 +39,8 @@ struct ScriptEncoding : torch::CustomClassHolder {
                               .input_size = shape.at(4),
                               .max_position_embeddings = shape.at(5),
                               .causal = shape.at(6) != 0,
-                              .initializer_range = initializer_range};
+                              .initializer_range = initializer_range,
+                              .vocab_size = shape.at(7)};
     return with_value_errors([&] { return make_encoding(config, sizes); });
   }
 
@@ -57,6 +60,38 @@ struct ScriptEncoding : torch::CustomClassHolder {
       const ParameterScope scope = tensors.in_place(given);
       const at::Tensor added = encoding->input(make_positions(positions).query, static_cast<at::ScalarType>(dtype));
       return added.defined() ? MaybeTensor(added) : std::nullopt;
+    });
+  }
+
+  at::Tensor words(const std::vector<at::Tensor>& given, const at::Tensor& words_BTE, const at::Tensor& ids_BT,
+                   const at::Tensor& positions) const {
+    return with_value_errors([&] {
+      const ParameterScope scope = tensors.in_place(given);
+      if (words_BTE.dim() != 3 || ids_BT.sizes() != words_BTE.sizes().slice(0, 2) ||
+          ids_BT.scalar_type() != at::kLong) {
+        fail("encoding",
+             "words must be [batch, tokens, embedding_size] and input_ids int64 [batch, tokens], got [{}] "
+             "and {} [{}]",
+             fmt::join(words_BTE.sizes(), ", "), toString(ids_BT.scalar_type()), fmt::join(ids_BT.sizes(), ", "));
+      }
+      const TokenPositions where = make_positions(positions).query;
+      const at::IntArrayRef shape = where.ids.sizes();
+      if (shape[1] != ids_BT.size(1) || (shape[0] != 1 && shape[0] != ids_BT.size(0))) {
+        fail("encoding", "positions must be those of the {} tokens of a row, got [{}]", ids_BT.size(1),
+             fmt::join(shape, ", "));
+      }
+      return encoding->words(words_BTE, ids_BT, where);
+    });
+  }
+
+  MaybeTensor layer_input(const std::vector<at::Tensor>& given, int64_t layer, const at::Tensor& positions,
+                          int64_t dtype) const {
+    return with_value_errors([&] {
+      const ParameterScope scope = tensors.in_place(given);
+      check_layer(layer);
+      const Shared shared = encoding->shared(make_positions(positions), static_cast<at::ScalarType>(dtype));
+      const at::Tensor added = encoding->layer_input(layer, shared);
+      return added.defined() ? MaybeTensor(added.to(static_cast<at::ScalarType>(dtype))) : std::nullopt;
     });
   }
 
@@ -114,6 +149,8 @@ TORCH_LIBRARY_FRAGMENT(roformer, library) {
   library.class_<ScriptEncoding>("Encoding")
       .def(torch::init<std::string, std::string, std::vector<int64_t>, double, bool>())
       .def("input", &ScriptEncoding::input)
+      .def("words", &ScriptEncoding::words)
+      .def("layer_input", &ScriptEncoding::layer_input)
       .def("terms", &ScriptEncoding::terms)
       .def("changes_with_length",
            [](const c10::intrusive_ptr<ScriptEncoding>& self) { return self->encoding->changes_with_length(); })

@@ -62,6 +62,7 @@ json described(const RotarySettings& settings) {
 // The configuration of linear attention, with what config.json leaves out; null: softmax attention.
 json described_linear_attention(const ModelConfig& config) {
   if (!has_linear_attention(config)) return nullptr;
+  check_no_log_n(config);
   const LinearAttentionConfig linear = parse_linear_attention(config.attention);
   return {{"feature_map", name(linear.feature_map)},
           {"rope_site", name(linear.rope_site)},
@@ -169,6 +170,9 @@ class ModelFiles {
     return array_of(std::move(rows), {positions.size(), width});
   }
 
+  // What encodings multiply word embeddings by.
+  double word_scale() const { return rf::word_scale(config_); }
+
   // [2 clip + 1, head_dim], of an encoding of the kind nezha.
   nb::object nezha_table(size_t encoding) const {
     const int64_t clip = std::get<NezhaTable>(computed(encoding)).clip;
@@ -243,6 +247,7 @@ void bind_model_files(nb::module_& module) {
       .def("tensor", &ModelFiles::tensor, nb::arg("name"))
       .def("rotation", &ModelFiles::rotation, nb::arg("encoding"), nb::arg("tokens"), nb::arg("frequencies"))
       .def("sinusoids", &ModelFiles::sinusoids, nb::arg("encoding"), nb::arg("tokens"))
+      .def("word_scale", &ModelFiles::word_scale)
       .def("nezha_table", &ModelFiles::nezha_table, nb::arg("encoding"))
       .def("terms", &ModelFiles::terms)
       .def("uses_stored_table", &ModelFiles::uses_stored_table, nb::arg("table"))

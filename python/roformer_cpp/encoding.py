@@ -57,6 +57,20 @@ class Encoding(ScriptModule):
         tensors, names = flat({"positions": positions, "encoding": self._tensors()})
         return _input_operator([self._text], tensors, names, [code, self._input_size], [])[0]
 
+    def words(self, words: Tensor, input_ids: Tensor, positions: Tensor) -> Tensor:
+        """Word embeddings ``[B, T, E]`` of ``input_ids`` int64 ``[B, T]`` as the encoding changes them.
+
+        Most encodings return them as they are. Token types and ``input`` are added to the result.
+        """
+        return self._script.words(self._tensors(), words, input_ids, positions)
+
+    def layer_input(self, positions: Tensor, *, layer: int = 0, dtype: torch.dtype = torch.float32) -> Tensor | None:
+        """The vectors added to what a layer's queries, keys and values are projected from, ``[1 or B, T, C]``.
+
+        ``None`` for encodings that add nothing there.
+        """
+        return self._script.layer_input(self._tensors(), layer, positions, _scalar_type(dtype))
+
     def terms(
         self,
         positions: Tensor,
@@ -189,7 +203,8 @@ def encoding(name: str, **config) -> Encoding:
         name: the identifier, or one of ``register_encoding``.
         **config: ``num_attention_heads``, ``head_dim``, ``hidden_size`` (default: their product), ``embedding_size``
             (default: ``hidden_size``), ``num_hidden_layers`` (default 1), ``max_position_embeddings`` (default 512),
-            ``is_decoder`` (default false), ``initializer_range`` (default 0.02), and the encoding's own keys.
+            ``is_decoder`` (default false), ``initializer_range`` (default 0.02), ``vocab_size`` (for ``complex``), and
+            the encoding's own keys.
 
     Raises:
         ValueError: an unknown name or key, or a value out of range; the message names it.
@@ -197,6 +212,7 @@ def encoding(name: str, **config) -> Encoding:
     if not isinstance(name, str):
         raise TypeError(f"[encoding] name must be a string, got {type(name).__name__}")
     shape = {"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 64, "max_position_embeddings": 512}
+    vocab_size = _size("vocab_size", config.pop("vocab_size")) if "vocab_size" in config else 0
     shape |= {key: _size(key, config.pop(key)) for key in list(config) if key in shape or key in _SHAPE}
     shape.setdefault("hidden_size", shape["num_attention_heads"] * shape["head_dim"])
     shape.setdefault("embedding_size", shape["hidden_size"])
@@ -206,7 +222,7 @@ def encoding(name: str, **config) -> Encoding:
     if not isinstance(initializer_range, (int, float)) or not 0 <= initializer_range < float("inf"):
         raise ValueError(f"[encoding] initializer_range must be a number >= 0, got {initializer_range!r}")
     sizes = [shape[key] for key in (*_SHAPE, "max_position_embeddings")]
-    definition = (name, options_json(name, config), [*sizes, int(causal)], float(initializer_range))
+    definition = (name, options_json(name, config), [*sizes, int(causal), vocab_size], float(initializer_range))
     return Encoding(torch.classes.roformer.Encoding(*definition, False), name, definition)
 
 

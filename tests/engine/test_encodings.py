@@ -25,6 +25,9 @@ LACKING = {
     "fox": ({"type": "fox"}, "key_score (kappa)"),
     "fire": ({"type": "fire"}, "pair_bias (P)"),
     "rope-mixed": ({"type": "rope-mixed", "grid_width": 3}, "query (R^q)"),
+    "complex": ({"type": "complex"}, "word embeddings that turn with the position"),
+    "floater": ({"type": "floater"}, "vectors added to the input of every layer"),
+    "floater beside sinusoids": (["sinusoidal", "floater"], "vectors added to the input of every layer"),
     "alibi and fox": (["alibi", "fox"], "key_score (kappa)"),
 }
 HOPE = {"rope_type": "hope", "original_max_position_embeddings": 16}
@@ -66,6 +69,8 @@ CASES = {
     "xpos 8": {"type": "xpos", "scale_base": 8},
     "xpos longrope": {"type": "xpos", "scale_base": 8, "rope_parameters": LONGROPE},
     "sinusoidal half": {"type": "sinusoidal", "layout": "half"},
+    "sinusoidal of scaled words": {"type": "sinusoidal", "scale_embedding": True},
+    "learned and sinusoidal of scaled words": ["learned", {"type": "sinusoidal", "scale_embedding": True}],
     "sinusoidal sine-only": {"type": "sinusoidal", "layout": "sine-only"},
     "nezha 3": {"type": "nezha", "max_relative_position": 3},
     "shaw 3": {"type": "shaw", "max_relative_position": 3},
@@ -81,7 +86,15 @@ CASES = {
     "shaw and rope trained": ["shaw", {"type": "rope", "trainable": True}],
 }
 # Those that read no more than max_position_embeddings, and dynamic frequencies of precision float32.
-LIMITED = {"learned", "music", "tupe-a", "tupe-r", "learned, rope and alibi", "huang-m1, shaw and learned"}
+LIMITED = {
+    "learned",
+    "music",
+    "tupe-a",
+    "tupe-r",
+    "learned, rope and alibi",
+    "learned and sinusoidal of scaled words",
+    "huang-m1, shaw and learned",
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -176,6 +189,16 @@ def test_a_term_that_the_engine_lacks_is_named(name, tmp_path):
     encoding, term = LACKING[name]
     save(encoding, tmp_path)
     with pytest.raises(EngineError, match=f'rows by distance or by position, got "{re.escape(term)}" from'):
+        Engine(tmp_path)
+
+
+def test_words_are_scaled_by_one_encoding(tmp_path):
+    """Of a configuration that nothing else has read."""
+    save(["sinusoidal", "sinusoidal"], tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["position_encoding"] = [{"type": "sinusoidal", "scale_embedding": True}] * 2
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(EngineError, match="word embeddings must be changed by one encoding, got 2"):
         Engine(tmp_path)
 
 

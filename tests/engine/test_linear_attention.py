@@ -153,3 +153,11 @@ def test_terms_of_pairs_are_refused(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"attention": {"type": "linear"}}))
     refused(tmp_path, "terms must be rotations, since linear attention has no pairwise terms, got key_table")
+
+
+@pytest.mark.parametrize("encoding", ["log-n", {"type": "rope", "log_n": "position"}], ids=str)
+def test_there_are_no_scores_to_scale(encoding, tmp_path):
+    save(encoding, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"attention": {"type": "linear"}}))
+    refused(tmp_path, "position_encoding must not scale scores by log n, since linear attention has none, got")

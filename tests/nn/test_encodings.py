@@ -28,6 +28,8 @@ REQUIRED = {
     "log-n": {"original_max_position_embeddings": 2},
     "rope-mixed": {"grid_width": 3},
     "fire": {"init_L": 2.5},
+    "complex": {"vocab_size": 11},
+    "floater": {"time_step": 0.05},
 }
 
 # The dtypes of each path: of parameters, and of queries, keys and values.
@@ -87,12 +89,22 @@ class Layer:
             dtype=dtype or self.of_data,
         )
 
+    def words(self, x, positions):
+        ids = (7 * x[..., 0].detach()).floor().long() % 11  # a token's id goes with its vector
+        return self.encoding.words(x, ids, positions)
+
+    def with_layer_input(self, x, positions):
+        added = self.encoding.layer_input(positions, layer=LAYERS - 1, dtype=self.dtype)
+        return x if added is None else x + added
+
     def __call__(self, x, positions=None, queries=None, sequences=None, dtype=None, **rules):
         """Outputs of the last `queries` tokens (default: all)."""
         positions = torch.arange(x.shape[1]) if positions is None else positions
+        x = self.words(x, positions)
         added = self.encoding.input(positions, dtype=self.dtype)
         x = x if added is None else x + added
-        q, k, v = ((x @ weight.T).unflatten(-1, (H, D)).to(dtype or self.of_data) for weight in self.weights)
+        y = self.with_layer_input(x, positions)
+        q, k, v = ((y @ weight.T).unflatten(-1, (H, D)).to(dtype or self.of_data) for weight in self.weights)
         asked = positions[..., positions.shape[-1] - (queries or x.shape[1]) :]
         terms = self.terms(asked, positions, sequences, dtype, x)
         q = q[:, q.shape[1] - asked.shape[-1] :]
@@ -148,8 +160,12 @@ def test_the_seed_decides(name):
 
 def all_tensors(layer):
     positions = torch.arange(T)
-    added = layer.encoding.input(positions, dtype=layer.dtype)
-    return to_dict(layer.terms(positions)) | ({} if added is None else {"input": added})
+    added = {
+        "input": layer.encoding.input(positions, dtype=layer.dtype),
+        "layer input": layer.encoding.layer_input(positions, layer=LAYERS - 1, dtype=layer.dtype),
+        "words": layer.words(torch.arange(T * C, dtype=layer.dtype).sin().view(1, T, C), positions),
+    }
+    return to_dict(layer.terms(positions)) | {key: value for key, value in added.items() if value is not None}
 
 
 @every
@@ -338,8 +354,9 @@ def test_one_token(name, path):
     """Whatever its score, the only key has the whole weight."""
     layer = Layer(name, path)
     x, positions = layer.draw(tokens=1), torch.arange(1)
-    added = layer.encoding.input(positions, dtype=layer.dtype)
-    value = ((x if added is None else x + added) @ layer.weights[2].T).unflatten(-1, (H, D))
+    words, added = layer.words(x, positions), layer.encoding.input(positions, dtype=layer.dtype)
+    y = layer.with_layer_input(words if added is None else words + added, positions)
+    value = (y @ layer.weights[2].T).unflatten(-1, (H, D))
     table = layer.terms(positions).value_table
     if table is not None:
         value = value + table.rows[:, -table.lo]  # of distance 0

@@ -6,6 +6,7 @@ import torch
 
 import roformer_cpp
 import rope_reference
+from encoding_case import TINY_MODEL
 from pair_loops import assert_t1, draw_qkv, pair_loops
 
 D, TRAINED = 6, 3
@@ -86,6 +87,20 @@ def test_sequences_have_lengths_of_their_own():
 def test_refuses(name, keys, words):
     with pytest.raises(ValueError, match=words):
         roformer_cpp.encoding(name, **keys)
+
+
+@pytest.mark.parametrize("encoding, named", [
+    ("log-n", "log-n"),
+    (["sinusoidal", {"type": "log-n", "rule": "length"}], "log-n"),
+    ({"type": "rope", "log_n": "position"}, "rope with log_n"),
+    ({"type": "rope", "log_n": "length"}, "rope with log_n"),
+])  # fmt: skip
+def test_linear_attention_has_no_scores(encoding, named):
+    config = TINY_MODEL | {"position_encoding": encoding, "attention": "linear"}
+    message = rf"\[linear_attention\] position_encoding must not scale scores by log n, .* got {named}$"
+    with pytest.raises(ValueError, match=message):
+        roformer_cpp.build_model(config)
+    roformer_cpp.build_model(config | {"attention": "softmax"})
 
 
 def test_two_rotations_are_refused():

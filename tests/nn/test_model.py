@@ -35,6 +35,7 @@ OPTIONS = {
     "log-n": {"original_max_position_embeddings": 2},
     "rope-mixed": {"grid_width": 3},
     "fire": {"init_L": 2.5},
+    "floater": {"time_step": 0.05},
 }
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 LINEAR = [(name, site) for name in ("elu", "shen", "favor", "relu") for site in ("after_map", "before_map")]

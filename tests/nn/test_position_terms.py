@@ -19,6 +19,10 @@ LAYERS, POSITIONS = SIZES["num_hidden_layers"], SIZES["max_position_embeddings"]
 COMPUTED = {"none", "learned", "sinusoidal", "nezha", "rope", "axial", "axial-nd", "mrope", "xpos", "log-n"}
 # Encodings with a term that is no constant of a checkpoint: the file has its name alone.
 LACKING = {"fox": "key_score (kappa)", "fire": "pair_bias (P)", "rope-mixed": "query (R^q)"}
+LACKING |= {
+    "complex": "word embeddings that turn with the position",
+    "floater": "vectors added to the input of every layer",
+}
 STORED = [name for name in INFOS if name not in COMPUTED and name not in LACKING]
 # Tables whose rows do not end, of max_position_embeddings = 32 and so of 2048 tokens.
 ENDLESS = {"alibi", "kerple-log", "kerple-power", "sandwich", "transformer-xl", "transformer-xl-literal"}

@@ -7,6 +7,7 @@ import torch
 
 import roformer_cpp
 import tolerances as tol
+from encoding_case import TINY_IDS, TINY_MODEL
 
 POSITIONS = [0, 1, 2, 511, 1535, 100000]
 
@@ -52,6 +53,45 @@ def test_golden():
 def test_half_precision_rounds_the_float32_rows():
     low = rows("interleaved", POSITIONS, 16, torch.bfloat16)
     assert torch.equal(low, rows("interleaved", POSITIONS, 16).bfloat16())
+
+
+def test_scaled_words_are_vaswanis():
+    """sqrt(E) w + p, and token types as they are: the embeddings of a model beside another's whose words are scaled."""
+    sizes = TINY_MODEL | {"embedding_size": 9}  # no square, and another width than the model's
+    scaled = {"type": "sinusoidal", "scale_embedding": True}
+    torch.manual_seed(0)
+    ours = roformer_cpp.build_model(sizes | {"position_encoding": scaled})
+    plain = roformer_cpp.build_model(sizes | {"position_encoding": "sinusoidal"})
+    state = {name: value + 0.3 * torch.randn(value.shape) for name, value in ours.state_dict().items()}
+    ours.load_state_dict(state)
+    (words,) = (name for name in state if name.endswith("word_embeddings.weight"))
+    types = torch.ones_like(TINY_IDS)
+    with torch.no_grad():
+        plain.load_state_dict(state)
+        unscaled = plain.encode(TINY_IDS, token_type_ids=types)
+        plain.load_state_dict(state | {words: (3 * state[words].double()).float()})
+        got, expected = ours.encode(TINY_IDS, token_type_ids=types), plain.encode(TINY_IDS, token_type_ids=types)
+    assert (got - expected).abs().max() <= tol.T4_MAX * expected.abs().max()
+    assert (got - unscaled).abs().max() > 0.01
+
+
+def test_scaled_words_alone():
+    encoding = roformer_cpp.encoding("sinusoidal", embedding_size=16, scale_embedding=True)
+    words, ids, at = torch.randn(2, 3, 16), torch.zeros(2, 3, dtype=torch.long), torch.arange(3)
+    assert torch.equal(encoding.words(words, ids, at), 4 * words)
+    plain = roformer_cpp.encoding("sinusoidal", embedding_size=16)
+    assert torch.equal(encoding.input(at), plain.input(at)) and torch.equal(plain.words(words, ids, at), words)
+
+
+def test_scale_is_true_or_false():
+    with pytest.raises(ValueError, match=r'sinusoidal\.scale_embedding must be true or false, got "sqrt"'):
+        roformer_cpp.encoding("sinusoidal", scale_embedding="sqrt")
+
+
+def test_words_are_scaled_once():
+    scaled = {"type": "sinusoidal", "scale_embedding": True}
+    with pytest.raises(ValueError, match="word embeddings must be changed by one encoding, got 2"):
+        roformer_cpp.build_model(TINY_MODEL | {"position_encoding": [scaled, scaled]})
 
 
 def test_layout_is_checked():

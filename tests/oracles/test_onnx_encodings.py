@@ -35,6 +35,7 @@ OPTIONS = [
     ROPE | {"log_n": "position", "rope_parameters": {"rope_type": "yarn"} | SCALED},
     ROPE | {"rope_parameters": {"rope_type": "hope", "original_max_position_embeddings": 16}},
     {"type": "mrope", "rope_parameters": {"rope_type": "default", "mrope_section": [3, 2, 1]}},
+    {"type": "sinusoidal", "scale_embedding": True},
     {"type": "nezha", "max_relative_position": 4},
     {"type": "shaw", "max_relative_position": 3},
     {"type": "transformer-xl", "clamp_len": 5},
@@ -44,7 +45,7 @@ OPTIONS = [
     ["rope", "nezha", "t5"],
 ]
 NOT_EXPORTED = ("huang-m3",)
-TRAINING_ONLY = ("fox", "fire", "rope-mixed")  # what the engine lacks too
+TRAINING_ONLY = ("fox", "fire", "rope-mixed", "complex", "floater")  # what the engine lacks too
 PLAIN = [name for name in INFOS if name not in (*NOT_EXPORTED, *TRAINING_ONLY, "axial", "axial-nd", "mrope")]
 
 

@@ -45,7 +45,8 @@ at::Tensor means(const at::Tensor& rows, const Bags& bags) {
 
 bool is_by_token(const std::string& name) {
   return name.ends_with("embeddings.word_embeddings.weight") || name.ends_with("predictions.bias") ||
-         name.ends_with("predictions.decoder.weight") || name.ends_with("predictions.decoder.bias");
+         name.ends_with("predictions.decoder.weight") || name.ends_with("predictions.decoder.bias") ||
+         name.ends_with(".word_freqs");  // of the position encoding "complex"
 }
 
 int64_t index_of(const std::vector<std::vector<int32_t>>& sources, int64_t old_token) {

@@ -64,6 +64,8 @@ class Encoder:
         graph, prefix = self.graph, self.files.prefix
         type_rows = self._constant(f"{prefix}embeddings.token_type_embeddings.weight")
         x = graph.op("Gather", self.word_embeddings(), self.ids)
+        if self.position.word_scale != 1:
+            x = graph.op("Mul", x, graph.number(self.position.word_scale))
         x = graph.op("Add", x, graph.op("Gather", type_rows, types))
         for i, rows in enumerate(self.position.inputs):
             added = graph.op("Gather", graph.constant(f"position.inputs.{i}", rows), self.attention.positions)

@@ -42,10 +42,12 @@ class Rotation:
 
 @dataclass
 class Position:
-    """``tokens``: of the longest sequence. ``inputs``: rows [tokens, embedding_size] that are added to embeddings."""
+    """``tokens``: of the longest sequence. ``inputs``: rows [tokens, embedding_size] that are added to embeddings;
+    ``word_scale``: what word embeddings are multiplied by before."""
 
     tokens: int
     inputs: list[np.ndarray] = field(default_factory=list)
+    word_scale: float = 1
     rotation: Rotation | None = None
     scale: float | None = None
     terms: list[dict[str, Term]] = field(default_factory=list)  # of each layer
@@ -82,7 +84,7 @@ class _Reader:
         return length
 
     def read(self) -> Position:
-        position = Position(self.tokens, scale=self.scale)
+        position = Position(self.tokens, scale=self.scale, word_scale=self.files.native.word_scale())
         nezha = None
         for i, encoding in enumerate(self.files.encodings):
             kind = encoding["kind"]

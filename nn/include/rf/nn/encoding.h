@@ -32,6 +32,7 @@ struct EncodingShape {
   int64_t max_position_embeddings = 512;         // rows of tables by absolute position
   bool causal = false;
   double initializer_range = 0.02;
+  int64_t vocab_size = 0;  // rows of the word embeddings; 0: not known
 };
 
 // What a layer gives to its terms: its projections, for encodings that push their tables through them, and what the
@@ -45,8 +46,9 @@ struct Projections {
 
 // What all layers of a forward pass share.
 struct Shared {
-  Terms terms;          // those that hold for every layer
-  DistanceTable table;  // [1, rows, C]: vectors by distance that terms() pushes through a layer's projections
+  Terms terms;               // those that hold for every layer
+  DistanceTable table;       // [1, rows, C]: vectors by distance that terms() pushes through a layer's projections
+  at::Tensor rows_PLC = {};  // by position: what layer_input() takes its vectors from
   std::vector<Shared> parts = {};  // of a combination, in its order
   Positions positions = {};        // what shared() was given
   at::ScalarType dtype = at::kFloat;
@@ -58,6 +60,17 @@ class Encoding : public torch::nn::Module {
   // Added to the input embeddings before their layer norm (Eq. 3-4), [1 or B, T, E] of dtype; undefined when nothing
   // is.
   virtual at::Tensor input(const TokenPositions& positions, at::ScalarType dtype);
+  // The word embeddings words_BTE of ids_BT as the encoding changes them, before token types and input() are added; an
+  // encoding where changes_words() is false returns them as they are.
+  virtual at::Tensor words(const at::Tensor& words_BTE, const at::Tensor& ids_BT,
+                           const TokenPositions& positions) const;
+  virtual bool changes_words() const { return false; }
+  // Added to what the queries, keys and values of a layer are projected from, [1 or B, T, C]; undefined when nothing
+  // is. Neither token_numbers() nor the residual connection sees it.
+  virtual at::Tensor layer_input(int64_t layer, const Shared& shared) const;
+  // What an encoding does that is no term of attention and that the engine does not compute, for messages; nullptr:
+  // nothing.
+  virtual const char* beyond_terms() const { return nullptr; }
   // dtype: of queries and keys. Throws Error for positions beyond a table, naming both numbers.
   Shared shared(const Positions& positions, at::ScalarType dtype);
   // Throws the Error of input() and shared() where a sequence has tokens >= 1 at positions 0..tokens-1 and the last is

@@ -1,0 +1,122 @@
+// Complex word embeddings (Wang et al. 2020, arXiv 1912.12333 section 2): dimension i of word j at position p is
+//
+//   r_ji e^{i (omega_ji p + theta_ji)}
+//
+// with trained amplitudes r, frequencies omega and initial phases theta of each word and dimension. The E numbers of a
+// word's embedding are read as E/2 complex numbers, which are r e^{i theta}: elements (2i, 2i+1) are real and imaginary
+// part. So the pairs of a word's embedding are rotated by omega_ji p, and the model's own table holds r and theta.
+// Frequencies are here: of each word and dimension, of each dimension (the paper's sharing among words), or of each
+// word (its sharing among dimensions). Those of dimensions start as sinusoids' do, 10000^(-2i/E), as in the authors'
+// program; those of words alone are drawn from [0, 1).
+//
+// Not here: layers on complex numbers, whose scores are |q.k|. The encoder reads real and imaginary parts as its input.
+// Positions count from 0. Token types and other inputs are added after the rotation. The head of a language model that
+// is tied to the table meets words at position 0.
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/sin.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "attention_paths.h"
+#include "layer_parameters.h"
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+enum class FrequencySharing { kNone, kWords, kDimensions };
+
+// [V, E/2], [E/2] or [V, 1].
+at::Tensor frequency_start(FrequencySharing sharing, int64_t words, int64_t pairs) {
+  const bool by_dimension = sharing != FrequencySharing::kDimensions;
+  if (EmptyParameters::wanted()) {
+    if (sharing == FrequencySharing::kWords) return at::empty({pairs}, at::kFloat);
+    return at::empty({words, by_dimension ? pairs : 1}, at::kFloat);
+  }
+  if (!by_dimension) return at::rand({words, 1}, at::kFloat);
+  const at::Tensor exponent_P = at::arange(pairs, at::kDouble) / -static_cast<double>(pairs);
+  const at::Tensor start_P = at::pow(10000.0, exponent_P).to(at::kFloat);
+  return sharing == FrequencySharing::kWords ? start_P : start_P.repeat({words, 1});
+}
+
+class ComplexWords : public Encoding {
+ public:
+  ComplexWords(FrequencySharing sharing, const EncodingShape& shape)
+      : vocab_size_(shape.vocab_size),
+        width_(shape.input_size),
+        freqs_(register_parameter(sharing == FrequencySharing::kWords ? "freqs" : "word_freqs",
+                                  frequency_start(sharing, shape.vocab_size, shape.input_size / 2))) {}
+
+  at::Tensor words(const at::Tensor& words_BTE, const at::Tensor& ids_BT,
+                   const TokenPositions& positions) const override {
+    check_words(words_BTE, ids_BT);
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const at::Tensor freqs_BTP = freqs_->dim() == 1 ? freqs_->view({1, 1, -1}) : at::embedding(freqs_, ids_BT);
+    const at::Tensor angle_BTP =
+        (positions.ids.to(at::kDouble).unsqueeze(-1) * freqs_BTP.to(at::kDouble)).expand({-1, -1, width_ / 2});
+    const at::ScalarType type = ops::row_dtype(words_BTE.scalar_type());
+    const Rotation rows{.cos = angle_BTP.cos().to(type), .sin = angle_BTP.sin().to(type)};
+    return rotated(words_BTE.unsqueeze(2), rows, "pairs").squeeze(2);
+  }
+
+  bool changes_words() const override { return true; }
+  const char* beyond_terms() const override { return "word embeddings that turn with the position"; }
+
+ private:
+  void check_words(const at::Tensor& words_BTE, const at::Tensor& ids_BT) const {
+    if (words_BTE.size(2) != width_) {
+      fail("complex", "words must have the {} elements of an embedding, got {}", width_, words_BTE.size(2));
+    }
+    if (ids_BT.numel() == 0) return;
+    const auto [low, high] = at::aminmax(ids_BT);
+    const int64_t first = low.item<int64_t>(), last = high.item<int64_t>();
+    if (first >= 0 && last < vocab_size_) return;
+    fail("complex", "token ids must be in 0..{}, got {}", vocab_size_ - 1, first < 0 ? first : last);
+  }
+
+  int64_t vocab_size_, width_;
+  Parameter freqs_;  // [V, E/2], [E/2] or [V, 1]
+};
+
+}  // namespace
+
+EncodingEntry complex_words() {
+  return {
+      .info = {.name = "complex",
+               .summary = "the pairs of a word's embedding are complex numbers, which turn with the position at the "
+                          "word's own trained frequencies",
+               .equation = "x_p = z_j e^{i omega_j p} of word j, z_j = r_j e^{i theta_j}",
+               .source = "Wang et al. 2020, arXiv 1912.12333 section 2",
+               .terms = "-",
+               .parameters = "V * E/2; E/2 or V with share",
+               .cost = "0; T * E once",
+               .extrapolates = "defined at every position; not measured beyond the trained ones",
+               .file = "nn/posenc/complex_words.cpp",
+               .test = "tests/nn/test_complex_words.py",
+               .keys = {"share = none (or words, dimensions)"},
+               .invariance = EncodingInfo::Invariance::kNone},
+      .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+        if (shape.input_size % 2 != 0) {
+          fail("position_encoding", "embedding_size must be even for complex, got {}", shape.input_size);
+        }
+        if (shape.vocab_size < 1) {
+          fail("position_encoding", "vocab_size must be given for complex, got {}", shape.vocab_size);
+        }
+        const auto sharing = options.choice("share", FrequencySharing::kNone,
+                                            {{"none", FrequencySharing::kNone},
+                                             {"words", FrequencySharing::kWords},
+                                             {"dimensions", FrequencySharing::kDimensions}});
+        return std::make_shared<ComplexWords>(sharing, shape);
+      }};
+}
+
+}  // namespace rf::nn::posenc
