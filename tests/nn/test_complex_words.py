@@ -25,7 +25,7 @@ def of_the_paper(words, frequencies, ids, positions):
     pairs = words.reshape(*words.shape[:-1], -1, 2)
     r, theta = np.hypot(pairs[..., 0], pairs[..., 1]), np.arctan2(pairs[..., 1], pairs[..., 0])
     omega = frequencies if frequencies.ndim == 1 else frequencies[ids]
-    z = r * np.exp(1j * (omega * positions[..., None] + theta))
+    z = r * np.exp(1j * theta) * np.exp(1j * (omega * positions[..., None]))  # a sum of angles rounds them
     return np.stack([z.real, z.imag], -1).reshape(words.shape)
 
 

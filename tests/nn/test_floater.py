@@ -134,7 +134,7 @@ def test_a_model_projects_the_sum():
 
 
 def test_combined_vectors_are_added():
-    parts = [encoding_of(), roformer_cpp.encoding("sinusoidal", embedding_size=C), encoding_of()]
+    parts = [encoding_of(), roformer_cpp.encoding("sinusoidal", embedding_size=C, num_hidden_layers=2), encoding_of()]
     combined, at = roformer_cpp.combine_encodings(parts), torch.arange(4)
     expected = parts[0].layer_input(at, layer=1) + parts[2].layer_input(at, layer=1)
     assert torch.equal(combined.layer_input(at, layer=1), expected)
