@@ -69,7 +69,7 @@ std::optional<LabelledScore> score(nn::Model& model, const LabelledRows& rows, c
   for (int64_t begin = 0; begin < rows.rows; begin += piece) {
     const LanguageBatch batch = to_batch(rows, begin, std::min(piece, rows.rows - begin), model.config().vocab_size);
     if (batch.labels_N.numel() == 0) continue;
-    const at::Tensor logits_NV = label_logits(model, batch);
+    const at::Tensor logits_NV = language_logits(model, batch).labels_NV;
     loss += summed_cross_entropy(logits_NV, batch.labels_N);
     correct += static_cast<double>(logits_NV.argmax(-1).eq(batch.labels_N).sum().item<int64_t>());
     count += static_cast<double>(batch.labels_N.numel());
