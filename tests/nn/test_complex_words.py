@@ -1,4 +1,4 @@
-"""Complex word embeddings (Wang et al. 2020, section 2) in NumPy's complex numbers."""
+"""Complex word embeddings (Wang et al. 2020, section 2; R-ABS-10) in NumPy's complex numbers."""
 
 import numpy as np
 import pytest

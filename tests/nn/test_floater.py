@@ -1,4 +1,4 @@
-"""FLOATER (Liu et al. 2020): its equation by Runge-Kutta steps in NumPy, and in closed form where h is linear."""
+"""FLOATER (Liu et al. 2020; R-ABS-11) by Runge-Kutta steps in NumPy, and in closed form where h is linear."""
 
 import numpy as np
 import pytest

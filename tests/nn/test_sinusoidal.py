@@ -1,4 +1,4 @@
-"""Sinusoids of the position: R-ABS-03 (interleaved), R-ABS-04 (half), R-ABS-05 (sine-only)."""
+"""Sinusoids of the position: R-ABS-03 (interleaved), R-ABS-04 (half), R-ABS-05 (sine-only), R-ABS-09 (scaled words)."""
 
 import mpmath
 import numpy as np
