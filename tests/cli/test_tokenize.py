@@ -8,6 +8,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+import roformer_cpp
 from cli_support import refused, results
 from tolerances import MEAN_F32
 
@@ -103,6 +104,28 @@ def test_added_words_begin_as_the_mean_of_their_characters(model, tmp_path):
     assert not missing["missing_keys"] and not missing["unexpected_keys"]
     (row,) = results("tokenize", "--model", tmp_path / "out", "--dict", tmp_path / "dict.txt", stdin="我们在北京\n")
     assert "北京" in row["tokens"]
+
+
+def test_added_words_turn_as_the_mean_of_their_characters(model, tmp_path):
+    """Frequencies that the encoding "complex" has for each word."""
+    config = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    made = roformer_cpp.build_model(config | {"vocab_size": len(TOKENS), "position_encoding": "complex"})
+    name = "position_encoding.word_freqs"
+    with torch.no_grad():
+        made.get_parameter(name).normal_(generator=torch.Generator().manual_seed(0))
+    made.save(model)
+    (tmp_path / "corpus.txt").write_text("我们在北京，北京天气好。\n", encoding="utf-8")
+    options = ["--model", model, "--input", tmp_path / "corpus.txt", "--dict", tmp_path / "dict.txt"]
+    results("add-words", *options, "--output", tmp_path / "out", "--words", "2", "--min-frequency", "1")
+    tokens = (tmp_path / "out" / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    before, after = (
+        load_file(model / "model.safetensors")[name],
+        load_file(tmp_path / "out" / "model.safetensors")[name],
+    )
+    assert "北京" in tokens and len(after) == len(tokens) != len(before)
+    for token, row in zip(tokens, after.double(), strict=True):
+        sources = [TOKENS.index(token)] if token in TOKENS else [TOKENS.index(char) for char in token]
+        np.testing.assert_allclose(row, before.double()[sources].mean(0), rtol=MEAN_F32, atol=0)
 
 
 def test_added_tokens_stay_beside_added_words(model, tmp_path):

@@ -91,6 +91,16 @@ def test_the_method_is_of_fourth_order():
     assert all(12 < ratio < 20 for ratio in ratios), (errors, ratios)
 
 
+def test_one_step_is_enough_at_the_start():
+    """To position 511 of a model of 128, one step for each position against ten."""
+    torch.manual_seed(0)
+    one, ten = (roformer_cpp.encoding("floater", hidden_size=128, steps=steps).double() for steps in (1, 10))
+    ten.load_state_dict(one.state_dict())
+    with torch.no_grad():
+        ours, exact = (each.layer_input(torch.arange(512), dtype=torch.float64) for each in (one, ten))
+    assert 0 < (ours - exact).abs().max() < 1e-5 * exact.abs().max() and exact.abs().max() > 1
+
+
 def test_gradients_of_every_parameter():
     encoding = drawn(steps=2)
 
