@@ -88,7 +88,8 @@ class TimedLayer {
                                                           .hidden_size = kWidth,
                                                           .input_size = kWidth,
                                                           .max_position_embeddings = tokens,
-                                                          .causal = true});
+                                                          .causal = true,
+                                                          .vocab_size = 1});
     const auto draw = [](at::IntArrayRef sizes, double scale) {
       return (at::randn(sizes) * scale).requires_grad_(true);
     };

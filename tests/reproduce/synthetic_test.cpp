@@ -28,7 +28,8 @@ TEST(EncodingArms, AreTheTable) {
                                                                     .hidden_size = 2 * head_dim,
                                                                     .input_size = 2 * head_dim,
                                                                     .max_position_embeddings = 64,
-                                                                    .causal = true}))
+                                                                    .causal = true,
+                                                                    .vocab_size = 8}))
           << arms[i];
     }
   }

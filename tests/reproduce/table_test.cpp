@@ -95,7 +95,8 @@ void expect_can_be_made(const ModelConfig& model, const std::string& arm) {
                                                  .hidden_size = model.hidden_size,
                                                  .input_size = model.embedding_size,
                                                  .max_position_embeddings = model.max_position_embeddings,
-                                                 .causal = model.is_decoder}))
+                                                 .causal = model.is_decoder,
+                                                 .vocab_size = model.vocab_size}))
         << arm;
   }
   if (model.attention.type == "linear") {
