@@ -64,12 +64,15 @@ def to_double(oracle):
 
 
 def check_against(oracle, path, batch):
-    """Our error against float64 is at most twice that of transformers in float32; equal names and shapes."""
+    """Our error against float64 is at most twice that of transformers in float32; equal names and shapes.
+
+    Errors are root mean squares: the largest of a few dozen float32 errors is chance, and changes with the threads.
+    """
     ours = {name: kept(value, batch[1]) for name, value in run(path, *batch).items()}
     theirs = oracle_outputs(oracle, *batch)
     exact = oracle_outputs(to_double(oracle), *batch)
     assert ours.keys() == theirs.keys()
     for name, value in exact.items():
         assert_close(ours[name], value)
-        error, allowed = (np.abs(each - value).max() for each in (ours[name], theirs[name]))
+        error, allowed = (np.sqrt(np.square(each - value).mean()) for each in (ours[name], theirs[name]))
         assert error <= tol.LOW_PRECISION_RATIO * allowed, (name, error, allowed)

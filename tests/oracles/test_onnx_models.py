@@ -6,7 +6,7 @@ import torch
 
 import roformer_cpp
 import sentence_model
-from engine_case import CAUSAL_HEADS, SIZES, TYPES, assert_close, make_oracle, make_sequences
+from engine_case import CAUSAL_HEADS, LENGTHS, SIZES, TYPES, assert_close, make_oracle, make_sequences
 from onnx_case import OPSETS, check_against, kept, oracle_outputs, padded, run
 
 HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
@@ -21,7 +21,7 @@ def test_heads(family, head, opset, tmp_path):
     done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
     assert done["length"] == SIZES["max_position_embeddings"] and done["opset"] == opset
     assert done["bytes"] == (tmp_path / "model.onnx").stat().st_size
-    check_against(oracle, tmp_path / "model.onnx", padded(*make_sequences()))
+    check_against(oracle, tmp_path / "model.onnx", padded(*make_sequences(4 * LENGTHS)))
 
 
 @pytest.mark.parametrize("opset", OPSETS)
@@ -31,7 +31,7 @@ def test_multiple_choice(family, opset, tmp_path):
     oracle.save_pretrained(tmp_path)
     done = roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
     assert done["outputs"] == ["logits"]
-    drawn = [make_sequences(seed=seed) for seed in range(12)]  # many: the largest error of few is chance
+    drawn = [make_sequences(seed=seed) for seed in range(12)]  # many: the error of few is chance
     given = padded(*([row for rows in side for row in rows] for side in zip(*drawn, strict=True)))
     for choices in (2, 3):
         batch = [x[: len(x) // 6 * 6].reshape(-1, choices, x.shape[1]) for x in given]
@@ -66,7 +66,7 @@ def test_settings(changes, opset, tmp_path):
     oracle = make_oracle("RoFormer", "ForMaskedLM", **changes)
     oracle.save_pretrained(tmp_path)
     roformer_cpp.export_onnx(tmp_path, tmp_path / "model.onnx", opset=opset)
-    check_against(oracle, tmp_path / "model.onnx", padded(*make_sequences()))
+    check_against(oracle, tmp_path / "model.onnx", padded(*make_sequences(4 * LENGTHS)))
 
 
 @pytest.mark.filterwarnings("ignore:.*the stored one is used")
