@@ -12,6 +12,7 @@ from torch import Tensor
 
 _TYPE = re.compile(r"Expected a value of type '([^']*)' for argument '([^']*)' but instead found type '([^']*)'")
 _BACKEND = re.compile(r"arguments from the '(\w+)' backend")
+_TRANSFORM = re.compile(r"functorch|Batching rule not implemented|support vmap over")
 _KINDS = {
     "Tensor": "a tensor",
     "List[Tensor]": "tensors",
@@ -79,7 +80,7 @@ def _sentence(where: str, message: str, names: Sequence[str]) -> Exception | Non
         if number.isdigit() and 0 < int(number) <= len(names):
             name = names[int(number) - 1]
         return TypeError(f"[{where}] {name} must be {kind}, got {got}")
-    if "functorch" in message:
+    if _TRANSFORM.search(message):
         return NotImplementedError(
             f"[{where}] transforms of torch.func (grad, vmap and others) must not be applied to it, because it has no "
             "rule for them. Hint: torch.autograd.grad, and a dimension of the batch"

@@ -137,6 +137,18 @@ def test_operators_without_a_rule_of_torch_func_say_so(name):
         torch.func.grad(lambda q: function(q).square().sum())(inputs())
 
 
+def test_vmap():
+    q = torch.stack([inputs(), 2 * inputs()])
+    for name in ("rope", "rotate"):
+        function = FUNCTIONS[name]
+        assert torch.equal(torch.vmap(function)(q), torch.stack([function(each) for each in q]))
+    with pytest.raises(NotImplementedError, match=r"^\[linear_attention\] transforms of torch.func .* must not be"):
+        torch.vmap(FUNCTIONS["linear"])(q)
+    model = roformer_cpp.build_model(CONFIG)
+    with pytest.raises(NotImplementedError, match=r"^\[input\] transforms of torch.func .* must not be applied"):
+        torch.vmap(model)(torch.ones(3, 2, 8, dtype=torch.int64))
+
+
 def test_operators_pass_opcheck():
     q = inputs().requires_grad_()
     terms = tables(8).arguments()
