@@ -42,6 +42,7 @@
   line(axial) \
   line(axial_nd) \
   line(rope_mixed) \
+  line(fope) \
   line(mrope) \
   line(xpos) \
   line(log_n)

@@ -25,6 +25,7 @@ LACKING = {
     "fox": ({"type": "fox"}, "key_score (kappa)"),
     "fire": ({"type": "fire"}, "pair_bias (P)"),
     "rope-mixed": ({"type": "rope-mixed", "grid_width": 3}, "query (R^q)"),
+    "fope": ({"type": "fope"}, "query (R^q)"),
     "complex": ({"type": "complex"}, "word embeddings that turn with the position"),
     "floater": ({"type": "floater"}, "vectors added to the input of every layer"),
     "floater beside sinusoids": (["sinusoidal", "floater"], "vectors added to the input of every layer"),

@@ -27,6 +27,7 @@ REQUIRED = {
     "mrope": {"rope_parameters": {"mrope_section": [2, 1, 1]}},
     "log-n": {"original_max_position_embeddings": 2},
     "rope-mixed": {"grid_width": 3},
+    "fope": {"trainable": True},
     "fire": {"init_L": 2.5},
     "complex": {"vocab_size": 11},
     "floater": {"time_step": 0.05},

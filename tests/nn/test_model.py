@@ -34,6 +34,7 @@ OPTIONS = {
     "mrope": {"rope_parameters": {"mrope_section": [2, 2, 2]}},
     "log-n": {"original_max_position_embeddings": 2},
     "rope-mixed": {"grid_width": 3},
+    "fope": {"trainable": True},
     "fire": {"init_L": 2.5},
     "floater": {"time_step": 0.05},
 }

@@ -26,8 +26,10 @@ std::vector<Parameter> trained_parameters(const torch::nn::Module& module, std::
   std::vector<Parameter> parameters;
   for (const WeightSpec& spec : specs) {
     if (spec.role == WeightRole::kTable || spec.role == WeightRole::kBuffer) continue;
+    const at::Tensor& values = by_name.at(spec.name);
+    if (!values.requires_grad()) continue;
     const bool decayed = decays(spec.role, spec.shape.size());
-    parameters.push_back({spec.name, by_name.at(spec.name), decayed ? Decay::kApplied : Decay::kNone});
+    parameters.push_back({spec.name, values, decayed ? Decay::kApplied : Decay::kNone});
   }
   return parameters;
 }

@@ -1,0 +1,159 @@
+// Fourier position embedding (Hua et al. 2024, arXiv 2412.17739): a rotary embedding whose pairs turn by sums of
+// several frequencies,
+//
+//   cos_hd(m) = sum_k A_hkd cos(m theta_k)     sin_hd(m) = sum_k B_hkd sin(m theta_k)
+//
+// over those K frequencies of rotary embedding that turn at least once within max_position_embeddings, or over the
+// first num_inv_freq. The pairs beyond the first output_dim stand still: cos 1 and sin 0, the zero frequency of the
+// paper. (The authors' program fills both with 1, which mixes the halves of these pairs.) Layout "halves", as there.
+//
+// A and B start at 1 where k = d, with fewer outputs at k = d ceil(K / output_dim), and a draw from a normal
+// distribution is added: Glorot's, as torch computes it for a tensor [H, K, d], times fope_init_factor. They stay as
+// they were drawn, as in the authors' runs, or are trained.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "layer_parameters.h"
+#include "rf/io/error.h"
+#include "rf/nn/encoding.h"
+#include "rotary_rows.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+struct FopeSettings {
+  int64_t pairs = 0;    // R/2
+  int64_t heads = 1;    // H; 1: coefficients that all heads share
+  int64_t outputs = 0;  // d, pairs that turn
+  double init_factor = 0.3;
+  bool trainable = false;
+};
+
+// Frequencies theta_k = base^(-k / pairs), [pairs], float64.
+at::Tensor frequencies(int64_t pairs, double base) {
+  return at::pow(base, at::arange(pairs, at::kDouble) / -static_cast<double>(pairs));
+}
+
+// The start of A or B of a layer, [H, K, d].
+at::Tensor coefficients_start(const FopeSettings& settings, int64_t frequencies) {
+  const at::Tensor start_HKd = at::empty({settings.heads, frequencies, settings.outputs}, at::kFloat);
+  if (EmptyParameters::wanted()) return start_HKd;
+  const auto fans = static_cast<double>((frequencies + settings.heads) * settings.outputs);
+  start_HKd.normal_(0, settings.init_factor * std::sqrt(2 / fans));
+  const int64_t step = (frequencies + settings.outputs - 1) / settings.outputs;
+  for (int64_t d = 0; d < settings.outputs && d * step < frequencies; ++d) {
+    start_HKd.select(1, d * step).select(1, d) += 1;
+  }
+  return start_HKd;
+}
+
+class Fope : public Encoding {
+ public:
+  Fope(const FopeSettings& settings, at::Tensor frequencies_K, int64_t layers)
+      : settings_(settings), frequencies_K_(std::move(frequencies_K)) {
+    const auto make = [&](const char* name) {
+      std::vector<Parameter> made =
+          layer_parameters(*this, layers, name, [&] { return coefficients_start(settings_, frequencies_K_.size(0)); });
+      for (const Parameter& each : made) {
+        const at::Tensor& registered = each;
+        registered.requires_grad_(settings_.trainable);
+      }
+      return made;
+    };
+    cos_coef_ = make("cos_coef");
+    sin_coef_ = make("sin_coef");
+  }
+
+  Shared compute_shared(const Positions& positions, at::ScalarType) override {
+    require_one_axis("fope", positions);
+    return {};
+  }
+
+  Terms compute_terms(int64_t layer, const Shared& shared, const Projections&) override {
+    const Positions& positions = shared.positions;
+    Terms terms;
+    terms.layout = "halves";
+    terms.query = rows(layer, positions.query.ids, shared.dtype);
+    terms.key = positions.same_tokens() ? terms.query : rows(layer, positions.key.ids, shared.dtype);
+    return terms;
+  }
+
+ private:
+  // [1 or B, T, H, R/2].
+  Rotation rows(int64_t layer, const at::Tensor& ids_BT, at::ScalarType dtype) const {
+    const at::Tensor angle_BTK = ids_BT.to(at::kDouble).unsqueeze(-1) * frequencies_K_;
+    const auto sums = [&](const at::Tensor& waves_BTK, const at::Tensor& coef_HKd, double still) {
+      const at::Tensor turned = at::einsum("btk,hkd->bthd", {waves_BTK, coef_HKd.to(at::kDouble)});
+      return at::constant_pad_nd(turned, {0, settings_.pairs - settings_.outputs}, still).to(ops::row_dtype(dtype));
+    };
+    return {.cos = sums(angle_BTK.cos(), cos_coef_.at(layer), 1), .sin = sums(angle_BTK.sin(), sin_coef_.at(layer), 0)};
+  }
+
+  FopeSettings settings_;
+  at::Tensor frequencies_K_;
+  std::vector<Parameter> cos_coef_, sin_coef_;  // A and B, [H, K, d] each
+};
+
+// How many frequencies turn at least once in so many positions.
+int64_t turning(const at::Tensor& frequencies_P, int64_t positions) {
+  return (frequencies_P >= 2 * std::numbers::pi / static_cast<double>(positions)).sum().item<int64_t>();
+}
+
+std::shared_ptr<Encoding> make(io::StrictObject& options, const EncodingShape& shape) {
+  if (shape.head_dim % 2 != 0) {
+    fail("position_encoding", "head_dim must be even for fope, got {}", shape.head_dim);
+  }
+  FopeSettings settings{.pairs = shape.head_dim / 2, .heads = shape.heads};
+  const double base = options.number("rope_theta", 10000, {0, 1e100, io::NumberRange::Ends::kOpenLow});
+  const at::Tensor all = frequencies(settings.pairs, base);
+  const int64_t kept = turning(all, shape.max_position_embeddings);
+  if (options.find("num_inv_freq") == nullptr && kept == 0) {
+    fail("position_encoding",
+         "{} must be given where no frequency turns within max_position_embeddings, here {}, got none",
+         options.path_of("num_inv_freq"), shape.max_position_embeddings);
+  }
+  const int64_t used = options.integer("num_inv_freq", kept, 1, settings.pairs);
+  settings.outputs = options.integer("output_dim", used, 1, settings.pairs);
+  if (settings.outputs > used) {
+    fail("position_encoding", "{} must be at most the {} frequencies, got {}", options.path_of("output_dim"), used,
+         settings.outputs);
+  }
+  settings.init_factor = options.number("fope_init_factor", 0.3, {0, 1e6});
+  if (!options.boolean("fope_sep_head", true)) settings.heads = 1;
+  settings.trainable = options.boolean("trainable", false);
+  return std::make_shared<Fope>(settings, all.slice(0, 0, used), shape.layers);
+}
+
+}  // namespace
+
+EncodingEntry fope() {
+  return {.info = {.name = "fope",
+                   .summary = "rotary whose pairs turn by sums of several frequencies, with weights for each head",
+                   .equation = "score = s R_m q . R_n k, R_m with cos_d = sum_k A_kd cos(m theta_k) and "
+                               "sin_d = sum_k B_kd sin(m theta_k) in the place of cos and sin",
+                   .source = "Hua et al. 2024, arXiv 2412.17739",
+                   .terms = "R^q, R^k",
+                   .parameters = "L * 2 * H * K * d, K and d at most D/2; without the factor H where heads share",
+                   .cost = "(T + S) H (D + 2 K d)",
+                   .extrapolates = "made for it: pairs without a whole turn in training stand still",
+                   .file = "nn/posenc/fope.cpp",
+                   .test = "tests/nn/test_fope.py",
+                   .keys = {"rope_theta = 10000", "num_inv_freq = those that turn once in max_position_embeddings",
+                            "output_dim = num_inv_freq", "fope_init_factor = 0.3", "fope_sep_head = true",
+                            "trainable = false"},
+                   .invariance = EncodingInfo::Invariance::kNone},
+          .make = make};
+}
+
+}  // namespace rf::nn::posenc
