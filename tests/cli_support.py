@@ -7,6 +7,8 @@ import random
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = Path(os.environ.get("ROFORMER_BUILD_DIR", ROOT / "build" / "release")) / "roformer"
 
@@ -26,6 +28,12 @@ def run(*arguments, stdin=None, threads=1, **options):
         env=environment,
         **options,
     )
+
+
+def needs_parquet():
+    """Skips where the program was built without Apache Arrow, as wheels are."""
+    if "arrow" not in results("info")[0]["libraries"]:
+        pytest.skip("NOT TESTED: the program was built without Apache Arrow")
 
 
 def on_terminal(*arguments, stream="stderr"):

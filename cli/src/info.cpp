@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "command.h"
+#include "rf/data/vectors.h"
 #include "rf/status.h"
 #include "training_library.h"
 
@@ -43,6 +44,7 @@ nlohmann::json facts_of(const Common& common) {
                         {"nlohmann_json", fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR,
                                                       NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH)},
                         {"cli11", CLI11_VERSION}};
+  if (const std::string arrow = data::arrow_version(); !arrow.empty()) facts["libraries"]["arrow"] = arrow;
   add_torch_facts(facts, common);
   return facts;
 }

@@ -9,8 +9,8 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& what) {
   fail("input",
-       "{} needs a build with Apache Arrow: install the package pyarrow in the Python environment (or Arrow's C++ "
-       "library), then run cmake --preset release and build again",
+       "{} needs a build with Apache Arrow, which the package of pip is not: write it as .jsonl, or install pyarrow in "
+       "the Python environment (or Arrow's C++ library), then run cmake --preset release and build",
        what);
 }
 
@@ -19,6 +19,10 @@ namespace {
 void read_parquet(const std::string& path, const std::string&,
                   const std::function<void(std::optional<std::string_view>)>&) {
   refuse(path);
+}
+
+std::string arrow_version() {
+  return {};
 }
 
 void check_parquet_output() {

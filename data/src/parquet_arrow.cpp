@@ -1,6 +1,7 @@
 // parquet.h through Arrow's column readers: below Arrow's tables, so that texts of every kind (string, large string,
 // dictionary, plain bytes) come alike and no more than a page of a column is in memory.
 #include <arrow/io/file.h>
+#include <arrow/util/config.h>
 #include <parquet/api/reader.h>
 #include <parquet/api/writer.h>
 
@@ -91,6 +92,10 @@ void write_row_group(parquet::ParquetFileWriter& file, int64_t first, int64_t ro
 }
 
 }  // namespace
+
+std::string arrow_version() {
+  return ARROW_VERSION_STRING;
+}
 
 void check_parquet_output() {}
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli_support import PROGRAM, refused, results, run
+from cli_support import PROGRAM, needs_parquet, refused, results, run
 from rf_engine import Embedder
 from sentence_model import TEXTS, save_encoder, save_modules
 
@@ -45,7 +45,6 @@ def write_inputs(folder):
     (folder / "c.jsonl").write_text("\n".join(json.dumps(r) for r in records))
     (folder / "d.csv").write_text("id,text\n" + "".join(f'{i},"{t}"\n' for i, t in enumerate(TEXTS)))
     (folder / "e.tsv").write_text("".join(f"{t}\t{i}\n" for i, t in enumerate(TEXTS)))
-    pq.write_table(pa.table({"text": [t or None for t in TEXTS]}), folder / "f.parquet")
 
 
 def test_inputs(model, vectors, tmp_path):
@@ -57,7 +56,6 @@ def test_inputs(model, vectors, tmp_path):
         ["crlf.txt"],
         ["c.jsonl"],
         ["d.csv"],
-        ["f.parquet"],
         ["e.tsv", "--field", "1"],
     ):
         report = embed(model, output, tmp_path / name, *more)
@@ -78,12 +76,21 @@ def test_inputs(model, vectors, tmp_path):
     assert np.array_equal(np.array([r["embedding"] for r in rows], np.float32), vectors[[1, 1, 3, 0]])
 
 
+def test_parquet(model, vectors, tmp_path):
+    needs_parquet()
+    pq.write_table(pa.table({"text": [t or None for t in TEXTS]}), tmp_path / "f.parquet")
+    report = embed(model, tmp_path / "out.parquet", tmp_path / "f.parquet")
+    assert report["rows"] == len(TEXTS)
+    rows = pq.read_table(tmp_path / "out.parquet")["embedding"].to_pylist()
+    assert np.array_equal(np.array(rows, np.float32), vectors)
+    (tmp_path / "a.txt").write_text("")
+    embed(model, tmp_path / "empty.parquet", tmp_path / "a.txt")
+    assert pq.read_table(tmp_path / "empty.parquet").num_rows == 0
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["a.txt", "empty.parquet", "f.parquet", "out.parquet"]
+
+
 def test_outputs(model, vectors, tmp_path):
     (tmp_path / "a.txt").write_text("".join(t + "\n" for t in TEXTS))
-    embed(model, tmp_path / "out.parquet", tmp_path / "a.txt")
-    assert np.array_equal(
-        np.array(pq.read_table(tmp_path / "out.parquet")["embedding"].to_pylist(), np.float32), vectors
-    )
     embed(model, tmp_path / "half.npy", tmp_path / "a.txt", "--dtype", "float16")
     half = np.load(tmp_path / "half.npy", mmap_mode="r")
     assert half.dtype == np.float16 and np.array_equal(half, vectors.astype(np.float16))
@@ -92,7 +99,7 @@ def test_outputs(model, vectors, tmp_path):
     rows = results("embed", "--model", model, "--text", *[t for t in TEXTS if t])
     assert [r["text"] for r in rows] == [t for t in TEXTS if t]
     assert np.array_equal(np.array([r["embedding"] for r in rows], np.float32), vectors[[bool(t) for t in TEXTS]])
-    assert sorted(f.name for f in tmp_path.iterdir()) == ["a.txt", "half.npy", "out.parquet"]
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["a.txt", "half.npy"]
 
 
 def test_options(model, tmp_path):
@@ -151,7 +158,6 @@ def test_empty_input(model, tmp_path):
     for name, load in (
         ("out.npy", lambda p: np.load(p).shape == (0, 24)),
         ("out.jsonl", lambda p: p.read_text() == ""),
-        ("out.parquet", lambda p: pq.read_table(p).num_rows == 0),
     ):
         assert embed(model, tmp_path / name, tmp_path / "a.txt")["rows"] == 0
         assert load(tmp_path / name)
@@ -199,6 +205,8 @@ def killed(model, tmp_path):
 
 @pytest.mark.parametrize("name", ["out.npy", "out.jsonl", "out.parquet"])
 def test_killed_run_continues(killed, model, tmp_path, name):
+    if name.endswith(".parquet"):
+        needs_parquet()
     lines = many_lines(12000)
     arguments, output = killed(name, lines)
     finished = state_of(output)["rows"]

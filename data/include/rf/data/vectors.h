@@ -7,6 +7,9 @@
 
 namespace rf::data {
 
+// The version of Apache Arrow, with which Parquet files are read and written; "" in a build without it.
+std::string arrow_version();
+
 // Throws Error in a build without Arrow.
 void check_parquet_output();
 
