@@ -85,17 +85,18 @@ class Case:
         """The same by the product, [B,T,H,D] as an array."""
         positions = torch.as_tensor(positions)
         key_positions = positions if key_positions is None else torch.as_tensor(key_positions)
+        q, k, v = self.qkv()
         terms = encoding.terms(
             positions,
             key_positions,
             layer=layer,
             projections=self.projections(),
             hidden_states=torch.from_numpy(self.y),
+            queries=q,
+            keys=k,
             dtype=torch.float64,
         )
-        out = roformer_cpp.attention(
-            *self.qkv(), terms, positions=positions, key_positions=key_positions, is_causal=causal
-        )
+        out = roformer_cpp.attention(q, k, v, terms, positions=positions, key_positions=key_positions, is_causal=causal)
         return out.detach().numpy()
 
 
@@ -114,6 +115,8 @@ def check_gradients(case: Case, encoding: Encoding, positions: torch.Tensor, lay
             layer=layer,
             projections=case.projections(),
             hidden_states=torch.from_numpy(case.y),
+            queries=q,
+            keys=k,
             dtype=torch.float64,
         )
         return roformer_cpp.attention(q, k, v, terms, positions=positions, is_causal=causal)

@@ -43,6 +43,8 @@
   line(axial_nd) \
   line(rope_mixed) \
   line(fope) \
+  line(rerope) \
+  line(cope) \
   line(mrope) \
   line(xpos) \
   line(log_n)

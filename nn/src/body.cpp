@@ -208,7 +208,8 @@ at::Tensor Body::layer_forward(int64_t index, const at::Tensor& hidden_BTC, cons
   return joined(layer.output, layer.output_norm, inner_BTF, attended_BTC);
 }
 
-Terms Body::terms(int64_t index, const Shared& shared, const at::Tensor& token_numbers_BSN) const {
+Terms Body::terms(int64_t index, const Shared& shared, const at::Tensor& token_numbers_BSN,
+                  const at::Tensor& query_BTHD, const at::Tensor& key_BSHD) const {
   const AttentionLayer& layer = layers_[static_cast<size_t>(index)].self;
   Terms terms = encoding_->terms(index, shared,
                                  {.query_weight = layer.query.weight,
@@ -217,7 +218,9 @@ Terms Body::terms(int64_t index, const Shared& shared, const at::Tensor& token_n
                                   .query_bias = layer.query.bias,
                                   .key_bias = layer.key.bias,
                                   .value_bias = layer.value.bias,
-                                  .token_numbers_BSN = token_numbers_BSN});
+                                  .token_numbers_BSN = token_numbers_BSN,
+                                  .query_BTHD = query_BTHD,
+                                  .key_BSHD = key_BSHD});
   if (config_.rotary_value) terms.value = terms.key;
   return terms;
 }
@@ -230,12 +233,27 @@ at::Tensor Body::token_numbers(int64_t index, const at::Tensor& hidden_BTC, cons
 
 at::Tensor Body::self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const {
   const AttentionLayer& layer = layers_[static_cast<size_t>(index)].self;
-  Terms terms = this->terms(index, pass.shared, token_numbers(index, hidden_BTC, pass));
+  const at::Tensor numbers_BSN = token_numbers(index, hidden_BTC, pass);
   const at::Tensor added = encoding_->layer_input(index, pass.shared);
   const at::Tensor qkv_BTC = project(layer.query, layer.key, layer.value,
                                      added.defined() ? hidden_BTC + added.to(hidden_BTC.scalar_type()) : hidden_BTC);
+  if (encoding_->reads_vectors()) return vector_attention(index, qkv_BTC, numbers_BSN, pass);
+  Terms terms = this->terms(index, pass.shared, numbers_BSN);
   if (!linear_.empty()) return linear_attention(index, qkv_BTC, std::move(terms), pass);
   return softmax_attention(index, qkv_BTC, std::move(terms), pass);
+}
+
+// Where terms depend on queries and keys: a cache holds them as they were projected, and attention rotates.
+at::Tensor Body::vector_attention(int64_t index, const at::Tensor& qkv_BTC, const at::Tensor& token_numbers_BSN,
+                                  const Pass& pass) const {
+  Heads x = split_heads(qkv_BTC, config_.num_attention_heads);
+  if (pass.cache) {
+    KeyValueCache::Layer& kept = pass.cache->layers[static_cast<size_t>(index)];
+    x.k_BTHD = appended(kept.key_BSHD, x.k_BTHD);
+    x.v_BTHD = appended(kept.value_BSHD, x.v_BTHD);
+  }
+  const Terms terms = this->terms(index, pass.shared, token_numbers_BSN, x.q_BTHD, x.k_BTHD);
+  return attention(x.q_BTHD, x.k_BTHD, x.v_BTHD, terms, pass.context, probabilities_dropout(pass)).flatten(-2);
 }
 
 at::Tensor Body::softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const {

@@ -49,7 +49,8 @@ class Body {
 
   // The terms of a layer, whose projections some encodings push their tables through. token_numbers: what the encoding
   // has read of the layer's input at all keys, undefined for encodings of positions alone.
-  Terms terms(int64_t layer, const Shared& shared, const at::Tensor& token_numbers_BSN) const;
+  Terms terms(int64_t layer, const Shared& shared, const at::Tensor& token_numbers_BSN,
+              const at::Tensor& query_BTHD = {}, const at::Tensor& key_BSHD = {}) const;
 
   // The dtype of queries, keys and values: that of the weights, or autocast's.
   at::ScalarType dtype() const;
@@ -75,6 +76,8 @@ class Body {
   at::Tensor layer_forward(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
   at::Tensor self_attention(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
   at::Tensor token_numbers(int64_t index, const at::Tensor& hidden_BTC, const Pass& pass) const;
+  at::Tensor vector_attention(int64_t index, const at::Tensor& qkv_BTC, const at::Tensor& token_numbers_BSN,
+                              const Pass& pass) const;
   at::Tensor softmax_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const;
   at::Tensor linear_attention(int64_t index, const at::Tensor& qkv_BTC, Terms terms, const Pass& pass) const;
   AttentionDropout probabilities_dropout(const Pass& pass) const;

@@ -108,6 +108,10 @@ class Combined : public Encoding {
     return parts.empty() ? at::Tensor() : at::cat(parts, -1);
   }
 
+  bool reads_vectors() const override {
+    return std::any_of(encodings_.begin(), encodings_.end(), [](const auto& each) { return each->reads_vectors(); });
+  }
+
   Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
     Terms all;
     int64_t first = 0;

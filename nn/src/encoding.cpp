@@ -1,11 +1,35 @@
 // What all encodings do, and what one does that does nothing.
 #include "rf/nn/encoding.h"
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 
 #include "rf/io/error.h"
 
 namespace rf::nn {
+
+namespace {
+
+void check_vectors(const Positions& positions, const Projections& given) {
+  const auto check = [](const char* name, const at::Tensor& x, const at::Tensor& ids) {
+    if (!x.defined()) fail("encoding", "terms must be given {}, which this encoding reads, got none", name);
+    if (x.dim() != 4 || x.size(1) != ids.size(1)) {
+      fail("encoding", "{} must be [batch, {} tokens, heads, head_dim], got [{}]", name, ids.size(1),
+           fmt::join(x.sizes(), ", "));
+    }
+  };
+  check("queries", given.query_BTHD, positions.query.ids);
+  check("keys", given.key_BSHD, positions.key.ids);
+  const at::Tensor &q_BTHD = given.query_BTHD, &k_BSHD = given.key_BSHD;
+  if (q_BTHD.size(0) != k_BSHD.size(0) || k_BSHD.size(2) < 1 || q_BTHD.size(2) % k_BSHD.size(2) != 0 ||
+      q_BTHD.size(3) != k_BSHD.size(3)) {
+    fail("encoding", "keys must fit queries [{}], got [{}]", fmt::join(q_BTHD.sizes(), ", "),
+         fmt::join(k_BSHD.sizes(), ", "));
+  }
+}
+
+}  // namespace
 
 at::Tensor Encoding::input(const TokenPositions&, at::ScalarType) {
   return {};
@@ -35,6 +59,7 @@ Terms Encoding::terms(int64_t layer, const Shared& shared, const Projections& pr
            given < 0 ? "none" : std::to_string(given));
     }
   }
+  if (reads_vectors()) check_vectors(shared.positions, projections);
   Terms terms = compute_terms(layer, shared, projections);
   terms.query_positions = shared.positions.query.ids;
   terms.key_positions = shared.positions.key.ids;

@@ -217,9 +217,17 @@ std::vector<ops::Terms> Model::position_terms(int64_t tokens) const {
   if (const int64_t numbers = impl_->encoding->numbers_per_token(); numbers > 0) {
     token_numbers_BSN = at::zeros({1, shared.positions.key.ids.size(1), numbers}, at::kFloat);
   }
+  at::Tensor query_BTHD, key_BSHD;  // that are 0
+  if (impl_->encoding->reads_vectors()) {
+    const auto zeros = [&](const at::Tensor& ids) {
+      return at::zeros({1, ids.size(1), impl_->config.num_attention_heads, impl_->config.head_dim()}, at::kFloat);
+    };
+    query_BTHD = zeros(shared.positions.query.ids);
+    key_BSHD = zeros(shared.positions.key.ids);
+  }
   std::vector<ops::Terms> layers;
   for (int64_t i = 0; i < impl_->config.num_hidden_layers; ++i) {
-    layers.push_back(impl_->body.terms(i, shared, token_numbers_BSN));
+    layers.push_back(impl_->body.terms(i, shared, token_numbers_BSN, query_BTHD, key_BSHD));
   }
   return layers;
 }

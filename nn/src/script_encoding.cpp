@@ -97,7 +97,8 @@ struct ScriptEncoding : torch::CustomClassHolder {
 
   TermLists terms(const std::vector<at::Tensor>& given, int64_t layer, const at::Tensor& positions,
                   const MaybeTensor& key_positions, const MaybeTensor& sequences,
-                  const std::vector<at::Tensor>& projections, const MaybeTensor& hidden, int64_t dtype) const {
+                  const std::vector<at::Tensor>& projections, const MaybeTensor& hidden, const MaybeTensor& queries,
+                  const MaybeTensor& keys, int64_t dtype) const {
     return with_value_errors([&] {
       const ParameterScope scope = tensors.in_place(given);
       check_layer(layer);
@@ -105,6 +106,8 @@ struct ScriptEncoding : torch::CustomClassHolder {
       if (hidden && encoding->numbers_per_token() > 0) {
         of_layer.token_numbers_BSN = encoding->token_numbers(layer, *hidden);
       }
+      of_layer.query_BTHD = queries.value_or(at::Tensor());
+      of_layer.key_BSHD = keys.value_or(at::Tensor());
       return terms_of_layer(layer, of_layer, dtype, positions, key_positions, sequences);
     });
   }

@@ -46,6 +46,8 @@ def terms_of_script(script: torch.ScriptObject, tensors: Groups, layer: int, dty
         tensors["sequences"],
         list(tensors["projections"]),
         tensors["hidden_states"],
+        tensors["queries"],
+        tensors["keys"],
         dtype,
     )
     return Terms.from_arguments(*made)
@@ -64,7 +66,7 @@ def called_terms(
 ) -> Terms:
     """The terms of a ``terms_call``."""
     if words[0]:
-        one = ("encoding_positions", "encoding_key_positions", "sequences", "hidden_states")
+        one = ("encoding_positions", "encoding_key_positions", "sequences", "hidden_states", "queries", "keys")
         tensors = {name: groups[name][0] if name in groups else None for name in one}
         lists = {name: groups.get(name, []) for name in ("encoding", "projections")}
         return terms_of_script(kept_script("encoding", words[0]), tensors | lists, numbers[0], numbers[1])

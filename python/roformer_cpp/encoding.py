@@ -80,6 +80,8 @@ class Encoding(ScriptModule):
         sequences: Tensor | None = None,
         projections: tuple[Tensor, ...] = (),
         hidden_states: Tensor | None = None,
+        queries: Tensor | None = None,
+        keys: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Terms:
         """The terms of one layer.
@@ -92,6 +94,8 @@ class Encoding(ScriptModule):
             projections: the layer's weights ``(W_q, W_k, W_v)``, ``[H*D, C]``, for encodings that project their tables;
                 its biases ``(b_q, b_k, b_v)`` may follow.
             hidden_states: the layer's input at the keys, ``[B, S, C]``, for encodings that read tokens (``fox``).
+            queries, keys: ``[B, T, H, D]`` and ``[B, S, Hk, D]`` as attention gets them, for encodings that read them
+                (``rerope``, ``cope``).
             dtype: of queries and keys.
 
         Raises:
@@ -99,7 +103,12 @@ class Encoding(ScriptModule):
         """
         check_tensors("encoding", positions=positions)
         check_optional_tensors(
-            "encoding", key_positions=key_positions, sequences=sequences, hidden_states=hidden_states
+            "encoding",
+            key_positions=key_positions,
+            sequences=sequences,
+            hidden_states=hidden_states,
+            queries=queries,
+            keys=keys,
         )
         check_values("encoding", positions=positions, key_positions=key_positions, sequences=sequences)
         if not isinstance(projections, (tuple, list)):
@@ -115,6 +124,8 @@ class Encoding(ScriptModule):
             "sequences": sequences,
             "projections": list(projections),
             "hidden_states": hidden_states,
+            "queries": queries,
+            "keys": keys,
         }
         if torch.compiler.is_compiling():
             return DeferredTerms(self._text, tensors, layer, _scalar_type(dtype))

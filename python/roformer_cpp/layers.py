@@ -103,7 +103,15 @@ class Attention(nn.Module):
                 positions, _ = default_positions(x.size(1), x.size(1), ends, x.device)
             linears = (self.query, self.key, self.value)
             projections = [linear.weight for linear in linears] + [x.bias for x in linears if x.bias is not None]
-            terms = self.encoding.terms(positions, layer=self.layer, projections=tuple(projections), dtype=q.dtype)
+            terms = self.encoding.terms(
+                positions,
+                layer=self.layer,
+                projections=tuple(projections),
+                hidden_states=x,
+                queries=q,
+                keys=k,
+                dtype=q.dtype,
+            )
         out = attention(
             q,
             k,
@@ -260,7 +268,7 @@ class GatedAttentionUnit(nn.Module):
             if positions is None:
                 ends = None if cu_seqlens is None else (cu_seqlens, cu_seqlens)
                 positions, _ = default_positions(x.size(1), x.size(1), ends, x.device)
-            terms = self.encoding.terms(positions, layer=self.layer, dtype=q.dtype)
+            terms = self.encoding.terms(positions, layer=self.layer, queries=q, keys=k, dtype=q.dtype)
         out = attention(
             q,
             k,

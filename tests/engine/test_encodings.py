@@ -26,6 +26,8 @@ LACKING = {
     "fire": ({"type": "fire"}, "pair_bias (P)"),
     "rope-mixed": ({"type": "rope-mixed", "grid_width": 3}, "query (R^q)"),
     "fope": ({"type": "fope"}, "query (R^q)"),
+    "rerope": ({"type": "rerope"}, "query (R^q)"),
+    "cope": ({"type": "cope"}, "pair_bias (P)"),
     "complex": ({"type": "complex"}, "word embeddings that turn with the position"),
     "floater": ({"type": "floater"}, "vectors added to the input of every layer"),
     "floater beside sinusoids": (["sinusoidal", "floater"], "vectors added to the input of every layer"),

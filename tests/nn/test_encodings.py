@@ -28,6 +28,8 @@ REQUIRED = {
     "log-n": {"original_max_position_embeddings": 2},
     "rope-mixed": {"grid_width": 3},
     "fope": {"trainable": True},
+    "rerope": {"window": 3},
+    "cope": {"npos_max": 4},
     "fire": {"init_L": 2.5},
     "complex": {"vocab_size": 11},
     "floater": {"time_step": 0.05},
@@ -80,6 +82,7 @@ class Layer:
         if hidden is None:
             keys = (positions if key_positions is None else key_positions).shape[-1]
             hidden = torch.randn(1, keys, C, generator=torch.Generator().manual_seed(2)).to(self.dtype)
+        q, k = (self.heads(hidden, weight, dtype) for weight in self.weights[:2])
         return self.encoding.terms(
             positions,
             key_positions,
@@ -87,8 +90,13 @@ class Layer:
             sequences=sequences,
             projections=self.weights,
             hidden_states=hidden,
+            queries=q[:, k.shape[1] - positions.shape[-1] :],
+            keys=k,
             dtype=dtype or self.of_data,
         )
+
+    def heads(self, x, weight, dtype=None):
+        return (x @ weight.T).unflatten(-1, (H, D)).to(dtype or self.of_data)
 
     def words(self, x, positions):
         ids = (7 * x[..., 0].detach()).floor().long() % 11  # a token's id goes with its vector
@@ -105,7 +113,7 @@ class Layer:
         added = self.encoding.input(positions, dtype=self.dtype)
         x = x if added is None else x + added
         y = self.with_layer_input(x, positions)
-        q, k, v = ((y @ weight.T).unflatten(-1, (H, D)).to(dtype or self.of_data) for weight in self.weights)
+        q, k, v = (self.heads(y, weight, dtype) for weight in self.weights)
         asked = positions[..., positions.shape[-1] - (queries or x.shape[1]) :]
         terms = self.terms(asked, positions, sequences, dtype, x)
         q = q[:, q.shape[1] - asked.shape[-1] :]

@@ -35,6 +35,8 @@ OPTIONS = {
     "log-n": {"original_max_position_embeddings": 2},
     "rope-mixed": {"grid_width": 3},
     "fope": {"trainable": True},
+    "rerope": {"window": 3},
+    "cope": {"npos_max": 4},
     "fire": {"init_L": 2.5},
     "floater": {"time_step": 0.05},
 }

@@ -42,6 +42,8 @@ struct Projections {
   at::Tensor query_weight, key_weight, value_weight;
   at::Tensor query_bias, key_bias, value_bias;
   at::Tensor token_numbers_BSN = {};  // of token_numbers(), for all keys; undefined where numbers_per_token() is 0
+  // [B,T,H,D] and [B,S,Hk,D] as they were projected, before any rotation; undefined where not reads_vectors().
+  at::Tensor query_BTHD = {}, key_BSHD = {};
 };
 
 // What all layers of a forward pass share.
@@ -83,7 +85,9 @@ class Encoding : public torch::nn::Module {
   // [B,T,N], which a cache keeps of earlier tokens. N is 0 for encodings of positions alone, which return undefined.
   virtual int64_t numbers_per_token() const { return 0; }
   virtual at::Tensor token_numbers(int64_t layer, const at::Tensor& hidden_BTC) const;
-  // Throws Error where numbers_per_token() are not given for every key.
+  // Whether terms depend on the queries and keys themselves, which a layer then gives to terms().
+  virtual bool reads_vectors() const { return false; }
+  // Throws Error where numbers_per_token() are not given for every key, or queries and keys where they are read.
   Terms terms(int64_t layer, const Shared& shared, const Projections& projections);
   // True when the rotation of a token may change as its sequence grows: a key/value cache then holds unrotated keys.
   virtual bool changes_with_length() const { return false; }

@@ -1,0 +1,84 @@
+// Contextual position encoding (Golovneva et al. 2024, arXiv 2405.18719 section 4): a query counts the tokens that it
+// opens a gate for, and the count is where a key stands,
+//
+//   g_ij = sigmoid(s q_i.k_j)     p_ij = min(sum_{l = j .. i} g_il, npos_max - 1)
+//   score(i,j) = s q_i.k_j + q_i.e[p_ij]
+//
+// with e between two rows of the table interpolated. Gates are of scores that are scaled, and all heads of a layer have
+// one table [D, npos_max] that starts at 0, as in the paper's listing. Causal. Tokens are counted in the order of their
+// row, whatever their positions are; padding between two tokens counts.
+//
+// A count needs all gates of a query, so that the numbers for pairs of tokens are in memory: T x S for each head.
+#include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/flip.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cmath>
+
+#include "layer_parameters.h"
+#include "read_vectors.h"
+#include "rf/nn/encoding.h"
+
+namespace rf::nn::posenc {
+
+namespace {
+
+class Cope : public Encoding {
+ public:
+  Cope(int64_t places, const EncodingShape& shape)
+      : head_dim_(shape.head_dim), tables_DP_(layer_parameters(*this, shape.layers, "pos_emb", [&] {
+          return at::zeros({shape.head_dim, places});
+        })) {}
+
+  bool reads_vectors() const override { return true; }
+
+  Terms compute_terms(int64_t layer, const Shared& shared, const Projections& projections) override {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);  // its roundings would add up
+    const ReadVectors x = read_vectors("cope", projections, head_dim_);
+    const int64_t queries = x.q_BTHD.size(1), keys = x.k_BSHD.size(1);
+    const double scale = 1 / std::sqrt(static_cast<double>(head_dim_));
+    const at::Tensor scores_BHTS = at::einsum("bthd,bshd->bhts", {x.q_BTHD, x.k_BSHD}) * scale;
+    const at::Tensor gates_BHTS = scores_BHTS.sigmoid().tril(keys - queries);
+    const at::Tensor& table_DP = tables_DP_.at(layer);
+    const at::Tensor from_key_BHTS = gates_BHTS.flip({-1}).cumsum(-1).flip({-1});
+    const at::Tensor place_BHTS = from_key_BHTS.clamp_max(static_cast<double>(table_DP.size(1) - 1));
+    const at::Tensor below_BHTS = place_BHTS.detach().floor();
+    const at::Tensor all_BHTP = at::einsum("bthd,dp->bhtp", {x.q_BTHD, table_DP.to(x.q_BTHD.scalar_type())});
+    const at::Tensor low = all_BHTP.gather(-1, below_BHTS.to(at::kLong));
+    const at::Tensor high = all_BHTP.gather(-1, place_BHTS.detach().ceil().to(at::kLong));
+    Terms terms = shared.terms;
+    terms.scale = scale;
+    terms.pair_bias = low + (place_BHTS - below_BHTS) * (high - low);
+    return terms;
+  }
+
+ private:
+  int64_t head_dim_;
+  std::vector<Parameter> tables_DP_;
+};
+
+}  // namespace
+
+EncodingEntry cope() {
+  return {.info = {.name = "cope",
+                   .summary = "contextual positions: a query counts the tokens that it opens a gate for",
+                   .equation = "s q_i.k_j + q_i.e[sum_{l = j .. i} sigmoid(s q_i.k_l)]",
+                   .source = "Golovneva et al. 2024, arXiv 2405.18719 section 4",
+                   .terms = "P, s",
+                   .parameters = "L * D * npos_max",
+                   .cost = "T * S * H * D + T * H * D * npos_max multiply-adds, and T * S * H numbers in memory",
+                   .extrapolates = "counts beyond npos_max share the last row",
+                   .file = "nn/posenc/cope.cpp",
+                   .test = "tests/nn/test_cope.py",
+                   .keys = {"npos_max = 64"},
+                   .needs = EncodingInfo::Needs::kCausal,
+                   .pairwise = EncodingInfo::Pairwise::kYes},
+          .make = [](io::StrictObject& options, const EncodingShape& shape) -> std::shared_ptr<Encoding> {
+            return std::make_shared<Cope>(options.integer("npos_max", 64, 1, int64_t{1} << 20), shape);
+          }};
+}
+
+}  // namespace rf::nn::posenc
