@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Runs the Python tests against an installed wheel: with the operators for the torch of the environment, in a copy of the
-# repository that has neither the package nor its libraries. Exit code and last line are pytest's.
+# repository that has neither the package nor its libraries. Exit code and last line are pytest's. Tests of the
+# repository itself are left out: of its build, its scripts, and of its pages but for the tutorials.
 #
 #   scripts/test_wheel.sh                     builds the wheel first, in an environment of its own
-#   scripts/test_wheel.sh FILE.whl [ARG...]   tests a wheel that is there; pytest's arguments, default: tests
+#   scripts/test_wheel.sh FILE.whl [ARG...]   tests a wheel that is there; pytest's arguments, default: those tests
 #
 #   ROFORMER_PYTHON=/path/to/python    what has torch and the packages of requirements-dev.txt; default: .venv/bin/python
 #
 # Some tests call programs that no wheel has; they are those of build/release (scripts/setup.sh --tests).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case "${1:-}" in -*) sed -n '2,11p' scripts/test_wheel.sh | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
+case "${1:-}" in -*) sed -n '2,12p' scripts/test_wheel.sh | sed 's/^# \{0,1\}//' >&2; exit 2 ;; esac
 
 root=$PWD
 base=${ROFORMER_PYTHON:-$root/.venv/bin/python}
@@ -45,5 +46,10 @@ ln -s "$work/venv/bin/roformer" "$package/lib" "$copy/build/release"
 ln -s "$root/build/release/tests" "$copy/build/release"
 cd "$copy"
 say "tests of $("$python" -c 'import roformer_cpp; print(roformer_cpp.__file__)') begin"
-[ $# -gt 0 ] || set -- tests
+if [ $# = 0 ]; then
+  for folder in tests/*/; do
+    case $folder in tests/build/ | tests/docs/ | tests/scripts/) ;; *) set -- "$@" "$folder" ;; esac
+  done
+  set -- "$@" tests/docs/test_tutorials.py
+fi
 PATH=$work/venv/bin:$PATH ROFORMER_PYTHON=$python "$python" -m pytest -q -rs -p no:cacheprovider "$@"

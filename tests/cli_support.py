@@ -36,6 +36,13 @@ def needs_parquet():
         pytest.skip("NOT TESTED: the program was built without Apache Arrow")
 
 
+def needs_program():
+    """Skips where `roformer` is the script of an installed package, which finds its libraries by itself."""
+    with PROGRAM.open("rb") as file:
+        if file.read(2) == b"#!":
+            pytest.skip("NOT TESTED: roformer is the script of a package")
+
+
 def on_terminal(*arguments, stream="stderr"):
     """Runs a command that must succeed with one of its outputs on a terminal; what that was sent."""
     ours, theirs = pty.openpty()

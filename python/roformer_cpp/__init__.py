@@ -133,11 +133,15 @@ class _Package(ModuleType):
 
 sys.modules[__name__].__class__ = _Package
 
-_openmp.load()
+# The script `roformer` is replaced by the program, which does the same and says the same.
+_is_script = bool(sys.argv) and os.path.basename(sys.argv[0]) == "roformer"  # noqa: PTH119 - pathlib takes long to import
+if not _is_script:
+    _openmp.load()
 
 # What may be wrong with the operators is said at once: in a folder that was named, or where OpenMP may give torch fewer
 # threads than it counts on.
-if any(os.environ.get(name) for name in ("ROFORMER_LIB_DIR", "OMP_DYNAMIC", "OMP_THREAD_LIMIT")):
+_NAMED = ("ROFORMER_LIB_DIR", "OMP_DYNAMIC", "OMP_THREAD_LIMIT")
+if not _is_script and any(os.environ.get(name) for name in _NAMED):
     if _library.has_operators():
         from . import _torch  # noqa: F401
     elif _library.given_folder():

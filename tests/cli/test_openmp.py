@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from cli_support import PROGRAM, ROOT
+from cli_support import PROGRAM, ROOT, needs_program
 
 IMPORT = "import roformer_cpp"
 SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_DYNAMIC", "OMP_THREAD_LIMIT", "OMP_NUM_THREADS")
@@ -97,6 +97,7 @@ def test_threads_on_the_command_line_count():
 
 
 def test_a_program_without_its_commands_says_what_is_missing(tmp_path):
+    needs_program()
     alone = tmp_path / "roformer"
     shutil.copy2(PROGRAM, alone)
     done = subprocess.run([alone, "info"], capture_output=True, text=True, check=False, timeout=60)

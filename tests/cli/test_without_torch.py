@@ -10,7 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from cli_support import PROGRAM, make_corpus, results, run
+from cli_support import PROGRAM, make_corpus, needs_program, results, run
 
 OF_TORCH = re.compile(r"/lib(torch|c10|roformer_(training|ops|nn))[^/]*$")
 TRAINING = ["add-words", "pretrain", "finetune", "train-translation", "translate", "compare", "reproduce", "bench"]
@@ -67,6 +67,7 @@ def test_training_loads_torch():
 @pytest.fixture
 def program_alone(tmp_path):
     """A copy of the program and its commands, without the training library beside them."""
+    needs_program()
     (tmp_path / "lib").mkdir()
     shutil.copy2(PROGRAM, tmp_path / "roformer")
     shutil.copy2(PROGRAM.parent / "lib" / "libroformer_cli.so", tmp_path / "lib")
@@ -109,6 +110,7 @@ def test_without_the_training_library_info_says_so(program_alone):
 
 def test_without_torch(tmp_path, arguments):
     """A file that is no library, where torch is looked for first."""
+    needs_program()
     (tmp_path / "libtorch_cpu.so").write_bytes(b"")
     done = called(PROGRAM, "pretrain", "--help", LD_LIBRARY_PATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")

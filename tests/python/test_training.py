@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from cli_support import PROGRAM, run_file
+from cli_support import PROGRAM, needs_program, run_file
 from roformer_cpp import Pretraining, merge, prepare, pretrain, vocab
 from training_case import (
     LONG,
@@ -166,6 +166,7 @@ def test_a_program_whose_python_has_ended_does_not_start():
 
 
 def test_training_needs_no_torch_in_python(data, trained, tmp_path):
+    needs_program()  # the script of a package asks Python where torch lies
     code = (
         "import roformer_cpp\n"
         f"result = roformer_cpp.pretrain({RUN!r}, {str(data)!r}, {str(tmp_path / 'run')!r}, threads=1)\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli_support import PROGRAM
+from cli_support import PROGRAM, needs_program
 from roformer_cpp import _library, prepare, pretrain, vocab
 from training_case import RUN
 
@@ -112,6 +112,7 @@ def test_a_signal_of_others_that_stops_a_run_is_no_error(data, tmp_path, monkeyp
 
 
 def test_without_the_program_or_its_library(data, tmp_path, monkeypatch):
+    needs_program()
     (tmp_path / "lib").mkdir()
     monkeypatch.setenv("ROFORMER_LIB_DIR", str(tmp_path / "lib"))
     with pytest.raises(ImportError, match=r"^\[roformer_cpp\] the program roformer must be built, got none in .*Hint"):
