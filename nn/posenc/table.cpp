@@ -45,6 +45,7 @@
   line(fope) \
   line(rerope) \
   line(cope) \
+  line(dape) \
   line(mrope) \
   line(xpos) \
   line(log_n)

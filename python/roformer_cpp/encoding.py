@@ -95,7 +95,7 @@ class Encoding(ScriptModule):
                 its biases ``(b_q, b_k, b_v)`` may follow.
             hidden_states: the layer's input at the keys, ``[B, S, C]``, for encodings that read tokens (``fox``).
             queries, keys: ``[B, T, H, D]`` and ``[B, S, Hk, D]`` as attention gets them, for encodings that read them
-                (``rerope``, ``cope``).
+                (``rerope``, ``cope``, ``dape``).
             dtype: of queries and keys.
 
         Raises:

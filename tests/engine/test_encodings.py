@@ -28,6 +28,7 @@ LACKING = {
     "fope": ({"type": "fope"}, "query (R^q)"),
     "rerope": ({"type": "rerope"}, "query (R^q)"),
     "cope": ({"type": "cope"}, "pair_bias (P)"),
+    "dape": ({"type": "dape"}, "pair_bias (P)"),
     "complex": ({"type": "complex"}, "word embeddings that turn with the position"),
     "floater": ({"type": "floater"}, "vectors added to the input of every layer"),
     "floater beside sinusoids": (["sinusoidal", "floater"], "vectors added to the input of every layer"),

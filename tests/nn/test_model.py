@@ -37,6 +37,7 @@ OPTIONS = {
     "fope": {"trainable": True},
     "rerope": {"window": 3},
     "cope": {"npos_max": 4},
+    "dape": {"mlp_width": 3},
     "fire": {"init_L": 2.5},
     "floater": {"time_step": 0.05},
 }

@@ -45,16 +45,9 @@ OPTIONS = [
     ["rope", "nezha", "t5"],
 ]
 NOT_EXPORTED = ("huang-m3",)
-TRAINING_ONLY = (
-    "fox",
-    "fire",
-    "rope-mixed",
-    "fope",
-    "rerope",
-    "cope",
-    "complex",
-    "floater",
-)  # what the engine lacks too
+TRAINING_ONLY = (  # what the engine lacks too
+    *("fox", "fire", "rope-mixed", "fope", "rerope", "cope", "dape", "complex", "floater"),
+)
 PLAIN = [name for name in INFOS if name not in (*NOT_EXPORTED, *TRAINING_ONLY, "axial", "axial-nd", "mrope")]
 
 

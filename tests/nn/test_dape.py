@@ -1,0 +1,90 @@
+"""DAPE (Zheng et al. 2024, section 3.2) against loops in float64."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import roformer_cpp
+from encoding_case import Case, check_gradients, parameter
+from tolerances import T1_ATOL, T1_RTOL
+
+LAYER, WIDTH = 1, 5
+POSITIONS = torch.tensor([0, 1, 2, 5, 6, 40, 7])
+
+
+def encoding_of(case, bias):
+    return case.encoding("dape", num_hidden_layers=2, mlp_width=WIDTH, bias=bias)
+
+
+def kerple(encoding, distance):
+    r1, r2 = (np.exp(parameter(encoding, f"bias.log_{name}")) for name in ("r1", "r2"))
+    return -r1 * np.log1p(r2 * abs(distance))
+
+
+def alibi(encoding, distance):
+    """Of a power of two heads (Press et al. 2022)."""
+    return -abs(distance) * 2.0 ** (-8 * np.arange(1, 5) / 4)
+
+
+def adapted(case, encoding, bias):
+    names = ("mlp2_0_weight", "mlp2_0_bias", "mlp2_2_weight", "mlp2_2_bias")
+    w_1, b_1, w_2, b_2 = (parameter(encoding, f"layer.{LAYER}.{name}") for name in names)
+
+    def score(b, h, m, n):
+        heads = range(case.heads)
+        scores = np.array([case.q(b, m, each) @ case.k(b, n, each) for each in heads]) / math.sqrt(case.head_dim)
+        by_distance = bias(encoding, int(POSITIONS[m]) - int(POSITIONS[n]))
+        inner = w_1 @ np.concatenate([scores, by_distance]) + b_1
+        return (scores + by_distance + w_2 @ np.where(inner > 0, inner, 0.01 * inner) + b_2)[h]
+
+    return score
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("name", "bias"), [("kerple-log", kerple), ("alibi", alibi)])
+def test_scores_are_those_of_the_paper(name, bias, causal):
+    case = Case(heads=4, head_dim=8)
+    encoding = encoding_of(case, name)
+    ours = case.attention(encoding, POSITIONS, layer=LAYER, causal=causal)
+    expected = case.loops(adapted(case, encoding, bias), causal=causal)
+    np.testing.assert_allclose(ours, expected, atol=T1_ATOL, rtol=T1_RTOL)
+
+
+@pytest.mark.parametrize("bias", ["kerple-log", "fire"])
+def test_gradients(bias):
+    case = Case(batch=1, tokens=4)
+    encoding, causal = case.encoding("dape", mlp_width=WIDTH, bias=bias, is_decoder=True), bias == "fire"
+    check_gradients(case, encoding, torch.tensor([0, 1, 7, 13]), causal=causal)
+
+
+def test_fire_is_a_bias_too():
+    """With weights of 0 the network adds nothing."""
+    case = Case(heads=2, head_dim=8)
+    fire = roformer_cpp.encoding("fire", num_attention_heads=2, is_decoder=True).double()
+    encoding = roformer_cpp.encoding("dape", num_attention_heads=2, head_dim=8, bias="fire", is_decoder=True).double()
+    with torch.no_grad():
+        for name, value in encoding.named_parameters():
+            value.copy_(fire.get_parameter(name.removeprefix("bias.")) if name.startswith("bias.") else 0)
+    ours, theirs = (case.attention(each, POSITIONS.sort().values, causal=True) for each in (encoding, fire))
+    np.testing.assert_allclose(ours, theirs, atol=T1_ATOL, rtol=T1_RTOL)
+
+
+def test_starts_as_linear_layers_do():
+    torch.manual_seed(0)
+    encoding = roformer_cpp.encoding("dape", num_attention_heads=50, head_dim=2, mlp_width=400)
+    for name, fan_in in (("mlp2_0_weight", 100), ("mlp2_0_bias", 100), ("mlp2_2_weight", 400), ("mlp2_2_bias", 400)):
+        most, drawn = fan_in**-0.5, parameter(encoding, f"layer.0.{name}")
+        assert np.abs(drawn).max() <= most and np.abs(drawn).max() > 0.9 * most and abs(drawn.mean()) < 0.3 * most
+
+
+@pytest.mark.parametrize(("keys", "words"), [
+    ({"bias": "rope"}, 'dape.bias must be one of alibi, kerple-log, kerple-power, sandwich, fire, got "rope"'),
+    ({"bias": "kerple"}, 'must be one of .*, got "kerple"'),
+    ({"bias": 3}, "dape.bias"),
+    ({"mlp_width": 0}, "mlp_width"),
+])  # fmt: skip
+def test_refuses(keys, words):
+    with pytest.raises(ValueError, match=words):
+        roformer_cpp.encoding("dape", **keys)
