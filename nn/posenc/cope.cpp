@@ -1,5 +1,5 @@
-// Contextual position encoding (Golovneva et al. 2024, arXiv 2405.18719 section 4): a query counts the tokens that it
-// opens a gate for, and the count is where a key stands,
+// Contextual position encoding (Golovneva et al. 2024, arXiv 2405.18719 section 4; R-REL-16): a query counts the tokens
+// that it opens a gate for, and the count is where a key stands,
 //
 //   g_ij = sigmoid(s q_i.k_j)     p_ij = min(sum_{l = j .. i} g_il, npos_max - 1)
 //   score(i,j) = s q_i.k_j + q_i.e[p_ij]

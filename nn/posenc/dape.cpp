@@ -1,6 +1,6 @@
-// DAPE (Zheng et al. 2024, arXiv 2405.14722 section 3.2): a bias by distance that adapts to the scores. A network of
-// two layers reads, for each pair of tokens, the scores of all heads and the bias of all heads, and adds a number to
-// each:
+// DAPE (Zheng et al. 2024, arXiv 2405.14722 section 3.2; R-REL-17): a bias by distance that adapts to the scores. A
+// network of two layers reads, for each pair of tokens, the scores of all heads and the bias of all heads, and adds a
+// number to each:
 //
 //   a = s q_m.k_n, b = B(m - n) of the heads     score(m,n) = a + b + W_2 leaky_relu(W_1 [a; b] + b_1) + b_2
 //

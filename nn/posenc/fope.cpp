@@ -1,5 +1,5 @@
-// Fourier position embedding (Hua et al. 2024, arXiv 2412.17739): a rotary embedding whose pairs turn by sums of
-// several frequencies,
+// Fourier position embedding (Hua et al. 2024, arXiv 2412.17739; R-ROPE-12): a rotary embedding whose pairs turn by
+// sums of several frequencies,
 //
 //   cos_hd(m) = sum_k A_hkd cos(m theta_k)     sin_hd(m) = sum_k B_hkd sin(m theta_k)
 //

@@ -1,5 +1,6 @@
-// ReRoPE and Leaky ReRoPE (Su 2023, kexue.fm/archives/9708, github.com/bojone/rerope): rotary embedding whose distances
-// grow more slowly, or not at all, from a window w on, so that no pair of tokens is farther apart than in training:
+// ReRoPE and Leaky ReRoPE (Su 2023, kexue.fm/archives/9708, github.com/bojone/rerope; R-REL-15): rotary embedding whose
+// distances grow more slowly, or not at all, from a window w on, so that no pair of tokens is farther apart than in
+// training:
 //
 //   score(m,n) = s q . R_{f(m - n)} k     f(r) = r where |r| < w, else sign(r) (w + (|r| - w) / scaling_factor)
 //

@@ -1,4 +1,4 @@
-"""CoPE (Golovneva et al. 2024, section 4) against loops in float64."""
+"""CoPE (Golovneva et al. 2024, section 4; R-REL-16) against loops in float64."""
 
 import math
 

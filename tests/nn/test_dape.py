@@ -1,4 +1,4 @@
-"""DAPE (Zheng et al. 2024, section 3.2) against loops in float64."""
+"""DAPE (Zheng et al. 2024, section 3.2; R-REL-17) against loops in float64."""
 
 import math
 

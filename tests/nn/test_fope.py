@@ -1,4 +1,4 @@
-"""FoPE (Hua et al. 2024) against loops in float64."""
+"""FoPE (Hua et al. 2024; R-ROPE-12) against loops in float64."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""ReRoPE and Leaky ReRoPE (Su 2023) against loops in float64."""
+"""ReRoPE and Leaky ReRoPE (Su 2023; R-REL-15) against loops in float64."""
 
 import math
 
