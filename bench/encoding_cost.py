@@ -32,22 +32,24 @@ ENCODINGS = ["alibi", "t5", "kerple-log", "kerple-power", "sandwich", "fire"]
 
 def windows(name, tokens, backward):
     torch.manual_seed(0)
-    encoding = roformer_cpp.encoding(
-        name, num_attention_heads=HEADS, head_dim=HEAD_DIM, hidden_size=HEADS * HEAD_DIM, num_hidden_layers=1
-    )
+    shape = {"num_attention_heads": HEADS, "head_dim": HEAD_DIM, "max_position_embeddings": tokens}
+    causal = {each["name"]: each["needs_causal"] for each in roformer_cpp.encodings()}
+    encoding = roformer_cpp.encoding(name, **shape, is_decoder=causal[name])
     positions = torch.arange(tokens)
     q, k, v, y = (torch.randn(1, tokens, HEADS, HEAD_DIM) for _ in range(4))
     if not backward:
 
         def forward():
             with torch.inference_mode():
-                roformer_cpp.attention(q, k, v, encoding.terms(positions), kernel="fused")
+                terms = encoding.terms(positions, queries=q, keys=k)
+                roformer_cpp.attention(q, k, v, terms, kernel="fused")
 
         return Windows(name, forward)
-    inputs = [x.requires_grad_() for x in (q, k, v)] + list(encoding.parameters())
+    inputs = [x.requires_grad_() for x in (q, k, v)] + [x for x in encoding.parameters() if x.requires_grad]
 
     def training():
-        out = roformer_cpp.attention(q, k, v, encoding.terms(positions), kernel="fused")
+        terms = encoding.terms(positions, queries=q, keys=k)
+        out = roformer_cpp.attention(q, k, v, terms, kernel="fused")
         torch.autograd.grad(out, inputs, y)
 
     return Windows(name, training)

@@ -106,6 +106,10 @@ class TimedLayer {
   void forward_and_backward() {
     nn::Projections projections = projections_;
     if (encoding_->numbers_per_token() > 0) projections.token_numbers_BSN = encoding_->token_numbers(0, hidden_BTC_);
+    if (encoding_->reads_vectors()) {
+      projections.query_BTHD = query_;
+      projections.key_BSHD = key_;
+    }
     const nn::Terms terms = encoding_->terms(0, encoding_->shared(positions_, at::kFloat), projections);
     const nn::AttentionContext causal(positions_, /*attend=*/{}, {.left = -1, .right = 0});
     nn::attention(query_, key_, value_, terms, causal).sum().backward();
