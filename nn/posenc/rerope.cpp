@@ -51,11 +51,11 @@ class Rerope : public Encoding {
     terms.scale = scale;
     const at::Tensor &query_BT = shared.positions.query.ids, &key_BS = shared.positions.key.ids;
     const at::Tensor distance_BTS = query_BT.unsqueeze(-1) - key_BS.unsqueeze(-2);
-    const at::Tensor near_BHTS = scores(x, terms.query, terms.key, terms.layout);
-    at::Tensor far_BHTS;
+    at::Tensor near_BHTS, far_BHTS;
     for (const double sign : {1.0, -1.0}) {
       const at::Tensor is_far_BTS = (distance_BTS * static_cast<int64_t>(sign)).ge(window_);
       if (!is_far_BTS.any().item<bool>()) continue;
+      if (!near_BHTS.defined()) near_BHTS = scores(x, terms.query, terms.key, terms.layout);
       const double offset = sign * static_cast<double>(window_) * (1 - slowness_);
       const at::Tensor difference_BHTS =
           (scores(x, slow_rows(query_BT, offset, x), slow_rows(key_BS, 0, x), terms.layout) - near_BHTS) * scale;
